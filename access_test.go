@@ -20,35 +20,35 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// safe is an object of a class with an Authorize function and one entry of each kind.
-type safe struct{ st *dohost.State }
+// guardedObject is an object of a class with an Authorize function and one entry of each kind.
+type guardedObject struct{ st *dohost.State }
 
-const safes dohost.Namespace[safe] = "safe"
+const guardedObjects dohost.Namespace[guardedObject] = "safe"
 
 type authorizeFunc = func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
 
-func safeClass(f authorizeFunc) dohost.Class {
-	whoami := func(_ *safe, ctx context.Context, _ struct{}) (string, error) { return accessIn(ctx), nil }
-	return dohost.Bind(safes, func(_ context.Context, st *dohost.State) (*safe, error) { return &safe{st}, nil },
-		&dohost.Handlers[safe]{
+func guardedClass(f authorizeFunc) dohost.Class {
+	whoami := func(_ *guardedObject, ctx context.Context, _ struct{}) (string, error) { return accessIn(ctx), nil }
+	return dohost.Bind(guardedObjects, func(_ context.Context, st *dohost.State) (*guardedObject, error) { return &guardedObject{st}, nil },
+		&dohost.Handlers[guardedObject]{
 			Authorize: f,
-			OnHTTP:    (*safe).serve,
-			OnSocket: &dohost.SocketHandlers[safe]{
-				Message: func(_ *safe, ctx context.Context, s *dohost.Socket, _ dohost.Frame) error {
+			OnHTTP:    (*guardedObject).serve,
+			OnSocket: &dohost.SocketHandlers[guardedObject]{
+				Message: func(_ *guardedObject, ctx context.Context, s *dohost.Socket, _ dohost.Frame) error {
 					return s.Send(ctx, dohost.Frame{Text: true, Data: []byte(accessIn(ctx))})
 				},
-				Closed: func(s *safe, ctx context.Context, _ *dohost.Socket, _ dohost.Closing) error {
+				Closed: func(s *guardedObject, ctx context.Context, _ *dohost.Socket, _ dohost.Closing) error {
 					return dohost.Put(ctx, s.st.Storage(), "closed", accessIn(ctx))
 				},
 			},
 		},
-		dohost.Expose("put", func(s *safe, ctx context.Context, v string) (string, error) {
+		dohost.Expose("put", func(s *guardedObject, ctx context.Context, v string) (string, error) {
 			return accessIn(ctx), dohost.Put(ctx, s.st.Storage(), "v", v)
 		}),
 		dohost.ExposeRead("whoami", whoami))
 }
 
-func (s *safe) serve(w http.ResponseWriter, r *http.Request) {
+func (s *guardedObject) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "" {
 		if _, err := s.st.Accept(w, r, nil); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -63,8 +63,8 @@ func accessIn(ctx context.Context) string {
 	return fmt.Sprint(a.Identity, a.Rights, ok)
 }
 
-// vault is a host of safes with an HTTP server, and a record of the host's actions.
-type vault struct {
+// guardedHost is a host of safes with an HTTP server, and a record of the host's actions.
+type guardedHost struct {
 	*dohost.Host
 	url string
 
@@ -73,15 +73,15 @@ type vault struct {
 	reports []string
 }
 
-func openVault(t *testing.T, f authorizeFunc) *vault {
+func openGuarded(t *testing.T, f authorizeFunc) *guardedHost {
 	t.Helper()
-	v := &vault{}
+	v := &guardedHost{}
 	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1, Listener: dohost.Listener{
 		Waking: func(id dohost.ID, _ dohost.Epoch) { v.note(&v.woken, id.String()) },
 		Service: func(_ dohost.ID, event string, attrs ...slog.Attr) {
 			v.note(&v.reports, event+" "+attrs[0].Value.String())
 		},
-	}}, safeClass(f))
+	}}, guardedClass(f))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,26 +97,26 @@ func openVault(t *testing.T, f authorizeFunc) *vault {
 	return v
 }
 
-func (v *vault) note(list *[]string, s string) {
+func (v *guardedHost) note(list *[]string, s string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	*list = append(*list, s)
 }
 
-func (v *vault) noted(list *[]string) string {
+func (v *guardedHost) noted(list *[]string) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return strings.Join(*list, ", ")
 }
 
 // serve routes /call/{name}/{method} to a method, and /{name} to the object.
-func (v *vault) serve(w http.ResponseWriter, r *http.Request) {
+func (v *guardedHost) serve(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if parts[0] != "call" {
-		v.ServeObject(w, r, safes.Get(v.Host, parts[0]).ID())
+		v.ServeObject(w, r, guardedObjects.Get(v.Host, parts[0]).ID())
 		return
 	}
-	id := safes.Get(v.Host, parts[1]).ID()
+	id := guardedObjects.Get(v.Host, parts[1]).ID()
 	ctx, err := v.AuthorizeCall(r, id, parts[2])
 	if err != nil {
 		v.WriteError(w, err)
@@ -131,7 +131,7 @@ func (v *vault) serve(w http.ResponseWriter, r *http.Request) {
 	w.Write(out)
 }
 
-func (v *vault) do(t *testing.T, method, path, body string) (status int, answer string, header http.Header) {
+func (v *guardedHost) do(t *testing.T, method, path, body string) (status int, answer string, header http.Header) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, v.url+path, strings.NewReader(body))
 	if err != nil {
@@ -150,9 +150,9 @@ func (v *vault) do(t *testing.T, method, path, body string) (status int, answer 
 }
 
 // untouched fails the test if an object was woken or written.
-func (v *vault) untouched(t *testing.T, name string) {
+func (v *guardedHost) untouched(t *testing.T, name string) {
 	t.Helper()
-	there, err := v.Exists(t.Context(), safes.Get(v.Host, name).ID())
+	there, err := v.Exists(t.Context(), guardedObjects.Get(v.Host, name).ID())
 	if woken := v.noted(&v.woken); woken != "" || there || err != nil {
 		t.Errorf("woken: %q, exists: %v, %v", woken, there, err)
 	}
@@ -174,7 +174,7 @@ func TestAuthorizeRefusesBeforeTheObjectIsWoken(t *testing.T) {
 		"panic":           {nil, true, 500, "internal", "access:panic " + secret.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+			v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 				if tt.panics {
 					panic(secret)
 				}
@@ -213,7 +213,7 @@ func TestAuthorizeClosesSocketsWithACode(t *testing.T) {
 		{dohost.CloseError{Code: 401, Reason: "no"}, 1008, "access denied"},
 		{dohost.CloseError{Code: 4001, Reason: strings.Repeat("x", 124)}, 1008, "access denied"},
 	} {
-		v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+		v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 			return dohost.Access{}, fmt.Errorf("refused: %w", &tt.how)
 		})
 		ws, _, err := websocket.Dial(t.Context(), v.url+"/a", nil)
@@ -234,26 +234,26 @@ func TestAuthorizeClosesSocketsWithACode(t *testing.T) {
 // TestAuthorizeClosesSocketsOfAllowedOriginsOnly connects from pages that only a class allows: to an object that is refused,
 // and to one that delegates the request to that object.
 func TestAuthorizeClosesSocketsOfAllowedOriginsOnly(t *testing.T) {
-	const outers dohost.Namespace[safe] = "outer"
-	build := func(_ context.Context, st *dohost.State) (*safe, error) { return &safe{st}, nil }
-	from := func(origin string) *dohost.SocketHandlers[safe] {
-		return &dohost.SocketHandlers[safe]{
-			Message: func(*safe, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
+	const outers dohost.Namespace[guardedObject] = "outer"
+	build := func(_ context.Context, st *dohost.State) (*guardedObject, error) { return &guardedObject{st}, nil }
+	from := func(origin string) *dohost.SocketHandlers[guardedObject] {
+		return &dohost.SocketHandlers[guardedObject]{
+			Message: func(*guardedObject, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
 			Origins: []string{origin},
 		}
 	}
 	h := open(t, nil,
-		dohost.Bind(safes, build, &dohost.Handlers[safe]{
-			OnHTTP:   (*safe).serve,
+		dohost.Bind(guardedObjects, build, &dohost.Handlers[guardedObject]{
+			OnHTTP:   (*guardedObject).serve,
 			OnSocket: from("https://inner.example"),
 			Authorize: func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 				return dohost.Access{}, &dohost.CloseError{Code: 4001, Reason: "who are you?"}
 			},
 		}),
-		dohost.Bind(outers, build, &dohost.Handlers[safe]{
+		dohost.Bind(outers, build, &dohost.Handlers[guardedObject]{
 			OnSocket: from("https://outer.example"),
-			OnHTTP: func(s *safe, w http.ResponseWriter, r *http.Request) {
-				if err := s.st.Delegate(w, r, safes.Get(s.st, "a").ID()); err != nil {
+			OnHTTP: func(s *guardedObject, w http.ResponseWriter, r *http.Request) {
+				if err := s.st.Delegate(w, r, guardedObjects.Get(s.st, "a").ID()); err != nil {
 					t.Error(err)
 				}
 			},
@@ -285,7 +285,7 @@ func TestAuthorizeClosesSocketsOfAllowedOriginsOnly(t *testing.T) {
 
 func TestAuthorizeGetsTheRequest(t *testing.T) {
 	asked := make(chan string, 1)
-	v := openVault(t, func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+	v := openGuarded(t, func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		body, _ := io.ReadAll(r.Request.Body)
 		there, err := r.Exists(ctx)
 		asked <- fmt.Sprint(r.Kind, " ", r.ID, " ", r.Path, r.Below, " ", r.Method, " ", r.Request.URL.RawQuery, " ", string(body), there, err)
@@ -304,14 +304,14 @@ func TestAuthorizeGetsTheRequest(t *testing.T) {
 }
 
 func TestAccessLastsUntilTheSocketEnds(t *testing.T) {
-	v := openVault(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+	v := openGuarded(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Identity: r.Request.URL.Query().Get("user"), Rights: dohost.ReadOnly}, nil
 	})
 	ws, _, err := websocket.Dial(t.Context(), v.url+"/a?user=ada", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := safes.Get(v.Host, "a").ID()
+	id := guardedObjects.Get(v.Host, "a").ID()
 	for range 2 {
 		if err := ws.Write(t.Context(), websocket.MessageText, []byte("who am I?")); err != nil {
 			t.Fatal(err)
@@ -321,7 +321,7 @@ func TestAccessLastsUntilTheSocketEnds(t *testing.T) {
 			t.Errorf("%s, %v", text, err)
 		}
 	}
-	err = safes.Get(v.Host, "a").Do(t.Context(), func(ctx context.Context, s *safe) error {
+	err = guardedObjects.Get(v.Host, "a").Do(t.Context(), func(ctx context.Context, s *guardedObject) error {
 		same(t, "an event of the host's own", accessIn(ctx), "<nil> 0 false")
 		for _, sock := range s.st.Sockets("") {
 			a, ok := sock.Access()
@@ -336,11 +336,11 @@ func TestAccessLastsUntilTheSocketEnds(t *testing.T) {
 		t.Error(err)
 	}
 	for v.Sockets(id) != nil { // until the object was notified of the end
-		if err := safes.Get(v.Host, "a").Do(t.Context(), func(context.Context, *safe) error { return nil }); err != nil {
+		if err := guardedObjects.Get(v.Host, "a").Do(t.Context(), func(context.Context, *guardedObject) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err = safes.Get(v.Host, "a").Do(t.Context(), func(ctx context.Context, s *safe) error {
+	err = guardedObjects.Get(v.Host, "a").Do(t.Context(), func(ctx context.Context, s *guardedObject) error {
 		at, _, err := dohost.Get[string](ctx, s.st.Storage(), "closed")
 		same(t, "access in Closed", at, "ada1 true")
 		return err
@@ -351,7 +351,7 @@ func TestAccessLastsUntilTheSocketEnds(t *testing.T) {
 }
 
 func TestReadOnlyAccessCallsExposeReadMethodsOnly(t *testing.T) {
-	v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+	v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Identity: "ada", Rights: dohost.ReadOnly}, nil
 	})
 	if status, body, _ := v.do(t, "POST", "/call/a/put", `"v"`); status != 403 || !strings.Contains(body, `"read_only"`) {
@@ -364,10 +364,10 @@ func TestReadOnlyAccessCallsExposeReadMethodsOnly(t *testing.T) {
 }
 
 func TestInvokeRequiresAccess(t *testing.T) {
-	v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+	v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Rights: dohost.ReadWrite}, nil
 	})
-	a, b := safes.Get(v.Host, "a").ID(), safes.Get(v.Host, "b").ID()
+	a, b := guardedObjects.Get(v.Host, "a").ID(), guardedObjects.Get(v.Host, "b").ID()
 	r, err := http.NewRequestWithContext(t.Context(), "POST", "/", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -403,7 +403,7 @@ func TestInvokeRequiresAccess(t *testing.T) {
 }
 
 func TestCheckCreationIsCalledForAbsentObjectsOnly(t *testing.T) {
-	v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+	v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Rights: dohost.ReadWrite}, nil
 	})
 	var asked []string
@@ -420,20 +420,20 @@ func TestCheckCreationIsCalledForAbsentObjectsOnly(t *testing.T) {
 	}))
 	status := func(name string) int {
 		w := httptest.NewRecorder()
-		v.ServeObject(w, r, safes.Get(v.Host, name).ID())
+		v.ServeObject(w, r, guardedObjects.Get(v.Host, name).ID())
 		return w.Code
 	}
 	same(t, "allowed", status("a"), 200)
 	same(t, "in memory", status("a"), 200)
 	same(t, "refused", status("b"), 429)
-	if _, err := v.AuthorizeCall(r, safes.Get(v.Host, "b").ID(), "put"); !errors.Is(err, dohost.ErrOverloaded) {
+	if _, err := v.AuthorizeCall(r, guardedObjects.Get(v.Host, "b").ID(), "put"); !errors.Is(err, dohost.ErrOverloaded) {
 		t.Error(err)
 	}
 	operator := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite})
-	if _, err := v.Invoke(operator, safes.Get(v.Host, "c").ID(), "put", []byte(`"v"`)); err != nil {
+	if _, err := v.Invoke(operator, guardedObjects.Get(v.Host, "c").ID(), "put", []byte(`"v"`)); err != nil {
 		t.Fatal(err)
 	}
-	v.Evict(safes.Get(v.Host, "c").ID(), dohost.EndFence)
+	v.Evict(guardedObjects.Get(v.Host, "c").ID(), dohost.EndFence)
 	same(t, "durable", status("c"), 200)
 	same(t, "asked about", strings.Join(asked, " "), "a b b")
 	same(t, "woken", v.noted(&v.woken), "safe/a, safe/c, safe/c")
@@ -444,7 +444,7 @@ func TestCheckCreationIsCalledForAbsentObjectsOnly(t *testing.T) {
 func TestCheckCreationDoesNotWaitForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
-		h := open(t, &dohost.Options{FS: fs}, safeClass(func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+		h := open(t, &dohost.Options{FS: fs}, guardedClass(func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 			return dohost.Access{Rights: dohost.ReadWrite}, nil
 		}))
 		operator := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite})
@@ -455,20 +455,20 @@ func TestCheckCreationDoesNotWaitForTheDisk(t *testing.T) {
 			return nil
 		}))
 		write := func(name string) {
-			if _, err := h.Invoke(operator, safes.Get(h, name).ID(), "put", []byte(`"v"`)); err != nil {
+			if _, err := h.Invoke(operator, guardedObjects.Get(h, name).ID(), "put", []byte(`"v"`)); err != nil {
 				t.Error(err)
 			}
 		}
 		write("a")
-		h.Evict(safes.Get(h, "a").ID(), dohost.EndFence)
+		h.Evict(guardedObjects.Get(h, "a").ID(), dohost.EndFence)
 		release := fs.HoldSyncs()
 		go write("b")
 		synctest.Wait()
-		h.Evict(safes.Get(h, "b").ID(), dohost.EndFence)
+		h.Evict(guardedObjects.Get(h, "b").ID(), dohost.EndFence)
 		answered := 0
 		go func() {
 			for _, name := range []string{"a", "b", "c"} {
-				if _, err := h.AuthorizeCall(r, safes.Get(h, name).ID(), "put"); err != nil {
+				if _, err := h.AuthorizeCall(r, guardedObjects.Get(h, name).ID(), "put"); err != nil {
 					t.Error(err)
 				}
 				answered++

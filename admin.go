@@ -79,7 +79,7 @@ func (h *Host) infoOf(rt runtime.Info) Info {
 // durable state are zero.
 func (h *Host) Live() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
-		h.rt.Lives(func(rt runtime.Info) bool { return yield(h.infoOf(rt)) })
+		h.rt.Incarnations(func(rt runtime.Info) bool { return yield(h.infoOf(rt)) })
 	}
 }
 
@@ -114,7 +114,7 @@ const closePolicy = 1008
 // SocketCount returns the number of WebSockets of objects that have an incarnation, and of
 // those that have none: these hibernate.
 func (h *Host) SocketCount() (live, hibernating int) {
-	for id, n := range h.sockets.Rooms() {
+	for id, n := range h.sockets.Objects() {
 		if h.IsLive(id) {
 			live += n
 		} else {

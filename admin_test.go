@@ -63,10 +63,10 @@ func TestImportRefusesAnObjectInUse(t *testing.T) {
 		h := open(t, nil, counter.Class())
 		export := exported(t, h, 7)
 		s := counter.Counters.Get(h, "copy")
-		goOn, done := make(chan struct{}), make(chan error, 1)
+		proceed, done := make(chan struct{}), make(chan error, 1)
 		go func() {
 			done <- s.Do(t.Context(), func(ctx context.Context, c *counter.Counter) error {
-				if _, _, err := dohost.Recv(ctx, goOn); err != nil {
+				if _, _, err := dohost.Recv(ctx, proceed); err != nil {
 					return err
 				}
 				_, err := c.Add(ctx, 1)
@@ -77,7 +77,7 @@ func TestImportRefusesAnObjectInUse(t *testing.T) {
 		if err := h.Import(t.Context(), s.ID(), bytes.NewReader(export)); !errors.Is(err, objectstore.ErrExists) {
 			t.Fatalf("imported into a running object: %v", err)
 		}
-		close(goOn)
+		close(proceed)
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}

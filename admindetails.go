@@ -25,11 +25,11 @@ func (v *Snapshot) ID() ID { return v.id }
 
 // Alarm returns the due time of the object's alarm, or zero if none is set. boot reports whether the alarm is also
 // delivered when the host starts.
-func (v *Snapshot) Alarm() (at time.Time, boot bool) {
+func (v *Snapshot) Alarm() (at time.Time, onStart bool) {
 	if v.slot.Parked != objectstore.NotParked {
 		return time.Time{}, false
 	}
-	return v.slot.Due, v.slot.AtBoot
+	return v.slot.Due, v.slot.AtStart
 }
 
 // ParkedAlarm returns the object's alarm if it is parked.
@@ -103,7 +103,7 @@ func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
 			return
 		}
 		c := h.classes[id.Class]
-		if c.look == nil {
+		if c.inspect == nil {
 			return
 		}
 		sn, err := h.rt.Store().Snapshot(ctx)
@@ -117,7 +117,7 @@ func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
 			yield(Resource{}, err)
 			return
 		}
-		for d, err := range c.look(ctx, v) {
+		for d, err := range c.inspect(ctx, v) {
 			if !yield(d, err) || err != nil {
 				return
 			}
@@ -133,12 +133,12 @@ func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
 func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (done bool, err error) {
 	const op = "operate"
 	c, bound := h.classes[id.Class]
-	if bound && c.operate == nil {
+	if bound && c.admin == nil {
 		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: class %q has no OnAdmin", runtime.ErrNoMethod, id.Class), Outcome: OutcomeNotRun}
 	}
 	var did bool // owned by the event until it has answered: it may outlast this call
 	err = h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, instance any) (err error) {
-		did, err = c.operate(ctx, instance, a, kind, of)
+		did, err = c.admin(ctx, instance, a, kind, of)
 		return err
 	})})
 	if err != nil {
@@ -162,7 +162,7 @@ func CheckStore(
 	}
 	defer sn.Close()
 	for _, c := range classes {
-		if c.look == nil {
+		if c.inspect == nil {
 			continue
 		}
 		for id, err := range sn.Objects(c.Name(), "") {
@@ -189,7 +189,7 @@ func (c *Class) faults(ctx context.Context, sn *objectstore.Snapshot, id ID) ite
 			yield(err.Error())
 			return
 		}
-		for d, err := range c.look(ctx, v) {
+		for d, err := range c.inspect(ctx, v) {
 			switch {
 			case err != nil:
 				yield(err.Error())

@@ -47,7 +47,7 @@ func AwaitDurable(ctx context.Context) error {
 //
 // Errors: fn's, [ErrFenced], [ErrMisuse].
 func HoldTurn(ctx context.Context, fn func(context.Context) error) error {
-	return runtime.Enter(ctx, fn)
+	return runtime.HoldTurn(ctx, fn)
 }
 
 // Recv receives from a channel with the turn given up, without waiting for the

@@ -29,17 +29,17 @@ func TestAwaitDurableWaitsForTheDiskWithoutTheTurn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fs := objectstore.NewMemFS()
-				h := open(t, &dohost.Options{FS: fs}, pricedClass)
-				s := priceds.Get(h, "a")
+				h := open(t, &dohost.Options{FS: fs}, costClass)
+				s := costObjects.Get(h, "a")
 				var seen []string
-				event := func(fn func(context.Context, *priced) error) <-chan error {
+				event := func(fn func(context.Context, *costObject) error) <-chan error {
 					done := make(chan error, 1)
 					go func() { done <- s.Do(t.Context(), fn) }()
 					synctest.Wait()
 					return done
 				}
 				release := fs.HoldSyncs()
-				first := event(func(ctx context.Context, p *priced) error {
+				first := event(func(ctx context.Context, p *costObject) error {
 					seen = append(seen, "put")
 					if err := c.put(ctx, p.store, "n", 1); err != nil {
 						return err
@@ -48,7 +48,7 @@ func TestAwaitDurableWaitsForTheDiskWithoutTheTurn(t *testing.T) {
 					seen = append(seen, "durable")
 					return err
 				})
-				second := event(func(context.Context, *priced) error {
+				second := event(func(context.Context, *costObject) error {
 					seen = append(seen, "second")
 					return nil
 				})

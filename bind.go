@@ -25,16 +25,16 @@ type Class struct {
 	// reads are the methods that callers with ReadOnly rights can call.
 	reads map[string]bool
 	subs  SubObjects
-	// look and operate are the functions of OnInspect and OnAdmin.
-	look    func(context.Context, *Snapshot) iter.Seq2[Resource, error]
-	operate func(ctx context.Context, instance any, a Action, kind, id string) (bool, error)
+	// inspect and operate are the functions of OnInspect and OnAdmin.
+	inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
+	admin   func(ctx context.Context, instance any, a Action, kind, id string) (bool, error)
 	// sockets are nil if the class has none.
-	sockets *socket.Handlers
-	speaks  []string // see Handlers.Protocols
-	errs    []error  // the mistakes in Bind, reported by Open
+	sockets   *socket.Handlers
+	protocols []string // see Handlers.Protocols
+	errs      []error  // the mistakes in Bind, reported by Open
 }
 
-func (c *Class) mistake(format string, args ...any) {
+func (c *Class) addError(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("dohost: class %q: %w", c.rt.Name, fmt.Errorf(format, args...)))
 }
 
@@ -44,7 +44,7 @@ func InvalidClass(c Class, errs ...error) Class {
 	c.errs = slices.Clip(c.errs)
 	for _, err := range errs {
 		if err != nil {
-			c.mistake("%w", err)
+			c.addError("%w", err)
 		}
 	}
 	return c
@@ -57,7 +57,7 @@ func (c Class) Name() string { return c.rt.Name }
 func (c Class) ServesHTTP() bool { return c.http != nil }
 
 // HasProtocol reports whether [Handlers].Protocols names a protocol.
-func (c Class) HasProtocol(protocol string) bool { return slices.Contains(c.speaks, protocol) }
+func (c Class) HasProtocol(protocol string) bool { return slices.Contains(c.protocols, protocol) }
 
 // Methods returns the names of the exposed methods, in no order.
 func (c Class) Methods() []string {
@@ -87,14 +87,14 @@ func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, e
 		},
 	}}
 	if construct == nil {
-		c.mistake("Bind without a constructor")
+		c.addError("Bind without a constructor")
 	}
 	if h != nil {
 		h.bind(&c)
 	}
 	for i, e := range entries {
 		if e == nil {
-			c.mistake("entry %d is nil", i)
+			c.addError("entry %d is nil", i)
 			continue
 		}
 		e(&c)
@@ -140,11 +140,11 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 	return func(c *Class) {
 		switch {
 		case name == "":
-			c.mistake("Expose without a name")
+			c.addError("Expose without a name")
 		case m == nil:
-			c.mistake("Expose of %q without a method", name)
+			c.addError("Expose of %q without a method", name)
 		case c.rt.Methods[name] != nil:
-			c.mistake("a second Expose of %q", name)
+			c.addError("a second Expose of %q", name)
 		}
 		c.rt.Methods[name] = func(ctx context.Context, instance any, arg []byte) ([]byte, error) {
 			o, err := instanceOf[O](instance)

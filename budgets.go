@@ -71,10 +71,10 @@ func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error
 	}
 	body, err = io.ReadAll(&countedBody{r.Body, share})
 	if err != nil {
-		share.leave()
+		share.release()
 		return nil, func() {}, err
 	}
-	return body, share.leave, nil
+	return body, share.release, nil
 }
 
 // bodyShare is the share of the budget for a request's body, until the last user of the body has left. A nil
@@ -105,7 +105,7 @@ func (s *bodyShare) reserve(n int64) error {
 	return nil
 }
 
-func (s *bodyShare) enter() {
+func (s *bodyShare) acquire() {
 	if s != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *bodyShare) enter() {
 	}
 }
 
-func (s *bodyShare) leave() {
+func (s *bodyShare) release() {
 	if s != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

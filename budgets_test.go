@@ -18,15 +18,17 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// echoHall is a hall that sends each frame to the socket that it came from.
-func echoHall() *hallEvents {
-	return &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error { return s.Send(ctx, f) }}
+// echoHooks is a hall that sends each frame to the socket that it came from.
+func echoHooks() *socketHooks {
+	return &socketHooks{message: func(_ *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+		return s.Send(ctx, f)
+	}}
 }
 
 func TestSocketClosesOnAFrameBeyondMaxFrame(t *testing.T) {
 	for _, limit := range []int{0, 700, 5000, 1 << 16} {
 		synctest.Test(t, func(t *testing.T) {
-			d := openDoor(t, echoHall(), &dohost.Options{MaxFrame: limit})
+			d := openSocketServer(t, echoHooks(), &dohost.Options{MaxFrame: limit})
 			limit := limit
 			if limit == 0 {
 				limit = dohost.DefaultMaxFrame
@@ -35,7 +37,7 @@ func TestSocketClosesOnAFrameBeyondMaxFrame(t *testing.T) {
 			ws.SetReadLimit(-1)
 			text := strings.Repeat("x", limit)
 			go func() { _ = ws.Write(t.Context(), websocket.MessageText, []byte(text)) }() // heard below
-			if got := hear(t, ws); got != text {
+			if got := readText(t, ws); got != text {
 				t.Fatalf("%d bytes came back, want %d", len(got), limit)
 			}
 			go func() { _ = ws.Write(t.Context(), websocket.MessageText, []byte(text+"x")) }() // cut off
@@ -53,7 +55,7 @@ func TestSocketClosesOnAFrameBeyondMaxFrame(t *testing.T) {
 // TestReadBudgetIsSharedByFrames receives a slow frame that takes most of the budget.
 func TestReadBudgetIsSharedByFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := openDoor(t, echoHall(), &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 3 << 19})
+		d := openSocketServer(t, echoHooks(), &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 3 << 19})
 		slow, _ := d.dial(t, "a")
 		slow.SetReadLimit(-1)
 		part, err := slow.Writer(t.Context(), websocket.MessageText)
@@ -76,8 +78,8 @@ func TestReadBudgetIsSharedByFrames(t *testing.T) {
 		small, _ := d.dial(t, "b")
 		small.SetReadLimit(-1)
 		text := strings.Repeat("x", 4<<10-1)
-		say(t, small, text)
-		if got := hear(t, small); got != text || time.Since(began) > time.Second {
+		sendText(t, small, text)
+		if got := readText(t, small); got != text || time.Since(began) > time.Second {
 			t.Errorf("a small frame waited: %v", time.Since(began))
 		}
 		_, _, err = large.Read(t.Context())
@@ -88,7 +90,7 @@ func TestReadBudgetIsSharedByFrames(t *testing.T) {
 		if err := part.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := hear(t, slow); len(got) != 600<<10+10 {
+		if got := readText(t, slow); len(got) != 600<<10+10 {
 			t.Errorf("%d bytes of the slow one", len(got))
 		}
 		synctest.Wait()
@@ -101,11 +103,11 @@ func TestReadBudgetIsSharedByFrames(t *testing.T) {
 // TestReadBudgetIsFreedByADroppedFrame lets a frame wait too long for the turn.
 func TestReadBudgetIsFreedByADroppedFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := openDoor(t, echoHall(), &dohost.Options{MaxAge: 5 * time.Second})
+		d := openSocketServer(t, echoHooks(), &dohost.Options{MaxAge: 5 * time.Second})
 		ws, _ := d.dial(t, "a")
 		quit, done := make(chan struct{}), make(chan error, 1)
 		go func() {
-			done <- halls.Get(d, "a").Do(t.Context(), func(context.Context, *hall) error {
+			done <- socketObjects.Get(d, "a").Do(t.Context(), func(context.Context, *socketObject) error {
 				<-quit
 				return nil
 			})
@@ -118,7 +120,7 @@ func TestReadBudgetIsFreedByADroppedFrame(t *testing.T) {
 		if u := d.ReadBudget(); u.Used < 1<<20-4<<10 {
 			t.Errorf("a frame waits: %+v", u)
 		}
-		pass(10 * time.Second)
+		advance(10 * time.Second)
 		if u := d.ReadBudget(); u.Used != 0 {
 			t.Errorf("it was dropped: %+v", u)
 		}
@@ -134,22 +136,22 @@ func TestReadBudgetIsFreedByADroppedFrame(t *testing.T) {
 func TestReadBudgetCountsTheFramesOfWaitingHandlers(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		end  func(t *testing.T, d *door, quit chan struct{})
+		end  func(t *testing.T, d *socketServer, quit chan struct{})
 	}{
-		{"the handlers return", func(_ *testing.T, _ *door, quit chan struct{}) { close(quit) }},
-		{"the incarnation ends", func(t *testing.T, d *door, _ chan struct{}) {
-			if !d.Evict(halls.Get(d, "a").ID(), dohost.EndFence) {
+		{"the handlers return", func(_ *testing.T, _ *socketServer, quit chan struct{}) { close(quit) }},
+		{"the incarnation ends", func(t *testing.T, d *socketServer, _ chan struct{}) {
+			if !d.Evict(socketObjects.Get(d, "a").ID(), dohost.EndFence) {
 				t.Error("not evicted")
 			}
 		}},
-		{"a handler panics", func(t *testing.T, d *door, _ chan struct{}) {
-			_ = halls.Get(d, "a").Do(t.Context(), func(context.Context, *hall) error { panic("enough") })
+		{"a handler panics", func(t *testing.T, d *socketServer, _ chan struct{}) {
+			_ = socketObjects.Get(d, "a").Do(t.Context(), func(context.Context, *socketObject) error { panic("enough") })
 		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			quit := make(chan struct{})
 			var begun, small atomic.Int64
-			e := &hallEvents{message: func(_ *hall, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
+			e := &socketHooks{message: func(_ *socketObject, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
 				if len(f.Data) < 100 {
 					small.Add(1)
 					return nil
@@ -158,14 +160,14 @@ func TestReadBudgetCountsTheFramesOfWaitingHandlers(t *testing.T) {
 				_, _, err := dohost.Recv(ctx, quit)
 				return err
 			}}
-			d := openDoor(t, e, &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 5 << 19, Grace: -1})
+			d := openSocketServer(t, e, &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 5 << 19, Grace: -1})
 			ws, _ := d.dial(t, "a")
 			go func() { _, _, _ = ws.Read(t.Context()) }()
 			for i := range 2 {
 				if err := ws.Write(t.Context(), websocket.MessageBinary, make([]byte, 1<<20)); err != nil {
 					t.Fatal(err)
 				}
-				say(t, ws, "small")
+				sendText(t, ws, "small")
 				synctest.Wait()
 				want := int64(i+1) * (1<<20 + 1 - 4<<10)
 				if u := d.ReadBudget(); begun.Load() != int64(i+1) || small.Load() != begun.Load() || u.Used != want {
@@ -183,7 +185,7 @@ func TestReadBudgetCountsTheFramesOfWaitingHandlers(t *testing.T) {
 
 func TestLargeFrameHasToArriveInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := openDoor(t, echoHall(), nil)
+		d := openSocketServer(t, echoHooks(), nil)
 		ws, _ := d.dial(t, "a")
 		go func() { _, _, _ = ws.Read(t.Context()) }() // it answers pings
 		part, err := ws.Writer(t.Context(), websocket.MessageText)
@@ -206,14 +208,14 @@ func TestLargeFrameHasToArriveInTime(t *testing.T) {
 func TestReadBudgetIsSharedByBodies(t *testing.T) {
 	for _, length := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			goOn := make(chan struct{})
-			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 10_000}, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+			proceed := make(chan struct{})
+			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 10_000}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 				n, err := io.Copy(io.Discard, r.Body)
 				if errors.Is(err, dohost.ErrOverloaded) {
 					http.Error(w, "full", http.StatusServiceUnavailable)
 					return
 				}
-				_, _, _ = dohost.Recv(r.Context(), goOn)
+				_, _, _ = dohost.Recv(r.Context(), proceed)
 				fmt.Fprint(w, n)
 			}))
 			ask := func(n int) (*client, <-chan any) {
@@ -245,7 +247,7 @@ func TestReadBudgetIsSharedByBodies(t *testing.T) {
 					t.Errorf("%+v", e)
 				}
 			}
-			close(goOn)
+			close(proceed)
 			<-firstDone
 			<-smallDone
 			first.want(t, 200, "12096")
@@ -305,10 +307,10 @@ func TestReadBudgetIgnoresAnnouncedBytes(t *testing.T) {
 // TestReadBudgetIsUsedUntilTheHandlerReturns counts the body until the handler has returned.
 func TestReadBudgetIsUsedUntilTheHandlerReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		goOn := make(chan struct{})
-		h := open(t, nil, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+		proceed := make(chan struct{})
+		h := open(t, nil, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
-			_, _, _ = dohost.Recv(r.Context(), goOn)
+			_, _, _ = dohost.Recv(r.Context(), proceed)
 		}))
 		ctx, cancel := context.WithCancel(t.Context())
 		r := httptest.NewRequestWithContext(ctx, "POST", "/", strings.NewReader(strings.Repeat("x", 10_000)))
@@ -319,7 +321,7 @@ func TestReadBudgetIsUsedUntilTheHandlerReturns(t *testing.T) {
 		if u := h.ReadBudget(); u.Used != 10_000-4096 {
 			t.Errorf("%+v", u)
 		}
-		close(goOn)
+		close(proceed)
 		synctest.Wait()
 		if u := h.ReadBudget(); u.Used != 0 {
 			t.Errorf("in the end %+v", u)
@@ -350,7 +352,7 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 // TestSendBudgetClosesSocketsWithMostUnsentBytes has clients that read nothing, each in a hall of its own.
 func TestSendBudgetClosesSocketsWithMostUnsentBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+		e := &socketHooks{message: func(_ *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			for range len(f.Data) {
 				if err := s.Send(ctx, dohost.Frame{Data: make([]byte, 10_000)}); err != nil {
 					return nil // it was closed in the meantime
@@ -358,14 +360,14 @@ func TestSendBudgetClosesSocketsWithMostUnsentBytes(t *testing.T) {
 			}
 			return nil
 		}}
-		d := openDoor(t, e, &dohost.Options{SendBudget: 1 << 20})
+		d := openSocketServer(t, e, &dohost.Options{SendBudget: 1 << 20})
 		peak := int64(0)
 		var clients []*websocket.Conn
 		for i := range 20 {
 			ws, _ := d.dial(t, fmt.Sprint(i))
 			ws.SetReadLimit(-1)
 			clients = append(clients, ws)
-			say(t, ws, strings.Repeat("x", 5+i)) // the last one gets 240 kB
+			sendText(t, ws, strings.Repeat("x", 5+i)) // the last one gets 240 kB
 			synctest.Wait()
 			u := d.SendBudget()
 			// A closed socket keeps the frames that are being written to its client, up to 64 KiB.
@@ -403,10 +405,10 @@ func TestSendBudgetClosesSocketsWithMostUnsentBytes(t *testing.T) {
 // TestSendBudgetCountsABroadcastOnce sends one to clients that read nothing.
 func TestSendBudgetCountsABroadcastOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{message: func(h *hall, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
+		e := &socketHooks{message: func(h *socketObject, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
 			return h.st.Broadcast(ctx, dohost.Frame{Data: make([]byte, 100_000)}, h.st.Sockets(""))
 		}}
-		d := openDoor(t, e, &dohost.Options{SendBudget: 1 << 20})
+		d := openSocketServer(t, e, &dohost.Options{SendBudget: 1 << 20})
 		var clients []*websocket.Conn
 		for range 40 {
 			ws, _ := d.dial(t, "a")
@@ -414,7 +416,7 @@ func TestSendBudgetCountsABroadcastOnce(t *testing.T) {
 			clients = append(clients, ws)
 		}
 		for range 5 {
-			say(t, clients[0], "go")
+			sendText(t, clients[0], "go")
 		}
 		synctest.Wait()
 		if u := d.SendBudget(); u.Used < 500_000 || u.Used > 510_000 || u.Refused != 0 {
@@ -431,11 +433,11 @@ func TestSendBudgetCountsABroadcastOnce(t *testing.T) {
 		if u := d.SendBudget(); u.Used < 500_000 {
 			t.Errorf("ten clients have not read: %+v", u)
 		}
-		d.CloseSockets(halls.Get(d, "a").ID(), "")
+		d.CloseSockets(socketObjects.Get(d, "a").ID(), "")
 		for _, ws := range clients[30:] {
 			_ = ws.CloseNow()
 		}
-		pass(time.Minute)
+		advance(time.Minute)
 		if u := d.SendBudget(); u.Used != 0 {
 			t.Errorf("in the end %+v", u)
 		}

@@ -79,7 +79,7 @@ func callNamed[O, In, Out any](
 	host := s.at.LocateHost().rt
 	c := &invocation[O, In, Out]{method: m, byRef: host.ByReference(s.id.Class)}
 	var err error
-	if c.arg, err = carry(in, c.byRef); err != nil {
+	if c.arg, err = copyOf(in, c.byRef); err != nil {
 		return none, &Error{Op: op, ID: s.id, Err: err, Outcome: OutcomeNotRun}
 	}
 	if err := host.Do(ctx, s.id, runtime.Call{Op: op, Size: len(c.arg.data), Handler: c}); err != nil {
@@ -97,8 +97,8 @@ func callNamed[O, In, Out any](
 type invocation[O, In, Out any] struct {
 	method func(*O, context.Context, In) (Out, error)
 	byRef  bool
-	arg    carried[In]
-	result carried[Out]
+	arg    copied[In]
+	result copied[Out]
 }
 
 // minCounted is the smallest size in bytes of a result that counts toward the limit of
@@ -119,7 +119,7 @@ func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error
 	if err != nil {
 		return err
 	}
-	if c.result, err = carry(out, c.byRef); err != nil || len(c.result.data) < minCounted {
+	if c.result, err = copyOf(out, c.byRef); err != nil || len(c.result.data) < minCounted {
 		return err
 	}
 	// The result waits until all writes of the object are durable.

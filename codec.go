@@ -121,24 +121,24 @@ func isFlat(t reflect.Type) bool {
 	return true
 }
 
-// carried is a value on its way from one object to another: itself if it is flat,
+// copied is a value on its way from one object to another: itself if it is flat,
 // else its encoding.
-type carried[T any] struct {
+type copied[T any] struct {
 	value T
 	data  []byte // nil: value is as it was
 }
 
-// carry takes a copy of v, which may change afterwards.
-func carry[T any](v T, byReference bool) (carried[T], error) {
+// copyOf takes a copy of v, which may change afterwards.
+func copyOf[T any](v T, byReference bool) (copied[T], error) {
 	if byReference || flat[T]() {
-		return carried[T]{value: v}, nil
+		return copied[T]{value: v}, nil
 	}
 	data, err := encode(v)
-	return carried[T]{data: data}, err
+	return copied[T]{data: data}, err
 }
 
 // get returns the receiver's own value.
-func (c carried[T]) get() (T, error) {
+func (c copied[T]) get() (T, error) {
 	if c.data == nil {
 		return c.value, nil
 	}

@@ -17,18 +17,18 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// priced is an object with an operation of each kind that has a price.
-type priced struct {
+// costObject is an object with an operation of each kind that has a price.
+type costObject struct {
 	store *dohost.Storage
 	calls int
 }
 
-const priceds dohost.Namespace[priced] = "priced"
+const costObjects dohost.Namespace[costObject] = "priced"
 
-var pricedClass = dohost.Bind(priceds, func(_ context.Context, st *dohost.State) (*priced, error) {
-	return &priced{store: st.Storage()}, nil
-}, &dohost.Handlers[priced]{
-	OnAlarm: func(p *priced, _ context.Context, _ dohost.AlarmInfo) error {
+var costClass = dohost.Bind(costObjects, func(_ context.Context, st *dohost.State) (*costObject, error) {
+	return &costObject{store: st.Storage()}, nil
+}, &dohost.Handlers[costObject]{
+	OnAlarm: func(p *costObject, _ context.Context, _ dohost.AlarmInfo) error {
 		p.calls++
 		return nil
 	},
@@ -44,7 +44,7 @@ var things = dohost.Collection[int]{
 var seventh = dohost.KeyOf("7")
 
 // Fill writes n rows and n things.
-func (p *priced) Fill(ctx context.Context, n int) (int, error) {
+func (p *costObject) Fill(ctx context.Context, n int) (int, error) {
 	for i := range n {
 		if err := dohost.Put(ctx, p.store, fmt.Sprintf("row/%04d", i), i); err != nil {
 			return 0, err
@@ -57,21 +57,21 @@ func (p *priced) Fill(ctx context.Context, n int) (int, error) {
 }
 
 // Touch counts in memory.
-func (p *priced) Touch(_ context.Context, n int) (int, error) {
+func (p *costObject) Touch(_ context.Context, n int) (int, error) {
 	p.calls += n
 	return p.calls, nil
 }
 
-func (p *priced) Get(ctx context.Context, _ int) (int, error) {
+func (p *costObject) Get(ctx context.Context, _ int) (int, error) {
 	n, _, err := dohost.Get[int](ctx, p.store, "n")
 	return n, err
 }
 
-func (p *priced) Put(ctx context.Context, n int) (int, error) {
+func (p *costObject) Put(ctx context.Context, n int) (int, error) {
 	return n, dohost.Put(ctx, p.store, "n", n)
 }
 
-func (p *priced) Add(ctx context.Context, delta int) (int, error) {
+func (p *costObject) Add(ctx context.Context, delta int) (int, error) {
 	n, err := p.Get(ctx, 0)
 	if err != nil {
 		return 0, err
@@ -79,16 +79,16 @@ func (p *priced) Add(ctx context.Context, delta int) (int, error) {
 	return p.Put(ctx, n+delta)
 }
 
-func (p *priced) Await(ctx context.Context, n int) (int, error) {
+func (p *costObject) Await(ctx context.Context, n int) (int, error) {
 	return n, dohost.Await(ctx, func(context.Context) error { return nil })
 }
 
-func (p *priced) AwaitValue(ctx context.Context, n int) (int, error) {
+func (p *costObject) AwaitValue(ctx context.Context, n int) (int, error) {
 	return dohost.AwaitValue(ctx, func(context.Context) (int, error) { return n, nil })
 }
 
 // AwaitDurable waits for a write.
-func (p *priced) AwaitDurable(ctx context.Context, n int) (int, error) {
+func (p *costObject) AwaitDurable(ctx context.Context, n int) (int, error) {
 	if err := dohost.Put(ctx, p.store, "n", n); err != nil {
 		return 0, err
 	}
@@ -96,13 +96,13 @@ func (p *priced) AwaitDurable(ctx context.Context, n int) (int, error) {
 }
 
 // List counts the first n rows.
-func (p *priced) List(ctx context.Context, n int) (int, error) {
+func (p *costObject) List(ctx context.Context, n int) (int, error) {
 	rows, err := dohost.List[int](ctx, p.store, &dohost.ListOptions{Prefix: "row/", Limit: n})
 	return len(rows), err
 }
 
 // Query counts the first n things of a tenth of them.
-func (p *priced) Query(ctx context.Context, n int) (int, error) {
+func (p *costObject) Query(ctx context.Context, n int) (int, error) {
 	rows, err := things.List(ctx, p.store, &dohost.Query[int]{Index: "tenth", Equal: seventh, Limit: n})
 	return len(rows), err
 }
@@ -113,54 +113,54 @@ var lines = dohost.Collection[int]{
 }
 
 // Log appends a line to the log.
-func (p *priced) Log(ctx context.Context, n int) (int, error) {
+func (p *costObject) Log(ctx context.Context, n int) (int, error) {
 	p.calls += n
 	return p.calls, lines.Put(ctx, p.store, p.calls)
 }
 
 // Enter is Log in a collection that reads the old row.
-func (p *priced) Enter(ctx context.Context, n int) (int, error) {
+func (p *costObject) Enter(ctx context.Context, n int) (int, error) {
 	looking := lines
 	looking.Name, looking.Blind = "entries", false
 	p.calls += n
 	return p.calls, looking.Put(ctx, p.store, p.calls)
 }
 
-// price is the cost of one operation for the whole process, all goroutines included.
-type price struct {
+// cost is the cost of one operation for the whole process, all goroutines included.
+type cost struct {
 	allocs float64
 	syncs  float64
 	gets   float64 // look-ups in the engine
 	steps  float64 // entries that the engine's iterators visited
 }
 
-// bill measures the costs of a host.
-type bill struct {
+// costMeter measures the costs of a host.
+type costMeter struct {
 	fs    *objectstore.FS
 	reads objectstore.Reads
 }
 
 // open opens a host of priced objects.
-func (b *bill) open(t *testing.T) *dohost.Host {
+func (b *costMeter) open(t *testing.T) *dohost.Host {
 	t.Helper()
 	b.fs = objectstore.NewMemFS()
 	o := &dohost.Options{FS: b.fs}
 	kernel.Tune(o, func(ro *runtime.Options) { ro.Store.Reads = &b.reads })
-	return open(t, o, pricedClass)
+	return open(t, o, costClass)
 }
 
-// each returns the price of one of the n operations that do makes.
-func (b *bill) each(n int, do func()) price {
-	now := func() price {
+// perOperation returns the price of one of the n operations that do makes.
+func (b *costMeter) perOperation(n int, do func()) cost {
+	now := func() cost {
 		var m goruntime.MemStats
 		goruntime.ReadMemStats(&m)
-		return price{float64(m.Mallocs), float64(b.fs.Syncs()), float64(b.reads.Gets.Load()), float64(b.reads.Steps.Load())}
+		return cost{float64(m.Mallocs), float64(b.fs.Syncs()), float64(b.reads.Gets.Load()), float64(b.reads.Steps.Load())}
 	}
 	from := now()
 	do()
 	to := now()
 	per := func(from, to float64) float64 { return (to - from) / float64(n) }
-	return price{per(from.allocs, to.allocs), per(from.syncs, to.syncs), per(from.gets, to.gets), per(from.steps, to.steps)}
+	return cost{per(from.allocs, to.allocs), per(from.syncs, to.syncs), per(from.gets, to.gets), per(from.steps, to.steps)}
 }
 
 // TestCallCosts checks the cost of a call of an object with a thousand rows, one call at a time. The pools
@@ -172,31 +172,31 @@ func TestCallCosts(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		m     func(*priced, context.Context, int) (int, error)
+		m     func(*costObject, context.Context, int) (int, error)
 		arg   int
 		evict bool
-		want  price
+		want  cost
 	}{
-		{"in memory", (*priced).Touch, 1, false, price{allocs: 2}},
-		{"await", (*priced).Await, 1, false, price{allocs: 4}},
-		{"await a value", (*priced).AwaitValue, 1, false, price{allocs: 4}},
-		{"await a write", (*priced).AwaitDurable, 1, false, price{allocs: 7, syncs: 1}},
-		{"get", (*priced).Get, 0, false, price{allocs: 3, gets: 1}},
-		{"put", (*priced).Put, 7, false, price{allocs: 5, syncs: 1}},
-		{"increment", (*priced).Add, 1, false, price{allocs: 7, syncs: 1}},
-		{"list of 20 rows", (*priced).List, 20, false, price{allocs: 58, steps: 20}},
-		{"query for 20 rows", (*priced).Query, 20, false, price{allocs: 122, gets: 20, steps: 20}},
-		{"append a row", (*priced).Enter, 1, false, price{allocs: 12, syncs: 1, gets: 1}},
-		{"append a row blindly", (*priced).Log, 1, false, price{allocs: 12, syncs: 1}},
-		{"wake", (*priced).Touch, 1, true, price{allocs: 11}},
-		{"wake and get", (*priced).Get, 0, true, price{allocs: 13, gets: 1}},
-		{"wake and list 20 rows", (*priced).List, 20, true, price{allocs: 67, steps: 20}},
+		{"in memory", (*costObject).Touch, 1, false, cost{allocs: 2}},
+		{"await", (*costObject).Await, 1, false, cost{allocs: 4}},
+		{"await a value", (*costObject).AwaitValue, 1, false, cost{allocs: 4}},
+		{"await a write", (*costObject).AwaitDurable, 1, false, cost{allocs: 7, syncs: 1}},
+		{"get", (*costObject).Get, 0, false, cost{allocs: 3, gets: 1}},
+		{"put", (*costObject).Put, 7, false, cost{allocs: 5, syncs: 1}},
+		{"increment", (*costObject).Add, 1, false, cost{allocs: 7, syncs: 1}},
+		{"list of 20 rows", (*costObject).List, 20, false, cost{allocs: 58, steps: 20}},
+		{"query for 20 rows", (*costObject).Query, 20, false, cost{allocs: 122, gets: 20, steps: 20}},
+		{"append a row", (*costObject).Enter, 1, false, cost{allocs: 12, syncs: 1, gets: 1}},
+		{"append a row blindly", (*costObject).Log, 1, false, cost{allocs: 12, syncs: 1}},
+		{"wake", (*costObject).Touch, 1, true, cost{allocs: 11}},
+		{"wake and get", (*costObject).Get, 0, true, cost{allocs: 13, gets: 1}},
+		{"wake and list 20 rows", (*costObject).List, 20, true, cost{allocs: 67, steps: 20}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var b bill
+			var b costMeter
 			h := b.open(t)
-			s := priceds.Get(h, "a")
-			call := func(m func(*priced, context.Context, int) (int, error), arg int) {
+			s := costObjects.Get(h, "a")
+			call := func(m func(*costObject, context.Context, int) (int, error), arg int) {
 				if _, err := dohost.Call(t.Context(), s, m, arg); err != nil {
 					t.Fatal(err)
 				}
@@ -209,11 +209,11 @@ func TestCallCosts(t *testing.T) {
 					call(c.m, c.arg)
 				}
 			}
-			call((*priced).Put, 7)
-			call((*priced).Fill, 1000) // more rows than a busy object keeps in memory
+			call((*costObject).Put, 7)
+			call((*costObject).Fill, 1000) // more rows than a busy object keeps in memory
 			defer debug.SetGCPercent(debug.SetGCPercent(-1))
 			calls(100)
-			got := b.each(n, func() { calls(n) })
+			got := b.perOperation(n, func() { calls(n) })
 			t.Logf("%+v", got)
 			// Work of other goroutines is less than half an allocation a call.
 			if d := got.allocs - c.want.allocs; !invariants.Enabled && (d > 0.5 || d < -0.5) {
@@ -231,15 +231,15 @@ func TestSyncIsSharedByConcurrentCalls(t *testing.T) {
 	for _, objects := range []int{1, 100} {
 		t.Run(fmt.Sprint(objects, " objects"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var b bill
+				var b costMeter
 				h := b.open(t)
 				before := b.fs.Syncs()
 				release := b.fs.HoldSyncs()
 				var wg sync.WaitGroup
 				for i := range 100 {
 					wg.Go(func() {
-						s := priceds.Get(h, fmt.Sprint(i%objects))
-						if _, err := dohost.Call(t.Context(), s, (*priced).Add, 1); err != nil {
+						s := costObjects.Get(h, fmt.Sprint(i%objects))
+						if _, err := dohost.Call(t.Context(), s, (*costObject).Add, 1); err != nil {
 							t.Error(err)
 						}
 					})
@@ -259,13 +259,13 @@ func TestSyncIsSharedByConcurrentCalls(t *testing.T) {
 func TestAlarmCostsOneSyncToSetAndOneToFire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
-		var b bill
+		var b costMeter
 		h := b.open(t)
 		synctest.Wait() // the scheduler has looked for alarms
 		at := time.Now().Add(time.Hour)
-		set := b.each(n, func() {
+		set := b.perOperation(n, func() {
 			for i := range n {
-				id := priceds.Get(h, fmt.Sprint(i)).ID()
+				id := costObjects.Get(h, fmt.Sprint(i)).ID()
 				if err := h.SetAlarm(t.Context(), id, at.Add(time.Duration(i)*time.Second)); err != nil {
 					t.Fatal(err)
 				}
@@ -275,15 +275,15 @@ func TestAlarmCostsOneSyncToSetAndOneToFire(t *testing.T) {
 		if h.LiveCount() > 0 {
 			t.Fatalf("%d objects need not be woken", h.LiveCount())
 		}
-		fire := b.each(n, func() {
+		fire := b.perOperation(n, func() {
 			time.Sleep(time.Hour)
 			synctest.Wait()
 		})
 		set.allocs, fire.allocs = 0, 0
-		if want := (price{syncs: 1, gets: 1}); set != want {
+		if want := (cost{syncs: 1, gets: 1}); set != want {
 			t.Errorf("to set an alarm costs %+v, want %+v", set, want)
 		}
-		if want := (price{syncs: 1, steps: 1}); fire != want { // it is read whole, once
+		if want := (cost{syncs: 1, steps: 1}); fire != want { // it is read whole, once
 			t.Errorf("to fire one costs %+v, want %+v", fire, want)
 		}
 	})

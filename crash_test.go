@@ -16,9 +16,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// till is an object. Its step n uses all of an object's features: keys, transactions, collections with indexes and a
-// feed, the alarm, and a call to another object. Its contents are a function of the number of its last step.
-type till struct {
+// featureObject is an object. Its step n uses all of an object's features: keys, transactions, collections with indexes
+// and a feed, the alarm, and a call to another object. Its contents are a function of the number of its last step.
+type featureObject struct {
 	st    *dohost.State
 	store *dohost.Storage
 }
@@ -31,9 +31,9 @@ type sale struct {
 const keptRows = 5 // keys and sales that a till keeps
 
 var (
-	tills dohost.Namespace[till] = "till"
-	day                          = dohost.Feed{Name: "day", Keep: 7}
-	sales                        = dohost.Collection[sale]{
+	featureObjects dohost.Namespace[featureObject] = "till"
+	day                                            = dohost.Feed{Name: "day", Keep: 7}
+	sales                                          = dohost.Collection[sale]{
 		Name:    "sales",
 		Key:     func(s sale) string { return fmt.Sprintf("%04d", s.N) },
 		Indexes: []dohost.Index[sale]{{Name: "paid", Of: func(s sale) dohost.Key { return dohost.KeyOf(s.Paid) + dohost.KeyOf(s.N) }}},
@@ -41,20 +41,20 @@ var (
 	}
 )
 
-func tillClass() dohost.Class {
-	return dohost.Bind(tills, func(_ context.Context, st *dohost.State) (*till, error) {
-		return &till{st, st.Storage()}, nil
-	}, &dohost.Handlers[till]{OnAlarm: (*till).alarm})
+func featureClass() dohost.Class {
+	return dohost.Bind(featureObjects, func(_ context.Context, st *dohost.State) (*featureObject, error) {
+		return &featureObject{st, st.Storage()}, nil
+	}, &dohost.Handlers[featureObject]{OnAlarm: (*featureObject).alarm})
 }
 
-func (c *till) step(ctx context.Context, ledger string) (int, error) {
+func (c *featureObject) step(ctx context.Context, ledger string) (int, error) {
 	n, _, err := dohost.Get[int](ctx, c.store, "n")
 	if err != nil {
 		return 0, err
 	}
 	n++
 	// The ledger is at most one step ahead, and never older than the next write.
-	if _, err := dohost.Call(ctx, tills.Get(c.st, ledger), (*till).raise, n); err != nil {
+	if _, err := dohost.Call(ctx, featureObjects.Get(c.st, ledger), (*featureObject).storeHighest, n); err != nil {
 		return 0, err
 	}
 	if n%6 == 0 { // begins anew
@@ -68,14 +68,14 @@ func (c *till) step(ctx context.Context, ledger string) (int, error) {
 	return n, c.st.SetAlarm(ctx, time.Now().Add(time.Second))
 }
 
-var errBack = errors.New("taken back")
+var errRollback = errors.New("taken back")
 
-func (c *till) write(ctx context.Context, n int) error {
+func (c *featureObject) write(ctx context.Context, n int) error {
 	back := dohost.Transaction(ctx, func(ctx context.Context) error {
 		_, err := sales.Delete(ctx, c.store, sales.Key(sale{N: n - 1}))
-		return errors.Join(err, dohost.Put(ctx, c.store, "n", -1), c.st.DeleteAlarm(ctx), errBack)
+		return errors.Join(err, dohost.Put(ctx, c.store, "n", -1), c.st.DeleteAlarm(ctx), errRollback)
 	})
-	if !errors.Is(back, errBack) {
+	if !errors.Is(back, errRollback) {
 		return back
 	}
 	old := n - keptRows
@@ -102,12 +102,12 @@ func (c *till) write(ctx context.Context, n int) error {
 
 func rowKey(n int) string { return fmt.Sprintf("row/%04d", n) }
 
-// raise notes the highest number that a till has sent.
-func (c *till) raise(ctx context.Context, n int) (int, error) {
+// storeHighest notes the highest number that a till has sent.
+func (c *featureObject) storeHighest(ctx context.Context, n int) (int, error) {
 	return n, dohost.Put(ctx, c.store, "raised", n)
 }
 
-func (c *till) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
+func (c *featureObject) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	n, _, err := dohost.Get[int](ctx, c.store, "n")
 	return errors.Join(err, dohost.Put(ctx, c.store, "rang", n))
 }
@@ -127,7 +127,7 @@ func contents(n int) (keys map[string]int, paid map[int]bool) {
 }
 
 // check compares a till with its contents and returns the number of its last step.
-func (c *till) check(ctx context.Context) (n int, err error) {
+func (c *featureObject) check(ctx context.Context) (n int, err error) {
 	n, _, err = dohost.Get[int](ctx, c.store, "n")
 	if err != nil {
 		return n, err
@@ -191,15 +191,15 @@ func TestCrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 			}
 			return nil
 		})
-		h := open(t, &dohost.Options{FS: fs}, tillClass())
+		h := open(t, &dohost.Options{FS: fs}, featureClass())
 		for i := range steps {
-			n, err := dohost.Call(t.Context(), tills.Get(h, "a"), (*till).step, "b")
+			n, err := dohost.Call(t.Context(), featureObjects.Get(h, "a"), (*featureObject).step, "b")
 			if err != nil || n != i+1 {
 				t.Fatalf("step %d: %d, %v", i+1, n, err)
 			}
 			acked.Store(int64(n))
 			if i%3 == 0 {
-				h.Evict(tills.Get(h, "a").ID(), dohost.EndCrash)
+				h.Evict(featureObjects.Get(h, "a").ID(), dohost.EndCrash)
 			}
 			if i%8 == 7 {
 				time.Sleep(time.Minute) // the alarm fires
@@ -226,23 +226,23 @@ func TestCrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 
 // afterCrash opens the image, and returns the last step of the till.
 func afterCrash(t *testing.T, fs *objectstore.FS) (n int, err error) {
-	h, err := dohost.Open("data", &dohost.Options{FS: fs}, tillClass())
+	h, err := dohost.Open("data", &dohost.Options{FS: fs}, featureClass())
 	if err != nil {
 		return 0, err
 	}
 	time.Sleep(time.Hour)
 	ctx := t.Context()
-	err = tills.Get(h, "a").Do(ctx, func(ctx context.Context, c *till) error {
+	err = featureObjects.Get(h, "a").Do(ctx, func(ctx context.Context, c *featureObject) error {
 		n, err = c.check(ctx)
 		return err
 	})
-	var raised int
-	err = errors.Join(err, tills.Get(h, "b").Do(ctx, func(ctx context.Context, c *till) error {
-		raised, _, err = dohost.Get[int](ctx, c.store, "raised")
+	var highest int
+	err = errors.Join(err, featureObjects.Get(h, "b").Do(ctx, func(ctx context.Context, c *featureObject) error {
+		highest, _, err = dohost.Get[int](ctx, c.store, "raised")
 		return err
 	}))
-	if raised != n && raised != n+1 {
-		err = errors.Join(err, fmt.Errorf("the ledger was raised to %d, the till is at %d", raised, n))
+	if highest != n && highest != n+1 {
+		err = errors.Join(err, fmt.Errorf("the ledger was raised to %d, the till is at %d", highest, n))
 	}
 	if err := errors.Join(err, h.Close()); err != nil {
 		return n, err

@@ -15,11 +15,13 @@ import (
 	"github.com/dohost/dohost"
 )
 
-type ledger struct{ storage *dohost.Storage }
+type storedObject struct{ storage *dohost.Storage }
 
 var (
-	ledgers     = dohost.Namespace[ledger]("ledger")
-	ledgerClass = dohost.Bind(ledgers, func(_ context.Context, s *dohost.State) (*ledger, error) { return &ledger{s.Storage()}, nil }, nil)
+	storedObjects = dohost.Namespace[storedObject]("ledger")
+	storedClass   = dohost.Bind(storedObjects, func(_ context.Context, s *dohost.State) (*storedObject, error) {
+		return &storedObject{s.Storage()}, nil
+	}, nil)
 )
 
 // TestDamagedBlockEndsNeitherHostNorCheck flips one bit of one table of a store with 300 objects.
@@ -28,24 +30,24 @@ func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
 	dir := t.TempDir()
 	name := func(i int) string { return fmt.Sprintf("n%03d", i) }
 	value := func(i int) string { return fmt.Sprintf("%01000d", i*7919) }
-	h := openLedgers(t, dir)
+	h := openStored(t, dir)
 	for i := range objects {
-		if err := ledgers.Get(h, name(i)).Do(t.Context(), func(ctx context.Context, l *ledger) error {
+		if err := storedObjects.Get(h, name(i)).Do(t.Context(), func(ctx context.Context, l *storedObject) error {
 			return dohost.Put(ctx, l.storage, "k", value(i))
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(h.Close(), openLedgers(t, dir).Close()); err != nil { // the second flushes the log
+	if err := errors.Join(h.Close(), openStored(t, dir).Close()); err != nil { // the second flushes the log
 		t.Fatal(err)
 	}
 	flipBit(t, dir, func(table []byte) int { return len(table) / 3 })
 
-	h = openLedgers(t, dir)
+	h = openStored(t, dir)
 	bad := 0
 	for i := range objects {
 		var got string
-		err := ledgers.Get(h, name(i)).Do(t.Context(), func(ctx context.Context, l *ledger) (err error) {
+		err := storedObjects.Get(h, name(i)).Do(t.Context(), func(ctx context.Context, l *storedObject) (err error) {
 			got, _, err = dohost.Get[string](ctx, l.storage, "k")
 			return err
 		})
@@ -75,7 +77,7 @@ func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
 	}
 
 	var problems []dohost.CheckProblem
-	stats, err := dohost.CheckDir(t.Context(), dir, func(p dohost.CheckProblem) { problems = append(problems, p) }, ledgerClass)
+	stats, err := dohost.CheckDir(t.Context(), dir, func(p dohost.CheckProblem) { problems = append(problems, p) }, storedClass)
 	if err != nil || len(problems) != 1 || stats.Problems != 1 || stats.Objects != int64(objects-bad) {
 		t.Errorf("check: %+v, %v, %v", stats, problems, err)
 	}
@@ -96,19 +98,19 @@ func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
 // The first block has all rows of the first class, and the second block is not damaged.
 func TestStoredClassesOmitADamagedBlock(t *testing.T) {
 	dir := t.TempDir()
-	h := openLedgers(t, dir)
+	h := openStored(t, dir)
 	for i := range 20 {
-		if err := ledgers.Get(h, fmt.Sprint(i)).Do(t.Context(), func(ctx context.Context, l *ledger) error {
+		if err := storedObjects.Get(h, fmt.Sprint(i)).Do(t.Context(), func(ctx context.Context, l *storedObject) error {
 			return dohost.Put(ctx, l.storage, "k", fmt.Sprintf("%01000d", i))
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(h.Close(), openLedgers(t, dir).Close()); err != nil {
+	if err := errors.Join(h.Close(), openStored(t, dir).Close()); err != nil {
 		t.Fatal(err)
 	}
 	flipBit(t, dir, func([]byte) int { return 100 })
-	h = openLedgers(t, dir)
+	h = openStored(t, dir)
 	classes, err := h.StoredClasses(t.Context())
 	if !slices.Equal(classes, []string{"ledger"}) || !errors.Is(err, dohost.ErrDamaged) {
 		t.Errorf("classes %v, %v", classes, err)
@@ -118,9 +120,9 @@ func TestStoredClassesOmitADamagedBlock(t *testing.T) {
 // A read that finds a damaged block does not wait for a Listener that hangs.
 func TestReadOfADamagedBlockDoesNotWaitForTheListener(t *testing.T) {
 	dir := t.TempDir()
-	h := openLedgers(t, dir)
-	put := func(ctx context.Context, l *ledger) error { return dohost.Put(ctx, l.storage, "k", "v") }
-	if err := errors.Join(ledgers.Get(h, "a").Do(t.Context(), put), h.Close(), openLedgers(t, dir).Close()); err != nil {
+	h := openStored(t, dir)
+	put := func(ctx context.Context, l *storedObject) error { return dohost.Put(ctx, l.storage, "k", "v") }
+	if err := errors.Join(storedObjects.Get(h, "a").Do(t.Context(), put), h.Close(), openStored(t, dir).Close()); err != nil {
 		t.Fatal(err)
 	}
 	flipBit(t, dir, func([]byte) int { return 20 })
@@ -130,13 +132,13 @@ func TestReadOfADamagedBlockDoesNotWaitForTheListener(t *testing.T) {
 	h, err := dohost.Open(dir, &dohost.Options{Listener: dohost.Listener{Damaged: func(d dohost.Damage) {
 		called <- d
 		<-quit
-	}}}, ledgerClass)
+	}}}, storedClass)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
 	defer close(quit)
-	err = ledgers.Get(h, "a").Do(t.Context(), func(ctx context.Context, l *ledger) error {
+	err = storedObjects.Get(h, "a").Do(t.Context(), func(ctx context.Context, l *storedObject) error {
 		_, _, err := dohost.Get[string](ctx, l.storage, "k")
 		return err
 	})
@@ -152,16 +154,16 @@ func TestReadOfADamagedBlockDoesNotWaitForTheListener(t *testing.T) {
 // block has the only entry of the first class, which is also in the boot index.
 func TestBootAlarmsSurviveADamagedIndexBlock(t *testing.T) {
 	const alarms = 100
-	const one, many dohost.Namespace[chime] = "one-chime", "two-chimes"
+	const one, many dohost.Namespace[alarmObject] = "one-chime", "two-chimes"
 	ran := make(chan dohost.ID, 2*alarms)
 	dir := t.TempDir()
 	openChimes := func() *dohost.Host {
 		var classes []dohost.Class
-		for _, class := range []dohost.Namespace[chime]{one, many} {
-			classes = append(classes, dohost.Bind(class, func(_ context.Context, s *dohost.State) (*chime, error) {
-				return &chime{s}, nil
-			}, &dohost.Handlers[chime]{
-				OnAlarm: func(c *chime, _ context.Context, _ dohost.AlarmInfo) error { ran <- c.st.ID(); return nil },
+		for _, class := range []dohost.Namespace[alarmObject]{one, many} {
+			classes = append(classes, dohost.Bind(class, func(_ context.Context, s *dohost.State) (*alarmObject, error) {
+				return &alarmObject{s}, nil
+			}, &dohost.Handlers[alarmObject]{
+				OnAlarm: func(c *alarmObject, _ context.Context, _ dohost.AlarmInfo) error { ran <- c.st.ID(); return nil },
 			}))
 		}
 		h, err := dohost.Open(dir, nil, classes...)
@@ -172,7 +174,9 @@ func TestBootAlarmsSurviveADamagedIndexBlock(t *testing.T) {
 		return h
 	}
 	h := openChimes()
-	set := func(ctx context.Context, c *chime) error { return c.st.SetStartAlarm(ctx, time.Now().Add(time.Hour)) }
+	set := func(ctx context.Context, c *alarmObject) error {
+		return c.st.SetStartAlarm(ctx, time.Now().Add(time.Hour))
+	}
 	err := one.Get(h, "a").Do(t.Context(), set)
 	for i := range alarms {
 		err = errors.Join(err, many.Get(h, fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i)}))).Do(t.Context(), set))
@@ -205,11 +209,11 @@ func TestBootAlarmsSurviveADamagedIndexBlock(t *testing.T) {
 	}
 }
 
-type chime struct{ st *dohost.State }
+type alarmObject struct{ st *dohost.State }
 
-func openLedgers(t *testing.T, dir string) *dohost.Host {
+func openStored(t *testing.T, dir string) *dohost.Host {
 	t.Helper()
-	h, err := dohost.Open(dir, nil, ledgerClass)
+	h, err := dohost.Open(dir, nil, storedClass)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func shapeOf[T any]() *shape {
 	if known, ok := shapes.Load(t); ok {
 		return known.(*shape)
 	}
-	s := make(shaper).of(t)
+	s := make(shapeBuilder).of(t)
 	if !s.hasNumbers(make(map[*shape]bool)) {
 		s = nil
 	}
@@ -65,9 +65,9 @@ func (s *shape) hasNumbers(seen map[*shape]bool) bool {
 		slices.ContainsFunc(s.fields, func(f shapeField) bool { return f.shape.hasNumbers(seen) })
 }
 
-// shaper has the shapes of the types that are being visited, because types may be
+// shapeBuilder has the shapes of the types that are being visited, because types may be
 // recursive.
-type shaper map[reflect.Type]*shape
+type shapeBuilder map[reflect.Type]*shape
 
 var ownDecoders = []reflect.Type{
 	reflect.TypeFor[msgpack.CustomDecoder](), reflect.TypeFor[msgpack.Unmarshaler](),
@@ -81,7 +81,7 @@ func decodesItself(t reflect.Type) bool {
 	})
 }
 
-func (c shaper) of(t reflect.Type) *shape {
+func (c shapeBuilder) of(t reflect.Type) *shape {
 	if known, ok := c[t]; ok {
 		return known
 	}
@@ -111,7 +111,7 @@ func (c shaper) of(t reflect.Type) *shape {
 }
 
 // container returns the shape of a slice, an array or a map.
-func (c shaper) container(t reflect.Type, kind reflect.Kind, key reflect.Type) *shape {
+func (c shapeBuilder) container(t reflect.Type, kind reflect.Kind, key reflect.Type) *shape {
 	s := &shape{kind: kind}
 	c[t] = s
 	if key != nil {
@@ -125,7 +125,7 @@ func (c shaper) container(t reflect.Type, kind reflect.Kind, key reflect.Type) *
 }
 
 // record returns the shape of a struct.
-func (c shaper) record(t reflect.Type) *shape {
+func (c shapeBuilder) record(t reflect.Type) *shape {
 	s := &shape{kind: reflect.Struct, names: make(map[string]int)}
 	c[t] = s
 	for f := range t.Fields() {
@@ -156,7 +156,7 @@ func (c shaper) record(t reflect.Type) *shape {
 
 // inlines reports whether msgpack encodes the fields of an embedded struct as those of the struct s that embeds it:
 // unless they shadow others, or a tag forbids it.
-func (c shaper) inlines(s *shape, t reflect.Type, of *shape, tag []string) bool {
+func (c shapeBuilder) inlines(s *shape, t reflect.Type, of *shape, tag []string) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -174,15 +174,15 @@ func (s *shape) add(name string, of *shape) {
 	s.fields = append(s.fields, shapeField{name, of})
 }
 
-// misfit is a number that its type cannot hold.
-type misfit struct {
+// rangeError is a number that its type cannot hold.
+type rangeError struct {
 	path  string // to the number, from the value that is decoded
 	value string
 	typ   reflect.Type
 }
 
 // Error names the place, if it is within the value, the number and the type.
-func (m *misfit) Error() string {
+func (m *rangeError) Error() string {
 	text := fmt.Sprintf("%s does not fit %s", m.value, m.typ)
 	if path := strings.TrimPrefix(m.path, "."); path != "" {
 		text = path + ": " + text
@@ -191,7 +191,7 @@ func (m *misfit) Error() string {
 }
 
 // within adds a step to the path of a misfit.
-func (m *misfit) within(format string, arg any) *misfit {
+func (m *rangeError) within(format string, arg any) *rangeError {
 	if m != nil {
 		m.path = fmt.Sprintf(format, arg) + m.path
 	}
@@ -200,7 +200,7 @@ func (m *misfit) within(format string, arg any) *misfit {
 
 // fit looks at a value that msgpack has decoded, and returns the bytes after it. It
 // returns nil at an encoding that it does not know: nothing after it is looked at.
-func (s *shape) fit(b []byte) (rest []byte, m *misfit) {
+func (s *shape) fit(b []byte) (rest []byte, m *rangeError) {
 	if len(b) == 0 {
 		return nil, nil
 	}
@@ -236,7 +236,7 @@ func (s *shape) fit(b []byte) (rest []byte, m *misfit) {
 	return skipped(b, 1), nil
 }
 
-func (s *shape) fitList(b []byte, n int) (rest []byte, m *misfit) {
+func (s *shape) fitList(b []byte, n int) (rest []byte, m *rangeError) {
 	for i := 0; i < n && b != nil; i++ {
 		if b, m = s.elem.fit(b); m != nil {
 			return nil, m.within("[%d]", i)
@@ -245,7 +245,7 @@ func (s *shape) fitList(b []byte, n int) (rest []byte, m *misfit) {
 	return b, nil
 }
 
-func (s *shape) fitMap(b []byte, n int) (rest []byte, m *misfit) {
+func (s *shape) fitMap(b []byte, n int) (rest []byte, m *rangeError) {
 	for i := 0; i < n && b != nil; i++ {
 		key := b
 		if b, m = s.key.fit(b); m != nil {
@@ -272,7 +272,7 @@ func keyText(b []byte) string {
 }
 
 // fitFields expects the fields in the order of the type.
-func (s *shape) fitFields(b []byte, n int) (rest []byte, m *misfit) {
+func (s *shape) fitFields(b []byte, n int) (rest []byte, m *rangeError) {
 	next := 0
 	for i := 0; i < n && b != nil; i++ {
 		var name []byte
@@ -313,7 +313,7 @@ func (s *shape) field(name []byte, next int) (at int, ok bool) {
 
 // fitNumber compares an integer with the range of its type. A float holds an integer
 // if it is exactly that.
-func (s *shape) fitNumber(h header) *misfit {
+func (s *shape) fitNumber(h header) *rangeError {
 	fits := true
 	switch {
 	case s.kind == reflect.Int && h.kind == headInt:
@@ -334,7 +334,7 @@ func (s *shape) fitNumber(h header) *misfit {
 	if fits {
 		return nil
 	}
-	return &misfit{value: h.text(), typ: s.typ}
+	return &rangeError{value: h.text(), typ: s.typ}
 }
 
 // exact reports whether f is n. 2^63 is the only float that rounding makes too large.

@@ -15,23 +15,23 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// porter delegates requests, counts them, and answers its own.
-type porter struct{ st *dohost.State }
+// delegator delegates requests, counts them, and answers its own.
+type delegator struct{ st *dohost.State }
 
-const porters dohost.Namespace[porter] = "porter"
+const delegators dohost.Namespace[delegator] = "porter"
 
-var porterClass = dohost.Bind(porters, func(_ context.Context, st *dohost.State) (*porter, error) { return &porter{st}, nil },
-	&dohost.Handlers[porter]{
-		OnHTTP: (*porter).serve,
-		OnSocket: &dohost.SocketHandlers[porter]{
-			Message: func(p *porter, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+var delegatorClass = dohost.Bind(delegators, func(_ context.Context, st *dohost.State) (*delegator, error) { return &delegator{st}, nil },
+	&dohost.Handlers[delegator]{
+		OnHTTP: (*delegator).serve,
+		OnSocket: &dohost.SocketHandlers[delegator]{
+			Message: func(p *delegator, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 				return s.Send(ctx, dohost.Frame{Text: true, Data: fmt.Appendf(nil, "%s: %s", p.st.ID().Name, f.Data)})
 			},
 		},
 	})
 
 // serve removes the first part of the path and delegates the request to the porter named by the rest.
-func (p *porter) serve(w http.ResponseWriter, r *http.Request) {
+func (p *delegator) serve(w http.ResponseWriter, r *http.Request) {
 	if err := dohost.Add(r.Context(), p.st.Storage(), "seen", 1); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -44,7 +44,7 @@ func (p *porter) serve(w http.ResponseWriter, r *http.Request) {
 			r.URL.Path = "/me/"
 			to = p.st.ID().Name
 		}
-		if err := p.st.Delegate(w, r, porters.Get(p.st, to).ID()); err != nil {
+		if err := p.st.Delegate(w, r, delegators.Get(p.st, to).ID()); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -68,8 +68,8 @@ func (p *porter) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestDelegatePassesARequestToAnotherObject(t *testing.T) {
-	h := open(t, nil, porterClass)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeObject(w, r, porters.Get(h, "a").ID()) }))
+	h := open(t, nil, delegatorClass)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeObject(w, r, delegators.Get(h, "a").ID()) }))
 	defer server.Close()
 	for _, tt := range []struct {
 		path, want string
@@ -101,7 +101,7 @@ func TestDelegatePassesARequestToAnotherObject(t *testing.T) {
 	if _, data, err := ws.Read(t.Context()); err != nil || string(data) != "c: hello" {
 		t.Error(string(data), err)
 	}
-	err = porters.Get(h, "b").Do(t.Context(), func(ctx context.Context, p *porter) error {
+	err = delegators.Get(h, "b").Do(t.Context(), func(ctx context.Context, p *delegator) error {
 		n, _, err := dohost.Get[int](ctx, p.st.Storage(), "seen")
 		if n != 3 {
 			t.Errorf("b has seen %d requests", n)

@@ -19,46 +19,50 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// mute is an object that answers requests over HTTP and has no sockets.
-type mute struct {
+// noSocketObject is an object that answers requests over HTTP and has no sockets.
+type noSocketObject struct {
 	st       *dohost.State
 	accepted *error
 }
 
-const mutes dohost.Namespace[mute] = "mute"
+const noSocketObjects dohost.Namespace[noSocketObject] = "mute"
 
-func (m *mute) serve(w http.ResponseWriter, r *http.Request) { _, *m.accepted = m.st.Accept(w, r, nil) }
+func (m *noSocketObject) serve(w http.ResponseWriter, r *http.Request) {
+	_, *m.accepted = m.st.Accept(w, r, nil)
+}
 
-// faulty is an object whose callers meet errors.
-type faulty struct{ st *dohost.State }
+// failingObject is an object whose callers meet errors.
+type failingObject struct{ st *dohost.State }
 
 const (
-	faulties dohost.Namespace[faulty] = "faulty"
-	broken   dohost.Namespace[faulty] = "broken" // its constructor fails
-	nowhere  dohost.Namespace[faulty] = "nowhere"
+	failingObjects dohost.Namespace[failingObject] = "faulty"
+	broken         dohost.Namespace[failingObject] = "broken" // its constructor fails
+	unbound        dohost.Namespace[failingObject] = "nowhere"
 )
 
-var errFaulty = errors.New("a fault of the object")
+var errOfObject = errors.New("a fault of the object")
 
 var (
-	faultyRows = dohost.Collection[order]{
+	failingRows = dohost.Collection[order]{
 		Name: "rows", Key: func(o order) string { return o.ID }, Feed: &dohost.Feed{Name: "feed", Keep: 1},
 	}
 	unkeyedRows = dohost.Collection[order]{Name: "keyless"}
 )
 
-func faultyClasses() []dohost.Class {
+func failingClasses() []dohost.Class {
 	return []dohost.Class{
-		dohost.Bind(faulties, func(_ context.Context, st *dohost.State) (*faulty, error) { return &faulty{st}, nil },
-			&dohost.Handlers[faulty]{Private: func(name string) bool { return name == "private" }},
-			dohost.Expose("fail", func(*faulty, context.Context, int) (int, error) { return 0, errFaulty })),
-		dohost.Bind(broken, func(context.Context, *dohost.State) (*faulty, error) { return nil, errFaulty }, nil),
-		dohost.Bind(mutes, func(_ context.Context, st *dohost.State) (*mute, error) { return &mute{st: st}, nil },
-			&dohost.Handlers[mute]{OnHTTP: (*mute).serve}),
+		dohost.Bind(failingObjects, func(_ context.Context, st *dohost.State) (*failingObject, error) { return &failingObject{st}, nil },
+			&dohost.Handlers[failingObject]{Private: func(name string) bool { return name == "private" }},
+			dohost.Expose("fail", func(*failingObject, context.Context, int) (int, error) { return 0, errOfObject })),
+		dohost.Bind(broken, func(context.Context, *dohost.State) (*failingObject, error) { return nil, errOfObject }, nil),
+		dohost.Bind(noSocketObjects, func(_ context.Context, st *dohost.State) (*noSocketObject, error) {
+			return &noSocketObject{st: st}, nil
+		},
+			&dohost.Handlers[noSocketObject]{OnHTTP: (*noSocketObject).serve}),
 		counter.Class(),
-		safeClass(func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+		guardedClass(func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 			if r.ID.Name == "denied" {
-				return dohost.Access{}, errFaulty
+				return dohost.Access{}, errOfObject
 			}
 			return dohost.Access{Rights: dohost.ReadWrite}, nil
 		}),
@@ -66,9 +70,9 @@ func faultyClasses() []dohost.Class {
 }
 
 // inside runs fn in an object and returns its error as the object's code gets it.
-func inside(t *testing.T, h *dohost.Host, fn func(context.Context, *faulty) error) (err error) {
+func inside(t *testing.T, h *dohost.Host, fn func(context.Context, *failingObject) error) (err error) {
 	t.Helper()
-	faulties.Get(h, "inside").Do(t.Context(), func(ctx context.Context, f *faulty) error {
+	failingObjects.Get(h, "inside").Do(t.Context(), func(ctx context.Context, f *failingObject) error {
 		err = fn(ctx, f)
 		return nil
 	})
@@ -84,72 +88,72 @@ var situations = []struct {
 	status  int
 }{
 	{"a class that is not bound", func(t *testing.T, h *dohost.Host) error {
-		return nowhere.Get(h, "a").Do(t.Context(), func(context.Context, *faulty) error { return nil })
+		return unbound.Get(h, "a").Do(t.Context(), func(context.Context, *failingObject) error { return nil })
 	}, dohost.ErrNotFound, "no_class", 404},
 	{"a class that is not bound, from outside", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.AuthorizeCall(httptest.NewRequest("POST", "/", nil), nowhere.Get(h, "a").ID(), "fail")
+		_, err := h.AuthorizeCall(httptest.NewRequest("POST", "/", nil), unbound.Get(h, "a").ID(), "fail")
 		return err
 	}, dohost.ErrNotFound, "no_class", 404},
 	{"no such method", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.Invoke(t.Context(), faulties.Get(h, "a").ID(), "none", nil)
+		_, err := h.Invoke(t.Context(), failingObjects.Get(h, "a").ID(), "none", nil)
 		return err
 	}, dohost.ErrNotFound, "no_method", 404},
 	{"no OnAdmin", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.Operate(t.Context(), faulties.Get(h, "a").ID(), dohost.Cancel, "x", "1")
+		_, err := h.Operate(t.Context(), failingObjects.Get(h, "a").ID(), dohost.Cancel, "x", "1")
 		return err
 	}, dohost.ErrNotFound, "no_method", 404},
 	{"a private object", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.Invoke(t.Context(), faulties.Get(h, "private").ID(), "fail", nil)
+		_, err := h.Invoke(t.Context(), failingObjects.Get(h, "private").ID(), "fail", nil)
 		return err
 	}, dohost.ErrForbidden, "private", 403},
 	{"no access", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.Invoke(t.Context(), safes.Get(h, "a").ID(), "put", []byte(`"v"`))
+		_, err := h.Invoke(t.Context(), guardedObjects.Get(h, "a").ID(), "put", []byte(`"v"`))
 		return err
 	}, dohost.ErrUnauthenticated, "unauthenticated", 401},
 	{"an access without rights", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{}), safes.Get(h, "a").ID(), "put", []byte(`"v"`))
+		_, err := h.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{}), guardedObjects.Get(h, "a").ID(), "put", []byte(`"v"`))
 		return err
 	}, dohost.ErrForbidden, "forbidden", 403},
 	{"an access that is refused", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.AuthorizeCall(httptest.NewRequest("POST", "/", nil), safes.Get(h, "denied").ID(), "put")
+		_, err := h.AuthorizeCall(httptest.NewRequest("POST", "/", nil), guardedObjects.Get(h, "denied").ID(), "put")
 		return err
 	}, dohost.ErrForbidden, "forbidden", 403},
 	{"a read-only access", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadOnly}), safes.Get(h, "a").ID(), "put", []byte(`"v"`))
+		_, err := h.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadOnly}), guardedObjects.Get(h, "a").ID(), "put", []byte(`"v"`))
 		return err
 	}, dohost.ErrForbidden, "read_only", 403},
 	{"too many new objects", func(t *testing.T, h *dohost.Host) error {
 		ctx := dohost.CheckCreation(t.Context(), func(*dohost.AccessRequest) error { return dohost.ErrOverloaded })
-		_, err := h.AuthorizeCall(httptest.NewRequest("POST", "/", nil).WithContext(ctx), safes.Get(h, "new").ID(), "put")
+		_, err := h.AuthorizeCall(httptest.NewRequest("POST", "/", nil).WithContext(ctx), guardedObjects.Get(h, "new").ID(), "put")
 		return err
 	}, dohost.ErrOverloaded, "too_many_new", 429},
 	{"no alarm handler", func(t *testing.T, h *dohost.Host) error {
-		return h.SetAlarm(t.Context(), faulties.Get(h, "a").ID(), bubbleStart)
+		return h.SetAlarm(t.Context(), failingObjects.Get(h, "a").ID(), bubbleStart)
 	}, dohost.ErrMisuse, "no_alarm_handler", 400},
 	{"no alarm handler, inside", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error { return f.st.SetAlarm(ctx, bubbleStart) })
+		return inside(t, h, func(ctx context.Context, f *failingObject) error { return f.st.SetAlarm(ctx, bubbleStart) })
 	}, dohost.ErrMisuse, "no_alarm_handler", 400},
 	{"no socket handler", func(t *testing.T, h *dohost.Host) (err error) {
-		mutes.Get(h, "a").Do(t.Context(), func(_ context.Context, m *mute) error { m.accepted = &err; return nil })
-		h.ServeObject(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), mutes.Get(h, "a").ID())
+		noSocketObjects.Get(h, "a").Do(t.Context(), func(_ context.Context, m *noSocketObject) error { m.accepted = &err; return nil })
+		h.ServeObject(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), noSocketObjects.Get(h, "a").ID())
 		return err
 	}, dohost.ErrNotFound, "internal", 500},
 	{"a socket that is closed", func(t *testing.T, _ *dohost.Host) (err error) {
-		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+		e := &socketHooks{message: func(_ *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			err = errors.Join(s.Close(ctx, 4000, ""), s.Send(ctx, f))
 			return nil
 		}}
-		d := openDoor(t, e, nil)
+		d := openSocketServer(t, e, nil)
 		ws, _ := d.dial(t, "a")
-		say(t, ws, "hello")
+		sendText(t, ws, "hello")
 		synctest.Wait()
 		return err
 	}, dohost.ErrClosed, "internal", 500},
 	{"an absent object", func(t *testing.T, h *dohost.Host) error {
-		return h.Export(t.Context(), faulties.Get(h, "absent").ID(), &bytes.Buffer{})
+		return h.Export(t.Context(), failingObjects.Get(h, "absent").ID(), &bytes.Buffer{})
 	}, dohost.ErrNotFound, "no_object", 404},
 	{"a stream that is no export", func(t *testing.T, h *dohost.Host) error {
-		return h.Import(t.Context(), faulties.Get(h, "imported").ID(), strings.NewReader("no export"))
+		return h.Import(t.Context(), failingObjects.Get(h, "imported").ID(), strings.NewReader("no export"))
 	}, dohost.ErrDamaged, "bad_export", 400},
 	{"an import of an existing object", func(t *testing.T, h *dohost.Host) error {
 		alice := counter.Counters.Get(h, "alice")
@@ -164,38 +168,38 @@ var situations = []struct {
 		return h.Import(t.Context(), alice.ID(), &export)
 	}, dohost.ErrConflict, "exists", 409},
 	{"a constructor that fails", func(t *testing.T, h *dohost.Host) error {
-		return broken.Get(h, "a").Do(t.Context(), func(context.Context, *faulty) error { return nil })
+		return broken.Get(h, "a").Do(t.Context(), func(context.Context, *failingObject) error { return nil })
 	}, nil, "constructor", 500},
 	{"a method's error", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.Invoke(t.Context(), faulties.Get(h, "a").ID(), "fail", []byte("1"))
+		_, err := h.Invoke(t.Context(), failingObjects.Get(h, "a").ID(), "fail", []byte("1"))
 		return err
 	}, nil, "failed", 500},
 	{"an argument", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.Invoke(t.Context(), faulties.Get(h, "a").ID(), "fail", []byte("{"))
+		_, err := h.Invoke(t.Context(), failingObjects.Get(h, "a").ID(), "fail", []byte("{"))
 		return err
 	}, nil, "bad_argument", 400},
 	{"a name", func(t *testing.T, h *dohost.Host) error {
-		return faulties.Get(h, "").Do(t.Context(), func(context.Context, *faulty) error { return nil })
+		return failingObjects.Get(h, "").Do(t.Context(), func(context.Context, *failingObject) error { return nil })
 	}, nil, "bad_name", 400},
 	{"a panic", func(t *testing.T, h *dohost.Host) error {
-		return faulties.Get(h, "a").Do(t.Context(), func(context.Context, *faulty) error { panic("oh") })
+		return failingObjects.Get(h, "a").Do(t.Context(), func(context.Context, *failingObject) error { panic("oh") })
 	}, dohost.ErrFenced, "fenced", 500},
 	{"an abort", func(t *testing.T, h *dohost.Host) error {
-		return faulties.Get(h, "a").Do(t.Context(), func(ctx context.Context, f *faulty) error { return f.st.Abort(ctx, errFaulty, nil) })
+		return failingObjects.Get(h, "a").Do(t.Context(), func(ctx context.Context, f *failingObject) error { return f.st.Abort(ctx, errOfObject, nil) })
 	}, dohost.ErrFenced, "fenced", 500},
 	{"a caller that leaves", func(t *testing.T, h *dohost.Host) error {
 		ctx, cancel := context.WithCancel(t.Context())
-		return faulties.Get(h, "a").Do(ctx, func(ctx context.Context, _ *faulty) error {
+		return failingObjects.Get(h, "a").Do(ctx, func(ctx context.Context, _ *failingObject) error {
 			cancel()
 			return dohost.Sleep(ctx, 1)
 		})
 	}, nil, "canceled", 499},
 	{"an overloaded object", func(t *testing.T, h *dohost.Host) error {
-		busy, done := faulties.Get(h, "busy"), make(chan struct{})
+		busy, done := failingObjects.Get(h, "busy"), make(chan struct{})
 		results := make(chan error, 2)
 		for range 2 {
 			go func() {
-				results <- busy.Do(t.Context(), func(context.Context, *faulty) error { <-done; return nil })
+				results <- busy.Do(t.Context(), func(context.Context, *failingObject) error { <-done; return nil })
 			}()
 			synctest.Wait()
 		}
@@ -207,27 +211,29 @@ var situations = []struct {
 		return err
 	}, dohost.ErrOverloaded, "overloaded", 503},
 	{"a deadlock", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
 			return dohost.Exclusive(ctx, func(ctx context.Context) error {
-				return faulties.Get(h, "inside").Do(ctx, func(context.Context, *faulty) error { return nil })
+				return failingObjects.Get(h, "inside").Do(ctx, func(context.Context, *failingObject) error { return nil })
 			})
 		})
 	}, dohost.ErrMisuse, "deadlock", 500},
 	{"no turn", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(_ context.Context, f *faulty) error { return dohost.Put(t.Context(), f.st.Storage(), "k", 1) })
+		return inside(t, h, func(_ context.Context, f *failingObject) error {
+			return dohost.Put(t.Context(), f.st.Storage(), "k", 1)
+		})
 	}, dohost.ErrMisuse, "internal", 500},
 	{"a turn that was given up", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
 			return dohost.Await(ctx, func(context.Context) error { return dohost.Put(ctx, f.st.Storage(), "k", 1) })
 		})
 	}, dohost.ErrMisuse, "internal", 500},
 	{"a wait inside a transaction", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, _ *faulty) error {
+		return inside(t, h, func(ctx context.Context, _ *failingObject) error {
 			return dohost.Transaction(ctx, dohost.AwaitDurable)
 		})
 	}, dohost.ErrMisuse, "internal", 500},
 	{"an iterator after its turn", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
 			for i := range 2 {
 				if err := dohost.Put(ctx, f.st.Storage(), fmt.Sprint(i), i); err != nil {
 					return err
@@ -242,57 +248,61 @@ var situations = []struct {
 		})
 	}, dohost.ErrMisuse, "internal", 500},
 	{"a collection without a key", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error { return unkeyedRows.Put(ctx, f.st.Storage(), order{}) })
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
+			return unkeyedRows.Put(ctx, f.st.Storage(), order{})
+		})
 	}, dohost.ErrMisuse, "internal", 500},
 	{"a row that exists", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
-			return errors.Join(faultyRows.Put(ctx, f.st.Storage(), order{ID: "a"}), faultyRows.Insert(ctx, f.st.Storage(), order{ID: "a"}))
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
+			return errors.Join(failingRows.Put(ctx, f.st.Storage(), order{ID: "a"}), failingRows.Insert(ctx, f.st.Storage(), order{ID: "a"}))
 		})
 	}, dohost.ErrConflict, "internal", 500},
 	{"a row that is absent", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
-			_, err := faultyRows.Update(ctx, f.st.Storage(), "absent", func(*order) error { return nil })
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
+			_, err := failingRows.Update(ctx, f.st.Storage(), "absent", func(*order) error { return nil })
 			return err
 		})
 	}, dohost.ErrNotFound, "internal", 500},
 	{"a row of another version", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
-			return errors.Join(faultyRows.Put(ctx, f.st.Storage(), order{ID: "b"}), faultyRows.DeleteIf(ctx, f.st.Storage(), "b", 17))
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
+			return errors.Join(failingRows.Put(ctx, f.st.Storage(), order{ID: "b"}), failingRows.DeleteIf(ctx, f.st.Storage(), "b", 17))
 		})
 	}, dohost.ErrConflict, "internal", 500},
 	{"a position that was trimmed", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
 			for range 300 {
-				if err := faultyRows.Put(ctx, f.st.Storage(), order{ID: "c"}); err != nil {
+				if err := failingRows.Put(ctx, f.st.Storage(), order{ID: "c"}); err != nil {
 					return err
 				}
 			}
-			_, err := faultyRows.Feed.Read(ctx, f.st.Storage(), dohost.Position{}, 0)
+			_, err := failingRows.Feed.Read(ctx, f.st.Storage(), dohost.Position{}, 0)
 			return err
 		})
 	}, dohost.ErrNotFound, "internal", 500},
 	{"a position of another history", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
-			_, err := faultyRows.Feed.Read(ctx, f.st.Storage(), dohost.Position{Log: "another"}, 0)
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
+			_, err := failingRows.Feed.Read(ctx, f.st.Storage(), dohost.Position{Log: "another"}, 0)
 			return err
 		})
 	}, dohost.ErrNotFound, "internal", 500},
 	{"a key that is too long", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
 			return dohost.Put(ctx, f.st.Storage(), strings.Repeat("k", 1<<16), 1)
 		})
 	}, nil, "too_large", 413},
 	{"too many keys", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
 			_, err := f.st.Storage().DeleteMany(ctx, make([]string, 1000)...)
 			return err
 		})
 	}, nil, "too_large", 413},
 	{"an empty key", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error { return faultyRows.Put(ctx, f.st.Storage(), order{}) })
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
+			return failingRows.Put(ctx, f.st.Storage(), order{})
+		})
 	}, nil, "too_large", 413},
 	{"a value of another type", func(t *testing.T, h *dohost.Host) error {
-		return inside(t, h, func(ctx context.Context, f *faulty) error {
+		return inside(t, h, func(ctx context.Context, f *failingObject) error {
 			if err := dohost.Put(ctx, f.st.Storage(), "text", "text"); err != nil {
 				return err
 			}
@@ -327,16 +337,16 @@ var situations = []struct {
 		return err
 	}, dohost.ErrDamaged, "internal", 500},
 	{"a block that is damaged", func(t *testing.T, h *dohost.Host) error {
-		return &dohost.Error{Op: "read", ID: faulties.Get(h, "a").ID(), Err: &dohost.DamageError{Damage: dohost.Damage{File: "x"}}}
+		return &dohost.Error{Op: "read", ID: failingObjects.Get(h, "a").ID(), Err: &dohost.DamageError{Damage: dohost.Damage{File: "x"}}}
 	}, dohost.ErrDamaged, "damaged", 500},
 	{"a disk that is full", func(t *testing.T, h *dohost.Host) error {
-		return &dohost.Error{Op: "put", ID: faulties.Get(h, "a").ID(), Err: fmt.Errorf("writing: %w", objectstore.ErrNoSpace)}
+		return &dohost.Error{Op: "put", ID: failingObjects.Get(h, "a").ID(), Err: fmt.Errorf("writing: %w", objectstore.ErrNoSpace)}
 	}, dohost.ErrNoSpace, "no_space", 507},
 	{"a closed host", func(t *testing.T, h *dohost.Host) error {
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
-		return faulties.Get(h, "a").Do(t.Context(), func(context.Context, *faulty) error { return nil })
+		return failingObjects.Get(h, "a").Do(t.Context(), func(context.Context, *failingObject) error { return nil })
 	}, dohost.ErrClosed, "closed", 503},
 }
 
@@ -356,7 +366,7 @@ func TestErrorsHaveOneKindAndTheirCode(t *testing.T) {
 	for _, s := range situations {
 		t.Run(s.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				err := s.provoke(t, open(t, &dohost.Options{MaxEvents: 1}, faultyClasses()...))
+				err := s.provoke(t, open(t, &dohost.Options{MaxEvents: 1}, failingClasses()...))
 				if err == nil {
 					t.Fatal("no error")
 				}

@@ -34,8 +34,8 @@ func (p *party) invite(ctx context.Context, g guest) error {
 	return guests.Put(ctx, p.st.Storage(), g)
 }
 
-// lookAround lists the guests for operators, with their tables.
-func lookAround(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+// listGuests lists the guests for operators, with their tables.
+func listGuests(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		for row, err := range guests.Scan(v, "table") {
 			d := dohost.Resource{Kind: "guest", ID: row.Key, State: row.Value.Table, Can: []dohost.Action{dohost.Cancel}}
@@ -49,8 +49,8 @@ func lookAround(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource
 	}
 }
 
-// turnAway cancels an invitation.
-func (p *party) turnAway(ctx context.Context, _ dohost.Action, _, id string) (bool, error) {
+// cancelInvitation cancels an invitation.
+func (p *party) cancelInvitation(ctx context.Context, _ dohost.Action, _, id string) (bool, error) {
 	return guests.Delete(ctx, p.st.Storage(), id)
 }
 
@@ -58,7 +58,7 @@ func (p *party) turnAway(ctx context.Context, _ dohost.Action, _, id string) (bo
 func ExampleHandlers_onInspect() {
 	ctx := context.Background()
 	h, err := dohost.Open("data", &dohost.Options{FS: objectstore.NewMemFS()},
-		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: lookAround, OnAdmin: (*party).turnAway}))
+		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: listGuests, OnAdmin: (*party).cancelInvitation}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -87,8 +87,8 @@ func ExampleHandlers_onInspect() {
 func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 	disk := objectstore.NewMemFS()
 	h := open(t, &dohost.Options{FS: disk},
-		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: lookAround}),
-		dohost.Bind(holders, func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }, nil))
+		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: listGuests}),
+		dohost.Bind(mapObjects, func(context.Context, *dohost.State) (*mapObject, error) { return &mapObject{}, nil }, nil))
 	for id, want := range map[dohost.ID]error{
 		{Class: "holder", Name: "a"}: nil,
 		{Class: "nobody", Name: "a"}: nil,
@@ -122,7 +122,7 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	stats, err := dohost.CheckStore(t.Context(), s, func(p dohost.CheckProblem) { problems = append(problems, p.String()) },
-		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: lookAround}))
+		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: listGuests}))
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestViewIsInvalidAfterItsSequenceEnds(t *testing.T) {
 	h := open(t, nil, dohost.Bind(parties, newParty, &dohost.Handlers[party]{
 		OnInspect: func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 			kept = v
-			return lookAround(ctx, v)
+			return listGuests(ctx, v)
 		},
 	}))
 	id := parties.Get(h, "a").ID()

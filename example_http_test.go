@@ -19,8 +19,8 @@ type story struct {
 
 const stories dohost.Namespace[story] = "story"
 
-// tell stores each line before it flushes it: a line that a client has seen is on disk.
-func (s *story) tell(w http.ResponseWriter, r *http.Request) {
+// stream stores each line before it flushes it: a line that a client has seen is on disk.
+func (s *story) stream(w http.ResponseWriter, r *http.Request) {
 	for n := 0; ; n++ {
 		line, ok, err := dohost.Recv(r.Context(), s.more)
 		if err != nil || !ok {
@@ -41,7 +41,7 @@ func ExampleHandlers_onHTTP() {
 	more := make(chan string)
 	class := dohost.Bind(stories, func(_ context.Context, st *dohost.State) (*story, error) {
 		return &story{st.Storage(), more}, nil
-	}, &dohost.Handlers[story]{OnHTTP: (*story).tell})
+	}, &dohost.Handlers[story]{OnHTTP: (*story).stream})
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h.ServeObject(w, r, stories.Get(h, "night").ID())

@@ -17,8 +17,8 @@ type lobby struct{ st *dohost.State }
 
 const lobbies dohost.Namespace[lobby] = "lobby"
 
-// enter accepts a WebSocket. The attachment keeps the client's name while the object is out of memory.
-func (l *lobby) enter(w http.ResponseWriter, r *http.Request) {
+// join accepts a WebSocket. The attachment keeps the client's name while the object is out of memory.
+func (l *lobby) join(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	if _, err := l.st.Accept(w, r, &dohost.AcceptOptions{Attachment: []byte(name)}); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -48,7 +48,7 @@ func ExampleSocketHandlers() {
 	class := dohost.Bind(lobbies, func(_ context.Context, st *dohost.State) (*lobby, error) {
 		return &lobby{st}, nil
 	}, &dohost.Handlers[lobby]{
-		OnHTTP:   (*lobby).enter,
+		OnHTTP:   (*lobby).join,
 		OnSocket: &dohost.SocketHandlers[lobby]{Message: (*lobby).say},
 	})
 	withHost(func(ctx context.Context, h *dohost.Host) {

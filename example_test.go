@@ -101,8 +101,8 @@ func ExampleHost_Evict() {
 
 // notebook is an object for the examples below.
 type notebook struct {
-	state *dohost.State
-	rang  chan int
+	state    *dohost.State
+	attempts chan int
 }
 
 const notebooks dohost.Namespace[notebook] = "notebook"
@@ -110,12 +110,12 @@ const notebooks dohost.Namespace[notebook] = "notebook"
 func notebookClass(rang chan int) dohost.Class {
 	return dohost.Bind(notebooks, func(_ context.Context, st *dohost.State) (*notebook, error) {
 		return &notebook{st, rang}, nil
-	}, &dohost.Handlers[notebook]{OnAlarm: (*notebook).ring})
+	}, &dohost.Handlers[notebook]{OnAlarm: (*notebook).onAlarm})
 }
 
-// ring handles the alarm.
-func (n *notebook) ring(_ context.Context, info dohost.AlarmInfo) error {
-	n.rang <- info.Attempt
+// onAlarm handles the alarm.
+func (n *notebook) onAlarm(_ context.Context, info dohost.AlarmInfo) error {
+	n.attempts <- info.Attempt
 	return nil
 }
 

@@ -89,8 +89,8 @@ type Handlers[O any] struct {
 
 // bind adds the handlers to a class.
 func (h *Handlers[O]) bind(c *Class) {
-	c.authorize, c.look, c.private = h.Authorize, h.OnInspect, h.Private
-	c.speaks, c.rt.ByReference = slices.Clone(h.Protocols), h.ByReference
+	c.authorize, c.inspect, c.private = h.Authorize, h.OnInspect, h.Private
+	c.protocols, c.rt.ByReference = slices.Clone(h.Protocols), h.ByReference
 	if m := h.OnAlarm; m != nil {
 		c.rt.Alarm = func(ctx context.Context, instance any, info alarm.Info) error {
 			o, err := instanceOf[O](instance)
@@ -110,7 +110,7 @@ func (h *Handlers[O]) bind(c *Class) {
 		}
 	}
 	if m := h.OnAdmin; m != nil {
-		c.operate = func(ctx context.Context, instance any, a Action, kind, id string) (bool, error) {
+		c.admin = func(ctx context.Context, instance any, a Action, kind, id string) (bool, error) {
 			o, err := instanceOf[O](instance)
 			if err != nil {
 				return false, err
@@ -123,7 +123,7 @@ func (h *Handlers[O]) bind(c *Class) {
 	}
 	if s := h.SubObjects; s != nil {
 		if s.Path == nil || s.Next == nil {
-			c.mistake("SubObjects without Path or Next")
+			c.addError("SubObjects without Path or Next")
 		}
 		c.subs = *s
 	}

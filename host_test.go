@@ -160,12 +160,12 @@ func TestRetryStopsAtTheEndOfTheIncarnation(t *testing.T) {
 	}
 }
 
-// stubborn is a result that cannot be read.
-type stubborn struct{ Text []byte }
+// undecodable is a result that cannot be read.
+type undecodable struct{ Text []byte }
 
-func (*stubborn) DecodeMsgpack(*msgpack.Decoder) error { return errors.New("no") }
+func (*undecodable) DecodeMsgpack(*msgpack.Decoder) error { return errors.New("no") }
 
-func (r *relay) Stubborn(context.Context) (stubborn, error) { return stubborn{}, nil }
+func (r *relay) Stubborn(context.Context) (undecodable, error) { return undecodable{}, nil }
 
 func TestCallWithAnUnreadableResultRan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -181,33 +181,33 @@ func TestCallWithAnUnreadableResultRan(t *testing.T) {
 
 func mustFail[T any](_ T, err error) error { return err }
 
-// holder keeps a map, which its callers must not share.
-type holder struct{ m map[string]int }
+// mapObject keeps a map, which its callers must not share.
+type mapObject struct{ m map[string]int }
 
-const holders dohost.Namespace[holder] = "holder"
+const mapObjects dohost.Namespace[mapObject] = "holder"
 
-func (h *holder) Get(context.Context) (map[string]int, error) { return h.m, nil }
-func (h *holder) Set(_ context.Context, m map[string]int) error {
+func (h *mapObject) Get(context.Context) (map[string]int, error) { return h.m, nil }
+func (h *mapObject) Set(_ context.Context, m map[string]int) error {
 	h.m = m
 	return nil
 }
 
 func TestCallCopiesArgumentsAndResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		newHolder := func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }
-		h := open(t, nil, dohost.Bind(holders, newHolder, nil))
-		s := holders.Get(h, "x")
+		newHolder := func(context.Context, *dohost.State) (*mapObject, error) { return &mapObject{}, nil }
+		h := open(t, nil, dohost.Bind(mapObjects, newHolder, nil))
+		s := mapObjects.Get(h, "x")
 		mine := map[string]int{"a": 1}
-		if err := dohost.CallNoResult(t.Context(), s, (*holder).Set, mine); err != nil {
+		if err := dohost.CallNoResult(t.Context(), s, (*mapObject).Set, mine); err != nil {
 			t.Fatal(err)
 		}
 		mine["a"] = 2
-		got, err := dohost.CallNoArg(t.Context(), s, (*holder).Get)
+		got, err := dohost.CallNoArg(t.Context(), s, (*mapObject).Get)
 		if err != nil || got["a"] != 1 {
 			t.Fatalf("the object saw its caller's change: %v, %v", got, err)
 		}
 		got["a"] = 3
-		if again, err := dohost.CallNoArg(t.Context(), s, (*holder).Get); err != nil || again["a"] != 1 {
+		if again, err := dohost.CallNoArg(t.Context(), s, (*mapObject).Get); err != nil || again["a"] != 1 {
 			t.Fatalf("the caller changed the object's map: %v, %v", again, err)
 		}
 	})

@@ -131,10 +131,10 @@ func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access
 		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
 		return nil
 	}
-	defer share.leave()
+	defer share.release()
 	body := &requestBody{source: r, share: share}
 	s := serving{host: h, w: w, rc: http.NewResponseController(w), body: body}
-	s.out = newOutlet(h.sockets, s.rc)
+	s.out = newResponseQueue(h.sockets, s.rc)
 	own := r.Clone(r.Context()) // the handler may outlive this call
 	run := runtime.Func(func(ctx context.Context, instance any) error {
 		return c.serveHTTP(carryAccess(ctx, access), instance, own, body, s.out)
@@ -157,9 +157,9 @@ func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access
 const opHTTP = "http"
 
 // serveHTTP runs the class's handler on the event's own goroutine.
-func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, body *requestBody, out *outlet) (err error) {
-	body.share.enter() // the handler may outlive the request
-	defer body.share.leave()
+func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, body *requestBody, out *responseQueue) (err error) {
+	body.share.acquire() // the handler may outlive the request
+	defer body.share.release()
 	ctx = &requestContext{Context: ctx, values: r.Context()}
 	r = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
@@ -200,7 +200,7 @@ type serving struct {
 	host   *Host
 	w      http.ResponseWriter
 	rc     *http.ResponseController
-	out    *outlet
+	out    *responseQueue
 	body   *requestBody
 	begun  bool         // the header has been written
 	duplex bool         // the server leaves the body alone
@@ -310,7 +310,7 @@ func (s *serving) begin(p piece) {
 func (s *serving) leave(ctx context.Context) {
 	cut := s.out.end()
 	if c := s.out.left(); c != nil && !s.opened {
-		c.Never(ctx)
+		c.EndUnopened(ctx)
 	}
 	switch {
 	case s.body.reading.Load():

@@ -22,26 +22,26 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// page is an object with an HTTP handler that a test chooses.
-type page struct {
+// httpObject is an object with an HTTP handler that a test chooses.
+type httpObject struct {
 	st    *dohost.State
-	serve func(p *page, w http.ResponseWriter, r *http.Request)
+	serve func(p *httpObject, w http.ResponseWriter, r *http.Request)
 }
 
-const pages dohost.Namespace[page] = "page"
+const httpObjects dohost.Namespace[httpObject] = "page"
 
-func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve(p, w, r) }
+func (p *httpObject) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve(p, w, r) }
 
 // Touch does nothing: it returns after it has had the turn.
-func (p *page) Touch(context.Context) error { return nil }
+func (p *httpObject) Touch(context.Context) error { return nil }
 
-func pageClass(serve func(p *page, w http.ResponseWriter, r *http.Request)) dohost.Class {
-	return dohost.Bind(pages, func(_ context.Context, st *dohost.State) (*page, error) {
-		return &page{st, serve}, nil
-	}, &dohost.Handlers[page]{OnHTTP: (*page).ServeHTTP})
+func httpClass(serve func(p *httpObject, w http.ResponseWriter, r *http.Request)) dohost.Class {
+	return dohost.Bind(httpObjects, func(_ context.Context, st *dohost.State) (*httpObject, error) {
+		return &httpObject{st, serve}, nil
+	}, &dohost.Handlers[httpObject]{OnHTTP: (*httpObject).ServeHTTP})
 }
 
-func put(p *page, r *http.Request, key string) error {
+func put(p *httpObject, r *http.Request, key string) error {
 	return dohost.Put(r.Context(), p.st.Storage(), key, 1)
 }
 
@@ -119,9 +119,9 @@ func get(t *testing.T) *http.Request {
 	return httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 }
 
-func touch(t *testing.T, h *dohost.Host) {
+func mustTouch(t *testing.T, h *dohost.Host) {
 	t.Helper()
-	if err := dohost.CallBare(t.Context(), pages.Get(h, "x"), (*page).Touch); err != nil {
+	if err := dohost.CallBare(t.Context(), httpObjects.Get(h, "x"), (*httpObject).Touch); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,7 +129,7 @@ func touch(t *testing.T, h *dohost.Host) {
 func TestResponseWaitsForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
-		h := open(t, &dohost.Options{FS: fs}, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+		h := open(t, &dohost.Options{FS: fs}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Kind", "page")
 			if err := put(p, r, "k"); err != nil {
 				t.Error(err)
@@ -137,7 +137,7 @@ func TestResponseWaitsForTheDisk(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 			fmt.Fprint(w, "hello")
 		}))
-		touch(t, h)
+		mustTouch(t, h)
 		release := fs.HoldSyncs()
 		c := newClient()
 		done := serve(h, c, get(t))
@@ -157,8 +157,8 @@ func TestResponseWaitsForTheDisk(t *testing.T) {
 func TestResponseFlushReleasesItsPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
-		goOn := make(chan struct{})
-		h := open(t, &dohost.Options{FS: fs}, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+		proceed := make(chan struct{})
+		h := open(t, &dohost.Options{FS: fs}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 			if err := put(p, r, "k"); err != nil {
 				t.Error(err)
 			}
@@ -167,11 +167,11 @@ func TestResponseFlushReleasesItsPart(t *testing.T) {
 				t.Error(err)
 			}
 			fmt.Fprint(w, "two")
-			if _, _, err := dohost.Recv(r.Context(), goOn); err != nil {
+			if _, _, err := dohost.Recv(r.Context(), proceed); err != nil {
 				t.Error(err)
 			}
 		}))
-		touch(t, h)
+		mustTouch(t, h)
 		release := fs.HoldSyncs()
 		c := newClient()
 		done := serve(h, c, get(t))
@@ -180,8 +180,8 @@ func TestResponseFlushReleasesItsPart(t *testing.T) {
 		release()
 		synctest.Wait()
 		c.want(t, http.StatusOK, "one ")
-		touch(t, h) // the handler waits without the turn
-		close(goOn)
+		mustTouch(t, h) // the handler waits without the turn
+		close(proceed)
 		if p := <-done; p != nil {
 			t.Fatal(p)
 		}
@@ -193,7 +193,7 @@ func TestResponseToASlowClientBlocksItsHandlerOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const piece = 100 << 10
 		var flushed int
-		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+		h := open(t, nil, httpClass(func(_ *httpObject, w http.ResponseWriter, _ *http.Request) {
 			for range 6 {
 				w.Write(make([]byte, piece))
 				if err := http.NewResponseController(w).Flush(); err != nil {
@@ -209,7 +209,7 @@ func TestResponseToASlowClientBlocksItsHandlerOnly(t *testing.T) {
 		if flushed != 2 {
 			t.Fatalf("%d flushes returned before the client read anything, want those of the first 256 KiB", flushed)
 		}
-		touch(t, h)
+		mustTouch(t, h)
 		close(c.clear)
 		if p := <-done; p != nil {
 			t.Fatal(p)
@@ -222,7 +222,7 @@ func TestResponseToASlowClientBlocksItsHandlerOnly(t *testing.T) {
 
 func TestRequestBodyReadReleasesTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
+		h := open(t, nil, httpClass(func(_ *httpObject, w http.ResponseWriter, r *http.Request) {
 			b, err := io.ReadAll(r.Body)
 			fmt.Fprintf(w, "%s %v", b, err)
 		}))
@@ -230,7 +230,7 @@ func TestRequestBodyReadReleasesTheTurn(t *testing.T) {
 		c := newClient()
 		done := serve(h, c, httptest.NewRequestWithContext(t.Context(), "POST", "/", r))
 		fmt.Fprint(w, "slow ")
-		touch(t, h)
+		mustTouch(t, h)
 		fmt.Fprint(w, "client")
 		w.Close()
 		if p := <-done; p != nil {
@@ -242,7 +242,7 @@ func TestRequestBodyReadReleasesTheTurn(t *testing.T) {
 
 func TestRequestBodyAndFlushWorkInsideAnAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
+		h := open(t, nil, httpClass(func(_ *httpObject, w http.ResponseWriter, r *http.Request) {
 			err := dohost.Await(r.Context(), func(context.Context) error {
 				_, err := io.Copy(w, r.Body)
 				return errors.Join(err, http.NewResponseController(w).Flush())
@@ -263,7 +263,7 @@ func TestHTTPHandlerPanicIsReportedToTheClient(t *testing.T) {
 	for name, flush := range map[string]bool{"before the header": false, "after it": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+				h := open(t, nil, httpClass(func(_ *httpObject, w http.ResponseWriter, _ *http.Request) {
 					fmt.Fprint(w, "half")
 					if flush {
 						w.(http.Flusher).Flush()
@@ -290,7 +290,7 @@ func TestHTTPHandlerPanicIsReportedToTheClient(t *testing.T) {
 
 func TestAbortHandlerCutsTheConnectionOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, nil, pageClass(func(p *page, _ http.ResponseWriter, r *http.Request) {
+		h := open(t, nil, httpClass(func(p *httpObject, _ http.ResponseWriter, r *http.Request) {
 			if err := put(p, r, "k"); err != nil {
 				t.Error(err)
 			}
@@ -301,7 +301,7 @@ func TestAbortHandlerCutsTheConnectionOnly(t *testing.T) {
 			t.Fatalf("panicked with %v", p)
 		}
 		c.want(t, 0, "")
-		id := pages.Get(h, "x").ID()
+		id := httpObjects.Get(h, "x").ID()
 		if ok, err := h.Exists(t.Context(), id); !ok || err != nil {
 			t.Fatalf("what the handler wrote is gone: %v", err)
 		}
@@ -313,23 +313,23 @@ func TestAbortHandlerCutsTheConnectionOnly(t *testing.T) {
 
 func TestResponseOfAnEndedIncarnationIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		goOn := make(chan struct{})
+		proceed := make(chan struct{})
 		late := make(chan error, 1)
-		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
-			<-goOn // ignores its context
+		h := open(t, nil, httpClass(func(_ *httpObject, w http.ResponseWriter, _ *http.Request) {
+			<-proceed // ignores its context
 			fmt.Fprint(w, "late")
 			late <- http.NewResponseController(w).Flush()
 		}))
 		c := newClient()
 		done := serve(h, c, get(t))
 		synctest.Wait()
-		h.Evict(pages.Get(h, "x").ID(), dohost.EndFence)
+		h.Evict(httpObjects.Get(h, "x").ID(), dohost.EndFence)
 		if p := <-done; p != nil {
 			t.Fatal(p)
 		}
 		c.wantError(t, http.StatusInternalServerError, "fenced")
 		_, before := c.got()
-		close(goOn)
+		close(proceed)
 		if err := <-late; err == nil {
 			t.Fatal("a flush after the end succeeded")
 		}
@@ -340,7 +340,7 @@ func TestResponseOfAnEndedIncarnationIsDropped(t *testing.T) {
 
 func TestResponseWithoutFlushIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+		h := open(t, nil, httpClass(func(_ *httpObject, w http.ResponseWriter, _ *http.Request) {
 			for range 17 {
 				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
 					return
@@ -360,12 +360,12 @@ func TestResponseWithoutFlushIsBounded(t *testing.T) {
 
 func TestHTTPClientThatLeavesCancelsItsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		goOn := make(chan struct{})
+		proceed := make(chan struct{})
 		ran := 0
 		flushed := make(chan error, 2)
-		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+		h := open(t, nil, httpClass(func(_ *httpObject, w http.ResponseWriter, _ *http.Request) {
 			ran++
-			<-goOn
+			<-proceed
 			flushed <- http.NewResponseController(w).Flush()
 		}))
 		ctx, leave := context.WithCancel(t.Context())
@@ -383,7 +383,7 @@ func TestHTTPClientThatLeavesCancelsItsRequests(t *testing.T) {
 		if e := second.wantError(t, 499, "canceled"); e.Ran != "no" || !e.Retryable {
 			t.Fatalf("queued: %+v", e)
 		}
-		close(goOn)
+		close(proceed)
 		if err := <-flushed; !errors.Is(err, context.Canceled) {
 			t.Fatalf("the flush of a handler whose client has left: %v", err)
 		}
@@ -397,7 +397,7 @@ func TestHTTPClientThatLeavesCancelsItsRequests(t *testing.T) {
 func TestHTTPClientWriteErrorEndsTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := make(chan error, 1)
-		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
+		h := open(t, nil, httpClass(func(_ *httpObject, w http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(w)
 			fmt.Fprint(w, "piece")
 			rc.Flush()
@@ -420,7 +420,7 @@ func TestChaosEndsAnIncarnationAtAChunk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &dohost.Options{
 			Chaos: eviction.Chaos{Seed: 1, Rate: 1, Places: []eviction.Place{eviction.PlaceChunk}},
-		}, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+		}, httpClass(func(_ *httpObject, w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, "one")
 			if err := http.NewResponseController(w).Flush(); !errors.Is(err, dohost.ErrFenced) {
 				t.Errorf("flush at which chaos struck: %v", err)
@@ -465,7 +465,7 @@ func TestHTTPErrorsOfRequestsWithoutAHandler(t *testing.T) {
 
 func TestHTTPRequestToAClosedHostGetsRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, nil, pageClass(func(*page, http.ResponseWriter, *http.Request) {}))
+		h := open(t, nil, httpClass(func(*httpObject, http.ResponseWriter, *http.Request) {}))
 		h.Close()
 		c := newClient()
 		if p := <-serve(h, c, get(t)); p != nil {
@@ -480,7 +480,7 @@ func TestHTTPRequestToAClosedHostGetsRetryAfter(t *testing.T) {
 func TestHTTPHandlerHasTheRequestsValuesAndTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
-		h := open(t, nil, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+		h := open(t, nil, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "%v %v %v", r.Context().Value(key{}), put(p, r, "k"), context.Cause(r.Context()))
 		}))
 		c := newClient()
@@ -497,7 +497,7 @@ func TestHTTPHandlerHasTheRequestsValuesAndTheTurn(t *testing.T) {
 func TestTimeoutHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := make(chan error, 1)
-		h := open(t, nil, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+		h := open(t, nil, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 			http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				_, err := io.Copy(io.Discard, r.Body)
 				left <- err
@@ -509,13 +509,13 @@ func TestTimeoutHandler(t *testing.T) {
 		<-serve(h, c, r)
 		c.want(t, http.StatusServiceUnavailable, "too slow")
 		for range 3 {
-			touch(t, h)
+			mustTouch(t, h)
 		}
 		more.Close()
 		if err := <-left; !errors.Is(err, runtime.ErrNoTurn) {
 			t.Errorf("what was left behind read on: %v", err)
 		}
-		touch(t, h)
+		mustTouch(t, h)
 	})
 }
 
@@ -523,7 +523,7 @@ func TestTimeoutHandler(t *testing.T) {
 func TestTimeoutHandlerWhileTheDiskIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
-		h := open(t, &dohost.Options{FS: fs}, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+		h := open(t, &dohost.Options{FS: fs}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 			http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if err := put(p, r, "k"); err != nil {
 					t.Error(err)
@@ -531,22 +531,22 @@ func TestTimeoutHandlerWhileTheDiskIsSlow(t *testing.T) {
 				_ = p.st.Storage().Sync(r.Context())
 			}), time.Second, "too slow").ServeHTTP(w, r)
 		}))
-		touch(t, h)
+		mustTouch(t, h)
 		release := fs.HoldSyncs()
 		time.AfterFunc(5*time.Second, release)
 		c := newClient()
 		<-serve(h, c, get(t))
 		c.want(t, http.StatusServiceUnavailable, "too slow")
-		touch(t, h)
+		mustTouch(t, h)
 	})
 }
 
 // The server discards the unread rest of a body, also if the handler answers late, and takes no request for a part of
 // another.
 func TestRequestBodiesThatAreNotReadAreDiscarded(t *testing.T) {
-	h := open(t, nil, dohost.Bind(dohost.Namespace[lazy]("lazy"), func(context.Context, *dohost.State) (*lazy, error) {
-		return &lazy{}, nil
-	}, &dohost.Handlers[lazy]{OnHTTP: (*lazy).serve}))
+	h := open(t, nil, dohost.Bind(dohost.Namespace[partialReader]("lazy"), func(context.Context, *dohost.State) (*partialReader, error) {
+		return &partialReader{}, nil
+	}, &dohost.Handlers[partialReader]{OnHTTP: (*partialReader).serve}))
 	var log lockedBuffer
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeObject(w, r, dohost.ID{Class: "lazy", Name: "a"})
@@ -579,10 +579,10 @@ func TestRequestBodiesThatAreNotReadAreDiscarded(t *testing.T) {
 	}
 }
 
-// lazy is an object that reads little.
-type lazy struct{}
+// partialReader is an object that reads little.
+type partialReader struct{}
 
-func (*lazy) serve(w http.ResponseWriter, r *http.Request) {
+func (*partialReader) serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/some" {
 		if _, err := io.ReadFull(r.Body, make([]byte, 2)); err != nil {
 			panic(err)

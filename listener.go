@@ -52,6 +52,6 @@ type StoreStats = objectstore.Stats
 type Chaos = eviction.Chaos
 
 // ParseChaos makes a Chaos of the values of the command's chaos flags.
-func ParseChaos(evict, at, style string, seed uint64) (Chaos, error) {
-	return eviction.ParseChaos(evict, at, style, seed)
+func ParseChaos(evict, at, mode string, seed uint64) (Chaos, error) {
+	return eviction.ParseChaos(evict, at, mode, seed)
 }

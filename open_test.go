@@ -64,57 +64,57 @@ func TestOpenAcceptsOptionsAtTheirLimits(t *testing.T) {
 }
 
 func TestOpenRefusesInvalidClasses(t *testing.T) {
-	construct := func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }
-	show := func(*holder, http.ResponseWriter, *http.Request) {}
-	bind := func(entries ...dohost.Entry[holder]) dohost.Class {
-		return dohost.Bind(holders, construct, nil, entries...)
+	construct := func(context.Context, *dohost.State) (*mapObject, error) { return &mapObject{}, nil }
+	show := func(*mapObject, http.ResponseWriter, *http.Request) {}
+	bind := func(entries ...dohost.Entry[mapObject]) dohost.Class {
+		return dohost.Bind(mapObjects, construct, nil, entries...)
 	}
-	with := func(h dohost.Handlers[holder]) dohost.Class { return dohost.Bind(holders, construct, &h) }
-	hear := func(*holder, context.Context, *dohost.Socket, dohost.Frame) error { return nil }
+	with := func(h dohost.Handlers[mapObject]) dohost.Class { return dohost.Bind(mapObjects, construct, &h) }
+	hear := func(*mapObject, context.Context, *dohost.Socket, dohost.Frame) error { return nil }
 	path := func(id dohost.ID) []dohost.ID { return []dohost.ID{id} }
 	for _, c := range []struct {
 		class dohost.Class
 		says  string
 	}{
-		{dohost.Bind(holders, nil, nil, dohost.Expose("get", dohost.NoArg((*holder).Get))), "Bind without a constructor"},
+		{dohost.Bind(mapObjects, nil, nil, dohost.Expose("get", dohost.NoArg((*mapObject).Get))), "Bind without a constructor"},
 		{bind(nil), "entry 0 is nil"},
-		{bind(dohost.Expose("", dohost.NoArg((*holder).Get))), "Expose without a name"},
-		{bind(dohost.Expose[holder, int, int]("get", nil)), `Expose of "get" without a method`},
-		{bind(dohost.Expose("get", dohost.NoArg((*holder).Get)), dohost.Expose("get", dohost.NoResult((*holder).Set))), `a second Expose of "get"`},
-		{with(dohost.Handlers[holder]{OnSocket: &dohost.SocketHandlers[holder]{}}), "OnSocket without a Message handler"},
+		{bind(dohost.Expose("", dohost.NoArg((*mapObject).Get))), "Expose without a name"},
+		{bind(dohost.Expose[mapObject, int, int]("get", nil)), `Expose of "get" without a method`},
+		{bind(dohost.Expose("get", dohost.NoArg((*mapObject).Get)), dohost.Expose("get", dohost.NoResult((*mapObject).Set))), `a second Expose of "get"`},
+		{with(dohost.Handlers[mapObject]{OnSocket: &dohost.SocketHandlers[mapObject]{}}), "OnSocket without a Message handler"},
 		{
-			with(dohost.Handlers[holder]{OnSocket: &dohost.SocketHandlers[holder]{Message: hear, Timeout: -1}}),
+			with(dohost.Handlers[mapObject]{OnSocket: &dohost.SocketHandlers[mapObject]{Message: hear, Timeout: -1}}),
 			"OnSocket with a Timeout of -1ns: want 0 to 168h0m0s",
 		},
-		{with(dohost.Handlers[holder]{SubObjects: &dohost.SubObjects{Path: path}}), "SubObjects without Path or Next"},
+		{with(dohost.Handlers[mapObject]{SubObjects: &dohost.SubObjects{Path: path}}), "SubObjects without Path or Next"},
 		{dohost.InvalidClass(bind(), nil, errors.New("no tools")), "no tools"},
 	} {
 		t.Run(c.says, func(t *testing.T) { refused(t, nil, []string{`class "holder": ` + c.says}, c.class) })
 	}
 	t.Run("all mistakes", func(t *testing.T) {
-		const others dohost.Namespace[holder] = "other"
+		const others dohost.Namespace[mapObject] = "other"
 		words := []string{
 			`class "holder": entry 0 is nil`, `class "holder": Expose without a name`, `class "holder": no tools`,
 			`class "other": Bind without a constructor`,
 		}
-		refused(t, nil, words, dohost.InvalidClass(bind(nil, dohost.Expose("", dohost.NoArg((*holder).Get))), errors.New("no tools")),
+		refused(t, nil, words, dohost.InvalidClass(bind(nil, dohost.Expose("", dohost.NoArg((*mapObject).Get))), errors.New("no tools")),
 			dohost.Bind(others, nil, nil))
 	})
 	t.Run("bound twice", func(t *testing.T) { refused(t, nil, []string{`"holder"`, "twice"}, bind(), bind()) })
 	t.Run("one name in URLs", func(t *testing.T) {
-		name := func(ns dohost.Namespace[holder]) dohost.Class {
-			return dohost.Bind(ns, construct, &dohost.Handlers[holder]{OnHTTP: show})
+		name := func(ns dohost.Namespace[mapObject]) dohost.Class {
+			return dohost.Bind(ns, construct, &dohost.Handlers[mapObject]{OnHTTP: show})
 		}
 		refused(t, nil, []string{`"ChatRoom"`, `"chat-room" in URLs`}, name("ChatRoom"), name("chat-room"))
 	})
 	t.Run("no name", func(t *testing.T) { refused(t, nil, []string{"class"}, dohost.Class{}) })
-	all := &dohost.Handlers[holder]{
-		OnAlarm: func(*holder, context.Context, dohost.AlarmInfo) error { return nil }, OnHTTP: show,
-		OnSocket: &dohost.SocketHandlers[holder]{Message: hear},
+	all := &dohost.Handlers[mapObject]{
+		OnAlarm: func(*mapObject, context.Context, dohost.AlarmInfo) error { return nil }, OnHTTP: show,
+		OnSocket: &dohost.SocketHandlers[mapObject]{Message: hear},
 	}
-	h := open(t, nil, dohost.Bind(holders, construct, all, dohost.Expose("get", dohost.NoArg((*holder).Get)),
-		dohost.Expose("set", dohost.NoResult((*holder).Set))),
-		dohost.InvalidClass(dohost.Bind(dohost.Namespace[holder]("valid"), construct, nil), nil))
+	h := open(t, nil, dohost.Bind(mapObjects, construct, all, dohost.Expose("get", dohost.NoArg((*mapObject).Get)),
+		dohost.Expose("set", dohost.NoResult((*mapObject).Set))),
+		dohost.InvalidClass(dohost.Bind(dohost.Namespace[mapObject]("valid"), construct, nil), nil))
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}

@@ -97,7 +97,7 @@ func chaosAt(c eviction.Chaos) func(runtime.Point) eviction.EndMode {
 			return eviction.EndNone
 		}
 		return c.At(eviction.Point{
-			Class: p.ID.Class, Name: p.ID.Name, Life: p.Life, Event: p.Event,
+			Class: p.ID.Class, Name: p.ID.Name, Incarnation: p.Incarnation, Event: p.Event,
 			Place: p.Place, N: p.N, Age: p.Age,
 		})
 	}

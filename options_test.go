@@ -12,8 +12,8 @@ func TestTimeScaleAppliesToDefaultTimesOnly(t *testing.T) {
 	if d := scaled.Policy.Idle(ID{}, 1, 1); d < 7*time.Second || d >= 14*time.Second {
 		t.Errorf("default idle time is %v, want 7s to 14s", d)
 	}
-	hall := (&Options{TimeScale: 10}).runtime(func(ID) int { return 1 })
-	if d := hall.Policy.Idle(ID{}, 1, 1); d != time.Second {
+	withSockets := (&Options{TimeScale: 10}).runtime(func(ID) int { return 1 })
+	if d := withSockets.Policy.Idle(ID{}, 1, 1); d != time.Second {
 		t.Errorf("with a socket the idle time is %v, want 1s", d)
 	}
 	if scaled.Limits.Exclusive != 3*time.Second {

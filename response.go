@@ -31,7 +31,7 @@ type piece struct {
 type responseWriter struct {
 	ctx    context.Context
 	state  *runtime.State
-	out    *outlet
+	out    *responseQueue
 	header http.Header
 	status int // zero until WriteHeader
 	body   []byte
@@ -123,34 +123,34 @@ func bodyAllowed(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// errNotTaken is the reason when the host cuts a response.
-var errNotTaken = errors.New("dohost: the client does not read its response, and the send budget is exhausted")
+// errSlowClient is the reason when the host cuts a response.
+var errSlowClient = errors.New("dohost: the client does not read its response, and the send budget is exhausted")
 
-// outlet is where the pieces of a response wait for the goroutine that serves the
+// responseQueue is where the pieces of a response wait for the goroutine that serves the
 // request. It is a socket.Response.
-type outlet struct {
+type responseQueue struct {
 	ready chan struct{} // has something in it when there may be pieces
 	table *socket.Table // counts the unsent bytes of all clients
 	rc    *http.ResponseController
 
-	mu      sync.Mutex
-	pieces  []piece
-	unsent  int
-	charged int           // of unsent
-	held    bool          // by the table
-	cut     error         // errNotTaken once the host has cut the response
-	room    chan struct{} // closed when there may be room; nil if no Flush waits
-	closed  error         // why no more can be sent
-	socket  *socket.Conn  // that was accepted
+	mu             sync.Mutex
+	pieces         []piece
+	unsent         int
+	charged        int           // of unsent
+	countedByTable bool          // by the table
+	cut            error         // errSlowClient once the host has cut the response
+	spaceFreed     chan struct{} // closed when there may be room; nil if no Flush waits
+	closed         error         // why no more can be sent
+	socket         *socket.Conn  // that was accepted
 }
 
-func newOutlet(t *socket.Table, rc *http.ResponseController) *outlet {
-	return &outlet{ready: make(chan struct{}, 1), table: t, rc: rc}
+func newResponseQueue(t *socket.Table, rc *http.ResponseController) *responseQueue {
+	return &responseQueue{ready: make(chan struct{}, 1), table: t, rc: rc}
 }
 
 // put is an output of the object: constant work, and it does not block. It drops a piece that must not leave; the
 // event's own result has the reason.
-func (o *outlet) put(p piece, err error) {
+func (o *responseQueue) put(p piece, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil || o.closed != nil {
@@ -165,11 +165,11 @@ func (o *outlet) put(p piece, err error) {
 }
 
 // chargeLocked charges the budget with the unsent bytes, except the first budget.Free.
-func (o *outlet) chargeLocked() {
+func (o *responseQueue) chargeLocked() {
 	now := max(o.unsent-budget.Free, 0)
-	if now > 0 && !o.held {
-		o.held = true
-		o.table.Hold(o)
+	if now > 0 && !o.countedByTable {
+		o.countedByTable = true
+		o.table.AddResponse(o)
 	}
 	switch before := o.charged; {
 	case now > before:
@@ -181,7 +181,7 @@ func (o *outlet) chargeLocked() {
 	}
 }
 
-func (o *outlet) wakeLocked() {
+func (o *responseQueue) wakeLocked() {
 	select {
 	case o.ready <- struct{}{}:
 	default:
@@ -189,36 +189,36 @@ func (o *outlet) wakeLocked() {
 }
 
 // Unsent returns the bytes that wait for the client, until the goroutine that serves the request has ended.
-func (o *outlet) Unsent() int {
+func (o *responseQueue) Unsent() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.unsent
 }
 
 // Cut ends a response that has unsent bytes: also a Write that waits for the client.
-func (o *outlet) Cut() (first bool) {
+func (o *responseQueue) Cut() (first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.unsent == 0 {
 		return false
 	}
 	first = o.cut == nil
-	o.cut = errNotTaken
-	o.closeLocked(errNotTaken)
+	o.cut = errSlowClient
+	o.closeLocked(errSlowClient)
 	o.wakeLocked()
 	_ = o.rc.SetWriteDeadline(time.Unix(1, 0)) // not every server has one
 	return first
 }
 
 // cutBy returns an error if the host has cut the response.
-func (o *outlet) cutBy() error {
+func (o *responseQueue) cutBy() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.cut
 }
 
 // take returns the pieces that wait.
-func (o *outlet) take() []piece {
+func (o *responseQueue) take() []piece {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ps := o.pieces
@@ -227,16 +227,16 @@ func (o *outlet) take() []piece {
 }
 
 // sent notes that n bytes were written to the client.
-func (o *outlet) sent(n int) {
+func (o *responseQueue) sent(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unsent -= n
 	o.chargeLocked()
-	o.stirLocked()
+	o.wakeFlushLocked()
 }
 
 // accept notes the socket that the handler has accepted, unless the request has ended.
-func (o *outlet) accept(c *socket.Conn) error {
+func (o *responseQueue) accept(c *socket.Conn) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed == nil {
@@ -246,14 +246,14 @@ func (o *outlet) accept(c *socket.Conn) error {
 }
 
 // left returns the socket that was accepted.
-func (o *outlet) left() *socket.Conn {
+func (o *responseQueue) left() *socket.Conn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.socket
 }
 
 // close notes that the rest of the response will not be sent.
-func (o *outlet) close(why error) {
+func (o *responseQueue) close(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closeLocked(why)
@@ -261,55 +261,55 @@ func (o *outlet) close(why error) {
 
 // end closes the outlet when the goroutine that serves the request ends, and returns cutBy. The table does not use the
 // response after it.
-func (o *outlet) end() error {
+func (o *responseQueue) end() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closeLocked(context.Canceled)
-	if o.held {
-		o.held = false
-		o.table.Drop(o)
+	if o.countedByTable {
+		o.countedByTable = false
+		o.table.RemoveResponse(o)
 		o.unsent = 0
 		o.chargeLocked()
 	}
 	return o.cut
 }
 
-func (o *outlet) closeLocked(why error) {
+func (o *responseQueue) closeLocked(why error) {
 	if o.closed == nil {
 		o.closed = why
 	}
 	o.pieces = nil
-	o.stirLocked()
+	o.wakeFlushLocked()
 }
 
-func (o *outlet) stirLocked() {
-	if o.room != nil {
-		close(o.room)
-		o.room = nil
+func (o *responseQueue) wakeFlushLocked() {
+	if o.spaceFreed != nil {
+		close(o.spaceFreed)
+		o.spaceFreed = nil
 	}
 }
 
-func (o *outlet) closedBy() error {
+func (o *responseQueue) closedBy() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.closed
 }
 
 // wait returns when little enough is unsent.
-func (o *outlet) wait(ctx context.Context) error {
+func (o *responseQueue) wait(ctx context.Context) error {
 	for {
 		o.mu.Lock()
 		if o.closed != nil || o.unsent <= maxUnsent {
 			defer o.mu.Unlock()
 			return o.closed
 		}
-		if o.room == nil {
-			o.room = make(chan struct{})
+		if o.spaceFreed == nil {
+			o.spaceFreed = make(chan struct{})
 		}
-		room := o.room
+		freed := o.spaceFreed
 		o.mu.Unlock()
 		select {
-		case <-room:
+		case <-freed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -51,7 +51,7 @@ func (c *stuckClient) SetWriteDeadline(at time.Time) error {
 // TestSendBudgetCutsTheLargestResponses has clients that take nothing of responses from 50 kB to 145 kB.
 func TestSendBudgetCutsTheLargestResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, &dohost.Options{SendBudget: 1 << 20}, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
+		h := open(t, &dohost.Options{SendBudget: 1 << 20}, httpClass(func(_ *httpObject, w http.ResponseWriter, r *http.Request) {
 			n, err := strconv.Atoi(r.URL.Query().Get("n"))
 			if err != nil {
 				t.Error(err)

@@ -77,10 +77,10 @@ const (
 // bind adds the handlers to a class.
 func (h *SocketHandlers[O]) bind(c *Class) {
 	if h.Message == nil {
-		c.mistake("OnSocket without a Message handler")
+		c.addError("OnSocket without a Message handler")
 	}
 	if h.Timeout < 0 || h.Timeout > MaxSocketTimeout {
-		c.mistake("OnSocket with a Timeout of %v: want 0 to %v", h.Timeout, MaxSocketTimeout)
+		c.addError("OnSocket with a Timeout of %v: want 0 to %v", h.Timeout, MaxSocketTimeout)
 	}
 	message, closed := h.Message, h.Closed
 	c.sockets = &socket.Handlers{
@@ -152,7 +152,7 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 		err = rw.out.accept(c)
 	}
 	if err != nil {
-		c.Forget()
+		c.Remove()
 		return nil, err
 	}
 	rw.socket = c
@@ -268,16 +268,16 @@ func (s *Socket) Close(ctx context.Context, code int, reason string) error {
 	if err != nil {
 		return err
 	}
-	s.c.Hush(true)
+	s.c.MuteSends(true)
 	err = st.EmitOutput(ctx, 0, func(err error) {
 		if err == nil {
-			s.c.HangUp(Closing{Code: code, Reason: reason})
+			s.c.Close(Closing{Code: code, Reason: reason})
 		} else {
-			s.c.Hush(false) // the Close was rolled back or lost
+			s.c.MuteSends(false) // the Close was rolled back or lost
 		}
 	})
 	if err != nil {
-		s.c.Hush(false)
+		s.c.MuteSends(false)
 	}
 	return err
 }
@@ -327,7 +327,7 @@ func (s *Socket) sender(ctx context.Context) (*runtime.State, error) {
 	switch {
 	case st == nil || st.ID() != s.c.ID():
 		return nil, runtime.ErrNoTurn
-	case s.c.Silent():
+	case s.c.Muted():
 		return nil, errSocketClosed
 	}
 	return st, nil

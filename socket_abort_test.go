@@ -32,13 +32,13 @@ func handshake(ctx context.Context) *http.Request {
 	return r
 }
 
-// taken is a response with a connection that can be hijacked, if there is one.
-type taken struct {
+// hijackedResponse is a response with a connection that can be hijacked, if there is one.
+type hijackedResponse struct {
 	*httptest.ResponseRecorder
 	conn net.Conn
 }
 
-func (w *taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *hijackedResponse) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if w.conn == nil {
 		return nil, nil, errors.New("the connection is gone")
 	}
@@ -52,7 +52,7 @@ func serveAborted(h *dohost.Host, w http.ResponseWriter, r *http.Request) (panic
 			panicked = p
 		}
 	}()
-	h.ServeObject(w, r, halls.Get(h, "a").ID())
+	h.ServeObject(w, r, socketObjects.Get(h, "a").ID())
 	return nil
 }
 
@@ -88,11 +88,11 @@ func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 					}
 					return eviction.EndNone
 				}
-				e := &hallEvents{message: echo}
+				e := &socketHooks{message: echo}
 				h := open(t, decideAt(at), e.class())
 				client, server := net.Pipe()
 				defer client.Close()
-				if p := serveAborted(h, &taken{httptest.NewRecorder(), server}, handshake(ctx)); p != nil {
+				if p := serveAborted(h, &hijackedResponse{httptest.NewRecorder(), server}, handshake(ctx)); p != nil {
 					t.Errorf("ServeObject panicked: %v", p)
 				}
 				synctest.Wait() // the answer may arrive before the event has come to its last point
@@ -100,7 +100,7 @@ func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 					t.Fatalf("the handshake did not come to %q", name)
 				}
 				_ = client.Close()
-				noSocketStays(t, h)
+				wantNoSocket(t, h)
 			})
 		})
 	}
@@ -109,15 +109,15 @@ func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 	}
 }
 
-// noSocketStays checks that a hall has no socket, and that the host closes immediately.
-func noSocketStays(t *testing.T, h *dohost.Host) {
+// wantNoSocket checks that a hall has no socket, and that the host closes immediately.
+func wantNoSocket(t *testing.T, h *dohost.Host) {
 	t.Helper()
-	pass(time.Second)
-	if infos := h.Sockets(halls.Get(h, "a").ID()); len(infos) > 0 {
+	advance(time.Second)
+	if infos := h.Sockets(socketObjects.Get(h, "a").ID()); len(infos) > 0 {
 		t.Errorf("sockets that stay: %+v", infos)
 	}
 	n := -1
-	err := halls.Get(h, "a").Do(t.Context(), func(_ context.Context, x *hall) error {
+	err := socketObjects.Get(h, "a").Do(t.Context(), func(_ context.Context, x *socketObject) error {
 		n = len(x.st.Sockets(""))
 		return nil
 	})
@@ -141,11 +141,11 @@ func TestSocketHandshakeWithoutAConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := open(t, nil, (&hallEvents{message: echo}).class())
-				if p := serveAborted(h, &taken{httptest.NewRecorder(), conn()}, handshake(t.Context())); p != nil {
+				h := open(t, nil, (&socketHooks{message: echo}).class())
+				if p := serveAborted(h, &hijackedResponse{httptest.NewRecorder(), conn()}, handshake(t.Context())); p != nil {
 					t.Errorf("ServeObject panicked: %v", p)
 				}
-				noSocketStays(t, h)
+				wantNoSocket(t, h)
 			})
 		})
 	}
@@ -153,8 +153,8 @@ func TestSocketHandshakeWithoutAConnection(t *testing.T) {
 
 // TestSocketsOfManyClientsThatAbort makes clients of a real server reset their connections during handshakes.
 func TestSocketsOfManyClientsThatAbort(t *testing.T) {
-	h := open(t, nil, (&hallEvents{message: echo}).class())
-	id := halls.Get(h, "a").ID()
+	h := open(t, nil, (&socketHooks{message: echo}).class())
+	id := socketObjects.Get(h, "a").ID()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeObject(w, r, id) }))
 	defer server.Close()
 	addr := server.Listener.Addr().String()
@@ -212,9 +212,9 @@ func TestSocketThatIsOpeningIsRemovedByAnOperator(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				accepted, quit := make(chan struct{}), make(chan struct{})
-				class := dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) { return &hall{st: st}, nil },
-					&dohost.Handlers[hall]{
-						OnHTTP: func(x *hall, w http.ResponseWriter, r *http.Request) {
+				class := dohost.Bind(socketObjects, func(_ context.Context, st *dohost.State) (*socketObject, error) { return &socketObject{st: st}, nil },
+					&dohost.Handlers[socketObject]{
+						OnHTTP: func(x *socketObject, w http.ResponseWriter, r *http.Request) {
 							if _, err := x.st.Accept(w, r, nil); err != nil {
 								t.Error(err)
 							}
@@ -222,18 +222,18 @@ func TestSocketThatIsOpeningIsRemovedByAnOperator(t *testing.T) {
 							_ = dohost.Sleep(r.Context(), time.Second) // others get the turn
 							<-quit
 						},
-						OnSocket: &dohost.SocketHandlers[hall]{Message: echo},
+						OnSocket: &dohost.SocketHandlers[socketObject]{Message: echo},
 					})
 				h := open(t, nil, class)
 				client, server := net.Pipe()
 				served := make(chan struct{})
 				go func() {
 					defer close(served)
-					_ = serveAborted(h, &taken{httptest.NewRecorder(), server}, handshake(t.Context()))
+					_ = serveAborted(h, &hijackedResponse{httptest.NewRecorder(), server}, handshake(t.Context()))
 				}()
 				go func() { _, _ = client.Read(make([]byte, 1000)) }()
 				<-accepted
-				id := halls.Get(h, "a").ID()
+				id := socketObjects.Get(h, "a").ID()
 				if infos := h.Sockets(id); len(infos) != 1 || infos[0].Open {
 					t.Fatalf("sockets: %+v, want one that is not open", infos)
 				}
@@ -246,7 +246,7 @@ func TestSocketThatIsOpeningIsRemovedByAnOperator(t *testing.T) {
 				close(quit)
 				<-served
 				_ = client.Close()
-				noSocketStays(t, h)
+				wantNoSocket(t, h)
 			})
 		})
 	}
@@ -265,12 +265,12 @@ func TestServeObjectDoesNotPanicIfItsClientLeaves(t *testing.T) {
 				}
 				return eviction.EndNone
 			}
-			class := dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) { return &hall{st: st}, nil },
-				&dohost.Handlers[hall]{
-					OnHTTP: func(_ *hall, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+			class := dohost.Bind(socketObjects, func(_ context.Context, st *dohost.State) (*socketObject, error) { return &socketObject{st: st}, nil },
+				&dohost.Handlers[socketObject]{
+					OnHTTP: func(_ *socketObject, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
 				})
 			h := open(t, decideAt(at), class)
-			w := &heldWriter{ResponseRecorder: httptest.NewRecorder()}
+			w := &slowHeaderWriter{ResponseRecorder: httptest.NewRecorder()}
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 			if p := serveAborted(h, w, r); p != nil {
 				t.Errorf("ServeObject panicked: %v", p)
@@ -282,10 +282,10 @@ func TestServeObjectDoesNotPanicIfItsClientLeaves(t *testing.T) {
 	}
 }
 
-// heldWriter is a response that takes a second to write its header.
-type heldWriter struct{ *httptest.ResponseRecorder }
+// slowHeaderWriter is a response that takes a second to write its header.
+type slowHeaderWriter struct{ *httptest.ResponseRecorder }
 
-func (w *heldWriter) WriteHeader(status int) {
+func (w *slowHeaderWriter) WriteHeader(status int) {
 	time.Sleep(time.Second)
 	w.ResponseRecorder.WriteHeader(status)
 }
@@ -304,16 +304,16 @@ func TestSocketHandshakeIsRefusedBeforeTheObjectIsWoken(t *testing.T) {
 		"old version":    {func(r *http.Request) { r.Header.Set("Sec-WebSocket-Version", "8") }, http.StatusBadRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &hallEvents{message: echo}
+			e := &socketHooks{message: echo}
 			h := open(t, nil, e.class())
 			r, w := handshake(t.Context()), httptest.NewRecorder()
 			c.change(r)
-			h.ServeObject(w, r, halls.Get(h, "a").ID())
+			h.ServeObject(w, r, socketObjects.Get(h, "a").ID())
 			if w.Code != c.status {
 				t.Errorf("answered with %d, want %d: %s", w.Code, c.status, w.Body)
 			}
-			if e.born > 0 || h.LiveCount() > 0 {
-				t.Errorf("the object was woken: %d constructors ran", e.born)
+			if e.incarnations > 0 || h.LiveCount() > 0 {
+				t.Errorf("the object was woken: %d constructors ran", e.incarnations)
 			}
 		})
 	}
@@ -321,34 +321,36 @@ func TestSocketHandshakeIsRefusedBeforeTheObjectIsWoken(t *testing.T) {
 
 func TestSocketOriginsOfTheClassMayConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class := dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) { return &hall{st: st, is: &hallEvents{}}, nil },
-			&dohost.Handlers[hall]{
-				OnHTTP:   (*hall).serve,
-				OnSocket: &dohost.SocketHandlers[hall]{Message: echo, Origins: []string{"https://app.example"}},
+		class := dohost.Bind(socketObjects, func(_ context.Context, st *dohost.State) (*socketObject, error) {
+			return &socketObject{st: st, hooks: &socketHooks{}}, nil
+		},
+			&dohost.Handlers[socketObject]{
+				OnHTTP:   (*socketObject).serve,
+				OnSocket: &dohost.SocketHandlers[socketObject]{Message: echo, Origins: []string{"https://app.example"}},
 			})
 		h := open(t, nil, class)
 		client, server := net.Pipe()
-		r, w := handshake(t.Context()), &taken{httptest.NewRecorder(), server}
+		r, w := handshake(t.Context()), &hijackedResponse{httptest.NewRecorder(), server}
 		r.Header.Set("Origin", "https://app.example")
-		h.ServeObject(w, r, halls.Get(h, "a").ID())
+		h.ServeObject(w, r, socketObjects.Get(h, "a").ID())
 		if w.Code != http.StatusSwitchingProtocols {
 			t.Errorf("answered with %d: %s", w.Code, w.Body)
 		}
 		_ = client.Close()
-		noSocketStays(t, h)
+		wantNoSocket(t, h)
 	})
 }
 
 func TestAcceptRefusesARequestThatIsNoHandshake(t *testing.T) {
-	e := &hallEvents{message: echo}
+	e := &socketHooks{message: echo}
 	h := open(t, nil, e.class())
 	r, w := handshake(t.Context()), httptest.NewRecorder()
 	r.Header.Del("Upgrade")
-	h.ServeObject(w, r, halls.Get(h, "a").ID())
-	if w.Code != http.StatusBadRequest || e.born != 1 {
-		t.Errorf("answered with %d by %d objects, want the handler's own answer: %s", w.Code, e.born, w.Body)
+	h.ServeObject(w, r, socketObjects.Get(h, "a").ID())
+	if w.Code != http.StatusBadRequest || e.incarnations != 1 {
+		t.Errorf("answered with %d by %d objects, want the handler's own answer: %s", w.Code, e.incarnations, w.Body)
 	}
-	if infos := h.Sockets(halls.Get(h, "a").ID()); len(infos) > 0 {
+	if infos := h.Sockets(socketObjects.Get(h, "a").ID()); len(infos) > 0 {
 		t.Errorf("sockets: %+v", infos)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // closed arrive before the closing frame.
 func TestBroadcastKeepsTheOrderOfFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+		e := &socketHooks{message: func(h *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			for _, text := range strings.Fields(string(f.Data)) {
 				f := dohost.Frame{Text: true, Data: []byte(text)}
 				var err error
@@ -37,7 +37,7 @@ func TestBroadcastKeepsTheOrderOfFrames(t *testing.T) {
 			return nil
 		}}
 		h := open(t, nil, e.class())
-		serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeObject(w, r, halls.Get(h, "a").ID()) })
+		serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeObject(w, r, socketObjects.Get(h, "a").ID()) })
 		var all []*websocket.Conn
 		for range 100 {
 			ws, _, err := sockettest.Dial(t.Context(), serve, "/")
@@ -48,14 +48,14 @@ func TestBroadcastKeepsTheOrderOfFrames(t *testing.T) {
 			all = append(all, ws)
 		}
 		last := all[len(all)-1]
-		say(t, last, "all one all2 one all3 end all4")
+		sendText(t, last, "all one all2 one all3 end all4")
 		for _, ws := range all {
 			want := "all all2 all3 all4"
 			if ws == last {
 				want = "all one all2 one all3"
 			}
 			for _, text := range strings.Fields(want) {
-				if got := hear(t, ws); got != text {
+				if got := readText(t, ws); got != text {
 					t.Fatalf("%q, want %q of %s", got, text, want)
 				}
 			}
@@ -70,7 +70,7 @@ func TestBroadcastKeepsTheOrderOfFrames(t *testing.T) {
 // does not.
 func TestSocketHandlerTimeoutEndsTheIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{timeout: time.Minute, message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+		e := &socketHooks{timeout: time.Minute, message: func(h *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			d, err := time.ParseDuration(string(f.Data))
 			if err == nil {
 				err = dohost.Sleep(ctx, d)
@@ -80,21 +80,21 @@ func TestSocketHandlerTimeoutEndsTheIncarnation(t *testing.T) {
 			}
 			return echo(h, ctx, s, f)
 		}}
-		d := openDoor(t, e, nil)
+		d := openSocketServer(t, e, nil)
 		ws, _ := d.dial(t, "a")
-		say(t, ws, "59s")
-		if got := hear(t, ws); got != "59s" {
+		sendText(t, ws, "59s")
+		if got := readText(t, ws); got != "59s" {
 			t.Error(got)
 		}
 		began := time.Now()
-		say(t, ws, "1h")
+		sendText(t, ws, "1h")
 		_, _, err := ws.Read(t.Context())
 		if took := time.Since(began); websocket.CloseStatus(err) != dohost.CloseRestart || took < time.Minute || took > time.Minute+2*time.Second {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})
 	for _, timeout := range []time.Duration{-1, dohost.MaxSocketTimeout + 1} {
-		if h, err := dohost.Open(t.TempDir(), nil, (&hallEvents{timeout: timeout}).class()); err == nil {
+		if h, err := dohost.Open(t.TempDir(), nil, (&socketHooks{timeout: timeout}).class()); err == nil {
 			_ = h.Close()
 			t.Errorf("a timeout of %v was taken", timeout)
 		}

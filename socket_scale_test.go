@@ -32,7 +32,7 @@ func TestSocketsOfTwoThousandClientsHibernate(t *testing.T) {
 		size = 500
 	}
 	idle := make(chan struct{}, 1)
-	e := &hallEvents{message: func(h *hall, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
+	e := &socketHooks{message: func(h *socketObject, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
 		return h.st.Broadcast(ctx, f, h.st.Sockets(""))
 	}}
 	h := open(t, &dohost.Options{IdleAfter: time.Millisecond, Listener: dohost.Listener{Fenced: func(end dohost.Ended) {
@@ -43,11 +43,11 @@ func TestSocketsOfTwoThousandClientsHibernate(t *testing.T) {
 			}
 		}
 	}}}, e.class())
-	id := halls.Get(h, "a").ID()
+	id := socketObjects.Get(h, "a").ID()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeObject(w, r, id) }))
 	defer server.Close()
 	before := memory()
-	clients, err := crowd.Gather(t.Context(), crowd.Orders{
+	clients, err := crowd.Start(t.Context(), crowd.Config{
 		Address: strings.TrimPrefix(server.URL, "http://"), Path: "/", Clients: size, Text: "hello",
 	})
 	if err != nil {
@@ -64,13 +64,13 @@ func TestSocketsOfTwoThousandClientsHibernate(t *testing.T) {
 	if live, hibernating := h.SocketCount(); live != 0 || hibernating != size {
 		t.Errorf("%d sockets live, %d hibernate, want %d", live, hibernating, size)
 	}
-	if err := clients.Say(size/2, "hello"); err != nil {
+	if err := clients.Send(size/2, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	if err := clients.Told(1); err != nil {
+	if err := clients.WaitRounds(1); err != nil {
 		t.Fatal(err)
 	}
-	least, most, err := clients.Leave()
+	least, most, err := clients.Close()
 	if err != nil || least != 1 || most != 1 {
 		t.Errorf("one client heard %d frames, another %d, %v", least, most, err)
 	}

@@ -20,53 +20,53 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// hall is an object with socket handlers that a test chooses.
-type hall struct {
-	st *dohost.State
-	is *hallEvents
+// socketObject is an object with socket handlers that a test chooses.
+type socketObject struct {
+	st    *dohost.State
+	hooks *socketHooks
 }
 
-// hallEvents is the test's part of all halls.
-type hallEvents struct {
+// socketHooks is the test's part of all halls.
+type socketHooks struct {
 	accept  dohost.AcceptOptions
-	message func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error
+	message func(h *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error
 	timeout time.Duration
 
-	mu     sync.Mutex // held while a hall writes: there may be several
-	born   int
-	closed []string // how sockets have ended
+	mu           sync.Mutex // held while a hall writes: there may be several
+	incarnations int
+	closed       []string // how sockets have ended
 }
 
-const halls dohost.Namespace[hall] = "hall"
+const socketObjects dohost.Namespace[socketObject] = "hall"
 
-func (e *hallEvents) class() dohost.Class {
-	return dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) {
+func (e *socketHooks) class() dohost.Class {
+	return dohost.Bind(socketObjects, func(_ context.Context, st *dohost.State) (*socketObject, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.born++
-		return &hall{st, e}, nil
-	}, &dohost.Handlers[hall]{
-		OnHTTP: (*hall).serve,
-		OnSocket: &dohost.SocketHandlers[hall]{
+		e.incarnations++
+		return &socketObject{st, e}, nil
+	}, &dohost.Handlers[socketObject]{
+		OnHTTP: (*socketObject).serve,
+		OnSocket: &dohost.SocketHandlers[socketObject]{
 			Timeout: e.timeout,
-			Message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+			Message: func(h *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 				return e.message(h, ctx, s, f)
 			},
-			Closed: func(h *hall, _ context.Context, s *dohost.Socket, how dohost.Closing) error {
+			Closed: func(h *socketObject, _ context.Context, s *dohost.Socket, how dohost.Closing) error {
 				e.mu.Lock()
 				defer e.mu.Unlock()
 				e.closed = append(e.closed, fmt.Sprintf("%d %q clean %v, %d left", how.Code, how.Reason, how.Clean, len(h.st.Sockets(""))))
 				return nil
 			},
 		},
-		OnAlarm: (*hall).ring,
+		OnAlarm: (*socketObject).onAlarm,
 	})
 }
 
-func (h *hall) ring(context.Context, dohost.AlarmInfo) error { return nil }
+func (h *socketObject) onAlarm(context.Context, dohost.AlarmInfo) error { return nil }
 
-func (h *hall) serve(w http.ResponseWriter, r *http.Request) {
-	o := h.is.accept
+func (h *socketObject) serve(w http.ResponseWriter, r *http.Request) {
+	o := h.hooks.accept
 	if tag := r.URL.Query().Get("tag"); tag != "" {
 		o.Tags = append(slices.Clone(o.Tags), tag)
 	}
@@ -75,19 +75,19 @@ func (h *hall) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pass advances the clock and waits until the bubble is idle.
-func pass(d time.Duration) {
+// advance advances the clock and waits until the bubble is idle.
+func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// pipes is a listener in memory.
-type pipes struct {
+// pipeListener is a listener in memory.
+type pipeListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 }
 
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
@@ -96,21 +96,21 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Close() error   { close(p.done); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+func (p *pipeListener) Close() error   { close(p.done); return nil }
+func (p *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// door is a server of a host's halls, in memory.
-type door struct {
+// socketServer is a server of a host's halls, in memory.
+type socketServer struct {
 	*dohost.Host
-	pipes *pipes
-	is    *hallEvents
+	pipes *pipeListener
+	hooks *socketHooks
 }
 
-func openDoor(t *testing.T, e *hallEvents, o *dohost.Options) *door {
+func openSocketServer(t *testing.T, e *socketHooks, o *dohost.Options) *socketServer {
 	t.Helper()
-	d := &door{open(t, o, e.class()), &pipes{make(chan net.Conn), make(chan struct{})}, e}
+	d := &socketServer{open(t, o, e.class()), &pipeListener{make(chan net.Conn), make(chan struct{})}, e}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d.ServeObject(w, r, halls.Get(d, strings.TrimPrefix(r.URL.Path, "/")).ID())
+		d.ServeObject(w, r, socketObjects.Get(d, strings.TrimPrefix(r.URL.Path, "/")).ID())
 	})}
 	done := make(chan struct{})
 	go func() {
@@ -125,7 +125,7 @@ func openDoor(t *testing.T, e *hallEvents, o *dohost.Options) *door {
 }
 
 // dial connects a client to a hall. Its connection is returned too.
-func (d *door) dial(t *testing.T, path string) (*websocket.Conn, net.Conn) {
+func (d *socketServer) dial(t *testing.T, path string) (*websocket.Conn, net.Conn) {
 	t.Helper()
 	var under net.Conn
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -142,15 +142,15 @@ func (d *door) dial(t *testing.T, path string) (*websocket.Conn, net.Conn) {
 	return ws, under
 }
 
-// say sends a text, hear reads one.
-func say(t *testing.T, ws *websocket.Conn, text string) {
+// sendText sends a text, hear reads one.
+func sendText(t *testing.T, ws *websocket.Conn, text string) {
 	t.Helper()
 	if err := ws.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func hear(t *testing.T, ws *websocket.Conn) string {
+func readText(t *testing.T, ws *websocket.Conn) string {
 	t.Helper()
 	kind, data, err := ws.Read(t.Context())
 	if err != nil || kind != websocket.MessageText {
@@ -160,25 +160,25 @@ func hear(t *testing.T, ws *websocket.Conn) string {
 }
 
 // echo answers with the frame that it got, and the socket's attachment.
-func echo(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+func echo(_ *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 	return s.Send(ctx, dohost.Frame{Text: f.Text, Data: append(f.Data, s.Attachment()...)})
 }
 
 // A socket stays, with its state, when its object leaves memory, and wakes the object.
 func TestSocketsHibernate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{accept: dohost.AcceptOptions{Tags: []string{"x", "x"}, Attachment: []byte("!")}, message: echo}
-		d := openDoor(t, e, &dohost.Options{IdleAfter: 10 * time.Second})
+		e := &socketHooks{accept: dohost.AcceptOptions{Tags: []string{"x", "x"}, Attachment: []byte("!")}, message: echo}
+		d := openSocketServer(t, e, &dohost.Options{IdleAfter: 10 * time.Second})
 		ws, _ := d.dial(t, "a?tag=y")
-		say(t, ws, "one")
-		if got := hear(t, ws); got != "one!" {
+		sendText(t, ws, "one")
+		if got := readText(t, ws); got != "one!" {
 			t.Fatal(got)
 		}
-		pass(30 * time.Second)
+		advance(30 * time.Second)
 		if live := d.LiveCount(); live != 0 {
 			t.Fatalf("%d live objects", live)
 		}
-		e.message = func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+		e.message = func(h *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			if all, y, z := h.st.Sockets(""), h.st.Sockets("y"), h.st.Sockets("z"); len(all) != 1 || len(y) != 1 || len(z) != 0 {
 				t.Errorf("%d sockets, %d tagged y, %d tagged z", len(all), len(y), len(z))
 			}
@@ -190,9 +190,9 @@ func TestSocketsHibernate(t *testing.T) {
 			}
 			return echo(h, ctx, s, f)
 		}
-		say(t, ws, "two")
-		if got := hear(t, ws); got != "two?" || e.born != 2 {
-			t.Errorf("%q, %d incarnations", got, e.born)
+		sendText(t, ws, "two")
+		if got := readText(t, ws); got != "two?" || e.incarnations != 2 {
+			t.Errorf("%q, %d incarnations", got, e.incarnations)
 		}
 	})
 }
@@ -203,48 +203,48 @@ func TestSocketsAtEachEndOfAnIncarnation(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		want int
-		end  func(t *testing.T, d *door, id dohost.ID)
+		end  func(t *testing.T, d *socketServer, id dohost.ID)
 	}{
-		{"idle", kept, func(t *testing.T, d *door, id dohost.ID) { pass(25 * time.Second) }},
-		{"no memory", kept, func(t *testing.T, d *door, id dohost.ID) {
+		{"idle", kept, func(t *testing.T, d *socketServer, id dohost.ID) { advance(25 * time.Second) }},
+		{"no memory", kept, func(t *testing.T, d *socketServer, id dohost.ID) {
 			for i := range 5 { // MaxLive is 2
-				if err := halls.Get(d, fmt.Sprint(i)).Do(t.Context(), func(context.Context, *hall) error { return nil }); err != nil {
+				if err := socketObjects.Get(d, fmt.Sprint(i)).Do(t.Context(), func(context.Context, *socketObject) error { return nil }); err != nil {
 					t.Fatal(err)
 				}
-				pass(3 * time.Second)
+				advance(3 * time.Second)
 			}
 		}},
-		{"fence", restarted, func(t *testing.T, d *door, id dohost.ID) { d.Evict(id, dohost.EndFence) }},
-		{"restart", restarted, func(t *testing.T, d *door, id dohost.ID) { d.Evict(id, dohost.EndRestart) }},
-		{"crash", broken, func(t *testing.T, d *door, id dohost.ID) { d.Evict(id, dohost.EndCrash) }},
-		{"abort", restarted, func(t *testing.T, d *door, id dohost.ID) {
-			_ = halls.Get(d, id.Name).Do(t.Context(), func(ctx context.Context, h *hall) error {
+		{"fence", restarted, func(t *testing.T, d *socketServer, id dohost.ID) { d.Evict(id, dohost.EndFence) }},
+		{"restart", restarted, func(t *testing.T, d *socketServer, id dohost.ID) { d.Evict(id, dohost.EndRestart) }},
+		{"crash", broken, func(t *testing.T, d *socketServer, id dohost.ID) { d.Evict(id, dohost.EndCrash) }},
+		{"abort", restarted, func(t *testing.T, d *socketServer, id dohost.ID) {
+			_ = socketObjects.Get(d, id.Name).Do(t.Context(), func(ctx context.Context, h *socketObject) error {
 				return h.st.Abort(ctx, errors.New("enough"), nil)
 			})
 		}},
-		{"panic", restarted, func(t *testing.T, d *door, id dohost.ID) {
-			_ = halls.Get(d, id.Name).Do(t.Context(), func(context.Context, *hall) error { panic("enough") })
+		{"panic", restarted, func(t *testing.T, d *socketServer, id dohost.ID) {
+			_ = socketObjects.Get(d, id.Name).Do(t.Context(), func(context.Context, *socketObject) error { panic("enough") })
 		}},
-		{"close of the host", restarted, func(t *testing.T, d *door, id dohost.ID) { go func() { _ = d.Close() }() }},
+		{"close of the host", restarted, func(t *testing.T, d *socketServer, id dohost.ID) { go func() { _ = d.Close() }() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := &hallEvents{message: echo}
+				e := &socketHooks{message: echo}
 				o := &dohost.Options{IdleAfter: 10 * time.Second}
 				if c.name == "no memory" {
 					o.IdleAfter, o.MaxLive = -1, 2
 				}
-				d := openDoor(t, e, o)
+				d := openSocketServer(t, e, o)
 				ws, _ := d.dial(t, "a")
-				id := halls.Get(d, "a").ID()
+				id := socketObjects.Get(d, "a").ID()
 				c.end(t, d, id)
 				synctest.Wait()
 				if c.want == kept && d.IsLive(id) {
 					t.Fatal("it is still in memory")
 				}
 				if c.want == kept {
-					say(t, ws, "still there")
-					if got := hear(t, ws); got != "still there" {
+					sendText(t, ws, "still there")
+					if got := readText(t, ws); got != "still there" {
 						t.Error(got)
 					}
 				} else {
@@ -253,10 +253,10 @@ func TestSocketsAtEachEndOfAnIncarnation(t *testing.T) {
 						t.Errorf("closed with %d, want %d: %v", code, c.want, err)
 					}
 				}
-				born := e.born
-				pass(10 * time.Second)
-				if len(e.closed) != 0 || e.born != born {
-					t.Errorf("the object heard of %q, and was born %d times again", e.closed, e.born-born)
+				incarnations := e.incarnations
+				advance(10 * time.Second)
+				if len(e.closed) != 0 || e.incarnations != incarnations {
+					t.Errorf("the object heard of %q, and was born %d times again", e.closed, e.incarnations-incarnations)
 				}
 			})
 		})
@@ -266,8 +266,8 @@ func TestSocketsAtEachEndOfAnIncarnation(t *testing.T) {
 // A text frame that is not UTF-8 closes its socket, and is not delivered.
 func TestSocketWithATextThatIsNotUTF8IsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{message: echo}
-		ws, _ := openDoor(t, e, nil).dial(t, "a")
+		e := &socketHooks{message: echo}
+		ws, _ := openSocketServer(t, e, nil).dial(t, "a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for _, kind := range []websocket.MessageType{websocket.MessageBinary, websocket.MessageText} {
@@ -296,15 +296,15 @@ func TestSocketEndIsDeliveredToTheObjectOnce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := &hallEvents{message: echo}
-				d := openDoor(t, e, nil)
+				e := &socketHooks{message: echo}
+				d := openSocketServer(t, e, nil)
 				ws, under := d.dial(t, "a?tag=y")
 				c.end(ws, under)
 				synctest.Wait()
 				if got := fmt.Sprint(e.closed); got != c.want {
 					t.Errorf("%s, want %s", got, c.want)
 				}
-				err := halls.Get(d, "a").Do(t.Context(), func(_ context.Context, h *hall) error {
+				err := socketObjects.Get(d, "a").Do(t.Context(), func(_ context.Context, h *socketObject) error {
 					if n, tagged := len(h.st.Sockets("")), len(h.st.Sockets("y")); n != 0 || tagged != 0 {
 						t.Errorf("%d sockets left, %d of them tagged", n, tagged)
 					}
@@ -323,7 +323,7 @@ func TestSocketFrameIsDeliveredOnceThePreviousOneWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []string
 		stop := make(chan struct{})
-		e := &hallEvents{message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+		e := &socketHooks{message: func(h *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			seen = append(seen, "begin "+string(f.Data))
 			switch string(f.Data) {
 			case "run":
@@ -340,10 +340,10 @@ func TestSocketFrameIsDeliveredOnceThePreviousOneWaits(t *testing.T) {
 			seen = append(seen, "end "+string(f.Data))
 			return nil
 		}}
-		d := openDoor(t, e, nil)
+		d := openSocketServer(t, e, nil)
 		ws, _ := d.dial(t, "a")
 		for _, text := range []string{"one", "two", "run", "stop", "three"} {
-			say(t, ws, text)
+			sendText(t, ws, text)
 		}
 		synctest.Wait()
 		want := "[begin one end one begin two end two begin run begin stop end stop"
@@ -356,26 +356,26 @@ func TestSocketFrameIsDeliveredOnceThePreviousOneWaits(t *testing.T) {
 // Frames wait at the client while the handler of the last one has the turn.
 func TestSocketFramesWaitAtTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		goOn, seen := make(chan struct{}), 0
-		e := &hallEvents{message: func(*hall, context.Context, *dohost.Socket, dohost.Frame) error {
+		proceed, seen := make(chan struct{}), 0
+		e := &socketHooks{message: func(*socketObject, context.Context, *dohost.Socket, dohost.Frame) error {
 			seen++
-			<-goOn
+			<-proceed
 			return nil
 		}}
-		d := openDoor(t, e, nil)
+		d := openSocketServer(t, e, nil)
 		ws, _ := d.dial(t, "a")
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			for range 10 {
-				say(t, ws, "frame")
+				sendText(t, ws, "frame")
 			}
 		}()
 		synctest.Wait()
-		if info, err := d.Inspect(t.Context(), halls.Get(d, "a").ID()); err != nil || info.Queued > 0 {
+		if info, err := d.Inspect(t.Context(), socketObjects.Get(d, "a").ID()); err != nil || info.Queued > 0 {
 			t.Errorf("%d frames are queued, %v", info.Queued, err)
 		}
-		close(goOn)
+		close(proceed)
 		<-done
 		synctest.Wait()
 		if seen != 10 {
@@ -388,18 +388,18 @@ func TestSocketFramesWaitAtTheClient(t *testing.T) {
 func TestSocketFrameIsReleasedAfterEarlierWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
-		e := &hallEvents{message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+		e := &socketHooks{message: func(h *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			if err := dohost.Put(ctx, h.st.Storage(), "k", 1); err != nil {
 				return err
 			}
 			return s.Send(ctx, f)
 		}}
-		d := openDoor(t, e, &dohost.Options{FS: fs})
+		d := openSocketServer(t, e, &dohost.Options{FS: fs})
 		ws, _ := d.dial(t, "a")
 		release := fs.HoldSyncs()
 		heard := make(chan string, 1)
-		say(t, ws, "hello")
-		go func() { heard <- hear(t, ws) }()
+		sendText(t, ws, "hello")
+		go func() { heard <- readText(t, ws) }()
 		synctest.Wait()
 		select {
 		case text := <-heard:
@@ -416,10 +416,10 @@ func TestSocketFrameIsReleasedAfterEarlierWrites(t *testing.T) {
 // The host answers by itself, and neither notifies nor wakes the object.
 func TestAutoResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{message: echo}
-		d := openDoor(t, e, &dohost.Options{IdleAfter: 10 * time.Second})
+		e := &socketHooks{message: echo}
+		d := openSocketServer(t, e, &dohost.Options{IdleAfter: 10 * time.Second})
 		ws, _ := d.dial(t, "a")
-		err := halls.Get(d, "a").Do(t.Context(), func(ctx context.Context, h *hall) error {
+		err := socketObjects.Get(d, "a").Do(t.Context(), func(ctx context.Context, h *socketObject) error {
 			if err := h.st.SetAutoResponse(ctx, strings.Repeat("x", dohost.MaxAutoResponse+1), ""); !isLimit(err) {
 				t.Error(err)
 			}
@@ -428,10 +428,10 @@ func TestAutoResponse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pass(30 * time.Second)
+		advance(30 * time.Second)
 		at := time.Now()
-		say(t, ws, "ping")
-		if got := hear(t, ws); got != "pong" || d.LiveCount() != 0 {
+		sendText(t, ws, "ping")
+		if got := readText(t, ws); got != "pong" || d.LiveCount() != 0 {
 			t.Errorf("%q, %d live", got, d.LiveCount())
 		}
 		if err := ws.Write(t.Context(), websocket.MessageBinary, []byte("ping")); err != nil { // not a text
@@ -440,7 +440,7 @@ func TestAutoResponse(t *testing.T) {
 		if kind, data, err := ws.Read(t.Context()); kind != websocket.MessageBinary || string(data) != "ping" {
 			t.Error(kind, string(data), err)
 		}
-		err = halls.Get(d, "a").Do(t.Context(), func(ctx context.Context, h *hall) error {
+		err = socketObjects.Get(d, "a").Do(t.Context(), func(ctx context.Context, h *socketObject) error {
 			if got := h.st.Sockets("")[0].AutoResponded(); !got.Equal(at) {
 				t.Errorf("answered at %v, want %v", got, at)
 			}
@@ -449,8 +449,8 @@ func TestAutoResponse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		say(t, ws, "ping")
-		if got := hear(t, ws); got != "ping" {
+		sendText(t, ws, "ping")
+		if got := readText(t, ws); got != "ping" {
 			t.Error(got)
 		}
 	})
@@ -464,7 +464,7 @@ func isLimit(err error) bool {
 // A client that reads nothing delays neither the object nor the others.
 func TestSocketOfASlowClientIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{message: func(h *hall, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
+		e := &socketHooks{message: func(h *socketObject, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
 			for _, s := range h.st.Sockets("") {
 				if err := s.Send(ctx, f); err != nil && !errors.Is(err, dohost.ErrClosed) {
 					return err
@@ -472,20 +472,20 @@ func TestSocketOfASlowClientIsClosed(t *testing.T) {
 			}
 			return nil
 		}}
-		d := openDoor(t, e, nil)
+		d := openSocketServer(t, e, nil)
 		slow, _ := d.dial(t, "a")
 		quick, _ := d.dial(t, "a")
 		quick.SetReadLimit(1 << 20)
 		text := strings.Repeat("x", 100<<10)
 		for i := range 20 { // 2 MiB
 			if i == 15 {
-				if n := len(d.Sockets(halls.Get(d, "a").ID())); n != 2 {
+				if n := len(d.Sockets(socketObjects.Get(d, "a").ID())); n != 2 {
 					t.Errorf("%d sockets: much waits, and not for long", n)
 				}
-				pass(11 * time.Second)
+				advance(11 * time.Second)
 			}
-			say(t, quick, text)
-			if got := hear(t, quick); got != text {
+			sendText(t, quick, text)
+			if got := readText(t, quick); got != text {
 				t.Fatal(len(got))
 			}
 		}
@@ -497,8 +497,8 @@ func TestSocketOfASlowClientIsClosed(t *testing.T) {
 		if websocket.CloseStatus(err) != dohost.CloseBusy {
 			t.Error(err)
 		}
-		say(t, quick, "still there")
-		if got := hear(t, quick); got != "still there" {
+		sendText(t, quick, "still there")
+		if got := readText(t, quick); got != "still there" {
 			t.Error(got)
 		}
 		synctest.Wait()
@@ -511,8 +511,8 @@ func TestSocketOfASlowClientIsClosed(t *testing.T) {
 // A client that disappears without closing is noticed.
 func TestSocketOfADeadPeerIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{message: echo}
-		d := openDoor(t, e, &dohost.Options{IdleAfter: time.Second})
+		e := &socketHooks{message: echo}
+		d := openSocketServer(t, e, &dohost.Options{IdleAfter: time.Second})
 		_, dead := d.dial(t, "a")
 		swallowed := make(chan struct{})
 		go func() { // reads everything, and answers nothing
@@ -525,7 +525,7 @@ func TestSocketOfADeadPeerIsClosed(t *testing.T) {
 			defer close(read)
 			_, _, _ = ws.Read(t.Context())
 		}()
-		pass(5 * time.Minute)
+		advance(5 * time.Minute)
 		if len(e.closed) != 1 || !strings.HasPrefix(e.closed[0], "1006 ") {
 			t.Errorf("closed sockets: %q", e.closed)
 		}
@@ -544,10 +544,10 @@ func TestSocketLimits(t *testing.T) {
 		"attachment has 16385 bytes, the limit is 16384": {Attachment: make([]byte, 16<<10+1)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d := openDoor(t, &hallEvents{accept: o, message: echo}, nil)
+			d := openSocketServer(t, &socketHooks{accept: o, message: echo}, nil)
 			c := newClient()
 			r := get(t)
-			d.ServeObject(c, r, halls.Get(d, "a").ID())
+			d.ServeObject(c, r, socketObjects.Get(d, "a").ID())
 			if c.status != http.StatusBadRequest || !strings.Contains(c.body.String(), want) {
 				t.Errorf("%d %q, want %q", c.status, c.body.String(), want)
 			}
@@ -558,7 +558,7 @@ func TestSocketLimits(t *testing.T) {
 // A socket that the object closes is closed, and accepts no more frames.
 func TestSocketClosedByItsObjectAcceptsNoFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+		e := &socketHooks{message: func(_ *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			for _, code := range []int{999, 1004, 1006, 1015, 5000} {
 				if err := s.Close(ctx, code, ""); err == nil {
 					t.Errorf("Close accepted the code %d", code)
@@ -581,10 +581,10 @@ func TestSocketClosedByItsObjectAcceptsNoFrames(t *testing.T) {
 			}
 			return nil
 		}}
-		d := openDoor(t, e, nil)
+		d := openSocketServer(t, e, nil)
 		ws, _ := d.dial(t, "a")
-		say(t, ws, "hello")
-		if got := hear(t, ws); got != "hello" {
+		sendText(t, ws, "hello")
+		if got := readText(t, ws); got != "hello" {
 			t.Error(got)
 		}
 		_, _, err := ws.Read(t.Context())
@@ -603,35 +603,35 @@ func TestSocketClosedByItsObjectAcceptsNoFrames(t *testing.T) {
 // the socket came, and after the usual time when it has no socket any more.
 func TestSocketObjectHibernatesAfterTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{message: func(*hall, context.Context, *dohost.Socket, dohost.Frame) error { return nil }}
-		d := openDoor(t, e, nil)
-		id := halls.Get(d, "a").ID()
+		e := &socketHooks{message: func(*socketObject, context.Context, *dohost.Socket, dohost.Frame) error { return nil }}
+		d := openSocketServer(t, e, nil)
+		id := socketObjects.Get(d, "a").ID()
 		live := func(when string, want bool) {
 			t.Helper()
 			if d.IsLive(id) != want {
 				t.Errorf("%s it is in memory: %t", when, !want)
 			}
 		}
-		if err := halls.Get(d, "a").Do(t.Context(), func(context.Context, *hall) error { return nil }); err != nil {
+		if err := socketObjects.Get(d, "a").Do(t.Context(), func(context.Context, *socketObject) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		pass(5 * time.Second)
+		advance(5 * time.Second)
 		ws, _ := d.dial(t, "a")
-		pass(9 * time.Second)
+		advance(9 * time.Second)
 		live("after nine seconds", true)
-		pass(3 * time.Second)
+		advance(3 * time.Second)
 		live("after twelve seconds", false)
-		say(t, ws, "hello")
+		sendText(t, ws, "hello")
 		synctest.Wait()
 		live("after a message", true)
-		pass(12 * time.Second)
+		advance(12 * time.Second)
 		live("twelve seconds after a message", false)
 		if err := ws.Close(websocket.StatusNormalClosure, ""); err != nil {
 			t.Error(err)
 		}
-		pass(69 * time.Second)
+		advance(69 * time.Second)
 		live("69 seconds after the last socket", true)
-		pass(73 * time.Second)
+		advance(73 * time.Second)
 		live("142 seconds after the last socket", false)
 	})
 }
@@ -640,21 +640,21 @@ func TestSocketObjectHibernatesAfterTenSeconds(t *testing.T) {
 // goroutine than the reader reads it.
 func TestSocketCloseIsDeliveredToABusyObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+		e := &socketHooks{message: func(_ *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			if string(f.Data) == "go on" {
-				pass(time.Second)
+				advance(time.Second)
 				return nil
 			}
 			return s.Close(ctx, 4000, "enough")
 		}}
-		d := openDoor(t, e, nil)
+		d := openSocketServer(t, e, nil)
 		ws, _ := d.dial(t, "a")
-		say(t, ws, "close")
-		say(t, ws, "go on")
+		sendText(t, ws, "close")
+		sendText(t, ws, "go on")
 		if _, _, err := ws.Read(t.Context()); websocket.CloseStatus(err) != 4000 {
 			t.Error(err)
 		}
-		pass(2 * time.Second)
+		advance(2 * time.Second)
 		if len(e.closed) != 1 || !strings.HasPrefix(e.closed[0], `4000 "enough" clean true`) {
 			t.Errorf("closed sockets: %q", e.closed)
 		}
@@ -664,14 +664,14 @@ func TestSocketCloseIsDeliveredToABusyObject(t *testing.T) {
 // Code of an ended incarnation can do nothing with the sockets that it has kept: neither with those that the end has
 // closed, nor with those that stay.
 func TestSocketRefusesCodeOfAnEndedIncarnation(t *testing.T) {
-	for name, end := range map[string]func(*door, dohost.ID){
-		"fence": func(d *door, id dohost.ID) { d.Evict(id, dohost.EndFence) },
-		"idle":  func(*door, dohost.ID) { pass(25 * time.Second) },
+	for name, end := range map[string]func(*socketServer, dohost.ID){
+		"fence": func(d *socketServer, id dohost.ID) { d.Evict(id, dohost.EndFence) },
+		"idle":  func(*socketServer, dohost.ID) { advance(25 * time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				left := make(chan func() []error, 1)
-				e := &hallEvents{message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+				e := &socketHooks{message: func(h *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 					left <- func() []error {
 						return []error{
 							s.Send(ctx, f), s.SetAttachment(ctx, []byte("!")), s.Close(ctx, 4000, ""), h.st.SetAutoResponse(ctx, "a", "b"),
@@ -679,11 +679,11 @@ func TestSocketRefusesCodeOfAnEndedIncarnation(t *testing.T) {
 					}
 					return nil
 				}}
-				d := openDoor(t, e, &dohost.Options{IdleAfter: 10 * time.Second})
+				d := openSocketServer(t, e, &dohost.Options{IdleAfter: 10 * time.Second})
 				ws, _ := d.dial(t, "a")
-				say(t, ws, "hello")
+				sendText(t, ws, "hello")
 				try := <-left
-				end(d, halls.Get(d, "a").ID())
+				end(d, socketObjects.Get(d, "a").ID())
 				for i, err := range try() {
 					if !errors.Is(err, dohost.ErrFenced) && !errors.Is(err, dohost.ErrClosed) {
 						t.Errorf("%d: %v", i, err)
@@ -693,8 +693,8 @@ func TestSocketRefusesCodeOfAnEndedIncarnation(t *testing.T) {
 					ws, _ = d.dial(t, "a") // the next incarnation's
 				}
 				e.message = echo
-				say(t, ws, "a")
-				if got := hear(t, ws); got != "a" {
+				sendText(t, ws, "a")
+				if got := readText(t, ws); got != "a" {
 					t.Errorf("%q, want what the object answers, without an attachment", got)
 				}
 			})

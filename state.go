@@ -70,7 +70,7 @@ func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt(
 //
 // Errors: SetAlarm's.
 func (s *State) SetStartAlarm(ctx context.Context, at time.Time) error {
-	return s.rt().SetBootAlarm(ctx, at)
+	return s.rt().SetStartAlarm(ctx, at)
 }
 
 // GetAlarm returns when the alarm is due. While its handler runs there is none,
@@ -104,7 +104,7 @@ func (s *State) Go(ctx context.Context, name string, fn func(context.Context) er
 // durable. The end of the process may undo all of that: use Go for a counter of starts that must survive a crash caused
 // by fn.
 func (s *State) GoImmediately(ctx context.Context, name string, fn func(context.Context) error) error {
-	return s.rt().GoAtOnce(ctx, name, fn)
+	return s.rt().GoImmediately(ctx, name, fn)
 }
 
 // Emit calls f with nil when everything committed before is durable, in order with the object's other outputs, or

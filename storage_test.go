@@ -122,8 +122,8 @@ func TestDeleteManyRemovesAllOrNothing(t *testing.T) {
 	})
 }
 
-// noted is a value that records its encoding and decoding.
-type noted struct {
+// recordedValue is a value that records its encoding and decoding.
+type recordedValue struct {
 	name string
 	seen *[]string
 }
@@ -131,12 +131,12 @@ type noted struct {
 // decoded records the noted values that were decoded.
 var decoded []string
 
-func (n noted) EncodeMsgpack(e *msgpack.Encoder) error {
+func (n recordedValue) EncodeMsgpack(e *msgpack.Encoder) error {
 	*n.seen = append(*n.seen, n.name)
 	return e.EncodeString(n.name)
 }
 
-func (n *noted) DecodeMsgpack(d *msgpack.Decoder) (err error) {
+func (n *recordedValue) DecodeMsgpack(d *msgpack.Decoder) (err error) {
 	n.name, err = d.DecodeString()
 	decoded = append(decoded, n.name)
 	return err
@@ -145,17 +145,17 @@ func (n *noted) DecodeMsgpack(d *msgpack.Decoder) (err error) {
 func TestPutManyAndGetManyUseAFixedOrder(t *testing.T) {
 	inStore(t, func(ctx context.Context, s *dohost.Storage) {
 		var seen, names []string
-		values := map[string]noted{}
+		values := map[string]recordedValue{}
 		for i := range 26 {
 			name := string(rune('z' - i))
 			names = append(names, name)
-			values[name] = noted{name, &seen}
+			values[name] = recordedValue{name, &seen}
 		}
 		if err := dohost.PutMany(ctx, s, values); err != nil || !slices.IsSorted(seen) || len(seen) != len(names) {
 			t.Errorf("wrote %v, %v", seen, err)
 		}
 		decoded = nil
-		found, err := dohost.GetMany[noted](ctx, s, append(names, "none")...)
+		found, err := dohost.GetMany[recordedValue](ctx, s, append(names, "none")...)
 		if err != nil || len(found) != len(names) || !slices.Equal(decoded, names) {
 			t.Errorf("read %v, %v; want %v", decoded, err, names)
 		}

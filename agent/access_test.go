@@ -17,20 +17,20 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// estate is an agent with an Authorize function, and with cottages as sub-agents.
-type estate struct{ *agent.Agent[board] }
+// guardedAgent is an agent with an Authorize function, and with cottages as sub-agents.
+type guardedAgent struct{ *agent.Agent[wireState] }
 
-// cottage is a sub-agent, which may have an Authorize function of its own.
-type cottage struct{ *agent.Agent[board] }
+// guardedSubAgent is a sub-agent, which may have an Authorize function of its own.
+type guardedSubAgent struct{ *agent.Agent[wireState] }
 
 const (
-	estates  dohost.Namespace[estate]  = "Estate"
-	cottages dohost.Namespace[cottage] = "Cottage"
+	guardedAgents    dohost.Namespace[guardedAgent]    = "Estate"
+	guardedSubAgents dohost.Namespace[guardedSubAgent] = "Cottage"
 )
 
 type (
 	authorize = func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
-	onSub     = func(*estate, http.ResponseWriter, *http.Request, agent.SubRequest) bool
+	onSub     = func(*guardedAgent, http.ResponseWriter, *http.Request, agent.SubRequest) bool
 )
 
 // TestAuthorizeExampleAcceptsOperators calls the example's method with an identity that is not its own, like web.Operator.
@@ -46,49 +46,53 @@ func TestAuthorizeExampleAcceptsOperators(t *testing.T) {
 	}
 }
 
-// grounds is a host of estates. It records the objects that it has woken.
-type grounds struct {
-	*site
+// guardedHost is a host of estates. It records the objects that it has woken.
+type guardedHost struct {
+	*testServer
 	mu    sync.Mutex
 	woken []string
 }
 
-func openGrounds(t *testing.T, ofEstate, ofCottage authorize, onSub onSub) *grounds {
+func openGuardedHost(t *testing.T, ofAgent, ofSubAgent authorize, onSub onSub) *guardedHost {
 	t.Helper()
-	g := &grounds{}
-	up := func(ctx context.Context, set func(context.Context, func(*board) error) error) error {
-		return set(ctx, func(b *board) error { b.Count++; return nil })
+	g := &guardedHost{}
+	up := func(ctx context.Context, set func(context.Context, func(*wireState) error) error) error {
+		return set(ctx, func(b *wireState) error { b.Count++; return nil })
 	}
 	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1, Listener: dohost.Listener{Waking: func(id dohost.ID, _ dohost.Epoch) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.woken = append(g.woken, id.String())
 	}}},
-		agent.Bind(estates, func(_ context.Context, a *agent.Agent[board]) (*estate, error) { return &estate{a}, nil },
-			&agent.Handlers[estate, board]{
-				Initial:   &board{Title: "new"},
-				Authorize: ofEstate,
+		agent.Bind(guardedAgents, func(_ context.Context, a *agent.Agent[wireState]) (*guardedAgent, error) {
+			return &guardedAgent{a}, nil
+		},
+			&agent.Handlers[guardedAgent, wireState]{
+				Initial:   &wireState{Title: "new"},
+				Authorize: ofAgent,
 				OnSub:     onSub,
-				OnRequest: func(e *estate, w http.ResponseWriter, r *http.Request) {
+				OnRequest: func(e *guardedAgent, w http.ResponseWriter, r *http.Request) {
 					answerFor(w, r, e.Path(), up(r.Context(), e.UpdateState))
 				},
 			},
-			agent.Sub[estate](cottages),
-			agent.Callable("up", dohost.Bare(func(e *estate, ctx context.Context) error { return up(ctx, e.UpdateState) }))),
-		agent.Bind(cottages, func(_ context.Context, a *agent.Agent[board]) (*cottage, error) { return &cottage{a}, nil },
-			&agent.Handlers[cottage, board]{
-				Initial:   &board{Title: "new"},
-				Authorize: ofCottage,
-				OnRequest: func(c *cottage, w http.ResponseWriter, r *http.Request) {
+			agent.Sub[guardedAgent](guardedSubAgents),
+			agent.Callable("up", dohost.Bare(func(e *guardedAgent, ctx context.Context) error { return up(ctx, e.UpdateState) }))),
+		agent.Bind(guardedSubAgents, func(_ context.Context, a *agent.Agent[wireState]) (*guardedSubAgent, error) {
+			return &guardedSubAgent{a}, nil
+		},
+			&agent.Handlers[guardedSubAgent, wireState]{
+				Initial:   &wireState{Title: "new"},
+				Authorize: ofSubAgent,
+				OnRequest: func(c *guardedSubAgent, w http.ResponseWriter, r *http.Request) {
 					answerFor(w, r, c.Path(), up(r.Context(), c.UpdateState))
 				},
 			},
-			agent.Sub[cottage](cottages)))
+			agent.Sub[guardedSubAgent](guardedSubAgents)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := estates.Get(h, "e").ID()
+		id := guardedAgents.Get(h, "e").ID()
 		if method, ok := strings.CutPrefix(r.URL.Path, "/call/"); ok {
 			ctx, err := h.AuthorizeCall(r, id, method)
 			var out []byte
@@ -110,7 +114,7 @@ func openGrounds(t *testing.T, ofEstate, ofCottage authorize, onSub onSub) *grou
 		}
 		server.Close()
 	})
-	g.site = &site{h, server.URL}
+	g.testServer = &testServer{h, server.URL}
 	return g
 }
 
@@ -120,8 +124,8 @@ func answerFor(w http.ResponseWriter, r *http.Request, path []dohost.ID, err err
 	fmt.Fprint(w, path, " ", a.Identity, " ", err)
 }
 
-// ask sends a request, as a WebSocket handshake if the method is SOCKET, and returns the status.
-func (g *grounds) ask(t *testing.T, method, path string) (status int, body string) {
+// request sends a request, as a WebSocket handshake if the method is SOCKET, and returns the status.
+func (g *guardedHost) request(t *testing.T, method, path string) (status int, body string) {
 	t.Helper()
 	if method == "SOCKET" {
 		ws, res, err := websocket.Dial(t.Context(), g.url+path, nil)
@@ -147,9 +151,9 @@ func (g *grounds) ask(t *testing.T, method, path string) (status int, body strin
 }
 
 // stored lists the objects on the disk.
-func (g *grounds) stored(t *testing.T) (ids []string) {
+func (g *guardedHost) stored(t *testing.T) (ids []string) {
 	t.Helper()
-	for _, class := range []string{string(cottages), string(estates)} {
+	for _, class := range []string{string(guardedSubAgents), string(guardedAgents)} {
 		for id, err := range g.Objects(t.Context(), class, "") {
 			if err != nil {
 				t.Fatal(err)
@@ -160,7 +164,7 @@ func (g *grounds) stored(t *testing.T) (ids []string) {
 	return ids
 }
 
-func (g *grounds) wantUntouched(t *testing.T) {
+func (g *guardedHost) wantUntouched(t *testing.T) {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -179,15 +183,15 @@ func refuse(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 	return dohost.Access{}, dohost.ErrUnauthenticated
 }
 
-var waysIn = []struct{ method, path string }{
+var endpoints = []struct{ method, path string }{
 	{"GET", "/x"}, {"POST", "/"}, {"SOCKET", "/"}, {"POST", "/call/up"}, {"POST", "/call/none"},
 	{"GET", "/sub/cottage/c"}, {"SOCKET", "/sub/cottage/c"}, {"GET", "/sub/cottage/c/sub/cottage/d/x"}, {"GET", "/sub/cottage/a%00b"},
 }
 
 func TestAuthorizeGuardsEveryEndpoint(t *testing.T) {
-	g := openGrounds(t, refuse, nil, nil)
-	for _, in := range waysIn {
-		if status, body := g.ask(t, in.method, in.path); status != 401 {
+	g := openGuardedHost(t, refuse, nil, nil)
+	for _, in := range endpoints {
+		if status, body := g.request(t, in.method, in.path); status != 401 {
 			t.Errorf("%s %s: %d %s", in.method, in.path, status, body)
 		}
 	}
@@ -196,14 +200,14 @@ func TestAuthorizeGuardsEveryEndpoint(t *testing.T) {
 
 // The Authorize function of a sub-agent's class runs before the parent is woken or lists the sub-agent.
 func TestAuthorizeOfSubAgentRunsBeforeItsParentWakes(t *testing.T) {
-	for name, ofEstate := range map[string]authorize{"parent without a function": nil, "parent that permits": grant(dohost.ReadWrite, "ada")} {
+	for name, ofAgent := range map[string]authorize{"parent without a function": nil, "parent that permits": grant(dohost.ReadWrite, "ada")} {
 		t.Run(name, func(t *testing.T) {
-			g := openGrounds(t, ofEstate, refuse, nil)
-			for _, in := range waysIn {
+			g := openGuardedHost(t, ofAgent, refuse, nil)
+			for _, in := range endpoints {
 				if !strings.HasPrefix(in.path, "/sub/cottage/c") {
 					continue
 				}
-				if status, body := g.ask(t, in.method, in.path); status != 401 {
+				if status, body := g.request(t, in.method, in.path); status != 401 {
 					t.Errorf("%s %s: %d %s", in.method, in.path, status, body)
 				}
 			}
@@ -224,8 +228,8 @@ func TestAuthorizeGetsThePathOfSubAgents(t *testing.T) {
 			return dohost.Access{Identity: of, Rights: dohost.ReadWrite}, nil
 		}
 	}
-	g := openGrounds(t, record("estate"), record("cottage"),
-		func(_ *estate, _ http.ResponseWriter, r *http.Request, s agent.SubRequest) bool {
+	g := openGuardedHost(t, record("estate"), record("cottage"),
+		func(_ *guardedAgent, _ http.ResponseWriter, r *http.Request, s agent.SubRequest) bool {
 			if s.Name == "moved" {
 				r.URL.Path, r.URL.RawPath = "/sub/cottage/cellar/z", ""
 			}
@@ -247,7 +251,7 @@ func TestAuthorizeGetsThePathOfSubAgents(t *testing.T) {
 		},
 	} {
 		asked = nil
-		status, body := g.ask(t, "GET", tt.path)
+		status, body := g.request(t, "GET", tt.path)
 		if got := strings.Join(asked, "; "); status != 200 || body != tt.answer || got != tt.asked {
 			t.Errorf("%s: %d %s\nasked %s\nwant  %s", tt.path, status, body, got, tt.asked)
 		}
@@ -257,7 +261,7 @@ func TestAuthorizeGetsThePathOfSubAgents(t *testing.T) {
 // A path that is not in its canonical encoding means the same to the function and to the agents.
 func TestAuthorizeReadsPathsAsAgentsDo(t *testing.T) {
 	var last string
-	g := openGrounds(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+	g := openGuardedHost(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		last = fmt.Sprint(append(r.Path, r.Below...))
 		return dohost.Access{Rights: dohost.ReadWrite}, nil
 	}, nil, nil)
@@ -269,7 +273,7 @@ func TestAuthorizeReadsPathsAsAgentsDo(t *testing.T) {
 		`//sub//cottage//a//sub/cottage/b%2F..%2Fc"/x`: `[Estate/e Cottage/a Cottage/b]`,
 	} {
 		w := httptest.NewRecorder()
-		g.ServeObject(w, httptest.NewRequest("GET", path, nil), estates.Get(g, "e").ID())
+		g.ServeObject(w, httptest.NewRequest("GET", path, nil), guardedAgents.Get(g, "e").ID())
 		if answered := w.Body.String(); last != want || !strings.HasPrefix(answered, want+" ") {
 			t.Errorf("%s: asked about %s, answered by %s; want %s", path, last, answered, want)
 		}
@@ -277,7 +281,7 @@ func TestAuthorizeReadsPathsAsAgentsDo(t *testing.T) {
 }
 
 func TestReadOnlyRightsApplyOnEveryPath(t *testing.T) {
-	g := openGrounds(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+	g := openGuardedHost(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		if r.Request.URL.Query().Has("write") {
 			return dohost.Access{Rights: dohost.ReadWrite}, nil
 		}
@@ -300,11 +304,11 @@ func TestReadOnlyRightsApplyOnEveryPath(t *testing.T) {
 		{"GET", "/sub/cottage/c/x", 403, `"code":"read_only"`},
 		{"SOCKET", "/sub/cottage/c", 403, ""},
 	} {
-		if status, body := g.ask(t, tt.method, tt.path); status != tt.status || !strings.Contains(body, tt.body) {
+		if status, body := g.request(t, tt.method, tt.path); status != tt.status || !strings.Contains(body, tt.body) {
 			t.Errorf("%s %s: %d %s", tt.method, tt.path, status, body)
 		}
 	}
-	err := estates.Get(g, "e").Do(t.Context(), func(ctx context.Context, e *estate) error {
+	err := guardedAgents.Get(g, "e").Do(t.Context(), func(ctx context.Context, e *guardedAgent) error {
 		for conn := range e.Connections("") {
 			if err := conn.SetReadonly(ctx, false); err != nil || !conn.Readonly() {
 				return errors.Join(err, errors.New("the restriction of the access was lifted"))
@@ -316,15 +320,15 @@ func TestReadOnlyRightsApplyOnEveryPath(t *testing.T) {
 		t.Errorf("stored %v, %v", ids, err)
 	}
 	// An existing sub-agent can be read, but not changed.
-	g.ask(t, "GET", "/sub/cottage/c/x?write")
-	if status, body := g.ask(t, "GET", "/sub/cottage/c/x"); status != 200 || !strings.Contains(body, "agent: the client may only read") {
+	g.request(t, "GET", "/sub/cottage/c/x?write")
+	if status, body := g.request(t, "GET", "/sub/cottage/c/x"); status != 200 || !strings.Contains(body, "agent: the client may only read") {
 		t.Errorf("an existing sub-agent: %d %s", status, body)
 	}
 }
 
 // TestConnectionIsNotReplacedByAnotherIdentity has a client that knows the id of another client's connection.
 func TestConnectionIsNotReplacedByAnotherIdentity(t *testing.T) {
-	g := openGrounds(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+	g := openGuardedHost(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Identity: r.Request.URL.Query()["as"], Rights: dohost.ReadWrite}, nil
 	}, nil, nil)
 	ada := g.dial(t, "/?as=ada&_pk=x")

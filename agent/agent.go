@@ -18,26 +18,26 @@ type Ref interface{ base() *core }
 // core is an incarnation of an agent with a state of any type.
 type core struct {
 	// Fixed before any of its code runs.
-	obj   *dohost.State
-	class *class
-	self  any    // the user's struct; set when its constructor has returned
-	life  string // names this incarnation in the rows that it works on
+	obj         *dohost.State
+	class       *class
+	self        any    // the user's struct; set when its constructor has returned
+	incarnation string // names this incarnation in the rows that it works on
 
 	// Owned by the holder of the turn.
-	holds int    // KeepAlive calls that are not released
-	unpin func() // nil while holds is 0
-	// doom is set while the agent is being destroyed.
-	doom      bool
-	deletions []*deletion // of sub-agents
-	fibers    fibers
-	jobs      jobsState
+	keepAlives int    // KeepAlive calls that are not released
+	unpin      func() // nil while holds is 0
+	// destroying is set while the agent is being destroyed.
+	destroying bool
+	deletions  []*deletion // of sub-agents
+	fibers     fibers
+	jobs       jobsState
 }
 
 func (c *core) base() *core { return c }
 
-// process is the prefix of the names of all incarnations since the host opened its store. It contains the
+// hostPrefix is the prefix of the names of all incarnations since the host opened its store. It contains the
 // store's fork, since rows of a backup or an import may come from another host.
-func (c *core) process() string { return c.obj.Epoch().HostPrefix() }
+func (c *core) hostPrefix() string { return c.obj.Epoch().HostPrefix() }
 
 // ID returns the agent's class and name. Any goroutine.
 func (c *core) ID() dohost.ID { return c.obj.ID() }
@@ -58,8 +58,8 @@ func (c *core) Storage() *dohost.Storage { return c.obj.Storage() }
 
 func (c *core) store() *dohost.Storage { return c.obj.Storage() }
 
-// failed reports a hook's error, since no caller waits for it.
-func (c *core) failed(ctx context.Context, hook string, err error) {
+// reportError reports a hook's error, since no caller waits for it.
+func (c *core) reportError(ctx context.Context, hook string, err error) {
 	c.obj.Report(ctx, "agent:error", slog.String("hook", hook), slog.Any("err", err))
 }
 

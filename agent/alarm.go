@@ -11,8 +11,8 @@ import (
 // wakeup is the time of an agent's next work without an event. The zero wakeup means never.
 type wakeup struct {
 	at time.Time
-	// boot asks for an alarm when the host starts as well, for work that the host's end interrupts.
-	boot bool
+	// atStart asks for an alarm when the host starts as well, for work that the host's end interrupts.
+	atStart bool
 }
 
 // earliest merges wakeups into one alarm.
@@ -24,7 +24,7 @@ func earliest(all ...wakeup) (first wakeup) {
 		if first.at.IsZero() || w.at.Before(first.at) {
 			first.at = w.at
 		}
-		first.boot = first.boot || w.boot
+		first.atStart = first.atStart || w.atStart
 	}
 	return first
 }
@@ -42,27 +42,27 @@ func (c *core) arm(ctx context.Context, sure bool) error {
 	if err != nil {
 		return err
 	}
-	runs, err := c.runsWakeup(ctx, now, sure)
+	runs, err := c.fibersWakeup(ctx, now, sure)
 	if err != nil {
 		return err
 	}
 	next := earliest(jobs, runs, c.heartbeat(now))
-	if c.doom {
-		next = earliest(next, wakeup{at: now.Add(c.class.options.KeepAlive), boot: true})
+	if c.destroying {
+		next = earliest(next, wakeup{at: now.Add(c.class.options.KeepAlive), atStart: true})
 	}
 	switch {
 	case next.at.IsZero():
 		return c.obj.DeleteAlarm(ctx)
-	case next.boot:
+	case next.atStart:
 		return c.obj.SetStartAlarm(ctx, next.at)
 	}
 	return c.obj.SetAlarm(ctx, next.at)
 }
 
-// ring is the alarm's handler. If its last run fails, the alarm is parked, and ring also ends
+// onAlarm is the alarm's handler. If its last run fails, the alarm is parked, and ring also ends
 // the incarnation: when the next event wakes the agent, the new incarnation sets the alarm for
 // its rows. Otherwise an agent that stays in memory would have no alarm until an operator acts.
-func (c *core) ring(ctx context.Context, info dohost.AlarmInfo) error {
+func (c *core) onAlarm(ctx context.Context, info dohost.AlarmInfo) error {
 	err := c.startDue(ctx)
 	if err == nil || errors.Is(err, dohost.ErrNoSpace) || info.Attempt+1 < dohost.AlarmRuns {
 		return err
@@ -73,7 +73,7 @@ func (c *core) ring(ctx context.Context, info dohost.AlarmInfo) error {
 // startDue starts due work as separate tasks and returns. All its writes are one batch, which also sets the
 // alarm again. So no long work runs in the alarm's handler, and a crash repeats all of it or nothing.
 func (c *core) startDue(ctx context.Context) error {
-	if c.doom {
+	if c.destroying {
 		return errors.Join(c.obj.Go(ctx, "destroy", c.Destroy), c.rearm(ctx))
 	}
 	now := time.Now()

@@ -53,7 +53,7 @@ func TestParkedAlarmEndsTheIncarnation(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if bytes.HasPrefix(row.Key, []byte("r"+jobs.Name)) {
+				if bytes.HasPrefix(row.Key, []byte("r"+scheduleRows.Name)) {
 					return errors.Join(rt.Put(ctx, space, bytes.Clone(row.Key), []byte{99}, false),
 						a.obj.Go(ctx, "wait", func(ctx context.Context) error { return dohost.Sleep(ctx, 100*time.Hour) }))
 				}

@@ -108,9 +108,9 @@ func Bind[O, S any, P interface {
 		}
 		e(c)
 	}
-	birth := func(ctx context.Context, st *dohost.State) (*O, error) {
+	newObject := func(ctx context.Context, st *dohost.State) (*O, error) {
 		a := &Agent[S]{core{obj: st, class: c}}
-		a.life = a.obj.Epoch().String()
+		a.incarnation = a.obj.Epoch().String()
 		o, err := construct(ctx, a)
 		if err != nil {
 			return nil, err
@@ -127,9 +127,9 @@ func Bind[O, S any, P interface {
 	for _, e := range c.exposed {
 		exposed = append(exposed, e.(dohost.Entry[O]))
 	}
-	return dohost.InvalidClass(dohost.Bind(ns, birth, &dohost.Handlers[O]{
+	return dohost.InvalidClass(dohost.Bind(ns, newObject, &dohost.Handlers[O]{
 		Authorize: c.authorize,
-		OnAlarm:   func(o *O, ctx context.Context, info dohost.AlarmInfo) error { return of(o).ring(ctx, info) },
+		OnAlarm:   func(o *O, ctx context.Context, info dohost.AlarmInfo) error { return of(o).onAlarm(ctx, info) },
 		OnHTTP:    func(o *O, w http.ResponseWriter, r *http.Request) { of(o).serve(w, r) },
 		OnSocket: &dohost.SocketHandlers[O]{
 			Message: func(o *O, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
@@ -139,9 +139,9 @@ func Bind[O, S any, P interface {
 				return of(o).disconnected(ctx, of(o).conn(s), how)
 			},
 		},
-		OnInspect: c.look,
+		OnInspect: c.inspect,
 		OnAdmin: func(o *O, ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
-			return of(o).operate(ctx, a, kind, id)
+			return of(o).onAdmin(ctx, a, kind, id)
 		},
 		Private:    func(name string) bool { return strings.HasPrefix(name, subPrefix) },
 		SubObjects: &subs,

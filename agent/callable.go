@@ -92,9 +92,9 @@ func (c *class) add(name, entry string, missing bool) bool {
 
 // Stream sends values to the client that called a [Streaming] method.
 type Stream struct {
-	conn *Conn
-	id   string
-	over bool
+	conn  *Conn
+	id    string
+	ended bool
 }
 
 // Send sends v, as JSON, once all earlier writes of the agent are durable.
@@ -102,7 +102,7 @@ type Stream struct {
 // Errors: [dohost.ErrClosed] when the client has disconnected or the method has returned; those of
 // [dohost.Socket.Send]; one for a value that is not JSON.
 func (s *Stream) Send(ctx context.Context, v any) error {
-	if s.over {
+	if s.ended {
 		return dohost.ErrClosed
 	}
 	chunk, err := marshal(v)
@@ -141,11 +141,11 @@ func decodeArguments(args []json.RawMessage, in reflect.Value) error {
 		v.Set(reflect.New(v.Type().Elem()))
 		return decodeArguments(args, v)
 	case reflect.Struct:
-		if len(args) > 1 || begins(whole) != '{' && begins(whole) != 'n' {
+		if len(args) > 1 || firstByte(whole) != '{' && firstByte(whole) != 'n' {
 			return decodeFields(args, v)
 		}
 	case reflect.Slice, reflect.Array:
-		if (len(args) > 1 || begins(whole) != '[' && begins(whole) != 'n') && v.Type().Elem().Kind() != reflect.Uint8 {
+		if (len(args) > 1 || firstByte(whole) != '[' && firstByte(whole) != 'n') && v.Type().Elem().Kind() != reflect.Uint8 {
 			all, err := json.Marshal(args)
 			if err != nil {
 				return err
@@ -174,8 +174,8 @@ func decodeFields(args []json.RawMessage, v reflect.Value) error {
 	return nil
 }
 
-// begins is the first byte of a JSON value.
-func begins(raw json.RawMessage) byte {
+// firstByte is the first byte of a JSON value.
+func firstByte(raw json.RawMessage) byte {
 	raw = bytes.TrimLeft(raw, " \t\r\n")
 	if len(raw) == 0 {
 		return 0

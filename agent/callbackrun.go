@@ -48,7 +48,7 @@ func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) 
 		call := func(self any, ctx context.Context, raw json.RawMessage) error {
 			var p P
 			if err := json.Unmarshal(raw, &p); err != nil {
-				return &hopelessError{fmt.Errorf("agent: the payload does not decode into %T: %w", p, err)}
+				return &permanentError{fmt.Errorf("agent: the payload does not decode into %T: %w", p, err)}
 			}
 			return m(self.(*O), ctx, p)
 		}
@@ -68,14 +68,14 @@ const (
 	overloadPause = time.Second
 )
 
-// hopelessError is an error that a retry cannot fix.
-type hopelessError struct{ err error }
+// permanentError is an error that a retry cannot fix.
+type permanentError struct{ err error }
 
-func (e *hopelessError) Error() string { return e.err.Error() }
-func (e *hopelessError) Unwrap() error { return e.err }
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
 
-// errCutOff is the error of a row if the end of an incarnation cut off every start.
-var errCutOff = errors.New("agent: the end of the incarnation interrupted every attempt")
+// errInterrupted is the error of a row if the end of an incarnation cut off every start.
+var errInterrupted = errors.New("agent: the end of the incarnation interrupted every attempt")
 
 // errSuperseded ends the attempts of a run if its outcome no longer counts.
 var errSuperseded = errors.New("agent: superseded")
@@ -139,33 +139,37 @@ type run struct {
 // nextRun returns the run that follows r, in this incarnation.
 func (c *core) nextRun(r run, now time.Time) run {
 	c.jobs.number++
-	return run{Life: c.life, Number: c.jobs.number, Started: now, Starts: r.Starts + 1}
+	return run{Life: c.incarnation, Number: c.jobs.number, Started: now, Starts: r.Starts + 1}
 }
 
 // is reports whether r is the run of this number and has not ended.
-func (r run) is(life string, number uint64) bool { return r.Life == life && r.Number == number }
+func (r run) is(incarnation string, number uint64) bool {
+	return r.Life == incarnation && r.Number == number
+}
 
-// lost reports whether the end of an earlier incarnation cut r off.
-func (r run) lost(life string) bool { return r.Life != "" && r.Life != life }
+// isInterrupted reports whether the end of an earlier incarnation cut r off.
+func (r run) isInterrupted(incarnation string) bool { return r.Life != "" && r.Life != incarnation }
 
-// suspect reports whether the row of r may be the one that ends incarnations; several rows are cut off
+// crashLoopSuspect reports whether the row of r may be the one that ends incarnations; several rows are cut off
 // together. Suspects run one at a time, so that the count of starts identifies the cause. Rows that start for
 // the first or second time run concurrently.
-func (r run) suspect(life string) bool { return r.lost(life) && r.Starts >= 2 }
+func (r run) crashLoopSuspect(incarnation string) bool {
+	return r.isInterrupted(incarnation) && r.Starts >= 2
+}
 
-// solo reports whether r is the running suspect.
-func (r run) solo(life string) bool { return r.Life == life && r.Starts > 2 }
+// isolated reports whether r is the running suspect.
+func (r run) isolated(incarnation string) bool { return r.Life == incarnation && r.Starts > 2 }
 
-// hopeless reports whether r was cut off and was the last start that is allowed.
-func (r run) hopeless(life string, most int) bool {
-	return r.lost(life) && most > 0 && r.Starts >= most
+// exhausted reports whether r was cut off and was the last start that is allowed.
+func (r run) exhausted(incarnation string, limit int) bool {
+	return r.isInterrupted(incarnation) && limit > 0 && r.Starts >= limit
 }
 
 // jobsState is the state of an incarnation's schedules and queue.
 type jobsState struct {
 	number   uint64    // of its last run
 	notUntil time.Time // the end of a pause after there was no room
-	sought   bool      // findJobs has run
+	checked  bool      // findJobs has run
 	none     bool      // there is neither a schedule nor an item: see findJobs
 }
 
@@ -173,10 +177,10 @@ type jobsState struct {
 // Each has a payload, so without payloads there is neither. ctx must not be in a Transaction, which may delete
 // rows and be rolled back. findJobs runs its own, which is refused while abandoned code has another one open.
 func (c *core) findJobs(ctx context.Context) error {
-	if c.jobs.sought {
+	if c.jobs.checked {
 		return nil
 	}
-	c.jobs.sought = true
+	c.jobs.checked = true
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		rows, err := payloads.List(ctx, c.store(), &dohost.Query[payloadRow]{Limit: 1})
 		c.jobs.none = err == nil && len(rows) == 0
@@ -195,8 +199,8 @@ func (c *core) begin(ctx context.Context, name string, now time.Time, task func(
 	return err == nil, err
 }
 
-// soon returns the time to start due rows: now, or the end of a pause.
-func (c *core) soon(now time.Time) time.Time {
+// earliestStart returns the time to start due rows: now, or the end of a pause.
+func (c *core) earliestStart(now time.Time) time.Time {
 	if c.jobs.notUntil.After(now) {
 		return c.jobs.notUntil
 	}
@@ -216,8 +220,8 @@ func (c *core) attempt(ctx context.Context, name, key string, b backoff, wanted 
 	}
 	first := true
 	policy := b.policy(func(err error, _ int) bool {
-		_, hopeless := errors.AsType[*hopelessError](err)
-		return !hopeless && !errors.Is(err, errSuperseded)
+		_, permanent := errors.AsType[*permanentError](err)
+		return !permanent && !errors.Is(err, errSuperseded)
 	})
 	return dohost.Retry(ctx, policy, func(ctx context.Context) error {
 		if !first && !wanted(ctx) {
@@ -228,15 +232,15 @@ func (c *core) attempt(ctx context.Context, name, key string, b backoff, wanted 
 	})
 }
 
-// conclude writes a run's outcome in the last batch of its callback. If the batch or the disk is full, it
+// recordRun writes a run's outcome in the last batch of its callback. If the batch or the disk is full, it
 // tries again later; the row does not stay running.
-func (c *core) conclude(ctx context.Context, write func(context.Context) error) error {
+func (c *core) recordRun(ctx context.Context, write func(context.Context) error) error {
 	for {
 		err := dohost.Transaction(ctx, write)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		c.failed(ctx, "schedule", err)
+		c.reportError(ctx, "schedule", err)
 		if err := dohost.Sleep(ctx, overloadPause); err != nil {
 			return err
 		}
@@ -268,51 +272,51 @@ func (c *core) startJobs(ctx context.Context, now time.Time) error {
 	if err := c.startQueue(ctx, now); err != nil {
 		return err
 	}
-	return c.startSuspect(ctx, now, suspects)
+	return c.startCrashLoopSuspect(ctx, now, suspects)
 }
 
-// startSuspect starts the suspect with the fewest starts, if no suspect runs and all other rows have started.
+// startCrashLoopSuspect starts the suspect with the fewest starts, if no suspect runs and all other rows have started.
 // The queue's suspect comes last.
-func (c *core) startSuspect(ctx context.Context, now time.Time, suspects []job) error {
+func (c *core) startCrashLoopSuspect(ctx context.Context, now time.Time, suspects []scheduleRow) error {
 	it, queued, err := c.head(ctx)
 	if err != nil {
 		return err
 	}
-	queued = queued && it.Run.suspect(c.life)
-	if !queued && len(suspects) == 0 || c.soon(now).After(now) {
+	queued = queued && it.Run.crashLoopSuspect(c.incarnation)
+	if !queued && len(suspects) == 0 || c.earliestStart(now).After(now) {
 		return nil
 	}
-	if busy, err := c.suspectRuns(ctx); err != nil || busy {
+	if busy, err := c.crashLoopSuspectRuns(ctx); err != nil || busy {
 		return err
 	}
 	if len(suspects) > 0 {
-		j := slices.MinFunc(suspects, func(a, b job) int { return a.Run.Starts - b.Run.Starts })
-		_, err := c.startJob(ctx, j, now)
+		j := slices.MinFunc(suspects, func(a, b scheduleRow) int { return a.Run.Starts - b.Run.Starts })
+		_, err := c.startSchedule(ctx, j, now)
 		return err
 	}
 	return c.startItem(ctx, it, now)
 }
 
-// suspectRuns reports whether a suspect runs.
-func (c *core) suspectRuns(ctx context.Context) (bool, error) {
+// crashLoopSuspectRuns reports whether a suspect runs.
+func (c *core) crashLoopSuspectRuns(ctx context.Context) (bool, error) {
 	it, ok, err := c.head(ctx)
-	if err != nil || ok && it.Run.solo(c.life) {
+	if err != nil || ok && it.Run.isolated(c.incarnation) {
 		return ok, err
 	}
-	rows, err := jobs.List(ctx, c.store(), &dohost.Query[job]{
-		Index: byLife, Equal: dohost.KeyOf(c.life), Limit: 1, Where: func(j job) bool { return j.Run.solo(c.life) },
+	rows, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{
+		Index: byIncarnation, Equal: dohost.KeyOf(c.incarnation), Limit: 1, Where: func(j scheduleRow) bool { return j.Run.isolated(c.incarnation) },
 	})
 	return len(rows) > 0, err
 }
 
-// afterLost returns when to start rows that an earlier incarnation left running: immediately or, while a
+// restartTime returns when to start rows that an earlier incarnation left running: immediately or, while a
 // suspect runs, after recheck.
-func (c *core) afterLost(ctx context.Context, now time.Time) (time.Time, error) {
-	busy, err := c.suspectRuns(ctx)
-	if busy && !c.soon(now).After(now) {
+func (c *core) restartTime(ctx context.Context, now time.Time) (time.Time, error) {
+	busy, err := c.crashLoopSuspectRuns(ctx)
+	if busy && !c.earliestStart(now).After(now) {
 		return now.Add(recheck), err
 	}
-	return c.soon(now), err
+	return c.earliestStart(now), err
 }
 
 // wakeJobs sets the alarm: immediately if the previous incarnation left a run unfinished, else for
@@ -321,18 +325,18 @@ func (c *core) wakeJobs(ctx context.Context) error {
 	if len(c.class.callbacks) == 0 || c.jobs.none {
 		return nil // the wake of an agent without jobs reads nothing
 	}
-	lost, err := c.lostSchedules(ctx)
+	interrupted, err := c.hasInterruptedSchedules(ctx)
 	if err != nil {
 		return err
 	}
-	if !lost {
+	if !interrupted {
 		head, ok, err := c.head(ctx)
 		if err != nil {
 			return err
 		}
-		lost = ok && head.Run.Life != ""
+		interrupted = ok && head.Run.Life != ""
 	}
-	if !lost {
+	if !interrupted {
 		if _, set, err := c.obj.GetAlarm(ctx); err != nil || set {
 			return err
 		}

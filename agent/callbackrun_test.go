@@ -12,17 +12,17 @@ func TestScheduleStateAfterRun(t *testing.T) {
 	running := run{Life: "a", Number: 7, Started: now.Add(-time.Minute), Starts: 3}
 	for _, tt := range []struct {
 		name  string
-		job   job
+		job   scheduleRow
 		due   time.Time
 		stays bool
 		fails bool
 	}{
-		{"delayed", job{Kind: KindDelayed}, time.Time{}, false, false},
-		{"at", job{Kind: KindAt}, time.Time{}, false, false},
-		{"interval", job{Kind: KindInterval, Every: time.Minute, Due: late}, now.Add(time.Minute), true, false},
-		{"cron", job{Kind: KindCron, Cron: "@hourly", Due: late}, now.Add(time.Second), true, false},
-		{"zone", job{Kind: KindCron, Cron: "30 2 * * *", Zone: "Europe/Berlin"}, now.Add(time.Second), true, false},
-		{"zone that is gone", job{Kind: KindCron, Cron: "@hourly", Zone: "Mars/Phobos"}, now.Add(time.Hour), true, true},
+		{"delayed", scheduleRow{Kind: KindDelayed}, time.Time{}, false, false},
+		{"at", scheduleRow{Kind: KindAt}, time.Time{}, false, false},
+		{"interval", scheduleRow{Kind: KindInterval, Every: time.Minute, Due: late}, now.Add(time.Minute), true, false},
+		{"cron", scheduleRow{Kind: KindCron, Cron: "@hourly", Due: late}, now.Add(time.Second), true, false},
+		{"zone", scheduleRow{Kind: KindCron, Cron: "30 2 * * *", Zone: "Europe/Berlin"}, now.Add(time.Second), true, false},
+		{"zone that is gone", scheduleRow{Kind: KindCron, Cron: "@hourly", Zone: "Mars/Phobos"}, now.Add(time.Hour), true, true},
 	} {
 		tt.job.Run, tt.job.Hung = running, now
 		next, stays, err := tt.job.ended(now)
@@ -36,24 +36,24 @@ func TestScheduleStateAfterRun(t *testing.T) {
 }
 
 func TestQueueItemStateAfterRun(t *testing.T) {
-	was := item{Version: 2, Run: run{Life: "a", Number: 7}}
+	started := item{Version: 2, Run: run{Life: "a", Number: 7}}
 	broken := errors.New("broken")
 	for _, tt := range []struct {
 		name   string
 		now    item
 		failed error
-		want   fate
+		want   itemOutcome
 	}{
-		{"done", was, nil, itemDone},
-		{"dead", was, broken, itemDead},
-		{"superseded", item{Version: 3, Run: was.Run}, nil, itemAgain},
-		{"superseded and failed", item{Version: 3, Run: was.Run}, broken, itemAgain},
-		{"taken out", item{Version: 2, Run: was.Run, Gone: true}, broken, itemGone},
-		{"another run", item{Version: 2, Run: run{Life: "a", Number: 8}}, nil, itemLost},
-		{"another life", item{Version: 2, Run: run{Life: "b", Number: 7}}, nil, itemLost},
-		{"not running", item{Version: 2}, nil, itemLost},
+		{"done", started, nil, itemDone},
+		{"dead", started, broken, itemDead},
+		{"superseded", item{Version: 3, Run: started.Run}, nil, itemReplaced},
+		{"superseded and failed", item{Version: 3, Run: started.Run}, broken, itemReplaced},
+		{"taken out", item{Version: 2, Run: started.Run, Gone: true}, broken, itemCancelled},
+		{"another run", item{Version: 2, Run: run{Life: "a", Number: 8}}, nil, itemSuperseded},
+		{"another life", item{Version: 2, Run: run{Life: "b", Number: 7}}, nil, itemSuperseded},
+		{"not running", item{Version: 2}, nil, itemSuperseded},
 	} {
-		if got := tt.now.fate(was, tt.failed); got != tt.want {
+		if got := tt.now.outcome(started, tt.failed); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}
@@ -61,9 +61,9 @@ func TestQueueItemStateAfterRun(t *testing.T) {
 
 func TestJobRunExhaustedByInterruptions(t *testing.T) {
 	for _, tt := range []struct {
-		run  run
-		most int
-		want bool
+		run   run
+		limit int
+		want  bool
 	}{
 		{run{Life: "before", Starts: 5}, 5, true},
 		{run{Life: "before", Starts: 4}, 5, false},
@@ -71,8 +71,8 @@ func TestJobRunExhaustedByInterruptions(t *testing.T) {
 		{run{Life: "now", Starts: 5}, 5, false}, // it is running
 		{run{Starts: 5}, 5, false},
 	} {
-		if got := tt.run.hopeless("now", tt.most); got != tt.want {
-			t.Errorf("%+v of %d: %t", tt.run, tt.most, got)
+		if got := tt.run.exhausted("now", tt.limit); got != tt.want {
+			t.Errorf("%+v of %d: %t", tt.run, tt.limit, got)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestJobRunExhaustedByInterruptions(t *testing.T) {
 // time.
 func TestCronJobRunsOnceWhenTheClockIsSetBack(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	j := job{Kind: KindCron, Cron: "0 12 * * *", Due: noon, Run: run{Life: "a", Started: noon}}
+	j := scheduleRow{Kind: KindCron, Cron: "0 12 * * *", Due: noon, Run: run{Life: "a", Started: noon}}
 	for _, back := range []time.Duration{-time.Second, 0, 2 * time.Second, 11 * time.Hour, 30 * time.Hour} {
 		next, stays, err := j.ended(noon.Add(-back))
 		if want := noon.Add(24 * time.Hour); err != nil || !stays || !next.Due.Equal(want) {

@@ -31,7 +31,7 @@ type flags byte
 const (
 	readonly flags = 1 << iota
 	noProtocol
-	turnedAway // the agent ignores its frames
+	refused // the agent ignores its frames
 )
 
 // ConnOptions are the properties of a new connection.
@@ -57,8 +57,10 @@ func ConnFromContext(ctx context.Context) *Conn {
 	return c
 }
 
-// on makes c the current connection.
-func on(ctx context.Context, c *Conn) context.Context { return context.WithValue(ctx, currentKey{}, c) }
+// withConn makes c the current connection.
+func withConn(ctx context.Context, c *Conn) context.Context {
+	return context.WithValue(ctx, currentKey{}, c)
+}
 
 func (c *core) conn(s *dohost.Socket) *Conn { return &Conn{s} }
 
@@ -180,7 +182,7 @@ func (c *Conn) Is(o *Conn) bool { return o != nil && *c.s == *o.s }
 // serve answers the agent's HTTP requests.
 func (c *core) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case c.forSub(w, r):
+	case c.forwardSub(w, r):
 	case dohost.IsUpgrade(r):
 		c.accept(w, r)
 	case c.extendedRequest(w, r):
@@ -202,16 +204,16 @@ func (c *core) accept(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, c.errorText("connect", err), http.StatusBadRequest)
 		return
 	}
-	ctx := on(r.Context(), conn)
-	if err := c.greet(ctx, conn, r); err != nil {
-		c.turnAway(ctx, conn, err)
+	ctx := withConn(r.Context(), conn)
+	if err := c.handleConnect(ctx, conn, r); err != nil {
+		c.refuse(ctx, conn, err)
 	}
 }
 
 // open accepts the socket, in place of an older one of the same client.
 func (c *core) open(w http.ResponseWriter, r *http.Request, options ConnOptions) (*Conn, error) {
 	id := r.URL.Query().Get("_pk")
-	older := c.named(id)
+	older := c.socketsByID(id)
 	if id == "" || slices.ContainsFunc(older, func(s *dohost.Socket) bool { return !sameCaller(s, r) }) {
 		id, older = ulid.Make().String(), nil
 	}
@@ -228,13 +230,13 @@ func (c *core) open(w http.ResponseWriter, r *http.Request, options ConnOptions)
 		return nil, err
 	}
 	for _, o := range older {
-		c.hangUp(r.Context(), &Conn{o}, CloseReplaced, "replaced by a newer connection of the same id")
+		c.closeConn(r.Context(), &Conn{o}, CloseReplaced, "replaced by a newer connection of the same id")
 	}
 	return &Conn{s}, nil
 }
 
-// named returns the sockets of the connections with an id.
-func (c *core) named(id string) []*dohost.Socket {
+// socketsByID returns the sockets of the connections with an id.
+func (c *core) socketsByID(id string) []*dohost.Socket {
 	return slices.DeleteFunc(c.obj.Sockets(id), func(s *dohost.Socket) bool { return id == "" || s.Tags()[0] != id })
 }
 
@@ -246,16 +248,16 @@ func sameCaller(s *dohost.Socket, r *http.Request) bool {
 	return reflect.DeepEqual(before.Identity, now.Identity)
 }
 
-// hangUp closes a connection that may be closed by now. The end of an incarnation closes all of them. If the
+// closeConn closes a connection that may be closed by now. The end of an incarnation closes all of them. If the
 // code or reason is invalid, it uses valid ones, so that the connection closes.
-func (c *core) hangUp(ctx context.Context, conn *Conn, code int, reason string) {
+func (c *core) closeConn(ctx context.Context, conn *Conn, code int, reason string) {
 	err := conn.Close(ctx, code, reason)
 	if err == nil || errors.Is(err, dohost.ErrClosed) || ctx.Err() != nil {
 		return
 	}
-	c.failed(ctx, "close", err)
+	c.reportError(ctx, "close", err)
 	if err := conn.Close(ctx, CloseFailed, "the agent gave no valid reason"); err != nil {
-		c.failed(ctx, "close", err)
+		c.reportError(ctx, "close", err)
 	}
 }
 
@@ -269,13 +271,13 @@ func (o *ConnOptions) flags() (f flags) {
 	return f
 }
 
-// greet sends the first frames of the protocol to a new connection and calls the user's hook.
-func (c *core) greet(ctx context.Context, conn *Conn, r *http.Request) error {
+// handleConnect sends the first frames of the protocol to a new connection and calls the user's hook.
+func (c *core) handleConnect(ctx context.Context, conn *Conn, r *http.Request) error {
 	if err := c.extendedConnect(ctx, conn); err != nil {
 		return err
 	}
 	if conn.Protocol() {
-		if err := c.introduce(ctx, conn); err != nil {
+		if err := c.sendInitialFrames(ctx, conn); err != nil {
 			return err
 		}
 	}
@@ -285,27 +287,27 @@ func (c *core) greet(ctx context.Context, conn *Conn, r *http.Request) error {
 	return c.class.connect(c.self, ctx, conn, r)
 }
 
-// turnAway sends the reason of a refusal to a client and closes its connection. The agent ignores the frames
+// refuse sends the reason of a refusal to a client and closes its connection. The agent ignores the frames
 // that the client has sent by then.
-func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
-	if err := conn.setFlags(ctx, conn.flags()|turnedAway); err != nil {
+func (c *core) refuse(ctx context.Context, conn *Conn, why error) {
+	if err := conn.setFlags(ctx, conn.flags()|refused); err != nil {
 		return // the incarnation has ended
 	}
 	if e, ok := errors.AsType[*dohost.CloseError](why); ok {
-		c.hangUp(ctx, conn, e.Code, e.Reason)
+		c.closeConn(ctx, conn, e.Code, e.Reason)
 		return
 	}
-	c.failed(ctx, "connect", why)
+	c.reportError(ctx, "connect", why)
 	if err := conn.send(ctx, errorFrame{Error: c.errorText("connect", why)}); err == nil {
-		c.hangUp(ctx, conn, CloseFailed, "the agent refused the connection")
+		c.closeConn(ctx, conn, CloseFailed, "the agent refused the connection")
 	}
 }
 
 // disconnected calls the hooks for a closed connection.
 func (c *core) disconnected(ctx context.Context, conn *Conn, how dohost.Closing) error {
-	c.extendedClose(on(ctx, conn), conn)
-	if c.class.closed == nil || conn.flags()&turnedAway != 0 {
+	c.extendedClose(withConn(ctx, conn), conn)
+	if c.class.closed == nil || conn.flags()&refused != 0 {
 		return nil
 	}
-	return c.class.closed(c.self, on(ctx, conn), conn, how)
+	return c.class.closed(c.self, withConn(ctx, conn), conn, how)
 }

@@ -19,12 +19,12 @@ import (
 // older connection.
 func TestConnectionThatIsRefusedIsIgnored(t *testing.T) {
 	closed := make(chan string, 3)
-	s := serve(t, roomClass(&roomHandlers{
-		OnClose: func(_ *room, _ context.Context, c *agent.Conn, _ dohost.Closing) error {
+	s := serve(t, wireClass(&wireHandlers{
+		OnClose: func(_ *wireAgent, _ context.Context, c *agent.Conn, _ dohost.Closing) error {
 			closed <- c.ID()
 			return nil
 		},
-		OnConnect: func(_ *room, _ context.Context, _ *agent.Conn, r *http.Request) error {
+		OnConnect: func(_ *wireAgent, _ context.Context, _ *agent.Conn, r *http.Request) error {
 			if r.URL.Query().Has("broken") {
 				return errors.New("no door")
 			}
@@ -33,7 +33,7 @@ func TestConnectionThatIsRefusedIsIgnored(t *testing.T) {
 	}))
 	older := s.dial(t, "/r?_pk=me")
 	older.want(greeting("r", `{"title":"untitled","count":0}`)...)
-	s.dial(t, "/r?_pk=me&token=wrong").closes(4001, "who are you?")
+	s.dial(t, "/r?_pk=me&token=wrong").wantClose(4001, "who are you?")
 
 	for _, query := range []string{"token=wrong", "broken"} {
 		callWithTheRequest(t, s, query)
@@ -51,7 +51,7 @@ func TestConnectionThatIsRefusedIsIgnored(t *testing.T) {
 
 // callWithTheRequest connects with a query, and sends a call and a closing frame in one piece with the
 // request.
-func callWithTheRequest(t *testing.T, s *site, query string) {
+func callWithTheRequest(t *testing.T, s *testServer, query string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
@@ -61,9 +61,9 @@ func callWithTheRequest(t *testing.T, s *site, query string) {
 	call := `{"type":"rpc","id":"1","method":"add","args":[5]}`
 	request := "GET /r?" + query + " HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-	farewell := "\x88\x80\x00\x00\x00\x00" // so that the server is done with it
+	closeFrame := "\x88\x80\x00\x00\x00\x00" // so that the server is done with it
 	masked := append([]byte{0x81, 0x80 | byte(len(call)), 0, 0, 0, 0}, call...)
-	if _, err := conn.Write(append(append([]byte(request), masked...), farewell...)); err != nil {
+	if _, err := conn.Write(append(append([]byte(request), masked...), closeFrame...)); err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
@@ -78,22 +78,24 @@ func callWithTheRequest(t *testing.T, s *site, query string) {
 // A refusal with an invalid code or reason is still a refusal.
 func TestConnectionRefusedWithInvalidCloseError(t *testing.T) {
 	for _, e := range []*dohost.CloseError{{Code: 401, Reason: "no"}, {Code: 4001, Reason: strings.Repeat("x", 124)}} {
-		s := serve(t, agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) { return &room{Agent: a}, nil },
-			&agent.Handlers[room, board]{
-				OnAccept:  func(*room, *http.Request) agent.ConnOptions { return agent.ConnOptions{NoProtocol: true} },
-				OnConnect: func(*room, context.Context, *agent.Conn, *http.Request) error { return e },
+		s := serve(t, agent.Bind(wireAgents, func(_ context.Context, a *agent.Agent[wireState]) (*wireAgent, error) {
+			return &wireAgent{Agent: a}, nil
+		},
+			&agent.Handlers[wireAgent, wireState]{
+				OnAccept:  func(*wireAgent, *http.Request) agent.ConnOptions { return agent.ConnOptions{NoProtocol: true} },
+				OnConnect: func(*wireAgent, context.Context, *agent.Conn, *http.Request) error { return e },
 			},
-			agent.Callable("add", (*room).add)))
+			agent.Callable("add", (*wireAgent).add)))
 		c := s.dial(t, "/r")
 		c.send(`{"type":"rpc","id":"1","method":"add","args":[5]}`)
-		c.closes(agent.CloseFailed, "the agent gave no valid reason")
+		c.wantClose(agent.CloseFailed, "the agent gave no valid reason")
 	}
 }
 
 // Only its parent gives access to a sub-agent.
 func TestSubAgentIsPrivateToItsParent(t *testing.T) {
-	s := forest(t, treeClass(nil))
-	id := dohost.ID{Class: string(trees), Name: "sub/BigTree/oak/branch"}
+	s := serveNested(t, nestedClass(nil))
+	id := dohost.ID{Class: string(nestedAgents), Name: "sub/BigTree/oak/branch"}
 	if _, err := s.Invoke(t.Context(), id, "grow", []byte("1")); !errors.Is(err, dohost.ErrForbidden) {
 		t.Error(err)
 	}
@@ -104,7 +106,7 @@ func TestSubAgentIsPrivateToItsParent(t *testing.T) {
 	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
 		t.Errorf("a root may be called so as it stands in a URL: %d, %v", res.StatusCode, err)
 	}
-	w := &answer{header: http.Header{}}
+	w := &responseRecorder{header: http.Header{}}
 	r, err := http.NewRequestWithContext(t.Context(), "GET", "/x", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -115,12 +117,12 @@ func TestSubAgentIsPrivateToItsParent(t *testing.T) {
 	}
 }
 
-// answer is a response that records its status.
-type answer struct {
+// responseRecorder is a response that records its status.
+type responseRecorder struct {
 	header http.Header
 	status int
 }
 
-func (a *answer) Header() http.Header         { return a.header }
-func (a *answer) WriteHeader(status int)      { a.status = status }
-func (a *answer) Write(p []byte) (int, error) { return len(p), nil }
+func (a *responseRecorder) Header() http.Header         { return a.header }
+func (a *responseRecorder) WriteHeader(status int)      { a.status = status }
+func (a *responseRecorder) Write(p []byte) (int, error) { return len(p), nil }

@@ -15,17 +15,17 @@ import (
 // could not resume in that time has not been interrupted again.
 func TestFiberNotInterruptedByFailingConstructor(t *testing.T) {
 	runs, fails, broken := 0, 0, false
-	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
-		&agent.Handlers[worker, none]{
-			OnStart: func(_ *worker, ctx context.Context) error {
+	class := agent.Bind(fiberAgents, func(_ context.Context, a *agent.Agent[noState]) (*fiberAgent, error) { return &fiberAgent{a, nil}, nil },
+		&agent.Handlers[fiberAgent, noState]{
+			OnStart: func(_ *fiberAgent, ctx context.Context) error {
 				if err := sleep(ctx, time.Millisecond); err != nil || !broken {
 					return err
 				}
 				fails++
-				return errNo
+				return errTest
 			},
 		},
-		agent.OnFiber(job, func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		agent.OnFiber(testKind, func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
 			runs++
 			return sleep(ctx, time.Hour)
 		}, nil))
@@ -35,7 +35,7 @@ func TestFiberNotInterruptedByFailingConstructor(t *testing.T) {
 		evict(h)
 		broken = true
 		for range 10 {
-			if err := workers.Get(h, "a").Do(t.Context(), nothing); err == nil {
+			if err := fiberAgents.Get(h, "a").Do(t.Context(), nothing); err == nil {
 				t.Error("the constructor has not failed")
 			}
 			h.Advance(15 * time.Second)
@@ -43,8 +43,8 @@ func TestFiberNotInterruptedByFailingConstructor(t *testing.T) {
 		broken = false
 		info := inspect(t, h, s.ID)
 		h.Advance(time.Second)
-		same(t, "the fiber", words(info.Status, info.Attempt), "running 1")
-		same(t, "runs", runs, 2)
+		wantEqual(t, "the fiber", joinValues(info.Status, info.Attempt), "running 1")
+		wantEqual(t, "runs", runs, 2)
 		if fails < 5 {
 			t.Errorf("%d constructors failed", fails)
 		}
@@ -61,28 +61,28 @@ func TestScheduleRunsAfterParkedAlarm(t *testing.T) {
 
 func scheduleOfAParkedAlarm(t *testing.T, revive bool) {
 	broken := false
-	onStart := func(*clerk, context.Context) error {
+	onStart := func(*callbackAgent, context.Context) error {
 		if broken {
-			return errNo
+			return errTest
 		}
 		return nil
 	}
-	withClerkOf(t, dohost.Options{}, &clerkHandlers{OnStart: onStart}, func(t *testing.T, b *bench) {
-		schedule(b, agent.After(time.Minute), note, "done", nil)
-		b.Evict(clerks.Get(b, "a").ID(), dohost.EndFence)
+	runCallbackTestWith(t, dohost.Options{}, &callbackHandlers{OnStart: onStart}, func(t *testing.T, b *callbackTest) {
+		schedule(b, agent.After(time.Minute), appendLine, "done", nil)
+		b.Evict(callbackAgents.Get(b, "a").ID(), dohost.EndFence)
 		broken = true
 		b.Advance(time.Hour)
 		broken = false
-		id := clerks.Get(b, "a").ID()
-		shows(t, b.Host.Host(), id, `schedule waiting "note" [cancel] the schedule is waiting, but the agent's alarm is parked: constructor failed`)
+		id := callbackAgents.Get(b, "a").ID()
+		wantDetails(t, b.Host.Host(), id, `schedule waiting "note" [cancel] the schedule is waiting, but the agent's alarm is parked: constructor failed`)
 		if revive {
 			if ok, err := b.Host.Host().ReviveAlarm(t.Context(), id); !ok || err != nil {
 				t.Errorf("revived: %v, %v", ok, err)
 			}
 		} else {
-			b.do(func(context.Context, *clerk) error { return nil })
+			b.do(func(context.Context, *callbackAgent) error { return nil })
 		}
 		b.Advance(time.Minute)
-		b.wrote("done")
+		b.wantLines("done")
 	})
 }

@@ -14,12 +14,12 @@ import (
 var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow |
 	cron.Descriptor | cron.DowOrDom).WithMaxSearchYears(9)
 
-// timetable is a parsed cron expression.
+// cronSchedule is a parsed cron expression.
 //
 // The parser's own results are wrong where the clock changes: it runs a time that occurs twice twice, and skips
 // times in a gap at midnight or of half an hour. So the parser gets wall clock times as if they were UTC, and
 // next maps them to real times.
-type timetable struct {
+type cronSchedule struct {
 	spec *cron.SpecSchedule
 	zone *time.Location
 	// hourly is set if the expression does not restrict the hours: it follows elapsed time.
@@ -27,33 +27,33 @@ type timetable struct {
 }
 
 // parseCron parses a cron expression. The errors name the invalid part.
-func parseCron(expr, zone string) (timetable, error) {
+func parseCron(expr, zone string) (cronSchedule, error) {
 	loc, err := time.LoadLocation(zone)
 	if err != nil || loc == time.Local {
-		return timetable{}, fmt.Errorf("agent: zone %q is not in the host's time zone database: "+
+		return cronSchedule{}, fmt.Errorf("agent: zone %q is not in the host's time zone database: "+
 			"want an IANA name such as %q", zone, "Europe/Berlin")
 	}
 	if strings.HasPrefix(expr, "TZ=") || strings.HasPrefix(expr, "CRON_TZ=") {
-		return timetable{}, fmt.Errorf("agent: cron %q: pass the zone as the argument, not in the expression", expr)
+		return cronSchedule{}, fmt.Errorf("agent: cron %q: pass the zone as the argument, not in the expression", expr)
 	}
 	parsed, err := cronParser.Parse(expr)
 	if err != nil {
-		return timetable{}, fmt.Errorf("agent: cron %q: %w", expr, err)
+		return cronSchedule{}, fmt.Errorf("agent: cron %q: %w", expr, err)
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return timetable{}, fmt.Errorf("agent: cron %q: use Every for an interval", expr)
+		return cronSchedule{}, fmt.Errorf("agent: cron %q: use Every for an interval", expr)
 	}
 	spec.Location = time.UTC
 	const allHours = 1<<24 - 1
-	return timetable{spec, loc, spec.Hour&allHours == allHours}, nil
+	return cronSchedule{spec, loc, spec.Hour&allHours == allHours}, nil
 }
 
 // next returns the first run after t, or zero if there is none.
 //
 // A time of day runs once a day. If the clock reads it twice, it runs the first time; if the clock is put
 // forward past it, it runs at that moment. An hourly expression runs whenever the clock reads its minute.
-func (c timetable) next(t time.Time) time.Time {
+func (c cronSchedule) next(t time.Time) time.Time {
 	t = t.Round(0).In(c.zone)
 	from := wall(t)
 	for {

@@ -9,49 +9,49 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// deadItem is the row of a dead letter.
-type deadItem struct {
+// deadLetterRow is the row of a dead letter.
+type deadLetterRow struct {
 	Item  item
 	Died  time.Time
 	Error string
 }
 
-const byDeath = "died"
+const byDied = "died"
 
-var deadItems = dohost.Collection[deadItem]{
+var deadLetterRows = dohost.Collection[deadLetterRow]{
 	Name:    "dohost.dead",
-	Key:     func(d deadItem) string { return d.Item.ID },
-	Indexes: []dohost.Index[deadItem]{{Name: byDeath, Of: func(d deadItem) dohost.Key { return dohost.KeyOf(d.Died) }}},
+	Key:     func(d deadLetterRow) string { return d.Item.ID },
+	Indexes: []dohost.Index[deadLetterRow]{{Name: byDied, Of: func(d deadLetterRow) dohost.Key { return dohost.KeyOf(d.Died) }}},
 }
 
-// bury moves an item to the dead letters and returns their number. It deletes an older dead letter with the
+// addDeadLetter moves an item to the dead letters and returns their number. It deletes an older dead letter with the
 // same id.
-func (c *core) bury(ctx context.Context, it item, now time.Time, why error) (depth int, err error) {
+func (c *core) addDeadLetter(ctx context.Context, it item, now time.Time, why error) (depth int, err error) {
 	it.Run = run{}
-	if _, err := c.unbury(ctx, it.ID, false); err != nil {
+	if _, err := c.removeDeadLetter(ctx, it.ID, false); err != nil {
 		return 0, err
 	}
-	if err := deadItems.Put(ctx, c.store(), deadItem{it, now, text(why)}); err != nil {
+	if err := deadLetterRows.Put(ctx, c.store(), deadLetterRow{it, now, truncatedText(why)}); err != nil {
 		return 0, err
 	}
 	if _, err := queue.Delete(ctx, c.store(), it.ID); err != nil {
 		return 0, err
 	}
-	return deadItems.Count(ctx, c.store(), &dohost.Query[deadItem]{Index: byDeath})
+	return deadLetterRows.Count(ctx, c.store(), &dohost.Query[deadLetterRow]{Index: byDied})
 }
 
-// unbury removes a dead letter, if there is one. With keep, the payload stays.
-func (c *core) unbury(ctx context.Context, id string, keep bool) (existed bool, err error) {
-	row, ok, err := deadItems.Get(ctx, c.store(), id)
+// removeDeadLetter removes a dead letter, if there is one. With keep, the payload stays.
+func (c *core) removeDeadLetter(ctx context.Context, id string, keepPayload bool) (existed bool, err error) {
+	row, ok, err := deadLetterRows.Get(ctx, c.store(), id)
 	if err != nil || !ok {
 		return false, err
 	}
-	if !keep {
+	if !keepPayload {
 		if _, err := payloads.Delete(ctx, c.store(), row.Value.Item.Payload); err != nil {
 			return false, err
 		}
 	}
-	return deadItems.Delete(ctx, c.store(), id)
+	return deadLetterRows.Delete(ctx, c.store(), id)
 }
 
 // DeadLetter is a failed item of the queue, or a schedule of [After] or [At] after its run was cut off
@@ -71,7 +71,7 @@ type DeadLetter struct {
 // Errors: [dohost.ErrMisuse] for a negative limit.
 func (l DeadLetters) List(ctx context.Context, limit int) ([]DeadLetter, error) {
 	c := l.c
-	rows, err := deadItems.List(ctx, c.store(), &dohost.Query[deadItem]{Index: byDeath, Limit: limit})
+	rows, err := deadLetterRows.List(ctx, c.store(), &dohost.Query[deadLetterRow]{Index: byDied, Limit: limit})
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (l DeadLetters) Retry(ctx context.Context, id string) (existed bool, err er
 		return false, nil
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		row, ok, err := deadItems.Get(ctx, c.store(), id)
+		row, ok, err := deadLetterRows.Get(ctx, c.store(), id)
 		if existed = ok; err != nil || !ok {
 			return err
 		}
@@ -108,7 +108,7 @@ func (l DeadLetters) Retry(ctx context.Context, id string) (existed bool, err er
 		if queued {
 			return fmt.Errorf("agent: an item with the id %q is already in the queue", id)
 		}
-		if _, err := c.unbury(ctx, id, true); err != nil {
+		if _, err := c.removeDeadLetter(ctx, id, true); err != nil {
 			return err
 		}
 		return c.append(ctx, row.Value.Item)
@@ -123,7 +123,7 @@ func (l DeadLetters) Delete(ctx context.Context, id string) (existed bool, err e
 		return false, nil
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
-		existed, err = c.unbury(ctx, id, false)
+		existed, err = c.removeDeadLetter(ctx, id, false)
 		return err
 	})
 	return existed && err == nil, err

@@ -10,8 +10,8 @@ import (
 // ErrDestroyed is the error of calls that the destruction of the agent ended.
 var ErrDestroyed = errors.New("agent: destroyed")
 
-// destroying is the row that marks an agent as being destroyed. Its sub-agents are destroyed first.
-const destroying = "destroy"
+// destroyingRow is the row that marks an agent as being destroyed. Its sub-agents are destroyed first.
+const destroyingRow = "destroy"
 
 // Destroy removes the agent's whole storage, its fibers, schedules and alarm included, closes its connections
 // with code 1000, and ends the incarnation when the removal is durable. The next event finds an agent that
@@ -32,7 +32,7 @@ func (c *core) Destroy(ctx context.Context) error {
 		return err
 	}
 	for conn := range c.Connections("") {
-		c.hangUp(ctx, conn, dohost.CloseNormal, "destroyed")
+		c.closeConn(ctx, conn, dohost.CloseNormal, "destroyed")
 	}
 	if err := c.store().Sync(ctx); err != nil {
 		return err
@@ -48,10 +48,10 @@ func (c *core) destroySubs(ctx context.Context) error {
 		if err != nil || len(subs) == 0 {
 			return err
 		}
-		if err := numbers.Put(ctx, c.store(), number{Name: destroying}); err != nil {
+		if err := numbers.Put(ctx, c.store(), number{Name: destroyingRow}); err != nil {
 			return err
 		}
-		c.doom = true
+		c.destroying = true
 		if err := c.rearm(ctx); err != nil {
 			return err
 		}
@@ -63,10 +63,10 @@ func (c *core) destroySubs(ctx context.Context) error {
 	}
 }
 
-// findDoom reads whether an earlier incarnation has begun to destroy the agent.
-func (c *core) findDoom(ctx context.Context) (err error) {
+// readDestroying reads whether an earlier incarnation has begun to destroy the agent.
+func (c *core) readDestroying(ctx context.Context) (err error) {
 	if len(c.class.subs) > 0 {
-		_, c.doom, err = numbers.Get(ctx, c.store(), destroying)
+		_, c.destroying, err = numbers.Get(ctx, c.store(), destroyingRow)
 	}
 	return err
 }

@@ -23,15 +23,15 @@ const (
 	never  agent.Callback[string] = "never"
 )
 
-func scenarioClass(o *office) dohost.Class {
-	return clerkClass(o, nil, agent.OnSchedule(once, (*clerk).note), agent.OnSchedule(recur, (*clerk).recur),
-		agent.OnSchedule(slowly, func(c *clerk, ctx context.Context, text string) error {
+func scenarioClass(o *callbackLog) dohost.Class {
+	return callbackClass(o, nil, agent.OnSchedule(once, (*callbackAgent).appendLine), agent.OnSchedule(recur, (*callbackAgent).recur),
+		agent.OnSchedule(slowly, func(c *callbackAgent, ctx context.Context, text string) error {
 			if err := dohost.Sleep(ctx, time.Second); err != nil {
 				return err
 			}
 			return c.write(ctx, text)
 		}),
-		agent.OnSchedule(never, func(c *clerk, ctx context.Context, text string) error {
+		agent.OnSchedule(never, func(c *callbackAgent, ctx context.Context, text string) error {
 			if err := c.write(ctx, text); err != nil {
 				return err
 			}
@@ -39,11 +39,11 @@ func scenarioClass(o *office) dohost.Class {
 		}))
 }
 
-// times is the number of runs of each recurring schedule.
-var times = map[string]int{"interval": 3, "cron": 2}
+// recurringRuns is the number of runs of each recurring schedule.
+var recurringRuns = map[string]int{"interval": 3, "cron": 2}
 
 // recur cancels its schedule in the last run.
-func (c *clerk) recur(ctx context.Context, text string) error {
+func (c *callbackAgent) recur(ctx context.Context, text string) error {
 	lines, err := c.lines(ctx)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (c *clerk) recur(ctx context.Context, text string) error {
 	if err := c.write(ctx, text); err != nil {
 		return err
 	}
-	if count(lines, text) < times[text]-1 {
+	if count(lines, text) < recurringRuns[text]-1 {
 		return nil
 	}
 	all, err := c.Schedules().List(ctx, &agent.ScheduleQuery{Callback: string(recur)})
@@ -73,24 +73,24 @@ func count(lines []string, text string) (n int) {
 	return n
 }
 
-// plan calls do in one event, once, even if plan itself is repeated.
-func plan(ctx context.Context, h *dohosttest.Host, do func(context.Context, *clerk) error) error {
+// callOnce calls do in one event, once, even if plan itself is repeated.
+func callOnce(ctx context.Context, h *dohosttest.Host, do func(context.Context, *callbackAgent) error) error {
 	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-		return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error {
+		return callbackAgents.Get(h, "a").Do(ctx, func(ctx context.Context, c *callbackAgent) error {
 			if planned, _, err := dohost.Get[bool](ctx, c.Storage(), "planned"); planned || err != nil {
-				return errors.Join(err, c.armed(ctx))
+				return errors.Join(err, c.checkAlarm(ctx))
 			}
-			return errors.Join(do(ctx, c), dohost.Put(ctx, c.Storage(), "planned", true), c.armed(ctx))
+			return errors.Join(do(ctx, c), dohost.Put(ctx, c.Storage(), "planned", true), c.checkAlarm(ctx))
 		})
 	})
 }
 
-// watch checks periodically that all rows have their alarm.
-func watch(ctx context.Context, h *dohosttest.Host) error {
+// checkAlarms checks periodically that all rows have their alarm.
+func checkAlarms(ctx context.Context, h *dohosttest.Host) error {
 	for range 3 {
 		h.Advance(1500 * time.Millisecond)
 		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-			return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error { return c.armed(ctx) })
+			return callbackAgents.Get(h, "a").Do(ctx, func(ctx context.Context, c *callbackAgent) error { return c.checkAlarm(ctx) })
 		})
 		if err != nil {
 			return err
@@ -99,51 +99,51 @@ func watch(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-// found compares a clerk's lines with the expected number of each, and expects no other rows.
-func found(ctx context.Context, h *dohosttest.Host, want map[string]int) error {
-	return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error {
+// checkLines compares a clerk's lines with the expected number of each, and expects no other rows.
+func checkLines(ctx context.Context, h *dohosttest.Host, want map[string]int) error {
+	return callbackAgents.Get(h, "a").Do(ctx, func(ctx context.Context, c *callbackAgent) error {
 		lines, err := c.lines(ctx)
 		for text, n := range want {
 			if got := count(lines, text); got != n {
 				err = errors.Join(err, fmt.Errorf("%q is there %d times, not %d", text, got, n))
 			}
 		}
-		return errors.Join(err, c.armed(ctx), c.empty(ctx))
+		return errors.Join(err, c.checkAlarm(ctx), c.checkNoRows(ctx))
 	})
 }
 
 func TestSchedulesAtEveryPoint(t *testing.T) {
-	o := &office{}
+	o := &callbackLog{}
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes: []dohost.Class{scenarioClass(o)},
 		Options: dohost.Options{Listener: o.listener()},
 		Reset:   o.reset,
 		Places:  places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			err := plan(ctx, h, func(ctx context.Context, c *clerk) error {
+			err := callOnce(ctx, h, func(ctx context.Context, c *callbackAgent) error {
 				_, err := agent.Schedule(ctx, c, agent.After(time.Second), once, "once", nil)
 				_, err2 := agent.Schedule(ctx, c, agent.After(time.Second), slowly, "slowly", nil)
 				_, err3 := agent.Schedule(ctx, c, agent.Every(2*time.Second), recur, "interval", nil)
 				_, err4 := agent.Schedule(ctx, c, agent.Cron("* * * * *", ""), recur, "cron", nil)
 				return errors.Join(err, err2, err3, err4)
 			})
-			return errors.Join(err, watch(ctx, h))
+			return errors.Join(err, checkAlarms(ctx, h))
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			return found(ctx, h, map[string]int{"once": 1, "slowly": 1, "interval": 3, "cron": 2})
+			return checkLines(ctx, h, map[string]int{"once": 1, "slowly": 1, "interval": 3, "cron": 2})
 		},
 	})
 }
 
 func TestQueueAtEveryPoint(t *testing.T) {
-	o := &office{}
+	o := &callbackLog{}
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{scenarioClass(o)},
 		Options: dohost.Options{Listener: o.listener()},
 		Reset:   o.reset,
 		Places:  places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			err := plan(ctx, h, func(ctx context.Context, c *clerk) error {
+			err := callOnce(ctx, h, func(ctx context.Context, c *callbackAgent) error {
 				var errs []error
 				for n, cb := range []agent.Callback[string]{once, slowly, never, once} {
 					_, err := agent.Enqueue(ctx, c, cb, fmt.Sprint("item ", n), &agent.QueueOptions{
@@ -153,10 +153,10 @@ func TestQueueAtEveryPoint(t *testing.T) {
 				}
 				return errors.Join(errs...)
 			})
-			return errors.Join(err, watch(ctx, h))
+			return errors.Join(err, checkAlarms(ctx, h))
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			return errors.Join(checkOrder(ctx, h), found(ctx, h, map[string]int{"item 0": 1, "item 1": 1, "item 3": 1}))
+			return errors.Join(checkOrder(ctx, h), checkLines(ctx, h, map[string]int{"item 0": 1, "item 1": 1, "item 3": 1}))
 		},
 	}
 	if !invariants.Enabled {
@@ -167,7 +167,7 @@ func TestQueueAtEveryPoint(t *testing.T) {
 
 // checkOrder expects the items in order and the third one dead after two attempts, and removes that one.
 func checkOrder(ctx context.Context, h *dohosttest.Host) error {
-	return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error {
+	return callbackAgents.Get(h, "a").Do(ctx, func(ctx context.Context, c *callbackAgent) error {
 		lines, err := c.lines(ctx)
 		if err != nil {
 			return err

@@ -32,7 +32,7 @@ type Extension[O any] struct {
 // Extend adds an extension. Extensions run in the order of the entries.
 func Extend[O any](e Extension[O]) Entry[O] {
 	return func(c *class) {
-		x := extension{protocol: e.Protocol, look: e.Inspect}
+		x := extension{protocol: e.Protocol, inspect: e.Inspect}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
 		}
@@ -64,7 +64,7 @@ type extension struct {
 	close   func(self any, ctx context.Context, c *Conn)
 
 	cancelled func(self any, ctx context.Context, f FiberInfo) error
-	look      func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
+	inspect   func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 }
 
 func (c *core) extendedConnect(ctx context.Context, conn *Conn) error {
@@ -120,13 +120,13 @@ func (c *core) extendedCancelled(ctx context.Context, f FiberInfo) error {
 	return nil
 }
 
-// extendedLook lists the extensions' items for operators, and reports whether the caller wants more.
-func (c *class) extendedLook(ctx context.Context, v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
+// extendedInspect lists the extensions' items for operators, and reports whether the caller wants more.
+func (c *class) extendedInspect(ctx context.Context, v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
 	for _, x := range c.extensions {
-		if x.look == nil {
+		if x.inspect == nil {
 			continue
 		}
-		for d, err := range x.look(ctx, v) {
+		for d, err := range x.inspect(ctx, v) {
 			if !yield(d, err) || err != nil {
 				return false
 			}

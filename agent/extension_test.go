@@ -17,29 +17,29 @@ import (
 // An extension's hooks run before the class's. The class does not see an event that the extension handles.
 func TestExtensionHooksRunBeforeTheClass(t *testing.T) {
 	closed := make(chan string, 4)
-	extension := func(name string) agent.Entry[room] {
-		say := func(r *room, ctx context.Context, c *agent.Conn, text string) error {
+	extension := func(name string) agent.Entry[wireAgent] {
+		say := func(r *wireAgent, ctx context.Context, c *agent.Conn, text string) error {
 			return r.BroadcastTo(ctx, dohost.Frame{Text: true, Data: []byte(`"` + name + " " + text + `"`)}, []*agent.Conn{c})
 		}
-		return agent.Extend(agent.Extension[room]{
-			Connect: func(r *room, ctx context.Context, c *agent.Conn) error { return say(r, ctx, c, "greets") },
-			Message: func(r *room, ctx context.Context, c *agent.Conn, f dohost.Frame) (bool, error) {
+		return agent.Extend(agent.Extension[wireAgent]{
+			Connect: func(r *wireAgent, ctx context.Context, c *agent.Conn) error { return say(r, ctx, c, "greets") },
+			Message: func(r *wireAgent, ctx context.Context, c *agent.Conn, f dohost.Frame) (bool, error) {
 				if string(f.Data) != name {
 					return false, nil
 				}
 				return true, say(r, ctx, c, "hears")
 			},
-			Request: func(_ *room, w http.ResponseWriter, r *http.Request) bool {
+			Request: func(_ *wireAgent, w http.ResponseWriter, r *http.Request) bool {
 				if !strings.HasSuffix(r.URL.Path, name) {
 					return false
 				}
 				_, _ = io.WriteString(w, name)
 				return true
 			},
-			Close: func(_ *room, _ context.Context, c *agent.Conn) { closed <- name + " " + c.ID() },
+			Close: func(_ *wireAgent, _ context.Context, c *agent.Conn) { closed <- name + " " + c.ID() },
 		})
 	}
-	s := serve(t, roomClass(nil, extension("one"), extension("two"), agent.Extend(agent.Extension[room]{})))
+	s := serve(t, wireClass(nil, extension("one"), extension("two"), agent.Extend(agent.Extension[wireAgent]{})))
 	c := s.dial(t, "/r?_pk=me")
 	c.want(append([]string{`"one greets"`, `"two greets"`}, greeting("r", `{"title":"untitled","count":0}`)...)...)
 	other := s.dial(t, "/r?_pk=you")
@@ -66,7 +66,7 @@ func TestExtensionHooksRunBeforeTheClass(t *testing.T) {
 	for _, want := range []string{"one me", "two me"} {
 		select {
 		case got := <-closed:
-			same(t, "told", got, want)
+			wantEqual(t, "told", got, want)
 		case <-time.After(10 * time.Second):
 			t.Fatal("nobody is told of the end")
 		}
@@ -77,15 +77,18 @@ func TestExtensionHooksRunBeforeTheClass(t *testing.T) {
 func TestFiberOfQuietKindCallsNoHooks(t *testing.T) {
 	for name, quiet := range map[string]bool{"quiet": true, "others": false} {
 		t.Run(name, func(t *testing.T) {
-			w := &shift{
-				run:      func(w *worker, ctx context.Context, f *agent.Fiber[int]) error { return sleep(ctx, time.Minute) },
-				recovery: func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error { w.note("asked"); return nil },
-				ended: func(w *worker, ctx context.Context, i agent.FiberInfo) error {
-					w.note("ended %s", i.Status)
+			w := &fiberTest{
+				run: func(w *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error { return sleep(ctx, time.Minute) },
+				recovery: func(w *fiberAgent, ctx context.Context, fs []*agent.InterruptedFiber) error {
+					w.record("asked")
+					return nil
+				},
+				ended: func(w *fiberAgent, ctx context.Context, i agent.FiberInfo) error {
+					w.record("ended %s", i.Status)
 					return nil
 				},
 			}
-			atWork(t, w, &agent.KindOptions{Quiet: quiet}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			runFiberTest(t, w, &agent.KindOptions{Quiet: quiet}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				s := start(t, h, 0, nil)
 				h.Advance(time.Second)
 				evict(h)
@@ -94,8 +97,8 @@ func TestFiberOfQuietKindCallsNoHooks(t *testing.T) {
 				if !quiet {
 					want, events = agent.FiberFailed, "30s asked;30s ended failed"
 				}
-				same(t, "status", inspect(t, h, s.ID).Status, want)
-				same(t, "events", strings.Join(w.events, ";"), events)
+				wantEqual(t, "status", inspect(t, h, s.ID).Status, want)
+				wantEqual(t, "events", strings.Join(w.events, ";"), events)
 			})
 		})
 	}
@@ -105,21 +108,21 @@ func TestFiberOfQuietKindCallsNoHooks(t *testing.T) {
 // fails or the batch is rolled back, the fiber is not cancelled.
 func TestExtensionHookCommitsWithFiberCancellation(t *testing.T) {
 	refused := errors.New("not this one")
-	var told []string
+	var cancelled []string
 	refuse := false
-	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil }, nil,
-		agent.Extend(agent.Extension[worker]{Cancelled: func(_ *worker, _ context.Context, f agent.FiberInfo) error {
-			told = append(told, f.Name+" "+string(f.Status))
+	class := agent.Bind(fiberAgents, func(_ context.Context, a *agent.Agent[noState]) (*fiberAgent, error) { return &fiberAgent{a, nil}, nil }, nil,
+		agent.Extend(agent.Extension[fiberAgent]{Cancelled: func(_ *fiberAgent, _ context.Context, f agent.FiberInfo) error {
+			cancelled = append(cancelled, f.Name+" "+string(f.Status))
 			if refuse {
 				return refused
 			}
 			return nil
 		}}),
-		agent.OnFiber(job, func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Minute) }, nil))
+		agent.OnFiber(testKind, func(_ *fiberAgent, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Minute) }, nil))
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		do(t, h, func(ctx context.Context, w *worker) error {
+		do(t, h, func(ctx context.Context, w *fiberAgent) error {
 			for _, refuse = range []bool{true, false} {
-				s, err := agent.StartFiber(ctx, w, job, 0, nil)
+				s, err := agent.StartFiber(ctx, w, testKind, 0, nil)
 				if err != nil {
 					return err
 				}
@@ -131,11 +134,11 @@ func TestExtensionHookCommitsWithFiberCancellation(t *testing.T) {
 			return nil
 		})
 		h.Advance(2 * time.Minute)
-		do(t, h, func(ctx context.Context, w *worker) error {
+		do(t, h, func(ctx context.Context, w *fiberAgent) error {
 			fs, err := w.Fibers().List(ctx, nil)
-			same(t, "fibers", words(len(fs), fs[0].Status, fs[1].Status), "2 cancelled completed")
+			wantEqual(t, "fibers", joinValues(len(fs), fs[0].Status, fs[1].Status), "2 cancelled completed")
 			return err
 		})
-		same(t, "told", strings.Join(told, ";"), "job cancelled;job cancelled")
+		wantEqual(t, "told", strings.Join(cancelled, ";"), "job cancelled;job cancelled")
 	})
 }

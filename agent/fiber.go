@@ -65,11 +65,11 @@ func (r *fiberRow) open() bool {
 	return !r.Dead && (r.Status == FiberPending || r.Status == FiberRunning)
 }
 
-// interrupted charges the fiber for an incarnation that ended before its method did.
-func (r *fiberRow) interrupted() { r.Attempt++; r.Stalls++ }
+// countInterruption charges the fiber for an incarnation that ended before its method did.
+func (r *fiberRow) countInterruption() { r.Attempt++; r.Stalls++ }
 
-// failed charges the fiber for an error of its method.
-func (r *fiberRow) failed() { r.Attempt++; r.Failures++ }
+// countFailure charges the fiber for an error of its method.
+func (r *fiberRow) countFailure() { r.Attempt++; r.Failures++ }
 
 // exhausted reports whether the fiber may not run again after that many more interruptions.
 func (r *fiberRow) exhausted(more int) bool {
@@ -81,20 +81,22 @@ func (r *fiberRow) exhausted(more int) bool {
 // fiber could end its process forever.
 const maxAttempts = 10_000
 
-// lost reports whether a row is open and this incarnation does not work on it.
-func (r *fiberRow) lost(life string) bool { return r.open() && r.Life != life }
+// isInterrupted reports whether a row is open and this incarnation does not work on it.
+func (r *fiberRow) isInterrupted(incarnation string) bool { return r.open() && r.Life != incarnation }
 
 var fiberRows = dohost.Collection[fiberRow]{
 	Name: "dohost.fibers",
 	Key:  func(r fiberRow) string { return r.ID },
 	Indexes: []dohost.Index[fiberRow]{
 		{Name: "open", Of: func(r fiberRow) dohost.Key {
-			return when(r.open() || r.Tell, dohost.KeyOf(r.Again)+dohost.KeyOf(r.Number))
+			return partialIndexKey(r.open() || r.Tell, dohost.KeyOf(r.Again)+dohost.KeyOf(r.Number))
 		}},
-		{Name: "started", Of: func(r fiberRow) dohost.Key { return when(r.Started, dohost.KeyOf(r.Number)) }},
-		{Name: "key", Of: func(r fiberRow) dohost.Key { return when(r.Key != "", dohost.KeyOf(r.Key)) }},
-		{Name: "expires", Of: func(r fiberRow) dohost.Key { return when(r.Expires != 0, dohost.KeyOf(r.Expires)+dohost.KeyOf(r.ID)) }},
-		{Name: "dead", Of: func(r fiberRow) dohost.Key { return when(r.Dead, dohost.KeyOf(r.Number)) }},
+		{Name: "started", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.Started, dohost.KeyOf(r.Number)) }},
+		{Name: "key", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.Key != "", dohost.KeyOf(r.Key)) }},
+		{Name: "expires", Of: func(r fiberRow) dohost.Key {
+			return partialIndexKey(r.Expires != 0, dohost.KeyOf(r.Expires)+dohost.KeyOf(r.ID))
+		}},
+		{Name: "dead", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.Dead, dohost.KeyOf(r.Number)) }},
 	},
 }
 
@@ -110,8 +112,8 @@ func (c *core) insertFiber(ctx context.Context, row fiberRow) error {
 	return fiberRows.Insert(ctx, c.store(), row)
 }
 
-// when returns a row's key in a partial index, or "" for a row that is not in it.
-func when(in bool, k dohost.Key) dohost.Key {
+// partialIndexKey returns a row's key in a partial index, or "" for a row that is not in it.
+func partialIndexKey(in bool, k dohost.Key) dohost.Key {
 	if in {
 		return k
 	}
@@ -120,37 +122,37 @@ func when(in bool, k dohost.Key) dohost.Key {
 
 // fibers is the state of an incarnation's fibers.
 type fibers struct {
-	calls   map[string]*running      // calls in progress
-	waiters map[string]chan struct{} // closed when the fiber has ended
-	hooking map[string]bool          // rows that a hook has, outside the constructor
-	handing bool                     // OnRecovery has rows, or is about to
-	left    bool                     // recovery has left rows until OnStart has succeeded
-	moreAt  time.Time                // when recovery continues with rows that it has left
-	taken   bool                     // a row was taken up since the alarm was set, so there is one that is open
-	waits   bool                     // some row may wait for the next run of its hook
-	none    bool                     // there is no row about which anything is to be done: see arm
+	calls           map[string]*fiberCall    // calls in progress
+	waiters         map[string]chan struct{} // closed when the fiber has ended
+	hookRunning     map[string]bool          // rows that a hook has, outside the constructor
+	recoveryRunning bool                     // OnRecovery has rows, or is about to
+	deferred        bool                     // recovery has left rows until OnStart has succeeded
+	continueAt      time.Time                // when recovery continues with rows that it has left
+	resumed         bool                     // a row was taken up since the alarm was set, so there is one that is open
+	hookDelayed     bool                     // some row may wait for the next run of its hook
+	none            bool                     // there is no row about which anything is to be done: see arm
 
 	expiryRead bool
 	expiry     int64 // of the first ended fiber; zero if there is none
 }
 
-// running is a call of a fiber's function or method in this incarnation.
-type running struct {
+// fiberCall is a call of a fiber's function or method in this incarnation.
+type fiberCall struct {
 	c        *core
 	id       string
 	restarts int // of the fiber, when the call began
 	cancel   context.CancelCauseFunc
 
 	// Owned by the holder of the turn.
-	over bool          // a started fiber's method has returned
-	left chan struct{} // closed when the call has returned; nil without a waiter
+	returned bool          // a started fiber's method has returned
+	done     chan struct{} // closed when the call has returned; nil without a waiter
 }
 
 type fiberKey struct{}
 
 // FiberID returns the id of the fiber that runs with ctx.
 func FiberID(ctx context.Context) (id string, ok bool) {
-	f, ok := ctx.Value(fiberKey{}).(*running)
+	f, ok := ctx.Value(fiberKey{}).(*fiberCall)
 	if !ok {
 		return "", false
 	}
@@ -165,16 +167,16 @@ func FiberID(ctx context.Context) (id string, ok bool) {
 // Errors: [dohost.ErrMisuse] if ctx is not a fiber's, [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has ended; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
 func SaveCheckpoint(ctx context.Context, v any) error {
-	f, snapshot, err := checkpointOf(ctx, v)
+	f, checkpoint, err := checkpointOf(ctx, v)
 	if err != nil {
 		return err
 	}
-	err = f.saveCheckpoint(ctx, snapshot)
+	err = f.saveCheckpoint(ctx, checkpoint)
 	if errors.Is(err, dohost.ErrMisuse) {
 		inAwait := false
 		held := dohost.HoldTurn(ctx, func(ctx context.Context) error {
 			inAwait = true
-			return f.saveCheckpoint(ctx, snapshot)
+			return f.saveCheckpoint(ctx, checkpoint)
 		})
 		if inAwait || !errors.Is(held, dohost.ErrMisuse) {
 			return held
@@ -201,26 +203,26 @@ func SetCheckpoint(ctx context.Context, v any) error {
 }
 
 // checkpointOf returns the fiber that runs with ctx, and v encoded as its checkpoint.
-func checkpointOf(ctx context.Context, v any) (f *running, snapshot []byte, err error) {
-	f, ok := ctx.Value(fiberKey{}).(*running)
+func checkpointOf(ctx context.Context, v any) (f *fiberCall, checkpoint []byte, err error) {
+	f, ok := ctx.Value(fiberKey{}).(*fiberCall)
 	if !ok {
 		return nil, nil, errNoFiber
 	}
-	snapshot, err = marshal(v)
-	return f, snapshot, err
+	checkpoint, err = marshal(v)
+	return f, checkpoint, err
 }
 
-func (f *running) saveCheckpoint(ctx context.Context, snapshot []byte) error {
-	if len(snapshot) > maxCheckpoint {
-		return &dohost.LimitError{What: "checkpoint", Size: len(snapshot), Limit: maxCheckpoint}
+func (f *fiberCall) saveCheckpoint(ctx context.Context, checkpoint []byte) error {
+	if len(checkpoint) > maxCheckpoint {
+		return &dohost.LimitError{What: "checkpoint", Size: len(checkpoint), Limit: maxCheckpoint}
 	}
 	_, err := fiberRows.Update(ctx, f.c.store(), f.id, func(r *fiberRow) error {
-		if !r.open() || f.over || r.Restarts != f.restarts {
+		if !r.open() || f.returned || r.Restarts != f.restarts {
 			return ErrFiberDone
 		}
 		r.Updated = time.Now().UnixMilli()
-		if !bytes.Equal(r.Checkpoint, snapshot) { // the fiber has made progress
-			r.Checkpoint = snapshot
+		if !bytes.Equal(r.Checkpoint, checkpoint) { // the fiber has made progress
+			r.Checkpoint = checkpoint
 			r.Stalls, r.Hooks, r.Lost = 0, 0, 0
 		}
 		return nil
@@ -235,59 +237,59 @@ func (f *running) saveCheckpoint(ctx context.Context, snapshot []byte) error {
 // in bytes.
 const maxName = 256
 
-// reserved begins the names of fibers and collections that programs cannot use.
-const reserved = "dohost."
+// reservedPrefix begins the names of fibers and collections that programs cannot use.
+const reservedPrefix = "dohost."
 
 const (
 	// maxCheckpoint bounds checkpoints, in bytes of JSON: a row holds nearly 2 MiB, and needs room for the
 	// fields that recovery adds.
 	maxCheckpoint = 2<<20 - 64<<10
-	// maxFailure bounds how much of an error's text a row keeps, in bytes.
-	maxFailure = 4 << 10
+	// maxErrorText bounds how much of an error's text a row keeps, in bytes.
+	maxErrorText = 4 << 10
 )
 
-// text returns the part of an error's text that a row keeps.
-func text(err error) string {
+// truncatedText returns the part of an error's text that a row keeps.
+func truncatedText(err error) string {
 	s := err.Error()
-	return strings.ToValidUTF8(s[:min(len(s), maxFailure)], "")
+	return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "")
 }
 
-// enter makes the fiber's context. [Fibers.Cancel] can cancel it.
-func (c *core) enter(ctx context.Context, id string, restarts int) (f *running, inner context.Context, end func()) {
-	f = &running{c: c, id: id, restarts: restarts}
+// startCall makes the fiber's context. [Fibers.Cancel] can cancel it.
+func (c *core) startCall(ctx context.Context, id string, restarts int) (f *fiberCall, inner context.Context, end func()) {
+	f = &fiberCall{c: c, id: id, restarts: restarts}
 	inner, f.cancel = context.WithCancelCause(context.WithValue(ctx, fiberKey{}, f))
 	if c.fibers.calls == nil {
-		c.fibers.calls = map[string]*running{}
+		c.fibers.calls = map[string]*fiberCall{}
 	}
 	c.fibers.calls[id] = f
 	return f, inner, func() {
 		f.cancel(nil)
 		delete(c.fibers.calls, id)
-		if f.left != nil {
-			close(f.left)
+		if f.done != nil {
+			close(f.done)
 		}
 	}
 }
 
-// remove deletes a row, in the batch of the last writes if that has room.
-func (c *core) remove(ctx context.Context, id string) error {
-	return fresh(ctx, func() error {
+// deleteFiber deletes a row, in the batch of the last writes if that has room.
+func (c *core) deleteFiber(ctx context.Context, id string) error {
+	return retryInNewBatch(ctx, func() error {
 		_, err := fiberRows.Delete(ctx, c.store(), id)
 		return err
 	})
 }
 
-// ended wakes the waiters of a fiber to check its status.
-func (c *core) ended(id string) {
+// wakeWaiters wakes the waiters of a fiber to check its status.
+func (c *core) wakeWaiters(id string) {
 	if ch, ok := c.fibers.waiters[id]; ok {
 		close(ch)
 		delete(c.fibers.waiters, id)
 	}
 }
 
-// fresh calls do, and calls it again in a new batch if the current one, which the user filled, has no room
+// retryInNewBatch calls do, and calls it again in a new batch if the current one, which the user filled, has no room
 // for it.
-func fresh(ctx context.Context, do func() error) error {
+func retryInNewBatch(ctx context.Context, do func() error) error {
 	err := do()
 	if _, full := errors.AsType[*dohost.LimitError](err); full {
 		if err = dohost.Sleep(ctx, 0); err == nil {
@@ -297,12 +299,12 @@ func fresh(ctx context.Context, do func() error) error {
 	return err
 }
 
-// decode decodes a checkpoint, and reports whether there is one.
-func decode(snapshot []byte, v any) (bool, error) {
-	if snapshot == nil {
+// decodeCheckpoint decodes a checkpoint, and reports whether there is one.
+func decodeCheckpoint(checkpoint []byte, v any) (bool, error) {
+	if checkpoint == nil {
 		return false, nil
 	}
-	if err := json.Unmarshal(snapshot, v); err != nil {
+	if err := json.Unmarshal(checkpoint, v); err != nil {
 		return true, fmt.Errorf("agent: decoding the checkpoint: %w", err)
 	}
 	return true, nil

@@ -14,67 +14,67 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-type none struct{}
+type noState struct{}
 
-// worker is an agent with the fibers and hooks of a test.
-type worker struct {
-	*agent.Agent[none]
-	*shift
+// fiberAgent is an agent with the fibers and hooks of a test.
+type fiberAgent struct {
+	*agent.Agent[noState]
+	*fiberTest
 }
 
-// shift is the test's part of all workers.
-type shift struct {
-	run      func(w *worker, ctx context.Context, f *agent.Fiber[int]) error
-	hook     func(w *worker, ctx context.Context, i *agent.Interrupted) error
-	recovery func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error
-	ended    func(w *worker, ctx context.Context, i agent.FiberInfo) error
-	errand   func(w *worker, ctx context.Context, text string) error
+// fiberTest is the test's part of all workers.
+type fiberTest struct {
+	run      func(w *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error
+	hook     func(w *fiberAgent, ctx context.Context, i *agent.Interrupted) error
+	recovery func(w *fiberAgent, ctx context.Context, fs []*agent.InterruptedFiber) error
+	ended    func(w *fiberAgent, ctx context.Context, i agent.FiberInfo) error
+	callback func(w *fiberAgent, ctx context.Context, text string) error
 	events   []string // each event with its second
 	begun    time.Time
 }
 
-func (w *shift) note(format string, args ...any) {
+func (w *fiberTest) record(format string, args ...any) {
 	at := int(time.Since(w.begun).Seconds())
 	w.events = append(w.events, fmt.Sprintf("%ds ", at)+fmt.Sprintf(format, args...))
 }
 
 const (
-	workers dohost.Namespace[worker] = "worker"
-	job     agent.FiberKind[int]     = "job"
+	fiberAgents dohost.Namespace[fiberAgent] = "worker"
+	testKind    agent.FiberKind[int]         = "job"
 )
 
 // handlers returns the handlers that the shift has. Tests replace them later, so they are looked up at each call.
-func (w *shift) handlers() *agent.Handlers[worker, none] {
-	h := &agent.Handlers[worker, none]{}
+func (w *fiberTest) handlers() *agent.Handlers[fiberAgent, noState] {
+	h := &agent.Handlers[fiberAgent, noState]{}
 	if w.hook != nil {
-		h.OnInterrupted = func(wr *worker, ctx context.Context, i *agent.Interrupted) error { return w.hook(wr, ctx, i) }
+		h.OnInterrupted = func(wr *fiberAgent, ctx context.Context, i *agent.Interrupted) error { return w.hook(wr, ctx, i) }
 	}
 	if w.recovery != nil {
-		h.OnRecovery = func(wr *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+		h.OnRecovery = func(wr *fiberAgent, ctx context.Context, fs []*agent.InterruptedFiber) error {
 			return w.recovery(wr, ctx, fs)
 		}
 	}
 	if w.ended != nil {
-		h.OnFiberEnded = func(wr *worker, ctx context.Context, i agent.FiberInfo) error { return w.ended(wr, ctx, i) }
+		h.OnFiberEnded = func(wr *fiberAgent, ctx context.Context, i agent.FiberInfo) error { return w.ended(wr, ctx, i) }
 	}
 	return h
 }
 
-func (w *shift) class(o *agent.KindOptions) dohost.Class {
-	entries := []agent.Entry[worker]{
-		agent.OnFiber(job, func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error { return w.run(wr, ctx, f) }, o),
+func (w *fiberTest) class(o *agent.KindOptions) dohost.Class {
+	entries := []agent.Entry[fiberAgent]{
+		agent.OnFiber(testKind, func(wr *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error { return w.run(wr, ctx, f) }, o),
 	}
-	if w.errand != nil {
-		entries = append(entries, agent.OnSchedule(errand, func(wr *worker, ctx context.Context, text string) error {
-			return w.errand(wr, ctx, text)
+	if w.callback != nil {
+		entries = append(entries, agent.OnSchedule(testCallback, func(wr *fiberAgent, ctx context.Context, text string) error {
+			return w.callback(wr, ctx, text)
 		}))
 	}
-	return agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil },
+	return agent.Bind(fiberAgents, func(_ context.Context, a *agent.Agent[noState]) (*fiberAgent, error) { return &fiberAgent{a, w}, nil },
 		w.handlers(), entries...)
 }
 
-// atWork opens a host of workers in a bubble.
-func atWork(t *testing.T, w *shift, o *agent.KindOptions, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
+// runFiberTest opens a host of workers in a bubble.
+func runFiberTest(t *testing.T, w *fiberTest, o *agent.KindOptions, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
 	t.Helper()
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{w.class(o)}}, func(t *testing.T, h *dohosttest.Host) {
 		w.begun = time.Now()
@@ -83,17 +83,17 @@ func atWork(t *testing.T, w *shift, o *agent.KindOptions, f func(t *testing.T, c
 }
 
 // do runs fn in the worker that the tests use.
-func do(t *testing.T, h *dohosttest.Host, fn func(ctx context.Context, w *worker) error) {
+func do(t *testing.T, h *dohosttest.Host, fn func(ctx context.Context, w *fiberAgent) error) {
 	t.Helper()
-	if err := workers.Get(h, "a").Do(t.Context(), fn); err != nil {
+	if err := fiberAgents.Get(h, "a").Do(t.Context(), fn); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func start(t *testing.T, h *dohosttest.Host, checkpoint int, o *agent.FiberOptions) (s agent.Started) {
 	t.Helper()
-	do(t, h, func(ctx context.Context, w *worker) (err error) {
-		s, err = agent.StartFiber(ctx, w, job, checkpoint, o)
+	do(t, h, func(ctx context.Context, w *fiberAgent) (err error) {
+		s, err = agent.StartFiber(ctx, w, testKind, checkpoint, o)
 		return err
 	})
 	return s
@@ -101,36 +101,36 @@ func start(t *testing.T, h *dohosttest.Host, checkpoint int, o *agent.FiberOptio
 
 func inspect(t *testing.T, h *dohosttest.Host, id string) (info agent.FiberInfo) {
 	t.Helper()
-	do(t, h, func(ctx context.Context, w *worker) (err error) {
+	do(t, h, func(ctx context.Context, w *fiberAgent) (err error) {
 		info, _, err = w.Fibers().Get(ctx, id)
 		return err
 	})
 	return info
 }
 
-func evict(h *dohosttest.Host) { h.Evict(workers.Get(h, "a").ID(), dohost.EndFence) }
+func evict(h *dohosttest.Host) { h.Evict(fiberAgents.Get(h, "a").ID(), dohost.EndFence) }
 
 // alarm returns the time from now to the worker's alarm.
 func alarm(t *testing.T, h *dohosttest.Host) (d time.Duration, set bool) {
 	t.Helper()
-	info, err := h.Host().Inspect(t.Context(), workers.Get(h, "a").ID())
+	info, err := h.Host().Inspect(t.Context(), fiberAgents.Get(h, "a").ID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return time.Until(info.Alarm).Round(time.Second), !info.Alarm.IsZero()
 }
 
-func same[T comparable](t *testing.T, what string, got, want T) {
+func wantEqual[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s: %v, want %v", what, got, want)
 	}
 }
 
-// words joins values for comparison.
-func words(all ...any) string { return strings.TrimSpace(fmt.Sprintln(all...)) }
+// joinValues joins values for comparison.
+func joinValues(all ...any) string { return strings.TrimSpace(fmt.Sprintln(all...)) }
 
-func (w *shift) happened(t *testing.T, want ...string) {
+func (w *fiberTest) wantEvents(t *testing.T, want ...string) {
 	t.Helper()
 	if !slices.Equal(w.events, want) {
 		t.Errorf("happened:\n%s\nwant:\n%s", strings.Join(w.events, "\n"), strings.Join(want, "\n"))
@@ -141,12 +141,12 @@ func sleep(ctx context.Context, d time.Duration) error { return dohost.Sleep(ctx
 
 // A fiber of RunFiber is listed while it runs, and leaves no row.
 func TestRunFiberLeavesNoRow(t *testing.T) {
-	w := &shift{}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &fiberTest{}
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		for _, failure := range []error{nil, errors.New("no luck")} {
 			var during, after agent.FiberInfo
 			var id string
-			do(t, h, func(ctx context.Context, a *worker) error {
+			do(t, h, func(ctx context.Context, a *fiberAgent) error {
 				v, err := agent.RunFiberValue(ctx, a, "sum", func(ctx context.Context) (v int, err error) {
 					id, _ = agent.FiberID(ctx)
 					if err := agent.SaveCheckpoint(ctx, 41); err != nil {
@@ -165,8 +165,8 @@ func TestRunFiberLeavesNoRow(t *testing.T) {
 				after, _, err = a.Fibers().Get(ctx, id)
 				return err
 			})
-			same(t, "during", words(during.Name, during.Status, string(during.Checkpoint)), "sum running 41")
-			same(t, "after", after.ID, "")
+			wantEqual(t, "during", joinValues(during.Name, during.Status, string(during.Checkpoint)), "sum running 41")
+			wantEqual(t, "after", after.ID, "")
 			if d, set := alarm(t, h); set {
 				t.Errorf("an alarm is left, in %v", d)
 			}
@@ -176,16 +176,16 @@ func TestRunFiberLeavesNoRow(t *testing.T) {
 
 // The end of an incarnation is not a failure of the fiber, and a failure is not an interruption.
 func TestFiberInterruptionIsNotAFailure(t *testing.T) {
-	w := &shift{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
-		var stashed string
-		ok, err := i.Checkpoint(&stashed)
-		w.note("%s interrupted at %q %v, attempt %d", i.Name, stashed, ok, i.Attempt)
+	w := &fiberTest{hook: func(w *fiberAgent, _ context.Context, i *agent.Interrupted) error {
+		var saved string
+		ok, err := i.Checkpoint(&saved)
+		w.record("%s interrupted at %q %v, attempt %d", i.Name, saved, ok, i.Attempt)
 		return err
 	}}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		long := func(name string) *dohosttest.Client {
 			return h.Client(func(ctx context.Context) error {
-				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+				return fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, a *fiberAgent) error {
 					return agent.RunFiber(ctx, a, name, func(ctx context.Context) error {
 						if name != "bare" {
 							if err := agent.SaveCheckpoint(ctx, "half of "+name); err != nil {
@@ -206,7 +206,7 @@ func TestFiberInterruptionIsNotAFailure(t *testing.T) {
 			}
 		}
 		h.Advance(time.Minute) // without a request
-		w.happened(t, `60s first interrupted at "half of first" true, attempt 0`, `60s bare interrupted at "" false, attempt 0`,
+		w.wantEvents(t, `60s first interrupted at "half of first" true, attempt 0`, `60s bare interrupted at "" false, attempt 0`,
 			`60s last interrupted at "half of last" true, attempt 0`)
 		if _, set := alarm(t, h); set {
 			t.Error("an alarm is left")
@@ -216,9 +216,9 @@ func TestFiberInterruptionIsNotAFailure(t *testing.T) {
 
 // Recovery needs no request: when the process has restarted, the fibers resume immediately.
 func TestFiberResumesWhenTheHostStarts(t *testing.T) {
-	w := &shift{}
-	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
-		w.note("attempt %d from %d", f.Attempt, f.Checkpoint())
+	w := &fiberTest{}
+	w.run = func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
+		w.record("attempt %d from %d", f.Attempt, f.Checkpoint())
 		for n := f.Checkpoint(); n < 3; n++ {
 			if err := f.SaveCheckpoint(ctx, n+1); err != nil {
 				return err
@@ -229,24 +229,24 @@ func TestFiberResumesWhenTheHostStarts(t *testing.T) {
 		}
 		return f.SetResult("done")
 	}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		s := start(t, h, 0, nil)
 		h.Advance(15 * time.Second)
 		h.Kill()
 		h.Advance(15 * time.Second)
-		w.happened(t, "0s attempt 0 from 0", "15s attempt 1 from 2")
+		w.wantEvents(t, "0s attempt 0 from 0", "15s attempt 1 from 2")
 		info := inspect(t, h, s.ID)
-		same(t, "the fiber", words(info.Status, string(info.Result), info.Attempt), `completed "done" 1`)
+		wantEqual(t, "the fiber", joinValues(info.Status, string(info.Result), info.Attempt), `completed "done" 1`)
 	})
 }
 
 // A failed method is called again immediately, up to a limit; panics and ends count like errors.
 func TestFiberRetriesAreBounded(t *testing.T) {
-	w := &shift{}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &fiberTest{}
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		calls := 0
 		var before context.Context
-		w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		w.run = func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
 			calls++
 			if before != nil {
 				if err := agent.SaveCheckpoint(before, 9); !errors.Is(err, agent.ErrFiberDone) {
@@ -259,20 +259,20 @@ func TestFiberRetriesAreBounded(t *testing.T) {
 		s := start(t, h, 0, nil)
 		h.Advance(time.Second)
 		info := inspect(t, h, s.ID)
-		same(t, "failing", words(calls, info.Status, info.Error), "4 failed failure 3")
+		wantEqual(t, "failing", joinValues(calls, info.Status, info.Error), "4 failed failure 3")
 
 		calls = 0
-		w.run = func(*worker, context.Context, *agent.Fiber[int]) error {
+		w.run = func(*fiberAgent, context.Context, *agent.Fiber[int]) error {
 			calls++
 			panic("bug")
 		}
 		s = start(t, h, 0, nil)
 		h.Advance(5 * time.Minute)
 		info = inspect(t, h, s.ID)
-		same(t, "panicking", words(calls, info.Status, info.Error), "4 failed max retries exceeded")
+		wantEqual(t, "panicking", joinValues(calls, info.Status, info.Error), "4 failed max retries exceeded")
 
 		calls = 0
-		w.run = func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error {
+		w.run = func(_ *fiberAgent, ctx context.Context, _ *agent.Fiber[int]) error {
 			calls++
 			return sleep(ctx, time.Hour)
 		}
@@ -283,16 +283,16 @@ func TestFiberRetriesAreBounded(t *testing.T) {
 		}
 		h.Advance(time.Second)
 		info = inspect(t, h, s.ID)
-		same(t, "killed", words(calls, info.Status, info.Error), "4 failed max retries exceeded")
+		wantEqual(t, "killed", joinValues(calls, info.Status, info.Error), "4 failed max retries exceeded")
 	})
 }
 
 // A hook that always fails is called five times, with growing delays, across ends of processes too; between the
 // calls the agent serves requests.
 func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
-	w := &shift{}
-	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
-		w.note("hook %d", i.Attempt)
+	w := &fiberTest{}
+	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+		w.record("hook %d", i.Attempt)
 		switch i.Attempt {
 		case 2:
 			return sleep(ctx, time.Hour) // and dies during the call
@@ -301,9 +301,9 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 		}
 		return errors.New("not today")
 	}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		client := h.Client(func(ctx context.Context) error {
-			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+			return fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, a *fiberAgent) error {
 				return agent.RunFiber(ctx, a, "x", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 			})
 		})
@@ -315,26 +315,26 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 		h.Advance(100 * time.Second)
 		h.Kill() // during the third call
 		h.Advance(time.Hour)
-		w.happened(t, "1s hook 0", "31s hook 1", "91s hook 2", "211s hook 3", "451s hook 4")
+		w.wantEvents(t, "1s hook 0", "31s hook 1", "91s hook 2", "211s hook 3", "451s hook 4")
 		var dead []agent.FiberInfo
 		look := func() {
 			t.Helper()
-			do(t, h, func(ctx context.Context, a *worker) (err error) {
+			do(t, h, func(ctx context.Context, a *fiberAgent) (err error) {
 				dead, err = a.Fibers().ListDead(ctx, 0)
 				return err
 			})
 		}
 		look()
-		same(t, "dead", words(len(dead), dead[0].Name, dead[0].Error, dead[0].Attempt), "1 x not today 5")
+		wantEqual(t, "dead", joinValues(len(dead), dead[0].Name, dead[0].Error, dead[0].Attempt), "1 x not today 5")
 		if _, set := alarm(t, h); set {
 			t.Error("an alarm is left")
 		}
 		w.events = nil
-		w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
-			w.note("again %d", i.Attempt)
+		w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+			w.record("again %d", i.Attempt)
 			return nil
 		}
-		do(t, h, func(ctx context.Context, a *worker) error {
+		do(t, h, func(ctx context.Context, a *fiberAgent) error {
 			if ok, err := a.Fibers().RetryDead(ctx, dead[0].ID); err != nil || !ok {
 				return fmt.Errorf("%v, %v", ok, err)
 			}
@@ -342,36 +342,36 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 		})
 		h.Advance(time.Minute)
 		look()
-		same(t, "dead", len(dead), 0)
-		w.happened(t, "3702s again 0")
+		wantEqual(t, "dead", len(dead), 0)
+		w.wantEvents(t, "3702s again 0")
 	})
 }
 
 // A fiber has a row before its first step, so a panic there does not lose it.
 func TestFiberThatPanicsImmediatelyIsInterrupted(t *testing.T) {
-	w := &shift{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
-		w.note("%s interrupted", i.Name)
+	w := &fiberTest{hook: func(w *fiberAgent, _ context.Context, i *agent.Interrupted) error {
+		w.record("%s interrupted", i.Name)
 		return nil
 	}}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		err := workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		err := fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, a *fiberAgent) error {
 			return agent.RunFiber(ctx, a, "x", func(context.Context) error { panic("bug") })
 		})
 		if !errors.Is(err, dohost.ErrFenced) {
 			t.Error(err)
 		}
 		h.Advance(time.Minute)
-		w.happened(t, "30s x interrupted")
+		w.wantEvents(t, "30s x interrupted")
 	})
 }
 
 // A hook that fails after it has handed over the fiber has still handed it over.
 func TestFiberResumeTakesEffectIfHookFails(t *testing.T) {
-	w := &shift{}
-	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
-		w.note("hook %d", i.Attempt)
+	w := &fiberTest{}
+	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+		w.record("hook %d", i.Attempt)
 		_, err := i.Resume(ctx, func(ctx context.Context) error {
-			w.note("successor")
+			w.record("successor")
 			return nil
 		})
 		_, again := i.Resume(ctx, nil)
@@ -380,25 +380,25 @@ func TestFiberResumeTakesEffectIfHookFails(t *testing.T) {
 		}
 		return errors.Join(err, errors.New("too late"))
 	}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		interrupted(t, h)
 		h.Advance(time.Hour)
-		w.happened(t, "30s hook 0", "30s successor")
+		w.wantEvents(t, "30s hook 0", "30s successor")
 	})
 }
 
 // A hanging hook delays the agent for as long as a constructor may take, and only once.
 func TestFiberInterruptedHookHangDelaysAgentOnce(t *testing.T) {
-	w := &shift{}
+	w := &fiberTest{}
 	var hang chan struct{}
-	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
-		w.note("hook %d", i.Attempt)
+	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+		w.record("hook %d", i.Attempt)
 		return dohost.Await(context.WithoutCancel(ctx), func(context.Context) error { <-hang; return nil })
 	}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		hang = make(chan struct{})
 		interrupted(t, h)
-		for workers.Get(h, "a").Do(ctx, func(context.Context, *worker) error { return nil }) != nil {
+		for fiberAgents.Get(h, "a").Do(ctx, func(context.Context, *fiberAgent) error { return nil }) != nil {
 			h.Advance(time.Second)
 		}
 		if took := time.Since(w.begun); took > 40*time.Second {
@@ -414,16 +414,16 @@ func TestFiberInterruptedHookHangDelaysAgentOnce(t *testing.T) {
 
 // If the constructor has no time left for interrupted fibers, the alarm handles them.
 func TestFiberInterruptedHooksHaveTenSecondsInConstructor(t *testing.T) {
-	w := &shift{}
-	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
-		w.note("hook of %s", i.Name)
+	w := &fiberTest{}
+	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+		w.record("hook of %s", i.Name)
 		return sleep(ctx, 6*time.Second)
 	}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		var clients []*dohosttest.Client
 		for i := range 4 {
 			clients = append(clients, h.Client(func(ctx context.Context) error {
-				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+				return fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, a *fiberAgent) error {
 					return agent.RunFiber(ctx, a, fmt.Sprint(i), func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 				})
 			}))
@@ -433,24 +433,24 @@ func TestFiberInterruptedHooksHaveTenSecondsInConstructor(t *testing.T) {
 		for _, c := range clients {
 			_ = c.Wait()
 		}
-		do(t, h, func(context.Context, *worker) error { w.note("served"); return nil })
+		do(t, h, func(context.Context, *fiberAgent) error { w.record("served"); return nil })
 		h.Advance(2 * time.Minute)
 		// The second hook got the rest of the time, and is called again like a failed one.
-		w.happened(t, "1s hook of 0", "7s hook of 1", "11s served", "12s hook of 2", "12s hook of 3", "37s hook of 1")
+		w.wantEvents(t, "1s hook of 0", "7s hook of 1", "11s served", "12s hook of 2", "12s hook of 3", "37s hook of 1")
 	})
 }
 
 func TestFiberKeyMakesStartIdempotent(t *testing.T) {
 	const other agent.FiberKind[string] = "job"
-	w := &shift{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Minute) }}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &fiberTest{run: func(_ *fiberAgent, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Minute) }}
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		a := start(t, h, 1, &agent.FiberOptions{Key: "k"})
 		b := start(t, h, 2, &agent.FiberOptions{Key: "k"})
 		c := start(t, h, 3, nil)
 		if !a.Accepted || b.Accepted || !c.Accepted || a.ID != b.ID || c.ID == a.ID {
 			t.Error(a, b, c)
 		}
-		do(t, h, func(ctx context.Context, w *worker) error {
+		do(t, h, func(ctx context.Context, w *fiberAgent) error {
 			info, ok, err := w.Fibers().GetByKey(ctx, "k")
 			if err != nil || !ok || info.ID != a.ID || string(info.Checkpoint) != "1" {
 				t.Error(info, ok, err)
@@ -461,7 +461,7 @@ func TestFiberKeyMakesStartIdempotent(t *testing.T) {
 			if _, err := agent.StartFiber(ctx, w, agent.FiberKind[int]("unknown"), 1, nil); err == nil || !strings.Contains(err.Error(), `"unknown"`) {
 				t.Error(err)
 			}
-			if _, err := agent.StartFiber(ctx, w, job, 1, &agent.FiberOptions{Key: strings.Repeat("k", 300)}); !isLimit(err) {
+			if _, err := agent.StartFiber(ctx, w, testKind, 1, &agent.FiberOptions{Key: strings.Repeat("k", 300)}); !isLimit(err) {
 				t.Error(err)
 			}
 			if err := agent.RunFiber(ctx, w, "", func(context.Context) error { return nil }); !isLimit(err) {
@@ -469,7 +469,7 @@ func TestFiberKeyMakesStartIdempotent(t *testing.T) {
 			}
 			// A rolled-back start starts nothing.
 			err = dohost.Transaction(ctx, func(ctx context.Context) error {
-				_, err := agent.StartFiber(ctx, w, job, 9, &agent.FiberOptions{Key: "gone"})
+				_, err := agent.StartFiber(ctx, w, testKind, 9, &agent.FiberOptions{Key: "gone"})
 				return errors.Join(err, errors.New("no"))
 			})
 			if _, ok, err2 := w.Fibers().GetByKey(ctx, "gone"); err == nil || ok || err2 != nil {
@@ -487,18 +487,18 @@ func isLimit(err error) bool {
 
 // Every waiter is notified, also if another caller cancels the fiber.
 func TestFiberWaitAndCancel(t *testing.T) {
-	w := &shift{run: func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+	w := &fiberTest{run: func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
 		if err := sleep(ctx, time.Duration(f.Checkpoint())*time.Second); err != nil {
 			return err
 		}
 		return f.SetResult(f.Checkpoint())
 	}}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		wait := func(id string) *dohosttest.Client {
 			return h.Client(func(ctx context.Context) error {
-				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+				return fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, a *fiberAgent) error {
 					info, ok, err := a.Fibers().Wait(ctx, id)
-					w.note("%v %s%s", ok, info.Status, info.Result)
+					w.record("%v %s%s", ok, info.Status, info.Result)
 					return err
 				})
 			})
@@ -508,41 +508,41 @@ func TestFiberWaitAndCancel(t *testing.T) {
 		h.Advance(10 * time.Second)
 		cancel := func(id string) (was bool) {
 			t.Helper()
-			do(t, h, func(ctx context.Context, a *worker) (err error) {
+			do(t, h, func(ctx context.Context, a *fiberAgent) (err error) {
 				was, err = a.Fibers().Cancel(ctx, id)
 				return err
 			})
 			return was
 		}
-		same(t, "cancelled", words(cancel(slow.ID), cancel(slow.ID), cancel(quick.ID), cancel("unknown")), "true false false false")
+		wantEqual(t, "cancelled", joinValues(cancel(slow.ID), cancel(slow.ID), cancel(quick.ID), cancel("unknown")), "true false false false")
 		for _, c := range clients {
 			if err := c.Wait(); err != nil {
 				t.Error(err)
 			}
 		}
-		w.happened(t, "0s false ", "5s true completed5", "5s true completed5", "10s true cancelled")
+		w.wantEvents(t, "0s false ", "5s true completed5", "5s true completed5", "10s true cancelled")
 		h.Kill()
 		h.Advance(2 * time.Minute)
 		info := inspect(t, h, slow.ID)
-		same(t, "after a restart", words(info.Status, info.Attempt), "cancelled 0")
+		wantEqual(t, "after a restart", joinValues(info.Status, info.Attempt), "cancelled 0")
 	})
 }
 
 // Ended fibers are kept for the retention period of their kind, and can be listed until then.
 func TestFiberExpiresAfterRetention(t *testing.T) {
-	w := &shift{run: func(_ *worker, _ context.Context, f *agent.Fiber[int]) error {
+	w := &fiberTest{run: func(_ *fiberAgent, _ context.Context, f *agent.Fiber[int]) error {
 		if f.Checkpoint() == 2 {
 			return errors.New("no luck")
 		}
 		return nil
 	}}
-	atWork(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runFiberTest(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		for i := range 4 {
 			start(t, h, i, nil)
 		}
 		list := func(q *agent.FiberQuery) (got string) {
 			t.Helper()
-			do(t, h, func(ctx context.Context, a *worker) error {
+			do(t, h, func(ctx context.Context, a *fiberAgent) error {
 				infos, err := a.Fibers().List(ctx, q)
 				for _, i := range infos {
 					got += fmt.Sprintf("%s %s;", i.Checkpoint, i.Status)
@@ -552,22 +552,22 @@ func TestFiberExpiresAfterRetention(t *testing.T) {
 			return got
 		}
 		h.Advance(time.Minute)
-		same(t, "all", list(nil), "3 completed;2 failed;1 completed;0 completed;")
-		same(t, "some", list(&agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberCompleted}, Limit: 2}), "3 completed;1 completed;")
-		same(t, "none", list(&agent.FiberQuery{Kind: "other"}), "")
-		do(t, h, func(ctx context.Context, a *worker) error {
+		wantEqual(t, "all", list(nil), "3 completed;2 failed;1 completed;0 completed;")
+		wantEqual(t, "some", list(&agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberCompleted}, Limit: 2}), "3 completed;1 completed;")
+		wantEqual(t, "none", list(&agent.FiberQuery{Kind: "other"}), "")
+		do(t, h, func(ctx context.Context, a *fiberAgent) error {
 			if _, err := a.Fibers().List(ctx, &agent.FiberQuery{Limit: 101}); err == nil {
 				t.Error("101 were listed")
 			}
 			n, err := a.Fibers().Delete(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberCompleted}, Limit: 1})
-			same(t, "deleted", n, 1)
+			wantEqual(t, "deleted", n, 1)
 			return err
 		})
-		same(t, "the oldest was deleted", list(nil), "3 completed;2 failed;1 completed;")
+		wantEqual(t, "the oldest was deleted", list(nil), "3 completed;2 failed;1 completed;")
 		h.Advance(24 * time.Hour)
-		same(t, "after a day", list(nil), "2 failed;")
+		wantEqual(t, "after a day", list(nil), "2 failed;")
 		h.Advance(6 * 24 * time.Hour)
-		same(t, "after a week", list(nil), "")
+		wantEqual(t, "after a week", list(nil), "")
 		if _, set := alarm(t, h); set {
 			t.Error("an alarm is left")
 		}
@@ -576,19 +576,19 @@ func TestFiberExpiresAfterRetention(t *testing.T) {
 
 // If a newer program does not have a fiber's kind, the fiber waits for an operator's decision.
 func TestFiberOfUnknownKindIsKept(t *testing.T) {
-	w := &shift{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &fiberTest{run: func(_ *fiberAgent, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }}
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		s := start(t, h, 7, nil)
 		h.Advance(time.Second)
-		newer := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil }, nil)
+		newer := agent.Bind(fiberAgents, func(_ context.Context, a *agent.Agent[noState]) (*fiberAgent, error) { return &fiberAgent{a, w}, nil }, nil)
 		h.Kill()
 		if err := h.Restart(newer); err != nil {
 			t.Fatal(err)
 		}
 		h.Advance(time.Minute)
 		info := inspect(t, h, s.ID)
-		same(t, "the fiber", words(info.Status, string(info.Checkpoint)), "interrupted 7")
-		do(t, h, func(ctx context.Context, a *worker) error {
+		wantEqual(t, "the fiber", joinValues(info.Status, string(info.Checkpoint)), "interrupted 7")
+		do(t, h, func(ctx context.Context, a *fiberAgent) error {
 			if n, err := a.Fibers().Delete(ctx, nil); n != 0 || err != nil {
 				t.Errorf("%d deleted, %v", n, err)
 			}
@@ -601,15 +601,15 @@ func TestFiberOfUnknownKindIsKept(t *testing.T) {
 			return nil
 		})
 		h.Advance(25 * time.Hour)
-		same(t, "forgotten", inspect(t, h, s.ID).ID, "")
+		wantEqual(t, "forgotten", inspect(t, h, s.ID).ID, "")
 	})
 }
 
 func TestFiberCheckpointNeedsFiberContext(t *testing.T) {
-	w := &shift{}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &fiberTest{}
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		var kept context.Context
-		do(t, h, func(ctx context.Context, a *worker) error {
+		do(t, h, func(ctx context.Context, a *fiberAgent) error {
 			if err := agent.SaveCheckpoint(ctx, 1); !errors.Is(err, dohost.ErrMisuse) {
 				t.Error(err)
 			}
@@ -623,11 +623,11 @@ func TestFiberCheckpointNeedsFiberContext(t *testing.T) {
 				}
 				id, _ := agent.FiberID(outer)
 				info, _, err := a.Fibers().Get(outer, id)
-				same(t, "each has its own", string(info.Checkpoint), `"outer"`)
+				wantEqual(t, "each has its own", string(info.Checkpoint), `"outer"`)
 				// Inside an Await, SaveCheckpoint acquires the turn itself.
 				err2 := dohost.Await(outer, func(ctx context.Context) error { return agent.SaveCheckpoint(ctx, "away") })
 				info, _, err3 := a.Fibers().Get(outer, id)
-				same(t, "from an Await", string(info.Checkpoint), `"away"`)
+				wantEqual(t, "from an Await", string(info.Checkpoint), `"away"`)
 				return errors.Join(err, err2, err3, agent.SaveCheckpoint(outer, func() {}))
 			})
 			if err == nil || !strings.Contains(err.Error(), "unsupported type") {
@@ -643,11 +643,11 @@ func TestFiberCheckpointNeedsFiberContext(t *testing.T) {
 
 // An agent that is kept alive is not idle, wakes once after an end, and can be evicted after the release.
 func TestKeepAlive(t *testing.T) {
-	w := &shift{}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		id := workers.Get(h, "a").ID()
+	w := &fiberTest{}
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		id := fiberAgents.Get(h, "a").ID()
 		var first, second func(context.Context) error
-		do(t, h, func(ctx context.Context, a *worker) (err error) {
+		do(t, h, func(ctx context.Context, a *fiberAgent) (err error) {
 			if first, err = a.KeepAlive(ctx); err != nil {
 				return err
 			}
@@ -659,12 +659,12 @@ func TestKeepAlive(t *testing.T) {
 			t.Errorf("live %v, pins %v", h.Host().IsLive(id), h.Host().Pins(id))
 		}
 		for _, release := range []func(context.Context) error{first, first} {
-			do(t, h, func(ctx context.Context, _ *worker) error { return release(ctx) })
+			do(t, h, func(ctx context.Context, _ *fiberAgent) error { return release(ctx) })
 		}
 		if d, set := alarm(t, h); !set || d > 30*time.Second {
 			t.Errorf("heartbeat in %v, %v", d, set)
 		}
-		do(t, h, func(ctx context.Context, _ *worker) error { return second(ctx) })
+		do(t, h, func(ctx context.Context, _ *fiberAgent) error { return second(ctx) })
 		if d, set := alarm(t, h); set {
 			t.Errorf("an alarm is left, in %v", d)
 		}
@@ -673,12 +673,12 @@ func TestKeepAlive(t *testing.T) {
 			t.Error("it is still in memory")
 		}
 		// The end of an incarnation ends its KeepAlive calls: the heartbeat comes once more.
-		do(t, h, func(ctx context.Context, a *worker) (err error) {
+		do(t, h, func(ctx context.Context, a *fiberAgent) (err error) {
 			first, err = a.KeepAlive(ctx)
 			return err
 		})
 		evict(h)
-		do(t, h, func(ctx context.Context, _ *worker) error { return first(ctx) })
+		do(t, h, func(ctx context.Context, _ *fiberAgent) error { return first(ctx) })
 		if _, set := alarm(t, h); !set {
 			t.Error("no alarm is left to wake it")
 		}
@@ -687,7 +687,7 @@ func TestKeepAlive(t *testing.T) {
 			t.Error("the heartbeat goes on with nobody to keep it")
 		}
 		failure := errors.New("no luck")
-		do(t, h, func(ctx context.Context, a *worker) error {
+		do(t, h, func(ctx context.Context, a *fiberAgent) error {
 			err := agent.KeepAliveWhile(ctx, a, func(ctx context.Context) error {
 				if _, set, err := a.Object().GetAlarm(ctx); !set || err != nil {
 					t.Errorf("in KeepAliveWhile: an alarm is set: %t, %v", set, err)
@@ -707,22 +707,22 @@ func TestKeepAlive(t *testing.T) {
 
 // No fiber, schedule or item has an empty id: a client may ask for one.
 func TestEmptyIDMatchesNoFiberOrItem(t *testing.T) {
-	atWork(t, &shift{}, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		do(t, h, func(ctx context.Context, w *worker) error {
+	runFiberTest(t, &fiberTest{}, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		do(t, h, func(ctx context.Context, w *fiberAgent) error {
 			_, inspected, err := w.Fibers().Get(ctx, "")
 			_, waited, err2 := w.Fibers().Wait(ctx, "")
 			cancelled, err3 := w.Fibers().Cancel(ctx, "")
 			restarted, err4 := w.Fibers().Restart(ctx, "")
 			resolved, err5 := w.Fibers().SetStatus(ctx, "", agent.FiberFailed)
-			revived, err6 := w.Fibers().RetryDead(ctx, "")
-			buried, err7 := w.Fibers().DeleteDead(ctx, "")
-			if inspected || waited || cancelled || restarted || resolved || revived || buried {
+			retried, err6 := w.Fibers().RetryDead(ctx, "")
+			deleted, err7 := w.Fibers().DeleteDead(ctx, "")
+			if inspected || waited || cancelled || restarted || resolved || retried || deleted {
 				t.Error("there is a fiber without an id")
 			}
 			return errors.Join(err, err2, err3, err4, err5, err6, err7)
 		})
 		for _, a := range []dohost.Action{dohost.Cancel, dohost.Rerun, dohost.Clear} {
-			if done, err := h.Host().Operate(ctx, workers.Get(h, "a").ID(), a, "fiber", ""); done || err != nil {
+			if done, err := h.Host().Operate(ctx, fiberAgents.Get(h, "a").ID(), a, "fiber", ""); done || err != nil {
 				t.Errorf("%s: %t, %v", a, done, err)
 			}
 		}

@@ -77,17 +77,17 @@ func (f Fibers) List(ctx context.Context, q *FiberQuery) ([]FiberInfo, error) {
 	if q == nil {
 		q = &FiberQuery{}
 	}
-	limit, err := within(q.Limit, 50, 100)
+	limit, err := checkLimit(q.Limit, 50, 100)
 	if err != nil {
 		return nil, err
 	}
 	rows, err := fiberRows.List(ctx, f.c.store(), &dohost.Query[fiberRow]{
-		Index: "started", Reverse: true, Limit: limit, Where: q.selects,
+		Index: "started", Reverse: true, Limit: limit, Where: q.matches,
 	})
 	return infosOf(rows), err
 }
 
-func (q *FiberQuery) selects(r fiberRow) bool {
+func (q *FiberQuery) matches(r fiberRow) bool {
 	if q.Kind != "" && r.Name != q.Kind {
 		return false
 	}
@@ -99,12 +99,12 @@ func (q *FiberQuery) selects(r fiberRow) bool {
 	return len(q.Status) == 0
 }
 
-func within(n, zero, most int) (int, error) {
+func checkLimit(n, fallback, limit int) (int, error) {
 	switch {
 	case n == 0:
-		return zero, nil
-	case n < 0 || n > most:
-		return 0, fmt.Errorf("agent: limit %d: want 1 to %d", n, most)
+		return fallback, nil
+	case n < 0 || n > limit:
+		return 0, fmt.Errorf("agent: limit %d: want 1 to %d", n, limit)
 	}
 	return n, nil
 }
@@ -170,7 +170,7 @@ func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 	}
 	r := &row.Value
 	if r.Started {
-		c.close(r, FiberCancelled, time.Now().UnixMilli())
+		c.endFiber(r, FiberCancelled, time.Now().UnixMilli())
 		err = dohost.Transaction(ctx, func(ctx context.Context) error {
 			if err := c.putFiber(ctx, *r); err != nil {
 				return err
@@ -192,7 +192,7 @@ func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 			return false, err
 		}
 	}
-	c.ended(id)
+	c.wakeWaiters(id)
 	c.obj.Report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(FiberCancelled)))
 	return true, c.rearm(ctx)
 }
@@ -218,7 +218,7 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 	if _, err := c.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
 		return false, err
 	}
-	c.renew(r, time.Now().UnixMilli())
+	c.resetForRestart(r, time.Now().UnixMilli())
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := c.putFiber(ctx, *r); err != nil {
 			return err
@@ -235,9 +235,9 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 	return true, nil
 }
 
-// renew turns the row of an ended fiber into that of a pending fiber of this incarnation.
-func (c *core) renew(r *fiberRow, now int64) {
-	r.Life, r.Status, r.Updated, r.Restarts = c.life, FiberPending, now, r.Restarts+1
+// resetForRestart turns the row of an ended fiber into that of a pending fiber of this incarnation.
+func (c *core) resetForRestart(r *fiberRow, now int64) {
+	r.Life, r.Status, r.Updated, r.Restarts = c.incarnation, FiberPending, now, r.Restarts+1
 	r.Attempt, r.Failures, r.Stalls = 0, 0, 0
 	r.Error, r.Result, r.Ended, r.Expires = "", nil, 0, 0
 	r.Tell, r.Dead, r.Hooks, r.Lost, r.Again = false, false, 0, 0, 0
@@ -256,7 +256,7 @@ func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (b
 	if err != nil || !ok || row.Value.Status != FiberInterrupted {
 		return false, err
 	}
-	c.close(&row.Value, status, time.Now().UnixMilli())
+	c.endFiber(&row.Value, status, time.Now().UnixMilli())
 	if err := c.putFiber(ctx, row.Value); err != nil {
 		return false, err
 	}
@@ -272,13 +272,13 @@ func (f Fibers) Delete(ctx context.Context, q *FiberQuery) (deleted int, err err
 	if q == nil {
 		q = &FiberQuery{}
 	}
-	limit, err := within(q.Limit, 100, 500)
+	limit, err := checkLimit(q.Limit, 100, 500)
 	if err != nil {
 		return 0, err
 	}
 	c := f.c
 	rows, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "started", Limit: limit, Where: func(r fiberRow) bool {
-		return r.Status.final() && !r.Tell && (r.Status != FiberInterrupted || len(q.Status) > 0) && q.selects(r)
+		return r.Status.final() && !r.Tell && (r.Status != FiberInterrupted || len(q.Status) > 0) && q.matches(r)
 	}})
 	if err != nil {
 		return 0, err
@@ -305,7 +305,7 @@ func (f Fibers) Delete(ctx context.Context, q *FiberQuery) (deleted int, err err
 //
 // Errors: one for a limit that is not 0 to 100.
 func (f Fibers) ListDead(ctx context.Context, limit int) ([]FiberInfo, error) {
-	limit, err := within(limit, 50, 100)
+	limit, err := checkLimit(limit, 50, 100)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +326,7 @@ func (f Fibers) RetryDead(ctx context.Context, id string) (bool, error) {
 	if err := c.putFiber(ctx, *r); err != nil {
 		return false, err
 	}
-	c.later()
+	c.deferRecovery()
 	return true, c.rearm(ctx)
 }
 

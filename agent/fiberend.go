@@ -13,8 +13,8 @@ import (
 // errCancelled ends the update of a row that has ended in the meantime.
 var errCancelled = errors.New("agent: the fiber was cancelled")
 
-// ending is the outcome of a call of a fiber's method.
-type ending struct {
+// callOutcome is the outcome of a call of a fiber's method.
+type callOutcome struct {
 	result json.RawMessage
 	failed error
 	final  bool // it failed, and is not retried
@@ -22,24 +22,24 @@ type ending struct {
 
 // write writes a row with this ending. If the row has no room for the result, the fiber has failed: its effects
 // stay.
-func (e *ending) write(do func() error) error {
+func (e *callOutcome) write(do func() error) error {
 	err := do()
 	if _, full := errors.AsType[*dohost.LimitError](err); full {
-		*e = ending{failed: fmt.Errorf("agent: the fiber's result: %w", err), final: true}
+		*e = callOutcome{failed: fmt.Errorf("agent: the fiber's result: %w", err), final: true}
 		err = do()
 	}
 	return err
 }
 
-// settleRow writes the outcome of a call of a fiber's method.
-func (c *core) settleRow(ctx context.Context, row *fiberRow, e *ending) error {
+// recordOutcome writes the outcome of a call of a fiber's method.
+func (c *core) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome) error {
 	return e.write(func() error {
-		return fresh(ctx, func() error {
+		return retryInNewBatch(ctx, func() error {
 			written, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
 				if !r.open() || r.Restarts != row.Restarts {
 					return errCancelled
 				}
-				c.settle(r, e, time.Now().UnixMilli())
+				c.applyOutcome(r, e, time.Now().UnixMilli())
 				return nil
 			})
 			if err == nil {
@@ -50,67 +50,67 @@ func (c *core) settleRow(ctx context.Context, row *fiberRow, e *ending) error {
 	})
 }
 
-// settle notes how a call of a fiber's method has ended.
-func (c *core) settle(r *fiberRow, e *ending, now int64) {
+// applyOutcome notes how a call of a fiber's method has ended.
+func (c *core) applyOutcome(r *fiberRow, e *callOutcome, now int64) {
 	r.Updated = now
 	if e.failed == nil {
 		r.Result = e.result
-		c.close(r, FiberCompleted, now)
+		c.endFiber(r, FiberCompleted, now)
 		return
 	}
-	r.failed()
-	r.Error = text(e.failed)
+	r.countFailure()
+	r.Error = truncatedText(e.failed)
 	if e.final || r.exhausted(0) {
-		c.close(r, FiberFailed, now)
+		c.endFiber(r, FiberFailed, now)
 	}
 }
 
-// close ends a row.
-func (c *core) close(r *fiberRow, status FiberStatus, now int64) {
+// endFiber ends a row.
+func (c *core) endFiber(r *fiberRow, status FiberStatus, now int64) {
 	r.Status, r.Ended, r.Updated = status, now, now
 	r.Dead, r.Hooks, r.Lost, r.Again = false, 0, 0, 0
 	if c.class.ended == nil || status == FiberCancelled || c.class.kinds[r.Name].options.Quiet {
-		c.keep(r, now)
+		c.setExpiry(r, now)
 		return
 	}
 	r.Tell, r.Life, r.Again = true, "", now
-	c.fibers.waits = true
+	c.fibers.hookDelayed = true
 }
 
-// keep clears the state of the hook, and starts the retention period of an ended fiber.
-func (c *core) keep(r *fiberRow, now int64) {
+// setExpiry clears the state of the hook, and starts the retention period of an ended fiber.
+func (c *core) setExpiry(r *fiberRow, now int64) {
 	o := c.class.kinds[r.Name].options
 	if _, known := c.class.kinds[r.Name]; !known {
 		o = o.withDefaults()
 	}
-	keep := o.KeepCompleted
+	retention := o.KeepCompleted
 	if r.Status == FiberFailed {
-		keep = o.KeepFailed
+		retention = o.KeepFailed
 	}
 	r.Tell, r.Hooks, r.Lost, r.Again = false, 0, 0, 0
-	if keep <= 0 {
+	if retention <= 0 {
 		return
 	}
-	r.Expires = now + keep.Milliseconds()
+	r.Expires = now + retention.Milliseconds()
 	if c.fibers.expiry == 0 || r.Expires < c.fibers.expiry {
 		c.fibers.expiry = r.Expires
 	}
 }
 
-// settleLater is for a full disk. Work that has ended must not run again, so it deletes the fiber's row
+// recordOutcomeLater is for a full disk. Work that has ended must not run again, so it deletes the fiber's row
 // immediately, which needs no space, and writes the ended row again when there is space. The row of a failed
 // call that will be retried stays, and gets the outcome then, unless the fiber was cancelled.
-func (c *core) settleLater(ctx context.Context, row *fiberRow, e *ending) error {
-	there, ok, err := fiberRows.Get(ctx, c.store(), row.ID) // with the checkpoints of the call
+func (c *core) recordOutcomeLater(ctx context.Context, row *fiberRow, e *callOutcome) error {
+	current, ok, err := fiberRows.Get(ctx, c.store(), row.ID) // with the checkpoints of the call
 	if err != nil {
 		return err
 	}
-	before, now := there.Value, time.Now().UnixMilli()
+	before, now := current.Value, time.Now().UnixMilli()
 	if !ok || !before.open() || before.Restarts != row.Restarts {
 		return errCancelled
 	}
 	ended := before
-	if c.settle(&ended, e, now); !ended.open() {
+	if c.applyOutcome(&ended, e, now); !ended.open() {
 		if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
 			return err
 		}
@@ -120,11 +120,11 @@ func (c *core) settleLater(ctx context.Context, row *fiberRow, e *ending) error 
 			return err
 		}
 		if ended.open() {
-			err = c.settleRow(ctx, row, e)
+			err = c.recordOutcome(ctx, row, e)
 		} else {
 			err = e.write(func() error {
 				*row = before
-				c.settle(row, e, now)
+				c.applyOutcome(row, e, now)
 				return c.putFiber(ctx, *row)
 			})
 		}

@@ -14,30 +14,30 @@ import (
 
 // If an ended fiber is deleted or restarted in a Transaction that fails, it still expires in time.
 func TestFiberExpiresAfterRolledBackRestartOrDelete(t *testing.T) {
-	for name, take := range map[string]func(ctx context.Context, w *worker, id string) error{
-		"restarted": func(ctx context.Context, w *worker, id string) error {
+	for name, take := range map[string]func(ctx context.Context, w *fiberAgent, id string) error{
+		"restarted": func(ctx context.Context, w *fiberAgent, id string) error {
 			_, err := w.Fibers().Restart(ctx, id)
 			return err
 		},
-		"deleted": func(ctx context.Context, w *worker, _ string) error {
+		"deleted": func(ctx context.Context, w *fiberAgent, _ string) error {
 			if n, err := w.Fibers().Delete(ctx, nil); err != nil || n != 1 {
 				return errors.Join(err, errors.New("want one deleted"))
 			}
-			_, err := agent.StartFiber(ctx, w, job, 0, nil) // sets the alarm once more
+			_, err := agent.StartFiber(ctx, w, testKind, 0, nil) // sets the alarm once more
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &shift{}
-			w.run = func(*worker, context.Context, *agent.Fiber[int]) error { return errNo }
+			w := &fiberTest{}
+			w.run = func(*fiberAgent, context.Context, *agent.Fiber[int]) error { return errTest }
 			o := &agent.KindOptions{MaxRetries: -1, KeepFailed: time.Hour}
-			atWork(t, w, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			runFiberTest(t, w, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				s := start(t, h, 0, nil)
 				h.Advance(time.Second)
 				evict(h)
-				do(t, h, func(ctx context.Context, w *worker) error {
-					err := dohost.Transaction(ctx, func(ctx context.Context) error { return errors.Join(take(ctx, w, s.ID), errNo) })
-					if err == nil || !strings.HasSuffix(err.Error(), errNo.Error()) || strings.Contains(err.Error(), "\n") {
+				do(t, h, func(ctx context.Context, w *fiberAgent) error {
+					err := dohost.Transaction(ctx, func(ctx context.Context) error { return errors.Join(take(ctx, w, s.ID), errTest) })
+					if err == nil || !strings.HasSuffix(err.Error(), errTest.Error()) || strings.Contains(err.Error(), "\n") {
 						t.Error(err)
 					}
 					release, err := w.KeepAlive(ctx) // sets the alarm, and deletes it
@@ -50,7 +50,7 @@ func TestFiberExpiresAfterRolledBackRestartOrDelete(t *testing.T) {
 					t.Errorf("the alarm is due in %v (%v), want an hour", at, set)
 				}
 				h.Advance(2 * time.Hour)
-				same(t, "the fiber", inspect(t, h, s.ID).ID, "")
+				wantEqual(t, "the fiber", inspect(t, h, s.ID).ID, "")
 			})
 		})
 	}

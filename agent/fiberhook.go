@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// hook durably counts a call of a hook about rows, and makes the call. In the constructor the hook has until
+// runHook durably counts a call of a hook about rows, and makes the call. In the constructor the hook has until
 // then. The caller writes the outcome of the call in the batch of the hook's last writes.
-func (c *core) hook(ctx context.Context, rows []*fiberRow, until time.Time, call func(context.Context) error) (failed, err error) {
+func (c *core) runHook(ctx context.Context, rows []*fiberRow, until time.Time, call func(context.Context) error) (failed, err error) {
 	now, written := time.Now(), 0
-	c.fibers.waits = true
+	c.fibers.hookDelayed = true
 	for _, row := range rows {
 		row.Hooks++
 		if row.Lost == 0 {
@@ -41,31 +41,31 @@ func (c *core) hook(ctx context.Context, rows []*fiberRow, until time.Time, call
 	return call(ctx), nil
 }
 
-// errMoved ends the update of a row that a hook, or somebody else, has moved on meanwhile.
-var errMoved = errors.New("agent: the fiber has moved on")
+// errChanged ends the update of a row that a hook, or somebody else, has moved on meanwhile.
+var errChanged = errors.New("agent: the fiber has moved on")
 
-// hookFailed records that a recovery hook failed for a row. outcome is "" if the row has changed since.
-func (c *core) hookFailed(ctx context.Context, row *fiberRow, failed error) (outcome string, err error) {
-	moved, err := c.after(ctx, row, func(r *fiberRow, now int64) error {
-		if !r.lost(c.life) {
-			return errMoved
+// recordHookFailure records that a recovery hook failed for a row. outcome is "" if the row has changed since.
+func (c *core) recordHookFailure(ctx context.Context, row *fiberRow, failed error) (outcome string, err error) {
+	changed, err := c.updateAfterHook(ctx, row, func(r *fiberRow, now int64) error {
+		if !r.isInterrupted(c.incarnation) {
+			return errChanged
 		}
-		r.Error, r.Updated = text(failed), now
+		r.Error, r.Updated = truncatedText(failed), now
 		r.Dead = r.Hooks >= maxHooks
 		return nil
 	})
 	switch {
-	case err != nil || moved:
+	case err != nil || changed:
 		return "", err
 	case row.Dead:
-		return bury.String(), nil
+		return decisionMarkDead.String(), nil
 	}
 	return "hook failed", nil
 }
 
-// after updates a row when its hook has returned, in the batch of the hook's last writes if that has room.
-func (c *core) after(ctx context.Context, row *fiberRow, change func(r *fiberRow, now int64) error) (moved bool, err error) {
-	err = fresh(ctx, func() error {
+// updateAfterHook updates a row when its hook has returned, in the batch of the hook's last writes if that has room.
+func (c *core) updateAfterHook(ctx context.Context, row *fiberRow, change func(r *fiberRow, now int64) error) (changed bool, err error) {
+	err = retryInNewBatch(ctx, func() error {
 		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
 			err := change(r, time.Now().UnixMilli())
 			if err == nil {
@@ -75,40 +75,40 @@ func (c *core) after(ctx context.Context, row *fiberRow, change func(r *fiberRow
 		})
 		return err
 	})
-	if errors.Is(err, errMoved) || noRow(err) {
+	if errors.Is(err, errChanged) || noRow(err) {
 		return true, nil
 	}
 	return false, err
 }
 
-// hooked marks a row as passed to a hook until done is called.
-func (c *core) hooked(id string) (done func()) {
-	if c.fibers.hooking == nil {
-		c.fibers.hooking = map[string]bool{}
+// markHookRunning marks a row as passed to a hook until done is called.
+func (c *core) markHookRunning(id string) (done func()) {
+	if c.fibers.hookRunning == nil {
+		c.fibers.hookRunning = map[string]bool{}
 	}
-	c.fibers.hooking[id] = true
-	return func() { delete(c.fibers.hooking, id) }
+	c.fibers.hookRunning[id] = true
+	return func() { delete(c.fibers.hookRunning, id) }
 }
 
-// hookLater starts a task that calls the hook of a row.
-func (c *core) hookLater(ctx context.Context, id string) error {
+// startHookTask starts a task that calls the hook of a row.
+func (c *core) startHookTask(ctx context.Context, id string) error {
 	err := c.obj.Go(ctx, "recovery", func(ctx context.Context) error {
-		defer delete(c.fibers.hooking, id)
+		defer delete(c.fibers.hookRunning, id)
 		row, ok, err := fiberRows.Get(ctx, c.store(), id)
 		r := &row.Value
 		switch {
 		case err != nil || !ok:
 			return err
 		case r.Tell:
-			err = c.tell(ctx, r)
-		case !r.Started && r.lost(c.life):
-			err = c.askHook(ctx, r, time.Time{})
+			err = c.notify(ctx, r)
+		case !r.Started && r.isInterrupted(c.incarnation):
+			err = c.askInterrupted(ctx, r, time.Time{})
 		}
-		_, err = c.orLater(ctx, r, err)
+		_, err = c.deferIfFull(ctx, r, err)
 		return errors.Join(err, c.rearm(ctx))
 	})
 	if err == nil {
-		c.hooked(id)
+		c.markHookRunning(id)
 	}
 	return err
 }

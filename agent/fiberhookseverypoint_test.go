@@ -14,45 +14,47 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// nurse is an agent with fibers that are interrupted, and hooks that record their calls.
-type nurse struct {
-	*agent.Agent[none]
-	w *ward
+// hookAgent is an agent with fibers that are interrupted, and hooks that record their calls.
+type hookAgent struct {
+	*agent.Agent[noState]
+	log *hookLog
 }
 
 const (
-	nurses dohost.Namespace[nurse] = "nurse"
-	shifts agent.FiberKind[int]    = "shift"
+	hookAgents dohost.Namespace[hookAgent] = "nurse"
+	hookKind   agent.FiberKind[int]        = "shift"
 	// skipped is the fiber without a decision of the recovery hook.
 	skipped = 1
 )
 
-// ward is the record that outlives nurses.
-type ward struct {
-	mu    sync.Mutex
-	told  map[string][]string // by fiber: the ends that its hook has seen
-	wrong []string
+// hookLog is the record that outlives nurses.
+type hookLog struct {
+	mu       sync.Mutex
+	notified map[string][]string // by fiber: the ends that its hook has seen
+	errs     []string
 }
 
-func (w *ward) reset() {
+func (w *hookLog) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told, w.wrong = map[string][]string{}, nil
+	w.notified, w.errs = map[string][]string{}, nil
 }
 
-func (w *ward) fault(format string, args ...any) {
+func (w *hookLog) errorf(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+	w.errs = append(w.errs, fmt.Sprintf(format, args...))
 }
 
 // outcome returns the status, run, result and error of a fiber.
-func outcome(i agent.FiberInfo) string { return words(i.Status, i.Attempt, string(i.Result), i.Error) }
+func outcome(i agent.FiberInfo) string {
+	return joinValues(i.Status, i.Attempt, string(i.Result), i.Error)
+}
 
-func (w *ward) class() dohost.Class {
-	return agent.Bind(nurses, func(_ context.Context, a *agent.Agent[none]) (*nurse, error) { return &nurse{a, w}, nil },
-		&agent.Handlers[nurse, none]{OnRecovery: (*nurse).recover, OnFiberEnded: (*nurse).ended},
-		agent.OnFiber(shifts, func(n *nurse, ctx context.Context, f *agent.Fiber[int]) error {
+func (w *hookLog) class() dohost.Class {
+	return agent.Bind(hookAgents, func(_ context.Context, a *agent.Agent[noState]) (*hookAgent, error) { return &hookAgent{a, w}, nil },
+		&agent.Handlers[hookAgent, noState]{OnRecovery: (*hookAgent).recover, OnFiberEnded: (*hookAgent).ended},
+		agent.OnFiber(hookKind, func(n *hookAgent, ctx context.Context, f *agent.Fiber[int]) error {
 			if err := dohost.Sleep(ctx, 2*time.Second); err != nil {
 				return err
 			}
@@ -61,18 +63,18 @@ func (w *ward) class() dohost.Class {
 }
 
 // recover resumes all but one, one after the other, and records the skipped one in its last batch.
-func (n *nurse) recover(ctx context.Context, fs []*agent.InterruptedFiber) error {
-	last, left := -1, false
+func (n *hookAgent) recover(ctx context.Context, fs []*agent.InterruptedFiber) error {
+	last, skippedOne := -1, false
 	for _, f := range fs {
 		var at int
 		if err := f.Checkpoint(&at); err != nil {
 			return err
 		}
 		if at <= last {
-			n.w.fault("fiber %d comes after %d", at, last)
+			n.log.errorf("fiber %d comes after %d", at, last)
 		}
 		if last = at; at == skipped {
-			left = true
+			skippedOne = true
 			continue
 		}
 		if err := f.Resume(ctx); err != nil {
@@ -82,25 +84,25 @@ func (n *nurse) recover(ctx context.Context, fs []*agent.InterruptedFiber) error
 			return err
 		}
 	}
-	if !left {
+	if !skippedOne {
 		return nil
 	}
 	return dohost.Add(ctx, n.Storage(), "left", 1)
 }
 
 // ended records an end outside, and in its last batch.
-func (n *nurse) ended(ctx context.Context, i agent.FiberInfo) error {
-	n.w.mu.Lock()
-	n.w.told[i.ID] = append(n.w.told[i.ID], outcome(i))
-	n.w.mu.Unlock()
+func (n *hookAgent) ended(ctx context.Context, i agent.FiberInfo) error {
+	n.log.mu.Lock()
+	n.log.notified[i.ID] = append(n.log.notified[i.ID], outcome(i))
+	n.log.mu.Unlock()
 	if err := dohost.Sleep(ctx, time.Second); err != nil {
 		return err
 	}
 	return dohost.Add(ctx, n.Storage(), "told/"+i.ID, 1)
 }
 
-// counts compares the nurse's counts with the expected ones.
-func (n *nurse) counts(ctx context.Context, want map[string]int) (err error) {
+// checkCounts compares the nurse's counts with the expected ones.
+func (n *hookAgent) checkCounts(ctx context.Context, want map[string]int) (err error) {
 	for key, w := range want {
 		got, _, err2 := dohost.Get[int](ctx, n.Storage(), key)
 		if err = errors.Join(err, err2); got != w {
@@ -112,15 +114,15 @@ func (n *nurse) counts(ctx context.Context, want map[string]int) (err error) {
 
 // check expects the skipped fiber to have failed and the others to have completed, with each end recorded once
 // on the disk, and outside as on the disk.
-func (n *nurse) check(ctx context.Context) error {
+func (n *hookAgent) check(ctx context.Context) error {
 	all, err := n.Fibers().List(ctx, nil)
 	if err != nil || len(all) != 3 {
 		return fmt.Errorf("%d fibers, %w", len(all), err)
 	}
-	n.w.mu.Lock()
-	defer n.w.mu.Unlock()
-	for _, wrong := range n.w.wrong {
-		err = errors.Join(err, errors.New(wrong))
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	for _, text := range n.log.errs {
+		err = errors.Join(err, errors.New(text))
 	}
 	want := map[string]int{"left": 1}
 	for _, i := range all {
@@ -132,33 +134,33 @@ func (n *nurse) check(ctx context.Context) error {
 			err = errors.Join(err, fmt.Errorf("fiber %s is %s", i.Checkpoint, outcome(i)))
 		}
 		want["told/"+i.ID], want["ended/"+i.ID] = 1, ended
-		if len(n.w.told[i.ID]) == 0 {
+		if len(n.log.notified[i.ID]) == 0 {
 			err = errors.Join(err, fmt.Errorf("nobody was told of fiber %s", i.Checkpoint))
 		}
-		for _, told := range n.w.told[i.ID] {
-			if told != outcome(i) {
-				err = errors.Join(err, fmt.Errorf("fiber %s is %s, and the world was told %s", i.Checkpoint, outcome(i), told))
+		for _, got := range n.log.notified[i.ID] {
+			if got != outcome(i) {
+				err = errors.Join(err, fmt.Errorf("fiber %s is %s, and the world was told %s", i.Checkpoint, outcome(i), got))
 			}
 		}
 	}
 	if _, set, err2 := n.Object().GetAlarm(ctx); set || err2 != nil {
 		err = errors.Join(err, err2, fmt.Errorf("an alarm is set: %v", set))
 	}
-	return errors.Join(err, n.counts(ctx, want))
+	return errors.Join(err, n.checkCounts(ctx, want))
 }
 
 func TestFiberHooksAtEveryPoint(t *testing.T) {
-	w := &ward{}
+	w := &hookLog{}
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{w.class()},
 		Reset:   w.reset,
 		Places:  places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			stub := nurses.Get(h, "a")
+			stub := hookAgents.Get(h, "a")
 			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-				return stub.Do(ctx, func(ctx context.Context, n *nurse) (err error) {
+				return stub.Do(ctx, func(ctx context.Context, n *hookAgent) (err error) {
 					for i := range 3 {
-						_, err2 := agent.StartFiber(ctx, n, shifts, i, &agent.FiberOptions{Key: fmt.Sprint("k", i)})
+						_, err2 := agent.StartFiber(ctx, n, hookKind, i, &agent.FiberOptions{Key: fmt.Sprint("k", i)})
 						err = errors.Join(err, err2)
 					}
 					return err
@@ -169,7 +171,7 @@ func TestFiberHooksAtEveryPoint(t *testing.T) {
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			return nurses.Get(h, "a").Do(ctx, func(ctx context.Context, n *nurse) error { return n.check(ctx) })
+			return hookAgents.Get(h, "a").Do(ctx, func(ctx context.Context, n *hookAgent) error { return n.check(ctx) })
 		},
 	}
 	if !invariants.Enabled {

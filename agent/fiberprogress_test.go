@@ -13,9 +13,9 @@ import (
 // If a fiber's checkpoint changes between the ends of its processes, their number does not fail the fiber.
 func TestFiberThatMakesProgressOutlivesRestarts(t *testing.T) {
 	const restarts = 12
-	w := &shift{}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+	w := &fiberTest{}
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		w.run = func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
 			for n := f.Checkpoint(); n < 3*restarts; {
 				if err := sleep(ctx, time.Second); err != nil {
 					return err
@@ -37,17 +37,17 @@ func TestFiberThatMakesProgressOutlivesRestarts(t *testing.T) {
 		}
 		h.Advance(time.Minute)
 		info := inspect(t, h, s.ID)
-		same(t, "the fiber", words(info.Status, info.Attempt, string(info.Checkpoint)), "completed 12 36")
+		wantEqual(t, "the fiber", joinValues(info.Status, info.Attempt, string(info.Checkpoint)), "completed 12 36")
 	})
 }
 
 // Saving the same checkpoint again is not progress, and progress does not reset the count of errors.
 func TestFiberWithoutProgressFails(t *testing.T) {
 	t.Run("the same checkpoint in every run", func(t *testing.T) {
-		w := &shift{}
-		atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		w := &fiberTest{}
+		runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			calls := 0
-			w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+			w.run = func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
 				calls++
 				if err := f.SaveCheckpoint(ctx, 7); err != nil {
 					return err
@@ -61,24 +61,24 @@ func TestFiberWithoutProgressFails(t *testing.T) {
 			}
 			h.Advance(time.Second)
 			info := inspect(t, h, s.ID)
-			same(t, "the fiber", words(calls, info.Status, info.Error), "4 failed max retries exceeded")
+			wantEqual(t, "the fiber", joinValues(calls, info.Status, info.Error), "4 failed max retries exceeded")
 		})
 	})
 	t.Run("an error after every checkpoint", func(t *testing.T) {
-		w := &shift{}
-		atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		w := &fiberTest{}
+		runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			calls := 0
-			w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+			w.run = func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
 				calls++
 				if err := f.SaveCheckpoint(ctx, calls); err != nil {
 					return err
 				}
-				return errNo
+				return errTest
 			}
 			s := start(t, h, 0, nil)
 			h.Advance(time.Second)
 			info := inspect(t, h, s.ID)
-			same(t, "the fiber", words(calls, info.Status, info.Error), "4 failed "+errNo.Error())
+			wantEqual(t, "the fiber", joinValues(calls, info.Status, info.Error), "4 failed "+errTest.Error())
 		})
 	})
 }
@@ -86,15 +86,15 @@ func TestFiberWithoutProgressFails(t *testing.T) {
 // If a fiber that its hook resumes ends twice without progress, the next call is delayed: a process that dies
 // often for other reasons does not use up the five calls of the hook within seconds.
 func TestInterruptedFiberResumedWithoutProgressWaits(t *testing.T) {
-	w := &shift{}
-	w.hook = func(w *worker, ctx context.Context, i *agent.Interrupted) error {
-		w.note("hook %d", i.Attempt)
+	w := &fiberTest{}
+	w.hook = func(w *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+		w.record("hook %d", i.Attempt)
 		_, err := i.Resume(ctx, func(ctx context.Context) error { return sleep(ctx, 40*time.Second) })
 		return err
 	}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		client := h.Client(func(ctx context.Context) error {
-			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+			return fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, a *fiberAgent) error {
 				return agent.RunFiber(ctx, a, "long", func(ctx context.Context) error {
 					return sleep(ctx, time.Hour)
 				})
@@ -108,11 +108,11 @@ func TestInterruptedFiberResumedWithoutProgressWaits(t *testing.T) {
 			t.Error("the fiber's caller was answered by a process that has ended")
 		}
 		h.Advance(10 * time.Minute)
-		w.happened(t, "1s hook 0", "2s hook 1", "33s hook 2")
-		do(t, h, func(ctx context.Context, a *worker) error {
+		w.wantEvents(t, "1s hook 0", "2s hook 1", "33s hook 2")
+		do(t, h, func(ctx context.Context, a *fiberAgent) error {
 			open, err := a.Fibers().List(ctx, nil)
 			dead, err2 := a.Fibers().ListDead(ctx, 0)
-			same(t, "left open and dead", words(len(open), len(dead)), "0 0")
+			wantEqual(t, "left open and dead", joinValues(len(open), len(dead)), "0 0")
 			return errors.Join(err, err2)
 		})
 	})

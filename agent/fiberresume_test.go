@@ -24,10 +24,10 @@ func TestFiberWaitsForDurableInterruptionAfterProcessEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fs, runs := objectstore.NewMemFS(), 0
 				constructing := func() {}
-				class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) {
+				class := agent.Bind(fiberAgents, func(_ context.Context, a *agent.Agent[noState]) (*fiberAgent, error) {
 					constructing()
-					return &worker{a, nil}, nil
-				}, nil, agent.OnFiber(job, func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+					return &fiberAgent{a, nil}, nil
+				}, nil, agent.OnFiber(testKind, func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
 					if runs++; f.Attempt != runs-1 {
 						t.Errorf("run %d is attempt %d", runs, f.Attempt)
 					}
@@ -40,18 +40,18 @@ func TestFiberWaitsForDurableInterruptionAfterProcessEnd(t *testing.T) {
 					}
 					return h
 				}
-				do := func(h *dohost.Host, fn func(ctx context.Context, w *worker) error) {
-					if err := workers.Get(h, "a").Do(t.Context(), fn); err != nil {
+				do := func(h *dohost.Host, fn func(ctx context.Context, w *fiberAgent) error) {
+					if err := fiberAgents.Get(h, "a").Do(t.Context(), fn); err != nil {
 						t.Error(err)
 					}
 				}
 				h := open()
-				do(h, func(ctx context.Context, w *worker) error {
-					_, err := agent.StartFiber(ctx, w, job, 0, nil)
+				do(h, func(ctx context.Context, w *fiberAgent) error {
+					_, err := agent.StartFiber(ctx, w, testKind, 0, nil)
 					return err
 				})
 				synctest.Wait()
-				same(t, "runs", runs, 1)
+				wantEqual(t, "runs", runs, 1)
 
 				runs = 0
 				var release func()
@@ -61,14 +61,14 @@ func TestFiberWaitsForDurableInterruptionAfterProcessEnd(t *testing.T) {
 					fs = fs.Crash(0, 0)
 					h = open()
 				} else {
-					h.Evict(workers.Get(h, "a").ID(), dohost.EndFence)
+					h.Evict(fiberAgents.Get(h, "a").ID(), dohost.EndFence)
 				}
 				go do(h, nothing)
 				synctest.Wait()
-				same(t, "runs while the disk is busy", runs-1, c.want)
+				wantEqual(t, "runs while the disk is busy", runs-1, c.want)
 				release()
 				synctest.Wait()
-				same(t, "runs", runs-1, 1)
+				wantEqual(t, "runs", runs-1, 1)
 				if err := h.Close(); err != nil {
 					t.Error(err)
 				}

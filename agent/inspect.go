@@ -12,23 +12,23 @@ import (
 
 // The kinds of an agent's details.
 const (
-	detailFiber    = "fiber"
-	detailSchedule = "schedule"
-	detailItem     = "item"
-	detailDead     = "dead-letter"
-	detailSub      = "sub-agent"
+	detailFiber      = "fiber"
+	detailSchedule   = "schedule"
+	detailItem       = "item"
+	detailDeadLetter = "dead-letter"
+	detailSub        = "sub-agent"
 )
 
-// look lists an agent's items for operators. The agent has no alarm but the object's, so an item that needs one
+// inspect lists an agent's items for operators. The agent has no alarm but the object's, so an item that needs one
 // and has none never runs: that is a fault.
-func (c *class) look(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+func (c *class) inspect(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		_ = details(v, &fiberRows, "", fiberDetail, yield) &&
-			details(v, &jobs, byDue, jobDetail, yield) &&
+			details(v, &scheduleRows, byDue, scheduleDetail, yield) &&
 			details(v, &queue, byPlace, itemDetail, yield) &&
-			details(v, &deadItems, byDeath, deadDetail, yield) &&
+			details(v, &deadLetterRows, byDied, deadLetterDetail, yield) &&
 			details(v, &subRows, "", subDetail, yield) &&
-			c.extendedLook(ctx, v, yield)
+			c.extendedInspect(ctx, v, yield)
 	}
 }
 
@@ -64,15 +64,15 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 		}
 		switch {
 		case r.Tell:
-			d.Fault = unalarmed(v)
+			d.Fault = alarmFault(v)
 		case r.Expires != 0 && at.IsZero():
 			d.Fault = "the fiber is due to expire, but " + noAlarm(v)
 		}
 	default:
 		d.Can = []dohost.Action{dohost.Cancel}
-		d.Fault = unalarmed(v)
+		d.Fault = alarmFault(v)
 	}
-	text := words{fmt.Sprintf("%q", r.Name)}
+	text := parts{fmt.Sprintf("%q", r.Name)}
 	text.add(r.Started, "started")
 	text.add(!r.Started, "run")
 	text.add(true, "since %s", r.since().Format(time.RFC3339))
@@ -87,12 +87,12 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 
 func (r *fiberRow) since() time.Time { return time.UnixMilli(r.Created).UTC() }
 
-// unalarmed returns the fault of an item that survives its process without an alarm at the host's start, or "".
-func unalarmed(v *dohost.Snapshot) string {
-	switch at, boot := v.Alarm(); {
+// alarmFault returns the fault of an item that survives its process without an alarm at the host's start, or "".
+func alarmFault(v *dohost.Snapshot) string {
+	switch at, atStart := v.Alarm(); {
 	case at.IsZero():
 		return "work is pending, but " + noAlarm(v)
-	case !boot:
+	case !atStart:
 		return "work is pending, but the agent's alarm is not delivered when the host starts"
 	}
 	return ""
@@ -106,18 +106,18 @@ func noAlarm(v *dohost.Snapshot) string {
 	return "the agent has no alarm"
 }
 
-func jobDetail(v *dohost.Snapshot, j *job) dohost.Resource {
+func scheduleDetail(v *dohost.Snapshot, j *scheduleRow) dohost.Resource {
 	d := dohost.Resource{Kind: detailSchedule, ID: j.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
 	at, _ := v.Alarm()
 	switch {
 	case j.Run.Life != "":
-		d.State, d.Fault = "running", unalarmed(v)
+		d.State, d.Fault = "running", alarmFault(v)
 	case at.IsZero():
 		d.Fault = "the schedule is waiting, but " + noAlarm(v)
 	case at.After(j.Due.Add(time.Millisecond)) && j.Due.After(time.Now().Add(overloadPause)):
 		d.Fault = fmt.Sprintf("the schedule is due at %s, but the agent's alarm at %s", j.Due, at)
 	}
-	text := words{fmt.Sprintf("%q", j.Callback)}
+	text := parts{fmt.Sprintf("%q", j.Callback)}
 	text.add(true, "due %s", j.Due.UTC().Format(time.RFC3339))
 	text.add(j.Every > 0, "every %v", j.Every)
 	text.add(j.Cron != "", "at %q in %s", j.Cron, j.Zone)
@@ -128,23 +128,23 @@ func jobDetail(v *dohost.Snapshot, j *job) dohost.Resource {
 
 func itemDetail(v *dohost.Snapshot, it *item) dohost.Resource {
 	d := dohost.Resource{Kind: detailItem, ID: it.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
-	d.Fault = unalarmed(v)
+	d.Fault = alarmFault(v)
 	switch {
 	case it.Gone:
 		d.State, d.Can = "cancelled, and running", nil
 	case it.Run.Life != "":
 		d.State = "running"
 	}
-	text := words{fmt.Sprintf("%q", it.Callback)}
+	text := parts{fmt.Sprintf("%q", it.Callback)}
 	text.add(true, "since %s", it.Enqueued.UTC().Format(time.RFC3339))
 	text.add(it.Run.Starts > 1, "started %d times", it.Run.Starts)
 	d.Text = text.String()
 	return d
 }
 
-func deadDetail(_ *dohost.Snapshot, r *deadItem) dohost.Resource {
-	d := dohost.Resource{Kind: detailDead, ID: r.Item.ID, State: "failed", Can: []dohost.Action{dohost.Rerun, dohost.Clear}}
-	text := words{fmt.Sprintf("%q", r.Item.Callback)}
+func deadLetterDetail(_ *dohost.Snapshot, r *deadLetterRow) dohost.Resource {
+	d := dohost.Resource{Kind: detailDeadLetter, ID: r.Item.ID, State: "failed", Can: []dohost.Action{dohost.Rerun, dohost.Clear}}
+	text := parts{fmt.Sprintf("%q", r.Item.Callback)}
 	text.add(true, "since %s", r.Died.UTC().Format(time.RFC3339))
 	text.add(true, "%q", short(r.Error))
 	d.Text = text.String()
@@ -154,22 +154,22 @@ func deadDetail(_ *dohost.Snapshot, r *deadItem) dohost.Resource {
 // subDetail names the object of a sub-agent, so that an operator can inspect it.
 func subDetail(v *dohost.Snapshot, r *subRow) dohost.Resource {
 	object := dohost.ID{Class: r.Class, Name: objectOf(append(pathOf(v.ID()), dohost.ID{Class: r.Class, Name: r.Name}))}
-	text := words{"since " + time.UnixMilli(r.Created).UTC().Format(time.RFC3339)}
+	text := parts{"since " + time.UnixMilli(r.Created).UTC().Format(time.RFC3339)}
 	text.add(true, "object %v", object)
 	return dohost.Resource{Kind: detailSub, ID: r.Class + "/" + r.Name, Text: text.String()}
 }
 
-// words are the parts of a line.
-type words []string
+// parts are the parts of a line.
+type parts []string
 
-func (w *words) add(ok bool, format string, args ...any) {
+func (w *parts) add(ok bool, format string, args ...any) {
 	if ok {
 		*w = append(*w, fmt.Sprintf(format, args...))
 	}
 }
 
 // String joins them.
-func (w words) String() string { return strings.Join(w, ", ") }
+func (w parts) String() string { return strings.Join(w, ", ") }
 
 // short truncates a text for a line.
 func short(text string) string {
@@ -180,20 +180,20 @@ func short(text string) string {
 	return text
 }
 
-// operate performs an operator's action. It reruns a cancelled fiber if the operator names it.
-func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
+// onAdmin performs an operator's action. It reruns a cancelled fiber if the operator names it.
+func (c *core) onAdmin(ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
 	type act struct {
 		kind string
 		dohost.Action
 	}
 	acts := map[act][]func(context.Context, string) (bool, error){
-		{detailFiber, dohost.Cancel}:    {c.Fibers().Cancel},
-		{detailFiber, dohost.Rerun}:     {c.Fibers().RetryDead, c.Fibers().Restart},
-		{detailFiber, dohost.Clear}:     {c.Fibers().DeleteDead, c.forgetFiber},
-		{detailSchedule, dohost.Cancel}: {c.Schedules().Cancel},
-		{detailItem, dohost.Cancel}:     {c.Queue().Cancel},
-		{detailDead, dohost.Rerun}:      {c.DeadLetters().Retry},
-		{detailDead, dohost.Clear}:      {c.DeadLetters().Delete},
+		{detailFiber, dohost.Cancel}:     {c.Fibers().Cancel},
+		{detailFiber, dohost.Rerun}:      {c.Fibers().RetryDead, c.Fibers().Restart},
+		{detailFiber, dohost.Clear}:      {c.Fibers().DeleteDead, c.deleteEndedFiber},
+		{detailSchedule, dohost.Cancel}:  {c.Schedules().Cancel},
+		{detailItem, dohost.Cancel}:      {c.Queue().Cancel},
+		{detailDeadLetter, dohost.Rerun}: {c.DeadLetters().Retry},
+		{detailDeadLetter, dohost.Clear}: {c.DeadLetters().Delete},
 	}
 	fns, ok := acts[act{kind, a}]
 	if !ok {
@@ -207,8 +207,8 @@ func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (b
 	return false, nil
 }
 
-// forgetFiber removes a started fiber that has ended.
-func (c *core) forgetFiber(ctx context.Context, id string) (bool, error) {
+// deleteEndedFiber removes a started fiber that has ended.
+func (c *core) deleteEndedFiber(ctx context.Context, id string) (bool, error) {
 	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || !row.Value.Status.final() || row.Value.Tell {
 		return false, err

@@ -36,7 +36,7 @@ func details(t *testing.T, h *dohost.Host, id dohost.ID) (lines []string, ids ma
 	return lines, ids
 }
 
-func shows(t *testing.T, h *dohost.Host, id dohost.ID, want ...string) {
+func wantDetails(t *testing.T, h *dohost.Host, id dohost.ID, want ...string) {
 	t.Helper()
 	if got, _ := details(t, h, id); !slices.Equal(got, want) {
 		t.Errorf("shown:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -44,26 +44,26 @@ func shows(t *testing.T, h *dohost.Host, id dohost.ID, want ...string) {
 }
 
 func TestDetailsOfFibersAndOperations(t *testing.T) {
-	w := &shift{
-		run: func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+	w := &fiberTest{
+		run: func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
 			if f.Checkpoint() < 0 {
 				return errors.New("no such thing")
 			}
 			return sleep(ctx, time.Hour)
 		},
-		hook: func(*worker, context.Context, *agent.Interrupted) error { return errors.New("not now") },
+		hook: func(*fiberAgent, context.Context, *agent.Interrupted) error { return errors.New("not now") },
 	}
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		id := workers.Get(h, "a").ID()
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		id := fiberAgents.Get(h, "a").ID()
 		start(t, h, -1, nil)
-		lost := h.Client(func(ctx context.Context) error {
-			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, w *worker) error {
+		unknown := h.Client(func(ctx context.Context) error {
+			return fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, w *fiberAgent) error {
 				return agent.RunFiber(ctx, w, "lost", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 			})
 		})
 		h.Advance(time.Second)
 		evict(h)
-		_ = lost.Wait() // it was cut off
+		_ = unknown.Wait() // it was cut off
 		h.Advance(time.Hour)
 		start(t, h, 7, &agent.FiberOptions{Key: "k"})
 		evict(h)
@@ -73,7 +73,7 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 		const failed = `fiber failed "job", started, 4 attempts failed or interrupted, checkpoint of 2 bytes, "no such thing" [rerun clear]`
 		const dead = `fiber dead "lost", run, 5 attempts failed or interrupted, "not now" [rerun clear]`
 		const open = `fiber pending "job", started, key "k", checkpoint of 1 bytes [cancel]`
-		shows(t, h.Host(), id, failed, dead, open)
+		wantDetails(t, h.Host(), id, failed, dead, open)
 		if h.Host().IsLive(id) {
 			t.Error("looking has woken it")
 		}
@@ -90,13 +90,13 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 		operate(dohost.Rerun, "fiber dead", true)
 		h.Advance(5 * time.Second)
 		_, again := details(t, h.Host(), id)
-		same(t, "what is dead", again["fiber dead"], "")
+		wantEqual(t, "what is dead", again["fiber dead"], "")
 		operate(dohost.Cancel, "fiber dead", true)
 		operate(dohost.Cancel, "fiber pending", true)
 		operate(dohost.Rerun, "fiber pending", true)
 		operate(dohost.Clear, "fiber pending", false)
 		operate(dohost.Cancel, "fiber pending", true)
-		shows(t, h.Host(), id, `fiber cancelled "job", started, key "k", checkpoint of 1 bytes [clear]`)
+		wantDetails(t, h.Host(), id, `fiber cancelled "job", started, key "k", checkpoint of 1 bytes [clear]`)
 		operate(dohost.Clear, "fiber pending", true)
 		if at, set := alarm(t, h); set {
 			t.Errorf("for nothing there is an alarm in %v", at)
@@ -111,17 +111,17 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 }
 
 func TestDetailsOfSchedulesAndQueue(t *testing.T) {
-	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
-		id := clerks.Get(b, "a").ID()
+	runCallbackTest(t, dohost.Options{}, func(t *testing.T, b *callbackTest) {
+		id := callbackAgents.Get(b, "a").ID()
 		once := &agent.QueueOptions{ID: "lost", Retry: dohost.RetryPolicy{MaxAttempts: 1}}
 		enqueue(b, work, task{Name: "lost", Fails: 9}, once)
 		b.Advance(time.Second)
-		enqueue(b, work, task{Name: "long", Takes: time.Hour}, called("long"))
-		enqueue(b, note, "later", called("later"))
-		schedule(b, agent.Every(time.Minute), note, "tick", nil)
-		schedule(b, agent.Cron("0 9 * * *", "UTC"), note, "mail", nil)
+		enqueue(b, work, task{Name: "long", Takes: time.Hour}, withID("long"))
+		enqueue(b, appendLine, "later", withID("later"))
+		schedule(b, agent.Every(time.Minute), appendLine, "tick", nil)
+		schedule(b, agent.Cron("0 9 * * *", "UTC"), appendLine, "mail", nil)
 		b.Advance(time.Second)
-		shows(t, b.Host.Host(), id,
+		wantDetails(t, b.Host.Host(), id,
 			`schedule waiting "note", every 1m0s [cancel]`,
 			`schedule waiting "note", at "0 9 * * *" in UTC [cancel]`,
 			`item running "work" [cancel]`,
@@ -139,7 +139,7 @@ func TestDetailsOfSchedulesAndQueue(t *testing.T) {
 				t.Errorf("%v: %t, %v", of, done, err)
 			}
 		}
-		shows(t, b.Host.Host(), id,
+		wantDetails(t, b.Host.Host(), id,
 			`schedule waiting "note", every 1m0s [cancel]`,
 			`item cancelled, and running "work" []`,
 			`item waiting "work" [cancel]`)
@@ -147,15 +147,15 @@ func TestDetailsOfSchedulesAndQueue(t *testing.T) {
 		if done, err := b.Host.Host().Operate(t.Context(), id, dohost.Clear, "dead-letter", "lost"); !done || err != nil {
 			t.Error(done, err)
 		}
-		shows(t, b.Host.Host(), id, `schedule waiting "note", every 1m0s [cancel]`)
+		wantDetails(t, b.Host.Host(), id, `schedule waiting "note", every 1m0s [cancel]`)
 	})
 }
 
 // A row without an alarm never runs again. The test deletes the alarm from outside, and reads the store as the
 // check of a folder does.
 func TestCheckReportsRowsWithoutAlarm(t *testing.T) {
-	disk, w := objectstore.NewMemFS(), &shift{}
-	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
+	disk, w := objectstore.NewMemFS(), &fiberTest{}
+	w.run = func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
 	class := w.class(nil)
 	for name, want := range map[string][]string{
 		"as it is":         nil,
@@ -166,10 +166,10 @@ func TestCheckReportsRowsWithoutAlarm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id := workers.Get(h, "a").ID()
+		id := fiberAgents.Get(h, "a").ID()
 		var s agent.Started
-		err = workers.Get(h, "a").Do(t.Context(), func(ctx context.Context, w *worker) (err error) {
-			s, err = agent.StartFiber(ctx, w, job, 0, &agent.FiberOptions{Key: "k"})
+		err = fiberAgents.Get(h, "a").Do(t.Context(), func(ctx context.Context, w *fiberAgent) (err error) {
+			s, err = agent.StartFiber(ctx, w, testKind, 0, &agent.FiberOptions{Key: "k"})
 			return err
 		})
 		switch name {
@@ -195,21 +195,21 @@ func TestCheckReportsRowsWithoutAlarm(t *testing.T) {
 
 // A sub-agent's detail names its object, so that operators can inspect it.
 func TestDetailsOfSubAgentsNameTheirObjects(t *testing.T) {
-	s := forest(t, treeClass(nil))
-	err := trees.Get(s, "oak/1").Do(t.Context(), func(ctx context.Context, oak *tree) error {
-		branch, err := agent.SubAgent(ctx, oak, trees, "branch")
+	s := serveNested(t, nestedClass(nil))
+	err := nestedAgents.Get(s, "oak/1").Do(t.Context(), func(ctx context.Context, oak *nestedAgent) error {
+		branch, err := agent.SubAgent(ctx, oak, nestedAgents, "branch")
 		if err != nil {
 			return err
 		}
-		return branch.Do(ctx, func(ctx context.Context, b *tree) error {
-			_, err := agent.SubAgent(ctx, b, trees, "twig 1")
+		return branch.Do(ctx, func(ctx context.Context, b *nestedAgent) error {
+			_, err := agent.SubAgent(ctx, b, nestedAgents, "twig 1")
 			return err
 		})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := trees.Get(s, "oak/1").ID()
+	id := nestedAgents.Get(s, "oak/1").ID()
 	for _, want := range []string{"BigTree/branch", "BigTree/twig 1"} {
 		var found bool
 		for d, err := range s.Host.Details(t.Context(), id) {

@@ -14,7 +14,7 @@ import (
 // the turn, may be called again, and does nothing after the end of the incarnation. A rollback of a
 // [dohost.Transaction] does not undo KeepAlive or release.
 func (c *core) KeepAlive(ctx context.Context) (release func(context.Context) error, err error) {
-	if err := c.hold(ctx); err != nil {
+	if err := c.addKeepAlive(ctx); err != nil {
 		return nil, err
 	}
 	released := false
@@ -22,7 +22,7 @@ func (c *core) KeepAlive(ctx context.Context) (release func(context.Context) err
 		_, _, err := c.obj.GetAlarm(ctx) // wants the turn
 		if err == nil && !released {
 			released = true
-			err = c.letGo(ctx)
+			err = c.removeKeepAlive(ctx)
 		}
 		if errors.Is(err, dohost.ErrFenced) {
 			return nil
@@ -47,14 +47,14 @@ func KeepAliveWhile(ctx context.Context, a Ref, fn func(context.Context) error) 
 	return fn(ctx)
 }
 
-// hold and letGo count the unreleased calls of KeepAlive.
-func (c *core) hold(ctx context.Context) error {
+// addKeepAlive and removeKeepAlive count the unreleased calls of KeepAlive.
+func (c *core) addKeepAlive(ctx context.Context) error {
 	if _, _, err := c.obj.GetAlarm(ctx); err != nil { // wants the turn
 		return err
 	}
-	c.holds++
+	c.keepAlives++
 	if err := c.rearm(ctx); err != nil {
-		c.holds--
+		c.keepAlives--
 		return err
 	}
 	if c.unpin == nil {
@@ -63,9 +63,9 @@ func (c *core) hold(ctx context.Context) error {
 	return nil
 }
 
-func (c *core) letGo(ctx context.Context) error {
-	c.holds--
-	if c.holds > 0 {
+func (c *core) removeKeepAlive(ctx context.Context) error {
+	c.keepAlives--
+	if c.keepAlives > 0 {
 		return nil
 	}
 	c.unpin()
@@ -75,7 +75,7 @@ func (c *core) letGo(ctx context.Context) error {
 
 // heartbeat returns the next heartbeat of an agent that is kept alive.
 func (c *core) heartbeat(now time.Time) wakeup {
-	if c.holds == 0 {
+	if c.keepAlives == 0 {
 		return wakeup{}
 	}
 	return wakeup{at: now.Add(c.class.options.KeepAlive)}

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// told reports the end of a fiber in this task, and calls OnFiberEnded if the row asks for it.
-func (c *core) told(ctx context.Context, row *fiberRow, failed error) error {
-	c.ended(row.ID)
+// reportEnd reports the end of a fiber in this task, and calls OnFiberEnded if the row asks for it.
+func (c *core) reportEnd(ctx context.Context, row *fiberRow, failed error) error {
+	c.wakeWaiters(row.ID)
 	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("kind", row.Name), slog.String("status", string(row.Status)),
 		slog.Int("attempt", row.Attempt)}
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))
 	}
 	c.obj.Report(ctx, "fiber:ended", attrs...)
-	if !row.Tell || c.fibers.hooking[row.ID] { // a hook still has the row from before a restart: the alarm retries
+	if !row.Tell || c.fibers.hookRunning[row.ID] { // a hook still has the row from before a restart: the alarm retries
 		return c.rearm(ctx)
 	}
-	defer c.hooked(row.ID)()
-	_, err := c.orLater(ctx, row, c.tell(ctx, row))
+	defer c.markHookRunning(row.ID)()
+	_, err := c.deferIfFull(ctx, row, c.notify(ctx, row))
 	return errors.Join(err, c.rearm(ctx))
 }
 
-// tell calls OnFiberEnded for a row.
-func (c *core) tell(ctx context.Context, row *fiberRow) error {
-	failed, err := c.hook(ctx, []*fiberRow{row}, time.Time{}, func(ctx context.Context) error {
+// notify calls OnFiberEnded for a row.
+func (c *core) notify(ctx context.Context, row *fiberRow) error {
+	failed, err := c.runHook(ctx, []*fiberRow{row}, time.Time{}, func(ctx context.Context) error {
 		return c.class.ended(c.self, ctx, infoOf(row))
 	})
 	if err != nil {
@@ -36,25 +36,25 @@ func (c *core) tell(ctx context.Context, row *fiberRow) error {
 	switch {
 	case failed == nil:
 	case row.Hooks >= maxHooks:
-		outcome = untold.String()
+		outcome = decisionSkipNotify.String()
 	default:
-		c.tellReport(ctx, row, "hook failed", failed)
+		c.reportNotify(ctx, row, "hook failed", failed)
 		return nil // the row already has the time of the next call
 	}
-	moved, err := c.after(ctx, row, func(r *fiberRow, now int64) error {
+	changed, err := c.updateAfterHook(ctx, row, func(r *fiberRow, now int64) error {
 		if !r.Tell || r.Restarts != row.Restarts {
-			return errMoved
+			return errChanged
 		}
-		c.keep(r, now)
+		c.setExpiry(r, now)
 		return nil
 	})
-	if err == nil && !moved {
-		c.tellReport(ctx, row, outcome, failed)
+	if err == nil && !changed {
+		c.reportNotify(ctx, row, outcome, failed)
 	}
 	return err
 }
 
-func (c *core) tellReport(ctx context.Context, row *fiberRow, outcome string, failed error) {
+func (c *core) reportNotify(ctx context.Context, row *fiberRow, outcome string, failed error) {
 	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("kind", row.Name), slog.String("outcome", outcome)}
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))

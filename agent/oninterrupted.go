@@ -26,7 +26,7 @@ type Interrupted struct {
 }
 
 // Checkpoint decodes the fiber's last checkpoint into v, and reports whether there is one.
-func (i *Interrupted) Checkpoint(v any) (bool, error) { return decode(i.row.Checkpoint, v) }
+func (i *Interrupted) Checkpoint(v any) (bool, error) { return decodeCheckpoint(i.row.Checkpoint, v) }
 
 // Resume runs fn as a new fiber with the name and the checkpoint of the interrupted one, as a separate task,
 // when the hook has returned. One batch inserts the new fiber and deletes the interrupted one, so a crash
@@ -37,7 +37,7 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 	}
 	c, now := i.c, time.Now().UnixMilli()
 	next := fiberRow{
-		ID: ulid.Make().String(), Name: i.Name, Life: c.life, Status: FiberRunning, Checkpoint: i.row.Checkpoint,
+		ID: ulid.Make().String(), Name: i.Name, Life: c.incarnation, Status: FiberRunning, Checkpoint: i.row.Checkpoint,
 		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
 		// Its count of hook calls starts from that of the interrupted fiber, until it saves a new checkpoint.
 		Hooks: i.row.Hooks, Lost: i.row.Lost,
@@ -50,10 +50,10 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 			return errors.Join(err, ErrFiberDone) // somebody has cancelled it
 		}
 		if err := c.obj.Go(ctx, "fiber "+i.Name, func(ctx context.Context) error {
-			if err := c.there(ctx, next.ID); err != nil {
+			if err := c.checkNotCancelled(ctx, next.ID); err != nil {
 				return err
 			}
-			_, inner, end := c.enter(ctx, next.ID, 0)
+			_, inner, end := c.startCall(ctx, next.ID, 0)
 			defer end()
 			err := fn(inner)
 			return errors.Join(err, c.endRun(ctx, next.ID, err))
@@ -66,11 +66,11 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 	return next.ID, err
 }
 
-// askHook calls OnInterrupted for a row. In the constructor the hook has until then; otherwise it has no time
+// askInterrupted calls OnInterrupted for a row. In the constructor the hook has until then; otherwise it has no time
 // limit.
-func (c *core) askHook(ctx context.Context, row *fiberRow, until time.Time) error {
+func (c *core) askInterrupted(ctx context.Context, row *fiberRow, until time.Time) error {
 	i := &Interrupted{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Hooks, c: c, row: row}
-	failed, err := c.hook(ctx, []*fiberRow{row}, until, func(ctx context.Context) error {
+	failed, err := c.runHook(ctx, []*fiberRow{row}, until, func(ctx context.Context) error {
 		return c.class.interrupted(c.self, ctx, i)
 	})
 	i.resumed = true // Resume fails from now on
@@ -79,19 +79,19 @@ func (c *core) askHook(ctx context.Context, row *fiberRow, until time.Time) erro
 	}
 	outcome := "recovered"
 	if failed == nil {
-		if err := c.remove(ctx, row.ID); err != nil {
+		if err := c.deleteFiber(ctx, row.ID); err != nil {
 			return err
 		}
-	} else if outcome, err = c.hookFailed(ctx, row, failed); err != nil || outcome == "" {
+	} else if outcome, err = c.recordHookFailure(ctx, row, failed); err != nil || outcome == "" {
 		return err // or the hook resumed it before it failed
 	}
-	c.recovered(ctx, row, outcome, failed)
+	c.reportRecovery(ctx, row, outcome, failed)
 	return nil
 }
 
-// recovered reports the outcome of recovery for a row.
-func (c *core) recovered(ctx context.Context, row *fiberRow, outcome string, failed error) {
-	c.ended(row.ID)
+// reportRecovery reports the outcome of recovery for a row.
+func (c *core) reportRecovery(ctx context.Context, row *fiberRow, outcome string, failed error) {
+	c.wakeWaiters(row.ID)
 	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", outcome)}
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))

@@ -21,14 +21,14 @@ type InterruptedFiber struct {
 	// Attempt counts its failures and interruptions, including this one.
 	Attempt int
 
-	c    *core
-	row  *fiberRow
-	over bool // the hook has returned
+	c        *core
+	row      *fiberRow
+	returned bool // the hook has returned
 }
 
 // Checkpoint decodes the fiber's last checkpoint into v.
 func (f *InterruptedFiber) Checkpoint(v any) error {
-	_, err := decode(f.row.Checkpoint, v)
+	_, err := decodeCheckpoint(f.row.Checkpoint, v)
 	return err
 }
 
@@ -38,7 +38,7 @@ func (f *InterruptedFiber) Checkpoint(v any) error {
 // Errors: [ErrFiberDone] if it is already decided or was cancelled; [dohost.ErrOverloaded] when the object has
 // too many tasks.
 func (f *InterruptedFiber) Resume(ctx context.Context) error {
-	return f.decide(ctx, func(ctx context.Context, r *fiberRow, now int64) error { return f.c.takeUp(ctx, r, now, false) })
+	return f.decide(ctx, func(ctx context.Context, r *fiberRow, now int64) error { return f.c.resumeFiber(ctx, r, now, false) })
 }
 
 // Complete ends the fiber as completed, with a result that is nil or is kept as JSON.
@@ -62,31 +62,31 @@ func (f *InterruptedFiber) Fail(ctx context.Context, why error) error {
 	if why == nil {
 		return errors.New("agent: Fail needs an error: why is nil")
 	}
-	return f.end(ctx, FiberFailed, func(r *fiberRow) { r.Error = text(why) })
+	return f.end(ctx, FiberFailed, func(r *fiberRow) { r.Error = truncatedText(why) })
 }
 
 func (f *InterruptedFiber) end(ctx context.Context, status FiberStatus, with func(*fiberRow)) error {
 	return f.decide(ctx, func(ctx context.Context, r *fiberRow, now int64) error {
-		r.interrupted()
+		r.countInterruption()
 		with(r)
-		f.c.close(r, status, now)
+		f.c.endFiber(r, status, now)
 		return f.c.putFiber(ctx, *r)
 	})
 }
 
 func (f *InterruptedFiber) decide(ctx context.Context, do func(context.Context, *fiberRow, int64) error) error {
 	c := f.c
-	if f.over {
+	if f.returned {
 		return ErrFiberDone
 	}
 	var decided fiberRow
-	err := fresh(ctx, func() error {
+	err := retryInNewBatch(ctx, func() error {
 		return dohost.Transaction(ctx, func(ctx context.Context) error {
 			row, ok, err := fiberRows.Get(ctx, c.store(), f.ID)
 			if err != nil {
 				return err
 			}
-			if !ok || !row.Value.lost(c.life) {
+			if !ok || !row.Value.isInterrupted(c.incarnation) {
 				return ErrFiberDone
 			}
 			if err := do(ctx, &row.Value, time.Now().UnixMilli()); err != nil {
@@ -99,21 +99,21 @@ func (f *InterruptedFiber) decide(ctx context.Context, do func(context.Context, 
 	if err == nil {
 		outcome := string(decided.Status)
 		if decided.open() {
-			outcome = resume.String()
+			outcome = decisionResume.String()
 		}
-		c.recovered(ctx, &decided, outcome, nil)
+		c.reportRecovery(ctx, &decided, outcome, nil)
 	}
 	return err
 }
 
-// errLeft is the error of a fiber about which OnRecovery has not decided.
-var errLeft = errors.New("agent: OnRecovery returned without a decision about the fiber")
+// errUndecided is the error of a fiber about which OnRecovery has not decided.
+var errUndecided = errors.New("agent: OnRecovery returned without a decision about the fiber")
 
-// handed returns the rows about which OnRecovery has to decide now, the oldest first.
-func (c *core) handed(ctx context.Context) (rows []*fiberRow, err error) {
+// recoveryRows returns the rows about which OnRecovery has to decide now, the oldest first.
+func (c *core) recoveryRows(ctx context.Context) (rows []*fiberRow, err error) {
 	now := time.Now()
-	err = c.eachLost(ctx, func(row *fiberRow) (bool, error) {
-		if c.judge(row, now) == hand {
+	err = c.eachRecoverable(ctx, func(row *fiberRow) (bool, error) {
+		if c.decide(row, now) == decisionAskRecovery {
 			rows = append(rows, row)
 		}
 		return true, nil
@@ -122,38 +122,38 @@ func (c *core) handed(ctx context.Context) (rows []*fiberRow, err error) {
 	return rows, err
 }
 
-// handOver calls OnRecovery in the constructor, unless no time is left or an earlier call about one of the rows
-// failed: retries do not hold up the first event.
-func (c *core) handOver(ctx context.Context, until time.Time) error {
-	rows, err := c.handed(ctx)
+// askRecoveryInConstructor calls OnRecovery in the constructor, unless no time is left or an earlier call about one of
+// the rows failed: retries do not hold up the first event.
+func (c *core) askRecoveryInConstructor(ctx context.Context, until time.Time) error {
+	rows, err := c.recoveryRows(ctx)
 	if err != nil {
 		return err
 	}
 	if !time.Now().Before(until) || slices.ContainsFunc(rows, func(r *fiberRow) bool { return r.Hooks > 0 }) {
-		c.later()
+		c.deferRecovery()
 		return nil
 	}
 	return c.askRecovery(ctx, rows, until)
 }
 
-// handLater starts a task that calls OnRecovery, unless one is running.
-func (c *core) handLater(ctx context.Context) error {
-	if c.fibers.handing {
+// startRecoveryTask starts a task that calls OnRecovery, unless one is running.
+func (c *core) startRecoveryTask(ctx context.Context) error {
+	if c.fibers.recoveryRunning {
 		return nil
 	}
 	err := c.obj.Go(ctx, "recovery", func(ctx context.Context) error {
-		defer func() { c.fibers.handing = false }()
-		rows, err := c.handed(ctx)
+		defer func() { c.fibers.recoveryRunning = false }()
+		rows, err := c.recoveryRows(ctx)
 		if err == nil {
 			err = c.askRecovery(ctx, rows, time.Time{})
 		}
 		return errors.Join(err, c.rearm(ctx))
 	})
 	if errors.Is(err, dohost.ErrOverloaded) {
-		c.later()
+		c.deferRecovery()
 		return nil
 	}
-	c.fibers.handing = err == nil
+	c.fibers.recoveryRunning = err == nil
 	return err
 }
 
@@ -167,41 +167,41 @@ func (c *core) askRecovery(ctx context.Context, rows []*fiberRow, until time.Tim
 		fibers[i] = &InterruptedFiber{
 			ID: row.ID, Kind: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Attempt + 1, c: c, row: row,
 		}
-		defer c.hooked(row.ID)()
+		defer c.markHookRunning(row.ID)()
 	}
-	failed, err := c.hook(ctx, rows, until, func(ctx context.Context) error {
+	failed, err := c.runHook(ctx, rows, until, func(ctx context.Context) error {
 		return c.class.recovery(c.self, ctx, slices.Clone(fibers))
 	})
 	for i, f := range fibers {
-		f.over = true
+		f.returned = true
 		if err == nil {
-			err = c.leftOver(ctx, rows[i], failed)
+			err = c.recordUndecided(ctx, rows[i], failed)
 		}
 	}
-	_, err = c.orLater(ctx, rows[0], err)
+	_, err = c.deferIfFull(ctx, rows[0], err)
 	return err
 }
 
-// leftOver writes the outcome of a row that OnRecovery had and may not have decided about.
-func (c *core) leftOver(ctx context.Context, row *fiberRow, failed error) error {
+// recordUndecided writes the outcome of a row that OnRecovery had and may not have decided about.
+func (c *core) recordUndecided(ctx context.Context, row *fiberRow, failed error) error {
 	if failed != nil {
-		outcome, err := c.hookFailed(ctx, row, failed)
+		outcome, err := c.recordHookFailure(ctx, row, failed)
 		if err == nil && outcome != "" {
-			c.recovered(ctx, row, outcome, failed)
+			c.reportRecovery(ctx, row, outcome, failed)
 		}
 		return err
 	}
-	moved, err := c.after(ctx, row, func(r *fiberRow, now int64) error {
-		if !r.lost(c.life) {
-			return errMoved
+	changed, err := c.updateAfterHook(ctx, row, func(r *fiberRow, now int64) error {
+		if !r.isInterrupted(c.incarnation) {
+			return errChanged
 		}
-		r.interrupted()
-		r.Error = text(errLeft)
-		c.close(r, FiberFailed, now)
+		r.countInterruption()
+		r.Error = truncatedText(errUndecided)
+		c.endFiber(r, FiberFailed, now)
 		return nil
 	})
-	if err == nil && !moved {
-		c.recovered(ctx, row, string(row.Status), errLeft)
+	if err == nil && !changed {
+		c.reportRecovery(ctx, row, string(row.Status), errUndecided)
 	}
 	return err
 }

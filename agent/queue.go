@@ -82,20 +82,20 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 		if it.Payload, err = c.newPayload(ctx, raw); err != nil {
 			return err
 		}
-		old, there, err := queue.Get(ctx, c.store(), it.ID)
+		old, queued, err := queue.Get(ctx, c.store(), it.ID)
 		if err != nil {
 			return err
 		}
-		if !there {
+		if !queued {
 			return c.append(ctx, it)
 		}
 		if _, err := payloads.Delete(ctx, c.store(), old.Value.Payload); err != nil {
 			return err
 		}
-		if err := queue.Put(ctx, c.store(), old.Value.superseded(it, c.life)); err != nil {
+		if err := queue.Put(ctx, c.store(), old.Value.replacedBy(it, c.incarnation)); err != nil {
 			return err
 		}
-		return c.goOn(ctx, it.Enqueued)
+		return c.advanceQueue(ctx, it.Enqueued)
 	})
 	if err != nil {
 		return "", err
@@ -103,11 +103,11 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 	return it.ID, nil
 }
 
-// superseded returns the row with a new payload in its place. A run of this incarnation continues to its end,
+// replacedBy returns the row with a new payload in its place. A run of this incarnation continues to its end,
 // and starts of the old payload do not count for the new one.
-func (it item) superseded(by item, life string) item {
+func (it item) replacedBy(by item, incarnation string) item {
 	by.Place, by.Version, by.Run = it.Place, it.Version+1, it.Run
-	if by.Run.Life != life {
+	if by.Run.Life != incarnation {
 		by.Run = run{}
 	}
 	return by
@@ -115,7 +115,7 @@ func (it item) superseded(by item, life string) item {
 
 // append adds a new item at the end of the queue.
 func (c *core) append(ctx context.Context, it item) error {
-	last, err := c.last(ctx)
+	last, err := c.lastPlace(ctx)
 	if err != nil {
 		return err
 	}
@@ -124,11 +124,11 @@ func (c *core) append(ctx context.Context, it item) error {
 		return err
 	}
 	c.jobs.none = false
-	return c.goOn(ctx, time.Now())
+	return c.advanceQueue(ctx, time.Now())
 }
 
-// last returns the place of the last item, or zero.
-func (c *core) last(ctx context.Context) (uint64, error) {
+// lastPlace returns the place of the last item, or zero.
+func (c *core) lastPlace(ctx context.Context) (uint64, error) {
 	rows, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Reverse: true, Limit: 1})
 	if err != nil || len(rows) == 0 {
 		return 0, err
@@ -136,8 +136,8 @@ func (c *core) last(ctx context.Context) (uint64, error) {
 	return rows[0].Value.Place, nil
 }
 
-// goOn starts the head of a changed queue, and sets the alarm.
-func (c *core) goOn(ctx context.Context, now time.Time) error {
+// advanceQueue starts the head of a changed queue, and sets the alarm.
+func (c *core) advanceQueue(ctx context.Context, now time.Time) error {
 	if err := c.startQueue(ctx, now); err != nil {
 		return err
 	}
@@ -208,20 +208,20 @@ func (qu Queue) Cancel(ctx context.Context, id string) (existed bool, err error)
 			return err
 		}
 		it := row.Value
-		if it.Run.Life == c.life {
+		if it.Run.Life == c.incarnation {
 			it.Gone = true
 			return queue.Put(ctx, c.store(), it)
 		}
-		if err := c.dropItem(ctx, it); err != nil {
+		if err := c.deleteItem(ctx, it); err != nil {
 			return err
 		}
-		return c.goOn(ctx, time.Now())
+		return c.advanceQueue(ctx, time.Now())
 	})
 	return existed && err == nil, err
 }
 
-// dropItem removes an item's rows.
-func (c *core) dropItem(ctx context.Context, it item) error {
+// deleteItem removes an item's rows.
+func (c *core) deleteItem(ctx context.Context, it item) error {
 	if _, err := payloads.Delete(ctx, c.store(), it.Payload); err != nil {
 		return err
 	}

@@ -12,35 +12,35 @@ func (c *core) queueWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	switch {
 	case err != nil || !ok:
 		return wakeup{}, err
-	case head.Run.Life == c.life:
+	case head.Run.Life == c.incarnation:
 		return wakeup{now.Add(recheck), true}, nil
 	case head.Run.Life != "":
-		at, err := c.afterLost(ctx, now)
+		at, err := c.restartTime(ctx, now)
 		return wakeup{at, true}, err
 	}
-	return wakeup{c.soon(now), true}, nil
+	return wakeup{c.earliestStart(now), true}, nil
 }
 
 // startQueue starts the head of the queue, unless it is running or a suspect.
 func (c *core) startQueue(ctx context.Context, now time.Time) error {
 	for {
 		it, ok, err := c.head(ctx)
-		if err != nil || !ok || it.Run.Life == c.life {
+		if err != nil || !ok || it.Run.Life == c.incarnation {
 			return err
 		}
 		switch {
 		case it.Gone:
-			if err := c.dropItem(ctx, it); err != nil {
+			if err := c.deleteItem(ctx, it); err != nil {
 				return err
 			}
-		case it.Run.hopeless(c.life, c.class.options.MaxInterruptions):
-			depth, err := c.bury(ctx, it, now, errCutOff)
+		case it.Run.exhausted(c.incarnation, c.class.options.MaxInterruptions):
+			depth, err := c.addDeadLetter(ctx, it, now, errInterrupted)
 			if err != nil {
 				return err
 			}
-			c.itemDied(ctx, it, errCutOff, depth)
-		case it.Run.suspect(c.life):
-			return nil // startSuspect starts it
+			c.reportDeadLetter(ctx, it, errInterrupted, depth)
+		case it.Run.crashLoopSuspect(c.incarnation):
+			return nil // startCrashLoopSuspect starts it
 		default:
 			return c.startItem(ctx, it, now)
 		}
@@ -61,7 +61,7 @@ func (c *core) startItem(ctx context.Context, it item, now time.Time) error {
 // runItem runs an item, and starts the next.
 func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 	row, ok, err := queue.Get(ctx, c.store(), id)
-	if err != nil || !ok || !row.Value.Run.is(c.life, number) {
+	if err != nil || !ok || !row.Value.Run.is(c.incarnation, number) {
 		return err
 	}
 	it := row.Value
@@ -70,74 +70,74 @@ func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 	if !it.Gone {
 		failed = c.attempt(ctx, it.Callback, it.Payload, it.Retry, func(ctx context.Context) bool {
 			now, ok, err := queue.Get(ctx, c.store(), id)
-			return err == nil && ok && now.Value.fate(it, nil) == itemDone
+			return err == nil && ok && now.Value.outcome(it, nil) == itemDone
 		})
 	}
 	if ctx.Err() != nil {
 		return failed
 	}
-	var was fate
-	var depth, behind int
-	err = c.conclude(ctx, func(ctx context.Context) error {
+	var outcome itemOutcome
+	var depth, waiting int
+	err = c.recordRun(ctx, func(ctx context.Context) error {
 		now := time.Now()
-		if behind, err = c.behind(ctx, it.Place); err != nil {
+		if waiting, err = c.itemsAfter(ctx, it.Place); err != nil {
 			return err
 		}
 		row, ok, err := queue.Get(ctx, c.store(), id)
 		if err != nil {
 			return err
 		}
-		was = itemLost
+		outcome = itemSuperseded
 		if ok {
-			was = row.Value.fate(it, failed)
+			outcome = row.Value.outcome(it, failed)
 		}
-		if depth, err = c.endItem(ctx, row.Value, was, now, failed); err != nil {
+		if depth, err = c.endItem(ctx, row.Value, outcome, now, failed); err != nil {
 			return err
 		}
-		return c.goOn(ctx, now)
+		return c.advanceQueue(ctx, now)
 	})
 	switch {
 	case err != nil:
-	case was == itemDone:
+	case outcome == itemDone:
 		c.obj.Report(ctx, "queue:run", slog.String("callback", it.Callback), slog.String("id", id), slog.Duration("lag", lag),
-			slog.Int("behind", behind))
-	case was == itemDead:
-		c.itemDied(ctx, it, failed, depth)
+			slog.Int("behind", waiting))
+	case outcome == itemDead:
+		c.reportDeadLetter(ctx, it, failed, depth)
 	}
 	return err
 }
 
-// behind returns an upper bound of the number of items after a place in the queue; it counts removed ones too.
-func (c *core) behind(ctx context.Context, place uint64) (int, error) {
-	last, err := c.last(ctx)
+// itemsAfter returns an upper bound of the number of items after a place in the queue; it counts removed ones too.
+func (c *core) itemsAfter(ctx context.Context, place uint64) (int, error) {
+	last, err := c.lastPlace(ctx)
 	return int(max(last, place) - place), err
 }
 
-func (c *core) itemDied(ctx context.Context, it item, err error, depth int) {
+func (c *core) reportDeadLetter(ctx context.Context, it item, err error, depth int) {
 	c.obj.Report(ctx, "queue:dead", slog.String("callback", it.Callback), slog.String("id", it.ID),
 		slog.Any("err", err), slog.Int("depth", depth))
 }
 
-// fate is the new state of an item after a run.
-type fate int
+// itemOutcome is the new state of an item after a run.
+type itemOutcome int
 
 const (
-	itemLost  fate = iota // the row belongs to a newer run, or is gone
-	itemGone              // it was removed during the run
-	itemAgain             // it has another payload, which must run
+	itemSuperseded itemOutcome = iota // the row belongs to a newer run, or is gone
+	itemCancelled                     // it was removed during the run
+	itemReplaced                      // it has another payload, which must run
 	itemDone
 	itemDead
 )
 
-// fate returns the new state of the current row after a run of was.
-func (it item) fate(was item, failed error) fate {
+// outcome returns the new state of the current row after a run of was.
+func (it item) outcome(was item, failed error) itemOutcome {
 	switch {
 	case !it.Run.is(was.Run.Life, was.Run.Number):
-		return itemLost
+		return itemSuperseded
 	case it.Gone:
-		return itemGone
+		return itemCancelled
 	case it.Version != was.Version:
-		return itemAgain
+		return itemReplaced
 	case failed != nil:
 		return itemDead
 	}
@@ -145,15 +145,15 @@ func (it item) fate(was item, failed error) fate {
 }
 
 // endItem writes an item's fate. For a dead letter it returns the number of dead letters.
-func (c *core) endItem(ctx context.Context, it item, f fate, now time.Time, failed error) (depth int, err error) {
+func (c *core) endItem(ctx context.Context, it item, f itemOutcome, now time.Time, failed error) (depth int, err error) {
 	switch f {
-	case itemGone, itemDone:
-		return 0, c.dropItem(ctx, it)
-	case itemAgain:
+	case itemCancelled, itemDone:
+		return 0, c.deleteItem(ctx, it)
+	case itemReplaced:
 		it.Run = run{}
 		return 0, queue.Put(ctx, c.store(), it)
 	case itemDead:
-		return c.bury(ctx, it, now, failed)
+		return c.addDeadLetter(ctx, it, now, failed)
 	}
 	return 0, nil
 }

@@ -16,46 +16,46 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-const errand agent.Callback[string] = "errand"
+const testCallback agent.Callback[string] = "errand"
 
 // startLong and runLong start a fiber that outlives its incarnation.
-func startLong(ctx context.Context, w *worker) error {
-	_, err := agent.StartFiber(ctx, w, job, 0, nil)
+func startLong(ctx context.Context, w *fiberAgent) error {
+	_, err := agent.StartFiber(ctx, w, testKind, 0, nil)
 	return err
 }
 
-func runLong(ctx context.Context, w *worker) error {
+func runLong(ctx context.Context, w *fiberAgent) error {
 	return agent.RunFiber(ctx, w, "run", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 }
 
-// longShift is a shift with long fibers, and a hook that returns nil.
-func longShift() *shift {
-	w := &shift{}
-	w.run = func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
-	w.hook = func(*worker, context.Context, *agent.Interrupted) error {
-		w.note("hook")
+// longFiberTest is a shift with long fibers, and a hook that returns nil.
+func longFiberTest() *fiberTest {
+	w := &fiberTest{}
+	w.run = func(_ *fiberAgent, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
+	w.hook = func(*fiberAgent, context.Context, *agent.Interrupted) error {
+		w.record("hook")
 		return nil
 	}
-	w.errand = func(_ *worker, ctx context.Context, text string) error {
+	w.callback = func(_ *fiberAgent, ctx context.Context, text string) error {
 		if err := sleep(ctx, 10*time.Second); err != nil {
 			return err
 		}
-		w.note("%s", text)
+		w.record("%s", text)
 		return nil
 	}
 	return w
 }
 
 // begin starts f in the worker, and does not wait for it.
-func begin(h *dohosttest.Host, f func(ctx context.Context, w *worker) error) {
-	h.Client(func(ctx context.Context) error { return workers.Get(h, "a").Do(ctx, f) })
+func begin(h *dohosttest.Host, f func(ctx context.Context, w *fiberAgent) error) {
+	h.Client(func(ctx context.Context) error { return fiberAgents.Get(h, "a").Do(ctx, f) })
 	h.Advance(time.Second)
 }
 
-func nothing(context.Context, *worker) error { return nil }
+func nothing(context.Context, *fiberAgent) error { return nil }
 
-// grow stores more in a worker than the store reads in advance.
-func grow(ctx context.Context, w *worker) error {
+// fillStore stores more in a worker than the store reads in advance.
+func fillStore(ctx context.Context, w *fiberAgent) error {
 	for i := range 40 {
 		if err := dohost.Put(ctx, w.Storage(), fmt.Sprint(i), strings.Repeat("x", 300)); err != nil {
 			return err
@@ -71,7 +71,7 @@ func grow(ctx context.Context, w *worker) error {
 func TestFiberRecoveryReadsAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		begin func(ctx context.Context, w *worker) error
+		begin func(ctx context.Context, w *fiberAgent) error
 		rings bool // else it is called
 		large bool
 		want  int64
@@ -87,12 +87,12 @@ func TestFiberRecoveryReadsAreBounded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reads objectstore.Reads
-			w := longShift()
+			w := longFiberTest()
 			o := &dohosttest.Options{Classes: []dohost.Class{w.class(nil)}, Options: dohost.Options{IdleAfter: -1}}
 			kernel.Tune(&o.Options, func(ro *runtime.Options) { ro.Store.Reads = &reads })
 			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
 				if c.large {
-					do(t, h, grow)
+					do(t, h, fillStore)
 				}
 				begin(h, c.begin)
 				before := reads.Walks.Load()
@@ -103,8 +103,8 @@ func TestFiberRecoveryReadsAreBounded(t *testing.T) {
 					do(t, h, nothing)
 					h.Advance(time.Second)
 				}
-				same(t, "incarnations", h.Host().LiveCount(), 1)
-				same(t, "iterators", reads.Walks.Load()-before, c.want)
+				wantEqual(t, "incarnations", h.Host().LiveCount(), 1)
+				wantEqual(t, "iterators", reads.Walks.Load()-before, c.want)
 			})
 		})
 	}
@@ -114,20 +114,20 @@ func TestFiberRecoveryReadsAreBounded(t *testing.T) {
 func TestKeepAliveHeartbeatOpensNoIterators(t *testing.T) {
 	var reads objectstore.Reads
 	rings := 0
-	o := &dohosttest.Options{Classes: []dohost.Class{longShift().class(nil)}, Options: dohost.Options{
+	o := &dohosttest.Options{Classes: []dohost.Class{longFiberTest().class(nil)}, Options: dohost.Options{
 		Listener: dohost.Listener{AlarmEnded: func(runtime.Alarm) { rings++ }},
 	}}
 	kernel.Tune(&o.Options, func(ro *runtime.Options) { ro.Store.Reads = &reads })
 	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
-		do(t, h, func(ctx context.Context, w *worker) error {
+		do(t, h, func(ctx context.Context, w *fiberAgent) error {
 			_, err := w.KeepAlive(ctx)
 			return err
 		})
 		h.Advance(31 * time.Second) // the first heartbeat finds no rows
 		before := reads.Walks.Load()
 		h.Advance(time.Minute)
-		same(t, "rings", rings, 3)
-		same(t, "iterators", reads.Walks.Load()-before, 0)
+		wantEqual(t, "rings", rings, 3)
+		wantEqual(t, "iterators", reads.Walks.Load()-before, 0)
 	})
 }
 
@@ -135,21 +135,21 @@ func TestKeepAliveHeartbeatOpensNoIterators(t *testing.T) {
 func TestAlarmIsSetForWorkAddedAfterRecovery(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		begin func(ctx context.Context, w *worker) error
+		begin func(ctx context.Context, w *fiberAgent) error
 		alarm time.Duration
 		want  []string // within a minute
 	}{
-		{"schedule", func(ctx context.Context, w *worker) error {
-			_, err := agent.Schedule(ctx, w, agent.After(20*time.Second), errand, "errand", nil)
+		{"schedule", func(ctx context.Context, w *fiberAgent) error {
+			_, err := agent.Schedule(ctx, w, agent.After(20*time.Second), testCallback, "errand", nil)
 			return err
 		}, 19 * time.Second, []string{"30s errand"}},
-		{"item", func(ctx context.Context, w *worker) error {
-			_, err := agent.Enqueue(ctx, w, errand, "errand", nil)
+		{"item", func(ctx context.Context, w *fiberAgent) error {
+			_, err := agent.Enqueue(ctx, w, testCallback, "errand", nil)
 			return err
 		}, 29 * time.Second, []string{"10s errand"}},
 		{"started fiber", startLong, 29 * time.Second, nil},
 		{"run fiber", runLong, 29 * time.Second, nil},
-		{"restarted fiber", func(ctx context.Context, w *worker) error {
+		{"restarted fiber", func(ctx context.Context, w *fiberAgent) error {
 			all, err := w.Fibers().List(ctx, nil)
 			if err != nil || len(all) != 1 {
 				return errors.Join(err, errors.New("want one fiber"))
@@ -159,17 +159,17 @@ func TestAlarmIsSetForWorkAddedAfterRecovery(t *testing.T) {
 		}, 29 * time.Second, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := longShift()
-			atWork(t, w, &agent.KindOptions{KeepCompleted: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			w := longFiberTest()
+			runFiberTest(t, w, &agent.KindOptions{KeepCompleted: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				s := start(t, h, 0, nil)
-				do(t, h, func(ctx context.Context, w *worker) error {
+				do(t, h, func(ctx context.Context, w *fiberAgent) error {
 					_, err := w.Fibers().Cancel(ctx, s.ID)
 					return err
 				})
 				begin(h, runLong)
 				evict(h)
 				do(t, h, nothing)
-				w.happened(t, "1s hook")
+				w.wantEvents(t, "1s hook")
 				if _, set := alarm(t, h); set {
 					t.Fatal("there is an alarm for nothing")
 				}
@@ -179,7 +179,7 @@ func TestAlarmIsSetForWorkAddedAfterRecovery(t *testing.T) {
 					t.Errorf("the alarm is due in %v (%v), want %v", at, set, c.alarm)
 				}
 				h.Advance(time.Minute)
-				w.happened(t, c.want...)
+				w.wantEvents(t, c.want...)
 			})
 		})
 	}
@@ -187,17 +187,17 @@ func TestAlarmIsSetForWorkAddedAfterRecovery(t *testing.T) {
 
 // TestAlarmStaysSetAfterRolledBackDeletion deletes all of an agent's work, in a Transaction that fails.
 func TestAlarmStaysSetAfterRolledBackDeletion(t *testing.T) {
-	w := longShift()
-	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := longFiberTest()
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		for _, c := range []struct {
 			name       string
-			come, take func(ctx context.Context, w *worker) error
+			come, take func(ctx context.Context, w *fiberAgent) error
 			alarm      time.Duration
 		}{
-			{"schedule", func(ctx context.Context, w *worker) error {
-				_, err := agent.Schedule(ctx, w, agent.After(time.Hour), errand, "errand", nil)
+			{"schedule", func(ctx context.Context, w *fiberAgent) error {
+				_, err := agent.Schedule(ctx, w, agent.After(time.Hour), testCallback, "errand", nil)
 				return err
-			}, func(ctx context.Context, w *worker) error {
+			}, func(ctx context.Context, w *fiberAgent) error {
 				all, err := w.Schedules().List(ctx, nil)
 				if err != nil {
 					return err
@@ -205,7 +205,7 @@ func TestAlarmStaysSetAfterRolledBackDeletion(t *testing.T) {
 				_, err = w.Schedules().Cancel(ctx, all[0].ID)
 				return err
 			}, time.Hour},
-			{"fiber", startLong, func(ctx context.Context, w *worker) error {
+			{"fiber", startLong, func(ctx context.Context, w *fiberAgent) error {
 				all, err := w.Fibers().List(ctx, nil)
 				if err != nil {
 					return err
@@ -216,7 +216,7 @@ func TestAlarmStaysSetAfterRolledBackDeletion(t *testing.T) {
 		} {
 			do(t, h, c.come)
 			evict(h)
-			do(t, h, func(ctx context.Context, w *worker) error {
+			do(t, h, func(ctx context.Context, w *fiberAgent) error {
 				failed := errors.New("no")
 				err := dohost.Transaction(ctx, func(ctx context.Context) error { return errors.Join(c.take(ctx, w), failed) })
 				if !errors.Is(err, failed) {
@@ -229,7 +229,7 @@ func TestAlarmStaysSetAfterRolledBackDeletion(t *testing.T) {
 				return release(ctx)
 			})
 			at, _ := alarm(t, h)
-			same(t, c.name, at, c.alarm)
+			wantEqual(t, c.name, at, c.alarm)
 		}
 	})
 }

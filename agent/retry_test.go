@@ -11,8 +11,8 @@ import (
 // TestStoredRetryPolicy stores every field of a policy.
 func TestStoredRetryPolicy(t *testing.T) {
 	for _, tt := range []struct {
-		policy      dohost.RetryPolicy
-		least, most int // attempts
+		policy                   dohost.RetryPolicy
+		minAttempts, maxAttempts int // attempts
 	}{
 		{dohost.RetryPolicy{}, 3, 3},
 		{dohost.RetryPolicy{MaxAttempts: 5}, 5, 5},
@@ -22,13 +22,13 @@ func TestStoredRetryPolicy(t *testing.T) {
 		{dohost.RetryPolicy{MaxAttempts: -1, MaxElapsed: 10 * time.Second}, 4, 100},
 		{dohost.RetryPolicy{MaxAttempts: 5, MaxElapsed: time.Nanosecond}, 1, 1},
 	} {
-		withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		runCallbackTest(t, dohost.Options{}, func(t *testing.T, b *callbackTest) {
 			enqueue(b, work, task{Name: "item", Fails: 1000}, &agent.QueueOptions{Retry: tt.policy})
 			schedule(b, agent.After(0), work, task{Name: "schedule", Fails: 1000}, &agent.ScheduleOptions{Retry: tt.policy})
 			b.Advance(time.Minute)
 			for _, name := range []string{"item", "schedule"} {
-				if attempts := b.o.run(name) - 1; attempts < tt.least || attempts > tt.most {
-					t.Errorf("%+v: %d attempts of the %s, want %d to %d", tt.policy, attempts, name, tt.least, tt.most)
+				if attempts := b.log.countRun(name) - 1; attempts < tt.minAttempts || attempts > tt.maxAttempts {
+					t.Errorf("%+v: %d attempts of the %s, want %d to %d", tt.policy, attempts, name, tt.minAttempts, tt.maxAttempts)
 				}
 			}
 		})

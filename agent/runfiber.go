@@ -26,10 +26,10 @@ func RunFiber(ctx context.Context, a Ref, name string, fn func(context.Context) 
 	if err != nil {
 		return err
 	}
-	if err := c.there(ctx, id); err != nil {
+	if err := c.checkNotCancelled(ctx, id); err != nil {
 		return err
 	}
-	_, inner, end := c.enter(ctx, id, 0)
+	_, inner, end := c.startCall(ctx, id, 0)
 	defer end()
 	err = fn(inner)
 	if gone := c.endRun(ctx, id, err); gone != nil {
@@ -58,11 +58,11 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 	if name == "" || len(name) > maxName {
 		return "", &dohost.LimitError{What: "fiber name", Size: len(name), Limit: maxName}
 	}
-	if strings.HasPrefix(name, reserved) {
-		return "", fmt.Errorf("agent: fiber %q: names that begin with %q are reserved", name, reserved)
+	if strings.HasPrefix(name, reservedPrefix) {
+		return "", fmt.Errorf("agent: fiber %q: names that begin with %q are reserved", name, reservedPrefix)
 	}
 	now := time.Now().UnixMilli()
-	row := fiberRow{ID: ulid.Make().String(), Name: name, Life: c.life, Status: FiberRunning, Created: now, Began: now, Updated: now}
+	row := fiberRow{ID: ulid.Make().String(), Name: name, Life: c.incarnation, Status: FiberRunning, Created: now, Began: now, Updated: now}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if row.Number, err = c.next(ctx, "fiber"); err != nil {
 			return err
@@ -83,8 +83,8 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 	return row.ID, err
 }
 
-// there returns an error if a fiber was cancelled before it began.
-func (c *core) there(ctx context.Context, id string) error {
+// checkNotCancelled returns an error if a fiber was cancelled before it began.
+func (c *core) checkNotCancelled(ctx context.Context, id string) error {
 	_, ok, err := fiberRows.Get(ctx, c.store(), id)
 	if err == nil && !ok {
 		err = context.Canceled
@@ -95,10 +95,10 @@ func (c *core) there(ctx context.Context, id string) error {
 // endRun deletes the row, in the batch of the fiber's last step. After the end of the incarnation it cannot,
 // and the row stays.
 func (c *core) endRun(ctx context.Context, id string, failed error) error {
-	if err := c.remove(ctx, id); err != nil {
+	if err := c.deleteFiber(ctx, id); err != nil {
 		return err
 	}
-	c.ended(id)
+	c.wakeWaiters(id)
 	status := FiberCompleted
 	if failed != nil {
 		status = FiberFailed

@@ -13,8 +13,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// job is a schedule's row.
-type job struct {
+// scheduleRow is a schedule's row.
+type scheduleRow struct {
 	ID       string // also of its payload
 	Callback string
 	Kind     ScheduleKind
@@ -32,18 +32,18 @@ type job struct {
 
 // The indexes of schedules.
 const (
-	byDue  = "due"
-	byLook = "look" // waiting ones by due time; running intervals by Hung
-	byLife = "life" // running ones
-	bySame = "same"
+	byDue         = "due"
+	byCheck       = "look" // waiting ones by due time; running intervals by Hung
+	byIncarnation = "life" // running ones
+	byDedupKey    = "same"
 )
 
-var jobs = dohost.Collection[job]{
+var scheduleRows = dohost.Collection[scheduleRow]{
 	Name: "dohost.jobs",
-	Key:  func(j job) string { return j.ID },
-	Indexes: []dohost.Index[job]{
-		{Name: byDue, Of: func(j job) dohost.Key { return dohost.KeyOf(j.Due) }},
-		{Name: byLook, Of: func(j job) dohost.Key {
+	Key:  func(j scheduleRow) string { return j.ID },
+	Indexes: []dohost.Index[scheduleRow]{
+		{Name: byDue, Of: func(j scheduleRow) dohost.Key { return dohost.KeyOf(j.Due) }},
+		{Name: byCheck, Of: func(j scheduleRow) dohost.Key {
 			switch {
 			case j.Run.Life == "":
 				return dohost.KeyOf(j.Due)
@@ -52,19 +52,19 @@ var jobs = dohost.Collection[job]{
 			}
 			return dohost.KeyOf(j.Hung)
 		}},
-		{Name: byLife, Of: func(j job) dohost.Key {
+		{Name: byIncarnation, Of: func(j scheduleRow) dohost.Key {
 			if j.Run.Life == "" {
 				return ""
 			}
 			return dohost.KeyOf(j.Run.Life)
 		}},
-		{Name: bySame, Of: func(j job) dohost.Key { return dohost.KeyOf(j.Same) }},
+		{Name: byDedupKey, Of: func(j scheduleRow) dohost.Key { return dohost.KeyOf(j.Same) }},
 	},
 }
 
-// sameness returns a hash that is equal for schedules of the same kind, callback and payload, and of the same
+// dedupKey returns a hash that is equal for schedules of the same kind, callback and payload, and of the same
 // interval, or expression and zone.
-func (w When) sameness(name string, payload json.RawMessage) string {
+func (w When) dedupKey(name string, payload json.RawMessage) string {
 	spec := ""
 	if w.kind.recurs() {
 		spec = fmt.Sprintf("%d %q %q", w.delay, w.cron, w.zone)
@@ -135,28 +135,28 @@ func (c *core) schedule(
 	if err != nil {
 		return "", err
 	}
-	j := job{
+	j := scheduleRow{
 		ID: ulid.Make().String(), Callback: name, Kind: when.kind, Created: now, Due: due,
-		Cron: when.cron, Zone: when.zone, Same: when.sameness(name, raw), Retry: retry,
+		Cron: when.cron, Zone: when.zone, Same: when.dedupKey(name, raw), Retry: retry,
 	}
 	if when.kind == KindInterval {
 		j.Every = when.delay
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if o.Idempotent == Idempotent || o.Idempotent == IdempotentByKind && when.kind.recurs() {
-			same, ok, err := c.standIn(ctx, j.Same)
+			duplicate, ok, err := c.findDuplicate(ctx, j.Same)
 			if err != nil {
 				return err
 			}
 			if ok {
-				j.ID = same.ID
+				j.ID = duplicate.ID
 				return c.rearm(ctx)
 			}
 		}
 		if err := payloads.Put(ctx, c.store(), payloadRow{j.ID, raw}); err != nil {
 			return err
 		}
-		if err := jobs.Insert(ctx, c.store(), j); err != nil {
+		if err := scheduleRows.Insert(ctx, c.store(), j); err != nil {
 			return err
 		}
 		c.jobs.none = false
@@ -168,14 +168,14 @@ func (c *core) schedule(
 	return j.ID, nil
 }
 
-// standIn finds a schedule equal to a new one, except one that its run is about to delete.
-func (c *core) standIn(ctx context.Context, same string) (job, bool, error) {
-	rows, err := jobs.List(ctx, c.store(), &dohost.Query[job]{
-		Index: bySame, Equal: dohost.KeyOf(same), Limit: 1,
-		Where: func(j job) bool { return j.Kind.recurs() || j.Run.Life != c.life },
+// findDuplicate finds a schedule equal to a new one, except one that its run is about to delete.
+func (c *core) findDuplicate(ctx context.Context, dedupKey string) (scheduleRow, bool, error) {
+	rows, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{
+		Index: byDedupKey, Equal: dohost.KeyOf(dedupKey), Limit: 1,
+		Where: func(j scheduleRow) bool { return j.Kind.recurs() || j.Run.Life != c.incarnation },
 	})
 	if err != nil || len(rows) == 0 {
-		return job{}, false, err
+		return scheduleRow{}, false, err
 	}
 	return rows[0].Value, true, nil
 }
@@ -196,7 +196,7 @@ type ScheduleInfo struct {
 	Zone    string        `json:"zone,omitempty"`
 }
 
-func (c *core) scheduleInfo(ctx context.Context, j job) (ScheduleInfo, error) {
+func (c *core) scheduleInfo(ctx context.Context, j scheduleRow) (ScheduleInfo, error) {
 	raw, err := c.payload(ctx, j.ID)
 	return ScheduleInfo{
 		ID: j.ID, Callback: j.Callback, Kind: j.Kind, Payload: raw, Created: j.Created, Due: j.Due,
@@ -221,7 +221,7 @@ func (s Schedules) List(ctx context.Context, q *ScheduleQuery) ([]ScheduleInfo, 
 	if q == nil {
 		q = &ScheduleQuery{}
 	}
-	query := &dohost.Query[job]{Index: byDue, Limit: q.Limit, Where: func(j job) bool {
+	query := &dohost.Query[scheduleRow]{Index: byDue, Limit: q.Limit, Where: func(j scheduleRow) bool {
 		return (q.Callback == "" || j.Callback == q.Callback) && (q.Kind == "" || j.Kind == q.Kind)
 	}}
 	if !q.From.IsZero() {
@@ -230,7 +230,7 @@ func (s Schedules) List(ctx context.Context, q *ScheduleQuery) ([]ScheduleInfo, 
 	if !q.Before.IsZero() {
 		query.End = dohost.KeyOf(q.Before)
 	}
-	rows, err := jobs.List(ctx, c.store(), query)
+	rows, err := scheduleRows.List(ctx, c.store(), query)
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +248,7 @@ func (s Schedules) List(ctx context.Context, q *ScheduleQuery) ([]ScheduleInfo, 
 // Get returns the schedule with an id, if there is one.
 func (s Schedules) Get(ctx context.Context, id string) (ScheduleInfo, bool, error) {
 	c := s.c
-	row, ok, err := c.jobOf(ctx, id)
+	row, ok, err := c.scheduleOf(ctx, id)
 	if err != nil || !ok {
 		return ScheduleInfo{}, false, err
 	}
@@ -256,12 +256,12 @@ func (s Schedules) Get(ctx context.Context, id string) (ScheduleInfo, bool, erro
 	return info, err == nil, err
 }
 
-// jobOf returns the row of an id. No row has an empty one.
-func (c *core) jobOf(ctx context.Context, id string) (job, bool, error) {
+// scheduleOf returns the row of an id. No row has an empty one.
+func (c *core) scheduleOf(ctx context.Context, id string) (scheduleRow, bool, error) {
 	if id == "" {
-		return job{}, false, nil
+		return scheduleRow{}, false, nil
 	}
-	row, ok, err := jobs.Get(ctx, c.store(), id)
+	row, ok, err := scheduleRows.Get(ctx, c.store(), id)
 	return row.Value, ok, err
 }
 
@@ -270,11 +270,11 @@ func (c *core) jobOf(ctx context.Context, id string) (job, bool, error) {
 func (s Schedules) Cancel(ctx context.Context, id string) (existed bool, err error) {
 	c := s.c
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
-		_, existed, err = c.jobOf(ctx, id)
+		_, existed, err = c.scheduleOf(ctx, id)
 		if err != nil || !existed {
 			return err
 		}
-		if err := c.dropJob(ctx, id); err != nil {
+		if err := c.deleteSchedule(ctx, id); err != nil {
 			return err
 		}
 		return c.rearm(ctx)
@@ -282,11 +282,11 @@ func (s Schedules) Cancel(ctx context.Context, id string) (existed bool, err err
 	return existed && err == nil, err
 }
 
-// dropJob removes a schedule's rows.
-func (c *core) dropJob(ctx context.Context, id string) error {
+// deleteSchedule removes a schedule's rows.
+func (c *core) deleteSchedule(ctx context.Context, id string) error {
 	if _, err := payloads.Delete(ctx, c.store(), id); err != nil {
 		return err
 	}
-	_, err := jobs.Delete(ctx, c.store(), id)
+	_, err := scheduleRows.Delete(ctx, c.store(), id)
 	return err
 }

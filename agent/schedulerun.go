@@ -8,15 +8,15 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// manyDue is the number of due rows of one callback, each to run once, that triggers a warning: the agent
+// duplicateThreshold is the number of due rows of one callback, each to run once, that triggers a warning: the agent
 // probably schedules without [Idempotent] whenever it starts.
-const manyDue = 10
+const duplicateThreshold = 10
 
 // schedulesWakeup returns when the first schedule is due or an interval hangs. While a schedule runs there is
 // always a time: if the incarnation ends, the next one has to start the run again.
 func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	var due, running wakeup
-	rows, err := jobs.List(ctx, c.store(), &dohost.Query[job]{Index: byLook, Limit: 1, Where: c.notLost})
+	rows, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{Index: byCheck, Limit: 1, Where: c.notInterrupted})
 	if err != nil {
 		return wakeup{}, err
 	}
@@ -26,21 +26,21 @@ func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, erro
 			due.at = rows[0].Value.Hung
 		}
 		if !due.at.After(now) {
-			due.at = c.soon(now)
+			due.at = c.earliestStart(now)
 		}
 	}
-	rows, err = jobs.List(ctx, c.store(), &dohost.Query[job]{Index: byLife, Limit: 1})
+	rows, err = scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{Index: byIncarnation, Limit: 1})
 	if err != nil {
 		return wakeup{}, err
 	}
 	if len(rows) > 0 {
-		lost, err := c.lostSchedules(ctx)
+		interrupted, err := c.hasInterruptedSchedules(ctx)
 		if err != nil {
 			return wakeup{}, err
 		}
 		running = wakeup{now.Add(recheck), true}
-		if lost {
-			if running.at, err = c.afterLost(ctx, now); err != nil {
+		if interrupted {
+			if running.at, err = c.restartTime(ctx, now); err != nil {
 				return wakeup{}, err
 			}
 		}
@@ -48,33 +48,33 @@ func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, erro
 	return earliest(due, running), nil
 }
 
-// lostSchedules reports whether there are rows that an earlier incarnation left running.
-func (c *core) lostSchedules(ctx context.Context) (bool, error) {
-	for _, q := range []dohost.Query[job]{
-		{Index: byLife, Limit: 1}, // ordered by incarnation; one of them is this one
-		{Index: byLife, Limit: 1, Reverse: true},
+// hasInterruptedSchedules reports whether there are rows that an earlier incarnation left running.
+func (c *core) hasInterruptedSchedules(ctx context.Context) (bool, error) {
+	for _, q := range []dohost.Query[scheduleRow]{
+		{Index: byIncarnation, Limit: 1}, // ordered by incarnation; one of them is this one
+		{Index: byIncarnation, Limit: 1, Reverse: true},
 	} {
-		rows, err := jobs.List(ctx, c.store(), &q)
+		rows, err := scheduleRows.List(ctx, c.store(), &q)
 		if err != nil {
 			return false, err
 		}
 		if len(rows) == 0 {
 			return false, nil
 		}
-		if rows[0].Value.Run.lost(c.life) {
+		if rows[0].Value.Run.isInterrupted(c.incarnation) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func (c *core) notLost(j job) bool { return !j.Run.lost(c.life) }
+func (c *core) notInterrupted(j scheduleRow) bool { return !j.Run.isInterrupted(c.incarnation) }
 
-// lostJobs returns the rows that an earlier incarnation left running.
-func (c *core) lostJobs(ctx context.Context) (found []dohost.Row[job], err error) {
-	mine := dohost.KeyOf(c.life)
-	for _, q := range []dohost.Query[job]{{Index: byLife, End: mine}, {Index: byLife, Start: mine.PrefixEnd()}} {
-		rows, err := jobs.List(ctx, c.store(), &q)
+// interruptedSchedules returns the rows that an earlier incarnation left running.
+func (c *core) interruptedSchedules(ctx context.Context) (found []dohost.Row[scheduleRow], err error) {
+	mine := dohost.KeyOf(c.incarnation)
+	for _, q := range []dohost.Query[scheduleRow]{{Index: byIncarnation, End: mine}, {Index: byIncarnation, Start: mine.PrefixEnd()}} {
+		rows, err := scheduleRows.List(ctx, c.store(), &q)
 		if err != nil {
 			return nil, err
 		}
@@ -86,84 +86,84 @@ func (c *core) lostJobs(ctx context.Context) (found []dohost.Row[job], err error
 // startSchedules starts the runs that were cut off and those that are due, up to maxStarted, and
 // ends the runs that were cut off too often. If nothing else is left to start, it returns the
 // suspects among those cut off.
-func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []job, err error) {
-	lost, err := c.lostJobs(ctx)
+func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []scheduleRow, err error) {
+	interrupted, err := c.interruptedSchedules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var rows []dohost.Row[job]
-	for _, row := range lost {
+	var rows []dohost.Row[scheduleRow]
+	for _, row := range interrupted {
 		switch j := row.Value; {
-		case j.Run.hopeless(c.life, c.class.options.MaxInterruptions):
-			if err := c.jobCutOff(ctx, j, now); err != nil {
+		case j.Run.exhausted(c.incarnation, c.class.options.MaxInterruptions):
+			if err := c.endExhaustedSchedule(ctx, j, now); err != nil {
 				return nil, err
 			}
-		case j.Run.suspect(c.life):
+		case j.Run.crashLoopSuspect(c.incarnation):
 			suspects = append(suspects, j)
 		default:
 			rows = append(rows, row)
 		}
 	}
-	due, err := jobs.List(ctx, c.store(), &dohost.Query[job]{
-		Index: byLook, End: dohost.KeyOf(now).PrefixEnd(), Limit: maxStarted, Where: c.notLost,
+	due, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{
+		Index: byCheck, End: dohost.KeyOf(now).PrefixEnd(), Limit: maxStarted, Where: c.notInterrupted,
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.warnOfMany(ctx, due)
+	c.warnDuplicates(ctx, due)
 	rows = append(rows, due...)
 	for n, row := range rows {
 		if n == maxStarted {
 			return nil, nil
 		}
-		if begun, err := c.startJob(ctx, row.Value, now); err != nil || !begun {
+		if begun, err := c.startSchedule(ctx, row.Value, now); err != nil || !begun {
 			return nil, err
 		}
 	}
 	return suspects, nil
 }
 
-// startJob starts a run, if there is room. It starts the task before it writes the row: a task that does not
+// startSchedule starts a run, if there is room. It starts the task before it writes the row: a task that does not
 // find its run in the row does nothing.
-func (c *core) startJob(ctx context.Context, j job, now time.Time) (begun bool, err error) {
-	if j.Run.Life == c.life {
+func (c *core) startSchedule(ctx context.Context, j scheduleRow, now time.Time) (begun bool, err error) {
+	if j.Run.Life == c.incarnation {
 		c.obj.Report(ctx, "schedule:hung", slog.String("callback", j.Callback), slog.String("id", j.ID),
 			slog.Duration("after", now.Sub(j.Run.Started)))
 		j.Run = run{}
 	}
 	j = j.started(c.nextRun(j.Run, now), c.class.options.StuckAfter)
 	begun, err = c.begin(ctx, "schedule "+j.Callback, now, func(ctx context.Context) error {
-		return c.runJob(ctx, j.ID, j.Run.Number)
+		return c.runSchedule(ctx, j.ID, j.Run.Number)
 	})
 	if err != nil || !begun {
 		return false, err
 	}
-	return true, jobs.Put(ctx, c.store(), j)
+	return true, scheduleRows.Put(ctx, c.store(), j)
 }
 
-// warnOfMany reports callbacks with suspiciously many due rows.
-func (c *core) warnOfMany(ctx context.Context, rows []dohost.Row[job]) {
+// warnDuplicates reports callbacks with suspiciously many due rows.
+func (c *core) warnDuplicates(ctx context.Context, rows []dohost.Row[scheduleRow]) {
 	counts := map[string]int{}
 	for _, row := range rows {
 		if j := row.Value; !j.Kind.recurs() {
 			counts[j.Callback]++
-			if counts[j.Callback] == manyDue {
-				c.obj.Report(ctx, "schedule:duplicate_warning", slog.String("callback", j.Callback), slog.Int("due", manyDue))
+			if counts[j.Callback] == duplicateThreshold {
+				c.obj.Report(ctx, "schedule:duplicate_warning", slog.String("callback", j.Callback), slog.Int("due", duplicateThreshold))
 			}
 		}
 	}
 }
 
-// runJob runs a schedule.
-func (c *core) runJob(ctx context.Context, id string, number uint64) error {
+// runSchedule runs a schedule.
+func (c *core) runSchedule(ctx context.Context, id string, number uint64) error {
 	wanted := func(ctx context.Context) bool {
-		j, ok, err := c.jobOf(ctx, id)
-		return err == nil && ok && j.Run.is(c.life, number)
+		j, ok, err := c.scheduleOf(ctx, id)
+		return err == nil && ok && j.Run.is(c.incarnation, number)
 	}
 	if !wanted(ctx) {
 		return nil // cancelled, or superseded as hung, before it began
 	}
-	j, _, err := c.jobOf(ctx, id)
+	j, _, err := c.scheduleOf(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -173,12 +173,12 @@ func (c *core) runJob(ctx context.Context, id string, number uint64) error {
 		return failed
 	}
 	counts := false
-	err = c.conclude(ctx, func(ctx context.Context) error {
-		now, ok, err := c.jobOf(ctx, id)
-		if counts = ok && now.Run.is(c.life, number); err != nil || !counts {
+	err = c.recordRun(ctx, func(ctx context.Context) error {
+		now, ok, err := c.scheduleOf(ctx, id)
+		if counts = ok && now.Run.is(c.incarnation, number); err != nil || !counts {
 			return err
 		}
-		if err := c.endJob(ctx, now, time.Now()); err != nil {
+		if err := c.endSchedule(ctx, now, time.Now()); err != nil {
 			return err
 		}
 		return c.rearm(ctx)
@@ -186,66 +186,66 @@ func (c *core) runJob(ctx context.Context, id string, number uint64) error {
 	switch {
 	case err != nil || !counts:
 	case failed != nil:
-		c.jobFailed(ctx, j, failed)
+		c.reportScheduleError(ctx, j, failed)
 	default:
 		c.obj.Report(ctx, "schedule:run", slog.String("callback", j.Callback), slog.String("id", id), slog.Duration("lag", lag))
 	}
 	return err
 }
 
-// endJob writes the row of a schedule after a run that ended now.
-func (c *core) endJob(ctx context.Context, j job, now time.Time) error {
+// endSchedule writes the row of a schedule after a run that ended now.
+func (c *core) endSchedule(ctx context.Context, j scheduleRow, now time.Time) error {
 	next, stays, err := j.ended(now)
 	if err != nil {
-		c.jobFailed(ctx, j, err)
+		c.reportScheduleError(ctx, j, err)
 	}
 	if !stays {
-		return c.dropJob(ctx, j.ID)
+		return c.deleteSchedule(ctx, j.ID)
 	}
-	return jobs.Put(ctx, c.store(), next)
+	return scheduleRows.Put(ctx, c.store(), next)
 }
 
-// jobCutOff ends a run after MaxInterruptions ends of incarnations cut it off. The callback may never have returned,
-// so a schedule that does not recur is kept as a dead letter; one that recurs waits for its next time.
-func (c *core) jobCutOff(ctx context.Context, j job, now time.Time) error {
+// endExhaustedSchedule ends a run after MaxInterruptions ends of incarnations cut it off. The callback may never have
+// returned, so a schedule that does not recur is kept as a dead letter; one that recurs waits for its next time.
+func (c *core) endExhaustedSchedule(ctx context.Context, j scheduleRow, now time.Time) error {
 	if j.Kind.recurs() {
-		c.jobFailed(ctx, j, errCutOff)
-		return c.endJob(ctx, j, now)
+		c.reportScheduleError(ctx, j, errInterrupted)
+		return c.endSchedule(ctx, j, now)
 	}
 	letter := item{ID: j.ID, Callback: j.Callback, Payload: j.ID, Enqueued: j.Created, Retry: j.Retry}
-	depth, err := c.bury(ctx, letter, now, errCutOff)
+	depth, err := c.addDeadLetter(ctx, letter, now, errInterrupted)
 	if err != nil {
 		return err
 	}
-	if _, err := jobs.Delete(ctx, c.store(), j.ID); err != nil { // the dead letter has its payload now
+	if _, err := scheduleRows.Delete(ctx, c.store(), j.ID); err != nil { // the dead letter has its payload now
 		return err
 	}
-	c.obj.Report(ctx, "schedule:dead", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", errCutOff),
+	c.obj.Report(ctx, "schedule:dead", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", errInterrupted),
 		slog.Int("depth", depth))
 	return nil
 }
 
-func (c *core) jobFailed(ctx context.Context, j job, err error) {
+func (c *core) reportScheduleError(ctx context.Context, j scheduleRow, err error) {
 	c.obj.Report(ctx, "schedule:error", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", err))
 }
 
 // started returns the row of a running schedule.
-func (j job) started(r run, hungAfter time.Duration) job {
+func (j scheduleRow) started(r run, stuckAfter time.Duration) scheduleRow {
 	j.Run = r
 	if j.Kind == KindInterval {
-		j.Hung = r.Started.Add(hungAfter)
+		j.Hung = r.Started.Add(stuckAfter)
 	}
 	return j
 }
 
-// zoneless is the delay of a cron schedule if its next time is unknown because its zone is no longer in this
+// unknownZoneDelay is the delay of a cron schedule if its next time is unknown because its zone is no longer in this
 // host's database.
-const zoneless = time.Hour
+const unknownZoneDelay = time.Hour
 
 // ended returns the row after a run that ended now, and whether the row stays. The next time of a cron schedule
 // follows both now and the due time of this run: if the clock was set back during the run, the same time does
 // not come again.
-func (j job) ended(now time.Time) (next job, stays bool, err error) {
+func (j scheduleRow) ended(now time.Time) (next scheduleRow, stays bool, err error) {
 	j.Run, j.Hung = run{}, time.Time{}
 	switch j.Kind {
 	case KindInterval:
@@ -254,7 +254,7 @@ func (j job) ended(now time.Time) (next job, stays bool, err error) {
 	case KindCron:
 		table, err := parseCron(j.Cron, j.Zone)
 		if err != nil {
-			j.Due = now.Add(zoneless)
+			j.Due = now.Add(unknownZoneDelay)
 			return j, true, err
 		}
 		if now.Before(j.Due) {

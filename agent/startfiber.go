@@ -59,7 +59,7 @@ func (o *KindOptions) withDefaults() KindOptions {
 type kind struct {
 	options    KindOptions
 	checkpoint reflect.Type
-	run        func(self any, ctx context.Context, f *running, row *fiberRow) (result json.RawMessage, err error)
+	run        func(self any, ctx context.Context, f *fiberCall, row *fiberRow) (result json.RawMessage, err error)
 }
 
 // OnFiber registers the method that fibers of a kind run. The method gets the last checkpoint on its first and
@@ -71,17 +71,17 @@ func OnFiber[O, T any](k FiberKind[T], m func(*O, context.Context, *Fiber[T]) er
 		switch {
 		case k == "" || len(k) > maxName:
 			c.mistake("OnFiber of %q: want a name of 1 to %d bytes", k, maxName)
-		case strings.HasPrefix(string(k), reserved):
-			c.mistake("OnFiber of %q: names that begin with %q are reserved", k, reserved)
+		case strings.HasPrefix(string(k), reservedPrefix):
+			c.mistake("OnFiber of %q: names that begin with %q are reserved", k, reservedPrefix)
 		case m == nil:
 			c.mistake("OnFiber of %q without a method", k)
 		case taken:
 			c.mistake("a second OnFiber of %q", k)
 		}
 		c.kinds[string(k)] = kind{o.withDefaults(), reflect.TypeFor[T](),
-			func(self any, ctx context.Context, r *running, row *fiberRow) (json.RawMessage, error) {
+			func(self any, ctx context.Context, r *fiberCall, row *fiberRow) (json.RawMessage, error) {
 				f := &Fiber[T]{ID: row.ID, Attempt: row.Attempt, run: r}
-				if _, err := decode(row.Checkpoint, &f.checkpoint); err != nil {
+				if _, err := decodeCheckpoint(row.Checkpoint, &f.checkpoint); err != nil {
 					return nil, err
 				}
 				err := m(self.(*O), ctx, f)
@@ -95,7 +95,7 @@ type Fiber[T any] struct {
 	ID      string
 	Attempt int // failures and interruptions before this call
 
-	run        *running
+	run        *fiberCall
 	checkpoint T
 	result     json.RawMessage
 }
@@ -169,17 +169,17 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 	if len(o.Key) > maxName {
 		return Started{}, &dohost.LimitError{What: "fiber key", Size: len(o.Key), Limit: maxName}
 	}
-	snapshot, err := marshal(checkpoint)
+	raw, err := marshal(checkpoint)
 	if err != nil {
 		return Started{}, err
 	}
-	if len(snapshot) > maxCheckpoint {
-		return Started{}, &dohost.LimitError{What: "checkpoint", Size: len(snapshot), Limit: maxCheckpoint}
+	if len(raw) > maxCheckpoint {
+		return Started{}, &dohost.LimitError{What: "checkpoint", Size: len(raw), Limit: maxCheckpoint}
 	}
 	now := time.Now().UnixMilli()
 	return c.startFiber(ctx, fiberRow{
-		ID: ulid.Make().String(), Name: string(k), Life: c.life, Started: true, Key: o.Key, Status: FiberPending,
-		Checkpoint: snapshot, Retries: max(0, of.options.MaxRetries), Created: now, Updated: now,
+		ID: ulid.Make().String(), Name: string(k), Life: c.incarnation, Started: true, Key: o.Key, Status: FiberPending,
+		Checkpoint: raw, Retries: max(0, of.options.MaxRetries), Created: now, Updated: now,
 	})
 }
 
@@ -210,27 +210,27 @@ func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err err
 	return Started{ID: row.ID, Accepted: err == nil}, err
 }
 
-// launch starts a task that works on a row of this incarnation: when the row is durable or, with atOnce, as
+// launch starts a task that works on a row of this incarnation: when the row is durable or, with immediately, as
 // soon as the turn is free.
-func (c *core) launch(ctx context.Context, row *fiberRow, atOnce bool) error {
+func (c *core) launch(ctx context.Context, row *fiberRow, immediately bool) error {
 	id, restarts, begin := row.ID, row.Restarts, c.obj.Go
-	if atOnce {
+	if immediately {
 		begin = c.obj.GoImmediately
 	}
-	return begin(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.work(ctx, id, restarts) })
+	return begin(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.runMethod(ctx, id, restarts) })
 }
 
-// work calls a fiber's method until it returns without an error or has failed too often.
-func (c *core) work(ctx context.Context, id string, restarts int) error {
-	if err := c.afterCall(ctx, id); err != nil {
+// runMethod calls a fiber's method until it returns without an error or has failed too often.
+func (c *core) runMethod(ctx context.Context, id string, restarts int) error {
+	if err := c.waitForCall(ctx, id); err != nil {
 		return err
 	}
 	for {
 		row, ok, err := fiberRows.Get(ctx, c.store(), id)
-		if err != nil || !ok || !row.Value.open() || row.Value.Life != c.life || row.Value.Restarts != restarts {
+		if err != nil || !ok || !row.Value.open() || row.Value.Life != c.incarnation || row.Value.Restarts != restarts {
 			return err // cancelled, deleted, or restarted since
 		}
-		again, err := c.method(ctx, &row.Value)
+		again, err := c.callMethod(ctx, &row.Value)
 		if errors.Is(err, dohost.ErrNoSpace) { // not a failure of the fiber
 			c.obj.Report(ctx, "fiber:waiting", slog.String("fiber", id), slog.Any("err", err))
 			again, err = true, dohost.Sleep(ctx, time.Second)
@@ -241,22 +241,22 @@ func (c *core) work(ctx context.Context, id string, restarts int) error {
 	}
 }
 
-// afterCall returns when no call of a fiber's method is running. After a restart, a cancelled one may be.
-func (c *core) afterCall(ctx context.Context, id string) error {
+// waitForCall returns when no call of a fiber's method is running. After a restart, a cancelled one may be.
+func (c *core) waitForCall(ctx context.Context, id string) error {
 	for c.fibers.calls[id] != nil {
 		f := c.fibers.calls[id]
-		if f.left == nil {
-			f.left = make(chan struct{})
+		if f.done == nil {
+			f.done = make(chan struct{})
 		}
-		if _, _, err := dohost.Recv(ctx, f.left); err != nil {
+		if _, _, err := dohost.Recv(ctx, f.done); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// method calls a fiber's method once, and reports whether to call it again.
-func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error) {
+// callMethod calls a fiber's method once, and reports whether to call it again.
+func (c *core) callMethod(ctx context.Context, row *fiberRow) (again bool, err error) {
 	now := time.Now().UnixMilli()
 	if row.Status == FiberPending {
 		row.Status, row.Began, row.Updated = FiberRunning, now, now
@@ -264,10 +264,10 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 			return false, err
 		}
 	}
-	f, inner, end := c.enter(ctx, row.ID, row.Restarts)
-	var e ending
+	f, inner, end := c.startCall(ctx, row.ID, row.Restarts)
+	var e callOutcome
 	e.result, e.failed = c.class.kinds[row.Name].run(c.self, inner, f, row)
-	f.over = true
+	f.returned = true
 	end()
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx) // the incarnation has ended: the row stays
@@ -275,9 +275,9 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 	if errors.Is(e.failed, dohost.ErrNoSpace) {
 		return false, e.failed
 	}
-	err = c.settleRow(ctx, row, &e)
+	err = c.recordOutcome(ctx, row, &e)
 	if errors.Is(err, dohost.ErrNoSpace) {
-		err = c.settleLater(ctx, row, &e)
+		err = c.recordOutcomeLater(ctx, row, &e)
 	}
 	switch {
 	case errors.Is(err, errCancelled), noRow(err):
@@ -289,5 +289,5 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 		c.obj.Report(ctx, "fiber:retry", slog.String("fiber", row.ID), slog.Int("attempt", row.Attempt), slog.Any("err", e.failed))
 		return true, nil
 	}
-	return false, c.told(ctx, row, e.failed)
+	return false, c.reportEnd(ctx, row, e.failed)
 }

@@ -119,7 +119,7 @@ func (c *core) setState(ctx context.Context, raw json.RawMessage, from *Conn) er
 		}
 		return c.obj.Go(ctx, "state changed", func(ctx context.Context) error {
 			if err := c.class.changed(c.self, ctx, raw, from); err != nil {
-				c.failed(ctx, "state changed", err)
+				c.reportError(ctx, "state changed", err)
 			}
 			return nil
 		})
@@ -128,24 +128,24 @@ func (c *core) setState(ctx context.Context, raw json.RawMessage, from *Conn) er
 
 // clientState makes a change that a client has sent, or sends the client an error.
 func (c *core) clientState(ctx context.Context, conn *Conn, raw json.RawMessage) error {
-	err := c.fits(raw)
+	err := c.checkType(raw)
 	if err == nil {
 		err = c.setState(ctx, raw, conn)
 	}
 	if err == nil {
 		return nil
 	}
-	told := errRejected.Error()
+	text := errRejected.Error()
 	if errors.Is(err, errReadonly) {
-		told = readonlyText
+		text = readonlyText
 	}
-	if gone := conn.send(ctx, stateError{frameStateError, told}); gone != nil {
+	if gone := conn.send(ctx, stateError{frameStateError, text}); gone != nil {
 		return errors.Join(err, gone)
 	}
 	return err
 }
 
-// fits returns an error if a client's state does not decode into the agent's type.
-func (c *core) fits(raw json.RawMessage) error {
+// checkType returns an error if a client's state does not decode into the agent's type.
+func (c *core) checkType(raw json.RawMessage) error {
 	return json.Unmarshal(raw, reflect.New(c.class.state).Interface())
 }

@@ -128,48 +128,48 @@ func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok boo
 // [ErrDestroyed] while the agent is being destroyed.
 func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name string) (stub dohost.Stub[O], err error) {
 	c := a.base()
-	object, err := c.adopt(ctx, string(ns), name)
+	object, err := c.addSubAgent(ctx, string(ns), name)
 	if err != nil {
 		return stub, err
 	}
 	return ns.Get(c.obj, object), nil
 }
 
-// child returns the object name of a sub-agent.
-func (c *core) child(class, name string) (object string, err error) {
+// subAgentObject returns the object name of a sub-agent.
+func (c *core) subAgentObject(class, name string) (object string, err error) {
 	if s, ok := c.class.subs[dohost.URLName(class)]; !ok || s.class != class {
 		return "", &kindError{dohost.ErrNotFound, fmt.Sprintf("no such class of sub-agents: class %q has no Sub entry for %q", c.ID().Class, class)}
 	}
-	id := childOf(c.obj.ID(), class, name)
-	return id.Name, validateChild(class, name, id)
+	id := subAgentID(c.obj.ID(), class, name)
+	return id.Name, validateSubAgent(class, name, id)
 }
 
-// validateChild validates the name of a sub-agent and the id of its object, which contains the escaped name.
-func validateChild(class, name string, object dohost.ID) error {
+// validateSubAgent validates the name of a sub-agent and the id of its object, which contains the escaped name.
+func validateSubAgent(class, name string, object dohost.ID) error {
 	if err := (dohost.ID{Class: class, Name: name}).Validate(); err != nil {
 		return err
 	}
 	return object.Validate()
 }
 
-// childOf returns the object of a sub-agent of own. Without a name it is not valid.
-func childOf(own dohost.ID, class, name string) dohost.ID {
+// subAgentID returns the object of a sub-agent of own. Without a name it is not valid.
+func subAgentID(own dohost.ID, class, name string) dohost.ID {
 	if name == "" {
 		return dohost.ID{Class: class}
 	}
 	return dohost.ID{Class: class, Name: objectOf(append(pathOf(own), dohost.ID{Class: class, Name: name}))}
 }
 
-// adopt records a sub-agent.
-func (c *core) adopt(ctx context.Context, class, name string) (object string, err error) {
-	if object, err = c.child(class, name); err != nil {
+// addSubAgent records a sub-agent.
+func (c *core) addSubAgent(ctx context.Context, class, name string) (object string, err error) {
+	if object, err = c.subAgentObject(class, name); err != nil {
 		return "", err
 	}
-	if c.doom {
+	if c.destroying {
 		return "", ErrDestroyed
 	}
 	for _, d := range c.deletions {
-		d.wanted = d.wanted || d.key == subKey(class, name)
+		d.requested = d.requested || d.key == subKey(class, name)
 	}
 	err = subRows.Insert(ctx, c.store(), subRow{class, name, time.Now().UnixMilli()})
 	if err != nil && !errors.Is(err, dohost.ErrConflict) {
@@ -208,8 +208,8 @@ func (s SubAgents) Exists(ctx context.Context, class, name string) (bool, error)
 
 // deletion is a call of SubAgents.Delete in progress.
 type deletion struct {
-	key    string
-	wanted bool // a caller has asked for the sub-agent since
+	key       string
+	requested bool // a caller has asked for the sub-agent since
 }
 
 // Delete destroys a sub-agent with its own sub-agents, and reports whether there was one. If [SubAgent]
@@ -218,7 +218,7 @@ type deletion struct {
 // Errors: [dohost.ErrNotFound] for a class without a [Sub] entry, and those of a call.
 func (s SubAgents) Delete(ctx context.Context, class, name string) (existed bool, err error) {
 	c := s.c
-	object, err := c.child(class, name)
+	object, err := c.subAgentObject(class, name)
 	if err != nil {
 		return false, err
 	}
@@ -229,7 +229,7 @@ func (s SubAgents) Delete(ctx context.Context, class, name string) (existed bool
 	c.deletions = append(c.deletions, d)
 	err = c.class.subs[dohost.URLName(class)].destroy(ctx, c.obj, object) // others have the turn meanwhile
 	c.deletions = slices.DeleteFunc(c.deletions, func(o *deletion) bool { return o == d })
-	if err != nil || d.wanted {
+	if err != nil || d.requested {
 		return true, err
 	}
 	_, err = subRows.Delete(ctx, c.store(), d.key)
@@ -262,11 +262,11 @@ func (c *class) route(own dohost.ID, u *url.URL) (to subRoute, ok bool) {
 		at := *u
 		at.Path, at.RawPath = path, rest
 		to = subRoute{SubRequest: SubRequest{s.class, name}, at: &at}
-		to.object, err = childOf(own, s.class, name), errors.Join(err, err2)
+		to.object, err = subAgentID(own, s.class, name), errors.Join(err, err2)
 		switch {
 		case strings.Contains(name, "\x00"):
 			to.status = http.StatusBadRequest
-		case err != nil || validateChild(s.class, name, to.object) != nil:
+		case err != nil || validateSubAgent(s.class, name, to.object) != nil:
 			to.status = http.StatusNotFound
 		}
 		return to, true
@@ -287,23 +287,23 @@ func (c *class) subObjects() dohost.SubObjects {
 	return so
 }
 
-// forSub forwards a request for a sub-agent, and reports whether it was for one.
-func (c *core) forSub(w http.ResponseWriter, r *http.Request) bool {
+// forwardSub forwards a request for a sub-agent, and reports whether it was for one.
+func (c *core) forwardSub(w http.ResponseWriter, r *http.Request) bool {
 	to, ok := c.class.route(c.obj.ID(), r.URL)
 	if ok && to.status != 0 {
 		http.Error(w, http.StatusText(to.status), to.status)
 	} else if ok {
-		c.handOn(w, r, to)
+		c.forward(w, r, to)
 	}
 	return ok
 }
 
-func (c *core) handOn(w http.ResponseWriter, r *http.Request, to subRoute) {
+func (c *core) forward(w http.ResponseWriter, r *http.Request, to subRoute) {
 	r.URL.Path, r.URL.RawPath = to.at.Path, to.at.RawPath
 	if c.class.beforeSub != nil && !c.class.beforeSub(c.self, w, r, to.SubRequest) {
 		return
 	}
-	err := c.adoptFor(r.Context(), to.SubRequest)
+	err := c.addSubAgentFor(r.Context(), to.SubRequest)
 	if err == nil {
 		err = c.obj.Delegate(w, r, to.object)
 	}
@@ -315,19 +315,19 @@ func (c *core) handOn(w http.ResponseWriter, r *http.Request, to subRoute) {
 	}
 }
 
-// adoptFor records the sub-agent of a request, unless it exists. A client with read-only rights cannot create
+// addSubAgentFor records the sub-agent of a request, unless it exists. A client with read-only rights cannot create
 // one.
-func (c *core) adoptFor(ctx context.Context, s SubRequest) error {
+func (c *core) addSubAgentFor(ctx context.Context, s SubRequest) error {
 	readonly := CheckWrite(ctx)
 	if readonly == nil {
-		_, err := c.adopt(ctx, s.Class, s.Name)
+		_, err := c.addSubAgent(ctx, s.Class, s.Name)
 		return err
 	}
-	if c.doom {
+	if c.destroying {
 		return ErrDestroyed
 	}
-	_, there, err := subRows.Get(ctx, c.store(), subKey(s.Class, s.Name))
-	if err == nil && !there {
+	_, exists, err := subRows.Get(ctx, c.store(), subKey(s.Class, s.Name))
+	if err == nil && !exists {
 		err = readonly
 	}
 	return err

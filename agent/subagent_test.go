@@ -16,26 +16,26 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// tree is an agent with trees as sub-agents.
-type tree struct{ *agent.Agent[int] }
+// nestedAgent is an agent with trees as sub-agents.
+type nestedAgent struct{ *agent.Agent[int] }
 
-const trees dohost.Namespace[tree] = "BigTree"
+const nestedAgents dohost.Namespace[nestedAgent] = "BigTree"
 
-func treeClass(onSub func(*tree, http.ResponseWriter, *http.Request, agent.SubRequest) bool) dohost.Class {
-	return agent.Bind(trees, func(_ context.Context, a *agent.Agent[int]) (*tree, error) { return &tree{a}, nil },
-		&agent.Handlers[tree, int]{
+func nestedClass(onSub func(*nestedAgent, http.ResponseWriter, *http.Request, agent.SubRequest) bool) dohost.Class {
+	return agent.Bind(nestedAgents, func(_ context.Context, a *agent.Agent[int]) (*nestedAgent, error) { return &nestedAgent{a}, nil },
+		&agent.Handlers[nestedAgent, int]{
 			Initial: new(0),
 			OnSub:   onSub,
-			OnRequest: func(tr *tree, w http.ResponseWriter, r *http.Request) {
+			OnRequest: func(tr *nestedAgent, w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
 				fmt.Fprintf(w, "%v %s %s", tr.Path(), r.URL.EscapedPath(), body)
 			},
 		},
-		agent.Sub[tree](trees),
-		agent.Callable("grow", (*tree).grow))
+		agent.Sub[nestedAgent](nestedAgents),
+		agent.Callable("grow", (*nestedAgent).add))
 }
 
-func (tr *tree) grow(ctx context.Context, n int) (int, error) {
+func (tr *nestedAgent) add(ctx context.Context, n int) (int, error) {
 	now, err := tr.State(ctx)
 	if err != nil {
 		return 0, err
@@ -43,8 +43,8 @@ func (tr *tree) grow(ctx context.Context, n int) (int, error) {
 	return now + n, tr.SetState(ctx, now+n)
 }
 
-// forest serves trees with all their sub-agents.
-func forest(t *testing.T, class dohost.Class) *site {
+// serveNested serves trees with all their sub-agents.
+func serveNested(t *testing.T, class dohost.Class) *testServer {
 	t.Helper()
 	h, err := dohost.Open(t.TempDir(), nil, class)
 	if err != nil {
@@ -54,7 +54,7 @@ func forest(t *testing.T, class dohost.Class) *site {
 		name, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
 		r.URL.RawPath = "/" + rest
 		r.URL.Path = "/" + strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 2)[min(1, strings.Count(r.URL.Path, "/")-1)]
-		h.ServeObject(w, r, trees.Get(h, name).ID())
+		h.ServeObject(w, r, nestedAgents.Get(h, name).ID())
 	}))
 	t.Cleanup(func() {
 		if err := h.Close(); err != nil {
@@ -62,11 +62,11 @@ func forest(t *testing.T, class dohost.Class) *site {
 		}
 		server.Close()
 	})
-	return &site{h, server.URL}
+	return &testServer{h, server.URL}
 }
 
 func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
-	s := forest(t, treeClass(func(_ *tree, w http.ResponseWriter, r *http.Request, sub agent.SubRequest) bool {
+	s := serveNested(t, nestedClass(func(_ *nestedAgent, w http.ResponseWriter, r *http.Request, sub agent.SubRequest) bool {
 		switch sub.Name {
 		case "forbidden":
 			http.Error(w, "not that one", http.StatusForbidden)
@@ -110,34 +110,34 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 		cl.send(`{"type":"rpc","id":"1","method":"grow","args":[1]}`)
 		cl.want(`{"type":"cf_agent_state","state":1}`, `{"type":"rpc","id":"1","success":true,"done":true,"result":1}`)
 	}
-	err := trees.Get(s, "oak").Do(t.Context(), func(ctx context.Context, oak *tree) error {
+	err := nestedAgents.Get(s, "oak").Do(t.Context(), func(ctx context.Context, oak *nestedAgent) error {
 		subs, err := oak.SubAgents().List(ctx, "")
 		names := ""
 		for _, i := range subs {
 			names += i.Class + "/" + i.Name + " "
 		}
-		same(t, "sub-agents", names, "BigTree/branch BigTree/rewritten ")
+		wantEqual(t, "sub-agents", names, "BigTree/branch BigTree/rewritten ")
 		if err != nil {
 			return err
 		}
-		branch, err := agent.SubAgent(ctx, oak, trees, "branch")
+		branch, err := agent.SubAgent(ctx, oak, nestedAgents, "branch")
 		if err != nil {
 			return err
 		}
-		n, err := dohost.Call(ctx, branch, (*tree).grow, 5)
-		same(t, "the branch", n, 6)
+		n, err := dohost.Call(ctx, branch, (*nestedAgent).add, 5)
+		wantEqual(t, "the branch", n, 6)
 		if err != nil {
 			return err
 		}
-		if _, err := agent.SubAgent(ctx, oak, rooms, "x"); !errors.Is(err, dohost.ErrNotFound) {
+		if _, err := agent.SubAgent(ctx, oak, wireAgents, "x"); !errors.Is(err, dohost.ErrNotFound) {
 			t.Error(err)
 		}
-		if _, err := agent.SubAgent(ctx, oak, trees, ""); err == nil {
+		if _, err := agent.SubAgent(ctx, oak, nestedAgents, ""); err == nil {
 			t.Error("a sub-agent without a name")
 		}
-		return branch.Do(ctx, func(ctx context.Context, b *tree) error {
-			parent, ok := agent.Parent(b, trees)
-			if _, none := agent.Parent(b, rooms); !ok || none || parent.ID() != oak.ID() {
+		return branch.Do(ctx, func(ctx context.Context, b *nestedAgent) error {
+			parent, ok := agent.Parent(b, nestedAgents)
+			if _, none := agent.Parent(b, wireAgents); !ok || none || parent.ID() != oak.ID() {
 				t.Error(parent.ID(), ok, none)
 			}
 			return nil
@@ -151,20 +151,20 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 // The destruction of a tree includes all its sub-agents, even if it is interrupted.
 func TestDestroyIncludesSubAgents(t *testing.T) {
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
-		Classes: []dohost.Class{treeClass(nil)},
+		Classes: []dohost.Class{nestedClass(nil)},
 		Places:  []string{"start", "alarm", "handed", "durable", "await", "awaited", "resume", "end"},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			err := trees.Get(h, "oak").Do(ctx, func(ctx context.Context, oak *tree) error {
+			err := nestedAgents.Get(h, "oak").Do(ctx, func(ctx context.Context, oak *nestedAgent) error {
 				for _, name := range []string{"a", "b"} {
-					branch, err := agent.SubAgent(ctx, oak, trees, name)
+					branch, err := agent.SubAgent(ctx, oak, nestedAgents, name)
 					if err != nil {
 						return err
 					}
-					if err := branch.Do(ctx, func(ctx context.Context, b *tree) error {
+					if err := branch.Do(ctx, func(ctx context.Context, b *nestedAgent) error {
 						if err := b.SetState(ctx, 1); err != nil {
 							return err
 						}
-						_, err := agent.SubAgent(ctx, b, trees, "twig")
+						_, err := agent.SubAgent(ctx, b, nestedAgents, "twig")
 						return err
 					}); err != nil {
 						return err
@@ -175,7 +175,7 @@ func TestDestroyIncludesSubAgents(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			err = trees.Get(h, "oak").Do(ctx, func(ctx context.Context, oak *tree) error { return oak.Destroy(ctx) })
+			err = nestedAgents.Get(h, "oak").Do(ctx, func(ctx context.Context, oak *nestedAgent) error { return oak.Destroy(ctx) })
 			if errors.Is(err, agent.ErrDestroyed) {
 				return nil
 			}
@@ -183,7 +183,7 @@ func TestDestroyIncludesSubAgents(t *testing.T) {
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			var left []string
-			for id, err := range h.Host().Objects(ctx, string(trees), "") {
+			for id, err := range h.Host().Objects(ctx, string(nestedAgents), "") {
 				if err != nil {
 					return err
 				}
@@ -193,7 +193,7 @@ func TestDestroyIncludesSubAgents(t *testing.T) {
 			if len(left) == 0 {
 				return nil
 			}
-			n, err := dohost.Call(ctx, trees.Get(h, "oak"), (*tree).grow, 0)
+			n, err := dohost.Call(ctx, nestedAgents.Get(h, "oak"), (*nestedAgent).add, 0)
 			if err != nil {
 				return err
 			}
@@ -208,30 +208,30 @@ func TestDestroyIncludesSubAgents(t *testing.T) {
 
 // If a caller asks for a sub-agent during its deletion, it is created again, and its parent lists it.
 func TestSubAgentRequestedDuringDeletionIsListed(t *testing.T) {
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{treeClass(nil)}}, func(t *testing.T, h *dohosttest.Host) {
-		oak := trees.Get(h, "oak")
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{nestedClass(nil)}}, func(t *testing.T, h *dohosttest.Host) {
+		oak := nestedAgents.Get(h, "oak")
 		grow := func(ctx context.Context) error {
-			return oak.Do(ctx, func(ctx context.Context, oak *tree) error {
-				branch, err := agent.SubAgent(ctx, oak, trees, "branch")
+			return oak.Do(ctx, func(ctx context.Context, oak *nestedAgent) error {
+				branch, err := agent.SubAgent(ctx, oak, nestedAgents, "branch")
 				if err == nil {
-					_, err = dohost.Call(ctx, branch, (*tree).grow, 1)
+					_, err = dohost.Call(ctx, branch, (*nestedAgent).add, 1)
 				}
 				return err
 			})
 		}
 		remove := func(ctx context.Context) error {
-			return oak.Do(ctx, func(ctx context.Context, oak *tree) error {
-				_, err := oak.SubAgents().Delete(ctx, string(trees), "branch")
+			return oak.Do(ctx, func(ctx context.Context, oak *nestedAgent) error {
+				_, err := oak.SubAgents().Delete(ctx, string(nestedAgents), "branch")
 				return err
 			})
 		}
 		found := func() (found string) {
-			err := oak.Do(t.Context(), func(ctx context.Context, oak *tree) error {
+			err := oak.Do(t.Context(), func(ctx context.Context, oak *nestedAgent) error {
 				subs, err := oak.SubAgents().List(ctx, "")
 				found = fmt.Sprint(len(subs), " listed, ")
 				return err
 			})
-			there, err2 := h.Host().Exists(t.Context(), dohost.ID{Class: string(trees), Name: "sub/BigTree/oak/branch"})
+			there, err2 := h.Host().Exists(t.Context(), dohost.ID{Class: string(nestedAgents), Name: "sub/BigTree/oak/branch"})
 			if err := errors.Join(err, err2); err != nil {
 				t.Fatal(err)
 			}
@@ -256,7 +256,7 @@ func TestSubAgentRequestedDuringDeletionIsListed(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			same(t, fmt.Sprint(len(tt.do), " at once"), found(), tt.want)
+			wantEqual(t, fmt.Sprint(len(tt.do), " at once"), found(), tt.want)
 		}
 	})
 }

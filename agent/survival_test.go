@@ -18,57 +18,59 @@ import (
 	"github.com/dohost/dohost/internal/sockettest"
 )
 
-// hiker is an agent with one of each thing that may or may not survive.
-type hiker struct {
+// survivalAgent is an agent with one of each thing that may or may not survive.
+type survivalAgent struct {
 	*agent.Agent[string]
-	field string
-	seen  *sightings
+	field    string
+	observed *survivalRecord
 }
 
-// sightings are the observed parts of hikers, with the work that they repeat.
-type sightings map[string]bool
+// survivalRecord are the observed parts of hikers, with the work that they repeat.
+type survivalRecord map[string]bool
 
 const (
-	hikers dohost.Namespace[hiker] = "hiker"
-	trek   agent.FiberKind[string] = "trek"
-	jot    agent.Callback[string]  = "note"
-	inTime agent.Callback[string]  = "later"
-	half                           = "half"
-	moment                         = 10 * time.Second // everything is running by then
-	longer                         = 20 * time.Second
+	survivalAgents  dohost.Namespace[survivalAgent] = "hiker"
+	survivalFiber   agent.FiberKind[string]         = "trek"
+	recordCallback  agent.Callback[string]          = "note"
+	delayedCallback agent.Callback[string]          = "later"
+	savedValue                                      = "half"
+	setUpTime                                       = 10 * time.Second // everything is running by then
+	taskTime                                        = 20 * time.Second
 )
 
-func (s sightings) class() dohost.Class {
-	walk := func(h *hiker, ctx context.Context, from, what string) error {
-		if from == half {
+func (s survivalRecord) class() dohost.Class {
+	walk := func(h *survivalAgent, ctx context.Context, from, what string) error {
+		if from == savedValue {
 			s[what] = true
 		}
-		if err := agent.SaveCheckpoint(ctx, half); err != nil {
+		if err := agent.SaveCheckpoint(ctx, savedValue); err != nil {
 			return err
 		}
 		return dohost.Sleep(ctx, time.Hour)
 	}
-	return agent.Bind(hikers, func(_ context.Context, a *agent.Agent[string]) (*hiker, error) { return &hiker{a, "", &s}, nil },
-		&agent.Handlers[hiker, string]{
-			OnInterrupted: func(h *hiker, ctx context.Context, i *agent.Interrupted) error {
+	return agent.Bind(survivalAgents, func(_ context.Context, a *agent.Agent[string]) (*survivalAgent, error) {
+		return &survivalAgent{a, "", &s}, nil
+	},
+		&agent.Handlers[survivalAgent, string]{
+			OnInterrupted: func(h *survivalAgent, ctx context.Context, i *agent.Interrupted) error {
 				var at string
-				if ok, err := i.Checkpoint(&at); !ok || at != half {
+				if ok, err := i.Checkpoint(&at); !ok || at != savedValue {
 					return errors.Join(err, errors.New("no checkpoint"))
 				}
 				s["a fiber that was run: its row and checkpoint, for the hook"] = true
 				return nil
 			},
-			OnAccept: func(*hiker, *http.Request) agent.ConnOptions { return agent.ConnOptions{State: half} },
+			OnAccept: func(*survivalAgent, *http.Request) agent.ConnOptions { return agent.ConnOptions{State: savedValue} },
 		},
-		agent.OnFiber(trek, func(h *hiker, ctx context.Context, f *agent.Fiber[string]) error {
+		agent.OnFiber(survivalFiber, func(h *survivalAgent, ctx context.Context, f *agent.Fiber[string]) error {
 			return walk(h, ctx, f.Checkpoint(), "a started fiber, from its checkpoint")
 		}, nil),
-		agent.OnSchedule(jot, func(h *hiker, _ context.Context, what string) error {
+		agent.OnSchedule(recordCallback, func(h *survivalAgent, _ context.Context, what string) error {
 			s[what] = true
 			return nil
 		}),
-		agent.OnSchedule(inTime, func(h *hiker, ctx context.Context, what string) error {
-			if err := dohost.Sleep(ctx, longer); err != nil {
+		agent.OnSchedule(delayedCallback, func(h *survivalAgent, ctx context.Context, what string) error {
+			if err := dohost.Sleep(ctx, taskTime); err != nil {
 				return err
 			}
 			s[what] = true
@@ -77,42 +79,42 @@ func (s sightings) class() dohost.Class {
 }
 
 // prepare starts one of each.
-func (h *hiker) prepare(ctx context.Context, busy bool) error {
-	h.field = half
-	err := errors.Join(h.SetState(ctx, half), dohost.Put(ctx, h.Storage(), "k", half))
-	_, err2 := agent.Schedule(ctx, h, agent.After(time.Minute), jot, "a schedule that is due later", nil)
+func (h *survivalAgent) prepare(ctx context.Context, busy bool) error {
+	h.field = savedValue
+	err := errors.Join(h.SetState(ctx, savedValue), dohost.Put(ctx, h.Storage(), "k", savedValue))
+	_, err2 := agent.Schedule(ctx, h, agent.After(time.Minute), recordCallback, "a schedule that is due later", nil)
 	if !busy || err != nil {
 		return errors.Join(err, err2)
 	}
-	_, err3 := agent.StartFiber(ctx, h, trek, "", nil)
-	_, err4 := agent.Enqueue(ctx, h, inTime, "an item of the queue, and its place", nil)
+	_, err3 := agent.StartFiber(ctx, h, survivalFiber, "", nil)
+	_, err4 := agent.Enqueue(ctx, h, delayedCallback, "an item of the queue, and its place", nil)
 	_, err5 := h.KeepAlive(ctx)
 	err6 := h.Object().Go(ctx, "task", func(ctx context.Context) error {
-		if err := dohost.Sleep(ctx, longer); err != nil {
+		if err := dohost.Sleep(ctx, taskTime); err != nil {
 			return err
 		}
-		(*h.seen)["a task of Object().Go"] = true
+		(*h.observed)["a task of Object().Go"] = true
 		return nil
 	})
 	err7 := h.Object().Go(ctx, "run", func(ctx context.Context) error {
 		return agent.RunFiber(ctx, h, "x", func(ctx context.Context) error {
-			return errors.Join(agent.SaveCheckpoint(ctx, half), dohost.Sleep(ctx, time.Hour))
+			return errors.Join(agent.SaveCheckpoint(ctx, savedValue), dohost.Sleep(ctx, time.Hour))
 		})
 	})
 	return errors.Join(err2, err3, err4, err5, err6, err7)
 }
 
-// look records the observed parts of the hiker's memory, storage and connections.
-func (h *hiker) look(ctx context.Context, s sightings) error {
+// observe records the observed parts of the hiker's memory, storage and connections.
+func (h *survivalAgent) observe(ctx context.Context, s survivalRecord) error {
 	state, err := h.State(ctx)
 	kept, _, err2 := dohost.Get[string](ctx, h.Storage(), "k")
-	s["the agent's state"] = state == half
-	s["what it has stored"] = kept == half
-	s["fields of its struct, and what else is in memory"] = h.field == half
+	s["the agent's state"] = state == savedValue
+	s["what it has stored"] = kept == savedValue
+	s["fields of its struct, and what else is in memory"] = h.field == savedValue
 	for c := range h.Connections("") {
 		var own string
 		_, err := c.State(&own)
-		if s["connections, with their own state"] = own == half; err != nil {
+		if s["connections, with their own state"] = own == savedValue; err != nil {
 			return err
 		}
 	}
@@ -120,10 +122,10 @@ func (h *hiker) look(ctx context.Context, s sightings) error {
 }
 
 // survivors returns the parts that exist after an end.
-func survivors(t *testing.T, busy bool, end func(h *dohosttest.Host, id dohost.ID)) (s sightings) {
-	s = sightings{}
+func survivors(t *testing.T, busy bool, end func(h *dohosttest.Host, id dohost.ID)) (s survivalRecord) {
+	s = survivalRecord{}
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{s.class()}}, func(t *testing.T, h *dohosttest.Host) {
-		id := hikers.Get(h, "a").ID()
+		id := survivalAgents.Get(h, "a").ID()
 		serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.Host().ServeObject(w, r, id) })
 		ws, _, err := sockettest.Dial(t.Context(), serve, "/")
 		if err != nil {
@@ -137,17 +139,17 @@ func survivors(t *testing.T, busy bool, end func(h *dohosttest.Host, id dohost.I
 				}
 			}
 		})
-		do := func(fn func(context.Context, *hiker) error) {
+		do := func(fn func(context.Context, *survivalAgent) error) {
 			t.Helper()
-			if err := hikers.Get(h, "a").Do(t.Context(), fn); err != nil {
+			if err := survivalAgents.Get(h, "a").Do(t.Context(), fn); err != nil {
 				t.Fatal(err)
 			}
 		}
-		do(func(ctx context.Context, w *hiker) error { return w.prepare(ctx, busy) })
-		h.Advance(moment)
+		do(func(ctx context.Context, w *survivalAgent) error { return w.prepare(ctx, busy) })
+		h.Advance(setUpTime)
 		end(h, id)
 		// The first look comes before any part can have been created again.
-		do(func(ctx context.Context, w *hiker) error { return w.look(ctx, s) })
+		do(func(ctx context.Context, w *survivalAgent) error { return w.observe(ctx, s) })
 		h.Advance(5 * time.Minute)
 		if err := ws.CloseNow(); err == nil {
 			t.Log("the connection was open")
@@ -283,39 +285,41 @@ func TestExampleLibrarianReadsEachBookOnce(t *testing.T) {
 // The table lists the running work that keeps its agent in memory.
 func TestEvictionSparesAgentsWithRunningWork(t *testing.T) {
 	hour := func(ctx context.Context) error { return dohost.Sleep(ctx, time.Hour) }
-	class := agent.Bind(hikers, func(_ context.Context, a *agent.Agent[string]) (*hiker, error) { return &hiker{Agent: a}, nil }, nil,
-		agent.OnFiber(trek, func(_ *hiker, ctx context.Context, _ *agent.Fiber[string]) error { return hour(ctx) }, nil),
-		agent.OnSchedule(jot, func(_ *hiker, ctx context.Context, _ string) error { return hour(ctx) }))
-	for what, begin := range map[string]func(ctx context.Context, h *hiker) error{
-		"": func(ctx context.Context, h *hiker) error {
-			_, err := agent.Schedule(ctx, h, agent.After(time.Hour), jot, "", nil)
-			return errors.Join(err, h.SetState(ctx, half))
+	class := agent.Bind(survivalAgents, func(_ context.Context, a *agent.Agent[string]) (*survivalAgent, error) {
+		return &survivalAgent{Agent: a}, nil
+	}, nil,
+		agent.OnFiber(survivalFiber, func(_ *survivalAgent, ctx context.Context, _ *agent.Fiber[string]) error { return hour(ctx) }, nil),
+		agent.OnSchedule(recordCallback, func(_ *survivalAgent, ctx context.Context, _ string) error { return hour(ctx) }))
+	for what, begin := range map[string]func(ctx context.Context, h *survivalAgent) error{
+		"": func(ctx context.Context, h *survivalAgent) error {
+			_, err := agent.Schedule(ctx, h, agent.After(time.Hour), recordCallback, "", nil)
+			return errors.Join(err, h.SetState(ctx, savedValue))
 		},
-		"an item of the queue": func(ctx context.Context, h *hiker) error {
-			_, err := agent.Enqueue(ctx, h, jot, "", nil)
+		"an item of the queue": func(ctx context.Context, h *survivalAgent) error {
+			_, err := agent.Enqueue(ctx, h, recordCallback, "", nil)
 			return err
 		},
-		"a started fiber": func(ctx context.Context, h *hiker) error {
-			_, err := agent.StartFiber(ctx, h, trek, "", nil)
+		"a started fiber": func(ctx context.Context, h *survivalAgent) error {
+			_, err := agent.StartFiber(ctx, h, survivalFiber, "", nil)
 			return err
 		},
-		"a fiber that was run": func(ctx context.Context, h *hiker) error {
+		"a fiber that was run": func(ctx context.Context, h *survivalAgent) error {
 			return h.Object().Go(ctx, "run", func(ctx context.Context) error {
 				return agent.RunFiber(ctx, h, "x", func(ctx context.Context) error { return hour(ctx) })
 			})
 		},
-		"a task of Object().Go": func(ctx context.Context, h *hiker) error { return h.Object().Go(ctx, "task", hour) },
-		"who keeps it alive": func(ctx context.Context, h *hiker) error {
+		"a task of Object().Go": func(ctx context.Context, h *survivalAgent) error { return h.Object().Go(ctx, "task", hour) },
+		"who keeps it alive": func(ctx context.Context, h *survivalAgent) error {
 			_, err := h.KeepAlive(ctx)
 			return err
 		},
 	} {
 		dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-			if err := hikers.Get(h, "a").Do(t.Context(), func(ctx context.Context, w *hiker) error { return begin(ctx, w) }); err != nil {
+			if err := survivalAgents.Get(h, "a").Do(t.Context(), func(ctx context.Context, w *survivalAgent) error { return begin(ctx, w) }); err != nil {
 				t.Fatal(err)
 			}
 			h.Advance(10 * time.Minute)
-			if live := h.Host().IsLive(hikers.Get(h, "a").ID()); live != (what != "") {
+			if live := h.Host().IsLive(survivalAgents.Get(h, "a").ID()); live != (what != "") {
 				t.Errorf("with %q it is in memory after 10 minutes: %t", what, live)
 			}
 		})

@@ -4,10 +4,10 @@ import "context"
 
 // wake runs after the constructor and before the first event.
 func (c *core) wake(ctx context.Context) error {
-	if err := c.findDoom(ctx); err != nil {
+	if err := c.readDestroying(ctx); err != nil {
 		return err
 	}
-	if err := c.recover(ctx); err != nil {
+	if err := c.recoverFibers(ctx); err != nil {
 		return err
 	}
 	if err := c.wakeJobs(ctx); err != nil {
@@ -19,5 +19,5 @@ func (c *core) wake(ctx context.Context) error {
 	if err := c.class.start(c.self, ctx); err != nil {
 		return err
 	}
-	return c.resumeLeft(ctx)
+	return c.resumeDeferred(ctx)
 }

@@ -67,8 +67,8 @@ func (c *Conn) send(ctx context.Context, v any) error {
 	return c.Send(ctx, dohost.Frame{Text: true, Data: data})
 }
 
-// introduce sends the first frames to a client: the agent's identity, its state, its servers.
-func (c *core) introduce(ctx context.Context, conn *Conn) error {
+// sendInitialFrames sends the first frames to a client: the agent's identity, its state, its servers.
+func (c *core) sendInitialFrames(ctx context.Context, conn *Conn) error {
 	state, err := c.rawState(ctx)
 	if err != nil {
 		return err
@@ -87,10 +87,10 @@ func (c *core) introduce(ctx context.Context, conn *Conn) error {
 
 // receive handles a client's frame.
 func (c *core) receive(ctx context.Context, conn *Conn, f dohost.Frame) error {
-	if conn.flags()&turnedAway != 0 {
+	if conn.flags()&refused != 0 {
 		return nil
 	}
-	ctx = on(ctx, conn)
+	ctx = withConn(ctx, conn)
 	var head struct {
 		Type string `json:"type"`
 	}
@@ -149,6 +149,6 @@ func (c *core) call(ctx context.Context, conn *Conn, call rpcCall) (json.RawMess
 		return nil, err
 	}
 	s := &Stream{conn: conn, id: *call.ID}
-	defer func() { s.over = true }()
+	defer func() { s.ended = true }()
 	return m.call(c.self, ctx, call.Args, s)
 }

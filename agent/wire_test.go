@@ -17,40 +17,40 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// board is the state of a room.
-type board struct {
+// wireState is the state of a room.
+type wireState struct {
 	Title string `json:"title"`
 	Count int    `json:"count"`
 }
 
-// room is an agent with one of each thing that clients can reach.
-type room struct {
-	*agent.Agent[board]
-	heard []string
+// wireAgent is an agent with one of each thing that clients can reach.
+type wireAgent struct {
+	*agent.Agent[wireState]
+	changes []string
 }
 
-const rooms dohost.Namespace[room] = "ChatRoom"
+const wireAgents dohost.Namespace[wireAgent] = "ChatRoom"
 
-type roomHandlers = agent.Handlers[room, board]
+type wireHandlers = agent.Handlers[wireAgent, wireState]
 
-// roomClass returns the class of rooms. It sets the fields of h that the other tests need; h may be nil.
-func roomClass(h *roomHandlers, more ...agent.Entry[room]) dohost.Class {
+// wireClass returns the class of rooms. It sets the fields of h that the other tests need; h may be nil.
+func wireClass(h *wireHandlers, more ...agent.Entry[wireAgent]) dohost.Class {
 	if h == nil {
-		h = &roomHandlers{}
+		h = &wireHandlers{}
 	}
-	h.Initial = &board{Title: "untitled"}
-	h.Validate = func(_ *room, _ context.Context, b board, _ *agent.Conn) error {
+	h.Initial = &wireState{Title: "untitled"}
+	h.Validate = func(_ *wireAgent, _ context.Context, b wireState, _ *agent.Conn) error {
 		if b.Count < 0 {
 			return errors.New("a count is not negative")
 		}
 		return nil
 	}
-	h.OnStateChanged = func(r *room, _ context.Context, b board, from *agent.Conn) error {
+	h.OnStateChanged = func(r *wireAgent, _ context.Context, b wireState, from *agent.Conn) error {
 		by := "itself"
 		if from != nil {
 			by = from.ID()
 		}
-		r.heard = append(r.heard, fmt.Sprintf("%s %d by %s", b.Title, b.Count, by))
+		r.changes = append(r.changes, fmt.Sprintf("%s %d by %s", b.Title, b.Count, by))
 		return nil
 	}
 	h.Authorize = func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
@@ -59,39 +59,39 @@ func roomClass(h *roomHandlers, more ...agent.Entry[room]) dohost.Class {
 		}
 		return dohost.Access{Rights: dohost.ReadWrite}, nil
 	}
-	h.OnAccept = func(_ *room, r *http.Request) agent.ConnOptions {
+	h.OnAccept = func(_ *wireAgent, r *http.Request) agent.ConnOptions {
 		q := r.URL.Query()
 		return agent.ConnOptions{Readonly: q.Has("readonly"), NoProtocol: q.Has("silent") || q.Has("broken"), Tags: q["tag"], State: q.Get("mood")}
 	}
-	h.OnMessage = func(r *room, ctx context.Context, c *agent.Conn, f dohost.Frame) error {
+	h.OnMessage = func(r *wireAgent, ctx context.Context, c *agent.Conn, f dohost.Frame) error {
 		return c.Send(ctx, dohost.Frame{Text: f.Text, Data: append([]byte("heard "), f.Data...)})
 	}
-	return agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) {
-		return &room{Agent: a}, nil
-	}, h, append([]agent.Entry[room]{
-		agent.Callable("add", (*room).add),
-		agent.Callable("sum", func(_ *room, _ context.Context, ns []int) (sum int, err error) {
+	return agent.Bind(wireAgents, func(_ context.Context, a *agent.Agent[wireState]) (*wireAgent, error) {
+		return &wireAgent{Agent: a}, nil
+	}, h, append([]agent.Entry[wireAgent]{
+		agent.Callable("add", (*wireAgent).add),
+		agent.Callable("sum", func(_ *wireAgent, _ context.Context, ns []int) (sum int, err error) {
 			for _, n := range ns {
 				sum += n
 			}
 			return sum, nil
 		}),
-		agent.Callable("join", func(_ *room, _ context.Context, p struct {
+		agent.Callable("join", func(_ *wireAgent, _ context.Context, p struct {
 			First, Last string
 			hidden      int
 		}) (string, error) {
 			return p.First + " " + p.Last, nil
 		}),
-		agent.Callable("leak", dohost.Bare(func(*room, context.Context) error {
+		agent.Callable("leak", dohost.Bare(func(*wireAgent, context.Context) error {
 			return errors.New("pq: no password for svc:Hunter2")
 		})),
-		agent.Callable("nothing", dohost.Bare(func(*room, context.Context) error { return nil })),
-		agent.Callable("null", dohost.NoArg(func(*room, context.Context) (*int, error) { return nil, nil })),
-		agent.Callable("heard", dohost.NoArg(func(r *room, _ context.Context) ([]string, error) { return r.heard, nil })),
-		agent.Callable("lock", dohost.NoResult(func(_ *room, ctx context.Context, on bool) error {
+		agent.Callable("nothing", dohost.Bare(func(*wireAgent, context.Context) error { return nil })),
+		agent.Callable("null", dohost.NoArg(func(*wireAgent, context.Context) (*int, error) { return nil, nil })),
+		agent.Callable("heard", dohost.NoArg(func(r *wireAgent, _ context.Context) ([]string, error) { return r.changes, nil })),
+		agent.Callable("lock", dohost.NoResult(func(_ *wireAgent, ctx context.Context, on bool) error {
 			return agent.ConnFromContext(ctx).SetReadonly(ctx, on)
 		})),
-		agent.Streaming("count", func(_ *room, ctx context.Context, n int, s *agent.Stream) (string, error) {
+		agent.Streaming("count", func(_ *wireAgent, ctx context.Context, n int, s *agent.Stream) (string, error) {
 			for i := range n {
 				if err := s.Send(ctx, i); err != nil {
 					return "", err
@@ -106,11 +106,11 @@ func roomClass(h *roomHandlers, more ...agent.Entry[room]) dohost.Class {
 }
 
 // Hidden is not callable by clients.
-func (r *room) Hidden() {}
+func (r *wireAgent) Hidden() {}
 
-func (r *room) add(ctx context.Context, n int) (int, error) {
+func (r *wireAgent) add(ctx context.Context, n int) (int, error) {
 	var count int
-	err := r.UpdateState(ctx, func(b *board) error {
+	err := r.UpdateState(ctx, func(b *wireState) error {
 		b.Count += n
 		count = b.Count
 		return nil
@@ -118,13 +118,13 @@ func (r *room) add(ctx context.Context, n int) (int, error) {
 	return count, err
 }
 
-// site is a server of agents.
-type site struct {
+// testServer is a server of agents.
+type testServer struct {
 	*dohost.Host
 	url string
 }
 
-func serve(t *testing.T, class dohost.Class) *site {
+func serve(t *testing.T, class dohost.Class) *testServer {
 	t.Helper()
 	h, err := dohost.Open(t.TempDir(), nil, class)
 	if err != nil {
@@ -139,7 +139,7 @@ func serve(t *testing.T, class dohost.Class) *site {
 		}
 		server.Close()
 	})
-	return &site{h, server.URL}
+	return &testServer{h, server.URL}
 }
 
 // client is a client of an agent.
@@ -148,7 +148,7 @@ type client struct {
 	ws *websocket.Conn
 }
 
-func (s *site) dial(t *testing.T, path string) *client {
+func (s *testServer) dial(t *testing.T, path string) *client {
 	t.Helper()
 	ws, _, err := websocket.Dial(t.Context(), strings.Replace(s.url, "http", "ws", 1)+path, nil)
 	if err != nil {
@@ -175,14 +175,14 @@ func (c *client) want(frames ...string) {
 		if err != nil {
 			c.t.Fatalf("want %s: %v", want, err)
 		}
-		if normal(string(data)) != normal(want) {
+		if normalize(string(data)) != normalize(want) {
 			c.t.Errorf("got  %s\nwant %s", data, want)
 		}
 	}
 }
 
-// closes reads the closing frame.
-func (c *client) closes(code int, reason string) {
+// wantClose reads the closing frame.
+func (c *client) wantClose(code int, reason string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
 	defer cancel()
@@ -193,7 +193,7 @@ func (c *client) closes(code int, reason string) {
 	}
 }
 
-func normal(frame string) string {
+func normalize(frame string) string {
 	var v any
 	if json.Unmarshal([]byte(frame), &v) != nil {
 		return frame
@@ -212,7 +212,7 @@ func greeting(name, state string) []string {
 }
 
 func TestStateSyncsBothWays(t *testing.T) {
-	s := serve(t, roomClass(nil))
+	s := serve(t, wireClass(nil))
 	a, b := s.dial(t, "/lobby?_pk=a"), s.dial(t, "/lobby?_pk=b")
 	a.want(greeting("lobby", `{"title":"untitled","count":0}`)...)
 	b.want(greeting("lobby", `{"title":"untitled","count":0}`)...)
@@ -229,7 +229,7 @@ func TestStateSyncsBothWays(t *testing.T) {
 		a.send(`{"type":"cf_agent_state","state":` + refused + `}`)
 		a.want(`{"type":"cf_agent_state_error","error":"State update rejected"}`)
 	}
-	if n, err := dohost.Call(t.Context(), rooms.Get(s, "lobby"), (*room).add, 4); err != nil || n != 7 {
+	if n, err := dohost.Call(t.Context(), wireAgents.Get(s, "lobby"), (*wireAgent).add, 4); err != nil || n != 7 {
 		t.Fatal(n, err)
 	}
 	a.want(`{"type":"cf_agent_state","state":{"title":"x","count":7}}`)
@@ -237,12 +237,12 @@ func TestStateSyncsBothWays(t *testing.T) {
 	b.send(`{"type":"rpc","id":"2","method":"heard","args":[]}`)
 	b.want(`{"type":"rpc","id":"2","success":true,"done":true,"result":["x 1 by a","x 3 by itself","x 7 by itself"]}`)
 	// The state outlives the agent's time in memory, and later clients get it.
-	s.Evict(rooms.Get(s, "lobby").ID(), dohost.EndFence)
+	s.Evict(wireAgents.Get(s, "lobby").ID(), dohost.EndFence)
 	s.dial(t, "/lobby").want(greeting("lobby", `{"title":"x","count":7}`)...)
 }
 
 func TestCalls(t *testing.T) {
-	s := serve(t, roomClass(nil))
+	s := serve(t, wireClass(nil))
 	c := s.dial(t, "/r")
 	c.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	for _, tt := range []struct {
@@ -270,14 +270,14 @@ func TestCalls(t *testing.T) {
 		}
 	}
 	// The same methods over HTTP.
-	if out, err := s.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite}), rooms.Get(s, "r").ID(), "sum", []byte(`[4,5]`)); err != nil || string(out) != "9" {
+	if out, err := s.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite}), wireAgents.Get(s, "r").ID(), "sum", []byte(`[4,5]`)); err != nil || string(out) != "9" {
 		t.Error(string(out), err)
 	}
 }
 
 // TestErrorTextsAreHiddenFromClients has errors of a method and of OnConnect that are not public.
 func TestErrorTextsAreHiddenFromClients(t *testing.T) {
-	s := serve(t, roomClass(&roomHandlers{OnConnect: func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
+	s := serve(t, wireClass(&wireHandlers{OnConnect: func(_ *wireAgent, _ context.Context, c *agent.Conn, r *http.Request) error {
 		if r.URL.Query().Has("broken") {
 			return errors.New("pq: no password for svc:Hunter2")
 		}
@@ -296,7 +296,7 @@ func TestErrorTextsAreHiddenFromClients(t *testing.T) {
 
 // TestFrameOutsideTheProtocolIsAMessage has frames that resemble frames of the protocol.
 func TestFrameOutsideTheProtocolIsAMessage(t *testing.T) {
-	s := serve(t, roomClass(nil))
+	s := serve(t, wireClass(nil))
 	c := s.dial(t, "/r?silent")
 	for _, m := range []string{
 		"text", `{"type":"rpc"}`, `{"type":"rpc","id":5,"method":"add","args":[]}`, `{"type":"rpc","id":"5","method":"add"}`,
@@ -314,7 +314,7 @@ func TestFrameOutsideTheProtocolIsAMessage(t *testing.T) {
 }
 
 func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
-	s := serve(t, roomClass(nil))
+	s := serve(t, wireClass(nil))
 	writer, silent, reader := s.dial(t, "/r?_pk=w"), s.dial(t, "/r?silent"), s.dial(t, "/r?readonly&mood=calm&_pk=r")
 	writer.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	reader.want(greeting("r", `{"title":"untitled","count":0}`)...)
@@ -331,7 +331,7 @@ func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
 	writer.want(`{"type":"rpc","id":"2","success":true,"done":true}`)
 	writer.send(`{"type":"cf_agent_state","state":{"title":"mine"}}`)
 	writer.want(`{"type":"cf_agent_state_error","error":"Connection is readonly"}`)
-	err := rooms.Get(s, "r").Do(t.Context(), func(ctx context.Context, r *room) error {
+	err := wireAgents.Get(s, "r").Do(t.Context(), func(ctx context.Context, r *wireAgent) error {
 		var mood string
 		for c := range r.Connections("r") {
 			if ok, err := c.State(&mood); !ok || err != nil || mood != "calm" || !c.Readonly() || c.ID() != "r" {
@@ -352,7 +352,7 @@ func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
 }
 
 func TestConnectionAcceptRefuseAndReplace(t *testing.T) {
-	s := serve(t, roomClass(&roomHandlers{OnConnect: func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
+	s := serve(t, wireClass(&wireHandlers{OnConnect: func(_ *wireAgent, _ context.Context, c *agent.Conn, r *http.Request) error {
 		switch q := r.URL.Query(); {
 		case q.Has("broken"):
 			return &dohost.PublicError{Message: "no door"}
@@ -361,20 +361,20 @@ func TestConnectionAcceptRefuseAndReplace(t *testing.T) {
 		}
 		return nil
 	}}))
-	s.dial(t, "/r?token=wrong").closes(4001, "who are you?")
+	s.dial(t, "/r?token=wrong").wantClose(4001, "who are you?")
 	broken := s.dial(t, "/r?broken")
 	broken.want(`{"error":"no door"}`)
-	broken.closes(1011, "the agent refused the connection")
+	broken.wantClose(1011, "the agent refused the connection")
 	late := s.dial(t, "/r?late")
 	late.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	late.want(`{"error":"too late"}`)
-	late.closes(1011, "the agent refused the connection")
+	late.wantClose(1011, "the agent refused the connection")
 	// A client that connects with an id in use replaces the older connection.
 	older, other := s.dial(t, "/r?_pk=me"), s.dial(t, "/r?_pk=you&tag=me")
 	older.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	other.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	newer := s.dial(t, "/r?_pk=me")
-	older.closes(agent.CloseReplaced, "replaced by a newer connection of the same id")
+	older.wantClose(agent.CloseReplaced, "replaced by a newer connection of the same id")
 	newer.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	for _, c := range []*client{newer, other} {
 		c.send(`{"type":"rpc","id":"1","method":"sum","args":[1,1]}`)
@@ -419,8 +419,8 @@ func TestMethodResultsHaveJavaScriptNames(t *testing.T) {
 // TestConnectionRequestAmongOtherUpgrades has a request that Authorize functions see as one for a WebSocket: the
 // agent must not answer it over HTTP.
 func TestConnectionRequestAmongOtherUpgrades(t *testing.T) {
-	s := serve(t, roomClass(&roomHandlers{
-		OnRequest: func(_ *room, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "over HTTP") },
+	s := serve(t, wireClass(&wireHandlers{
+		OnRequest: func(_ *wireAgent, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "over HTTP") },
 	}))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/r", nil)
 	if err != nil {

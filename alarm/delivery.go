@@ -9,7 +9,7 @@ import (
 // Delivery is an alarm to deliver.
 type Delivery struct {
 	objectstore.Alarm
-	// From is the due time of the delivery: that of the alarm or, for a delivery at boot, the start of the host.
+	// From is the due time of the delivery: that of the alarm or, for a delivery at the start, the start of the host.
 	From time.Time
 	// Charge reports whether the run must be charged, durably, before it begins, because a due
 	// alarm may have ended the previous host. A suspect's run is charged in any case.
@@ -18,63 +18,63 @@ type Delivery struct {
 
 // delivery is an alarm that is out.
 type delivery struct {
-	*entry
-	waits bool
-	next  *objectstore.AlarmChange // the newest change since it went out
+	*alarmEntry
+	suspended bool
+	next      *objectstore.AlarmChange // the newest change since it went out
 }
 
-// Waits notes that a delivery waits for something other than its object, possibly for long. Such a delivery does not
-// count against the limits of the others.
-func (s *Scheduler) Waits(a objectstore.Alarm) { s.post(message{waits: &a}) }
+// MarkSuspended notes that a delivery waits for something other than its object, possibly for long. Such a delivery
+// does not count against the limits of the others.
+func (s *Scheduler) MarkSuspended(a objectstore.Alarm) { s.post(message{suspended: &a}) }
 
-// waits marks a delivery as waiting.
-func (s *Scheduler) waits(a objectstore.Alarm) {
-	d := s.out[a.ID]
-	if d == nil || d.Generation != a.Generation || d.waits {
+// markSuspended marks a delivery as waiting.
+func (s *Scheduler) markSuspended(a objectstore.Alarm) {
+	d := s.outstanding[a.ID]
+	if d == nil || d.Generation != a.Generation || d.suspended {
 		return
 	}
-	d.waits = true
+	d.suspended = true
 	s.waiting++
 	d.queue.waiting++
-	if d.boot {
-		d.queue.boot.away++
+	if d.atStart {
+		d.queue.startPass.suspended++
 	}
 }
 
 // send delivers an entry.
-func (s *Scheduler) send(e *entry) {
-	s.out[e.ID] = &delivery{entry: e}
-	e.queue.out++
+func (s *Scheduler) send(e *alarmEntry) {
+	s.outstanding[e.ID] = &delivery{alarmEntry: e}
+	e.queue.outstanding++
 	s.cfg.Deliver(Delivery{
 		Alarm: e.Alarm, From: e.at, Charge: s.cfg.Unclean && !e.Due.After(s.start),
 	})
 }
 
-// takeBack removes a delivery from those that are out.
-func (s *Scheduler) takeBack(d *delivery) {
-	delete(s.out, d.ID)
-	d.queue.out--
-	if d.waits {
+// removeDelivery removes a delivery from those that are out.
+func (s *Scheduler) removeDelivery(d *delivery) {
+	delete(s.outstanding, d.ID)
+	d.queue.outstanding--
+	if d.suspended {
 		s.waiting--
 		d.queue.waiting--
-		if d.boot {
-			d.queue.boot.away--
+		if d.atStart {
+			d.queue.startPass.suspended--
 		}
 	}
 }
 
-// perWaiting is the limit of all deliveries that are out, as a multiple of the limit of those that do not wait.
-const perWaiting = 16
+// suspendedFactor is the limit of all deliveries that are out, as a multiple of the limit of those that do not wait.
+const suspendedFactor = 16
 
-// room returns how many more deliveries of a queue may go out. A queue has reserved places, so that alarms of one class
-// never wait for those of others.
-func (s *Scheduler) room(q *alarmQueue) int {
+// freePlaces returns how many more deliveries of a queue may go out. A queue has reserved places, so that alarms of one
+// class never wait for those of others.
+func (s *Scheduler) freePlaces(q *alarmQueue) int {
 	c := &s.cfg
 	if q == s.suspects && c.Unclean {
-		return 1 - q.out
+		return 1 - q.outstanding
 	}
 	places := func(times, mine, all int) int {
 		return min(times*c.Concurrency-mine, max(times*c.HostConcurrency-all, times*c.Reserve-mine))
 	}
-	return min(places(1, q.out-q.waiting, len(s.out)-s.waiting), places(perWaiting, q.out, len(s.out)))
+	return min(places(1, q.outstanding-q.waiting, len(s.outstanding)-s.waiting), places(suspendedFactor, q.outstanding, len(s.outstanding)))
 }

@@ -22,7 +22,7 @@ func TestDeliveryThatWaitsFreesItsPlace(t *testing.T) {
 					if atBoot {
 						due = time.Now().Add(100 * time.Hour)
 					}
-					x.set(fmt.Sprintf("n%03d", i), due, func(s *objectstore.Slot) { s.AtBoot = atBoot })
+					x.set(fmt.Sprintf("n%03d", i), due, func(s *objectstore.Slot) { s.AtStart = atBoot })
 				}
 				c := Config{Concurrency: rooms}
 				if atBoot {
@@ -46,7 +46,7 @@ func TestDeliveryThatWaitsFreesItsPlace(t *testing.T) {
 				first := next(rooms, "at first")
 				for range 2 { // twice counts once
 					for _, a := range first {
-						s.Waits(a)
+						s.MarkSuspended(a)
 					}
 				}
 				second := next(rooms, "more, once those wait")
@@ -72,7 +72,7 @@ func TestDeliveriesInProgressAreBounded(t *testing.T) {
 			x.set(fmt.Sprintf("n%03d", i), time.Now().Add(-time.Minute), nil)
 		}
 		s := x.start(Config{Concurrency: 4})
-		x.onDeliver = func(a objectstore.Alarm) { s.Waits(a) }
+		x.onDeliver = func(a objectstore.Alarm) { s.MarkSuspended(a) }
 		s.Start()
 		synctest.Wait()
 		if n := len(x.names()); n != 16*4 {

@@ -17,12 +17,12 @@ type Config struct {
 	// suspects, in order of due time and object, after a position; fewer than limit mean
 	// the end.
 	Window func(ctx context.Context, class string, after objectstore.AlarmPos, limit int) ([]objectstore.Alarm, objectstore.AlarmPos, error)
-	// Boot reads the alarms of a class that are delivered when the host starts as well, in
+	// StartAlarms reads the alarms of a class that are delivered when the host starts as well, in
 	// order of name, after a name. Nil if there are none.
-	Boot func(ctx context.Context, class, after string, limit int) ([]objectstore.Alarm, error)
-	// BootBefore is the first alarm generation of this host: an alarm with a later generation
+	StartAlarms func(ctx context.Context, class, after string, limit int) ([]objectstore.Alarm, error)
+	// StartBefore is the first alarm generation of this host: an alarm with a later generation
 	// is delivered only when it is due.
-	BootBefore uint64
+	StartBefore uint64
 	// Deliver starts a delivery, which ends with Done. It must not block, nor call Stop.
 	Deliver func(Delivery)
 	// Unclean reports that the previous host did not close: an alarm that is due now may have ended it.
@@ -40,11 +40,11 @@ type Config struct {
 	// HostConcurrency is the same for all classes together; twice Concurrency. Reserve is
 	// how many deliveries of a class may be out beyond that; an eighth of Concurrency.
 	HostConcurrency, Reserve int
-	// Group bounds how many alarms of a class are delivered at boot at a time; 256.
+	// Group bounds how many alarms of a class are delivered at the start at a time; 256.
 	Group int
-	// Look is the longest time between two reads of the wall clock: it may jump, and the machine may have been
+	// MaxSleep is the longest time between two reads of the wall clock: it may jump, and the machine may have been
 	// asleep. 30 s.
-	Look time.Duration
+	MaxSleep time.Duration
 }
 
 // Scheduler delivers alarms when they are due: never early by the wall clock, at
@@ -65,25 +65,25 @@ type Scheduler struct {
 	next    time.Time // of the queues, for Pending
 
 	// Owned by the goroutine.
-	start    time.Time
-	queues   map[string]*alarmQueue
-	order    []*alarmQueue // the same, the suspects first
-	suspects *alarmQueue
-	listed   bool                      // list has read the classes
-	passed   bool                      // see suspectsMayRun
-	queued   map[objectstore.ID]*entry // in the queues
-	held     map[objectstore.ID]*entry // cut off, and not to be delivered again yet
-	out      map[objectstore.ID]*delivery
-	waiting  int       // of those that are out
-	retryAt  time.Time // no read before this, after one failed; monotonic
+	start            time.Time
+	queues           map[string]*alarmQueue
+	order            []*alarmQueue // the same, the suspects first
+	suspects         *alarmQueue
+	listed           bool                           // list has read the classes
+	suspectsReleased bool                           // see suspectsMayRun
+	queued           map[objectstore.ID]*alarmEntry // in the queues
+	held             map[objectstore.ID]*alarmEntry // cut off, and not to be delivered again yet
+	outstanding      map[objectstore.ID]*delivery
+	waiting          int       // of those that are out
+	retryAt          time.Time // no read before this, after one failed; monotonic
 }
 
 // message is a durable change, or the waiting or the end of a delivery.
 type message struct {
-	change objectstore.AlarmChange
-	waits  *objectstore.Alarm
-	ended  *objectstore.Alarm
-	again  bool
+	change    objectstore.AlarmChange
+	suspended *objectstore.Alarm
+	ended     *objectstore.Alarm
+	retry     bool
 }
 
 // NewScheduler returns a scheduler that has not started. Its reads end with ctx, or
@@ -94,12 +94,12 @@ func NewScheduler(ctx context.Context, c Config) *Scheduler {
 	setDefault(&c.HostConcurrency, 2*c.Concurrency)
 	setDefault(&c.Reserve, (c.Concurrency+7)/8)
 	setDefault(&c.Group, 256)
-	setDefault(&c.Look, 30*time.Second)
+	setDefault(&c.MaxSleep, 30*time.Second)
 	s := &Scheduler{
 		cfg: c, now: func() time.Time { return time.Now().Round(0) },
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
-		queues: map[string]*alarmQueue{}, queued: map[objectstore.ID]*entry{}, held: map[objectstore.ID]*entry{},
-		out: map[objectstore.ID]*delivery{},
+		queues: map[string]*alarmQueue{}, queued: map[objectstore.ID]*alarmEntry{}, held: map[objectstore.ID]*alarmEntry{},
+		outstanding: map[objectstore.ID]*delivery{},
 	}
 	s.suspects = s.queueFor("")
 	s.ctx, s.stop = context.WithCancel(ctx)
@@ -146,7 +146,7 @@ func (s *Scheduler) Changed(cs []objectstore.AlarmChange) {
 // Done notes that a delivery has ended. With again it was cut off by no fault of its own, and is delivered again
 // unless the alarm has changed since.
 func (s *Scheduler) Done(a objectstore.Alarm, again bool) {
-	s.post(message{ended: &a, again: again})
+	s.post(message{ended: &a, retry: again})
 }
 
 func (s *Scheduler) post(ms ...message) {
@@ -185,7 +185,7 @@ func (s *Scheduler) run() {
 		s.read()
 		s.refill()
 		s.deliver()
-		timer.Reset(s.rest())
+		timer.Reset(s.sleepTime())
 		select {
 		case <-timer.C:
 		case <-s.wake:
@@ -203,9 +203,9 @@ func (s *Scheduler) read() {
 	for _, m := range ms {
 		switch {
 		case m.ended != nil:
-			s.ended(*m.ended, m.again)
-		case m.waits != nil:
-			s.waits(*m.waits)
+			s.ended(*m.ended, m.retry)
+		case m.suspended != nil:
+			s.markSuspended(*m.suspended)
 		default:
 			s.apply(m.change)
 		}
@@ -215,25 +215,25 @@ func (s *Scheduler) read() {
 
 // apply updates the entry of an alarm after a durable change.
 func (s *Scheduler) apply(c objectstore.AlarmChange) {
-	if d := s.out[c.ID]; d != nil {
+	if d := s.outstanding[c.ID]; d != nil {
 		d.next = &c
 		return
 	}
-	if e := s.forget(c.ID); e != nil {
-		e.ended()
+	if e := s.take(c.ID); e != nil {
+		e.endStartDelivery()
 	}
 	if !c.Set || c.Slot.Parked != objectstore.NotParked {
 		return
 	}
 	a := objectstore.Alarm{ID: c.ID, Due: c.Slot.Due, Generation: c.Slot.Generation, Suspect: c.Slot.Suspect()}
 	if q := s.queueOf(a); q.complete || compare(a, q.last) <= 0 {
-		s.put(&entry{Alarm: a, queue: q, at: a.Due})
+		s.put(&alarmEntry{Alarm: a, queue: q, at: a.Due})
 	}
 }
 
 // hold keeps an entry from being delivered for d, by the monotonic clock: the wall clock may be set back before d is
 // over.
-func (s *Scheduler) hold(e *entry, d time.Duration) {
+func (s *Scheduler) hold(e *alarmEntry, d time.Duration) {
 	e.until = time.Now().Add(d)
 	s.held[e.ID] = e
 }
@@ -250,18 +250,18 @@ func (s *Scheduler) unhold() {
 
 // ended handles the end of a delivery.
 func (s *Scheduler) ended(a objectstore.Alarm, again bool) {
-	d := s.out[a.ID]
+	d := s.outstanding[a.ID]
 	if d == nil || d.Generation != a.Generation {
 		return
 	}
-	s.takeBack(d)
+	s.removeDelivery(d)
 	changed := d.next != nil && d.next.Slot.Generation != a.Generation
 	if again && !changed {
 		d.tries++
-		s.hold(d.entry, againAfter(d.tries))
+		s.hold(d.alarmEntry, cutOffDelay(d.tries))
 		return
 	}
-	d.entry.ended()
+	d.alarmEntry.endStartDelivery()
 	if changed {
 		s.apply(*d.next)
 	}
@@ -281,7 +281,7 @@ func (s *Scheduler) failed(err error) {
 
 // deliver sends out the due alarms.
 func (s *Scheduler) deliver() {
-	s.deliverBoot()
+	s.queueStartAlarms()
 	s.unhold()
 	now := s.now()
 	for e := s.nextDue(now); e != nil; e = s.nextDue(now) {
@@ -300,29 +300,29 @@ func (s *Scheduler) deliver() {
 }
 
 // nextDue returns the first entry that is due by now, of the queues that have room.
-func (s *Scheduler) nextDue(now time.Time) (first *entry) {
+func (s *Scheduler) nextDue(now time.Time) (first *alarmEntry) {
 	for _, q := range s.order {
 		e := q.first()
 		if e == nil || e.at.After(now) || first != nil && !e.at.Before(first.at) {
 			continue
 		}
-		if s.room(q) > 0 && (q != s.suspects || s.suspectsMayRun()) {
+		if s.freePlaces(q) > 0 && (q != s.suspects || s.suspectsMayRun()) {
 			first = e
 		}
 	}
 	return first
 }
 
-// rest returns how long the goroutine may sleep: until the next alarm, and at most Look, since the wall clock may
-// jump.
-func (s *Scheduler) rest() time.Duration {
-	d, now := s.cfg.Look, s.now()
+// sleepTime returns how long the goroutine may sleep: until the next alarm, and at most MaxSleep, since the wall clock
+// may jump.
+func (s *Scheduler) sleepTime() time.Duration {
+	d, now := s.cfg.MaxSleep, s.now()
 	reading := time.Until(s.retryAt) <= 0
 	for _, q := range s.order {
-		if e := q.first(); e != nil && s.room(q) > 0 && (q != s.suspects || s.passed) {
+		if e := q.first(); e != nil && s.freePlaces(q) > 0 && (q != s.suspects || s.suspectsReleased) {
 			d = min(d, e.at.Sub(now))
 		}
-		if reading && s.low(q) && q.last.Due.Before(now) {
+		if reading && s.needsRefill(q) && q.last.Due.Before(now) {
 			d = 0
 		}
 	}

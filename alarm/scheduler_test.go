@@ -123,12 +123,12 @@ func (x *index) window(ctx context.Context, class string, after objectstore.Alar
 	x.rows[class] += len(as)
 	return as, pos, nil
 }
-func (x *index) boot(ctx context.Context, class, after string, limit int) ([]objectstore.Alarm, error) {
+func (x *index) startAlarms(ctx context.Context, class, after string, limit int) ([]objectstore.Alarm, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var as []objectstore.Alarm
 	for _, a := range x.sorted(class) {
-		if x.slots[a.ID].AtBoot && a.ID.Name > after {
+		if x.slots[a.ID].AtStart && a.ID.Name > after {
 			as = append(as, a)
 		}
 	}
@@ -148,7 +148,7 @@ func (x *index) deliver(d Delivery) {
 		next, v := Charge(sl, Host{Generation: hostNumber, Clean: !x.s.cfg.Unclean}, true, time.Now(), x.generation)
 		x.slots[a.ID] = next
 		x.s.Changed([]objectstore.AlarmChange{{ID: a.ID, Slot: next, Set: true}})
-		if v != Runs {
+		if v != MayRun {
 			x.mu.Unlock()
 			x.s.Done(a, false)
 			return
@@ -167,8 +167,8 @@ func (x *index) deliver(d Delivery) {
 	}
 }
 func (x *index) start(c Config) *Scheduler {
-	c.BootBefore = x.gen + 1
-	c.Classes, c.Window, c.Boot, c.Deliver = x.classes, x.window, x.boot, x.deliver
+	c.StartBefore = x.gen + 1
+	c.Classes, c.Window, c.StartAlarms, c.Deliver = x.classes, x.window, x.startAlarms, x.deliver
 	c.OnError = func(error) { x.mu.Lock(); x.errs++; x.mu.Unlock() }
 	x.s = NewScheduler(context.Background(), c)
 	return x.s
@@ -256,12 +256,12 @@ func TestDeliveryCutOffIsNotCountedAsFailure(t *testing.T) {
 	})
 }
 
-// A boot alarm that is changed while it waits must not stop the boot pass.
+// A start alarm that is changed while it waits must not stop the start pass.
 func TestBootPassContinuesAfterAlarmChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		start := time.Now()
-		boot := func(s *objectstore.Slot) { s.AtBoot = true }
+		boot := func(s *objectstore.Slot) { s.AtStart = true }
 		x.set("due1", start.Add(-time.Minute), nil)
 		x.set("due2", start.Add(-time.Minute), nil)
 		for _, n := range []string{"k1", "k2", "k3", "k4", "k5"} {
@@ -317,11 +317,11 @@ func TestDeliveryCutOffIsRetriedAfterClockSetBack(t *testing.T) {
 	})
 }
 
-// An alarm that is set while the boot pass runs is not one that the host found.
+// An alarm that is set while the start pass runs is not one that the host found.
 func TestBootPassSkipsNewAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
-		boot := func(s *objectstore.Slot) { s.AtBoot = true }
+		boot := func(s *objectstore.Slot) { s.AtStart = true }
 		x.set("a1", time.Now().Add(time.Hour), boot)
 		x.set("a2", time.Now().Add(time.Hour), boot)
 		s := x.start(Config{Group: 2})

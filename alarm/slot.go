@@ -32,20 +32,20 @@ type Host struct {
 	Clean bool
 }
 
-// Verdict is the decision of Charge about a delivery.
-type Verdict uint8
+// ChargeResult is the decision of Charge about a delivery.
+type ChargeResult uint8
 
-// The verdicts of Charge. With Postponed and Parked there is no run.
+// The results of Charge. With Postponed and Parked there is no run.
 const (
-	Runs      Verdict = iota
-	Postponed         // the slot is due again later
-	Parked            // the slot is parked
+	MayRun    ChargeResult = iota
+	Postponed              // the slot is due again later
+	Parked                 // the slot is parked
 )
 
 // Charge charges the coming run of an alarm to its slot, for a run that may end the process, and counts the death of
 // the host that charged the previous run. begun means that the handler begins when the slot is durable. generation
 // draws a new one, for a slot that does not run now. A slot that is charged already is returned as it is.
-func Charge(s objectstore.Slot, h Host, begun bool, now time.Time, generation func() uint64) (next objectstore.Slot, v Verdict) {
+func Charge(s objectstore.Slot, h Host, begun bool, now time.Time, generation func() uint64) (next objectstore.Slot, v ChargeResult) {
 	c := &s.Charge
 	if c.Host != 0 && c.Host != h.Generation {
 		if died := !h.Clean || c.Host+1 != h.Generation; died {
@@ -54,7 +54,7 @@ func Charge(s objectstore.Slot, h Host, begun bool, now time.Time, generation fu
 			case c.Deaths >= MaxDeaths:
 				return park(s, objectstore.ParkedDeaths, generation()), Parked
 			case n > 1:
-				s.Due, s.Generation = now.Add(lostDelay(n)), generation()
+				s.Due, s.Generation = now.Add(deathDelay(n)), generation()
 				c.Host, c.Begun = 0, false
 				return s, Postponed
 			}
@@ -63,7 +63,7 @@ func Charge(s objectstore.Slot, h Host, begun bool, now time.Time, generation fu
 	}
 	c.Host = h.Generation
 	c.Begun = c.Begun || begun && (c.Deaths > 0 || c.Lost > 0)
-	return s, Runs
+	return s, MayRun
 }
 
 // Failure describes a run that has failed.
@@ -111,19 +111,19 @@ func park(s objectstore.Slot, why objectstore.ParkReason, generation uint64) obj
 	return s
 }
 
-// Fresh returns the slot of an alarm that was set before or during a run that has ended,
+// ClearCounts returns the slot of an alarm that was set before or during a run that has ended,
 // without that run's counts. The generation stays if there are none.
-func Fresh(s objectstore.Slot, generation func() uint64) objectstore.Slot {
+func ClearCounts(s objectstore.Slot, generation func() uint64) objectstore.Slot {
 	if s.Attempt == 0 && !s.Suspect() && s.Error == "" {
 		return s
 	}
-	return objectstore.Slot{Due: s.Due, AtBoot: s.AtBoot, Generation: generation()}
+	return objectstore.Slot{Due: s.Due, AtStart: s.AtStart, Generation: generation()}
 }
 
 // Revive returns the slot of a parked alarm that an operator revives: due now, with all
 // counts cleared.
 func Revive(s objectstore.Slot, now time.Time, generation uint64) objectstore.Slot {
-	return objectstore.Slot{Due: now, AtBoot: s.AtBoot, Generation: generation}
+	return objectstore.Slot{Due: now, AtStart: s.AtStart, Generation: generation}
 }
 
 // countDeath counts the end of the process that had charged a run.

@@ -24,7 +24,7 @@ func TestCharge(t *testing.T) {
 		clean   bool
 		begun   bool
 		want    charge
-		verdict Verdict
+		verdict ChargeResult
 		delay   time.Duration // of a postponed slot
 	}{
 		"first run":                              {want: charge{Host: 9}},
@@ -63,11 +63,11 @@ func TestCharge(t *testing.T) {
 
 func TestFailed(t *testing.T) {
 	s := charged(objectstore.Charge{Host: 9, Begun: true, Lost: 1, Deaths: 2})
-	s.AtBoot = true
+	s.AtStart = true
 	for attempt := 1; attempt < MaxRuns; attempt++ {
 		s = Failed(s, Failure{Now: slotNow, Generation: uint64(attempt), Error: "no"})
 		want := objectstore.Slot{
-			Due: slotNow.Add(2 * time.Second << (attempt - 1)), Generation: uint64(attempt), Attempt: attempt, AtBoot: true, Error: "no",
+			Due: slotNow.Add(2 * time.Second << (attempt - 1)), Generation: uint64(attempt), Attempt: attempt, AtStart: true, Error: "no",
 		}
 		if s != want {
 			t.Errorf("attempt %d: %+v, want %+v", attempt, s, want)
@@ -79,7 +79,7 @@ func TestFailed(t *testing.T) {
 		if want.Attempt, want.Generation, want.Parked = 7, 7, why; last != want {
 			t.Errorf("the last run: %+v, want %+v", last, want)
 		}
-		if got := Revive(last, slotNow, 8); got != (objectstore.Slot{Due: slotNow, Generation: 8, AtBoot: true}) {
+		if got := Revive(last, slotNow, 8); got != (objectstore.Slot{Due: slotNow, Generation: 8, AtStart: true}) {
 			t.Errorf("revived: %+v", got)
 		}
 	}
@@ -93,8 +93,8 @@ func TestFailed(t *testing.T) {
 
 func TestFresh(t *testing.T) {
 	generation := func() uint64 { return 5 }
-	plain := objectstore.Slot{Due: slotDue, Generation: 1, AtBoot: true}
-	if got := Fresh(plain, generation); got != plain {
+	plain := objectstore.Slot{Due: slotDue, Generation: 1, AtStart: true}
+	if got := ClearCounts(plain, generation); got != plain {
 		t.Errorf("nothing to take off: %+v", got)
 	}
 	want := plain
@@ -104,8 +104,8 @@ func TestFresh(t *testing.T) {
 		func(s *objectstore.Slot) { s.Charge.Host = 1 },
 	} {
 		s := plain
-		if change(&s); Fresh(s, generation) != want {
-			t.Errorf("%+v became %+v", s, Fresh(s, generation))
+		if change(&s); ClearCounts(s, generation) != want {
+			t.Errorf("%+v became %+v", s, ClearCounts(s, generation))
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (i *idler) touch(ctx context.Context, _ int) (int, error) {
 // fewAgents is the number of live agents in the first of the rows.
 const fewAgents = 10_000
 
-// idleAgents measures the cost of an idle live agent, as density does for objects.
+// idleAgents measures the cost of an idle live agent, as objectMemory does for objects.
 func idleAgents(ctx context.Context, b *bench) error {
 	few := min(fewAgents, b.objects)
 	if err := b.idleAgents(ctx, "P7a", few); err != nil || few == b.objects {
@@ -50,7 +50,7 @@ func idleAgents(ctx context.Context, b *bench) error {
 }
 
 func (b *bench) idleAgents(ctx context.Context, id string, n int) (err error) {
-	dir, err := b.room()
+	dir, err := b.newDir()
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (b *bench) idleAgents(ctx context.Context, id string, n int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	c, err := b.alive(ctx, &population{h, func(i int) dohost.ID { return idlers.Get(h, name(i)).ID() },
+	c, err := b.measureLive(ctx, &population{h, func(i int) dohost.ID { return idlers.Get(h, name(i)).ID() },
 		func(ctx context.Context, i int) (int, error) {
 			return dohost.Call(ctx, idlers.Get(h, name(i)), (*idler).touch, 0)
 		}}, n)

@@ -13,23 +13,23 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// bells notes when alarms ring.
-type bells struct {
+// alarmTimes notes when alarms fire.
+type alarmTimes struct {
 	mu    sync.Mutex
 	hist  *hdrhistogram.Histogram // how late, in ns
-	rung  map[string]int
+	fires map[string]int
 	first time.Time
 	last  time.Time
-	all   chan struct{} // closed when all awaited alarms have rung
+	all   chan struct{} // closed when all awaited alarms have fired
 	want  int
 	heap  uint64 // the maximum, sampled at every thousandth
 }
 
-func newBells(want int) *bells {
-	return &bells{hist: newHistogram(), rung: make(map[string]int, want), all: make(chan struct{}), want: want}
+func newAlarmTimes(want int) *alarmTimes {
+	return &alarmTimes{hist: newHistogram(), fires: make(map[string]int, want), all: make(chan struct{}), want: want}
 }
 
-func (bs *bells) ring(id dohost.ID, a dohost.AlarmInfo) {
+func (bs *alarmTimes) fired(id dohost.ID, a dohost.AlarmInfo) {
 	now := time.Now()
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -40,25 +40,25 @@ func (bs *bells) ring(id dohost.ID, a dohost.AlarmInfo) {
 	if err := record(bs.hist, now.Sub(a.Scheduled), 1); err != nil {
 		panic(err)
 	}
-	bs.rung[id.Name]++
-	if len(bs.rung)%1000 == 0 {
+	bs.fires[id.Name]++
+	if len(bs.fires)%1000 == 0 {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		bs.heap = max(bs.heap, m.HeapAlloc)
 	}
-	if len(bs.rung) == bs.want {
+	if len(bs.fires) == bs.want {
 		close(bs.all)
 	}
 }
 
-// exact returns an error unless each alarm rang once.
-func (bs *bells) exact() error {
+// checkOnce returns an error unless each alarm fired once.
+func (bs *alarmTimes) checkOnce() error {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	if len(bs.rung) != bs.want {
-		return fmt.Errorf("%d of %d alarms rang", len(bs.rung), bs.want)
+	if len(bs.fires) != bs.want {
+		return fmt.Errorf("%d of %d alarms rang", len(bs.fires), bs.want)
 	}
-	for name, n := range bs.rung {
+	for name, n := range bs.fires {
 		if n != 1 {
 			return fmt.Errorf("the alarm of %s rang %d times", name, n)
 		}
@@ -66,15 +66,15 @@ func (bs *bells) exact() error {
 	return nil
 }
 
-// wait waits until all rang.
-func (bs *bells) wait(ctx context.Context, within time.Duration) error {
+// wait waits until all fired.
+func (bs *alarmTimes) wait(ctx context.Context, within time.Duration) error {
 	select {
 	case <-bs.all:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(within):
 	}
-	return bs.exact()
+	return bs.checkOnce()
 }
 
 // armAll sets the alarms of n objects, and evicts the objects.
@@ -89,8 +89,8 @@ func armAll(ctx context.Context, b *bench, h *host, n int, at func(i int) time.T
 
 func spreadAlarms(ctx context.Context, b *bench) error {
 	const n = 5000
-	bs := newBells(n)
-	h, err := b.open(dohost.Options{}, bs.ring)
+	bs := newAlarmTimes(n)
+	h, err := b.open(dohost.Options{}, bs.fired)
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func spreadAlarms(ctx context.Context, b *bench) error {
 
 func instantAlarms(ctx context.Context, b *bench) error {
 	n := min(b.objects, 100_000)
-	bs := newBells(n)
-	h, err := b.open(dohost.Options{}, bs.ring)
+	bs := newAlarmTimes(n)
+	h, err := b.open(dohost.Options{}, bs.fired)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func instantAlarms(ctx context.Context, b *bench) error {
 	if late := time.Since(due); late > 0 {
 		return fmt.Errorf("it took %v too long to set the alarms", late)
 	}
-	heap, _ := settled()
+	heap, _ := heapAfterGC()
 	b.progress("waiting for %d alarms", n)
 	if err := bs.wait(ctx, 5*time.Minute); err != nil {
 		return err

@@ -114,26 +114,26 @@ func TestVerifyNoticesOneCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := b.openFront()
+	f, err := b.openHTTPHost()
 	if err != nil {
 		t.Fatal(err)
 	}
-	items, err := b.openCopying(waysToStash(time.Second)[1])
+	items, err := b.openCopying(saveModes(time.Second)[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard, err := b.openReciting(t.Context(), 10, true)
+	heard, err := b.openStreamSide(t.Context(), 10, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone, err := b.openReciting(t.Context(), 10, false)
+	alone, err := b.openStreamSide(t.Context(), 10, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sides := map[string]side{
 		"chunks":     heard,
 		"replies":    alone,
-		"requests":   &posting{reached: f, objects: 10},
+		"requests":   &postSide{httpServer: f, objects: 10},
 		"increments": &counting{host: h, objects: 10, callers: 4, method: (*subject).add},
 		"items":      items,
 		"appends":    &counting{host: rows, objects: 10, callers: 4, method: (*subject).append, appends: true},

@@ -106,7 +106,7 @@ func breakdowns(ctx context.Context, b *bench) (err error) {
 	durable, err := watch.measure("durable increment, 1 object, 1 caller", n, []mark{
 		{eviction.PlaceSend, "the call: argument, event"},
 		{eviction.PlaceStart, "queue, hand-over to a runner"},
-		{eviction.PlaceHandOver, "handler: read, decode, encode, write"},
+		{eviction.PlaceCommit, "handler: read, decode, encode, write"},
 		{eviction.PlaceRecord, "hand-over to the committer"},
 		{eviction.PlaceSync, "record: batch, log buffer, memtable"},
 		{eviction.PlaceDurable, "write and sync of the log, by Pebble and the disk"},
@@ -122,7 +122,7 @@ func breakdowns(ctx context.Context, b *bench) (err error) {
 		{eviction.PlaceWake, "table entry, queue, hand-over to a runner"},
 		{eviction.PlaceConstruct, "the next incarnation: epoch, queue, batch"},
 		{eviction.PlaceStart, "constructor, and the end of its section"},
-		{eviction.PlaceHandOver, "handler: iterator, rows, decode"},
+		{eviction.PlaceCommit, "handler: iterator, rows, decode"},
 		{eviction.PlaceRelease, "hand-over of an empty batch, release"},
 		{eviction.PlaceAnswer, "hand-over of the answer to the caller"},
 	}, func() error { h.Evict(s.ID(), dohost.EndFence); return nil },

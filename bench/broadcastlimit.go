@@ -46,11 +46,11 @@ func (b *bench) plainSide(ctx context.Context, clients int) (*fanOut, error) {
 	if err != nil {
 		return nil, errors.Join(err, shut())
 	}
-	c, err := crowd.Gather(ctx, crowd.Orders{Address: strings.TrimSpace(address), Clients: clients, Text: herald})
+	c, err := crowd.Start(ctx, crowd.Config{Address: strings.TrimSpace(address), Clients: clients, Text: broadcastText})
 	if err != nil {
 		return nil, errors.Join(err, shut())
 	}
-	return &fanOut{crowd: c, clients: clients, shut: shut, once: func(context.Context) error {
+	return &fanOut{crowd: c, clients: clients, stop: shut, broadcast: func(context.Context) error {
 		_, err := in.Write([]byte{'\n'})
 		return err
 	}}, nil
@@ -62,15 +62,15 @@ func plainChild() (status int, is bool) {
 	if err != nil {
 		return 0, false
 	}
-	if err := plainly(clients); err != nil {
+	if err := servePlain(clients); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1, true
 	}
 	return 0, true
 }
 
-// plainly writes a frame to all connections for each line of standard input.
-func plainly(clients int) error {
+// servePlain writes a frame to all connections for each line of standard input.
+func servePlain(clients int) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func plainly(clients int) error {
 			return err
 		}
 	}
-	frame := append([]byte{0x81, byte(len(herald))}, herald...)
+	frame := append([]byte{0x81, byte(len(broadcastText))}, broadcastText...)
 	for lines := bufio.NewReader(os.Stdin); ; {
 		switch _, err := lines.ReadByte(); {
 		case err == io.EOF:

@@ -18,7 +18,7 @@ const evictionsPerCall = 0.1
 func underChaos(ctx context.Context, b *bench) error {
 	return b.chaotic(ctx, Row{
 		ID: "P17", What: "P3 with an eviction every 10 calls",
-		Target: Target{Text: "≥ 0.5 of P3 without, nothing lost or doubled", Beside: calmSide, Least: 0.5},
+		Target: Target{Text: "≥ 0.5 of P3 without, nothing lost or doubled", Beside: noChaosSide, Least: 0.5},
 		Notes:  []string{"after an event has ended; P17a and E1 evict everywhere"},
 	}, dohost.Chaos{Rate: evictionsPerCall, Places: []eviction.Place{eviction.PlaceEnd}, Seed: b.seed})
 }
@@ -31,13 +31,13 @@ func underChaosAnywhere(ctx context.Context, b *bench) error {
 	}
 	return b.chaotic(ctx, Row{
 		ID: "P17a", What: "P3 with an eviction every 10 calls, at any place",
-		Target: Target{Text: "≥ 0.5 of P3 without", Beside: calmSide, Least: 0.5},
+		Target: Target{Text: "≥ 0.5 of P3 without", Beside: noChaosSide, Least: 0.5},
 		Notes:  []string{fmt.Sprintf("with a chance of %.2g %% at each visit to a place", 100*rate)},
 	}, dohost.Chaos{Rate: rate, Seed: b.seed})
 }
 
-// calmSide is the side without chaos.
-const calmSide = "no chaos"
+// noChaosSide is the side without chaos.
+const noChaosSide = "no chaos"
 
 // chaotic compares P3 under chaos with P3 without.
 func (b *bench) chaotic(ctx context.Context, r Row, c dohost.Chaos) error {
@@ -51,7 +51,7 @@ func (b *bench) chaotic(ctx context.Context, r Row, c dohost.Chaos) error {
 	}
 	without := &counting{host: calm, objects: 1000, callers: 64, method: (*subject).add}
 	r.Unit = "calls/s"
-	if r.Sides, err = b.compare(ctx, named{ours, side}, named{calmSide, without}); err != nil {
+	if r.Sides, err = b.compare(ctx, named{ours, side}, named{noChaosSide, without}); err != nil {
 		return err
 	}
 	r.Notes = append(r.Notes, fmt.Sprintf("%d evictions in %d calls", ended.Load(), r.Sides[0].Checked))

@@ -22,21 +22,21 @@ import (
 const (
 	// streams is the number of agents that answer concurrently.
 	streams = 1000
-	// wordsOfAReply is the number of chunks of each answer, without those of the beginning and the end.
-	wordsOfAReply = 100
+	// wordsPerReply is the number of chunks of each answer, without those of the beginning and the end.
+	wordsPerReply = 100
 )
 
-// reciter is a chat agent that answers with words, each a chunk and a batch of its own.
-type reciter struct {
+// streamAgent is a chat agent that answers with words, each a chunk and a batch of its own.
+type streamAgent struct {
 	*chat.Agent[struct{}]
-	r *reciting
+	r *streamSide
 }
 
-const reciters dohost.Namespace[reciter] = "reciter"
+const streamAgents dohost.Namespace[streamAgent] = "stream-agent"
 
 // answer sends words, each with the present time and number of syncs. At a pace they are due at times of a clock, as
 // those of a model are: a late word does not delay or merge later ones.
-func (a *reciter) answer(ctx context.Context, r *chat.Reply) error {
+func (a *streamAgent) answer(ctx context.Context, r *chat.Reply) error {
 	next := make(chan int, 1)
 	due := time.Now()
 	for counted := 0; counted < a.r.words || time.Now().Before(a.r.over); {
@@ -60,7 +60,7 @@ func (a *reciter) answer(ctx context.Context, r *chat.Reply) error {
 }
 
 // ask requests an answer from the agent, and returns it.
-func (a *reciter) ask(ctx context.Context, id string) (string, error) {
+func (a *streamAgent) ask(ctx context.Context, id string) (string, error) {
 	m := chat.Text("u-"+id, chat.RoleUser, "recite")
 	if _, err := chat.Ask(ctx, a, []chat.Message{m}, &chat.AskOptions{ID: id}); err != nil {
 		return "", err
@@ -72,8 +72,8 @@ func (a *reciter) ask(ctx context.Context, id string) (string, error) {
 	return r.Message.PlainText(), err
 }
 
-// last returns the last reply.
-func (a *reciter) last(ctx context.Context, _ int) (string, error) {
+// lastReply returns the last reply.
+func (a *streamAgent) lastReply(ctx context.Context, _ int) (string, error) {
 	list, err := chat.Messages(ctx, a, 1)
 	if err != nil || len(list) == 0 || list[0].Role != chat.RoleAssistant {
 		return "", errors.Join(err, fmt.Errorf("%d messages", len(list)))
@@ -81,15 +81,15 @@ func (a *reciter) last(ctx context.Context, _ int) (string, error) {
 	return list[0].PlainText(), nil
 }
 
-// reciting is a side with agents that answer again and again, all concurrently, each with a client or with none.
-type reciting struct {
+// streamSide is a side with agents that answer again and again, all concurrently, each with a client or with none.
+type streamSide struct {
 	*dohost.Host
-	dir   string
-	fs    *objectstore.FS
-	zero  time.Time
-	words int       // of a reply, without those that do not count
-	heard []hearing // of each agent
-	warm  int64     // chunks that were counted before the first round
+	dir     string
+	fs      *objectstore.FS
+	zero    time.Time
+	words   int            // of a reply, without those that do not count
+	clients []streamClient // of each agent
+	warm    int64          // chunks that were counted before the first round
 
 	// pace is the time between the words of a stream. Words count for window, after all streams have begun, one after
 	// the other, in as long, and before any ends; each stream has at least one such word. Zero: all words count.
@@ -97,8 +97,8 @@ type reciting struct {
 	from, until, over time.Time
 }
 
-// hearing is a client and the chunks that it has received.
-type hearing struct {
+// streamClient is a client and the chunks that it has received.
+type streamClient struct {
 	ws      *websocket.Conn // nil: the program asks
 	replies int
 	words   int    // of all of them
@@ -107,53 +107,53 @@ type hearing struct {
 	syncs   []int  // number of chunks by the syncs between sending and arrival
 }
 
-// mostSyncs bounds the numbers in syncs.
-const mostSyncs = 64
+// maxSyncs bounds the numbers in syncs.
+const maxSyncs = 64
 
-func (b *bench) openReciting(ctx context.Context, n int, clients bool) (r *reciting, err error) {
-	r = &reciting{zero: time.Now(), words: wordsOfAReply, heard: make([]hearing, n)}
-	if r.dir, err = b.room(); err != nil {
+func (b *bench) openStreamSide(ctx context.Context, n int, clients bool) (r *streamSide, err error) {
+	r = &streamSide{zero: time.Now(), words: wordsPerReply, clients: make([]streamClient, n)}
+	if r.dir, err = b.newDir(); err != nil {
 		return nil, err
 	}
 	if err := r.open(); err != nil {
 		return nil, err
 	}
-	for i := range r.heard {
-		r.heard[i].syncs = make([]int, mostSyncs+1)
+	for i := range r.clients {
+		r.clients[i].syncs = make([]int, maxSyncs+1)
 		if !clients {
 			continue
 		}
-		id := reciters.Get(r, name(i)).ID()
+		id := streamAgents.Get(r, name(i)).ID()
 		serve := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.ServeObject(w, q, id) })
-		if r.heard[i].ws, _, err = sockettest.Dial(ctx, serve, "/"); err != nil {
+		if r.clients[i].ws, _, err = sockettest.Dial(ctx, serve, "/"); err != nil {
 			return nil, errors.Join(err, r.close())
 		}
 	}
 	return r, nil
 }
 
-func (r *reciting) open() (err error) {
+func (r *streamSide) open() (err error) {
 	r.fs = objectstore.DiskFS()
-	class := chat.Bind(reciters, func(_ context.Context, a *chat.Agent[struct{}]) (*reciter, error) {
-		return &reciter{a, r}, nil
-	}, &chat.Handlers[reciter, struct{}]{Reply: (*reciter).answer, Options: chat.Options{MaxMessages: 2}})
+	class := chat.Bind(streamAgents, func(_ context.Context, a *chat.Agent[struct{}]) (*streamAgent, error) {
+		return &streamAgent{a, r}, nil
+	}, &chat.Handlers[streamAgent, struct{}]{Reply: (*streamAgent).answer, Options: chat.Options{MaxMessages: 2}})
 	r.Host, err = dohost.Open(r.dir, &dohost.Options{FS: r.fs, IdleAfter: -1}, class)
 	return err
 }
 
 // work requests answers of each agent until the time is over.
-func (r *reciting) work(ctx context.Context, m *meter) error {
+func (r *streamSide) work(ctx context.Context, m *meter) error {
 	r.from = time.Now().Add(r.window)
 	r.until = r.from.Add(r.window)
 	r.over = r.until.Add(r.window / 4)
-	return m.each(len(r.heard), func(i int, w *worker) (err error) {
-		time.Sleep(r.window * time.Duration(i) / time.Duration(len(r.heard)))
-		h := &r.heard[i]
+	return m.each(len(r.clients), func(i int, w *worker) (err error) {
+		time.Sleep(r.window * time.Duration(i) / time.Duration(len(r.clients)))
+		h := &r.clients[i]
 		for again := true; err == nil && again && ctx.Err() == nil; again = r.pace == 0 && !w.over() {
 			h.replies++
 			id := strconv.Itoa(h.replies)
 			if h.ws != nil {
-				err = r.hear(ctx, h, id, w)
+				err = r.receive(ctx, h, id, w)
 			} else {
 				err = r.wait(ctx, i, id, w)
 			}
@@ -163,13 +163,13 @@ func (r *reciting) work(ctx context.Context, m *meter) error {
 }
 
 // wait requests an answer from the program, and waits for the whole answer.
-func (r *reciting) wait(ctx context.Context, i int, id string, w *worker) (err error) {
-	h := &r.heard[i]
-	if h.last, err = dohost.Call(ctx, reciters.Get(r, name(i)), (*reciter).ask, id); err != nil {
+func (r *streamSide) wait(ctx context.Context, i int, id string, w *worker) (err error) {
+	h := &r.clients[i]
+	if h.last, err = dohost.Call(ctx, streamAgents.Get(r, name(i)), (*streamAgent).ask, id); err != nil {
 		return err
 	}
 	for word := range strings.FieldsSeq(h.last) {
-		if _, _, err := stamp(word); err != nil {
+		if _, _, err := parseStamp(word); err != nil {
 			return err
 		}
 		h.words++
@@ -179,8 +179,8 @@ func (r *reciting) wait(ctx context.Context, i int, id string, w *worker) (err e
 	return nil
 }
 
-// hear sends the client's request, and receives the chunks, which are numbered without a gap, until the end.
-func (r *reciting) hear(ctx context.Context, h *hearing, id string, w *worker) error {
+// receive sends the client's request, and receives the chunks, which are numbered without a gap, until the end.
+func (r *streamSide) receive(ctx context.Context, h *streamClient, id string, w *worker) error {
 	ask := fmt.Sprintf(`{"type":"cf_agent_use_chat_request","id":%q,"init":{"method":"POST","body":`+
 		`"{\"messages\":[{\"id\":\"u-%s\",\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"recite\"}]}]}"}}`, id, id)
 	if err := h.ws.Write(ctx, websocket.MessageText, []byte(ask)); err != nil {
@@ -210,7 +210,7 @@ func (r *reciting) hear(ctx context.Context, h *hearing, id string, w *worker) e
 		if !ok {
 			continue
 		}
-		sent, syncs, err := stamp(strings.TrimSpace(word))
+		sent, syncs, err := parseStamp(strings.TrimSpace(word))
 		if err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (r *reciting) hear(ctx context.Context, h *hearing, id string, w *worker) e
 		if at := r.zero.Add(sent); at.After(r.from) && (r.pace == 0 || h.counted == before || at.Before(r.until)) {
 			w.did(at)
 			h.counted++
-			h.syncs[min(mostSyncs, max(0, int(r.fs.Syncs())-syncs))]++
+			h.syncs[min(maxSyncs, max(0, int(r.fs.Syncs())-syncs))]++
 		}
 	}
 }
@@ -233,8 +233,8 @@ func member(data []byte, name, end string) (string, bool) {
 	return "", false
 }
 
-// stamp returns the sending time of a word, and the number of syncs then.
-func stamp(word string) (sent time.Duration, syncs int, err error) {
+// parseStamp returns the sending time of a word, and the number of syncs then.
+func parseStamp(word string) (sent time.Duration, syncs int, err error) {
 	at, n, _ := strings.Cut(word, ".")
 	ns, err := strconv.ParseInt(at, 16, 64)
 	count, err2 := strconv.ParseInt(n, 16, 64)
@@ -242,16 +242,16 @@ func stamp(word string) (sent time.Duration, syncs int, err error) {
 }
 
 // verify compares each client's last answer with the last reply of each agent on the disk.
-func (r *reciting) verify(ctx context.Context, done int64) error {
-	r.hangUp()
+func (r *streamSide) verify(ctx context.Context, done int64) error {
+	r.disconnect()
 	if err := errors.Join(r.Close(), r.open()); err != nil {
 		return err
 	}
 	counted := -r.warm
-	for i := range r.heard {
-		h := &r.heard[i]
+	for i := range r.clients {
+		h := &r.clients[i]
 		counted += h.counted
-		stored, err := dohost.Call(ctx, reciters.Get(r, name(i)), (*reciter).last, 0)
+		stored, err := dohost.Call(ctx, streamAgents.Get(r, name(i)), (*streamAgent).lastReply, 0)
 		if err != nil {
 			return err
 		}
@@ -266,27 +266,27 @@ func (r *reciting) verify(ctx context.Context, done int64) error {
 	return nil
 }
 
-func (r *reciting) hangUp() {
-	for i := range r.heard {
-		if ws := r.heard[i].ws; ws != nil {
+func (r *streamSide) disconnect() {
+	for i := range r.clients {
+		if ws := r.clients[i].ws; ws != nil {
 			_ = ws.CloseNow() // the host may have closed it
-			r.heard[i].ws = nil
+			r.clients[i].ws = nil
 		}
 	}
 }
 
-func (r *reciting) syncs() int64 { return r.fs.Syncs() }
+func (r *streamSide) syncs() int64 { return r.fs.Syncs() }
 
-func (r *reciting) close() error {
-	r.hangUp()
+func (r *streamSide) close() error {
+	r.disconnect()
 	return r.Close()
 }
 
-// behind is a percentile of the number of syncs between sending and arrival of a chunk.
-func (r *reciting) behind(percent int) int {
-	all := make([]int, mostSyncs+1)
+// syncsUntilReceived is a percentile of the number of syncs between sending and arrival of a chunk.
+func (r *streamSide) syncsUntilReceived(percent int) int {
+	all := make([]int, maxSyncs+1)
 	total := 0
-	for _, h := range r.heard {
+	for _, h := range r.clients {
 		for n, count := range h.syncs {
 			all[n] += count
 			total += count
@@ -299,10 +299,10 @@ func (r *reciting) behind(percent int) int {
 	}))
 }
 
-// streaming measures the cost of a chunk of a reply, and its time to its client.
-func streaming(ctx context.Context, b *bench) error {
+// streamExperiment measures the cost of a chunk of a reply, and its time to its client.
+func streamExperiment(ctx context.Context, b *bench) error {
 	n := min(streams, b.objects/10)
-	what := fmt.Sprintf("chat: %d agents stream replies of %d chunks concurrently, ", n, wordsOfAReply)
+	what := fmt.Sprintf("chat: %d agents stream replies of %d chunks concurrently, ", n, wordsPerReply)
 	heard, err := b.stream(ctx, Row{
 		ID: "P15", Unit: "chunks/s", What: what + "each to a client",
 		Target: Target{Text: "≥ 0.3 of the limit", Beside: limit, Least: 0.3},
@@ -336,7 +336,7 @@ func streaming(ctx context.Context, b *bench) error {
 
 // stream compares streams with commits of as many bytes by as many callers.
 func (b *bench) stream(ctx context.Context, r Row, n int, clients bool, pace time.Duration) (Row, error) {
-	streamed, err := b.openReciting(ctx, n, clients)
+	streamed, err := b.openStreamSide(ctx, n, clients)
 	if err != nil {
 		return r, err
 	}
@@ -372,14 +372,14 @@ func (b *bench) stream(ctx context.Context, r Row, n int, clients bool, pace tim
 }
 
 // groups is a row with the number of group commits that a chunk waits for.
-func (r *reciting) groups(checked int64) Row {
-	most := float64(r.behind(99))
+func (r *streamSide) groups(checked int64) Row {
+	most := float64(r.syncsUntilReceived(99))
 	return Row{
 		ID: "P15b", Unit: "syncs", What: "syncs of the log that end between a chunk's Send and its arrival at the client, in P15c, at p99",
 		Sides:  []Figure{{Side: ours, Value: most, Rounds: []float64{most}, Checked: checked}},
 		Target: Target{Text: "≤ 2", ValueMost: 2},
 		Notes: []string{
-			fmt.Sprintf("%d at the median", r.behind(50)),
+			fmt.Sprintf("%d at the median", r.syncsUntilReceived(50)),
 			"one is under way when a chunk is sent, as a rule, and the next is that of its group commit",
 		},
 	}

@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// childEnv is the variable that makes this program a child process with agents, which is killed. It holds the orders
-// of the process.
+// childEnv is the variable that makes this program a child process with agents, which is killed. It holds the
+// childParams of the process.
 const childEnv = "DOHOST_BENCH_CHILD"
 
-// orders are the parameters of such a process.
-type orders struct {
-	Work   string        // a key of childWork
-	Dir    string        // of the store, and of files that outlive the process
-	Fibers int           // to open, or to recover
-	Period time.Duration // of checkpoints by time
-	Way    string        // the way to save checkpoints, by its row
+// childParams are the parameters of such a process.
+type childParams struct {
+	Work     string        // a key of childWork
+	Dir      string        // of the store, and of files that outlive the process
+	Fibers   int           // to open, or to recover
+	Period   time.Duration // of checkpoints by time
+	SaveMode string        // the way to save checkpoints, by its row
 	// Profiles is the folder for a CPU profile of the process; none if empty.
 	Profiles string
 }
 
 // childWork has the functions of such processes. Each runs until it returns or the process is killed, and reports to
-// the parent with told.
-var childWork = map[string]func(ctx context.Context, o orders, told *json.Encoder) error{
+// the parent with reports.
+var childWork = map[string]func(ctx context.Context, o childParams, reports *json.Encoder) error{
 	"sleep":   sleepAll,
 	"recover": recoverAll,
 	"copy":    copyUntilKilled,
@@ -41,7 +41,7 @@ func child(ctx context.Context) (status int, is bool) {
 	if !is {
 		return 0, false
 	}
-	var o orders
+	var o childParams
 	err := json.Unmarshal([]byte(text), &o)
 	if err == nil {
 		err = profiled(o.Profiles, o.Work, func() error { return childWork[o.Work](ctx, o, json.NewEncoder(os.Stdout)) })
@@ -53,21 +53,21 @@ func child(ctx context.Context) (status int, is bool) {
 	return 0, true
 }
 
-// ordersEnd waits until the parent closes the standard input, which ends the process.
-func ordersEnd() error {
+// awaitParent waits until the parent closes the standard input, which ends the process.
+func awaitParent() error {
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
 // process is a running child.
 type process struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	told  *json.Decoder
-	began time.Time // before exec
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	reports *json.Decoder
+	began   time.Time // before exec
 }
 
-func (o orders) start(ctx context.Context) (*process, error) {
+func (o childParams) start(ctx context.Context) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (o orders) start(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.told = json.NewDecoder(bufio.NewReader(out))
+	p.reports = json.NewDecoder(bufio.NewReader(out))
 	p.began = time.Now()
 	return p, p.cmd.Start()
 }

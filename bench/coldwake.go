@@ -38,11 +38,11 @@ func coldWake(ctx context.Context, b *bench) error {
 	if err := h.reopenInTables(); err != nil {
 		return errors.Join(err, h.Close())
 	}
-	l := &scanning{raw: raw{objects: n, appends: true}, walk: newWalk(b.seed, n)}
+	l := &scanSide{raw: raw{objects: n, appends: true}, walk: newWalk(b.seed, n)}
 	if err := l.fill(b); err != nil {
 		return errors.Join(err, h.Close())
 	}
-	s := &waking{host: h, walk: newWalk(b.seed, n), evicted: make([]time.Time, n)}
+	s := &coldWakeSide{host: h, walk: newWalk(b.seed, n), evicted: make([]time.Time, n)}
 	r := Row{
 		ID: "P6", What: fmt.Sprintf("cold wake: a call that reads %d rows of an object on disk", wakeRows), Unit: "calls/s",
 		Target: Target{Text: "p50 ≤ 40 µs, p99 ≤ 300 µs", P50: 40 * time.Microsecond, P99: 300 * time.Microsecond},
@@ -81,8 +81,8 @@ func (w *walk) step() int {
 	return i
 }
 
-// waking calls objects that have no incarnation.
-type waking struct {
+// coldWakeSide calls objects that have no incarnation.
+type coldWakeSide struct {
 	*host
 	walk    *walk
 	evicted []time.Time // each object, last
@@ -91,7 +91,7 @@ type waking struct {
 	woken   int64 // incarnations that had not been called before
 }
 
-func (s *waking) work(ctx context.Context, m *meter) error {
+func (s *coldWakeSide) work(ctx context.Context, m *meter) error {
 	w := m.worker()
 	for !w.over() {
 		i := s.walk.step()
@@ -136,22 +136,22 @@ func (s *subject) show(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, n)
 }
 
-func (s *waking) verify(_ context.Context, done int64) error {
+func (s *coldWakeSide) verify(_ context.Context, done int64) error {
 	if s.woken != done {
 		return fmt.Errorf("of %d calls %d found a new incarnation with all of its rows", done, s.woken)
 	}
 	return nil
 }
 
-// scanning is Pebble that reads the rows of an object.
-type scanning struct {
+// scanSide is Pebble that reads the rows of an object.
+type scanSide struct {
 	raw
 	walk *walk
 	rows int64
 }
 
 // fill writes the rows, and moves them to tables.
-func (s *scanning) fill(b *bench) error {
+func (s *scanSide) fill(b *bench) error {
 	if err := s.open(b); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (s *scanning) fill(b *bench) error {
 	return s.reopenInTables()
 }
 
-func (s *scanning) work(_ context.Context, m *meter) error {
+func (s *scanSide) work(_ context.Context, m *meter) error {
 	w := m.worker()
 	for !w.over() {
 		i := s.walk.step()
@@ -191,7 +191,7 @@ func (s *scanning) work(_ context.Context, m *meter) error {
 	return nil
 }
 
-func (s *scanning) verify(_ context.Context, done int64) error {
+func (s *scanSide) verify(_ context.Context, done int64) error {
 	if s.rows != done*wakeRows {
 		return fmt.Errorf("%d scans found %d rows", done, s.rows)
 	}

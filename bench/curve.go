@@ -23,13 +23,13 @@ func (c *Curve) table() string {
 	return b.String()
 }
 
-// mostShown is the maximum of a curve's points in a table; the report's plot has all.
-const mostShown = 12
+// maxShown is the maximum of a curve's points in a table; the report's plot has all.
+const maxShown = 12
 
 // shown returns the indexes of the points in a table: all of n, or some that are evenly spread, with the first and the
 // last.
 func shown(n int) (at []int) {
-	k := min(n, mostShown)
+	k := min(n, maxShown)
 	for i := range k {
 		at = append(at, i*(n-1)/max(k-1, 1))
 	}

@@ -19,19 +19,19 @@ import (
 
 // Parameters of the endurance run.
 const (
-	tenantCount  = 4000
-	keeperCount  = 32
-	mostRows     = 20              // of a tenant, before it is cleared
-	lifetimeMean = time.Second     // of an incarnation, before chaos ends it
-	ringEvery    = 2 * time.Second // of each tenant
+	enduranceObjectCount = 4000
+	enduranceCallers     = 32
+	maxRows              = 20              // of an object, before it is cleared
+	lifetimeMean         = time.Second     // of an incarnation, before chaos ends it
+	alarmEvery           = 2 * time.Second // of each object
 )
 
 // endurance runs mixed work for a long time, while chaos ends incarnations, and reports whether the resources of the
 // process grow.
 func endurance(ctx context.Context, b *bench) (err error) {
 	d := cmp.Or(b.endure, 10*b.duration)
-	e := &enduring{
-		n: min(tenantCount, b.objects/10), every: min(ringEvery, d), seed: b.seed, hist: newHistogram(),
+	e := &enduranceRun{
+		n: min(enduranceObjectCount, b.objects/10), every: min(alarmEvery, d), seed: b.seed, hist: newHistogram(),
 		options: dohost.Options{
 			IdleAfter: -1,
 			Chaos:     dohost.Chaos{Mean: min(lifetimeMean, d/2), Seed: b.seed},
@@ -40,8 +40,8 @@ func endurance(ctx context.Context, b *bench) (err error) {
 	// Small caches, which are full before the middle third.
 	kernel.Tune(&e.options, func(ro *runtime.Options) { ro.Store.MemTable, ro.Store.Cache = 1<<20, 8<<20 })
 	e.options.Listener.Fenced = func(dohost.Ended) { e.ended.Add(1) }
-	e.bell = newWitness(e.n)
-	if e.dir, err = b.room(); err != nil {
+	e.alarms = newAlarmRecord(e.n)
+	if e.dir, err = b.newDir(); err != nil {
 		return err
 	}
 	gs, err := e.run(ctx, b, d)
@@ -56,35 +56,35 @@ func endurance(ctx context.Context, b *bench) (err error) {
 	what := fmt.Sprintf("mixed work under chaos for %v", d)
 	rate := float64(e.ops.Load()) / d.Seconds()
 	b.add(Row{
-		ID: "E1", What: what, Unit: paceUnit, Target: Target{Text: "nothing lost or doubled"},
+		ID: "E1", What: what, Unit: rateUnit, Target: Target{Text: "nothing lost or doubled"},
 		Sides: []Figure{{
 			Side: ours, Value: rate, Rounds: []float64{rate}, Checked: e.ops.Load() + rung,
 			P50: time.Duration(e.hist.ValueAtQuantile(50)), P99: time.Duration(e.hist.ValueAtQuantile(99)),
 		}},
 		Notes: []string{
 			fmt.Sprintf("%d callers of %d objects: adds, appends, rows of a collection with an index, reads, "+
-				"and DeleteAll at %d rows", keeperCount, e.n, mostRows),
+				"and DeleteAll at %d rows", enduranceCallers, e.n, maxRows),
 			fmt.Sprintf("%d evictions, at any place; %d calls with an unknown outcome, after which the object was read; "+
 				"%d alarms", e.ended.Load(), e.unknown, rung),
 			"memtable 1 MiB, block cache 8 MiB",
 		},
 	})
-	row := level(gs)
+	row := growthRow(gs)
 	row.ID, row.Sides[0].Checked = "E1a", e.ops.Load()+rung
 	b.add(row)
 	b.result.Curves = append(b.result.Curves, curves("E1", what, gs)...)
 	return nil
 }
 
-// enduring is one endurance run.
-type enduring struct {
+// enduranceRun is one endurance run.
+type enduranceRun struct {
 	n       int
 	dir     string
-	every   time.Duration // between a tenant's alarms
+	every   time.Duration // between an object's alarms
 	seed    uint64
 	options dohost.Options
-	bell    *witness
-	want    []holding // of each tenant, from its last answer
+	alarms  *alarmRecord
+	want    []objectContents // of each object, from its last answer
 	ops     atomic.Int64
 	ended   atomic.Int64 // incarnations
 
@@ -93,47 +93,47 @@ type enduring struct {
 	unknown int
 }
 
-func (e *enduring) open() (*dohost.Host, error) {
+func (e *enduranceRun) open() (*dohost.Host, error) {
 	o := e.options
-	return dohost.Open(e.dir, &o, tenantClass(e.every, e.bell))
+	return dohost.Open(e.dir, &o, enduranceClass(e.every, e.alarms))
 }
 
-// run starts keepers, each with its own tenants, and samples gauges.
-func (e *enduring) run(ctx context.Context, b *bench, d time.Duration) (gs []*gauge, err error) {
+// run starts callers, each with its own objects, and samples gauges.
+func (e *enduranceRun) run(ctx context.Context, b *bench, d time.Duration) (gs []*gauge, err error) {
 	h, err := e.open()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	e.want = make([]holding, e.n)
+	e.want = make([]objectContents, e.n)
 	err = fillBy(b, 0, e.n, func(i int) error {
 		draw := rand.New(rand.NewPCG(e.seed, uint64(i)))
-		k := &keeper{enduring: e, host: h}
-		in := beginning{After: time.Duration(draw.Int64N(int64(e.every))), Rows: 1 + draw.IntN(mostRows)}
-		return k.make(ctx, i, holding{Rows: in.Rows}, func(ctx context.Context, s dohost.Stub[tenant]) (holding, error) {
-			return dohost.Call(ctx, s, (*tenant).begin, in)
+		k := &enduranceCaller{enduranceRun: e, host: h}
+		in := initialContents{After: time.Duration(draw.Int64N(int64(e.every))), Rows: 1 + draw.IntN(maxRows)}
+		return k.apply(ctx, i, objectContents{Rows: in.Rows}, func(ctx context.Context, s dohost.Stub[enduranceObject]) (objectContents, error) {
+			return dohost.Call(ctx, s, (*enduranceObject).begin, in)
 		})
 	})
 	if err != nil {
 		return nil, err
 	}
-	settled()
-	gs = append(gauges(e.dir), e.pace())
+	heapAfterGC()
+	gs = append(gauges(e.dir), e.rateGauge())
 	until := time.Now().Add(d)
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	_ = together(1+keeperCount, func(i int) (err error) {
+	_ = together(1+enduranceCallers, func(i int) (err error) {
 		defer func() {
 			if err != nil {
-				end(err) // the first error causes those of other keepers
+				end(err) // the first error causes those of other callers
 			}
 		}()
 		if i == 0 {
 			return watch(ctx, gs, d)
 		}
-		k := &keeper{enduring: e, host: h, draw: rand.New(rand.NewPCG(e.seed, uint64(e.n+i)))}
+		k := &enduranceCaller{enduranceRun: e, host: h, draw: rand.New(rand.NewPCG(e.seed, uint64(e.n+i)))}
 		for time.Now().Before(until) {
-			if err := k.step(ctx, i-1+keeperCount*k.draw.IntN(e.n/keeperCount)); err != nil {
+			if err := k.step(ctx, i-1+enduranceCallers*k.draw.IntN(e.n/enduranceCallers)); err != nil {
 				return err
 			}
 		}
@@ -142,13 +142,13 @@ func (e *enduring) run(ctx context.Context, b *bench, d time.Duration) (gs []*ga
 	return gs, context.Cause(ctx)
 }
 
-// paceUnit is the unit of the keepers' rate.
-const paceUnit = "operations/s"
+// rateUnit is the unit of the callers' rate.
+const rateUnit = "operations/s"
 
-// pace is a gauge of the operations in a second since the last look.
-func (e *enduring) pace() *gauge {
+// rateGauge is a gauge of the operations in a second since the last sample.
+func (e *enduranceRun) rateGauge() *gauge {
 	last, before := time.Now(), e.ops.Load()
-	return &gauge{name: "operations", unit: paceUnit, read: func() (float64, error) {
+	return &gauge{name: "operations", unit: rateUnit, read: func() (float64, error) {
 		now, ops := time.Now(), e.ops.Load()
 		rate := float64(ops-before) / max(now.Sub(last), time.Microsecond).Seconds()
 		last, before = now, ops
@@ -156,8 +156,8 @@ func (e *enduring) pace() *gauge {
 	}}
 }
 
-// verify opens the store again, without chaos, and returns the number of rings in it.
-func (e *enduring) verify(ctx context.Context) (rung int64, err error) {
+// verify opens the store again, without chaos, and returns the number of alarms in it.
+func (e *enduranceRun) verify(ctx context.Context) (rung int64, err error) {
 	e.options.Chaos = dohost.Chaos{}
 	h, err := e.open()
 	if err != nil {
@@ -165,8 +165,8 @@ func (e *enduring) verify(ctx context.Context) (rung int64, err error) {
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
 	for i := range e.want {
-		s := tenants.Get(h, name(i))
-		got, err := dohost.Call(ctx, s, (*tenant).rest, 0)
+		s := enduranceObjects.Get(h, name(i))
+		got, err := dohost.Call(ctx, s, (*enduranceObject).stopAlarms, 0)
 		if err != nil {
 			return 0, err
 		}
@@ -175,18 +175,19 @@ func (e *enduring) verify(ctx context.Context) (rung int64, err error) {
 		}
 		rung += int64(got.Rings)
 	}
-	if wrong := e.bell.wrong.Load(); wrong != nil {
+	if wrong := e.alarms.wrong.Load(); wrong != nil {
 		return 0, errors.New(*wrong)
 	}
 	return rung, nil
 }
 
-// check returns an error unless a tenant has the contents of its last answer, and all rings that the witness counted.
-func (e *enduring) check(i int, got holding) error {
-	if want := e.want[i].kept(); got.kept() != want {
-		return fmt.Errorf("it holds %+v, want %+v", got.kept(), want)
+// check returns an error unless an object has the contents of its last answer, and all alarms that the alarm record
+// counted.
+func (e *enduranceRun) check(i int, got objectContents) error {
+	if want := e.want[i].callerOwned(); got.callerOwned() != want {
+		return fmt.Errorf("it holds %+v, want %+v", got.callerOwned(), want)
 	}
-	r := e.bell.rings[name(i)]
+	r := e.alarms.rings[name(i)]
 	least := r.durable.Load()
 	most := least + r.unknown.Load()
 	least = max(least, int64(e.want[i].Rings))

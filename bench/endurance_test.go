@@ -8,8 +8,8 @@ import (
 // samples makes a gauge from a function of the elapsed share of the run.
 func samples(judged bool, at func(x float64) float64) *gauge {
 	g := &gauge{name: "made up", unit: countUnit, judged: judged}
-	for i := range looks {
-		x := float64(i) / looks
+	for i := range sampleCount {
+		x := float64(i) / sampleCount
 		g.points = append(g.points, [2]float64{x, at(x)})
 	}
 	return g
@@ -36,31 +36,31 @@ func TestEnduranceNoticesGrowth(t *testing.T) {
 		"growing, below one":     {samples(true, func(x float64) float64 { return x }), "met"},
 	} {
 		for _, gs := range [][]*gauge{{c.g, samples(true, flat)}, {samples(true, flat), c.g}} {
-			if row := level(gs); row.verdict() != c.want {
+			if row := growthRow(gs); row.verdict() != c.want {
 				t.Errorf("%s: %q, want %q: %v, %v", what, row.verdict(), c.want, row.Sides[0].Value, row.Notes)
 			}
 		}
 	}
 }
 
-// The contents of a tenant are compared with its answers, and its rings with those that its witness counted.
+// The contents of an object are compared with its answers, and its alarms with those that the alarm record counted.
 func TestEnduranceNoticesOneCall(t *testing.T) {
-	w := newWitness(1)
+	w := newAlarmRecord(1)
 	w.rings[name(0)].durable.Store(7)
 	w.rings[name(0)].unknown.Store(1)
-	e := &enduring{bell: w, want: []holding{{Sum: 3, Rows: 2, Versions: [parcels]uint64{0, 4}, Rings: 6, Due: 1}}}
-	right := holding{Sum: 3, Rows: 2, Versions: [parcels]uint64{0, 4}, Rings: 7, Due: 2}
+	e := &enduranceRun{alarms: w, want: []objectContents{{Sum: 3, Rows: 2, Versions: [maxItems]uint64{0, 4}, Rings: 6, Due: 1}}}
+	right := objectContents{Sum: 3, Rows: 2, Versions: [maxItems]uint64{0, 4}, Rings: 7, Due: 2}
 	for what, c := range map[string]struct {
-		change func(*holding)
+		change func(*objectContents)
 		ok     bool
 	}{
-		"right":            {func(*holding) {}, true},
-		"an add lost":      {func(h *holding) { h.Sum-- }, false},
-		"an append twice":  {func(h *holding) { h.Rows++ }, false},
-		"a version lost":   {func(h *holding) { h.Versions[1]-- }, false},
-		"a ring lost":      {func(h *holding) { h.Rings-- }, false},
-		"an unsure ring":   {func(h *holding) { h.Rings++ }, true},
-		"a ring too often": {func(h *holding) { h.Rings += 2 }, false},
+		"right":            {func(*objectContents) {}, true},
+		"an add lost":      {func(h *objectContents) { h.Sum-- }, false},
+		"an append twice":  {func(h *objectContents) { h.Rows++ }, false},
+		"a version lost":   {func(h *objectContents) { h.Versions[1]-- }, false},
+		"a ring lost":      {func(h *objectContents) { h.Rings-- }, false},
+		"an unsure ring":   {func(h *objectContents) { h.Rings++ }, true},
+		"a ring too often": {func(h *objectContents) { h.Rings += 2 }, false},
 	} {
 		got := right
 		c.change(&got)
@@ -72,20 +72,20 @@ func TestEnduranceNoticesOneCall(t *testing.T) {
 
 // A table has some points of a long curve.
 func TestCurveTablePoints(t *testing.T) {
-	for n, want := range map[int]int{0: 0, 1: 1, 3: 3, mostShown: mostShown, 119: mostShown, 120: mostShown} {
+	for n, want := range map[int]int{0: 0, 1: 1, 3: 3, maxShown: maxShown, 119: maxShown, 120: maxShown} {
 		at := shown(n)
 		if len(at) != want || n > 0 && (at[0] != 0 || at[len(at)-1] != n-1) {
 			t.Errorf("of %d points: %v", n, at)
 		}
 		for i := 1; i < len(at); i++ {
-			if step := at[i] - at[i-1]; step < (n-1)/mostShown || step > n/mostShown+2 || step == 0 {
+			if step := at[i] - at[i-1]; step < (n-1)/maxShown || step > n/maxShown+2 || step == 0 {
 				t.Errorf("of %d points %d and %d", n, at[i-1], at[i])
 			}
 		}
 	}
 	c := samples(true, func(x float64) float64 { return x })
 	long := curves("E1", "made up", []*gauge{c})
-	if text := long[0].table(); strings.Count(text, "\n| 0") != mostShown {
-		t.Errorf("want %d rows:\n%s", mostShown, text)
+	if text := long[0].table(); strings.Count(text, "\n| 0") != maxShown {
+		t.Errorf("want %d rows:\n%s", maxShown, text)
 	}
 }

@@ -10,37 +10,37 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// keeper is the only caller of its tenants, and so knows their contents.
-type keeper struct {
-	*enduring
+// enduranceCaller is the only caller of its objects, and so knows their contents.
+type enduranceCaller struct {
+	*enduranceRun
 	host *dohost.Host
 	draw *rand.Rand
 }
 
-// step makes one operation on a tenant, and counts it.
-func (k *keeper) step(ctx context.Context, i int) error {
+// step makes one operation on an object, and counts it.
+func (k *enduranceCaller) step(ctx context.Context, i int) error {
 	want := k.want[i]
-	var method func(*tenant, context.Context, int) (holding, error)
+	var method func(*enduranceObject, context.Context, int) (objectContents, error)
 	in := 1
 	switch n := k.draw.IntN(100); {
 	case n < 40:
-		method = (*tenant).add
+		method = (*enduranceObject).add
 		want.Sum++
-	case n < 65 && want.Rows == mostRows:
-		method = (*tenant).clear
-		want.Rows, want.Versions = 0, [parcels]uint64{}
+	case n < 65 && want.Rows == maxRows:
+		method = (*enduranceObject).clear
+		want.Rows, want.Versions = 0, [maxItems]uint64{}
 	case n < 65:
-		method = (*tenant).append
+		method = (*enduranceObject).append
 		want.Rows++
 	case n < 80:
-		method = (*tenant).stock
-		in = k.draw.IntN(parcels)
+		method = (*enduranceObject).putItem
+		in = k.draw.IntN(maxItems)
 		want.Versions[in]++
 	default:
-		method = (*tenant).look
+		method = (*enduranceObject).get
 	}
 	began := time.Now()
-	err := k.make(ctx, i, want, func(ctx context.Context, s dohost.Stub[tenant]) (holding, error) {
+	err := k.apply(ctx, i, want, func(ctx context.Context, s dohost.Stub[enduranceObject]) (objectContents, error) {
 		return dohost.Call(ctx, s, method, in)
 	})
 	took := time.Since(began)
@@ -50,25 +50,25 @@ func (k *keeper) step(ctx context.Context, i int) error {
 	return errors.Join(err, record(k.hist, took, 1))
 }
 
-// mostTries is the maximum of a keeper's calls of one tenant for one operation, if its incarnations keep ending.
-const mostTries = 100
+// maxTries is the maximum of a caller's calls of one object for one operation, if its incarnations keep ending.
+const maxTries = 100
 
-// make makes a call that changes the tenant's contents to want. After an unknown outcome it reads the tenant, and
+// apply makes a call that changes the object's contents to want. After an unknown outcome it reads the object, and
 // repeats the call if it did not run.
-func (k *keeper) make(
-	ctx context.Context, i int, want holding, call func(context.Context, dohost.Stub[tenant]) (holding, error),
+func (k *enduranceCaller) apply(
+	ctx context.Context, i int, want objectContents, call func(context.Context, dohost.Stub[enduranceObject]) (objectContents, error),
 ) error {
-	s := tenants.Get(k.host, name(i))
-	before := k.want[i].kept()
+	s := enduranceObjects.Get(k.host, name(i))
+	before := k.want[i].callerOwned()
 	asking := false
-	for range mostTries {
-		var got holding
+	for range maxTries {
+		var got objectContents
 		err := ctx.Err()
 		if err != nil {
 			return err
 		}
 		if asking {
-			got, err = dohost.Call(ctx, s, (*tenant).look, 0)
+			got, err = dohost.Call(ctx, s, (*enduranceObject).get, 0)
 		} else {
 			got, err = call(ctx, s)
 		}
@@ -77,34 +77,34 @@ func (k *keeper) make(
 		case failed && e.Outcome == dohost.OutcomeNotRun && e.Retryable:
 		case failed && e.Outcome == dohost.OutcomeUnknown && errors.Is(err, dohost.ErrFenced):
 			if !asking {
-				k.lost()
+				k.countUnknown()
 			}
 			asking = true
 		case err != nil:
 			return err
 		case got.Rings < k.want[i].Rings:
 			return fmt.Errorf("%v has counted %d rings, and had %d before", s.ID(), got.Rings, k.want[i].Rings)
-		case got.kept() == want.kept():
+		case got.callerOwned() == want.callerOwned():
 			k.want[i] = got
 			return nil
-		case asking && got.kept() == before:
+		case asking && got.callerOwned() == before:
 			asking = false
 		default:
-			return fmt.Errorf("%v holds %+v, want %+v", s.ID(), got.kept(), want.kept())
+			return fmt.Errorf("%v holds %+v, want %+v", s.ID(), got.callerOwned(), want.callerOwned())
 		}
 	}
-	return fmt.Errorf("%v has not answered %d calls", s.ID(), mostTries)
+	return fmt.Errorf("%v has not answered %d calls", s.ID(), maxTries)
 }
 
-// lost counts a call with an unknown outcome.
-func (k *keeper) lost() {
+// countUnknown counts a call with an unknown outcome.
+func (k *enduranceCaller) countUnknown() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.unknown++
 }
 
-// kept is the part that only its keeper changes.
-func (h holding) kept() holding {
+// callerOwned is the part that only its caller changes.
+func (h objectContents) callerOwned() objectContents {
 	h.Rings, h.Due = 0, 0
 	return h
 }

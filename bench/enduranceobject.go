@@ -9,141 +9,141 @@ import (
 	"github.com/dohost/dohost"
 )
 
-const tenants dohost.Namespace[tenant] = "tenant"
+const enduranceObjects dohost.Namespace[enduranceObject] = "endurance"
 
-// tenant is an object with data of every kind: a sum, rows, a collection and an alarm that sets itself again. Each
-// incarnation counts its contents again.
-type tenant struct {
-	st    *dohost.State
-	every time.Duration // between its alarms
-	bell  *witness
-	has   holding
+// enduranceObject is an object with data of every kind: a sum, rows, a collection and an alarm that sets itself again.
+// Each incarnation counts its contents again.
+type enduranceObject struct {
+	st       *dohost.State
+	every    time.Duration // between its alarms
+	alarms   *alarmRecord
+	contents objectContents
 }
 
-// holding is the contents of a tenant on the disk.
-type holding struct {
+// objectContents is the contents of an object on the disk.
+type objectContents struct {
 	Sum      int
 	Rows     int
-	Versions [parcels]uint64 // of the rows of the collection; zero for missing rows
-	Rings    int             // of the alarm, counted by the tenant
-	Due      int64           // of the alarm that is set, in ms; zero if none
+	Versions [maxItems]uint64 // of the rows of the collection; zero for missing rows
+	Rings    int              // of the alarm, counted by the object
+	Due      int64            // of the alarm that is set, in ms; zero if none
 }
 
-// parcels is the maximum of the collection's rows.
-const parcels = 4
+// maxItems is the maximum of the collection's rows.
+const maxItems = 4
 
-// parcel is a row of a tenant's collection.
-type parcel struct {
+// item is a row of an object's collection.
+type item struct {
 	Number int
 	Weight int
 }
 
-var shelf = dohost.Collection[parcel]{
+var items = dohost.Collection[item]{
 	Name:    "shelf",
-	Key:     func(p parcel) string { return fmt.Sprint(p.Number) },
-	Indexes: []dohost.Index[parcel]{{Name: "weight", Of: func(p parcel) dohost.Key { return dohost.KeyOf(p.Weight) }}},
+	Key:     func(p item) string { return fmt.Sprint(p.Number) },
+	Indexes: []dohost.Index[item]{{Name: "weight", Of: func(p item) dohost.Key { return dohost.KeyOf(p.Weight) }}},
 }
 
-// witness counts the alarms outside of the store.
-type witness struct {
-	rings map[string]*rings // of each tenant, by name
+// alarmRecord counts the alarms outside of the store.
+type alarmRecord struct {
+	rings map[string]*alarmCounts // of each object, by name
 	wrong atomic.Pointer[string]
 }
 
-// rings are the counted alarms.
-type rings struct{ durable, unknown atomic.Int64 }
+// alarmCounts are the counted alarms.
+type alarmCounts struct{ durable, unknown atomic.Int64 }
 
-func newWitness(n int) *witness {
-	w := &witness{rings: make(map[string]*rings, n)}
+func newAlarmRecord(n int) *alarmRecord {
+	w := &alarmRecord{rings: make(map[string]*alarmCounts, n)}
 	for i := range n {
-		w.rings[name(i)] = &rings{}
+		w.rings[name(i)] = &alarmCounts{}
 	}
 	return w
 }
 
-// tenantClass is the class of tenants with a witness for their alarms.
-func tenantClass(every time.Duration, bell *witness) dohost.Class {
-	return dohost.Bind(tenants, func(ctx context.Context, st *dohost.State) (*tenant, error) {
-		t := &tenant{st: st, every: every, bell: bell}
-		return t, t.read(ctx)
-	}, &dohost.Handlers[tenant]{OnAlarm: (*tenant).ring})
+// enduranceClass is the class of objects with an alarm record for their alarms.
+func enduranceClass(every time.Duration, bell *alarmRecord) dohost.Class {
+	return dohost.Bind(enduranceObjects, func(ctx context.Context, st *dohost.State) (*enduranceObject, error) {
+		t := &enduranceObject{st: st, every: every, alarms: bell}
+		return t, t.load(ctx)
+	}, &dohost.Handlers[enduranceObject]{OnAlarm: (*enduranceObject).onAlarm})
 }
 
-// read counts the stored contents.
-func (t *tenant) read(ctx context.Context) error {
+// load counts the stored contents.
+func (t *enduranceObject) load(ctx context.Context) error {
 	s := t.st.Storage()
 	counts, err := dohost.GetMany[int](ctx, s, "sum", "rings", "due")
 	if err != nil {
 		return err
 	}
-	t.has.Sum, t.has.Rings, t.has.Due = counts["sum"], counts["rings"], int64(counts["due"])
+	t.contents.Sum, t.contents.Rings, t.contents.Due = counts["sum"], counts["rings"], int64(counts["due"])
 	for row, err := range dohost.All[int](ctx, s, &dohost.ListOptions{Prefix: "row/"}) {
 		if err != nil {
 			return err
 		}
-		if t.has.Rows++; row.Value != t.has.Rows {
-			return fmt.Errorf("row %d of %v holds %d", t.has.Rows, t.st.ID(), row.Value)
+		if t.contents.Rows++; row.Value != t.contents.Rows {
+			return fmt.Errorf("row %d of %v holds %d", t.contents.Rows, t.st.ID(), row.Value)
 		}
 	}
-	for row, err := range shelf.All(ctx, s, &dohost.Query[parcel]{Index: "weight"}) {
+	for row, err := range items.All(ctx, s, &dohost.Query[item]{Index: "weight"}) {
 		if err != nil {
 			return err
 		}
-		t.has.Versions[row.Value.Number] = row.Version
+		t.contents.Versions[row.Value.Number] = row.Version
 	}
 	return nil
 }
 
-// look returns the contents.
-func (t *tenant) look(context.Context, int) (holding, error) { return t.has, nil }
+// get returns the contents.
+func (t *enduranceObject) get(context.Context, int) (objectContents, error) { return t.contents, nil }
 
-func (t *tenant) add(ctx context.Context, delta int) (holding, error) {
-	t.has.Sum += delta
-	return t.has, dohost.Put(ctx, t.st.Storage(), "sum", t.has.Sum)
+func (t *enduranceObject) add(ctx context.Context, delta int) (objectContents, error) {
+	t.contents.Sum += delta
+	return t.contents, dohost.Put(ctx, t.st.Storage(), "sum", t.contents.Sum)
 }
 
-func (t *tenant) append(ctx context.Context, _ int) (holding, error) {
-	t.has.Rows++
-	return t.has, dohost.Put(ctx, t.st.Storage(), fmt.Sprintf("row/%06d", t.has.Rows), t.has.Rows)
+func (t *enduranceObject) append(ctx context.Context, _ int) (objectContents, error) {
+	t.contents.Rows++
+	return t.contents, dohost.Put(ctx, t.st.Storage(), fmt.Sprintf("row/%06d", t.contents.Rows), t.contents.Rows)
 }
 
-// stock writes a row of the collection, at another place in its index each time.
-func (t *tenant) stock(ctx context.Context, n int) (holding, error) {
-	n %= parcels
-	t.has.Versions[n]++
-	return t.has, shelf.Put(ctx, t.st.Storage(), parcel{Number: n, Weight: int(t.has.Versions[n]*7) % 13})
+// putItem writes a row of the collection, at another place in its index each time.
+func (t *enduranceObject) putItem(ctx context.Context, n int) (objectContents, error) {
+	n %= maxItems
+	t.contents.Versions[n]++
+	return t.contents, items.Put(ctx, t.st.Storage(), item{Number: n, Weight: int(t.contents.Versions[n]*7) % 13})
 }
 
 // clear deletes everything, and writes the counts and the alarm again.
-func (t *tenant) clear(ctx context.Context, _ int) (holding, error) {
+func (t *enduranceObject) clear(ctx context.Context, _ int) (objectContents, error) {
 	s := t.st.Storage()
 	if err := s.DeleteAll(ctx); err != nil {
-		return t.has, err
+		return t.contents, err
 	}
-	t.has.Rows, t.has.Versions = 0, [parcels]uint64{}
-	if err := dohost.PutMany(ctx, s, map[string]int{"sum": t.has.Sum, "rings": t.has.Rings}); err != nil {
-		return t.has, err
+	t.contents.Rows, t.contents.Versions = 0, [maxItems]uint64{}
+	if err := dohost.PutMany(ctx, s, map[string]int{"sum": t.contents.Sum, "rings": t.contents.Rings}); err != nil {
+		return t.contents, err
 	}
-	return t.has, t.arm(ctx, time.UnixMilli(t.has.Due))
+	return t.contents, t.arm(ctx, time.UnixMilli(t.contents.Due))
 }
 
-// beginning is the first call of a tenant: tenants differ from the start, as they do later.
-type beginning struct {
+// initialContents is the first call of an object: objects differ from the start, as they do later.
+type initialContents struct {
 	After time.Duration // the time until its alarm
 	Rows  int
 }
 
-func (t *tenant) begin(ctx context.Context, b beginning) (holding, error) {
+func (t *enduranceObject) begin(ctx context.Context, b initialContents) (objectContents, error) {
 	for range b.Rows {
 		if _, err := t.append(ctx, 0); err != nil {
-			return t.has, err
+			return t.contents, err
 		}
 	}
-	return t.has, t.arm(ctx, time.Now().Add(b.After))
+	return t.contents, t.arm(ctx, time.Now().Add(b.After))
 }
 
 // arm sets the alarm, and records its time: now, if due was in the past.
-func (t *tenant) arm(ctx context.Context, due time.Time) error {
+func (t *enduranceObject) arm(ctx context.Context, due time.Time) error {
 	if err := t.st.SetAlarm(ctx, due); err != nil {
 		return err
 	}
@@ -151,25 +151,25 @@ func (t *tenant) arm(ctx context.Context, due time.Time) error {
 	if err != nil {
 		return err
 	}
-	t.has.Due = at.UnixMilli()
-	return dohost.Put(ctx, t.st.Storage(), "due", t.has.Due)
+	t.contents.Due = at.UnixMilli()
+	return dohost.Put(ctx, t.st.Storage(), "due", t.contents.Due)
 }
 
-// ring counts the alarm, and sets the next. It reports an alarm that rings and is not the one that is set.
-func (t *tenant) ring(ctx context.Context, a dohost.AlarmInfo) error {
+// onAlarm counts the alarm, and sets the next. It reports an alarm that fires and is not the one that is set.
+func (t *enduranceObject) onAlarm(ctx context.Context, a dohost.AlarmInfo) error {
 	id := t.st.ID()
-	if due := a.Scheduled.UnixMilli(); due != t.has.Due {
-		t.bell.wrong.Store(new(fmt.Sprintf("the alarm of %v that was due at %d rang, and that of %d is set",
-			id, due, t.has.Due)))
+	if due := a.Scheduled.UnixMilli(); due != t.contents.Due {
+		t.alarms.wrong.Store(new(fmt.Sprintf("the alarm of %v that was due at %d rang, and that of %d is set",
+			id, due, t.contents.Due)))
 	}
-	t.has.Rings++
-	if err := dohost.Put(ctx, t.st.Storage(), "rings", t.has.Rings); err != nil {
+	t.contents.Rings++
+	if err := dohost.Put(ctx, t.st.Storage(), "rings", t.contents.Rings); err != nil {
 		return err
 	}
 	if err := t.arm(ctx, time.Now().Add(t.every)); err != nil {
 		return err
 	}
-	rings := t.bell.rings[id.Name]
+	rings := t.alarms.rings[id.Name]
 	return t.st.Emit(ctx, func(err error) {
 		if err == nil {
 			rings.durable.Add(1)
@@ -179,14 +179,14 @@ func (t *tenant) ring(ctx context.Context, a dohost.AlarmInfo) error {
 	})
 }
 
-// rest ends the alarms, and returns the final contents.
-func (t *tenant) rest(ctx context.Context, _ int) (holding, error) {
+// stopAlarms ends the alarms, and returns the final contents.
+func (t *enduranceObject) stopAlarms(ctx context.Context, _ int) (objectContents, error) {
 	at, ok, err := t.st.GetAlarm(ctx)
 	switch {
 	case err != nil:
-		return t.has, err
-	case !ok || at.UnixMilli() != t.has.Due:
-		return t.has, fmt.Errorf("the alarm is set for %v, want %d", at, t.has.Due)
+		return t.contents, err
+	case !ok || at.UnixMilli() != t.contents.Due:
+		return t.contents, fmt.Errorf("the alarm is set for %v, want %d", at, t.contents.Due)
 	}
-	return t.has, t.st.DeleteAlarm(ctx)
+	return t.contents, t.st.DeleteAlarm(ctx)
 }

@@ -27,14 +27,14 @@ func TestInterruptedCheckFindsLostAndDoubledHooks(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "roll"), []byte(c.roll), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		fibers, err := checkRoll(dir, 2)
+		fibers, err := checkFiberLog(dir, 2)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, %v; want %q", c.name, fibers, err, c.want)
 		}
 	}
 }
 
-// A fiber that still exists after its hook, as the roll has it, has no figure.
+// A fiber that still exists after its hook, as the log has it, has no figure.
 func TestInterruptedCheckFindsRemainingFiber(t *testing.T) {
 	dir := t.TempDir()
 	h, r, err := openSleepers(dir, 1)
@@ -96,22 +96,22 @@ func TestResumedCheckCountsFences(t *testing.T) {
 
 // Lost items are counted, and a lost item that was acknowledged is an error.
 func TestCheckpointLossIsCountedInItems(t *testing.T) {
-	stash, set := way{durable: true}, way{}
-	at := func(items int) place { return place{source, items, items * (items - 1) / 2} }
+	stash, set := saveMode{durable: true}, saveMode{}
+	at := func(items int) copyCheckpoint { return copyCheckpoint{source, items, items * (items - 1) / 2} }
 	for _, c := range []struct {
-		way         way
+		way         saveMode
 		done, acked int
-		p           place
+		p           copyCheckpoint
 		want        int // -1: an error
 	}{
 		{stash, 10, 10, at(10), 0},
 		{stash, 10, 11, at(11), 0}, // killed before the file has it
 		{stash, 19, 10, at(10), 9},
-		{stash, 19, 10, at(9), -1}, // acknowledged, and lost
-		{set, 19, 10, at(9), 10},   // not acknowledged
-		{set, 19, 10, place{}, 19}, // no checkpoint is on the disk
-		{set, 10, 10, at(12), -1},  // of items that were never taken
-		{set, 10, 10, place{source, 5, 11}, -1},
+		{stash, 19, 10, at(9), -1},          // acknowledged, and lost
+		{set, 19, 10, at(9), 10},            // not acknowledged
+		{set, 19, 10, copyCheckpoint{}, 19}, // no checkpoint is on the disk
+		{set, 10, 10, at(12), -1},           // of items that were never taken
+		{set, 10, 10, copyCheckpoint{source, 5, 11}, -1},
 	} {
 		got, err := c.way.lost(c.done, c.acked, c.p)
 		if (err != nil) != (c.want < 0) || err == nil && got != c.want {
@@ -123,7 +123,7 @@ func TestCheckpointLossIsCountedInItems(t *testing.T) {
 // TestCheckpointIsDueByItemsOrTime counts the checkpoints of 25 items, each of a tenth of the period.
 func TestCheckpointIsDueByItemsOrTime(t *testing.T) {
 	want := map[string]int{"C0": 0, "C1": 25, "C1c": 25, "C2": 2, "C2c": 2, "C3": 2, "C3c": 2, "C4": 0, "C4c": 0}
-	for _, w := range waysToStash(time.Second) {
+	for _, w := range saveModes(time.Second) {
 		n, since := 0, time.Duration(0)
 		for items := 1; items <= 25; items++ {
 			if since += 100 * time.Millisecond; w.due(items, since) {

@@ -90,13 +90,13 @@ func size(dir string) (mib float64, err error) {
 	return mib, err
 }
 
-// looks is the number of samples.
-const looks = 120
+// sampleCount is the number of samples.
+const sampleCount = 120
 
 // watch samples gauges for a time.
 func watch(ctx context.Context, gs []*gauge, d time.Duration) error {
 	began := time.Now()
-	next := time.NewTicker(max(d/looks, time.Millisecond))
+	next := time.NewTicker(max(d/sampleCount, time.Millisecond))
 	defer next.Stop()
 	for {
 		select {
@@ -117,9 +117,9 @@ func watch(ctx context.Context, gs []*gauge, d time.Duration) error {
 	}
 }
 
-// mostGrowth is the allowed ratio of the last third of a run to the middle one. The first does not count: in it caches
+// maxGrowth is the allowed ratio of the last third of a run to the middle one. The first does not count: in it caches
 // fill, and the store has not compacted yet.
-const mostGrowth = 1.2
+const maxGrowth = 1.2
 
 // thirds are the medians of the middle third and of the last one.
 func (g *gauge) thirds() (middle, last float64) {
@@ -131,8 +131,8 @@ func (g *gauge) thirds() (middle, last float64) {
 	return median(values[n : 2*n]), median(values[2*n:])
 }
 
-// level is a row that reports whether a judged gauge has grown, with the one that has grown most.
-func level(gs []*gauge) Row {
+// growthRow is a row that reports whether a judged gauge has grown, with the one that has grown most.
+func growthRow(gs []*gauge) Row {
 	var worst float64
 	notes := []string{"the median of the last third compared with that of the middle one, or with 1 if that is more; " +
 		"the first third is for filling"}
@@ -147,7 +147,7 @@ func level(gs []*gauge) Row {
 	return Row{
 		What: "memory, goroutines, open files and the disk: the one that grows most", Unit: "times the middle third",
 		Sides:  []Figure{{Side: ours, Value: worst, Rounds: []float64{worst}}},
-		Target: Target{Text: fmt.Sprintf("≤ %v", mostGrowth), ValueMost: mostGrowth}, Notes: notes,
+		Target: Target{Text: fmt.Sprintf("≤ %v", maxGrowth), ValueMost: maxGrowth}, Notes: notes,
 	}
 }
 

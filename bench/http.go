@@ -19,27 +19,27 @@ import (
 // connections is the number of connections, each with one request after the other.
 const connections = 64
 
-// reached is a server of HTTP: dohost or the peer.
-type reached interface {
+// httpServer is a server of HTTP: dohost or the peer.
+type httpServer interface {
 	// address is its listening address.
 	address() string
-	// end ends the incarnation of the i-th object.
-	end(ctx context.Context, i int) error
-	// holds returns an error unless the objects have exactly the counted operations on the disk.
-	holds(ctx context.Context, objects int, done int64) error
+	// evict ends the incarnation of the i-th object.
+	evict(ctx context.Context, i int) error
+	// verifyCounts returns an error unless the objects have exactly the counted operations on the disk.
+	verifyCounts(ctx context.Context, objects int, done int64) error
 	syncs() int64
 	close() error
 }
 
-// front is a host and its HTTP server on loopback.
-type front struct {
+// httpHost is a host and its HTTP server on loopback.
+type httpHost struct {
 	*host
 	server http.Server
 	listen string
 	served chan error
 }
 
-func (b *bench) openFront() (*front, error) {
+func (b *bench) openHTTPHost() (*httpHost, error) {
 	h, err := b.open(dohost.Options{}, nil)
 	if err != nil {
 		return nil, err
@@ -48,13 +48,13 @@ func (b *bench) openFront() (*front, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}
-	f := &front{host: h, listen: l.Addr().String(), served: make(chan error, 1)}
+	f := &httpHost{host: h, listen: l.Addr().String(), served: make(chan error, 1)}
 	f.server.Handler = web.Handler(h.Host, &web.Options{Classes: web.Roots(h.Classes()), NewObjects: -1})
 	go func() { f.served <- f.server.Serve(l) }()
 	return f, nil
 }
 
-func (f *front) close() error {
+func (f *httpHost) close() error {
 	err := f.server.Close()
 	if served := <-f.served; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
@@ -62,35 +62,35 @@ func (f *front) close() error {
 	return errors.Join(err, f.host.close())
 }
 
-func (f *front) address() string { return f.listen }
+func (f *httpHost) address() string { return f.listen }
 
-func (f *front) end(_ context.Context, i int) error {
+func (f *httpHost) evict(_ context.Context, i int) error {
 	f.Evict(subjects.Get(f.host, name(i)).ID(), dohost.EndFence)
 	return nil
 }
 
-func (f *front) holds(ctx context.Context, objects int, done int64) error {
+func (f *httpHost) verifyCounts(ctx context.Context, objects int, done int64) error {
 	return (&counting{host: f.host, objects: objects}).verify(ctx, done)
 }
 
-// line is a connection with one request after the other. net/http's client would use as much of the machine as the
+// httpConn is a connection with one request after the other. net/http's client would use as much of the machine as the
 // server that shares it.
-type line struct {
+type httpConn struct {
 	conn net.Conn
 	in   *bufio.Reader
 	out  []byte
 }
 
-func dial(ctx context.Context, to reached) (*line, error) {
+func dial(ctx context.Context, to httpServer) (*httpConn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", to.address())
 	if err != nil {
 		return nil, err
 	}
-	return &line{conn: conn, in: bufio.NewReader(conn)}, nil
+	return &httpConn{conn: conn, in: bufio.NewReader(conn)}, nil
 }
 
 // do makes a request to the i-th object, and reads all of the answer.
-func (l *line) do(method string, i int, rest, body string) (answer string, err error) {
+func (l *httpConn) do(method string, i int, rest, body string) (answer string, err error) {
 	l.out = fmt.Appendf(l.out[:0], "%s /objects/subject/%s/%s HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n%s",
 		method, name(i), rest, len(body), body)
 	if _, err := l.conn.Write(l.out); err != nil {
@@ -110,14 +110,14 @@ func (l *line) do(method string, i int, rest, body string) (answer string, err e
 	return string(text), nil
 }
 
-// posting adds to objects over HTTP: at least once on each connection.
-type posting struct {
-	reached
+// postSide adds to objects over HTTP: at least once on each connection.
+type postSide struct {
+	httpServer
 	objects int
 	next    atomic.Int64
 }
 
-func (p *posting) work(ctx context.Context, m *meter) error {
+func (p *postSide) work(ctx context.Context, m *meter) error {
 	return m.each(connections, func(_ int, w *worker) error {
 		l, err := dial(ctx, p)
 		if err != nil {
@@ -133,20 +133,20 @@ func (p *posting) work(ctx context.Context, m *meter) error {
 	})
 }
 
-func (p *posting) verify(ctx context.Context, done int64) error {
-	return p.holds(ctx, p.objects, done)
+func (p *postSide) verify(ctx context.Context, done int64) error {
+	return p.verifyCounts(ctx, p.objects, done)
 }
 
-// visiting reads the rows of objects that were ended just before, over HTTP.
-type visiting struct {
-	reached
+// coldReadSide reads the rows of objects that were ended just before, over HTTP.
+type coldReadSide struct {
+	httpServer
 	objects int
 	seed    uint64
 	rounds  uint64
 	woken   int64 // calls that were the first of their incarnation
 }
 
-func (v *visiting) work(ctx context.Context, m *meter) error {
+func (v *coldReadSide) work(ctx context.Context, m *meter) error {
 	v.rounds++
 	draw := rand.New(rand.NewPCG(v.seed, v.rounds))
 	w := m.worker()
@@ -157,7 +157,7 @@ func (v *visiting) work(ctx context.Context, m *meter) error {
 	defer l.conn.Close()
 	for over := false; !over; over = w.over() || ctx.Err() != nil {
 		i := draw.IntN(v.objects)
-		if err := v.end(ctx, i); err != nil {
+		if err := v.evict(ctx, i); err != nil {
 			return err
 		}
 		began := time.Now()
@@ -173,7 +173,7 @@ func (v *visiting) work(ctx context.Context, m *meter) error {
 	return nil
 }
 
-func (v *visiting) verify(_ context.Context, done int64) error {
+func (v *coldReadSide) verify(_ context.Context, done int64) error {
 	if v.woken != done {
 		return fmt.Errorf("of %d requests %d found a new incarnation with all of its rows", done, v.woken)
 	}
@@ -181,8 +181,8 @@ func (v *visiting) verify(_ context.Context, done int64) error {
 }
 
 // overHTTP compares servers: with makes the side of one.
-func (b *bench) overHTTP(ctx context.Context, r Row, objects, rows int, with func(reached) side) error {
-	f, err := b.openFront()
+func (b *bench) overHTTP(ctx context.Context, r Row, objects, rows int, with func(httpServer) side) error {
+	f, err := b.openHTTPHost()
 	if err != nil {
 		return err
 	}
@@ -223,8 +223,8 @@ func manyOverHTTP(ctx context.Context, b *bench) error {
 func (b *bench) postings(ctx context.Context, r Row, objects int) error {
 	r.Unit = "requests/s"
 	r.Notes = []string{"the clients share the machine with the server; those of dohost share its process too"}
-	return b.overHTTP(ctx, r, objects, 0, func(at reached) side {
-		return &posting{reached: at, objects: objects}
+	return b.overHTTP(ctx, r, objects, 0, func(at httpServer) side {
+		return &postSide{httpServer: at, objects: objects}
 	})
 }
 
@@ -238,7 +238,7 @@ func wakeOverHTTP(ctx context.Context, b *bench) error {
 			"1,000 objects, in a random order; those of dohost have their rows in the engine's memtable, and still their table entry, which is removed " +
 				"about a second after an end: P6 is of rows in tables and objects without an entry",
 		},
-	}, objects, wakeRows, func(at reached) side {
-		return &visiting{reached: at, objects: objects, seed: b.seed}
+	}, objects, wakeRows, func(at httpServer) side {
+		return &coldReadSide{httpServer: at, objects: objects, seed: b.seed}
 	})
 }

@@ -23,7 +23,7 @@ func inMemory(ctx context.Context, b *bench) error {
 		Target: Target{Text: "≥ 0.5 of the limit", Beside: limit, Least: 0.5},
 		Notes:  []string{"limit: a value handed to another goroutine and back by buffered channels"},
 	}
-	if r.Sides, err = b.compare(ctx, named{ours, &touching{host: h}}, named{limit, e}); err != nil {
+	if r.Sides, err = b.compare(ctx, named{ours, &inMemorySide{host: h}}, named{limit, e}); err != nil {
 		return err
 	}
 	b.add(r)
@@ -33,10 +33,10 @@ func inMemory(ctx context.Context, b *bench) error {
 // burst is the number of operations between two readings of the clock, if one takes less time than the reading.
 const burst = 64
 
-// touching is dohost under one caller.
-type touching struct{ *host }
+// inMemorySide is dohost under one caller.
+type inMemorySide struct{ *host }
 
-func (t *touching) work(ctx context.Context, m *meter) error {
+func (t *inMemorySide) work(ctx context.Context, m *meter) error {
 	w := m.worker()
 	s := subjects.Get(t.host, name(0))
 	return w.bursts(func() error {
@@ -62,7 +62,7 @@ func (w *worker) bursts(fn func() error) error {
 }
 
 // verify asks the object, which counts.
-func (t *touching) verify(ctx context.Context, done int64) error {
+func (t *inMemorySide) verify(ctx context.Context, done int64) error {
 	n, err := dohost.Call(ctx, subjects.Get(t.host, name(0)), (*subject).touch, 0)
 	if err == nil && int64(n) != done+1 {
 		err = fmt.Errorf("the object has counted %d calls, want %d", n-1, done)

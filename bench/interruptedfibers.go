@@ -18,17 +18,17 @@ import (
 // sleeper is an agent with a fiber that sleeps until its incarnation ends.
 type sleeper struct {
 	*agent.Agent[struct{}]
-	roll *roll
+	log *fiberLog
 }
 
 const sleepers dohost.Namespace[sleeper] = "sleeper"
 
-func sleeperClass(r *roll) dohost.Class {
+func sleeperClass(r *fiberLog) dohost.Class {
 	return agent.Bind(sleepers, func(_ context.Context, a *agent.Agent[struct{}]) (*sleeper, error) {
 		return &sleeper{a, r}, nil
 	}, &agent.Handlers[sleeper, struct{}]{
 		OnInterrupted: func(s *sleeper, _ context.Context, i *agent.Interrupted) error {
-			return s.roll.write(hooked, s.Name(), i.ID)
+			return s.log.write(hooked, s.Name(), i.ID)
 		},
 	})
 }
@@ -37,7 +37,7 @@ func sleeperClass(r *roll) dohost.Class {
 func (s *sleeper) sleep(ctx context.Context, _ int) (int, error) {
 	return 0, agent.RunFiber(ctx, s, "sleep", func(ctx context.Context) error {
 		id, _ := agent.FiberID(ctx)
-		if err := s.roll.write(opened, s.Name(), id); err != nil {
+		if err := s.log.write(opened, s.Name(), id); err != nil {
 			return err
 		}
 		return dohost.Await(ctx, func(ctx context.Context) error {
@@ -53,14 +53,14 @@ func (s *sleeper) has(ctx context.Context, id string) (bool, error) {
 	return ok, err
 }
 
-// Kinds of lines in a roll.
+// Kinds of lines in a log.
 const (
 	opened = 'o' // a fiber
 	hooked = 'h' // a call of OnInterrupted with a fiber
 )
 
-// roll is a file outside of the store that records opened fibers and hooks. Its lines outlive the process.
-type roll struct {
+// fiberLog is a file outside of the store that records opened fibers and hooks. Its lines outlive the process.
+type fiberLog struct {
 	f     *os.File
 	want  int64 // lines of this process
 	lines atomic.Int64
@@ -68,16 +68,16 @@ type roll struct {
 	all   chan int64 // receives the time of the last line, in ns since 1970
 }
 
-func openRoll(dir string, want int) (*roll, error) {
+func openFiberLog(dir string, want int) (*fiberLog, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "roll"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	return &roll{f: f, want: int64(want), all: make(chan int64, 1)}, nil
+	return &fiberLog{f: f, want: int64(want), all: make(chan int64, 1)}, nil
 }
 
 // write adds a line, in one piece.
-func (r *roll) write(kind rune, name, id string) error {
+func (r *fiberLog) write(kind rune, name, id string) error {
 	now := time.Now().UnixNano()
 	if _, err := fmt.Fprintf(r.f, "%c %s %s\n", kind, name, id); err != nil {
 		return err
@@ -92,16 +92,16 @@ func (r *roll) write(kind rune, name, id string) error {
 	return nil
 }
 
-// checkRoll reads the roll of a directory. Each of want agents has opened one fiber, and its hook was called once for
-// that fiber. It returns the fibers, by their agents.
-func checkRoll(dir string, want int) (fibers map[string]string, err error) {
+// checkFiberLog reads the log of a directory. Each of want agents has opened one fiber, and its hook was called once
+// for that fiber. It returns the fibers, by their agents.
+func checkFiberLog(dir string, want int) (fibers map[string]string, err error) {
 	f, err := os.Open(filepath.Join(dir, "roll"))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	fibers = map[string]string{}
-	told := map[string]int{}
+	hookCalls := map[string]int{}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		var kind rune
@@ -111,27 +111,27 @@ func checkRoll(dir string, want int) (fibers map[string]string, err error) {
 		}
 		switch {
 		case kind == hooked:
-			told[name+" "+id]++
+			hookCalls[name+" "+id]++
 		case fibers[name] != "":
 			return nil, fmt.Errorf("%s has opened two fibers", name)
 		default:
 			fibers[name] = id
 		}
 	}
-	if len(fibers) != want || len(told) != want {
-		return nil, fmt.Errorf("%d fibers were started and %d hooks called, want %d", len(fibers), len(told), want)
+	if len(fibers) != want || len(hookCalls) != want {
+		return nil, fmt.Errorf("%d fibers were started and %d hooks called, want %d", len(fibers), len(hookCalls), want)
 	}
 	for name, id := range fibers {
-		if n := told[name+" "+id]; n != 1 {
+		if n := hookCalls[name+" "+id]; n != 1 {
 			return nil, fmt.Errorf("the hook of %s was called %d times for its fiber", name, n)
 		}
 	}
 	return fibers, lines.Err()
 }
 
-// openSleepers opens a host of sleepers, and the roll in the same directory.
-func openSleepers(dir string, want int) (h *dohost.Host, r *roll, err error) {
-	if r, err = openRoll(dir, want); err != nil {
+// openSleepers opens a host of sleepers, and the log in the same directory.
+func openSleepers(dir string, want int) (h *dohost.Host, r *fiberLog, err error) {
+	if r, err = openFiberLog(dir, want); err != nil {
 		return nil, nil, err
 	}
 	h, err = dohost.Open(filepath.Join(dir, "store"), &dohost.Options{IdleAfter: -1}, sleeperClass(r))
@@ -139,7 +139,7 @@ func openSleepers(dir string, want int) (h *dohost.Host, r *roll, err error) {
 }
 
 // sleepAll is the process that opens fibers, one in each agent, and is killed.
-func sleepAll(ctx context.Context, o orders, told *json.Encoder) error {
+func sleepAll(ctx context.Context, o childParams, reports *json.Encoder) error {
 	h, r, err := openSleepers(o.Dir, o.Fibers)
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func sleepAll(ctx context.Context, o orders, told *json.Encoder) error {
 			return err
 		}
 		<-r.all
-		return errors.Join(told.Encode(recovered{}), ordersEnd(), h.Close())
+		return errors.Join(reports.Encode(recovered{}), awaitParent(), h.Close())
 	})
 }
 
@@ -161,7 +161,7 @@ type recovered struct {
 }
 
 // recoverAll is the process after it. It gets no request.
-func recoverAll(_ context.Context, o orders, told *json.Encoder) error {
+func recoverAll(_ context.Context, o childParams, reports *json.Encoder) error {
 	h, r, err := openSleepers(o.Dir, o.Fibers)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func recoverAll(_ context.Context, o orders, told *json.Encoder) error {
 		return errors.Join(fmt.Errorf("after a minute %d of %d hooks were called", r.lines.Load(), o.Fibers), h.Close())
 	}
 	done.First = r.first.Load()
-	return errors.Join(told.Encode(done), ordersEnd(), h.Close())
+	return errors.Join(reports.Encode(done), awaitParent(), h.Close())
 }
 
 // interruptedFibers is the number of open fibers in a process that is killed.
@@ -215,15 +215,15 @@ func interrupted(ctx context.Context, b *bench) error {
 
 // interrupt kills one process and starts the next, and checks the store that they leave.
 func (b *bench) interrupt(ctx context.Context, n int) (began time.Time, r recovered, err error) {
-	o := orders{Work: "sleep", Fibers: n}
-	if o.Dir, err = b.room(); err != nil {
+	o := childParams{Work: "sleep", Fibers: n}
+	if o.Dir, err = b.newDir(); err != nil {
 		return began, r, err
 	}
 	p, err := o.start(ctx)
 	if err != nil {
 		return began, r, err
 	}
-	err = p.told.Decode(&r)
+	err = p.reports.Decode(&r)
 	if err = errors.Join(err, p.kill()); err != nil {
 		return began, r, err
 	}
@@ -231,7 +231,7 @@ func (b *bench) interrupt(ctx context.Context, n int) (began time.Time, r recove
 	if p, err = o.start(ctx); err != nil {
 		return began, r, err
 	}
-	err = p.told.Decode(&r)
+	err = p.reports.Decode(&r)
 	if err = errors.Join(err, p.close()); err != nil {
 		return began, r, err
 	}
@@ -242,7 +242,7 @@ func (b *bench) interrupt(ctx context.Context, n int) (began time.Time, r recove
 
 // noFibers returns an error unless each hook was called once, and no fiber is left.
 func noFibers(ctx context.Context, dir string, n int) (err error) {
-	fibers, err := checkRoll(dir, n)
+	fibers, err := checkFiberLog(dir, n)
 	if err != nil {
 		return fmt.Errorf("no figure: %w", err)
 	}
@@ -252,7 +252,7 @@ func noFibers(ctx context.Context, dir string, n int) (err error) {
 	}
 	defer func() {
 		if err = errors.Join(err, h.Close(), r.f.Close()); err == nil {
-			_, err = checkRoll(dir, n) // no hook was called again
+			_, err = checkFiberLog(dir, n) // no hook was called again
 		}
 	}()
 	for name, id := range fibers {

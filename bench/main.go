@@ -52,16 +52,16 @@ var experiments = []experiment{
 	{"P5", "in-memory call, uncontended round trip", inMemory},
 	{"P6", "cold wake: a call to an object on disk", coldWake},
 	{"P6h", "cold wake over HTTP", wakeOverHTTP},
-	{"P7", "memory of an idle live object, a collection with all of them, and of an evicted object (P8)", density},
+	{"P7", "memory of an idle live object, a collection with all of them, and of an evicted object (P8)", objectMemory},
 	{"P7a", "memory of an idle live agent, of 10,000 and of -objects (P7b)", idleAgents},
 	{"P9", "5,000 alarms over 3 s, all objects evicted", spreadAlarms},
 	{"P10", "alarms due at one instant, all objects evicted", instantAlarms},
 	{"P11", "opening a store with ten alarms for each of -objects", openingWithAlarms},
 	{"P13", "SIGKILL with 10,000 interrupted fibers: to the last recovery hook of the next process", interrupted},
 	{"P14", "eviction recovery of an agent mid-fiber: to the resumed fiber's first step", resumedFibers},
-	{"P15", "chat: 1,000 replies that stream concurrently, each to a client, without clients (P15a) and at a pace (P15b, P15c)", streaming},
-	{"C", "ways to save a fiber's checkpoint: their cost, and the cost of a kill with each of them (C0 to C4c)", stashing},
-	{"P16", "one object broadcasts to 10,000 sockets that hibernate, and their memory", fanningOut},
+	{"P15", "chat: 1,000 replies that stream concurrently, each to a client, without clients (P15a) and at a pace (P15b, P15c)", streamExperiment},
+	{"C", "ways to save a fiber's checkpoint: their cost, and the cost of a kill with each of them (C0 to C4c)", checkpointExperiment},
+	{"P16", "one object broadcasts to 10,000 sockets that hibernate, and their memory", broadcastExperiment},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
 	{"P17a", "P3 with an eviction every 10 calls, at any place", underChaosAnywhere},
 	{"O1", "open loop at 50, 80 and 200 % of the capacity of the machine", overloadedMachine},
@@ -70,7 +70,7 @@ var experiments = []experiment{
 	{"E1", "endurance: mixed work under chaos, for as long as -endure says", endurance},
 	{"B", "breakdown of the time of a durable call, and of a cold wake", breakdowns},
 	{"G", "cost of a call as the store grows", growth},
-	{"A", "deleted entries that reads meet in an old store", age},
+	{"A", "deleted entries that reads meet in an old store", readsOfOldStore},
 }
 
 func main() {
@@ -203,8 +203,8 @@ func (b *bench) add(r Row) {
 	fmt.Fprintf(os.Stderr, "\r\033[K%s", r.text())
 }
 
-// room makes a directory for one store.
-func (b *bench) room() (string, error) { return os.MkdirTemp(b.dir, "store-") }
+// newDir makes a directory for one store.
+func (b *bench) newDir() (string, error) { return os.MkdirTemp(b.dir, "store-") }
 
 // write writes the results, and the pages made from them, into a folder.
 func (r *Results) write(dir string) error {

@@ -14,20 +14,20 @@ type subject struct {
 	st    *dohost.State
 	calls int // of this incarnation
 	rows  int // appended or read, once known
-	rang  func(dohost.AlarmInfo)
+	fired func(dohost.AlarmInfo)
 }
 
 const subjects dohost.Namespace[subject] = "subject"
 
-// class is the class of subjects. Their alarms call rang.
+// class is the class of subjects. Their alarms call fired.
 func class(rang func(id dohost.ID, a dohost.AlarmInfo)) dohost.Class {
 	return dohost.Bind(subjects, func(_ context.Context, st *dohost.State) (*subject, error) {
 		s := &subject{st: st}
 		if rang != nil {
-			s.rang = func(a dohost.AlarmInfo) { rang(st.ID(), a) }
+			s.fired = func(a dohost.AlarmInfo) { rang(st.ID(), a) }
 		}
 		return s, nil
-	}, &dohost.Handlers[subject]{OnAlarm: (*subject).ring, OnHTTP: (*subject).show}, dohost.Expose("add", (*subject).add))
+	}, &dohost.Handlers[subject]{OnAlarm: (*subject).onAlarm, OnHTTP: (*subject).show}, dohost.Expose("add", (*subject).add))
 }
 
 // add counts one, durably, and returns the sum.
@@ -102,9 +102,9 @@ func (s *subject) arm(ctx context.Context, at time.Time) (int, error) {
 	return 0, s.st.SetAlarm(ctx, at)
 }
 
-func (s *subject) ring(_ context.Context, a dohost.AlarmInfo) error {
-	if s.rang != nil {
-		s.rang(a)
+func (s *subject) onAlarm(_ context.Context, a dohost.AlarmInfo) error {
+	if s.fired != nil {
+		s.fired(a)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ type host struct {
 // open opens a host in a directory of its own, and counts its syncs. Objects leave memory only by evictions, unless
 // the options limit their idle time.
 func (b *bench) open(o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)) (*host, error) {
-	dir, err := b.room()
+	dir, err := b.newDir()
 	if err != nil {
 		return nil, err
 	}

@@ -23,9 +23,9 @@ type population struct {
 	touch func(ctx context.Context, i int) (calls int, err error) // calls of this incarnation so far
 }
 
-// density measures the cost of an idle live object, and of an evicted one, in a host that evicts objects when they
+// objectMemory measures the cost of an idle live object, and of an evicted one, in a host that evicts objects when they
 // have been idle for long enough.
-func density(ctx context.Context, b *bench) (err error) {
+func objectMemory(ctx context.Context, b *bench) (err error) {
 	h, err := b.open(dohost.Options{IdleAfter: time.Hour}, nil)
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func density(ctx context.Context, b *bench) (err error) {
 		func(ctx context.Context, i int) (int, error) {
 			return dohost.Call(ctx, subjects.Get(h, name(i)), (*subject).touch, 0)
 		}}
-	c, err := b.alive(ctx, p, n)
+	c, err := b.measureLive(ctx, p, n)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func density(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	time.Sleep(b.rest)
-	after, _ := settled()
+	after, _ := heapAfterGC()
 	const sample = 1000
 	if err := b.touchAll(ctx, p, n-sample, n, 1); err != nil {
 		return err
@@ -88,8 +88,8 @@ func (c *cost) row(id, what string, n int, self uintptr, most int) Row {
 	}
 }
 
-// alive measures n live objects.
-func (b *bench) alive(ctx context.Context, p *population, n int) (c *cost, err error) {
+// measureLive measures n live objects.
+func (b *bench) measureLive(ctx context.Context, p *population, n int) (c *cost, err error) {
 	before, goroutines, err := b.empty(ctx, p)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (b *bench) alive(ctx context.Context, p *population, n int) (c *cost, err e
 		return nil, err
 	}
 	time.Sleep(b.rest)
-	alive, running := settled()
+	alive, running := heapAfterGC()
 	c = &cost{
 		before: before, each: (alive - before) / float64(n),
 		goroutines: running - goroutines, files: openFiles() - files,
@@ -123,7 +123,7 @@ func (b *bench) empty(ctx context.Context, p *population) (heap float64, gorouti
 		return 0, 0, err
 	}
 	time.Sleep(b.rest)
-	heap, goroutines = settled()
+	heap, goroutines = heapAfterGC()
 	return heap, goroutines, nil
 }
 
@@ -161,8 +161,8 @@ func openFiles() int {
 	return len(files)
 }
 
-// settled returns the heap after a full collection, and the number of goroutines.
-func settled() (heap float64, goroutines int) {
+// heapAfterGC returns the heap after a full collection, and the number of goroutines.
+func heapAfterGC() (heap float64, goroutines int) {
 	var m runtime.MemStats
 	for range 4 {
 		runtime.GC()

@@ -13,42 +13,42 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// aging is a host with many deletions in its store, and its one object that stays.
-type aging struct {
+// oldStore is a host with many deletions in its store, and its one object that stays.
+type oldStore struct {
 	*host
-	reads objectstore.Reads
-	bells *bells
-	stays dohost.Stub[subject]
-	due   time.Time // its alarm
+	reads     objectstore.Reads
+	alarms    *alarmTimes
+	remaining dohost.Stub[subject]
+	due       time.Time // its alarm
 }
 
-// age deletes the rows and alarms of very many objects, and counts the entries that reads visit afterwards, compared
-// with a new store.
-func age(ctx context.Context, b *bench) (err error) {
+// readsOfOldStore deletes the rows and alarms of very many objects, and counts the entries that reads visit afterwards,
+// compared with a new store.
+func readsOfOldStore(ctx context.Context, b *bench) (err error) {
 	n := b.objects
-	a := &aging{bells: newBells(n), due: time.Now().Add(1000 * time.Hour).Truncate(time.Second)}
+	a := &oldStore{alarms: newAlarmTimes(n), due: time.Now().Add(1000 * time.Hour).Truncate(time.Second)}
 	var o dohost.Options
 	kernel.Tune(&o, func(ro *runtime.Options) { ro.Store.Reads = &a.reads })
-	if a.host, err = b.open(o, a.bells.ring); err != nil {
+	if a.host, err = b.open(o, a.alarms.fired); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.host.Close()) }()
-	a.stays = subjects.Get(a.host, name(n))
-	if _, err := dohost.Call(ctx, a.stays, (*subject).arm, a.due); err != nil {
+	a.remaining = subjects.Get(a.host, name(n))
+	if _, err := dohost.Call(ctx, a.remaining, (*subject).arm, a.due); err != nil {
 		return err
 	}
-	if _, err := dohost.Call(ctx, a.stays, (*subject).appendMany, wakeRows); err != nil {
+	if _, err := dohost.Call(ctx, a.remaining, (*subject).appendMany, wakeRows); err != nil {
 		return err
 	}
 	time.Sleep(b.rest) // its memory of the object is released
-	young, err := a.look(ctx)
+	young, err := a.countEntries(ctx)
 	if err != nil {
 		return err
 	}
-	if err := a.ring(ctx, b, n); err != nil {
+	if err := a.fireAlarms(ctx, b, n); err != nil {
 		return err
 	}
-	rung, err := a.look(ctx)
+	rung, err := a.countEntries(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,22 +60,22 @@ func age(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	a.evictAll(n)
-	wiped, err := a.look(ctx)
+	wiped, err := a.countEntries(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range rung {
 		rung[i] = max(rung[i], wiped[i])
 	}
-	a.tell(b, young, rung)
+	a.report(b, young, rung)
 	return nil
 }
 
-// lookups are the reads that look makes.
+// lookups are the reads that countEntries makes.
 var lookups = [...]string{"finding the next alarm", "waking an object", "listing a class"}
 
-// tell adds the rows to the results.
-func (a *aging) tell(b *bench, young, most [len(lookups)]int64) {
+// report adds the rows to the results.
+func (a *oldStore) report(b *bench, young, most [len(lookups)]int64) {
 	const first = "at first"
 	n := b.objects
 	const dead = 4 * engine.MemTable / (2 << 10) // the limit of docs/decisions/0006
@@ -99,13 +99,13 @@ func (a *aging) tell(b *bench, young, most [len(lookups)]int64) {
 	}
 }
 
-// ring fires an alarm of each object, each exactly once.
-func (a *aging) ring(ctx context.Context, b *bench, n int) error {
+// fireAlarms fires an alarm of each object, each exactly once.
+func (a *oldStore) fireAlarms(ctx context.Context, b *bench, n int) error {
 	if err := fill(ctx, b, a.host, n, (*subject).arm, time.Now()); err != nil {
 		return err
 	}
 	b.progress("waiting for %d alarms", n)
-	if err := a.bells.wait(ctx, 10*time.Minute); err != nil {
+	if err := a.alarms.wait(ctx, 10*time.Minute); err != nil {
 		return err
 	}
 	for w := kernel.OfHost(a).Work(); w.Events > 0 || w.Undurable > 0; w = kernel.OfHost(a).Work() { // until all is durable
@@ -114,8 +114,8 @@ func (a *aging) ring(ctx context.Context, b *bench, n int) error {
 	return nil
 }
 
-// look reads, and counts the entries that the engine visits.
-func (a *aging) look(ctx context.Context) (entries [len(lookups)]int64, err error) {
+// countEntries reads, and counts the entries that the engine visits.
+func (a *oldStore) countEntries(ctx context.Context) (entries [len(lookups)]int64, err error) {
 	for i, read := range [len(lookups)]func(context.Context) error{a.nextAlarm, a.wake, a.list} {
 		from := a.reads.Steps.Load() + a.reads.Gets.Load()
 		if err := read(ctx); err != nil {
@@ -126,30 +126,30 @@ func (a *aging) look(ctx context.Context) (entries [len(lookups)]int64, err erro
 	return entries, nil
 }
 
-func (a *aging) nextAlarm(ctx context.Context) error {
+func (a *oldStore) nextAlarm(ctx context.Context) error {
 	sn, err := kernel.OfHost(a).Store().Snapshot(ctx)
 	if err != nil {
 		return err
 	}
 	defer sn.Close()
-	found, _, err := sn.Alarms(a.stays.ID().Class, objectstore.AlarmPos{}, 1)
-	if err == nil && (len(found) != 1 || found[0].ID != a.stays.ID() || !found[0].Due.Equal(a.due)) {
-		err = fmt.Errorf("found %v, want that of %v", found, a.stays.ID())
+	found, _, err := sn.Alarms(a.remaining.ID().Class, objectstore.AlarmPos{}, 1)
+	if err == nil && (len(found) != 1 || found[0].ID != a.remaining.ID() || !found[0].Due.Equal(a.due)) {
+		err = fmt.Errorf("found %v, want that of %v", found, a.remaining.ID())
 	}
 	return err
 }
 
-func (a *aging) wake(ctx context.Context) error {
-	a.Evict(a.stays.ID(), dohost.EndFence)
-	got, err := dohost.Call(ctx, a.stays, (*subject).first, 0)
+func (a *oldStore) wake(ctx context.Context) error {
+	a.Evict(a.remaining.ID(), dohost.EndFence)
+	got, err := dohost.Call(ctx, a.remaining, (*subject).first, 0)
 	if err == nil && got != wakeRows {
-		err = fmt.Errorf("%v holds %d rows, want %d", a.stays.ID(), got, wakeRows)
+		err = fmt.Errorf("%v holds %d rows, want %d", a.remaining.ID(), got, wakeRows)
 	}
 	return err
 }
 
 // list checks that the class lists only the one object that was not deleted.
-func (a *aging) list(ctx context.Context) error {
+func (a *oldStore) list(ctx context.Context) error {
 	var found []dohost.ID
 	for id, err := range a.Objects(ctx, string(subjects), "") {
 		if err != nil {
@@ -157,8 +157,8 @@ func (a *aging) list(ctx context.Context) error {
 		}
 		found = append(found, id)
 	}
-	if len(found) != 1 || found[0] != a.stays.ID() {
-		return fmt.Errorf("found %d objects, want %v alone", len(found), a.stays.ID())
+	if len(found) != 1 || found[0] != a.remaining.ID() {
+		return fmt.Errorf("found %d objects, want %v alone", len(found), a.remaining.ID())
 	}
 	return nil
 }

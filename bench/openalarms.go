@@ -90,17 +90,17 @@ func (s *storedAlarms) due(i int) time.Time {
 
 func (s *storedAlarms) id(i int) dohost.ID { return dohost.ID{Class: string(subjects), Name: name(i)} }
 
-// landing receives the result when earlier commits are durable.
-type landing chan error
+// commitResult receives the result when earlier commits are durable.
+type commitResult chan error
 
 // Release implements objectstore.Output. The channel has room for all outputs.
-func (l landing) Release(err error) { l <- err }
+func (l commitResult) Release(err error) { l <- err }
 
 // storeAlarms makes a store of n alarms. It commits the slots to the store as a host does; the calls of a host would
 // take most of the time.
 func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
 	s = &storedAlarms{n: n, seed: b.seed, first: time.Now().Add(1000 * time.Hour)}
-	if s.dir, err = b.room(); err != nil {
+	if s.dir, err = b.newDir(); err != nil {
 		return nil, err
 	}
 	store, err := objectstore.Open(s.dir, nil)
@@ -109,7 +109,7 @@ func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	const group = 4096
-	landed := make(landing, 2)
+	landed := make(commitResult, 2)
 	for range cap(landed) {
 		landed <- nil // bounds the groups in flight
 	}
@@ -125,7 +125,7 @@ func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
 			batch.Emit(landed)
 			b.progress("storing: %d of %d alarms", i+1, n)
 		}
-		if err := r.HandOver(batch); err != nil {
+		if err := r.Commit(batch); err != nil {
 			return nil, err
 		}
 	}
@@ -142,7 +142,7 @@ func (s *storedAlarms) open() error {
 		return err
 	}
 	s.bare = append(s.bare, bare)
-	before, _ := settled()
+	before, _ := heapAfterGC()
 	began := time.Now()
 	h, err := openIn(s.dir, dohost.Options{}, nil)
 	took := time.Since(began)
@@ -150,7 +150,7 @@ func (s *storedAlarms) open() error {
 		return err
 	}
 	h.awaitAlarms()
-	after, _ := settled()
+	after, _ := heapAfterGC()
 	s.ms = append(s.ms, float64(took.Nanoseconds())/1e6)
 	s.heaps = append(s.heaps, (after-before)/(1<<20))
 	return h.Close()

@@ -34,8 +34,8 @@ type openLoop struct {
 	took    time.Duration // time to issue all calls; longer than planned if the callers were too few
 }
 
-// breath is the number of overdue calls that are issued before other goroutines get the processor.
-const breath = 64
+// yieldEvery is the number of overdue calls that are issued before other goroutines get the processor.
+const yieldEvery = 64
 
 // run counts answered calls, from their due times.
 func (l *openLoop) run(ctx context.Context, m *meter) (err error) {
@@ -49,7 +49,7 @@ func (l *openLoop) run(ctx context.Context, m *meter) (err error) {
 		at := began.Add(due)
 		if ahead := time.Until(at); ahead > 0 {
 			time.Sleep(ahead)
-		} else if i%breath == 0 {
+		} else if i%yieldEvery == 0 {
 			runtime.Gosched()
 		}
 		err = errors.Join(err, record(l.late, time.Since(at), 1))

@@ -76,7 +76,7 @@ func TestOverloadRefusedCallsDidNotRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = h.Close() }() // the last host
-	o := &offering{traffic: newTraffic(h, 1, (*subject).addSlowly), callers: 1000, rate: 20_000}
+	o := &openLoopSide{traffic: newTraffic(h, 1, (*subject).addSlowly), callers: 1000, rate: 20_000}
 	r, err := oneRound(t.Context(), o, 50*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)

@@ -218,7 +218,7 @@ func reopened(h *host) (ms, heap float64, err error) {
 		*h = *again
 	}
 	h.awaitAlarms()
-	bytes, _ := settled()
+	bytes, _ := heapAfterGC()
 	return median(took), bytes / (1 << 20), nil
 }
 

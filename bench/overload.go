@@ -24,20 +24,20 @@ type overload struct {
 	callers int // of the closed loop
 	events  int // maximum in an object
 	method  func(*subject, context.Context, int) (int, error)
-	open    []*offering
+	open    []*openLoopSide
 }
 
 // maxCallers is the maximum of an open loop's callers: more than all objects admit, so that the objects refuse calls.
 func (o *overload) maxCallers() int { return 2*o.objects*o.events + 1000 }
 
-// allOffered is the target of a load within the capacity.
-var allOffered = Target{Text: "≥ 0.95 of the offered rate", Beside: "offered", Least: 0.95}
+// offeredTarget is the target of a load within the capacity.
+var offeredTarget = Target{Text: "≥ 0.95 of the offered rate", Beside: "offered", Least: 0.95}
 
 // overloadedMachine has too little processor for the calls.
 func overloadedMachine(ctx context.Context, b *bench) error {
 	o := overload{id: "O1", what: "1,000 objects", objects: 1000, callers: 64, events: 4, method: (*subject).add}
-	o.open = []*offering{
-		{share: 0.5, target: allOffered}, {share: 0.8, target: allOffered},
+	o.open = []*openLoopSide{
+		{share: 0.5, target: offeredTarget}, {share: 0.8, target: offeredTarget},
 		{share: 2, target: Target{Text: "≥ 0.5 of the closed loop", Beside: closedSide, Least: 0.5}},
 	}
 	return o.run(ctx, b)
@@ -48,8 +48,8 @@ func overloadedObjects(ctx context.Context, b *bench) error {
 	o := overload{
 		id: "O2", what: "16 objects that take 1 ms", objects: 16, callers: 64, events: 64, method: (*subject).addSlowly,
 	}
-	o.open = []*offering{
-		{share: 0.5, target: allOffered},
+	o.open = []*openLoopSide{
+		{share: 0.5, target: offeredTarget},
 		{share: 2, target: Target{
 			Text: "≥ 0.8 of the closed loop, p99 ≤ 250 ms", Beside: closedSide, Least: 0.8, P99: 250 * time.Millisecond,
 		}},
@@ -147,7 +147,7 @@ func (o *overload) report(b *bench, figures []Figure) {
 	for i, open := range o.open {
 		f := figures[i+1]
 		f.Side = ours
-		var all offered
+		var all offeredLoad
 		for _, s := range open.seen {
 			all.add(s)
 		}
@@ -258,29 +258,29 @@ func (c *closedLoop) work(ctx context.Context, m *meter) error {
 	})
 }
 
-// offering makes calls at a rate, independently of their answers.
-type offering struct {
+// openLoopSide makes calls at a rate, independently of their answers.
+type openLoopSide struct {
 	*traffic
 	seed    uint64
 	callers int     // maximum
 	share   float64 // of the closed loop's rate
 	rate    float64 // the same, in calls a second
 	target  Target
-	seen    []offered // in each round
+	seen    []offeredLoad // in each round
 }
 
-// offered is the observations of a round, without the answers.
-type offered struct {
+// offeredLoad is the observations of a round, without the answers.
+type offeredLoad struct {
 	calls, refused   int64
 	rates            []float64 // of the calls, in calls a second
 	late             *hdrhistogram.Histogram
 	heap, goroutines uint64 // maximum
 }
 
-func (o *offering) work(ctx context.Context, m *meter) error {
+func (o *openLoopSide) work(ctx context.Context, m *meter) error {
 	due := arrivals(o.seed+uint64(len(o.seen)), o.rate, time.Until(m.until))
 	l := &openLoop{due: due, callers: o.callers, late: newHistogram(), call: o.call}
-	seen, refused := offered{calls: int64(len(due)), late: l.late}, o.refused.Load()
+	seen, refused := offeredLoad{calls: int64(len(due)), late: l.late}, o.refused.Load()
 	ended := make(chan struct{})
 	err := together(2, func(i int) error {
 		if i > 0 {
@@ -314,7 +314,7 @@ func peaks(ended <-chan struct{}) (heap, goroutines uint64) {
 }
 
 // add adds the observations of another round.
-func (o *offered) add(other offered) {
+func (o *offeredLoad) add(other offeredLoad) {
 	if o.late == nil {
 		o.late = newHistogram()
 	}
@@ -323,7 +323,7 @@ func (o *offered) add(other offered) {
 	o.heap, o.goroutines = max(o.heap, other.heap), max(o.goroutines, other.goroutines)
 }
 
-func (o *offered) notes(by *overload, due float64) []string {
+func (o *offeredLoad) notes(by *overload, due float64) []string {
 	return []string{
 		fmt.Sprintf("%s calls/s were due, and %s/s made: the load generator shares the cores with the host",
 			number(due), number(median(o.rates))),

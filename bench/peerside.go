@@ -23,7 +23,7 @@ type running struct {
 
 // openPeer starts the peer in a directory of its own, with objects that each have a counter and rows.
 func (b *bench) openPeer(ctx context.Context, objects, rows int) (*running, error) {
-	dir, err := b.room()
+	dir, err := b.newDir()
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +95,8 @@ func (r *running) ask(ctx context.Context, what string, arg map[string]int) (n i
 	return n, json.NewDecoder(resp.Body).Decode(&n)
 }
 
-// holds adds up the counts on the disk, with a new process.
-func (r *running) holds(ctx context.Context, objects int, done int64) error {
+// verifyCounts adds up the counts on the disk, with a new process.
+func (r *running) verifyCounts(ctx context.Context, objects int, done int64) error {
 	if err := errors.Join(r.close(), r.start(ctx)); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (r *running) holds(ctx context.Context, objects int, done int64) error {
 
 func (r *running) address() string { return r.listen }
 
-func (r *running) end(ctx context.Context, i int) error {
+func (r *running) evict(ctx context.Context, i int) error {
 	_, err := r.ask(ctx, "end", map[string]int{"object": i})
 	return err
 }
@@ -128,7 +128,9 @@ func (d *driven) work(ctx context.Context, m *meter) error {
 	return err
 }
 
-func (d *driven) verify(ctx context.Context, done int64) error { return d.holds(ctx, d.objects, done) }
+func (d *driven) verify(ctx context.Context, done int64) error {
+	return d.verifyCounts(ctx, d.objects, done)
+}
 
 // syncs are counted in a round of their own.
 func (r *running) syncs() int64 { return 0 }

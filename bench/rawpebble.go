@@ -93,7 +93,7 @@ func (quiet) Errorf(format string, args ...any) {
 func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 func (r *raw) open(b *bench) (err error) {
-	if r.dir, err = b.room(); err != nil {
+	if r.dir, err = b.newDir(); err != nil {
 		return err
 	}
 	r.fs.FS = vfs.Default

@@ -14,7 +14,7 @@ var fenceTarget = Target{Text: "p50 ≤ 100 µs, p99 ≤ 2 ms", P50: 100 * time.
 // recoveries measures the time until objects continue after a fence, a SIGKILL and a restart of the host, and the cost
 // of recovery.
 func recoveries(ctx context.Context, b *bench) error {
-	dir, err := b.room()
+	dir, err := b.newDir()
 	if err != nil {
 		return err
 	}
@@ -48,8 +48,8 @@ func (b *bench) addDistribution(d recovery.Distribution, t Target, notes ...stri
 		Side: ours, Value: float64(n), Checked: int64(n), P50: d.At(50), P99: d.At(99),
 	}}}
 	r.Notes = append(r.Notes, fmt.Sprintf("90 %% within %s, all within %s", duration(d.At(90)), duration(d.At(100))))
-	if d.Bill != nil {
-		r.Notes = append(r.Notes, d.Bill.String())
+	if d.Cost != nil {
+		r.Notes = append(r.Notes, d.Cost.String())
 	}
 	r.Notes = append(r.Notes, notes...)
 	b.add(r)

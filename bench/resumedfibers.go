@@ -13,8 +13,8 @@ import (
 	"github.com/dohost/dohost/internal/recovery"
 )
 
-// plodder is an agent with a fiber that counts its incarnations, and waits.
-type plodder struct {
+// waitingAgent is an agent with a fiber that counts its incarnations, and waits.
+type waitingAgent struct {
 	*agent.Agent[struct{}]
 	steps chan<- step // the first of each incarnation, once it is durable
 	over  bool        // the fiber has ended
@@ -27,18 +27,18 @@ type step struct {
 }
 
 const (
-	plodders dohost.Namespace[plodder] = "plodder"
-	plodding agent.FiberKind[int]      = "plodding"
+	waitingAgents dohost.Namespace[waitingAgent] = "waiting-agent"
+	waitingKind   agent.FiberKind[int]           = "plodding"
 )
 
-func plodderClass(steps chan<- step, over bool) dohost.Class {
-	return agent.Bind(plodders, func(_ context.Context, a *agent.Agent[struct{}]) (*plodder, error) {
-		return &plodder{a, steps, over}, nil
-	}, nil, agent.OnFiber(plodding, (*plodder).plod, &agent.KindOptions{MaxRetries: 1 << 30}))
+func waitingAgentClass(steps chan<- step, over bool) dohost.Class {
+	return agent.Bind(waitingAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*waitingAgent, error) {
+		return &waitingAgent{a, steps, over}, nil
+	}, nil, agent.OnFiber(waitingKind, (*waitingAgent).runFiber, &agent.KindOptions{MaxRetries: 1 << 30}))
 }
 
-// plod is the fiber. Its checkpoint is the number of incarnations that have run it.
-func (p *plodder) plod(ctx context.Context, f *agent.Fiber[int]) error {
+// runFiber is the fiber. Its checkpoint is the number of incarnations that have run it.
+func (p *waitingAgent) runFiber(ctx context.Context, f *agent.Fiber[int]) error {
 	at := time.Now()
 	if p.over {
 		return nil
@@ -54,16 +54,16 @@ func (p *plodder) plod(ctx context.Context, f *agent.Fiber[int]) error {
 }
 
 // begin starts the fiber, under the agent's name.
-func (p *plodder) begin(ctx context.Context, _ int) (int, error) {
-	_, err := agent.StartFiber(ctx, p, plodding, 0, &agent.FiberOptions{Key: p.Name()})
+func (p *waitingAgent) begin(ctx context.Context, _ int) (int, error) {
+	_, err := agent.StartFiber(ctx, p, waitingKind, 0, &agent.FiberOptions{Key: p.Name()})
 	return 0, err
 }
 
 // touch does nothing.
-func (p *plodder) touch(context.Context, int) (int, error) { return 0, nil }
+func (p *waitingAgent) touch(context.Context, int) (int, error) { return 0, nil }
 
 // write counts one, durably, and returns the sum.
-func (p *plodder) write(ctx context.Context, _ int) (int, error) {
+func (p *waitingAgent) write(ctx context.Context, _ int) (int, error) {
 	n, _, err := dohost.Get[int](ctx, p.Storage(), "n")
 	if err != nil {
 		return 0, err
@@ -71,8 +71,8 @@ func (p *plodder) write(ctx context.Context, _ int) (int, error) {
 	return n + 1, dohost.Put(ctx, p.Storage(), "n", n+1)
 }
 
-// ended waits until the fiber has ended.
-func (p *plodder) ended(ctx context.Context, _ int) (info agent.FiberInfo, err error) {
+// waitForEnd waits until the fiber has ended.
+func (p *waitingAgent) waitForEnd(ctx context.Context, _ int) (info agent.FiberInfo, err error) {
 	info, ok, err := p.Fibers().GetByKey(ctx, p.Name())
 	if err == nil && ok {
 		info, ok, err = p.Fibers().Wait(ctx, info.ID)
@@ -83,8 +83,8 @@ func (p *plodder) ended(ctx context.Context, _ int) (info agent.FiberInfo, err e
 	return info, err
 }
 
-// resuming is a host of agents with fibers that wait, while their incarnations are ended one at a time.
-type resuming struct {
+// resumeRun is a host of agents with fibers that wait, while their incarnations are ended one at a time.
+type resumeRun struct {
 	*dohost.Host
 	dir    string
 	steps  chan step
@@ -92,24 +92,24 @@ type resuming struct {
 	writes []int // likewise
 }
 
-func (b *bench) openResuming(n int) (r *resuming, err error) {
-	r = &resuming{steps: make(chan step, n), fences: make([]int, n), writes: make([]int, n)}
-	if r.dir, err = b.room(); err != nil {
+func (b *bench) openResuming(n int) (r *resumeRun, err error) {
+	r = &resumeRun{steps: make(chan step, n), fences: make([]int, n), writes: make([]int, n)}
+	if r.dir, err = b.newDir(); err != nil {
 		return nil, err
 	}
 	return r, r.open(false)
 }
 
-func (r *resuming) open(over bool) (err error) {
+func (r *resumeRun) open(over bool) (err error) {
 	o := &dohost.Options{IdleAfter: -1, Grace: -1} // a fiber that waits would delay Close
-	r.Host, err = dohost.Open(r.dir, o, plodderClass(r.steps, over))
+	r.Host, err = dohost.Open(r.dir, o, waitingAgentClass(r.steps, over))
 	return err
 }
 
 // begin starts all fibers, and waits for the first step of each.
-func (r *resuming) begin(ctx context.Context) error {
+func (r *resumeRun) begin(ctx context.Context) error {
 	for i := range r.fences {
-		if _, err := dohost.Call(ctx, plodders.Get(r, name(i)), (*plodder).begin, 0); err != nil {
+		if _, err := dohost.Call(ctx, waitingAgents.Get(r, name(i)), (*waitingAgent).begin, 0); err != nil {
 			return err
 		}
 		if _, err := r.step(ctx, name(i)); err != nil {
@@ -120,7 +120,7 @@ func (r *resuming) begin(ctx context.Context) error {
 }
 
 // step waits for the first step of a fiber in an incarnation of the agent named of.
-func (r *resuming) step(ctx context.Context, of string) (at time.Time, err error) {
+func (r *resumeRun) step(ctx context.Context, of string) (at time.Time, err error) {
 	select {
 	case s := <-r.steps:
 		if s.name != of {
@@ -133,14 +133,14 @@ func (r *resuming) step(ctx context.Context, of string) (at time.Time, err error
 }
 
 // end ends an incarnation and calls the agent: took is the time from the fence to the fiber's next step.
-func (r *resuming) end(ctx context.Context, i int) (took time.Duration, err error) {
-	p := plodders.Get(r, name(i))
+func (r *resumeRun) end(ctx context.Context, i int) (took time.Duration, err error) {
+	p := waitingAgents.Get(r, name(i))
 	began := time.Now()
 	if !r.Evict(p.ID(), dohost.EndFence) {
 		return 0, fmt.Errorf("%v was not alive", p.ID())
 	}
 	r.fences[i]++
-	if _, err := dohost.Call(ctx, p, (*plodder).touch, 0); err != nil {
+	if _, err := dohost.Call(ctx, p, (*waitingAgent).touch, 0); err != nil {
 		return 0, err
 	}
 	at, err := r.step(ctx, name(i))
@@ -149,12 +149,12 @@ func (r *resuming) end(ctx context.Context, i int) (took time.Duration, err erro
 
 // busy ends incarnations of agents that are drawn, each just after a call. That call writes: wrote is its duration, on
 // the same disk at the same time.
-func (r *resuming) busy(ctx context.Context, seed uint64, times int) (took, wrote []time.Duration, err error) {
+func (r *resumeRun) busy(ctx context.Context, seed uint64, times int) (took, wrote []time.Duration, err error) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for range times {
 		i := draw.IntN(len(r.fences))
 		began := time.Now()
-		n, err := dohost.Call(ctx, plodders.Get(r, name(i)), (*plodder).write, 0)
+		n, err := dohost.Call(ctx, waitingAgents.Get(r, name(i)), (*waitingAgent).write, 0)
 		wrote = append(wrote, time.Since(began))
 		if r.writes[i]++; err == nil && n != r.writes[i] {
 			err = fmt.Errorf("no figure: %s has counted %d writes, want %d", name(i), n, r.writes[i])
@@ -173,7 +173,7 @@ func (r *resuming) busy(ctx context.Context, seed uint64, times int) (took, wrot
 
 // rested ends incarnations that were idle for a while except for the waiting fiber: all rest together, and then each
 // is ended once.
-func (r *resuming) rested(ctx context.Context, b *bench, times int) (took []time.Duration, err error) {
+func (r *resumeRun) rested(ctx context.Context, b *bench, times int) (took []time.Duration, err error) {
 	draw := rand.New(rand.NewPCG(b.seed, 1))
 	for len(took) < times {
 		b.progress("%d of %d fences at rest", len(took), times)
@@ -191,12 +191,12 @@ func (r *resuming) rested(ctx context.Context, b *bench, times int) (took []time
 
 // verify opens the host again, without a call, and ends each fiber: the fiber has saved a checkpoint in each
 // incarnation, and was interrupted by each fence and by this restart.
-func (r *resuming) verify(ctx context.Context) error {
+func (r *resumeRun) verify(ctx context.Context) error {
 	if err := errors.Join(r.Close(), r.open(true)); err != nil {
 		return err
 	}
 	for i, fences := range r.fences {
-		info, err := dohost.Call(ctx, plodders.Get(r, name(i)), (*plodder).ended, 0)
+		info, err := dohost.Call(ctx, waitingAgents.Get(r, name(i)), (*waitingAgent).waitForEnd, 0)
 		if err != nil {
 			return err
 		}

@@ -61,26 +61,26 @@ func NewChunk(kind string, members map[string]any) (Chunk, error) {
 type accumulator struct {
 	msg Message
 	// open are the unfinished texts and reasonings, by type and id.
-	open     map[string]*growing
-	called   map[string]bool // calls made by the chunks, in this message or again
-	calls    map[string]int  // the parts of calls, by id
-	data     map[string]int  // the parts of data with an id, by type and id
-	chunks   uint64          // number of chunks added
-	inStep   bool
-	finished bool
+	open          map[string]*openPart
+	streamedCalls map[string]bool // calls made by the chunks, in this message or again
+	calls         map[string]int  // the parts of calls, by id
+	data          map[string]int  // the parts of data with an id, by type and id
+	chunks        uint64          // number of chunks added
+	inStep        bool
+	finished      bool
 }
 
-// growing is a part with its text still outside the message.
-type growing struct {
-	at   int // in msg.Parts
-	text strings.Builder
+// openPart is a part with its text still outside the message.
+type openPart struct {
+	index int // in msg.Parts
+	text  strings.Builder
 }
 
 // newAccumulator continues a message, which may have no parts yet.
 func newAccumulator(m Message) *accumulator {
 	a := &accumulator{
-		msg: Message{ID: m.ID, Role: m.Role, Metadata: m.Metadata, more: m.more}, open: map[string]*growing{},
-		called: map[string]bool{}, calls: map[string]int{}, data: map[string]int{},
+		msg: Message{ID: m.ID, Role: m.Role, Metadata: m.Metadata, more: m.more}, open: map[string]*openPart{},
+		streamedCalls: map[string]bool{}, calls: map[string]int{}, data: map[string]int{},
 	}
 	a.msg = a.msg.Clone()
 	for _, p := range m.Parts {
@@ -101,23 +101,23 @@ func (a *accumulator) call(id string) (p Part, ok bool) {
 // message returns the message built so far.
 func (a *accumulator) message() Message {
 	for _, g := range a.open {
-		a.write(g)
+		a.writeText(g)
 	}
 	return a.msg.Clone()
 }
 
-// goingOn returns the ids of the open texts, or reasonings, in the order of their parts.
-func (a *accumulator) goingOn(kind string) (ids []string) {
+// openIDs returns the ids of the open texts, or reasonings, in the order of their parts.
+func (a *accumulator) openIDs(kind string) (ids []string) {
 	for key := range a.open {
 		if k, id, _ := strings.Cut(key, " "); k == kind {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(x, y string) int { return a.open[kind+" "+x].at - a.open[kind+" "+y].at })
+	slices.SortFunc(ids, func(x, y string) int { return a.open[kind+" "+x].index - a.open[kind+" "+y].index })
 	return ids
 }
 
-func (a *accumulator) write(g *growing) { a.msg.Parts[g.at].set("text", g.text.String()) }
+func (a *accumulator) writeText(g *openPart) { a.msg.Parts[g.index].set("text", g.text.String()) }
 
 // add adds a chunk, and reports whether that changed the message.
 func (a *accumulator) add(c Chunk) bool {
@@ -134,11 +134,11 @@ func (a *accumulator) add(c Chunk) bool {
 	case t == "finish-step":
 		return a.finishStep()
 	case t == "file":
-		a.push(newPart("file").from(c, "mediaType", "url", "filename", "providerMetadata"))
+		a.push(newPart("file").copyFrom(c, "mediaType", "url", "filename", "providerMetadata"))
 	case t == "source-url":
-		a.push(newPart(t).from(c, "sourceId", "url", "title", "providerMetadata"))
+		a.push(newPart(t).copyFrom(c, "sourceId", "url", "title", "providerMetadata"))
 	case t == "source-document":
-		a.push(newPart(t).from(c, "sourceId", "mediaType", "title", "filename", "providerMetadata"))
+		a.push(newPart(t).copyFrom(c, "sourceId", "mediaType", "title", "filename", "providerMetadata"))
 	case strings.HasPrefix(t, "data-"):
 		return a.addData(c)
 	case t == "start":
@@ -184,9 +184,9 @@ func dataKey(o object) (key string, ok bool) {
 	return o.Type() + " " + string(id), id != nil && strings.HasPrefix(o.Type(), "data-")
 }
 
-// from copies members of a chunk to a part that is not shared yet.
-func (p Part) from(c Chunk, names ...string) Part {
-	p.take(c.object, names...)
+// copyFrom copies members of a chunk to a part that is not shared yet.
+func (p Part) copyFrom(c Chunk, names ...string) Part {
+	p.copyMembers(c.object, names...)
 	return p
 }
 
@@ -199,33 +199,33 @@ func (a *accumulator) addText(kind, step string, c Chunk) bool {
 		if step != "start" && step != "delta" {
 			return false
 		}
-		g = &growing{at: len(a.msg.Parts)}
+		g = &openPart{index: len(a.msg.Parts)}
 		a.open[key] = g
 		a.push(newPart(kind).with("text", "").with("state", "streaming"))
 	} else if step == "start" {
 		return false
 	}
-	p := a.msg.Parts[g.at]
-	p.take(c.object, "providerMetadata")
+	p := a.msg.Parts[g.index]
+	p.copyMembers(c.object, "providerMetadata")
 	switch step {
 	case "delta":
 		g.text.WriteString(c.Text("delta"))
 	case "end":
-		a.end(key, g)
+		a.endPart(key, g)
 	}
 	return true
 }
 
-func (a *accumulator) end(key string, g *growing) {
-	a.write(g)
-	a.msg.Parts[g.at].set("state", "done")
+func (a *accumulator) endPart(key string, g *openPart) {
+	a.writeText(g)
+	a.msg.Parts[g.index].set("state", "done")
 	delete(a.open, key)
 }
 
 func (a *accumulator) finishStep() (changed bool) {
 	a.inStep = false
 	for key, g := range a.open {
-		a.end(key, g)
+		a.endPart(key, g)
 		changed = true
 	}
 	return changed
@@ -242,7 +242,7 @@ func (a *accumulator) addData(c Chunk) bool {
 			return true
 		}
 	}
-	a.push(newPart(c.Type()).from(c, "id", "data"))
+	a.push(newPart(c.Type()).copyFrom(c, "id", "data"))
 	return true
 }
 

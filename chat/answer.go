@@ -104,14 +104,14 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	if err != nil {
 		return err
 	}
-	a := &answering{r: r, model: m, o: o, before: before}
+	a := &answerRun{r: r, model: m, o: o, history: before}
 	for range most {
 		if !r.l.acc.inStep { // an interrupted step is ended first
 			waits, ran, err := a.runCalls(ctx)
 			if err != nil || waits {
 				return err
 			}
-			if a.asked && !ran && !a.erred {
+			if a.asked && !ran && !a.invalidCall {
 				return nil
 			}
 		}
@@ -123,17 +123,17 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	return err
 }
 
-// answering is the state of one call of Answer.
-type answering struct {
-	r      *Reply
-	model  Model
-	o      *AnswerOptions
-	before []Message
-	asked  bool
-	erred  bool // the step has a call with invalid input; the next step reports the error to the model
+// answerRun is the state of one call of Answer.
+type answerRun struct {
+	r           *Reply
+	model       Model
+	o           *AnswerOptions
+	history     []Message
+	asked       bool
+	invalidCall bool // the step has a call with invalid input; the next step reports the error to the model
 }
 
-func (a *answering) tool(name string) (Tool, bool) {
+func (a *answerRun) tool(name string) (Tool, bool) {
 	for _, t := range a.o.Tools {
 		if t.Name == name {
 			return t, true
@@ -143,23 +143,23 @@ func (a *answering) tool(name string) (Tool, bool) {
 }
 
 // runCalls runs the server's tools that were called and may run. waits reports that other calls wait for clients.
-func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
+func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 	m := a.r.Partial()
 	for _, p := range m.Parts {
-		if !waiting(p) {
+		if !isPendingCall(p) {
 			continue
 		}
 		if now, ok := a.r.l.acc.call(p.Text("toolCallId")); ok {
 			p = now.clone() // a client may have answered the call while another one ran
 		}
-		if !waiting(p) {
+		if !isPendingCall(p) {
 			continue
 		}
 		t, ours := a.tool(toolName(p))
 		switch state := p.Text("state"); {
 		case ours && t.Run == nil && state == approvalResponded:
 			waits = true
-			if err := a.handToClient(ctx, t, p); err != nil {
+			if err := a.sendToClient(ctx, t, p); err != nil {
 				return false, false, err
 			}
 			continue
@@ -167,9 +167,9 @@ func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 			waits = true
 			continue
 		case !ours:
-			err = a.settle(ctx, p, nil, fmt.Errorf("there is no tool %q", toolName(p)))
-		case t.Run != nil && !a.r.l.made(p):
-			err = a.settle(ctx, p, nil, errNotMade)
+			err = a.sendResult(ctx, p, nil, fmt.Errorf("there is no tool %q", toolName(p)))
+		case t.Run != nil && !a.r.l.madeByReply(p):
+			err = a.sendResult(ctx, p, nil, errNoCallRecord)
 		case t.Approve && state == inputAvailable:
 			waits = true
 			err = a.r.Send(ctx, newChunk("tool-approval-request").with("toolCallId", p.Text("toolCallId")).
@@ -190,29 +190,29 @@ func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 }
 
 // run runs a call. Its start is durable before the tool runs: from then on an interruption leaves its effect unknown.
-func (a *answering) run(ctx context.Context, t Tool, p Part) error {
+func (a *answerRun) run(ctx context.Context, t Tool, p Part) error {
 	l, id := a.r.l, p.Text("toolCallId")
-	if err := l.note(ctx, func(row *replyRow) { row.Begun = with(row.Begun, id) }); err != nil {
+	if err := l.updateRow(ctx, func(row *replyRow) { row.Begun = with(row.Begun, id) }); err != nil {
 		return err
 	}
 	if err := l.k.store().Sync(ctx); err != nil {
 		return err
 	}
-	if now, ok := l.acc.call(id); !ok || settled(now) {
+	if now, ok := l.acc.call(id); !ok || hasResult(now) {
 		return nil // the call got its result while run waited for disk space
 	}
-	if l.watch != nil {
-		l.watch.Stop() // a tool may take any time: the next chunk starts the timer again
+	if l.stallTimer != nil {
+		l.stallTimer.Stop() // a tool may take any time: the next chunk starts the timer again
 	}
 	out, failed := t.Run(ctx, orNull(p.Member("input")))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return a.settle(ctx, p, out, failed)
+	return a.sendResult(ctx, p, out, failed)
 }
 
-// settle sends the result of a call.
-func (a *answering) settle(ctx context.Context, p Part, out any, failed error) error {
+// sendResult sends the result of a call.
+func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed error) error {
 	c := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
 	raw, err := encode(out)
 	if err == nil && nesting(raw) >= maxChunkNesting {
@@ -229,13 +229,13 @@ func (a *answering) settle(ctx context.Context, p Part, out any, failed error) e
 }
 
 // step asks the model once, or resumes an interrupted step.
-func (a *answering) step(ctx context.Context) error {
-	a.asked, a.erred = true, false
+func (a *answerRun) step(ctx context.Context) error {
+	a.asked, a.invalidCall = true, false
 	if a.r.l.acc.inStep {
-		if over, err := a.goOn(ctx); over || err != nil {
+		if over, err := a.resumeStep(ctx); over || err != nil {
 			return err
 		}
-		a.erred = false // the model is about to receive the error
+		a.invalidCall = false // the model is about to receive the error
 	}
 	p := a.prompt()
 	if err := a.r.Send(ctx, newChunk("start-step")); err != nil {
@@ -247,10 +247,10 @@ func (a *answering) step(ctx context.Context) error {
 	return a.endStep(ctx)
 }
 
-// goOn resumes an interrupted step without a new answer, if possible: with the rest of the interrupted answer, if the
-// provider has it, or else with the calls of that answer. over reports whether that completed the step. If not, the
+// resumeStep resumes an interrupted step without a new answer, if possible: with the rest of the interrupted answer, if
+// the provider has it, or else with the calls of that answer. over reports whether that completed the step. If not, the
 // model continues in this step, or in the next one if this one has calls, which have results by then.
-func (a *answering) goOn(ctx context.Context) (over bool, err error) {
+func (a *answerRun) resumeStep(ctx context.Context) (completed bool, err error) {
 	l := a.r.l
 	if m, ok := a.model.(ResumableModel); ok {
 		switch err := a.stream(ctx, a.prompt(), m.ResumeStream); {
@@ -263,13 +263,13 @@ func (a *answering) goOn(ctx context.Context) (over bool, err error) {
 	if !callsInLastStep(&l.acc.msg) {
 		return false, nil
 	}
-	held := len(l.held()) > 0
-	return held, a.endStep(ctx)
+	unstarted := len(l.unstartedCalls()) > 0
+	return unstarted, a.endStep(ctx)
 }
 
 // endStep ends a step after the model's last chunk. Incomplete calls of the step fail.
-func (a *answering) endStep(ctx context.Context) error {
-	unrun, _ := a.r.l.repairs(false)
+func (a *answerRun) endStep(ctx context.Context) error {
+	unrun, _ := a.r.l.abandonedCalls(false)
 	for _, c := range unrun {
 		if c.Type() != "tool-input-error" {
 			continue
@@ -277,15 +277,15 @@ func (a *answering) endStep(ctx context.Context) error {
 		if err := a.r.Send(ctx, c); err != nil {
 			return err
 		}
-		a.erred = true
+		a.invalidCall = true
 	}
 	return a.r.Send(ctx, newChunk("finish-step"))
 }
 
 // prompt returns the prompt of the next answer.
-func (a *answering) prompt() *Prompt {
+func (a *answerRun) prompt() *Prompt {
 	return &Prompt{
-		System: a.o.System, Messages: a.before, Partial: a.r.Partial(), Interrupted: a.r.l.acc.inStep, Tools: a.specs(), Checkpoint: a.r.Checkpoint,
+		System: a.o.System, Messages: a.history, Partial: a.r.Partial(), Interrupted: a.r.l.acc.inStep, Tools: a.specs(), Checkpoint: a.r.Checkpoint,
 	}
 }
 
@@ -302,7 +302,7 @@ func callsInLastStep(m *Message) bool {
 	return false
 }
 
-func (a *answering) specs() (specs []ToolSpec) {
+func (a *answerRun) specs() (specs []ToolSpec) {
 	for _, t := range a.o.Tools {
 		specs = append(specs, t.ToolSpec)
 	}

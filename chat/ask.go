@@ -35,7 +35,7 @@ func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, 
 			return "", err
 		}
 	}
-	return a.talk().program(ctx, replyRow{Users: usersAtEnd(list)}, list, o)
+	return a.conv().askFromProgram(ctx, replyRow{Users: usersAtEnd(list)}, list, o)
 }
 
 // Continue requests that the assistant continue its last message, without a new message. The request is skipped if,
@@ -46,14 +46,14 @@ func Continue(ctx context.Context, a Ref, o *AskOptions) (id string, err error) 
 	if err := agent.CheckWrite(ctx); err != nil {
 		return "", err
 	}
-	return a.talk().program(ctx, replyRow{Continues: true, Answers: true}, nil, o)
+	return a.conv().askFromProgram(ctx, replyRow{Continues: true, Answers: true}, nil, o)
 }
 
-func (k *conversation) program(ctx context.Context, row replyRow, list []Message, o *AskOptions) (string, error) {
+func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []Message, o *AskOptions) (string, error) {
 	if o == nil {
 		o = &AskOptions{}
 	}
-	note, err := k.note(ctx, requestNote)
+	note, err := k.readNote(ctx, requestNote)
 	if err != nil {
 		return "", err
 	}
@@ -76,7 +76,7 @@ func (k *conversation) program(ctx context.Context, row replyRow, list []Message
 	if len(list) == 0 {
 		return row.ID, nil
 	}
-	return row.ID, k.showTranscript(ctx, nil)
+	return row.ID, k.broadcastTranscript(ctx, nil)
 }
 
 // Wait returns the result of a request after it has ended, and releases the turn until then. ok is false if there is
@@ -84,7 +84,7 @@ func (k *conversation) program(ctx context.Context, row replyRow, list []Message
 //
 // Errors: ctx's cause, and those of [dohost.Recv].
 func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err error) {
-	k := a.talk()
+	k := a.conv()
 	for request != "" {
 		row, ok, err := replies.Get(ctx, k.store(), request)
 		if err != nil || !ok {
@@ -109,9 +109,9 @@ func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err 
 	return r, false, nil
 }
 
-// ended wakes the callers that wait for a request.
-func (k *conversation) ended(request string) {
-	delete(k.asker, request)
+// requestEnded wakes the callers that wait for a request.
+func (k *conversation) requestEnded(request string) {
+	delete(k.requester, request)
 	if ch, ok := k.waiters[request]; ok {
 		close(ch)
 		delete(k.waiters, request)
@@ -137,7 +137,7 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 	if limit < 0 {
 		return nil, errors.New("chat: the limit is negative")
 	}
-	return a.talk().newest(ctx, dohost.Query[messageRow]{Limit: limit})
+	return a.conv().newest(ctx, dohost.Query[messageRow]{Limit: limit})
 }
 
 // SetMessages stores messages, replaces stored messages with the same ids, and sends clients the conversation. A tool
@@ -150,11 +150,11 @@ func SetMessages(ctx context.Context, a Ref, list []Message) error {
 	if err := agent.CheckWrite(ctx); err != nil {
 		return err
 	}
-	k := a.talk()
+	k := a.conv()
 	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.putAll(ctx, list) }); err != nil {
 		return err
 	}
-	return k.showTranscript(ctx, nil)
+	return k.broadcastTranscript(ctx, nil)
 }
 
 // putAll stores messages of the program.

@@ -26,10 +26,10 @@ type Agent[S any] struct {
 // Ref is a chat agent: an [*Agent], or a struct that embeds one.
 type Ref interface {
 	agent.Ref
-	talk() *conversation
+	conv() *conversation
 }
 
-func (k *conversation) talk() *conversation { return k }
+func (k *conversation) conv() *conversation { return k }
 
 // conversation is the in-memory state of one incarnation of a chat agent.
 type conversation struct {
@@ -39,19 +39,19 @@ type conversation struct {
 	owner any // the user's struct
 
 	// Owned by the goroutine that has the turn.
-	live *live
-	// catching are connections that were offered the reply so far. They receive no chunks until they have asked for it.
-	catching []*agent.Conn
-	// caught are connections that received a replay of the current reply.
-	caught []*agent.Conn
+	live *liveReply
+	// resuming are connections that were offered the reply so far. They receive no chunks until they have asked for it.
+	resuming []*agent.Conn
+	// resumed are connections that received a replay of the current reply.
+	resumed []*agent.Conn
 	// waiting are connections to be notified when the next reply begins.
 	waiting []*agent.Conn
-	// fresh are connections that have not probed yet for a reply to resume.
-	fresh  []*agent.Conn
-	called string // id of the request of the latest handler call
-	// asker has, for each open request, the connection that sent it. That connection receives the whole reply unless it
-	// disconnects.
-	asker map[string]*agent.Conn
+	// newConns are connections that have not probed yet for a reply to resume.
+	newConns    []*agent.Conn
+	lastHandled string // id of the request of the latest handler call
+	// requester has, for each open request, the connection that sent it. That connection receives the whole reply
+	// unless it disconnects.
+	requester map[string]*agent.Conn
 	// waiters are closed when their request has ended.
 	waiters map[string]chan struct{}
 }
@@ -148,7 +148,7 @@ func Bind[O, S any, P interface {
 		if err != nil || self == nil {
 			return nil, err
 		}
-		if P(self).talk() != &own.conversation {
+		if P(self).conv() != &own.conversation {
 			return nil, errors.New("chat: the constructor must return an object that embeds the Agent passed to it")
 		}
 		own.owner = self
@@ -157,7 +157,7 @@ func Bind[O, S any, P interface {
 	if construct == nil {
 		wrapped = nil
 	}
-	of := func(o *O) *conversation { return P(o).talk() }
+	of := func(o *O) *conversation { return P(o).conv() }
 	all := append([]agent.Entry[O]{
 		agent.Extend(agent.Extension[O]{
 			Protocol: "chat",
@@ -166,21 +166,21 @@ func Bind[O, S any, P interface {
 				return of(o).receive(ctx, conn, f)
 			},
 			Request: func(o *O, w http.ResponseWriter, r *http.Request) bool { return of(o).serve(w, r) },
-			Close:   func(o *O, _ context.Context, conn *agent.Conn) { of(o).gone(conn) },
+			Close:   func(o *O, _ context.Context, conn *agent.Conn) { of(o).removeConn(conn) },
 			Cancelled: func(o *O, ctx context.Context, f agent.FiberInfo) error {
 				return of(o).fiberCancelled(ctx, f)
 			},
-			Inspect: look,
+			Inspect: inspect,
 		}),
 		agent.OnFiber(replyKind, func(o *O, ctx context.Context, f *agent.Fiber[json.RawMessage]) error {
-			return of(o).work(ctx, f)
+			return of(o).runFiber(ctx, f)
 		}, &agent.KindOptions{
 			MaxRetries:    math.MaxInt - 1, // see Recovery
-			KeepCompleted: keepEnded, KeepFailed: keepEnded, Quiet: true,
+			KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true,
 		}),
 		agent.OnFiber(sweepKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
 			return of(o).sweep(ctx, f)
-		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: keepEnded, KeepFailed: keepEnded, Quiet: true}),
+		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
 		agent.OnSchedule(cancelledCallback, func(o *O, ctx context.Context, fiber string) error {
 			return of(o).endCancelled(ctx, fiber)
 		}),

@@ -49,7 +49,7 @@ func TestCheckFrame(t *testing.T) {
 func TestToolInputWithDeepTextIsStored(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 9_990) + "1" + strings.Repeat("}", 9_990)
 	p := newPart("tool-f").with("toolCallId", "1").with("state", inputAvailable).with("input", deep)
-	raw, err := guard(sanitize(Message{ID: "m", Role: RoleAssistant, Parts: []Part{p}}))
+	raw, err := fitRow(sanitize(Message{ID: "m", Role: RoleAssistant, Parts: []Part{p}}))
 	if err != nil || nesting(raw) > maxMessageNesting {
 		t.Errorf("%d deep, %v", nesting(raw), err)
 	}
@@ -57,7 +57,7 @@ func TestToolInputWithDeepTextIsStored(t *testing.T) {
 
 func TestGuardRefusesDeepMessage(t *testing.T) {
 	deep := json.RawMessage(strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999))
-	if _, err := guard(Message{ID: "m", Role: RoleUser, Parts: []Part{newPart("data-x").with("data", deep)}}); err == nil {
+	if _, err := fitRow(Message{ID: "m", Role: RoleUser, Parts: []Part{newPart("data-x").with("data", deep)}}); err == nil {
 		t.Error("it is encoded")
 	}
 }

@@ -29,8 +29,8 @@ func sumOf(p Part) []byte {
 	return h.Sum(nil)
 }
 
-// waiting reports whether a part is a call without a result that the server or a client has to supply.
-func waiting(p Part) bool { return isTool(p) && !settled(p) && !p.is("providerExecuted") }
+// isPendingCall reports whether a part is a call without a result that the server or a client has to supply.
+func isPendingCall(p Part) bool { return isTool(p) && !hasResult(p) && !p.is("providerExecuted") }
 
 // recordCalls returns the records of a message's calls that wait. A call that had a record keeps it; made has the
 // calls that the message's reply made, by id, and whether the server runs them.
@@ -42,7 +42,7 @@ func recordCalls(m *Message, old []callRecord, made map[string]bool) (records []
 	seen := map[string]bool{}
 	for _, p := range m.Parts {
 		id := p.Text("toolCallId")
-		if !waiting(p) || seen[id] {
+		if !isPendingCall(p) || seen[id] {
 			continue
 		}
 		seen[id] = true
@@ -68,30 +68,30 @@ func (r *messageRow) record(call string) (callRecord, bool) {
 	return callRecord{}, false
 }
 
-// made reports whether a reply of this conversation made a call, with the tool and the input that the call has now.
-// Only such calls run.
-func (l *live) made(p Part) bool {
+// madeByReply reports whether a reply of this conversation made a call, with the tool and the input that the call has
+// now. Only such calls run.
+func (l *liveReply) madeByReply(p Part) bool {
 	id := p.Text("toolCallId")
-	if r, older := l.older[id]; older {
+	if r, older := l.olderCalls[id]; older {
 		return r.Sum != nil && bytes.Equal(r.Sum, sumOf(p))
 	}
-	return l.acc.called[id]
+	return l.acc.streamedCalls[id]
 }
 
 // serverRuns reports whether the server runs a call of the reply, as Answer decided when the model made the call.
-func (l *live) serverRuns(id string) bool {
-	return l.older[id].Server || slices.Contains(l.row.Server, id)
+func (l *liveReply) serverRuns(id string) bool {
+	return l.olderCalls[id].Server || slices.Contains(l.row.Server, id)
 }
 
 // clientRuns reports whether a client runs a call of the reply.
-func (l *live) clientRuns(p Part) bool {
+func (l *liveReply) clientRuns(p Part) bool {
 	return !l.serverRuns(p.Text("toolCallId")) && (slices.Contains(l.row.Clients, toolName(p)) || l.tools[toolName(p)])
 }
 
 // madeCalls returns the calls that the reply made itself, and whether the server runs them.
-func (l *live) madeCalls() map[string]bool {
+func (l *liveReply) madeCalls() map[string]bool {
 	made := map[string]bool{}
-	for id := range l.acc.called {
+	for id := range l.acc.streamedCalls {
 		made[id] = false
 	}
 	for _, id := range l.row.Server {
@@ -100,35 +100,35 @@ func (l *live) madeCalls() map[string]bool {
 	return made
 }
 
-// errNotMade is the result of a call that the program stored, or changed, with [SetMessages].
-var errNotMade = errors.New("the server has no record that the model made this call with this input")
+// errNoCallRecord is the result of a call that the program stored, or changed, with [SetMessages].
+var errNoCallRecord = errors.New("the server has no record that the model made this call with this input")
 
-// handToClient sends clients an approved call that a client runs. The call then waits for its result.
-func (a *answering) handToClient(ctx context.Context, t Tool, p Part) error {
+// sendToClient sends clients an approved call that a client runs. The call then waits for its result.
+func (a *answerRun) sendToClient(ctx context.Context, t Tool, p Part) error {
 	l := a.r.l
-	if err := l.note(ctx, func(row *replyRow) { row.Clients = with(row.Clients, t.Name) }); err != nil {
+	if err := l.updateRow(ctx, func(row *replyRow) { row.Clients = with(row.Clients, t.Name) }); err != nil {
 		return err
 	}
-	c := called(p)
-	return l.addAll(ctx, append(l.st.before(c), c))
+	c := callChunk(p)
+	return l.addAll(ctx, append(l.merger.before(c), c))
 }
 
-// mark records that a call has not begun to run, and whether the server or a client runs it. So the host knows that a
-// reply interrupted afterwards waits for the client, and no client can answer a call that the server runs.
-func (a *answering) mark(ctx context.Context, c Chunk) error {
+// recordUnstartedCall records that a call has not begun to run, and whether the server or a client runs it. So the host
+// knows that a reply interrupted afterwards waits for the client, and no client can answer a call that the server runs.
+func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 	if c.Type() != "tool-input-start" && c.Type() != "tool-input-available" {
 		return nil
 	}
 	row, id := &a.r.l.row, c.Text("toolCallId")
-	held, clients, server := with(row.Held, id), row.Clients, row.Server
+	unstarted, clients, server := with(row.Held, id), row.Clients, row.Server
 	switch t, ours := a.tool(c.Text("toolName")); {
 	case ours && t.Run != nil:
 		server = with(server, id)
 	case ours && c.Type() == "tool-input-available":
 		clients = with(clients, t.Name)
 	}
-	if len(held) == len(row.Held) && len(clients) == len(row.Clients) && len(server) == len(row.Server) {
+	if len(unstarted) == len(row.Held) && len(clients) == len(row.Clients) && len(server) == len(row.Server) {
 		return nil
 	}
-	return a.r.l.note(ctx, func(row *replyRow) { row.Held, row.Clients, row.Server = held, clients, server })
+	return a.r.l.updateRow(ctx, func(row *replyRow) { row.Held, row.Clients, row.Server = unstarted, clients, server })
 }

@@ -18,10 +18,10 @@ func Cancel(ctx context.Context, a Ref, request string) (bool, error) {
 	if err := agent.CheckWrite(ctx); err != nil {
 		return false, err
 	}
-	if err := a.talk().store().Sync(ctx); err != nil { // not in a Transaction
+	if err := a.conv().store().Sync(ctx); err != nil { // not in a Transaction
 		return false, err
 	}
-	return a.talk().cancel(ctx, request)
+	return a.conv().cancel(ctx, request)
 }
 
 func (k *conversation) cancel(ctx context.Context, id string) (bool, error) {
@@ -35,13 +35,13 @@ func (k *conversation) cancel(ctx context.Context, id string) (bool, error) {
 	if err := k.stop(ctx, row.Value, StatusAborted); err != nil {
 		return true, err
 	}
-	return true, k.answerWaiting(ctx)
+	return true, k.notifyWaiting(ctx)
 }
 
 // stop ends an open request.
 func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error {
 	if row.Status == StatusRunning {
-		l, err := k.liveOf(ctx, row)
+		l, err := k.loadLive(ctx, row)
 		if err != nil {
 			return err
 		}
@@ -51,8 +51,8 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 	if err := replies.Put(ctx, k.store(), row); err != nil {
 		return err
 	}
-	k.ended(row.ID)
-	return k.tellAll(ctx, row.endFrame(), nil)
+	k.requestEnded(row.ID)
+	return k.broadcast(ctx, row.endFrame(), nil)
 }
 
 // errCancelled is the error of a reply with a cancelled fiber.
@@ -71,21 +71,21 @@ func (k *conversation) fiberCancelled(ctx context.Context, f agent.FiberInfo) er
 // endCancelled ends the reply of a cancelled fiber, unless its last run has ended it, and calls OnResponse, which no
 // run does.
 func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
-	row, ok, err := k.replyOf(ctx, fiber)
+	row, ok, err := k.requestOfFiber(ctx, fiber)
 	if err != nil || !ok {
 		return err
 	}
 	if row.Status == StatusRunning {
-		l, err := k.liveOf(ctx, row)
+		l, err := k.loadLive(ctx, row)
 		if err != nil {
 			return err
 		}
-		if err := k.endWhenever(ctx, l, StatusAborted, failureOf(errCancelled.Error())); err != nil {
+		if err := k.endWhenSpace(ctx, l, StatusAborted, publicFailure(errCancelled.Error())); err != nil {
 			return err
 		}
 		row = l.row
 	}
-	return k.tell(ctx, row)
+	return k.callOnResponse(ctx, row)
 }
 
 // Clear deletes the conversation, and ends all running and queued requests.
@@ -96,10 +96,10 @@ func Clear(ctx context.Context, a Ref) error {
 	if err := agent.CheckWrite(ctx); err != nil {
 		return err
 	}
-	if err := a.talk().store().Sync(ctx); err != nil { // not in a Transaction
+	if err := a.conv().store().Sync(ctx); err != nil { // not in a Transaction
 		return err
 	}
-	return a.talk().clear(ctx, nil)
+	return a.conv().clear(ctx, nil)
 }
 
 func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
@@ -126,8 +126,8 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := k.answerWaiting(ctx); err != nil {
+	if err := k.notifyWaiting(ctx); err != nil {
 		return err
 	}
-	return k.tellAll(ctx, streamFrame{Type: frameClear}, func(c *agent.Conn) bool { return c.Is(from) })
+	return k.broadcast(ctx, streamFrame{Type: frameClear}, func(c *agent.Conn) bool { return c.Is(from) })
 }

@@ -10,21 +10,21 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// standing is the state of a conversation as far as a connecting client needs it.
-type standing struct {
+// streamStatus is the state of a conversation as far as a connecting client needs it.
+type streamStatus struct {
 	running   string // id of the running request
 	continues bool   // that one continues an older message
 	owner     string // id of the connection that sent it
-	owned     bool   // that connection is open
+	ownerOpen bool   // that connection is open
 	next      string // id of the next queued request
 	failed    string // id of the latest request begun, if it has failed
 }
 
-// answer returns the frame for a client that asks for a reply to resume. Every probe gets an answer: the client's
+// frame returns the frame for a client that asks for a reply to resume. Every probe gets an answer: the client's
 // status depends on it.
-func (s standing) answer(conn, probe string) streamFrame {
+func (s streamStatus) frame(conn, probe string) streamFrame {
 	switch {
-	case s.running != "" && s.continues && s.owned && s.owner != conn:
+	case s.running != "" && s.continues && s.ownerOpen && s.owner != conn:
 		return streamFrame{Type: frameNone, Reason: "continuation-owned", ProbeID: probe}
 	case s.running != "":
 		return streamFrame{Type: frameResuming, ID: s.running, ProbeID: probe}
@@ -36,7 +36,7 @@ func (s standing) answer(conn, probe string) streamFrame {
 	return streamFrame{Type: frameNone, Reason: "idle", ProbeID: probe}
 }
 
-func (k *conversation) standing(ctx context.Context) (s standing, err error) {
+func (k *conversation) streamStatus(ctx context.Context) (s streamStatus, err error) {
 	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Limit: 1})
 	if err != nil {
 		return s, err
@@ -47,7 +47,7 @@ func (k *conversation) standing(ctx context.Context) (s standing, err error) {
 			s.running, s.continues, s.owner = row.ID, row.Continues, row.Conn
 			if row.Conn != "" { // "" would select all connections
 				for range k.base.Connections(row.Conn) {
-					s.owned = true
+					s.ownerOpen = true
 				}
 			}
 		default:
@@ -55,7 +55,7 @@ func (k *conversation) standing(ctx context.Context) (s standing, err error) {
 		}
 		return s, nil
 	}
-	n, err := k.note(ctx, terminalNote)
+	n, err := k.readNote(ctx, terminalNote)
 	s.failed = n.Reply
 	return s, err
 }
@@ -65,96 +65,96 @@ func (k *conversation) connect(ctx context.Context, conn *agent.Conn) error {
 	if !conn.Protocol() {
 		return nil
 	}
-	k.fresh = append(k.fresh, conn)
-	s, err := k.standing(ctx)
+	k.newConns = append(k.newConns, conn)
+	s, err := k.streamStatus(ctx)
 	if err != nil || s.running == "" && s.next == "" {
 		return err
 	}
-	return k.tellStanding(ctx, conn, s.answer(conn.ID(), ""))
+	return k.sendStatus(ctx, conn, s.frame(conn.ID(), ""))
 }
 
 // probe answers a client that asks for a reply to resume.
 func (k *conversation) probe(ctx context.Context, conn *agent.Conn, id string) error {
-	s, err := k.standing(ctx)
+	s, err := k.streamStatus(ctx)
 	if err != nil {
 		return err
 	}
-	fresh := slices.ContainsFunc(k.fresh, conn.Is)
-	k.fresh = without(k.fresh, conn)
-	a := s.answer(conn.ID(), id)
-	if a.Reason == "idle" && fresh {
-		if err := k.showMissed(ctx, conn); err != nil {
+	isNew := slices.ContainsFunc(k.newConns, conn.Is)
+	k.newConns = withoutConn(k.newConns, conn)
+	a := s.frame(conn.ID(), id)
+	if a.Reason == "idle" && isNew {
+		if err := k.sendMissedTranscript(ctx, conn); err != nil {
 			return err
 		}
 	}
-	return k.tellStanding(ctx, conn, a)
+	return k.sendStatus(ctx, conn, a)
 }
 
-// showMissed sends a new connection the transcript if a request has ended recently: the client may have received the
-// beginning of its reply on a previous connection.
-func (k *conversation) showMissed(ctx context.Context, conn *agent.Conn) error {
+// sendMissedTranscript sends a new connection the transcript if a request has ended recently: the client may have
+// received the beginning of its reply on a previous connection.
+func (k *conversation) sendMissedTranscript(ctx context.Context, conn *agent.Conn) error {
 	last, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "ended", Reverse: true, Limit: 1})
 	if err != nil || len(last) == 0 {
 		return err
 	}
-	return k.showTo(ctx, conn, true)
+	return k.sendTranscriptTo(ctx, conn, true)
 }
 
-func (k *conversation) tellStanding(ctx context.Context, conn *agent.Conn, a streamFrame) error {
+func (k *conversation) sendStatus(ctx context.Context, conn *agent.Conn, a streamFrame) error {
 	if err := k.send(ctx, conn, a); err != nil {
 		return err
 	}
 	switch {
 	case a.ended: // the client does not wait for the next reply
 	case a.Type == framePending:
-		k.waiting = append(without(k.waiting, conn), conn)
+		k.waiting = append(withoutConn(k.waiting, conn), conn)
 	case a.Type == frameResuming:
-		k.catching = append(without(k.catching, conn), conn)
-		if k.live != nil && k.live.quiet {
+		k.resuming = append(withoutConn(k.resuming, conn), conn)
+		if k.live != nil && k.live.recovering {
 			return k.send(ctx, conn, recoveringFrame{frameRecovering, true, k.live.row.ID})
 		}
 	}
 	return nil
 }
 
-// announce notifies waiting connections that a reply begins, and all connections that a reply resumes.
-func (k *conversation) announce(ctx context.Context, l *live) error {
+// notifyReplyBegins notifies waiting connections that a reply begins, and all connections that a reply resumes.
+func (k *conversation) notifyReplyBegins(ctx context.Context, l *liveReply) error {
 	waiting := k.waiting
 	k.waiting = nil
 	for _, conn := range waiting {
-		if err := k.tellStanding(ctx, conn, streamFrame{Type: frameResuming, ID: l.row.ID}); err != nil {
+		if err := k.sendStatus(ctx, conn, streamFrame{Type: frameResuming, ID: l.row.ID}); err != nil {
 			return err
 		}
 	}
-	if l.quiet {
-		return k.tellAll(ctx, recoveringFrame{frameRecovering, true, l.row.ID}, nil)
+	if l.recovering {
+		return k.broadcast(ctx, recoveringFrame{frameRecovering, true, l.row.ID}, nil)
 	}
 	return nil
 }
 
-// answerWaiting sends the new state to connections that wait for a reply, if that ended before it began.
-func (k *conversation) answerWaiting(ctx context.Context) error {
+// notifyWaiting sends the new state to connections that wait for a reply, if that ended before it began.
+func (k *conversation) notifyWaiting(ctx context.Context) error {
 	waiting := k.waiting
 	if k.waiting = nil; len(waiting) == 0 {
 		return nil
 	}
-	s, err := k.standing(ctx)
+	s, err := k.streamStatus(ctx)
 	for _, conn := range waiting {
 		if err == nil {
-			err = k.tellStanding(ctx, conn, s.answer(conn.ID(), ""))
+			err = k.sendStatus(ctx, conn, s.frame(conn.ID(), ""))
 		}
 	}
 	return err
 }
 
-// catchUp replays a reply to a client. The client receives later chunks live.
-func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string) error {
+// resumeClient replays a reply to a client. The client receives later chunks live.
+func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id string) error {
 	row, ok, err := replies.Get(ctx, k.store(), id)
 	switch {
 	case err != nil:
 		return err
 	case !ok:
-		n, err := k.note(ctx, terminalNote)
+		n, err := k.readNote(ctx, terminalNote)
 		if err != nil {
 			return err
 		}
@@ -172,11 +172,11 @@ func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string)
 		end.Replay = true
 		return k.send(ctx, conn, end)
 	}
-	if !k.isCatching(conn) {
+	if !k.isResuming(conn) {
 		return nil // clients are offered the reply twice, on connecting and on probing; this one has it
 	}
-	k.catching = without(k.catching, conn)
-	k.caught = append(without(k.caught, conn), conn)
+	k.resuming = withoutConn(k.resuming, conn)
+	k.resumed = append(withoutConn(k.resumed, conn), conn)
 	if err := k.replay(ctx, conn, r); err != nil {
 		return err
 	}
@@ -230,17 +230,17 @@ func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow
 	return flush()
 }
 
-// gone removes a connection.
-func (k *conversation) gone(conn *agent.Conn) {
-	for _, list := range []*[]*agent.Conn{&k.catching, &k.caught, &k.waiting, &k.fresh} {
-		*list = without(*list, conn)
+// removeConn removes a connection.
+func (k *conversation) removeConn(conn *agent.Conn) {
+	for _, list := range []*[]*agent.Conn{&k.resuming, &k.resumed, &k.waiting, &k.newConns} {
+		*list = withoutConn(*list, conn)
 	}
 }
 
-func (k *conversation) isCatching(conn *agent.Conn) bool {
-	return slices.ContainsFunc(k.catching, conn.Is)
+func (k *conversation) isResuming(conn *agent.Conn) bool {
+	return slices.ContainsFunc(k.resuming, conn.Is)
 }
 
-func without(list []*agent.Conn, conn *agent.Conn) []*agent.Conn {
+func withoutConn(list []*agent.Conn, conn *agent.Conn) []*agent.Conn {
 	return slices.DeleteFunc(list, conn.Is)
 }

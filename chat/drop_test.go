@@ -15,12 +15,12 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// forgetting is a class of parrots that run a tool and count. They are interrupted at least once, and drop the
+// discardingClass is a class of parrots that run a tool and count. They are interrupted at least once, and drop the
 // interrupted chunks.
-func forgetting(c *cage, cuts *atomic.Int64, d chat.RecoveryAction) dohost.Class {
-	return parrotClassOf(c, &handlers{
-		Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
-			if call := c.calls.Load() + 1; !done(r.Partial()) {
+func discardingClass(c *countingState, cuts *atomic.Int64, d chat.RecoveryAction) dohost.Class {
+	return countingClassOf(c, &handlers{
+		Reply: func(p *countingAgent, ctx context.Context, r *chat.Reply) error {
+			if call := c.calls.Load() + 1; !hasOutput(r.Partial()) {
 				members := map[string]any{"toolCallId": fmt.Sprintf("call-%d", call), "toolName": "stamp", "input": 1}
 				if err := r.Send(ctx, chunk("tool-input-available", members)); err != nil {
 					return err
@@ -39,25 +39,25 @@ func forgetting(c *cage, cuts *atomic.Int64, d chat.RecoveryAction) dohost.Class
 			}
 			return p.reply(ctx, r)
 		},
-		OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
+		OnRecovery: func(*countingAgent, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
 			cuts.Add(1)
 			return d, nil
 		},
 	})
 }
 
-// dropping is a scenario with the decision d after an interruption, and two connected clients.
-func dropping(d chat.RecoveryAction, check func(ctx context.Context, p *parrot, asker *reader, last chat.Message) error) dohosttest.Scenario {
-	c := &cage{words: 3}
+// discardScenario is a scenario with the decision d after an interruption, and two connected clients.
+func discardScenario(d chat.RecoveryAction, check func(ctx context.Context, p *countingAgent, requester *reader, last chat.Message) error) dohosttest.Scenario {
+	c := &countingState{words: 3}
 	var cuts atomic.Int64
-	c.more = func(p *parrot, ctx context.Context, _ *chat.Reply, i int) error {
+	c.more = func(p *countingAgent, ctx context.Context, _ *chat.Reply, i int) error {
 		if i == 2 && c.calls.Load() == 1 {
 			return p.Object().Abort(ctx, errors.New("enough"), nil)
 		}
 		return nil
 	}
-	all := &crowd{cage: c}
-	s := scenario(c, all, forgetting(c, &cuts, d))
+	all := &testClients{counting: c}
+	s := scenario(c, all, discardingClass(c, &cuts, d))
 	if !invariants.Enabled {
 		s.Places = []string{"handed", "durable", "awaited"} // a reply without a drop covers the other places
 	}
@@ -67,16 +67,16 @@ func dropping(d chat.RecoveryAction, check func(ctx context.Context, p *parrot, 
 		cuts.Store(0)
 	}
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
-		asker, late := all.join(h, "asker"), all.join(h, "late")
-		asker.drops, late.drops = true, true
+		requester, late := all.join(h, "asker"), all.join(h, "late")
+		requester.mayRestart, late.mayRestart = true, true
 		other := h.Client(func(ctx context.Context) error {
 			time.Sleep(120 * time.Millisecond)
-			return late.asks(ctx, "one") // a repetition of the request
+			return late.askAll(ctx, "one") // a repetition of the request
 		})
-		return errors.Join(asker.asks(ctx, "one"), other.Wait())
+		return errors.Join(requester.askAll(ctx, "one"), other.Wait())
 	}
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
-		return parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+		return countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 			list, err := chat.Messages(ctx, p, 0)
 			if err != nil {
 				return err
@@ -93,11 +93,11 @@ func dropping(d chat.RecoveryAction, check func(ctx context.Context, p *parrot, 
 				return fmt.Errorf("the tool ran %d times, and %d outputs are there: %w", stamps, n, err)
 			}
 			for _, r := range all.readers {
-				v := r.seen["one"]
+				v := r.views["one"]
 				if v == nil {
 					continue
 				}
-				if v.message != "" && last.ID != "" && v.message != last.ID || !r.grows(v.text, last.PlainText()) || int64(v.vanished) > cuts.Load() {
+				if v.message != "" && last.ID != "" && v.message != last.ID || !r.extends(v.text, last.PlainText()) || int64(v.restarts) > cuts.Load() {
 					return fmt.Errorf("%s has seen %+v, %d cuts, and %s is stored as %q", r.name, v, cuts.Load(), last.ID, last.PlainText())
 				}
 			}
@@ -110,13 +110,13 @@ func dropping(d chat.RecoveryAction, check func(ctx context.Context, p *parrot, 
 // Dropped text disappears, and the reply starts over. A tool that already has a result does not run again.
 func TestDropAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	dohosttest.EveryPoint(t, dropping(chat.RecoveryRestart, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
-		if end := asker.ended["one"]; end.Outcome != "completed" {
+	dohosttest.EveryPoint(t, discardScenario(chat.RecoveryRestart, func(_ context.Context, _ *countingAgent, requester *reader, last chat.Message) error {
+		if end := requester.ended["one"]; end.Outcome != "completed" {
 			return fmt.Errorf("%+v", end)
 		}
 		text := last.PlainText()
 		first := strings.Fields(text)
-		if err := counted(text, 3); err != nil {
+		if err := checkCounted(text, 3); err != nil {
 			return err
 		}
 		if callOf(first[0]) != callOf(first[2]) {
@@ -129,8 +129,8 @@ func TestDropAtEveryPoint(t *testing.T) {
 // Dropped text disappears, and the reply ends.
 func TestDropAndStopAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	dohosttest.EveryPoint(t, dropping(chat.RecoveryDiscard, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
-		if end := asker.ended["one"]; end.Outcome != "aborted" || last.PlainText() != "" {
+	dohosttest.EveryPoint(t, discardScenario(chat.RecoveryDiscard, func(_ context.Context, _ *countingAgent, requester *reader, last chat.Message) error {
+		if end := requester.ended["one"]; end.Outcome != "aborted" || last.PlainText() != "" {
 			return fmt.Errorf("%+v, %q", end, last.PlainText())
 		}
 		return nil

@@ -15,21 +15,21 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// crowd has the readers of a run.
-type crowd struct {
-	readers []*reader
-	cage    *cage // its calls are calls of the handler; nil for models with more calls
+// testClients has the readers of a run.
+type testClients struct {
+	readers  []*reader
+	counting *countingState // its calls are calls of the handler; nil for models with more calls
 }
 
-func (c *crowd) join(h *dohosttest.Host, name string) *reader {
-	r := newReader(h, polly, name)
+func (c *testClients) join(h *dohosttest.Host, name string) *reader {
+	r := newReader(h, testID, name)
 	c.readers = append(c.readers, r)
 	return r
 }
 
-// asks sends requests until each is answered, through any failures.
-func (r *reader) asks(ctx context.Context, requests ...string) error {
-	defer r.leave()
+// askAll sends requests until each is answered, through any failures.
+func (r *reader) askAll(ctx context.Context, requests ...string) error {
+	defer r.close()
 	ask := func() {
 		for _, id := range requests {
 			if !r.ended[id].Done {
@@ -42,21 +42,21 @@ func (r *reader) asks(ctx context.Context, requests ...string) error {
 	}, ask)
 }
 
-// watches reads until the transcript has n messages.
-func (r *reader) watches(ctx context.Context, n int) error {
-	defer r.leave()
+// waitForMessages reads until the transcript has n messages.
+func (r *reader) waitForMessages(ctx context.Context, n int) error {
+	defer r.close()
 	return r.until(ctx, func() bool { return len(r.messages) >= n }, nil)
 }
 
-// rest checks a conversation after the end of all requests: so many requests for a count each.
-func (c *crowd) rest(ctx context.Context, h *dohosttest.Host, requests, words int) error {
+// checkAtEnd checks a conversation after the end of all requests: so many requests for a count each.
+func (c *testClients) checkAtEnd(ctx context.Context, h *dohosttest.Host, requests, words int) error {
 	var list []chat.Message
-	err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) (err error) {
+	err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) (err error) {
 		if list, err = chat.Messages(ctx, p, 0); err != nil {
 			return err
 		}
-		if begun, err := p.Begun(ctx); err != nil || c.cage != nil && int(c.cage.calls.Load()) > begun {
-			return fmt.Errorf("the handler was called %d times, %d are counted: %w", c.cage.calls.Load(), begun, err)
+		if begun, err := p.Begun(ctx); err != nil || c.counting != nil && int(c.counting.calls.Load()) > begun {
+			return fmt.Errorf("the handler was called %d times, %d are counted: %w", c.counting.calls.Load(), begun, err)
 		}
 		return p.Idle(ctx)
 	})
@@ -73,13 +73,13 @@ func (c *crowd) rest(ctx context.Context, h *dohosttest.Host, requests, words in
 		}
 		if m.Role == chat.RoleAssistant {
 			stored[m.ID] = m.PlainText()
-			if err := counted(m.PlainText(), words); err != nil {
+			if err := checkCounted(m.PlainText(), words); err != nil {
 				return err
 			}
 		}
 	}
 	for _, r := range c.readers {
-		for id, v := range r.seen {
+		for id, v := range r.views {
 			text, ok := stored[v.message]
 			if v.message == "" { // the reply continued an existing message without a text
 				text, ok = list[len(list)-1].PlainText(), true
@@ -93,7 +93,7 @@ func (c *crowd) rest(ctx context.Context, h *dohosttest.Host, requests, words in
 }
 
 // scenario returns a scenario of clients that send requests to a parrot.
-func scenario(c *cage, all *crowd, class dohost.Class) dohosttest.Scenario {
+func scenario(c *countingState, all *testClients, class dohost.Class) dohosttest.Scenario {
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{class},
 		Reset: func() {
@@ -119,32 +119,32 @@ func places() []string {
 
 func TestReplyAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	c := &cage{words: 3}
-	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, chat.Options{}))
+	c := &countingState{words: 3}
+	all := &testClients{counting: c}
+	s := scenario(c, all, countingClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		late := all.join(h, "late")
-		late.slow = 250 * time.Millisecond
+		late.resumeDelay = 250 * time.Millisecond
 		other := h.Client(func(ctx context.Context) error {
 			time.Sleep(150 * time.Millisecond)
-			return late.watches(ctx, 2)
+			return late.waitForMessages(ctx, 2)
 		})
-		err := all.join(h, "asker").asks(ctx, "one")
+		err := all.join(h, "asker").askAll(ctx, "one")
 		return errors.Join(err, other.Wait())
 	}
-	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 1, 3) }
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.checkAtEnd(ctx, h, 1, 3) }
 	dohosttest.EveryPoint(t, s)
 }
 
 func TestQueueOfThreeAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	c := &cage{words: 2}
-	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, chat.Options{}))
+	c := &countingState{words: 2}
+	all := &testClients{counting: c}
+	s := scenario(c, all, countingClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
-		return all.join(h, "asker").asks(ctx, "one", "two", "three")
+		return all.join(h, "asker").askAll(ctx, "one", "two", "three")
 	}
-	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 3, 2) }
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.checkAtEnd(ctx, h, 3, 2) }
 	dohosttest.EveryPoint(t, s)
 }
 
@@ -152,15 +152,15 @@ func TestQueueOfThreeAtEveryPoint(t *testing.T) {
 // completely.
 func TestCancelAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	c := &cage{words: 4}
-	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, chat.Options{}))
+	c := &countingState{words: 4}
+	all := &testClients{counting: c}
+	s := scenario(c, all, countingClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		r := all.join(h, "asker")
-		defer r.leave()
+		defer r.close()
 		stop := func() {
-			if v := r.seen["one"]; v != nil && v.text != "" && !r.ended["one"].Done && r.ws != nil {
-				r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "one"})
+			if v := r.views["one"]; v != nil && v.text != "" && !r.ended["one"].Done && r.ws != nil {
+				r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "one"})
 			}
 		}
 		ask := func() {
@@ -176,7 +176,7 @@ func TestCancelAtEveryPoint(t *testing.T) {
 		}, ask)
 	}
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
-		return parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+		return countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 			list, err := chat.Messages(ctx, p, 0)
 			if err != nil {
 				return err
@@ -187,14 +187,14 @@ func TestCancelAtEveryPoint(t *testing.T) {
 			if o := all.readers[0].ended["one"].Outcome; o != "aborted" && o != "completed" {
 				return fmt.Errorf("the one that was stopped has the outcome %q", o)
 			}
-			said := list[1].PlainText()
-			if err := counted(said, len(strings.Fields(said))); err != nil {
+			text := list[1].PlainText()
+			if err := checkCounted(text, len(strings.Fields(text))); err != nil {
 				return err
 			}
-			if seen := all.readers[0].seen["one"]; seen != nil && !strings.HasPrefix(said, seen.text) { // nil if all was over
-				return fmt.Errorf("%q was seen, %q is stored", seen.text, said)
+			if seen := all.readers[0].views["one"]; seen != nil && !strings.HasPrefix(text, seen.text) { // nil if all was over
+				return fmt.Errorf("%q was seen, %q is stored", seen.text, text)
 			}
-			return errors.Join(counted(list[3].PlainText(), 4), p.Idle(ctx))
+			return errors.Join(checkCounted(list[3].PlainText(), 4), p.Idle(ctx))
 		})
 	}
 	dohosttest.EveryPoint(t, s)
@@ -203,16 +203,16 @@ func TestCancelAtEveryPoint(t *testing.T) {
 // A regenerated reply replaces the previous one, and is complete.
 func TestRegenerateAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	c := &cage{words: 2}
-	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, chat.Options{}))
+	c := &countingState{words: 2}
+	all := &testClients{counting: c}
+	s := scenario(c, all, countingClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		r := all.join(h, "asker")
-		defer r.leave()
+		defer r.close()
 		if err := r.until(ctx, func() bool { return r.ended["one"].Done }, func() { r.ask(ctx, "one", "count", nil) }); err != nil {
 			return err
 		}
-		r.seen = map[string]*view{}
+		r.views = map[string]*view{}
 		again := func() {
 			r.messages = []page{{ID: "user-one", Role: "user", Parts: []part{{Type: "text", Text: "count"}}}}
 			r.ask(ctx, "two", "", map[string]any{"trigger": "regenerate-message"})
@@ -222,46 +222,46 @@ func TestRegenerateAtEveryPoint(t *testing.T) {
 		}
 		return r.until(ctx, func() bool { return r.ended["two"].Done }, again)
 	}
-	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 1, 2) }
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.checkAtEnd(ctx, h, 1, 2) }
 	dohosttest.EveryPoint(t, s)
 }
 
 // A second run of the handler is interrupted everywhere.
 func TestSecondRunAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	c := &cage{words: 3}
-	c.more = func(p *parrot, ctx context.Context, _ *chat.Reply, i int) error {
+	c := &countingState{words: 3}
+	c.more = func(p *countingAgent, ctx context.Context, _ *chat.Reply, i int) error {
 		if i == 1 && c.calls.Load() == 1 {
 			return p.Object().Abort(ctx, errors.New("enough"), nil)
 		}
 		return nil
 	}
-	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, chat.Options{}))
-	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").asks(ctx, "one") }
-	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 1, 3) }
+	all := &testClients{counting: c}
+	s := scenario(c, all, countingClass(c, chat.Options{}))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").askAll(ctx, "one") }
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.checkAtEnd(ctx, h, 1, 3) }
 	dohosttest.EveryPoint(t, s)
 }
 
 // A failed reply also ends for clients that were not connected at the failure.
 func TestFailureAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	c := &cage{words: 3}
-	c.more = func(_ *parrot, _ context.Context, _ *chat.Reply, i int) error {
+	c := &countingState{words: 3}
+	c.more = func(_ *countingAgent, _ context.Context, _ *chat.Reply, i int) error {
 		if i == 2 {
 			return &dohost.PublicError{Message: "the model is out"}
 		}
 		return nil
 	}
-	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, chat.Options{}))
+	all := &testClients{counting: c}
+	s := scenario(c, all, countingClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		watcher := all.join(h, "watcher")
 		other := h.Client(func(ctx context.Context) error {
-			defer watcher.leave()
+			defer watcher.close()
 			return watcher.until(ctx, func() bool { return watcher.ended["one"].Done }, nil)
 		})
-		err := all.join(h, "asker").asks(ctx, "one")
+		err := all.join(h, "asker").askAll(ctx, "one")
 		return errors.Join(err, other.Wait())
 	}
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
@@ -270,7 +270,7 @@ func TestFailureAtEveryPoint(t *testing.T) {
 				return fmt.Errorf("%s was told %+v", r.name, r.ended["one"])
 			}
 		}
-		return all.rest(ctx, h, 1, 2)
+		return all.checkAtEnd(ctx, h, 1, 2)
 	}
 	dohosttest.EveryPoint(t, s)
 }

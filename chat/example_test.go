@@ -9,12 +9,12 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-const clerks dohost.Namespace[clerkOfNumbers] = "ClerkOfNumbers"
+const numberRedactors dohost.Namespace[numberRedactor] = "ClerkOfNumbers"
 
-type clerkOfNumbers struct{ *chat.Agent[struct{}] }
+type numberRedactor struct{ *chat.Agent[struct{}] }
 
 // withoutNumbers replaces the digits in the texts of a message. It does not modify the original parts.
-func withoutNumbers(_ *clerkOfNumbers, m chat.Message) chat.Message {
+func withoutNumbers(_ *numberRedactor, m chat.Message) chat.Message {
 	m = m.Clone()
 	for i, p := range m.Parts {
 		if p.Type() != "text" {
@@ -35,12 +35,12 @@ func withoutNumbers(_ *clerkOfNumbers, m chat.Message) chat.Message {
 
 // Sanitize changes messages before they are stored.
 func ExampleHandlers_sanitize() {
-	class := chat.Bind(clerks,
-		func(_ context.Context, a *chat.Agent[struct{}]) (*clerkOfNumbers, error) {
-			return &clerkOfNumbers{a}, nil
+	class := chat.Bind(numberRedactors,
+		func(_ context.Context, a *chat.Agent[struct{}]) (*numberRedactor, error) {
+			return &numberRedactor{a}, nil
 		},
-		&chat.Handlers[clerkOfNumbers, struct{}]{
-			Reply:    func(_ *clerkOfNumbers, ctx context.Context, r *chat.Reply) error { return r.Say(ctx, "Noted.") },
+		&chat.Handlers[numberRedactor, struct{}]{
+			Reply:    func(_ *numberRedactor, ctx context.Context, r *chat.Reply) error { return r.Say(ctx, "Noted.") },
 			Sanitize: withoutNumbers,
 		})
 	_ = class // for dohost.Open

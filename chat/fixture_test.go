@@ -13,34 +13,34 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-const parrots dohost.Namespace[parrot] = "Parrot"
+const countingAgents dohost.Namespace[countingAgent] = "Parrot"
 
-// parrot counts to a number in unique words: each word names the call of the handler that said it. So a restart of the
-// reply is visible.
-type parrot struct {
+// countingAgent counts to a number in unique words: each word names the call of the handler that said it. So a restart
+// of the reply is visible.
+type countingAgent struct {
 	*chat.Agent[struct{}]
-	cage *cage
+	counting *countingState
 }
 
-// cage is the shared state of a test's parrots.
-type cage struct {
+// countingState is the shared state of a test's parrots.
+type countingState struct {
 	words int
 	calls atomic.Int64
-	more  func(*parrot, context.Context, *chat.Reply, int) error // called before each word; may be nil
+	more  func(*countingAgent, context.Context, *chat.Reply, int) error // called before each word; may be nil
 }
 
-func (c *cage) reset() { c.calls.Store(0) }
+func (c *countingState) reset() { c.calls.Store(0) }
 
-func (p *parrot) reply(ctx context.Context, r *chat.Reply) error {
-	call := p.cage.calls.Add(1)
+func (p *countingAgent) reply(ctx context.Context, r *chat.Reply) error {
+	call := p.counting.calls.Add(1)
 	partial := r.Partial()
-	said := len(strings.Fields(partial.PlainText()))
-	for i := said; i < p.cage.words; i++ {
+	done := len(strings.Fields(partial.PlainText()))
+	for i := done; i < p.counting.words; i++ {
 		if err := dohost.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
-		if p.cage.more != nil {
-			if err := p.cage.more(p, ctx, r, i); err != nil {
+		if p.counting.more != nil {
+			if err := p.counting.more(p, ctx, r, i); err != nil {
 				return err
 			}
 		}
@@ -51,23 +51,23 @@ func (p *parrot) reply(ctx context.Context, r *chat.Reply) error {
 	return nil
 }
 
-func parrotClass(c *cage, o chat.Options) dohost.Class {
-	return parrotClassOf(c, &handlers{Reply: (*parrot).reply, Options: o})
+func countingClass(c *countingState, o chat.Options) dohost.Class {
+	return countingClassOf(c, &handlers{Reply: (*countingAgent).reply, Options: o})
 }
 
-type handlers = chat.Handlers[parrot, struct{}]
+type handlers = chat.Handlers[countingAgent, struct{}]
 
-func parrotClassOf(c *cage, h *handlers) dohost.Class {
-	return chat.Bind(parrots, func(_ context.Context, a *chat.Agent[struct{}]) (*parrot, error) {
-		return &parrot{a, c}, nil
+func countingClassOf(c *countingState, h *handlers) dohost.Class {
+	return chat.Bind(countingAgents, func(_ context.Context, a *chat.Agent[struct{}]) (*countingAgent, error) {
+		return &countingAgent{a, c}, nil
 	}, h)
 }
 
-var polly = dohost.ID{Class: "Parrot", Name: "polly"}
+var testID = dohost.ID{Class: "Parrot", Name: "polly"}
 
-// counted returns an error unless a parrot's text counts from 0, without gaps or repetitions, and the call numbers
+// checkCounted returns an error unless a parrot's text counts from 0, without gaps or repetitions, and the call numbers
 // never decrease.
-func counted(text string, words int) error {
+func checkCounted(text string, words int) error {
 	got := strings.Fields(text)
 	before := 0
 	for i, w := range got {
@@ -84,9 +84,9 @@ func counted(text string, words int) error {
 }
 
 func TestReply(t *testing.T) {
-	c := &cage{words: 3}
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{parrotClass(c, chat.Options{})}}, func(t *testing.T, h *dohosttest.Host) {
-		r := newReader(h, polly, "r")
+	c := &countingState{words: 3}
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{countingClass(c, chat.Options{})}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, testID, "r")
 		if err := r.connect(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -94,10 +94,10 @@ func TestReply(t *testing.T) {
 		if err := r.until(t.Context(), func() bool { return r.ended["one"].Done }, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := counted(r.seen["one"].text, 3); err != nil {
+		if err := checkCounted(r.views["one"].text, 3); err != nil {
 			t.Error(err)
 		}
 		t.Log(r.log)
-		r.leave()
+		r.close()
 	})
 }

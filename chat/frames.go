@@ -10,25 +10,25 @@ import (
 
 // The types of the frames of the wire protocol.
 const (
-	frameRequest     = "cf_agent_use_chat_request"
-	frameResponse    = "cf_agent_use_chat_response"
-	frameCancel      = "cf_agent_chat_request_cancel"
-	frameClear       = "cf_agent_chat_clear"
-	frameMessages    = "cf_agent_chat_messages"
-	frameUpdated     = "cf_agent_message_updated"
-	frameResume      = "cf_agent_stream_resume_request"
-	frameResumeAck   = "cf_agent_stream_resume_ack"
-	frameResuming    = "cf_agent_stream_resuming"
-	framePending     = "cf_agent_stream_pending"
-	frameNone        = "cf_agent_stream_resume_none"
-	frameRecovering  = "cf_agent_chat_recovering"
-	frameToolResult  = "cf_agent_tool_result"
-	frameToolConsent = "cf_agent_tool_approval"
+	frameRequest      = "cf_agent_use_chat_request"
+	frameResponse     = "cf_agent_use_chat_response"
+	frameCancel       = "cf_agent_chat_request_cancel"
+	frameClear        = "cf_agent_chat_clear"
+	frameMessages     = "cf_agent_chat_messages"
+	frameUpdated      = "cf_agent_message_updated"
+	frameResume       = "cf_agent_stream_resume_request"
+	frameResumeAck    = "cf_agent_stream_resume_ack"
+	frameResuming     = "cf_agent_stream_resuming"
+	framePending      = "cf_agent_stream_pending"
+	frameNone         = "cf_agent_stream_resume_none"
+	frameRecovering   = "cf_agent_chat_recovering"
+	frameToolResult   = "cf_agent_tool_result"
+	frameToolApproval = "cf_agent_tool_approval"
 )
 
 // clientFrames are the types of frames from clients.
 var clientFrames = []string{
-	frameRequest, frameCancel, frameClear, frameMessages, frameToolResult, frameToolConsent, frameResume, frameResumeAck,
+	frameRequest, frameCancel, frameClear, frameMessages, frameToolResult, frameToolApproval, frameResume, frameResumeAck,
 }
 
 // responseFrame is a chunk of a reply, or its end.
@@ -88,9 +88,9 @@ func (k *conversation) sendFrame(ctx context.Context, conn *agent.Conn, f dohost
 	return nil
 }
 
-// tellAll sends a frame to all connections that speak the protocol, with exceptions.
-func (k *conversation) tellAll(ctx context.Context, v any, except func(*agent.Conn) bool) error {
-	to := k.listeners(except)
+// broadcast sends a frame to all connections that speak the protocol, with exceptions.
+func (k *conversation) broadcast(ctx context.Context, v any, except func(*agent.Conn) bool) error {
+	to := k.protocolConns(except)
 	if len(to) == 0 {
 		return nil
 	}
@@ -101,8 +101,8 @@ func (k *conversation) tellAll(ctx context.Context, v any, except func(*agent.Co
 	return k.base.BroadcastTo(ctx, f, to)
 }
 
-// listeners returns the connections that speak the protocol, with exceptions.
-func (k *conversation) listeners(except func(*agent.Conn) bool) (to []*agent.Conn) {
+// protocolConns returns the connections that speak the protocol, with exceptions.
+func (k *conversation) protocolConns(except func(*agent.Conn) bool) (to []*agent.Conn) {
 	for conn := range k.base.Connections("") {
 		if conn.Protocol() && (except == nil || !except(conn)) {
 			to = append(to, conn)
@@ -121,8 +121,8 @@ func (k *conversation) transcriptFrame(ctx context.Context, connect bool) (dohos
 	return dohost.Frame{Text: true, Data: data}, err
 }
 
-// showTo sends the conversation to one connection.
-func (k *conversation) showTo(ctx context.Context, conn *agent.Conn, connect bool) error {
+// sendTranscriptTo sends the conversation to one connection.
+func (k *conversation) sendTranscriptTo(ctx context.Context, conn *agent.Conn, connect bool) error {
 	f, err := k.transcriptFrame(ctx, connect)
 	if err != nil {
 		return err
@@ -130,9 +130,9 @@ func (k *conversation) showTo(ctx context.Context, conn *agent.Conn, connect boo
 	return k.sendFrame(ctx, conn, f)
 }
 
-// showTranscript sends the conversation to all connections, with exceptions.
-func (k *conversation) showTranscript(ctx context.Context, except func(*agent.Conn) bool) error {
-	to := k.listeners(except)
+// broadcastTranscript sends the conversation to all connections, with exceptions.
+func (k *conversation) broadcastTranscript(ctx context.Context, except func(*agent.Conn) bool) error {
+	to := k.protocolConns(except)
 	if len(to) == 0 {
 		return nil
 	}

@@ -20,8 +20,8 @@ import (
 // frames is a script of frames that one client sends in order.
 type frames []string
 
-// sent returns the frame of a request with a body.
-func sent(id, body string) string {
+// requestText returns the frame of a request with a body.
+func requestText(id, body string) string {
 	raw, err := json.Marshal(map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": body}})
 	if err != nil {
 		panic(err)
@@ -29,8 +29,8 @@ func sent(id, body string) string {
 	return string(raw)
 }
 
-// list returns a list of n messages or parts, each formatted with its number.
-func list(n int, format string) string {
+// repeated returns a list of n messages or parts, each formatted with its number.
+func repeated(n int, format string) string {
 	var b strings.Builder
 	for i := range n {
 		if i > 0 {
@@ -44,37 +44,37 @@ func list(n int, format string) string {
 // scripts returns scripts that once took too long, took too much memory, or ended an incarnation or the process.
 func scripts() map[string]frames {
 	const stores = `{"type":"cf_agent_chat_messages","messages":[%s]}`
-	many := list(9_000, `{"id":"a%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
-	others := list(9_000, `{"id":"b%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
+	many := repeated(9_000, `{"id":"a%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
+	others := repeated(9_000, `{"id":"b%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
 	deep := strings.Repeat("[", 9_900) + strings.Repeat("]", 9_900)
-	texts := list(9_000, `{"type":"text","text":"%d"}`)
+	texts := repeated(9_000, `{"type":"text","text":"%d"}`)
 	call := `{"type":"tool-stamp","toolCallId":"%d","state":"approval-responded","input":{},"approval":{"approved":true}}`
 	question := `{"id":"u","role":"user","parts":[{"type":"text","text":"hi"}]}`
 	return map[string]frames{
 		"texts that are all the same": {fmt.Sprintf(stores, many), fmt.Sprintf(stores, others)},
-		"the same as a request":       {sent("1", `{"messages":[`+many+`]}`), sent("2", `{"messages":[`+others+`]}`)},
+		"the same as a request":       {requestText("1", `{"messages":[`+many+`]}`), requestText("2", `{"messages":[`+others+`]}`)},
 		"a message with many texts, gone on with": {
-			sent("1", `{"messages":[`+question+`]}`),
-			sent("2", `{"messages":[`+question+`,{"id":"a","role":"assistant","parts":[`+texts+`]}]}`)},
+			requestText("1", `{"messages":[`+question+`]}`),
+			requestText("2", `{"messages":[`+question+`,{"id":"a","role":"assistant","parts":[`+texts+`]}]}`)},
 		"a message with many calls": {
-			fmt.Sprintf(stores, `{"id":"a","role":"assistant","parts":[`+list(9_000, call)+`]}`),
-			sent("1", `{"messages":[`+question+`,{"id":"a","role":"assistant","parts":[`+list(9_000, call)+`]}]}`)},
-		"one message many times": {fmt.Sprintf(stores, list(9_000, `{"id":"a","role":"assistant","parts":[{"type":"text","text":"%d"}]}`))},
-		"deep output":            {sent("1", `{"messages":[`+question+`]}`), `{"type":"cf_agent_tool_result","toolCallId":"call-1","output":` + deep + `}`},
+			fmt.Sprintf(stores, `{"id":"a","role":"assistant","parts":[`+repeated(9_000, call)+`]}`),
+			requestText("1", `{"messages":[`+question+`,{"id":"a","role":"assistant","parts":[`+repeated(9_000, call)+`]}]}`)},
+		"one message many times": {fmt.Sprintf(stores, repeated(9_000, `{"id":"a","role":"assistant","parts":[{"type":"text","text":"%d"}]}`))},
+		"deep output":            {requestText("1", `{"messages":[`+question+`]}`), `{"type":"cf_agent_tool_result","toolCallId":"call-1","output":` + deep + `}`},
 		"deep message":           {fmt.Sprintf(stores, `{"id":"a","role":"user","parts":[{"type":"data-x","data":`+deep+`}]}`)},
 		"deep text as input": {fmt.Sprintf(stores, `{"id":"a","role":"assistant","parts":[{"type":"tool-x","toolCallId":"1","state":"input-available","input":`+
 			fmt.Sprintf("%q", deep)+`}]}`)},
-		"system with a file": {sent("1", `{"messages":[{"id":"s","role":"system","parts":[{"type":"file","mediaType":"image/png","url":"https://x.test/"}]},`+question+`]}`)},
+		"system with a file": {requestText("1", `{"messages":[{"id":"s","role":"system","parts":[{"type":"file","mediaType":"image/png","url":"https://x.test/"}]},`+question+`]}`)},
 		"control characters": {fmt.Sprintf(stores, `{"id":"\u001b]0;x\u0007\n","role":"user","parts":[{"type":"text","text":"x"}]}`)},
 		"many messages of the user": {
-			sent("1", `{"messages":[`+question+`]}`), sent("2", `{"messages":[`+list(9_000, `{"id":"u%d","role":"user","parts":[]}`)+`]}`),
-			sent("3", `{"messages":[`+list(9_000, `{"id":"v%d","role":"user","parts":[]}`)+`]}`)},
-		"many tools": {sent("1", `{"messages":[`+question+`],"clientTools":[`+list(999, `{"name":"t%d"}`)+`]}`),
-			`{"type":"cf_agent_tool_result","toolCallId":"call-1","output":1,"autoContinue":true,"clientTools":[` + list(999, `{"name":"t%d"}`) + `]}`},
+			requestText("1", `{"messages":[`+question+`]}`), requestText("2", `{"messages":[`+repeated(9_000, `{"id":"u%d","role":"user","parts":[]}`)+`]}`),
+			requestText("3", `{"messages":[`+repeated(9_000, `{"id":"v%d","role":"user","parts":[]}`)+`]}`)},
+		"many tools": {requestText("1", `{"messages":[`+question+`],"clientTools":[`+repeated(999, `{"name":"t%d"}`)+`]}`),
+			`{"type":"cf_agent_tool_result","toolCallId":"call-1","output":1,"autoContinue":true,"clientTools":[` + repeated(999, `{"name":"t%d"}`) + `]}`},
 		"ends": {`{"type":"cf_agent_chat_request_cancel","id":"1"}`, `{"type":"cf_agent_chat_clear"}`,
 			`{"type":"cf_agent_stream_resume_request","probeId":"p"}`, `{"type":"cf_agent_stream_resume_ack","id":"1"}`,
 			`{"type":"cf_agent_tool_approval","toolCallId":"call-1","approved":true,"autoContinue":true}`},
-		"no JSON": {`{"type":"cf_agent_chat_messages","messages":[{]}`, `{"type":"cf_agent_tool_result"`, sent("1", "[]"), sent("", "{}")},
+		"no JSON": {`{"type":"cf_agent_chat_messages","messages":[{]}`, `{"type":"cf_agent_tool_result"`, requestText("1", "[]"), requestText("", "{}")},
 	}
 }
 
@@ -83,9 +83,9 @@ func scripts() map[string]frames {
 func (fs frames) play(t *testing.T) {
 	steps := 0
 	chat.CountSteps(t, func(n int) { steps += n })
-	m := &clerk{cage: &cage{words: 1}, tool: "ask", runs: map[string]int{}}
-	talk(t, clerkClassOf(m, true, chat.Options{Policy: chat.PolicyMerge}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	m := &toolModel{countingState: &countingState{words: 1}, tool: "ask", runs: map[string]int{}}
+	runWithHost(t, toolModelClassOf(m, true, chat.Options{Policy: chat.PolicyMerge}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		r.ws.SetReadLimit(-1)
 		ended := false
 		h.Client(func(ctx context.Context) error {

@@ -18,26 +18,26 @@ const (
 )
 
 const (
-	// shownRequests is how many ended requests are listed, the newest.
-	shownRequests = 20
-	// shownMessages is how many messages are listed, the newest.
-	shownMessages = 20
+	// listedRequests is how many ended requests are listed, the newest.
+	listedRequests = 20
+	// listedMessages is how many messages are listed, the newest.
+	listedMessages = 20
 )
 
-// look yields the details of a conversation for operators: the open requests, then the newest of the ended requests
+// inspect yields the details of a conversation for operators: the open requests, then the newest of the ended requests
 // and of the messages, the newest first.
-func look(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	ended := func(*replyRow) bool { return true }
 	return func(yield func(dohost.Resource, error) bool) {
-		_ = lookAtOpen(v, yield) &&
-			newestOf(&replies, v, "ended", shownRequests, ended, requestDetail, yield) &&
-			lookAtMessages(v, yield)
+		_ = inspectOpen(v, yield) &&
+			newestOf(&replies, v, "ended", listedRequests, ended, requestDetail, yield) &&
+			inspectMessages(v, yield)
 	}
 }
 
-// lookAtOpen yields the open requests, and reports whether the consumer wants more. The first request is running, or
+// inspectOpen yields the open requests, and reports whether the consumer wants more. The first request is running, or
 // is not due yet: see the package's comment.
-func lookAtOpen(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
+func inspectOpen(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
 	first := true
 	for row, err := range replies.Scan(v, "open") {
 		if err != nil {
@@ -47,7 +47,7 @@ func lookAtOpen(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) boo
 		r := &row.Value
 		d := requestDetail(r)
 		if r.Status == StatusRunning {
-			n, err := logged(v, r)
+			n, err := logLength(v, r)
 			if err != nil {
 				yield(dohost.Resource{}, err)
 				return false
@@ -64,9 +64,9 @@ func lookAtOpen(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) boo
 	return true
 }
 
-// logged returns the number of chunks in the log of the running reply. Chunks of earlier replies may still be on the
+// logLength returns the number of chunks in the log of the running reply. Chunks of earlier replies may still be on the
 // disk.
-func logged(v *dohost.Snapshot, r *replyRow) (int64, error) {
+func logLength(v *dohost.Snapshot, r *replyRow) (int64, error) {
 	for row, err := range chunkRows.ScanReverse(v, "") {
 		if err != nil || row.Value.Reply != r.Number || row.Value.Seq < r.From {
 			return 0, err
@@ -76,8 +76,8 @@ func logged(v *dohost.Snapshot, r *replyRow) (int64, error) {
 	return 0, nil
 }
 
-// lookAtMessages yields the newest messages above the floor, and reports whether the consumer wants more.
-func lookAtMessages(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
+// inspectMessages yields the newest messages above the floor, and reports whether the consumer wants more.
+func inspectMessages(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
 	var floor uint64
 	for row, err := range notes.Scan(v, "") {
 		if err != nil {
@@ -89,7 +89,7 @@ func lookAtMessages(v *dohost.Snapshot, yield func(dohost.Resource, error) bool)
 		}
 	}
 	kept := func(r *messageRow) bool { return r.Place >= floor }
-	return newestOf(&messages.rows, v, "place", shownMessages, kept, messageDetail, yield)
+	return newestOf(&messages.rows, v, "place", listedMessages, kept, messageDetail, yield)
 }
 
 // newestOf yields the last n rows of an index, the last one first, up to the first row that is not wanted. It reports

@@ -16,10 +16,10 @@ import (
 )
 
 func TestDropIncludesTheCheckpoint(t *testing.T) {
-	c := &cage{words: 2}
+	c := &countingState{words: 2}
 	var found []string
-	class := parrotClassOf(c, &handlers{
-		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := countingClassOf(c, &handlers{
+		Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 			var s string
 			ok, err := r.Checkpoint(&s)
 			found = append(found, strings.TrimSpace(fmt.Sprintln(ok, err)))
@@ -34,16 +34,16 @@ func TestDropIncludesTheCheckpoint(t *testing.T) {
 			}
 			return dohost.Sleep(ctx, time.Minute)
 		},
-		OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
+		OnRecovery: func(*countingAgent, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
 			return chat.RecoveryRestart, nil
 		},
 	})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		r := newReader(h, polly, "asker")
-		r.drops = true
-		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+		r := newReader(h, testID, "asker")
+		r.mayRestart = true
+		asked := h.Client(func(ctx context.Context) error { return r.askAll(ctx, "one") })
 		time.Sleep(250 * time.Millisecond)
-		h.Evict(polly, dohost.EndFence)
+		h.Evict(testID, dohost.EndFence)
 		_ = asked.Wait() // the client has received dropped chunks
 		if len(found) != 2 || found[1] != "false <nil>" {
 			t.Errorf("found %q", found)
@@ -51,10 +51,10 @@ func TestDropIncludesTheCheckpoint(t *testing.T) {
 	})
 }
 
-// hiccup is an archive. The connection of its second answer ends before the answer has an id.
-type hiccup struct{ archive }
+// truncatedModel is an archive. The connection of its second answer ends before the answer has an id.
+type truncatedModel struct{ storedAnswerModel }
 
-func (m hiccup) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m truncatedModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	if m.calls.Load() == 1 {
 		m.calls.Add(1)
 		return func(yield func(chat.Chunk, error) bool) {
@@ -62,18 +62,18 @@ func (m hiccup) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			yield(chat.Chunk{}, &chat.ModelError{Truncated: true})
 		}
 	}
-	return m.archive.Stream(ctx, p)
+	return m.storedAnswerModel.Stream(ctx, p)
 }
 
 func TestAnswerDroppedIsNotResumedInSameIncarnation(t *testing.T) {
-	m := &author{cage: &cage{words: 3}}
-	m.isDropped(t, hiccup{archive{m}}, 1)
+	m := &twoCallModel{countingState: &countingState{words: 3}}
+	m.checkDropped(t, truncatedModel{storedAnswerModel{m}}, 1)
 }
 
-// searcher lets its provider search, and then says a word.
-type searcher struct{ *cage }
+// providerToolModel lets its provider search, and then says a word.
+type providerToolModel struct{ *countingState }
 
-func (m searcher) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m providerToolModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		n := m.calls.Add(1)
 		id := fmt.Sprint("s", n)
@@ -90,15 +90,15 @@ func (m searcher) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chu
 }
 
 func TestToolCallOfProviderIsInterrupted(t *testing.T) {
-	m := searcher{&cage{words: 1}}
-	class := parrotClassOf(m.cage, &handlers{
-		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, m, nil) },
+	m := providerToolModel{&countingState{words: 1}}
+	class := countingClassOf(m.countingState, &handlers{
+		Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, m, nil) },
 	})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		r := newReader(h, polly, "asker")
-		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+		r := newReader(h, testID, "asker")
+		asked := h.Client(func(ctx context.Context) error { return r.askAll(ctx, "one") })
 		time.Sleep(50 * time.Millisecond)
-		h.Evict(polly, dohost.EndFence)
+		h.Evict(testID, dohost.EndFence)
 		err := asked.Wait()
 		if text := r.messages[len(r.messages)-1].text(); err != nil || m.calls.Load() != 2 || text != "found " {
 			t.Errorf("%v; %q after %d answers", err, text, m.calls.Load())
@@ -106,10 +106,10 @@ func TestToolCallOfProviderIsInterrupted(t *testing.T) {
 	})
 }
 
-// threefold calls three tools in one answer: one needs an approval, the other two are calls of one tool without.
-type threefold struct{ *cage }
+// threeCallModel calls three tools in one answer: one needs an approval, the other two are calls of one tool without.
+type threeCallModel struct{ *countingState }
 
-func (m threefold) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m threeCallModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		m.calls.Add(1)
 		if len(p.Partial.Parts) > 0 {
@@ -128,14 +128,14 @@ func (m threefold) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Ch
 	}
 }
 
-func threefoldClass(m threefold, ran *[]string) dohost.Class {
+func threeCallClass(m threeCallModel, ran *[]string) dohost.Class {
 	run := func(name string) func(context.Context, json.RawMessage) (any, error) {
 		return func(ctx context.Context, _ json.RawMessage) (any, error) {
 			*ran = append(*ran, name)
 			return "stamped", dohost.Sleep(ctx, 200*time.Millisecond)
 		}
 	}
-	return parrotClassOf(m.cage, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	return countingClassOf(m.countingState, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{
 			{ToolSpec: chat.ToolSpec{Name: "ask"}, Approve: true, Run: run("ask")},
 			{ToolSpec: chat.ToolSpec{Name: "stamp"}, Run: run("stamp")},
@@ -144,13 +144,13 @@ func threefoldClass(m threefold, ran *[]string) dohost.Class {
 }
 
 func TestToolCallRunsWhileAnotherAwaitsApproval(t *testing.T) {
-	m := threefold{&cage{words: 1}}
+	m := threeCallModel{&countingState{words: 1}}
 	var ran []string
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{threefoldClass(m, &ran)}}, func(t *testing.T, h *dohosttest.Host) {
-		r := newReader(h, polly, "asker")
-		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{threeCallClass(m, &ran)}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, testID, "asker")
+		asked := h.Client(func(ctx context.Context) error { return r.askAll(ctx, "one") })
 		time.Sleep(100 * time.Millisecond)
-		h.Evict(polly, dohost.EndFence)
+		h.Evict(testID, dohost.EndFence)
 		err := asked.Wait()
 		if err != nil || !slices.Equal(ran, []string{"stamp", "stamp"}) || m.calls.Load() != 1 {
 			t.Errorf("%v; %v ran, after %d answers", err, ran, m.calls.Load())
@@ -163,15 +163,15 @@ func TestToolCallRunsWhileAnotherAwaitsApproval(t *testing.T) {
 
 // The continuation after an approval is interrupted while the tool runs.
 func TestApprovedToolCallInterruptedEndsWithError(t *testing.T) {
-	m := &clerk{cage: &cage{words: 1}, tool: "stamp", runs: map[string]int{}}
-	talk(t, clerkClass(m, true), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	m := &toolModel{countingState: &countingState{words: 1}, tool: "stamp", runs: map[string]int{}}
+	runWithHost(t, toolModelClass(m, true), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
-		r.end(t, "one")
+		r.waitEnd(t, "one")
 		id := r.calls("approval-requested")[0]
-		r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": id, "approved": true, "autoContinue": true})
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": id, "approved": true, "autoContinue": true})
 		time.Sleep(20 * time.Millisecond) // it runs for 50
-		h.Evict(polly, dohost.EndFence)
+		h.Evict(testID, dohost.EndFence)
 		var bodies []string
 		for range 40 {
 			if r.ws == nil {
@@ -179,7 +179,7 @@ func TestApprovedToolCallInterruptedEndsWithError(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			f, connected, err := r.hear(ctx)
+			f, connected, err := r.receive(ctx)
 			if err != nil {
 				t.Log(err)
 				break
@@ -191,10 +191,10 @@ func TestApprovedToolCallInterruptedEndsWithError(t *testing.T) {
 				break
 			}
 		}
-		r.leave()
+		r.close()
 		all := strings.Join(bodies, "\n")
 		start, call, out := strings.Index(all, `"start"`), strings.Index(all, `"tool-input-available"`), strings.Index(all, `"tool-output-error"`)
-		if start < 0 || call < start || out < call || len(m.runs) != 1 || m.once() != nil {
+		if start < 0 || call < start || out < call || len(m.runs) != 1 || m.checkRunsOnce() != nil {
 			t.Errorf("%v; its frames are\n%s", m.runs, all)
 		}
 	})
@@ -211,8 +211,8 @@ func orZero(n *uint64) *uint64 {
 func TestApprovedToolCallRunsOnceDespiteDrop(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"while it runs": 20 * time.Millisecond, "after its outcome": 300 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			m := &clerk{cage: &cage{words: 5}, tool: "stamp", runs: map[string]int{}}
-			class := parrotClassOf(m.cage, &handlers{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+			m := &toolModel{countingState: &countingState{words: 5}, tool: "stamp", runs: map[string]int{}}
+			class := countingClassOf(m.countingState, &handlers{Reply: func(p *countingAgent, ctx context.Context, r *chat.Reply) error {
 				return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
 					ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
 					Run: func(ctx context.Context, in json.RawMessage) (any, error) {
@@ -220,21 +220,21 @@ func TestApprovedToolCallRunsOnceDespiteDrop(t *testing.T) {
 						return "stamped", dohost.Sleep(ctx, 50*time.Millisecond)
 					},
 				}}})
-			}, OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
+			}, OnRecovery: func(*countingAgent, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
 				return chat.RecoveryRestart, nil
 			}})
-			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-				r := come(t, h, "r")
+			runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := connectIdle(t, h, "r")
 				r.ask(ctx, "one", "count", nil)
-				r.end(t, "one")
+				r.waitEnd(t, "one")
 				id := r.calls("approval-requested")[0]
-				r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": id, "approved": true, "autoContinue": true})
+				r.sendFrame(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": id, "approved": true, "autoContinue": true})
 				time.Sleep(20 * time.Millisecond) // it runs for 50
 				time.Sleep(wait)
-				h.Evict(polly, dohost.EndFence)
-				r.leave()
+				h.Evict(testID, dohost.EndFence)
+				r.close()
 				time.Sleep(2 * time.Minute)
-				if len(m.runs) != 1 || m.once() != nil {
+				if len(m.runs) != 1 || m.checkRunsOnce() != nil {
 					t.Errorf("%v ran", m.runs)
 				}
 			})

@@ -29,7 +29,7 @@ func (o object) Text(name string) string {
 	step(1)
 	raw := o[name]
 	if n := len(raw); n > 1 && raw[0] == '"' && raw[n-1] == '"' {
-		if s := string(raw[1 : n-1]); plain(s) {
+		if s := string(raw[1 : n-1]); needsNoEscape(s) {
 			return s
 		}
 	}
@@ -40,8 +40,8 @@ func (o object) Text(name string) string {
 	return s
 }
 
-// plain reports whether a text between quotes is already JSON: most texts of chunks are.
-func plain(s string) bool {
+// needsNoEscape reports whether a text between quotes is already JSON: most texts of chunks are.
+func needsNoEscape(s string) bool {
 	ascii := true
 	for i := range len(s) {
 		c := s[i]
@@ -73,7 +73,7 @@ func (o object) set(name string, v any) {
 		}
 		return
 	case string:
-		if plain(v) {
+		if needsNoEscape(v) {
 			o[name] = append(append(append(make(json.RawMessage, 0, len(v)+2), '"'), v...), '"')
 			return
 		}
@@ -85,8 +85,8 @@ func (o object) set(name string, v any) {
 	o[name] = raw
 }
 
-// take copies the named members that another object has.
-func (o object) take(from object, names ...string) {
+// copyMembers copies the named members that another object has.
+func (o object) copyMembers(from object, names ...string) {
 	for _, n := range names {
 		if raw, ok := from[n]; ok {
 			o[n] = raw

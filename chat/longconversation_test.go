@@ -19,8 +19,8 @@ import (
 // reads counts the reads of the hosts of long.
 var reads objectstore.Reads
 
-// long is a host of parrots without clients, on a disk that can be full. It opens once for each class.
-func long(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS), classes ...dohost.Class) {
+// runLong is a host of parrots without clients, on a disk that can be full. It opens once for each class.
+func runLong(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS), classes ...dohost.Class) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -44,17 +44,17 @@ func long(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstore.F
 	})
 }
 
-func polled(t *testing.T, h *dohost.Host, f func(ctx context.Context, p *parrot) error) {
+func inAgent(t *testing.T, h *dohost.Host, f func(ctx context.Context, p *countingAgent) error) {
 	t.Helper()
-	if err := parrots.Get(h, polly.Name).Do(t.Context(), f); err != nil {
+	if err := countingAgents.Get(h, testID.Name).Do(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// left checks the numbers of rows of chunks and messages.
-func left(t *testing.T, h *dohost.Host, what string, is func(chunks, rows int) bool) {
+// wantRows checks the numbers of rows of chunks and messages.
+func wantRows(t *testing.T, h *dohost.Host, what string, is func(chunks, rows int) bool) {
 	t.Helper()
-	polled(t, h, func(ctx context.Context, p *parrot) error {
+	inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
 		chunks, rows, err := p.Rows(ctx)
 		if !is(chunks, rows) {
 			t.Errorf("%s: there are %d chunks and %d messages", what, chunks, rows)
@@ -63,12 +63,12 @@ func left(t *testing.T, h *dohost.Host, what string, is func(chunks, rows int) b
 	})
 }
 
-func none(chunks, rows int) bool { return chunks+rows == 0 }
+func noRows(chunks, rows int) bool { return chunks+rows == 0 }
 
 // A reply ends immediately, even with many chunks, and the next incarnation completes the sweep.
 func TestReplyOfManyChunks(t *testing.T) {
 	const words = 10_000
-	class := parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 		for i := range words {
 			if i%1000 == 0 {
 				if err := dohost.Sleep(ctx, 0); err != nil {
@@ -81,8 +81,8 @@ func TestReplyOfManyChunks(t *testing.T) {
 		}
 		return nil
 	}})
-	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
-		polled(t, h, func(ctx context.Context, p *parrot) error {
+	runLong(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
 			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "a book")}, nil)
 			if err != nil {
 				return err
@@ -94,16 +94,16 @@ func TestReplyOfManyChunks(t *testing.T) {
 			return err
 		})
 		for range 3 {
-			h.Evict(polly, dohost.EndFence)
-			left(t, h, "while it is swept", func(chunks, _ int) bool { return 0 < chunks && chunks < words })
+			h.Evict(testID, dohost.EndFence)
+			wantRows(t, h, "while it is swept", func(chunks, _ int) bool { return 0 < chunks && chunks < words })
 		}
 		time.Sleep(time.Minute)
-		left(t, h, "then", func(chunks, rows int) bool { return chunks == 0 && rows == 2 })
+		wantRows(t, h, "then", func(chunks, rows int) bool { return chunks == 0 && rows == 2 })
 	}, class)
 }
 
-// fill stores the messages with the numbers from from to before to.
-func fill(ctx context.Context, p *parrot, from, to int) error {
+// storeMessages stores the messages with the numbers from from to before to.
+func storeMessages(ctx context.Context, p *countingAgent, from, to int) error {
 	for ; from < to; from += 1000 {
 		var list []chat.Message
 		for i := from; i < min(to, from+1000); i++ {
@@ -116,8 +116,8 @@ func fill(ctx context.Context, p *parrot, from, to int) error {
 	return nil
 }
 
-// has checks that exactly these messages exist, with every kind of query.
-func has(ctx context.Context, t *testing.T, p *parrot, from, to int) error {
+// wantMessages checks that exactly these messages exist, with every kind of query.
+func wantMessages(ctx context.Context, t *testing.T, p *countingAgent, from, to int) error {
 	t.Helper()
 	all, err := chat.Messages(ctx, p, 0)
 	if err != nil || len(all) != to-from {
@@ -139,45 +139,45 @@ func has(ctx context.Context, t *testing.T, p *parrot, from, to int) error {
 // sweep.
 func TestClearOfManyMessages(t *testing.T) {
 	const many = 5000
-	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
-		polled(t, h, func(ctx context.Context, p *parrot) error {
-			if err := fill(ctx, p, 0, many); err != nil {
+	runLong(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+			if err := storeMessages(ctx, p, 0, many); err != nil {
 				return err
 			}
-			if err := errors.Join(chat.Clear(ctx, p), has(ctx, t, p, 0, 0)); err != nil {
+			if err := errors.Join(chat.Clear(ctx, p), wantMessages(ctx, t, p, 0, 0)); err != nil {
 				return err
 			}
-			return errors.Join(fill(ctx, p, 7, 10), has(ctx, t, p, 7, 10))
+			return errors.Join(storeMessages(ctx, p, 7, 10), wantMessages(ctx, t, p, 7, 10))
 		})
-		h.Evict(polly, dohost.EndFence)
-		left(t, h, "while it is swept", func(_, rows int) bool { return 1000 < rows && rows <= many })
+		h.Evict(testID, dohost.EndFence)
+		wantRows(t, h, "while it is swept", func(_, rows int) bool { return 1000 < rows && rows <= many })
 		time.Sleep(time.Minute)
-		left(t, h, "then", func(_, rows int) bool { return rows == 3 })
-		polled(t, h, func(ctx context.Context, p *parrot) error {
-			return errors.Join(has(ctx, t, p, 7, 10), chat.Clear(ctx, p), has(ctx, t, p, 0, 0))
+		wantRows(t, h, "then", func(_, rows int) bool { return rows == 3 })
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+			return errors.Join(wantMessages(ctx, t, p, 7, 10), chat.Clear(ctx, p), wantMessages(ctx, t, p, 0, 0))
 		})
-		left(t, h, "in the end", none)
-	}, parrotClass(&cage{}, chat.Options{}))
+		wantRows(t, h, "in the end", noRows)
+	}, countingClass(&countingState{}, chat.Options{}))
 }
 
 // If the class lowers MaxMessages, a longer conversation is trimmed immediately.
 func TestTrimOfManyMessages(t *testing.T) {
 	const many, most = 5000, 10
-	var first, then = parrotClass(&cage{}, chat.Options{}), parrotClass(&cage{}, chat.Options{MaxMessages: most})
+	var first, then = countingClass(&countingState{}, chat.Options{}), countingClass(&countingState{}, chat.Options{MaxMessages: most})
 	opened := 0
-	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
+	runLong(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
 		if opened++; opened == 1 {
-			polled(t, h, func(ctx context.Context, p *parrot) error { return fill(ctx, p, 0, many) })
+			inAgent(t, h, func(ctx context.Context, p *countingAgent) error { return storeMessages(ctx, p, 0, many) })
 			return
 		}
-		polled(t, h, func(ctx context.Context, p *parrot) error {
-			return errors.Join(fill(ctx, p, many, many+1), has(ctx, t, p, many+1-most, many+1))
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+			return errors.Join(storeMessages(ctx, p, many, many+1), wantMessages(ctx, t, p, many+1-most, many+1))
 		})
 		time.Sleep(time.Minute)
-		left(t, h, "then", func(_, rows int) bool { return rows == most })
-		polled(t, h, func(ctx context.Context, p *parrot) error { // rows below the floor do not count
+		wantRows(t, h, "then", func(_, rows int) bool { return rows == most })
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error { // rows below the floor do not count
 			for i := range 5 {
-				if err := fill(ctx, p, i, i+1); err != nil {
+				if err := storeMessages(ctx, p, i, i+1); err != nil {
 					return err
 				}
 			}
@@ -190,8 +190,8 @@ func TestTrimOfManyMessages(t *testing.T) {
 	}, first, then)
 }
 
-// sends sends chunks of a type, each with members.
-func sends(ctx context.Context, r *chat.Reply, list ...map[string]any) error {
+// sendChunks sends chunks of a type, each with members.
+func sendChunks(ctx context.Context, r *chat.Reply, list ...map[string]any) error {
 	for _, members := range list {
 		c, err := chat.NewChunk(members["type"].(string), members)
 		if err = errors.Join(err, r.Send(ctx, c)); err != nil {
@@ -206,36 +206,36 @@ func sends(ctx context.Context, r *chat.Reply, list ...map[string]any) error {
 func TestDropOnAFullDisk(t *testing.T) {
 	var disk *objectstore.FS
 	calls, cuts := 0, 0
-	class := parrotClassOf(&cage{}, &handlers{
-		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := countingClassOf(&countingState{}, &handlers{
+		Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 			if calls++; calls > 1 {
 				return r.Say(ctx, "that was all")
 			}
-			err := sends(ctx, r,
+			err := sendChunks(ctx, r,
 				map[string]any{"type": "tool-input-available", "toolCallId": "c", "toolName": "pay", "input": 7},
 				map[string]any{"type": "tool-output-available", "toolCallId": "c", "output": "paid"})
 			return errors.Join(err, r.Say(ctx, "nonsense"), dohost.Sleep(ctx, time.Hour))
 		},
-		OnRecovery: func(_ *parrot, ctx context.Context, cut *chat.InterruptedReply) (chat.RecoveryAction, error) {
+		OnRecovery: func(_ *countingAgent, ctx context.Context, cut *chat.InterruptedReply) (chat.RecoveryAction, error) {
 			if cuts++; cuts == 1 {
 				disk.SetFree(0)
 			}
 			return chat.RecoveryRestart, dohost.Sleep(ctx, time.Second)
 		},
 	})
-	long(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
+	runLong(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
 		disk = fs
-		polled(t, h, func(ctx context.Context, p *parrot) error {
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
 			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "pay")}, &chat.AskOptions{ID: "one"})
 			return errors.Join(err, dohost.Sleep(ctx, time.Second))
 		})
-		h.Evict(polly, dohost.EndFence)
-		left(t, h, "as it was", func(chunks, _ int) bool { return chunks == 5 })
+		h.Evict(testID, dohost.EndFence)
+		wantRows(t, h, "as it was", func(chunks, _ int) bool { return chunks == 5 })
 		time.Sleep(10 * time.Second)
-		h.Evict(polly, dohost.EndFence)
+		h.Evict(testID, dohost.EndFence)
 		disk.SetFree(1 << 40)
 		time.Sleep(time.Second)
-		polled(t, h, func(ctx context.Context, p *parrot) error {
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
 			r, _, err := chat.Wait(ctx, p, "one")
 			raw, _ := r.Message.MarshalJSON()
 			if r.Status != chat.StatusCompleted || r.Message.PlainText() != "that was all" || !strings.Contains(string(raw), `"output":"paid"`) {
@@ -243,7 +243,7 @@ func TestDropOnAFullDisk(t *testing.T) {
 			}
 			return err
 		})
-		left(t, h, "then", func(chunks, _ int) bool { return chunks == 0 })
+		wantRows(t, h, "then", func(chunks, _ int) bool { return chunks == 0 })
 	}, class)
 }
 
@@ -252,8 +252,8 @@ func TestDropOnAFullDisk(t *testing.T) {
 func TestStallOnAFullDisk(t *testing.T) {
 	var disk *objectstore.FS
 	var calls []int
-	class := parrotClassOf(&cage{}, &handlers{
-		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := countingClassOf(&countingState{}, &handlers{
+		Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 			calls = append(calls, r.Attempt)
 			if r.Attempt > 0 {
 				return r.Say(ctx, "c")
@@ -266,16 +266,16 @@ func TestStallOnAFullDisk(t *testing.T) {
 		},
 		Options: chat.Options{Stall: time.Minute},
 	})
-	long(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
+	runLong(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
 		disk = fs
 		begun := time.Now()
-		polled(t, h, func(ctx context.Context, p *parrot) error {
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
 			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "say")}, &chat.AskOptions{ID: "one"})
 			return err
 		})
 		time.Sleep(10 * time.Minute)
 		disk.SetFree(1 << 40)
-		polled(t, h, func(ctx context.Context, p *parrot) error {
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
 			r, _, err := chat.Wait(ctx, p, "one")
 			if took := time.Since(begun).Round(10 * time.Second); r.Message.PlainText() != "abc" || took != 11*time.Minute {
 				t.Errorf("%q after %v", r.Message.PlainText(), took)
@@ -292,19 +292,19 @@ func TestStallOnAFullDisk(t *testing.T) {
 // deleted for it. The test counts iterator steps.
 func TestConversationIsNotReadOnWakeOrStore(t *testing.T) {
 	const most = 3000
-	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
-		polled(t, h, func(ctx context.Context, p *parrot) error { return fill(ctx, p, 0, most) })
-		for what, f := range map[string]func(ctx context.Context, p *parrot) error{
-			"waking":     func(context.Context, *parrot) error { return nil },
-			"a message":  func(ctx context.Context, p *parrot) error { return fill(ctx, p, most, most+1) },
-			"the newest": func(ctx context.Context, p *parrot) error { _, err := chat.Messages(ctx, p, 10); return err },
+	runLong(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error { return storeMessages(ctx, p, 0, most) })
+		for what, f := range map[string]func(ctx context.Context, p *countingAgent) error{
+			"waking":     func(context.Context, *countingAgent) error { return nil },
+			"a message":  func(ctx context.Context, p *countingAgent) error { return storeMessages(ctx, p, most, most+1) },
+			"the newest": func(ctx context.Context, p *countingAgent) error { _, err := chat.Messages(ctx, p, 10); return err },
 		} {
-			h.Evict(polly, dohost.EndFence)
+			h.Evict(testID, dohost.EndFence)
 			before := reads.Steps.Load()
-			polled(t, h, f)
+			inAgent(t, h, f)
 			if n := reads.Steps.Load() - before; n > 60 {
 				t.Errorf("%s: %d entries are read", what, n)
 			}
 		}
-	}, parrotClass(&cage{}, chat.Options{MaxMessages: most}))
+	}, countingClass(&countingState{}, chat.Options{MaxMessages: most}))
 }

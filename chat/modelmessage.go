@@ -22,8 +22,8 @@ const (
 	ContinueRetry Strategy = "retry"
 )
 
-// goOnText is the text of the synthetic message.
-const goOnText = "Your last message was cut off. Continue it from exactly where it ends: your next word follows its last " +
+// continueText is the text of the synthetic message.
+const continueText = "Your last message was cut off. Continue it from exactly where it ends: your next word follows its last " +
 	"one. Do not repeat anything, do not begin again, and do not mention the interruption."
 
 // RoleTool is the role of a [ModelMessage] with the results of tool calls.
@@ -71,9 +71,9 @@ func (b *Block) Data() (base64 string, ok bool) {
 }
 
 // ModelMessages converts the prompt to the form that providers expect: the messages before the reply, and the reply so
-// far, step by step, each call with its result. goesOn reports that the list ends with an interrupted text of the
+// far, step by step, each call with its result. continues reports that the list ends with an interrupted text of the
 // model, to be continued by the strategy; an empty strategy means [ContinueSyntheticMessage].
-func (p *Prompt) ModelMessages(s Strategy) (list []ModelMessage, goesOn bool) {
+func (p *Prompt) ModelMessages(s Strategy) (list []ModelMessage, continues bool) {
 	for i := range p.Messages {
 		list = appendSteps(list, &p.Messages[i])
 	}
@@ -87,7 +87,7 @@ func (p *Prompt) ModelMessages(s Strategy) (list []ModelMessage, goesOn bool) {
 	case s == ContinueRetry && p.Interrupted:
 		return list[:len(list)-1], false
 	default:
-		list = append(list, ModelMessage{RoleUser, []Block{{Kind: TextBlock, Text: goOnText}}})
+		list = append(list, ModelMessage{RoleUser, []Block{{Kind: TextBlock, Text: continueText}}})
 	}
 	return list, true
 }
@@ -95,38 +95,38 @@ func (p *Prompt) ModelMessages(s Strategy) (list []ModelMessage, goesOn bool) {
 // appendSteps appends a message: for one of the assistant, each step and the results of its calls. A message of the
 // system has only texts, and one of the user texts and files: providers accept nothing else in them.
 func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
-	var said, outcomes []Block
+	var content, results []Block
 	flush := func() {
-		if len(outcomes) == 0 { // providers want reasoning only together with calls
-			said = slices.DeleteFunc(said, func(b Block) bool { return b.Kind == ReasoningBlock })
+		if len(results) == 0 { // providers want reasoning only together with calls
+			content = slices.DeleteFunc(content, func(b Block) bool { return b.Kind == ReasoningBlock })
 		}
-		if len(said) > 0 {
-			list = append(list, ModelMessage{m.Role, said})
+		if len(content) > 0 {
+			list = append(list, ModelMessage{m.Role, content})
 		}
-		if len(outcomes) > 0 {
-			list = append(list, ModelMessage{RoleTool, outcomes})
+		if len(results) > 0 {
+			list = append(list, ModelMessage{RoleTool, results})
 		}
-		said, outcomes = nil, nil
+		content, results = nil, nil
 	}
 	for _, p := range m.Parts {
 		switch t := p.Type(); {
 		case t == "step-start":
 			flush()
 		case t == "text" && p.Text("text") != "":
-			said = append(said, Block{Kind: TextBlock, Text: p.Text("text")})
+			content = append(content, Block{Kind: TextBlock, Text: p.Text("text")})
 		case m.Role == RoleSystem:
 		case t == "file":
-			said = append(said, Block{
+			content = append(content, Block{
 				Kind: FileBlock, URL: p.Text("url"), MediaType: p.Text("mediaType"), Name: p.Text("filename"),
 			})
 		case m.Role != RoleAssistant:
 		case t == "reasoning":
-			said = append(said, Block{Kind: ReasoningBlock, Text: p.Text("text"), Metadata: p.Member("providerMetadata")})
+			content = append(content, Block{Kind: ReasoningBlock, Text: p.Text("text"), Metadata: p.Member("providerMetadata")})
 		case isTool(p) && !p.is("providerExecuted") && p.Text("state") != inputStreaming && p.Text("toolCallId") != "":
 			id, name := p.Text("toolCallId"), toolName(p)
-			said = append(said, Block{Kind: ToolCallBlock, CallID: id, Name: name, JSON: inputOf(p)})
-			text, failed := outcomeOf(p)
-			outcomes = append(outcomes, Block{Kind: ToolResultBlock, CallID: id, Name: name, Text: text, Failed: failed})
+			content = append(content, Block{Kind: ToolCallBlock, CallID: id, Name: name, JSON: inputOf(p)})
+			text, failed := toolResultOf(p)
+			results = append(results, Block{Kind: ToolResultBlock, CallID: id, Name: name, Text: text, Failed: failed})
 		}
 	}
 	flush()
@@ -142,8 +142,8 @@ func inputOf(p Part) json.RawMessage {
 	return json.RawMessage("{}")
 }
 
-// outcomeOf returns the result of a call for the model.
-func outcomeOf(p Part) (text string, failed bool) {
+// toolResultOf returns the result of a call for the model.
+func toolResultOf(p Part) (text string, failed bool) {
 	switch p.Text("state") {
 	case outputAvailable:
 		var s string

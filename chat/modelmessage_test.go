@@ -42,7 +42,7 @@ func TestModelMessages(t *testing.T) {
 		cut             bool
 		strategy        chat.Strategy
 		want            string
-		goesOn          bool
+		continues       bool
 	}{
 		"nothing was said": {want: ""},
 		"nothing but a thought": {
@@ -50,17 +50,17 @@ func TestModelMessages(t *testing.T) {
 		},
 		"a text was cut off": {
 			partial: `{"type":"step-start"},` + said, cut: true,
-			want: "assistant: \"so far\"\nuser: \"Your last\"\n", goesOn: true,
+			want: "assistant: \"so far\"\nuser: \"Your last\"\n", continues: true,
 		},
 		"a text was cut off, and is prefilled": {
-			partial: `{"type":"step-start"},` + said, cut: true, strategy: chat.ContinuePrefill, want: "assistant: \"so far\"\n", goesOn: true,
+			partial: `{"type":"step-start"},` + said, cut: true, strategy: chat.ContinuePrefill, want: "assistant: \"so far\"\n", continues: true,
 		},
 		"a text was cut off, and is said again": {
 			partial: `{"type":"step-start"},` + said, cut: true, strategy: chat.ContinueRetry,
 		},
 		"a whole text is gone on with": {
 			partial: `{"type":"step-start"},` + said, strategy: chat.ContinueRetry,
-			want: "assistant: \"so far\"\nuser: \"Your last\"\n", goesOn: true,
+			want: "assistant: \"so far\"\nuser: \"Your last\"\n", continues: true,
 		},
 		"a tool has answered": {
 			partial: `{"type":"step-start"},{"type":"reasoning","text":"hm","providerMetadata":{"x":1}},` + said + `,` + call +
@@ -101,9 +101,9 @@ func TestModelMessages(t *testing.T) {
 				p.Messages = []chat.Message{parse("before", c.before)}
 			}
 			p.Partial = parse("partial", c.partial)
-			list, goesOn := p.ModelMessages(c.strategy)
-			if got := blocks(list); got != c.want || goesOn != c.goesOn {
-				t.Errorf("goes on %v:\n%s\ninstead of\n%s", goesOn, got, c.want)
+			list, continues := p.ModelMessages(c.strategy)
+			if got := blocks(list); got != c.want || continues != c.continues {
+				t.Errorf("goes on %v:\n%s\ninstead of\n%s", continues, got, c.want)
 			}
 		})
 	}

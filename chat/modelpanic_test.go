@@ -39,12 +39,12 @@ func TestModelThatDoesNotReturnFailsItsReplyAlone(t *testing.T) {
 			t.Run(name+" "+when, func(t *testing.T) {
 				var got error
 				m := &brokenModel{late: late, end: end}
-				class := parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+				class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 					got = chat.Answer(ctx, r, m, nil)
 					return got
 				}})
 				dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-					r := newReader(h, polly, "r")
+					r := newReader(h, testID, "r")
 					if err := r.connect(t.Context()); err != nil {
 						t.Fatal(err)
 					}

@@ -65,7 +65,7 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 			}
 			if m.Role == RoleAssistant && (row.Message == "" || row.Message == m.ID) { // otherwise another message continued
 				row.Message, row.Place = m.ID, last.Place
-				return !row.Answers || !awaits(&m), nil
+				return !row.Answers || !awaitsClient(&m), nil
 			}
 		}
 		if row.Answers {
@@ -74,6 +74,6 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 	}
 	row.Continues = false
 	row.Message = "msg_" + ulid.Make().String()
-	row.Place, err = k.placeBehind(ctx, row.Users)
+	row.Place, err = k.placeAfter(ctx, row.Users)
 	return true, err
 }

@@ -60,9 +60,9 @@ func (p Policy) admit(open []replyRow) (a admission) {
 	return a
 }
 
-// joined returns one user message in place of several: the last of the sent messages, with the texts of all, separated
-// by blank lines, and their other parts.
-func joined(earlier []Message, last Message) Message {
+// joinMessages returns one user message in place of several: the last of the sent messages, with the texts of all,
+// separated by blank lines, and their other parts.
+func joinMessages(earlier []Message, last Message) Message {
 	m := last.Clone()
 	var texts []string
 	var rest []Part

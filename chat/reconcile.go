@@ -75,7 +75,7 @@ func newReconciler(rows map[string]messageRow, stored []Message) *reconciler {
 
 func (r *reconciler) add(m Message) {
 	if m.Role == RoleAssistant {
-		if old := r.same(&m); old != nil {
+		if old := r.match(&m); old != nil {
 			m.ID = old.ID
 			r.taken[m.ID] = true
 		}
@@ -88,8 +88,8 @@ func (r *reconciler) add(m Message) {
 	r.merged = append(r.merged, m)
 }
 
-// same returns the stored message that an assistant's message matches, or nil.
-func (r *reconciler) same(m *Message) *Message {
+// match returns the stored message that an assistant's message matches, or nil.
+func (r *reconciler) match(m *Message) *Message {
 	if i, ok := r.ids[m.ID]; ok {
 		return &r.stored[i]
 	}
@@ -114,7 +114,7 @@ func (r *reconciler) same(m *Message) *Message {
 
 // withCalls replaces the calls in a client's message by those of the stored message: all of them, in their order, each
 // where the client has it, or else before the next call that the client has. An answer that a client's copy has
-// to a call that waits for it is applied: see [answerFrame.on]. ok is false if nothing is left of the message.
+// to a call that waits for it is applied: see [answerFrame.effectOn]. ok is false if nothing is left of the message.
 func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 	var calls []Part
 	at := map[string]int{}
@@ -144,7 +144,7 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 		if !ok {
 			continue
 		}
-		if f, ok := answerOf(p); ok && f.on(calls[i], servers[f.CallID]) == applied {
+		if f, ok := answerOf(p); ok && f.effectOn(calls[i], servers[f.CallID]) == applied {
 			f.apply(calls[i])
 		}
 		if i >= next {
@@ -170,11 +170,11 @@ func textsOf(m *Message) string {
 	return b.String()
 }
 
-// differing returns the messages of a client's list that differ from the stored ones, and the stored messages that
-// they may match. Most messages of a list are unchanged copies, and comparing them is cheaper than merging them. But
-// if an assistant's message has an unknown id, it may match any stored message, so differing returns everything; also
-// if one id occurs twice, since the last counts.
-func differing(rows map[string]messageRow, sent []Message) (stored, changed []Message, err error) {
+// changedMessages returns the messages of a client's list that differ from the stored ones, and the stored messages
+// that they may match. Most messages of a list are unchanged copies, and comparing them is cheaper than merging them.
+// But if an assistant's message has an unknown id, it may match any stored message, so differing returns everything;
+// also if one id occurs twice, since the last counts.
+func changedMessages(rows map[string]messageRow, sent []Message) (stored, changed []Message, err error) {
 	own, seen := false, map[string]bool{}
 	for _, m := range sent {
 		row, ok := rows[m.ID]
@@ -238,11 +238,11 @@ func writable(rows map[string]messageRow, sent []Message, system bool) (list []M
 	return list, ids
 }
 
-// deletes returns the stored messages that a request of a client removes: the messages missing from its list, if
+// removedIDs returns the stored messages that a request of a client removes: the messages missing from its list, if
 // every message of the list is stored. A list with a message that is not stored may come from a client with an old
 // copy of the conversation, and removes nothing; nor does an empty list. Messages of the system stay unless system
 // is set.
-func deletes(rows map[string]messageRow, sent map[string]bool, system bool) (ids []string) {
+func removedIDs(rows map[string]messageRow, sent map[string]bool, system bool) (ids []string) {
 	for id := range sent {
 		if rows[id].Place == 0 {
 			return nil

@@ -113,7 +113,7 @@ func TestReconcile(t *testing.T) {
 			before := jsonOf(t, stored) + jsonOf(t, sent)
 			got := reconcile(rowsOf(stored), stored, sent)
 			sameJSON(t, "reconciled", jsonOf(t, got), jsonOf(t, listOf(t, c.want)))
-			against, changed, err := differing(rowsOf(stored), sent)
+			against, changed, err := changedMessages(rowsOf(stored), sent)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +164,7 @@ func TestReconcileFindsDifferingMessages(t *testing.T) {
 		"user u1 " + sure:                "1 1",
 		"":                               "0 0",
 	} {
-		stored, changed, err := differing(rowsOf(listOf(t, long)), listOf(t, sent))
+		stored, changed, err := changedMessages(rowsOf(listOf(t, long)), listOf(t, sent))
 		if got := fmt.Sprint(len(stored), len(changed)); err != nil || got != want {
 			t.Errorf("%s: %s, want %s; %v", sent, got, want, err)
 		}
@@ -185,7 +185,7 @@ func TestReconcileDeletes(t *testing.T) {
 		for _, id := range strings.Fields(ids) {
 			sent[id] = true
 		}
-		if got := strings.Join(deletes(stored, sent, false), " "); got != want {
+		if got := strings.Join(removedIDs(stored, sent, false), " "); got != want {
 			t.Errorf("%q removes %q, want %q", ids, got, want)
 		}
 	}

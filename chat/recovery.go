@@ -46,26 +46,27 @@ type runs struct {
 	Severed  int    // runs interrupted by the model's provider
 }
 
-// verdict is the decision about an interrupted reply.
-type verdict int
+// recoveryDecision is the decision about an interrupted reply.
+type recoveryDecision int
 
 const (
-	goOn   verdict = iota // call the handler again
-	park                  // a client must act: the chunks so far are the reply
-	giveUp                // a bound of Recovery is exceeded
-	keep                  // recovery is off: the chunks so far are the reply
+	decideResume recoveryDecision = iota // call the handler again
+	decideWait                           // a client must act: the chunks so far are the reply
+	decideFail                           // a bound of Recovery is exceeded
+	decideKeep                           // recovery is off: the chunks so far are the reply
 )
 
 // Reasons for giving up, in the words of @cloudflare/ai-chat.
 const (
-	tooMuchWork  = "work_budget_exceeded"
-	noProgress   = "no_progress_timeout"
-	tooManyTries = "max_attempts_exceeded"
+	reasonWorkBudget  = "work_budget_exceeded"
+	reasonNoProgress  = "no_progress_timeout"
+	reasonMaxAttempts = "max_attempts_exceeded"
 )
 
-// cut counts an attempt to resume an interrupted reply with so many chunks in its log, and decides about it. waits
-// reports that the reply ends with calls that wait for a client: their time does not count as lack of progress.
-func (r *runs) cut(rules Recovery, chunks uint64, waits bool, now time.Time) (v verdict, why string) {
+// countInterruption counts an attempt to resume an interrupted reply with so many chunks in its log, and decides about
+// it. waits reports that the reply ends with calls that wait for a client: their time does not count as lack of
+// progress.
+func (r *runs) countInterruption(rules Recovery, chunks uint64, waits bool, now time.Time) (v recoveryDecision, why string) {
 	if r.Begun == 1 {
 		r.First = chunks
 	}
@@ -78,15 +79,15 @@ func (r *runs) cut(rules Recovery, chunks uint64, waits bool, now time.Time) (v 
 	most := rules.MaxAttempts
 	switch {
 	case waits:
-		return park, ""
+		return decideWait, ""
 	case rules.Off:
-		return keep, ""
+		return decideKeep, ""
 	case rules.MaxChunks >= 0 && chunks-r.First > uint64(rules.MaxChunks):
-		return giveUp, tooMuchWork
+		return decideFail, reasonWorkBudget
 	case rules.ProgressTimeout >= 0 && now.Sub(time.UnixMilli(r.IdleFrom)) > rules.ProgressTimeout:
-		return giveUp, noProgress
+		return decideFail, reasonNoProgress
 	case most >= 0 && (r.Idle > most || rules.CountAllAttempts && r.Begun-1 > most):
-		return giveUp, tooManyTries
+		return decideFail, reasonMaxAttempts
 	}
-	return goOn, ""
+	return decideResume, ""
 }

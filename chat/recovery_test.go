@@ -18,15 +18,15 @@ import (
 // interrupts sends a request, and ends the incarnation after so many words, n times.
 func interrupts(t *testing.T, h *dohosttest.Host, n int, after int) *reader {
 	t.Helper()
-	r := come(t, h, "r")
+	r := connectIdle(t, h, "r")
 	r.ask(t.Context(), "one", "count", nil)
 	for range n {
 		for range after {
-			r.begins(t, "one")
+			r.waitBegin(t, "one")
 		}
-		h.Evict(polly, dohost.EndFence)
+		h.Evict(testID, dohost.EndFence)
 		for r.ws != nil {
-			if _, _, err := r.hear(t.Context()); err != nil {
+			if _, _, err := r.receive(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -55,15 +55,15 @@ func TestRecoveryRules(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			talk(t, parrotClass(&cage{words: 10}, chat.Options{Recovery: c.rules}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-				r := newReader(h, polly, "r")
+			runWithHost(t, countingClass(&countingState{words: 10}, chat.Options{Recovery: c.rules}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := newReader(h, testID, "r")
 				if err := r.connect(ctx); err != nil {
 					t.Fatal(err)
 				}
 				r.ask(ctx, "one", "count", nil)
 				seen := 0
 				for cut := 0; !r.ended["one"].Done; {
-					f, connected, err := r.hear(ctx)
+					f, connected, err := r.receive(ctx)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -72,25 +72,25 @@ func TestRecoveryRules(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if v := r.seen["one"]; f.Type == "cf_agent_use_chat_response" && !f.Replay && v != nil && len(v.text) > seen && cut < c.cuts {
+					if v := r.views["one"]; f.Type == "cf_agent_use_chat_response" && !f.Replay && v != nil && len(v.text) > seen && cut < c.cuts {
 						seen = len(v.text)
 						cut++
-						h.Evict(polly, dohost.EndFence)
+						h.Evict(testID, dohost.EndFence)
 					}
 				}
 				end := r.ended["one"]
 				if body := end.Body; body != c.fails || (end.Error == true) != (c.fails != "") {
 					t.Errorf("%+v", end)
 				}
-				lines := said(t, h)
-				if err := counted(strings.TrimPrefix(lines[1], "assistant: "), c.words); err != nil {
+				lines := storedLines(t, h)
+				if err := checkCounted(strings.TrimPrefix(lines[1], "assistant: "), c.words); err != nil {
 					t.Error(err)
 				}
 				r.ask(ctx, "two", "count", nil)
-				if f := r.end(t, "two"); f.Outcome != "completed" {
+				if f := r.waitEnd(t, "two"); f.Outcome != "completed" {
 					t.Errorf("the next one: %+v", f)
 				}
-				r.leave()
+				r.close()
 			})
 		})
 	}
@@ -98,10 +98,10 @@ func TestRecoveryRules(t *testing.T) {
 
 // A reply without chunks is tried six times, however its incarnations end.
 func TestReplyWithoutChunksIsTriedSixTimes(t *testing.T) {
-	c := &cage{words: 1}
-	c.more = func(*parrot, context.Context, *chat.Reply, int) error { panic("out of memory") }
-	talk(t, parrotClass(c, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := newReader(h, polly, "r")
+	c := &countingState{words: 1}
+	c.more = func(*countingAgent, context.Context, *chat.Reply, int) error { panic("out of memory") }
+	runWithHost(t, countingClass(c, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := newReader(h, testID, "r")
 		if err := r.connect(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -109,11 +109,11 @@ func TestReplyWithoutChunksIsTriedSixTimes(t *testing.T) {
 		if err := r.until(ctx, func() bool { return r.ended["one"].Done }, nil); err != nil {
 			t.Fatal(err)
 		}
-		wants(t, "said", said(t, h), "user: count")
+		wantLines(t, "said", storedLines(t, h), "user: count")
 		if n := c.calls.Load(); n != 6 || r.ended["one"].Error != true {
 			t.Errorf("%d calls, %+v", n, r.ended["one"])
 		}
-		r.leave()
+		r.close()
 	})
 }
 
@@ -134,20 +134,22 @@ func TestRecoveryHookDecisions(t *testing.T) {
 	for name, d := range cases {
 		t.Run(name, func(t *testing.T) {
 			var cuts []string
-			c := &cage{words: 4}
-			c.more = func(_ *parrot, ctx context.Context, r *chat.Reply, i int) error { return r.SaveCheckpoint(ctx, i) }
-			class := parrotClassOf(c, &handlers{Reply: (*parrot).reply,
-				OnRecovery: func(_ *parrot, _ context.Context, cut *chat.InterruptedReply) (chat.RecoveryAction, error) {
+			c := &countingState{words: 4}
+			c.more = func(_ *countingAgent, ctx context.Context, r *chat.Reply, i int) error {
+				return r.SaveCheckpoint(ctx, i)
+			}
+			class := countingClassOf(c, &handlers{Reply: (*countingAgent).reply,
+				OnRecovery: func(_ *countingAgent, _ context.Context, cut *chat.InterruptedReply) (chat.RecoveryAction, error) {
 					var n int
 					_, err := cut.Checkpoint(&n)
 					cuts = append(cuts, fmt.Sprintf("%s %d %q %d", cut.ID, cut.Attempt, cut.Partial.PlainText(), n))
 					return d.d, errors.Join(err, d.err)
 				}})
-			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				r := interrupts(t, h, 1, 2)
-				r.seen = map[string]*view{} // dropped text disappears
+				r.views = map[string]*view{} // dropped text disappears
 				for !r.ended["one"].Done {
-					if _, _, err := r.hear(ctx); err != nil && d.d != chat.RecoveryRestart && d.d != chat.RecoveryDiscard {
+					if _, _, err := r.receive(ctx); err != nil && d.d != chat.RecoveryRestart && d.d != chat.RecoveryDiscard {
 						t.Fatal(err)
 					}
 				}
@@ -158,9 +160,9 @@ func TestRecoveryHookDecisions(t *testing.T) {
 				if d.want != "" {
 					want = append(want, d.want)
 				}
-				wants(t, "said", said(t, h), want...)
-				wants(t, "the hook", cuts, `one 1 "1.0 1.1 " 1`)
-				r.leave()
+				wantLines(t, "said", storedLines(t, h), want...)
+				wantLines(t, "the hook", cuts, `one 1 "1.0 1.1 " 1`)
+				r.close()
 			})
 		})
 	}
@@ -168,34 +170,34 @@ func TestRecoveryHookDecisions(t *testing.T) {
 
 // A handler without a chunk for too long is interrupted, and called again.
 func TestStall(t *testing.T) {
-	c := &cage{words: 3}
-	c.more = func(_ *parrot, ctx context.Context, _ *chat.Reply, i int) error {
+	c := &countingState{words: 3}
+	c.more = func(_ *countingAgent, ctx context.Context, _ *chat.Reply, i int) error {
 		if i == 1 && c.calls.Load() < 3 {
 			return dohost.Sleep(ctx, time.Hour)
 		}
 		return nil
 	}
-	talk(t, parrotClass(c, chat.Options{Stall: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	runWithHost(t, countingClass(c, chat.Options{Stall: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		begun := time.Now()
 		r.ask(ctx, "one", "count", nil)
-		r.end(t, "one")
-		wants(t, "said", said(t, h), "user: count", "assistant: 1.0 3.1 3.2")
+		r.waitEnd(t, "one")
+		wantLines(t, "said", storedLines(t, h), "user: count", "assistant: 1.0 3.1 3.2")
 		if d := time.Since(begun).Round(time.Second); d != 2*time.Minute {
 			t.Errorf("that took %v", d)
 		}
 		if n := slices.Index(r.log, "cf_agent_chat_recovering"); n < 0 {
 			t.Errorf("%q", r.log)
 		}
-		r.leave()
+		r.close()
 	})
 }
 
 // A program sends a request, waits for the answer, and requests a continuation.
 func TestAskWaitAndContinue(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 2}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
-		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+	runWithHost(t, countingClass(&countingState{words: 2}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
+		err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "count")}, &chat.AskOptions{ID: "mine", Body: 7})
 			if err != nil {
 				return err
@@ -207,7 +209,7 @@ func TestAskWaitAndContinue(t *testing.T) {
 			if err != nil || !ok || answer.Status != chat.StatusCompleted || answer.Message.PlainText() != "1.0 1.1 " {
 				t.Errorf("%+v, %t, %v", answer, ok, err)
 			}
-			p.cage.words = 4
+			p.counting.words = 4
 			more, err := chat.Continue(ctx, p, nil)
 			if err != nil {
 				return err
@@ -237,7 +239,7 @@ func TestAskWaitAndContinue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.leave()
+		r.close()
 	})
 }
 
@@ -252,16 +254,16 @@ func TestPolicies(t *testing.T) {
 	}
 	for p, want := range cases {
 		t.Run(string(p), func(t *testing.T) {
-			talk(t, parrotClass(&cage{words: 1}, chat.Options{Policy: p}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-				r := come(t, h, "r")
+			runWithHost(t, countingClass(&countingState{words: 1}, chat.Options{Policy: p}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := connectIdle(t, h, "r")
 				for _, id := range []string{"a", "b", "c"} {
 					r.ask(ctx, id, id, nil)
 				}
 				for _, id := range []string{"a", "b", "c"} {
-					r.end(t, id)
+					r.waitEnd(t, id)
 				}
-				wants(t, "said", said(t, h), want...)
-				r.leave()
+				wantLines(t, "said", storedLines(t, h), want...)
+				r.close()
 			})
 		})
 	}
@@ -269,44 +271,44 @@ func TestPolicies(t *testing.T) {
 
 // A client that waits for a queued reply is notified when the reply is stopped before it begins.
 func TestQueuedReplyStoppedBeforeStartNotifiesClient(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, chat.Options{Policy: chat.PolicyDebounce, Debounce: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	runWithHost(t, countingClass(&countingState{words: 1}, chat.Options{Policy: chat.PolicyDebounce, Debounce: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
-		r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "again"})
-		if f := r.hears(t, func(f frame) bool { return f.ProbeID == "again" }); f.Type != "cf_agent_stream_pending" || f.ID != "one" {
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "again"})
+		if f := r.receiveUntil(t, func(f frame) bool { return f.ProbeID == "again" }); f.Type != "cf_agent_stream_pending" || f.ID != "one" {
 			t.Errorf("%+v", f)
 		}
-		r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "one"})
-		r.end(t, "one")
-		if f := r.hears(t, func(f frame) bool { return f.Type != "cf_agent_chat_messages" }); f.Type != "cf_agent_stream_resume_none" {
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "one"})
+		r.waitEnd(t, "one")
+		if f := r.receiveUntil(t, func(f frame) bool { return f.Type != "cf_agent_chat_messages" }); f.Type != "cf_agent_stream_resume_none" {
 			t.Errorf("%+v", f)
 		}
-		r.leave()
+		r.close()
 	})
 }
 
 func TestMaxMessages(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, chat.Options{MaxMessages: 3}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	runWithHost(t, countingClass(&countingState{words: 1}, chat.Options{MaxMessages: 3}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		for _, id := range []string{"a", "b", "c"} {
 			r.ask(ctx, id, id, nil)
-			r.end(t, id)
+			r.waitEnd(t, id)
 		}
-		wants(t, "said", said(t, h), "assistant: 2.0", "user: c", "assistant: 3.0")
-		r.leave()
+		wantLines(t, "said", storedLines(t, h), "assistant: 2.0", "user: c", "assistant: 3.0")
+		r.close()
 	})
 }
 
 // Open returns the errors in a class, before the first reply.
 func TestBindMistakesAreErrorsOfOpen(t *testing.T) {
-	reply := (*parrot).reply
+	reply := (*countingAgent).reply
 	for want, class := range map[string]dohost.Class{
-		"Handlers.Reply is nil":     parrotClassOf(&cage{}, nil),
-		"Stall is negative":         parrotClassOf(&cage{}, &handlers{Reply: reply, Options: chat.Options{Stall: -1}}),
-		"MaxMessages is negative":   parrotClassOf(&cage{}, &handlers{Options: chat.Options{MaxMessages: -1}}),
-		`Policy is "newest"`:        parrotClassOf(&cage{}, &handlers{Reply: reply, Options: chat.Options{Policy: "newest"}}),
-		"Options.KeepAlive is -1ns": parrotClassOf(&cage{}, &handlers{Agent: agent.Handlers[parrot, struct{}]{Options: agent.Options{KeepAlive: -1}}}),
-		"Bind without a constructor": chat.Bind(parrots, (func(context.Context, *chat.Agent[struct{}]) (*parrot, error))(nil),
+		"Handlers.Reply is nil":     countingClassOf(&countingState{}, nil),
+		"Stall is negative":         countingClassOf(&countingState{}, &handlers{Reply: reply, Options: chat.Options{Stall: -1}}),
+		"MaxMessages is negative":   countingClassOf(&countingState{}, &handlers{Options: chat.Options{MaxMessages: -1}}),
+		`Policy is "newest"`:        countingClassOf(&countingState{}, &handlers{Reply: reply, Options: chat.Options{Policy: "newest"}}),
+		"Options.KeepAlive is -1ns": countingClassOf(&countingState{}, &handlers{Agent: agent.Handlers[countingAgent, struct{}]{Options: agent.Options{KeepAlive: -1}}}),
+		"Bind without a constructor": chat.Bind(countingAgents, (func(context.Context, *chat.Agent[struct{}]) (*countingAgent, error))(nil),
 			&handlers{Reply: reply}),
 	} {
 		if _, err := dohost.Open(t.TempDir(), nil, class); err == nil || !strings.Contains(err.Error(), want) {

@@ -15,7 +15,7 @@ import (
 
 // A replay includes the provider's signatures: the client sends them back.
 func TestReplayIncludesSignatures(t *testing.T) {
-	class := parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 		signed := json.RawMessage(`{"p":{"signature":"s"}}`)
 		for _, c := range []chat.Chunk{
 			chat.ReasoningDelta("1", "h", nil), chat.ReasoningDelta("1", "m", nil), chat.ReasoningDelta("1", "", signed),
@@ -27,16 +27,16 @@ func TestReplayIncludesSignatures(t *testing.T) {
 		}
 		return dohost.Sleep(ctx, time.Minute)
 	}})
-	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		r.ask(ctx, "one", "think", nil)
-		r.begins(t, "one")
-		late := newReader(h, polly, "late")
+		r.waitBegin(t, "one")
+		late := newReader(h, testID, "late")
 		if err := late.connect(ctx); err != nil {
 			t.Fatal(err)
 		}
 		var shown []string
-		late.hears(t, func(f frame) bool {
+		late.receiveUntil(t, func(f frame) bool {
 			if strings.Contains(f.Body, "reasoning-delta") {
 				shown = append(shown, f.Body)
 			}
@@ -45,15 +45,15 @@ func TestReplayIncludesSignatures(t *testing.T) {
 		if all := strings.Join(shown, " "); len(shown) != 2 || !strings.Contains(all, `"hm"`) || !strings.Contains(all, `"signature":"s"`) {
 			t.Errorf("it was shown %s", all)
 		}
-		r.leave()
-		late.leave()
+		r.close()
+		late.close()
 	})
 }
 
-// askedOf is a model that records the tools of its prompts, and calls the first tool, once.
-type askedOf []chat.ToolSpec
+// toolRecorder is a model that records the tools of its prompts, and calls the first tool, once.
+type toolRecorder []chat.ToolSpec
 
-func (m *askedOf) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m *toolRecorder) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		if *m == nil {
 			*m = p.Tools
@@ -64,7 +64,7 @@ func (m *askedOf) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 
 // If the server and a client have tools with one name, the server's tool is used.
 func TestServerToolWinsOverClientToolOfSameName(t *testing.T) {
-	m, ran := new(askedOf), 0
+	m, ran := new(toolRecorder), 0
 	ask := chat.Tool{
 		ToolSpec: chat.ToolSpec{Name: "ask", Description: "ours"},
 		Run: func(context.Context, json.RawMessage) (any, error) {
@@ -72,18 +72,18 @@ func TestServerToolWinsOverClientToolOfSameName(t *testing.T) {
 			return nil, nil
 		},
 	}
-	class := parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{ask}})
 	}})
-	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		r.ask(ctx, "one", "count", map[string]any{"clientTools": []any{
 			map[string]any{"name": "ask"}, map[string]any{"name": "look"},
 		}})
-		r.end(t, "one")
+		r.waitEnd(t, "one")
 		if len(*m) != 2 || (*m)[0].Description != "ours" || (*m)[1].Name != "look" || ran != 1 {
 			t.Errorf("it ran %d times; %+v", ran, *m)
 		}
-		r.leave()
+		r.close()
 	})
 }

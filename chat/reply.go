@@ -24,7 +24,7 @@ type Reply struct {
 	Attempt int    // number of earlier calls of the handler for this request
 
 	k     *conversation
-	l     *live
+	l     *liveReply
 	fiber *agent.Fiber[json.RawMessage]
 }
 
@@ -88,39 +88,39 @@ func (r *Reply) Say(ctx context.Context, text string) error {
 	return r.Send(ctx, TextDelta("text", text))
 }
 
-// live is a reply in the memory of this incarnation.
-type live struct {
-	k      *conversation
-	row    replyRow
-	acc    *accumulator
-	st     *stitcher
-	cancel context.CancelCauseFunc // nil until the handler runs
-	watch  *time.Timer             // for Stall; nil if there is no bound
-	quiet  bool                    // clients were notified of a recovery
-	over   bool
-	older  map[string]callRecord // of calls of the older message that waited when the reply began
-	tools  map[string]bool       // of the request's client, by name
+// liveReply is a reply in the memory of this incarnation.
+type liveReply struct {
+	k          *conversation
+	row        replyRow
+	acc        *accumulator
+	merger     *streamMerger
+	cancel     context.CancelCauseFunc // nil until the handler runs
+	stallTimer *time.Timer             // for Stall; nil if there is no bound
+	recovering bool                    // clients were notified of a recovery
+	ended      bool
+	olderCalls map[string]callRecord // of calls of the older message that waited when the reply began
+	tools      map[string]bool       // of the request's client, by name
 }
 
-func (l *live) send(ctx context.Context, c Chunk) error {
-	if l.over {
+func (l *liveReply) send(ctx context.Context, c Chunk) error {
+	if l.ended {
 		return ErrReplyOver
 	}
-	if l.watch != nil {
-		l.watch.Reset(l.k.class.options.Stall)
+	if l.stallTimer != nil {
+		l.stallTimer.Reset(l.k.class.options.Stall)
 	}
-	return l.stitch(ctx, c)
+	return l.sendMerged(ctx, c)
 }
 
-// stitch adds the chunks that the stitcher makes of a chunk.
-func (l *live) stitch(ctx context.Context, c Chunk) error {
-	if err := l.addAll(ctx, l.st.before(c)); err != nil {
+// sendMerged adds the chunks that the stitcher makes of a chunk.
+func (l *liveReply) sendMerged(ctx context.Context, c Chunk) error {
+	if err := l.addAll(ctx, l.merger.before(c)); err != nil {
 		return err
 	}
-	return l.addAll(ctx, l.st.next(c))
+	return l.addAll(ctx, l.merger.next(c))
 }
 
-func (l *live) addAll(ctx context.Context, list []Chunk) error {
+func (l *liveReply) addAll(ctx context.Context, list []Chunk) error {
 	for _, c := range list {
 		if err := l.add(ctx, c); err != nil {
 			return err
@@ -130,40 +130,40 @@ func (l *live) addAll(ctx context.Context, list []Chunk) error {
 }
 
 // add writes a chunk to the log, and shows it.
-func (l *live) add(ctx context.Context, c Chunk) error {
-	return l.whenRoom(ctx, func() error {
+func (l *liveReply) add(ctx context.Context, c Chunk) error {
+	return l.retryNoSpace(ctx, func() error {
 		row, err := l.log(ctx, l.acc.chunks, c) // which others that have the turn meanwhile move
 		if err != nil {
 			return err
 		}
-		return l.show(ctx, c, row)
+		return l.publish(ctx, c, row)
 	})
 }
 
-// whenRoom calls do, and repeats it every second while there is no space for it. The stall timer is stopped during the
-// waits.
-func (l *live) whenRoom(ctx context.Context, do func() error) error {
+// retryNoSpace calls do, and repeats it every second while there is no space for it. The stall timer is stopped during
+// the waits.
+func (l *liveReply) retryNoSpace(ctx context.Context, do func() error) error {
 	for {
 		err := do()
 		if !errors.Is(err, dohost.ErrNoSpace) && !errors.Is(err, dohost.ErrOverloaded) {
 			return err
 		}
-		watched := l.watch != nil && l.watch.Stop()
+		watched := l.stallTimer != nil && l.stallTimer.Stop()
 		err = dohost.Sleep(ctx, time.Second)
 		if watched {
-			l.watch.Reset(l.k.class.options.Stall)
+			l.stallTimer.Reset(l.k.class.options.Stall)
 		}
 		switch {
 		case err != nil:
 			return err
-		case l.over:
+		case l.ended:
 			return ErrReplyOver
 		}
 	}
 }
 
 // log writes a chunk to the log.
-func (l *live) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow, err error) {
+func (l *liveReply) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow, err error) {
 	row = chunkRow{Reply: l.row.Number, Seq: seq}
 	if row.JSON, err = encode(c.object); err != nil {
 		return row, err
@@ -174,9 +174,9 @@ func (l *live) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow, err 
 	return row, chunkRows.Put(ctx, l.k.store(), row)
 }
 
-// note changes the row of the reply.
-func (l *live) note(ctx context.Context, change func(*replyRow)) error {
-	return l.whenRoom(ctx, func() error {
+// updateRow changes the row of the reply.
+func (l *liveReply) updateRow(ctx context.Context, change func(*replyRow)) error {
+	return l.retryNoSpace(ctx, func() error {
 		row := l.row
 		change(&row)
 		err := replies.Put(ctx, l.k.store(), row)
@@ -195,62 +195,64 @@ func with(list []string, s string) []string {
 	return append(slices.Clone(list), s)
 }
 
-// held returns the calls without a result that have not begun to run. An interruption leaves them without effect.
-func (l *live) held() (calls []Part) {
+// unstartedCalls returns the calls without a result that have not begun to run. An interruption leaves them without
+// effect.
+func (l *liveReply) unstartedCalls() (calls []Part) {
 	for _, p := range l.acc.msg.Parts {
 		id := p.Text("toolCallId")
-		if isTool(p) && !settled(p) && !p.is("providerExecuted") && slices.Contains(l.row.Held, id) && !slices.Contains(l.row.Begun, id) {
+		if isTool(p) && !hasResult(p) && !p.is("providerExecuted") && slices.Contains(l.row.Held, id) && !slices.Contains(l.row.Begun, id) {
 			calls = append(calls, p)
 		}
 	}
 	return calls
 }
 
-// repairs returns error results for abandoned calls. With goesOn it leaves out calls that have not begun to run.
-func (l *live) repairs(goesOn bool) (add []Chunk, waits bool) {
+// abandonedCalls returns error results for abandoned calls. With resumes it leaves out calls that have not begun to
+// run.
+func (l *liveReply) abandonedCalls(resumes bool) (add []Chunk, waits bool) {
 	m := l.acc.message()
-	all, waits := repairs(&m, l.clientRuns, l.row.Begun)
-	held := map[string]bool{}
-	for _, p := range l.held() {
-		held[p.Text("toolCallId")] = true
+	all, waits := abandonedCalls(&m, l.clientRuns, l.row.Begun)
+	unstarted := map[string]bool{}
+	for _, p := range l.unstartedCalls() {
+		unstarted[p.Text("toolCallId")] = true
 	}
 	for _, c := range all {
-		isHeld := held[c.Text("toolCallId")]
-		if isHeld && goesOn {
+		isUnstarted := unstarted[c.Text("toolCallId")]
+		if isUnstarted && resumes {
 			continue
 		}
-		if isHeld {
-			c = c.with("errorText", notRun)
+		if isUnstarted {
+			c = c.with("errorText", notRunText)
 		}
-		if p, ok := l.acc.call(c.Text("toolCallId")); ok && !l.acc.called[c.Text("toolCallId")] {
-			add = append(add, called(p)) // the call is in an older message
+		if p, ok := l.acc.call(c.Text("toolCallId")); ok && !l.acc.streamedCalls[c.Text("toolCallId")] {
+			add = append(add, callChunk(p)) // the call is in an older message
 		}
 		add = append(add, c)
 	}
 	if len(add) > 0 && l.acc.chunks == 0 {
-		add = slices.Insert(add, 0, l.st.start(newChunk("start")))
+		add = slices.Insert(add, 0, l.merger.start(newChunk("start")))
 	}
 	return add, waits
 }
 
-// mayRun reports whether some calls have not begun to run, and need no client.
-func (l *live) mayRun() bool {
-	return slices.ContainsFunc(l.held(), func(p Part) bool {
+// canRunCalls reports whether some calls have not begun to run, and need no client.
+func (l *liveReply) canRunCalls() bool {
+	return slices.ContainsFunc(l.unstartedCalls(), func(p Part) bool {
 		s := p.Text("state")
 		return s == approvalResponded || s == inputAvailable && !l.clientRuns(p)
 	})
 }
 
-// show adds a logged chunk to the message, and sends it to clients.
-func (l *live) show(ctx context.Context, c Chunk, row chunkRow) error {
+// publish adds a logged chunk to the message, and sends it to clients.
+func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
 	l.acc.add(c)
-	if l.quiet {
-		l.quiet = false
-		if err := l.k.tellAll(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, nil); err != nil {
+	if l.recovering {
+		l.recovering = false
+		if err := l.k.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, nil); err != nil {
 			return err
 		}
 	}
-	return l.k.tellAll(ctx, l.row.frame(row, false), l.k.isCatching)
+	return l.k.broadcast(ctx, l.row.frame(row, false), l.k.isResuming)
 }
 
 // frame is a chunk on the wire.

@@ -16,11 +16,11 @@ import (
 // failure is the reason why a reply ended: text is for the program and for operators, public for clients.
 type failure struct{ text, public string }
 
-// failureOf returns a reason that clients may read.
-func failureOf(text string) failure { return failure{text, text} }
+// publicFailure returns a reason that clients may read.
+func publicFailure(text string) failure { return failure{text, text} }
 
-// clipped returns the failure with texts of at most maxFailure bytes each.
-func (f failure) clipped() failure {
+// truncated returns the failure with texts of at most maxFailure bytes each.
+func (f failure) truncated() failure {
 	clip := func(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxFailure)], "") }
 	return failure{clip(f.text), clip(f.public)}
 }
@@ -28,9 +28,9 @@ func (f failure) clipped() failure {
 // errorText returns the text of an error for clients.
 func (k *conversation) errorText(err error) string { return k.base.Object().ErrorText("chat", err) }
 
-// endWhenever ends a reply, as soon as there is disk space for that.
-func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why failure) error {
-	err := l.whenRoom(ctx, func() error { return k.end(ctx, l, s, why) })
+// endWhenSpace ends a reply, as soon as there is disk space for that.
+func (k *conversation) endWhenSpace(ctx context.Context, l *liveReply, s Status, why failure) error {
+	err := l.retryNoSpace(ctx, func() error { return k.end(ctx, l, s, why) })
 	if errors.Is(err, ErrReplyOver) {
 		return nil
 	}
@@ -41,34 +41,34 @@ func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why f
 var errUnstorable = errors.New("chat: the message is too large to be stored")
 
 // end ends a reply, in one batch, and notifies its clients.
-func (k *conversation) end(ctx context.Context, l *live, s Status, why failure) error {
-	why = why.clipped()
-	if settles, waits := l.repairs(false); s != StatusCompleted || !waits {
-		if err := l.addAll(ctx, settles); err != nil { // their executor has ended
+func (k *conversation) end(ctx context.Context, l *liveReply, s Status, why failure) error {
+	why = why.truncated()
+	if results, waits := l.abandonedCalls(false); s != StatusCompleted || !waits {
+		if err := l.addAll(ctx, results); err != nil { // their executor has ended
 			return err
 		}
 	}
-	if err := l.addAll(ctx, l.st.finish(s == StatusCompleted)); err != nil {
+	if err := l.addAll(ctx, l.merger.finish(s == StatusCompleted)); err != nil {
 		return err
 	}
 	m := l.acc.message()
 	row := l.row
 	err := k.endWith(ctx, &row, &m, l.madeCalls(), s, why)
 	if errors.Is(err, errUnstorable) {
-		err = k.endWith(ctx, &row, nil, nil, StatusFailed, failureOf(errUnstorable.Error()))
+		err = k.endWith(ctx, &row, nil, nil, StatusFailed, publicFailure(errUnstorable.Error()))
 	}
 	if err != nil {
 		return err
 	}
-	l.row, l.over = row, true
+	l.row, l.ended = row, true
 	if l.cancel != nil {
 		l.cancel(ErrReplyOver)
 	}
 	if k.live == l {
 		k.live = nil
 	}
-	err = k.showEnd(ctx, &row)
-	k.ended(row.ID)
+	err = k.sendEnd(ctx, &row)
+	k.requestEnded(row.ID)
 	return err
 }
 
@@ -101,31 +101,31 @@ func (k *conversation) endWith(
 		if err := replies.Put(ctx, k.store(), *row); err != nil {
 			return err
 		}
-		if err := k.forgetEnded(ctx, now); err != nil {
+		if err := k.expireEnded(ctx, now); err != nil {
 			return err
 		}
 		return k.beginNext(ctx)
 	})
 }
 
-// showEnd sends clients the transcript, then the end-of-reply frame. The requester has received all chunks, and needs
+// sendEnd sends clients the transcript, then the end-of-reply frame. The requester has received all chunks, and needs
 // no transcript unless the reply continued an older message with parts unknown to it. Connections that resumed the
 // reply get the transcript again after the end frame, and all connections if it continued an older message: at the end
 // frame, hooks of 0.21 restore their copy of the message from before the disconnect, or the chunks without the older
 // parts.
-func (k *conversation) showEnd(ctx context.Context, row *replyRow) error {
-	err := k.showTranscript(ctx, func(c *agent.Conn) bool {
-		return c.Is(k.asker[row.ID]) && !row.Continues && !k.isCatching(c)
+func (k *conversation) sendEnd(ctx context.Context, row *replyRow) error {
+	err := k.broadcastTranscript(ctx, func(c *agent.Conn) bool {
+		return c.Is(k.requester[row.ID]) && !row.Continues && !k.isResuming(c)
 	})
 	if err != nil {
 		return err
 	}
-	caught := k.caught
-	k.catching, k.caught = nil, nil
-	if err := errors.Join(k.tellAll(ctx, row.endFrame(), nil), k.answerWaiting(ctx)); err != nil || len(caught) == 0 && !row.Continues {
+	resumed := k.resumed
+	k.resuming, k.resumed = nil, nil
+	if err := errors.Join(k.broadcast(ctx, row.endFrame(), nil), k.notifyWaiting(ctx)); err != nil || len(resumed) == 0 && !row.Continues {
 		return err
 	}
-	return k.showTranscript(ctx, func(c *agent.Conn) bool { return !row.Continues && !slices.ContainsFunc(caught, c.Is) })
+	return k.broadcastTranscript(ctx, func(c *agent.Conn) bool { return !row.Continues && !slices.ContainsFunc(resumed, c.Is) })
 }
 
 func (r *replyRow) endFrame() responseFrame {
@@ -138,8 +138,8 @@ func (r *replyRow) endFrame() responseFrame {
 	return f
 }
 
-// tell calls OnResponse for a request that has ended.
-func (k *conversation) tell(ctx context.Context, row replyRow) error {
+// callOnResponse calls OnResponse for a request that has ended.
+func (k *conversation) callOnResponse(ctx context.Context, row replyRow) error {
 	if row.Told {
 		return nil
 	}

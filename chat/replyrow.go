@@ -64,14 +64,14 @@ var replies = dohost.Collection[replyRow]{
 	Name: "dohost.chat.replies",
 	Key:  func(r replyRow) string { return r.ID },
 	Indexes: []dohost.Index[replyRow]{
-		{Name: "fiber", Of: func(r replyRow) dohost.Key { return in(r.Fiber != "", dohost.KeyOf(r.Fiber)) }},
-		{Name: "open", Of: func(r replyRow) dohost.Key { return in(!r.Status.final(), dohost.KeyOf(r.Number)) }},
-		{Name: "ended", Of: func(r replyRow) dohost.Key { return in(r.Status.final(), dohost.KeyOf(r.Ended)) }},
+		{Name: "fiber", Of: func(r replyRow) dohost.Key { return partialKey(r.Fiber != "", dohost.KeyOf(r.Fiber)) }},
+		{Name: "open", Of: func(r replyRow) dohost.Key { return partialKey(!r.Status.final(), dohost.KeyOf(r.Number)) }},
+		{Name: "ended", Of: func(r replyRow) dohost.Key { return partialKey(r.Status.final(), dohost.KeyOf(r.Ended)) }},
 	},
 }
 
-// in returns the key of a row in a partial index; "" if the row is not in the index.
-func in(is bool, k dohost.Key) dohost.Key {
+// partialKey returns the key of a row in a partial index; "" if the row is not in the index.
+func partialKey(is bool, k dohost.Key) dohost.Key {
 	if is {
 		return k
 	}
@@ -121,14 +121,14 @@ var notes = dohost.Collection[noteRow]{
 
 func (k *conversation) store() *dohost.Storage { return k.base.Storage() }
 
-func (k *conversation) note(ctx context.Context, name string) (noteRow, error) {
+func (k *conversation) readNote(ctx context.Context, name string) (noteRow, error) {
 	row, _, err := notes.Get(ctx, k.store(), name)
 	return row.Value, err
 }
 
 // nextNumber returns the number of the next request.
 func (k *conversation) nextNumber(ctx context.Context) (uint64, error) {
-	n, err := k.note(ctx, numberNote)
+	n, err := k.readNote(ctx, numberNote)
 	if err != nil {
 		return 0, err
 	}

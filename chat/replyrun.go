@@ -12,15 +12,15 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// work runs the fiber of a reply.
-func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]) error {
-	row, ok, err := k.replyOf(ctx, f.ID)
+// runFiber runs the fiber of a reply.
+func (k *conversation) runFiber(ctx context.Context, f *agent.Fiber[json.RawMessage]) error {
+	row, ok, err := k.requestOfFiber(ctx, f.ID)
 	if err != nil || !ok {
 		return err
 	}
 	for row.Status == StatusRunning {
-		first := f.Attempt == 0 && k.called != row.ID
-		k.called = row.ID
+		first := f.Attempt == 0 && k.lastHandled != row.ID
+		k.lastHandled = row.ID
 		if row, err = k.run(ctx, row, f, first); err != nil {
 			if ctx.Err() == nil { // the fiber runs again immediately
 				k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", err))
@@ -32,11 +32,11 @@ func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return nil // see endCancelled
 	}
-	return k.tell(ctx, row)
+	return k.callOnResponse(ctx, row)
 }
 
-// replyOf returns the request that a fiber answers.
-func (k *conversation) replyOf(ctx context.Context, fiber string) (row replyRow, ok bool, err error) {
+// requestOfFiber returns the request that a fiber answers.
+func (k *conversation) requestOfFiber(ctx context.Context, fiber string) (row replyRow, ok bool, err error) {
 	rows, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "fiber", Equal: dohost.KeyOf(fiber), Limit: 1})
 	if err != nil || len(rows) == 0 {
 		return row, false, err
@@ -53,16 +53,16 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 	}
 	k.live = l
 	if !first {
-		if err := k.resume(ctx, l, f); err != nil || l.over {
+		if err := k.resume(ctx, l, f); err != nil || l.ended {
 			return l.row, err
 		}
 	}
-	if err := k.announce(ctx, l); err != nil {
+	if err := k.notifyReplyBegins(ctx, l); err != nil {
 		return l.row, err
 	}
 	if first && row.Continues {
-		if settles, _ := l.repairs(false); len(settles) > 0 {
-			if err := l.addAll(ctx, settles); err != nil {
+		if results, _ := l.abandonedCalls(false); len(results) > 0 {
+			if err := l.addAll(ctx, results); err != nil {
 				return l.row, err
 			}
 		}
@@ -71,43 +71,43 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 	defer cancel(nil)
 	l.cancel = cancel
 	if stall := k.class.options.Stall; stall > 0 {
-		l.watch = time.AfterFunc(stall, func() { cancel(errStalled) })
-		defer l.watch.Stop()
+		l.stallTimer = time.AfterFunc(stall, func() { cancel(errStalled) })
+		defer l.stallTimer.Stop()
 	}
 	r := &Reply{ID: row.ID, Attempt: l.row.Runs.Begun - 1, k: k, l: l, fiber: f}
 	failed := k.class.reply(k.owner, inner, r)
 	switch {
-	case l.over:
+	case l.ended:
 		return l.row, nil
 	case errors.Is(context.Cause(ctx), context.Canceled): // the fiber, not the incarnation
-		err = k.endWhenever(context.WithoutCancel(ctx), l, StatusAborted, failureOf(errCancelled.Error()))
+		err = k.endWhenSpace(context.WithoutCancel(ctx), l, StatusAborted, publicFailure(errCancelled.Error()))
 	case ctx.Err() != nil:
 		return l.row, context.Cause(ctx) // the incarnation has ended: the row keeps StatusRunning
 	case failed == nil:
-		err = k.endWhenever(ctx, l, StatusCompleted, failure{})
+		err = k.endWhenSpace(ctx, l, StatusCompleted, failure{})
 	case errors.Is(context.Cause(inner), errStalled):
-		l.over = true
+		l.ended = true
 		k.base.Object().Report(ctx, "chat:stalled", slog.String("request", row.ID))
 		return l.row, nil
-	case k.goesOnBehind(failed, l):
-		return l.row, k.severed(ctx, l, failed)
+	case k.resumesTruncated(failed, l):
+		return l.row, k.retryTruncated(ctx, l, failed)
 	default:
 		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", failed))
-		err = k.endWhenever(ctx, l, StatusFailed, failure{failed.Error(), k.errorText(failed)})
+		err = k.endWhenSpace(ctx, l, StatusFailed, failure{failed.Error(), k.errorText(failed)})
 	}
 	return l.row, err
 }
 
-// goesOnBehind reports whether the handler failed because the connection to its model ended during an answer, and the
-// reply resumes. MaxAttempts bounds these resumptions even if each one adds chunks.
-func (k *conversation) goesOnBehind(failed error, l *live) bool {
+// resumesTruncated reports whether the handler failed because the connection to its model ended during an answer, and
+// the reply resumes. MaxAttempts bounds these resumptions even if each one adds chunks.
+func (k *conversation) resumesTruncated(failed error, l *liveReply) bool {
 	e, ok := errors.AsType[*ModelError](failed)
 	rules := k.class.options.Recovery
 	return ok && e.Truncated && !rules.Off && (rules.MaxAttempts < 0 || l.row.Runs.Severed < rules.MaxAttempts)
 }
 
-// severed counts an interrupted answer of a model, and waits before the next request.
-func (k *conversation) severed(ctx context.Context, l *live, failed error) error {
+// retryTruncated counts an interrupted answer of a model, and waits before the next request.
+func (k *conversation) retryTruncated(ctx context.Context, l *liveReply, failed error) error {
 	l.row.Runs.Severed++
 	k.base.Object().Report(ctx, "chat:severed", slog.String("request", l.row.ID), slog.Any("err", failed), slog.Int("times", l.row.Runs.Severed))
 	if err := replies.Put(ctx, k.store(), l.row); err != nil {
@@ -116,19 +116,19 @@ func (k *conversation) severed(ctx context.Context, l *live, failed error) error
 	if err := dohost.Sleep(ctx, time.Duration(l.row.Runs.Severed)*time.Second); err != nil {
 		return err
 	}
-	l.over = true // it may have been stopped during the sleep
+	l.ended = true // it may have been stopped during the sleep
 	return nil
 }
 
 // load rebuilds the state of a reply from its log.
-func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
-	m, records, err := k.before(ctx, row)
+func (k *conversation) load(ctx context.Context, row replyRow) (*liveReply, error) {
+	m, records, err := k.messageBefore(ctx, row)
 	if err != nil {
 		return nil, err
 	}
-	told := row.Message
+	startID := row.Message
 	if row.Continues {
-		told = ""
+		startID = ""
 	}
 	acc := newAccumulator(m)
 	acc.chunks = row.From
@@ -139,7 +139,7 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
 		}
 		if id := c.Text("toolCallId"); c.Type() == "tool-input-available" && slices.Contains(row.Allowed, id) {
 			if p, ok := acc.call(id); ok && p.Text("state") == approvalRequested {
-				consent(p, id, true) // which has no chunk, and came before this one
+				setApproval(p, id, true) // which has no chunk, and came before this one
 			}
 		}
 		acc.add(c)
@@ -150,18 +150,18 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
 	}
 	for _, call := range row.Allowed {
 		if p, ok := acc.call(call); ok && toolRank(p) < toolRank(Part{object{}}.with("state", approvalResponded)) {
-			consent(p, call, true)
+			setApproval(p, call, true)
 		}
 	}
-	l := &live{k: k, row: row, acc: acc, st: newStitcher(acc, told), tools: row.clientTools(), older: map[string]callRecord{}}
+	l := &liveReply{k: k, row: row, acc: acc, merger: newStreamMerger(acc, startID), tools: row.clientTools(), olderCalls: map[string]callRecord{}}
 	for _, r := range records {
-		l.older[r.ID] = r
+		l.olderCalls[r.ID] = r
 	}
 	return l, nil
 }
 
-// before returns the message of a reply without the chunks of the reply, and the records of its calls.
-func (k *conversation) before(ctx context.Context, row replyRow) (Message, []callRecord, error) {
+// messageBefore returns the message of a reply without the chunks of the reply, and the records of its calls.
+func (k *conversation) messageBefore(ctx context.Context, row replyRow) (Message, []callRecord, error) {
 	m := Message{ID: row.Message, Role: RoleAssistant}
 	if !row.Continues {
 		return m, nil, nil
@@ -191,10 +191,10 @@ func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunk
 }
 
 // resume counts the attempt, durably, and decides whether an interrupted reply resumes.
-func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.RawMessage]) error {
+func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[json.RawMessage]) error {
 	rules := k.class.options.Recovery
-	_, waits := l.repairs(false)
-	v, why := l.row.Runs.cut(rules, l.acc.chunks, waits && (rules.Off || !l.mayRun()), time.Now())
+	_, waits := l.abandonedCalls(false)
+	v, why := l.row.Runs.countInterruption(rules, l.acc.chunks, waits && (rules.Off || !l.canRunCalls()), time.Now())
 	if err := replies.Put(ctx, k.store(), l.row); err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 	k.base.Object().Report(ctx, "chat:interrupted", slog.String("request", l.row.ID), slog.Int("attempt", l.row.Runs.Idle),
 		slog.Uint64("chunks", l.acc.chunks), slog.String("why", why))
 	var action RecoveryAction
-	if v == goOn && k.class.recovery != nil {
+	if v == decideResume && k.class.recovery != nil {
 		var err error
 		action, err = k.class.recovery(k.owner, ctx, &InterruptedReply{
 			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: l.acc.message(), Created: time.UnixMilli(l.row.Created), fiber: f,
@@ -213,42 +213,42 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 			k.base.Object().Report(ctx, "chat:failed", slog.String("request", l.row.ID), slog.String("hook", "OnRecovery"), slog.Any("err", err))
 			action = RecoveryResume
 		}
-		if ctx.Err() != nil || l.over {
+		if ctx.Err() != nil || l.ended {
 			return context.Cause(ctx)
 		}
 	}
-	if err := l.recast(ctx, f, action.discards(), v == goOn && !action.stops()); l.over {
+	if err := l.rebuildLog(ctx, f, action.discards(), v == decideResume && !action.stops()); l.ended {
 		return nil
 	} else if err != nil {
 		return err
 	}
 	switch {
-	case v == park:
-		return k.endWhenever(ctx, l, StatusCompleted, failure{})
-	case v == giveUp, v == keep:
+	case v == decideWait:
+		return k.endWhenSpace(ctx, l, StatusCompleted, failure{})
+	case v == decideFail, v == decideKeep:
 		k.base.Object().Report(ctx, "chat:given up", slog.String("request", l.row.ID), slog.String("why", why))
-		return k.endWhenever(ctx, l, StatusFailed, failureOf(k.class.options.Recovery.FailureMessage))
+		return k.endWhenSpace(ctx, l, StatusFailed, publicFailure(k.class.options.Recovery.FailureMessage))
 	case action.stops():
-		return k.endWhenever(ctx, l, StatusAborted, failure{})
+		return k.endWhenSpace(ctx, l, StatusAborted, failure{})
 	}
-	l.quiet = true
+	l.recovering = true
 	return nil
 }
 
-// recast adds error results to the abandoned calls of an interrupted reply. With drop it instead discards the chunks
-// and the checkpoint, and restarts the log with the results of tools alone; the numbering continues. It is one
+// rebuildLog adds error results to the abandoned calls of an interrupted reply. With drop it instead discards the
+// chunks and the checkpoint, and restarts the log with the results of tools alone; the numbering continues. It is one
 // Transaction, repeated until there is disk space, so no result is lost whenever an incarnation ends.
-func (l *live) recast(ctx context.Context, f *agent.Fiber[json.RawMessage], drop, goesOn bool) error {
-	return l.whenRoom(ctx, func() error {
-		to := &live{k: l.k, row: l.row, acc: l.acc, st: l.st}
-		add, _ := l.repairs(goesOn)
+func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessage], drop, resumes bool) error {
+	return l.retryNoSpace(ctx, func() error {
+		to := &liveReply{k: l.k, row: l.row, acc: l.acc, merger: l.merger}
+		add, _ := l.abandonedCalls(resumes)
 		if drop {
-			m, _, err := l.k.before(ctx, l.row)
+			m, _, err := l.k.messageBefore(ctx, l.row)
 			if err != nil {
 				return err
 			}
 			before := newAccumulator(m)
-			add = to.anew(before)
+			add = to.restartLog(before)
 			to.row.Allowed = slices.DeleteFunc(slices.Clone(to.row.Allowed), func(id string) bool {
 				_, older := before.call(id)
 				return !older // it was dropped with the log
@@ -278,9 +278,9 @@ func (l *live) recast(ctx context.Context, f *agent.Fiber[json.RawMessage], drop
 		if err != nil {
 			return err
 		}
-		l.row, l.acc, l.st = to.row, to.acc, to.st
+		l.row, l.acc, l.merger = to.row, to.acc, to.merger
 		for i, c := range add {
-			if err := l.show(ctx, c, rows[i]); err != nil {
+			if err := l.publish(ctx, c, rows[i]); err != nil {
 				return err
 			}
 		}
@@ -288,44 +288,44 @@ func (l *live) recast(ctx context.Context, f *agent.Fiber[json.RawMessage], drop
 	})
 }
 
-// anew restarts the log of a reply after its present end, and returns the first chunks of the new log: the calls that
-// have a result.
-func (l *live) anew(before *accumulator) (kept []Chunk) {
-	said, id := l.acc, l.st.id
-	l.row.From = said.chunks
+// restartLog restarts the log of a reply after its present end, and returns the first chunks of the new log: the calls
+// that have a result.
+func (l *liveReply) restartLog(before *accumulator) (kept []Chunk) {
+	dropped, id := l.acc, l.merger.id
+	l.row.From = dropped.chunks
 	l.acc = newAccumulator(before.msg)
 	l.acc.chunks = l.row.From
-	l.st = newStitcher(l.acc, id)
-	l.st.resumed = false
-	kept = []Chunk{l.st.start(newChunk("start"))}
-	for _, p := range said.msg.Parts {
+	l.merger = newStreamMerger(l.acc, id)
+	l.merger.resumed = false
+	kept = []Chunk{l.merger.start(newChunk("start"))}
+	for _, p := range dropped.msg.Parts {
 		id := p.Text("toolCallId")
 		old, older := before.call(id)
 		switch {
-		case !isTool(p), older && settled(old):
-		case settled(p):
-			kept = append(kept, told(p)...)
+		case !isTool(p), older && hasResult(old):
+		case hasResult(p):
+			kept = append(kept, resultChunks(p)...)
 		case slices.Contains(l.row.Begun, id):
-			kept = append(kept, called(p), newChunk("tool-output-error").with("toolCallId", id).with("errorText", interrupted))
+			kept = append(kept, callChunk(p), newChunk("tool-output-error").with("toolCallId", id).with("errorText", interruptedText))
 		}
 	}
 	return kept
 }
 
-// called returns the chunk that makes a call.
-func called(p Part) Chunk {
+// callChunk returns the chunk that makes a call.
+func callChunk(p Part) Chunk {
 	call := newChunk("tool-input-available").with("toolCallId", p.Text("toolCallId")).with("toolName", toolName(p))
 	call.set("input", orNull(p.Member("input")))
 	if p.Type() == "dynamic-tool" {
 		call.set("dynamic", true)
 	}
-	call.take(p.object, "providerExecuted", "title")
+	call.copyMembers(p.object, "providerExecuted", "title")
 	return call
 }
 
-// told returns the chunks of a call that has its result.
-func told(p Part) []Chunk {
-	call := called(p)
+// resultChunks returns the chunks of a call that has its result.
+func resultChunks(p Part) []Chunk {
+	call := callChunk(p)
 	out := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
 	switch p.Text("state") {
 	case outputError:
@@ -333,6 +333,6 @@ func told(p Part) []Chunk {
 	case outputDenied:
 		out = newChunk("tool-output-denied").with("toolCallId", p.Text("toolCallId"))
 	}
-	out.take(p.object, "output", "errorText", "providerExecuted")
+	out.copyMembers(p.object, "output", "errorText", "providerExecuted")
 	return []Chunk{call, out}
 }

@@ -34,8 +34,8 @@ type request struct {
 
 // The triggers of requests. A request without one is a submission.
 const (
-	submits     = "submit-message"
-	regenerates = "regenerate-message"
+	triggerSubmit     = "submit-message"
+	triggerRegenerate = "regenerate-message"
 )
 
 func parseRequest(f requestFrame) (r request, err error) {
@@ -74,10 +74,10 @@ func parseRequest(f requestFrame) (r request, err error) {
 	delete(all, "clientTools")
 	switch r.trigger {
 	case "":
-		r.trigger = submits
-	case submits, regenerates:
+		r.trigger = triggerSubmit
+	case triggerSubmit, triggerRegenerate:
 	default:
-		return r, fmt.Errorf("chat: request %q: trigger %q: want %s or %s", f.ID, r.trigger, submits, regenerates)
+		return r, fmt.Errorf("chat: request %q: trigger %q: want %s or %s", f.ID, r.trigger, triggerSubmit, triggerRegenerate)
 	}
 	if len(all) > 0 {
 		r.more, err = encode(all)
@@ -122,19 +122,19 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 	if !f.Text || json.Unmarshal(f.Data, &head) != nil || !slices.Contains(clientFrames, head.Type) {
 		return false, nil
 	}
-	if conn.Readonly() && changes[head.Type] {
+	if conn.Readonly() && changingFrames[head.Type] {
 		return true, k.refuseChange(ctx, conn, head.Type, head.ID)
 	}
 	if err := checkFrame(f.Data); err != nil {
 		k.base.Object().Report(ctx, "chat:refused", slog.String("request", head.ID), slog.Any("err", err))
-		return true, k.refuse(ctx, conn, err)
+		return true, k.sendRefusal(ctx, conn, err)
 	}
 	switch head.Type {
 	case frameRequest:
 		var r requestFrame
 		err := json.Unmarshal(f.Data, &r)
 		if err == nil {
-			err = k.ask(ctx, conn, r)
+			err = k.handleRequest(ctx, conn, r)
 		}
 		if err != nil && ctx.Err() == nil {
 			return true, k.send(ctx, conn, responseFrame{
@@ -149,19 +149,19 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 		return true, k.clear(ctx, conn)
 	case frameMessages:
 		return true, k.setMessages(ctx, conn, f.Data)
-	case frameToolResult, frameToolConsent:
+	case frameToolResult, frameToolApproval:
 		return true, k.toolAnswered(ctx, conn, f.Data)
 	case frameResume:
 		return true, k.probe(ctx, conn, head.ProbeID)
 	case frameResumeAck:
-		return true, k.catchUp(ctx, conn, head.ID)
+		return true, k.resumeClient(ctx, conn, head.ID)
 	}
 	return false, nil
 }
 
-// changes are the frames that change the conversation.
-var changes = map[string]bool{
-	frameRequest: true, frameCancel: true, frameClear: true, frameMessages: true, frameToolResult: true, frameToolConsent: true,
+// changingFrames are the frames that change the conversation.
+var changingFrames = map[string]bool{
+	frameRequest: true, frameCancel: true, frameClear: true, frameMessages: true, frameToolResult: true, frameToolApproval: true,
 }
 
 // readonlyText is the text of the Agents SDK for clients with read-only rights.
@@ -178,11 +178,11 @@ func (k *conversation) refuseChange(ctx context.Context, conn *agent.Conn, frame
 	case frameCancel:
 		return nil
 	}
-	return k.showTo(ctx, conn, false)
+	return k.sendTranscriptTo(ctx, conn, false)
 }
 
-// ask accepts a request.
-func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame) error {
+// handleRequest accepts a request.
+func (k *conversation) handleRequest(ctx context.Context, conn *agent.Conn, f requestFrame) error {
 	r, err := parseRequest(f)
 	if err != nil {
 		return &dohost.PublicError{Message: err.Error(), Code: "bad_request", Status: http.StatusBadRequest}
@@ -204,20 +204,20 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 		ID: f.ID, Status: StatusQueued, Conn: conn.ID(), Body: r.more, Tools: r.tools,
 		Created: time.Now().UnixMilli(),
 	}
-	row.Submits = r.trigger == submits
+	row.Submits = r.trigger == triggerSubmit
 	row.Continues = row.Submits && len(r.messages) > 0 && r.messages[len(r.messages)-1].Role == RoleAssistant
 	dropped, changed, err := k.submit(ctx, &row, r.messages)
 	if err != nil {
 		return err
 	}
 	if !dropped {
-		if k.asker == nil {
-			k.asker = map[string]*agent.Conn{}
+		if k.requester == nil {
+			k.requester = map[string]*agent.Conn{}
 		}
-		k.asker[row.ID] = conn
+		k.requester[row.ID] = conn
 	}
 	if dropped {
-		if err := k.showTo(ctx, conn, false); err != nil {
+		if err := k.sendTranscriptTo(ctx, conn, false); err != nil {
 			return err
 		}
 		row.Status = StatusSkipped
@@ -226,7 +226,7 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 	if !changed {
 		return nil
 	}
-	return k.showTranscript(ctx, conn.Is)
+	return k.broadcastTranscript(ctx, conn.Is)
 }
 
 // serve answers HTTP requests for the transcript.

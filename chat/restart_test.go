@@ -22,7 +22,7 @@ func TestRequestBodyAndToolsSurviveTheProcess(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			class := parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+			class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 				got = append(got, fmt.Sprintf("%s %s", r.Body(), r.Tools()))
 				m := r.Partial()
 				switch {
@@ -31,20 +31,20 @@ func TestRequestBodyAndToolsSurviveTheProcess(t *testing.T) {
 						return err
 					}
 					return dohost.Sleep(ctx, time.Hour)
-				case len(m.Parts) == 0 || done(m):
+				case len(m.Parts) == 0 || hasOutput(m):
 					return r.Say(ctx, "done")
 				}
 				return r.Send(ctx, chunk("tool-input-available", map[string]any{"toolCallId": "call", "toolName": "ask", "input": 1}))
 			}})
-			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-				r := come(t, h, "r")
+			runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := connectIdle(t, h, "r")
 				over := func() {
 					h.Advance(time.Second) // all writes are durable
 					if err := end(h); err != nil {
 						t.Fatal(err)
 					}
 					for r.ws != nil {
-						if _, _, err := r.hear(ctx); err != nil {
+						if _, _, err := r.receive(ctx); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -54,14 +54,14 @@ func TestRequestBodyAndToolsSurviveTheProcess(t *testing.T) {
 				}
 				r.ask(ctx, "one", "ask me", map[string]any{"clientTools": []any{map[string]any{"name": "ask"}}, "city": "Bern"})
 				over()
-				r.end(t, "one")
+				r.waitEnd(t, "one")
 				over()
-				r.say(ctx, map[string]any{
+				r.sendFrame(ctx, map[string]any{
 					"type": "cf_agent_tool_result", "toolCallId": "call", "toolName": "ask", "output": "yes", "autoContinue": true,
 				})
-				r.hears(t, func(f frame) bool { return f.Done && f.ID != "one" })
+				r.receiveUntil(t, func(f frame) bool { return f.Done && f.ID != "one" })
 				over()
-				err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+				err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 					id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "again")}, nil)
 					if err != nil {
 						return err
@@ -72,9 +72,9 @@ func TestRequestBodyAndToolsSurviveTheProcess(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.leave()
+				r.close()
 				const each = `{"city":"Bern"} [{"name":"ask"}]`
-				wants(t, "body and tools", got, each, each, each, each)
+				wantLines(t, "body and tools", got, each, each, each, each)
 			})
 		})
 	}

@@ -18,13 +18,13 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// author is a model that says a word, calls a tool twice in one answer, and says the other words when some call has a
-// result. No two answers are equal.
-type author struct {
-	*cage
-	mu   sync.Mutex
-	ran  map[string]int // runs per input
-	cuts int
+// twoCallModel is a model that says a word, calls a tool twice in one answer, and says the other words when some call
+// has a result. No two answers are equal.
+type twoCallModel struct {
+	*countingState
+	mu            sync.Mutex
+	ran           map[string]int // runs per input
+	interruptions int
 }
 
 // answer is an answer of an author.
@@ -36,9 +36,9 @@ type answer struct {
 }
 
 // next returns the answer to a prompt.
-func (m *author) next(p *chat.Prompt) answer {
+func (m *twoCallModel) next(p *chat.Prompt) answer {
 	partial := p.Partial
-	a := answer{Number: m.calls.Add(1), Step: steps(p), Said: len(strings.Fields(partial.PlainText())), Calls: !done(partial)}
+	a := answer{Number: m.calls.Add(1), Step: steps(p), Said: len(strings.Fields(partial.PlainText())), Calls: !hasOutput(partial)}
 	return a
 }
 
@@ -56,9 +56,9 @@ func steps(p *chat.Prompt) (n int) {
 }
 
 // chunks returns the chunks of an answer, for a text of so many words, after those already said.
-func (a answer) chunks(words, said int) (list []chat.Chunk) {
+func (a answer) chunks(words, done int) (list []chat.Chunk) {
 	for i := a.Said; i < words && !(a.Calls && i > 0); i++ {
-		if i >= said {
+		if i >= done {
 			list = append(list, chat.TextDelta(fmt.Sprint("text-", a.Number), fmt.Sprintf("%d.%d ", a.Number, i)))
 		}
 	}
@@ -71,7 +71,7 @@ func (a answer) chunks(words, said int) (list []chat.Chunk) {
 	return list
 }
 
-func say(ctx context.Context, list []chat.Chunk, yield func(chat.Chunk, error) bool) {
+func yieldAll(ctx context.Context, list []chat.Chunk, yield func(chat.Chunk, error) bool) {
 	for _, c := range list {
 		time.Sleep(100 * time.Millisecond)
 		if ctx.Err() != nil || !yield(c, nil) {
@@ -81,7 +81,7 @@ func say(ctx context.Context, list []chat.Chunk, yield func(chat.Chunk, error) b
 	time.Sleep(100 * time.Millisecond)
 }
 
-func (m *author) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m *twoCallModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		a := m.next(p)
 		time.Sleep(100 * time.Millisecond)
@@ -89,14 +89,14 @@ func (m *author) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chun
 			yield(chat.Chunk{}, err)
 			return
 		}
-		say(ctx, a.chunks(m.words, 0), yield)
+		yieldAll(ctx, a.chunks(m.words, 0), yield)
 	}
 }
 
-// archive is an author that stores every answer.
-type archive struct{ *author }
+// storedAnswerModel is an author that stores every answer.
+type storedAnswerModel struct{ *twoCallModel }
 
-func (m archive) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m storedAnswerModel) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		var a answer
 		if ok, err := p.Checkpoint(&a); !ok || err != nil || a.Step != steps(p) {
@@ -104,12 +104,12 @@ func (m archive) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[cha
 			return
 		}
 		partial := p.Partial
-		say(ctx, a.chunks(m.words, len(strings.Fields(partial.PlainText()))), yield)
+		yieldAll(ctx, a.chunks(m.words, len(strings.Fields(partial.PlainText()))), yield)
 	}
 }
 
 // stamp is the tool.
-func (m *author) stamp(ctx context.Context, p *parrot, input json.RawMessage) (any, error) {
+func (m *twoCallModel) stamp(ctx context.Context, p *countingAgent, input json.RawMessage) (any, error) {
 	var in struct{ ID string }
 	if err := json.Unmarshal(input, &in); err != nil || in.ID == "" {
 		return nil, fmt.Errorf("called with %s: %w", input, err)
@@ -124,8 +124,8 @@ func (m *author) stamp(ctx context.Context, p *parrot, input json.RawMessage) (a
 }
 
 // class is a class of parrots that answer with a model.
-func (m *author) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
-	return parrotClassOf(m.cage, &handlers{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+func (m *twoCallModel) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
+	return countingClassOf(m.countingState, &handlers{Reply: func(p *countingAgent, ctx context.Context, r *chat.Reply) error {
 		var mine chat.AnswerOptions
 		if o != nil {
 			mine = *o
@@ -135,24 +135,24 @@ func (m *author) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
 			Run:      func(ctx context.Context, in json.RawMessage) (any, error) { return m.stamp(ctx, p, in) },
 		}}
 		return chat.Answer(ctx, r, model, &mine)
-	}, OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
-		m.cuts++
+	}, OnRecovery: func(*countingAgent, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
+		m.interruptions++
 		return chat.RecoveryResume, nil
 	}})
 }
 
 // atEveryPoint interrupts replies of a model everywhere.
-func (m *author) atEveryPoint(t *testing.T, model chat.Model, check func(calls []chat.Part) error) {
-	all := &crowd{}
-	s := scenario(m.cage, all, m.class(model, nil))
+func (m *twoCallModel) atEveryPoint(t *testing.T, model chat.Model, check func(calls []chat.Part) error) {
+	all := &testClients{}
+	s := scenario(m.countingState, all, m.class(model, nil))
 	if !invariants.Enabled {
 		s.Places = []string{"handed", "durable", "awaited"}
 	}
 	reset := s.Reset
-	s.Reset = func() { reset(); m.ran, m.cuts = map[string]int{}, 0 }
-	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").asks(ctx, "one") }
+	s.Reset = func() { reset(); m.ran, m.interruptions = map[string]int{}, 0 }
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").askAll(ctx, "one") }
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
-		if err := errors.Join(all.rest(ctx, h, 1, m.words), stamped(ctx, h)); err != nil {
+		if err := errors.Join(all.checkAtEnd(ctx, h, 1, m.words), checkStamped(ctx, h)); err != nil {
 			return err
 		}
 		calls, err := m.callsOf(ctx, h)
@@ -163,8 +163,8 @@ func (m *author) atEveryPoint(t *testing.T, model chat.Model, check func(calls [
 
 // callsOf returns the calls of the reply, and checks that each has run as its result says. Each interruption may have
 // hit one call about to run.
-func (m *author) callsOf(ctx context.Context, h *dohosttest.Host) (calls []chat.Part, err error) {
-	err = parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+func (m *twoCallModel) callsOf(ctx context.Context, h *dohosttest.Host) (calls []chat.Part, err error) {
+	err = countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 		list, err := chat.Messages(ctx, p, 1)
 		for _, part := range list[0].Parts {
 			if part.Type() == "tool-stamp" {
@@ -191,8 +191,8 @@ func (m *author) callsOf(ctx context.Context, h *dohosttest.Host) (calls []chat.
 		}
 		delete(ran, id)
 	}
-	if len(ran) > 0 || interrupted > m.cuts {
-		err = errors.Join(err, fmt.Errorf("%v ran, and are not called; %d were interrupted by %d endings", ran, interrupted, m.cuts))
+	if len(ran) > 0 || interrupted > m.interruptions {
+		err = errors.Join(err, fmt.Errorf("%v ran, and are not called; %d were interrupted by %d endings", ran, interrupted, m.interruptions))
 	}
 	return calls, err
 }
@@ -200,7 +200,7 @@ func (m *author) callsOf(ctx context.Context, h *dohosttest.Host) (calls []chat.
 // Complete calls of an interrupted answer run, and no result claims a run that did not happen.
 func TestCallsThatWereCutOffAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	m := &author{cage: &cage{words: 3}}
+	m := &twoCallModel{countingState: &countingState{words: 3}}
 	m.atEveryPoint(t, m, func([]chat.Part) error { return nil })
 }
 
@@ -208,8 +208,8 @@ func TestCallsThatWereCutOffAtEveryPoint(t *testing.T) {
 // calls: an author without a result calls again.
 func TestToolCallsOfResumedAnswerAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	m := &author{cage: &cage{words: 3}}
-	m.atEveryPoint(t, archive{m}, func(calls []chat.Part) error {
+	m := &twoCallModel{countingState: &countingState{words: 3}}
+	m.atEveryPoint(t, storedAnswerModel{m}, func(calls []chat.Part) error {
 		var first string
 		for len(calls) > 2 && calls[0].Member("output") == nil && calls[1].Member("output") == nil {
 			if a, b := calls[0].Text("toolCallId"), calls[1].Text("toolCallId"); strings.TrimSuffix(a, "a") != strings.TrimSuffix(b, "b") {
@@ -235,18 +235,20 @@ func TestToolCallsOfResumedAnswerAtEveryPoint(t *testing.T) {
 
 // A dropped answer is not retrieved, even if the next answer has no id yet.
 func TestAnswerDroppedIsNotResumed(t *testing.T) {
-	m := &author{cage: &cage{words: 3}}
-	m.isDropped(t, archive{m}, 2)
+	m := &twoCallModel{countingState: &countingState{words: 3}}
+	m.checkDropped(t, storedAnswerModel{m}, 2)
 }
 
-// isDropped interrupts a reply several times, and drops the first answer once: its words must not return. The next
+// checkDropped interrupts a reply several times, and drops the first answer once: its words must not return. The next
 // interrupted answer has begun, and has no id.
-func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
+func (m *twoCallModel) checkDropped(t *testing.T, model chat.Model, cuts int) {
 	t.Helper()
 	drops := 0
-	class := parrotClassOf(m.cage, &handlers{
-		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, model, nil) },
-		OnRecovery: func(_ *parrot, _ context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
+	class := countingClassOf(m.countingState, &handlers{
+		Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
+			return chat.Answer(ctx, r, model, nil)
+		},
+		OnRecovery: func(_ *countingAgent, _ context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
 			if c.Partial.PlainText() == "" {
 				return chat.RecoveryResume, nil
 			}
@@ -255,12 +257,12 @@ func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
 		},
 	})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		r := newReader(h, polly, "asker")
-		r.drops = true
-		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+		r := newReader(h, testID, "asker")
+		r.mayRestart = true
+		asked := h.Client(func(ctx context.Context) error { return r.askAll(ctx, "one") })
 		time.Sleep(250 * time.Millisecond)
 		for range cuts {
-			h.Evict(polly, dohost.EndFence)
+			h.Evict(testID, dohost.EndFence)
 			time.Sleep(50 * time.Millisecond)
 		}
 		if err := asked.Wait(); err != nil {
@@ -273,10 +275,10 @@ func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
 	})
 }
 
-// fickle is an author. Its answers are lost while they are retrieved, after a call.
-type fickle struct{ *author }
+// lostAnswerModel is an author. Its answers are lost while they are retrieved, after a call.
+type lostAnswerModel struct{ *twoCallModel }
 
-func (m fickle) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m lostAnswerModel) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		if yield(chat.ToolInput("lost", "stamp", `{"id":"lost"}`), nil) {
 			yield(chat.Chunk{}, chat.ErrNotResumable)
@@ -286,12 +288,12 @@ func (m fickle) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk
 
 // If an answer is lost during retrieval, its calls so far replace it.
 func TestToolCallsReplaceAnswerLostInResume(t *testing.T) {
-	m := &author{cage: &cage{words: 3}, ran: map[string]int{}}
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{m.class(fickle{m}, nil)}}, func(t *testing.T, h *dohosttest.Host) {
-		r := newReader(h, polly, "asker")
-		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+	m := &twoCallModel{countingState: &countingState{words: 3}, ran: map[string]int{}}
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{m.class(lostAnswerModel{m}, nil)}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, testID, "asker")
+		asked := h.Client(func(ctx context.Context) error { return r.askAll(ctx, "one") })
 		time.Sleep(250 * time.Millisecond)
-		h.Evict(polly, dohost.EndFence)
+		h.Evict(testID, dohost.EndFence)
 		if err := asked.Wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -304,18 +306,18 @@ func TestToolCallsReplaceAnswerLostInResume(t *testing.T) {
 
 // The tools that the last answer calls run, though the model does not receive their results.
 func TestToolsOfTheLastStepRun(t *testing.T) {
-	m := &author{cage: &cage{words: 3}, ran: map[string]int{}}
+	m := &twoCallModel{countingState: &countingState{words: 3}, ran: map[string]int{}}
 	class := m.class(m, &chat.AnswerOptions{MaxSteps: 1})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		r := newReader(h, polly, "asker")
-		if err := r.asks(t.Context(), "one"); err != nil {
+		r := newReader(h, testID, "asker")
+		if err := r.askAll(t.Context(), "one"); err != nil {
 			t.Fatal(err)
 		}
 		calls, err := m.callsOf(t.Context(), h)
 		if err != nil || len(calls) != 2 || m.calls.Load() != 1 {
 			t.Errorf("%v; %d calls of %d answers", err, len(calls), m.calls.Load())
 		}
-		if err := stamped(t.Context(), h); err != nil {
+		if err := checkStamped(t.Context(), h); err != nil {
 			t.Error(err)
 		}
 	})

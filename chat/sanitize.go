@@ -16,8 +16,8 @@ func sanitize(m Message) Message {
 	m = m.Clone()
 	kept := m.Parts[:0]
 	for _, p := range m.Parts {
-		forgetItems(p, "providerMetadata")
-		forgetItems(p, "callProviderMetadata")
+		removeItemIDs(p, "providerMetadata")
+		removeItemIDs(p, "callProviderMetadata")
 		if isTool(p) {
 			sanitizeTool(p)
 		}
@@ -30,9 +30,9 @@ func sanitize(m Message) Message {
 	return m
 }
 
-// forgetItems removes OpenAI's ids of stored items, and its encrypted reasoning: OpenAI refuses them as duplicates
+// removeItemIDs removes OpenAI's ids of stored items, and its encrypted reasoning: OpenAI refuses them as duplicates
 // when they are sent again.
-func forgetItems(p Part, member string) {
+func removeItemIDs(p Part, member string) {
 	var meta map[string]json.RawMessage
 	var openai map[string]json.RawMessage
 	if raw := p.Member(member); raw == nil || json.Unmarshal(raw, &meta) != nil || meta == nil {
@@ -98,7 +98,7 @@ func asObject(raw json.RawMessage) json.RawMessage {
 func shorten(v any) any {
 	switch v := v.(type) {
 	case string:
-		return cut(v, maxProviderText)
+		return truncate(v, maxProviderText)
 	case []any:
 		for i := range v {
 			v[i] = shorten(v[i])
@@ -113,17 +113,17 @@ func shorten(v any) any {
 	return v
 }
 
-// cutMark begins the mark at the end of a shortened string.
-const cutMark = "... [truncated "
+// truncationMark begins the mark at the end of a shortened string.
+const truncationMark = "... [truncated "
 
-// cut returns the beginning of s, with a mark that counts the UTF-16 units cut off. It does not cut s twice.
-func cut(s string, most int) string {
+// truncate returns the beginning of s, with a mark that counts the UTF-16 units cut off. It does not cut s twice.
+func truncate(s string, most int) string {
 	n := units(s)
-	if n <= most || strings.Contains(s[max(0, len(s)-len(cutMark)-len("2147483647 chars]")):], cutMark) {
+	if n <= most || strings.Contains(s[max(0, len(s)-len(truncationMark)-len("2147483647 chars]")):], truncationMark) {
 		return s
 	}
 	head := firstUnits(s, most)
-	return fmt.Sprintf("%s%s%d chars]", head, cutMark, n-units(head))
+	return fmt.Sprintf("%s%s%d chars]", head, truncationMark, n-units(head))
 }
 
 // units returns the length of s in UTF-16 units, as in JavaScript.

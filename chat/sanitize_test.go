@@ -78,9 +78,9 @@ func TestCutCountsAsJavaScriptDoes(t *testing.T) {
 		"ééééé":    "éééé... [truncated 1 chars]",
 		"日本語日本語日本": "日本語日... [truncated 4 chars]",
 	} {
-		got := cut(s, 4)
-		if got != want || cut(got, 4) != got {
-			t.Errorf("%q: %q and then %q, want %q", s, got, cut(got, 4), want)
+		got := truncate(s, 4)
+		if got != want || truncate(got, 4) != got {
+			t.Errorf("%q: %q and then %q, want %q", s, got, truncate(got, 4), want)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func TestGuardedMessageFits(t *testing.T) {
 				meta = `,"metadata":{"own":1}`
 			}
 			m := messageOf(t, `{"id":"a","role":"`+c.role+`","parts":[`+c.parts+`]`+meta+`}`)
-			g, ok := guarded(t, m)
+			g, ok := fitted(t, m)
 			if size := len(jsonOf(t, g)); ok != c.fits || ok != (size <= maxMessage) {
 				t.Errorf("it fits: %v, want %v, with %d bytes", ok, c.fits, size)
 			}
@@ -131,14 +131,14 @@ func TestGuardedMessageFits(t *testing.T) {
 			} else {
 				sameJSON(t, "metadata", string(g.Metadata), c.meta)
 			}
-			if again, ok := guarded(t, g); ok != c.fits || jsonOf(t, again) != jsonOf(t, g) {
+			if again, ok := fitted(t, g); ok != c.fits || jsonOf(t, again) != jsonOf(t, g) {
 				t.Error("guarded again it is another")
 			}
 			for i, p := range g.Parts {
 				if n := units(string(p.Member("output"))); strings.Contains(c.meta, "Outputs") && n > 2*maxOutput {
 					t.Errorf("the output of part %d has %d units", i, n)
 				}
-				left := strings.ReplaceAll(string(p.Member("output")), cutMark, "")
+				left := strings.ReplaceAll(string(p.Member("output")), truncationMark, "")
 				if n := strings.Count(left, "{") + strings.Count(left, "["); strings.HasPrefix(name, "deep") && n != maxDepth {
 					t.Errorf("the output of part %d goes %d deep, want %d", i, n, maxDepth)
 				}
@@ -147,10 +147,10 @@ func TestGuardedMessageFits(t *testing.T) {
 	}
 }
 
-// guarded returns the stored form of a message, or the message if it does not fit.
-func guarded(t failer, m Message) (_ Message, ok bool) {
+// fitted returns the stored form of a message, or the message if it does not fit.
+func fitted(t failer, m Message) (_ Message, ok bool) {
 	t.Helper()
-	raw, err := guard(m)
+	raw, err := fitRow(m)
 	if err != nil {
 		if large, ok := errors.AsType[*dohost.LimitError](err); !ok || large.Size <= large.Limit {
 			t.Fatal(err)
@@ -182,7 +182,7 @@ func TestGuardedMessageOfManyTexts(t *testing.T) {
 	for range 6000 {
 		parts.WriteString(`,{"type":"text","text":"` + strings.Repeat("x", 1001) + `"}`)
 	}
-	g, ok := guarded(t, messageOf(t, `{"id":"a","role":"user","parts":[`+parts.String()[1:]+`]}`))
+	g, ok := fitted(t, messageOf(t, `{"id":"a","role":"user","parts":[`+parts.String()[1:]+`]}`))
 	if size := len(jsonOf(t, g)); ok != (size <= maxMessage) {
 		t.Errorf("%t, %d bytes", ok, size)
 	}

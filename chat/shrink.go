@@ -18,17 +18,17 @@ const (
 	// maxDepth is the nesting depth of a shortened output.
 	maxDepth = 8
 	// markUnits is the maximum size of a truncation mark, with quotes.
-	markUnits = len(cutMark) + len("2000000 chars]") + 2
-	// keptText is the number of UTF-16 units that remain of a shortened text.
-	keptText = 500
+	markUnits = len(truncationMark) + len("2000000 chars]") + 2
+	// keptUnits is the number of UTF-16 units that remain of a shortened text.
+	keptUnits = 500
 )
 
-// guard makes a message fit into a row. In an assistant's message it shortens tool outputs first, and lists them in
+// fitRow makes a message fit into a row. In an assistant's message it shortens tool outputs first, and lists them in
 // the metadata as compactedToolOutputs. Then, in any message, it shortens texts, the oldest first, and lists them as
 // compactedTextParts. It returns the message's JSON.
 //
 // Errors: a [*dohost.LimitError] if the message is still too large; one for a message that is nested too deeply.
-func guard(m Message) (json.RawMessage, error) {
+func fitRow(m Message) (json.RawMessage, error) {
 	raw, err := encode(m)
 	if err != nil || len(raw) <= maxMessage {
 		return raw, err
@@ -65,7 +65,7 @@ func shrinkOutputs(m *Message) {
 			shrunk = append(shrunk, p.Text("toolCallId"))
 		}
 	}
-	m.note("compactedToolOutputs", shrunk)
+	m.setMetadata("compactedToolOutputs", shrunk)
 }
 
 // shrinkTexts shortens texts of a message of size bytes until the message fits.
@@ -78,16 +78,16 @@ func shrinkTexts(m *Message, size int) {
 			continue
 		}
 		size -= len(p.Member("text"))
-		head := firstUnits(s, keptText)
+		head := firstUnits(s, keptUnits)
 		p.set("text", fmt.Sprintf("[Text of %d chars, shortened to be stored.] %s...", units(s), head))
 		size += len(p.Member("text")) + 8 // its entry in the note
 		shrunk = append(shrunk, i)
 	}
-	m.note("compactedTextParts", shrunk)
+	m.setMetadata("compactedTextParts", shrunk)
 }
 
-// note adds a member to the metadata, unless it is an empty list.
-func (m *Message) note(name string, list any) {
+// setMetadata adds a member to the metadata, unless it is an empty list.
+func (m *Message) setMetadata(name string, list any) {
 	raw := mustEncode(list)
 	if string(raw) == "null" {
 		return
@@ -105,7 +105,7 @@ func shrink(v any, most, depth int) any {
 	}
 	switch v := v.(type) {
 	case string:
-		return cut(v, max(0, most-markUnits))
+		return truncate(v, max(0, most-markUnits))
 	case []any:
 		if depth == 0 {
 			break
@@ -115,7 +115,7 @@ func shrink(v any, most, depth int) any {
 			e = shrink(e, most, depth-1)
 			size := units(string(mustEncode(e))) + 1
 			if most -= size; most < 0 {
-				return append(kept, fmt.Sprintf("%s%d items]", cutMark, len(v)-i))
+				return append(kept, fmt.Sprintf("%s%d items]", truncationMark, len(v)-i))
 			}
 			kept = append(kept, e)
 		}
@@ -139,7 +139,7 @@ func shrink(v any, most, depth int) any {
 		kept["__truncated"], kept["__truncatedChars"] = true, missing
 		return kept
 	}
-	return fmt.Sprintf("%s%d chars]", cutMark, n)
+	return fmt.Sprintf("%s%d chars]", truncationMark, n)
 }
 
 // sortedKeys returns the names of members, the smallest members first, so that the most members are kept.

@@ -14,13 +14,13 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// pieces is a ResponseWriter that records the largest piece of a response.
-type pieces struct {
+// sizeRecorder is a ResponseWriter that records the largest piece of a response.
+type sizeRecorder struct {
 	*httptest.ResponseRecorder
 	largest int
 }
 
-func (p *pieces) Write(b []byte) (int, error) {
+func (p *sizeRecorder) Write(b []byte) (int, error) {
 	p.largest = max(p.largest, len(b))
 	return p.ResponseRecorder.Write(b)
 }
@@ -28,10 +28,10 @@ func (p *pieces) Write(b []byte) (int, error) {
 // A conversation larger than the maximum of unflushed bytes is read in pieces.
 func TestGetMessagesOfLongConversation(t *testing.T) {
 	t.Parallel()
-	talk(t, parrotClass(&cage{}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runWithHost(t, countingClass(&countingState{}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		const n, size = 2_000, 10_000
 		for from := 0; from < n; from += 500 { // as many as one event can write
-			err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+			err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 				var list []chat.Message
 				for i := from; i < from+500; i++ {
 					list = append(list, chat.Text(fmt.Sprint("m", i), chat.RoleUser, fmt.Sprint(i)+strings.Repeat("x", size)))
@@ -42,8 +42,8 @@ func TestGetMessagesOfLongConversation(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w := &pieces{ResponseRecorder: httptest.NewRecorder()}
-		h.Host().ServeObject(w, httptest.NewRequest(http.MethodGet, "/get-messages", nil), polly)
+		w := &sizeRecorder{ResponseRecorder: httptest.NewRecorder()}
+		h.Host().ServeObject(w, httptest.NewRequest(http.MethodGet, "/get-messages", nil), testID)
 		var got []chat.Message
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK || len(got) != n {
 			t.Fatalf("%d: %d messages, %v: %.100q", w.Code, len(got), err, w.Body)
@@ -61,44 +61,44 @@ func TestGetMessagesOfLongConversation(t *testing.T) {
 
 // A client cannot enlarge a conversation beyond its limit; it can shrink and clear it.
 func TestConversationSize(t *testing.T) {
-	c := &cage{words: 1}
-	talk(t, parrotClass(c, chat.Options{MaxBytes: 5_000}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	c := &countingState{words: 1}
+	runWithHost(t, countingClass(c, chat.Options{MaxBytes: 5_000}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		large := func(id string, n int) map[string]any {
 			return map[string]any{"id": id, "role": "user", "parts": []any{map[string]any{"type": "text", "text": strings.Repeat("x", n)}}}
 		}
 		r.ask(ctx, "large", strings.Repeat("x", 5_000), nil)
-		if f := r.end(t, "large"); f.Error != true || !strings.Contains(f.Body, "the limit is 5000") {
+		if f := r.waitEnd(t, "large"); f.Error != true || !strings.Contains(f.Body, "the limit is 5000") {
 			t.Errorf("%+v", f)
 		}
-		r.say(ctx, map[string]any{"type": "cf_agent_chat_messages", "messages": []any{large("a", 3_000), large("b", 3_000)}})
-		if f := r.hears(t, func(f frame) bool { return f.Type == "" }); !strings.Contains(fmt.Sprint(f.Error), "the limit is 5000") {
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_messages", "messages": []any{large("a", 3_000), large("b", 3_000)}})
+		if f := r.receiveUntil(t, func(f frame) bool { return f.Type == "" }); !strings.Contains(fmt.Sprint(f.Error), "the limit is 5000") {
 			t.Errorf("%+v", f)
 		}
-		wants(t, "said", said(t, h))
-		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+		wantLines(t, "said", storedLines(t, h))
+		err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 			list := []chat.Message{chat.Text("a", chat.RoleUser, strings.Repeat("x", 6_000)), chat.Text("b", chat.RoleUser, "b"), chat.Text("c", chat.RoleUser, "c")}
 			return chat.SetMessages(ctx, p, list)
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.hears(t, func(f frame) bool { return len(f.Messages) == 3 })
+		r.receiveUntil(t, func(f frame) bool { return len(f.Messages) == 3 })
 		r.messages = r.messages[:2]
 		r.ask(ctx, "smaller", "", nil)
-		if f := r.end(t, "smaller"); f.Outcome != "completed" {
+		if f := r.waitEnd(t, "smaller"); f.Outcome != "completed" {
 			t.Errorf("%+v", f)
 		}
-		if got := said(t, h); len(got) != 3 || got[2] != "assistant: 1.0" {
+		if got := storedLines(t, h); len(got) != 3 || got[2] != "assistant: 1.0" {
 			t.Errorf("%.100q", got)
 		}
-		r.say(ctx, map[string]any{"type": "cf_agent_chat_clear"})
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_clear"})
 		r.messages = nil
 		r.ask(ctx, "again", "hi", nil)
-		if f := r.end(t, "again"); f.Outcome != "completed" {
+		if f := r.waitEnd(t, "again"); f.Outcome != "completed" {
 			t.Errorf("%+v", f)
 		}
-		wants(t, "said", said(t, h), "user: hi", "assistant: 2.0")
-		r.leave()
+		wantLines(t, "said", storedLines(t, h), "user: hi", "assistant: 2.0")
+		r.close()
 	})
 }

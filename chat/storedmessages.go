@@ -102,13 +102,13 @@ func (k *conversation) put(ctx context.Context, m Message, place uint64, made ma
 	if err != nil {
 		return err
 	}
-	_, err = k.putOver(ctx, old, m, place, made)
+	_, err = k.putReplacing(ctx, old, m, place, made)
 	return err
 }
 
-// putOver stores a message in place of old, if that has a place, and reports whether that changes anything. made has
-// the calls that the message's reply made; see recordCalls.
-func (k *conversation) putOver(
+// putReplacing stores a message in place of old, if that has a place, and reports whether that changes anything. made
+// has the calls that the message's reply made; see recordCalls.
+func (k *conversation) putReplacing(
 	ctx context.Context, old messageRow, m Message, place uint64, made map[string]bool,
 ) (changed bool, err error) {
 	if err := m.check(); err != nil {
@@ -126,7 +126,7 @@ func (k *conversation) putOver(
 		}
 	}
 	row := messageRow{ID: m.ID, Role: m.Role, Place: place, Calls: recordCalls(&m, old.Calls, made)}
-	if row.JSON, err = guard(m); err != nil {
+	if row.JSON, err = fitRow(m); err != nil {
 		return false, err
 	}
 	if nesting(row.JSON) > maxMessageNesting {
@@ -163,8 +163,8 @@ func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
 	return k.sweepLater(ctx)
 }
 
-// placeBehind returns the place of a reply to some messages: after the last of them, and after other replies to it.
-func (k *conversation) placeBehind(ctx context.Context, users []string) (uint64, error) {
+// placeAfter returns the place of a reply to some messages: after the last of them, and after other replies to it.
+func (k *conversation) placeAfter(ctx context.Context, users []string) (uint64, error) {
 	if len(users) == 0 {
 		return messages.End(ctx, k.store())
 	}
@@ -176,7 +176,7 @@ func (k *conversation) placeBehind(ctx context.Context, users []string) (uint64,
 		return messages.End(ctx, k.store())
 	}
 	before, _, err := messages.Last(ctx, k.store(), dohost.Query[messageRow]{
-		Start: dohost.KeyOf(of.Place), End: dohost.KeyOf(placeBeyond(of.Place)),
+		Start: dohost.KeyOf(of.Place), End: dohost.KeyOf(nextPlace(of.Place)),
 	})
 	return before.Place + 1, err
 }

@@ -63,7 +63,7 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 // usersOf returns the ids of the user's messages at the end of a client's list. It skips messages that the client may
 // not write, since their ids may belong to other messages.
 func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []string, err error) {
-	being, replying, err := k.running(ctx)
+	current, replying, err := k.running(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []strin
 		if err != nil {
 			return nil, err
 		}
-		if replying && m.ID == being.Message || !mayWrite(row, stored, &m, k.class.options.SystemFromClients) {
+		if replying && m.ID == current.Message || !mayWrite(row, stored, &m, k.class.options.SystemFromClients) {
 			continue
 		}
 		if m.Role != RoleUser {
@@ -117,7 +117,7 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 	}
 	kept := slices.Delete(slices.Clone(sent), at, at+1)
 	kept = slices.DeleteFunc(kept, func(m Message) bool { return waits[m.ID] })
-	return append(kept, joined(earlier, sent[at])), nil
+	return append(kept, joinMessages(earlier, sent[at])), nil
 }
 
 // accept stores a request and, by store, its messages. It begins to answer the request if no other is being answered.
@@ -160,36 +160,36 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if err != nil {
 		return false, err
 	}
-	being, ok, err := k.running(ctx)
+	current, ok, err := k.running(ctx)
 	if err != nil {
 		return false, err
 	}
 	if ok {
-		sent = slices.DeleteFunc(slices.Clone(sent), func(m Message) bool { return m.ID == being.Message })
-		delete(rows, being.Message)
+		sent = slices.DeleteFunc(slices.Clone(sent), func(m Message) bool { return m.ID == current.Message })
+		delete(rows, current.Message)
 	}
 	system := k.class.options.SystemFromClients
 	list, ids := writable(rows, sent, system)
 	if n := len(sent) - len(list); n > 0 {
 		k.base.Object().Report(ctx, "chat:refused", slog.Int("messages", n))
 	}
-	stored, differ, err := differing(rows, list)
+	stored, differ, err := changedMessages(rows, list)
 	if err != nil {
 		return false, err
 	}
 	for _, m := range reconcile(rows, stored, differ) {
-		put, err := k.putOver(ctx, rows[m.ID], m, 0, nil)
+		put, err := k.putReplacing(ctx, rows[m.ID], m, 0, nil)
 		if err != nil {
 			return false, err
 		}
 		changed = changed || put
 	}
 	if mayDelete {
-		gone := deletes(rows, ids, system)
-		if err := messages.Delete(ctx, k.store(), gone...); err != nil {
+		removed := removedIDs(rows, ids, system)
+		if err := messages.Delete(ctx, k.store(), removed...); err != nil {
 			return false, err
 		}
-		changed = changed || len(gone) > 0
+		changed = changed || len(removed) > 0
 	}
 	if err := k.trim(ctx); err != nil || !changed {
 		return changed, err
@@ -226,10 +226,10 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 		return err
 	})
 	if _, large := errors.AsType[*dohost.LimitError](err); large || errors.Is(err, errNesting) {
-		return k.refuse(ctx, conn, err)
+		return k.sendRefusal(ctx, conn, err)
 	}
 	if err != nil || !changed {
 		return err
 	}
-	return k.showTranscript(ctx, conn.Is)
+	return k.broadcastTranscript(ctx, conn.Is)
 }

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// keepEnded is how long an ended request stays known.
-	keepEnded = 10 * time.Minute
+	// retainEnded is how long an ended request stays known.
+	retainEnded = 10 * time.Minute
 	// sweepRows bounds the rows of chunks or messages deleted in one batch, which has space for twice as many with the
 	// longest keys. A separate fiber sweeps the rest.
 	sweepRows = 2000
@@ -20,10 +20,10 @@ const (
 // sweepKind is the fiber kind of sweeps.
 const sweepKind agent.FiberKind[struct{}] = "chat.sweep"
 
-// forgetEnded deletes requests that ended more than keepEnded ago.
-func (k *conversation) forgetEnded(ctx context.Context, now time.Time) error {
+// expireEnded deletes requests that ended more than retainEnded ago.
+func (k *conversation) expireEnded(ctx context.Context, now time.Time) error {
 	old, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{
-		Index: "ended", End: dohost.KeyOf(now.Add(-keepEnded).UnixMilli()), Limit: 100,
+		Index: "ended", End: dohost.KeyOf(now.Add(-retainEnded).UnixMilli()), Limit: 100,
 		Where: func(r replyRow) bool { return r.Told },
 	})
 	for _, r := range old {
@@ -67,7 +67,7 @@ func sweepSome[T any](
 
 // sweepLater starts a fiber that sweeps, unless there is one.
 func (k *conversation) sweepLater(ctx context.Context) error {
-	last, err := k.note(ctx, sweepNote)
+	last, err := k.readNote(ctx, sweepNote)
 	if err != nil {
 		return err
 	}

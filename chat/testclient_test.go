@@ -21,17 +21,17 @@ import (
 // reader is a client with a page that reconnects when its connection ends. It builds the page from frames alone, by
 // its own rules, and checks at each frame that texts only grow.
 type reader struct {
-	h    *dohosttest.Host
-	id   dohost.ID
-	name string
-	ws   *websocket.Conn // nil if not connected
-	slow time.Duration   // delay before the resume request
+	h           *dohosttest.Host
+	id          dohost.ID
+	name        string
+	ws          *websocket.Conn // nil if not connected
+	resumeDelay time.Duration   // delay before the resume request
 
-	// drops allows texts to disappear: then the log restarts, with another start chunk and the results of tools, and a
-	// later call of the handler says the next words.
-	drops bool
+	// mayRestart allows texts to disappear: then the log restarts, with another start chunk and the results of tools,
+	// and a later call of the handler says the next words.
+	mayRestart bool
 
-	seen     map[string]*view // by request
+	views    map[string]*view // by request
 	order    []string         // requests in order of arrival
 	replaced *view            // the replay so far; nil outside of a replay
 	messages []page           // the last transcript
@@ -41,14 +41,14 @@ type reader struct {
 
 // view is a reply as a reader sees it.
 type view struct {
-	message  string // id
-	text     string
-	next     uint64 // number of the next chunk
-	tools    map[string]string
-	drops    bool     // see reader
-	from     uint64   // number of its start
-	vanished int      // how often the text has disappeared
-	kept     []string // calls with results that must appear again after that
+	message    string // id
+	text       string
+	next       uint64 // number of the next chunk
+	tools      map[string]string
+	mayRestart bool     // see reader
+	from       uint64   // number of its start
+	restarts   int      // how often the text has disappeared
+	keptCalls  []string // calls with results that must appear again after that
 }
 
 // page is a message of a transcript.
@@ -79,7 +79,7 @@ func (r *reader) calls(state string) (ids []string) {
 			}
 		}
 	}
-	for _, v := range r.seen {
+	for _, v := range r.views {
 		for id, is := range v.tools {
 			if !known[id] && is == state {
 				ids = append(ids, id)
@@ -118,7 +118,7 @@ type frame struct {
 }
 
 func newReader(h *dohosttest.Host, id dohost.ID, name string) *reader {
-	return &reader{h: h, id: id, name: name, seen: map[string]*view{}, ended: map[string]frame{}}
+	return &reader{h: h, id: id, name: name, views: map[string]*view{}, ended: map[string]frame{}}
 }
 
 // connect connects the reader, and asks for a reply to resume, like the hook.
@@ -135,13 +135,13 @@ func (r *reader) connect(ctx context.Context) (err error) {
 		}
 		r.ws.SetReadLimit(32 << 20)
 		r.replaced = nil
-		r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "probe"})
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "probe"})
 	}
 	return err
 }
 
-// say sends a frame. It ignores the end of the connection; the next hear reports it.
-func (r *reader) say(ctx context.Context, f map[string]any) {
+// sendFrame sends a frame. It ignores the end of the connection; the next hear reports it.
+func (r *reader) sendFrame(ctx context.Context, f map[string]any) {
 	data, err := json.Marshal(f)
 	if err != nil {
 		panic(err)
@@ -166,11 +166,11 @@ func (r *reader) ask(ctx context.Context, id, text string, more map[string]any) 
 	if err != nil {
 		panic(err)
 	}
-	r.say(ctx, map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": string(raw)}})
+	r.sendFrame(ctx, map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": string(raw)}})
 }
 
-// hear receives a frame. connected is false if the connection has ended.
-func (r *reader) hear(ctx context.Context) (f frame, connected bool, err error) {
+// receive receives a frame. connected is false if the connection has ended.
+func (r *reader) receive(ctx context.Context) (f frame, connected bool, err error) {
 	_, data, err := r.ws.Read(ctx)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -187,24 +187,24 @@ func (r *reader) hear(ctx context.Context) (f frame, connected bool, err error) 
 		return f, true, err
 	}
 	r.log = append(r.log, f.Type)
-	if err := r.take(ctx, f); err != nil {
+	if err := r.handleFrame(ctx, f); err != nil {
 		return f, true, fmt.Errorf("%s: %w", r.name, err)
 	}
 	return f, true, nil
 }
 
-func (r *reader) take(ctx context.Context, f frame) error {
+func (r *reader) handleFrame(ctx context.Context, f frame) error {
 	switch f.Type {
 	case "cf_agent_stream_resuming":
-		time.Sleep(r.slow)
-		r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})
+		time.Sleep(r.resumeDelay)
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})
 	case "cf_agent_chat_messages":
 		for i, m := range f.Messages {
 			if slices.ContainsFunc(f.Messages[:i], func(o page) bool { return o.ID == m.ID }) {
 				return fmt.Errorf("message %s is there twice", m.ID)
 			}
-			for _, v := range r.seen {
-				if v.message == m.ID && !r.grows(v.text, m.text()) {
+			for _, v := range r.views {
+				if v.message == m.ID && !r.extends(v.text, m.text()) {
 					return fmt.Errorf("the transcript says %q of what was seen as %q", m.text(), v.text)
 				}
 			}
@@ -220,10 +220,10 @@ func (r *reader) take(ctx context.Context, f frame) error {
 			}
 		}
 	case "cf_agent_use_chat_response":
-		if err := r.takeResponse(f); err != nil || !f.Done || f.Replay || f.Outcome == "aborted" {
+		if err := r.handleResponse(f); err != nil || !f.Done || f.Replay || f.Outcome == "aborted" {
 			return err
 		}
-		return r.isStored(ctx, r.seen[f.ID])
+		return r.isStored(ctx, r.views[f.ID])
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (r *reader) isStored(ctx context.Context, v *view) error {
 			continue
 		}
 		for _, m := range list {
-			if m.ID == v.message && r.grows(v.text, m.text()) {
+			if m.ID == v.message && r.extends(v.text, m.text()) {
 				return nil
 			}
 		}
@@ -268,16 +268,16 @@ func (r *reader) fetch(ctx context.Context) (list []page, err error) {
 	return list, json.Unmarshal(w.Body.Bytes(), &list)
 }
 
-func (r *reader) takeResponse(f frame) error {
-	v, known := r.seen[f.ID]
+func (r *reader) handleResponse(f frame) error {
+	v, known := r.views[f.ID]
 	switch {
 	case f.ReplayComplete:
 		if r.replaced == nil {
-			r.replaced = &view{drops: r.drops}
+			r.replaced = &view{mayRestart: r.mayRestart}
 		}
 		if known && r.replaced.from > v.from {
-			r.replaced.vanished = v.vanished + 1
-			if err := r.replaced.has(v.outcomes()); err != nil {
+			r.replaced.restarts = v.restarts + 1
+			if err := r.replaced.wantResults(v.results()); err != nil {
 				return err
 			}
 		} else if known && (r.replaced.from < v.from || !strings.HasPrefix(r.replaced.text, v.text)) {
@@ -286,16 +286,16 @@ func (r *reader) takeResponse(f frame) error {
 		if known && v.message != "" && r.replaced.message != v.message {
 			return errors.New("a replay is of another message")
 		}
-		r.seen[f.ID], r.replaced = r.replaced, nil
+		r.views[f.ID], r.replaced = r.replaced, nil
 	case f.Done:
 		r.ended[f.ID], r.replaced = f, nil
 		if known {
-			return v.has(v.kept)
+			return v.wantResults(v.keptCalls)
 		}
 		return nil
 	case f.Replay:
 		if r.replaced == nil {
-			r.replaced = &view{drops: r.drops}
+			r.replaced = &view{mayRestart: r.mayRestart}
 		}
 		return r.replaced.add(f)
 	default:
@@ -303,8 +303,8 @@ func (r *reader) takeResponse(f frame) error {
 			return errors.New("it goes on after its end")
 		}
 		if !known {
-			v = &view{drops: r.drops}
-			r.seen[f.ID] = v
+			v = &view{mayRestart: r.mayRestart}
+			r.views[f.ID] = v
 			r.order = append(r.order, f.ID)
 		}
 		return v.add(f)
@@ -312,12 +312,12 @@ func (r *reader) takeResponse(f frame) error {
 	return nil
 }
 
-// grows reports whether other extends text, or text has disappeared and a later call said other.
-func (r *reader) grows(text, other string) bool {
+// extends reports whether other extends text, or text has disappeared and a later call said other.
+func (r *reader) extends(text, other string) bool {
 	if strings.HasPrefix(other, text) {
 		return true
 	}
-	return r.drops && (other == "" || callOf(other) > callOf(text[strings.LastIndex(strings.TrimSpace(text), " ")+1:]))
+	return r.mayRestart && (other == "" || callOf(other) > callOf(text[strings.LastIndex(strings.TrimSpace(text), " ")+1:]))
 }
 
 // callOf returns the handler call that said the first word of a text.
@@ -326,17 +326,17 @@ func callOf(text string) (call int) {
 	return call
 }
 
-// beginAnew restarts the view with the log: the text has disappeared.
-func (v *view) beginAnew(from uint64) {
-	v.kept = v.outcomes()
+// restart restarts the view with the log: the text has disappeared.
+func (v *view) restart(from uint64) {
+	v.keptCalls = v.results()
 	if v.next > 0 {
-		v.vanished++
+		v.restarts++
 	}
 	v.from, v.next, v.text, v.tools = from, from, "", nil
 }
 
-// outcomes returns the calls that have a result.
-func (v *view) outcomes() (calls []string) {
+// results returns the calls that have a result.
+func (v *view) results() (calls []string) {
 	for id, state := range v.tools {
 		if strings.HasPrefix(state, "output") {
 			calls = append(calls, id)
@@ -345,8 +345,8 @@ func (v *view) outcomes() (calls []string) {
 	return calls
 }
 
-// has returns an error if one of some calls has lost its result.
-func (v *view) has(calls []string) error {
+// wantResults returns an error if one of some calls has lost its result.
+func (v *view) wantResults(calls []string) error {
 	for _, id := range calls {
 		if !strings.HasPrefix(v.tools[id], "output") {
 			return fmt.Errorf("tool call %s has lost its outcome", id)
@@ -362,10 +362,10 @@ func (v *view) add(f frame) error {
 	if err := json.Unmarshal([]byte(f.Body), &c); err != nil {
 		return err
 	}
-	if v.drops && c.Type == "start" && *f.Seq > 0 && (f.Replay && v.next == 0 || !f.Replay && *f.Seq == v.next) {
-		v.beginAnew(*f.Seq)
+	if v.mayRestart && c.Type == "start" && *f.Seq > 0 && (f.Replay && v.next == 0 || !f.Replay && *f.Seq == v.next) {
+		v.restart(*f.Seq)
 	} else if !strings.HasPrefix(c.Type, "tool-") {
-		if err := v.has(v.kept); err != nil {
+		if err := v.wantResults(v.keptCalls); err != nil {
 			return err
 		}
 	}
@@ -415,15 +415,15 @@ func (r *reader) until(ctx context.Context, holds func() bool, lost func()) erro
 				lost()
 			}
 		}
-		if _, _, err := r.hear(ctx); err != nil {
+		if _, _, err := r.receive(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// leave closes the connection.
-func (r *reader) leave() {
+// close closes the connection.
+func (r *reader) close() {
 	if r.ws != nil {
 		_ = r.ws.Close(websocket.StatusNormalClosure, "") // the host may have closed it first
 		r.ws = nil

@@ -42,8 +42,8 @@ func toolRank(p Part) int {
 	return 0
 }
 
-// settled reports whether a part is a call with its final result.
-func settled(p Part) bool { return toolRank(p) == 7 }
+// hasResult reports whether a part is a call with its final result.
+func hasResult(p Part) bool { return toolRank(p) == 7 }
 
 // approved reports whether a call was approved.
 func approved(p Part) bool {
@@ -84,7 +84,7 @@ func (a *accumulator) addTool(c Chunk) bool {
 	}
 	p, ok := a.call(id)
 	if strings.HasPrefix(c.Type(), "tool-input") {
-		a.called[id] = true
+		a.streamedCalls[id] = true
 	}
 	switch {
 	case !ok && c.Text("toolName") == "":
@@ -92,7 +92,7 @@ func (a *accumulator) addTool(c Chunk) bool {
 	case !ok:
 		p = newPart("tool-" + c.Text("toolName"))
 		if c.is("dynamic") {
-			p = newPart("dynamic-tool").from(c, "toolName")
+			p = newPart("dynamic-tool").copyFrom(c, "toolName")
 		}
 		p.set("toolCallId", id)
 		a.push(p)
@@ -101,11 +101,11 @@ func (a *accumulator) addTool(c Chunk) bool {
 		return false
 	}
 	delete(p.object, "preliminary")
-	p.take(c.object, "providerExecuted", "title")
+	p.copyMembers(c.object, "providerExecuted", "title")
 	if meta := c.Member("providerMetadata"); meta != nil {
 		p.set("callProviderMetadata", meta)
 	}
-	p.take(next.object, "state", "input", "rawInput", "output", "errorText", "approval", "preliminary")
+	p.copyMembers(next.object, "state", "input", "rawInput", "output", "errorText", "approval", "preliminary")
 	return true
 }
 
@@ -116,11 +116,11 @@ func toolStep(c Chunk) Part {
 	case "tool-input-start":
 		return state(inputStreaming)
 	case "tool-input-available":
-		return state(inputAvailable).from(c, "input")
+		return state(inputAvailable).copyFrom(c, "input")
 	case "tool-input-error":
-		p := state(outputError).from(c, "errorText")
+		p := state(outputError).copyFrom(c, "errorText")
 		if c.is("dynamic") {
-			return p.from(c, "input")
+			return p.copyFrom(c, "input")
 		}
 		p.set("rawInput", orNull(c.Member("input")))
 		return p
@@ -131,9 +131,9 @@ func toolStep(c Chunk) Part {
 		}
 		return state(approvalRequested).with("approval", raw)
 	case "tool-output-available":
-		return state(outputAvailable).from(c, "output", "preliminary")
+		return state(outputAvailable).copyFrom(c, "output", "preliminary")
 	case "tool-output-error":
-		return state(outputError).from(c, "errorText")
+		return state(outputError).copyFrom(c, "errorText")
 	case "tool-output-denied":
 		return state(outputDenied)
 	}

@@ -59,13 +59,13 @@ const (
 	applied
 )
 
-// on returns the effect of an answer on a call. A call that waits for an approval accepts one, or an error, which
+// effectOn returns the effect of an answer on a call. A call that waits for an approval accepts one, or an error, which
 // refuses the call. A call that a client runs accepts a result; a call that the server runs never accepts a result
 // from a client. The first answer counts.
-func (f *answerFrame) on(p Part, server bool) effect {
+func (f *answerFrame) effectOn(p Part, server bool) effect {
 	state := p.Text("state")
 	switch rank := toolRank(p); {
-	case settled(p), f.Approved != nil && rank >= 4:
+	case hasResult(p), f.Approved != nil && rank >= 4:
 		return repeated
 	case p.is("providerExecuted"), rank < 2 || rank > 5:
 		return refused
@@ -81,7 +81,7 @@ func (f *answerFrame) on(p Part, server bool) effect {
 func (f *answerFrame) apply(p Part) {
 	switch {
 	case f.Approved != nil:
-		consent(p, f.CallID, *f.Approved)
+		setApproval(p, f.CallID, *f.Approved)
 	case f.State == outputError:
 		p.set("state", outputError)
 		p.set("errorText", cmp.Or(f.ErrorText, deniedText))
@@ -94,8 +94,8 @@ func (f *answerFrame) apply(p Part) {
 // deniedText is the error text of a call if a client's error has no text.
 const deniedText = "Tool execution denied by user"
 
-// consent records an approval or refusal in a call.
-func consent(p Part, call string, approved bool) {
+// setApproval records an approval or refusal in a call.
+func setApproval(p Part, call string, approved bool) {
 	var approval map[string]json.RawMessage
 	if json.Unmarshal(orNull(p.Member("approval")), &approval) != nil || approval == nil {
 		approval = map[string]json.RawMessage{}
@@ -132,41 +132,41 @@ func (f *answerFrame) chunk() Chunk {
 func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data []byte) error {
 	var f answerFrame
 	if err := json.Unmarshal(data, &f); err != nil {
-		return k.refuse(ctx, conn, fmt.Errorf("chat: tool result or approval: %w", err))
+		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: tool result or approval: %w", err))
 	}
 	switch {
 	case nesting(f.Output) >= maxChunkNesting:
-		return k.refuse(ctx, conn, fmt.Errorf("chat: the result of the tool call %q: %w", f.CallID, errNesting))
+		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the result of the tool call %q: %w", f.CallID, errNesting))
 	case len(f.Tools) > maxRequest:
-		return k.refuse(ctx, conn, &dohost.LimitError{What: "list of tools", Size: len(f.Tools), Limit: maxRequest})
+		return k.sendRefusal(ctx, conn, &dohost.LimitError{What: "list of tools", Size: len(f.Tools), Limit: maxRequest})
 	}
 	of, how, err := k.applyAnswer(ctx, &f)
 	switch {
 	case err != nil:
 		return err
 	case of == "":
-		return k.refuse(ctx, conn, fmt.Errorf("chat: no tool call has the id %q", f.CallID))
+		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: no tool call has the id %q", f.CallID))
 	case how == refused:
-		return k.refuse(ctx, conn, fmt.Errorf("chat: the tool call %q is not waiting for this result or approval", f.CallID))
+		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the tool call %q is not waiting for this result or approval", f.CallID))
 	case !f.AutoContinue:
 		return nil
 	}
-	note, err := k.note(ctx, requestNote)
+	note, err := k.readNote(ctx, requestNote)
 	if err != nil {
 		return err
 	}
 	if f.Tools != nil {
 		note.Tools = f.Tools
 	}
-	open, err := k.goOnLater(ctx, conn.ID(), of, note)
+	open, err := k.queueContinuation(ctx, conn.ID(), of, note)
 	if err == nil && open && conn.Protocol() { // as if the client had asked for the continuation
-		k.waiting = append(without(k.waiting, conn), conn)
+		k.waiting = append(withoutConn(k.waiting, conn), conn)
 	}
 	return err
 }
 
-// refuse sends a client the reason why its frame was refused, if the frame is not a request.
-func (k *conversation) refuse(ctx context.Context, conn *agent.Conn, why error) error {
+// sendRefusal sends a client the reason why its frame was refused, if the frame is not a request.
+func (k *conversation) sendRefusal(ctx context.Context, conn *agent.Conn, why error) error {
 	return k.send(ctx, conn, map[string]string{"error": why.Error()})
 }
 
@@ -178,12 +178,12 @@ func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message
 		return "", refused, err
 	}
 	if ok {
-		l, err := k.liveOf(ctx, row)
+		l, err := k.loadLive(ctx, row)
 		if err != nil {
 			return "", refused, err
 		}
 		if p, ok := l.acc.call(f.CallID); ok {
-			how := f.on(p, l.serverRuns(f.CallID))
+			how := f.effectOn(p, l.serverRuns(f.CallID))
 			if how == applied {
 				err = l.answer(ctx, f, p)
 			}
@@ -196,18 +196,18 @@ func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message
 	}
 	p, _ := m.call(f.CallID)
 	record, _ := r.record(f.CallID)
-	if how := f.on(p, record.Server); how != applied {
+	if how := f.effectOn(p, record.Server); how != applied {
 		return m.ID, how, nil
 	}
 	f.apply(p)
-	if _, err := k.putOver(ctx, r, m, 0, nil); err != nil {
+	if _, err := k.putReplacing(ctx, r, m, 0, nil); err != nil {
 		return m.ID, applied, err
 	}
-	return m.ID, applied, k.tellAll(ctx, updatedFrame{frameUpdated, m}, nil)
+	return m.ID, applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, nil)
 }
 
-// repeats is how many of the newest messages are searched for a call that already has its result.
-const repeats = 100
+// maxRepeatSearch is how many of the newest messages are searched for a call that already has its result.
+const maxRepeatSearch = 100
 
 // messageOf returns the newest message with a waiting call of that id, or one of the newest messages with the call.
 func (k *conversation) messageOf(ctx context.Context, call string) (row messageRow, m Message, ok bool, err error) {
@@ -215,7 +215,7 @@ func (k *conversation) messageOf(ctx context.Context, call string) (row messageR
 	if err != nil || call == "" {
 		return row, m, false, err
 	}
-	for _, q := range []dohost.Query[messageRow]{{Index: "calls", Reverse: true}, {Reverse: true, Limit: repeats}} {
+	for _, q := range []dohost.Query[messageRow]{{Index: "calls", Reverse: true}, {Reverse: true, Limit: maxRepeatSearch}} {
 		for r, err := range messages.All(ctx, k.store(), &q) {
 			if err != nil {
 				return row, m, false, err
@@ -236,9 +236,9 @@ func (k *conversation) messageOf(ctx context.Context, call string) (row messageR
 }
 
 // answer applies an answer to a call of the reply.
-func (l *live) answer(ctx context.Context, f *answerFrame, p Part) error {
+func (l *liveReply) answer(ctx context.Context, f *answerFrame, p Part) error {
 	if c := f.chunk(); c.object != nil {
-		if err := l.stitch(ctx, c); err != nil {
+		if err := l.sendMerged(ctx, c); err != nil {
 			return err
 		}
 	} else {
@@ -250,19 +250,20 @@ func (l *live) answer(ctx context.Context, f *answerFrame, p Part) error {
 		l.row = row
 		f.apply(p)
 	}
-	return l.k.tellAll(ctx, updatedFrame{frameUpdated, l.acc.message()}, nil)
+	return l.k.broadcast(ctx, updatedFrame{frameUpdated, l.acc.message()}, nil)
 }
 
-// liveOf returns the running reply, even before its fiber has begun.
-func (k *conversation) liveOf(ctx context.Context, row replyRow) (*live, error) {
-	if k.live != nil && k.live.row.ID == row.ID && !k.live.over {
+// loadLive returns the running reply, even before its fiber has begun.
+func (k *conversation) loadLive(ctx context.Context, row replyRow) (*liveReply, error) {
+	if k.live != nil && k.live.row.ID == row.ID && !k.live.ended {
 		return k.live, nil
 	}
 	return k.load(ctx, row)
 }
 
-// goOnLater queues a continuation of a message, unless one is queued, and reports whether one is queued or running.
-func (k *conversation) goOnLater(ctx context.Context, conn, message string, note noteRow) (open bool, err error) {
+// queueContinuation queues a continuation of a message, unless one is queued, and reports whether one is queued or
+// running.
+func (k *conversation) queueContinuation(ctx context.Context, conn, message string, note noteRow) (open bool, err error) {
 	rows, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})
 	if err != nil {
 		return false, err
@@ -293,10 +294,10 @@ func (k *conversation) goOnLater(ctx context.Context, conn, message string, note
 	return open, err
 }
 
-// awaits reports whether a message has calls that wait for a client.
-func awaits(m *Message) bool {
+// awaitsClient reports whether a message has calls that wait for a client.
+func awaitsClient(m *Message) bool {
 	for _, p := range m.Parts {
-		if isTool(p) && !settled(p) && p.Text("state") != approvalResponded {
+		if isTool(p) && !hasResult(p) && p.Text("state") != approvalResponded {
 			return true
 		}
 	}

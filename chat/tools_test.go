@@ -16,17 +16,17 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// clerk is a model that calls a tool before it counts. It never reuses the id of a call.
-type clerk struct {
-	*cage
+// toolModel is a model that calls a tool before it counts. It never reuses the id of a call.
+type toolModel struct {
+	*countingState
 	tool string
 	runs map[string]int // runs of the tool per input
 }
 
-func (m *clerk) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m *toolModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		call := m.calls.Add(1)
-		if !done(p.Partial) {
+		if !hasOutput(p.Partial) {
 			time.Sleep(50 * time.Millisecond)
 			yield(chunk("tool-input-available", map[string]any{
 				"toolCallId": fmt.Sprintf("call-%d", call), "toolName": m.tool, "input": map[string]any{"n": call},
@@ -53,8 +53,8 @@ func chunk(kind string, members map[string]any) chat.Chunk {
 	return c
 }
 
-// done reports whether some call has a result.
-func done(m chat.Message) bool { return outputs(m) > 0 }
+// hasOutput reports whether some call has a result.
+func hasOutput(m chat.Message) bool { return outputs(m) > 0 }
 
 func outputs(m chat.Message) (n int) {
 	for _, p := range m.Parts {
@@ -65,11 +65,13 @@ func outputs(m chat.Message) (n int) {
 	return n
 }
 
-// clerkClass is a class of parrots that answer with a clerk, and a tool of the server that counts its runs.
-func clerkClass(m *clerk, approve bool) dohost.Class { return clerkClassOf(m, approve, chat.Options{}) }
+// toolModelClass is a class of parrots that answer with a clerk, and a tool of the server that counts its runs.
+func toolModelClass(m *toolModel, approve bool) dohost.Class {
+	return toolModelClassOf(m, approve, chat.Options{})
+}
 
-func clerkClassOf(m *clerk, approve bool, o chat.Options) dohost.Class {
-	return parrotClassOf(m.cage, &handlers{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+func toolModelClassOf(m *toolModel, approve bool, o chat.Options) dohost.Class {
+	return countingClassOf(m.countingState, &handlers{Reply: func(p *countingAgent, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
 			ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: approve,
 			Run: func(ctx context.Context, in json.RawMessage) (any, error) {
@@ -83,8 +85,8 @@ func clerkClassOf(m *clerk, approve bool, o chat.Options) dohost.Class {
 	}, Options: o})
 }
 
-// once checks that no call has run twice.
-func (m *clerk) once() error {
+// checkRunsOnce checks that no call has run twice.
+func (m *toolModel) checkRunsOnce() error {
 	for in, n := range m.runs {
 		if n > 1 {
 			return fmt.Errorf("the tool ran %d times with %s", n, in)
@@ -93,9 +95,9 @@ func (m *clerk) once() error {
 	return nil
 }
 
-// stamped checks that there are as many results as complete runs of the tool, and at least one.
-func stamped(ctx context.Context, h *dohosttest.Host) error {
-	return parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+// checkStamped checks that there are as many results as complete runs of the tool, and at least one.
+func checkStamped(ctx context.Context, h *dohosttest.Host) error {
+	return countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 		list, err := chat.Messages(ctx, p, 0)
 		if err != nil {
 			return err
@@ -108,8 +110,8 @@ func stamped(ctx context.Context, h *dohosttest.Host) error {
 	})
 }
 
-func (m *clerk) scenario(all *crowd, class dohost.Class) dohosttest.Scenario {
-	s := scenario(m.cage, all, class)
+func (m *toolModel) scenario(all *testClients, class dohost.Class) dohosttest.Scenario {
+	s := scenario(m.countingState, all, class)
 	reset := s.Reset
 	s.Reset = func() { reset(); m.runs = map[string]int{} }
 	return s
@@ -117,29 +119,29 @@ func (m *clerk) scenario(all *crowd, class dohost.Class) dohosttest.Scenario {
 
 func TestServerToolAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	m, all := &clerk{cage: &cage{words: 2}, tool: "stamp"}, &crowd{}
-	s := m.scenario(all, clerkClass(m, false))
-	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").asks(ctx, "one") }
+	m, all := &toolModel{countingState: &countingState{words: 2}, tool: "stamp"}, &testClients{}
+	s := m.scenario(all, toolModelClass(m, false))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").askAll(ctx, "one") }
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
-		if err := all.rest(ctx, h, 1, 2); err != nil {
+		if err := all.checkAtEnd(ctx, h, 1, 2); err != nil {
 			return err
 		}
-		return errors.Join(stamped(ctx, h), m.once())
+		return errors.Join(checkStamped(ctx, h), m.checkRunsOnce())
 	}
 	dohosttest.EveryPoint(t, s)
 }
 
-// answers sends a request, answers all calls in a state, and reads until the assistant has said so many words.
-func (r *reader) answers(ctx context.Context, state string, words int, ask map[string]any, answer func(call string) map[string]any) error {
-	defer r.leave()
+// answerCalls sends a request, answers all calls in a state, and reads until the assistant has said so many words.
+func (r *reader) answerCalls(ctx context.Context, state string, words int, ask map[string]any, answer func(call string) map[string]any) error {
+	defer r.close()
 	answered := map[string]bool{}
-	said := func() int {
+	wordCount := func() int {
 		if len(r.messages) == 0 {
 			return 0
 		}
 		return len(strings.Fields(r.messages[len(r.messages)-1].text()))
 	}
-	for said() < words || r.messages[len(r.messages)-1].Role != "assistant" {
+	for wordCount() < words || r.messages[len(r.messages)-1].Role != "assistant" {
 		if r.ws == nil {
 			if err := r.connect(ctx); err != nil {
 				return err
@@ -149,14 +151,14 @@ func (r *reader) answers(ctx context.Context, state string, words int, ask map[s
 				r.ask(ctx, "one", "count", ask)
 			}
 		}
-		if _, _, err := r.hear(ctx); err != nil {
+		if _, _, err := r.receive(ctx); err != nil {
 			return err
 		}
 		for _, id := range r.calls(state) {
 			if r.ws != nil && !answered[id] {
 				answered[id] = true
-				r.say(ctx, answer(id))
-				r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "after"})
+				r.sendFrame(ctx, answer(id))
+				r.sendFrame(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "after"})
 			}
 		}
 	}
@@ -165,64 +167,64 @@ func (r *reader) answers(ctx context.Context, state string, words int, ask map[s
 
 func TestClientToolAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	m, all := &clerk{cage: &cage{words: 2}, tool: "ask"}, &crowd{}
-	s := m.scenario(all, clerkClass(m, false))
+	m, all := &toolModel{countingState: &countingState{words: 2}, tool: "ask"}, &testClients{}
+	s := m.scenario(all, toolModelClass(m, false))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		tools := map[string]any{"clientTools": []any{map[string]any{"name": "ask"}}}
-		return all.join(h, "asker").answers(ctx, "input-available", 2, tools, func(call string) map[string]any {
+		return all.join(h, "asker").answerCalls(ctx, "input-available", 2, tools, func(call string) map[string]any {
 			return map[string]any{"type": "cf_agent_tool_result", "toolCallId": call, "toolName": "ask", "output": "yes", "autoContinue": true}
 		})
 	}
-	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 1, 2) }
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.checkAtEnd(ctx, h, 1, 2) }
 	dohosttest.EveryPoint(t, s)
 }
 
 // A client's tool that needs an approval is sent to the client like any other once it is approved, and only once.
 func TestApprovalOfClientTool(t *testing.T) {
-	class := func(m *clerk) dohost.Class {
-		return parrotClassOf(m.cage, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := func(m *toolModel) dohost.Class {
+		return countingClassOf(m.countingState, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 			return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "sign"}, Approve: true}}})
 		}})
 	}
 	for name, approve := range map[string]bool{"approved": true, "denied": false} {
 		t.Run(name, func(t *testing.T) {
-			m := &clerk{cage: &cage{words: 1}, tool: "sign", runs: map[string]int{}}
-			talk(t, class(m), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-				r := come(t, h, "r")
-				c := forger{reader: r, t: t, h: h}
+			m := &toolModel{countingState: &countingState{words: 1}, tool: "sign", runs: map[string]int{}}
+			runWithHost(t, class(m), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := connectIdle(t, h, "r")
+				c := forgingClient{reader: r, t: t, h: h}
 				r.ask(ctx, "one", "sign it", nil)
-				r.end(t, "one")
+				r.waitEnd(t, "one")
 				h.Advance(time.Second)
 				call := r.calls("approval-requested")[0]
-				r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": approve, "autoContinue": true})
+				r.sendFrame(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": approve, "autoContinue": true})
 				if !approve {
 					h.Advance(5 * time.Second)
-					if p := c.call(call); p.Text("state") != "output-denied" || len(said(t, h)) != 2 {
-						t.Errorf("%s: %q", p.Text("state"), said(t, h))
+					if p := c.call(call); p.Text("state") != "output-denied" || len(storedLines(t, h)) != 2 {
+						t.Errorf("%s: %q", p.Text("state"), storedLines(t, h))
 					}
-					r.leave()
+					r.close()
 					return
 				}
-				r.hears(t, func(f frame) bool { return f.Done && f.Outcome == "completed" })
+				r.receiveUntil(t, func(f frame) bool { return f.Done && f.Outcome == "completed" })
 				h.Advance(time.Second)
-				h.Evict(polly, dohost.EndFence)
+				h.Evict(testID, dohost.EndFence)
 				h.Advance(5 * time.Second)
 				if p := c.call(call); p.Text("state") != "input-available" || !strings.Contains(string(p.Member("approval")), `"approved":true`) {
 					t.Errorf("%s, %s", p.Text("state"), p.Member("approval"))
 				}
-				r.leave()
-				r = come(t, h, "r")
-				r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true})
+				r.close()
+				r = connectIdle(t, h, "r")
+				r.sendFrame(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true})
 				h.Advance(5 * time.Second)
 				if n := m.calls.Load(); n != 1 {
 					t.Errorf("the model was asked %d times before there is a result", n)
 				}
-				r.say(ctx, map[string]any{"type": "cf_agent_tool_result", "toolCallId": call, "output": "signed", "autoContinue": true})
+				r.sendFrame(ctx, map[string]any{"type": "cf_agent_tool_result", "toolCallId": call, "output": "signed", "autoContinue": true})
 				h.Advance(5 * time.Second)
-				if p := c.call(call); p.Text("output") != "signed" || said(t, h)[1] != "assistant: 2.0" {
-					t.Errorf("%s: %q", p.Member("output"), said(t, h))
+				if p := c.call(call); p.Text("output") != "signed" || storedLines(t, h)[1] != "assistant: 2.0" {
+					t.Errorf("%s: %q", p.Member("output"), storedLines(t, h))
 				}
-				r.leave()
+				r.close()
 			})
 		})
 	}
@@ -233,36 +235,36 @@ func TestApprovalOfClientTool(t *testing.T) {
 func TestContinuationIsSentToAnsweringClient(t *testing.T) {
 	for name, tools := range map[string]string{"result": "ask", "approval": "stamp"} {
 		t.Run(name, func(t *testing.T) {
-			m := &clerk{cage: &cage{words: 2}, tool: tools, runs: map[string]int{}}
-			talk(t, clerkClass(m, true), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-				r, other := come(t, h, "r"), come(t, h, "other")
+			m := &toolModel{countingState: &countingState{words: 2}, tool: tools, runs: map[string]int{}}
+			runWithHost(t, toolModelClass(m, true), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r, other := connectIdle(t, h, "r"), connectIdle(t, h, "other")
 				r.ask(ctx, "one", "count", map[string]any{"clientTools": []any{map[string]any{"name": "ask"}}})
-				r.end(t, "one")
-				other.end(t, "one")
+				r.waitEnd(t, "one")
+				other.waitEnd(t, "one")
 				n := len(r.log)
 				if call := r.calls("input-available"); len(call) > 0 {
-					r.say(ctx, map[string]any{"type": "cf_agent_tool_result", "toolCallId": call[0], "output": 1, "autoContinue": true})
+					r.sendFrame(ctx, map[string]any{"type": "cf_agent_tool_result", "toolCallId": call[0], "output": 1, "autoContinue": true})
 				} else {
 					call := r.calls("approval-requested")[0]
-					r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true})
+					r.sendFrame(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true})
 				}
-				first := r.hears(t, func(f frame) bool { return f.Type == "cf_agent_use_chat_response" })
-				wants(t, "it heard", r.log[n:], "cf_agent_message_updated", "cf_agent_stream_resuming", "cf_agent_use_chat_response")
+				first := r.receiveUntil(t, func(f frame) bool { return f.Type == "cf_agent_use_chat_response" })
+				wantLines(t, "it heard", r.log[n:], "cf_agent_message_updated", "cf_agent_stream_resuming", "cf_agent_use_chat_response")
 				if !first.Replay { // a chunk, or the frame that announces it
 					t.Errorf("%+v", first)
 				}
-				r.end(t, first.ID)
-				other.end(t, first.ID)
-				for _, v := range []*view{r.seen[first.ID], other.seen[first.ID]} {
-					if err := counted(v.text, 2); err != nil {
+				r.waitEnd(t, first.ID)
+				other.waitEnd(t, first.ID)
+				for _, v := range []*view{r.views[first.ID], other.views[first.ID]} {
+					if err := checkCounted(v.text, 2); err != nil {
 						t.Error(err)
 					}
 				}
 				if slices.Contains(other.log, "cf_agent_stream_resuming") {
 					t.Errorf("the other heard %q", other.log)
 				}
-				r.leave()
-				other.leave()
+				r.close()
+				other.close()
 			})
 		})
 	}
@@ -270,18 +272,18 @@ func TestContinuationIsSentToAnsweringClient(t *testing.T) {
 
 func TestApprovalAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	m, all := &clerk{cage: &cage{words: 2}, tool: "stamp"}, &crowd{}
-	s := m.scenario(all, clerkClass(m, true))
+	m, all := &toolModel{countingState: &countingState{words: 2}, tool: "stamp"}, &testClients{}
+	s := m.scenario(all, toolModelClass(m, true))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
-		return all.join(h, "asker").answers(ctx, "approval-requested", 2, nil, func(call string) map[string]any {
+		return all.join(h, "asker").answerCalls(ctx, "approval-requested", 2, nil, func(call string) map[string]any {
 			return map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true}
 		})
 	}
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
-		if err := all.rest(ctx, h, 1, 2); err != nil {
+		if err := all.checkAtEnd(ctx, h, 1, 2); err != nil {
 			return err
 		}
-		return errors.Join(stamped(ctx, h), m.once())
+		return errors.Join(checkStamped(ctx, h), m.checkRunsOnce())
 	}
 	dohosttest.EveryPoint(t, s)
 }

@@ -42,7 +42,7 @@ var messages = transcript{dohost.Collection[messageRow]{
 	Key:  func(r messageRow) string { return r.ID },
 	Indexes: []dohost.Index[messageRow]{
 		{Name: "place", Of: func(r messageRow) dohost.Key { return dohost.KeyOf(r.Place) }},
-		{Name: "calls", Of: func(r messageRow) dohost.Key { return in(len(r.Calls) > 0, dohost.KeyOf(r.Place)) }},
+		{Name: "calls", Of: func(r messageRow) dohost.Key { return partialKey(len(r.Calls) > 0, dohost.KeyOf(r.Place)) }},
 	},
 }}
 
@@ -173,11 +173,11 @@ func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (
 func (t *transcript) End(ctx context.Context, s *dohost.Storage) (uint64, error) {
 	last, ok, err := t.Last(ctx, s, dohost.Query[messageRow]{})
 	if err != nil || ok {
-		return placeBeyond(last.Place), err
+		return nextPlace(last.Place), err
 	}
 	x, err := extent(ctx, s)
-	return placeBeyond(x.Floor), err
+	return nextPlace(x.Floor), err
 }
 
-// placeBeyond returns the next place for a message that is not a reply to the one at place.
-func placeBeyond(place uint64) uint64 { return place + placeStep - place%placeStep }
+// nextPlace returns the next place for a message that is not a reply to the one at place.
+func nextPlace(place uint64) uint64 { return place + placeStep - place%placeStep }

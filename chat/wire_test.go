@@ -16,30 +16,30 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// talk runs a test with a host of parrots.
-func talk(t *testing.T, class dohost.Class, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
+// runWithHost runs a test with a host of parrots.
+func runWithHost(t *testing.T, class dohost.Class, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
 	t.Helper()
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		f(t, t.Context(), h)
 	})
 }
 
-// come connects a client that has nothing to resume.
-func come(t *testing.T, h *dohosttest.Host, name string) *reader {
+// connectIdle connects a client that has nothing to resume.
+func connectIdle(t *testing.T, h *dohosttest.Host, name string) *reader {
 	t.Helper()
-	r := newReader(h, polly, name)
+	r := newReader(h, testID, name)
 	if err := r.connect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.hears(t, func(f frame) bool { return f.ProbeID == "probe" })
+	r.receiveUntil(t, func(f frame) bool { return f.ProbeID == "probe" })
 	return r
 }
 
-// hears receives frames until one is wanted, and returns it.
-func (r *reader) hears(t *testing.T, wanted func(frame) bool) frame {
+// receiveUntil receives frames until one is wanted, and returns it.
+func (r *reader) receiveUntil(t *testing.T, wanted func(frame) bool) frame {
 	t.Helper()
 	for {
-		f, connected, err := r.hear(t.Context())
+		f, connected, err := r.receive(t.Context())
 		if err != nil || !connected {
 			t.Fatalf("%s: %v, connected %t", r.name, err, connected)
 		}
@@ -49,23 +49,23 @@ func (r *reader) hears(t *testing.T, wanted func(frame) bool) frame {
 	}
 }
 
-func (r *reader) end(t *testing.T, request string) frame {
+func (r *reader) waitEnd(t *testing.T, request string) frame {
 	t.Helper()
 	if f, ok := r.ended[request]; ok {
 		return f
 	}
-	return r.hears(t, func(f frame) bool { return f.Done && f.ID == request })
+	return r.receiveUntil(t, func(f frame) bool { return f.Done && f.ID == request })
 }
 
-func (r *reader) begins(t *testing.T, request string) {
+func (r *reader) waitBegin(t *testing.T, request string) {
 	t.Helper()
-	r.hears(t, func(f frame) bool { return f.ID == request && strings.Contains(f.Body, "text-delta") })
+	r.receiveUntil(t, func(f frame) bool { return f.ID == request && strings.Contains(f.Body, "text-delta") })
 }
 
-// said returns the stored conversation, a message per line.
-func said(t *testing.T, h *dohosttest.Host) (lines []string) {
+// storedLines returns the stored conversation, a message per line.
+func storedLines(t *testing.T, h *dohosttest.Host) (lines []string) {
 	t.Helper()
-	err := parrots.Get(h, polly.Name).Do(t.Context(), func(ctx context.Context, p *parrot) error {
+	err := countingAgents.Get(h, testID.Name).Do(t.Context(), func(ctx context.Context, p *countingAgent) error {
 		list, err := chat.Messages(ctx, p, 0)
 		for _, m := range list {
 			lines = append(lines, string(m.Role)+": "+strings.TrimSpace(m.PlainText()))
@@ -78,7 +78,7 @@ func said(t *testing.T, h *dohosttest.Host) (lines []string) {
 	return lines
 }
 
-func wants(t *testing.T, what string, got []string, want ...string) {
+func wantLines(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s:\ngot  %q\nwant %q", what, got, want)
@@ -86,72 +86,72 @@ func wants(t *testing.T, what string, got []string, want ...string) {
 }
 
 func TestCancel(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 5}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r, other := come(t, h, "r"), come(t, h, "other")
+	runWithHost(t, countingClass(&countingState{words: 5}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r, other := connectIdle(t, h, "r"), connectIdle(t, h, "other")
 		r.ask(ctx, "one", "count", nil)
 		r.ask(ctx, "two", "count", nil)
-		r.begins(t, "one")
-		r.begins(t, "one")
-		r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "two"})
-		r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "nothing"})
-		if f := r.end(t, "two"); f.Outcome != "aborted" || f.Error == true {
+		r.waitBegin(t, "one")
+		r.waitBegin(t, "one")
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "two"})
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "nothing"})
+		if f := r.waitEnd(t, "two"); f.Outcome != "aborted" || f.Error == true {
 			t.Errorf("%+v", f)
 		}
-		r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "one"})
-		if f := other.end(t, "one"); f.Outcome != "aborted" || f.Error == true || f.Body != "" {
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "one"})
+		if f := other.waitEnd(t, "one"); f.Outcome != "aborted" || f.Error == true || f.Body != "" {
 			t.Errorf("%+v", f)
 		}
 		h.Advance(time.Second)
-		wants(t, "said", said(t, h), "user: count", "assistant: 1.0 1.1", "user: count")
-		r.leave()
-		other.leave()
+		wantLines(t, "said", storedLines(t, h), "user: count", "assistant: 1.0 1.1", "user: count")
+		r.close()
+		other.close()
 	})
 }
 
 func TestClear(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 5}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r, other := come(t, h, "r"), come(t, h, "other")
+	runWithHost(t, countingClass(&countingState{words: 5}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r, other := connectIdle(t, h, "r"), connectIdle(t, h, "other")
 		r.ask(ctx, "one", "count", nil)
 		r.ask(ctx, "two", "count", nil)
-		r.begins(t, "one")
-		r.say(ctx, map[string]any{"type": "cf_agent_chat_clear"})
-		other.hears(t, func(f frame) bool { return f.Type == "cf_agent_chat_clear" })
+		r.waitBegin(t, "one")
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_clear"})
+		other.receiveUntil(t, func(f frame) bool { return f.Type == "cf_agent_chat_clear" })
 		h.Advance(time.Second)
-		wants(t, "said", said(t, h))
-		if slices.Contains(r.log, "cf_agent_chat_clear") || r.end(t, "two").Outcome != "aborted" {
+		wantLines(t, "said", storedLines(t, h))
+		if slices.Contains(r.log, "cf_agent_chat_clear") || r.waitEnd(t, "two").Outcome != "aborted" {
 			t.Errorf("%q", r.log)
 		}
 		r.messages = nil
 		r.ask(ctx, "three", "count", nil)
-		r.end(t, "three")
-		wants(t, "said afterwards", said(t, h), "user: count", "assistant: 2.0 2.1 2.2 2.3 2.4")
-		r.leave()
-		other.leave()
+		r.waitEnd(t, "three")
+		wantLines(t, "said afterwards", storedLines(t, h), "user: count", "assistant: 2.0 2.1 2.2 2.3 2.4")
+		r.close()
+		other.close()
 	})
 }
 
 func TestRegenerate(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 2}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r, other := come(t, h, "r"), come(t, h, "other")
+	runWithHost(t, countingClass(&countingState{words: 2}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r, other := connectIdle(t, h, "r"), connectIdle(t, h, "other")
 		r.ask(ctx, "one", "count", nil)
-		other.end(t, "one")
+		other.waitEnd(t, "one")
 		first := other.messages[1].ID
 		r.messages = other.messages[:1]
 		r.ask(ctx, "two", "", map[string]any{"trigger": "regenerate-message"})
-		other.end(t, "two")
-		wants(t, "said", said(t, h), "user: count", "assistant: 2.0 2.1")
+		other.waitEnd(t, "two")
+		wantLines(t, "said", storedLines(t, h), "user: count", "assistant: 2.0 2.1")
 		if len(other.messages) != 2 || other.messages[1].ID == first {
 			t.Errorf("%+v", other.messages)
 		}
-		r.leave()
-		other.leave()
+		r.close()
+		other.close()
 	})
 }
 
 // The sender of an invalid request receives the error.
 func TestRequestErrorIsSentToItsSender(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	runWithHost(t, countingClass(&countingState{words: 1}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		for id, bad := range map[string]map[string]any{
 			"get":     {"method": "GET", "body": "{}"},
 			"empty":   {"method": "POST", "body": ""},
@@ -162,8 +162,8 @@ func TestRequestErrorIsSentToItsSender(t *testing.T) {
 			"tools":   {"method": "POST", "body": `{"messages":[],"clientTools":1}`},
 			"large":   {"method": "POST", "body": fmt.Sprintf(`{"messages":[{"id":"x","role":"user","parts":[{"type":"file","url":%q}]}]}`, strings.Repeat("x", 3<<20))},
 		} {
-			r.say(ctx, map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": bad})
-			if f := r.end(t, id); f.Error != true || f.Outcome != "error" || f.Body == "" {
+			r.sendFrame(ctx, map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": bad})
+			if f := r.waitEnd(t, id); f.Error != true || f.Outcome != "error" || f.Body == "" {
 				t.Errorf("%s: %+v", id, f)
 			}
 		}
@@ -173,27 +173,27 @@ func TestRequestErrorIsSentToItsSender(t *testing.T) {
 			{"type": "cf_agent_stream_resume_ack", "id": "nothing"},
 			{"type": "cf_agent_chat_request_cancel"},
 		} {
-			r.say(ctx, f)
+			r.sendFrame(ctx, f)
 		}
-		if f := r.hears(t, func(f frame) bool { return f.Type == "" }); f.Error != `chat: no tool call has the id "nobody's"` {
+		if f := r.receiveUntil(t, func(f frame) bool { return f.Type == "" }); f.Error != `chat: no tool call has the id "nobody's"` {
 			t.Errorf("%+v", f)
 		}
 		r.ask(ctx, "one", strings.Repeat("count", 600_000), nil)
-		r.end(t, "one")
-		got := said(t, h)
+		r.waitEnd(t, "one")
+		got := storedLines(t, h)
 		if len(got) != 2 || len(got[0]) > 2000 || got[1] != "assistant: 1.0" {
 			t.Errorf("%.100q", got)
 		}
-		r.leave()
+		r.close()
 	})
 }
 
 // A client that was disconnected at the end of a reply sees the end when it reconnects.
 func TestReconnectAfterTheEndOfReply(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 3}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	runWithHost(t, countingClass(&countingState{words: 3}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
-		r.begins(t, "one")
+		r.waitBegin(t, "one")
 		if err := r.ws.CloseNow(); err != nil {
 			t.Fatal(err)
 		}
@@ -202,80 +202,80 @@ func TestReconnectAfterTheEndOfReply(t *testing.T) {
 		if err := r.connect(ctx); err != nil {
 			t.Fatal(err)
 		}
-		none := r.hears(t, func(f frame) bool { return f.ProbeID == "probe" })
+		none := r.receiveUntil(t, func(f frame) bool { return f.ProbeID == "probe" })
 		if none.Reason != "idle" || len(r.messages) != 2 || r.messages[1].text() != "1.0 1.1 1.2 " {
 			t.Errorf("%+v, %+v", none, r.messages)
 		}
-		r.leave()
+		r.close()
 	})
 }
 
 // A client that connects during a reply receives the replay, then the live chunks. Before it asks for the replay it
 // receives no chunks.
 func TestReplayToClientThatConnectsDuringReply(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 4}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	runWithHost(t, countingClass(&countingState{words: 4}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
-		r.begins(t, "one")
-		late := newReader(h, polly, "late")
+		r.waitBegin(t, "one")
+		late := newReader(h, testID, "late")
 		if err := late.connect(ctx); err != nil {
 			t.Fatal(err)
 		}
-		late.end(t, "one")
+		late.waitEnd(t, "one")
 		if len(late.messages) != 2 {
 			t.Errorf("before the end it was shown %d messages", len(late.messages))
 		}
-		r.end(t, "one")
-		if err := counted(late.seen["one"].text, 4); err != nil {
+		r.waitEnd(t, "one")
+		if err := checkCounted(late.views["one"].text, 4); err != nil {
 			t.Error(err)
 		}
 		if late.log[0] != "cf_agent_stream_resuming" || late.log[1] != "cf_agent_identity" {
 			t.Errorf("%q", late.log)
 		}
-		r.leave()
-		late.leave()
+		r.close()
+		late.close()
 	})
 }
 
 // A client's copy of the running reply is shorter than the server's.
 func TestRequestWithShorterCopyOfRunningReply(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 3}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r, other := come(t, h, "r"), come(t, h, "other")
+	runWithHost(t, countingClass(&countingState{words: 3}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r, other := connectIdle(t, h, "r"), connectIdle(t, h, "other")
 		r.ask(ctx, "one", "count", nil)
-		r.begins(t, "one")
-		v := r.seen["one"]
+		r.waitBegin(t, "one")
+		v := r.views["one"]
 		r.messages = append(other.messages, page{ID: v.message, Role: "assistant"})
 		r.messages[len(r.messages)-1].Parts = append(r.messages[len(r.messages)-1].Parts, part{Type: "text", Text: v.text})
 		r.ask(ctx, "two", "again", nil)
-		other.hears(t, func(f frame) bool { return len(f.Messages) == 2 })
+		other.receiveUntil(t, func(f frame) bool { return len(f.Messages) == 2 })
 		if other.messages[1].ID != "user-two" {
 			t.Errorf("%+v", other.messages)
 		}
-		r.end(t, "two")
-		wants(t, "said", said(t, h), "user: count", "assistant: 1.0 1.1 1.2", "user: again", "assistant: 2.0 2.1 2.2")
-		r.leave()
-		other.leave()
+		r.waitEnd(t, "two")
+		wantLines(t, "said", storedLines(t, h), "user: count", "assistant: 1.0 1.1 1.2", "user: again", "assistant: 2.0 2.1 2.2")
+		r.close()
+		other.close()
 	})
 }
 
 // A reply is replayed once per connection, however often the client asks, and the answer about an ended reply does not
 // affect the running one.
 func TestReplayIsSentOncePerConnection(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 6}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	runWithHost(t, countingClass(&countingState{words: 6}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		r.ask(ctx, "zero", "count", nil)
-		r.end(t, "zero")
+		r.waitEnd(t, "zero")
 		r.ask(ctx, "one", "count", nil)
-		r.begins(t, "one")
-		late := newReader(h, polly, "late")
+		r.waitBegin(t, "one")
+		late := newReader(h, testID, "late")
 		if err := late.connect(ctx); err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range []string{"zero", "one", "one"} {
-			late.say(ctx, map[string]any{"type": "cf_agent_stream_resume_ack", "id": id})
+			late.sendFrame(ctx, map[string]any{"type": "cf_agent_stream_resume_ack", "id": id})
 		}
 		shown := 0
-		late.hears(t, func(f frame) bool {
+		late.receiveUntil(t, func(f frame) bool {
 			if f.ReplayComplete {
 				shown++
 			}
@@ -284,29 +284,29 @@ func TestReplayIsSentOncePerConnection(t *testing.T) {
 		if shown != 1 {
 			t.Errorf("it was shown %d times", shown)
 		}
-		r.end(t, "one")
-		r.leave()
-		late.leave()
+		r.waitEnd(t, "one")
+		r.close()
+		late.close()
 	})
 }
 
 func TestGetMessages(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runWithHost(t, countingClass(&countingState{words: 1}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		get := func() string {
 			w := httptest.NewRecorder()
-			h.Host().ServeObject(w, httptest.NewRequest(http.MethodGet, "/get-messages", nil), polly)
+			h.Host().ServeObject(w, httptest.NewRequest(http.MethodGet, "/get-messages", nil), testID)
 			return strings.TrimSpace(w.Body.String())
 		}
 		if got := get(); got != "[]" {
 			t.Error(got)
 		}
-		r := come(t, h, "r")
+		r := connectIdle(t, h, "r")
 		r.ask(ctx, "one", "count", map[string]any{"extra": 1})
-		r.end(t, "one")
+		r.waitEnd(t, "one")
 		if got := get(); !strings.HasPrefix(got, `[{"id":"user-one","parts":[{"text":"count","type":"text"}],"role":"user"},{"id":"msg_`) {
 			t.Error(got)
 		}
-		r.leave()
+		r.close()
 	})
 }
 
@@ -316,21 +316,21 @@ func TestFailureTextsAreHiddenFromClients(t *testing.T) {
 		errors.New("dial 10.0.0.5: Hunter2"),
 		&chat.ModelError{Provider: "openai", Status: 429, Message: "org-Hunter2 is over its quota", RetryAfter: time.Second},
 	}
-	c := &cage{words: 3}
-	c.more = func(*parrot, context.Context, *chat.Reply, int) error { return failures[c.calls.Load()-1] }
+	c := &countingState{words: 3}
+	c.more = func(*countingAgent, context.Context, *chat.Reply, int) error { return failures[c.calls.Load()-1] }
 	var program []string
-	class := parrotClassOf(c, &handlers{Reply: (*parrot).reply,
-		OnResponse: func(_ *parrot, _ context.Context, r chat.Response) error {
+	class := countingClassOf(c, &handlers{Reply: (*countingAgent).reply,
+		OnResponse: func(_ *countingAgent, _ context.Context, r chat.Response) error {
 			program = append(program, r.Error)
 			return nil
 		}})
-	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
-		defer r.leave()
+	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
+		defer r.close()
 		for i, want := range []string{"internal error 0", "openai: 429 Too Many Requests (try again after 1s)"} {
 			id := fmt.Sprint("request-", i)
 			r.ask(ctx, id, "count", nil)
-			if f := r.end(t, id); f.Error != true || !strings.HasPrefix(f.Body, want) || strings.Contains(f.Body, "Hunter2") {
+			if f := r.waitEnd(t, id); f.Error != true || !strings.HasPrefix(f.Body, want) || strings.Contains(f.Body, "Hunter2") {
 				t.Errorf("%+v, want %q", f, want)
 			}
 		}
@@ -347,46 +347,46 @@ func TestFailureTextsAreHiddenFromClients(t *testing.T) {
 
 // A handler that fails ends its reply. Clients that ask later get the failure, until there is another request.
 func TestReplyThatFailsIsReportedToLaterClients(t *testing.T) {
-	c := &cage{words: 3}
-	c.more = func(_ *parrot, _ context.Context, _ *chat.Reply, i int) error {
+	c := &countingState{words: 3}
+	c.more = func(_ *countingAgent, _ context.Context, _ *chat.Reply, i int) error {
 		if i == 2 && c.calls.Load() == 1 {
 			return &dohost.PublicError{Message: "the model is out"}
 		}
 		return nil
 	}
-	var told []chat.Response
-	class := parrotClassOf(c, &handlers{Reply: (*parrot).reply,
-		OnResponse: func(_ *parrot, _ context.Context, r chat.Response) error {
-			told = append(told, r)
+	var responses []chat.Response
+	class := countingClassOf(c, &handlers{Reply: (*countingAgent).reply,
+		OnResponse: func(_ *countingAgent, _ context.Context, r chat.Response) error {
+			responses = append(responses, r)
 			return nil
 		}})
-	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		r := come(t, h, "r")
+	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
-		if f := r.end(t, "one"); f.Error != true || f.Body != "the model is out" || f.Outcome != "error" {
+		if f := r.waitEnd(t, "one"); f.Error != true || f.Body != "the model is out" || f.Outcome != "error" {
 			t.Errorf("%+v", f)
 		}
-		late := newReader(h, polly, "late")
+		late := newReader(h, testID, "late")
 		if err := late.connect(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if f := late.end(t, "one"); f.Error != true || !f.Replay || f.Body != "the model is out" {
+		if f := late.waitEnd(t, "one"); f.Error != true || !f.Replay || f.Body != "the model is out" {
 			t.Errorf("%+v", f)
 		}
-		wants(t, "said", said(t, h), "user: count", "assistant: 1.0 1.1")
+		wantLines(t, "said", storedLines(t, h), "user: count", "assistant: 1.0 1.1")
 		r.ask(ctx, "two", "count", nil)
-		late.begins(t, "two") // it receives the chunks live, although it has asked for the failed reply
-		late.end(t, "two")
-		late.leave()
-		r.end(t, "two")
-		if late = come(t, h, "late"); slices.Contains(late.log, "cf_agent_stream_resuming") {
+		late.waitBegin(t, "two") // it receives the chunks live, although it has asked for the failed reply
+		late.waitEnd(t, "two")
+		late.close()
+		r.waitEnd(t, "two")
+		if late = connectIdle(t, h, "late"); slices.Contains(late.log, "cf_agent_stream_resuming") {
 			t.Errorf("%q", late.log)
 		}
-		if len(told) != 2 || told[0].Status != chat.StatusFailed || told[0].Error != "the model is out" ||
-			told[0].Message.PlainText() != "1.0 1.1 " || told[1].Status != chat.StatusCompleted {
-			t.Errorf("%+v", told)
+		if len(responses) != 2 || responses[0].Status != chat.StatusFailed || responses[0].Error != "the model is out" ||
+			responses[0].Message.PlainText() != "1.0 1.1 " || responses[1].Status != chat.StatusCompleted {
+			t.Errorf("%+v", responses)
 		}
-		r.leave()
-		late.leave()
+		r.close()
+		late.close()
 	})
 }

@@ -40,14 +40,14 @@ var update = flag.Bool("update", false, "rewrite what the server says in testdat
 //	time passes              five seconds
 const transcripts = "testdata/transcripts/*.txt"
 
-// prompter makes parrots say the words in the lines of a transcript.
-type prompter struct {
+// scriptedModel makes parrots say the words in the lines of a transcript.
+type scriptedModel struct {
 	lines chan string
 	calls int
 }
 
 // Stream is part of chat.Model.
-func (p *prompter) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (p *scriptedModel) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	p.calls++
 	id := fmt.Sprint(p.calls)
 	return func(yield func(chat.Chunk, error) bool) {
@@ -78,50 +78,50 @@ func (p *prompter) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[chat.Ch
 	}
 }
 
-func (p *prompter) class(o chat.Options) dohost.Class {
+func (p *scriptedModel) class(o chat.Options) dohost.Class {
 	tools := []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "ask"}}, {
 		ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
 		Run: func(context.Context, json.RawMessage) (any, error) { return "stamped", nil },
 	}}
-	return parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	return countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, p, &chat.AnswerOptions{Tools: tools})
 	}, Options: o})
 }
 
-// stage is the test environment of a conversation.
-type stage struct {
+// transcriptRun is the test environment of a conversation.
+type transcriptRun struct {
 	h     *dohosttest.Host
-	model *prompter
+	model *scriptedModel
 	ids   map[string]string // written forms of the ids made by the server
 
-	mu      sync.Mutex                 // guards the rest
-	sockets map[string]*websocket.Conn // of connected clients
-	heard   map[string][]string        // by client, since the last line
+	mu       sync.Mutex                 // guards the rest
+	sockets  map[string]*websocket.Conn // of connected clients
+	received map[string][]string        // by client, since the last line
 }
 
-func (s *stage) connect(ctx context.Context, name string) error {
-	serve := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { s.h.Host().ServeObject(w, q, polly) })
+func (s *transcriptRun) connect(ctx context.Context, name string) error {
+	serve := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { s.h.Host().ServeObject(w, q, testID) })
 	ws, _, err := sockettest.Dial(ctx, serve, "/?_pk="+name)
 	if err != nil {
 		return err
 	}
 	ws.SetReadLimit(1 << 20)
-	s.set(name, ws)
+	s.setSocket(name, ws)
 	s.h.Client(func(ctx context.Context) error {
 		for {
 			_, data, err := ws.Read(ctx)
 			if err != nil {
-				s.hear(name, ws, fmt.Sprintf("(closed %d)", websocket.CloseStatus(err)))
+				s.record(name, ws, fmt.Sprintf("(closed %d)", websocket.CloseStatus(err)))
 				return nil
 			}
-			s.hear(name, ws, string(data))
+			s.record(name, ws, string(data))
 		}
 	})
 	return nil
 }
 
-// set records a client's connection, or nil, and returns the previous one.
-func (s *stage) set(name string, ws *websocket.Conn) (before *websocket.Conn) {
+// setSocket records a client's connection, or nil, and returns the previous one.
+func (s *transcriptRun) setSocket(name string, ws *websocket.Conn) (before *websocket.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before = s.sockets[name]
@@ -129,20 +129,20 @@ func (s *stage) set(name string, ws *websocket.Conn) (before *websocket.Conn) {
 	return before
 }
 
-// hear records a frame that a client receives over a connection, unless the connection was cut.
-func (s *stage) hear(name string, ws *websocket.Conn, what string) {
+// record records a frame that a client receives over a connection, unless the connection was cut.
+func (s *transcriptRun) record(name string, ws *websocket.Conn, what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sockets[name] == ws {
-		s.heard[name] = append(s.heard[name], what)
+		s.received[name] = append(s.received[name], what)
 	}
 }
 
-var made = regexp.MustCompile(`(msg|cont)_[0-9A-Z]{26}`)
+var serverIDs = regexp.MustCompile(`(msg|cont)_[0-9A-Z]{26}`)
 
-// written returns a frame with names in place of the ids made by the server.
-func (s *stage) written(f string) string {
-	return made.ReplaceAllStringFunc(f, func(id string) string {
+// normalized returns a frame with names in place of the ids made by the server.
+func (s *transcriptRun) normalized(f string) string {
+	return serverIDs.ReplaceAllStringFunc(f, func(id string) string {
 		if s.ids[id] == "" {
 			kind, _, _ := strings.Cut(id, "_")
 			n := 1
@@ -158,7 +158,7 @@ func (s *stage) written(f string) string {
 }
 
 // play executes a line, and returns the frames that the clients receive.
-func (s *stage) play(ctx context.Context, line string) (heard []string, err error) {
+func (s *transcriptRun) play(ctx context.Context, line string) (heard []string, err error) {
 	name, what, _ := strings.Cut(line, " ")
 	switch {
 	case strings.HasSuffix(name, ">"):
@@ -173,7 +173,7 @@ func (s *stage) play(ctx context.Context, line string) (heard []string, err erro
 	case what == "connects":
 		err = s.connect(ctx, name)
 	case what == "is cut":
-		err = s.set(name, nil).CloseNow()
+		err = s.setSocket(name, nil).CloseNow()
 	case name == "model":
 		select {
 		case s.model.lines <- what:
@@ -181,7 +181,7 @@ func (s *stage) play(ctx context.Context, line string) (heard []string, err erro
 			err = errors.New("the model is not asked")
 		}
 	case line == "the incarnation ends":
-		s.h.Evict(polly, dohost.EndFence)
+		s.h.Evict(testID, dohost.EndFence)
 	case line == "time passes":
 		s.h.Advance(5 * time.Second)
 	default:
@@ -193,17 +193,17 @@ func (s *stage) play(ctx context.Context, line string) (heard []string, err erro
 	s.h.Advance(100 * time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(s.heard)) {
-		for _, f := range s.heard[name] {
-			heard = append(heard, name+"< "+s.written(f))
+	for _, name := range slices.Sorted(maps.Keys(s.received)) {
+		for _, f := range s.received[name] {
+			heard = append(heard, name+"< "+s.normalized(f))
 		}
 	}
-	clear(s.heard)
+	clear(s.received)
 	return heard, nil
 }
 
-// scenes returns the transcripts, by file.
-func scenes(t *testing.T) map[string][]string {
+// transcriptFiles returns the transcripts, by file.
+func transcriptFiles(t *testing.T) map[string][]string {
 	t.Helper()
 	files, err := filepath.Glob(transcripts)
 	if err != nil {
@@ -225,16 +225,16 @@ func scenes(t *testing.T) map[string][]string {
 
 // TestTranscripts compares the frames that clients receive, in order, with the transcripts.
 func TestTranscripts(t *testing.T) {
-	for file, want := range scenes(t) {
+	for file, want := range transcriptFiles(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			model, o := &prompter{}, chat.Options{}
+			model, o := &scriptedModel{}, chat.Options{}
 			if slices.Contains(want, "debounce") {
 				o.Policy, o.Debounce = chat.PolicyDebounce, 5*time.Second
 			}
 			var got []string
-			talk(t, model.class(o), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			runWithHost(t, model.class(o), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				model.lines = make(chan string)
-				s := &stage{h: h, model: model, sockets: map[string]*websocket.Conn{}, heard: map[string][]string{}, ids: map[string]string{}}
+				s := &transcriptRun{h: h, model: model, sockets: map[string]*websocket.Conn{}, received: map[string][]string{}, ids: map[string]string{}}
 				for _, line := range want {
 					if name, _, _ := strings.Cut(line, " "); strings.HasSuffix(name, "<") {
 						continue
@@ -250,7 +250,7 @@ func TestTranscripts(t *testing.T) {
 					got = append(got, heard...)
 				}
 				for _, name := range []string{"a", "b", "c"} {
-					if ws := s.set(name, nil); ws != nil {
+					if ws := s.setSocket(name, nil); ws != nil {
 						_ = ws.CloseNow() // it may be closed already
 					}
 				}
@@ -289,7 +289,7 @@ func TestTranscriptsMatchRecordedClients(t *testing.T) {
 		t.Fatalf("%d generations: %v", len(recorded), err)
 	}
 	sent := map[string]bool{}
-	for file, lines := range scenes(t) {
+	for file, lines := range transcriptFiles(t) {
 		for _, line := range lines {
 			name, frame, _ := strings.Cut(line, " ")
 			if !strings.HasSuffix(name, ">") {

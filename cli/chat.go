@@ -27,7 +27,7 @@ type chatCmd struct {
 
 // Run is the command.
 func (c *chatCmd) Run(ctx context.Context, std streams) error {
-	if err := filled("--at", "DOHOST_AT", c.At); err != nil {
+	if err := checkFilled("--at", "DOHOST_AT", c.At); err != nil {
 		return err
 	}
 	if strings.ContainsAny(c.Agent.Name, "?#% ") {
@@ -38,7 +38,7 @@ func (c *chatCmd) Run(ctx context.Context, std streams) error {
 	if !strings.Contains(at, "://") {
 		at = "http://" + at
 	}
-	t := &talk{at: strings.TrimSuffix(at, "/"), path: path, header: http.Header{}, out: plainWriter{std.out}, err: plainWriter{std.err}}
+	t := &chatClient{at: strings.TrimSuffix(at, "/"), path: path, header: http.Header{}, out: plainWriter{std.out}, err: plainWriter{std.err}}
 	if err := authorize(t.header, "--token-file", c.TokenFile); err != nil {
 		return err
 	}
@@ -63,32 +63,32 @@ func (c *chatCmd) Run(ctx context.Context, std streams) error {
 	return nil
 }
 
-// talk is a conversation in a terminal.
-type talk struct {
+// chatClient is a conversation in a terminal.
+type chatClient struct {
 	at, path string
 	header   http.Header // of each request
 	out, err io.Writer
 
-	ws      *websocket.Conn // nil: none
-	request string          // the request that runs
-	shown   string          // of its answer
-	again   strings.Builder // the text of a replay
-	replays bool
+	ws        *websocket.Conn // nil: none
+	request   string          // the request that runs
+	printed   string          // of its answer
+	replay    strings.Builder // the text of a replay
+	replaying bool
 }
 
-// talkPatience is the longest absence of a host, and talkPause the time between attempts to reconnect.
+// maxAbsence is the longest absence of a host, and reconnectPause the time between attempts to reconnect.
 const (
-	talkPatience = time.Minute
-	talkPause    = 200 * time.Millisecond
+	maxAbsence     = time.Minute
+	reconnectPause = 200 * time.Millisecond
 )
 
-func (t *talk) prompt() bool {
+func (t *chatClient) prompt() bool {
 	_, err := fmt.Fprint(t.out, "> ")
 	return err == nil
 }
 
 // connect connects, and asks whether there is a reply to resume.
-func (t *talk) connect(ctx context.Context) error {
+func (t *chatClient) connect(ctx context.Context) error {
 	ws, res, err := websocket.Dial(ctx, strings.Replace(t.at, "http", "ws", 1)+t.path+"?_pk="+ulid.Make().String(), &websocket.DialOptions{HTTPHeader: t.header})
 	if err != nil {
 		if res != nil {
@@ -98,17 +98,17 @@ func (t *talk) connect(ctx context.Context) error {
 		return fmt.Errorf("no host answers at %s: %w", strings.TrimPrefix(t.at, "http://"), err)
 	}
 	ws.SetReadLimit(64 << 20)
-	t.ws, t.replays = ws, false
+	t.ws, t.replaying = ws, false
 	return t.send(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "chat"})
 }
 
-func (t *talk) close() {
+func (t *chatClient) close() {
 	if t.ws != nil {
 		_ = t.ws.Close(websocket.StatusNormalClosure, "") // the host may have been first
 	}
 }
 
-func (t *talk) send(ctx context.Context, f map[string]any) error {
+func (t *chatClient) send(ctx context.Context, f map[string]any) error {
 	data, err := json.Marshal(f)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (t *talk) send(ctx context.Context, f map[string]any) error {
 }
 
 // ask asks, and prints the answer as it arrives, over as many connections as necessary.
-func (t *talk) ask(ctx context.Context, question string) error {
+func (t *chatClient) ask(ctx context.Context, question string) error {
 	list, err := t.messages(ctx)
 	if errors.As(err, new(*net.OpError)) {
 		if err = t.reconnect(ctx); err == nil {
@@ -127,7 +127,7 @@ func (t *talk) ask(ctx context.Context, question string) error {
 	if err != nil {
 		return err
 	}
-	t.request, t.shown = ulid.Make().String(), ""
+	t.request, t.printed = ulid.Make().String(), ""
 	text, err := json.Marshal(map[string]any{
 		"id": "user-" + t.request, "role": "user", "parts": []any{map[string]any{"type": "text", "text": question}},
 	})
@@ -144,7 +144,7 @@ func (t *talk) ask(ctx context.Context, question string) error {
 	err = t.send(ctx, request)
 	for done := false; !done; {
 		if err == nil {
-			done, err = t.hear(ctx)
+			done, err = t.receive(ctx)
 		}
 		if err == nil || ctx.Err() != nil || errors.As(err, new(*answerError)) {
 			if err != nil {
@@ -167,15 +167,15 @@ type answerError struct{ text string }
 func (e *answerError) Error() string { return e.text }
 
 // reconnect connects again to a host that was away.
-func (t *talk) reconnect(ctx context.Context) (err error) {
+func (t *chatClient) reconnect(ctx context.Context) (err error) {
 	fmt.Fprintln(t.err, "\n(lost the connection to the host: reconnecting)") //nolint:errcheck // a lost message does no harm
 	_ = t.ws.CloseNow()                                                      // it is broken
-	for end := time.Now().Add(talkPatience); time.Now().Before(end); {
+	for end := time.Now().Add(maxAbsence); time.Now().Before(end); {
 		if err = t.connect(ctx); err == nil || ctx.Err() != nil {
 			return err
 		}
 		select {
-		case <-time.After(talkPause):
+		case <-time.After(reconnectPause):
 		case <-ctx.Done():
 		}
 	}
@@ -183,7 +183,7 @@ func (t *talk) reconnect(ctx context.Context) (err error) {
 }
 
 // messages are those of the conversation.
-func (t *talk) messages(ctx context.Context) (list []json.RawMessage, err error) {
+func (t *chatClient) messages(ctx context.Context) (list []json.RawMessage, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.at+t.path+"/get-messages", nil)
 	if err != nil {
 		return nil, err
@@ -200,8 +200,8 @@ func (t *talk) messages(ctx context.Context) (list []json.RawMessage, err error)
 	return list, json.NewDecoder(res.Body).Decode(&list)
 }
 
-// hear receives a frame, and returns whether the answer has ended.
-func (t *talk) hear(ctx context.Context) (done bool, err error) {
+// receive receives a frame, and returns whether the answer has ended.
+func (t *chatClient) receive(ctx context.Context) (done bool, err error) {
 	_, data, err := t.ws.Read(ctx)
 	if err != nil {
 		return false, err
@@ -215,39 +215,39 @@ func (t *talk) hear(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	switch {
-	case f.Type == "cf_agent_stream_resuming" && !t.replays:
-		t.replays = true
-		t.again.Reset()
+	case f.Type == "cf_agent_stream_resuming" && !t.replaying:
+		t.replaying = true
+		t.replay.Reset()
 		return false, t.send(ctx, map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})
 	case f.Type != "cf_agent_use_chat_response":
 		return false, nil
 	case f.Done && f.Error == true:
 		return true, &answerError{f.Body}
 	case f.Done:
-		err := t.missed(ctx)
+		err := t.printMissed(ctx)
 		return err == nil, err
 	case f.ReplayComplete:
-		return false, t.show(strings.TrimPrefix(t.again.String(), t.shown))
+		return false, t.print(strings.TrimPrefix(t.replay.String(), t.printed))
 	}
 	var c struct{ Type, Delta string }
 	if err := json.Unmarshal([]byte(f.Body), &c); err != nil || c.Type != "text-delta" {
 		return false, err
 	}
 	if f.Replay {
-		t.again.WriteString(c.Delta)
+		t.replay.WriteString(c.Delta)
 		return false, nil
 	}
-	return false, t.show(c.Delta)
+	return false, t.print(c.Delta)
 }
 
-func (t *talk) show(text string) error {
-	t.shown += text
+func (t *chatClient) print(text string) error {
+	t.printed += text
 	_, err := io.WriteString(t.out, text)
 	return err
 }
 
-// missed prints the end of an answer that has ended while the host was away.
-func (t *talk) missed(ctx context.Context) error {
+// printMissed prints the end of an answer that has ended while the host was away.
+func (t *chatClient) printMissed(ctx context.Context) error {
 	list, err := t.messages(ctx)
 	if err != nil || len(list) == 0 {
 		return err
@@ -265,9 +265,9 @@ func (t *talk) missed(ctx context.Context) error {
 			whole += p.Text
 		}
 	}
-	rest, ok := strings.CutPrefix(whole, t.shown)
+	rest, ok := strings.CutPrefix(whole, t.printed)
 	if !ok {
 		return nil // another client has asked since
 	}
-	return t.show(rest)
+	return t.print(rest)
 }

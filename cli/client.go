@@ -22,7 +22,7 @@ type hostFlags struct {
 
 // base is the URL of the admin listener.
 func (f *hostFlags) base() (string, error) {
-	if err := filled("--admin", "DOHOST_ADMIN", f.Admin); err != nil {
+	if err := checkFilled("--admin", "DOHOST_ADMIN", f.Admin); err != nil {
 		return "", err
 	}
 	if f.Admin == "off" {
@@ -45,9 +45,9 @@ func (f *hostFlags) base() (string, error) {
 	return "http://" + addr, nil
 }
 
-// ask sends a request to the admin listener and checks the media type of the answer. It returns the host's error, or
-// an error if no host answered.
-func (f *hostFlags) ask(ctx context.Context, media, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
+// request sends a request to the admin listener and checks the media type of the answer. It returns the host's error,
+// or an error if no host answered.
+func (f *hostFlags) request(ctx context.Context, media, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
 	u, err := f.base()
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (f *hostFlags) ask(ctx context.Context, media, method, path string, query u
 		return nil, fmt.Errorf("no host answers at %s: %w", f.Admin, err)
 	}
 	if err != nil {
-		return nil, f.notOurs(err)
+		return nil, f.notAdminError(err)
 	}
 	got := res.Header.Get("Content-Type")
 	if res.StatusCode == http.StatusOK && got == media {
@@ -76,9 +76,9 @@ func (f *hostFlags) ask(ctx context.Context, media, method, path string, query u
 	}
 	defer res.Body.Close() // it has been read, or is useless
 	if res.StatusCode == http.StatusOK {
-		return nil, f.notOurs(fmt.Errorf("the server there sends the content type %q", got))
+		return nil, f.notAdminError(fmt.Errorf("the server there sends the content type %q", got))
 	}
-	return nil, f.answered(res)
+	return nil, f.responseError(res)
 }
 
 // authorize adds the first token of a file to a request's header. No path adds nothing.
@@ -105,22 +105,22 @@ func (f *hostFlags) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
 
-// notOurs is the error for a server that is not an admin listener.
-func (f *hostFlags) notOurs(err error) error {
+// notAdminError is the error for a server that is not an admin listener.
+func (f *hostFlags) notAdminError(err error) error {
 	return fmt.Errorf("no dohost admin listener answers at %s: %w", f.Admin, err)
 }
 
-// answered is the error that a host answered with.
-func (f *hostFlags) answered(res *http.Response) error {
+// responseError is the error that a host answered with.
+func (f *hostFlags) responseError(res *http.Response) error {
 	var b dohost.ErrorBody
 	if err := json.NewDecoder(res.Body).Decode(&b); err != nil || b.Message == "" || b.Code == "" || b.Ran == "" {
-		return f.notOurs(fmt.Errorf("the server there answered %s", res.Status))
+		return f.notAdminError(fmt.Errorf("the server there answered %s", res.Status))
 	}
 	for _, text := range []*string{&b.Code, &b.Message, &b.Op, &b.Object} {
-		*text = shown(*text)
+		*text = printable(*text)
 	}
 	if b.Code == "no_route" {
-		return f.notOurs(&b)
+		return f.notAdminError(&b)
 	}
 	if b.Object != "" {
 		return fmt.Errorf("%s %s: %w", b.Op, b.Object, &b)
@@ -130,13 +130,13 @@ func (f *hostFlags) answered(res *http.Response) error {
 
 // get asks for JSON.
 func get[T any](ctx context.Context, f *hostFlags, method, path string, query url.Values, body io.Reader) (v T, err error) {
-	res, err := f.ask(ctx, "application/json", method, path, query, body)
+	res, err := f.request(ctx, "application/json", method, path, query, body)
 	if err != nil {
 		return v, err
 	}
 	defer res.Body.Close() // read to its end
 	if err := json.NewDecoder(res.Body).Decode(&v); err != nil {
-		return v, f.notOurs(err)
+		return v, f.notAdminError(err)
 	}
 	return v, nil
 }

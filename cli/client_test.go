@@ -11,7 +11,7 @@ import (
 )
 
 // command runs a command line and returns its standard error.
-func command(t *testing.T, args ...string) (said string, status int) {
+func command(t *testing.T, args ...string) (stderr string, status int) {
 	t.Helper()
 	var err strings.Builder
 	status = App{}.run(t.Context(), args, streams{strings.NewReader(""), io.Discard, &err})
@@ -41,9 +41,9 @@ func TestClientReportsServerThatIsNoAdminListener(t *testing.T) {
 	} {
 		s := httptest.NewServer(tt.handler)
 		at := strings.TrimPrefix(s.URL, "http://")
-		said, status := command(t, append(tt.command, "--admin", at)...)
-		if want := "dohost: no dohost admin listener answers at " + at + ": " + tt.want + "\n"; said != want || status != 1 {
-			t.Errorf("%v said %q with status %d, want %q", tt.command, said, status, want)
+		stderr, status := command(t, append(tt.command, "--admin", at)...)
+		if want := "dohost: no dohost admin listener answers at " + at + ": " + tt.want + "\n"; stderr != want || status != 1 {
+			t.Errorf("%v said %q with status %d, want %q", tt.command, stderr, status, want)
 		}
 		s.Close()
 	}
@@ -68,9 +68,9 @@ func TestClientReportsServerWithoutHTTP(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	said, status := command(t, "ls", "--admin", l.Addr().String())
-	if want := "dohost: no dohost admin listener answers at " + l.Addr().String() + ": "; !strings.HasPrefix(said, want) || status != 1 {
-		t.Errorf("said %q with status %d, want %q", said, status, want)
+	stderr, status := command(t, "ls", "--admin", l.Addr().String())
+	if want := "dohost: no dohost admin listener answers at " + l.Addr().String() + ": "; !strings.HasPrefix(stderr, want) || status != 1 {
+		t.Errorf("said %q with status %d, want %q", stderr, status, want)
 	}
 	_ = l.Close()
 	<-done

@@ -21,8 +21,8 @@ func newConnLimit(total, perAddress int) *connLimit {
 	return &connLimit{total: total, perAddress: perAddress, addresses: map[netip.Addr]int{}}
 }
 
-// admit counts a connection, unless a bound is reached.
-func (c *connLimit) admit(addr netip.Addr) bool {
+// acquire counts a connection, unless a bound is reached.
+func (c *connLimit) acquire(addr netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	limited := c.perAddress > 0 && addr.IsValid() && !addr.IsLoopback()
@@ -34,7 +34,7 @@ func (c *connLimit) admit(addr netip.Addr) bool {
 	return true
 }
 
-func (c *connLimit) leave(addr netip.Addr) {
+func (c *connLimit) release(addr netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--
@@ -57,14 +57,14 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		addr := remoteNetwork(conn.RemoteAddr())
-		if !l.limit.admit(addr) {
+		if !l.limit.acquire(addr) {
 			_ = conn.Close() // the client sees an end
 			continue
 		}
 		if tcp, ok := conn.(*net.TCPConn); ok {
-			return &limitedTCP{tcp, counted{limit: l.limit, addr: addr}}, nil
+			return &limitedTCP{tcp, countedConn{limit: l.limit, addr: addr}}, nil
 		}
-		return &limitedConn{conn, counted{limit: l.limit, addr: addr}}, nil
+		return &limitedConn{conn, countedConn{limit: l.limit, addr: addr}}, nil
 	}
 }
 
@@ -83,16 +83,16 @@ func remoteNetwork(a net.Addr) netip.Addr {
 	return addr
 }
 
-// counted removes a connection from the counts, once.
-type counted struct {
-	limit *connLimit
-	addr  netip.Addr
-	left  atomic.Bool
+// countedConn removes a connection from the counts, once.
+type countedConn struct {
+	limit    *connLimit
+	addr     netip.Addr
+	released atomic.Bool
 }
 
-func (c *counted) leave() {
-	if !c.left.Swap(true) {
-		c.limit.leave(c.addr)
+func (c *countedConn) release() {
+	if !c.released.Swap(true) {
+		c.limit.release(c.addr)
 	}
 }
 
@@ -100,38 +100,38 @@ func (c *counted) leave() {
 // system call.
 type limitedTCP struct {
 	*net.TCPConn
-	counted
+	countedConn
 }
 
 // Close closes the connection.
 func (c *limitedTCP) Close() error {
-	defer c.leave()
+	defer c.release()
 	return c.TCPConn.Close()
 }
 
 // limitedConn is any other counted connection.
 type limitedConn struct {
 	net.Conn
-	counted
+	countedConn
 }
 
 // Close closes the connection.
 func (c *limitedConn) Close() error {
-	defer c.leave()
+	defer c.release()
 	return c.Conn.Close()
 }
 
 // Bounds of connections that follow from the files that the process may open.
 const (
-	mostConns     = 100_000
+	maxConns      = 100_000
 	reservedFiles = 256 // for the store, the admin listener and the log
 	adminConns    = 64  // of those
 )
 
 // defaultConns is the number of connections if the process may open this many files, the store's files included.
 func defaultConns(files uint64) int {
-	if files > mostConns+reservedFiles {
-		return mostConns
+	if files > maxConns+reservedFiles {
+		return maxConns
 	}
 	return int(max(files-min(files, reservedFiles), files/4))
 }

@@ -19,16 +19,16 @@ func TestConnLimit(t *testing.T) {
 		addr string
 		ok   bool
 	}{{"10.0.0.1", true}, {"10.0.0.1", true}, {"10.0.0.1", false}, {"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", false}, {"10.0.0.2", false}} {
-		if got := c.admit(parse(tt.addr)); got != tt.ok {
+		if got := c.acquire(parse(tt.addr)); got != tt.ok {
 			t.Errorf("%d: %s is admitted: %t", i, tt.addr, got)
 		}
 	}
-	c.leave(parse("10.0.0.1"))
-	if !c.admit(parse("10.0.0.2")) || c.admit(parse("10.0.0.1")) {
+	c.release(parse("10.0.0.1"))
+	if !c.acquire(parse("10.0.0.2")) || c.acquire(parse("10.0.0.1")) {
 		t.Error("want room for one")
 	}
 	for _, a := range []string{"10.0.0.1", "10.0.0.2", "127.0.0.1", "127.0.0.1"} {
-		c.leave(parse(a))
+		c.release(parse(a))
 	}
 	if c.open != 0 || len(c.addresses) != 0 {
 		t.Errorf("%d open, %v", c.open, c.addresses)
@@ -36,7 +36,7 @@ func TestConnLimit(t *testing.T) {
 }
 
 func TestConnLimitDefaultLeavesFilesForTheStore(t *testing.T) {
-	for files, want := range map[uint64]int{100: 25, 256: 64, 1024: 768, 20_000: 19_744, 1 << 20: mostConns, 1<<64 - 1: mostConns} {
+	for files, want := range map[uint64]int{100: 25, 256: 64, 1024: 768, 20_000: 19_744, 1 << 20: maxConns, 1<<64 - 1: maxConns} {
 		if got := defaultConns(files); got != want {
 			t.Errorf("%d files: %d connections, want %d", files, got, want)
 		}

@@ -16,9 +16,9 @@ var packagePrefix = regexp.MustCompile(`(?m)(^|: )(?:dohost: )+`)
 // explain returns the text of an error for a person.
 func explain(err error) string { return plain(packagePrefix.ReplaceAllString(err.Error(), "$1")) }
 
-// misunderstood returns the text for a command line that cannot be parsed. It explains a misspelled command, which
+// parseError returns the text for a command line that cannot be parsed. It explains a misspelled command, which
 // kong parses as an argument of the default one.
-func misunderstood(err error, parser *kong.Kong, args []string) string {
+func parseError(err error, parser *kong.Kong, args []string) string {
 	word, unexpected := strings.CutPrefix(err.Error(), "unexpected argument ")
 	var names []string
 	for _, c := range parser.Model.Children {

@@ -8,7 +8,7 @@ import "syscall"
 func maxFiles() uint64 {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
-		return mostConns
+		return maxConns
 	}
 	return uint64(l.Cur)
 }

@@ -42,16 +42,16 @@ func (f *chaosFlags) chaos() (dohost.Chaos, error) {
 	return c, err
 }
 
-// filled returns an error if a flag, or its variable, was set to an empty value.
-func filled(flag, env, value string) error {
+// checkFilled returns an error if a flag, or its variable, was set to an empty value.
+func checkFilled(flag, env, value string) error {
 	if value == "" {
 		return fmt.Errorf("%s, or %s, is empty", flag, env)
 	}
 	return nil
 }
 
-// aFolder returns an error if a flag names a file that is not a folder. The folder need not exist.
-func aFolder(flag, path string) error {
+// checkFolder returns an error if a flag names a file that is not a folder. The folder need not exist.
+func checkFolder(flag, path string) error {
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
 		return fmt.Errorf("%s %s: it is not a folder", flag, path)
 	}

@@ -28,8 +28,8 @@ const mib = 1 << 20
 // maxMiB is the largest value of a flag in MiB.
 const maxMiB = 1 << 20
 
-// sensible returns an error that names a flag with an invalid value.
-func (f *limitFlags) sensible() error {
+// check returns an error that names a flag with an invalid value.
+func (f *limitFlags) check() error {
 	for flag, v := range map[string]int{
 		"--max-frame": f.MaxFrame, "--max-body": f.MaxBody, "--read-budget": f.ReadBudget, "--send-budget": f.SendBudget,
 	} {

@@ -28,7 +28,7 @@ func (c *lsCmd) Run(ctx context.Context, std streams) error {
 	if c.Live {
 		query.Set("live", "true")
 	}
-	var damaged blocks
+	var damaged damagedBlocks
 	defer func() { damaged.report(std.err, "objects") }()
 	for {
 		list, err := get[web.ObjectList](ctx, &c.hostFlags, "GET", "/v1/objects", query, nil)
@@ -46,20 +46,20 @@ func (c *lsCmd) Run(ctx context.Context, std streams) error {
 	}
 }
 
-// blocks are the damaged blocks of the disk that a list leaves out.
-type blocks map[string]bool
+// damagedBlocks are the damaged blocks of the disk that a list leaves out.
+type damagedBlocks map[string]bool
 
-func (b *blocks) add(names []string) {
+func (b *damagedBlocks) add(names []string) {
 	for _, name := range names {
 		if *b == nil {
-			*b = blocks{}
+			*b = damagedBlocks{}
 		}
 		(*b)[name] = true
 	}
 }
 
 // report prints how many blocks there are, if there are any.
-func (b *blocks) report(out io.Writer, left string) {
+func (b *damagedBlocks) report(out io.Writer, left string) {
 	if n := len(*b); n > 0 {
 		fmt.Fprintf(out, "dohost: %d damaged blocks of the disk were skipped: the %s in them are missing (see dohost check)\n", n, left)
 	}
@@ -70,11 +70,11 @@ func (c *lsCmd) print(out io.Writer, list web.ObjectList) error {
 	for _, o := range list.Objects {
 		switch {
 		case c.Live:
-			fmt.Fprintf(table, "%s\tage %v\tidle %v\tevents %d\tqueued %d\n", shown(o.ID), seconds(o.Age), seconds(o.Idle), o.Events, o.Queued)
+			fmt.Fprintf(table, "%s\tage %v\tidle %v\tevents %d\tqueued %d\n", printable(o.ID), seconds(o.Age), seconds(o.Idle), o.Events, o.Queued)
 		case o.Live:
-			fmt.Fprintf(table, "%s\tlive\n", shown(o.ID))
+			fmt.Fprintf(table, "%s\tlive\n", printable(o.ID))
 		default:
-			fmt.Fprintf(table, "%s\tcold\n", shown(o.ID))
+			fmt.Fprintf(table, "%s\tcold\n", printable(o.ID))
 		}
 	}
 	return table.Flush()
@@ -98,7 +98,7 @@ func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "object\t%s\n", shown(o.ID))
+	fmt.Fprintf(table, "object\t%s\n", printable(o.ID))
 	fmt.Fprintf(table, "durable\t%s\n", yesNo(o.Durable))
 	fmt.Fprintf(table, "alarm\t%s\n", alarmText(o))
 	if o.Err != "" {
@@ -106,7 +106,7 @@ func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	fmt.Fprintf(table, "live\t%s\n", yesNo(o.Live))
 	if o.Live {
-		fmt.Fprintf(table, "epoch\t%s\n", shown(o.Epoch))
+		fmt.Fprintf(table, "epoch\t%s\n", printable(o.Epoch))
 		fmt.Fprintf(table, "age\t%v\n", seconds(o.Age))
 		fmt.Fprintf(table, "idle\t%v\n", seconds(o.Idle))
 		fmt.Fprintf(table, "events\t%d\n", o.Events)
@@ -140,7 +140,7 @@ func socketsText(o web.Object) string {
 func (c *showCmd) sockets(ctx context.Context, table io.Writer) error {
 	list, err := get[web.SocketList](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/sockets"), nil, nil)
 	for _, s := range list.Sockets {
-		fmt.Fprintf(table, "socket\t%s since %s", shown(s.State), s.Since.Format(time.RFC3339))
+		fmt.Fprintf(table, "socket\t%s since %s", printable(s.State), s.Since.Format(time.RFC3339))
 		if s.Waiting > 0 {
 			fmt.Fprintf(table, ", %d bytes unsent", s.Waiting)
 		}
@@ -173,9 +173,9 @@ func alarmText(o web.Object) string {
 
 func pinText(p web.Pin) string {
 	if p.For == 0 {
-		return shown(p.Why)
+		return printable(p.Why)
 	}
-	return fmt.Sprintf("%s, for %v", shown(p.Why), seconds(p.For))
+	return fmt.Sprintf("%s, for %v", printable(p.Why), seconds(p.For))
 }
 
 type pinsCmd struct {
@@ -190,7 +190,7 @@ func (c *pinsCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if len(o.Pins) == 0 {
-		_, err = fmt.Fprintf(out, "nothing keeps %s in memory\n", shown(o.ID))
+		_, err = fmt.Fprintf(out, "nothing keeps %s in memory\n", printable(o.ID))
 	}
 	for _, p := range o.Pins {
 		_, err = fmt.Fprintln(out, pinText(p))

@@ -35,8 +35,8 @@ func TestCloseClosesSockets(t *testing.T) {
 		args := append([]string{"close"}, strings.Fields(c.args)...)
 		args = append(args, "--admin", strings.TrimPrefix(s.URL, "http://"))
 		status := App{}.run(t.Context(), args, streams{strings.NewReader(""), &out, &out})
-		if said := fmt.Sprintf("%s%d", out.String(), status); said != c.said || asked != c.asked {
-			t.Errorf("%s: asked %q, said %q; want %q, %q", c.args, asked, said, c.asked, c.said)
+		if printed := fmt.Sprintf("%s%d", out.String(), status); printed != c.said || asked != c.asked {
+			t.Errorf("%s: asked %q, said %q; want %q, %q", c.args, asked, printed, c.asked, c.said)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (a App) run(ctx context.Context, args []string, std streams) (status int) {
 	}()
 	cmd, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintln(std.err, "dohost:", misunderstood(err, parser, args))
+		fmt.Fprintln(std.err, "dohost:", parseError(err, parser, args))
 		return 2
 	}
 	if err := cmd.Run(); err != nil {

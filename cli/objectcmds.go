@@ -40,9 +40,9 @@ func (c *closeCmd) Run(ctx context.Context, out io.Writer) error {
 	case err != nil:
 		return err
 	case closed.Closed == 0 && !c.All:
-		return fmt.Errorf("%v has no WebSocket with tag %q", shown(c.ID.String()), c.Tag)
+		return fmt.Errorf("%v has no WebSocket with tag %q", printable(c.ID.String()), c.Tag)
 	}
-	_, err = fmt.Fprintf(out, "closed %d WebSockets of %v\n", closed.Closed, shown(c.ID.String()))
+	_, err = fmt.Fprintf(out, "closed %d WebSockets of %v\n", closed.Closed, printable(c.ID.String()))
 	return err
 }
 
@@ -59,10 +59,10 @@ func (c *evictCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if !e.Evicted {
-		_, err = fmt.Fprintf(out, "%v was not in memory\n", shown(c.ID.String()))
+		_, err = fmt.Fprintf(out, "%v was not in memory\n", printable(c.ID.String()))
 		return err
 	}
-	_, err = fmt.Fprintf(out, "evicted %v\n", shown(c.ID.String()))
+	_, err = fmt.Fprintf(out, "evicted %v\n", printable(c.ID.String()))
 	return err
 }
 
@@ -132,10 +132,10 @@ func (f *hostFlags) alarm(ctx context.Context, out io.Writer, method string, id 
 		return err
 	}
 	if a.At == nil {
-		_, err = fmt.Fprintf(out, "%v has no alarm\n", shown(id.String()))
+		_, err = fmt.Fprintf(out, "%v has no alarm\n", printable(id.String()))
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%v is due at %s\n", shown(id.String()), a.At.Format(time.RFC3339Nano))
+	_, err = fmt.Fprintf(out, "%v is due at %s\n", printable(id.String()), a.At.Format(time.RFC3339Nano))
 	return err
 }
 
@@ -164,12 +164,12 @@ func (c *exportCmd) Run(ctx context.Context, std streams) error {
 
 func (c *exportCmd) export(ctx context.Context, w io.Writer) error {
 	if c.Data != "" {
-		if err := aFolder("--data", c.Data); err != nil {
+		if err := checkFolder("--data", c.Data); err != nil {
 			return err
 		}
 		return dohost.ExportDir(ctx, c.Data, c.ID.ID, w)
 	}
-	res, err := c.ask(ctx, "application/octet-stream", "GET", objectPath(c.ID.ID, "/export"), nil, nil)
+	res, err := c.request(ctx, "application/octet-stream", "GET", objectPath(c.ID.ID, "/export"), nil, nil)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (c *importCmd) Run(ctx context.Context, std streams) error {
 	if _, err := get[web.Object](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/import"), nil, in); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(std.out, "imported %v\n", shown(c.ID.String()))
+	_, err := fmt.Fprintf(std.out, "imported %v\n", printable(c.ID.String()))
 	return err
 }
 
@@ -230,10 +230,10 @@ type checkCmd struct {
 
 // Run is the command.
 func (c *checkCmd) Run(ctx context.Context, out io.Writer, classes []dohost.Class) error {
-	if err := errors.Join(filled("<dir>", "DOHOST_DATA", c.Dir), aFolder("<dir>", c.Dir)); err != nil {
+	if err := errors.Join(checkFilled("<dir>", "DOHOST_DATA", c.Dir), checkFolder("<dir>", c.Dir)); err != nil {
 		return err
 	}
-	stats, err := dohost.CheckDir(ctx, c.Dir, func(p dohost.CheckProblem) { fmt.Fprintln(out, shown(fmt.Sprint(p))) }, classes...)
+	stats, err := dohost.CheckDir(ctx, c.Dir, func(p dohost.CheckProblem) { fmt.Fprintln(out, printable(fmt.Sprint(p))) }, classes...)
 	if err != nil {
 		return err
 	}

@@ -17,14 +17,14 @@ import (
 func (c *showCmd) details(ctx context.Context, table io.Writer) error {
 	list, err := detailsOf(ctx, &c.hostFlags, c.ID.ID, url.Values{"limit": {strconv.Itoa(c.Limit)}})
 	for _, d := range list.Details {
-		fmt.Fprintf(table, "%s\t%s", shown(d.Kind), shown(d.ID))
+		fmt.Fprintf(table, "%s\t%s", printable(d.Kind), printable(d.ID))
 		for _, s := range []string{d.State, d.Text} {
 			if s != "" {
-				fmt.Fprintf(table, ", %s", shown(s))
+				fmt.Fprintf(table, ", %s", printable(s))
 			}
 		}
 		if d.Fault != "" {
-			fmt.Fprintf(table, "; FAULT: %s", shown(d.Fault))
+			fmt.Fprintf(table, "; FAULT: %s", printable(d.Fault))
 		}
 		fmt.Fprintln(table)
 	}
@@ -68,7 +68,7 @@ func (c *clearCmd) Run(ctx context.Context, out io.Writer) error {
 	return c.do(ctx, out, dohost.Clear, "cleared")
 }
 
-func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, told string) error {
+func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, doneText string) error {
 	switch {
 	case c.All && c.ID != "":
 		return errors.New("--all and an id: want one of them")
@@ -77,10 +77,10 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, tol
 	case !c.All:
 		done, err := c.one(ctx, a, c.ID)
 		if err == nil && !done {
-			err = fmt.Errorf("%v has no %s %s to %s", shown(c.Object.String()), shown(c.Kind), shown(c.ID), a)
+			err = fmt.Errorf("%v has no %s %s to %s", printable(c.Object.String()), printable(c.Kind), printable(c.ID), a)
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(out, "%s %s %s of %v\n", told, shown(c.Kind), shown(c.ID), shown(c.Object.String()))
+			_, err = fmt.Fprintf(out, "%s %s %s of %v\n", doneText, printable(c.Kind), printable(c.ID), printable(c.Object.String()))
 		}
 		return err
 	}
@@ -92,7 +92,7 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, tol
 	if n == 1 {
 		items = "item"
 	}
-	_, err2 := fmt.Fprintf(out, "%s %d %s of kind %s of %v\n", told, n, items, shown(c.Kind), shown(c.Object.String()))
+	_, err2 := fmt.Fprintf(out, "%s %d %s of kind %s of %v\n", doneText, n, items, printable(c.Kind), printable(c.Object.String()))
 	return errors.Join(err, err2)
 }
 
@@ -119,9 +119,9 @@ func (c *operateCmd) all(ctx context.Context, a dohost.Action) (n int, err error
 			}
 			tried[d.ID] = true
 			done, err := c.one(ctx, a, d.ID)
-			said, ok := errors.AsType[*dohost.ErrorBody](err)
+			refusal, ok := errors.AsType[*dohost.ErrorBody](err)
 			switch {
-			case ok && said.Ran == dohost.OutcomeRan.String():
+			case ok && refusal.Ran == dohost.OutcomeRan.String():
 				refused = cmp.Or(refused, fmt.Errorf("%s %s: %w", c.Kind, d.ID, err))
 			case err != nil:
 				return n, err

@@ -16,19 +16,21 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-type clerk struct{ *agent.Agent[struct{}] }
+type operatedAgent struct{ *agent.Agent[struct{}] }
 
 const (
-	clerks dohost.Namespace[clerk] = "clerk"
-	letter agent.Callback[string]  = "letter"
-	watch  agent.FiberKind[int]    = "watch"
+	operatedAgents  dohost.Namespace[operatedAgent] = "clerk"
+	failingCallback agent.Callback[string]          = "letter"
+	interruptedKind agent.FiberKind[int]            = "watch"
 )
 
-// newClerk is a class with letters that are lost, and fibers that end with their incarnations.
-func newClerk() dohost.Class {
-	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil,
-		agent.OnSchedule(letter, func(*clerk, context.Context, string) error { return errors.New("no such address") }),
-		agent.OnFiber(watch, func(_ *clerk, ctx context.Context, _ *agent.Fiber[int]) error {
+// operatedClass is a class with letters that are lost, and fibers that end with their incarnations.
+func operatedClass() dohost.Class {
+	return agent.Bind(operatedAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*operatedAgent, error) {
+		return &operatedAgent{a}, nil
+	}, nil,
+		agent.OnSchedule(failingCallback, func(*operatedAgent, context.Context, string) error { return errors.New("no such address") }),
+		agent.OnFiber(interruptedKind, func(_ *operatedAgent, ctx context.Context, _ *agent.Fiber[int]) error {
 			_, _, err := dohost.Recv(ctx, make(chan int))
 			return err
 		}, nil))
@@ -37,7 +39,7 @@ func newClerk() dohost.Class {
 // TestOperateCommandsOnFibersAndDeadLetters runs the commands of an operator.
 func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
-	h, err := dohost.Open(t.TempDir(), nil, newClerk())
+	h, err := dohost.Open(t.TempDir(), nil, operatedClass())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +51,14 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 		}
 	}()
 	fibers := map[string]string{}
-	err = clerks.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+	err = operatedAgents.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *operatedAgent) error {
 		for i := range 3 {
 			once := &agent.QueueOptions{ID: fmt.Sprint("letter ", i), Retry: dohost.RetryPolicy{MaxAttempts: 1}}
-			if _, err := agent.Enqueue(ctx, c, letter, "x", once); err != nil {
+			if _, err := agent.Enqueue(ctx, c, failingCallback, "x", once); err != nil {
 				return err
 			}
 		}
-		s, err := agent.StartFiber(ctx, c, watch, 1, nil)
+		s, err := agent.StartFiber(ctx, c, interruptedKind, 1, nil)
 		fibers[s.ID] = "FIBER"
 		return err
 	})
@@ -99,9 +101,9 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	expect("rerun 2 items of kind dead-letter of clerk/a\n0", "rerun", "clerk/a", "dead-letter", "--all")
 	for strings.Count(run("show", "clerk/a"), "dead-letter") != 2 {
 	}
-	err = clerks.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+	err = operatedAgents.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *operatedAgent) error {
 		slow := &agent.QueueOptions{ID: "letter 0", Retry: dohost.RetryPolicy{MaxAttempts: 2, BaseDelay: 1000 * time.Hour, MaxDelay: 1000 * time.Hour}}
-		_, err := agent.Enqueue(ctx, c, letter, "x", slow)
+		_, err := agent.Enqueue(ctx, c, failingCallback, "x", slow)
 		return err
 	})
 	if err != nil {
@@ -109,7 +111,7 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	}
 	expect("rerun 1 item of kind dead-letter of clerk/a\ndohost: dead-letter letter 0: ", "rerun", "clerk/a", "dead-letter", "--all")
 	expect("cancelled item letter 0 of clerk/a\n0", "cancel", "clerk/a", "item", "letter 0")
-	h.Evict(clerks.Get(h, "a").ID(), dohost.EndFence) // with the run that waits
+	h.Evict(operatedAgents.Get(h, "a").ID(), dohost.EndFence) // with the run that waits
 	expect("want the id of the fiber, as show prints it, or --all\n1", "clear", "clerk/a", "fiber")
 	expect("--all and an id: want one of them\n1", "clear", "clerk/a", "fiber", "x", "--all")
 	expect(`items of kind "egg" do not allow the action clear`, "clear", "clerk/a", "egg", "x")

@@ -29,7 +29,7 @@ func (c *alarmParkedCmd) Run(ctx context.Context, std streams) error {
 		if err != nil {
 			return errors.Join(table.Flush(), err)
 		}
-		fmt.Fprintf(table, "%s\t%s\n", shown(p.Object), parkedText(p))
+		fmt.Fprintf(table, "%s\t%s\n", printable(p.Object), parkedText(p))
 	}
 	return table.Flush()
 }
@@ -42,7 +42,7 @@ func (f *hostFlags) parked(ctx context.Context, stderr io.Writer, class string, 
 		if class != "" {
 			query.Set("class", class)
 		}
-		var damaged blocks
+		var damaged damagedBlocks
 		defer func() { damaged.report(stderr, "alarms") }()
 		for {
 			list, err := get[web.ParkedList](ctx, f, "GET", "/v1/parked", query, nil)
@@ -101,10 +101,10 @@ func (c *alarmReviveCmd) Run(ctx context.Context, std streams) error {
 	case one:
 		r, err := c.revive(ctx, c.ID.ID)
 		if err == nil && !r.Revived {
-			err = fmt.Errorf("%v has no parked alarm", shown(c.ID.String()))
+			err = fmt.Errorf("%v has no parked alarm", printable(c.ID.String()))
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(std.out, "revived the alarm of %v\n", shown(c.ID.String()))
+			_, err = fmt.Fprintf(std.out, "revived the alarm of %v\n", printable(c.ID.String()))
 		}
 		return err
 	}
@@ -122,7 +122,7 @@ func (c *alarmReviveCmd) reviveAll(ctx context.Context, std streams) error {
 				r, err = c.revive(ctx, id)
 			}
 			if err != nil {
-				err = fmt.Errorf("%s: %w", shown(p.Object), err)
+				err = fmt.Errorf("%s: %w", printable(p.Object), err)
 			}
 			if r.Revived {
 				n++

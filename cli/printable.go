@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// shown is a text from data as a command prints it: quoted if a character of it would not be visible in a terminal, or
-// would begin a line or a column.
-func shown(s string) string {
+// printable is a text from data as a command prints it: quoted if a character of it would not be visible in a terminal,
+// or would begin a line or a column.
+func printable(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return s
 	}

@@ -14,7 +14,7 @@ func TestPrintableQuotesControlCharacters(t *testing.T) {
 		"a b-ö 漢 \"x\"": "a b-ö 漢 \"x\"", "": "", "\x1b]52;c;x\a": `"\x1b]52;c;x\a"`, "a\nobject b": `"a\nobject b"`, "a\tb": `"a\tb"`,
 		"\u202eabc": `"\u202eabc"`, "\xff": `"\xff"`, "\u009b31m": `"\u009b31m"`,
 	} {
-		if got := shown(in); got != want {
+		if got := printable(in); got != want {
 			t.Errorf("%q is shown as %s, want %s", in, got, want)
 		}
 	}
@@ -53,8 +53,8 @@ func TestCommandsPrintNoControlCharacters(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	talk := &talk{out: plainWriter{&out}, err: io.Discard}
-	if err := talk.show("red \x1b[31m text\n"); err != nil || out.String() != "red [31m text\n" {
+	talk := &chatClient{out: plainWriter{&out}, err: io.Discard}
+	if err := talk.print("red \x1b[31m text\n"); err != nil || out.String() != "red [31m text\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }

@@ -46,12 +46,12 @@ type serveCmd struct {
 func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served servedClasses, ask questions, std streams) error {
 	supervised := isSupervised()
 	if c.Supervise && !supervised {
-		if err := c.sensible(); err != nil {
+		if err := c.check(); err != nil {
 			return err
 		}
 		return c.supervise(ctx, std)
 	}
-	s := &server{std: std, ask: ask, classes: served, supervised: supervised, served: make(chan error, 2)}
+	s := &server{std: std, questions: ask, classes: served, supervised: supervised, served: make(chan error, 2)}
 	if err := s.open(ctx, c, classes); err != nil {
 		return errors.Join(err, s.closeListeners())
 	}
@@ -59,7 +59,7 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 	if supervised {
 		signal.Ignore(os.Interrupt)
 		signal.Notify(signals, syscall.SIGTERM)
-		go hearSupervisor(std.in, signals)
+		go readSignals(std.in, signals)
 	} else {
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	}
@@ -68,10 +68,10 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 	return s.wait(ctx, signals)
 }
 
-// sensible returns an error that names a flag with an invalid value.
-func (c *serveCmd) sensible() error {
-	if err := errors.Join(filled("--data", "DOHOST_DATA", c.Data), filled("--listen", "DOHOST_LISTEN", c.Listen),
-		filled("--admin", "DOHOST_ADMIN", c.Admin), aFolder("--data", c.Data), c.limitFlags.sensible()); err != nil {
+// check returns an error that names a flag with an invalid value.
+func (c *serveCmd) check() error {
+	if err := errors.Join(checkFilled("--data", "DOHOST_DATA", c.Data), checkFilled("--listen", "DOHOST_LISTEN", c.Listen),
+		checkFilled("--admin", "DOHOST_ADMIN", c.Admin), checkFolder("--data", c.Data), c.limitFlags.check()); err != nil {
 		return err
 	}
 	if c.MaxLive < 0 || c.HeapBudget > 1<<40 {
@@ -96,8 +96,8 @@ func (c *serveCmd) sensible() error {
 
 // server is a host with its two listeners.
 type server struct {
-	std streams
-	ask questions
+	std       streams
+	questions questions
 	// classes are those that the public listener serves.
 	classes []string
 	// supervised is set if another process restarts this one.
@@ -116,7 +116,7 @@ type server struct {
 
 // open opens the listeners, so that a port in use is noticed first, and the host.
 func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) (err error) {
-	if err := c.sensible(); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	if s.log, err = newLogger(c.Log, s.std.err); err != nil {
@@ -154,7 +154,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	}
 	s.public = s.newServer(web.Handler(s.host, &web.Options{
 		Classes: s.classes, NoObjects: c.NoObjects, NewObjects: c.NewObjects,
-		Tokens: allowed.tokens, Hosts: allowed.hosts, Origins: c.Origin, CORS: c.CORS, MaxBody: int64(c.MaxBody) * mib, Page: true, Questions: web.Questions(s.ask),
+		Tokens: allowed.tokens, Hosts: allowed.hosts, Origins: c.Origin, CORS: c.CORS, MaxBody: int64(c.MaxBody) * mib, Page: true, Questions: web.Questions(s.questions),
 		Logger: s.log, Metrics: metrics,
 	}))
 	if s.adminAt != nil {
@@ -163,7 +163,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		}
 		s.admin = s.newServer(web.Admin(s.host, &web.AdminOptions{
 			Metrics: metrics, Ready: s.ready, Logger: s.log, Tokens: allowed.adminTokens, Hosts: c.Host,
-			Kill: killProcess, Supervised: s.supervised, Questions: web.Questions(s.ask),
+			Kill: killProcess, Supervised: s.supervised, Questions: web.Questions(s.questions),
 		}))
 	}
 	return nil
@@ -264,14 +264,14 @@ func (s *server) serve(srv *http.Server, l net.Listener) {
 	}
 }
 
-// errSecond is the error after a second signal.
-var errSecond = errors.New("ended by a second signal; all acknowledged writes are on the disk")
+// errSecondSignal is the error after a second signal.
+var errSecondSignal = errors.New("ended by a second signal; all acknowledged writes are on the disk")
 
 // maxNamed is the maximum of running activities that the error names.
 const maxNamed = 20
 
-// endedBySecond is errSecond, with the names of running activities.
-func (s *server) endedBySecond() error {
+// secondSignalError is errSecondSignal, with the names of running activities.
+func (s *server) secondSignalError() error {
 	var names []string
 	for _, z := range s.host.Zombies() {
 		names = append(names, z+", fenced")
@@ -285,13 +285,13 @@ func (s *server) endedBySecond() error {
 		}
 	}
 	if len(names) == 0 {
-		return errSecond
+		return errSecondSignal
 	}
 	slices.Sort(names)
 	if more := len(names) - maxNamed; more > 0 {
 		names = append(names[:maxNamed], fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Errorf("%w; still running: %s", errSecond, strings.Join(names, "; "))
+	return fmt.Errorf("%w; still running: %s", errSecondSignal, strings.Join(names, "; "))
 }
 
 // wait returns when the host has closed, after a signal or a failure. Until then the listeners stay open, for the
@@ -312,7 +312,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	case err := <-closed:
 		return errors.Join(failure, err, s.shutDown(ctx))
 	case <-signals:
-		return s.endedBySecond()
+		return s.secondSignalError()
 	}
 }
 

@@ -35,8 +35,8 @@ func adderClass() dohost.Class {
 		dohost.Expose("add", (*adder).Add))
 }
 
-// abused is dohost serve, started repeatedly on one store, with callers that call also while it is stopped.
-type abused struct {
+// restartedServer is dohost serve, started repeatedly on one store, with callers that call also while it is stopped.
+type restartedServer struct {
 	t      *testing.T
 	cmd    serveCmd
 	client http.Client
@@ -45,21 +45,21 @@ type abused struct {
 	signals chan os.Signal // nil while it is stopped
 	ended   chan error
 
-	book   sync.Mutex // guards the rest; taken after mu
-	at     string     // of the last server
-	starts int
-	acked  int // increments
-	tried  int
+	countMu sync.Mutex // guards the rest; taken after mu
+	at      string     // of the last server
+	starts  int
+	acked   int // increments
+	tried   int
 }
 
-func (a *abused) start() {
+func (a *restartedServer) start() {
 	a.serve()
 	if n, ok := a.add(1); ok && n < 1 {
 		a.t.Errorf("1 and something is %d", n)
 	}
 }
 
-func (a *abused) serve() {
+func (a *restartedServer) serve() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.signals != nil {
@@ -74,13 +74,13 @@ func (a *abused) serve() {
 	signals, ended := make(chan os.Signal, 2), make(chan error, 1)
 	a.signals, a.ended = signals, ended
 	go func() { ended <- s.wait(a.t.Context(), signals) }()
-	a.book.Lock()
-	defer a.book.Unlock()
+	a.countMu.Lock()
+	defer a.countMu.Unlock()
 	a.at = s.publicAt.Addr().String()
 	a.starts++
 }
 
-func (a *abused) stop() {
+func (a *restartedServer) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.signals == nil {
@@ -94,11 +94,11 @@ func (a *abused) stop() {
 }
 
 // add calls the last server, and returns whether it answered.
-func (a *abused) add(delta int) (total int, ok bool) {
-	a.book.Lock()
+func (a *restartedServer) add(delta int) (total int, ok bool) {
+	a.countMu.Lock()
 	a.tried += delta
 	url := "http://" + a.at + "/objects/adder/a/add"
-	a.book.Unlock()
+	a.countMu.Unlock()
 	body, err := json.Marshal(delta)
 	if err != nil {
 		a.t.Error(err)
@@ -111,8 +111,8 @@ func (a *abused) add(delta int) (total int, ok bool) {
 	if res.StatusCode != http.StatusOK || json.NewDecoder(res.Body).Decode(&total) != nil {
 		return 0, false
 	}
-	a.book.Lock()
-	defer a.book.Unlock()
+	a.countMu.Lock()
+	defer a.countMu.Unlock()
 	a.acked += delta
 	return total, true
 }
@@ -120,7 +120,7 @@ func (a *abused) add(delta int) (total int, ok bool) {
 // TestServeStartsAndStopsUnderStress finds leaked goroutines, by the leak check in TestMain, a lock or a port that is
 // not released, and answers that a stop contradicts.
 func TestServeStartsAndStopsUnderStress(t *testing.T) {
-	a := &abused{
+	a := &restartedServer{
 		t: t, client: http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}},
 		cmd: serveCmd{
 			Data: filepath.Join(t.TempDir(), "data"), Listen: "127.0.0.1:0", Admin: "127.0.0.1:0",

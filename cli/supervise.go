@@ -25,7 +25,7 @@ func isSupervised() bool { return os.Getenv(supervisedEnv) != "" }
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = 5 * time.Second
-	longLife     = 10 * time.Second
+	stableAfter  = 10 * time.Second
 )
 
 // supervisor runs dohost serve in a process of its own, and restarts it after a kill or a failure.
@@ -33,10 +33,10 @@ const (
 // Signals reach the process as bytes on its standard input. The end of the supervisor ends that input, and so the
 // process. A terminal's Ctrl-C reaches both, and the process leaves it to the supervisor.
 type supervisor struct {
-	std     streams
-	args    []string // of the process
-	signals chan os.Signal
-	told    bool // a signal was passed on
+	std       streams
+	args      []string // of the process
+	signals   chan os.Signal
+	forwarded bool // a signal was passed on
 }
 
 // supervise is dohost serve --supervise.
@@ -47,14 +47,14 @@ func (c *serveCmd) supervise(ctx context.Context, std streams) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		begun := time.Now()
 		at, err := s.process(ctx)
-		if err == nil || s.told || at.objects == "" { // a process that never served would fail again
-			return s.verdict(err)
+		if err == nil || s.forwarded || at.objects == "" { // a process that never served would fail again
+			return s.exitError(err)
 		}
-		if time.Since(begun) > longLife {
+		if time.Since(begun) > stableAfter {
 			pause = firstPause
 		}
 		fmt.Fprintf(std.err, "dohost: the server process has ended: %v; starting it again\n", err)
-		s.args = slices.Concat(os.Args[1:], c.drawn(at))
+		s.args = slices.Concat(os.Args[1:], c.fixedPorts(at))
 		select {
 		case <-time.After(pause):
 		case <-s.signals:
@@ -63,16 +63,16 @@ func (c *serveCmd) supervise(ctx context.Context, std streams) error {
 	}
 }
 
-// verdict is the supervisor's error. A process that was not killed has reported its own.
-func (s *supervisor) verdict(err error) error {
+// exitError is the supervisor's error. A process that was not killed has reported its own.
+func (s *supervisor) exitError(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
 		return ErrReported
 	}
 	return err
 }
 
-// drawn returns flags with the ports of this process for the next one, if the system chose the ports.
-func (c *serveCmd) drawn(at announced) (args []string) {
+// fixedPorts returns flags with the ports of this process for the next one, if the system chose the ports.
+func (c *serveCmd) fixedPorts(at addresses) (args []string) {
 	for flag, of := range map[string][2]string{"--listen": {c.Listen, at.objects}, "--admin": {c.Admin, at.admin}} {
 		if _, port, err := net.SplitHostPort(of[0]); err == nil && port == "0" && of[1] != "" {
 			args = append(args, flag, of[1])
@@ -82,22 +82,22 @@ func (c *serveCmd) drawn(at announced) (args []string) {
 }
 
 // process runs one process to its end, and returns its addresses.
-func (s *supervisor) process(ctx context.Context) (announced, error) {
+func (s *supervisor) process(ctx context.Context) (addresses, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return announced{}, err
+		return addresses{}, err
 	}
 	cmd := exec.CommandContext(ctx, self, s.args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), supervisedEnv+"=1")
-	out := &announcer{w: s.std.out}
+	out := &addressReader{w: s.std.out}
 	cmd.Stdout, cmd.Stderr = out, s.std.err
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return announced{}, err
+		return addresses{}, err
 	}
 	if err := cmd.Start(); err != nil {
-		return announced{}, err
+		return addresses{}, err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -106,7 +106,7 @@ func (s *supervisor) process(ctx context.Context) (announced, error) {
 		case err := <-ended:
 			return out.at, err
 		case sig := <-s.signals:
-			s.told = true
+			s.forwarded = true
 			_, _ = in.Write([]byte{signalByte(sig)}) // it may have ended
 		}
 	}
@@ -119,8 +119,8 @@ func signalByte(sig os.Signal) byte {
 	return 't'
 }
 
-// hearSupervisor turns a supervisor's bytes into signals, until the input ends.
-func hearSupervisor(in io.Reader, signals chan<- os.Signal) {
+// readSignals turns a supervisor's bytes into signals, until the input ends.
+func readSignals(in io.Reader, signals chan<- os.Signal) {
 	b := make([]byte, 1)
 	for {
 		var sig os.Signal = syscall.SIGTERM
@@ -140,20 +140,20 @@ func hearSupervisor(in io.Reader, signals chan<- os.Signal) {
 	}
 }
 
-// announced is the addresses of a process.
-type announced struct{ objects, admin string }
+// addresses is the addresses of a process.
+type addresses struct{ objects, admin string }
 
-// announcer passes the output of a process on, and reads its addresses from it.
-type announcer struct {
+// addressReader passes the output of a process on, and reads its addresses from it.
+type addressReader struct {
 	w    io.Writer
 	line []byte
-	at   announced
+	at   addresses
 }
 
 // Write passes the output on.
-func (a *announcer) Write(p []byte) (int, error) {
+func (a *addressReader) Write(p []byte) (int, error) {
 	a.line = append(a.line, p...)
-	if len(a.line) > maxAnnounced && !bytes.Contains(a.line, []byte("\n")) {
+	if len(a.line) > maxAddressLine && !bytes.Contains(a.line, []byte("\n")) {
 		a.line = a.line[:0] // a line with an address is shorter
 	}
 	for {
@@ -172,8 +172,8 @@ func (a *announcer) Write(p []byte) (int, error) {
 	return a.w.Write(p)
 }
 
-// maxAnnounced bounds an unended line of a process, in bytes.
-const maxAnnounced = 4 << 10
+// maxAddressLine bounds an unended line of a process, in bytes.
+const maxAddressLine = 4 << 10
 
 // address is the address in a URL that a server has printed.
 func address(url string) string {

@@ -88,25 +88,25 @@ func TestServeRefusesTokensInClearText(t *testing.T) {
 
 func TestServeRefusesOriginsThatArePatterns(t *testing.T) {
 	c := serveCmd{Data: "x", Listen: "x", Admin: "x", TimeScale: 1, Origin: []string{"https://*.example.com"}}
-	if err := c.sensible(); err == nil || !strings.Contains(err.Error(), "without a pattern") {
+	if err := c.check(); err == nil || !strings.Contains(err.Error(), "without a pattern") {
 		t.Error(err)
 	}
 	c.Origin = []string{"https://app.example.com"}
-	if err := c.sensible(); err != nil {
+	if err := c.check(); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestAnnouncerBoundsAnUnendedLine(t *testing.T) {
-	a := &announcer{w: io.Discard}
+	a := &addressReader{w: io.Discard}
 	for range 100 {
 		_, _ = a.Write([]byte(strings.Repeat("x", 1000)))
 	}
-	if len(a.line) > 2*maxAnnounced {
+	if len(a.line) > 2*maxAddressLine {
 		t.Errorf("%d bytes are kept", len(a.line))
 	}
 	_, _ = a.Write([]byte("\nobjects https://127.0.0.1:1\nadmin   unix:x.sock\n"))
-	if a.at != (announced{"127.0.0.1:1", "unix:x.sock"}) {
+	if a.at != (addresses{"127.0.0.1:1", "unix:x.sock"}) {
 		t.Errorf("%+v", a.at)
 	}
 }

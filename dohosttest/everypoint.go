@@ -89,18 +89,18 @@ func EveryPoint(t *testing.T, s Scenario) {
 
 // failure is a run that went wrong.
 type failure struct {
-	plan   []strike
-	struck []strike
-	batch  bool
-	err    error
-	log    string
+	plan    []ending
+	endings []ending
+	batch   bool
+	err     error
+	log     string
 }
 
 // trial is one run of a scenario.
 type trial struct {
-	w      *world
+	run    *scenarioRun
 	points []Point // before the check
-	since  []Point // those after the first strike, in the order of the run
+	since  []Point // those after the first ending, in the order of the run
 	took   time.Duration
 	ops    atomic.Int64 // successful operations of a simulation
 	err    error
@@ -119,13 +119,13 @@ func (s *Scenario) check() error {
 }
 
 // try runs a scenario once.
-func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike) *trial {
+func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []ending) *trial {
 	if s.Reset != nil {
 		s.Reset()
 	}
-	w := &world{classes: s.Classes, options: s.Options, services: s.Services, order: o, moved: moved, plan: plan, targets: plan}
-	tr := &trial{w: w}
-	tr.err = w.in(t, func(ctx context.Context, h *Host) error {
+	w := &scenarioRun{classes: s.Classes, options: s.Options, services: s.Services, order: o, moved: moved, plan: plan, targets: plan}
+	tr := &trial{run: w}
+	tr.err = w.runInBubble(t, func(ctx context.Context, h *Host) error {
 		if err := s.run(h); err != nil {
 			return err
 		}
@@ -133,9 +133,9 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 		if err := s.settle(h); err != nil {
 			return err
 		}
-		w.atRest(func() {
+		w.atStandstill(func() {
 			tr.took = time.Since(w.began)
-			tr.points, tr.since = w.points(), w.sinceStrike()
+			tr.points, tr.since = w.points(), w.sinceEnding()
 			err = w.unreached(plan)
 		})
 		if err != nil {
@@ -145,7 +145,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 	})
 	switch {
 	case errors.Is(tr.err, errStuck):
-		tr.w = &world{} // the other still belongs to its bubble
+		tr.run = &scenarioRun{} // the other still belongs to its bubble
 	case tr.points == nil:
 		tr.points = w.points()
 	}
@@ -154,24 +154,24 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 
 // run runs the scenario's Run, with a limit in virtual time.
 func (s *Scenario) run(h *Host) error {
-	limit := cmp.Or(s.Timeout, longestRest)
+	limit := cmp.Or(s.Timeout, maxIdleWait)
 	late := time.AfterFunc(limit, func() {
-		h.w.atRest(func() { h.w.fail(fmt.Errorf("run: the Run function did not return within %v", limit)) })
+		h.run.atStandstill(func() { h.run.fail(fmt.Errorf("run: the Run function did not return within %v", limit)) })
 	})
 	defer late.Stop()
 	err := h.Client(func(ctx context.Context) error { return s.Run(ctx, h) }).Wait()
-	if err != nil && !h.w.excuses(err) {
+	if err != nil && !h.run.excuses(err) {
 		return fmt.Errorf("run: %w", err)
 	}
-	if err := h.w.clients.joinOthers(h.w.excuses); err != nil {
+	if err := h.run.clients.joinOthers(h.run.excuses); err != nil {
 		return fmt.Errorf("run: a client: %w", err)
 	}
 	return nil
 }
 
 // excuses reports whether a client may fail with err because the test has ended something.
-func (w *world) excuses(err error) (excused bool) {
-	w.atRest(func() { excused = len(w.struck) > 0 || w.disturbed })
+func (w *scenarioRun) excuses(err error) (excused bool) {
+	w.atStandstill(func() { excused = len(w.endings) > 0 || w.disturbed })
 	return excused && byEnding(err)
 }
 
@@ -192,12 +192,12 @@ func byEnding(err error) bool {
 }
 
 // unreached returns an error if the run did not reach the point of its next ending.
-func (w *world) unreached(plan []strike) error {
-	if len(w.struck) >= len(plan) || w.failed != nil {
+func (w *scenarioRun) unreached(plan []ending) error {
+	if len(w.endings) >= len(plan) || w.failed != nil {
 		return nil
 	}
-	s := plan[len(w.struck)]
-	tr := w.tracks[s.Point.Object]
+	s := plan[len(w.endings)]
+	tr := w.traces[s.Point.Object]
 	n := 0
 	if tr != nil {
 		n = len(tr.points)
@@ -245,18 +245,18 @@ type explorer struct {
 	order order
 	moved *atomic.Int64
 	base  *trial
-	after []second // all pairs
-	stuck bool     // a bubble is stuck; it may disturb later ones
+	after []endingPair // all pairs
+	stuck bool         // a bubble is stuck; it may disturb later ones
 }
 
-// second is an ending and a point of the recovery from it.
-type second struct {
-	first strike
+// endingPair is an ending and a point of the recovery from it.
+type endingPair struct {
+	first ending
 	then  Point
 }
 
-func (x *explorer) fail(tr *trial, plan []strike, err error) {
-	x.r.Failures = append(x.r.Failures, failure{plan, tr.w.struck, x.order == diskLast, err, tr.w.log.about(len(plan) > 0)})
+func (x *explorer) fail(tr *trial, plan []ending, err error) {
+	x.r.Failures = append(x.r.Failures, failure{plan, tr.run.endings, x.order == diskLast, err, tr.run.log.about(len(plan) > 0)})
 }
 
 // untouched runs the scenario twice, without endings.
@@ -328,12 +328,12 @@ func (x *explorer) singles() {
 			continue
 		}
 		for _, way := range waysAt(p) {
-			plan := []strike{{p, way}}
+			plan := []ending{{p, way}}
 			tr := x.s.try(x.t, x.moved, x.order, plan)
 			x.r.Runs[way]++
-			x.note(tr, plan)
+			x.record(tr, plan)
 			if tr.err == nil && x.s.Pairs > 0 {
-				x.recovery(plan[0], tr)
+				x.addPairs(plan[0], tr)
 			}
 		}
 	}
@@ -342,8 +342,8 @@ func (x *explorer) singles() {
 // over reports whether to stop.
 func (x *explorer) over() bool { return x.stuck || len(x.r.Failures) >= maxFailures }
 
-func (x *explorer) note(tr *trial, plan []strike) {
-	if tr.err == nil && x.base.w.panics.Load() == 0 && tr.w.panics.Load() > 0 {
+func (x *explorer) record(tr *trial, plan []ending) {
+	if tr.err == nil && x.base.run.panics.Load() == 0 && tr.run.panics.Load() > 0 {
 		tr.err = errors.New("an object's code panicked, but does not in an undisturbed run")
 	}
 	if tr.err != nil {
@@ -351,17 +351,17 @@ func (x *explorer) note(tr *trial, plan []strike) {
 		x.fail(tr, plan, tr.err)
 		return
 	}
-	b := tr.bill(x.base)
-	x.r.Bill.add(b)
+	b := tr.recoveryCost(x.base)
+	x.r.Cost.add(b)
 	if b.Time > x.r.Worst.Time {
 		x.r.Worst = b
 	}
 }
 
-// bill compares a run with the untouched run.
-func (tr *trial) bill(base *trial) RecoveryCost {
-	b := RecoveryCost{Events: tr.w.events - base.w.events, Lives: tr.w.lives - base.w.lives, Time: tr.took - base.took}
-	for _, s := range tr.w.services {
+// recoveryCost compares a run with the untouched run.
+func (tr *trial) recoveryCost(base *trial) RecoveryCost {
+	b := RecoveryCost{Events: tr.run.events - base.run.events, Incarnations: tr.run.incarnations - base.run.incarnations, Time: tr.took - base.took}
+	for _, s := range tr.run.services {
 		b.Effects += s.repeats
 		b.Bytes += s.bytes
 	}

@@ -36,7 +36,7 @@ type FakeService struct {
 	Fail func(key string, request int, m FailurePoint) error
 
 	mu       sync.Mutex
-	log      *journal
+	log      *eventLog
 	requests map[string]int
 	effects  map[string]int
 	bytes    int // of requests that repeat an effect
@@ -53,7 +53,7 @@ const (
 )
 
 // begin resets the service.
-func (s *FakeService) begin(log *journal) {
+func (s *FakeService) begin(log *eventLog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log, s.requests, s.effects, s.bytes, s.repeats = log, map[string]int{}, map[string]int{}, 0, 0
@@ -68,17 +68,17 @@ func (s *FakeService) Call(ctx context.Context, key, payload string) error {
 	if err := s.wait(ctx); err != nil {
 		return err
 	}
-	n, err := s.arrive(key)
+	n, err := s.countRequest(key)
 	if err != nil {
 		return err
 	}
-	s.happen(key, n, payload)
+	s.recordEffect(key, n, payload)
 	if err := EffectPoint(ctx); err != nil {
 		return err
 	}
 	if s.Fail != nil {
 		if err := s.Fail(key, n, AfterEffect); err != nil {
-			s.note(key, n, "took effect, and its answer was lost: %v", err)
+			s.logf(key, n, "took effect, and its answer was lost: %v", err)
 			return err
 		}
 	}
@@ -111,8 +111,8 @@ func (s *FakeService) wait(ctx context.Context) error {
 	}
 }
 
-// arrive counts a request, and calls Fail.
-func (s *FakeService) arrive(key string) (n int, err error) {
+// countRequest counts a request, and calls Fail.
+func (s *FakeService) countRequest(key string) (n int, err error) {
 	s.mu.Lock()
 	if s.requests == nil {
 		s.requests, s.effects = map[string]int{}, map[string]int{}
@@ -122,14 +122,14 @@ func (s *FakeService) arrive(key string) (n int, err error) {
 	s.mu.Unlock()
 	if s.Fail != nil {
 		if err = s.Fail(key, n, BeforeEffect); err != nil {
-			s.note(key, n, "was refused: %v", err)
+			s.logf(key, n, "was refused: %v", err)
 		}
 	}
 	return n, err
 }
 
-// happen records the effect.
-func (s *FakeService) happen(key string, n int, payload string) {
+// recordEffect records the effect.
+func (s *FakeService) recordEffect(key string, n int, payload string) {
 	s.mu.Lock()
 	if s.effects[key] > 0 {
 		s.repeats++
@@ -140,15 +140,15 @@ func (s *FakeService) happen(key string, n int, payload string) {
 	}
 	effects := s.effects[key]
 	s.mu.Unlock()
-	s.note(key, n, "arrived; effect %d", effects)
+	s.logf(key, n, "arrived; effect %d", effects)
 }
 
-func (s *FakeService) note(key string, n int, format string, args ...any) {
+func (s *FakeService) logf(key string, n int, format string, args ...any) {
 	s.mu.Lock()
 	log := s.log
 	s.mu.Unlock()
 	if log != nil {
-		log.note(dohost.ID{}, "service: request %d for %q %s", n, key, fmt.Sprintf(format, args...))
+		log.addText(dohost.ID{}, "service: request %d for %q %s", n, key, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -200,25 +200,25 @@ func (s *FakeService) RanOnce(key string) error {
 // RecoveryCost is the cost of endings: the additional work of the runs with endings, compared with
 // the untouched run. Work that a run saves is subtracted.
 type RecoveryCost struct {
-	Effects int           // requests that repeat the effect of their key
-	Bytes   int           // of these requests
-	Events  int           // additional events
-	Lives   int           // additional incarnations
-	Time    time.Duration // additional virtual time, until the run was at rest
+	Effects      int           // requests that repeat the effect of their key
+	Bytes        int           // of these requests
+	Events       int           // additional events
+	Incarnations int           // additional incarnations
+	Time         time.Duration // additional virtual time, until the run was at rest
 }
 
 func (b *RecoveryCost) add(c RecoveryCost) {
 	b.Effects += c.Effects
 	b.Bytes += c.Bytes
 	b.Events += c.Events
-	b.Lives += c.Lives
+	b.Incarnations += c.Incarnations
 	b.Time += c.Time
 }
 
 // String formats the cost as a line.
 func (b RecoveryCost) String() string {
 	return fmt.Sprintf("%s repeated (%d bytes), %s redelivered, %s more, %v",
-		count(b.Effects, "effect"), b.Bytes, count(b.Events, "event"), count(b.Lives, "incarnation"), b.Time.Round(time.Millisecond))
+		count(b.Effects, "effect"), b.Bytes, count(b.Events, "event"), count(b.Incarnations, "incarnation"), b.Time.Round(time.Millisecond))
 }
 
 // count formats a number of things.

@@ -19,39 +19,39 @@ import (
 // history is one run of a workload, as its clients saw it. It is written at a standstill,
 // so it has the order of the run, although many events have the same time.
 type history struct {
-	x      *workload
-	part   part
-	w      *world
-	calls  []*call // by client, in the client's order
-	events []event
-	calm   bool // no more endings
-	drawn  int  // endings, including those that part omits
-	err    error
+	x           *workload
+	sub         subHistory
+	run         *scenarioRun
+	calls       []*call // by client, in the client's order
+	events      []event
+	endingsOver bool // no more endings
+	drawn       int  // endings, including those that sub omits
+	err         error
 }
 
 // call is a call that a client has made, or was to make.
 type call struct {
-	name  callName
-	in    any
-	pause time.Duration // before it
-	fate  fate
-	out   any   // if answered
-	err   error // if not answered
-	began int   // index in events
-	ended int
+	name    callName
+	in      any
+	pause   time.Duration // before it
+	outcome outcome
+	out     any   // if answered
+	err     error // if not answered
+	began   int   // index in events
+	ended   int
 }
 
 // callName is the number of a client, and the number of its call; both from 0.
 type callName struct{ client, n int }
 
-// fate is the result of a call.
-type fate int
+// outcome is the result of a call.
+type outcome int
 
 const (
-	notMade  fate = iota
-	answered      // with out
-	unknown       // it may have taken effect, or may yet do so
-	leftOut       // it did not run
+	notMade  outcome = iota
+	answered         // with out
+	unknown          // it may have taken effect, or may yet do so
+	notRun           // it did not run
 )
 
 // event is a call, its end, or an ending of objects.
@@ -59,19 +59,19 @@ type event struct {
 	after  time.Duration
 	call   *call // nil for an ending
 	end    bool  // of the call
-	strike int   // index of the ending
+	ending int   // index of the ending
 }
 
 // instants bounds the milliseconds of a drawn pause: with few values, clients often act at
 // the same instant.
 const instants = 3
 
-// try runs a part of the workload, and returns its history.
-func (x *workload) try(t *testing.T, p part) *history {
+// try runs a sub-history of the workload, and returns its history.
+func (x *workload) try(t *testing.T, p subHistory) *history {
 	if x.reset != nil {
 		x.reset()
 	}
-	h := &history{x: x, part: p}
+	h := &history{x: x, sub: p}
 	for client := range p.clients + 1 {
 		r := rand.New(rand.NewPCG(p.seed, uint64(client)))
 		for n := range p.calls {
@@ -79,21 +79,21 @@ func (x *workload) try(t *testing.T, p part) *history {
 			h.calls = append(h.calls, &call{name: callName{client, n}, in: x.draw(r), pause: pause})
 		}
 	}
-	h.w = &world{
+	h.run = &scenarioRun{
 		classes: x.classes, options: x.options, services: x.services,
-		order: diskDrawn, seed: p.seed, chance: h.chance,
+		order: diskDrawn, seed: p.seed, drawEnding: h.drawEnding,
 	}
-	h.err = h.w.in(t, h.live)
+	h.err = h.run.runInBubble(t, h.runClients)
 	if errors.Is(h.err, errStuck) {
-		return &history{x: x, part: p, w: &world{}, err: h.err} // the other still belongs to its bubble
+		return &history{x: x, sub: p, run: &scenarioRun{}, err: h.err} // the other still belongs to its bubble
 	}
 	return h
 }
 
-// live runs the clients of the history, inside its world.
-func (h *history) live(_ context.Context, host *Host) error {
+// runClients runs the clients of the history, inside its scenarioRun.
+func (h *history) runClients(_ context.Context, host *Host) error {
 	var clients []*Client
-	for n := range h.part.clients {
+	for n := range h.sub.clients {
 		clients = append(clients, host.Client(func(ctx context.Context) error { return h.client(ctx, host, n) }))
 	}
 	var first error
@@ -105,24 +105,24 @@ func (h *history) live(_ context.Context, host *Host) error {
 	if first != nil {
 		return first
 	}
-	h.w.atRest(func() { h.calm = true })
+	h.run.atStandstill(func() { h.endingsOver = true })
 	if h.x.settle > 0 {
 		host.Advance(h.x.settle)
 	} else if err := host.WaitIdle(0); err != nil {
 		return err
 	}
 	host.EvictAll()
-	return host.Client(func(ctx context.Context) error { return h.client(ctx, host, h.part.clients) }).Wait()
+	return host.Client(func(ctx context.Context) error { return h.client(ctx, host, h.sub.clients) }).Wait()
 }
 
 // client makes the calls of a client. It waits the pause of an omitted call, too.
 func (h *history) client(ctx context.Context, host *Host, n int) error {
-	for _, c := range h.calls[n*h.part.calls : (n+1)*h.part.calls] {
+	for _, c := range h.calls[n*h.sub.calls : (n+1)*h.sub.calls] {
 		time.Sleep(c.pause)
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if !h.part.has(c.name) {
+		if !h.sub.has(c.name) {
 			continue
 		}
 		if err := h.make(ctx, host, c); err != nil {
@@ -134,13 +134,13 @@ func (h *history) client(ctx context.Context, host *Host, n int) error {
 
 // make makes a call, and records its beginning and its end.
 func (h *history) make(ctx context.Context, host *Host, c *call) error {
-	h.note(ctx, eviction.PlaceSend, func() { c.began = h.add(event{call: c}) })
+	h.atStep(ctx, eviction.PlaceSend, func() { c.began = h.add(event{call: c}) })
 	out, err := h.x.do(ctx, host, c.in)
-	fate, bad := fateOf(err)
-	h.note(ctx, eviction.PlaceAnswer, func() {
-		c.fate, c.out, c.err = fate, out, err
+	fate, bad := outcomeOf(err)
+	h.atStep(ctx, eviction.PlaceAnswer, func() {
+		c.outcome, c.out, c.err = fate, out, err
 		c.ended = h.add(event{call: c, end: true})
-		if h.calm && bad == nil && fate != answered {
+		if h.endingsOver && bad == nil && fate != answered {
 			bad = fmt.Errorf("it has no answer, although interruptions have stopped: %w", err)
 		}
 	})
@@ -150,20 +150,20 @@ func (h *history) make(ctx context.Context, host *Host, c *call) error {
 	return nil
 }
 
-// note calls f at a standstill, at the client's step.
-func (h *history) note(ctx context.Context, p eviction.Place, f func()) {
-	h.w.sched.ask(&grant{point: runtime.Point{Place: p, Ctx: ctx}, do: f})
+// atStep calls f at a standstill, at the client's step.
+func (h *history) atStep(ctx context.Context, p eviction.Place, f func()) {
+	h.run.sched.ask(&stepRequest{point: runtime.Point{Place: p, Ctx: ctx}, do: f})
 }
 
 // add appends an event, and returns its index.
 func (h *history) add(e event) int {
-	e.after = time.Since(h.w.began)
+	e.after = time.Since(h.run.began)
 	h.events = append(h.events, e)
 	return len(h.events) - 1
 }
 
-// fateOf classifies a call that ended with err, or returns a fault of the workload.
-func fateOf(err error) (fate, error) {
+// outcomeOf classifies a call that ended with err, or returns a fault of the workload.
+func outcomeOf(err error) (outcome, error) {
 	if err == nil {
 		return answered, nil
 	}
@@ -175,44 +175,44 @@ func fateOf(err error) (fate, error) {
 	case own && !byEnding(err):
 		return unknown, fmt.Errorf("the object ended its own incarnation; if that is intended, Do must return it in Out: %w", err)
 	case e.Outcome == dohost.OutcomeNotRun:
-		return leftOut, nil
+		return notRun, nil
 	case e.Outcome == dohost.OutcomeUnknown, errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrClosed), errors.Is(err, runtime.ErrConstructor):
 		return unknown, nil
 	}
 	return unknown, fmt.Errorf("the method returned an error; an error is an answer, so Do must return it in Out: %w", err)
 }
 
-// chance is the chance of the world: a pure function of the seed and the point.
-func (h *history) chance(p Point) Way {
-	if h.calm {
+// drawEnding returns the ending at a point, or None: a pure function of the seed and the point.
+func (h *history) drawEnding(p Point) Way {
+	if h.endingsOver {
 		return None
 	}
-	r := rand.New(rand.NewPCG(h.part.seed, hashOf(p.Object, p.name())))
+	r := rand.New(rand.NewPCG(h.sub.seed, hashOf(p.Object, p.name())))
 	draw, way := r.Float64(), h.x.ways[r.IntN(len(h.x.ways))]
 	if draw >= h.x.chance || !way.canEnd(p) {
 		return None
 	}
 	h.drawn++
-	if !h.part.hasEnding(h.drawn - 1) {
+	if !h.sub.hasEnding(h.drawn - 1) {
 		return None
 	}
-	h.add(event{strike: len(h.w.struck)})
+	h.add(event{ending: len(h.run.endings)})
 	return way
 }
 
-// differAt returns an error with the first difference of two histories of one part.
+// differAt returns an error with the first difference of two histories of one sub-history.
 func differAt(a, b *history) error {
 	for i := range max(len(a.events), len(b.events)) {
 		was, is := "the end", "the end"
 		if i < len(a.events) {
-			was = a.tell(a.events[i])
+			was = a.describe(a.events[i])
 		}
 		if i < len(b.events) {
-			is = b.tell(b.events[i])
+			is = b.describe(b.events[i])
 		}
 		if i >= len(a.events) || i >= len(b.events) || !a.agree(a.events[i], b, b.events[i]) {
 			return fmt.Errorf("%w: of two runs of seed %d, the first has %q where the second has %q; "+
-				"if the first run left state, Reset must recreate it", errNotDeterministic, a.part.seed, was, is)
+				"if the first run left state, Reset must recreate it", errNotDeterministic, a.sub.seed, was, is)
 		}
 	}
 	return nil
@@ -223,9 +223,9 @@ func (h *history) agree(e event, o *history, f event) bool {
 		return false
 	}
 	if e.call == nil {
-		return h.w.struck[e.strike] == o.w.struck[f.strike]
+		return h.run.endings[e.ending] == o.run.endings[f.ending]
 	}
-	same := e.call.name == f.call.name && e.call.fate == f.call.fate && reflect.DeepEqual(e.call.in, f.call.in)
+	same := e.call.name == f.call.name && e.call.outcome == f.call.outcome && reflect.DeepEqual(e.call.in, f.call.in)
 	return same && (!e.end || reflect.DeepEqual(e.call.out, f.call.out))
 }
 
@@ -234,7 +234,7 @@ func (h *history) overlaps() (n int) {
 	var open []*call
 	for _, e := range h.events {
 		switch {
-		case e.call == nil || e.call.fate != answered:
+		case e.call == nil || e.call.outcome != answered:
 		case e.end:
 			open = slices.DeleteFunc(open, func(c *call) bool { return c == e.call })
 		default:
@@ -255,7 +255,7 @@ func (h *history) table() string {
 	var b strings.Builder
 	columns := map[int]int{}
 	var cells []string
-	for client := range h.part.clients + 1 {
+	for client := range h.sub.clients + 1 {
 		if slices.ContainsFunc(h.events, func(e event) bool { return e.call != nil && e.call.name.client == client }) {
 			columns[client] = len(cells)
 			cells = append(cells, " ")
@@ -269,11 +269,11 @@ func (h *history) table() string {
 			if e.end {
 				cells[at], after = "└", " "
 			}
-			if e.end && e.call.fate == unknown {
+			if e.end && e.call.outcome == unknown {
 				cells[at] = "?"
 			}
 		}
-		fmt.Fprintf(&b, "%10v  %s  %s\n", e.after, strings.Join(cells, " "), h.tell(e))
+		fmt.Fprintf(&b, "%10v  %s  %s\n", e.after, strings.Join(cells, " "), h.describe(e))
 		if e.call != nil {
 			cells[columns[e.call.name.client]] = after
 		}
@@ -281,10 +281,10 @@ func (h *history) table() string {
 	return b.String()
 }
 
-// tell formats an event as a line.
-func (h *history) tell(e event) string {
+// describe formats an event as a line.
+func (h *history) describe(e event) string {
 	if e.call == nil {
-		s := h.w.struck[e.strike]
+		s := h.run.endings[e.ending]
 		text := fmt.Sprintf("%v at the place %q of %v, event %s", s.Way, s.Point.Place, s.Point.Object, s.Point.Op)
 		if s.Point.Site != "" {
 			text += ", " + s.Point.Site
@@ -295,9 +295,9 @@ func (h *history) tell(e event) string {
 	switch {
 	case !e.end:
 		return fmt.Sprintf("%s calls %v", who, e.call.in)
-	case e.call.fate == answered:
+	case e.call.outcome == answered:
 		return fmt.Sprintf("%s gets %v from %v", who, e.call.out, e.call.in)
-	case e.call.fate == leftOut:
+	case e.call.outcome == notRun:
 		return fmt.Sprintf("%s: %v did not run: %v", who, e.call.in, e.call.err)
 	}
 	return fmt.Sprintf("%s: the outcome of %v is unknown: %v", who, e.call.in, e.call.err)

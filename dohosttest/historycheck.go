@@ -29,14 +29,14 @@ var errNoOrder = errors.New("no order of these calls, one after another, explain
 // operations returns the calls that took effect or may have: the latter may do so until the
 // end of the history, and get a line of their own in a picture.
 func (h *history) operations() (ops []porcupine.Operation) {
-	line := h.part.clients + 1
+	line := h.sub.clients + 1
 	for i, c := range h.calls {
 		o := porcupine.Operation{
-			ClientId: c.name.client, Input: c.in, Output: answer{c.fate == answered, c.out},
+			ClientId: c.name.client, Input: c.in, Output: answer{c.outcome == answered, c.out},
 			Call: int64(c.began), Return: int64(c.ended), Metadata: i,
 		}
-		switch c.fate {
-		case notMade, leftOut:
+		switch c.outcome {
+		case notMade, notRun:
 			continue
 		case unknown:
 			o.ClientId, o.Return = line, int64(len(h.events)+line)
@@ -78,10 +78,10 @@ func (x *workload) partition(ops []porcupine.Operation) (parts [][]porcupine.Ope
 
 // judge checks whether the history is linearizable. If the run has an error, judge returns
 // that.
-func (h *history) judge() error { return h.judgeWithin(h.x.patience) }
+func (h *history) judge() error { return h.judgeWithin(h.x.checkTimeout) }
 
 // noOrder reports whether the history is found not linearizable within a short time.
-func (h *history) noOrder() bool { return errors.Is(h.judgeWithin(h.x.patience/20), errNoOrder) }
+func (h *history) noOrder() bool { return errors.Is(h.judgeWithin(h.x.checkTimeout/20), errNoOrder) }
 
 func (h *history) judgeWithin(patience time.Duration) error {
 	if h.err != nil {

@@ -20,8 +20,8 @@ func written(t *testing.T, lines string) *history {
 			return in, in
 		},
 	}}
-	h := &history{x: w.untyped(), w: &world{began: time.Now()}}
-	h.part = h.x.whole(0)
+	h := &history{x: w.untyped(), run: &scenarioRun{began: time.Now()}}
+	h.sub = h.x.fullHistory(0)
 	open := map[int]*call{}
 	for line := range strings.SplitSeq(lines, "; ") {
 		f := strings.Fields(line)
@@ -37,7 +37,7 @@ func written(t *testing.T, lines string) *history {
 			continue
 		}
 		c.ended = h.add(event{call: c, end: true})
-		c.fate, c.out = map[string]fate{"has": answered, "lost": unknown, "refused": leftOut}[f[1]], value
+		c.outcome, c.out = map[string]outcome{"has": answered, "lost": unknown, "refused": notRun}[f[1]], value
 		c.err = errors.New(f[1])
 	}
 	return h
@@ -110,8 +110,8 @@ func TestHistoryDifferences(t *testing.T) {
 		t.Error("an hour later is the same")
 	}
 	for i, h := range []*history{one, other} {
-		h.events = []event{{strike: 0}}
-		h.w.struck = []strike{{Point{Index: i}, Fence}}
+		h.events = []event{{ending: 0}}
+		h.run.endings = []ending{{Point{Index: i}, Fence}}
 	}
 	if differAt(one, other) == nil {
 		t.Error("another ending is the same")

@@ -13,30 +13,30 @@ import (
 )
 
 // text formats a failure for a person. It writes the picture to the folder dir.
-func (v *verdict) text(test, dir string) string {
+func (v *linearizableResult) text(test, dir string) string {
 	if v.bad == nil {
 		return v.err.Error()
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %v\n", v.bad.part.seed, v.err)
+	fmt.Fprintf(&b, "seed %d: %v\n", v.bad.sub.seed, v.err)
 	switch {
 	case errors.Is(v.err, errNoOrder):
 		b.WriteString(v.bad.table())
 		b.WriteString(v.bad.explain(dir))
 	case v.bad.err != nil:
-		fmt.Fprintf(&b, "log:\n%s", v.bad.w.log.about(false))
+		fmt.Fprintf(&b, "log:\n%s", v.bad.run.log.about(false))
 	}
 	if v.note != "" {
 		fmt.Fprintf(&b, "%s\n", v.note)
 	}
-	fmt.Fprintf(&b, "replay: go test -run '%s' . -dohosttest.replay='%v'", pattern(test), v.bad.part)
+	fmt.Fprintf(&b, "replay: go test -run '%s' . -dohosttest.replay='%v'", pattern(test), v.bad.sub)
 	return b.String()
 }
 
 // explain prints how far the model can follow the history, and draws it.
 func (h *history) explain(dir string) string {
 	m, ops := h.x.model(), h.operations()
-	_, info := porcupine.CheckOperationsVerbose(m, ops, h.x.patience)
+	_, info := porcupine.CheckOperationsVerbose(m, ops, h.x.checkTimeout)
 	var b strings.Builder
 	for i, part := range h.x.partition(ops) {
 		longest := longestOf(info.PartialLinearizationsOperations()[i])
@@ -48,7 +48,7 @@ func (h *history) explain(dir string) string {
 	var endings []porcupine.Annotation
 	for i, e := range h.events {
 		if e.call == nil {
-			endings = append(endings, porcupine.Annotation{Tag: "endings", Start: int64(i), End: int64(i), Description: h.tell(e)})
+			endings = append(endings, porcupine.Annotation{Tag: "endings", Start: int64(i), End: int64(i), Description: h.describe(e)})
 		}
 	}
 	info.AddAnnotations(endings)
@@ -57,12 +57,12 @@ func (h *history) explain(dir string) string {
 		fmt.Fprintf(&b, "no picture: %v\n", err)
 		return b.String()
 	}
-	fmt.Fprintf(&b, "picture: %s%s\n", path, goesAway())
+	fmt.Fprintf(&b, "picture: %s%s\n", path, removalNote())
 	return b.String()
 }
 
-// goesAway returns a note if go test removes the picture.
-func goesAway() string {
+// removalNote returns a note if go test removes the picture.
+func removalNote() string {
 	if f := flag.Lookup("test.artifacts"); f != nil && f.Value.String() == "true" {
 		return ""
 	}

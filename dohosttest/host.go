@@ -20,23 +20,23 @@ import (
 // processes: a stub of [dohost.Namespace.Get] reaches the present process, and a call
 // between two processes waits. Its methods may be called from any goroutine of the test,
 // but not from an object's code.
-type Host struct{ w *world }
+type Host struct{ run *scenarioRun }
 
 // LocateHost returns the present [dohost.Host], which makes h a [dohost.Locator].
 func (h *Host) LocateHost() *dohost.Host { return h.Host() }
 
 // Host returns the present [dohost.Host], to export, import, list or serve HTTP with.
 func (h *Host) Host() *dohost.Host {
-	h.w.mustGoOn()
-	return h.w.seat.get().host
+	h.run.panicIfOver()
+	return h.run.current.wait().host
 }
 
 // Evict ends the object's incarnation, and reports whether there was one.
 func (h *Host) Evict(id dohost.ID, s dohost.EndMode) (had bool) {
-	h.w.atRest(func() {
-		h.w.log.note(id, "evicted by the test")
-		h.w.disturbed = true
-		had = h.w.seat.proc.host.Evict(id, s)
+	h.run.atStandstill(func() {
+		h.run.log.addText(id, "evicted by the test")
+		h.run.disturbed = true
+		had = h.run.current.proc.host.Evict(id, s)
 	})
 	return had
 }
@@ -44,14 +44,14 @@ func (h *Host) Evict(id dohost.ID, s dohost.EndMode) (had bool) {
 // EvictAll ends every incarnation, by a fence: the next incarnations know the committed
 // writes, and nothing else.
 func (h *Host) EvictAll() {
-	h.w.atRest(func() {
+	h.run.atStandstill(func() {
 		var ids []dohost.ID
-		for info := range h.w.seat.proc.host.Live() {
+		for info := range h.run.current.proc.host.Live() {
 			ids = append(ids, info.ID)
 		}
 		slices.SortFunc(ids, compareIDs)
 		for _, id := range ids {
-			h.w.seat.proc.host.Evict(id, dohost.EndFence)
+			h.run.current.proc.host.Evict(id, dohost.EndFence)
 		}
 	})
 }
@@ -66,10 +66,10 @@ func (h *Host) Crash() { h.end(PowerCut) }
 func (h *Host) Kill() { h.end(Kill) }
 
 func (h *Host) end(w Way) {
-	h.w.atRest(func() {
-		h.w.log.note(dohost.ID{}, "%v by the test", w)
-		h.w.disturbed = true
-		h.w.end(w == Kill)
+	h.run.atStandstill(func() {
+		h.run.log.addText(dohost.ID{}, "%v by the test", w)
+		h.run.disturbed = true
+		h.run.end(w == Kill)
 	})
 }
 
@@ -79,27 +79,27 @@ func (h *Host) end(w Way) {
 // The error is that of [dohost.Host.Close].
 func (h *Host) Restart(classes ...dohost.Class) error {
 	var old *process
-	h.w.atRest(func() {
-		old = h.w.seat.down()
+	h.run.atStandstill(func() {
+		old = h.run.current.remove()
 		if len(classes) > 0 { // also if a kill interrupts the closing
-			h.w.classes = classes
+			h.run.classes = classes
 		}
-		h.w.log.note(dohost.ID{}, "restart by the test")
-		h.w.disturbed = true
+		h.run.log.addText(dohost.ID{}, "restart by the test")
+		h.run.disturbed = true
 	})
 	err := old.host.Close()
-	h.w.atRest(func() {
-		if h.w.seat.proc != old {
+	h.run.atStandstill(func() {
+		if h.run.current.proc != old {
 			return // a kill or a crash has ended it
 		}
 		old.ended = true
 		close(old.gone)
-		h.w.buried = append(h.w.buried, old)
+		h.run.pastProcesses = append(h.run.pastProcesses, old)
 		fs := old.fs
 		if old.host.Err() != nil {
 			fs = fs.Crash(0, 1)
 		}
-		h.w.next(fs, old)
+		h.run.startNext(fs, old)
 	})
 	return err
 }
@@ -107,33 +107,33 @@ func (h *Host) Restart(classes ...dohost.Class) error {
 // FailSync makes the disk of this process fail with err, from the next sync on. The failed
 // store ends the process; call Restart for the next one.
 func (h *Host) FailSync(err error) {
-	h.w.atRest(func() {
-		h.w.seat.proc.fs.FailSyncs(err)
-		h.w.disturbed = true
+	h.run.atStandstill(func() {
+		h.run.current.proc.fs.FailSyncs(err)
+		h.run.disturbed = true
 	})
 }
 
 // Advance lets time pass, and with it all timers that are due.
 func (h *Host) Advance(d time.Duration) {
 	time.Sleep(d)
-	h.w.atRest(func() {}) // other goroutines may have woken at the same moment
+	h.run.atStandstill(func() {}) // other goroutines may have woken at the same moment
 }
 
-// longestRest is the default limit of [Host.WaitIdle].
-const longestRest = 24 * time.Hour
+// maxIdleWait is the default limit of [Host.WaitIdle].
+const maxIdleWait = 24 * time.Hour
 
 // WaitIdle lets time pass until the host is idle: no event queued, running or suspended, no
 // alarm set, nothing undurable. After within, or after a day if within is zero, it returns
 // an error that lists the remaining work.
 func (h *Host) WaitIdle(within time.Duration) error {
 	if within == 0 {
-		within = longestRest
+		within = maxIdleWait
 	}
 	until := time.Now().Add(within)
 	wait := time.Millisecond
 	for {
 		time.Sleep(wait)
-		if err := context.Cause(h.w.ctx); err != nil {
+		if err := context.Cause(h.run.ctx); err != nil {
 			return err
 		}
 		now := kernel.OfHost(h.Host()).Work()
@@ -168,22 +168,22 @@ func (h *Host) busy(now runtime.Work) string {
 }
 
 // Log returns the points, incarnations, alarms and errors so far.
-func (h *Host) Log() string { return h.w.log.String() }
+func (h *Host) Log() string { return h.run.log.String() }
 
 // pause lets other clients that wake at the same moment start in their order.
-func (w *world) pause(ctx context.Context) {
-	w.sched.ask(&grant{do: func() {}, client: clientOf(ctx)})
+func (w *scenarioRun) pause(ctx context.Context) {
+	w.sched.ask(&stepRequest{do: func() {}, client: clientOf(ctx)})
 }
 
-// atRest calls f at a standstill.
-func (w *world) atRest(f func()) {
-	w.mustGoOn()
-	w.sched.ask(&grant{do: f, client: w.clients.here()})
+// atStandstill calls f at a standstill.
+func (w *scenarioRun) atStandstill(f func()) {
+	w.panicIfOver()
+	w.sched.ask(&stepRequest{do: f, client: w.clients.current()})
 }
 
-// mustGoOn panics if the run is over. Its channels belong to a bubble that has ended, and
+// panicIfOver panics if the run is over. Its channels belong to a bubble that has ended, and
 // would end the test's process.
-func (w *world) mustGoOn() {
+func (w *scenarioRun) panicIfOver() {
 	if w.over.Load() {
 		panic("dohosttest: the run of this Host is over; use the Host that the function gets")
 	}
@@ -218,8 +218,8 @@ func (cs *clients) add() (c *Client, number int64) {
 	return c, int64(len(cs.all))
 }
 
-// enter assigns this goroutine to the client.
-func (cs *clients) enter(number int64) {
+// assign assigns this goroutine to the client.
+func (cs *clients) assign(number int64) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.numbers == nil {
@@ -228,9 +228,9 @@ func (cs *clients) enter(number int64) {
 	cs.numbers[goroutine()] = number
 }
 
-// here returns the number of the client that this goroutine belongs to, or zero. Methods of
+// current returns the number of the client that this goroutine belongs to, or zero. Methods of
 // Host have no context that would have the number.
-func (cs *clients) here() int64 {
+func (cs *clients) current() int64 {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.numbers[goroutine()]
@@ -266,10 +266,10 @@ func (cs *clients) joinOthers(excuse func(error) bool) error {
 // scenario with several clients the same in each run, unlike bare goroutines. The context
 // of f ends when the run is given up, not with the context of its caller.
 func (h *Host) Client(f func(ctx context.Context) error) *Client {
-	c, number := h.w.clients.add()
-	ctx := context.WithValue(h.w.ctx, clientKey{}, number)
+	c, number := h.run.clients.add()
+	ctx := context.WithValue(h.run.ctx, clientKey{}, number)
 	go func() {
-		h.w.clients.enter(number)
+		h.run.clients.assign(number)
 		err := errExited
 		defer func() {
 			if p := recover(); p != nil {
@@ -277,7 +277,7 @@ func (h *Host) Client(f func(ctx context.Context) error) *Client {
 			}
 			c.done <- err
 		}()
-		h.w.pause(ctx)
+		h.run.pause(ctx)
 		err = f(ctx)
 	}()
 	return c

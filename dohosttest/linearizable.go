@@ -78,9 +78,9 @@ type Workload[S, In, Out any] struct {
 	Chance float64
 	// Ways are the ways of these endings. Nil means all.
 	Ways []Way
-	// Patience is the limit, by the real clock, for the check of one history, and for the
+	// CheckTimeout is the limit, by the real clock, for the check of one history, and for the
 	// search for a shorter history than one that failed. Zero means 20 s.
-	Patience time.Duration
+	CheckTimeout time.Duration
 }
 
 // Linearizable makes histories: clients call objects while incarnations are fenced, objects
@@ -133,7 +133,7 @@ type workload struct {
 	seed                 uint64
 	chance               float64
 	ways                 []Way
-	patience             time.Duration
+	checkTimeout         time.Duration
 
 	missing []string // required fields that this Workload does not set
 }
@@ -148,7 +148,7 @@ func as[T any](v any) T {
 func (w *Workload[S, In, Out]) untyped() *workload {
 	x := &workload{
 		classes: w.Classes, options: w.Options, services: w.Services, reset: w.Reset, settle: w.SettleTime,
-		clients: w.Clients, calls: w.Calls, runs: w.Runs, seed: w.Seed, chance: w.Chance, ways: w.Ways, patience: w.Patience,
+		clients: w.Clients, calls: w.Calls, runs: w.Runs, seed: w.Seed, chance: w.Chance, ways: w.Ways, checkTimeout: w.CheckTimeout,
 		init:   func() any { return w.Model.Init() },
 		step:   func(s, in any) (any, any) { return w.Model.Step(as[S](s), as[In](in)) },
 		equal:  reflect.DeepEqual,
@@ -181,7 +181,7 @@ func (w *Workload[S, In, Out]) untyped() *workload {
 // fill sets defaults.
 func (x *workload) fill() {
 	x.clients, x.calls, x.runs = cmp.Or(x.clients, 4), cmp.Or(x.calls, 8), cmp.Or(x.runs, 100)
-	x.chance, x.patience = cmp.Or(x.chance, 0.01), cmp.Or(x.patience, 20*time.Second)
+	x.chance, x.checkTimeout = cmp.Or(x.chance, 0.01), cmp.Or(x.checkTimeout, 20*time.Second)
 	if x.ways == nil {
 		x.ways = []Way{Fence, Crash, PowerCut, Kill}
 	}
@@ -192,8 +192,8 @@ func (x *workload) check() error {
 	case len(x.missing) > 0:
 		slices.Sort(x.missing)
 		return fmt.Errorf("the workload has no %s", strings.Join(x.missing, ", "))
-	case x.clients < 0 || x.calls < 0 || x.runs < 0 || x.patience < 0:
-		return errors.New("the workload has negative Clients, Calls, Runs or Patience")
+	case x.clients < 0 || x.calls < 0 || x.runs < 0 || x.checkTimeout < 0:
+		return errors.New("the workload has negative Clients, Calls, Runs or CheckTimeout")
 	case !(x.chance > 0 && x.chance <= 1):
 		return fmt.Errorf("the workload's Chance is %v: want above 0, and at most 1", x.chance)
 	case len(x.ways) == 0:

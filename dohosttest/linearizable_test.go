@@ -28,14 +28,14 @@ const sums dohost.Namespace[sum] = "sum"
 type manner int
 
 const (
-	atOnce manner = iota
+	immediate manner = iota
 	exclusive
-	careless // gives up the turn between reading and writing
-	hasty    // answers before its writes are durable
-	caching  // reads from memory that survives the incarnation
-	sharing  // all objects have one number, which none of them writes
-	failing  // returns an error
-	rude     // returns an error that Do does not understand
+	losesUpdates // gives up the turn between reading and writing
+	answersEarly // answers before its writes are durable
+	staleCache   // reads from memory that survives the incarnation
+	sharesNumber // all objects have one number, which none of them writes
+	failing      // returns an error
+	unknownError // returns an error that Do does not understand
 )
 
 // add is a call: to the object name, with the number n. Zero reads.
@@ -50,10 +50,10 @@ func (s *sum) Add(ctx context.Context, n int) (int, error) {
 	switch s.m {
 	case failing:
 		return 0, errors.New("out of paper")
-	case sharing:
+	case sharesNumber:
 		s.cache["all"] += n
 		return s.cache["all"], nil
-	case caching:
+	case staleCache:
 		if old, ok := s.cache[s.st.ID().Name]; ok && n == 0 {
 			return old, nil
 		}
@@ -73,14 +73,14 @@ func (s *sum) add(ctx context.Context, n int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if s.m == careless || s.m == exclusive {
+	if s.m == losesUpdates || s.m == exclusive {
 		if err := dohost.Sleep(ctx, time.Microsecond); err != nil {
 			return 0, err
 		}
 	}
 	total += n
 	s.cache[s.st.ID().Name] = total
-	if s.m == hasty {
+	if s.m == answersEarly {
 		return total, dohost.PutNoWait(ctx, s.st.Storage(), "n", total)
 	}
 	return total, dohost.Put(ctx, s.st.Storage(), "n", total)
@@ -90,7 +90,7 @@ func (s *sum) add(ctx context.Context, n int) (int, error) {
 func counting(m manner) *Workload[int, add, int] {
 	cache := map[string]int{}
 	return &Workload[int, add, int]{
-		Patience: 10 * time.Minute, // a slow machine must not stop a search early
+		CheckTimeout: 10 * time.Minute, // a slow machine must not stop a search early
 		Classes: []dohost.Class{dohost.Bind(sums, func(_ context.Context, st *dohost.State) (*sum, error) {
 			return &sum{st, m, cache}, nil
 		}, nil)},
@@ -100,7 +100,7 @@ func counting(m manner) *Workload[int, add, int] {
 		Draw:   func(r *rand.Rand) add { return add{[]string{"a", "b"}[r.IntN(2)], r.IntN(3)} },
 		Do: func(ctx context.Context, h *Host, in add) (int, error) {
 			n, err := dohost.Call(ctx, sums.Get(h, in.name), (*sum).Add, in.n)
-			if m == rude {
+			if m == unknownError {
 				err = errors.New("never mind")
 			}
 			return n, err
@@ -109,8 +109,8 @@ func counting(m manner) *Workload[int, add, int] {
 	}
 }
 
-// searching returns the verdict of a workload, and its text.
-func searching[S, In, Out any](t *testing.T, w *Workload[S, In, Out]) (*verdict, string) {
+// searching returns the result of a workload, and its text.
+func searching[S, In, Out any](t *testing.T, w *Workload[S, In, Out]) (*linearizableResult, string) {
 	t.Helper()
 	v := w.untyped().search(t)
 	if v.err == nil {
@@ -124,7 +124,7 @@ func searching[S, In, Out any](t *testing.T, w *Workload[S, In, Out]) (*verdict,
 }
 
 func TestLinearizablePassesCorrectObject(t *testing.T) {
-	Linearizable(t, *counting(atOnce))
+	Linearizable(t, *counting(immediate))
 }
 
 func TestLinearizablePassesExclusiveObject(t *testing.T) {
@@ -137,10 +137,10 @@ func TestLinearizableFindsBrokenObjects(t *testing.T) {
 		calls   int  // at most, of the shortest history
 		endings bool // the shortest history needs one
 	}{
-		"updates are lost":               {careless, 3, false},
-		"answers are not durable":        {hasty, 4, true},
-		"a cache outlives its object":    {caching, 3, true},
-		"objects share what they should": {sharing, 2, false},
+		"updates are lost":               {losesUpdates, 3, false},
+		"answers are not durable":        {answersEarly, 4, true},
+		"a cache outlives its object":    {staleCache, 3, true},
+		"objects share what they should": {sharesNumber, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, text := searching(t, counting(c.m))
@@ -150,8 +150,8 @@ func TestLinearizableFindsBrokenObjects(t *testing.T) {
 			if n := len(v.bad.operations()); n > c.calls {
 				t.Errorf("%d calls are left, want %d", n, c.calls)
 			}
-			if got := len(v.bad.w.struck) > 0; got != c.endings {
-				t.Errorf("%d endings are left", len(v.bad.w.struck))
+			if got := len(v.bad.run.endings) > 0; got != c.endings {
+				t.Errorf("%d endings are left", len(v.bad.run.endings))
 			}
 			for _, want := range []string{`seed \d+: no order`, `(?m)^ +\d+m?s .* calls [ab]\+\d$`, `the model returns \d`, `history\.html`, `replay: go test .*seed:\d+,clients:\d,calls:\d`} {
 				if !regexp.MustCompile(want).MatchString(text) {
@@ -166,7 +166,7 @@ func TestLinearizableFindsBrokenObjects(t *testing.T) {
 			if err != nil || !strings.Contains(string(html), "<html") || c.endings != strings.Contains(string(html), "at the place") {
 				t.Errorf("the picture: %v", err)
 			}
-			p, err := v.x.parsePart(v.bad.part.String())
+			p, err := v.x.parseSubHistory(v.bad.sub.String())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +193,7 @@ func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 		"no answer":        {func(w *Workload[int, add, int]) { w.Do = never }, "it has no answer, although interruptions have stopped: "},
 		"no host":          {func(w *Workload[int, add, int]) { w.Do, w.Draw = nowhere, nothing }, "was interrupted"},
 		"a method's error": {func(w *Workload[int, add, int]) { w.Classes = counting(failing).Classes }, "Do must return it in Out: "},
-		"another error":    {func(w *Workload[int, add, int]) { w.Do = counting(rude).Do }, "never mind"},
+		"another error":    {func(w *Workload[int, add, int]) { w.Do = counting(unknownError).Do }, "never mind"},
 		"a panic": {func(w *Workload[int, add, int]) {
 			w.Do = func(context.Context, *Host, add) (int, error) { panic("oh") }
 		}, "panic: oh"},
@@ -201,11 +201,11 @@ func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 			w.Model.Step = func(s int, _ add) (int, int) { noise++; return noise, s }
 		}, "Model.Step has two results"},
 		"a Draw with memory":  {func(w *Workload[int, add, int]) { w.Draw = func(*rand.Rand) add { noise++; return add{"a", noise} } }, "not deterministic"},
-		"a cache never reset": {func(w *Workload[int, add, int]) { *w = *counting(caching); w.Reset = nil }, "not deterministic"},
-		"a check without end": {func(w *Workload[int, add, int]) { w.Patience = 1 }, "no verdict on a history of"},
+		"a cache never reset": {func(w *Workload[int, add, int]) { *w = *counting(staleCache); w.Reset = nil }, "not deterministic"},
+		"a check without end": {func(w *Workload[int, add, int]) { w.CheckTimeout = 1 }, "no verdict on a history of"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := counting(atOnce)
+			w := counting(immediate)
 			c.spoil(w)
 			if _, text := searching(t, w); !strings.Contains(text, c.want) {
 				t.Errorf("want %q in:\n%s", c.want, text)
@@ -234,17 +234,17 @@ func noSums() []dohost.Class {
 
 // A history without a valid order is reported unshortened if it cannot be repeated.
 func TestLinearizableReportsUnrepeatableFailure(t *testing.T) {
-	w := counting(sharing)
+	w := counting(sharesNumber)
 	w.Reset = nil
 	v, text := searching(t, w)
-	if !errors.Is(v.err, errNoOrder) || !v.bad.part.all || !strings.Contains(text, "not shortened, and it may not be reproducible") {
+	if !errors.Is(v.err, errNoOrder) || !v.bad.sub.all || !strings.Contains(text, "not shortened, and it may not be reproducible") {
 		t.Error(text)
 	}
 }
 
 func TestModelStepMustNotChangeItsState(t *testing.T) {
 	w := &Workload[map[string]int, add, int]{
-		Classes: counting(atOnce).Classes, Draw: counting(atOnce).Draw, Do: counting(atOnce).Do,
+		Classes: counting(immediate).Classes, Draw: counting(immediate).Draw, Do: counting(immediate).Do,
 		Model: Model[map[string]int, add, int]{
 			Init: func() map[string]int { return map[string]int{} },
 			Step: func(s map[string]int, in add) (map[string]int, int) {
@@ -271,26 +271,26 @@ func TestWorkloadIsChecked(t *testing.T) {
 		"no Ways":              func(w *w) { w.Ways = []Way{} },
 		"Ways contain 0":       func(w *w) { w.Ways = []Way{Fence, None} },
 	} {
-		w := counting(atOnce)
+		w := counting(immediate)
 		spoil(w)
 		if err := w.untyped().check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := counting(atOnce).untyped().check(); err != nil {
+	if err := counting(immediate).untyped().check(); err != nil {
 		t.Error(err)
 	}
 }
 
 // Same seed, same history, on one core or on many.
 func TestLinearizableSameSeedSameHistory(t *testing.T) {
-	for _, m := range []manner{atOnce, exclusive, careless} {
+	for _, m := range []manner{immediate, exclusive, losesUpdates} {
 		for seed := range uint64(10) {
 			x := counting(m).untyped()
 			x.chance = 0.03
-			many := x.try(t, x.whole(seed))
+			many := x.try(t, x.fullHistory(seed))
 			procs := runtime.GOMAXPROCS(1)
-			one := x.try(t, x.whole(seed))
+			one := x.try(t, x.fullHistory(seed))
 			runtime.GOMAXPROCS(procs)
 			if err := differAt(many, one); err != nil {
 				t.Fatal(err)
@@ -298,7 +298,7 @@ func TestLinearizableSameSeedSameHistory(t *testing.T) {
 			if many.err != nil || many.table() != one.table() {
 				t.Fatalf("%v\n%s\n%s", many.err, many.table(), one.table())
 			}
-			if other := x.try(t, x.whole(seed+100)); differAt(many, other) == nil {
+			if other := x.try(t, x.fullHistory(seed+100)); differAt(many, other) == nil {
 				t.Errorf("seeds %d and %d make the same history", seed, seed+100)
 			}
 		}
@@ -307,39 +307,39 @@ func TestLinearizableSameSeedSameHistory(t *testing.T) {
 
 // The last client gets new incarnations, and no more endings.
 func TestLinearizableLastClientIsUndisturbed(t *testing.T) {
-	x := counting(atOnce).untyped()
+	x := counting(immediate).untyped()
 	x.chance = 1e-9
-	h := x.try(t, x.whole(1))
-	if h.err != nil || h.w.lives != 4 {
-		t.Errorf("%v; 2 objects had %d incarnations, want 2 each", h.err, h.w.lives)
+	h := x.try(t, x.fullHistory(1))
+	if h.err != nil || h.run.incarnations != 4 {
+		t.Errorf("%v; 2 objects had %d incarnations, want 2 each", h.err, h.run.incarnations)
 	}
 	x.chance = 0.1
-	h = x.try(t, x.whole(1))
+	h = x.try(t, x.fullHistory(1))
 	for _, c := range h.calls[x.clients*x.calls:] {
-		if c.fate != answered {
+		if c.outcome != answered {
 			t.Errorf("%v of the last client: %v", c.in, c.err)
 		}
 	}
-	if last := h.events[len(h.events)-2*x.calls:]; len(h.w.struck) < 10 || last[0].call == nil || last[0].call.name.client != x.clients {
-		t.Errorf("%d endings, not all before the last client", len(h.w.struck))
+	if last := h.events[len(h.events)-2*x.calls:]; len(h.run.endings) < 10 || last[0].call == nil || last[0].call.name.client != x.clients {
+		t.Errorf("%d endings, not all before the last client", len(h.run.endings))
 	}
 }
 
 // Shrinking omits the calls and endings that a history does not need.
 func TestHistoryShrinks(t *testing.T) {
-	x := counting(careless).untyped()
+	x := counting(losesUpdates).untyped()
 	x.chance = 0.03
-	try := func(p part) *history { return x.try(t, p) }
+	try := func(p subHistory) *history { return x.try(t, p) }
 	for seed := uint64(0); ; seed++ {
-		h := try(x.whole(seed))
-		if !h.noOrder() || len(h.w.struck) == 0 {
+		h := try(x.fullHistory(seed))
+		if !h.noOrder() || len(h.run.endings) == 0 {
 			continue
 		}
 		short := shrink(h, try)
-		if n := len(short.operations()); n > 8 || len(short.w.struck) > 1 || !short.noOrder() {
-			t.Errorf("%d calls, %d endings, no order: %v\n%s", n, len(short.w.struck), short.noOrder(), short.table())
+		if n := len(short.operations()); n > 8 || len(short.run.endings) > 1 || !short.noOrder() {
+			t.Errorf("%d calls, %d endings, no order: %v\n%s", n, len(short.run.endings), short.noOrder(), short.table())
 		}
-		if err := differAt(short, try(short.part)); err != nil {
+		if err := differAt(short, try(short.sub)); err != nil {
 			t.Error(err)
 		}
 		return
@@ -349,11 +349,11 @@ func TestHistoryShrinks(t *testing.T) {
 func TestCallFateOfErrors(t *testing.T) {
 	for _, c := range []struct {
 		err  error
-		want fate
+		want outcome
 		bad  bool
 	}{
 		{nil, answered, false},
-		{&dohost.Error{Err: dohost.ErrClosed, Outcome: dohost.OutcomeNotRun}, leftOut, false},
+		{&dohost.Error{Err: dohost.ErrClosed, Outcome: dohost.OutcomeNotRun}, notRun, false},
 		{&dohost.Error{Err: dohost.ErrFenced}, unknown, false},
 		{&dohost.Error{Err: context.Canceled}, unknown, false},
 		{fmt.Errorf("of two calls: %w", &dohost.Error{Err: context.Canceled}), unknown, false},
@@ -361,24 +361,24 @@ func TestCallFateOfErrors(t *testing.T) {
 		{&dohost.Error{Err: errors.New("no"), Outcome: dohost.OutcomeRan}, unknown, true},
 		{errors.New("no"), unknown, true},
 	} {
-		if got, bad := fateOf(c.err); got != c.want || (bad != nil) != c.bad {
+		if got, bad := outcomeOf(c.err); got != c.want || (bad != nil) != c.bad {
 			t.Errorf("%v: %v, %v", c.err, got, bad)
 		}
 	}
 }
 
 func TestHistoryPartIsParsed(t *testing.T) {
-	x := counting(atOnce).untyped()
-	if p, err := x.parsePart("seed:7"); err != nil || p.String() != "seed:7,clients:4,calls:8" {
+	x := counting(immediate).untyped()
+	if p, err := x.parseSubHistory("seed:7"); err != nil || p.String() != "seed:7,clients:4,calls:8" {
 		t.Errorf("%v, %v", p, err)
 	}
 	for _, text := range []string{"seed:7,clients:4,calls:8", "seed:0,clients:2,calls:1,only:0.1+12.3,endings:0+4", "seed:1,clients:1,calls:1,only:,endings:"} {
-		if p, err := x.parsePart(text); err != nil || p.String() != text {
+		if p, err := x.parseSubHistory(text); err != nil || p.String() != text {
 			t.Errorf("%q: %v, %v", text, p, err)
 		}
 	}
 	for _, text := range []string{"", "7", "seed:x", "seed:1,", "calls:1,seed:1", "seed:1,calls:0.1", "seed:1,only:x", "seed:1,endings:x", "seed:1,luck:2", "sum/a:3:fence"} {
-		if p, err := x.parsePart(text); err == nil {
+		if p, err := x.parseSubHistory(text); err == nil {
 			t.Errorf("%q: %v", text, p)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// verdict is the result of a Linearizable.
-type verdict struct {
+// linearizableResult is the result of a Linearizable.
+type linearizableResult struct {
 	x        *workload
 	runs     int
-	fates    [leftOut + 1]int // of calls
+	outcomes [notRun + 1]int // of calls
 	endings  [Kill + 1]int
 	overlaps int
 	took     time.Duration
@@ -28,12 +28,12 @@ type verdict struct {
 }
 
 // search is Linearizable without output.
-func (x *workload) search(t *testing.T) *verdict {
-	v := &verdict{x: x}
+func (x *workload) search(t *testing.T) *linearizableResult {
+	v := &linearizableResult{x: x}
 	begun := time.Now()
 	defer func() { v.took = time.Since(begun) }()
 	for i := range uint64(x.runs) {
-		h := x.try(t, x.whole(x.seed+i))
+		h := x.try(t, x.fullHistory(x.seed+i))
 		v.add(h)
 		if i == 0 && h.err == nil {
 			if v.err = x.pure(h); v.err != nil {
@@ -41,58 +41,58 @@ func (x *workload) search(t *testing.T) *verdict {
 			}
 		}
 		if v.err = h.judge(); v.err != nil {
-			v.blame(t, h)
+			v.shrinkFailure(t, h)
 			return v
 		}
 		if i > 0 {
 			continue
 		}
-		again := x.try(t, h.part)
+		again := x.try(t, h.sub)
 		if v.err = cmp.Or(again.err, differAt(h, again)); v.err != nil {
 			v.bad = again
 			return v
 		}
 	}
-	v.err = v.accident()
+	v.err = v.vacuous()
 	return v
 }
 
-// blame searches for the shortest history that fails like h.
-func (v *verdict) blame(t *testing.T, h *history) {
+// shrinkFailure searches for the shortest history that fails like h.
+func (v *linearizableResult) shrinkFailure(t *testing.T, h *history) {
 	v.bad = h
 	if !errors.Is(v.err, errNoOrder) {
 		return
 	}
-	try := func(p part) *history { return v.x.try(t, p) }
-	again := try(h.part)
+	try := func(p subHistory) *history { return v.x.try(t, p) }
+	again := try(h.sub)
 	if err := cmp.Or(again.err, differAt(h, again)); err != nil {
 		v.note = fmt.Sprintf("not shortened, and it may not be reproducible: %v", err)
 		return
 	}
-	v.bad = shrink(cmp.Or(v.x.small(try), h), try)
+	v.bad = shrink(cmp.Or(v.x.searchSmall(try), h), try)
 }
 
 // add counts the calls and endings of a history.
-func (v *verdict) add(h *history) {
+func (v *linearizableResult) add(h *history) {
 	v.runs++
 	v.overlaps += h.overlaps()
-	for _, s := range h.w.struck {
+	for _, s := range h.run.endings {
 		v.endings[s.Way]++
 	}
 	for _, c := range h.calls {
-		v.fates[c.fate]++
-		if c.fate != answered {
+		v.outcomes[c.outcome]++
+		if c.outcome != answered {
 			continue
 		}
-		if v.fates[answered] == 1 {
+		if v.outcomes[answered] == 1 {
 			v.first = c.out
 		}
 		v.several = v.several || !reflect.DeepEqual(v.first, c.out)
 	}
 }
 
-// accident returns the reason why the workload would pass for any behaviour of its objects.
-func (v *verdict) accident() error {
+// vacuous returns the reason why the workload would pass for any behaviour of its objects.
+func (v *linearizableResult) vacuous() error {
 	const so = "it would pass by accident"
 	ended := 0
 	for _, n := range v.endings {
@@ -109,8 +109,8 @@ func (v *verdict) accident() error {
 	return nil
 }
 
-// summary formats the verdict as a line.
-func (v *verdict) summary() string {
+// summary formats the result as a line.
+func (v *linearizableResult) summary() string {
 	var by []string
 	for way := Fence; way <= Kill; way++ {
 		if n := v.endings[way]; n > 0 {
@@ -118,18 +118,18 @@ func (v *verdict) summary() string {
 		}
 	}
 	return fmt.Sprintf("%d histories: %d calls answered, %d with unknown outcome, %d that did not run; %d overlaps; interruptions: %s; %v",
-		v.runs, v.fates[answered], v.fates[unknown], v.fates[leftOut], v.overlaps, strings.Join(by, ", "), v.took.Round(time.Millisecond))
+		v.runs, v.outcomes[answered], v.outcomes[unknown], v.outcomes[notRun], v.overlaps, strings.Join(by, ", "), v.took.Round(time.Millisecond))
 }
 
 // replay makes one history, from a failure's replay line.
 func (x *workload) replay(t *testing.T, text string) {
 	t.Helper()
-	p, err := x.parsePart(text)
+	p, err := x.parseSubHistory(text)
 	if err != nil {
 		t.Fatalf("-dohosttest.replay: %v", err)
 	}
 	h := x.try(t, p)
-	v := &verdict{x: x, bad: h, err: h.judge()}
+	v := &linearizableResult{x: x, bad: h, err: h.judge()}
 	v.add(h)
 	if v.err != nil {
 		t.Error(v.text(t.Name(), t.ArtifactDir()))

@@ -10,10 +10,10 @@ import (
 )
 
 // listener records the events of a process until it is ended.
-func (w *world) listener(p *process) dohost.Listener {
+func (w *scenarioRun) listener(p *process) dohost.Listener {
 	note := func(id dohost.ID, format string, args ...any) {
 		if !p.dying.Load() {
-			w.log.note(id, format, args...)
+			w.log.addText(id, format, args...)
 		}
 	}
 	ended := func(id dohost.ID, what string, err error) {
@@ -26,7 +26,7 @@ func (w *world) listener(p *process) dohost.Listener {
 			if e.Why.Reason == runtime.ReasonPanic && !p.dying.Load() {
 				w.panics.Add(1)
 			}
-			w.log.note(e.ID, "incarnation ended: %v", e.Why)
+			w.log.addText(e.ID, "incarnation ended: %v", e.Why)
 		},
 		Refused:     func(id dohost.ID, _ dohost.Epoch) { note(id, "a write of an ended incarnation was refused") },
 		EventEnded:  func(e dohost.EndedEvent) { ended(e.ID, e.Op, e.Err) },
@@ -54,8 +54,8 @@ func textOf(lines []line) string {
 	return b.String()
 }
 
-// around returns the lines shortly before and after the strikes.
-func (j *journal) around(before, after int) string {
+// around returns the lines shortly before and after the endings.
+func (j *eventLog) around(before, after int) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var b strings.Builder

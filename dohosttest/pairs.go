@@ -4,16 +4,16 @@ import (
 	"math/rand/v2"
 )
 
-// recovery records the points after the first ending of a run.
-func (x *explorer) recovery(first strike, tr *trial) {
+// addPairs records the points after the first ending of a run.
+func (x *explorer) addPairs(first ending, tr *trial) {
 	for _, p := range tr.since {
-		x.after = append(x.after, second{first, p})
+		x.after = append(x.after, endingPair{first, p})
 	}
 }
 
-// sinceStrike lists the points that the run has passed since its first strike, in order.
-func (w *world) sinceStrike() (ps []Point) {
-	if len(w.struck) == 0 {
+// sinceEnding lists the points that the run has passed since its first ending, in order.
+func (w *scenarioRun) sinceEnding() (ps []Point) {
+	if len(w.endings) == 0 {
 		return nil
 	}
 	struck := false
@@ -22,7 +22,7 @@ func (w *world) sinceStrike() (ps []Point) {
 		case l.point == nil:
 		case struck:
 			ps = append(ps, *l.point)
-		case l.point.Object == w.struck[0].Point.Object && l.point.Index == w.struck[0].Point.Index:
+		case l.point.Object == w.endings[0].Point.Object && l.point.Index == w.endings[0].Point.Index:
 			struck = true
 		}
 	}
@@ -31,10 +31,10 @@ func (w *world) sinceStrike() (ps []Point) {
 
 // pairs runs the scenario with two endings. The first is an ending that did no harm alone.
 func (x *explorer) pairs() {
-	var all [][]strike
+	var all [][]ending
 	for _, s := range x.after {
 		for _, way := range waysAt(s.then) {
-			all = append(all, []strike{s.first, {s.then, way}})
+			all = append(all, []ending{s.first, {s.then, way}})
 		}
 	}
 	x.r.AllPairs += len(all)
@@ -46,6 +46,6 @@ func (x *explorer) pairs() {
 		}
 		tr := x.s.try(x.t, x.moved, x.order, plan)
 		x.r.Pairs++
-		x.note(tr, plan)
+		x.record(tr, plan)
 	}
 }

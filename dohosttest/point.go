@@ -12,13 +12,13 @@ import (
 // object separately, through all of its incarnations, so that independent objects may
 // interleave.
 type Point struct {
-	Object dohost.ID
-	Index  int    // counts the object's points in the run, from 1
-	Life   int    // counts the object's incarnations in the run, from 1; 0 is between two
-	Event  uint64 // counts the object's events since it came into memory
-	Op     string // the event's operation: the method, "alarm", "constructor", or "record"
-	Place  string // one of the places of the chaos flags
-	N      uint64 // counts the event's visits to the place, from 1
+	Object      dohost.ID
+	Index       int    // counts the object's points in the run, from 1
+	Incarnation int    // counts the object's incarnations in the run, from 1; 0 is between two
+	Event       uint64 // counts the object's events since it came into memory
+	Op          string // the event's operation: the method, "alarm", "constructor", or "record"
+	Place       string // one of the places of the chaos flags
+	N           uint64 // counts the event's visits to the place, from 1
 	// Site is the file and line of the object's code, if it is on the stack. It is known
 	// only where an incarnation is ended.
 	Site string
@@ -31,7 +31,7 @@ func (p Point) String() string {
 
 // name returns the part of a point that must be the same in every run.
 func (p Point) name() string {
-	return fmt.Sprintf("incarnation %d, event %d %s, %s %d", p.Life, p.Event, p.Op, p.Place, p.N)
+	return fmt.Sprintf("incarnation %d, event %d %s, %s %d", p.Incarnation, p.Event, p.Op, p.Place, p.N)
 }
 
 // ours are the packages that are not the object's code.

@@ -34,7 +34,7 @@ type process struct {
 const dir = "data"
 
 // start starts a process on a file system.
-func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, error) {
+func (w *scenarioRun) start(fs *objectstore.FS, classes []dohost.Class) (*process, error) {
 	w.processes++
 	p := &process{n: w.processes, fs: fs, gone: make(chan struct{})}
 	o := w.options
@@ -55,7 +55,7 @@ func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, err
 	p.host = host
 	fs.OnWrite(func(op, path string, _ int64) error {
 		if op == "sync" && strings.HasSuffix(path, ".log") {
-			w.sched.ask(&grant{proc: p, point: runtime.Point{Place: eviction.PlaceRecord, Op: fsync}})
+			w.sched.ask(&stepRequest{proc: p, point: runtime.Point{Place: eviction.PlaceRecord, Op: fsync}})
 		}
 		return nil
 	})
@@ -74,24 +74,24 @@ func seedOf(seed uint64, n int) (key [32]byte) {
 const fsync = "fsync"
 
 // at is Policy.At of a process's runtime.
-func (w *world) at(p *process, at runtime.Point) eviction.EndMode {
-	g := &grant{proc: p, point: at}
-	if w.mayStrike(at) {
+func (w *scenarioRun) at(p *process, at runtime.Point) eviction.EndMode {
+	g := &stepRequest{proc: p, point: at}
+	if w.mayEndAt(at) {
 		g.pcs = callers()
 	}
 	return w.sched.ask(g)
 }
 
-// seat has the present process. Calls that come while there is none wait, as they would at
+// currentProcess has the present process. Calls that come while there is none wait, as they would at
 // a listener.
-type seat struct {
+type currentProcess struct {
 	mu   sync.Mutex
 	proc *process
 	up   chan struct{} // closed while there is one
 }
 
-// down takes the process out, and returns it.
-func (s *seat) down() *process {
+// remove takes the process out, and returns it.
+func (s *currentProcess) remove() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -102,8 +102,8 @@ func (s *seat) down() *process {
 	return s.proc
 }
 
-// put makes p the present process, unless another has replaced old.
-func (s *seat) put(p, old *process) bool {
+// replace makes p the present process, unless another has replaced old.
+func (s *currentProcess) replace(p, old *process) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != old {
@@ -114,8 +114,8 @@ func (s *seat) put(p, old *process) bool {
 	return true
 }
 
-// get waits for a process.
-func (s *seat) get() *process {
+// wait waits for a process.
+func (s *currentProcess) wait() *process {
 	for {
 		s.mu.Lock()
 		p, up := s.proc, s.up
@@ -131,23 +131,23 @@ func (s *seat) get() *process {
 
 // end ends the process as a kill or a power cut does, at a standstill, and starts the next
 // one on the remaining files. kept selects whether unsynced writes are among them.
-func (w *world) end(kept bool) { w.endFor(kept, 0) }
+func (w *scenarioRun) end(kept bool) { w.endFor(kept, 0) }
 
 // endFor is end, with a pause between the two processes.
-func (w *world) endFor(kept bool, away time.Duration) {
-	old := w.seat.down()
+func (w *scenarioRun) endFor(kept bool, away time.Duration) {
+	old := w.current.remove()
 	percent := 0
 	if kept {
 		percent = 100
 	}
 	fs := old.fs.Crash(percent, 1)
-	w.bury(old)
+	w.abandonProcess(old)
 	time.Sleep(away) // all other goroutines wait for permission
-	w.next(fs, old)
+	w.startNext(fs, old)
 }
 
-// bury ends a process and waits until the goroutines at its points have unwound.
-func (w *world) bury(p *process) {
+// abandonProcess ends a process and waits until the goroutines at its points have unwound.
+func (w *scenarioRun) abandonProcess(p *process) {
 	p.dying.Store(true)
 	go func() {
 		defer close(p.gone)
@@ -168,25 +168,25 @@ func (w *world) bury(p *process) {
 		}
 		g := w.sched.waiting[at]
 		w.sched.waiting = append(w.sched.waiting[:at], w.sched.waiting[at+1:]...)
-		g.goOn <- eviction.EndNone
+		g.proceed <- eviction.EndNone
 		synctest.Wait()
 	}
-	w.buried = append(w.buried, p)
+	w.pastProcesses = append(w.pastProcesses, p)
 }
 
-// next starts a process in place of the last one.
-func (w *world) next(fs *objectstore.FS, old *process) {
+// startNext starts a process in place of the last one.
+func (w *scenarioRun) startNext(fs *objectstore.FS, old *process) {
 	p, err := w.start(fs, w.classes)
 	if err != nil {
 		w.fail(fmt.Errorf("the host does not restart: %w", err))
 		p = old
 	}
-	w.seat.put(p, old)
+	w.current.replace(p, old)
 }
 
-// leave closes the last process, and waits for the earlier ones.
-func (w *world) leave() error {
-	p := w.seat.get()
+// closeLast closes the last process, and waits for the earlier ones.
+func (w *scenarioRun) closeLast() error {
+	p := w.current.wait()
 	var err error
 	if !p.ended {
 		err = p.host.Close()
@@ -194,10 +194,10 @@ func (w *world) leave() error {
 			err = nil // the scenario made it fail
 		}
 	}
-	for _, p := range w.buried {
+	for _, p := range w.pastProcesses {
 		<-p.gone
 	}
-	for _, p := range append(w.buried, p) {
+	for _, p := range append(w.pastProcesses, p) {
 		if left := p.host.Zombies(); len(left) > 0 {
 			err = errors.Join(err, fmt.Errorf("handlers are still running after their contexts were canceled: %v", left))
 		}

@@ -23,7 +23,7 @@ func TestPointsBetweenIncarnations(t *testing.T) {
 	if base.err != nil || at < 0 {
 		t.Fatalf("%v: %v", base.err, base.points)
 	}
-	fenced := s.try(t, new(atomic.Int64), diskFirst, []strike{{base.points[at], Fence}})
+	fenced := s.try(t, new(atomic.Int64), diskFirst, []ending{{base.points[at], Fence}})
 	if got, want := between(fenced), "[sync 1 durable 1]"; fenced.err != nil || got != want {
 		t.Errorf("after a fence: %v, %v; want %v", fenced.err, got, want)
 	}
@@ -44,7 +44,7 @@ func TestPointsBetweenIncarnations(t *testing.T) {
 		t.Errorf("of an import: %v, %v; want %v", imported.err, got, want)
 	}
 	for _, p := range imported.points {
-		if ways := fmt.Sprint(waysAt(p)); p.Life == 0 && ways != map[string]string{"sync": "[power cut kill]", "durable": "[power cut]"}[p.Place] {
+		if ways := fmt.Sprint(waysAt(p)); p.Incarnation == 0 && ways != map[string]string{"sync": "[power cut kill]", "durable": "[power cut]"}[p.Place] {
 			t.Errorf("%v: %v", p, ways)
 		}
 	}
@@ -72,7 +72,7 @@ func TestPointsOfRecordsAreNumbered(t *testing.T) {
 func between(tr *trial) string {
 	var at []string
 	for _, p := range tr.points {
-		if p.Life == 0 {
+		if p.Incarnation == 0 {
 			at = append(at, fmt.Sprintf("%s %d", p.Place, p.N))
 		}
 	}

@@ -18,15 +18,15 @@ import (
 // texts formats the failures of a report: those of the first points in full, and the number
 // of the others.
 func (r *report) texts(test string) (all []string) {
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	more, places := 0, map[string]int{}
 	for _, f := range r.Failures {
 		at := ""
 		if len(f.plan) > 0 {
 			at = fmt.Sprint(f.batch, f.plan[len(f.plan)-1].Point)
 		}
-		if at == "" || len(all) < maxReported && !told[at] {
-			told[at] = true
+		if at == "" || len(all) < maxReported && !reported[at] {
+			reported[at] = true
 			all = append(all, f.text(test))
 			continue
 		}
@@ -56,8 +56,8 @@ func (f *failure) text(test string) string {
 		fmt.Fprintf(&b, "%v", f.err)
 	}
 	for i, s := range f.plan {
-		if i < len(f.struck) {
-			s = f.struck[i]
+		if i < len(f.endings) {
+			s = f.endings[i]
 		}
 		then := "after a"
 		if i > 0 {
@@ -100,7 +100,7 @@ var escaped = strings.NewReplacer("%", "%25", ",", "%2C", ":", "%3A", "'", "%27"
 
 // formatPlan formats a plan for the flag: object:index:way@place, one for each ending,
 // after "batched," if the disk is slow.
-func formatPlan(batch bool, plan []strike) string {
+func formatPlan(batch bool, plan []ending) string {
 	var parts []string
 	if batch {
 		parts = append(parts, "batched")
@@ -112,7 +112,7 @@ func formatPlan(batch bool, plan []strike) string {
 }
 
 // parsePlan parses the result of formatPlan.
-func parsePlan(text string) (batch bool, plan []strike, err error) {
+func parsePlan(text string) (batch bool, plan []ending, err error) {
 	for i, part := range strings.Split(text, ",") {
 		if i == 0 && part == "batched" {
 			batch = true
@@ -125,7 +125,7 @@ func parsePlan(text string) (batch bool, plan []strike, err error) {
 		if at <= 0 {
 			return false, nil, fmt.Errorf("%q: want class/name:point:way@place", part)
 		}
-		var s strike
+		var s ending
 		object, err := url.PathUnescape(part[:at])
 		if err != nil {
 			return false, nil, fmt.Errorf("%q: %w", part, err)
@@ -178,7 +178,7 @@ func replay(t *testing.T, s *Scenario, text string) {
 	}
 	tr := s.try(t, new(atomic.Int64), o, plan)
 	if tr.err != nil {
-		f := failure{plan, tr.w.struck, batch, tr.err, tr.w.log.about(true)}
+		f := failure{plan, tr.run.endings, batch, tr.err, tr.run.log.about(true)}
 		t.Error(f.text(t.Name()))
 	}
 }
@@ -197,7 +197,7 @@ func checkPlaces(places []string) error {
 }
 
 // about returns the part of a log for a failure.
-func (j *journal) about(struck bool) string {
+func (j *eventLog) about(struck bool) string {
 	if struck {
 		return j.around(8, 16)
 	}

@@ -16,7 +16,7 @@ type report struct {
 	AllPairs int // available
 	Skipped  int // points at places that were not selected, or after the last one tried
 	Took     time.Duration
-	Bill     RecoveryCost
+	Cost     RecoveryCost
 	Worst    RecoveryCost
 	Failures []failure
 }
@@ -54,7 +54,7 @@ func (r *report) summary() string {
 	}
 	fmt.Fprintf(&b, "; %v", r.Took.Round(time.Millisecond))
 	if runs > 0 {
-		fmt.Fprintf(&b, "\nrecovery cost of the runs that passed: %v; the longest: %v", r.Bill, r.Worst)
+		fmt.Fprintf(&b, "\nrecovery cost of the runs that passed: %v; the longest: %v", r.Cost, r.Worst)
 	}
 	return b.String()
 }

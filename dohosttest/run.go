@@ -27,11 +27,11 @@ type Options struct {
 // Run also fails t if the store that remains is not sound, and if a goroutine is leaked.
 func Run(t *testing.T, o *Options, f func(t *testing.T, h *Host)) {
 	t.Helper()
-	w := &world{classes: o.Classes, options: o.Options, services: o.Services}
+	w := &scenarioRun{classes: o.Classes, options: o.Options, services: o.Services}
 	if o.Batched {
 		w.order = diskLast
 	}
-	err := w.in(t, func(_ context.Context, h *Host) error { f(w.t, h); return nil })
+	err := w.runInBubble(t, func(_ context.Context, h *Host) error { f(w.t, h); return nil })
 	if err != nil && !(errors.Is(err, errExited) && (t.Failed() || t.Skipped())) {
 		t.Error(err)
 	}

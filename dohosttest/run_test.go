@@ -49,7 +49,9 @@ func (c *clock) Bump(ctx context.Context, after time.Duration) (int, error) {
 	return add(ctx, c.st, "n", 1)
 }
 
-func (c *clock) Lives(ctx context.Context, _ int) (int, error) { return add(ctx, c.st, "lives", 0) }
+func (c *clock) Incarnations(ctx context.Context, _ int) (int, error) {
+	return add(ctx, c.st, "lives", 0)
+}
 
 func bump(t *testing.T, h *dohosttest.Host, after time.Duration, want int) {
 	t.Helper()
@@ -65,7 +67,7 @@ func TestRunSupportsEveryHostFailure(t *testing.T) {
 		stub := clocks.Get(h, "a") // valid in every process
 		lives := func(want int) {
 			t.Helper()
-			if n, err := dohost.Call(t.Context(), stub, (*clock).Lives, 0); err != nil || n != want {
+			if n, err := dohost.Call(t.Context(), stub, (*clock).Incarnations, 0); err != nil || n != want {
 				t.Errorf("%d lives, %v; want %d", n, err, want)
 			}
 		}

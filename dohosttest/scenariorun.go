@@ -20,61 +20,61 @@ import (
 // maxSteps is the number of steps after which a run is given up.
 const maxSteps = 1 << 18
 
-// world is one run of a scenario, in one bubble. Fields without a note belong to the code
+// scenarioRun is one run of a scenario, in one bubble. Fields without a note belong to the code
 // at a standstill: the scheduler, or the test before the scheduler starts and after it has
 // stopped.
-type world struct {
+type scenarioRun struct {
 	// Fixed.
 	classes  []dohost.Class
 	options  dohost.Options
 	services []*FakeService
 	order    order
 	seed     uint64
-	targets  []strike // the stack is recorded at points like these
+	targets  []ending // the stack is recorded at points like these
 	moved    *atomic.Int64
 	maxSteps int
 
-	t      *testing.T // of the bubble
-	sched  *scheduler
-	seat   seat
-	began  time.Time
-	ctx    context.Context // ends when the run is given up
-	giveUp context.CancelCauseFunc
+	t       *testing.T // of the bubble
+	sched   *scheduler
+	current currentProcess
+	began   time.Time
+	ctx     context.Context // ends when the run is given up
+	cancel  context.CancelCauseFunc
 
-	processes int
-	buried    []*process
-	plan      []strike
-	struck    []strike // made so far, with their sites
-	panics    atomic.Int64
-	chance    func(Point) Way
-	tracks    map[dohost.ID]*track
-	events    int // started so far
-	lives     int
-	clients   clients
-	steps     int
-	failed    error
-	disturbed bool          // the test has ended something itself, or made the disk fail
-	firstAt   time.Duration // time of the first strike
+	processes     int
+	pastProcesses []*process
+	plan          []ending
+	endings       []ending // made so far, with their sites
+	panics        atomic.Int64
+	drawEnding    func(Point) Way
+	traces        map[dohost.ID]*objectTrace
+	events        int // started so far
+	incarnations  int
+	clients       clients
+	steps         int
+	failed        error
+	disturbed     bool          // the test has ended something itself, or made the disk fail
+	firstAt       time.Duration // time of the first ending
 
 	over atomic.Bool // the bubble has ended
 
-	log journal
+	log eventLog
 }
 
-// track has the points of an object.
-type track struct {
-	points []Point
-	lives  map[uint64]int // number of the incarnation, by its epoch
+// objectTrace has the points of an object.
+type objectTrace struct {
+	points       []Point
+	incarnations map[uint64]int // number of the incarnation, by its epoch
 }
 
-// strike is the end of an incarnation, or of the process, at a point.
-type strike struct {
+// ending is the end of an incarnation, or of the process, at a point.
+type ending struct {
 	Point Point
 	Way   Way
 }
 
-// in runs f in a world of its own, in a bubble.
-func (w *world) in(t *testing.T, f func(ctx context.Context, h *Host) error) error {
+// runInBubble runs f in a scenarioRun of its own, in a bubble.
+func (w *scenarioRun) runInBubble(t *testing.T, f func(ctx context.Context, h *Host) error) error {
 	if w.moved == nil {
 		w.moved = new(atomic.Int64)
 	}
@@ -84,7 +84,7 @@ func (w *world) in(t *testing.T, f func(ctx context.Context, h *Host) error) err
 	var err error
 	bad := bubble(t, w.moved, func(t *testing.T) {
 		w.t = t
-		err = w.live(t.Context(), f)
+		err = w.runProcesses(t.Context(), f)
 	})
 	w.over.Store(true)
 	if bad != nil && err == nil {
@@ -93,13 +93,13 @@ func (w *world) in(t *testing.T, f func(ctx context.Context, h *Host) error) err
 	return err
 }
 
-// live runs the world, from its first process to its last.
-func (w *world) live(ctx context.Context, f func(ctx context.Context, h *Host) error) error {
+// runProcesses runs the scenario, from its first process to its last.
+func (w *scenarioRun) runProcesses(ctx context.Context, f func(ctx context.Context, h *Host) error) error {
 	w.began = time.Now()
 	w.log.began = w.began
-	w.tracks = map[dohost.ID]*track{}
-	w.ctx, w.giveUp = context.WithCancelCause(ctx)
-	defer w.giveUp(nil)
+	w.traces = map[dohost.ID]*objectTrace{}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	defer w.cancel(nil)
 	w.sched = newScheduler(w.order, w.seed)
 	w.sched.visit, w.sched.name = w.visit, w.name
 	for _, s := range w.services {
@@ -111,10 +111,10 @@ func (w *world) live(ctx context.Context, f func(ctx context.Context, h *Host) e
 	if err != nil {
 		return err
 	}
-	w.seat.proc, w.seat.up = p, closed
-	h := &Host{w: w}
+	w.current.proc, w.current.up = p, closed
+	h := &Host{run: w}
 	err = h.Client(func(ctx context.Context) error { return f(ctx, h) }).Wait()
-	closing := w.leave()
+	closing := w.closeLast()
 	if w.failed != nil {
 		return w.failed
 	}
@@ -122,7 +122,7 @@ func (w *world) live(ctx context.Context, f func(ctx context.Context, h *Host) e
 		err = closing
 	}
 	if err == nil {
-		err = w.sound()
+		err = w.checkStore()
 	}
 	return err
 }
@@ -130,15 +130,15 @@ func (w *world) live(ctx context.Context, f func(ctx context.Context, h *Host) e
 var closed = func() chan struct{} { ch := make(chan struct{}); close(ch); return ch }()
 
 // fail gives the run up.
-func (w *world) fail(err error) {
+func (w *scenarioRun) fail(err error) {
 	if w.failed == nil {
 		w.failed = err
-		w.giveUp(err)
+		w.cancel(err)
 	}
 }
 
-// name returns a grant's name: it identifies the step, independently of its time.
-func (w *world) name(g *grant) string {
+// name returns a request's name: it identifies the step, independently of its time.
+func (w *scenarioRun) name(g *stepRequest) string {
 	at := g.point
 	if g.do != nil {
 		if at.Ctx != nil {
@@ -147,13 +147,13 @@ func (w *world) name(g *grant) string {
 		return fmt.Sprintf("%v asks", g.client)
 	}
 	if at.Place == eviction.PlaceSend || at.Place == eviction.PlaceAnswer {
-		return fmt.Sprintf("%v %v %d %d %d %v %s", clientOf(at.Ctx), at.From, at.Life, at.Event, at.N, at.ID, at.Op)
+		return fmt.Sprintf("%v %v %d %d %d %v %s", clientOf(at.Ctx), at.From, at.Incarnation, at.Event, at.N, at.ID, at.Op)
 	}
-	return fmt.Sprintf("%v %d %d %v %s %d", at.ID, at.Life, at.Event, at.Place, at.Op, at.N)
+	return fmt.Sprintf("%v %d %d %v %s %d", at.ID, at.Incarnation, at.Event, at.Place, at.Op, at.N)
 }
 
 // visit is a step: it records the point, and returns how the incarnation ends there.
-func (w *world) visit(g *grant) eviction.EndMode {
+func (w *scenarioRun) visit(g *stepRequest) eviction.EndMode {
 	w.moved.Add(1)
 	at := g.point
 	if g.proc.ended {
@@ -171,8 +171,8 @@ func (w *world) visit(g *grant) eviction.EndMode {
 		w.events++
 	}
 	p := w.point(g)
-	w.log.point(p)
-	way := w.strikeAt(g, p)
+	w.log.addPoint(p)
+	way := w.endingAt(g, p)
 	switch way {
 	case Fence:
 		return eviction.EndFence
@@ -184,8 +184,8 @@ func (w *world) visit(g *grant) eviction.EndMode {
 	return eviction.EndNone
 }
 
-// mayStrike reports whether the point looks like a target.
-func (w *world) mayStrike(at runtime.Point) bool {
+// mayEndAt reports whether the point looks like a target.
+func (w *scenarioRun) mayEndAt(at runtime.Point) bool {
 	for _, s := range w.targets {
 		if s.Point.Object == at.ID && s.Point.Place == at.Place.String() {
 			return true
@@ -194,20 +194,20 @@ func (w *world) mayStrike(at runtime.Point) bool {
 	return false
 }
 
-// point adds a point to its object's track.
-func (w *world) point(g *grant) Point {
+// addPoint adds a point to its object's trace.
+func (w *scenarioRun) point(g *stepRequest) Point {
 	at := g.point
-	tr := w.tracks[at.ID]
+	tr := w.traces[at.ID]
 	if tr == nil {
-		tr = &track{lives: map[uint64]int{}}
-		w.tracks[at.ID] = tr
+		tr = &objectTrace{incarnations: map[uint64]int{}}
+		w.traces[at.ID] = tr
 	}
-	if at.Life != 0 && tr.lives[at.Life] == 0 {
-		tr.lives[at.Life] = len(tr.lives) + 1
-		w.lives++
+	if at.Incarnation != 0 && tr.incarnations[at.Incarnation] == 0 {
+		tr.incarnations[at.Incarnation] = len(tr.incarnations) + 1
+		w.incarnations++
 	}
 	p := Point{
-		Object: at.ID, Index: len(tr.points) + 1, Life: tr.lives[at.Life], Event: at.Event, Op: at.Op,
+		Object: at.ID, Index: len(tr.points) + 1, Incarnation: tr.incarnations[at.Incarnation], Event: at.Event, Op: at.Op,
 		Place: at.Place.String(), N: at.N,
 	}
 	if at.Op == "record" {
@@ -218,42 +218,42 @@ func (w *world) point(g *grant) Point {
 }
 
 // records counts the points of records at the place of p, with p as the last.
-func (tr *track) records(p Point) uint64 {
+func (tr *objectTrace) records(p Point) uint64 {
 	for _, q := range slices.Backward(tr.points) {
-		if q.Op == p.Op && q.Place == p.Place && q.Event == p.Event && q.Life == p.Life {
+		if q.Op == p.Op && q.Place == p.Place && q.Event == p.Event && q.Incarnation == p.Incarnation {
 			return q.N + 1
 		}
 	}
 	return 1
 }
 
-// strikeAt returns the ending at a point, or None.
-func (w *world) strikeAt(g *grant, p Point) Way {
+// endingAt returns the ending at a point, or None.
+func (w *scenarioRun) endingAt(g *stepRequest, p Point) Way {
 	way := None
-	if n := len(w.struck); n < len(w.plan) && w.plan[n].Point.Object == p.Object && w.plan[n].Point.Index == p.Index {
+	if n := len(w.endings); n < len(w.plan) && w.plan[n].Point.Object == p.Object && w.plan[n].Point.Index == p.Index {
 		if was := w.plan[n].Point; was.name() != p.name() {
 			w.fail(fmt.Errorf("%w: point %d of %v was %s, is %s", errNotDeterministic, p.Index, p.Object, was.name(), p.name()))
 			return None
 		}
 		way = w.plan[n].Way
-	} else if w.chance != nil {
-		way = w.chance(p)
+	} else if w.drawEnding != nil {
+		way = w.drawEnding(p)
 	}
 	if way != None {
-		if len(w.struck) == 0 {
+		if len(w.endings) == 0 {
 			w.firstAt = time.Since(w.began)
 		}
 		p.Site = callSite(g.pcs)
-		w.struck = append(w.struck, strike{p, way})
-		w.log.note(p.Object, "%v here", way)
+		w.endings = append(w.endings, ending{p, way})
+		w.log.addText(p.Object, "%v here", way)
 	}
 	return way
 }
 
-// endings counts the incarnations and the processes that were ended.
-func (w *world) endings() int {
+// countEndings counts the incarnations and the processes that were ended.
+func (w *scenarioRun) countEndings() int {
 	n := w.processes - 1
-	for _, s := range w.struck {
+	for _, s := range w.endings {
 		if s.Way == Fence || s.Way == Crash {
 			n++
 		}
@@ -264,10 +264,10 @@ func (w *world) endings() int {
 var errNotDeterministic = errors.New("the scenario is not deterministic")
 
 // points lists the points of a run, object by object.
-func (w *world) points() (all []Point) {
-	ids := slices.SortedFunc(maps.Keys(w.tracks), compareIDs)
+func (w *scenarioRun) points() (all []Point) {
+	ids := slices.SortedFunc(maps.Keys(w.traces), compareIDs)
 	for _, id := range ids {
-		all = append(all, w.tracks[id].points...)
+		all = append(all, w.traces[id].points...)
 	}
 	return all
 }
@@ -282,9 +282,9 @@ func compareIDs(a, b dohost.ID) int {
 	return 0
 }
 
-// sound checks the store after the run.
-func (w *world) sound() error {
-	s, err := objectstore.Open(dir, &objectstore.Options{FS: w.seat.proc.fs, ReadOnly: true})
+// checkStore checks the store after the run.
+func (w *scenarioRun) checkStore() error {
+	s, err := objectstore.Open(dir, &objectstore.Options{FS: w.current.proc.fs, ReadOnly: true})
 	if err != nil {
 		return fmt.Errorf("opening the store after the run: %w", err)
 	}
@@ -294,8 +294,8 @@ func (w *world) sound() error {
 	return errors.Join(errors.Join(problems...), err, s.Close())
 }
 
-// journal is the log of a run.
-type journal struct {
+// eventLog is the log of a run.
+type eventLog struct {
 	began time.Time
 	mu    sync.Mutex
 	lines []line
@@ -308,20 +308,20 @@ type line struct {
 	text  string
 }
 
-func (j *journal) point(p Point) {
+func (j *eventLog) addPoint(p Point) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines = append(j.lines, line{after: time.Since(j.began), id: p.Object, point: &p})
 }
 
-func (j *journal) note(id dohost.ID, format string, args ...any) {
+func (j *eventLog) addText(id dohost.ID, format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines = append(j.lines, line{after: time.Since(j.began), id: id, text: fmt.Sprintf(format, args...)})
 }
 
 // String returns the whole log.
-func (j *journal) String() string {
+func (j *eventLog) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return textOf(j.lines)

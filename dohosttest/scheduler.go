@@ -22,8 +22,8 @@ import (
 // smallest name is first, or a seed draws one. The disk is before all others, or after them
 // (order).
 type scheduler struct {
-	visit func(*grant) eviction.EndMode // called at a standstill
-	name  func(*grant) string
+	visit func(*stepRequest) eviction.EndMode // called at a standstill
+	name  func(*stepRequest) string
 	order order
 	draw  *rand.Rand // nil: no draw
 
@@ -31,11 +31,11 @@ type scheduler struct {
 	quit  chan struct{}
 	done  chan struct{}
 
-	mu    sync.Mutex
-	fresh []*grant // requests since the last step
+	mu       sync.Mutex
+	incoming []*stepRequest // requests since the last step
 
 	// Owned by the goroutine.
-	waiting []*grant
+	waiting []*stepRequest
 	round   int
 }
 
@@ -48,14 +48,14 @@ const (
 	diskDrawn              // the seed draws it
 )
 
-// grant is a request to proceed.
-type grant struct {
-	proc   *process
-	point  runtime.Point
-	do     func()                // of a test: called at a standstill, instead of visit
-	client int64                 // the client of do
-	pcs    []uintptr             // the stack, if it is needed
-	goOn   chan eviction.EndMode // capacity 1
+// stepRequest is a request to proceed.
+type stepRequest struct {
+	proc    *process
+	point   runtime.Point
+	do      func()                // of a test: called at a standstill, instead of visit
+	client  int64                 // the client of do
+	pcs     []uintptr             // the stack, if it is needed
+	proceed chan eviction.EndMode // capacity 1
 
 	key   string
 	round int
@@ -70,18 +70,18 @@ func newScheduler(o order, seed uint64) *scheduler {
 }
 
 // ask waits until g may proceed, and returns how the incarnation of its point ends.
-func (s *scheduler) ask(g *grant) eviction.EndMode {
-	g.goOn = make(chan eviction.EndMode, 1)
+func (s *scheduler) ask(g *stepRequest) eviction.EndMode {
+	g.proceed = make(chan eviction.EndMode, 1)
 	s.mu.Lock()
-	s.fresh = append(s.fresh, g)
+	s.incoming = append(s.incoming, g)
 	s.mu.Unlock()
 	select {
 	case s.asked <- struct{}{}:
 	default:
 	}
 	select {
-	case style := <-g.goOn:
-		return style
+	case mode := <-g.proceed:
+		return mode
 	case <-s.done:
 		return eviction.EndNone // the run is over
 	}
@@ -111,32 +111,32 @@ func (s *scheduler) stop() {
 	<-s.done
 }
 
-func (s *scheduler) step(g *grant) {
+func (s *scheduler) step(g *stepRequest) {
 	if g.do != nil {
 		g.do()
-		g.goOn <- eviction.EndNone
+		g.proceed <- eviction.EndNone
 		return
 	}
-	style := s.visit(g)
-	g.goOn <- style
+	mode := s.visit(g)
+	g.proceed <- mode
 }
 
 // sort moves the new requests to the queue, in the order of their names.
 func (s *scheduler) sort() {
 	s.mu.Lock()
-	fresh := s.fresh
-	s.fresh = nil
+	fresh := s.incoming
+	s.incoming = nil
 	s.mu.Unlock()
 	s.round++
 	for _, g := range fresh {
 		g.key, g.round = s.name(g), s.round
 	}
-	slices.SortStableFunc(fresh, func(a, b *grant) int { return cmp.Compare(a.key, b.key) })
+	slices.SortStableFunc(fresh, func(a, b *stepRequest) int { return cmp.Compare(a.key, b.key) })
 	s.waiting = append(s.waiting, fresh...)
 }
 
 // take removes the next request from the queue, and returns it.
-func (s *scheduler) take() *grant {
+func (s *scheduler) take() *stepRequest {
 	at := s.choose()
 	g := s.waiting[at]
 	s.waiting = slices.Delete(s.waiting, at, at+1)
@@ -144,7 +144,7 @@ func (s *scheduler) take() *grant {
 }
 
 func (s *scheduler) choose() int {
-	if dead := slices.IndexFunc(s.waiting, func(g *grant) bool { return g.proc != nil && g.proc.ended }); dead >= 0 {
+	if dead := slices.IndexFunc(s.waiting, func(g *stepRequest) bool { return g.proc != nil && g.proc.ended }); dead >= 0 {
 		return dead
 	}
 	if s.order == diskDrawn {
@@ -161,10 +161,10 @@ func (s *scheduler) choose() int {
 
 // rank is lower for requests that are first. A commit is a point of its own before the disk
 // gets the batch.
-func (s *scheduler) rank(g *grant) int {
+func (s *scheduler) rank(g *stepRequest) int {
 	disk := 0
 	switch g.point.Place {
-	case eviction.PlaceHanded:
+	case eviction.PlaceCommitted:
 		return 0
 	case eviction.PlaceSync, eviction.PlaceDurable:
 		disk = 1

@@ -16,7 +16,7 @@ import (
 type script struct {
 	seed    uint64 // of the order of steps
 	actions []action
-	strikes map[spot]Way
+	endings map[spot]Way
 }
 
 // spot identifies a point by its number.
@@ -27,30 +27,30 @@ type spot struct {
 
 // action is an operation of a client, or a fault of the host. Client 0 makes the faults.
 type action struct {
-	client int
-	at     time.Duration // after the beginning
-	op     int
-	name   string
-	seed   uint64
-	fault  fault
-	way    Way
-	away   time.Duration
+	client   int
+	at       time.Duration // after the beginning
+	op       int
+	name     string
+	seed     uint64
+	fault    fault
+	way      Way
+	downtime time.Duration
 }
 
 type fault int
 
 const (
-	faultNone    fault = iota
-	faultAway          // the process ends, and the next begins a while later
-	faultSync          // a sync fails, and with it the process
-	faultRestart       // the process closes in good order, and starts again
+	faultNone     fault = iota
+	faultDowntime       // the process ends, and the next begins a while later
+	faultSync           // a sync fails, and with it the process
+	faultRestart        // the process closes in good order, and starts again
 )
 
 // String formats the action as a line of a script.
 func (a action) String() string {
 	switch a.fault {
-	case faultAway:
-		return fmt.Sprintf("%v: %v, then down for %v", a.at, a.way, a.away)
+	case faultDowntime:
+		return fmt.Sprintf("%v: %v, then down for %v", a.at, a.way, a.downtime)
 	case faultSync:
 		return fmt.Sprintf("%v: the next sync fails", a.at)
 	case faultRestart:
@@ -66,7 +66,7 @@ var gaps = []time.Duration{0, 0, 0, time.Millisecond, time.Second, 30 * time.Sec
 // draw makes the script of a seed.
 func (s *Simulation) draw(seed uint64) *script {
 	r := rand.New(rand.NewPCG(seed, 2))
-	sc := &script{seed: seed, strikes: map[spot]Way{}}
+	sc := &script{seed: seed, endings: map[spot]Way{}}
 	if len(s.Ops) == 0 {
 		return sc
 	}
@@ -93,8 +93,8 @@ func (s *Simulation) draw(seed uint64) *script {
 func drawFault(r *rand.Rand, at time.Duration) action {
 	away := []time.Duration{0, time.Second, time.Minute, 2 * time.Hour}
 	return action{
-		at: at, fault: faultAway + fault(r.IntN(int(faultRestart))),
-		way: PowerCut + Way(r.IntN(2)), away: away[r.IntN(len(away))],
+		at: at, fault: faultDowntime + fault(r.IntN(int(faultRestart))),
+		way: PowerCut + Way(r.IntN(2)), downtime: away[r.IntN(len(away))],
 	}
 }
 
@@ -105,13 +105,13 @@ func (sc *script) String() string {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}
 	for _, at := range sc.spots() {
-		fmt.Fprintf(&b, "  %v at point %d of %v\n", sc.strikes[at], at.index, at.id)
+		fmt.Fprintf(&b, "  %v at point %d of %v\n", sc.endings[at], at.index, at.id)
 	}
 	return b.String()
 }
 
 func (sc *script) spots() []spot {
-	return slices.SortedFunc(maps.Keys(sc.strikes), func(a, b spot) int {
+	return slices.SortedFunc(maps.Keys(sc.endings), func(a, b spot) int {
 		if c := compareIDs(a.id, b.id); c != 0 {
 			return c
 		}

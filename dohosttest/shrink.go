@@ -33,9 +33,9 @@ func (s *Simulation) shrink(t *testing.T, sc *script, got *trial) (least *script
 			return false
 		}
 		c := at
-		c.strikes = map[spot]Way{}
+		c.endings = map[spot]Way{}
 		for _, p := range spots {
-			c.strikes[p] = sc.strikes[p]
+			c.endings[p] = sc.endings[p]
 		}
 		tr := s.play(t, &c, false)
 		stuck = errors.Is(tr.err, errStuck)

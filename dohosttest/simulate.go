@@ -68,15 +68,15 @@ func Simulate(t *testing.T, s Simulation) {
 		}
 		first, runs = seed, 1
 	}
-	told, err := s.all(t, first, runs)
+	summary, err := s.all(t, first, runs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log(told)
+	t.Log(summary)
 }
 
 // all runs the seeds.
-func (s *Simulation) all(t *testing.T, first uint64, runs int) (told string, err error) {
+func (s *Simulation) all(t *testing.T, first uint64, runs int) (summary string, err error) {
 	begun, sum := time.Now(), RunStats{}
 	for seed := first; seed < first+uint64(runs); seed++ {
 		done, err := s.Try(t, seed)
@@ -125,10 +125,10 @@ func (s *Simulation) Try(t *testing.T, seed uint64) (RunStats, error) {
 	sc := s.draw(seed)
 	got := s.play(t, sc, true)
 	if got.err == nil {
-		return RunStats{got.w.steps, len(got.points), int(got.ops.Load()), got.w.endings(), got.took}, nil
+		return RunStats{got.run.steps, len(got.points), int(got.ops.Load()), got.run.countEndings(), got.took}, nil
 	}
 	sc, got, note := s.shrink(t, sc, got)
-	return RunStats{}, fmt.Errorf("seed %d: %w\n%s:\n%vlog:\n%s", seed, got.err, note, sc, got.w.log.about(len(got.w.struck) > 0))
+	return RunStats{}, fmt.Errorf("seed %d: %w\n%s:\n%vlog:\n%s", seed, got.err, note, sc, got.run.log.about(len(got.run.endings) > 0))
 }
 
 func (s *Simulation) check() error {
@@ -158,39 +158,39 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 	if s.Reset != nil {
 		s.Reset()
 	}
-	w := &world{
+	w := &scenarioRun{
 		classes: s.Classes, options: s.Options, services: s.Services, order: diskDrawn, seed: sc.seed,
 		moved: new(atomic.Int64),
 	}
-	w.chance = func(p Point) Way {
+	w.drawEnding = func(p Point) Way {
 		if !draw {
-			return sc.strikes[spot{p.Object, p.Index}]
+			return sc.endings[spot{p.Object, p.Index}]
 		}
 		way := s.drawWay(rand.New(rand.NewPCG(hashOf(sc.seed, p), 0)), p.Place)
 		if !way.canEnd(p) {
 			return None
 		}
 		if way != None {
-			sc.strikes[spot{p.Object, p.Index}] = way
+			sc.endings[spot{p.Object, p.Index}] = way
 		}
 		return way
 	}
-	tr := &trial{w: w}
-	tr.err = w.in(t, func(ctx context.Context, h *Host) error {
+	tr := &trial{run: w}
+	tr.err = w.runInBubble(t, func(ctx context.Context, h *Host) error {
 		err := s.act(ctx, h, sc, tr)
 		if err == nil {
 			err = s.settle(h)
-			w.atRest(func() { w.chance = nil }) // the check must not be disturbed
+			w.atStandstill(func() { w.drawEnding = nil }) // the check must not be disturbed
 		}
 		tr.took = time.Since(w.began)
-		w.atRest(func() { tr.points = w.points() })
+		w.atStandstill(func() { tr.points = w.points() })
 		if err == nil {
 			err = s.checkTwice(ctx, h)
 		}
 		return err
 	})
 	if errors.Is(tr.err, errStuck) {
-		tr.w = &world{}
+		tr.run = &scenarioRun{}
 	}
 	return tr
 }
@@ -222,9 +222,9 @@ func (s *Simulation) act(ctx context.Context, h *Host, sc *script, tr *trial) er
 					continue
 				}
 				time.Sleep(time.Until(begun.Add(a.at)))
-				h.w.pause(ctx)
+				h.run.pause(ctx)
 				err := s.do(ctx, h, a)
-				if err != nil && !h.w.excuses(err) {
+				if err != nil && !h.run.excuses(err) {
 					return fmt.Errorf("%v: %w", a, err)
 				}
 				if err == nil && a.fault == faultNone {
@@ -246,16 +246,16 @@ var errDisk = errors.New("a sync of the disk failed")
 // do does one action.
 func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 	switch a.fault {
-	case faultAway:
-		h.w.atRest(func() {
-			h.w.disturbed = true
-			h.w.log.note(dohost.ID{}, "%v, then down for %v", a.way, a.away)
-			h.w.endFor(a.way == Kill, a.away)
+	case faultDowntime:
+		h.run.atStandstill(func() {
+			h.run.disturbed = true
+			h.run.log.addText(dohost.ID{}, "%v, then down for %v", a.way, a.downtime)
+			h.run.endFor(a.way == Kill, a.downtime)
 		})
 		return nil
 	case faultSync:
 		h.FailSync(errDisk)
-		h.Advance(a.away)
+		h.Advance(a.downtime)
 		if err := h.Restart(); err != nil && !strings.Contains(err.Error(), errDisk.Error()) {
 			return err
 		}

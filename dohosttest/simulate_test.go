@@ -219,7 +219,7 @@ func TestSimulateShrinkKeepsTheFailure(t *testing.T) {
 	s := bank(false)
 	s.Check = func(_ context.Context, h *Host) error {
 		var n int
-		h.w.atRest(func() { n = len(h.w.struck) })
+		h.run.atStandstill(func() { n = len(h.run.endings) })
 		if n == 0 {
 			return errors.New("another failure")
 		}
@@ -281,7 +281,7 @@ func TestSimulateSameSeedSameRun(t *testing.T) {
 // transcript lists the points of each object, with their times, object by object.
 func transcript(tr *trial) string {
 	of := map[dohost.ID][]line{}
-	for _, l := range tr.w.log.lines {
+	for _, l := range tr.run.log.lines {
 		of[l.id] = append(of[l.id], l)
 	}
 	var b strings.Builder

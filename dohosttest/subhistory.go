@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// part selects a history of a workload, perhaps with fewer clients and calls, or a history
+// subHistory selects a history of a workload, perhaps with fewer clients and calls, or a history
 // without some of its calls and endings.
-type part struct {
+type subHistory struct {
 	seed           uint64
 	clients, calls int
 	all            bool       // ignore the rest
@@ -19,18 +19,18 @@ type part struct {
 	endings        []int      // the endings to make, of those drawn, from 0
 }
 
-// whole selects the whole history of a seed.
-func (x *workload) whole(seed uint64) part {
-	return part{seed: seed, clients: x.clients, calls: x.calls, all: true}
+// fullHistory selects the whole history of a seed.
+func (x *workload) fullHistory(seed uint64) subHistory {
+	return subHistory{seed: seed, clients: x.clients, calls: x.calls, all: true}
 }
 
-func (p part) has(c callName) bool { return p.all || slices.Contains(p.only, c) }
+func (p subHistory) has(c callName) bool { return p.all || slices.Contains(p.only, c) }
 
-func (p part) hasEnding(n int) bool { return p.all || slices.Contains(p.endings, n) }
+func (p subHistory) hasEnding(n int) bool { return p.all || slices.Contains(p.endings, n) }
 
-// String formats the part for the flag: seed:n,clients:n,calls:n and, unless all is set,
+// String formats the sub-history for the flag: seed:n,clients:n,calls:n and, unless all is set,
 // only:client.call+client.call and endings:n+n.
-func (p part) String() string {
+func (p subHistory) String() string {
 	text := fmt.Sprintf("seed:%d,clients:%d,calls:%d", p.seed, p.clients, p.calls)
 	if p.all {
 		return text
@@ -45,9 +45,9 @@ func (p part) String() string {
 	return fmt.Sprintf("%s,only:%s,endings:%s", text, strings.Join(only, "+"), strings.Join(endings, "+"))
 }
 
-// parsePart parses the result of String. A seed alone means the workload's own history.
-func (x *workload) parsePart(text string) (part, error) {
-	p := x.whole(0)
+// parseSubHistory parses the result of String. A seed alone means the workload's own history.
+func (x *workload) parseSubHistory(text string) (subHistory, error) {
+	p := x.fullHistory(0)
 	for i, word := range strings.Split(text, ",") {
 		name, value, _ := strings.Cut(word, ":")
 		if (i == 0) != (name == "seed") {
@@ -100,16 +100,16 @@ func list[T any](text string, parse func(string) (T, error)) (items []T, err err
 // linearizable.
 const smallRuns = 100
 
-// small searches for a small history that is not linearizable. It returns nil if it finds
+// searchSmall searches for a small history that is not linearizable. It returns nil if it finds
 // none.
-func (x *workload) small(try func(part) *history) *history {
-	until := time.Now().Add(x.patience)
+func (x *workload) searchSmall(try func(subHistory) *history) *history {
+	until := time.Now().Add(x.checkTimeout)
 	for calls := 1; calls < min(x.calls, 5); calls++ {
 		for i := range uint64(smallRuns) {
 			if time.Now().After(until) {
 				return nil
 			}
-			p := x.whole(x.seed + i)
+			p := x.fullHistory(x.seed + i)
 			p.clients, p.calls = min(p.clients, 2), calls
 			h := try(p)
 			if h.noOrder() {
@@ -124,12 +124,12 @@ func (x *workload) small(try func(part) *history) *history {
 }
 
 // shrink omits calls and endings of a history, as long as it is not linearizable.
-func shrink(h *history, try func(part) *history) *history {
-	runs, stuck, until := 0, false, time.Now().Add(h.x.patience)
-	at := h.part
+func shrink(h *history, try func(subHistory) *history) *history {
+	runs, stuck, until := 0, false, time.Now().Add(h.x.checkTimeout)
+	at := h.sub
 	at.all = false
 	for _, c := range h.calls {
-		if c.fate != notMade {
+		if c.outcome != notMade {
 			at.only = append(at.only, c.name)
 		}
 	}

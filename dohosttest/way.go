@@ -30,7 +30,7 @@ func (w Way) String() string { return ways[w] }
 
 // canEnd reports whether something at p can end in this way: between two incarnations, only
 // the process can.
-func (w Way) canEnd(p Point) bool { return p.Life != 0 || w == PowerCut || w == Kill }
+func (w Way) canEnd(p Point) bool { return p.Incarnation != 0 || w == PowerCut || w == Kill }
 
 // flag returns the name for a replay line.
 func (w Way) flag() string { return strings.ReplaceAll(ways[w], " ", "-") }

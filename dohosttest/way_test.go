@@ -37,7 +37,7 @@ func TestWaysKeepOrLoseWritesAtEachStage(t *testing.T) {
 		}
 		left := ""
 		for _, way := range []Way{Fence, Crash, PowerCut, Kill} {
-			tr := s.try(t, new(atomic.Int64), diskFirst, []strike{{p, way}})
+			tr := s.try(t, new(atomic.Int64), diskFirst, []ending{{p, way}})
 			if tr.err != nil {
 				t.Fatalf("%v at %v: %v", way, p, tr.err)
 			}

@@ -19,8 +19,8 @@ const (
 	PlaceAlarm                    // an alarm handler begins
 	PlaceStorage                  // a storage operation
 	PlaceTransaction              // the end of a transaction's function
-	PlaceHandOver                 // a batch is about to be committed
-	PlaceHanded                   // it is committed, and in memory only
+	PlaceCommit                   // a batch is about to be committed
+	PlaceCommitted                // it is committed, and in memory only
 	PlaceSync                     // it is on its way to the disk
 	PlaceDurable                  // it is on the disk, and nothing has left
 	PlaceRelease                  // a result, or a piece of a response, is about to leave
@@ -36,14 +36,14 @@ const (
 // The places where no incarnation can end. Something is about to begin there, or a caller has its answer. The host
 // ignores the decision of a policy there.
 const (
-	PlaceSend   = PlaceEnd + 1 + iota // a call is about to enter a queue
-	PlaceAnswer                       // a caller has its answer
-	PlaceWake                         // an incarnation is about to begin
-	PlaceEnter                        // an Enter is about to queue for the turn
-	PlaceRecord                       // a record is about to be made
-	PlaceDue                          // alarms are about to be checked
-	PlaceSweep                        // idle objects and time limits are about to be checked
-	PlaceClose                        // a closing host is about to end the other incarnations
+	PlaceSend     = PlaceEnd + 1 + iota // a call is about to enter a queue
+	PlaceAnswer                         // a caller has its answer
+	PlaceWake                           // an incarnation is about to begin
+	PlaceHoldTurn                       // a HoldTurn is about to queue for the turn
+	PlaceRecord                         // a record is about to be made
+	PlaceDue                            // alarms are about to be checked
+	PlaceSweep                          // idle objects and time limits are about to be checked
+	PlaceClose                          // a closing host is about to end the other incarnations
 
 	// NumPlaces is the number of all places.
 	NumPlaces = int(PlaceClose) + 1
@@ -127,7 +127,7 @@ type Chaos struct {
 // Point is one visit to a place.
 type Point struct {
 	Class, Name string
-	Life        uint64 // without it the same call would end in every incarnation, for ever
+	Incarnation uint64 // without it the same call would end in every incarnation, for ever
 	Event       uint64
 	Place       Place
 	N           uint64 // of the event's visits to the place
@@ -161,10 +161,10 @@ func (c *Chaos) At(p Point) EndMode {
 	if !c.Active() || (c.Places != nil && !slices.Contains(c.Places, p.Place)) {
 		return EndNone
 	}
-	life := mix(mix(c.Seed^hashStrings(p.Class, p.Name)) ^ p.Life)
-	ends := c.Mean > 0 && p.Age >= lifetime(life, c.Mean)
+	incarnation := mix(mix(c.Seed^hashStrings(p.Class, p.Name)) ^ p.Incarnation)
+	ends := c.Mean > 0 && p.Age >= lifetime(incarnation, c.Mean)
 	if !ends && c.Rate > 0 {
-		draw := mix(mix(mix(life^hashStrings(p.Place.String()))^p.Event) ^ p.N)
+		draw := mix(mix(mix(incarnation^hashStrings(p.Place.String()))^p.Event) ^ p.N)
 		ends = unit(draw) < c.Rate
 	}
 	switch {

@@ -9,7 +9,7 @@ import (
 )
 
 func point(n uint64) Point {
-	return Point{Class: "counter", Name: "a", Life: 1, Event: 1, Place: PlaceStorage, N: n}
+	return Point{Class: "counter", Name: "a", Incarnation: 1, Event: 1, Place: PlaceStorage, N: n}
 }
 
 func TestChaosSeedGivesFixedDecisions(t *testing.T) {
@@ -37,7 +37,7 @@ func TestChaosDependsOnEveryPointField(t *testing.T) {
 	c := Chaos{Seed: 1, Rate: 0.5}
 	vary := map[string]func(*Point, uint64){
 		"name":  func(p *Point, i uint64) { p.Name = strings.Repeat("a", int(i%200)) },
-		"life":  func(p *Point, i uint64) { p.Life = i },
+		"life":  func(p *Point, i uint64) { p.Incarnation = i },
 		"event": func(p *Point, i uint64) { p.Event = i },
 		"place": func(p *Point, i uint64) { p.Place = Places()[i%uint64(len(Places()))] },
 		"n":     func(p *Point, i uint64) { p.N = i },
@@ -79,7 +79,7 @@ func TestChaosMeanIsMeanAge(t *testing.T) {
 	const lives = 2000
 	for life := range uint64(lives) {
 		p := point(1)
-		p.Life = life
+		p.Incarnation = life
 		for c.At(p) == EndNone {
 			p.Age += 20 * time.Millisecond
 		}

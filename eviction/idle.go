@@ -12,7 +12,7 @@ const idleMin = 70 * time.Second
 
 // After draws the time for an incarnation that has handled so many events: at least Min, less than Max. The same
 // arguments give the same time, so nothing needs to be stored.
-func (i Idle) After(life, events uint64) time.Duration {
+func (i Idle) After(incarnation, events uint64) time.Duration {
 	low := i.Min
 	if low < 0 {
 		return low
@@ -24,5 +24,5 @@ func (i Idle) After(life, events uint64) time.Duration {
 	if high <= low {
 		high = 2 * low
 	}
-	return low + time.Duration(unit(mix(mix(life)^events))*float64(high-low))
+	return low + time.Duration(unit(mix(mix(incarnation)^events))*float64(high-low))
 }

@@ -63,13 +63,13 @@ func (sn *Snapshot) AlarmClasses() (classes []string, err error) {
 	}
 }
 
-// BootAlarms returns up to limit alarms with AtBoot of objects of a class, in order of name. It skips names up to
+// StartAlarms returns up to limit alarms with AtStart of objects of a class, in order of name. It skips names up to
 // after.
-func (sn *Snapshot) BootAlarms(class, after string, limit int) ([]Alarm, error) {
-	prefix := append(append([]byte{keyBoot}, class...), nameEnd)
+func (sn *Snapshot) StartAlarms(class, after string, limit int) ([]Alarm, error) {
+	prefix := append(append([]byte{keyStart}, class...), nameEnd)
 	start := prefix
 	if after != "" {
-		start = append(bootKey(ID{Class: class, Name: after}), 0)
+		start = append(startKey(ID{Class: class, Name: after}), 0)
 	}
 	alarms, _, err := sn.alarms(start, prefixEnd(prefix), limit, splitIDKey, nil)
 	return alarms, err
@@ -180,10 +180,10 @@ func (sn *Snapshot) entryOf(id ID, key []byte) (indexEntry, bool) {
 		return indexEntry{}, false
 	}
 	at := slot.indexKey(id)
-	if key[0] == keyBoot {
+	if key[0] == keyStart {
 		at = nil
-		if slot.inBootIndex() {
-			at = bootKey(id)
+		if slot.inStartIndex() {
+			at = startKey(id)
 		}
 	}
 	return indexEntry{dueMS: dueMS(slot.Due), generation: slot.Generation}, bytes.Equal(key, at)

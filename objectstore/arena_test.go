@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// arenas returns the memory of an object's rows between two events: of the durable generation, and of the empty
+// arenas returns the memory of an object's rows between two events: of the durable layer, and of the empty
 // batch.
 func (l live) arenas() (durable, batch int) {
 	l.mu.Lock()
@@ -83,7 +83,7 @@ func TestObjectMemoryBetweenEventsIsBounded(t *testing.T) {
 func TestArenaFreesOverwrittenValues(t *testing.T) {
 	s := open(t, NewMemFS(), Options{ReserveBytes: -1})
 	o := s.live("c", "a")
-	want := func(g *generation) {
+	want := func(g *layer) {
 		t.Helper()
 		if w := &g.set; w.room > 2*w.bytes+2*maxArena {
 			t.Fatalf("rows of %d bytes are in arenas of %d", w.bytes, w.room)
@@ -99,10 +99,10 @@ func TestArenaFreesOverwrittenValues(t *testing.T) {
 	}
 	o.want(t, "log", strings.Repeat("v", 20_999))
 	o.commit(t)
-	for i := range 1000 { // the same in the filling generation
+	for i := range 1000 { // the same in the filling layer
 		o.put(t, "log", strings.Repeat("v", 20_000+i))
 		o.put(t, fmt.Sprint("item", i), "v")
-		if err := o.HandOver(o.Batch); err != nil {
+		if err := o.Commit(o.Batch); err != nil {
 			t.Fatal(err)
 		}
 		o.mu.Lock()

@@ -40,9 +40,9 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 		return err
 	}
 	defer s.release()
-	if !s.door.enter() {
+	if !s.engine.acquire() {
 		return s.refusal()
 	}
-	defer s.door.leave()
+	defer s.engine.release()
 	return s.db.Checkpoint(dir)
 }

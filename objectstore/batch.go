@@ -37,14 +37,14 @@ const (
 	SpaceCollection Space = 'c'
 )
 
-// Batch is the writes and outputs of an object since it took the turn. It is not for concurrent use. After HandOver
+// Batch is the writes and outputs of an object since it took the turn. It is not for concurrent use. After Commit
 // it is empty and may be used again.
 //
-// A batch does not know whether its incarnation still owns the range: HandOver checks that.
+// A batch does not know whether its incarnation still owns the range: Commit checks that.
 type Batch struct {
 	r       *Range
 	epoch   Epoch
-	g       *generation // never nil
+	g       *layer // never nil
 	saves   savepoints
 	serial  uint64    // counts how often the batch was emptied: invalidates old savepoints
 	scratch []byte    // a key under construction
@@ -56,7 +56,7 @@ type Batch struct {
 
 // NewBatch returns an empty batch of the incarnation e.
 func (r *Range) NewBatch(e Epoch) *Batch {
-	return &Batch{r: r, epoch: e, g: new(generation)}
+	return &Batch{r: r, epoch: e, g: new(layer)}
 }
 
 // key builds the whole key of a row. The key without the range's prefix is the row's key in a write set. It is valid
@@ -170,7 +170,7 @@ func (s *Batch) DeleteAll() error {
 		return err
 	}
 	if s.saves.since() > 0 {
-		s.saves.push(undo{kind: undoClear, before: &generation{
+		s.saves.push(undo{kind: undoClear, before: &layer{
 			set: s.g.set, cleared: s.g.cleared, clearing: s.g.clearing, gated: s.g.gated, slot: s.g.slot,
 		}})
 		s.g.set = writeSet{}
@@ -231,7 +231,7 @@ func (s *Batch) EmitSized(o Output, size int) error {
 func (s *Batch) Discard() []Output {
 	outs := outputs(s.g.outs)
 	s.g.reset()
-	s.settle(0)
+	s.returnUnused(0)
 	s.emptied()
 	s.feeds = nil
 	return outs

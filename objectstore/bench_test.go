@@ -69,7 +69,7 @@ func benchBatches(b *testing.B, d string, fs *FS) {
 		places <- struct{}{}
 		increment(b, o, key, buf)
 		o.Emit(places)
-		if err := o.HandOver(o.Batch); err != nil {
+		if err := o.Commit(o.Batch); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -130,7 +130,7 @@ func BenchmarkCommitOfManyObjects(b *testing.B) {
 		places <- struct{}{}
 		increment(b, o, key, buf)
 		o.Emit(places)
-		if err := o.HandOver(o.Batch); err != nil {
+		if err := o.Commit(o.Batch); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -191,8 +191,8 @@ func (s *Batch) WaitRoom(ctx context.Context) error {
 	return err
 }
 
-// settle returns the bytes that the batch holds to the budget, except those that were committed.
-func (s *Batch) settle(handed int64) {
+// returnUnused returns the bytes that the batch holds to the budget, except those that were committed.
+func (s *Batch) returnUnused(handed int64) {
 	back := s.held - handed
 	s.held, s.payload = 0, 0
 	s.r.store.budget.give(back)

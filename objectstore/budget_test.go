@@ -39,14 +39,14 @@ func TestBudgetOfObjectWaitsForItsCommits(t *testing.T) {
 			defer release()
 			other := s.live("c", "b")
 			other.put(t, "n", "1")
-			other.handOver(t)
+			other.commitBatch(t)
 			synctest.Wait()
 			o := s.live("c", "a")
 			o.put(t, "n", strings.Repeat("x", 900))
-			o.handOver(t)
+			o.commitBatch(t)
 			o.put(t, "m", strings.Repeat("x", 2000)) // its own bytes do not count
 			o.put(t, "l", strings.Repeat("x", 2000))
-			o.handOver(t)
+			o.commitBatch(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if err := o.putSize(ctx, "k", 1); !errors.Is(err, context.DeadlineExceeded) {
@@ -96,9 +96,9 @@ func TestBudgetOfHostCountsOpenBatches(t *testing.T) {
 		j.want(t, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 		release := fs.HoldSyncs()
 		defer release()
-		os[9].handOver(t) // the favored one; its bytes are on their way to the disk
+		os[9].commitBatch(t) // the favored one; its bytes are on their way to the disk
 		j.want(t)
-		os[0].handOver(t)
+		os[0].commitBatch(t)
 		os[1].Discard()
 		j.want(t)
 		release()
@@ -157,18 +157,18 @@ func TestBudgetReturnsToZero(t *testing.T) {
 		o.Discard()
 		wants(0)
 		write()
-		o.handOver(t)
+		o.commitBatch(t)
 		wants(0)
 		j.want(t, "sized", "plain")
 		release := fs.HoldSyncs()
 		defer release()
 		write()
-		o.handOver(t)
+		o.commitBatch(t)
 		wants(6000)
-		write() // in addition to the generation in flight
-		o.handOver(t)
+		write() // in addition to the layer in flight
+		o.commitBatch(t)
 		write()
-		o.handOver(t)
+		o.commitBatch(t)
 		wants(12_000)
 		o.FenceDropping()
 		j.want(t, "sized!", "plain!", "sized!", "plain!")
@@ -177,7 +177,7 @@ func TestBudgetReturnsToZero(t *testing.T) {
 		if err := o.EmitSized(entry{j, "output alone"}, 3000); err != nil {
 			t.Fatal(err)
 		}
-		o.handOver(t)
+		o.commitBatch(t)
 		wants(9000)
 		release()
 		j.want(t, "sized", "plain", "output alone")
@@ -186,7 +186,7 @@ func TestBudgetReturnsToZero(t *testing.T) {
 			t.Fatal(err)
 		}
 		wants(rowOverhead)
-		o.handOver(t)
+		o.commitBatch(t)
 		wants(0)
 	})
 }
@@ -232,7 +232,7 @@ func TestBudgetNeverDeadlocks(t *testing.T) {
 							o = o.next()
 							continue
 						}
-						if err := o.HandOver(o.Batch); err != nil {
+						if err := o.Commit(o.Batch); err != nil {
 							t.Error(err)
 						}
 						if r.IntN(3) == 0 {

@@ -24,17 +24,17 @@ func TestOutputPanicDelaysNoOtherOutput(t *testing.T) {
 		broken := brokenOutput{ends["panic"]}
 		a.Emit(broken) // released by this goroutine
 		a.Emit(entry{j, "free"})
-		a.handOver(t)
+		a.commitBatch(t)
 		release := fs.HoldSyncs()
 		a.put(t, "n", "1") // and now by the committer
 		a.Emit(broken)
 		a.Emit(entry{j, "committed"})
-		a.handOver(t)
+		a.commitBatch(t)
 		synctest.Wait()
 		b.put(t, "n", "1")
 		b.Emit(broken)
 		b.Emit(entry{j, "dropped"})
-		b.handOver(t)
+		b.commitBatch(t)
 		b.FenceDropping()
 		release()
 		j.want(t, "free", "dropped!", "committed")
@@ -57,13 +57,13 @@ func TestCommitterPanicOrGoexitFailsStore(t *testing.T) {
 				a.put(t, "n", "1")
 				a.SetSlot(Slot{Due: due(1)})
 				a.Emit(entry{j, "lost"})
-				a.handOver(t)
+				a.commitBatch(t)
 				j.want(t, "lost!")
 				if err := <-failed; err == nil || s.Err() == nil {
 					t.Errorf("OnFail got %v, and Err is %v", err, s.Err())
 				}
 				a.put(t, "n", "2")
-				if err := a.HandOver(a.Batch); !errors.Is(err, ErrFenced) {
+				if err := a.Commit(a.Batch); !errors.Is(err, ErrFenced) {
 					t.Errorf("a hand-over after the failure: %v", err)
 				}
 				if err := s.Close(); !errors.Is(err, s.Err()) {
@@ -79,13 +79,13 @@ func TestOutputGoexitInCommitterFailsStore(t *testing.T) {
 		a, b, first := s.live("c", "a"), s.live("c", "b"), s.live("c", "first")
 		release := fs.HoldSyncs()
 		first.put(t, "n", "1")
-		first.handOver(t)
+		first.commitBatch(t)
 		synctest.Wait() // until the committer syncs first: both others get into the next record
 		for _, l := range []live{a, b} {
 			l.put(t, "n", "1")
 			l.Emit(brokenOutput{ends["goexit"]})
 			l.Emit(entry{j, "next"})
-			l.handOver(t)
+			l.commitBatch(t)
 		}
 		release()
 		j.want(t, "next", "next")
@@ -120,14 +120,14 @@ func TestAsyncOutputDelaysOnlyItsObject(t *testing.T) {
 			a.Emit(entry{j, "before"})
 			a.Emit(slow)
 			a.Emit(entry{j, "behind"})
-			a.handOver(t)
+			a.commitBatch(t)
 			j.want(t, "before", "slow...")
 			a.put(t, "n", "2")
 			a.Emit(entry{j, "later"})
-			a.handOver(t)
+			a.commitBatch(t)
 			b.put(t, "n", "1")
 			b.Emit(entry{j, "other"})
-			b.handOver(t)
+			b.commitBatch(t)
 			j.want(t, "other")
 			if a.Clean() {
 				t.Error("the range is clean while an output waits")
@@ -140,12 +140,12 @@ func TestAsyncOutputDelaysOnlyItsObject(t *testing.T) {
 		}
 		release := fs.HoldSyncs()
 		b.put(t, "n", "1")
-		b.handOver(t)
+		b.commitBatch(t)
 		synctest.Wait()
 		a.put(t, "n", "1")
 		a.Emit(slow)
 		a.Emit(entry{j, "behind"})
-		a.handOver(t)
+		a.commitBatch(t)
 		a.FenceDropping()
 		j.want(t, "slow!", "behind!")
 		release()
@@ -163,16 +163,16 @@ func TestStoreSurvivesCallbacksThatDoNotReturn(t *testing.T) {
 				a := s.live("c", "a")
 				a.put(t, "n", "0")
 				a.Emit(entry{j, "kept"})
-				a.handOver(t)
+				a.commitBatch(t)
 				j.want(t, "kept")
 				fs.SetFree(0)
-				s.space.look()
+				s.space.measure()
 				fs.SetFree(1 << 40)
-				s.space.look()
+				s.space.measure()
 				fs.FailSyncs(errDisk)
 				a.put(t, "n", "1")
 				a.Emit(entry{j, "lost"})
-				a.handOver(t)
+				a.commitBatch(t)
 				j.want(t, "lost!")
 				if err := s.Close(); !errors.Is(err, errDisk) {
 					t.Errorf("Close: %v", err)

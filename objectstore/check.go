@@ -135,7 +135,7 @@ func (c *checker) key() error {
 	case key[0] == keyParked:
 		id, ok := splitIDKey(key)
 		return c.indexEntry(id, ok, "parked")
-	case key[0] == keyBoot:
+	case key[0] == keyStart:
 		id, ok := splitIDKey(key)
 		return c.indexEntry(id, ok, "boot")
 	case key[0] == keyImporting:
@@ -203,11 +203,11 @@ func (c *checker) slot(id ID) error {
 	default:
 		c.problem(id, "alarm is not in the index: it will not fire")
 	}
-	_, ok, err = c.sn.get(bootKey(id))
+	_, ok, err = c.sn.get(startKey(id))
 	if err != nil {
 		return c.unreadable(id, "entry of the boot index", err)
 	}
-	if !ok && slot.inBootIndex() {
+	if !ok && slot.inStartIndex() {
 		c.problem(id, "alarm is not in the boot index")
 	}
 	return nil
@@ -235,7 +235,7 @@ func (c *checker) indexEntry(id ID, isKey bool, index string) error {
 		c.problem(id, "index entry without an alarm")
 	case dueMS(slot.Due) != e.dueMS || slot.Generation != e.generation:
 		c.problem(id, "index entry differs from the alarm")
-	case index == "boot" && !slot.inBootIndex():
+	case index == "boot" && !slot.inStartIndex():
 		c.problem(id, "boot index entry of an alarm that is not delivered when the host starts")
 	case index != "boot" && !bytes.Equal(c.w.key, slot.indexKey(id)):
 		c.problem(id, "index entry differs from the alarm")

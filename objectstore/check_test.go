@@ -7,8 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// wantSound fails the test if Check reports a problem.
-func wantSound(t testing.TB, s *Store) CheckStats {
+// wantConsistent fails the test if Check reports a problem.
+func wantConsistent(t testing.TB, s *Store) CheckStats {
 	t.Helper()
 	stats, err := s.Check(t.Context(), func(p Problem) { t.Errorf("check: %v", p) })
 	if err != nil {
@@ -19,7 +19,7 @@ func wantSound(t testing.TB, s *Store) CheckStats {
 
 func TestCheckFindsDamage(t *testing.T) {
 	id := ID{"c", "a"}
-	slot := Slot{Due: due(7), Generation: 3, AtBoot: true}
+	slot := Slot{Due: due(7), Generation: 3, AtStart: true}
 	entry := indexEntry{dueMS: 7, generation: 3}
 	unknown := func(b []byte) []byte { b[0] = 99; return b }
 	for _, c := range []struct {
@@ -29,14 +29,14 @@ func TestCheckFindsDamage(t *testing.T) {
 	}{
 		{"none", func(*pebble.Batch) error { return nil }, ""},
 		{"index entry gone", func(b *pebble.Batch) error { return b.Delete(alarmKey(7, id), nil) }, "it will not fire"},
-		{"boot entry gone", func(b *pebble.Batch) error { return b.Delete(bootKey(id), nil) }, "not in the boot index"},
+		{"boot entry gone", func(b *pebble.Batch) error { return b.Delete(startKey(id), nil) }, "not in the boot index"},
 		{"slot gone", func(b *pebble.Batch) error { return b.Delete(slotKey(id), nil) }, "without an alarm"},
 		{"slot of unknown version", func(b *pebble.Batch) error {
 			return b.Set(slotKey(id), unknown(encodeSlot(slot)), nil)
 		}, "version 99"},
 		{"slot without boot", func(b *pebble.Batch) error {
 			s := slot
-			s.AtBoot = false
+			s.AtStart = false
 			return b.Set(slotKey(id), encodeSlot(s), nil)
 		}, "not delivered when the host starts"},
 		{"second index entry", func(b *pebble.Batch) error {
@@ -113,7 +113,7 @@ func TestCheckCounts(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got := wantSound(t, open(t, fs, Options{ReadOnly: true}))
+	got := wantConsistent(t, open(t, fs, Options{ReadOnly: true}))
 	if got.Objects != 2 || got.Rows != 4 || got.Alarms != 2 || got.Bytes == 0 || got.Importing != 0 {
 		t.Errorf("counted %+v", got)
 	}

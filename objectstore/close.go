@@ -14,7 +14,7 @@ type ending struct {
 }
 
 // A store ends in this order: ended is set, the queue is shut, and the committer commits or drops the undurable
-// generations. So a HandOver that has not seen ended either finds the queue shut or is completed by the committer,
+// layers. So a Commit that has not seen ended either finds the queue shut or is completed by the committer,
 // and a write that waits for memory finds ended set when the wait ends.
 
 // refusal returns nil while the store is open, then an error that is ErrFenced.
@@ -72,19 +72,19 @@ func (s *Store) Close() error {
 // that a living process can get. It drops commits that are in no record yet. It waits for a record in flight, but
 // releases no output any more, not even those of that record: they get ErrFenced.
 func (s *Store) Abandon() {
-	s.Cut()
+	s.BeginAbandon()
 	s.shutDown(true)
 }
 
-// Cut is the first half of Abandon: it refuses all later commits, and lets no output leave except those with a
+// BeginAbandon is the first half of Abandon: it refuses all later commits, and lets no output leave except those with a
 // release that has begun. It does not wait.
-func (s *Store) Cut() {
-	s.cut.Store(true)
+func (s *Store) BeginAbandon() {
+	s.abandoned.Store(true)
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
 	s.budget.close()
 }
 
-// drop takes back generations that will not become durable, and releases their outputs with the refusal. The range is
+// drop takes back layers that will not become durable, and releases their outputs with the refusal. The range is
 // not clean before the last of them is released.
 func (c *committer) drop(parts []part) {
 	for _, p := range parts {
@@ -100,17 +100,17 @@ func (c *committer) drop(parts []part) {
 		}
 		p.r.dropping++
 		p.r.mu.Unlock()
-		p.r.freed(p.g.bytes())
+		p.r.subtractUndurable(p.g.bytes())
 		c.s.budget.give(p.g.bytes())
 		p.r.releaseDropped(p.g.outs, c.s.refusal())
 	}
 }
 
-// takeBack drops the generation in flight of one range, which cannot be written, and the younger one that was
+// dropUndurable drops the layer in flight of one range, which cannot be written, and the younger one that was
 // committed after it. The range loses its owner, since the owner has read the dropped writes and may have built on
 // them. Other ranges are not affected. The outputs are released with ErrFenced and the cause, after the call of
-// Options.OnTakenBack.
-func (r *Range) takeBack(g *generation, cause error) {
+// Options.OnDropped.
+func (r *Range) dropUndurable(g *layer, cause error) {
 	r.mu.Lock()
 	owner, younger := r.owner, r.filling
 	r.beginLocked(Epoch{})
@@ -124,11 +124,11 @@ func (r *Range) takeBack(g *generation, cause error) {
 		outs = append(outs, younger.outs...)
 		bytes += younger.bytes()
 	}
-	r.freed(bytes)
+	r.subtractUndurable(bytes)
 	s.budget.give(bytes)
 	go func() {
-		if s.opts.OnTakenBack != nil && owner != (Epoch{}) {
-			s.opts.OnTakenBack(r.id, owner, cause)
+		if s.opts.OnDropped != nil && owner != (Epoch{}) {
+			s.opts.OnDropped(r.id, owner, cause)
 		}
 		r.releaseDropped(outs, fmt.Errorf("%w: %w", ErrFenced, cause))
 	}()
@@ -141,7 +141,7 @@ func (c *committer) end(drained bool) {
 		s.queue.take(&c.work)
 		c.dropQueued()
 		c.releasePasses()
-		if len(c.work.busy) == 0 && s.queue.leave() {
+		if len(c.work.busy) == 0 && s.queue.tryStop() {
 			break
 		}
 	}
@@ -159,7 +159,7 @@ func (c *committer) end(drained bool) {
 	s.closeErr = s.closeDB()
 }
 
-// dropQueued drops filling generations. There are none after a drain.
+// dropQueued drops filling layers. There are none after a drain.
 func (c *committer) dropQueued() {
 	for _, r := range c.work.dirty {
 		r.mu.Lock()
@@ -195,7 +195,7 @@ func (c *committer) writeHost(clean bool) error {
 
 // closeDB waits until all calls inside the database have ended, and closes it.
 func (s *Store) closeDB() error {
-	s.door.shut()
+	s.engine.close()
 	s.cursors.closeAll()
 	s.snapshots.closeAll()
 	s.background.close()

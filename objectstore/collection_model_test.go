@@ -8,33 +8,33 @@ import (
 	"pgregory.net/rapid"
 )
 
-// shelfModel compares an object's collections with a model of them.
-type shelfModel struct {
+// collectionModel compares an object's collections with a model of them.
+type collectionModel struct {
 	s       *Store
 	o       live
 	feed    Feed
 	release func()
 
-	now      shelves
+	now      collectionState
 	saves    []Savepoint
-	before   []shelves // at saves
-	versions []shelves // as committed
-	durable  int       // the newest version known to be durable
-	cleared  bool      // the batch deleted all
+	before   []collectionState // at saves
+	versions []collectionState // as committed
+	durable  int               // the newest version known to be durable
+	cleared  bool              // the batch deleted all
 }
 
-func newShelfModel(t *rapid.T) *shelfModel {
+func newCollectionModel(t *rapid.T) *collectionModel {
 	s, err := Open(dir, &Options{FS: NewMemFS()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &shelfModel{s: s, o: s.live("c", "a"), now: newShelves()}
+	m := &collectionModel{s: s, o: s.live("c", "a"), now: newCollectionState()}
 	m.feed = Feed{Name: "f", Values: rapid.Bool().Draw(t, "values"), Keep: rapid.IntRange(0, 3).Draw(t, "keep")}
-	m.versions = []shelves{m.now.clone()}
+	m.versions = []collectionState{m.now.clone()}
 	return m
 }
 
-func (m *shelfModel) close() {
+func (m *collectionModel) close() {
 	if m.release != nil {
 		m.release()
 	}
@@ -42,13 +42,13 @@ func (m *shelfModel) close() {
 }
 
 var (
-	shelfNames  = rapid.SampledFrom([]string{"books", "books", "book"})
-	shelfKeys   = rapid.SampledFrom([]string{"a", "aa", "ab", "a\x00", "a\x00b", "b", "\xff", "\x00"})
-	shelfValues = rapid.SampledFrom([]string{"", "a", "a a", "ab a", "a ab", "b ab", "b", "ba a b"})
-	shelfBounds = rapid.SampledFrom([]string{"", "", "", "a", "aa", "ab", "b", "ba", "\xff"})
+	collectionNames  = rapid.SampledFrom([]string{"books", "books", "book"})
+	collectionKeys   = rapid.SampledFrom([]string{"a", "aa", "ab", "a\x00", "a\x00b", "b", "\xff", "\x00"})
+	collectionValues = rapid.SampledFrom([]string{"", "a", "a a", "ab a", "a ab", "b ab", "b", "ba a b"})
+	collectionBounds = rapid.SampledFrom([]string{"", "", "", "a", "aa", "ab", "b", "ba", "\xff"})
 )
 
-func (m *shelfModel) collection(name string) *Collection {
+func (m *collectionModel) collection(name string) *Collection {
 	return &Collection{Name: name, Feed: m.feed}
 }
 
@@ -70,8 +70,8 @@ func expected(t *rapid.T, is uint64) (uint64, error) {
 	return AnyVersion, nil
 }
 
-func (m *shelfModel) put(t *rapid.T) {
-	name, key, value := shelfNames.Draw(t, "name"), shelfKeys.Draw(t, "key"), shelfValues.Draw(t, "value")
+func (m *collectionModel) put(t *rapid.T) {
+	name, key, value := collectionNames.Draw(t, "name"), collectionKeys.Draw(t, "key"), collectionValues.Draw(t, "value")
 	old := m.now.rows[name][key]
 	expect, want := expected(t, old.version)
 	version, err := m.o.PutRow(m.collection(name), RowWrite{
@@ -87,24 +87,24 @@ func (m *shelfModel) put(t *rapid.T) {
 	if old.version == 0 {
 		op = OpInsert
 	}
-	m.now.rows[name][key] = shelfRow{value, version}
-	m.now.feed = append(m.now.feed, shelfChange{op, name, key, version, value})
+	m.now.rows[name][key] = modelRow{value, version}
+	m.now.feed = append(m.now.feed, modelChange{op, name, key, version, value})
 }
 
 // log writes a row blindly. Queries do not use that collection; get, fence and onDisk do.
-func (m *shelfModel) log(t *rapid.T) {
-	key, value := shelfKeys.Draw(t, "key"), shelfValues.Draw(t, "value")
+func (m *collectionModel) log(t *rapid.T) {
+	key, value := collectionKeys.Draw(t, "key"), collectionValues.Draw(t, "value")
 	version, err := m.o.PutRow(&Collection{Name: "log"}, RowWrite{
 		Key: []byte(key), Value: []byte(value), Expect: AnyVersion, Blind: true,
 	})
 	if version != 1 || err != nil {
 		t.Fatalf("a blind PutRow(%q) over %v = %d, %v", key, m.now.rows["log"][key], version, err)
 	}
-	m.now.rows["log"][key] = shelfRow{value, 1}
+	m.now.rows["log"][key] = modelRow{value, 1}
 }
 
-func (m *shelfModel) delete(t *rapid.T) {
-	name, key := shelfNames.Draw(t, "name"), shelfKeys.Draw(t, "key")
+func (m *collectionModel) delete(t *rapid.T) {
+	name, key := collectionNames.Draw(t, "name"), collectionKeys.Draw(t, "key")
 	old := m.now.rows[name][key]
 	expect, want := expected(t, old.version)
 	switch { // no version is not a version that could be deleted
@@ -121,21 +121,21 @@ func (m *shelfModel) delete(t *rapid.T) {
 		return
 	}
 	delete(m.now.rows[name], key)
-	m.now.feed = append(m.now.feed, shelfChange{OpDelete, name, key, old.version, ""})
+	m.now.feed = append(m.now.feed, modelChange{OpDelete, name, key, old.version, ""})
 }
 
-func (m *shelfModel) deleteAll(t *rapid.T) {
+func (m *collectionModel) deleteAll(t *rapid.T) {
 	if err := m.o.DeleteAll(); err != nil {
 		t.Fatal(err)
 	}
 	resets := m.now.resets
-	m.now = newShelves()
+	m.now = newCollectionState()
 	m.now.resets = resets + 1
 	m.cleared = true
 }
 
-func (m *shelfModel) get(t *rapid.T) {
-	name, key := rapid.OneOf(shelfNames, rapid.Just("log")).Draw(t, "name"), shelfKeys.Draw(t, "key")
+func (m *collectionModel) get(t *rapid.T) {
+	name, key := rapid.OneOf(collectionNames, rapid.Just("log")).Draw(t, "name"), collectionKeys.Draw(t, "key")
 	r, ok, err := m.o.GetRow(m.collection(name), []byte(key))
 	want := m.now.rows[name][key]
 	if err != nil || ok != (want.version > 0) || string(r.Value) != want.value || r.Version != want.version {
@@ -143,12 +143,12 @@ func (m *shelfModel) get(t *rapid.T) {
 	}
 }
 
-func (m *shelfModel) query(t *rapid.T) {
-	name := shelfNames.Draw(t, "name")
+func (m *collectionModel) query(t *rapid.T) {
+	name := collectionNames.Draw(t, "name")
 	q := RowQuery{Index: rapid.SampledFrom([]string{"", "shelf", "words"}).Draw(t, "index")}
 	q.Reverse = rapid.Bool().Draw(t, "reverse")
 	bound := func(what string) []byte {
-		if b := shelfBounds.Draw(t, what); b != "" {
+		if b := collectionBounds.Draw(t, what); b != "" {
 			return []byte(b)
 		}
 		return nil
@@ -193,7 +193,7 @@ func (m *shelfModel) query(t *rapid.T) {
 }
 
 // readFeed reads from a random position.
-func (m *shelfModel) readFeed(t *rapid.T) {
+func (m *collectionModel) readFeed(t *rapid.T) {
 	all := m.now.feed
 	first := 0
 	if m.feed.Keep > 0 {
@@ -235,12 +235,12 @@ func (m *shelfModel) readFeed(t *rapid.T) {
 	}
 }
 
-func (m *shelfModel) begin(*rapid.T) {
+func (m *collectionModel) begin(*rapid.T) {
 	m.saves = append(m.saves, m.o.Batch.Begin())
 	m.before = append(m.before, m.now.clone())
 }
 
-func (m *shelfModel) rollback(t *rapid.T) {
+func (m *collectionModel) rollback(t *rapid.T) {
 	if len(m.saves) == 0 {
 		t.Skip("no savepoint")
 	}
@@ -251,15 +251,15 @@ func (m *shelfModel) rollback(t *rapid.T) {
 	m.cleared = m.now.resets > m.versions[len(m.versions)-1].resets
 }
 
-func (m *shelfModel) handOver(t *rapid.T) {
-	if err := m.o.HandOver(m.o.Batch); err != nil {
+func (m *collectionModel) commitBatch(t *rapid.T) {
+	if err := m.o.Commit(m.o.Batch); err != nil {
 		t.Fatal(err)
 	}
 	m.versions = append(m.versions, m.now.clone())
 	m.saves, m.before, m.cleared = nil, nil, false
 }
 
-func (m *shelfModel) hold(t *rapid.T) {
+func (m *collectionModel) hold(t *rapid.T) {
 	if m.release != nil {
 		m.release()
 		m.release = nil
@@ -268,13 +268,13 @@ func (m *shelfModel) hold(t *rapid.T) {
 	m.release = m.s.opts.FS.HoldSyncs()
 }
 
-func (m *shelfModel) commit(t *rapid.T) {
+func (m *collectionModel) commit(t *rapid.T) {
 	if m.release != nil {
 		m.hold(t)
 	}
 	done := newReleased()
 	m.o.Sync(done)
-	m.handOver(t)
+	m.commitBatch(t)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func (m *shelfModel) commit(t *rapid.T) {
 }
 
 // fence ends the incarnation, and with it the batch. With dropping it also loses the commits that are in no record.
-func (m *shelfModel) fence(t *rapid.T) {
+func (m *collectionModel) fence(t *rapid.T) {
 	floor := len(m.versions) - 1
 	if rapid.Bool().Draw(t, "dropping") {
 		m.o.FenceDropping()
@@ -306,13 +306,13 @@ func (m *shelfModel) fence(t *rapid.T) {
 }
 
 // dump reads all rows and the feed. Trimmed entries are empty.
-func (m *shelfModel) dump(t *rapid.T) shelves {
-	got := newShelves()
+func (m *collectionModel) dump(t *rapid.T) collectionState {
+	got := newCollectionState()
 	for name := range got.rows {
 		it := m.o.QueryRows(m.collection(name), RowQuery{})
 		for it.Next() {
 			r := it.Row()
-			got.rows[name][string(r.Key)] = shelfRow{string(r.Value), r.Version}
+			got.rows[name][string(r.Key)] = modelRow{string(r.Value), r.Version}
 		}
 		if err := it.Close(); err != nil {
 			t.Fatal(err)
@@ -322,7 +322,7 @@ func (m *shelfModel) dump(t *rapid.T) shelves {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.feed = make([]shelfChange, start.Offset)
+	got.feed = make([]modelChange, start.Offset)
 	base := feedKey("f")[1:]
 	it := m.o.Scan(Bounds{Space: SpaceCollection, Prefix: base, After: base})
 	for it.Next() {
@@ -330,7 +330,7 @@ func (m *shelfModel) dump(t *rapid.T) shelves {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got.feed = append(got.feed, shelfChange{op: c.Op, collection: c.Collection, key: string(c.Key), version: c.Version})
+		got.feed = append(got.feed, modelChange{op: c.Op, collection: c.Collection, key: string(c.Key), version: c.Version})
 	}
 	if err := it.Close(); err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func (m *shelfModel) dump(t *rapid.T) shelves {
 }
 
 // onDisk reads a snapshot, by keys and by each index, when all commits are durable.
-func (m *shelfModel) onDisk(t *rapid.T) {
+func (m *collectionModel) onDisk(t *rapid.T) {
 	sn, err := m.s.Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func (m *shelfModel) onDisk(t *rapid.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if is := m.now.rows[name][string(r.Key)]; is != (shelfRow{string(r.Value), r.Version}) {
+				if is := m.now.rows[name][string(r.Key)]; is != (modelRow{string(r.Value), r.Version}) {
 					t.Fatalf("%s has %v in %q, where %v is", name, r, index, is)
 				}
 				at := r.Cursor
@@ -371,13 +371,13 @@ func (m *shelfModel) onDisk(t *rapid.T) {
 
 func TestCollectionModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newShelfModel(t)
+		m := newCollectionModel(t)
 		defer m.close()
 		t.Repeat(map[string]func(*rapid.T){
 			"put": m.put, "put2": m.put, "put3": m.put, "put4": m.put, "put5": m.put, "log": m.log,
 			"delete": m.delete, "deleteAll": m.deleteAll,
 			"get": m.get, "query": m.query, "query2": m.query, "readFeed": m.readFeed, "readFeed2": m.readFeed,
-			"begin": m.begin, "rollback": m.rollback, "handOver": m.handOver, "hold": m.hold,
+			"begin": m.begin, "rollback": m.rollback, "handOver": m.commitBatch, "hold": m.hold,
 			"commit": m.commit, "fence": m.fence, "waking": func(t *rapid.T) { m.o.drawWaking(t) },
 		})
 		m.commit(t)

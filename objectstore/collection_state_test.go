@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// shelfRow is a row of the model. Its index keys follow from its value: shelf has one, its first letter; words has
+// modelRow is a row of the model. Its index keys follow from its value: shelf has one, its first letter; words has
 // one for each word. Rows of the log have none.
-type shelfRow struct {
+type modelRow struct {
 	value   string
 	version uint64
 }
@@ -28,27 +28,27 @@ func entriesOf(name, value string) (es []IndexEntry) {
 	return es
 }
 
-// shelfChange is an entry of the model's feed.
-type shelfChange struct {
+// modelChange is an entry of the model's feed.
+type modelChange struct {
 	op              Op
 	collection, key string
 	version         uint64
 	value           string
 }
 
-// shelves is the model of an object: rows by collection and key, and the feed.
-type shelves struct {
-	rows   map[string]map[string]shelfRow
-	feed   []shelfChange
+// collectionState is the model of an object: rows by collection and key, and the feed.
+type collectionState struct {
+	rows   map[string]map[string]modelRow
+	feed   []modelChange
 	resets int // of the feed
 }
 
-func newShelves() shelves {
-	return shelves{rows: map[string]map[string]shelfRow{"books": {}, "book": {}, "log": {}}}
+func newCollectionState() collectionState {
+	return collectionState{rows: map[string]map[string]modelRow{"books": {}, "book": {}, "log": {}}}
 }
 
-func (s shelves) clone() shelves {
-	c := newShelves()
+func (s collectionState) clone() collectionState {
+	c := newCollectionState()
 	for name, rows := range s.rows {
 		c.rows[name] = maps.Clone(rows)
 	}
@@ -60,7 +60,7 @@ func (s shelves) clone() shelves {
 type place struct{ at, key string }
 
 // find returns the places that a query selects, by plain search.
-func (s shelves) find(name string, q RowQuery) (found []place) {
+func (s collectionState) find(name string, q RowQuery) (found []place) {
 	for key, r := range s.rows[name] {
 		if q.Index == "" {
 			found = append(found, place{key, key})
@@ -83,7 +83,7 @@ func (s shelves) find(name string, q RowQuery) (found []place) {
 }
 
 // like reports whether got, as dumped, equals s.
-func (s shelves) like(got shelves) bool {
+func (s collectionState) like(got collectionState) bool {
 	if !reflect.DeepEqual(got.rows, s.rows) || len(got.feed) != len(s.feed) {
 		return false
 	}

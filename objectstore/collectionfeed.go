@@ -275,7 +275,7 @@ func (s *Batch) undurableChange(name string) uint64 {
 	end := prefixEnd(base)
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
-	for _, g := range [...]*generation{s.r.filling, s.r.inflight} {
+	for _, g := range [...]*layer{s.r.filling, s.r.inflight} {
 		if g == nil {
 			continue
 		}

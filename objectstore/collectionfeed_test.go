@@ -146,9 +146,9 @@ func TestFeedReadReturnsDurableOrOwnEntries(t *testing.T) {
 				t.Errorf("%s: grown behind 1: %v, %v, %v; want %v, %v", when, isReady, isPending, err, ready, pending)
 			}
 		}
-		handOver := func() {
+		commitBatch := func() {
 			t.Helper()
-			if err := o.HandOver(o.Batch); err != nil {
+			if err := o.Commit(o.Batch); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait() // the first one's record is in flight
@@ -159,7 +159,7 @@ func TestFeedReadReturnsDurableOrOwnEntries(t *testing.T) {
 		o.putRow(t, logged, "x", "v")
 		check("in its own batch", "[1 2]", true, false)
 		release := fs.HoldSyncs()
-		handOver()
+		commitBatch()
 		check("in flight", "[1]", false, true)
 		o.putRow(t, logged, "x", "v")
 		check("behind one in flight", "[1]", false, true)
@@ -169,12 +169,12 @@ func TestFeedReadReturnsDurableOrOwnEntries(t *testing.T) {
 		o.putRow(t, logged, "x", "v")
 		o.putRow(t, logged, "x", "v")
 		check("after DeleteAll", "[1 2]", true, false)
-		handOver()
+		commitBatch()
 		check("handed over after DeleteAll", "[]", false, true)
 		if err := o.DeleteAll(); err != nil {
 			t.Fatal(err)
 		}
-		handOver()
+		commitBatch()
 		o.putRow(t, logged, "x", "v")
 		o.putRow(t, logged, "x", "v")
 		check("after a DeleteAll that hides what is in flight", "[1 2]", true, false)

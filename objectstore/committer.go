@@ -15,33 +15,33 @@ import (
 )
 
 const (
-	// maxRecord is the size in bytes that ends the growth of a record. Its last generation may exceed it.
+	// maxRecord is the size in bytes that ends the growth of a record. Its last layer may exceed it.
 	maxRecord = 1 << 20
-	// maxRounds is how often the committer goes round the ranges that keep getting outputs before it takes the next
-	// record.
-	maxRounds = 8
-	// maxLastDurable bounds the bytes of the generation that an active object keeps in memory after it has become durable.
+	// maxReleasePasses is how often the committer goes round the ranges that keep getting outputs before it takes the
+	// next record.
+	maxReleasePasses = 8
+	// maxLastDurable bounds the bytes of the layer that an active object keeps in memory after it has become durable.
 	maxLastDurable = 4 << 10
-	// appendAgain is the delay before the committer appends a record again.
-	appendAgain = 100 * time.Millisecond
+	// appendRetry is the delay before the committer appends a record again.
+	appendRetry = 100 * time.Millisecond
 )
 
 // committer makes records and releases outputs. Only its goroutine uses it.
 type committer struct {
-	s     *Store
-	host  hostRecord // of this host, without the mark of a clean end
-	tail  uint64
-	work  work   // taken from the queue and not done
-	rec   record // the one in flight; its lists are reused
-	spent []*generation
-	dead  int64 // weight of the deletions since the last flush by flushDead
-	ended bool  // end was called
+	s      *Store
+	host   hostRecord // of this host, without the mark of a clean end
+	tail   uint64
+	work   work   // taken from the queue and not done
+	rec    record // the one in flight; its lists are reused
+	unused []*layer
+	dead   int64 // weight of the deletions since the last flush by flushDead
+	ended  bool  // end was called
 }
 
 // run commits until the store is closed or fails, and then closes the database.
 func (c *committer) run() {
 	defer close(c.s.done)
-	defer c.unwound()
+	defer c.failOnExit()
 	for {
 		c.s.queue.take(&c.work)
 		c.releasePasses()
@@ -64,9 +64,9 @@ func (c *committer) run() {
 	}
 }
 
-// unwound fails the store if the committer's goroutine ends by a panic or by
+// failOnExit fails the store if the committer's goroutine ends by a panic or by
 // runtime.Goexit: nothing would become durable any more, and no caller would be answered.
-func (c *committer) unwound() {
+func (c *committer) failOnExit() {
 	if c.ended {
 		return
 	}
@@ -110,8 +110,8 @@ func (c *committer) commit() bool {
 // after, never between. It returns false if the store has failed.
 func (c *committer) append() bool {
 	s, rec := c.s, &c.rec
-	s.between <- struct{}{}
-	defer func() { <-s.between }()
+	s.recordLock <- struct{}{}
+	defer func() { <-s.recordLock }()
 
 	clear(rec.parts)
 	*rec = record{parts: rec.parts[:0]}
@@ -149,7 +149,7 @@ func (c *committer) readSlots() {
 		p := c.rec.parts[i]
 		if err := c.rec.parts[i].readSlot(); err != nil {
 			c.rec.parts = slices.Delete(c.rec.parts, i, i+1)
-			p.r.takeBack(p.g, err)
+			p.r.dropUndurable(p.g, err)
 			continue
 		}
 		i++
@@ -165,13 +165,13 @@ func (c *committer) appendToLog() error {
 			return nil
 		}
 		again := errors.Is(err, errUnknown) || errors.Is(err, errUnavailable)
-		if !again || !c.s.queue.pause(appendAgain) {
+		if !again || !c.s.queue.pause(appendRetry) {
 			return err
 		}
 	}
 }
 
-// collect swaps filling generations to in flight, whole ones, until the record
+// collect swaps filling layers to in flight, whole ones, until the record
 // is large enough. It returns about how many bytes they take.
 func (c *committer) collect() (size int) {
 	n := 0
@@ -209,10 +209,10 @@ func (c *committer) durable() {
 		p := &c.rec.parts[i]
 		n := p.g.bytes()
 		freed += n
-		p.r.freed(n)
+		p.r.subtractUndurable(n)
 		batches += int64(p.g.batches)
 		if spent := p.markDurable(); spent != nil {
-			c.spent = append(c.spent, spent)
+			c.unused = append(c.unused, spent)
 		}
 	}
 	s.budget.give(freed)
@@ -221,9 +221,9 @@ func (c *committer) durable() {
 	s.counts.bytes.Add(c.rec.size)
 	s.space.wrote(c.rec.size)
 	c.releaseDurable()
-	s.queue.recycle(c.spent)
-	clear(c.spent)
-	c.spent = c.spent[:0]
+	s.queue.recycle(c.unused)
+	clear(c.unused)
+	c.unused = c.unused[:0]
 }
 
 // releaseDurable releases the outputs of a record that is durable.
@@ -239,10 +239,10 @@ func (c *committer) releaseDurable() {
 	}
 }
 
-// markDurable marks a generation as durable, and returns one that is no longer used: the previous lastDurable or, if it is
+// markDurable marks a layer as durable, and returns one that is no longer used: the previous lastDurable or, if it is
 // too large to be kept, itself. The committer releases its outputs. If another goroutine is releasing outputs of the
 // range, they join its queue instead.
-func (p *part) markDurable() (spent *generation) {
+func (p *part) markDurable() (spent *layer) {
 	r := p.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,7 +256,7 @@ func (p *part) markDurable() (spent *generation) {
 	return spent
 }
 
-func (r *Range) markDurableLocked(g *generation) (spent *generation) {
+func (r *Range) markDurableLocked(g *layer) (spent *layer) {
 	invariants.Held(&r.mu)
 	r.inflight, r.reading = nil, nil
 	g.clearing = clearing{}
@@ -282,7 +282,7 @@ func (c *committer) release(r *Range, outs []emission) {
 
 // releasePasses continues the releases of ranges that keep getting outputs, for a while.
 func (c *committer) releasePasses() {
-	for i := 0; i < maxRounds && len(c.work.busy) > 0; i++ {
+	for i := 0; i < maxReleasePasses && len(c.work.busy) > 0; i++ {
 		round := c.work.busy
 		c.work.busy = nil
 		for _, r := range round {

@@ -40,9 +40,9 @@ func (l *ledger) add(t failer) error {
 		l.put(t, key, n)
 	}
 	l.put(t, fmt.Sprintf("row%04d", l.n), n)
-	l.SetSlot(Slot{Due: due(int64(l.n)), Generation: uint64(l.n), AtBoot: l.n%2 == 0})
+	l.SetSlot(Slot{Due: due(int64(l.n)), Generation: uint64(l.n), AtStart: l.n%2 == 0})
 	l.Emit(ledgerAck{l, int64(l.n)})
-	return l.HandOver(l.Batch)
+	return l.Commit(l.Batch)
 }
 
 // check returns the number of surviving batches, after a check that they are a prefix.
@@ -102,12 +102,12 @@ func crashWorkload(t *testing.T, d string, fs *FS, ledgers []*ledger) error {
 		if i%5 == 0 {
 			done := newReleased()
 			other.Sync(done)
-			if err = other.HandOver(other.Batch); err == nil {
+			if err = other.Commit(other.Batch); err == nil {
 				err = <-done
 			}
 			continue
 		}
-		if err = other.HandOver(other.Batch); err != nil {
+		if err = other.Commit(other.Batch); err != nil {
 			break
 		}
 	}
@@ -156,7 +156,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 				t.Errorf("write %d (%s): ledger %d has %d, %d was acknowledged", im.k, im.op, i, n, acked)
 			}
 		}
-		wantSound(t, s)
+		wantConsistent(t, s)
 		s.Abandon()
 	}
 }

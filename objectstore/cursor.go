@@ -7,25 +7,25 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// door counts the calls that are inside Pebble, and refuses others once it is shut: Pebble panics if it is used while
-// or after it closes. The zero door is open, except for drained.
-type door struct {
-	n       atomic.Int64  // calls inside; minus doorShut once shut
-	drained chan struct{} // cap 1; gets a token when the last call has left a shut door
+// engineUse counts the calls that are inside Pebble, and refuses others once it is closed: Pebble panics if it is used
+// while or after it closes. The zero engineUse is open, except for drained.
+type engineUse struct {
+	n       atomic.Int64  // calls inside; minus engineClosed once closed
+	drained chan struct{} // cap 1; gets a token when the last call has released a closed engineUse
 }
 
-const doorShut = 1 << 62
+const engineClosed = 1 << 62
 
-func (d *door) enter() bool {
+func (d *engineUse) acquire() bool {
 	if d.n.Add(1) > 0 {
 		return true
 	}
-	d.leave()
+	d.release()
 	return false
 }
 
-func (d *door) leave() {
-	if d.n.Add(-1) == -doorShut {
+func (d *engineUse) release() {
+	if d.n.Add(-1) == -engineClosed {
 		select {
 		case d.drained <- struct{}{}:
 		default:
@@ -33,9 +33,9 @@ func (d *door) leave() {
 	}
 }
 
-// shut refuses new calls and returns when all calls inside have ended. It is called once.
-func (d *door) shut() {
-	if d.n.Add(-doorShut) != -doorShut {
+// close refuses new calls and returns when all calls inside have ended. It is called once.
+func (d *engineUse) close() {
+	if d.n.Add(-engineClosed) != -engineClosed {
 		<-d.drained
 	}
 }
@@ -47,10 +47,10 @@ type openCursors struct {
 }
 
 // cursor is a Pebble iterator that the store can close while its user still has it. It is not for concurrent use.
-// Each step holds the door, so once the door is shut no step is running and the store may close the iterator.
+// Each step is inside engineUse, so once that is closed no step is running and the store may close the iterator.
 type cursor struct {
 	store *Store
-	it    *pebble.Iterator // not touched outside the door
+	it    *pebble.Iterator // not touched outside engineUse
 	lower []byte           // names the object in errors, if all of the bounds are within one
 	shut  bool             // Close was called
 
@@ -59,10 +59,10 @@ type cursor struct {
 
 // cursor opens an iterator on a database or snapshot.
 func (s *Store) cursor(on pebble.Reader, lower, upper []byte) (*cursor, error) {
-	if !s.door.enter() {
+	if !s.engine.acquire() {
 		return nil, s.refusal()
 	}
-	defer s.door.leave()
+	defer s.engine.release()
 	it, err := on.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return nil, readError(lower, err)
@@ -83,15 +83,15 @@ func (s *Store) cursor(on pebble.Reader, lower, upper []byte) (*cursor, error) {
 // increment.
 func nextRow(it *pebble.Iterator) bool { return it.NextPrefix() }
 
-// rowSink gets the row of a cursor. The slices are valid until see returns.
-type rowSink interface{ see(key, value []byte) }
+// rowSink gets the row of a cursor. The slices are valid until add returns.
+type rowSink interface{ add(key, value []byte) }
 
 // step moves the iterator and, if there is a row, passes it to sink.
 func (c *cursor) step(move func(*pebble.Iterator) bool, sink rowSink) (bool, error) {
-	if !c.store.door.enter() {
+	if !c.store.engine.acquire() {
 		return false, c.store.refusal()
 	}
-	defer c.store.door.leave()
+	defer c.store.engine.release()
 	if !move(c.it) {
 		if err := c.it.Error(); err != nil {
 			return false, readError(c.lower, err)
@@ -102,16 +102,16 @@ func (c *cursor) step(move func(*pebble.Iterator) bool, sink rowSink) (bool, err
 	if err != nil {
 		return false, readError(c.it.Key(), err)
 	}
-	sink.see(c.it.Key(), value)
+	sink.add(c.it.Key(), value)
 	return true, nil
 }
 
-// close may be called twice. Once the door is shut the store closes the iterator.
+// close may be called twice. Once engineUse is closed the store closes the iterator.
 func (c *cursor) close() error {
-	if c.shut || !c.store.door.enter() {
+	if c.shut || !c.store.engine.acquire() {
 		return nil
 	}
-	defer c.store.door.leave()
+	defer c.store.engine.release()
 	c.shut = true
 	c.store.cursors.remove(c)
 	c.store.opts.Reads.walked(c.it)
@@ -131,7 +131,7 @@ func (o *openCursors) remove(c *cursor) {
 	}
 }
 
-// closeAll closes all open cursors. The door is shut by now.
+// closeAll closes all open cursors. engineUse is closed by now.
 func (o *openCursors) closeAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

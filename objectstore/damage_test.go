@@ -369,12 +369,12 @@ func TestAlarmEntryOfUnknownVersionHidesNoAlarm(t *testing.T) {
 	s := open(t, NewMemFS(), Options{OnDamage: func(d Damage) { found = append(found, d) }})
 	for i := range 3 {
 		o := s.live("c", fmt.Sprint(i))
-		o.SetSlot(Slot{Due: due(int64(i + 1)), Generation: uint64(i + 7), AtBoot: true})
+		o.SetSlot(Slot{Due: due(int64(i + 1)), Generation: uint64(i + 7), AtStart: true})
 		o.commit(t)
 	}
 	b := s.db.NewBatch()
 	stale := alarmKey(1, ID{"c", "2"})
-	for _, key := range [][]byte{stale, alarmKey(2, ID{"c", "1"}), bootKey(ID{"c", "1"})} {
+	for _, key := range [][]byte{stale, alarmKey(2, ID{"c", "1"}), startKey(ID{"c", "1"})} {
 		if err := b.Set(key, []byte{99}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -388,7 +388,7 @@ func TestAlarmEntryOfUnknownVersionHidesNoAlarm(t *testing.T) {
 	}
 	defer sn.Close()
 	as, _, err := sn.Alarms("c", AlarmPos{}, 10)
-	boot, err2 := sn.BootAlarms("c", "", 10)
+	boot, err2 := sn.StartAlarms("c", "", 10)
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ type clearing struct {
 	n    int
 	all  bool   // delete the whole range, instead of keys
 	dead int64  // bytes that the deletion is known to hide
-	at   uint64 // Range.handed when the keys were read
+	at   uint64 // Range.commits when the keys were read
 }
 
 // size is the size of the deletion in a record, in bytes, with a key prefix of so many bytes.
@@ -34,8 +34,8 @@ func (c *clearing) size(prefix int) int {
 	return len(c.keys) + c.n*(prefix+rowOverhead)
 }
 
-// see implements rowSink.
-func (c *clearing) see(key, value []byte) {
+// add implements rowSink.
+func (c *clearing) add(key, value []byte) {
 	if c.n++; c.n > maxPointDeletes {
 		c.keys, c.all = nil, true
 		return
@@ -62,8 +62,8 @@ type prefixed struct {
 	skip int
 }
 
-// see implements rowSink.
-func (p prefixed) see(key, value []byte) { p.clearing.see(key[p.skip:], value) }
+// add implements rowSink.
+func (p prefixed) add(key, value []byte) { p.clearing.add(key[p.skip:], value) }
 
 // clearing decides how to delete the rows that the engine has of the object, or will have when all earlier commits
 // are durable. Rows that cannot be read are deleted by a range deletion, which reads nothing.
@@ -71,7 +71,7 @@ func (r *Range) clearing() (clearing, error) {
 	if err := r.store.refusal(); err != nil {
 		return clearing{}, err
 	}
-	// Memory first, as in every read: a generation that leaves memory in between is readable in the engine by then.
+	// Memory first, as in every read: a layer that leaves memory in between is readable in the engine by then.
 	c, below := r.clearingInMemory()
 	if !below || c.all {
 		return c, r.estimate(&c)
@@ -96,19 +96,19 @@ func (r *Range) clearing() (clearing, error) {
 	return c, r.estimate(&c)
 }
 
-// clearingInMemory returns the keys of undurable rows, and those of the durable generation if it hides the engine's
+// clearingInMemory returns the keys of undurable rows, and those of the durable layer if it hides the engine's
 // rows. below reports that the engine may have further rows.
 func (r *Range) clearingInMemory() (c clearing, below bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.at, below = r.handed, true
-	for _, g := range [...]*generation{r.filling, r.inflight, r.lastDurable} {
+	c.at, below = r.commits, true
+	for _, g := range [...]*layer{r.filling, r.inflight, r.lastDurable} {
 		if g == nil || !below || g == r.lastDurable && !g.cleared {
 			continue
 		}
 		for i := range g.set.rows {
 			if w := &g.set.rows[i]; !w.deleted && !c.all {
-				c.see(w.key, w.value)
+				c.add(w.key, w.value)
 			}
 		}
 		if below = !g.cleared; below || g != r.filling {
@@ -129,10 +129,10 @@ func (r *Range) estimate(c *clearing) error {
 	if !c.all {
 		return nil
 	}
-	if !r.store.door.enter() {
+	if !r.store.engine.acquire() {
 		return r.store.refusal()
 	}
-	defer r.store.door.leave()
+	defer r.store.engine.release()
 	// The result only affects a guess, so an error is ignored.
 	if size, err := r.store.db.EstimateDiskUsage(r.prefix, prefixEnd(r.prefix)); err == nil {
 		c.dead = max(c.dead, int64(size))
@@ -143,7 +143,7 @@ func (r *Range) estimate(c *clearing) error {
 // checkClearingLocked replaces the keys of a DeleteAll by a range deletion if a commit came after they were read.
 func (r *Range) checkClearingLocked(c *clearing) {
 	invariants.Held(&r.mu)
-	if c.at != r.handed {
+	if c.at != r.commits {
 		c.keys, c.n, c.all = nil, 0, true
 	}
 }

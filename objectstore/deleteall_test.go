@@ -46,13 +46,13 @@ func TestDeleteAllsKeepRecordsSmall(t *testing.T) {
 				release := fs.HoldSyncs()
 				other := s.live("other", "a")
 				other.put(t, "n", "1")
-				other.handOver(t)
+				other.commitBatch(t)
 				synctest.Wait()
 				for _, o := range os {
 					if err := o.DeleteAll(); err != nil {
 						t.Fatal(err)
 					}
-					o.handOver(t)
+					o.commitBatch(t)
 				}
 				walks, before := reads.Walks.Load(), s.Stats()
 				release()
@@ -85,10 +85,10 @@ func TestDeleteAllRemovesUndurableRows(t *testing.T) {
 		o := fill(t, s, "c", 1, 3)[0]
 		release := fs.HoldSyncs()
 		o.put(t, "in flight", "1")
-		o.handOver(t)
+		o.commitBatch(t)
 		synctest.Wait()
 		o.put(t, "filling", "1")
-		o.handOver(t)
+		o.commitBatch(t)
 		if err := o.DeleteAll(); err != nil {
 			t.Fatal(err)
 		}
@@ -96,14 +96,14 @@ func TestDeleteAllRemovesUndurableRows(t *testing.T) {
 		if err := late.Put(SpaceKV, []byte("late"), []byte("1"), false); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.HandOver(late); err != nil {
+		if err := o.Commit(late); err != nil {
 			t.Fatal(err)
 		}
 		again := fs.HoldSyncs()
 		release()
-		synctest.Wait() // the filling generation is in flight
+		synctest.Wait() // the filling layer is in flight
 		o.put(t, "kept", "1")
-		o.handOver(t)
+		o.commitBatch(t)
 		again()
 		synctest.Wait()
 		s.live("c", "0").wants(t, "kept=1")
@@ -113,14 +113,14 @@ func TestDeleteAllRemovesUndurableRows(t *testing.T) {
 		release = fs.HoldSyncs()
 		other := s.live("other", "a")
 		other.put(t, "n", "1")
-		other.handOver(t)
+		other.commitBatch(t)
 		synctest.Wait()
 		for range 2 {
 			if err := o.DeleteAll(); err != nil {
 				t.Fatal(err)
 			}
 			o.put(t, "between", "1")
-			o.handOver(t)
+			o.commitBatch(t)
 		}
 		if n := o.filling.clearing.n; n != 5 { // three, kept, between
 			t.Errorf("%d keys to delete, want 5", n)
@@ -135,7 +135,7 @@ func TestDeleteAllRemovesUndurableRows(t *testing.T) {
 func TestDeleteAllOfObjectInMemoryReadsNothing(t *testing.T) {
 	var reads Reads
 	l := small(t, Options{Reads: &reads})
-	l.Waking(true)
+	l.SetWaking(true)
 	l.Prefetch()
 	walks, gets := reads.Walks.Load(), reads.Gets.Load()
 	if err := l.DeleteAll(); err != nil {

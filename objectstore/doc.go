@@ -7,34 +7,34 @@
 // Pebble makes an engine batch readable before it is synced and cannot undo it. So Pebble gets no write before the
 // committer takes its record:
 //
-//	Batch ── HandOver ──▶ filling ── record taken ──▶ in flight ── synced ──▶ Pebble
-//	(one turn)              (generations of the Range)                     outputs leave
+//	Batch ── Commit ──▶ filling ── record taken ──▶ in flight ── synced ──▶ Pebble
+//	(one turn)              (layers of the Range)                                    outputs leave
 //
-// A [Batch] holds the writes and outputs of an object since it took the turn. HandOver commits it: it merges the
-// batch into the range's filling generation, which has the last value of each key, and the outputs in order. One
-// goroutine per store, the committer, swaps the filling generations of all ranges that have one into a record, makes
-// the record durable, drops the generations from memory and releases their outputs. One record is in flight at a
+// A [Batch] holds the writes and outputs of an object since it took the turn. Commit commits it: it merges the
+// batch into the range's filling layer, which has the last value of each key, and the outputs in order. One
+// goroutine per store, the committer, swaps the filling layers of all ranges that have one into a record, makes
+// the record durable, drops the layers from memory and releases their outputs. One record is in flight at a
 // time. Until it is durable, commits gather in the next one: an object that overwrites a key a thousand times during
 // one sync costs one row. Before it takes a record the committer yields once, so that goroutines that can commit now
 // share the record.
 //
 // # Invariants
 //
-// History. Only HandOver makes a batch history. Begin, Fence and HandOver take the same lock, so they are ordered.
+// History. Only Commit makes a batch history. Begin, Fence and Commit take the same lock, so they are ordered.
 // Commits before a fence stay: the next incarnation reads them, and its outputs wait for them. Later commits of the
-// fenced incarnation are refused. Generations belong to the range, not to an incarnation. Only FenceDropping undoes
-// commits, in whole generations, as a power cut at that moment could have done.
+// fenced incarnation are refused. Layers belong to the range, not to an incarnation. Only FenceDropping undoes
+// commits, in whole layers, as a power cut at that moment could have done.
 //
 // Reading. A read looks at the batch, filling, in flight and Pebble, in this
-// order. A generation leaves memory only after its record is readable in Pebble,
+// order. A layer leaves memory only after its record is readable in Pebble,
 // and an iterator copies the part in memory first and opens Pebble's iterator
 // second, so a row is seen in one place at least. After a DeleteAll the layers
 // below it are not read.
 //
-// Durable generations. The generation that became durable last stays with the range if it is small, and reads of single
+// Durable layers. The layer that became durable last stays with the range if it is small, and reads of single
 // keys look at it before Pebble, which has the same rows. An object that wakes is read whole, if it is small: its rows
-// in Pebble stay with the range as a durable generation that hides Pebble, and later generations are merged into it
-// when they become durable. The rows are not kept if a generation became durable during the read. All of this assumes
+// in Pebble stay with the range as a durable layer that hides Pebble, and later layers are merged into it
+// when they become durable. The rows are not kept if a layer became durable during the read. All of this assumes
 // that only the range writes to the object: after a write by another way, such as an import, the caller must use a new
 // Range.
 //
@@ -43,7 +43,7 @@
 // below. That bounds the walk.
 //
 // Outputs. An output waits for all earlier commits of the object, by any incarnation, and not for later ones. It
-// joins the newest undurable generation that is gated, which is one that holds a write that is not NoWait. If there
+// joins the newest undurable layer that is gated, which is one that holds a write that is not NoWait. If there
 // is none it leaves immediately. A Sync output waits for NoWait writes as well. The outputs of a range are always
 // released in the order of their commits: one goroutine releases at a time, and an output that could leave still
 // queues after those that are waiting or leaving.
@@ -58,7 +58,7 @@
 // Alarms. An object's slot and its entries in the alarm indexes change in one record. The record removes the entry of
 // the slot that Pebble holds when the record is built: a slot set a thousand times in between costs one entry. A slot
 // has one entry: in the index of its class, in that of the suspects if it has a charge, or in that of the parked
-// alarms. It has one more in the boot index if it has AtBoot and is neither a suspect nor parked.
+// alarms. It has one more in the boot index if it has AtStart and is neither a suspect nor parked.
 //
 // Failure. A failed sync fails the store, not an object: the log's error is final, and the unsynced writes stay
 // visible to readers. So the store writes nothing more, releases every output with [ErrFenced], refuses commits, and
@@ -73,15 +73,15 @@
 //
 // Before a record writes anything it reads the alarm slots that it replaces, and nothing else. If a slot lies in a
 // damaged block, the new one replaces it, and its index entries remain until they are due. If it cannot be read for
-// another reason, only its range fails: its generation in flight and the younger one are dropped, as a power cut
-// could have done, the range has no owner, the outputs are released with [ErrFenced], and Options.OnTakenBack is
+// another reason, only its range fails: its layer in flight and the younger one are dropped, as a power cut
+// could have done, the range has no owner, the outputs are released with [ErrFenced], and Options.OnDropped is
 // called. The other ranges of the record, and their order, are not affected.
 //
 // Memory. Options.MaxHostBytes bounds the bytes that are not durable: of open batches with the undos of their
-// savepoints, of generations, and of outputs that have not been released. A row counts its key, its value and 32
+// savepoints, of layers, and of outputs that have not been released. A row counts its key, its value and 32
 // bytes, an output its given size. Each write first reserves its bytes, with one atomic operation, and returns
 // [ErrFull] if there is no room; its caller waits with [Batch.WaitRoom] and repeats the write. The bytes of a
-// batch move to its generation until the record is durable, or are returned when the batch is discarded. These
+// batch move to its layer until the record is durable, or are returned when the batch is discarded. These
 // rules prevent deadlocks between events that hold bytes and wait for bytes:
 //
 //   - A write waits for an object's own limit only while committed bytes of the object are not durable. The batch's
@@ -103,7 +103,7 @@
 //
 // A Clean range is clean at that moment only. Two ranges' outputs have no order
 // between them, even in one record. A snapshot taken after an output was released
-// shows its writes; one taken after HandOver returned need not.
+// shows its writes; one taken after Commit returned need not.
 //
 // # Goroutines and locks
 //

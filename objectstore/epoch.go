@@ -3,21 +3,21 @@ package objectstore
 import "strconv"
 
 // Epoch numbers an incarnation of an object. Fork is that of the store's [Identity];
-// Host is the generation of the host, written and synced once per Open; Life is a
+// Host is the generation of the host, written and synced once per Open; Incarnation is a
 // counter in memory. An incarnation costs no write. Epochs are comparable, and no two
 // incarnations have the same one, also if a store and its restored backup both run.
 // The zero Epoch owns nothing.
 type Epoch struct {
-	Fork uint32
-	Host uint64
-	Life uint64
+	Fork        uint32
+	Host        uint64
+	Incarnation uint64
 }
 
 // String returns the three numbers joined by points, the fork in hexadecimal:
 // "5f0c3a91.3.17".
 func (e Epoch) String() string {
 	var b [8 + 1 + 20 + 1 + 20]byte
-	return string(strconv.AppendUint(e.appendHost(b[:0]), e.Life, 10))
+	return string(strconv.AppendUint(e.appendHost(b[:0]), e.Incarnation, 10))
 }
 
 // HostPrefix returns the common prefix of the strings of the host's epochs: "5f0c3a91.3.". No string of another

@@ -8,8 +8,8 @@ import (
 
 func TestEpochString(t *testing.T) {
 	for e, want := range map[Epoch]string{
-		{}:                                    "00000000.0.0",
-		{Fork: 0x5f0c3a91, Host: 3, Life: 17}: "5f0c3a91.3.17",
+		{}: "00000000.0.0",
+		{Fork: 0x5f0c3a91, Host: 3, Incarnation: 17}:     "5f0c3a91.3.17",
 		{math.MaxUint32, math.MaxUint64, math.MaxUint64}: "ffffffff.18446744073709551615.18446744073709551615",
 	} {
 		if got := e.String(); got != want {
@@ -21,7 +21,7 @@ func TestEpochString(t *testing.T) {
 			t.Errorf("the prefix of the host of %q is %q", want, p)
 		}
 	}
-	if e := (Epoch{Host: 1, Life: 1}); strings.HasPrefix(Epoch{Host: 11}.String(), e.HostPrefix()) {
+	if e := (Epoch{Host: 1, Incarnation: 1}); strings.HasPrefix(Epoch{Host: 11}.String(), e.HostPrefix()) {
 		t.Error("the prefix of host 1 is that of host 11")
 	}
 }

@@ -38,23 +38,23 @@ func TestFailedSyncFailsTheStore(t *testing.T) {
 		release := fs.HoldSyncs()
 		a.put(t, "n", "2")
 		a.Emit(entry{j, "in flight"})
-		a.handOver(t)
+		a.commitBatch(t)
 		synctest.Wait()
 		a.Emit(entry{j, "read of it"})
-		a.handOver(t)
+		a.commitBatch(t)
 		a.put(t, "n", "3")
 		a.Emit(entry{j, "filling"})
-		a.handOver(t)
+		a.commitBatch(t)
 		b.put(t, "n", "1")
 		b.Emit(entry{j, "another"})
-		b.handOver(t)
+		b.commitBatch(t)
 		b.Emit(entry{j, "kept"})
 		throttled := make(chan error, 1)
 		b.put(t, "big", strings.Repeat("x", MaxValue))
 		for i := range 5 {
 			b.put(t, fmt.Sprint(i), strings.Repeat("x", MaxValue))
 		}
-		b.handOver(t)
+		b.commitBatch(t)
 		if err := b.Put(SpaceKV, []byte("n"), []byte("2"), false); !errors.Is(err, ErrFull) {
 			t.Errorf("a write of an object with 12 MiB that are not durable: %v", err)
 		}
@@ -116,7 +116,7 @@ func wantRefused(t *testing.T, a live, out Output) {
 	t.Helper()
 	a.put(t, "n", "4")
 	a.Emit(out)
-	wantDown(t, "hand-over", a.HandOver(a.Batch))
+	wantDown(t, "hand-over", a.Commit(a.Batch))
 	if outs := a.Discard(); len(outs) != 1 {
 		t.Errorf("a refused batch has %d outputs", len(outs))
 	}
@@ -155,7 +155,7 @@ func TestCloseDrainsCommits(t *testing.T) {
 		for i := range 3 {
 			o.put(t, "n", fmt.Sprint(i))
 			o.Emit(entry{j, fmt.Sprint(i)})
-			o.handOver(t)
+			o.commitBatch(t)
 			synctest.Wait()
 		}
 		it := o.Scan(Bounds{Space: SpaceKV})
@@ -165,7 +165,7 @@ func TestCloseDrainsCommits(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() { closed <- s.Close() }()
 		synctest.Wait()
-		if err := o.HandOver(o.Batch); !errors.Is(err, ErrFenced) || !errors.Is(err, ErrClosed) {
+		if err := o.Commit(o.Batch); !errors.Is(err, ErrFenced) || !errors.Is(err, ErrClosed) {
 			t.Errorf("hand-over while closing: %v", err)
 		}
 		j.want(t)
@@ -185,8 +185,8 @@ func TestCloseDrainsCommits(t *testing.T) {
 	})
 }
 
-// TestCloseAndAbandonDuringCommits ends a store during commits of several goroutines. Every output of a successful HandOver is
-// released, once.
+// TestCloseAndAbandonDuringCommits ends a store during commits of several goroutines. Every output of a successful
+// Commit is released, once.
 func TestCloseAndAbandonDuringCommits(t *testing.T) {
 	for _, end := range []func(*Store){
 		func(s *Store) { s.Close() },
@@ -202,7 +202,7 @@ func TestCloseAndAbandonDuringCommits(t *testing.T) {
 						o := s.live("c", fmt.Sprint(i, n))
 						o.put(t, "n", "1")
 						o.Emit(&counted{&released})
-						if o.HandOver(o.Batch) != nil {
+						if o.Commit(o.Batch) != nil {
 							return
 						}
 						accepted.Add(1)
@@ -225,7 +225,7 @@ type counted struct{ n *atomic.Int64 }
 
 func (c *counted) Release(error) { c.n.Add(1) }
 
-// TestQueueRefusesCommitsAfterEnd checks the refusal of a HandOver that came too late to see that the store has ended.
+// TestQueueRefusesCommitsAfterEnd checks the refusal of a Commit that came too late to see that the store has ended.
 func TestQueueRefusesCommitsAfterEnd(t *testing.T) {
 	q := &queue{wake: make(chan struct{}, 1)}
 	r := new(Range)
@@ -236,16 +236,16 @@ func TestQueueRefusesCommitsAfterEnd(t *testing.T) {
 	if q.add(r) {
 		t.Error("a shut queue takes a range")
 	}
-	if q.leave() {
-		t.Error("the committer may leave with a generation in the queue")
+	if q.tryStop() {
+		t.Error("the committer may leave with a layer in the queue")
 	}
 	q.take(new(work))
 	// Outputs may still be leaving, until the committer has.
-	if !q.continueRelease(r) || q.leave() {
+	if !q.continueRelease(r) || q.tryStop() {
 		t.Error("the committer may leave with outputs in the queue")
 	}
 	q.take(new(work))
-	if !q.leave() || q.continueRelease(r) {
+	if !q.tryStop() || q.continueRelease(r) {
 		t.Error("outputs are left to a committer that has left")
 	}
 }
@@ -257,7 +257,7 @@ func TestAbandonFailsPendingOutputs(t *testing.T) {
 		for i := range 2 {
 			o.put(t, "n", fmt.Sprint(i))
 			o.Emit(entry{j, fmt.Sprint(i)})
-			o.handOver(t)
+			o.commitBatch(t)
 			synctest.Wait()
 		}
 		go s.Abandon()
@@ -330,7 +330,7 @@ func wantAcknowledged(t *testing.T, d string, k int, out string) {
 			t.Errorf("disk dead from write %d: ledger %d has %d, %d was acknowledged", k, i, n, acked[i])
 		}
 	}
-	wantSound(t, s)
+	wantConsistent(t, s)
 }
 
 func dyingDisk(t *testing.T, env string) {
@@ -370,7 +370,7 @@ func TestRangeIsNotCleanWhileDroppedOutputsAreReleased(t *testing.T) {
 		"a failed sync": func(_ *Store, fs *FS, l live) { fs.FailSyncs(errDisk) },
 		"a crash":       func(_ *Store, _ *FS, l live) { l.FenceDropping() },
 		"an abandoned store": func(s *Store, _ *FS, l live) {
-			s.Cut()
+			s.BeginAbandon()
 			go s.Abandon()
 		},
 	} {
@@ -380,12 +380,12 @@ func TestRangeIsNotCleanWhileDroppedOutputsAreReleased(t *testing.T) {
 				l := s.live("c", "a")
 				release := fs.HoldSyncs()
 				other.put(t, "n", "1")
-				other.handOver(t)
+				other.commitBatch(t)
 				synctest.Wait() // a record is in flight, and the next one waits for it
 				seen := make(chan bool, 1)
 				l.put(t, "n", "1")
 				l.Emit(cleanAtRelease{l.Range, seen})
-				l.handOver(t)
+				l.commitBatch(t)
 				end(s, fs, l)
 				release()
 				if <-seen {

@@ -29,16 +29,16 @@ func TestFenceRefusesLaterCommits(t *testing.T) {
 		defer release()
 		o.put(t, "n", "7")
 		o.Emit(entry{j, "before"})
-		o.handOver(t)
+		o.commitBatch(t)
 		o.put(t, "n", "8")
 		o.Emit(entry{j, "after"})
 		o.Fence()
-		if err := o.HandOver(o.Batch); !errors.Is(err, ErrFenced) {
+		if err := o.Commit(o.Batch); !errors.Is(err, ErrFenced) {
 			t.Fatalf("hand-over after the fence: %v", err)
 		}
 		n := o.next()
 		n.want(t, "n", "7")
-		if err := o.HandOver(o.Batch); !errors.Is(err, ErrFenced) {
+		if err := o.Commit(o.Batch); !errors.Is(err, ErrFenced) {
 			t.Fatalf("hand-over under the next incarnation: %v", err)
 		}
 		// A refused batch and its outputs are still the caller's.
@@ -58,12 +58,12 @@ func TestFenceDroppingKeepsBatchInFlight(t *testing.T) {
 		defer release()
 		o.put(t, "n", "1")
 		o.Emit(entry{j, "in flight"})
-		o.handOver(t)
+		o.commitBatch(t)
 		synctest.Wait()
 		o.put(t, "n", "2")
 		o.SetSlot(Slot{Due: due(1), Generation: 1})
 		o.Emit(entry{j, "filling"})
-		o.handOver(t)
+		o.commitBatch(t)
 		undurable := s.Stats().Undurable
 		o.FenceDropping()
 		j.want(t, "filling!")
@@ -76,7 +76,7 @@ func TestFenceDroppingKeepsBatchInFlight(t *testing.T) {
 			t.Error("the dropped slot is still there")
 		}
 		n.put(t, "m", "1")
-		n.handOver(t)
+		n.commitBatch(t)
 		release()
 		j.want(t, "in flight")
 		n.want(t, "n", "1")
@@ -91,20 +91,20 @@ func TestCommitRefusesForeignBatch(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	a, b := s.live("c", "a"), s.live("c", "b")
 	b.put(t, "n", "1")
-	if err := a.HandOver(b.Batch); !errors.Is(err, ErrFenced) {
+	if err := a.Commit(b.Batch); !errors.Is(err, ErrFenced) {
 		t.Errorf("batch of another range: %v", err)
 	}
-	if err := a.HandOver(b.NewBatch(a.e)); !errors.Is(err, ErrFenced) {
+	if err := a.Commit(b.NewBatch(a.e)); !errors.Is(err, ErrFenced) {
 		t.Errorf("batch of another range, with the owner's epoch: %v", err)
 	}
 	var name *NameError
 	bad := s.live("c", "a\x00b")
 	bad.put(t, "n", "1")
-	if err := bad.HandOver(bad.Batch); !errors.As(err, &name) {
+	if err := bad.Commit(bad.Batch); !errors.As(err, &name) {
 		t.Errorf("range with a bad name: %v", err)
 	}
 	none := s.Range(ID{"c", "z"})
-	if err := none.HandOver(none.NewBatch(Epoch{})); !errors.Is(err, ErrFenced) {
+	if err := none.Commit(none.NewBatch(Epoch{})); !errors.Is(err, ErrFenced) {
 		t.Errorf("range without an owner: %v", err)
 	}
 }

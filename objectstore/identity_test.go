@@ -190,11 +190,11 @@ func TestBackupGetsItsOwnFork(t *testing.T) {
 			if got != first || got.Store != id.Store {
 				t.Errorf("the backup is %v, it was %v, a copy of %v", got, first, id)
 			}
-			if e := b.NewEpoch(); e.String() == (Epoch{Fork: id.Fork, Host: e.Host, Life: e.Life}).String() {
+			if e := b.NewEpoch(); e.String() == (Epoch{Fork: id.Fork, Host: e.Host, Incarnation: e.Incarnation}).String() {
 				t.Errorf("epoch %v of the backup is also one of the store", e)
 			}
 			b.live("c", "a").want(t, "n", "1")
-			wantSound(t, b)
+			wantConsistent(t, b)
 			if err := b.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -43,9 +43,9 @@ func (s *Store) Import(ctx context.Context, id ID, r io.Reader) error {
 	im.r = s.Range(id)
 	e := s.NewEpoch()
 	im.r.Begin(e)
-	im.seg = im.r.NewBatch(e)
+	im.batch = im.r.NewBatch(e)
 	err := im.run(id, r)
-	im.seg.Discard()
+	im.batch.Discard()
 	if err != nil && im.marked {
 		err = errors.Join(err, im.remove())
 	}
@@ -58,7 +58,7 @@ type importer struct {
 	s      *Store
 	ctx    context.Context
 	r      *Range
-	seg    *Batch
+	batch  *Batch
 	marked bool // the mark is durable, or may be
 
 	// The alarm comes last: it must not fire for half an object.
@@ -68,7 +68,7 @@ type importer struct {
 
 func (im *importer) run(id ID, r io.Reader) error {
 	if im.marked {
-		if err := im.write(im.ctx, im.seg.DeleteAll); err != nil {
+		if err := im.write(im.ctx, im.batch.DeleteAll); err != nil {
 			return err
 		}
 	} else if err := im.wantAbsent(id); err != nil {
@@ -89,8 +89,8 @@ func (im *importer) run(id ID, r io.Reader) error {
 		if done {
 			break
 		}
-		if im.seg.Bytes() >= importChunk {
-			im.seg.g.mark = markSet
+		if im.batch.Bytes() >= importChunk {
+			im.batch.g.mark = markSet
 			im.marked = true
 			if err := im.commit(); err != nil {
 				return err
@@ -98,10 +98,10 @@ func (im *importer) run(id ID, r io.Reader) error {
 		}
 	}
 	if im.hasSlot {
-		im.seg.SetSlot(im.slot)
+		im.batch.SetSlot(im.slot)
 	}
 	if im.marked {
-		im.seg.g.mark = markCleared
+		im.batch.g.mark = markCleared
 	}
 	if err := im.commit(); err != nil {
 		return err
@@ -130,12 +130,12 @@ func (im *importer) wantAbsent(id ID) error {
 func (im *importer) remove() error {
 	e := im.s.NewEpoch()
 	im.r.Begin(e)
-	im.seg = im.r.NewBatch(e)
-	if err := im.write(context.WithoutCancel(im.ctx), im.seg.DeleteAll); err != nil {
-		im.seg.Discard()
+	im.batch = im.r.NewBatch(e)
+	if err := im.write(context.WithoutCancel(im.ctx), im.batch.DeleteAll); err != nil {
+		im.batch.Discard()
 		return err
 	}
-	im.seg.g.mark = markCleared
+	im.batch.g.mark = markCleared
 	if err := im.commit(); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (im *importer) write(ctx context.Context, op func() error) error {
 		if !errors.Is(err, ErrFull) {
 			return err
 		}
-		if err := im.seg.WaitRoom(ctx); err != nil {
+		if err := im.batch.WaitRoom(ctx); err != nil {
 			return err
 		}
 	}
@@ -159,16 +159,16 @@ func (im *importer) write(ctx context.Context, op func() error) error {
 // commit hands the batch over and waits until it is durable. It ignores the ctx: a record cannot be taken back, and
 // the importer must know whether it is durable.
 func (im *importer) commit() error {
-	done := make(importLanding, 1)
-	im.seg.Sync(done)
-	if err := im.r.HandOver(im.seg); err != nil {
-		im.seg.Discard()
+	done := make(importResult, 1)
+	im.batch.Sync(done)
+	if err := im.r.Commit(im.batch); err != nil {
+		im.batch.Discard()
 		return err
 	}
 	return <-done
 }
 
-type importLanding chan error
+type importResult chan error
 
 // Release implements Output.
-func (l importLanding) Release(err error) { l <- err }
+func (l importResult) Release(err error) { l <- err }

@@ -28,7 +28,7 @@ func exported(t *testing.T, rows, size int) (*Store, ID, []byte) {
 	}
 	o.put(t, "n", "1")
 	o.SetSlot(Slot{
-		Due: due(5), Generation: 1, Attempt: 2, AtBoot: true,
+		Due: due(5), Generation: 1, Attempt: 2, AtStart: true,
 		Charge: Charge{Host: 3, Begun: true, Deaths: 4, Lost: 5}, Parked: ParkedDeaths, Error: "no",
 	})
 	o.commit(t)
@@ -65,7 +65,7 @@ func TestExportImport(t *testing.T) {
 		}
 		slot, ok, err := s.snapshot(t).Slot(to)
 		want := Slot{
-			Due: due(5), Generation: slot.Generation, Attempt: 2, AtBoot: true,
+			Due: due(5), Generation: slot.Generation, Attempt: 2, AtStart: true,
 			Charge: Charge{Deaths: 4, Lost: 5}, Parked: ParkedDeaths, Error: "no", // the host of the charge is of another store
 		}
 		if err != nil || !ok || slot != want || slot.Generation>>40 != s.Generation() {
@@ -74,7 +74,7 @@ func TestExportImport(t *testing.T) {
 		// The durable copy exports the same rows; the alarm has its own generation.
 		s.Abandon()
 		s = open(t, fs.Crash(0, 0), Options{})
-		stats := wantSound(t, s)
+		stats := wantConsistent(t, s)
 		if stats.Rows != int64(c.rows)+1 || stats.Importing != 0 {
 			t.Errorf("imported %+v", stats)
 		}
@@ -178,7 +178,7 @@ func TestImportFailureRemovesDurableRows(t *testing.T) {
 	if err := s.Import(ctx, id, half); !errors.Is(err, errDisk) {
 		t.Errorf("reader that fails: %v", err)
 	}
-	if stats := wantSound(t, s); stats.Objects != 0 || stats.Importing != 0 || s.Importing(id) {
+	if stats := wantConsistent(t, s); stats.Objects != 0 || stats.Importing != 0 || s.Importing(id) {
 		t.Errorf("left: %+v", stats)
 	}
 }
@@ -264,7 +264,7 @@ func crashDuringImport(t *testing.T, stream []byte) {
 	if err := sn.Export(id, io.Discard); !errors.Is(err, ErrNoObject) {
 		t.Errorf("half an object is exported: %v", err)
 	}
-	if stats := wantSound(t, s); stats.Importing != 1 {
+	if stats := wantConsistent(t, s); stats.Importing != 1 {
 		t.Errorf("check: %+v", stats)
 	}
 
@@ -273,7 +273,7 @@ func crashDuringImport(t *testing.T, stream []byte) {
 	if err := s.Import(t.Context(), id, bytes.NewReader(small)); err != nil {
 		t.Fatal(err)
 	}
-	if stats := wantSound(t, s); stats.Rows != 3 || stats.Importing != 0 || s.Importing(id) {
+	if stats := wantConsistent(t, s); stats.Rows != 3 || stats.Importing != 0 || s.Importing(id) {
 		t.Errorf("after the second import: %+v", stats)
 	}
 	// A third finds an object.

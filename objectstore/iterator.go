@@ -44,7 +44,7 @@ func (s *Batch) Scan(b Bounds) *Iterator {
 	if it.err = s.r.store.refusal(); it.err != nil {
 		return it
 	}
-	// Memory first: a generation that leaves memory in between is readable in Pebble by then.
+	// Memory first: a layer that leaves memory in between is readable in Pebble by then.
 	var below bool
 	it.rows, below = s.overlay(lower, upper, &b)
 	if below && s.r.prefetch() {
@@ -126,8 +126,8 @@ func (it *Iterator) fill() bool {
 	return it.pending
 }
 
-// see implements rowSink.
-func (it *Iterator) see(key, value []byte) {
+// add implements rowSink.
+func (it *Iterator) add(key, value []byte) {
 	it.baseKey = append(it.baseKey[:0], key[it.skip:]...)
 	it.baseValue = append(it.baseValue[:0], value...)
 }

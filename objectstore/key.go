@@ -13,7 +13,7 @@ import (
 const (
 	keyHost      = 'h'
 	keyAlarm     = 'a'
-	keyBoot      = 'b'
+	keyStart     = 'b'
 	keySuspect   = 'q'
 	keyParked    = 'p'
 	keyImporting = 'i'
@@ -41,7 +41,7 @@ func appendObject(b []byte, id ID) []byte {
 	return appendID(append(b, keyObject), id)
 }
 
-func bootKey(id ID) []byte      { return appendID([]byte{keyBoot}, id) }
+func startKey(id ID) []byte     { return appendID([]byte{keyStart}, id) }
 func parkedKey(id ID) []byte    { return appendID([]byte{keyParked}, id) }
 func importingKey(id ID) []byte { return appendID([]byte{keyImporting}, id) }
 func slotKey(id ID) []byte      { return append(appendObject(nil, id), slotRow...) }
@@ -146,7 +146,7 @@ const (
 )
 
 const (
-	slotAtBoot   = 1 << iota
+	slotAtStart  = 1 << iota
 	slotBegun    // Charge.Begun
 	slotExtended // more follows than of an alarm that never failed
 )
@@ -168,8 +168,8 @@ func encodeSlot(s Slot) []byte {
 	b = binary.BigEndian.AppendUint64(b, s.Generation)
 	b = binary.BigEndian.AppendUint32(b, uint32(s.Attempt))
 	var flags byte
-	if s.AtBoot {
-		flags |= slotAtBoot
+	if s.AtStart {
+		flags |= slotAtStart
 	}
 	if s.Charge.Begun {
 		flags |= slotBegun
@@ -200,7 +200,7 @@ func decodeSlot(b []byte) (Slot, error) {
 		Due:        time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:]))).UTC(),
 		Generation: binary.BigEndian.Uint64(b[9:]),
 		Attempt:    int(binary.BigEndian.Uint32(b[17:])),
-		AtBoot:     flags&slotAtBoot != 0,
+		AtStart:    flags&slotAtStart != 0,
 	}
 	if extended {
 		more := b[slotSize:]

@@ -94,7 +94,7 @@ func FuzzKey(f *testing.F) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(encodeSlot(Slot{Due: time.UnixMilli(5), Generation: 7, Attempt: 2, AtBoot: true}))
+	f.Add(encodeSlot(Slot{Due: time.UnixMilli(5), Generation: 7, Attempt: 2, AtStart: true}))
 	f.Add(encodeSlot(Slot{Charge: Charge{Host: 3, Begun: true, Deaths: 1, Lost: 2}, Parked: ParkedDeaths, Error: "no"}))
 	f.Add(alarmKey(3, ID{"c", "n"}))
 	f.Add(suspectKey(3, ID{"c", "n"}))
@@ -119,7 +119,7 @@ func FuzzDecode(f *testing.F) {
 func TestLayout(t *testing.T) {
 	id := ID{Class: "counter", Name: "alice/é"}
 	due := time.Date(2031, 4, 5, 6, 7, 8, 9e6, time.UTC)
-	slot := Slot{Due: due, Generation: 3<<40 | 17, Attempt: 2, AtBoot: true}
+	slot := Slot{Due: due, Generation: 3<<40 | 17, Attempt: 2, AtStart: true}
 	troubled := slot
 	troubled.Charge = Charge{Host: 5, Begun: true, Deaths: 6, Lost: 1}
 	troubled.Parked, troubled.Error = ParkedDeaths, "no"
@@ -143,7 +143,7 @@ func TestLayout(t *testing.T) {
 		{"alarm index, before 1970", alarmKey(-1, id), entry.encode()},
 		{"alarm index of suspects", suspectKey(dueMS(due), id), entry.encode()},
 		{"parked alarms", parkedKey(id), entry.encode()},
-		{"boot index", bootKey(id), entry.encode()},
+		{"boot index", startKey(id), entry.encode()},
 		{"importing mark", importingKey(id), []byte{indexVersion}},
 		{"collection row", append(appendObject(nil, id), "ckey"...), []byte("value")},
 		{"key-value row", append(appendObject(nil, id), "kkey"...), []byte("value")},

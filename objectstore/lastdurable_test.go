@@ -33,7 +33,7 @@ func TestReadUsesLastDurableBatchInMemory(t *testing.T) {
 	l = l.next()
 	l.want(t, "n", "1")
 	l.put(t, "n", "2")
-	if err := l.HandOver(l.Batch); err != nil {
+	if err := l.Commit(l.Batch); err != nil {
 		t.Fatal(err)
 	}
 	l.want(t, "n", "2")
@@ -62,7 +62,7 @@ func TestReadUsesLastDurableBatchInMemory(t *testing.T) {
 	l.behind(t, "n", "of the disk")
 	l.absent(t, "n")
 
-	// A large generation is not kept.
+	// A large layer is not kept.
 	for i := range 100 {
 		l.put(t, fmt.Sprint(i), strings.Repeat("x", maxLastDurable/100))
 	}

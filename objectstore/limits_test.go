@@ -57,7 +57,7 @@ func TestPutRefusedOnFullDisk(t *testing.T) {
 		o := s.live("c", "a")
 		o.put(t, "n", "1")
 		fs.SetFree(999)
-		time.Sleep(spaceLookEvery)
+		time.Sleep(spaceCheckEvery)
 		o.commit(t) // the committer checks the disk
 		if err := o.Put(SpaceKV, []byte("n"), []byte("2"), false); !errors.Is(err, ErrNoSpace) {
 			t.Errorf("Put on a full disk: %v", err)
@@ -68,7 +68,7 @@ func TestPutRefusedOnFullDisk(t *testing.T) {
 		}
 		o.commit(t)
 		fs.SetFree(1000)
-		time.Sleep(spaceLookAgain)
+		time.Sleep(spaceRecheck)
 		o.put(t, "n", "3")
 		o.commit(t)
 		if want := []DiskSpace{{dir, true, 999, 1000, nil}, {dir, false, 1000, 1000, nil}}; !slices.Equal(told, want) {
@@ -78,7 +78,7 @@ func TestPutRefusedOnFullDisk(t *testing.T) {
 		fs.SetFree(0)
 		s.Abandon()
 		s = open(t, fs, Options{ReserveBytes: -1})
-		time.Sleep(spaceLookEvery)
+		time.Sleep(spaceCheckEvery)
 		o = s.live("c", "a")
 		o.put(t, "n", "4")
 		o.commit(t)
@@ -91,7 +91,7 @@ func TestPutRefusedOnFullDisk(t *testing.T) {
 			t.Errorf("Put on a disk that was full at Open: %v", err)
 		}
 		fs.SetFree(4 * 64 << 20)
-		time.Sleep(spaceLookAgain)
+		time.Sleep(spaceRecheck)
 		o.put(t, "n", "7")
 		o.commit(t)
 	})
@@ -121,7 +121,7 @@ func TestStalledReportsSyncDuration(t *testing.T) {
 		release := fs.HoldSyncs()
 		o := s.live("c", "a")
 		o.put(t, "n", "1")
-		o.handOver(t)
+		o.commitBatch(t)
 		synctest.Wait()
 		time.Sleep(31 * time.Second)
 		if d := s.Stalled(); d != 31*time.Second {
@@ -151,7 +151,7 @@ func TestCommitsShareOneSync(t *testing.T) {
 			left <- struct{}{}
 			o.put(t, "n", fmt.Sprint(i))
 			o.Emit(left)
-			o.handOver(t)
+			o.commitBatch(t)
 			if i == 0 {
 				synctest.Wait() // a record of its own
 			}
@@ -176,12 +176,12 @@ func TestRecordSizeIsBounded(t *testing.T) {
 		release := fs.HoldSyncs()
 		first := s.live("c", "first")
 		first.put(t, "n", "1")
-		first.handOver(t)
+		first.commitBatch(t)
 		synctest.Wait()
 		for i := range 6 {
 			o := s.live("c", fmt.Sprint(i))
 			o.put(t, "n", strings.Repeat("x", 400<<10))
-			o.handOver(t)
+			o.commitBatch(t)
 		}
 		release()
 		synctest.Wait()
@@ -205,7 +205,7 @@ func TestHookIsCalledAtEachStage(t *testing.T) {
 		defer release()
 		o.put(t, "n", "1")
 		o.Emit(entry{j, "out"})
-		o.handOver(t)
+		o.commitBatch(t)
 		j.want(t, "take a", "sync a")
 		release()
 		j.want(t, "durable a", "out")
@@ -220,7 +220,7 @@ func TestOneObjectOptionSplitsRecords(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			o := s.live("c", name)
 			o.put(t, "n", "1")
-			o.handOver(t)
+			o.commitBatch(t)
 		}
 		release()
 		synctest.Wait()

@@ -142,7 +142,7 @@ func (m *model) slot(t *rapid.T) {
 	m.now.slot = Slot{
 		Due:        due(rapid.Int64Range(0, 3).Draw(t, "due")),
 		Generation: rapid.Uint64Range(1, 9).Draw(t, "generation"),
-		AtBoot:     rapid.Bool().Draw(t, "boot"),
+		AtStart:    rapid.Bool().Draw(t, "boot"),
 		Parked:     rapid.SampledFrom([]ParkReason{NotParked, ParkedFailed}).Draw(t, "parked"),
 		Charge:     Charge{Deaths: rapid.Uint16Range(0, 1).Draw(t, "deaths")},
 	}
@@ -236,8 +236,8 @@ func (m *model) end(t *rapid.T) {
 	m.saves = m.saves[:i]
 }
 
-// handOver makes the model's state a version. Outputs get its number when they are emitted.
-func (m *model) handOver(t *rapid.T) {
+// commitBatch makes the model's state a version. Outputs get its number when they are emitted.
+func (m *model) commitBatch(t *rapid.T) {
 	version := len(m.versions)
 	if m.gated {
 		m.mustKeep = version
@@ -248,7 +248,7 @@ func (m *model) handOver(t *rapid.T) {
 	if rapid.Bool().Draw(t, "sync") {
 		m.o.Sync(&ack{m: m, version: version})
 	}
-	if err := m.o.HandOver(m.o.Batch); err != nil {
+	if err := m.o.Commit(m.o.Batch); err != nil {
 		t.Fatal(err)
 	}
 	if !m.o.Batch.Empty() || m.o.Bytes() != 0 {
@@ -271,7 +271,7 @@ func (m *model) commit(t *rapid.T) {
 	}
 	done := newReleased()
 	m.o.Sync(done)
-	m.handOver(t)
+	m.commitBatch(t)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func (m *model) hold(*rapid.T) {
 // fence ends the incarnation. Its batch is lost; its commits are not.
 func (m *model) fence(t *rapid.T) {
 	m.o.Fence()
-	m.reborn(t)
+	m.nextIncarnation(t)
 	m.survived(t, len(m.versions)-1)
 }
 
@@ -302,7 +302,7 @@ func (m *model) fenceDropping(t *rapid.T) {
 	m.mu.Lock()
 	acked := m.acked
 	m.mu.Unlock()
-	m.reborn(t)
+	m.nextIncarnation(t)
 	m.survived(t, acked)
 }
 
@@ -319,11 +319,11 @@ func (m *model) crash(t *rapid.T) {
 	m.survived(t, acked)
 }
 
-func (m *model) reborn(t *rapid.T) {
+func (m *model) nextIncarnation(t *rapid.T) {
 	e := m.s.NewEpoch()
 	old := m.o.Batch
 	m.o.Range.Begin(e)
-	if err := m.o.HandOver(old); err == nil {
+	if err := m.o.Commit(old); err == nil {
 		t.Fatal("a dead incarnation handed over")
 	}
 	m.o = live{Range: m.o.Range, Batch: m.o.NewBatch(e), e: e}
@@ -359,7 +359,7 @@ func (m *model) survived(t *rapid.T, floor int) {
 
 // drawWaking makes the range read the object whole, now or by one of the next reads.
 func (l live) drawWaking(t *rapid.T) {
-	l.Waking(rapid.IntRange(0, 3).Draw(t, "waking") > 0)
+	l.SetWaking(rapid.IntRange(0, 3).Draw(t, "waking") > 0)
 	if rapid.Bool().Draw(t, "prefetch") {
 		l.Prefetch()
 	}
@@ -392,7 +392,7 @@ func TestModel(t *testing.T) {
 			"put": m.put, "put2": m.put, "put3": m.put, "delete": m.delete, "deleteAll": m.deleteAll, "slot": m.slot,
 			"get": m.get, "scan": m.scan, "scan2": m.scan, "begin": m.begin, "rollback": m.rollback,
 			"end":  m.end,
-			"emit": m.emit, "handOver": m.handOver, "handOver2": m.handOver, "commit": m.commit, "hold": m.hold,
+			"emit": m.emit, "handOver": m.commitBatch, "handOver2": m.commitBatch, "commit": m.commit, "hold": m.hold,
 			"fence": m.fence, "fenceDropping": m.fenceDropping, "crash": m.crash, "waking": func(t *rapid.T) { m.o.drawWaking(t) },
 			"": m.check,
 		})

@@ -19,7 +19,7 @@ type walker struct {
 	onDamage func(damage *DamageError, after, next []byte)
 }
 
-func (w *walker) see(key, value []byte) {
+func (w *walker) add(key, value []byte) {
 	w.key = append(w.key[:0], key...)
 	w.value = append(w.value[:0], value...)
 }

@@ -142,8 +142,8 @@ func TestReadOnlyStoreRefusesWrites(t *testing.T) {
 		t.Errorf("DeleteAll: %v", err)
 	}
 	o.ClearSlot()
-	if err := o.HandOver(o.Batch); !errors.Is(err, ErrReadOnlyStore) {
-		t.Errorf("HandOver: %v", err)
+	if err := o.Commit(o.Batch); !errors.Is(err, ErrReadOnlyStore) {
+		t.Errorf("Commit: %v", err)
 	}
 	if err := s.Import(t.Context(), ID{"c", "b"}, strings.NewReader("")); !errors.Is(err, ErrReadOnlyStore) {
 		t.Errorf("Import: %v", err)

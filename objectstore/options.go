@@ -48,10 +48,10 @@ type Options struct {
 	// OnFail is called once, on a goroutine of its own, when the store has
 	// failed. The store refuses everything by then. A panic is logged.
 	OnFail func(error)
-	// OnTakenBack is called, on a goroutine of its own, when the store drops the commits of an
+	// OnDropped is called, on a goroutine of its own, when the store drops the commits of an
 	// object that are not durable, because the engine could not read the alarm slot that they
 	// replace. The epoch then no longer owns the range.
-	OnTakenBack func(id ID, epoch Epoch, cause error)
+	OnDropped func(id ID, epoch Epoch, cause error)
 	// OnSpace is called when the store begins to refuse writes for want of space, and when it accepts them again, on
 	// a goroutine of its own. It must not block. A panic is logged.
 	OnSpace func(DiskSpace)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// layer is the part of a write set within a scan's bounds.
-type layer struct {
+// scanLayer is the part of a write set within a scan's bounds.
+type scanLayer struct {
 	set   *writeSet
 	order []int32 // of the rows within the scan's bounds, by key
 }
@@ -24,7 +24,7 @@ func (w *writeSet) within(lower, upper []byte) []int32 {
 }
 
 // first returns the layer's next row in the scan's direction.
-func (l *layer) first(reverse bool) *row {
+func (l *scanLayer) first(reverse bool) *row {
 	i := l.order[0]
 	if reverse {
 		i = l.order[len(l.order)-1]
@@ -32,7 +32,7 @@ func (l *layer) first(reverse bool) *row {
 	return &l.set.rows[i]
 }
 
-func (l *layer) drop(reverse bool) {
+func (l *scanLayer) drop(reverse bool) {
 	if reverse {
 		l.order = l.order[:len(l.order)-1]
 		return
@@ -43,8 +43,8 @@ func (l *layer) drop(reverse bool) {
 // mergeLayers copies the rows of all layers, newest layer first, in the scan's direction. Of rows with the same key
 // it copies the newest. It copies deleted rows too, since they hide rows of Pebble. limit bounds the rows that are
 // not deleted; zero means no bound.
-func mergeLayers(layers []layer, reverse bool, limit int) []row {
-	layers = slices.DeleteFunc(layers, func(l layer) bool { return len(l.order) == 0 })
+func mergeLayers(layers []scanLayer, reverse bool, limit int) []row {
+	layers = slices.DeleteFunc(layers, func(l scanLayer) bool { return len(l.order) == 0 })
 	var merged []row
 	var memory writeSet
 	for live := 0; len(layers) > 0 && (limit == 0 || live < limit); {
@@ -65,7 +65,7 @@ func mergeLayers(layers []layer, reverse bool, limit int) []row {
 				layers[i].drop(reverse)
 			}
 		}
-		layers = slices.DeleteFunc(layers, func(l layer) bool { return len(l.order) == 0 })
+		layers = slices.DeleteFunc(layers, func(l scanLayer) bool { return len(l.order) == 0 })
 	}
 	return merged
 }
@@ -73,16 +73,16 @@ func mergeLayers(layers []layer, reverse bool, limit int) []row {
 // overlay copies the rows that a scan of the batch finds in memory. below reports whether Pebble must be read as
 // well.
 func (s *Batch) overlay(lower, upper []byte, b *Bounds) (rows []row, below bool) {
-	layers := make([]layer, 0, 4)
-	add := func(g *generation) (below bool) {
-		layers = append(layers, layer{set: &g.set, order: g.set.within(lower, upper)})
+	layers := make([]scanLayer, 0, 4)
+	add := func(g *layer) (below bool) {
+		layers = append(layers, scanLayer{set: &g.set, order: g.set.within(lower, upper)})
 		return !g.cleared
 	}
 	below = add(s.g)
 	if below {
 		s.r.mu.Lock()
 		defer s.r.mu.Unlock()
-		for _, g := range [...]*generation{s.r.filling, s.r.inflight} {
+		for _, g := range [...]*layer{s.r.filling, s.r.inflight} {
 			if g != nil && below {
 				below = add(g)
 			}

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// maxSpare is how many generations a store keeps for reuse.
+// maxSpare is how many layers a store keeps for reuse.
 const maxSpare = 64
 
-// queue is the committer's work queue, and a pool of generations.
+// queue is the committer's work queue, and a pool of layers.
 type queue struct {
 	wake chan struct{} // cap 1; has a token when there may be work
 
-	mu     sync.Mutex
-	shut   bool     // no range is added any more
-	abort  bool     // queued commits are dropped
-	gone   bool     // the committer has left
-	dirty  []*Range // with a filling generation
-	busy   []*Range // with outputs that the committer is asked to release
-	spares []*generation
+	mu      sync.Mutex
+	shut    bool     // no range is added any more
+	abort   bool     // queued commits are dropped
+	stopped bool     // the committer has left
+	dirty   []*Range // with a filling layer
+	busy    []*Range // with outputs that the committer is asked to release
+	spares  []*layer
 }
 
-// add queues a range before its filling generation gets a write. It returns false if the store refuses commits.
+// add queues a range before its filling layer gets a write. It returns false if the store refuses commits.
 func (q *queue) add(r *Range) bool {
 	q.mu.Lock()
 	if q.shut {
@@ -32,7 +32,7 @@ func (q *queue) add(r *Range) bool {
 	first := len(q.dirty) == 1
 	q.mu.Unlock()
 	if first {
-		q.poke()
+		q.signal()
 	}
 	return true
 }
@@ -41,22 +41,22 @@ func (q *queue) add(r *Range) bool {
 // committer has left.
 func (q *queue) continueRelease(r *Range) bool {
 	q.mu.Lock()
-	if q.gone {
+	if q.stopped {
 		q.mu.Unlock()
 		return false
 	}
 	q.busy = append(q.busy, r)
 	q.mu.Unlock()
-	q.poke()
+	q.signal()
 	return true
 }
 
-// leave ends the committer's service. It returns false if there is work left.
-func (q *queue) leave() bool {
+// tryStop ends the committer's service. It returns false if there is work left.
+func (q *queue) tryStop() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.gone = len(q.dirty) == 0 && len(q.busy) == 0
-	return q.gone
+	q.stopped = len(q.dirty) == 0 && len(q.busy) == 0
+	return q.stopped
 }
 
 // end refuses further ranges. With abort the queued commits are dropped.
@@ -65,7 +65,7 @@ func (q *queue) end(abort bool) {
 	q.shut = true
 	q.abort = q.abort || abort
 	q.mu.Unlock()
-	q.poke()
+	q.signal()
 }
 
 // pause waits for d. It returns false, without waiting longer, if queued commits are to be dropped.
@@ -87,7 +87,7 @@ func (q *queue) pause(d time.Duration) bool {
 	}
 }
 
-func (q *queue) poke() {
+func (q *queue) signal() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -96,13 +96,13 @@ func (q *queue) poke() {
 
 // work is the committer's part of the queue.
 type work struct {
-	dirty []*Range // with a filling generation
+	dirty []*Range // with a filling layer
 	busy  []*Range // with outputs that the committer releases
 	shut  bool
 	abort bool
 }
 
-// objects yields the objects that have a filling generation.
+// objects yields the objects that have a filling layer.
 func (w *work) objects(yield func(ID) bool) {
 	for _, r := range w.dirty {
 		if !yield(r.id) {
@@ -123,13 +123,13 @@ func (q *queue) take(w *work) {
 	w.shut, w.abort = q.shut, q.abort
 }
 
-// spare returns an empty generation.
-func (q *queue) spare() *generation {
+// emptyLayer returns an empty layer.
+func (q *queue) emptyLayer() *layer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := len(q.spares)
 	if n == 0 {
-		return new(generation)
+		return new(layer)
 	}
 	g := q.spares[n-1]
 	q.spares[n-1] = nil
@@ -137,8 +137,8 @@ func (q *queue) spare() *generation {
 	return g
 }
 
-// recycle takes back generations that are no longer referenced.
-func (q *queue) recycle(gs []*generation) {
+// recycle takes back layers that are no longer referenced.
+func (q *queue) recycle(gs []*layer) {
 	for _, g := range gs {
 		g.reset()
 	}

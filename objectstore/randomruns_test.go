@@ -70,7 +70,7 @@ type randomSave struct {
 func (r *randomRun) step() {
 	steps := [...]func(){
 		r.put, r.put, r.put, r.put, r.put, r.delete, r.delete, r.delete, r.deleteAll,
-		r.handOver, r.handOver, r.handOver, r.commit, r.nextLife, r.wake, r.setSlot, r.setSlot, r.clearSlot,
+		r.commitBatch, r.commitBatch, r.commitBatch, r.commit, r.nextIncarnation, r.wake, r.setSlot, r.setSlot, r.clearSlot,
 		r.readSlot, r.readSlot, r.begin, r.end, r.rollback, r.scan, r.scan, r.get, r.get, r.get, r.get,
 	}
 	steps[r.IntN(len(steps))]()
@@ -110,10 +110,10 @@ func (r *randomRun) deleteAll() {
 	r.rows, r.slot, r.set = map[string]string{}, Slot{}, false
 }
 
-// handOver commits the batch, and does not wait for the disk.
-func (r *randomRun) handOver() {
+// commitBatch commits the batch, and does not wait for the disk.
+func (r *randomRun) commitBatch() {
 	r.saves = nil
-	r.check(r.o.HandOver(r.o.Batch))
+	r.check(r.o.Commit(r.o.Batch))
 }
 
 func (r *randomRun) commit() {
@@ -121,13 +121,13 @@ func (r *randomRun) commit() {
 	r.o.commit(r)
 }
 
-// nextLife ends the incarnation after a commit, and begins another: on a new range if this one is clean, as for an
-// object that was evicted.
-func (r *randomRun) nextLife() {
+// nextIncarnation ends the incarnation after a commit, and begins another: on a new range if this one is clean, as for
+// an object that was evicted.
+func (r *randomRun) nextIncarnation() {
 	if r.IntN(2) == 0 {
 		r.commit()
 	} else {
-		r.handOver()
+		r.commitBatch()
 	}
 	r.o.Fence()
 	if r.o.Clean() {
@@ -135,11 +135,11 @@ func (r *randomRun) nextLife() {
 	} else {
 		r.o = r.o.next()
 	}
-	r.o.Waking(true)
+	r.o.SetWaking(true)
 }
 
 func (r *randomRun) wake() {
-	r.o.Waking(r.IntN(3) > 0)
+	r.o.SetWaking(r.IntN(3) > 0)
 	if r.IntN(2) == 0 {
 		r.o.Prefetch()
 	}

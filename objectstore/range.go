@@ -22,21 +22,21 @@ type Range struct {
 	undurable atomic.Int64
 
 	// mu guards the rest. It is taken before queue.mu, and never held during I/O or while an output is released. Its
-	// critical sections are short, so that a HandOver does not wait for a record.
+	// critical sections are short, so that a Commit does not wait for a record.
 	mu          sync.Mutex
-	owner       Epoch       // zero: none
-	filling     *generation // nil if nothing was committed since the last record
-	inflight    *generation // nil unless it is part of the record in flight
-	lastDurable *generation // the last that became durable, if it is small: Pebble has it too
-	reading     *generation // gets a copy of all rows of Pebble; nil once they have changed
-	whole       bool        // lastDurable is all that Pebble has
-	waking      bool        // see Waking
-	asked       byte        // reads of this waking that found nothing in memory, up to wholeAt
-	handed      uint64      // commits with writes
-	queued      bool        // filling is in the committer's queue
-	out         []emission  // may leave; in order, before those of inflight and filling
-	releasing   bool        // a goroutine releases out, or will; true unless out is empty
-	dropping    int32       // dropped generations with outputs that are being released
+	owner       Epoch      // zero: none
+	filling     *layer     // nil if nothing was committed since the last record
+	inflight    *layer     // nil unless it is part of the record in flight
+	lastDurable *layer     // the last that became durable, if it is small: Pebble has it too
+	reading     *layer     // gets a copy of all rows of Pebble; nil once they have changed
+	whole       bool       // lastDurable is all that Pebble has
+	waking      bool       // see SetWaking
+	misses      byte       // reads of this waking that found nothing in memory, up to wholeAt
+	commits     uint64     // commits with writes
+	queued      bool       // filling is in the committer's queue
+	out         []emission // may leave; in order, before those of inflight and filling
+	releasing   bool       // a goroutine releases out, or will; true unless out is empty
+	dropping    int32      // dropped layers with outputs that are being released
 }
 
 // Range returns the range of an object. It does no I/O, and the store keeps no
@@ -78,25 +78,25 @@ func (r *Range) FenceDropping() {
 	if g == nil {
 		return
 	}
-	r.freed(g.bytes())
+	r.subtractUndurable(g.bytes())
 	r.store.budget.give(g.bytes())
 	r.releaseDropped(g.outs, ErrFenced)
 }
 
-// HandOver makes the batch history, unless its epoch is not the owner
+// Commit makes the batch history, unless its epoch is not the owner
 // (ErrFenced) or the store has failed (an error that is both ErrFenced and the
 // failure). On success the batch is empty again, ready for use, and each of
 // its outputs will be released exactly once, in order; outputs that wait for
-// nothing are released before HandOver returns, or by a goroutine that is
+// nothing are released before Commit returns, or by a goroutine that is
 // releasing outputs of the range at this moment. On failure the batch is
 // untouched: the caller discards it and owns its outputs.
-func (r *Range) HandOver(s *Batch) error {
+func (r *Range) Commit(s *Batch) error {
 	r.mu.Lock()
 	if err := r.admitLocked(s); err != nil {
 		r.mu.Unlock()
 		return err
 	}
-	now, mustRelease := r.takeLocked(s)
+	now, mustRelease := r.commitLocked(s)
 	r.mu.Unlock()
 	s.emptied()
 	if mustRelease && r.releasePass(now) {
@@ -126,7 +126,7 @@ func (r *Range) admitLocked(s *Batch) error {
 	}
 	if !r.queued {
 		// Fails if the store has failed or closed since: both shut the queue before they look for undurable
-		// generations.
+		// layers.
 		if !r.store.queue.add(r) {
 			return r.store.refusal()
 		}
@@ -135,14 +135,14 @@ func (r *Range) admitLocked(s *Batch) error {
 	return nil
 }
 
-// takeLocked moves the batch's writes and outputs into the range. With mustRelease the caller has to release outputs:
+// commitLocked moves the batch's writes and outputs into the range. With mustRelease the caller has to release outputs:
 // those in now, and then those that may leave by then.
-func (r *Range) takeLocked(s *Batch) (now []emission, mustRelease bool) {
+func (r *Range) commitLocked(s *Batch) (now []emission, mustRelease bool) {
 	invariants.Held(&r.mu)
 	g := s.g
 	outs := g.outs
 	if !g.dirty() {
-		s.settle(s.payload)
+		s.returnUnused(s.payload)
 	}
 	if !g.dirty() && r.freeLocked() {
 		g.outs = nil
@@ -157,13 +157,13 @@ func (r *Range) takeLocked(s *Batch) (now []emission, mustRelease bool) {
 		if g.cleared {
 			r.checkClearingLocked(&g.clearing)
 		}
-		r.handed++
+		r.commits++
 		grown := r.fillLocked(s)
 		r.undurable.Add(grown)
 		r.store.budget.committing.Add(grown)
-		s.settle(grown + s.payload)
+		s.returnUnused(grown + s.payload)
 		if r.filling == g {
-			s.g = r.store.queue.spare()
+			s.g = r.store.queue.emptyLayer()
 			if g.gated {
 				return nil, false
 			}
@@ -191,7 +191,7 @@ func (r *Range) freeLocked() bool {
 	return r.filling == nil && r.inflight == nil && !r.releasing
 }
 
-// fillLocked adds the batch's writes to the filling generation; if there is none, the batch's generation becomes
+// fillLocked adds the batch's writes to the filling layer; if there is none, the batch's layer becomes
 // it. It returns by how many bytes filling grew.
 func (r *Range) fillLocked(s *Batch) int64 {
 	invariants.Held(&r.mu)
@@ -205,11 +205,11 @@ func (r *Range) fillLocked(s *Batch) int64 {
 	return r.filling.bytes() - before
 }
 
-// joinLocked returns the list that an output joins: the newest generation that it
+// joinLocked returns the list that an output joins: the newest layer that it
 // has to wait for, or that holds outputs which leave before it.
 func (r *Range) joinLocked(e emission) *[]emission {
 	invariants.Held(&r.mu)
-	for _, g := range [...]*generation{r.filling, r.inflight} {
+	for _, g := range [...]*layer{r.filling, r.inflight} {
 		if g != nil && (e.sync || g.gated || len(g.outs) > 0) {
 			return &g.outs
 		}
@@ -224,8 +224,8 @@ func (r *Range) Clean() bool {
 	return r.filling == nil && r.inflight == nil && len(r.out) == 0 && !r.releasing && r.dropping == 0
 }
 
-// freed notes that so many bytes are durable, or dropped. The caller gives them back.
-func (r *Range) freed(n int64) {
+// subtractUndurable notes that so many bytes are durable, or dropped. The caller gives them back.
+func (r *Range) subtractUndurable(n int64) {
 	r.undurable.Add(-n)
 	r.store.budget.committing.Add(-n)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // get reads a row below the batch: in memory, then in Pebble. Pebble comes last,
-// since a generation leaves memory after it is readable there.
+// since a layer leaves memory after it is readable there.
 func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 	if err := r.store.refusal(); err != nil {
 		return dst, false, err
@@ -29,7 +29,7 @@ func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 func (r *Range) remembered(dst, key []byte) (v []byte, ok, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, g := range [...]*generation{r.filling, r.inflight, r.lastDurable} {
+	for _, g := range [...]*layer{r.filling, r.inflight, r.lastDurable} {
 		if g == nil {
 			continue
 		}
@@ -70,7 +70,7 @@ func (r *Range) slot() (Slot, bool, error) {
 func (r *Range) rememberedSlot() slotChange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, g := range [...]*generation{r.filling, r.inflight, r.lastDurable} {
+	for _, g := range [...]*layer{r.filling, r.inflight, r.lastDurable} {
 		if g != nil && g.slot.changed {
 			return g.slot
 		}
@@ -80,10 +80,10 @@ func (r *Range) rememberedSlot() slotChange {
 
 // load reads a key from Pebble. The value may not be durable yet.
 func (s *Store) load(dst, key []byte) ([]byte, bool, error) {
-	if !s.door.enter() {
+	if !s.engine.acquire() {
 		return dst, false, s.refusal()
 	}
-	defer s.door.leave()
+	defer s.engine.release()
 	return s.appendGet(dst, s.db, key)
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// record is generations that become durable together, as one Pebble batch. It
+// record is layers that become durable together, as one Pebble batch. It
 // belongs to the committer.
 type record struct {
 	batch *pebble.Batch
@@ -17,13 +17,13 @@ type record struct {
 	dead    int64 // weight of its deletions
 }
 
-// part is one range's generation.
+// part is one range's layer.
 type part struct {
 	r *Range
-	g *generation
+	g *layer
 	// mustRelease: the committer has to release the range's outputs.
 	mustRelease bool
-	// before is the alarm slot that the engine has, if the generation changes it.
+	// before is the alarm slot that the engine has, if the layer changes it.
 	before oldSlot
 }
 
@@ -145,8 +145,8 @@ func (rec *record) removeSlot(p *part) error {
 	if err := rec.delete(old.slot.indexKey(r.id)); err != nil {
 		return err
 	}
-	if old.slot.inBootIndex() {
-		return rec.delete(bootKey(r.id))
+	if old.slot.inStartIndex() {
+		return rec.delete(startKey(r.id))
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (p *part) readSlot() error {
 }
 
 // setSlot writes the new slot and its index entries.
-func (rec *record) setSlot(r *Range, g *generation) error {
+func (rec *record) setSlot(r *Range, g *layer) error {
 	if !g.slot.set {
 		return nil
 	}
@@ -192,8 +192,8 @@ func (rec *record) setSlot(r *Range, g *generation) error {
 	if err := rec.batch.Set(s.indexKey(r.id), entry, nil); err != nil {
 		return err
 	}
-	if s.inBootIndex() {
-		return rec.batch.Set(bootKey(r.id), entry, nil)
+	if s.inStartIndex() {
+		return rec.batch.Set(startKey(r.id), entry, nil)
 	}
 	return nil
 }

@@ -47,4 +47,4 @@ func (l localLog) Append(_, tail uint64, r *record) (uint64, error) {
 
 // Valid is true until the store is abandoned. The directory's lock excludes other hosts, but no output may leave an
 // abandoned store, which simulates the end of its process.
-func (l localLog) Valid() bool { return !l.s.cut.Load() }
+func (l localLog) Valid() bool { return !l.s.abandoned.Load() }

@@ -62,14 +62,14 @@ func TestRecordAppendIsRetriedWithSameRecord(t *testing.T) {
 				o, other := s.live("c", "a"), s.live("c", "b")
 				o.put(t, "n", "1")
 				o.Emit(entry{j, "write"})
-				o.handOver(t)
+				o.commitBatch(t)
 				synctest.Wait()
 				o.Emit(entry{j, "read"})
-				o.handOver(t)
+				o.commitBatch(t)
 				other.put(t, "n", "1")
 				other.Emit(entry{j, "other"})
-				other.handOver(t) // wakes the committer, and is no reason to hurry
-				time.Sleep(2*appendAgain - 1)
+				other.commitBatch(t) // wakes the committer, and is no reason to hurry
+				time.Sleep(2*appendRetry - 1)
 				j.want(t)
 				if len(log.appended()) != 2 || o.Clean() || s.Stats().Records != 0 || s.Err() != nil {
 					t.Errorf("while the log is away: appended %q, clean %v, %+v, %v", log.appended(), o.Clean(), s.Stats(), s.Err())
@@ -95,17 +95,17 @@ func TestRecordLogRefusalFencesStore(t *testing.T) {
 			o := s.live("c", "a")
 			o.put(t, "n", "1")
 			o.Emit(entry{j, "in flight"})
-			o.handOver(t)
+			o.commitBatch(t)
 			synctest.Wait()
 			o.put(t, "n", "2")
 			o.Emit(entry{j, "filling"})
-			o.handOver(t)
-			time.Sleep(appendAgain)
+			o.commitBatch(t)
+			time.Sleep(appendRetry)
 			j.want(t, "in flight!", "filling!")
 			if err := s.Err(); !errors.Is(err, ErrFenced) || len(log.appended()) != 2 {
 				t.Errorf("the store failed with %v after %d appends", err, len(log.appended()))
 			}
-			if err := o.HandOver(o.Batch); !errors.Is(err, ErrFenced) {
+			if err := o.Commit(o.Batch); !errors.Is(err, ErrFenced) {
 				t.Errorf("hand-over: %v", err)
 			}
 			if !o.Clean() || s.Stats().Undurable != 0 {
@@ -122,7 +122,7 @@ func TestAbandonDoesNotWaitForTheLog(t *testing.T) {
 			o := s.live("c", "a")
 			o.put(t, "n", "1")
 			o.Emit(entry{j, "write"})
-			o.handOver(t)
+			o.commitBatch(t)
 			synctest.Wait()
 			start := time.Now()
 			s.Abandon()
@@ -145,7 +145,7 @@ func TestOutputFailsWithoutValidLease(t *testing.T) {
 			}
 			done := newReleased()
 			o.Emit(done)
-			o.handOver(t)
+			o.commitBatch(t)
 			if err := <-done; !errors.Is(err, want) {
 				t.Errorf("%s: released with %v, want %v", what, err, want)
 			}

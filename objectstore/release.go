@@ -123,7 +123,7 @@ func (r *Range) releaseAfter(outs []emission, err error, v any) (all bool) {
 	return false
 }
 
-// releaseDropped releases the outputs of a generation that was taken back. The caller
+// releaseDropped releases the outputs of a layer that was taken back. The caller
 // has incremented r.dropping.
 func (r *Range) releaseDropped(outs []emission, err error) {
 	defer func() {

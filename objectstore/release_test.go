@@ -46,9 +46,9 @@ func (e entry) Release(err error) {
 	e.j.note(e.name)
 }
 
-func (l live) handOver(t *testing.T) {
+func (l live) commitBatch(t *testing.T) {
 	t.Helper()
-	if err := l.HandOver(l.Batch); err != nil {
+	if err := l.Commit(l.Batch); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -69,13 +69,13 @@ func TestOutputWaitsForAllEarlierCommits(t *testing.T) {
 		defer release()
 		o.put(t, "n", "6")
 		o.Emit(entry{j, "write"})
-		o.handOver(t)
+		o.commitBatch(t)
 		j.want(t)
 
 		// A read in a batch of its own has seen n=6, which can still be lost.
 		o.want(t, "n", "6")
 		o.Emit(entry{j, "read"})
-		o.handOver(t)
+		o.commitBatch(t)
 		j.want(t)
 
 		// So has one of the next incarnation.
@@ -85,13 +85,13 @@ func TestOutputWaitsForAllEarlierCommits(t *testing.T) {
 		next.Batch = next.NewBatch(next.e)
 		next.want(t, "n", "6")
 		next.Emit(entry{j, "next incarnation"})
-		next.handOver(t)
+		next.commitBatch(t)
 		j.want(t)
 
 		// Another object has nothing to wait for.
 		b := s.live("c", "b")
 		b.Emit(entry{j, "other"})
-		b.handOver(t)
+		b.commitBatch(t)
 		j.want(t, "other")
 
 		if o.Clean() {
@@ -111,13 +111,13 @@ func TestOutputIsNotDelayedByLaterWrites(t *testing.T) {
 		release := fs.HoldSyncs()
 		o.put(t, "n", "1")
 		o.Emit(entry{j, "one"})
-		o.handOver(t)
+		o.commitBatch(t)
 		synctest.Wait()
 		o.Emit(entry{j, "read of one"})
-		o.handOver(t)
+		o.commitBatch(t)
 		o.put(t, "n", "2")
 		o.Emit(entry{j, "two"})
-		o.handOver(t)
+		o.commitBatch(t)
 		j.want(t)
 
 		again := fs.HoldSyncs()
@@ -138,16 +138,16 @@ func TestNoWaitWriteReleasesOutputImmediately(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Emit(entry{j, "at once"})
-		o.handOver(t)
+		o.commitBatch(t)
 		j.want(t, "at once")
 
 		o.Sync(entry{j, "sync"})
-		o.handOver(t)
+		o.commitBatch(t)
 		j.want(t)
 
 		// It could leave, but not before earlier commits.
 		o.Emit(entry{j, "behind"})
-		o.handOver(t)
+		o.commitBatch(t)
 		j.want(t)
 
 		release()
@@ -161,7 +161,7 @@ func TestOutputsOfOneBatchKeepTheirOrder(t *testing.T) {
 		release := fs.HoldSyncs()
 		defer release()
 		o.put(t, "n", "1")
-		o.handOver(t)
+		o.commitBatch(t)
 		synctest.Wait()
 		if err := o.Put(SpaceKV, []byte("m"), []byte("1"), true); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestOutputsOfOneBatchKeepTheirOrder(t *testing.T) {
 		o.Emit(entry{j, "a"}) // waits for n alone
 		o.Sync(entry{j, "b"}) // waits for m
 		o.Emit(entry{j, "c"}) // would wait for n alone, but follows b
-		o.handOver(t)
+		o.commitBatch(t)
 		again := fs.HoldSyncs()
 		defer again()
 		release()
@@ -192,15 +192,15 @@ func (o *numbered) Release(error) {
 	}
 }
 
-// handOverAnd hands the batch over and calls then before it releases outputs, as if the goroutine were interrupted
+// commitAnd hands the batch over and calls then before it releases outputs, as if the goroutine were interrupted
 // there.
-func (l live) handOverAnd(seg *Batch, then func()) error {
+func (l live) commitAnd(seg *Batch, then func()) error {
 	l.mu.Lock()
 	err := l.admitLocked(seg)
 	var now []emission
 	mustRelease := false
 	if err == nil {
-		now, mustRelease = l.takeLocked(seg)
+		now, mustRelease = l.commitLocked(seg)
 	}
 	l.mu.Unlock()
 	then()
@@ -231,7 +231,7 @@ func TestReleaseOrder(t *testing.T) {
 					}
 				}
 				seg.Emit(&numbered{n: n, last: &last, bad: &bad})
-				if err := o.handOverAnd(seg, turn.Unlock); err != nil {
+				if err := o.commitAnd(seg, turn.Unlock); err != nil {
 					t.Error(err)
 				}
 			}
@@ -268,7 +268,7 @@ func TestReleaseRunsInOneGoroutineAtATime(t *testing.T) {
 				o.put(t, "n", "1")
 			}
 			o.Emit(slow{entry{j, "first"}, until})
-			go func() { o.handOver(t) }()
+			go func() { o.commitBatch(t) }()
 			synctest.Wait()
 			for _, name := range []string{"read", "write"} {
 				next := o.NewBatch(o.e)
@@ -278,7 +278,7 @@ func TestReleaseRunsInOneGoroutineAtATime(t *testing.T) {
 					}
 				}
 				next.Emit(entry{j, name})
-				if err := o.HandOver(next); err != nil {
+				if err := o.Commit(next); err != nil {
 					t.Error(err)
 				}
 				synctest.Wait() // the write becomes durable, unless the committer is blocked
@@ -296,21 +296,21 @@ func TestReleaseRunsInOneGoroutineAtATime(t *testing.T) {
 	})
 }
 
-// meddler commits during its release, so that another output may leave whenever one has left.
-type meddler struct {
+// committingOutput commits during its release, so that another output may leave whenever one has left.
+type committingOutput struct {
 	o    live
 	stop atomic.Bool
 	done chan struct{}
 }
 
-func (m *meddler) Release(error) {
+func (m *committingOutput) Release(error) {
 	if m.stop.Load() {
 		close(m.done)
 		return
 	}
 	seg := m.o.NewBatch(m.o.e)
 	seg.Emit(m)
-	if err := m.o.HandOver(seg); err != nil {
+	if err := m.o.Commit(seg); err != nil {
 		close(m.done)
 	}
 }
@@ -319,9 +319,9 @@ func (m *meddler) Release(error) {
 // range.
 func TestReleaseLoopIsBounded(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
-	m := &meddler{o: s.live("c", "busy"), done: make(chan struct{})}
+	m := &committingOutput{o: s.live("c", "busy"), done: make(chan struct{})}
 	m.o.Emit(m)
-	m.o.handOver(t)
+	m.o.commitBatch(t)
 	other := s.live("c", "other")
 	other.put(t, "n", "1")
 	other.commit(t)

@@ -29,7 +29,7 @@ type undo struct {
 	at     int         // undoRow: its place
 	old    row         // undoRow: its old state
 	slot   *slotChange // undoSlot; a pointer, since most of the many undos are of rows
-	before *generation // undoClear
+	before *layer      // undoClear
 }
 
 // bytes returns the size of the undo against the limits on undurable data.
@@ -126,7 +126,7 @@ func (s *Batch) Rollback(p Savepoint) []Output {
 		return nil
 	}
 	for i := len(s.saves.undo) - 1; i >= p.undo; i-- {
-		s.takeBack(&s.saves.undo[i])
+		s.revert(&s.saves.undo[i])
 	}
 	if len(s.saves.undo) > p.undo {
 		s.feeds = nil
@@ -142,7 +142,7 @@ func (s *Batch) Rollback(p Savepoint) []Output {
 	return dropped
 }
 
-func (s *Batch) takeBack(u *undo) {
+func (s *Batch) revert(u *undo) {
 	switch u.kind {
 	case undoRow:
 		s.g.set.restore(u.at, u.old, u.had)

@@ -22,10 +22,10 @@ func TestScanIsASnapshot(t *testing.T) {
 		o.commit(t)
 		release := fs.HoldSyncs()
 		o.put(t, "b", "in flight")
-		o.handOver(t)
+		o.commitBatch(t)
 		synctest.Wait()
 		o.put(t, "c", "filling")
-		o.handOver(t)
+		o.commitBatch(t)
 		o.put(t, "d", "batch")
 
 		it := o.Scan(Bounds{Space: SpaceKV})
@@ -36,7 +36,7 @@ func TestScanIsASnapshot(t *testing.T) {
 		if err := o.Delete(SpaceKV, []byte("d"), false); err != nil {
 			t.Fatal(err)
 		}
-		o.handOver(t)
+		o.commitBatch(t)
 		release()
 		synctest.Wait()
 		if !o.Clean() {
@@ -68,7 +68,7 @@ func TestReadReturnsNewestLayer(t *testing.T) {
 				o.commit(t)
 				release = fs.HoldSyncs()
 			case "in flight", "filling":
-				o.handOver(t)
+				o.commitBatch(t)
 				synctest.Wait()
 			}
 		}
@@ -241,7 +241,7 @@ func TestSlotCostIsIndependentOfEarlierSettings(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
 	for i := range 100 {
-		o.SetSlot(Slot{Due: due(int64(i)), AtBoot: true})
+		o.SetSlot(Slot{Due: due(int64(i)), AtStart: true})
 		if i == 50 {
 			o.commit(t)
 		}

@@ -15,8 +15,8 @@ type Slot struct {
 	Generation uint64
 	// Attempt counts the runs that have failed in a row.
 	Attempt int
-	// AtBoot asks for a delivery when the host starts as well.
-	AtBoot bool
+	// AtStart asks for a delivery when the host starts as well.
+	AtStart bool
 	// Parked is the reason why the alarm is not delivered any more. Zero: it is delivered.
 	Parked ParkReason
 	// Charge counts the processes that have ended during a run. An alarm with a charge
@@ -95,9 +95,9 @@ func (s Slot) indexKey(id ID) []byte {
 	return alarmKey(dueMS(s.Due), id)
 }
 
-// inBootIndex reports whether the slot has an entry in the boot index as well. A suspect has none: it waits for its
+// inStartIndex reports whether the slot has an entry in the boot index as well. A suspect has none: it waits for its
 // time, and for its turn.
-func (s Slot) inBootIndex() bool { return s.AtBoot && s.Parked == NotParked && !s.Suspect() }
+func (s Slot) inStartIndex() bool { return s.AtStart && s.Parked == NotParked && !s.Suspect() }
 
 // AlarmChange is a durable change of an object's slot. When Set is false the
 // slot was cleared, and Slot is zero.

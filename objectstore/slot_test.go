@@ -45,7 +45,7 @@ func (s *Store) alarmIndex(t *testing.T) (list []string) {
 		}
 	}
 	for _, class := range classes {
-		boot, err := sn.BootAlarms(class, "", 100)
+		boot, err := sn.StartAlarms(class, "", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,18 +69,18 @@ func TestSlotAndIndexChangeTogether(t *testing.T) {
 		if got := s.alarmIndex(t); !slices.Equal(got, want) {
 			t.Errorf("index %q, want %q", got, want)
 		}
-		wantSound(t, s)
+		wantConsistent(t, s)
 	}
 	a, b := s.live("c", "a"), s.live("c", "b")
 	a.SetSlot(Slot{Due: due(2000), Generation: 1})
 	a.commit(t)
-	b.SetSlot(Slot{Due: due(1000), Generation: 2, AtBoot: true})
+	b.SetSlot(Slot{Due: due(1000), Generation: 2, AtStart: true})
 	b.commit(t)
 	check("c/b@1000#2", "c/a@2000#1", "boot c/b@1000#2")
 
 	// Many settings in one record leave one entry.
 	for i := range 10 {
-		a.SetSlot(Slot{Due: due(3000 + int64(i)), Generation: uint64(10 + i), AtBoot: i%2 == 0})
+		a.SetSlot(Slot{Due: due(3000 + int64(i)), Generation: uint64(10 + i), AtStart: i%2 == 0})
 	}
 	a.commit(t)
 	check("c/b@1000#2", "c/a@3009#19", "boot c/b@1000#2")
@@ -110,7 +110,7 @@ func TestSlotAndIndexChangeTogether(t *testing.T) {
 	}
 }
 
-// TestSlotMovesBetweenIndexes takes an alarm through all states, in each with and without AtBoot.
+// TestSlotMovesBetweenIndexes takes an alarm through all states, in each with and without AtStart.
 func TestSlotMovesBetweenIndexes(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	a, b := s.live("c", "a"), s.live("d", "b")
@@ -125,7 +125,7 @@ func TestSlotMovesBetweenIndexes(t *testing.T) {
 	for from := range want {
 		for to, index := range want {
 			for _, state := range []string{from, to} {
-				slot := Slot{Due: due(5), Generation: 2, AtBoot: strings.HasSuffix(state, "true"), Attempt: 1, Error: "no"}
+				slot := Slot{Due: due(5), Generation: 2, AtStart: strings.HasSuffix(state, "true"), Attempt: 1, Error: "no"}
 				switch kind, _, _ := strings.Cut(state, " "); kind {
 				case "suspect":
 					slot.Charge = charge
@@ -141,7 +141,7 @@ func TestSlotMovesBetweenIndexes(t *testing.T) {
 			if got := s.alarmIndex(t); !slices.Equal(got, index) {
 				t.Errorf("%s, then %s: index %q, want %q", from, to, got, index)
 			}
-			wantSound(t, s)
+			wantConsistent(t, s)
 		}
 	}
 	a.ClearSlot()
@@ -149,7 +149,7 @@ func TestSlotMovesBetweenIndexes(t *testing.T) {
 	if got := s.alarmIndex(t); !slices.Equal(got, []string{"d/b@3#1"}) {
 		t.Errorf("cleared: index %q", got)
 	}
-	wantSound(t, s)
+	wantConsistent(t, s)
 }
 
 // TestParkedAlarmsAreListed counts the reads of listing a few parked alarms among many others.
@@ -233,14 +233,14 @@ func TestAlarmChangesPrecedeOutputs(t *testing.T) {
 		defer release()
 		a.SetSlot(Slot{Due: due(1), Generation: 1})
 		a.Emit(entry{j, "set"})
-		a.handOver(t)
+		a.commitBatch(t)
 		j.want(t)
 		release()
 		j.want(t, "c/a 1 true", "set")
 
 		a.ClearSlot()
 		a.Emit(entry{j, "cleared"})
-		a.handOver(t)
+		a.commitBatch(t)
 		j.want(t, "c/a 0 false", "cleared")
 
 		// Nothing was set, so nothing changes.
@@ -248,7 +248,7 @@ func TestAlarmChangesPrecedeOutputs(t *testing.T) {
 		if err := a.DeleteAll(); err != nil {
 			t.Fatal(err)
 		}
-		a.handOver(t)
+		a.commitBatch(t)
 		j.want(t)
 	})
 }

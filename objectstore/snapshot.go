@@ -12,7 +12,7 @@ import (
 // Its methods may be called from any goroutine, but not after Close.
 type Snapshot struct {
 	store *Store
-	at    *pebble.Snapshot // not touched outside the door
+	at    *pebble.Snapshot // not touched outside engineUse
 }
 
 // openSnapshots lists the snapshots that have to be closed before Pebble is.
@@ -28,10 +28,10 @@ func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 		return nil, err
 	}
 	defer s.release()
-	if !s.door.enter() {
+	if !s.engine.acquire() {
 		return nil, s.refusal()
 	}
-	defer s.door.leave()
+	defer s.engine.release()
 	sn := &Snapshot{store: s, at: s.db.NewSnapshot()}
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 // acquire waits until no record is in flight and prevents new ones until release.
 func (s *Store) acquire(ctx context.Context) error {
 	select {
-	case s.between <- struct{}{}:
+	case s.recordLock <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -56,15 +56,15 @@ func (s *Store) acquire(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) release() { <-s.between }
+func (s *Store) release() { <-s.recordLock }
 
 // Close releases the snapshot. Closing twice is allowed.
 func (sn *Snapshot) Close() {
 	s := sn.store
-	if !s.door.enter() {
+	if !s.engine.acquire() {
 		return // the store closes it
 	}
-	defer s.door.leave()
+	defer s.engine.release()
 	s.snapshots.mu.Lock()
 	_, open := s.snapshots.open[sn]
 	delete(s.snapshots.open, sn)
@@ -75,7 +75,7 @@ func (sn *Snapshot) Close() {
 	}
 }
 
-// closeAll closes all open snapshots. The door is shut by now.
+// closeAll closes all open snapshots. engineUse is closed by now.
 func (o *openSnapshots) closeAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,10 +87,10 @@ func (o *openSnapshots) closeAll() {
 
 // get reads a key. Once the snapshot is closed it returns ErrFenced.
 func (sn *Snapshot) get(key []byte) ([]byte, bool, error) {
-	if !sn.store.door.enter() {
+	if !sn.store.engine.acquire() {
 		return nil, false, sn.store.refusal()
 	}
-	defer sn.store.door.leave()
+	defer sn.store.engine.release()
 	if err := sn.gone(); err != nil {
 		return nil, false, err
 	}

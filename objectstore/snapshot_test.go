@@ -26,7 +26,7 @@ func TestSnapshotContainsOnlyDurableState(t *testing.T) {
 		o.commit(t)
 		release := fs.HoldSyncs()
 		o.SetSlot(Slot{Due: due(2), Generation: 2})
-		o.handOver(t)
+		o.commitBatch(t)
 		synctest.Wait()
 
 		// The record is applied, and could still be lost.
@@ -47,7 +47,7 @@ func TestSnapshotContainsOnlyDurableState(t *testing.T) {
 		synctest.Wait()
 		// A commit now goes into the next record.
 		o.SetSlot(Slot{Due: due(3), Generation: 3})
-		o.handOver(t)
+		o.commitBatch(t)
 		again := fs.HoldSyncs()
 		release()
 		sn := <-got
@@ -141,14 +141,14 @@ func TestBootAlarmsAreReadInPages(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	for i := range 5 {
 		o := s.live("c", fmt.Sprint(i))
-		o.SetSlot(Slot{Due: due(int64(100 - i)), Generation: uint64(i), AtBoot: i != 2})
+		o.SetSlot(Slot{Due: due(int64(100 - i)), Generation: uint64(i), AtStart: i != 2})
 		o.commit(t)
 	}
 	sn := s.snapshot(t)
 	after := ""
 	var got []string
 	for {
-		page, err := sn.BootAlarms("c", after, 2)
+		page, err := sn.StartAlarms("c", after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestBackupContainsOnlyDurableState(t *testing.T) {
 		release := fs.HoldSyncs()
 		o.put(t, "n", "1")
 		o.Emit(entry{j, "durable"})
-		o.handOver(t)
+		o.commitBatch(t)
 		synctest.Wait()
 		go func() {
 			if err := s.Backup(t.Context(), "/backup"); err != nil {
@@ -226,6 +226,6 @@ func TestBackup(t *testing.T) {
 	}
 	defer b.Abandon()
 	b.live("c", "a").want(t, "n", "1")
-	wantSound(t, b)
+	wantConsistent(t, b)
 	o.want(t, "n", "2")
 }

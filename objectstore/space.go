@@ -13,9 +13,9 @@ import (
 
 // ErrNoSpace depends on checks of the disk at these distances.
 const (
-	spaceLookBytes = 1 << 20                // written, while there is space
-	spaceLookEvery = time.Second            // while there is space
-	spaceLookAgain = 100 * time.Millisecond // while there is none
+	spaceCheckBytes = 1 << 20                // written, while there is space
+	spaceCheckEvery = time.Second            // while there is space
+	spaceRecheck    = 100 * time.Millisecond // while there is none
 )
 
 // minReserve is room for records and for undurable data, even with small memtables.
@@ -32,9 +32,9 @@ type spaceGuard struct {
 	on      func(DiskSpace)
 	log     *slog.Logger
 
-	mu      sync.Mutex            // held while on is called
-	refusal atomic.Pointer[error] // of writes; nil if they are taken
-	looked  atomic.Int64          // when, in nanoseconds after since
+	mu       sync.Mutex            // held while on is called
+	refusal  atomic.Pointer[error] // of writes; nil if they are taken
+	measured atomic.Int64          // when, in nanoseconds after since
 
 	written int64 // since the last check; the committer's
 }
@@ -42,14 +42,14 @@ type spaceGuard struct {
 // check returns ErrNoSpace while the disk is full, or the engine cannot flush. It checks the disk now and then:
 // without writes the committer does not, and other programs may fill the disk.
 func (g *spaceGuard) check() error {
-	wait := spaceLookEvery
+	wait := spaceCheckEvery
 	if g.refusal.Load() != nil {
-		wait = spaceLookAgain
+		wait = spaceRecheck
 	}
-	last := g.looked.Load()
+	last := g.measured.Load()
 	now := int64(time.Since(g.since))
-	if now-last >= int64(wait) && g.looked.CompareAndSwap(last, now) {
-		g.look()
+	if now-last >= int64(wait) && g.measured.CompareAndSwap(last, now) {
+		g.measure()
 	}
 	if refusal := g.refusal.Load(); refusal != nil {
 		return *refusal
@@ -76,15 +76,15 @@ func (e *flushError) Unwrap() error { return e.err }
 func (g *spaceGuard) wrote(n int64) {
 	g.written += n
 	now := int64(time.Since(g.since))
-	if g.written < spaceLookBytes && now-g.looked.Load() < int64(spaceLookEvery) {
+	if g.written < spaceCheckBytes && now-g.measured.Load() < int64(spaceCheckEvery) {
 		return
 	}
 	g.written = 0
-	g.looked.Store(now)
-	g.look()
+	g.measured.Store(now)
+	g.measure()
 }
 
-func (g *spaceGuard) look() {
+func (g *spaceGuard) measure() {
 	var refusal error
 	cause := g.flush()
 	if cause != nil {

@@ -51,7 +51,7 @@ type Store struct {
 	dir        string
 	fs         vfs.FS
 	lock       io.Closer
-	db         *pebble.DB // used inside the door, and by the committer
+	db         *pebble.DB // used inside engineUse, and by the committer
 	log        recordLog
 	opened     time.Time
 	identity   Identity
@@ -60,13 +60,13 @@ type Store struct {
 	done       chan struct{} // closed when the committer has closed the database
 	closeErr   error         // of that; read after done
 
-	// between is held to keep records from being in flight: a channel, since it is held during I/O.
-	between chan struct{}
+	// recordLock is held to keep records from being in flight: a channel, since it is held during I/O.
+	recordLock chan struct{}
 
-	lives  atomic.Uint64
-	cut    atomic.Bool // abandoned: no output leaves any more
-	alarms atomic.Uint64
-	ended  atomic.Pointer[ending] // nil while open
+	incarnations atomic.Uint64
+	abandoned    atomic.Bool // abandoned: no output leaves any more
+	alarms       atomic.Uint64
+	ended        atomic.Pointer[ending] // nil while open
 	// recordSince is when the record in flight was taken, in nanoseconds after
 	// opened, plus one; zero if there is none. Written by the committer.
 	recordSince atomic.Int64
@@ -78,7 +78,7 @@ type Store struct {
 	damages damages
 
 	background background
-	door       door
+	engine     engineUse
 	cursors    openCursors
 	snapshots  openSnapshots
 	importing  importSet
@@ -93,15 +93,15 @@ type Store struct {
 func Open(dir string, o *Options) (*Store, error) {
 	opts := o.withDefaults()
 	s := &Store{
-		opts:    opts,
-		dir:     dir,
-		fs:      opts.vfs(),
-		opened:  time.Now(),
-		done:    make(chan struct{}),
-		between: make(chan struct{}, 1),
-		queue:   queue{wake: make(chan struct{}, 1)},
-		door:    door{drained: make(chan struct{}, 1)},
-		budget:  budget{limit: opts.MaxHostBytes, object: opts.MaxObjectBytes},
+		opts:       opts,
+		dir:        dir,
+		fs:         opts.vfs(),
+		opened:     time.Now(),
+		done:       make(chan struct{}),
+		recordLock: make(chan struct{}, 1),
+		queue:      queue{wake: make(chan struct{}, 1)},
+		engine:     engineUse{drained: make(chan struct{}, 1)},
+		budget:     budget{limit: opts.MaxHostBytes, object: opts.MaxObjectBytes},
 	}
 	s.background.init(opts.Logger)
 	s.damages = damages{log: opts.Logger, on: opts.OnDamage}
@@ -122,7 +122,7 @@ func Open(dir string, o *Options) (*Store, error) {
 	}
 	s.log = localLog{s}
 	s.space = spaceGuard{fs: s.fs, dir: dir, flush: s.background.flushError, reserve: opts.ReserveBytes, since: s.opened, on: opts.OnSpace, log: opts.Logger}
-	s.space.look()
+	s.space.measure()
 	c := &committer{s: s}
 	if err = c.begin(&claimed); err == nil && !opts.ReadOnly {
 		err = claimed.finish(s.fs, dir, s.identity)
@@ -138,7 +138,7 @@ func Open(dir string, o *Options) (*Store, error) {
 func (c *committer) begin(claimed *claim) error {
 	s := c.s
 	v, ok, err := s.appendGet(nil, s.db, []byte{keyHost})
-	if err != nil && !s.mayLack(err) {
+	if err != nil && !s.toleratesDamage(err) {
 		return err
 	}
 	last := hostRecord{identity: claimed.Identity, clean: true}
@@ -160,7 +160,7 @@ func (c *committer) begin(claimed *claim) error {
 	if s.opts.ReadOnly {
 		s.identity = last.identity
 	}
-	if err := s.importing.load(s); err != nil && !s.mayLack(err) {
+	if err := s.importing.load(s); err != nil && !s.toleratesDamage(err) {
 		return err
 	}
 	if s.opts.ReadOnly {
@@ -169,9 +169,9 @@ func (c *committer) begin(claimed *claim) error {
 	return c.writeHost(false)
 }
 
-// mayLack reports whether a store may be opened without a record that could not be
+// toleratesDamage reports whether a store may be opened without a record that could not be
 // read with this error. A store that is only checked and exported may lack damaged ones.
-func (s *Store) mayLack(err error) bool { return s.opts.ReadOnly && errors.Is(err, ErrDamaged) }
+func (s *Store) toleratesDamage(err error) bool { return s.opts.ReadOnly && errors.Is(err, ErrDamaged) }
 
 // Identity names the store and its history. It is the same for every Open, until a
 // backup is opened.
@@ -184,11 +184,11 @@ func (s *Store) Generation() uint64 { return s.generation }
 func (s *Store) Clean() bool { return s.clean }
 
 // NewEpoch numbers a new incarnation.
-func (s *Store) NewEpoch() Epoch { return s.Epoch(s.lives.Add(1)) }
+func (s *Store) NewEpoch() Epoch { return s.Epoch(s.incarnations.Add(1)) }
 
-// Epoch returns the epoch of the incarnation that NewEpoch gave the number life.
-func (s *Store) Epoch(life uint64) Epoch {
-	return Epoch{Fork: s.identity.Fork, Host: s.generation, Life: life}
+// Epoch returns the epoch of the incarnation that NewEpoch gave this number.
+func (s *Store) Epoch(number uint64) Epoch {
+	return Epoch{Fork: s.identity.Fork, Host: s.generation, Incarnation: number}
 }
 
 // NewAlarmGeneration returns a number that is larger than all it returned before,

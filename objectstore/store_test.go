@@ -55,7 +55,7 @@ func (l live) commit(t failer) {
 	t.Helper()
 	done := newReleased()
 	l.Sync(done)
-	if err := l.HandOver(l.Batch); err != nil {
+	if err := l.Commit(l.Batch); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
@@ -88,7 +88,7 @@ func TestOpenReportsGenerationAndCleanClose(t *testing.T) {
 	o.put(t, "n", "1")
 	o.commit(t)
 	o.put(t, "n", "2")
-	if err := o.HandOver(o.Batch); err != nil {
+	if err := o.Commit(o.Batch); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -22,18 +22,18 @@ const (
 // the second, since most constructors read one row, and reading the whole object would cost more.
 const wholeAt = 2
 
-// Waking notes that the object wakes or, with false, that it is awake. An object reads much while it wakes: it is
+// SetWaking notes that the object wakes or, with false, that it is awake. An object reads much while it wakes: it is
 // then read whole, if it is small, and from then on kept in memory.
-func (r *Range) Waking(on bool) {
+func (r *Range) SetWaking(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waking, r.asked = on, 0
+	r.waking, r.misses = on, 0
 }
 
 // Prefetch reads the object whole now, if it wakes and has not been read whole yet.
 func (r *Range) Prefetch() {
 	r.mu.Lock()
-	r.asked = max(r.asked, wholeAt-1)
+	r.misses = max(r.misses, wholeAt-1)
 	r.mu.Unlock()
 	r.prefetch()
 }
@@ -41,11 +41,11 @@ func (r *Range) Prefetch() {
 // prefetch is called by a read that has found nothing in memory. It reports whether memory has more now.
 func (r *Range) prefetch() bool {
 	r.mu.Lock()
-	if !r.waking || r.whole || r.asked >= wholeAt {
+	if !r.waking || r.whole || r.misses >= wholeAt {
 		r.mu.Unlock()
 		return false
 	}
-	if r.asked++; r.asked < wholeAt {
+	if r.misses++; r.misses < wholeAt {
 		r.mu.Unlock()
 		return false
 	}
@@ -56,11 +56,11 @@ func (r *Range) prefetch() bool {
 
 func (r *Range) readWholeLocked() *wholeReader {
 	invariants.Held(&r.mu)
-	r.reading = r.store.queue.spare()
+	r.reading = r.store.queue.emptyLayer()
 	return &wholeReader{g: r.reading, skip: len(r.prefix)}
 }
 
-// adopt keeps the rows if the whole object was read and no generation has become durable since, since the read may have
+// adopt keeps the rows if the whole object was read and no layer has become durable since, since the read may have
 // missed it. The previous lastDurable is not reused: its outputs may be leaving.
 func (r *Range) adopt(w *wholeReader, all bool) bool {
 	r.mu.Lock()
@@ -73,19 +73,19 @@ func (r *Range) adopt(w *wholeReader, all bool) bool {
 	}
 	r.mu.Unlock()
 	if !adopted {
-		r.store.queue.recycle([]*generation{w.g})
+		r.store.queue.recycle([]*layer{w.g})
 	}
 	return adopted
 }
 
-// wholeReader reads an object into a generation that hides Pebble's rows.
+// wholeReader reads an object into a layer that hides Pebble's rows.
 type wholeReader struct {
-	g    *generation
+	g    *layer
 	skip int // bytes of a key before the row's
 	bad  bool
 }
 
-// read reports whether the generation has the whole object.
+// read reports whether the layer has the whole object.
 func (w *wholeReader) read(r *Range) bool {
 	c, err := r.store.cursor(r.store.db, r.prefix, prefixEnd(r.prefix))
 	if err != nil {
@@ -103,8 +103,8 @@ func (w *wholeReader) fits() bool {
 	return !w.bad && len(w.g.set.rows) <= maxWholeRows && w.g.set.bytes <= maxLastDurable
 }
 
-// see implements rowSink.
-func (w *wholeReader) see(key, value []byte) {
+// add implements rowSink.
+func (w *wholeReader) add(key, value []byte) {
 	if !bytes.Equal(key[w.skip:], slotRow) {
 		w.g.set.set(key[w.skip:], value, false, 0)
 		return
@@ -113,9 +113,9 @@ func (w *wholeReader) see(key, value []byte) {
 	w.g.slot.set, w.g.slot.slot, w.bad = true, slot, err != nil
 }
 
-// mergeDurableLocked adds a durable generation to the object's rows in memory. If the arena has no room for it, the rows are
+// mergeDurableLocked adds a durable layer to the object's rows in memory. If the arena has no room for it, the rows are
 // first compacted, without the deleted ones.
-func (r *Range) mergeDurableLocked(g *generation) {
+func (r *Range) mergeDurableLocked(g *layer) {
 	invariants.Held(&r.mu)
 	if w := &r.lastDurable.set; cap(w.arena)-len(w.arena) < g.set.bytes {
 		w.dropDeleted()

@@ -47,7 +47,7 @@ func small(t *testing.T, o Options) live {
 // removes the alarm there.
 func TestWakeReadsSmallObjectIntoMemory(t *testing.T) {
 	l := small(t, Options{})
-	l.Waking(true)
+	l.SetWaking(true)
 	l.want(t, "x", "1")
 	l.behind(t, "x", "of the disk")
 	l.want(t, "x", "of the disk")
@@ -61,10 +61,10 @@ func TestWakeReadsSmallObjectIntoMemory(t *testing.T) {
 	if slot, ok, err := l.Slot(); err != nil || !ok || slot.Generation != 7 {
 		t.Errorf("the slot is %v, %v, %v", slot, ok, err)
 	}
-	l.Waking(false)
+	l.SetWaking(false)
 	l.wants(t, "x=of the disk", "y=1", "z=1")
 
-	// A durable generation is added each time, and hides the old rows.
+	// A durable layer is added each time, and hides the old rows.
 	commit := func(key, value string) {
 		if value != "" {
 			l.put(t, key, value)
@@ -97,7 +97,7 @@ func TestWakeReadsSmallObjectIntoMemory(t *testing.T) {
 // previous one.
 func TestWakeMemoryStaysBoundedAsValuesGrow(t *testing.T) {
 	l := small(t, Options{})
-	l.Waking(true)
+	l.SetWaking(true)
 	l.Prefetch()
 	for i := range 200 {
 		l.put(t, "x", strings.Repeat("v", 2000+i))
@@ -118,7 +118,7 @@ func TestWakeRowsAreDroppedWhenObjectGrows(t *testing.T) {
 	for _, size := range []int{maxLastDurable * 3 / 4, maxLastDurable * 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			l := small(t, Options{})
-			l.Waking(true)
+			l.SetWaking(true)
 			l.Prefetch()
 			for _, key := range []string{"a", "b", "c"} {
 				l.put(t, key, strings.Repeat("v", size))
@@ -133,7 +133,7 @@ func TestWakeRowsAreDroppedWhenObjectGrows(t *testing.T) {
 			}
 			l.commit(t)
 			l.want(t, "x", "of the disk")
-			l.Waking(true)
+			l.SetWaking(true)
 			l.Prefetch()
 			l.behind(t, "x", "later")
 			l.wants(t, "x=of the disk", "y=1", "z=1")
@@ -142,12 +142,12 @@ func TestWakeRowsAreDroppedWhenObjectGrows(t *testing.T) {
 }
 
 // TestWakeReadDuringOutputRelease reads an object after a record is durable and before the release of its
-// outputs, which are in the durable generation.
+// outputs, which are in the durable layer.
 func TestWakeReadDuringOutputRelease(t *testing.T) {
 	var l live
 	o := Options{OnAlarms: func([]AlarmChange) {
 		if l.Range != nil {
-			l.Waking(true)
+			l.SetWaking(true)
 			l.Prefetch()
 			if !l.Range.whole {
 				t.Error("it was not read")
@@ -156,7 +156,7 @@ func TestWakeReadDuringOutputRelease(t *testing.T) {
 	}}
 	l = small(t, o)
 	for i := range 3 {
-		l.Waking(false)
+		l.SetWaking(false)
 		l.put(t, "x", fmt.Sprint(i))
 		l.SetSlot(Slot{Due: due(1), Generation: uint64(i)})
 		l.commit(t)
@@ -169,7 +169,7 @@ func TestDeleteAllHidesRowsReadAtWake(t *testing.T) {
 	for _, size := range []int{1, maxLastDurable * 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			l := small(t, Options{})
-			l.Waking(true)
+			l.SetWaking(true)
 			l.Prefetch()
 			if err := l.DeleteAll(); err != nil {
 				t.Fatal(err)
@@ -202,7 +202,7 @@ func TestWakeDoesNotReadAllOfLargeObject(t *testing.T) {
 			add(l)
 			l.commit(t)
 			l = l.Range.store.live("c", "a")
-			l.Waking(true)
+			l.SetWaking(true)
 			before := reads.Walks.Load()
 			l.Prefetch()
 			for range 5 {
@@ -228,7 +228,7 @@ func TestWakeReadIsDiscardedAfterConcurrentCommit(t *testing.T) {
 			change := func() {
 				l.put(t, "x", "2")
 				l.commit(t)
-				l.put(t, "y", "2") // the generation that was lastDurable then is no longer
+				l.put(t, "y", "2") // the layer that was lastDurable then is no longer
 				l.commit(t)
 			}
 			if before {

@@ -10,8 +10,8 @@ const (
 	linearRows = 8
 	// rowOverhead is the size of a row in addition to its key and value.
 	rowOverhead = 32
-	// Beyond these a generation's memory is too large to be kept for reuse: every busy
-	// object has an empty generation.
+	// Beyond these a layer's memory is too large to be kept for reuse: every busy
+	// object has an empty layer.
 	maxSpareRows  = 64
 	maxSpareOuts  = 64
 	maxSpareArena = 2 * maxLastDurable
@@ -31,7 +31,7 @@ type row struct {
 func rowSize(key []byte, valueLen int) int { return len(key) + valueLen + rowOverhead }
 
 // writeSet is the last write to each key, with copies of keys and values in an arena. Its lock or owner is that of
-// its generation.
+// its layer.
 type writeSet struct {
 	rows  []row            // in the order of the first write
 	index map[string]int32 // key to row; nil up to linearRows rows

@@ -75,12 +75,12 @@ func (o *object) handleAlarm(ev *event) {
 	ev.end()
 	inc.ringing = nil
 	if !inc.dead.Load() {
-		o.settleRun(ev)
+		o.recordOutcome(ev)
 	}
 }
 
-// settleRun writes the outcome of a run into the slot.
-func (o *object) settleRun(ev *event) {
+// recordOutcome writes the outcome of a run into the slot.
+func (o *object) recordOutcome(ev *event) {
 	inc := ev.incarnation
 	slot, ok, err := inc.batch.Slot()
 	own := ok && ev.isFor(slot, ok)
@@ -96,7 +96,7 @@ func (o *object) settleRun(ev *event) {
 	case ok && slot.Generation == ev.alarm.Generation:
 		inc.batch.ClearSlot()
 	case ok:
-		o.freshen(inc.batch, slot) // set by the constructor, or since: that stands
+		o.clearCounts(inc.batch, slot) // set by the constructor, or since: that stands
 	}
 }
 
@@ -156,11 +156,11 @@ func (h *Host) alarmWindow(ctx context.Context, class string, after objectstore.
 	return sn.Alarms(class, after, limit)
 }
 
-func (h *Host) bootAlarms(ctx context.Context, class, after string, limit int) ([]objectstore.Alarm, error) {
+func (h *Host) startAlarms(ctx context.Context, class, after string, limit int) ([]objectstore.Alarm, error) {
 	sn, err := h.store.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer sn.Close()
-	return sn.BootAlarms(class, after, limit)
+	return sn.StartAlarms(class, after, limit)
 }

@@ -129,7 +129,7 @@ func TestAlarmTakesEffectOnceWhereverThePowerFails(t *testing.T) {
 				fs := objectstore.NewMemFS()
 				// Time for the committer between two commits, if there are two.
 				pause := Policy{At: func(p Point) eviction.EndMode {
-					if p.Place == eviction.PlaceHandOver {
+					if p.Place == eviction.PlaceCommit {
 						time.Sleep(time.Millisecond)
 					}
 					return eviction.EndNone

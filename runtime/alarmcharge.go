@@ -12,22 +12,22 @@ import (
 // is cut off and repeated is not charged again.
 
 // chargeSlot returns the slot with the coming run charged, and whether there is one.
-func (h *Host) chargeSlot(slot objectstore.Slot, begun bool) (objectstore.Slot, alarm.Verdict) {
+func (h *Host) chargeSlot(slot objectstore.Slot, begun bool) (objectstore.Slot, alarm.ChargeResult) {
 	host := alarm.Host{Generation: h.store.Generation(), Clean: h.store.Clean()}
 	return alarm.Charge(slot, host, begun, time.Now(), h.store.NewAlarmGeneration)
 }
 
-// landing is an output for a caller that waits until it is durable. It has room for one.
-type landing chan error
+// durableResult is an output for a caller that waits until it is durable. It has room for one.
+type durableResult chan error
 
 // Release sends the outcome.
-func (l landing) Release(err error) { l <- err }
+func (l durableResult) Release(err error) { l <- err }
 
 // chargeBetween charges the run of a queued delivery between two incarnations. If there is
 // no run, or the charge fails, it takes the delivery out of the queue.
 func (o *object) chargeBetween(ev *event) {
-	next, verdict := ev.slot, alarm.Runs
-	durable := make(landing, 1)
+	next, verdict := ev.slot, alarm.MayRun
+	durable := make(durableResult, 1)
 	o.writeBetween(durable, func(seg *objectstore.Batch) error {
 		if next, verdict = o.host().chargeSlot(ev.slot, false); next != ev.slot {
 			o.setSlot(seg, next)
@@ -36,7 +36,7 @@ func (o *object) chargeBetween(ev *event) {
 	})
 	err := <-durable // also waits for the charge that an earlier delivery has committed
 	ev.slot, ev.charged = next, err == nil
-	if (err != nil || verdict != alarm.Runs) && o.takeOut(ev) {
+	if (err != nil || verdict != alarm.MayRun) && o.takeOut(ev) {
 		ev.endDelivery(err != nil)
 	}
 }
@@ -52,7 +52,7 @@ func (o *object) chargeInTurn(ev *event, slot objectstore.Slot) (next objectstor
 	if next != slot {
 		o.setSlot(ev.incarnation.batch, next)
 	}
-	if verdict != alarm.Runs {
+	if verdict != alarm.MayRun {
 		return next, false // the end of the event commits it
 	}
 	if err := ev.turn.sync(); err != nil {

@@ -526,7 +526,7 @@ func TestAlarmLatenessIsNeverNegative(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{}, class)
 		err := do(t.Context(), h, "a", "set", func(ctx context.Context, c *counter) error {
-			return c.s.SetBootAlarm(ctx, time.Now().Add(30*time.Second))
+			return c.s.SetStartAlarm(ctx, time.Now().Add(30*time.Second))
 		})
 		if err != nil {
 			t.Fatal(err)

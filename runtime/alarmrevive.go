@@ -72,7 +72,7 @@ func (o *object) claimCold() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.gone:
+	case o.removed:
 		return errGone
 	case o.incarnation != nil || o.waking || o.count > 0 || o.deferredSlots != nil:
 		return errInUse
@@ -86,7 +86,7 @@ func (o *object) claimCold() error {
 
 // reviveBetween revives the alarm of an object that the caller has claimed.
 func (o *object) reviveBetween(ctx context.Context) (revived bool, err error) {
-	durable := make(landing, 1)
+	durable := make(durableResult, 1)
 	o.writeBetween(durable, func(seg *objectstore.Batch) error {
 		revived, err = o.revive(seg)
 		return err

@@ -37,11 +37,11 @@ func generation(slot objectstore.Slot, ok bool) uint64 {
 	return slot.Generation
 }
 
-// noteSlot stores the generation of the slot after the constructor that the delivery woke.
+// rememberSlot stores the generation of the slot after the constructor that the delivery woke.
 // Otherwise a constructor that sets the alarm anew would postpone it for ever. The alarm
 // that it has set inherits the counts of the delivered alarm: otherwise an object that sets
 // its alarm whenever it wakes would never back off.
-func (o *object) noteSlot(inc *incarnation) {
+func (o *object) rememberSlot(inc *incarnation) {
 	o.mu.Lock()
 	ev := o.alarm
 	o.mu.Unlock()
@@ -99,7 +99,7 @@ func (o *object) writeDeferredSlot(e *slotEdit) {
 		case !e.drop && e.delivery.isFor(slot, ok):
 			o.failRun(seg, slot, e.delivery, e.text, e.constructor)
 		default:
-			o.freshen(seg, slot)
+			o.clearCounts(seg, slot)
 		}
 		return err
 	})
@@ -126,7 +126,7 @@ func (o *object) writeBetween(out objectstore.Output, write func(*objectstore.Ba
 	err := write(seg)
 	if err == nil {
 		seg.Emit(out)
-		err = o.rng.HandOver(seg)
+		err = o.rng.Commit(seg)
 	}
 	o.rng.Fence()
 	if err != nil {
@@ -143,9 +143,9 @@ func (o *object) failRun(seg *objectstore.Batch, slot objectstore.Slot, d *deliv
 	}))
 }
 
-// freshen takes the counts of a run that has ended off an alarm that was set during it.
-func (o *object) freshen(seg *objectstore.Batch, slot objectstore.Slot) {
-	if fresh := alarm.Fresh(slot, o.host().store.NewAlarmGeneration); fresh != slot {
+// clearCounts takes the counts of a run that has ended off an alarm that was set during it.
+func (o *object) clearCounts(seg *objectstore.Batch, slot objectstore.Slot) {
+	if fresh := alarm.ClearCounts(slot, o.host().store.NewAlarmGeneration); fresh != slot {
 		seg.SetSlot(fresh)
 	}
 }

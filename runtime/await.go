@@ -34,7 +34,7 @@ func (g *gate) Release(err error) {
 func Await(ctx context.Context, fn func(context.Context) error) error {
 	t := turnOf(ctx)
 	if t == nil {
-		return without(ctx, fn)
+		return awaitWithoutTurn(ctx, fn)
 	}
 	return t.runWithoutTurn(eviction.PlaceAwait, true, func() error {
 		return fn(&releasedCtx{Context: ctx, t: t})
@@ -46,16 +46,16 @@ func Await(ctx context.Context, fn func(context.Context) error) error {
 func Wait(ctx context.Context, fn func(context.Context) error) error {
 	t := turnOf(ctx)
 	if t == nil {
-		return without(ctx, fn)
+		return awaitWithoutTurn(ctx, fn)
 	}
 	return t.runWithoutTurn(eviction.PlaceAwait, false, func() error {
 		return fn(&releasedCtx{Context: ctx, t: t})
 	})
 }
 
-// without is an Await that has no turn to give up: inside the fn of another Await, or
+// awaitWithoutTurn is an Await that has no turn to give up: inside the fn of another Await, or
 // outside of any object.
-func without(ctx context.Context, fn func(context.Context) error) error {
+func awaitWithoutTurn(ctx context.Context, fn func(context.Context) error) error {
 	if err := endedOf(ctx); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (t *turn) commitAndRelease(out objectstore.Output) (releaseResult, error) {
 	if out != nil {
 		inc.batch.Emit(out)
 	}
-	if err := inc.handOver(t); err != nil {
+	if err := inc.commit(t); err != nil {
 		return releaseRefused, err
 	}
 	return releaseCommitted, t.releaseTurn()
@@ -150,8 +150,8 @@ func (t *turn) commitAndRelease(out objectstore.Output) (releaseResult, error) {
 
 // releaseTurn passes the turn to the next in order. It fails if the event's code has ended.
 func (t *turn) releaseTurn() error {
-	if h, ok := t.ev.handler.(AwayHandler); ok && t == &t.ev.turn && t.releases == 0 {
-		h.Away()
+	if h, ok := t.ev.handler.(ReleaseHandler); ok && t == &t.ev.turn && t.releases == 0 {
+		h.TurnReleased()
 	}
 	o := t.ev.obj
 	o.mu.Lock()
@@ -167,7 +167,7 @@ func (t *turn) releaseTurn() error {
 	}
 	if t.ev.kind == kindAlarm && !t.ev.waited {
 		t.ev.waited = true
-		o.host().scheduler.Waits(t.ev.alarm)
+		o.host().scheduler.MarkSuspended(t.ev.alarm)
 	}
 	return nil
 }

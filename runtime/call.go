@@ -35,12 +35,12 @@ type LimitedHandler interface {
 	Limit() time.Duration
 }
 
-// AwayHandler is a Handler that is notified when its event gives up the turn.
-type AwayHandler interface {
+// ReleaseHandler is a Handler that is notified when its event gives up the turn.
+type ReleaseHandler interface {
 	Handler
-	// Away is called on the event's goroutine when the event gives up the turn for the first
+	// TurnReleased is called on the event's goroutine when the event gives up the turn for the first
 	// time, before another event gets it.
-	Away()
+	TurnReleased()
 }
 
 // Func is a function as a Handler.

@@ -20,7 +20,7 @@ import (
 // draw returns a number in [0, 1) for a seed and a point.
 func draw(seed uint64, p Point) float64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, seed, p.ID, p.Life, p.Event, p.Place, p.N)
+	fmt.Fprint(h, seed, p.ID, p.Incarnation, p.Event, p.Place, p.N)
 	return rand.New(rand.NewPCG(h.Sum64(), seed)).Float64()
 }
 

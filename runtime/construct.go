@@ -41,8 +41,8 @@ func (o *object) construct(inc *incarnation, ev *event) (next *turn) {
 		ev.end()
 	}
 	if err == nil {
-		o.noteSlot(inc)
-		err = inc.handOver(ev.end())
+		o.rememberSlot(inc)
+		err = inc.commit(ev.end())
 	}
 	returned = true
 	return o.constructed(inc, ev, err)
@@ -51,7 +51,7 @@ func (o *object) construct(inc *incarnation, ev *event) (next *turn) {
 // constructed ends the constructor's event. After an error, unless a fence was first, the
 // queued events fail and the next incarnation waits.
 func (o *object) constructed(inc *incarnation, ev *event, err error) *turn {
-	inc.rng.Waking(false)
+	inc.rng.SetWaking(false)
 	if failure := o.host().store.Err(); err != nil && failure != nil {
 		drop(inc.batch, ErrFenced)
 		o.fence(inc, &Fenced{Reason: ReasonStore, Err: failure}, eviction.EndFence)
@@ -70,7 +70,7 @@ func (o *object) constructed(inc *incarnation, ev *event, err error) *turn {
 	inc.unlinkLocked(ev)
 	ev.turn.state.Store(turnOver)
 	if ev.isZombie {
-		o.host().zombieEnded(ev)
+		o.host().removeZombie(ev)
 	}
 	o.last = o.host().now()
 	return o.startLocked(inc, inc.queue.passLocked(), o.last)

@@ -22,13 +22,13 @@ func (c *releasedCtx) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// heldCtx is the context of an Enter's fn.
+// heldCtx is the context of a HoldTurn's fn.
 type heldCtx struct {
 	context.Context
 	t *turn
 }
 
-// Value returns the turn of the Enter for turnKey.
+// Value returns the turn of the HoldTurn for turnKey.
 func (c *heldCtx) Value(key any) any {
 	if _, ok := key.(turnKey); ok {
 		return c.t

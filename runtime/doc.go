@@ -7,7 +7,7 @@
 // One event at a time holds an object's turn. The turn is in the context of the event, and
 // the methods of State require it. The writes between acquiring and releasing the turn are
 // a batch. Releasing the turn, at the end of the event or in an Await, commits the
-// batch (HandOver): under the range's lock the batch becomes history, or the range
+// batch (Commit): under the range's lock the batch becomes history, or the range
 // refuses it because the incarnation has ended. Everything that leaves the object is an
 // output of a batch, and is released when everything committed before it is durable.
 //

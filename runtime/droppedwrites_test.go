@@ -22,13 +22,13 @@ func TestIncarnationEndsWhenTheStoreDropsItsWrites(t *testing.T) {
 		epoch := o.incarnation.epoch()
 		o.mu.Unlock()
 		older := epoch
-		older.Life--
+		older.Incarnation--
 		cause := errors.New("bad sector")
-		h.takenBack(id("a"), older, cause)
+		h.writesDropped(id("a"), older, cause)
 		if len(ended) > 0 {
 			t.Errorf("the incarnation after the one concerned has ended: %v", ended)
 		}
-		h.takenBack(id("a"), epoch, cause)
+		h.writesDropped(id("a"), epoch, cause)
 		if len(ended) != 1 || ended[0].ID != id("a") || ended[0].Epoch != epoch || !errors.Is(ended[0].Why.Err, cause) {
 			t.Errorf("ended: %v", ended)
 		}

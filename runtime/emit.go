@@ -82,7 +82,7 @@ type emissionPoint struct {
 // Release is a point, and calls the function.
 func (e *emissionPoint) Release(err error) {
 	if err == nil {
-		e.ev.obj.atApart(e.ev, eviction.PlaceRelease)
+		e.ev.obj.guardedAt(e.ev, eviction.PlaceRelease)
 	}
 	e.f(err)
 }
@@ -113,7 +113,7 @@ func (c *callback) ReleaseAsync(done func()) {
 	go func() {
 		defer h.decrement(&h.emitting)
 		defer done()
-		c.ev.obj.atApart(c.ev, eviction.PlaceRelease)
+		c.ev.obj.guardedAt(c.ev, eviction.PlaceRelease)
 		c.await(c.start(nil))
 	}()
 }
@@ -123,7 +123,7 @@ func (c *callback) start(err error) <-chan *guard.Failure {
 	return guard.Start(func() {
 		defer func() {
 			if !c.left.CompareAndSwap(false, true) {
-				c.ev.obj.host().zombieEnded(c)
+				c.ev.obj.host().removeZombie(c)
 			}
 		}()
 		c.f(err)
@@ -154,9 +154,9 @@ func (c *callback) await(ended <-chan *guard.Failure) {
 			timer.Reset(unwindTime)
 		case <-timer.C:
 			o.fence(inc, &Fenced{Reason: ReasonOutput}, eviction.EndFence)
-			o.host().zombieBorn(c)
+			o.host().addZombie(c)
 			if !c.left.CompareAndSwap(false, true) { // f has just ended
-				o.host().zombieEnded(c)
+				o.host().removeZombie(c)
 			}
 			return
 		}

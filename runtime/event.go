@@ -57,17 +57,17 @@ type event struct {
 
 	// Guarded by obj.mu.
 	prompt     bool // the answer is likely to follow soon; read by the enqueuing goroutine
-	left       bool // its caller gave up before it started, or it was refused late
+	abandoned  bool // its caller gave up before it started, or it was refused late
 	dropAlarm  bool // Abort asked for the alarm to be dropped
 	isZombie   bool // counted as running in an ended incarnation
 	prev, succ *event
 	queued     time.Duration
 	begun      time.Duration
 
-	sent     atomic.Pointer[object] // the object that has or had it in its queue
-	handed   atomic.Bool            // its last batch was committed: the output answers
-	answered atomic.Bool
-	done     chan error // capacity 1; nil for events without a caller
+	sent      atomic.Pointer[object] // the object that has or had it in its queue
+	committed atomic.Bool            // its last batch was committed: the output answers
+	answered  atomic.Bool
+	done      chan error // capacity 1; nil for events without a caller
 }
 
 // delivery is the part of an event that delivers an alarm.
@@ -111,7 +111,7 @@ func (ev *event) Release(err error) {
 		ev.answer(ev.failure(ev.lost(err), OutcomeUnknown))
 		return
 	}
-	ev.obj.atApart(ev, eviction.PlaceRelease)
+	ev.obj.guardedAt(ev, eviction.PlaceRelease)
 	ev.answer(ev.failure(ev.err, OutcomeRan))
 }
 
@@ -151,7 +151,7 @@ func (ev *event) abandon(ctx context.Context, id ID) error {
 		return <-ev.done // the answer came at the last moment
 	}
 	e := &Error{Op: ev.op, ID: id, Err: context.Cause(ctx)}
-	if o := ev.sent.Load(); o == nil || !o.leave(ev) {
+	if o := ev.sent.Load(); o == nil || !o.withdraw(ev) {
 		e.Outcome, e.Retryable = OutcomeNotRun, true
 	}
 	return e
@@ -184,7 +184,7 @@ func (o *object) run(t *turn) (next *turn) {
 	}
 	returned = true
 	next = o.finish(ev)
-	o.atApart(ev, eviction.PlaceEnd)
+	o.guardedAt(ev, eviction.PlaceEnd)
 	return next
 }
 
@@ -207,8 +207,8 @@ func (o *object) handle(ev *event) {
 	last := ev.end()
 	inc.batch.Emit(ev)
 	// A refused batch releases its outputs, this event among them, with the error.
-	ev.handed.Store(true)
-	if err := inc.handOver(last); err != nil && ev.err == nil {
+	ev.committed.Store(true)
+	if err := inc.commit(last); err != nil && ev.err == nil {
 		ev.err = err
 	}
 }
@@ -248,7 +248,7 @@ func (o *object) pass(ev *event) (next *turn) {
 	if counted {
 		o.count--
 	} else {
-		o.host().zombieEnded(ev)
+		o.host().removeZombie(ev)
 	}
 	if o.alarm == ev {
 		o.alarm = nil
@@ -288,7 +288,7 @@ func (o *object) startLocked(inc *incarnation, t *turn, now time.Duration) *turn
 	ev.seq = o.events
 	ev.incarnation = inc
 	ev.begun = now
-	t.fresh = false
+	t.unstarted = false
 	o.host().count(ev)
 	inc.linkLocked(ev)
 	return t

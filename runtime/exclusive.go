@@ -12,7 +12,7 @@ import (
 )
 
 // Exclusive keeps every other event out while fn runs, inside fn's Awaits too; only an
-// Enter of this event gets in. It nests. It corresponds to blockConcurrencyWhile of workerd
+// HoldTurn of this event gets in. It nests. It corresponds to blockConcurrencyWhile of workerd
 // (api/actor-state.c++), with one difference: Exclusive returns an error of fn, and does
 // not end the incarnation for it. After Limits.Exclusive (30 s) the host fences the
 // incarnation.

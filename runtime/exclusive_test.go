@@ -31,7 +31,7 @@ func TestExclusiveAdmitsOnlyItsOwnEnter(t *testing.T) {
 				err := Exclusive(ctx, func(ctx context.Context) error { // it nests
 					return Await(ctx, func(ctx context.Context) error {
 						time.Sleep(5 * time.Second)
-						return Enter(ctx, func(ctx context.Context) error { note("enter"); _, err := c.add(ctx, 1); return err })
+						return HoldTurn(ctx, func(ctx context.Context) error { note("enter"); _, err := c.add(ctx, 1); return err })
 					})
 				})
 				err = errors.Join(err, Sleep(ctx, 5*time.Second))
@@ -53,7 +53,7 @@ func TestExclusiveAdmitsOnlyItsOwnEnter(t *testing.T) {
 	})
 }
 
-// A goroutine of an Exclusive section, in an Enter that outlives the section, gets the turn
+// A goroutine of an Exclusive section, in a HoldTurn that outlives the section, gets the turn
 // after the section in queue order, and no event is lost in the section's queue.
 func TestEnterOutlivingExclusiveQueuesForTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestEnterOutlivingExclusiveQueuesForTheTurn(t *testing.T) {
 			err := Exclusive(ctx, func(ctx context.Context) error {
 				return Await(ctx, func(ctx context.Context) error {
 					go func() {
-						left <- Enter(ctx, func(ctx context.Context) error {
+						left <- HoldTurn(ctx, func(ctx context.Context) error {
 							err := Sleep(ctx, time.Second)
 							in()
 							return err
@@ -99,7 +99,7 @@ func TestEnterOutlivingExclusiveQueuesForTheTurn(t *testing.T) {
 				t.Error(err)
 			}
 		default:
-			t.Error("the Enter never came back")
+			t.Error("the HoldTurn never came back")
 		}
 	})
 }

@@ -13,20 +13,20 @@ import (
 
 // fence ends the incarnation, if it has not ended, and starts the next one if there is
 // work for it. Any goroutine may call it, without locks.
-func (o *object) fence(inc *incarnation, why *Fenced, style eviction.EndMode) bool {
+func (o *object) fence(inc *incarnation, why *Fenced, mode eviction.EndMode) bool {
 	o.mu.Lock()
 	if inc == nil || inc.dead.Load() {
 		o.mu.Unlock()
 		return false
 	}
-	o.retireLocked(inc, why, style != eviction.EndCrash)
+	o.retireLocked(inc, why, mode != eviction.EndCrash)
 	victims := inc.unfinishedLocked()
 	o.mu.Unlock()
 
-	if style == eviction.EndCrash && o.rng != nil {
+	if mode == eviction.EndCrash && o.rng != nil {
 		o.rng.FenceDropping()
 	}
-	o.host().ended(o, inc, why, style) // the Listener hears of the end before its consequences
+	o.host().ended(o, inc, why, mode) // the Listener hears of the end before its consequences
 	inc.end()
 	for _, ev := range victims {
 		o.fenced(ev, why)
@@ -74,13 +74,13 @@ func (inc *incarnation) unfinishedLocked() []*event {
 	for ev := inc.running; ev != nil; ev = ev.succ {
 		ev.isZombie = true
 		evs = append(evs, ev)
-		o.host().zombieBorn(ev)
+		o.host().addZombie(ev)
 		if ev.kind != kindConstruct {
 			o.count--
 			o.host().decrement(&o.host().active)
 		}
 	}
-	for range inc.entered {
+	for range inc.heldTurns {
 		o.count--
 		o.host().decrement(&o.host().active)
 	}
@@ -91,7 +91,7 @@ func (inc *incarnation) unfinishedLocked() []*event {
 // has committed its last batch is not answered here: its result is history, and leaves
 // when durable.
 func (o *object) fenced(ev *event, why *Fenced) {
-	if ev.kind == kindConstruct || ev.handed.Load() {
+	if ev.kind == kindConstruct || ev.committed.Load() {
 		return
 	}
 	if ev.kind == kindAlarm {

@@ -264,9 +264,9 @@ func TestPanicAndGoexitFenceTheIncarnationOnly(t *testing.T) {
 			"Await": func(ctx context.Context, c *counter) error {
 				return Await(ctx, func(context.Context) error { end(); return nil })
 			},
-			"Enter": func(ctx context.Context, c *counter) error {
+			"HoldTurn": func(ctx context.Context, c *counter) error {
 				return Await(ctx, func(ctx context.Context) error {
-					return Enter(ctx, func(ctx context.Context) error {
+					return HoldTurn(ctx, func(ctx context.Context) error {
 						_, err := c.add(ctx, 100)
 						end()
 						return err

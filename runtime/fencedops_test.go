@@ -21,18 +21,18 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// ghost is code of an ended incarnation that continues regardless.
-type ghost struct {
+// zombieCode is code of an ended incarnation that continues regardless.
+type zombieCode struct {
 	h   *Host
 	s   *State
 	ctx context.Context
 	ran atomic.Bool // a function ran that must not run
 }
 
-func (g *ghost) fn(context.Context) error { g.ran.Store(true); return nil }
+func (g *zombieCode) fn(context.Context) error { g.ran.Store(true); return nil }
 
 // out is an output that must not leave.
-func (g *ghost) out(err error) {
+func (g *zombieCode) out(err error) {
 	if err == nil {
 		g.ran.Store(true)
 	}
@@ -40,24 +40,24 @@ func (g *ghost) out(err error) {
 
 const kv = objectstore.SpaceKV
 
-// doors are the ways for code to have an effect on an object, or for it.
-var doors = map[string]func(g *ghost) error{
-	"SetAlarm":     func(g *ghost) error { return g.s.SetAlarm(g.ctx, time.Now().Add(time.Hour)) },
-	"SetBootAlarm": func(g *ghost) error { return g.s.SetBootAlarm(g.ctx, time.Now().Add(time.Hour)) },
-	"DeleteAlarm":  func(g *ghost) error { return g.s.DeleteAlarm(g.ctx) },
-	"ParkedAlarm":  func(g *ghost) error { _, _, err := g.s.ParkedAlarm(g.ctx); return err },
-	"GetAlarm":     func(g *ghost) error { _, _, err := g.s.GetAlarm(g.ctx); return err },
-	"Go":           func(g *ghost) error { return g.s.Go(g.ctx, "task", g.fn) },
-	"GoAtOnce":     func(g *ghost) error { return g.s.GoAtOnce(g.ctx, "task", g.fn) },
-	"Emit":         func(g *ghost) error { return g.s.Emit(g.ctx, g.out) },
-	"EmitOutput":   func(g *ghost) error { return g.s.EmitOutput(g.ctx, 1, g.out) },
-	"Chunk":        func(g *ghost) error { return g.s.Chunk(g.ctx, 1, g.out, g.fn) },
-	"Abort":        func(g *ghost) error { return g.s.Abort(g.ctx, errors.New("late"), true) },
-	"Get":          func(g *ghost) error { _, _, err := g.s.Get(g.ctx, nil, kv, []byte("n")); return err },
-	"Put":          func(g *ghost) error { return g.s.Put(g.ctx, kv, []byte("n"), []byte("ghost"), false) },
-	"Delete":       func(g *ghost) error { _, err := g.s.Delete(g.ctx, kv, []byte("n"), true); return err },
-	"DeleteAll":    func(g *ghost) error { return g.s.DeleteAll(g.ctx) },
-	"Scan": func(g *ghost) (err error) {
+// fencedOps are the ways for code to have an effect on an object, or for it.
+var fencedOps = map[string]func(g *zombieCode) error{
+	"SetAlarm":      func(g *zombieCode) error { return g.s.SetAlarm(g.ctx, time.Now().Add(time.Hour)) },
+	"SetStartAlarm": func(g *zombieCode) error { return g.s.SetStartAlarm(g.ctx, time.Now().Add(time.Hour)) },
+	"DeleteAlarm":   func(g *zombieCode) error { return g.s.DeleteAlarm(g.ctx) },
+	"ParkedAlarm":   func(g *zombieCode) error { _, _, err := g.s.ParkedAlarm(g.ctx); return err },
+	"GetAlarm":      func(g *zombieCode) error { _, _, err := g.s.GetAlarm(g.ctx); return err },
+	"Go":            func(g *zombieCode) error { return g.s.Go(g.ctx, "task", g.fn) },
+	"GoImmediately": func(g *zombieCode) error { return g.s.GoImmediately(g.ctx, "task", g.fn) },
+	"Emit":          func(g *zombieCode) error { return g.s.Emit(g.ctx, g.out) },
+	"EmitOutput":    func(g *zombieCode) error { return g.s.EmitOutput(g.ctx, 1, g.out) },
+	"Chunk":         func(g *zombieCode) error { return g.s.Chunk(g.ctx, 1, g.out, g.fn) },
+	"Abort":         func(g *zombieCode) error { return g.s.Abort(g.ctx, errors.New("late"), true) },
+	"Get":           func(g *zombieCode) error { _, _, err := g.s.Get(g.ctx, nil, kv, []byte("n")); return err },
+	"Put":           func(g *zombieCode) error { return g.s.Put(g.ctx, kv, []byte("n"), []byte("ghost"), false) },
+	"Delete":        func(g *zombieCode) error { _, err := g.s.Delete(g.ctx, kv, []byte("n"), true); return err },
+	"DeleteAll":     func(g *zombieCode) error { return g.s.DeleteAll(g.ctx) },
+	"Scan": func(g *zombieCode) (err error) {
 		for _, err = range g.s.Scan(g.ctx, objectstore.Bounds{Space: kv}) {
 			if err == nil {
 				return nil
@@ -65,16 +65,16 @@ var doors = map[string]func(g *ghost) error{
 		}
 		return err
 	},
-	"GetRow": func(g *ghost) error { _, _, err := g.s.GetRow(g.ctx, orders, []byte("row")); return err },
-	"PutRow": func(g *ghost) error {
+	"GetRow": func(g *zombieCode) error { _, _, err := g.s.GetRow(g.ctx, orders, []byte("row")); return err },
+	"PutRow": func(g *zombieCode) error {
 		_, err := g.s.PutRow(g.ctx, orders, objectstore.RowWrite{Key: []byte("ghost"), Expect: objectstore.AnyVersion})
 		return err
 	},
-	"DeleteRow": func(g *ghost) error {
+	"DeleteRow": func(g *zombieCode) error {
 		_, err := g.s.DeleteRow(g.ctx, orders, []byte("row"), objectstore.AnyVersion)
 		return err
 	},
-	"Rows": func(g *ghost) (err error) {
+	"Rows": func(g *zombieCode) (err error) {
 		for _, err = range g.s.Rows(g.ctx, orders, objectstore.RowQuery{}) {
 			if err == nil {
 				return nil
@@ -82,30 +82,30 @@ var doors = map[string]func(g *ghost) error{
 		}
 		return err
 	},
-	"CountRows": func(g *ghost) error { _, err := g.s.CountRows(g.ctx, orders, objectstore.RowQuery{}); return err },
-	"FeedEnds":  func(g *ghost) error { _, _, err := g.s.FeedEnds(g.ctx, "f"); return err },
-	"ReadFeed": func(g *ghost) error {
+	"CountRows": func(g *zombieCode) error { _, err := g.s.CountRows(g.ctx, orders, objectstore.RowQuery{}); return err },
+	"FeedEnds":  func(g *zombieCode) error { _, _, err := g.s.FeedEnds(g.ctx, "f"); return err },
+	"ReadFeed": func(g *zombieCode) error {
 		_, err := g.s.ReadFeed(g.ctx, "f", objectstore.Position{}, 1)
 		return err
 	},
-	"WaitFeed": func(g *ghost) error { return g.s.WaitFeed(g.ctx, "f", objectstore.Position{}) },
-	"Await":    func(g *ghost) error { return Await(g.ctx, g.fn) },
-	"Wait":     func(g *ghost) error { return Wait(g.ctx, g.fn) },
-	"Visit":    func(g *ghost) error { return Visit(g.ctx, eviction.PlaceEffect) },
-	"Enter":    func(g *ghost) error { return Enter(g.ctx, g.fn) },
-	"Sync":     func(g *ghost) error { return Sync(g.ctx) },
-	"Sleep":    func(g *ghost) error { return Sleep(g.ctx, time.Nanosecond) },
-	"Exclusive": func(g *ghost) error {
+	"WaitFeed": func(g *zombieCode) error { return g.s.WaitFeed(g.ctx, "f", objectstore.Position{}) },
+	"Await":    func(g *zombieCode) error { return Await(g.ctx, g.fn) },
+	"Wait":     func(g *zombieCode) error { return Wait(g.ctx, g.fn) },
+	"Visit":    func(g *zombieCode) error { return Visit(g.ctx, eviction.PlaceEffect) },
+	"HoldTurn": func(g *zombieCode) error { return HoldTurn(g.ctx, g.fn) },
+	"Sync":     func(g *zombieCode) error { return Sync(g.ctx) },
+	"Sleep":    func(g *zombieCode) error { return Sleep(g.ctx, time.Nanosecond) },
+	"Exclusive": func(g *zombieCode) error {
 		return Exclusive(g.ctx, g.fn)
 	},
-	"Transaction": func(g *ghost) error { return Transaction(g.ctx, g.fn) },
-	"Do": func(g *ghost) error {
+	"Transaction": func(g *zombieCode) error { return Transaction(g.ctx, g.fn) },
+	"Do": func(g *zombieCode) error {
 		return do(g.ctx, g.h, "b", "ghost", func(ctx context.Context, _ *counter) error { return g.fn(ctx) })
 	},
-	"Do with a context that does not end": func(g *ghost) error {
+	"Do with a context that does not end": func(g *zombieCode) error {
 		return do(context.WithoutCancel(g.ctx), g.h, "b", "ghost", func(ctx context.Context, _ *counter) error { return g.fn(ctx) })
 	},
-	"Send": func(g *ghost) error {
+	"Send": func(g *zombieCode) error {
 		sent, err := g.h.Send(g.ctx, id("b"), Call{Op: "ghost", Handler: Func(func(ctx context.Context, _ any) error { return g.fn(ctx) })})
 		if err != nil {
 			return err
@@ -114,16 +114,16 @@ var doors = map[string]func(g *ghost) error{
 	},
 }
 
-// notDoors are methods of State, and functions of this package, that have no effect on an
+// unfencedMethods are methods of State, and functions of this package, that have no effect on an
 // object; and functions of a Host that need no incarnation.
-var notDoors = []string{"ID", "Epoch", "Host", "Pin", "StateOf", "Import", "ReviveAlarm", "ParkedAlarms"}
+var unfencedMethods = []string{"ID", "Epoch", "Host", "Pin", "StateOf", "Import", "ReviveAlarm", "ParkedAlarms"}
 
 // TestFenceTestsCoverEveryMethodOfState searches State by reflection, and the source for
 // functions with a context: code on top of this package has no other way in.
 func TestFenceTestsCoverEveryMethodOfState(t *testing.T) {
 	names := 0
 	tried := func(what, name string) {
-		if names++; doors[name] == nil && !slices.Contains(notDoors, name) {
+		if names++; fencedOps[name] == nil && !slices.Contains(unfencedMethods, name) {
 			t.Errorf("%s is not among the doors that are tried after a fence", what)
 		}
 	}
@@ -147,7 +147,7 @@ func TestFenceTestsCoverEveryMethodOfState(t *testing.T) {
 			tried(file+": "+string(m[2]), string(m[2]))
 		}
 	}
-	if names < len(doors)+len(notDoors)-1 { // one door is tried twice
+	if names < len(fencedOps)+len(unfencedMethods)-1 { // one operation is tried twice
 		t.Errorf("only %d doors were found", names)
 	}
 }
@@ -189,9 +189,9 @@ func TestFencedIncarnationIsRefusedEveryOperation(t *testing.T) {
 		"in a Transaction": func(ctx context.Context, haunt func(context.Context)) error {
 			return Transaction(ctx, func(ctx context.Context) error { haunt(ctx); return nil })
 		},
-		"in an Enter": func(ctx context.Context, haunt func(context.Context)) error {
+		"in a HoldTurn": func(ctx context.Context, haunt func(context.Context)) error {
 			return Await(ctx, func(ctx context.Context) error {
-				return Enter(ctx, func(ctx context.Context) error { haunt(ctx); return nil })
+				return HoldTurn(ctx, func(ctx context.Context) error { haunt(ctx); return nil })
 			})
 		},
 	}
@@ -207,7 +207,7 @@ func TestFencedIncarnationIsRefusedEveryOperation(t *testing.T) {
 					if err := do(t.Context(), h, "a", "order", func(ctx context.Context, c *counter) error { return c.order(ctx, "row") }); err != nil {
 						t.Fatal(err)
 					}
-					g := &ghost{h: h}
+					g := &zombieCode{h: h}
 					evicted, finished := make(chan struct{}), make(chan struct{})
 					go func() {
 						_ = do(t.Context(), h, "a", "ghost", func(ctx context.Context, c *counter) error {
@@ -215,8 +215,8 @@ func TestFencedIncarnationIsRefusedEveryOperation(t *testing.T) {
 								defer close(finished)
 								<-evicted
 								g.s, g.ctx = c.s, ctx
-								for _, name := range slices.Sorted(maps.Keys(doors)) {
-									if err := doors[name](g); !errors.Is(err, ErrFenced) && !errors.Is(err, ErrNoTurn) {
+								for _, name := range slices.Sorted(maps.Keys(fencedOps)) {
+									if err := fencedOps[name](g); !errors.Is(err, ErrFenced) && !errors.Is(err, ErrNoTurn) {
 										t.Errorf("%s: %v", name, err)
 									}
 								}

@@ -92,10 +92,10 @@ func TestGateHoldsOutputsUntilTheirWritesAreDurable(t *testing.T) {
 				return err
 			})
 		},
-		"end of Enter": func(ctx context.Context, h *Host, left *atomic.Bool) {
+		"end of HoldTurn": func(ctx context.Context, h *Host, left *atomic.Bool) {
 			call1(ctx, h, func(ctx context.Context, c *counter) error {
 				return Await(ctx, func(ctx context.Context) error {
-					err := Enter(ctx, func(ctx context.Context) error { return write(ctx, c) })
+					err := HoldTurn(ctx, func(ctx context.Context) error { return write(ctx, c) })
 					left.Store(true)
 					return err
 				})

@@ -188,7 +188,7 @@ func TestExclusiveOutlivingItsHandlerIsClosed(t *testing.T) {
 	})
 }
 
-// TestEnterMayOutliveItsEvent has an Enter that keeps its rights, and the object in memory.
+// TestEnterMayOutliveItsEvent has a HoldTurn that keeps its rights, and the object in memory.
 func TestEnterMayOutliveItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		soon := Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return time.Second }}
@@ -198,7 +198,7 @@ func TestEnterMayOutliveItsEvent(t *testing.T) {
 			return Await(ctx, func(ctx context.Context) error {
 				started := make(chan struct{})
 				go func() {
-					left <- Enter(ctx, func(ctx context.Context) error {
+					left <- HoldTurn(ctx, func(ctx context.Context) error {
 						close(started)
 						if err := Sleep(ctx, time.Minute); err != nil {
 							return err
@@ -238,7 +238,7 @@ func TestEnterWaitingForTheDiskDoesNotHoldTheTurn(t *testing.T) {
 			first <- do(t.Context(), h, "a", "first", func(ctx context.Context, c *counter) error {
 				return Await(ctx, func(ctx context.Context) error {
 					release = fs.HoldSyncs()
-					err := Enter(ctx, func(ctx context.Context) error { return c.put(ctx, "n", 1) })
+					err := HoldTurn(ctx, func(ctx context.Context) error { return c.put(ctx, "n", 1) })
 					entered = true
 					return err
 				})
@@ -249,11 +249,11 @@ func TestEnterWaitingForTheDiskDoesNotHoldTheTurn(t *testing.T) {
 		go do(t.Context(), h, "a", "second", func(context.Context, *counter) error { ran = true; return nil })
 		synctest.Wait()
 		if !ran || entered {
-			t.Errorf("second ran: %v; the Enter returned: %v", ran, entered)
+			t.Errorf("second ran: %v; the HoldTurn returned: %v", ran, entered)
 		}
 		release()
 		if err := <-first; err != nil || !entered {
-			t.Errorf("first: %v; the Enter returned: %v", err, entered)
+			t.Errorf("first: %v; the HoldTurn returned: %v", err, entered)
 		}
 	})
 }
@@ -285,7 +285,7 @@ func TestZombiesCountNeitherForLimitsNorForIdleness(t *testing.T) {
 
 // TestAwaitOutlivingExclusiveDoesNotBlockOthers has an Await that outlives its Exclusive section.
 func TestAwaitOutlivingExclusiveDoesNotBlockOthers(t *testing.T) {
-	for name, inside := range map[string]int{"nobody inside": 0, "an Enter inside": 1} {
+	for name, inside := range map[string]int{"nobody inside": 0, "a HoldTurn inside": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := open(t, objectstore.NewMemFS(), Options{})
@@ -298,7 +298,7 @@ func TestAwaitOutlivingExclusiveDoesNotBlockOthers(t *testing.T) {
 							left <- Await(ctx, func(ctx context.Context) error {
 								if inside > 0 {
 									go func() {
-										left <- Enter(ctx, func(ctx context.Context) error {
+										left <- HoldTurn(ctx, func(ctx context.Context) error {
 											close(entered)
 											time.Sleep(3 * time.Second)
 											return c.put(ctx, "entered", 1)
@@ -332,7 +332,7 @@ func TestAwaitOutlivingExclusiveDoesNotBlockOthers(t *testing.T) {
 					err := do(t.Context(), h, "a", "look", func(ctx context.Context, c *counter) error {
 						n, err := c.get(ctx, "entered")
 						if n != 1 {
-							t.Error("the Enter wrote nothing")
+							t.Error("the HoldTurn wrote nothing")
 						}
 						return err
 					})
@@ -349,13 +349,13 @@ func TestAwaitOutlivingExclusiveDoesNotBlockOthers(t *testing.T) {
 // its batch, for a call.
 func TestCallOutlivingItsHandlerIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		at, goOn := make(chan struct{}), make(chan struct{})
+		at, proceed := make(chan struct{}), make(chan struct{})
 		first := true
 		h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{At: func(p Point) eviction.EndMode {
-			if p.Place == eviction.PlaceHandOver && p.Op == "caller" && first {
+			if p.Place == eviction.PlaceCommit && p.Op == "caller" && first {
 				first = false
 				close(at)
-				<-goOn
+				<-proceed
 			}
 			return eviction.EndNone
 		}}})
@@ -369,7 +369,7 @@ func TestCallOutlivingItsHandlerIsAnswered(t *testing.T) {
 				left <- err
 			}()
 			<-at
-			time.AfterFunc(time.Second, func() { close(goOn) })
+			time.AfterFunc(time.Second, func() { close(proceed) })
 			return nil
 		})
 		if err != nil {
@@ -384,20 +384,20 @@ func TestCallOutlivingItsHandlerIsAnswered(t *testing.T) {
 	})
 }
 
-// TestEnterDoesNotChangeTheResultOfItsEvent ends the goroutine of an Enter when its event has
+// TestEnterDoesNotChangeTheResultOfItsEvent ends the goroutine of a HoldTurn when its event has
 // ended, and the answer waits for the disk.
 func TestEnterDoesNotChangeTheResultOfItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
-		entered, goOn := make(chan struct{}), make(chan struct{})
+		entered, proceed := make(chan struct{}), make(chan struct{})
 		answer := make(chan error, 1)
 		go func() {
 			answer <- do(t.Context(), h, "a", "event", func(ctx context.Context, c *counter) error {
 				err := Await(ctx, func(ctx context.Context) error {
-					go Enter(ctx, func(ctx context.Context) error {
+					go HoldTurn(ctx, func(ctx context.Context) error {
 						close(entered)
-						_ = Wait(ctx, func(context.Context) error { <-goOn; return nil })
+						_ = Wait(ctx, func(context.Context) error { <-proceed; return nil })
 						goruntime.Goexit()
 						return nil
 					})
@@ -410,7 +410,7 @@ func TestEnterDoesNotChangeTheResultOfItsEvent(t *testing.T) {
 		<-entered
 		release := fs.HoldSyncs()
 		synctest.Wait()
-		close(goOn)
+		close(proceed)
 		synctest.Wait()
 		release()
 		if err := <-answer; err != nil {
@@ -423,21 +423,21 @@ func TestEnterDoesNotChangeTheResultOfItsEvent(t *testing.T) {
 func TestTransactionsOfTwoGoroutinesDoNotOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
-		errBack := errors.New("back")
+		errRollback := errors.New("back")
 		err := do(t.Context(), h, "a", "two", func(ctx context.Context, c *counter) error {
 			in, out := make(chan struct{}), make(chan error, 1)
 			go func() {
 				out <- Transaction(ctx, func(ctx context.Context) error {
 					close(in)
 					time.Sleep(time.Second)
-					return errBack
+					return errRollback
 				})
 			}()
 			<-in
 			if err := Transaction(ctx, func(ctx context.Context) error { return c.put(ctx, "n", 1) }); !errors.Is(err, ErrTurnBusy) {
 				t.Errorf("the second: %v", err)
 			}
-			if err := <-out; !errors.Is(err, errBack) {
+			if err := <-out; !errors.Is(err, errRollback) {
 				t.Errorf("the first: %v", err)
 			}
 			return Transaction(ctx, func(ctx context.Context) error { return c.put(ctx, "n", 2) })
@@ -504,7 +504,7 @@ func TestCloseWaitsForAnEnterThatOutlivesItsEvent(t *testing.T) {
 			return Await(ctx, func(ctx context.Context) error {
 				in := make(chan struct{})
 				go func() {
-					left <- Enter(ctx, func(ctx context.Context) error { close(in); return Sleep(ctx, 5*time.Second) })
+					left <- HoldTurn(ctx, func(ctx context.Context) error { close(in); return Sleep(ctx, 5*time.Second) })
 				}()
 				<-in
 				return nil
@@ -517,7 +517,7 @@ func TestCloseWaitsForAnEnterThatOutlivesItsEvent(t *testing.T) {
 }
 
 // TestCloseWaitsForTheWritesOfAnEnter closes the host while the disk is busy with the
-// writes of an Enter that has outlasted its event.
+// writes of a HoldTurn that has outlasted its event.
 func TestCloseWaitsForTheWritesOfAnEnter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -527,7 +527,7 @@ func TestCloseWaitsForTheWritesOfAnEnter(t *testing.T) {
 		err := do(t.Context(), h, "a", "event", func(ctx context.Context, c *counter) error {
 			return Await(ctx, func(ctx context.Context) error {
 				go func() {
-					left <- Enter(ctx, func(ctx context.Context) error {
+					left <- HoldTurn(ctx, func(ctx context.Context) error {
 						close(in)
 						if err := Wait(ctx, func(context.Context) error { <-ended; return nil }); err != nil {
 							return err

@@ -83,7 +83,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	}
 	so := h.opts.Store
 	so.OnFail = h.storeFailed
-	so.OnTakenBack = h.takenBack
+	so.OnDropped = h.writesDropped
 	so.OnSpace, so.OnDamage = h.spaceChanged, h.damageFound
 	if h.opts.Policy.At != nil {
 		so.Hook = h.recordAt
@@ -96,8 +96,8 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	}
 	h.store = store
 	h.scheduler = alarm.NewScheduler(context.Background(), alarm.Config{
-		Classes: h.alarmClasses, Window: h.alarmWindow, Boot: h.bootAlarms, BootBefore: store.Generation() << 40, Deliver: h.deliver,
-		Unclean: !store.Clean(), OnError: h.lis.failed, Step: func() { h.stepApart(eviction.PlaceDue) },
+		Classes: h.alarmClasses, Window: h.alarmWindow, StartAlarms: h.startAlarms, StartBefore: store.Generation() << 40, Deliver: h.deliver,
+		Unclean: !store.Clean(), OnError: h.lis.failed, Step: func() { h.guardedStep(eviction.PlaceDue) },
 	})
 	h.sweeper.start()
 	h.scheduler.Start()
@@ -117,7 +117,7 @@ func (h *Host) Owner() any { return h.opts.Owner }
 func (h *Host) Store() *objectstore.Store { return h.store }
 
 // Evict ends the incarnation of id, and reports whether there was one.
-func (h *Host) Evict(id ID, style eviction.EndMode) bool {
+func (h *Host) Evict(id ID, mode eviction.EndMode) bool {
 	o := h.lookup(id)
 	if o == nil {
 		return false
@@ -125,7 +125,7 @@ func (h *Host) Evict(id ID, style eviction.EndMode) bool {
 	o.mu.Lock()
 	inc := o.incarnation
 	o.mu.Unlock()
-	return o.fence(inc, &Fenced{Reason: ReasonEvicted}, style)
+	return o.fence(inc, &Fenced{Reason: ReasonEvicted}, mode)
 }
 
 // Err returns the reason why the store failed, or nil.
@@ -150,8 +150,8 @@ func (h *Host) storeFailed(err error) {
 	_ = h.Close() // its error is Err
 }
 
-// takenBack ends an incarnation after the store has dropped its writes.
-func (h *Host) takenBack(id ID, epoch objectstore.Epoch, cause error) {
+// writesDropped ends an incarnation after the store has dropped its writes.
+func (h *Host) writesDropped(id ID, epoch objectstore.Epoch, cause error) {
 	o := h.lookup(id)
 	if o == nil {
 		return
@@ -184,7 +184,7 @@ func (h *Host) Abandon() {
 	if h.opts.Abandoned != nil {
 		h.opts.Abandoned()
 	}
-	h.store.Cut()
+	h.store.BeginAbandon()
 	h.fenceAll(&Fenced{Reason: ReasonKilled})
 	h.store.Abandon()
 	if h.closing.CompareAndSwap(false, true) {
@@ -197,7 +197,7 @@ func (h *Host) shutDown() {
 	h.phase.CompareAndSwap(phaseOpen, phaseClosing)
 	h.scheduler.Stop()
 	h.drain()
-	h.stepApart(eviction.PlaceClose)
+	h.guardedStep(eviction.PlaceClose)
 	h.phase.Store(phaseClosed)
 	h.fenceAll(&Fenced{Reason: ReasonClosing})
 	h.finish()
@@ -210,7 +210,7 @@ func (h *Host) finish() {
 	h.sweeper.stop()
 	h.awaitZero(&h.running, unwindTime, nil)
 	h.runners.close()
-	h.stepApart(eviction.PlaceClose)
+	h.guardedStep(eviction.PlaceClose)
 	err := h.store.Close()
 	h.awaitZero(&h.emitting, unwindTime, nil) // the last outputs leave when the store closes
 	h.closed = errors.Join(h.stragglers(), err)
@@ -293,13 +293,13 @@ func (h *Host) Zombies() []string {
 
 func (ev *event) zombie() string { return ev.obj.id().String() + " " + ev.op }
 
-func (h *Host) zombieBorn(z zombie) {
+func (h *Host) addZombie(z zombie) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.zombies[z] = struct{}{}
 }
 
-func (h *Host) zombieEnded(z zombie) {
+func (h *Host) removeZombie(z zombie) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.zombies, z)

@@ -11,9 +11,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// patience is how long the runtime waits for a function of the Listener, and for Policy.Idle
+// hostFuncTimeout is how long the runtime waits for a function of the Listener, and for Policy.Idle
 // and Policy.Shed.
-const patience = 10 * time.Second
+const hostFuncTimeout = 10 * time.Second
 
 // hostFunc is a function of a host's Options. It runs on a goroutine of its own: the
 // goroutine that calls it may be one that serves all objects, or may have made an object
@@ -21,32 +21,32 @@ const patience = 10 * time.Second
 type hostFunc struct {
 	host *Host
 	name string
-	hung atomic.Int64 // calls that have not returned within patience
+	hung atomic.Int64 // calls that have not returned within hostFuncTimeout
 }
 
-// call calls f and waits for it, for patience at most. While an earlier call has not
+// call calls f and waits for it, for hostFuncTimeout at most. While an earlier call has not
 // returned, call does nothing.
 func (c *hostFunc) call(f func()) {
 	if c.hung.Load() > 0 {
 		return
 	}
-	err := guard.Within(patience, &c.hung, f)
+	err := guard.Within(hostFuncTimeout, &c.hung, f)
 	if failure, ok := err.(*guard.Failure); ok {
-		c.host.misbehaved(c.name, failure, failure.Stack)
+		c.host.reportFailure(c.name, failure, failure.Stack)
 	} else if err != nil {
-		c.host.misbehaved(c.name, fmt.Errorf("%w; the host does not call it again until it returns", err), nil)
+		c.host.reportFailure(c.name, fmt.Errorf("%w; the host does not call it again until it returns", err), nil)
 	}
 }
 
 // inPlace calls f on the caller's goroutine, and recovers a panic.
 func (c *hostFunc) inPlace(f func()) {
 	if failure := guard.Call(f); failure != nil {
-		c.host.misbehaved(c.name, failure, failure.Stack)
+		c.host.reportFailure(c.name, failure, failure.Stack)
 	}
 }
 
-// misbehaved reports a function of the host's Options that did not return.
-func (h *Host) misbehaved(name string, why error, stack []byte) {
+// reportFailure reports a function of the host's Options that did not return.
+func (h *Host) reportFailure(name string, why error, stack []byte) {
 	h.log.Error("a function of the host's options failed", "function", name, "err", why, "stack", string(stack))
 	if name != "Listener.Failed" {
 		h.lis.failed(fmt.Errorf("dohost: %s: %w", name, why))
@@ -54,21 +54,21 @@ func (h *Host) misbehaved(name string, why error, stack []byte) {
 }
 
 // guarded returns a Listener that calls the functions of l, and survives their panics. It
-// waits at most patience for each of them, except for EventEnded and Service.
+// waits at most hostFuncTimeout for each of them, except for EventEnded and Service.
 func (h *Host) guarded(l Listener) *Listener {
 	g := Listener{
-		Waking:      apart2(h, "Waking", l.Waking),
-		Live:        apart2(h, "Live", l.Live),
-		Fenced:      apart(h, "Fenced", l.Fenced),
-		Refused:     apart2(h, "Refused", l.Refused),
-		AlarmEnded:  apart(h, "AlarmEnded", l.AlarmEnded),
-		AlarmParked: apart(h, "AlarmParked", l.AlarmParked),
-		AlarmStale:  apart(h, "AlarmStale", l.AlarmStale),
-		TurnHeld:    apart(h, "TurnHeld", l.TurnHeld),
-		StoreFailed: apart(h, "StoreFailed", l.StoreFailed),
-		Space:       apart(h, "Space", l.Space),
-		Damaged:     apart(h, "Damaged", l.Damaged),
-		Failed:      apart(h, "Failed", l.Failed),
+		Waking:      guardedFunc2(h, "Waking", l.Waking),
+		Live:        guardedFunc2(h, "Live", l.Live),
+		Fenced:      guardedFunc(h, "Fenced", l.Fenced),
+		Refused:     guardedFunc2(h, "Refused", l.Refused),
+		AlarmEnded:  guardedFunc(h, "AlarmEnded", l.AlarmEnded),
+		AlarmParked: guardedFunc(h, "AlarmParked", l.AlarmParked),
+		AlarmStale:  guardedFunc(h, "AlarmStale", l.AlarmStale),
+		TurnHeld:    guardedFunc(h, "TurnHeld", l.TurnHeld),
+		StoreFailed: guardedFunc(h, "StoreFailed", l.StoreFailed),
+		Space:       guardedFunc(h, "Space", l.Space),
+		Damaged:     guardedFunc(h, "Damaged", l.Damaged),
+		Failed:      guardedFunc(h, "Failed", l.Failed),
 	}
 	if l.EventEnded != nil { // called for each event, so on the event's goroutine: see object.finish
 		c := &hostFunc{host: h, name: "Listener.EventEnded"}
@@ -81,7 +81,7 @@ func (h *Host) guarded(l Listener) *Listener {
 	return &g
 }
 
-func apart[A any](h *Host, name string, f func(A)) func(A) {
+func guardedFunc[A any](h *Host, name string, f func(A)) func(A) {
 	if f == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func apart[A any](h *Host, name string, f func(A)) func(A) {
 	return func(a A) { c.call(func() { f(a) }) }
 }
 
-func apart2[A, B any](h *Host, name string, f func(A, B)) func(A, B) {
+func guardedFunc2[A, B any](h *Host, name string, f func(A, B)) func(A, B) {
 	if f == nil {
 		return nil
 	}
@@ -98,16 +98,16 @@ func apart2[A, B any](h *Host, name string, f func(A, B)) func(A, B) {
 }
 
 // guardPolicy replaces At by a function that does not panic and, unless the Policy is
-// trusted, Shed and Idle by functions that do not panic and return within patience.
+// trusted, Shed and Idle by functions that do not panic and return within hostFuncTimeout.
 func (h *Host) guardPolicy(p *Policy) {
 	if p.Trusted {
 		return
 	}
 	if f := p.At; f != nil {
 		c := &hostFunc{host: h, name: "Policy.At"}
-		p.At = func(at Point) (style eviction.EndMode) {
-			c.inPlace(func() { style = f(at) })
-			return style
+		p.At = func(at Point) (mode eviction.EndMode) {
+			c.inPlace(func() { mode = f(at) })
+			return mode
 		}
 	}
 	if f := p.Shed; f != nil {
@@ -115,8 +115,8 @@ func (h *Host) guardPolicy(p *Policy) {
 		p.Shed = func(live int) int { return answer(c, 0, func() int { return f(live) }) }
 	}
 	c, idle := &hostFunc{host: h, name: "Policy.Idle"}, p.Idle
-	p.Idle = func(id ID, life, events uint64) time.Duration {
-		return answer(c, -1, func() time.Duration { return idle(id, life, events) })
+	p.Idle = func(id ID, incarnation, events uint64) time.Duration {
+		return answer(c, -1, func() time.Duration { return idle(id, incarnation, events) })
 	}
 }
 
@@ -132,8 +132,8 @@ func answer[T any](c *hostFunc, other T, f func() T) T {
 	}
 }
 
-// stepApart is step for the goroutines that serve all objects: the policy cannot end them.
-func (h *Host) stepApart(p eviction.Place) {
+// guardedStep is step for the goroutines that serve all objects: the policy cannot end them.
+func (h *Host) guardedStep(p eviction.Place) {
 	switch {
 	case h.opts.Policy.At == nil:
 	case h.opts.Policy.Trusted:
@@ -143,8 +143,8 @@ func (h *Host) stepApart(p eviction.Place) {
 	}
 }
 
-// atApart is at for code that is not the event's own: the policy cannot end its goroutine.
-func (o *object) atApart(ev *event, p eviction.Place) {
+// guardedAt is at for code that is not the event's own: the policy cannot end its goroutine.
+func (o *object) guardedAt(ev *event, p eviction.Place) {
 	switch {
 	case ev.points == nil:
 	case o.host().opts.Policy.Trusted:

@@ -65,7 +65,7 @@ func TestHostFuncIsNotCalledWhileOneOfItsCallsHangs(t *testing.T) {
 		for _, q := range quit {
 			go call(func() { <-q })
 		}
-		time.Sleep(2 * patience)
+		time.Sleep(2 * hostFuncTimeout)
 		for i, q := range quit {
 			if took := call(func() { calls++ }); took != 0 || calls != 0 {
 				t.Errorf("with %d calls that hang: the function was called %d times, after %v", len(quit)-i, calls, took)

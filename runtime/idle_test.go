@@ -20,7 +20,7 @@ import (
 
 // idle returns the policy that package dohost sets.
 func idle(i eviction.Idle) Policy {
-	return Policy{Idle: func(_ ID, life, events uint64) time.Duration { return i.After(life, events) }}
+	return Policy{Idle: func(_ ID, incarnation, events uint64) time.Duration { return i.After(incarnation, events) }}
 }
 
 const (
@@ -477,7 +477,7 @@ func TestWheelIsCompactedAfterEvictions(t *testing.T) {
 			for _, os := range h.sweeper.wheel {
 				filed += len(os)
 				for _, o := range os {
-					if o.gone {
+					if o.removed {
 						gone++
 					}
 				}
@@ -485,8 +485,8 @@ func TestWheelIsCompactedAfterEvictions(t *testing.T) {
 			if len(h.all()) != 10 || filed != gone+10 || gone > 10 {
 				t.Errorf("shed %v: %d objects in the table, %d in the wheel, %d of them gone", shed, len(h.all()), filed, gone)
 			}
-			if h.sweeper.filed != filed || h.sweeper.gone.Load() != int64(gone) {
-				t.Errorf("shed %v: counted %d and %d, want %d and %d", shed, h.sweeper.filed, h.sweeper.gone.Load(), filed, gone)
+			if h.sweeper.filed != filed || h.sweeper.stale.Load() != int64(gone) {
+				t.Errorf("shed %v: counted %d and %d, want %d and %d", shed, h.sweeper.filed, h.sweeper.stale.Load(), filed, gone)
 			}
 		})
 	}
@@ -515,9 +515,9 @@ func TestIdleTimeMayBeShortened(t *testing.T) {
 				t.Helper()
 				h.sweeper.mu.Lock() // the sweeper locks it before it changes them again
 				defer h.sweeper.mu.Unlock()
-				if h.sweeper.filed != filed || int(h.sweeper.gone.Load()) != gone {
+				if h.sweeper.filed != filed || int(h.sweeper.stale.Load()) != gone {
 					t.Errorf("%d evicted: %d in the wheel, %d of them nothing, want %d and %d",
-						evicted, h.sweeper.filed, h.sweeper.gone.Load(), filed, gone)
+						evicted, h.sweeper.filed, h.sweeper.stale.Load(), filed, gone)
 				}
 			}
 			all()

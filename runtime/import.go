@@ -49,7 +49,7 @@ func (o *object) claim() (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.gone:
+	case o.removed:
 		return false, errGone
 	case o.incarnation != nil || !o.restingLocked():
 		return false, fmt.Errorf("%w: %v is in use", objectstore.ErrExists, o.id())

@@ -16,7 +16,7 @@ type incarnation struct {
 	// Fixed when it begins; read by any goroutine.
 	obj    *object
 	number uint64        // of its epoch, in this host
-	born   time.Duration // on the host's clock
+	began  time.Duration // on the host's clock
 
 	// dead is set, once, under obj.mu; why is written before it.
 	dead atomic.Bool
@@ -51,7 +51,7 @@ type activity struct {
 	running        *event // started and not yet ended, newest first
 	exclusive      *event // the event with the open Exclusive section, or nil
 	opener         *turn  // the turn that opened it
-	entered        int    // turns of Enters
+	heldTurns      int    // turns of HoldTurns
 	exclusiveSince time.Duration
 	watched        *turn  // the holder that the sweeper saw last,
 	watchedAt      uint64 // its batch at that time,
@@ -109,11 +109,11 @@ func (inc *incarnation) end() {
 	}
 }
 
-// handOver commits the batch, unless the incarnation has ended. The caller holds the
+// commit commits the batch, unless the incarnation has ended. The caller holds the
 // turn.
-func (inc *incarnation) handOver(t *turn) error {
-	t.seen.Add(1)
-	inc.obj.at(t.ev, eviction.PlaceHandOver)
+func (inc *incarnation) commit(t *turn) error {
+	t.progress.Add(1)
+	inc.obj.at(t.ev, eviction.PlaceCommit)
 	if inc.dead.Load() {
 		if inc.batch.Dirty() {
 			inc.obj.host().refused(inc)
@@ -121,7 +121,7 @@ func (inc *incarnation) handOver(t *turn) error {
 		drop(inc.batch, inc.why)
 		return inc.why
 	}
-	if err := inc.rng.HandOver(inc.batch); err != nil {
+	if err := inc.rng.Commit(inc.batch); err != nil {
 		inc.obj.host().refused(inc)
 		if cause := inc.cause(); cause != nil {
 			err = cause
@@ -129,7 +129,7 @@ func (inc *incarnation) handOver(t *turn) error {
 		drop(inc.batch, err)
 		return err
 	}
-	inc.obj.at(t.ev, eviction.PlaceHanded)
+	inc.obj.at(t.ev, eviction.PlaceCommitted)
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (s *State) emitAlone(ctx context.Context, out objectstore.Output, size int)
 			seg.Discard()
 			return err
 		}
-		if rng.HandOver(seg) == nil {
+		if rng.Commit(seg) == nil {
 			return nil
 		}
 		seg.Discard()

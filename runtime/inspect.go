@@ -34,9 +34,9 @@ func (h *Host) Inspect(id ID) (Info, bool) {
 	return o.inspect()
 }
 
-// Lives calls yield for each object that has an incarnation, in no order, until yield
+// Incarnations calls yield for each object that has an incarnation, in no order, until yield
 // returns false.
-func (h *Host) Lives(yield func(Info) bool) {
+func (h *Host) Incarnations(yield func(Info) bool) {
 	for _, o := range h.all() {
 		info, ok := o.inspect()
 		if ok && info.Epoch != (objectstore.Epoch{}) && !yield(info) {
@@ -51,13 +51,13 @@ func (h *Host) Live() int { return int(h.incarnations.Load()) }
 func (o *object) inspect() (Info, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.gone || (o.incarnation == nil && o.count == 0 && !o.waking) {
+	if o.removed || (o.incarnation == nil && o.count == 0 && !o.waking) {
 		return Info{}, false
 	}
 	now := o.host().now()
 	info := Info{ID: o.id(), Events: o.events, Bytes: o.bytes, Queued: o.waiting.queued()}
 	if inc := o.incarnation; inc != nil {
-		info.Epoch, info.Age = inc.epoch(), now-inc.born
+		info.Epoch, info.Age = inc.epoch(), now-inc.began
 		if inc.activity != nil {
 			info.Queued += inc.queue.queued()
 			for ev := inc.running; ev != nil; ev = ev.succ {
@@ -83,7 +83,7 @@ func (o *object) inspect() (Info, bool) {
 // queued counts the events of a queue that have not started.
 func (l *turnList) queued() (n int) {
 	for t := l.head; t != nil; t = t.next {
-		if t.fresh && !t.ev.left {
+		if t.unstarted && !t.ev.abandoned {
 			n++
 		}
 	}

@@ -140,13 +140,13 @@ func (h *Host) live(inc *incarnation) { call2(h.lis.Live, inc.obj.id(), inc.epoc
 func (h *Host) refused(inc *incarnation) { call2(h.lis.Refused, inc.obj.id(), inc.epoch()) }
 
 // ended reports and uncounts an incarnation that has ended.
-func (h *Host) ended(o *object, inc *incarnation, why *Fenced, style eviction.EndMode) {
+func (h *Host) ended(o *object, inc *incarnation, why *Fenced, mode eviction.EndMode) {
 	h.incarnations.Add(-1)
 	if h.opts.Ended != nil {
-		h.opts.Ended(o.id(), why, style)
+		h.opts.Ended(o.id(), why, mode)
 	}
 	if h.lis.Fenced != nil {
-		h.lis.Fenced(Ended{ID: o.id(), Epoch: inc.epoch(), Why: why, Mode: style, Age: h.now() - inc.born})
+		h.lis.Fenced(Ended{ID: o.id(), Epoch: inc.epoch(), Why: why, Mode: mode, Age: h.now() - inc.began})
 	}
 }
 

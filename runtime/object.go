@@ -26,7 +26,7 @@ type object struct {
 	incarnation *incarnation // nil between incarnations
 	waiting     turnList     // events for the next incarnation
 	waking      bool         // a runner is between incarnations
-	gone        bool         // no longer in the table
+	removed     bool         // no longer in the table
 	prompt      bool         // the last event was answered when it ended
 	toSweep     bool         // in the sweeper's list
 	filed       uint32       // its second in the sweeper's wheel; zero if it is not there
@@ -60,7 +60,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	// that one of the two sees the other.
 	o.host().active.Add(1)
 	o.mu.Lock()
-	if o.gone {
+	if o.removed {
 		o.mu.Unlock()
 		o.host().decrement(&o.host().active)
 		if ev.only != nil {
@@ -69,15 +69,15 @@ func (o *object) enqueue(ev *event, inside bool) error {
 		return errGone
 	}
 	if err := o.admitLocked(ev, inside); err != nil {
-		o.releaseLocked(launch{}) // the object may have come into memory for this event
+		o.releaseLocked(runnerRequest{}) // the object may have come into memory for this event
 		o.host().decrement(&o.host().active)
 		return err
 	}
 	ev.obj = o
 	ev.sent.Store(o)
 	if ev.answered.Load() { // its caller has gone; see abandon
-		ev.left = true
-		o.releaseLocked(launch{})
+		ev.abandoned = true
+		o.releaseLocked(runnerRequest{})
 		o.host().decrement(&o.host().active)
 		return nil
 	}
@@ -95,7 +95,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 
 // releaseLocked releases the lock, makes the sweeper check the object, and starts the
 // runner that queueLocked or wakeLocked asked for.
-func (o *object) releaseLocked(run launch) {
+func (o *object) releaseLocked(run runnerRequest) {
 	invariants.Held(&o.mu)
 	enqueue := !o.toSweep
 	o.toSweep = true
@@ -106,14 +106,14 @@ func (o *object) releaseLocked(run launch) {
 	run.begin(o)
 }
 
-// launch is a request for a runner, or none.
-type launch struct {
+// runnerRequest is a request for a runner, or none.
+type runnerRequest struct {
 	wanted bool
 	turn   *turn // granted; nil: begin between incarnations
 }
 
 // begin starts the object's runner, without the lock.
-func (l launch) begin(o *object) {
+func (l runnerRequest) begin(o *object) {
 	if l.wanted {
 		o.host().spawn(o, l.turn)
 	}
@@ -153,44 +153,44 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 	return nil
 }
 
-// queueLocked queues a new turn. The caller must begin the returned launch without the
+// queueLocked queues a new turn. The caller must begin the returned runnerRequest without the
 // lock.
-func (o *object) queueLocked(t *turn) launch {
+func (o *object) queueLocked(t *turn) runnerRequest {
 	invariants.Held(&o.mu)
-	t.fresh = true
+	t.unstarted = true
 	if inc := o.incarnation; inc != nil {
 		inc.ensureActivityLocked()
 		t.queue = &inc.queue
 		if inc.queue.holder == nil {
 			inc.queue.grantLocked(t)
 			o.startLocked(inc, t, t.ev.queued)
-			return launch{wanted: true, turn: t}
+			return runnerRequest{wanted: true, turn: t}
 		}
 		inc.queue.push(t)
-		return launch{}
+		return runnerRequest{}
 	}
 	o.waiting.push(t)
 	return o.wakeLocked()
 }
 
 // wakeLocked requests a runner between incarnations, if it has work.
-func (o *object) wakeLocked() launch {
+func (o *object) wakeLocked() runnerRequest {
 	invariants.Held(&o.mu)
 	if o.waking || o.incarnation != nil || (o.waiting.head == nil && o.deferredSlots == nil) {
-		return launch{}
+		return runnerRequest{}
 	}
 	o.waking = true
-	return launch{wanted: true}
+	return runnerRequest{wanted: true}
 }
 
-// leave takes ev out of the queue if it has not started, and reports whether it had.
-func (o *object) leave(ev *event) (started bool) {
+// withdraw takes ev out of the queue if it has not started, and reports whether it had.
+func (o *object) withdraw(ev *event) (started bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if ev.incarnation != nil {
 		return true
 	}
-	if !ev.left {
+	if !ev.abandoned {
 		o.unqueueLocked(ev)
 	}
 	return false
@@ -199,7 +199,7 @@ func (o *object) leave(ev *event) (started bool) {
 // unqueueLocked marks a queued event as left; the turn queue skips it.
 func (o *object) unqueueLocked(ev *event) {
 	invariants.Held(&o.mu)
-	ev.left = true
+	ev.abandoned = true
 	o.count--
 	o.bytes -= ev.size
 	o.host().decrement(&o.host().active)

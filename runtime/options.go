@@ -33,7 +33,7 @@ type Options struct {
 	Owner any
 	// Ended is called for each incarnation that has ended, before the next one begins and
 	// before the Listener. It must be quick. Optional.
-	Ended func(id ID, why *Fenced, style eviction.EndMode)
+	Ended func(id ID, why *Fenced, mode eviction.EndMode)
 	// Abandoned is called by Host.Abandon before it ends the host as the end of the process
 	// would. Optional.
 	Abandoned func()
@@ -55,8 +55,8 @@ type Policy struct {
 	// Idle returns how long the object may be idle, given the number of its incarnation and
 	// of the events it has had. Negative means for ever. The sweeper calls it when the
 	// object has come to rest, and when that time is over.
-	Idle func(id ID, life, events uint64) time.Duration
-	// At is called at every point, without locks, and returns the style of the incarnation's end
+	Idle func(id ID, incarnation, events uint64) time.Duration
+	// At is called at every point, without locks, and returns the mode of the incarnation's end
 	// there, or eviction.EndNone. A test's scheduler blocks in it and so chooses the goroutine that runs
 	// next: the points are the steps that other goroutines can observe.
 	At func(Point) eviction.EndMode

@@ -110,7 +110,7 @@ func TestFenceTakesPrecedenceOverAnOpenGate(t *testing.T) {
 		opts := Options{Policy: Policy{At: func(p Point) eviction.EndMode {
 			switch {
 			case p.Op != "wait":
-			case p.Place == eviction.PlaceHanded:
+			case p.Place == eviction.PlaceCommitted:
 				return eviction.EndFence
 			case p.Place == eviction.PlaceAwait:
 				begun.Add(1)

@@ -12,17 +12,17 @@ import (
 
 // Point is a visit to a place.
 type Point struct {
-	ID    ID     // zero for work of the host for all of its objects
-	Life  uint64 // number of the incarnation, unique in the store; zero if the object has none
-	Event uint64 // number of the event within the object
-	Op    string // the event's operation
-	Place eviction.Place
-	N     uint64        // counts the event's visits to this place, from 1
-	Age   time.Duration // of the incarnation
+	ID          ID     // zero for work of the host for all of its objects
+	Incarnation uint64 // number of the incarnation, unique in the store; zero if the object has none
+	Event       uint64 // number of the event within the object
+	Op          string // the event's operation
+	Place       eviction.Place
+	N           uint64        // counts the event's visits to this place, from 1
+	Age         time.Duration // of the incarnation
 	// Over is set when the incarnation has ended already, and only its code still runs.
 	Over bool
 	// Ctx is the caller's, at eviction.PlaceSend and eviction.PlaceAnswer. If the caller is an object, From
-	// is its ID, and Life and Event are the caller's too.
+	// is its ID, and Incarnation and Event are the caller's too.
 	Ctx  context.Context
 	From ID
 }
@@ -48,13 +48,13 @@ func (o *object) at(ev *event, p eviction.Place) {
 func (o *object) visit(inc *incarnation, p Point) {
 	p.ID = o.id()
 	if inc != nil {
-		p.Life = inc.epoch().Host<<40 | inc.epoch().Life
-		p.Age = o.host().now() - inc.born
+		p.Incarnation = inc.epoch().Host<<40 | inc.epoch().Incarnation
+		p.Age = o.host().now() - inc.began
 		p.Over = inc.dead.Load()
 	}
-	style := o.host().opts.Policy.At(p)
-	if inc != nil && style != eviction.EndNone && p.Place.Ends() {
-		o.fence(inc, &Fenced{Reason: ReasonChaos, Place: p.Place.String()}, style)
+	mode := o.host().opts.Policy.At(p)
+	if inc != nil && mode != eviction.EndNone && p.Place.Ends() {
+		o.fence(inc, &Fenced{Reason: ReasonChaos, Place: p.Place.String()}, mode)
 	}
 }
 
@@ -73,7 +73,7 @@ func (h *Host) callAt(ctx context.Context, id ID, op string, p eviction.Place) {
 	at := Point{ID: id, Op: op, Place: p, Ctx: ctx}
 	if ev := eventOf(ctx); ev != nil && ev.points != nil {
 		at.From, at.Event, at.N = ev.obj.id(), ev.seq, ev.points[p].Add(1)
-		at.Life = ev.incarnation.epoch().Host<<40 | ev.incarnation.epoch().Life
+		at.Incarnation = ev.incarnation.epoch().Host<<40 | ev.incarnation.epoch().Incarnation
 	}
 	h.opts.Policy.At(at)
 }

@@ -44,7 +44,7 @@ func (h *Host) run(j job) {
 		if ch == nil {
 			ch = make(chan job, 1)
 		}
-		if !h.runners.rest(ch) {
+		if !h.runners.putIdle(ch) {
 			return
 		}
 		// Yield to callers first: if one of them has sent a job when this goroutine runs
@@ -82,8 +82,8 @@ func (r *runners) take() chan job {
 	return ch
 }
 
-// rest keeps an idle runner, if there is room for it.
-func (r *runners) rest(ch chan job) bool {
+// putIdle keeps an idle runner, if there is room for it.
+func (r *runners) putIdle(ch chan job) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.shut || len(r.idle) >= maxIdle {

@@ -77,7 +77,9 @@ func (s *script) open(t *testing.T) {
 	s.h, s.syncs = h, s.fs.Syncs()
 }
 
-func name(id ID, e objectstore.Epoch) string { return fmt.Sprintf("%s#%d.%d", id.Name, e.Host, e.Life) }
+func name(id ID, e objectstore.Epoch) string {
+	return fmt.Sprintf("%s#%d.%d", id.Name, e.Host, e.Incarnation)
+}
 
 func suffix(err error) string {
 	if err == nil {

@@ -81,12 +81,12 @@ func (t *turn) visitStorage() {
 // Errors: ErrNoAlarmHandler; an error for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.setAlarm(ctx, at, false) }
 
-// SetBootAlarm is SetAlarm for an alarm that is also delivered when the host starts.
-func (s *State) SetBootAlarm(ctx context.Context, at time.Time) error {
+// SetStartAlarm is SetAlarm for an alarm that is also delivered when the host starts.
+func (s *State) SetStartAlarm(ctx context.Context, at time.Time) error {
 	return s.setAlarm(ctx, at, true)
 }
 
-func (s *State) setAlarm(ctx context.Context, at time.Time, boot bool) error {
+func (s *State) setAlarm(ctx context.Context, at time.Time, onStart bool) error {
 	if err := checkAlarmTime(at); err != nil {
 		return err
 	}
@@ -104,9 +104,9 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, boot bool) error {
 	if err := s.write(ctx, (*objectstore.Batch).Reserve); err != nil {
 		return err
 	}
-	slot := objectstore.Slot{Due: at, Generation: s.incarnation().obj.host().store.NewAlarmGeneration(), AtBoot: boot}
+	slot := objectstore.Slot{Due: at, Generation: s.incarnation().obj.host().store.NewAlarmGeneration(), AtStart: onStart}
 	if d := s.incarnation().ringing; d != nil {
-		slot.Charge = d.running // until the handler has ended: see settleRun
+		slot.Charge = d.running // until the handler has ended: see recordOutcome
 	}
 	s.incarnation().batch.SetSlot(slot)
 	return nil
@@ -162,17 +162,17 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 func (s *State) Go(ctx context.Context, op string, fn func(context.Context) error) error {
 	return s.task(ctx, op, fn, func(ev *event) error {
 		s.incarnation().obj.host().active.Add(1) // so that Close waits for it to begin
-		s.incarnation().batch.Emit((*start)(ev))
+		s.incarnation().batch.Emit((*taskStart)(ev))
 		return nil
 	})
 }
 
-// GoAtOnce is Go, but fn does not wait for the disk. fn begins when the turn is free, even
+// GoImmediately is Go, but fn does not wait for the disk. fn begins when the turn is free, even
 // if a Transaction around this call is rolled back. Its outputs are released after the
 // writes of this batch are durable.
 //
 // Errors: those of Go, ErrClosed, and ErrFenced.
-func (s *State) GoAtOnce(ctx context.Context, op string, fn func(context.Context) error) error {
+func (s *State) GoImmediately(ctx context.Context, op string, fn func(context.Context) error) error {
 	return s.task(ctx, op, fn, func(ev *event) error { return s.incarnation().obj.enqueue(ev, true) })
 }
 
@@ -197,11 +197,11 @@ func (s *State) task(ctx context.Context, op string, fn func(context.Context) er
 	return nil
 }
 
-// start is the output that starts a background task.
-type start event
+// taskStart is the output that starts a background task.
+type taskStart event
 
 // Release enqueues the task, unless the incarnation has ended.
-func (s *start) Release(err error) {
+func (s *taskStart) Release(err error) {
 	ev, h := (*event)(s), s.only.obj.host()
 	if err == nil {
 		// It fails if the incarnation or the host has ended. No caller waits for the error.

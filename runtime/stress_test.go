@@ -25,15 +25,15 @@ var (
 	stressFirst = flag.Uint64("stress-first", 1, "seed of the first of them")
 )
 
-// wild is an object with randomly drawn code.
-type wild struct {
+// stressObject is an object with randomly drawn code.
+type stressObject struct {
 	s    *State
 	busy atomic.Int32 // open regions: one at most
-	in   *wilderness
+	in   *stressRun
 }
 
-// wilderness is one run with wild objects.
-type wilderness struct {
+// stressRun is one run with stress objects.
+type stressRun struct {
 	t      *testing.T
 	h      *Host
 	seed   uint64
@@ -42,10 +42,10 @@ type wilderness struct {
 	left   atomic.Int64 // goroutines that outlive their handlers
 }
 
-var errWild = errors.New("wild")
+var errStress = errors.New("wild")
 
 // region runs f, which does not give up the turn.
-func (w *wild) region(f func()) {
+func (w *stressObject) region(f func()) {
 	if !w.busy.CompareAndSwap(0, 1) {
 		w.in.t.Error("two events hold the turn of one object")
 		return
@@ -55,7 +55,7 @@ func (w *wild) region(f func()) {
 }
 
 // program runs random steps. The ctx may hold a turn or not.
-func (w *wild) program(ctx context.Context, r *rand.Rand, depth int, mayDie bool) error {
+func (w *stressObject) program(ctx context.Context, r *rand.Rand, depth int, mayDie bool) error {
 	for range 1 + r.IntN(4) {
 		w.in.steps.Add(1)
 		err := w.step(ctx, r, mayDie)
@@ -73,7 +73,7 @@ func (w *wild) program(ctx context.Context, r *rand.Rand, depth int, mayDie bool
 }
 
 // step runs one step that calls no other code of the object.
-func (w *wild) step(ctx context.Context, r *rand.Rand, mayDie bool) error {
+func (w *stressObject) step(ctx context.Context, r *rand.Rand, mayDie bool) error {
 	s, key := w.s, []byte{byte('a' + r.IntN(5))}
 	switch k := r.IntN(24); {
 	case k < 6:
@@ -104,7 +104,7 @@ func (w *wild) step(ctx context.Context, r *rand.Rand, mayDie bool) error {
 	case k == 19 && r.IntN(20) == 0:
 		time.AfterFunc(time.Duration(r.IntN(int(time.Millisecond))), s.Pin("x"))
 	case k == 20 && mayDie && r.IntN(6) == 0:
-		return s.Abort(ctx, errWild, r.IntN(2) == 0)
+		return s.Abort(ctx, errStress, r.IntN(2) == 0)
 	case k == 21:
 		w.die(r.Uint64(), mayDie)
 	}
@@ -112,7 +112,7 @@ func (w *wild) step(ctx context.Context, r *rand.Rand, mayDie bool) error {
 }
 
 // die sometimes panics or ends its goroutine.
-func (w *wild) die(draw uint64, may bool) {
+func (w *stressObject) die(draw uint64, may bool) {
 	switch {
 	case !may:
 	case draw%8 == 0:
@@ -123,13 +123,13 @@ func (w *wild) die(draw uint64, may bool) {
 }
 
 // nested runs one step that runs further steps.
-func (w *wild) nested(ctx context.Context, k int, r *rand.Rand, more func(context.Context) error) error {
+func (w *stressObject) nested(ctx context.Context, k int, r *rand.Rand, more func(context.Context) error) error {
 	switch k {
 	case 0, 1:
 		return Await(ctx, func(ctx context.Context) error {
 			time.Sleep(time.Duration(r.IntN(300)) * time.Microsecond)
 			if r.IntN(2) == 0 {
-				_ = Enter(ctx, more)
+				_ = HoldTurn(ctx, more)
 			}
 			return more(ctx)
 		})
@@ -138,17 +138,17 @@ func (w *wild) nested(ctx context.Context, k int, r *rand.Rand, more func(contex
 	case 3:
 		return Transaction(ctx, func(ctx context.Context) error {
 			if err := more(ctx); err != nil || r.IntN(2) == 0 {
-				return errors.Join(err, errWild)
+				return errors.Join(err, errStress)
 			}
 			return nil
 		})
 	case 4:
 		return w.s.Go(ctx, "task", more)
 	case 5:
-		return w.s.GoAtOnce(ctx, "task", more)
+		return w.s.GoImmediately(ctx, "task", more)
 	case 6:
-		return w.in.h.Do(ctx, wildID(r), Call{Op: "in", Handler: Func(func(ctx context.Context, o any) error {
-			return o.(*wild).program(ctx, r, 1, false)
+		return w.in.h.Do(ctx, stressID(r), Call{Op: "in", Handler: Func(func(ctx context.Context, o any) error {
+			return o.(*stressObject).program(ctx, r, 1, false)
 		})})
 	case 7: // outlives its handler; a panic on it would end the process
 		w.in.left.Add(1)
@@ -160,31 +160,31 @@ func (w *wild) nested(ctx context.Context, k int, r *rand.Rand, more func(contex
 	return nil
 }
 
-func wildID(r *rand.Rand) ID { return ID{Class: "wild", Name: strconv.Itoa(r.IntN(8))} }
+func stressID(r *rand.Rand) ID { return ID{Class: "wild", Name: strconv.Itoa(r.IntN(8))} }
 
-func (in *wilderness) open(fs *objectstore.FS, grace time.Duration) {
+func (in *stressRun) open(fs *objectstore.FS, grace time.Duration) {
 	class := Class{Name: "wild", New: func(ctx context.Context, s *State) (any, error) {
-		w, r := &wild{s: s, in: in}, rand.New(rand.NewPCG(s.Epoch().Life, in.seed))
+		w, r := &stressObject{s: s, in: in}, rand.New(rand.NewPCG(s.Epoch().Incarnation, in.seed))
 		if r.IntN(200) == 0 {
-			return nil, errWild
+			return nil, errStress
 		}
 		if r.IntN(8) == 0 {
 			return w, w.program(ctx, r, 2, false)
 		}
 		return w, nil
 	}, Alarm: func(ctx context.Context, o any, _ alarm.Info) error {
-		return o.(*wild).program(ctx, rand.New(rand.NewPCG(uint64(in.alarms.Add(1)), in.seed)), 2, true)
+		return o.(*stressObject).program(ctx, rand.New(rand.NewPCG(uint64(in.alarms.Add(1)), in.seed)), 2, true)
 	}}
 	in.h = open(in.t, fs, Options{Grace: grace, MaxAge: -1, Limits: Limits{Exclusive: 2 * time.Second, Alarm: 2 * time.Second}}, class)
 }
 
-// call calls a wild object, and checks that it answers.
-func (in *wilderness) call(r *rand.Rand, patience time.Duration) error {
+// call calls a stress object, and checks that it answers.
+func (in *stressRun) call(r *rand.Rand, patience time.Duration) error {
 	sub := rand.New(rand.NewPCG(r.Uint64(), 2))
 	ctx, cancel := context.WithTimeout(in.t.Context(), patience)
 	defer cancel()
-	err := in.h.Do(ctx, wildID(r), Call{Op: "out", Handler: Func(func(ctx context.Context, o any) error {
-		w := o.(*wild)
+	err := in.h.Do(ctx, stressID(r), Call{Op: "out", Handler: Func(func(ctx context.Context, o any) error {
+		w := o.(*stressObject)
 		w.region(func() { _, _, _ = w.s.Get(ctx, nil, objectstore.SpaceKV, []byte("n")) })
 		return w.program(ctx, sub, 2, true)
 	})})
@@ -195,7 +195,7 @@ func (in *wilderness) call(r *rand.Rand, patience time.Duration) error {
 }
 
 // closed closes the host, and checks that nothing remains.
-func (in *wilderness) closed() {
+func (in *stressRun) closed() {
 	began := time.Now()
 	err := in.h.Close()
 	if took := time.Since(began); took > 20*time.Second {
@@ -215,13 +215,13 @@ func (in *wilderness) closed() {
 	}
 }
 
-// wildly runs f in a bubble for each of factor * -stress-seeds seeds.
-func wildly(t *testing.T, factor int, f func(t *testing.T, in *wilderness, r *rand.Rand)) {
+// stressRunOf runs f in a bubble for each of factor * -stress-seeds seeds.
+func stressRunOf(t *testing.T, factor int, f func(t *testing.T, in *stressRun, r *rand.Rand)) {
 	for seed := range uint64(factor * *stressSeeds) {
 		seed += *stressFirst
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				in := &wilderness{t: t, seed: seed}
+				in := &stressRun{t: t, seed: seed}
 				f(t, in, rand.New(rand.NewPCG(seed, 99)))
 				t.Logf("%d steps, %d alarms", in.steps.Load(), in.alarms.Load())
 			})
@@ -231,7 +231,7 @@ func wildly(t *testing.T, factor int, f func(t *testing.T, in *wilderness, r *ra
 
 // TestStressOfEverything runs random programs in random incarnations that are evicted at random.
 func TestStressOfEverything(t *testing.T) {
-	wildly(t, 1, func(t *testing.T, in *wilderness, r *rand.Rand) {
+	stressRunOf(t, 1, func(t *testing.T, in *stressRun, r *rand.Rand) {
 		in.open(objectstore.NewMemFS(), 5*time.Second)
 		end := time.Now().Add(40 * time.Millisecond)
 		var clients sync.WaitGroup
@@ -254,7 +254,7 @@ func TestStressOfEverything(t *testing.T) {
 			if r.IntN(3) == 0 {
 				style = eviction.EndCrash
 			}
-			in.h.Evict(wildID(r), style)
+			in.h.Evict(stressID(r), style)
 		}
 		clients.Wait()
 		in.closed()
@@ -266,7 +266,7 @@ func TestStressOfEverything(t *testing.T) {
 
 // TestStressOfClose closes hosts in the middle of such programs, some of them with a disk that fails.
 func TestStressOfClose(t *testing.T) {
-	wildly(t, 20, func(t *testing.T, in *wilderness, r *rand.Rand) {
+	stressRunOf(t, 20, func(t *testing.T, in *stressRun, r *rand.Rand) {
 		fs := objectstore.NewMemFS()
 		in.open(fs, time.Duration(2*r.IntN(2)-1)*20*time.Millisecond)
 		var clients sync.WaitGroup

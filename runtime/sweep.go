@@ -28,7 +28,7 @@ type sweeper struct {
 	asleep    bool      // the goroutine waits for the wheel, or for a wakeup
 	requested bool      // a check within a second was requested
 
-	gone atomic.Int64 // stale entries of the wheel: the object has left the table, or was filed again
+	stale atomic.Int64 // stale entries of the wheel: the object has left the table, or was filed again
 
 	// Owned by the sweeper's goroutine.
 	wheel map[int64][]*object // by second on the host's clock
@@ -75,7 +75,7 @@ func (s *sweeper) run() {
 	timer := time.NewTimer(sweepEvery)
 	defer timer.Stop()
 	for {
-		timer.Reset(s.rest())
+		timer.Reset(s.sleepTime())
 		select {
 		case <-timer.C:
 		case <-s.wakeup:
@@ -83,14 +83,14 @@ func (s *sweeper) run() {
 		case <-s.quit:
 			return
 		}
-		s.host.stepApart(eviction.PlaceSweep)
+		s.host.guardedStep(eviction.PlaceSweep)
 		s.sweep()
 	}
 }
 
-// rest returns how long the goroutine may sleep: a second while there is work to check,
+// sleepTime returns how long the goroutine may sleep: a second while there is work to check,
 // otherwise until the first filed object comes due.
-func (s *sweeper) rest() time.Duration {
+func (s *sweeper) sleepTime() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asleep = len(s.pending) == 0 && !s.requested
@@ -124,7 +124,7 @@ func (s *sweeper) sweep() {
 	now := s.host.now()
 	s.dump = ""
 	for _, o := range list {
-		s.look(o, now)
+		s.check(o, now)
 	}
 	for ; s.next <= int64(now/time.Second); s.next++ {
 		due := s.wheel[s.next]
@@ -135,19 +135,19 @@ func (s *sweeper) sweep() {
 		}
 	}
 	s.shed()
-	if 2*s.gone.Load() > int64(s.filed) {
+	if 2*s.stale.Load() > int64(s.filed) {
 		s.compact()
 	}
 }
 
-// look checks the limits of an object that had something to do, and files it if
+// check checks the limits of an object that had something to do, and files it if
 // it is at rest now.
-func (s *sweeper) look(o *object, now time.Duration) {
+func (s *sweeper) check(o *object, now time.Duration) {
 	o.mu.Lock()
 	stalled := s.host.opts.Limits.Stall > 0 && s.host.store.Stalled() > s.host.opts.Limits.Stall
 	why, report := o.overdueLocked(now, stalled)
 	inc := o.incarnation
-	old := o.overageLocked(now)
+	old := o.expiredLocked(now)
 	// The back-off outlives the failure, so that a lasting failure is retried ever more rarely.
 	resting := why == nil && o.restingLocked() && (o.backOff == nil || now >= o.backOff.until+backoffMost)
 	switch {
@@ -189,7 +189,7 @@ func (s *sweeper) look(o *object, now time.Duration) {
 func (o *object) restLocked(s *sweeper) {
 	invariants.Held(&o.mu)
 	if o.incarnation == nil {
-		o.goLocked()
+		o.markRemovedLocked()
 		return
 	}
 	if o.incarnation.activity != nil && o.incarnation.batch.Empty() {
@@ -200,12 +200,12 @@ func (o *object) restLocked(s *sweeper) {
 	}
 }
 
-// goLocked marks an object that is about to leave the table.
-func (o *object) goLocked() {
+// markRemovedLocked marks an object that is about to leave the table.
+func (o *object) markRemovedLocked() {
 	invariants.Held(&o.mu)
-	o.gone = true
+	o.removed = true
 	if o.filed != 0 {
-		o.host().sweeper.gone.Add(1)
+		o.host().sweeper.stale.Add(1)
 	}
 }
 
@@ -215,10 +215,10 @@ func (s *sweeper) file(o *object, inc *incarnation) {
 	o.mu.Lock()
 	events := o.events
 	o.mu.Unlock()
-	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Life, events)
+	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Incarnation, events)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.incarnation == inc && !o.toSweep && !o.gone {
+	if o.incarnation == inc && !o.toSweep && !o.removed {
 		o.fileLocked(s, after)
 	}
 }
@@ -235,7 +235,7 @@ func (o *object) fileLocked(s *sweeper, after time.Duration) {
 	case o.filed != 0 && int64(o.filed) <= at:
 		return
 	case o.filed != 0:
-		s.gone.Add(1) // the existing entry
+		s.stale.Add(1) // the existing entry
 	}
 	o.filed = uint32(at)
 	s.wheel[at] = append(s.wheel[at], o)
@@ -249,13 +249,13 @@ const never = 100 * 365 * 24 * time.Hour
 func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 	o.mu.Lock()
 	if o.filed != at {
-		s.gone.Add(-1)
+		s.stale.Add(-1)
 		o.mu.Unlock()
 		return
 	}
 	o.filed = 0
-	if o.gone {
-		s.gone.Add(-1)
+	if o.removed {
+		s.stale.Add(-1)
 		o.mu.Unlock()
 		return
 	}
@@ -265,14 +265,14 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 	}
 	inc := o.incarnation
 	if inc == nil { // evicted for another reason since
-		o.releaseLocked(launch{})
+		o.releaseLocked(runnerRequest{})
 		return
 	}
 	events := o.events
 	o.mu.Unlock()
-	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Life, events)
+	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Incarnation, events)
 	o.mu.Lock()
-	if o.toSweep || o.gone || o.incarnation != inc {
+	if o.toSweep || o.removed || o.incarnation != inc {
 		o.mu.Unlock()
 		return // it is checked again, or gone
 	}
@@ -289,7 +289,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 		return
 	}
 	o.mu.Lock()
-	o.releaseLocked(launch{}) // not evicted: check it again in a second
+	o.releaseLocked(runnerRequest{}) // not evicted: check it again in a second
 }
 
 // evictIdle ends an incarnation that has nothing to do, and reports whether it did.
@@ -307,9 +307,9 @@ func (h *Host) evictIdle(o *object, inc *incarnation, r Reason) bool {
 	o.mu.Lock()
 	o.waking = false
 	if !o.toSweep {
-		o.goLocked()
+		o.markRemovedLocked()
 	}
-	forget, run := o.gone, o.wakeLocked()
+	forget, run := o.removed, o.wakeLocked()
 	o.mu.Unlock()
 	if forget {
 		o.class.forget(o)
@@ -343,9 +343,9 @@ func (s *sweeper) compact() {
 		left := slices.DeleteFunc(os, func(o *object) bool {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			return o.gone || int64(o.filed) != at
+			return o.removed || int64(o.filed) != at
 		})
-		s.gone.Add(int64(len(left) - len(os)))
+		s.stale.Add(int64(len(left) - len(os)))
 		s.filed -= len(os) - len(left)
 		switch {
 		case len(left) == 0:

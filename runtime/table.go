@@ -21,7 +21,7 @@ type shard struct {
 	mu       sync.Mutex // order: before no other lock; released before an object's is taken
 	objects  map[uint64]*object
 	collided map[string]*object // objects that came when another one had their hash
-	most     int                // the largest number of objects: the map keeps room for so many
+	peak     int                // the largest number of objects: the map keeps room for so many
 }
 
 // minShrunk is the largest size of a map that a shard keeps in any case.
@@ -57,10 +57,10 @@ func (s *shard) removeLocked(hash uint64, o *object) {
 	if s.objects[hash] != o {
 		return
 	}
-	s.most = max(s.most, len(s.objects))
+	s.peak = max(s.peak, len(s.objects))
 	delete(s.objects, hash)
-	if s.most > minShrunk && len(s.objects) < s.most/4 {
-		s.objects, s.most = maps.Collect(maps.All(s.objects)), len(s.objects)
+	if s.peak > minShrunk && len(s.objects) < s.peak/4 {
+		s.objects, s.peak = maps.Collect(maps.All(s.objects)), len(s.objects)
 	}
 }
 

@@ -62,7 +62,7 @@ func (inc *incarnation) longTurnLocked(now time.Duration) *LongTurn {
 		inc.watched = nil
 		return nil
 	}
-	if at := t.seen.Load(); t != inc.watched || at != inc.watchedAt {
+	if at := t.progress.Load(); t != inc.watched || at != inc.watchedAt {
 		inc.watched, inc.watchedAt, inc.watchedFrom, inc.reported = t, at, now, false
 		return nil
 	}
@@ -74,8 +74,8 @@ func (inc *incarnation) longTurnLocked(now time.Duration) *LongTurn {
 	return &LongTurn{ID: inc.obj.id(), Op: t.ev.op, Held: held} // the caller looks for its stack, without the lock
 }
 
-// overageLocked takes the events out of the queues that have waited too long.
-func (o *object) overageLocked(now time.Duration) []*event {
+// expiredLocked takes the events out of the queues that have waited too long.
+func (o *object) expiredLocked(now time.Duration) []*event {
 	invariants.Held(&o.mu)
 	var old []*event
 	limit := o.host().opts.MaxAge
@@ -88,7 +88,7 @@ func (o *object) overageLocked(now time.Duration) []*event {
 	}
 	for _, q := range queues {
 		for t := q.head; t != nil; t = t.next {
-			if t.fresh && !t.ev.left && t.ev.kind == kindCall && now-t.ev.queued > limit {
+			if t.unstarted && !t.ev.abandoned && t.ev.kind == kindCall && now-t.ev.queued > limit {
 				o.unqueueLocked(t.ev)
 				old = append(old, t.ev)
 			}

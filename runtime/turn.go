@@ -31,7 +31,7 @@ const (
 	granted                  // the turn is held again, or over: stop waiting
 )
 
-// turn is the right to run an object's code: one for an event, and one for each Enter. It
+// turn is the right to run an object's code: one for an event, and one for each HoldTurn. It
 // waits in a turn queue and is carried by a context.
 type turn struct {
 	ev *event
@@ -45,7 +45,7 @@ type turn struct {
 	releases uint32 // how often it was released
 	opened   bool   // an Exclusive section; written with obj.mu
 
-	fresh bool // not yet started: a runner must start it; guarded by the object's lock
+	unstarted bool // not yet started: a runner must start it; guarded by the object's lock
 
 	tx *transaction // the innermost open one; owned by the user of the turn
 
@@ -53,8 +53,8 @@ type turn struct {
 	// signal that arrives late, after a fence, and for a grant.
 	wake chan signal
 
-	// seen counts grants and commits, for the check of long turns.
-	seen atomic.Uint64
+	// progress counts grants and commits, for the check of long turns.
+	progress atomic.Uint64
 
 	// Guarded by the object's lock.
 	queue *turnQueue

@@ -53,7 +53,7 @@ func TestTurnIsHeldByOneEventAtATime(t *testing.T) {
 						var wg sync.WaitGroup
 						for range 3 {
 							wg.Go(func() {
-								if err := Enter(ctx, func(context.Context) error { in(c); return nil }); err != nil {
+								if err := HoldTurn(ctx, func(context.Context) error { in(c); return nil }); err != nil {
 									t.Error(err)
 								}
 							})
@@ -248,7 +248,7 @@ func TestTurnMisuseIsNamedInTheError(t *testing.T) {
 				}
 				return nil
 			})
-			want("Enter with the turn", Enter(ctx, nothing), ErrNoTurn, "the context that Await passed")
+			want("HoldTurn with the turn", HoldTurn(ctx, nothing), ErrNoTurn, "the context that Await passed")
 			return errors.Join(err, Transaction(ctx, func(ctx context.Context) error {
 				for what, err := range map[string]error{
 					"Await": Await(ctx, nothing), "Wait": Wait(ctx, nothing), "Sync": Sync(ctx), "Exclusive": Exclusive(ctx, nothing),
@@ -412,7 +412,7 @@ func TestScanEndsWithTheTurn(t *testing.T) {
 
 func TestTasksOfAnObjectAreBounded(t *testing.T) {
 	for name, begin := range map[string]func(*State, context.Context, string, func(context.Context) error) error{
-		"Go": (*State).Go, "GoAtOnce": (*State).GoAtOnce,
+		"Go": (*State).Go, "GoImmediately": (*State).GoImmediately,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -470,8 +470,8 @@ func TestTaskOfAnEvictedObjectIsRefused(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		o := s.incarnation().obj
-		if err := o.enqueue(&event{op: "task", kind: kindBackground, only: s.incarnation()}, true); !o.gone || !errors.Is(err, ErrFenced) {
-			t.Errorf("gone: %t; %v", o.gone, err)
+		if err := o.enqueue(&event{op: "task", kind: kindBackground, only: s.incarnation()}, true); !o.removed || !errors.Is(err, ErrFenced) {
+			t.Errorf("gone: %t; %v", o.removed, err)
 		}
 	})
 }
@@ -488,12 +488,12 @@ func TestTaskMayBeginBeforeEarlierWritesAreDurable(t *testing.T) {
 		go func() {
 			sent <- do(t.Context(), h, "a", "start", func(ctx context.Context, c *counter) error {
 				_, err := c.add(ctx, 1)
-				err = errors.Join(err, c.s.GoAtOnce(ctx, "task", func(ctx context.Context) error {
+				err = errors.Join(err, c.s.GoImmediately(ctx, "task", func(ctx context.Context) error {
 					begun.Store(true)
 					return c.s.Emit(ctx, func(err error) { left.Store(err == nil) })
 				}))
 				_ = Transaction(ctx, func(ctx context.Context) error {
-					return errors.Join(c.s.GoAtOnce(ctx, "back", func(context.Context) error { back.Store(true); return nil }), errors.New("back"))
+					return errors.Join(c.s.GoImmediately(ctx, "back", func(context.Context) error { back.Store(true); return nil }), errors.New("back"))
 				})
 				if begun.Load() || back.Load() {
 					t.Error("it has begun without the turn")

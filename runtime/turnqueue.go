@@ -62,7 +62,7 @@ func (q *turnQueue) passLocked() *turn {
 		if t == nil {
 			return nil
 		}
-		if t.fresh && t.ev.left {
+		if t.unstarted && t.ev.abandoned {
 			continue // its caller has gone; it was uncounted then
 		}
 		if t.state.Load() == turnOver {
@@ -70,7 +70,7 @@ func (q *turnQueue) passLocked() *turn {
 			continue
 		}
 		q.grantLocked(t)
-		if t.fresh {
+		if t.unstarted {
 			return t
 		}
 		t.wake <- granted
@@ -80,7 +80,7 @@ func (q *turnQueue) passLocked() *turn {
 
 func (q *turnQueue) grantLocked(t *turn) {
 	q.holder = t
-	t.seen.Add(1)
+	t.progress.Add(1)
 	t.state.Store(turnHeld)
 }
 
@@ -91,9 +91,9 @@ func (l *turnList) takeFreshLocked() []*event {
 	var rest turnList
 	for t := l.pop(); t != nil; t = l.pop() {
 		switch {
-		case !t.fresh:
+		case !t.unstarted:
 			rest.push(t)
-		case !t.ev.left:
+		case !t.ev.abandoned:
 			evs = append(evs, t.ev)
 		}
 	}
@@ -106,7 +106,7 @@ func (l *turnList) takeFreshLocked() []*event {
 func (l *turnList) pruneLocked() {
 	var rest turnList
 	for t := l.pop(); t != nil; t = l.pop() {
-		if !t.fresh || !t.ev.left {
+		if !t.unstarted || !t.ev.abandoned {
 			rest.push(t)
 		}
 	}

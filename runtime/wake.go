@@ -9,7 +9,7 @@ func (o *object) wake() *turn {
 	if o.rng == nil {
 		o.rng = o.host().store.Range(o.id())
 	}
-	o.rng.Waking(true)
+	o.rng.SetWaking(true)
 	o.mu.Unlock()
 	for {
 		o.mu.Lock()
@@ -29,7 +29,7 @@ func (o *object) wake() *turn {
 		}
 		head := o.headLocked()
 		if head == nil {
-			o.rng.Waking(false) // from here on the range may have another owner, or be gone
+			o.rng.SetWaking(false) // from here on the range may have another owner, or be gone
 			o.waking = false
 			o.mu.Unlock()
 			return nil
@@ -51,7 +51,7 @@ func (o *object) wake() *turn {
 // headLocked returns the first queued event that its caller has not abandoned.
 func (o *object) headLocked() *turn {
 	invariants.Held(&o.mu)
-	for o.waiting.head != nil && o.waiting.head.ev.left {
+	for o.waiting.head != nil && o.waiting.head.ev.abandoned {
 		o.waiting.pop()
 	}
 	return o.waiting.head
@@ -87,7 +87,7 @@ func (o *object) refuse(ev *event, err error) {
 func (o *object) takeOut(ev *event) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if ev.left || ev.incarnation != nil {
+	if ev.abandoned || ev.incarnation != nil {
 		return false
 	}
 	o.unqueueLocked(ev)
@@ -105,7 +105,7 @@ func (o *object) beginLocked(first *event) (*incarnation, *event) {
 	if inc.obj != nil {
 		inc = new(incarnation)
 	}
-	inc.obj, inc.number, inc.born = o, o.host().store.NewEpoch().Life, o.host().now()
+	inc.obj, inc.number, inc.began = o, o.host().store.NewEpoch().Incarnation, o.host().now()
 	inc.ensureActivityLocked()
 	inc.rng = o.rng
 	inc.batch = inc.rng.NewBatch(inc.epoch())

@@ -15,23 +15,23 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// locked is an object of a class that refuses every caller in its Authorize function.
-type locked struct{ st *dohost.State }
+// refusingObject is an object of a class that refuses every caller in its Authorize function.
+type refusingObject struct{ st *dohost.State }
 
-const lockeds dohost.Namespace[locked] = "locked"
+const refusingObjects dohost.Namespace[refusingObject] = "locked"
 
-func lockedClass() dohost.Class {
-	return dohost.Bind(lockeds, func(_ context.Context, st *dohost.State) (*locked, error) { return &locked{st}, nil },
-		&dohost.Handlers[locked]{
+func refusingClass() dohost.Class {
+	return dohost.Bind(refusingObjects, func(_ context.Context, st *dohost.State) (*refusingObject, error) { return &refusingObject{st}, nil },
+		&dohost.Handlers[refusingObject]{
 			Authorize: func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 				return dohost.Access{}, dohost.ErrUnauthenticated
 			},
-			OnHTTP: func(_ *locked, w http.ResponseWriter, r *http.Request) {
+			OnHTTP: func(_ *refusingObject, w http.ResponseWriter, r *http.Request) {
 				a, _ := dohost.AccessFrom(r.Context())
 				fmt.Fprintf(w, "%T %v", a.Identity, a.Rights == dohost.ReadWrite)
 			},
 		},
-		dohost.Expose("put", dohost.NoResult(func(l *locked, ctx context.Context, v string) error {
+		dohost.Expose("put", dohost.NoResult(func(l *refusingObject, ctx context.Context, v string) error {
 			return dohost.Put(ctx, l.st.Storage(), "v", v)
 		})))
 }
@@ -40,7 +40,7 @@ func TestAuthorizeRunsOnlyForThePublicListener(t *testing.T) {
 	var woken atomic.Int64
 	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1, Listener: dohost.Listener{
 		Waking: func(dohost.ID, dohost.Epoch) { woken.Add(1) },
-	}}, lockedClass())
+	}}, refusingClass())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestAuthorizeRunsOnlyForThePublicListener(t *testing.T) {
 			t.Errorf("%s: no WWW-Authenticate", path)
 		}
 	}
-	if there, err := h.Exists(t.Context(), lockeds.Get(h, "a").ID()); woken.Load() > 0 || there || err != nil {
+	if there, err := h.Exists(t.Context(), refusingObjects.Get(h, "a").ID()); woken.Load() > 0 || there || err != nil {
 		t.Errorf("%d objects were woken, exists: %v, %v", woken.Load(), there, err)
 	}
 	adm.want("GET", "/agents/locked/a/get-messages", "", 200, "web.Operator true")
@@ -62,14 +62,14 @@ func TestAuthorizeRunsOnlyForThePublicListener(t *testing.T) {
 // tokens.
 func TestAuthorizeGetsTheTokenIdentity(t *testing.T) {
 	var got string
-	h := openClasses(t, dohost.Bind(lockeds, func(_ context.Context, st *dohost.State) (*locked, error) { return &locked{st}, nil },
-		&dohost.Handlers[locked]{
+	h := openClasses(t, dohost.Bind(refusingObjects, func(_ context.Context, st *dohost.State) (*refusingObject, error) { return &refusingObject{st}, nil },
+		&dohost.Handlers[refusingObject]{
 			Authorize: func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 				identity, ok := web.TokenIdentity(ctx)
 				got = fmt.Sprint(identity, " ", ok, " ", r.Request.Header.Get("Authorization"), r.Request.URL.RawQuery)
 				return dohost.Access{}, dohost.ErrForbidden
 			},
-			OnHTTP: func(*locked, http.ResponseWriter, *http.Request) {},
+			OnHTTP: func(*refusingObject, http.ResponseWriter, *http.Request) {},
 		}))
 	tokens := []string{"one", "two"}
 	sum := sha256.Sum256([]byte("two"))
@@ -130,7 +130,7 @@ func TestHandlerServesOnlyListedClasses(t *testing.T) {
 				t.Errorf("%s: %s: %d, want %d", name, path, res.StatusCode, want)
 			}
 		}
-		there, err := h.Exists(t.Context(), things.Get(h, name[:1]).ID())
+		there, err := h.Exists(t.Context(), testObjects.Get(h, name[:1]).ID())
 		if there != (tt.objects == 200) || err != nil {
 			t.Errorf("%s: exists %v, %v", name, there, err)
 		}
@@ -142,8 +142,8 @@ func TestHandlerServesOnlyListedClasses(t *testing.T) {
 
 func TestRootsExcludeSubAgentOnlyClasses(t *testing.T) {
 	bind := func(name string, subs ...string) dohost.Class {
-		return dohost.Bind(dohost.Namespace[mute](name), func(context.Context, *dohost.State) (*mute, error) { return &mute{}, nil },
-			&dohost.Handlers[mute]{SubObjects: &dohost.SubObjects{
+		return dohost.Bind(dohost.Namespace[noEntryObject](name), func(context.Context, *dohost.State) (*noEntryObject, error) { return &noEntryObject{}, nil },
+			&dohost.Handlers[noEntryObject]{SubObjects: &dohost.SubObjects{
 				Classes: subs,
 				Path:    func(id dohost.ID) []dohost.ID { return []dohost.ID{id} },
 				Next:    func(dohost.ID, *url.URL) (dohost.ID, *url.URL, bool) { return dohost.ID{}, nil, false },
@@ -170,7 +170,7 @@ func TestNewObjectsAreLimited(t *testing.T) {
 			t.Errorf("%s: no Retry-After", path)
 		}
 	}
-	id := things.Get(h, "d").ID()
+	id := testObjects.Get(h, "d").ID()
 	if there, err := h.Exists(t.Context(), id); there || h.IsLive(id) || err != nil {
 		t.Errorf("exists %v, live %v, %v", there, h.IsLive(id), err)
 	}

@@ -59,7 +59,7 @@ func TestAdminObjectListIsPaged(t *testing.T) {
 	for _, name := range []string{"c", "a", "b/with slash"} {
 		call(t, h, "thing/"+name, "put", `"x"`)
 	}
-	h.Evict(things.Get(h, "a").ID(), dohost.EndFence)
+	h.Evict(testObjects.Get(h, "a").ID(), dohost.EndFence)
 	l := getJSON[web.ObjectList](s, "GET", "/v1/objects?limit=2", "")
 	if ids(l) != "thing/a thing/b/with slash" || l.Next != "thing/b/with slash" || l.Objects[0].Live || !l.Objects[1].Live {
 		t.Errorf("first page %+v", l)
@@ -83,7 +83,7 @@ func TestInspectionDoesNotWakeObjects(t *testing.T) {
 	h := open(t, &dohost.Options{Listener: dohost.Listener{Waking: func(dohost.ID, dohost.Epoch) { wakes++ }}})
 	s := start(t, web.Admin(h, nil))
 	call(t, h, "thing/a", "put", `"x"`)
-	id := things.Get(h, "a").ID()
+	id := testObjects.Get(h, "a").ID()
 	h.Evict(id, dohost.EndFence)
 	o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a", "")
 	if !o.Durable || o.Live || o.Epoch != "" || len(o.Pins) > 0 {
@@ -105,14 +105,14 @@ func TestPinsReportTheirReasons(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, web.Admin(h, nil))
 	call(t, h, "thing/a", "pin", `"because"`)
-	settled := func(n int) web.Object { // an event ends a little after it has answered
+	waitEnded := func(n int) web.Object { // an event ends a little after it has answered
 		for {
 			if o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a", ""); len(o.Pins) == n || t.Failed() {
 				return o
 			}
 		}
 	}
-	if o := settled(1); o.Pins[0].Why != "because" || o.Pins[0].For == 0 {
+	if o := waitEnded(1); o.Pins[0].Why != "because" || o.Pins[0].For == 0 {
 		t.Errorf("pins %+v", o)
 	}
 	if o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a/pins", ""); len(o.Pins) != 1 || o.Pins[0].Why != "because" {
@@ -121,9 +121,9 @@ func TestPinsReportTheirReasons(t *testing.T) {
 	done := make(chan error, 1)
 	started := make(chan struct{})
 	go func() {
-		done <- things.Get(h, "a").Do(t.Context(), func(ctx context.Context, _ *thing) error {
+		done <- testObjects.Get(h, "a").Do(t.Context(), func(ctx context.Context, _ *testObject) error {
 			close(started)
-			_, _, err := dohost.Recv(ctx, gate)
+			_, _, err := dohost.Recv(ctx, unblock)
 			return err
 		})
 	}()
@@ -178,7 +178,7 @@ func TestExportAndImportOverHTTP(t *testing.T) {
 	if o := getJSON[web.Object](s, "POST", "/v1/objects/thing/b/import", string(export)); !o.Durable {
 		t.Errorf("imported %+v", o)
 	}
-	v, err := h.Invoke(t.Context(), things.Get(h, "b").ID(), "put", nil)
+	v, err := h.Invoke(t.Context(), testObjects.Get(h, "b").ID(), "put", nil)
 	if err != nil {
 		t.Errorf("the copy: %s, %v", v, err)
 	}
@@ -191,7 +191,7 @@ func TestExportAndImportOverHTTP(t *testing.T) {
 	s.wantError("POST", "/v1/objects/thing/c/import", string(export[:len(export)-1]), 400, "bad_export")
 	s.wantError("POST", "/v1/objects/none/c/import", string(export), 404, "no_class")
 	s.wantError("GET", "/v1/objects/thing/none/export", "", 404, "no_object")
-	if ok, err := h.Exists(t.Context(), things.Get(h, "c").ID()); ok || err != nil {
+	if ok, err := h.Exists(t.Context(), testObjects.Get(h, "c").ID()); ok || err != nil {
 		t.Errorf("a failed import left something: %v", err)
 	}
 }
@@ -285,7 +285,7 @@ func TestMetricsCountEventsAndResponses(t *testing.T) {
 	pub.wantError("POST", "/objects/thing/a/panic", "", 500, "fenced")
 	pub.do("GET", "/objects/thing/a/http/half", "")
 	call(t, h, "thing/b", "put", `"x"`)
-	if err := h.SetAlarm(t.Context(), things.Get(h, "b").ID(), time.Now()); err != nil {
+	if err := h.SetAlarm(t.Context(), testObjects.Get(h, "b").ID(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	wanted := []string{
@@ -328,14 +328,14 @@ func TestMetricsCountZombiesAndEvictions(t *testing.T) {
 	h := open(t, &dohost.Options{Listener: m.Listener()})
 	m.Watch(h)
 	s := start(t, web.Admin(h, &web.AdminOptions{Metrics: m}))
-	goOn, done := make(chan struct{}), make(chan struct{})
+	proceed, done := make(chan struct{}), make(chan struct{})
 	started := make(chan struct{})
-	id := things.Get(h, "a").ID()
+	id := testObjects.Get(h, "a").ID()
 	go func() {
 		defer close(done)
-		_ = things.Get(h, "a").Do(t.Context(), func(context.Context, *thing) error {
+		_ = testObjects.Get(h, "a").Do(t.Context(), func(context.Context, *testObject) error {
 			close(started)
-			<-goOn // ignores its context
+			<-proceed // ignores its context
 			return nil
 		})
 	}()
@@ -351,7 +351,7 @@ func TestMetricsCountZombiesAndEvictions(t *testing.T) {
 	if text := scrape(); !strings.Contains(text, "dohost_zombies 1") {
 		t.Errorf("no zombie in\n%s", text)
 	}
-	close(goOn)
+	close(proceed)
 	<-done
 	for !strings.Contains(scrape(), "dohost_zombies 0") { // it unwinds by itself
 	}
@@ -364,13 +364,13 @@ func TestLogReportsPanicWithItsStack(t *testing.T) {
 	var buf bytes.Buffer
 	h := open(t, &dohost.Options{Listener: web.LogListener(slog.New(slog.NewTextHandler(&buf, nil)))})
 	call(t, h, "thing/a", "put", `"x"`)
-	if _, err := h.Invoke(t.Context(), things.Get(h, "a").ID(), "panic", nil); err == nil {
+	if _, err := h.Invoke(t.Context(), testObjects.Get(h, "a").ID(), "panic", nil); err == nil {
 		t.Fatal("no panic")
 	}
 	h.Close()
 	out := buf.String()
 	if strings.Count(out, "\n") != 1 || !strings.Contains(out, "level=WARN msg=fenced object=thing/a") ||
-		!strings.Contains(out, "panic: bug") || !strings.Contains(out, "(*thing).Panic") {
+		!strings.Contains(out, "panic: bug") || !strings.Contains(out, "(*testObject).Panic") {
 		t.Fatalf("logged\n%s", out)
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestAdminAuditLogsOperatorRequests(t *testing.T) {
-	h := openClasses(t, talkerClass, mirrorClass, class())
+	h := openClasses(t, chatProtocolClass, echoClass, testClass())
 	var buf bytes.Buffer
 	s := start(t, web.Admin(h, &web.AdminOptions{Logger: slog.New(slog.NewTextHandler(&buf, nil)), Kill: func() error { return nil }}))
 	for _, tt := range []struct{ method, path, logged string }{

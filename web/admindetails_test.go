@@ -12,14 +12,14 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// nest is an object with eggs, which can be cleared.
-type nest struct{}
+// resourceObject is an object with eggs, which can be cleared.
+type resourceObject struct{}
 
-const nests dohost.Namespace[nest] = "nest"
+const resourceObjects dohost.Namespace[resourceObject] = "nest"
 
-func nestClass(eggs int) dohost.Class {
-	return dohost.Bind(nests, func(context.Context, *dohost.State) (*nest, error) { return &nest{}, nil },
-		&dohost.Handlers[nest]{
+func resourceClass(eggs int) dohost.Class {
+	return dohost.Bind(resourceObjects, func(context.Context, *dohost.State) (*resourceObject, error) { return &resourceObject{}, nil },
+		&dohost.Handlers[resourceObject]{
 			OnInspect: func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 				return func(yield func(dohost.Resource, error) bool) {
 					for i := range eggs {
@@ -29,7 +29,7 @@ func nestClass(eggs int) dohost.Class {
 					}
 				}
 			},
-			OnAdmin: func(_ *nest, _ context.Context, _ dohost.Action, kind, id string) (bool, error) {
+			OnAdmin: func(_ *resourceObject, _ context.Context, _ dohost.Action, kind, id string) (bool, error) {
 				switch {
 				case kind != "egg":
 					return false, &dohost.ArgumentError{Method: "operate", Err: errors.New("a nest has eggs")}
@@ -43,7 +43,7 @@ func nestClass(eggs int) dohost.Class {
 
 // The status distinguishes mistakes of an operator from errors of the object.
 func TestAdminDetailsAndOperate(t *testing.T) {
-	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1}, nestClass(3), class())
+	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1}, resourceClass(3), testClass())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 	for _, query := range []string{"limit=0", "limit=-1", "limit=10001", "limit=1e3", "can=fly"} {
 		s.wantError("GET", "/v1/objects/nest/a/details?"+query, "", http.StatusBadRequest, "bad_argument")
 	}
-	if h.IsLive(nests.Get(h, "a").ID()) {
+	if h.IsLive(resourceObjects.Get(h, "a").ID()) {
 		t.Error("looking has woken it")
 	}
 	const operate = "/v1/objects/nest/a/operate"

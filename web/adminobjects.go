@@ -291,11 +291,11 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 func (a *admin) evict(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	styles := map[string]dohost.EndMode{"": dohost.EndFence, "fence": dohost.EndFence, "restart": dohost.EndRestart, "crash": dohost.EndCrash}
 	name := r.URL.Query().Get("style")
-	style, ok := styles[name]
+	mode, ok := styles[name]
 	if !ok {
 		return nil, &dohost.ArgumentError{Method: "evict", Err: fmt.Errorf("style %q: want fence, restart or crash", name)}
 	}
-	return Evicted{a.host.Evict(id, style)}, nil
+	return Evicted{a.host.Evict(id, mode)}, nil
 }
 
 func (a *admin) alarm(r *http.Request, id dohost.ID) (Alarm, error) {
@@ -328,7 +328,7 @@ func orMissing(err error) error {
 // export has a checksum at its end.
 func (a *admin) export(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	w.Header().Set("Content-Type", "application/octet-stream")
-	begun := &begunWriter{w: w}
+	begun := &startedWriter{w: w}
 	if err := a.host.Export(r.Context(), id, begun); err != nil {
 		if begun.begun {
 			panic(http.ErrAbortHandler)
@@ -338,13 +338,13 @@ func (a *admin) export(w http.ResponseWriter, r *http.Request, id dohost.ID) (an
 	return nil, nil
 }
 
-type begunWriter struct {
+type startedWriter struct {
 	w     io.Writer
 	begun bool
 }
 
 // Write writes.
-func (b *begunWriter) Write(p []byte) (int, error) {
+func (b *startedWriter) Write(p []byte) (int, error) {
 	b.begun = true
 	return b.w.Write(p)
 }

@@ -22,9 +22,9 @@ import (
 func TestParkedAlarmsAreListedAndRevived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := true
-		class := dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil },
-			&dohost.Handlers[thing]{
-				OnAlarm: func(*thing, context.Context, dohost.AlarmInfo) error {
+		class := dohost.Bind(testObjects, func(_ context.Context, st *dohost.State) (*testObject, error) { return &testObject{st}, nil },
+			&dohost.Handlers[testObject]{
+				OnAlarm: func(*testObject, context.Context, dohost.AlarmInfo) error {
 					if bad {
 						return errors.New("no")
 					}
@@ -56,7 +56,7 @@ func TestParkedAlarmsAreListedAndRevived(t *testing.T) {
 			return l
 		}
 		for _, name := range []string{"a", "b", "c/d"} {
-			if err := h.SetAlarm(t.Context(), things.Get(h, name).ID(), time.Now()); err != nil {
+			if err := h.SetAlarm(t.Context(), testObjects.Get(h, name).ID(), time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -111,8 +111,8 @@ func TestParkedAlarmsAreListedAndRevived(t *testing.T) {
 // host starts, an hour before it is due.
 func TestAlarmLagIsNotNegative(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class := dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil },
-			&dohost.Handlers[thing]{OnAlarm: (*thing).Alarm}, dohost.Expose("arm", dohost.Bare(func(o *thing, ctx context.Context) error {
+		class := dohost.Bind(testObjects, func(_ context.Context, st *dohost.State) (*testObject, error) { return &testObject{st}, nil },
+			&dohost.Handlers[testObject]{OnAlarm: (*testObject).Alarm}, dohost.Expose("arm", dohost.Bare(func(o *testObject, ctx context.Context) error {
 				return o.st.SetStartAlarm(ctx, time.Now().Add(time.Hour))
 			})))
 		dir := t.TempDir()

@@ -70,8 +70,8 @@ func (a *agents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.deliver(w, r, id, path, rest)
 }
 
-// shared lets pages of all origins use next, except by WebSockets: the object checks their origins.
-func shared(next http.Handler) http.Handler {
+// allowAllOrigins lets pages of all origins use next, except by WebSockets: the object checks their origins.
+func allowAllOrigins(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if dohost.IsUpgrade(r) {
 			next.ServeHTTP(w, r)

@@ -15,15 +15,15 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// mirror answers with its request.
-type mirror struct{ st *dohost.State }
+// echoObject answers with its request.
+type echoObject struct{ st *dohost.State }
 
-const mirrors dohost.Namespace[mirror] = "BigMirror"
+const echoObjects dohost.Namespace[echoObject] = "BigMirror"
 
-var mirrorClass = dohost.Bind(mirrors, func(_ context.Context, st *dohost.State) (*mirror, error) {
-	return &mirror{st}, nil
-}, &dohost.Handlers[mirror]{
-	OnHTTP: func(m *mirror, w http.ResponseWriter, r *http.Request) {
+var echoClass = dohost.Bind(echoObjects, func(_ context.Context, st *dohost.State) (*echoObject, error) {
+	return &echoObject{st}, nil
+}, &dohost.Handlers[echoObject]{
+	OnHTTP: func(m *echoObject, w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s%s?%s %s", r.Method, m.st.ID(), r.URL.EscapedPath(), r.URL.RawQuery, body)
 	},
@@ -32,7 +32,7 @@ var mirrorClass = dohost.Bind(mirrors, func(_ context.Context, st *dohost.State)
 // TestAgentPathsAsTheSDKSendsThem sends paths that net/http's own routing would redirect, with a client that
 // does not change them.
 func TestAgentPathsAsTheSDKSendsThem(t *testing.T) {
-	h := openClasses(t, mirrorClass, muteClass())
+	h := openClasses(t, echoClass, noEntryClass())
 	for _, tt := range []struct {
 		prefix, method, path string
 		status               int
@@ -62,7 +62,7 @@ func TestAgentPathsAsTheSDKSendsThem(t *testing.T) {
 }
 
 func TestCORSAllowsAllOriginsForAgentsOnly(t *testing.T) {
-	h := openClasses(t, mirrorClass)
+	h := openClasses(t, echoClass)
 	for _, cors := range []bool{false, true} {
 		s := start(t, handler(h, &web.Options{CORS: cors, Tokens: []string{"secret"}}))
 		s.header.Set("Origin", "https://elsewhere.example")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// dripping is a body with a few bytes every few seconds, and a response with the deadlines of its reads.
-type dripping struct {
+// slowBody is a body with a few bytes every few seconds, and a response with the deadlines of its reads.
+type slowBody struct {
 	http.ResponseWriter
 	fast     int // reads that first return 64 KiB each without a wait
 	every    time.Duration
@@ -20,14 +20,14 @@ type dripping struct {
 	deadline time.Time
 }
 
-func (d *dripping) SetReadDeadline(at time.Time) error {
+func (d *slowBody) SetReadDeadline(at time.Time) error {
 	d.deadline = at
 	return nil
 }
 
-func (d *dripping) Close() error { return nil }
+func (d *slowBody) Close() error { return nil }
 
-func (d *dripping) Read(p []byte) (int, error) {
+func (d *slowBody) Read(p []byte) (int, error) {
 	if d.fast > 0 {
 		d.fast--
 		return len(p), nil
@@ -54,7 +54,7 @@ func TestBodyWithSlowDripTimesOut(t *testing.T) {
 		{5 * time.Second, 32 << 10, 30 * time.Second, time.Minute, 0, 98 * time.Second}, // 32 KiB are two seconds more
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d := &dripping{ResponseWriter: httptest.NewRecorder(), every: tt.every, size: tt.size}
+			d := &slowBody{ResponseWriter: httptest.NewRecorder(), every: tt.every, size: tt.size}
 			b := &boundedBody{ReadCloser: d, rc: http.NewResponseController(d), step: tt.step, total: tt.total}
 			begun, reads := time.Now(), 0
 			var err error
@@ -71,7 +71,7 @@ func TestBodyWithSlowDripTimesOut(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		d := &dripping{ResponseWriter: httptest.NewRecorder(), every: 5 * time.Second, size: 1}
+		d := &slowBody{ResponseWriter: httptest.NewRecorder(), every: 5 * time.Second, size: 1}
 		b := &boundedBody{ReadCloser: d, rc: http.NewResponseController(d), step: 30 * time.Second, total: -1}
 		if _, err := io.CopyN(io.Discard, b, 1000); err != nil {
 			t.Errorf("without a bound: %v", err)
@@ -82,7 +82,7 @@ func TestBodyWithSlowDripTimesOut(t *testing.T) {
 // TestBodyDeadlineIsNotExtendedByFastStart sends nearly 16 MiB without a wait, and then one byte every few seconds.
 func TestBodyDeadlineIsNotExtendedByFastStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &dripping{ResponseWriter: httptest.NewRecorder(), fast: 255, every: 5 * time.Second, size: 1}
+		d := &slowBody{ResponseWriter: httptest.NewRecorder(), fast: 255, every: 5 * time.Second, size: 1}
 		b := &boundedBody{ReadCloser: d, rc: http.NewResponseController(d), step: 30 * time.Second, total: time.Minute}
 		begun := time.Now()
 		_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.LimitReader(b, 16<<20), make([]byte, 64<<10))
@@ -99,7 +99,7 @@ func TestBodyOfSlowLinkIsReadWhole(t *testing.T) {
 		size  int
 	}{{time.Second, 16 << 10}, {time.Second / 16, 1 << 10}, {4 * time.Second, 64 << 10}} {
 		synctest.Test(t, func(t *testing.T) {
-			d := &dripping{ResponseWriter: httptest.NewRecorder(), every: tt.every, size: tt.size}
+			d := &slowBody{ResponseWriter: httptest.NewRecorder(), every: tt.every, size: tt.size}
 			b := &boundedBody{ReadCloser: d, rc: http.NewResponseController(d), step: 30 * time.Second, total: time.Minute}
 			buf := make([]byte, 64<<10)
 			for sent := 0; sent < 16<<20; {

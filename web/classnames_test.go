@@ -13,25 +13,25 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// crowd is classes with many methods each, which all fail because the disk is full.
-func crowd(n int) []dohost.Class {
+// manyClasses is classes with many methods each, which all fail because the disk is full.
+func manyClasses(n int) []dohost.Class {
 	var classes []dohost.Class
 	for i := range n {
-		var entries []dohost.Entry[thing]
+		var entries []dohost.Entry[testObject]
 		for j := range n {
-			entries = append(entries, dohost.Expose(fmt.Sprintf("m%02d", j), dohost.Bare(func(*thing, context.Context) error {
+			entries = append(entries, dohost.Expose(fmt.Sprintf("m%02d", j), dohost.Bare(func(*testObject, context.Context) error {
 				return fmt.Errorf("put: %w", dohost.ErrNoSpace)
 			})))
 		}
-		classes = append(classes, dohost.Bind(dohost.Namespace[thing](fmt.Sprintf("c%02d", i)),
-			func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil }, nil, entries...))
+		classes = append(classes, dohost.Bind(dohost.Namespace[testObject](fmt.Sprintf("c%02d", i)),
+			func(_ context.Context, st *dohost.State) (*testObject, error) { return &testObject{st}, nil }, nil, entries...))
 	}
 	return classes
 }
 
-func openCrowd(t *testing.T, n int, o dohost.Options) *dohost.Host {
+func openManyClasses(t *testing.T, n int, o dohost.Options) *dohost.Host {
 	t.Helper()
-	h, err := dohost.Open(t.TempDir(), &o, crowd(n)...)
+	h, err := dohost.Open(t.TempDir(), &o, manyClasses(n)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func openCrowd(t *testing.T, n int, o dohost.Options) *dohost.Host {
 }
 
 func TestErrorMessagesListClassesOnlyForOperators(t *testing.T) {
-	h := openCrowd(t, 22, dohost.Options{})
+	h := openManyClasses(t, 22, dohost.Options{})
 	pub, adm := start(t, handler(h, nil)), start(t, web.Admin(h, nil))
 	e, _ := pub.wantError("POST", "/objects/none/a/m00", "", 404, "no_class")
 	if !strings.HasSuffix(e.Message, `no such class: "none"`) {
@@ -66,7 +66,7 @@ func list(prefix string, from, to int) string {
 
 func TestMetricsCountNoSpaceEvents(t *testing.T) {
 	m := web.NewMetrics()
-	h := openCrowd(t, 1, dohost.Options{Listener: m.Listener()})
+	h := openManyClasses(t, 1, dohost.Options{Listener: m.Listener()})
 	pub, adm := start(t, handler(h, nil)), start(t, web.Admin(h, &web.AdminOptions{Metrics: m}))
 	pub.wantError("POST", "/objects/c00/a/m00", "", 507, "no_space")
 	for { // an event ends a little after it has answered

@@ -19,7 +19,7 @@ import (
 func TestObjectListSkipsDamagedBlock(t *testing.T) {
 	const objects = 200
 	dir := t.TempDir()
-	class := dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil }, nil)
+	class := dohost.Bind(testObjects, func(_ context.Context, st *dohost.State) (*testObject, error) { return &testObject{st}, nil }, nil)
 	open := func() *dohost.Host {
 		h, err := dohost.Open(dir, nil, class)
 		if err != nil {
@@ -30,7 +30,7 @@ func TestObjectListSkipsDamagedBlock(t *testing.T) {
 	}
 	h := open()
 	for i := range objects {
-		if err := things.Get(h, fmt.Sprintf("n%03d", i)).Do(t.Context(), func(ctx context.Context, x *thing) error {
+		if err := testObjects.Get(h, fmt.Sprintf("n%03d", i)).Do(t.Context(), func(ctx context.Context, x *testObject) error {
 			return dohost.Put(ctx, x.st.Storage(), "k", fmt.Sprintf("%0500d", i))
 		}); err != nil {
 			t.Fatal(err)

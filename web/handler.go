@@ -122,7 +122,7 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 	tk := newTickets()
 	objects, toAgents := authorize(opts.Tokens, nil, guard.protect(p)), authorize(opts.Tokens, tk, guard.protect(a))
 	if opts.CORS {
-		toAgents = shared(authorize(opts.Tokens, tk, a))
+		toAgents = allowAllOrigins(authorize(opts.Tokens, tk, a))
 	}
 	limit := newCreateLimit(opts.NewObjects)
 	route := func(w http.ResponseWriter, r *http.Request) {
@@ -201,7 +201,7 @@ func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if p.opts.NoObjects {
 			want = "want "
 		}
-		refuse(w, http.StatusNotFound, "no_route", want+p.opts.AgentsPrefix+"/{class}/{name}"+elsewhere(r))
+		refuse(w, http.StatusNotFound, "no_route", want+p.opts.AgentsPrefix+"/{class}/{name}"+otherListener(r))
 		return
 	}
 	id := dohost.ID{Class: segments[0], Name: segments[1]}
@@ -271,8 +271,8 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 	_, _ = w.Write(result) // the client may have gone; the call has been made
 }
 
-// elsewhere names the right listener for an operator's request.
-func elsewhere(r *http.Request) string {
+// otherListener names the right listener for an operator's request.
+func otherListener(r *http.Request) string {
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
 		return "; the admin listener, --admin, serves operators"
 	}

@@ -12,7 +12,7 @@ import (
 
 // TestHostCheckRefusesForeignNames sends the request of a page after DNS rebinding: its own name as Host and Origin.
 func TestHostCheckRefusesForeignNames(t *testing.T) {
-	h := openClasses(t, talkerClass, mirrorClass, class())
+	h := openClasses(t, chatProtocolClass, echoClass, testClass())
 	public := start(t, handler(h, &web.Options{Page: true, Hosts: []string{"App.example"}}))
 	admin := start(t, web.Admin(h, &web.AdminOptions{Hosts: []string{"app.example"}}))
 	for _, s := range []*server{public, admin} {
@@ -46,7 +46,7 @@ func TestHostCheckRefusesForeignNames(t *testing.T) {
 
 // TestHostCheckIsOffWithTokensUnlessConfigured leaves the name to a proxy, unless names are given.
 func TestHostCheckIsOffWithTokensUnlessConfigured(t *testing.T) {
-	h := openClasses(t, class())
+	h := openClasses(t, testClass())
 	for _, tt := range []struct {
 		tokens, hosts []string
 		ok            bool

@@ -31,11 +31,11 @@ type facts struct {
 }
 
 // talker is a class with sockets that speak the protocol of a chat agent.
-var talkerClass = dohost.Bind(dohost.Namespace[room]("SmallTalk"), func(_ context.Context, st *dohost.State) (*room, error) {
-	return &room{st}, nil
-}, &dohost.Handlers[room]{
-	OnHTTP:    (*room).join,
-	OnSocket:  &dohost.SocketHandlers[room]{Message: (*room).say},
+var chatProtocolClass = dohost.Bind(dohost.Namespace[broadcastObject]("SmallTalk"), func(_ context.Context, st *dohost.State) (*broadcastObject, error) {
+	return &broadcastObject{st}, nil
+}, &dohost.Handlers[broadcastObject]{
+	OnHTTP:    (*broadcastObject).serve,
+	OnSocket:  &dohost.SocketHandlers[broadcastObject]{Message: (*broadcastObject).onMessage},
 	Protocols: []string{"agent", "chat"},
 })
 
@@ -51,7 +51,7 @@ func (s *server) text(path string) (string, *http.Response) {
 
 // TestPageIsServedByBothListeners reads each file on both listeners, with the headers that exclude other origins.
 func TestPageIsServedByBothListeners(t *testing.T) {
-	h := openClasses(t, talkerClass, class())
+	h := openClasses(t, chatProtocolClass, testClass())
 	for name, handler := range map[string]http.Handler{
 		"public": handler(h, &web.Options{Page: true}), "admin": web.Admin(h, nil),
 	} {
@@ -136,7 +136,7 @@ func TestPageFilesFitTheirContentPolicy(t *testing.T) {
 
 // TestPageFactsPerListener asks both listeners: the public one has only conversations.
 func TestPageFactsPerListener(t *testing.T) {
-	h := openClasses(t, talkerClass, mirrorClass, class())
+	h := openClasses(t, chatProtocolClass, echoClass, testClass())
 	ask := web.Questions{"SmallTalk": {"Nice weather?"}}
 	public := getJSON[facts](start(t, handler(h, &web.Options{Page: true, Questions: ask, AgentsPrefix: "/x//y/"})), "GET", "/page/host.json", "")
 	if got := fmt.Sprintf("%+v", public.Classes); got != "[{Name:SmallTalk URL:small-talk Chat:true Questions:[Nice weather?]}]" {
@@ -158,7 +158,7 @@ func TestPageFactsPerListener(t *testing.T) {
 
 // TestAdminReachesAgentSocketsAndTranscripts opens the page's sockets on the operators' listener, from its own pages only.
 func TestAdminReachesAgentSocketsAndTranscripts(t *testing.T) {
-	h := openClasses(t, talkerClass, mirrorClass)
+	h := openClasses(t, chatProtocolClass, echoClass)
 	s := start(t, web.Admin(h, nil))
 	s.wantError("POST", "//agents/big-mirror/a/x?q=1", "body", 403, "not_here")
 	s.wantError("GET", "/agents/big-mirror/a/page", "", 403, "not_here")
@@ -188,7 +188,7 @@ func TestAdminReachesAgentSocketsAndTranscripts(t *testing.T) {
 
 // TestPageOpensByForeignLinkButNothingElse sends requests of a page of another origin.
 func TestPageOpensByForeignLinkButNothingElse(t *testing.T) {
-	s := start(t, web.Admin(openClasses(t, talkerClass), nil))
+	s := start(t, web.Admin(openClasses(t, chatProtocolClass), nil))
 	s.header.Set("Sec-Fetch-Site", "cross-site")
 	s.header.Set("Sec-Fetch-Dest", "document")
 	if _, res := s.text("/"); res.StatusCode != 200 {
@@ -206,11 +206,11 @@ func TestPageOpensByForeignLinkButNothingElse(t *testing.T) {
 
 // TestKillAnswersFirstAndNeedsToken checks that the answer precedes the kill, and that a client needs a token.
 func TestKillAnswersFirstAndNeedsToken(t *testing.T) {
-	h := openClasses(t, talkerClass)
+	h := openClasses(t, chatProtocolClass)
 	killed := make(chan struct{}, 8)
-	told := make(chan struct{})
+	answered := make(chan struct{})
 	s := start(t, web.Admin(h, &web.AdminOptions{Tokens: []string{"secret"}, Kill: func() error {
-		<-told // the client has the answer
+		<-answered // the client has the answer
 		killed <- struct{}{}
 		return nil
 	}}))
@@ -224,7 +224,7 @@ func TestKillAnswersFirstAndNeedsToken(t *testing.T) {
 		t.Fatalf("killed %d times", n)
 	}
 	s.want("POST", "/v1/kill", "", 200, "{\"killed\":true}\n")
-	close(told)
+	close(answered)
 	<-killed // after its answer, so maybe later than this test reads that
 	if n := len(killed); n != 0 {
 		t.Errorf("killed %d times more", n)
@@ -235,7 +235,7 @@ func TestKillAnswersFirstAndNeedsToken(t *testing.T) {
 
 // TestTicketOpensOnlyASocket is how the page gets one on a listener with tokens.
 func TestTicketOpensOnlyASocket(t *testing.T) {
-	h := openClasses(t, talkerClass, mirrorClass, class())
+	h := openClasses(t, chatProtocolClass, echoClass, testClass())
 	tokens := []string{"one", "two"}
 	servers := map[string]*server{
 		"public": start(t, handler(h, &web.Options{Page: true, Tokens: tokens})),

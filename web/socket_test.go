@@ -19,25 +19,25 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// room is an object that sends the frames of each socket to all.
-type room struct{ st *dohost.State }
+// broadcastObject is an object that sends the frames of each socket to all.
+type broadcastObject struct{ st *dohost.State }
 
-const rooms dohost.Namespace[room] = "room"
+const broadcastObjects dohost.Namespace[broadcastObject] = "room"
 
-var roomClass = dohost.Bind(rooms, func(_ context.Context, st *dohost.State) (*room, error) {
-	return &room{st}, nil
-}, &dohost.Handlers[room]{
-	OnHTTP:   (*room).join,
-	OnSocket: &dohost.SocketHandlers[room]{Message: (*room).say},
+var broadcastClass = dohost.Bind(broadcastObjects, func(_ context.Context, st *dohost.State) (*broadcastObject, error) {
+	return &broadcastObject{st}, nil
+}, &dohost.Handlers[broadcastObject]{
+	OnHTTP:   (*broadcastObject).serve,
+	OnSocket: &dohost.SocketHandlers[broadcastObject]{Message: (*broadcastObject).onMessage},
 })
 
-func (o *room) join(w http.ResponseWriter, r *http.Request) {
+func (o *broadcastObject) serve(w http.ResponseWriter, r *http.Request) {
 	if _, err := o.st.Accept(w, r, &dohost.AcceptOptions{Tags: r.URL.Query()["tag"]}); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
 }
 
-func (o *room) say(ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
+func (o *broadcastObject) onMessage(ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
 	for _, s := range o.st.Sockets("") {
 		if err := s.Send(ctx, f); err != nil {
 			return err
@@ -48,7 +48,7 @@ func (o *room) say(ctx context.Context, _ *dohost.Socket, f dohost.Frame) error 
 
 // TestSocketsOverRealConnections has clients on real connections, through all layers of the handler.
 func TestSocketsOverRealConnections(t *testing.T) {
-	h, err := dohost.Open(t.TempDir(), nil, roomClass)
+	h, err := dohost.Open(t.TempDir(), nil, broadcastClass)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,13 +104,13 @@ func TestSocketsOverRealConnections(t *testing.T) {
 // TestSocketListDoesNotWakeObjects lists sockets by HTTP, and in the metrics, with the object in memory and without.
 func TestSocketListDoesNotWakeObjects(t *testing.T) {
 	wakes := 0
-	o := dohosttest.Options{Classes: []dohost.Class{roomClass}, Options: dohost.Options{
+	o := dohosttest.Options{Classes: []dohost.Class{broadcastClass}, Options: dohost.Options{
 		IdleAfter: 10 * time.Second,
 		Listener:  dohost.Listener{Waking: func(dohost.ID, dohost.Epoch) { wakes++ }},
 	}}
 	dohosttest.Run(t, &o, func(t *testing.T, h *dohosttest.Host) {
 		began := time.Now().UTC()
-		id := rooms.Get(h, "a").ID()
+		id := broadcastObjects.Get(h, "a").ID()
 		serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.Host().ServeObject(w, r, id) })
 		for _, path := range []string{"/?tag=x&tag=y", "/"} {
 			ws, _, err := sockettest.Dial(t.Context(), serve, path)
@@ -121,9 +121,9 @@ func TestSocketListDoesNotWakeObjects(t *testing.T) {
 			ws.CloseRead(t.Context()) // so that it answers pings
 		}
 		h.Advance(time.Second)
-		lookAtSockets(t, h.Host(), began, "live", "dohost_sockets{state=\"hibernating\"} 0\ndohost_sockets{state=\"live\"} 2\n")
+		wantSockets(t, h.Host(), began, "live", "dohost_sockets{state=\"hibernating\"} 0\ndohost_sockets{state=\"live\"} 2\n")
 		h.Advance(time.Minute)
-		lookAtSockets(t, h.Host(), began, "hibernating", "dohost_sockets{state=\"hibernating\"} 2\ndohost_sockets{state=\"live\"} 0\n")
+		wantSockets(t, h.Host(), began, "hibernating", "dohost_sockets{state=\"hibernating\"} 2\ndohost_sockets{state=\"live\"} 0\n")
 		if wakes != 1 || h.Host().LiveCount() != 0 {
 			t.Errorf("%d wakes, %d live", wakes, h.Host().LiveCount())
 		}
@@ -134,8 +134,8 @@ func TestSocketListDoesNotWakeObjects(t *testing.T) {
 // without.
 func TestSocketsAreClosedByOperator(t *testing.T) {
 	for _, rest := range []time.Duration{time.Second, time.Minute} {
-		dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{roomClass}}, func(t *testing.T, h *dohosttest.Host) {
-			id := rooms.Get(h, "a").ID()
+		dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{broadcastClass}}, func(t *testing.T, h *dohosttest.Host) {
+			id := broadcastObjects.Get(h, "a").ID()
 			serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.Host().ServeObject(w, r, id) })
 			heard := map[string]*string{}
 			for _, tag := range []string{"x", "y", ""} {
@@ -146,16 +146,16 @@ func TestSocketsAreClosedByOperator(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				said := new(string)
-				heard[tag] = said
+				closed := new(string)
+				heard[tag] = closed
 				go func() {
 					for {
 						_, data, err := ws.Read(context.Background())
 						if err != nil {
-							*said += fmt.Sprint(websocket.CloseStatus(err))
+							*closed += fmt.Sprint(websocket.CloseStatus(err))
 							return
 						}
-						*said += string(data) + " "
+						*closed += string(data) + " "
 					}
 				}()
 			}
@@ -193,7 +193,7 @@ func TestSocketsAreClosedByOperator(t *testing.T) {
 	}
 }
 
-func lookAtSockets(t *testing.T, h *dohost.Host, began time.Time, state, metrics string) {
+func wantSockets(t *testing.T, h *dohost.Host, began time.Time, state, metrics string) {
 	t.Helper()
 	var o web.Object
 	var list web.SocketList

@@ -16,13 +16,13 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// pipes is a listener in memory, for a bubble of testing/synctest.
-type pipes struct {
+// pipeListener is a listener in memory, for a bubble of testing/synctest.
+type pipeListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 }
 
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
@@ -31,17 +31,17 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Close() error {
+func (p *pipeListener) Close() error {
 	close(p.done)
 	return nil
 }
 
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
+func (p *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
 
 // servePipes serves h, with the times of package cli, while f runs.
 func servePipes(t *testing.T, h http.Handler, f func(dial func() net.Conn)) {
 	t.Helper()
-	l := &pipes{make(chan net.Conn), make(chan struct{})}
+	l := &pipeListener{make(chan net.Conn), make(chan struct{})}
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
 	ended := make(chan error)
 	go func() { ended <- server.Serve(l) }()

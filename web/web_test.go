@@ -24,36 +24,36 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// thing is an object with all features of the web tests.
-type thing struct{ st *dohost.State }
+// testObject is an object with all features of the web tests.
+type testObject struct{ st *dohost.State }
 
-const things dohost.Namespace[thing] = "thing"
+const testObjects dohost.Namespace[testObject] = "thing"
 
-var gate = make(chan struct{}) // Wait waits for it
+var unblock = make(chan struct{}) // Wait waits for it
 
-func (o *thing) Put(ctx context.Context, v string) (string, error) {
+func (o *testObject) Put(ctx context.Context, v string) (string, error) {
 	return "was put: " + v, dohost.Put(ctx, o.st.Storage(), "v", v)
 }
 
-func (o *thing) Fail(context.Context) error {
+func (o *testObject) Fail(context.Context) error {
 	return errors.New("I will not")
 }
 
-func (o *thing) Panic(context.Context) error { panic("bug") }
+func (o *testObject) Panic(context.Context) error { panic("bug") }
 
-func (o *thing) Hang(ctx context.Context) error {
-	_, _, err := dohost.Recv(ctx, gate)
+func (o *testObject) Hang(ctx context.Context) error {
+	_, _, err := dohost.Recv(ctx, unblock)
 	return err
 }
 
-func (o *thing) Pin(ctx context.Context, why string) error {
+func (o *testObject) Pin(ctx context.Context, why string) error {
 	o.st.Pin(why)
 	return nil
 }
 
-func (o *thing) Alarm(context.Context, dohost.AlarmInfo) error { return nil }
+func (o *testObject) Alarm(context.Context, dohost.AlarmInfo) error { return nil }
 
-func (o *thing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (o *testObject) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/half":
 		fmt.Fprint(w, "half")
@@ -71,18 +71,18 @@ func (o *thing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func class() dohost.Class {
-	return dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil },
-		&dohost.Handlers[thing]{OnAlarm: (*thing).Alarm, OnHTTP: (*thing).ServeHTTP},
-		dohost.Expose("put", (*thing).Put), dohost.Expose("fail", dohost.Bare((*thing).Fail)), dohost.Expose("panic", dohost.Bare((*thing).Panic)),
-		dohost.Expose("hang", dohost.Bare((*thing).Hang)), dohost.Expose("pin", dohost.NoResult((*thing).Pin)))
+func testClass() dohost.Class {
+	return dohost.Bind(testObjects, func(_ context.Context, st *dohost.State) (*testObject, error) { return &testObject{st}, nil },
+		&dohost.Handlers[testObject]{OnAlarm: (*testObject).Alarm, OnHTTP: (*testObject).ServeHTTP},
+		dohost.Expose("put", (*testObject).Put), dohost.Expose("fail", dohost.Bare((*testObject).Fail)), dohost.Expose("panic", dohost.Bare((*testObject).Panic)),
+		dohost.Expose("hang", dohost.Bare((*testObject).Hang)), dohost.Expose("pin", dohost.NoResult((*testObject).Pin)))
 }
 
-// mute is a class without entry points.
-type mute struct{}
+// noEntryObject is a class without entry points.
+type noEntryObject struct{}
 
-func muteClass() dohost.Class {
-	return dohost.Bind(dohost.Namespace[mute]("mute"), func(context.Context, *dohost.State) (*mute, error) { return &mute{}, nil }, nil)
+func noEntryClass() dohost.Class {
+	return dohost.Bind(dohost.Namespace[noEntryObject]("mute"), func(context.Context, *dohost.State) (*noEntryObject, error) { return &noEntryObject{}, nil }, nil)
 }
 
 func open(t *testing.T, o *dohost.Options) *dohost.Host {
@@ -91,7 +91,7 @@ func open(t *testing.T, o *dohost.Options) *dohost.Host {
 		o = &dohost.Options{}
 	}
 	o.Grace = -1
-	h, err := dohost.Open(t.TempDir(), o, class(), muteClass())
+	h, err := dohost.Open(t.TempDir(), o, testClass(), noEntryClass())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,9 +258,9 @@ func TestOverloadedObjectReturns503(t *testing.T) {
 	defer cancel()
 	started := make(chan struct{})
 	wg.Go(func() {
-		_ = things.Get(h, "a").Do(ctx, func(ctx context.Context, _ *thing) error {
+		_ = testObjects.Get(h, "a").Do(ctx, func(ctx context.Context, _ *testObject) error {
 			close(started)
-			_, _, err := dohost.Recv(ctx, gate)
+			_, _, err := dohost.Recv(ctx, unblock)
 			return err
 		})
 	})
@@ -268,7 +268,7 @@ func TestOverloadedObjectReturns503(t *testing.T) {
 	if e, _ := s.wantError("POST", "/objects/thing/a/put", "", 503, "overloaded"); !e.Overloaded || e.Retryable || e.Ran != "no" {
 		t.Errorf("%+v", e)
 	}
-	h.Evict(things.Get(h, "a").ID(), dohost.EndFence)
+	h.Evict(testObjects.Get(h, "a").ID(), dohost.EndFence)
 }
 
 // endless is a body without a length.

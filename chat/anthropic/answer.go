@@ -11,8 +11,8 @@ import (
 	"github.com/dohost/dohost/chat/internal/provider"
 )
 
-// thought is the provider's metadata of a reasoning: a signature, or the encrypted reasoning.
-type thought struct {
+// reasoningMetadata is the provider's metadata of a reasoning: a signature, or the encrypted reasoning.
+type reasoningMetadata struct {
 	Anthropic struct {
 		Signature    string `json:"signature,omitempty"`
 		RedactedData string `json:"redactedData,omitempty"`
@@ -29,7 +29,7 @@ func (m *Model) contentOf(of *chat.ModelMessage, newest bool) (list []sdk.Conten
 				list = append(list, sdk.NewTextBlock(b.Text))
 			}
 		case chat.ReasoningBlock:
-			var t thought
+			var t reasoningMetadata
 			if b.Metadata == nil || json.Unmarshal(b.Metadata, &t) != nil {
 				continue // from another provider
 			}
@@ -75,14 +75,14 @@ func fileOf(b *chat.Block) (_ sdk.ContentBlockParamUnion, ok bool) {
 
 // answer is an answer of the provider, while it streams.
 type answer struct {
-	id     string // unique among all answers
-	blanks bool   // drop leading spaces
-	yield  func(chat.Chunk, error) bool
-	whole  bool
-	stop   sdk.StopReason
+	id        string // unique among all answers
+	trimSpace bool   // drop leading spaces
+	yield     func(chat.Chunk, error) bool
+	complete  bool
+	stop      sdk.StopReason
 
-	blocks map[int64]*block
-	empty  *block // a call without input; the end of the answer says whether the input was cut off
+	blocks    map[int64]*block
+	emptyCall *block // a call without input; the end of the answer says whether the input was cut off
 }
 
 // block is a content block of an answer.
@@ -92,8 +92,8 @@ type block struct {
 	input    string
 }
 
-// ends are the reasons of a model that stopped early, in the words of the AI SDK.
-var ends = map[sdk.StopReason]string{
+// finishReasons are the reasons of a model that stopped early, in the words of the AI SDK.
+var finishReasons = map[sdk.StopReason]string{
 	sdk.StopReasonMaxTokens: "length", sdk.StopReasonModelContextWindowExceeded: "length", sdk.StopReasonRefusal: "content-filter",
 }
 
@@ -109,19 +109,19 @@ func (a *answer) add(e *sdk.MessageStreamEventUnion) bool {
 	case "message_delta":
 		a.stop = e.Delta.StopReason
 	case "message_stop":
-		a.whole = true
-		if !a.call(ends[a.stop] != "") {
+		a.complete = true
+		if !a.call(finishReasons[a.stop] != "") {
 			return false
 		}
-		if why := ends[a.stop]; why != "" {
+		if why := finishReasons[a.stop]; why != "" {
 			return a.yield(chat.FinishReason(why), nil)
 		}
 	}
 	return true
 }
 
-// name returns the id of a part, unique among all answers.
-func (a *answer) name(index int64) string { return fmt.Sprintf("%s-%d", a.id, index) }
+// partID returns the id of a part, unique among all answers.
+func (a *answer) partID(index int64) string { return fmt.Sprintf("%s-%d", a.id, index) }
 
 func (a *answer) begin(e *sdk.MessageStreamEventUnion) bool {
 	if a.blocks == nil {
@@ -136,7 +136,7 @@ func (a *answer) begin(e *sdk.MessageStreamEventUnion) bool {
 	case "tool_use":
 		return a.yield(chat.ToolInputStart(b.id, b.name), nil)
 	case "redacted_thinking":
-		return a.think(e.Index, "", func(t *thought) { t.Anthropic.RedactedData = e.ContentBlock.Data })
+		return a.addReasoning(e.Index, "", func(t *reasoningMetadata) { t.Anthropic.RedactedData = e.ContentBlock.Data })
 	}
 	return true
 }
@@ -149,15 +149,15 @@ func (a *answer) delta(e *sdk.MessageStreamEventUnion) bool {
 	switch e.Delta.Type {
 	case "text_delta":
 		text := e.Delta.Text
-		if a.blanks {
+		if a.trimSpace {
 			text = strings.TrimLeft(text, " \t\r\n")
-			a.blanks = text == ""
+			a.trimSpace = text == ""
 		}
-		return text == "" || a.yield(chat.TextDelta(a.name(e.Index), text), nil)
+		return text == "" || a.yield(chat.TextDelta(a.partID(e.Index), text), nil)
 	case "thinking_delta":
-		return a.think(e.Index, e.Delta.Thinking, nil)
+		return a.addReasoning(e.Index, e.Delta.Thinking, nil)
 	case "signature_delta":
-		return a.think(e.Index, "", func(t *thought) { t.Anthropic.Signature = e.Delta.Signature })
+		return a.addReasoning(e.Index, "", func(t *reasoningMetadata) { t.Anthropic.Signature = e.Delta.Signature })
 	case "input_json_delta":
 		b.input += e.Delta.PartialJSON
 		if b.kind == "tool_use" && e.Delta.PartialJSON != "" {
@@ -167,11 +167,11 @@ func (a *answer) delta(e *sdk.MessageStreamEventUnion) bool {
 	return true
 }
 
-// think adds to a reasoning.
-func (a *answer) think(index int64, text string, set func(*thought)) bool {
+// addReasoning adds to a reasoning.
+func (a *answer) addReasoning(index int64, text string, set func(*reasoningMetadata)) bool {
 	var metadata json.RawMessage
 	if set != nil {
-		var t thought
+		var t reasoningMetadata
 		set(&t)
 		var err error
 		if metadata, err = json.Marshal(t); err != nil {
@@ -179,7 +179,7 @@ func (a *answer) think(index int64, text string, set func(*thought)) bool {
 			return false
 		}
 	}
-	return a.yield(chat.ReasoningDelta(a.name(index), text, metadata), nil)
+	return a.yield(chat.ReasoningDelta(a.partID(index), text, metadata), nil)
 }
 
 func (a *answer) end(index int64) bool {
@@ -189,12 +189,12 @@ func (a *answer) end(index int64) bool {
 	}
 	switch b.kind {
 	case "text":
-		return a.yield(chat.TextEnd(a.name(index)), nil)
+		return a.yield(chat.TextEnd(a.partID(index)), nil)
 	case "thinking", "redacted_thinking":
-		return a.yield(chat.ReasoningEnd(a.name(index)), nil)
+		return a.yield(chat.ReasoningEnd(a.partID(index)), nil)
 	case "tool_use":
 		if b.input == "" {
-			a.empty = b
+			a.emptyCall = b
 			return true
 		}
 		return a.yield(chat.ToolInput(b.id, b.name, b.input), nil)
@@ -204,7 +204,7 @@ func (a *answer) end(index int64) bool {
 
 // call yields the call without input, if there is one.
 func (a *answer) call(cut bool) bool {
-	b := a.empty
-	a.empty = nil
+	b := a.emptyCall
+	a.emptyCall = nil
 	return b == nil || a.yield(chat.ToolInput(b.id, b.name, provider.Input("", cut)), nil)
 }

@@ -115,7 +115,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 		stream := m.client.Messages.NewStreaming(ctx, params)
 		defer stream.Close() //nolint:errcheck // the stream has been read
 		opened := stream.Err() == nil
-		a := &answer{id: ulid.Make().String(), blanks: blanks, yield: yield}
+		a := &answer{id: ulid.Make().String(), trimSpace: blanks, yield: yield}
 		for stream.Next() {
 			if event := stream.Current(); !a.add(&event) {
 				return
@@ -126,7 +126,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			yield(chat.Chunk{}, m.failed(ctx, err, opened))
 		case ctx.Err() != nil:
 			yield(chat.Chunk{}, context.Cause(ctx))
-		case !a.whole:
+		case !a.complete:
 			yield(chat.Chunk{}, m.provider.Severed())
 		}
 	}
@@ -156,7 +156,7 @@ const beginText = "(The conversation begins here.)"
 // params returns the request. The provider refuses text with spaces at its end, so params removes them from the last
 // text. blanks reports whether there were any: then leading spaces of the answer are to be dropped.
 func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool, err error) {
-	list, goesOn := p.ModelMessages(m.o.Strategy)
+	list, continues := p.ModelMessages(m.o.Strategy)
 	params = sdk.MessageNewParams{Model: m.model, MaxTokens: m.o.MaxTokens}
 	if p.System != "" {
 		params.System = append(params.System, sdk.TextBlockParam{Text: p.System})
@@ -168,7 +168,7 @@ func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool
 		blanks = trimmed != end.Text
 		end.Text = trimmed
 	}
-	newest := provider.Newest(list, goesOn)
+	newest := provider.Newest(list, continues)
 	for i := range list {
 		if len(params.Messages) == 0 && list[i].Role == chat.RoleAssistant { // the API requires a user message first
 			params.Messages = append(params.Messages, sdk.NewUserMessage(sdk.NewTextBlock(beginText)))
@@ -204,7 +204,7 @@ func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool
 	if m.o.Params != nil {
 		m.o.Params(&params)
 	}
-	if goesOn && params.Thinking != (sdk.ThinkingConfigParamUnion{}) {
+	if continues && params.Thinking != (sdk.ThinkingConfigParamUnion{}) {
 		params.Thinking = sdk.ThinkingConfigParamUnion{OfDisabled: &sdk.ThinkingConfigDisabledParam{}}
 	}
 	return params, blanks, nil

@@ -11,42 +11,42 @@ import (
 	"github.com/dohost/dohost/internal/providertest"
 )
 
-func model(a providertest.Asked) (chat.Model, error) {
+func model(a providertest.Config) (chat.Model, error) {
 	return anthropic.New("double", &anthropic.Options{
 		Key: a.Key, BaseURL: "http://provider", Client: a.HTTP(), Retries: a.Retries, Strategy: a.Strategy,
 	})
 }
 
 // thinking returns a model with thinking enabled.
-func thinking(a providertest.Asked) (chat.Model, error) {
+func thinking(a providertest.Config) (chat.Model, error) {
 	return anthropic.New("double", &anthropic.Options{
 		Key: a.Key, BaseURL: "http://provider", Client: a.HTTP(), Retries: a.Retries, Strategy: a.Strategy,
 		Params: func(p *sdk.MessageNewParams) { p.Thinking = sdk.ThinkingConfigParamOfEnabled(1024) },
 	})
 }
 
-// few are the places that distinguish the runs of a reply.
-var few = []string{"handed", "awaited", "durable"}
+// distinctPlaces are the places that distinguish the runs of a reply.
+var distinctPlaces = []string{"handed", "awaited", "durable"}
 
 func TestMessagesBySyntheticMessage(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: few}, model)
+	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: distinctPlaces}, model)
 }
 
 func TestMessagesByPrefill(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinuePrefill, Places: few}, model)
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinuePrefill, Places: distinctPlaces}, model)
 }
 
 func TestMessagesByRetry(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinueRetry, RefusePrefill: true, Places: few}, model)
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinueRetry, RefusePrefill: true, Places: distinctPlaces}, model)
 }
 
 func TestMessagesWithToolAndThinking(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Tool: true, RefusePrefill: true, Places: few}, thinking)
+	providertest.EveryPoint(t, providertest.Case{Tool: true, RefusePrefill: true, Places: distinctPlaces}, thinking)
 }
 
 func TestToolCalls(t *testing.T) { providertest.Calls(t, model, "toolu_0") }
 
-func TestToolCallsCutOffByLengthLimit(t *testing.T) { providertest.CutCalls(t, model) }
+func TestToolCallsCutOffByLengthLimit(t *testing.T) { providertest.TruncatedCalls(t, model) }
 
 func TestProviderFailures(t *testing.T) { providertest.Failures(t, model) }
 
@@ -75,7 +75,7 @@ func TestKeyIsRequired(t *testing.T) {
 }
 
 func TestStreamResetReportsTruncation(t *testing.T) {
-	providertest.Severed(t, model, `{"type":"ping"}`)
+	providertest.TruncatedStream(t, model, `{"type":"ping"}`)
 }
 
 func TestFiles(t *testing.T) { providertest.Files(t, model) }

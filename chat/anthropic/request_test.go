@@ -14,7 +14,7 @@ import (
 // A prompt of only the newest messages may begin with an assistant's message.
 func TestPromptMayBeginWithAssistant(t *testing.T) {
 	d := &providertest.Double{}
-	m, err := model(providertest.Asked{Double: d, Key: providertest.Key})
+	m, err := model(providertest.Config{Double: d, Key: providertest.Key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,11 +29,11 @@ func TestPromptMayBeginWithAssistant(t *testing.T) {
 	}
 }
 
-// seen records the headers of a request.
-type seen struct{ http.Header }
+// headerRecorder records the headers of a request.
+type headerRecorder struct{ http.Header }
 
 // RoundTrip implements http.RoundTripper.
-func (s *seen) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *headerRecorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.Header = r.Header
 	return nil, io.ErrUnexpectedEOF
 }
@@ -42,7 +42,7 @@ func (s *seen) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestSecretsOfEnvironmentAreNotSent(t *testing.T) {
 	t.Setenv("ANTHROPIC_API_KEY", "")
 	t.Setenv("ANTHROPIC_AUTH_TOKEN", "sk-ant-oat-Of-The-Environment")
-	s := &seen{}
+	s := &headerRecorder{}
 	m, err := anthropic.New("double", &anthropic.Options{
 		BaseURL: "http://provider", Key: "theirs", Retries: -1, Client: &http.Client{Transport: s},
 	})

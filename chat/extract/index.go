@@ -23,10 +23,10 @@ type passage struct {
 
 // index is the search index of a folder.
 type index struct {
-	files    []string
-	passages []passage
-	in       map[string]int // number of passages with a term
-	size     float64        // average number of terms of a passage
+	files             []string
+	passages          []passage
+	documentFrequency map[string]int // number of passages with a term
+	size              float64        // average number of terms of a passage
 }
 
 const (
@@ -37,7 +37,7 @@ const (
 )
 
 func newIndex(fsys fs.FS) (*index, error) {
-	x := &index{in: map[string]int{}}
+	x := &index{documentFrequency: map[string]int{}}
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !slices.Contains([]string{".md", ".txt"}, strings.ToLower(path.Ext(name))) {
 			return err
@@ -65,7 +65,7 @@ func newIndex(fsys fs.FS) (*index, error) {
 		p := &x.passages[i]
 		total += p.size
 		for t := range p.terms {
-			x.in[t]++
+			x.documentFrequency[t]++
 		}
 	}
 	x.size = float64(total) / float64(len(x.passages))
@@ -148,7 +148,7 @@ func sentencesOf(text string) (all []string) {
 // termsOf returns the search terms of a text: its words without common words and endings.
 func termsOf(s string) (terms []string) {
 	for _, w := range strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
-		if len(w) < 2 || common[w] {
+		if len(w) < 2 || stopWords[w] {
 			continue
 		}
 		for _, end := range []string{"ing", "ed", "es", "s"} {
@@ -162,7 +162,7 @@ func termsOf(s string) (terms []string) {
 	return terms
 }
 
-var common = func() map[string]bool {
+var stopWords = func() map[string]bool {
 	all := map[string]bool{}
 	for w := range strings.FieldsSeq(`a about an and any are as at be been before but by can could do does for from had has have
 		how i if in into is it its me more my no not of on or our shall should so some than that the their them then there
@@ -175,7 +175,7 @@ var common = func() map[string]bool {
 // found is a passage with its score for a question.
 type found struct {
 	*passage
-	worth float64
+	score float64
 }
 
 // search returns the n passages with the highest scores for a question.
@@ -183,35 +183,35 @@ func (x *index) search(question string, n int) (best []found) {
 	terms := termsOf(question)
 	for i := range x.passages {
 		p := &x.passages[i]
-		w := x.worth(p.terms, p.size, terms)
-		if same(termsOf(p.heading), terms) {
+		w := x.score(p.terms, p.size, terms)
+		if sameTerms(termsOf(p.heading), terms) {
 			w *= 2 // the heading asks the same question
 		}
 		if w > 0 {
 			best = append(best, found{p, w})
 		}
 	}
-	slices.SortStableFunc(best, func(a, b found) int { return cmp.Compare(b.worth, a.worth) })
+	slices.SortStableFunc(best, func(a, b found) int { return cmp.Compare(b.score, a.score) })
 	return best[:min(n, len(best))]
 }
 
-// same reports whether two lists have the same terms.
-func same(a, b []string) bool {
+// sameTerms reports whether two lists have the same terms.
+func sameTerms(a, b []string) bool {
 	notIn := func(list []string) func(string) bool {
 		return func(t string) bool { return !slices.Contains(list, t) }
 	}
 	return !slices.ContainsFunc(a, notIn(b)) && !slices.ContainsFunc(b, notIn(a))
 }
 
-// worth returns the BM25 score of a text's terms for the terms of a question.
-func (x *index) worth(has map[string]int, size int, asked []string) (w float64) {
+// score returns the BM25 score of a text's terms for the terms of a question.
+func (x *index) score(has map[string]int, size int, asked []string) (w float64) {
 	const k, b = 1.2, 0.75
 	for i, t := range asked {
 		tf := float64(has[t])
 		if tf == 0 || slices.Contains(asked[:i], t) {
 			continue
 		}
-		n := float64(x.in[t])
+		n := float64(x.documentFrequency[t])
 		idf := math.Log(1 + (float64(len(x.passages))-n+0.5)/(n+0.5))
 		w += idf * tf * (k + 1) / (tf + k*(1-b+b*float64(size)/x.size))
 	}
@@ -219,7 +219,7 @@ func (x *index) worth(has map[string]int, size int, asked []string) (w float64) 
 }
 
 // best returns the sentences of a passage with the highest scores for a question, in their order.
-func (x *index) best(p *passage, question string) (said []string) {
+func (x *index) best(p *passage, question string) (quoted []string) {
 	if len(p.sentences) <= maxSentences {
 		return p.sentences
 	}
@@ -232,13 +232,13 @@ func (x *index) best(p *passage, question string) (said []string) {
 		for _, t := range terms {
 			has[t]++
 		}
-		order[i], worth[i] = i, x.worth(has, len(terms), asked)
+		order[i], worth[i] = i, x.score(has, len(terms), asked)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(worth[b], worth[a]) })
 	order = order[:maxSentences]
 	slices.Sort(order)
 	for _, i := range order {
-		said = append(said, p.sentences[i])
+		quoted = append(quoted, p.sentences[i])
 	}
-	return said
+	return quoted
 }

@@ -45,9 +45,9 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 	return func(yield func(chat.Chunk, error) bool) {
 		text, sources := m.answer(question(p))
 		id := "answer"
-		said := p.Partial.PlainText()
-		rest, goesOn := strings.CutPrefix(text, said)
-		if !goesOn { // the files have changed
+		partial := p.Partial.PlainText()
+		rest, continues := strings.CutPrefix(text, partial)
+		if !continues { // the files have changed
 			rest, id = "\n\n"+text, "again"
 		}
 		for word := range words(rest) {
@@ -59,7 +59,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			return
 		}
 		for _, source := range sources {
-			if has(p.Partial, source.file) {
+			if namesFile(p.Partial, source.file) {
 				continue
 			}
 			c, err := chat.NewChunk("source-document", map[string]any{
@@ -97,8 +97,8 @@ func question(p *chat.Prompt) (q string) {
 	return q
 }
 
-// has reports whether a message already names a file.
-func has(m chat.Message, file string) bool {
+// namesFile reports whether a message already names a file.
+func namesFile(m chat.Message, file string) bool {
 	for _, p := range m.Parts {
 		if p.Type() == "source-document" && p.Text("sourceId") == file {
 			return true
@@ -124,7 +124,7 @@ func (m *Model) answer(question string) (text string, sources []*passage) {
 	}
 	var b strings.Builder
 	for i, f := range best {
-		if i > 0 && f.worth < best[0].worth*0.6 {
+		if i > 0 && f.score < best[0].score*0.6 {
 			break
 		}
 		if i > 0 {

@@ -25,8 +25,8 @@ var folder = fstest.MapFS{
 	"large.md":      {Data: []byte(strings.Repeat("eviction ", 200_000))},
 }
 
-// said returns a model's answer, and the files that it names.
-func said(t *testing.T, m *Model, question string, partial chat.Message) (text string, files []string, chunks []chat.Chunk) {
+// answerOf returns a model's answer, and the files that it names.
+func answerOf(t *testing.T, m *Model, question string, partial chat.Message) (text string, files []string, chunks []chat.Chunk) {
 	t.Helper()
 	p := &chat.Prompt{Messages: []chat.Message{chat.Text("u", chat.RoleUser, question)}, Partial: partial}
 	for c, err := range m.Stream(t.Context(), p) {
@@ -59,7 +59,7 @@ func TestAnswers(t *testing.T) {
 		"which flags":          `I found nothing about that in 2 files. Ask about something that they contain, such as "Eviction".`,
 		"What is the meaning?": `I found nothing about that in 2 files. Ask about something that they contain, such as "Eviction".`,
 	} {
-		got, files, _ := said(t, m, question, chat.Message{})
+		got, files, _ := answerOf(t, m, question, chat.Message{})
 		if got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", question, got, want)
 		}
@@ -83,7 +83,7 @@ func TestAnswerNamesItsSources(t *testing.T) {
 		"what are fibers":      "guide.md: What is a fiber?",
 		"how is a chunk shown": "sub/other.txt",
 	} {
-		text, _, chunks := said(t, m, question, chat.Message{})
+		text, _, chunks := answerOf(t, m, question, chat.Message{})
 		last := chunks[len(chunks)-1]
 		if last.Type() != "source-document" || last.Text("title") != want || strings.Contains(text, ".md") {
 			t.Errorf("%s: %q, last chunk %s %q, want a source titled %q", question, text, last.Type(), last.Text("title"), want)
@@ -98,17 +98,17 @@ func TestAnswerResumesAtAnyChunk(t *testing.T) {
 		t.Fatal(err)
 	}
 	const question = "when does an object leave memory"
-	whole, _, chunks := said(t, m, question, chat.Message{})
+	whole, _, chunks := answerOf(t, m, question, chat.Message{})
 	if len(chunks) < 10 {
 		t.Fatalf("%d chunks", len(chunks))
 	}
 	for cut := 0; cut <= len(whole); cut++ {
-		rest, _, _ := said(t, m, question, chat.Text("a", chat.RoleAssistant, whole[:cut]))
+		rest, _, _ := answerOf(t, m, question, chat.Text("a", chat.RoleAssistant, whole[:cut]))
 		if whole[:cut]+rest != whole {
 			t.Fatalf("after %q it goes on with %q", whole[:cut], rest)
 		}
 	}
-	rest, _, _ := said(t, m, question, chat.Text("a", chat.RoleAssistant, "Something else."))
+	rest, _, _ := answerOf(t, m, question, chat.Text("a", chat.RoleAssistant, "Something else."))
 	if rest != "\n\n"+whole {
 		t.Errorf("%q", rest)
 	}

@@ -15,9 +15,9 @@ import (
 // CompletionsOptions tunes NewCompletions. A nil *CompletionsOptions, and the zero one, mean the defaults.
 type CompletionsOptions struct {
 	Options
-	// Params changes the request, such as the temperature. goesOn reports that the model is to continue an interrupted
+	// Params changes the request, such as the temperature. continues reports that the model is to continue an interrupted
 	// text, and need not reason again. Optional. It is called on any goroutine.
-	Params func(p *sdk.ChatCompletionNewParams, goesOn bool)
+	Params func(p *sdk.ChatCompletionNewParams, continues bool)
 }
 
 // Completions is a model of the chat completions API. It is safe for concurrent use.
@@ -57,7 +57,7 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 		stream := m.client.Chat.Completions.NewStreaming(ctx, params)
 		defer stream.Close() //nolint:errcheck // the stream has been read
 		opened := stream.Err() == nil
-		c := &completion{id: "text-" + ulid.Make().String(), before: p.Partial.Parts, yield: yield}
+		c := &completion{id: "text-" + ulid.Make().String(), partial: p.Partial.Parts, yield: yield}
 		for stream.Next() {
 			if event := stream.Current(); !c.add(&event) {
 				return
@@ -77,18 +77,18 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 }
 
 func (m *Completions) params(p *chat.Prompt) (sdk.ChatCompletionNewParams, error) {
-	list, goesOn := p.ModelMessages(m.o.Strategy)
+	list, continues := p.ModelMessages(m.o.Strategy)
 	params := sdk.ChatCompletionNewParams{Model: m.model}
 	if p.System != "" {
 		params.Messages = append(params.Messages, sdk.SystemMessage(p.System))
 	}
-	newest := provider.Newest(list, goesOn)
+	newest := provider.Newest(list, continues)
 	for i := range list {
-		said, err := m.messages(&list[i], i == newest)
+		converted, err := m.messages(&list[i], i == newest)
 		if err != nil {
 			return params, err
 		}
-		params.Messages = append(params.Messages, said...)
+		params.Messages = append(params.Messages, converted...)
 	}
 	for _, t := range p.Tools {
 		f := shared.FunctionDefinitionParam{Name: t.Name}
@@ -102,7 +102,7 @@ func (m *Completions) params(p *chat.Prompt) (sdk.ChatCompletionNewParams, error
 		params.Tools = append(params.Tools, sdk.ChatCompletionFunctionTool(f))
 	}
 	if m.o.Params != nil {
-		m.o.Params(&params, goesOn)
+		m.o.Params(&params, continues)
 	}
 	return params, nil
 }
@@ -118,13 +118,13 @@ func (m *Completions) messages(of *chat.ModelMessage, newest bool) (list []sdk.C
 		}
 		return list, nil
 	case chat.RoleAssistant:
-		said := sdk.ChatCompletionAssistantMessageParam{}
+		assistant := sdk.ChatCompletionAssistantMessageParam{}
 		if text := texts(of); text != "" {
-			said.Content.OfString = sdk.String(text)
+			assistant.Content.OfString = sdk.String(text)
 		}
 		for _, b := range of.Blocks {
 			if b.Kind == chat.ToolCallBlock {
-				said.ToolCalls = append(said.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
+				assistant.ToolCalls = append(assistant.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
 					OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
 						ID:       b.CallID,
 						Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{Name: b.Name, Arguments: string(b.JSON)},
@@ -132,12 +132,12 @@ func (m *Completions) messages(of *chat.ModelMessage, newest bool) (list []sdk.C
 				})
 			}
 		}
-		return append(list, sdk.ChatCompletionMessageParamUnion{OfAssistant: &said}), nil
+		return append(list, sdk.ChatCompletionMessageParamUnion{OfAssistant: &assistant}), nil
 	}
 	var parts []sdk.ChatCompletionContentPartUnionParam
 	for i := range of.Blocks {
 		switch b := &of.Blocks[i]; kindOf(b) {
-		case plain:
+		case plainText:
 			parts = append(parts, sdk.TextContentPart(b.Text))
 		case image:
 			parts = append(parts, sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: b.URL}))
@@ -158,18 +158,18 @@ func (m *Completions) messages(of *chat.ModelMessage, newest bool) (list []sdk.C
 
 // completion is an answer, while it streams.
 type completion struct {
-	id     string
-	before []chat.Part // of the message
-	yield  func(chat.Chunk, error) bool
-	calls  map[int64]*calling
-	order  []*calling
-	finish string
+	id      string
+	partial []chat.Part // of the message
+	yield   func(chat.Chunk, error) bool
+	calls   map[int64]*partialCall
+	order   []*partialCall
+	finish  string
 }
 
-// calling is a call with incomplete input.
-type calling struct {
+// partialCall is a call with incomplete input.
+type partialCall struct {
 	id, name, input string
-	theirs          string // the server's id of the call
+	serverID        string // the server's id of the call
 	begun           bool
 }
 
@@ -199,16 +199,16 @@ func (c *completion) add(e *sdk.ChatCompletionChunk) bool {
 // call adds to a call. The id and the name may arrive in any event, or repeatedly; end invents an id if none arrives.
 func (c *completion) call(d sdk.ChatCompletionChunkChoiceDeltaToolCall) bool {
 	now := c.calls[d.Index]
-	if now == nil || now.theirs != "" && d.ID != "" && d.ID != now.theirs { // some servers do not number calls
-		now = &calling{}
+	if now == nil || now.serverID != "" && d.ID != "" && d.ID != now.serverID { // some servers do not number calls
+		now = &partialCall{}
 		if c.calls == nil {
-			c.calls = map[int64]*calling{}
+			c.calls = map[int64]*partialCall{}
 		}
 		c.calls[d.Index] = now
 		c.order = append(c.order, now)
 	}
-	if now.theirs == "" && d.ID != "" {
-		now.theirs, now.id = d.ID, c.unused(d.ID)
+	if now.serverID == "" && d.ID != "" {
+		now.serverID, now.id = d.ID, c.uniqueID(d.ID)
 	}
 	if now.name == "" {
 		now.name = d.Function.Name
@@ -227,9 +227,9 @@ func (c *completion) call(d sdk.ChatCompletionChunkChoiceDeltaToolCall) bool {
 	return add == "" || c.yield(chat.ToolInputDelta(now.id, add), nil)
 }
 
-// unused returns an id that is unique in the message: some servers reuse the same ids in each answer.
-func (c *completion) unused(id string) string {
-	for _, p := range c.before {
+// uniqueID returns an id that is unique in the message: some servers reuse the same ids in each answer.
+func (c *completion) uniqueID(id string) string {
+	for _, p := range c.partial {
 		if p.Text("toolCallId") == id {
 			return id + "-" + ulid.Make().String()
 		}
@@ -242,7 +242,7 @@ func (c *completion) end() {
 	if !c.yield(chat.TextEnd(c.id), nil) {
 		return
 	}
-	cut := ends[c.finish] != ""
+	cut := finishReasons[c.finish] != ""
 	for i, now := range c.order {
 		if now.id == "" {
 			now.id = "call_" + ulid.Make().String()
@@ -251,7 +251,7 @@ func (c *completion) end() {
 			return
 		}
 	}
-	if why := ends[c.finish]; why != "" {
+	if why := finishReasons[c.finish]; why != "" {
 		c.yield(chat.FinishReason(why), nil)
 	}
 }

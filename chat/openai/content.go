@@ -13,7 +13,7 @@ type content int
 
 const (
 	unknown content = iota
-	plain
+	plainText
 	image
 	document
 )
@@ -21,7 +21,7 @@ const (
 func kindOf(b *chat.Block) content {
 	switch {
 	case b.Kind == chat.TextBlock:
-		return plain
+		return plainText
 	case b.Kind != chat.FileBlock:
 		return unknown
 	case strings.HasPrefix(b.MediaType, "image/"):

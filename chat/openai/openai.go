@@ -83,7 +83,7 @@ func failed(ctx context.Context, p provider.Provider, err error, opened bool) er
 	return p.Failed(ctx, err, opened)
 }
 
-// ends are the reasons of a model that stopped early, in the words of the AI SDK.
-var ends = map[string]string{
+// finishReasons are the reasons of a model that stopped early, in the words of the AI SDK.
+var finishReasons = map[string]string{
 	"length": "length", "max_output_tokens": "length", "content_filter": "content-filter",
 }

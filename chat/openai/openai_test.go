@@ -13,60 +13,61 @@ import (
 	"github.com/dohost/dohost/internal/providertest"
 )
 
-func options(a providertest.Asked) openai.Options {
+func options(a providertest.Config) openai.Options {
 	return openai.Options{
 		Key: a.Key, BaseURL: "http://provider/v1", Client: a.HTTP(), Retries: a.Retries, Strategy: a.Strategy,
 	}
 }
 
-func completions(a providertest.Asked) (chat.Model, error) {
+func completions(a providertest.Config) (chat.Model, error) {
 	return openai.NewCompletions("double", &openai.CompletionsOptions{Options: options(a)})
 }
 
-func responses(a providertest.Asked) (chat.Model, error) {
+func responses(a providertest.Config) (chat.Model, error) {
 	return openai.NewResponses("double", &openai.ResponsesOptions{Options: options(a)})
 }
 
-func ephemeral(a providertest.Asked) (chat.Model, error) {
+func ephemeral(a providertest.Config) (chat.Model, error) {
 	return openai.NewResponses("double", &openai.ResponsesOptions{Options: options(a), Ephemeral: true})
 }
 
-// few are the places that distinguish the runs of a reply; most has more, for the model with the most stored state.
+// distinctPlaces are the places that distinguish the runs of a reply; most has more, for the model with the most stored
+// state.
 var (
-	few  = []string{"handed", "awaited", "durable"}
-	most = []string{"handed", "awaited", "durable", "handover", "sync", "resume", "transaction"}
+	distinctPlaces = []string{"handed", "awaited", "durable"}
+	storedPlaces   = []string{"handed", "awaited", "durable", "handover", "sync", "resume", "transaction"}
 )
 
 func TestCompletionsBySyntheticMessage(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: few}, completions)
+	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: distinctPlaces}, completions)
 }
 
 func TestCompletionsByPrefill(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinuePrefill, Places: few}, completions)
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinuePrefill, Places: distinctPlaces}, completions)
 }
 
 func TestCompletionsByRetry(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinueRetry, RefusePrefill: true, Places: few}, completions)
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinueRetry, RefusePrefill: true, Places: distinctPlaces}, completions)
 }
 
 func TestCompletionsWithATool(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Tool: true, RefusePrefill: true, Places: few}, completions)
+	providertest.EveryPoint(t, providertest.Case{Tool: true, RefusePrefill: true, Places: distinctPlaces}, completions)
 }
 
 func TestResponsesAreResumed(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Once: true, RefusePrefill: true, Places: few}, responses)
+	providertest.EveryPoint(t, providertest.Case{Once: true, RefusePrefill: true, Places: distinctPlaces}, responses)
 }
 
 func TestResponsesAreResumedWithATool(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Once: true, Tool: true, RefusePrefill: true, Places: most}, responses)
+	providertest.EveryPoint(t, providertest.Case{Once: true, Tool: true, RefusePrefill: true, Places: storedPlaces}, responses)
 }
 
 func TestResponsesDroppedAreNotResumed(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Drop: true, RefusePrefill: true, Places: few}, responses)
+	providertest.EveryPoint(t, providertest.Case{Drop: true, RefusePrefill: true, Places: distinctPlaces}, responses)
 }
 
 func TestEphemeralResponsesBySyntheticMessage(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: few}, ephemeral)
+	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: distinctPlaces}, ephemeral)
 }
 
 func TestToolCalls(t *testing.T) {
@@ -75,8 +76,8 @@ func TestToolCalls(t *testing.T) {
 }
 
 func TestToolCallsCutOffByLengthLimit(t *testing.T) {
-	t.Run("completions", func(t *testing.T) { providertest.CutCalls(t, completions) })
-	t.Run("responses", func(t *testing.T) { providertest.CutCalls(t, responses) })
+	t.Run("completions", func(t *testing.T) { providertest.TruncatedCalls(t, completions) })
+	t.Run("responses", func(t *testing.T) { providertest.TruncatedCalls(t, responses) })
 }
 
 func TestProviderFailures(t *testing.T) {
@@ -93,10 +94,10 @@ func TestProviderFailuresInConversations(t *testing.T) {
 // A background answer continues when its connection is severed, is fetched to its end, and is billed once. A silent
 // answer is fetched a few times, and then requested again.
 func TestResponsesFailuresInBackground(t *testing.T) {
-	severed := &providertest.Double{Pace: time.Second, Plan: func(int, []byte) providertest.Plan { return providertest.Plan{After: 3, Sever: true} }}
-	r := providertest.One(t, responses, severed)
-	if got := len(severed.Generations()); r.Message.PlainText() != providertest.Text(0, 8) || got != 1 || severed.Fetched() != 2 {
-		t.Errorf("%q: %q; %d generations are billed, %d times something was fetched", r.Status, r.Message.PlainText(), got, severed.Fetched())
+	truncated := &providertest.Double{Pace: time.Second, Plan: func(int, []byte) providertest.Plan { return providertest.Plan{After: 3, Sever: true} }}
+	r := providertest.One(t, responses, truncated)
+	if got := len(truncated.Generations()); r.Message.PlainText() != providertest.Text(0, 8) || got != 1 || truncated.Fetched() != 2 {
+		t.Errorf("%q: %q; %d generations are billed, %d times something was fetched", r.Status, r.Message.PlainText(), got, truncated.Fetched())
 	}
 	silent := &providertest.Double{Plan: func(n int, _ []byte) providertest.Plan {
 		return providertest.Plan{After: 3, Silent: n == 0}
@@ -110,7 +111,7 @@ func TestResponsesFailuresInBackground(t *testing.T) {
 // Stopping a reply cancels the answer at the provider.
 func TestReplyStoppedIsCancelledAtProvider(t *testing.T) {
 	d := &providertest.Double{Pace: time.Second}
-	m, err := responses(providertest.Asked{Double: d, Key: providertest.Key})
+	m, err := responses(providertest.Config{Double: d, Key: providertest.Key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,10 +149,10 @@ func TestKeyIsRequired(t *testing.T) {
 
 func TestStreamResetReportsTruncation(t *testing.T) {
 	t.Run("completions", func(t *testing.T) {
-		providertest.Severed(t, completions, `{"choices":[{"index":0,"delta":{"content":"one"}}]}`)
+		providertest.TruncatedStream(t, completions, `{"choices":[{"index":0,"delta":{"content":"one"}}]}`)
 	})
 	t.Run("responses", func(t *testing.T) {
-		providertest.Severed(t, responses, `{"type":"response.created","response":{"id":"resp_0"}}`)
+		providertest.TruncatedStream(t, responses, `{"type":"response.created","response":{"id":"resp_0"}}`)
 	})
 }
 

@@ -20,9 +20,9 @@ type ResponsesOptions struct {
 	// interrupted reply resumes, and it is billed again. Otherwise requests use the provider's background mode, which
 	// stores answers (OpenAI: for 30 days), and the reply is fetched by its id.
 	Ephemeral bool
-	// Params changes the request, such as the reasoning effort. goesOn reports that the model is to continue an
+	// Params changes the request, such as the reasoning effort. continues reports that the model is to continue an
 	// interrupted text, and need not reason again. Optional. It is called on any goroutine.
-	Params func(p *responses.ResponseNewParams, goesOn bool)
+	Params func(p *responses.ResponseNewParams, continues bool)
 }
 
 // Responses is a model of the Responses API. It saves the id of the current answer with [chat.Prompt.SaveCheckpoint],
@@ -47,14 +47,14 @@ func NewResponses(model string, o *ResponsesOptions) (*Responses, error) {
 	return m, err
 }
 
-// kept identifies the streaming answer, for the run that resumes it.
-type kept struct {
-	ID   string `json:"openaiResponse"`
-	Step int    `json:"step"` // of the message
-	Said int    `json:"said"` // bytes of text in the step before this answer
+// answerCheckpoint identifies the streaming answer, for the run that resumes it.
+type answerCheckpoint struct {
+	ID        string `json:"openaiResponse"`
+	Step      int    `json:"step"` // of the message
+	TextBytes int    `json:"said"` // bytes of text in the step before this answer
 	// Tries counts the fetches in a row that did not yield more than Had bytes.
-	Tries int `json:"tries,omitempty"`
-	Had   int `json:"had,omitempty"`
+	Tries        int `json:"tries,omitempty"`
+	FetchedBytes int `json:"had,omitempty"`
 }
 
 // Stream implements [chat.Model].
@@ -68,10 +68,12 @@ func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.C
 		}
 		a := &answer{yield: yield}
 		if !m.o.Ephemeral {
-			step, said := lastStep(p)
-			a.keep = func(id string) error { return p.SaveCheckpoint(ctx, kept{ID: id, Step: step, Said: len(said)}) }
+			step, text := lastStep(p)
+			a.saveID = func(id string) error {
+				return p.SaveCheckpoint(ctx, answerCheckpoint{ID: id, Step: step, TextBytes: len(text)})
+			}
 		}
-		m.ended(ctx, a, m.ask(ctx, p, a))
+		m.finish(ctx, a, m.ask(ctx, p, a))
 	}
 }
 
@@ -80,24 +82,24 @@ func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.C
 // Errors: [chat.ErrNotResumable], and those of Stream.
 func (m *Responses) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
-		step, said := lastStep(p)
-		var k kept
+		step, text := lastStep(p)
+		var k answerCheckpoint
 		ok, err := p.Checkpoint(&k)
-		if err != nil || !ok || k.ID == "" || k.Step != step || k.Said > len(said) || m.o.Ephemeral {
+		if err != nil || !ok || k.ID == "" || k.Step != step || k.TextBytes > len(text) || m.o.Ephemeral {
 			yield(chat.Chunk{}, chat.ErrNotResumable)
 			return
 		}
-		a := &answer{id: k.ID, skip: said[k.Said:], again: true, yield: yield}
-		m.ended(ctx, a, m.fetch(ctx, p, a, k))
+		a := &answer{id: k.ID, skip: text[k.TextBytes:], resumed: true, yield: yield}
+		m.finish(ctx, a, m.fetch(ctx, p, a, k))
 	}
 }
 
-// ended yields a failure, and cancels the answer at the provider if the reply is over.
-func (m *Responses) ended(ctx context.Context, a *answer, err error) {
-	if err != nil && !errors.Is(err, errEnough) {
+// finish yields a failure, and cancels the answer at the provider if the reply is over.
+func (m *Responses) finish(ctx context.Context, a *answer, err error) {
+	if err != nil && !errors.Is(err, errStopped) {
 		a.yield(chat.Chunk{}, err)
 	}
-	if a.id == "" || a.whole || m.o.Ephemeral || !errors.Is(context.Cause(ctx), chat.ErrReplyOver) {
+	if a.id == "" || a.complete || m.o.Ephemeral || !errors.Is(context.Cause(ctx), chat.ErrReplyOver) {
 		return
 	}
 	m.cancel(ctx, a.id)
@@ -114,17 +116,17 @@ func (m *Responses) cancel(ctx context.Context, id string) {
 const cancelTime = 10 * time.Second
 
 // lastStep returns the number of the reply's step that the model is asked for, and the text in that step.
-func lastStep(p *chat.Prompt) (step int, said string) {
+func lastStep(p *chat.Prompt) (step int, text string) {
 	for _, part := range p.Partial.Parts {
 		switch part.Type() {
 		case "step-start":
-			step, said = step+1, ""
+			step, text = step+1, ""
 		case "text":
-			said += part.Text("text")
+			text += part.Text("text")
 		}
 	}
 	if p.Interrupted {
-		return step, said
+		return step, text
 	}
 	return step + 1, "" // the step is about to begin
 }
@@ -140,7 +142,7 @@ func (m *Responses) ask(ctx context.Context, p *chat.Prompt, a *answer) error {
 }
 
 func (m *Responses) params(p *chat.Prompt) (responses.ResponseNewParams, error) {
-	list, goesOn := p.ModelMessages(m.o.Strategy)
+	list, continues := p.ModelMessages(m.o.Strategy)
 	params := responses.ResponseNewParams{Model: m.model, Store: sdk.Bool(!m.o.Ephemeral)}
 	if !m.o.Ephemeral {
 		params.Background = sdk.Bool(true)
@@ -148,7 +150,7 @@ func (m *Responses) params(p *chat.Prompt) (responses.ResponseNewParams, error) 
 	if p.System != "" {
 		params.Instructions = sdk.String(p.System)
 	}
-	newest := provider.Newest(list, goesOn)
+	newest := provider.Newest(list, continues)
 	for i := range list {
 		items, err := m.items(&list[i], i == newest)
 		if err != nil {
@@ -168,7 +170,7 @@ func (m *Responses) params(p *chat.Prompt) (responses.ResponseNewParams, error) 
 		params.Tools = append(params.Tools, responses.ToolUnionParam{OfFunction: &f})
 	}
 	if m.o.Params != nil {
-		m.o.Params(&params, goesOn)
+		m.o.Params(&params, continues)
 	}
 	return params, nil
 }
@@ -197,7 +199,7 @@ func (m *Responses) items(of *chat.ModelMessage, newest bool) (list []responses.
 		}
 		var part responses.ResponseInputContentUnionParam
 		switch kindOf(b) {
-		case plain:
+		case plainText:
 			part.OfInputText = &responses.ResponseInputTextParam{Text: b.Text}
 		case image:
 			part.OfInputImage = &responses.ResponseInputImageParam{ImageURL: sdk.String(b.URL), Detail: "auto"}

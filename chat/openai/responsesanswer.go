@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/chat/internal/provider"
 )
 
-// errEnough stops reading after the consumer has stopped.
-var errEnough = errors.New("openai: the caller stopped reading")
+// errStopped stops reading after the consumer has stopped.
+var errStopped = errors.New("openai: the caller stopped reading")
 
 // maxTries bounds the fetches in a row that yield no more text. The provider sometimes never begins an answer if its
 // connection ended immediately.
@@ -24,29 +24,29 @@ const maxTries = 3
 
 // answer is the provider's response to one request: streaming, replayed from its beginning, or complete.
 type answer struct {
-	id    string // of the response
-	keep  func(id string) error
-	skip  string // text already yielded, at the beginning of the answer
-	again bool   // the request was made earlier
-	whole bool
-	yield func(chat.Chunk, error) bool
+	id       string // of the response
+	saveID   func(id string) error
+	skip     string // text already yielded, at the beginning of the answer
+	resumed  bool   // the request was made earlier
+	complete bool
+	yield    func(chat.Chunk, error) bool
 
 	calls map[string]string // ids of calls by the ids of their items
 }
 
 // fetch resumes an answer of an earlier request: it leaves out the text already yielded, and streams the rest as the
 // provider generates it.
-func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept) error {
+func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k answerCheckpoint) error {
 	now, err := m.client.Responses.Get(ctx, a.id, responses.ResponseGetParams{})
 	if err != nil {
-		return m.unfetched(ctx, err)
+		return m.fetchError(ctx, err)
 	}
 	switch now.Status {
 	case responses.ResponseStatusCompleted, responses.ResponseStatusIncomplete:
-		return a.tell(now)
+		return a.yieldAnswer(now)
 	case responses.ResponseStatusQueued, responses.ResponseStatusInProgress:
-		if len(a.skip) > k.Had {
-			k.Had, k.Tries = len(a.skip), 0
+		if len(a.skip) > k.FetchedBytes {
+			k.FetchedBytes, k.Tries = len(a.skip), 0
 		}
 		if k.Tries++; !now.Background || k.Tries > maxTries {
 			m.cancel(ctx, a.id)
@@ -58,15 +58,15 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept
 		stream := m.client.Responses.GetStreaming(ctx, a.id, responses.ResponseGetParams{},
 			option.WithQuery("stream", "true")) // the SDK sends this in a body, which the provider ignores
 		if err := stream.Err(); err != nil {
-			return m.unfetched(ctx, err)
+			return m.fetchError(ctx, err)
 		}
 		return m.read(ctx, stream, a)
 	}
 	return chat.ErrNotResumable // it has failed, or was cancelled
 }
 
-// unfetched returns the error of a failed fetch: ErrNotResumable if the answer is gone, or else a severed ModelError.
-func (m *Responses) unfetched(ctx context.Context, err error) error {
+// fetchError returns the error of a failed fetch: ErrNotResumable if the answer is gone, or else a severed ModelError.
+func (m *Responses) fetchError(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*sdk.Error](err); ok && ctx.Err() == nil {
 		switch e.StatusCode {
 		case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests: // temporary
@@ -83,19 +83,19 @@ func (m *Responses) unfetched(ctx context.Context, err error) error {
 	return err
 }
 
-// said returns the texts of an item. Reasoning items have texts too, which readers do not see.
-func said(item *responses.ResponseOutputItemUnion) []responses.ResponseOutputMessageContentUnion {
+// outputTexts returns the texts of an item. Reasoning items have texts too, which readers do not see.
+func outputTexts(item *responses.ResponseOutputItemUnion) []responses.ResponseOutputMessageContentUnion {
 	if item.Type != "message" {
 		return nil
 	}
 	return item.Content
 }
 
-// tell yields a complete answer.
-func (a *answer) tell(r *responses.Response) error {
+// yieldAnswer yields a complete answer.
+func (a *answer) yieldAnswer(r *responses.Response) error {
 	var whole strings.Builder
 	for i := range r.Output {
-		for _, c := range said(&r.Output[i]) {
+		for _, c := range outputTexts(&r.Output[i]) {
 			whole.WriteString(c.Text + c.Refusal)
 		}
 	}
@@ -104,7 +104,7 @@ func (a *answer) tell(r *responses.Response) error {
 	}
 	for i := range r.Output {
 		item := &r.Output[i]
-		for _, c := range said(item) {
+		for _, c := range outputTexts(item) {
 			if err := a.text(item.ID, c.Text+c.Refusal); err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func (a *answer) tell(r *responses.Response) error {
 			}
 		}
 	}
-	return a.ended(r)
+	return a.finish(r)
 }
 
 // read reads a stream to its end.
@@ -144,7 +144,7 @@ func (m *Responses) read(
 		return failed(ctx, m.provider, err, opened)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case !a.whole:
+	case !a.complete:
 		return m.provider.Severed()
 	}
 	return nil
@@ -154,18 +154,18 @@ func (m *Responses) read(
 func (a *answer) add(e *responses.ResponseStreamEventUnion) error {
 	switch e.Type {
 	case "response.created", "response.queued", "response.in_progress":
-		return a.begun(e.Response.ID)
+		return a.setID(e.Response.ID)
 	case "response.output_text.delta", "response.refusal.delta":
 		return a.text(e.ItemID, e.Delta)
 	case "response.output_text.done", "response.refusal.done":
 		return a.end(e.ItemID)
 	case "response.reasoning_summary_text.delta", "response.reasoning_text.delta":
-		if !a.again {
-			return a.say(chat.ReasoningDelta(e.ItemID, e.Delta, nil))
+		if !a.resumed {
+			return a.yieldChunk(chat.ReasoningDelta(e.ItemID, e.Delta, nil))
 		}
 	case "response.reasoning_summary_text.done", "response.reasoning_text.done":
-		if !a.again {
-			return a.say(chat.ReasoningEnd(e.ItemID))
+		if !a.resumed {
+			return a.yieldChunk(chat.ReasoningEnd(e.ItemID))
 		}
 	case "response.output_item.added":
 		if e.Item.Type == "function_call" {
@@ -173,37 +173,37 @@ func (a *answer) add(e *responses.ResponseStreamEventUnion) error {
 				a.calls = map[string]string{}
 			}
 			a.calls[e.Item.ID] = e.Item.CallID
-			return a.say(chat.ToolInputStart(e.Item.CallID, e.Item.Name))
+			return a.yieldChunk(chat.ToolInputStart(e.Item.CallID, e.Item.Name))
 		}
 	case "response.function_call_arguments.delta":
-		if id := a.calls[e.ItemID]; id != "" && !a.again { // clients may have received a part of the input
-			return a.say(chat.ToolInputDelta(id, e.Delta))
+		if id := a.calls[e.ItemID]; id != "" && !a.resumed { // clients may have received a part of the input
+			return a.yieldChunk(chat.ToolInputDelta(id, e.Delta))
 		}
 	case "response.output_item.done":
 		if e.Item.Type == "function_call" {
 			return a.call(&e.Item)
 		}
 	case "response.completed", "response.incomplete":
-		return a.ended(&e.Response)
+		return a.finish(&e.Response)
 	}
 	return nil
 }
 
-// begun saves the id of the answer, before any of its chunks.
-func (a *answer) begun(id string) error {
+// setID saves the id of the answer, before any of its chunks.
+func (a *answer) setID(id string) error {
 	if id == "" || a.id != "" {
 		return nil
 	}
 	a.id = id
-	if a.keep == nil {
+	if a.saveID == nil {
 		return nil
 	}
-	return a.keep(id)
+	return a.saveID(id)
 }
 
-func (a *answer) say(c chat.Chunk) error {
+func (a *answer) yieldChunk(c chat.Chunk) error {
 	if !a.yield(c, nil) {
-		return errEnough
+		return errStopped
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (a *answer) say(c chat.Chunk) error {
 // call yields a call with its final input.
 func (a *answer) call(item *responses.ResponseOutputItemUnion) error {
 	input := provider.Input(item.Arguments.OfString, item.Status == "incomplete")
-	return a.say(chat.ToolInput(item.CallID, item.Name, input))
+	return a.yieldChunk(chat.ToolInput(item.CallID, item.Name, input))
 }
 
 // text adds to a text, without the part already yielded.
@@ -224,7 +224,7 @@ func (a *answer) text(id, delta string) error {
 	if delta == "" {
 		return nil
 	}
-	return a.say(chat.TextDelta(id, delta))
+	return a.yieldChunk(chat.TextDelta(id, delta))
 }
 
 // end ends a text, unless all of it, and more, was already yielded.
@@ -232,13 +232,13 @@ func (a *answer) end(id string) error {
 	if a.skip != "" {
 		return nil
 	}
-	return a.say(chat.TextEnd(id))
+	return a.yieldChunk(chat.TextEnd(id))
 }
 
-func (a *answer) ended(r *responses.Response) error {
-	a.whole = true
-	if why := ends[r.IncompleteDetails.Reason]; why != "" {
-		return a.say(chat.FinishReason(why))
+func (a *answer) finish(r *responses.Response) error {
+	a.complete = true
+	if why := finishReasons[r.IncompleteDetails.Reason]; why != "" {
+		return a.yieldChunk(chat.FinishReason(why))
 	}
 	return nil
 }

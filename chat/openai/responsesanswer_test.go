@@ -13,20 +13,21 @@ import (
 	"github.com/dohost/dohost/chat/openai"
 )
 
-// whole is a complete answer of the provider, with an unencrypted reasoning.
-const whole = `{"id":"resp_0","status":"completed","background":true,"output":[
+// completeAnswer is a complete answer of the provider, with an unencrypted reasoning.
+const completeAnswer = `{"id":"resp_0","status":"completed","background":true,"output":[
 	{"id":"rs_0","type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},
 	{"id":"msg_0","type":"message","content":[{"type":"output_text","text":"one two"}]}]}`
 
-// fetching returns a model with a completed answer, and the prompt after an interruption after its word "one".
-func fetching(t *testing.T) (m *openai.Responses, p *chat.Prompt, posted *int) {
+// completedAnswerModel returns a model with a completed answer, and the prompt after an interruption after its word
+// "one".
+func completedAnswerModel(t *testing.T) (m *openai.Responses, p *chat.Prompt, posted *int) {
 	posted = new(int)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			*posted++
 		}
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, whole)
+		fmt.Fprint(w, completeAnswer)
 	}))
 	t.Cleanup(s.Close)
 	m, err := openai.NewResponses("double", &openai.ResponsesOptions{Options: openai.Options{Key: "k", BaseURL: s.URL, Retries: -1}})
@@ -48,7 +49,7 @@ func fetching(t *testing.T) (m *openai.Responses, p *chat.Prompt, posted *int) {
 
 // Reasoning in a fetched answer is not part of its text.
 func TestResumedAnswerOmitsReasoning(t *testing.T) {
-	m, p, posted := fetching(t)
+	m, p, posted := completedAnswerModel(t)
 	var text string
 	for c, err := range m.ResumeStream(t.Context(), p) {
 		if err != nil {
@@ -63,7 +64,7 @@ func TestResumedAnswerOmitsReasoning(t *testing.T) {
 
 // The reader of a fetched answer may stop anywhere.
 func TestResumedAnswerReaderMayStop(t *testing.T) {
-	m, p, _ := fetching(t)
+	m, p, _ := completedAnswerModel(t)
 	for range m.ResumeStream(t.Context(), p) {
 		break
 	}
@@ -91,7 +92,7 @@ func TestResumeFailureRequestsNoNewAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, p, _ := fetching(t)
+		_, p, _ := completedAnswerModel(t)
 		p.SaveCheckpoint = func(context.Context, any) error { return nil }
 		for _, failed := range m.ResumeStream(t.Context(), p) {
 			err = failed

@@ -15,17 +15,17 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// speaker is a chat agent that counts, and records its runs in a file. The requests are "count 5"; "hold 5",
+// countingAgent is a chat agent that counts, and records its runs in a file. The requests are "count 5"; "hold 5",
 // which waits until the test releases it; "ask 5", which calls a tool of the client first; and "fetch 5", an answer
-// that a provider continues and that can be fetched by name. Each run of any of them says at most freeWords words
-// before the test releases it: see released.
-type speaker struct {
+// that a provider continues and that can be fetched by name. Each run of any of them says at most wordsBeforeRelease
+// words before the test releases it: see released.
+type countingAgent struct {
 	*chat.Agent[struct{}]
 	file string
 }
 
-// speaking returns classes of speakers that handle an interrupted answer differently.
-func speaking() (all []dohost.Class) {
+// countingClasses returns classes of speakers that handle an interrupted answer differently.
+func countingClasses() (all []dohost.Class) {
 	for name, of := range map[string]struct {
 		rules chat.Recovery
 		d     chat.RecoveryAction
@@ -36,14 +36,14 @@ func speaking() (all []dohost.Class) {
 		"stopper": {d: chat.RecoveryStop},
 		"dropper": {d: chat.RecoveryDiscard},
 	} {
-		all = append(all, chat.Bind(dohost.Namespace[speaker](name), func(_ context.Context, a *chat.Agent[struct{}]) (*speaker, error) {
-			return &speaker{a, os.Getenv("PROBE_FILE")}, nil
-		}, &chat.Handlers[speaker, struct{}]{
-			Reply: (*speaker).reply,
-			OnRecovery: func(s *speaker, _ context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
+		all = append(all, chat.Bind(dohost.Namespace[countingAgent](name), func(_ context.Context, a *chat.Agent[struct{}]) (*countingAgent, error) {
+			return &countingAgent{a, os.Getenv("PROBE_FILE")}, nil
+		}, &chat.Handlers[countingAgent, struct{}]{
+			Reply: (*countingAgent).reply,
+			OnRecovery: func(s *countingAgent, _ context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
 				var kept string
 				_, err := c.Checkpoint(&kept)
-				return of.d, errors.Join(err, s.happened("cut %s, attempt %d, with %q", c.ID, c.Attempt, kept))
+				return of.d, errors.Join(err, s.record("cut %s, attempt %d, with %q", c.ID, c.Attempt, kept))
 			},
 			Options: chat.Options{Recovery: of.rules},
 		}))
@@ -51,33 +51,33 @@ func speaking() (all []dohost.Class) {
 	return all
 }
 
-func (s *speaker) happened(format string, args ...any) error {
-	return (&probe{file: s.file}).happened(format, args...)
+func (s *countingAgent) record(format string, args ...any) error {
+	return (&fiberAgent{file: s.file}).record(format, args...)
 }
 
-func (s *speaker) reply(ctx context.Context, r *chat.Reply) error {
-	err := s.happened("run of %s, attempt %d, body %s, tools %s", r.ID, r.Attempt, r.Body(), r.Tools())
+func (s *countingAgent) reply(ctx context.Context, r *chat.Reply) error {
+	err := s.record("run of %s, attempt %d, body %s, tools %s", r.ID, r.Attempt, r.Body(), r.Tools())
 	if err == nil && r.Attempt == 0 {
 		err = r.SaveCheckpoint(ctx, "kept by "+r.ID)
 	}
 	if err != nil {
 		return err
 	}
-	return chat.Answer(ctx, r, &speech{s, r.Attempt}, nil)
+	return chat.Answer(ctx, r, &countingModel{s, r.Attempt}, nil)
 }
 
-// freeWords is the number of words that a run says before its release: more than any test reads before it kills the
-// process, so that the kill comes among words, and fewer than an answer that a test kills has left.
-const freeWords = 10
+// wordsBeforeRelease is the number of words that a run says before its release: more than any test reads before it
+// kills the process, so that the kill comes among words, and fewer than an answer that a test kills has left.
+const wordsBeforeRelease = 10
 
-// speech is the model of one run: each word contains the run's number.
-type speech struct {
-	s   *speaker
-	run int
+// countingModel is the model of one run: each word contains the run's number.
+type countingModel struct {
+	agent *countingAgent
+	run   int
 }
 
 // Stream is part of chat.Model.
-func (m *speech) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m *countingModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		var what string
 		var n int
@@ -105,7 +105,7 @@ func (m *speech) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chun
 			case <-ctx.Done():
 				return
 			}
-			if (what == "hold" || i-first >= freeWords) && released(ctx, m.s.file) != nil {
+			if (what == "hold" || i-first >= wordsBeforeRelease) && waitReleased(ctx, m.agent.file) != nil {
 				return
 			}
 			if c, err := chat.NewChunk("text-delta", map[string]any{"id": "t", "delta": fmt.Sprintf("%d.%d ", m.run, i)}); !yield(c, err) {
@@ -116,14 +116,14 @@ func (m *speech) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chun
 }
 
 // ask records a call of the model, or a fetch of an answer by its name.
-func (m *speech) ask(p *chat.Prompt, named bool) error {
+func (m *countingModel) ask(p *chat.Prompt, named bool) error {
 	var name string
 	ok, err := p.Checkpoint(&name)
 	if err != nil {
 		return err
 	}
 	if named && ok && m.run > 0 {
-		return m.s.happened("fetched what was %s", name)
+		return m.agent.record("fetched what was %s", name)
 	}
-	return m.s.happened("model")
+	return m.agent.record("model")
 }

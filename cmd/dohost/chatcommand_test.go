@@ -17,7 +17,7 @@ import (
 // forwarder passes connections on to a server. Its address stays the same while servers start and end.
 type forwarder struct {
 	net.Listener
-	server atomic.Pointer[victim] // nil: none
+	server atomic.Pointer[serverProcess] // nil: none
 }
 
 func startForwarder(t *testing.T) *forwarder {
@@ -68,9 +68,9 @@ func (f *forwarder) forward(down net.Conn) {
 // the complete answer, once.
 func TestChatCommandSurvivesSIGKILL(t *testing.T) {
 	t.Parallel()
-	_, whole := answered(t, nil)
-	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
-	v := serveVictim(t, bin, data)
+	_, whole := answerOverKills(t, nil)
+	bin, data := dohostProgram(t), filepath.Join(t.TempDir(), "data")
+	v := startProcess(t, bin, data)
 	f := startForwarder(t)
 	f.server.Store(v)
 	cmd := exec.Command(bin, append([]string{"chat", "--at", f.Addr().String()}, strings.Fields(question)...)...)
@@ -94,8 +94,8 @@ func TestChatCommandSurvivesSIGKILL(t *testing.T) {
 		}
 		if n == 10 {
 			f.server.Store(nil) // another process may get its port
-			killed(t, v)
-			v = serveVictim(t, bin, data)
+			killProcess(t, v)
+			v = startProcess(t, bin, data)
 			f.server.Store(v)
 		}
 	}

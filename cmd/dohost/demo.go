@@ -29,15 +29,15 @@ type demoCmd struct {
 }
 
 const (
-	demoMergers   = 4
-	demoTogether  = 2                     // files per agent
-	demoKeepAlive = 20 * time.Millisecond // the maximum wait of an interrupted fiber
-	demoSteps     = 2000                  // the approximate number of steps of a job
-	pieceLeast    = 16
-	pieceMost     = 4 << 10
-	rateMost      = 0.02
-	rateOfByte    = 0.32 // the chance that fits a step of one byte: longer ones pass more places
-	reportPeriod  = 20 * time.Millisecond
+	demoMergers       = 4
+	demoFilesPerAgent = 2                     // files per agent
+	demoKeepAlive     = 20 * time.Millisecond // the maximum wait of an interrupted fiber
+	demoSteps         = 2000                  // the approximate number of steps of a job
+	minPiece          = 16
+	maxPiece          = 4 << 10
+	maxRate           = 0.02
+	rateOfByte        = 0.32 // the chance that fits a step of one byte: longer ones pass more places
+	reportPeriod      = 20 * time.Millisecond
 )
 
 // Run is the command.
@@ -47,11 +47,11 @@ func (c *demoCmd) Run(out io.Writer) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	lock, err := c.claim()
+	lock, err := c.lockFolder()
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.run(ctx, out), c.leave(lock))
+	return errors.Join(c.run(ctx, out), c.unlockFolder(lock))
 }
 
 // run makes or resumes a plan, in a locked folder.
@@ -64,7 +64,7 @@ func (c *demoCmd) run(ctx context.Context, out io.Writer) error {
 	result, err := s.run(ctx)
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintf(out, "\nInterrupted. The data is kept in %s; the same command resumes the run.\n", c.Data)
-		return errBrokenOff
+		return errInterrupted
 	}
 	if result != nil {
 		if err := c.conclude(out, plan, result); err != nil {
@@ -97,8 +97,8 @@ func (c *demoCmd) conclude(out io.Writer, plan *demoPlan, r *demoResult) error {
 }
 
 var (
-	errInexact   = fmt.Errorf("the result is not exact: %w", cli.ErrReported)
-	errBrokenOff = fmt.Errorf("interrupted: %w", cli.ErrReported)
+	errInexact     = fmt.Errorf("the result is not exact: %w", cli.ErrReported)
+	errInterrupted = fmt.Errorf("interrupted: %w", cli.ErrReported)
 )
 
 func (c *demoCmd) replay(p *demoPlan) string {

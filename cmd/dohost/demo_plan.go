@@ -45,8 +45,8 @@ const (
 // errRunning is the error for a folder that another process has locked.
 var errRunning = errors.New("another demo is running in this folder")
 
-// claim makes the demo's folder, and locks it against another demo.
-func (c *demoCmd) claim() (io.Closer, error) {
+// lockFolder makes the demo's folder, and locks it against another demo.
+func (c *demoCmd) lockFolder() (io.Closer, error) {
 	if c.Data == "" {
 		return nil, errors.New("--data, or DOHOST_DEMO_DATA, is empty")
 	}
@@ -72,8 +72,8 @@ func (c *demoCmd) claim() (io.Closer, error) {
 	return lock, nil
 }
 
-// leave unlocks the folder, and removes it if it contains no run.
-func (c *demoCmd) leave(lock io.Closer) error {
+// unlockFolder unlocks the folder, and removes it if it contains no run.
+func (c *demoCmd) unlockFolder(lock io.Closer) error {
 	err := lock.Close()
 	if _, perr := os.Stat(filepath.Join(c.Data, planFile)); errors.Is(perr, fs.ErrNotExist) {
 		err = errors.Join(err, os.Remove(filepath.Join(c.Data, lockFile)))
@@ -166,9 +166,9 @@ func (p *demoPlan) measure(files fs.FS) error {
 		}
 		p.Bytes += info.Size()
 	}
-	p.Piece = int(min(max(p.Bytes/demoSteps, pieceLeast), pieceMost))
+	p.Piece = int(min(max(p.Bytes/demoSteps, minPiece), maxPiece))
 	if p.Evict == "" {
-		p.Evict = strconv.FormatFloat(min(rateMost, rateOfByte/float64(p.Piece)), 'g', 3, 64)
+		p.Evict = strconv.FormatFloat(min(maxRate, rateOfByte/float64(p.Piece)), 'g', 3, 64)
 	}
 	return nil
 }

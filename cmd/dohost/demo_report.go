@@ -32,7 +32,7 @@ func (w *worker) alarmEnded(al dohost.AlarmRun) {
 		if al.Err != nil {
 			a.Failed++
 		}
-		w.troubledLocked(al.Err)
+		w.setTroubleLocked(al.Err)
 	})
 }
 
@@ -47,15 +47,15 @@ func (w *worker) service(_ dohost.ID, event string, attrs ...slog.Attr) {
 		case "fiber:retry", "fiber:waiting":
 			for _, attr := range attrs {
 				if err, ok := attr.Value.Any().(error); ok {
-					w.troubledLocked(err)
+					w.setTroubleLocked(err)
 				}
 			}
 		}
 	})
 }
 
-// troubledLocked records the reason of a failed step.
-func (w *worker) troubledLocked(err error) {
+// setTroubleLocked records the reason of a failed step.
+func (w *worker) setTroubleLocked(err error) {
 	if err != nil && !errors.Is(err, dohost.ErrFenced) {
 		w.trouble = &trouble{Full: errors.Is(err, dohost.ErrNoSpace), Err: err.Error()}
 	}
@@ -89,7 +89,7 @@ func (w *worker) read(bytes int) {
 	})
 }
 
-func (w *worker) seen() { w.count(func(a *account) { a.Duplicate++ }) }
+func (w *worker) countDuplicate() { w.count(func(a *account) { a.Duplicate++ }) }
 
 func (w *worker) finished() {
 	select {

@@ -17,17 +17,17 @@ import (
 	"time"
 )
 
-// showing is a running demo.
-type showing struct {
+// runningDemo is a running demo.
+type runningDemo struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	out *bufio.Reader
 	log strings.Builder
 }
 
-func startDemo(t *testing.T, bin string, env []string, args ...string) *showing {
+func startDemo(t *testing.T, bin string, env []string, args ...string) *runningDemo {
 	t.Helper()
-	s := &showing{t: t, cmd: exec.Command(bin, append([]string{"demo"}, args...)...)}
+	s := &runningDemo{t: t, cmd: exec.Command(bin, append([]string{"demo"}, args...)...)}
 	s.cmd.Env = append(os.Environ(), env...)
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -41,7 +41,7 @@ func startDemo(t *testing.T, bin string, env []string, args ...string) *showing 
 		_ = s.cmd.Process.Kill() // it has ended, or the test has
 		_ = s.cmd.Wait()
 	})
-	if err := stdout.(*os.File).SetReadDeadline(time.Now().Add(2 * patience)); err != nil {
+	if err := stdout.(*os.File).SetReadDeadline(time.Now().Add(2 * scriptTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	s.out = bufio.NewReader(stdout)
@@ -49,7 +49,7 @@ func startDemo(t *testing.T, bin string, env []string, args ...string) *showing 
 }
 
 // until waits for a line.
-func (s *showing) until(pattern string) {
+func (s *runningDemo) until(pattern string) {
 	s.t.Helper()
 	for re := regexp.MustCompile(pattern); ; {
 		text, err := s.out.ReadString('\n')
@@ -64,7 +64,7 @@ func (s *showing) until(pattern string) {
 }
 
 // end waits for the end and returns the whole output.
-func (s *showing) end() (out string, err error) {
+func (s *runningDemo) end() (out string, err error) {
 	if _, err := io.Copy(&s.log, s.out); err != nil {
 		s.t.Fatalf("does not end: %v\n%s", err, s.log.String())
 	}
@@ -88,7 +88,7 @@ func longText(t *testing.T) string {
 // One run locks the folder; an interrupted run resumes with its original flags.
 func TestDemoResumesWithItsFlagsAndLocksItsData(t *testing.T) {
 	t.Parallel()
-	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
+	bin, data := dohostProgram(t), filepath.Join(t.TempDir(), "data")
 	first := startDemo(t, bin, nil, "--dir", longText(t), "--data", data, "--kills", "0", "--chaos-at", "release", "--chaos-style", "crash")
 	first.until(`steps \d`)
 	before, err := os.ReadFile(filepath.Join(data, planFile))

@@ -23,9 +23,9 @@ type supervisor struct {
 	killAt []float64 // shares of the bytes, in order
 	killed time.Time // when the last process was killed, until the next step
 
-	steps int             // of the process, at its last progress
-	since time.Time       // time of the last progress
-	told  map[string]bool // the troubles shown since then
+	steps         int             // of the process, at its last progress
+	since         time.Time       // time of the last progress
+	shownTroubles map[string]bool // the troubles shown since then
 }
 
 // run returns the result of the job.
@@ -96,7 +96,7 @@ const stuckAfter = time.Second
 // stuck shows the reasons why no step succeeds, each of them once.
 func (s *supervisor) stuck(steps int, why *trouble) {
 	if s.since.IsZero() || steps != s.steps {
-		s.steps, s.since, s.told = steps, time.Now(), map[string]bool{}
+		s.steps, s.since, s.shownTroubles = steps, time.Now(), map[string]bool{}
 	}
 	if why == nil || time.Since(s.since) < stuckAfter {
 		return
@@ -105,8 +105,8 @@ func (s *supervisor) stuck(steps int, why *trouble) {
 	if why.Full {
 		text = fullText(s.cmd.Data) + "; free some space, and the run continues"
 	}
-	if !s.told[text] {
-		s.told[text] = true
+	if !s.shownTroubles[text] {
+		s.shownTroubles[text] = true
 		s.show.note(text)
 	}
 }
@@ -140,7 +140,7 @@ func (s *supervisor) watch(child *exec.Cmd, lines io.Reader) (last *account, res
 			result = r.Result
 		}
 		share := float64(s.plan.Account.Bytes+last.Bytes) / float64(max(s.plan.Bytes, 1))
-		if s.show.terminal || len(s.told) == 0 { // else there is no progress
+		if s.show.terminal || len(s.shownTroubles) == 0 { // else there is no progress
 			s.show.progress(share, s.plan, last)
 		}
 		if s.plan.Begun && s.plan.Killed < len(s.killAt) && share >= s.killAt[s.plan.Killed] {

@@ -37,7 +37,7 @@ func TestDemoIsExactAndAccountsForEveryPlace(t *testing.T) {
 	// At this chance the rarest place, the delivery of an alarm, ends some 16 incarnations: a run
 	// without one has a probability of about one in ten million. The schedule of goroutines
 	// decides which visits the seed's draws fall on, so that the seed alone promises nothing.
-	out, status := runDemo(t, asDohost(t), "--chaos-seed", "7", "--chaos-evict", "0.008", "--kills", "2")
+	out, status := runDemo(t, dohostProgram(t), "--chaos-seed", "7", "--chaos-evict", "0.008", "--kills", "2")
 	if status != 0 || !strings.Contains(out, "agree to the last one") {
 		t.Fatalf("status %d\n%s", status, out)
 	}

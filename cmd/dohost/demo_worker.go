@@ -69,8 +69,8 @@ func (c *demoCmd) work(out io.Writer) error {
 		return err
 	}
 	w.cfg = &research.Config{
-		Files: c.files(plan), Piece: plan.Piece, Mergers: demoMergers, Together: demoTogether, KeepAlive: demoKeepAlive,
-		Step: w.step, Read: w.read, Seen: w.seen, Done: w.finished,
+		Files: c.files(plan), Piece: plan.Piece, Mergers: demoMergers, Together: demoFilesPerAgent, KeepAlive: demoKeepAlive,
+		Step: w.step, Read: w.read, Seen: w.countDuplicate, Done: w.finished,
 	}
 	w.host, err = dohost.Open(filepath.Join(c.Data, storeFolder), &dohost.Options{Chaos: chaos, Listener: w.listener(), Grace: time.Second}, w.cfg.Classes()...)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *demoCmd) work(out io.Writer) error {
 func (w *worker) run() error {
 	ctx := context.Background()
 	if w.cmd.Worker == "begin" {
-		if err := insist(ctx, func(ctx context.Context) error {
+		if err := retryCall(ctx, func(ctx context.Context) error {
 			_, err := dohost.CallNoArg(ctx, research.Catalogs.Get(w.host, research.CatalogName), (*research.Catalog).Begin)
 			return err
 		}); err != nil {
@@ -120,7 +120,7 @@ func (w *worker) run() error {
 func (w *worker) collect(ctx context.Context) error {
 	r := &demoResult{Words: map[string]int{}, Own: map[string]int{}}
 	for i := range demoMergers {
-		if err := insist(ctx, func(ctx context.Context) error {
+		if err := retryCall(ctx, func(ctx context.Context) error {
 			words, err := w.words(ctx, strconv.Itoa(i))
 			for _, it := range words {
 				r.Words[it.Word] = it.Count
@@ -134,8 +134,8 @@ func (w *worker) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i := 0; i < len(paths); i += demoTogether {
-		if err := insist(ctx, func(ctx context.Context) error {
+	for i := 0; i < len(paths); i += demoFilesPerAgent {
+		if err := retryCall(ctx, func(ctx context.Context) error {
 			own, err := dohost.CallNoArg(ctx, research.Researchers.Get(w.host, w.cfg.ResearcherName(i)), (*research.Researcher).Totals)
 			if err == nil {
 				r.Own = addCounts(r.Own, own)
@@ -150,15 +150,15 @@ func (w *worker) collect(ctx context.Context) error {
 	return nil
 }
 
-// errCutOff is the error of a stream without its end mark.
-var errCutOff = errors.New("stream was cut off")
+// errTruncated is the error of a stream without its end mark.
+var errTruncated = errors.New("stream was truncated")
 
 // words streams the words of a merger.
 func (w *worker) words(ctx context.Context, merger string) (words []research.Word, err error) {
 	id := research.Mergers.Get(w.host, merger).ID()
 	defer func() {
 		if p := recover(); p != nil {
-			err = &dohost.Error{Op: "http", ID: id, Err: errCutOff} // as a client sees it
+			err = &dohost.Error{Op: "http", ID: id, Err: errTruncated} // as a client sees it
 		}
 	}()
 	rec := httptest.NewRecorder()
@@ -167,7 +167,7 @@ func (w *worker) words(ctx context.Context, merger string) (words []research.Wor
 	for {
 		var word research.Word
 		if rec.Code != 200 || lines.Decode(&word) != nil {
-			return nil, &dohost.Error{Op: "http", ID: id, Err: fmt.Errorf("%w: status %d", errCutOff, rec.Code)}
+			return nil, &dohost.Error{Op: "http", ID: id, Err: fmt.Errorf("%w: status %d", errTruncated, rec.Code)}
 		}
 		if word.Word == "" {
 			return words, nil
@@ -176,7 +176,7 @@ func (w *worker) words(ctx context.Context, merger string) (words []research.Wor
 	}
 }
 
-// insist repeats an idempotent call until it succeeds, for up to a minute.
-func insist(ctx context.Context, fn func(context.Context) error) error {
+// retryCall repeats an idempotent call until it succeeds, for up to a minute.
+func retryCall(ctx context.Context, fn func(context.Context) error) error {
 	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent, MaxAttempts: 10_000, BaseDelay: -1, MaxElapsed: time.Minute}, fn)
 }

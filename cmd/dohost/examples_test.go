@@ -12,24 +12,24 @@ import (
 	"github.com/coder/websocket"
 )
 
-// guest is a client in a room of a running server.
-type guest struct {
+// roomClient is a client in a room of a running server.
+type roomClient struct {
 	t  *testing.T
 	ws *websocket.Conn
 }
 
-func enter(t *testing.T, v *victim, query string) *guest {
+func enterRoom(t *testing.T, v *serverProcess, query string) *roomClient {
 	t.Helper()
 	ws, _, err := websocket.Dial(t.Context(), strings.Replace(v.objects, "http", "ws", 1)+"/agents/room/lobby?"+query, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ws.CloseNow() })
-	return &guest{t, ws}
+	return &roomClient{t, ws}
 }
 
-// hears reads frames until one of a type arrives, and returns it.
-func (g *guest) hears(kind string) string {
+// receive reads frames until one of a type arrives, and returns it.
+func (g *roomClient) receive(kind string) string {
 	g.t.Helper()
 	for {
 		_, data, err := g.ws.Read(g.t.Context())
@@ -61,16 +61,16 @@ func (g *guest) hears(kind string) string {
 	}
 }
 
-func (g *guest) says(text string) {
+func (g *roomClient) send(text string) {
 	g.t.Helper()
 	if err := g.ws.Write(g.t.Context(), websocket.MessageText, []byte(text)); err != nil {
 		g.t.Fatal(err)
 	}
 }
 
-func (g *guest) want(kind, what string) {
+func (g *roomClient) want(kind, what string) {
 	g.t.Helper()
-	if got := g.hears(kind); got != what {
+	if got := g.receive(kind); got != what {
 		g.t.Errorf("%s: %s, want %s", kind, got, what)
 	}
 }
@@ -78,32 +78,32 @@ func (g *guest) want(kind, what string) {
 // TestRoomAfterSIGKILL uses the room, kills the server, and reconnects.
 func TestRoomAfterSIGKILL(t *testing.T) {
 	t.Parallel()
-	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
-	v := serveVictim(t, bin, data)
-	ada, bob := enter(t, v, "name=ada&_pk=a"), enter(t, v, "name=bob&_pk=b")
+	bin, data := dohostProgram(t), filepath.Join(t.TempDir(), "data")
+	v := startProcess(t, bin, data)
+	ada, bob := enterRoom(t, v, "name=ada&_pk=a"), enterRoom(t, v, "name=bob&_pk=b")
 	ada.want("cf_agent_state", "anything")
 	ada.want("who", "[ada]")
 	ada.want("who", "[ada bob]")
 	bob.want("who", "[ada bob]")
-	bob.says("hello")
-	bob.says(`{"type":"cf_agent_state","state":{"topic":"tea"}}`)
+	bob.send("hello")
+	bob.send(`{"type":"cf_agent_state","state":{"topic":"tea"}}`)
 	ada.want("line", "1 bob: hello")
 	ada.want("cf_agent_state", "tea")
-	if _, _, err := enter(t, v, "name=").ws.Read(t.Context()); websocket.CloseStatus(err) != 4000 {
+	if _, _, err := enterRoom(t, v, "name=").ws.Read(t.Context()); websocket.CloseStatus(err) != 4000 {
 		t.Error(err)
 	}
 	if err := v.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = v.logged()
-	v = serveVictim(t, bin, data)
-	bob = enter(t, v, "name=bob&_pk=b")
+	v = startProcess(t, bin, data)
+	bob = enterRoom(t, v, "name=bob&_pk=b")
 	bob.want("cf_agent_state", "tea")
 	bob.want("who", "[bob]") // ada has not reconnected
-	bob.says("again")
+	bob.send("again")
 	bob.want("line", "2 bob: again")
-	bob.says(`{"type":"rpc","id":"1","method":"lines","args":[1]}`)
-	if got := bob.hears("rpc"); !strings.Contains(got, `"again"`) || strings.Contains(got, "hello") {
+	bob.send(`{"type":"rpc","id":"1","method":"lines","args":[1]}`)
+	if got := bob.receive("rpc"); !strings.Contains(got, `"again"`) || strings.Contains(got, "hello") {
 		t.Error(got)
 	}
 }
@@ -112,17 +112,17 @@ func TestRoomAfterSIGKILL(t *testing.T) {
 // during the job.
 func TestResearchAfterSIGKILL(t *testing.T) {
 	t.Parallel()
-	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
-	v := serveVictim(t, bin, data, "--chaos-evict", "0.001")
+	bin, data := dohostProgram(t), filepath.Join(t.TempDir(), "data")
+	v := startProcess(t, bin, data, "--chaos-evict", "0.001")
 	var files int
-	v.insist("POST", v.objects+"/objects/catalog/main/begin", "", &files)
+	v.retry("POST", v.objects+"/objects/catalog/main/begin", "", &files)
 	if err := v.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = v.logged()
-	v = serveVictim(t, bin, data)
+	v = startProcess(t, bin, data)
 	for read := 0; read < files; { // poll the catalog, not the readers
-		v.insist("POST", v.objects+"/objects/catalog/main/read", "", &read)
+		v.retry("POST", v.objects+"/objects/catalog/main/read", "", &read)
 	}
 	want, err := countDirectly((&demoCmd{}).files(&demoPlan{}))
 	if err != nil {
@@ -131,7 +131,7 @@ func TestResearchAfterSIGKILL(t *testing.T) {
 	total := 0
 	for i := range (files + 3) / 4 {
 		var totals map[string]int
-		v.insist("POST", fmt.Sprintf("%s/objects/research/%d/totals", v.objects, i), "", &totals)
+		v.retry("POST", fmt.Sprintf("%s/objects/research/%d/totals", v.objects, i), "", &totals)
 		for _, n := range totals {
 			total += n
 		}

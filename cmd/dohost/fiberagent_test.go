@@ -14,55 +14,55 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// probe is an agent with fibers that have effects outside: each appends a line to a file, the record of the
+// fiberAgent is an agent with fibers that have effects outside: each appends a line to a file, the record of the
 // truth, before its checkpoint.
-type probe struct {
+type fiberAgent struct {
 	*agent.Agent[struct{}]
 	file string
 }
 
 const (
-	probes  dohost.Namespace[probe]   = "probe"
-	walking agent.FiberKind[walkPart] = "walking"
-	march   agent.Callback[walk]      = "march"
+	fiberAgents   dohost.Namespace[fiberAgent]     = "probe"
+	stepsKind     agent.FiberKind[stepsCheckpoint] = "walking"
+	startCallback agent.Callback[stepsRequest]     = "march"
 )
 
-// walk is a client's request. Its last step waits until the test releases it: see released.
-type walk struct {
+// stepsRequest is a client's request. Its last step waits until the test releases it: see released.
+type stepsRequest struct {
 	Name   string
 	Steps  int
 	PauseM int // milliseconds for each step
 }
 
-// walkPart is a checkpoint.
-type walkPart struct {
-	Walk walk
-	Done int
+// stepsCheckpoint is a checkpoint.
+type stepsCheckpoint struct {
+	Request stepsRequest
+	Done    int
 }
 
-func probing() dohost.Class {
-	return agent.Bind(probes, func(_ context.Context, a *agent.Agent[struct{}]) (*probe, error) {
-		return &probe{a, os.Getenv("PROBE_FILE")}, nil
-	}, &agent.Handlers[probe, struct{}]{
+func fiberAgentClass() dohost.Class {
+	return agent.Bind(fiberAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*fiberAgent, error) {
+		return &fiberAgent{a, os.Getenv("PROBE_FILE")}, nil
+	}, &agent.Handlers[fiberAgent, struct{}]{
 		Options:       agent.Options{KeepAlive: 200 * time.Millisecond},
-		OnInterrupted: (*probe).interrupted,
+		OnInterrupted: (*fiberAgent).interrupted,
 	},
-		agent.Callable("run", dohost.NoResult((*probe).run)), agent.Callable("start", (*probe).start),
-		agent.Callable("fibers", dohost.NoArg((*probe).fibers)), agent.Callable("dead", dohost.NoArg((*probe).dead)),
-		agent.Callable("schedule", (*probe).schedule), agent.OnSchedule(march, (*probe).march),
-		agent.Sub[probe](probes), agent.Callable("subs", dohost.NoArg((*probe).subs)), agent.Callable("drop", (*probe).drop),
-		agent.Callable("destroy", dohost.Bare((*probe).destroy)), agent.Callable("hold", dohost.Bare((*probe).hold)),
-		agent.OnFiber(walking, func(p *probe, ctx context.Context, f *agent.Fiber[walkPart]) error {
+		agent.Callable("run", dohost.NoResult((*fiberAgent).run)), agent.Callable("start", (*fiberAgent).start),
+		agent.Callable("fibers", dohost.NoArg((*fiberAgent).fibers)), agent.Callable("dead", dohost.NoArg((*fiberAgent).dead)),
+		agent.Callable("schedule", (*fiberAgent).schedule), agent.OnSchedule(startCallback, (*fiberAgent).startScheduled),
+		agent.Sub[fiberAgent](fiberAgents), agent.Callable("subs", dohost.NoArg((*fiberAgent).subs)), agent.Callable("drop", (*fiberAgent).drop),
+		agent.Callable("destroy", dohost.Bare((*fiberAgent).destroy)), agent.Callable("hold", dohost.Bare((*fiberAgent).holdTurn)),
+		agent.OnFiber(stepsKind, func(p *fiberAgent, ctx context.Context, f *agent.Fiber[stepsCheckpoint]) error {
 			at := f.Checkpoint()
-			if at.Walk.Name == "stalled" { // it makes no progress
-				return errors.Join(p.happened("stalled %d", f.Attempt), dohost.Sleep(ctx, time.Hour))
+			if at.Request.Name == "stalled" { // it makes no progress
+				return errors.Join(p.record("stalled %d", f.Attempt), dohost.Sleep(ctx, time.Hour))
 			}
-			return p.walk(ctx, at)
+			return p.runSteps(ctx, at)
 		}, nil))
 }
 
-// happened appends a line to the file, and sends it to clients.
-func (p *probe) happened(format string, args ...any) error {
+// record appends a line to the file, and sends it to clients.
+func (p *fiberAgent) record(format string, args ...any) error {
 	f, err := os.OpenFile(p.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -71,9 +71,9 @@ func (p *probe) happened(format string, args ...any) error {
 	return errors.Join(err, f.Close())
 }
 
-// released waits until the test has released the work of a file's processes: see patient.release. Work that the test
-// kills waits here, so that it cannot end before the kill.
-func released(ctx context.Context, file string) error {
+// waitReleased waits until the test has released the work of a file's processes: see fiberTest.release. Work that the
+// test kills waits here, so that it cannot end before the kill.
+func waitReleased(ctx context.Context, file string) error {
 	for {
 		if _, err := os.Stat(file + ".go"); err == nil {
 			return nil
@@ -86,65 +86,65 @@ func released(ctx context.Context, file string) error {
 	}
 }
 
-// held waits in released with the turn given up.
-func (p *probe) held(ctx context.Context) error {
-	return dohost.Await(ctx, func(ctx context.Context) error { return released(ctx, p.file) })
+// awaitReleased waits in released with the turn given up.
+func (p *fiberAgent) awaitReleased(ctx context.Context) error {
+	return dohost.Await(ctx, func(ctx context.Context) error { return waitReleased(ctx, p.file) })
 }
 
 // step begins a step of a walk.
-func (p *probe) step(ctx context.Context, w walk, n int) error {
+func (p *fiberAgent) step(ctx context.Context, w stepsRequest, n int) error {
 	if n == w.Steps-1 {
-		if err := p.held(ctx); err != nil {
+		if err := p.awaitReleased(ctx); err != nil {
 			return err
 		}
 	}
-	return p.happened("step %s %d", w.Name, n)
+	return p.record("step %s %d", w.Name, n)
 }
 
 // run runs a fiber in a task, as for work without a waiting caller.
-func (p *probe) run(ctx context.Context, w walk) error {
+func (p *fiberAgent) run(ctx context.Context, w stepsRequest) error {
 	return p.Object().Go(ctx, "run", func(ctx context.Context) error {
 		return agent.RunFiber(ctx, p, w.Name, func(ctx context.Context) error {
-			return p.walk(ctx, walkPart{Walk: w})
+			return p.runSteps(ctx, stepsCheckpoint{Request: w})
 		})
 	})
 }
 
-func (p *probe) start(ctx context.Context, w walk) (agent.Started, error) {
-	return agent.StartFiber(ctx, p, walking, walkPart{Walk: w}, &agent.FiberOptions{Key: w.Name})
+func (p *fiberAgent) start(ctx context.Context, w stepsRequest) (agent.Started, error) {
+	return agent.StartFiber(ctx, p, stepsKind, stepsCheckpoint{Request: w}, &agent.FiberOptions{Key: w.Name})
 }
 
-// walk takes the remaining steps, and reports each checkpoint that is on disk.
-func (p *probe) walk(ctx context.Context, at walkPart) error {
-	for at.Done < at.Walk.Steps {
-		if err := p.step(ctx, at.Walk, at.Done); err != nil {
+// runSteps takes the remaining steps, and reports each checkpoint that is on disk.
+func (p *fiberAgent) runSteps(ctx context.Context, at stepsCheckpoint) error {
+	for at.Done < at.Request.Steps {
+		if err := p.step(ctx, at.Request, at.Done); err != nil {
 			return err
 		}
 		at.Done++
 		if err := agent.SaveCheckpoint(ctx, at); err != nil {
 			return err
 		}
-		told, err := json.Marshal(at)
+		data, err := json.Marshal(at)
 		if err != nil {
 			return err
 		}
-		if err := p.Broadcast(ctx, dohost.Frame{Text: true, Data: told}); err != nil {
+		if err := p.Broadcast(ctx, dohost.Frame{Text: true, Data: data}); err != nil {
 			return err
 		}
-		if err := dohost.Sleep(ctx, time.Duration(at.Walk.PauseM)*time.Millisecond); err != nil {
+		if err := dohost.Sleep(ctx, time.Duration(at.Request.PauseM)*time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return p.happened("end %s", at.Walk.Name)
+	return p.record("end %s", at.Request.Name)
 }
 
 // interrupted resumes fibers of RunFiber, except poison.
-func (p *probe) interrupted(ctx context.Context, i *agent.Interrupted) error {
-	at := walkPart{Walk: walk{Name: i.Name}}
+func (p *fiberAgent) interrupted(ctx context.Context, i *agent.Interrupted) error {
+	at := stepsCheckpoint{Request: stepsRequest{Name: i.Name}}
 	if _, err := i.Checkpoint(&at); err != nil {
 		return err
 	}
-	if err := p.happened("hook %s %d", i.Name, at.Done); err != nil {
+	if err := p.record("hook %s %d", i.Name, at.Done); err != nil {
 		return err
 	}
 	switch i.Name {
@@ -153,55 +153,55 @@ func (p *probe) interrupted(ctx context.Context, i *agent.Interrupted) error {
 	case "stuck": // the first time
 		if i.Attempt == 0 {
 			err := dohost.Sleep(ctx, time.Hour)
-			return errors.Join(err, p.happened("left %s: %v", i.Name, context.Cause(ctx)))
+			return errors.Join(err, p.record("left %s: %v", i.Name, context.Cause(ctx)))
 		}
 	case "slow": // to be killed in
-		if err := p.held(ctx); err != nil {
+		if err := p.awaitReleased(ctx); err != nil {
 			return err
 		}
 	}
-	_, err := i.Resume(ctx, func(ctx context.Context) error { return p.walk(ctx, at) })
+	_, err := i.Resume(ctx, func(ctx context.Context) error { return p.runSteps(ctx, at) })
 	return err
 }
 
-func (p *probe) fibers(ctx context.Context) ([]agent.FiberInfo, error) {
+func (p *fiberAgent) fibers(ctx context.Context) ([]agent.FiberInfo, error) {
 	return p.Fibers().List(ctx, nil)
 }
 
-func (p *probe) dead(ctx context.Context) ([]agent.FiberInfo, error) {
+func (p *fiberAgent) dead(ctx context.Context) ([]agent.FiberInfo, error) {
 	return p.Fibers().ListDead(ctx, 0)
 }
 
 // schedule starts a walk immediately, without a checkpoint.
-func (p *probe) schedule(ctx context.Context, w walk) (string, error) {
-	return agent.Schedule(ctx, p, agent.After(0), march, w, nil)
+func (p *fiberAgent) schedule(ctx context.Context, w stepsRequest) (string, error) {
+	return agent.Schedule(ctx, p, agent.After(0), startCallback, w, nil)
 }
 
-func (p *probe) march(ctx context.Context, w walk) error {
+func (p *fiberAgent) startScheduled(ctx context.Context, w stepsRequest) error {
 	for step := range w.Steps {
 		err := p.step(ctx, w, step)
 		if err := errors.Join(err, dohost.Sleep(ctx, time.Duration(w.PauseM)*time.Millisecond)); err != nil {
 			return err
 		}
 	}
-	return p.happened("end %s", w.Name)
+	return p.record("end %s", w.Name)
 }
 
-func (p *probe) subs(ctx context.Context) ([]agent.SubInfo, error) {
+func (p *fiberAgent) subs(ctx context.Context) ([]agent.SubInfo, error) {
 	return p.SubAgents().List(ctx, "")
 }
 
-func (p *probe) drop(ctx context.Context, name string) (existed bool, err error) {
-	return p.SubAgents().Delete(ctx, string(probes), name)
+func (p *fiberAgent) drop(ctx context.Context, name string) (existed bool, err error) {
+	return p.SubAgents().Delete(ctx, string(fiberAgents), name)
 }
 
-func (p *probe) destroy(ctx context.Context) error {
+func (p *fiberAgent) destroy(ctx context.Context) error {
 	return p.Destroy(ctx)
 }
 
-// hold keeps the turn, so that the probe handles no other event in this process.
-func (p *probe) hold(ctx context.Context) error {
-	err := p.happened("hold")
+// holdTurn keeps the turn, so that the probe handles no other event in this process.
+func (p *fiberAgent) holdTurn(ctx context.Context) error {
+	err := p.record("hold")
 	<-ctx.Done()
 	return err
 }

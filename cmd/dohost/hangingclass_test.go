@@ -8,18 +8,18 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// stone is an object that ignores its context.
-type stone struct{ st *dohost.State }
+// hangingObject is an object that ignores its context.
+type hangingObject struct{ st *dohost.State }
 
-const stones dohost.Namespace[stone] = "stone"
+const hangingObjects dohost.Namespace[hangingObject] = "stone"
 
-func quarry() dohost.Class {
-	return dohost.Bind(stones, func(_ context.Context, st *dohost.State) (*stone, error) { return &stone{st}, nil }, nil,
-		dohost.Expose("hang", dohost.Bare((*stone).Hang)))
+func hangingClass() dohost.Class {
+	return dohost.Bind(hangingObjects, func(_ context.Context, st *dohost.State) (*hangingObject, error) { return &hangingObject{st}, nil }, nil,
+		dohost.Expose("hang", dohost.Bare((*hangingObject).Hang)))
 }
 
 // Hang writes, and never returns, even after its context ends.
-func (s *stone) Hang(ctx context.Context) error {
+func (s *hangingObject) Hang(ctx context.Context) error {
 	if err := dohost.Put(ctx, s.st.Storage(), "v", "half"); err != nil {
 		return err
 	}

@@ -29,10 +29,10 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "8") // most tests wait for other processes
 	testscript.Main(m, map[string]func(){
 		"dohost":  main,
-		"lab":     func() { cli.Main(lab(), quarry(), probing()) },
-		"forum":   func() { cli.Main(speaking()...) },
+		"lab":     func() { cli.Main(scriptClass(), hangingClass(), fiberAgentClass()) },
+		"forum":   func() { cli.Main(countingClasses()...) },
 		"req":     req,
-		"ringing": func() { cli.Main(ringing()) },
+		"ringing": func() { cli.Main(alarmClass()) },
 	})
 }
 
@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": start, "again": again, "line": line, "signal": sendSignal, "ended": ended, "spoil": spoil, "wreck": wreck,
+			"start": start, "again": listensAgain, "line": line, "signal": sendSignal, "ended": ended, "spoil": corrupt, "wreck": breakAlarmIndex,
 		},
 	})
 }
@@ -75,17 +75,17 @@ func unwritable(work string) string {
 	return dir
 }
 
-// patience is how long a script waits for an immediate result.
-const patience = 30 * time.Second
+// scriptTimeout is how long a script waits for an immediate result.
+const scriptTimeout = 30 * time.Second
 
 // running is a server that a script has started.
 type running struct {
-	cmd  *exec.Cmd
-	pipe *os.File // its standard error
-	said *os.File // its standard output
-	out  *bufio.Scanner
-	logs *bufio.Reader
-	seen strings.Builder
+	cmd    *exec.Cmd
+	pipe   *os.File // its standard error
+	stdout *os.File // its standard output
+	out    *bufio.Scanner
+	logs   *bufio.Reader
+	seen   strings.Builder
 }
 
 func server(ts *testscript.TestScript, name string) *running {
@@ -127,7 +127,7 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 	stderr, err := cmd.StderrPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	s := &running{cmd: cmd, pipe: stderr.(*os.File), logs: bufio.NewReader(stderr), said: stdout.(*os.File), out: bufio.NewScanner(stdout)}
+	s := &running{cmd: cmd, pipe: stderr.(*os.File), logs: bufio.NewReader(stderr), stdout: stdout.(*os.File), out: bufio.NewScanner(stdout)}
 	ts.Value("servers").(map[string]*running)[args[0]] = s
 	ts.Defer(func() {
 		_ = cmd.Process.Kill() // it has ended, or the script has failed
@@ -138,7 +138,7 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 
 // listens waits until the server logs its address.
 func (s *running) listens(ts *testscript.TestScript) {
-	ts.Check(s.said.SetReadDeadline(time.Now().Add(patience)))
+	ts.Check(s.stdout.SetReadDeadline(time.Now().Add(scriptTimeout)))
 	for range 3 {
 		if !s.out.Scan() {
 			_ = s.cmd.Process.Kill() // so that the wait ends
@@ -153,7 +153,7 @@ func (s *running) listens(ts *testscript.TestScript) {
 	}
 }
 
-func again(ts *testscript.TestScript, neg bool, args []string) {
+func listensAgain(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: again NAME")
 	}
@@ -166,7 +166,7 @@ func line(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	s := server(ts, args[0])
 	re := regexp.MustCompile(args[1])
-	ts.Check(s.pipe.SetReadDeadline(time.Now().Add(patience)))
+	ts.Check(s.pipe.SetReadDeadline(time.Now().Add(scriptTimeout)))
 	for {
 		text, err := s.logs.ReadString('\n')
 		s.seen.WriteString(text)
@@ -192,7 +192,7 @@ func ended(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: ended NAME STATUS")
 	}
 	s := server(ts, args[0])
-	ts.Check(s.pipe.SetReadDeadline(time.Now().Add(patience)))
+	ts.Check(s.pipe.SetReadDeadline(time.Now().Add(scriptTimeout)))
 	if _, err := io.Copy(&s.seen, s.logs); err != nil {
 		ts.Fatalf("%s does not end (%v):\n%s", args[0], err, s.seen.String())
 	}
@@ -209,7 +209,7 @@ func ended(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-func spoil(ts *testscript.TestScript, neg bool, args []string) {
+func corrupt(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: spoil FILE")
 	}
@@ -228,9 +228,9 @@ func spoil(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// wreck takes the alarm of an object in a closed store, without its entry in the index, gives it to another
+// breakAlarmIndex takes the alarm of an object in a closed store, without its entry in the index, gives it to another
 // object, which has no entry, and writes a row of an unknown kind to that object.
-func wreck(ts *testscript.TestScript, neg bool, args []string) {
+func breakAlarmIndex(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: wreck DIR FROM TO")
 	}
@@ -244,19 +244,19 @@ func wreck(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		r, e := s.Range(id), s.NewEpoch()
 		r.Begin(e)
-		seg := r.NewBatch(e)
-		ts.Check(fn(seg))
-		ts.Check(r.HandOver(seg)) // durable when the store is closed
+		batch := r.NewBatch(e)
+		ts.Check(fn(batch))
+		ts.Check(r.Commit(batch)) // durable when the store is closed
 	}
 	var alarm []byte
-	change(args[1], func(seg *objectstore.Batch) (err error) {
-		if alarm, _, err = seg.Get(nil, meta, []byte(slot)); err != nil {
+	change(args[1], func(batch *objectstore.Batch) (err error) {
+		if alarm, _, err = batch.Get(nil, meta, []byte(slot)); err != nil {
 			return err
 		}
-		return seg.Delete(meta, []byte(slot), false)
+		return batch.Delete(meta, []byte(slot), false)
 	})
-	change(args[2], func(seg *objectstore.Batch) error {
-		return errors.Join(seg.Put(meta, []byte(slot), alarm, false), seg.Put(unknown, []byte("x"), []byte("1"), false))
+	change(args[2], func(batch *objectstore.Batch) error {
+		return errors.Join(batch.Put(meta, []byte(slot), alarm, false), batch.Put(unknown, []byte("x"), []byte("1"), false))
 	})
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// listener is a client of a chat agent. Its text of an answer is built from frames alone.
-type listener struct {
+// chatClient is a client of a chat agent. Its text of an answer is built from frames alone.
+type chatClient struct {
 	t       *testing.T
 	at      string // class and name of the agent
 	ws      *websocket.Conn
@@ -24,7 +24,7 @@ type listener struct {
 	message string
 	next    uint64
 	asked   bool // for the text so far, over this connection
-	caught  bool // has received it
+	resumed bool // has received it
 	replay  strings.Builder
 	done    string // the outcome of the last answer
 
@@ -44,16 +44,16 @@ type ending struct {
 // assistantA is the agent that is asked.
 const assistantA = "assistant/a"
 
-func newListener(t *testing.T, at string) *listener {
-	return &listener{t: t, at: at, ends: map[string]ending{}}
+func newChatClient(t *testing.T, at string) *chatClient {
+	return &chatClient{t: t, at: at, ends: map[string]ending{}}
 }
 
 const question = "What happens to an object when it is evicted, and what survives?"
 
-// listen connects to the agent, and asks for an answer in progress.
-func listen(t *testing.T, v *victim, l *listener) {
+// connectClient connects to the agent, and asks for an answer in progress.
+func connectClient(t *testing.T, v *serverProcess, l *chatClient) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), scriptTimeout)
 	defer cancel()
 	var err error
 	if l.ws, _, err = websocket.Dial(ctx, strings.Replace(v.objects, "http", "ws", 1)+"/agents/"+l.at, nil); err != nil {
@@ -61,10 +61,10 @@ func listen(t *testing.T, v *victim, l *listener) {
 	}
 	t.Cleanup(func() { _ = l.ws.CloseNow() })
 	l.asked = false
-	l.say(map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "p"})
+	l.send(map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "p"})
 }
 
-func (l *listener) say(f map[string]any) {
+func (l *chatClient) send(f map[string]any) {
 	l.t.Helper()
 	data, err := json.Marshal(f)
 	if err != nil {
@@ -75,16 +75,16 @@ func (l *listener) say(f map[string]any) {
 	}
 }
 
-func (l *listener) ask(id, text, more string) {
+func (l *chatClient) ask(id, text, more string) {
 	l.t.Helper()
 	body := fmt.Sprintf(`{"messages":[{"id":"u-%s","role":"user","parts":[{"type":"text","text":%q}]}]%s}`, id, text, more)
-	l.say(map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": body}})
+	l.send(map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": body}})
 }
 
-// hear reads a frame, and expects the text of the answer to grow.
-func (l *listener) hear() {
+// receive reads a frame, and expects the text of the answer to grow.
+func (l *chatClient) receive() {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), scriptTimeout)
 	defer cancel()
 	_, data, err := l.ws.Read(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (l *listener) hear() {
 	case f.Type == "cf_agent_stream_resuming" && !l.asked: // sent when it connects, and when it asks
 		l.asked = true
 		l.replay.Reset()
-		l.say(map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})
+		l.send(map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})
 	case f.Type == "cf_agent_chat_recovering" && f.Recovering:
 		l.recovering++
 	case f.Type != "cf_agent_use_chat_response":
@@ -116,13 +116,13 @@ func (l *listener) hear() {
 		if !strings.HasPrefix(l.replay.String(), l.text) {
 			l.t.Fatalf("a replay says %q of %q", l.replay.String(), l.text)
 		}
-		l.text, l.caught = l.replay.String(), true
+		l.text, l.resumed = l.replay.String(), true
 	default:
 		l.chunk(f.Body, f.Replay, *f.Seq)
 	}
 }
 
-func (l *listener) chunk(body string, replay bool, seq uint64) {
+func (l *chatClient) chunk(body string, replay bool, seq uint64) {
 	l.t.Helper()
 	var c struct{ Type, Delta, MessageID, ToolCallID string }
 	if err := json.Unmarshal([]byte(body), &c); err != nil {
@@ -150,7 +150,7 @@ func (l *listener) chunk(body string, replay bool, seq uint64) {
 }
 
 // transcript fetches the conversation like a page: role and text of each message.
-func transcript(t *testing.T, v *victim, at string) (lines []string) {
+func transcript(t *testing.T, v *serverProcess, at string) (lines []string) {
 	t.Helper()
 	res, err := v.client.Get(v.objects + "/agents/" + at + "/get-messages")
 	if err != nil {
@@ -179,13 +179,13 @@ func transcript(t *testing.T, v *victim, at string) (lines []string) {
 // the text is that of an uninterrupted answer.
 func TestChatAnswerResumesAfterSIGKILL(t *testing.T) {
 	t.Parallel()
-	_, whole := answered(t, nil)
+	_, whole := answerOverKills(t, nil)
 	if len(strings.Fields(whole)) < 20 {
 		t.Fatalf("too short to be cut: %q", whole)
 	}
 	for name, words := range map[string][]int{"in the middle": {8}, "before the first word": {0}, "three times": {3, 3, 3}} {
 		t.Run(name, func(t *testing.T) {
-			l, got := answered(t, words)
+			l, got := answerOverKills(t, words)
 			if got != whole {
 				t.Errorf("got  %q\nwant %q", got, whole)
 			}
@@ -198,34 +198,34 @@ func TestChatAnswerResumesAfterSIGKILL(t *testing.T) {
 	}
 }
 
-// answered runs an answer over several processes, and returns its text.
-func answered(t *testing.T, words []int) (*listener, string) {
+// answerOverKills runs an answer over several processes, and returns its text.
+func answerOverKills(t *testing.T, words []int) (*chatClient, string) {
 	t.Helper()
-	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
-	v := serveVictim(t, bin, data)
-	l, late := newListener(t, assistantA), newListener(t, assistantA)
-	listen(t, v, l)
+	bin, data := dohostProgram(t), filepath.Join(t.TempDir(), "data")
+	v := startProcess(t, bin, data)
+	l, late := newChatClient(t, assistantA), newChatClient(t, assistantA)
+	connectClient(t, v, l)
 	l.ask("one", question, "")
 	for i, n := range words {
 		for before := len(strings.Fields(l.text)); len(strings.Fields(l.text)) < before+n || n == 0 && l.message == ""; {
-			l.hear()
+			l.receive()
 		}
-		l.runs += strings.Count(killed(t, v), "chat:interrupted")
-		v = serveVictim(t, bin, data)
-		listen(t, v, l)
+		l.runs += strings.Count(killProcess(t, v), "chat:interrupted")
+		v = startProcess(t, bin, data)
+		connectClient(t, v, l)
 		if i == len(words)-1 {
-			listen(t, v, late)
-			for !late.caught {
-				late.hear()
+			connectClient(t, v, late)
+			for !late.resumed {
+				late.receive()
 			}
 		}
 	}
 	for l.done == "" {
-		l.hear()
+		l.receive()
 	}
 	if len(words) > 0 {
 		for late.done == "" {
-			late.hear()
+			late.receive()
 		}
 		if late.text != l.text || late.message != l.message {
 			t.Errorf("the one who came late has heard %q, not %q", late.text, l.text)
@@ -235,13 +235,13 @@ func answered(t *testing.T, words []int) (*listener, string) {
 	if len(lines) != 2 || lines[0] != "user:"+question || lines[1] != "assistant:"+l.text || l.done != "completed" {
 		t.Errorf("%q, %s; heard %q", lines, l.done, l.text)
 	}
-	l.runs += 1 + strings.Count(killed(t, v), "chat:interrupted")
-	wantSound(t, bin, data)
+	l.runs += 1 + strings.Count(killProcess(t, v), "chat:interrupted")
+	wantConsistent(t, bin, data)
 	return l, l.text
 }
 
-// killed ends the process like a power cut, except that the system keeps its caches, and returns its log.
-func killed(t *testing.T, v *victim) (log string) {
+// killProcess ends the process like a power cut, except that the system keeps its caches, and returns its log.
+func killProcess(t *testing.T, v *serverProcess) (log string) {
 	t.Helper()
 	if err := v.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -12,45 +12,45 @@ import (
 	"time"
 )
 
-// debate is a conversation with a speaker over several processes.
-type debate struct {
-	*listener
-	p      *patient
+// killedChat is a conversation with a speaker over several processes.
+type killedChat struct {
+	*chatClient
+	p      *fiberTest
 	kills  int
 	onDisk []string // the number of chunks of an interrupted answer that each process found
 }
 
-// debates starts a conversation with a speaker of a class.
-func debates(t *testing.T, class string) *debate {
+// newKilledChat starts a conversation with a speaker of a class.
+func newKilledChat(t *testing.T, class string) *killedChat {
 	t.Helper()
 	dir := t.TempDir()
-	d := &debate{listener: newListener(t, class+"/a")}
-	d.p = &patient{t: t, bin: as(t, "forum"), data: filepath.Join(dir, "data"), file: filepath.Join(dir, "file")}
-	d.p.begin()
-	listen(t, d.p.v, d.listener)
+	d := &killedChat{chatClient: newChatClient(t, class+"/a")}
+	d.p = &fiberTest{t: t, bin: programAs(t, "forum"), data: filepath.Join(dir, "data"), file: filepath.Join(dir, "file")}
+	d.p.startProcess()
+	connectClient(t, d.p.v, d.chatClient)
 	return d
 }
 
-// words reads the answer until it has so many words of the run in this process.
-func (d *debate) words(n int) {
+// readWords reads the answer until it has so many words of the run in this process.
+func (d *killedChat) readWords(n int) {
 	for strings.Count(" "+d.text, fmt.Sprintf(" %d.", d.kills)) < n {
-		d.hear()
+		d.receive()
 	}
 }
 
-// dies kills the process, and connects to the next one.
-func (d *debate) dies() {
+// killAndResume kills the process, and connects to the next one.
+func (d *killedChat) killAndResume() {
 	d.t.Helper()
 	d.kills++
-	d.killed()
-	d.p.begin()
-	listen(d.t, d.p.v, d.listener)
+	d.kill()
+	d.p.startProcess()
+	connectClient(d.t, d.p.v, d.chatClient)
 }
 
 var interrupted = regexp.MustCompile(`chat:interrupted.* chunks=(\d+)`)
 
-// killed kills the process, and reads in its log the chunks that it found.
-func (d *debate) killed() {
+// kill kills the process, and reads in its log the chunks that it found.
+func (d *killedChat) kill() {
 	d.t.Helper()
 	d.p.kill()
 	for _, m := range interrupted.FindAllStringSubmatch(d.p.v.logged(), -1) {
@@ -58,28 +58,28 @@ func (d *debate) killed() {
 	}
 }
 
-// catchesUp reads the answer so far.
-func (d *debate) catchesUp() {
-	for d.caught = false; !d.caught; {
-		d.hear()
+// readResumed reads the answer so far.
+func (d *killedChat) readResumed() {
+	for d.resumed = false; !d.resumed; {
+		d.receive()
 	}
 }
 
-// ended reads the end of an answer.
-func (d *debate) ended(request string) ending {
+// waitEnd reads the end of an answer.
+func (d *killedChat) waitEnd(request string) ending {
 	for {
 		if e, ok := d.ends[request]; ok {
 			return e
 		}
-		d.hear()
+		d.receive()
 	}
 }
 
-// bill logs the cost of the kills, and expects so many runs of the handler, and so many calls of the model.
-func (d *debate) bill(runs, calls int) {
+// wantCost logs the cost of the kills, and expects so many runs of the handler, and so many calls of the model.
+func (d *killedChat) wantCost(runs, calls int) {
 	t := d.t
 	t.Helper()
-	d.killed() // which checks the store
+	d.kill() // which checks the store
 	n, models := 0, d.p.lines("model")["model"]
 	for _, times := range d.p.lines("run of ") {
 		n += times
@@ -91,8 +91,8 @@ func (d *debate) bill(runs, calls int) {
 	}
 }
 
-// says expects a transcript. A number stands for so many words, each of them once, in the order of the runs.
-func (d *debate) says(want ...string) {
+// wantTranscript expects a transcript. A number stands for so many words, each of them once, in the order of the runs.
+func (d *killedChat) wantTranscript(want ...string) {
 	t := d.t
 	t.Helper()
 	got := transcript(t, d.p.v, d.at)
@@ -125,14 +125,14 @@ func TestChatRecoveryCostAfterSIGKILL(t *testing.T) {
 		"three times":              killedThreeTimes,
 		"six times, counted":       killedSixTimes,
 		"the hook stops":           killedAndEnded("stopper", "aborted", ""),
-		"the hook drops all":       droppedByTheHook,
-		"what was kept":            keptForTheHook,
+		"the hook drops all":       discardedByHook,
+		"what was kept":            checkpointForHook,
 		"body and tools":           bodyAndToolsAfterAKill,
 		"without recovery":         killedAndEnded("fragile", "error", "could not recover"),
-		"asked while it recovers":  askedWhileItRecovers,
+		"asked while it recovers":  askedDuringRecovery,
 		"another joins":            joinedAfterAKill,
-		"two in a row, both asked": killedWithOneThatWaits,
-		"the provider goes on":     killedWhileTheProviderGoesOn,
+		"two in a row, both asked": killedWithQueuedRequest,
+		"the provider goes on":     killedDuringStoredAnswer,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,185 +143,185 @@ func TestChatRecoveryCostAfterSIGKILL(t *testing.T) {
 
 // One message, of the same id, and one text.
 func killedInTheMiddle(t *testing.T) {
-	d := debates(t, "speaker")
+	d := newKilledChat(t, "speaker")
 	d.ask("one", "count 100", "")
-	d.words(4)
+	d.readWords(4)
 	before := d.message
-	d.dies()
-	d.catchesUp()
+	d.killAndResume()
+	d.readResumed()
 	d.p.release()
-	if e := d.ended("one"); e.Outcome != "completed" || d.message != before {
+	if e := d.waitEnd("one"); e.Outcome != "completed" || d.message != before {
 		t.Errorf("%+v, %s is %s", e, before, d.message)
 	}
-	d.says("user:count 100", "assistant: 100 words")
-	d.bill(2, 2)
+	d.wantTranscript("user:count 100", "assistant: 100 words")
+	d.wantCost(2, 2)
 }
 
 func killedBeforeTheFirstWord(t *testing.T) {
-	d := debates(t, "speaker")
+	d := newKilledChat(t, "speaker")
 	d.ask("one", "hold 5", "")
-	d.p.happens("model", 1)
-	d.dies()
-	d.catchesUp()
+	d.p.waitLine("model", 1)
+	d.killAndResume()
+	d.readResumed()
 	d.p.release()
-	d.ended("one")
-	d.says("user:hold 5", "assistant: 5 words")
-	d.bill(2, 2)
+	d.waitEnd("one")
+	d.wantTranscript("user:hold 5", "assistant: 5 words")
+	d.wantCost(2, 2)
 }
 
 func killedThreeTimes(t *testing.T) {
-	d := debates(t, "speaker")
+	d := newKilledChat(t, "speaker")
 	d.ask("one", "count 100", "")
 	for range 3 {
-		d.words(3)
-		d.dies()
-		d.catchesUp()
+		d.readWords(3)
+		d.killAndResume()
+		d.readResumed()
 	}
 	d.p.release()
-	d.ended("one")
-	d.says("user:count 100", "assistant: 100 words")
-	d.bill(4, 4)
+	d.waitEnd("one")
+	d.wantTranscript("user:count 100", "assistant: 100 words")
+	d.wantCost(4, 4)
 }
 
 // The sixth kill is one too many, although each run made progress; the next question is answered.
 func killedSixTimes(t *testing.T) {
-	d := debates(t, "counted")
+	d := newKilledChat(t, "counted")
 	d.ask("one", "count 200", "")
 	for i := range 6 {
-		d.words(2)
-		d.dies()
+		d.readWords(2)
+		d.killAndResume()
 		if i < 5 {
-			d.catchesUp()
+			d.readResumed()
 		}
 	}
-	if e := d.ended("one"); e.Outcome != "error" || !strings.Contains(e.Body, "could not recover") {
+	if e := d.waitEnd("one"); e.Outcome != "error" || !strings.Contains(e.Body, "could not recover") {
 		t.Errorf("%+v", e)
 	}
-	if said := len(strings.Fields(transcript(t, d.p.v, d.at)[1])); said < 12 {
-		t.Errorf("%d words are left", said)
+	if words := len(strings.Fields(transcript(t, d.p.v, d.at)[1])); words < 12 {
+		t.Errorf("%d words are left", words)
 	}
 	d.ask("two", "count 3", "")
-	if e := d.ended("two"); e.Outcome != "completed" {
+	if e := d.waitEnd("two"); e.Outcome != "completed" {
 		t.Errorf("%+v", e)
 	}
-	d.bill(7, 7)
+	d.wantCost(7, 7)
 }
 
-func droppedByTheHook(t *testing.T) {
-	d := debates(t, "dropper")
+func discardedByHook(t *testing.T) {
+	d := newKilledChat(t, "dropper")
 	d.ask("one", "count 100", "")
-	d.words(4)
-	d.dies()
+	d.readWords(4)
+	d.killAndResume()
 	d.text = "" // which the client drops
 	d.ask("one", "count 100", "")
-	if e := d.ended("one"); e.Outcome != "aborted" {
+	if e := d.waitEnd("one"); e.Outcome != "aborted" {
 		t.Errorf("%+v", e)
 	}
-	d.says("user:count 100")
-	d.bill(1, 1)
+	d.wantTranscript("user:count 100")
+	d.wantCost(1, 1)
 }
 
 // The hook gets the checkpoint of the run, and the request's id.
-func keptForTheHook(t *testing.T) {
-	d := debates(t, "speaker")
+func checkpointForHook(t *testing.T) {
+	d := newKilledChat(t, "speaker")
 	d.ask("one", "count 50", "")
-	d.words(2)
-	d.dies()
+	d.readWords(2)
+	d.killAndResume()
 	d.p.release()
-	d.ended("one")
+	d.waitEnd("one")
 	const cut = `cut one, attempt 1, with "kept by one"`
 	if d.p.lines("cut")[cut] != 1 {
 		t.Errorf("%v", d.p.lines("cut"))
 	}
-	d.bill(2, 2)
+	d.wantCost(2, 2)
 }
 
 // Body and tools are those of the request, also in the continuation after a tool result and another kill.
 func bodyAndToolsAfterAKill(t *testing.T) {
-	d := debates(t, "speaker")
+	d := newKilledChat(t, "speaker")
 	d.ask("one", "ask 50", `,"clientTools":[{"name":"ask"}],"city":"Bern"`)
-	d.ended("one")
-	d.dies()
-	d.say(map[string]any{"type": "cf_agent_tool_result", "toolCallId": d.call, "toolName": "ask", "output": "yes", "autoContinue": true})
+	d.waitEnd("one")
+	d.killAndResume()
+	d.send(map[string]any{"type": "cf_agent_tool_result", "toolCallId": d.call, "toolName": "ask", "output": "yes", "autoContinue": true})
 	for len(strings.Fields(d.text)) < 1 {
-		d.hear()
+		d.receive()
 	}
 	going := d.of
-	d.dies()
+	d.killAndResume()
 	d.p.release()
-	d.ended(going)
+	d.waitEnd(going)
 	for _, run := range []string{"one, attempt 0", going + ", attempt 0", going + ", attempt 1"} {
 		line := "run of " + run + `, body {"city":"Bern"}, tools [{"name":"ask"}]`
 		if d.p.lines("run")[line] != 1 {
 			t.Errorf("%q is not among %v", line, d.p.lines("run"))
 		}
 	}
-	d.says("user:ask 50", "assistant: 50 words")
-	d.bill(3, 3)
+	d.wantTranscript("user:ask 50", "assistant: 50 words")
+	d.wantCost(3, 3)
 }
 
 // The text so far stays, and clients get the outcome.
-func killedAndEnded(class, outcome, why string) func(t *testing.T) {
+func killedAndEnded(class, status, why string) func(t *testing.T) {
 	return func(t *testing.T) {
-		d := debates(t, class)
+		d := newKilledChat(t, class)
 		d.ask("one", "count 100", "")
-		d.words(4)
-		d.dies()
+		d.readWords(4)
+		d.killAndResume()
 		d.ask("one", "count 100", "") // this request may have been lost
-		if e := d.ended("one"); e.Outcome != outcome || !strings.Contains(e.Body, why) {
+		if e := d.waitEnd("one"); e.Outcome != status || !strings.Contains(e.Body, why) {
 			t.Errorf("%+v", e)
 		}
 		if lines := transcript(t, d.p.v, d.at); len(lines) != 2 || len(strings.Fields(lines[1])) < 4 {
 			t.Errorf("%q", lines)
 		}
-		d.bill(1, 1)
+		d.wantCost(1, 1)
 	}
 }
 
 // A request during recovery is answered afterwards, and each answer has its own messages alone.
-func askedWhileItRecovers(t *testing.T) {
-	d := debates(t, "speaker")
+func askedDuringRecovery(t *testing.T) {
+	d := newKilledChat(t, "speaker")
 	d.ask("one", "hold 6", "")
-	d.p.happens("model", 1)
-	d.dies()
-	d.p.happens("model", 2)
+	d.p.waitLine("model", 1)
+	d.killAndResume()
+	d.p.waitLine("model", 2)
 	d.ask("two", "count 3", "")
-	d.catchesUp()
+	d.readResumed()
 	d.p.release()
-	one, two := d.ended("one"), d.ended("two")
+	one, two := d.waitEnd("one"), d.waitEnd("two")
 	if !slices.Equal(one.MessageIDs, []string{"u-one"}) || !slices.Equal(two.MessageIDs, []string{"u-two"}) || d.recovering == 0 {
 		t.Errorf("%+v, %+v; told %d times that it recovers", one, two, d.recovering)
 	}
-	d.says("user:hold 6", "assistant: 6 words", "user:count 3", "assistant: 3 words")
-	d.bill(3, 3)
+	d.wantTranscript("user:hold 6", "assistant: 6 words", "user:count 3", "assistant: 3 words")
+	d.wantCost(3, 3)
 }
 
 func joinedAfterAKill(t *testing.T) {
-	d := debates(t, "speaker")
+	d := newKilledChat(t, "speaker")
 	d.ask("one", "count 100", "")
-	d.words(4)
-	d.dies()
-	late := newListener(t, d.at)
-	listen(t, d.p.v, late)
-	for !late.caught {
-		late.hear()
+	d.readWords(4)
+	d.killAndResume()
+	late := newChatClient(t, d.at)
+	connectClient(t, d.p.v, late)
+	for !late.resumed {
+		late.receive()
 	}
 	d.p.release()
-	d.ended("one")
+	d.waitEnd("one")
 	for late.done == "" {
-		late.hear()
+		late.receive()
 	}
 	if late.text != d.text || late.message != d.message {
 		t.Errorf("%q of %s, and %q of %s", late.text, late.message, d.text, d.message)
 	}
-	d.bill(2, 2)
+	d.wantCost(2, 2)
 }
 
 // A waiting request is answered after the interrupted one.
-func killedWithOneThatWaits(t *testing.T) {
-	d := debates(t, "speaker")
+func killedWithQueuedRequest(t *testing.T) {
+	d := newKilledChat(t, "speaker")
 	d.ask("one", "count 50", "")
-	d.words(2)
+	d.readWords(2)
 	d.ask("two", "count 3", "")
 	for len(transcript(t, d.p.v, d.at)) < 2 { // it is stored, together with the request
 		select {
@@ -329,25 +329,25 @@ func killedWithOneThatWaits(t *testing.T) {
 		case <-t.Context().Done():
 		}
 	}
-	d.dies()
+	d.killAndResume()
 	d.p.release()
-	d.ended("one")
-	d.ended("two")
-	d.says("user:count 50", "assistant: 50 words", "user:count 3", "assistant: 3 words")
-	d.bill(3, 3)
+	d.waitEnd("one")
+	d.waitEnd("two")
+	d.wantTranscript("user:count 50", "assistant: 50 words", "user:count 3", "assistant: 3 words")
+	d.wantCost(3, 3)
 }
 
 // An answer that the provider continues is fetched, and not requested again.
-func killedWhileTheProviderGoesOn(t *testing.T) {
-	d := debates(t, "speaker")
+func killedDuringStoredAnswer(t *testing.T) {
+	d := newKilledChat(t, "speaker")
 	d.ask("one", "fetch 50", "")
-	d.words(2)
-	d.dies()
+	d.readWords(2)
+	d.killAndResume()
 	d.p.release()
-	d.ended("one")
-	d.says("user:fetch 50", "assistant: 50 words")
+	d.waitEnd("one")
+	d.wantTranscript("user:fetch 50", "assistant: 50 words")
 	if d.p.lines("fetched")["fetched what was kept by one"] != 1 {
 		t.Errorf("%v", d.p.lines(""))
 	}
-	d.bill(2, 1)
+	d.wantCost(2, 1)
 }

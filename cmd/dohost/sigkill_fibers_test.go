@@ -25,14 +25,14 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// asLab returns a program that behaves like the command, with the classes of the tests.
-func asLab(t *testing.T) string { return as(t, "lab") }
+// testProgram returns a program that behaves like the command, with the classes of the tests.
+func testProgram(t *testing.T) string { return programAs(t, "lab") }
 
-// asDohost returns the command itself.
-func asDohost(t *testing.T) string { return as(t, "dohost") }
+// dohostProgram returns the command itself.
+func dohostProgram(t *testing.T) string { return programAs(t, "dohost") }
 
-// as returns this executable under a name that selects another program.
-func as(t *testing.T, name string) string {
+// programAs returns this executable under a name that selects another program.
+func programAs(t *testing.T, name string) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -46,41 +46,41 @@ func as(t *testing.T, name string) string {
 	return program
 }
 
-// patient is an agent that is tested over several processes.
-type patient struct {
-	t    *testing.T
-	bin  string
-	data string
-	file string // the record of its fibers' effects
-	v    *victim
-	ws   *websocket.Conn
-	told map[string]int // the last checkpoint that a client has received, by fiber
+// fiberTest is an agent that is tested over several processes.
+type fiberTest struct {
+	t        *testing.T
+	bin      string
+	data     string
+	file     string // the record of its fibers' effects
+	v        *serverProcess
+	ws       *websocket.Conn
+	reported map[string]int // the last checkpoint that a client has received, by fiber
 }
 
-func admit(t *testing.T) *patient {
+func newFiberTest(t *testing.T) *fiberTest {
 	t.Helper()
 	dir := t.TempDir()
-	p := &patient{t: t, bin: asLab(t), data: filepath.Join(dir, "data"), file: filepath.Join(dir, "file"), told: map[string]int{}}
-	p.begin()
+	p := &fiberTest{t: t, bin: testProgram(t), data: filepath.Join(dir, "data"), file: filepath.Join(dir, "file"), reported: map[string]int{}}
+	p.startProcess()
 	return p
 }
 
-// begin starts a process, without a request.
-func (p *patient) begin() {
+// startProcess starts a process, without a request.
+func (p *fiberTest) startProcess() {
 	p.t.Helper()
-	p.v = serveVictimWith(p.t, []string{"PROBE_FILE=" + p.file}, p.bin, p.data)
+	p.v = startProcessWith(p.t, []string{"PROBE_FILE=" + p.file}, p.bin, p.data)
 }
 
 // connect connects to the agent and so wakes it.
-func (p *patient) connect() {
+func (p *fiberTest) connect() {
 	p.t.Helper()
-	p.reach("a")
+	p.connectTo("a")
 }
 
-// reach connects to the agent at a path below the class, and wakes those on the way.
-func (p *patient) reach(path string) {
+// connectTo connects to the agent at a path below the class, and wakes those on the way.
+func (p *fiberTest) connectTo(path string) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(p.t.Context(), scriptTimeout)
 	defer cancel()
 	ws, _, err := websocket.Dial(ctx, strings.Replace(p.v.objects, "http", "ws", 1)+"/agents/probe/"+path, nil)
 	if err != nil {
@@ -91,23 +91,23 @@ func (p *patient) reach(path string) {
 }
 
 // next reads a frame; ok is false at the end of the connection.
-func (p *patient) next() (frame []byte, ok bool) {
+func (p *fiberTest) next() (frame []byte, ok bool) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(p.t.Context(), scriptTimeout)
 	defer cancel()
 	_, data, err := p.ws.Read(ctx)
 	if ctx.Err() != nil {
 		p.t.Fatal("no frame comes")
 	}
-	var at walkPart
+	var at stepsCheckpoint
 	if err == nil && json.Unmarshal(data, &at) == nil {
-		p.told[at.Walk.Name] = max(p.told[at.Walk.Name], at.Done)
+		p.reported[at.Request.Name] = max(p.reported[at.Request.Name], at.Done)
 	}
 	return data, err == nil
 }
 
 // ask sends a call over the wire.
-func (p *patient) ask(method string, arg any) {
+func (p *fiberTest) ask(method string, arg any) {
 	p.t.Helper()
 	frame, err := json.Marshal(map[string]any{"type": "rpc", "id": "1", "method": method, "args": []any{arg}})
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *patient) ask(method string, arg any) {
 }
 
 // call calls a method over the wire.
-func (p *patient) call(method string, arg, to any) {
+func (p *fiberTest) call(method string, arg, to any) {
 	p.t.Helper()
 	p.ask(method, arg)
 	for {
@@ -146,10 +146,10 @@ func (p *patient) call(method string, arg, to any) {
 	}
 }
 
-// stashed reads frames until a fiber has reported a checkpoint after so many steps.
-func (p *patient) stashed(name string, steps int) {
+// waitCheckpoint reads frames until a fiber has reported a checkpoint after so many steps.
+func (p *fiberTest) waitCheckpoint(name string, steps int) {
 	p.t.Helper()
-	for p.told[name] < steps {
+	for p.reported[name] < steps {
 		if _, ok := p.next(); !ok {
 			p.t.Fatalf("%s never came to step %d", name, steps)
 		}
@@ -157,7 +157,7 @@ func (p *patient) stashed(name string, steps int) {
 }
 
 // kill ends the process, and reads its remaining frames.
-func (p *patient) kill() {
+func (p *fiberTest) kill() {
 	p.t.Helper()
 	if err := p.v.cmd.Process.Kill(); err != nil {
 		p.t.Fatal(err)
@@ -173,11 +173,11 @@ func (p *patient) kill() {
 	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		p.t.Fatalf("ended by itself: %v\n%s", exit, log)
 	}
-	wantSound(p.t, p.bin, p.data)
+	wantConsistent(p.t, p.bin, p.data)
 }
 
 // release lets the work that waits in released continue, in this process and the next ones.
-func (p *patient) release() {
+func (p *fiberTest) release() {
 	p.t.Helper()
 	if err := os.WriteFile(p.file+".go", nil, 0o600); err != nil {
 		p.t.Fatal(err)
@@ -185,7 +185,7 @@ func (p *patient) release() {
 }
 
 // lines counts the lines of the file that begin with a prefix.
-func (p *patient) lines(prefix string) map[string]int {
+func (p *fiberTest) lines(prefix string) map[string]int {
 	p.t.Helper()
 	text, err := os.ReadFile(p.file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -200,10 +200,10 @@ func (p *patient) lines(prefix string) map[string]int {
 	return n
 }
 
-// happens waits until a line is in the file so often, without a request to the agent.
-func (p *patient) happens(line string, times int) {
+// waitLine waits until a line is in the file so often, without a request to the agent.
+func (p *fiberTest) waitLine(line string, times int) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); p.lines(line)[line] < times; {
+	for deadline := time.Now().Add(scriptTimeout); p.lines(line)[line] < times; {
 		if time.Now().After(deadline) {
 			_ = p.v.cmd.Process.Kill() // for the end of its log
 			p.t.Fatalf("%q does not happen %d times: %v\n%s", line, times, p.lines(""), p.v.logged())
@@ -216,7 +216,7 @@ func (p *patient) happens(line string, times int) {
 }
 
 // wantOnce expects each line once, except for steps without a checkpoint: a kill may repeat these once.
-func (p *patient) wantOnce(told map[string]int) {
+func (p *fiberTest) wantOnce(reported map[string]int) {
 	p.t.Helper()
 	for line, n := range p.lines("") {
 		var name string
@@ -225,8 +225,8 @@ func (p *patient) wantOnce(told map[string]int) {
 		switch {
 		case k < 2 && n != 1: // an end, or a hook
 			p.t.Errorf("%q happened %d times", line, n)
-		case k == 2 && n > 2, k == 2 && n == 2 && step < told[name]:
-			p.t.Errorf("%q happened %d times, and was stashed %d", line, n, told[name])
+		case k == 2 && n > 2, k == 2 && n == 2 && step < reported[name]:
+			p.t.Errorf("%q happened %d times, and was stashed %d", line, n, reported[name])
 		}
 	}
 }
@@ -238,26 +238,26 @@ func TestFibersResumeAfterSIGKILL(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		t.Run(fmt.Sprintf("asked %v", asked), func(t *testing.T) {
 			t.Parallel()
-			p := admit(t)
+			p := newFiberTest(t)
 			p.connect()
 			for _, name := range []string{"plain", "other"} {
-				p.call("run", walk{name, 5, 30}, nil)
+				p.call("run", stepsRequest{name, 5, 30}, nil)
 			}
-			p.call("start", walk{"started", 5, 30}, nil)
-			p.stashed("plain", 3)
-			p.stashed("other", 1)
-			p.stashed("started", 1)
+			p.call("start", stepsRequest{"started", 5, 30}, nil)
+			p.waitCheckpoint("plain", 3)
+			p.waitCheckpoint("other", 1)
+			p.waitCheckpoint("started", 1)
 			p.kill()
 			p.release()
-			told := maps.Clone(p.told)
-			p.begin()
+			reported := maps.Clone(p.reported)
+			p.startProcess()
 			if asked {
 				p.connect()
 			}
 			for _, name := range []string{"plain", "other", "started"} {
-				p.happens("end "+name, 1)
+				p.waitLine("end "+name, 1)
 			}
-			p.wantOnce(told)
+			p.wantOnce(reported)
 			if hooks := p.lines("hook "); len(hooks) != 2 {
 				t.Errorf("hooks: %v", hooks)
 			}
@@ -273,13 +273,13 @@ func TestFibersResumeAfterSIGKILL(t *testing.T) {
 	}
 }
 
-var stashRounds = flag.Int("stash-rounds", 0,
+var checkpointRounds = flag.Int("stash-rounds", 0,
 	"how often TestCheckpointIsNeverOlderThanBroadcast kills; 0 means 50, and 10 with invariants")
 
-// goesOn waits for so many hook calls, and returns their checkpoints.
-func (p *patient) goesOn(name string, hooks int) (from []int) {
+// waitHooks waits for so many hook calls, and returns their checkpoints.
+func (p *fiberTest) waitHooks(name string, hooks int) (from []int) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(scriptTimeout); ; {
 		text, err := os.ReadFile(p.file)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			p.t.Fatal(err)
@@ -314,7 +314,7 @@ func (p *patient) goesOn(name string, hooks int) (from []int) {
 // saves checkpoints as fast as it can.
 func TestCheckpointIsNeverOlderThanBroadcast(t *testing.T) {
 	t.Parallel()
-	rounds := *stashRounds
+	rounds := *checkpointRounds
 	if rounds == 0 {
 		rounds = 50
 		if invariants.Enabled {
@@ -323,12 +323,12 @@ func TestCheckpointIsNeverOlderThanBroadcast(t *testing.T) {
 	}
 	seed := rand.Uint64() % 1_000_000
 	rng := rand.New(rand.NewPCG(seed, 0))
-	p := admit(t)
+	p := newFiberTest(t)
 	least, hooks := 0, 0
 	for round := range rounds {
 		p.connect()
 		if round == 0 {
-			p.call("run", walk{"long", 1_000_000_000, 0}, nil)
+			p.call("run", stepsRequest{"long", 1_000_000_000, 0}, nil)
 		}
 		for range 1 + rng.IntN(40) {
 			if _, ok := p.next(); !ok {
@@ -336,9 +336,9 @@ func TestCheckpointIsNeverOlderThanBroadcast(t *testing.T) {
 			}
 		}
 		p.kill()
-		least = max(least, p.told["long"])
-		p.begin()
-		from := p.goesOn("long", hooks+1)
+		least = max(least, p.reported["long"])
+		p.startProcess()
+		from := p.waitHooks("long", hooks+1)
 		if last := from[len(from)-1]; last < least {
 			t.Errorf("round %d: it goes on from %d, and had told of %d, or gone on from there", round, last, least)
 		}
@@ -351,25 +351,25 @@ func TestCheckpointIsNeverOlderThanBroadcast(t *testing.T) {
 // first is dead in the end, that of the second resumes, and the agent serves requests all the time.
 func TestFiberWithFailingHookDiesAcrossProcesses(t *testing.T) {
 	t.Parallel()
-	p := admit(t)
+	p := newFiberTest(t)
 	p.connect()
-	p.call("run", walk{"poison", 2, 0}, nil)
-	p.call("run", walk{"slow", 2, 0}, nil)
-	p.stashed("poison", 1)
-	p.stashed("slow", 1)
+	p.call("run", stepsRequest{"poison", 2, 0}, nil)
+	p.call("run", stepsRequest{"slow", 2, 0}, nil)
+	p.waitCheckpoint("poison", 1)
+	p.waitCheckpoint("slow", 1)
 	p.kill()
 	for n := 1; n <= 2; n++ {
-		p.begin()
-		p.happens("hook slow 1", n) // in the middle of it
+		p.startProcess()
+		p.waitLine("hook slow 1", n) // in the middle of it
 		p.kill()
 	}
 	p.release()
-	p.begin()
-	p.happens("end slow", 1)
-	p.happens("hook poison 1", 5)
+	p.startProcess()
+	p.waitLine("end slow", 1)
+	p.waitLine("hook poison 1", 5)
 	p.connect()
 	var dead []agent.FiberInfo
-	for deadline := time.Now().Add(patience); len(dead) == 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(scriptTimeout); len(dead) == 0 && time.Now().Before(deadline); {
 		p.call("dead", struct{}{}, &dead)
 	}
 	if len(dead) != 1 || dead[0].Name != "poison" || dead[0].Error != "it is poison" || p.lines("hook poison 1")["hook poison 1"] != 5 {
@@ -384,21 +384,21 @@ func TestFiberWithFailingHookDiesAcrossProcesses(t *testing.T) {
 // 10 s, the duration of this test, the agent serves requests, and the hook is called again.
 func TestRecoveryHookHangingIsAbandonedAfterTenSeconds(t *testing.T) {
 	t.Parallel()
-	p := admit(t)
+	p := newFiberTest(t)
 	p.connect()
-	p.call("run", walk{"stuck", 2, 0}, nil)
-	p.stashed("stuck", 1)
+	p.call("run", stepsRequest{"stuck", 2, 0}, nil)
+	p.waitCheckpoint("stuck", 1)
 	p.kill()
 	p.release()
-	p.begin()
+	p.startProcess()
 	p.connect()
 	const left = "left stuck: context deadline exceeded"
 	if p.lines(left)[left] != 1 {
 		t.Errorf("connected, and the hook was not given up before: %v", p.lines(""))
 	}
 	p.call("fibers", struct{}{}, nil)
-	p.happens("hook stuck 1", 2)
-	p.happens("end stuck", 1)
+	p.waitLine("hook stuck 1", 2)
+	p.waitLine("end stuck", 1)
 	if n := p.lines("hook ")["hook stuck 1"]; n != 2 {
 		t.Errorf("the hook was called %d times", n)
 	}
@@ -408,19 +408,19 @@ func TestRecoveryHookHangingIsAbandonedAfterTenSeconds(t *testing.T) {
 // "walking" have run in it. The fifth process fails the one that never saves a checkpoint, and resumes the other.
 func TestFiberWithoutProgressFailsAfterFourKills(t *testing.T) {
 	t.Parallel()
-	p := admit(t)
+	p := newFiberTest(t)
 	p.connect()
-	p.call("start", walk{"stalled", 0, 0}, nil)
-	p.call("start", walk{"walking", 1000, 3_600_000}, nil)
+	p.call("start", stepsRequest{"stalled", 0, 0}, nil)
+	p.call("start", stepsRequest{"walking", 1000, 3_600_000}, nil)
 	for n := range 4 {
-		p.happens(fmt.Sprintf("stalled %d", n), 1)
-		p.happens(fmt.Sprintf("step walking %d", n), 1)
+		p.waitLine(fmt.Sprintf("stalled %d", n), 1)
+		p.waitLine(fmt.Sprintf("step walking %d", n), 1)
 		p.call("fibers", struct{}{}, nil) // answered after the checkpoint is durable
 		p.kill()
-		p.begin()
+		p.startProcess()
 		p.connect()
 	}
-	p.happens("step walking 4", 1)
+	p.waitLine("step walking 4", 1)
 	var fibers []agent.FiberInfo
 	p.call("fibers", struct{}{}, &fibers)
 	statuses := map[string]string{}

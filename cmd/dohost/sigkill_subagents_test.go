@@ -15,20 +15,20 @@ import (
 )
 
 // objects lists the existing objects, or those in memory, and wakes none.
-func (p *patient) objects(query string) (names []string) {
+func (p *fiberTest) objects(query string) (names []string) {
 	p.t.Helper()
 	var list web.ObjectList
-	p.v.insist("GET", p.v.admin+"/v1/objects?class=probe&"+query, "", &list)
+	p.v.retry("GET", p.v.admin+"/v1/objects?class=probe&"+query, "", &list)
 	for _, o := range list.Objects {
 		names = append(names, strings.TrimPrefix(o.ID, "probe/"))
 	}
 	return names
 }
 
-// comesTo waits until exactly these objects exist.
-func (p *patient) comesTo(want ...string) {
+// waitObjects waits until exactly these objects exist.
+func (p *fiberTest) waitObjects(want ...string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(scriptTimeout); ; {
 		got := p.objects("")
 		if slices.Equal(got, want) {
 			return
@@ -49,25 +49,25 @@ func (p *patient) comesTo(want ...string) {
 func TestSubAgentsResumeAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	const child, grandchild = "sub/probe/a/c", "sub/probe/a/probe/c/g"
-	p := admit(t)
-	p.reach("a/sub/probe/c")
-	p.call("start", walk{"childs", 10, 50}, nil)
-	p.call("schedule", walk{"schedule", 10, 50}, nil)
-	p.reach("a/sub/probe/c/sub/probe/g")
-	p.call("start", walk{"grandchilds", 10, 50}, nil)
-	p.call("run", walk{"plain", 10, 50}, nil)
-	p.happens("step schedule 1", 1)
-	p.happens("step childs 1", 1)
-	p.stashed("grandchilds", 1)
-	p.stashed("plain", 2)
+	p := newFiberTest(t)
+	p.connectTo("a/sub/probe/c")
+	p.call("start", stepsRequest{"childs", 10, 50}, nil)
+	p.call("schedule", stepsRequest{"schedule", 10, 50}, nil)
+	p.connectTo("a/sub/probe/c/sub/probe/g")
+	p.call("start", stepsRequest{"grandchilds", 10, 50}, nil)
+	p.call("run", stepsRequest{"plain", 10, 50}, nil)
+	p.waitLine("step schedule 1", 1)
+	p.waitLine("step childs 1", 1)
+	p.waitCheckpoint("grandchilds", 1)
+	p.waitCheckpoint("plain", 2)
 	p.kill()
 	p.release()
-	told := maps.Clone(p.told)
-	p.begin()
+	reported := maps.Clone(p.reported)
+	p.startProcess()
 	for _, name := range []string{"childs", "schedule", "grandchilds", "plain"} {
-		p.happens("end "+name, 1)
+		p.waitLine("end "+name, 1)
 	}
-	p.wantOnce(told)
+	p.wantOnce(reported)
 	if p.lines("step schedule 0")["step schedule 0"] != 2 {
 		t.Error("the schedule was not cut off, or not begun anew")
 	}
@@ -75,7 +75,7 @@ func TestSubAgentsResumeAfterSIGKILL(t *testing.T) {
 		t.Errorf("in memory: %q", live)
 	}
 	for _, path := range []string{"a/sub/probe/c", "a/sub/probe/c/sub/probe/g"} {
-		p.reach(path)
+		p.connectTo(path)
 		var fibers []agent.FiberInfo
 		p.call("fibers", struct{}{}, &fibers)
 		if len(fibers) != 1 || fibers[0].Status != agent.FiberCompleted || fibers[0].Attempt != 1 {
@@ -91,29 +91,29 @@ const (
 	c3, c3g      = "sub/probe/a/c3", "sub/probe/a/probe/c3/g"
 )
 
-// admitFamily returns an agent with children and grandchildren that all have a fiber. One of the grandchildren
+// newSubAgentTest returns an agent with children and grandchildren that all have a fiber. One of the grandchildren
 // holds its turn, so that the destruction stops there in this process.
-func admitFamily(t *testing.T) *patient {
+func newSubAgentTest(t *testing.T) *fiberTest {
 	t.Helper()
-	p := admit(t)
+	p := newFiberTest(t)
 	for _, path := range []string{
 		"a", "a/sub/probe/c1", "a/sub/probe/c1/sub/probe/g", "a/sub/probe/c2", "a/sub/probe/c2/sub/probe/g",
 		"a/sub/probe/c3", "a/sub/probe/c3/sub/probe/g", "a/sub/probe/c2/sub/probe/h",
 	} {
-		p.reach(path)
-		p.call("start", walk{strings.ReplaceAll(path, "/", "-"), 1_000_000, 1000}, nil)
+		p.connectTo(path)
+		p.call("start", stepsRequest{strings.ReplaceAll(path, "/", "-"), 1_000_000, 1000}, nil)
 	}
 	p.ask("hold", struct{}{})
-	p.happens("hold", 1)
-	p.comesTo("a", c1, c2, c3, c1g, c2g, c2h, c3g)
-	p.reach("a")
+	p.waitLine("hold", 1)
+	p.waitObjects("a", c1, c2, c3, c1g, c2g, c2h, c3g)
+	p.connectTo("a")
 	return p
 }
 
 // wantNothing expects the store to be empty, after the process is killed.
-func (p *patient) wantNothing() {
+func (p *fiberTest) wantNothing() {
 	p.t.Helper()
-	p.comesTo()
+	p.waitObjects()
 	p.kill()
 	out, err := exec.Command(p.bin, "check", p.data).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "\n0 objects, 0 rows, 0 alarms, ") {
@@ -125,11 +125,11 @@ func (p *patient) wantNothing() {
 // and half of the second's are gone. The next process gets no request, and destroys the rest.
 func TestDestroyResumesAfterSIGKILL(t *testing.T) {
 	t.Parallel()
-	p := admitFamily(t)
+	p := newSubAgentTest(t)
 	p.ask("destroy", struct{}{})
-	p.comesTo("a", c2, c3, c2h, c3g)
+	p.waitObjects("a", c2, c3, c2h, c3g)
 	p.kill()
-	p.begin()
+	p.startProcess()
 	p.wantNothing()
 }
 
@@ -137,12 +137,12 @@ func TestDestroyResumesAfterSIGKILL(t *testing.T) {
 // itself; its parent lists it until the deletion is repeated.
 func TestSubAgentDeletionResumesAfterSIGKILL(t *testing.T) {
 	t.Parallel()
-	p := admitFamily(t)
+	p := newSubAgentTest(t)
 	p.ask("drop", "c2")
-	p.comesTo("a", c1, c2, c3, c1g, c2h, c3g)
+	p.waitObjects("a", c1, c2, c3, c1g, c2h, c3g)
 	p.kill()
-	p.begin()
-	p.comesTo("a", c1, c3, c1g, c3g)
+	p.startProcess()
+	p.waitObjects("a", c1, c3, c1g, c3g)
 	p.connect()
 	var existed bool
 	var subs []agent.SubInfo
@@ -156,7 +156,7 @@ func TestSubAgentDeletionResumesAfterSIGKILL(t *testing.T) {
 	if len(subs) != 2 || subs[0].Name != "c1" || subs[1].Name != "c3" {
 		t.Errorf("%+v", subs)
 	}
-	p.comesTo("a", c1, c3, c1g, c3g)
+	p.waitObjects("a", c1, c3, c1g, c3g)
 	p.ask("destroy", struct{}{})
 	p.wantNothing()
 }

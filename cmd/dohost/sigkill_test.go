@@ -26,23 +26,23 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// ringing serves a counter that adds 1 when its alarm is due.
-func ringing() dohost.Class {
-	const counters dohost.Namespace[ringer] = "counter"
-	return dohost.Bind(counters, func(_ context.Context, st *dohost.State) (*ringer, error) { return &ringer{st}, nil },
-		&dohost.Handlers[ringer]{
-			OnAlarm: func(r *ringer, ctx context.Context, _ dohost.AlarmInfo) error {
+// alarmClass serves a counter that adds 1 when its alarm is due.
+func alarmClass() dohost.Class {
+	const counters dohost.Namespace[alarmCounter] = "counter"
+	return dohost.Bind(counters, func(_ context.Context, st *dohost.State) (*alarmCounter, error) { return &alarmCounter{st}, nil },
+		&dohost.Handlers[alarmCounter]{
+			OnAlarm: func(r *alarmCounter, ctx context.Context, _ dohost.AlarmInfo) error {
 				_, err := r.add(ctx, 1)
 				return err
 			},
 		},
-		dohost.Expose("add", (*ringer).add))
+		dohost.Expose("add", (*alarmCounter).add))
 }
 
-type ringer struct{ st *dohost.State }
+type alarmCounter struct{ st *dohost.State }
 
 // add adds n and returns the sum.
-func (r *ringer) add(ctx context.Context, n int) (int, error) {
+func (r *alarmCounter) add(ctx context.Context, n int) (int, error) {
 	sum, _, err := dohost.Get[int](ctx, r.st.Storage(), "n")
 	if err != nil {
 		return 0, err
@@ -54,8 +54,8 @@ const (
 	killRounds  = 10
 	killClients = 4
 	killObjects = 3 // fewer than clients, so that they share objects
-	// bellTime is the time until an alarm that is set before the kill: long enough for the kill to come first.
-	bellTime = 200 * time.Millisecond
+	// alarmDelay is the time until an alarm that is set before the kill: long enough for the kill to come first.
+	alarmDelay = 200 * time.Millisecond
 )
 
 // TestServeLosesNothingToSIGKILL kills a server among its callers, under chaos. Each next server has every
@@ -66,28 +66,28 @@ func TestServeLosesNothingToSIGKILL(t *testing.T) {
 	seed := rand.Uint64() % 1_000_000
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	bin, data := as(t, "ringing"), filepath.Join(t.TempDir(), "data")
-	book := newLedger(t)
+	bin, data := programAs(t, "ringing"), filepath.Join(t.TempDir(), "data")
+	book := newAckRecord(t)
 	late, due := 0, 0 // alarms that the killed processes have left, and the last of them
 	for round := range killRounds {
-		v := serveVictim(t, bin, data, "--chaos-evict", "0.02", "--chaos-seed", fmt.Sprint(1+rng.IntN(1_000_000)),
+		v := startProcess(t, bin, data, "--chaos-evict", "0.02", "--chaos-seed", fmt.Sprint(1+rng.IntN(1_000_000)),
 			"--chaos-style", []string{"fence", "restart", "crash"}[rng.IntN(3)])
 		if due > 0 {
-			v.heard(bell(round - 1))
+			v.waitAlarm(alarmName(round - 1))
 		}
-		book.settle(v)
-		v.dieAmong(book, bell(round), 20+rng.IntN(150))
-		due = wantSound(t, bin, data)
+		book.reconcile(v)
+		v.killUnderLoad(book, alarmName(round), 20+rng.IntN(150))
+		due = wantConsistent(t, bin, data)
 		late += due
 	}
-	v := serveVictim(t, bin, data)
+	v := startProcess(t, bin, data)
 	if due > 0 {
-		v.heard(bell(killRounds - 1))
+		v.waitAlarm(alarmName(killRounds - 1))
 	}
-	book.settle(v)
+	book.reconcile(v)
 	for round := range killRounds {
-		if n, tries := v.total(bell(round)), book.set[bell(round)]; n < 1 || n > tries {
-			t.Errorf("%s has rung %d times, and was set %d times", bell(round), n, tries)
+		if n, tries := v.total(alarmName(round)), book.set[alarmName(round)]; n < 1 || n > tries {
+			t.Errorf("%s has rung %d times, and was set %d times", alarmName(round), n, tries)
 		}
 	}
 	if late == 0 {
@@ -96,15 +96,15 @@ func TestServeLosesNothingToSIGKILL(t *testing.T) {
 	t.Logf("%d of %d alarms rang after the kill", late, killRounds)
 }
 
-func bell(round int) string { return fmt.Sprintf("bell-%d", round) }
+func alarmName(round int) string { return fmt.Sprintf("bell-%d", round) }
 
-var sound = regexp.MustCompile(` (\d+) alarms, \d+ bytes, 0 problems\n`)
+var noProblems = regexp.MustCompile(` (\d+) alarms, \d+ bytes, 0 problems\n`)
 
-// wantSound runs dohost check, and returns the number of alarms in the store.
-func wantSound(t *testing.T, bin, data string) (alarms int) {
+// wantConsistent runs dohost check, and returns the number of alarms in the store.
+func wantConsistent(t *testing.T, bin, data string) (alarms int) {
 	t.Helper()
 	out, err := exec.Command(bin, "check", data).CombinedOutput()
-	m := sound.FindSubmatch(out)
+	m := noProblems.FindSubmatch(out)
 	if err != nil || m == nil {
 		t.Fatalf("check: %v\n%s", err, out)
 	}
@@ -114,8 +114,8 @@ func wantSound(t *testing.T, bin, data string) (alarms int) {
 	return alarms
 }
 
-// victim is a server that will be killed.
-type victim struct {
+// serverProcess is a server that will be killed.
+type serverProcess struct {
 	t              *testing.T
 	cmd            *exec.Cmd
 	client         *http.Client
@@ -125,17 +125,17 @@ type victim struct {
 	log    strings.Builder
 }
 
-func serveVictim(t *testing.T, bin, data string, args ...string) *victim {
+func startProcess(t *testing.T, bin, data string, args ...string) *serverProcess {
 	t.Helper()
-	return serveVictimWith(t, nil, bin, data, args...)
+	return startProcessWith(t, nil, bin, data, args...)
 }
 
-func serveVictimWith(t *testing.T, env []string, bin, data string, args ...string) *victim {
+func startProcessWith(t *testing.T, env []string, bin, data string, args ...string) *serverProcess {
 	t.Helper()
-	v := &victim{
+	v := &serverProcess{
 		t: t, alarms: make(chan string, 1000),
 		cmd:    exec.Command(bin, append([]string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "text:debug"}, args...)...),
-		client: &http.Client{Timeout: patience, Transport: &http.Transport{}},
+		client: &http.Client{Timeout: scriptTimeout, Transport: &http.Transport{}},
 	}
 	v.cmd.Env = append(os.Environ(), env...)
 	t.Cleanup(v.client.CloseIdleConnections)
@@ -155,7 +155,7 @@ func serveVictimWith(t *testing.T, env []string, bin, data string, args ...strin
 		_ = v.cmd.Wait()
 	})
 	go v.read(stderr)
-	if err := stdout.(*os.File).SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := stdout.(*os.File).SetReadDeadline(time.Now().Add(scriptTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	out := bufio.NewScanner(stdout)
@@ -170,7 +170,7 @@ func serveVictimWith(t *testing.T, env []string, bin, data string, args ...strin
 }
 
 // read reads the log to its end.
-func (v *victim) read(log io.Reader) {
+func (v *serverProcess) read(log io.Reader) {
 	defer close(v.alarms)
 	for lines := bufio.NewScanner(log); lines.Scan(); {
 		v.log.WriteString(lines.Text() + "\n")
@@ -181,14 +181,14 @@ func (v *victim) read(log io.Reader) {
 }
 
 // logged returns the log, after the process has ended.
-func (v *victim) logged() string {
+func (v *serverProcess) logged() string {
 	for range v.alarms {
 	}
 	return v.log.String()
 }
 
 // do sends a request and reads the answer into to, unless the status is not 200.
-func (v *victim) do(method, url, body string, to any) (refusal *dohost.ErrorBody, err error) {
+func (v *serverProcess) do(method, url, body string, to any) (refusal *dohost.ErrorBody, err error) {
 	req, err := http.NewRequestWithContext(v.t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -205,10 +205,10 @@ func (v *victim) do(method, url, body string, to any) (refusal *dohost.ErrorBody
 	return nil, json.NewDecoder(res.Body).Decode(to)
 }
 
-// insist repeats a request that chaos cuts off.
-func (v *victim) insist(method, url, body string, to any) (tries int) {
+// retry repeats a request that chaos cuts off.
+func (v *serverProcess) retry(method, url, body string, to any) (tries int) {
 	v.t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(scriptTimeout); ; {
 		tries++
 		refusal, err := v.do(method, url, body, to)
 		switch {
@@ -223,18 +223,20 @@ func (v *victim) insist(method, url, body string, to any) (tries int) {
 	}
 }
 
-func (v *victim) add(name string) string { return v.objects + "/objects/counter/" + name + "/add" }
+func (v *serverProcess) add(name string) string {
+	return v.objects + "/objects/counter/" + name + "/add"
+}
 
-func (v *victim) total(name string) (n int) {
+func (v *serverProcess) total(name string) (n int) {
 	v.t.Helper()
-	v.insist("POST", v.add(name), "0", &n)
+	v.retry("POST", v.add(name), "0", &n)
 	return n
 }
 
-// heard waits until this process has delivered an alarm, without a request to its object.
-func (v *victim) heard(name string) {
+// waitAlarm waits until this process has delivered an alarm, without a request to its object.
+func (v *serverProcess) waitAlarm(name string) {
 	v.t.Helper()
-	for deadline := time.After(patience); ; {
+	for deadline := time.After(scriptTimeout); ; {
 		select {
 		case run, open := <-v.alarms:
 			if !open {
@@ -251,11 +253,11 @@ func (v *victim) heard(name string) {
 	}
 }
 
-// dieAmong lets clients add until so many increments have been acknowledged, sets an alarm, and kills the
+// killUnderLoad lets clients add until so many increments have been acknowledged, sets an alarm, and kills the
 // server under this load.
-func (v *victim) dieAmong(book *ledger, name string, acks int) {
+func (v *serverProcess) killUnderLoad(book *ackRecord, name string, acks int) {
 	v.t.Helper()
-	enough, gone := book.enough(acks), make(chan struct{})
+	enough, stopped := book.enough(acks), make(chan struct{})
 	var clients sync.WaitGroup
 	for i := range killClients {
 		clients.Go(func() {
@@ -264,24 +266,24 @@ func (v *victim) dieAmong(book *ledger, name string, acks int) {
 		})
 	}
 	go func() {
-		defer close(gone)
+		defer close(stopped)
 		clients.Wait()
 	}()
 	select {
 	case <-enough:
-	case <-gone:
+	case <-stopped:
 		v.t.Fatalf("no client is left:\n%s", v.logged())
 	}
-	at, err := json.Marshal(time.Now().Add(bellTime))
+	at, err := json.Marshal(time.Now().Add(alarmDelay))
 	if err != nil {
 		v.t.Fatal(err)
 	}
 	var set web.Alarm
-	book.set[name] = v.insist("PUT", v.admin+"/v1/objects/counter/"+name+"/alarm", `{"at":`+string(at)+`}`, &set)
+	book.set[name] = v.retry("PUT", v.admin+"/v1/objects/counter/"+name+"/alarm", `{"at":`+string(at)+`}`, &set)
 	if err := v.cmd.Process.Kill(); err != nil {
 		v.t.Fatal(err)
 	}
-	<-gone
+	<-stopped
 	log := v.logged()
 	exit, ok := errors.AsType[*exec.ExitError](v.cmd.Wait())
 	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
@@ -289,8 +291,8 @@ func (v *victim) dieAmong(book *ledger, name string, acks int) {
 	}
 }
 
-// ledger records the answers that the clients of counters got.
-type ledger struct {
+// ackRecord records the answers that the clients of counters got.
+type ackRecord struct {
 	t   *testing.T
 	set map[string]int // how often each alarm was set
 
@@ -302,12 +304,12 @@ type ledger struct {
 	done    chan struct{}
 }
 
-func newLedger(t *testing.T) *ledger {
-	return &ledger{t: t, set: map[string]int{}, acked: map[string]int{}, unknown: map[string]int{}, answers: map[string]bool{}}
+func newAckRecord(t *testing.T) *ackRecord {
+	return &ackRecord{t: t, set: map[string]int{}, acked: map[string]int{}, unknown: map[string]int{}, answers: map[string]bool{}}
 }
 
 // enough is closed when so many more increments have been acknowledged.
-func (l *ledger) enough(acks int) <-chan struct{} {
+func (l *ackRecord) enough(acks int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.left, l.done = acks, make(chan struct{})
@@ -315,7 +317,7 @@ func (l *ledger) enough(acks int) <-chan struct{} {
 }
 
 // add adds 1 and reports whether the server answers.
-func (l *ledger) add(v *victim, name string) bool {
+func (l *ackRecord) add(v *serverProcess, name string) bool {
 	var n int
 	refusal, err := v.do("POST", v.add(name), "1", &n)
 	l.mu.Lock()
@@ -340,8 +342,8 @@ func (l *ledger) add(v *victim, name string) bool {
 	return true
 }
 
-// settle compares the ledger with the server's counts, and adopts these.
-func (l *ledger) settle(v *victim) {
+// reconcile compares the ledger with the server's counts, and adopts these.
+func (l *ackRecord) reconcile(v *serverProcess) {
 	l.t.Helper()
 	for i := range killObjects {
 		name := fmt.Sprint(i)

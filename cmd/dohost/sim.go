@@ -53,15 +53,15 @@ type sim struct {
 	c         *simCmd
 	out       io.Writer
 	ctx       context.Context
-	workloads []simtest.Named
+	workloads []simtest.Workload
 	places    []string
-	ways      []dohosttest.Way
+	endModes  []dohosttest.Way
 
-	begun, told time.Time
-	runs        int
-	endings     int
-	steps       int
-	virtual     time.Duration
+	begun, reported time.Time
+	runs            int
+	endings         int
+	steps           int
+	virtual         time.Duration
 }
 
 // plan makes a simulation from the flags, or returns the error of an invalid flag.
@@ -77,7 +77,7 @@ func (c *simCmd) plan(out io.Writer) (*sim, error) {
 	for _, p := range chaos.Places {
 		s.places = append(s.places, p.String())
 	}
-	s.ways = map[string][]dohosttest.Way{
+	s.endModes = map[string][]dohosttest.Way{
 		"fence": {dohosttest.Fence}, "crash": {dohosttest.Crash}, "restart": {dohosttest.PowerCut, dohosttest.Kill},
 	}[c.ChaosStyle]
 	if c.Workload != "" {
@@ -100,7 +100,7 @@ func (c *simCmd) plan(out io.Writer) (*sim, error) {
 // run runs all workloads with each seed in turn, and returns the exit status.
 func (s *sim) run(t *testing.T) int {
 	s.begun = time.Now()
-	s.told = s.begun
+	s.reported = s.begun
 	fmt.Fprintf(s.out, "%d workloads in virtual time, from seed %d, for %v; Ctrl-C ends it.\n", len(s.workloads), s.c.Seed, s.limit())
 	for seed := s.c.Seed; ; seed++ {
 		for _, w := range s.workloads {
@@ -109,7 +109,7 @@ func (s *sim) run(t *testing.T) int {
 				if s.ctx.Err() != nil {
 					when = "Interrupted"
 				}
-				s.tell(when)
+				s.printProgress(when)
 				if s.runs == 0 {
 					fmt.Fprintln(s.out, "There was no time for a run.")
 					return 1
@@ -117,13 +117,13 @@ func (s *sim) run(t *testing.T) int {
 				fmt.Fprintln(s.out, "Every check of every run passed.")
 				return 0
 			}
-			if err := s.try(t, w, seed); err != nil {
+			if err := s.runOnce(t, w, seed); err != nil {
 				fmt.Fprintf(s.out, "\n%s: %v\nreplay: dohost sim --workload %s --seed %d --runs 1%s\n", w.Name, err, w.Name, seed, s.c.flags())
 				return 1
 			}
-			if time.Since(s.told) > time.Second {
-				s.told = time.Now()
-				s.tell(fmt.Sprintf("%4.0f s", time.Since(s.begun).Seconds()))
+			if time.Since(s.reported) > time.Second {
+				s.reported = time.Now()
+				s.printProgress(fmt.Sprintf("%4.0f s", time.Since(s.begun).Seconds()))
 			}
 		}
 	}
@@ -135,9 +135,9 @@ func (s *sim) over() bool {
 	return s.ctx.Err() != nil || time.Since(s.begun) > s.limit() || s.c.Runs > 0 && s.runs >= s.c.Runs
 }
 
-// try runs a workload once.
-func (s *sim) try(t *testing.T, w simtest.Named, seed uint64) error {
-	sim := dohosttest.Simulation{Scenario: w.New(), Chance: s.c.ChaosEvict, Ways: s.ways}
+// runOnce runs a workload once.
+func (s *sim) runOnce(t *testing.T, w simtest.Workload, seed uint64) error {
+	sim := dohosttest.Simulation{Scenario: w.New(), Chance: s.c.ChaosEvict, Ways: s.endModes}
 	if sim.Chance == 0 {
 		sim.Chance = -1
 	}
@@ -164,7 +164,7 @@ func (c *simCmd) flags() string {
 	return text
 }
 
-func (s *sim) tell(when string) {
+func (s *sim) printProgress(when string) {
 	fmt.Fprintf(s.out, "%s: %d runs, %d interruptions, %d steps, %v of virtual time\n",
 		when, s.runs, s.endings, s.steps, s.virtual.Round(time.Second))
 }

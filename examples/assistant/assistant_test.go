@@ -18,7 +18,7 @@ import (
 
 var folder = fstest.MapFS{"guide.md": {Data: []byte("# Eviction\n\nAn object leaves memory when it is idle. The next call wakes it.\n")}}
 
-const whole = "An object leaves memory when it is idle. The next call wakes it."
+const wantAnswer = "An object leaves memory when it is idle. The next call wakes it."
 
 // TestAssistantAnswersAtEveryPoint asks two questions, and ends the incarnation at every point of the answers: each
 // question gets one answer, in the words of the file.
@@ -50,12 +50,12 @@ func TestAssistantAnswersAtEveryPoint(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				var said []string
+				var texts []string
 				for _, m := range list {
-					said = append(said, m.PlainText())
+					texts = append(texts, m.PlainText())
 				}
 				const q = "When does an object leave memory?"
-				if got, want := strings.Join(said, "|"), strings.Join([]string{q, whole, q, whole}, "|"); got != want {
+				if got, want := strings.Join(texts, "|"), strings.Join([]string{q, wantAnswer, q, wantAnswer}, "|"); got != want {
 					return fmt.Errorf("%q", got)
 				}
 				return nil

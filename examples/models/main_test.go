@@ -17,8 +17,8 @@ import (
 	"github.com/dohost/dohost/internal/providertest"
 )
 
-// patience bounds all waits for processes.
-const patience = time.Minute
+// waitTimeout bounds all waits for processes.
+const waitTimeout = time.Minute
 
 // TestMain runs the command itself if the environment asks for it: linking it again takes longer than the test.
 func TestMain(m *testing.M) {
@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// site is a server over a double of a provider.
-type site struct {
+// serverProcess is a server over a double of a provider.
+type serverProcess struct {
 	t       *testing.T
 	bin     string
 	data    string
@@ -39,7 +39,7 @@ type site struct {
 	server  *exec.Cmd
 }
 
-func newSite(t *testing.T, model string, d *providertest.Double) *site {
+func newServerProcess(t *testing.T, model string, d *providertest.Double) *serverProcess {
 	bin, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -54,14 +54,14 @@ func newSite(t *testing.T, model string, d *providertest.Double) *site {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	s := &site{t: t, bin: bin, data: t.TempDir(), objects: l.Addr().String()}
+	s := &serverProcess{t: t, bin: bin, data: t.TempDir(), objects: l.Addr().String()}
 	s.env = append(os.Environ(), "DOHOST_TEST_COMMAND=1", "DOHOST_MODEL="+model, "OPENAI_API_KEY="+providertest.Key, "ANTHROPIC_API_KEY="+providertest.Key,
 		"OPENAI_BASE_URL="+provider.URL+"/v1", "ANTHROPIC_BASE_URL="+provider.URL)
 	return s
 }
 
 // start starts the server, and waits until it serves.
-func (s *site) start() {
+func (s *serverProcess) start() {
 	s.t.Helper()
 	s.server = exec.Command(s.bin, "serve", "--data", s.data, "--listen", s.objects, "--admin", "off")
 	s.server.Env = s.env
@@ -89,7 +89,7 @@ func (s *site) start() {
 }
 
 // kill ends the server by SIGKILL.
-func (s *site) kill() {
+func (s *serverProcess) kill() {
 	_ = s.server.Process.Kill() // it is there
 	_ = s.server.Wait()         // killed
 }
@@ -110,9 +110,9 @@ func TestModelAnswersResumeAfterSIGKILL(t *testing.T) {
 				}
 				return providertest.Plan{Words: words}
 			}}
-			s := newSite(t, c.model, d)
+			s := newServerProcess(t, c.model, d)
 			s.start()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
 			ask := exec.CommandContext(ctx, s.bin, "chat", "--at", s.objects, "Count.")
 			ask.Env = s.env
@@ -143,7 +143,7 @@ func TestModelAnswersResumeAfterSIGKILL(t *testing.T) {
 			if err := ask.Wait(); err != nil {
 				t.Fatalf("%v: %s\n%q", err, &failure, text.String())
 			}
-			of, err := providertest.Told(strings.TrimSuffix(text.String(), "\n"), words)
+			of, err := providertest.SplitText(strings.TrimSuffix(text.String(), "\n"), words)
 			billed := len(d.Generations())
 			t.Logf("%d kills: %d generations billed, of which %d are in the text; fetched %d times", kills, billed, len(of), d.Fetched())
 			if err != nil || kills != 2 || billed != c.billed || len(of) != c.billed || len(d.Refused()) > 0 {

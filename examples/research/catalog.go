@@ -24,7 +24,7 @@ const (
 	startedKey     = "started"
 	finishedKey    = "finished"
 	finishedPrefix = "finished/"
-	startAtOnce    = 16
+	startBatch     = 16
 	remindEvery    = 100 * time.Millisecond
 )
 
@@ -32,7 +32,7 @@ func (c *Config) catalog() dohost.Class {
 	return dohost.Bind(Catalogs, func(_ context.Context, st *dohost.State) (*Catalog, error) {
 		paths, err := c.Paths()
 		return &Catalog{c, st, paths}, err
-	}, &dohost.Handlers[Catalog]{OnAlarm: (*Catalog).goOn},
+	}, &dohost.Handlers[Catalog]{OnAlarm: (*Catalog).startNext},
 		dohost.Expose("begin", dohost.NoArg((*Catalog).Begin)),
 		dohost.Expose("read", dohost.NoArg((*Catalog).Read)))
 }
@@ -49,9 +49,9 @@ func (c *Catalog) Begin(ctx context.Context) (files int, err error) {
 	return len(c.paths), c.state.SetAlarm(ctx, time.Now())
 }
 
-// goOn starts the next few files. When all have started, it checks periodically whether all have finished, if
+// startNext starts the next few files. When all have started, it checks periodically whether all have finished, if
 // Config.Done is set.
-func (c *Catalog) goOn(ctx context.Context, _ dohost.AlarmInfo) error {
+func (c *Catalog) startNext(ctx context.Context, _ dohost.AlarmInfo) error {
 	started, _, err := dohost.Get[int](ctx, c.state.Storage(), startedKey)
 	if err != nil {
 		return err
@@ -60,9 +60,9 @@ func (c *Catalog) goOn(ctx context.Context, _ dohost.AlarmInfo) error {
 		if c.cfg.Done == nil {
 			return nil
 		}
-		return c.remind(ctx)
+		return c.notifyDone(ctx)
 	}
-	next := min(started+startAtOnce, len(c.paths))
+	next := min(started+startBatch, len(c.paths))
 	for i := started; i < next; i++ {
 		if err := ask(ctx, Researchers.Get(c.state, c.cfg.ResearcherName(i)), (*Researcher).Start, c.paths[i]); err != nil {
 			return err
@@ -74,8 +74,8 @@ func (c *Catalog) goOn(ctx context.Context, _ dohost.AlarmInfo) error {
 	return c.state.SetAlarm(ctx, time.Now())
 }
 
-// remind calls Config.Done repeatedly once the job is done.
-func (c *Catalog) remind(ctx context.Context) error {
+// notifyDone calls Config.Done repeatedly once the job is done.
+func (c *Catalog) notifyDone(ctx context.Context) error {
 	finished, _, err := dohost.Get[int](ctx, c.state.Storage(), finishedKey)
 	if err != nil {
 		return err

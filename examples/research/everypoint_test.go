@@ -25,7 +25,7 @@ func TestResearchCountIsExactAtEveryPoint(t *testing.T) {
 		Classes: cfg.Classes(),
 		Reset:   func() { done.Store(false) },
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			err := again(ctx, func(ctx context.Context) error {
+			err := retryCall(ctx, func(ctx context.Context) error {
 				_, err := dohost.CallNoArg(ctx, research.Catalogs.Get(h, research.CatalogName), (*research.Catalog).Begin)
 				return err
 			})
@@ -37,7 +37,7 @@ func TestResearchCountIsExactAtEveryPoint(t *testing.T) {
 		},
 		SettleTime: time.Millisecond, // the catalog keeps calling Done
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			got, want := map[string]int{}, direct(fsys)
+			got, want := map[string]int{}, countDirectly(fsys)
 			for w := range want {
 				n, err := dohost.Call(ctx, research.Mergers.Get(h, cfg.MergerName(w)), (*research.Merger).Count, w)
 				if err != nil {
@@ -58,7 +58,7 @@ func TestResearchCountIsExactAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// again repeats an idempotent call until it succeeds.
-func again(ctx context.Context, fn func(context.Context) error) error {
+// retryCall repeats an idempotent call until it succeeds.
+func retryCall(ctx context.Context, fn func(context.Context) error) error {
 	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent, MaxAttempts: 1000, MaxElapsed: time.Hour}, fn)
 }

@@ -43,8 +43,8 @@ func text(seed uint64, files, words int) fstest.MapFS {
 
 var word = regexp.MustCompile("[A-Za-z]+")
 
-// direct counts without objects.
-func direct(fsys fstest.MapFS) map[string]int {
+// countDirectly counts without objects.
+func countDirectly(fsys fstest.MapFS) map[string]int {
 	counts := map[string]int{}
 	for _, f := range fsys {
 		for _, w := range word.FindAllString(string(f.Data), -1) {
@@ -59,11 +59,11 @@ func direct(fsys fstest.MapFS) map[string]int {
 
 func TestResearchCountIsExactUnderChaos(t *testing.T) {
 	const seeds = 3
-	for _, style := range []eviction.EndMode{eviction.EndFence, eviction.EndRestart, eviction.EndCrash} {
+	for _, mode := range []eviction.EndMode{eviction.EndFence, eviction.EndRestart, eviction.EndCrash} {
 		for seed := range uint64(seeds) {
-			t.Run(fmt.Sprintf("%v-%d", style, seed), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v-%d", mode, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					countUnder(t, eviction.Chaos{Seed: seed, Rate: 0.01, Style: style}, text(seed, 7, 400))
+					countUnder(t, eviction.Chaos{Seed: seed, Rate: 0.01, Style: mode}, text(seed, 7, 400))
 				})
 			})
 		}
@@ -88,7 +88,7 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	insist(t, func(ctx context.Context) error {
+	mustRetry(t, func(ctx context.Context) error {
 		_, err := dohost.CallNoArg(ctx, research.Catalogs.Get(h, research.CatalogName), (*research.Catalog).Begin)
 		return err
 	})
@@ -98,17 +98,17 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 		t.Fatalf("not done after 10 min and %d evictions", evictions.Load())
 	}
 	got := map[string]int{}
-	want := direct(fsys)
+	want := countDirectly(fsys)
 	own := 0
 	for w := range want {
-		insist(t, func(ctx context.Context) error {
+		mustRetry(t, func(ctx context.Context) error {
 			n, err := dohost.Call(ctx, research.Mergers.Get(h, cfg.MergerName(w)), (*research.Merger).Count, w)
 			got[w] = n
 			return err
 		})
 	}
 	for i := 0; i < len(fsys); i += cfg.Together {
-		insist(t, func(ctx context.Context) error {
+		mustRetry(t, func(ctx context.Context) error {
 			sums, err := dohost.CallNoArg(ctx, research.Researchers.Get(h, cfg.ResearcherName(i)), (*research.Researcher).Totals)
 			if err == nil {
 				for _, n := range sums {
@@ -133,8 +133,8 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 	}
 }
 
-// insist repeats an idempotent call until it succeeds.
-func insist(t *testing.T, fn func(context.Context) error) {
+// mustRetry repeats an idempotent call until it succeeds.
+func mustRetry(t *testing.T, fn func(context.Context) error) {
 	t.Helper()
 	err := dohost.Retry(t.Context(), &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent, MaxAttempts: 1000, MaxElapsed: time.Hour}, fn)
 	if err != nil {

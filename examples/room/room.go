@@ -52,11 +52,11 @@ func Class() dohost.Class {
 			Initial:   &Topic{"anything"},
 			Authorize: authorize,
 			OnAccept:  func(_ *Room, r *http.Request) agent.ConnOptions { return agent.ConnOptions{State: nameIn(r)} },
-			OnConnect: func(r *Room, ctx context.Context, _ *agent.Conn, _ *http.Request) error { return r.tell(ctx) },
-			OnClose:   func(r *Room, ctx context.Context, _ *agent.Conn, _ dohost.Closing) error { return r.tell(ctx) },
+			OnConnect: func(r *Room, ctx context.Context, _ *agent.Conn, _ *http.Request) error { return r.sendNames(ctx) },
+			OnClose:   func(r *Room, ctx context.Context, _ *agent.Conn, _ dohost.Closing) error { return r.sendNames(ctx) },
 			OnMessage: (*Room).say,
 		},
-		agent.Callable("who", dohost.NoArg((*Room).who)),
+		agent.Callable("who", dohost.NoArg((*Room).names)),
 		agent.Callable("lines", (*Room).last))
 }
 
@@ -97,9 +97,9 @@ func (r *Room) say(ctx context.Context, c *agent.Conn, f dohost.Frame) error {
 	return r.send(ctx, map[string]any{"type": "line", "line": l})
 }
 
-// tell sends the list of names to every connection.
-func (r *Room) tell(ctx context.Context) error {
-	names, err := r.who(ctx)
+// sendNames sends the list of names to every connection.
+func (r *Room) sendNames(ctx context.Context) error {
+	names, err := r.names(ctx)
 	if err != nil {
 		return err
 	}
@@ -114,8 +114,8 @@ func (r *Room) send(ctx context.Context, v any) error {
 	return r.Broadcast(ctx, dohost.Frame{Text: true, Data: data})
 }
 
-// who returns the names of the people in the room, the first to arrive first.
-func (r *Room) who(context.Context) ([]string, error) {
+// names returns the names of the people in the room, the first to arrive first.
+func (r *Room) names(context.Context) ([]string, error) {
 	names := []string{}
 	for c := range r.Connections("") {
 		var name string
@@ -130,9 +130,9 @@ func (r *Room) who(context.Context) ([]string, error) {
 // last returns the last messages, at most n.
 func (r *Room) last(ctx context.Context, n int) ([]Line, error) {
 	rows, err := lines.List(ctx, r.Storage(), &dohost.Query[Line]{Reverse: true, Limit: min(max(n, 1), keepLines)})
-	said := make([]Line, 0, len(rows))
+	list := make([]Line, 0, len(rows))
 	for i := len(rows) - 1; i >= 0; i-- {
-		said = append(said, rows[i].Value)
+		list = append(list, rows[i].Value)
 	}
-	return said, err
+	return list, err
 }

@@ -39,12 +39,12 @@ func freshContexts(t *tree) (found []string) {
 }
 
 // The words are put together here so that this file does not contain them.
-var looseEnd = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
+var todoComment = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
 
-func looseEnds(t *tree) (found []string) {
+func todoComments(t *tree) (found []string) {
 	for _, f := range t.files {
 		for i, line := range bytes.Split(f.text, []byte("\n")) {
-			if word := looseEnd.Find(line); word != nil {
+			if word := todoComment.Find(line); word != nil {
 				pos := t.fset.File(f.syntax.Pos()).LineStart(i + 1)
 				found = append(found, t.at(pos, "%s: do it, or write down why not", word))
 			}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// quiet packages start no goroutine at all, listed or not.
-var quiet = []string{".", "eviction"}
+// withoutGoroutines packages start no goroutine at all, listed or not.
+var withoutGoroutines = []string{".", "eviction"}
 
 // goroutines compares the places where goroutines start with the table in
 // ARCHITECTURE.md, both ways: each place has a row and each row has a place.
@@ -24,7 +24,7 @@ func goroutines(t *tree) (found []string) {
 		for _, s := range starts(f) {
 			where := f.path + " " + s.function
 			started[where] = true
-			if slices.Contains(quiet, f.dir) {
+			if slices.Contains(withoutGoroutines, f.dir) {
 				found = append(found, t.at(s.pos, "%s starts no goroutines", f.dir))
 			} else if _, ok := rows[where]; !ok {
 				found = append(found, t.at(s.pos, "no row for `%s` in the table under Goroutines in ARCHITECTURE.md", where))

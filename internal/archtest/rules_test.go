@@ -20,7 +20,7 @@ var rules = map[string]func(*tree) []string{
 	"goroutines":          goroutines,
 	"sleeps in tests":     sleepsInTests,
 	"fresh contexts":      freshContexts,
-	"loose ends":          looseEnds,
+	"loose ends":          todoComments,
 	"skipped tests":       skippedTests,
 	"named tests":         namedTests,
 }

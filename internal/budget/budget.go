@@ -75,18 +75,18 @@ func (b *Budget) acquire(quit <-chan struct{}, n int64) error {
 	case <-late.C:
 	case <-quit:
 	}
-	return b.giveUp(w)
+	return b.cancelWait(w)
 }
 
-// giveUp ends a wait, unless the bytes came at that moment.
-func (b *Budget) giveUp(w *waiter) error {
+// cancelWait ends a wait, unless the bytes came at that moment.
+func (b *Budget) cancelWait(w *waiter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, other := range b.waiters {
 		if other == w {
 			b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
 			b.refused++
-			b.admitLocked() // the next one may need less
+			b.grantLocked() // the next one may need less
 			return ErrExhausted
 		}
 	}
@@ -98,10 +98,10 @@ func (b *Budget) release(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used -= n
-	b.admitLocked()
+	b.grantLocked()
 }
 
-func (b *Budget) admitLocked() {
+func (b *Budget) grantLocked() {
 	for len(b.waiters) > 0 && b.used+b.waiters[0].n <= b.limit {
 		b.used += b.waiters[0].n
 		close(b.waiters[0].ready)

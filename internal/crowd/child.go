@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 )
 
-// say is a line from the parent to a child: a text for one client to send.
-type say struct {
+// sendOrder is a line from the parent to a child: a text for one client to send.
+type sendOrder struct {
 	Client int
 	Text   string
 }
@@ -25,8 +25,8 @@ func Child() (status int, is bool) {
 	if !is {
 		return 0, false
 	}
-	var w watch
-	err := json.Unmarshal([]byte(text), &w.Orders)
+	var w clientGroup
+	err := json.Unmarshal([]byte(text), &w.Config)
 	if err == nil {
 		err = w.run(os.Stdin, json.NewEncoder(os.Stdout))
 	}
@@ -37,11 +37,11 @@ func Child() (status int, is bool) {
 	return 0, true
 }
 
-// watch has the clients of a child.
-type watch struct {
-	Orders
-	clients []*client
-	heard   atomic.Int64 // frames received by all clients
+// clientGroup has the clients of a child.
+type clientGroup struct {
+	Config
+	clients  []*client
+	received atomic.Int64 // frames received by all clients
 
 	mu  sync.Mutex
 	out *json.Encoder
@@ -49,7 +49,7 @@ type watch struct {
 
 // client is one connection. Its counts belong to its reader.
 type client struct {
-	w     *watch
+	group *clientGroup
 	conn  net.Conn
 	count int
 }
@@ -57,19 +57,19 @@ type client struct {
 // dialers is how many clients connect concurrently.
 const dialers = 32
 
-func (w *watch) run(in io.Reader, out *json.Encoder) error {
+func (w *clientGroup) run(in io.Reader, out *json.Encoder) error {
 	w.out = out
 	w.clients = make([]*client, w.Clients)
 	if err := w.connect(); err != nil {
-		return w.tell(news{Error: err.Error()})
+		return w.report(message{Error: err.Error()})
 	}
 	var readers sync.WaitGroup
 	for _, c := range w.clients {
 		readers.Go(c.read)
 	}
-	err := w.tell(news{Connected: true})
+	err := w.report(message{Connected: true})
 	for lines := json.NewDecoder(in); err == nil; {
-		var s say
+		var s sendOrder
 		if err = lines.Decode(&s); err == nil {
 			_, err = w.clients[s.Client].conn.Write(masked(1, []byte(s.Text)))
 		}
@@ -77,25 +77,25 @@ func (w *watch) run(in io.Reader, out *json.Encoder) error {
 	if !errors.Is(err, io.EOF) {
 		return err
 	}
-	last := news{Over: true, Least: w.clients[0].count}
+	last := message{Over: true, Min: w.clients[0].count}
 	for _, c := range w.clients {
 		_ = c.conn.Close() // ends the client's reader
 	}
 	readers.Wait()
 	for _, c := range w.clients {
-		last.Least, last.Most = min(last.Least, c.count), max(last.Most, c.count)
+		last.Min, last.Max = min(last.Min, c.count), max(last.Max, c.count)
 	}
-	return w.tell(last)
+	return w.report(last)
 }
 
-// tell sends a line to the parent.
-func (w *watch) tell(n news) error {
+// report sends a line to the parent.
+func (w *clientGroup) report(n message) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.out.Encode(n)
 }
 
-func (w *watch) connect() error {
+func (w *clientGroup) connect() error {
 	var all sync.WaitGroup
 	errs := make([]error, dialers)
 	for d := range dialers {
@@ -110,10 +110,10 @@ func (w *watch) connect() error {
 }
 
 // dial connects a client. It reads the answer byte by byte, because frames follow it.
-func (w *watch) dial() (*client, error) {
+func (w *clientGroup) dial() (*client, error) {
 	conn, err := net.Dial("tcp", w.Address)
 	if err != nil || w.Path == "" {
-		return &client{w: w, conn: conn}, err
+		return &client{group: w, conn: conn}, err
 	}
 	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", w.Path, w.Address)
@@ -125,7 +125,7 @@ func (w *watch) dial() (*client, error) {
 	if err == nil && !bytes.HasPrefix(head, []byte("HTTP/1.1 101 ")) {
 		err = fmt.Errorf("the server answers %q", head)
 	}
-	return &client{w: w, conn: conn}, err
+	return &client{group: w, conn: conn}, err
 }
 
 // masked returns a client's frame of less than 126 bytes, under a key of zeros.
@@ -151,7 +151,7 @@ func (c *client) read() {
 		}
 		used, err := c.frames(buf[:have+n])
 		if err != nil {
-			_ = c.w.tell(news{Error: err.Error()}) // the parent is gone otherwise
+			_ = c.group.report(message{Error: err.Error()}) // the parent is gone otherwise
 			return
 		}
 		have = copy(buf, buf[used:have+n])
@@ -172,16 +172,16 @@ func (c *client) frames(b []byte) (used int, err error) {
 			_, err = c.conn.Write(masked(opPing+1, data.payload))
 		case opcode == opClose:
 			err = fmt.Errorf("the server closes with %x", data.payload)
-		case opcode != opText || string(data.payload) != c.w.Text:
+		case opcode != opText || string(data.payload) != c.group.Text:
 			err = fmt.Errorf("a frame of kind %d with %q", opcode, data.payload)
 		default:
 			texts++
 		}
 	}
 	c.count += texts
-	now := c.w.heard.Add(int64(texts))
-	if n := int64(len(c.w.clients)); now/n != (now-int64(texts))/n {
-		err = errors.Join(err, c.w.tell(news{Told: int(now / n)}))
+	now := c.group.received.Add(int64(texts))
+	if n := int64(len(c.group.clients)); now/n != (now-int64(texts))/n {
+		err = errors.Join(err, c.group.report(message{Rounds: int(now / n)}))
 	}
 	return used, err
 }

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Orders configure a crowd.
-type Orders struct {
+// Config configure a crowd.
+type Config struct {
 	Address string // of the server
 	Path    string // to request a WebSocket from; empty: the connections send nothing
 	Clients int
@@ -28,18 +28,18 @@ type Orders struct {
 
 // Crowd is a child process. Its methods are for one goroutine.
 type Crowd struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *json.Decoder
-	told int
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *json.Decoder
+	rounds int
 }
 
-// news is a line from a child to the parent.
-type news struct {
+// message is a line from a child to the parent.
+type message struct {
 	Connected bool `json:",omitempty"`
-	Told      int  `json:",omitempty"`
-	Least     int  `json:",omitempty"`
-	Most      int  `json:",omitempty"`
+	Rounds    int  `json:",omitempty"`
+	Min       int  `json:",omitempty"`
+	Max       int  `json:",omitempty"`
 	Over      bool `json:",omitempty"`
 	Error     string
 }
@@ -47,12 +47,12 @@ type news struct {
 // childEnv is the environment variable with a child's orders.
 const childEnv = "DOHOST_CROWD"
 
-// patience is how long a child may be silent: it detects a hang, not a slow child.
-const patience = 2 * time.Minute
+// childTimeout is how long a child may be silent: it detects a hang, not a slow child.
+const childTimeout = 2 * time.Minute
 
-// Gather starts a crowd, and returns when all clients are connected. The program must call
+// Start starts a crowd, and returns when all clients are connected. The program must call
 // [Child] first in main.
-func Gather(ctx context.Context, o Orders) (*Crowd, error) {
+func Start(ctx context.Context, o Config) (*Crowd, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func Gather(ctx context.Context, o Orders) (*Crowd, error) {
 		return nil, err
 	}
 	c := &Crowd{cmd: cmd, in: in, out: json.NewDecoder(bufio.NewReader(out))}
-	n, err := c.news()
+	n, err := c.readMessage()
 	if err == nil && !n.Connected {
 		err = fmt.Errorf("the crowd tells %+v", n)
 	}
@@ -86,12 +86,12 @@ func Gather(ctx context.Context, o Orders) (*Crowd, error) {
 	return c, nil
 }
 
-// news reads a line.
-func (c *Crowd) news() (n news, err error) {
-	late := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() }) // the kill ends the read
+// readMessage reads a line.
+func (c *Crowd) readMessage() (n message, err error) {
+	late := time.AfterFunc(childTimeout, func() { _ = c.cmd.Process.Kill() }) // the kill ends the read
 	defer late.Stop()
 	if err := c.out.Decode(&n); err != nil {
-		return n, fmt.Errorf("the crowd has ended, or told nothing for %v: %w", patience, err)
+		return n, fmt.Errorf("the crowd has ended, or told nothing for %v: %w", childTimeout, err)
 	}
 	if n.Error != "" {
 		return n, errors.New(n.Error)
@@ -99,28 +99,30 @@ func (c *Crowd) news() (n news, err error) {
 	return n, nil
 }
 
-// Say makes the i-th client send a text.
-func (c *Crowd) Say(i int, text string) error { return json.NewEncoder(c.in).Encode(say{i, text}) }
+// Send makes the i-th client send a text.
+func (c *Crowd) Send(i int, text string) error {
+	return json.NewEncoder(c.in).Encode(sendOrder{i, text})
+}
 
-// Told waits until the clients have received as many frames, together, as in n rounds.
-func (c *Crowd) Told(n int) error {
-	for c.told < n {
-		line, err := c.news()
+// WaitRounds waits until the clients have received as many frames, together, as in n rounds.
+func (c *Crowd) WaitRounds(n int) error {
+	for c.rounds < n {
+		line, err := c.readMessage()
 		if err != nil {
 			return err
 		}
-		c.told = max(c.told, line.Told) // two readers may report out of order
+		c.rounds = max(c.rounds, line.Rounds) // two readers may report out of order
 	}
 	return nil
 }
 
-// Leave closes the connections, and returns the smallest and the largest count of a client.
-func (c *Crowd) Leave() (least, most int, err error) {
+// Close closes the connections, and returns the smallest and the largest count of a client.
+func (c *Crowd) Close() (least, most int, err error) {
 	err = c.in.Close()
 	for err == nil {
-		var n news
-		if n, err = c.news(); n.Over {
-			least, most = n.Least, n.Most
+		var n message
+		if n, err = c.readMessage(); n.Over {
+			least, most = n.Min, n.Max
 			break
 		}
 	}

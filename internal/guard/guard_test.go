@@ -79,7 +79,7 @@ func TestHandlerIsNotCalledWhileOneOfItsCallsHangs(t *testing.T) {
 			go func() { _ = h.Handle(t.Context(), slog.Record{}) }() // fails after a second
 		}
 		close(slow.quit)
-		time.Sleep(2 * patience)
+		time.Sleep(2 * callTimeout)
 		for i, q := range quit {
 			if err := h.Handle(t.Context(), slog.Record{}); !errors.Is(err, errSlow) {
 				t.Errorf("with %d calls that hang: %v", len(quit)-i, err)
@@ -107,7 +107,7 @@ func TestErrorsSurvivePanicAndGoexitAndHang(t *testing.T) {
 	}{
 		"panic":  {func() { panic("bad") }, "an error of type guard.brokenError, whose text cannot be read: panic: bad"},
 		"goexit": {runtime.Goexit, "an error of type guard.brokenError, whose text cannot be read: the function called runtime.Goexit"},
-		"hang": {func() { time.Sleep(2 * patience) },
+		"hang": {func() { time.Sleep(2 * callTimeout) },
 			"an error of type guard.brokenError, whose text cannot be read: the function has not returned after 1s"},
 		"return": {func() {}, "no"},
 	} {
@@ -119,7 +119,7 @@ func TestErrorsSurvivePanicAndGoexitAndHang(t *testing.T) {
 			if got := Is(err, target); got != (end == "return") {
 				t.Errorf("%s: Is returned %v", end, got)
 			}
-			time.Sleep(4 * patience) // until the last call has returned
+			time.Sleep(4 * callTimeout) // until the last call has returned
 		})
 	}
 }

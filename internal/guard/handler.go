@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// patience is how long a log record, or a method of an error, may take.
-const patience = time.Second
+// callTimeout is how long a log record, or a method of an error, may take.
+const callTimeout = time.Second
 
 var errSlow = errors.New("the log handler has not returned")
 
@@ -19,27 +19,27 @@ var errSlow = errors.New("the log handler has not returned")
 func Handler(h slog.Handler) slog.Handler { return &handler{h, new(atomic.Int64)} }
 
 type handler struct {
-	h    slog.Handler
-	hung *atomic.Int64 // calls that have not returned within patience
+	h     slog.Handler
+	stuck *atomic.Int64 // calls that have not returned within patience
 }
 
-// try calls f, unless an earlier call has not returned.
-func try[T any](g *handler, f func() T) (v T, err error) {
-	if g.hung.Load() > 0 {
+// callUnlessStuck calls f, unless an earlier call has not returned.
+func callUnlessStuck[T any](g *handler, f func() T) (v T, err error) {
+	if g.stuck.Load() > 0 {
 		return v, errSlow
 	}
-	return value(g.hung, f)
+	return resultWithin(g.stuck, f)
 }
 
 // Enabled reports whether h handles records of the level; not if h fails.
 func (g *handler) Enabled(ctx context.Context, level slog.Level) bool {
-	enabled, err := try(g, func() bool { return g.h.Enabled(ctx, level) })
+	enabled, err := callUnlessStuck(g, func() bool { return g.h.Enabled(ctx, level) })
 	return enabled && err == nil
 }
 
 // Handle passes the record to h.
 func (g *handler) Handle(ctx context.Context, r slog.Record) error {
-	handled, err := try(g, func() error { return g.h.Handle(ctx, r) })
+	handled, err := callUnlessStuck(g, func() error { return g.h.Handle(ctx, r) })
 	return errors.Join(handled, err)
 }
 
@@ -54,9 +54,9 @@ func (g *handler) WithGroup(name string) slog.Handler {
 }
 
 func (g *handler) with(f func() slog.Handler) slog.Handler {
-	next, err := try(g, f)
+	next, err := callUnlessStuck(g, f)
 	if err != nil {
 		return g
 	}
-	return &handler{next, g.hung}
+	return &handler{next, g.stuck}
 }

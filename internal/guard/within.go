@@ -10,27 +10,27 @@ import (
 // most. A call that takes longer counts in hung until f has ended.
 //
 // Errors: a *Failure if f ended without returning; an error that names patience if f has not ended.
-func Within(patience time.Duration, hung *atomic.Int64, f func()) error {
-	var left atomic.Bool // set by the first of the two: the end of f, and the end of the wait
+func Within(timeout time.Duration, stuck *atomic.Int64, f func()) error {
+	var decided atomic.Bool // set by the first of the two: the end of f, and the end of the wait
 	ended := Start(func() {
 		defer func() {
-			if !left.CompareAndSwap(false, true) {
-				hung.Add(-1)
+			if !decided.CompareAndSwap(false, true) {
+				stuck.Add(-1)
 			}
 		}()
 		f()
 	})
-	late := time.NewTimer(patience)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	var failure *Failure
 	select {
 	case failure = <-ended:
 	case <-late.C:
-		hung.Add(1)
-		if left.CompareAndSwap(false, true) {
-			return fmt.Errorf("the function has not returned after %v", patience)
+		stuck.Add(1)
+		if decided.CompareAndSwap(false, true) {
+			return fmt.Errorf("the function has not returned after %v", timeout)
 		}
-		hung.Add(-1) // f has just ended
+		stuck.Add(-1) // f has just ended
 		failure = <-ended
 	}
 	if failure != nil {
@@ -39,10 +39,10 @@ func Within(patience time.Duration, hung *atomic.Int64, f func()) error {
 	return nil
 }
 
-// value is Within for a function with a result.
-func value[T any](hung *atomic.Int64, f func() T) (v T, err error) {
+// resultWithin is Within for a function with a result.
+func resultWithin[T any](stuck *atomic.Int64, f func() T) (v T, err error) {
 	result := make(chan T, 1)
-	if err := Within(patience, hung, func() { result <- f() }); err != nil {
+	if err := Within(callTimeout, stuck, func() { result <- f() }); err != nil {
 		return v, err
 	}
 	return <-result, nil

@@ -14,8 +14,8 @@ const (
 	workers = 10
 	rounds  = 50
 
-	// patience limits the time of one start or stop. It is a deadline for deadlocks, not for slow machines.
-	patience = time.Minute
+	// callTimeout limits the time of one start or stop. It is a deadline for deadlocks, not for slow machines.
+	callTimeout = time.Minute
 )
 
 // Stress starts and stops a service from ten goroutines, fifty times each and in no order,
@@ -51,7 +51,7 @@ func Stress(tb testing.TB, start, stop func()) {
 		wg.Wait()
 		stop()
 	}()
-	tick := time.NewTicker(patience)
+	tick := time.NewTicker(callTimeout)
 	defer tick.Stop()
 	for last := int64(-1); ; {
 		select {

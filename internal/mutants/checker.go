@@ -12,14 +12,14 @@ import (
 
 // checker tries mutations.
 type checker struct {
-	root   string            // of the module
-	dir    string            // for the builds
-	builds int               // in parallel
-	sound  map[string]string // the tests without a mutation, by package
+	root     string            // of the module
+	dir      string            // for the builds
+	builds   int               // in parallel
+	baseline map[string]string // the tests without a mutation, by package
 }
 
-// verdict is the result of a mutation and a scenario.
-type verdict struct {
+// trialResult is the result of a mutation and a scenario.
+type trialResult struct {
 	m     *mutation
 	s     scenario
 	found int     // failed runs with an ending
@@ -28,8 +28,8 @@ type verdict struct {
 	err   error // why the mutation proves nothing
 }
 
-// sane builds the tests without any mutation and runs the scenarios, which must pass.
-func (c *checker) sane(ctx context.Context, ms []*mutation) error {
+// runBaseline builds the tests without any mutation and runs the scenarios, which must pass.
+func (c *checker) runBaseline(ctx context.Context, ms []*mutation) error {
 	patterns := map[string][]string{} // by package
 	for _, m := range ms {
 		for _, s := range m.scenarios {
@@ -38,13 +38,13 @@ func (c *checker) sane(ctx context.Context, ms []*mutation) error {
 			}
 		}
 	}
-	c.sound = map[string]string{}
+	c.baseline = map[string]string{}
 	for pkg, runs := range patterns {
 		binary, err := c.begin(ctx, nil, pkg).wait()
 		if err != nil {
 			return fmt.Errorf("without a mutation: %w", err)
 		}
-		c.sound[pkg] = binary
+		c.baseline[pkg] = binary
 		output, passed, err := c.runTest(ctx, binary, pkg, "-test.run="+strings.Join(runs, "|"))
 		if err == nil && !passed {
 			err = errors.New(tail(output))
@@ -64,14 +64,14 @@ type trial struct {
 }
 
 // check tries all mutations. It builds the next ones while it tries one.
-func (c *checker) check(ctx context.Context, ms []*mutation) []verdict {
+func (c *checker) check(ctx context.Context, ms []*mutation) []trialResult {
 	var trials []*trial
 	for _, m := range ms {
 		for _, s := range m.scenarios {
 			trials = append(trials, &trial{m: m, s: s})
 		}
 	}
-	var verdicts []verdict
+	var verdicts []trialResult
 	for i, t := range trials {
 		for _, next := range trials[i:min(i+c.builds, len(trials))] {
 			if next.b == nil {
@@ -79,20 +79,20 @@ func (c *checker) check(ctx context.Context, ms []*mutation) []verdict {
 			}
 		}
 		begun := time.Now()
-		v := verdict{m: t.m, s: t.s}
+		v := trialResult{m: t.m, s: t.s}
 		binary, err := t.b.wait()
 		if err == nil {
 			err = c.try(ctx, binary, &v)
 		}
 		v.err, v.took = err, time.Since(begun)
 		verdicts = append(verdicts, v)
-		logVerdict(&v)
+		logResult(&v)
 	}
 	return verdicts
 }
 
 // try runs the scenario with the mutation.
-func (c *checker) try(ctx context.Context, binary string, v *verdict) error {
+func (c *checker) try(ctx context.Context, binary string, v *trialResult) error {
 	output, passed, err := c.runTest(ctx, binary, v.s.pkg, "-test.run="+v.s.run)
 	if err != nil {
 		return err
@@ -101,23 +101,23 @@ func (c *checker) try(ctx context.Context, binary string, v *verdict) error {
 		return errors.New("it survives")
 	}
 	f := parseFindings(output)
-	if f.untouched != "" {
-		return fmt.Errorf("it is found without an ending, which proves nothing: %s", f.untouched)
+	if f.withoutEnding != "" {
+		return fmt.Errorf("it is found without an ending, which proves nothing: %s", f.withoutEnding)
 	}
 	first, ok := f.first()
 	if !ok {
 		return fmt.Errorf("no failure tells of an error at an ended point:\n%s", tail(output))
 	}
 	v.found, v.first = f.count(), first
-	if err := c.slow(ctx, binary, v.s); err != nil {
+	if err := c.runSlowDisk(ctx, binary, v.s); err != nil {
 		return err
 	}
 	return c.replay(ctx, binary, v)
 }
 
-// slow requires the untouched run to pass on a slow disk too, which EveryPoint tries last:
+// runSlowDisk requires the untouched run to pass on a slow disk too, which EveryPoint tries last:
 // a replay without endings.
-func (c *checker) slow(ctx context.Context, binary string, s scenario) error {
+func (c *checker) runSlowDisk(ctx context.Context, binary string, s scenario) error {
 	output, passed, err := c.runTest(ctx, binary, s.pkg, "-test.run="+s.run, "-dohosttest.replay=batched")
 	if err == nil && !passed {
 		err = fmt.Errorf("it is found without an ending, on a slow disk, which proves nothing:\n%s", tail(output))
@@ -126,7 +126,7 @@ func (c *checker) slow(ctx context.Context, binary string, s scenario) error {
 }
 
 // replay runs the replay line of the first failure, with the mutation and without.
-func (c *checker) replay(ctx context.Context, binary string, v *verdict) error {
+func (c *checker) replay(ctx context.Context, binary string, v *trialResult) error {
 	args := []string{"-test.run=" + v.first.run, "-dohosttest.replay=" + v.first.plan}
 	output, passed, err := c.runTest(ctx, binary, v.s.pkg, args...)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *checker) replay(ctx context.Context, binary string, v *verdict) error {
 	// A mutation may add or remove points, so a point's number may mean another place
 	// without the mutation.
 	args[1] = "-dohosttest.replay=" + place.ReplaceAllString(v.first.plan, "")
-	output, passed, err = c.runTest(ctx, c.sound[v.s.pkg], v.s.pkg, args...)
+	output, passed, err = c.runTest(ctx, c.baseline[v.s.pkg], v.s.pkg, args...)
 	if err != nil {
 		return fmt.Errorf("its replay without the mutation: %w", err)
 	}

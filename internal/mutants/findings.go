@@ -17,13 +17,13 @@ type finding struct {
 
 // findings is the content of the output of a failed test.
 type findings struct {
-	told      []finding // printed in full
-	more      int       // failures that were only counted
-	untouched string    // the failure of a run without an ending
+	printed       []finding // printed in full
+	more          int       // failures that were only counted
+	withoutEnding string    // the failure of a run without an ending
 }
 
 // count returns how many runs failed: a point has a run for each way of ending it.
-func (f *findings) count() int { return len(f.told) + f.more }
+func (f *findings) count() int { return len(f.printed) + f.more }
 
 var (
 	failureLine = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)$`)
@@ -46,13 +46,13 @@ func parseFindings(output string) *findings {
 			reading = strings.HasPrefix(m[1], "after a ")
 			switch n := moreLine.FindStringSubmatch(m[1]); {
 			case reading:
-				f.told = append(f.told, finding{where: m[1]})
-				now = &f.told[len(f.told)-1]
+				f.printed = append(f.printed, finding{where: m[1]})
+				now = &f.printed[len(f.printed)-1]
 			case n != nil:
 				count, _ := strconv.Atoi(n[1]) // the pattern matches digits only
 				f.more += count
-			case f.untouched == "" && !strings.Contains(m[1], " points of "):
-				f.untouched = m[1]
+			case f.withoutEnding == "" && !strings.Contains(m[1], " points of "):
+				f.withoutEnding = m[1]
 			}
 			continue
 		}
@@ -84,7 +84,7 @@ func same(a, b finding) bool {
 
 // first returns the first failure with an error of the module, not of the harness.
 func (f *findings) first() (finding, bool) {
-	for _, found := range f.told {
+	for _, found := range f.printed {
 		if !strings.Contains(found.err, notDeterministic) && found.plan != "" {
 			return found, true
 		}

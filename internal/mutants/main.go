@@ -59,7 +59,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	if all := len(mutations); *sample > 0 && *sample < all {
-		mutations = drawn(mutations, *sample, *seed)
+		mutations = randomSample(mutations, *sample, *seed)
 		fmt.Printf("%d of %d mutations; -sample %d -seed %d\n", len(mutations), all, *sample, *seed)
 	}
 	dir, err := os.MkdirTemp("", "mutants")
@@ -68,7 +68,7 @@ func run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	c := &checker{root: root, dir: dir, builds: max(1, *builds)}
-	if err := c.sane(ctx, mutations); err != nil {
+	if err := c.runBaseline(ctx, mutations); err != nil {
 		return err
 	}
 	verdicts := c.check(ctx, mutations)
@@ -78,8 +78,8 @@ func run(ctx context.Context) error {
 	return summary(verdicts)
 }
 
-// drawn returns n mutations, in their order; the seed selects them.
-func drawn(all []*mutation, n int, seed uint64) []*mutation {
+// randomSample returns n mutations, in their order; the seed selects them.
+func randomSample(all []*mutation, n int, seed uint64) []*mutation {
 	some := make([]*mutation, 0, n)
 	picks := rand.New(rand.NewPCG(seed, 0)).Perm(len(all))[:n]
 	slices.Sort(picks)

@@ -37,15 +37,15 @@ func TestParseFindings(t *testing.T) {
 	if got, ok := f.first(); !ok || got != want {
 		t.Errorf("the first is\n%+v, want\n%+v", got, want)
 	}
-	if f.count() != 6 || f.untouched != "" {
-		t.Errorf("%d points, untouched %q", f.count(), f.untouched)
+	if f.count() != 6 || f.withoutEnding != "" {
+		t.Errorf("%d points, untouched %q", f.count(), f.withoutEnding)
 	}
 }
 
 func TestParseFindingsOfUntouchedRun(t *testing.T) {
 	f := parseFindings("        simtest_test.go:25: the undisturbed run fails: check: no\n            log:\n")
-	if f.untouched == "" || f.count() != 0 {
-		t.Errorf("untouched %q, %d points", f.untouched, f.count())
+	if f.withoutEnding == "" || f.count() != 0 {
+		t.Errorf("untouched %q, %d points", f.withoutEnding, f.count())
 	}
 }
 
@@ -99,8 +99,8 @@ func TestMutationsSampleIsDrawnFromSeed(t *testing.T) {
 	}
 	seen := map[*mutation]bool{}
 	for seed := range uint64(200) {
-		some := drawn(all, 15, seed)
-		if again := drawn(all, 15, seed); len(some) != 15 || !slices.Equal(some, again) {
+		some := randomSample(all, 15, seed)
+		if again := randomSample(all, 15, seed); len(some) != 15 || !slices.Equal(some, again) {
 			t.Fatalf("seed %d draws %d", seed, len(some))
 		}
 		for _, m := range some {

@@ -20,8 +20,8 @@ type completionsRequest struct {
 	} `json:"messages"`
 }
 
-// wrong returns the error text for an invalid request, or "".
-func (q *completionsRequest) wrong(refusePrefill bool) string {
+// invalid returns the error text for an invalid request, or "".
+func (q *completionsRequest) invalid(refusePrefill bool) string {
 	if q.Model == "" || !q.Stream || len(q.Messages) == 0 {
 		return fmt.Sprintf("model %q, stream %v, %d messages", q.Model, q.Stream, len(q.Messages))
 	}
@@ -47,7 +47,7 @@ func (q *completionsRequest) wrong(refusePrefill bool) string {
 // completions answers POST /chat/completions.
 func (d *Double) completions(w http.ResponseWriter, r *http.Request) {
 	var q completionsRequest
-	g, ok := d.asked(w, r, &q)
+	g, ok := d.startGeneration(w, r, &q)
 	if !ok {
 		return
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// Asked contains the settings of a test's model.
-type Asked struct {
+// Config contains the settings of a test's model.
+type Config struct {
 	Double   *Double
 	Client   *http.Client // nil: the double's
 	Key      string
@@ -22,7 +22,7 @@ type Asked struct {
 }
 
 // HTTP returns the client for the provider.
-func (a Asked) HTTP() *http.Client {
+func (a Config) HTTP() *http.Client {
 	if a.Client != nil {
 		return a.Client
 	}
@@ -30,7 +30,7 @@ func (a Asked) HTTP() *http.Client {
 }
 
 // New makes a model of an adapter.
-type New func(a Asked) (chat.Model, error)
+type New func(a Config) (chat.Model, error)
 
 // Talks is the namespace of conversations with a double.
 const Talks dohost.Namespace[Talk] = "talk"
@@ -38,8 +38,8 @@ const Talks dohost.Namespace[Talk] = "talk"
 // Talk is a conversation with a double.
 type Talk struct {
 	*chat.Agent[struct{}]
-	model chat.Model
-	ran   func() // called by the tool
+	model  chat.Model
+	onTool func() // called by the tool
 }
 
 // Class returns the class of conversations with a tool. The tool calls ran, which may be nil.
@@ -49,8 +49,8 @@ func Class(model chat.Model, o chat.Options, ran func()) dohost.Class {
 		&chat.Handlers[Talk, struct{}]{Reply: (*Talk).reply, Options: o})
 }
 
-// dropping returns the class of conversations that drop an interrupted reply, and pass its text to dropped.
-func dropping(model chat.Model, dropped func(text string)) dohost.Class {
+// droppingClass returns the class of conversations that drop an interrupted reply, and pass its text to dropped.
+func droppingClass(model chat.Model, dropped func(text string)) dohost.Class {
 	return chat.Bind(Talks,
 		func(_ context.Context, a *chat.Agent[struct{}]) (*Talk, error) {
 			return &Talk{Agent: a, model: model}, nil
@@ -76,8 +76,8 @@ func (t *Talk) reply(ctx context.Context, r *chat.Reply) error {
 			if string(input) != toolInput {
 				return nil, fmt.Errorf("the input is %s", input)
 			}
-			if t.ran != nil {
-				t.ran()
+			if t.onTool != nil {
+				t.onTool()
 			}
 			return map[string]int{"metres": 3}, nil
 		},
@@ -89,7 +89,7 @@ const toolInput = `{"what":"rope"}`
 
 // toolPlan calls the tool in the first step, after three words, and counts to four in the next.
 func toolPlan(_ int, asked []byte) Plan {
-	if containsOutcome(asked) {
+	if containsToolResult(asked) {
 		return Plan{Words: 4}
 	}
 	return Plan{Words: 3, Tool: "measure", Input: toolInput}
@@ -112,8 +112,8 @@ func Ask(ctx context.Context, h *dohosttest.Host, name, id string) (r chat.Respo
 	return r, err
 }
 
-// Said returns the messages of a conversation.
-func Said(ctx context.Context, h *dohosttest.Host, name string) (list []chat.Message, err error) {
+// Messages returns the messages of a conversation.
+func Messages(ctx context.Context, h *dohosttest.Host, name string) (list []chat.Message, err error) {
 	err = Talks.Get(h, name).Do(ctx, func(ctx context.Context, t *Talk) (err error) {
 		list, err = chat.Messages(ctx, t, 0)
 		return err

@@ -50,10 +50,10 @@ type Generation struct {
 	stored     bool
 	begun      time.Time
 
-	cut    bool // a connection was severed as planned
-	said   int  // the number of generated words
-	status string
-	grown  chan struct{} // closed and replaced after each change
+	severedOnce bool // a connection was severed as planned
+	words       int  // the number of generated words
+	status      string
+	changed     chan struct{} // closed and replaced after each change
 }
 
 // Double is a model provider. It is an [http.Handler] with all three APIs.
@@ -119,9 +119,9 @@ func Text(generation, n int) string {
 	return b.String()
 }
 
-// Told splits a text into its generations. Each contributes a prefix of its words, and the last one all of
+// SplitText splits a text into its generations. Each contributes a prefix of its words, and the last one all of
 // them, as many as last.
-func Told(text string, last int) (generations []int, err error) {
+func SplitText(text string, last int) (generations []int, err error) {
 	for text != "" {
 		var g int
 		if _, err := fmt.Sscanf(text, "g%dw0 ", &g); err != nil || len(generations) > 0 && g <= generations[len(generations)-1] {
@@ -178,26 +178,26 @@ func answer(w http.ResponseWriter, status int, v any) {
 
 // request is the body of a request.
 type request interface {
-	// wrong returns the provider's error text for an invalid request, or "".
-	wrong(refusePrefill bool) string
+	// invalid returns the provider's error text for an invalid request, or "".
+	invalid(refusePrefill bool) string
 }
 
-// asked reads a request, and bills and starts a generation, unless the request is refused.
-func (d *Double) asked(w http.ResponseWriter, r *http.Request, q request) (*Generation, bool) {
+// startGeneration reads a request, and bills and starts a generation, unless the request is refused.
+func (d *Double) startGeneration(w http.ResponseWriter, r *http.Request, q request) (*Generation, bool) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
 		err = json.Unmarshal(body, q)
 	}
 	why := fmt.Sprint(err)
 	if err == nil {
-		why = q.wrong(d.RefusePrefill)
+		why = q.invalid(d.RefusePrefill)
 	}
 	if why != "" {
 		d.refuse(w, http.StatusBadRequest, why)
 		return nil, false
 	}
 	d.mu.Lock()
-	g := &Generation{Number: len(d.all), Asked: body, begun: time.Now(), status: "in_progress", grown: make(chan struct{})}
+	g := &Generation{Number: len(d.all), Asked: body, begun: time.Now(), status: "in_progress", changed: make(chan struct{})}
 	g.ID = fmt.Sprintf("resp_%d", g.Number)
 	if d.Plan != nil {
 		g.plan = d.Plan(g.Number, body)
@@ -233,15 +233,15 @@ func (d *Double) generate(ctx context.Context, g *Generation) {
 		if ctx.Err() != nil && g.status == "in_progress" {
 			g.status = "severed"
 		}
-		if g.said == g.plan.Words && g.status == "in_progress" {
+		if g.words == g.plan.Words && g.status == "in_progress" {
 			g.status = "completed"
 		}
-		if g.status == "in_progress" && !(g.plan.Silent && g.said == g.plan.After) {
-			g.said++
+		if g.status == "in_progress" && !(g.plan.Silent && g.words == g.plan.After) {
+			g.words++
 		}
-		done := g.status != "in_progress" || g.plan.Silent && g.said == g.plan.After
-		close(g.grown)
-		g.grown = make(chan struct{})
+		done := g.status != "in_progress" || g.plan.Silent && g.words == g.plan.After
+		close(g.changed)
+		g.changed = make(chan struct{})
 		d.mu.Unlock()
 		if done {
 			return
@@ -256,19 +256,19 @@ func (d *Double) generate(ctx context.Context, g *Generation) {
 }
 
 // wait waits until a generation has more than n words or has ended, and returns its number of words.
-func (d *Double) wait(ctx context.Context, g *Generation, n int) (said int, status string, err error) {
+func (d *Double) wait(ctx context.Context, g *Generation, n int) (words int, status string, err error) {
 	for {
 		d.mu.Lock()
-		said, status = g.said, g.status
-		grown := g.grown
+		words, status = g.words, g.status
+		changed := g.changed
 		d.mu.Unlock()
-		if said > n || status != "in_progress" {
-			return said, status, nil
+		if words > n || status != "in_progress" {
+			return words, status, nil
 		}
 		select {
-		case <-grown:
+		case <-changed:
 		case <-ctx.Done():
-			return said, status, context.Cause(ctx)
+			return words, status, context.Cause(ctx)
 		}
 	}
 }
@@ -319,11 +319,11 @@ func (d *Double) follow(ctx context.Context, g *Generation, s *stream, word func
 			}
 			return false
 		}
-		said, status, err := d.wait(ctx, g, n)
+		words, status, err := d.wait(ctx, g, n)
 		if err != nil || status == "severed" || status == "cancelled" {
 			return false
 		}
-		if n == said {
+		if n == words {
 			return true
 		}
 		word(Word(g.Number, n))
@@ -335,33 +335,33 @@ func (d *Double) follow(ctx context.Context, g *Generation, s *stream, word func
 func (d *Double) first(g *Generation) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	first := !g.cut
-	g.cut = true
+	first := !g.severedOnce
+	g.severedOnce = true
 	return first
 }
 
 // Client reaches the double within the process, over pipes, so that it works in a bubble of testing/synctest.
-func (d *Double) Client() *http.Client { return &http.Client{Transport: pipes{d}} }
+func (d *Double) Client() *http.Client { return &http.Client{Transport: pipeTransport{d}} }
 
-// pipes opens a connection for each request.
-type pipes struct{ d *Double }
+// pipeTransport opens a connection for each request.
+type pipeTransport struct{ d *Double }
 
 // RoundTrip implements http.RoundTripper.
-func (p pipes) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p pipeTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
 		s := &http.Server{Handler: p.d, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
-		go s.Serve(&once{conn: server}) //nolint:errcheck // it ends immediately: there is one connection
+		go s.Serve(&singleListener{conn: server}) //nolint:errcheck // it ends immediately: there is one connection
 		return client, nil
 	}}
 	return t.RoundTrip(r)
 }
 
-// once is a listener of one connection.
-type once struct{ conn net.Conn }
+// singleListener is a listener of one connection.
+type singleListener struct{ conn net.Conn }
 
 // Accept implements net.Listener.
-func (o *once) Accept() (c net.Conn, err error) {
+func (o *singleListener) Accept() (c net.Conn, err error) {
 	if o.conn == nil {
 		return nil, net.ErrClosed
 	}
@@ -370,7 +370,7 @@ func (o *once) Accept() (c net.Conn, err error) {
 }
 
 // Close implements net.Listener.
-func (o *once) Close() error { return nil }
+func (o *singleListener) Close() error { return nil }
 
 // Addr implements net.Listener.
-func (o *once) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
+func (o *singleListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }

@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// containsOutcome reports whether a request contains the tool's result, or that there is none.
-func containsOutcome(asked []byte) bool {
+// containsToolResult reports whether a request contains the tool's result, or that there is none.
+func containsToolResult(asked []byte) bool {
 	return bytes.Contains(asked, []byte("metres")) || bytes.Contains(asked, []byte("interrupted"))
 }
 
@@ -44,7 +44,7 @@ func EveryPoint(t *testing.T, c Case, make New) {
 	if c.Tool {
 		d.Plan, words = toolPlan, 4
 	}
-	model, err := make(Asked{Double: d, Key: Key, Strategy: c.Strategy})
+	model, err := make(Config{Double: d, Key: Key, Strategy: c.Strategy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func EveryPoint(t *testing.T, c Case, make New) {
 	class := Class(model, chat.Options{}, func() { tools++ })
 	var dropped []string
 	if c.Drop {
-		class = dropping(model, func(text string) { dropped = append(dropped, text) })
+		class = droppingClass(model, func(text string) { dropped = append(dropped, text) })
 	}
 	drops := 0
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
@@ -74,7 +74,7 @@ func EveryPoint(t *testing.T, c Case, make New) {
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			list, err := Said(ctx, h, "a")
+			list, err := Messages(ctx, h, "a")
 			if err != nil {
 				return err
 			}
@@ -124,7 +124,7 @@ func (c Case) check(d *Double, m *chat.Message, words, tools int) (joined int, e
 		if c.Tool && i < len(steps)-1 {
 			last = 3
 		}
-		of, err := Told(s, last)
+		of, err := SplitText(s, last)
 		if err != nil {
 			return joined, fmt.Errorf("step %d of %q: %w", i, steps, err)
 		}

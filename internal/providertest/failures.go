@@ -29,10 +29,10 @@ type failure struct {
 	// at is the number of words before the failure.
 	at int
 	// want is part of the error; empty if there is none.
-	want    string
-	status  int
-	after   time.Duration
-	severed bool
+	want      string
+	status    int
+	after     time.Duration
+	truncated bool
 }
 
 func always(p Plan) func(int) Plan { return func(int) Plan { return p } }
@@ -51,8 +51,8 @@ func failures() []failure {
 		{name: "broken", plan: always(Plan{Status: http.StatusInternalServerError}), status: http.StatusInternalServerError, want: "as planned"},
 		{name: "malformed", plan: always(Plan{After: 3, Malformed: true}), at: 3, want: "malformed"},
 		{name: "failing in the middle", plan: always(Plan{After: 3, Fail: true}), at: 3, want: "verloaded"},
-		{name: "severed", plan: always(Plan{After: 3, Sever: true}), at: 3, severed: true, want: "ended in the middle"},
-		{name: "severed before the first word", plan: always(Plan{Sever: true}), severed: true, want: "ended in the middle"},
+		{name: "severed", plan: always(Plan{After: 3, Sever: true}), at: 3, truncated: true, want: "ended in the middle"},
+		{name: "severed before the first word", plan: always(Plan{Sever: true}), truncated: true, want: "ended in the middle"},
 		{name: "silent", plan: always(Plan{After: 3, Silent: true}), at: 3, want: "nobody waits"},
 		{name: "at its bound", plan: always(Plan{Length: true}), at: 8},
 	}
@@ -62,16 +62,16 @@ func failures() []failure {
 func Failures(t *testing.T, make New) {
 	for _, f := range failures() {
 		t.Run(f.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { f.try(t, make) })
+			synctest.Test(t, func(t *testing.T) { f.run(t, make) })
 		})
 	}
 	t.Run("not there", func(t *testing.T) {
 		d := &Double{}
-		m, err := make(Asked{Double: d, Key: Key, Retries: -1, Client: &http.Client{Transport: away{}}})
+		m, err := make(Config{Double: d, Key: Key, Retries: -1, Client: &http.Client{Transport: unreachable{}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = say(t.Context(), m)
+		_, err = answerText(t.Context(), m)
 		e, ok := errors.AsType[*chat.ModelError](err)
 		if !ok || !strings.Contains(e.Error(), "cannot be reached") || strings.Contains(e.Error(), "nobody is there") ||
 			!strings.Contains(e.LogValue().String(), "nobody is there") {
@@ -85,7 +85,7 @@ func Failures(t *testing.T, make New) {
 func Files(t *testing.T, make New) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &Double{}
-		m, err := make(Asked{Double: d, Key: Key})
+		m, err := make(Config{Double: d, Key: Key})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,11 +96,11 @@ func Files(t *testing.T, make New) {
 		}
 		p := prompt()
 		p.Messages = []chat.Message{with}
-		if _, err := sayTo(t.Context(), m, p); err == nil || !strings.Contains(err.Error(), "video/x-odd") {
+		if _, err := answerTextTo(t.Context(), m, p); err == nil || !strings.Contains(err.Error(), "video/x-odd") {
 			t.Errorf("a new one: %v", err)
 		}
 		p.Messages = []chat.Message{with, chat.Text("a", chat.RoleAssistant, "No."), chat.Text("b", chat.RoleUser, "Count.")}
-		if text, err := sayTo(t.Context(), m, p); err != nil || text != Text(0, 8) {
+		if text, err := answerTextTo(t.Context(), m, p); err != nil || text != Text(0, 8) {
 			t.Errorf("an older one: %q: %v", text, err)
 		}
 		if all := d.Generations(); len(all) != 1 || !bytes.Contains(all[0].Asked, []byte("video/x-odd, which cannot be shown")) {
@@ -110,11 +110,11 @@ func Files(t *testing.T, make New) {
 	})
 }
 
-// away is a provider that cannot be reached.
-type away struct{}
+// unreachable is a provider that cannot be reached.
+type unreachable struct{}
 
 // RoundTrip implements http.RoundTripper.
-func (away) RoundTrip(*http.Request) (*http.Response, error) {
+func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Err: errors.New("nobody is there")}
 }
 
@@ -131,7 +131,7 @@ func prompt() *chat.Prompt {
 // Calls makes a provider call a tool, with a late id and repeated pieces, and expects one complete call.
 func Calls(t *testing.T, make New, id string) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := make(Asked{Double: &Double{Plan: toolPlan}, Key: Key})
+		m, err := make(Config{Double: &Double{Plan: toolPlan}, Key: Key})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,12 +160,12 @@ func Calls(t *testing.T, make New, id string) {
 	})
 }
 
-// CutCalls makes a provider reach the length limit before the input of a call: the call must fail instead of
+// TruncatedCalls makes a provider reach the length limit before the input of a call: the call must fail instead of
 // running with an empty input. A call of a tool without input is complete.
-func CutCalls(t *testing.T, make New) {
+func TruncatedCalls(t *testing.T, make New) {
 	for cut, want := range map[bool]string{true: "tool-input-error", false: "tool-input-available"} {
 		synctest.Test(t, func(t *testing.T) {
-			m, err := make(Asked{Key: Key, Double: &Double{Plan: func(int, []byte) Plan { return Plan{Tool: "measure", Length: cut} }}})
+			m, err := make(Config{Key: Key, Double: &Double{Plan: func(int, []byte) Plan { return Plan{Tool: "measure", Length: cut} }}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,10 +186,12 @@ func CutCalls(t *testing.T, make New) {
 	}
 }
 
-// say returns the text of a model's answer.
-func say(ctx context.Context, m chat.Model) (text string, err error) { return sayTo(ctx, m, prompt()) }
+// answerText returns the text of a model's answer.
+func answerText(ctx context.Context, m chat.Model) (text string, err error) {
+	return answerTextTo(ctx, m, prompt())
+}
 
-func sayTo(ctx context.Context, m chat.Model, p *chat.Prompt) (text string, err error) {
+func answerTextTo(ctx context.Context, m chat.Model, p *chat.Prompt) (text string, err error) {
 	for c, err := range m.Stream(ctx, p) {
 		if err != nil {
 			return text, err
@@ -204,12 +206,12 @@ func sayTo(ctx context.Context, m chat.Model, p *chat.Prompt) (text string, err 
 	return text, nil
 }
 
-func (f *failure) try(t *testing.T, make New) {
+func (f *failure) run(t *testing.T, make New) {
 	d := &Double{}
 	if f.plan != nil {
 		d.Plan = func(n int, _ []byte) Plan { return f.plan(n) }
 	}
-	a := Asked{Double: d, Key: Key, Retries: f.retries}
+	a := Config{Double: d, Key: Key, Retries: f.retries}
 	if f.key != "" {
 		a.Key = f.key
 	}
@@ -219,7 +221,7 @@ func (f *failure) try(t *testing.T, make New) {
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, errors.New("nobody waits any longer"))
 	defer cancel()
-	text, err := say(ctx, m)
+	text, err := answerText(ctx, m)
 	time.Sleep(time.Minute) // until the provider's generations have ended
 	of := len(d.Generations()) - 1
 	if f.plan != nil && f.plan(0).Status != 0 && f.want == "" {
@@ -239,7 +241,7 @@ func (f *failure) try(t *testing.T, make New) {
 		return
 	}
 	e, ok := errors.AsType[*chat.ModelError](err)
-	if !ok || e.Status != f.status || e.RetryAfter != f.after || e.Truncated != f.severed {
+	if !ok || e.Status != f.status || e.RetryAfter != f.after || e.Truncated != f.truncated {
 		t.Errorf("the error is %#v", err)
 	}
 	for _, secret := range []string{Key, a.Key, "6789", "Somebody"} {
@@ -253,13 +255,13 @@ func (f *failure) try(t *testing.T, make New) {
 // answered, a severed answer is continued, and no text contains the key.
 func Conversations(t *testing.T, make New) {
 	t.Run("broken", func(t *testing.T) {
-		converse(t, make, Plan{Status: http.StatusBadGateway}, chat.StatusFailed, "502 Bad Gateway")
+		askTwice(t, make, Plan{Status: http.StatusBadGateway}, chat.StatusFailed, "502 Bad Gateway")
 	})
 	t.Run("failing in the middle", func(t *testing.T) {
-		converse(t, make, Plan{After: 3, Fail: true}, chat.StatusFailed, "verloaded")
+		askTwice(t, make, Plan{After: 3, Fail: true}, chat.StatusFailed, "verloaded")
 	})
-	t.Run("severed", func(t *testing.T) { converse(t, make, Plan{After: 3, Sever: true}, chat.StatusCompleted, "") })
-	t.Run("silent", func(t *testing.T) { converse(t, make, Plan{After: 3, Silent: true}, chat.StatusCompleted, "") })
+	t.Run("severed", func(t *testing.T) { askTwice(t, make, Plan{After: 3, Sever: true}, chat.StatusCompleted, "") })
+	t.Run("silent", func(t *testing.T) { askTwice(t, make, Plan{After: 3, Silent: true}, chat.StatusCompleted, "") })
 	t.Run("severed again and again", func(t *testing.T) {
 		d := &Double{Plan: func(int, []byte) Plan { return Plan{After: 3, Sever: true} }}
 		r := One(t, make, d)
@@ -286,7 +288,7 @@ func Conversations(t *testing.T, make New) {
 
 // One returns the response to a single question.
 func One(t *testing.T, make New, d *Double) (r chat.Response) {
-	m, err := make(Asked{Double: d, Key: Key, Retries: -1})
+	m, err := make(Config{Double: d, Key: Key, Retries: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,23 +302,23 @@ func One(t *testing.T, make New, d *Double) (r chat.Response) {
 	return r
 }
 
-// converse asks two questions. The first generation follows the plan.
-func converse(t *testing.T, make New, first Plan, want chat.Status, why string) {
+// askTwice asks two questions. The first generation follows the plan.
+func askTwice(t *testing.T, make New, first Plan, want chat.Status, why string) {
 	d := &Double{Plan: func(n int, _ []byte) Plan {
 		if n == 0 {
 			return first
 		}
 		return Plan{}
 	}}
-	m, err := make(Asked{Double: d, Key: Key, Retries: -1})
+	m, err := make(Config{Double: d, Key: Key, Retries: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told bytes.Buffer
-	tell := dohost.Listener{Service: func(_ dohost.ID, event string, attrs ...slog.Attr) { fmt.Fprintln(&told, event, attrs) }}
+	var reports bytes.Buffer
+	listener := dohost.Listener{Service: func(_ dohost.ID, event string, attrs ...slog.Attr) { fmt.Fprintln(&reports, event, attrs) }}
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes: []dohost.Class{Class(m, chat.Options{Stall: time.Minute}, nil)},
-		Options: dohost.Options{Listener: tell},
+		Options: dohost.Options{Listener: listener},
 	}, func(t *testing.T, h *dohosttest.Host) {
 		one, err := Ask(t.Context(), h, "a", "one")
 		if err != nil || one.Status != want || !strings.Contains(one.Error, why) {
@@ -326,7 +328,7 @@ func converse(t *testing.T, make New, first Plan, want chat.Status, why string) 
 		if err != nil || two.Status != chat.StatusCompleted {
 			t.Fatalf("the next is %q, %q: %v", two.Status, two.Error, err)
 		}
-		list, err := Said(t.Context(), h, "a")
+		list, err := Messages(t.Context(), h, "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,15 +340,15 @@ func converse(t *testing.T, make New, first Plan, want chat.Status, why string) 
 		}
 		all, err := json.Marshal(list)
 		for _, secret := range []string{Key, "6789"} {
-			if err != nil || strings.Contains(told.String()+string(all)+one.Error, secret) {
-				t.Errorf("%q was told: %s %s", secret, &told, all)
+			if err != nil || strings.Contains(reports.String()+string(all)+one.Error, secret) {
+				t.Errorf("%q was told: %s %s", secret, &reports, all)
 			}
 		}
 		if billed, of := len(d.Generations()), strings.Count(strings.Join(texts, ""), "w0 "); billed != of {
 			t.Errorf("%d generations are billed, %d have said something: %q", billed, of, texts)
 		}
 		last := texts[len(texts)-1]
-		if _, err := Told(last, 8); err != nil {
+		if _, err := SplitText(last, 8); err != nil {
 			t.Error(err)
 		}
 		if first.After > 0 && !strings.HasPrefix(texts[0], Text(0, first.After)) {

@@ -26,8 +26,8 @@ type messagesRequest struct {
 	} `json:"messages"`
 }
 
-// wrong returns the error text for an invalid request, or "".
-func (q *messagesRequest) wrong(refusePrefill bool) string {
+// invalid returns the error text for an invalid request, or "".
+func (q *messagesRequest) invalid(refusePrefill bool) string {
 	if q.Model == "" || !q.Stream || q.MaxTokens <= 0 || len(q.Messages) == 0 {
 		return fmt.Sprintf("model %q, stream %v, max_tokens %d, %d messages", q.Model, q.Stream, q.MaxTokens, len(q.Messages))
 	}
@@ -82,7 +82,7 @@ func (d *Double) messages(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, http.StatusBadRequest, "anthropic-version: header is required")
 		return
 	}
-	g, ok := d.asked(w, r, &q)
+	g, ok := d.startGeneration(w, r, &q)
 	if !ok {
 		return
 	}

@@ -61,11 +61,11 @@ func Parts(t *testing.T, make New) {
 						partial.Partial = with
 					}
 					for _, p := range []*chat.Prompt{last, inside, partial} {
-						m, err := make(Asked{Double: &Double{}, Key: Key})
+						m, err := make(Config{Double: &Double{}, Key: Key})
 						if err != nil {
 							t.Fatal(err)
 						}
-						_, err = sayTo(t.Context(), m, p)
+						_, err = answerTextTo(t.Context(), m, p)
 						if mayRefuse := role == chat.RoleUser && p == last; err != nil && !mayRefuse {
 							t.Errorf("%d messages: %v", len(p.Messages), err)
 						}

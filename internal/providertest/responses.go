@@ -20,7 +20,7 @@ type responsesRequest struct {
 	} `json:"input"`
 }
 
-func (q *responsesRequest) wrong(refusePrefill bool) string {
+func (q *responsesRequest) invalid(refusePrefill bool) string {
 	if q.Model == "" || !q.Stream || len(q.Input) == 0 {
 		return fmt.Sprintf("model %q, stream %v, %d items", q.Model, q.Stream, len(q.Input))
 	}
@@ -51,8 +51,8 @@ func (q *responsesRequest) wrong(refusePrefill bool) string {
 // responses answers POST /responses.
 func (d *Double) responses(w http.ResponseWriter, r *http.Request) {
 	var q responsesRequest
-	if g, ok := d.asked(w, r, &q); ok {
-		d.tell(w, r, g, 0)
+	if g, ok := d.startGeneration(w, r, &q); ok {
+		d.streamResponse(w, r, g, 0)
 	}
 }
 
@@ -85,10 +85,10 @@ func (d *Double) response(w http.ResponseWriter, r *http.Request, rest string) {
 		if err == nil {
 			after++
 		}
-		d.tell(w, r, g, after)
+		d.streamResponse(w, r, g, after)
 	default:
 		d.mu.Lock()
-		now := g.object(g.said)
+		now := g.object(g.words)
 		d.mu.Unlock()
 		answer(w, http.StatusOK, now)
 	}
@@ -125,8 +125,8 @@ func (g *Generation) call() map[string]any {
 		"call_id": fmt.Sprintf("call_%d", g.Number), "name": g.plan.Tool, "arguments": g.plan.Input}
 }
 
-// tell sends the events of a response, without the first ones up to from.
-func (d *Double) tell(w http.ResponseWriter, r *http.Request, g *Generation, from int) {
+// streamResponse sends the events of a response, without the first ones up to from.
+func (d *Double) streamResponse(w http.ResponseWriter, r *http.Request, g *Generation, from int) {
 	s := newStream(w, true)
 	number := 0
 	send := func(event string, v map[string]any) {
@@ -163,7 +163,7 @@ func (d *Double) tell(w http.ResponseWriter, r *http.Request, g *Generation, fro
 		}
 	}
 	d.mu.Lock()
-	whole := g.object(g.said)
+	whole := g.object(g.words)
 	d.mu.Unlock()
 	if g.plan.Length {
 		send("response.incomplete", map[string]any{"response": whole})

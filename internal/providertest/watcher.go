@@ -54,7 +54,7 @@ func (w *watcher) watch(ctx context.Context, h *dohosttest.Host, name string) er
 		if json.Unmarshal(data, &f) != nil {
 			continue // not a frame of a reply
 		}
-		if err := w.take(ctx, &f); err != nil {
+		if err := w.handleFrame(ctx, &f); err != nil {
 			return err
 		}
 	}
@@ -80,8 +80,8 @@ func (w *watcher) connect(ctx context.Context, h *dohosttest.Host, name string) 
 	return err
 }
 
-// take handles a frame.
-func (w *watcher) take(ctx context.Context, f *watchedFrame) error {
+// handleFrame handles a frame.
+func (w *watcher) handleFrame(ctx context.Context, f *watchedFrame) error {
 	w.frames++
 	switch {
 	case f.Type == "cf_agent_stream_resuming":

@@ -17,15 +17,15 @@ import (
 // childEnv is the environment variable that makes a process a child. It contains the orders.
 const childEnv = "DOHOST_RECOVERY_CHILD"
 
-// orders are the instructions of a child.
-type orders struct {
+// childConfig are the instructions of a child.
+type childConfig struct {
 	Dir     string
 	Workers int           // driven by their alarms
 	Pause   time.Duration // between two of their steps
 }
 
-// news is a message of a child, a line each.
-type news struct {
+// message is a message of a child, a line each.
+type message struct {
 	First    string    // the worker that has taken its first step in this process
 	At       time.Time // when
 	Replayed int64     // bytes of the log that were read to open the store
@@ -38,10 +38,10 @@ func Child(ctx context.Context) (status int, is bool) {
 	if !is {
 		return 0, false
 	}
-	var o orders
+	var o childConfig
 	err := json.Unmarshal([]byte(text), &o)
 	if err == nil {
-		err = o.work(ctx)
+		err = o.run(ctx)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -50,21 +50,21 @@ func Child(ctx context.Context) (status int, is bool) {
 	return 0, true
 }
 
-// work opens the store and runs the workers until standard input ends, which closes the host, or until the
+// run opens the store and runs the workers until standard input ends, which closes the host, or until the
 // process is killed.
-func (o orders) work(ctx context.Context) (err error) {
+func (o childConfig) run(ctx context.Context) (err error) {
 	out, err := openLedger(o.Dir)
 	if err != nil {
 		return err
 	}
-	out.tell, out.pause = json.NewEncoder(os.Stdout), o.Pause
+	out.messages, out.pause = json.NewEncoder(os.Stdout), o.Pause
 	fs := objectstore.DiskFS()
 	h, err := dohost.Open(filepath.Join(o.Dir, storeFolder), &dohost.Options{FS: fs, IdleAfter: -1}, class(out))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close(), out.err) }()
-	if err := out.news(news{Replayed: fs.LogRead()}); err != nil {
+	if err := out.send(message{Replayed: fs.LogRead()}); err != nil {
 		return err
 	}
 	for i := range o.Workers {
@@ -79,7 +79,7 @@ func (o orders) work(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := out.news(news{Armed: true}); err != nil {
+	if err := out.send(message{Armed: true}); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, os.Stdin)

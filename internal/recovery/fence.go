@@ -12,15 +12,15 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// fenced is a host for measurements that fence one worker at a time and call it again.
-type fenced struct {
+// fenceHost is a host for measurements that fence one worker at a time and call it again.
+type fenceHost struct {
 	*dohost.Host
 	objects int
 	out     *ledger
 	steps   int // completed steps
 }
 
-func openFenced(dir string, objects int) (*fenced, error) {
+func openFenced(dir string, objects int) (*fenceHost, error) {
 	out, err := openLedger(dir)
 	if err != nil {
 		return nil, err
@@ -29,20 +29,20 @@ func openFenced(dir string, objects int) (*fenced, error) {
 	if err != nil {
 		return nil, errors.Join(err, out.f.Close())
 	}
-	return &fenced{Host: h, objects: objects, out: out}, nil
+	return &fenceHost{Host: h, objects: objects, out: out}, nil
 }
 
-func (f *fenced) close() error { return errors.Join(f.Close(), f.out.f.Close()) }
+func (f *fenceHost) close() error { return errors.Join(f.Close(), f.out.f.Close()) }
 
 // fence fences objects that were called just before.
-func (f *fenced) fence(ctx context.Context, seed uint64, times int) (took []time.Duration, err error) {
+func (f *fenceHost) fence(ctx context.Context, seed uint64, times int) (took []time.Duration, err error) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for range times {
 		w := workers.Get(f, name(draw.IntN(f.objects)))
-		if _, err := dohost.Call(ctx, w, (*worker).touch, 0); err != nil { // it is alive
+		if _, err := dohost.Call(ctx, w, (*worker).stepCount, 0); err != nil { // it is alive
 			return nil, err
 		}
-		d, err := f.end(ctx, w)
+		d, err := f.fenceAndCall(ctx, w)
 		if err != nil {
 			return nil, err
 		}
@@ -51,21 +51,21 @@ func (f *fenced) fence(ctx context.Context, seed uint64, times int) (took []time
 	return took, nil
 }
 
-// fenceRested fences objects that were idle for a while. All rest concurrently, and then each is fenced once;
+// fenceIdle fences objects that were idle for a while. All rest concurrently, and then each is fenced once;
 // if that is not enough, they rest again.
-func (f *fenced) fenceRested(
+func (f *fenceHost) fenceIdle(
 	ctx context.Context, seed uint64, times int, rest time.Duration,
 ) (took []time.Duration, err error) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for len(took) < times {
 		for i := range f.objects {
-			if _, err := dohost.Call(ctx, workers.Get(f, name(i)), (*worker).touch, 0); err != nil { // it is alive
+			if _, err := dohost.Call(ctx, workers.Get(f, name(i)), (*worker).stepCount, 0); err != nil { // it is alive
 				return nil, err
 			}
 		}
 		time.Sleep(rest)
 		for _, i := range draw.Perm(f.objects)[:min(f.objects, times-len(took))] {
-			d, err := f.end(ctx, workers.Get(f, name(i)))
+			d, err := f.fenceAndCall(ctx, workers.Get(f, name(i)))
 			if err != nil {
 				return nil, err
 			}
@@ -75,9 +75,9 @@ func (f *fenced) fenceRested(
 	return took, nil
 }
 
-// end fences an object and calls it. It returns the time from the fence to the first line of the next
+// fenceAndCall fences an object and calls it. It returns the time from the fence to the first line of the next
 // incarnation's method.
-func (f *fenced) end(ctx context.Context, w dohost.Stub[worker]) (took time.Duration, err error) {
+func (f *fenceHost) fenceAndCall(ctx context.Context, w dohost.Stub[worker]) (took time.Duration, err error) {
 	began := time.Now()
 	if !f.Evict(w.ID(), dohost.EndFence) {
 		return 0, fmt.Errorf("%v was not alive", w.ID())
@@ -90,8 +90,8 @@ func (f *fenced) end(ctx context.Context, w dohost.Stub[worker]) (took time.Dura
 	return at.Sub(began), nil
 }
 
-// cold calls each worker once, in a host that was just opened: the store's caches are empty.
-func (f *fenced) cold(ctx context.Context) (took []time.Duration, err error) {
+// callAll calls each worker once, in a host that was just opened: the store's caches are empty.
+func (f *fenceHost) callAll(ctx context.Context) (took []time.Duration, err error) {
 	for i := range f.objects {
 		began := time.Now()
 		at, err := dohost.Call(ctx, workers.Get(f, name(i)), (*worker).step, 0)
@@ -104,8 +104,8 @@ func (f *fenced) cold(ctx context.Context) (took []time.Duration, err error) {
 	return took, nil
 }
 
-// loaded runs fn concurrently with callers of other objects, each in a closed loop.
-func (f *fenced) loaded(ctx context.Context, callers int, fn func() error) error {
+// underLoad runs fn concurrently with callers of other objects, each in a closed loop.
+func (f *fenceHost) underLoad(ctx context.Context, callers int, fn func() error) error {
 	ctx, stop := context.WithCancel(ctx)
 	var calls atomic.Int64
 	ended := make(chan error, callers)
@@ -129,7 +129,7 @@ func (f *fenced) loaded(ctx context.Context, callers int, fn func() error) error
 	}
 	var counted int64
 	for c := range callers {
-		n, cerr := dohost.Call(context.WithoutCancel(ctx), workers.Get(f, fmt.Sprintf("load%d", c)), (*worker).touch, 0)
+		n, cerr := dohost.Call(context.WithoutCancel(ctx), workers.Get(f, fmt.Sprintf("load%d", c)), (*worker).stepCount, 0)
 		err, counted = errors.Join(err, cerr), counted+int64(n)
 	}
 	if err == nil && counted != calls.Load() {
@@ -139,12 +139,12 @@ func (f *fenced) loaded(ctx context.Context, callers int, fn func() error) error
 }
 
 // verify compares the steps that new incarnations report with those that were made.
-func (f *fenced) verify(ctx context.Context) error {
+func (f *fenceHost) verify(ctx context.Context) error {
 	sum := 0
 	for i := range f.objects {
 		w := workers.Get(f, name(i))
 		f.Evict(w.ID(), dohost.EndFence)
-		n, err := dohost.Call(ctx, w, (*worker).touch, 0)
+		n, err := dohost.Call(ctx, w, (*worker).stepCount, 0)
 		if err != nil {
 			return err
 		}

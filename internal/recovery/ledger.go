@@ -25,12 +25,12 @@ const (
 
 // ledger is a file outside of the store for the workers of one process. Its lines outlive the process.
 type ledger struct {
-	f     *os.File
-	pause time.Duration // between two steps of a worker
-	over  bool          // workers take no further step
-	mu    sync.Mutex    // guards the following
-	tell  *json.Encoder // to the parent; nil in a host that is not a child
-	err   error
+	f        *os.File
+	pause    time.Duration // between two steps of a worker
+	stopped  bool          // workers take no further step
+	mu       sync.Mutex    // guards the following
+	messages *json.Encoder // to the parent; nil in a host that is not a child
+	err      error
 }
 
 func openLedger(dir string) (*ledger, error) {
@@ -56,18 +56,18 @@ func (l *ledger) acknowledge(name string, step int) {
 	}
 }
 
-// news sends a message to the parent.
-func (l *ledger) news(n news) error {
+// send sends a message to the parent.
+func (l *ledger) send(n message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.tell != nil && l.err == nil {
-		l.err = l.tell.Encode(n)
+	if l.messages != nil && l.err == nil {
+		l.err = l.messages.Encode(n)
 	}
 	return l.err
 }
 
-// Bill is the cost of the ends of incarnations.
-type Bill struct {
+// Cost is the cost of the ends of incarnations.
+type Cost struct {
 	Ends        int   // of the process
 	Steps       int64 // durable ones
 	Redelivered int64 // events that began more than once
@@ -84,7 +84,7 @@ type entry struct {
 }
 
 // account reads the ledger of a directory and compares it with the objects' steps.
-func account(dir string, steps map[string]int) (b Bill, err error) {
+func account(dir string, steps map[string]int) (b Cost, err error) {
 	f, err := os.Open(filepath.Join(dir, ledgerFile))
 	if err != nil {
 		return b, err

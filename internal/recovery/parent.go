@@ -24,7 +24,7 @@ type process struct {
 	began time.Time // before exec
 }
 
-func (o orders) start(ctx context.Context) (*process, error) {
+func (o childConfig) start(ctx context.Context) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -48,10 +48,10 @@ func (o orders) start(ctx context.Context) (*process, error) {
 	return p, p.cmd.Start()
 }
 
-// firsts reads until every worker has taken its first step, and returns the times of these steps.
-func (p *process) firsts(workers int) (at []time.Time, replayed int64, err error) {
+// firstSteps reads until every worker has taken its first step, and returns the times of these steps.
+func (p *process) firstSteps(workers int) (at []time.Time, replayed int64, err error) {
 	for armed := false; !armed || len(at) < workers; {
-		var n news
+		var n message
 		if err := p.lines.Decode(&n); err != nil {
 			return nil, 0, fmt.Errorf("%d of %d workers have resumed: %w", len(at), workers, err)
 		}
@@ -76,8 +76,8 @@ func (p *process) kill() error {
 // close makes the process close its host, and waits for its end.
 func (p *process) close() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
 
-// ending is a way to end processes, and the number of workers that are busy then.
-type ending struct {
+// endScenario is a way to end processes, and the number of workers that are busy then.
+type endScenario struct {
 	workers int
 	kill    bool          // else the host is closed
 	work    time.Duration // approximate run time of a process
@@ -86,17 +86,17 @@ type ending struct {
 
 // run ends so many processes, one after the other, on the same directory. It measures up to each worker's first
 // step in the next process: from the order to end or, with a pause, from the start of that process.
-func (e ending) run(ctx context.Context, o Options, dir string, times int) (took []time.Duration, b Bill, err error) {
+func (e endScenario) run(ctx context.Context, o Options, dir string, times int) (took []time.Duration, b Cost, err error) {
 	draw := rand.New(rand.NewPCG(o.Seed, uint64(times)))
-	with := orders{Dir: dir, Workers: e.workers, Pause: e.pause}
+	config := childConfig{Dir: dir, Workers: e.workers, Pause: e.pause}
 	var ended time.Time // when the previous process was ordered to end
 	var replayed int64
 	for n := range times + 1 {
-		p, err := with.start(ctx)
+		p, err := config.start(ctx)
 		if err != nil {
 			return nil, b, err
 		}
-		at, read, err := p.firsts(e.workers)
+		at, read, err := p.firstSteps(e.workers)
 		if err != nil {
 			return nil, b, errors.Join(err, p.kill())
 		}
@@ -121,7 +121,7 @@ func (e ending) run(ctx context.Context, o Options, dir string, times int) (took
 			time.Sleep(e.pause)
 			ended = time.Now()
 		}
-		o.tell("%d of %d processes ended", n, times)
+		o.progressf("%d of %d processes ended", n, times)
 	}
 	steps, err := stepsIn(ctx, dir, e.workers)
 	if err != nil {
@@ -138,7 +138,7 @@ func stepsIn(ctx context.Context, dir string, n int) (steps map[string]int, err 
 	if err != nil {
 		return nil, err
 	}
-	out.over = true
+	out.stopped = true
 	h, err := dohost.Open(filepath.Join(dir, storeFolder), &dohost.Options{IdleAfter: -1}, class(out))
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func stepsIn(ctx context.Context, dir string, n int) (steps map[string]int, err 
 	steps = map[string]int{}
 	for i := range n {
 		w := workers.Get(h, name(i))
-		steps[w.ID().Name], err = dohost.Call(ctx, w, (*worker).touch, 0)
+		steps[w.ID().Name], err = dohost.Call(ctx, w, (*worker).stepCount, 0)
 		if err != nil {
 			return nil, err
 		}

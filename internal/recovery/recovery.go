@@ -31,7 +31,7 @@ type Options struct {
 	Progress func(format string, args ...any)
 }
 
-func (o Options) tell(format string, args ...any) {
+func (o Options) progressf(format string, args ...any) {
 	if o.Progress != nil {
 		o.Progress(format, args...)
 	}
@@ -42,7 +42,7 @@ type Distribution struct {
 	ID   string // of the table row
 	What string
 	Took []time.Duration // sorted
-	Bill *Bill           // nil if no process ends
+	Cost *Cost           // nil if no process ends
 }
 
 // At returns a percentile of the durations.
@@ -76,20 +76,20 @@ func Run(ctx context.Context, o Options) ([]Distribution, error) {
 	for _, k := range []struct {
 		id, what string
 		times    int
-		ending
+		endScenario
 	}{
 		{
 			"P12", "SIGKILL, at rest: from the start of the next process to the handler of an overdue alarm",
-			5 * o.Ends, ending{workers: 1, kill: true, work: atRest, pause: 4 * atRest},
+			5 * o.Ends, endScenario{workers: 1, kill: true, work: atRest, pause: 4 * atRest},
 		},
 		{
 			"R4", fmt.Sprintf("SIGKILL, under load: from the kill to the next step of each of %d objects "+
 				"that were in the middle of one", o.Workers),
-			o.Ends, ending{workers: o.Workers, kill: true, work: o.Work},
+			o.Ends, endScenario{workers: o.Workers, kill: true, work: o.Work},
 		},
 		{
 			"R5", fmt.Sprintf("restart of the host, under load: from the start of Close, the same %d objects", o.Workers),
-			o.Ends, ending{workers: o.Workers, work: o.Work},
+			o.Ends, endScenario{workers: o.Workers, work: o.Work},
 		},
 	} {
 		dir := filepath.Join(o.Dir, k.id)
@@ -103,7 +103,7 @@ func Run(ctx context.Context, o Options) ([]Distribution, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", k.what, err)
 		}
-		ds = append(ds, Distribution{ID: k.id, What: k.what, Took: took, Bill: &bill})
+		ds = append(ds, Distribution{ID: k.id, What: k.what, Took: took, Cost: &bill})
 	}
 	for i := range ds {
 		slices.Sort(ds[i].Took)
@@ -127,10 +127,10 @@ func (o Options) fences(ctx context.Context) (ds []Distribution, err error) {
 			err = errors.Join(err, f.close())
 		}
 	}()
-	if _, err := f.cold(ctx); err != nil { // so that all exist
+	if _, err := f.callAll(ctx); err != nil { // so that all exist
 		return nil, err
 	}
-	ds, err = o.warm(ctx, f)
+	ds, err = o.fenceWarm(ctx, f)
 	if err == nil {
 		err = f.verify(ctx)
 	}
@@ -143,8 +143,8 @@ func (o Options) fences(ctx context.Context) (ds []Distribution, err error) {
 		return nil, err
 	}
 	open, f.steps = true, steps
-	o.tell("cold wakes")
-	cold, err := f.cold(ctx)
+	o.progressf("cold wakes")
+	cold, err := f.callAll(ctx)
 	if err == nil {
 		err = f.verify(ctx)
 	}
@@ -156,21 +156,21 @@ func (o Options) fences(ctx context.Context) (ds []Distribution, err error) {
 	}), nil
 }
 
-// warm measures in a host with objects that were called before.
-func (o Options) warm(ctx context.Context, f *fenced) ([]Distribution, error) {
-	o.tell("fences at rest")
-	rested, err := f.fenceRested(ctx, o.Seed, o.Fences, o.Rest)
+// fenceWarm measures in a host with objects that were called before.
+func (o Options) fenceWarm(ctx context.Context, f *fenceHost) ([]Distribution, error) {
+	o.progressf("fences at rest")
+	rested, err := f.fenceIdle(ctx, o.Seed, o.Fences, o.Rest)
 	if err != nil {
 		return nil, err
 	}
-	o.tell("fences of busy objects")
+	o.progressf("fences of busy objects")
 	busy, err := f.fence(ctx, o.Seed, o.Fences)
 	if err != nil {
 		return nil, err
 	}
-	o.tell("fences under load")
+	o.progressf("fences under load")
 	var loaded []time.Duration
-	err = f.loaded(ctx, loadCallers, func() (err error) {
+	err = f.underLoad(ctx, loadCallers, func() (err error) {
 		loaded, err = f.fence(ctx, o.Seed+1, o.Fences)
 		return err
 	})

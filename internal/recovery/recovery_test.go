@@ -33,7 +33,7 @@ func TestRunReportsEveryMeasurement(t *testing.T) {
 			t.Errorf("%s: %d times, want %d; %v", d.ID, len(d.Took), want[d.ID], d.Took)
 		}
 		delete(want, d.ID)
-		b := d.Bill
+		b := d.Cost
 		if b == nil {
 			continue
 		}
@@ -59,17 +59,17 @@ func TestBillCountsLostAndDoubledSteps(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		ledger string
-		want   Bill
+		want   Cost
 	}{
-		{"sound", sound, Bill{Steps: 2}},
-		{"cut off before the effect", sound + "b a 3\n", Bill{Steps: 2}},
-		{"repeated", sound + "b a 2\ne a 2\n", Bill{Steps: 2, Redelivered: 1, Repeated: 1}},
-		{"repeated before the effect", sound + "b a 1\n", Bill{Steps: 2, Redelivered: 1}},
-		{"acknowledged and gone", sound + "b a 3\ne a 3\na a 3\n", Bill{Steps: 2, Lost: 1}},
-		{"of another object", sound + "b b 1\ne b 1\na b 1\n", Bill{Steps: 2, Lost: 1}},
-		{"begun beyond what is there", sound + "b a 4\n", Bill{Steps: 2, Lost: 1}},
-		{"acknowledged twice", sound + "a a 1\n", Bill{Steps: 2, Doubled: 1}},
-		{"there without its effect", strings.Replace(sound, "e a 2\n", "", 1), Bill{Steps: 2, Doubled: 1}},
+		{"sound", sound, Cost{Steps: 2}},
+		{"cut off before the effect", sound + "b a 3\n", Cost{Steps: 2}},
+		{"repeated", sound + "b a 2\ne a 2\n", Cost{Steps: 2, Redelivered: 1, Repeated: 1}},
+		{"repeated before the effect", sound + "b a 1\n", Cost{Steps: 2, Redelivered: 1}},
+		{"acknowledged and gone", sound + "b a 3\ne a 3\na a 3\n", Cost{Steps: 2, Lost: 1}},
+		{"of another object", sound + "b b 1\ne b 1\na b 1\n", Cost{Steps: 2, Lost: 1}},
+		{"begun beyond what is there", sound + "b a 4\n", Cost{Steps: 2, Lost: 1}},
+		{"acknowledged twice", sound + "a a 1\n", Cost{Steps: 2, Doubled: 1}},
+		{"there without its effect", strings.Replace(sound, "e a 2\n", "", 1), Cost{Steps: 2, Doubled: 1}},
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, ledgerFile), []byte(c.ledger), 0o644); err != nil {

@@ -20,15 +20,15 @@ func Table(ds []Distribution) string {
 	b.WriteByte('\n')
 	for _, d := range ds {
 		fmt.Fprintf(&b, "%-4s %s\n", d.ID, d.What)
-		if d.Bill != nil {
-			fmt.Fprintf(&b, "     %s\n", d.Bill)
+		if d.Cost != nil {
+			fmt.Fprintf(&b, "     %s\n", d.Cost)
 		}
 	}
 	return b.String()
 }
 
 // String formats the bill as a line.
-func (b *Bill) String() string {
+func (b *Cost) String() string {
 	return fmt.Sprintf("%d ends, %d steps: %d events redelivered, %d effects repeated, %d lost, %d doubled; "+
 		"%d KiB of log replayed", b.Ends, b.Steps, b.Redelivered, b.Repeated, b.Lost, b.Doubled, b.Replayed/1024)
 }

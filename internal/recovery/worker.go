@@ -23,17 +23,17 @@ func class(out *ledger) dohost.Class {
 	return dohost.Bind(workers, func(ctx context.Context, st *dohost.State) (*worker, error) {
 		n, _, err := dohost.Get[int](ctx, st.Storage(), "steps")
 		return &worker{st: st, out: out, steps: n, first: true}, err
-	}, &dohost.Handlers[worker]{OnAlarm: (*worker).ring})
+	}, &dohost.Handlers[worker]{OnAlarm: (*worker).onAlarm})
 }
 
-// ring runs a step from the alarm, and sets the alarm for the next one.
-func (w *worker) ring(ctx context.Context, _ dohost.AlarmInfo) error {
-	if w.out.over {
+// onAlarm runs a step from the alarm, and sets the alarm for the next one.
+func (w *worker) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
+	if w.out.stopped {
 		return nil
 	}
 	if w.first {
 		w.first = false
-		if err := w.out.news(news{First: w.st.ID().Name, At: time.Now()}); err != nil {
+		if err := w.out.send(message{First: w.st.ID().Name, At: time.Now()}); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (w *worker) step(ctx context.Context, _ int) (at time.Time, err error) {
 	return at, dohost.Put(ctx, w.st.Storage(), "steps", w.steps)
 }
 
-// touch returns the number of steps.
-func (w *worker) touch(context.Context, int) (int, error) { return w.steps, nil }
+// stepCount returns the number of steps.
+func (w *worker) stepCount(context.Context, int) (int, error) { return w.steps, nil }
 
 func name(i int) string { return fmt.Sprintf("w%05d", i) }

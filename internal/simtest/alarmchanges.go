@@ -10,67 +10,67 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// visit is an object with an alarm that has an effect outside, and does not repeat it
+// alarmEffect is an object with an alarm that has an effect outside, and does not repeat it
 // blindly: a run that finds its predecessor cut off sets the alarm for now, and the next
 // run starts again.
-type visit struct {
+type alarmEffect struct {
 	st   *dohost.State
 	bank *dohosttest.FakeService
 }
 
-var visits dohost.Namespace[visit] = "visit"
+var alarmEffects dohost.Namespace[alarmEffect] = "alarm-effect"
 
 // The phases of a visit.
 const (
-	visitNew   = "new"
-	visitBegun = "begun"
-	visitDone  = "done"
+	effectNew   = "new"
+	effectBegun = "begun"
+	effectDone  = "done"
 )
 
-func (v *visit) plan(ctx context.Context, _ none) (none, error) {
+func (v *alarmEffect) schedule(ctx context.Context, _ none) (none, error) {
 	_, known, err := dohost.Get[string](ctx, v.st.Storage(), "phase")
 	if err != nil || known {
 		return none{}, err
 	}
-	return none{}, errors.Join(dohost.Put(ctx, v.st.Storage(), "phase", visitNew), v.st.SetAlarm(ctx, time.Now().Add(time.Second)))
+	return none{}, errors.Join(dohost.Put(ctx, v.st.Storage(), "phase", effectNew), v.st.SetAlarm(ctx, time.Now().Add(time.Second)))
 }
 
-func (v *visit) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+func (v *alarmEffect) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	s := v.st.Storage()
 	phase, _, err := dohost.Get[string](ctx, s, "phase")
-	if err != nil || phase == visitDone {
+	if err != nil || phase == effectDone {
 		return err
 	}
-	if phase == visitBegun {
-		return errors.Join(dohost.Put(ctx, s, "phase", visitNew), v.st.SetAlarm(ctx, time.Now()))
+	if phase == effectBegun {
+		return errors.Join(dohost.Put(ctx, s, "phase", effectNew), v.st.SetAlarm(ctx, time.Now()))
 	}
-	if err := dohost.Put(ctx, s, "phase", visitBegun); err != nil {
+	if err := dohost.Put(ctx, s, "phase", effectBegun); err != nil {
 		return err
 	}
 	err = dohost.Await(ctx, func(ctx context.Context) error { return v.bank.Call(ctx, v.st.ID().Name, "") })
-	return errors.Join(err, dohost.Put(ctx, s, "phase", visitDone))
+	return errors.Join(err, dohost.Put(ctx, s, "phase", effectDone))
 }
 
-func (v *visit) phase(ctx context.Context, _ none) (string, error) {
+func (v *alarmEffect) phase(ctx context.Context, _ none) (string, error) {
 	phase, _, err := dohost.Get[string](ctx, v.st.Storage(), "phase")
 	return phase, err
 }
 
-// newVisiting sets an alarm again for the same moment, but only in a recovery.
-func newVisiting() dohosttest.Scenario {
+// newAlarmChanges sets an alarm again for the same moment, but only in a recovery.
+func newAlarmChanges() dohosttest.Scenario {
 	bank := &dohosttest.FakeService{Idempotent: true}
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{dohost.Bind(visits, func(_ context.Context, st *dohost.State) (*visit, error) {
-			return &visit{st, bank}, nil
-		}, &dohost.Handlers[visit]{OnAlarm: (*visit).ring})},
+		Classes: []dohost.Class{dohost.Bind(alarmEffects, func(_ context.Context, st *dohost.State) (*alarmEffect, error) {
+			return &alarmEffect{st, bank}, nil
+		}, &dohost.Handlers[alarmEffect]{OnAlarm: (*alarmEffect).onAlarm})},
 		Services: []*dohosttest.FakeService{bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			_, err := ask(ctx, visits.Get(h, "a"), (*visit).plan, none{})
+			_, err := retryCall(ctx, alarmEffects.Get(h, "a"), (*alarmEffect).schedule, none{})
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			phase, err := dohost.Call(ctx, visits.Get(h, "a"), (*visit).phase, none{})
-			return errors.Join(err, differ("the visit", phase, visitDone), bank.RanOnce("a"))
+			phase, err := dohost.Call(ctx, alarmEffects.Get(h, "a"), (*alarmEffect).phase, none{})
+			return errors.Join(err, differ("the visit", phase, effectDone), bank.RanOnce("a"))
 		},
 	}
 }
@@ -79,7 +79,7 @@ func newVisiting() dohosttest.Scenario {
 // put the alarm off and cancel it while the handler runs.
 type appointment struct {
 	st *dohost.State
-	w  *witness
+	w  *runRecord
 }
 
 var appointments dohost.Namespace[appointment] = "appointment"
@@ -93,13 +93,13 @@ func (a *appointment) cancel(ctx context.Context, _ none) (none, error) {
 	return none{}, a.st.Storage().DeleteAll(ctx)
 }
 
-func (a *appointment) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+func (a *appointment) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	due, set, err := dohost.Get[time.Time](ctx, a.st.Storage(), "due")
 	if err != nil {
 		return err
 	}
 	if early := time.Until(due); early > 0 || !set {
-		a.w.fault("the alarm rings %v too early (set: %t)", early, set)
+		a.w.faultf("the alarm rings %v too early (set: %t)", early, set)
 	}
 	err = dohost.Exclusive(ctx, func(ctx context.Context) error { return dohost.Sleep(ctx, 2*time.Second) })
 	if err != nil {
@@ -108,8 +108,8 @@ func (a *appointment) ring(ctx context.Context, _ dohost.AlarmInfo) error {
 	return dohost.Put(ctx, a.st.Storage(), "rang", due)
 }
 
-// diary returns the storage of an appointment.
-func (a *appointment) diary(ctx context.Context, _ none) (map[string]string, error) {
+// contents returns the storage of an appointment.
+func (a *appointment) contents(ctx context.Context, _ none) (map[string]string, error) {
 	found := map[string]string{}
 	items, err := dohost.List[time.Time](ctx, a.st.Storage(), nil)
 	for _, it := range items {
@@ -118,41 +118,41 @@ func (a *appointment) diary(ctx context.Context, _ none) (map[string]string, err
 	return found, err
 }
 
-func appointmentClass(w *witness) dohost.Class {
+func appointmentClass(w *runRecord) dohost.Class {
 	return dohost.Bind(appointments, func(_ context.Context, st *dohost.State) (*appointment, error) {
 		return &appointment{st, w}, nil
-	}, &dohost.Handlers[appointment]{OnAlarm: (*appointment).ring})
+	}, &dohost.Handlers[appointment]{OnAlarm: (*appointment).onAlarm})
 }
 
-// newPuttingOff has a client that puts an alarm off while its handler runs.
-func newPuttingOff() dohosttest.Scenario {
-	w := new(witness)
+// newAlarmPutOff has a client that puts an alarm off while its handler runs.
+func newAlarmPutOff() dohosttest.Scenario {
+	w := new(runRecord)
 	var until time.Time
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{appointmentClass(w)},
 		Reset:   w.reset,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			until = time.Now().Add(time.Minute)
-			_, err := ask(ctx, appointments.Get(h, "a"), (*appointment).set, time.Now().Add(time.Second))
+			_, err := retryCall(ctx, appointments.Get(h, "a"), (*appointment).set, time.Now().Add(time.Second))
 			if err != nil {
 				return err
 			}
 			h.Advance(2 * time.Second)
-			_, err = ask(ctx, appointments.Get(h, "a"), (*appointment).set, until)
+			_, err = retryCall(ctx, appointments.Get(h, "a"), (*appointment).set, until)
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			got, err := dohost.Call(ctx, appointments.Get(h, "a"), (*appointment).diary, none{})
+			got, err := dohost.Call(ctx, appointments.Get(h, "a"), (*appointment).contents, none{})
 			at := until.UTC().Format(time.TimeOnly)
-			return errors.Join(err, w.wrong(), differ("the diary", got, map[string]string{"due": at, "rang": at}))
+			return errors.Join(err, w.err(), differ("the diary", got, map[string]string{"due": at, "rang": at}))
 		},
 	}
 }
 
-// newCancelling has a client that cancels after a call with an unknown outcome. A cancelled
+// newCancel has a client that cancels after a call with an unknown outcome. A cancelled
 // appointment must leave nothing.
-func newCancelling() dohosttest.Scenario {
-	w := new(witness)
+func newCancel() dohosttest.Scenario {
+	w := new(runRecord)
 	cancelled := false
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{appointmentClass(w)},
@@ -164,15 +164,15 @@ func newCancelling() dohosttest.Scenario {
 				return nil
 			}
 			cancelled = true
-			_, err = ask(ctx, a, (*appointment).cancel, none{})
+			_, err = retryCall(ctx, a, (*appointment).cancel, none{})
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			got, err := dohost.Call(ctx, appointments.Get(h, "a"), (*appointment).diary, none{})
+			got, err := dohost.Call(ctx, appointments.Get(h, "a"), (*appointment).contents, none{})
 			if left := len(got); cancelled != (left == 0) {
 				err = errors.Join(err, fmt.Errorf("cancelled: %t, and there is %v", cancelled, got))
 			}
-			return errors.Join(err, w.wrong())
+			return errors.Join(err, w.err())
 		},
 	}
 }

@@ -14,7 +14,7 @@ import (
 // awaits, so each step happens exactly once.
 type loop struct {
 	st *dohost.State
-	w  *witness
+	w  *runRecord
 }
 
 // progress is the state of a loop.
@@ -45,17 +45,17 @@ func (l *loop) arm(ctx context.Context, p progress, at time.Time) error {
 	return errors.Join(l.st.SetAlarm(ctx, at), dohost.Put(ctx, l.st.Storage(), "progress", p))
 }
 
-func (l *loop) ring(ctx context.Context, a dohost.AlarmInfo) error {
-	l.w.see("run")
+func (l *loop) onAlarm(ctx context.Context, a dohost.AlarmInfo) error {
+	l.w.count("run")
 	if time.Now().Before(a.Scheduled) {
-		l.w.fault("the alarm of %v rings too early", a.Scheduled)
+		l.w.faultf("the alarm of %v rings too early", a.Scheduled)
 	}
 	p, _, err := dohost.Get[progress](ctx, l.st.Storage(), "progress")
 	if err != nil {
 		return err
 	}
 	if at := a.Scheduled.UnixMilli(); at < p.Armed || at > p.Armed && !l.w.mayPostpone() {
-		l.w.fault("step %d: the alarm of %v rings, that of %v is set", p.Step+1, a.Scheduled.UnixMilli(), p.Armed)
+		l.w.faultf("step %d: the alarm of %v rings, that of %v is set", p.Step+1, a.Scheduled.UnixMilli(), p.Armed)
 	}
 	p.Step++
 	p.Failed += a.Attempt
@@ -68,8 +68,8 @@ func (l *loop) ring(ctx context.Context, a dohost.AlarmInfo) error {
 	return dohost.Put(ctx, l.st.Storage(), "progress", p)
 }
 
-// account returns a loop's progress, and the number of its stored steps.
-func (l *loop) account(ctx context.Context, _ none) (a struct {
+// state returns a loop's progress, and the number of its stored steps.
+func (l *loop) state(ctx context.Context, _ none) (a struct {
 	Progress progress
 	Steps    int
 }, err error) {
@@ -79,32 +79,32 @@ func (l *loop) account(ctx context.Context, _ none) (a struct {
 	return a, errors.Join(err, err2)
 }
 
-func newAlarmLoop() dohosttest.Scenario   { return looping(progress{Total: 4, Every: time.Second}) }
-func newAlarmForNow() dohosttest.Scenario { return looping(progress{Total: 4}) }
+func newAlarmLoop() dohosttest.Scenario   { return newLoop(progress{Total: 4, Every: time.Second}) }
+func newAlarmForNow() dohosttest.Scenario { return newLoop(progress{Total: 4}) }
 
-func looping(p progress) dohosttest.Scenario {
-	w := new(witness)
+func newLoop(p progress) dohosttest.Scenario {
+	w := new(runRecord)
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(loops, func(_ context.Context, st *dohost.State) (*loop, error) {
 			return &loop{st, w}, nil
-		}, &dohost.Handlers[loop]{OnAlarm: (*loop).ring})},
+		}, &dohost.Handlers[loop]{OnAlarm: (*loop).onAlarm})},
 		Options: dohost.Options{Listener: w.listener()},
-		Places:  turns,
+		Places:  objectPlaces,
 		Reset:   w.reset,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			_, err := ask(ctx, loops.Get(h, "a"), (*loop).begin, p)
+			_, err := retryCall(ctx, loops.Get(h, "a"), (*loop).begin, p)
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			endings := w.endings(loops.Get(h, "a").ID())
-			a, err := dohost.Call(ctx, loops.Get(h, "a"), (*loop).account, none{})
-			err = errors.Join(err, w.wrong(),
+			a, err := dohost.Call(ctx, loops.Get(h, "a"), (*loop).state, none{})
+			err = errors.Join(err, w.err(),
 				differ("the last step", a.Progress.Step, p.Total),
 				differ("steps that were noted", a.Steps, p.Total))
 			if a.Progress.Failed > 0 {
 				err = errors.Join(err, fmt.Errorf("%d runs are taken for failed ones", a.Progress.Failed))
 			}
-			if runs := w.times("run"); runs > p.Total+endings {
+			if runs := w.countOf("run"); runs > p.Total+endings {
 				err = errors.Join(err, fmt.Errorf("the handler ran %d times for %d steps and %d endings", runs, p.Total, endings))
 			}
 			return err

@@ -24,14 +24,14 @@ func (a *announcer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (a *announcer) bring(ctx context.Context, from *dohost.Socket, f dohost.Frame) error {
+func (a *announcer) onMessage(ctx context.Context, from *dohost.Socket, f dohost.Frame) error {
 	key := "thing/" + string(f.Data)
 	n, known, err := dohost.Get[int](ctx, a.st.Storage(), key)
 	if err != nil {
 		return err
 	}
 	if known {
-		return from.Send(ctx, text("%s %d", f.Data, n))
+		return from.Send(ctx, textFrame("%s %d", f.Data, n))
 	}
 	last, _, err := dohost.Get[int](ctx, a.st.Storage(), "last")
 	if err != nil {
@@ -42,11 +42,11 @@ func (a *announcer) bring(ctx context.Context, from *dohost.Socket, f dohost.Fra
 	if err != nil {
 		return err
 	}
-	return a.st.Broadcast(ctx, text("%s %d", f.Data, n), a.st.Sockets(""))
+	return a.st.Broadcast(ctx, textFrame("%s %d", f.Data, n), a.st.Sockets(""))
 }
 
-// things returns the number of each thing.
-func (a *announcer) things(ctx context.Context, _ none) (map[string]int, error) {
+// numbers returns the number of each thing.
+func (a *announcer) numbers(ctx context.Context, _ none) (map[string]int, error) {
 	items, err := dohost.List[int](ctx, a.st.Storage(), &dohost.ListOptions{Prefix: "thing/"})
 	all := map[string]int{}
 	for _, it := range items {
@@ -57,19 +57,19 @@ func (a *announcer) things(ctx context.Context, _ none) (map[string]int, error) 
 
 // The number of clients, and of the things of each.
 const (
-	bringers = 2
-	brought  = 2
+	announcementClients = 2
+	textsPerClient      = 2
 )
 
-// announcing has the numbers that clients received.
-type announcing struct {
+// announcementsRun has the numbers that clients received.
+type announcementsRun struct {
 	mu   sync.Mutex
 	seen map[string]int
 }
 
-// heard records a number. All clients must receive the same number for a thing, and no two
+// recordNumber records a number. All clients must receive the same number for a thing, and no two
 // things may have the same one.
-func (a *announcing) heard(line string) (thing string, err error) {
+func (a *announcementsRun) recordNumber(line string) (thing string, err error) {
 	var n int
 	if _, err := fmt.Sscanf(line, "%s %d", &thing, &n); err != nil {
 		return "", err
@@ -85,12 +85,12 @@ func (a *announcing) heard(line string) (thing string, err error) {
 	return thing, nil
 }
 
-// bring sends things, each until its number arrives, and stays idle in between.
-func (a *announcing) bring(ctx context.Context, h *dohosttest.Host, name string) error {
-	v := &visitor{h: h, id: announcers.Get(h, "a").ID(), path: "/"}
-	defer v.leave()
-	for k := range brought {
-		if err := a.bringOne(ctx, v, fmt.Sprintf("%s%d", name, k)); err != nil {
+// sendTexts sends things, each until its number arrives, and stays idle in between.
+func (a *announcementsRun) sendTexts(ctx context.Context, h *dohosttest.Host, name string) error {
+	v := &socketClient{h: h, id: announcers.Get(h, "a").ID(), path: "/"}
+	defer v.close()
+	for k := range textsPerClient {
+		if err := a.sendUntilNumbered(ctx, v, fmt.Sprintf("%s%d", name, k)); err != nil {
 			return err
 		}
 		h.Advance(25 * time.Second) // the object leaves memory, the socket stays
@@ -98,20 +98,20 @@ func (a *announcing) bring(ctx context.Context, h *dohosttest.Host, name string)
 	return nil
 }
 
-func (a *announcing) bringOne(ctx context.Context, v *visitor, thing string) error {
+func (a *announcementsRun) sendUntilNumbered(ctx context.Context, v *socketClient, thing string) error {
 	for {
 		if err := v.connect(ctx); err != nil {
 			return err
 		}
-		v.say(ctx, thing)
+		v.send(ctx, thing)
 		for connected := true; connected; {
 			var line, what string
 			var err error
-			if line, connected, err = v.hear(ctx); err != nil {
+			if line, connected, err = v.receive(ctx); err != nil {
 				return err
 			}
 			if connected {
-				what, err = a.heard(line)
+				what, err = a.recordNumber(line)
 			}
 			if err != nil || what == thing {
 				return err
@@ -120,11 +120,11 @@ func (a *announcing) bringOne(ctx context.Context, v *visitor, thing string) err
 	}
 }
 
-func (a *announcing) run(ctx context.Context, h *dohosttest.Host) error {
+func (a *announcementsRun) run(ctx context.Context, h *dohosttest.Host) error {
 	var clients []*dohosttest.Client
-	for i := range bringers {
+	for i := range announcementClients {
 		name := string(rune('a' + i))
-		clients = append(clients, h.Client(func(ctx context.Context) error { return a.bring(ctx, h, name) }))
+		clients = append(clients, h.Client(func(ctx context.Context) error { return a.sendTexts(ctx, h, name) }))
 	}
 	var err error
 	for _, c := range clients {
@@ -133,26 +133,26 @@ func (a *announcing) run(ctx context.Context, h *dohosttest.Host) error {
 	return err
 }
 
-func (a *announcing) check(ctx context.Context, h *dohosttest.Host) error {
-	found, err := dohost.Call(ctx, announcers.Get(h, "a"), (*announcer).things, none{})
-	err = errors.Join(err, differ("how many things there are", len(found), bringers*brought))
+func (a *announcementsRun) check(ctx context.Context, h *dohosttest.Host) error {
+	found, err := dohost.Call(ctx, announcers.Get(h, "a"), (*announcer).numbers, none{})
+	err = errors.Join(err, differ("how many things there are", len(found), announcementClients*textsPerClient))
 	return errors.Join(err, differ("the numbers that clients were told", a.seen, found))
 }
 
-// newAnnouncing has clients that receive only durable numbers, over sockets that outlive the incarnation.
-func newAnnouncing() dohosttest.Scenario {
-	a := new(announcing)
+// newAnnouncements has clients that receive only durable numbers, over sockets that outlive the incarnation.
+func newAnnouncements() dohosttest.Scenario {
+	a := new(announcementsRun)
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(announcers, func(_ context.Context, st *dohost.State) (*announcer, error) {
 			return &announcer{st}, nil
 		}, &dohost.Handlers[announcer]{
 			OnHTTP: (*announcer).serve,
 			OnSocket: &dohost.SocketHandlers[announcer]{
-				Message: (*announcer).bring,
+				Message: (*announcer).onMessage,
 			},
 		})},
 		Options: dohost.Options{IdleAfter: 10 * time.Second},
-		Places:  turns,
+		Places:  objectPlaces,
 		Reset:   func() { a.seen = map[string]int{} },
 		Run:     a.run,
 		Check:   a.check,

@@ -72,9 +72,9 @@ func outage(key string, _ int, m dohosttest.FailurePoint) error {
 
 // checkLetter compares a letter's state with the answer to its sender, and with the
 // requests that arrived.
-func checkLetter(name, state, told string, post *dohosttest.FakeService) (err error) {
-	if state != told {
-		err = fmt.Errorf("its sender was told %q", told)
+func checkLetter(name, state, answer string, post *dohosttest.FakeService) (err error) {
+	if state != answer {
+		err = fmt.Errorf("its sender was told %q", answer)
 	}
 	requests, effects := post.Requests(name), post.Effects(name)
 	switch {
@@ -97,16 +97,16 @@ func checkLetter(name, state, told string, post *dohosttest.FakeService) (err er
 func newAtMostOnce() dohosttest.Scenario {
 	post := &dohosttest.FakeService{Latency: 100 * time.Millisecond, Fail: outage}
 	names := []string{"1", "2", "3"}
-	told := map[string]string{}
+	answers := map[string]string{}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(letters, func(_ context.Context, st *dohost.State) (*letter, error) {
 			return &letter{st, post}, nil
 		}, nil)},
 		Services: []*dohosttest.FakeService{post},
-		Reset:    func() { clear(told) },
+		Reset:    func() { clear(answers) },
 		Run: func(ctx context.Context, h *dohosttest.Host) (err error) {
 			for _, name := range names {
-				if told[name], err = ask(ctx, letters.Get(h, name), (*letter).send, none{}); err != nil {
+				if answers[name], err = retryCall(ctx, letters.Get(h, name), (*letter).send, none{}); err != nil {
 					return err
 				}
 			}
@@ -115,7 +115,7 @@ func newAtMostOnce() dohosttest.Scenario {
 		Check: func(ctx context.Context, h *dohosttest.Host) (err error) {
 			for _, name := range names {
 				state, err2 := dohost.Call(ctx, letters.Get(h, name), (*letter).state, none{})
-				err = errors.Join(err, err2, checkLetter(name, state, told[name], post))
+				err = errors.Join(err, err2, checkLetter(name, state, answers[name], post))
 			}
 			return err
 		},

@@ -10,22 +10,22 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// board is an object that reads its storage only in the constructor, and writes from its
+// cachedTotal is an object that reads its storage only in the constructor, and writes from its
 // memory. Its outside request takes long, does not notice the end of the incarnation that
 // made it, and is fast when it is repeated. So the writes of an old incarnation come last,
 // and would overwrite newer ones.
-type board struct {
+type cachedTotal struct {
 	st    *dohost.State
-	w     *witness
+	w     *runRecord
 	total int
 	done  map[string]bool
 }
 
-var boards dohost.Namespace[board] = "board"
+var cachedTotals dohost.Namespace[cachedTotal] = "cached-total"
 
-func newBoard(ctx context.Context, st *dohost.State, w *witness) (*board, error) {
-	w.see("constructor")
-	b := &board{st: st, w: w, done: map[string]bool{}}
+func newCachedTotal(ctx context.Context, st *dohost.State, w *runRecord) (*cachedTotal, error) {
+	w.count("constructor")
+	b := &cachedTotal{st: st, w: w, done: map[string]bool{}}
 	items, err := dohost.List[bool](ctx, st.Storage(), &dohost.ListOptions{Prefix: "done/"})
 	for _, it := range items {
 		b.done[it.Key] = true
@@ -35,10 +35,10 @@ func newBoard(ctx context.Context, st *dohost.State, w *witness) (*board, error)
 	return b, errors.Join(err, err2)
 }
 
-// ask is the outside request. It takes longest for the first addition of a writer.
-func (b *board) ask(id string) {
+// requestOutside is the outside request. It takes longest for the first addition of a writer.
+func (b *cachedTotal) requestOutside(id string) {
 	switch {
-	case b.w.see("asked "+id) > 1:
+	case b.w.count("asked "+id) > 1:
 	case id == "1":
 		time.Sleep(9 * time.Second)
 	default:
@@ -48,8 +48,8 @@ func (b *board) ask(id string) {
 
 // add adds once for each ID. It works for a while with the turn held, so that other events
 // queue.
-func (b *board) add(ctx context.Context, a addition) (int, error) {
-	err := dohost.Await(ctx, func(context.Context) error { b.ask(a.ID); return nil })
+func (b *cachedTotal) add(ctx context.Context, a addition) (int, error) {
+	err := dohost.Await(ctx, func(context.Context) error { b.requestOutside(a.ID); return nil })
 	key := "done/" + a.ID
 	if err != nil || b.done[key] {
 		return b.total, err
@@ -60,14 +60,14 @@ func (b *board) add(ctx context.Context, a addition) (int, error) {
 	return b.total, errors.Join(dohost.Put(ctx, b.st.Storage(), key, true), dohost.Put(ctx, b.st.Storage(), "total", b.total))
 }
 
-func (b *board) read(context.Context, none) (int, error) { return b.total, nil }
+func (b *cachedTotal) read(context.Context, none) (int, error) { return b.total, nil }
 
-const boardAdditions = 4 // of two writers, after a first one
+const cachedAdditions = 4 // of two writers, after a first one
 
 // write adds every second power of two, from k on.
-func (b *boarding) write(ctx context.Context, h *dohosttest.Host, k int) error {
-	for ; k <= boardAdditions; k += 2 {
-		if _, err := ask(ctx, boards.Get(h, "a"), (*board).add, addition{fmt.Sprint(k), 1 << k}); err != nil {
+func (b *cachedStateRun) write(ctx context.Context, h *dohosttest.Host, k int) error {
+	for ; k <= cachedAdditions; k += 2 {
+		if _, err := retryCall(ctx, cachedTotals.Get(h, "a"), (*cachedTotal).add, addition{fmt.Sprint(k), 1 << k}); err != nil {
 			return err
 		}
 	}
@@ -75,11 +75,11 @@ func (b *boarding) write(ctx context.Context, h *dohosttest.Host, k int) error {
 }
 
 // watch reads until all additions should be stored, twice each time. A total never decreases.
-func (b *boarding) watch(ctx context.Context, h *dohosttest.Host) error {
+func (b *cachedStateRun) watch(ctx context.Context, h *dohosttest.Host) error {
 	last := 0
 	for range 7 {
 		for range 2 {
-			n, err := ask(ctx, boards.Get(h, "a"), (*board).read, none{})
+			n, err := retryCall(ctx, cachedTotals.Get(h, "a"), (*cachedTotal).read, none{})
 			if err != nil {
 				return err
 			}
@@ -93,10 +93,10 @@ func (b *boarding) watch(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-// boarding runs the clients of a board. Each has two minutes.
-type boarding struct{ w *witness }
+// cachedStateRun runs the clients of a board. Each has two minutes.
+type cachedStateRun struct{ w *runRecord }
 
-func (b *boarding) run(ctx context.Context, h *dohosttest.Host) error {
+func (b *cachedStateRun) run(ctx context.Context, h *dohosttest.Host) error {
 	// A call that is never answered fails.
 	within := func(do func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -106,7 +106,7 @@ func (b *boarding) run(ctx context.Context, h *dohosttest.Host) error {
 		}
 	}
 	first := within(func(ctx context.Context) error {
-		_, err := ask(ctx, boards.Get(h, "a"), (*board).add, addition{"0", 1})
+		_, err := retryCall(ctx, cachedTotals.Get(h, "a"), (*cachedTotal).add, addition{"0", 1})
 		return err
 	})
 	if err := first(ctx); err != nil {
@@ -128,24 +128,24 @@ func (b *boarding) run(ctx context.Context, h *dohosttest.Host) error {
 	return err
 }
 
-func (b *boarding) check(ctx context.Context, h *dohosttest.Host) error {
-	n, err := dohost.Call(ctx, boards.Get(h, "a"), (*board).read, none{})
-	err = errors.Join(err, differ("the total", n, 1<<(boardAdditions+1)-1))
-	if runs, lives := b.w.times("constructor"), b.w.endings(boards.Get(h, "a").ID())+1; runs > lives {
-		err = errors.Join(err, fmt.Errorf("the constructor ran %d times for %d incarnations", runs, lives))
+func (b *cachedStateRun) check(ctx context.Context, h *dohosttest.Host) error {
+	n, err := dohost.Call(ctx, cachedTotals.Get(h, "a"), (*cachedTotal).read, none{})
+	err = errors.Join(err, differ("the total", n, 1<<(cachedAdditions+1)-1))
+	if runs, incarnations := b.w.countOf("constructor"), b.w.endings(cachedTotals.Get(h, "a").ID())+1; runs > incarnations {
+		err = errors.Join(err, fmt.Errorf("the constructor ran %d times for %d incarnations", runs, incarnations))
 	}
 	return err
 }
 
-// newBoarding has several clients of an object that keeps its stored data in memory.
-func newBoarding() dohosttest.Scenario {
-	b := &boarding{w: new(witness)}
+// newCachedState has several clients of an object that keeps its stored data in memory.
+func newCachedState() dohosttest.Scenario {
+	b := &cachedStateRun{w: new(runRecord)}
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{dohost.Bind(boards, func(ctx context.Context, st *dohost.State) (*board, error) {
-			return newBoard(ctx, st, b.w)
+		Classes: []dohost.Class{dohost.Bind(cachedTotals, func(ctx context.Context, st *dohost.State) (*cachedTotal, error) {
+			return newCachedTotal(ctx, st, b.w)
 		}, nil)},
 		Options: dohost.Options{Listener: b.w.listener()},
-		Places:  turns,
+		Places:  objectPlaces,
 		Reset:   b.w.reset,
 		Run:     b.run,
 		Check:   b.check,

@@ -21,34 +21,34 @@ var (
 	entryVersions = []uint64{1, 1, 2, 1, 1}
 )
 
-// shelving is a writer and a reader of one shelf.
-type shelving struct {
-	tries  int
-	landed []int // the committed try of each edit, as the writer received it
-	read   []entry
+// collectionRun is a writer and a reader of one shelf.
+type collectionRun struct {
+	tries     int
+	committed []int // the committed try of each edit, as the writer received it
+	read      []entry
 }
 
-func (s *shelving) write(ctx context.Context, h *dohosttest.Host) error {
+func (s *collectionRun) write(ctx context.Context, h *dohosttest.Host) error {
 	for _, e := range edits {
 		var try int
-		err := surely(ctx, func(ctx context.Context) (err error) {
+		err := retry(ctx, func(ctx context.Context) (err error) {
 			s.tries++
 			e.Book.Try = s.tries
-			try, err = dohost.Call(ctx, shelves.Get(h, "a"), (*shelf).apply, e)
+			try, err = dohost.Call(ctx, collectionObjects.Get(h, "a"), (*collectionObject).apply, e)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		s.landed = append(s.landed, try)
+		s.committed = append(s.committed, try)
 	}
 	return nil
 }
 
-func (s *shelving) follow(ctx context.Context, h *dohosttest.Host) error {
+func (s *collectionRun) follow(ctx context.Context, h *dohosttest.Host) error {
 	var at dohost.Position
 	for len(s.read) < len(edits) {
-		es, err := ask(ctx, shelves.Get(h, "a"), (*shelf).tail, at)
+		es, err := retryCall(ctx, collectionObjects.Get(h, "a"), (*collectionObject).tail, at)
 		if err != nil {
 			return err
 		}
@@ -61,24 +61,24 @@ func (s *shelving) follow(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-func (s *shelving) run(_ context.Context, h *dohosttest.Host) error {
+func (s *collectionRun) run(_ context.Context, h *dohosttest.Host) error {
 	reader := h.Client(func(ctx context.Context) error { return s.follow(ctx, h) })
 	writer := h.Client(func(ctx context.Context) error { return s.write(ctx, h) })
 	return errors.Join(writer.Wait(), reader.Wait())
 }
 
-func (s *shelving) check(ctx context.Context, h *dohosttest.Host) error {
-	r, err := dohost.Call(ctx, shelves.Get(h, "a"), (*shelf).rows, none{})
-	es, err2 := dohost.Call(ctx, shelves.Get(h, "a"), (*shelf).entries, dohost.Position{})
+func (s *collectionRun) check(ctx context.Context, h *dohosttest.Host) error {
+	r, err := dohost.Call(ctx, collectionObjects.Get(h, "a"), (*collectionObject).rows, none{})
+	es, err2 := dohost.Call(ctx, collectionObjects.Get(h, "a"), (*collectionObject).entries, dohost.Position{})
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	a, b := edits[2].Book, edits[4].Book
-	if len(s.landed) == len(edits) {
-		a.Try, b.Try = s.landed[2], s.landed[4]
+	if len(s.committed) == len(edits) {
+		a.Try, b.Try = s.committed[2], s.committed[4]
 	}
 	return errors.Join(
-		differ("tries that landed", r.Tries, s.landed),
+		differ("tries that landed", r.Tries, s.committed),
 		differ("rows", r.All, []book{a, b}), differ("versions", r.Versions, []uint64{2, 1}),
 		differ("rows of the index, lent", r.Lent, []book{a}), differ("rows of the index, here", r.Here, []book{b}),
 		differ("entries of the index", r.Counted, [2]int{1, 1}),
@@ -86,7 +86,7 @@ func (s *shelving) check(ctx context.Context, h *dohosttest.Host) error {
 }
 
 // checkFeed compares the entries with the edits.
-func (s *shelving) checkFeed(es []entry) (err error) {
+func (s *collectionRun) checkFeed(es []entry) (err error) {
 	if len(es) != len(edits) {
 		return fmt.Errorf("the feed has %d entries of %d edits", len(es), len(edits))
 	}
@@ -94,22 +94,22 @@ func (s *shelving) checkFeed(es []entry) (err error) {
 		want := entry{At: dohost.Position{Log: es[0].At.Log, Offset: uint64(i + 1)}, Op: edits[i].Op, Key: edits[i].Book.ID, Version: entryVersions[i]}
 		if want.Op != dohost.OpDelete {
 			want.Book = edits[i].Book
-			want.Book.Try = s.landed[i]
+			want.Book.Try = s.committed[i]
 		}
 		err = errors.Join(err, differ("an entry of the feed", e, want))
 	}
 	return err
 }
 
-// newShelving has a collection with an index, and a feed with an outside reader.
-func newShelving() dohosttest.Scenario {
-	s := new(shelving)
+// newCollection has a collection with an index, and a feed with an outside reader.
+func newCollection() dohosttest.Scenario {
+	s := new(collectionRun)
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{dohost.Bind(shelves, func(_ context.Context, st *dohost.State) (*shelf, error) {
-			return &shelf{st}, nil
+		Classes: []dohost.Class{dohost.Bind(collectionObjects, func(_ context.Context, st *dohost.State) (*collectionObject, error) {
+			return &collectionObject{st}, nil
 		}, nil)},
-		Places: turns,
-		Reset:  func() { *s = shelving{} },
+		Places: objectPlaces,
+		Reset:  func() { *s = collectionRun{} },
 		Run:    s.run,
 		Check:  s.check,
 	}

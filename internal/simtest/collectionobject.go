@@ -7,8 +7,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// shelf is an object with a collection, an index and a feed.
-type shelf struct{ st *dohost.State }
+// collectionObject is an object with a collection, an index and a feed.
+type collectionObject struct{ st *dohost.State }
 
 // book is a row. Try distinguishes the attempts of one edit: one may be lost and another
 // committed, and a reader must never see an entry of the lost one.
@@ -26,9 +26,9 @@ type edit struct {
 }
 
 var (
-	shelves dohost.Namespace[shelf] = "shelf"
-	changes                         = dohost.Feed{Name: "changes", Values: true}
-	books                           = dohost.Collection[book]{
+	collectionObjects dohost.Namespace[collectionObject] = "collection-object"
+	changes                                              = dohost.Feed{Name: "changes", Values: true}
+	books                                                = dohost.Collection[book]{
 		Name:    "books",
 		Key:     func(b book) string { return b.ID },
 		Indexes: []dohost.Index[book]{{Name: "lent", Of: func(b book) dohost.Key { return dohost.KeyOf(b.Lent) + dohost.KeyOf(b.Pages) }}},
@@ -37,7 +37,7 @@ var (
 )
 
 // apply makes an edit once, and returns the try that was committed.
-func (s *shelf) apply(ctx context.Context, e edit) (try int, err error) {
+func (s *collectionObject) apply(ctx context.Context, e edit) (try int, err error) {
 	tries, _, err := dohost.Get[[]int](ctx, s.st.Storage(), "tries")
 	if err != nil {
 		return 0, err
@@ -66,14 +66,14 @@ type entry struct {
 }
 
 // tail waits for entries after a position.
-func (s *shelf) tail(ctx context.Context, after dohost.Position) ([]entry, error) {
+func (s *collectionObject) tail(ctx context.Context, after dohost.Position) ([]entry, error) {
 	if err := changes.Wait(ctx, s.st.Storage(), after); err != nil {
 		return nil, err
 	}
 	return s.entries(ctx, after)
 }
 
-func (s *shelf) entries(ctx context.Context, after dohost.Position) (es []entry, err error) {
+func (s *collectionObject) entries(ctx context.Context, after dohost.Position) (es []entry, err error) {
 	found, err := changes.Read(ctx, s.st.Storage(), after, 0)
 	for _, c := range found {
 		b, _, err := books.Value(c)
@@ -93,7 +93,7 @@ type rows struct {
 	Tries           []int
 }
 
-func (s *shelf) rows(ctx context.Context, _ none) (r rows, err error) {
+func (s *collectionObject) rows(ctx context.Context, _ none) (r rows, err error) {
 	for row, err := range books.All(ctx, s.st.Storage(), nil) {
 		if err != nil {
 			return r, err

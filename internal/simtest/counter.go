@@ -59,16 +59,16 @@ func (c *counter) tally(ctx context.Context, _ none) (t tally, err error) {
 	return t, errors.Join(err, err2)
 }
 
-// newCounting has a client that repeats calls with an unknown outcome, through endings, an
+// newCounter has a client that repeats calls with an unknown outcome, through endings, an
 // idle eviction and a new version of the program.
-func newCounting() dohosttest.Scenario {
+func newCounter() dohosttest.Scenario {
 	const additions = 4
 	want := 0
 	run := func(ctx context.Context, h *dohosttest.Host) error {
 		for i := range additions {
 			a := addition{ID: fmt.Sprint(i), N: 1 << i}
 			want += a.N
-			n, err := ask(ctx, counters.Get(h, "a"), (*counter).add, a)
+			n, err := retryCall(ctx, counters.Get(h, "a"), (*counter).add, a)
 			if err == nil {
 				err = differ(fmt.Sprintf("the answer to addition %d", i), n, want)
 			}

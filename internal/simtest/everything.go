@@ -10,10 +10,10 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// till is an object with steps that use all features of an object: keys, transactions, a
+// featureObject is an object with steps that use all features of an object: keys, transactions, a
 // collection with an index and a feed, the alarm, and a call to another object. The content
 // of a till is a function of the number of its last step.
-type till struct {
+type featureObject struct {
 	st    *dohost.State
 	store *dohost.Storage
 }
@@ -24,45 +24,45 @@ type sale struct {
 }
 
 const (
-	tillSteps = 5
-	tillKeeps = 2 // keys and sales
-	tillClear = 3 // a step of a multiple of this deletes everything first
+	featureSteps = 5
+	keptSteps    = 2 // keys and sales
+	clearEvery   = 3 // a step of a multiple of this deletes everything first
 )
 
 var (
-	tills dohost.Namespace[till] = "till"
-	day                          = dohost.Feed{Name: "day", Keep: 3}
-	sales                        = dohost.Collection[sale]{
+	featureObjects dohost.Namespace[featureObject] = "everything"
+	salesFeed                                      = dohost.Feed{Name: "day", Keep: 3}
+	sales                                          = dohost.Collection[sale]{
 		Name:    "sales",
 		Key:     func(s sale) string { return fmt.Sprintf("%04d", s.N) },
 		Indexes: []dohost.Index[sale]{{Name: "paid", Of: func(s sale) dohost.Key { return dohost.KeyOf(s.Paid) + dohost.KeyOf(s.N) }}},
-		Feed:    &day,
+		Feed:    &salesFeed,
 	}
 )
 
-func tillClass() dohost.Class {
-	return dohost.Bind(tills, func(_ context.Context, st *dohost.State) (*till, error) {
-		return &till{st, st.Storage()}, nil
-	}, &dohost.Handlers[till]{OnAlarm: (*till).ring})
+func featureClass() dohost.Class {
+	return dohost.Bind(featureObjects, func(_ context.Context, st *dohost.State) (*featureObject, error) {
+		return &featureObject{st, st.Storage()}, nil
+	}, &dohost.Handlers[featureObject]{OnAlarm: (*featureObject).onAlarm})
 }
 
-// at returns the number of the last step.
-func (c *till) at(ctx context.Context, _ none) (int, error) {
+// lastStep returns the number of the last step.
+func (c *featureObject) lastStep(ctx context.Context, _ none) (int, error) {
 	n, _, err := dohost.Get[int](ctx, c.store, "n")
 	return n, err
 }
 
-func (c *till) step(ctx context.Context, ledger string) (int, error) {
-	n, err := c.at(ctx, none{})
+func (c *featureObject) step(ctx context.Context, ledger string) (int, error) {
+	n, err := c.lastStep(ctx, none{})
 	if err != nil {
 		return 0, err
 	}
 	n++
 	// The ledger is at most one step ahead of the till, and never less than the next write.
-	if _, err := dohost.Call(ctx, tills.Get(c.st, ledger), (*till).raise, n); err != nil {
+	if _, err := dohost.Call(ctx, featureObjects.Get(c.st, ledger), (*featureObject).storeHighest, n); err != nil {
 		return 0, err
 	}
-	if n%tillClear == 0 {
+	if n%clearEvery == 0 {
 		if err := c.store.DeleteAll(ctx); err != nil {
 			return 0, err
 		}
@@ -73,16 +73,16 @@ func (c *till) step(ctx context.Context, ledger string) (int, error) {
 	return n, c.st.SetAlarm(ctx, time.Now().Add(time.Second))
 }
 
-func (c *till) write(ctx context.Context, n int) error {
+func (c *featureObject) write(ctx context.Context, n int) error {
 	back := dohost.Transaction(ctx, func(ctx context.Context) error {
 		_, err := sales.Delete(ctx, c.store, sales.Key(sale{N: n - 1}))
-		return errors.Join(err, dohost.Put(ctx, c.store, "n", -1), c.st.DeleteAlarm(ctx), errTakenBack)
+		return errors.Join(err, dohost.Put(ctx, c.store, "n", -1), c.st.DeleteAlarm(ctx), errRolledBack)
 	})
-	if !errors.Is(back, errTakenBack) {
+	if !errors.Is(back, errRolledBack) {
 		return back
 	}
-	old := n - tillKeeps
-	if _, err := c.store.Delete(ctx, tillKey(old)); err != nil {
+	old := n - keptSteps
+	if _, err := c.store.Delete(ctx, stepKey(old)); err != nil {
 		return err
 	}
 	if _, err := sales.Delete(ctx, c.store, sales.Key(sale{N: old})); err != nil {
@@ -91,42 +91,42 @@ func (c *till) write(ctx context.Context, n int) error {
 	if err := sales.Insert(ctx, c.store, sale{N: n}); err != nil {
 		return err
 	}
-	if n%tillClear > 0 && n > 1 {
+	if n%clearEvery > 0 && n > 1 {
 		_, err := sales.Update(ctx, c.store, sales.Key(sale{N: n - 1}), func(s *sale) error { s.Paid = true; return nil })
 		if err != nil {
 			return err
 		}
 	}
 	return errors.Join(
-		dohost.PutMany(ctx, c.store, map[string]int{"n": n, tillKey(n): n}),
+		dohost.PutMany(ctx, c.store, map[string]int{"n": n, stepKey(n): n}),
 		dohost.PutNoWait(ctx, c.store, "hint", n))
 }
 
-func tillKey(n int) string { return fmt.Sprintf("row/%04d", n) }
+func stepKey(n int) string { return fmt.Sprintf("row/%04d", n) }
 
-// raise stores the highest number that a till has sent.
-func (c *till) raise(ctx context.Context, n int) (none, error) {
+// storeHighest stores the highest number that a till has sent.
+func (c *featureObject) storeHighest(ctx context.Context, n int) (none, error) {
 	return none{}, dohost.Put(ctx, c.store, "raised", n)
 }
 
-func (c *till) raised(ctx context.Context, _ none) (int, error) {
+func (c *featureObject) highest(ctx context.Context, _ none) (int, error) {
 	n, _, err := dohost.Get[int](ctx, c.store, "raised")
 	return n, err
 }
 
-func (c *till) ring(ctx context.Context, _ dohost.AlarmInfo) error {
-	n, err := c.at(ctx, none{})
+func (c *featureObject) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
+	n, err := c.lastStep(ctx, none{})
 	return errors.Join(err, dohost.Put(ctx, c.store, "rang", n))
 }
 
-// tilling has the last step of the till that its client knows.
-type tilling struct{ acked int }
+// everythingRun has the last step of the till that its client knows.
+type everythingRun struct{ acked int }
 
 // run asks for steps. After an unknown outcome it reads the step of the till, and continues
 // from there.
-func (g *tilling) run(ctx context.Context, h *dohosttest.Host) error {
-	for g.acked < tillSteps {
-		n, err := dohost.Call(ctx, tills.Get(h, "a"), (*till).step, "b")
+func (g *everythingRun) run(ctx context.Context, h *dohosttest.Host) error {
+	for g.acked < featureSteps {
+		n, err := dohost.Call(ctx, featureObjects.Get(h, "a"), (*featureObject).step, "b")
 		if err == nil {
 			if n != g.acked+1 {
 				return fmt.Errorf("step %d comes after %d", n, g.acked)
@@ -135,7 +135,7 @@ func (g *tilling) run(ctx context.Context, h *dohosttest.Host) error {
 			continue
 		}
 		h.Advance(time.Second)
-		if n, err = ask(ctx, tills.Get(h, "a"), (*till).at, none{}); err != nil {
+		if n, err = retryCall(ctx, featureObjects.Get(h, "a"), (*featureObject).lastStep, none{}); err != nil {
 			return err
 		}
 		if n != g.acked && n != g.acked+1 {
@@ -146,19 +146,19 @@ func (g *tilling) run(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-func (g *tilling) check(ctx context.Context, h *dohosttest.Host) error {
-	got, err := dohost.Call(ctx, tills.Get(h, "a"), (*till).contents, none{})
-	raised, err2 := dohost.Call(ctx, tills.Get(h, "b"), (*till).raised, none{})
+func (g *everythingRun) check(ctx context.Context, h *dohosttest.Host) error {
+	got, err := dohost.Call(ctx, featureObjects.Get(h, "a"), (*featureObject).contents, none{})
+	raised, err2 := dohost.Call(ctx, featureObjects.Get(h, "b"), (*featureObject).highest, none{})
 	return errors.Join(err, err2, differ("the till", got, wantContents(g.acked)), differ("the ledger", raised, g.acked))
 }
 
-// newTilling has all features together.
-func newTilling() dohosttest.Scenario {
-	g := new(tilling)
+// newEverything has all features together.
+func newEverything() dohosttest.Scenario {
+	g := new(everythingRun)
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{tillClass()},
-		Places:  turns,
-		Reset:   func() { *g = tilling{} },
+		Classes: []dohost.Class{featureClass()},
+		Places:  objectPlaces,
+		Reset:   func() { *g = everythingRun{} },
 		Run:     g.run,
 		Check:   g.check,
 	}

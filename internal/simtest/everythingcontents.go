@@ -17,7 +17,7 @@ type contents struct {
 	Alarm bool
 }
 
-func (c *till) contents(ctx context.Context, _ none) (found contents, err error) {
+func (c *featureObject) contents(ctx context.Context, _ none) (found contents, err error) {
 	found.Keys, found.Paid = map[string]int{}, map[int]bool{}
 	for it, err := range dohost.All[int](ctx, c.store, nil) {
 		if err != nil {
@@ -45,12 +45,12 @@ func (c *till) contents(ctx context.Context, _ none) (found contents, err error)
 	return found, err
 }
 
-func (c *till) feed(ctx context.Context) (n int, gaps bool, err error) {
-	start, err := day.Start(ctx, c.store)
+func (c *featureObject) feed(ctx context.Context) (n int, gaps bool, err error) {
+	start, err := salesFeed.Start(ctx, c.store)
 	if err != nil {
 		return 0, false, err
 	}
-	changes, err := day.Read(ctx, c.store, start, 0)
+	changes, err := salesFeed.Read(ctx, c.store, start, 0)
 	for i, ch := range changes {
 		gaps = gaps || ch.Position.Offset != start.Offset+uint64(i+1)
 	}
@@ -61,22 +61,22 @@ func (c *till) feed(ctx context.Context) (n int, gaps bool, err error) {
 // step.
 func wantContents(n int) contents {
 	want := contents{Keys: map[string]int{"n": n, "hint": n, "rang": n}, Paid: map[int]bool{}, Open: []int{n}}
-	for i := max(1, n-tillKeeps+1, n-n%tillClear); i <= n; i++ {
-		want.Keys[tillKey(i)] = i
+	for i := max(1, n-keptSteps+1, n-n%clearEvery); i <= n; i++ {
+		want.Keys[stepKey(i)] = i
 		want.Paid[i] = i < n
 	}
 	// The entries since the last DeleteAll: each step inserts a sale, pays the last one,
 	// and deletes one that it no longer keeps.
 	entries := 0
-	for i := max(1, n-n%tillClear); i <= n; i++ {
+	for i := max(1, n-n%clearEvery); i <= n; i++ {
 		entries++
-		if i%tillClear > 0 && i > 1 {
+		if i%clearEvery > 0 && i > 1 {
 			entries++
 		}
-		if old := i - tillKeeps; old >= max(1, n-n%tillClear) {
+		if old := i - keptSteps; old >= max(1, n-n%clearEvery) {
 			entries++
 		}
 	}
-	want.Feed = min(entries, day.Keep)
+	want.Feed = min(entries, salesFeed.Keep)
 	return want
 }

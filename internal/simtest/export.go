@@ -16,7 +16,7 @@ import (
 // collection with its index and feed, and the alarm.
 type doc struct {
 	st *dohost.State
-	w  *witness
+	w  *runRecord
 }
 
 var docs dohost.Namespace[doc] = "doc"
@@ -36,11 +36,11 @@ func (d *doc) fill(ctx context.Context, k int) (none, error) {
 		d.st.SetAlarm(ctx, due))
 }
 
-func (d *doc) ring(ctx context.Context, a dohost.AlarmInfo) error {
+func (d *doc) onAlarm(ctx context.Context, a dohost.AlarmInfo) error {
 	rang, _, err := dohost.Get[int](ctx, d.st.Storage(), "rang")
 	due, _, err2 := dohost.Get[int64](ctx, d.st.Storage(), "due")
 	if err == nil && err2 == nil && !d.w.onTime(a.Scheduled.UnixMilli(), due) {
-		d.w.fault("the alarm of %v rings at %d, it was set for %d", d.st.ID(), a.Scheduled.UnixMilli(), due)
+		d.w.faultf("the alarm of %v rings at %d, it was set for %d", d.st.ID(), a.Scheduled.UnixMilli(), due)
 	}
 	return errors.Join(err, err2, dohost.Put(ctx, d.st.Storage(), "rang", rang+1))
 }
@@ -50,15 +50,15 @@ func (d *doc) clear(ctx context.Context, _ none) (none, error) {
 	return none{}, d.st.Storage().DeleteAll(ctx)
 }
 
-// holding is all of a doc.
-type holding struct {
+// docContents is all of a doc.
+type docContents struct {
 	Keys  map[string]int64
 	Rows  rows
 	Feed  []entry
 	Alarm bool
 }
 
-func (d *doc) holding(ctx context.Context, _ none) (h holding, err error) {
+func (d *doc) contents(ctx context.Context, _ none) (h docContents, err error) {
 	h.Keys = map[string]int64{}
 	for it, err := range dohost.All[int64](ctx, d.st.Storage(), nil) {
 		if err != nil {
@@ -66,7 +66,7 @@ func (d *doc) holding(ctx context.Context, _ none) (h holding, err error) {
 		}
 		h.Keys[it.Key] = it.Value
 	}
-	s := &shelf{d.st}
+	s := &collectionObject{d.st}
 	if h.Rows, err = s.rows(ctx, none{}); err != nil {
 		return h, err
 	}
@@ -77,14 +77,14 @@ func (d *doc) holding(ctx context.Context, _ none) (h holding, err error) {
 	return h, err
 }
 
-// moving has the client's copy of the doc that it moves.
-type moving struct {
-	witness
-	was holding
+// exportRun has the client's copy of the doc that it moves.
+type exportRun struct {
+	runRecord
+	exported docContents
 }
 
-// persist repeats a client's operation on the host itself, while a process ends.
-func persist(h *dohosttest.Host, do func(try int) error) error {
+// retryOnHost repeats a client's operation on the host itself, while a process ends.
+func retryOnHost(h *dohosttest.Host, do func(try int) error) error {
 	for try := 1; ; try++ {
 		err := do(try)
 		if err == nil {
@@ -97,33 +97,33 @@ func persist(h *dohosttest.Host, do func(try int) error) error {
 	}
 }
 
-func (m *moving) fill(ctx context.Context, h *dohosttest.Host, name string) error {
+func (m *exportRun) fill(ctx context.Context, h *dohosttest.Host, name string) error {
 	for k := 1; k <= pages; k++ {
-		if _, err := ask(ctx, docs.Get(h, name), (*doc).fill, k); err != nil {
+		if _, err := retryCall(ctx, docs.Get(h, name), (*doc).fill, k); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *moving) run(ctx context.Context, h *dohosttest.Host) (err error) {
+func (m *exportRun) run(ctx context.Context, h *dohosttest.Host) (err error) {
 	if err := m.fill(ctx, h, "a"); err != nil {
 		return err
 	}
-	if m.was, err = ask(ctx, docs.Get(h, "a"), (*doc).holding, none{}); err != nil {
+	if m.exported, err = retryCall(ctx, docs.Get(h, "a"), (*doc).contents, none{}); err != nil {
 		return err
 	}
 	// Export and import have no points, so the points of this client interrupt them.
 	other := h.Client(func(ctx context.Context) error { return m.fill(ctx, h, "c") })
 	var export bytes.Buffer
-	err = persist(h, func(int) error {
+	err = retryOnHost(h, func(int) error {
 		export.Reset()
 		return h.Host().Export(ctx, docs.Get(h, "a").ID(), &export)
 	})
 	if err != nil {
 		return fmt.Errorf("export: %v", err)
 	}
-	err = persist(h, func(try int) error {
+	err = retryOnHost(h, func(try int) error {
 		err := h.Host().Import(ctx, docs.Get(h, "b").ID(), bytes.NewReader(export.Bytes()))
 		if try > 1 && errors.Is(err, dohost.ErrConflict) {
 			err = nil // an earlier try was committed after all
@@ -133,18 +133,18 @@ func (m *moving) run(ctx context.Context, h *dohosttest.Host) (err error) {
 	if err != nil {
 		return fmt.Errorf("import: %v", err)
 	}
-	_, err = ask(ctx, docs.Get(h, "a"), (*doc).clear, none{})
+	_, err = retryCall(ctx, docs.Get(h, "a"), (*doc).clear, none{})
 	return errors.Join(err, other.Wait())
 }
 
-func (m *moving) check(ctx context.Context, h *dohosttest.Host) error {
+func (m *exportRun) check(ctx context.Context, h *dohosttest.Host) error {
 	there, err := h.Host().Exists(ctx, docs.Get(h, "a").ID())
-	b, err2 := dohost.Call(ctx, docs.Get(h, "b"), (*doc).holding, none{})
-	c, err3 := dohost.Call(ctx, docs.Get(h, "c"), (*doc).holding, none{})
-	want := m.was
-	want.Keys = map[string]int64{"filled": pages, "page/1": 1, "page/2": 2, "due": m.was.Keys["due"], "rang": 1}
+	b, err2 := dohost.Call(ctx, docs.Get(h, "b"), (*doc).contents, none{})
+	c, err3 := dohost.Call(ctx, docs.Get(h, "c"), (*doc).contents, none{})
+	want := m.exported
+	want.Keys = map[string]int64{"filled": pages, "page/1": 1, "page/2": 2, "due": m.exported.Keys["due"], "rang": 1}
 	want.Alarm = false
-	err = errors.Join(err, err2, err3, m.wrong(), differ("a", there, false), differ("b", b, want))
+	err = errors.Join(err, err2, err3, m.err(), differ("a", there, false), differ("b", b, want))
 	want.Keys["due"] = c.Keys["due"]
 	want.Feed = slices.Clone(want.Feed)
 	for i := range want.Feed {
@@ -155,16 +155,16 @@ func (m *moving) check(ctx context.Context, h *dohosttest.Host) error {
 	return errors.Join(err, differ("c", c, want))
 }
 
-// newMoving has an export, an import under another name and a DeleteAll.
-func newMoving() dohosttest.Scenario {
-	m := new(moving)
+// newExport has an export, an import under another name and a DeleteAll.
+func newExport() dohosttest.Scenario {
+	m := new(exportRun)
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(docs, func(_ context.Context, st *dohost.State) (*doc, error) {
-			return &doc{st, &m.witness}, nil
-		}, &dohost.Handlers[doc]{OnAlarm: (*doc).ring})},
+			return &doc{st, &m.runRecord}, nil
+		}, &dohost.Handlers[doc]{OnAlarm: (*doc).onAlarm})},
 		Options: dohost.Options{Listener: m.listener()},
-		Places:  turns,
-		Reset:   func() { m.reset(); m.was = holding{} },
+		Places:  objectPlaces,
+		Reset:   func() { m.reset(); m.exported = docContents{} },
 		Run:     m.run,
 		Check:   m.check,
 	}

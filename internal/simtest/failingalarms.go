@@ -10,9 +10,9 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// bell is an object with an alarm that fails a given number of times. An error keeps the
+// failingAlarm is an object with an alarm that fails a given number of times. An error keeps the
 // handler's writes, so the record of a run exists once, like the run's outcome.
-type bell struct{ st *dohost.State }
+type failingAlarm struct{ st *dohost.State }
 
 // failure selects how a bell fails.
 type failure struct {
@@ -20,17 +20,17 @@ type failure struct {
 	Panic bool // loses the run's record
 }
 
-// ringing is a run of a bell's handler.
-type ringing struct {
+// alarmRun is a run of a bell's handler.
+type alarmRun struct {
 	Attempt int
 	At      time.Time
 }
 
-var bells dohost.Namespace[bell] = "bell"
+var failingAlarms dohost.Namespace[failingAlarm] = "failing-alarm"
 
-const mostRuns = 7 // of a failing alarm
+const maxRuns = 7 // of a failing alarm
 
-func (b *bell) begin(ctx context.Context, f failure) (none, error) {
+func (b *failingAlarm) begin(ctx context.Context, f failure) (none, error) {
 	_, begun, err := dohost.Get[failure](ctx, b.st.Storage(), "failure")
 	if err != nil || begun {
 		return none{}, err
@@ -38,37 +38,37 @@ func (b *bell) begin(ctx context.Context, f failure) (none, error) {
 	return none{}, errors.Join(b.st.SetAlarm(ctx, time.Now().Add(time.Second)), dohost.Put(ctx, b.st.Storage(), "failure", f))
 }
 
-var errBell = errors.New("the bell is cracked")
+var errAlarm = errors.New("the bell is cracked")
 
-func (b *bell) ring(ctx context.Context, a dohost.AlarmInfo) error {
+func (b *failingAlarm) onAlarm(ctx context.Context, a dohost.AlarmInfo) error {
 	f, _, err := dohost.Get[failure](ctx, b.st.Storage(), "failure")
 	if err != nil {
 		return err
 	}
-	runs, _, err := dohost.Get[[]ringing](ctx, b.st.Storage(), "runs")
+	runs, _, err := dohost.Get[[]alarmRun](ctx, b.st.Storage(), "runs")
 	if err != nil {
 		return err
 	}
-	if err := dohost.Put(ctx, b.st.Storage(), "runs", append(runs, ringing{a.Attempt, time.Now()})); err != nil {
+	if err := dohost.Put(ctx, b.st.Storage(), "runs", append(runs, alarmRun{a.Attempt, time.Now()})); err != nil {
 		return err
 	}
 	switch {
 	case a.Attempt >= f.Runs:
 		return nil
 	case f.Panic:
-		panic(errBell)
+		panic(errAlarm)
 	}
-	return errBell
+	return errAlarm
 }
 
-func (b *bell) runs(ctx context.Context, _ none) ([]ringing, error) {
-	runs, _, err := dohost.Get[[]ringing](ctx, b.st.Storage(), "runs")
+func (b *failingAlarm) runs(ctx context.Context, _ none) ([]alarmRun, error) {
+	runs, _, err := dohost.Get[[]alarmRun](ctx, b.st.Storage(), "runs")
 	return runs, err
 }
 
 // checkRuns compares runs with the expected attempts. The end of a process is not an
 // attempt.
-func checkRuns(runs []ringing, first, last int) (err error) {
+func checkRuns(runs []alarmRun, first, last int) (err error) {
 	if len(runs) != last-first+1 {
 		err = fmt.Errorf("%d runs are noted, of attempts %d to %d: %v", len(runs), first, last, runs)
 	}
@@ -86,35 +86,35 @@ func checkRuns(runs []ringing, first, last int) (err error) {
 	return err
 }
 
-// newFailing has an alarm that never succeeds, one that succeeds the second time, and one
+// newFailingAlarms has an alarm that never succeeds, one that succeeds the second time, and one
 // with a panic in its first run.
-func newFailing() dohosttest.Scenario {
-	w := new(witness)
-	fails := map[string]failure{"doomed": {Runs: mostRuns}, "shaky": {Runs: 1}, "wild": {Runs: 1, Panic: true}}
+func newFailingAlarms() dohosttest.Scenario {
+	w := new(runRecord)
+	fails := map[string]failure{"doomed": {Runs: maxRuns}, "shaky": {Runs: 1}, "wild": {Runs: 1, Panic: true}}
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{dohost.Bind(bells, func(_ context.Context, st *dohost.State) (*bell, error) {
-			return &bell{st}, nil
-		}, &dohost.Handlers[bell]{OnAlarm: (*bell).ring})},
+		Classes: []dohost.Class{dohost.Bind(failingAlarms, func(_ context.Context, st *dohost.State) (*failingAlarm, error) {
+			return &failingAlarm{st}, nil
+		}, &dohost.Handlers[failingAlarm]{OnAlarm: (*failingAlarm).onAlarm})},
 		Options: dohost.Options{Listener: w.listener()},
 		Places:  []string{"alarm", "handover", "handed", "sync", "durable", "settle"},
 		Reset:   w.reset,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			for _, name := range []string{"doomed", "shaky", "wild"} {
-				if _, err := ask(ctx, bells.Get(h, name), (*bell).begin, fails[name]); err != nil {
+				if _, err := retryCall(ctx, failingAlarms.Get(h, name), (*failingAlarm).begin, fails[name]); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			doomed, err := dohost.Call(ctx, bells.Get(h, "doomed"), (*bell).runs, none{})
-			shaky, err2 := dohost.Call(ctx, bells.Get(h, "shaky"), (*bell).runs, none{})
-			wild, err3 := dohost.Call(ctx, bells.Get(h, "wild"), (*bell).runs, none{})
+			doomed, err := dohost.Call(ctx, failingAlarms.Get(h, "doomed"), (*failingAlarm).runs, none{})
+			shaky, err2 := dohost.Call(ctx, failingAlarms.Get(h, "shaky"), (*failingAlarm).runs, none{})
+			wild, err3 := dohost.Call(ctx, failingAlarms.Get(h, "wild"), (*failingAlarm).runs, none{})
 			if err := errors.Join(err, err2, err3); err != nil {
 				return err
 			}
 			return errors.Join(
-				checkRuns(doomed, 0, mostRuns-1),
+				checkRuns(doomed, 0, maxRuns-1),
 				checkRuns(shaky, 0, 1),
 				checkRuns(wild, 1, 1))
 		},

@@ -16,8 +16,8 @@ import (
 // retention is how long a fiber that has ended is kept.
 const retention = time.Minute
 
-// roll has the clients' knowledge of fibers, and the activity of these fibers.
-type roll struct {
+// fiberRecord has the clients' knowledge of fibers, and the activity of these fibers.
+type fiberRecord struct {
 	mu        sync.Mutex
 	ids       map[string]string // by keys
 	cancelled map[string]bool   // confirmed to a client
@@ -25,14 +25,14 @@ type roll struct {
 	faults    []error
 }
 
-func (r *roll) reset() {
+func (r *fiberRecord) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ids, r.cancelled, r.active, r.faults = map[string]string{}, map[string]bool{}, map[string]int{}, nil
 }
 
-// keep records the fiber of a key. While it is known, the key has no other fiber.
-func (r *roll) keep(key, id string) error {
+// setID records the fiber of a key. While it is known, the key has no other fiber.
+func (r *fiberRecord) setID(key, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if known, ok := r.ids[key]; ok && known != id {
@@ -42,8 +42,8 @@ func (r *roll) keep(key, id string) error {
 	return nil
 }
 
-// drop forgets the fiber of a key, and returns its id.
-func (r *roll) drop(key string) (id string) {
+// removeID forgets the fiber of a key, and returns its id.
+func (r *fiberRecord) removeID(key string) (id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id = r.ids[key]
@@ -51,21 +51,21 @@ func (r *roll) drop(key string) (id string) {
 	return id
 }
 
-func (r *roll) known() map[string]string {
+func (r *fiberRecord) knownIDs() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.ids)
 }
 
 // cancel records that a client got the confirmation of a cancelled fiber.
-func (r *roll) cancel(key string) {
+func (r *fiberRecord) cancel(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cancelled[r.ids[key]] = true
 }
 
-// goesOn records an action of a fiber: a cancelled fiber must not act.
-func (r *roll) goesOn(id, what string) {
+// recordAction records an action of a fiber: a cancelled fiber must not act.
+func (r *fiberRecord) recordAction(id, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cancelled[id] {
@@ -73,21 +73,21 @@ func (r *roll) goesOn(id, what string) {
 	}
 }
 
-// enter counts a call of a fiber's method until leave.
-func (r *roll) enter(id string) (leave func()) {
-	r.goesOn(id, "begins")
+// beginCall counts a call of a fiber's method until leave.
+func (r *fiberRecord) beginCall(id string) (leave func()) {
+	r.recordAction(id, "begins")
 	r.count(id, 1)
 	return func() { r.count(id, -1) }
 }
 
-func (r *roll) count(id string, by int) {
+func (r *fiberRecord) count(id string, by int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.active[id] += by
 }
 
-// wrong returns the faults, also for a method of a cancelled fiber that still runs.
-func (r *roll) wrong() error {
+// err returns the faults, also for a method of a cancelled fiber that still runs.
+func (r *fiberRecord) err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := errors.Join(r.faults...)
@@ -97,23 +97,23 @@ func (r *roll) wrong() error {
 	return err
 }
 
-// bureau is an agent with fibers that clients cancel: errands, which take two steps, and whims, which
+// cancelAgent is an agent with fibers that clients cancel: errands, which take two steps, and whims, which
 // are cancelled in the event that starts them.
-type bureau struct {
+type cancelAgent struct {
 	*agent.Agent[none]
-	bank *dohosttest.FakeService
-	roll *roll
+	bank   *dohosttest.FakeService
+	record *fiberRecord
 }
 
-var bureaus dohost.Namespace[bureau] = "bureau"
+var cancelAgents dohost.Namespace[cancelAgent] = "cancel-agent"
 
 const (
-	errand agent.FiberKind[studyNotes] = "errand"
-	whim   agent.FiberKind[studyNotes] = "whim"
+	twoStepKind   agent.FiberKind[fiberCheckpoint] = "errand"
+	cancelledKind agent.FiberKind[fiberCheckpoint] = "whim"
 )
 
-func (b *bureau) run(ctx context.Context, f *agent.Fiber[studyNotes]) error {
-	defer b.roll.enter(f.ID)()
+func (b *cancelAgent) run(ctx context.Context, f *agent.Fiber[fiberCheckpoint]) error {
+	defer b.record.beginCall(f.ID)()
 	for p := f.Checkpoint(); p.Done < 2; {
 		err := dohost.Await(ctx, func(ctx context.Context) error {
 			return b.bank.Call(ctx, fmt.Sprintf("%s/%d", p.Name, p.Done), "")
@@ -125,56 +125,56 @@ func (b *bureau) run(ctx context.Context, f *agent.Fiber[studyNotes]) error {
 		if err := f.SaveCheckpoint(ctx, p); err != nil {
 			return err
 		}
-		b.roll.goesOn(f.ID, "stashes")
+		b.record.recordAction(f.ID, "stashes")
 	}
 	return dohost.Add(ctx, b.Storage(), f.Checkpoint().Name, 1)
 }
 
 // start starts the errand of a key.
-func (b *bureau) start(ctx context.Context, key string) (id string, err error) {
-	s, err := agent.StartFiber(ctx, b, errand, studyNotes{Name: key}, &agent.FiberOptions{Key: key})
+func (b *cancelAgent) start(ctx context.Context, key string) (id string, err error) {
+	s, err := agent.StartFiber(ctx, b, twoStepKind, fiberCheckpoint{Name: key}, &agent.FiberOptions{Key: key})
 	return s.ID, err
 }
 
-// think starts a whim, and cancels it.
-func (b *bureau) think(ctx context.Context, key string) (id string, err error) {
-	s, err := agent.StartFiber(ctx, b, whim, studyNotes{Name: key}, &agent.FiberOptions{Key: key})
+// startAndCancel starts a whim, and cancels it.
+func (b *cancelAgent) startAndCancel(ctx context.Context, key string) (id string, err error) {
+	s, err := agent.StartFiber(ctx, b, cancelledKind, fiberCheckpoint{Name: key}, &agent.FiberOptions{Key: key})
 	if err == nil {
 		_, err = b.Fibers().Cancel(ctx, s.ID)
 	}
 	return s.ID, err
 }
 
-func (b *bureau) cancel(ctx context.Context, id string) (bool, error) {
+func (b *cancelAgent) cancel(ctx context.Context, id string) (bool, error) {
 	return b.Fibers().Cancel(ctx, id)
 }
 
 // wait returns the final status of a fiber.
-func (b *bureau) wait(ctx context.Context, id string) (agent.FiberStatus, error) {
+func (b *cancelAgent) wait(ctx context.Context, id string) (agent.FiberStatus, error) {
 	info, _, err := b.Fibers().Wait(ctx, id)
 	return info.Status, err
 }
 
-// forget deletes the whims.
-func (b *bureau) forget(ctx context.Context, _ none) (int, error) {
-	return b.Fibers().Delete(ctx, &agent.FiberQuery{Kind: string(whim)})
+// deleteCancelled deletes the whims.
+func (b *cancelAgent) deleteCancelled(ctx context.Context, _ none) (int, error) {
+	return b.Fibers().Delete(ctx, &agent.FiberQuery{Kind: string(cancelledKind)})
 }
 
 // finished returns how often an errand of a key has completed.
-func (b *bureau) finished(ctx context.Context, key string) (int, error) {
+func (b *cancelAgent) finished(ctx context.Context, key string) (int, error) {
 	n, _, err := dohost.Get[int](ctx, b.Storage(), key)
 	return n, err
 }
 
-// fate is the bureau's view of a fiber; it has none of an unknown fiber.
-type fate struct {
+// fiberState is the bureau's view of a fiber; it has none of an unknown fiber.
+type fiberState struct {
 	Status agent.FiberStatus
 	Ended  time.Time
 }
 
-// look returns the fates of the fibers of keys. All queries for a fiber must agree.
-func (b *bureau) look(ctx context.Context, ids map[string]string) (fates map[string]fate, err error) {
-	fates = map[string]fate{}
+// states returns the fates of the fibers of keys. All queries for a fiber must agree.
+func (b *cancelAgent) states(ctx context.Context, ids map[string]string) (fates map[string]fiberState, err error) {
+	fates = map[string]fiberState{}
 	all, err := b.Fibers().List(ctx, nil)
 	listed := map[string]agent.FiberInfo{}
 	for _, i := range all {
@@ -188,7 +188,7 @@ func (b *bureau) look(ctx context.Context, ids map[string]string) (fates map[str
 		err = errors.Join(err, err2, err3, differ(key+" by its key", fmt.Sprint(okByKey, k.ID, k.Status), want),
 			differ(key+" in the list", fmt.Sprint(okListed, l.ID, l.Status), want))
 		if ok {
-			fates[key] = fate{i.Status, i.Ended}
+			fates[key] = fiberState{i.Status, i.Ended}
 		}
 	}
 	return fates, errors.Join(err, differ("fibers that are listed", len(listed), len(fates)))
@@ -196,80 +196,80 @@ func (b *bureau) look(ctx context.Context, ids map[string]string) (fates map[str
 
 // client is a client of a bureau.
 type client struct {
-	h    *dohosttest.Host
-	roll *roll
+	h      *dohosttest.Host
+	record *fiberRecord
 }
 
-func (c *client) at() dohost.Stub[bureau] { return bureaus.Get(c.h, "a") }
+func (c *client) stub() dohost.Stub[cancelAgent] { return cancelAgents.Get(c.h, "a") }
 
 // begin starts the fiber of a key, by a method of the bureau.
 func (c *client) begin(
-	ctx context.Context, key string, start func(*bureau, context.Context, string) (string, error),
+	ctx context.Context, key string, start func(*cancelAgent, context.Context, string) (string, error),
 ) error {
-	id, err := ask(ctx, c.at(), start, key)
+	id, err := retryCall(ctx, c.stub(), start, key)
 	if err != nil {
 		return err
 	}
-	return c.roll.keep(key, id)
+	return c.record.setID(key, id)
 }
 
-// looks compares the statuses of the fibers that must be known, by their keys, with want.
-func (c *client) looks(ctx context.Context, want map[string]agent.FiberStatus) (map[string]fate, error) {
-	fates, err := ask(ctx, c.at(), (*bureau).look, c.roll.known())
+// checkStates compares the statuses of the fibers that must be known, by their keys, with want.
+func (c *client) checkStates(ctx context.Context, want map[string]agent.FiberStatus) (map[string]fiberState, error) {
+	fates, err := retryCall(ctx, c.stub(), (*cancelAgent).states, c.record.knownIDs())
 	found := map[string]agent.FiberStatus{}
 	for key, f := range fates {
 		found[key] = f.Status
 	}
-	return fates, errors.Join(err, differ("the fibers", found, want), c.roll.wrong())
+	return fates, errors.Join(err, differ("the fibers", found, want), c.record.err())
 }
 
 // run completes one errand, cancels another one in its second step, and deletes and repeats a whim.
 func (c *client) run(ctx context.Context) error {
 	for _, key := range []string{"done", "cancelled", "done"} {
-		if err := c.begin(ctx, key, (*bureau).start); err != nil {
+		if err := c.begin(ctx, key, (*cancelAgent).start); err != nil {
 			return err
 		}
 	}
-	if err := c.begin(ctx, "whim", (*bureau).think); err != nil {
+	if err := c.begin(ctx, "whim", (*cancelAgent).startAndCancel); err != nil {
 		return err
 	}
-	c.roll.cancel("whim")
+	c.record.cancel("whim")
 	c.h.Advance(3500 * time.Millisecond)
-	if _, err := ask(ctx, c.at(), (*bureau).cancel, c.roll.known()["cancelled"]); err != nil {
+	if _, err := retryCall(ctx, c.stub(), (*cancelAgent).cancel, c.record.knownIDs()["cancelled"]); err != nil {
 		return err
 	}
-	c.roll.cancel("cancelled")
+	c.record.cancel("cancelled")
 	c.h.Advance(100 * time.Millisecond)
-	status, err := ask(ctx, c.at(), (*bureau).wait, c.roll.known()["done"])
+	status, err := retryCall(ctx, c.stub(), (*cancelAgent).wait, c.record.knownIDs()["done"])
 	if err = errors.Join(err, differ("the end of the errand", status, agent.FiberCompleted)); err != nil {
 		return err
 	}
-	return errors.Join(c.again(ctx), c.late(ctx))
+	return errors.Join(c.startAgain(ctx), c.checkExpiry(ctx))
 }
 
-// again starts fibers that exist, or no longer do.
-func (c *client) again(ctx context.Context) error {
-	err := c.begin(ctx, "cancelled", (*bureau).start) // it exists
-	if _, err2 := ask(ctx, c.at(), (*bureau).forget, none{}); err != nil || err2 != nil {
+// startAgain starts fibers that exist, or no longer do.
+func (c *client) startAgain(ctx context.Context) error {
+	err := c.begin(ctx, "cancelled", (*cancelAgent).start) // it exists
+	if _, err2 := retryCall(ctx, c.stub(), (*cancelAgent).deleteCancelled, none{}); err != nil || err2 != nil {
 		return errors.Join(err, err2)
 	}
-	old := c.roll.drop("whim")
-	if err := c.begin(ctx, "whim", (*bureau).think); err != nil {
+	old := c.record.removeID("whim")
+	if err := c.begin(ctx, "whim", (*cancelAgent).startAndCancel); err != nil {
 		return err
 	}
-	c.roll.cancel("whim")
-	if c.roll.known()["whim"] == old {
+	c.record.cancel("whim")
+	if c.record.knownIDs()["whim"] == old {
 		return errors.New("a fiber that was deleted is there")
 	}
 	return nil
 }
 
-// late checks just before the first fiber may expire, and after all must have expired.
-func (c *client) late(ctx context.Context) error {
+// checkExpiry checks just before the first fiber may expire, and after all must have expired.
+func (c *client) checkExpiry(ctx context.Context) error {
 	want := map[string]agent.FiberStatus{
 		"done": agent.FiberCompleted, "cancelled": agent.FiberCancelled, "whim": agent.FiberCancelled,
 	}
-	fates, err := c.looks(ctx, want)
+	fates, err := c.checkStates(ctx, want)
 	if err != nil {
 		return err
 	}
@@ -283,34 +283,34 @@ func (c *client) late(ctx context.Context) error {
 		}
 	}
 	c.h.Advance(time.Until(first.Add(retention - 10*time.Second)))
-	if _, err := c.looks(ctx, want); err != nil {
+	if _, err := c.checkStates(ctx, want); err != nil {
 		return err
 	}
 	c.h.Advance(time.Until(last.Add(retention + time.Minute))) // for an alarm that is struck
-	_, err = c.looks(ctx, nil)
+	_, err = c.checkStates(ctx, nil)
 	return err
 }
 
-// newDismissing has fibers that are cancelled, deleted and expired.
-func newDismissing() dohosttest.Scenario {
-	bank, r := &dohosttest.FakeService{Idempotent: true, Latency: time.Second}, new(roll)
+// newFiberCancelled has fibers that are cancelled, deleted and expired.
+func newFiberCancelled() dohosttest.Scenario {
+	bank, r := &dohosttest.FakeService{Idempotent: true, Latency: time.Second}, new(fiberRecord)
 	o := &agent.KindOptions{MaxRetries: 1000, KeepCompleted: retention}
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{agent.Bind(bureaus, func(_ context.Context, a *agent.Agent[none]) (*bureau, error) {
-			return &bureau{a, bank, r}, nil
-		}, &agent.Handlers[bureau, none]{Options: agent.Options{KeepAlive: 5 * time.Second}},
-			agent.OnFiber(errand, (*bureau).run, o), agent.OnFiber(whim, (*bureau).run, o))},
+		Classes: []dohost.Class{agent.Bind(cancelAgents, func(_ context.Context, a *agent.Agent[none]) (*cancelAgent, error) {
+			return &cancelAgent{a, bank, r}, nil
+		}, &agent.Handlers[cancelAgent, none]{Options: agent.Options{KeepAlive: 5 * time.Second}},
+			agent.OnFiber(twoStepKind, (*cancelAgent).run, o), agent.OnFiber(cancelledKind, (*cancelAgent).run, o))},
 		Services: []*dohosttest.FakeService{bank},
 		Reset:    r.reset,
-		Places:   landings,
+		Places:   agentPlaces,
 		Run:      func(ctx context.Context, h *dohosttest.Host) error { return (&client{h, r}).run(ctx) },
 		Check: func(ctx context.Context, h *dohosttest.Host) (err error) {
 			for key, want := range map[string]int{"done": 1, "cancelled": 0, "whim": 0} {
-				n, err2 := dohost.Call(ctx, bureaus.Get(h, "a"), (*bureau).finished, key)
+				n, err2 := dohost.Call(ctx, cancelAgents.Get(h, "a"), (*cancelAgent).finished, key)
 				err = errors.Join(err, err2, differ("ends of "+key, n, want))
 			}
-			fates, err2 := dohost.Call(ctx, bureaus.Get(h, "a"), (*bureau).look, r.known())
-			return errors.Join(err, err2, differ("fibers that are left", len(fates), 0), r.wrong())
+			fates, err2 := dohost.Call(ctx, cancelAgents.Get(h, "a"), (*cancelAgent).states, r.knownIDs())
+			return errors.Join(err, err2, differ("fibers that are left", len(fates), 0), r.err())
 		},
 	}
 }

@@ -9,33 +9,33 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// browser is the client's side of a request: a ResponseWriter that keeps the response.
-type browser struct {
+// responseRecorder is the client's side of a request: a ResponseWriter that keeps the response.
+type responseRecorder struct {
 	header http.Header
 	status int
 	pieces []string
 }
 
 // Header is part of http.ResponseWriter.
-func (b *browser) Header() http.Header { return b.header }
+func (b *responseRecorder) Header() http.Header { return b.header }
 
 // WriteHeader is part of http.ResponseWriter.
-func (b *browser) WriteHeader(status int) { b.status = status }
+func (b *responseRecorder) WriteHeader(status int) { b.status = status }
 
 // Write gets a piece.
-func (b *browser) Write(p []byte) (int, error) {
+func (b *responseRecorder) Write(p []byte) (int, error) {
 	b.pieces = append(b.pieces, string(p))
 	return len(p), nil
 }
 
 // Flush is part of http.Flusher.
-func (b *browser) Flush() {}
+func (b *responseRecorder) Flush() {}
 
-// slowly is a body that yields line by line.
-type slowly []string
+// lineReader is a body that yields line by line.
+type lineReader []string
 
 // Read reads a line.
-func (s *slowly) Read(p []byte) (int, error) {
+func (s *lineReader) Read(p []byte) (int, error) {
 	if len(*s) == 0 {
 		return 0, io.EOF
 	}
@@ -46,12 +46,12 @@ func (s *slowly) Read(p []byte) (int, error) {
 
 // request sends lines to an object, and returns the pieces of the response, and whether it is complete.
 func request(ctx context.Context, h *dohosttest.Host, id dohost.ID, lines []string) (pieces []string, whole bool, err error) {
-	body := slowly(lines)
+	body := lineReader(lines)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/", &body)
 	if err != nil {
 		return nil, false, err
 	}
-	b := &browser{header: http.Header{}}
+	b := &responseRecorder{header: http.Header{}}
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler {
 			pieces = b.pieces

@@ -15,140 +15,140 @@ import (
 // heartbeat is the interval of the alarms of a lodge that is kept alive.
 const heartbeat = 20 * time.Second
 
-// vigil counts the holds that keep the incarnations of a lodge alive.
-type vigil struct {
-	mu     sync.Mutex
-	lives  int // constructors
-	holds  int // of the newest incarnation
-	faults []error
+// keepAliveRecord counts the holds that keep the incarnations of a lodge alive.
+type keepAliveRecord struct {
+	mu           sync.Mutex
+	incarnations int // constructors
+	holds        int // of the newest incarnation
+	faults       []error
 }
 
-func (v *vigil) reset() {
+func (v *keepAliveRecord) reset() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.lives, v.holds, v.faults = 0, 0, nil
+	v.incarnations, v.holds, v.faults = 0, 0, nil
 }
 
 // begin numbers an incarnation, which has no holds yet.
-func (v *vigil) begin() (life int) {
+func (v *keepAliveRecord) begin() (incarnation int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.lives++
+	v.incarnations++
 	v.holds = 0
-	return v.lives
+	return v.incarnations
 }
 
-// hold changes the number of holds of an incarnation.
-func (v *vigil) hold(life, by int) {
+// addHolds changes the number of holds of an incarnation.
+func (v *keepAliveRecord) addHolds(incarnation, by int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if life == v.lives {
+	if incarnation == v.incarnations {
 		v.holds += by
 	}
 }
 
 // held returns the number of holds of the newest incarnation, or at its end.
-func (v *vigil) held() int {
+func (v *keepAliveRecord) held() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.holds
 }
 
-// end records the end of an incarnation, which must not be idle eviction while it has holds.
-func (v *vigil) end(e dohost.Ended) {
+// onFenced records the end of an incarnation, which must not be idle eviction while it has holds.
+func (v *keepAliveRecord) onFenced(e dohost.Ended) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if e.Why.Reason == "idle" && v.holds > 0 {
-		v.faults = append(v.faults, fmt.Errorf("life %d was idle, and %d keep it alive", v.lives, v.holds))
+		v.faults = append(v.faults, fmt.Errorf("life %d was idle, and %d keep it alive", v.incarnations, v.holds))
 	}
 }
 
-func (v *vigil) fault(err error) {
+func (v *keepAliveRecord) addFault(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.faults = append(v.faults, err)
 }
 
-func (v *vigil) wrong() error {
+func (v *keepAliveRecord) err() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return errors.Join(v.faults...)
 }
 
-// lodge is an agent that is kept alive by guests, and by a round that it has to finish.
-type lodge struct {
+// keptAliveAgent is an agent that is kept alive by guests, and by a round that it has to finish.
+type keptAliveAgent struct {
 	*agent.Agent[none]
-	vigil  *vigil
-	life   int
-	guests []func(context.Context) error // to release them
+	record      *keepAliveRecord
+	incarnation int
+	releases    []func(context.Context) error // to release them
 }
 
-var lodges dohost.Namespace[lodge] = "lodge"
+var keptAliveAgents dohost.Namespace[keptAliveAgent] = "kept-alive"
 
-// awake returns an error if the lodge is kept alive and no alarm will wake it in time.
-func (l *lodge) awake(ctx context.Context) error {
+// checkAlarm returns an error if the lodge is kept alive and no alarm will wake it in time.
+func (l *keptAliveAgent) checkAlarm(ctx context.Context) error {
 	at, set, err := l.Object().GetAlarm(ctx)
 	by := time.Now().Add(heartbeat + time.Millisecond) // alarms are rounded to milliseconds
-	if err == nil && l.vigil.held() > 0 && (!set || at.After(by)) {
-		err = fmt.Errorf("life %d is kept alive, and the alarm is set (%t) for %v, not by %v", l.life, set, at, by)
+	if err == nil && l.record.held() > 0 && (!set || at.After(by)) {
+		err = fmt.Errorf("life %d is kept alive, and the alarm is set (%t) for %v, not by %v", l.incarnation, set, at, by)
 	}
 	return err
 }
 
-// enter adds a guest.
-func (l *lodge) enter(ctx context.Context, _ none) (none, error) {
+// addHold adds a guest.
+func (l *keptAliveAgent) addHold(ctx context.Context, _ none) (none, error) {
 	release, err := l.KeepAlive(ctx)
 	if err != nil {
 		return none{}, err
 	}
-	l.vigil.hold(l.life, 1)
-	l.guests = append(l.guests, release)
-	return none{}, l.awake(ctx)
+	l.record.addHolds(l.incarnation, 1)
+	l.releases = append(l.releases, release)
+	return none{}, l.checkAlarm(ctx)
 }
 
-// leave releases a guest, twice. A guest of an earlier incarnation is gone already.
-func (l *lodge) leave(ctx context.Context, _ none) (none, error) {
-	if len(l.guests) == 0 {
+// releaseHold releases a guest, twice. A guest of an earlier incarnation is gone already.
+func (l *keptAliveAgent) releaseHold(ctx context.Context, _ none) (none, error) {
+	if len(l.releases) == 0 {
 		return none{}, nil
 	}
-	goes := l.guests[0]
-	l.guests = l.guests[1:]
+	goes := l.releases[0]
+	l.releases = l.releases[1:]
 	if err := errors.Join(goes(ctx), goes(ctx)); err != nil {
 		return none{}, err
 	}
-	l.vigil.hold(l.life, -1)
-	return none{}, l.awake(ctx)
+	l.record.addHolds(l.incarnation, -1)
+	return none{}, l.checkAlarm(ctx)
 }
 
-// send starts the round of the lodge.
-func (l *lodge) send(ctx context.Context, _ none) (none, error) {
-	return none{}, errors.Join(dohost.Put(ctx, l.Storage(), "round", "begun"), l.round(ctx))
+// startWork starts the round of the lodge.
+func (l *keptAliveAgent) startWork(ctx context.Context, _ none) (none, error) {
+	return none{}, errors.Join(dohost.Put(ctx, l.Storage(), "round", "begun"), l.runWork(ctx))
 }
 
-// goOn repeats a round that an earlier incarnation has not finished.
-func (l *lodge) goOn(ctx context.Context) error {
+// resumeWork repeats a round that an earlier incarnation has not finished.
+func (l *keptAliveAgent) resumeWork(ctx context.Context) error {
 	round, _, err := dohost.Get[string](ctx, l.Storage(), "round")
 	if err != nil || round != "begun" {
 		return err
 	}
-	return l.round(ctx)
+	return l.runWork(ctx)
 }
 
-// round does the round. Only KeepAlive wakes the lodge for it.
-func (l *lodge) round(ctx context.Context) error {
+// runWork does the round. Only KeepAlive wakes the lodge for it.
+func (l *keptAliveAgent) runWork(ctx context.Context) error {
 	release, err := l.KeepAlive(ctx)
 	if err != nil {
 		return err
 	}
 	return l.Object().Go(ctx, "round", func(ctx context.Context) error {
 		err := agent.KeepAliveWhile(ctx, l, func(ctx context.Context) error {
-			l.vigil.hold(l.life, 1)
-			defer l.vigil.hold(l.life, -1)
+			l.record.addHolds(l.incarnation, 1)
+			defer l.record.addHolds(l.incarnation, -1)
 			if err := dohost.Sleep(ctx, 2*heartbeat+time.Second); err != nil {
 				return err
 			}
-			if err := l.awake(ctx); err != nil {
-				l.vigil.fault(err)
+			if err := l.checkAlarm(ctx); err != nil {
+				l.record.addFault(err)
 			}
 			return dohost.Put(ctx, l.Storage(), "round", "done")
 		})
@@ -156,65 +156,65 @@ func (l *lodge) round(ctx context.Context) error {
 	})
 }
 
-func (l *lodge) rounds(ctx context.Context, _ none) (round string, err error) {
+func (l *keptAliveAgent) workState(ctx context.Context, _ none) (round string, err error) {
 	round, _, err = dohost.Get[string](ctx, l.Storage(), "round")
 	return round, err
 }
 
-// comesTo waits until the lodge is in memory if it has holds, and out of memory if it has
+// awaitState waits until the lodge is in memory if it has holds, and out of memory if it has
 // none. The successor of an incarnation that was ended with holds has none.
-func (v *vigil) comesTo(h *dohosttest.Host) error {
+func (v *keepAliveRecord) awaitState(h *dohosttest.Host) error {
 	for range 5 {
 		h.Advance(2*heartbeat + time.Second)
-		if h.Host().IsLive(lodges.Get(h, "a").ID()) == (v.held() > 0) {
+		if h.Host().IsLive(keptAliveAgents.Get(h, "a").ID()) == (v.held() > 0) {
 			return nil
 		}
 	}
-	return fmt.Errorf("life %d is kept alive by %d, and that is not so", v.lives, v.held())
+	return fmt.Errorf("life %d is kept alive by %d, and that is not so", v.incarnations, v.held())
 }
 
-// stayAt lets two guests come and leave, and then starts a round that no call waits for.
-func stayAt(ctx context.Context, h *dohosttest.Host, v *vigil) error {
-	at := lodges.Get(h, "a")
-	for _, m := range []func(*lodge, context.Context, none) (none, error){
-		(*lodge).enter, (*lodge).enter, (*lodge).leave, (*lodge).leave,
+// runKeptAlive lets two guests come and leave, and then starts a round that no call waits for.
+func runKeptAlive(ctx context.Context, h *dohosttest.Host, v *keepAliveRecord) error {
+	at := keptAliveAgents.Get(h, "a")
+	for _, m := range []func(*keptAliveAgent, context.Context, none) (none, error){
+		(*keptAliveAgent).addHold, (*keptAliveAgent).addHold, (*keptAliveAgent).releaseHold, (*keptAliveAgent).releaseHold,
 	} {
-		if _, err := ask(ctx, at, m, none{}); err != nil {
+		if _, err := retryCall(ctx, at, m, none{}); err != nil {
 			return err
 		}
-		if err := v.comesTo(h); err != nil {
+		if err := v.awaitState(h); err != nil {
 			return err
 		}
 	}
-	_, err := dohost.Call(ctx, at, (*lodge).send, none{})
+	_, err := dohost.Call(ctx, at, (*keptAliveAgent).startWork, none{})
 	return err
 }
 
-// newKeeping has an agent that is kept alive.
-func newKeeping() dohosttest.Scenario {
-	v := new(vigil)
+// newKeptAlive has an agent that is kept alive.
+func newKeptAlive() dohosttest.Scenario {
+	v := new(keepAliveRecord)
 	sent := false
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{agent.Bind(lodges, func(_ context.Context, a *agent.Agent[none]) (*lodge, error) {
-			return &lodge{Agent: a, vigil: v, life: v.begin()}, nil
-		}, &agent.Handlers[lodge, none]{
-			OnStart: (*lodge).goOn,
+		Classes: []dohost.Class{agent.Bind(keptAliveAgents, func(_ context.Context, a *agent.Agent[none]) (*keptAliveAgent, error) {
+			return &keptAliveAgent{Agent: a, record: v, incarnation: v.begin()}, nil
+		}, &agent.Handlers[keptAliveAgent, none]{
+			OnStart: (*keptAliveAgent).resumeWork,
 			Options: agent.Options{KeepAlive: heartbeat},
 		})},
-		Options: dohost.Options{IdleAfter: 5 * time.Second, Listener: dohost.Listener{Fenced: v.end}},
+		Options: dohost.Options{IdleAfter: 5 * time.Second, Listener: dohost.Listener{Fenced: v.onFenced}},
 		Reset:   func() { v.reset(); sent = false },
-		Places:  landings,
+		Places:  agentPlaces,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			err := stayAt(ctx, h, v)
+			err := runKeptAlive(ctx, h, v)
 			sent = err == nil
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			round, err := dohost.Call(ctx, lodges.Get(h, "a"), (*lodge).rounds, none{})
+			round, err := dohost.Call(ctx, keptAliveAgents.Get(h, "a"), (*keptAliveAgent).workState, none{})
 			if sent || round != "" { // a round that has begun must complete
 				err = errors.Join(err, differ("the round", round, "done"))
 			}
-			return errors.Join(err, v.wrong())
+			return errors.Join(err, v.err())
 		},
 	}
 }

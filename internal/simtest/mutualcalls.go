@@ -101,12 +101,12 @@ func (a *account) keys(ctx context.Context, _ none) (found map[string]int, err e
 	return found, err
 }
 
-// newCircle has two accounts that pay each other at the same time.
-func newCircle() dohosttest.Scenario {
+// newMutualCalls has two accounts that pay each other at the same time.
+func newMutualCalls() dohosttest.Scenario {
 	pay := func(h *dohosttest.Host, from string, ts ...transfer) *dohosttest.Client {
 		return h.Client(func(ctx context.Context) error {
 			for _, t := range ts {
-				if _, err := ask(ctx, accounts.Get(h, from), (*account).pay, t); err != nil {
+				if _, err := retryCall(ctx, accounts.Get(h, from), (*account).pay, t); err != nil {
 					return err
 				}
 			}
@@ -117,7 +117,7 @@ func newCircle() dohosttest.Scenario {
 		Classes: []dohost.Class{dohost.Bind(accounts, func(_ context.Context, st *dohost.State) (*account, error) {
 			return &account{st}, nil
 		}, &dohost.Handlers[account]{OnAlarm: (*account).alarm})},
-		Places: turns,
+		Places: objectPlaces,
 		Run: func(_ context.Context, h *dohosttest.Host) error {
 			a := pay(h, "a", transfer{"1", "b", 1})
 			b := pay(h, "b", transfer{"2", "a", 100})

@@ -13,21 +13,21 @@ import (
 // outcomes has the results of a client's additions, which it does not repeat. The addition
 // k adds 4^k, so that the total contains how often each one happened.
 type outcomes struct {
-	told []error
+	errs []error
 	ran  []dohost.Outcome
 	seen []int // the answered totals
 }
 
 const outcomesSent = 5
 
-func power(k int) int { return 1 << (2 * k) }
+func amount(k int) int { return 1 << (2 * k) }
 
 // happened returns how often addition k is in a total.
 func happened(total, k int) int { return total >> (2 * k) & 3 }
 
 func (o *outcomes) run(ctx context.Context, h *dohosttest.Host) error {
 	for k := range outcomesSent {
-		total, err := dohost.Call(ctx, counters.Get(h, "a"), (*counter).addAgain, power(k))
+		total, err := dohost.Call(ctx, counters.Get(h, "a"), (*counter).addAgain, amount(k))
 		var ran dohost.Outcome
 		if err == nil {
 			o.seen = append(o.seen, total)
@@ -37,7 +37,7 @@ func (o *outcomes) run(ctx context.Context, h *dohosttest.Host) error {
 			ran = e.Outcome
 			h.Advance(time.Second)
 		}
-		o.told, o.ran = append(o.told, err), append(o.ran, ran)
+		o.errs, o.ran = append(o.errs, err), append(o.ran, ran)
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ func (o *outcomes) check(ctx context.Context, h *dohosttest.Host) error {
 		return err
 	}
 	err = differ("memory and storage", t.Memory, t.Stored)
-	for k, told := range o.told {
+	for k, told := range o.errs {
 		n := happened(t.Stored, k)
 		switch {
 		case n > 1:

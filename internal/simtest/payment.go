@@ -46,27 +46,27 @@ func (o *order) charged(ctx context.Context, _ none) (int, error) {
 	return n, err
 }
 
-// moody refuses the first request of order 2, and loses the answer to its second.
-func moody(key string, request int, m dohosttest.FailurePoint) error {
+// failOrder2 refuses the first request of order 2, and loses the answer to its second.
+func failOrder2(key string, request int, m dohosttest.FailurePoint) error {
 	if key == "2" && (request == 1 && m == dohosttest.BeforeEffect || request == 2 && m == dohosttest.AfterEffect) {
 		return dohosttest.ErrRefused
 	}
 	return nil
 }
 
-// newPaying has an outside effect that must happen, exactly once for each order.
-func newPaying() dohosttest.Scenario {
-	bank := &dohosttest.FakeService{Idempotent: true, Latency: 100 * time.Millisecond, Fail: moody}
+// newPayment has an outside effect that must happen, exactly once for each order.
+func newPayment() dohosttest.Scenario {
+	bank := &dohosttest.FakeService{Idempotent: true, Latency: 100 * time.Millisecond, Fail: failOrder2}
 	amounts := []int{5, 7}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(orders, func(_ context.Context, st *dohost.State) (*order, error) {
 			return &order{st, bank}, nil
 		}, &dohost.Handlers[order]{OnAlarm: (*order).charge})},
 		Services: []*dohosttest.FakeService{bank},
-		Places:   turns,
+		Places:   objectPlaces,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			for i, amount := range amounts {
-				if _, err := ask(ctx, orders.Get(h, fmt.Sprint(i+1)), (*order).place, amount); err != nil {
+				if _, err := retryCall(ctx, orders.Get(h, fmt.Sprint(i+1)), (*order).place, amount); err != nil {
 					return err
 				}
 			}

@@ -13,34 +13,34 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// parlor is an object that knows the present clients by its sockets, and all earlier ones
+// presenceObject is an object that knows the present clients by its sockets, and all earlier ones
 // by its storage.
-type parlor struct{ st *dohost.State }
+type presenceObject struct{ st *dohost.State }
 
-var parlors dohost.Namespace[parlor] = "parlor"
+var presenceObjects dohost.Namespace[presenceObject] = "presence"
 
-// enter sends a greeting: a frame that is sent before the handshake is answered must wait for it.
-func (p *parlor) enter(w http.ResponseWriter, r *http.Request) {
+// accept sends a greeting: a frame that is sent before the handshake is answered must wait for it.
+func (p *presenceObject) accept(w http.ResponseWriter, r *http.Request) {
 	name, ctx := r.URL.Query().Get("name"), r.Context()
 	s, err := p.st.Accept(w, r, &dohost.AcceptOptions{Tags: []string{name, r.URL.Query().Get("team")}})
 	err = errors.Join(err, dohost.Put(ctx, p.st.Storage(), "guest/"+name, true))
 	if err == nil {
-		err = s.Send(ctx, text("welcome"))
+		err = s.Send(ctx, textFrame("welcome"))
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
 }
 
-func (p *parlor) hear(context.Context, *dohost.Socket, dohost.Frame) error { return nil }
+func (p *presenceObject) onMessage(context.Context, *dohost.Socket, dohost.Frame) error { return nil }
 
-// gone records a guest that has left, if the object gets the event.
-func (p *parlor) gone(ctx context.Context, s *dohost.Socket, _ dohost.Closing) error {
+// onClosed records a guest that has left, if the object gets the event.
+func (p *presenceObject) onClosed(ctx context.Context, s *dohost.Socket, _ dohost.Closing) error {
 	return dohost.Put(ctx, p.st.Storage(), "left/"+s.Tags()[0], true)
 }
 
 // The sorted names of the sockets with a tag.
-func (p *parlor) who(_ context.Context, tag string) (names []string, err error) {
+func (p *presenceObject) present(_ context.Context, tag string) (names []string, err error) {
 	for _, s := range p.st.Sockets(tag) {
 		if !slices.Contains(s.Tags(), tag) && tag != "" {
 			err = errors.Join(err, fmt.Errorf("a socket with the tags %q is found by %q", s.Tags(), tag))
@@ -51,13 +51,13 @@ func (p *parlor) who(_ context.Context, tag string) (names []string, err error) 
 	return names, err
 }
 
-// dismiss asks a guest to leave.
-func (p *parlor) dismiss(ctx context.Context, name string) (none, error) {
-	return none{}, p.st.Broadcast(ctx, text("go"), p.st.Sockets(name))
+// askToLeave asks a guest to leave.
+func (p *presenceObject) askToLeave(ctx context.Context, name string) (none, error) {
+	return none{}, p.st.Broadcast(ctx, textFrame("go"), p.st.Sockets(name))
 }
 
 // guests returns the names of all guests so far.
-func (p *parlor) guests(ctx context.Context, _ none) (names []string, err error) {
+func (p *presenceObject) guests(ctx context.Context, _ none) (names []string, err error) {
 	items, err := dohost.List[bool](ctx, p.st.Storage(), &dohost.ListOptions{Prefix: "guest/"})
 	for _, it := range items {
 		names = append(names, it.Key[len("guest/"):])
@@ -68,9 +68,9 @@ func (p *parlor) guests(ctx context.Context, _ none) (names []string, err error)
 // teams has the team of each guest.
 var teams = map[string]string{"a": "red", "b": "blue", "c": "red"}
 
-// stay is connected until it is asked to leave.
-func stay(ctx context.Context, h *dohosttest.Host, name string) error {
-	v := &visitor{h: h, id: parlors.Get(h, "a").ID(), path: "/?name=" + name + "&team=" + teams[name]}
+// stayConnected is connected until it is asked to leave.
+func stayConnected(ctx context.Context, h *dohosttest.Host, name string) error {
+	v := &socketClient{h: h, id: presenceObjects.Get(h, "a").ID(), path: "/?name=" + name + "&team=" + teams[name]}
 	for {
 		if err := v.connect(ctx); err != nil {
 			return err
@@ -78,24 +78,24 @@ func stay(ctx context.Context, h *dohosttest.Host, name string) error {
 		for connected := true; connected; {
 			var line string
 			var err error
-			if line, connected, err = v.hear(ctx); err != nil {
+			if line, connected, err = v.receive(ctx); err != nil {
 				return err
 			}
 			if line == "go" {
-				v.leave()
+				v.close()
 				return nil
 			}
 		}
 	}
 }
 
-// expect waits until exactly these guests are present: an ending disconnects all of them,
+// waitForPresent waits until exactly these guests are present: an ending disconnects all of them,
 // and they reconnect. No guest may have two sockets.
-func expect(ctx context.Context, h *dohosttest.Host, tag string, want ...string) error {
+func waitForPresent(ctx context.Context, h *dohosttest.Host, tag string, want ...string) error {
 	var found []string
-	for range maxVisits {
+	for range maxConnects {
 		var err error
-		if found, err = ask(ctx, parlors.Get(h, "a"), (*parlor).who, tag); err != nil {
+		if found, err = retryCall(ctx, presenceObjects.Get(h, "a"), (*presenceObject).present, tag); err != nil {
 			return err
 		}
 		if len(slices.Compact(slices.Clone(found))) < len(found) {
@@ -109,38 +109,38 @@ func expect(ctx context.Context, h *dohosttest.Host, tag string, want ...string)
 	return differ(fmt.Sprintf("who is there of %q", tag), found, want)
 }
 
-// leaves asks a guest to leave until its client has received the request: an ending may lose the request, or
+// disconnectClient asks a guest to leave until its client has received the request: an ending may lose the request, or
 // disconnect the guest, which then reconnects.
-func leaves(ctx context.Context, h *dohosttest.Host, name string, left *atomic.Bool, rest ...string) error {
-	for range maxVisits {
-		if _, err := ask(ctx, parlors.Get(h, "a"), (*parlor).dismiss, name); err != nil {
+func disconnectClient(ctx context.Context, h *dohosttest.Host, name string, left *atomic.Bool, rest ...string) error {
+	for range maxConnects {
+		if _, err := retryCall(ctx, presenceObjects.Get(h, "a"), (*presenceObject).askToLeave, name); err != nil {
 			return err
 		}
 		h.Advance(time.Second)
 		if left.Load() {
-			return expect(ctx, h, "", rest...)
+			return waitForPresent(ctx, h, "", rest...)
 		}
 	}
 	return fmt.Errorf("%s does not leave", name)
 }
 
-func attend(ctx context.Context, h *dohosttest.Host) error {
+func runPresence(ctx context.Context, h *dohosttest.Host) error {
 	var clients []*dohosttest.Client
 	left := map[string]*atomic.Bool{"a": {}, "b": {}, "c": {}}
 	for _, name := range []string{"a", "b", "c"} {
 		clients = append(clients, h.Client(func(ctx context.Context) error {
 			defer left[name].Store(true)
-			return stay(ctx, h, name)
+			return stayConnected(ctx, h, name)
 		}))
 	}
-	err := errors.Join(expect(ctx, h, "", "a", "b", "c"), expect(ctx, h, "red", "a", "c"))
+	err := errors.Join(waitForPresent(ctx, h, "", "a", "b", "c"), waitForPresent(ctx, h, "red", "a", "c"))
 	if err == nil {
 		h.Advance(25 * time.Second) // the object leaves memory
-		err = errors.Join(leaves(ctx, h, "b", left["b"], "a", "c"), expect(ctx, h, "blue"))
+		err = errors.Join(disconnectClient(ctx, h, "b", left["b"], "a", "c"), waitForPresent(ctx, h, "blue"))
 	}
 	for _, name := range []string{"a", "c"} {
 		if err == nil {
-			err = leaves(ctx, h, name, left[name], map[string][]string{"a": {"c"}}[name]...)
+			err = disconnectClient(ctx, h, name, left[name], map[string][]string{"a": {"c"}}[name]...)
 		}
 	}
 	if err != nil {
@@ -156,20 +156,20 @@ func attend(ctx context.Context, h *dohosttest.Host) error {
 // their tags.
 func newPresence() dohosttest.Scenario {
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{dohost.Bind(parlors, func(_ context.Context, st *dohost.State) (*parlor, error) {
-			return &parlor{st}, nil
-		}, &dohost.Handlers[parlor]{
-			OnHTTP: (*parlor).enter,
-			OnSocket: &dohost.SocketHandlers[parlor]{
-				Message: (*parlor).hear, Closed: (*parlor).gone,
+		Classes: []dohost.Class{dohost.Bind(presenceObjects, func(_ context.Context, st *dohost.State) (*presenceObject, error) {
+			return &presenceObject{st}, nil
+		}, &dohost.Handlers[presenceObject]{
+			OnHTTP: (*presenceObject).accept,
+			OnSocket: &dohost.SocketHandlers[presenceObject]{
+				Message: (*presenceObject).onMessage, Closed: (*presenceObject).onClosed,
 			},
 		})},
 		Options: dohost.Options{IdleAfter: 10 * time.Second},
-		Places:  turns,
-		Run:     attend,
+		Places:  objectPlaces,
+		Run:     runPresence,
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			guests, err := dohost.Call(ctx, parlors.Get(h, "a"), (*parlor).guests, none{})
-			who, err2 := dohost.Call(ctx, parlors.Get(h, "a"), (*parlor).who, "")
+			guests, err := dohost.Call(ctx, presenceObjects.Get(h, "a"), (*presenceObject).guests, none{})
+			who, err2 := dohost.Call(ctx, presenceObjects.Get(h, "a"), (*presenceObject).present, "")
 			err = errors.Join(err, err2, differ("who has come", guests, []string{"a", "b", "c"}))
 			return errors.Join(err, differ("who is there", who, []string{}))
 		},

@@ -13,20 +13,20 @@ import (
 // queue is an object with concurrent calls: its handler awaits twice, and its memory and
 // its storage agree whenever an event holds the turn.
 type queue struct {
-	st     *dohost.State
-	w      *witness
-	desk   *dohosttest.FakeService
-	serial int // counts constructors of the run
-	total  int // the stored value of "total"
-	busy   bool
+	st      *dohost.State
+	w       *runRecord
+	service *dohosttest.FakeService
+	serial  int // counts constructors of the run
+	total   int // the stored value of "total"
+	busy    bool
 }
 
 var queues dohost.Namespace[queue] = "queue"
 
-// hold is a part of a handler between Awaits. It compares the total.
-func (q *queue) hold(ctx context.Context, what string, fn func() error) error {
+// checkTurn is a part of a handler between Awaits. It compares the total.
+func (q *queue) checkTurn(ctx context.Context, what string, fn func() error) error {
 	if q.busy {
-		q.w.fault("%s: another event holds the turn", what)
+		q.w.faultf("%s: another event holds the turn", what)
 	}
 	q.busy = true
 	defer func() { q.busy = false }()
@@ -34,9 +34,9 @@ func (q *queue) hold(ctx context.Context, what string, fn func() error) error {
 	if err != nil {
 		return err
 	}
-	q.w.used(q.serial)
+	q.w.recordUse(q.serial)
 	if total != q.total {
-		q.w.fault("%s: the total is %d in memory and %d in storage", what, q.total, total)
+		q.w.faultf("%s: the total is %d in memory and %d in storage", what, q.total, total)
 	}
 	return fn()
 }
@@ -45,7 +45,7 @@ func (q *queue) hold(ctx context.Context, what string, fn func() error) error {
 func (q *queue) join(ctx context.Context, name string) (total int, err error) {
 	s := q.st.Storage()
 	joined := false
-	err = q.hold(ctx, name+" begins", func() (err error) {
+	err = q.checkTurn(ctx, name+" begins", func() (err error) {
 		if joined, err = q.has(ctx, "joined/"+name); err != nil || joined {
 			return err
 		}
@@ -55,21 +55,21 @@ func (q *queue) join(ctx context.Context, name string) (total int, err error) {
 		return q.total, err
 	}
 	err = dohost.Await(ctx, func(ctx context.Context) error {
-		if err := q.desk.Call(ctx, name, ""); err != nil {
+		if err := q.service.Call(ctx, name, ""); err != nil {
 			return err
 		}
 		err := dohost.HoldTurn(ctx, func(ctx context.Context) error {
-			return q.hold(ctx, name+" enters", func() error { return dohost.Put(ctx, s, "entered/"+name, true) })
+			return q.checkTurn(ctx, name+" enters", func() error { return dohost.Put(ctx, s, "entered/"+name, true) })
 		})
 		if err == nil {
-			q.w.see("entered " + name)
+			q.w.count("entered " + name)
 		}
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	err = q.hold(ctx, name+" comes back", func() error {
+	err = q.checkTurn(ctx, name+" comes back", func() error {
 		if joined, err := q.has(ctx, "joined/"+name); err != nil || joined {
 			return err
 		}
@@ -97,49 +97,49 @@ func (q *queue) names(ctx context.Context, _ none) (names map[string]int, err er
 	return names, err
 }
 
-const guests = 3
+const clientCount = 3
 
-// once makes a call that is not repeated: while the process lives, an event that has not
+// callOnce makes a call that is not repeated: while the process lives, an event that has not
 // started must not be lost.
-func once[O, In, Out any](ctx context.Context, w *witness, s dohost.Stub[O], m func(*O, context.Context, In) (Out, error), in In) bool {
+func callOnce[O, In, Out any](ctx context.Context, w *runRecord, s dohost.Stub[O], m func(*O, context.Context, In) (Out, error), in In) bool {
 	_, err := dohost.Call(ctx, s, m, in)
 	if e, ok := errors.AsType[*dohost.Error](err); ok && e.Outcome != dohost.OutcomeUnknown {
-		w.see("refused")
+		w.count("refused")
 	}
 	return err == nil
 }
 
 // checkRefused requires that a process that lives has refused no call.
-func checkRefused(w *witness) error {
-	if n := w.times("refused"); n > 0 && !w.restarted() {
+func checkRefused(w *runRecord) error {
+	if n := w.countOf("refused"); n > 0 && !w.restarted() {
 		return fmt.Errorf("%d calls were refused, and the process never ended", n)
 	}
 	return nil
 }
 
-// newQueueing has several concurrent clients, and a handler that awaits.
-func newQueueing() dohosttest.Scenario {
-	w, desk := new(witness), &dohosttest.FakeService{Latency: 50 * time.Millisecond, Idempotent: true}
+// newQueue has several concurrent clients, and a handler that awaits.
+func newQueue() dohosttest.Scenario {
+	w, desk := new(runRecord), &dohosttest.FakeService{Latency: 50 * time.Millisecond, Idempotent: true}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(queues, func(ctx context.Context, st *dohost.State) (*queue, error) {
-			q := &queue{st: st, w: w, desk: desk, serial: w.see("constructed")}
+			q := &queue{st: st, w: w, service: desk, serial: w.count("constructed")}
 			total, _, err := dohost.Get[int](ctx, st.Storage(), "total")
 			q.total = total
 			return q, err
 		}, nil)},
 		Services: []*dohosttest.FakeService{desk},
 		Options:  dohost.Options{Listener: w.listener()},
-		Places:   turns,
+		Places:   objectPlaces,
 		Reset:    w.reset,
 		Run: func(_ context.Context, h *dohosttest.Host) error {
 			var clients []*dohosttest.Client
-			for k := range guests {
+			for k := range clientCount {
 				clients = append(clients, h.Client(func(ctx context.Context) error {
 					name := fmt.Sprint(k)
-					if once(ctx, w, queues.Get(h, "a"), (*queue).join, name) {
+					if callOnce(ctx, w, queues.Get(h, "a"), (*queue).join, name) {
 						return nil
 					}
-					_, err := ask(ctx, queues.Get(h, "a"), (*queue).join, name)
+					_, err := retryCall(ctx, queues.Get(h, "a"), (*queue).join, name)
 					return err
 				}))
 			}
@@ -151,10 +151,10 @@ func newQueueing() dohosttest.Scenario {
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			got, err := dohost.Call(ctx, queues.Get(h, "a"), (*queue).names, none{})
-			err = errors.Join(err, w.wrong(), checkRefused(w),
-				differ("the queue", got, map[string]int{"came/": guests, "entered/": guests, "joined/": guests, "total": guests}))
-			if n, lives := w.times("constructed"), w.endings(queues.Get(h, "a").ID())+1; n > lives {
-				err = errors.Join(err, fmt.Errorf("%d constructors in %d lives", n, lives))
+			err = errors.Join(err, w.err(), checkRefused(w),
+				differ("the queue", got, map[string]int{"came/": clientCount, "entered/": clientCount, "joined/": clientCount, "total": clientCount}))
+			if n, incarnations := w.countOf("constructed"), w.endings(queues.Get(h, "a").ID())+1; n > incarnations {
+				err = errors.Join(err, fmt.Errorf("%d constructors in %d lives", n, incarnations))
 			}
 			return err
 		},

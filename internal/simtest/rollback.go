@@ -9,12 +9,12 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// desk is an object that gives each seat away once, in a transaction. The transaction is
+// seatAllocator is an object that gives each seat away once, in a transaction. The transaction is
 // rolled back only when a client repeats a claim that had been granted, so only after an
 // ending.
-type desk struct {
+type seatAllocator struct {
 	st *dohost.State
-	w  *witness
+	w  *runRecord
 }
 
 // claim is for a seat. Try tells the claims of one client apart.
@@ -24,23 +24,23 @@ type claim struct {
 }
 
 var (
-	desks dohost.Namespace[desk] = "desk"
-	given                        = dohost.Feed{Name: "given", Values: true}
-	seats                        = dohost.Collection[claim]{
+	seatAllocators dohost.Namespace[seatAllocator] = "seat-allocator"
+	grants                                         = dohost.Feed{Name: "given", Values: true}
+	seats                                          = dohost.Collection[claim]{
 		Name:    "seats",
 		Key:     func(c claim) string { return c.Seat },
 		Indexes: []dohost.Index[claim]{{Name: "try", Of: func(c claim) dohost.Key { return dohost.KeyOf(c.Try) }}},
-		Feed:    &given,
+		Feed:    &grants,
 	}
 )
 
-// claim returns the try that has the seat.
-func (d *desk) claim(ctx context.Context, c claim) (holder int, err error) {
+// allocate returns the try that has the seat.
+func (d *seatAllocator) allocate(ctx context.Context, c claim) (holder int, err error) {
 	s := d.st.Storage()
 	if err := dohost.Put(ctx, s, "asks", c.Try); err != nil {
 		return 0, err
 	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error { return d.grant(ctx, c) })
+	err = dohost.Transaction(ctx, func(ctx context.Context) error { return d.allocateOnce(ctx, c) })
 	if err == nil {
 		err = dohost.Add(ctx, s, "count", 1)
 	}
@@ -49,20 +49,20 @@ func (d *desk) claim(ctx context.Context, c claim) (holder int, err error) {
 	}
 	asks, _, err := dohost.Get[int](ctx, s, "asks")
 	if err == nil && asks != c.Try {
-		d.w.fault("%s: try %d asks, %d is noted after a transaction was taken back", c.Seat, c.Try, asks)
+		d.w.faultf("%s: try %d asks, %d is noted after a transaction was taken back", c.Seat, c.Try, asks)
 	}
 	row, _, err2 := seats.Get(ctx, s, c.Seat)
 	_, err3 := s.Delete(ctx, "asks")
 	return row.Value.Try, errors.Join(err, err2, err3)
 }
 
-// grant has effects that must not happen for a seat that is taken, and detects that last.
-func (d *desk) grant(ctx context.Context, c claim) error {
+// allocateOnce has effects that must not happen for a seat that is taken, and detects that last.
+func (d *seatAllocator) allocateOnce(ctx context.Context, c claim) error {
 	s := d.st.Storage()
 	_, err := s.Delete(ctx, "asks")
 	emitted := d.st.Emit(ctx, func(err error) {
 		if err == nil {
-			d.w.see(fmt.Sprintf("told %d", c.Try))
+			d.w.count(fmt.Sprintf("told %d", c.Try))
 		}
 	})
 	printed := d.st.Go(ctx, "print", func(ctx context.Context) error {
@@ -71,14 +71,14 @@ func (d *desk) grant(ctx context.Context, c claim) error {
 	return errors.Join(err, emitted, printed, seats.Insert(ctx, s, c))
 }
 
-// deskBook is the storage of a desk: seats by name, by try, and in the order of the feed.
-type deskBook struct {
+// allocatorContents is the storage of a desk: seats by name, by try, and in the order of the feed.
+type allocatorContents struct {
 	Seats, ByTry, Given []claim
 	Count               int
 	Keys                []string
 }
 
-func (d *desk) read(ctx context.Context, _ none) (b deskBook, err error) {
+func (d *seatAllocator) read(ctx context.Context, _ none) (b allocatorContents, err error) {
 	s := d.st.Storage()
 	rows, err := seats.List(ctx, s, nil)
 	for _, row := range rows {
@@ -88,7 +88,7 @@ func (d *desk) read(ctx context.Context, _ none) (b deskBook, err error) {
 	for _, row := range rows {
 		b.ByTry = append(b.ByTry, row.Value)
 	}
-	entries, err3 := given.Read(ctx, s, dohost.Position{}, 0)
+	entries, err3 := grants.Read(ctx, s, dohost.Position{}, 0)
 	for _, e := range entries {
 		c, _, err := seats.Value(e)
 		if err != nil {
@@ -105,19 +105,19 @@ func (d *desk) read(ctx context.Context, _ none) (b deskBook, err error) {
 	return b, errors.Join(err, err2, err3, err4, err5)
 }
 
-// claiming is a client that claims two seats.
-type claiming struct {
-	w     *witness
+// rollbackRun is a client that claims two seats.
+type rollbackRun struct {
+	w     *runRecord
 	tries int
 	got   []claim
 }
 
-func (c *claiming) run(ctx context.Context, h *dohosttest.Host) error {
+func (c *rollbackRun) run(ctx context.Context, h *dohosttest.Host) error {
 	for _, seat := range []string{"1A", "1B"} {
 		var holder int
-		err := surely(ctx, func(ctx context.Context) (err error) {
+		err := retry(ctx, func(ctx context.Context) (err error) {
 			c.tries++
-			holder, err = dohost.Call(ctx, desks.Get(h, "a"), (*desk).claim, claim{seat, c.tries})
+			holder, err = dohost.Call(ctx, seatAllocators.Get(h, "a"), (*seatAllocator).allocate, claim{seat, c.tries})
 			return err
 		})
 		if err != nil {
@@ -128,9 +128,9 @@ func (c *claiming) run(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-func (c *claiming) check(ctx context.Context, h *dohosttest.Host) error {
-	b, err := dohost.Call(ctx, desks.Get(h, "a"), (*desk).read, none{})
-	err = errors.Join(err, c.w.wrong(), differ("the seats", b.Seats, c.got),
+func (c *rollbackRun) check(ctx context.Context, h *dohosttest.Host) error {
+	b, err := dohost.Call(ctx, seatAllocators.Get(h, "a"), (*seatAllocator).read, none{})
+	err = errors.Join(err, c.w.err(), differ("the seats", b.Seats, c.got),
 		differ("the seats by try", b.ByTry, c.got), differ("the seats as they were given", b.Given, c.got),
 		differ("the seats that were counted", b.Count, len(c.got)))
 	may := map[string]bool{"count": true}
@@ -140,7 +140,7 @@ func (c *claiming) check(ctx context.Context, h *dohosttest.Host) error {
 			granted = granted || got.Try == try
 		}
 		may[fmt.Sprintf("receipt/%d", try)] = granted
-		if n := c.w.times(fmt.Sprintf("told %d", try)); n > 1 || n == 1 && !granted {
+		if n := c.w.countOf(fmt.Sprintf("told %d", try)); n > 1 || n == 1 && !granted {
 			err = errors.Join(err, fmt.Errorf("try %d was told %d times that it has a seat; it has: %t", try, n, granted))
 		}
 	}
@@ -152,12 +152,12 @@ func (c *claiming) check(ctx context.Context, h *dohosttest.Host) error {
 	return err
 }
 
-// newClaiming has transactions that are rolled back only in the recovery from an ending.
-func newClaiming() dohosttest.Scenario {
-	c := &claiming{w: new(witness)}
+// newRollback has transactions that are rolled back only in the recovery from an ending.
+func newRollback() dohosttest.Scenario {
+	c := &rollbackRun{w: new(runRecord)}
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{dohost.Bind(desks, func(_ context.Context, st *dohost.State) (*desk, error) {
-			return &desk{st, c.w}, nil
+		Classes: []dohost.Class{dohost.Bind(seatAllocators, func(_ context.Context, st *dohost.State) (*seatAllocator, error) {
+			return &seatAllocator{st, c.w}, nil
 		}, nil)},
 		Reset: func() { c.w.reset(); c.tries, c.got = 0, nil },
 		Run:   c.run,

@@ -14,44 +14,44 @@ import (
 // none is the empty argument or result of a method.
 type none = struct{}
 
-// witness records a run outside of its objects, so that no ending loses the record.
-type witness struct {
-	mu     sync.Mutex
-	faults []string
-	seen   map[string]int
-	lives  map[string]int
-	hosts  uint64 // processes until the last incarnation began
-	crash  bool   // of an object
-	newest int    // serial of the newest incarnation that has used its storage
+// runRecord records a run outside of its objects, so that no ending loses the record.
+type runRecord struct {
+	mu           sync.Mutex
+	faults       []string
+	seen         map[string]int
+	incarnations map[string]int
+	processes    uint64 // processes until the last incarnation began
+	crashed      bool   // of an object
+	newest       int    // serial of the newest incarnation that has used its storage
 }
 
-func (w *witness) reset() {
+func (w *runRecord) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.faults, w.seen, w.lives, w.hosts = nil, map[string]int{}, map[string]int{}, 0
-	w.crash, w.newest = false, 0
+	w.faults, w.seen, w.incarnations, w.processes = nil, map[string]int{}, map[string]int{}, 0
+	w.crashed, w.newest = false, 0
 }
 
 // listener counts incarnations and processes.
-func (w *witness) listener() dohost.Listener {
+func (w *runRecord) listener() dohost.Listener {
 	return dohost.Listener{
 		Waking: func(id dohost.ID, e dohost.Epoch) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.lives[id.String()]++
-			w.hosts = max(w.hosts, e.Host)
+			w.incarnations[id.String()]++
+			w.processes = max(w.processes, e.Host)
 		},
 		Fenced: func(e dohost.Ended) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.crash = w.crash || e.Mode == dohost.EndCrash
+			w.crashed = w.crashed || e.Mode == dohost.EndCrash
 		},
 	}
 }
 
-// used records that the storage of an incarnation has answered. It must not answer after
+// recordUse records that the storage of an incarnation has answered. It must not answer after
 // the storage of a newer one has.
-func (w *witness) used(serial int) {
+func (w *runRecord) recordUse(serial int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if serial < w.newest {
@@ -61,64 +61,64 @@ func (w *witness) used(serial int) {
 }
 
 // restarted reports whether a process has ended, once an object has woken in the next one.
-func (w *witness) restarted() bool {
+func (w *runRecord) restarted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.hosts > 1
+	return w.processes > 1
 }
 
-// mayDrop reports whether an ending may have lost writes that were not on their way to the disk.
-func (w *witness) mayDrop() bool {
+// mayLoseWrites reports whether an ending may have lost writes that were not on their way to the disk.
+func (w *runRecord) mayLoseWrites() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.crash || w.hosts > 1
+	return w.crashed || w.processes > 1
 }
 
-// fault records a fault.
-func (w *witness) fault(format string, args ...any) {
+// faultf records a fault.
+func (w *runRecord) faultf(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.faults = append(w.faults, fmt.Sprintf(format, args...))
 }
 
-// see counts something, and returns how often it was seen.
-func (w *witness) see(what string) int {
+// count counts something, and returns how often it was seen.
+func (w *runRecord) count(what string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen[what]++
 	return w.seen[what]
 }
 
-func (w *witness) times(what string) int {
+func (w *runRecord) countOf(what string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.seen[what]
 }
 
 // endings returns how many incarnations of an object have ended and have a successor.
-func (w *witness) endings(id dohost.ID) int {
+func (w *runRecord) endings(id dohost.ID) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return max(0, w.lives[id.String()]-1)
+	return max(0, w.incarnations[id.String()]-1)
 }
 
 // mayPostpone reports whether an alarm may be due again later although its handler did not
 // fail: two processes may have ended while its run was charged, where the first charged run
 // is that of the second process.
-func (w *witness) mayPostpone() bool {
+func (w *runRecord) mayPostpone() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.hosts > 3
+	return w.processes > 3
 }
 
 // onTime reports whether the Scheduled time of a run is the time that the alarm was set for, both in milliseconds,
 // or a later one if the alarm may have been postponed.
-func (w *witness) onTime(scheduled, due int64) bool {
+func (w *runRecord) onTime(scheduled, due int64) bool {
 	return scheduled == due || scheduled > due && w.mayPostpone()
 }
 
-// wrong returns the faults as an error.
-func (w *witness) wrong() error {
+// err returns the faults as an error.
+func (w *runRecord) err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.faults) == 0 {
@@ -127,10 +127,10 @@ func (w *witness) wrong() error {
 	return errors.New(strings.Join(w.faults, "; "))
 }
 
-// surely repeats a retryable call until it is answered. Its error has only the text of the
+// retry repeats a retryable call until it is answered. Its error has only the text of the
 // last one: EveryPoint excuses a client for the end of an incarnation, but must not excuse
 // this failure.
-func surely(ctx context.Context, fn func(context.Context) error) error {
+func retry(ctx context.Context, fn func(context.Context) error) error {
 	o := &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent, MaxAttempts: -1, MaxElapsed: time.Hour}
 	if err := dohost.Retry(ctx, o, fn); err != nil {
 		return fmt.Errorf("a client gives up: %v", err)
@@ -138,9 +138,9 @@ func surely(ctx context.Context, fn func(context.Context) error) error {
 	return nil
 }
 
-// ask is surely for one method.
-func ask[O, In, Out any](ctx context.Context, s dohost.Stub[O], m func(*O, context.Context, In) (Out, error), in In) (out Out, err error) {
-	err = surely(ctx, func(ctx context.Context) (err error) {
+// retryCall is surely for one method.
+func retryCall[O, In, Out any](ctx context.Context, s dohost.Stub[O], m func(*O, context.Context, In) (Out, error), in In) (out Out, err error) {
+	err = retry(ctx, func(ctx context.Context) (err error) {
 		out, err = dohost.Call(ctx, s, m, in)
 		return err
 	})

@@ -13,31 +13,31 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// page is a state. All tries have different values of By, so a lost state does not return.
-type page struct {
+// numberedState is a state. All tries have different values of By, so a lost state does not return.
+type numberedState struct {
 	N  int
 	By string
 }
 
-// slate is an agent with numbered states.
-type slate struct {
-	*agent.Agent[page]
-	pages *exhibits
+// stateAgent is an agent with numbered states.
+type stateAgent struct {
+	*agent.Agent[numberedState]
+	observed *observedStates
 }
 
-var slates dohost.Namespace[slate] = "slate"
+var stateAgents dohost.Namespace[stateAgent] = "shared-state"
 
-func (s *slate) validate(ctx context.Context, next page, _ *agent.Conn) error {
+func (s *stateAgent) validate(ctx context.Context, next numberedState, _ *agent.Conn) error {
 	now, err := s.State(ctx)
 	return errors.Join(err, differ("the state", next.N, now.N+1))
 }
 
-func (s *slate) changed(_ context.Context, p page, _ *agent.Conn) error {
-	return s.pages.tell(p)
+func (s *stateAgent) changed(_ context.Context, p numberedState, _ *agent.Conn) error {
+	return s.observed.observeChange(p)
 }
 
-// amend sets the next state, unless it is set.
-func (s *slate) amend(ctx context.Context, next page) (page, error) {
+// setNext sets the next state, unless it is set.
+func (s *stateAgent) setNext(ctx context.Context, next numberedState) (numberedState, error) {
 	now, err := s.State(ctx)
 	if err != nil || now.N >= next.N {
 		return now, err
@@ -45,110 +45,110 @@ func (s *slate) amend(ctx context.Context, next page) (page, error) {
 	return next, s.SetState(ctx, next)
 }
 
-func (s *slate) page(ctx context.Context, _ none) (page, error) { return s.State(ctx) }
+func (s *stateAgent) page(ctx context.Context, _ none) (numberedState, error) { return s.State(ctx) }
 
-// exhibits are the states that clients received. All clients must agree on them.
-type exhibits struct {
-	mu     sync.Mutex
-	shown  map[int]string
-	newest int
-	told   []int // by OnStateChanged
-	tried  int
-	ended  bool // an incarnation, perhaps before its OnStateChanged
-	fault  error
+// observedStates are the states that clients received. All clients must agree on them.
+type observedStates struct {
+	mu       sync.Mutex
+	byNumber map[int]string
+	newest   int
+	notified []int // by OnStateChanged
+	tries    int
+	ended    bool // an incarnation, perhaps before its OnStateChanged
+	fault    error
 }
 
-func (e *exhibits) reset() {
+func (e *observedStates) reset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.shown, e.newest, e.told, e.tried, e.ended, e.fault = map[int]string{0: ""}, 0, nil, 0, false, nil
+	e.byNumber, e.newest, e.notified, e.tries, e.ended, e.fault = map[int]string{0: ""}, 0, nil, 0, false, nil
 }
 
-// show records a state that a client received.
-func (e *exhibits) show(p page) error {
+// observe records a state that a client received.
+func (e *observedStates) observe(p numberedState) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if by, ok := e.shown[p.N]; ok && by != p.By {
+	if by, ok := e.byNumber[p.N]; ok && by != p.By {
 		return fmt.Errorf("state %d was shown as that of try %q, and is shown as that of %q", p.N, by, p.By)
 	}
-	e.shown[p.N] = p.By
+	e.byNumber[p.N] = p.By
 	e.newest = max(e.newest, p.N)
 	return nil
 }
 
-// tell records a state that OnStateChanged received, in order.
-func (e *exhibits) tell(p page) error {
-	err := e.show(p)
+// observeChange records a state that OnStateChanged received, in order.
+func (e *observedStates) observeChange(p numberedState) error {
+	err := e.observe(p)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if n := len(e.told); n > 0 && e.told[n-1] >= p.N {
-		err = errors.Join(err, fmt.Errorf("OnStateChanged is told of state %d after %d", p.N, e.told[n-1]))
+	if n := len(e.notified); n > 0 && e.notified[n-1] >= p.N {
+		err = errors.Join(err, fmt.Errorf("OnStateChanged is told of state %d after %d", p.N, e.notified[n-1]))
 	}
-	e.told = append(e.told, p.N)
+	e.notified = append(e.notified, p.N)
 	e.fault = errors.Join(e.fault, err)
 	return err
 }
 
-// end records that an incarnation was ended.
-func (e *exhibits) end(end dohost.Ended) {
+// onFenced records that an incarnation was ended.
+func (e *observedStates) onFenced(end dohost.Ended) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ended = e.ended || end.Why.Reason != "idle"
 }
 
-// wrong returns the faults, such as a call of OnStateChanged that is missing or out of order.
-func (e *exhibits) wrong() error {
+// err returns the faults, such as a call of OnStateChanged that is missing or out of order.
+func (e *observedStates) err() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
 		return e.fault
 	}
-	return errors.Join(e.fault, differ("the states that OnStateChanged was told of", len(e.told), lastPage))
+	return errors.Join(e.fault, differ("the states that OnStateChanged was told of", len(e.notified), lastState))
 }
 
-// floor returns the newest received state: a new client must not receive an older one.
-func (e *exhibits) floor() int {
+// newestObserved returns the newest received state: a new client must not receive an older one.
+func (e *observedStates) newestObserved() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.newest
 }
 
-// try returns a state that has not been tried before.
-func (e *exhibits) try(n int) page {
+// nextTry returns a state that has not been tried before.
+func (e *observedStates) nextTry(n int) numberedState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.tried++
-	return page{n, fmt.Sprint(e.tried)}
+	e.tries++
+	return numberedState{n, fmt.Sprint(e.tries)}
 }
 
 // frame is a frame from an agent to its client.
 type frame struct {
 	Type    string
-	State   page
+	State   numberedState
 	Success bool
-	Result  page
+	Result  numberedState
 }
 
-// viewer is a client of a slate.
-type viewer struct {
-	*visitor
-	pages *exhibits
-	now   page // the last received state
-	fresh bool // nothing received on this connection yet
-	mine  page // its own last try on this connection, if N is not zero: the agent must not send it back
+// stateClient is a client of a slate.
+type stateClient struct {
+	*socketClient
+	observed *observedStates
+	now      numberedState // the last received state
+	fresh    bool          // nothing received on this connection yet
+	own      numberedState // its own last try on this connection, if N is not zero: the agent must not send it back
 }
 
-func newViewer(h *dohosttest.Host, e *exhibits) *viewer {
-	return &viewer{visitor: &visitor{h: h, id: slates.Get(h, "a").ID(), path: "/"}, pages: e}
+func newStateClient(h *dohosttest.Host, e *observedStates) *stateClient {
+	return &stateClient{socketClient: &socketClient{h: h, id: stateAgents.Get(h, "a").ID(), path: "/"}, observed: e}
 }
 
 // next reads a frame. It returns false if there was none: then the viewer has reconnected.
-func (v *viewer) next(ctx context.Context) (f frame, ok bool, err error) {
+func (v *stateClient) next(ctx context.Context) (f frame, ok bool, err error) {
 	if v.ws == nil {
-		v.now.N, v.fresh, v.mine = max(v.now.N, v.pages.floor()), true, page{}
+		v.now.N, v.fresh, v.own = max(v.now.N, v.observed.newestObserved()), true, numberedState{}
 		return f, false, v.connect(ctx)
 	}
-	line, ok, err := v.hear(ctx)
+	line, ok, err := v.receive(ctx)
 	if err != nil || !ok {
 		return f, false, err
 	}
@@ -156,29 +156,29 @@ func (v *viewer) next(ctx context.Context) (f frame, ok bool, err error) {
 		return f, false, err
 	}
 	switch {
-	case f.Type == "cf_agent_state" && v.mine.N > 0 && f.State == v.mine:
+	case f.Type == "cf_agent_state" && v.own.N > 0 && f.State == v.own:
 		err = fmt.Errorf("a client is shown its own change %+v", f.State)
 	case f.Type == "cf_agent_state":
-		err = v.show(f.State)
+		err = v.observe(f.State)
 	case f.Type == "rpc" && !f.Success:
 		err = fmt.Errorf("a call fails: %s", line)
 	case f.Type == "rpc":
-		err = v.show(f.Result)
+		err = v.observe(f.Result)
 	}
 	return f, true, err
 }
 
-// show records a received state, which must not be older than the last one.
-func (v *viewer) show(p page) error {
+// observe records a received state, which must not be older than the last one.
+func (v *stateClient) observe(p numberedState) error {
 	if p.N < v.now.N {
 		return fmt.Errorf("a client is shown state %d after %d", p.N, v.now.N)
 	}
 	v.now, v.fresh = p, false
-	return v.pages.show(p)
+	return v.observed.observe(p)
 }
 
-// until reads frames until done accepts one; again means that the connection has ended before.
-func (v *viewer) until(ctx context.Context, done func(frame) bool) (again bool, err error) {
+// readUntil reads frames until done accepts one; again means that the connection has ended before.
+func (v *stateClient) readUntil(ctx context.Context, done func(frame) bool) (again bool, err error) {
 	for {
 		f, ok, err := v.next(ctx)
 		if err != nil || !ok {
@@ -194,9 +194,9 @@ func isState(f frame) bool  { return f.Type == "cf_agent_state" }
 func isAnswer(f frame) bool { return f.Type == "rpc" }
 
 // ready returns when the viewer is connected, and has received the state.
-func (v *viewer) ready(ctx context.Context) error {
+func (v *stateClient) ready(ctx context.Context) error {
 	for v.ws == nil || v.fresh {
-		if _, err := v.until(ctx, isState); err != nil {
+		if _, err := v.readUntil(ctx, isState); err != nil {
 			return err
 		}
 	}
@@ -204,15 +204,15 @@ func (v *viewer) ready(ctx context.Context) error {
 }
 
 // write sends the state n until it is set, by this try or by an earlier one.
-func (v *viewer) write(ctx context.Context, n int) error {
+func (v *stateClient) write(ctx context.Context, n int) error {
 	for {
 		if err := v.ready(ctx); err != nil || v.now.N >= n {
 			return err
 		}
-		v.mine = v.pages.try(n)
-		v.say(ctx, fmt.Sprintf(`{"type":"cf_agent_state","state":{"N":%d,"By":%q}}`, n, v.mine.By))
-		v.say(ctx, `{"type":"rpc","id":"1","method":"page","args":[{}]}`)
-		again, err := v.until(ctx, isAnswer)
+		v.own = v.observed.nextTry(n)
+		v.send(ctx, fmt.Sprintf(`{"type":"cf_agent_state","state":{"N":%d,"By":%q}}`, n, v.own.By))
+		v.send(ctx, `{"type":"rpc","id":"1","method":"page","args":[{}]}`)
+		again, err := v.readUntil(ctx, isAnswer)
 		if err != nil {
 			return err
 		}
@@ -222,28 +222,28 @@ func (v *viewer) write(ctx context.Context, n int) error {
 	}
 }
 
-// refused sends an invalid state, until it is refused.
-func (v *viewer) refused(ctx context.Context) error {
+// sendInvalid sends an invalid state, until it is refused.
+func (v *stateClient) sendInvalid(ctx context.Context) error {
 	for {
 		if err := v.ready(ctx); err != nil {
 			return err
 		}
-		v.say(ctx, `{"type":"cf_agent_state","state":{"N":100,"By":"nobody"}}`)
-		if again, err := v.until(ctx, func(f frame) bool { return f.Type == "cf_agent_state_error" }); err != nil || !again {
+		v.send(ctx, `{"type":"cf_agent_state","state":{"N":100,"By":"nobody"}}`)
+		if again, err := v.readUntil(ctx, func(f frame) bool { return f.Type == "cf_agent_state_error" }); err != nil || !again {
 			return err
 		}
 	}
 }
 
-// amend calls the agent to set the state n, until it is set. The caller receives the state before the answer.
-func (v *viewer) amend(ctx context.Context, n int) error {
+// setByCall calls the agent to set the state n, until it is set. The caller receives the state before the answer.
+func (v *stateClient) setByCall(ctx context.Context, n int) error {
 	for {
 		if err := v.ready(ctx); err != nil || v.now.N >= n {
 			return err
 		}
 		seen := false
-		v.say(ctx, fmt.Sprintf(`{"type":"rpc","id":"1","method":"amend","args":[{"N":%d,"By":%q}]}`, n, v.pages.try(n).By))
-		again, err := v.until(ctx, func(f frame) bool {
+		v.send(ctx, fmt.Sprintf(`{"type":"rpc","id":"1","method":"amend","args":[{"N":%d,"By":%q}]}`, n, v.observed.nextTry(n).By))
+		again, err := v.readUntil(ctx, func(f frame) bool {
 			seen = seen || isState(f) && f.State.N == n
 			return isAnswer(f)
 		})
@@ -256,55 +256,55 @@ func (v *viewer) amend(ctx context.Context, n int) error {
 	}
 }
 
-// lastPage is the last state.
-const lastPage = 2
+// lastState is the last state.
+const lastState = 2
 
-// share runs one client that changes the state, and another that watches.
-func share(ctx context.Context, h *dohosttest.Host, e *exhibits) error {
+// runSharedState runs one client that changes the state, and another that watches.
+func runSharedState(ctx context.Context, h *dohosttest.Host, e *observedStates) error {
 	watcher := h.Client(func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Hour) // in case nothing more arrives
 		defer cancel()
-		v := newViewer(h, e)
-		defer v.leave()
-		for v.now.N < lastPage || v.fresh {
+		v := newStateClient(h, e)
+		defer v.close()
+		for v.now.N < lastState || v.fresh {
 			if _, _, err := v.next(ctx); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	v := newViewer(h, e)
-	defer v.leave()
+	v := newStateClient(h, e)
+	defer v.close()
 	err := v.write(ctx, 1)
 	if err == nil {
-		err = v.refused(ctx)
+		err = v.sendInvalid(ctx)
 	}
 	if err == nil {
 		h.Advance(15 * time.Second) // the agent leaves memory
-		err = v.amend(ctx, lastPage)
+		err = v.setByCall(ctx, lastState)
 	}
 	return errors.Join(err, watcher.Wait())
 }
 
-// newSharing has clients with a shared state.
-func newSharing() dohosttest.Scenario {
-	e := new(exhibits)
+// newSharedState has clients with a shared state.
+func newSharedState() dohosttest.Scenario {
+	e := new(observedStates)
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{agent.Bind(slates, func(_ context.Context, a *agent.Agent[page]) (*slate, error) {
-			return &slate{a, e}, nil
-		}, &agent.Handlers[slate, page]{
-			Initial:        &page{},
-			Validate:       (*slate).validate,
-			OnStateChanged: (*slate).changed,
+		Classes: []dohost.Class{agent.Bind(stateAgents, func(_ context.Context, a *agent.Agent[numberedState]) (*stateAgent, error) {
+			return &stateAgent{a, e}, nil
+		}, &agent.Handlers[stateAgent, numberedState]{
+			Initial:        &numberedState{},
+			Validate:       (*stateAgent).validate,
+			OnStateChanged: (*stateAgent).changed,
 		},
-			agent.Callable("page", (*slate).page), agent.Callable("amend", (*slate).amend))},
-		Options: dohost.Options{IdleAfter: 10 * time.Second, Listener: dohost.Listener{Fenced: e.end}},
+			agent.Callable("page", (*stateAgent).page), agent.Callable("amend", (*stateAgent).setNext))},
+		Options: dohost.Options{IdleAfter: 10 * time.Second, Listener: dohost.Listener{Fenced: e.onFenced}},
 		Reset:   e.reset,
-		Places:  landings,
-		Run:     func(ctx context.Context, h *dohosttest.Host) error { return share(ctx, h, e) },
+		Places:  agentPlaces,
+		Run:     func(ctx context.Context, h *dohosttest.Host) error { return runSharedState(ctx, h, e) },
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			p, err := dohost.Call(ctx, slates.Get(h, "a"), (*slate).page, none{})
-			return errors.Join(err, e.show(p), differ("the state", p.N, lastPage), e.wrong())
+			p, err := dohost.Call(ctx, stateAgents.Get(h, "a"), (*stateAgent).page, none{})
+			return errors.Join(err, e.observe(p), differ("the state", p.N, lastState), e.err())
 		},
 	}
 }

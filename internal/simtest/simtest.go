@@ -8,8 +8,8 @@ package simtest
 
 import "github.com/dohost/dohost/dohosttest"
 
-// Named is a workload.
-type Named struct {
+// Workload is a workload.
+type Workload struct {
 	Name string
 	// New makes the scenario, with a state of its own: two scenarios that New has made may
 	// run at the same time.
@@ -17,50 +17,50 @@ type Named struct {
 }
 
 // Scenarios lists the workloads.
-func Scenarios() []Named {
-	return []Named{
-		{"counter", newCounting},
+func Scenarios() []Workload {
+	return []Workload{
+		{"counter", newCounter},
 		{"outcomes", newOutcomes},
 		{"alarm-loop", newAlarmLoop},
 		{"alarm-for-now", newAlarmForNow},
-		{"failing-alarms", newFailing},
-		{"mutual-calls", newCircle},
-		{"collection", newShelving},
-		{"transactions", newVaulting},
-		{"export", newMoving},
-		{"stream", newStreaming},
-		{"no-wait", newMetering},
-		{"queue", newQueueing},
-		{"exclusive", newExclusion},
-		{"everything", newTilling},
-		{"payment", newPaying},
+		{"failing-alarms", newFailingAlarms},
+		{"mutual-calls", newMutualCalls},
+		{"collection", newCollection},
+		{"transactions", newTransactions},
+		{"export", newExport},
+		{"stream", newStream},
+		{"no-wait", newNoWait},
+		{"queue", newQueue},
+		{"exclusive", newExclusive},
+		{"everything", newEverything},
+		{"payment", newPayment},
 		{"at-most-once", newAtMostOnce},
-		{"rollback", newClaiming},
-		{"cached-state", newBoarding},
-		{"alarm-changes", newVisiting},
-		{"alarm-put-off", newPuttingOff},
-		{"cancel", newCancelling},
-		{"refusal", newRefusing},
-		{"fiber", newStudying},
-		{"fiber-resumed", newResuming},
-		{"fiber-hook", newFinishing},
-		{"announcements", newAnnouncing},
+		{"rollback", newRollback},
+		{"cached-state", newCachedState},
+		{"alarm-changes", newAlarmChanges},
+		{"alarm-put-off", newAlarmPutOff},
+		{"cancel", newCancel},
+		{"refusal", newRefusal},
+		{"fiber", newFiber},
+		{"fiber-resumed", newFiberResumed},
+		{"fiber-hook", newFiberHook},
+		{"announcements", newAnnouncements},
 		{"presence", newPresence},
-		{"socket-messages", newDictation},
-		{"sub-agents", newRaising},
-		{"kept-alive", newKeeping},
-		{"fiber-cancelled", newDismissing},
-		{"shared-state", newSharing},
-		{"tail", newTailing},
+		{"socket-messages", newSocketMessages},
+		{"sub-agents", newSubAgents},
+		{"kept-alive", newKeptAlive},
+		{"fiber-cancelled", newFiberCancelled},
+		{"shared-state", newSharedState},
+		{"tail", newTail},
 	}
 }
 
-// turns are the places where endings differ in their effect. Storage operations are not
+// objectPlaces are the places where endings differ in their effect. Storage operations are not
 // among them: all endings between two of these places leave the same state.
-var turns = []string{
+var objectPlaces = []string{
 	"construct", "start", "alarm", "handover", "handed", "sync", "durable", "release", "await", "effect", "awaited",
 	"resume", "chunk", "settle", "end",
 }
 
-// landings are the places between which an agent's stored state changes.
-var landings = []string{"handed", "durable", "awaited"}
+// agentPlaces are the places between which an agent's stored state changes.
+var agentPlaces = []string{"handed", "durable", "awaited"}

@@ -14,23 +14,23 @@ import (
 	"github.com/dohost/dohost/internal/sockettest"
 )
 
-// visitor is a client with one WebSocket at a time, which reconnects when the host closes
+// socketClient is a client with one WebSocket at a time, which reconnects when the host closes
 // it or cuts it.
-type visitor struct {
+type socketClient struct {
 	h    *dohosttest.Host
 	id   dohost.ID
 	path string
 	ws   *websocket.Conn // nil: none
 }
 
-// maxVisits is how often a visitor tries to connect, one second after the other.
-const maxVisits = 20
+// maxConnects is how often a visitor tries to connect, one second after the other.
+const maxConnects = 20
 
 // connect connects the visitor, unless it is connected.
-func (v *visitor) connect(ctx context.Context) error {
+func (v *socketClient) connect(ctx context.Context) error {
 	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.h.Host().ServeObject(w, r, v.id) })
 	var err error
-	for range maxVisits {
+	for range maxConnects {
 		if v.ws != nil {
 			return nil
 		}
@@ -42,14 +42,14 @@ func (v *visitor) connect(ctx context.Context) error {
 	return err
 }
 
-// say sends a text. If the connection has ended, the next hear reports that.
-func (v *visitor) say(ctx context.Context, text string) {
+// send sends a text. If the connection has ended, the next hear reports that.
+func (v *socketClient) send(ctx context.Context, text string) {
 	_ = v.ws.Write(ctx, websocket.MessageText, []byte(text))
 }
 
-// hear reads a text. It returns false if the connection ended because its incarnation or
+// receive reads a text. It returns false if the connection ended because its incarnation or
 // its process was ended; other ends are errors.
-func (v *visitor) hear(ctx context.Context) (text string, connected bool, err error) {
+func (v *socketClient) receive(ctx context.Context) (text string, connected bool, err error) {
 	_, data, err := v.ws.Read(ctx)
 	if err == nil {
 		return string(data), true, nil
@@ -65,15 +65,15 @@ func (v *visitor) hear(ctx context.Context) (text string, connected bool, err er
 	return "", false, nil
 }
 
-// leave closes the connection.
-func (v *visitor) leave() {
+// close closes the connection.
+func (v *socketClient) close() {
 	if v.ws != nil {
 		_ = v.ws.Close(websocket.StatusNormalClosure, "") // the host may have been first
 		v.ws = nil
 	}
 }
 
-// text is a frame.
-func text(format string, args ...any) dohost.Frame {
+// textFrame is a frame.
+func textFrame(format string, args ...any) dohost.Frame {
 	return dohost.Frame{Text: true, Data: fmt.Appendf(nil, format, args...)}
 }

@@ -14,24 +14,24 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// tap is an object that stores each line of a request, and confirms it in a piece of the
+// lineStore is an object that stores each line of a request, and confirms it in a piece of the
 // response before it reads the next line.
-type tap struct{ st *dohost.State }
+type lineStore struct{ st *dohost.State }
 
-var taps dohost.Namespace[tap] = "tap"
+var lineStores dohost.Namespace[lineStore] = "line-store"
 
 const (
-	tapRequests = 2
-	tapLines    = 2
+	streamRequests = 2
+	streamLines    = 2
 )
 
-func (t *tap) serve(w http.ResponseWriter, r *http.Request) {
+func (t *lineStore) serve(w http.ResponseWriter, r *http.Request) {
 	if err := t.copy(w, r); err != nil {
 		panic(http.ErrAbortHandler) // otherwise the response would seem complete
 	}
 }
 
-func (t *tap) copy(w http.ResponseWriter, r *http.Request) error {
+func (t *lineStore) copy(w http.ResponseWriter, r *http.Request) error {
 	ctx, s := r.Context(), t.st.Storage()
 	in := bufio.NewReader(r.Body)
 	for {
@@ -58,7 +58,7 @@ func (t *tap) copy(w http.ResponseWriter, r *http.Request) error {
 }
 
 // lines returns the stored lines of a tap, from line 1.
-func (t *tap) lines(ctx context.Context, _ none) ([]string, error) {
+func (t *lineStore) lines(ctx context.Context, _ none) ([]string, error) {
 	n, _, err := dohost.Get[int](ctx, t.st.Storage(), "n")
 	if err != nil {
 		return nil, err
@@ -74,31 +74,31 @@ func (t *tap) lines(ctx context.Context, _ none) ([]string, error) {
 	return found, nil
 }
 
-// streaming has the responses that a browser received.
-type streaming struct {
+// streamRun has the responses that a browser received.
+type streamRun struct {
 	pieces []string
 	whole  []bool // by request
 }
 
 func requestLines(k int) (lines []string) {
-	for i := range tapLines {
+	for i := range streamLines {
 		lines = append(lines, fmt.Sprintf("request %d line %d\n", k, i))
 	}
 	return lines
 }
 
-func (s *streaming) run(ctx context.Context, h *dohosttest.Host) error {
-	for k := range tapRequests {
-		pieces, whole, err := request(ctx, h, taps.Get(h, "a").ID(), requestLines(k))
+func (s *streamRun) run(ctx context.Context, h *dohosttest.Host) error {
+	for k := range streamRequests {
+		pieces, whole, err := request(ctx, h, lineStores.Get(h, "a").ID(), requestLines(k))
 		if err != nil {
 			return err
 		}
 		s.pieces, s.whole = append(s.pieces, pieces...), append(s.whole, whole)
-		if whole && len(pieces) != tapLines {
+		if whole && len(pieces) != streamLines {
 			return fmt.Errorf("request %d: a whole response has the pieces %q", k, pieces)
 		}
 		// Received lines must be stored now, and not only in the end.
-		found, err := ask(ctx, taps.Get(h, "a"), (*tap).lines, none{})
+		found, err := retryCall(ctx, lineStores.Get(h, "a"), (*lineStore).lines, none{})
 		if err = errors.Join(err, s.compare(found)); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (s *streaming) run(ctx context.Context, h *dohosttest.Host) error {
 }
 
 // compare searches for every received piece, and for lines that are repeated or out of order.
-func (s *streaming) compare(found []string) (err error) {
+func (s *streamRun) compare(found []string) (err error) {
 	for _, p := range s.pieces {
 		var n int
 		if _, err := fmt.Sscanf(p, "%d ", &n); err != nil || n < 1 || n > len(found) || p != fmt.Sprintf("%d %s", n, found[n-1]) {
@@ -124,26 +124,26 @@ func (s *streaming) compare(found []string) (err error) {
 				kept++
 			}
 		}
-		if whole && kept < tapLines {
+		if whole && kept < streamLines {
 			err = errors.Join(err, fmt.Errorf("request %d was answered, %d of its lines are there", k, kept))
 		}
-		want = append(want, lines[:min(kept, tapLines)]...)
+		want = append(want, lines[:min(kept, streamLines)]...)
 	}
 	return errors.Join(err, differ("lines", found, want))
 }
 
-// newStreaming has requests with bodies and responses in pieces.
-func newStreaming() dohosttest.Scenario {
-	s := new(streaming)
+// newStream has requests with bodies and responses in pieces.
+func newStream() dohosttest.Scenario {
+	s := new(streamRun)
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{dohost.Bind(taps, func(_ context.Context, st *dohost.State) (*tap, error) {
-			return &tap{st}, nil
-		}, &dohost.Handlers[tap]{OnHTTP: (*tap).serve})},
-		Places: turns,
-		Reset:  func() { *s = streaming{} },
+		Classes: []dohost.Class{dohost.Bind(lineStores, func(_ context.Context, st *dohost.State) (*lineStore, error) {
+			return &lineStore{st}, nil
+		}, &dohost.Handlers[lineStore]{OnHTTP: (*lineStore).serve})},
+		Places: objectPlaces,
+		Reset:  func() { *s = streamRun{} },
 		Run:    s.run,
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			found, err := dohost.Call(ctx, taps.Get(h, "a"), (*tap).lines, none{})
+			found, err := dohost.Call(ctx, lineStores.Get(h, "a"), (*lineStore).lines, none{})
 			return errors.Join(err, s.compare(found))
 		},
 	}

@@ -12,30 +12,30 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// printed has the times when a program prints its lines, from its start.
-var printed = []time.Duration{time.Second, time.Second, 2 * time.Second}
+// printTimes has the times when a program prints its lines, from its start.
+var printTimes = []time.Duration{time.Second, time.Second, 2 * time.Second}
 
 func printedLine(session string, n int) string { return fmt.Sprintf("%s, line %d", session, n) }
 
 func sessionOf(program string) string { return "session of " + program }
 
-// console runs programs outside: they print whether or not a client reads. Each has a
+// fakeConsole runs programs outside: they print whether or not a client reads. Each has a
 // session. Its output can be read from any cursor: the number of lines before.
-type console struct {
+type fakeConsole struct {
 	mu     sync.Mutex
 	began  map[string]time.Time // by session
 	read   map[string]int       // the last cursor of a read, by session
 	faults []error
 }
 
-func (c *console) reset() {
+func (c *fakeConsole) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.began, c.read, c.faults = map[string]time.Time{}, map[string]int{}, nil
 }
 
 // begin starts a program, unless it runs.
-func (c *console) begin(program string) (session string) {
+func (c *fakeConsole) begin(program string) (session string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	session = sessionOf(program)
@@ -45,9 +45,9 @@ func (c *console) begin(program string) (session string) {
 	return session
 }
 
-// from records a read of a session, and returns when the session began. A reader's cursor
+// recordRead records a read of a session, and returns when the session began. A reader's cursor
 // must not decrease.
-func (c *console) from(session string, cursor int) (began time.Time, err error) {
+func (c *fakeConsole) recordRead(session string, cursor int) (began time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	began, ok := c.began[session]
@@ -63,12 +63,12 @@ func (c *console) from(session string, cursor int) (began time.Time, err error) 
 
 // next waits for the line at a cursor, and returns it and all available lines after it. At
 // the end there is none.
-func (c *console) next(ctx context.Context, session string, cursor int) (lines []string, err error) {
-	began, err := c.from(session, cursor)
-	if err != nil || cursor >= len(printed) {
+func (c *fakeConsole) next(ctx context.Context, session string, cursor int) (lines []string, err error) {
+	began, err := c.recordRead(session, cursor)
+	if err != nil || cursor >= len(printTimes) {
 		return nil, err
 	}
-	if wait := time.Until(began.Add(printed[cursor])); wait > 0 {
+	if wait := time.Until(began.Add(printTimes[cursor])); wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
@@ -77,20 +77,20 @@ func (c *console) next(ctx context.Context, session string, cursor int) (lines [
 			return nil, context.Cause(ctx)
 		}
 	}
-	for n := cursor; n < len(printed) && time.Since(began) >= printed[n]; n++ {
+	for n := cursor; n < len(printTimes) && time.Since(began) >= printTimes[n]; n++ {
 		lines = append(lines, printedLine(session, n+1))
 	}
 	return lines, nil
 }
 
-func (c *console) wrong() error {
+func (c *fakeConsole) err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return errors.Join(c.faults...)
 }
 
-// bookmark is the progress of copying the output of a program.
-type bookmark struct {
+// copyProgress is the progress of copying the output of a program.
+type copyProgress struct {
 	Program string
 	Session string // empty before the program has begun
 	Cursor  int
@@ -99,12 +99,12 @@ type bookmark struct {
 // tail is an agent with fibers that copy the output of programs.
 type tail struct {
 	*agent.Agent[none]
-	console *console
+	console *fakeConsole
 }
 
 var tails dohost.Namespace[tail] = "tail"
 
-const copying agent.FiberKind[bookmark] = "copying"
+const copying agent.FiberKind[copyProgress] = "copying"
 
 // The programs: one is followed by StartFiber, the other by RunFiber.
 const (
@@ -113,7 +113,7 @@ const (
 )
 
 func (t *tail) start(ctx context.Context, program string) (none, error) {
-	_, err := agent.StartFiber(ctx, t, copying, bookmark{Program: program}, &agent.FiberOptions{Key: program})
+	_, err := agent.StartFiber(ctx, t, copying, copyProgress{Program: program}, &agent.FiberOptions{Key: program})
 	return none{}, err
 }
 
@@ -127,16 +127,16 @@ func (t *tail) run(ctx context.Context, program string) (none, error) {
 		return none{}, err
 	}
 	return none{}, agent.RunFiber(ctx, t, program, func(ctx context.Context) error {
-		return t.follow(ctx, bookmark{Program: program})
+		return t.follow(ctx, copyProgress{Program: program})
 	})
 }
 
-func (t *tail) copying(ctx context.Context, f *agent.Fiber[bookmark]) error {
+func (t *tail) copying(ctx context.Context, f *agent.Fiber[copyProgress]) error {
 	return t.follow(ctx, f.Checkpoint())
 }
 
-func (t *tail) goOn(ctx context.Context, i *agent.Interrupted) error {
-	at := bookmark{Program: i.Name}
+func (t *tail) resume(ctx context.Context, i *agent.Interrupted) error {
+	at := copyProgress{Program: i.Name}
 	if _, err := i.Checkpoint(&at); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (t *tail) goOn(ctx context.Context, i *agent.Interrupted) error {
 }
 
 // follow copies the remaining output. Lines and the cursor after them are one batch.
-func (t *tail) follow(ctx context.Context, at bookmark) error {
+func (t *tail) follow(ctx context.Context, at copyProgress) error {
 	if at.Session == "" {
 		session, err := dohost.AwaitValue(ctx, func(context.Context) (string, error) { return t.console.begin(at.Program), nil })
 		if err != nil {
@@ -181,28 +181,28 @@ func (t *tail) copied(ctx context.Context, program string) (lines []string, err 
 	return lines, err
 }
 
-// newTailing has fibers that copy the output of outside programs, from a cursor on.
-func newTailing() dohosttest.Scenario {
-	c := &console{}
+// newTail has fibers that copy the output of outside programs, from a cursor on.
+func newTail() dohosttest.Scenario {
+	c := &fakeConsole{}
 	c.reset()
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{agent.Bind(tails, func(_ context.Context, a *agent.Agent[none]) (*tail, error) {
 			return &tail{a, c}, nil
-		}, &agent.Handlers[tail, none]{OnInterrupted: (*tail).goOn},
+		}, &agent.Handlers[tail, none]{OnInterrupted: (*tail).resume},
 			agent.OnFiber(copying, (*tail).copying, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1}))},
 		Reset:  c.reset,
-		Places: landings,
+		Places: agentPlaces,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			_, err := ask(ctx, tails.Get(h, "a"), (*tail).start, startedProgram)
-			_, err2 := ask(ctx, tails.Get(h, "a"), (*tail).run, runProgram)
+			_, err := retryCall(ctx, tails.Get(h, "a"), (*tail).start, startedProgram)
+			_, err2 := retryCall(ctx, tails.Get(h, "a"), (*tail).run, runProgram)
 			return errors.Join(err, err2)
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			err := c.wrong()
+			err := c.err()
 			for _, program := range []string{startedProgram, runProgram} {
 				copied, err2 := dohost.Call(ctx, tails.Get(h, "a"), (*tail).copied, program)
 				var want []string
-				for n := range printed {
+				for n := range printTimes {
 					want = append(want, printedLine(sessionOf(program), n+1))
 				}
 				err = errors.Join(err, err2, differ("the output of "+program, copied, want))

@@ -14,7 +14,7 @@ import (
 // more. The later sends return, and each socket gets all frames in order, those for all sockets and those for one.
 func TestBroadcastKeepsOrderWithoutBlocking(t *testing.T) {
 	table, id := New(testLimits), runtime.ID{Class: "c", Name: "a"}
-	all := make([]*Conn, 3*few)
+	all := make([]*Conn, 3*maxDirect)
 	for i := range all {
 		c, err := table.Accept(id, &Handlers{}, &Options{})
 		if err != nil {
@@ -35,13 +35,13 @@ func TestBroadcastKeepsOrderWithoutBlocking(t *testing.T) {
 	last := all[len(all)-1]
 	last.Push(pack("alone"))
 	broadcast("second")
-	last.HangUp(Closing{Code: 1000})
+	last.Close(Closing{Code: 1000})
 	broadcast("too late for one")
 	all[0].mu.Unlock()
-	f := &all[0].room.fan
+	f := &all[0].sockets.broadcaster
 	for busy := true; busy; goruntime.Gosched() {
 		f.mu.Lock()
-		busy = f.busy
+		busy = f.distributing
 		f.mu.Unlock()
 	}
 	if n := f.unsent.Load(); n != 0 {
@@ -53,13 +53,13 @@ func TestBroadcastKeepsOrderWithoutBlocking(t *testing.T) {
 			want = "first alone second "
 		}
 		got := ""
-		for _, p := range c.out {
+		for _, p := range c.frames {
 			got += fmt.Sprintf("%s ", p.frame[2:])
 		}
-		if got != want || (c.hung != nil) != (c == last) {
-			t.Errorf("socket %d has %q, want %q; to be closed: %v", i, got, want, c.hung)
+		if got != want || (c.closeFrame != nil) != (c == last) {
+			t.Errorf("socket %d has %q, want %q; to be closed: %v", i, got, want, c.closeFrame)
 		}
-		c.Forget()
+		c.Remove()
 	}
 	table.Close()
 }
@@ -84,10 +84,10 @@ func TestBroadcastsThatWaitAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Send()
-	if n := c.room.fan.unsent.Load(); n != 0 || len(c.out) != 1 {
-		t.Errorf("%d bytes are counted, %d frames wait for the client", n, len(c.out))
+	if n := c.sockets.broadcaster.unsent.Load(); n != 0 || len(c.frames) != 1 {
+		t.Errorf("%d bytes are counted, %d frames wait for the client", n, len(c.frames))
 	}
-	c.Forget()
+	c.Remove()
 	table.Close()
 }
 
@@ -146,7 +146,7 @@ func BenchmarkEnded(b *testing.B) {
 				}
 			})
 			for _, c := range cs {
-				c.Forget()
+				c.Remove()
 			}
 			table.Close()
 		})

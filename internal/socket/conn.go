@@ -26,8 +26,8 @@ type Conn struct {
 	origins  []string
 	access   any
 	since    time.Time
-	room     *room  // set when it is accepted
-	nth      uint64 // in that
+	sockets  *objectSockets // set when it is accepted
+	seq      uint64         // in that
 
 	// Guarded by the lock of the table's shard.
 	prev, next *Conn
@@ -38,22 +38,22 @@ type Conn struct {
 	wire *wire
 
 	// mu guards the rest. It is the last in the order of locks, and never held during I/O.
-	mu         sync.Mutex
-	ws         *websocket.Conn // nil until it opens
-	attachment []byte
-	answered   time.Time
-	out        []queued
-	flying     int        // how many of out, from the first on, are being written
-	waiting    int        // bytes of out
-	moved      time.Time  // when the client last took a part of it, or it began to wait
-	writing    bool       // a goroutine writes, or has closed
-	hung       *Closing   // the closing frame to send when out is written
-	parted     chan error // yields the result of the closing handshake; nil until it begins
-	quiet      bool       // the object sends nothing more
-	orphan     bool       // the object no longer has the socket
-	severed    bool       // nothing more is written or read
-	reading    bool       // a pong would be received
-	heard      time.Time
+	mu            sync.Mutex
+	ws            *websocket.Conn // nil until it opens
+	attachment    []byte
+	autoResponded time.Time
+	frames        []queued
+	inFlight      int        // how many of out, from the first on, are being written
+	unsentBytes   int        // bytes of out
+	progressAt    time.Time  // when the client last took a part of it, or it began to wait
+	writing       bool       // a goroutine writes, or has closed
+	closeFrame    *Closing   // the closing frame to send when out is written
+	closeResult   chan error // yields the result of the closing handshake; nil until it begins
+	muted         bool       // the object sends nothing more
+	detached      bool       // the object no longer has the socket
+	aborted       bool       // nothing more is written or read
+	reading       bool       // a pong would be received
+	receivedAt    time.Time
 }
 
 // ID is the object's.
@@ -65,14 +65,14 @@ func (c *Conn) Tags() []string { return slices.Clone(c.tags) }
 // Access is the access of the client, as Options have it.
 func (c *Conn) Access() any { return c.access }
 
-// Forget removes a socket that the object has not got.
-func (c *Conn) Forget() {
+// Remove removes a socket that the object has not got.
+func (c *Conn) Remove() {
 	c.table.remove(c)
-	c.table.ended()
+	c.table.socketEnded()
 }
 
-// Never ends a socket if the handler has ended without an answer to the client.
-func (c *Conn) Never(ctx context.Context) { c.end(context.WithoutCancel(ctx), neverAnswered) }
+// EndUnopened ends a socket if the handler has ended without an answer to the client.
+func (c *Conn) EndUnopened(ctx context.Context) { c.end(context.WithoutCancel(ctx), neverAnswered) }
 
 // Open answers the request, and starts the goroutine that reads until the connection ends
 // and then notifies the object. So the server's goroutine, with its buffers, is free. A
@@ -84,22 +84,22 @@ func (c *Conn) Open(w http.ResponseWriter, r *http.Request) {
 			c.end(ctx, neverAnswered)
 		}
 	}()
-	if c.orphaned() {
+	if c.isDetached() {
 		http.Error(w, "the incarnation that accepted the socket has ended", http.StatusServiceUnavailable)
 		return
 	}
-	t := &taker{ResponseWriter: w}
+	t := &hijacker{ResponseWriter: w}
 	ws, err := websocket.Accept(t, r, &websocket.AcceptOptions{OriginPatterns: c.origins})
 	if err != nil { // and Accept has answered
 		return
 	}
 	ws.SetReadLimit(c.table.frame)
 	c.mu.Lock()
-	c.ws, c.wire, c.ctx, c.heard = ws, t.wire, ctx, time.Now()
-	if c.severed {
-		c.wire.sever()
+	c.ws, c.wire, c.ctx, c.receivedAt = ws, t.wire, ctx, time.Now()
+	if c.aborted {
+		c.wire.abort()
 	}
-	c.stirLocked()
+	c.startWriterLocked()
 	c.mu.Unlock()
 	opened = true
 	go c.serve()
@@ -110,23 +110,23 @@ func (c *Conn) serve() {
 	how := c.read()
 	_ = c.ws.CloseNow() // unless it is closed
 	if !how.Clean {
-		how = c.parting(how)
+		how = c.closingResult(how)
 	}
 	c.end(c.ctx, how)
 }
 
-// parting returns how a connection ended that this side was closing: the goroutine that closes it may have read the
-// client's closing frame while the reader was busy with a message.
-func (c *Conn) parting(how Closing) Closing {
+// closingResult returns how a connection ended that this side was closing: the goroutine that closes it may have read
+// the client's closing frame while the reader was busy with a message.
+func (c *Conn) closingResult(how Closing) Closing {
 	c.mu.Lock()
-	parted, hung := c.parted, c.hung
+	result, closeFrame := c.closeResult, c.closeFrame
 	c.mu.Unlock()
-	if parted == nil {
+	if result == nil {
 		return how
 	}
-	switch err := <-parted; {
+	switch err := <-result; {
 	case err == nil:
-		return Closing{Code: hung.Code, Reason: hung.Reason, Clean: true}
+		return Closing{Code: closeFrame.Code, Reason: closeFrame.Reason, Clean: true}
 	case websocket.CloseStatus(err) != -1:
 		return closingOf(err)
 	}
@@ -138,13 +138,13 @@ var neverAnswered = Closing{Code: noFrame, Reason: "the handshake was not comple
 // end tells the object how the socket has ended, unless it has nothing to do with it any
 // more, and takes the socket away when the object has heard of it.
 func (c *Conn) end(ctx context.Context, how Closing) {
-	defer c.table.ended()
+	defer c.table.socketEnded()
 	defer c.table.remove(c)
 	c.mu.Lock()
-	c.quiet = true
-	orphan := c.orphan
+	c.muted = true
+	detached := c.detached
 	c.mu.Unlock()
-	if orphan {
+	if detached {
 		return
 	}
 	ev := &socketEvent{c: c, how: &how}
@@ -159,11 +159,11 @@ func (c *Conn) read() Closing {
 	lease := c.table.reads.Lease()
 	defer lease.Release()
 	for {
-		f, err := c.receive(lease, refused || c.orphaned())
+		f, err := c.receive(lease, refused || c.isDetached())
 		if err != nil && !errors.Is(err, budget.ErrExhausted) && err != errNotUTF8 {
 			return closingOf(err)
 		}
-		if err == nil && !refused && !c.orphaned() && !c.answersItself(f) {
+		if err == nil && !refused && !c.isDetached() && !c.autoRespond(f) {
 			err = c.deliver(f, lease.Move())
 		}
 		if err != nil {
@@ -174,10 +174,10 @@ func (c *Conn) read() Closing {
 	}
 }
 
-func (c *Conn) listens(reading bool) {
+func (c *Conn) setReading(reading bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reading, c.heard = reading, time.Now()
+	c.reading, c.receivedAt = reading, time.Now()
 }
 
 // closingOf describes the end of a connection.
@@ -188,14 +188,14 @@ func closingOf(err error) Closing {
 	return Closing{Code: noFrame, Reason: err.Error()}
 }
 
-// answersItself answers a frame that the object's auto-response covers.
-func (c *Conn) answersItself(f Frame) bool {
-	a := c.room.answer.Load()
+// autoRespond answers a frame that the object's auto-response covers.
+func (c *Conn) autoRespond(f Frame) bool {
+	a := c.sockets.autoResponse.Load()
 	if a == nil || !f.Text || a.request != string(f.Data) {
 		return false
 	}
 	c.mu.Lock()
-	c.answered = time.Now()
+	c.autoResponded = time.Now()
 	c.mu.Unlock()
 	c.Push(a.response)
 	return true
@@ -205,7 +205,7 @@ func (c *Conn) answersItself(f Frame) bool {
 // error the handler has not run. The lease, which covers the frame, is released when the handler has returned or will
 // not run.
 func (c *Conn) deliver(f Frame, lease *budget.Lease) error {
-	ev := &socketEvent{c: c, frame: f, away: make(chan struct{})}
+	ev := &socketEvent{c: c, frame: f, turnReleased: make(chan struct{})}
 	ev.lease.Store(lease)
 	sent, err := c.table.host.Send(c.ctx, c.id, runtime.Call{Op: "socket message", Size: len(f.Data), Handler: ev})
 	if err != nil {
@@ -213,7 +213,7 @@ func (c *Conn) deliver(f Frame, lease *budget.Lease) error {
 		return err
 	}
 	select {
-	case <-ev.away:
+	case <-ev.turnReleased:
 		return nil
 	case err := <-sent.Done():
 		ev.lease.Swap(nil).Release() // unless a handler has it
@@ -238,22 +238,22 @@ func (c *Conn) refuse(err error) {
 	case !refused && errors.Is(err, budget.ErrExhausted):
 		how = Closing{Code: Busy, Reason: "the read budget of the host is exhausted"}
 	}
-	c.HangUp(how)
+	c.Close(how)
 }
 
 // socketEvent is an event of a socket: a frame, or its end.
 type socketEvent struct {
-	c     *Conn
-	frame Frame
-	lease atomic.Pointer[budget.Lease] // of the frame; the one that swaps it for nil releases it
-	away  chan struct{}                // closed when the handler has given up the turn
-	how   *Closing
+	c            *Conn
+	frame        Frame
+	lease        atomic.Pointer[budget.Lease] // of the frame; the one that swaps it for nil releases it
+	turnReleased chan struct{}                // closed when the handler has given up the turn
+	how          *Closing
 }
 
 // Handle calls the object's handler.
 func (e *socketEvent) Handle(ctx context.Context, instance any) error {
 	defer e.lease.Swap(nil).Release()
-	if e.c.orphaned() {
+	if e.c.isDetached() {
 		return nil // it was queued for an incarnation that has ended, as have its sockets
 	}
 	s := e.c
@@ -266,17 +266,17 @@ func (e *socketEvent) Handle(ctx context.Context, instance any) error {
 // Limit is how long the handler may take.
 func (e *socketEvent) Limit() time.Duration { return e.c.handlers.Limit }
 
-// Away lets the reader deliver the next frame.
-func (e *socketEvent) Away() {
-	if e.away != nil {
-		close(e.away)
+// TurnReleased lets the reader deliver the next frame.
+func (e *socketEvent) TurnReleased() {
+	if e.turnReleased != nil {
+		close(e.turnReleased)
 	}
 }
 
-func (c *Conn) orphaned() bool {
+func (c *Conn) isDetached() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.orphan
+	return c.detached
 }
 
 // Attachment returns a copy of the data that Attach has set.
@@ -297,5 +297,5 @@ func (c *Conn) Attach(data []byte) {
 func (c *Conn) AutoResponded() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.answered
+	return c.autoResponded
 }

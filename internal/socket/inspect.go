@@ -18,7 +18,7 @@ func (t *Table) Count(id runtime.ID) int {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.rooms[id]; r != nil {
+	if r := s.objects[id]; r != nil {
 		return r.n
 	}
 	return 0
@@ -35,7 +35,7 @@ func (t *Table) Infos(id runtime.ID) (infos []Info) {
 	s := t.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.rooms[id]
+	r := s.objects[id]
 	if r == nil {
 		return nil
 	}
@@ -48,21 +48,21 @@ func (t *Table) Infos(id runtime.ID) (infos []Info) {
 func (c *Conn) info() Info {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Info{Tags: slices.Clone(c.tags), Since: c.since, Open: c.ws != nil, Closing: c.quiet, Unsent: c.waiting}
+	return Info{Tags: slices.Clone(c.tags), Since: c.since, Open: c.ws != nil, Closing: c.muted, Unsent: c.unsentBytes}
 }
 
-// Rooms yields the objects that have sockets, and how many.
-func (t *Table) Rooms() iter.Seq2[runtime.ID, int] {
+// Objects yields the objects that have sockets, and how many.
+func (t *Table) Objects() iter.Seq2[runtime.ID, int] {
 	return func(yield func(runtime.ID, int) bool) {
 		for i := range t.shards {
 			s := &t.shards[i]
 			s.mu.Lock()
-			rooms := make(map[runtime.ID]int, len(s.rooms))
-			for id, r := range s.rooms {
-				rooms[id] = r.n
+			counts := make(map[runtime.ID]int, len(s.objects))
+			for id, r := range s.objects {
+				counts[id] = r.n
 			}
 			s.mu.Unlock()
-			for id, n := range rooms {
+			for id, n := range counts {
 				if !yield(id, n) {
 					return
 				}
@@ -76,12 +76,12 @@ func (t *Table) Rooms() iter.Seq2[runtime.ID, int] {
 func (t *Table) CloseAll(id runtime.ID, tag string, how Closing) (n int) {
 	for _, c := range t.list(id, tag) {
 		c.mu.Lock()
-		opening, closing := c.ws == nil, c.hung != nil
-		c.quiet = true
+		opening, closing := c.ws == nil, c.closeFrame != nil
+		c.muted = true
 		c.mu.Unlock()
-		c.HangUp(how)
+		c.Close(how)
 		if closing {
-			c.cut()
+			c.abort()
 		}
 		if opening {
 			t.remove(c)

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// askEvery is the time of silence after which the host pings a client, and the time that the client has to
+	// pingInterval is the time of silence after which the host pings a client, and the time that the client has to
 	// answer.
-	askEvery = 30 * time.Second
-	// askers is the number of concurrent pings.
-	askers = 64
+	pingInterval = 30 * time.Second
+	// maxPings is the number of concurrent pings.
+	maxPings = 64
 )
 
-// ask pings clients that have been silent for a while.
-func (t *Table) ask() {
-	tick := time.NewTicker(askEvery)
+// pingLoop pings clients that have been silent for a while.
+func (t *Table) pingLoop() {
+	tick := time.NewTicker(pingInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -25,8 +25,8 @@ func (t *Table) ask() {
 			return
 		}
 		var wg sync.WaitGroup
-		slots := make(chan struct{}, askers)
-		for _, c := range t.unheard() {
+		slots := make(chan struct{}, maxPings)
+		for _, c := range t.silent() {
 			slots <- struct{}{}
 			wg.Go(func() {
 				c.ping()
@@ -37,14 +37,14 @@ func (t *Table) ask() {
 	}
 }
 
-// unheard returns the sockets of silent clients.
-func (t *Table) unheard() (cs []*Conn) {
+// silent returns the sockets of silent clients.
+func (t *Table) silent() (cs []*Conn) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		for _, r := range s.rooms {
+		for _, r := range s.objects {
 			for c := range r.allLocked() {
-				if c.unheard(askEvery) {
+				if c.silentFor(pingInterval) {
 					cs = append(cs, c)
 				}
 			}
@@ -54,27 +54,27 @@ func (t *Table) unheard() (cs []*Conn) {
 	return cs
 }
 
-// unheard reports whether the host has read from the client for d without receiving a frame.
-func (c *Conn) unheard(d time.Duration) bool {
+// silentFor reports whether the host has read from the client for d without receiving a frame.
+func (c *Conn) silentFor(d time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ws != nil && c.reading && time.Since(c.heard) >= d
+	return c.ws != nil && c.reading && time.Since(c.receivedAt) >= d
 }
 
 // ping pings the client, and cuts the connection if it does not answer.
 func (c *Conn) ping() {
 	c.mu.Lock()
-	since := c.heard
+	since := c.receivedAt
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(c.ctx, askEvery)
+	ctx, cancel := context.WithTimeout(c.ctx, pingInterval)
 	defer cancel()
 	if c.ws.Ping(ctx) == nil {
 		return
 	}
 	c.mu.Lock()
-	dead := c.reading && c.heard.Equal(since) // else the host was not reading
+	dead := c.reading && c.receivedAt.Equal(since) // else the host was not reading
 	c.mu.Unlock()
 	if dead {
-		c.cut()
+		c.abort()
 	}
 }

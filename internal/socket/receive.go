@@ -25,8 +25,8 @@ const (
 //
 // Errors: budget.ErrExhausted, and the frame was discarded; errNotUTF8; any other ends the connection.
 func (c *Conn) receive(lease *budget.Lease, discard bool) (Frame, error) {
-	c.listens(true)
-	defer c.listens(false)
+	c.setReading(true)
+	defer c.setReading(false)
 	kind, r, err := c.ws.Reader(c.ctx)
 	if err != nil {
 		return Frame{}, err
@@ -37,8 +37,8 @@ func (c *Conn) receive(lease *budget.Lease, discard bool) (Frame, error) {
 	data, err := c.readAll(r, lease)
 	if errors.Is(err, budget.ErrExhausted) {
 		lease.Release()
-		if gone := c.discard(r); gone != nil {
-			err = gone
+		if discardErr := c.discard(r); discardErr != nil {
+			err = discardErr
 		}
 	}
 	if err == nil && kind == websocket.MessageText && !utf8.Valid(data) {
@@ -65,7 +65,7 @@ func (c *Conn) readAll(r io.Reader, lease *budget.Lease) ([]byte, error) {
 			continue
 		}
 		if cap(buf) == budget.Free {
-			late := time.AfterFunc(c.frameTime(), c.cut)
+			late := time.AfterFunc(c.frameTime(), c.abort)
 			defer late.Stop() // once: the buffer grows from here on
 		}
 		// Up to a byte more than a frame may have, which the library refuses.
@@ -79,7 +79,7 @@ func (c *Conn) readAll(r io.Reader, lease *budget.Lease) ([]byte, error) {
 
 // discard reads the rest of a frame that is not delivered, for as long as a frame may take to arrive.
 func (c *Conn) discard(r io.Reader) error {
-	late := time.AfterFunc(c.frameTime(), c.cut)
+	late := time.AfterFunc(c.frameTime(), c.abort)
 	defer late.Stop()
 	_, err := io.Copy(io.Discard, r)
 	return err

@@ -16,9 +16,9 @@ type responses struct {
 	all map[Response]struct{}
 }
 
-// Hold adds a response. The table cuts it if the bytes that it charges exceed the budget.
-func (t *Table) Hold(r Response) {
-	t.startRelief()
+// AddResponse adds a response. The table cuts it if the bytes that it charges exceed the budget.
+func (t *Table) AddResponse(r Response) {
+	t.startOverflowLoop()
 	t.responses.mu.Lock()
 	defer t.responses.mu.Unlock()
 	if t.responses.all == nil {
@@ -27,8 +27,8 @@ func (t *Table) Hold(r Response) {
 	t.responses.all[r] = struct{}{}
 }
 
-// Drop removes a response.
-func (t *Table) Drop(r Response) {
+// RemoveResponse removes a response.
+func (t *Table) RemoveResponse(r Response) {
 	t.responses.mu.Lock()
 	defer t.responses.mu.Unlock()
 	delete(t.responses.all, r)
@@ -43,17 +43,17 @@ func (t *Table) Refund(n int) {
 	t.queue.charge(0) // others may have to end, since a response ends later than Cut returns
 }
 
-func (t *Table) loadsOfResponses() (loads []load) {
+func (t *Table) unsentResponses() (loads []unsentLoad) {
 	t.responses.mu.Lock()
 	defer t.responses.mu.Unlock()
 	for r := range t.responses.all {
-		loads = append(loads, load{r: r})
+		loads = append(loads, unsentLoad{r: r})
 	}
 	return loads
 }
 
-// load is a socket or a response with unsent bytes.
-type load struct {
+// unsentLoad is a socket or a response with unsent bytes.
+type unsentLoad struct {
 	n int
 	c *Conn
 	r Response // if c is nil

@@ -20,7 +20,7 @@ type shared struct {
 
 // chargeLocked counts a frame that begins to wait.
 func (c *Conn) chargeLocked(q queued) {
-	if c.waiting += len(q.frame); q.shared != nil {
+	if c.unsentBytes += len(q.frame); q.shared != nil {
 		q.shared.holders.Add(1)
 	} else {
 		c.table.queue.charge(int64(len(q.frame)))
@@ -30,11 +30,11 @@ func (c *Conn) chargeLocked(q queued) {
 // refundLocked takes frames that were written, or will not be, out of the counts. The caller takes them out of out.
 func (c *Conn) refundLocked(frames []queued) {
 	for i, q := range frames {
-		c.waiting -= len(q.frame)
+		c.unsentBytes -= len(q.frame)
 		if q.shared == nil {
 			c.table.queue.refund(int64(len(q.frame)))
 		} else {
-			c.table.queue.let(q.shared)
+			c.table.queue.releaseShared(q.shared)
 		}
 		frames[i] = queued{}
 	}
@@ -43,11 +43,11 @@ func (c *Conn) refundLocked(frames []queued) {
 // overflowLocked drops the queue of a client that does not read fast enough, and closes its socket. The client gets
 // the closing code unless a large frame is being written, which then is not completed.
 func (c *Conn) overflowLocked() {
-	c.refundLocked(c.out[c.flying:])
-	c.out = c.out[:c.flying]
-	c.hangUpLocked(Closing{Code: Busy, Reason: "the client does not read its frames fast enough"})
-	if c.waiting > maxUnsent {
-		c.cutLocked()
+	c.refundLocked(c.frames[c.inFlight:])
+	c.frames = c.frames[:c.inFlight]
+	c.closeLocked(Closing{Code: Busy, Reason: "the client does not read its frames fast enough"})
+	if c.unsentBytes > maxUnsent {
+		c.abortLocked()
 	}
 }
 
@@ -82,8 +82,8 @@ func (q *sendQueue) share(n int64) *shared {
 	return s
 }
 
-// let removes one holder of a frame.
-func (q *sendQueue) let(s *shared) {
+// releaseShared removes one holder of a frame.
+func (q *sendQueue) releaseShared(s *shared) {
 	if s != nil && s.holders.Add(-1) == 0 {
 		q.refund(s.size)
 	}
@@ -95,12 +95,12 @@ func (q *sendQueue) overflowing(waiting, next int) bool {
 	return q.bytes.Load() > q.limit+q.limit/4 && (waiting > 0 || next > maxBatch)
 }
 
-// startRelief starts relieve with the first socket or response that has to be counted.
-func (t *Table) startRelief() { t.relieving.Do(func() { go t.relieve() }) }
+// startOverflowLoop starts relieve with the first socket or response that has to be counted.
+func (t *Table) startOverflowLoop() { t.overflowOnce.Do(func() { go t.overflowLoop() }) }
 
-// relieve closes the sockets and cuts the responses with the most unsent bytes while too many bytes wait for the host's
-// clients.
-func (t *Table) relieve() {
+// overflowLoop closes the sockets and cuts the responses with the most unsent bytes while too many bytes wait for the
+// host's clients.
+func (t *Table) overflowLoop() {
 	for {
 		select {
 		case <-t.queue.full:
@@ -108,26 +108,26 @@ func (t *Table) relieve() {
 			return
 		}
 		ending := int64(0) // bytes of sockets and responses that end, and count until their goroutines have ended
-		loads := t.loadsOfResponses()
+		loads := t.unsentResponses()
 		for i, l := range loads {
 			loads[i].n = l.r.Unsent() // without the lock of the responses
 		}
 		for i := range t.shards {
 			s := &t.shards[i]
 			s.mu.Lock()
-			for _, r := range s.rooms {
+			for _, r := range s.objects {
 				for c := range r.allLocked() {
 					switch n, closes := c.unsent(); {
 					case closes:
 						ending += int64(n)
 					case n > 0:
-						loads = append(loads, load{c: c, n: n})
+						loads = append(loads, unsentLoad{c: c, n: n})
 					}
 				}
 			}
 			s.mu.Unlock()
 		}
-		slices.SortFunc(loads, func(a, b load) int { return cmp.Compare(b.n, a.n) })
+		slices.SortFunc(loads, func(a, b unsentLoad) int { return cmp.Compare(b.n, a.n) })
 		for _, l := range loads {
 			switch {
 			case t.queue.bytes.Load()-ending <= t.queue.limit:
@@ -150,7 +150,7 @@ func (t *Table) relieve() {
 func (c *Conn) unsent() (n int, closes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.waiting, c.hung != nil && c.waiting <= maxUnsent
+	return c.unsentBytes, c.closeFrame != nil && c.unsentBytes <= maxUnsent
 }
 
 func (c *Conn) overflow() {
@@ -158,5 +158,5 @@ func (c *Conn) overflow() {
 	defer c.mu.Unlock()
 	c.table.queue.dropped.Add(1)
 	c.overflowLocked()
-	c.stirLocked()
+	c.startWriterLocked()
 }

@@ -14,7 +14,7 @@ func TestSendQueueOverflowIsBounded(t *testing.T) {
 	limits := testLimits
 	limits.SendBudget = 1 << 20
 	table := New(limits)
-	table.relieving.Do(func() {}) // relieve does not start
+	table.overflowOnce.Do(func() {}) // relieve does not start
 	accept := func() *Conn {
 		c, err := table.Accept(runtime.ID{Class: "c", Name: "a"}, &Handlers{}, &Options{})
 		if err != nil {
@@ -30,15 +30,15 @@ func TestSendQueueOverflowIsBounded(t *testing.T) {
 	large := accept()
 	large.Push(make(Packed, maxBatch+1))
 	for _, c := range []*Conn{waits, empty, large} {
-		if want := c != empty; (c.hung != nil && c.hung.Code == Busy) != want {
-			t.Errorf("closed: %v, want %t", c.hung, want)
+		if want := c != empty; (c.closeFrame != nil && c.closeFrame.Code == Busy) != want {
+			t.Errorf("closed: %v, want %t", c.closeFrame, want)
 		}
 	}
 	if n := table.queue.bytes.Load() - 2<<20; n != 10 {
 		t.Errorf("%d bytes are counted, want those of one frame", n)
 	}
 	for _, c := range []*Conn{waits, empty, large} {
-		c.Forget()
+		c.Remove()
 		c.Push(make(Packed, 10)) // it has ended
 	}
 	if n := table.queue.bytes.Load() - 2<<20; n != 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// farewell is how long Close waits for clients to close.
-const farewell = 5 * time.Second
+// closeTimeout is how long Close waits for clients to close.
+const closeTimeout = 5 * time.Second
 
 // shards is the number of parts of the table, each with a lock of its own.
 const shards = 64
@@ -30,17 +30,17 @@ type Table struct {
 	frame int64          // maximum bytes of a received frame
 	queue sendQueue
 
-	responses responses
-	relieving sync.Once // starts relieve
+	responses    responses
+	overflowOnce sync.Once // starts relieve
 
 	conns atomic.Int64  // those that were accepted and have not ended
-	none  chan struct{} // capacity 1: conns has come to zero
+	empty chan struct{} // capacity 1: conns has come to zero
 
-	seed   maphash.Seed
-	shards [shards]shard
-	asking sync.Once     // starts the goroutine that sends pings
-	quit   chan struct{} // closed with the table
-	ending sync.Once
+	seed      maphash.Seed
+	shards    [shards]shard
+	pingOnce  sync.Once     // starts the goroutine that sends pings
+	quit      chan struct{} // closed with the table
+	closeOnce sync.Once
 }
 
 // shard is the rooms of some of the objects.
@@ -49,22 +49,22 @@ type shard struct {
 	// with mu held.
 	n atomic.Int64
 
-	mu    sync.Mutex // order: before a Conn's
-	rooms map[runtime.ID]*room
+	mu      sync.Mutex // order: before a Conn's
+	objects map[runtime.ID]*objectSockets
 	// detached holds rooms that were taken from their object while their sockets close.
-	detached map[*room]struct{}
-	shut     bool
+	detached map[*objectSockets]struct{}
+	closed   bool
 }
 
-// room is an object's sockets.
-type room struct {
-	answer atomic.Pointer[autoResponse] // nil: nothing is answered
-	fan    fan
+// objectSockets is an object's sockets.
+type objectSockets struct {
+	autoResponse atomic.Pointer[autoResponse] // nil: nothing is answered
+	broadcaster  broadcaster
 
 	// Guarded by the shard's lock.
 	first, last *Conn // in the order of their acceptance
 	n           int
-	came        uint64 // sockets ever accepted
+	accepted    uint64 // sockets ever accepted
 	tagged      map[string]map[*Conn]struct{}
 }
 
@@ -83,11 +83,11 @@ type Limits struct {
 // New returns an empty table. Its Ended and Abandon belong into the options of the host.
 func New(l Limits) *Table {
 	t := &Table{
-		seed: maphash.MakeSeed(), quit: make(chan struct{}), none: make(chan struct{}, 1),
+		seed: maphash.MakeSeed(), quit: make(chan struct{}), empty: make(chan struct{}, 1),
 		reads: l.Reads, frame: l.MaxFrame, queue: newSendQueue(l.SendBudget),
 	}
 	for i := range t.shards {
-		t.shards[i].rooms, t.shards[i].detached = map[runtime.ID]*room{}, map[*room]struct{}{}
+		t.shards[i].objects, t.shards[i].detached = map[runtime.ID]*objectSockets{}, map[*objectSockets]struct{}{}
 	}
 	return t
 }
@@ -99,32 +99,32 @@ func (t *Table) shard(id runtime.ID) *shard {
 	return &t.shards[maphash.String(t.seed, id.Name)%shards]
 }
 
-func (s *shard) roomLocked(id runtime.ID) *room {
-	r := s.rooms[id]
+func (s *shard) objectLocked(id runtime.ID) *objectSockets {
+	r := s.objects[id]
 	if r == nil {
-		r = &room{tagged: map[string]map[*Conn]struct{}{}}
-		s.rooms[id] = r
+		r = &objectSockets{tagged: map[string]map[*Conn]struct{}{}}
+		s.objects[id] = r
 		s.n.Add(1)
 	}
 	return r
 }
 
-// leaveLocked removes a room without sockets and without an auto-response.
-func (s *shard) leaveLocked(id runtime.ID, r *room) {
-	if r.n == 0 && r.answer.Load() == nil && s.rooms[id] == r {
-		s.forgetLocked(id)
+// removeEmptyLocked removes a room without sockets and without an auto-response.
+func (s *shard) removeEmptyLocked(id runtime.ID, r *objectSockets) {
+	if r.n == 0 && r.autoResponse.Load() == nil && s.objects[id] == r {
+		s.removeLocked(id)
 	}
 }
 
-func (s *shard) forgetLocked(id runtime.ID) {
-	delete(s.rooms, id)
+func (s *shard) removeLocked(id runtime.ID) {
+	delete(s.objects, id)
 	s.n.Add(-1)
 }
 
 // detachLocked takes a room from its object. Its sockets end by themselves, or are cut by
 // [Table.Close].
-func (s *shard) detachLocked(id runtime.ID, r *room) {
-	s.forgetLocked(id)
+func (s *shard) detachLocked(id runtime.ID, r *objectSockets) {
+	s.removeLocked(id)
 	if r.n > 0 {
 		s.detached[r] = struct{}{}
 	}
@@ -145,24 +145,24 @@ func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
 	s := t.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shut {
+	if s.closed {
 		return nil, runtime.ErrClosed
 	}
-	r := s.roomLocked(id)
+	r := s.objectLocked(id)
 	if r.n >= MaxSockets {
 		return nil, &objectstore.LimitError{What: "object", Size: r.n + 1, Limit: MaxSockets, Unit: "sockets"}
 	}
 	r.addLocked(c)
 	t.conns.Add(1)
-	t.asking.Do(func() { go t.ask() })
-	t.startRelief()
+	t.pingOnce.Do(func() { go t.pingLoop() })
+	t.startOverflowLoop()
 	return c, nil
 }
 
 // addLocked appends a socket to the list.
-func (r *room) addLocked(c *Conn) {
-	r.came++
-	c.room, c.nth, c.prev = r, r.came, r.last
+func (r *objectSockets) addLocked(c *Conn) {
+	r.accepted++
+	c.sockets, c.seq, c.prev = r, r.accepted, r.last
 	if r.last == nil {
 		r.first = c
 	} else {
@@ -178,8 +178,8 @@ func (r *room) addLocked(c *Conn) {
 	}
 }
 
-// dropLocked removes a socket.
-func (r *room) dropLocked(c *Conn) {
+// removeLocked removes a socket.
+func (r *objectSockets) removeLocked(c *Conn) {
 	if c.prev == nil {
 		r.first = c.next
 	} else {
@@ -201,18 +201,18 @@ func (r *room) dropLocked(c *Conn) {
 }
 
 // allLocked yields the sockets in the order of their acceptance.
-func (r *room) allLocked() iter.Seq[*Conn] {
+func (r *objectSockets) allLocked() iter.Seq[*Conn] {
 	return func(yield func(*Conn) bool) {
 		for c := r.first; c != nil && yield(c); c = c.next {
 		}
 	}
 }
 
-// ended counts an ended socket.
-func (t *Table) ended() {
+// socketEnded counts an ended socket.
+func (t *Table) socketEnded() {
 	if t.conns.Add(-1) == 0 {
 		select {
-		case t.none <- struct{}{}:
+		case t.empty <- struct{}{}:
 		default:
 		}
 	}
@@ -227,18 +227,18 @@ func (t *Table) remove(c *Conn) {
 		return
 	}
 	c.removed = true
-	c.room.dropLocked(c)
-	s.leaveLocked(c.id, c.room)
-	if c.room.n == 0 {
-		delete(s.detached, c.room)
+	c.sockets.removeLocked(c)
+	s.removeEmptyLocked(c.id, c.sockets)
+	if c.sockets.n == 0 {
+		delete(s.detached, c.sockets)
 	}
-	c.cut() // later frames for it are dropped, and not counted
+	c.abort() // later frames for it are dropped, and not counted
 }
 
 // Of returns an object's sockets to which something can be sent, of one tag if that is not
 // empty, in the order in which they came.
 func (t *Table) Of(id runtime.ID, tag string) []*Conn {
-	return slices.DeleteFunc(t.list(id, tag), (*Conn).Silent)
+	return slices.DeleteFunc(t.list(id, tag), (*Conn).Muted)
 }
 
 // list returns an object's sockets, in the order of their acceptance: all of them, or those with the tag if it is not
@@ -250,7 +250,7 @@ func (t *Table) list(id runtime.ID, tag string) (all []*Conn) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.rooms[id]
+	r := s.objects[id]
 	switch {
 	case r == nil:
 		return nil
@@ -258,7 +258,7 @@ func (t *Table) list(id runtime.ID, tag string) (all []*Conn) {
 		return slices.AppendSeq(make([]*Conn, 0, r.n), r.allLocked())
 	}
 	all = slices.Collect(maps.Keys(r.tagged[tag]))
-	slices.SortFunc(all, func(a, b *Conn) int { return cmp.Compare(a.nth, b.nth) })
+	slices.SortFunc(all, func(a, b *Conn) int { return cmp.Compare(a.seq, b.seq) })
 	return all
 }
 
@@ -271,16 +271,16 @@ func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style eviction.EndMode
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.rooms[id]
+	r := s.objects[id]
 	if r == nil {
 		return
 	}
 	s.detachLocked(id, r)
 	for c := range r.allLocked() {
 		if style == eviction.EndCrash {
-			c.cut() // without a farewell
+			c.abort() // without a farewell
 		}
-		c.release(string(why.Reason))
+		c.detach(string(why.Reason))
 	}
 }
 
@@ -290,23 +290,23 @@ func (t *Table) SetAutoResponse(id runtime.ID, request, response string) {
 	s := t.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.roomLocked(id)
+	r := s.objectLocked(id)
 	if request == "" {
-		r.answer.Store(nil)
+		r.autoResponse.Store(nil)
 	} else {
-		r.answer.Store(&autoResponse{request, Pack(Frame{Text: true, Data: []byte(response)})})
+		r.autoResponse.Store(&autoResponse{request, Pack(Frame{Text: true, Data: []byte(response)})})
 	}
-	s.leaveLocked(id, r)
+	s.removeEmptyLocked(id, r)
 }
 
-// shutAll refuses new sockets, detaches all sockets from their objects, and returns them.
-func (t *Table) shutAll() (cs []*Conn) {
-	t.ending.Do(func() { close(t.quit) })
+// detachAll refuses new sockets, detaches all sockets from their objects, and returns them.
+func (t *Table) detachAll() (cs []*Conn) {
+	t.closeOnce.Do(func() { close(t.quit) })
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		s.shut = true
-		for id, r := range s.rooms {
+		s.closed = true
+		for id, r := range s.objects {
 			cs = slices.AppendSeq(cs, r.allLocked())
 			s.detachLocked(id, r)
 		}
@@ -319,27 +319,27 @@ func (t *Table) shutAll() (cs []*Conn) {
 // others, and waits for their goroutines to end; for farewell each time. The error has the number of sockets that
 // have not ended by then.
 func (t *Table) Close() error {
-	for _, c := range t.shutAll() {
-		c.release(string(runtime.ReasonClosing))
+	for _, c := range t.detachAll() {
+		c.detach(string(runtime.ReasonClosing))
 	}
 	if t.wait() {
 		return nil
 	}
-	t.cutDetached()
+	t.abortDetached()
 	if t.wait() {
 		return nil
 	}
 	return fmt.Errorf("dohost: %d sockets are still open", t.conns.Load())
 }
 
-// cutDetached cuts the sockets that are detached from their objects.
-func (t *Table) cutDetached() {
+// abortDetached cuts the sockets that are detached from their objects.
+func (t *Table) abortDetached() {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
 		for r := range s.detached {
 			for c := range r.allLocked() {
-				c.cut()
+				c.abort()
 			}
 		}
 		s.mu.Unlock()
@@ -348,11 +348,11 @@ func (t *Table) cutDetached() {
 
 // wait waits for all sockets to end, for farewell at most, and reports whether they have.
 func (t *Table) wait() bool {
-	late := time.NewTimer(farewell)
+	late := time.NewTimer(closeTimeout)
 	defer late.Stop()
 	for t.conns.Load() > 0 {
 		select {
-		case <-t.none:
+		case <-t.empty:
 		case <-late.C:
 			return false
 		}
@@ -362,9 +362,9 @@ func (t *Table) wait() bool {
 
 // Abandon cuts all connections, as the end of the process does, and refuses new ones. It is for runtime.Options.
 func (t *Table) Abandon() {
-	cs := t.shutAll()
-	t.cutDetached()
+	cs := t.detachAll()
+	t.abortDetached()
 	for _, c := range cs {
-		c.release(string(runtime.ReasonKilled))
+		c.detach(string(runtime.ReasonKilled))
 	}
 }

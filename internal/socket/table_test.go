@@ -18,21 +18,21 @@ func TestTableForgetsObjectsWithoutSockets(t *testing.T) {
 	}
 	one, two := accept("x", "y"), accept("y")
 	here := table.shard(id)
-	if r := here.rooms[id]; r.n != 2 || len(r.tagged["x"]) != 1 || len(r.tagged["y"]) != 2 {
+	if r := here.objects[id]; r.n != 2 || len(r.tagged["x"]) != 1 || len(r.tagged["y"]) != 2 {
 		t.Errorf("%d sockets, tags %v", r.n, r.tagged)
 	}
-	one.Forget()
-	if r := here.rooms[id]; r.n != 1 || len(r.tagged) != 1 || len(r.tagged["y"]) != 1 {
+	one.Remove()
+	if r := here.objects[id]; r.n != 1 || len(r.tagged) != 1 || len(r.tagged["y"]) != 1 {
 		t.Errorf("%d sockets, tags %v", r.n, r.tagged)
 	}
 	table.SetAutoResponse(id, "ping", "pong")
-	two.Forget()
-	if r := here.rooms[id]; r == nil || len(r.tagged) != 0 {
+	two.Remove()
+	if r := here.objects[id]; r == nil || len(r.tagged) != 0 {
 		t.Errorf("%v: the response is forgotten, or a tag is not", r)
 	}
 	table.SetAutoResponse(id, "", "")
-	if n := here.n.Load(); len(here.rooms) != 0 || n != 0 {
-		t.Errorf("%d rooms, counted as %d", len(here.rooms), n)
+	if n := here.n.Load(); len(here.objects) != 0 || n != 0 {
+		t.Errorf("%d rooms, counted as %d", len(here.objects), n)
 	}
 	table.Close()
 }

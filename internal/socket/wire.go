@@ -27,7 +27,7 @@ const (
 type wire struct {
 	net.Conn
 	early   []byte // bytes that came with the request; of the reader
-	severed atomic.Bool
+	aborted atomic.Bool
 }
 
 // Read first returns the bytes that came with the request.
@@ -70,36 +70,36 @@ func (w *wire) begin() error {
 	if err := w.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
-	if w.severed.Load() {
-		w.sever()
+	if w.aborted.Load() {
+		w.abort()
 		return net.ErrClosed
 	}
 	return nil
 }
 
-// sever ends all reads and writes, pending ones included, and does not block.
-func (w *wire) sever() {
-	w.severed.Store(true)
+// abort ends all reads and writes, pending ones included, and does not block.
+func (w *wire) abort() {
+	w.aborted.Store(true)
 	_ = w.SetDeadline(time.Unix(1, 0)) // a connection without deadlines is closed by its reader
 }
 
-// taker is a server's response that is hijacked with buffers of this package's own, so that the socket keeps no
+// hijacker is a server's response that is hijacked with buffers of this package's own, so that the socket keeps no
 // buffer of the server.
-type taker struct {
+type hijacker struct {
 	http.ResponseWriter
 	wire *wire
 }
 
 // Hijack implements http.Hijacker for the library.
-func (t *taker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, had, err := http.NewResponseController(t.ResponseWriter).Hijack()
+func (t *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(t.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
 	t.wire = &wire{Conn: conn}
-	if n := had.Reader.Buffered(); n > 0 {
+	if n := buffered.Reader.Buffered(); n > 0 {
 		t.wire.early = make([]byte, n)
-		if _, err := had.Read(t.wire.early); err != nil { // all of it is there
+		if _, err := buffered.Read(t.wire.early); err != nil { // all of it is there
 			return nil, nil, errors.Join(err, conn.Close())
 		}
 	}

@@ -11,49 +11,49 @@ import (
 const stuckAfter = 10 * time.Second
 
 // Push queues a frame after all earlier outputs of the object.
-func (c *Conn) Push(f Packed) { c.room.fan.send(parcel{frame: f, one: c}) }
+func (c *Conn) Push(f Packed) { c.sockets.broadcaster.send(outgoing{frame: f, recipient: c}) }
 
-// HangUp closes the connection when all that was pushed is written.
-func (c *Conn) HangUp(how Closing) { c.room.fan.send(parcel{how: &how, one: c}) }
+// Close closes the connection when all that was pushed is written.
+func (c *Conn) Close(how Closing) { c.sockets.broadcaster.send(outgoing{closing: &how, recipient: c}) }
 
-// take queues the frames of parcels.
-func (c *Conn) take(ps []parcel) {
+// enqueue queues the frames of parcels.
+func (c *Conn) enqueue(ps []outgoing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range ps {
-		c.takeLocked(&ps[i])
+		c.enqueueLocked(&ps[i])
 	}
-	c.stirLocked()
+	c.startWriterLocked()
 }
 
-func (c *Conn) takeLocked(p *parcel) {
+func (c *Conn) enqueueLocked(p *outgoing) {
 	switch {
-	case p.how != nil:
-		c.hangUpLocked(*p.how)
-	case c.hung != nil || c.severed:
-	case c.waiting > maxUnsent && c.ws != nil && time.Since(c.moved) > stuckAfter, c.waiting > maxHeld,
-		c.table.queue.overflowing(c.waiting, len(p.frame)):
+	case p.closing != nil:
+		c.closeLocked(*p.closing)
+	case c.closeFrame != nil || c.aborted:
+	case c.unsentBytes > maxUnsent && c.ws != nil && time.Since(c.progressAt) > stuckAfter, c.unsentBytes > maxHeld,
+		c.table.queue.overflowing(c.unsentBytes, len(p.frame)):
 		c.table.queue.dropped.Add(1)
 		c.overflowLocked()
 	default:
-		if c.waiting == 0 {
-			c.moved = time.Now()
+		if c.unsentBytes == 0 {
+			c.progressAt = time.Now()
 		}
 		q := queued{p.frame, p.shared}
-		c.out = append(c.out, q)
+		c.frames = append(c.frames, q)
 		c.chargeLocked(q)
 	}
 }
 
-func (c *Conn) hangUpLocked(how Closing) {
-	if c.hung == nil {
-		c.hung, c.quiet = &how, true
+func (c *Conn) closeLocked(how Closing) {
+	if c.closeFrame == nil {
+		c.closeFrame, c.muted = &how, true
 	}
 }
 
-// stirLocked starts the writer if the socket is open and has frames to write, or is to be closed.
-func (c *Conn) stirLocked() {
-	if c.ws != nil && !c.writing && !c.severed && (len(c.out) > 0 || c.hung != nil) {
+// startWriterLocked starts the writer if the socket is open and has frames to write, or is to be closed.
+func (c *Conn) startWriterLocked() {
+	if c.ws != nil && !c.writing && !c.aborted && (len(c.frames) > 0 || c.closeFrame != nil) {
 		c.writing = true
 		go c.write()
 	}
@@ -61,18 +61,18 @@ func (c *Conn) stirLocked() {
 
 // write writes the queue, and then closes the connection if hung is set.
 func (c *Conn) write() {
-	var room [4][]byte
+	var buf [4][]byte
 	for {
-		frames, hung := c.batch(room[:0])
+		frames, closeFrame := c.batch(buf[:0])
 		if len(frames) == 0 {
-			if hung != nil {
+			if closeFrame != nil {
 				// The client's closing frame, or its silence, ends the reader.
-				c.parted <- c.ws.Close(websocket.StatusCode(hung.Code), hung.Reason)
+				c.closeResult <- c.ws.Close(websocket.StatusCode(closeFrame.Code), closeFrame.Reason)
 			}
 			return
 		}
 		if err := c.wire.writeAll(frames); err != nil {
-			c.cut()
+			c.abort()
 			return
 		}
 	}
@@ -80,27 +80,27 @@ func (c *Conn) write() {
 
 // batch returns the next frames to be written; those of the last batch were written. Without any the writer
 // ends, and closes the connection if hung is not nil: then no other goroutine writes any more.
-func (c *Conn) batch(frames [][]byte) (_ [][]byte, hung *Closing) {
+func (c *Conn) batch(frames [][]byte) (_ [][]byte, closeFrame *Closing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.severed {
+	if c.aborted {
 		return nil, nil
 	}
-	if c.flying > 0 {
-		c.moved = time.Now()
-		c.refundLocked(c.out[:c.flying])
-		c.out, c.flying = c.out[c.flying:], 0
+	if c.inFlight > 0 {
+		c.progressAt = time.Now()
+		c.refundLocked(c.frames[:c.inFlight])
+		c.frames, c.inFlight = c.frames[c.inFlight:], 0
 	}
-	if len(c.out) == 0 {
-		c.out = nil
-		if c.writing = c.hung != nil; c.writing {
-			c.parted = make(chan error, 1)
+	if len(c.frames) == 0 {
+		c.frames = nil
+		if c.writing = c.closeFrame != nil; c.writing {
+			c.closeResult = make(chan error, 1)
 		}
-		return nil, c.hung
+		return nil, c.closeFrame
 	}
-	for size := 0; c.flying < len(c.out); c.flying++ {
-		f := c.out[c.flying].frame
-		if c.flying > 0 && size+len(f) > maxBatch {
+	for size := 0; c.inFlight < len(c.frames); c.inFlight++ {
+		f := c.frames[c.inFlight].frame
+		if c.inFlight > 0 && size+len(f) > maxBatch {
 			break
 		}
 		frames = append(frames, f)
@@ -109,40 +109,40 @@ func (c *Conn) batch(frames [][]byte) (_ [][]byte, hung *Closing) {
 	return frames, nil
 }
 
-// cut ends the connection without a closing frame.
-func (c *Conn) cut() {
+// abort ends the connection without a closing frame.
+func (c *Conn) abort() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cutLocked()
+	c.abortLocked()
 }
 
-func (c *Conn) cutLocked() {
-	c.severed, c.quiet = true, true
-	c.refundLocked(c.out)
-	c.out, c.flying = nil, 0
+func (c *Conn) abortLocked() {
+	c.aborted, c.muted = true, true
+	c.refundLocked(c.frames)
+	c.frames, c.inFlight = nil, 0
 	if c.wire != nil {
-		c.wire.sever()
+		c.wire.abort()
 	}
 }
 
-// release detaches the socket from the object. Frames sent before are written, then the connection is closed.
-func (c *Conn) release(reason string) {
+// detach detaches the socket from the object. Frames sent before are written, then the connection is closed.
+func (c *Conn) detach(reason string) {
 	c.mu.Lock()
-	c.orphan, c.quiet = true, true
+	c.detached, c.muted = true, true
 	c.mu.Unlock()
-	c.HangUp(Closing{Code: Restart, Reason: reason})
+	c.Close(Closing{Code: Restart, Reason: reason})
 }
 
-// Hush notes that the object sends nothing more; false takes that back.
-func (c *Conn) Hush(quiet bool) {
+// MuteSends notes that the object sends nothing more; false takes that back.
+func (c *Conn) MuteSends(muted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.quiet = quiet || c.hung != nil || c.severed || c.orphan
+	c.muted = muted || c.closeFrame != nil || c.aborted || c.detached
 }
 
-// Silent reports whether nothing can be sent any more.
-func (c *Conn) Silent() bool {
+// Muted reports whether nothing can be sent any more.
+func (c *Conn) Muted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.quiet
+	return c.muted
 }

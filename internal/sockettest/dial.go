@@ -44,7 +44,7 @@ func (d *dialing) RoundTrip(r *http.Request) (res *http.Response, err error) {
 	w := &response{header: http.Header{}, conn: server}
 	r.ProtoMajor, r.ProtoMinor = 1, 1
 	d.handler.ServeHTTP(w, r)
-	if !w.taken {
+	if !w.hijacked {
 		return nil, fmt.Errorf("the handler answers %d: %s", w.status, w.body)
 	}
 	d.client = client
@@ -53,11 +53,11 @@ func (d *dialing) RoundTrip(r *http.Request) (res *http.Response, err error) {
 
 // response is the handler's http.ResponseWriter.
 type response struct {
-	header http.Header
-	status int
-	body   []byte
-	conn   net.Conn
-	taken  bool
+	header   http.Header
+	status   int
+	body     []byte
+	conn     net.Conn
+	hijacked bool
 }
 
 // Header is part of http.ResponseWriter.
@@ -74,6 +74,6 @@ func (w *response) Write(p []byte) (int, error) {
 
 // Hijack passes the connection to the handler.
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.taken = true
+	w.hijacked = true
 	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil
 }

@@ -30,8 +30,8 @@ const maxMessage = 1 << 10
 // secret matches the keys of providers, including keys that a provider has masked.
 var secret = regexp.MustCompile(`\b(sk|pk|key)-[A-Za-z0-9_*.-]{4,}`)
 
-// clean removes keys from a text, and bounds its length.
-func (p Provider) clean(s string) string {
+// redact removes keys from a text, and bounds its length.
+func (p Provider) redact(s string) string {
 	if p.Key != "" {
 		s = strings.ReplaceAll(s, p.Key, "[key]")
 	}
@@ -50,7 +50,7 @@ func Input(input string, cut bool) string {
 
 // Refused returns the error of a response that is not 2xx, with the provider's message.
 func (p Provider) Refused(res *http.Response, message string) error {
-	e := &chat.ModelError{Provider: p.Name, Status: res.StatusCode, Message: p.clean(message)}
+	e := &chat.ModelError{Provider: p.Name, Status: res.StatusCode, Message: p.redact(message)}
 	switch res.StatusCode {
 	case http.StatusUnauthorized:
 		e.Message = "the key was refused"
@@ -64,7 +64,7 @@ func (p Provider) Refused(res *http.Response, message string) error {
 
 // Said returns an error that the provider reported in a stream.
 func (p Provider) Said(message string) error {
-	return &chat.ModelError{Provider: p.Name, Message: p.clean(message)}
+	return &chat.ModelError{Provider: p.Name, Message: p.redact(message)}
 }
 
 // Severed returns the error of a stream that ended before its answer.
@@ -77,16 +77,16 @@ func (p Provider) Severed() error {
 func Watch(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	res, err := next(r)
 	if res != nil && res.Body != nil {
-		res.Body = watched{res.Body}
+		res.Body = responseBody{res.Body}
 	}
 	return res, err
 }
 
-// watched is the body of a response.
-type watched struct{ io.ReadCloser }
+// responseBody is the body of a response.
+type responseBody struct{ io.ReadCloser }
 
 // Read implements io.Reader.
-func (w watched) Read(p []byte) (int, error) {
+func (w responseBody) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader requires io.EOF unwrapped
 		err = &readError{err}
@@ -111,19 +111,19 @@ func (p Provider) Failed(ctx context.Context, err error, opened bool) error {
 	case opened && errors.Is(err, bufio.ErrTooLong):
 		return p.Said("an event of the answer is too large")
 	case opened:
-		return p.because("the answer is malformed", err)
+		return p.failure("the answer is malformed", err)
 	}
-	return p.because("the provider cannot be reached", err)
+	return p.failure("the provider cannot be reached", err)
 }
 
-// because returns a failure with a cause that only the log contains.
-func (p Provider) because(message string, err error) error {
-	return &chat.ModelError{Provider: p.Name, Message: message, Err: errors.New(p.clean(err.Error()))}
+// failure returns a failure with a cause that only the log contains.
+func (p Provider) failure(message string, err error) error {
+	return &chat.ModelError{Provider: p.Name, Message: message, Err: errors.New(p.redact(err.Error()))}
 }
 
 // Newest returns the index of the user's newest message, except a request to continue; -1 if there is none.
-func Newest(list []chat.ModelMessage, goesOn bool) int {
-	if goesOn && len(list) > 0 && list[len(list)-1].Role == chat.RoleUser {
+func Newest(list []chat.ModelMessage, continues bool) int {
+	if continues && len(list) > 0 && list[len(list)-1].Role == chat.RoleUser {
 		list = list[:len(list)-1]
 	}
 	for i, m := range slices.Backward(list) {

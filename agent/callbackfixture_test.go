@@ -16,13 +16,13 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// clerk is an agent that records its callbacks.
-type clerk struct {
+// callbackAgent is an agent that records its callbacks.
+type callbackAgent struct {
 	*agent.Agent[struct{}]
-	o *office
+	log *callbackLog
 }
 
-const clerks dohost.Namespace[clerk] = "clerk"
+const callbackAgents dohost.Namespace[callbackAgent] = "clerk"
 
 // task tells a clerk's callback how to run.
 type task struct {
@@ -34,28 +34,28 @@ type task struct {
 
 // The callbacks of a clerk.
 const (
-	note  agent.Callback[string] = "note"
-	work  agent.Callback[task]   = "work"
-	boom  agent.Callback[string] = "boom"
-	again agent.Callback[string] = "again"
-	gone  agent.Callback[string] = "gone" // of an older version of the class
+	appendLine   agent.Callback[string] = "note"
+	work         agent.Callback[task]   = "work"
+	panics       agent.Callback[string] = "boom"
+	again        agent.Callback[string] = "again"
+	unregistered agent.Callback[string] = "gone" // of an older version of the class
 )
 
-// office is the record that outlives clerks.
-type office struct {
+// callbackLog is the record that outlives clerks.
+type callbackLog struct {
 	mu      sync.Mutex
 	reports []string
 	runs    map[string]int
 }
 
-func (o *office) reset() {
+func (o *callbackLog) reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.reports, o.runs = nil, map[string]int{}
 }
 
 // listener records the reports of jobs, without the attributes that vary from run to run.
-func (o *office) listener() dohost.Listener {
+func (o *callbackLog) listener() dohost.Listener {
 	return dohost.Listener{Service: func(_ dohost.ID, event string, attrs ...slog.Attr) {
 		for _, a := range attrs {
 			if a.Key != "id" && a.Key != "lag" {
@@ -68,8 +68,8 @@ func (o *office) listener() dohost.Listener {
 	}}
 }
 
-// told returns the reports that begin with a prefix.
-func (o *office) told(prefix string) (found []string) {
+// reportsWith returns the reports that begin with a prefix.
+func (o *callbackLog) reportsWith(prefix string) (found []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, r := range o.reports {
@@ -80,8 +80,8 @@ func (o *office) told(prefix string) (found []string) {
 	return found
 }
 
-// run counts the runs of a task.
-func (o *office) run(name string) int {
+// countRun counts the runs of a task.
+func (o *callbackLog) countRun(name string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.runs == nil {
@@ -91,15 +91,15 @@ func (o *office) run(name string) int {
 	return o.runs[name]
 }
 
-// begun counts the tasks that have begun.
-func (o *office) begun() int {
+// startedTasks counts the tasks that have begun.
+func (o *callbackLog) startedTasks() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.runs)
 }
 
 // write appends a line to the clerk's storage.
-func (c *clerk) write(ctx context.Context, line string) error {
+func (c *callbackAgent) write(ctx context.Context, line string) error {
 	n, _, err := dohost.Get[int](ctx, c.Storage(), "lines")
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (c *clerk) write(ctx context.Context, line string) error {
 		dohost.Put(ctx, c.Storage(), fmt.Sprintf("line/%06d", n), line))
 }
 
-func (c *clerk) lines(ctx context.Context) (lines []string, err error) {
+func (c *callbackAgent) lines(ctx context.Context) (lines []string, err error) {
 	for it, err := range dohost.All[string](ctx, c.Storage(), &dohost.ListOptions{Prefix: "line/"}) {
 		if err != nil {
 			return nil, err
@@ -118,10 +118,10 @@ func (c *clerk) lines(ctx context.Context) (lines []string, err error) {
 	return lines, nil
 }
 
-func (c *clerk) note(ctx context.Context, text string) error { return c.write(ctx, text) }
+func (c *callbackAgent) appendLine(ctx context.Context, text string) error { return c.write(ctx, text) }
 
-func (c *clerk) work(ctx context.Context, t task) error {
-	run := c.o.run(t.Name)
+func (c *callbackAgent) work(ctx context.Context, t task) error {
+	run := c.log.countRun(t.Name)
 	if err := c.write(ctx, fmt.Sprintf("%s begins %d", t.Name, run)); err != nil {
 		return err
 	}
@@ -136,16 +136,16 @@ func (c *clerk) work(ctx context.Context, t task) error {
 	return c.write(ctx, fmt.Sprintf("%s ends %d", t.Name, run))
 }
 
-func (c *clerk) boom(_ context.Context, name string) error {
-	c.o.run(name)
-	var nobody *task
-	_ = nobody.Name
+func (c *callbackAgent) panics(_ context.Context, name string) error {
+	c.log.countRun(name)
+	var missing *task
+	_ = missing.Name
 	return nil
 }
 
 // again schedules itself, three times in all.
-func (c *clerk) again(ctx context.Context, name string) error {
-	if c.o.run(name) < 3 {
+func (c *callbackAgent) again(ctx context.Context, name string) error {
+	if c.log.countRun(name) < 3 {
 		o := &agent.ScheduleOptions{Idempotent: agent.Idempotent}
 		_, err := agent.Schedule(ctx, c, agent.After(time.Second), again, name, o)
 		return err
@@ -153,8 +153,8 @@ func (c *clerk) again(ctx context.Context, name string) error {
 	return c.write(ctx, name)
 }
 
-// armed returns an error if there are rows without an alarm in time.
-func (c *clerk) armed(ctx context.Context) error {
+// checkAlarm returns an error if there are rows without an alarm in time.
+func (c *callbackAgent) checkAlarm(ctx context.Context) error {
 	schedules, err := c.Schedules().List(ctx, nil)
 	if err != nil {
 		return err
@@ -187,45 +187,45 @@ func (c *clerk) armed(ctx context.Context) error {
 	return nil
 }
 
-type clerkHandlers = agent.Handlers[clerk, struct{}]
+type callbackHandlers = agent.Handlers[callbackAgent, struct{}]
 
-func clerkClass(o *office, h *clerkHandlers, more ...agent.Entry[clerk]) dohost.Class {
-	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) {
-		return &clerk{a, o}, nil
-	}, h, append([]agent.Entry[clerk]{
-		agent.OnSchedule(note, (*clerk).note),
-		agent.OnSchedule(work, (*clerk).work),
-		agent.OnSchedule(boom, (*clerk).boom),
-		agent.OnSchedule(again, (*clerk).again),
+func callbackClass(o *callbackLog, h *callbackHandlers, more ...agent.Entry[callbackAgent]) dohost.Class {
+	return agent.Bind(callbackAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*callbackAgent, error) {
+		return &callbackAgent{a, o}, nil
+	}, h, append([]agent.Entry[callbackAgent]{
+		agent.OnSchedule(appendLine, (*callbackAgent).appendLine),
+		agent.OnSchedule(work, (*callbackAgent).work),
+		agent.OnSchedule(panics, (*callbackAgent).panics),
+		agent.OnSchedule(again, (*callbackAgent).again),
 	}, more...)...)
 }
 
-// bench is a host with a clerk, in virtual time.
-type bench struct {
+// callbackTest is a host with a clerk, in virtual time.
+type callbackTest struct {
 	*dohosttest.Host
 	t     *testing.T
-	o     *office
+	log   *callbackLog
 	begun time.Time
 }
 
-func withClerk(t *testing.T, options dohost.Options, f func(t *testing.T, b *bench), more ...agent.Entry[clerk]) {
+func runCallbackTest(t *testing.T, options dohost.Options, f func(t *testing.T, b *callbackTest), more ...agent.Entry[callbackAgent]) {
 	t.Helper()
-	withClerkOf(t, options, nil, f, more...)
+	runCallbackTestWith(t, options, nil, f, more...)
 }
 
-func withClerkOf(t *testing.T, options dohost.Options, h *clerkHandlers, f func(t *testing.T, b *bench), more ...agent.Entry[clerk]) {
+func runCallbackTestWith(t *testing.T, options dohost.Options, h *callbackHandlers, f func(t *testing.T, b *callbackTest), more ...agent.Entry[callbackAgent]) {
 	t.Helper()
-	o := &office{}
+	o := &callbackLog{}
 	options.Listener = o.listener()
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{clerkClass(o, h, more...)}, Options: options},
-		func(t *testing.T, h *dohosttest.Host) { f(t, &bench{h, t, o, time.Now()}) })
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{callbackClass(o, h, more...)}, Options: options},
+		func(t *testing.T, h *dohosttest.Host) { f(t, &callbackTest{h, t, o, time.Now()}) })
 }
 
 // do runs f in the clerk, and checks that all remaining rows have their alarm.
-func (b *bench) do(f func(ctx context.Context, c *clerk) error) {
+func (b *callbackTest) do(f func(ctx context.Context, c *callbackAgent) error) {
 	b.t.Helper()
-	err := clerks.Get(b, "a").Do(b.t.Context(), func(ctx context.Context, c *clerk) error {
-		return errors.Join(f(ctx, c), c.armed(ctx))
+	err := callbackAgents.Get(b, "a").Do(b.t.Context(), func(ctx context.Context, c *callbackAgent) error {
+		return errors.Join(f(ctx, c), c.checkAlarm(ctx))
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -233,28 +233,28 @@ func (b *bench) do(f func(ctx context.Context, c *clerk) error) {
 }
 
 // schedule schedules without options.
-func schedule[P any](b *bench, when agent.When, cb agent.Callback[P], payload P, o *agent.ScheduleOptions) (id string) {
+func schedule[P any](b *callbackTest, when agent.When, cb agent.Callback[P], payload P, o *agent.ScheduleOptions) (id string) {
 	b.t.Helper()
-	b.do(func(ctx context.Context, c *clerk) (err error) {
+	b.do(func(ctx context.Context, c *callbackAgent) (err error) {
 		id, err = agent.Schedule(ctx, c, when, cb, payload, o)
 		return err
 	})
 	return id
 }
 
-func enqueue[P any](b *bench, cb agent.Callback[P], payload P, o *agent.QueueOptions) (id string) {
+func enqueue[P any](b *callbackTest, cb agent.Callback[P], payload P, o *agent.QueueOptions) (id string) {
 	b.t.Helper()
-	b.do(func(ctx context.Context, c *clerk) (err error) {
+	b.do(func(ctx context.Context, c *callbackAgent) (err error) {
 		id, err = agent.Enqueue(ctx, c, cb, payload, o)
 		return err
 	})
 	return id
 }
 
-// wrote compares the clerk's lines with the expected ones.
-func (b *bench) wrote(want ...string) {
+// wantLines compares the clerk's lines with the expected ones.
+func (b *callbackTest) wantLines(want ...string) {
 	b.t.Helper()
-	b.do(func(ctx context.Context, c *clerk) error {
+	b.do(func(ctx context.Context, c *callbackAgent) error {
 		got, err := c.lines(ctx)
 		if !slices.Equal(got, want) {
 			b.t.Errorf("the clerk wrote %q, want %q", got, want)
@@ -263,24 +263,24 @@ func (b *bench) wrote(want ...string) {
 	})
 }
 
-// told compares the reports with the expected ones.
-func (b *bench) told(prefix string, want ...string) {
+// wantReports compares the reports with the expected ones.
+func (b *callbackTest) wantReports(prefix string, want ...string) {
 	b.t.Helper()
-	if got := b.o.told(prefix); !slices.Equal(got, want) {
+	if got := b.log.reportsWith(prefix); !slices.Equal(got, want) {
 		b.t.Errorf("reported %q, want %q", got, want)
 	}
 }
 
-func (b *bench) schedules(q *agent.ScheduleQuery) (all []agent.ScheduleInfo) {
+func (b *callbackTest) schedules(q *agent.ScheduleQuery) (all []agent.ScheduleInfo) {
 	b.t.Helper()
-	b.do(func(ctx context.Context, c *clerk) (err error) {
+	b.do(func(ctx context.Context, c *callbackAgent) (err error) {
 		all, err = c.Schedules().List(ctx, q)
 		return err
 	})
 	return all
 }
 
-func (b *bench) rest() {
+func (b *callbackTest) waitIdle() {
 	b.t.Helper()
 	if err := b.WaitIdle(0); err != nil {
 		b.t.Error(err)

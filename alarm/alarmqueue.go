@@ -13,46 +13,46 @@ import (
 // documentation.
 type alarmQueue struct {
 	class    string // empty: the suspects
-	entries  entries
+	heap     alarmHeap
 	horizon  objectstore.AlarmPos
 	last     objectstore.Alarm // at the horizon
 	complete bool              // nothing is beyond the horizon
 
-	out, waiting int // deliveries, and those of them that wait
+	outstanding, waiting int // deliveries, and those of them that wait
 
-	boot bootPass
+	startPass startPass
 }
 
-// entry is an alarm in memory.
-type entry struct {
+// alarmEntry is an alarm in memory.
+type alarmEntry struct {
 	objectstore.Alarm
-	queue *alarmQueue
-	at    time.Time // when to deliver it: when it is due, or at boot
-	until time.Time // not before this, after it was cut off; monotonic
-	tries int       // deliveries cut off in a row
-	boot  bool      // delivered because the host started; counted in bootPass.waiting
-	index int       // in its queue
+	queue   *alarmQueue
+	at      time.Time // when to deliver it: when it is due, or at the start
+	until   time.Time // not before this, after it was cut off; monotonic
+	tries   int       // deliveries cut off in a row
+	atStart bool      // delivered because the host started; counted in startPass.waiting
+	index   int       // in its queue
 }
 
-// entries is a heap of alarms by time.
-type entries []*entry
+// alarmHeap is a heap of alarms by time.
+type alarmHeap []*alarmEntry
 
-func (es entries) Len() int           { return len(es) }
-func (es entries) Less(i, j int) bool { return es[i].at.Before(es[j].at) }
-func (es entries) Swap(i, j int) {
+func (es alarmHeap) Len() int           { return len(es) }
+func (es alarmHeap) Less(i, j int) bool { return es[i].at.Before(es[j].at) }
+func (es alarmHeap) Swap(i, j int) {
 	es[i], es[j] = es[j], es[i]
 	es[i].index, es[j].index = i, j
 }
 
 // Push implements heap.Interface.
-func (es *entries) Push(x any) {
-	e := x.(*entry)
+func (es *alarmHeap) Push(x any) {
+	e := x.(*alarmEntry)
 	e.index = len(*es)
 	*es = append(*es, e)
 }
 
 // Pop implements heap.Interface.
-func (es *entries) Pop() any {
+func (es *alarmHeap) Pop() any {
 	last := len(*es) - 1
 	e := (*es)[last]
 	(*es)[last] = nil
@@ -60,11 +60,11 @@ func (es *entries) Pop() any {
 	return e
 }
 
-func (q *alarmQueue) first() *entry {
-	if len(q.entries) == 0 {
+func (q *alarmQueue) first() *alarmEntry {
+	if len(q.heap) == 0 {
 		return nil
 	}
-	return q.entries[0]
+	return q.heap[0]
 }
 
 // queueFor returns the queue of a class, which it makes if need be. Before the classes are
@@ -73,7 +73,7 @@ func (q *alarmQueue) first() *entry {
 func (s *Scheduler) queueFor(class string) *alarmQueue {
 	q := s.queues[class]
 	if q == nil {
-		q = &alarmQueue{class: class, complete: s.listed, boot: bootPass{booted: s.listed}}
+		q = &alarmQueue{class: class, complete: s.listed, startPass: startPass{allQueued: s.listed}}
 		s.queues[class] = q
 		s.order = append(s.order, q)
 	}
@@ -89,24 +89,24 @@ func (s *Scheduler) queueOf(a objectstore.Alarm) *alarmQueue {
 }
 
 // put queues an entry in place of any other of the same object.
-func (s *Scheduler) put(e *entry) {
+func (s *Scheduler) put(e *alarmEntry) {
 	s.remove(e.ID)
 	s.queued[e.ID] = e
-	heap.Push(&e.queue.entries, e)
+	heap.Push(&e.queue.heap, e)
 }
 
 // remove takes an entry out of its queue, and returns it, if there was one.
-func (s *Scheduler) remove(id objectstore.ID) *entry {
+func (s *Scheduler) remove(id objectstore.ID) *alarmEntry {
 	e := s.queued[id]
 	if e != nil {
 		delete(s.queued, id)
-		heap.Remove(&e.queue.entries, e.index)
+		heap.Remove(&e.queue.heap, e.index)
 	}
 	return e
 }
 
-// forget takes an alarm out of its queue, or out of those that are held.
-func (s *Scheduler) forget(id objectstore.ID) *entry {
+// take takes an alarm out of its queue, or out of those that are held.
+func (s *Scheduler) take(id objectstore.ID) *alarmEntry {
 	if e := s.held[id]; e != nil {
 		delete(s.held, id)
 		return e
@@ -116,7 +116,7 @@ func (s *Scheduler) forget(id objectstore.ID) *entry {
 
 // known reports whether an alarm of the object is in memory.
 func (s *Scheduler) known(id objectstore.ID) bool {
-	return s.out[id] != nil || s.queued[id] != nil || s.held[id] != nil
+	return s.outstanding[id] != nil || s.queued[id] != nil || s.held[id] != nil
 }
 
 // minLimit is the number of alarms that a queue may always have in memory, if Config.Limit allows it.
@@ -131,7 +131,7 @@ func (s *Scheduler) limit() int {
 func (s *Scheduler) trim() {
 	limit := s.limit()
 	for _, q := range s.order {
-		if len(q.entries) <= limit {
+		if len(q.heap) <= limit {
 			continue
 		}
 		last := s.shrink(q, limit/2)
@@ -143,12 +143,12 @@ func (s *Scheduler) trim() {
 
 // shrink drops the entries of a queue that are farthest in the index, down to n, and
 // returns the last one that is left. Entries that are not at their place in the index,
-// because they were cut off or are delivered at boot, stay.
+// because they were cut off or are delivered at the start, stay.
 func (s *Scheduler) shrink(q *alarmQueue, n int) (last objectstore.Alarm) {
-	all := slices.Clone(q.entries)
-	slices.SortFunc(all, func(a, b *entry) int { return compare(a.Alarm, b.Alarm) })
+	all := slices.Clone(q.heap)
+	slices.SortFunc(all, func(a, b *alarmEntry) int { return compare(a.Alarm, b.Alarm) })
 	for _, e := range all[n:] {
-		if e.tries == 0 && !e.boot {
+		if e.tries == 0 && !e.atStart {
 			s.remove(e.ID)
 		}
 	}
@@ -184,13 +184,13 @@ func (s *Scheduler) refill() {
 	}
 }
 
-// low reports whether a queue has few alarms in memory, and more on the disk.
-func (s *Scheduler) low(q *alarmQueue) bool {
-	return !q.complete && len(q.entries) < max(s.limit()/4, 1)
+// needsRefill reports whether a queue has few alarms in memory, and more on the disk.
+func (s *Scheduler) needsRefill(q *alarmQueue) bool {
+	return !q.complete && len(q.heap) < max(s.limit()/4, 1)
 }
 
 func (s *Scheduler) refillQueue(q *alarmQueue) {
-	for s.low(q) && !s.paused() && s.ctx.Err() == nil {
+	for s.needsRefill(q) && !s.paused() && s.ctx.Err() == nil {
 		limit := max(s.limit()/2, 1)
 		as, pos, err := s.cfg.Window(s.ctx, q.class, q.horizon, limit)
 		if err != nil {
@@ -199,7 +199,7 @@ func (s *Scheduler) refillQueue(q *alarmQueue) {
 		}
 		for _, a := range as {
 			if !s.known(a.ID) {
-				s.put(&entry{Alarm: a, queue: q, at: a.Due})
+				s.put(&alarmEntry{Alarm: a, queue: q, at: a.Due})
 			}
 			q.last = a
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// Severed runs a provider that speaks HTTP/2, as the real ones do, and resets a stream after its first event.
+// TruncatedStream runs a provider that speaks HTTP/2, as the real ones do, and resets a stream after its first event.
 // The model has to report a severed connection.
-func Severed(t *testing.T, make New, event string) {
+func TruncatedStream(t *testing.T, make New, event string) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 {
 			t.Errorf("it is asked by %s", r.Proto)
@@ -25,18 +25,18 @@ func Severed(t *testing.T, make New, event string) {
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	defer s.Close()
-	m, err := make(Asked{Double: &Double{}, Key: Key, Retries: -1, Client: towards(s)})
+	m, err := make(Config{Double: &Double{}, Key: Key, Retries: -1, Client: clientFor(s)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = say(t.Context(), m)
+	_, err = answerText(t.Context(), m)
 	if e, ok := errors.AsType[*chat.ModelError](err); !ok || !e.Truncated {
 		t.Errorf("the error is %v", err)
 	}
 }
 
-// towards returns a client that sends all requests to s.
-func towards(s *httptest.Server) *http.Client {
+// clientFor returns a client that sends all requests to s.
+func clientFor(s *httptest.Server) *http.Client {
 	return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.URL.Scheme, r.URL.Host = "https", s.Listener.Addr().String()

@@ -64,7 +64,7 @@ func TestSchedulerReservesDeliveriesForEachClass(t *testing.T) {
 			}
 			s := x.start(Config{Concurrency: 8, HostConcurrency: 16, Reserve: 2})
 			if waits {
-				x.onDeliver = func(a objectstore.Alarm) { s.Waits(a) }
+				x.onDeliver = func(a objectstore.Alarm) { s.MarkSuspended(a) }
 			}
 			s.Start()
 			time.Sleep(10 * time.Minute)
@@ -75,7 +75,7 @@ func TestSchedulerReservesDeliveriesForEachClass(t *testing.T) {
 			}
 			times := 1
 			if waits {
-				times = perWaiting
+				times = suspendedFactor
 			}
 			if got, want := fmt.Sprint(out), fmt.Sprintf("map[c0:%d c1:%d c2:%d c3:%d c4:%d]", 8*times, 8*times, 2*times, 2*times, 2*times); got != want {
 				t.Errorf("waiting %v: out %v, want %v", waits, got, want)
@@ -125,7 +125,7 @@ func TestSuspectsRunLastAndOneAtATime(t *testing.T) {
 				x.setOf(class, fmt.Sprint("suspect", i), time.Now().Add(-time.Hour), lost)
 				x.setOf(class, fmt.Sprint("good", i), time.Now().Add(-time.Minute), nil)
 			}
-			x.setOf("c0", "good at boot", time.Now().Add(time.Hour), func(s *objectstore.Slot) { s.AtBoot = true })
+			x.setOf("c0", "good at boot", time.Now().Add(time.Hour), func(s *objectstore.Slot) { s.AtStart = true })
 			var mu sync.Mutex // guards out and most
 			out, most := 0, 0
 			x.onDeliver = func(a objectstore.Alarm) {

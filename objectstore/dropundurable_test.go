@@ -43,8 +43,8 @@ func (f *failingFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.File.ReadAt(p, off)
 }
 
-// takenBack is a call of Options.OnTakenBack.
-type takenBack struct {
+// droppedCall is a call of Options.OnDropped.
+type droppedCall struct {
 	id    ID
 	epoch Epoch
 	cause error
@@ -56,24 +56,24 @@ func TestSlotReadErrorFailsOnlyItsRange(t *testing.T) {
 		disk := damagedStore(t, true)
 		reads := &failingReads{FS: disk.base}
 		disk.base = reads
-		calls := make(chan takenBack, 10)
-		s := open(t, disk, Options{OnTakenBack: func(id ID, e Epoch, err error) { calls <- takenBack{id, e, err} }})
+		calls := make(chan droppedCall, 10)
+		s := open(t, disk, Options{OnDropped: func(id ID, e Epoch, err error) { calls <- droppedCall{id, e, err} }})
 		reads.fail.Store(true)
 		j, others := new(journal), new(journal)
 		release := disk.HoldSyncs()
 		first := s.live("x", "first")
 		first.put(t, "k", "v")
-		first.handOver(t)
+		first.commitBatch(t)
 		synctest.Wait() // the others share the next record
 
 		bad, good := s.live("c", "n250"), s.live("c", "new")
 		bad.SetSlot(Slot{Due: due(9), Generation: s.NewAlarmGeneration()})
 		bad.put(t, "other", "lost")
 		bad.Emit(entry{j, "bad"})
-		bad.handOver(t)
+		bad.commitBatch(t)
 		good.put(t, "k", "v")
 		good.Emit(entry{others, "good"})
-		good.handOver(t)
+		good.commitBatch(t)
 		release()
 		synctest.Wait()
 
@@ -84,10 +84,10 @@ func TestSlotReadErrorFailsOnlyItsRange(t *testing.T) {
 		others.want(t, "good")
 		call := <-calls
 		if call.id != bad.id || call.epoch != bad.e || !errors.Is(call.cause, syscall.EIO) || len(calls) > 0 {
-			t.Errorf("OnTakenBack: %v", call)
+			t.Errorf("OnDropped: %v", call)
 		}
 		bad.put(t, "k", "late")
-		if err := bad.HandOver(bad.Batch); !errors.Is(err, ErrFenced) {
+		if err := bad.Commit(bad.Batch); !errors.Is(err, ErrFenced) {
 			t.Errorf("the owner hands over: %v", err)
 		}
 		bad.Discard()
@@ -104,11 +104,11 @@ func TestSlotReadErrorFailsOnlyItsRange(t *testing.T) {
 		}
 		again.SetSlot(Slot{Due: due(9), Generation: s.NewAlarmGeneration()})
 		again.commit(t)
-		wantSound(t, s)
+		wantConsistent(t, s)
 	})
 }
 
-// A commit after a generation that fails has been built on it.
+// A commit after a layer that fails has been built on it.
 func TestTakeBackDropsYoungerBatchToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := damagedStore(t, true)
@@ -123,14 +123,14 @@ func TestTakeBackDropsYoungerBatchToo(t *testing.T) {
 		}
 		younger.Emit(entry{j, "younger"})
 		reads.on = sync.OnceFunc(func() {
-			if err := bad.HandOver(younger); err != nil {
+			if err := bad.Commit(younger); err != nil {
 				t.Error(err)
 			}
 		})
 		reads.fail.Store(true)
 		bad.SetSlot(Slot{Due: due(9), Generation: s.NewAlarmGeneration()})
 		bad.Emit(entry{j, "older"})
-		bad.handOver(t)
+		bad.commitBatch(t)
 		j.want(t, "older!", "younger!")
 		reads.fail.Store(false)
 		s.live("c", "n250").absent(t, "y")
@@ -161,7 +161,7 @@ func TestImportTakenBackCanBeRepeated(t *testing.T) {
 			reads := &failingReads{FS: disk.base}
 			disk.base = reads
 			left := failures
-			s = open(t, disk, Options{OnTakenBack: func(ID, Epoch, error) {
+			s = open(t, disk, Options{OnDropped: func(ID, Epoch, error) {
 				left--
 				reads.fail.Store(left > 0)
 			}})
@@ -180,7 +180,7 @@ func TestImportTakenBackCanBeRepeated(t *testing.T) {
 			if s.Importing(id) || s.Stats().Undurable != 0 {
 				t.Errorf("%s: importing %v, %d bytes undurable", what, s.Importing(id), s.Stats().Undurable)
 			}
-			wantSound(t, s)
+			wantConsistent(t, s)
 		})
 	}
 }

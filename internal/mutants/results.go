@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// logVerdict prints a verdict immediately, as a sign of progress.
-func logVerdict(v *verdict) {
+// logResult prints a verdict immediately, as a sign of progress.
+func logResult(v *trialResult) {
 	took := v.took.Round(10 * time.Millisecond)
 	if v.err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v (%v)\n", v.m.name, v.err, took)
@@ -20,7 +20,7 @@ func logVerdict(v *verdict) {
 }
 
 // printTable prints the verdicts.
-func printTable(out io.Writer, vs []verdict) error {
+func printTable(out io.Writer, vs []trialResult) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "mutation\tscenario\tfailed runs\treplay of the first, there")
 	for _, v := range vs {
@@ -41,7 +41,7 @@ func (s scenario) short() string {
 }
 
 // summary returns an error unless all mutations were found.
-func summary(vs []verdict) error {
+func summary(vs []trialResult) error {
 	bad := 0
 	for _, v := range vs {
 		if v.err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/dohost/dohost/eviction"
 )
 
-// Enter takes the turn for one batch, from inside an Await's fn, and returns when that
+// HoldTurn takes the turn for one batch, from inside an Await's fn, and returns when that
 // batch is durable. It waits in the turn queue like every event.
 //
 // Errors: fn's (its writes are kept, as a handler's are), ErrNoTurn, ErrFenced.
-func Enter(ctx context.Context, fn func(context.Context) error) error {
-	t, err := enter(ctx)
+func HoldTurn(ctx context.Context, fn func(context.Context) error) error {
+	t, err := acquireTurn(ctx)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	}()
 	err = fn(&heldCtx{Context: ctx, t: t})
 	last = t.end()
-	serr := last.handOverAll()
+	serr := last.commitAll()
 	returned = true
 	h := t.ev.obj.host()
 	h.active.Add(1) // others need not wait for the disk, but Close does
@@ -51,15 +51,15 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	return err
 }
 
-// enter takes another turn for the event of an Await, from the context that the Await
+// acquireTurn takes another turn for the event of an Await, from the context that the Await
 // passed to its fn. The Await must not have returned. The turn may outlast the event.
-func enter(ctx context.Context) (*turn, error) {
+func acquireTurn(ctx context.Context) (*turn, error) {
 	released, ok := ctx.Value(turnKey{}).(*releasedCtx)
 	if !ok {
-		return nil, fmt.Errorf("%w: Enter needs the context that Await passed to its fn", ErrNoTurn)
+		return nil, fmt.Errorf("%w: HoldTurn needs the context that Await passed to its fn", ErrNoTurn)
 	}
 	ev := released.t.ev
-	ev.obj.at(ev, eviction.PlaceEnter)
+	ev.obj.at(ev, eviction.PlaceHoldTurn)
 	t := &turn{ev: ev, wake: make(chan signal, 2)}
 	o := ev.obj
 	o.mu.Lock()
@@ -73,7 +73,7 @@ func enter(ctx context.Context) (*turn, error) {
 	}
 	t.queue = released.t.queue
 	o.count++
-	ev.incarnation.entered++
+	ev.incarnation.heldTurns++
 	o.host().active.Add(1)
 	queued := t.queueLocked()
 	o.mu.Unlock()
@@ -92,7 +92,7 @@ func (t *turn) retire() {
 	o := t.ev.obj
 	o.mu.Lock()
 	t.state.Store(turnOver)
-	if t.ev.incarnation.entered--; !t.ev.incarnation.dead.Load() {
+	if t.ev.incarnation.heldTurns--; !t.ev.incarnation.dead.Load() {
 		o.count--
 		o.host().decrement(&o.host().active)
 	}
@@ -123,7 +123,7 @@ func Sync(ctx context.Context) error {
 }
 
 func (t *turn) sync() error {
-	if err := t.handOverAll(); err != nil {
+	if err := t.commitAll(); err != nil {
 		return err
 	}
 	err := t.awaitGate()
@@ -134,13 +134,13 @@ func (t *turn) sync() error {
 	return err
 }
 
-// handOverAll commits the batch; the gate opens when everything that the object has
+// commitAll commits the batch; the gate opens when everything that the object has
 // committed is durable.
-func (t *turn) handOverAll() error {
+func (t *turn) commitAll() error {
 	inc := t.ev.incarnation
 	t.prepare()
 	inc.batch.Sync((*gate)(t))
-	if err := inc.handOver(t); err != nil {
+	if err := inc.commit(t); err != nil {
 		<-t.wake
 		return err
 	}

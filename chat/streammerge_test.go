@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// say parses the short form of a chunk: "text+ a hello" starts, "text. a x" is a delta, "text- a" ends; other words
-// are a type, and "call t name" and the like are of tools.
-func say(t interface{ Fatal(...any) }, short string) Chunk {
+// parseShort parses the short form of a chunk: "text+ a hello" starts, "text. a x" is a delta, "text- a" ends; other
+// words are a type, and "call t name" and the like are of tools.
+func parseShort(t interface{ Fatal(...any) }, short string) Chunk {
 	w := append(strings.SplitN(short, " ", 3), "", "")
 	members := map[string]any{}
 	kind := w[0]
@@ -44,8 +44,8 @@ func say(t interface{ Fatal(...any) }, short string) Chunk {
 	return c
 }
 
-// short returns the short form of a chunk.
-func short(c Chunk) string {
+// formatShort returns the short form of a chunk.
+func formatShort(c Chunk) string {
 	kind := c.Type()
 	for long, end := range map[string]string{"-start": "+", "-delta": ".", "-end": "-"} {
 		if base, ok := strings.CutSuffix(kind, long); ok && (base == "text" || base == "reasoning") {
@@ -65,20 +65,20 @@ func short(c Chunk) string {
 	return kind
 }
 
-// stitched returns the log of some runs, one after the other.
-func stitched(t *testing.T, id string, runs ...[]string) (log []string, m Message) {
+// mergedLog returns the log of some runs, one after the other.
+func mergedLog(t *testing.T, id string, runs ...[]string) (log []string, m Message) {
 	acc := newAccumulator(Message{ID: "m", Role: RoleAssistant})
 	for _, run := range runs {
-		st := newStitcher(acc, id)
+		st := newStreamMerger(acc, id)
 		for _, s := range run {
 			take := func(list []Chunk) {
 				for _, c := range list {
 					acc.add(c)
-					log = append(log, short(c))
+					log = append(log, formatShort(c))
 				}
 			}
-			take(st.before(say(t, s)))
-			take(st.next(say(t, s)))
+			take(st.before(parseShort(t, s)))
+			take(st.next(parseShort(t, s)))
 		}
 	}
 	return log, acc.message()
@@ -116,7 +116,7 @@ func TestStitch(t *testing.T) {
 					runs = append(runs, lines(r))
 				}
 			}
-			log, _ := stitched(t, "m", runs...)
+			log, _ := mergedLog(t, "m", runs...)
 			if got := strings.Join(log, "; "); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
@@ -132,12 +132,12 @@ func TestStitchToAMessage(t *testing.T) {
 	acc := newAccumulator(old)
 	var log []string
 	for range 2 {
-		st := newStitcher(acc, "")
+		st := newStreamMerger(acc, "")
 		for _, s := range []string{"result t 1", "text. a x"} {
 			for _, list := range []func(Chunk) []Chunk{st.before, st.next} {
-				for _, c := range list(say(t, s)) {
+				for _, c := range list(parseShort(t, s)) {
 					acc.add(c)
-					log = append(log, short(c))
+					log = append(log, formatShort(c))
 				}
 			}
 		}
@@ -168,13 +168,13 @@ func TestStitchedTextsGrow(t *testing.T) {
 		acc := newAccumulator(Message{ID: "m", Role: RoleAssistant})
 		open := map[string]bool{}
 		results := map[string]int{}
-		said, starts, texts := "", 0, []string{}
+		previous, starts, texts := "", 0, []string{}
 		for range rapid.IntRange(1, 4).Draw(t, "runs") {
-			st := newStitcher(acc, "m")
+			st := newStreamMerger(acc, "m")
 			for n, s := range rapid.SliceOfN(step, 0, 12).Draw(t, "run") {
 				if strings.HasPrefix(s, "text. ") {
 					s = fmt.Sprintf("%s%d-%d ", s, starts, n)
-					said += strings.SplitN(s, " ", 3)[2]
+					previous += strings.SplitN(s, " ", 3)[2]
 				}
 				take := func(list []Chunk) {
 					for _, c := range list {
@@ -187,7 +187,7 @@ func TestStitchedTextsGrow(t *testing.T) {
 							clear(open) // like the hook
 						case kind != "text" && kind != "reasoning":
 						case part == "start" && open[key], part != "start" && !open[key]:
-							t.Fatalf("%s at %q", short(c), s)
+							t.Fatalf("%s at %q", formatShort(c), s)
 						default:
 							open[key] = part != "end"
 						}
@@ -197,8 +197,8 @@ func TestStitchedTextsGrow(t *testing.T) {
 						acc.add(c)
 					}
 				}
-				take(st.before(say(t, s)))
-				take(st.next(say(t, s)))
+				take(st.before(parseShort(t, s)))
+				take(st.next(parseShort(t, s)))
 				m := acc.message()
 				for i, p := range m.Parts {
 					text := p.Text("text")
@@ -213,8 +213,8 @@ func TestStitchedTextsGrow(t *testing.T) {
 			}
 		}
 		m := acc.message()
-		if got := m.PlainText(); len(got) != len(said) {
-			t.Fatalf("%q was said, %q is there", said, got)
+		if got := m.PlainText(); len(got) != len(previous) {
+			t.Fatalf("%q was said, %q is there", previous, got)
 		}
 		if starts > 1 {
 			t.Fatalf("%d starts", starts)
@@ -238,7 +238,7 @@ func TestToolCallRepairs(t *testing.T) {
 		part(approvalRequested, "asked"), part(approvalResponded, "allowed"), part(approvalResponded, "begun"), part(outputAvailable, "done"),
 		part(inputAvailable, "provider").with("providerExecuted", json.RawMessage("true")), newPart("text").with("text", "x"),
 	}}
-	add, waits := repairs(&m, clients, []string{"begun"})
+	add, waits := abandonedCalls(&m, clients, []string{"begun"})
 	var got []string
 	for _, c := range add {
 		got = append(got, c.Type()+" "+c.Text("toolCallId"))
@@ -247,7 +247,7 @@ func TestToolCallRepairs(t *testing.T) {
 		t.Errorf("%v, waits %t", got, waits)
 	}
 	m.Parts = []Part{part(inputAvailable, "server")}
-	if _, waits := repairs(&m, clients, []string{"begun"}); waits {
+	if _, waits := abandonedCalls(&m, clients, []string{"begun"}); waits {
 		t.Error("a server's call is not waited for")
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// stitcher merges the streams of several runs of a handler into one. The accumulator has received the merged stream so
-// far. A stitcher belongs to one run.
+// streamMerger merges the streams of several runs of a handler into one. The accumulator has received the merged stream
+// so far. A stitcher belongs to one run.
 //
 //   - There is one start, the first chunk, with the id of the message. It has no id if the reply continues a message
 //     that clients have.
@@ -16,24 +16,24 @@ import (
 //   - Before the result of a call in an older message the stream repeats the call: clients may build a separate
 //     message from the stream, and need the call for the result.
 //   - A chunk that repeats an earlier state of a call is left out, as is the end of a part that is not open.
-type stitcher struct {
+type streamMerger struct {
 	acc *accumulator
 	// id is the message's id for the start chunk; empty if clients have the message.
 	id string
-	// cut are the texts that were open when this run began. The next texts of the run continue them.
-	cut []string
+	// openTexts are the texts that were open when this run began. The next texts of the run continue them.
+	openTexts []string
 	// alias maps the id of a text of this run to the open part that it continues.
 	alias   map[string]string
 	resumed bool // the log has chunks of an earlier run, and none of this one
 }
 
-// newStitcher begins a run. The accumulator has received all chunks of the log.
-func newStitcher(acc *accumulator, id string) *stitcher {
-	return &stitcher{acc: acc, id: id, cut: acc.goingOn("text"), alias: map[string]string{}, resumed: acc.chunks > 0}
+// newStreamMerger begins a run. The accumulator has received all chunks of the log.
+func newStreamMerger(acc *accumulator, id string) *streamMerger {
+	return &streamMerger{acc: acc, id: id, openTexts: acc.openIDs("text"), alias: map[string]string{}, resumed: acc.chunks > 0}
 }
 
 // before returns the chunks to be logged before a chunk of the run.
-func (s *stitcher) before(c Chunk) (add []Chunk) {
+func (s *streamMerger) before(c Chunk) (add []Chunk) {
 	if s.acc.chunks == 0 && c.Type() != "start" {
 		add = append(add, s.start(newChunk("start")))
 	}
@@ -45,14 +45,14 @@ func (s *stitcher) before(c Chunk) (add []Chunk) {
 		return add
 	}
 	id := c.Text("toolCallId")
-	if p, ok := s.acc.call(id); ok && !s.acc.called[id] && s.comesFurther(c) {
-		add = append(add, called(p))
+	if p, ok := s.acc.call(id); ok && !s.acc.streamedCalls[id] && s.advances(c) {
+		add = append(add, callChunk(p))
 	}
 	return add
 }
 
 // next returns the chunks to be logged for a chunk of the run, after those of before.
-func (s *stitcher) next(c Chunk) (add []Chunk) {
+func (s *streamMerger) next(c Chunk) (add []Chunk) {
 	kind, step, _ := cutLast(c.Type(), "-")
 	switch t := c.Type(); {
 	case t == "start" && s.acc.chunks == 0:
@@ -63,7 +63,7 @@ func (s *stitcher) next(c Chunk) (add []Chunk) {
 		}
 		return add
 	case kind == "text" || kind == "reasoning":
-		return s.growing(kind, step, c)
+		return s.textChunks(kind, step, c)
 	case t == "start-step":
 		if s.acc.inStep {
 			return nil
@@ -72,7 +72,7 @@ func (s *stitcher) next(c Chunk) (add []Chunk) {
 		if !s.acc.inStep {
 			return nil
 		}
-		s.cut, s.alias = nil, map[string]string{}
+		s.openTexts, s.alias = nil, map[string]string{}
 	case t == "finish":
 		if reason := c.Member("finishReason"); reason != nil {
 			c = c.clone()
@@ -81,7 +81,7 @@ func (s *stitcher) next(c Chunk) (add []Chunk) {
 			delete(c.object, "finishReason")
 		}
 	case strings.HasPrefix(t, "tool-"):
-		if !s.comesFurther(c) {
+		if !s.advances(c) {
 			return nil
 		}
 	}
@@ -89,7 +89,7 @@ func (s *stitcher) next(c Chunk) (add []Chunk) {
 }
 
 // start returns the first chunk of the log.
-func (s *stitcher) start(c Chunk) Chunk {
+func (s *streamMerger) start(c Chunk) Chunk {
 	first := c.clone()
 	delete(first.object, "messageId")
 	if s.id != "" {
@@ -98,21 +98,21 @@ func (s *stitcher) start(c Chunk) Chunk {
 	return first
 }
 
-func (s *stitcher) endReasoning() (ends []Chunk) {
-	for _, id := range s.acc.goingOn("reasoning") {
+func (s *streamMerger) endReasoning() (ends []Chunk) {
+	for _, id := range s.acc.openIDs("reasoning") {
 		ends = append(ends, newChunk("reasoning-end").with("id", id))
 	}
 	return ends
 }
 
-// growing returns the chunks for a chunk of a text or a reasoning.
-func (s *stitcher) growing(kind, step string, c Chunk) (add []Chunk) {
+// textChunks returns the chunks for a chunk of a text or a reasoning.
+func (s *streamMerger) textChunks(kind, step string, c Chunk) (add []Chunk) {
 	id := c.Text("id")
 	if kind == "text" {
 		if to, ok := s.alias[id]; ok {
 			id = to
-		} else if len(s.cut) > 0 {
-			s.alias[id], s.cut = s.cut[0], s.cut[1:]
+		} else if len(s.openTexts) > 0 {
+			s.alias[id], s.openTexts = s.openTexts[0], s.openTexts[1:]
 			id = s.alias[c.Text("id")]
 		}
 	}
@@ -131,8 +131,8 @@ func (s *stitcher) growing(kind, step string, c Chunk) (add []Chunk) {
 	return append(add, c)
 }
 
-// comesFurther reports whether a chunk advances its call.
-func (s *stitcher) comesFurther(c Chunk) bool {
+// advances reports whether a chunk advances its call.
+func (s *streamMerger) advances(c Chunk) bool {
 	p, ok := s.acc.call(c.Text("toolCallId"))
 	if !ok {
 		return c.Text("toolName") != ""
@@ -149,7 +149,7 @@ func (s *stitcher) comesFurther(c Chunk) bool {
 
 // finish returns the chunks that end the stream of a reply and its open parts. A reply that was stopped, or has
 // failed, has no finish chunk, and no chunk at all if it had none.
-func (s *stitcher) finish(completed bool) (add []Chunk) {
+func (s *streamMerger) finish(completed bool) (add []Chunk) {
 	if s.acc.chunks == 0 && !completed {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (s *stitcher) finish(completed bool) (add []Chunk) {
 		add = append(add, s.start(newChunk("start")))
 	}
 	add = append(add, s.endReasoning()...)
-	for _, id := range s.acc.goingOn("text") {
+	for _, id := range s.acc.openIDs("text") {
 		add = append(add, newChunk("text-end").with("id", id))
 	}
 	if s.acc.inStep {
@@ -169,12 +169,12 @@ func (s *stitcher) finish(completed bool) (add []Chunk) {
 	return add
 }
 
-// repairs returns error results for tool calls that have lost their executor. waits reports whether other calls still
-// wait: for a client that runs the tool, or for an approval. Approved calls that have not begun may still run, and get
-// no result.
-func repairs(m *Message, clients func(Part) bool, begun []string) (add []Chunk, waits bool) {
+// abandonedCalls returns error results for tool calls that have lost their executor. waits reports whether other calls
+// still wait: for a client that runs the tool, or for an approval. Approved calls that have not begun may still run,
+// and get no result.
+func abandonedCalls(m *Message, clients func(Part) bool, begun []string) (add []Chunk, waits bool) {
 	for _, p := range m.Parts {
-		if !waiting(p) {
+		if !isPendingCall(p) {
 			continue
 		}
 		c := newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId"))
@@ -191,13 +191,13 @@ func repairs(m *Message, clients func(Part) bool, begun []string) (add []Chunk, 
 				c.set("dynamic", true)
 			}
 		}
-		add = append(add, c.with("errorText", interrupted))
+		add = append(add, c.with("errorText", interruptedText))
 	}
 	return add, waits
 }
 
 // Results of calls that have none of their own.
 const (
-	interrupted = "The call was interrupted. Whether it took effect is not known."
-	notRun      = "The call was cut off before it was run."
+	interruptedText = "The call was interrupted. Whether it took effect is not known."
+	notRunText      = "The call was cut off before it was run."
 )

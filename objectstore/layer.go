@@ -7,14 +7,14 @@ type emission struct {
 	size int64 // bytes that it holds, in the store's budget until it is released
 }
 
-// slotChange is a generation's change of the alarm slot.
+// slotChange is a layer's change of the alarm slot.
 type slotChange struct {
 	changed bool
 	set     bool // false: cleared
 	slot    Slot // zero unless set
 }
 
-// markChange is a generation's change of the importing mark.
+// markChange is a layer's change of the importing mark.
 type markChange byte
 
 const (
@@ -23,13 +23,13 @@ const (
 	markCleared
 )
 
-// generation is writes that become durable together, and the outputs that leave
+// layer is writes that become durable together, and the outputs that leave
 // after them. It begins as the content of a batch, owned by the batch's user.
-// As a range's filling generation it is guarded by Range.mu. In flight, its
+// As a range's filling layer it is guarded by Range.mu. In flight, its
 // writes no longer change and need no lock; its outputs stay under Range.mu.
-type generation struct {
+type layer struct {
 	set      writeSet
-	cleared  bool // nothing below this generation is read
+	cleared  bool // nothing below this layer is read
 	clearing clearing
 	gated    bool // holds a write that outputs wait for
 	slot     slotChange
@@ -38,12 +38,12 @@ type generation struct {
 	outs     []emission
 }
 
-func (g *generation) dirty() bool {
+func (g *layer) dirty() bool {
 	return len(g.set.rows) > 0 || g.cleared || g.slot.changed || g.mark != markKept
 }
 
-// bytes returns the size of the generation against the limits on undurable data.
-func (g *generation) bytes() int64 {
+// bytes returns the size of the layer against the limits on undurable data.
+func (g *layer) bytes() int64 {
 	n := int64(g.set.bytes + len(g.clearing.keys))
 	if g.cleared || g.slot.changed {
 		n += rowOverhead
@@ -51,8 +51,8 @@ func (g *generation) bytes() int64 {
 	return n
 }
 
-// size returns about how many bytes of a record the generation takes, with a key prefix of so many bytes.
-func (g *generation) size(prefix int) int {
+// size returns about how many bytes of a record the layer takes, with a key prefix of so many bytes.
+func (g *layer) size(prefix int) int {
 	n := g.set.bytes + len(g.set.rows)*prefix
 	if g.cleared {
 		n += g.clearing.size(prefix)
@@ -60,8 +60,8 @@ func (g *generation) size(prefix int) int {
 	return n
 }
 
-// merge applies the writes of the younger generation s to g. The caller moves the outputs.
-func (g *generation) merge(s *generation) {
+// merge applies the writes of the younger layer s to g. The caller moves the outputs.
+func (g *layer) merge(s *layer) {
 	if s.cleared {
 		g.set.reset()
 		g.cleared, g.clearing = true, s.clearing
@@ -81,7 +81,7 @@ func (g *generation) merge(s *generation) {
 }
 
 // lookup finds a key. below reports whether older layers may have it.
-func (g *generation) lookup(key []byte) (r *row, below bool) {
+func (g *layer) lookup(key []byte) (r *row, below bool) {
 	if at := g.set.find(key); at >= 0 {
 		return &g.set.rows[at], false
 	}
@@ -89,12 +89,12 @@ func (g *generation) lookup(key []byte) (r *row, below bool) {
 }
 
 // reset empties g for its next use.
-func (g *generation) reset() {
+func (g *layer) reset() {
 	g.set.reset()
 	outs := g.outs
 	clear(outs)
 	if cap(outs) > maxSpareOuts {
 		outs = nil
 	}
-	*g = generation{set: g.set, outs: outs[:0]}
+	*g = layer{set: g.set, outs: outs[:0]}
 }
