@@ -83,7 +83,8 @@ func (r *AccessRequest) Exists(ctx context.Context) (bool, error) { return r.hos
 // Authorizes reports whether the class has an Authorize function.
 func (c Class) Authorizes() bool { return c.authorize != nil }
 
-// The errors for refused requests of callers from outside the process, in addition to ErrUnauthenticated and ErrForbidden.
+// The errors for refused requests of callers from outside the process, in addition to ErrUnauthenticated and
+// ErrForbidden.
 var (
 	errPrivate    = errkind.New(errkind.Forbidden, "the object is private: clients cannot reach it")
 	errReadOnly   = errkind.New(errkind.Forbidden, "the caller may only read")

@@ -231,8 +231,8 @@ func TestAuthorizeClosesSocketsWithACode(t *testing.T) {
 	}
 }
 
-// TestAuthorizeClosesSocketsOfAllowedOriginsOnly connects from pages that only a class allows: to an object that is refused,
-// and to one that delegates the request to that object.
+// TestAuthorizeClosesSocketsOfAllowedOriginsOnly connects from pages that only a class allows: to an object that is
+// refused, and to one that delegates the request to that object.
 func TestAuthorizeClosesSocketsOfAllowedOriginsOnly(t *testing.T) {
 	const outers dohost.Namespace[guardedObject] = "outer"
 	build := func(_ context.Context, st *dohost.State) (*guardedObject, error) { return &guardedObject{st}, nil }

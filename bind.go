@@ -72,9 +72,9 @@ func (c Class) Methods() []string {
 type Entry[O any] func(*Class)
 
 // Bind makes a class of a namespace and a constructor. The constructor runs with the object's turn when the object
-// wakes, before any event. If it fails, the waiting events fail too, and the host calls it again after 100 ms,
-// doubling up to 10 s. h has the handlers of all events; nil means none. The entries are the methods that callers outside
-// the process may call by name. Bind copies h.
+// wakes, before any event. If it fails, the waiting events fail too, and the host calls it again after 100 ms, doubling
+// up to 10 s. h has the handlers of all events; nil means none. The entries are the methods that callers outside the
+// process may call by name. Bind copies h.
 //
 // [Open] returns the errors in the arguments: a nil constructor, a nil entry, an entry without a name or a method, a
 // name given twice, and those that the fields of [Handlers] and [SocketHandlers] document.

@@ -20,8 +20,8 @@ import (
 // may use the calling object until Call returns.
 //
 // If ctx ends before the method has started, the call is withdrawn ([OutcomeNotRun]). If ctx ends later, Call returns
-// without the result ([OutcomeUnknown]), and the method continues. Every error is an [*Error]. With [OutcomeRan] it is the
-// error of the method, or reports that the result cannot be encoded.
+// without the result ([OutcomeUnknown]), and the method continues. Every error is an [*Error]. With [OutcomeRan] it is
+// the error of the method, or reports that the result cannot be encoded.
 //
 // [CallNoArg], [CallNoResult] and [CallBare] call methods that have no argument, no result, or neither.
 func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) (Out, error), in In) (Out, error) {

@@ -355,8 +355,8 @@ var allKinds = []error{
 	dohost.ErrForbidden, dohost.ErrMisuse, dohost.ErrNoSpace, dohost.ErrDamaged,
 }
 
-// TestErrorsHaveOneKindAndTheirCode provokes errors, and compares the code and the status that they have had since before
-// they had kinds. Their texts begin with the name of the package.
+// TestErrorsHaveOneKindAndTheirCode provokes errors, and compares the code and the status that they have had since
+// before they had kinds. Their texts begin with the name of the package.
 func TestErrorsHaveOneKindAndTheirCode(t *testing.T) {
 	for _, kind := range allKinds {
 		if !strings.HasPrefix(kind.Error(), "dohost: ") {

@@ -192,7 +192,8 @@ func (h *Host) Failed() <-chan struct{} { return h.rt.Failed() }
 // has an Authorize function, ctx must come from [Host.AuthorizeCall] or [GrantAccess].
 //
 // Errors: an [*Error], with [OutcomeNotRun] for [ErrNotFound], [ErrForbidden], [ErrUnauthenticated] for a ctx without
-// an Access, and an argument that cannot be read ([*ArgumentError]); with [OutcomeRan] it is the error that the method returned.
+// an Access, and an argument that cannot be read ([*ArgumentError]); with [OutcomeRan] it is the error that the method
+// returned.
 func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (result []byte, err error) {
 	access := grantFrom(ctx, id)
 	m, err := h.callable(id, method, access)

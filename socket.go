@@ -119,8 +119,8 @@ type AcceptOptions struct {
 // the client gets no WebSocket. The handler must write nothing to w.
 //
 // Errors: a [*LimitError], [ErrNotFound] for a class without OnSocket, [ErrMisuse], [ErrFenced], and one for a response
-// that has begun or a request that is not for a WebSocket. After an error the handler still answers the request. A handshake that is
-// malformed, or of a page that may not connect, does not reach the handler.
+// that has begun or a request that is not for a WebSocket. After an error the handler still answers the request. A
+// handshake that is malformed, or of a page that may not connect, does not reach the handler.
 func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*Socket, error) {
 	rw, ok := responseOf(w)
 	switch {

@@ -24,8 +24,8 @@ func memory() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// TestSocketsOfTwoThousandClientsHibernate has two thousand clients in a process of their own. The object leaves memory and all clients
-// stay. One of them wakes the object, and its message reaches all.
+// TestSocketsOfTwoThousandClientsHibernate has two thousand clients in a process of their own. The object leaves memory
+// and all clients stay. One of them wakes the object, and its message reaches all.
 func TestSocketsOfTwoThousandClientsHibernate(t *testing.T) {
 	size := 2000
 	if invariants.Enabled {

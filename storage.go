@@ -27,8 +27,8 @@ const kv = objectstore.SpaceKV
 
 // Get returns the value of a key; ok is false if there is none.
 //
-// Errors: [ErrDamaged] for a value in an unknown format, and one for a value that is not a T, or contains a number that a T
-// cannot hold.
+// Errors: [ErrDamaged] for a value in an unknown format, and one for a value that is not a T, or contains a number that
+// a T cannot hold.
 func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)

@@ -33,7 +33,8 @@ type (
 	onSub     = func(*guardedAgent, http.ResponseWriter, *http.Request, agent.SubRequest) bool
 )
 
-// TestAuthorizeExampleAcceptsOperators calls the example's method with an identity that is not its own, like web.Operator.
+// TestAuthorizeExampleAcceptsOperators calls the example's method with an identity that is not its own, like
+// web.Operator.
 func TestAuthorizeExampleAcceptsOperators(t *testing.T) {
 	h, err := dohost.Open(t.TempDir(), nil, notebook(bySession(nil)))
 	if err != nil {

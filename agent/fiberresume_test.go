@@ -12,9 +12,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestFiberWaitsForDurableInterruptionAfterProcessEnd keeps the disk busy from the constructor of the incarnation that resumes a
-// fiber. The fiber starts before the disk has synced, unless its process has ended: then the interruption must
-// be durable first, or it would not count if the fiber ended this process too.
+// TestFiberWaitsForDurableInterruptionAfterProcessEnd keeps the disk busy from the constructor of the incarnation that
+// resumes a fiber. The fiber starts before the disk has synced, unless its process has ended: then the interruption
+// must be durable first, or it would not count if the fiber ended this process too.
 func TestFiberWaitsForDurableInterruptionAfterProcessEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		restart bool

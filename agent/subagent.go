@@ -124,8 +124,8 @@ func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok boo
 // SubAgent returns a stub for a sub-agent, and adds it to [SubAgents.List]. After a [SubAgents.Delete] call
 // SubAgent again: the old stub would create a sub-agent that its parent does not list.
 //
-// Errors: [dohost.ErrNotFound] for a class without a [Sub] entry, a [*dohost.NameError] or a [*dohost.LimitError] for the name,
-// [ErrDestroyed] while the agent is being destroyed.
+// Errors: [dohost.ErrNotFound] for a class without a [Sub] entry, a [*dohost.NameError] or a [*dohost.LimitError] for
+// the name, [ErrDestroyed] while the agent is being destroyed.
 func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name string) (stub dohost.Stub[O], err error) {
 	c := a.base()
 	object, err := c.addSubAgent(ctx, string(ns), name)

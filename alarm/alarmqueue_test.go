@@ -52,7 +52,8 @@ func TestSchedulerMemoryIsBoundedPerClass(t *testing.T) {
 	})
 }
 
-// TestSchedulerReservesDeliveriesForEachClass fills the places of the host with classes that have handlers that never return.
+// TestSchedulerReservesDeliveriesForEachClass fills the places of the host with classes that have handlers that never
+// return.
 func TestSchedulerReservesDeliveriesForEachClass(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

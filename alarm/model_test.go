@@ -128,8 +128,8 @@ func TestSchedulerDeliversManyOverdueAlarms(t *testing.T) {
 	})
 }
 
-// TestSchedulerCostIsIndependentOfStoredAlarms has one alarm due each second, from an hour on. The number of alarms changes
-// neither the reads at the start nor the alarms in memory.
+// TestSchedulerCostIsIndependentOfStoredAlarms has one alarm due each second, from an hour on. The number of alarms
+// changes neither the reads at the start nor the alarms in memory.
 func TestSchedulerCostIsIndependentOfStoredAlarms(t *testing.T) {
 	for _, stored := range []int{10_000, 1_000_000} {
 		synctest.Test(t, func(t *testing.T) {

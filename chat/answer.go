@@ -18,12 +18,12 @@ type Model interface {
 	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
-// ResumableModel is a Model of a provider that stores its answers. [Answer] resumes an interrupted answer with ResumeStream
-// before it asks for a new one.
+// ResumableModel is a Model of a provider that stores its answers. [Answer] resumes an interrupted answer with
+// ResumeStream before it asks for a new one.
 type ResumableModel interface {
 	Model
-	// ResumeStream resumes the answer that the prompt's Partial begins: it yields the rest of that answer. It may yield tool
-	// calls of Partial again, with their ids.
+	// ResumeStream resumes the answer that the prompt's Partial begins: it yields the rest of that answer. It may yield
+	// tool calls of Partial again, with their ids.
 	//
 	// Errors: [ErrNotResumable] if the answer is not available, and those of Stream.
 	ResumeStream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
@@ -39,8 +39,8 @@ type Prompt struct {
 	// Messages are the messages before the reply, the oldest first.
 	Messages []Message
 	// Partial is the assistant's message so far, with the results of its tool calls; without parts at first. The model
-	// continues from there, in the same text if that was interrupted. For a [ResumableModel] it may end with calls without a
-	// result, which have not run.
+	// continues from there, in the same text if that was interrupted. For a [ResumableModel] it may end with calls without
+	// a result, which have not run.
 	Partial Message
 	// Interrupted reports that Partial was interrupted before the end of a step.
 	Interrupted bool
@@ -88,8 +88,8 @@ type AnswerOptions struct {
 // Answer makes a model answer. It asks the model, runs the server's tools that the model calls, and asks again with
 // their results, until the model calls no tool, or calls one that waits for a client. It resumes an interrupted reply
 // from its chunks: no tool runs twice. A call runs after the end of the answer that made it, so a call of an
-// interrupted answer has not run. It runs when a [ResumableModel] has resumed the answer, or else immediately, if its input
-// is complete.
+// interrupted answer has not run. It runs when a [ResumableModel] has resumed the answer, or else immediately, if its
+// input is complete.
 //
 // Errors: those of the model and of [Reply.Send].
 func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {

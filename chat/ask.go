@@ -24,8 +24,8 @@ type AskOptions struct {
 // Ask stores messages like [SetMessages], and queues a request to answer them. It returns the id of the accepted
 // request; see [Wait].
 //
-// Errors: a [*dohost.LimitError]; one for an invalid message; one for a Body that is not JSON; that of [agent.CheckWrite] in
-// an event of a read-only client.
+// Errors: a [*dohost.LimitError]; one for an invalid message; one for a Body that is not JSON; that of
+// [agent.CheckWrite] in an event of a read-only client.
 func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, err error) {
 	if err := agent.CheckWrite(ctx); err != nil {
 		return "", err

@@ -132,8 +132,8 @@ const cancelledCallback agent.Callback[string] = "chat.cancelled"
 
 // Bind makes a class of chat agents, like [agent.Bind]. The entries are those of any agent. Bind copies h.
 //
-// [dohost.Open] returns the errors that [agent.Bind] finds and those that the fields of [Handlers] and [Options] document;
-// a nil h is one, since it has no Reply.
+// [dohost.Open] returns the errors that [agent.Bind] finds and those that the fields of [Handlers] and [Options]
+// document; a nil h is one, since it has no Reply.
 func Bind[O, S any, P interface {
 	*O
 	Ref

@@ -13,8 +13,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Bounds of JSON from clients. A decoded message, part or member takes far more memory than its text, so they are counted
-// before anything is decoded.
+// Bounds of JSON from clients. A decoded message, part or member takes far more memory than its text, so they are
+// counted before anything is decoded.
 const (
 	// maxNesting bounds how deep the values in a frame, and in the body of a request, are nested.
 	maxNesting = 128

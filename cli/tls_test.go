@@ -111,7 +111,8 @@ func TestAnnouncerBoundsAnUnendedLine(t *testing.T) {
 	}
 }
 
-// TestErrorTextsDefaultToLoopbackWithoutTokens has listeners that send the texts of all errors, and listeners that do not.
+// TestErrorTextsDefaultToLoopbackWithoutTokens has listeners that send the texts of all errors, and listeners that do
+// not.
 func TestErrorTextsDefaultToLoopbackWithoutTokens(t *testing.T) {
 	for _, tt := range []struct {
 		flags  accessFlags

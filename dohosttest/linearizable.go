@@ -41,12 +41,12 @@ type Workload[S, In, Out any] struct {
 	Model Model[S, In, Out]
 	// Draw makes a call from r alone.
 	Draw func(r *rand.Rand) In
-	// Do makes the call. ctx ends when the run is given up. An error that a method returned ([dohost.OutcomeRan]) is an answer: Do returns it in Out. Do returns a [dohost.Error] unchanged:
-	// with [dohost.OutcomeNotRun] the call is omitted from the history, with [dohost.OutcomeUnknown] it may
-	// have taken effect, or may yet do so. The same applies to an error of a method that called
-	// another object if that object has ended. Every other error is a failure; so is an end by the
-	// object's own fault: a panic, an abort, a constructor that fails. If an object is meant to end
-	// so, Do returns that in Out.
+	// Do makes the call. ctx ends when the run is given up. An error that a method returned ([dohost.OutcomeRan]) is an
+	// answer: Do returns it in Out. Do returns a [dohost.Error] unchanged: with [dohost.OutcomeNotRun] the call is omitted
+	// from the history, with [dohost.OutcomeUnknown] it may have taken effect, or may yet do so. The same applies to an
+	// error of a method that called another object if that object has ended. Every other error is a failure; so is an end
+	// by the object's own fault: a panic, an abort, a constructor that fails. If an object is meant to end so, Do returns
+	// that in Out.
 	//
 	// Do makes one call, and may retry a call that did not run, as [dohost.Retry] does without
 	// a ShouldRetry: with one the last error may hide that an earlier attempt ran.

@@ -15,8 +15,8 @@ import (
 // casesOfChat is the number of cases of a conversation, so that a missing one is noticed.
 const casesOfChat = 11
 
-// TestPublishedChatClients runs the cases of useAgentChat, with the AI SDK of each generation, in a browser, and compares the
-// clients' frames with the recordings.
+// TestPublishedChatClients runs the cases of useAgentChat, with the AI SDK of each generation, in a browser, and
+// compares the clients' frames with the recordings.
 func TestPublishedChatClients(t *testing.T) {
 	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
 	install(t)

@@ -70,8 +70,8 @@ func evicted(button, said string) func(t *testing.T, v *visit) {
 		v.picture(t, button)
 		v.do(t, ends+`await until("the page says so", () => the("#history").innerText.includes("`+said+`")
 			|| (the("#history").offsetParent === null && the("#history").textContent.includes("`+said+`")));
-			await until("the bill says so", () => the("#bill").textContent.includes("Recoveries1"));
-			await until("the panel says so", () => the("#bill").textContent.includes("Replycomplete") && the("#facts").textContent.includes("Fibersnone"));
+			await until("the cost is shown", () => the("#cost").textContent.includes("Recoveries1"));
+			await until("the panel is updated", () => the("#cost").textContent.includes("Replycomplete") && the("#facts").textContent.includes("Fibersnone"));
 			if (!the(".foot:not([hidden])").textContent.includes("Cut off")) throw new Error("nothing is said below the answer");`)
 		v.picture(t, button+" over")
 		v.isStored(t, 1)
@@ -121,7 +121,7 @@ var pageCases = []pageCase{
 	}},
 	{"stops, and clears", []screen{phone}, false, func(t *testing.T, v *visit) {
 		v.do(t, speaks+`document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: "Escape", bubbles: true}));
-			`+ends+`await until("the bill says so", () => the("#bill").textContent.includes("Replystopped"));
+			`+ends+`await until("the cost is shown", () => the("#cost").textContent.includes("Replystopped"));
 			window.stopped = answers()[0];`)
 		v.isStored(t, 1)
 		v.do(t, `type("`+question+`"); await until("it speaks again", () => answers().length === 2);`+ends+`
@@ -363,7 +363,7 @@ func (v *visit) open(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	sampler, err := os.ReadFile("js/sample.js")
+	sampler, err := os.ReadFile("js/framecheck.js")
 	if err != nil {
 		t.Fatal(err)
 	}

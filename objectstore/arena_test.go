@@ -25,8 +25,8 @@ func (s *Batch) memory() uintptr {
 		uintptr(cap(s.g.outs))*unsafe.Sizeof(emission{}) + uintptr(cap(s.saves.undo))*unsafe.Sizeof(undo{})
 }
 
-// TestObjectMemoryBetweenEventsIsBounded writes large values among small ones, many rows, and many outputs, and checks the memory
-// that each object keeps.
+// TestObjectMemoryBetweenEventsIsBounded writes large values among small ones, many rows, and many outputs, and checks
+// the memory that each object keeps.
 func TestObjectMemoryBetweenEventsIsBounded(t *testing.T) {
 	s := open(t, NewMemFS(), Options{ReserveBytes: -1})
 	os := make([]live, 100)

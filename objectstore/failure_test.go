@@ -269,12 +269,12 @@ func TestAbandonFailsPendingOutputs(t *testing.T) {
 	})
 }
 
-// childEnv marks the test binary as the child of TestDiskFailureKeepsAcknowledgedWrites: it has the directory, and the number of the write
-// that kills the disk.
+// childEnv marks the test binary as the child of TestDiskFailureKeepsAcknowledgedWrites: it has the directory, and the
+// number of the write that kills the disk.
 const childEnv = "OBJECTSTORE_TEST_CHILD"
 
-// TestDiskFailureKeepsAcknowledgedWrites fails every write from the k-th on, which may end a process. So it runs in a child, which prints the
-// acknowledged writes. With k = 0 only log files cannot be made, except the first.
+// TestDiskFailureKeepsAcknowledgedWrites fails every write from the k-th on, which may end a process. So it runs in a
+// child, which prints the acknowledged writes. With k = 0 only log files cannot be made, except the first.
 func TestDiskFailureKeepsAcknowledgedWrites(t *testing.T) {
 	if env := os.Getenv(childEnv); env != "" {
 		dyingDisk(t, env)

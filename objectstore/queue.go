@@ -37,8 +37,8 @@ func (q *queue) add(r *Range) bool {
 	return true
 }
 
-// continueRelease asks the committer to continue the release of the range's outputs for the caller. It returns false if the
-// committer has left.
+// continueRelease asks the committer to continue the release of the range's outputs for the caller. It returns false if
+// the committer has left.
 func (q *queue) continueRelease(r *Range) bool {
 	q.mu.Lock()
 	if q.stopped {

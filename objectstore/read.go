@@ -23,9 +23,9 @@ func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 	}
 }
 
-// remembered looks for a row in filling, in flight and lastDurable. found reports that one of them has the row, or that it
-// does not exist. A busy object reads mostly durable rows; nothing older can hide them, and everything newer is looked
-// at before.
+// remembered looks for a row in filling, in flight and lastDurable. found reports that one of them has the row, or that
+// it does not exist. A busy object reads mostly durable rows; nothing older can hide them, and everything newer is
+// looked at before.
 func (r *Range) remembered(dst, key []byte) (v []byte, ok, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

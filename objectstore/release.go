@@ -26,8 +26,8 @@ type AsyncOutput interface {
 	ReleaseAsync(done func())
 }
 
-// maxReleaseLoop bounds how often a goroutine continues with outputs that came during its release. Then the committer takes
-// over, so that no caller works for others without end.
+// maxReleaseLoop bounds how often a goroutine continues with outputs that came during its release. Then the committer
+// takes over, so that no caller works for others without end.
 const maxReleaseLoop = 64
 
 // releaseLoop releases the outputs that may leave. The caller has set r.releasing and holds no lock.

@@ -257,8 +257,8 @@ func (s slow) Release(err error) {
 	s.entry.Release(err)
 }
 
-// TestReleaseRunsInOneGoroutineAtATime commits while the previous output is being released, once by a committing goroutine and
-// once by the committer.
+// TestReleaseRunsInOneGoroutineAtATime commits while the previous output is being released, once by a committing
+// goroutine and once by the committer.
 func TestReleaseRunsInOneGoroutineAtATime(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")

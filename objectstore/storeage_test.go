@@ -214,8 +214,8 @@ func (a *repeatedStore) disk(t *testing.T) (bytes int64) {
 	return bytes
 }
 
-// TestDiskSpaceIsReclaimedAfterDeletes writes twenty times the size of a memtable, incompressible, and deletes it. Without further
-// writes only the logs are left that the engine keeps for reuse.
+// TestDiskSpaceIsReclaimedAfterDeletes writes twenty times the size of a memtable, incompressible, and deletes it.
+// Without further writes only the logs are left that the engine keeps for reuse.
 func TestDiskSpaceIsReclaimedAfterDeletes(t *testing.T) {
 	const full = 20 * smallMemTable
 	draw := rand.NewChaCha8([32]byte{})

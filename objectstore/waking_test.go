@@ -93,8 +93,8 @@ func TestWakeReadsSmallObjectIntoMemory(t *testing.T) {
 	}
 }
 
-// TestWakeMemoryStaysBoundedAsValuesGrow lets a value grow by a byte each time, so that none of them fits in the place of the
-// previous one.
+// TestWakeMemoryStaysBoundedAsValuesGrow lets a value grow by a byte each time, so that none of them fits in the place
+// of the previous one.
 func TestWakeMemoryStaysBoundedAsValuesGrow(t *testing.T) {
 	l := small(t, Options{})
 	l.SetWaking(true)

@@ -65,8 +65,8 @@ func (w *refusalWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 const bodyRate = 16 << 10
 
 // boundedBody sets a deadline for each read, and one for all of them together, during the request: an object may still
-// read after the request has ended. All reads together may spend total. Each bodyRate bytes give a second back, but never
-// more than was spent: a client that sends fast saves no time for later.
+// read after the request has ended. All reads together may spend total. Each bodyRate bytes give a second back, but
+// never more than was spent: a client that sends fast saves no time for later.
 type boundedBody struct {
 	io.ReadCloser
 	rc          *http.ResponseController

@@ -156,7 +156,8 @@ func TestPageFactsPerListener(t *testing.T) {
 	}
 }
 
-// TestAdminReachesAgentSocketsAndTranscripts opens the page's sockets on the operators' listener, from its own pages only.
+// TestAdminReachesAgentSocketsAndTranscripts opens the page's sockets on the operators' listener, from its own pages
+// only.
 func TestAdminReachesAgentSocketsAndTranscripts(t *testing.T) {
 	h := openClasses(t, chatProtocolClass, echoClass)
 	s := start(t, web.Admin(h, nil))

@@ -136,8 +136,8 @@ func TestBodyUnreadTimesOut(t *testing.T) {
 	})
 }
 
-// TestBodyDeadlineDoesNotOutliveTheBody sends two requests on a connection, with pauses longer than the time for a body: of
-// the handler, after it has read the body, and between the requests.
+// TestBodyDeadlineDoesNotOutliveTheBody sends two requests on a connection, with pauses longer than the time for a
+// body: of the handler, after it has read the body, and between the requests.
 func TestBodyDeadlineDoesNotOutliveTheBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := boundBodies(30*time.Second, time.Minute, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

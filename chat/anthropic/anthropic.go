@@ -5,8 +5,8 @@
 // The model is for [chat.Answer]. The provider does not store answers, so an interrupted reply needs a second request,
 // and is billed again.
 //
-// The package is a module of its own, so only programs that import it require the SDK, which takes longer to compile than
-// the rest of a server.
+// The package is a module of its own, so only programs that import it require the SDK, which takes longer to compile
+// than the rest of a server.
 package anthropic
 
 import (
@@ -39,8 +39,8 @@ type Options struct {
 	// not be sent. A retry waits as long as the provider asks for. Zero means 2; negative means none. An answer that has
 	// begun is not retried.
 	Retries int
-	// Strategy determines how the model continues an interrupted text. Empty means [chat.ContinueSyntheticMessage]. Models from
-	// Claude 4.6 on refuse [chat.ContinuePrefill].
+	// Strategy determines how the model continues an interrupted text. Empty means [chat.ContinueSyntheticMessage]. Models
+	// from Claude 4.6 on refuse [chat.ContinuePrefill].
 	Strategy chat.Strategy
 	// MaxTokens bounds an answer. Zero means 16,384.
 	MaxTokens int64

@@ -6,8 +6,8 @@
 // [Responses] is for OpenAI itself: an interrupted reply is fetched by its id, and billed once. [Completions] is for
 // compatible servers. Both are a [chat.Model], for [chat.Answer].
 //
-// The package is a module of its own, so only programs that import it require the SDK, which takes longer to compile than
-// the rest of a server.
+// The package is a module of its own, so only programs that import it require the SDK, which takes longer to compile
+// than the rest of a server.
 package openai
 
 import (

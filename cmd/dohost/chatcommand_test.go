@@ -64,8 +64,8 @@ func (f *forwarder) forward(down net.Conn) {
 	both.Wait()
 }
 
-// TestChatCommandSurvivesSIGKILL asks in a terminal, and kills the server in the middle of the answer: the terminal prints
-// the complete answer, once.
+// TestChatCommandSurvivesSIGKILL asks in a terminal, and kills the server in the middle of the answer: the terminal
+// prints the complete answer, once.
 func TestChatCommandSurvivesSIGKILL(t *testing.T) {
 	t.Parallel()
 	_, whole := answerOverKills(t, nil)

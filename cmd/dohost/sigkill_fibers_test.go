@@ -273,7 +273,7 @@ func TestFibersResumeAfterSIGKILL(t *testing.T) {
 	}
 }
 
-var checkpointRounds = flag.Int("stash-rounds", 0,
+var checkpointRounds = flag.Int("checkpoint-rounds", 0,
 	"how often TestCheckpointIsNeverOlderThanBroadcast kills; 0 means 50, and 10 with invariants")
 
 // waitHooks waits for so many hook calls, and returns their checkpoints.
@@ -347,8 +347,8 @@ func TestCheckpointIsNeverOlderThanBroadcast(t *testing.T) {
 	t.Logf("%d rounds, seed %d: %d steps", rounds, seed, least)
 }
 
-// TestFiberWithFailingHookDiesAcrossProcesses has a hook that always fails and one that is killed during its call: the fiber of the
-// first is dead in the end, that of the second resumes, and the agent serves requests all the time.
+// TestFiberWithFailingHookDiesAcrossProcesses has a hook that always fails and one that is killed during its call: the
+// fiber of the first is dead in the end, that of the second resumes, and the agent serves requests all the time.
 func TestFiberWithFailingHookDiesAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	p := newFiberTest(t)

@@ -2,7 +2,7 @@
 
 import { AgentClient } from "agents/client";
 import chat from "./cases/chat.jsx";
-import { runAll } from "./trial.mjs";
+import { runAll } from "./testcase.mjs";
 
 const generation = new URLSearchParams(location.search).get("generation");
 document.querySelector("h1").textContent = `useAgentChat of agents ${generation}`;

@@ -2,8 +2,8 @@
 // cases.
 import assert from 'node:assert/strict'
 import { parse, textOf } from '../../web/page/markdown.js'
-import { busy, empty, shown, take, unsent } from '../../web/page/talk.js'
-import { changes } from '../../web/page/watch.js'
+import { busy, empty, shown, take, unsent } from '../../web/page/conversation.js'
+import { changes } from '../../web/page/objectpoll.js'
 
 let cases = 0
 const test = (name, run) => {

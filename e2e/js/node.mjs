@@ -5,7 +5,7 @@ import addresses from "./cases/addresses.mjs";
 import calls from "./cases/calls.mjs";
 import endings from "./cases/endings.mjs";
 import state from "./cases/state.mjs";
-import { runAll } from "./trial.mjs";
+import { runAll } from "./testcase.mjs";
 
 const [generation, host] = process.argv.slice(2);
 const { AgentClient, agentFetch } = await import(`agents-${generation}/client`);

@@ -8,7 +8,7 @@ import calls from "./cases/calls.mjs";
 import endings from "./cases/endings.mjs";
 import page, { shows } from "./cases/page.jsx";
 import state from "./cases/state.mjs";
-import { runAll } from "./trial.mjs";
+import { runAll } from "./testcase.mjs";
 
 const query = new URLSearchParams(location.search);
 

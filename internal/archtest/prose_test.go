@@ -14,8 +14,8 @@ import (
 	"testing/fstest"
 )
 
-// The style of the project bans some phrases (see docs/glossary.md). The tree had thousands of them when the ban began, so
-// testdata/prose.txt has a ceiling for each phrase in each package and document. A count above its ceiling is a
+// The style of the project bans some phrases (see docs/glossary.md). The tree had thousands of them when the ban began,
+// so testdata/prose.txt has a ceiling for each phrase in each package and document. A count above its ceiling is a
 // failure, and so is a count below it: the change that removes a phrase lowers the ceiling with -lower.
 
 var lower = flag.Bool("lower", false, "write the present counts of banned phrases to testdata/prose.txt")

@@ -91,8 +91,8 @@ func TestBroadcastsThatWaitAreBounded(t *testing.T) {
 	table.Close()
 }
 
-// TestIncarnationEndWithoutSocketsTakesNoLock holds the lock of an object's shard while an incarnation of the object ends, is
-// inspected, and has its sockets counted.
+// TestIncarnationEndWithoutSocketsTakesNoLock holds the lock of an object's shard while an incarnation of the object
+// ends, is inspected, and has its sockets counted.
 func TestIncarnationEndWithoutSocketsTakesNoLock(t *testing.T) {
 	table, id := New(testLimits), runtime.ID{Class: "c", Name: "a"}
 	s := table.shard(id)

@@ -1,17 +1,17 @@
 // The page: a conversation with an agent and, for operators, the agent's object.
 import { Announcer } from './announce.js'
-import { Bills } from './bill.js'
+import { Costs } from './cost.js'
 import { by, newID, setText } from './dom.js'
 import { Operator } from './operate.js'
-import { markCuts } from './paint.js'
-import { busy, empty, shown, take, unsent } from './talk.js'
-import { Thread } from './view.js'
+import { markCuts } from './render.js'
+import { busy, empty, shown, take, unsent } from './conversation.js'
+import { Thread } from './thread.js'
 import { Host, Wire } from './wire.js'
 
 const host = new Host()
 const announcer = new Announcer(by('said'))
 const thread = new Thread(by('items'), by('earlier'), (kind, ...args) => kind === 'approve' && approve(...args))
-const operator = new Operator(host, { busy: () => Boolean(busy(talk)), request: () => request, bill: (id) => bills.get(id) })
+const operator = new Operator(host, { busy: () => Boolean(busy(talk)), request: () => request, cost: (id) => costs.get(id) })
 
 const tooLarge = 1009 // the close code for a frame that is too large
 
@@ -19,7 +19,7 @@ let facts = null // of the host
 let chosen = null // {class, name, of}: of is the class's facts
 let wire = null
 let talk = empty
-let bills = new Bills()
+let costs = new Costs()
 let request = '' // the last one seen
 let replies = new Map() // request by its message
 let cuts = [] // {message, at}
@@ -35,7 +35,7 @@ function choose(className, name) {
   wire?.close()
   wire = null
   talk = { ...empty, known: !of.chat }
-  bills = new Bills()
+  costs = new Costs()
   cuts = []
   replies = new Map()
   request = stopping = ''
@@ -100,7 +100,7 @@ function linkState(state, detail, code) {
   } else if (state !== 'connecting') {
     talk = take(talk, { type: 'away' })
   }
-  if (cut && bills.cut(talk.reply.id)) {
+  if (cut && costs.cut(talk.reply.id)) {
     const m = talk.reply.acc.message.id
     const root = thread.root(m)?.querySelector('.parts')
     if (root) cuts.push({ message: m, at: root.textContent.length })
@@ -128,12 +128,12 @@ function frame(f) {
   if (f.type === 'cf_agent_use_chat_response' && !f.done && !f.replayComplete) {
     if (request !== f.id && !f.replay) operator.happened('begun', 'A reply begins')
     request = f.id
-    const gap = bills.chunk(f.id, f)
+    const gap = costs.chunk(f.id, f)
     if (gap) operator.happened('recovered', `The next word, after ${(gap / 1000).toFixed(2)} s`)
   }
   const before = talk.reply
   talk = take(talk, f)
-  if (before && talk.reply?.id === before.id) bills.grew(before.id, textOf(before), textOf(talk.reply))
+  if (before && talk.reply?.id === before.id) costs.grew(before.id, textOf(before), textOf(talk.reply))
   if (talk.reply) replies.set(talk.reply.acc.message.id, talk.reply.id)
   if (f.type === 'cf_agent_chat_clear') cuts = []
   if (f.done) setTimeout(() => operator.look(), 150) // when its fiber has ended
@@ -158,7 +158,7 @@ function paintAll() {
   const box = by('thread')
   const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60
   const notes = new Map()
-  for (const [message, of] of replies) notes.set(message, bills.line(of))
+  for (const [message, of] of replies) notes.set(message, costs.line(of))
   thread.render(items, notes, link !== 'open' || talk.recovering)
   markCuts(cuts.map((c) => ({ root: thread.root(c.message)?.querySelector('.parts'), at: c.at })).filter((c) => c.root))
   by('start').hidden = items.length > 0 || !talk.known
@@ -173,7 +173,7 @@ function paintAll() {
   if (last) {
     announcer.follow(last.message.id, plainText(last.message), !last.live)
   }
-  operator.bill()
+  operator.cost()
 }
 
 function send(a) {

@@ -1,11 +1,11 @@
 // The operator's side of the page, next to the conversation.
 import { by, setText } from './dom.js'
-import { note, render, renderBill } from './panel.js'
-import { changes, Watch } from './watch.js'
+import { note, render, renderCost } from './panel.js'
+import { changes, Watch } from './objectpoll.js'
 
 const done = { fence: 'Evict', restart: 'Restart', crash: 'Crash' }
 
-// Operator is the object's side of the page. talk has busy(), request() and bill(id) of the conversation.
+// Operator is the object's side of the page. talk has busy(), request() and cost(id) of the conversation.
 export class Operator {
   #host
   #talk
@@ -71,14 +71,14 @@ export class Operator {
     if (look.object?.live) this.#epoch = look.object.epoch
     this.#seen = look.object || !this.#seen ? look : { ...this.#seen, ...look, object: this.#seen.object }
     render(this.#seen, Date.now())
-    this.bill()
+    this.cost()
   }
 
-  // bill shows the cost of the last reply.
-  bill() {
+  // cost shows the cost of the last reply.
+  cost() {
     const id = this.#talk.request()
     const list = (this.#seen?.details ?? []).filter((d) => d.kind === 'request')
-    renderBill(id ? list.find((d) => d.id === id) : list[0], id ? this.#talk.bill(id) : null)
+    renderCost(id ? list.find((d) => d.id === id) : list[0], id ? this.#talk.cost(id) : null)
   }
 
   happened(kind, text) {

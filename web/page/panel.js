@@ -60,13 +60,13 @@ export function render(look, now) {
   ])
 }
 
-// renderBill shows the cost of a reply: the host's numbers of the request, and the page's own.
-export function renderBill(request, seen) {
+// renderCost shows the cost of a reply: the host's numbers of the request, and the page's own.
+export function renderCost(request, seen) {
   const c = request?.counts
-  by('bill-title').hidden = by('bill').hidden = !c && !seen
+  by('cost-title').hidden = by('cost').hidden = !c && !seen
   if (!c && !seen) return
   const gap = seen?.gaps.length ? Math.max(...seen.gaps) : null
-  list(by('bill'), [
+  list(by('cost'), [
     ['Reply', request ? { running: 'running', queued: 'queued', completed: 'complete', aborted: 'stopped', error: 'failed' }[request.state] ?? request.state : null],
     ['Handler started', c ? times(c.runs) : null],
     ['Recoveries', c ? c.recoveries : null],

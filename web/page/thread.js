@@ -1,7 +1,7 @@
 // The conversation on the screen: the newest messages. It changes only the messages that have changed.
 import { isTool } from './chunks.js'
 import { el, setText } from './dom.js'
-import { paint } from './paint.js'
+import { paint } from './render.js'
 
 // windowSize is the number of messages on the screen at first, and of those that a reader adds each time.
 const windowSize = 60

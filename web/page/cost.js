@@ -1,7 +1,7 @@
 // The page's own account of a reply: its interruptions, and their silences.
 
-// Bills keeps an account for each request that streamed on this page.
-export class Bills {
+// Costs keeps an account for each request that streamed on this page.
+export class Costs {
   #of = new Map()
 
   // get is the account of a request, or nothing.
