@@ -86,9 +86,9 @@ func (c Class) Authorizes() bool { return c.authorize != nil }
 // The errors for refused requests of callers from outside the process, in addition to ErrUnauthenticated and
 // ErrForbidden.
 var (
-	errPrivate    = errkind.New(errkind.Forbidden, "the object is private: clients cannot reach it")
-	errReadOnly   = errkind.New(errkind.Forbidden, "the caller may only read")
-	errTooManyNew = errkind.New(errkind.Overloaded, "too many new objects")
+	errPrivate    = errkind.New(errkind.ErrForbidden, "the object is private: clients cannot reach it")
+	errReadOnly   = errkind.New(errkind.ErrForbidden, "the caller may only read")
+	errTooManyNew = errkind.New(errkind.ErrOverloaded, "too many new objects")
 )
 
 // errAuthorize is the error of a request after a panic in its Authorize function.

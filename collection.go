@@ -93,7 +93,7 @@ func (c *Cursor) UnmarshalText(text []byte) error {
 type RowError = objectstore.RowError
 
 // errCollection reports that a program misuses a [Collection] or a [Query].
-var errCollection = errkind.New(errkind.Misuse, "collection misused")
+var errCollection = errkind.New(errkind.ErrMisuse, "collection misused")
 
 func (c *Collection[T]) bytes() objectstore.Collection {
 	return objectstore.Collection{Name: c.Name, Feed: c.Feed.bytes()}

@@ -16,36 +16,36 @@ var (
 	// ErrFenced reports that the incarnation of an object has ended. Whether its call took effect is unknown, unless
 	// the [*Error] has [OutcomeRan]: then the method returned ErrFenced, and the incarnation of another object has
 	// ended. A storage operation that returns it did nothing.
-	ErrFenced = errkind.Fenced
+	ErrFenced = errkind.ErrFenced
 	// ErrOverloaded reports that the object, the host or the caller has reached a limit, and that a later attempt may
 	// succeed: the object's queue is full, or it has too many background tasks; the memory of the host is used up;
 	// the caller creates too many objects.
-	ErrOverloaded = errkind.Overloaded
+	ErrOverloaded = errkind.ErrOverloaded
 	// ErrClosed reports that the host takes no more calls, or that nothing can be sent on a socket any more, because
 	// the object has closed it, or the client has disconnected.
-	ErrClosed = errkind.Closed
+	ErrClosed = errkind.ErrClosed
 	// ErrNotFound reports that there is no such class, method, object, row, position of a feed, or store, or that a
 	// class has no handler for a request or a socket.
-	ErrNotFound = errkind.NotFound
+	ErrNotFound = errkind.ErrNotFound
 	// ErrConflict reports that a row exists or has another version than expected, that an object to be imported
 	// exists, or that another host has the store open.
-	ErrConflict = errkind.Conflict
+	ErrConflict = errkind.ErrConflict
 	// ErrUnauthenticated reports that the caller has not proved its identity.
-	ErrUnauthenticated = errkind.Unauthenticated
+	ErrUnauthenticated = errkind.ErrUnauthenticated
 	// ErrForbidden reports that the caller has no right to the object, or only the right to read, or that the object is
 	// private.
-	ErrForbidden = errkind.Forbidden
+	ErrForbidden = errkind.ErrForbidden
 	// ErrMisuse reports a mistake of the program: the context does not hold the object's turn, or two goroutines use one
 	// turn; the operation is not possible inside a [Transaction]; an iterator is used after its turn was given up; the
 	// class has no OnAlarm; a [Collection] or a [Query] is wrong; a call leads back into an [Exclusive] section that
 	// waits for it.
-	ErrMisuse = errkind.Misuse
+	ErrMisuse = errkind.ErrMisuse
 	// ErrNoSpace reports that the disk is nearly full, or that the store cannot write its files. The write did nothing.
-	ErrNoSpace = errkind.NoSpace
+	ErrNoSpace = errkind.ErrNoSpace
 	// ErrDamaged reports data that cannot be read: a damaged block of the disk, while reads that do not need the block
 	// succeed; a format that this version does not know; a directory that is not a store; a stream that is not a whole
 	// export; an object whose import was interrupted, which another import repairs.
-	ErrDamaged = errkind.Damaged
+	ErrDamaged = errkind.ErrDamaged
 )
 
 // PanicError is the cause of the end of an incarnation after a panic in a handler. It has the stack.

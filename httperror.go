@@ -252,4 +252,4 @@ func (b *ErrorBody) Write(w http.ResponseWriter, status int) {
 }
 
 // errNoHTTPHandler reports that the class has no OnHTTP.
-var errNoHTTPHandler = errkind.New(errkind.NotFound, "class has no HTTP handler")
+var errNoHTTPHandler = errkind.New(errkind.ErrNotFound, "class has no HTTP handler")

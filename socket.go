@@ -27,7 +27,7 @@ const (
 )
 
 // errSocketClosed reports that nothing more can be sent: the object has closed the socket, or the client has gone.
-var errSocketClosed = errkind.New(errkind.Closed, "the socket is closed")
+var errSocketClosed = errkind.New(errkind.ErrClosed, "the socket is closed")
 
 var errNotUTF8 = errors.New("dohost: the text frame is not valid UTF-8")
 
@@ -196,7 +196,7 @@ func alive(ctx context.Context, st *runtime.State) error {
 }
 
 // errNoSocketHandler reports that the object's class has no OnSocket.
-var errNoSocketHandler = errkind.New(errkind.NotFound, "the class has no socket handler")
+var errNoSocketHandler = errkind.New(errkind.ErrNotFound, "the class has no socket handler")
 
 func (o *AcceptOptions) check() error {
 	for _, tag := range o.Tags {

@@ -10,7 +10,7 @@ import (
 
 // ErrFull reports that a write would exceed the limits that Options sets for undurable data. Nothing was written.
 // [Batch.WaitRoom] waits until the write may be repeated.
-var ErrFull = errkind.New(errkind.Overloaded, "too many bytes wait to be committed")
+var ErrFull = errkind.New(errkind.ErrOverloaded, "too many bytes wait to be committed")
 
 // MaxOvercommit bounds the bytes of the one batch that may exceed Options.MaxHostBytes. A batch of MaxBatchBytes
 // fits, with the undo of a savepoint.

@@ -57,11 +57,11 @@ const AnyVersion = math.MaxUint64
 // A *RowError wraps these errors.
 var (
 	// ErrRowExists reports that a row exists that must not.
-	ErrRowExists = errkind.New(errkind.Conflict, "row exists")
+	ErrRowExists = errkind.New(errkind.ErrConflict, "row exists")
 	// ErrNoRow reports that a row does not exist.
-	ErrNoRow = errkind.New(errkind.NotFound, "no such row")
+	ErrNoRow = errkind.New(errkind.ErrNotFound, "no such row")
 	// ErrConflict reports that a row has another version than expected.
-	ErrConflict = errkind.New(errkind.Conflict, "row has changed")
+	ErrConflict = errkind.New(errkind.ErrConflict, "row has changed")
 )
 
 // RowError reports that a row does not have the state that a write expects. Nothing was written.

@@ -48,7 +48,7 @@ func (e *FeedError) Error() string {
 }
 
 // Is makes the error one of something that is not found.
-func (e *FeedError) Is(target error) bool { return target == errkind.NotFound }
+func (e *FeedError) Is(target error) bool { return target == errkind.ErrNotFound }
 
 // maxFeedLogs bounds the logs in a feed's header. A position in an older one is not found.
 const maxFeedLogs = 32

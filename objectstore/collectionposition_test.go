@@ -35,7 +35,7 @@ func (l live) wantFeed(t *testing.T, when string, at Position, reset bool, entri
 	if failed != reset || failed && !e.Reset || !failed && err != nil || len(changes) != entries {
 		t.Errorf("%s: from %v read %d entries, %v; want %d, reset %t", when, at, len(changes), err, entries, reset)
 	}
-	if _, _, err := l.FeedGrown("f", at); errors.Is(err, errkind.NotFound) != reset {
+	if _, _, err := l.FeedGrown("f", at); errors.Is(err, errkind.ErrNotFound) != reset {
 		t.Errorf("%s: grown after %v: %v; want reset %t", when, at, err, reset)
 	}
 	if failed {

@@ -14,7 +14,7 @@ import (
 // ErrDamaged is the error of a read that needs a damaged block of the disk, which does
 // not match its checksum. Reads that do not need the block succeed. The error is a
 // [*DamageError].
-var ErrDamaged = errkind.New(errkind.Damaged, "damaged block")
+var ErrDamaged = errkind.New(errkind.ErrDamaged, "damaged block")
 
 // DamageError is the error of a read that needs a damaged block.
 type DamageError struct {
@@ -40,7 +40,9 @@ func (e *DamageError) Error() string {
 }
 
 // Is makes the error ErrDamaged, and its kind.
-func (e *DamageError) Is(target error) bool { return target == ErrDamaged || target == errkind.Damaged }
+func (e *DamageError) Is(target error) bool {
+	return target == ErrDamaged || target == errkind.ErrDamaged
+}
 
 // maxDamages bounds the entries of damages.
 const maxDamages = 1024

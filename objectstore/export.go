@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNoObject reports that an object to be exported has no rows.
-var ErrNoObject = errkind.New(errkind.NotFound, "no such object")
+var ErrNoObject = errkind.New(errkind.ErrNotFound, "no such object")
 
 // An export is a sequence of msgpack values: the magic text and the format
 // number; then frames, each a kind and its fields; the last one is frameEnd.

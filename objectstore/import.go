@@ -15,9 +15,9 @@ import (
 // Errors of Import.
 var (
 	// ErrExists reports that an object to be imported already has rows, or is being imported.
-	ErrExists = errkind.New(errkind.Conflict, "object exists")
+	ErrExists = errkind.New(errkind.ErrConflict, "object exists")
 	// ErrStream reports that a stream is not an export, or is damaged.
-	ErrStream = errkind.New(errkind.Damaged, "not a complete export")
+	ErrStream = errkind.New(errkind.ErrDamaged, "not a complete export")
 )
 
 // importChunk is how many bytes of rows go into one record of an import.

@@ -131,7 +131,7 @@ func TestFeedWaitErrors(t *testing.T) {
 			if err := c.s.WaitFeed(ctx, "f", objectstore.Position{}); err != nil {
 				return err
 			}
-			if err := c.s.WaitFeed(ctx, "f", objectstore.Position{Log: "another"}); !errors.Is(err, errkind.NotFound) {
+			if err := c.s.WaitFeed(ctx, "f", objectstore.Position{Log: "another"}); !errors.Is(err, errkind.ErrNotFound) {
 				return fmt.Errorf("waiting on another log: %w", err)
 			}
 			return Transaction(ctx, func(ctx context.Context) error {

@@ -11,21 +11,21 @@ import (
 // These errors mean that the object did not run. The call may be repeated.
 var (
 	// ErrOverloaded: the object's queue is full by count, by bytes or by age.
-	ErrOverloaded = errkind.New(errkind.Overloaded, "object overloaded")
+	ErrOverloaded = errkind.New(errkind.ErrOverloaded, "object overloaded")
 	// ErrClosed: the host accepts no more calls.
-	ErrClosed = errkind.New(errkind.Closed, "host closed")
+	ErrClosed = errkind.New(errkind.ErrClosed, "host closed")
 	// ErrDeadlock: the call leads back into an Exclusive section, or a constructor, that
 	// waits for it.
-	ErrDeadlock = errkind.New(errkind.Misuse, "call leads back into an exclusive section that waits for it")
+	ErrDeadlock = errkind.New(errkind.ErrMisuse, "call leads back into an exclusive section that waits for it")
 	// ErrConstructor: the object's constructor failed, now or a moment ago.
 	ErrConstructor = errors.New("dohost: constructor failed")
 	// ErrHalfImported: an import of the object was interrupted and could not be undone.
 	// Importing the object again repairs it.
-	ErrHalfImported = errkind.New(errkind.Damaged, "object is half imported")
+	ErrHalfImported = errkind.New(errkind.ErrDamaged, "object is half imported")
 	// ErrNoClass: no class of that name is bound.
-	ErrNoClass = errkind.New(errkind.NotFound, "no such class")
+	ErrNoClass = errkind.New(errkind.ErrNotFound, "no such class")
 	// ErrNoMethod: the class exposes no method of that name.
-	ErrNoMethod = errkind.New(errkind.NotFound, "no such method")
+	ErrNoMethod = errkind.New(errkind.ErrNotFound, "no such method")
 )
 
 // ErrFenced means that the incarnation has ended. A call that fails with it may or may not
@@ -35,16 +35,16 @@ var ErrFenced = objectstore.ErrFenced
 // These errors mean that the caller misused the runtime.
 var (
 	// ErrNoTurn: the context does not hold the turn of this incarnation.
-	ErrNoTurn = errkind.New(errkind.Misuse, "context does not hold the object's turn")
+	ErrNoTurn = errkind.New(errkind.ErrMisuse, "context does not hold the object's turn")
 	// ErrTurnBusy: two goroutines used one turn at the same time.
-	ErrTurnBusy = errkind.New(errkind.Misuse, "turn is in use by another goroutine")
+	ErrTurnBusy = errkind.New(errkind.ErrMisuse, "turn is in use by another goroutine")
 	// ErrInTransaction: the operation would give up the turn, or make half of a transaction
 	// durable.
-	ErrInTransaction = errkind.New(errkind.Misuse, "not possible inside a transaction")
+	ErrInTransaction = errkind.New(errkind.ErrMisuse, "not possible inside a transaction")
 	// ErrTurnOver: an iterator was used after its turn was given up.
-	ErrTurnOver = errkind.New(errkind.Misuse, "iterator outlived its turn")
+	ErrTurnOver = errkind.New(errkind.ErrMisuse, "iterator outlived its turn")
 	// ErrNoAlarmHandler: the class has no alarm handler.
-	ErrNoAlarmHandler = errkind.New(errkind.Misuse, "class has no alarm handler")
+	ErrNoAlarmHandler = errkind.New(errkind.ErrMisuse, "class has no alarm handler")
 )
 
 // Outcome reports whether the handler of a failed call ran.
@@ -107,7 +107,7 @@ func (e *Error) Overloaded() bool {
 	if inner, ok := errors.AsType[*Error](e.Err); ok { // the error of an attempt, in the errors that wrap it
 		return inner.Overloaded()
 	}
-	return errors.Is(e.Err, errkind.Overloaded) && !e.Reset()
+	return errors.Is(e.Err, errkind.ErrOverloaded) && !e.Reset()
 }
 
 // Reset reports whether the incarnation ended.

@@ -8,16 +8,16 @@ import (
 
 // The kinds. Package dohost documents them.
 var (
-	Fenced          = errors.New("dohost: fenced")
-	Overloaded      = errors.New("dohost: overloaded")
-	Closed          = errors.New("dohost: closed")
-	NotFound        = errors.New("dohost: not found")
-	Conflict        = errors.New("dohost: conflict")
-	Unauthenticated = errors.New("dohost: the request has no valid credentials")
-	Forbidden       = errors.New("dohost: access denied")
-	Misuse          = errors.New("dohost: misuse")
-	NoSpace         = errors.New("dohost: disk almost full")
-	Damaged         = errors.New("dohost: damaged")
+	ErrFenced          = errors.New("dohost: fenced")
+	ErrOverloaded      = errors.New("dohost: overloaded")
+	ErrClosed          = errors.New("dohost: closed")
+	ErrNotFound        = errors.New("dohost: not found")
+	ErrConflict        = errors.New("dohost: conflict")
+	ErrUnauthenticated = errors.New("dohost: the request has no valid credentials")
+	ErrForbidden       = errors.New("dohost: access denied")
+	ErrMisuse          = errors.New("dohost: misuse")
+	ErrNoSpace         = errors.New("dohost: disk almost full")
+	ErrDamaged         = errors.New("dohost: damaged")
 )
 
 // prefix begins the text of each error of this module's root package.
