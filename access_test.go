@@ -63,7 +63,7 @@ func accessIn(ctx context.Context) string {
 	return fmt.Sprint(a.Identity, a.Rights, ok)
 }
 
-// guardedHost is a host of safes with an HTTP server, and a record of the host's actions.
+// guardedHost is a host of guardedObjects with an HTTP server, and a record of the host's actions.
 type guardedHost struct {
 	*dohost.Host
 	url string

@@ -29,7 +29,7 @@ type Info struct {
 	Sockets int
 
 	Live   bool          // it has an incarnation
-	Epoch  string        // the number of that
+	Epoch  string        // the number of the incarnation
 	Age    time.Duration // of that
 	Idle   time.Duration // since its last event; zero while it has one
 	Events uint64        // since it came into memory
@@ -95,13 +95,13 @@ func (h *Host) LiveCount() int { return h.rt.Live() }
 // SocketInfo describes an object's WebSocket at one moment.
 type SocketInfo = socket.Info
 
-// Sockets describes an object's WebSockets, in the order of their acceptance. Like Inspect it does not wake the
+// Sockets describes an object's WebSockets, in the order of their acceptance. Like Inspect, it does not wake the
 // object.
 func (h *Host) Sockets(id ID) []SocketInfo { return h.sockets.Infos(id) }
 
 // CloseSockets closes the WebSockets of an object, or only those with a tag if tag is not empty, and
 // returns their number. Frames that have left the object are sent first; frames that still wait for the
-// disk are not sent. A socket that is already closing is cut. The code is 1008, and clients do not
+// disk are not sent. The connection of a socket that is already closing is cut. The code is 1008, and clients do not
 // connect again by themselves. The host notifies the object of each closed socket, as always, which wakes
 // the object.
 func (h *Host) CloseSockets(id ID, tag string) int {

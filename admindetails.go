@@ -23,7 +23,7 @@ type Snapshot struct {
 // ID is the object's.
 func (v *Snapshot) ID() ID { return v.id }
 
-// Alarm returns the due time of the object's alarm, or zero if none is set. boot reports whether the alarm is also
+// Alarm returns the due time of the object's alarm, or zero if none is set. onStart reports whether the alarm is also
 // delivered when the host starts.
 func (v *Snapshot) Alarm() (at time.Time, onStart bool) {
 	if v.slot.Parked != objectstore.NotParked {
@@ -74,7 +74,7 @@ type Resource struct {
 	ID    string `json:"id"`              // unique among items of its kind
 	State string `json:"state,omitempty"` // one word
 	Text  string `json:"text,omitempty"`  // one line
-	// Counts are numbers of it by their names, for programs: Text has them in words.
+	// Counts are numbers about the item by their names, for programs: Text has them in words.
 	Counts map[string]int64 `json:"counts,omitempty"`
 	// Can lists the actions of [Host.Operate] that apply to the item.
 	Can []Action `json:"can,omitempty"`
@@ -136,7 +136,7 @@ func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (d
 	if bound && c.admin == nil {
 		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: class %q has no OnAdmin", runtime.ErrNoMethod, id.Class), Outcome: OutcomeNotRun}
 	}
-	var did bool // owned by the event until it has answered: it may outlast this call
+	var did bool // owned by the event until the event has answered: the event may outlast this call
 	err = h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, instance any) (err error) {
 		did, err = c.admin(ctx, instance, a, kind, of)
 		return err

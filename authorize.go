@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// hop is an object on the path of a request, and the access of the request to the object.
+// hop is an object on the path of a request, with the access that the request has to it.
 type hop struct {
 	id     ID
 	url    *url.URL // as the object sees it

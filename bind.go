@@ -25,7 +25,7 @@ type Class struct {
 	// reads are the methods that callers with ReadOnly rights can call.
 	reads map[string]bool
 	subs  SubObjects
-	// inspect and operate are the functions of OnInspect and OnAdmin.
+	// inspect and admin are the functions of OnInspect and OnAdmin.
 	inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
 	admin   func(ctx context.Context, instance any, a Action, kind, id string) (bool, error)
 	// sockets are nil if the class has none.

@@ -19,7 +19,7 @@ const (
 	DefaultSendBudget = 256 << 20
 )
 
-// The share of the budget for the body of one request.
+// The bounds of the share of the budget for the body of one request.
 const (
 	// maxReserved is the largest share: a handler that reads a longer body is assumed not to keep all of it.
 	maxReserved = 16 << 20
@@ -123,7 +123,7 @@ func (s *bodyShare) release() {
 	}
 }
 
-// grow adds n bytes that were read, and waits until the budget has room for them.
+// grow adds n bytes that were read, and waits until the budget has them.
 func (s *bodyShare) grow(n int) error {
 	if s == nil {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// echoHooks is a hall that sends each frame to the socket that it came from.
+// echoHooks are hooks that send each frame back to its socket.
 func echoHooks() *socketHooks {
 	return &socketHooks{message: func(_ *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 		return s.Send(ctx, f)
@@ -349,7 +349,7 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 	}
 }
 
-// TestSendBudgetClosesSocketsWithMostUnsentBytes has clients that read nothing, each in a hall of its own.
+// TestSendBudgetClosesSocketsWithMostUnsentBytes has clients that read nothing, each at an object of its own.
 func TestSendBudgetClosesSocketsWithMostUnsentBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &socketHooks{message: func(_ *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {

@@ -24,7 +24,7 @@ var encoders = sync.Pool{New: func() any {
 	return &encoder{e: msgpack.NewEncoder(nil)}
 }}
 
-// maxKept is the largest buffer that an encoder keeps, in bytes.
+// maxKept is the size of the largest buffer that an encoder keeps, in bytes.
 const maxKept = 64 << 10
 
 // encoded calls use with the encoding of v, which is valid until use returns. It is the
@@ -125,7 +125,7 @@ func isFlat(t reflect.Type) bool {
 // else its encoding.
 type copied[T any] struct {
 	value T
-	data  []byte // nil: value is as it was
+	data  []byte // nil: value is the original
 }
 
 // copyOf takes a copy of v, which may change afterwards.

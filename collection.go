@@ -89,7 +89,7 @@ func (c *Cursor) UnmarshalText(text []byte) error {
 }
 
 // RowError names the row that does not have the state that a write expects, and both versions. It is [ErrNotFound] if
-// the write wants a row and there is none, and otherwise [ErrConflict].
+// the write needs a row and there is none, and otherwise [ErrConflict].
 type RowError = objectstore.RowError
 
 // errCollection reports that a program misuses a [Collection] or a [Query].
@@ -151,7 +151,7 @@ func (c *Collection[T]) Insert(ctx context.Context, s *Storage, v T) error {
 	return err
 }
 
-// Put writes a row, whether there is one of its key or not.
+// Put writes a row, and replaces the row with the same key if there is one.
 func (c *Collection[T]) Put(ctx context.Context, s *Storage, v T) error {
 	_, err := c.put(ctx, s, v, objectstore.AnyVersion)
 	return err
@@ -235,7 +235,7 @@ func (c *Collection[T]) decode(key string, data []byte) (v T, err error) {
 	return v, err
 }
 
-// Query selects rows: those that satisfy all of it. The zero Query, and nil,
+// Query selects the rows that satisfy all of its fields. The zero Query, and nil,
 // select all, in the order of their keys.
 type Query[T any] struct {
 	// Index names the index that orders the rows; the next four fields are keys of it. If it is empty they are row

@@ -17,7 +17,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// costObject is an object with an operation of each kind that has a price.
+// costObject is an object with an operation of each kind that has a bounded cost.
 type costObject struct {
 	store *dohost.Storage
 	calls int
@@ -140,7 +140,7 @@ type costMeter struct {
 	reads objectstore.Reads
 }
 
-// open opens a host of priced objects.
+// open opens a host of costObjects.
 func (b *costMeter) open(t *testing.T) *dohost.Host {
 	t.Helper()
 	b.fs = objectstore.NewMemFS()
@@ -149,7 +149,7 @@ func (b *costMeter) open(t *testing.T) *dohost.Host {
 	return open(t, o, costClass)
 }
 
-// perOperation returns the price of one of the n operations that do makes.
+// perOperation returns the cost of one of the n operations that do makes.
 func (b *costMeter) perOperation(n int, do func()) cost {
 	now := func() cost {
 		var m goruntime.MemStats

@@ -28,7 +28,7 @@ type sale struct {
 	Paid bool
 }
 
-const keptRows = 5 // keys and sales that a till keeps
+const keptRows = 5 // keys and sales that an object keeps
 
 var (
 	featureObjects dohost.Namespace[featureObject] = "till"
@@ -57,7 +57,7 @@ func (c *featureObject) step(ctx context.Context, ledger string) (int, error) {
 	if _, err := dohost.Call(ctx, featureObjects.Get(c.st, ledger), (*featureObject).storeHighest, n); err != nil {
 		return 0, err
 	}
-	if n%6 == 0 { // begins anew
+	if n%6 == 0 { // starts again without rows
 		if err := c.store.DeleteAll(ctx); err != nil {
 			return 0, err
 		}
@@ -102,7 +102,7 @@ func (c *featureObject) write(ctx context.Context, n int) error {
 
 func rowKey(n int) string { return fmt.Sprintf("row/%04d", n) }
 
-// storeHighest notes the highest number that a till has sent.
+// storeHighest stores the highest number that another object has sent.
 func (c *featureObject) storeHighest(ctx context.Context, n int) (int, error) {
 	return n, dohost.Put(ctx, c.store, "raised", n)
 }
@@ -112,7 +112,7 @@ func (c *featureObject) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	return errors.Join(err, dohost.Put(ctx, c.store, "rang", n))
 }
 
-// contents returns the contents that a till must have an hour after step n.
+// contents returns the contents that an object must have an hour after step n.
 func contents(n int) (keys map[string]int, paid map[int]bool) {
 	keys, paid = map[string]int{}, map[int]bool{}
 	if n == 0 {
@@ -126,7 +126,7 @@ func contents(n int) (keys map[string]int, paid map[int]bool) {
 	return keys, paid
 }
 
-// check compares a till with its contents and returns the number of its last step.
+// check compares an object with its expected contents and returns the number of its last step.
 func (c *featureObject) check(ctx context.Context) (n int, err error) {
 	n, _, err = dohost.Get[int](ctx, c.store, "n")
 	if err != nil {
@@ -224,7 +224,7 @@ func TestCrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 	})
 }
 
-// afterCrash opens the image, and returns the last step of the till.
+// afterCrash opens the image, and returns the last step of the object.
 func afterCrash(t *testing.T, fs *objectstore.FS) (n int, err error) {
 	h, err := dohost.Open("data", &dohost.Options{FS: fs}, featureClass())
 	if err != nil {

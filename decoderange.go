@@ -190,7 +190,7 @@ func (m *rangeError) Error() string {
 	return text
 }
 
-// within adds a step to the path of a misfit.
+// within adds a step to the path of a rangeError.
 func (m *rangeError) within(format string, arg any) *rangeError {
 	if m != nil {
 		m.path = fmt.Sprintf(format, arg) + m.path

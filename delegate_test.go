@@ -30,7 +30,7 @@ var delegatorClass = dohost.Bind(delegators, func(_ context.Context, st *dohost.
 		},
 	})
 
-// serve removes the first part of the path and delegates the request to the porter named by the rest.
+// serve removes the first part of the path and delegates the request to the delegator that the part names.
 func (p *delegator) serve(w http.ResponseWriter, r *http.Request) {
 	if err := dohost.Add(r.Context(), p.st.Storage(), "seen", 1); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -1,6 +1,6 @@
 // Package dohost is Durable Objects for Go: one live instance per key, its state
 // in an embedded Pebble store, one persistent alarm, and an eviction policy that
-// behaves like the real platform's, or worse on request.
+// behaves like the platform's, or evicts more often on request.
 //
 // # Five nouns
 //

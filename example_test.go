@@ -144,7 +144,7 @@ func ExampleAwait() {
 	// <nil>
 }
 
-// AwaitValue returns the value of its function.
+// ExampleAwaitValue has an Await that returns the value of its function.
 func ExampleAwaitValue() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		err := notebooks.Get(h, "home").Do(ctx, func(ctx context.Context, n *notebook) error {

@@ -75,7 +75,7 @@ type Options struct {
 	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
 	// them.
 	Logger *slog.Logger
-	// FS is where the store lives. Nil means the disk.
+	// FS is the file system of the store. Nil means the disk.
 	FS *objectstore.FS
 
 	// tune changes the runtime's options, in tests and tools of this module. Nil changes nothing.
@@ -128,7 +128,7 @@ type Host struct {
 //
 // Errors: [ErrConflict] if another host has the store open; [ErrDamaged] for an unknown format, and for a directory, or
 // a database in it, that is not the store's; [ErrNotFound] if the store's database is missing or incomplete; and those
-// that name a mistake in the options or classes, which leave the directory alone.
+// that name a mistake in the options or classes, which leave the directory unchanged.
 func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	if o == nil {
 		o = &Options{}

@@ -62,7 +62,7 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		if hops = hops[1:]; len(hops) > 0 && hops[0].is(id, r.URL) {
 			continue
 		}
-		// The object has chosen another than the one that the request's path names.
+		// The object has delegated to another object than the request's path names.
 		if hops, err = h.authorize(r, id, h.kindOf(r, id), "", access); err != nil {
 			h.refuse(w, r, from.Class, err) // the handshake for this class was checked
 			return
@@ -106,7 +106,7 @@ func (h *Host) checkHandshake(r *http.Request, id ID) *socket.HandshakeError {
 	case !socket.IsUpgrade(r):
 	case c.sockets != nil:
 		return socket.CheckHandshake(r, h.originsOf(c.sockets))
-	case len(c.subs.Classes) == 0: // the handler may answer it, but not to any page
+	case len(c.subs.Classes) == 0: // the handler may answer the request, but not for any page
 		if refused := socket.CheckHandshake(r, h.origins); refused != nil && refused.Status == http.StatusForbidden {
 			return refused
 		}
@@ -169,7 +169,7 @@ func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, bo
 	w := &responseWriter{ctx: ctx, state: runtime.StateOf(ctx), out: out, header: http.Header{}, handlers: c.sockets}
 	w.access, _ = ctx.Value(accessKey{}).(*Access)
 	defer func() {
-		// The one panic that is a way to return: cut the connection, nothing is wrong.
+		// This panic is a way to return: it cuts the connection, and is not an error.
 		if p := recover(); p == http.ErrAbortHandler {
 			err = http.ErrAbortHandler
 		} else if p != nil {
@@ -216,7 +216,7 @@ func (s *serving) serve(ctx context.Context, sent *runtime.Sent) {
 		case <-s.out.ready:
 			if err := s.write(); err != nil {
 				s.out.close(err)
-				_ = sent.Abandon(ctx) // the client has gone
+				_ = sent.Abandon(ctx) // the client has disconnected
 				panic(http.ErrAbortHandler)
 			}
 		case err := <-sent.Done():
@@ -271,7 +271,7 @@ func (s *serving) write() error {
 		if !s.begun {
 			s.begin(p)
 		} else if p.last {
-			maps.Copy(s.w.Header(), p.header) // trailers are among them
+			maps.Copy(s.w.Header(), p.header) // p.header may contain trailers
 		}
 		if len(p.body) > 0 {
 			_, err := s.w.Write(p.body)
@@ -290,11 +290,11 @@ func (s *serving) write() error {
 	return s.out.cutBy()
 }
 
-// begin writes the header that p has.
+// begin writes the header of p.
 func (s *serving) begin(p piece) {
 	s.begun = true
 	if r := s.body.source; !p.last && r.ProtoMajor == 1 && r.Body != nil && r.Body != http.NoBody {
-		// The object answers before it has read everything, perhaps. A server that cannot do
+		// The object may answer before it has read everything. A server that does not support
 		// that discards the rest of the body first.
 		s.duplex = s.rc.EnableFullDuplex() == nil
 	}
@@ -323,7 +323,7 @@ func (s *serving) leave(ctx context.Context) {
 	}
 }
 
-// maxDrained bounds the unread rest of a body that is read after the response.
+// maxDrained bounds the rest of a body that the server reads after the response.
 const maxDrained = 16 << 20
 
 // drain reads the rest of the body. If the handler was in full duplex, net/http panics when it finds the end of the
@@ -347,8 +347,8 @@ type requestBody struct {
 	from io.ReadCloser
 }
 
-// Read gives up the turn while it waits for the client. Inside an Await's fn there
-// is none to give up.
+// Read gives up the turn while it waits for the client. Inside the fn of an Await there
+// is no turn to give up.
 func (b *requestBody) Read(p []byte) (n int, err error) {
 	began := false
 	read := func(context.Context) error {

@@ -33,10 +33,10 @@ type ErrorBody struct {
 // Error returns the message, so that a client may pass the body on.
 func (b *ErrorBody) Error() string { return b.Message }
 
-// statusClosedRequest is for a client that has gone: it is only ever logged.
+// statusClosedRequest is for a client that has disconnected: it is only logged.
 const statusClosedRequest = 499
 
-// errorCodes are the kinds of errors that a caller can tell apart, most specific
+// errorCodes are the kinds of errors that a caller can distinguish, most specific
 // first: one code and one status for each.
 var errorCodes = []struct {
 	is     error
@@ -247,7 +247,7 @@ func (b *ErrorBody) Write(w http.ResponseWriter, status int) {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	w.WriteHeader(status)
-	// An error means that the client has gone.
+	// An error means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(b)
 }
 

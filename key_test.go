@@ -28,7 +28,7 @@ func FuzzKeyOrder(f *testing.F) {
 			for j, b := range one {
 				check(t, "pair", 10*i+j, part{a.x + b.x, a.y + b.y, cmp.Or(a.want, b.want)})
 			}
-			// A key sorts before the keys that it begins, and Past after them.
+			// A key sorts before the keys that it begins, and its PrefixEnd after them.
 			check(t, "begun", i, part{a.x, a.x + one[0].x, -1})
 			check(t, "past", i, part{a.x.PrefixEnd(), a.x + one[0].x, 1})
 			if a.want != 0 {

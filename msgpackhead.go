@@ -19,7 +19,7 @@ const (
 	headMap   // of n keys and values
 )
 
-// header is the first bytes of a value: all of it unless it has n of something.
+// header is the first bytes of a value: the whole value, unless it has n bytes or values after the header.
 type header struct {
 	kind headKind
 	size int // in bytes; zero if the value is not known, or cut off
@@ -93,7 +93,7 @@ func wideHead(b []byte) header {
 	return h
 }
 
-// wide is the codes with a number after them.
+// wide lists the codes with a number after them.
 var wide = func() (t [256]struct {
 	known bool
 	kind  headKind

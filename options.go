@@ -43,7 +43,7 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 	if scale == 0 {
 		scale = 1
 	}
-	// Only the platform's own times are scaled; IdleAfter is the user's.
+	// Only the platform's own times are scaled; IdleAfter is set by the user.
 	scaled := func(d time.Duration) time.Duration {
 		return max(time.Duration(min(float64(d)/scale, float64(longest))), 1)
 	}

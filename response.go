@@ -14,7 +14,7 @@ import (
 
 const (
 	maxUnflushed = 16 << 20  // bytes of a response that a handler may leave unflushed
-	maxUnsent    = 256 << 10 // bytes that may wait for a slow client before Flush does
+	maxUnsent    = 256 << 10 // bytes that may wait for a slow client before Flush waits
 )
 
 // piece is a part of a response that is released as one output.
@@ -40,7 +40,7 @@ type responseWriter struct {
 	handlers *socket.Handlers // nil: the class has none
 	access   *Access          // of the request; nil: the class has no Authorize function
 	socket   *socket.Conn     // once the request is accepted for one
-	next     *delegation      // once it is handed on
+	next     *delegation      // once the request is delegated
 }
 
 // Header returns the header, which leaves with the first piece.
@@ -139,7 +139,7 @@ type responseQueue struct {
 	charged        int           // of unsent
 	countedByTable bool          // by the table
 	cut            error         // errSlowClient once the host has cut the response
-	spaceFreed     chan struct{} // closed when there may be room; nil if no Flush waits
+	spaceFreed     chan struct{} // closed when fewer bytes wait; nil if no Flush waits
 	closed         error         // why no more can be sent
 	socket         *socket.Conn  // that was accepted
 }
@@ -195,7 +195,7 @@ func (o *responseQueue) Unsent() int {
 	return o.unsent
 }
 
-// Cut ends a response that has unsent bytes: also a Write that waits for the client.
+// Cut ends a response that has unsent bytes, including a Write that waits for the client.
 func (o *responseQueue) Cut() (first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -245,7 +245,7 @@ func (o *responseQueue) accept(c *socket.Conn) error {
 	return o.closed
 }
 
-// left returns the socket that was accepted.
+// left returns the socket that the handler has accepted, or nil.
 func (o *responseQueue) left() *socket.Conn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -259,7 +259,7 @@ func (o *responseQueue) close(why error) {
 	o.closeLocked(why)
 }
 
-// end closes the outlet when the goroutine that serves the request ends, and returns cutBy. The table does not use the
+// end closes the queue when the goroutine that serves the request ends, and returns cutBy. The table does not use the
 // response after it.
 func (o *responseQueue) end() error {
 	o.mu.Lock()

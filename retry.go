@@ -109,7 +109,7 @@ func mayHaveRun(err error, ran bool) error {
 	last := *e
 	last.Outcome, last.Retryable = OutcomeUnknown, false
 	if err != error(e) {
-		last.Err = err // keeps the errors that fn has wrapped around it
+		last.Err = err // keeps the errors that fn has wrapped around the call's error
 	}
 	return &last
 }
@@ -123,7 +123,7 @@ func (p *RetryPolicy) delay(attempt int) time.Duration {
 	if doublings := min(attempt-1, 62); p.BaseDelay <= most>>doublings {
 		most = p.BaseDelay << doublings
 	}
-	// Drawn from the time, so that a test in virtual time finds the same again.
+	// Drawn from the time, so that a test in virtual time gets the same delay in each run.
 	draw := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(attempt)))
 	return time.Duration(draw.Int64N(int64(most)))
 }

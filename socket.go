@@ -26,7 +26,7 @@ const (
 	MaxSocketTimeout = 7 * 24 * time.Hour // of a handler
 )
 
-// errSocketClosed reports that nothing more can be sent: the object has closed the socket, or the client has gone.
+// errSocketClosed reports that nothing more can be sent: the object has closed the socket, or the client has left.
 var errSocketClosed = errkind.New(errkind.ErrClosed, "the socket is closed")
 
 var errNotUTF8 = errors.New("dohost: the text frame is not valid UTF-8")
@@ -36,7 +36,7 @@ var errNotUTF8 = errors.New("dohost: the text frame is not valid UTF-8")
 // connection stays, with its tags and its attachment, and the next message wakes the
 // object. Every other end closes the object's sockets: see [CloseRestart].
 //
-// Its methods may be called from any goroutine; those that take a context want one of an
+// Its methods may be called from any goroutine; those that take a context need one of an
 // event of the object.
 type Socket struct{ c *socket.Conn }
 
@@ -190,7 +190,7 @@ func (s *State) SetAutoResponse(ctx context.Context, request, response string) e
 	})
 }
 
-// alive returns an error if the incarnation may not do things that take effect without a commit.
+// alive returns an error if the incarnation may not perform operations that take effect without a commit.
 func alive(ctx context.Context, st *runtime.State) error {
 	return st.EmitOutput(ctx, 0, func(error) {})
 }
@@ -204,7 +204,7 @@ func (o *AcceptOptions) check() error {
 			return &LimitError{What: "tag", Size: len(tag), Limit: MaxTag}
 		}
 	}
-	if len(o.Tags) > MaxTags { // before those that are twice are dropped, as workerd does it
+	if len(o.Tags) > MaxTags { // counted before duplicates are dropped, as in workerd
 		return &LimitError{What: "socket", Size: len(o.Tags), Limit: MaxTags, Unit: "tags"}
 	}
 	if len(o.Attachment) > MaxAttachment {
@@ -290,7 +290,7 @@ func sendable(code int) bool {
 // without an error.
 //
 // Errors: [ErrMisuse], [ErrFenced]; a text that is not UTF-8; a socket of another object;
-// [ErrOverloaded], while more than 64 MiB of broadcasts wait for the host to hand them out.
+// [ErrOverloaded], while more than 64 MiB of broadcasts wait to be distributed.
 func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 	if f.Text && !utf8.Valid(f.Data) {
 		return errNotUTF8
@@ -321,7 +321,7 @@ func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 	return err
 }
 
-// sender is the State of the object for an event of which something is to be sent.
+// sender returns the State of the object, for an event that sends something.
 func (s *Socket) sender(ctx context.Context) (*runtime.State, error) {
 	st := runtime.StateOf(ctx)
 	switch {

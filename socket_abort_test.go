@@ -22,7 +22,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// handshake is the request for a WebSocket of a hall.
+// handshake is the request for a WebSocket of a socketObject.
 func handshake(ctx context.Context) *http.Request {
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://host.test/a", nil)
 	r.Header.Set("Connection", "keep-alive, Upgrade")
@@ -109,7 +109,7 @@ func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 	}
 }
 
-// wantNoSocket checks that a hall has no socket, and that the host closes immediately.
+// wantNoSocket checks that an object has no socket, and that the host closes immediately.
 func wantNoSocket(t *testing.T, h *dohost.Host) {
 	t.Helper()
 	advance(time.Second)
@@ -259,7 +259,7 @@ func TestServeObjectDoesNotPanicIfItsClientLeaves(t *testing.T) {
 			defer leave()
 			at := func(p runtime.Point) eviction.EndMode {
 				// The response leaves, and the answer after it, while the goroutine that serves the request
-				// is held up by its client.
+				// is delayed by its client.
 				if p.Op == "http" && p.Place == eviction.PlaceRelease {
 					leave()
 				}

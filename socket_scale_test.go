@@ -54,7 +54,7 @@ func TestSocketsOfTwoThousandClientsHibernate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for h.IsLive(id) {
-		<-idle // it may have left between two of them, and come again
+		<-idle // it may have left memory between two of them, and returned
 	}
 	each := (int64(memory()) - int64(before)) / int64(size)
 	t.Logf("%d B for an idle socket, of %d, beside what the system has for it", each, size)

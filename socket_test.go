@@ -26,13 +26,13 @@ type socketObject struct {
 	hooks *socketHooks
 }
 
-// socketHooks is the test's part of all halls.
+// socketHooks is the test's part of all socketObjects.
 type socketHooks struct {
 	accept  dohost.AcceptOptions
 	message func(h *socketObject, ctx context.Context, s *dohost.Socket, f dohost.Frame) error
 	timeout time.Duration
 
-	mu           sync.Mutex // held while a hall writes: there may be several
+	mu           sync.Mutex // held while an object writes: there may be several
 	incarnations int
 	closed       []string // how sockets have ended
 }
@@ -99,7 +99,7 @@ func (p *pipeListener) Accept() (net.Conn, error) {
 func (p *pipeListener) Close() error   { close(p.done); return nil }
 func (p *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// socketServer is a server of a host's halls, in memory.
+// socketServer is a server of a host's socketObjects, in memory.
 type socketServer struct {
 	*dohost.Host
 	pipes *pipeListener
@@ -124,7 +124,7 @@ func openSocketServer(t *testing.T, e *socketHooks, o *dohost.Options) *socketSe
 	return d
 }
 
-// dial connects a client to a hall. Its connection is returned too.
+// dial connects a client to an object, and returns the connection too.
 func (d *socketServer) dial(t *testing.T, path string) (*websocket.Conn, net.Conn) {
 	t.Helper()
 	var under net.Conn

@@ -51,7 +51,7 @@ func (s *State) ID() ID { return s.rt().ID() }
 // any host or restored backup. Any goroutine.
 func (s *State) Epoch() Epoch { return s.rt().Epoch() }
 
-// Storage returns the object's storage. Any goroutine; its methods want the turn.
+// Storage returns the object's storage. Any goroutine; its methods need the turn.
 func (s *State) Storage() *Storage { return &s.store }
 
 // SetAlarm sets the object's one alarm in place of the one that was set or is parked. A
@@ -113,7 +113,7 @@ func (s *State) GoImmediately(ctx context.Context, name string, fn func(context.
 // s, the incarnation ends. A context of this incarnation without the turn is sufficient.
 func (s *State) Emit(ctx context.Context, f func(error)) error { return s.rt().Emit(ctx, f) }
 
-// Pin keeps an idle object in memory until release is called or the incarnation ends. Pins lists why. Any goroutine
+// Pin keeps an idle object in memory until release is called or the incarnation ends. See [Host.Pins]. Any goroutine
 // may call Pin and release, and release any number of times.
 func (s *State) Pin(why string) (release func()) { return s.rt().Pin(why) }
 

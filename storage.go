@@ -99,7 +99,7 @@ func PutMany[T any](ctx context.Context, s *Storage, values map[string]T) error 
 		return err
 	}
 	return runtime.Transaction(ctx, func(ctx context.Context) error {
-		// The order of the map would have chaos strike elsewhere in every run.
+		// With the order of the map, chaos would end the incarnation at another place in every run.
 		for _, k := range slices.Sorted(maps.Keys(values)) {
 			if err := Put(ctx, s, k, values[k]); err != nil {
 				return err
@@ -166,7 +166,7 @@ func (s *Storage) Sync(ctx context.Context) error {
 	return runtime.Sync(ctx)
 }
 
-// ListOptions selects keys: those that satisfy all of it.
+// ListOptions selects the keys that satisfy all of its fields.
 type ListOptions struct {
 	Prefix string
 	Start  string // the first key; with After an error
@@ -206,7 +206,7 @@ func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[
 	}
 }
 
-// List returns the selected keys and values, as they are at one moment, for loops
+// List returns the selected keys and values as of one moment, for loops
 // that give up the turn.
 //
 // Errors: those of [Get].

@@ -40,7 +40,7 @@ type stuckFunc struct {
 	disk    *objectstore.FS
 }
 
-// reach is called by all functions of the test; that of the trap's place does not return.
+// reach is called by all functions of the test; the call at the tested place does not return.
 func (tr *stuckFunc) reach(place string) {
 	if place == tr.place && tr.armed.Load() {
 		tr.called.Store(true)

@@ -17,7 +17,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// guardedAgent is an agent with an Authorize function, and with cottages as sub-agents.
+// guardedAgent is an agent with an Authorize function, and with guardedSubAgents as sub-agents.
 type guardedAgent struct{ *agent.Agent[wireState] }
 
 // guardedSubAgent is a sub-agent, which may have an Authorize function of its own.
@@ -47,7 +47,7 @@ func TestAuthorizeExampleAcceptsOperators(t *testing.T) {
 	}
 }
 
-// guardedHost is a host of estates. It records the objects that it has woken.
+// guardedHost is a host of guardedAgents. It records the objects that it has woken.
 type guardedHost struct {
 	*testServer
 	mu    sync.Mutex

@@ -8,7 +8,7 @@ import (
 )
 
 // Agent is the base that an agent's struct embeds. S is the type of its state, which is stored as JSON. Unless
-// documented otherwise, methods want a context that holds the object's turn, and return [dohost.ErrMisuse] or
+// documented otherwise, methods need a context that holds the object's turn, and return [dohost.ErrMisuse] or
 // [dohost.ErrFenced].
 type Agent[S any] struct{ core }
 
@@ -25,7 +25,7 @@ type core struct {
 
 	// Owned by the holder of the turn.
 	keepAlives int    // KeepAlive calls that are not released
-	unpin      func() // nil while holds is 0
+	unpin      func() // nil while keepAlives is 0
 	// destroying is set while the agent is being destroyed.
 	destroying bool
 	deletions  []*deletion // of sub-agents
@@ -48,12 +48,12 @@ func (c *core) Name() string {
 	return path[len(path)-1].Name
 }
 
-// Object returns the object that the agent is. Its alarm is the agent's own: use [Schedule].
+// Object returns the agent's object. The agent uses the object's alarm itself: use [Schedule] instead.
 // Any goroutine.
 func (c *core) Object() *dohost.State { return c.obj }
 
 // Storage returns the agent's storage. Collections with names that begin with "dohost." are reserved. Any
-// goroutine; its methods want the turn.
+// goroutine; its methods need the turn.
 func (c *core) Storage() *dohost.Storage { return c.obj.Storage() }
 
 func (c *core) store() *dohost.Storage { return c.obj.Storage() }

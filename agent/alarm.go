@@ -11,7 +11,7 @@ import (
 // wakeup is the time of an agent's next work without an event. The zero wakeup means never.
 type wakeup struct {
 	at time.Time
-	// atStart asks for an alarm when the host starts as well, for work that the host's end interrupts.
+	// atStart requests an alarm when the host starts as well, for work that the host's end interrupts.
 	atStart bool
 }
 
@@ -33,7 +33,7 @@ func earliest(all ...wakeup) (first wakeup) {
 // batch, so that no row is ever without its alarm.
 func (c *core) rearm(ctx context.Context) error { return c.arm(ctx, false) }
 
-// arm is rearm. With sure, it remembers if there is no open fiber, and the incarnation reads none until it
+// arm is rearm. With sure, arm records that there is no open fiber, and the incarnation reads none until it
 // writes one. Then no open Transaction may have deleted rows that a rollback restores: the caller needs a
 // Transaction of its own, which is refused while another is open, or a turn that no other code has held.
 func (c *core) arm(ctx context.Context, sure bool) error {
@@ -59,7 +59,7 @@ func (c *core) arm(ctx context.Context, sure bool) error {
 	return c.obj.SetAlarm(ctx, next.at)
 }
 
-// onAlarm is the alarm's handler. If its last run fails, the alarm is parked, and ring also ends
+// onAlarm is the alarm's handler. If its last run fails, the alarm is parked, and onAlarm also ends
 // the incarnation: when the next event wakes the agent, the new incarnation sets the alarm for
 // its rows. Otherwise an agent that stays in memory would have no alarm until an operator acts.
 func (c *core) onAlarm(ctx context.Context, info dohost.AlarmInfo) error {

@@ -24,7 +24,7 @@ type callbackAgent struct {
 
 const callbackAgents dohost.Namespace[callbackAgent] = "clerk"
 
-// task tells a clerk's callback how to run.
+// task is the payload of a callback, which describes its run.
 type task struct {
 	Name  string
 	Takes time.Duration // with the turn given up
@@ -32,7 +32,7 @@ type task struct {
 	Only  bool          // only the first run takes long
 }
 
-// The callbacks of a clerk.
+// The callbacks of a callbackAgent.
 const (
 	appendLine   agent.Callback[string] = "note"
 	work         agent.Callback[task]   = "work"
@@ -41,7 +41,7 @@ const (
 	unregistered agent.Callback[string] = "gone" // of an older version of the class
 )
 
-// callbackLog is the record that outlives clerks.
+// callbackLog is the record that outlives the agents' incarnations.
 type callbackLog struct {
 	mu      sync.Mutex
 	reports []string
@@ -98,7 +98,7 @@ func (o *callbackLog) startedTasks() int {
 	return len(o.runs)
 }
 
-// write appends a line to the clerk's storage.
+// write appends a line to the agent's storage.
 func (c *callbackAgent) write(ctx context.Context, line string) error {
 	n, _, err := dohost.Get[int](ctx, c.Storage(), "lines")
 	if err != nil {
@@ -200,7 +200,7 @@ func callbackClass(o *callbackLog, h *callbackHandlers, more ...agent.Entry[call
 	}, more...)...)
 }
 
-// callbackTest is a host with a clerk, in virtual time.
+// callbackTest is a host with a callbackAgent, in virtual time.
 type callbackTest struct {
 	*dohosttest.Host
 	t     *testing.T
@@ -221,7 +221,7 @@ func runCallbackTestWith(t *testing.T, options dohost.Options, h *callbackHandle
 		func(t *testing.T, h *dohosttest.Host) { f(t, &callbackTest{h, t, o, time.Now()}) })
 }
 
-// do runs f in the clerk, and checks that all remaining rows have their alarm.
+// do runs f in the agent, and checks that all remaining rows have their alarm.
 func (b *callbackTest) do(f func(ctx context.Context, c *callbackAgent) error) {
 	b.t.Helper()
 	err := callbackAgents.Get(b, "a").Do(b.t.Context(), func(ctx context.Context, c *callbackAgent) error {
@@ -251,7 +251,7 @@ func enqueue[P any](b *callbackTest, cb agent.Callback[P], payload P, o *agent.Q
 	return id
 }
 
-// wantLines compares the clerk's lines with the expected ones.
+// wantLines compares the agent's lines with the expected ones.
 func (b *callbackTest) wantLines(want ...string) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, c *callbackAgent) error {

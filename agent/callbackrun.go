@@ -30,7 +30,7 @@ type callback struct {
 // an Await takes effect exactly once, any other at least once.
 //
 // After an error it runs again as the row's [dohost.RetryPolicy] allows; its writes stay. A panic ends the
-// incarnation, as elsewhere, and the next one starts the row again: see Options.MaxInterruptions.
+// incarnation, as everywhere, and the next incarnation starts the row again: see Options.MaxInterruptions.
 func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) Entry[O] {
 	return func(c *class) {
 		_, taken := c.callbacks[string(cb)]
@@ -64,7 +64,7 @@ const (
 	// recheck is the delay of the alarm while a row runs: if the incarnation has ended by then, the alarm wakes
 	// the next one.
 	recheck = 30 * time.Second
-	// overloadPause is the delay before the next attempt to start rows after there was no room.
+	// overloadPause is the delay before the next attempt to start rows after the task limit was reached.
 	overloadPause = time.Second
 )
 
@@ -126,7 +126,7 @@ func encodePayload[P any](c *core, cb Callback[P], payload P) (json.RawMessage, 
 
 // run is the part of a row that describes its run.
 type run struct {
-	// Life is the incarnation that runs it, or "".
+	// Life is the incarnation that runs the row, or "".
 	Life string
 	// Started is when it began.
 	Started time.Time
@@ -168,7 +168,7 @@ func (r run) exhausted(incarnation string, limit int) bool {
 // jobsState is the state of an incarnation's schedules and queue.
 type jobsState struct {
 	number   uint64    // of its last run
-	notUntil time.Time // the end of a pause after there was no room
+	notUntil time.Time // the end of a pause after the task limit was reached
 	checked  bool      // findJobs has run
 	none     bool      // there is neither a schedule nor an item: see findJobs
 }
@@ -188,7 +188,7 @@ func (c *core) findJobs(ctx context.Context) error {
 	})
 }
 
-// begin starts a task. If there is no room for it, begin returns false, and no row is started for
+// begin starts a task. If the task limit is reached, begin returns false, and no row is started for
 // overloadPause.
 func (c *core) begin(ctx context.Context, name string, now time.Time, task func(context.Context) error) (bool, error) {
 	err := c.obj.Go(ctx, name, task)

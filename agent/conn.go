@@ -15,7 +15,7 @@ import (
 )
 
 // Conn is a client's connection to an agent. Like a [dohost.Socket] it outlives the agent's time in memory. Its
-// methods may be called from any goroutine, SetState and SetReadonly one at a time; methods with a context want
+// methods may be called from any goroutine, SetState and SetReadonly one at a time; methods with a context need
 // one of an event of the agent.
 type Conn struct{ s *dohost.Socket }
 
@@ -249,7 +249,7 @@ func sameCaller(s *dohost.Socket, r *http.Request) bool {
 }
 
 // closeConn closes a connection that may be closed by now. The end of an incarnation closes all of them. If the
-// code or reason is invalid, it uses valid ones, so that the connection closes.
+// code or reason is invalid, closeConn uses valid ones, so that the connection closes.
 func (c *core) closeConn(ctx context.Context, conn *Conn, code int, reason string) {
 	err := conn.Close(ctx, code, reason)
 	if err == nil || errors.Is(err, dohost.ErrClosed) || ctx.Err() != nil {

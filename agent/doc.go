@@ -48,7 +48,7 @@
 //   - A fiber's row is durable before the fiber's first step. The batch of its last step deletes the row or
 //     records the outcome. So finished work does not run again, and unfinished work is not lost.
 //   - A row names the incarnation that works on it. A row of any other incarnation is interrupted. There is no
-//     set in memory that could be wrong, or that a crash could lose.
+//     list in memory that could be wrong, or that a crash could lose.
 //   - Row and alarm change in one batch. Every open row has an alarm, which is also delivered when the host
 //     starts.
 //   - Recovery begins in the constructor, before OnStart and before any event. Fibers that resume without a
@@ -63,7 +63,7 @@
 //     a day, the row is dead: it is listed, and no hook is called for it.
 //   - An error of the function ends the fiber. The end of an incarnation does not: code of an ended incarnation
 //     cannot write, so it cannot end anything.
-//   - The end of a hook call commits in one batch with the hook's writes, including the hand-over to a
+//   - The end of a hook call commits in one batch with the hook's writes, including the start of a
 //     successor.
 //   - The batch that ends a fiber marks it as notify pending; the last batch of OnFiberEnded clears it.
 //     The hook runs once the first batch is durable. Until the mark is cleared, the row has an alarm and is
@@ -83,6 +83,6 @@
 // returns: one batch.
 //
 // An incarnation that finds no fibers, or neither schedules nor queue items, does not read them again until it
-// writes one. It relies on that only if no Transaction can roll it back: if it found out in the alarm's turn,
+// writes one. It relies on that only if no Transaction can roll the reads back: if it read in the alarm's turn,
 // or in a Transaction of its own.
 package agent

@@ -48,7 +48,7 @@ func CheckWrite(ctx context.Context) error {
 	return nil
 }
 
-// noRow reports whether err is that of a write that wants a row which does not exist.
+// noRow reports whether err is the error of a write to a row that does not exist.
 func noRow(err error) bool {
 	e, ok := errors.AsType[*dohost.RowError](err)
 	return ok && errors.Is(e, dohost.ErrNotFound)

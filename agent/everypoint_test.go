@@ -73,7 +73,7 @@ func count(lines []string, text string) (n int) {
 	return n
 }
 
-// callOnce calls do in one event, once, even if plan itself is repeated.
+// callOnce calls do in one event, once, even if the caller itself is repeated.
 func callOnce(ctx context.Context, h *dohosttest.Host, do func(context.Context, *callbackAgent) error) error {
 	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 		return callbackAgents.Get(h, "a").Do(ctx, func(ctx context.Context, c *callbackAgent) error {
@@ -99,7 +99,7 @@ func checkAlarms(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-// checkLines compares a clerk's lines with the expected number of each, and expects no other rows.
+// checkLines compares an agent's lines with the expected number of each, and expects no other rows.
 func checkLines(ctx context.Context, h *dohosttest.Host, want map[string]int) error {
 	return callbackAgents.Get(h, "a").Do(ctx, func(ctx context.Context, c *callbackAgent) error {
 		lines, err := c.lines(ctx)

@@ -19,14 +19,14 @@ var ErrFiberDone = errors.New("agent: the fiber has ended")
 type FiberStatus string
 
 // The statuses of a fiber. The last four are final, except that an interrupted one can be
-// resolved, and all but a completed one can be restarted.
+// given another one by SetStatus, and all but a completed one can be restarted.
 const (
 	FiberPending     FiberStatus = "pending"     // it has not begun
 	FiberRunning     FiberStatus = "running"     // it has; perhaps in an incarnation that has ended
 	FiberCompleted   FiberStatus = "completed"   // its method has returned
 	FiberFailed      FiberStatus = "failed"      // it has failed too often
 	FiberCancelled   FiberStatus = "cancelled"   // by [Fibers.Cancel]
-	FiberInterrupted FiberStatus = "interrupted" // its kind is not registered any more: see [Fibers.SetStatus]
+	FiberInterrupted FiberStatus = "interrupted" // its kind is no longer registered: see [Fibers.SetStatus]
 )
 
 // fiberRow is the stored form of a fiber. The row of a fiber of StartFiber outlives the fiber's end, the row of
@@ -50,7 +50,7 @@ type fiberRow struct {
 	Began      int64
 	Updated    int64
 	Ended      int64
-	Expires    int64 // when an ended one is forgotten; zero for never
+	Expires    int64 // when an ended one expires; zero for never
 	Restarts   int   `msgpack:",omitempty"` // by [Fibers.Restart]
 
 	// The state of the hook for the fiber's recovery or its end.
@@ -112,7 +112,7 @@ func (c *core) insertFiber(ctx context.Context, row fiberRow) error {
 	return fiberRows.Insert(ctx, c.store(), row)
 }
 
-// partialIndexKey returns a row's key in a partial index, or "" for a row that is not in it.
+// partialIndexKey returns a row's key in a partial index, or "" for a row that is not in that index.
 func partialIndexKey(in bool, k dohost.Key) dohost.Key {
 	if in {
 		return k
@@ -124,13 +124,13 @@ func partialIndexKey(in bool, k dohost.Key) dohost.Key {
 type fibers struct {
 	calls           map[string]*fiberCall    // calls in progress
 	waiters         map[string]chan struct{} // closed when the fiber has ended
-	hookRunning     map[string]bool          // rows that a hook has, outside the constructor
+	hookRunning     map[string]bool          // rows passed to a hook, outside the constructor
 	recoveryRunning bool                     // OnRecovery has rows, or is about to
-	deferred        bool                     // recovery has left rows until OnStart has succeeded
-	continueAt      time.Time                // when recovery continues with rows that it has left
-	resumed         bool                     // a row was taken up since the alarm was set, so there is one that is open
+	deferred        bool                     // recovery has deferred rows until OnStart has succeeded
+	continueAt      time.Time                // when recovery continues with deferred rows
+	resumed         bool                     // a row was resumed since the alarm was set, so there is an open one
 	hookDelayed     bool                     // some row may wait for the next run of its hook
-	none            bool                     // there is no row about which anything is to be done: see arm
+	none            bool                     // no row needs work: see arm
 
 	expiryRead bool
 	expiry     int64 // of the first ended fiber; zero if there is none
@@ -190,7 +190,7 @@ func SaveCheckpoint(ctx context.Context, v any) error {
 
 // SetCheckpoint saves v like [SaveCheckpoint], but does not wait: the checkpoint commits with the event's other writes,
 // and is durable before any output leaves the agent. It can be combined with other writes, also in a
-// [dohost.Transaction]. It wants a ctx that holds the turn.
+// [dohost.Transaction]. It needs a ctx that holds the turn.
 //
 // Errors: [dohost.ErrMisuse] if ctx is not a fiber's or does not hold the turn, [ErrFiberDone]; [dohost.ErrFenced]; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
@@ -271,7 +271,7 @@ func (c *core) startCall(ctx context.Context, id string, restarts int) (f *fiber
 	}
 }
 
-// deleteFiber deletes a row, in the batch of the last writes if that has room.
+// deleteFiber deletes a row, in the batch of the last writes if the row fits into it.
 func (c *core) deleteFiber(ctx context.Context, id string) error {
 	return retryInNewBatch(ctx, func() error {
 		_, err := fiberRows.Delete(ctx, c.store(), id)
@@ -279,7 +279,7 @@ func (c *core) deleteFiber(ctx context.Context, id string) error {
 	})
 }
 
-// wakeWaiters wakes the waiters of a fiber to check its status.
+// wakeWaiters wakes the callers that wait for a fiber, so that they check its status.
 func (c *core) wakeWaiters(id string) {
 	if ch, ok := c.fibers.waiters[id]; ok {
 		close(ch)

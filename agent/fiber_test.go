@@ -22,7 +22,7 @@ type fiberAgent struct {
 	*fiberTest
 }
 
-// fiberTest is the test's part of all workers.
+// fiberTest is the test's part of all fiberAgents.
 type fiberTest struct {
 	run      func(w *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error
 	hook     func(w *fiberAgent, ctx context.Context, i *agent.Interrupted) error
@@ -43,7 +43,7 @@ const (
 	testKind    agent.FiberKind[int]         = "job"
 )
 
-// handlers returns the handlers that the shift has. Tests replace them later, so they are looked up at each call.
+// handlers returns the handlers that the test has set. Tests replace them later, so they are looked up at each call.
 func (w *fiberTest) handlers() *agent.Handlers[fiberAgent, noState] {
 	h := &agent.Handlers[fiberAgent, noState]{}
 	if w.hook != nil {
@@ -73,7 +73,7 @@ func (w *fiberTest) class(o *agent.KindOptions) dohost.Class {
 		w.handlers(), entries...)
 }
 
-// runFiberTest opens a host of workers in a bubble.
+// runFiberTest opens a host of fiberAgents in a bubble.
 func runFiberTest(t *testing.T, w *fiberTest, o *agent.KindOptions, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
 	t.Helper()
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{w.class(o)}}, func(t *testing.T, h *dohosttest.Host) {
@@ -82,7 +82,7 @@ func runFiberTest(t *testing.T, w *fiberTest, o *agent.KindOptions, f func(t *te
 	})
 }
 
-// do runs fn in the worker that the tests use.
+// do runs fn in the agent that the tests use.
 func do(t *testing.T, h *dohosttest.Host, fn func(ctx context.Context, w *fiberAgent) error) {
 	t.Helper()
 	if err := fiberAgents.Get(h, "a").Do(t.Context(), fn); err != nil {
@@ -110,7 +110,7 @@ func inspect(t *testing.T, h *dohosttest.Host, id string) (info agent.FiberInfo)
 
 func evict(h *dohosttest.Host) { h.Evict(fiberAgents.Get(h, "a").ID(), dohost.EndFence) }
 
-// alarm returns the time from now to the worker's alarm.
+// alarm returns the time from now to the agent's alarm.
 func alarm(t *testing.T, h *dohosttest.Host) (d time.Duration, set bool) {
 	t.Helper()
 	info, err := h.Host().Inspect(t.Context(), fiberAgents.Get(h, "a").ID())
@@ -365,7 +365,7 @@ func TestFiberThatPanicsImmediatelyIsInterrupted(t *testing.T) {
 	})
 }
 
-// A hook that fails after it has handed over the fiber has still handed it over.
+// A fiber that its hook has resumed stays resumed if the hook then fails.
 func TestFiberResumeTakesEffectIfHookFails(t *testing.T) {
 	w := &fiberTest{}
 	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {

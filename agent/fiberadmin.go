@@ -17,7 +17,7 @@ type FiberInfo struct {
 	Started    bool            `json:"started"`
 	Key        string          `json:"key,omitempty"`
 	Status     FiberStatus     `json:"status"`
-	Dead       bool            `json:"dead,omitempty"` // its hook has failed too often: see [Fibers.ListDead]
+	Dead       bool            `json:"dead,omitempty"` // its hook failed too often: see [Fibers.ListDead]
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	Error      string          `json:"error,omitempty"` // the last one
@@ -246,7 +246,7 @@ func (c *core) resetForRestart(r *fiberRow, now int64) {
 // SetStatus sets the final status of a fiber that has the status interrupted because its kind is no longer
 // registered. It reports whether there was such a fiber.
 //
-// Errors: one for a status that is not completed, failed or cancelled.
+// Errors: one for a status other than completed, failed and cancelled.
 func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (bool, error) {
 	if status != FiberCompleted && status != FiberFailed && status != FiberCancelled {
 		return false, fmt.Errorf("agent: final status %q: want completed, failed or cancelled", status)

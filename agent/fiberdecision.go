@@ -31,7 +31,7 @@ func (v decision) String() string {
 	return [...]string{"resumed", "max retries exceeded", "no method", "hook", "hook", "dropped", "dead", "tell", "not told", "later", "paused"}[v]
 }
 
-// decide decides about a fiber. known is set if the class has its method or hook; handed, if OnRecovery decides
+// decide decides about a fiber. known is set if the class has its method or hook, hasRecovery if OnRecovery decides
 // about started fibers.
 func decide(r *fiberRow, known, hasRecovery bool, now time.Time) decision {
 	tried := r.Hooks >= maxHooks || r.Lost > 0 && now.Sub(time.UnixMilli(r.Lost)) >= maxHookTime

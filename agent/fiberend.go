@@ -20,7 +20,7 @@ type callOutcome struct {
 	final  bool // it failed, and is not retried
 }
 
-// write writes a row with this ending. If the row has no room for the result, the fiber has failed: its effects
+// write writes a row with this outcome. If the result does not fit into the row, the fiber fails: its effects
 // stay.
 func (e *callOutcome) write(do func() error) error {
 	err := do()
@@ -50,7 +50,7 @@ func (c *core) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome)
 	})
 }
 
-// applyOutcome notes how a call of a fiber's method has ended.
+// applyOutcome sets the outcome of a call of a fiber's method in its row.
 func (c *core) applyOutcome(r *fiberRow, e *callOutcome, now int64) {
 	r.Updated = now
 	if e.failed == nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// runHook durably counts a call of a hook about rows, and makes the call. In the constructor the hook has until
-// then. The caller writes the outcome of the call in the batch of the hook's last writes.
+// runHook durably counts a call of a hook about rows, and makes the call. In the constructor, until is the deadline of
+// the hook. The caller writes the outcome of the call in the batch of the hook's last writes.
 func (c *core) runHook(ctx context.Context, rows []*fiberRow, until time.Time, call func(context.Context) error) (failed, err error) {
 	now, written := time.Now(), 0
 	c.fibers.hookDelayed = true
@@ -41,7 +41,7 @@ func (c *core) runHook(ctx context.Context, rows []*fiberRow, until time.Time, c
 	return call(ctx), nil
 }
 
-// errChanged ends the update of a row that a hook, or somebody else, has moved on meanwhile.
+// errChanged ends the update of a row that a hook or another caller has changed concurrently.
 var errChanged = errors.New("agent: the fiber has moved on")
 
 // recordHookFailure records that a recovery hook failed for a row. outcome is "" if the row has changed since.
@@ -63,7 +63,7 @@ func (c *core) recordHookFailure(ctx context.Context, row *fiberRow, failed erro
 	return "hook failed", nil
 }
 
-// updateAfterHook updates a row when its hook has returned, in the batch of the hook's last writes if that has room.
+// updateAfterHook updates a row when its hook has returned, in the batch of the hook's last writes if the row fits.
 func (c *core) updateAfterHook(ctx context.Context, row *fiberRow, change func(r *fiberRow, now int64) error) (changed bool, err error) {
 	err = retryInNewBatch(ctx, func() error {
 		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {

@@ -415,7 +415,7 @@ func TestFiberRecoveryHookIgnoresFailedInterruptedHook(t *testing.T) {
 	})
 }
 
-// There is one call of the hook at a time, also for a fiber that is revived during the call.
+// There is one call of the hook at a time, also for a dead fiber that is retried during the call.
 func TestFiberRecoveryHookRunsOneAtATime(t *testing.T) {
 	w := &fiberTest{}
 	in, poison := 0, true

@@ -27,7 +27,7 @@ const (
 	skipped = 1
 )
 
-// hookLog is the record that outlives nurses.
+// hookLog is the record that outlives the agents' incarnations.
 type hookLog struct {
 	mu       sync.Mutex
 	notified map[string][]string // by fiber: the ends that its hook has seen
@@ -101,7 +101,7 @@ func (n *hookAgent) ended(ctx context.Context, i agent.FiberInfo) error {
 	return dohost.Add(ctx, n.Storage(), "told/"+i.ID, 1)
 }
 
-// checkCounts compares the nurse's counts with the expected ones.
+// checkCounts compares the agent's counts with the expected ones.
 func (n *hookAgent) checkCounts(ctx context.Context, want map[string]int) (err error) {
 	for key, w := range want {
 		got, _, err2 := dohost.Get[int](ctx, n.Storage(), key)

@@ -220,7 +220,7 @@ func TestKeepAliveNeedsTheTurn(t *testing.T) {
 	})
 }
 
-// runOnSmallDisk is a host of workers on a disk that can be full.
+// runOnSmallDisk runs a host of fiberAgents on a disk that can be full.
 func runOnSmallDisk(t *testing.T, w *fiberTest, o dohost.Options, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS)) {
 	t.Helper()
 	runClassOnSmallDisk(t, w, w.class(nil), o, f)
@@ -328,7 +328,7 @@ func TestFiberFailureOnFullDiskCountsOnce(t *testing.T) {
 	}
 }
 
-// If the disk or the task limit has no room for a hook call, the alarm rings once a second and not immediately.
+// If the disk or the task limit has no room for a hook call, the alarm fires once a second and not immediately.
 func TestAlarmDoesNotSpinWithoutSpaceOrTasks(t *testing.T) {
 	for name, full := range map[string]bool{"disk": true, "tasks": false} {
 		t.Run(name, func(t *testing.T) {

@@ -53,7 +53,7 @@ func (c *core) recoverFibers(ctx context.Context) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error { return c.arm(ctx, true) })
 }
 
-// resumeDeferred resumes the fibers that recover has left until OnStart has succeeded. Otherwise a failing
+// resumeDeferred resumes the fibers that recoverFibers deferred until OnStart has succeeded. Otherwise a failing
 // constructor would count as an interruption, although they had not resumed.
 func (c *core) resumeDeferred(ctx context.Context) error {
 	if !c.fibers.deferred {
@@ -86,7 +86,7 @@ const (
 	recoveryPage  = 64 // rows that are read at a time
 )
 
-// deferIfFull handles an error about a row. If the disk or the task limit has no room, it leaves this row and the
+// deferIfFull handles an error about a row. If the disk or the task limit is full, it leaves this row and the
 // following ones to the alarm.
 func (c *core) deferIfFull(ctx context.Context, row *fiberRow, err error) (more bool, _ error) {
 	_, full := errors.AsType[*dohost.LimitError](err)
@@ -109,8 +109,8 @@ func (c *core) deferRecovery() {
 	}
 }
 
-// eachRecoverable calls do with the rows on which this incarnation does not work, though something is to
-// be done about them, until it returns false: those that wait for nothing first, oldest first. do may
+// eachRecoverable calls do with the rows that need work and on which this incarnation does not work,
+// until do returns false: the rows that wait for nothing first, oldest first. do may
 // give up the turn.
 func (c *core) eachRecoverable(ctx context.Context, do func(*fiberRow) (more bool, err error)) error {
 	q := &dohost.Query[fiberRow]{Index: "open", Limit: recoveryPage, Where: func(r fiberRow) bool { return r.Life != c.incarnation }}
@@ -134,7 +134,7 @@ func (c *core) eachRecoverable(ctx context.Context, do func(*fiberRow) (more boo
 // recoverRow handles a row in the constructor.
 func (c *core) recoverRow(ctx context.Context, row *fiberRow, until time.Time) error {
 	if row.Hooks > 0 && c.decide(row, time.Now()) == decisionAskInterrupted {
-		c.deferRecovery() // retries do not hold up the first event
+		c.deferRecovery() // retries do not delay the first event
 		return nil
 	}
 	asks, err := c.applyDecision(ctx, row)
@@ -157,8 +157,8 @@ func (c *core) decide(row *fiberRow, now time.Time) decision {
 	return decide(row, known, hasRecovery, now)
 }
 
-// resumeFiber starts a task that resumes an interrupted fiber: immediately with immediately, else when the interruption
-// is durably counted. immediately must not be used in a Transaction that may be rolled back: the task would still run.
+// resumeFiber starts a task that resumes an interrupted fiber: when the turn is free with immediately, else when the
+// interruption is durably counted. With immediately, a rollback of the caller's Transaction does not stop the task.
 func (c *core) resumeFiber(ctx context.Context, row *fiberRow, now int64, immediately bool) error {
 	row.countInterruption()
 	row.Hooks, row.Lost, row.Again = 0, 0, 0
@@ -173,7 +173,7 @@ func (c *core) resumeFiber(ctx context.Context, row *fiberRow, now int64, immedi
 	return err
 }
 
-// applyDecision executes the verdict about a row, and reports whether the caller has to call OnInterrupted.
+// applyDecision executes the decision about a row, and reports whether the caller must call OnInterrupted.
 func (c *core) applyDecision(ctx context.Context, row *fiberRow) (asks bool, err error) {
 	now := time.Now()
 	v, age := c.decide(row, now), now.Sub(time.UnixMilli(row.Updated))
@@ -241,7 +241,7 @@ func (c *core) fibersWakeup(ctx context.Context, now time.Time, sure bool) (wake
 		}
 	}
 	again := timeOf(first.Again)
-	if first.Again > 0 && !again.After(now) { // there was no room for it, or it is being started
+	if first.Again > 0 && !again.After(now) { // the disk or the task limit was full, or the call is being started
 		again = now.Add(time.Second)
 	}
 	return earliest(expires, beat, more, wakeup{at: again}), nil
@@ -282,7 +282,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 	written, asked := 0, false
 	err := c.eachRecoverable(ctx, func(row *fiberRow) (bool, error) {
 		v, hookRunning := c.decide(row, now), c.fibers.hookRunning[row.ID]
-		c.fibers.hookDelayed = c.fibers.hookDelayed || row.Again > 0 // the constructor may not have reached it
+		c.fibers.hookDelayed = c.fibers.hookDelayed || row.Again > 0 // the constructor may not have reached the row
 		switch {
 		case v == decisionPostpone, hookRunning && row.Again > now.UnixMilli():
 			return true, nil

@@ -70,7 +70,7 @@ type Handlers[O, S any] struct {
 
 	// OnRecovery decides about interrupted fibers of [StartFiber]. One call gets all fibers that may resume, the
 	// oldest first; fibers that were interrupted too often have already failed. The hook resumes them in any order
-	// ([InterruptedFiber.Resume]) or ends them. A fiber about which it has not decided when it returns nil has
+	// ([InterruptedFiber.Resume]) or ends them. A fiber without a decision when the hook returns nil has
 	// failed, in the batch of the hook's last writes (or in later ones, if the checkpoints are too large for
 	// one). Without an OnRecovery each fiber is resumed, the oldest first.
 	//
@@ -84,8 +84,8 @@ type Handlers[O, S any] struct {
 
 	// OnFiberEnded is called for each fiber of [StartFiber] that has completed or failed: in its method, in
 	// recovery, or by [Fibers.SetStatus]. FiberInfo has the status, the result or the error, and the last checkpoint.
-	// It is called for failures too, since no caller waits for them. It is not called for a cancelled fiber, since
-	// the caller of [Fibers.Cancel] knows, nor for an end after which the fiber was restarted before the call.
+	// It is called for failures too, since no caller waits for them. It is not called for a cancelled fiber, because
+	// the caller of [Fibers.Cancel] knows about it, nor for an end after which the fiber was restarted before the call.
 	//
 	// It is called in a task, once the fiber's end is durable, and at least once: the record of the call is one
 	// batch with the hook's last writes. Until then the fiber can be neither deleted nor expired. If it fails, or
@@ -97,8 +97,8 @@ type Handlers[O, S any] struct {
 	// incarnation ends before that, the hook is not called.
 	OnFiberEnded func(*O, context.Context, FiberInfo) error
 
-	// OnSub is called for each request for a sub-agent, before the sub-agent gets it. It may change the request. If
-	// it returns false it has answered, and the sub-agent gets nothing.
+	// OnSub is called for each request for a sub-agent, before the sub-agent gets it. OnSub may change it. If
+	// OnSub returns false, it has answered the request, and the sub-agent gets nothing.
 	OnSub func(*O, http.ResponseWriter, *http.Request, SubRequest) bool
 
 	// Options tunes the agents.

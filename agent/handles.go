@@ -1,7 +1,7 @@
 package agent
 
-// The handles have the functions for durable work that exists. They are small values, which may be copied and kept for
-// as long as the incarnation; their methods want a context that holds the agent's turn. Work is created by functions,
+// The handles have the methods for existing durable work. They are small values, which may be copied and kept for
+// as long as the incarnation; their methods need a context that holds the agent's turn. Functions create work,
 // most of them with type parameters: [StartFiber], [RunFiber], [Schedule], [Enqueue] and [SubAgent].
 type (
 	// Fibers lists, finds, cancels, restarts and deletes the fibers of an agent.

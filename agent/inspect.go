@@ -19,8 +19,8 @@ const (
 	detailSub        = "sub-agent"
 )
 
-// inspect lists an agent's items for operators. The agent has no alarm but the object's, so an item that needs one
-// and has none never runs: that is a fault.
+// inspect lists an agent's items for operators. The agent has only the object's alarm, so an item that needs an alarm
+// and has none never runs, which is a fault.
 func (c *class) inspect(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		_ = details(v, &fiberRows, "", fiberDetail, yield) &&
@@ -56,7 +56,7 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 	case r.Dead:
 		d.State, d.Can = "dead", []dohost.Action{dohost.Rerun, dohost.Clear}
 	case !r.open():
-		if r.Status != FiberCompleted && r.Status != FiberCancelled { // which were intended: see operate
+		if r.Status != FiberCompleted && r.Status != FiberCancelled { // which were intended: see onAdmin
 			d.Can = append(d.Can, dohost.Rerun)
 		}
 		if !r.Tell {
@@ -168,7 +168,7 @@ func (w *parts) add(ok bool, format string, args ...any) {
 	}
 }
 
-// String joins them.
+// String joins the parts.
 func (w parts) String() string { return strings.Join(w, ", ") }
 
 // short truncates a text for a line.

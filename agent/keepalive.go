@@ -10,7 +10,7 @@ import (
 
 // KeepAlive keeps the agent in memory until release is called. A persistent heartbeat wakes the agent if its
 // incarnation ends before that, but the next incarnation is kept alive only by calls of its own. KeepAlive may
-// be called several times; the last release lets the host evict the agent. release wants a context that holds
+// be called several times; the last release lets the host evict the agent. release needs a context that holds
 // the turn, may be called again, and does nothing after the end of the incarnation. A rollback of a
 // [dohost.Transaction] does not undo KeepAlive or release.
 func (c *core) KeepAlive(ctx context.Context) (release func(context.Context) error, err error) {
@@ -19,7 +19,7 @@ func (c *core) KeepAlive(ctx context.Context) (release func(context.Context) err
 	}
 	released := false
 	return func(ctx context.Context) error {
-		_, _, err := c.obj.GetAlarm(ctx) // wants the turn
+		_, _, err := c.obj.GetAlarm(ctx) // needs the turn
 		if err == nil && !released {
 			released = true
 			err = c.removeKeepAlive(ctx)
@@ -49,7 +49,7 @@ func KeepAliveWhile(ctx context.Context, a Ref, fn func(context.Context) error) 
 
 // addKeepAlive and removeKeepAlive count the unreleased calls of KeepAlive.
 func (c *core) addKeepAlive(ctx context.Context) error {
-	if _, _, err := c.obj.GetAlarm(ctx); err != nil { // wants the turn
+	if _, _, err := c.obj.GetAlarm(ctx); err != nil { // needs the turn
 		return err
 	}
 	c.keepAlives++

@@ -47,7 +47,7 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 			return err
 		}
 		if existed, err := fiberRows.Delete(ctx, c.store(), i.ID); err != nil || !existed {
-			return errors.Join(err, ErrFiberDone) // somebody has cancelled it
+			return errors.Join(err, ErrFiberDone) // a caller has cancelled it
 		}
 		if err := c.obj.Go(ctx, "fiber "+i.Name, func(ctx context.Context) error {
 			if err := c.checkNotCancelled(ctx, next.ID); err != nil {
@@ -66,14 +66,14 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 	return next.ID, err
 }
 
-// askInterrupted calls OnInterrupted for a row. In the constructor the hook has until then; otherwise it has no time
-// limit.
+// askInterrupted calls OnInterrupted for a row. In the constructor, until is the deadline of the hook; otherwise it is
+// zero, and the hook has no time limit.
 func (c *core) askInterrupted(ctx context.Context, row *fiberRow, until time.Time) error {
 	i := &Interrupted{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Hooks, c: c, row: row}
 	failed, err := c.runHook(ctx, []*fiberRow{row}, until, func(ctx context.Context) error {
 		return c.class.interrupted(c.self, ctx, i)
 	})
-	i.resumed = true // Resume fails from now on
+	i.resumed = true // Resume fails after this
 	if err != nil {
 		return err
 	}

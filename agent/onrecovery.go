@@ -123,7 +123,7 @@ func (c *core) recoveryRows(ctx context.Context) (rows []*fiberRow, err error) {
 }
 
 // askRecoveryInConstructor calls OnRecovery in the constructor, unless no time is left or an earlier call about one of
-// the rows failed: retries do not hold up the first event.
+// the rows failed: retries do not delay the first event.
 func (c *core) askRecoveryInConstructor(ctx context.Context, until time.Time) error {
 	rows, err := c.recoveryRows(ctx)
 	if err != nil {
@@ -157,10 +157,10 @@ func (c *core) startRecoveryTask(ctx context.Context) error {
 	return err
 }
 
-// askRecovery calls OnRecovery about rows. In the constructor it has until then.
+// askRecovery calls OnRecovery about rows. In the constructor, until is the deadline of the hook.
 func (c *core) askRecovery(ctx context.Context, rows []*fiberRow, until time.Time) error {
 	if len(rows) == 0 {
-		return nil // they were cancelled
+		return nil // all were cancelled
 	}
 	fibers := make([]*InterruptedFiber, len(rows))
 	for i, row := range rows {
@@ -182,7 +182,7 @@ func (c *core) askRecovery(ctx context.Context, rows []*fiberRow, until time.Tim
 	return err
 }
 
-// recordUndecided writes the outcome of a row that OnRecovery had and may not have decided about.
+// recordUndecided writes the outcome of a row that was passed to OnRecovery, which may not have decided about it.
 func (c *core) recordUndecided(ctx context.Context, row *fiberRow, failed error) error {
 	if failed != nil {
 		outcome, err := c.recordHookFailure(ctx, row, failed)

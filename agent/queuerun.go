@@ -144,7 +144,7 @@ func (it item) outcome(was item, failed error) itemOutcome {
 	return itemDone
 }
 
-// endItem writes an item's fate. For a dead letter it returns the number of dead letters.
+// endItem writes the end of an item. For a dead letter it returns the number of dead letters.
 func (c *core) endItem(ctx context.Context, it item, f itemOutcome, now time.Time, failed error) (depth int, err error) {
 	switch f {
 	case itemCancelled, itemDone:

@@ -28,7 +28,7 @@ func runLong(ctx context.Context, w *fiberAgent) error {
 	return agent.RunFiber(ctx, w, "run", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 }
 
-// longFiberTest is a shift with long fibers, and a hook that returns nil.
+// longFiberTest is a fiberTest with long fibers, and a hook that returns nil.
 func longFiberTest() *fiberTest {
 	w := &fiberTest{}
 	w.run = func(_ *fiberAgent, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
@@ -46,7 +46,7 @@ func longFiberTest() *fiberTest {
 	return w
 }
 
-// begin starts f in the worker, and does not wait for it.
+// begin starts f in the agent, and does not wait for f.
 func begin(h *dohosttest.Host, f func(ctx context.Context, w *fiberAgent) error) {
 	h.Client(func(ctx context.Context) error { return fiberAgents.Get(h, "a").Do(ctx, f) })
 	h.Advance(time.Second)
@@ -54,7 +54,7 @@ func begin(h *dohosttest.Host, f func(ctx context.Context, w *fiberAgent) error)
 
 func nothing(context.Context, *fiberAgent) error { return nil }
 
-// fillStore stores more in a worker than the store reads in advance.
+// fillStore stores more in an agent than the store reads in advance.
 func fillStore(ctx context.Context, w *fiberAgent) error {
 	for i := range 40 {
 		if err := dohost.Put(ctx, w.Storage(), fmt.Sprint(i), strings.Repeat("x", 300)); err != nil {

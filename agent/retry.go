@@ -23,7 +23,7 @@ func storedPolicy(p dohost.RetryPolicy) (backoff, error) {
 	return backoff{p.MaxAttempts, p.BaseDelay, p.MaxDelay, p.MaxElapsed}, nil
 }
 
-// policy returns the stored policy with a ShouldRetry.
+// policy returns the stored policy with a ShouldRetry function.
 func (b backoff) policy(shouldRetry func(error, int) bool) *dohost.RetryPolicy {
 	return &dohost.RetryPolicy{
 		MaxAttempts: b.Attempts, BaseDelay: b.Base, MaxDelay: b.Most, MaxElapsed: b.Elapsed, ShouldRetry: shouldRetry,

@@ -26,7 +26,7 @@ type scheduleRow struct {
 	Same     string        // hash of kind, callback, payload and recurrence
 	Retry    backoff
 	Run      run
-	// Hung is when the run of an interval counts as hung.
+	// Hung is the time after which the run of an interval counts as hung.
 	Hung time.Time
 }
 
@@ -168,7 +168,7 @@ func (c *core) schedule(
 	return j.ID, nil
 }
 
-// findDuplicate finds a schedule equal to a new one, except one that its run is about to delete.
+// findDuplicate finds a schedule equal to a new one, except one that its own run is about to delete.
 func (c *core) findDuplicate(ctx context.Context, dedupKey string) (scheduleRow, bool, error) {
 	rows, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{
 		Index: byDedupKey, Equal: dohost.KeyOf(dedupKey), Limit: 1,

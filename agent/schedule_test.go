@@ -234,7 +234,7 @@ func TestScheduleQueries(t *testing.T) {
 		two := schedule(b, agent.Every(time.Hour), work, task{Name: "two"}, nil)
 		three := schedule(b, agent.After(time.Hour+time.Minute), appendLine, "three", nil)
 		four := schedule(b, agent.Cron("0 3 * * *", "Europe/Berlin"), appendLine, "four", nil)
-		// The heartbeat has no visible effect, and both alarms ring.
+		// The heartbeat has no visible effect, and both alarms fire.
 		b.do(func(ctx context.Context, c *callbackAgent) error {
 			_, err := c.KeepAlive(ctx)
 			return err

@@ -12,7 +12,7 @@ import (
 // probably schedules without [Idempotent] whenever it starts.
 const duplicateThreshold = 10
 
-// schedulesWakeup returns when the first schedule is due or an interval hangs. While a schedule runs there is
+// schedulesWakeup returns when the first schedule is due or an interval counts as hung. While a schedule runs there is
 // always a time: if the incarnation ends, the next one has to start the run again.
 func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	var due, running wakeup
@@ -123,7 +123,7 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []sc
 	return suspects, nil
 }
 
-// startSchedule starts a run, if there is room. It starts the task before it writes the row: a task that does not
+// startSchedule starts a run, if a task is free. It starts the task before it writes the row: a task that does not
 // find its run in the row does nothing.
 func (c *core) startSchedule(ctx context.Context, j scheduleRow, now time.Time) (begun bool, err error) {
 	if j.Run.Life == c.incarnation {
@@ -244,7 +244,7 @@ const unknownZoneDelay = time.Hour
 
 // ended returns the row after a run that ended now, and whether the row stays. The next time of a cron schedule
 // follows both now and the due time of this run: if the clock was set back during the run, the same time does
-// not come again.
+// not run twice.
 func (j scheduleRow) ended(now time.Time) (next scheduleRow, stays bool, err error) {
 	j.Run, j.Hung = run{}, time.Time{}
 	switch j.Kind {

@@ -130,7 +130,7 @@ func (f *Fiber[T]) SetResult(v any) (err error) {
 	return err
 }
 
-// FiberOptions tunes StartFiber. A nil *FiberOptions, and the zero FiberOptions, mean the
+// FiberOptions tunes [StartFiber]. A nil *FiberOptions, and the zero FiberOptions, mean the
 // defaults.
 type FiberOptions struct {
 	// Key makes StartFiber idempotent: while a fiber of that key is kept, no other is started. At most 256
@@ -138,7 +138,7 @@ type FiberOptions struct {
 	Key string
 }
 
-// Started is the result of StartFiber.
+// Started is the result of [StartFiber].
 type Started struct {
 	ID string `json:"id"`
 	// Accepted is false if ID is an earlier fiber of the same key.
@@ -220,7 +220,7 @@ func (c *core) launch(ctx context.Context, row *fiberRow, immediately bool) erro
 	return begin(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.runMethod(ctx, id, restarts) })
 }
 
-// runMethod calls a fiber's method until it returns without an error or has failed too often.
+// runMethod calls a fiber's method until the method returns without an error or has failed too often.
 func (c *core) runMethod(ctx context.Context, id string, restarts int) error {
 	if err := c.waitForCall(ctx, id); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (c *core) runMethod(ctx context.Context, id string, restarts int) error {
 	for {
 		row, ok, err := fiberRows.Get(ctx, c.store(), id)
 		if err != nil || !ok || !row.Value.open() || row.Value.Life != c.incarnation || row.Value.Restarts != restarts {
-			return err // cancelled, deleted, or restarted since
+			return err // cancelled, deleted or restarted concurrently
 		}
 		again, err := c.callMethod(ctx, &row.Value)
 		if errors.Is(err, dohost.ErrNoSpace) { // not a failure of the fiber

@@ -33,7 +33,7 @@ var subRows = dohost.Collection[subRow]{
 func subKey(class, name string) string { return string(dohost.KeyOf(class) + dohost.KeyOf(name)) }
 
 // Sub gives agents of type O sub-agents of another class of agents: agents with their own storage and alarm
-// that belong to the agent and are reached through it. Clients reach them at /sub/{class}/{name} below the
+// that belong to the agent and that clients reach through it. Clients reach them at /sub/{class}/{name} below the
 // agent's own path.
 func Sub[O, C any, P interface {
 	*C
@@ -152,7 +152,7 @@ func validateSubAgent(class, name string, object dohost.ID) error {
 	return object.Validate()
 }
 
-// subAgentID returns the object of a sub-agent of own. Without a name it is not valid.
+// subAgentID returns the object of a sub-agent of own. Without a name the result is not a valid ID.
 func subAgentID(own dohost.ID, class, name string) dohost.ID {
 	if name == "" {
 		return dohost.ID{Class: class}
@@ -227,7 +227,7 @@ func (s SubAgents) Delete(ctx context.Context, class, name string) (existed bool
 	}
 	d := &deletion{key: subKey(class, name)}
 	c.deletions = append(c.deletions, d)
-	err = c.class.subs[dohost.URLName(class)].destroy(ctx, c.obj, object) // others have the turn meanwhile
+	err = c.class.subs[dohost.URLName(class)].destroy(ctx, c.obj, object) // other events may get the turn
 	c.deletions = slices.DeleteFunc(c.deletions, func(o *deletion) bool { return o == d })
 	if err != nil || d.requested {
 		return true, err

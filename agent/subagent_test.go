@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// nestedAgent is an agent with trees as sub-agents.
+// nestedAgent is an agent with nestedAgents as sub-agents.
 type nestedAgent struct{ *agent.Agent[int] }
 
 const nestedAgents dohost.Namespace[nestedAgent] = "BigTree"
@@ -43,7 +43,7 @@ func (tr *nestedAgent) add(ctx context.Context, n int) (int, error) {
 	return now + n, tr.SetState(ctx, now+n)
 }
 
-// serveNested serves trees with all their sub-agents.
+// serveNested serves nestedAgents with all their sub-agents.
 func serveNested(t *testing.T, class dohost.Class) *testServer {
 	t.Helper()
 	h, err := dohost.Open(t.TempDir(), nil, class)

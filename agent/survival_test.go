@@ -25,7 +25,7 @@ type survivalAgent struct {
 	observed *survivalRecord
 }
 
-// survivalRecord are the observed parts of hikers, with the work that they repeat.
+// survivalRecord has the observed parts of survivalAgents, with the work that they repeat.
 type survivalRecord map[string]bool
 
 const (
@@ -104,7 +104,7 @@ func (h *survivalAgent) prepare(ctx context.Context, busy bool) error {
 	return errors.Join(err2, err3, err4, err5, err6, err7)
 }
 
-// observe records the observed parts of the hiker's memory, storage and connections.
+// observe records the observed parts of the agent's memory, storage and connections.
 func (h *survivalAgent) observe(ctx context.Context, s survivalRecord) error {
 	state, err := h.State(ctx)
 	kept, _, err2 := dohost.Get[string](ctx, h.Storage(), "k")

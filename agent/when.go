@@ -32,16 +32,16 @@ type When struct {
 	zone  string
 }
 
-// After is once, d from now. A negative d is invalid.
+// After runs once, d from now. A negative d is invalid.
 func After(d time.Duration) When { return When{kind: KindDelayed, delay: d} }
 
-// At is once, at t, in the years 1970 to 9999. A time in the past means now.
+// At runs once, at t, in the years 1970 to 9999. A time in the past means now.
 func At(t time.Time) When { return When{kind: KindAt, at: t} }
 
-// Every is repeatedly: d from now, and d after the end of each run. d is more than zero and at most 30 days.
+// Every runs repeatedly: d from now, and d after the end of each run. d is more than zero and at most 30 days.
 func Every(d time.Duration) When { return When{kind: KindInterval, delay: d} }
 
-// Cron is whenever a clock in a zone matches the expression: minute, hour, day of the month, month and day of
+// Cron runs whenever a clock in a zone matches the expression: minute, hour, day of the month, month and day of
 // the week, or @yearly, @monthly, @weekly, @daily or @hourly. If both days are restricted, one match is enough.
 // The zone is an IANA name; "" means UTC.
 //

@@ -55,7 +55,7 @@ type rpcAnswer struct {
 	Error   string          `json:"error,omitempty"`
 }
 
-// servers is the frame about MCP servers. There are none.
+// servers is the frame that lists MCP servers. The list is empty.
 var servers = json.RawMessage(`{"type":"cf_agent_mcp_servers","mcp":{"servers":{},"tools":[],"prompts":[],"resources":[]}}`)
 
 // send sends a frame of the wire.

@@ -17,7 +17,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// wireState is the state of a room.
+// wireState is the state of a wireAgent.
 type wireState struct {
 	Title string `json:"title"`
 	Count int    `json:"count"`
@@ -33,7 +33,7 @@ const wireAgents dohost.Namespace[wireAgent] = "ChatRoom"
 
 type wireHandlers = agent.Handlers[wireAgent, wireState]
 
-// wireClass returns the class of rooms. It sets the fields of h that the other tests need; h may be nil.
+// wireClass returns the class of wireAgents. It sets the fields of h that the other tests need; h may be nil.
 func wireClass(h *wireHandlers, more ...agent.Entry[wireAgent]) dohost.Class {
 	if h == nil {
 		h = &wireHandlers{}

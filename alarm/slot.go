@@ -79,7 +79,7 @@ type Failure struct {
 }
 
 // Failed returns the slot after a failed run: due again after Backoff or, after the last
-// run, parked. The process lives, so nothing is charged any more.
+// run, parked. The process has not ended, so the charge is cleared.
 func Failed(s objectstore.Slot, f Failure) objectstore.Slot {
 	s.Attempt++
 	s.Charge = objectstore.Charge{}

@@ -21,7 +21,7 @@ const wakeRows = 20
 const (
 	// coldObjects is enough that the table entry of an object is gone before its next call.
 	coldObjects = 50_000
-	// forgotten is the time until then after an eviction: the host looks once a second.
+	// forgotten is the time from an eviction until the entry is gone: the host checks once a second.
 	forgotten = 2 * time.Second
 )
 

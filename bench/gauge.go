@@ -131,7 +131,7 @@ func (g *gauge) thirds() (middle, last float64) {
 	return median(values[n : 2*n]), median(values[2*n:])
 }
 
-// growthRow is a row that reports whether a judged gauge has grown, with the one that has grown most.
+// growthRow is a row that reports whether a gauge with a target has grown, with the one that has grown most.
 func growthRow(gs []*gauge) Row {
 	var worst float64
 	notes := []string{"the median of the last third compared with that of the middle one, or with 1 if that is more; " +

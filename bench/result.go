@@ -82,7 +82,7 @@ func (r *Row) ratio(side string) float64 {
 	return 0
 }
 
-// verdict reports whether the target is met.
+// verdict formats whether the target is met.
 func (r *Row) verdict() string {
 	t, ours := r.Target, r.Sides[0]
 	ratio, peer := r.ratio(t.Beside), r.ratio(workerd)

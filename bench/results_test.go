@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// results.md cannot be edited by hand.
+// TestResultsMarkdownMatchesJSON ensures that results.md is not edited by hand.
 func TestResultsMarkdownMatchesJSON(t *testing.T) {
 	r, err := load("results.json")
 	if err != nil {

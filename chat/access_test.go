@@ -35,8 +35,8 @@ var changingCalls = map[string]func(ctx context.Context, p *countingAgent) error
 	"clear": func(ctx context.Context, p *countingAgent) error { return chat.Clear(ctx, p) },
 }
 
-// guardedClass are parrots that say some words, give a client named viewer read-only access and one named guest a
-// read-only connection, and refuse requests with the query "refused". A method "change" makes a call of changing.
+// guardedClass has agents that send some words, give a client named viewer read-only access and one named guest a
+// read-only connection, and refuse requests with the query "refused". A method "change" makes one of changingCalls.
 func guardedClass(words int) dohost.Class {
 	return chat.Bind(countingAgents, func(_ context.Context, a *chat.Agent[struct{}]) (*countingAgent, error) {
 		return &countingAgent{a, &countingState{words: words}}, nil

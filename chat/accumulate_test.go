@@ -248,8 +248,8 @@ func TestStreamPrefixIsAPrefixOfItsText(t *testing.T) {
 	})
 }
 
-// TestMessageUnmarshalErrors checks the errors for invalid messages.
-// A stored message with an id out of the present bounds can be read.
+// TestMessageStoredWithOutOfBoundsIDIsReadable reads a stored message with an id that exceeds the present
+// bounds.
 func TestMessageStoredWithOutOfBoundsIDIsReadable(t *testing.T) {
 	for _, id := range []string{"a\x1b]0;b", strings.Repeat("a", maxID+1)} {
 		m := Text(id, RoleUser, "hi")

@@ -58,8 +58,8 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 // errCancelled is the error of a reply with a cancelled fiber.
 var errCancelled = errors.New("chat: the fiber of the reply was cancelled")
 
-// fiberCancelled is called when a fiber is cancelled. The cancellation may still be rolled back, the end of a reply
-// may not. So it schedules the end as an event of its own, which is durable.
+// fiberCancelled is called when a fiber is cancelled. The cancellation may still be rolled back; the end of a reply
+// may not. So fiberCancelled schedules the end as an event of its own, once the cancellation is durable.
 func (k *conversation) fiberCancelled(ctx context.Context, f agent.FiberInfo) error {
 	if f.Name != string(replyKind) {
 		return nil
@@ -68,8 +68,8 @@ func (k *conversation) fiberCancelled(ctx context.Context, f agent.FiberInfo) er
 	return err
 }
 
-// endCancelled ends the reply of a cancelled fiber, unless its last run has ended it, and calls OnResponse, which no
-// run does.
+// endCancelled ends the reply of a cancelled fiber, unless the last run has ended it, and calls OnResponse, because no
+// run does that.
 func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
 	row, ok, err := k.requestOfFiber(ctx, fiber)
 	if err != nil || !ok {

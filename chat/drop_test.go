@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// discardingClass is a class of parrots that run a tool and count. They are interrupted at least once, and drop the
-// interrupted chunks.
+// discardingClass is a class of countingAgents that run a tool and count. They are interrupted and discard the
+// interrupted chunks at least once.
 func discardingClass(c *countingState, cuts *atomic.Int64, d chat.RecoveryAction) dohost.Class {
 	return countingClassOf(c, &handlers{
 		Reply: func(p *countingAgent, ctx context.Context, r *chat.Reply) error {

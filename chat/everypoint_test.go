@@ -92,7 +92,7 @@ func (c *testClients) checkAtEnd(ctx context.Context, h *dohosttest.Host, reques
 	return err
 }
 
-// scenario returns a scenario of clients that send requests to a parrot.
+// scenario returns a scenario of clients that send requests to a countingAgent.
 func scenario(c *countingState, all *testClients, class dohost.Class) dohosttest.Scenario {
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{class},

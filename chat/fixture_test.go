@@ -22,7 +22,7 @@ type countingAgent struct {
 	counting *countingState
 }
 
-// countingState is the shared state of a test's parrots.
+// countingState is the shared state of a test's countingAgents.
 type countingState struct {
 	words int
 	calls atomic.Int64
@@ -65,7 +65,7 @@ func countingClassOf(c *countingState, h *handlers) dohost.Class {
 
 var testID = dohost.ID{Class: "Parrot", Name: "polly"}
 
-// checkCounted returns an error unless a parrot's text counts from 0, without gaps or repetitions, and the call numbers
+// checkCounted returns an error unless an agent's text counts from 0, without gaps or repetitions, and the call numbers
 // never decrease.
 func checkCounted(text string, words int) error {
 	got := strings.Fields(text)

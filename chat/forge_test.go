@@ -23,7 +23,7 @@ type forgingClient struct {
 	h *dohosttest.Host
 }
 
-// runForging runs a test with a forger.
+// runForging runs a test with a forgingClient.
 func runForging(t *testing.T, approve bool, f func(t *testing.T, ctx context.Context, c forgingClient)) {
 	t.Helper()
 	m := &toolModel{countingState: &countingState{words: 1}, tool: "stamp", runs: map[string]int{}}

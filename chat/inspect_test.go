@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// inspected returns the details of polly of some kinds that operators see, a line each, without times.
+// inspected returns the details of the test's agent of some kinds that operators see, a line each, without times.
 func inspected(t *testing.T, h *dohosttest.Host, kinds ...string) (lines []string) {
 	t.Helper()
 	for d, err := range h.Host().Details(t.Context(), testID) {

@@ -51,7 +51,7 @@ func TestDropIncludesTheCheckpoint(t *testing.T) {
 	})
 }
 
-// truncatedModel is an archive. The connection of its second answer ends before the answer has an id.
+// truncatedModel is a storedAnswerModel. The connection of its second answer ends before the answer has an id.
 type truncatedModel struct{ storedAnswerModel }
 
 func (m truncatedModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {

@@ -16,10 +16,10 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// reads counts the reads of the hosts of long.
+// reads counts the reads of the hosts of runLong.
 var reads objectstore.Reads
 
-// runLong is a host of parrots without clients, on a disk that can be full. It opens once for each class.
+// runLong runs a host of countingAgents without clients, on a disk that can be full. It opens once for each class.
 func runLong(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS), classes ...dohost.Class) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 )
 
 // reconcile merges the list of a client with the stored messages in rows. It returns the messages to be stored, in the
-// client's order. A client may have an old copy, since its tab slept, and uses its own id for an assistant's message
+// client's order. A client may have an old copy, because its tab slept, and uses its own id for an assistant's message
 // that it received as a stream.
 //
 //   - The calls of a message are those of the stored one, in that order: see [reconciler.withCalls]. A message that is
@@ -172,7 +172,7 @@ func textsOf(m *Message) string {
 
 // changedMessages returns the messages of a client's list that differ from the stored ones, and the stored messages
 // that they may match. Most messages of a list are unchanged copies, and comparing them is cheaper than merging them.
-// But if an assistant's message has an unknown id, it may match any stored message, so differing returns everything;
+// But if an assistant's message has an unknown id, it may match any stored message, so everything is returned;
 // also if one id occurs twice, since the last counts.
 func changedMessages(rows map[string]messageRow, sent []Message) (stored, changed []Message, err error) {
 	own, seen := false, map[string]bool{}

@@ -15,7 +15,7 @@ type Recovery struct {
 	// MaxChunks bounds the chunks in the log of a reply beyond those of its first run. Zero means 10,000; negative means no
 	// bound.
 	MaxChunks int
-	// FailureMessage is the error that clients receive when a reply is given up. Empty means a sentence that says that the
+	// FailureMessage is the error that clients receive when a reply is given up. Empty means a text that says that the
 	// assistant was interrupted and could not recover.
 	FailureMessage string
 }
@@ -38,7 +38,7 @@ func (r Recovery) withDefaults() Recovery {
 
 // runs has the counters of a reply's runs.
 type runs struct {
-	Begun    int    // runs, including the first, and an attempt given up
+	Begun    int    // runs, including the first and an attempt that was given up
 	Idle     int    // attempts in a row without a new chunk, including the next one
 	Chunks   uint64 // in the log when the last attempt began
 	First    uint64 // chunks of the first run

@@ -117,7 +117,7 @@ func TestReplyWithoutChunksIsTriedSixTimes(t *testing.T) {
 	})
 }
 
-// OnRecovery gets the reply so far and the stashed value, and decides.
+// TestRecoveryHookDecisions has an OnRecovery that gets the reply so far and the saved checkpoint, and decides.
 func TestRecoveryHookDecisions(t *testing.T) {
 	cases := map[string]struct {
 		d    chat.RecoveryAction

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestRecoveryVerdicts is the table of verdicts about interrupted replies, attempt after attempt. A step has the
+// TestRecoveryVerdicts is the table of decisions about interrupted replies, attempt after attempt. A step has the
 // number of chunks in the log, and the time since the first interruption.
 func TestRecoveryVerdicts(t *testing.T) {
 	type interruption struct {
@@ -30,7 +30,7 @@ func TestRecoveryVerdicts(t *testing.T) {
 		name  string
 		rules Recovery
 		cuts  []interruption
-		want  string // the concatenated verdicts
+		want  string // the concatenated decisions
 	}{
 		{"before the first chunk", Recovery{}, []interruption{{}}, "resume1"},
 		{"five times nothing", Recovery{}, idle(6, time.Second), "resume1 resume2 resume3 resume4 resume5 fail max_attempts_exceeded"},

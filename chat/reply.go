@@ -112,7 +112,7 @@ func (l *liveReply) send(ctx context.Context, c Chunk) error {
 	return l.sendMerged(ctx, c)
 }
 
-// sendMerged adds the chunks that the stitcher makes of a chunk.
+// sendMerged adds the chunks that the streamMerger makes of a chunk.
 func (l *liveReply) sendMerged(ctx context.Context, c Chunk) error {
 	if err := l.addAll(ctx, l.merger.before(c)); err != nil {
 		return err
@@ -129,10 +129,10 @@ func (l *liveReply) addAll(ctx context.Context, list []Chunk) error {
 	return nil
 }
 
-// add writes a chunk to the log, and shows it.
+// add writes a chunk to the log, and publishes it.
 func (l *liveReply) add(ctx context.Context, c Chunk) error {
 	return l.retryNoSpace(ctx, func() error {
-		row, err := l.log(ctx, l.acc.chunks, c) // which others that have the turn meanwhile move
+		row, err := l.log(ctx, l.acc.chunks, c) // which other events that get the turn may advance
 		if err != nil {
 			return err
 		}
@@ -286,7 +286,7 @@ func (c *InterruptedReply) Checkpoint(v any) (bool, error) {
 	return (&Reply{fiber: c.fiber}).Checkpoint(v)
 }
 
-// RecoveryAction is the next step for an interrupted reply. The zero action is RecoveryResume.
+// RecoveryAction is the next step for an interrupted reply. The zero value is RecoveryResume.
 type RecoveryAction int
 
 const (

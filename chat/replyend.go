@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// failure is the reason why a reply ended: text is for the program and for operators, public for clients.
+// failure is the reason why a reply ended: text is for the program and for operators, public is for clients.
 type failure struct{ text, public string }
 
 // publicFailure returns a reason that clients may read.
@@ -37,7 +37,7 @@ func (k *conversation) endWhenSpace(ctx context.Context, l *liveReply, s Status,
 	return err
 }
 
-// errUnstorable is the error of a message that is too large even when shortened.
+// errUnstorable is the error of a message that is too large even after shortening.
 var errUnstorable = errors.New("chat: the message is too large to be stored")
 
 // end ends a reply, in one batch, and notifies its clients.

@@ -99,7 +99,7 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 }
 
 // resumesTruncated reports whether the handler failed because the connection to its model ended during an answer, and
-// the reply resumes. MaxAttempts bounds these resumptions even if each one adds chunks.
+// the reply resumes. MaxAttempts bounds these attempts even if each one adds chunks.
 func (k *conversation) resumesTruncated(failed error, l *liveReply) bool {
 	e, ok := errors.AsType[*ModelError](failed)
 	rules := k.class.options.Recovery
@@ -139,7 +139,7 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*liveReply, erro
 		}
 		if id := c.Text("toolCallId"); c.Type() == "tool-input-available" && slices.Contains(row.Allowed, id) {
 			if p, ok := acc.call(id); ok && p.Text("state") == approvalRequested {
-				setApproval(p, id, true) // which has no chunk, and came before this one
+				setApproval(p, id, true) // which has no chunk, and precedes this one
 			}
 		}
 		acc.add(c)

@@ -27,7 +27,7 @@ type twoCallModel struct {
 	interruptions int
 }
 
-// answer is an answer of an author.
+// answer is an answer of a twoCallModel.
 type answer struct {
 	Number int64
 	Step   int // step of the message
@@ -93,7 +93,7 @@ func (m *twoCallModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[cha
 	}
 }
 
-// storedAnswerModel is an author that stores every answer.
+// storedAnswerModel is a twoCallModel that stores every answer.
 type storedAnswerModel struct{ *twoCallModel }
 
 func (m storedAnswerModel) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -123,7 +123,7 @@ func (m *twoCallModel) stamp(ctx context.Context, p *countingAgent, input json.R
 	return "stamped", dohost.Add(ctx, p.Storage(), "stamps", 1)
 }
 
-// class is a class of parrots that answer with a model.
+// class is a class of countingAgents that answer with a model.
 func (m *twoCallModel) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
 	return countingClassOf(m.countingState, &handlers{Reply: func(p *countingAgent, ctx context.Context, r *chat.Reply) error {
 		var mine chat.AnswerOptions
@@ -204,8 +204,8 @@ func TestCallsThatWereCutOffAtEveryPoint(t *testing.T) {
 	m.atEveryPoint(t, m, func([]chat.Part) error { return nil })
 }
 
-// The calls of a retrieved answer are complete, and the model is not asked again, unless two interruptions hit both
-// calls: an author without a result calls again.
+// The calls of a resumed answer are complete, and the model is not asked again, unless two interruptions hit both
+// calls: a model without a result calls again.
 func TestToolCallsOfResumedAnswerAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	m := &twoCallModel{countingState: &countingState{words: 3}}
@@ -233,7 +233,7 @@ func TestToolCallsOfResumedAnswerAtEveryPoint(t *testing.T) {
 	})
 }
 
-// A dropped answer is not retrieved, even if the next answer has no id yet.
+// A discarded answer is not resumed, even if the next answer has no id yet.
 func TestAnswerDroppedIsNotResumed(t *testing.T) {
 	m := &twoCallModel{countingState: &countingState{words: 3}}
 	m.checkDropped(t, storedAnswerModel{m}, 2)
@@ -275,7 +275,7 @@ func (m *twoCallModel) checkDropped(t *testing.T, model chat.Model, cuts int) {
 	})
 }
 
-// lostAnswerModel is an author. Its answers are lost while they are retrieved, after a call.
+// lostAnswerModel is a twoCallModel. Its answers are lost while they are resumed, after a call.
 type lostAnswerModel struct{ *twoCallModel }
 
 func (m lostAnswerModel) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -286,7 +286,7 @@ func (m lostAnswerModel) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[c
 	}
 }
 
-// If an answer is lost during retrieval, its calls so far replace it.
+// If an answer is lost while it is resumed, its calls so far replace it.
 func TestToolCallsReplaceAnswerLostInResume(t *testing.T) {
 	m := &twoCallModel{countingState: &countingState{words: 3}, ran: map[string]int{}}
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{m.class(lostAnswerModel{m}, nil)}}, func(t *testing.T, h *dohosttest.Host) {

@@ -6,7 +6,7 @@ import (
 )
 
 // streamMerger merges the streams of several runs of a handler into one. The accumulator has received the merged stream
-// so far. A stitcher belongs to one run.
+// so far. A streamMerger belongs to one run.
 //
 //   - There is one start, the first chunk, with the id of the message. It has no id if the reply continues a message
 //     that clients have.
@@ -169,8 +169,8 @@ func (s *streamMerger) finish(completed bool) (add []Chunk) {
 	return add
 }
 
-// abandonedCalls returns error results for tool calls that have lost their executor. waits reports whether other calls
-// still wait: for a client that runs the tool, or for an approval. Approved calls that have not begun may still run,
+// abandonedCalls returns error results for tool calls whose executor has ended. waits reports whether other calls
+// still wait for a client that runs the tool, or for an approval. Approved calls that have not begun may still run,
 // and get no result.
 func abandonedCalls(m *Message, clients func(Part) bool, begun []string) (add []Chunk, waits bool) {
 	for _, p := range m.Parts {

@@ -140,7 +140,7 @@ func (r *reader) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// sendFrame sends a frame. It ignores the end of the connection; the next hear reports it.
+// sendFrame sends a frame. It ignores the end of the connection; the next receive reports that.
 func (r *reader) sendFrame(ctx context.Context, f map[string]any) {
 	data, err := json.Marshal(f)
 	if err != nil {

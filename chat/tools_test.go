@@ -65,7 +65,7 @@ func outputs(m chat.Message) (n int) {
 	return n
 }
 
-// toolModelClass is a class of parrots that answer with a clerk, and a tool of the server that counts its runs.
+// toolModelClass is a class of agents that answer with a toolModel, and a tool of the server that counts its runs.
 func toolModelClass(m *toolModel, approve bool) dohost.Class {
 	return toolModelClassOf(m, approve, chat.Options{})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// runWithHost runs a test with a host of parrots.
+// runWithHost runs a test with a host of countingAgents.
 func runWithHost(t *testing.T, class dohost.Class, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
 	t.Helper()
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {

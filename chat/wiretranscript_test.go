@@ -40,7 +40,7 @@ var update = flag.Bool("update", false, "rewrite what the server says in testdat
 //	time passes              five seconds
 const transcripts = "testdata/transcripts/*.txt"
 
-// scriptedModel makes parrots say the words in the lines of a transcript.
+// scriptedModel makes agents send the words in the lines of a transcript.
 type scriptedModel struct {
 	lines chan string
 	calls int

@@ -76,7 +76,7 @@ type chatClient struct {
 	replaying bool
 }
 
-// maxAbsence is the longest absence of a host, and reconnectPause the time between attempts to reconnect.
+// maxAbsence is the longest time without a host, and reconnectPause the time between attempts to reconnect.
 const (
 	maxAbsence     = time.Minute
 	reconnectPause = 200 * time.Millisecond
@@ -104,7 +104,7 @@ func (t *chatClient) connect(ctx context.Context) error {
 
 func (t *chatClient) close() {
 	if t.ws != nil {
-		_ = t.ws.Close(websocket.StatusNormalClosure, "") // the host may have been first
+		_ = t.ws.Close(websocket.StatusNormalClosure, "") // the host may have closed first
 	}
 }
 
@@ -166,7 +166,7 @@ type answerError struct{ text string }
 
 func (e *answerError) Error() string { return e.text }
 
-// reconnect connects again to a host that was away.
+// reconnect connects again to a host that was not reachable.
 func (t *chatClient) reconnect(ctx context.Context) (err error) {
 	fmt.Fprintln(t.err, "\n(lost the connection to the host: reconnecting)") //nolint:errcheck // a lost message does no harm
 	_ = t.ws.CloseNow()                                                      // it is broken
@@ -182,7 +182,7 @@ func (t *chatClient) reconnect(ctx context.Context) (err error) {
 	return err
 }
 
-// messages are those of the conversation.
+// messages returns the messages of the conversation.
 func (t *chatClient) messages(ctx context.Context) (list []json.RawMessage, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.at+t.path+"/get-messages", nil)
 	if err != nil {
@@ -246,7 +246,7 @@ func (t *chatClient) print(text string) error {
 	return err
 }
 
-// printMissed prints the end of an answer that has ended while the host was away.
+// printMissed prints the end of an answer that ended while the host was not reachable.
 func (t *chatClient) printMissed(ctx context.Context) error {
 	list, err := t.messages(ctx)
 	if err != nil || len(list) == 0 {
@@ -267,7 +267,7 @@ func (t *chatClient) printMissed(ctx context.Context) error {
 	}
 	rest, ok := strings.CutPrefix(whole, t.printed)
 	if !ok {
-		return nil // another client has asked since
+		return nil // another client has sent a request since
 	}
 	return t.print(rest)
 }

@@ -74,7 +74,7 @@ func (f *hostFlags) request(ctx context.Context, media, method, path string, que
 	if res.StatusCode == http.StatusOK && got == media {
 		return res, nil
 	}
-	defer res.Body.Close() // it has been read, or is useless
+	defer res.Body.Close() // the body has been read, or is useless
 	if res.StatusCode == http.StatusOK {
 		return nil, f.notAdminError(fmt.Errorf("the server there sends the content type %q", got))
 	}

@@ -58,7 +58,7 @@ func (b *damagedBlocks) add(names []string) {
 	}
 }
 
-// report prints how many blocks there are, if there are any.
+// report prints the number of blocks, unless it is zero.
 func (b *damagedBlocks) report(out io.Writer, left string) {
 	if n := len(*b); n > 0 {
 		fmt.Fprintf(out, "dohost: %d damaged blocks of the disk were skipped: the %s in them are missing (see dohost check)\n", n, left)

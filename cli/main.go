@@ -49,10 +49,10 @@ type App struct {
 	Questions map[string][]string
 }
 
-// servedClasses are an App's Serve.
+// servedClasses are the names in App.Serve.
 type servedClasses []string
 
-// questions are an App's.
+// questions are App.Questions.
 type questions map[string][]string
 
 // Command is a command that a program adds.
@@ -76,13 +76,13 @@ func (a App) Main() {
 	os.Exit(a.run(context.Background(), os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
 }
 
-// streams are where a command reads and writes.
+// streams are the input and the outputs of a command.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
-// run is Main without the process. It returns the exit status.
+// run is Main without the exit of the process. It returns the exit status.
 func (a App) run(ctx context.Context, args []string, std streams) (status int) {
 	var cmds commands
 	options := []kong.Option{

@@ -93,7 +93,7 @@ type alarmSetCmd struct {
 // alarmAt is a time, or a duration from now.
 type alarmAt struct{ time.Time }
 
-// UnmarshalText reads either.
+// UnmarshalText reads a time or a duration.
 func (a *alarmAt) UnmarshalText(text []byte) error {
 	if d, err := time.ParseDuration(string(text)); err == nil {
 		a.Time = time.Now().Add(d)

@@ -31,7 +31,7 @@ const (
 // supervisor runs dohost serve in a process of its own, and restarts it after a kill or a failure.
 //
 // Signals reach the process as bytes on its standard input. The end of the supervisor ends that input, and so the
-// process. A terminal's Ctrl-C reaches both, and the process leaves it to the supervisor.
+// process. A terminal's Ctrl-C reaches both processes, and only the supervisor handles it.
 type supervisor struct {
 	std       streams
 	args      []string // of the process
@@ -63,7 +63,7 @@ func (c *serveCmd) supervise(ctx context.Context, std streams) error {
 	}
 }
 
-// exitError is the supervisor's error. A process that was not killed has reported its own.
+// exitError is the supervisor's error. A process that was not killed has reported its own error.
 func (s *supervisor) exitError(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
 		return ErrReported
@@ -131,7 +131,7 @@ func readSignals(in io.Reader, signals chan<- os.Signal) {
 		if n == 1 || err != nil {
 			select {
 			case signals <- sig:
-			default: // there are two already
+			default: // two signals are waiting already
 			}
 		}
 		if err != nil {

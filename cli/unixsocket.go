@@ -19,7 +19,7 @@ func isUnix(addr string) bool { return strings.HasPrefix(addr, unixPrefix) }
 func unixPath(addr string) string { return strings.TrimPrefix(addr, unixPrefix) }
 
 // listenUnix listens on a Unix domain socket that only its owner can open. The socket gets its mode in a folder that
-// no other user can enter, and then its name, so another user can connect at no moment. It replaces the socket of a
+// no other user can enter, and then its name, so another user can never connect. It replaces the socket of a
 // process that has ended.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {

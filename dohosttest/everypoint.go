@@ -18,7 +18,7 @@ import (
 
 // Scenario is a workload of clients on objects, with a condition that must hold after it.
 // It runs many times, so a run must leave nothing: state that Run and Check share with the
-// classes is among Services, or Reset makes it anew.
+// classes is among Services, or Reset restores it.
 type Scenario struct {
 	// Classes are the classes of the objects.
 	Classes []dohost.Class

@@ -174,7 +174,7 @@ func (s *FakeService) Keys() []string {
 }
 
 // Total returns the number of effects, of all keys. A bug that repeats a request with
-// another key is visible here, and neither in RanOnce nor in the recovery cost.
+// another key is visible in Total, and neither in RanOnce nor in the recovery cost.
 func (s *FakeService) Total() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

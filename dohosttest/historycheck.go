@@ -76,7 +76,7 @@ func (x *workload) partition(ops []porcupine.Operation) (parts [][]porcupine.Ope
 	return parts
 }
 
-// judge checks whether the history is linearizable. If the run has an error, judge returns
+// judge returns an error if the history is not linearizable. If the run has an error, judge returns
 // that.
 func (h *history) judge() error { return h.judgeWithin(h.x.checkTimeout) }
 

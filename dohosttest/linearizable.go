@@ -33,7 +33,7 @@ type Model[S, In, Out any] struct {
 
 // Workload is a set of calls by clients, and the [Model] that their answers must fit. It
 // runs many times, so a run must leave nothing: state that Do shares with the classes is
-// among Services, or Reset makes it anew. Calls, answers and states are printed by %v.
+// among Services, or Reset restores it. Calls, answers and states are printed by %v.
 type Workload[S, In, Out any] struct {
 	// Classes are the classes of the objects.
 	Classes []dohost.Class

@@ -178,7 +178,7 @@ func TestLinearizableFindsBrokenObjects(t *testing.T) {
 	}
 }
 
-// Workloads that would pass by accident, or cannot be judged, fail with a reason.
+// Workloads that would pass by accident, or cannot be checked, fail with a reason.
 func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 	noise := 0
 	for name, c := range map[string]struct {

@@ -146,7 +146,7 @@ func (w *scenarioRun) endFor(kept bool, away time.Duration) {
 	w.startNext(fs, old)
 }
 
-// abandonProcess ends a process and waits until the goroutines at its points have unwound.
+// abandonProcess ends a process and waits until the goroutines at its points have ended.
 func (w *scenarioRun) abandonProcess(p *process) {
 	p.dying.Store(true)
 	go func() {

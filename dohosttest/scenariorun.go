@@ -194,7 +194,7 @@ func (w *scenarioRun) mayEndAt(at runtime.Point) bool {
 	return false
 }
 
-// addPoint adds a point to its object's trace.
+// point adds a point to its object's trace, and returns the point.
 func (w *scenarioRun) point(g *stepRequest) Point {
 	at := g.point
 	tr := w.traces[at.ID]

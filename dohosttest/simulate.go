@@ -206,7 +206,7 @@ func (s *Simulation) drawWay(r *rand.Rand, place string) Way {
 	return s.Ways[r.IntN(len(s.Ways))]
 }
 
-// act runs a script.
+// act runs the actions of a script.
 func (s *Simulation) act(ctx context.Context, h *Host, sc *script, tr *trial) error {
 	if s.Run != nil {
 		if err := s.run(h); err != nil {

@@ -37,7 +37,7 @@ const (
 	SpaceCollection Space = 'c'
 )
 
-// Batch is the writes and outputs of an object since it took the turn. It is not for concurrent use. After Commit
+// Batch has the writes and outputs of an event since it acquired the turn. It is not for concurrent use. After Commit
 // it is empty and may be used again.
 //
 // A batch does not know whether its incarnation still owns the range: Commit checks that.
@@ -192,7 +192,7 @@ func (s *Batch) Slot() (Slot, bool, error) {
 }
 
 // SetSlot sets the object's alarm. Its entry in the index goes into the same
-// record. It does not wait for memory: see Reserve. On a store opened read-only the hand-over is refused.
+// record. It does not wait for memory: see Reserve. On a store opened read-only, Commit fails.
 func (s *Batch) SetSlot(slot Slot) {
 	s.changeSlot(slotChange{changed: true, set: true, slot: slot.rounded()})
 }
@@ -247,10 +247,10 @@ func (s *Batch) emptied() {
 	s.serial++
 }
 
-// Empty says that the batch has neither writes nor outputs.
+// Empty reports whether the batch has neither writes nor outputs.
 func (s *Batch) Empty() bool { return !s.g.dirty() && len(s.g.outs) == 0 }
 
-// Dirty says that the batch has writes.
+// Dirty reports whether the batch has writes.
 func (s *Batch) Dirty() bool { return s.g.dirty() }
 
 // Bytes returns the size of the batch's writes: keys, values and an overhead for each.

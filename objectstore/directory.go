@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// formatNumber is raised when a store written by this build cannot be read by
+// formatNumber increases when a store written by this build cannot be read by
 // earlier ones.
 const formatNumber = 2
 

@@ -58,7 +58,7 @@
 // Alarms. An object's slot and its entries in the alarm indexes change in one record. The record removes the entry of
 // the slot that Pebble holds when the record is built: a slot set a thousand times in between costs one entry. A slot
 // has one entry: in the index of its class, in that of the suspects if it has a charge, or in that of the parked
-// alarms. It has one more in the boot index if it has AtStart and is neither a suspect nor parked.
+// alarms. It has one more in the start index if it has AtStart and is neither a suspect nor parked.
 //
 // Failure. A failed sync fails the store, not an object: the log's error is final, and the unsynced writes stay
 // visible to readers. So the store writes nothing more, releases every output with [ErrFenced], refuses commits, and

@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// behind writes to Pebble without the range.
+// behind writes a row to Pebble directly, without the range.
 func (l live) behind(t *testing.T, key, value string) {
 	t.Helper()
 	k := append(append([]byte(nil), l.prefix...), byte(SpaceKV))

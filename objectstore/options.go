@@ -24,7 +24,7 @@ const (
 
 // Options tunes a Store. A nil *Options, and the zero Options, mean the defaults.
 type Options struct {
-	// FS is where the store lives. Nil means the disk.
+	// FS is the file system of the store. Nil means the disk.
 	FS *FS
 	// Logger gets the engine's messages. Its handler is called on goroutines of its own, and loses a message if it
 	// panics. Nil discards them.

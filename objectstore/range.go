@@ -45,7 +45,7 @@ func (s *Store) Range(id ID) *Range {
 	return &Range{store: s, id: id, prefix: appendObject(nil, id), bad: id.Validate()}
 }
 
-// Begin makes e the owner: from now on hand-overs of every other epoch are refused.
+// Begin makes e the owner: from now on commits of every other epoch are refused.
 func (r *Range) Begin(e Epoch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -224,7 +224,7 @@ func (r *Range) Clean() bool {
 	return r.filling == nil && r.inflight == nil && len(r.out) == 0 && !r.releasing && r.dropping == 0
 }
 
-// subtractUndurable notes that so many bytes are durable, or dropped. The caller gives them back.
+// subtractUndurable notes that so many bytes are durable, or dropped. The caller returns them to the budget.
 func (r *Range) subtractUndurable(n int64) {
 	r.undurable.Add(-n)
 	r.store.budget.committing.Add(-n)

@@ -7,7 +7,7 @@ import (
 )
 
 // Output is something that leaves an object. It is released exactly once, by the
-// committer or by the goroutine that hands over. With an error it must not leave.
+// committer or by the goroutine that commits. With an error it must not leave.
 // Release is constant work, never blocks and runs no code of the store's users.
 //
 // An output that panics all the same is logged, and the outputs after it are released.

@@ -1,7 +1,7 @@
 package objectstore
 
 // Savepoint is a place in a batch to roll back to. It is open until it is ended or
-// rolled back, or a savepoint around it is, or the batch is handed over or discarded.
+// rolled back, or a savepoint around it is, or the batch is committed or discarded.
 type Savepoint struct {
 	serial uint64
 	depth  int // savepoints that were open

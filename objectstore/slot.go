@@ -95,7 +95,7 @@ func (s Slot) indexKey(id ID) []byte {
 	return alarmKey(dueMS(s.Due), id)
 }
 
-// inStartIndex reports whether the slot has an entry in the boot index as well. A suspect has none: it waits for its
+// inStartIndex reports whether the slot has an entry in the start index as well. A suspect has none: it waits for its
 // time, and for its turn.
 func (s Slot) inStartIndex() bool { return s.AtStart && s.Parked == NotParked && !s.Suspect() }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/dohost/dohost/internal/guard"
 )
 
-// ErrNoSpace depends on checks of the disk at these distances.
+// The intervals of the checks for ErrNoSpace.
 const (
 	spaceCheckBytes = 1 << 20                // written, while there is space
 	spaceCheckEvery = time.Second            // while there is space
 	spaceRecheck    = 100 * time.Millisecond // while there is none
 )
 
-// minReserve is room for records and for undurable data, even with small memtables.
+// minReserve is space for records and for undurable data, even with small memtables.
 const minReserve = 64 << 20
 
 // spaceGuard checks whether the disk has the reserve left. A full disk fails syncs, and with them the store, so
@@ -121,7 +121,7 @@ func (g *spaceGuard) measure() {
 type DiskSpace struct {
 	Dir     string
 	Full    bool   // writes are refused
-	Free    uint64 // bytes; zero if the file system cannot tell
+	Free    uint64 // bytes; zero if the file system does not report it
 	Reserve uint64 // bytes: Options.ReserveBytes
 	// Err is the error of the engine's last flush, if writes are refused because of it
 	// and not because Free is below Reserve.

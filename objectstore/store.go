@@ -43,7 +43,7 @@ var (
 	ErrReadOnlyStore = errkind.New(errkind.ErrForbidden, "the store was opened read-only")
 )
 
-// Store is the objects of one host, in one directory. All methods may be called
+// Store has the objects of one host, in one directory. All methods may be called
 // from any goroutine.
 type Store struct {
 	// Fixed by Open.

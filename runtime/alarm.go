@@ -86,17 +86,17 @@ func (o *object) recordOutcome(ev *event) {
 	own := ok && ev.isFor(slot, ok)
 	switch {
 	case err != nil:
-		// What the handler did must not happen without the alarm's end.
+		// The handler's writes must not become durable without the end of the alarm.
 		ev.err = err
 		o.fence(inc, &Fenced{Reason: ReasonStore, Err: err}, eviction.EndFence)
 	case own && ev.err != nil && guard.Is(ev.err, objectstore.ErrNoSpace):
-		ev.endDelivery(true) // no fault of its own: it comes again
+		ev.endDelivery(true) // no fault of its own: it is delivered again
 	case own && ev.err != nil:
 		o.failRun(inc.batch, slot, ev.delivery, guard.Text(ev.err), false)
 	case ok && slot.Generation == ev.alarm.Generation:
 		inc.batch.ClearSlot()
 	case ok:
-		o.clearCounts(inc.batch, slot) // set by the constructor, or since: that stands
+		o.clearCounts(inc.batch, slot) // set by the constructor, or later: that alarm is kept
 	}
 }
 

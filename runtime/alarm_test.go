@@ -61,7 +61,7 @@ func attempts(rs []run) (as []int) {
 	return as
 }
 
-// alarms is a class with an alarm handler that notes each run, and then calls handle.
+// class returns a class with an alarm handler that records each run, and then calls handle.
 func (l *runLog) class(handle func(ctx context.Context, c *counter, i alarm.Info) error) Class {
 	return Class{Name: "counter", New: newCounter, Alarm: func(ctx context.Context, o any, i alarm.Info) error {
 		l.note(o.(*counter), i)

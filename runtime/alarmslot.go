@@ -24,7 +24,7 @@ func (o *object) admit(ev *event) {
 	}
 }
 
-// isFor says whether the delivery is for this slot.
+// isFor reports whether the delivery is for this slot.
 func (d *delivery) isFor(slot objectstore.Slot, ok bool) bool {
 	return ok && slot.Generation == d.alarm.Generation || d.moved && generation(slot, ok) == d.movedTo
 }
@@ -38,7 +38,7 @@ func generation(slot objectstore.Slot, ok bool) uint64 {
 }
 
 // rememberSlot stores the generation of the slot after the constructor that the delivery woke.
-// Otherwise a constructor that sets the alarm anew would postpone it for ever. The alarm
+// Otherwise a constructor that sets the alarm again would postpone it forever. The alarm
 // that it has set inherits the counts of the delivered alarm: otherwise an object that sets
 // its alarm whenever it wakes would never back off.
 func (o *object) rememberSlot(inc *incarnation) {
@@ -134,7 +134,7 @@ func (o *object) writeBetween(out objectstore.Output, write func(*objectstore.Ba
 	}
 }
 
-// failRun writes a failed run into the slot: the next attempt, or the end of it. text is that
+// failRun writes a failed run into the slot: the next attempt, or the parked alarm. text is that
 // of the error.
 func (o *object) failRun(seg *objectstore.Batch, slot objectstore.Slot, d *delivery, text string, constructor bool) {
 	o.setSlot(seg, alarm.Failed(slot, alarm.Failure{
@@ -143,7 +143,7 @@ func (o *object) failRun(seg *objectstore.Batch, slot objectstore.Slot, d *deliv
 	}))
 }
 
-// clearCounts takes the counts of a run that has ended off an alarm that was set during it.
+// clearCounts clears the counts of a run that has ended, in an alarm that was set during that run.
 func (o *object) clearCounts(seg *objectstore.Batch, slot objectstore.Slot) {
 	if fresh := alarm.ClearCounts(slot, o.host().store.NewAlarmGeneration); fresh != slot {
 		seg.SetSlot(fresh)

@@ -31,7 +31,7 @@ type Handler interface {
 // limit every second, and ends the incarnation of an event that has exceeded it.
 type LimitedHandler interface {
 	Handler
-	// Limit is that time, always the same. Zero means none.
+	// Limit returns the time limit, always the same. Zero means none.
 	Limit() time.Duration
 }
 
@@ -53,7 +53,7 @@ func (f Func) Handle(ctx context.Context, instance any) error { return f(ctx, in
 // earlier writes of the object are durable. Inside a turn Do is an Await: it gives up the
 // turn, and the call is sent once the writes of the caller's object are durable.
 //
-// The error is nil or an *Error, which says whether the Handler ran.
+// The error is nil or an *Error, which reports whether the Handler ran.
 func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 	ev := h.newCall(ctx, c)
 	if t := turnOf(ctx); t != nil {
@@ -67,7 +67,7 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 		return refusal(id, c.Op, err)
 	}
 	if ev.prompt {
-		// The answer is near: yielding is cheaper than to sleep until it arrives.
+		// The answer is near: yielding is cheaper than sleeping until it arrives.
 		goruntime.Gosched()
 	}
 	err, came := ev.wait(ctx, id)
@@ -129,7 +129,7 @@ func (c *callOut) Release(err error) {
 		err = c.from.cause() // an ended incarnation starts no more calls
 	}
 	if c.ev.answered.Load() {
-		return // its caller has gone
+		return // its caller has given up
 	}
 	if err == nil {
 		err = c.host.send(c.id, c.ev)

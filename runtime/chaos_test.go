@@ -53,7 +53,7 @@ func seeds(t *testing.T) uint64 {
 	return seed
 }
 
-// The counters of this test are accounts, which transfer money exactly: a sum that one sends is in
+// credit adds a transfer to a counter, once. The counters are accounts: a sum that one sends is in
 // an outbox until the receiver has it, and the receiver remembers the sums it got.
 func credit(ctx context.Context, c *counter, from string, number, amount int) error {
 	last, err := c.get(ctx, "last/"+from)

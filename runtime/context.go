@@ -55,7 +55,7 @@ func (c *eventCtx) Err() error {
 }
 
 // Value returns the turn, and the values of the incarnation's context for context.Cause. As long as the incarnation
-// lives and nothing waits for its end it has no context of its own, and so no values: looking for a value does not
+// runs and nothing waits for its end, it has no context of its own, and so no values: looking for a value does not
 // make one, which would stay in memory for as long as the object is idle.
 func (c *eventCtx) Value(key any) any {
 	if _, ok := key.(turnKey); ok {

@@ -37,7 +37,7 @@ type event struct {
 	depth     uint8 // of calls from event to event
 	op        string
 	size      int    // bytes of its encoded payload
-	parent    *event // the event that called, for the chain
+	parent    *event // the calling event, for the chain of calls
 	handler   Handler
 	only      *incarnation // kindBackground: the incarnation that it belongs to
 	*delivery              // kindAlarm

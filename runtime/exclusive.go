@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Exclusive keeps every other event out while fn runs, inside fn's Awaits too; only an
+// Exclusive keeps every other event out while fn runs, inside fn's Awaits too; only a
 // HoldTurn of this event gets in. It nests. It corresponds to blockConcurrencyWhile of workerd
 // (api/actor-state.c++), with one difference: Exclusive returns an error of fn, and does
 // not end the incarnation for it. After Limits.Exclusive (30 s) the host fences the

@@ -26,7 +26,7 @@ func (o *object) fence(inc *incarnation, why *Fenced, mode eviction.EndMode) boo
 	if mode == eviction.EndCrash && o.rng != nil {
 		o.rng.FenceDropping()
 	}
-	o.host().ended(o, inc, why, mode) // the Listener hears of the end before its consequences
+	o.host().ended(o, inc, why, mode) // the host reports the end to the Listener before its consequences
 	inc.end()
 	for _, ev := range victims {
 		o.fenced(ev, why)

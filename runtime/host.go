@@ -48,7 +48,7 @@ type Host struct {
 	idle         *sync.Cond    // waits until a turn is not in use; only after misuse
 	incarnations atomic.Int64  // objects with an incarnation in memory
 	emitting     atomic.Int64  // functions given to Emit that outputs wait for, and reports
-	sampled      atomic.Uint64 // shards looked at for victims, of all classes
+	sampled      atomic.Uint64 // shards that shedOne sampled, of all classes
 
 	mu      sync.Mutex
 	err     error               // why the store failed
@@ -216,7 +216,7 @@ func (h *Host) finish() {
 	h.closed = errors.Join(h.stragglers(), err)
 }
 
-// drain waits until no event is queued or running, for Grace at most.
+// drain waits until no event is queued or running, for Options.Grace at most.
 func (h *Host) drain() {
 	if h.opts.Grace > 0 {
 		h.awaitZero(&h.active, h.opts.Grace, h.failed)

@@ -10,8 +10,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// incarnation is one in-memory life of an object. It stays in use after its end until its
-// code has unwound.
+// incarnation is one instance of an object in memory. It stays in use after its end until its
+// code has ended.
 type incarnation struct {
 	// Fixed when it begins; read by any goroutine.
 	obj    *object

@@ -75,7 +75,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	}
 	ev.obj = o
 	ev.sent.Store(o)
-	if ev.answered.Load() { // its caller has gone; see abandon
+	if ev.answered.Load() { // its caller has given up; see abandon
 		ev.abandoned = true
 		o.releaseLocked(runnerRequest{})
 		o.host().decrement(&o.host().active)

@@ -82,7 +82,7 @@ func (r *runners) take() chan job {
 	return ch
 }
 
-// putIdle keeps an idle runner, if there is room for it.
+// putIdle keeps an idle runner, unless there are maxIdle.
 func (r *runners) putIdle(ch chan job) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -34,7 +34,7 @@ func (h *Host) Send(ctx context.Context, id ID, c Call) (*Sent, error) {
 func (s *Sent) Done() <-chan error { return s.ev.done }
 
 // Abandon takes the call back if it has not started, and drops its answer if it has. ctx
-// has ended. The error tells whether the call ran.
+// has ended. The error reports whether the call ran.
 func (s *Sent) Abandon(ctx context.Context) error { return s.ev.abandon(ctx, s.id) }
 
 // StateOf returns the State of the incarnation that ctx belongs to, or nil.

@@ -26,7 +26,7 @@ func (s *State) ID() ID { return s.incarnation().obj.id() }
 // Epoch returns the number of this incarnation. Any goroutine.
 func (s *State) Epoch() objectstore.Epoch { return s.incarnation().epoch() }
 
-// Host returns the host that the object lives in. Any goroutine.
+// Host returns the host of the object. Any goroutine.
 func (s *State) Host() *Host { return s.incarnation().obj.host() }
 
 // access claims the turn for one operation.

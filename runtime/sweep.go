@@ -300,7 +300,7 @@ func (h *Host) evictIdle(o *object, inc *incarnation, r Reason) bool {
 		return false
 	}
 	why := &Fenced{Reason: r}
-	o.retireLocked(inc, why, true) // the next incarnation begins after the Listener has heard of the end
+	o.retireLocked(inc, why, true) // the next incarnation begins after the Listener was notified of the end
 	o.mu.Unlock()
 	h.ended(o, inc, why, eviction.EndFence)
 	inc.end()

@@ -20,7 +20,7 @@ type table struct {
 type shard struct {
 	mu       sync.Mutex // order: before no other lock; released before an object's is taken
 	objects  map[uint64]*object
-	collided map[string]*object // objects that came when another one had their hash
+	collided map[string]*object // objects that were added when another one had their hash
 	peak     int                // the largest number of objects: the map keeps room for so many
 }
 
@@ -105,7 +105,7 @@ func (t *table) lookup(name string) *object {
 	return s.getLocked(hash, name)
 }
 
-// forget removes an object that is gone from the table.
+// forget removes an object from the table.
 func (t *table) forget(o *object) {
 	s, hash := t.of(o.name)
 	s.mu.Lock()

@@ -63,7 +63,7 @@ func (q *turnQueue) passLocked() *turn {
 			return nil
 		}
 		if t.unstarted && t.ev.abandoned {
-			continue // its caller has gone; it was uncounted then
+			continue // its caller has given up; it was uncounted then
 		}
 		if t.state.Load() == turnOver {
 			t.wake <- granted // its code has ended without it

@@ -55,7 +55,7 @@ type AdminOptions struct {
 //	GET    /v1/parked?class=C&after=C/N&limit=N    parked alarms
 //	POST   /v1/backup {"dir": path}                on the machine of the host
 //	POST   /v1/kill                                end the process, with AdminOptions.Kill
-//	GET    /                                       the page: talk to agents, and see their objects
+//	GET    /                                       the page: conversations with agents, and their objects
 //	GET    /agents/{class}/{name}/{rest...}        WebSockets and get-messages, for the page
 //
 // Reading neither wakes an object nor keeps it in memory; setting an alarm and operating on items
@@ -166,7 +166,7 @@ func (a *admin) kill(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 	w.Header().Set("Connection", "close")
-	_, _ = io.WriteString(w, answer) // the process ends even if the client has gone
+	_, _ = io.WriteString(w, answer) // the process ends even if the client has disconnected
 	_ = http.NewResponseController(w).Flush()
 	if err := a.opts.Kill(); err != nil {
 		a.opts.Logger.Error("admin", "op", "kill", "err", err)

@@ -21,7 +21,7 @@ type Object struct {
 	Durable bool       `json:"durable"`
 	Alarm   *time.Time `json:"alarm,omitempty"`
 	Attempt int        `json:"attempt,omitempty"`
-	Err     string     `json:"err,omitempty"` // of the last of those runs
+	Err     string     `json:"err,omitempty"` // the error of the last of those runs
 	Parked  *Parked    `json:"parked,omitempty"`
 	Live    bool       `json:"live"`
 	Sockets int        `json:"sockets,omitempty"` // without live they hibernate

@@ -26,7 +26,7 @@ type ParkedList struct {
 	Damaged []string `json:"damaged,omitempty"`
 }
 
-// Revived says whether there was a parked alarm to revive.
+// Revived reports whether there was a parked alarm to revive.
 type Revived struct {
 	Revived bool `json:"revived"`
 }

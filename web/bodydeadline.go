@@ -66,7 +66,7 @@ const bodyRate = 16 << 10
 
 // boundedBody sets a deadline for each read, and one for all of them together, during the request: an object may still
 // read after the request has ended. All reads together may spend total. Each bodyRate bytes give a second back, but
-// never more than was spent: a client that sends fast saves no time for later.
+// never more than the reads have spent: a client that sends fast gains no time for later.
 type boundedBody struct {
 	io.ReadCloser
 	rc          *http.ResponseController
@@ -81,7 +81,7 @@ type boundedBody struct {
 }
 
 // Read reads. It clears the deadline at the end of the body, because the server then waits on the same connection for
-// the client to leave.
+// the client to disconnect.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	begun := time.Now()
 	if !b.begin(b.deadline(begun)) {

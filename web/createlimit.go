@@ -13,7 +13,7 @@ import (
 const (
 	// maxAddresses is the number of addresses that a createLimit counts one by one. Those beyond share one budget.
 	maxAddresses = 10_000
-	ipv6Network  = 64 // bits that one client has for itself, usually
+	ipv6Network  = 64 // bits of the network that usually belongs to one client
 )
 
 // createLimit bounds the number of objects that each remote address creates, with one token

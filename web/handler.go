@@ -46,7 +46,7 @@ type Options struct {
 	// MaxBody bounds a request's body in bytes. Zero means 16 MiB; negative, no bound.
 	MaxBody int64
 	// CallTimeout bounds a call of an exposed method, its waiting included. A method
-	// that has started runs on. Zero means 60 s; negative, no bound.
+	// that has started continues. Zero means 60 s; negative, no bound.
 	CallTimeout time.Duration
 	// StepTimeout bounds each read of a body and each write of a response, so that
 	// streams may last but not stall. Zero means 30 s; negative, no bound.
@@ -268,7 +268,7 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(result) // the client may have gone; the call has been made
+	_, _ = w.Write(result) // the client may have disconnected; the call has been made
 }
 
 // otherListener names the right listener for an operator's request.

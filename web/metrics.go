@@ -62,7 +62,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// Listener counts.
+// Listener returns a Listener that counts the events of a host.
 func (m *Metrics) Listener() dohost.Listener {
 	return dohost.Listener{
 		Waking: func(id dohost.ID, _ dohost.Epoch) { m.wakes.WithLabelValues(id.Class).Inc() },
@@ -91,7 +91,7 @@ func (m *Metrics) Listener() dohost.Listener {
 	}
 }
 
-// reported counts the reports of a service, by outcome or status if a report has one.
+// reported counts the reports of a service, by outcome or status if a report contains one.
 func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 	outcome := ""
 	for _, a := range attrs {

@@ -88,7 +88,7 @@ func pageFiles(fsys fs.FS) map[string]pageFile {
 	return files
 }
 
-// pagePolicy lets the page load only files of this listener, and forbids frames with the page.
+// pagePolicy lets the page load only files of this listener, and forbids other pages to frame it.
 const pagePolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; " +
 	"frame-ancestors 'none'; object-src 'none'"
 

@@ -30,7 +30,7 @@ type facts struct {
 	}
 }
 
-// talker is a class with sockets that speak the protocol of a chat agent.
+// chatProtocolClass is a class with sockets that speak the protocol of a chat agent.
 var chatProtocolClass = dohost.Bind(dohost.Namespace[broadcastObject]("SmallTalk"), func(_ context.Context, st *dohost.State) (*broadcastObject, error) {
 	return &broadcastObject{st}, nil
 }, &dohost.Handlers[broadcastObject]{

@@ -52,6 +52,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	// The client may have gone, and there is no other one.
+	// The client may have disconnected; then there is no other one to inform.
 	_ = json.NewEncoder(w).Encode(v)
 }

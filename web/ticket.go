@@ -20,12 +20,12 @@ const ticketParam = "ticket"
 const (
 	// ticketTime is how long a ticket is valid.
 	ticketTime = time.Minute
-	// maxTickets bounds the tickets of a listener that were issued and not used. Issuing one more invalidates
+	// maxTickets bounds the unused tickets of a listener. Issuing one more invalidates
 	// the oldest.
 	maxTickets = 4096
 )
 
-// tickets are those that one listener has issued. A ticket is random, opens one WebSocket at one agents path of
+// tickets has the tickets that one listener has issued. A ticket is random, opens one WebSocket at one agents path of
 // that listener, once, and ends with the process. Methods may be called from any goroutine.
 type tickets struct {
 	mu     sync.Mutex

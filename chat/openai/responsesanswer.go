@@ -65,7 +65,7 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k answ
 	return chat.ErrNotResumable // it has failed, or was cancelled
 }
 
-// fetchError returns the error of a failed fetch: ErrNotResumable if the answer is gone, or else a severed ModelError.
+// fetchError returns the error of a failed fetch: ErrNotResumable if the answer is gone, else a truncated ModelError.
 func (m *Responses) fetchError(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*sdk.Error](err); ok && ctx.Err() == nil {
 		switch e.StatusCode {

@@ -59,7 +59,7 @@ func build(t *testing.T, edits ...edit) string {
 	return bin
 }
 
-// The demo's verdict is meaningful only if it changes when a guard is removed.
+// The demo's result is meaningful only if it changes when a guard is removed.
 func TestDemoIsInexactWithoutItsGuards(t *testing.T) {
 	t.Parallel()
 	for name, edits := range map[string][]edit{

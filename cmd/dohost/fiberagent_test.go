@@ -91,7 +91,7 @@ func (p *fiberAgent) awaitReleased(ctx context.Context) error {
 	return dohost.Await(ctx, func(ctx context.Context) error { return waitReleased(ctx, p.file) })
 }
 
-// step begins a step of a walk.
+// step begins a step of the work.
 func (p *fiberAgent) step(ctx context.Context, w stepsRequest, n int) error {
 	if n == w.Steps-1 {
 		if err := p.awaitReleased(ctx); err != nil {
@@ -172,7 +172,7 @@ func (p *fiberAgent) dead(ctx context.Context) ([]agent.FiberInfo, error) {
 	return p.Fibers().ListDead(ctx, 0)
 }
 
-// schedule starts a walk immediately, without a checkpoint.
+// schedule starts the work immediately, without a checkpoint.
 func (p *fiberAgent) schedule(ctx context.Context, w stepsRequest) (string, error) {
 	return agent.Schedule(ctx, p, agent.After(0), startCallback, w, nil)
 }
@@ -199,7 +199,7 @@ func (p *fiberAgent) destroy(ctx context.Context) error {
 	return p.Destroy(ctx)
 }
 
-// holdTurn keeps the turn, so that the probe handles no other event in this process.
+// holdTurn keeps the turn, so that the agent handles no other event in this process.
 func (p *fiberAgent) holdTurn(ctx context.Context) error {
 	err := p.record("hold")
 	<-ctx.Done()

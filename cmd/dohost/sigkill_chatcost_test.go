@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// killedChat is a conversation with a speaker over several processes.
+// killedChat is a conversation with a countingAgent over several processes.
 type killedChat struct {
 	*chatClient
 	p      *fiberTest
@@ -20,7 +20,7 @@ type killedChat struct {
 	onDisk []string // the number of chunks of an interrupted answer that each process found
 }
 
-// newKilledChat starts a conversation with a speaker of a class.
+// newKilledChat starts a conversation with an agent of a class.
 func newKilledChat(t *testing.T, class string) *killedChat {
 	t.Helper()
 	dir := t.TempDir()
@@ -141,7 +141,7 @@ func TestChatRecoveryCostAfterSIGKILL(t *testing.T) {
 	}
 }
 
-// One message, of the same id, and one text.
+// killedInTheMiddle requires one message, with the same id, and one text.
 func killedInTheMiddle(t *testing.T) {
 	d := newKilledChat(t, "speaker")
 	d.ask("one", "count 100", "")

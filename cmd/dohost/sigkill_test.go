@@ -342,7 +342,7 @@ func (l *ackRecord) add(v *serverProcess, name string) bool {
 	return true
 }
 
-// reconcile compares the ledger with the server's counts, and adopts these.
+// reconcile compares the test's counts with the server's, and adopts the server's.
 func (l *ackRecord) reconcile(v *serverProcess) {
 	l.t.Helper()
 	for i := range killObjects {

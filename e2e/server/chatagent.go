@@ -77,7 +77,7 @@ func (counter) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk,
 	}
 }
 
-// told is the command in the last message of the user: a word, and a number to count to.
+// told returns the command in the last message of the user: a word, and a number to count to.
 func told(p *chat.Prompt) (what string, n int) {
 	for _, m := range p.Messages {
 		if m.Role == chat.RoleUser {

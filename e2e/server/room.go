@@ -88,7 +88,7 @@ func (r *room) accepted(req *http.Request) agent.ConnOptions {
 	return agent.ConnOptions{NoProtocol: req.URL.Query().Has("silent"), State: req.URL.RequestURI()}
 }
 
-// connected refuses banned clients, and the first connection with a query of fickle.
+// connected refuses banned clients, and the first connection with the query "fickle".
 func (r *room) connected(ctx context.Context, _ *agent.Conn, req *http.Request) error {
 	q := req.URL.Query()
 	if q.Has("banned") {

@@ -15,7 +15,7 @@ import (
 // Rooms is the class's name.
 const Rooms dohost.Namespace[Room] = "room"
 
-// Room is a chat room. The list of people in it is not stored: it consists of the open connections. These
+// Room is a chat room. The list of people in it is not stored: it consists of the open connections. The connections
 // outlive the room's time in memory and end with its incarnation, so it never contains a person after the
 // connection has closed.
 type Room struct{ *agent.Agent[Topic] }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// sleepsInTests requires waiting to be virtual. The source does not tell whether a sleep
+// sleepsInTests requires waiting to be virtual. The source does not show whether a sleep
 // runs inside a bubble (it may be in a function that the bubble calls), so a file with a
 // sleep must import a package with bubbles.
 func sleepsInTests(t *tree) (found []string) {

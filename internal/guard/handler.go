@@ -20,7 +20,7 @@ func Handler(h slog.Handler) slog.Handler { return &handler{h, new(atomic.Int64)
 
 type handler struct {
 	h     slog.Handler
-	stuck *atomic.Int64 // calls that have not returned within patience
+	stuck *atomic.Int64 // calls that have not returned within the time limit
 }
 
 // callUnlessStuck calls f, unless an earlier call has not returned.

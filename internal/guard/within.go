@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Within calls f on a goroutine of its own, and waits until f has ended, for patience at
-// most. A call that takes longer counts in hung until f has ended.
+// Within calls f on a goroutine of its own, and waits until f has ended, for timeout at
+// most. A call that takes longer counts in stuck until f has ended.
 //
-// Errors: a *Failure if f ended without returning; an error that names patience if f has not ended.
+// Errors: a *Failure if f ended without returning; an error that names timeout if f has not ended.
 func Within(timeout time.Duration, stuck *atomic.Int64, f func()) error {
 	var decided atomic.Bool // set by the first of the two: the end of f, and the end of the wait
 	ended := Start(func() {

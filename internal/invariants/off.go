@@ -6,7 +6,7 @@ package invariants
 // under "if invariants.Enabled" is not even in other builds.
 const Enabled = false
 
-// Held panics if nobody holds mu, in builds that make the checks.
+// Held panics if no goroutine holds mu, in builds that make the checks.
 func Held(locker) {}
 
 // Mangle overwrites b in builds that make the checks.

@@ -6,8 +6,8 @@ package invariants
 // under "if invariants.Enabled" is not even in other builds.
 const Enabled = true
 
-// Held panics if nobody holds mu. It cannot tell who does: a lock held by
-// somebody else satisfies it, and -race finds that case.
+// Held panics if no goroutine holds mu. It cannot determine which one does: a lock held by
+// another goroutine satisfies it, and -race finds that case.
 func Held(mu locker) {
 	if mu.TryLock() {
 		mu.Unlock()
@@ -15,8 +15,8 @@ func Held(mu locker) {
 	}
 }
 
-// Mangle overwrites memory that nobody may look at any more, so that whoever
-// still does sees it at once.
+// Mangle overwrites memory that no code may read any more, so that a goroutine that
+// still reads it fails immediately.
 func Mangle(b []byte) {
 	for i := range b {
 		b[i] = 0xCC

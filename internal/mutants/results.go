@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// logResult prints a verdict immediately, as a sign of progress.
+// logResult prints a result immediately, as a sign of progress.
 func logResult(v *trialResult) {
 	took := v.took.Round(10 * time.Millisecond)
 	if v.err != nil {
@@ -19,7 +19,7 @@ func logResult(v *trialResult) {
 	fmt.Fprintf(os.Stderr, "%s: found (%v): %s: %s\n", v.m.name, took, v.first.where, strings.ReplaceAll(v.first.err, "\n", "; "))
 }
 
-// printTable prints the verdicts.
+// printTable prints the results.
 func printTable(out io.Writer, vs []trialResult) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "mutation\tscenario\tfailed runs\treplay of the first, there")

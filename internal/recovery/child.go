@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// childEnv is the environment variable that makes a process a child. It contains the orders.
+// childEnv is the environment variable that makes a process a child. It contains the instructions.
 const childEnv = "DOHOST_RECOVERY_CHILD"
 
 // childConfig are the instructions of a child.

@@ -20,7 +20,7 @@ type alarmEffect struct {
 
 var alarmEffects dohost.Namespace[alarmEffect] = "alarm-effect"
 
-// The phases of a visit.
+// The phases of an alarmEffect.
 const (
 	effectNew   = "new"
 	effectBegun = "begun"

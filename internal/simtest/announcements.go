@@ -45,7 +45,7 @@ func (a *announcer) onMessage(ctx context.Context, from *dohost.Socket, f dohost
 	return a.st.Broadcast(ctx, textFrame("%s %d", f.Data, n), a.st.Sockets(""))
 }
 
-// numbers returns the number of each thing.
+// numbers returns the number of each text.
 func (a *announcer) numbers(ctx context.Context, _ none) (map[string]int, error) {
 	items, err := dohost.List[int](ctx, a.st.Storage(), &dohost.ListOptions{Prefix: "thing/"})
 	all := map[string]int{}
@@ -55,7 +55,7 @@ func (a *announcer) numbers(ctx context.Context, _ none) (map[string]int, error)
 	return all, err
 }
 
-// The number of clients, and of the things of each.
+// The number of clients, and of the texts of each.
 const (
 	announcementClients = 2
 	textsPerClient      = 2
@@ -67,8 +67,8 @@ type announcementsRun struct {
 	seen map[string]int
 }
 
-// recordNumber records a number. All clients must receive the same number for a thing, and no two
-// things may have the same one.
+// recordNumber records a number. All clients must receive the same number for a text, and no two
+// texts may have the same number.
 func (a *announcementsRun) recordNumber(line string) (thing string, err error) {
 	var n int
 	if _, err := fmt.Sscanf(line, "%s %d", &thing, &n); err != nil {
@@ -85,7 +85,7 @@ func (a *announcementsRun) recordNumber(line string) (thing string, err error) {
 	return thing, nil
 }
 
-// sendTexts sends things, each until its number arrives, and stays idle in between.
+// sendTexts sends texts, each until its number arrives, and stays idle in between.
 func (a *announcementsRun) sendTexts(ctx context.Context, h *dohosttest.Host, name string) error {
 	v := &socketClient{h: h, id: announcers.Get(h, "a").ID(), path: "/"}
 	defer v.close()

@@ -93,7 +93,7 @@ func (b *cachedStateRun) watch(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-// cachedStateRun runs the clients of a board. Each has two minutes.
+// cachedStateRun runs the clients of a cachedTotal. Each has two minutes.
 type cachedStateRun struct{ w *runRecord }
 
 func (b *cachedStateRun) run(ctx context.Context, h *dohosttest.Host) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// edits are the edits of the shelf, and entryVersions the versions of their entries.
+// edits are the edits of the rows, and entryVersions the versions of their entries.
 var (
 	edits = []edit{
 		{1, dohost.OpInsert, book{ID: "a", Pages: 300}},
@@ -21,7 +21,7 @@ var (
 	entryVersions = []uint64{1, 1, 2, 1, 1}
 )
 
-// collectionRun is a writer and a reader of one shelf.
+// collectionRun is a writer and a reader of one collectionObject.
 type collectionRun struct {
 	tries     int
 	committed []int // the committed try of each edit, as the writer received it

@@ -85,7 +85,7 @@ func (s *collectionObject) entries(ctx context.Context, after dohost.Position) (
 	return es, err
 }
 
-// rows is the content of a shelf, row by row and by the index.
+// rows is the content of the collection, row by row and by the index.
 type rows struct {
 	All, Lent, Here []book
 	Versions        []uint64

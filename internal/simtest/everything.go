@@ -12,7 +12,7 @@ import (
 
 // featureObject is an object with steps that use all features of an object: keys, transactions, a
 // collection with an index and a feed, the alarm, and a call to another object. The content
-// of a till is a function of the number of its last step.
+// of a featureObject is a function of the number of its last step.
 type featureObject struct {
 	st    *dohost.State
 	store *dohost.Storage
@@ -58,7 +58,7 @@ func (c *featureObject) step(ctx context.Context, ledger string) (int, error) {
 		return 0, err
 	}
 	n++
-	// The ledger is at most one step ahead of the till, and never less than the next write.
+	// The ledger is at most one step ahead of the object, and never less than the next write.
 	if _, err := dohost.Call(ctx, featureObjects.Get(c.st, ledger), (*featureObject).storeHighest, n); err != nil {
 		return 0, err
 	}
@@ -104,7 +104,7 @@ func (c *featureObject) write(ctx context.Context, n int) error {
 
 func stepKey(n int) string { return fmt.Sprintf("row/%04d", n) }
 
-// storeHighest stores the highest number that a till has sent.
+// storeHighest stores the highest number that another object has sent.
 func (c *featureObject) storeHighest(ctx context.Context, n int) (none, error) {
 	return none{}, dohost.Put(ctx, c.store, "raised", n)
 }
@@ -119,10 +119,10 @@ func (c *featureObject) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	return errors.Join(err, dohost.Put(ctx, c.store, "rang", n))
 }
 
-// everythingRun has the last step of the till that its client knows.
+// everythingRun has the last step of the object that its client knows.
 type everythingRun struct{ acked int }
 
-// run asks for steps. After an unknown outcome it reads the step of the till, and continues
+// run asks for steps. After an unknown outcome it reads the last step of the object, and continues
 // from there.
 func (g *everythingRun) run(ctx context.Context, h *dohosttest.Host) error {
 	for g.acked < featureSteps {

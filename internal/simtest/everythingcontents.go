@@ -6,7 +6,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// contents is the whole content of a till.
+// contents is the whole content of a featureObject.
 type contents struct {
 	Keys map[string]int
 	Paid map[int]bool
@@ -57,7 +57,7 @@ func (c *featureObject) feed(ctx context.Context) (n int, gaps bool, err error) 
 	return len(changes), gaps, err
 }
 
-// wantContents returns the content of a till after step n, and after the alarm of that
+// wantContents returns the content of a featureObject after step n, and after the alarm of that
 // step.
 func wantContents(n int) contents {
 	want := contents{Keys: map[string]int{"n": n, "hint": n, "rang": n}, Paid: map[int]bool{}, Open: []int{n}}

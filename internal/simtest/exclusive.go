@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// exclusiveObject is an object that is shut while it waits for something outside. Calls that arrive
+// exclusiveObject is an object that excludes other events while it waits for something outside. Calls that arrive
 // then queue.
 type exclusiveObject struct {
 	st        *dohost.State
@@ -80,7 +80,7 @@ func (x *exclusiveRun) run(_ context.Context, h *dohosttest.Host) error {
 		_, err := retryCall(ctx, exclusiveObjects.Get(h, "a"), (*exclusiveObject).runExclusive, none{})
 		return err
 	})}
-	h.Advance(10 * time.Millisecond) // the room is shut
+	h.Advance(10 * time.Millisecond) // the section is open
 	for k := range clientCount {
 		clients = append(clients, h.Client(func(ctx context.Context) error {
 			x.first[k] = callOnce(ctx, &x.runRecord, exclusiveObjects.Get(h, "a"), (*exclusiveObject).join, k)

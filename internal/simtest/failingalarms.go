@@ -14,13 +14,13 @@ import (
 // handler's writes, so the record of a run exists once, like the run's outcome.
 type failingAlarm struct{ st *dohost.State }
 
-// failure selects how a bell fails.
+// failure selects how a failingAlarm fails.
 type failure struct {
 	Runs  int
 	Panic bool // loses the run's record
 }
 
-// alarmRun is a run of a bell's handler.
+// alarmRun is a run of the alarm handler.
 type alarmRun struct {
 	Attempt int
 	At      time.Time

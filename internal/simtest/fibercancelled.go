@@ -42,7 +42,7 @@ func (r *fiberRecord) setID(key, id string) error {
 	return nil
 }
 
-// removeID forgets the fiber of a key, and returns its id.
+// removeID removes the fiber of a key from the record, and returns its id.
 func (r *fiberRecord) removeID(key string) (id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +97,7 @@ func (r *fiberRecord) err() error {
 	return err
 }
 
-// cancelAgent is an agent with fibers that clients cancel: errands, which take two steps, and whims, which
+// cancelAgent is an agent with fibers that clients cancel: those of start take two steps, and those of startAndCancel
 // are cancelled in the event that starts them.
 type cancelAgent struct {
 	*agent.Agent[none]
@@ -130,13 +130,13 @@ func (b *cancelAgent) run(ctx context.Context, f *agent.Fiber[fiberCheckpoint]) 
 	return dohost.Add(ctx, b.Storage(), f.Checkpoint().Name, 1)
 }
 
-// start starts the errand of a key.
+// start starts the fiber of a key.
 func (b *cancelAgent) start(ctx context.Context, key string) (id string, err error) {
 	s, err := agent.StartFiber(ctx, b, twoStepKind, fiberCheckpoint{Name: key}, &agent.FiberOptions{Key: key})
 	return s.ID, err
 }
 
-// startAndCancel starts a whim, and cancels it.
+// startAndCancel starts a fiber, and cancels it in the same event.
 func (b *cancelAgent) startAndCancel(ctx context.Context, key string) (id string, err error) {
 	s, err := agent.StartFiber(ctx, b, cancelledKind, fiberCheckpoint{Name: key}, &agent.FiberOptions{Key: key})
 	if err == nil {
@@ -155,24 +155,24 @@ func (b *cancelAgent) wait(ctx context.Context, id string) (agent.FiberStatus, e
 	return info.Status, err
 }
 
-// deleteCancelled deletes the whims.
+// deleteCancelled deletes the cancelled fibers.
 func (b *cancelAgent) deleteCancelled(ctx context.Context, _ none) (int, error) {
 	return b.Fibers().Delete(ctx, &agent.FiberQuery{Kind: string(cancelledKind)})
 }
 
-// finished returns how often an errand of a key has completed.
+// finished returns how often a fiber of a key has completed.
 func (b *cancelAgent) finished(ctx context.Context, key string) (int, error) {
 	n, _, err := dohost.Get[int](ctx, b.Storage(), key)
 	return n, err
 }
 
-// fiberState is the bureau's view of a fiber; it has none of an unknown fiber.
+// fiberState is the agent's view of a fiber. The agent has no state of an unknown fiber.
 type fiberState struct {
 	Status agent.FiberStatus
 	Ended  time.Time
 }
 
-// states returns the fates of the fibers of keys. All queries for a fiber must agree.
+// states returns the states of the fibers of keys. All queries for a fiber must agree.
 func (b *cancelAgent) states(ctx context.Context, ids map[string]string) (fates map[string]fiberState, err error) {
 	fates = map[string]fiberState{}
 	all, err := b.Fibers().List(ctx, nil)
@@ -194,7 +194,7 @@ func (b *cancelAgent) states(ctx context.Context, ids map[string]string) (fates 
 	return fates, errors.Join(err, differ("fibers that are listed", len(listed), len(fates)))
 }
 
-// client is a client of a bureau.
+// client is a client of a cancelAgent.
 type client struct {
 	h      *dohosttest.Host
 	record *fiberRecord
@@ -202,7 +202,7 @@ type client struct {
 
 func (c *client) stub() dohost.Stub[cancelAgent] { return cancelAgents.Get(c.h, "a") }
 
-// begin starts the fiber of a key, by a method of the bureau.
+// begin starts the fiber of a key, by a method of the agent.
 func (c *client) begin(
 	ctx context.Context, key string, start func(*cancelAgent, context.Context, string) (string, error),
 ) error {
@@ -223,7 +223,7 @@ func (c *client) checkStates(ctx context.Context, want map[string]agent.FiberSta
 	return fates, errors.Join(err, differ("the fibers", found, want), c.record.err())
 }
 
-// run completes one errand, cancels another one in its second step, and deletes and repeats a whim.
+// run completes one fiber, cancels another one in its second step, and deletes and repeats a cancelled one.
 func (c *client) run(ctx context.Context) error {
 	for _, key := range []string{"done", "cancelled", "done"} {
 		if err := c.begin(ctx, key, (*cancelAgent).start); err != nil {

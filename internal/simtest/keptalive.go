@@ -12,10 +12,10 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// heartbeat is the interval of the alarms of a lodge that is kept alive.
+// heartbeat is the interval of the alarms of an agent that is kept alive.
 const heartbeat = 20 * time.Second
 
-// keepAliveRecord counts the holds that keep the incarnations of a lodge alive.
+// keepAliveRecord counts the holds that keep the incarnations of an agent alive.
 type keepAliveRecord struct {
 	mu           sync.Mutex
 	incarnations int // constructors
@@ -75,7 +75,7 @@ func (v *keepAliveRecord) err() error {
 	return errors.Join(v.faults...)
 }
 
-// keptAliveAgent is an agent that is kept alive by guests, and by a round that it has to finish.
+// keptAliveAgent is an agent that is kept alive by holds, and by work that it has to finish.
 type keptAliveAgent struct {
 	*agent.Agent[none]
 	record      *keepAliveRecord
@@ -85,7 +85,7 @@ type keptAliveAgent struct {
 
 var keptAliveAgents dohost.Namespace[keptAliveAgent] = "kept-alive"
 
-// checkAlarm returns an error if the lodge is kept alive and no alarm will wake it in time.
+// checkAlarm returns an error if the agent is kept alive and no alarm will wake it in time.
 func (l *keptAliveAgent) checkAlarm(ctx context.Context) error {
 	at, set, err := l.Object().GetAlarm(ctx)
 	by := time.Now().Add(heartbeat + time.Millisecond) // alarms are rounded to milliseconds
@@ -95,7 +95,7 @@ func (l *keptAliveAgent) checkAlarm(ctx context.Context) error {
 	return err
 }
 
-// addHold adds a guest.
+// addHold adds a hold.
 func (l *keptAliveAgent) addHold(ctx context.Context, _ none) (none, error) {
 	release, err := l.KeepAlive(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (l *keptAliveAgent) addHold(ctx context.Context, _ none) (none, error) {
 	return none{}, l.checkAlarm(ctx)
 }
 
-// releaseHold releases a guest, twice. A guest of an earlier incarnation is gone already.
+// releaseHold releases a hold, twice. A hold of an earlier incarnation has ended already.
 func (l *keptAliveAgent) releaseHold(ctx context.Context, _ none) (none, error) {
 	if len(l.releases) == 0 {
 		return none{}, nil
@@ -120,12 +120,12 @@ func (l *keptAliveAgent) releaseHold(ctx context.Context, _ none) (none, error) 
 	return none{}, l.checkAlarm(ctx)
 }
 
-// startWork starts the round of the lodge.
+// startWork starts the work of the agent.
 func (l *keptAliveAgent) startWork(ctx context.Context, _ none) (none, error) {
 	return none{}, errors.Join(dohost.Put(ctx, l.Storage(), "round", "begun"), l.runWork(ctx))
 }
 
-// resumeWork repeats a round that an earlier incarnation has not finished.
+// resumeWork repeats work that an earlier incarnation has not finished.
 func (l *keptAliveAgent) resumeWork(ctx context.Context) error {
 	round, _, err := dohost.Get[string](ctx, l.Storage(), "round")
 	if err != nil || round != "begun" {
@@ -134,7 +134,7 @@ func (l *keptAliveAgent) resumeWork(ctx context.Context) error {
 	return l.runWork(ctx)
 }
 
-// runWork does the round. Only KeepAlive wakes the lodge for it.
+// runWork does the work. Only KeepAlive wakes the agent for it.
 func (l *keptAliveAgent) runWork(ctx context.Context) error {
 	release, err := l.KeepAlive(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func (l *keptAliveAgent) workState(ctx context.Context, _ none) (round string, e
 	return round, err
 }
 
-// awaitState waits until the lodge is in memory if it has holds, and out of memory if it has
+// awaitState waits until the agent is in memory if it has holds, and out of memory if it has
 // none. The successor of an incarnation that was ended with holds has none.
 func (v *keepAliveRecord) awaitState(h *dohosttest.Host) error {
 	for range 5 {
@@ -173,7 +173,7 @@ func (v *keepAliveRecord) awaitState(h *dohosttest.Host) error {
 	return fmt.Errorf("life %d is kept alive by %d, and that is not so", v.incarnations, v.held())
 }
 
-// runKeptAlive lets two guests come and leave, and then starts a round that no call waits for.
+// runKeptAlive adds and releases two holds, and then starts work that no call waits for.
 func runKeptAlive(ctx context.Context, h *dohosttest.Host, v *keepAliveRecord) error {
 	at := keptAliveAgents.Get(h, "a")
 	for _, m := range []func(*keptAliveAgent, context.Context, none) (none, error){

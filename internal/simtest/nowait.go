@@ -52,7 +52,7 @@ func (m *noWaitObject) write(ctx context.Context, t noWaitWrite) (incarnation in
 	return m.incarnation, err
 }
 
-// noWaitContents is the content of a meter: for each tick the incarnation that wrote it, or zero.
+// noWaitContents is the content of a noWaitObject: for each write the incarnation that wrote it, or zero.
 type noWaitContents struct {
 	Last       int
 	Hint, Sure []int
@@ -74,7 +74,7 @@ func (m *noWaitObject) contents(ctx context.Context, _ none) (r noWaitContents, 
 	return r, nil
 }
 
-// noWaitRun has the answers to a client: for each tick the incarnation that made it, or zero.
+// noWaitRun has the answers to a client: for each write the incarnation that made it, or zero.
 type noWaitRun struct {
 	runRecord
 	acked []int

@@ -39,7 +39,7 @@ func (p *presenceObject) onClosed(ctx context.Context, s *dohost.Socket, _ dohos
 	return dohost.Put(ctx, p.st.Storage(), "left/"+s.Tags()[0], true)
 }
 
-// The sorted names of the sockets with a tag.
+// present returns the names of the sockets with a tag.
 func (p *presenceObject) present(_ context.Context, tag string) (names []string, err error) {
 	for _, s := range p.st.Sockets(tag) {
 		if !slices.Contains(s.Tags(), tag) && tag != "" {

@@ -99,7 +99,7 @@ func (q *queue) names(ctx context.Context, _ none) (names map[string]int, err er
 
 const clientCount = 3
 
-// callOnce makes a call that is not repeated: while the process lives, an event that has not
+// callOnce makes a call that is not repeated: while the process runs, an event that has not
 // started must not be lost.
 func callOnce[O, In, Out any](ctx context.Context, w *runRecord, s dohost.Stub[O], m func(*O, context.Context, In) (Out, error), in In) bool {
 	_, err := dohost.Call(ctx, s, m, in)
@@ -109,7 +109,7 @@ func callOnce[O, In, Out any](ctx context.Context, w *runRecord, s dohost.Stub[O
 	return err == nil
 }
 
-// checkRefused requires that a process that lives has refused no call.
+// checkRefused requires that a process that has not ended has refused no call.
 func checkRefused(w *runRecord) error {
 	if n := w.countOf("refused"); n > 0 && !w.restarted() {
 		return fmt.Errorf("%d calls were refused, and the process never ended", n)

@@ -17,7 +17,7 @@ type seatAllocator struct {
 	w  *runRecord
 }
 
-// claim is for a seat. Try tells the claims of one client apart.
+// claim is a request for a seat. Try distinguishes the claims of one client.
 type claim struct {
 	Seat string
 	Try  int
@@ -71,7 +71,7 @@ func (d *seatAllocator) allocateOnce(ctx context.Context, c claim) error {
 	return errors.Join(err, emitted, printed, seats.Insert(ctx, s, c))
 }
 
-// allocatorContents is the storage of a desk: seats by name, by try, and in the order of the feed.
+// allocatorContents is the storage of a seatAllocator: seats by name, by try, and in the order of the feed.
 type allocatorContents struct {
 	Seats, ByTry, Given []claim
 	Count               int

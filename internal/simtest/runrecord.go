@@ -138,7 +138,7 @@ func retry(ctx context.Context, fn func(context.Context) error) error {
 	return nil
 }
 
-// retryCall is surely for one method.
+// retryCall is retry for one method.
 func retryCall[O, In, Out any](ctx context.Context, s dohost.Stub[O], m func(*O, context.Context, In) (Out, error), in In) (out Out, err error) {
 	err = retry(ctx, func(ctx context.Context) (err error) {
 		out, err = dohost.Call(ctx, s, m, in)

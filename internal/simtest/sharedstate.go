@@ -129,7 +129,7 @@ type frame struct {
 	Result  numberedState
 }
 
-// stateClient is a client of a slate.
+// stateClient is a client of a stateAgent.
 type stateClient struct {
 	*socketClient
 	observed *observedStates
@@ -142,7 +142,7 @@ func newStateClient(h *dohosttest.Host, e *observedStates) *stateClient {
 	return &stateClient{socketClient: &socketClient{h: h, id: stateAgents.Get(h, "a").ID(), path: "/"}, observed: e}
 }
 
-// next reads a frame. It returns false if there was none: then the viewer has reconnected.
+// next reads a frame. It returns false if there was none: then the client has reconnected.
 func (v *stateClient) next(ctx context.Context) (f frame, ok bool, err error) {
 	if v.ws == nil {
 		v.now.N, v.fresh, v.own = max(v.now.N, v.observed.newestObserved()), true, numberedState{}
@@ -193,7 +193,7 @@ func (v *stateClient) readUntil(ctx context.Context, done func(frame) bool) (aga
 func isState(f frame) bool  { return f.Type == "cf_agent_state" }
 func isAnswer(f frame) bool { return f.Type == "rpc" }
 
-// ready returns when the viewer is connected, and has received the state.
+// ready returns when the client is connected, and has received the state.
 func (v *stateClient) ready(ctx context.Context) error {
 	for v.ws == nil || v.fresh {
 		if _, err := v.readUntil(ctx, isState); err != nil {

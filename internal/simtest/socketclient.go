@@ -23,10 +23,10 @@ type socketClient struct {
 	ws   *websocket.Conn // nil: none
 }
 
-// maxConnects is how often a visitor tries to connect, one second after the other.
+// maxConnects is how often a client tries to connect, one second after the other.
 const maxConnects = 20
 
-// connect connects the visitor, unless it is connected.
+// connect connects the client, unless it is connected.
 func (v *socketClient) connect(ctx context.Context) error {
 	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.h.Host().ServeObject(w, r, v.id) })
 	var err error
@@ -42,7 +42,7 @@ func (v *socketClient) connect(ctx context.Context) error {
 	return err
 }
 
-// send sends a text. If the connection has ended, the next hear reports that.
+// send sends a text. If the connection has ended, the next receive reports that.
 func (v *socketClient) send(ctx context.Context, text string) {
 	_ = v.ws.Write(ctx, websocket.MessageText, []byte(text))
 }

@@ -57,7 +57,7 @@ func (t *lineStore) copy(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// lines returns the stored lines of a tap, from line 1.
+// lines returns the stored lines, from line 1.
 func (t *lineStore) lines(ctx context.Context, _ none) ([]string, error) {
 	n, _, err := dohost.Get[int](ctx, t.st.Storage(), "n")
 	if err != nil {
@@ -74,7 +74,7 @@ func (t *lineStore) lines(ctx context.Context, _ none) ([]string, error) {
 	return found, nil
 }
 
-// streamRun has the responses that a browser received.
+// streamRun has the responses that a client received.
 type streamRun struct {
 	pieces []string
 	whole  []bool // by request

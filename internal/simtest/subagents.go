@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// parentAgent is an agent that has a child, and records that it came.
+// parentAgent is an agent that has a child, and records that it was created.
 type parentAgent struct{ *agent.Agent[none] }
 
 // child is a sub-agent with a schedule, and perhaps with a child of its own.
@@ -24,7 +24,7 @@ var (
 
 const scheduled agent.Callback[none] = "cry"
 
-// The child of the nursery, and the name of its object.
+// The child of the parentAgent, and the name of its object.
 const (
 	childName   = "a/b"
 	childObject = "sub/parent-agent/a/a%2Fb"
@@ -55,7 +55,7 @@ func (n *parentAgent) deleteChild(ctx context.Context, _ none) (none, error) {
 	}
 }
 
-// childStatus is the nursery's view of its child.
+// childStatus is the parent's view of its child.
 type childStatus struct{ Came, Listed bool }
 
 func (n *parentAgent) childStatus(ctx context.Context, _ none) (r childStatus, err error) {
@@ -97,15 +97,15 @@ func (c *child) onSchedule(ctx context.Context, _ none) error {
 	return dohost.Add(ctx, c.Storage(), "cries", 1)
 }
 
-// summary describes a child: how often it cried, and whether it is settled.
+// summary describes a child: how often its schedule ran, and whether it is set up.
 func (c *child) summary(ctx context.Context, _ none) (traits string, err error) {
 	cries, _, err := dohost.Get[int](ctx, c.Storage(), "cries")
 	settled, err2 := c.State(ctx)
 	return fmt.Sprintf("cried %d times, settled %t", cries, settled), errors.Join(err, err2)
 }
 
-// runSubAgents creates the child and deletes it while it cries; then it creates it and deletes it
-// while another client creates it.
+// runSubAgents creates the child and deletes it while its schedule runs; then it creates and deletes the child
+// while another client creates the child.
 func runSubAgents(ctx context.Context, h *dohosttest.Host) error {
 	n := parentAgents.Get(h, "a")
 	if _, err := retryCall(ctx, n, (*parentAgent).createChild, true); err != nil {

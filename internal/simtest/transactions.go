@@ -93,7 +93,7 @@ func (v *transactionObject) onAlarm(ctx context.Context, a dohost.AlarmInfo) err
 	return errors.Join(err, dohost.Put(ctx, v.st.Storage(), "rang", append(rang, a.Scheduled.UnixMilli())))
 }
 
-// contents returns the storage of a vault, as text.
+// contents returns the storage of the object, as text.
 func (v *transactionObject) contents(ctx context.Context, _ none) (map[string]string, error) {
 	found := map[string]string{}
 	for it, err := range dohost.All[any](ctx, v.st.Storage(), nil) {

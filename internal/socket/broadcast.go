@@ -11,11 +11,11 @@ import (
 )
 
 // broadcaster distributes the outputs of an object to its sockets. The goroutine that releases outputs serves all
-// objects of the host, so a release is constant work: a parcel for many sockets goes into a queue, and a goroutine that
-// exists while the queue is not empty delivers it to each socket. Parcels for one socket that are released in that time
+// objects of the host, so a release is constant work: output for many sockets goes into a queue, and a goroutine that
+// exists while the queue is not empty delivers it to each socket. Outputs for one socket that are released in that time
 // join the queue, so each socket gets its frames in the order of their release.
 //
-// Consecutive parcels for the same sockets are delivered to a socket in one step, and so are written in one call: the
+// Consecutive outputs for the same sockets are delivered to a socket in one step, and so are written in one call: the
 // more there are, the less a frame costs.
 type broadcaster struct {
 	mu           sync.Mutex // order: before a Conn's
@@ -46,7 +46,7 @@ const (
 	maxBroadcasts = 64 << 20
 )
 
-// send delivers or queues a parcel.
+// send delivers or queues an output.
 func (f *broadcaster) send(p outgoing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +79,7 @@ func (f *broadcaster) distribute() {
 	}
 }
 
-// sameRecipients returns how many of the first parcels are for the same sockets.
+// sameRecipients returns how many of the first outputs are for the same sockets.
 func sameRecipients(ps []outgoing) int {
 	for n := range ps {
 		if ps[n].recipient != ps[0].recipient || !slices.Equal(ps[n].recipients, ps[0].recipients) {
@@ -89,7 +89,7 @@ func sameRecipients(ps []outgoing) int {
 	return len(ps)
 }
 
-// deliverAll delivers parcels that all have the same recipients.
+// deliverAll delivers outputs that all have the same recipients.
 func deliverAll(ps []outgoing) {
 	if c := ps[0].recipient; c != nil {
 		c.enqueue(ps)

@@ -27,11 +27,11 @@ type Conn struct {
 	access   any
 	since    time.Time
 	sockets  *objectSockets // set when it is accepted
-	seq      uint64         // in that
+	seq      uint64         // number in sockets
 
 	// Guarded by the lock of the table's shard.
 	prev, next *Conn
-	removed    bool // from the room
+	removed    bool // from objectSockets
 
 	// Set when it opens, before it can be seen to be open.
 	ctx  context.Context // of the client
@@ -43,11 +43,11 @@ type Conn struct {
 	attachment    []byte
 	autoResponded time.Time
 	frames        []queued
-	inFlight      int        // how many of out, from the first on, are being written
-	unsentBytes   int        // bytes of out
+	inFlight      int        // how many of frames, from the first on, are being written
+	unsentBytes   int        // bytes of frames
 	progressAt    time.Time  // when the client last took a part of it, or it began to wait
 	writing       bool       // a goroutine writes, or has closed
-	closeFrame    *Closing   // the closing frame to send when out is written
+	closeFrame    *Closing   // the closing frame to send when frames is written
 	closeResult   chan error // yields the result of the closing handshake; nil until it begins
 	muted         bool       // the object sends nothing more
 	detached      bool       // the object no longer has the socket
@@ -65,7 +65,7 @@ func (c *Conn) Tags() []string { return slices.Clone(c.tags) }
 // Access is the access of the client, as Options have it.
 func (c *Conn) Access() any { return c.access }
 
-// Remove removes a socket that the object has not got.
+// Remove removes a socket that was not passed to the object.
 func (c *Conn) Remove() {
 	c.table.remove(c)
 	c.table.socketEnded()
@@ -115,7 +115,7 @@ func (c *Conn) serve() {
 	c.end(c.ctx, how)
 }
 
-// closingResult returns how a connection ended that this side was closing: the goroutine that closes it may have read
+// closingResult returns how a connection ended that this side was closing: the closing goroutine may have read
 // the client's closing frame while the reader was busy with a message.
 func (c *Conn) closingResult(how Closing) Closing {
 	c.mu.Lock()
@@ -135,8 +135,8 @@ func (c *Conn) closingResult(how Closing) Closing {
 
 var neverAnswered = Closing{Code: noFrame, Reason: "the handshake was not completed"}
 
-// end tells the object how the socket has ended, unless it has nothing to do with it any
-// more, and takes the socket away when the object has heard of it.
+// end notifies the object of the end of the socket, unless the socket is detached from the
+// object, and removes the socket when the object has handled the end.
 func (c *Conn) end(ctx context.Context, how Closing) {
 	defer c.table.socketEnded()
 	defer c.table.remove(c)

@@ -27,7 +27,7 @@
 //
 // # Locks and goroutines
 //
-// The lock of one of the table's shards, then a fan's, then a Conn's; none is held during I/O or while an object is
+// The lock of a table's shard, then a broadcaster's, then a Conn's; none is held during I/O or while an object is
 // called. A call for an object takes no lock if no object of its shard has a socket.
 //
 // A socket has a goroutine that reads, and one that writes while frames wait. An object has one while a frame for

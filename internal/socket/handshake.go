@@ -45,7 +45,7 @@ func CheckHandshake(r *http.Request, origins []string) *HandshakeError {
 		return &HandshakeError{http.StatusUpgradeRequired, "the request does not ask for an upgrade to websocket"}
 	case r.Method != http.MethodGet:
 		return &HandshakeError{http.StatusMethodNotAllowed, "the method is not GET"}
-	case r.ContentLength != 0: // the server would wait for the body before it gives the connection away
+	case r.ContentLength != 0: // the server would wait for the body before it releases the connection
 		return &HandshakeError{http.StatusBadRequest, "the request has a body"}
 	case r.Header.Get("Sec-WebSocket-Version") != "13":
 		return &HandshakeError{http.StatusBadRequest, "Sec-WebSocket-Version is not 13"}

@@ -13,5 +13,5 @@ func Refuse(w http.ResponseWriter, r *http.Request, origins []string, how Closin
 	if err != nil {
 		return // Accept has answered
 	}
-	_ = ws.Close(websocket.StatusCode(how.Code), how.Reason) // a client that has gone needs no answer
+	_ = ws.Close(websocket.StatusCode(how.Code), how.Reason) // a disconnected client needs no answer
 }

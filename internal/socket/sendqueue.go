@@ -15,7 +15,7 @@ type queued struct {
 // shared counts a frame that waits for many sockets once.
 type shared struct {
 	size    int64
-	holders atomic.Int32 // sockets, and the broadcast while it is handed out
+	holders atomic.Int32 // sockets, and the broadcast while it is distributed
 }
 
 // chargeLocked counts a frame that begins to wait.
@@ -27,7 +27,7 @@ func (c *Conn) chargeLocked(q queued) {
 	}
 }
 
-// refundLocked takes frames that were written, or will not be, out of the counts. The caller takes them out of out.
+// refundLocked takes frames that were written, or will not be, out of the counts. The caller removes them from frames.
 func (c *Conn) refundLocked(frames []queued) {
 	for i, q := range frames {
 		c.unsentBytes -= len(q.frame)
@@ -67,7 +67,7 @@ func (q *sendQueue) charge(n int64) {
 	if q.bytes.Add(n) > q.limit {
 		select {
 		case q.full <- struct{}{}:
-		default: // relieve has a token already
+		default: // overflowLoop has a token already
 		}
 	}
 }
@@ -89,13 +89,13 @@ func (q *sendQueue) releaseShared(s *shared) {
 	}
 }
 
-// overflowing reports whether frames arrive faster than relieve closes sockets. The sender then closes a socket that
+// overflowing reports whether frames arrive faster than overflowLoop closes sockets. The sender then closes one that
 // has a queue or would get a large frame.
 func (q *sendQueue) overflowing(waiting, next int) bool {
 	return q.bytes.Load() > q.limit+q.limit/4 && (waiting > 0 || next > maxBatch)
 }
 
-// startOverflowLoop starts relieve with the first socket or response that has to be counted.
+// startOverflowLoop starts overflowLoop with the first socket or response that has to be counted.
 func (t *Table) startOverflowLoop() { t.overflowOnce.Do(func() { go t.overflowLoop() }) }
 
 // overflowLoop closes the sockets and cuts the responses with the most unsent bytes while too many bytes wait for the

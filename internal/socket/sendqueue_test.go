@@ -14,7 +14,7 @@ func TestSendQueueOverflowIsBounded(t *testing.T) {
 	limits := testLimits
 	limits.SendBudget = 1 << 20
 	table := New(limits)
-	table.overflowOnce.Do(func() {}) // relieve does not start
+	table.overflowOnce.Do(func() {}) // overflowLoop does not start
 	accept := func() *Conn {
 		c, err := table.Accept(runtime.ID{Class: "c", Name: "a"}, &Handlers{}, &Options{})
 		if err != nil {

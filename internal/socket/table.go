@@ -23,7 +23,7 @@ const closeTimeout = 5 * time.Second
 // shards is the number of parts of the table, each with a lock of its own.
 const shards = 64
 
-// Table is the sockets of a host, by object. Its methods may be called from any goroutine.
+// Table has the sockets of a host, by object. Its methods may be called from any goroutine.
 type Table struct {
 	host  *runtime.Host  // set before the first Accept
 	reads *budget.Budget // of frames that are being read, until they are handled
@@ -31,7 +31,7 @@ type Table struct {
 	queue sendQueue
 
 	responses    responses
-	overflowOnce sync.Once // starts relieve
+	overflowOnce sync.Once // starts overflowLoop
 
 	conns atomic.Int64  // those that were accepted and have not ended
 	empty chan struct{} // capacity 1: conns has come to zero
@@ -43,20 +43,20 @@ type Table struct {
 	closeOnce sync.Once
 }
 
-// shard is the rooms of some of the objects.
+// shard has the objectSockets of some of the objects.
 type shard struct {
-	// n is the number of rooms, so that an object takes no lock if no object of the shard has a socket. It is written
+	// n is the number of entries, so that an object takes no lock if no object of the shard has a socket. It is written
 	// with mu held.
 	n atomic.Int64
 
 	mu      sync.Mutex // order: before a Conn's
 	objects map[runtime.ID]*objectSockets
-	// detached holds rooms that were taken from their object while their sockets close.
+	// detached has the objectSockets that were detached from their object, while their sockets close.
 	detached map[*objectSockets]struct{}
 	closed   bool
 }
 
-// objectSockets is an object's sockets.
+// objectSockets has the sockets of an object.
 type objectSockets struct {
 	autoResponse atomic.Pointer[autoResponse] // nil: nothing is answered
 	broadcaster  broadcaster
@@ -80,7 +80,7 @@ type Limits struct {
 	SendBudget int64          // bytes that wait for all clients, of sockets and responses
 }
 
-// New returns an empty table. Its Ended and Abandon belong into the options of the host.
+// New returns an empty table. Put its Ended and Abandon into the options of the host.
 func New(l Limits) *Table {
 	t := &Table{
 		seed: maphash.MakeSeed(), quit: make(chan struct{}), empty: make(chan struct{}, 1),
@@ -92,7 +92,7 @@ func New(l Limits) *Table {
 	return t
 }
 
-// Serve gives the table its host, before that serves a request: none is accepted earlier.
+// Serve gives the table its host, before the host serves a request: no socket is accepted earlier.
 func (t *Table) Serve(h *runtime.Host) { t.host = h }
 
 func (t *Table) shard(id runtime.ID) *shard {
@@ -109,7 +109,7 @@ func (s *shard) objectLocked(id runtime.ID) *objectSockets {
 	return r
 }
 
-// removeEmptyLocked removes a room without sockets and without an auto-response.
+// removeEmptyLocked removes an entry without sockets and without an auto-response.
 func (s *shard) removeEmptyLocked(id runtime.ID, r *objectSockets) {
 	if r.n == 0 && r.autoResponse.Load() == nil && s.objects[id] == r {
 		s.removeLocked(id)
@@ -121,7 +121,7 @@ func (s *shard) removeLocked(id runtime.ID) {
 	s.n.Add(-1)
 }
 
-// detachLocked takes a room from its object. Its sockets end by themselves, or are cut by
+// detachLocked detaches an object's sockets. Its sockets end by themselves, or are cut by
 // [Table.Close].
 func (s *shard) detachLocked(id runtime.ID, r *objectSockets) {
 	s.removeLocked(id)
@@ -218,7 +218,7 @@ func (t *Table) socketEnded() {
 	}
 }
 
-// remove removes a socket from its object, once, or from its detached room.
+// remove removes a socket from its object, once, or from the detached sockets.
 func (t *Table) remove(c *Conn) {
 	s := t.shard(c.id)
 	s.mu.Lock()
@@ -235,8 +235,8 @@ func (t *Table) remove(c *Conn) {
 	c.abort() // later frames for it are dropped, and not counted
 }
 
-// Of returns an object's sockets to which something can be sent, of one tag if that is not
-// empty, in the order in which they came.
+// Of returns the sockets of an object that can send frames, only those with the tag if it is not
+// empty, in the order of their acceptance.
 func (t *Table) Of(id runtime.ID, tag string) []*Conn {
 	return slices.DeleteFunc(t.list(id, tag), (*Conn).Muted)
 }
@@ -278,7 +278,7 @@ func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style eviction.EndMode
 	s.detachLocked(id, r)
 	for c := range r.allLocked() {
 		if style == eviction.EndCrash {
-			c.abort() // without a farewell
+			c.abort() // without a closing frame
 		}
 		c.detach(string(why.Reason))
 	}
@@ -316,7 +316,7 @@ func (t *Table) detachAll() (cs []*Conn) {
 }
 
 // Close closes all sockets and refuses new ones. It waits for the clients to answer the closing frame, then cuts the
-// others, and waits for their goroutines to end; for farewell each time. The error has the number of sockets that
+// others, and waits for their goroutines to end; for closeTimeout each time. The error has the number of sockets that
 // have not ended by then.
 func (t *Table) Close() error {
 	for _, c := range t.detachAll() {
@@ -346,7 +346,7 @@ func (t *Table) abortDetached() {
 	}
 }
 
-// wait waits for all sockets to end, for farewell at most, and reports whether they have.
+// wait waits for all sockets to end, for closeTimeout at most, and reports whether they have.
 func (t *Table) wait() bool {
 	late := time.NewTimer(closeTimeout)
 	defer late.Stop()

@@ -14,7 +14,7 @@ const (
 	// writeTimeout is how long one write may take: of a frame, or of several small ones.
 	writeTimeout = 30 * time.Second
 	// readBuffer holds a small message with its header. One that is larger is read without
-	// it. A server's own would be 4 KiB for as long as the socket lasts.
+	// it. A server's own buffer would take 4 KiB for as long as the socket lasts.
 	readBuffer = 512
 	// controlBuffer holds a ping, a pong or a closing frame.
 	controlBuffer = 128
@@ -64,8 +64,8 @@ func (w *wire) writeAll(frames [][]byte) error {
 	return err
 }
 
-// begin sets the deadline of a write. If sever has run, that may have replaced the deadline of
-// sever, which another write still needs: begin sets it again.
+// begin sets the deadline of a write. If abort has run, begin may have replaced the deadline of
+// abort, which another write still needs: begin sets it again.
 func (w *wire) begin() error {
 	if err := w.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (t *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	t.wire = &wire{Conn: conn}
 	if n := buffered.Reader.Buffered(); n > 0 {
 		t.wire.early = make([]byte, n)
-		if _, err := buffered.Read(t.wire.early); err != nil { // all of it is there
+		if _, err := buffered.Read(t.wire.early); err != nil { // all of these bytes are buffered
 			return nil, nil, errors.Join(err, conn.Close())
 		}
 	}

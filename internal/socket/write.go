@@ -16,7 +16,7 @@ func (c *Conn) Push(f Packed) { c.sockets.broadcaster.send(outgoing{frame: f, re
 // Close closes the connection when all that was pushed is written.
 func (c *Conn) Close(how Closing) { c.sockets.broadcaster.send(outgoing{closing: &how, recipient: c}) }
 
-// enqueue queues the frames of parcels.
+// enqueue queues the frames of outputs.
 func (c *Conn) enqueue(ps []outgoing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *Conn) startWriterLocked() {
 	}
 }
 
-// write writes the queue, and then closes the connection if hung is set.
+// write writes the queue, and then closes the connection if closeFrame is set.
 func (c *Conn) write() {
 	var buf [4][]byte
 	for {
@@ -79,7 +79,7 @@ func (c *Conn) write() {
 }
 
 // batch returns the next frames to be written; those of the last batch were written. Without any the writer
-// ends, and closes the connection if hung is not nil: then no other goroutine writes any more.
+// ends, and closes the connection if closeFrame is not nil: then no other goroutine writes any more.
 func (c *Conn) batch(frames [][]byte) (_ [][]byte, closeFrame *Closing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,7 @@ func (c *Conn) detach(reason string) {
 	c.Close(Closing{Code: Restart, Reason: reason})
 }
 
-// MuteSends notes that the object sends nothing more; false takes that back.
+// MuteSends notes that the object sends nothing more; false undoes that.
 func (c *Conn) MuteSends(muted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

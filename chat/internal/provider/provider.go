@@ -134,7 +134,7 @@ func Newest(list []chat.ModelMessage, continues bool) int {
 	return -1
 }
 
-// Omitted returns a text that tells the model about a file left out. For a file in the newest message it returns an
+// Omitted returns a text that informs the model about an omitted file. For a file in the newest message it returns an
 // error instead: the sender can send another file.
 func (p Provider) Omitted(b *chat.Block, newest bool) (string, error) {
 	if newest {
