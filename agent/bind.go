@@ -37,7 +37,7 @@ type class struct {
 	message     func(self any, ctx context.Context, c *Conn, f dohost.Frame) error
 	closed      func(self any, ctx context.Context, c *Conn, how dohost.Closing) error
 	validate    func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
-	interrupted func(self any, ctx context.Context, i *Interrupted) error
+	interrupted func(self any, ctx context.Context, i *InterruptedRun) error
 	recovery    func(self any, ctx context.Context, fs []*InterruptedFiber) error
 	ended       func(self any, ctx context.Context, info FiberInfo) error
 	changed     func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error

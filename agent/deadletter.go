@@ -77,14 +77,31 @@ func (l DeadLetters) List(ctx context.Context, limit int) ([]DeadLetter, error) 
 	}
 	var all []DeadLetter
 	for _, row := range rows {
-		d := row.Value
-		raw, err := c.payload(ctx, d.Item.Payload)
+		d, err := c.deadLetter(ctx, row.Value)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, DeadLetter{d.Item.ID, d.Item.Callback, raw, d.Item.Enqueued, d.Died, d.Error})
+		all = append(all, d)
 	}
 	return all, nil
+}
+
+// Get returns a dead letter. ok is false if there is none of that id.
+func (l DeadLetters) Get(ctx context.Context, id string) (d DeadLetter, ok bool, err error) {
+	if id == "" {
+		return d, false, nil
+	}
+	row, ok, err := deadLetterRows.Get(ctx, l.c.store(), id)
+	if err != nil || !ok {
+		return d, false, err
+	}
+	d, err = l.c.deadLetter(ctx, row.Value)
+	return d, err == nil, err
+}
+
+func (c *core) deadLetter(ctx context.Context, r deadLetterRow) (DeadLetter, error) {
+	raw, err := c.payload(ctx, r.Item.Payload)
+	return DeadLetter{r.Item.ID, r.Item.Callback, raw, r.Item.Enqueued, r.Died, r.Error}, err
 }
 
 // Retry appends a dead letter to the queue, also if it was a schedule, and reports whether

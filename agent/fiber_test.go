@@ -25,7 +25,7 @@ type fiberAgent struct {
 // fiberTest is the test's part of all fiberAgents.
 type fiberTest struct {
 	run      func(w *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error
-	hook     func(w *fiberAgent, ctx context.Context, i *agent.Interrupted) error
+	hook     func(w *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error
 	recovery func(w *fiberAgent, ctx context.Context, fs []*agent.InterruptedFiber) error
 	ended    func(w *fiberAgent, ctx context.Context, i agent.FiberInfo) error
 	callback func(w *fiberAgent, ctx context.Context, text string) error
@@ -47,7 +47,7 @@ const (
 func (w *fiberTest) handlers() *agent.Handlers[fiberAgent, noState] {
 	h := &agent.Handlers[fiberAgent, noState]{}
 	if w.hook != nil {
-		h.OnInterrupted = func(wr *fiberAgent, ctx context.Context, i *agent.Interrupted) error { return w.hook(wr, ctx, i) }
+		h.OnInterrupted = func(wr *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error { return w.hook(wr, ctx, i) }
 	}
 	if w.recovery != nil {
 		h.OnRecovery = func(wr *fiberAgent, ctx context.Context, fs []*agent.InterruptedFiber) error {
@@ -176,7 +176,7 @@ func TestRunFiberLeavesNoRow(t *testing.T) {
 
 // The end of an incarnation is not a failure of the fiber, and a failure is not an interruption.
 func TestFiberInterruptionIsNotAFailure(t *testing.T) {
-	w := &fiberTest{hook: func(w *fiberAgent, _ context.Context, i *agent.Interrupted) error {
+	w := &fiberTest{hook: func(w *fiberAgent, _ context.Context, i *agent.InterruptedRun) error {
 		var saved string
 		ok, err := i.Checkpoint(&saved)
 		w.record("%s interrupted at %q %v, attempt %d", i.Name, saved, ok, i.Attempt)
@@ -291,7 +291,7 @@ func TestFiberRetriesAreBounded(t *testing.T) {
 // calls the agent serves requests.
 func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 	w := &fiberTest{}
-	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error {
 		w.record("hook %d", i.Attempt)
 		switch i.Attempt {
 		case 2:
@@ -320,7 +320,7 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 		look := func() {
 			t.Helper()
 			do(t, h, func(ctx context.Context, a *fiberAgent) (err error) {
-				dead, err = a.Fibers().ListDead(ctx, 0)
+				dead, err = a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 				return err
 			})
 		}
@@ -330,7 +330,7 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 			t.Error("an alarm is left")
 		}
 		w.events = nil
-		w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+		w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error {
 			w.record("again %d", i.Attempt)
 			return nil
 		}
@@ -349,7 +349,7 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 
 // A fiber has a row before its first step, so a panic there does not lose it.
 func TestFiberThatPanicsImmediatelyIsInterrupted(t *testing.T) {
-	w := &fiberTest{hook: func(w *fiberAgent, _ context.Context, i *agent.Interrupted) error {
+	w := &fiberTest{hook: func(w *fiberAgent, _ context.Context, i *agent.InterruptedRun) error {
 		w.record("%s interrupted", i.Name)
 		return nil
 	}}
@@ -368,7 +368,7 @@ func TestFiberThatPanicsImmediatelyIsInterrupted(t *testing.T) {
 // A fiber that its hook has resumed stays resumed if the hook then fails.
 func TestFiberResumeTakesEffectIfHookFails(t *testing.T) {
 	w := &fiberTest{}
-	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error {
 		w.record("hook %d", i.Attempt)
 		_, err := i.Resume(ctx, func(ctx context.Context) error {
 			w.record("successor")
@@ -391,7 +391,7 @@ func TestFiberResumeTakesEffectIfHookFails(t *testing.T) {
 func TestFiberInterruptedHookHangDelaysAgentOnce(t *testing.T) {
 	w := &fiberTest{}
 	var hang chan struct{}
-	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error {
 		w.record("hook %d", i.Attempt)
 		return dohost.Await(context.WithoutCancel(ctx), func(context.Context) error { <-hang; return nil })
 	}
@@ -415,7 +415,7 @@ func TestFiberInterruptedHookHangDelaysAgentOnce(t *testing.T) {
 // If the constructor has no time left for interrupted fibers, the alarm handles them.
 func TestFiberInterruptedHooksHaveTenSecondsInConstructor(t *testing.T) {
 	w := &fiberTest{}
-	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error {
 		w.record("hook of %s", i.Name)
 		return sleep(ctx, 6*time.Second)
 	}

@@ -17,7 +17,7 @@ type FiberInfo struct {
 	Started    bool            `json:"started"`
 	Key        string          `json:"key,omitempty"`
 	Status     FiberStatus     `json:"status"`
-	Dead       bool            `json:"dead,omitempty"` // its hook failed too often: see [Fibers.ListDead]
+	Dead       bool            `json:"dead,omitempty"` // its hook failed too often: see [FiberQuery]
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	Error      string          `json:"error,omitempty"` // the last one
@@ -67,10 +67,13 @@ func (s FiberStatus) final() bool { return s != FiberPending && s != FiberRunnin
 type FiberQuery struct {
 	Kind   string        // empty for all
 	Status []FiberStatus // none for all
-	Limit  int           // zero means 50; at most 100
+	// Dead selects the dead fibers only: those of [StartFiber] and of [RunFiber], the oldest first.
+	Dead  bool
+	Limit int // zero means 50; at most 100
 }
 
-// List returns started fibers, the newest first.
+// List returns the fibers that q selects: started ones, the newest first, or dead ones, the oldest first. A fiber is
+// dead after too many failed or interrupted calls of OnInterrupted or OnRecovery.
 //
 // Errors: one for a Limit that is out of range.
 func (f Fibers) List(ctx context.Context, q *FiberQuery) ([]FiberInfo, error) {
@@ -81,14 +84,16 @@ func (f Fibers) List(ctx context.Context, q *FiberQuery) ([]FiberInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := fiberRows.List(ctx, f.c.store(), &dohost.Query[fiberRow]{
-		Index: "started", Reverse: true, Limit: limit, Where: q.matches,
-	})
+	query := &dohost.Query[fiberRow]{Index: "started", Reverse: true, Limit: limit, Where: q.matches}
+	if q.Dead {
+		query.Index, query.Reverse = "dead", false
+	}
+	rows, err := fiberRows.List(ctx, f.c.store(), query)
 	return infosOf(rows), err
 }
 
 func (q *FiberQuery) matches(r fiberRow) bool {
-	if q.Kind != "" && r.Name != q.Kind {
+	if q.Kind != "" && r.Name != q.Kind || q.Dead && !r.Dead {
 		return false
 	}
 	for _, s := range q.Status {
@@ -264,8 +269,8 @@ func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (b
 }
 
 // Delete deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers
-// only if q lists that status, and none with a pending call of OnFiberEnded. It deletes at most q.Limit
-// fibers: zero means 100, the maximum is 500.
+// only if q lists that status, and none with a pending call of OnFiberEnded; for dead ones see [Fibers.DeleteDead]. It
+// deletes at most q.Limit fibers: zero means 100, the maximum is 500.
 //
 // Errors: one for a Limit that is out of range.
 func (f Fibers) Delete(ctx context.Context, q *FiberQuery) (deleted int, err error) {
@@ -300,22 +305,9 @@ func (f Fibers) Delete(ctx context.Context, q *FiberQuery) (deleted int, err err
 	return len(rows), nil
 }
 
-// ListDead returns the fibers with too many failed calls of OnInterrupted or OnRecovery, the oldest
-// first, at most limit; zero means 50.
-//
-// Errors: one for a limit that is not 0 to 100.
-func (f Fibers) ListDead(ctx context.Context, limit int) ([]FiberInfo, error) {
-	limit, err := checkLimit(limit, 50, 100)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := fiberRows.List(ctx, f.c.store(), &dohost.Query[fiberRow]{Index: "dead", Limit: limit})
-	return infosOf(rows), err
-}
-
 // RetryDead passes a dead fiber to OnInterrupted or OnRecovery again, with its count of hook calls at
 // zero. It reports whether there was one.
-func (f Fibers) RetryDead(ctx context.Context, id string) (bool, error) {
+func (f Fibers) RetryDead(ctx context.Context, id string) (existed bool, err error) {
 	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || !row.Value.Dead {
@@ -331,7 +323,7 @@ func (f Fibers) RetryDead(ctx context.Context, id string) (bool, error) {
 }
 
 // DeleteDead deletes a dead fiber. It reports whether there was one.
-func (f Fibers) DeleteDead(ctx context.Context, id string) (bool, error) {
+func (f Fibers) DeleteDead(ctx context.Context, id string) (existed bool, err error) {
 	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || !row.Value.Dead {

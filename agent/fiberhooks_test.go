@@ -224,7 +224,7 @@ func TestFiberRecoveryHookSkipsOneOfThree(t *testing.T) {
 		var at []int
 		for _, f := range fs {
 			var n int
-			if err := f.Checkpoint(&n); err != nil {
+			if _, err := f.Checkpoint(&n); err != nil {
 				return err
 			}
 			at = append(at, n)
@@ -282,7 +282,7 @@ func TestFiberRecoveryHookRetriesAreBounded(t *testing.T) {
 		w.wantEvents(t, "1s try 1 of 3", "1s 1 goes on, attempt 1", "31s try 2 of 2", "91s try 3 of 2", "211s try 4 of 2", "451s try 5 of 2")
 		var dead []agent.FiberInfo
 		do(t, h, func(ctx context.Context, a *fiberAgent) (err error) {
-			dead, err = a.Fibers().ListDead(ctx, 0)
+			dead, err = a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 			for _, d := range dead {
 				if ok, err := a.Fibers().RetryDead(ctx, d.ID); err != nil || !ok {
 					return fmt.Errorf("%v, %w", ok, err)
@@ -394,7 +394,7 @@ func TestFiberRecoveryHookRetryRunsOutsideConstructor(t *testing.T) {
 // A fiber with a failed OnInterrupted does not keep OnRecovery out of the constructor.
 func TestFiberRecoveryHookIgnoresFailedInterruptedHook(t *testing.T) {
 	w := &fiberTest{}
-	w.hook = func(*fiberAgent, context.Context, *agent.Interrupted) error {
+	w.hook = func(*fiberAgent, context.Context, *agent.InterruptedRun) error {
 		w.record("hook")
 		return errTest
 	}
@@ -605,12 +605,12 @@ func TestFiberRestartOfDeadOrUnknownKind(t *testing.T) {
 		h.Advance(time.Hour)
 		w.events = nil
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
-			dead, err := a.Fibers().ListDead(ctx, 0)
+			dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 			wantEqual(t, "dead", len(dead), 3)
 			ok, err2 := a.Fibers().Restart(ctx, ids[0])
 			wantEqual(t, "restarted", ok, true)
 			_, err3 := a.Fibers().Cancel(ctx, ids[1])
-			dead, err4 := a.Fibers().ListDead(ctx, 0)
+			dead, err4 := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 			wantEqual(t, "dead", len(dead), 1)
 			ok, err5 := a.Fibers().DeleteDead(ctx, ids[2])
 			wantEqual(t, "buried", ok, true)

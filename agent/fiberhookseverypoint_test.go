@@ -67,7 +67,7 @@ func (n *hookAgent) recover(ctx context.Context, fs []*agent.InterruptedFiber) e
 	last, skippedOne := -1, false
 	for _, f := range fs {
 		var at int
-		if err := f.Checkpoint(&at); err != nil {
+		if _, err := f.Checkpoint(&at); err != nil {
 			return err
 		}
 		if at <= last {

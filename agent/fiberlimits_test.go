@@ -81,7 +81,7 @@ func TestFiberFailsIfItsResultDoesNotFit(t *testing.T) {
 
 func TestFiberResumedByHookCanBeCancelled(t *testing.T) {
 	w := &fiberTest{}
-	w.hook = func(a *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+	w.hook = func(a *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error {
 		id, err := i.Resume(ctx, func(context.Context) error { w.record("it ran"); return nil })
 		if err != nil {
 			return err
@@ -125,7 +125,7 @@ func TestFiberSurvivesRolledBackCancel(t *testing.T) {
 // A successor that ends incarnations without progress is given up like a failing hook.
 func TestFiberResumesWithoutProgressAreBounded(t *testing.T) {
 	w := &fiberTest{}
-	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+	w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error {
 		w.record("hook %d", i.Attempt)
 		_, err := i.Resume(ctx, func(context.Context) error { panic("poison") })
 		return err
@@ -135,7 +135,7 @@ func TestFiberResumesWithoutProgressAreBounded(t *testing.T) {
 		h.Advance(2 * time.Hour)
 		wantEqual(t, "runs of the hook", len(w.events), 5)
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
-			dead, err := a.Fibers().ListDead(ctx, 0)
+			dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 			wantEqual(t, "dead", len(dead), 1)
 			return err
 		})
@@ -144,7 +144,7 @@ func TestFiberResumesWithoutProgressAreBounded(t *testing.T) {
 
 // A busy agent does not postpone the work of its alarm.
 func TestAlarmIsNotPostponedByBusyAgent(t *testing.T) {
-	w := &fiberTest{hook: func(w *fiberAgent, _ context.Context, _ *agent.Interrupted) error {
+	w := &fiberTest{hook: func(w *fiberAgent, _ context.Context, _ *agent.InterruptedRun) error {
 		w.record("told")
 		return errors.New("no")
 	}}
@@ -152,7 +152,7 @@ func TestAlarmIsNotPostponedByBusyAgent(t *testing.T) {
 		interrupted(t, h)
 		h.Advance(time.Hour)
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
-			dead, err := a.Fibers().ListDead(ctx, 0)
+			dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 			if err != nil || len(dead) != 1 {
 				return fmt.Errorf("%d dead, %w", len(dead), err)
 			}
@@ -174,8 +174,10 @@ func TestAlarmIsNotPostponedByBusyAgent(t *testing.T) {
 // If recovery gives up a fiber, its waiters are notified.
 func TestFiberWaitEndsWhenRecoveryGivesUp(t *testing.T) {
 	w := &fiberTest{
-		run:  func(_ *fiberAgent, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, 100*time.Hour) },
-		hook: func(_ *fiberAgent, ctx context.Context, _ *agent.Interrupted) error { return sleep(ctx, time.Minute) },
+		run: func(_ *fiberAgent, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, 100*time.Hour) },
+		hook: func(_ *fiberAgent, ctx context.Context, _ *agent.InterruptedRun) error {
+			return sleep(ctx, time.Minute)
+		},
 	}
 	runFiberTest(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		client := h.Client(func(ctx context.Context) error {
@@ -332,7 +334,7 @@ func TestFiberFailureOnFullDiskCountsOnce(t *testing.T) {
 func TestAlarmDoesNotSpinWithoutSpaceOrTasks(t *testing.T) {
 	for name, full := range map[string]bool{"disk": true, "tasks": false} {
 		t.Run(name, func(t *testing.T) {
-			w := &fiberTest{hook: func(*fiberAgent, context.Context, *agent.Interrupted) error { return errors.New("no") }}
+			w := &fiberTest{hook: func(*fiberAgent, context.Context, *agent.InterruptedRun) error { return errors.New("no") }}
 			o := dohost.Options{}
 			if !full {
 				o.MaxEvents = 2
@@ -376,7 +378,7 @@ func TestAlarmDoesNotSpinWithoutSpaceOrTasks(t *testing.T) {
 // Rows that wait are not read before they are due, even if they are large.
 func TestAlarmDoesNotSpinForLargeCheckpoints(t *testing.T) {
 	rings := 0
-	w := &fiberTest{hook: func(*fiberAgent, context.Context, *agent.Interrupted) error { return errTest }}
+	w := &fiberTest{hook: func(*fiberAgent, context.Context, *agent.InterruptedRun) error { return errTest }}
 	o := &dohosttest.Options{Classes: []dohost.Class{w.class(nil)}, Options: dohost.Options{
 		Listener: dohost.Listener{AlarmEnded: func(runtime.Alarm) { rings++ }},
 	}}
@@ -478,7 +480,7 @@ func fillBatch(ctx context.Context, w *fiberAgent) error {
 // A hook that has filled its batch has succeeded, and is not called again.
 func TestFiberInterruptedHookMayFillItsBatch(t *testing.T) {
 	w := &fiberTest{}
-	w.hook = func(wr *fiberAgent, ctx context.Context, _ *agent.Interrupted) error {
+	w.hook = func(wr *fiberAgent, ctx context.Context, _ *agent.InterruptedRun) error {
 		w.record("hook")
 		return fillBatch(ctx, wr)
 	}
@@ -523,7 +525,7 @@ func TestFiberResumedTwiceRunsOnce(t *testing.T) {
 // A hook is called on time in an incarnation that had no room for all fibers when it began.
 func TestFiberInterruptedHookIsOnTimeAfterOverload(t *testing.T) {
 	w := &fiberTest{}
-	w.hook = func(*fiberAgent, context.Context, *agent.Interrupted) error { w.record("hook"); return errTest }
+	w.hook = func(*fiberAgent, context.Context, *agent.InterruptedRun) error { w.record("hook"); return errTest }
 	w.run = func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
 		if f.Attempt > 0 && f.Checkpoint() == 0 {
 			return nil
@@ -537,7 +539,7 @@ func TestFiberInterruptedHookIsOnTimeAfterOverload(t *testing.T) {
 		}
 		return &fiberAgent{a, w}, nil
 	}, &agent.Handlers[fiberAgent, noState]{
-		OnInterrupted: func(wr *fiberAgent, ctx context.Context, i *agent.Interrupted) error { return w.hook(wr, ctx, i) },
+		OnInterrupted: func(wr *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error { return w.hook(wr, ctx, i) },
 	}, agent.OnFiber(testKind, func(wr *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error { return w.run(wr, ctx, f) }, nil))
 	o := &dohosttest.Options{Classes: []dohost.Class{class}, Options: dohost.Options{MaxEvents: 2}}
 	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {

@@ -87,7 +87,7 @@ func TestFiberWithoutProgressFails(t *testing.T) {
 // often for other reasons does not use up the five calls of the hook within seconds.
 func TestInterruptedFiberResumedWithoutProgressWaits(t *testing.T) {
 	w := &fiberTest{}
-	w.hook = func(w *fiberAgent, ctx context.Context, i *agent.Interrupted) error {
+	w.hook = func(w *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error {
 		w.record("hook %d", i.Attempt)
 		_, err := i.Resume(ctx, func(ctx context.Context) error { return sleep(ctx, 40*time.Second) })
 		return err
@@ -111,7 +111,7 @@ func TestInterruptedFiberResumedWithoutProgressWaits(t *testing.T) {
 		w.wantEvents(t, "1s hook 0", "2s hook 1", "33s hook 2")
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
 			open, err := a.Fibers().List(ctx, nil)
-			dead, err2 := a.Fibers().ListDead(ctx, 0)
+			dead, err2 := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 			wantEqual(t, "left open and dead", joinValues(len(open), len(dead)), "0 0")
 			return errors.Join(err, err2)
 		})

@@ -63,10 +63,10 @@ type Handlers[O, S any] struct {
 	// OnInterrupted is called for each fiber of [RunFiber] that was interrupted, the oldest first. When it returns
 	// nil, the fiber's row is deleted in the batch of the hook's last writes, or in the next one if that is full.
 	// When it fails, or its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times
-	// and for at most a day; then the fiber is dead: see [Fibers.ListDead]. The first call runs in the constructor,
+	// and for at most a day; then the fiber is dead: see [FiberQuery]. The first call runs in the constructor,
 	// where it has 10 s (its ctx ends then), before other events; later calls are separate tasks. Without an
 	// OnInterrupted such fibers are reported and deleted.
-	OnInterrupted func(*O, context.Context, *Interrupted) error
+	OnInterrupted func(*O, context.Context, *InterruptedRun) error
 
 	// OnRecovery decides about interrupted fibers of [StartFiber]. One call gets all fibers that may resume, the
 	// oldest first; fibers that were interrupted too often have already failed. The hook resumes them in any order
@@ -75,7 +75,7 @@ type Handlers[O, S any] struct {
 	// one). Without an OnRecovery each fiber is resumed, the oldest first.
 	//
 	// If the hook fails, or its incarnation ends, it is called again with the fibers that are still open, after
-	// 30 s doubling to 5 min, at most five times and for at most a day; then they are dead: see [Fibers.ListDead].
+	// 30 s doubling to 5 min, at most five times and for at most a day; then they are dead: see [FiberQuery].
 	// Fibers that are interrupted in the meantime get calls of their own. The first call runs in the constructor,
 	// before other events and after OnInterrupted, with 10 s for both hooks (their ctx ends then). Later calls
 	// are separate tasks, one at a time. In the constructor, waiting for a resumed fiber is useless: it has not
@@ -142,7 +142,7 @@ func (h *Handlers[O, S]) bind(c *class) {
 	}
 	c.validate, c.changed = stateHook(h.Validate), stateHook(h.OnStateChanged)
 	if m := h.OnInterrupted; m != nil {
-		c.interrupted = func(self any, ctx context.Context, i *Interrupted) error { return m(self.(*O), ctx, i) }
+		c.interrupted = func(self any, ctx context.Context, i *InterruptedRun) error { return m(self.(*O), ctx, i) }
 	}
 	if m := h.OnRecovery; m != nil {
 		c.recovery = func(self any, ctx context.Context, fs []*InterruptedFiber) error { return m(self.(*O), ctx, fs) }

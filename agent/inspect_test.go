@@ -51,7 +51,7 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 			}
 			return sleep(ctx, time.Hour)
 		},
-		hook: func(*fiberAgent, context.Context, *agent.Interrupted) error { return errors.New("not now") },
+		hook: func(*fiberAgent, context.Context, *agent.InterruptedRun) error { return errors.New("not now") },
 	}
 	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		id := fiberAgents.Get(h, "a").ID()

@@ -11,8 +11,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Interrupted is a fiber of [RunFiber] that the end of its incarnation interrupted.
-type Interrupted struct {
+// InterruptedRun is a fiber of [RunFiber] that the end of its incarnation interrupted.
+type InterruptedRun struct {
 	ID      string
 	Name    string
 	Created time.Time // of the first of them, if it was resumed
@@ -26,12 +26,14 @@ type Interrupted struct {
 }
 
 // Checkpoint decodes the fiber's last checkpoint into v, and reports whether there is one.
-func (i *Interrupted) Checkpoint(v any) (bool, error) { return decodeCheckpoint(i.row.Checkpoint, v) }
+func (i *InterruptedRun) Checkpoint(v any) (bool, error) {
+	return decodeCheckpoint(i.row.Checkpoint, v)
+}
 
 // Resume runs fn as a new fiber with the name and the checkpoint of the interrupted one, as a separate task,
 // when the hook has returned. One batch inserts the new fiber and deletes the interrupted one, so a crash
 // leaves exactly one of them. Resume may be called once.
-func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error) (id string, err error) {
+func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) error) (id string, err error) {
 	if i.resumed {
 		return "", ErrFiberDone
 	}
@@ -69,7 +71,7 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 // askInterrupted calls OnInterrupted for a row. In the constructor, until is the deadline of the hook; otherwise it is
 // zero, and the hook has no time limit.
 func (c *core) askInterrupted(ctx context.Context, row *fiberRow, until time.Time) error {
-	i := &Interrupted{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Hooks, c: c, row: row}
+	i := &InterruptedRun{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Hooks, c: c, row: row}
 	failed, err := c.runHook(ctx, []*fiberRow{row}, until, func(ctx context.Context) error {
 		return c.class.interrupted(c.self, ctx, i)
 	})

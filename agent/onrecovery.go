@@ -26,10 +26,9 @@ type InterruptedFiber struct {
 	returned bool // the hook has returned
 }
 
-// Checkpoint decodes the fiber's last checkpoint into v.
-func (f *InterruptedFiber) Checkpoint(v any) error {
-	_, err := decodeCheckpoint(f.row.Checkpoint, v)
-	return err
+// Checkpoint decodes the fiber's last checkpoint into v, and reports whether there is one.
+func (f *InterruptedFiber) Checkpoint(v any) (bool, error) {
+	return decodeCheckpoint(f.row.Checkpoint, v)
 }
 
 // Resume resumes the fiber from its last checkpoint, as a separate task. In the constructor the task begins

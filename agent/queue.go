@@ -185,14 +185,31 @@ func (qu Queue) List(ctx context.Context, q *QueueQuery) ([]QueueInfo, error) {
 	}
 	var all []QueueInfo
 	for _, row := range rows {
-		it := row.Value
-		raw, err := c.payload(ctx, it.Payload)
+		info, err := c.queueInfo(ctx, row.Value)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, QueueInfo{it.ID, it.Callback, raw, it.Enqueued, it.Run.Life != ""})
+		all = append(all, info)
 	}
 	return all, nil
+}
+
+// Get returns an item of the queue. ok is false if there is none of that id, or if it was cancelled.
+func (qu Queue) Get(ctx context.Context, id string) (info QueueInfo, ok bool, err error) {
+	if id == "" {
+		return info, false, nil
+	}
+	row, ok, err := queue.Get(ctx, qu.c.store(), id)
+	if err != nil || !ok || row.Value.Gone {
+		return info, false, err
+	}
+	info, err = qu.c.queueInfo(ctx, row.Value)
+	return info, err == nil, err
+}
+
+func (c *core) queueInfo(ctx context.Context, it item) (QueueInfo, error) {
+	raw, err := c.payload(ctx, it.Payload)
+	return QueueInfo{it.ID, it.Callback, raw, it.Enqueued, it.Run.Life != ""}, err
 }
 
 // Cancel removes an item from the queue, and reports whether there was one. If it is running, its run

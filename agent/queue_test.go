@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,12 @@ func (b *callbackTest) queuedIDs() (ids []string) {
 		all, err := c.Queue().List(ctx, nil)
 		for _, q := range all {
 			ids = append(ids, q.ID)
+			if got, ok, err := c.Queue().Get(ctx, q.ID); err != nil || !ok || !reflect.DeepEqual(got, q) {
+				b.t.Errorf("Get returns %+v, %t, %v; List has %+v", got, ok, err, q)
+			}
+		}
+		if got, ok, err2 := c.Queue().Get(ctx, "no such item"); ok || err2 != nil {
+			b.t.Error(got, err2)
 		}
 		return err
 	})
@@ -31,6 +38,12 @@ func (b *callbackTest) deadLetterIDs() (ids []string) {
 		all, err := c.DeadLetters().List(ctx, 0)
 		for _, d := range all {
 			ids = append(ids, d.ID)
+			if got, ok, err := c.DeadLetters().Get(ctx, d.ID); err != nil || !ok || !reflect.DeepEqual(got, d) {
+				b.t.Errorf("Get returns %+v, %t, %v; List has %+v", got, ok, err, d)
+			}
+		}
+		if got, ok, err2 := c.DeadLetters().Get(ctx, "no such letter"); ok || err2 != nil {
+			b.t.Error(got, err2)
 		}
 		return err
 	})

@@ -32,7 +32,7 @@ func runLong(ctx context.Context, w *fiberAgent) error {
 func longFiberTest() *fiberTest {
 	w := &fiberTest{}
 	w.run = func(_ *fiberAgent, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
-	w.hook = func(*fiberAgent, context.Context, *agent.Interrupted) error {
+	w.hook = func(*fiberAgent, context.Context, *agent.InterruptedRun) error {
 		w.record("hook")
 		return nil
 	}

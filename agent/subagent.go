@@ -25,6 +25,8 @@ type subRow struct {
 	Created     int64
 }
 
+func (r subRow) info() SubInfo { return SubInfo{r.Class, r.Name, time.UnixMilli(r.Created)} }
+
 var subRows = dohost.Collection[subRow]{
 	Name: "dohost.subs",
 	Key:  func(r subRow) string { return subKey(r.Class, r.Name) },
@@ -195,15 +197,19 @@ func (s SubAgents) List(ctx context.Context, class string) ([]SubInfo, error) {
 	rows, err := subRows.List(ctx, s.c.store(), q)
 	infos := make([]SubInfo, len(rows))
 	for i, r := range rows {
-		infos[i] = SubInfo{r.Value.Class, r.Value.Name, time.UnixMilli(r.Value.Created)}
+		infos[i] = r.Value.info()
 	}
 	return infos, err
 }
 
-// Exists reports whether the agent has such a sub-agent.
-func (s SubAgents) Exists(ctx context.Context, class, name string) (bool, error) {
-	_, ok, err := subRows.Get(ctx, s.c.store(), subKey(class, name))
-	return ok, err
+// Get returns the description of a sub-agent. ok is false if the agent has no such sub-agent. Get does not wake the
+// sub-agent.
+func (s SubAgents) Get(ctx context.Context, class, name string) (info SubInfo, ok bool, err error) {
+	row, ok, err := subRows.Get(ctx, s.c.store(), subKey(class, name))
+	if err != nil || !ok {
+		return info, false, err
+	}
+	return row.Value.info(), true, nil
 }
 
 // deletion is a call of SubAgents.Delete in progress.
@@ -222,7 +228,7 @@ func (s SubAgents) Delete(ctx context.Context, class, name string) (existed bool
 	if err != nil {
 		return false, err
 	}
-	if existed, err = s.c.SubAgents().Exists(ctx, class, name); err != nil || !existed {
+	if _, existed, err = s.Get(ctx, class, name); err != nil || !existed {
 		return false, err
 	}
 	d := &deletion{key: subKey(class, name)}

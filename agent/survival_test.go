@@ -52,7 +52,7 @@ func (s survivalRecord) class() dohost.Class {
 		return &survivalAgent{a, "", &s}, nil
 	},
 		&agent.Handlers[survivalAgent, string]{
-			OnInterrupted: func(h *survivalAgent, ctx context.Context, i *agent.Interrupted) error {
+			OnInterrupted: func(h *survivalAgent, ctx context.Context, i *agent.InterruptedRun) error {
 				var at string
 				if ok, err := i.Checkpoint(&at); !ok || at != savedValue {
 					return errors.Join(err, errors.New("no checkpoint"))

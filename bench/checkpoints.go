@@ -74,7 +74,7 @@ func copierClass(found chan<- copyCheckpoint) dohost.Class {
 	return agent.Bind(copiers, func(_ context.Context, a *agent.Agent[struct{}]) (*copier, error) {
 		return &copier{a, found}, nil
 	}, &agent.Handlers[copier, struct{}]{
-		OnInterrupted: func(c *copier, _ context.Context, i *agent.Interrupted) error {
+		OnInterrupted: func(c *copier, _ context.Context, i *agent.InterruptedRun) error {
 			var p copyCheckpoint
 			_, err := i.Checkpoint(&p)
 			c.found <- p

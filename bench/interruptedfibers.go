@@ -27,7 +27,7 @@ func sleeperClass(r *fiberLog) dohost.Class {
 	return agent.Bind(sleepers, func(_ context.Context, a *agent.Agent[struct{}]) (*sleeper, error) {
 		return &sleeper{a, r}, nil
 	}, &agent.Handlers[sleeper, struct{}]{
-		OnInterrupted: func(s *sleeper, _ context.Context, i *agent.Interrupted) error {
+		OnInterrupted: func(s *sleeper, _ context.Context, i *agent.InterruptedRun) error {
 			return s.log.write(hooked, s.Name(), i.ID)
 		},
 	})

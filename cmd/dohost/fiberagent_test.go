@@ -139,7 +139,7 @@ func (p *fiberAgent) runSteps(ctx context.Context, at stepsCheckpoint) error {
 }
 
 // interrupted resumes fibers of RunFiber, except poison.
-func (p *fiberAgent) interrupted(ctx context.Context, i *agent.Interrupted) error {
+func (p *fiberAgent) interrupted(ctx context.Context, i *agent.InterruptedRun) error {
 	at := stepsCheckpoint{Request: stepsRequest{Name: i.Name}}
 	if _, err := i.Checkpoint(&at); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (p *fiberAgent) fibers(ctx context.Context) ([]agent.FiberInfo, error) {
 }
 
 func (p *fiberAgent) dead(ctx context.Context) ([]agent.FiberInfo, error) {
-	return p.Fibers().ListDead(ctx, 0)
+	return p.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 }
 
 // schedule starts the work immediately, without a checkpoint.

@@ -66,7 +66,7 @@ func (l *checkpointRecord) recordSaved(p fiberCheckpoint) {
 }
 
 // recordHook records a call of a hook, with a higher attempt than all calls before.
-func (l *checkpointRecord) recordHook(i *agent.Interrupted) {
+func (l *checkpointRecord) recordHook(i *agent.InterruptedRun) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if last, before := l.attempts[i.ID]; before && i.Attempt <= last {
@@ -153,13 +153,13 @@ func (s *fiberAgent) unfinished(ctx context.Context, _ none) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	dead, err := s.Fibers().ListDead(ctx, 0)
+	dead, err := s.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 	return len(all) + len(dead), err
 }
 
 // retryDead passes dead fibers to their hook again, as an operator would, and returns their number.
 func (s *fiberAgent) retryDead(ctx context.Context) (int, error) {
-	dead, err := s.Fibers().ListDead(ctx, 0)
+	dead, err := s.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 	for _, f := range dead {
 		s.record.retried(f.ID)
 		if _, err := s.Fibers().RetryDead(ctx, f.ID); err != nil {
@@ -188,7 +188,7 @@ func saveCheckpoint(ctx context.Context, p fiberCheckpoint) error {
 }
 
 // resume resumes a fiber from its checkpoint.
-func (s *fiberAgent) resume(ctx context.Context, i *agent.Interrupted) error {
+func (s *fiberAgent) resume(ctx context.Context, i *agent.InterruptedRun) error {
 	s.record.recordHook(i)
 	p := fiberCheckpoint{Name: i.Name[len("run "):]}
 	if _, err := i.Checkpoint(&p); err != nil {
@@ -200,7 +200,7 @@ func (s *fiberAgent) resume(ctx context.Context, i *agent.Interrupted) error {
 }
 
 // finish completes a fiber in the hook itself.
-func (s *fiberAgent) finish(ctx context.Context, i *agent.Interrupted) error {
+func (s *fiberAgent) finish(ctx context.Context, i *agent.InterruptedRun) error {
 	s.record.recordHook(i)
 	err := dohost.Await(ctx, func(ctx context.Context) error { return s.bank.Call(ctx, i.Name, "") })
 	if err != nil {

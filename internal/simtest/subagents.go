@@ -61,7 +61,7 @@ type childStatus struct{ Came, Listed bool }
 func (n *parentAgent) childStatus(ctx context.Context, _ none) (r childStatus, err error) {
 	r.Came, _, err = dohost.Get[bool](ctx, n.Storage(), "came")
 	infos, err2 := n.SubAgents().List(ctx, "")
-	has, err3 := n.SubAgents().Exists(ctx, string(children), childName)
+	_, has, err3 := n.SubAgents().Get(ctx, string(children), childName)
 	r.Listed = len(infos) == 1 && infos[0].Name == childName
 	return r, errors.Join(err, err2, err3, differ("whether it has the child", has, r.Listed))
 }

@@ -135,7 +135,7 @@ func (t *tail) copying(ctx context.Context, f *agent.Fiber[copyProgress]) error 
 	return t.follow(ctx, f.Checkpoint())
 }
 
-func (t *tail) resume(ctx context.Context, i *agent.Interrupted) error {
+func (t *tail) resume(ctx context.Context, i *agent.InterruptedRun) error {
 	at := copyProgress{Program: i.Name}
 	if _, err := i.Checkpoint(&at); err != nil {
 		return err
