@@ -69,6 +69,9 @@ type PublicError struct {
 
 // Error returns the message and the cause.
 func (e *PublicError) Error() string {
+	if e == nil {
+		return "dohost: nil *PublicError"
+	}
 	if e.Err == nil {
 		return e.Message
 	}
@@ -76,10 +79,20 @@ func (e *PublicError) Error() string {
 }
 
 // PublicText returns the message.
-func (e *PublicError) PublicText() string { return e.Message }
+func (e *PublicError) PublicText() string {
+	if e == nil {
+		return hiddenText
+	}
+	return e.Message
+}
 
 // Unwrap returns the cause.
-func (e *PublicError) Unwrap() error { return e.Err }
+func (e *PublicError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // Error names the operation and the object, reports whether the operation ran, and whether the caller may repeat it.
 // Every error of Call, Do and Invoke is an Error about that call: Err may wrap the [*Error] of a call that the object

@@ -51,9 +51,10 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		h.refuse(w, r, id.Class, err)
 		return
 	}
-	for range maxDelegations {
+	first := id
+	for n := range maxDelegations {
 		access := hops[0].access
-		next := h.serveObject(w, r, id, access)
+		next := h.serveObject(&servedHop{w: w, first: first, delegated: n > 0}, r, id, access)
 		if next == nil {
 			return
 		}
@@ -64,11 +65,39 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		}
 		// The object has delegated to another object than the request's path names.
 		if hops, err = h.authorize(r, id, h.kindOf(r, id), "", access); err != nil {
-			h.refuse(w, r, from.Class, err) // the handshake for this class was checked
+			h.refuse(w, r, from.Class, afterDelegation(first, err)) // the handshake for this class was checked
 			return
 		}
 	}
-	h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: errTooManyDelegations, Outcome: OutcomeNotRun})
+	h.WriteError(w, &Error{Op: opHTTP, ID: first, Err: errTooManyDelegations})
+}
+
+// servedHop is the service of a request by one object.
+type servedHop struct {
+	w         http.ResponseWriter
+	first     ID   // the object that the client requested
+	delegated bool // by another object, whose handler has run
+}
+
+// fail answers the request with an error.
+func (p *servedHop) fail(h *Host, err error) {
+	if p.delegated {
+		err = afterDelegation(p.first, err)
+	}
+	h.WriteError(p.w, err)
+}
+
+// afterDelegation returns an error of a later object as one of the request to the first object, whose handler has run:
+// a repetition would run it again. The error does not name the later object, which may be private.
+func afterDelegation(first ID, err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return err
+	}
+	if e.Outcome == OutcomeNotRun {
+		return &Error{Op: e.Op, ID: first, Err: e.Err}
+	}
+	return &Error{Op: e.Op, ID: first, Err: e.Err, Outcome: e.Outcome, Retryable: e.Retryable}
 }
 
 var errTooManyDelegations = &PublicError{
@@ -116,9 +145,10 @@ func (h *Host) checkHandshake(r *http.Request, id ID) *socket.HandshakeError {
 
 // serveObject serves the request with an access, which may be nil, unless the object passes the
 // request on.
-func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access *Access) (next *delegation) {
+func (h *Host) serveObject(p *servedHop, r *http.Request, id ID, access *Access) (next *delegation) {
+	w := p.w
 	if err := h.serves(id); err != nil {
-		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
+		p.fail(h, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
 		return nil
 	}
 	if refused := h.checkHandshake(r, id); refused != nil {
@@ -128,12 +158,12 @@ func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access
 	c := h.classes[id.Class]
 	share, err := h.shareOf(r)
 	if err != nil {
-		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
+		p.fail(h, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
 		return nil
 	}
 	defer share.release()
 	body := &requestBody{source: r, share: share}
-	s := serving{host: h, w: w, rc: http.NewResponseController(w), body: body}
+	s := serving{host: h, hop: p, w: w, rc: http.NewResponseController(w), body: body}
 	s.out = newResponseQueue(h.sockets, s.rc)
 	own := r.Clone(r.Context()) // the handler may outlive this call
 	run := runtime.Func(func(ctx context.Context, instance any) error {
@@ -141,7 +171,7 @@ func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access
 	})
 	sent, err := h.rt.Send(r.Context(), id, runtime.Call{Op: opHTTP, Handler: run})
 	if err != nil {
-		h.WriteError(w, err)
+		p.fail(h, err)
 		return nil
 	}
 	defer s.leave(r.Context())
@@ -198,6 +228,7 @@ func (c *requestContext) Value(key any) any {
 // serving is the request's side of a ServeObject, used by its goroutine alone.
 type serving struct {
 	host   *Host
+	hop    *servedHop
 	w      http.ResponseWriter
 	rc     *http.ResponseController
 	out    *responseQueue
@@ -254,7 +285,7 @@ func (s *serving) fail(err error) {
 	if s.body.reading.Load() {
 		s.w.Header().Set("Connection", "close")
 	}
-	s.host.WriteError(s.w, err)
+	s.hop.fail(s.host, err)
 }
 
 // write writes the pieces that may leave.

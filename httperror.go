@@ -117,10 +117,11 @@ func publicText(err error, remote bool, status int) (text string, ok bool) {
 	}](err); ok {
 		return e.PublicText(), true
 	}
-	if e, ok := errors.AsType[*ArgumentError](err); ok {
+	_, nested := errors.AsType[*Error](err) // of a call that the object made: its text may have the object's own
+	if e, ok := errors.AsType[*ArgumentError](err); ok && !nested && !insideObject(err) {
 		return strings.TrimPrefix(e.Error(), "dohost: "), true
 	}
-	if e, ok := errors.AsType[*LimitError](err); ok {
+	if e, ok := errors.AsType[*LimitError](err); ok && !nested && !insideObject(err) {
 		return e.Error(), true
 	}
 	if !remote && status < http.StatusInternalServerError {
@@ -137,11 +138,18 @@ func publicText(err error, remote bool, status int) (text string, ok bool) {
 	return "", false
 }
 
+// insideObject reports whether err is the end or the failed start of an incarnation, which wraps an error of the object's
+// code. The types of that error say nothing about the request.
+func insideObject(err error) bool {
+	_, panicked := errors.AsType[*PanicError](err)
+	return panicked || errors.Is(err, runtime.ErrConstructor) || errors.Is(err, ErrFenced)
+}
+
 // publicOfObjects reports whether an error keeps its code if an object's own code returns it.
 func publicOfObjects(err error) bool { return err == ErrNoSpace || err == errReadOnly }
 
 func classify(err error, remote bool) (code string, status int) {
-	if e, ok := errors.AsType[*PublicError](err); ok {
+	if e, ok := errors.AsType[*PublicError](err); ok && e != nil {
 		if status = e.Status; status < 400 || status > 599 {
 			status = http.StatusInternalServerError
 		}
@@ -156,6 +164,21 @@ func classify(err error, remote bool) (code string, status int) {
 		}
 		return "failed", http.StatusInternalServerError
 	}
+	if !insideObject(err) {
+		if code, status := classifyRequest(err); code != "" {
+			return code, status
+		}
+	}
+	for _, c := range errorCodes {
+		if errors.Is(err, c.is) {
+			return c.code, c.status
+		}
+	}
+	return "internal", http.StatusInternalServerError
+}
+
+// classifyRequest returns the code of an error in the request itself, or "".
+func classifyRequest(err error) (code string, status int) {
 	if _, ok := errors.AsType[*NameError](err); ok {
 		return "bad_name", http.StatusBadRequest
 	}
@@ -168,12 +191,7 @@ func classify(err error, remote bool) (code string, status int) {
 	if _, ok := errors.AsType[*LimitError](err); ok {
 		return "too_large", http.StatusRequestEntityTooLarge
 	}
-	for _, c := range errorCodes {
-		if errors.Is(err, c.is) {
-			return c.code, c.status
-		}
-	}
-	return "internal", http.StatusInternalServerError
+	return "", 0
 }
 
 // closing reports whether the host is closing, so that another host may serve the object.

@@ -63,6 +63,9 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 	if w.socket != nil || w.next != nil {
 		return 0, http.ErrHijacked
 	}
+	if w.err != nil {
+		return 0, w.err
+	}
 	w.WriteHeader(http.StatusOK)
 	if err := w.out.closedBy(); err != nil {
 		return 0, err
@@ -95,7 +98,9 @@ func (w *responseWriter) FlushError() error {
 	p := w.piece()
 	if err := w.state.Chunk(w.ctx, len(p.body), func(err error) { w.out.put(p, err) }, w.out.wait); err != nil {
 		if errors.Is(err, runtime.ErrInTransaction) {
-			w.body = p.body // it has not left
+			w.body = p.body // a later Flush releases it
+		} else {
+			w.err = err // the response would have a hole
 		}
 		return err
 	}

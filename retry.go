@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -41,8 +42,28 @@ func RetryAnyError(error, int) bool { return true }
 
 // retryNotRun permits a retry of a call that did not run and may be repeated.
 func retryNotRun(err error, _ int) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && !e.Overloaded() && e.Outcome == OutcomeNotRun && e.Retryable
+	return allCalls(err, func(e *Error) bool { return !e.Overloaded() && e.Outcome == OutcomeNotRun && e.Retryable })
+}
+
+// didNotRun reports whether all calls that err is about did not run. Any other error may come from after a call.
+func didNotRun(err error) bool {
+	return allCalls(err, func(e *Error) bool { return e.Outcome == OutcomeNotRun })
+}
+
+// allCalls reports whether err consists of errors of calls only, all of them with a property.
+func allCalls(err error, has func(*Error) bool) bool {
+	switch e := err.(type) {
+	case nil:
+		return false
+	case *Error:
+		return e != nil && has(e)
+	case interface{ Unwrap() error }:
+		return allCalls(e.Unwrap(), has)
+	case interface{ Unwrap() []error }:
+		list := e.Unwrap()
+		return len(list) > 0 && !slices.ContainsFunc(list, func(err error) bool { return !allCalls(err, has) })
+	}
+	return false
 }
 
 // Retry calls fn until it succeeds or the policy gives up; a nil policy means the defaults. It gives up the turn while
@@ -53,8 +74,9 @@ func retryNotRun(err error, _ int) bool {
 // give the same advice on .retryable and .overloaded. Retry does not call fn again after the end of ctx or of the
 // incarnation, also if ShouldRetry would permit it.
 //
-// Errors: the last one of fn, also when ctx ends before the next attempt. If the last attempt did not run and an
-// earlier one ran or may have run, the error has OutcomeUnknown.
+// Errors: the last one of fn, also when ctx ends before the next attempt. If it is an [Error] with OutcomeNotRun, but
+// an earlier call may have run, the error has OutcomeUnknown. Any error of fn that is not only about calls with
+// OutcomeNotRun counts as a call that may have run.
 func Retry(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) error {
 	policy := p.withDefaults()
 	start, ran := time.Now(), false
@@ -63,9 +85,7 @@ func Retry(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) 
 		if err == nil || attempt == policy.MaxAttempts || ctx.Err() != nil || !policy.ShouldRetry(err, attempt) {
 			return mayHaveRun(err, ran)
 		}
-		if e, ok := errors.AsType[*Error](err); ok && e.Outcome != OutcomeNotRun {
-			ran = true
-		}
+		ran = ran || !didNotRun(err)
 		delay := policy.delay(attempt)
 		if policy.MaxElapsed > 0 && delay > policy.MaxElapsed-time.Since(start) {
 			return mayHaveRun(err, ran)
@@ -103,7 +123,7 @@ func (p *RetryPolicy) withDefaults() RetryPolicy {
 // mayHaveRun returns the last error of several attempts, with OutcomeUnknown if an earlier attempt ran or may have run.
 func mayHaveRun(err error, ran bool) error {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || !ran || e.Outcome != OutcomeNotRun {
+	if !ok || e.Outcome != OutcomeNotRun || !ran && didNotRun(err) {
 		return err
 	}
 	last := *e

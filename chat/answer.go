@@ -97,7 +97,10 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 		o = &AnswerOptions{}
 	}
 	most := o.MaxSteps
-	if most == 0 {
+	switch {
+	case most < 0:
+		return fmt.Errorf("chat: MaxSteps %d: want 1 or more, or 0 for the default", most)
+	case most == 0:
 		most = 20
 	}
 	before, err := r.Messages(ctx, o.MaxMessages)

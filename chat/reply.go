@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -14,6 +15,9 @@ import (
 
 // ErrReplyOver is the error for a chunk of a reply that has ended, was stopped, or was given up.
 var ErrReplyOver = errors.New("chat: the reply has ended")
+
+// errConcurrentSend is the error of a Send during another one of the same reply.
+var errConcurrentSend = fmt.Errorf("%w: chat: Send was called during another Send of the reply", dohost.ErrMisuse)
 
 // errStalled cancels a run without a chunk for longer than [Options.Stall].
 var errStalled = errors.New("chat: the handler sent no chunk for longer than Options.Stall")
@@ -67,14 +71,19 @@ func (r *Reply) Checkpoint(v any) (bool, error) {
 }
 
 // Send adds a chunk to the reply. Clients receive the chunk once it is durable. Send does not wait for that. It waits
-// for space on a full disk, without the turn. It must not be part of a [dohost.Transaction].
+// for space on a full disk, without the turn. It must not be part of a [dohost.Transaction], and its calls for a reply
+// must not overlap.
 //
-// Errors: [ErrReplyOver]; a [*dohost.LimitError] for a chunk that does not fit into a row; one for a chunk that is
-// nested more than 100 deep.
+// Errors: [ErrReplyOver]; [dohost.ErrMisuse] during another Send of the reply; a [*dohost.LimitError] for a chunk that
+// does not fit into a row; one for a chunk that is nested more than 100 deep.
 func (r *Reply) Send(ctx context.Context, c Chunk) error {
 	if c.object == nil {
 		return errors.New("chat: the zero Chunk cannot be sent")
 	}
+	if !r.l.sending.TryLock() {
+		return errConcurrentSend
+	}
+	defer r.l.sending.Unlock()
 	return r.l.send(ctx, c)
 }
 
@@ -98,6 +107,7 @@ type liveReply struct {
 	stallTimer *time.Timer             // for Stall; nil if there is no bound
 	recovering bool                    // clients were notified of a recovery
 	ended      bool
+	sending    sync.Mutex            // held by Reply.Send, so that concurrent calls fail instead of corrupting the merger
 	olderCalls map[string]callRecord // of calls of the older message that waited when the reply began
 	tools      map[string]bool       // of the request's client, by name
 }
