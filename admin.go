@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -186,7 +187,7 @@ func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
 		return &Error{Op: op, ID: id, Err: &ArgumentError{op, fmt.Errorf("%v is after the year 9999", at)}, Outcome: OutcomeNotRun}
 	}
 	return h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, _ any) error {
-		return runtime.StateOf(ctx).SetAlarm(ctx, at)
+		return runtime.StateOf(ctx, seal.New()).SetAlarm(ctx, at)
 	})})
 }
 
@@ -194,7 +195,7 @@ func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
 // which wakes it.
 func (h *Host) DeleteAlarm(ctx context.Context, id ID) error {
 	return h.rt.Do(ctx, id, runtime.Call{Op: "delete alarm", Handler: runtime.Func(func(ctx context.Context, _ any) error {
-		return runtime.StateOf(ctx).DeleteAlarm(ctx)
+		return runtime.StateOf(ctx, seal.New()).DeleteAlarm(ctx)
 	})})
 }
 

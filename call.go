@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -123,7 +124,7 @@ func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error
 		return err
 	}
 	// The result waits until all writes of the object are durable.
-	return runtime.StateOf(ctx).EmitOutput(ctx, len(c.result.data), func(error) {})
+	return runtime.StateOf(ctx, seal.New()).EmitOutput(ctx, len(c.result.data), func(error) {})
 }
 
 // Do runs fn with the object, as [Call] runs a method. fn may continue after Do has returned with an error, so the

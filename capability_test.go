@@ -1,10 +1,13 @@
 package dohost_test
 
 import (
+	"context"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/examples/counter"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -38,5 +41,27 @@ func TestPublicTypesDoNotConvertToOthers(t *testing.T) {
 				t.Errorf("%v has the exported field %s", ty, f.Name)
 			}
 		}
+	}
+}
+
+// zeroKey calls f with the zero value of a type that the caller need not name, and returns the panic.
+func zeroKey[C, K, R any](f func(C, K) R, c C) (r R, panicked any) {
+	defer func() { panicked = recover() }()
+	var k K
+	return f(c, k), nil
+}
+
+// A program that does not import internal/seal can still call a function with a seal.Key: with the Key's zero value.
+func TestContextOfAnEventDoesNotLeadToTheEngine(t *testing.T) {
+	h := open(t, nil, counter.Class())
+	err := counter.Counters.Get(h, "alice").Do(t.Context(), func(ctx context.Context, _ *counter.Counter) error {
+		st, panicked := zeroKey(runtime.StateOf, ctx)
+		if text, _ := panicked.(string); st != nil || !strings.Contains(text, "from outside of the module") {
+			t.Errorf("StateOf = %v, panic %v", st, panicked)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

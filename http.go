@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
@@ -196,7 +197,7 @@ func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, bo
 		body.ctx, body.own, body.from = ctx, r, r.Body
 		r.Body = body
 	}
-	w := &responseWriter{ctx: ctx, state: runtime.StateOf(ctx), out: out, header: http.Header{}, handlers: c.sockets}
+	w := &responseWriter{ctx: ctx, state: runtime.StateOf(ctx, seal.New()), out: out, header: http.Header{}, handlers: c.sockets}
 	w.access, _ = ctx.Value(accessKey{}).(*Access)
 	defer func() {
 		// This panic is a way to return: it cuts the connection, and is not an error.

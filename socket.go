@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
@@ -323,7 +324,7 @@ func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 
 // sender returns the State of the object, for an event that sends something.
 func (s *Socket) sender(ctx context.Context) (*runtime.State, error) {
-	st := runtime.StateOf(ctx)
+	st := runtime.StateOf(ctx, seal.New())
 	switch {
 	case st == nil || st.ID() != s.c.ID():
 		return nil, runtime.ErrNoTurn

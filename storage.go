@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -160,7 +161,7 @@ func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll
 //
 // Errors: [ErrMisuse] in a transaction.
 func (s *Storage) Sync(ctx context.Context) error {
-	if runtime.StateOf(ctx) != s.rt() {
+	if runtime.StateOf(ctx, seal.New()) != s.rt() {
 		return runtime.ErrNoTurn
 	}
 	return runtime.Sync(ctx)

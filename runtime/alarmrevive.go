@@ -45,7 +45,7 @@ func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error)
 func (h *Host) reviveInTurn(ctx context.Context, id ID, op string) (revived bool, err error) {
 	var did bool // owned by the event until it has answered: the event may outlast this call
 	err = h.Do(ctx, id, Call{Op: op, Handler: Func(func(ctx context.Context, _ any) (err error) {
-		did, err = StateOf(ctx).reviveAlarm(ctx)
+		did, err = stateOf(ctx).reviveAlarm(ctx)
 		return err
 	})})
 	if err != nil {

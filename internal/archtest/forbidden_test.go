@@ -3,6 +3,7 @@ package archtest
 import (
 	"bytes"
 	"go/ast"
+	"go/types"
 	"regexp"
 	"slices"
 	"strings"
@@ -94,4 +95,36 @@ func isTestHandle(x *ast.Ident, local string) bool {
 	}
 	pkg, ok := sel.X.(*ast.Ident)
 	return ok && pkg.Name == local
+}
+
+// sealedFunctions requires a seal.Key of each function of runtime that a user's program could call with the context of
+// an event to get the engine: see docs/decisions/0013.
+func sealedFunctions(t *tree) (found []string) {
+	for _, f := range t.files {
+		if f.test || f.dir != "runtime" {
+			continue
+		}
+		for _, decl := range f.syntax.Decls {
+			d, ok := decl.(*ast.FuncDecl)
+			if !ok || d.Recv != nil || !d.Name.IsExported() || d.Type.Results == nil {
+				continue
+			}
+			params, results := typesIn(d.Type.Params), typesIn(d.Type.Results)
+			leads := slices.ContainsFunc(results, func(r string) bool {
+				return slices.Contains([]string{"*State", "*Host", "*objectstore.Store"}, r)
+			})
+			if leads && slices.Contains(params, "context.Context") && !slices.Contains(params, "seal.Key") {
+				found = append(found, t.at(d.Pos(), "%s gives the engine to each caller with a context: want a parameter of type seal.Key", d.Name.Name))
+			}
+		}
+	}
+	return found
+}
+
+// typesIn returns the types of a list of parameters or results, as in the source.
+func typesIn(list *ast.FieldList) (names []string) {
+	for _, field := range list.List {
+		names = append(names, types.ExprString(field.Type))
+	}
+	return names
 }

@@ -20,8 +20,8 @@ var mayImport = map[string][]string{
 	"objectstore": {"internal/engine", "internal/errkind", "internal/guard", "internal/invariants"},
 	"eviction":    {},
 	"alarm":       {"objectstore", "internal/invariants"},
-	"runtime":     {"objectstore", "alarm", "eviction", "internal/errkind", "internal/guard", "internal/invariants"},
-	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/errkind", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel"},
+	"runtime":     {"objectstore", "alarm", "eviction", "internal/errkind", "internal/guard", "internal/invariants", "internal/seal"},
+	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/errkind", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
 
 	"agent":          {"."},
 	"chat":           {"agent", "."},
@@ -52,6 +52,7 @@ var mayImport = map[string][]string{
 	"internal/kernel":        {"runtime"},
 	"internal/recovery":      {".", "objectstore"},
 	"internal/socket":        {"runtime", "objectstore", "eviction", "internal/budget"},
+	"internal/seal":          {},
 	"internal/sockettest":    {},
 	"internal/crowd":         {},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},

@@ -182,6 +182,20 @@ require golang.org/x/sys v0.47.0 // indirect
 		},
 	},
 	{
+		rule: "sealed functions",
+		files: map[string]string{
+			"runtime/a.go": "package runtime\nfunc StateOf(ctx context.Context) *State\nfunc Sealed(ctx context.Context, _ seal.Key) *State\n" +
+				"func (s *State) Host(ctx context.Context) *Host\nfunc stateOf(ctx context.Context) *State\n" +
+				"func Store(s string, ctx context.Context) (*objectstore.Store, error)\nfunc Open(dir string) *Host",
+			"runtime/a_test.go": "package runtime\nfunc HostOf(ctx context.Context) *Host",
+			"alarm/a.go":        "package alarm\nfunc New(ctx context.Context) *Host",
+		},
+		want: []string{
+			"runtime/a.go:2: StateOf gives the engine to each caller with a context: want a parameter of type seal.Key",
+			"runtime/a.go:6: Store gives the engine to each caller with a context: want a parameter of type seal.Key",
+		},
+	},
+	{
 		rule: "functional options",
 		files: map[string]string{
 			"agent/a.go":      "package agent\nfunc WithRetries() {}\nfunc (a agent) With() {}\nfunc Within() {}\nfunc withDefaults() {}\nfunc (a agent) WithGroup() {}",

@@ -17,6 +17,7 @@ var rules = map[string]func(*tree) []string{
 	"functional options":  functionalOptions,
 	"package comments":    packageComments,
 	"exported comments":   exportedComments,
+	"sealed functions":    sealedFunctions,
 	"goroutines":          goroutines,
 	"sleeps in tests":     sleepsInTests,
 	"fresh contexts":      freshContexts,
