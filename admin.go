@@ -227,16 +227,18 @@ func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 	return h.rt.Import(ctx, id, r)
 }
 
-// CheckProblem is a problem that [CheckStore] found.
+// CheckProblem is a problem that [CheckDir] found.
 type CheckProblem = objectstore.Problem
 
-// CheckStats counts the data that [CheckStore] read.
+// CheckStats counts the data that [CheckDir] read.
 type CheckStats = objectstore.CheckStats
 
-// CheckDir is [CheckStore] of the store in dir, which no host may be using.
+// CheckDir reads the whole store in dir, which no host may be using, and reports all problems: those of the stored data
+// itself, and the faults that the classes find in their objects ([Handlers].OnInspect). It returns an error only if it
+// could not finish.
 func CheckDir(ctx context.Context, dir string, report func(CheckProblem), classes ...Class) (stats CheckStats, err error) {
 	err = readDir(dir, func(s *objectstore.Store) (err error) {
-		stats, err = CheckStore(ctx, s, report, classes...)
+		stats, err = checkStore(ctx, s, report, classes)
 		return err
 	})
 	return stats, err

@@ -78,7 +78,7 @@ type Resource struct {
 	Counts map[string]int64 `json:"counts,omitempty"`
 	// Can lists the actions of [Host.Operate] that apply to the item.
 	Can []Action `json:"can,omitempty"`
-	// Fault describes an inconsistency, which [CheckStore] reports; empty if there is none.
+	// Fault describes an inconsistency, which [CheckDir] reports; empty if there is none.
 	Fault string `json:"fault,omitempty"`
 }
 
@@ -147,10 +147,9 @@ func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (d
 	return did, nil
 }
 
-// CheckStore reads the whole store and reports all problems: those of [objectstore.Store.Check], and the faults that
-// the classes find in their objects (OnInspect). It returns an error only if it could not finish.
-func CheckStore(
-	ctx context.Context, s *objectstore.Store, report func(CheckProblem), classes ...Class,
+// checkStore is CheckDir of an open store.
+func checkStore(
+	ctx context.Context, s *objectstore.Store, report func(CheckProblem), classes []Class,
 ) (CheckStats, error) {
 	stats, err := s.Check(ctx, report)
 	if err != nil {

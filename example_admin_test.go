@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -121,8 +122,8 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stats, err := dohost.CheckStore(t.Context(), s, func(p dohost.CheckProblem) { problems = append(problems, p.String()) },
-		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: listGuests}))
+	stats, err := kernel.CheckStore(t.Context(), s, func(p dohost.CheckProblem) { problems = append(problems, p.String()) },
+		[]dohost.Class{dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: listGuests})})
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}

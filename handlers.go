@@ -59,7 +59,7 @@ type Handlers[O any] struct {
 	// WebSockets.
 	OnSocket *SocketHandlers[O]
 
-	// OnInspect lists an object's items for operators, and their faults for [CheckStore]. It reads a [Snapshot], not the
+	// OnInspect lists an object's items for operators, and their faults for [CheckDir]. It reads a [Snapshot], not the
 	// object, which need not be in memory and may change during the call.
 	OnInspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
 

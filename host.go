@@ -85,6 +85,11 @@ type Options struct {
 func init() {
 	kernel.OfHost = func(l any) *runtime.Host { return l.(Locator).LocateHost().rt }
 	kernel.OfState = func(st any) *runtime.State { return st.(*State).rt() }
+	kernel.CheckStore = func(
+		ctx context.Context, s *objectstore.Store, report func(CheckProblem), classes any,
+	) (CheckStats, error) {
+		return checkStore(ctx, s, report, classes.([]Class))
+	}
 	kernel.Tune = func(options any, change func(*runtime.Options)) {
 		o := options.(*Options)
 		earlier := o.tune

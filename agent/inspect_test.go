@@ -12,6 +12,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -184,9 +185,9 @@ func TestCheckReportsRowsWithoutAlarm(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		stats, err := dohost.CheckStore(t.Context(), store, func(p dohost.CheckProblem) {
+		stats, err := kernel.CheckStore(t.Context(), store, func(p dohost.CheckProblem) {
 			got = append(got, strings.ReplaceAll(p.String(), s.ID, "ID"))
-		}, class)
+		}, []dohost.Class{class})
 		if err := errors.Join(err, store.Close()); err != nil || !slices.Equal(got, want) || stats.Problems != int64(len(want)) {
 			t.Errorf("%s: %v, %d problems: %q, want %q", name, err, stats.Problems, got, want)
 		}

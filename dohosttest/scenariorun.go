@@ -13,6 +13,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -290,7 +291,7 @@ func (w *scenarioRun) checkStore() error {
 	}
 	var problems []error
 	note := func(p dohost.CheckProblem) { problems = append(problems, fmt.Errorf("store is inconsistent: %v", p)) }
-	_, err = dohost.CheckStore(w.ctx, s, note, w.classes...)
+	_, err = kernel.CheckStore(w.ctx, s, note, w.classes)
 	return errors.Join(errors.Join(problems...), err, s.Close())
 }
 

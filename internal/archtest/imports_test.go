@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"internal/guard":         {},
 	"internal/invariants":    {},
 	"internal/lifecycletest": {},
-	"internal/kernel":        {"runtime"},
+	"internal/kernel":        {"runtime", "objectstore"},
 	"internal/recovery":      {".", "objectstore"},
 	"internal/socket":        {"runtime", "objectstore", "eviction", "internal/budget"},
 	"internal/seal":          {},

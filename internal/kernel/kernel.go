@@ -3,7 +3,12 @@
 // test keeps agent, chat, web and cli from importing this package.
 package kernel
 
-import "github.com/dohost/dohost/runtime"
+import (
+	"context"
+
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
 
 // Package dohost sets these variables when it is initialized. It cannot be imported from here, so the parameters are
 // of type any; a parameter of another type panics.
@@ -15,4 +20,8 @@ var (
 	// Tune adds a function to a *dohost.Options. Open calls it with the runtime's options, after those that were
 	// added before, and uses the options as the functions leave them.
 	Tune func(options any, change func(*runtime.Options))
+	// CheckStore is dohost.CheckDir of an open store. classes is a []dohost.Class.
+	CheckStore func(
+		ctx context.Context, s *objectstore.Store, report func(objectstore.Problem), classes any,
+	) (objectstore.CheckStats, error)
 )
