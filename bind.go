@@ -69,14 +69,14 @@ func (c Class) Methods() []string {
 }
 
 // Entry is a named entry point of objects of type O: a method that [Expose] or [ExposeRead] names.
-type Entry[O any] func(*Class)
+type Entry[O any] struct{ bind func(*Class) }
 
 // Bind makes a class of a namespace and a constructor. The constructor runs with the object's turn when the object
 // wakes, before any event. If it fails, the waiting events fail too, and the host calls it again after 100 ms, doubling
 // up to 10 s. h has the handlers of all events; nil means none. The entries are the methods that callers outside the
 // process may call by name. Bind copies h.
 //
-// [Open] returns the errors in the arguments: a nil constructor, a nil entry, an entry without a name or a method, a
+// [Open] returns the errors in the arguments: a nil constructor, a zero Entry, an entry without a name or a method, a
 // name given twice, and those that the fields of [Handlers] and [SocketHandlers] document.
 func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, error), h *Handlers[O], entries ...Entry[O]) Class {
 	c := Class{rt: runtime.Class{
@@ -93,11 +93,11 @@ func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, e
 		h.bind(&c)
 	}
 	for i, e := range entries {
-		if e == nil {
-			c.addError("entry %d is nil", i)
+		if e.bind == nil {
+			c.addError("entry %d is the zero Entry", i)
 			continue
 		}
-		e(&c)
+		e.bind(&c)
 	}
 	return c
 }
@@ -124,20 +124,20 @@ type unreadError struct{ *ArgumentError }
 // does not check that the method changes nothing.
 func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	expose := Expose(name, m)
-	return func(c *Class) {
-		expose(c)
+	return Entry[O]{func(c *Class) {
+		expose.bind(c)
 		if c.reads == nil {
 			c.reads = map[string]bool{}
 		}
 		c.reads[name] = true
-	}
+	}}
 }
 
 // Expose lets callers outside the process call the method m by name: see [Host.Invoke]. Argument and
 // result are JSON; no argument is the zero value. Callers with [ReadOnly] rights of
 // [Handlers].Authorize cannot call it.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
-	return func(c *Class) {
+	return Entry[O]{func(c *Class) {
 		switch {
 		case name == "":
 			c.addError("Expose without a name")
@@ -163,7 +163,7 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 			}
 			return json.Marshal(out)
 		}
-	}
+	}}
 }
 
 // AlarmInfo is the due time of an alarm and the number of its failed runs, for an alarm handler.

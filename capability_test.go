@@ -65,3 +65,11 @@ func TestContextOfAnEventDoesNotLeadToTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// An Entry with a function of the program could replace the Class that Bind makes.
+func TestFunctionsDoNotConvertToEntries(t *testing.T) {
+	type object struct{}
+	if entry := reflect.TypeFor[dohost.Entry[object]](); reflect.TypeFor[func(*dohost.Class)]().ConvertibleTo(entry) {
+		t.Errorf("a function converts to %v", entry)
+	}
+}

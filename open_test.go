@@ -77,7 +77,7 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 		says  string
 	}{
 		{dohost.Bind(mapObjects, nil, nil, dohost.Expose("get", dohost.NoArg((*mapObject).Get))), "Bind without a constructor"},
-		{bind(nil), "entry 0 is nil"},
+		{bind(dohost.Entry[mapObject]{}), "entry 0 is the zero Entry"},
 		{bind(dohost.Expose("", dohost.NoArg((*mapObject).Get))), "Expose without a name"},
 		{bind(dohost.Expose[mapObject, int, int]("get", nil)), `Expose of "get" without a method`},
 		{bind(dohost.Expose("get", dohost.NoArg((*mapObject).Get)), dohost.Expose("get", dohost.NoResult((*mapObject).Set))), `a second Expose of "get"`},
@@ -94,10 +94,10 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 	t.Run("all mistakes", func(t *testing.T) {
 		const others dohost.Namespace[mapObject] = "other"
 		words := []string{
-			`class "holder": entry 0 is nil`, `class "holder": Expose without a name`, `class "holder": no tools`,
+			`class "holder": entry 0 is the zero Entry`, `class "holder": Expose without a name`, `class "holder": no tools`,
 			`class "other": Bind without a constructor`,
 		}
-		refused(t, nil, words, dohost.InvalidClass(bind(nil, dohost.Expose("", dohost.NoArg((*mapObject).Get))), errors.New("no tools")),
+		refused(t, nil, words, dohost.InvalidClass(bind(dohost.Entry[mapObject]{}, dohost.Expose("", dohost.NoArg((*mapObject).Get))), errors.New("no tools")),
 			dohost.Bind(others, nil, nil))
 	})
 	t.Run("bound twice", func(t *testing.T) { refused(t, nil, []string{`"holder"`, "twice"}, bind(), bind()) })

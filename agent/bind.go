@@ -79,13 +79,13 @@ func (o Options) withDefaults() Options {
 
 // Entry is a named part of a class of agents of type O: a method that clients may call, a kind of fibers, a callback, a
 // class of sub-agents, or an extension.
-type Entry[O any] func(*class)
+type Entry[O any] struct{ bind func(*class) }
 
 // Bind makes a class of agents. The constructor gets the agent, and its struct embeds it. The constructor runs
 // when the agent wakes, before recovery and OnStart. h has the handlers of all events; nil means none. The entries are
 // the named parts of the class. Bind copies h.
 //
-// [dohost.Open] returns the errors in the arguments: a nil constructor, a nil entry, an entry without a name or a
+// [dohost.Open] returns the errors in the arguments: a nil constructor, a zero Entry, an entry without a name or a
 // method, a name given twice, and those that the fields of [Handlers] and [Options] document.
 func Bind[O, S any, P interface {
 	*O
@@ -102,11 +102,11 @@ func Bind[O, S any, P interface {
 		h.bind(c)
 	}
 	for i, e := range entries {
-		if e == nil {
-			c.mistake("entry %d is nil", i)
+		if e.bind == nil {
+			c.mistake("entry %d is the zero Entry", i)
 			continue
 		}
-		e(c)
+		e.bind(c)
 	}
 	newObject := func(ctx context.Context, st *dohost.State) (*O, error) {
 		a := &Agent[S]{core{obj: st, class: c}}

@@ -35,7 +35,7 @@ type method struct {
 // The client gets the text of a [dohost.PublicError]. Of any other error it gets "internal error" and an
 // id, unless [dohost.Options.ErrorTexts] is set.
 func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
-	return func(c *class) {
+	return Entry[O]{func(c *class) {
 		if !c.add(name, "Callable", m == nil) {
 			return
 		}
@@ -51,13 +51,13 @@ func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out,
 			}
 			return result(out)
 		}}
-	}
+	}}
 }
 
 // Streaming lets clients call the method m over their connection and get several answers: each value that m
 // sends to the stream, then m's result. Arguments and result are encoded as for [Callable].
 func Streaming[O, In, Out any](name string, m func(*O, context.Context, In, *Stream) (Out, error)) Entry[O] {
-	return func(c *class) {
+	return Entry[O]{func(c *class) {
 		if !c.add(name, "Streaming", m == nil) {
 			return
 		}
@@ -72,7 +72,7 @@ func Streaming[O, In, Out any](name string, m func(*O, context.Context, In, *Str
 			}
 			return result(out)
 		}}
-	}
+	}}
 }
 
 func (c *class) add(name, entry string, missing bool) bool {

@@ -32,7 +32,7 @@ type callback struct {
 // After an error it runs again as the row's [dohost.RetryPolicy] allows; its writes stay. A panic ends the
 // incarnation, as everywhere, and the next incarnation starts the row again: see Options.MaxInterruptions.
 func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) Entry[O] {
-	return func(c *class) {
+	return Entry[O]{func(c *class) {
 		_, taken := c.callbacks[string(cb)]
 		switch {
 		case cb == "" || len(cb) > maxName:
@@ -53,7 +53,7 @@ func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) 
 			return m(self.(*O), ctx, p)
 		}
 		c.callbacks[string(cb)] = callback{reflect.TypeFor[P](), call}
-	}
+	}}
 }
 
 const (

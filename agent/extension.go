@@ -31,7 +31,7 @@ type Extension[O any] struct {
 
 // Extend adds an extension. Extensions run in the order of the entries.
 func Extend[O any](e Extension[O]) Entry[O] {
-	return func(c *class) {
+	return Entry[O]{func(c *class) {
 		x := extension{protocol: e.Protocol, inspect: e.Inspect}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
@@ -51,7 +51,7 @@ func Extend[O any](e Extension[O]) Entry[O] {
 			x.cancelled = func(self any, ctx context.Context, f FiberInfo) error { return e.Cancelled(self.(*O), ctx, f) }
 		}
 		c.extensions = append(c.extensions, x)
-	}
+	}}
 }
 
 // extension is an Extension for a struct of any type.

@@ -148,7 +148,7 @@ func TestBindMistakesAreErrorsOfOpen(t *testing.T) {
 		{of(agent.OnSchedule(appendLine, (*callbackAgent).appendLine)), []string{`a second OnSchedule of "note"`}},
 		{of(agent.OnSchedule[callbackAgent](unregistered, nil)), []string{`OnSchedule of "gone" without a method`}},
 		{of(agent.OnSchedule(agent.Callback[string](""), (*callbackAgent).appendLine)), []string{"want a name of 1 to 256 bytes"}},
-		{of(agent.OnFiber(bad, run, nil), nil), []string{`OnFiber of "dohost.bad"`, "entry 5 is nil"}},
+		{of(agent.OnFiber(bad, run, nil), agent.Entry[callbackAgent]{}), []string{`OnFiber of "dohost.bad"`, "entry 5 is the zero Entry"}},
 		{of(agent.Sub[callbackAgent](callbackAgents), agent.Sub[callbackAgent](callbackAgents)), []string{`a second Sub of "clerk"`}},
 		{
 			of(agent.Callable("act", act), agent.Callable("act", act), agent.Callable[callbackAgent, int, int]("none", nil)),

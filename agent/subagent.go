@@ -41,7 +41,7 @@ func Sub[O, C any, P interface {
 	*C
 	Ref
 }](ns dohost.Namespace[C]) Entry[O] {
-	return func(c *class) {
+	return Entry[O]{func(c *class) {
 		k := dohost.URLName(string(ns))
 		if k == "sub" {
 			c.mistake("Sub of %q: the name is reserved", ns)
@@ -56,7 +56,7 @@ func Sub[O, C any, P interface {
 			}
 			return err
 		}}
-	}
+	}}
 }
 
 // subPrefix begins the object names of sub-agents. The path follows: class and name of each agent from the root
