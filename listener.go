@@ -55,3 +55,13 @@ type Chaos = eviction.Chaos
 func ParseChaos(evict, at, mode string, seed uint64) (Chaos, error) {
 	return eviction.ParseChaos(evict, at, mode, seed)
 }
+
+// Place is a kind of point in the host's code where a [Chaos] can end an incarnation. Its String is its name.
+type Place = eviction.Place
+
+// Places returns all places where a [Chaos] can end an incarnation, in the order of an event.
+func Places() []Place { return eviction.Places() }
+
+// ParsePlace returns the place with a name, as in the command's chaos flags. It returns an error, which lists the names,
+// if no incarnation can end there.
+func ParsePlace(name string) (Place, error) { return eviction.ParsePlace(name) }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost"
 )
 
 // account contains the counts of a demo, summed over its processes. It lacks the work of each process between
@@ -65,7 +65,7 @@ func (a *account) print(w io.Writer, p *demoPlan) {
 	}
 	row("evictions by cause", "%s", countsText(a.Causes, slices.Sorted(maps.Keys(a.Causes))))
 	var places []string
-	for _, place := range eviction.Places() {
+	for _, place := range dohost.Places() {
 		if a.Places[place.String()] > 0 {
 			places = append(places, place.String())
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost"
 )
 
 // runDemo runs the demo in an empty directory and returns its output and status.
@@ -42,9 +42,9 @@ func TestDemoIsExactAndAccountsForEveryPlace(t *testing.T) {
 		t.Fatalf("status %d\n%s", status, out)
 	}
 	places := regexp.MustCompile(`(?m)^ +evictions by place +(.*)$`).FindStringSubmatch(out)
-	for _, p := range eviction.Places() {
+	for _, p := range dohost.Places() {
 		// The demo has no effect outside.
-		if places == nil || strings.Contains(places[1], p.String()+" ") != (p != eviction.PlaceEffect) {
+		if places == nil || strings.Contains(places[1], p.String()+" ") != (p.String() != "effect") {
 			t.Errorf("evictions at %s: %v\n%s", p, places, out)
 		}
 	}

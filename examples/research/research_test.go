@@ -15,7 +15,6 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/examples/research"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -59,11 +58,11 @@ func countDirectly(fsys fstest.MapFS) map[string]int {
 
 func TestResearchCountIsExactUnderChaos(t *testing.T) {
 	const seeds = 3
-	for _, mode := range []eviction.EndMode{eviction.EndFence, eviction.EndRestart, eviction.EndCrash} {
+	for _, mode := range []dohost.EndMode{dohost.EndFence, dohost.EndRestart, dohost.EndCrash} {
 		for seed := range uint64(seeds) {
 			t.Run(fmt.Sprintf("%v-%d", mode, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					countUnder(t, eviction.Chaos{Seed: seed, Rate: 0.01, Style: mode}, text(seed, 7, 400))
+					countUnder(t, dohost.Chaos{Seed: seed, Rate: 0.01, Style: mode}, text(seed, 7, 400))
 				})
 			})
 		}
@@ -71,7 +70,7 @@ func TestResearchCountIsExactUnderChaos(t *testing.T) {
 }
 
 // countUnder runs the job to its end and compares.
-func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
+func countUnder(t *testing.T, chaos dohost.Chaos, fsys fstest.MapFS) {
 	done := make(chan struct{}, 1)
 	cfg := &research.Config{Files: fsys, Piece: 64, Mergers: 3, Together: 2, KeepAlive: 100 * time.Millisecond, Done: func() {
 		select {
