@@ -107,9 +107,6 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 // now is the time since the host was opened, on the monotonic clock.
 func (h *Host) now() time.Duration { return time.Since(h.start) }
 
-// Runtime returns the host itself: it locates its own objects.
-func (h *Host) Runtime() *Host { return h }
-
 // Owner returns Options.Owner.
 func (h *Host) Owner() any { return h.opts.Owner }
 
