@@ -247,7 +247,7 @@ func (h *Host) callable(id ID, method string, access *Access) (runtime.Method, e
 }
 
 // Evict ends the object's incarnation, and reports whether it had one.
-func (h *Host) Evict(id ID, s EndMode) bool { return h.rt.Evict(id, s) }
+func (h *Host) Evict(id ID, mode EndMode) bool { return h.rt.Evict(id, mode) }
 
 // Objects yields the durable objects of a class in order of name, after a name. It
 // wakes none of them. After [ErrDamaged] the iteration may continue with the objects outside
