@@ -47,7 +47,7 @@ func TestOpenRefusesOptionsOutOfRange(t *testing.T) {
 		{dohost.Options{TimeScale: math.NaN()}, []string{"Options.TimeScale", "NaN", "above 0"}},
 		{dohost.Options{TimeScale: math.Inf(1)}, []string{"Options.TimeScale", "+Inf", "above 0"}},
 		{dohost.Options{Chaos: dohost.Chaos{Rate: 1.5}}, []string{"Options.Chaos", "rate 1.5", "0 to 1"}},
-		{dohost.Options{Chaos: dohost.Chaos{Rate: 0.5, Places: []eviction.Place{99}}}, []string{"Options.Chaos", `"place 99"`, "handover"}},
+		{dohost.Options{Chaos: dohost.Chaos{Rate: 0.5, Places: []eviction.Place{99}}}, []string{"Options.Chaos", `"place 99"`, "commit"}},
 	} {
 		t.Run(strings.Join(c.words[:2], " "), func(t *testing.T) { refused(t, &c.o, c.words) })
 	}

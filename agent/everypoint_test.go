@@ -197,5 +197,5 @@ func places() []string {
 	if invariants.Enabled {
 		return []string{"awaited"}
 	}
-	return []string{"handover", "handed", "sync", "durable", "release", "awaited"}
+	return []string{"commit", "committed", "sync", "durable", "release", "awaited"}
 }

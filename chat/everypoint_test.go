@@ -114,7 +114,7 @@ func places() []string {
 	if invariants.Enabled {
 		return []string{"awaited"}
 	}
-	return []string{"handover", "handed", "sync", "durable", "release", "awaited"}
+	return []string{"commit", "committed", "sync", "durable", "release", "awaited"}
 }
 
 func TestReplyAtEveryPoint(t *testing.T) {

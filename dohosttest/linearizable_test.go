@@ -139,7 +139,7 @@ func TestLinearizableFindsBrokenObjects(t *testing.T) {
 	}{
 		"updates are lost":               {losesUpdates, 3, false},
 		"answers are not durable":        {answersEarly, 4, true},
-		"a cache outlives its object":    {staleCache, 3, true},
+		"a cache outlives its object":    {staleCache, 4, true},
 		"objects share what they should": {sharesNumber, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 func TestPointsBetweenIncarnations(t *testing.T) {
 	s := doing(put)
 	base := s.try(t, new(atomic.Int64), diskFirst, nil)
-	at := slices.IndexFunc(base.points, func(p Point) bool { return p.Place == "handed" && p.Event == 1 })
+	at := slices.IndexFunc(base.points, func(p Point) bool { return p.Place == "committed" && p.Event == 1 })
 	if base.err != nil || at < 0 {
 		t.Fatalf("%v: %v", base.err, base.points)
 	}

@@ -105,7 +105,7 @@ func TestRunSupportsEveryHostFailure(t *testing.T) {
 		}
 		for _, want := range []string{
 			"clock/a: incarnation 1, event 1 Bump, storage 1", "clock/a: evicted by the test", "host: power cut by the test",
-			"host: kill by the test", "host: restart by the test", "out of cylinders", "incarnation 6, event 1 alarm, settle 1",
+			"host: kill by the test", "host: restart by the test", "out of cylinders", "incarnation 6, event 1 alarm, outcome 1",
 		} {
 			if !strings.Contains(h.Log(), want) {
 				t.Errorf("the log does not have %q", want)

@@ -132,7 +132,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 				}
 				return dohost.Sleep(ctx, time.Second)
 			})
-		}, "not deterministic: of two undisturbed runs, the first has thing/a point 5 (incarnation 1, event 1 do, handover 1) where the second has thing/a point 5 (incarnation 1, event 1 do, storage 1)"},
+		}, "not deterministic: of two undisturbed runs, the first has thing/a point 5 (incarnation 1, event 1 do, commit 1) where the second has thing/a point 5 (incarnation 1, event 1 do, storage 1)"},
 		"unreached": {func(s *Scenario) {
 			n, run := 0, s.Run
 			s.Run = func(ctx context.Context, h *Host) error {

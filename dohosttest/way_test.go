@@ -25,10 +25,10 @@ func TestWaysKeepOrLoseWritesAtEachStage(t *testing.T) {
 		t.Fatal(base.err)
 	}
 	want := map[string]string{ // by place: the ways that keep it
-		"start": "", "storage": "", "handover": "",
-		"handed":  "fence",
-		"sync":    "fence crash kill",
-		"durable": "fence crash power-cut kill", "release": "fence crash power-cut kill", "end": "fence crash power-cut kill",
+		"start": "", "storage": "", "commit": "",
+		"committed": "fence",
+		"sync":      "fence crash kill",
+		"durable":   "fence crash power-cut kill", "release": "fence crash power-cut kill", "end": "fence crash power-cut kill",
 	}
 	seen := 0
 	for _, p := range base.points {

@@ -29,7 +29,7 @@ const (
 	PlaceAwaited                  // inside an Await, after its function
 	PlaceResume                   // the turn is held again
 	PlaceChunk                    // a piece of a streamed response was committed
-	PlaceSettle                   // an alarm handler has returned, its outcome is not written
+	PlaceOutcome                  // an alarm handler has returned, its outcome is not written
 	PlaceEnd                      // an event has ended
 )
 
@@ -50,9 +50,9 @@ const (
 )
 
 var placeNames = [NumPlaces]string{
-	"construct", "start", "alarm", "storage", "transaction", "handover", "handed", "sync", "durable", "release",
-	"await", "effect", "awaited", "resume", "chunk", "settle", "end",
-	"send", "answer", "wake", "enter", "record", "due", "sweep", "close",
+	"construct", "start", "alarm", "storage", "transaction", "commit", "committed", "sync", "durable", "release",
+	"await", "effect", "awaited", "resume", "chunk", "outcome", "end",
+	"send", "answer", "wake", "hold-turn", "record", "due", "sweep", "close",
 }
 
 // String returns the place's name, as in the flags.

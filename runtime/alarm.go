@@ -71,7 +71,7 @@ func (o *object) handleAlarm(ev *event) {
 	ev.running = slot.Charge
 	inc.ringing = ev.delivery
 	ev.err = o.class.Alarm((*eventCtx)(ev), inc.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: ev.run.attempt})
-	o.at(ev, eviction.PlaceSettle)
+	o.at(ev, eviction.PlaceOutcome)
 	ev.end()
 	inc.ringing = nil
 	if !inc.dead.Load() {

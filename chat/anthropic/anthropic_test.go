@@ -26,7 +26,7 @@ func thinking(a providertest.Config) (chat.Model, error) {
 }
 
 // distinctPlaces are the places that distinguish the runs of a reply.
-var distinctPlaces = []string{"handed", "awaited", "durable"}
+var distinctPlaces = []string{"committed", "awaited", "durable"}
 
 func TestMessagesBySyntheticMessage(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: distinctPlaces}, model)

@@ -34,8 +34,8 @@ func ephemeral(a providertest.Config) (chat.Model, error) {
 // distinctPlaces are the places that distinguish the runs of a reply; most has more, for the model with the most stored
 // state.
 var (
-	distinctPlaces = []string{"handed", "awaited", "durable"}
-	storedPlaces   = []string{"handed", "awaited", "durable", "handover", "sync", "resume", "transaction"}
+	distinctPlaces = []string{"committed", "awaited", "durable"}
+	storedPlaces   = []string{"committed", "awaited", "durable", "commit", "sync", "resume", "transaction"}
 )
 
 func TestCompletionsBySyntheticMessage(t *testing.T) {

@@ -19,7 +19,7 @@ const output = `--- FAIL: TestScenarios (0.00s)
             log:
                     0s  a/b: incarnation 1, event 0 constructor, construct 1
             replay: go test -run '^TestScenarios$/^cancel$' . -dohosttest.replay='batched,a/b:9:power-cut,a/b:17:fence'
-        simtest_test.go:25: 5 more failures: 3 at handed, 2 at sync
+        simtest_test.go:25: 5 more failures: 3 at committed, 2 at sync
         simtest_test.go:25: 66 points of 1 objects, 100% of them tried; 2.107s
 FAIL
 `

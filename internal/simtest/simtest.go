@@ -58,9 +58,9 @@ func Scenarios() []Workload {
 // objectPlaces are the places where endings differ in their effect. Storage operations are not
 // among them: all endings between two of these places leave the same state.
 var objectPlaces = []string{
-	"construct", "start", "alarm", "handover", "handed", "sync", "durable", "release", "await", "effect", "awaited",
-	"resume", "chunk", "settle", "end",
+	"construct", "start", "alarm", "commit", "committed", "sync", "durable", "release", "await", "effect", "awaited",
+	"resume", "chunk", "outcome", "end",
 }
 
 // agentPlaces are the places between which an agent's stored state changes.
-var agentPlaces = []string{"handed", "durable", "awaited"}
+var agentPlaces = []string{"committed", "durable", "awaited"}

@@ -12,7 +12,7 @@ import (
 // run takes ten times as long, and one speed of the disk finds the same races as both.
 func thorough(s dohosttest.Scenario) dohosttest.Scenario {
 	if invariants.Enabled {
-		s.Places, s.Pairs = []string{"handed", "durable", "awaited"}, 5
+		s.Places, s.Pairs = []string{"committed", "durable", "awaited"}, 5
 		return s
 	}
 	s.Batched, s.Pairs = true, 25
