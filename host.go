@@ -47,7 +47,7 @@ type Options struct {
 	// runs again. Zero means 1; negative, infinite and NaN are errors.
 	TimeScale float64
 	// Chaos ends incarnations at random. The zero Chaos ends none; a rate that is no
-	// chance, a negative mean, an unknown place or style is an error.
+	// chance, a negative mean, an unknown place or mode is an error.
 	Chaos Chaos
 	// MaxFrame bounds a frame that a client sends over a WebSocket, in bytes. Zero means
 	// DefaultMaxFrame; negative is an error.
@@ -112,6 +112,9 @@ const (
 	EndRestart = eviction.EndRestart
 	EndCrash   = eviction.EndCrash
 )
+
+// ParseEndMode returns the mode with a name: fence, restart or crash. Any other name is an error.
+func ParseEndMode(name string) (EndMode, error) { return eviction.ParseEndMode(name) }
 
 // Host owns a directory and runs the objects in it. Its methods may be called from
 // any goroutine.

@@ -25,17 +25,26 @@ func (o *objectID) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// endMode is a flag that selects how an incarnation ends.
+type endMode struct{ dohost.EndMode }
+
+// UnmarshalText reads the name of a mode.
+func (m *endMode) UnmarshalText(text []byte) (err error) {
+	m.EndMode, err = dohost.ParseEndMode(string(text))
+	return err
+}
+
 // chaosFlags are the flags of chaos, which ends incarnations at random.
 type chaosFlags struct {
 	ChaosEvict string `env:"DOHOST_CHAOS_EVICT" placeholder:"200ms|0.02" help:"End incarnations at random: after this time on average, or with this chance per place. Off if empty or 0."`
 	ChaosAt    string `env:"DOHOST_CHAOS_AT" placeholder:"PLACE,..." help:"End incarnations only at these places."`
-	ChaosStyle string `env:"DOHOST_CHAOS_STYLE" default:"fence" placeholder:"STYLE" help:"How to end incarnations: fence, restart or crash. A crash also loses writes that are not on their way to the disk."`
+	ChaosMode  string `env:"DOHOST_CHAOS_MODE" default:"fence" placeholder:"MODE" help:"How to end incarnations: fence, restart or crash. A crash also loses writes that are not on their way to the disk."`
 	ChaosSeed  uint64 `env:"DOHOST_CHAOS_SEED" placeholder:"N" help:"Seed of the random choices. Zero chooses a random seed."`
 }
 
 // chaos reads the flags.
 func (f *chaosFlags) chaos() (dohost.Chaos, error) {
-	c, err := dohost.ParseChaos(f.ChaosEvict, f.ChaosAt, f.ChaosStyle, f.ChaosSeed)
+	c, err := dohost.ParseChaos(f.ChaosEvict, f.ChaosAt, f.ChaosMode, f.ChaosSeed)
 	if err == nil && c.Active() && c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}

@@ -48,13 +48,13 @@ func (c *closeCmd) Run(ctx context.Context, out io.Writer) error {
 
 type evictCmd struct {
 	hostFlags
-	ID    objectID `arg:"" name:"class/name" help:"The object."`
-	Style string   `default:"fence" enum:"fence,restart,crash" help:"How to end the incarnation: fence and restart keep its commits; crash loses writes that are not on their way to the disk."`
+	ID   objectID `arg:"" name:"class/name" help:"The object."`
+	Mode endMode  `default:"fence" help:"How to end the incarnation: fence and restart keep its commits; crash loses writes that are not on their way to the disk."`
 }
 
 // Run is the command.
 func (c *evictCmd) Run(ctx context.Context, out io.Writer) error {
-	e, err := get[web.Evicted](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/evict"), url.Values{"style": {c.Style}}, nil)
+	e, err := get[web.Evicted](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/evict"), url.Values{"mode": {c.Mode.String()}}, nil)
 	if err != nil {
 		return err
 	}

@@ -150,7 +150,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	}
 	metrics.Watch(s.host)
 	if chaos.Active() {
-		s.log.Warn("chaos", "seed", chaos.Seed, "rate", chaos.Rate, "mean", chaos.Mean, "places", chaos.Places, "style", chaos.Style)
+		s.log.Warn("chaos", "seed", chaos.Seed, "rate", chaos.Rate, "mean", chaos.Mean, "places", chaos.Places, "mode", chaos.Mode)
 	}
 	s.public = s.newServer(web.Handler(s.host, &web.Options{
 		Classes: s.classes, NoObjects: c.NoObjects, NewObjects: c.NewObjects,

@@ -160,7 +160,7 @@ func (s *server) restart(ctx context.Context, name string) error {
 	}
 	for {
 		var did web.Evicted
-		err := s.ask(ctx, http.MethodPost, "/v1/objects/"+object+"/evict?style=restart", &did)
+		err := s.ask(ctx, http.MethodPost, "/v1/objects/"+object+"/evict?mode=restart", &did)
 		if err != nil || did.Evicted {
 			return err
 		}

@@ -103,13 +103,23 @@ var modes = []string{"none", "fence", "restart", "crash"}
 // String returns the mode's name, as in the flags.
 func (m EndMode) String() string {
 	if int(m) >= len(modes) {
-		return "style " + strconv.Itoa(int(m))
+		return "mode " + strconv.Itoa(int(m))
 	}
 	return modes[m]
 }
 
 // MarshalText encodes the mode's name.
 func (m EndMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// ParseEndMode returns the mode with a name: fence, restart or crash. Any other name is an error, also the empty one and
+// none.
+func ParseEndMode(name string) (EndMode, error) {
+	i := slices.Index(modes, name)
+	if i < int(EndFence) {
+		return EndNone, fmt.Errorf("mode %q: want one of %s", name, strings.Join(modes[EndFence:], ", "))
+	}
+	return EndMode(i), nil
+}
 
 // Chaos ends incarnations at random, as a pure function of its seed and the point. The zero Chaos ends none.
 type Chaos struct {
@@ -120,8 +130,8 @@ type Chaos struct {
 	Mean time.Duration
 	// Places limits the places that can end an incarnation; nil means all.
 	Places []Place
-	// Style is the mode of the ends; EndNone means EndFence.
-	Style EndMode
+	// Mode is the mode of the ends; EndNone means EndFence.
+	Mode EndMode
 }
 
 // Point is one visit to a place.
@@ -147,8 +157,8 @@ func (c *Chaos) Validate() error {
 			return fmt.Errorf("chaos place %q: want some of %v", p, Places())
 		}
 	}
-	if c.Style > EndCrash {
-		return fmt.Errorf("chaos %v: want one of %s", c.Style, strings.Join(modes, ", "))
+	if c.Mode > EndCrash {
+		return fmt.Errorf("chaos %v: want one of %s", c.Mode, strings.Join(modes, ", "))
 	}
 	return nil
 }
@@ -170,10 +180,10 @@ func (c *Chaos) At(p Point) EndMode {
 	switch {
 	case !ends:
 		return EndNone
-	case c.Style == EndNone:
+	case c.Mode == EndNone:
 		return EndFence
 	}
-	return c.Style
+	return c.Mode
 }
 
 // lifetime draws from an exponential distribution.
@@ -183,15 +193,15 @@ func lifetime(h uint64, mean time.Duration) time.Duration {
 
 // ParseChaos reads the values of the chaos flags: evict is a mean interval
 // ("200ms"), a chance per place ("0.02"), or empty or zero for none; at is a list of places
-// or empty for all; style is fence, restart or crash, or empty for fence.
-func ParseChaos(evict, at, style string, seed uint64) (Chaos, error) {
-	c := Chaos{Seed: seed, Style: EndFence}
-	if style != "" {
-		i := slices.Index(modes, style)
-		if i < int(EndFence) {
-			return c, fmt.Errorf("dohost: chaos style %q: want one of %s", style, strings.Join(modes[EndFence:], ", "))
+// or empty for all; mode is fence, restart or crash, or empty for fence.
+func ParseChaos(evict, at, mode string, seed uint64) (Chaos, error) {
+	c := Chaos{Seed: seed, Mode: EndFence}
+	if mode != "" {
+		m, err := ParseEndMode(mode)
+		if err != nil {
+			return c, fmt.Errorf("dohost: chaos %w", err)
 		}
-		c.Style = EndMode(i)
+		c.Mode = m
 	}
 	for _, name := range strings.FieldsFunc(at, func(r rune) bool { return r == ',' || r == ' ' }) {
 		p, err := ParsePlace(name)

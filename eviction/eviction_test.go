@@ -3,6 +3,7 @@ package eviction
 import (
 	"encoding/json"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,7 @@ func TestChaosMeanIsMeanAge(t *testing.T) {
 }
 
 func TestChaosEndsOnlyAtNamedPlaces(t *testing.T) {
-	c := Chaos{Rate: 1, Places: []Place{PlaceAwait}, Style: EndCrash}
+	c := Chaos{Rate: 1, Places: []Place{PlaceAwait}, Mode: EndCrash}
 	for _, place := range Places() {
 		p := point(1)
 		p.Place = place
@@ -143,10 +144,10 @@ func TestPressureShedsOncePerCycleAndATenthAtMost(t *testing.T) {
 
 func TestParseChaos(t *testing.T) {
 	c, err := ParseChaos("200ms", "await, start", "crash", 3)
-	if err != nil || c.Mean != 200*time.Millisecond || len(c.Places) != 2 || c.Style != EndCrash || c.Seed != 3 {
+	if err != nil || c.Mean != 200*time.Millisecond || len(c.Places) != 2 || c.Mode != EndCrash || c.Seed != 3 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := ParseChaos("0.02", "", "", 0); err != nil || c.Rate != 0.02 || c.Places != nil || c.Style != EndFence {
+	if c, err := ParseChaos("0.02", "", "", 0); err != nil || c.Rate != 0.02 || c.Places != nil || c.Mode != EndFence {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, off := range []string{"", "0", "0.0", "0s"} {
@@ -179,7 +180,7 @@ func TestChaosValidate(t *testing.T) {
 		names string // the name in the error; empty for none
 	}{
 		{Chaos{}, ""},
-		{Chaos{Rate: 1, Mean: time.Second, Places: Places(), Style: EndCrash}, ""},
+		{Chaos{Rate: 1, Mean: time.Second, Places: Places(), Mode: EndCrash}, ""},
 		{Chaos{Rate: -0.1}, "rate -0.1"},
 		{Chaos{Rate: 1.1}, "rate 1.1"},
 		{Chaos{Rate: math.NaN()}, "rate NaN"},
@@ -187,7 +188,7 @@ func TestChaosValidate(t *testing.T) {
 		{Chaos{Mean: -time.Second}, "mean -1s"},
 		{Chaos{Rate: 1, Places: []Place{PlaceStart, 99}}, `place "place 99"`},
 		{Chaos{Places: []Place{PlaceSend}}, `place "send"`},
-		{Chaos{Style: EndCrash + 1}, "style 4"},
+		{Chaos{Mode: EndCrash + 1}, "mode 4"},
 	} {
 		err := c.chaos.Validate()
 		if (err != nil) != (c.names != "") || err != nil && !strings.Contains(err.Error(), c.names) {
@@ -196,8 +197,18 @@ func TestChaosValidate(t *testing.T) {
 	}
 }
 
-func TestStyleNamesUnknownValues(t *testing.T) {
-	if got := EndMode(9).String(); got != "style 9" {
+func TestEndModeNames(t *testing.T) {
+	for mode := EndFence; mode <= EndCrash; mode++ {
+		if got, err := ParseEndMode(mode.String()); err != nil || got != mode {
+			t.Errorf("%v: %v, %v", mode, got, err)
+		}
+	}
+	for _, name := range []string{"", "none", "Fence", "hard"} {
+		if got, err := ParseEndMode(name); err == nil || !strings.Contains(err.Error(), strconv.Quote(name)) || got != EndNone {
+			t.Errorf("%q: %v, %v", name, got, err)
+		}
+	}
+	if got := EndMode(9).String(); got != "mode 9" {
 		t.Errorf("EndMode(9) is %q", got)
 	}
 }
@@ -205,8 +216,8 @@ func TestStyleNamesUnknownValues(t *testing.T) {
 func strconvQuote(s string) string { return `"` + s + `"` }
 
 func TestPlacesAndModesAreNamesInJSON(t *testing.T) {
-	got, err := json.Marshal(Chaos{Places: []Place{PlaceAwait, PlaceEnd}, Style: EndCrash})
-	if want := `"Places":["await","end"],"Style":"crash"`; err != nil || !strings.Contains(string(got), want) {
+	got, err := json.Marshal(Chaos{Places: []Place{PlaceAwait, PlaceEnd}, Mode: EndCrash})
+	if want := `"Places":["await","end"],"Mode":"crash"`; err != nil || !strings.Contains(string(got), want) {
 		t.Errorf("%s, %v: want %s", got, err, want)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func TestAlarmRunEndedWhileItIsChargedIsNotCounted(t *testing.T) {
 	var cut [3]int
 	for place := range eviction.PlaceEnd + 1 {
-		for style := eviction.EndFence; style <= eviction.EndCrash; style++ {
+		for mode := eviction.EndFence; mode <= eviction.EndCrash; mode++ {
 			for visit := int32(1); visit <= 2; visit++ {
 				synctest.Test(t, func(t *testing.T) {
 					log := newRunLog()
@@ -26,7 +26,7 @@ func TestAlarmRunEndedWhileItIsChargedIsNotCounted(t *testing.T) {
 					var visits atomic.Int32
 					h := open(t, fs, Options{Policy: Policy{At: func(p Point) eviction.EndMode {
 						if (p.Op == "alarm" || p.Op == "record") && p.Place == place && visits.Add(1) == visit {
-							return style
+							return mode
 						}
 						return eviction.EndNone
 					}}}, class)
@@ -37,11 +37,11 @@ func TestAlarmRunEndedWhileItIsChargedIsNotCounted(t *testing.T) {
 					time.Sleep(time.Hour)
 					rs := log.of("a")
 					if len(rs) == 0 || len(rs) > 2 {
-						t.Errorf("style %d at %v, visit %d: it ran %d times", style, place, visit, len(rs))
+						t.Errorf("mode %d at %v, visit %d: it ran %d times", mode, place, visit, len(rs))
 					}
 					for _, r := range rs {
 						if r.attempt != 0 {
-							t.Errorf("style %d at %v, visit %d: attempts %v", style, place, visit, attempts(rs))
+							t.Errorf("mode %d at %v, visit %d: attempts %v", mode, place, visit, attempts(rs))
 						}
 					}
 					if visits.Load() >= visit {

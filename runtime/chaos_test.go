@@ -24,13 +24,13 @@ func draw(seed uint64, p Point) float64 {
 	return rand.New(rand.NewPCG(h.Sum64(), seed)).Float64()
 }
 
-// chaos ends incarnations at random points, in all styles. As a policy it is a pure
+// chaos ends incarnations at random points, in all modes. As a policy it is a pure
 // function of the seed and the point; calm ends it.
 type chaos struct {
 	seed   uint64
 	rate   float64
 	calm   atomic.Bool
-	ends   [4]atomic.Int64 // by style
+	ends   [4]atomic.Int64 // by mode
 	places [eviction.NumPlaces]atomic.Int64
 }
 
@@ -38,10 +38,10 @@ func (c *chaos) at(p Point) eviction.EndMode {
 	if c.calm.Load() || draw(c.seed, p) >= c.rate {
 		return eviction.EndNone
 	}
-	style := eviction.EndFence + eviction.EndMode(draw(c.seed+1, p)*3)
-	c.ends[style].Add(1)
+	mode := eviction.EndFence + eviction.EndMode(draw(c.seed+1, p)*3)
+	c.ends[mode].Add(1)
 	c.places[p.Place].Add(1)
-	return style
+	return mode
 }
 
 func (c *chaos) total() int64 { return c.ends[1].Load() + c.ends[2].Load() + c.ends[3].Load() }
@@ -132,7 +132,7 @@ func settle(ctx context.Context, c *counter) error {
 }
 
 // Counters and transfers between objects are exact after thousands of evictions in
-// all styles.
+// all modes.
 func TestEvictionsAtRandomPointsKeepTransfersExact(t *testing.T) {
 	for range 1 {
 		synctest.Test(t, func(t *testing.T) {

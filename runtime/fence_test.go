@@ -203,7 +203,7 @@ func TestFenceBetweenSyncAndReleaseStartsNothing(t *testing.T) {
 
 // A crash loses batches that are in no record yet, and their callers get errors; a record
 // in flight becomes durable.
-func TestCrashStyleLosesUnsyncedBatchesWithAnError(t *testing.T) {
+func TestCrashModeLosesUnsyncedBatchesWithAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})

@@ -197,8 +197,8 @@ func TestFencedIncarnationIsRefusedEveryOperation(t *testing.T) {
 	}
 	class := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil }}
 	for where, haunt := range haunts {
-		for _, style := range []eviction.EndMode{eviction.EndFence, eviction.EndCrash} {
-			t.Run(fmt.Sprintf("%s, style %d", where, style), func(t *testing.T) {
+		for _, mode := range []eviction.EndMode{eviction.EndFence, eviction.EndCrash} {
+			t.Run(fmt.Sprintf("%s, mode %d", where, mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					h := open(t, objectstore.NewMemFS(), Options{}, class)
 					if _, err := add(t.Context(), h, "a", 5); err != nil {
@@ -224,7 +224,7 @@ func TestFencedIncarnationIsRefusedEveryOperation(t *testing.T) {
 						})
 					}()
 					synctest.Wait()
-					if !h.Evict(id("a"), style) {
+					if !h.Evict(id("a"), mode) {
 						t.Fatal("nothing to evict")
 					}
 					before := contents(t, h)

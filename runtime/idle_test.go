@@ -342,8 +342,8 @@ func TestShedIsCalledOnceASecondAndEvictsIdleObjects(t *testing.T) {
 	})
 }
 
-func TestRestartStyleKeepsBatchesThatCrashStyleLoses(t *testing.T) {
-	for style, want := range map[eviction.EndMode]int{eviction.EndFence: 111, eviction.EndRestart: 111, eviction.EndCrash: 11} {
+func TestRestartModeKeepsBatchesThatCrashModeLoses(t *testing.T) {
+	for mode, want := range map[eviction.EndMode]int{eviction.EndFence: 111, eviction.EndRestart: 111, eviction.EndCrash: 11} {
 		synctest.Test(t, func(t *testing.T) {
 			var e ends
 			fs := objectstore.NewMemFS()
@@ -358,22 +358,22 @@ func TestRestartStyleKeepsBatchesThatCrashStyleLoses(t *testing.T) {
 				return l
 			}
 			inFlight, filling := put(10), put(100)
-			if !h.Evict(id("a"), style) || h.Evict(id("a"), style) {
-				t.Errorf("style %d: not evicted, or twice", style)
+			if !h.Evict(id("a"), mode) || h.Evict(id("a"), mode) {
+				t.Errorf("mode %d: not evicted, or twice", mode)
 			}
 			if kept := !filling.ended(); kept != (want == 111) || inFlight.ended() {
-				t.Errorf("style %d: what is in no record yet was kept: %v", style, kept)
+				t.Errorf("mode %d: what is in no record yet was kept: %v", mode, kept)
 			}
 			release()
 			synctest.Wait()
-			if got := e.of("a"); got.Mode != style || got.Why.Reason != ReasonEvicted {
-				t.Errorf("style %d is told as %d, %v", style, got.Mode, got.Why)
+			if got := e.of("a"); got.Mode != mode || got.Why.Reason != ReasonEvicted {
+				t.Errorf("mode %d is told as %d, %v", mode, got.Mode, got.Why)
 			}
 			if inFlight.err != nil || errors.Is(filling.err, ErrFenced) != (want == 11) {
-				t.Errorf("style %d: %v, %v", style, inFlight.err, filling.err)
+				t.Errorf("mode %d: %v, %v", mode, inFlight.err, filling.err)
 			}
 			if n, err := add(t.Context(), h, "a", 0); n != want || err != nil {
-				t.Errorf("style %d leaves %d, %v; want %d", style, n, err, want)
+				t.Errorf("mode %d leaves %d, %v; want %d", mode, n, err, want)
 			}
 		})
 	}

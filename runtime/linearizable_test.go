@@ -123,7 +123,7 @@ func (x *history) do(client, add int, op func(ctx context.Context, h *Host, add 
 }
 
 // record makes a history of one counter, with callers that add, and read by adding zero,
-// under evictions of all styles and failed syncs.
+// under evictions of all modes and failed syncs.
 func record(t *testing.T, seed uint64, op func(ctx context.Context, h *Host, add int) (int, error)) (ops []porcupine.Operation, evictions int64, fails int) {
 	const callers, each = 8, 10
 	synctest.Test(t, func(t *testing.T) {

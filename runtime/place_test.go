@@ -14,15 +14,15 @@ import (
 )
 
 // TestIncarnationMayEndAtEveryPlace ends an incarnation at the first, second and third visit of
-// every declared place, in every style, while an object runs code that passes all of them.
+// every declared place, in every mode, while an object runs code that passes all of them.
 // A place that is never reached fails the test.
 func TestIncarnationMayEndAtEveryPlace(t *testing.T) {
 	points := 0
 	for place := range eviction.PlaceEnd + 1 {
-		for style := eviction.EndFence; style <= eviction.EndCrash; style++ {
+		for mode := eviction.EndFence; mode <= eviction.EndCrash; mode++ {
 			for visit := int64(1); visit <= 3; visit++ {
 				synctest.Test(t, func(t *testing.T) {
-					reached := onceAt(t, place, style, visit)
+					reached := onceAt(t, place, mode, visit)
 					if visit == 1 && !reached {
 						t.Errorf("%v is not reached", place)
 					}
@@ -41,7 +41,7 @@ func TestIncarnationMayEndAtEveryPlace(t *testing.T) {
 
 // onceAt runs ten steps of an object, each at least once and with one effect, with one
 // eviction. It reports whether the eviction happened.
-func onceAt(t *testing.T, place eviction.Place, style eviction.EndMode, visit int64) bool {
+func onceAt(t *testing.T, place eviction.Place, mode eviction.EndMode, visit int64) bool {
 	const steps = 10
 	var visits, ends atomic.Int64
 	opts := Options{Policy: Policy{At: func(p Point) eviction.EndMode {
@@ -49,7 +49,7 @@ func onceAt(t *testing.T, place eviction.Place, style eviction.EndMode, visit in
 			return eviction.EndNone
 		}
 		ends.Add(1)
-		return style
+		return mode
 	}}}
 	class := Class{Name: "counter", New: newCounter, Alarm: func(ctx context.Context, o any, _ alarm.Info) error {
 		_, err := o.(*counter).add(ctx, 1)

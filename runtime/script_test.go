@@ -134,8 +134,11 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "let-syncs":
 		s.letGo()
 	case "evict":
-		style := map[string]eviction.EndMode{"fence": eviction.EndFence, "restart": eviction.EndRestart, "crash": eviction.EndCrash}[d.CmdArgs[1].Key]
-		if !s.h.Evict(ID{Class: "c", Name: d.CmdArgs[0].Key}, style) {
+		mode, err := eviction.ParseEndMode(d.CmdArgs[1].Key)
+		if err != nil {
+			s.tell("%v", err)
+		}
+		if !s.h.Evict(ID{Class: "c", Name: d.CmdArgs[0].Key}, mode) {
 			s.tell("nothing to evict")
 		}
 	case "handler":

@@ -250,11 +250,11 @@ func TestStressOfEverything(t *testing.T) {
 		}
 		for time.Now().Before(end) {
 			time.Sleep(time.Duration(r.IntN(5000)) * time.Microsecond)
-			style := eviction.EndFence
+			mode := eviction.EndFence
 			if r.IntN(3) == 0 {
-				style = eviction.EndCrash
+				mode = eviction.EndCrash
 			}
-			in.h.Evict(stressID(r), style)
+			in.h.Evict(stressID(r), mode)
 		}
 		clients.Wait()
 		in.closed()

@@ -48,7 +48,7 @@ type AdminOptions struct {
 //	DELETE .../sockets?tag=T                       close them, of one tag or, without it, all
 //	GET    .../details?kind=K&can=A&limit=N        its items, listed by its class
 //	POST   .../operate?action=A&kind=K&id=I        cancel, rerun or clear one of those
-//	POST   .../evict?style=fence                   fence, restart or crash
+//	POST   .../evict?mode=fence                    fence, restart or crash
 //	GET    .../alarm                               and PUT {"at": time}, DELETE
 //	POST   .../alarm/revive                        make a parked alarm due now
 //	GET    .../export                              and POST .../import

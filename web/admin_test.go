@@ -132,7 +132,7 @@ func TestPinsReportTheirReasons(t *testing.T) {
 	if len(o.Pins) != 2 || o.Pins[0].Why != "event Do" || !o.Live || o.Epoch == "" || o.Idle != 0 {
 		t.Errorf("pins %+v", o)
 	}
-	if e := getJSON[web.Evicted](s, "POST", "/v1/objects/thing/a/evict?style=crash", ""); !e.Evicted {
+	if e := getJSON[web.Evicted](s, "POST", "/v1/objects/thing/a/evict?mode=crash", ""); !e.Evicted {
 		t.Error("nothing to evict")
 	}
 	if err := <-done; !errors.Is(err, dohost.ErrFenced) {
@@ -141,7 +141,7 @@ func TestPinsReportTheirReasons(t *testing.T) {
 	if e := getJSON[web.Evicted](s, "POST", "/v1/objects/thing/a/evict", ""); e.Evicted {
 		t.Error("evicted twice")
 	}
-	s.wantError("POST", "/v1/objects/thing/a/evict?style=hard", "", 400, "bad_argument")
+	s.wantError("POST", "/v1/objects/thing/a/evict?mode=hard", "", 400, "bad_argument")
 }
 
 func TestAlarmSetAndDeletedByOperator(t *testing.T) {

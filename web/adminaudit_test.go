@@ -19,7 +19,7 @@ func TestAdminAuditLogsOperatorRequests(t *testing.T) {
 		{"GET", "/metrics", ""},
 		{"GET", "/v1/objects/thing/a/export", "method=GET path=/v1/objects/thing/a/export"},
 		{"GET", "/v1/objects/thing/a/details?kind=fiber", "method=GET path=/v1/objects/thing/a/details query=\"kind=fiber\""},
-		{"POST", "/v1/objects/thing/a/evict?style=crash", "method=POST path=/v1/objects/thing/a/evict query=\"style=crash\""},
+		{"POST", "/v1/objects/thing/a/evict?mode=crash", "method=POST path=/v1/objects/thing/a/evict query=\"mode=crash\""},
 		{"DELETE", "/v1/objects/thing/a/alarm", "method=DELETE path=/v1/objects/thing/a/alarm"},
 		{"POST", "/v1/backup", "method=POST path=/v1/backup"},
 		{"POST", "/v1/kill", "method=POST path=/v1/kill"},

@@ -289,11 +289,12 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 }
 
 func (a *admin) evict(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
-	styles := map[string]dohost.EndMode{"": dohost.EndFence, "fence": dohost.EndFence, "restart": dohost.EndRestart, "crash": dohost.EndCrash}
-	name := r.URL.Query().Get("style")
-	mode, ok := styles[name]
-	if !ok {
-		return nil, &dohost.ArgumentError{Method: "evict", Err: fmt.Errorf("style %q: want fence, restart or crash", name)}
+	mode := dohost.EndFence
+	if name := r.URL.Query().Get("mode"); name != "" {
+		var err error
+		if mode, err = dohost.ParseEndMode(name); err != nil {
+			return nil, &dohost.ArgumentError{Method: "evict", Err: err}
+		}
 	}
 	return Evicted{a.host.Evict(id, mode)}, nil
 }

@@ -23,7 +23,7 @@ type demoCmd struct {
 	Kills      int    `help:"Number of times that the process is killed by SIGKILL." default:"3"`
 	ChaosEvict string `help:"Mean interval between evictions of an object (200ms), or chance of an eviction per place (0.02). If empty, a chance that fits the size of a step; 0 for none." env:"DOHOST_CHAOS_EVICT"`
 	ChaosAt    string `help:"Places at which objects are evicted; all if empty." env:"DOHOST_CHAOS_AT"`
-	ChaosStyle string `help:"How to evict objects: fence, restart or crash." default:"fence" env:"DOHOST_CHAOS_STYLE"`
+	ChaosMode  string `help:"How to evict objects: fence, restart or crash." default:"fence" env:"DOHOST_CHAOS_MODE"`
 	ChaosSeed  uint64 `help:"Seed of evictions and kills; zero chooses a random seed." env:"DOHOST_CHAOS_SEED"`
 	Worker     string `hidden:"" help:"Run the job: begin or resume."`
 }
@@ -102,7 +102,7 @@ var (
 )
 
 func (c *demoCmd) replay(p *demoPlan) string {
-	line := fmt.Sprintf("dohost demo --chaos-seed %d --chaos-evict %s --chaos-style %s --kills %d", p.Seed, p.Evict, p.Style, p.Kills)
+	line := fmt.Sprintf("dohost demo --chaos-seed %d --chaos-evict %s --chaos-mode %s --kills %d", p.Seed, p.Evict, p.Mode, p.Kills)
 	if p.At != "" {
 		line += " --chaos-at " + p.At
 	}

@@ -23,7 +23,7 @@ type demoPlan struct {
 	Piece   int    `json:"piece"`
 	Evict   string `json:"evict"`
 	At      string `json:"at"`
-	Style   string `json:"style"`
+	Mode    string `json:"mode"`
 	Kills   int    `json:"kills"`
 	Bytes   int64  `json:"bytes"`
 	Files   int    `json:"files"`
@@ -124,11 +124,11 @@ func (c *demoCmd) readPlan() (*demoPlan, error) {
 
 // newPlan makes a plan from the flags.
 func (c *demoCmd) newPlan() (*demoPlan, error) {
-	p := &demoPlan{Seed: c.ChaosSeed, Evict: c.ChaosEvict, At: c.ChaosAt, Style: c.ChaosStyle, Kills: c.Kills}
+	p := &demoPlan{Seed: c.ChaosSeed, Evict: c.ChaosEvict, At: c.ChaosAt, Mode: c.ChaosMode, Kills: c.Kills}
 	if c.Kills < 0 {
 		return nil, fmt.Errorf("--kills %d: want 0 or more", c.Kills)
 	}
-	if _, err := dohost.ParseChaos(p.Evict, p.At, p.Style, 0); err != nil {
+	if _, err := dohost.ParseChaos(p.Evict, p.At, p.Mode, 0); err != nil {
 		return nil, err
 	}
 	if c.Dir != "" {

@@ -89,7 +89,7 @@ func longText(t *testing.T) string {
 func TestDemoResumesWithItsFlagsAndLocksItsData(t *testing.T) {
 	t.Parallel()
 	bin, data := dohostProgram(t), filepath.Join(t.TempDir(), "data")
-	first := startDemo(t, bin, nil, "--dir", longText(t), "--data", data, "--kills", "0", "--chaos-at", "release", "--chaos-style", "crash")
+	first := startDemo(t, bin, nil, "--dir", longText(t), "--data", data, "--kills", "0", "--chaos-at", "release", "--chaos-mode", "crash")
 	first.until(`steps \d`)
 	before, err := os.ReadFile(filepath.Join(data, planFile))
 	if err != nil {

@@ -64,7 +64,7 @@ func (c *demoCmd) work(out io.Writer) error {
 		cmd: c, plan: plan, out: json.NewEncoder(out), done: make(chan struct{}, 1), first: make(chan struct{}),
 		account: account{Causes: map[string]int{}, Places: map[string]int{}},
 	}
-	chaos, err := dohost.ParseChaos(plan.Evict, plan.At, plan.Style, plan.Seed+uint64(plan.Killed))
+	chaos, err := dohost.ParseChaos(plan.Evict, plan.At, plan.Mode, plan.Seed+uint64(plan.Killed))
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func TestServeLosesNothingToSIGKILL(t *testing.T) {
 	late, due := 0, 0 // alarms that the killed processes have left, and the last of them
 	for round := range killRounds {
 		v := startProcess(t, bin, data, "--chaos-evict", "0.02", "--chaos-seed", fmt.Sprint(1+rng.IntN(1_000_000)),
-			"--chaos-style", []string{"fence", "restart", "crash"}[rng.IntN(3)])
+			"--chaos-mode", []string{"fence", "restart", "crash"}[rng.IntN(3)])
 		if due > 0 {
 			v.waitAlarm(alarmName(round - 1))
 		}

@@ -27,7 +27,7 @@ type simCmd struct {
 	Workload   string  `help:"The workload to run; all in turn if empty." env:"DOHOST_WORKLOAD"`
 	ChaosEvict float64 `help:"Chance of an interruption at each place. Far above the default, all seven attempts of an alarm may be interrupted, after which the host parks it; some workloads then report its missing effects." default:"0.02" env:"DOHOST_CHAOS_EVICT"`
 	ChaosAt    string  `help:"Places at which incarnations are ended; all if empty." env:"DOHOST_CHAOS_AT"`
-	ChaosStyle string  `help:"How to end incarnations: fence, restart (the whole host, by power cut or SIGKILL) or crash; all if empty." env:"DOHOST_CHAOS_STYLE"`
+	ChaosMode  string  `help:"How to end incarnations: fence, restart (the whole host, by power cut or SIGKILL) or crash; all if empty." env:"DOHOST_CHAOS_MODE"`
 }
 
 // Run is the command.
@@ -67,7 +67,7 @@ type sim struct {
 // plan makes a simulation from the flags, or returns the error of an invalid flag.
 func (c *simCmd) plan(out io.Writer) (*sim, error) {
 	s := &sim{c: c, out: out, workloads: simtest.Scenarios()}
-	chaos, err := dohost.ParseChaos(fmt.Sprint(c.ChaosEvict), c.ChaosAt, c.ChaosStyle, c.Seed)
+	chaos, err := dohost.ParseChaos(fmt.Sprint(c.ChaosEvict), c.ChaosAt, c.ChaosMode, c.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +77,11 @@ func (c *simCmd) plan(out io.Writer) (*sim, error) {
 	for _, p := range chaos.Places {
 		s.places = append(s.places, p.String())
 	}
-	s.endModes = map[string][]dohosttest.Way{
-		"fence": {dohosttest.Fence}, "crash": {dohosttest.Crash}, "restart": {dohosttest.PowerCut, dohosttest.Kill},
-	}[c.ChaosStyle]
+	if c.ChaosMode != "" {
+		s.endModes = map[dohost.EndMode][]dohosttest.Way{
+			dohost.EndFence: {dohosttest.Fence}, dohost.EndCrash: {dohosttest.Crash}, dohost.EndRestart: {dohosttest.PowerCut, dohosttest.Kill},
+		}[chaos.Mode]
+	}
 	if c.Workload != "" {
 		var names []string
 		for _, w := range s.workloads {
@@ -158,8 +160,8 @@ func (c *simCmd) flags() string {
 	if c.ChaosAt != "" {
 		text += " --chaos-at " + c.ChaosAt
 	}
-	if c.ChaosStyle != "" {
-		text += " --chaos-style " + c.ChaosStyle
+	if c.ChaosMode != "" {
+		text += " --chaos-mode " + c.ChaosMode
 	}
 	return text
 }

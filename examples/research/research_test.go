@@ -62,7 +62,7 @@ func TestResearchCountIsExactUnderChaos(t *testing.T) {
 		for seed := range uint64(seeds) {
 			t.Run(fmt.Sprintf("%v-%d", mode, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					countUnder(t, dohost.Chaos{Seed: seed, Rate: 0.01, Style: mode}, text(seed, 7, 400))
+					countUnder(t, dohost.Chaos{Seed: seed, Rate: 0.01, Mode: mode}, text(seed, 7, 400))
 				})
 			})
 		}

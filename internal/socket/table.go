@@ -264,7 +264,7 @@ func (t *Table) list(id runtime.ID, tag string) (all []*Conn) {
 
 // Ended closes an object's sockets after the end of its incarnation, except after an eviction for being idle or to
 // save memory. It is for runtime.Options.
-func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style eviction.EndMode) {
+func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, mode eviction.EndMode) {
 	s := t.shard(id)
 	if why.Reason == runtime.ReasonIdle || why.Reason == runtime.ReasonPressure || s.n.Load() == 0 {
 		return
@@ -277,7 +277,7 @@ func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style eviction.EndMode
 	}
 	s.detachLocked(id, r)
 	for c := range r.allLocked() {
-		if style == eviction.EndCrash {
+		if mode == eviction.EndCrash {
 			c.abort() // without a closing frame
 		}
 		c.detach(string(why.Reason))

@@ -17,8 +17,8 @@ export class Operator {
   constructor(host, talk) {
     this.#host = host
     this.#talk = talk
-    for (const button of document.querySelectorAll('[data-style]')) {
-      button.addEventListener('click', () => this.#there() && this.#evict(button.dataset.style))
+    for (const button of document.querySelectorAll('[data-mode]')) {
+      button.addEventListener('click', () => this.#there() && this.#evict(button.dataset.mode))
     }
     by('kill').addEventListener('click', () => this.#there() && (this.#facts.supervised ? this.#kill() : by('sure').showModal()))
     by('sure').addEventListener('close', () => by('sure').returnValue === 'yes' && this.#kill())
@@ -89,13 +89,13 @@ export class Operator {
     this.happened('back', 'A new process answers')
   }
 
-  async #evict(style) {
-    note(style, `${done[style]} was pressed`)
+  async #evict(mode) {
+    note(mode, `${done[mode]} was pressed`)
     try {
-      const { evicted } = await this.#host.ask('POST', `${this.#watch.path}/evict?style=${style}`)
+      const { evicted } = await this.#host.ask('POST', `${this.#watch.path}/evict?mode=${mode}`)
       if (!evicted) note('cold', 'The object was not in memory')
     } catch (err) {
-      note('failed', `${done[style]}: ${err.message}`)
+      note('failed', `${done[mode]}: ${err.message}`)
     }
     this.look()
   }
