@@ -87,9 +87,9 @@ type Action string
 
 // The actions.
 const (
-	Cancel Action = "cancel" // end an item that runs or waits
-	Rerun  Action = "rerun"  // run a failed item again
-	Clear  Action = "clear"  // remove an item that has ended or failed
+	ActionCancel Action = "cancel" // end an item that runs or waits
+	ActionRetry  Action = "retry"  // run a failed item again
+	ActionDelete Action = "delete" // delete an item that has ended or failed
 )
 
 // Details yields the items that the OnInspect function of the object's class finds on the disk: none without such a

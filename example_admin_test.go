@@ -39,7 +39,7 @@ func (p *party) invite(ctx context.Context, g guest) error {
 func listGuests(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		for row, err := range guests.Scan(v, "table") {
-			d := dohost.Resource{Kind: "guest", ID: row.Key, State: row.Value.Table, Can: []dohost.Action{dohost.Cancel}}
+			d := dohost.Resource{Kind: "guest", ID: row.Key, State: row.Value.Table, Can: []dohost.Action{dohost.ActionCancel}}
 			if at, _ := v.Alarm(); row.Value.Table == "" && at.IsZero() {
 				d.Fault = "nobody will find a table for them"
 			}
@@ -75,8 +75,8 @@ func ExampleHandlers_onInspect() {
 		fmt.Println(d.Kind, d.ID, d.State, d.Can, err)
 	}
 	fmt.Println("in memory:", h.IsLive(birthday.ID()))
-	fmt.Println(h.Operate(ctx, birthday.ID(), dohost.Cancel, "guest", "Ada"))
-	fmt.Println(h.Operate(ctx, birthday.ID(), dohost.Cancel, "guest", "Ada"))
+	fmt.Println(h.Operate(ctx, birthday.ID(), dohost.ActionCancel, "guest", "Ada"))
+	fmt.Println(h.Operate(ctx, birthday.ID(), dohost.ActionCancel, "guest", "Ada"))
 	// Output:
 	// guest Bob door [cancel] <nil>
 	// guest Ada window [cancel] <nil>
@@ -107,7 +107,7 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 		{Class: "party", Name: "a"}:  runtime.ErrNoMethod,
 		{Class: "nobody", Name: "a"}: runtime.ErrNoClass,
 	} {
-		if done, err := h.Operate(t.Context(), id, dohost.Cancel, "guest", "x"); done || !errors.Is(err, want) {
+		if done, err := h.Operate(t.Context(), id, dohost.ActionCancel, "guest", "x"); done || !errors.Is(err, want) {
 			t.Errorf("%v: %t, %v, want %v", id, done, err, want)
 		}
 	}
@@ -144,7 +144,7 @@ func TestOperateSharesNoMemoryWithACallerThatLeft(t *testing.T) {
 			}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		done, err := h.Operate(ctx, dohost.ID{Class: "party", Name: "a"}, dohost.Cancel, "guest", "x")
+		done, err := h.Operate(ctx, dohost.ID{Class: "party", Name: "a"}, dohost.ActionCancel, "guest", "x")
 		if done || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%t, %v", done, err)
 		}

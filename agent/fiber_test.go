@@ -721,7 +721,7 @@ func TestEmptyIDMatchesNoFiberOrItem(t *testing.T) {
 			}
 			return errors.Join(err, err2, err3, err4, err5, err6, err7)
 		})
-		for _, a := range []dohost.Action{dohost.Cancel, dohost.Rerun, dohost.Clear} {
+		for _, a := range []dohost.Action{dohost.ActionCancel, dohost.ActionRetry, dohost.ActionDelete} {
 			if done, err := h.Host().Operate(ctx, fiberAgents.Get(h, "a").ID(), a, "fiber", ""); done || err != nil {
 				t.Errorf("%s: %t, %v", a, done, err)
 			}

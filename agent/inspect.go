@@ -54,13 +54,13 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 	at, _ := v.Alarm()
 	switch {
 	case r.Dead:
-		d.State, d.Can = "dead", []dohost.Action{dohost.Rerun, dohost.Clear}
+		d.State, d.Can = "dead", []dohost.Action{dohost.ActionRetry, dohost.ActionDelete}
 	case !r.open():
 		if r.Status != FiberCompleted && r.Status != FiberCancelled { // which were intended: see onAdmin
-			d.Can = append(d.Can, dohost.Rerun)
+			d.Can = append(d.Can, dohost.ActionRetry)
 		}
 		if !r.Tell {
-			d.Can = append(d.Can, dohost.Clear)
+			d.Can = append(d.Can, dohost.ActionDelete)
 		}
 		switch {
 		case r.Tell:
@@ -69,7 +69,7 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 			d.Fault = "the fiber is due to expire, but " + noAlarm(v)
 		}
 	default:
-		d.Can = []dohost.Action{dohost.Cancel}
+		d.Can = []dohost.Action{dohost.ActionCancel}
 		d.Fault = alarmFault(v)
 	}
 	text := parts{fmt.Sprintf("%q", r.Name)}
@@ -107,7 +107,7 @@ func noAlarm(v *dohost.Snapshot) string {
 }
 
 func scheduleDetail(v *dohost.Snapshot, j *scheduleRow) dohost.Resource {
-	d := dohost.Resource{Kind: detailSchedule, ID: j.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
+	d := dohost.Resource{Kind: detailSchedule, ID: j.ID, State: "waiting", Can: []dohost.Action{dohost.ActionCancel}}
 	at, _ := v.Alarm()
 	switch {
 	case j.Run.Life != "":
@@ -127,7 +127,7 @@ func scheduleDetail(v *dohost.Snapshot, j *scheduleRow) dohost.Resource {
 }
 
 func itemDetail(v *dohost.Snapshot, it *item) dohost.Resource {
-	d := dohost.Resource{Kind: detailItem, ID: it.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
+	d := dohost.Resource{Kind: detailItem, ID: it.ID, State: "waiting", Can: []dohost.Action{dohost.ActionCancel}}
 	d.Fault = alarmFault(v)
 	switch {
 	case it.Gone:
@@ -143,7 +143,7 @@ func itemDetail(v *dohost.Snapshot, it *item) dohost.Resource {
 }
 
 func deadLetterDetail(_ *dohost.Snapshot, r *deadLetterRow) dohost.Resource {
-	d := dohost.Resource{Kind: detailDeadLetter, ID: r.Item.ID, State: "failed", Can: []dohost.Action{dohost.Rerun, dohost.Clear}}
+	d := dohost.Resource{Kind: detailDeadLetter, ID: r.Item.ID, State: "failed", Can: []dohost.Action{dohost.ActionRetry, dohost.ActionDelete}}
 	text := parts{fmt.Sprintf("%q", r.Item.Callback)}
 	text.add(true, "since %s", r.Died.UTC().Format(time.RFC3339))
 	text.add(true, "%q", short(r.Error))
@@ -180,20 +180,20 @@ func short(text string) string {
 	return text
 }
 
-// onAdmin performs an operator's action. It reruns a cancelled fiber if the operator names it.
+// onAdmin performs an operator's action. It retries a cancelled fiber if the operator names it.
 func (c *core) onAdmin(ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
 	type act struct {
 		kind string
 		dohost.Action
 	}
 	acts := map[act][]func(context.Context, string) (bool, error){
-		{detailFiber, dohost.Cancel}:     {c.Fibers().Cancel},
-		{detailFiber, dohost.Rerun}:      {c.Fibers().RetryDead, c.Fibers().Restart},
-		{detailFiber, dohost.Clear}:      {c.Fibers().DeleteDead, c.deleteEndedFiber},
-		{detailSchedule, dohost.Cancel}:  {c.Schedules().Cancel},
-		{detailItem, dohost.Cancel}:      {c.Queue().Cancel},
-		{detailDeadLetter, dohost.Rerun}: {c.DeadLetters().Retry},
-		{detailDeadLetter, dohost.Clear}: {c.DeadLetters().Delete},
+		{detailFiber, dohost.ActionCancel}:      {c.Fibers().Cancel},
+		{detailFiber, dohost.ActionRetry}:       {c.Fibers().RetryDead, c.Fibers().Restart},
+		{detailFiber, dohost.ActionDelete}:      {c.Fibers().DeleteDead, c.deleteEndedFiber},
+		{detailSchedule, dohost.ActionCancel}:   {c.Schedules().Cancel},
+		{detailItem, dohost.ActionCancel}:       {c.Queue().Cancel},
+		{detailDeadLetter, dohost.ActionRetry}:  {c.DeadLetters().Retry},
+		{detailDeadLetter, dohost.ActionDelete}: {c.DeadLetters().Delete},
 	}
 	fns, ok := acts[act{kind, a}]
 	if !ok {

@@ -71,8 +71,8 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 		if h.Host().IsLive(id) {
 			t.Fatal("it is in memory")
 		}
-		const failed = `fiber failed "job", started, 4 attempts failed or interrupted, checkpoint of 2 bytes, "no such thing" [rerun clear]`
-		const dead = `fiber dead "lost", run, 5 attempts failed or interrupted, "not now" [rerun clear]`
+		const failed = `fiber failed "job", started, 4 attempts failed or interrupted, checkpoint of 2 bytes, "no such thing" [retry delete]`
+		const dead = `fiber dead "lost", run, 5 attempts failed or interrupted, "not now" [retry delete]`
 		const open = `fiber pending "job", started, key "k", checkpoint of 1 bytes [cancel]`
 		wantDetails(t, h.Host(), id, failed, dead, open)
 		if h.Host().IsLive(id) {
@@ -85,25 +85,25 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 				t.Errorf("%s of %s: %t, %v", a, of, done, err)
 			}
 		}
-		operate(dohost.Clear, "fiber failed", true)
-		operate(dohost.Clear, "fiber failed", false)
-		operate(dohost.Clear, "fiber pending", false)
-		operate(dohost.Rerun, "fiber dead", true)
+		operate(dohost.ActionDelete, "fiber failed", true)
+		operate(dohost.ActionDelete, "fiber failed", false)
+		operate(dohost.ActionDelete, "fiber pending", false)
+		operate(dohost.ActionRetry, "fiber dead", true)
 		h.Advance(5 * time.Second)
 		_, again := details(t, h.Host(), id)
 		wantEqual(t, "what is dead", again["fiber dead"], "")
-		operate(dohost.Cancel, "fiber dead", true)
-		operate(dohost.Cancel, "fiber pending", true)
-		operate(dohost.Rerun, "fiber pending", true)
-		operate(dohost.Clear, "fiber pending", false)
-		operate(dohost.Cancel, "fiber pending", true)
-		wantDetails(t, h.Host(), id, `fiber cancelled "job", started, key "k", checkpoint of 1 bytes [clear]`)
-		operate(dohost.Clear, "fiber pending", true)
+		operate(dohost.ActionCancel, "fiber dead", true)
+		operate(dohost.ActionCancel, "fiber pending", true)
+		operate(dohost.ActionRetry, "fiber pending", true)
+		operate(dohost.ActionDelete, "fiber pending", false)
+		operate(dohost.ActionCancel, "fiber pending", true)
+		wantDetails(t, h.Host(), id, `fiber cancelled "job", started, key "k", checkpoint of 1 bytes [delete]`)
+		operate(dohost.ActionDelete, "fiber pending", true)
 		if at, set := alarm(t, h); set {
 			t.Errorf("for nothing there is an alarm in %v", at)
 		}
 		for _, kind := range []string{"item", "egg"} {
-			_, err := h.Host().Operate(ctx, id, dohost.Rerun, kind, "x")
+			_, err := h.Host().Operate(ctx, id, dohost.ActionRetry, kind, "x")
 			if _, ok := errors.AsType[*dohost.ArgumentError](err); !ok {
 				t.Error(err)
 			}
@@ -127,14 +127,14 @@ func TestDetailsOfSchedulesAndQueue(t *testing.T) {
 			`schedule waiting "note", at "0 9 * * *" in UTC [cancel]`,
 			`item running "work" [cancel]`,
 			`item waiting "note" [cancel]`,
-			`dead-letter failed "work", "lost fails" [rerun clear]`)
+			`dead-letter failed "work", "lost fails" [retry delete]`)
 		_, ids := details(t, b.Host.Host(), id)
 		for _, of := range []struct {
 			a        dohost.Action
 			kind, id string
 		}{
-			{dohost.Cancel, "schedule", ids["schedule waiting"]}, {dohost.Cancel, "item", "long"}, {dohost.Cancel, "item", "later"},
-			{dohost.Rerun, "dead-letter", "lost"},
+			{dohost.ActionCancel, "schedule", ids["schedule waiting"]}, {dohost.ActionCancel, "item", "long"}, {dohost.ActionCancel, "item", "later"},
+			{dohost.ActionRetry, "dead-letter", "lost"},
 		} {
 			if done, err := b.Host.Host().Operate(t.Context(), id, of.a, of.kind, of.id); !done || err != nil {
 				t.Errorf("%v: %t, %v", of, done, err)
@@ -145,7 +145,7 @@ func TestDetailsOfSchedulesAndQueue(t *testing.T) {
 			`item cancelled, and running "work" []`,
 			`item waiting "work" [cancel]`)
 		b.Advance(2 * time.Hour)
-		if done, err := b.Host.Host().Operate(t.Context(), id, dohost.Clear, "dead-letter", "lost"); !done || err != nil {
+		if done, err := b.Host.Host().Operate(t.Context(), id, dohost.ActionDelete, "dead-letter", "lost"); !done || err != nil {
 			t.Error(done, err)
 		}
 		wantDetails(t, b.Host.Host(), id, `schedule waiting "note", every 1m0s [cancel]`)

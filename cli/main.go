@@ -25,8 +25,8 @@ type commands struct {
 	Show    showCmd    `cmd:"" help:"Show the state of an object without waking it."`
 	Pins    pinsCmd    `cmd:"" help:"Show why an object is in memory."`
 	Cancel  cancelCmd  `cmd:"" help:"Cancel a fiber, a schedule or a queue item of an object."`
-	Rerun   rerunCmd   `cmd:"" help:"Run a failed fiber or a dead letter of an object again."`
-	Clear   clearCmd   `cmd:"" help:"Remove an ended fiber or a dead letter of an object."`
+	Retry   retryCmd   `cmd:"" help:"Run a failed fiber or a dead letter of an object again."`
+	Delete  deleteCmd  `cmd:"" help:"Delete an ended fiber or a dead letter of an object."`
 	Close   closeCmd   `cmd:"" help:"Close an object's WebSockets."`
 	Evict   evictCmd   `cmd:"" help:"End an object's incarnation. The next request starts a new one."`
 	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm; list and revive parked alarms."`

@@ -49,23 +49,23 @@ type operateCmd struct {
 
 type (
 	cancelCmd struct{ operateCmd }
-	rerunCmd  struct{ operateCmd }
-	clearCmd  struct{ operateCmd }
+	retryCmd  struct{ operateCmd }
+	deleteCmd struct{ operateCmd }
 )
 
 // Run is the command.
 func (c *cancelCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.do(ctx, out, dohost.Cancel, "cancelled")
+	return c.do(ctx, out, dohost.ActionCancel, "cancelled")
 }
 
 // Run is the command.
-func (c *rerunCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.do(ctx, out, dohost.Rerun, "rerun")
+func (c *retryCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.do(ctx, out, dohost.ActionRetry, "retried")
 }
 
 // Run is the command.
-func (c *clearCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.do(ctx, out, dohost.Clear, "cleared")
+func (c *deleteCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.do(ctx, out, dohost.ActionDelete, "deleted")
 }
 
 func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, doneText string) error {

@@ -96,9 +96,9 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	expect("cancelled fiber FIBER of clerk/a\n0", "cancel", "clerk/a", "fiber", "FIBER")
 	expect("dohost: clerk/a has no fiber FIBER to cancel\n1", "cancel", "clerk/a", "fiber", "FIBER")
 	expect("FIBER, cancelled, ", "show", "clerk/a")
-	expect("cleared 1 item of kind fiber of clerk/a\n0", "clear", "clerk/a", "fiber", "--all")
-	expect("cleared dead-letter letter 1 of clerk/a\n0", "clear", "clerk/a", "dead-letter", "letter 1")
-	expect("rerun 2 items of kind dead-letter of clerk/a\n0", "rerun", "clerk/a", "dead-letter", "--all")
+	expect("deleted 1 item of kind fiber of clerk/a\n0", "delete", "clerk/a", "fiber", "--all")
+	expect("deleted dead-letter letter 1 of clerk/a\n0", "delete", "clerk/a", "dead-letter", "letter 1")
+	expect("retried 2 items of kind dead-letter of clerk/a\n0", "retry", "clerk/a", "dead-letter", "--all")
 	for strings.Count(run("show", "clerk/a"), "dead-letter") != 2 {
 	}
 	err = operatedAgents.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *operatedAgent) error {
@@ -109,14 +109,14 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect("rerun 1 item of kind dead-letter of clerk/a\ndohost: dead-letter letter 0: ", "rerun", "clerk/a", "dead-letter", "--all")
+	expect("retried 1 item of kind dead-letter of clerk/a\ndohost: dead-letter letter 0: ", "retry", "clerk/a", "dead-letter", "--all")
 	expect("cancelled item letter 0 of clerk/a\n0", "cancel", "clerk/a", "item", "letter 0")
 	h.Evict(operatedAgents.Get(h, "a").ID(), dohost.EndFence) // with the run that waits
-	expect("want the id of the fiber, as show prints it, or --all\n1", "clear", "clerk/a", "fiber")
-	expect("--all and an id: want one of them\n1", "clear", "clerk/a", "fiber", "x", "--all")
-	expect(`items of kind "egg" do not allow the action clear`, "clear", "clerk/a", "egg", "x")
-	expect(`no such class: "egg"`, "clear", "egg/a", "fiber", "x")
-	if got := run("clear", "egg/a", "fiber", "--all"); !strings.HasPrefix(got, "dohost: ") {
+	expect("want the id of the fiber, as show prints it, or --all\n1", "delete", "clerk/a", "fiber")
+	expect("--all and an id: want one of them\n1", "delete", "clerk/a", "fiber", "x", "--all")
+	expect(`items of kind "egg" do not allow the action delete`, "delete", "clerk/a", "egg", "x")
+	expect(`no such class: "egg"`, "delete", "egg/a", "fiber", "x")
+	if got := run("delete", "egg/a", "fiber", "--all"); !strings.HasPrefix(got, "dohost: ") {
 		t.Errorf("all of what is not there: %s", got)
 	}
 }

@@ -53,7 +53,7 @@ func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 
 // isAction returns an error for an unknown action.
 func isAction(a dohost.Action) error {
-	if all := []dohost.Action{dohost.Cancel, dohost.Rerun, dohost.Clear}; !slices.Contains(all, a) {
+	if all := []dohost.Action{dohost.ActionCancel, dohost.ActionRetry, dohost.ActionDelete}; !slices.Contains(all, a) {
 		return fmt.Errorf("action %q: want one of %q", a, all)
 	}
 	return nil

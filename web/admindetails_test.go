@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// resourceObject is an object with eggs, which can be cleared.
+// resourceObject is an object with eggs, which can be deleted.
 type resourceObject struct{}
 
 const resourceObjects dohost.Namespace[resourceObject] = "nest"
@@ -23,7 +23,7 @@ func resourceClass(eggs int) dohost.Class {
 			OnInspect: func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 				return func(yield func(dohost.Resource, error) bool) {
 					for i := range eggs {
-						if !yield(dohost.Resource{Kind: "egg", ID: fmt.Sprint(i), Can: []dohost.Action{dohost.Clear}}, nil) {
+						if !yield(dohost.Resource{Kind: "egg", ID: fmt.Sprint(i), Can: []dohost.Action{dohost.ActionDelete}}, nil) {
 							return
 						}
 					}
@@ -50,7 +50,7 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 	defer h.Close()
 	s := start(t, web.Admin(h, nil))
 	for query, want := range map[string]int{
-		"": 3, "?kind=egg": 3, "?kind=ham": 0, "?can=clear": 3, "?can=cancel": 0, "?limit=2": 2, "?limit=3": 3,
+		"": 3, "?kind=egg": 3, "?kind=ham": 0, "?can=delete": 3, "?can=cancel": 0, "?limit=2": 2, "?limit=3": 3,
 	} {
 		list := getJSON[web.DetailList](s, "GET", "/v1/objects/nest/a/details"+query, "")
 		if len(list.Details) != want || list.Details == nil || list.More != (query == "?limit=2") {
@@ -64,16 +64,16 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 		t.Error("looking has woken it")
 	}
 	const operate = "/v1/objects/nest/a/operate"
-	for query, done := range map[string]bool{"?action=clear&kind=egg&id=1": true, "?action=clear&kind=egg&id=a%2F%00%FF": false} {
+	for query, done := range map[string]bool{"?action=delete&kind=egg&id=1": true, "?action=delete&kind=egg&id=a%2F%00%FF": false} {
 		if got := getJSON[web.Operated](s, "POST", operate+query, "{"); got.Done != done { // the body is ignored
 			t.Errorf("%s: %+v", query, got)
 		}
 	}
-	for _, query := range []string{"", "?action=fly&kind=egg&id=1", "?action=clear&kind=egg", "?action=clear&kind=ham&id=1"} {
-		s.wantError("POST", operate+query, `{"action": "clear", "kind": "egg", "id": "1"}`, http.StatusBadRequest, "bad_argument")
+	for _, query := range []string{"", "?action=fly&kind=egg&id=1", "?action=delete&kind=egg", "?action=delete&kind=ham&id=1"} {
+		s.wantError("POST", operate+query, `{"action": "delete", "kind": "egg", "id": "1"}`, http.StatusBadRequest, "bad_argument")
 	}
-	s.wantError("POST", operate+"?action=clear&kind=egg&id=broken", "", http.StatusInternalServerError, "failed")
-	s.wantError("POST", "/v1/objects/thing/a/operate?action=clear&kind=egg&id=1", "", http.StatusNotFound, "no_method")
-	s.wantError("GET", operate+"?action=clear&kind=egg&id=1", "", http.StatusNotFound, "no_route")
+	s.wantError("POST", operate+"?action=delete&kind=egg&id=broken", "", http.StatusInternalServerError, "failed")
+	s.wantError("POST", "/v1/objects/thing/a/operate?action=delete&kind=egg&id=1", "", http.StatusNotFound, "no_method")
+	s.wantError("GET", operate+"?action=delete&kind=egg&id=1", "", http.StatusNotFound, "no_route")
 	s.wantError("POST", "/v1/objects/nest/a/details", "", http.StatusNotFound, "no_route")
 }
