@@ -55,7 +55,7 @@ type Options struct {
 	// its work that often. It is also the first delay before a failed fiber hook is called again; that delay is
 	// never more than 5 min. Zero means 30 s; negative is an error.
 	KeepAlive time.Duration
-	// StuckAfter is the time after which a running interval schedule counts as hung and is started again. Zero
+	// StuckAfter is the time after which a running interval schedule counts as stuck and is started again. Zero
 	// means 30 s; negative is an error.
 	StuckAfter time.Duration
 	// MaxInterruptions bounds the starts of one run of a schedule or a queue item, if the end of the

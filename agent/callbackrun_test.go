@@ -24,12 +24,12 @@ func TestScheduleStateAfterRun(t *testing.T) {
 		{"zone", scheduleRow{Kind: KindCron, Cron: "30 2 * * *", Zone: "Europe/Berlin"}, now.Add(time.Second), true, false},
 		{"zone that is gone", scheduleRow{Kind: KindCron, Cron: "@hourly", Zone: "Mars/Phobos"}, now.Add(time.Hour), true, true},
 	} {
-		tt.job.Run, tt.job.Hung = running, now
+		tt.job.Run, tt.job.StuckAt = running, now
 		next, stays, err := tt.job.ended(now)
 		if stays != tt.stays || (err != nil) != tt.fails {
 			t.Errorf("%s: stays %t, %v", tt.name, stays, err)
 		}
-		if stays && (!next.Due.Equal(tt.due) || next.Run != run{} || !next.Hung.IsZero()) {
+		if stays && (!next.Due.Equal(tt.due) || next.Run != run{} || !next.StuckAt.IsZero()) {
 			t.Errorf("%s: %+v, want due %v", tt.name, next, tt.due)
 		}
 	}

@@ -28,7 +28,7 @@ const (
 
 // String returns the outcome that reports contain.
 func (v decision) String() string {
-	return [...]string{"resumed", "max retries exceeded", "no method", "hook", "hook", "dropped", "dead", "tell", "not told", "later", "paused"}[v]
+	return [...]string{"resumed", "max retries exceeded", "no method", "hook", "hook", "dropped", "dead", "notify", "not notified", "later", "paused"}[v]
 }
 
 // decide decides about a fiber. known is set if the class has its method or hook, hasRecovery if OnRecovery decides

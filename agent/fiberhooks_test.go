@@ -109,6 +109,40 @@ func TestFiberEndedHookRunsAtLeastOnce(t *testing.T) {
 	})
 }
 
+// Each call of OnFiberEnded is reported with its outcome: notified, a failure, or not notified after the last failure.
+func TestFiberEndedHookReportsItsOutcome(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails int // calls
+		want  string
+	}{
+		"returns":      {0, "notified"},
+		"fails once":   {1, "hook failed, notified"},
+		"fails always": {9, "hook failed, hook failed, hook failed, hook failed, not notified"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, calls, log := &fiberTest{}, 0, &callbackLog{}
+			w.run = func(*fiberAgent, context.Context, *agent.Fiber[int]) error { return nil }
+			w.ended = func(*fiberAgent, context.Context, agent.FiberInfo) error {
+				if calls++; calls <= c.fails {
+					return errTest
+				}
+				return nil
+			}
+			o := &dohosttest.Options{Classes: []dohost.Class{w.class(nil)}, Options: dohost.Options{Listener: log.listener()}}
+			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+				start(t, h, 0, nil)
+				h.Advance(time.Hour)
+				var got []string
+				for _, r := range log.reportsWith("fiber:notified") {
+					_, outcome, _ := strings.Cut(r, " outcome=")
+					got = append(got, strings.TrimSuffix(outcome, " err=no"))
+				}
+				wantEqual(t, "outcomes", strings.Join(got, ", "), c.want)
+			})
+		})
+	}
+}
+
 // A hook that ends each incarnation is not called forever, and the fiber stays completed.
 func TestFiberEndedHookRetriesAreBounded(t *testing.T) {
 	for name, fail := range map[string]func() error{"error": func() error { return errTest }, "panic": func() error { panic("bug") }} {

@@ -90,8 +90,8 @@ type Handlers[O, S any] struct {
 	// It is called in a task, once the fiber's end is durable, and at least once: the record of the call is one
 	// batch with the hook's last writes. Until then the fiber can be neither deleted nor expired. If it fails, or
 	// its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times and for at most a
-	// day. After that the agent gives up and reports "fiber:told" with the outcome "not told"; the fiber keeps its
-	// status. The hook may restart the fiber with [Fibers.Restart].
+	// day. After that the agent gives up and reports "fiber:notified" with the outcome "not notified"; the fiber
+	// keeps its status. The hook may restart the fiber with [Fibers.Restart].
 	//
 	// If the disk is full, the row of an ended fiber is deleted and written again when there is space. If the
 	// incarnation ends before that, the hook is not called.

@@ -32,7 +32,7 @@ func (c *core) notify(ctx context.Context, row *fiberRow) error {
 	if err != nil {
 		return err
 	}
-	outcome := "told"
+	outcome := "notified"
 	switch {
 	case failed == nil:
 	case row.Hooks >= maxHooks:
@@ -59,5 +59,5 @@ func (c *core) reportNotify(ctx context.Context, row *fiberRow, outcome string, 
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))
 	}
-	c.obj.Report(ctx, "fiber:told", attrs...)
+	c.obj.Report(ctx, "fiber:notified", attrs...)
 }

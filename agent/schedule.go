@@ -26,14 +26,14 @@ type scheduleRow struct {
 	Same     string        // hash of kind, callback, payload and recurrence
 	Retry    backoff
 	Run      run
-	// Hung is the time after which the run of an interval counts as hung.
-	Hung time.Time
+	// StuckAt is the time after which the run of an interval counts as stuck.
+	StuckAt time.Time
 }
 
 // The indexes of schedules.
 const (
 	byDue         = "due"
-	byCheck       = "look" // waiting ones by due time; running intervals by Hung
+	byCheck       = "look" // waiting ones by due time; running intervals by StuckAt
 	byIncarnation = "life" // running ones
 	byDedupKey    = "same"
 )
@@ -47,10 +47,10 @@ var scheduleRows = dohost.Collection[scheduleRow]{
 			switch {
 			case j.Run.Life == "":
 				return dohost.KeyOf(j.Due)
-			case j.Hung.IsZero():
+			case j.StuckAt.IsZero():
 				return ""
 			}
-			return dohost.KeyOf(j.Hung)
+			return dohost.KeyOf(j.StuckAt)
 		}},
 		{Name: byIncarnation, Of: func(j scheduleRow) dohost.Key {
 			if j.Run.Life == "" {
@@ -100,7 +100,7 @@ type ScheduleOptions struct {
 // A schedule of [After] or [At] is deleted when its callback has returned; an error is reported as
 // "schedule:error". If the end of an incarnation cuts off a run, the run starts again; after Options.MaxInterruptions
 // such ends the schedule becomes a dead letter ([DeadLetters.List]). An interval that has been running for
-// Options.StuckAfter starts again, and the outcome of the hung run is ignored. A callback that schedules itself
+// Options.StuckAfter starts again, and the outcome of the stuck run is ignored. A callback that schedules itself
 // should not be [Idempotent]; the running schedule does not count as equal, though, if it is of After or At.
 //
 // Errors name the invalid argument: an unknown callback, or one with another payload type; an invalid [When]; a

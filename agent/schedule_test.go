@@ -369,16 +369,16 @@ func TestIncarnationEndConsumesNoScheduleOrItem(t *testing.T) {
 	}
 }
 
-func TestScheduleHungIntervalStartsAgain(t *testing.T) {
+func TestScheduleStuckIntervalStartsAgain(t *testing.T) {
 	runCallbackTest(t, dohost.Options{}, func(t *testing.T, b *callbackTest) {
 		every := schedule(b, agent.Every(10*time.Second), work, task{Name: "a", Takes: 45 * time.Second, Only: true}, nil)
 		once := schedule(b, agent.After(10*time.Second), work, task{Name: "b", Takes: 45 * time.Second}, nil)
 		b.Advance(39 * time.Second)
 		b.wantLines("a begins 1", "b begins 1")
-		b.wantReports("schedule:hung")
+		b.wantReports("schedule:stuck")
 		b.Advance(2 * time.Second) // 30 s after they began
 		b.wantLines("a begins 1", "b begins 1", "a begins 2", "a ends 2")
-		if got := b.log.reportsWith("schedule:hung"); len(got) != 1 {
+		if got := b.log.reportsWith("schedule:stuck"); len(got) != 1 {
 			t.Errorf("%q", got)
 		}
 		b.Advance(13 * time.Second) // the first run is about to end; its outcome is ignored

@@ -12,7 +12,7 @@ import (
 // probably schedules without [Idempotent] whenever it starts.
 const duplicateThreshold = 10
 
-// schedulesWakeup returns when the first schedule is due or an interval counts as hung. While a schedule runs there is
+// schedulesWakeup returns when the first schedule is due or an interval counts as stuck. While a schedule runs there is
 // always a time: if the incarnation ends, the next one has to start the run again.
 func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	var due, running wakeup
@@ -23,7 +23,7 @@ func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, erro
 	if len(rows) > 0 {
 		due.at = rows[0].Value.Due
 		if rows[0].Value.Run.Life != "" {
-			due.at = rows[0].Value.Hung
+			due.at = rows[0].Value.StuckAt
 		}
 		if !due.at.After(now) {
 			due.at = c.earliestStart(now)
@@ -127,7 +127,7 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []sc
 // find its run in the row does nothing.
 func (c *core) startSchedule(ctx context.Context, j scheduleRow, now time.Time) (begun bool, err error) {
 	if j.Run.Life == c.incarnation {
-		c.obj.Report(ctx, "schedule:hung", slog.String("callback", j.Callback), slog.String("id", j.ID),
+		c.obj.Report(ctx, "schedule:stuck", slog.String("callback", j.Callback), slog.String("id", j.ID),
 			slog.Duration("after", now.Sub(j.Run.Started)))
 		j.Run = run{}
 	}
@@ -161,7 +161,7 @@ func (c *core) runSchedule(ctx context.Context, id string, number uint64) error 
 		return err == nil && ok && j.Run.is(c.incarnation, number)
 	}
 	if !wanted(ctx) {
-		return nil // cancelled, or superseded as hung, before it began
+		return nil // cancelled, or superseded as stuck, before it began
 	}
 	j, _, err := c.scheduleOf(ctx, id)
 	if err != nil {
@@ -233,7 +233,7 @@ func (c *core) reportScheduleError(ctx context.Context, j scheduleRow, err error
 func (j scheduleRow) started(r run, stuckAfter time.Duration) scheduleRow {
 	j.Run = r
 	if j.Kind == KindInterval {
-		j.Hung = r.Started.Add(stuckAfter)
+		j.StuckAt = r.Started.Add(stuckAfter)
 	}
 	return j
 }
@@ -246,7 +246,7 @@ const unknownZoneDelay = time.Hour
 // follows both now and the due time of this run: if the clock was set back during the run, the same time does
 // not run twice.
 func (j scheduleRow) ended(now time.Time) (next scheduleRow, stays bool, err error) {
-	j.Run, j.Hung = run{}, time.Time{}
+	j.Run, j.StuckAt = run{}, time.Time{}
 	switch j.Kind {
 	case KindInterval:
 		j.Due = now.Add(j.Every)
