@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/token"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 )
@@ -12,8 +13,21 @@ import (
 // withoutGoroutines packages start no goroutine at all, listed or not.
 var withoutGoroutines = []string{".", "eviction"}
 
-// goroutines compares the places where goroutines start with the table in
-// ARCHITECTURE.md, both ways: each place has a row and each row has a place.
+// The tables under "## Goroutines" in ARCHITECTURE.md have these headings.
+const (
+	productGoroutines = "Of a host and its programs"
+	testGoroutines    = "Of tests, the simulation and the benchmark"
+)
+
+// testGoroutineDirs are the folders whose goroutines run in tests and in the benchmark only. Their rows are in the
+// second table.
+var testGoroutineDirs = []string{
+	"bench/...", "dohosttest/...",
+	"internal/crowd", "internal/lifecycletest", "internal/providertest", "internal/recovery",
+}
+
+// goroutines compares the places where goroutines start with the tables in
+// ARCHITECTURE.md, both ways: each place has a row and each row has a place. A row is in the table of its folder.
 func goroutines(t *tree) (found []string) {
 	rows := goroutineRows(t.documents["ARCHITECTURE.md"])
 	started := make(map[string]bool)
@@ -27,13 +41,20 @@ func goroutines(t *tree) (found []string) {
 			if slices.Contains(withoutGoroutines, f.dir) {
 				found = append(found, t.at(s.pos, "%s starts no goroutines", f.dir))
 			} else if _, ok := rows[where]; !ok {
-				found = append(found, t.at(s.pos, "no row for `%s` in the table under Goroutines in ARCHITECTURE.md", where))
+				found = append(found, t.at(s.pos, "no row for `%s` in a table under Goroutines in ARCHITECTURE.md", where))
 			}
 		}
 	}
 	for _, where := range slices.Sorted(maps.Keys(rows)) {
-		if !started[where] {
-			found = append(found, fmt.Sprintf("ARCHITECTURE.md:%d: no goroutine starts in `%s`", rows[where], where))
+		row, heading := rows[where], productGoroutines
+		if file, _, _ := strings.Cut(where, " "); matchesAny(testGoroutineDirs, path.Dir(file)) {
+			heading = testGoroutines
+		}
+		switch {
+		case !started[where]:
+			found = append(found, fmt.Sprintf("ARCHITECTURE.md:%d: no goroutine starts in `%s`", row.line, where))
+		case row.heading != heading:
+			found = append(found, fmt.Sprintf("ARCHITECTURE.md:%d: the row of `%s` belongs under the heading %q", row.line, where, heading))
 		}
 	}
 	return found
@@ -79,16 +100,25 @@ func declName(decl ast.Decl) string {
 	return ""
 }
 
-// goroutineRows reads the second column of the table under "## Goroutines": one
+// A goroutineRow is the place of a row in ARCHITECTURE.md.
+type goroutineRow struct {
+	line    int
+	heading string // the heading of level 3 above the row
+}
+
+// goroutineRows reads the second column of the tables under "## Goroutines": one
 // or more places, separated by commas, each "path/file.go Func" or "path/file.go
-// Type.Method". It returns them with their lines.
-func goroutineRows(architecture string) map[string]int {
-	rows := make(map[string]int)
-	inside := false
+// Type.Method".
+func goroutineRows(architecture string) map[string]goroutineRow {
+	rows := make(map[string]goroutineRow)
+	inside, heading := false, ""
 	for i, line := range strings.Split(architecture, "\n") {
 		if strings.HasPrefix(line, "## ") {
-			inside = strings.TrimSpace(line) == "## Goroutines"
+			inside, heading = strings.TrimSpace(line) == "## Goroutines", ""
 			continue
+		}
+		if text, ok := strings.CutPrefix(line, "### "); ok {
+			heading = strings.TrimSpace(text)
 		}
 		cells := strings.Split(line, "|")
 		if !inside || len(cells) < 3 {
@@ -97,7 +127,7 @@ func goroutineRows(architecture string) map[string]int {
 		for place := range strings.SplitSeq(strings.ReplaceAll(cells[2], "`", ""), ",") {
 			place = strings.Join(strings.Fields(place), " ")
 			if file, _, ok := strings.Cut(place, " "); ok && strings.HasSuffix(file, ".go") {
-				rows[place] = i + 1
+				rows[place] = goroutineRow{i + 1, heading}
 			}
 		}
 	}

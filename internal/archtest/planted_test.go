@@ -287,11 +287,19 @@ type Store interface {
 
 ## Goroutines
 
+### Of a host and its programs
+
 | name | where | woken by | owns |
 |---|---|---|---|
 | sweeper | ` + "`runtime/sweep.go sweeper.run`" + ` | time | the wheel |
 | helpers | runtime/sweep.go Start, ` + "`runtime/sweep.go hook`" + ` | calls | nothing |
 | ghost | ` + "`runtime/gone.go Run`" + ` | nobody | nothing |
+| bubble | ` + "`dohosttest/bubble.go bubble`" + ` | a test | nothing |
+
+### Of tests, the simulation and the benchmark
+
+| client | ` + "`dohosttest/deep/client.go Client`" + ` | a test | nothing |
+| scheduler | ` + "`alarm/scheduler.go Start`" + ` | an alarm | nothing |
 
 ## Later
 
@@ -312,12 +320,18 @@ func unlisted() {
 `,
 			"runtime/sweep_test.go": "package runtime\nfunc f() { go f() }",
 			"eviction/e.go":         "package eviction\nfunc f() { go f() }",
+
+			"alarm/scheduler.go":        "package alarm\nfunc Start() { go f() }",
+			"dohosttest/bubble.go":      "package dohosttest\nfunc bubble() { go f() }",
+			"dohosttest/deep/client.go": "package deep\nfunc Client() { go f() }",
 		},
 		want: []string{
 			"eviction/e.go:2: eviction starts no goroutines",
-			"runtime/sweep.go:9: no row for `runtime/sweep.go unlisted` in the table under Goroutines in ARCHITECTURE.md",
-			"runtime/sweep.go:10: no row for `runtime/sweep.go unlisted` in the table under Goroutines in ARCHITECTURE.md",
-			"ARCHITECTURE.md:11: no goroutine starts in `runtime/gone.go Run`",
+			"runtime/sweep.go:9: no row for `runtime/sweep.go unlisted` in a table under Goroutines in ARCHITECTURE.md",
+			"runtime/sweep.go:10: no row for `runtime/sweep.go unlisted` in a table under Goroutines in ARCHITECTURE.md",
+			"ARCHITECTURE.md:19: the row of `alarm/scheduler.go Start` belongs under the heading \"Of a host and its programs\"",
+			"ARCHITECTURE.md:14: the row of `dohosttest/bubble.go bubble` belongs under the heading \"Of tests, the simulation and the benchmark\"",
+			"ARCHITECTURE.md:13: no goroutine starts in `runtime/gone.go Run`",
 		},
 	},
 	{
