@@ -79,6 +79,8 @@ type dependency struct {
 	module string
 	// importers are the packages that may import it; none listed means all.
 	importers []string
+	// testImporters are the packages whose tests may import it, too.
+	testImporters []string
 	// testOnly modules are imported by tests and test machinery alone.
 	testOnly bool
 }
@@ -93,17 +95,22 @@ var dependencies = []dependency{
 	{module: "github.com/openai/openai-go/v3", importers: []string{"chat/openai"}},
 	{module: "github.com/anthropics/anthropic-sdk-go", importers: []string{"chat/anthropic"}},
 	{module: "github.com/alecthomas/kong"},
+	{module: "github.com/anishathalye/porcupine", importers: []string{"dohosttest"}, testImporters: []string{"runtime"}},
 	{module: "github.com/HdrHistogram/hdrhistogram-go", importers: []string{"bench/..."}},
 	{module: "gonum.org/v1/plot", importers: []string{"bench/..."}},
 
 	{module: "pgregory.net/rapid", testOnly: true},
-	{module: "github.com/anishathalye/porcupine", testOnly: true},
 	{module: "github.com/cockroachdb/datadriven", testOnly: true},
 	{module: "github.com/rogpeppe/go-internal", testOnly: true},
 	{module: "go.uber.org/goleak", testOnly: true},
 }
 
-var testMachinery = []string{"dohosttest", "internal/..."}
+// testMachinery may import the modules for tests. Not dohosttest: it is linked into the tests of users, and into the
+// program.
+var testMachinery = []string{"internal/..."}
+
+// maxDirect is how many modules for the product the root's go.mod may require directly: docs/decisions/0014.
+const maxDirect = 8
 
 func importDirection(t *tree) (found []string) {
 	for _, dir := range t.sortedPackages() {
@@ -144,6 +151,7 @@ func importOwners(t *tree) (found []string) {
 			switch {
 			case i < 0:
 				found = append(found, t.at(imp.pos, "%s is of no module on the list of dependencies", imp.path))
+			case f.test && matchesAny(dependencies[i].testImporters, f.dir):
 			case dependencies[i].importers != nil && !matchesAny(dependencies[i].importers, f.dir):
 				found = append(found, t.at(imp.pos, "%s may not import %s", f.dir, dependencies[i].module))
 			case dependencies[i].testOnly && !f.test && !matchesAny(testMachinery, f.dir):
@@ -180,17 +188,26 @@ func (t *tree) requirements() (list []requirement) {
 }
 
 // directDependencies requires each direct requirement to be on the list, and to be imported: an SDK that only a nested
-// module imports is not in the go.mod of another module.
+// module imports is not in the go.mod of another module. The root module requires at most maxDirect, apart from those for
+// tests only.
 func directDependencies(t *tree) (found []string) {
+	direct := 0
 	for _, r := range t.requirements() {
 		if _, ours := ourPackage(r.module); ours || r.indirect {
 			continue
 		}
-		if !slices.ContainsFunc(dependencies, func(d dependency) bool { return d.module == r.module }) {
+		i := slices.IndexFunc(dependencies, func(d dependency) bool { return d.module == r.module })
+		if r.in == "." && (i < 0 || !dependencies[i].testOnly) {
+			direct++
+		}
+		if i < 0 {
 			found = append(found, fmt.Sprintf("%s: %s is not on the list of dependencies", r.at, r.module))
 		} else if !t.imports(r.in, r.module) {
 			found = append(found, fmt.Sprintf("%s: no file of this module imports %s", r.at, r.module))
 		}
+	}
+	if direct > maxDirect {
+		found = append(found, fmt.Sprintf("go.mod: %d direct requirements that are not for tests only, more than %d", direct, maxDirect))
 	}
 	return found
 }

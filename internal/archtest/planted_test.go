@@ -65,7 +65,11 @@ var planted = []struct {
 			"runtime/r.go":           `package runtime; import _ "go.uber.org/goleak"`,
 			"runtime/s.go":           `package runtime; import _ "github.com/stretchr/testify/assert"`,
 			"runtime/u.go":           `package runtime; import _ "github.com/oklog/ulid/v2"`,
-			"internal/simtest/s.go":  `package simtest; import _ "github.com/anishathalye/porcupine"`,
+			"runtime/v.go":           `package runtime; import _ "github.com/anishathalye/porcupine"`,
+			"runtime/v_test.go":      `package runtime; import _ "github.com/anishathalye/porcupine"`,
+			"internal/simtest/s.go":  `package simtest; import _ "pgregory.net/rapid"`,
+			"dohosttest/d.go":        `package dohosttest; import (_ "github.com/anishathalye/porcupine"; _ "pgregory.net/rapid")`,
+			"cli/c.go":               `package cli; import _ "github.com/anishathalye/porcupine"`,
 			"chat/openai/o.go":       `package openai; import _ "github.com/openai/openai-go/v3/option"`,
 			"chat/anthropic/a.go":    `package anthropic; import _ "github.com/openai/openai-go/v3"`,
 			"examples/counter/c.go":  `package main; import _ "github.com/anthropics/anthropic-sdk-go"`,
@@ -76,10 +80,13 @@ var planted = []struct {
 			"alarm/a.go:1: alarm may not import github.com/cockroachdb/pebble/v2",
 			"alarm/a_test.go:1: alarm may not import github.com/cockroachdb/pebble/v2",
 			"chat/anthropic/a.go:1: chat/anthropic may not import github.com/openai/openai-go/v3",
+			"cli/c.go:1: cli may not import github.com/anishathalye/porcupine",
+			"dohosttest/d.go:1: pgregory.net/rapid is for tests only",
 			"eviction/e.go:1: gonum.org/v1/plotter is of no module on the list of dependencies",
 			"examples/counter/c.go:1: examples/counter may not import github.com/anthropics/anthropic-sdk-go",
 			"runtime/r.go:1: go.uber.org/goleak is for tests only",
 			"runtime/s.go:1: github.com/stretchr/testify/assert is of no module on the list of dependencies",
+			"runtime/v.go:1: runtime may not import github.com/anishathalye/porcupine",
 		},
 	},
 	{
@@ -121,6 +128,42 @@ require (
 			"bench/go.mod:8: no file of this module imports github.com/cockroachdb/pebble/v2",
 			"bench/go.mod:9: github.com/wcharczuk/go-chart is not on the list of dependencies",
 		},
+	},
+	{
+		rule: "direct dependencies",
+		files: map[string]string{
+			"go.mod": `module github.com/dohost/dohost
+
+require (
+	github.com/HdrHistogram/hdrhistogram-go v1.1.2
+	github.com/alecthomas/kong v1.17.0
+	github.com/anishathalye/porcupine v1.3.1
+	github.com/cockroachdb/pebble/v2 v2.1.7
+	github.com/coder/websocket v1.8.15
+	github.com/netresearch/go-cron v0.9.1
+	github.com/oklog/ulid/v2 v2.1.2
+	github.com/prometheus/client_golang v1.25.0
+	github.com/vmihailenco/msgpack/v5 v5.4.1
+	pgregory.net/rapid v1.3.0
+)
+`,
+			"d.go": `package dohost
+
+import (
+	_ "github.com/HdrHistogram/hdrhistogram-go"
+	_ "github.com/alecthomas/kong"
+	_ "github.com/anishathalye/porcupine"
+	_ "github.com/cockroachdb/pebble/v2"
+	_ "github.com/coder/websocket"
+	_ "github.com/netresearch/go-cron"
+	_ "github.com/oklog/ulid/v2"
+	_ "github.com/prometheus/client_golang/prometheus"
+	_ "github.com/vmihailenco/msgpack/v5"
+)
+`,
+			"d_test.go": `package dohost; import _ "pgregory.net/rapid"`,
+		},
+		want: []string{"go.mod: 9 direct requirements that are not for tests only, more than 8"},
 	},
 	{
 		rule: "module versions",
