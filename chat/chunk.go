@@ -1,6 +1,56 @@
 package chat
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+)
+
+// Chunk is a piece of a reply's stream: a UIMessageChunk of the AI SDK. The zero Chunk is invalid.
+type Chunk struct{ object }
+
+// UnmarshalJSON implements json.Unmarshaler.
+//
+// Errors: one for JSON that is not an object with a type.
+func (c *Chunk) UnmarshalJSON(data []byte) error {
+	o, err := parseTyped("chunk", data)
+	if err == nil {
+		c.object = o
+	}
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c Chunk) MarshalJSON() ([]byte, error) { return encode(c.object) }
+
+func newChunk(kind string) Chunk { return Chunk{object{}}.with("type", kind) }
+
+// with sets a member of a chunk that is not shared yet.
+func (c Chunk) with(name string, v any) Chunk {
+	c.set(name, v)
+	return c
+}
+
+func (c Chunk) clone() Chunk { return Chunk{maps.Clone(c.object)} }
+
+// NewChunk makes a chunk of a type, with other members as JSON.
+//
+// Errors: one for a type that is empty, and for a member that is not JSON.
+func NewChunk(kind string, members map[string]any) (Chunk, error) {
+	if kind == "" {
+		return Chunk{}, errors.New("chat: a chunk without a type")
+	}
+	c := Chunk{object{}}
+	for name, v := range members {
+		raw, err := encode(v)
+		if err != nil {
+			return Chunk{}, fmt.Errorf("chat: %s of a %s chunk: %w", name, kind, err)
+		}
+		c.object[name] = raw
+	}
+	return c.with("type", kind), nil
+}
 
 // TextDelta adds to a text, and begins the text if it is new.
 func TextDelta(id, delta string) Chunk {
