@@ -117,7 +117,7 @@ func (k *conversation) transcriptFrame(ctx context.Context, connect bool) (dohos
 	if connect {
 		after = `,"connect":true}`
 	}
-	data, err := k.transcript(ctx, `{"type":"`+frameMessages+`","messages":`, after)
+	data, err := k.messagesJSON(ctx, `{"type":"`+frameMessages+`","messages":`, after)
 	return dohost.Frame{Text: true, Data: data}, err
 }
 

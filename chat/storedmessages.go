@@ -9,9 +9,9 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// transcript returns the conversation as JSON, between two texts. It may be large; rows already contain the JSON of
+// messagesJSON returns the conversation as JSON, between two texts. It may be large; rows already contain the JSON of
 // the wire, so nothing is parsed.
-func (k *conversation) transcript(ctx context.Context, before, after string) ([]byte, error) {
+func (k *conversation) messagesJSON(ctx context.Context, before, after string) ([]byte, error) {
 	all := append([]byte(before), '[')
 	sep := ""
 	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
