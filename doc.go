@@ -8,6 +8,13 @@
 // constant. A [Stub] addresses one object by its name, and costs nothing. An object's code gets a [State] when it
 // wakes: its identity, its alarm, and its [Storage].
 //
+//	host, err := dohost.Open("data", nil, counter.Class())
+//	...
+//	alice := counter.Counters.Get(host, "alice")
+//	n, err := dohost.Call(ctx, alice, (*counter.Counter).Add, 2)
+//
+// Package examples/counter has this class. The example of the package opens a host twice.
+//
 // # Two verbs
 //
 // [Call] runs a method of an object, and wakes the object if need be. [Await] lets an object wait for something

@@ -55,5 +55,8 @@ func payOnce(t *testing.T) {
 }
 
 // The test runs the payment once, and then again for each point where an eviction, a crash or a power cut can
-// interrupt it.
-func Example() { _ = payOnce }
+// interrupt it. In a program's tests payOnce is TestAccountPaysOnce; passes runs it as go test does.
+func Example() {
+	fmt.Println(passes("TestAccountPaysOnce", payOnce))
+	// Output: true
+}

@@ -2,6 +2,7 @@ package extract_test
 
 import (
 	"context"
+	"fmt"
 	"log"
 	"testing/fstest"
 
@@ -9,12 +10,19 @@ import (
 	"github.com/dohost/dohost/chat/extract"
 )
 
-// A reply handler that answers from documents, without a provider.
+// A model answers with sentences from documents, without a provider. For a reply handler, pass the model to
+// [chat.Answer].
 func Example() {
 	model, err := extract.New(fstest.MapFS{"limits.md": {Data: []byte("# Limits\n\nA value has at most 2 MiB.\n")}}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	reply := func(ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, model, nil) }
-	_ = reply // for chat.Handlers
+	question := chat.Text("1", chat.RoleUser, "How large is a value?")
+	for c, err := range model.Stream(context.Background(), &chat.Prompt{Messages: []chat.Message{question}}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Print(c.Text("delta"))
+	}
+	// Output: A value has at most 2 MiB.
 }

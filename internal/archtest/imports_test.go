@@ -69,7 +69,7 @@ var testsMayImport = map[string][]string{
 	"chat":           {"dohosttest", "objectstore", "runtime"}, // likewise
 	"chat/openai":    {".", "dohosttest"},
 	"chat/anthropic": {"dohosttest"},
-	"web":            {"dohosttest"},
+	"web":            {"dohosttest", "examples/counter"},
 	"cli":            {"dohosttest"},
 }
 
