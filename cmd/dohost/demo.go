@@ -22,7 +22,7 @@ type demoCmd struct {
 	Keep       bool   `help:"Keep the store after a successful run."`
 	Kills      int    `help:"Number of times that the process is killed by SIGKILL." default:"3"`
 	ChaosEvict string `help:"Mean interval between evictions of an object (200ms), or chance of an eviction per place (0.02). If empty, a chance that fits the size of a step; 0 for none." env:"DOHOST_CHAOS_EVICT"`
-	ChaosAt    string `help:"Places at which objects are evicted; all if empty." env:"DOHOST_CHAOS_AT"`
+	ChaosAt    string `help:"Places where objects are evicted; all if empty." env:"DOHOST_CHAOS_AT"`
 	ChaosMode  string `help:"How to evict objects: fence, restart or crash." default:"fence" env:"DOHOST_CHAOS_MODE"`
 	ChaosSeed  uint64 `help:"Seed of evictions and kills; zero chooses a random seed." env:"DOHOST_CHAOS_SEED"`
 	Worker     string `hidden:"" help:"Run the job: begin or resume."`

@@ -26,7 +26,7 @@ type simCmd struct {
 	Runs       int     `help:"Number of runs; zero for as many as fit into --minutes." env:"DOHOST_RUNS"`
 	Workload   string  `help:"The workload to run; all in turn if empty." env:"DOHOST_WORKLOAD"`
 	ChaosEvict float64 `help:"Chance of an interruption at each place. Far above the default, all seven attempts of an alarm may be interrupted, after which the host parks it; some workloads then report its missing effects." default:"0.02" env:"DOHOST_CHAOS_EVICT"`
-	ChaosAt    string  `help:"Places at which incarnations are ended; all if empty." env:"DOHOST_CHAOS_AT"`
+	ChaosAt    string  `help:"Places where incarnations are ended; all if empty." env:"DOHOST_CHAOS_AT"`
 	ChaosMode  string  `help:"How to end incarnations: fence, restart (the whole host, by power cut or SIGKILL) or crash; all if empty." env:"DOHOST_CHAOS_MODE"`
 }
 

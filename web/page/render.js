@@ -1,4 +1,4 @@
-// Text on the screen. A text that grows changes only the nodes in which it grows.
+// Text on the screen. A text that grows changes only the nodes that it grows in.
 import { el } from './dom.js'
 import { parse } from './markdown.js'
 
