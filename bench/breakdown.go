@@ -105,13 +105,13 @@ func breakdowns(ctx context.Context, b *bench) (err error) {
 	b.progress("%d durable calls", n)
 	durable, err := watch.measure("durable increment, 1 object, 1 caller", n, []mark{
 		{eviction.PlaceSend, "the call: argument, event"},
-		{eviction.PlaceStart, "queue, hand-over to a runner"},
+		{eviction.PlaceStart, "queue, passed to a runner"},
 		{eviction.PlaceCommit, "handler: read, decode, encode, write"},
-		{eviction.PlaceRecord, "hand-over to the committer"},
+		{eviction.PlaceRecord, "commit"},
 		{eviction.PlaceSync, "record: batch, log buffer, memtable"},
 		{eviction.PlaceDurable, "write and sync of the log, by Pebble and the disk"},
 		{eviction.PlaceRelease, "release of the waiting outputs"},
-		{eviction.PlaceAnswer, "hand-over of the answer to the caller"},
+		{eviction.PlaceAnswer, "answer to the caller"},
 	}, func() error { return nil }, func() error { _, err := dohost.Call(ctx, s, (*subject).add, 1); return err })
 	if err != nil {
 		return err
@@ -119,12 +119,12 @@ func breakdowns(ctx context.Context, b *bench) (err error) {
 	b.progress("%d cold wakes", n)
 	wake, err := watch.measure(fmt.Sprintf("cold wake and a read of %d rows, 1 caller", wakeRows), n, []mark{
 		{eviction.PlaceSend, "the call: argument, event"},
-		{eviction.PlaceWake, "table entry, queue, hand-over to a runner"},
+		{eviction.PlaceWake, "table entry, queue, passed to a runner"},
 		{eviction.PlaceConstruct, "the next incarnation: epoch, queue, batch"},
 		{eviction.PlaceStart, "constructor, and the end of its section"},
 		{eviction.PlaceCommit, "handler: iterator, rows, decode"},
-		{eviction.PlaceRelease, "hand-over of an empty batch, release"},
-		{eviction.PlaceAnswer, "hand-over of the answer to the caller"},
+		{eviction.PlaceRelease, "commit of an empty batch, release"},
+		{eviction.PlaceAnswer, "answer to the caller"},
 	}, func() error { h.Evict(s.ID(), dohost.EndFence); return nil },
 		func() error { _, err := dohost.Call(ctx, s, (*subject).first, 0); return err })
 	if err != nil {

@@ -15,7 +15,7 @@ func (r *Results) markdown() (string, error) {
 	for _, line := range r.facts() {
 		fmt.Fprintf(&b, "- %s\n", line)
 	}
-	b.WriteString("\n| id | what | side | value | spread | p50 | p99 | syncs/op | allocs/op | ratio | target | |\n")
+	b.WriteString("\n| id | measurement | side | value | spread | p50 | p99 | syncs/op | allocs/op | ratio | target | |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
 		for i, f := range row.Sides {

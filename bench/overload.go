@@ -327,7 +327,7 @@ func (o *offeredLoad) notes(by *overload, due float64) []string {
 	return []string{
 		fmt.Sprintf("%s calls/s were due, and %s/s made: the load generator shares the cores with the host",
 			number(due), number(median(o.rates))),
-		fmt.Sprintf("%s calls, of which %s were refused with ErrOverloaded and did not run: an object has at most %d",
+		fmt.Sprintf("%s calls; %s of them were refused with ErrOverloaded and did not run: an object has at most %d",
 			number(float64(o.calls)), number(float64(o.refused)), by.events),
 		fmt.Sprintf("times are from when a call was due; the load generator made it %s late at p50, %s at p99",
 			duration(time.Duration(o.late.ValueAtQuantile(50))), duration(time.Duration(o.late.ValueAtQuantile(99)))),
