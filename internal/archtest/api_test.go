@@ -9,6 +9,7 @@ import (
 	"go/parser"
 	"go/printer"
 	"go/token"
+	"go/types"
 	"os"
 	"path"
 	"path/filepath"
@@ -50,13 +51,13 @@ func TestPublicAPI(t *testing.T) {
 }
 
 // exported returns the exported declarations of a package, in the order of go doc and without comments. After an alias
-// of a type of the engine it has the declarations of that type.
+// of a type of the engine it has the declarations of that type. After constants it has their values.
 func exported(root, dir string) (string, error) {
 	p, fset, err := docOf(root, dir)
 	if err != nil {
 		return "", err
 	}
-	w := declarations{fset: fset}
+	w := declarations{fset: fset, constants: constants{root: root, packages: map[string]*types.Package{}}, path: p.ImportPath}
 	w.printf("package %s // import %q\n", p.Name, p.ImportPath)
 	w.values(p.Consts)
 	w.values(p.Vars)
@@ -96,9 +97,11 @@ func docOf(root, dir string) (*doc.Package, *token.FileSet, error) {
 
 // declarations prints declarations, each in lines of its own.
 type declarations struct {
-	fset *token.FileSet
-	text bytes.Buffer
-	err  error
+	fset      *token.FileSet
+	constants constants
+	path      string // the import path of the package that has the declarations
+	text      bytes.Buffer
+	err       error
 }
 
 func (w *declarations) typ(ty *doc.Type) {
@@ -125,10 +128,10 @@ func (w *declarations) aliased(root string, spec *ast.TypeSpec) error {
 		}
 		for _, ty := range p.Types {
 			if ty.Name == target.Sel.Name {
-				outer := w.fset
-				w.fset = fset
+				outerSet, outerPath := w.fset, w.path
+				w.fset, w.path = fset, p.ImportPath
 				w.typ(ty)
-				w.fset = outer
+				w.fset, w.path = outerSet, outerPath
 				return nil
 			}
 		}
@@ -139,7 +142,27 @@ func (w *declarations) aliased(root string, spec *ast.TypeSpec) error {
 func (w *declarations) values(vs []*doc.Value) {
 	for _, v := range vs {
 		w.decl(v.Decl)
+		if v.Decl.Tok == token.CONST && w.err == nil {
+			w.err = w.constantValues(v.Decl)
+		}
 	}
+}
+
+// constantValues prints the values of the exported constants of a declaration.
+func (w *declarations) constantValues(d *ast.GenDecl) error {
+	for _, spec := range d.Specs {
+		for _, name := range spec.(*ast.ValueSpec).Names {
+			if !name.IsExported() {
+				continue
+			}
+			value, err := w.constants.value(w.path, name.Name)
+			if err != nil {
+				return err
+			}
+			w.printf("// %s is %s\n", name.Name, value)
+		}
+	}
+	return nil
 }
 
 func (w *declarations) funcs(fs []*doc.Func) {
