@@ -43,3 +43,31 @@ func (s *State) Delegate(w http.ResponseWriter, r *http.Request, id ID) error {
 	rw.next = &delegation{id: id, own: r.Clone(r.Context())}
 	return nil
 }
+
+// servedHop is the service of a request by one object.
+type servedHop struct {
+	w         http.ResponseWriter
+	first     ID   // the object that the client requested
+	delegated bool // by another object, whose handler has run
+}
+
+// fail answers the request with an error.
+func (p *servedHop) fail(h *Host, err error) {
+	if p.delegated {
+		err = afterDelegation(p.first, err)
+	}
+	h.WriteError(p.w, err)
+}
+
+// afterDelegation returns an error of a later object as one of the request to the first object, whose handler has run:
+// a repetition would run it again. The error does not name the later object, which may be private.
+func afterDelegation(first ID, err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return err
+	}
+	if e.Outcome == OutcomeNotRun {
+		return &Error{Op: e.Op, ID: first, Err: e.Err}
+	}
+	return &Error{Op: e.Op, ID: first, Err: e.Err, Outcome: e.Outcome, Retryable: e.Retryable}
+}

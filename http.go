@@ -73,34 +73,6 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 	h.WriteError(w, &Error{Op: opHTTP, ID: first, Err: errTooManyDelegations})
 }
 
-// servedHop is the service of a request by one object.
-type servedHop struct {
-	w         http.ResponseWriter
-	first     ID   // the object that the client requested
-	delegated bool // by another object, whose handler has run
-}
-
-// fail answers the request with an error.
-func (p *servedHop) fail(h *Host, err error) {
-	if p.delegated {
-		err = afterDelegation(p.first, err)
-	}
-	h.WriteError(p.w, err)
-}
-
-// afterDelegation returns an error of a later object as one of the request to the first object, whose handler has run:
-// a repetition would run it again. The error does not name the later object, which may be private.
-func afterDelegation(first ID, err error) error {
-	e, ok := errors.AsType[*Error](err)
-	if !ok {
-		return err
-	}
-	if e.Outcome == OutcomeNotRun {
-		return &Error{Op: e.Op, ID: first, Err: e.Err}
-	}
-	return &Error{Op: e.Op, ID: first, Err: e.Err, Outcome: e.Outcome, Retryable: e.Retryable}
-}
-
 var errTooManyDelegations = &PublicError{
 	Message: fmt.Sprintf("dohost: too many delegations: the limit is %d objects per request", maxDelegations), Code: "too_many_delegations",
 }

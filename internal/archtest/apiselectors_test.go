@@ -16,7 +16,6 @@ var enginePackages = []string{"alarm", "eviction", "kernel", "objectstore", "run
 
 // engineSignatures are the exported declarations that name a type of an engine package without an alias.
 var engineSignatures = map[string]bool{
-	".: CheckStore names objectstore.Store": true,
 	".: Options names objectstore.FS":       true,
 }
 
