@@ -16,7 +16,7 @@ var enginePackages = []string{"alarm", "eviction", "kernel", "objectstore", "run
 
 // engineSignatures are the exported declarations that name a type of an engine package without an alias.
 var engineSignatures = map[string]bool{
-	".: Options names objectstore.FS":       true,
+	".: Options names objectstore.FS": true,
 }
 
 // TestPublicSignaturesNameNoEnginePackage reads the declarations as go doc prints them: a reader of a signature finds each
