@@ -58,6 +58,9 @@ const requests = (look) => new Map((look?.details ?? []).filter((d) => d.kind ==
 
 const ends = { completed: 'The reply is complete', aborted: 'The reply was stopped', error: 'The reply has failed', skipped: 'A request was skipped' }
 
+// shortEpoch is an epoch without the fork of its store, which only a restore or an import changes.
+export const shortEpoch = (epoch) => epoch.split('.').slice(-2).join('.')
+
 // changes lists the events between two polls: [{kind, text}]. epoch is the last one seen before.
 export function changes(before, now, epoch) {
   if (!before) return []
@@ -67,11 +70,11 @@ export function changes(before, now, epoch) {
   if (!now.object) return list
   const live = now.object.live
   if (live && epoch && now.object.epoch !== epoch) {
-    list.push({ kind: 'epoch', text: `Epoch ${epoch} → ${now.object.epoch}` })
+    list.push({ kind: 'epoch', text: `Epoch ${shortEpoch(epoch)} → ${shortEpoch(now.object.epoch)}` })
   } else if (live && before.object && !before.object.live) {
-    list.push({ kind: 'live', text: `In memory, epoch ${now.object.epoch}` })
+    list.push({ kind: 'live', text: `In memory, epoch ${shortEpoch(now.object.epoch)}` })
   }
-  if (!live && before.object?.live) list.push({ kind: 'cold', text: `Epoch ${before.object.epoch} has ended` })
+  if (!live && before.object?.live) list.push({ kind: 'cold', text: `Epoch ${shortEpoch(before.object.epoch)} has ended` })
   const old = requests(before)
   for (const [id, d] of requests(now)) {
     const was = old.get(id)

@@ -1,5 +1,6 @@
 // The object of the conversation: its state, the cost of its reply, and events.
 import { by, el, setText } from './dom.js'
+import { shortEpoch } from './objectpoll.js'
 
 // duration is a time in seconds, in words.
 export function duration(s) {
@@ -41,7 +42,8 @@ export function render(look, now) {
   by('state').dataset.state = by('object').dataset.state = state
   for (const button of document.querySelectorAll('.acts button')) button.setAttribute('aria-disabled', String(state === 'gone'))
   setText(by('state-text'), words[state])
-  setText(by('epoch-short'), state === 'live' ? `epoch ${o.epoch}` : '')
+  setText(by('epoch-short'), state === 'live' ? `epoch ${shortEpoch(o.epoch)}` : '')
+  by('epoch-short').title = state === 'live' ? o.epoch : ''
   if (!o) return
   const details = look.details ?? []
   const open = (kind) => details.filter((d) => d.kind === kind && /^(pending|running|waiting)/.test(d.state ?? ''))
@@ -51,7 +53,7 @@ export function render(look, now) {
     ['Idle', o.live && o.idle_seconds > 1 ? duration(o.idle_seconds) : null],
     ['Events', o.live ? o.events ?? 0 : null],
     ['Queued', o.queued || null],
-    ['Kept in memory by', o.live ? (o.pins ?? []).map(pinText).join('; ') || 'nothing' : null],
+    ['Kept by', o.live ? (o.pins ?? []).map(pinText).join('; ') || 'nothing' : null],
     ['Sockets', o.sockets ? (o.live ? o.sockets : `${o.sockets}, hibernating`) : 'none'],
     ['Alarm', alarmText(o, now)],
     ['Fibers', fibers.length ? fibers.map((d) => `${d.state} ${/^"([^"]*)"/.exec(d.text ?? '')?.[1] ?? ''}`.trim()).join(', ') : 'none'],
