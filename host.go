@@ -59,7 +59,8 @@ type Options struct {
 	// CloseBusy. Zero means DefaultReadBudget; negative is an error.
 	ReadBudget int64
 	// SendBudget bounds the bytes of frames and of released parts of HTTP responses that wait for all
-	// clients; a frame for many sockets counts once, and the first 4 KiB of a response do not count.
+	// clients; a frame for many sockets counts once, a part of a response counts with its header and
+	// the memory that it takes, and the first 4 KiB of a response do not count.
 	// Beyond it the host closes the sockets with the most waiting bytes, with CloseBusy, and cuts the
 	// connections of the responses with the most. A part of a response that is larger than the budget
 	// is always cut. Zero means DefaultSendBudget; negative is an error.

@@ -263,35 +263,43 @@ func (s *serving) fail(err error) {
 
 // write writes the pieces that may leave.
 func (s *serving) write() error {
-	for _, p := range s.out.take() {
-		if p.socket != nil {
-			s.begun, s.socket = true, p.socket
-			continue
-		}
-		if p.next != nil {
-			s.next = p.next
-			continue
-		}
-		if !s.begun {
-			s.begin(p)
-		} else if p.last {
-			maps.Copy(s.w.Header(), p.header) // p.header may contain trailers
-		}
-		if len(p.body) > 0 {
-			_, err := s.w.Write(p.body)
-			s.out.sent(len(p.body))
-			if err != nil {
-				return err
-			}
-		}
-		if p.last {
-			continue // the server flushes
-		}
-		if err := s.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	pieces := s.out.take()
+	for i, p := range pieces {
+		pieces[i] = piece{} // the collector frees a body that was written
+		err := s.writePiece(p)
+		s.out.sent(p)
+		if err != nil {
 			return err
 		}
 	}
 	return s.out.cutBy()
+}
+
+func (s *serving) writePiece(p piece) error {
+	switch {
+	case p.socket != nil:
+		s.begun, s.socket = true, p.socket
+		return nil
+	case p.next != nil:
+		s.next = p.next
+		return nil
+	case !s.begun:
+		s.begin(p)
+	case p.last:
+		maps.Copy(s.w.Header(), p.header) // p.header may contain trailers
+	}
+	if len(p.body) > 0 {
+		if _, err := s.w.Write(p.body); err != nil {
+			return err
+		}
+	}
+	if p.last {
+		return nil // the server flushes
+	}
+	if err := s.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
 
 // begin writes the header of p.

@@ -15,16 +15,40 @@ import (
 const (
 	maxUnflushed = 16 << 20  // bytes of a response that a handler may leave unflushed
 	maxUnsent    = 256 << 10 // bytes that may wait for a slow client before Flush waits
+	maxMerged    = 4 << 10   // bytes of a piece that put makes of several
+	pieceSize    = 128       // bytes of memory for a piece without its body and header, with the spare room of a slice
 )
 
 // piece is a part of a response that is released as one output.
 type piece struct {
 	status int
-	header http.Header
+	header http.Header // nil except in the first and the last piece
 	body   []byte
 	last   bool
 	socket *socket.Conn // instead of all that: see State.Accept
 	next   *delegation  // or see State.Delegate
+}
+
+// size returns the bytes of memory that a piece takes until it is written.
+func (p *piece) size() int {
+	n := pieceSize + cap(p.body)
+	for key, values := range p.header {
+		n += pieceSize + len(key)
+		for _, v := range values {
+			n += len(v)
+		}
+	}
+	return n
+}
+
+// merge adds the body of the piece next to p, and reports whether it could: next is a small piece in the middle of a
+// response.
+func (p *piece) merge(next piece) bool {
+	if next.header != nil || next.last || len(p.body)+len(next.body) > maxMerged {
+		return false
+	}
+	p.body = append(p.body, next.body...)
+	return true
 }
 
 // responseWriter is the http.ResponseWriter of a handler. Its methods are for the handler's goroutine.
@@ -33,7 +57,8 @@ type responseWriter struct {
 	state  *runtime.State
 	out    *responseQueue
 	header http.Header
-	status int // zero until WriteHeader
+	status int  // zero until WriteHeader
+	begun  bool // the first piece was released
 	body   []byte
 	err    error // of a Write, which cuts the response off
 
@@ -95,7 +120,7 @@ func (w *responseWriter) FlushError() error {
 	if err := w.out.closedBy(); err != nil {
 		return err
 	}
-	p := w.piece()
+	p := w.piece(!w.begun)
 	if err := w.state.Chunk(w.ctx, len(p.body), func(err error) { w.out.put(p, err) }, w.out.wait); err != nil {
 		if errors.Is(err, runtime.ErrInTransaction) {
 			w.body = p.body // a later Flush releases it
@@ -104,6 +129,7 @@ func (w *responseWriter) FlushError() error {
 		}
 		return err
 	}
+	w.begun = true
 	return nil
 }
 
@@ -112,14 +138,17 @@ func (w *responseWriter) finish() error {
 	if w.err != nil {
 		return w.err
 	}
-	p := w.piece()
+	p := w.piece(true) // its header may contain trailers
 	p.last, p.socket, p.next = true, w.socket, w.next
 	return w.state.EmitOutput(w.ctx, len(p.body), func(err error) { w.out.put(p, err) })
 }
 
-func (w *responseWriter) piece() piece {
+func (w *responseWriter) piece(withHeader bool) piece {
 	w.WriteHeader(http.StatusOK)
-	p := piece{status: w.status, header: w.header.Clone(), body: w.body}
+	p := piece{status: w.status, body: w.body}
+	if withHeader {
+		p.header = w.header.Clone()
+	}
 	w.body = nil
 	return p
 }
@@ -140,7 +169,7 @@ type responseQueue struct {
 
 	mu             sync.Mutex
 	pieces         []piece
-	unsent         int
+	unsent         int           // bytes of the pieces that are not written
 	charged        int           // of unsent
 	countedByTable bool          // by the table
 	cut            error         // errSlowClient once the host has cut the response
@@ -161,11 +190,18 @@ func (o *responseQueue) put(p piece, err error) {
 	if err != nil || o.closed != nil {
 		return
 	}
-	o.pieces = append(o.pieces, p)
-	if n := len(p.body); n > 0 {
-		o.unsent += n
-		o.chargeLocked()
+	if n := len(o.pieces); n > 0 {
+		last := &o.pieces[n-1]
+		before := last.size()
+		if last.merge(p) {
+			o.unsent += last.size() - before
+			o.chargeLocked()
+			return
+		}
 	}
+	o.pieces = append(o.pieces, p)
+	o.unsent += p.size()
+	o.chargeLocked()
 	o.wakeLocked()
 }
 
@@ -231,11 +267,11 @@ func (o *responseQueue) take() []piece {
 	return ps
 }
 
-// sent notes that n bytes were written to the client.
-func (o *responseQueue) sent(n int) {
+// sent notes that a piece was written to the client.
+func (o *responseQueue) sent(p piece) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.unsent -= n
+	o.unsent -= p.size()
 	o.chargeLocked()
 	o.wakeFlushLocked()
 }

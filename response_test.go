@@ -4,7 +4,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,4 +100,86 @@ func TestSendBudgetCutsTheLargestResponses(t *testing.T) {
 			t.Errorf("%d responses were cut; in the end %+v", cut, u)
 		}
 	})
+}
+
+// flushingClass answers with n parts of equal size, each flushed, and a header of 10 kB. It counts the flushes.
+func flushingClass(n int, part string, flushes *atomic.Int64) dohost.Class {
+	return httpClass(func(_ *httpObject, w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("h", 10_000))
+		for range n {
+			// Both fail only if the response is cut. The tests check the whole body.
+			if _, err := w.Write([]byte(part)); err != nil {
+				return
+			}
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				return
+			}
+			flushes.Add(1)
+		}
+	})
+}
+
+// TestSmallFlushesTakeLittleMemory flushes single bytes to a client that reads nothing.
+func TestSmallFlushesTakeLittleMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 60_000
+		var flushes atomic.Int64
+		h := open(t, nil, flushingClass(n, "x", &flushes))
+		mustTouch(t, h)
+		heap := func() int64 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		before := heap()
+		c := newStuckClient()
+		done := serve(h, c, get(t))
+		synctest.Wait()
+		if got := flushes.Load(); got != n {
+			t.Errorf("%d flushes, want %d", got, n)
+		}
+		if grown := heap() - before; grown > 20*n {
+			t.Errorf("the heap grew by %d bytes for %d bytes of a response", grown, n)
+		}
+		close(c.clear)
+		if p := <-done; p != nil {
+			t.Error(p)
+		}
+		c.want(t, 200, strings.Repeat("x", n))
+	})
+}
+
+// TestSendBudgetCountsTheMemoryOfPieces has a client that reads nothing of a response. The first and the last piece
+// have a header.
+func TestSendBudgetCountsTheMemoryOfPieces(t *testing.T) {
+	for _, tt := range []struct {
+		n, part  int
+		min, max int64 // without the first 4 KiB
+	}{
+		{40, 5000, 40*(5000+64) + 20_000, 40*(5400+200) + 22_000}, // too large to be merged
+		{1000, 10, 30_000, 35_000},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var flushes atomic.Int64
+			h := open(t, nil, flushingClass(tt.n, strings.Repeat("x", tt.part), &flushes))
+			c := newStuckClient()
+			done := serve(h, c, get(t))
+			synctest.Wait()
+			if got := flushes.Load(); got != int64(tt.n) {
+				t.Errorf("%d flushes, want %d", got, tt.n)
+			}
+			if u := h.SendBudget(); u.Used < tt.min-4<<10 || u.Used > tt.max-4<<10 {
+				t.Errorf("%d flushes of %d bytes: %+v, want %d to %d", tt.n, tt.part, u, tt.min, tt.max)
+			}
+			close(c.clear)
+			if p := <-done; p != nil {
+				t.Error(p)
+			}
+			c.want(t, 200, strings.Repeat("x", tt.n*tt.part))
+			if u := h.SendBudget(); u.Used != 0 {
+				t.Errorf("in the end %+v", u)
+			}
+		})
+	}
 }
