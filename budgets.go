@@ -60,7 +60,8 @@ func (h *Host) SendBudget() BudgetUsage { return h.sockets.SendUsage() }
 // ReadBody reads a request's body to its end, within [Options].ReadBudget. release returns the bytes to the
 // budget: call it when the body is no longer needed. release is never nil.
 //
-// Errors: [ErrOverloaded] if the budget stays exhausted; the error of the read.
+// Errors: a [*LimitError] for a body that is larger than the budget; [ErrOverloaded] if the budget stays exhausted; the
+// error of the read.
 func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error) {
 	share, err := h.shareOf(r)
 	if err != nil {
@@ -77,39 +78,58 @@ func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error
 	return body, share.release, nil
 }
 
-// bodyShare is the share of the budget for a request's body, until the last user of the body has left. A nil
-// *bodyShare counts nothing.
+// bodyShare is the share of the budget for a request's body, until the handler has returned. A nil *bodyShare counts
+// nothing.
 type bodyShare struct {
-	quit <-chan struct{} // ends a wait
+	quit  <-chan struct{} // ends a wait
+	limit int64           // bytes of the largest body that the budget has room for
 
-	mu      sync.Mutex
-	lease   *budget.Lease
-	holders int
-	read    int64
+	mu       sync.Mutex
+	lease    *budget.Lease
+	read     int64
+	handler  bool // the handler has begun, and releases the share
+	released bool // bytes that are read now are not counted
 }
 
-// shareOf returns the share of a request's body, with one holder; nil for a request without a body. It reserves
-// the length that the client announces, up to maxAnnounced: a long body gets its bytes as they arrive.
+// shareOf returns the share of a request's body; nil for a request without a body. It reserves the length that the
+// client announces, up to maxAnnounced: a long body gets its bytes as they arrive.
+//
+// Errors: a *LimitError for a body that is larger than the budget; ErrOverloaded.
 func (h *Host) shareOf(r *http.Request) (*bodyShare, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	s := &bodyShare{quit: r.Context().Done(), lease: h.reads.Lease(), holders: 1}
+	s := &bodyShare{quit: r.Context().Done(), lease: h.reads.Lease(), limit: h.reads.Usage().Limit + budget.Free}
+	if err := s.check(r.ContentLength); err != nil {
+		return nil, err
+	}
 	return s, s.reserve(min(r.ContentLength, maxAnnounced))
 }
 
+// check returns an error for a body of n bytes that the budget has no room for, even if it is not in use.
+func (s *bodyShare) check(n int64) error {
+	if min(n, maxReserved) <= s.limit {
+		return nil
+	}
+	return &LimitError{What: "request body", Size: int(n), Limit: int(s.limit)}
+}
+
 func (s *bodyShare) reserve(n int64) error {
+	if err := s.check(n); err != nil {
+		return err
+	}
 	if err := s.lease.Reserve(s.quit, min(n, maxReserved)); err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrOverloaded, err)
 	}
 	return nil
 }
 
-func (s *bodyShare) acquire() {
+// begin is for the handler, which may outlive the request, and calls release when it returns.
+func (s *bodyShare) begin() {
 	if s != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.holders++
+		s.handler, s.released = true, false
 	}
 }
 
@@ -117,10 +137,24 @@ func (s *bodyShare) release() {
 	if s != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.holders--; s.holders == 0 {
-			s.lease.Release()
+		s.releaseLocked()
+	}
+}
+
+// requestEnded releases the share unless the handler does.
+func (s *bodyShare) requestEnded() {
+	if s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.handler {
+			s.releaseLocked()
 		}
 	}
+}
+
+func (s *bodyShare) releaseLocked() {
+	s.released = true
+	s.lease.Release()
 }
 
 // grow adds n bytes that were read, and waits until the budget has them.
@@ -131,6 +165,9 @@ func (s *bodyShare) grow(n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read += int64(n)
+	if s.released {
+		return nil
+	}
 	return s.reserve(s.read)
 }
 

@@ -344,9 +344,75 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 		}
 	}
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 20_000)))
-	if _, _, err := h.ReadBody(r); !errors.Is(err, dohost.ErrOverloaded) {
+	if _, _, err := h.ReadBody(r); !errors.As(err, new(*dohost.LimitError)) {
 		t.Errorf("more than there is: %v", err)
 	}
+}
+
+// TestBodyBeyondTheReadBudgetIsRefused sends bodies that the budget never has room for. The client gets the limit
+// without a wait, and the object does not run if the length was announced.
+func TestBodyBeyondTheReadBudgetIsRefused(t *testing.T) {
+	for _, length := range []int64{200_000, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			runs := 0
+			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 100_000}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
+				runs++
+				if _, err := io.Copy(io.Discard, r.Body); err != nil {
+					p.st.LocateHost().WriteError(w, err)
+				}
+			}))
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 200_000)))
+			r.ContentLength = length
+			began := time.Now()
+			c := newClient()
+			<-serve(h, c, r)
+			e := c.wantError(t, http.StatusRequestEntityTooLarge, "too_large")
+			if !strings.HasSuffix(e.Message, "the limit is 104096") || e.Retryable || time.Since(began) > time.Second {
+				t.Errorf("length %d: after %v: %+v", length, time.Since(began), e)
+			}
+			if u := h.ReadBudget(); runs == 1 == (length > 0) || u.Used != 0 {
+				t.Errorf("length %d: the handler ran %d times; %+v", length, runs, u)
+			}
+		})
+	}
+}
+
+// TestReadBudgetIsFreeBeforeTheResponseIsRead has a client that reads nothing.
+func TestReadBudgetIsFreeBeforeTheResponseIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil, httpClass(func(_ *httpObject, w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, n, err)
+		}))
+		c := newStuckClient()
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 100_000)))
+		done := serve(h, c, r)
+		synctest.Wait()
+		if u := h.ReadBudget(); u.Used != 0 {
+			t.Errorf("the handler has returned: %+v", u)
+		}
+		close(c.clear)
+		<-done
+		c.want(t, 200, "100000 <nil>")
+		if u := h.ReadBudget(); u.Used != 0 {
+			t.Errorf("in the end: %+v", u)
+		}
+	})
+}
+
+// TestReadBudgetIsFreeAfterARefusedRequest has an object that no request wakes.
+func TestReadBudgetIsFreeAfterARefusedRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil, dohost.Bind(httpObjects, func(context.Context, *dohost.State) (*httpObject, error) {
+			return nil, errors.New("no")
+		}, &dohost.Handlers[httpObject]{OnHTTP: (*httpObject).ServeHTTP}))
+		c := newClient()
+		<-serve(h, c, httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 100_000))))
+		c.wantError(t, 500, "constructor")
+		if u := h.ReadBudget(); u.Used != 0 {
+			t.Errorf("%+v", u)
+		}
+	})
 }
 
 // TestSendBudgetClosesSocketsWithMostUnsentBytes has clients that read nothing, each at an object of its own.

@@ -56,7 +56,8 @@ type Options struct {
 	// one time, for all clients together. They count until their handler has returned, also while it
 	// awaits. The first 4 KiB of each do not count, nor do those of a body beyond 16 MiB. A client
 	// that finds the budget exhausted for 10 s gets status 503, or its socket is closed with
-	// CloseBusy. Zero means DefaultReadBudget; negative is an error.
+	// CloseBusy. A body that is larger than the budget is refused with status 413. Zero means
+	// DefaultReadBudget; negative is an error.
 	ReadBudget int64
 	// SendBudget bounds the bytes of frames and of released parts of HTTP responses that wait for all
 	// clients; a frame for many sockets counts once, a part of a response counts with its header and

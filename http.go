@@ -134,7 +134,7 @@ func (h *Host) serveObject(p *servedHop, r *http.Request, id ID, access *Access)
 		p.fail(h, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
 		return nil
 	}
-	defer share.release()
+	defer share.requestEnded()
 	body := &requestBody{source: r, share: share}
 	s := serving{host: h, hop: p, w: w, rc: http.NewResponseController(w), body: body}
 	s.out = newResponseQueue(h.sockets, s.rc)
@@ -161,7 +161,7 @@ const opHTTP = "http"
 
 // serveHTTP runs the class's handler on the event's own goroutine.
 func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, body *requestBody, out *responseQueue) (err error) {
-	body.share.acquire() // the handler may outlive the request
+	body.share.begin()
 	defer body.share.release()
 	ctx = &requestContext{Context: ctx, values: r.Context()}
 	r = r.WithContext(ctx)
