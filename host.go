@@ -59,12 +59,13 @@ type Options struct {
 	// CloseBusy. A body that is larger than the budget is refused with status 413. Zero means
 	// DefaultReadBudget; negative is an error.
 	ReadBudget int64
-	// SendBudget bounds the bytes of frames and of released parts of HTTP responses that wait for all
-	// clients; a frame for many sockets counts once, a part of a response counts with its header and
-	// the memory that it takes, and the first 4 KiB of a response do not count.
-	// Beyond it the host closes the sockets with the most waiting bytes, with CloseBusy, and cuts the
-	// connections of the responses with the most. A part of a response that is larger than the budget
-	// is always cut. Zero means DefaultSendBudget; negative is an error.
+	// SendBudget bounds the bytes of frames, of released parts of HTTP responses and of results of
+	// exposed methods ([Host.WriteBody]) that wait for all clients. A frame for many sockets counts
+	// once, a part of a response counts with its header and the memory that it takes, and the first
+	// 4 KiB of a response do not count. Beyond it the host closes the sockets with the most waiting
+	// bytes, with CloseBusy, and cuts the connections of the responses with the most. A part of a
+	// response that is larger than the budget is always cut. Zero means DefaultSendBudget; negative
+	// is an error.
 	SendBudget int64
 	// Origins are the origins of pages that may connect WebSockets to objects, in addition to the server's own, such
 	// as "https://example.com" or, for any scheme, "*.example.com".

@@ -288,10 +288,8 @@ func (s *serving) writePiece(p piece) error {
 	case p.last:
 		maps.Copy(s.w.Header(), p.header) // p.header may contain trailers
 	}
-	if len(p.body) > 0 {
-		if _, err := s.w.Write(p.body); err != nil {
-			return err
-		}
+	if err := s.out.write(s.w, p.body); err != nil {
+		return err
 	}
 	if p.last {
 		return nil // the server flushes

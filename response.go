@@ -16,6 +16,7 @@ const (
 	maxUnflushed = 16 << 20  // bytes of a response that a handler may leave unflushed
 	maxUnsent    = 256 << 10 // bytes that may wait for a slow client before Flush waits
 	maxMerged    = 4 << 10   // bytes of a piece that put makes of several
+	maxWritten   = 64 << 10  // bytes of one Write to a client
 	pieceSize    = 128       // bytes of memory for a piece without its body and header, with the spare room of a slice
 )
 
@@ -153,6 +154,21 @@ func (w *responseWriter) piece(withHeader bool) piece {
 	return p
 }
 
+// WriteBody writes the body of a response, such as the result of [Host.Invoke]. [Options].SendBudget counts it until
+// the client has received it. If the host cuts the response, WriteBody panics with [http.ErrAbortHandler], so that the
+// server closes the connection. [Host.ServeObject] does the same for responses of objects.
+//
+// Errors: those of w, also if the client has disconnected.
+func (h *Host) WriteBody(w http.ResponseWriter, body []byte) error {
+	out := newResponseQueue(h.sockets, http.NewResponseController(w))
+	out.put(piece{body: body, last: true}, nil)
+	err := out.write(w, body)
+	if out.end() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
 func bodyAllowed(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
@@ -256,6 +272,22 @@ func (o *responseQueue) cutBy() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.cut
+}
+
+// write writes the body of a piece to the client. It ends when the host has cut the response, also if w sets a new
+// deadline for each Write.
+func (o *responseQueue) write(w http.ResponseWriter, body []byte) error {
+	for len(body) > 0 {
+		if err := o.cutBy(); err != nil {
+			return err
+		}
+		n := min(len(body), maxWritten)
+		if _, err := w.Write(body[:n]); err != nil {
+			return err
+		}
+		body = body[n:]
+	}
+	return nil
 }
 
 // take returns the pieces that wait.

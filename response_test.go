@@ -183,3 +183,64 @@ func TestSendBudgetCountsTheMemoryOfPieces(t *testing.T) {
 		})
 	}
 }
+
+// TestWriteBodyIsCountedAndCut writes bodies of 400 kB to clients that read nothing. The third one exceeds the budget.
+func TestWriteBodyIsCountedAndCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, &dohost.Options{SendBudget: 1 << 20})
+		body := []byte(strings.Repeat("x", 400_000))
+		var clients []*stuckClient
+		var ends []chan any
+		for i := range 3 {
+			c, end := newStuckClient(), make(chan any, 1)
+			clients, ends = append(clients, c), append(ends, end)
+			go func() {
+				defer func() { end <- recover() }()
+				if err := h.WriteBody(c, body); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+			if u, want := h.SendBudget(), int64(min(i+1, 2)*400_000); u.Used < want-10_000 || u.Used > want+10_000 {
+				t.Errorf("%d bodies: %+v", i+1, u)
+			}
+		}
+		cut := 0
+		for i, c := range clients {
+			close(c.clear)
+			switch p := <-ends[i]; p {
+			case http.ErrAbortHandler:
+				cut++
+			case nil:
+				if _, got := c.got(); got != string(body) {
+					t.Errorf("client %d has %d bytes", i, len(got))
+				}
+			default:
+				t.Error(p)
+			}
+		}
+		if u := h.SendBudget(); cut != 1 || u.Refused != 1 || u.Used != 0 {
+			t.Errorf("%d were cut; in the end %+v", cut, u)
+		}
+	})
+}
+
+// TestCutEndsAResponseWithoutADeadline has a server that sets a new deadline for each Write, so that none is over.
+func TestCutEndsAResponseWithoutADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, &dohost.Options{SendBudget: 100_000}, httpClass(func(_ *httpObject, w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, 200_000)) // the test checks the body
+		}))
+		c := newClient() // without a write deadline
+		c.clear = make(chan struct{})
+		done := serve(h, c, get(t))
+		synctest.Wait()
+		close(c.clear)
+		if p := <-done; p != http.ErrAbortHandler {
+			t.Error(p)
+		}
+		if _, got := c.got(); len(got) >= 200_000 {
+			t.Errorf("client has all %d bytes", len(got))
+		}
+	})
+}

@@ -255,20 +255,21 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 		p.fail(w, &dohost.Error{Op: method, ID: id, Err: err, Outcome: dohost.OutcomeNotRun})
 		return
 	}
-	defer release()
+	defer release() // also after a panic
 	if p.opts.CallTimeout >= 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.opts.CallTimeout)
 		defer cancel()
 	}
 	result, err := p.host.Invoke(ctx, id, method, arg)
+	release() // before the client reads the result
 	if err != nil {
 		p.fail(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(result) // the client may have disconnected; the call has been made
+	_ = p.host.WriteBody(w, result) // the client may have disconnected; the call has been made
 }
 
 // otherListener names the right listener for an operator's request.
