@@ -69,7 +69,10 @@ func (c Class) Methods() []string {
 }
 
 // Entry is a named entry point of objects of type O: a method that [Expose] or [ExposeRead] names.
-type Entry[O any] struct{ bind func(*Class) }
+type Entry[O any] struct {
+	_    [0]*O // an entry of one class does not convert to an entry of another
+	bind func(*Class)
+}
 
 // Bind makes a class of a namespace and a constructor. The constructor runs with the object's turn when the object
 // wakes, before any event. If it fails, the waiting events fail too, and the host calls it again after 100 ms, doubling
@@ -124,7 +127,7 @@ type unreadError struct{ *ArgumentError }
 // does not check that the method changes nothing.
 func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	expose := Expose(name, m)
-	return Entry[O]{func(c *Class) {
+	return Entry[O]{bind: func(c *Class) {
 		expose.bind(c)
 		if c.reads == nil {
 			c.reads = map[string]bool{}
@@ -137,7 +140,7 @@ func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Ou
 // result are JSON; no argument is the zero value. Callers with [ReadOnly] rights of
 // [Handlers].Authorize cannot call it.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
-	return Entry[O]{func(c *Class) {
+	return Entry[O]{bind: func(c *Class) {
 		switch {
 		case name == "":
 			c.addError("Expose without a name")

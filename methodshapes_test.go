@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"testing/synctest"
 
@@ -99,5 +100,11 @@ func TestExposeReportsNilMethodsOfEachShape(t *testing.T) {
 		if want := `dohost: class "tally": Expose of "get" without a method`; fmt.Sprint(err) != want {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
+	}
+}
+
+func TestEntryOfOneClassDoesNotConvertToAnother(t *testing.T) {
+	if reflect.TypeFor[dohost.Entry[shapesObject]]().ConvertibleTo(reflect.TypeFor[dohost.Entry[httpObject]]()) {
+		t.Error("an entry converts")
 	}
 }

@@ -79,7 +79,10 @@ func (o Options) withDefaults() Options {
 
 // Entry is a named part of a class of agents of type O: a method that clients may call, a kind of fibers, a callback, a
 // class of sub-agents, or an extension.
-type Entry[O any] struct{ bind func(*class) }
+type Entry[O any] struct {
+	_    [0]*O // an entry of one class does not convert to an entry of another
+	bind func(*class)
+}
 
 // Bind makes a class of agents. The constructor gets the agent, and its struct embeds it. The constructor runs
 // when the agent wakes, before recovery and OnStart. h has the handlers of all events; nil means none. The entries are

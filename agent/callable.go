@@ -35,7 +35,7 @@ type method struct {
 // The client gets the text of a [dohost.PublicError]. Of any other error it gets "internal error" and an
 // id, unless [dohost.Options.ErrorTexts] is set.
 func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
-	return Entry[O]{func(c *class) {
+	return Entry[O]{bind: func(c *class) {
 		if !c.add(name, "Callable", m == nil) {
 			return
 		}
@@ -57,7 +57,7 @@ func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out,
 // Streaming lets clients call the method m over their connection and get several answers: each value that m
 // sends to the stream, then m's result. Arguments and result are encoded as for [Callable].
 func Streaming[O, In, Out any](name string, m func(*O, context.Context, In, *Stream) (Out, error)) Entry[O] {
-	return Entry[O]{func(c *class) {
+	return Entry[O]{bind: func(c *class) {
 		if !c.add(name, "Streaming", m == nil) {
 			return
 		}

@@ -32,7 +32,7 @@ type callback struct {
 // After an error it runs again as the row's [dohost.RetryPolicy] allows; its writes stay. A panic ends the
 // incarnation, as everywhere, and the next incarnation starts the row again: see Options.MaxInterruptions.
 func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) Entry[O] {
-	return Entry[O]{func(c *class) {
+	return Entry[O]{bind: func(c *class) {
 		_, taken := c.callbacks[string(cb)]
 		switch {
 		case cb == "" || len(cb) > maxName:

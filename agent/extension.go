@@ -31,7 +31,7 @@ type Extension[O any] struct {
 
 // Extend adds an extension. Extensions run in the order of the entries.
 func Extend[O any](e Extension[O]) Entry[O] {
-	return Entry[O]{func(c *class) {
+	return Entry[O]{bind: func(c *class) {
 		x := extension{protocol: e.Protocol, inspect: e.Inspect}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }

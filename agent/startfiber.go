@@ -66,7 +66,7 @@ type kind struct {
 // every later call: starting and resuming are the same code. The names of kinds have 1 to 256 bytes and do not
 // begin with "dohost.".
 func OnFiber[O, T any](k FiberKind[T], m func(*O, context.Context, *Fiber[T]) error, o *KindOptions) Entry[O] {
-	return Entry[O]{func(c *class) {
+	return Entry[O]{bind: func(c *class) {
 		_, taken := c.kinds[string(k)]
 		switch {
 		case k == "" || len(k) > maxName:

@@ -41,7 +41,7 @@ func Sub[O, C any, P interface {
 	*C
 	Ref
 }](ns dohost.Namespace[C]) Entry[O] {
-	return Entry[O]{func(c *class) {
+	return Entry[O]{bind: func(c *class) {
 		k := dohost.URLName(string(ns))
 		if k == "sub" {
 			c.mistake("Sub of %q: the name is reserved", ns)
