@@ -16,11 +16,15 @@ import (
 // RunFiber runs fn as a fiber, and returns when fn has ended. The fiber's row is durable before fn begins; RunFiber
 // gives up the turn for that, as in an Await. The batch of fn's last step deletes the row. If the incarnation
 // ends first, a later one calls OnInterrupted, and the caller of RunFiber gets [dohost.ErrFenced]. fn is not
-// repeated. Its ctx holds the turn, and [Fibers.Cancel] cancels it.
+// repeated. Its ctx holds the turn, and [Fibers.Cancel] cancels it. A panic of fn ends the incarnation as any other
+// panic does; if a caller of RunFiber recovers, the fiber has failed.
 //
-// Errors: fn's; one for a name that is empty, longer than 256 bytes, or begins with "dohost.";
+// Errors: fn's; one for a nil fn, and for a name that is empty, longer than 256 bytes, or begins with "dohost.";
 // those of [dohost.Collection].
 func RunFiber(ctx context.Context, a Ref, name string, fn func(context.Context) error) error {
+	if fn == nil {
+		return fmt.Errorf("agent: RunFiber of %q without a function", name)
+	}
 	c := a.base()
 	id, err := c.beginRun(ctx, name)
 	if err != nil {
@@ -31,7 +35,14 @@ func RunFiber(ctx context.Context, a Ref, name string, fn func(context.Context) 
 	}
 	_, inner, end := c.startCall(ctx, id, 0)
 	defer end()
+	returned := false
+	defer func() {
+		if !returned {
+			c.abandonRun(ctx, id)
+		}
+	}()
 	err = fn(inner)
+	returned = true
 	if gone := c.endRun(ctx, id, err); gone != nil {
 		return errors.Join(err, gone)
 	}
@@ -43,6 +54,9 @@ func RunFiber(ctx context.Context, a Ref, name string, fn func(context.Context) 
 // Errors: those of [RunFiber].
 func RunFiberValue[T any](ctx context.Context, a Ref, name string, fn func(context.Context) (T, error)) (T, error) {
 	var v, zero T
+	if fn == nil {
+		return zero, RunFiber(ctx, a, name, nil)
+	}
 	err := RunFiber(ctx, a, name, func(ctx context.Context) (err error) {
 		v, err = fn(ctx)
 		return err
@@ -98,11 +112,25 @@ func (c *core) endRun(ctx context.Context, id string, failed error) error {
 	if err := c.deleteFiber(ctx, id); err != nil {
 		return err
 	}
-	c.wakeWaiters(id)
 	status := FiberCompleted
 	if failed != nil {
 		status = FiberFailed
 	}
+	return c.runEnded(ctx, id, status)
+}
+
+// abandonRun deletes the row of a fiber whose function has panicked or called Goexit. If a caller of RunFiber recovers,
+// no other code deletes it. If the incarnation ends, the deletion is lost with the batch, and the fiber is interrupted:
+// so abandonRun does not give up the turn, which would commit the batch.
+func (c *core) abandonRun(ctx context.Context, id string) {
+	if _, err := fiberRows.Delete(ctx, c.store(), id); err == nil {
+		_ = c.runEnded(ctx, id, FiberFailed) // the panic continues
+	}
+}
+
+// runEnded reports the end of a fiber whose row was deleted.
+func (c *core) runEnded(ctx context.Context, id string, status FiberStatus) error {
+	c.wakeWaiters(id)
 	c.obj.Report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(status)))
 	return c.rearm(ctx)
 }
