@@ -164,14 +164,16 @@ func FiberID(ctx context.Context) (id string, ok bool) {
 // SaveCheckpoint keeps the turn while it waits; inside an Await, SaveCheckpoint acquires the turn itself. For a fiber
 // with many small steps use [SetCheckpoint].
 //
-// Errors: [dohost.ErrMisuse] if ctx is not a fiber's, [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has
-// ended; a [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
+// Errors: [dohost.ErrMisuse] if ctx is not a fiber's and inside a [dohost.Transaction], where nothing is saved;
+// [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has ended; a [*dohost.LimitError] for more than nearly 2 MiB;
+// one for a value that is not JSON.
 func SaveCheckpoint(ctx context.Context, v any) error {
 	f, checkpoint, err := checkpointOf(ctx, v)
 	if err != nil {
 		return err
 	}
-	err = f.saveCheckpoint(ctx, checkpoint)
+	// Sync is not possible inside a transaction, nor is Exclusive, which refuses before the checkpoint is written.
+	err = dohost.Exclusive(ctx, func(ctx context.Context) error { return f.saveCheckpoint(ctx, checkpoint) })
 	if errors.Is(err, dohost.ErrMisuse) {
 		inAwait := false
 		held := dohost.HoldTurn(ctx, func(ctx context.Context) error {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
 )
@@ -115,5 +116,27 @@ func TestInterruptedFiberResumedWithoutProgressWaits(t *testing.T) {
 			wantEqual(t, "left open and dead", joinValues(len(open), len(dead)), "0 0")
 			return errors.Join(err, err2)
 		})
+	})
+}
+
+func TestSaveCheckpointInATransactionSavesNothing(t *testing.T) {
+	w := &fiberTest{}
+	w.run = func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
+		w.record("checkpoint %d", f.Checkpoint())
+		if f.Attempt > 0 {
+			return nil
+		}
+		err := dohost.Transaction(ctx, func(ctx context.Context) error {
+			if err := f.SaveCheckpoint(ctx, 7); !errors.Is(err, dohost.ErrMisuse) {
+				t.Error(err)
+			}
+			return nil
+		})
+		return errors.Join(err, errTest)
+	}
+	runFiberTest(t, w, nil, func(t *testing.T, _ context.Context, h *dohosttest.Host) {
+		start(t, h, 1, nil)
+		h.Advance(time.Minute)
+		w.wantEvents(t, "0s checkpoint 1", "0s checkpoint 1")
 	})
 }
