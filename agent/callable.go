@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"reflect"
 
@@ -14,7 +15,7 @@ import (
 
 // method is a method that clients may call.
 type method struct {
-	call func(self any, ctx context.Context, args []json.RawMessage, s *Stream) (json.RawMessage, error)
+	call func(self any, ctx context.Context, args json.RawMessage, s *Stream) (json.RawMessage, error)
 }
 
 // Callable lets clients call the method m: over their connection, and by HTTP as
@@ -40,7 +41,7 @@ func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out,
 			return
 		}
 		c.exposed = append(c.exposed, dohost.ExposeRead(name, m))
-		c.methods[name] = method{func(self any, ctx context.Context, args []json.RawMessage, _ *Stream) (json.RawMessage, error) {
+		c.methods[name] = method{func(self any, ctx context.Context, args json.RawMessage, _ *Stream) (json.RawMessage, error) {
 			in, err := arguments[In](args)
 			if err != nil {
 				return nil, &dohost.ArgumentError{Method: name, Err: err}
@@ -61,7 +62,7 @@ func Streaming[O, In, Out any](name string, m func(*O, context.Context, In, *Str
 		if !c.add(name, "Streaming", m == nil) {
 			return
 		}
-		c.methods[name] = method{func(self any, ctx context.Context, args []json.RawMessage, s *Stream) (json.RawMessage, error) {
+		c.methods[name] = method{func(self any, ctx context.Context, args json.RawMessage, s *Stream) (json.RawMessage, error) {
 			in, err := arguments[In](args)
 			if err != nil {
 				return nil, &dohost.ArgumentError{Method: name, Err: err}
@@ -113,60 +114,65 @@ func (s *Stream) Send(ctx context.Context, v any) error {
 	return s.conn.send(ctx, rpcAnswer{Type: frameRPC, ID: s.id, Success: true, Done: &done, Result: chunk})
 }
 
-// arguments decodes the arguments of a client's call: see Callable.
-func arguments[In any](args []json.RawMessage) (in In, err error) {
+// arguments decodes the arguments of a client's call, a valid JSON array: see Callable.
+func arguments[In any](args json.RawMessage) (in In, err error) {
 	return in, decodeArguments(args, reflect.ValueOf(&in))
 }
 
-// decodeArguments decodes arguments into the value that the pointer in points to.
-func decodeArguments(args []json.RawMessage, in reflect.Value) error {
-	if len(args) == 0 {
+// decodeArguments decodes arguments into the value that the pointer in points to. It allocates memory for that value
+// only: a frame may have millions of arguments.
+func decodeArguments(args json.RawMessage, in reflect.Value) error {
+	var whole json.RawMessage
+	n := 0 // 0, 1, or 2 for more
+	for arg := range elements(args) {
+		if n++; n > 1 {
+			break
+		}
+		whole = arg
+	}
+	if n == 0 {
 		return nil
 	}
-	v, whole := in.Elem(), args[0]
+	v := in.Elem()
 	if _, own := in.Interface().(json.Unmarshaler); own || v.Kind() == reflect.Interface {
-		if len(args) > 1 {
-			var err error
-			if whole, err = json.Marshal(args); err != nil {
-				return err
-			}
+		if n > 1 {
+			whole = args
 		}
 		return json.Unmarshal(whole, in.Interface())
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		if len(args) == 1 && string(whole) == "null" {
+		if n == 1 && string(whole) == "null" {
 			return nil
 		}
 		v.Set(reflect.New(v.Type().Elem()))
 		return decodeArguments(args, v)
 	case reflect.Struct:
-		if len(args) > 1 || firstByte(whole) != '{' && firstByte(whole) != 'n' {
+		if n > 1 || whole[0] != '{' && whole[0] != 'n' {
 			return decodeFields(args, v)
 		}
 	case reflect.Slice, reflect.Array:
-		if (len(args) > 1 || firstByte(whole) != '[' && firstByte(whole) != 'n') && v.Type().Elem().Kind() != reflect.Uint8 {
-			all, err := json.Marshal(args)
-			if err != nil {
-				return err
-			}
-			whole = all
+		if (n > 1 || whole[0] != '[' && whole[0] != 'n') && v.Type().Elem().Kind() != reflect.Uint8 {
+			whole = args
 		}
 	}
 	return json.Unmarshal(whole, in.Interface())
 }
 
 // decodeFields decodes arguments into the exported fields of a struct, in order.
-func decodeFields(args []json.RawMessage, v reflect.Value) error {
-	n := 0
+func decodeFields(args json.RawMessage, v reflect.Value) error {
+	var fields []reflect.Value
 	for f, field := range v.Fields() {
-		if !f.IsExported() {
-			continue
+		if f.IsExported() {
+			fields = append(fields, field)
 		}
-		if n == len(args) {
+	}
+	n := 0
+	for arg := range elements(args) {
+		if n == len(fields) {
 			break
 		}
-		if err := json.Unmarshal(args[n], field.Addr().Interface()); err != nil {
+		if err := json.Unmarshal(arg, fields[n].Addr().Interface()); err != nil {
 			return fmt.Errorf("argument %d: %w", n+1, err)
 		}
 		n++
@@ -174,13 +180,30 @@ func decodeFields(args []json.RawMessage, v reflect.Value) error {
 	return nil
 }
 
-// firstByte is the first byte of a JSON value.
-func firstByte(raw json.RawMessage) byte {
-	raw = bytes.TrimLeft(raw, " \t\r\n")
-	if len(raw) == 0 {
-		return 0
+// elements yields the elements of a valid JSON array, without a copy.
+func elements(array json.RawMessage) iter.Seq[json.RawMessage] {
+	return func(yield func(json.RawMessage) bool) {
+		depth, begin, quoted := 0, 1, false
+		for i := 0; i < len(array); i++ {
+			switch b := array[i]; {
+			case quoted && b == '\\':
+				i++
+			case b == '"':
+				quoted = !quoted
+			case quoted:
+			case b == '[' || b == '{':
+				depth++
+			case b == '}' || b == ']' && depth > 1:
+				depth--
+			case (b == ',' || b == ']') && depth == 1:
+				element := bytes.TrimSpace(array[begin:i])
+				if len(element) == 0 || !yield(element) || b == ']' { // without an element, the array is empty
+					return
+				}
+				begin = i + 1
+			}
+		}
 	}
-	return raw[0]
 }
 
 // result encodes a method's result. It returns nil if the method has none.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,11 +40,11 @@ type errorFrame struct {
 	Error string `json:"error"`
 }
 
-// rpcCall is a client's call. A frame without one of its members is not a call.
+// rpcCall is a client's call. A frame without one of its members is not a call, nor is one whose args are no array.
 type rpcCall struct {
-	ID     *string           `json:"id"`
-	Method *string           `json:"method"`
-	Args   []json.RawMessage `json:"args"`
+	ID     *string         `json:"id"`
+	Method *string         `json:"method"`
+	Args   json.RawMessage `json:"args"`
 }
 
 type rpcAnswer struct {
@@ -105,7 +106,7 @@ func (c *core) receive(ctx context.Context, conn *Conn, f dohost.Frame) error {
 			}
 		case frameRPC:
 			var call rpcCall
-			if json.Unmarshal(f.Data, &call) == nil && call.ID != nil && call.Method != nil && call.Args != nil {
+			if json.Unmarshal(f.Data, &call) == nil && call.ID != nil && call.Method != nil && bytes.HasPrefix(call.Args, []byte("[")) {
 				return c.answer(ctx, conn, call)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -438,5 +439,29 @@ func TestConnectionRequestAmongOtherUpgrades(t *testing.T) {
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		t.Errorf("status %d, want 101", res.StatusCode)
+	}
+}
+
+// TestFrameWithMillionsOfArgumentsTakesLittleMemory sends calls of nearly 4 MiB, the largest frame. The bound includes
+// the memory of the client and of the connection.
+func TestFrameWithMillionsOfArgumentsTakesLittleMemory(t *testing.T) {
+	s := serve(t, wireClass(nil))
+	c := s.dial(t, "/r")
+	c.want(greeting("r", `{"title":"untitled","count":0}`)...)
+	const n = 2_090_000
+	for _, tt := range []struct{ frame, answer string }{
+		{`"method":"nowhere","args":[1` + strings.Repeat(",1", n) + `]`, `"success":false,"error":"Method nowhere does not exist"`},
+		{`"method":"nothing","args":[1` + strings.Repeat(",1", n) + `]`, `"success":true,"done":true`},
+		{`"method":"nothing","args":[` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + strings.Repeat(",{}", n*2/3-5000) + `]`, `"success":true,"done":true`},
+	} {
+		frame := `{"type":"rpc","id":"1",` + tt.frame + `}`
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		c.send(frame)
+		c.want(`{"type":"rpc","id":"1",` + tt.answer + `}`)
+		runtime.ReadMemStats(&after)
+		if got := (after.TotalAlloc - before.TotalAlloc) / uint64(len(frame)); got > 12 {
+			t.Errorf("%.50s: a frame of %d bytes allocates %d times its size", frame, len(frame), got)
+		}
 	}
 }
