@@ -33,7 +33,7 @@ type method struct {
 //
 // A pointer is as the type that it points to. A result of type struct{} is no result.
 //
-// The client gets the text of a [dohost.PublicError]. Of any other error it gets "internal error" and an
+// A name has at most 256 bytes. The client gets the text of a [dohost.PublicError]. Of any other error it gets "internal error" and an
 // id, unless [dohost.Options.ErrorTexts] is set.
 func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return Entry[O]{bind: func(c *class) {
@@ -81,6 +81,8 @@ func (c *class) add(name, entry string, missing bool) bool {
 	switch {
 	case name == "":
 		c.mistake("%s without a name", entry)
+	case len(name) > maxName:
+		c.mistake("%s of %.40q: want a name of at most %d bytes", entry, name, maxName)
 	case missing:
 		c.mistake("%s of %q without a method", entry, name)
 	case taken:

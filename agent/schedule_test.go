@@ -150,6 +150,11 @@ func TestBindMistakesAreErrorsOfOpen(t *testing.T) {
 		{of(agent.OnSchedule(agent.Callback[string](""), (*callbackAgent).appendLine)), []string{"want a name of 1 to 256 bytes"}},
 		{of(agent.OnFiber(bad, run, nil), agent.Entry[callbackAgent]{}), []string{`OnFiber of "dohost.bad"`, "entry 5 is the zero Entry"}},
 		{of(agent.Sub[callbackAgent](callbackAgents), agent.Sub[callbackAgent](callbackAgents)), []string{`a second Sub of "clerk"`}},
+		{of(agent.Sub[callbackAgent](callbackAgents[:0])), []string{"Sub without a name"}},
+		{
+			of(agent.Callable(strings.Repeat("f", 257), dohost.Bare(func(*callbackAgent, context.Context) error { return nil }))),
+			[]string{`Callable of "ffff`, "want a name of at most 256 bytes"},
+		},
 		{
 			of(agent.Callable("act", act), agent.Callable("act", act), agent.Callable[callbackAgent, int, int]("none", nil)),
 			[]string{`a second Callable of "act"`, `Callable of "none" without a method`},

@@ -43,6 +43,9 @@ func Sub[O, C any, P interface {
 }](ns dohost.Namespace[C]) Entry[O] {
 	return Entry[O]{bind: func(c *class) {
 		k := dohost.URLName(string(ns))
+		if ns == "" {
+			c.mistake("Sub without a name")
+		}
 		if k == "sub" {
 			c.mistake("Sub of %q: the name is reserved", ns)
 		}
