@@ -91,8 +91,8 @@ var (
 	errTooManyNew = errkind.New(errkind.ErrOverloaded, "too many new objects")
 )
 
-// errAuthorize is the error of a request after a panic in its Authorize function.
-var errAuthorize = errors.New("dohost: the Authorize function panicked")
+// errAuthorize is the error of a request after a panic in its Authorize function, or in the check of CheckCreation.
+var errAuthorize = errors.New("dohost: the authorization of the request panicked")
 
 // CloseError is an error that makes the host close a WebSocket with a code. Clients of agents do
 // not connect again after 1008 and after 4000 to 4999.
@@ -153,9 +153,9 @@ type createKey struct{}
 
 // CheckCreation returns a context that makes [Host.ServeObject] and [Host.AuthorizeCall] call
 // check for each object that is not in memory and has no durable data, after the request is
-// authorized and before any object is woken. An error of check is the response to the client: for
-// [ErrOverloaded], which means that the caller has created too many objects in a short time, the
-// client gets 429 and the code "too_many_new".
+// authorized and before any object is woken. An error of check refuses the request. The client gets the text of a
+// [PublicError]; for [ErrOverloaded], which means that the caller has created too many objects in a short time, 429 and
+// the code "too_many_new"; and for any other error the answer that [Handlers].Authorize documents, without the text.
 func CheckCreation(ctx context.Context, check func(*AccessRequest) error) context.Context {
 	return context.WithValue(ctx, createKey{}, check)
 }

@@ -2,6 +2,7 @@ package dohost_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -438,6 +439,56 @@ func TestCheckCreationIsCalledForAbsentObjectsOnly(t *testing.T) {
 	same(t, "asked about", strings.Join(asked, " "), "a b b")
 	same(t, "woken", v.noted(&v.woken), "safe/a, safe/c, safe/c")
 }
+
+func TestErrorsOfCheckCreationLeaveWithoutTheirText(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		err      error
+		status   int
+		code     string
+		text     string // empty: the text of the code's error
+		reported string
+	}{
+		{"forbidden", fmt.Errorf("quota in %s: %w", dsn, dohost.ErrForbidden), 403, "forbidden", "", ""},
+		{"unauthenticated", fmt.Errorf("session in %s: %w", dsn, dohost.ErrUnauthenticated), 401, "unauthenticated", "", ""},
+		{"overloaded", fmt.Errorf("count in %s: %w", dsn, dohost.ErrOverloaded), 429, "too_many_new", "", ""},
+		{"not found", fmt.Errorf("tenant in %s: %w", dsn, dohost.ErrNotFound), 403, "forbidden", "", "access:error"},
+		{"another", errors.New("no answer from " + dsn), 403, "forbidden", "", "access:error"},
+		{"a code of a socket", &dohost.CloseError{Code: 4000, Reason: dsn}, 403, "forbidden", "", ""},
+		{"public", fmt.Errorf("in %s: %w", dsn, &dohost.PublicError{Message: "plan is used up", Code: "plan", Status: 402}), 402, "plan", "plan is used up", ""},
+		{"panic", nil, 500, "internal", "", "access:panic"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+				return dohost.Access{Rights: dohost.ReadWrite}, nil
+			})
+			r := httptest.NewRequest("GET", "/", nil)
+			r = r.WithContext(dohost.CheckCreation(t.Context(), func(*dohost.AccessRequest) error {
+				if c.err == nil {
+					panic(dsn)
+				}
+				return c.err
+			}))
+			w := httptest.NewRecorder()
+			v.ServeObject(w, r, guardedObjects.Get(v.Host, "a").ID())
+			var b dohost.ErrorBody
+			if err := json.Unmarshal(w.Body.Bytes(), &b); err != nil {
+				t.Fatal(err)
+			}
+			same(t, "status", w.Code, c.status)
+			same(t, "code", b.Code, c.code)
+			if strings.Contains(w.Body.String(), dsn) || c.text != "" && b.Message != c.text {
+				t.Errorf("the client gets %s", w.Body)
+			}
+			reported, _, _ := strings.Cut(v.noted(&v.reports), " ")
+			same(t, "reported", reported, c.reported)
+			same(t, "woken", v.noted(&v.woken), "")
+		})
+	}
+}
+
+// dsn is a text that no client may read.
+const dsn = "postgres://svc:Hunter2@10.0.0.5/db"
 
 // TestCheckCreationDoesNotWaitForTheDisk checks an object on the disk, and one with its first commit on the way to
 // it, during a slow sync.

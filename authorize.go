@@ -110,7 +110,20 @@ func (h *Host) questions(r *http.Request, all []hop, kind AccessKind, method str
 }
 
 // decide calls an Authorize function.
-func (h *Host) decide(ctx context.Context, f func(context.Context, *AccessRequest) (Access, error), q *AccessRequest) (_ *Access, err error) {
+func (h *Host) decide(ctx context.Context, f func(context.Context, *AccessRequest) (Access, error), q *AccessRequest) (*Access, error) {
+	var a Access
+	err := h.ask(q, func() (err error) {
+		a, err = f(ctx, q)
+		return h.refusalOf(q, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &a, permits(&a)
+}
+
+// ask calls code of the application that decides about a request, and returns its error. A panic is [errAuthorize].
+func (h *Host) ask(q *AccessRequest, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler {
 			panic(p)
@@ -119,23 +132,28 @@ func (h *Host) decide(ctx context.Context, f func(context.Context, *AccessReques
 			err = errAuthorize
 		}
 	}()
-	a, err := f(ctx, q)
+	return f()
+}
+
+// refusalOf returns the error of an Authorize function, or of a check for creation, without the text, which is not for
+// clients. It reports an error that is not known.
+func (h *Host) refusalOf(q *AccessRequest, err error) error {
 	if err == nil {
-		return &a, permits(&a)
+		return nil
 	}
 	if c, ok := errors.AsType[*CloseError](err); ok {
 		if q.Kind != SocketAccess {
-			return nil, ErrForbidden
+			return ErrForbidden
 		}
-		return nil, c
+		return c
 	}
 	for _, known := range []error{ErrUnauthenticated, ErrForbidden} {
 		if errors.Is(err, known) {
-			return nil, known
+			return known
 		}
 	}
 	h.rt.Report(q.ID, "access:error", slog.String("err", err.Error()))
-	return nil, ErrForbidden
+	return ErrForbidden
 }
 
 // permits returns an error for an access without rights.
@@ -156,14 +174,16 @@ func (h *Host) mayCreate(check func(*AccessRequest) error, q *AccessRequest) err
 	if there, err := h.rt.Store().HasRows(q.ID); err != nil || there {
 		return nil
 	}
-	err := check(q)
-	switch {
-	case err == ErrOverloaded:
-		return errTooManyNew
-	case errors.Is(err, ErrOverloaded):
-		return fmt.Errorf("%w: %w", errTooManyNew, err)
-	}
-	return err
+	return h.ask(q, func() error {
+		err := check(q)
+		if isPublic(err) {
+			return err
+		}
+		if errors.Is(err, ErrOverloaded) {
+			return errTooManyNew
+		}
+		return h.refusalOf(q, err)
+	})
 }
 
 // refuse answers a request that was not authorized, to pages that may connect to the class. It closes a

@@ -107,14 +107,23 @@ func internals(err error) (text string, ok bool) {
 	return "", false
 }
 
+// publicTexter is an error with a text that any caller may read, such as a [PublicError].
+type publicTexter interface {
+	error
+	PublicText() string
+}
+
+// isPublic reports whether err has a text that any caller may read.
+func isPublic(err error) bool {
+	_, ok := errors.AsType[publicTexter](err)
+	return ok
+}
+
 // publicText returns the part of an error that any caller may read. The text of a status below 500 is dohost's own:
 // it names the caller's mistake. The text of another status may come from the object's code, so only the text of its
 // code is public, if it has one.
 func publicText(err error, remote bool, status int) (text string, ok bool) {
-	if e, ok := errors.AsType[interface {
-		error
-		PublicText() string
-	}](err); ok {
+	if e, ok := errors.AsType[publicTexter](err); ok {
 		return e.PublicText(), true
 	}
 	_, nested := errors.AsType[*Error](err) // of a call that the object made: its text may have the object's own
