@@ -111,6 +111,15 @@ func (v *guardedHost) noted(list *[]string) string {
 }
 
 // serve routes /call/{name}/{method} to a method, and /{name} to the object.
+// reported closes the host, which then has reported everything, and returns the reports.
+func (v *guardedHost) reported(t *testing.T) string {
+	t.Helper()
+	if err := v.Close(); err != nil {
+		t.Error(err)
+	}
+	return v.noted(&v.reports)
+}
+
 func (v *guardedHost) serve(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if parts[0] != "call" {
@@ -197,7 +206,7 @@ func TestAuthorizeRefusesBeforeTheObjectIsWoken(t *testing.T) {
 				t.Errorf("socket: %v, %v", res, err)
 			}
 			v.untouched(t, "a")
-			if got := v.noted(&v.reports); (got == "") != (tt.report == "") || !strings.HasPrefix(got, tt.report) {
+			if got := v.reported(t); (got == "") != (tt.report == "") || !strings.HasPrefix(got, tt.report) {
 				t.Errorf("reported %q, want %q", got, tt.report)
 			}
 		})
@@ -480,7 +489,7 @@ func TestErrorsOfCheckCreationLeaveWithoutTheirText(t *testing.T) {
 			if strings.Contains(w.Body.String(), dsn) || c.text != "" && b.Message != c.text {
 				t.Errorf("the client gets %s", w.Body)
 			}
-			reported, _, _ := strings.Cut(v.noted(&v.reports), " ")
+			reported, _, _ := strings.Cut(v.reported(t), " ")
 			same(t, "reported", reported, c.reported)
 			same(t, "woken", v.noted(&v.woken), "")
 		})

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/objectstore"
@@ -57,9 +58,36 @@ func TestReportLeavesWhenTheWritesAreDurable(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		synctest.Wait()
 		if want := []string{"reporter/a one[n=1]", "reporter/a two[]"}; !slices.Equal(*reports, want) {
-			t.Errorf("with the answer had left %q, want %q", *reports, want)
+			t.Errorf("reported %q, want %q", *reports, want)
 		}
+	})
+}
+
+func TestListenerThatBlocksInAReportDelaysNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quit := make(chan struct{})
+		var ended []error
+		h := open(t, &dohost.Options{Listener: dohost.Listener{
+			Service: func(dohost.ID, string, ...slog.Attr) { <-quit },
+			Fenced:  func(e dohost.Ended) { ended = append(ended, e.Why) },
+		}}, dohost.Bind(reporters, func(_ context.Context, st *dohost.State) (*reporter, error) { return &reporter{st}, nil }, nil))
+		for range 2 {
+			began := time.Now()
+			for range 3 {
+				err := reporters.Get(h, "a").Do(t.Context(), func(ctx context.Context, r *reporter) error { return r.write(ctx, "written") })
+				if took := time.Since(began); err != nil || took > 0 {
+					t.Errorf("answered after %v: %v", took, err)
+				}
+			}
+			time.Sleep(time.Minute)
+		}
+		if len(ended) > 0 {
+			t.Errorf("incarnations ended: %q", ended)
+		}
+		close(quit)
+		synctest.Wait()
 	})
 }
 

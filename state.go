@@ -35,9 +35,11 @@ func (s *State) sockets() *socket.Table { return s.host().sockets }
 // Report passes an event of a service on top of this package to the host's [Listener]. The report is an output, as
 // those of [State.Emit]: it leaves when everything committed before is durable, in order with the object's other
 // outputs. It does not leave if the writes of the event are rolled back, or are lost with the end of the incarnation.
-// A context of this incarnation without the turn is sufficient; with another context Report does nothing.
+// The host calls the Listener for the reports in their order. No output waits for that call, so a caller may get its
+// answer before the Listener gets the report. A context of this incarnation without the turn is sufficient; with another
+// context Report does nothing.
 func (s *State) Report(ctx context.Context, event string, attrs ...slog.Attr) {
-	_ = s.Emit(ctx, func(err error) { // the error is the end of the incarnation, which reports nothing
+	_ = s.rt().EmitOutput(ctx, 0, func(err error) { // the error is the end of the incarnation, which reports nothing
 		if err == nil {
 			s.rt().Host().Report(s.ID(), event, attrs...)
 		}

@@ -54,7 +54,7 @@ func (h *Host) reportFailure(name string, why error, stack []byte) {
 }
 
 // guarded returns a Listener that calls the functions of l, and survives their panics. It
-// waits at most hostFuncTimeout for each of them, except for EventEnded and Service.
+// waits at most hostFuncTimeout for each of them, except for EventEnded.
 func (h *Host) guarded(l Listener) *Listener {
 	g := Listener{
 		Waking:      guardedFunc2(h, "Waking", l.Waking),
@@ -74,9 +74,9 @@ func (h *Host) guarded(l Listener) *Listener {
 		c := &hostFunc{host: h, name: "Listener.EventEnded"}
 		g.EventEnded = func(e Event) { c.inPlace(func() { l.EventEnded(e) }) }
 	}
-	if l.Service != nil { // on the goroutine that calls Host.Report
+	if l.Service != nil {
 		c := &hostFunc{host: h, name: "Listener.Service"}
-		g.Service = func(id ID, event string, attrs ...slog.Attr) { c.inPlace(func() { l.Service(id, event, attrs...) }) }
+		g.Service = func(id ID, event string, attrs ...slog.Attr) { c.call(func() { l.Service(id, event, attrs...) }) }
 	}
 	return &g
 }

@@ -43,7 +43,9 @@ type Listener struct {
 	// Failed is called when background work of the host fails.
 	Failed func(error)
 	// Service is called for State.Report of package dohost, by services on top of it, once the event's
-	// writes are durable; and for an Authorize function that fails.
+	// writes are durable; and for an Authorize function that fails. The calls are in the order of the
+	// reports of each object; no object waits for them. If 4,096 calls wait, the host drops later ones
+	// and reports that to Failed.
 	Service func(id ID, event string, attrs ...slog.Attr)
 }
 
@@ -159,12 +161,5 @@ func (h *Host) eventEnded(ev *event) {
 		h.lis.EventEnded(Event{
 			ID: ev.obj.id(), Epoch: ev.incarnation.epoch(), Op: ev.op, Took: h.now() - ev.begun, Err: ev.err,
 		})
-	}
-}
-
-// Report passes an event of a service on top of the runtime to the Listener.
-func (h *Host) Report(id ID, event string, attrs ...slog.Attr) {
-	if h.lis.Service != nil {
-		h.lis.Service(id, event, attrs...)
 	}
 }
