@@ -84,7 +84,7 @@ func callNamed[O, In, Out any](
 		return none, &Error{Op: op, ID: s.id, Err: err, Outcome: OutcomeNotRun}
 	}
 	if err := host.Do(ctx, s.id, runtime.Call{Op: op, Size: len(c.arg.data), Handler: c}); err != nil {
-		return none, err
+		return none, s.failed(err)
 	}
 	out, err := c.result.get()
 	if err != nil {
@@ -137,7 +137,16 @@ func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) erro
 		}
 		return fn(ctx, o)
 	})
-	return s.at.LocateHost().rt.Do(ctx, s.id, runtime.Call{Op: "Do", Handler: run})
+	return s.failed(s.at.LocateHost().rt.Do(ctx, s.id, runtime.Call{Op: "Do", Handler: run}))
+}
+
+// failed returns the error of a call. A call of a closed host may be repeated if the Locator may find another host.
+func (s Stub[O]) failed(err error) error {
+	if e, ok := err.(*Error); ok && e.Err == runtime.ErrClosed {
+		_, fixed := s.at.(*Host)
+		e.Retryable = !fixed
+	}
+	return err
 }
 
 // instanceOf gives a wrong type in a Namespace an error instead of a panic.

@@ -471,7 +471,7 @@ func TestHTTPRequestToAClosedHostGetsRetryAfter(t *testing.T) {
 		if p := <-serve(h, c, get(t)); p != nil {
 			t.Fatal(p)
 		}
-		if e := c.wantError(t, http.StatusServiceUnavailable, "closed"); !e.Retryable || e.Ran != "no" || c.header.Get("Retry-After") == "" {
+		if e := c.wantError(t, http.StatusServiceUnavailable, "closed"); e.Retryable || e.Ran != "no" || c.header.Get("Retry-After") == "" {
 			t.Fatalf("%+v %v", e, c.header)
 		}
 	})

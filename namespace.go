@@ -13,7 +13,8 @@ type Namespace[O any] string
 // Locator finds objects. It is a [*Host], the [*State] of an object that calls another, or a stand-in for a host that
 // is replaced now and then, as in a test. It is not nil.
 type Locator interface {
-	// LocateHost returns the host as of now. Stubs call it for each call, on any goroutine. It may block.
+	// LocateHost returns the host as of now. Stubs call it for each call, on any goroutine. It may block. A call that a
+	// closed host refuses is Retryable if the Locator is a stand-in, which may find another host.
 	LocateHost() *Host
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -152,4 +153,51 @@ func TestRetryDelaysDouble(t *testing.T) {
 			t.Errorf("base %v: %v", base, d)
 		}
 	}
+}
+
+// misused is an object for calls that are misuses.
+type misused struct{}
+
+// standIn is a Locator that may find another host after a restart.
+type standIn struct{ h *Host }
+
+func (s standIn) LocateHost() *Host { return s.h }
+
+// A misuse fails each time, and so does a call of a closed host.
+func TestRetryRepeatsNoMisuseAndNoCallOfAClosedHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const objects Namespace[misused] = "misused"
+		h, err := Open(t.TempDir(), &Options{FS: objectstore.NewMemFS()}, Bind(objects, func(context.Context, *State) (*misused, error) { return &misused{}, nil }, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		nothing := func(context.Context, *misused) error { return nil }
+		once := func(what string, ctx context.Context, kind error, target string) {
+			calls := 0
+			err := Retry(ctx, nil, func(ctx context.Context) error { calls++; return objects.Get(h, target).Do(ctx, nothing) })
+			e, ok := errors.AsType[*Error](err)
+			if !ok || !errors.Is(err, kind) || e.Outcome != OutcomeNotRun || e.Retryable || calls != 1 {
+				t.Errorf("%s: %d calls, %v", what, calls, err)
+			}
+		}
+		var over context.Context
+		err = objects.Get(h, "a").Do(t.Context(), func(ctx context.Context, _ *misused) error {
+			over = ctx
+			return errors.Join(
+				Transaction(ctx, func(ctx context.Context) error { once("in a Transaction", ctx, ErrMisuse, "b"); return nil }),
+				Exclusive(ctx, func(ctx context.Context) error { once("a deadlock", ctx, ErrMisuse, "a"); return nil }))
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		once("after the event", over, ErrMisuse, "b")
+		h.Close()
+		once("a closed host", t.Context(), ErrClosed, "b")
+		calls := 0
+		err = Retry(t.Context(), nil, func(ctx context.Context) error { calls++; return objects.Get(standIn{h}, "b").Do(ctx, nothing) })
+		if e, ok := errors.AsType[*Error](err); !ok || !e.Retryable || calls != 3 {
+			t.Errorf("a stand-in for a closed host: %d calls, %v", calls, err)
+		}
+	})
 }

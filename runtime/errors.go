@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// These errors mean that the object did not run. The call may be repeated.
+// These errors mean that the object did not run.
 var (
 	// ErrOverloaded: the object's queue is full by count, by bytes or by age.
 	ErrOverloaded = errkind.New(errkind.ErrOverloaded, "object overloaded")
@@ -77,7 +77,9 @@ type Error struct {
 	Err error
 	// Outcome reports whether the handler ran.
 	Outcome Outcome
-	// Retryable is set when the call did not run and may be repeated immediately.
+	// Retryable is set when the call did not run and may be repeated immediately. It is not set if a repetition fails
+	// in the same way: after a misuse, for a class or a name that does not exist, and when the host is closed, unless a
+	// Locator of package dohost may find another host.
 	Retryable bool
 }
 
@@ -234,7 +236,7 @@ func repeatable(err error) bool {
 	if errors.Is(err, ErrFenced) {
 		return true
 	}
-	for _, final := range []error{ErrOverloaded, ErrDeadlock, ErrNoClass} {
+	for _, final := range []error{ErrOverloaded, ErrClosed, errkind.ErrMisuse, ErrNoClass} {
 		if errors.Is(err, final) {
 			return false
 		}

@@ -32,7 +32,7 @@ func closing(h *Host) *later {
 func wantClosed(t *testing.T, what string, err error) {
 	t.Helper()
 	e, ok := errors.AsType[*Error](err)
-	if !ok || !errors.Is(err, ErrClosed) || e.Outcome != OutcomeNotRun || !e.Retryable {
+	if !ok || !errors.Is(err, ErrClosed) || e.Outcome != OutcomeNotRun || e.Retryable {
 		t.Errorf("%s: %v", what, err)
 	}
 }

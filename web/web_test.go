@@ -244,7 +244,7 @@ func TestErrorResponses(t *testing.T) {
 		}
 	}
 	h.Close()
-	if e, _ := s.wantError("POST", "/objects/thing/a/put", "", 503, "closed"); !e.Retryable || e.Ran != "no" {
+	if e, _ := s.wantError("POST", "/objects/thing/a/put", "", 503, "closed"); e.Retryable || e.Ran != "no" {
 		t.Errorf("closed: %+v", e)
 	}
 }
