@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -14,6 +15,9 @@ import (
 //
 // Errors: fn's, [ErrFenced], [ErrMisuse].
 func Await(ctx context.Context, fn func(context.Context) error) error {
+	if fn == nil {
+		return errkind.About("Await", errNilFunc)
+	}
 	return runtime.Await(ctx, fn)
 }
 
@@ -22,6 +26,9 @@ func Await(ctx context.Context, fn func(context.Context) error) error {
 // Errors: those of [Await].
 func AwaitValue[R any](ctx context.Context, fn func(context.Context) (R, error)) (R, error) {
 	var v, none R
+	if fn == nil {
+		return none, errkind.About("AwaitValue", errNilFunc)
+	}
 	err := runtime.Await(ctx, func(ctx context.Context) (err error) {
 		v, err = fn(ctx)
 		return err
@@ -47,6 +54,9 @@ func AwaitDurable(ctx context.Context) error {
 //
 // Errors: fn's, [ErrFenced], [ErrMisuse].
 func HoldTurn(ctx context.Context, fn func(context.Context) error) error {
+	if fn == nil {
+		return errkind.About("HoldTurn", errNilFunc)
+	}
 	return runtime.HoldTurn(ctx, fn)
 }
 
@@ -81,6 +91,9 @@ func Sleep(ctx context.Context, d time.Duration) error { return runtime.Sleep(ct
 //
 // Errors: fn's, [ErrFenced], [ErrMisuse].
 func Exclusive(ctx context.Context, fn func(context.Context) error) error {
+	if fn == nil {
+		return errkind.About("Exclusive", errNilFunc)
+	}
 	return runtime.Exclusive(ctx, fn)
 }
 
@@ -89,5 +102,8 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 //
 // Errors: fn's, [ErrFenced], [ErrMisuse].
 func Transaction(ctx context.Context, fn func(context.Context) error) error {
+	if fn == nil {
+		return errkind.About("Transaction", errNilFunc)
+	}
 	return runtime.Transaction(ctx, fn)
 }

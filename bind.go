@@ -3,6 +3,7 @@ package dohost
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -75,7 +76,7 @@ type Entry[O any] struct {
 }
 
 // Bind makes a class of a namespace and a constructor. The constructor runs with the object's turn when the object
-// wakes, before any event. If it fails, the waiting events fail too, and the host calls it again after 100 ms, doubling
+// wakes, before any event. If it fails, or returns a nil object, the waiting events fail too, and the host calls it again after 100 ms, doubling
 // up to 10 s. h has the handlers of all events; nil means none. The entries are the methods that callers outside the
 // process may call by name. Bind copies h.
 //
@@ -86,7 +87,11 @@ func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, e
 		Name:    string(ns),
 		Methods: map[string]runtime.Method{},
 		New: func(ctx context.Context, rt *runtime.State) (any, error) {
-			return construct(ctx, stateOf(rt))
+			o, err := construct(ctx, stateOf(rt))
+			if err == nil && o == nil {
+				return nil, errNoObject
+			}
+			return o, err
 		},
 	}}
 	if construct == nil {
@@ -104,6 +109,9 @@ func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, e
 	}
 	return c
 }
+
+// errNoObject is the error of a constructor that returns nil.
+var errNoObject = errors.New("dohost: the constructor returned neither an object nor an error")
 
 // ArgumentError reports that the encoded argument of an exposed method cannot be decoded.
 type ArgumentError struct {

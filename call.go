@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/runtime"
 )
@@ -77,11 +78,14 @@ func callNamed[O, In, Out any](
 	ctx context.Context, s Stub[O], op string, m func(*O, context.Context, In) (Out, error), in In,
 ) (Out, error) {
 	var none Out
+	if m == nil {
+		return none, s.misused(op, errNilMethod)
+	}
 	host := s.at.LocateHost().rt
 	c := &invocation[O, In, Out]{method: m, byRef: host.ByReference(s.id.Class)}
 	var err error
 	if c.arg, err = copyOf(in, c.byRef); err != nil {
-		return none, &Error{Op: op, ID: s.id, Err: err, Outcome: OutcomeNotRun}
+		return none, s.misused(op, err)
 	}
 	if err := host.Do(ctx, s.id, runtime.Call{Op: op, Size: len(c.arg.data), Handler: c}); err != nil {
 		return none, s.failed(err)
@@ -130,6 +134,9 @@ func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error
 // Do runs fn with the object, as [Call] runs a method. fn may continue after Do has returned with an error, so the
 // caller must synchronize access to variables that it shares with fn.
 func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) error) error {
+	if fn == nil {
+		return s.misused("Do", errNilFunc)
+	}
 	run := runtime.Func(func(ctx context.Context, instance any) error {
 		o, err := instanceOf[O](instance)
 		if err != nil {
@@ -138,6 +145,17 @@ func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) erro
 		return fn(ctx, o)
 	})
 	return s.failed(s.at.LocateHost().rt.Do(ctx, s.id, runtime.Call{Op: "Do", Handler: run}))
+}
+
+// The errors of a nil argument, which could end the incarnation that calls it.
+var (
+	errNilMethod = errkind.New(errkind.ErrMisuse, "the method is nil")
+	errNilFunc   = errkind.New(errkind.ErrMisuse, "the function is nil")
+)
+
+// misused returns the error of a call that was not sent: its method, its function or its argument is wrong.
+func (s Stub[O]) misused(op string, err error) error {
+	return &Error{Op: op, ID: s.id, Err: err, Outcome: OutcomeNotRun}
 }
 
 // failed returns the error of a call. A call of a closed host may be repeated if the Locator may find another host.

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // RetryPolicy bounds the attempts of an operation that fails. The zero policy has the defaults of all fields, which
@@ -78,6 +80,9 @@ func allCalls(err error, has func(*Error) bool) bool {
 // an earlier call may have run, the error has OutcomeUnknown. Any error of fn that is not only about calls with
 // OutcomeNotRun counts as a call that may have run.
 func Retry(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) error {
+	if fn == nil {
+		return errkind.About("Retry", errNilFunc)
+	}
 	policy := p.withDefaults()
 	start, ran := time.Now(), false
 	for attempt := 1; ; attempt++ {

@@ -296,7 +296,10 @@ func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 	if f.Text && !utf8.Valid(f.Data) {
 		return errNotUTF8
 	}
-	for _, sock := range to {
+	for i, sock := range to {
+		if sock == nil || sock.c == nil {
+			return errkind.New(errkind.ErrMisuse, fmt.Sprintf("Broadcast: socket %d is nil", i))
+		}
 		if sock.c.ID() != s.ID() {
 			return fmt.Errorf("dohost: Broadcast to a socket of another object, %s", sock.c.ID())
 		}

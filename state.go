@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
@@ -96,8 +97,11 @@ func (s *State) DeleteAlarm(ctx context.Context) error { return s.rt().DeleteAla
 // does not run. The task keeps the object in memory and ends with the incarnation. Errors and logs contain name.
 // Durable Objects call it waitUntil.
 //
-// Errors: [ErrOverloaded] when the object has Options.MaxEvents background tasks.
+// Errors: [ErrOverloaded] when the object has Options.MaxEvents background tasks, [ErrMisuse], [ErrFenced].
 func (s *State) Go(ctx context.Context, name string, fn func(context.Context) error) error {
+	if fn == nil {
+		return errkind.About("Go", errNilFunc)
+	}
 	return s.rt().Go(ctx, name, fn)
 }
 
@@ -106,6 +110,9 @@ func (s *State) Go(ctx context.Context, name string, fn func(context.Context) er
 // durable. The end of the process may undo all of that: use Go for a counter of starts that must survive a crash caused
 // by fn.
 func (s *State) GoImmediately(ctx context.Context, name string, fn func(context.Context) error) error {
+	if fn == nil {
+		return errkind.About("GoImmediately", errNilFunc)
+	}
 	return s.rt().GoImmediately(ctx, name, fn)
 }
 
@@ -113,7 +120,12 @@ func (s *State) GoImmediately(ctx context.Context, name string, fn func(context.
 // with an error if the output must not leave. f runs on a goroutine of its own, and the object's later outputs wait
 // for it: it should be quick, and must not call the object. If f panics, calls runtime.Goexit or takes longer than 30
 // s, the incarnation ends. A context of this incarnation without the turn is sufficient.
-func (s *State) Emit(ctx context.Context, f func(error)) error { return s.rt().Emit(ctx, f) }
+func (s *State) Emit(ctx context.Context, f func(error)) error {
+	if f == nil {
+		return errkind.About("Emit", errNilFunc)
+	}
+	return s.rt().Emit(ctx, f)
+}
 
 // Pin keeps an idle object in memory until release is called or the incarnation ends. See [Host.Pins]. Any goroutine
 // may call Pin and release, and release any number of times.
