@@ -102,7 +102,12 @@ type CloseError struct {
 }
 
 // Error names code and reason.
-func (e *CloseError) Error() string { return fmt.Sprintf("dohost: close %d: %s", e.Code, e.Reason) }
+func (e *CloseError) Error() string {
+	if e == nil {
+		return "dohost: nil *CloseError"
+	}
+	return fmt.Sprintf("dohost: close %d: %s", e.Code, e.Reason)
+}
 
 type accessKey struct{}
 

@@ -141,7 +141,7 @@ func (h *Host) refusalOf(q *AccessRequest, err error) error {
 	if err == nil {
 		return nil
 	}
-	if c, ok := errors.AsType[*CloseError](err); ok {
+	if c, ok := errors.AsType[*CloseError](err); ok && c != nil {
 		if q.Kind != SocketAccess {
 			return ErrForbidden
 		}
@@ -191,7 +191,7 @@ func (h *Host) mayCreate(check func(*AccessRequest) error, q *AccessRequest) err
 // may repeat it.
 func (h *Host) refuse(w http.ResponseWriter, r *http.Request, class string, err error) {
 	c, ok := errors.AsType[*CloseError](err)
-	if !ok {
+	if !ok || c == nil {
 		h.WriteError(w, err)
 		return
 	}

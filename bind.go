@@ -121,11 +121,19 @@ type ArgumentError struct {
 
 // Error names the method.
 func (e *ArgumentError) Error() string {
+	if e == nil {
+		return "dohost: nil *ArgumentError"
+	}
 	return errkind.Text("argument of "+e.Method, e.Err)
 }
 
 // Unwrap returns the error of the decoder.
-func (e *ArgumentError) Unwrap() error { return e.Err }
+func (e *ArgumentError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // unreadError marks the ArgumentError of a method that did not run. Methods return
 // ArgumentErrors too: those that they got from other objects.

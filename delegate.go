@@ -62,8 +62,8 @@ func (p *servedHop) fail(h *Host, err error) {
 // afterDelegation returns an error of a later object as one of the request to the first object, whose handler has run:
 // a repetition would run it again. The error does not name the later object, which may be private.
 func afterDelegation(first ID, err error) error {
-	e, ok := errors.AsType[*Error](err)
-	if !ok {
+	e := errorOf(err)
+	if e == nil {
 		return err
 	}
 	if e.Outcome == OutcomeNotRun {

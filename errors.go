@@ -1,6 +1,8 @@
 package dohost
 
 import (
+	"errors"
+
 	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -98,6 +100,12 @@ func (e *PublicError) Unwrap() error {
 // Every error of Call, Do and Invoke is an Error about that call: Err may wrap the [*Error] of a call that the object
 // made itself.
 type Error = runtime.Error
+
+// errorOf returns the outermost *Error of err, or nil: also if code of the program has returned a nil *Error as an error.
+func errorOf(err error) *Error {
+	e, _ := errors.AsType[*Error](err)
+	return e
+}
 
 // Fenced is why an incarnation ended: the cause of its contexts, and of ErrFenced.
 type Fenced = runtime.Fenced

@@ -31,7 +31,12 @@ type ErrorBody struct {
 }
 
 // Error returns the message, so that a client may pass the body on.
-func (b *ErrorBody) Error() string { return b.Message }
+func (b *ErrorBody) Error() string {
+	if b == nil {
+		return "dohost: nil *ErrorBody"
+	}
+	return b.Message
+}
 
 // statusClosedRequest is for a client that has disconnected: it is only logged.
 const statusClosedRequest = 499
@@ -74,7 +79,7 @@ var errorCodes = []struct {
 func DescribeError(err error) (ErrorBody, int) {
 	b := ErrorBody{Code: "internal", Message: err.Error(), Ran: OutcomeUnknown.String()}
 	cause := err
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e := errorOf(err); e != nil {
 		cause = e.Err
 		b = ErrorBody{
 			Code: "internal", Message: e.Err.Error(), Op: e.Op, Object: e.ID.String(), Ran: e.Outcome.String(),
@@ -206,7 +211,7 @@ func classifyRequest(err error) (code string, status int) {
 // closing reports whether the host is closing, so that another host may serve the object.
 func closing(err error) bool {
 	f, ok := errors.AsType[*Fenced](err)
-	return ok && f.Reason == runtime.ReasonClosing
+	return ok && f != nil && f.Reason == runtime.ReasonClosing
 }
 
 // WriteError answers an HTTP request with err as an [ErrorBody]. For the status 429 or 503 it sets Retry-After. Unless
@@ -215,9 +220,8 @@ func closing(err error) bool {
 func (h *Host) WriteError(w http.ResponseWriter, err error) {
 	b, status := DescribeError(err)
 	if !h.errorTexts {
-		e, ok := errors.AsType[*Error](err)
 		cause := err
-		if ok {
+		if e := errorOf(err); e != nil {
 			cause = e.Err
 		}
 		text, public := publicText(cause, b.Remote, status)

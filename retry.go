@@ -2,7 +2,6 @@ package dohost
 
 import (
 	"context"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -35,8 +34,8 @@ type RetryPolicy struct {
 // have run, in addition to a call that did not run and may be repeated. It refuses an error that an object's own code
 // returned, and a call of an overloaded object.
 func RetryIdempotent(err error, attempt int) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && !e.Overloaded() && e.Outcome == OutcomeUnknown || retryNotRun(err, attempt)
+	e := errorOf(err)
+	return e != nil && !e.Overloaded() && e.Outcome == OutcomeUnknown || retryNotRun(err, attempt)
 }
 
 // RetryAnyError is a ShouldRetry for an operation that is repeated after every error, also one of its own code.
@@ -127,8 +126,8 @@ func (p *RetryPolicy) withDefaults() RetryPolicy {
 
 // mayHaveRun returns the last error of several attempts, with OutcomeUnknown if an earlier attempt ran or may have run.
 func mayHaveRun(err error, ran bool) error {
-	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Outcome != OutcomeNotRun || !ran && didNotRun(err) {
+	e := errorOf(err)
+	if e == nil || e.Outcome != OutcomeNotRun || !ran && didNotRun(err) {
 		return err
 	}
 	last := *e

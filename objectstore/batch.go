@@ -22,6 +22,9 @@ type LimitError struct {
 
 // Error implements error.
 func (e *LimitError) Error() string {
+	if e == nil {
+		return "dohost: nil *LimitError"
+	}
 	if e.Size == 0 {
 		return fmt.Sprintf("dohost: empty %s", e.What)
 	}

@@ -75,6 +75,9 @@ type RowError struct {
 
 // Error names the row and both versions.
 func (e *RowError) Error() string {
+	if e == nil {
+		return "dohost: nil *RowError"
+	}
 	if errors.Is(e.Err, ErrConflict) {
 		return fmt.Sprintf("%v: %s %q has version %d, expected %d", e.Err, e.Collection, e.Key, e.Actual, e.Expected)
 	}
@@ -82,7 +85,12 @@ func (e *RowError) Error() string {
 }
 
 // Unwrap returns ErrRowExists, ErrNoRow or ErrConflict.
-func (e *RowError) Unwrap() error { return e.Err }
+func (e *RowError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // expect compares a row's version with the one that a write wants. Without insert,
 // a row must be there for any version but AnyVersion.

@@ -39,6 +39,9 @@ type FeedError struct {
 
 // Error names the feed, the position and the first entry that is there.
 func (e *FeedError) Error() string {
+	if e == nil {
+		return "dohost: nil *FeedError"
+	}
 	why := "feed is trimmed"
 	if e.Reset {
 		why = "feed was reset"

@@ -33,6 +33,9 @@ type Damage struct {
 
 // Error implements error.
 func (e *DamageError) Error() string {
+	if e == nil {
+		return "dohost: nil *DamageError"
+	}
 	if e.Object == (ID{}) {
 		return fmt.Sprintf("%v: %s: %s", ErrDamaged, e.Damage.File, e.Damage.Detail)
 	}

@@ -72,6 +72,9 @@ type NameError struct {
 
 // Error implements error. It contains at most 32 bytes of the value.
 func (e *NameError) Error() string {
+	if e == nil {
+		return "dohost: nil *NameError"
+	}
 	v := e.Value
 	if len(v) > 32 {
 		v = v[:32] + "..."

@@ -85,26 +85,34 @@ type Error struct {
 
 // Error returns the operation, the object and the cause.
 func (e *Error) Error() string {
+	if e == nil {
+		return "dohost: nil *Error"
+	}
 	return errkind.Text(fmt.Sprintf("%s %v", e.Op, e.ID), e.Err)
 }
 
 // Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // Remote reports whether the object's own code returned Err.
-func (e *Error) Remote() bool { return e.Outcome == OutcomeRan }
+func (e *Error) Remote() bool { return e != nil && e.Outcome == OutcomeRan }
 
 // Overloaded reports whether the object or the host has too much to do. The caller may repeat the call later.
 func (e *Error) Overloaded() bool {
-	if e.Remote() {
+	if e == nil || e.Remote() {
 		return false
 	}
 	switch cause := e.Err.(type) {
 	case *Fenced:
-		return cause.Reason == ReasonExclusive
+		return cause != nil && cause.Reason == ReasonExclusive
 	case *constructorError:
 		f, ok := cause.cause.(*Fenced)
-		return ok && f.Reason == ReasonExclusive
+		return ok && f != nil && f.Reason == ReasonExclusive
 	}
 	if inner, ok := errors.AsType[*Error](e.Err); ok { // the error of an attempt, in the errors that wrap it
 		return inner.Overloaded()
@@ -114,7 +122,7 @@ func (e *Error) Overloaded() bool {
 
 // Reset reports whether the incarnation ended.
 func (e *Error) Reset() bool {
-	return !e.Remote() && (errors.Is(e.Err, ErrFenced) || errors.Is(e.Err, ErrConstructor))
+	return e != nil && !e.Remote() && (errors.Is(e.Err, ErrFenced) || errors.Is(e.Err, ErrConstructor))
 }
 
 // Fenced is the reason why an incarnation ended. It is the cause of the contexts of that
@@ -154,6 +162,9 @@ const (
 
 // Error names the reason and the cause.
 func (f *Fenced) Error() string {
+	if f == nil {
+		return "dohost: nil *Fenced"
+	}
 	const what = "dohost: incarnation fenced: "
 	switch {
 	case f.Place != "":
@@ -176,7 +187,7 @@ func (f *Fenced) cause() error {
 
 // Unwrap returns ErrFenced and the cause.
 func (f *Fenced) Unwrap() []error {
-	if f.Err == nil {
+	if f == nil || f.Err == nil {
 		return []error{ErrFenced}
 	}
 	return []error{ErrFenced, f.Err}
@@ -193,6 +204,9 @@ type PanicError struct {
 
 // Error returns the panic's value.
 func (p *PanicError) Error() string {
+	if p == nil {
+		return "dohost: nil *PanicError"
+	}
 	if p.Value == nil {
 		return "handler exited its goroutine"
 	}
