@@ -373,6 +373,30 @@ func TestReadOnlyAccessCallsExposeReadMethodsOnly(t *testing.T) {
 	}
 }
 
+func TestObjectIsPrivateIfItsPrivateFunctionPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reports []string
+		h := open(t, &dohost.Options{Listener: dohost.Listener{Service: func(id dohost.ID, event string, attrs ...slog.Attr) {
+			reports = append(reports, fmt.Sprint(id, " ", event, " ", attrs[0]))
+		}}}, dohost.Bind(guardedObjects, func(_ context.Context, st *dohost.State) (*guardedObject, error) { return &guardedObject{st}, nil },
+			&dohost.Handlers[guardedObject]{
+				OnHTTP:  (*guardedObject).serve,
+				Private: func(name string) bool { panic("no list of " + name) },
+			},
+			dohost.Expose("put", func(*guardedObject, context.Context, string) (string, error) { return "", nil })))
+		id := guardedObjects.Get(h, "a").ID()
+		w := httptest.NewRecorder()
+		h.ServeObject(w, httptest.NewRequest("GET", "/", nil), id)
+		same(t, "status", w.Code, http.StatusForbidden)
+		if _, err := h.Invoke(t.Context(), id, "put", nil); !errors.Is(err, dohost.ErrForbidden) {
+			t.Errorf("Invoke: %v", err)
+		}
+		synctest.Wait()
+		report := "safe/a access:panic panic=no list of a"
+		same(t, "reported", strings.Join(reports, ", "), report+", "+report)
+	})
+}
+
 func TestInvokeRequiresAccess(t *testing.T) {
 	v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Rights: dohost.ReadWrite}, nil

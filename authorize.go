@@ -128,11 +128,16 @@ func (h *Host) ask(q *AccessRequest, f func() error) (err error) {
 		if p := recover(); p == http.ErrAbortHandler {
 			panic(p)
 		} else if p != nil {
-			h.rt.Report(q.ID, "access:panic", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			h.reportPanic(q.ID, p)
 			err = errAuthorize
 		}
 	}()
 	return f()
+}
+
+// reportPanic reports a panic of code of the application that decides about a request.
+func (h *Host) reportPanic(id ID, p any) {
+	h.rt.Report(id, "access:panic", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 }
 
 // refusalOf returns the error of an Authorize function, or of a check for creation, without the text, which is not for

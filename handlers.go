@@ -69,7 +69,7 @@ type Handlers[O any] struct {
 
 	// Private selects by their names the objects of the class that callers outside the process cannot reach: ServeObject
 	// and Invoke refuse them. Other objects reach them, by [State.Delegate] too. It may run on many goroutines
-	// concurrently.
+	// concurrently. The host reports a panic to the Listener as "access:panic", and takes the object for private.
 	Private func(name string) bool
 
 	// SubObjects declare that objects of the class pass requests on to other objects, by

@@ -77,9 +77,20 @@ var errTooManyDelegations = &PublicError{
 	Message: fmt.Sprintf("dohost: too many delegations: the limit is %d objects per request", maxDelegations), Code: "too_many_delegations",
 }
 
-// reachable returns an error if callers from outside may not reach an object.
-func (h *Host) reachable(id ID) error {
-	if c, bound := h.classes[id.Class]; bound && c.private != nil && c.private(id.Name) {
+// reachable returns an error if callers from outside may not reach an object. An object is private if its Private
+// function panics.
+func (h *Host) reachable(id ID) (err error) {
+	c, bound := h.classes[id.Class]
+	if !bound || c.private == nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			h.reportPanic(id, p)
+			err = errPrivate
+		}
+	}()
+	if c.private(id.Name) {
 		return errPrivate
 	}
 	return nil
