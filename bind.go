@@ -135,9 +135,24 @@ func (e *ArgumentError) Unwrap() error {
 	return e.Err
 }
 
-// unreadError marks the ArgumentError of a method that did not run. Methods return
-// ArgumentErrors too: those that they got from other objects.
-type unreadError struct{ *ArgumentError }
+// notRunError marks the error of an event whose method did not run. Methods return errors of the same types, which
+// they got from other objects.
+type notRunError struct{ error }
+
+// Unwrap returns the error, for the Listener.
+func (e notRunError) Unwrap() error { return e.error }
+
+// unmarked replaces the mark in the error of a call by the Outcome.
+func unmarked(err error) error {
+	e, ok := err.(*Error)
+	if !ok || e.Outcome != OutcomeRan {
+		return err
+	}
+	if marked, ok := e.Err.(notRunError); ok {
+		e.Err, e.Outcome = marked.error, OutcomeNotRun
+	}
+	return err
+}
 
 // ExposeRead is [Expose] for a method that callers with [ReadOnly] rights may call as well. The host
 // does not check that the method changes nothing.
@@ -168,12 +183,12 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 		c.rt.Methods[name] = func(ctx context.Context, instance any, arg []byte) ([]byte, error) {
 			o, err := instanceOf[O](instance)
 			if err != nil {
-				return nil, err
+				return nil, notRunError{err}
 			}
 			var in In
 			if len(arg) > 0 {
 				if err := json.Unmarshal(arg, &in); err != nil {
-					return nil, unreadError{&ArgumentError{name, err}}
+					return nil, notRunError{&ArgumentError{name, err}}
 				}
 			}
 			out, err := m(o, ctx, in)

@@ -21,7 +21,8 @@ import (
 // Inside a turn Call is an [Await]: the host sends the call once the caller's writes are durable, and other events
 // may use the calling object until Call returns.
 //
-// If ctx ends before the method has started, the call is withdrawn ([OutcomeNotRun]). If ctx ends later, Call returns
+// If the argument cannot be encoded, or not be decoded for the method, the method does not run ([OutcomeNotRun]). If
+// ctx ends before the method has started, the call is withdrawn ([OutcomeNotRun]). If ctx ends later, Call returns
 // without the result ([OutcomeUnknown]), and the method continues. Every error is an [*Error]. With [OutcomeRan] it is
 // the error of the method, or reports that the result cannot be encoded.
 //
@@ -114,11 +115,11 @@ const minCounted = 1 << 10
 func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error {
 	o, err := instanceOf[O](instance)
 	if err != nil {
-		return err
+		return notRunError{err}
 	}
 	in, err := c.arg.get()
 	if err != nil {
-		return err
+		return notRunError{err}
 	}
 	out, err := c.method(o, ctx, in)
 	if err != nil {
@@ -140,7 +141,7 @@ func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) erro
 	run := runtime.Func(func(ctx context.Context, instance any) error {
 		o, err := instanceOf[O](instance)
 		if err != nil {
-			return err
+			return notRunError{err}
 		}
 		return fn(ctx, o)
 	})
@@ -164,7 +165,7 @@ func (s Stub[O]) failed(err error) error {
 		_, fixed := s.at.(*Host)
 		e.Retryable = !fixed
 	}
-	return err
+	return unmarked(err)
 }
 
 // instanceOf gives a wrong type in a Namespace an error instead of a panic.

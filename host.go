@@ -212,21 +212,12 @@ func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (re
 		return nil, &Error{Op: method, ID: id, Err: err, Outcome: OutcomeNotRun}
 	}
 	var out []byte
-	unread := false // the method never ran, for want of an argument
 	run := runtime.Func(func(ctx context.Context, instance any) (err error) {
 		out, err = m(carryAccess(ctx, access), instance, arg)
-		if u, ok := errors.AsType[unreadError](err); ok {
-			unread, err = true, u.ArgumentError
-		}
 		return err
 	})
-	err = h.rt.Do(ctx, id, runtime.Call{Op: method, Size: len(arg), Handler: run})
-	// With another Outcome the event may still be running, and unread is its own.
-	if e, ok := errors.AsType[*Error](err); ok && e.Outcome == OutcomeRan && unread {
-		e.Outcome = OutcomeNotRun
-	}
-	if err != nil {
-		return nil, err
+	if err := h.rt.Do(ctx, id, runtime.Call{Op: method, Size: len(arg), Handler: run}); err != nil {
+		return nil, unmarked(err)
 	}
 	return out, nil
 }
