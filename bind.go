@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/dohost/dohost/alarm"
@@ -81,7 +82,7 @@ type Entry[O any] struct {
 // process may call by name. Bind copies h.
 //
 // [Open] returns the errors in the arguments: a nil constructor, a zero Entry, an entry without a name or a method, a
-// name given twice, and those that the fields of [Handlers] and [SocketHandlers] document.
+// name given twice, an argument or a result that JSON cannot carry, and those that the fields of [Handlers] and [SocketHandlers] document.
 func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, error), h *Handlers[O], entries ...Entry[O]) Class {
 	c := Class{rt: runtime.Class{
 		Name:    string(ns),
@@ -168,7 +169,7 @@ func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Ou
 }
 
 // Expose lets callers outside the process call the method m by name: see [Host.Invoke]. Argument and
-// result are JSON; no argument is the zero value. Callers with [ReadOnly] rights of
+// result are JSON; no argument is the zero value. The name "http" is reserved. Callers with [ReadOnly] rights of
 // [Handlers].Authorize cannot call it.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return Entry[O]{bind: func(c *Class) {
@@ -177,8 +178,15 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 			c.addError("Expose without a name")
 		case m == nil:
 			c.addError("Expose of %q without a method", name)
+		case name == opHTTP: // package web has the requests to OnHTTP under this name
+			c.addError("Expose of %q: the name is reserved", name)
 		case c.rt.Methods[name] != nil:
 			c.addError("a second Expose of %q", name)
+		}
+		for _, err := range []error{checkJSON(reflect.TypeFor[In](), true), checkJSON(reflect.TypeFor[Out](), false)} {
+			if err != nil {
+				c.addError("Expose of %q: %w", name, err)
+			}
 		}
 		c.rt.Methods[name] = func(ctx context.Context, instance any, arg []byte) ([]byte, error) {
 			o, err := instanceOf[O](instance)

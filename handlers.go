@@ -74,8 +74,8 @@ type Handlers[O any] struct {
 
 	// SubObjects declare that objects of the class pass requests on to other objects, by
 	// [State.Delegate]. The host calls the Authorize functions of all of these objects before it
-	// wakes any. They are for packages that define classes, such as package agent. SubObjects without Path or Next are an
-	// error of [Open].
+	// wakes any. They are for packages that define classes, such as package agent. SubObjects without Path or Next, and
+	// those with an empty class, are an error of [Open].
 	SubObjects *SubObjects
 
 	// Protocols are the names of the protocols of the WebSockets of the class's objects, for programs that list classes.
@@ -124,6 +124,9 @@ func (h *Handlers[O]) bind(c *Class) {
 	if s := h.SubObjects; s != nil {
 		if s.Path == nil || s.Next == nil {
 			c.addError("SubObjects without Path or Next")
+		}
+		if slices.Contains(s.Classes, "") {
+			c.addError("SubObjects with an empty class")
 		}
 		c.subs = *s
 	}

@@ -68,7 +68,7 @@ type Options struct {
 	// is an error.
 	SendBudget int64
 	// Origins are the origins of pages that may connect WebSockets to objects, in addition to the server's own, such
-	// as "https://example.com" or, for any scheme, "*.example.com".
+	// as "https://example.com" or, for any scheme, "*.example.com". A malformed pattern is an error.
 	Origins []string
 	// Listener is notified of the host's actions. The zero value ignores them.
 	Listener Listener

@@ -2,10 +2,13 @@ package dohost_test
 
 import (
 	"context"
+	"encoding"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +49,8 @@ func TestOpenRefusesOptionsOutOfRange(t *testing.T) {
 		{dohost.Options{TimeScale: -0.5}, []string{"Options.TimeScale", "-0.5", "above 0"}},
 		{dohost.Options{TimeScale: math.NaN()}, []string{"Options.TimeScale", "NaN", "above 0"}},
 		{dohost.Options{TimeScale: math.Inf(1)}, []string{"Options.TimeScale", "+Inf", "above 0"}},
+		{dohost.Options{Origins: []string{"https://a.test", "["}}, []string{"Options.Origins", `"["`, "syntax error"}},
+		{dohost.Options{Origins: []string{""}}, []string{"Options.Origins", `""`, "host is empty"}},
 		{dohost.Options{Chaos: dohost.Chaos{Rate: 1.5}}, []string{"Options.Chaos", "rate 1.5", "0 to 1"}},
 		{dohost.Options{Chaos: dohost.Chaos{Rate: 0.5, Places: []eviction.Place{99}}}, []string{"Options.Chaos", `"place 99"`, "commit"}},
 	} {
@@ -72,6 +77,10 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 	with := func(h dohost.Handlers[mapObject]) dohost.Class { return dohost.Bind(mapObjects, construct, &h) }
 	hear := func(*mapObject, context.Context, *dohost.Socket, dohost.Frame) error { return nil }
 	path := func(id dohost.ID) []dohost.ID { return []dohost.ID{id} }
+	next := func(id dohost.ID, u *url.URL) (dohost.ID, *url.URL, bool) { return id, u, false }
+	origin := func(pattern string) dohost.Class {
+		return with(dohost.Handlers[mapObject]{OnSocket: &dohost.SocketHandlers[mapObject]{Message: hear, Origins: []string{"*.a.test", pattern}}})
+	}
 	for _, c := range []struct {
 		class dohost.Class
 		says  string
@@ -87,6 +96,14 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 			"OnSocket with a Timeout of -1ns: want 0 to 168h0m0s",
 		},
 		{with(dohost.Handlers[mapObject]{SubObjects: &dohost.SubObjects{Path: path}}), "SubObjects without Path or Next"},
+		{with(dohost.Handlers[mapObject]{SubObjects: &dohost.SubObjects{Classes: []string{""}, Path: path, Next: next}}), "SubObjects with an empty class"},
+		{bind(dohost.Expose("http", dohost.NoArg((*mapObject).Get))), `Expose of "http": the name is reserved`},
+		{origin("["), `OnSocket with the origin "[": syntax error in pattern`},
+		{origin("https://[a-"), `OnSocket with the origin "https://[a-": syntax error in pattern`},
+		{origin(""), `OnSocket with the origin "": the host is empty`},
+		{origin("https://"), `OnSocket with the origin "https://": the host is empty`},
+		{origin("://a.test"), `OnSocket with the origin "://a.test": the scheme is empty`},
+		{origin("https://a.test/"), `OnSocket with the origin "https://a.test/": it has a path`},
 		{dohost.InvalidClass(bind(), nil, errors.New("no tools")), "no tools"},
 	} {
 		t.Run(c.says, func(t *testing.T) { refused(t, nil, []string{`class "holder": ` + c.says}, c.class) })
@@ -110,7 +127,7 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 	t.Run("no name", func(t *testing.T) { refused(t, nil, []string{"class"}, dohost.Class{}) })
 	all := &dohost.Handlers[mapObject]{
 		OnAlarm: func(*mapObject, context.Context, dohost.AlarmInfo) error { return nil }, OnHTTP: show,
-		OnSocket: &dohost.SocketHandlers[mapObject]{Message: hear},
+		OnSocket: &dohost.SocketHandlers[mapObject]{Message: hear, Origins: []string{"*", "a.test:8080", "https://*.a.test", "[a-z].test"}},
 	}
 	h := open(t, nil, dohost.Bind(mapObjects, construct, all, dohost.Expose("get", dohost.NoArg((*mapObject).Get)),
 		dohost.Expose("set", dohost.NoResult((*mapObject).Set))),
@@ -118,4 +135,77 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// jsonNode is a type that refers to itself.
+type jsonNode struct {
+	Next *jsonNode
+	Done chan int `json:"-"`
+	Log  func()   `json:",omitzero"`
+	stop chan int
+	Time time.Time
+	Any  any
+}
+
+// jsonBase has a field that is promoted.
+type jsonBase struct{ Done chan int }
+
+// jsonChan is a type that encodes itself.
+type jsonChan chan int
+
+func (jsonChan) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
+func (*jsonChan) UnmarshalJSON([]byte) error  { return nil }
+
+func TestOpenRefusesTypesThatJSONCannotCarry(t *testing.T) {
+	type in interface{ Read([]byte) (int, error) }
+	for _, c := range []struct {
+		entry dohost.Entry[mapObject]
+		says  string // empty: the class is accepted
+	}{
+		{takes[chan int](), "no argument of type chan int can be decoded from JSON"},
+		{takes[func()](), "no argument of type func() can be decoded from JSON"},
+		{takes[*[]func()](), "no argument of type func() in *[]func() can be decoded from JSON"},
+		{takes[complex128](), "no argument of type complex128 can be decoded from JSON"},
+		{takes[map[string]chan int](), "no argument of type chan int in map[string]chan int can be decoded from JSON"},
+		{takes[map[float64]int](), "no argument of type map[float64]int can be decoded from JSON"},
+		{takes[in](), "no argument of type dohost_test.in can be decoded from JSON"},
+		{takes[error](), "no argument of type error can be decoded from JSON"},
+		{takes[json.Unmarshaler](), "no argument of type json.Unmarshaler can be decoded from JSON"},
+		{takes[jsonChan](), ""},
+		{takes[jsonBase](), ""},
+		{takes[jsonNode](), ""},
+		{takes[any](), ""},
+		{takes[map[time.Time]*unreadable](), ""},
+		{gives[chan int](), "no result of type chan int can be encoded as JSON"},
+		{gives[[2]func()](), "no result of type func() in [2]func() can be encoded as JSON"},
+		{gives[jsonBase](), "no result of type chan int in dohost_test.jsonBase can be encoded as JSON"},
+		{gives[*struct{ jsonBase }](), "no result of type chan int in *struct { dohost_test.jsonBase } can be encoded as JSON"},
+		{gives[map[struct{ A int }]int](), "no result of type map[struct { A int }]int can be encoded as JSON"},
+		{gives[jsonChan](), ""},
+		{gives[map[encoding.TextMarshaler]int](), ""},
+		{gives[jsonNode](), ""},
+		{gives[error](), ""},
+		{gives[map[time.Time]json.RawMessage](), ""},
+	} {
+		class := dohost.Bind(mapObjects, func(context.Context, *dohost.State) (*mapObject, error) { return &mapObject{}, nil }, nil, c.entry)
+		t.Run(c.says, func(t *testing.T) {
+			if c.says == "" {
+				if err := open(t, nil, class).Close(); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			refused(t, nil, []string{`class "holder": Expose of "m": ` + c.says}, class)
+		})
+	}
+}
+
+// takes returns a method with an argument of type T.
+func takes[T any]() dohost.Entry[mapObject] {
+	return dohost.Expose("m", dohost.NoResult(func(*mapObject, context.Context, T) error { return nil }))
+}
+
+// gives returns a method with a result of type T.
+func gives[T any]() dohost.Entry[mapObject] {
+	return dohost.ExposeRead("m", dohost.NoArg(func(*mapObject, context.Context) (v T, err error) { return v, nil }))
 }

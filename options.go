@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -26,6 +27,11 @@ func (o *Options) check() error {
 	}
 	if err := o.Chaos.Validate(); err != nil {
 		return fmt.Errorf("dohost: Options.Chaos: %w", err)
+	}
+	for _, pattern := range o.Origins {
+		if err := socket.CheckOrigin(pattern); err != nil {
+			return fmt.Errorf("dohost: Options.Origins has %q: %w", pattern, err)
+		}
 	}
 	return o.checkLimits()
 }

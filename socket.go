@@ -63,7 +63,7 @@ type SocketHandlers[O any] struct {
 	Timeout time.Duration
 	// Origins are the origins of pages that may connect, in addition to the server's own and
 	// to the host's: see [Options]. The host refuses a handshake of any other page before it
-	// wakes the object.
+	// wakes the object. A malformed pattern is an error of [Open].
 	Origins []string
 }
 
@@ -82,6 +82,11 @@ func (h *SocketHandlers[O]) bind(c *Class) {
 	}
 	if h.Timeout < 0 || h.Timeout > MaxSocketTimeout {
 		c.addError("OnSocket with a Timeout of %v: want 0 to %v", h.Timeout, MaxSocketTimeout)
+	}
+	for _, pattern := range h.Origins {
+		if err := socket.CheckOrigin(pattern); err != nil {
+			c.addError("OnSocket with the origin %q: %w", pattern, err)
+		}
 	}
 	message, closed := h.Message, h.Closed
 	c.sockets = &socket.Handlers{

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/url"
 	"path"
@@ -60,6 +61,25 @@ func CheckHandshake(r *http.Request, origins []string) *HandshakeError {
 func isKey(key string) bool {
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(key))
 	return err == nil && len(raw) == 16
+}
+
+// CheckOrigin returns an error for a pattern that no origin matches, or that matches the origins that have no host.
+func CheckOrigin(pattern string) error {
+	host := pattern
+	if scheme, rest, ok := strings.Cut(pattern, "://"); ok {
+		if host = rest; scheme == "" {
+			return errors.New("the scheme is empty")
+		}
+	}
+	switch _, err := path.Match(pattern, ""); {
+	case host == "":
+		return errors.New("the host is empty")
+	case strings.Contains(host, "/"):
+		return errors.New("it has a path, and origins have none")
+	case err != nil:
+		return err
+	}
+	return nil
 }
 
 // mayConnect checks the Origin, which clients other than browsers do not send.
