@@ -528,7 +528,7 @@ const dsn = "postgres://svc:Hunter2@10.0.0.5/db"
 func TestCheckCreationDoesNotWaitForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
-		h := open(t, &dohost.Options{FS: fs}, guardedClass(func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+		h := openOn(t, fs, nil, guardedClass(func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 			return dohost.Access{Rights: dohost.ReadWrite}, nil
 		}))
 		operator := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite})

@@ -29,7 +29,7 @@ func TestAwaitDurableWaitsForTheDiskWithoutTheTurn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fs := objectstore.NewMemFS()
-				h := open(t, &dohost.Options{FS: fs}, costClass)
+				h := openOn(t, fs, nil, costClass)
 				s := costObjects.Get(h, "a")
 				var seen []string
 				event := func(fn func(context.Context, *costObject) error) <-chan error {

@@ -144,9 +144,9 @@ type costMeter struct {
 func (b *costMeter) open(t *testing.T) *dohost.Host {
 	t.Helper()
 	b.fs = objectstore.NewMemFS()
-	o := &dohost.Options{FS: b.fs}
+	o := &dohost.Options{}
 	kernel.Tune(o, func(ro *runtime.Options) { ro.Store.Reads = &b.reads })
-	return open(t, o, costClass)
+	return openOn(t, b.fs, o, costClass)
 }
 
 // perOperation returns the cost of one of the n operations that do makes.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -191,7 +192,7 @@ func TestCrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 			}
 			return nil
 		})
-		h := open(t, &dohost.Options{FS: fs}, featureClass())
+		h := openOn(t, fs, nil, featureClass())
 		for i := range steps {
 			n, err := dohost.Call(t.Context(), featureObjects.Get(h, "a"), (*featureObject).step, "b")
 			if err != nil || n != i+1 {
@@ -226,7 +227,7 @@ func TestCrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 
 // afterCrash opens the image, and returns the last step of the object.
 func afterCrash(t *testing.T, fs *objectstore.FS) (n int, err error) {
-	h, err := dohost.Open("data", &dohost.Options{FS: fs}, featureClass())
+	h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{}, fs), featureClass())
 	if err != nil {
 		return 0, err
 	}

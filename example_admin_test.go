@@ -57,26 +57,21 @@ func (p *party) cancelInvitation(ctx context.Context, _ dohost.Action, _, id str
 
 // Operators list the items of a party without waking it, and send guests away.
 func ExampleHandlers_onInspect() {
-	ctx := context.Background()
-	h, err := dohost.Open("data", &dohost.Options{FS: objectstore.NewMemFS()},
-		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: listGuests, OnAdmin: (*party).cancelInvitation}))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer h.Close()
-	birthday := parties.Get(h, "birthday")
-	for _, g := range []guest{{"Ada", "window"}, {"Bob", "door"}} {
-		if err := dohost.CallNoResult(ctx, birthday, (*party).invite, g); err != nil {
-			log.Fatal(err)
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		birthday := parties.Get(h, "birthday")
+		for _, g := range []guest{{"Ada", "window"}, {"Bob", "door"}} {
+			if err := dohost.CallNoResult(ctx, birthday, (*party).invite, g); err != nil {
+				log.Fatal(err)
+			}
 		}
-	}
-	h.Evict(birthday.ID(), dohost.EndFence)
-	for d, err := range h.Details(ctx, birthday.ID()) {
-		fmt.Println(d.Kind, d.ID, d.State, d.Can, err)
-	}
-	fmt.Println("in memory:", h.IsLive(birthday.ID()))
-	fmt.Println(h.Operate(ctx, birthday.ID(), dohost.ActionCancel, "guest", "Ada"))
-	fmt.Println(h.Operate(ctx, birthday.ID(), dohost.ActionCancel, "guest", "Ada"))
+		h.Evict(birthday.ID(), dohost.EndFence)
+		for d, err := range h.Details(ctx, birthday.ID()) {
+			fmt.Println(d.Kind, d.ID, d.State, d.Can, err)
+		}
+		fmt.Println("in memory:", h.IsLive(birthday.ID()))
+		fmt.Println(h.Operate(ctx, birthday.ID(), dohost.ActionCancel, "guest", "Ada"))
+		fmt.Println(h.Operate(ctx, birthday.ID(), dohost.ActionCancel, "guest", "Ada"))
+	}, dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: listGuests, OnAdmin: (*party).cancelInvitation}))
 	// Output:
 	// guest Bob door [cancel] <nil>
 	// guest Ada window [cancel] <nil>
@@ -87,7 +82,7 @@ func ExampleHandlers_onInspect() {
 
 func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 	disk := objectstore.NewMemFS()
-	h := open(t, &dohost.Options{FS: disk},
+	h := openOn(t, disk, nil,
 		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: listGuests}),
 		dohost.Bind(mapObjects, func(context.Context, *dohost.State) (*mapObject, error) { return &mapObject{}, nil }, nil))
 	for id, want := range map[dohost.ID]error{
@@ -135,7 +130,7 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 // A caller that does not wait for the end of an operation shares no memory with it: for the race detector.
 func TestOperateSharesNoMemoryWithACallerThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, &dohost.Options{FS: objectstore.NewMemFS()}, dohost.Bind(parties, newParty,
+		h := open(t, nil, dohost.Bind(parties, newParty,
 			&dohost.Handlers[party]{
 				OnAdmin: func(_ *party, ctx context.Context, _ dohost.Action, _, _ string) (bool, error) {
 					time.Sleep(time.Second)

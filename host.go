@@ -78,9 +78,9 @@ type Options struct {
 	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
 	// them.
 	Logger *slog.Logger
-	// FS is the file system of the store. Nil means the disk.
-	FS *objectstore.FS
 
+	// fs is the file system of the store, in tests and tools of this module. Nil means the disk.
+	fs *objectstore.FS
 	// tune changes the runtime's options, in tests and tools of this module. Nil changes nothing.
 	tune func(*runtime.Options)
 }
@@ -93,6 +93,7 @@ func init() {
 	) (CheckStats, error) {
 		return checkStore(ctx, s, report, classes.([]Class))
 	}
+	kernel.SetFS = func(options any, fs *objectstore.FS) { options.(*Options).fs = fs }
 	kernel.Tune = func(options any, change func(*runtime.Options)) {
 		o := options.(*Options)
 		earlier := o.tune

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/examples/counter"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 	"github.com/vmihailenco/msgpack/v5"
@@ -17,13 +18,16 @@ import (
 // open opens a host in memory and closes it when the test ends.
 func open(t *testing.T, o *dohost.Options, classes ...dohost.Class) *dohost.Host {
 	t.Helper()
+	return openOn(t, objectstore.NewMemFS(), o, classes...)
+}
+
+// openOn opens a host on a file system and closes it when the test ends.
+func openOn(t *testing.T, fs *objectstore.FS, o *dohost.Options, classes ...dohost.Class) *dohost.Host {
+	t.Helper()
 	if o == nil {
 		o = &dohost.Options{}
 	}
-	if o.FS == nil {
-		o.FS = objectstore.NewMemFS()
-	}
-	h, err := dohost.Open("data", o, classes...)
+	h, err := dohost.Open("data", kernel.OnFS(o, fs), classes...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func mustTouch(t *testing.T, h *dohost.Host) {
 func TestResponseWaitsForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
-		h := open(t, &dohost.Options{FS: fs}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
+		h := openOn(t, fs, nil, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Kind", "page")
 			if err := put(p, r, "k"); err != nil {
 				t.Error(err)
@@ -158,7 +158,7 @@ func TestResponseFlushReleasesItsPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		proceed := make(chan struct{})
-		h := open(t, &dohost.Options{FS: fs}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
+		h := openOn(t, fs, nil, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 			if err := put(p, r, "k"); err != nil {
 				t.Error(err)
 			}
@@ -523,7 +523,7 @@ func TestTimeoutHandler(t *testing.T) {
 func TestTimeoutHandlerWhileTheDiskIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
-		h := open(t, &dohost.Options{FS: fs}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
+		h := openOn(t, fs, nil, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 			http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if err := put(p, r, "k"); err != nil {
 					t.Error(err)

@@ -58,7 +58,7 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 		idle.Min = scaled(70 * time.Second)
 	}
 	ro := runtime.Options{
-		Store: objectstore.Options{FS: o.FS, Logger: o.Logger},
+		Store: objectstore.Options{FS: o.fs, Logger: o.Logger},
 		Grace: o.Grace, MaxEvents: o.MaxEvents, MaxBytes: o.MaxBytes, MaxAge: o.MaxAge, MaxLive: o.MaxLive,
 		Limits: runtime.Limits{
 			Exclusive: scaled(30 * time.Second), Alarm: scaled(15 * time.Minute), Stall: scaled(30 * time.Second),

@@ -32,7 +32,7 @@ func withReporter(t *testing.T, f func(t *testing.T, h *dohost.Host, fs *objects
 		var mu sync.Mutex
 		var reports []string
 		fs := objectstore.NewMemFS()
-		h := open(t, &dohost.Options{FS: fs, Listener: dohost.Listener{Service: func(id dohost.ID, event string, attrs ...slog.Attr) {
+		h := openOn(t, fs, &dohost.Options{Listener: dohost.Listener{Service: func(id dohost.ID, event string, attrs ...slog.Attr) {
 			mu.Lock()
 			defer mu.Unlock()
 			reports = append(reports, fmt.Sprint(id, " ", event, attrs))

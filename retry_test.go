@@ -167,7 +167,7 @@ func (s standIn) LocateHost() *Host { return s.h }
 func TestRetryRepeatsNoMisuseAndNoCallOfAClosedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const objects Namespace[misused] = "misused"
-		h, err := Open(t.TempDir(), &Options{FS: objectstore.NewMemFS()}, Bind(objects, func(context.Context, *State) (*misused, error) { return &misused{}, nil }, nil))
+		h, err := Open(t.TempDir(), &Options{fs: objectstore.NewMemFS()}, Bind(objects, func(context.Context, *State) (*misused, error) { return &misused{}, nil }, nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -108,7 +108,12 @@ type socketServer struct {
 
 func openSocketServer(t *testing.T, e *socketHooks, o *dohost.Options) *socketServer {
 	t.Helper()
-	d := &socketServer{open(t, o, e.class()), &pipeListener{make(chan net.Conn), make(chan struct{})}, e}
+	return openSocketServerOn(t, objectstore.NewMemFS(), e, o)
+}
+
+func openSocketServerOn(t *testing.T, fs *objectstore.FS, e *socketHooks, o *dohost.Options) *socketServer {
+	t.Helper()
+	d := &socketServer{openOn(t, fs, o, e.class()), &pipeListener{make(chan net.Conn), make(chan struct{})}, e}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.ServeObject(w, r, socketObjects.Get(d, strings.TrimPrefix(r.URL.Path, "/")).ID())
 	})}
@@ -394,7 +399,7 @@ func TestSocketFrameIsReleasedAfterEarlierWrites(t *testing.T) {
 			}
 			return s.Send(ctx, f)
 		}}
-		d := openSocketServer(t, e, &dohost.Options{FS: fs})
+		d := openSocketServerOn(t, fs, e, nil)
 		ws, _ := d.dial(t, "a")
 		release := fs.HoldSyncs()
 		heard := make(chan string, 1)

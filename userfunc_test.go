@@ -120,9 +120,8 @@ func (tr *stuckFunc) class() dohost.Class {
 // options returns the options of a host with functions of its own that may not return.
 func (tr *stuckFunc) options() *dohost.Options {
 	lis := func() { tr.reach("Listener functions") }
-	tr.disk = objectstore.NewMemFS()
 	o := &dohost.Options{
-		FS: tr.disk, Grace: time.Second, IdleAfter: time.Minute,
+		Grace: time.Second, IdleAfter: time.Minute,
 		Logger: slog.New(stuckLogHandler{tr}),
 		Listener: dohost.Listener{
 			Waking: func(dohost.ID, dohost.Epoch) { lis() }, Live: func(dohost.ID, dohost.Epoch) { lis() },
@@ -321,7 +320,8 @@ func TestUserFunctionsEndAtMostTheirIncarnation(t *testing.T) {
 
 // callStuck calls a function that does not return, and checks that the host continues.
 func callStuck(t *testing.T, tr *stuckFunc) {
-	h := open(t, tr.options(), tr.class())
+	tr.disk = objectstore.NewMemFS()
+	h := openOn(t, tr.disk, tr.options(), tr.class())
 	put := func(name string) error {
 		return stuckObjects.Get(h, name).Do(t.Context(), func(ctx context.Context, x *stuckObject) error {
 			return dohost.Put(ctx, x.st.Storage(), "n", 1)

@@ -32,13 +32,13 @@ func TestParkedAlarmEndsTheIncarnation(t *testing.T) {
 		}
 		class := Bind(ns, func(_ context.Context, a *Agent[struct{}]) (*damagedAgent, error) { return &damagedAgent{a}, nil }, nil,
 			OnSchedule(run, func(*damagedAgent, context.Context, int) error { return nil }))
-		h, err := dohost.Open("data", &dohost.Options{FS: objectstore.NewMemFS(), Listener: dohost.Listener{
+		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{Listener: dohost.Listener{
 			AlarmParked: func(p dohost.ParkedAlarm) {
 				mu.Lock()
 				defer mu.Unlock()
 				parked = append(parked, p)
 			},
-		}}, class)
+		}}, objectstore.NewMemFS()), class)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -233,14 +234,14 @@ func runClassOnSmallDisk(
 ) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o.FS = objectstore.NewMemFS()
-		o.FS.SetFree(1 << 40)
+		fs := objectstore.NewMemFS()
+		fs.SetFree(1 << 40)
 		w.begun = time.Now()
-		h, err := dohost.Open("data", &o, class)
+		h, err := dohost.Open("data", kernel.OnFS(&o, fs), class)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(t, h, o.FS)
+		f(t, h, fs)
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}

@@ -34,7 +34,7 @@ func TestFiberWaitsForDurableInterruptionAfterProcessEnd(t *testing.T) {
 					return sleep(ctx, time.Hour)
 				}, nil))
 				open := func() *dohost.Host {
-					h, err := dohost.Open("data", &dohost.Options{FS: fs}, class)
+					h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{}, fs), class)
 					if err != nil {
 						t.Fatal(err)
 					}

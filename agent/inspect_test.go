@@ -163,7 +163,7 @@ func TestCheckReportsRowsWithoutAlarm(t *testing.T) {
 		"without an alarm": {`worker/a: fiber "ID": work is pending, but the agent has no alarm`},
 		"late":             {`worker/a: fiber "ID": work is pending, but the agent's alarm is not delivered when the host starts`},
 	} {
-		h, err := dohost.Open("data", &dohost.Options{FS: disk, Grace: -1}, class)
+		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{Grace: -1}, disk), class)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/internal/sockettest"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -137,7 +138,7 @@ func (r *streamSide) open() (err error) {
 	class := chat.Bind(streamAgents, func(_ context.Context, a *chat.Agent[struct{}]) (*streamAgent, error) {
 		return &streamAgent{a, r}, nil
 	}, &chat.Handlers[streamAgent, struct{}]{Reply: (*streamAgent).answer, Options: chat.Options{MaxMessages: 2}})
-	r.Host, err = dohost.Open(r.dir, &dohost.Options{FS: r.fs, IdleAfter: -1}, class)
+	r.Host, err = dohost.Open(r.dir, kernel.OnFS(&dohost.Options{IdleAfter: -1}, r.fs), class)
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -167,7 +168,7 @@ func (b *bench) openCopying(w saveMode) (c *copying, err error) {
 
 func (c *copying) open(found chan<- copyCheckpoint) (err error) {
 	c.fs = objectstore.DiskFS()
-	c.Host, err = dohost.Open(c.dir, &dohost.Options{FS: c.fs, IdleAfter: -1}, copierClass(found))
+	c.Host, err = dohost.Open(c.dir, kernel.OnFS(&dohost.Options{IdleAfter: -1}, c.fs), copierClass(found))
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -131,11 +132,10 @@ func (b *bench) open(o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)) (
 
 func openIn(dir string, o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)) (*host, error) {
 	fs := objectstore.DiskFS()
-	o.FS = fs
 	if o.IdleAfter == 0 {
 		o.IdleAfter = -1
 	}
-	h, err := dohost.Open(dir, &o, class(rang))
+	h, err := dohost.Open(dir, kernel.OnFS(&o, fs), class(rang))
 	if err != nil {
 		return nil, err
 	}

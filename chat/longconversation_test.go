@@ -26,7 +26,7 @@ func runLong(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstor
 		fs := objectstore.NewMemFS()
 		fs.SetFree(1 << 40)
 		for _, class := range classes {
-			o := &dohost.Options{FS: fs}
+			o := kernel.OnFS(&dohost.Options{}, fs)
 			kernel.Tune(o, func(ro *runtime.Options) { ro.Store.Reads = &reads })
 			h, err := dohost.Open("data", o, class)
 			if err != nil {

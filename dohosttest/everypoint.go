@@ -35,7 +35,7 @@ type Scenario struct {
 	Services []*FakeService
 	// Reset, if set, is called before every run.
 	Reset func()
-	// Options are those of the host. The test sets FS and Chaos.
+	// Options are those of the host. The test sets Chaos and keeps the store in memory.
 	Options dohost.Options
 	// SettleTime, if set, is how long the run lasts after Run, for a scenario with alarms that
 	// never end. Otherwise a run ends when no alarm is set and no event runs.

@@ -38,7 +38,7 @@ func (w *scenarioRun) start(fs *objectstore.FS, classes []dohost.Class) (*proces
 	w.processes++
 	p := &process{n: w.processes, fs: fs, gone: make(chan struct{})}
 	o := w.options
-	o.FS, o.Chaos, o.Logger = fs, dohost.Chaos{}, nil
+	o.Chaos, o.Logger = dohost.Chaos{}, nil
 	o.Listener = dohost.Tee(w.listener(p), o.Listener)
 	kernel.Tune(&o, func(ro *runtime.Options) {
 		ro.Policy.At = func(at runtime.Point) eviction.EndMode { return w.at(p, at) }
@@ -48,7 +48,7 @@ func (w *scenarioRun) start(fs *objectstore.FS, classes []dohost.Class) (*proces
 		ro.Store.Cache = 1 << 20
 	})
 	fs.OnWrite(nil) // opening happens at a standstill
-	host, err := dohost.Open(dir, &o, classes...)
+	host, err := dohost.Open(dir, kernel.OnFS(&o, fs), classes...)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/examples/research"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -79,9 +80,9 @@ func countUnder(t *testing.T, chaos dohost.Chaos, fsys fstest.MapFS) {
 		}
 	}}
 	var evictions atomic.Int64
-	o := &dohost.Options{FS: objectstore.NewMemFS(), Chaos: chaos, Listener: dohost.Listener{
+	o := kernel.OnFS(&dohost.Options{Chaos: chaos, Listener: dohost.Listener{
 		Fenced: func(dohost.Ended) { evictions.Add(1) },
-	}}
+	}}, objectstore.NewMemFS())
 	h, err := dohost.Open("data", o, cfg.Classes()...)
 	if err != nil {
 		t.Fatal(err)

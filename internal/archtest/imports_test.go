@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"internal/invariants":    {},
 	"internal/lifecycletest": {},
 	"internal/kernel":        {"runtime", "objectstore"},
-	"internal/recovery":      {".", "objectstore"},
+	"internal/recovery":      {".", "objectstore", "internal/kernel"},
 	"internal/socket":        {"runtime", "objectstore", "eviction", "internal/budget"},
 	"internal/seal":          {},
 	"internal/sockettest":    {},

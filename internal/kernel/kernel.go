@@ -20,8 +20,16 @@ var (
 	// Tune adds a function to a *dohost.Options. Open calls it with the runtime's options, after those that were
 	// added before, and uses the options as the functions leave them.
 	Tune func(options any, change func(*runtime.Options))
+	// SetFS sets the file system of the store in a *dohost.Options. Nil means the disk. Callers use OnFS.
+	SetFS func(options any, fs *objectstore.FS)
 	// CheckStore is dohost.CheckDir of an open store. classes is a []dohost.Class.
 	CheckStore func(
 		ctx context.Context, s *objectstore.Store, report func(objectstore.Problem), classes any,
 	) (objectstore.CheckStats, error)
 )
+
+// OnFS sets the file system of the store in options, a *dohost.Options, and returns the options.
+func OnFS[O any](options *O, fs *objectstore.FS) *O {
+	SetFS(options, fs)
+	return options
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -59,7 +60,7 @@ func (o childConfig) run(ctx context.Context) (err error) {
 	}
 	out.messages, out.pause = json.NewEncoder(os.Stdout), o.Pause
 	fs := objectstore.DiskFS()
-	h, err := dohost.Open(filepath.Join(o.Dir, storeFolder), &dohost.Options{FS: fs, IdleAfter: -1}, class(out))
+	h, err := dohost.Open(filepath.Join(o.Dir, storeFolder), kernel.OnFS(&dohost.Options{IdleAfter: -1}, fs), class(out))
 	if err != nil {
 		return err
 	}
