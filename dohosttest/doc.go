@@ -1,7 +1,7 @@
 // Package dohosttest tests whether objects survive eviction at every point, not only at some.
 //
 // [EveryPoint] runs a scenario once and counts the points where an incarnation can end. Then it
-// runs the scenario again for each point and way of ending, waits until recovery is at rest, and
+// runs the scenario again for each point and ending, waits until recovery is at rest, and
 // checks the result. [Simulate] draws workloads and endings by seed, and [Linearizable] checks
 // whether some sequential order of drawn calls explains all answers. [Run] opens a host for a test
 // of any other kind. All use a host on a file system in memory, which can crash, in a bubble of

@@ -63,7 +63,7 @@ const maxReported = 3
 const maxFailures = 50
 
 // EveryPoint runs a scenario untouched, and counts the points where an incarnation can end.
-// Then it runs the scenario again for every point and way of ending: the incarnation is
+// Then it runs the scenario again for every point and [Ending]: the incarnation is
 // fenced, its object crashes, or the whole process ends there and starts again. Each run
 // continues until recovery is at rest, and is checked.
 //
@@ -89,8 +89,8 @@ func EveryPoint(t *testing.T, s Scenario) {
 
 // failure is a run that went wrong.
 type failure struct {
-	plan    []ending
-	endings []ending
+	plan    []interruption
+	endings []interruption
 	batch   bool
 	err     error
 	log     string
@@ -119,7 +119,7 @@ func (s *Scenario) check() error {
 }
 
 // try runs a scenario once.
-func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []ending) *trial {
+func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []interruption) *trial {
 	if s.Reset != nil {
 		s.Reset()
 	}
@@ -192,7 +192,7 @@ func byEnding(err error) bool {
 }
 
 // unreached returns an error if the run did not reach the point of its next ending.
-func (w *scenarioRun) unreached(plan []ending) error {
+func (w *scenarioRun) unreached(plan []interruption) error {
 	if len(w.endings) >= len(plan) || w.failed != nil {
 		return nil
 	}
@@ -208,7 +208,7 @@ func (w *scenarioRun) unreached(plan []ending) error {
 // explore is EveryPoint without output.
 func explore(t *testing.T, s *Scenario) *report {
 	begun := time.Now()
-	r := &report{Runs: map[Way]int{}}
+	r := &report{Runs: map[Ending]int{}}
 	defer func() { r.Took = time.Since(begun) }()
 	if err := s.check(); err != nil {
 		r.Failures = append(r.Failures, failure{err: err})
@@ -251,11 +251,11 @@ type explorer struct {
 
 // endingPair is an ending and a point of the recovery from it.
 type endingPair struct {
-	first ending
+	first interruption
 	then  Point
 }
 
-func (x *explorer) fail(tr *trial, plan []ending, err error) {
+func (x *explorer) fail(tr *trial, plan []interruption, err error) {
 	x.r.Failures = append(x.r.Failures, failure{plan, tr.run.endings, x.order == diskLast, err, tr.run.log.about(len(plan) > 0)})
 }
 
@@ -306,17 +306,17 @@ func differ(a, b []Point) error {
 	return nil
 }
 
-// waysAt returns the ways to end a run at a point. Where writes are not synced yet, an
+// endingsAt returns the endings of a run at a point. Where writes are not synced yet, an
 // ending process may keep or lose them.
-func waysAt(p Point) []Way {
-	ws := []Way{Fence, Crash, PowerCut}
+func endingsAt(p Point) []Ending {
+	es := []Ending{EndingFence, EndingCrash, EndingPowerCut}
 	if p.Place == "sync" {
-		ws = append(ws, Kill)
+		es = append(es, EndingKill)
 	}
-	return slices.DeleteFunc(ws, func(w Way) bool { return !w.canEnd(p) })
+	return slices.DeleteFunc(es, func(e Ending) bool { return !e.canEnd(p) })
 }
 
-// singles ends a run at every point in every way.
+// singles ends a run at every point with every ending.
 func (x *explorer) singles() {
 	for i, p := range x.base.points {
 		if x.over() {
@@ -327,10 +327,10 @@ func (x *explorer) singles() {
 			x.r.Skipped++
 			continue
 		}
-		for _, way := range waysAt(p) {
-			plan := []ending{{p, way}}
+		for _, ending := range endingsAt(p) {
+			plan := []interruption{{p, ending}}
 			tr := x.s.try(x.t, x.moved, x.order, plan)
-			x.r.Runs[way]++
+			x.r.Runs[ending]++
 			x.record(tr, plan)
 			if tr.err == nil && x.s.Pairs > 0 {
 				x.addPairs(plan[0], tr)
@@ -342,7 +342,7 @@ func (x *explorer) singles() {
 // over reports whether to stop.
 func (x *explorer) over() bool { return x.stuck || len(x.r.Failures) >= maxFailures }
 
-func (x *explorer) record(tr *trial, plan []ending) {
+func (x *explorer) record(tr *trial, plan []interruption) {
 	if tr.err == nil && x.base.run.panics.Load() == 0 && tr.run.panics.Load() > 0 {
 		tr.err = errors.New("an object's code panicked, but does not in an undisturbed run")
 	}

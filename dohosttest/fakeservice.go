@@ -48,8 +48,8 @@ type FailurePoint int
 
 // The failure points.
 const (
-	BeforeEffect FailurePoint = iota // the request is refused
-	AfterEffect                      // it took effect, and the answer is lost
+	FailureBeforeEffect FailurePoint = iota // the request is refused
+	FailureAfterEffect                      // it took effect, and the answer is lost
 )
 
 // begin resets the service.
@@ -77,7 +77,7 @@ func (s *FakeService) Call(ctx context.Context, key, payload string) error {
 		return err
 	}
 	if s.Fail != nil {
-		if err := s.Fail(key, n, AfterEffect); err != nil {
+		if err := s.Fail(key, n, FailureAfterEffect); err != nil {
 			s.logf(key, n, "took effect, and its answer was lost: %v", err)
 			return err
 		}
@@ -121,7 +121,7 @@ func (s *FakeService) countRequest(key string) (n int, err error) {
 	n = s.requests[key]
 	s.mu.Unlock()
 	if s.Fail != nil {
-		if err = s.Fail(key, n, BeforeEffect); err != nil {
+		if err = s.Fail(key, n, FailureBeforeEffect); err != nil {
 			s.logf(key, n, "was refused: %v", err)
 		}
 	}

@@ -183,21 +183,21 @@ func outcomeOf(err error) (outcome, error) {
 }
 
 // drawEnding returns the ending at a point, or None: a pure function of the seed and the point.
-func (h *history) drawEnding(p Point) Way {
+func (h *history) drawEnding(p Point) Ending {
 	if h.endingsOver {
-		return None
+		return EndingNone
 	}
 	r := rand.New(rand.NewPCG(h.sub.seed, hashOf(p.Object, p.name())))
-	draw, way := r.Float64(), h.x.ways[r.IntN(len(h.x.ways))]
-	if draw >= h.x.chance || !way.canEnd(p) {
-		return None
+	draw, ending := r.Float64(), h.x.kinds[r.IntN(len(h.x.kinds))]
+	if draw >= h.x.chance || !ending.canEnd(p) {
+		return EndingNone
 	}
 	h.drawn++
 	if !h.sub.hasEnding(h.drawn - 1) {
-		return None
+		return EndingNone
 	}
 	h.add(event{ending: len(h.run.endings)})
-	return way
+	return ending
 }
 
 // differAt returns an error with the first difference of two histories of one sub-history.
@@ -285,7 +285,7 @@ func (h *history) table() string {
 func (h *history) describe(e event) string {
 	if e.call == nil {
 		s := h.run.endings[e.ending]
-		text := fmt.Sprintf("%v at the place %q of %v, event %s", s.Way, s.Point.Place, s.Point.Object, s.Point.Op)
+		text := fmt.Sprintf("%v at the place %q of %v, event %s", s.Ending, s.Point.Place, s.Point.Object, s.Point.Op)
 		if s.Point.Site != "" {
 			text += ", " + s.Point.Site
 		}

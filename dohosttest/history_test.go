@@ -62,7 +62,7 @@ func TestReplayLineRepeatsHistory(t *testing.T) {
 	if got := child(t, howHistories, run, m[2]+"purse/a:9:fence"); !strings.Contains(got, `"purse/a:9:fence": want seed:number first`) {
 		t.Errorf("a plan of EveryPoint:\n%s", got)
 	}
-	if got := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", m[2]+"seed:0"); !strings.Contains(got, "want class/name:point:way") {
+	if got := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", m[2]+"seed:0"); !strings.Contains(got, "want class/name:point:ending") {
 		t.Errorf("a seed for EveryPoint:\n%s", got)
 	}
 }

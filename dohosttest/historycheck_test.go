@@ -111,7 +111,7 @@ func TestHistoryDifferences(t *testing.T) {
 	}
 	for i, h := range []*history{one, other} {
 		h.events = []event{{ending: 0}}
-		h.run.endings = []ending{{Point{Index: i}, Fence}}
+		h.run.endings = []interruption{{Point{Index: i}, EndingFence}}
 	}
 	if differAt(one, other) == nil {
 		t.Error("another ending is the same")

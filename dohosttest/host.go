@@ -59,17 +59,17 @@ func (h *Host) EvictAll() {
 // Crash ends the process at its present step, by a power cut: unsynced writes are lost, and
 // the next process starts with the rest. Callers get [dohost.ErrFenced] or
 // [dohost.ErrClosed].
-func (h *Host) Crash() { h.end(PowerCut) }
+func (h *Host) Crash() { h.end(EndingPowerCut) }
 
 // Kill ends the process as SIGKILL does: the next one starts with all writes, synced or
 // not. Callers get the same errors as from Crash.
-func (h *Host) Kill() { h.end(Kill) }
+func (h *Host) Kill() { h.end(EndingKill) }
 
-func (h *Host) end(w Way) {
+func (h *Host) end(e Ending) {
 	h.run.atStandstill(func() {
-		h.run.log.addText(dohost.ID{}, "%v by the test", w)
+		h.run.log.addText(dohost.ID{}, "%v by the test", e)
 		h.run.disturbed = true
-		h.run.end(w == Kill)
+		h.run.end(e == EndingKill)
 	})
 }
 

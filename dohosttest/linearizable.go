@@ -76,8 +76,8 @@ type Workload[S, In, Out any] struct {
 	Seed uint64
 	// Chance is the probability of an ending at each point, above 0 and at most 1. Zero means 0.01.
 	Chance float64
-	// Ways are the ways of these endings. Nil means all.
-	Ways []Way
+	// Endings are the kinds of these endings. Nil means all.
+	Endings []Ending
 	// CheckTimeout is the limit, by the real clock, for the check of one history, and for the
 	// search for a shorter history than one that failed. Zero means 20 s.
 	CheckTimeout time.Duration
@@ -132,7 +132,7 @@ type workload struct {
 	clients, calls, runs int
 	seed                 uint64
 	chance               float64
-	ways                 []Way
+	kinds                []Ending
 	checkTimeout         time.Duration
 
 	missing []string // required fields that this Workload does not set
@@ -148,7 +148,7 @@ func as[T any](v any) T {
 func (w *Workload[S, In, Out]) untyped() *workload {
 	x := &workload{
 		classes: w.Classes, options: w.Options, services: w.Services, reset: w.Reset, settle: w.SettleTime,
-		clients: w.Clients, calls: w.Calls, runs: w.Runs, seed: w.Seed, chance: w.Chance, ways: w.Ways, checkTimeout: w.CheckTimeout,
+		clients: w.Clients, calls: w.Calls, runs: w.Runs, seed: w.Seed, chance: w.Chance, kinds: w.Endings, checkTimeout: w.CheckTimeout,
 		init:   func() any { return w.Model.Init() },
 		step:   func(s, in any) (any, any) { return w.Model.Step(as[S](s), as[In](in)) },
 		equal:  reflect.DeepEqual,
@@ -182,8 +182,8 @@ func (w *Workload[S, In, Out]) untyped() *workload {
 func (x *workload) fill() {
 	x.clients, x.calls, x.runs = cmp.Or(x.clients, 4), cmp.Or(x.calls, 8), cmp.Or(x.runs, 100)
 	x.chance, x.checkTimeout = cmp.Or(x.chance, 0.01), cmp.Or(x.checkTimeout, 20*time.Second)
-	if x.ways == nil {
-		x.ways = []Way{Fence, Crash, PowerCut, Kill}
+	if x.kinds == nil {
+		x.kinds = []Ending{EndingFence, EndingCrash, EndingPowerCut, EndingKill}
 	}
 }
 
@@ -196,12 +196,12 @@ func (x *workload) check() error {
 		return errors.New("the workload has negative Clients, Calls, Runs or CheckTimeout")
 	case !(x.chance > 0 && x.chance <= 1):
 		return fmt.Errorf("the workload's Chance is %v: want above 0, and at most 1", x.chance)
-	case len(x.ways) == 0:
-		return errors.New("the workload has no Ways")
+	case len(x.kinds) == 0:
+		return errors.New("the workload has no Endings")
 	}
-	for _, way := range x.ways {
-		if way <= None || way > Kill {
-			return fmt.Errorf("the workload's Ways contain %d, which is not a Way", way)
+	for _, ending := range x.kinds {
+		if ending <= EndingNone || ending > EndingKill {
+			return fmt.Errorf("the workload's Endings contain %d, which is not an Ending", ending)
 		}
 	}
 	return nil

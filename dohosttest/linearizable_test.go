@@ -268,8 +268,8 @@ func TestWorkloadIsChecked(t *testing.T) {
 		"has negative Clients": func(w *w) { w.Runs = -1 },
 		"Chance is 2":          func(w *w) { w.Chance = 2 },
 		"Chance is NaN":        func(w *w) { w.Chance /= w.Chance },
-		"no Ways":              func(w *w) { w.Ways = []Way{} },
-		"Ways contain 0":       func(w *w) { w.Ways = []Way{Fence, None} },
+		"no Endings":           func(w *w) { w.Endings = []Ending{} },
+		"Endings contain 0":    func(w *w) { w.Endings = []Ending{EndingFence, EndingNone} },
 	} {
 		w := counting(immediate)
 		spoil(w)

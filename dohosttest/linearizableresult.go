@@ -15,7 +15,7 @@ type linearizableResult struct {
 	x        *workload
 	runs     int
 	outcomes [notRun + 1]int // of calls
-	endings  [Kill + 1]int
+	endings  [EndingKill + 1]int
 	overlaps int
 	took     time.Duration
 
@@ -77,7 +77,7 @@ func (v *linearizableResult) add(h *history) {
 	v.runs++
 	v.overlaps += h.overlaps()
 	for _, s := range h.run.endings {
-		v.endings[s.Way]++
+		v.endings[s.Ending]++
 	}
 	for _, c := range h.calls {
 		v.outcomes[c.outcome]++
@@ -112,9 +112,9 @@ func (v *linearizableResult) vacuous() error {
 // summary formats the result as a line.
 func (v *linearizableResult) summary() string {
 	var by []string
-	for way := Fence; way <= Kill; way++ {
-		if n := v.endings[way]; n > 0 {
-			by = append(by, fmt.Sprintf("%d %v", n, way))
+	for ending := EndingFence; ending <= EndingKill; ending++ {
+		if n := v.endings[ending]; n > 0 {
+			by = append(by, fmt.Sprintf("%d %v", n, ending))
 		}
 	}
 	return fmt.Sprintf("%d histories: %d calls answered, %d with unknown outcome, %d that did not run; %d overlaps; interruptions: %s; %v",

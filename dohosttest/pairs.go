@@ -5,7 +5,7 @@ import (
 )
 
 // addPairs records the points after the first ending of a run.
-func (x *explorer) addPairs(first ending, tr *trial) {
+func (x *explorer) addPairs(first interruption, tr *trial) {
 	for _, p := range tr.since {
 		x.after = append(x.after, endingPair{first, p})
 	}
@@ -31,10 +31,10 @@ func (w *scenarioRun) sinceEnding() (ps []Point) {
 
 // pairs runs the scenario with two endings. The first is an ending that did no harm alone.
 func (x *explorer) pairs() {
-	var all [][]ending
+	var all [][]interruption
 	for _, s := range x.after {
-		for _, way := range waysAt(s.then) {
-			all = append(all, []ending{s.first, {s.then, way}})
+		for _, ending := range endingsAt(s.then) {
+			all = append(all, []interruption{s.first, {s.then, ending}})
 		}
 	}
 	x.r.AllPairs += len(all)

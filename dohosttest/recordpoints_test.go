@@ -23,7 +23,7 @@ func TestPointsBetweenIncarnations(t *testing.T) {
 	if base.err != nil || at < 0 {
 		t.Fatalf("%v: %v", base.err, base.points)
 	}
-	fenced := s.try(t, new(atomic.Int64), diskFirst, []ending{{base.points[at], Fence}})
+	fenced := s.try(t, new(atomic.Int64), diskFirst, []interruption{{base.points[at], EndingFence}})
 	if got, want := between(fenced), "[sync 1 durable 1]"; fenced.err != nil || got != want {
 		t.Errorf("after a fence: %v, %v; want %v", fenced.err, got, want)
 	}
@@ -44,8 +44,8 @@ func TestPointsBetweenIncarnations(t *testing.T) {
 		t.Errorf("of an import: %v, %v; want %v", imported.err, got, want)
 	}
 	for _, p := range imported.points {
-		if ways := fmt.Sprint(waysAt(p)); p.Incarnation == 0 && ways != map[string]string{"sync": "[power cut kill]", "durable": "[power cut]"}[p.Place] {
-			t.Errorf("%v: %v", p, ways)
+		if endings := fmt.Sprint(endingsAt(p)); p.Incarnation == 0 && endings != map[string]string{"sync": "[power cut kill]", "durable": "[power cut]"}[p.Place] {
+			t.Errorf("%v: %v", p, endings)
 		}
 	}
 }

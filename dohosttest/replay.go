@@ -63,7 +63,7 @@ func (f *failure) text(test string) string {
 		if i > 0 {
 			then = "and another, in the recovery from that: a"
 		}
-		fmt.Fprintf(&b, "%s %v at the place %q of class %s, event %s", then, s.Way, s.Point.Place, s.Point.Object.Class, s.Point.Op)
+		fmt.Fprintf(&b, "%s %v at the place %q of class %s, event %s", then, s.Ending, s.Point.Place, s.Point.Object.Class, s.Point.Op)
 		if s.Point.Site != "" {
 			fmt.Fprintf(&b, ", %s", s.Point.Site)
 		}
@@ -98,34 +98,34 @@ func pattern(test string) string {
 // escaped keeps an object's name from looking like the rest of a plan, or of a shell's line.
 var escaped = strings.NewReplacer("%", "%25", ",", "%2C", ":", "%3A", "'", "%27", "@", "%40")
 
-// formatPlan formats a plan for the flag: object:index:way@place, one for each ending,
+// formatPlan formats a plan for the flag: object:index:ending@place, one for each ending,
 // after "batched," if the disk is slow.
-func formatPlan(batch bool, plan []ending) string {
+func formatPlan(batch bool, plan []interruption) string {
 	var parts []string
 	if batch {
 		parts = append(parts, "batched")
 	}
 	for _, s := range plan {
-		parts = append(parts, fmt.Sprintf("%s:%d:%s@%s", escaped.Replace(s.Point.Object.String()), s.Point.Index, s.Way.flag(), s.Point.Place))
+		parts = append(parts, fmt.Sprintf("%s:%d:%s@%s", escaped.Replace(s.Point.Object.String()), s.Point.Index, s.Ending.flag(), s.Point.Place))
 	}
 	return strings.Join(parts, ",")
 }
 
 // parsePlan parses the result of formatPlan.
-func parsePlan(text string) (batch bool, plan []ending, err error) {
+func parsePlan(text string) (batch bool, plan []interruption, err error) {
 	for i, part := range strings.Split(text, ",") {
 		if i == 0 && part == "batched" {
 			batch = true
 			continue
 		}
-		way, at := strings.LastIndex(part, ":"), 0
-		if way > 0 {
-			at = strings.LastIndex(part[:way], ":")
+		ending, at := strings.LastIndex(part, ":"), 0
+		if ending > 0 {
+			at = strings.LastIndex(part[:ending], ":")
 		}
 		if at <= 0 {
-			return false, nil, fmt.Errorf("%q: want class/name:point:way@place", part)
+			return false, nil, fmt.Errorf("%q: want class/name:point:ending@place", part)
 		}
-		var s ending
+		var s interruption
 		object, err := url.PathUnescape(part[:at])
 		if err != nil {
 			return false, nil, fmt.Errorf("%q: %w", part, err)
@@ -133,11 +133,11 @@ func parsePlan(text string) (batch bool, plan []ending, err error) {
 		if s.Point.Object, err = dohost.ParseID(object); err != nil {
 			return false, nil, err
 		}
-		if s.Point.Index, err = strconv.Atoi(part[at+1 : way]); err != nil {
+		if s.Point.Index, err = strconv.Atoi(part[at+1 : ending]); err != nil {
 			return false, nil, fmt.Errorf("%q: %w", part, err)
 		}
-		name, place, _ := strings.Cut(part[way+1:], "@")
-		if s.Way, err = parseWay(name); err != nil {
+		name, place, _ := strings.Cut(part[ending+1:], "@")
+		if s.Ending, err = parseEnding(name); err != nil {
 			return false, nil, err
 		}
 		s.Point.Place = place

@@ -106,9 +106,9 @@ func TestReplayLineRepeatsFailure(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"purse/a:999:fence":     "there is no point 999 of purse/a in this scenario",
-		"purse/a:9":             `"purse/a:9": want class/name:point:way@place`,
+		"purse/a:9":             `"purse/a:9": want class/name:point:ending@place`,
 		"purse/a:9:fence@lunch": `(incarnation 1, event 1 record, durable 1) is no longer at the place "lunch"`,
-		"purse/a:9:lunch":       `way "lunch": want one of fence, crash, power-cut, kill`,
+		"purse/a:9:lunch":       `ending "lunch": want one of fence, crash, power-cut, kill`,
 	} {
 		if out := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay="+line); !strings.Contains(out, want) {
 			t.Errorf("%s: want %q in:\n%s", line, want, out)

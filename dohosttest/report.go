@@ -11,7 +11,7 @@ import (
 type report struct {
 	Points   int
 	Objects  int
-	Runs     map[Way]int
+	Runs     map[Ending]int
 	Pairs    int // tried
 	AllPairs int // available
 	Skipped  int // points at places that were not selected, or after the last one tried
@@ -37,10 +37,10 @@ func (r *report) summary() string {
 	var b strings.Builder
 	runs := 0
 	var by []string
-	for way := Fence; way <= Kill; way++ {
-		if n := r.Runs[way]; n > 0 {
+	for ending := EndingFence; ending <= EndingKill; ending++ {
+		if n := r.Runs[ending]; n > 0 {
 			runs += n
-			by = append(by, fmt.Sprintf("%d %v", n, way))
+			by = append(by, fmt.Sprintf("%d %v", n, ending))
 		}
 	}
 	covered := 100

@@ -31,7 +31,7 @@ type scenarioRun struct {
 	services []*FakeService
 	order    order
 	seed     uint64
-	targets  []ending // the stack is recorded at points like these
+	targets  []interruption // the stack is recorded at points like these
 	moved    *atomic.Int64
 	maxSteps int
 
@@ -44,10 +44,10 @@ type scenarioRun struct {
 
 	processes     int
 	pastProcesses []*process
-	plan          []ending
-	endings       []ending // made so far, with their sites
+	plan          []interruption
+	endings       []interruption // made so far, with their sites
 	panics        atomic.Int64
-	drawEnding    func(Point) Way
+	drawEnding    func(Point) Ending
 	traces        map[dohost.ID]*objectTrace
 	events        int // started so far
 	incarnations  int
@@ -68,10 +68,10 @@ type objectTrace struct {
 	incarnations map[uint64]int // number of the incarnation, by its epoch
 }
 
-// ending is the end of an incarnation, or of the process, at a point.
-type ending struct {
-	Point Point
-	Way   Way
+// interruption is the end of an incarnation, or of the process, at a point.
+type interruption struct {
+	Point  Point
+	Ending Ending
 }
 
 // runInBubble runs f in a scenarioRun of its own, in a bubble.
@@ -173,14 +173,14 @@ func (w *scenarioRun) visit(g *stepRequest) eviction.EndMode {
 	}
 	p := w.point(g)
 	w.log.addPoint(p)
-	way := w.endingAt(g, p)
-	switch way {
-	case Fence:
+	ending := w.endingAt(g, p)
+	switch ending {
+	case EndingFence:
 		return eviction.EndFence
-	case Crash:
+	case EndingCrash:
 		return eviction.EndCrash
-	case PowerCut, Kill:
-		w.end(way == Kill)
+	case EndingPowerCut, EndingKill:
+		w.end(ending == EndingKill)
 	}
 	return eviction.EndNone
 }
@@ -229,33 +229,33 @@ func (tr *objectTrace) records(p Point) uint64 {
 }
 
 // endingAt returns the ending at a point, or None.
-func (w *scenarioRun) endingAt(g *stepRequest, p Point) Way {
-	way := None
+func (w *scenarioRun) endingAt(g *stepRequest, p Point) Ending {
+	ending := EndingNone
 	if n := len(w.endings); n < len(w.plan) && w.plan[n].Point.Object == p.Object && w.plan[n].Point.Index == p.Index {
 		if was := w.plan[n].Point; was.name() != p.name() {
 			w.fail(fmt.Errorf("%w: point %d of %v was %s, is %s", errNotDeterministic, p.Index, p.Object, was.name(), p.name()))
-			return None
+			return EndingNone
 		}
-		way = w.plan[n].Way
+		ending = w.plan[n].Ending
 	} else if w.drawEnding != nil {
-		way = w.drawEnding(p)
+		ending = w.drawEnding(p)
 	}
-	if way != None {
+	if ending != EndingNone {
 		if len(w.endings) == 0 {
 			w.firstAt = time.Since(w.began)
 		}
 		p.Site = callSite(g.pcs)
-		w.endings = append(w.endings, ending{p, way})
-		w.log.addText(p.Object, "%v here", way)
+		w.endings = append(w.endings, interruption{p, ending})
+		w.log.addText(p.Object, "%v here", ending)
 	}
-	return way
+	return ending
 }
 
 // countEndings counts the incarnations and the processes that were ended.
 func (w *scenarioRun) countEndings() int {
 	n := w.processes - 1
 	for _, s := range w.endings {
-		if s.Way == Fence || s.Way == Crash {
+		if s.Ending == EndingFence || s.Ending == EndingCrash {
 			n++
 		}
 	}

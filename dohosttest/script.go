@@ -16,7 +16,7 @@ import (
 type script struct {
 	seed    uint64 // of the order of steps
 	actions []action
-	endings map[spot]Way
+	endings map[spot]Ending
 }
 
 // spot identifies a point by its number.
@@ -33,7 +33,7 @@ type action struct {
 	name     string
 	seed     uint64
 	fault    fault
-	way      Way
+	ending   Ending
 	downtime time.Duration
 }
 
@@ -50,7 +50,7 @@ const (
 func (a action) String() string {
 	switch a.fault {
 	case faultDowntime:
-		return fmt.Sprintf("%v: %v, then down for %v", a.at, a.way, a.downtime)
+		return fmt.Sprintf("%v: %v, then down for %v", a.at, a.ending, a.downtime)
 	case faultSync:
 		return fmt.Sprintf("%v: the next sync fails", a.at)
 	case faultRestart:
@@ -66,7 +66,7 @@ var gaps = []time.Duration{0, 0, 0, time.Millisecond, time.Second, 30 * time.Sec
 // draw makes the script of a seed.
 func (s *Simulation) draw(seed uint64) *script {
 	r := rand.New(rand.NewPCG(seed, 2))
-	sc := &script{seed: seed, endings: map[spot]Way{}}
+	sc := &script{seed: seed, endings: map[spot]Ending{}}
 	if len(s.Ops) == 0 {
 		return sc
 	}
@@ -94,7 +94,7 @@ func drawFault(r *rand.Rand, at time.Duration) action {
 	away := []time.Duration{0, time.Second, time.Minute, 2 * time.Hour}
 	return action{
 		at: at, fault: faultDowntime + fault(r.IntN(int(faultRestart))),
-		way: PowerCut + Way(r.IntN(2)), downtime: away[r.IntN(len(away))],
+		ending: EndingPowerCut + Ending(r.IntN(2)), downtime: away[r.IntN(len(away))],
 	}
 }
 

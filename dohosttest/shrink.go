@@ -33,7 +33,7 @@ func (s *Simulation) shrink(t *testing.T, sc *script, got *trial) (least *script
 			return false
 		}
 		c := at
-		c.endings = map[spot]Way{}
+		c.endings = map[spot]Ending{}
 		for _, p := range spots {
 			c.endings[p] = sc.endings[p]
 		}

@@ -35,8 +35,8 @@ type Simulation struct {
 	Runs int
 	// Chance is the probability of an ending at a point, at most 1. Zero means 0.02; negative, none.
 	Chance float64
-	// Ways are the ways of the endings; nil means all.
-	Ways []Way
+	// Endings are the kinds of the endings; nil means all.
+	Endings []Ending
 	// Faults is the probability of a fault of the host before an operation: its process
 	// ends and the next one starts a while later, or a sync fails, or it restarts in good
 	// order. At most 1; zero means 0.05; negative, none.
@@ -137,8 +137,8 @@ func (s *Simulation) check() error {
 		sc.Run = func(context.Context, *Host) error { return nil }
 	}
 	switch {
-	case s.Ways != nil && len(s.Ways) == 0:
-		return errors.New("the simulation has no Ways: nil means all")
+	case s.Endings != nil && len(s.Endings) == 0:
+		return errors.New("the simulation has no Endings: nil means all")
 	case s.Clients < 0 || s.Steps < 0 || s.Runs < 0:
 		return errors.New("the simulation has negative Clients, Steps or Runs")
 	case !(s.Chance <= 1) || !(s.Faults <= 1):
@@ -162,18 +162,18 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 		classes: s.Classes, options: s.Options, services: s.Services, order: diskDrawn, seed: sc.seed,
 		moved: new(atomic.Int64),
 	}
-	w.drawEnding = func(p Point) Way {
+	w.drawEnding = func(p Point) Ending {
 		if !draw {
 			return sc.endings[spot{p.Object, p.Index}]
 		}
-		way := s.drawWay(rand.New(rand.NewPCG(hashOf(sc.seed, p), 0)), p.Place)
-		if !way.canEnd(p) {
-			return None
+		ending := s.drawEnding(rand.New(rand.NewPCG(hashOf(sc.seed, p), 0)), p.Place)
+		if !ending.canEnd(p) {
+			return EndingNone
 		}
-		if way != None {
-			sc.endings[spot{p.Object, p.Index}] = way
+		if ending != EndingNone {
+			sc.endings[spot{p.Object, p.Index}] = ending
 		}
-		return way
+		return ending
 	}
 	tr := &trial{run: w}
 	tr.err = w.runInBubble(t, func(ctx context.Context, h *Host) error {
@@ -195,15 +195,15 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 	return tr
 }
 
-// drawWay draws the ending at a point, or none.
-func (s *Simulation) drawWay(r *rand.Rand, place string) Way {
+// drawEnding draws the ending at a point, or none.
+func (s *Simulation) drawEnding(r *rand.Rand, place string) Ending {
 	if r.Float64() >= cmp.Or(s.Chance, 0.02) || s.Places != nil && !slices.Contains(s.Places, place) {
-		return None
+		return EndingNone
 	}
-	if s.Ways == nil {
-		return Fence + Way(r.IntN(int(Kill)))
+	if s.Endings == nil {
+		return EndingFence + Ending(r.IntN(int(EndingKill)))
 	}
-	return s.Ways[r.IntN(len(s.Ways))]
+	return s.Endings[r.IntN(len(s.Endings))]
 }
 
 // act runs the actions of a script.
@@ -249,8 +249,8 @@ func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 	case faultDowntime:
 		h.run.atStandstill(func() {
 			h.run.disturbed = true
-			h.run.log.addText(dohost.ID{}, "%v, then down for %v", a.way, a.downtime)
-			h.run.endFor(a.way == Kill, a.downtime)
+			h.run.log.addText(dohost.ID{}, "%v, then down for %v", a.ending, a.downtime)
+			h.run.endFor(a.ending == EndingKill, a.downtime)
 		})
 		return nil
 	case faultSync:

@@ -205,7 +205,7 @@ func TestSimulateRejectsVacuousSimulations(t *testing.T) {
 		"all ended":     {func(s *Simulation) { s.Chance, s.Faults, s.Places = 1, -1, []string{"start"} }, "no operation succeeded in 2 runs"},
 		"chance":        {func(s *Simulation) { s.Chance = 1.5 }, "Chance is 1.5, and Faults 0: want at most 1"},
 		"steps":         {func(s *Simulation) { s.Steps = -1 }, "negative Clients, Steps or Runs"},
-		"no ways":       {func(s *Simulation) { s.Ways = []Way{} }, "no Ways"},
+		"no endings":    {func(s *Simulation) { s.Endings = []Ending{} }, "no Endings"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := bank(false)

@@ -259,7 +259,7 @@ func TestEveryPointStopsAfterManyFailures(t *testing.T) {
 	r := explore(t, s)
 	texts := r.texts("TestX")
 	last := texts[len(texts)-1]
-	// The ways to end at one point are tried together.
+	// The endings at one point are tried together.
 	n := len(r.Failures)
 	said := strings.HasPrefix(last, fmt.Sprintf("%d more failures: ", n-maxReported)) &&
 		strings.HasSuffix(last, "; the points after them were not tried")

@@ -55,7 +55,7 @@ type sim struct {
 	ctx       context.Context
 	workloads []simtest.Workload
 	places    []string
-	endModes  []dohosttest.Way
+	kinds     []dohosttest.Ending
 
 	begun, reported time.Time
 	runs            int
@@ -78,8 +78,8 @@ func (c *simCmd) plan(out io.Writer) (*sim, error) {
 		s.places = append(s.places, p.String())
 	}
 	if c.ChaosMode != "" {
-		s.endModes = map[dohost.EndMode][]dohosttest.Way{
-			dohost.EndFence: {dohosttest.Fence}, dohost.EndCrash: {dohosttest.Crash}, dohost.EndRestart: {dohosttest.PowerCut, dohosttest.Kill},
+		s.kinds = map[dohost.EndMode][]dohosttest.Ending{
+			dohost.EndFence: {dohosttest.EndingFence}, dohost.EndCrash: {dohosttest.EndingCrash}, dohost.EndRestart: {dohosttest.EndingPowerCut, dohosttest.EndingKill},
 		}[chaos.Mode]
 	}
 	if c.Workload != "" {
@@ -139,7 +139,7 @@ func (s *sim) over() bool {
 
 // runOnce runs a workload once.
 func (s *sim) runOnce(t *testing.T, w simtest.Workload, seed uint64) error {
-	sim := dohosttest.Simulation{Scenario: w.New(), Chance: s.c.ChaosEvict, Ways: s.endModes}
+	sim := dohosttest.Simulation{Scenario: w.New(), Chance: s.c.ChaosEvict, Endings: s.kinds}
 	if sim.Chance == 0 {
 		sim.Chance = -1
 	}

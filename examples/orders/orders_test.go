@@ -65,7 +65,7 @@ func TestOrderIsChargedAndShippedOnce(t *testing.T) {
 
 // declineFirst is a bank that declines every charge with the first key.
 func declineFirst(key string, _ int, m dohosttest.FailurePoint) error {
-	if key == "7/1" && m == dohosttest.BeforeEffect {
+	if key == "7/1" && m == dohosttest.FailureBeforeEffect {
 		return orders.ErrDeclined
 	}
 	return nil
@@ -161,7 +161,7 @@ func TestOrderPaidMakesNoMoreRequests(t *testing.T) {
 func TestOrderWhenBankAnswerIsLost(t *testing.T) {
 	shop := newShop()
 	shop.bank.Fail = func(_ string, request int, m dohosttest.FailurePoint) error {
-		if request == 1 && m == dohosttest.AfterEffect {
+		if request == 1 && m == dohosttest.FailureAfterEffect {
 			return errors.New("connection reset")
 		}
 		return nil

@@ -64,7 +64,7 @@ func (l *letter) state(ctx context.Context, _ none) (string, error) {
 
 // outage refuses letter 2.
 func outage(key string, _ int, m dohosttest.FailurePoint) error {
-	if key == "2" && m == dohosttest.BeforeEffect {
+	if key == "2" && m == dohosttest.FailureBeforeEffect {
 		return dohosttest.ErrRefused
 	}
 	return nil

@@ -48,7 +48,7 @@ func (o *order) charged(ctx context.Context, _ none) (int, error) {
 
 // failOrder2 refuses the first request of order 2, and loses the answer to its second.
 func failOrder2(key string, request int, m dohosttest.FailurePoint) error {
-	if key == "2" && (request == 1 && m == dohosttest.BeforeEffect || request == 2 && m == dohosttest.AfterEffect) {
+	if key == "2" && (request == 1 && m == dohosttest.FailureBeforeEffect || request == 2 && m == dohosttest.FailureAfterEffect) {
 		return dohosttest.ErrRefused
 	}
 	return nil

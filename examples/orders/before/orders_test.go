@@ -77,7 +77,7 @@ func TestOrderIsChargedAndShippedOnce(t *testing.T) {
 func TestOrderSucceedsOnRetryAfterDecline(t *testing.T) {
 	shop := newShop()
 	shop.bank.Fail = func(key string, _ int, m dohosttest.FailurePoint) error {
-		if key == "7/1" && m == dohosttest.BeforeEffect {
+		if key == "7/1" && m == dohosttest.FailureBeforeEffect {
 			return orders.ErrDeclined
 		}
 		return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// TestWaysKeepOrLoseWritesAtEachStage ends a run of one write at each stage of the write, in each way,
+// TestEndingsKeepOrLoseWritesAtEachStage ends a run of one write at each stage of the write, with each ending,
 // and then reads the write.
-func TestWaysKeepOrLoseWritesAtEachStage(t *testing.T) {
+func TestEndingsKeepOrLoseWritesAtEachStage(t *testing.T) {
 	found := false
 	s := doing(put)
 	s.Check = func(ctx context.Context, h *Host) error {
@@ -24,7 +24,7 @@ func TestWaysKeepOrLoseWritesAtEachStage(t *testing.T) {
 	if base.err != nil {
 		t.Fatal(base.err)
 	}
-	want := map[string]string{ // by place: the ways that keep it
+	want := map[string]string{ // by place: the endings that keep it
 		"start": "", "storage": "", "commit": "",
 		"committed": "fence",
 		"sync":      "fence crash kill",
@@ -36,13 +36,13 @@ func TestWaysKeepOrLoseWritesAtEachStage(t *testing.T) {
 			continue
 		}
 		left := ""
-		for _, way := range []Way{Fence, Crash, PowerCut, Kill} {
-			tr := s.try(t, new(atomic.Int64), diskFirst, []ending{{p, way}})
+		for _, ending := range []Ending{EndingFence, EndingCrash, EndingPowerCut, EndingKill} {
+			tr := s.try(t, new(atomic.Int64), diskFirst, []interruption{{p, ending}})
 			if tr.err != nil {
-				t.Fatalf("%v at %v: %v", way, p, tr.err)
+				t.Fatalf("%v at %v: %v", ending, p, tr.err)
 			}
 			if found {
-				left += " " + way.flag()
+				left += " " + ending.flag()
 			}
 		}
 		if w, ok := want[p.Place]; !ok || left != w && left != " "+w {
@@ -55,13 +55,13 @@ func TestWaysKeepOrLoseWritesAtEachStage(t *testing.T) {
 	}
 }
 
-func TestWaysHaveNames(t *testing.T) {
-	for w := Fence; w <= Kill; w++ {
-		if got, err := parseWay(w.flag()); err != nil || got != w {
+func TestEndingsHaveNames(t *testing.T) {
+	for w := EndingFence; w <= EndingKill; w++ {
+		if got, err := parseEnding(w.flag()); err != nil || got != w {
 			t.Errorf("%v: %v, %v", w, got, err)
 		}
 	}
-	if _, err := parseWay("none"); fmt.Sprint(err) != `way "none": want one of fence, crash, power-cut, kill` {
+	if _, err := parseEnding("none"); fmt.Sprint(err) != `ending "none": want one of fence, crash, power-cut, kill` {
 		t.Error(err)
 	}
 }
