@@ -93,6 +93,17 @@ func (h *Host) LiveCount() int { return h.rt.Live() }
 // SocketInfo describes an object's WebSocket at one moment.
 type SocketInfo = socket.Info
 
+// SocketState is the state of a WebSocket's connection.
+type SocketState = socket.State
+
+// The states of a connection. The object has accepted one that is opening, and its client has no answer yet. The object
+// sends nothing more to one that is closing.
+const (
+	SocketOpening = socket.StateOpening
+	SocketOpen    = socket.StateOpen
+	SocketClosing = socket.StateClosing
+)
+
 // Sockets describes an object's WebSockets, in the order of their acceptance. Like Inspect, it does not wake the
 // object.
 func (h *Host) Sockets(id ID) []SocketInfo { return h.sockets.Infos(id) }

@@ -234,8 +234,8 @@ func TestSocketThatIsOpeningIsRemovedByAnOperator(t *testing.T) {
 				go func() { _, _ = client.Read(make([]byte, 1000)) }()
 				<-accepted
 				id := socketObjects.Get(h, "a").ID()
-				if infos := h.Sockets(id); len(infos) != 1 || infos[0].Open {
-					t.Fatalf("sockets: %+v, want one that is not open", infos)
+				if infos := h.Sockets(id); len(infos) != 1 || infos[0].State != dohost.SocketOpening {
+					t.Fatalf("sockets: %+v, want one that is opening", infos)
 				}
 				if !remove(h, id) {
 					t.Error("it found nothing to remove")

@@ -389,6 +389,29 @@ func TestSocketFramesWaitAtTheClient(t *testing.T) {
 	})
 }
 
+// A socket that the object has closed is closing until its client answers.
+func TestSocketStateFollowsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &socketHooks{message: func(_ *socketObject, ctx context.Context, s *dohost.Socket, _ dohost.Frame) error {
+			return s.Close(ctx, int(websocket.StatusNormalClosure), "")
+		}}
+		d := openSocketServer(t, e, nil)
+		ws, _ := d.dial(t, "a")
+		states := func() (all []string) {
+			synctest.Wait()
+			for _, s := range d.Sockets(socketObjects.Get(d, "a").ID()) {
+				all = append(all, s.State.String())
+			}
+			return all
+		}
+		same(t, "connected", fmt.Sprint(states()), "[open]")
+		sendText(t, ws, "end")
+		same(t, "closed by the object", fmt.Sprint(states()), "[closing]")
+		_, _, _ = ws.Read(t.Context()) // answers
+		same(t, "answered by the client", fmt.Sprint(states()), "[]")
+	})
+}
+
 // A handler's frame leaves when its earlier writes are on the disk.
 func TestSocketFrameIsReleasedAfterEarlierWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -44,12 +44,9 @@ func (a *admin) sockets(id dohost.ID) SocketList {
 		open = "live"
 	}
 	for _, s := range a.host.Sockets(id) {
-		state := open
-		switch {
-		case s.Closing:
-			state = "closing"
-		case !s.Open:
-			state = "opening"
+		state := s.State.String()
+		if s.State == dohost.SocketOpen {
+			state = open
 		}
 		list.Sockets = append(list.Sockets, Socket{Tags: s.Tags, Since: s.Since, State: state, Waiting: s.Unsent})
 	}

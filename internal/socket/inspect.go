@@ -48,7 +48,14 @@ func (t *Table) Infos(id runtime.ID) (infos []Info) {
 func (c *Conn) info() Info {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Info{Tags: slices.Clone(c.tags), Since: c.since, Open: c.ws != nil, Closing: c.muted, Unsent: c.unsentBytes}
+	state := StateOpening
+	switch {
+	case c.muted:
+		state = StateClosing
+	case c.ws != nil:
+		state = StateOpen
+	}
+	return Info{Tags: slices.Clone(c.tags), Since: c.since, State: state, Unsent: c.unsentBytes}
 }
 
 // Objects yields the objects that have sockets, and how many.

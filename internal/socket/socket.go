@@ -52,9 +52,23 @@ type Options struct {
 
 // Info describes a socket at one moment.
 type Info struct {
-	Tags    []string
-	Since   time.Time // when the object accepted it
-	Open    bool      // the client was answered
-	Closing bool      // the object sends nothing more
-	Unsent  int       // bytes that wait for the client
+	Tags   []string
+	Since  time.Time // when the object accepted it
+	State  State
+	Unsent int // bytes that wait for the client
 }
+
+// State is the state of a socket's connection.
+type State uint8
+
+// The states of a connection.
+const (
+	StateOpening State = iota // the object has accepted it, and the client has no answer yet
+	StateOpen                 // the client has its answer
+	StateClosing              // the object sends nothing more
+)
+
+var stateNames = [...]string{"opening", "open", "closing"}
+
+// String returns the name of the state: opening, open or closing.
+func (s State) String() string { return stateNames[s] }
