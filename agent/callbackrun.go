@@ -126,8 +126,8 @@ func encodePayload[P any](c *core, cb Callback[P], payload P) (json.RawMessage, 
 
 // run is the part of a row that describes its run.
 type run struct {
-	// Life is the incarnation that runs the row, or "".
-	Life string
+	// Incarnation is the incarnation that runs the row, or "".
+	Incarnation string
 	// Started is when it began.
 	Started time.Time
 	// Number distinguishes the runs of an incarnation: a superseded run does not end a newer one.
@@ -139,16 +139,18 @@ type run struct {
 // nextRun returns the run that follows r, in this incarnation.
 func (c *core) nextRun(r run, now time.Time) run {
 	c.jobs.number++
-	return run{Life: c.incarnation, Number: c.jobs.number, Started: now, Starts: r.Starts + 1}
+	return run{Incarnation: c.incarnation, Number: c.jobs.number, Started: now, Starts: r.Starts + 1}
 }
 
 // is reports whether r is the run of this number and has not ended.
 func (r run) is(incarnation string, number uint64) bool {
-	return r.Life == incarnation && r.Number == number
+	return r.Incarnation == incarnation && r.Number == number
 }
 
 // isInterrupted reports whether the end of an earlier incarnation cut r off.
-func (r run) isInterrupted(incarnation string) bool { return r.Life != "" && r.Life != incarnation }
+func (r run) isInterrupted(incarnation string) bool {
+	return r.Incarnation != "" && r.Incarnation != incarnation
+}
 
 // crashLoopSuspect reports whether the row of r may be the one that ends incarnations; several rows are cut off
 // together. Suspects run one at a time, so that the count of starts identifies the cause. Rows that start for
@@ -158,7 +160,7 @@ func (r run) crashLoopSuspect(incarnation string) bool {
 }
 
 // isolated reports whether r is the running suspect.
-func (r run) isolated(incarnation string) bool { return r.Life == incarnation && r.Starts > 2 }
+func (r run) isolated(incarnation string) bool { return r.Incarnation == incarnation && r.Starts > 2 }
 
 // exhausted reports whether r was cut off and was the last start that is allowed.
 func (r run) exhausted(incarnation string, limit int) bool {
@@ -334,7 +336,7 @@ func (c *core) wakeJobs(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		interrupted = ok && head.Run.Life != ""
+		interrupted = ok && head.Run.Incarnation != ""
 	}
 	if !interrupted {
 		if _, set, err := c.obj.GetAlarm(ctx); err != nil || set {

@@ -9,7 +9,7 @@ import (
 func TestScheduleStateAfterRun(t *testing.T) {
 	now := time.Date(2026, 3, 29, 0, 59, 59, 0, time.UTC)
 	late := now.Add(-72 * time.Hour)
-	running := run{Life: "a", Number: 7, Started: now.Add(-time.Minute), Starts: 3}
+	running := run{Incarnation: "a", Number: 7, Started: now.Add(-time.Minute), Starts: 3}
 	for _, tt := range []struct {
 		name  string
 		job   scheduleRow
@@ -36,7 +36,7 @@ func TestScheduleStateAfterRun(t *testing.T) {
 }
 
 func TestQueueItemStateAfterRun(t *testing.T) {
-	started := item{Version: 2, Run: run{Life: "a", Number: 7}}
+	started := item{Version: 2, Run: run{Incarnation: "a", Number: 7}}
 	broken := errors.New("broken")
 	for _, tt := range []struct {
 		name   string
@@ -49,8 +49,8 @@ func TestQueueItemStateAfterRun(t *testing.T) {
 		{"superseded", item{Version: 3, Run: started.Run}, nil, itemReplaced},
 		{"superseded and failed", item{Version: 3, Run: started.Run}, broken, itemReplaced},
 		{"taken out", item{Version: 2, Run: started.Run, Gone: true}, broken, itemCancelled},
-		{"another run", item{Version: 2, Run: run{Life: "a", Number: 8}}, nil, itemSuperseded},
-		{"another life", item{Version: 2, Run: run{Life: "b", Number: 7}}, nil, itemSuperseded},
+		{"another run", item{Version: 2, Run: run{Incarnation: "a", Number: 8}}, nil, itemSuperseded},
+		{"another incarnation", item{Version: 2, Run: run{Incarnation: "b", Number: 7}}, nil, itemSuperseded},
 		{"not running", item{Version: 2}, nil, itemSuperseded},
 	} {
 		if got := tt.now.outcome(started, tt.failed); got != tt.want {
@@ -65,10 +65,10 @@ func TestJobRunExhaustedByInterruptions(t *testing.T) {
 		limit int
 		want  bool
 	}{
-		{run{Life: "before", Starts: 5}, 5, true},
-		{run{Life: "before", Starts: 4}, 5, false},
-		{run{Life: "before", Starts: 500}, -1, false},
-		{run{Life: "now", Starts: 5}, 5, false}, // it is running
+		{run{Incarnation: "before", Starts: 5}, 5, true},
+		{run{Incarnation: "before", Starts: 4}, 5, false},
+		{run{Incarnation: "before", Starts: 500}, -1, false},
+		{run{Incarnation: "now", Starts: 5}, 5, false}, // it is running
 		{run{Starts: 5}, 5, false},
 	} {
 		if got := tt.run.exhausted("now", tt.limit); got != tt.want {
@@ -81,7 +81,7 @@ func TestJobRunExhaustedByInterruptions(t *testing.T) {
 // time.
 func TestCronJobRunsOnceWhenTheClockIsSetBack(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	j := scheduleRow{Kind: KindCron, Cron: "0 12 * * *", Due: noon, Run: run{Life: "a", Started: noon}}
+	j := scheduleRow{Kind: KindCron, Cron: "0 12 * * *", Due: noon, Run: run{Incarnation: "a", Started: noon}}
 	for _, back := range []time.Duration{-time.Second, 0, 2 * time.Second, 11 * time.Hour, 30 * time.Hour} {
 		next, stays, err := j.ended(noon.Add(-back))
 		if want := noon.Add(24 * time.Hour); err != nil || !stays || !next.Due.Equal(want) {

@@ -32,33 +32,33 @@ const (
 // fiberRow is the stored form of a fiber. The row of a fiber of StartFiber outlives the fiber's end, the row of
 // one of RunFiber does not.
 type fiberRow struct {
-	ID         string
-	Name       string // or its kind
-	Life       string // the incarnation that works on it
-	Started    bool   // by StartFiber
-	Key        string
-	Status     FiberStatus
-	Checkpoint []byte // JSON; nil before the first one is saved
-	Result     []byte // JSON
-	Error      string
-	Attempt    int    // failures and interruptions since it was started
-	Retries    int    // bound of Failures and Stalls together: see KindOptions.MaxRetries
-	Failures   int    `msgpack:",omitempty"` // errors that its method has returned
-	Stalls     int    `msgpack:",omitempty"` // interruptions since its checkpoint last changed
-	Number     uint64 // in the order of creation within the agent
-	Created    int64
-	Began      int64
-	Updated    int64
-	Ended      int64
-	Expires    int64 // when an ended one expires; zero for never
-	Restarts   int   `msgpack:",omitempty"` // by [Fibers.Restart]
+	ID          string
+	Name        string // or its kind
+	Incarnation string // the incarnation that works on it
+	Started     bool   // by StartFiber
+	Key         string
+	Status      FiberStatus
+	Checkpoint  []byte // JSON; nil before the first one is saved
+	Result      []byte // JSON
+	Error       string
+	Attempt     int    // failures and interruptions since it was started
+	Retries     int    // bound of Failures and Stalls together: see KindOptions.MaxRetries
+	Failures    int    `msgpack:",omitempty"` // errors that its method has returned
+	Stalls      int    `msgpack:",omitempty"` // interruptions since its checkpoint last changed
+	Number      uint64 // in the order of creation within the agent
+	Created     int64
+	Began       int64
+	Updated     int64
+	Ended       int64
+	Expires     int64 // when an ended one expires; zero for never
+	Restarts    int   `msgpack:",omitempty"` // by [Fibers.Restart]
 
 	// The state of the hook for the fiber's recovery or its end.
-	Tell  bool  `msgpack:",omitempty"` // it has ended, and the call of OnFiberEnded is pending
-	Hooks int   // runs of the hook that have begun
-	Lost  int64 // when the first of them did
-	Again int64 // when the next may
-	Dead  bool  // recovery has given it up
+	NotifyPending bool  `msgpack:",omitempty"` // it has ended, and the call of OnFiberEnded is pending
+	Hooks         int   // runs of the hook that have begun
+	FirstHook     int64 // when the first of them began
+	NextHook      int64 // when the next may begin
+	Dead          bool  // recovery has given it up
 }
 
 func (r *fiberRow) open() bool {
@@ -82,14 +82,16 @@ func (r *fiberRow) exhausted(more int) bool {
 const maxAttempts = 10_000
 
 // isInterrupted reports whether a row is open and this incarnation does not work on it.
-func (r *fiberRow) isInterrupted(incarnation string) bool { return r.open() && r.Life != incarnation }
+func (r *fiberRow) isInterrupted(incarnation string) bool {
+	return r.open() && r.Incarnation != incarnation
+}
 
 var fiberRows = dohost.Collection[fiberRow]{
 	Name: "dohost.fibers",
 	Key:  func(r fiberRow) string { return r.ID },
 	Indexes: []dohost.Index[fiberRow]{
 		{Name: "open", Of: func(r fiberRow) dohost.Key {
-			return partialIndexKey(r.open() || r.Tell, dohost.KeyOf(r.Again)+dohost.KeyOf(r.Number))
+			return partialIndexKey(r.open() || r.NotifyPending, dohost.KeyOf(r.NextHook)+dohost.KeyOf(r.Number))
 		}},
 		{Name: "started", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.Started, dohost.KeyOf(r.Number)) }},
 		{Name: "key", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.Key != "", dohost.KeyOf(r.Key)) }},
@@ -225,7 +227,7 @@ func (f *fiberCall) saveCheckpoint(ctx context.Context, checkpoint []byte) error
 		r.Updated = time.Now().UnixMilli()
 		if !bytes.Equal(r.Checkpoint, checkpoint) { // the fiber has made progress
 			r.Checkpoint = checkpoint
-			r.Stalls, r.Hooks, r.Lost = 0, 0, 0
+			r.Stalls, r.Hooks, r.FirstHook = 0, 0, 0
 		}
 		return nil
 	})

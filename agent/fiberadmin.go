@@ -242,10 +242,10 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 
 // resetForRestart turns the row of an ended fiber into that of a pending fiber of this incarnation.
 func (c *core) resetForRestart(r *fiberRow, now int64) {
-	r.Life, r.Status, r.Updated, r.Restarts = c.incarnation, FiberPending, now, r.Restarts+1
+	r.Incarnation, r.Status, r.Updated, r.Restarts = c.incarnation, FiberPending, now, r.Restarts+1
 	r.Attempt, r.Failures, r.Stalls = 0, 0, 0
 	r.Error, r.Result, r.Ended, r.Expires = "", nil, 0, 0
-	r.Tell, r.Dead, r.Hooks, r.Lost, r.Again = false, false, 0, 0, 0
+	r.NotifyPending, r.Dead, r.Hooks, r.FirstHook, r.NextHook = false, false, 0, 0, 0
 }
 
 // SetStatus sets the final status of a fiber that has the status interrupted because its kind is no longer
@@ -283,7 +283,7 @@ func (f Fibers) Delete(ctx context.Context, q *FiberQuery) (deleted int, err err
 	}
 	c := f.c
 	rows, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "started", Limit: limit, Where: func(r fiberRow) bool {
-		return r.Status.final() && !r.Tell && (r.Status != FiberInterrupted || len(q.Status) > 0) && q.matches(r)
+		return r.Status.final() && !r.NotifyPending && (r.Status != FiberInterrupted || len(q.Status) > 0) && q.matches(r)
 	}})
 	if err != nil {
 		return 0, err
@@ -314,7 +314,7 @@ func (f Fibers) RetryDead(ctx context.Context, id string) (existed bool, err err
 		return false, err
 	}
 	r := &row.Value
-	r.Dead, r.Hooks, r.Lost, r.Again, r.Life = false, 0, 0, 0, ""
+	r.Dead, r.Hooks, r.FirstHook, r.NextHook, r.Incarnation = false, 0, 0, 0, ""
 	if err := c.putFiber(ctx, *r); err != nil {
 		return false, err
 	}

@@ -34,9 +34,9 @@ func (v decision) String() string {
 // decide decides about a fiber. known is set if the class has its method or hook, hasRecovery if OnRecovery decides
 // about started fibers.
 func decide(r *fiberRow, known, hasRecovery bool, now time.Time) decision {
-	tried := r.Hooks >= maxHooks || r.Lost > 0 && now.Sub(time.UnixMilli(r.Lost)) >= maxHookTime
-	early := now.UnixMilli() < r.Again
-	if r.Tell {
+	tried := r.Hooks >= maxHooks || r.FirstHook > 0 && now.Sub(time.UnixMilli(r.FirstHook)) >= maxHookTime
+	early := now.UnixMilli() < r.NextHook
+	if r.NotifyPending {
 		switch {
 		case !known || tried:
 			return decisionSkipNotify
@@ -58,7 +58,7 @@ func decide(r *fiberRow, known, hasRecovery bool, now time.Time) decision {
 		return decisionMarkDead
 	case early:
 		return decisionPostpone
-	case !r.Started && r.Hooks > 1 && r.Again == 0:
+	case !r.Started && r.Hooks > 1 && r.NextHook == 0:
 		return decisionPause
 	case r.Started:
 		return decisionAskRecovery

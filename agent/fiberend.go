@@ -68,12 +68,12 @@ func (c *core) applyOutcome(r *fiberRow, e *callOutcome, now int64) {
 // endFiber ends a row.
 func (c *core) endFiber(r *fiberRow, status FiberStatus, now int64) {
 	r.Status, r.Ended, r.Updated = status, now, now
-	r.Dead, r.Hooks, r.Lost, r.Again = false, 0, 0, 0
+	r.Dead, r.Hooks, r.FirstHook, r.NextHook = false, 0, 0, 0
 	if c.class.ended == nil || status == FiberCancelled || c.class.kinds[r.Name].options.Quiet {
 		c.setExpiry(r, now)
 		return
 	}
-	r.Tell, r.Life, r.Again = true, "", now
+	r.NotifyPending, r.Incarnation, r.NextHook = true, "", now
 	c.fibers.hookDelayed = true
 }
 
@@ -87,7 +87,7 @@ func (c *core) setExpiry(r *fiberRow, now int64) {
 	if r.Status == FiberFailed {
 		retention = o.KeepFailed
 	}
-	r.Tell, r.Hooks, r.Lost, r.Again = false, 0, 0, 0
+	r.NotifyPending, r.Hooks, r.FirstHook, r.NextHook = false, 0, 0, 0
 	if retention <= 0 {
 		return
 	}

@@ -13,10 +13,10 @@ func (c *core) runHook(ctx context.Context, rows []*fiberRow, until time.Time, c
 	c.fibers.hookDelayed = true
 	for _, row := range rows {
 		row.Hooks++
-		if row.Lost == 0 {
-			row.Lost = now.UnixMilli()
+		if row.FirstHook == 0 {
+			row.FirstHook = now.UnixMilli()
 		}
-		row.Again = now.Add(hookDelay(row.Hooks, c.class.options.KeepAlive)).UnixMilli()
+		row.NextHook = now.Add(hookDelay(row.Hooks, c.class.options.KeepAlive)).UnixMilli()
 		if written += len(row.Checkpoint); written > recoveryBatch {
 			written = 0
 			if err := c.store().Sync(ctx); err != nil {
@@ -99,7 +99,7 @@ func (c *core) startHookTask(ctx context.Context, id string) error {
 		switch {
 		case err != nil || !ok:
 			return err
-		case r.Tell:
+		case r.NotifyPending:
 			err = c.notify(ctx, r)
 		case !r.Started && r.isInterrupted(c.incarnation):
 			err = c.askInterrupted(ctx, r, time.Time{})

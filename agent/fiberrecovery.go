@@ -21,7 +21,7 @@ func (c *core) recoverFibers(ctx context.Context) error {
 			return false, err
 		}
 		found = true
-		c.fibers.hookDelayed = c.fibers.hookDelayed || row.Again > 0
+		c.fibers.hookDelayed = c.fibers.hookDelayed || row.NextHook > 0
 		if time.Since(begun) >= recoveryBudget {
 			c.deferRecovery()
 			return false, nil
@@ -113,7 +113,7 @@ func (c *core) deferRecovery() {
 // until do returns false: the rows that wait for nothing first, oldest first. do may
 // give up the turn.
 func (c *core) eachRecoverable(ctx context.Context, do func(*fiberRow) (more bool, err error)) error {
-	q := &dohost.Query[fiberRow]{Index: "open", Limit: recoveryPage, Where: func(r fiberRow) bool { return r.Life != c.incarnation }}
+	q := &dohost.Query[fiberRow]{Index: "open", Limit: recoveryPage, Where: func(r fiberRow) bool { return r.Incarnation != c.incarnation }}
 	for {
 		rows, err := fiberRows.List(ctx, c.store(), q)
 		if err != nil {
@@ -147,7 +147,7 @@ func (c *core) recoverRow(ctx context.Context, row *fiberRow, until time.Time) e
 func (c *core) decide(row *fiberRow, now time.Time) decision {
 	known, hasRecovery := c.class.interrupted != nil, c.class.recovery != nil
 	switch {
-	case row.Tell:
+	case row.NotifyPending:
 		known = c.class.ended != nil
 	case row.Started:
 		var k kind
@@ -161,8 +161,8 @@ func (c *core) decide(row *fiberRow, now time.Time) decision {
 // interruption is durably counted. With immediately, a rollback of the caller's Transaction does not stop the task.
 func (c *core) resumeFiber(ctx context.Context, row *fiberRow, now int64, immediately bool) error {
 	row.countInterruption()
-	row.Hooks, row.Lost, row.Again = 0, 0, 0
-	row.Life, row.Status, row.Began, row.Updated = c.incarnation, FiberRunning, now, now
+	row.Hooks, row.FirstHook, row.NextHook = 0, 0, 0
+	row.Incarnation, row.Status, row.Began, row.Updated = c.incarnation, FiberRunning, now, now
 	err := dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := c.putFiber(ctx, *row); err != nil {
 			return err
@@ -187,7 +187,7 @@ func (c *core) applyDecision(ctx context.Context, row *fiberRow) (asks bool, err
 	case decisionResume:
 		// A fiber that this process has worked on does not wait for the disk: if the fiber kills the process,
 		// the next process counts that durably, so it cannot repeat forever.
-		err = c.resumeFiber(ctx, row, now.UnixMilli(), strings.HasPrefix(row.Life, c.hostPrefix()))
+		err = c.resumeFiber(ctx, row, now.UnixMilli(), strings.HasPrefix(row.Incarnation, c.hostPrefix()))
 	case decisionFail:
 		row.countInterruption()
 		row.Error = "max retries exceeded"
@@ -205,7 +205,7 @@ func (c *core) applyDecision(ctx context.Context, row *fiberRow) (asks bool, err
 		asks = true
 	case decisionPause:
 		c.fibers.hookDelayed = true
-		row.Again = now.Add(hookDelay(row.Hooks-1, c.class.options.KeepAlive)).UnixMilli()
+		row.NextHook = now.Add(hookDelay(row.Hooks-1, c.class.options.KeepAlive)).UnixMilli()
 		err = c.putFiber(ctx, *row)
 	case decisionPostpone:
 		return false, nil
@@ -235,13 +235,13 @@ func (c *core) fibersWakeup(ctx context.Context, now time.Time, sure bool) (wake
 	if err != nil || !ok {
 		return expires, err
 	}
-	if first.Again == 0 && c.fibers.hookDelayed {
+	if first.NextHook == 0 && c.fibers.hookDelayed {
 		if first, _, err = c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "open", Start: dohost.KeyOf(int64(1))}); err != nil {
 			return wakeup{}, err
 		}
 	}
-	again := timeOf(first.Again)
-	if first.Again > 0 && !again.After(now) { // the disk or the task limit was full, or the call is being started
+	again := timeOf(first.NextHook)
+	if first.NextHook > 0 && !again.After(now) { // the disk or the task limit was full, or the call is being started
 		again = now.Add(time.Second)
 	}
 	return earliest(expires, beat, more, wakeup{at: again}), nil
@@ -282,9 +282,9 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 	written, asked := 0, false
 	err := c.eachRecoverable(ctx, func(row *fiberRow) (bool, error) {
 		v, hookRunning := c.decide(row, now), c.fibers.hookRunning[row.ID]
-		c.fibers.hookDelayed = c.fibers.hookDelayed || row.Again > 0 // the constructor may not have reached the row
+		c.fibers.hookDelayed = c.fibers.hookDelayed || row.NextHook > 0 // the constructor may not have reached the row
 		switch {
-		case v == decisionPostpone, hookRunning && row.Again > now.UnixMilli():
+		case v == decisionPostpone, hookRunning && row.NextHook > now.UnixMilli():
 			return true, nil
 		case v == decisionAskRecovery && !hookRunning:
 			asked = true
@@ -295,7 +295,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 			return false, nil
 		}
 		if hookRunning {
-			row.Again = now.Add(c.class.options.KeepAlive).UnixMilli()
+			row.NextHook = now.Add(c.class.options.KeepAlive).UnixMilli()
 			return c.deferIfFull(ctx, row, c.putFiber(ctx, *row))
 		}
 		asks, err := c.applyDecision(ctx, row)

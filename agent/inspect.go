@@ -59,11 +59,11 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 		if r.Status != FiberCompleted && r.Status != FiberCancelled { // which were intended: see onAdmin
 			d.Can = append(d.Can, dohost.ActionRetry)
 		}
-		if !r.Tell {
+		if !r.NotifyPending {
 			d.Can = append(d.Can, dohost.ActionDelete)
 		}
 		switch {
-		case r.Tell:
+		case r.NotifyPending:
 			d.Fault = alarmFault(v)
 		case r.Expires != 0 && at.IsZero():
 			d.Fault = "the fiber is due to expire, but " + noAlarm(v)
@@ -79,7 +79,7 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 	text.add(r.Key != "", "key %q", r.Key)
 	text.add(r.tries() > 0, "%d attempts failed or interrupted", r.tries())
 	text.add(r.Checkpoint != nil, "checkpoint of %d bytes", len(r.Checkpoint))
-	text.add(r.Tell, "the call of OnFiberEnded is pending")
+	text.add(r.NotifyPending, "the call of OnFiberEnded is pending")
 	text.add(r.Error != "", "%q", short(r.Error))
 	d.Text = text.String()
 	return d
@@ -110,7 +110,7 @@ func scheduleDetail(v *dohost.Snapshot, j *scheduleRow) dohost.Resource {
 	d := dohost.Resource{Kind: detailSchedule, ID: j.ID, State: "waiting", Can: []dohost.Action{dohost.ActionCancel}}
 	at, _ := v.Alarm()
 	switch {
-	case j.Run.Life != "":
+	case j.Run.Incarnation != "":
 		d.State, d.Fault = "running", alarmFault(v)
 	case at.IsZero():
 		d.Fault = "the schedule is waiting, but " + noAlarm(v)
@@ -132,7 +132,7 @@ func itemDetail(v *dohost.Snapshot, it *item) dohost.Resource {
 	switch {
 	case it.Gone:
 		d.State, d.Can = "cancelled, and running", nil
-	case it.Run.Life != "":
+	case it.Run.Incarnation != "":
 		d.State = "running"
 	}
 	text := parts{fmt.Sprintf("%q", it.Callback)}
@@ -210,7 +210,7 @@ func (c *core) onAdmin(ctx context.Context, a dohost.Action, kind, id string) (b
 // deleteEndedFiber removes a started fiber that has ended.
 func (c *core) deleteEndedFiber(ctx context.Context, id string) (bool, error) {
 	row, ok, err := fiberOf(ctx, c, id)
-	if err != nil || !ok || !row.Value.Status.final() || row.Value.Tell {
+	if err != nil || !ok || !row.Value.Status.final() || row.Value.NotifyPending {
 		return false, err
 	}
 	if _, err := fiberRows.Delete(ctx, c.store(), id); err != nil {

@@ -16,7 +16,7 @@ func (c *core) reportEnd(ctx context.Context, row *fiberRow, failed error) error
 		attrs = append(attrs, slog.Any("err", failed))
 	}
 	c.obj.Report(ctx, "fiber:ended", attrs...)
-	if !row.Tell || c.fibers.hookRunning[row.ID] { // a hook still has the row from before a restart: the alarm retries
+	if !row.NotifyPending || c.fibers.hookRunning[row.ID] { // a hook still has the row from before a restart: the alarm retries
 		return c.rearm(ctx)
 	}
 	defer c.markHookRunning(row.ID)()
@@ -42,7 +42,7 @@ func (c *core) notify(ctx context.Context, row *fiberRow) error {
 		return nil // the row already has the time of the next call
 	}
 	changed, err := c.updateAfterHook(ctx, row, func(r *fiberRow, now int64) error {
-		if !r.Tell || r.Restarts != row.Restarts {
+		if !r.NotifyPending || r.Restarts != row.Restarts {
 			return errChanged
 		}
 		c.setExpiry(r, now)

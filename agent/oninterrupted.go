@@ -39,10 +39,10 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 	}
 	c, now := i.c, time.Now().UnixMilli()
 	next := fiberRow{
-		ID: ulid.Make().String(), Name: i.Name, Life: c.incarnation, Status: FiberRunning, Checkpoint: i.row.Checkpoint,
+		ID: ulid.Make().String(), Name: i.Name, Incarnation: c.incarnation, Status: FiberRunning, Checkpoint: i.row.Checkpoint,
 		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
 		// Its count of hook calls starts from that of the interrupted fiber, until it saves a new checkpoint.
-		Hooks: i.row.Hooks, Lost: i.row.Lost,
+		Hooks: i.row.Hooks, FirstHook: i.row.FirstHook,
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := c.insertFiber(ctx, next); err != nil {

@@ -107,7 +107,7 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 // and starts of the old payload do not count for the new one.
 func (it item) replacedBy(by item, incarnation string) item {
 	by.Place, by.Version, by.Run = it.Place, it.Version+1, it.Run
-	if by.Run.Life != incarnation {
+	if by.Run.Incarnation != incarnation {
 		by.Run = run{}
 	}
 	return by
@@ -209,7 +209,7 @@ func (qu Queue) Get(ctx context.Context, id string) (info QueueInfo, ok bool, er
 
 func (c *core) queueInfo(ctx context.Context, it item) (QueueInfo, error) {
 	raw, err := c.payload(ctx, it.Payload)
-	return QueueInfo{it.ID, it.Callback, raw, it.Enqueued, it.Run.Life != ""}, err
+	return QueueInfo{it.ID, it.Callback, raw, it.Enqueued, it.Run.Incarnation != ""}, err
 }
 
 // Cancel removes an item from the queue, and reports whether there was one. If it is running, its run
@@ -225,7 +225,7 @@ func (qu Queue) Cancel(ctx context.Context, id string) (existed bool, err error)
 			return err
 		}
 		it := row.Value
-		if it.Run.Life == c.incarnation {
+		if it.Run.Incarnation == c.incarnation {
 			it.Gone = true
 			return queue.Put(ctx, c.store(), it)
 		}

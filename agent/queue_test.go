@@ -180,7 +180,7 @@ func TestDeadLetterOfAnIDQueuedAgain(t *testing.T) {
 // checkNoRows returns an error if jobs have left rows.
 func (c *callbackAgent) checkNoRows(ctx context.Context) error {
 	type row struct{}
-	for _, name := range []string{"dohost.jobs", "dohost.queue", "dohost.dead", "dohost.payloads"} {
+	for _, name := range []string{"dohost.schedules", "dohost.queue", "dohost.dead", "dohost.payloads"} {
 		of := dohost.Collection[row]{Name: name}
 		if n, err := of.Count(ctx, c.Storage(), nil); err != nil || n > 0 {
 			return fmt.Errorf("%d rows are left in %s, %w", n, name, err)

@@ -12,9 +12,9 @@ func (c *core) queueWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	switch {
 	case err != nil || !ok:
 		return wakeup{}, err
-	case head.Run.Life == c.incarnation:
+	case head.Run.Incarnation == c.incarnation:
 		return wakeup{now.Add(recheck), true}, nil
-	case head.Run.Life != "":
+	case head.Run.Incarnation != "":
 		at, err := c.restartTime(ctx, now)
 		return wakeup{at, true}, err
 	}
@@ -25,7 +25,7 @@ func (c *core) queueWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 func (c *core) startQueue(ctx context.Context, now time.Time) error {
 	for {
 		it, ok, err := c.head(ctx)
-		if err != nil || !ok || it.Run.Life == c.incarnation {
+		if err != nil || !ok || it.Run.Incarnation == c.incarnation {
 			return err
 		}
 		switch {
@@ -132,7 +132,7 @@ const (
 // outcome returns the new state of the current row after a run of was.
 func (it item) outcome(was item, failed error) itemOutcome {
 	switch {
-	case !it.Run.is(was.Run.Life, was.Run.Number):
+	case !it.Run.is(was.Run.Incarnation, was.Run.Number):
 		return itemSuperseded
 	case it.Gone:
 		return itemCancelled

@@ -76,7 +76,7 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 		return "", fmt.Errorf("agent: fiber %q: names that begin with %q are reserved", name, reservedPrefix)
 	}
 	now := time.Now().UnixMilli()
-	row := fiberRow{ID: ulid.Make().String(), Name: name, Life: c.incarnation, Status: FiberRunning, Created: now, Began: now, Updated: now}
+	row := fiberRow{ID: ulid.Make().String(), Name: name, Incarnation: c.incarnation, Status: FiberRunning, Created: now, Began: now, Updated: now}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if row.Number, err = c.next(ctx, "fiber"); err != nil {
 			return err

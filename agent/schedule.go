@@ -23,7 +23,7 @@ type scheduleRow struct {
 	Every    time.Duration `msgpack:",omitempty"`
 	Cron     string        `msgpack:",omitempty"`
 	Zone     string        `msgpack:",omitempty"`
-	Same     string        // hash of kind, callback, payload and recurrence
+	DedupKey string        // hash of kind, callback, payload and recurrence
 	Retry    backoff
 	Run      run
 	// StuckAt is the time after which the run of an interval counts as stuck.
@@ -33,19 +33,19 @@ type scheduleRow struct {
 // The indexes of schedules.
 const (
 	byDue         = "due"
-	byCheck       = "look" // waiting ones by due time; running intervals by StuckAt
-	byIncarnation = "life" // running ones
-	byDedupKey    = "same"
+	byCheck       = "check"       // waiting ones by due time; running intervals by StuckAt
+	byIncarnation = "incarnation" // running ones
+	byDedupKey    = "dedup"
 )
 
 var scheduleRows = dohost.Collection[scheduleRow]{
-	Name: "dohost.jobs",
+	Name: "dohost.schedules",
 	Key:  func(j scheduleRow) string { return j.ID },
 	Indexes: []dohost.Index[scheduleRow]{
 		{Name: byDue, Of: func(j scheduleRow) dohost.Key { return dohost.KeyOf(j.Due) }},
 		{Name: byCheck, Of: func(j scheduleRow) dohost.Key {
 			switch {
-			case j.Run.Life == "":
+			case j.Run.Incarnation == "":
 				return dohost.KeyOf(j.Due)
 			case j.StuckAt.IsZero():
 				return ""
@@ -53,12 +53,12 @@ var scheduleRows = dohost.Collection[scheduleRow]{
 			return dohost.KeyOf(j.StuckAt)
 		}},
 		{Name: byIncarnation, Of: func(j scheduleRow) dohost.Key {
-			if j.Run.Life == "" {
+			if j.Run.Incarnation == "" {
 				return ""
 			}
-			return dohost.KeyOf(j.Run.Life)
+			return dohost.KeyOf(j.Run.Incarnation)
 		}},
-		{Name: byDedupKey, Of: func(j scheduleRow) dohost.Key { return dohost.KeyOf(j.Same) }},
+		{Name: byDedupKey, Of: func(j scheduleRow) dohost.Key { return dohost.KeyOf(j.DedupKey) }},
 	},
 }
 
@@ -137,14 +137,14 @@ func (c *core) schedule(
 	}
 	j := scheduleRow{
 		ID: ulid.Make().String(), Callback: name, Kind: when.kind, Created: now, Due: due,
-		Cron: when.cron, Zone: when.zone, Same: when.dedupKey(name, raw), Retry: retry,
+		Cron: when.cron, Zone: when.zone, DedupKey: when.dedupKey(name, raw), Retry: retry,
 	}
 	if when.kind == KindInterval {
 		j.Every = when.delay
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if o.Idempotent == Idempotent || o.Idempotent == IdempotentByKind && when.kind.recurs() {
-			duplicate, ok, err := c.findDuplicate(ctx, j.Same)
+			duplicate, ok, err := c.findDuplicate(ctx, j.DedupKey)
 			if err != nil {
 				return err
 			}
@@ -172,7 +172,7 @@ func (c *core) schedule(
 func (c *core) findDuplicate(ctx context.Context, dedupKey string) (scheduleRow, bool, error) {
 	rows, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{
 		Index: byDedupKey, Equal: dohost.KeyOf(dedupKey), Limit: 1,
-		Where: func(j scheduleRow) bool { return j.Kind.recurs() || j.Run.Life != c.incarnation },
+		Where: func(j scheduleRow) bool { return j.Kind.recurs() || j.Run.Incarnation != c.incarnation },
 	})
 	if err != nil || len(rows) == 0 {
 		return scheduleRow{}, false, err
@@ -200,7 +200,7 @@ func (c *core) scheduleInfo(ctx context.Context, j scheduleRow) (ScheduleInfo, e
 	raw, err := c.payload(ctx, j.ID)
 	return ScheduleInfo{
 		ID: j.ID, Callback: j.Callback, Kind: j.Kind, Payload: raw, Created: j.Created, Due: j.Due,
-		Running: j.Run.Life != "", Every: j.Every, Cron: j.Cron, Zone: j.Zone,
+		Running: j.Run.Incarnation != "", Every: j.Every, Cron: j.Cron, Zone: j.Zone,
 	}, err
 }
 

@@ -22,7 +22,7 @@ func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, erro
 	}
 	if len(rows) > 0 {
 		due.at = rows[0].Value.Due
-		if rows[0].Value.Run.Life != "" {
+		if rows[0].Value.Run.Incarnation != "" {
 			due.at = rows[0].Value.StuckAt
 		}
 		if !due.at.After(now) {
@@ -126,7 +126,7 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []sc
 // startSchedule starts a run, if a task is free. It starts the task before it writes the row: a task that does not
 // find its run in the row does nothing.
 func (c *core) startSchedule(ctx context.Context, j scheduleRow, now time.Time) (begun bool, err error) {
-	if j.Run.Life == c.incarnation {
+	if j.Run.Incarnation == c.incarnation {
 		c.obj.Report(ctx, "schedule:stuck", slog.String("callback", j.Callback), slog.String("id", j.ID),
 			slog.Duration("after", now.Sub(j.Run.Started)))
 		j.Run = run{}

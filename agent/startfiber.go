@@ -178,7 +178,7 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 	}
 	now := time.Now().UnixMilli()
 	return c.startFiber(ctx, fiberRow{
-		ID: ulid.Make().String(), Name: string(k), Life: c.incarnation, Started: true, Key: o.Key, Status: FiberPending,
+		ID: ulid.Make().String(), Name: string(k), Incarnation: c.incarnation, Started: true, Key: o.Key, Status: FiberPending,
 		Checkpoint: raw, Retries: max(0, of.options.MaxRetries), Created: now, Updated: now,
 	})
 }
@@ -227,7 +227,7 @@ func (c *core) runMethod(ctx context.Context, id string, restarts int) error {
 	}
 	for {
 		row, ok, err := fiberRows.Get(ctx, c.store(), id)
-		if err != nil || !ok || !row.Value.open() || row.Value.Life != c.incarnation || row.Value.Restarts != restarts {
+		if err != nil || !ok || !row.Value.open() || row.Value.Incarnation != c.incarnation || row.Value.Restarts != restarts {
 			return err // cancelled, deleted or restarted concurrently
 		}
 		again, err := c.callMethod(ctx, &row.Value)

@@ -120,15 +120,15 @@ func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 		return nil
 	}
 	row, id := &a.r.l.row, c.Text("toolCallId")
-	unstarted, clients, server := with(row.Held, id), row.Clients, row.Server
+	unstarted, clients, server := with(row.AnswerCalls, id), row.Clients, row.Server
 	switch t, ours := a.tool(c.Text("toolName")); {
 	case ours && t.Run != nil:
 		server = with(server, id)
 	case ours && c.Type() == "tool-input-available":
 		clients = with(clients, t.Name)
 	}
-	if len(unstarted) == len(row.Held) && len(clients) == len(row.Clients) && len(server) == len(row.Server) {
+	if len(unstarted) == len(row.AnswerCalls) && len(clients) == len(row.Clients) && len(server) == len(row.Server) {
 		return nil
 	}
-	return a.r.l.updateRow(ctx, func(row *replyRow) { row.Held, row.Clients, row.Server = unstarted, clients, server })
+	return a.r.l.updateRow(ctx, func(row *replyRow) { row.AnswerCalls, row.Clients, row.Server = unstarted, clients, server })
 }

@@ -47,7 +47,7 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 		}
 		return k.end(ctx, l, as, failure{})
 	}
-	row.Status, row.Ended, row.Told = as, time.Now().UnixMilli(), true
+	row.Status, row.Ended, row.Notified = as, time.Now().UnixMilli(), true
 	if err := replies.Put(ctx, k.store(), row); err != nil {
 		return err
 	}

@@ -41,11 +41,11 @@ type BlockKind string
 
 // The kinds of blocks, and which fields each has.
 const (
-	TextBlock       BlockKind = "text"      // Text
-	ReasoningBlock  BlockKind = "reasoning" // Text, Metadata; only in a message with calls
-	FileBlock       BlockKind = "file"      // URL, MediaType, Name
-	ToolCallBlock   BlockKind = "call"      // CallID, Name, JSON: the input
-	ToolResultBlock BlockKind = "outcome"   // CallID, Name, Text: the tool's result; Failed
+	TextBlock       BlockKind = "text"        // Text
+	ReasoningBlock  BlockKind = "reasoning"   // Text, Metadata; only in a message with calls
+	FileBlock       BlockKind = "file"        // URL, MediaType, Name
+	ToolCallBlock   BlockKind = "tool-call"   // CallID, Name, JSON: the input
+	ToolResultBlock BlockKind = "tool-result" // CallID, Name, Text: the tool's result; Failed
 )
 
 // Block is a piece of a [ModelMessage].

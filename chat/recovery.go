@@ -38,12 +38,12 @@ func (r Recovery) withDefaults() Recovery {
 
 // runs has the counters of a reply's runs.
 type runs struct {
-	Begun    int    // runs, including the first and an attempt that was given up
-	Idle     int    // attempts in a row without a new chunk, including the next one
-	Chunks   uint64 // in the log when the last attempt began
-	First    uint64 // chunks of the first run
-	IdleFrom int64  // start of the first attempt without a new chunk, in ms
-	Severed  int    // runs interrupted by the model's provider
+	Begun     int    // runs, including the first and an attempt that was given up
+	Idle      int    // attempts in a row without a new chunk, including the next one
+	Chunks    uint64 // in the log when the last attempt began
+	First     uint64 // chunks of the first run
+	IdleFrom  int64  // start of the first attempt without a new chunk, in ms
+	Truncated int    // runs interrupted by the model's provider
 }
 
 // recoveryDecision is the decision about an interrupted reply.

@@ -210,7 +210,7 @@ func with(list []string, s string) []string {
 func (l *liveReply) unstartedCalls() (calls []Part) {
 	for _, p := range l.acc.msg.Parts {
 		id := p.Text("toolCallId")
-		if isTool(p) && !hasResult(p) && !p.is("providerExecuted") && slices.Contains(l.row.Held, id) && !slices.Contains(l.row.Begun, id) {
+		if isTool(p) && !hasResult(p) && !p.is("providerExecuted") && slices.Contains(l.row.AnswerCalls, id) && !slices.Contains(l.row.Begun, id) {
 			calls = append(calls, p)
 		}
 	}

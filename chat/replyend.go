@@ -140,7 +140,7 @@ func (r *replyRow) endFrame() responseFrame {
 
 // callOnResponse calls OnResponse for a request that has ended.
 func (k *conversation) callOnResponse(ctx context.Context, row replyRow) error {
-	if row.Told {
+	if row.Notified {
 		return nil
 	}
 	if k.class.response != nil {
@@ -156,7 +156,7 @@ func (k *conversation) callOnResponse(ctx context.Context, row replyRow) error {
 		}
 	}
 	_, err := replies.Update(ctx, k.store(), row.ID, func(r *replyRow) error {
-		r.Told = true
+		r.Notified = true
 		return nil
 	})
 	if errors.Is(err, dohost.ErrNotFound) {

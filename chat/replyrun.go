@@ -103,17 +103,17 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 func (k *conversation) resumesTruncated(failed error, l *liveReply) bool {
 	e, ok := errors.AsType[*ModelError](failed)
 	rules := k.class.options.Recovery
-	return ok && e.Truncated && !rules.Off && (rules.MaxAttempts < 0 || l.row.Runs.Severed < rules.MaxAttempts)
+	return ok && e.Truncated && !rules.Off && (rules.MaxAttempts < 0 || l.row.Runs.Truncated < rules.MaxAttempts)
 }
 
 // retryTruncated counts an interrupted answer of a model, and waits before the next request.
 func (k *conversation) retryTruncated(ctx context.Context, l *liveReply, failed error) error {
-	l.row.Runs.Severed++
-	k.base.Object().Report(ctx, "chat:severed", slog.String("request", l.row.ID), slog.Any("err", failed), slog.Int("times", l.row.Runs.Severed))
+	l.row.Runs.Truncated++
+	k.base.Object().Report(ctx, "chat:truncated", slog.String("request", l.row.ID), slog.Any("err", failed), slog.Int("times", l.row.Runs.Truncated))
 	if err := replies.Put(ctx, k.store(), l.row); err != nil {
 		return err
 	}
-	if err := dohost.Sleep(ctx, time.Duration(l.row.Runs.Severed)*time.Second); err != nil {
+	if err := dohost.Sleep(ctx, time.Duration(l.row.Runs.Truncated)*time.Second); err != nil {
 		return err
 	}
 	l.ended = true // it may have been stopped during the sleep

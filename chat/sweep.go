@@ -24,7 +24,7 @@ const sweepKind agent.FiberKind[struct{}] = "chat.sweep"
 func (k *conversation) expireEnded(ctx context.Context, now time.Time) error {
 	old, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{
 		Index: "ended", End: dohost.KeyOf(now.Add(-retainEnded).UnixMilli()), Limit: 100,
-		Where: func(r replyRow) bool { return r.Told },
+		Where: func(r replyRow) bool { return r.Notified },
 	})
 	for _, r := range old {
 		if err == nil {

@@ -127,7 +127,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 		case ctx.Err() != nil:
 			yield(chat.Chunk{}, context.Cause(ctx))
 		case !a.complete:
-			yield(chat.Chunk{}, m.provider.Severed())
+			yield(chat.Chunk{}, m.provider.Truncated())
 		}
 	}
 }

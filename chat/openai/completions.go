@@ -69,7 +69,7 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 		case ctx.Err() != nil:
 			yield(chat.Chunk{}, context.Cause(ctx))
 		case c.finish == "":
-			yield(chat.Chunk{}, m.provider.Severed())
+			yield(chat.Chunk{}, m.provider.Truncated())
 		default:
 			c.end()
 		}

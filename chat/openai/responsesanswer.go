@@ -145,7 +145,7 @@ func (m *Responses) read(
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case !a.complete:
-		return m.provider.Severed()
+		return m.provider.Truncated()
 	}
 	return nil
 }

@@ -67,8 +67,8 @@ func (p Provider) Said(message string) error {
 	return &chat.ModelError{Provider: p.Name, Message: p.redact(message)}
 }
 
-// Severed returns the error of a stream that ended before its answer.
-func (p Provider) Severed() error {
+// Truncated returns the error of a stream that ended before its answer.
+func (p Provider) Truncated() error {
 	return &chat.ModelError{Provider: p.Name, Message: "the connection ended in the middle of the answer", Truncated: true}
 }
 
@@ -107,7 +107,7 @@ func (p Provider) Failed(ctx context.Context, err error, opened bool) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case opened && cut:
-		return p.Severed()
+		return p.Truncated()
 	case opened && errors.Is(err, bufio.ErrTooLong):
 		return p.Said("an event of the answer is too large")
 	case opened:
