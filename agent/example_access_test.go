@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// Notebooks is the class's name. A notebook has the name of its user.
+// Notebooks is the namespace of Notebook objects. A notebook has the name of its user.
 const Notebooks dohost.Namespace[Notebook] = "notebook"
 
 // Notebook is an agent that belongs to a user.

@@ -18,7 +18,7 @@ type Kitchen struct {
 	heard chan string
 }
 
-// Kitchens is the class's name.
+// Kitchens is the namespace of Kitchen objects.
 const Kitchens dohost.Namespace[Kitchen] = "kitchen"
 
 // Note is the payload of a reminder.

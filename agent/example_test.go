@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// Librarians is the class's name.
+// Librarians is the namespace of Librarian objects.
 const Librarians dohost.Namespace[Librarian] = "librarian"
 
 // Librarian is an agent that reads books, page by page.

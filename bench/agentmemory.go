@@ -11,24 +11,24 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// idler is an agent with a state and no work.
-type idler struct {
-	*agent.Agent[idlerState]
+// idleAgent is an agent with a state and no work.
+type idleAgent struct {
+	*agent.Agent[idleAgentState]
 	calls int // of this incarnation
 }
 
-type idlerState struct {
+type idleAgentState struct {
 	Title string `json:"title"`
 }
 
-const idlers dohost.Namespace[idler] = "idler"
+const idleAgents dohost.Namespace[idleAgent] = "idle-agent"
 
-var idlerClass = agent.Bind(idlers, func(_ context.Context, a *agent.Agent[idlerState]) (*idler, error) {
-	return &idler{Agent: a}, nil
-}, &agent.Handlers[idler, idlerState]{Initial: &idlerState{"untitled"}})
+var idleAgentClass = agent.Bind(idleAgents, func(_ context.Context, a *agent.Agent[idleAgentState]) (*idleAgent, error) {
+	return &idleAgent{Agent: a}, nil
+}, &agent.Handlers[idleAgent, idleAgentState]{Initial: &idleAgentState{"untitled"}})
 
 // touch reads the state, which the object's first call has written, and counts in memory.
-func (i *idler) touch(ctx context.Context, _ int) (int, error) {
+func (i *idleAgent) touch(ctx context.Context, _ int) (int, error) {
 	s, err := i.State(ctx)
 	if err == nil && s.Title != "untitled" {
 		err = fmt.Errorf("the state of %v is %v", i.ID(), s)
@@ -40,34 +40,34 @@ func (i *idler) touch(ctx context.Context, _ int) (int, error) {
 // fewAgents is the number of live agents in the first of the rows.
 const fewAgents = 10_000
 
-// idleAgents measures the cost of an idle live agent, as objectMemory does for objects.
-func idleAgents(ctx context.Context, b *bench) error {
+// agentMemory measures the cost of an idle live agent, as objectMemory does for objects.
+func agentMemory(ctx context.Context, b *bench) error {
 	few := min(fewAgents, b.objects)
-	if err := b.idleAgents(ctx, "P7a", few); err != nil || few == b.objects {
+	if err := b.agentMemory(ctx, "P7a", few); err != nil || few == b.objects {
 		return err
 	}
-	return b.idleAgents(ctx, "P7b", b.objects)
+	return b.agentMemory(ctx, "P7b", b.objects)
 }
 
-func (b *bench) idleAgents(ctx context.Context, id string, n int) (err error) {
+func (b *bench) agentMemory(ctx context.Context, id string, n int) (err error) {
 	dir, err := b.newDir()
 	if err != nil {
 		return err
 	}
-	h, err := dohost.Open(dir, &dohost.Options{IdleAfter: time.Hour}, idlerClass)
+	h, err := dohost.Open(dir, &dohost.Options{IdleAfter: time.Hour}, idleAgentClass)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	c, err := b.measureLive(ctx, &population{h, func(i int) dohost.ID { return idlers.Get(h, name(i)).ID() },
+	c, err := b.measureLive(ctx, &population{h, func(i int) dohost.ID { return idleAgents.Get(h, name(i)).ID() },
 		func(ctx context.Context, i int) (int, error) {
-			return dohost.Call(ctx, idlers.Get(h, name(i)), (*idler).touch, 0)
+			return dohost.Call(ctx, idleAgents.Get(h, name(i)), (*idleAgent).touch, 0)
 		}}, n)
 	if err != nil {
 		return err
 	}
 	const most = 1536
-	r := c.row(id, "agent", n, unsafe.Sizeof(idler{}), most)
+	r := c.row(id, "agent", n, unsafe.Sizeof(idleAgent{}), most)
 	r.Notes = append(r.Notes, "the agent itself, which the struct embeds by its address, is part of it",
 		fmt.Sprintf("a full collection with all of them takes %.0f ms", median(c.collections)))
 	b.add(r)

@@ -53,7 +53,7 @@ var experiments = []experiment{
 	{"P6", "cold wake: a call to an object on disk", coldWake},
 	{"P6h", "cold wake over HTTP", wakeOverHTTP},
 	{"P7", "memory of an idle live object, a collection with all of them, and of an evicted object (P8)", objectMemory},
-	{"P7a", "memory of an idle live agent, of 10,000 and of -objects (P7b)", idleAgents},
+	{"P7a", "memory of an idle live agent, of 10,000 and of -objects (P7b)", agentMemory},
 	{"P9", "5,000 alarms over 3 s, all objects evicted", spreadAlarms},
 	{"P10", "alarms due at one instant, all objects evicted", instantAlarms},
 	{"P11", "opening a store with ten alarms for each of -objects", openingWithAlarms},

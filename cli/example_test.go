@@ -10,7 +10,7 @@ import (
 // Counter counts.
 type Counter struct{ st *dohost.State }
 
-// Counters is the class's name.
+// Counters is the namespace of Counter objects.
 const Counters dohost.Namespace[Counter] = "counter"
 
 // Add adds n, and returns the sum.

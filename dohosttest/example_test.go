@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// Accounts is the class's name.
+// Accounts is the namespace of Account objects.
 const Accounts dohost.Namespace[Account] = "account"
 
 // Account pays its customer by a service outside.

@@ -35,9 +35,9 @@ func TestReplayChildLinearizable(t *testing.T) {
 		Draw: func(r *rand.Rand) int { return r.IntN(3) },
 		Do: func(ctx context.Context, h *dohosttest.Host, in int) (int, error) {
 			if in == 0 {
-				return dohost.Call(ctx, purses.Get(h, "a"), (*purse).Sum, 0)
+				return dohost.Call(ctx, splitAccounts.Get(h, "a"), (*splitAccount).Sum, 0)
 			}
-			return dohost.Call(ctx, purses.Get(h, "a"), (*purse).Move, in)
+			return dohost.Call(ctx, splitAccounts.Get(h, "a"), (*splitAccount).Move, in)
 		},
 	})
 }
@@ -59,7 +59,7 @@ func TestReplayLineRepeatsHistory(t *testing.T) {
 	if !strings.Contains(whole, "seed 0: no order") || !strings.Contains(whole, "replay: ") {
 		t.Errorf("seed:0:\n%s", whole)
 	}
-	if got := child(t, howHistories, run, m[2]+"purse/a:9:fence"); !strings.Contains(got, `"purse/a:9:fence": want seed:number first`) {
+	if got := child(t, howHistories, run, m[2]+"split-account/a:9:fence"); !strings.Contains(got, `"split-account/a:9:fence": want seed:number first`) {
 		t.Errorf("a plan of EveryPoint:\n%s", got)
 	}
 	if got := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", m[2]+"seed:0"); !strings.Contains(got, "want class/name:point:ending") {

@@ -182,8 +182,8 @@ func TestLinearizableFindsBrokenObjects(t *testing.T) {
 func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 	noise := 0
 	for name, c := range map[string]struct {
-		spoil func(w *Workload[int, add, int])
-		want  string
+		change func(w *Workload[int, add, int])
+		want   string
 	}{
 		"nothing ends":     {func(w *Workload[int, add, int]) { w.Chance = 1e-9 }, "none of 60 runs was interrupted"},
 		"one client":       {func(w *Workload[int, add, int]) { w.Clients = 1 }, "no two calls of one object overlapped"},
@@ -206,7 +206,7 @@ func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := counting(immediate)
-			c.spoil(w)
+			c.change(w)
 			if _, text := searching(t, w); !strings.Contains(text, c.want) {
 				t.Errorf("want %q in:\n%s", c.want, text)
 			}
@@ -260,7 +260,7 @@ func TestModelStepMustNotChangeItsState(t *testing.T) {
 
 func TestWorkloadIsChecked(t *testing.T) {
 	type w = Workload[int, add, int]
-	for want, spoil := range map[string]func(*w){
+	for want, change := range map[string]func(*w){
 		"no Classes, Do":       func(w *w) { w.Classes, w.Do = nil, nil },
 		"no Draw":              func(w *w) { w.Draw = nil },
 		"no Model.Init":        func(w *w) { w.Model.Init = nil },
@@ -272,7 +272,7 @@ func TestWorkloadIsChecked(t *testing.T) {
 		"Endings contain 0":    func(w *w) { w.Endings = []Ending{EndingFence, EndingNone} },
 	} {
 		w := counting(immediate)
-		spoil(w)
+		change(w)
 		if err := w.untyped().check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

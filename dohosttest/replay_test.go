@@ -17,12 +17,12 @@ import (
 // childEnv is set in a child of the test binary, where the scenario must fail.
 const childEnv = "DOHOSTTEST_CHILD"
 
-// purse is an object with a bug: its balance is two keys, written in two batches.
-type purse struct{ st *dohost.State }
+// splitAccount is an object with a bug: its balance is two keys, written in two batches.
+type splitAccount struct{ st *dohost.State }
 
-const purses dohost.Namespace[purse] = "purse"
+const splitAccounts dohost.Namespace[splitAccount] = "split-account"
 
-func (p *purse) Move(ctx context.Context, n int) (int, error) {
+func (p *splitAccount) Move(ctx context.Context, n int) (int, error) {
 	if err := dohost.Put(ctx, p.st.Storage(), "left", 100-n); err != nil {
 		return 0, err
 	}
@@ -32,7 +32,7 @@ func (p *purse) Move(ctx context.Context, n int) (int, error) {
 	return n, dohost.Put(ctx, p.st.Storage(), "right", n)
 }
 
-func (p *purse) Sum(ctx context.Context, _ int) (int, error) {
+func (p *splitAccount) Sum(ctx context.Context, _ int) (int, error) {
 	left, ok, err := dohost.Get[int](ctx, p.st.Storage(), "left")
 	right, _, err2 := dohost.Get[int](ctx, p.st.Storage(), "right")
 	if !ok {
@@ -43,15 +43,15 @@ func (p *purse) Sum(ctx context.Context, _ int) (int, error) {
 
 func tornPurse() dohosttest.Scenario {
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{dohost.Bind(purses, func(_ context.Context, st *dohost.State) (*purse, error) { return &purse{st}, nil }, nil)},
+		Classes: []dohost.Class{dohost.Bind(splitAccounts, func(_ context.Context, st *dohost.State) (*splitAccount, error) { return &splitAccount{st}, nil }, nil)},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			_, err := dohost.Call(ctx, purses.Get(h, "a"), (*purse).Move, 30)
+			_, err := dohost.Call(ctx, splitAccounts.Get(h, "a"), (*splitAccount).Move, 30)
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			sum, err := dohost.Call(ctx, purses.Get(h, "a"), (*purse).Sum, 0)
+			sum, err := dohost.Call(ctx, splitAccounts.Get(h, "a"), (*splitAccount).Sum, 0)
 			if sum != 100 {
-				err = errors.Join(err, fmt.Errorf("the purse holds %d, want 100", sum))
+				err = errors.Join(err, fmt.Errorf("the account holds %d, want 100", sum))
 			}
 			return err
 		},
@@ -83,7 +83,7 @@ func TestReplayLineRepeatsFailure(t *testing.T) {
 			t.Fatalf("%d failures in full:\n%s", len(failures), out)
 		}
 		for _, f := range failures {
-			for _, want := range []string{"class purse", "event ", "the purse holds 70, want 100", "log:"} {
+			for _, want := range []string{"class split-account", "event ", "the account holds 70, want 100", "log:"} {
 				if !strings.Contains(f, want) {
 					t.Errorf("no %q in:\n%s", want, f)
 				}
@@ -98,17 +98,17 @@ func TestReplayLineRepeatsFailure(t *testing.T) {
 			}
 		}
 	}
-	slow := regexp.MustCompile(`await 1\n +0s  purse/a: incarnation 1, event 1 record, sync 1\n`)
-	each := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=purse/a:14:fence")
-	batched := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=batched,purse/a:14:fence")
+	slow := regexp.MustCompile(`await 1\n +0s  split-account/a: incarnation 1, event 1 record, sync 1\n`)
+	each := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=split-account/a:14:fence")
+	batched := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=batched,split-account/a:14:fence")
 	if slow.MatchString(each) || !slow.MatchString(batched) {
 		t.Errorf("the disk was not slow; at once:\n%s\nslow:\n%s", each, batched)
 	}
 	for line, want := range map[string]string{
-		"purse/a:999:fence":     "there is no point 999 of purse/a in this scenario",
-		"purse/a:9":             `"purse/a:9": want class/name:point:ending@place`,
-		"purse/a:9:fence@lunch": `(incarnation 1, event 1 record, durable 1) is no longer at the place "lunch"`,
-		"purse/a:9:lunch":       `ending "lunch": want one of fence, crash, power-cut, kill`,
+		"split-account/a:999:fence":     "there is no point 999 of split-account/a in this scenario",
+		"split-account/a:9":             `"split-account/a:9": want class/name:point:ending@place`,
+		"split-account/a:9:fence@lunch": `(incarnation 1, event 1 record, durable 1) is no longer at the place "lunch"`,
+		"split-account/a:9:lunch":       `ending "lunch": want one of fence, crash, power-cut, kill`,
 	} {
 		if out := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay="+line); !strings.Contains(out, want) {
 			t.Errorf("%s: want %q in:\n%s", line, want, out)

@@ -320,14 +320,14 @@ func TestPageAsksForApproval(t *testing.T) {
 	h, c := serveHost(t, buildServer(t)), startChrome(t, tool(t, "chromium", "chromium-browser", "google-chrome"))
 	for i, s := range []screen{desktop, phone} {
 		t.Run(s.name, func(t *testing.T) { // the browser ends with the test, the tab before it
-			approveAndDeny(t, &visit{h, c, s, visitors[i], "http://" + h.admin + "/#Teller/" + visitors[i], nil})
+			approveAndDeny(t, &visit{h, c, s, visitors[i], "http://" + h.admin + "/#ChatAgent/" + visitors[i], nil})
 		})
 	}
 }
 
 func approveAndDeny(t *testing.T, v *visit) {
 	v.open(t)
-	stored := `const parts = async () => (await (await fetch("/agents/teller/` + v.agent + `/get-messages")).json()).flatMap((m) => m.parts);
+	stored := `const parts = async () => (await (await fetch("/agents/chat-agent/` + v.agent + `/get-messages")).json()).flatMap((m) => m.parts);
 		const has = async (state, output) => { const of = (await parts()).filter((p) => p.type === "tool-stamp");
 			if (of.at(-1).state !== state || of.at(-1).output !== output) throw new Error(JSON.stringify(of)); };`
 	v.do(t, connected+`type("stamp 5"); await until("it asks", () => the('.tool[data-state="approval-requested"] button'));`)

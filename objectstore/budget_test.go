@@ -34,7 +34,7 @@ func (l live) putSize(ctx context.Context, key string, size int) error {
 // other objects do not wait.
 func TestBudgetOfObjectWaitsForItsCommits(t *testing.T) {
 	for _, dropped := range []bool{false, true} {
-		held(t, Options{MaxObjectBytes: 1000}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		held(t, Options{MaxObjectBytes: 1000}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 			release := fs.HoldSyncs()
 			defer release()
 			other := s.live("c", "b")
@@ -75,7 +75,7 @@ func TestBudgetOfObjectWaitsForItsCommits(t *testing.T) {
 // TestBudgetOfHostCountsOpenBatches lets objects write, one after the other, without a commit: they get the limit
 // and no more. One of them may exceed it, and another one after that has ended and is durable.
 func TestBudgetOfHostCountsOpenBatches(t *testing.T) {
-	held(t, Options{MaxHostBytes: 10_000}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{MaxHostBytes: 10_000}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		size := rowSize([]byte("kn"), 968)
 		var os []live
 		for i := range 20 {
@@ -126,7 +126,7 @@ func manyErrors(n int) (lines []string) {
 // TestBudgetReturnsToZero counts rows, undos, alarms, outputs and deletions. Their bytes return to the budget when
 // they are durable, discarded, rolled back, or dropped by a fence.
 func TestBudgetReturnsToZero(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		wants := func(min int64) {
 			t.Helper()
@@ -197,7 +197,7 @@ func TestBudgetNeverDeadlocks(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	for _, limit := range []int64{1, 1000, 20_000} {
-		held(t, Options{MaxHostBytes: limit, MaxObjectBytes: limit, ReserveBytes: -1}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+		held(t, Options{MaxHostBytes: limit, MaxObjectBytes: limit, ReserveBytes: -1}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 			const objects, events = 30, 20
 			var most, done atomic.Int64
 			for n := range objects {
@@ -259,7 +259,7 @@ func TestBudgetNeverDeadlocks(t *testing.T) {
 
 // TestBudgetWaitEndsWithTheStore lets writes wait while the store closes.
 func TestBudgetWaitEndsWithTheStore(t *testing.T) {
-	held(t, Options{MaxHostBytes: 1000}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+	held(t, Options{MaxHostBytes: 1000}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 		stuck := s.live("c", "stuck")
 		stuck.put(t, "n", strings.Repeat("x", 900))
 		favored := s.live("c", "favored")

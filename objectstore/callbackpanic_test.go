@@ -19,7 +19,7 @@ type brokenOutput struct{ end func() }
 func (o brokenOutput) Release(error) { o.end() }
 
 func TestOutputPanicDelaysNoOtherOutput(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		a, b := s.live("c", "a"), s.live("c", "b")
 		broken := brokenOutput{ends["panic"]}
 		a.Emit(broken) // released by this goroutine
@@ -52,7 +52,7 @@ func TestCommitterPanicOrGoexitFailsStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			failed := make(chan error, 1)
 			o := Options{OnFail: func(err error) { failed <- err }, OnAlarms: func([]AlarmChange) { end() }}
-			held(t, o, func(t *testing.T, s *Store, _ *FS, j *journal) {
+			held(t, o, func(t *testing.T, s *Store, _ *FS, j *releaseLog) {
 				a := s.live("c", "a")
 				a.put(t, "n", "1")
 				a.SetSlot(Slot{Due: due(1)})
@@ -75,7 +75,7 @@ func TestCommitterPanicOrGoexitFailsStore(t *testing.T) {
 }
 
 func TestOutputGoexitInCommitterFailsStore(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		a, b, first := s.live("c", "a"), s.live("c", "b"), s.live("c", "first")
 		release := fs.HoldSyncs()
 		first.put(t, "n", "1")
@@ -110,7 +110,7 @@ func (o slowly) ReleaseAsync(done func()) {
 }
 
 func TestAsyncOutputDelaysOnlyItsObject(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		a, b := s.live("c", "a"), s.live("c", "b")
 		slow := slowly{entry{j, "slow"}, make(chan func(), 1)}
 		for _, write := range []bool{false, true} { // released by this goroutine, and by the committer
@@ -159,7 +159,7 @@ func TestStoreSurvivesCallbacksThatDoNotReturn(t *testing.T) {
 				Logger: slog.New(brokenHandler{end}), OnFail: func(error) { end() }, OnSpace: func(DiskSpace) { end() },
 				Hook: func(Stage, iter.Seq[ID]) { end() },
 			}
-			held(t, o, func(t *testing.T, s *Store, fs *FS, j *journal) {
+			held(t, o, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 				a := s.live("c", "a")
 				a.put(t, "n", "0")
 				a.Emit(entry{j, "kept"})

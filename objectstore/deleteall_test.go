@@ -38,7 +38,7 @@ func TestDeleteAllsKeepRecordsSmall(t *testing.T) {
 	for _, c := range []struct{ objects, rows int }{{200, 500}, {40, maxPointDeletes + 1}} {
 		t.Run(fmt.Sprint(c.rows), func(t *testing.T) {
 			var reads Reads
-			held(t, Options{ReserveBytes: -1, Reads: &reads}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+			held(t, Options{ReserveBytes: -1, Reads: &reads}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 				os := fill(t, s, "c", c.objects, c.rows)
 				synctest.Wait()
 				log := &weighingLog{recordLog: s.log}
@@ -81,7 +81,7 @@ func TestDeleteAllsKeepRecordsSmall(t *testing.T) {
 // TestDeleteAllRemovesUndurableRows deletes rows that are in flight, committed, or committed by another batch after
 // the keys were read.
 func TestDeleteAllRemovesUndurableRows(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 		o := fill(t, s, "c", 1, 3)[0]
 		release := fs.HoldSyncs()
 		o.put(t, "in flight", "1")

@@ -59,7 +59,7 @@ func TestSlotReadErrorFailsOnlyItsRange(t *testing.T) {
 		calls := make(chan droppedCall, 10)
 		s := open(t, disk, Options{OnDropped: func(id ID, e Epoch, err error) { calls <- droppedCall{id, e, err} }})
 		reads.fail.Store(true)
-		j, others := new(journal), new(journal)
+		j, others := new(releaseLog), new(releaseLog)
 		release := disk.HoldSyncs()
 		first := s.live("x", "first")
 		first.put(t, "k", "v")
@@ -115,7 +115,7 @@ func TestTakeBackDropsYoungerBatchToo(t *testing.T) {
 		reads := &failingReads{FS: disk.base}
 		disk.base = reads
 		s := open(t, disk, Options{})
-		j := new(journal)
+		j := new(releaseLog)
 		bad := s.live("c", "n250")
 		younger := bad.NewBatch(bad.e)
 		if err := younger.Put(SpaceKV, []byte("y"), []byte("1"), false); err != nil {

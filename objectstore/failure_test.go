@@ -19,9 +19,9 @@ import (
 var errDisk = errors.New("disk on fire")
 
 func TestFailedSyncFailsTheStore(t *testing.T) {
-	j := new(journal)
+	j := new(releaseLog)
 	failed := make(chan error, 2)
-	held(t, Options{OnFail: func(err error) { failed <- err }}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+	held(t, Options{OnFail: func(err error) { failed <- err }}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 		a, b := s.live("c", "a"), s.live("c", "b")
 		a.put(t, "n", "1")
 		a.commit(t)
@@ -145,7 +145,7 @@ func TestCloseReportsFailedCleanMark(t *testing.T) {
 }
 
 func TestCloseDrainsCommits(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		first, err := s.Snapshot(t.Context())
 		if err != nil {
@@ -251,7 +251,7 @@ func TestQueueRefusesCommitsAfterEnd(t *testing.T) {
 }
 
 func TestAbandonFailsPendingOutputs(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
 		for i := range 2 {
@@ -375,7 +375,7 @@ func TestRangeIsNotCleanWhileDroppedOutputsAreReleased(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			held(t, Options{}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+			held(t, Options{}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 				other := s.live("c", "other")
 				l := s.live("c", "a")
 				release := fs.HoldSyncs()

@@ -23,7 +23,7 @@ func (l live) absent(t testing.TB, key string) {
 }
 
 func TestFenceRefusesLaterCommits(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
 		defer release()
@@ -52,7 +52,7 @@ func TestFenceRefusesLaterCommits(t *testing.T) {
 }
 
 func TestFenceDroppingKeepsBatchInFlight(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
 		defer release()

@@ -114,7 +114,7 @@ func TestReserveFollowsTheMemTable(t *testing.T) {
 }
 
 func TestStalledReportsSyncDuration(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		if d := s.Stalled(); d != 0 {
 			t.Errorf("stalled for %v at rest", d)
 		}
@@ -141,7 +141,7 @@ func TestStalledReportsSyncDuration(t *testing.T) {
 }
 
 func TestCommitsShareOneSync(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		release := fs.HoldSyncs()
 		before := fs.Syncs()
 		o := s.live("c", "a")
@@ -172,7 +172,7 @@ func TestCommitsShareOneSync(t *testing.T) {
 }
 
 func TestRecordSizeIsBounded(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		release := fs.HoldSyncs()
 		first := s.live("c", "first")
 		first.put(t, "n", "1")
@@ -193,13 +193,13 @@ func TestRecordSizeIsBounded(t *testing.T) {
 }
 
 func TestHookIsCalledAtEachStage(t *testing.T) {
-	j := new(journal)
+	j := new(releaseLog)
 	note := func(s Stage, objects iter.Seq[ID]) {
 		for id := range objects {
 			j.note([]string{"take ", "sync ", "durable "}[s] + id.Name)
 		}
 	}
-	held(t, Options{Hook: note}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+	held(t, Options{Hook: note}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
 		defer release()
@@ -214,7 +214,7 @@ func TestHookIsCalledAtEachStage(t *testing.T) {
 
 // TestOneObjectOptionSplitsRecords commits several objects: each record has the writes of one.
 func TestOneObjectOptionSplitsRecords(t *testing.T) {
-	held(t, Options{OneObject: true}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+	held(t, Options{OneObject: true}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 		release := fs.HoldSyncs()
 		defer release()
 		for _, name := range []string{"a", "b", "c"} {

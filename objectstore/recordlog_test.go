@@ -43,8 +43,8 @@ func (l *scriptedLog) Append(epoch, tail uint64, r *record) (uint64, error) {
 func (l *scriptedLog) Valid() bool { return !l.stale.Load() }
 
 // scripted runs f with a store that has a log with these answers.
-func scripted(t *testing.T, answers []error, f func(t *testing.T, s *Store, log *scriptedLog, j *journal)) {
-	held(t, Options{}, func(t *testing.T, s *Store, _ *FS, j *journal) {
+func scripted(t *testing.T, answers []error, f func(t *testing.T, s *Store, log *scriptedLog, j *releaseLog)) {
+	held(t, Options{}, func(t *testing.T, s *Store, _ *FS, j *releaseLog) {
 		log := &scriptedLog{recordLog: s.log, answers: answers}
 		s.log = log
 		f(t, s, log, j)
@@ -58,7 +58,7 @@ func TestRecordAppendIsRetriedWithSameRecord(t *testing.T) {
 		{fmt.Errorf("%w: nobody there", errUnavailable), errUnavailable},
 	} {
 		t.Run(answers[1].Error(), func(t *testing.T) {
-			scripted(t, answers, func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
+			scripted(t, answers, func(t *testing.T, s *Store, log *scriptedLog, j *releaseLog) {
 				o, other := s.live("c", "a"), s.live("c", "b")
 				o.put(t, "n", "1")
 				o.Emit(entry{j, "write"})
@@ -91,7 +91,7 @@ func TestRecordAppendIsRetriedWithSameRecord(t *testing.T) {
 // TestRecordLogRefusalFencesStore has a log that refuses the host: its objects are fenced, and their commits are lost.
 func TestRecordLogRefusalFencesStore(t *testing.T) {
 	scripted(t, []error{errUnavailable, fmt.Errorf("%w: epoch 7 was seen", ErrFenced)},
-		func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
+		func(t *testing.T, s *Store, log *scriptedLog, j *releaseLog) {
 			o := s.live("c", "a")
 			o.put(t, "n", "1")
 			o.Emit(entry{j, "in flight"})
@@ -118,7 +118,7 @@ func TestRecordLogRefusalFencesStore(t *testing.T) {
 // TestAbandonDoesNotWaitForTheLog ends a store with a record that the log does not accept.
 func TestAbandonDoesNotWaitForTheLog(t *testing.T) {
 	for _, err := range []error{errUnknown, errUnavailable} {
-		scripted(t, []error{err, err}, func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
+		scripted(t, []error{err, err}, func(t *testing.T, s *Store, log *scriptedLog, j *releaseLog) {
 			o := s.live("c", "a")
 			o.put(t, "n", "1")
 			o.Emit(entry{j, "write"})
@@ -137,7 +137,7 @@ func TestAbandonDoesNotWaitForTheLog(t *testing.T) {
 // TestOutputFailsWithoutValidLease has a log that another host may have taken over by now: rows that were read
 // from memory, even durable ones, must not leave.
 func TestOutputFailsWithoutValidLease(t *testing.T) {
-	scripted(t, nil, func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
+	scripted(t, nil, func(t *testing.T, s *Store, log *scriptedLog, j *releaseLog) {
 		try := func(what string, o live, write bool, want error) {
 			t.Helper()
 			if write {

@@ -9,20 +9,20 @@ import (
 	"testing/synctest"
 )
 
-// journal records releases in order.
-type journal struct {
+// releaseLog records releases in order.
+type releaseLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (j *journal) note(line string) {
+func (j *releaseLog) note(line string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines = append(j.lines, line)
 }
 
 // want compares the records since the last call.
-func (j *journal) want(t *testing.T, lines ...string) {
+func (j *releaseLog) want(t *testing.T, lines ...string) {
 	t.Helper()
 	synctest.Wait()
 	j.mu.Lock()
@@ -35,7 +35,7 @@ func (j *journal) want(t *testing.T, lines ...string) {
 
 // entry is an output with a name that is recorded, with ! if it must not leave.
 type entry struct {
-	j    *journal
+	j    *releaseLog
 	name string
 }
 
@@ -54,16 +54,16 @@ func (l live) commitBatch(t *testing.T) {
 }
 
 // held runs f in a bubble, with a store and control of its syncs.
-func held(t *testing.T, o Options, f func(t *testing.T, s *Store, fs *FS, j *journal)) {
+func held(t *testing.T, o Options, f func(t *testing.T, s *Store, fs *FS, j *releaseLog)) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := NewMemFS()
 		s := open(t, fs, o)
-		f(t, s, fs, new(journal))
+		f(t, s, fs, new(releaseLog))
 	})
 }
 
 func TestOutputWaitsForAllEarlierCommits(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
 		defer release()
@@ -106,7 +106,7 @@ func TestOutputWaitsForAllEarlierCommits(t *testing.T) {
 }
 
 func TestOutputIsNotDelayedByLaterWrites(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
 		o.put(t, "n", "1")
@@ -130,7 +130,7 @@ func TestOutputIsNotDelayedByLaterWrites(t *testing.T) {
 }
 
 func TestNoWaitWriteReleasesOutputImmediately(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
 		defer release()
@@ -156,7 +156,7 @@ func TestNoWaitWriteReleasesOutputImmediately(t *testing.T) {
 }
 
 func TestOutputsOfOneBatchKeepTheirOrder(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
 		defer release()
@@ -260,7 +260,7 @@ func (s slow) Release(err error) {
 // TestReleaseRunsInOneGoroutineAtATime commits while the previous output is being released, once by a committing
 // goroutine and once by the committer.
 func TestReleaseRunsInOneGoroutineAtATime(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		for _, write := range []bool{false, true} {
 			until := make(chan struct{})

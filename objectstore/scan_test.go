@@ -14,7 +14,7 @@ import (
 )
 
 func TestScanIsASnapshot(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		for _, key := range []string{"a", "b", "c"} {
 			o.put(t, key, "durable")
@@ -51,7 +51,7 @@ func TestScanIsASnapshot(t *testing.T) {
 
 // TestReadReturnsNewestLayer puts another value of each key in every layer.
 func TestReadReturnsNewestLayer(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		layers := []string{"durable", "in flight", "filling", "batch"}
 		var release func()

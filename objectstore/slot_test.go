@@ -221,13 +221,13 @@ func TestSlotIsNeverEarly(t *testing.T) {
 }
 
 func TestAlarmChangesPrecedeOutputs(t *testing.T) {
-	j := new(journal)
+	j := new(releaseLog)
 	o := Options{OnAlarms: func(cs []AlarmChange) {
 		for _, c := range cs {
 			j.note(fmt.Sprintf("%s %d %v", c.ID, c.Slot.Generation, c.Set))
 		}
 	}}
-	held(t, o, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+	held(t, o, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 		a := s.live("c", "a")
 		release := fs.HoldSyncs()
 		defer release()

@@ -20,7 +20,7 @@ func (s *Store) snapshot(t *testing.T) *Snapshot {
 }
 
 func TestSnapshotContainsOnlyDurableState(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		o.SetSlot(Slot{Due: due(1), Generation: 1})
 		o.commit(t)
@@ -169,7 +169,7 @@ func TestBootAlarmsAreReadInPages(t *testing.T) {
 }
 
 func TestBackupContainsOnlyDurableState(t *testing.T) {
-	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
 		o.put(t, "n", "1")

@@ -15,7 +15,7 @@ import (
 // Diary belongs to the user of its name.
 type Diary struct{}
 
-// Diaries is the class's name.
+// Diaries is the namespace of Diary objects.
 const Diaries dohost.Namespace[Diary] = "diary"
 
 // byTokenFile authorizes callers by the tokens of --token-file. users has the names of users by the identities of

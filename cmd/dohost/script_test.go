@@ -46,8 +46,8 @@ func TestMain(m *testing.M) {
 //	signal NAME TERM|INT|KILL
 //	ended NAME STATUS            waits until the server has ended with it, or "killed";
 //	                             its log is in NAME.log
-//	spoil FILE                   overwrites the middle of a file
-//	wreck DIR FROM TO            moves an alarm to another object, and not its index entry
+//	corrupt FILE                 overwrites the middle of a file
+//	misindex DIR FROM TO         moves an alarm to another object, and not its index entry
 func TestScripts(t *testing.T) {
 	deadline, _ := t.Deadline()
 	testscript.Run(t, testscript.Params{
@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": start, "again": listensAgain, "line": line, "signal": sendSignal, "ended": ended, "spoil": corrupt, "wreck": breakAlarmIndex,
+			"start": start, "again": listensAgain, "line": line, "signal": sendSignal, "ended": ended, "corrupt": corrupt, "misindex": breakAlarmIndex,
 		},
 	})
 }
@@ -211,7 +211,7 @@ func ended(ts *testscript.TestScript, neg bool, args []string) {
 
 func corrupt(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
-		ts.Fatalf("usage: spoil FILE")
+		ts.Fatalf("usage: corrupt FILE")
 	}
 	files, err := filepath.Glob(ts.MkAbs(args[0]))
 	ts.Check(err)
@@ -232,7 +232,7 @@ func corrupt(ts *testscript.TestScript, neg bool, args []string) {
 // object, which has no entry, and writes a row of an unknown kind to that object.
 func breakAlarmIndex(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
-		ts.Fatalf("usage: wreck DIR FROM TO")
+		ts.Fatalf("usage: misindex DIR FROM TO")
 	}
 	s, err := objectstore.Open(ts.MkAbs(args[0]), nil)
 	ts.Check(err)

@@ -8,7 +8,7 @@ const text = (message) => message.parts.filter(({ type }) => type === "text").ma
 const calls = (message) => message.parts.filter((p) => p.toolCallId).map((p) => `[${p.type} ${p.state}]`).join("");
 
 function Conversation({ room, onChat, options }) {
-  const agent = useAgent({ agent: "Teller", name: room, minReconnectionDelay: 20, maxReconnectionDelay: 200 });
+  const agent = useAgent({ agent: "ChatAgent", name: room, minReconnectionDelay: 20, maxReconnectionDelay: 200 });
   const chat = useAgentChat({ agent, ...options });
   onChat(chat, agent);
   return (

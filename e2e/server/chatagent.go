@@ -14,18 +14,18 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// teller is a chat agent that obeys commands. "count 20" counts, with words that no other call of its model uses;
+// chatAgent is a chat agent that obeys commands. "count 20" counts, with words that no other call of its model uses;
 // "ask" calls a tool of the client, "stamp" one of its own that needs an approval, and then both count; "fail" fails.
-type teller struct{ *chat.Agent[struct{}] }
+type chatAgent struct{ *chat.Agent[struct{}] }
 
-const tellers dohost.Namespace[teller] = "Teller"
+const chatAgents dohost.Namespace[chatAgent] = "ChatAgent"
 
-func tellerClass() dohost.Class {
-	return chat.Bind(tellers, func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a}, nil },
-		&chat.Handlers[teller, struct{}]{Reply: (*teller).reply})
+func chatAgentClass() dohost.Class {
+	return chat.Bind(chatAgents, func(_ context.Context, a *chat.Agent[struct{}]) (*chatAgent, error) { return &chatAgent{a}, nil },
+		&chat.Handlers[chatAgent, struct{}]{Reply: (*chatAgent).reply})
 }
 
-func (t *teller) reply(ctx context.Context, r *chat.Reply) error {
+func (t *chatAgent) reply(ctx context.Context, r *chat.Reply) error {
 	return chat.Answer(ctx, r, counter{}, &chat.AnswerOptions{Tools: []chat.Tool{{
 		ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
 		Run: func(ctx context.Context, _ json.RawMessage) (any, error) {

@@ -19,7 +19,7 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "serve" { // dohost serve, with its page
-		cli.Main(tellerClass())
+		cli.Main(chatAgentClass())
 		return
 	}
 	data := flag.String("data", "", "where the store lives")
@@ -35,7 +35,7 @@ func main() {
 func run(data string, idle time.Duration) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o := &dohost.Options{IdleAfter: idle, Listener: web.LogListener(log)}
-	h, err := dohost.Open(data, o, roomClass(), diaryClass(), tellerClass())
+	h, err := dohost.Open(data, o, roomClass(), diaryClass(), chatAgentClass())
 	if err != nil {
 		return err
 	}

@@ -13,24 +13,24 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// board is the state of a room.
-type board struct {
+// roomState is the state of a room.
+type roomState struct {
 	Title string `json:"title"`
 	Count int    `json:"count"`
 }
 
 // room is an agent with one feature of each kind that clients can reach.
 type room struct {
-	*agent.Agent[board]
+	*agent.Agent[roomState]
 	known bool // this incarnation has been called
 }
 
 const rooms dohost.Namespace[room] = "ChatRoom"
 
 func roomClass() dohost.Class {
-	return agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) { return &room{Agent: a}, nil },
-		&agent.Handlers[room, board]{
-			Initial:   &board{Title: "untitled"},
+	return agent.Bind(rooms, func(_ context.Context, a *agent.Agent[roomState]) (*room, error) { return &room{Agent: a}, nil },
+		&agent.Handlers[room, roomState]{
+			Initial:   &roomState{Title: "untitled"},
 			Validate:  (*room).validate,
 			Authorize: authorize,
 			OnAccept:  (*room).accepted,
@@ -64,7 +64,7 @@ func diaryClass() dohost.Class {
 // Hidden is no method for clients.
 func (r *room) Hidden() {}
 
-func (r *room) validate(_ context.Context, b board, _ *agent.Conn) error {
+func (r *room) validate(_ context.Context, b roomState, _ *agent.Conn) error {
 	if b.Count < 0 {
 		return &dohost.PublicError{Message: "a count is not negative"}
 	}
@@ -118,7 +118,7 @@ func (r *room) request(w http.ResponseWriter, req *http.Request) {
 }
 
 func (r *room) add(ctx context.Context, n int) (count int, err error) {
-	err = r.UpdateState(ctx, func(b *board) error {
+	err = r.UpdateState(ctx, func(b *roomState) error {
 		b.Count += n
 		count = b.Count
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/chat/extract"
 )
 
-// Assistants is the class's name.
+// Assistants is the namespace of Assistant objects.
 const Assistants dohost.Namespace[Assistant] = "assistant"
 
 // Assistant is a conversation.

@@ -7,7 +7,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Counters is the class's name.
+// Counters is the namespace of Counter objects.
 const Counters dohost.Namespace[Counter] = "counter"
 
 // Counter is a number that survives restarts.

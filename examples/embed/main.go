@@ -18,7 +18,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// Notes is the name of the class. A note has the name of its user.
+// Notes is the namespace of Note objects. A note has the name of its user.
 const Notes dohost.Namespace[Note] = "note"
 
 // Note is an agent for each user. Its state is a text.

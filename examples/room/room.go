@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// Rooms is the class's name.
+// Rooms is the namespace of Room objects.
 const Rooms dohost.Namespace[Room] = "room"
 
 // Room is a chat room. The list of people in it is not stored: it consists of the open connections. The connections

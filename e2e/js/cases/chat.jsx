@@ -67,7 +67,7 @@ class View {
 
   // stored is the text of the first answer at the server.
   async stored() {
-    const list = await (await fetch(`/agents/teller/${this.t.room}/get-messages`)).json();
+    const list = await (await fetch(`/agents/chat-agent/${this.t.room}/get-messages`)).json();
     return list[1].parts.filter((p) => p.type === "text").map((p) => p.text).join("");
   }
 
@@ -170,7 +170,7 @@ const cutOff = (verb, arg) => (t) => on(t, 2, async (a, b) => {
   a.send("count 60");
   await a.until("some words", () => a.words() > 8);
   for (const v of [a, b]) v.cuts = 1;
-  await t.control(verb, arg && `Teller/${t.room}`);
+  await t.control(verb, arg && `ChatAgent/${t.room}`);
   await Promise.all([a.counted(60), b.counted(60)]);
 });
 

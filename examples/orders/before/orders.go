@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Orders is the class's name.
+// Orders is the namespace of Order objects.
 const Orders dohost.Namespace[Order] = "order"
 
 // ErrDeclined is the error of a charge that the bank refused without charging anything.
