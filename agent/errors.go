@@ -3,21 +3,13 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/dohost/dohost"
 )
 
-// kindError is an error of this package that matches one of the kinds of package dohost.
-type kindError struct {
-	kind error
-	text string
-}
-
-func (e *kindError) Error() string        { return "agent: " + e.text }
-func (e *kindError) Is(target error) bool { return target == e.kind }
-
-var errNoFiber error = &kindError{dohost.ErrMisuse, "the context does not belong to a fiber"}
+var errNoFiber = fmt.Errorf("agent: the context does not belong to a fiber: %w", dohost.ErrMisuse)
 
 // readonlyText is the text of the Agents SDK for clients with read-only rights.
 const readonlyText = "Connection is readonly"

@@ -143,7 +143,7 @@ func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name st
 // subAgentObject returns the object name of a sub-agent.
 func (c *core) subAgentObject(class, name string) (object string, err error) {
 	if s, ok := c.class.subs[dohost.URLName(class)]; !ok || s.class != class {
-		return "", &kindError{dohost.ErrNotFound, fmt.Sprintf("no such class of sub-agents: class %q has no Sub entry for %q", c.ID().Class, class)}
+		return "", fmt.Errorf("agent: no such class of sub-agents: class %q has no Sub entry for %q: %w", c.ID().Class, class, dohost.ErrNotFound)
 	}
 	id := subAgentID(c.obj.ID(), class, name)
 	return id.Name, validateSubAgent(class, name, id)

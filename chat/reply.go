@@ -17,7 +17,7 @@ import (
 var ErrReplyOver = errors.New("chat: the reply has ended")
 
 // errConcurrentSend is the error of a Send during another one of the same reply.
-var errConcurrentSend = fmt.Errorf("%w: chat: Send was called during another Send of the reply", dohost.ErrMisuse)
+var errConcurrentSend = fmt.Errorf("chat: Send was called during another Send of the reply: %w", dohost.ErrMisuse)
 
 // errStalled cancels a run without a chunk for longer than [Options.Stall].
 var errStalled = errors.New("chat: the handler sent no chunk for longer than Options.Stall")

@@ -191,9 +191,9 @@ func (s *FakeService) RanOnce(key string) error {
 	case 1:
 		return nil
 	case 0:
-		return fmt.Errorf("%q never ran", key)
+		return fmt.Errorf("dohosttest: %q never ran", key)
 	default:
-		return fmt.Errorf("%q ran %d times, want once", key, n)
+		return fmt.Errorf("dohosttest: %q ran %d times, want once", key, n)
 	}
 }
 

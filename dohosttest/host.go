@@ -141,7 +141,7 @@ func (h *Host) WaitIdle(within time.Duration) error {
 			return nil
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("the host is not idle after %v: %s", within, h.busy(now))
+			return fmt.Errorf("dohosttest: the host is not idle after %v: %s", within, h.busy(now))
 		}
 		wait = min(2*wait, time.Second)
 		if now.Events == 0 && now.Undurable == 0 {

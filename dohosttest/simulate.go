@@ -128,7 +128,7 @@ func (s *Simulation) Try(t *testing.T, seed uint64) (RunStats, error) {
 		return RunStats{got.run.steps, len(got.points), int(got.ops.Load()), got.run.countEndings(), got.took}, nil
 	}
 	sc, got, note := s.shrink(t, sc, got)
-	return RunStats{}, fmt.Errorf("seed %d: %w\n%s:\n%vlog:\n%s", seed, got.err, note, sc, got.run.log.about(len(got.run.endings) > 0))
+	return RunStats{}, fmt.Errorf("dohosttest: seed %d: %w\n%s:\n%vlog:\n%s", seed, got.err, note, sc, got.run.log.about(len(got.run.endings) > 0))
 }
 
 func (s *Simulation) check() error {

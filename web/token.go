@@ -6,7 +6,8 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"fmt"
+	"errors"
+	"io/fs"
 	"net/http"
 	"os"
 	"strings"
@@ -14,7 +15,7 @@ import (
 )
 
 // ReadTokens reads a file of tokens, one a line; it ignores empty lines and those that begin with #. A file without
-// tokens is an error: it would refuse every client.
+// tokens is an error: it would refuse every client. Each error is a [*fs.PathError].
 func ReadTokens(path string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -29,10 +30,10 @@ func ReadTokens(path string) ([]string, error) {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
 	if len(tokens) == 0 {
-		return nil, fmt.Errorf("%s: the file contains no token", path)
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("the file contains no token")}
 	}
 	return tokens, nil
 }

@@ -466,6 +466,31 @@ func need(tb testing.TB) { tb.SkipNow() }
 			"ARCHITECTURE.md:2: there is no test TestNotInATest",
 		},
 	},
+	{
+		rule: "error texts",
+		files: map[string]string{
+			"agent/a.go": `package agent
+var ErrGone = errors.New("agent: gone")
+var ErrLost, errBusy, errPart = errors.New("lost"), fmt.Errorf("%w: agent: busy", dohost.ErrMisuse), errors.New("does not exist")
+func Busy() (int, error) { return 0, errBusy }
+func Each() error { return each(func() error { return errors.New("inside") }) }
+func Wrap(err error) error { if err == ErrGone { return fmt.Errorf("%w, and %v", ErrGone, err) }; return fmt.Errorf("wrap: %w", err) }
+func part() error { return errPart }
+func (*Agent[S]) Close() error { return errors.New("agent: closed") }
+func (a *Agent[S]) Open() error { return errors.New("open") }
+func (hidden) Error() error { return errors.New("hidden") }`,
+			"agent/a_test.go": `package agent; func Test() error { return errors.New("test") }`,
+			"cli/c.go":        `package cli; func Run() error { return errors.New("--flag: empty") }`,
+			"d.go":            `package dohost; func Open() error { return errors.New("open") }`,
+		},
+		want: []string{
+			`d.go:1: the text of an error is "open": begin it with "dohost: "`,
+			`agent/a.go:3: the text of an error is "lost": begin it with "agent: "`,
+			`agent/a.go:3: the text of an error is "%w: agent: busy": begin it with "agent: "`,
+			`agent/a.go:6: the text of an error is "wrap: %w": begin it with "agent: "`,
+			`agent/a.go:9: the text of an error is "open": begin it with "agent: "`,
+		},
+	},
 }
 
 func TestRulesFindPlantedViolations(t *testing.T) {

@@ -24,6 +24,7 @@ var rules = map[string]func(*tree) []string{
 	"loose ends":          todoComments,
 	"skipped tests":       skippedTests,
 	"named tests":         namedTests,
+	"error texts":         errorTexts,
 }
 
 func TestRepository(t *testing.T) {
