@@ -66,8 +66,9 @@ func afterDelegation(first ID, err error) error {
 	if e == nil {
 		return err
 	}
-	if e.Outcome == OutcomeNotRun {
-		return &Error{Op: e.Op, ID: first, Err: e.Err}
+	outcome := e.Outcome
+	if outcome == OutcomeNotRun {
+		outcome = OutcomeUnknown
 	}
-	return &Error{Op: e.Op, ID: first, Err: e.Err, Outcome: e.Outcome, Retryable: e.Retryable}
+	return &Error{Op: e.Op, ID: first, Err: e.Err, Outcome: outcome}
 }

@@ -130,13 +130,12 @@ func (h *Host) checkHandshake(r *http.Request, id ID) *socket.HandshakeError {
 // serveObject serves the request with an access, which may be nil, unless the object passes the
 // request on.
 func (h *Host) serveObject(p *servedHop, r *http.Request, id ID, access *Access) (next *delegation) {
-	w := p.w
 	if err := h.serves(id); err != nil {
 		p.fail(h, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
 		return nil
 	}
 	if refused := h.checkHandshake(r, id); refused != nil {
-		refused.Answer(w)
+		refused.Answer(p.w)
 		return nil
 	}
 	c := h.classes[id.Class]
@@ -147,7 +146,7 @@ func (h *Host) serveObject(p *servedHop, r *http.Request, id ID, access *Access)
 	}
 	defer share.requestEnded()
 	body := &requestBody{source: r, share: share}
-	s := serving{host: h, hop: p, w: w, rc: http.NewResponseController(w), body: body}
+	s := serving{host: h, hop: p, rc: http.NewResponseController(p.w), body: body}
 	s.out = newResponseQueue(h.sockets, s.rc)
 	own := r.Clone(r.Context()) // the handler may outlive this call
 	run := runtime.Func(func(ctx context.Context, instance any) error {
@@ -162,7 +161,7 @@ func (h *Host) serveObject(p *servedHop, r *http.Request, id ID, access *Access)
 	s.serve(r.Context(), sent)
 	if s.socket != nil {
 		s.opened = true
-		s.socket.Open(w, r)
+		s.socket.Open(p.w, r)
 	}
 	return s.next
 }
@@ -213,7 +212,6 @@ func (c *requestContext) Value(key any) any {
 type serving struct {
 	host   *Host
 	hop    *servedHop
-	w      http.ResponseWriter
 	rc     *http.ResponseController
 	out    *responseQueue
 	body   *requestBody
@@ -267,7 +265,7 @@ func (s *serving) fail(err error) {
 		panic(http.ErrAbortHandler)
 	}
 	if s.body.reading.Load() {
-		s.w.Header().Set("Connection", "close")
+		s.hop.w.Header().Set("Connection", "close")
 	}
 	s.hop.fail(s.host, err)
 }
@@ -297,9 +295,9 @@ func (s *serving) writePiece(p piece) error {
 	case !s.begun:
 		s.begin(p)
 	case p.last:
-		maps.Copy(s.w.Header(), p.header) // p.header may contain trailers
+		maps.Copy(s.hop.w.Header(), p.header) // p.header may contain trailers
 	}
-	if err := s.out.write(s.w, p.body); err != nil {
+	if err := s.out.write(s.hop.w, p.body); err != nil {
 		return err
 	}
 	if p.last {
@@ -319,11 +317,11 @@ func (s *serving) begin(p piece) {
 		// that discards the rest of the body first.
 		s.duplex = s.rc.EnableFullDuplex() == nil
 	}
-	maps.Copy(s.w.Header(), p.header)
+	maps.Copy(s.hop.w.Header(), p.header)
 	if p.last && bodyAllowed(p.status) && p.header.Get("Content-Length") == "" && p.header.Get("Trailer") == "" {
-		s.w.Header().Set("Content-Length", strconv.Itoa(len(p.body)))
+		s.hop.w.Header().Set("Content-Length", strconv.Itoa(len(p.body)))
 	}
-	s.w.WriteHeader(p.status)
+	s.hop.w.WriteHeader(p.status)
 }
 
 // leave detaches the event from the request, since the event may continue. A pending read of the body would block the
