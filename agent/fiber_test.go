@@ -335,7 +335,7 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 			return nil
 		}
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
-			if ok, err := a.Fibers().RetryDead(ctx, dead[0].ID); err != nil || !ok {
+			if ok, err := a.Fibers().Retry(ctx, dead[0].ID); err != nil || !ok {
 				return fmt.Errorf("%v, %v", ok, err)
 			}
 			return nil
@@ -559,7 +559,7 @@ func TestFiberExpiresAfterRetention(t *testing.T) {
 			if _, err := a.Fibers().List(ctx, &agent.FiberQuery{Limit: 101}); err == nil {
 				t.Error("101 were listed")
 			}
-			n, err := a.Fibers().Delete(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberCompleted}, Limit: 1})
+			n, err := a.Fibers().DeleteEnded(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberCompleted}, Limit: 1})
 			wantEqual(t, "deleted", n, 1)
 			return err
 		})
@@ -589,7 +589,7 @@ func TestFiberOfUnknownKindIsKept(t *testing.T) {
 		info := inspect(t, h, s.ID)
 		wantEqual(t, "the fiber", joinValues(info.Status, string(info.Checkpoint)), "interrupted 7")
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
-			if n, err := a.Fibers().Delete(ctx, nil); n != 0 || err != nil {
+			if n, err := a.Fibers().DeleteEnded(ctx, nil); n != 0 || err != nil {
 				t.Errorf("%d deleted, %v", n, err)
 			}
 			if _, err := a.Fibers().SetStatus(ctx, s.ID, agent.FiberRunning); err == nil {
@@ -714,8 +714,8 @@ func TestEmptyIDMatchesNoFiberOrItem(t *testing.T) {
 			cancelled, err3 := w.Fibers().Cancel(ctx, "")
 			restarted, err4 := w.Fibers().Restart(ctx, "")
 			resolved, err5 := w.Fibers().SetStatus(ctx, "", agent.FiberFailed)
-			retried, err6 := w.Fibers().RetryDead(ctx, "")
-			deleted, err7 := w.Fibers().DeleteDead(ctx, "")
+			retried, err6 := w.Fibers().Retry(ctx, "")
+			deleted, err7 := w.Fibers().Delete(ctx, "")
 			if inspected || waited || cancelled || restarted || resolved || retried || deleted {
 				t.Error("there is a fiber without an id")
 			}

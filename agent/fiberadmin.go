@@ -268,12 +268,12 @@ func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (b
 	return true, c.rearm(ctx)
 }
 
-// Delete deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers
-// only if q lists that status, and none with a pending call of OnFiberEnded; for dead ones see [Fibers.DeleteDead]. It
+// DeleteEnded deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers
+// only if q lists that status, and none with a pending call of OnFiberEnded; for dead ones see [Fibers.Delete]. It
 // deletes at most q.Limit fibers: zero means 100, the maximum is 500.
 //
 // Errors: one for a Limit that is out of range.
-func (f Fibers) Delete(ctx context.Context, q *FiberQuery) (deleted int, err error) {
+func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, err error) {
 	if q == nil {
 		q = &FiberQuery{}
 	}
@@ -305,15 +305,21 @@ func (f Fibers) Delete(ctx context.Context, q *FiberQuery) (deleted int, err err
 	return len(rows), nil
 }
 
-// RetryDead passes a dead fiber to OnInterrupted or OnRecovery again, with its count of hook calls at
-// zero. It reports whether there was one.
-func (f Fibers) RetryDead(ctx context.Context, id string) (existed bool, err error) {
+// Retry runs a fiber again that is dead, or that has ended and is not completed. A dead fiber is passed to OnInterrupted
+// or OnRecovery again, with its count of hook calls at zero; any other is restarted, as [Fibers.Restart] describes. Retry
+// reports whether there was such a fiber.
+//
+// Errors: those of Restart.
+func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) {
 	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)
-	if err != nil || !ok || !row.Value.Dead {
+	if err != nil || !ok {
 		return false, err
 	}
 	r := &row.Value
+	if !r.Dead {
+		return f.Restart(ctx, id)
+	}
 	r.Dead, r.Hooks, r.FirstHook, r.NextHook, r.Incarnation = false, 0, 0, 0, ""
 	if err := c.putFiber(ctx, *r); err != nil {
 		return false, err
@@ -322,12 +328,17 @@ func (f Fibers) RetryDead(ctx context.Context, id string) (existed bool, err err
 	return true, c.rearm(ctx)
 }
 
-// DeleteDead deletes a dead fiber. It reports whether there was one.
-func (f Fibers) DeleteDead(ctx context.Context, id string) (existed bool, err error) {
+// Delete deletes a fiber that is dead, or that has ended with no call of OnFiberEnded pending. It reports whether there
+// was one.
+func (f Fibers) Delete(ctx context.Context, id string) (existed bool, err error) {
 	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)
-	if err != nil || !ok || !row.Value.Dead {
+	if err != nil || !ok || !row.Value.Dead && (!row.Value.Status.final() || row.Value.NotifyPending) {
 		return false, err
 	}
-	return fiberRows.Delete(ctx, c.store(), id)
+	if _, err := fiberRows.Delete(ctx, c.store(), id); err != nil {
+		return false, err
+	}
+	c.fibers.expiryRead = false
+	return true, c.rearm(ctx)
 }

@@ -20,7 +20,7 @@ func TestFiberExpiresAfterRolledBackRestartOrDelete(t *testing.T) {
 			return err
 		},
 		"deleted": func(ctx context.Context, w *fiberAgent, _ string) error {
-			if n, err := w.Fibers().Delete(ctx, nil); err != nil || n != 1 {
+			if n, err := w.Fibers().DeleteEnded(ctx, nil); err != nil || n != 1 {
 				return errors.Join(err, errors.New("want one deleted"))
 			}
 			_, err := agent.StartFiber(ctx, w, testKind, 0, nil) // sets the alarm once more

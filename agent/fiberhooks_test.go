@@ -88,7 +88,7 @@ func TestFiberEndedHookRunsAtLeastOnce(t *testing.T) {
 		s := start(t, h, 0, nil)
 		h.Advance(10 * time.Second)
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
-			n, err := a.Fibers().Delete(ctx, nil)
+			n, err := a.Fibers().DeleteEnded(ctx, nil)
 			wantEqual(t, "deleted", n, 0)
 			return err
 		})
@@ -318,7 +318,7 @@ func TestFiberRecoveryHookRetriesAreBounded(t *testing.T) {
 		do(t, h, func(ctx context.Context, a *fiberAgent) (err error) {
 			dead, err = a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 			for _, d := range dead {
-				if ok, err := a.Fibers().RetryDead(ctx, d.ID); err != nil || !ok {
+				if ok, err := a.Fibers().Retry(ctx, d.ID); err != nil || !ok {
 					return fmt.Errorf("%v, %w", ok, err)
 				}
 			}
@@ -469,7 +469,7 @@ func TestFiberRecoveryHookRunsOneAtATime(t *testing.T) {
 		poison = false
 		for _, id := range ids[:2] {
 			do(t, h, func(ctx context.Context, a *fiberAgent) error {
-				_, err := a.Fibers().RetryDead(ctx, id)
+				_, err := a.Fibers().Retry(ctx, id)
 				return err
 			})
 			h.Advance(5 * time.Second)
@@ -646,7 +646,7 @@ func TestFiberRestartOfDeadOrUnknownKind(t *testing.T) {
 			_, err3 := a.Fibers().Cancel(ctx, ids[1])
 			dead, err4 := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 			wantEqual(t, "dead", len(dead), 1)
-			ok, err5 := a.Fibers().DeleteDead(ctx, ids[2])
+			ok, err5 := a.Fibers().Delete(ctx, ids[2])
 			wantEqual(t, "buried", ok, true)
 			return errors.Join(err, err2, err3, err4, err5)
 		})

@@ -157,7 +157,7 @@ func TestAlarmIsNotPostponedByBusyAgent(t *testing.T) {
 			if err != nil || len(dead) != 1 {
 				return fmt.Errorf("%d dead, %w", len(dead), err)
 			}
-			_, err = a.Fibers().RetryDead(ctx, dead[0].ID)
+			_, err = a.Fibers().Retry(ctx, dead[0].ID)
 			return err
 		})
 		w.events = nil

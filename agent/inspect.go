@@ -186,36 +186,18 @@ func (c *core) onAdmin(ctx context.Context, a dohost.Action, kind, id string) (b
 		kind string
 		dohost.Action
 	}
-	acts := map[act][]func(context.Context, string) (bool, error){
-		{detailFiber, dohost.ActionCancel}:      {c.Fibers().Cancel},
-		{detailFiber, dohost.ActionRetry}:       {c.Fibers().RetryDead, c.Fibers().Restart},
-		{detailFiber, dohost.ActionDelete}:      {c.Fibers().DeleteDead, c.deleteEndedFiber},
-		{detailSchedule, dohost.ActionCancel}:   {c.Schedules().Cancel},
-		{detailItem, dohost.ActionCancel}:       {c.Queue().Cancel},
-		{detailDeadLetter, dohost.ActionRetry}:  {c.DeadLetters().Retry},
-		{detailDeadLetter, dohost.ActionDelete}: {c.DeadLetters().Delete},
+	acts := map[act]func(context.Context, string) (bool, error){
+		{detailFiber, dohost.ActionCancel}:      c.Fibers().Cancel,
+		{detailFiber, dohost.ActionRetry}:       c.Fibers().Retry,
+		{detailFiber, dohost.ActionDelete}:      c.Fibers().Delete,
+		{detailSchedule, dohost.ActionCancel}:   c.Schedules().Cancel,
+		{detailItem, dohost.ActionCancel}:       c.Queue().Cancel,
+		{detailDeadLetter, dohost.ActionRetry}:  c.DeadLetters().Retry,
+		{detailDeadLetter, dohost.ActionDelete}: c.DeadLetters().Delete,
 	}
-	fns, ok := acts[act{kind, a}]
+	fn, ok := acts[act{kind, a}]
 	if !ok {
 		return false, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("items of kind %q do not allow the action %s", kind, a)}
 	}
-	for _, fn := range fns {
-		if done, err := fn(ctx, id); done || err != nil {
-			return done, err
-		}
-	}
-	return false, nil
-}
-
-// deleteEndedFiber removes a started fiber that has ended.
-func (c *core) deleteEndedFiber(ctx context.Context, id string) (bool, error) {
-	row, ok, err := fiberOf(ctx, c, id)
-	if err != nil || !ok || !row.Value.Status.final() || row.Value.NotifyPending {
-		return false, err
-	}
-	if _, err := fiberRows.Delete(ctx, c.store(), id); err != nil {
-		return false, err
-	}
-	c.fibers.expiryRead = false
-	return true, c.rearm(ctx)
+	return fn(ctx, id)
 }

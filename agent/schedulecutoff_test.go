@@ -30,7 +30,7 @@ func TestScheduleCutOffTooOftenIsADeadLetter(t *testing.T) {
 		b.do(func(ctx context.Context, c *callbackAgent) error {
 			retried, err := c.DeadLetters().Retry(ctx, once)
 			if !retried {
-				t.Error("RetryDead did not find the schedule")
+				t.Error("Retry did not find the schedule")
 			}
 			return err
 		})

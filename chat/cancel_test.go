@@ -170,7 +170,7 @@ func TestReplyStopsWhenFiberIsCancelledBeforeStart(t *testing.T) {
 					} else {
 						do(func(ctx context.Context, p *countingAgent) error { return errors.Join(ask(ctx, p), cancel(ctx, p)) })
 						do(func(ctx context.Context, p *countingAgent) error {
-							_, err := p.Fibers().Delete(ctx, nil)
+							_, err := p.Fibers().DeleteEnded(ctx, nil)
 							return err
 						})
 					}

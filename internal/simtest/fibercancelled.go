@@ -157,7 +157,7 @@ func (b *cancelAgent) wait(ctx context.Context, id string) (agent.FiberStatus, e
 
 // deleteCancelled deletes the cancelled fibers.
 func (b *cancelAgent) deleteCancelled(ctx context.Context, _ none) (int, error) {
-	return b.Fibers().Delete(ctx, &agent.FiberQuery{Kind: string(cancelledKind)})
+	return b.Fibers().DeleteEnded(ctx, &agent.FiberQuery{Kind: string(cancelledKind)})
 }
 
 // finished returns how often a fiber of a key has completed.

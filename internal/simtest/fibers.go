@@ -162,7 +162,7 @@ func (s *fiberAgent) retryDead(ctx context.Context) (int, error) {
 	dead, err := s.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
 	for _, f := range dead {
 		s.record.retried(f.ID)
-		if _, err := s.Fibers().RetryDead(ctx, f.ID); err != nil {
+		if _, err := s.Fibers().Retry(ctx, f.ID); err != nil {
 			return 0, err
 		}
 	}
