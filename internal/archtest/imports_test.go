@@ -68,7 +68,7 @@ var testsMayImport = map[string][]string{
 	"agent":          {"dohosttest", "objectstore", "runtime"}, // for a full disk, and to count reads
 	"chat":           {"dohosttest", "objectstore", "runtime"}, // likewise
 	"chat/openai":    {".", "dohosttest"},
-	"chat/anthropic": {"dohosttest"},
+	"chat/anthropic": {".", "dohosttest"},
 	"web":            {"dohosttest", "examples/counter"},
 	"cli":            {"dohosttest"},
 }
