@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/dohost/dohost/web"
+	"github.com/dohost/dohost/internal/adminapi"
 )
 
 type lsCmd struct {
@@ -31,7 +31,7 @@ func (c *lsCmd) Run(ctx context.Context, std streams) error {
 	var damaged damagedBlocks
 	defer func() { damaged.report(std.err, "objects") }()
 	for {
-		list, err := get[web.ObjectList](ctx, &c.hostFlags, "GET", "/v1/objects", query, nil)
+		list, err := get[adminapi.ObjectList](ctx, &c.hostFlags, "GET", "/v1/objects", query, nil)
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (b *damagedBlocks) report(out io.Writer, left string) {
 	}
 }
 
-func (c *lsCmd) print(out io.Writer, list web.ObjectList) error {
+func (c *lsCmd) print(out io.Writer, list adminapi.ObjectList) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, o := range list.Objects {
 		switch {
@@ -93,7 +93,7 @@ type showCmd struct {
 
 // Run is the command.
 func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
-	o, err := get[web.Object](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, ""), nil, nil)
+	o, err := get[adminapi.Object](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, ""), nil, nil)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
 	return table.Flush()
 }
 
-func socketsText(o web.Object) string {
+func socketsText(o adminapi.Object) string {
 	if o.Live {
 		return strconv.Itoa(o.Sockets)
 	}
@@ -138,7 +138,7 @@ func socketsText(o web.Object) string {
 
 // sockets lists the object's WebSockets.
 func (c *showCmd) sockets(ctx context.Context, table io.Writer) error {
-	list, err := get[web.SocketList](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/sockets"), nil, nil)
+	list, err := get[adminapi.SocketList](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/sockets"), nil, nil)
 	for _, s := range list.Sockets {
 		fmt.Fprintf(table, "socket\t%s since %s", printable(s.State), s.Since.Format(time.RFC3339))
 		if s.Waiting > 0 {
@@ -159,7 +159,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-func alarmText(o web.Object) string {
+func alarmText(o adminapi.Object) string {
 	switch {
 	case o.Parked != nil:
 		return "parked: " + parkedText(*o.Parked)
@@ -171,7 +171,7 @@ func alarmText(o web.Object) string {
 	return o.Alarm.Format(time.RFC3339Nano)
 }
 
-func pinText(p web.Pin) string {
+func pinText(p adminapi.Pin) string {
 	if p.For == 0 {
 		return printable(p.Why)
 	}
@@ -185,7 +185,7 @@ type pinsCmd struct {
 
 // Run is the command.
 func (c *pinsCmd) Run(ctx context.Context, out io.Writer) error {
-	o, err := get[web.Object](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/pins"), nil, nil)
+	o, err := get[adminapi.Object](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/pins"), nil, nil)
 	if err != nil {
 		return err
 	}

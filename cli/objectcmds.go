@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/web"
+	"github.com/dohost/dohost/internal/adminapi"
 )
 
 type closeCmd struct {
@@ -35,7 +35,7 @@ func (c *closeCmd) Run(ctx context.Context, out io.Writer) error {
 	if !c.All {
 		which.Set("tag", c.Tag)
 	}
-	closed, err := get[web.ClosedSockets](ctx, &c.hostFlags, "DELETE", objectPath(c.ID.ID, "/sockets"), which, nil)
+	closed, err := get[adminapi.ClosedSockets](ctx, &c.hostFlags, "DELETE", objectPath(c.ID.ID, "/sockets"), which, nil)
 	switch {
 	case err != nil:
 		return err
@@ -54,7 +54,7 @@ type evictCmd struct {
 
 // Run is the command.
 func (c *evictCmd) Run(ctx context.Context, out io.Writer) error {
-	e, err := get[web.Evicted](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/evict"), url.Values{"mode": {c.Mode.String()}}, nil)
+	e, err := get[adminapi.Evicted](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/evict"), url.Values{"mode": {c.Mode.String()}}, nil)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (a *alarmAt) UnmarshalText(text []byte) error {
 
 // Run is the command.
 func (c *alarmSetCmd) Run(ctx context.Context, out io.Writer) error {
-	body, err := json.Marshal(web.Alarm{At: &c.At.Time})
+	body, err := json.Marshal(adminapi.Alarm{At: &c.At.Time})
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (c *alarmDeleteCmd) Run(ctx context.Context, out io.Writer) error {
 }
 
 func (f *hostFlags) alarm(ctx context.Context, out io.Writer, method string, id dohost.ID, body io.Reader) error {
-	a, err := get[web.Alarm](ctx, f, method, objectPath(id, "/alarm"), nil, body)
+	a, err := get[adminapi.Alarm](ctx, f, method, objectPath(id, "/alarm"), nil, body)
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (c *importCmd) Run(ctx context.Context, std streams) error {
 		defer f.Close() // nothing was written
 		in = f
 	}
-	if _, err := get[web.Object](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/import"), nil, in); err != nil {
+	if _, err := get[adminapi.Object](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/import"), nil, in); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(std.out, "imported %v\n", printable(c.ID.String()))
@@ -213,11 +213,11 @@ func (c *backupCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(web.BackupRequest{Dir: dir})
+	body, err := json.Marshal(adminapi.BackupRequest{Dir: dir})
 	if err != nil {
 		return err
 	}
-	if _, err := get[web.BackupRequest](ctx, &c.hostFlags, "POST", "/v1/backup", nil, bytes.NewReader(body)); err != nil {
+	if _, err := get[adminapi.BackupRequest](ctx, &c.hostFlags, "POST", "/v1/backup", nil, bytes.NewReader(body)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(out, "copied to", dir)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/web"
+	"github.com/dohost/dohost/internal/adminapi"
 )
 
 // details lists the details of the object.
@@ -34,8 +34,8 @@ func (c *showCmd) details(ctx context.Context, table io.Writer) error {
 	return err
 }
 
-func detailsOf(ctx context.Context, f *hostFlags, id dohost.ID, query url.Values) (web.DetailList, error) {
-	return get[web.DetailList](ctx, f, "GET", objectPath(id, "/details"), query, nil)
+func detailsOf(ctx context.Context, f *hostFlags, id dohost.ID, query url.Values) (adminapi.DetailList, error) {
+	return get[adminapi.DetailList](ctx, f, "GET", objectPath(id, "/details"), query, nil)
 }
 
 // operateCmd applies an action to details of an object.
@@ -98,7 +98,7 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, don
 
 func (c *operateCmd) one(ctx context.Context, a dohost.Action, id string) (bool, error) {
 	query := url.Values{"action": {string(a)}, "kind": {c.Kind}, "id": {id}}
-	o, err := get[web.Operated](ctx, &c.hostFlags, "POST", objectPath(c.Object.ID, "/operate"), query, nil)
+	o, err := get[adminapi.Operated](ctx, &c.hostFlags, "POST", objectPath(c.Object.ID, "/operate"), query, nil)
 	return o.Done, err
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/web"
+	"github.com/dohost/dohost/internal/adminapi"
 )
 
 type alarmParkedCmd struct {
@@ -36,8 +36,8 @@ func (c *alarmParkedCmd) Run(ctx context.Context, std streams) error {
 
 // parked requests the parked alarms of a class, or of all classes if class is empty. It prints to
 // stderr how many damaged blocks the host has skipped.
-func (f *hostFlags) parked(ctx context.Context, stderr io.Writer, class string, page int) iter.Seq2[web.Parked, error] {
-	return func(yield func(web.Parked, error) bool) {
+func (f *hostFlags) parked(ctx context.Context, stderr io.Writer, class string, page int) iter.Seq2[adminapi.Parked, error] {
+	return func(yield func(adminapi.Parked, error) bool) {
 		query := url.Values{"limit": {strconv.Itoa(page)}}
 		if class != "" {
 			query.Set("class", class)
@@ -45,9 +45,9 @@ func (f *hostFlags) parked(ctx context.Context, stderr io.Writer, class string, 
 		var damaged damagedBlocks
 		defer func() { damaged.report(stderr, "alarms") }()
 		for {
-			list, err := get[web.ParkedList](ctx, f, "GET", "/v1/parked", query, nil)
+			list, err := get[adminapi.ParkedList](ctx, f, "GET", "/v1/parked", query, nil)
 			if err != nil {
-				yield(web.Parked{}, err)
+				yield(adminapi.Parked{}, err)
 				return
 			}
 			damaged.add(list.Damaged)
@@ -65,7 +65,7 @@ func (f *hostFlags) parked(ctx context.Context, stderr io.Writer, class string, 
 }
 
 // parkedText describes a parked alarm in a line.
-func parkedText(p web.Parked) string {
+func parkedText(p adminapi.Parked) string {
 	parts := []string{p.Reason, "due " + p.Scheduled.Format(time.RFC3339)}
 	for _, count := range []struct {
 		n    int
@@ -117,7 +117,7 @@ func (c *alarmReviveCmd) reviveAll(ctx context.Context, std streams) error {
 	for p, err := range c.parked(ctx, std.err, c.Class, 1000) {
 		if err == nil {
 			var id dohost.ID
-			var r web.Revived
+			var r adminapi.Revived
 			if id, err = dohost.ParseID(p.Object); err == nil {
 				r, err = c.revive(ctx, id)
 			}
@@ -139,6 +139,6 @@ func (c *alarmReviveCmd) reviveAll(ctx context.Context, std streams) error {
 	return errors.Join(append(failed, err)...)
 }
 
-func (c *alarmReviveCmd) revive(ctx context.Context, id dohost.ID) (web.Revived, error) {
-	return get[web.Revived](ctx, &c.hostFlags, "POST", objectPath(id, "/alarm/revive"), nil, nil)
+func (c *alarmReviveCmd) revive(ctx context.Context, id dohost.ID) (adminapi.Revived, error) {
+	return get[adminapi.Revived](ctx, &c.hostFlags, "POST", objectPath(id, "/alarm/revive"), nil, nil)
 }

@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/dohost/dohost/web"
+	"github.com/dohost/dohost/internal/adminapi"
 )
 
 // casesOfPage is the number of cases, on all screens, so that a missing one is noticed.
@@ -286,7 +286,7 @@ func (h *pageHost) evict(ctx context.Context, agent string) error {
 		return err
 	}
 	defer res.Body.Close()
-	var did web.Evicted
+	var did adminapi.Evicted
 	if err := json.NewDecoder(res.Body).Decode(&did); err != nil || !did.Evicted {
 		return fmt.Errorf("evict: %v, %w", did, err)
 	}

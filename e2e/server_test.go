@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dohost/dohost/web"
+	"github.com/dohost/dohost/internal/adminapi"
 )
 
 // patience is the longest wait of a test for something immediate.
@@ -129,7 +129,7 @@ func (s *server) tail() string {
 func (s *server) asleep(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var o web.Object
+	var o adminapi.Object
 	if err := s.ask(ctx, http.MethodGet, "/v1/objects/ChatRoom/"+name, &o); err != nil || !o.Live {
 		return err
 	}
@@ -159,7 +159,7 @@ func (s *server) restart(ctx context.Context, name string) error {
 		object = name
 	}
 	for {
-		var did web.Evicted
+		var did adminapi.Evicted
 		err := s.ask(ctx, http.MethodPost, "/v1/objects/"+object+"/evict?mode=restart", &did)
 		if err != nil || did.Evicted {
 			return err

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/adminapi"
 	"github.com/dohost/dohost/web"
 )
 
@@ -42,7 +43,7 @@ func getJSON[T any](s *server, method, path, body string) (v T) {
 	return v
 }
 
-func ids(l web.ObjectList) string {
+func ids(l adminapi.ObjectList) string {
 	var names []string
 	for _, o := range l.Objects {
 		names = append(names, o.ID)
@@ -53,25 +54,25 @@ func ids(l web.ObjectList) string {
 func TestAdminObjectListIsPaged(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, web.Admin(h, nil))
-	if l := getJSON[web.ObjectList](s, "GET", "/v1/objects", ""); ids(l) != "" || l.Objects == nil {
+	if l := getJSON[adminapi.ObjectList](s, "GET", "/v1/objects", ""); ids(l) != "" || l.Objects == nil {
 		t.Errorf("an empty host lists %+v", l)
 	}
 	for _, name := range []string{"c", "a", "b/with slash"} {
 		call(t, h, "thing/"+name, "put", `"x"`)
 	}
 	h.Evict(testObjects.Get(h, "a").ID(), dohost.EndFence)
-	l := getJSON[web.ObjectList](s, "GET", "/v1/objects?limit=2", "")
+	l := getJSON[adminapi.ObjectList](s, "GET", "/v1/objects?limit=2", "")
 	if ids(l) != "thing/a thing/b/with slash" || l.Next != "thing/b/with slash" || l.Objects[0].Live || !l.Objects[1].Live {
 		t.Errorf("first page %+v", l)
 	}
-	l = getJSON[web.ObjectList](s, "GET", "/v1/objects?limit=2&after=thing%2Fb%2Fwith+slash", "")
+	l = getJSON[adminapi.ObjectList](s, "GET", "/v1/objects?limit=2&after=thing%2Fb%2Fwith+slash", "")
 	if ids(l) != "thing/c" || l.Next != "" {
 		t.Errorf("second page %+v", l)
 	}
-	if l := getJSON[web.ObjectList](s, "GET", "/v1/objects?class=mute", ""); ids(l) != "" {
+	if l := getJSON[adminapi.ObjectList](s, "GET", "/v1/objects?class=mute", ""); ids(l) != "" {
 		t.Errorf("another class %+v", l)
 	}
-	if l := getJSON[web.ObjectList](s, "GET", "/v1/objects?live=true", ""); ids(l) != "thing/b/with slash thing/c" {
+	if l := getJSON[adminapi.ObjectList](s, "GET", "/v1/objects?live=true", ""); ids(l) != "thing/b/with slash thing/c" {
 		t.Errorf("in memory %+v", l)
 	}
 	s.wantError("GET", "/v1/objects?limit=0", "", 400, "bad_limit")
@@ -85,15 +86,15 @@ func TestInspectionDoesNotWakeObjects(t *testing.T) {
 	call(t, h, "thing/a", "put", `"x"`)
 	id := testObjects.Get(h, "a").ID()
 	h.Evict(id, dohost.EndFence)
-	o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a", "")
+	o := getJSON[adminapi.Object](s, "GET", "/v1/objects/thing/a", "")
 	if !o.Durable || o.Live || o.Epoch != "" || len(o.Pins) > 0 {
 		t.Errorf("a cold object: %+v", o)
 	}
-	getJSON[web.Object](s, "GET", "/v1/objects/thing/a/pins", "")
-	getJSON[web.Alarm](s, "GET", "/v1/objects/thing/a/alarm", "")
+	getJSON[adminapi.Object](s, "GET", "/v1/objects/thing/a/pins", "")
+	getJSON[adminapi.Alarm](s, "GET", "/v1/objects/thing/a/alarm", "")
 	s.do("GET", "/v1/objects/thing/a/export", "")
-	getJSON[web.ObjectList](s, "GET", "/v1/objects", "")
-	if o := getJSON[web.Object](s, "GET", "/v1/objects/thing/none", ""); o.Durable || o.Live {
+	getJSON[adminapi.ObjectList](s, "GET", "/v1/objects", "")
+	if o := getJSON[adminapi.Object](s, "GET", "/v1/objects/thing/none", ""); o.Durable || o.Live {
 		t.Errorf("an absent object: %+v", o)
 	}
 	if wakes != 1 || h.LiveCount() != 0 {
@@ -105,9 +106,9 @@ func TestPinsReportTheirReasons(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, web.Admin(h, nil))
 	call(t, h, "thing/a", "pin", `"because"`)
-	waitEnded := func(n int) web.Object { // an event ends a little after it has answered
+	waitEnded := func(n int) adminapi.Object { // an event ends a little after it has answered
 		for {
-			if o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a", ""); len(o.Pins) == n || t.Failed() {
+			if o := getJSON[adminapi.Object](s, "GET", "/v1/objects/thing/a", ""); len(o.Pins) == n || t.Failed() {
 				return o
 			}
 		}
@@ -115,7 +116,7 @@ func TestPinsReportTheirReasons(t *testing.T) {
 	if o := waitEnded(1); o.Pins[0].Why != "because" || o.Pins[0].For == 0 {
 		t.Errorf("pins %+v", o)
 	}
-	if o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a/pins", ""); len(o.Pins) != 1 || o.Pins[0].Why != "because" {
+	if o := getJSON[adminapi.Object](s, "GET", "/v1/objects/thing/a/pins", ""); len(o.Pins) != 1 || o.Pins[0].Why != "because" {
 		t.Errorf("pins %+v", o)
 	}
 	done := make(chan error, 1)
@@ -128,17 +129,17 @@ func TestPinsReportTheirReasons(t *testing.T) {
 		})
 	}()
 	<-started
-	o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a", "")
+	o := getJSON[adminapi.Object](s, "GET", "/v1/objects/thing/a", "")
 	if len(o.Pins) != 2 || o.Pins[0].Why != "event Do" || !o.Live || o.Epoch == "" || o.Idle != 0 {
 		t.Errorf("pins %+v", o)
 	}
-	if e := getJSON[web.Evicted](s, "POST", "/v1/objects/thing/a/evict?mode=crash", ""); !e.Evicted {
+	if e := getJSON[adminapi.Evicted](s, "POST", "/v1/objects/thing/a/evict?mode=crash", ""); !e.Evicted {
 		t.Error("nothing to evict")
 	}
 	if err := <-done; !errors.Is(err, dohost.ErrFenced) {
 		t.Errorf("the evicted call: %v", err)
 	}
-	if e := getJSON[web.Evicted](s, "POST", "/v1/objects/thing/a/evict", ""); e.Evicted {
+	if e := getJSON[adminapi.Evicted](s, "POST", "/v1/objects/thing/a/evict", ""); e.Evicted {
 		t.Error("evicted twice")
 	}
 	s.wantError("POST", "/v1/objects/thing/a/evict?mode=hard", "", 400, "bad_argument")
@@ -148,15 +149,15 @@ func TestAlarmSetAndDeletedByOperator(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, web.Admin(h, nil))
 	at := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC()
-	set := getJSON[web.Alarm](s, "PUT", "/v1/objects/thing/a/alarm", `{"at":"`+at.Format(time.RFC3339Nano)+`"}`)
+	set := getJSON[adminapi.Alarm](s, "PUT", "/v1/objects/thing/a/alarm", `{"at":"`+at.Format(time.RFC3339Nano)+`"}`)
 	if set.At == nil || !set.At.Equal(at) {
 		t.Errorf("set %v, want %v", set.At, at)
 	}
-	if o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a", ""); o.Alarm == nil || !o.Alarm.Equal(at) {
+	if o := getJSON[adminapi.Object](s, "GET", "/v1/objects/thing/a", ""); o.Alarm == nil || !o.Alarm.Equal(at) {
 		t.Errorf("show says %v", o.Alarm)
 	}
-	getJSON[web.Alarm](s, "DELETE", "/v1/objects/thing/a/alarm", "")
-	if a := getJSON[web.Alarm](s, "GET", "/v1/objects/thing/a/alarm", ""); a.At != nil {
+	getJSON[adminapi.Alarm](s, "DELETE", "/v1/objects/thing/a/alarm", "")
+	if a := getJSON[adminapi.Alarm](s, "GET", "/v1/objects/thing/a/alarm", ""); a.At != nil {
 		t.Errorf("deleted, but %v", a.At)
 	}
 	s.wantError("PUT", "/v1/objects/mute/a/alarm", `{"at":"2040-01-01T00:00:00Z"}`, 400, "no_alarm_handler")
@@ -175,7 +176,7 @@ func TestExportAndImportOverHTTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := getJSON[web.Object](s, "POST", "/v1/objects/thing/b/import", string(export)); !o.Durable {
+	if o := getJSON[adminapi.Object](s, "POST", "/v1/objects/thing/b/import", string(export)); !o.Durable {
 		t.Errorf("imported %+v", o)
 	}
 	v, err := h.Invoke(t.Context(), testObjects.Get(h, "b").ID(), "put", nil)
@@ -201,8 +202,8 @@ func TestBackupOverHTTP(t *testing.T) {
 	s := start(t, web.Admin(h, nil))
 	call(t, h, "thing/a", "put", `"x"`)
 	dir := filepath.Join(t.TempDir(), "copy")
-	req, _ := json.Marshal(web.BackupRequest{Dir: dir})
-	getJSON[web.BackupRequest](s, "POST", "/v1/backup", string(req))
+	req, _ := json.Marshal(adminapi.BackupRequest{Dir: dir})
+	getJSON[adminapi.BackupRequest](s, "POST", "/v1/backup", string(req))
 	stats, err := dohost.CheckDir(t.Context(), dir, func(p dohost.CheckProblem) { t.Error(p) })
 	if err != nil || stats.Objects != 1 {
 		t.Errorf("the copy: %+v, %v", stats, err)

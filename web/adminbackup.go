@@ -10,16 +10,12 @@ import (
 	"slices"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/adminapi"
 )
-
-// BackupRequest names the folder to make, on the machine of the host.
-type BackupRequest struct {
-	Dir string `json:"dir"`
-}
 
 // backup answers POST /v1/backup.
 func (a *admin) backup(w http.ResponseWriter, r *http.Request) {
-	var req BackupRequest
+	var req adminapi.BackupRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&req); err != nil || req.Dir == "" {
 		refuse(w, http.StatusBadRequest, "bad_argument", `want {"dir": path}`)
 		return

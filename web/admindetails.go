@@ -8,18 +8,8 @@ import (
 	"strconv"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/adminapi"
 )
-
-// DetailList is a page of an object's details.
-type DetailList struct {
-	Details []dohost.Resource `json:"details"`
-	More    bool              `json:"more,omitempty"`
-}
-
-// Operated reports whether the item existed.
-type Operated struct {
-	Done bool `json:"done"`
-}
 
 // details answers GET /v1/objects/class/name/details: those of a kind, or those that allow an action, if the query
 // names one. It wakes no object.
@@ -32,7 +22,7 @@ func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 		}
 		limit = n
 	}
-	list := DetailList{Details: []dohost.Resource{}}
+	list := adminapi.DetailList{Details: []dohost.Resource{}}
 	if err := isAction(can); can != "" && err != nil {
 		return nil, &dohost.ArgumentError{Method: "details", Err: err}
 	}
@@ -75,5 +65,5 @@ func (a *admin) operate(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 		bad := &dohost.PublicError{Message: bad.Error(), Code: "bad_argument", Status: http.StatusBadRequest}
 		err = &dohost.Error{Op: "operate", ID: id, Err: bad, Outcome: dohost.OutcomeRan}
 	}
-	return Operated{done}, err
+	return adminapi.Operated{Done: done}, err
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/adminapi"
 	"github.com/dohost/dohost/web"
 )
 
@@ -52,7 +53,7 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 	for query, want := range map[string]int{
 		"": 3, "?kind=egg": 3, "?kind=ham": 0, "?can=delete": 3, "?can=cancel": 0, "?limit=2": 2, "?limit=3": 3,
 	} {
-		list := getJSON[web.DetailList](s, "GET", "/v1/objects/nest/a/details"+query, "")
+		list := getJSON[adminapi.DetailList](s, "GET", "/v1/objects/nest/a/details"+query, "")
 		if len(list.Details) != want || list.Details == nil || list.More != (query == "?limit=2") {
 			t.Errorf("%s: %+v", query, list)
 		}
@@ -65,7 +66,7 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 	}
 	const operate = "/v1/objects/nest/a/operate"
 	for query, done := range map[string]bool{"?action=delete&kind=egg&id=1": true, "?action=delete&kind=egg&id=a%2F%00%FF": false} {
-		if got := getJSON[web.Operated](s, "POST", operate+query, "{"); got.Done != done { // the body is ignored
+		if got := getJSON[adminapi.Operated](s, "POST", operate+query, "{"); got.Done != done { // the body is ignored
 			t.Errorf("%s: %+v", query, got)
 		}
 	}

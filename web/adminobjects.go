@@ -10,42 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/adminapi"
 )
-
-// Object describes an object, as JSON.
-type Object struct {
-	ID      string     `json:"id"`
-	Durable bool       `json:"durable"`
-	Alarm   *time.Time `json:"alarm,omitempty"`
-	Attempt int        `json:"attempt,omitempty"`
-	Err     string     `json:"err,omitempty"` // the error of the last of those runs
-	Parked  *Parked    `json:"parked,omitempty"`
-	Live    bool       `json:"live"`
-	Sockets int        `json:"sockets,omitempty"` // without live they hibernate
-	Epoch   string     `json:"epoch,omitempty"`
-	Age     float64    `json:"age_seconds,omitempty"`
-	Idle    float64    `json:"idle_seconds,omitempty"`
-	Events  uint64     `json:"events,omitempty"`
-	Queued  int        `json:"queued,omitempty"`
-	Pins    []Pin      `json:"pins,omitempty"`
-}
-
-// Pin is a reason that keeps an object in memory.
-type Pin struct {
-	Why string  `json:"why"`
-	For float64 `json:"for_seconds,omitempty"`
-}
-
-// ObjectList is a page of objects. Next is the value of after for the next page. Damaged names the
-// damaged blocks of the disk whose objects are left out; two pages may name the same block.
-type ObjectList struct {
-	Objects []Object `json:"objects"`
-	Next    string   `json:"next,omitempty"`
-	Damaged []string `json:"damaged,omitempty"`
-}
 
 // skipped adds the damaged blocks of err to the blocks that a list leaves out. It returns false if
 // err has another cause.
@@ -68,24 +36,14 @@ func skipped(blocks *[]string, err error) bool {
 	return true
 }
 
-// Alarm is an object's alarm, in either direction. No time means none.
-type Alarm struct {
-	At *time.Time `json:"at"`
-}
-
-// Evicted reports whether there was an incarnation to end.
-type Evicted struct {
-	Evicted bool `json:"evicted"`
-}
-
 const (
 	defaultPage = 1000
 	maxPage     = 10_000
 	maxCommand  = 64 << 10 // bytes of a JSON body here
 )
 
-func objectOf(info dohost.Info) Object {
-	o := Object{
+func objectOf(info dohost.Info) adminapi.Object {
+	o := adminapi.Object{
 		ID: info.ID.String(), Durable: info.Durable, Attempt: info.Attempt, Err: info.Err, Live: info.Live, Sockets: info.Sockets,
 		Age: info.Age.Seconds(), Idle: info.Idle.Seconds(), Events: info.Events, Queued: info.Queued, Pins: pinsOf(info.Pins),
 	}
@@ -102,10 +60,10 @@ func objectOf(info dohost.Info) Object {
 	return o
 }
 
-func pinsOf(pins []dohost.Pin) []Pin {
-	var out []Pin
+func pinsOf(pins []dohost.Pin) []adminapi.Pin {
+	var out []adminapi.Pin
 	for _, p := range pins {
-		out = append(out, Pin{Why: p.Why, For: p.For.Seconds()})
+		out = append(out, adminapi.Pin{Why: p.Why, For: p.For.Seconds()})
 	}
 	return out
 }
@@ -165,13 +123,13 @@ func (a *admin) list(w http.ResponseWriter, r *http.Request) {
 }
 
 // page reads up to limit durable objects of a class, or of all, that follow one.
-func (a *admin) page(ctx context.Context, class string, after dohost.ID, limit int) (ObjectList, error) {
-	list := ObjectList{Objects: []Object{}}
+func (a *admin) page(ctx context.Context, class string, after dohost.ID, limit int) (adminapi.ObjectList, error) {
+	list := adminapi.ObjectList{Objects: []adminapi.Object{}}
 	classes := []string{class}
 	if class == "" {
 		var err error
 		if classes, err = a.host.StoredClasses(ctx); err != nil && !skipped(&list.Damaged, err) {
-			return ObjectList{}, err
+			return adminapi.ObjectList{}, err
 		}
 	}
 	for _, c := range classes {
@@ -188,26 +146,26 @@ func (a *admin) page(ctx context.Context, class string, after dohost.ID, limit i
 			case skipped(&list.Damaged, err):
 				continue
 			default:
-				return ObjectList{}, err
+				return adminapi.ObjectList{}, err
 			}
 			if len(list.Objects) == limit {
 				list.Next = list.Objects[limit-1].ID
 				return list, nil
 			}
-			list.Objects = append(list.Objects, Object{ID: id.String(), Durable: true, Live: a.host.IsLive(id)})
+			list.Objects = append(list.Objects, adminapi.Object{ID: id.String(), Durable: true, Live: a.host.IsLive(id)})
 		}
 	}
 	return list, nil
 }
 
 func (a *admin) listLive(w http.ResponseWriter, class string) {
-	list := ObjectList{Objects: []Object{}}
+	list := adminapi.ObjectList{Objects: []adminapi.Object{}}
 	for info := range a.host.Live() {
 		if class == "" || info.ID.Class == class {
 			list.Objects = append(list.Objects, objectOf(info))
 		}
 	}
-	slices.SortFunc(list.Objects, func(x, y Object) int { return strings.Compare(x.ID, y.ID) })
+	slices.SortFunc(list.Objects, func(x, y adminapi.Object) int { return strings.Compare(x.ID, y.ID) })
 	writeJSON(w, http.StatusOK, list)
 }
 
@@ -252,7 +210,7 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 		}
 	case "GET pins":
 		return func(_ http.ResponseWriter, _ *http.Request, id dohost.ID) (any, error) {
-			return Object{ID: id.String(), Pins: pinsOf(a.host.Pins(id))}, nil
+			return adminapi.Object{ID: id.String(), Pins: pinsOf(a.host.Pins(id))}, nil
 		}
 	case "GET sockets":
 		return func(_ http.ResponseWriter, _ *http.Request, id dohost.ID) (any, error) { return a.sockets(id), nil }
@@ -270,7 +228,7 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 		return a.setAlarm
 	case "DELETE alarm":
 		return func(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
-			return Alarm{}, a.host.DeleteAlarm(r.Context(), id)
+			return adminapi.Alarm{}, a.host.DeleteAlarm(r.Context(), id)
 		}
 	case "POST alarm/revive":
 		return a.revive
@@ -296,19 +254,19 @@ func (a *admin) evict(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any
 			return nil, &dohost.ArgumentError{Method: "evict", Err: err}
 		}
 	}
-	return Evicted{a.host.Evict(id, mode)}, nil
+	return adminapi.Evicted{Evicted: a.host.Evict(id, mode)}, nil
 }
 
-func (a *admin) alarm(r *http.Request, id dohost.ID) (Alarm, error) {
+func (a *admin) alarm(r *http.Request, id dohost.ID) (adminapi.Alarm, error) {
 	info, err := a.host.Inspect(r.Context(), id)
 	if err != nil || info.Alarm.IsZero() {
-		return Alarm{}, err
+		return adminapi.Alarm{}, err
 	}
-	return Alarm{At: &info.Alarm}, nil
+	return adminapi.Alarm{At: &info.Alarm}, nil
 }
 
 func (a *admin) setAlarm(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
-	var req Alarm
+	var req adminapi.Alarm
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&req); err != nil || req.At == nil {
 		return nil, &dohost.ArgumentError{Method: "alarm", Err: fmt.Errorf(`want {"at": an RFC 3339 time}: %w`, orMissing(err))}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/adminapi"
 	"github.com/dohost/dohost/web"
 )
 
@@ -47,7 +48,7 @@ func TestParkedAlarmsAreListedAndRevived(t *testing.T) {
 			admin.ServeHTTP(w, r)
 			return w.Code, w.Body.String()
 		}
-		list := func(query string) (l web.ParkedList) {
+		list := func(query string) (l adminapi.ParkedList) {
 			t.Helper()
 			status, body := ask("GET", "/v1/parked"+query)
 			if err := json.Unmarshal([]byte(body), &l); err != nil || status != http.StatusOK || l.Parked == nil {
@@ -73,10 +74,10 @@ func TestParkedAlarmsAreListedAndRevived(t *testing.T) {
 			t.Fatalf("the second page: %+v", l)
 		}
 		p := l.Parked[0]
-		if want := (web.Parked{Object: "thing/c/d", Scheduled: p.Scheduled, Reason: "handler failed", Attempts: 7, Err: "no"}); p != want {
+		if want := (adminapi.Parked{Object: "thing/c/d", Scheduled: p.Scheduled, Reason: "handler failed", Attempts: 7, Err: "no"}); p != want {
 			t.Errorf("parked %+v, want %+v", p, want)
 		}
-		var shown web.Object
+		var shown adminapi.Object
 		if _, body := ask("GET", "/v1/objects/thing/c%2Fd"); json.Unmarshal([]byte(body), &shown) != nil ||
 			shown.Alarm != nil || shown.Parked == nil || *shown.Parked != p {
 			t.Errorf("shown: %s", body)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/adminapi"
 	"github.com/dohost/dohost/web"
 )
 
@@ -53,7 +54,7 @@ func TestObjectListSkipsDamagedBlock(t *testing.T) {
 	}
 
 	admin := web.Admin(open(), nil)
-	list := func(query string) (l web.ObjectList) {
+	list := func(query string) (l adminapi.ObjectList) {
 		w := httptest.NewRecorder()
 		admin.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/v1/objects"+query, nil))
 		if err := json.Unmarshal(w.Body.Bytes(), &l); err != nil || w.Code != http.StatusOK {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/adminapi"
 	"github.com/dohost/dohost/internal/sockettest"
 	"github.com/dohost/dohost/web"
 )
@@ -195,8 +196,8 @@ func TestSocketsAreClosedByOperator(t *testing.T) {
 
 func wantSockets(t *testing.T, h *dohost.Host, began time.Time, state, metrics string) {
 	t.Helper()
-	var o web.Object
-	var list web.SocketList
+	var o adminapi.Object
+	var list adminapi.SocketList
 	for path, into := range map[string]any{"/v1/objects/room/a": &o, "/v1/objects/room/a/sockets": &list} {
 		rec := httptest.NewRecorder()
 		web.Admin(h, nil).ServeHTTP(rec, httptest.NewRequest("GET", "http://localhost"+path, nil))
@@ -204,7 +205,7 @@ func wantSockets(t *testing.T, h *dohost.Host, began time.Time, state, metrics s
 			t.Fatal(path, rec.Code, rec.Body, err)
 		}
 	}
-	want := []web.Socket{{Tags: []string{"x", "y"}, Since: began, State: state}, {Since: began, State: state}}
+	want := []adminapi.Socket{{Tags: []string{"x", "y"}, Since: began, State: state}, {Since: began, State: state}}
 	if o.Sockets != 2 || o.Live != (state == "live") || !reflect.DeepEqual(list.Sockets, want) {
 		t.Errorf("%+v\n%+v, want\n%+v", o, list.Sockets, want)
 	}

@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/agent"
-	"github.com/dohost/dohost/web"
+	"github.com/dohost/dohost/internal/adminapi"
 )
 
 // objects lists the existing objects, or those in memory, and wakes none.
 func (p *fiberTest) objects(query string) (names []string) {
 	p.t.Helper()
-	var list web.ObjectList
+	var list adminapi.ObjectList
 	p.v.retry("GET", p.v.admin+"/v1/objects?class=probe&"+query, "", &list)
 	for _, o := range list.Objects {
 		names = append(names, strings.TrimPrefix(o.ID, "probe/"))

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/web"
+	"github.com/dohost/dohost/internal/adminapi"
 )
 
 // alarmClass serves a counter that adds 1 when its alarm is due.
@@ -278,7 +278,7 @@ func (v *serverProcess) killUnderLoad(book *ackRecord, name string, acks int) {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	var set web.Alarm
+	var set adminapi.Alarm
 	book.set[name] = v.retry("PUT", v.admin+"/v1/objects/counter/"+name+"/alarm", `{"at":`+string(at)+`}`, &set)
 	if err := v.cmd.Process.Kill(); err != nil {
 		v.t.Fatal(err)
