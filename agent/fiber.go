@@ -30,35 +30,36 @@ const (
 )
 
 // fiberRow is the stored form of a fiber. The row of a fiber of StartFiber outlives the fiber's end, the row of
-// one of RunFiber does not.
+// one of RunFiber does not. Recovery reads and writes rows between the end of an incarnation and the next step of its
+// fiber, so fields that are mostly zero are left out.
 type fiberRow struct {
 	ID          string
 	Name        string // or its kind
 	Incarnation string // the incarnation that works on it
-	Started     bool   // by StartFiber
-	Key         string
+	Started     bool   `msgpack:",omitempty"` // by StartFiber
+	Key         string `msgpack:",omitempty"`
 	Status      FiberStatus
-	Checkpoint  []byte // JSON; nil before the first one is saved
-	Result      []byte // JSON
-	Error       string
-	Attempt     int    // failures and interruptions since it was started
+	Checkpoint  []byte `msgpack:",omitempty"` // JSON; nil before the first one is saved
+	Result      []byte `msgpack:",omitempty"` // JSON
+	Error       string `msgpack:",omitempty"`
+	Attempt     int    `msgpack:",omitempty"` // failures and interruptions since it was started
 	Retries     int    // bound of Failures and Stalls together: see KindOptions.MaxRetries
 	Failures    int    `msgpack:",omitempty"` // errors that its method has returned
 	Stalls      int    `msgpack:",omitempty"` // interruptions since its checkpoint last changed
 	Number      uint64 // in the order of creation within the agent
 	Created     int64
-	Began       int64
+	Began       int64 `msgpack:",omitempty"`
 	Updated     int64
-	Ended       int64
-	Expires     int64 // when an ended one expires; zero for never
+	Ended       int64 `msgpack:",omitempty"`
+	Expires     int64 `msgpack:",omitempty"` // when an ended one expires; zero for never
 	Restarts    int   `msgpack:",omitempty"` // by [Fibers.Restart]
 
 	// The state of the hook for the fiber's recovery or its end.
 	NotifyPending bool  `msgpack:",omitempty"` // it has ended, and the call of OnFiberEnded is pending
-	Hooks         int   // runs of the hook that have begun
-	FirstHook     int64 // when the first of them began
-	NextHook      int64 // when the next may begin
-	Dead          bool  // recovery has given it up
+	Hooks         int   `msgpack:",omitempty"` // runs of the hook that have begun
+	FirstHook     int64 `msgpack:",omitempty"` // when the first of them began
+	NextHook      int64 `msgpack:",omitempty"` // when the next may begin
+	Dead          bool  `msgpack:",omitempty"` // recovery has given it up
 }
 
 func (r *fiberRow) open() bool {
