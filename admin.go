@@ -96,8 +96,8 @@ type SocketInfo = socket.Info
 // SocketState is the state of a WebSocket's connection.
 type SocketState = socket.State
 
-// The states of a connection. The object has accepted one that is opening, and its client has no answer yet. The object
-// sends nothing more to one that is closing.
+// The states of a connection. While it is opening, the object has accepted it, and the client has no response yet. The
+// object sends nothing more on a connection that is closing.
 const (
 	SocketOpening = socket.StateOpening
 	SocketOpen    = socket.StateOpen

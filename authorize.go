@@ -141,7 +141,7 @@ func (h *Host) reportPanic(id ID, p any) {
 }
 
 // refusalOf returns the error of an Authorize function, or of a check for creation, without the text, which is not for
-// clients. It reports an error that is not known.
+// clients. It reports an unknown error.
 func (h *Host) refusalOf(q *AccessRequest, err error) error {
 	if err == nil {
 		return nil

@@ -178,7 +178,7 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 			c.addError("Expose without a name")
 		case m == nil:
 			c.addError("Expose of %q without a method", name)
-		case name == opHTTP: // package web has the requests to OnHTTP under this name
+		case name == opHTTP: // package web uses this name for requests to OnHTTP
 			c.addError("Expose of %q: the name is reserved", name)
 		case c.rt.Methods[name] != nil:
 			c.addError("a second Expose of %q", name)

@@ -124,7 +124,8 @@ func (s *bodyShare) reserve(n int64) error {
 	return nil
 }
 
-// begin is for the handler, which may outlive the request, and calls release when it returns.
+// begin keeps the share until release. The handler calls begin when it starts, and release when it returns: it may
+// outlive the request.
 func (s *bodyShare) begin() {
 	if s != nil {
 		s.mu.Lock()

@@ -377,7 +377,7 @@ func TestBodyBeyondTheReadBudgetIsRefused(t *testing.T) {
 	}
 }
 
-// TestReadBudgetIsFreeBeforeTheResponseIsRead has a client that reads nothing.
+// TestReadBudgetIsFreeBeforeTheResponseIsRead uses a client that reads nothing.
 func TestReadBudgetIsFreeBeforeTheResponseIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil, httpClass(func(_ *httpObject, w http.ResponseWriter, r *http.Request) {
@@ -400,7 +400,7 @@ func TestReadBudgetIsFreeBeforeTheResponseIsRead(t *testing.T) {
 	})
 }
 
-// TestReadBudgetIsFreeAfterARefusedRequest has an object that no request wakes.
+// TestReadBudgetIsFreeAfterARefusedRequest sends a request to an object whose constructor fails.
 func TestReadBudgetIsFreeAfterARefusedRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil, dohost.Bind(httpObjects, func(context.Context, *dohost.State) (*httpObject, error) {

@@ -21,7 +21,7 @@ import (
 // Inside a turn Call is an [Await]: the host sends the call once the caller's writes are durable, and other events
 // may use the calling object until Call returns.
 //
-// If the argument cannot be encoded, or not be decoded for the method, the method does not run ([OutcomeNotRun]). If
+// If the argument cannot be encoded, or not decoded for the method, the method does not run ([OutcomeNotRun]). If
 // ctx ends before the method has started, the call is withdrawn ([OutcomeNotRun]). If ctx ends later, Call returns
 // without the result ([OutcomeUnknown]), and the method continues. Every error is an [*Error]. With [OutcomeRan] it is
 // the error of the method, or reports that the result cannot be encoded.
@@ -148,7 +148,7 @@ func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) erro
 	return s.failed(s.at.LocateHost().rt.Do(ctx, s.id, runtime.Call{Op: "Do", Handler: run}))
 }
 
-// The errors of a nil argument, which could end the incarnation that calls it.
+// The errors of nil functions. A call of a nil function would panic, and end the incarnation.
 var (
 	errNilMethod = errkind.New(errkind.ErrMisuse, "the method is nil")
 	errNilFunc   = errkind.New(errkind.ErrMisuse, "the function is nil")

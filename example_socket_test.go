@@ -17,7 +17,7 @@ type lobby struct{ st *dohost.State }
 
 const lobbies dohost.Namespace[lobby] = "lobby"
 
-// join accepts a WebSocket. The attachment keeps the client's name while the object is out of memory.
+// join accepts a WebSocket. The attachment keeps the client's name while the object is not in memory.
 func (l *lobby) join(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	if _, err := l.st.Accept(w, r, &dohost.AcceptOptions{Attachment: []byte(name)}); err != nil {
@@ -43,7 +43,7 @@ func (l *lobby) say(ctx context.Context, from *dohost.Socket, f dohost.Frame) er
 	return nil
 }
 
-// Sockets stay connected while their object is out of memory; a message wakes it.
+// Sockets stay connected while their object is not in memory; a message wakes it.
 func ExampleSocketHandlers() {
 	class := dohost.Bind(lobbies, func(_ context.Context, st *dohost.State) (*lobby, error) {
 		return &lobby{st}, nil

@@ -10,12 +10,12 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// nilObject is an object whose code gets nil functions.
+// nilObject is an object whose code passes nil functions to the host.
 type nilObject struct{ st *dohost.State }
 
 const nilObjects dohost.Namespace[nilObject] = "nil"
 
-// Each nil argument is refused where it is given, and no incarnation ends.
+// The function that gets a nil argument refuses it, and no incarnation ends.
 func TestNilArgumentsAreMisuses(t *testing.T) {
 	type inside = func(ctx context.Context, o *nilObject) error
 	for want, give := range map[string]any{

@@ -15,7 +15,7 @@ import (
 const (
 	maxUnflushed = 16 << 20  // bytes of a response that a handler may leave unflushed
 	maxUnsent    = 256 << 10 // bytes that may wait for a slow client before Flush waits
-	maxMerged    = 4 << 10   // bytes of a piece that put makes of several
+	maxMerged    = 4 << 10   // bytes of a piece that put merges from several
 	maxWritten   = 64 << 10  // bytes of one Write to a client
 	pieceSize    = 128       // bytes of memory for a piece without its body and header, with the spare room of a slice
 )
@@ -274,7 +274,7 @@ func (o *responseQueue) cutBy() error {
 	return o.cut
 }
 
-// write writes the body of a piece to the client. It ends when the host has cut the response, also if w sets a new
+// write writes the body of a piece to the client. It ends when the host has cut the response, even if w sets a new
 // deadline for each Write.
 func (o *responseQueue) write(w http.ResponseWriter, body []byte) error {
 	for len(body) > 0 {
@@ -299,7 +299,7 @@ func (o *responseQueue) take() []piece {
 	return ps
 }
 
-// sent notes that a piece was written to the client.
+// sent records that a piece was written to the client.
 func (o *responseQueue) sent(p piece) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

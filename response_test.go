@@ -150,7 +150,7 @@ func TestSmallFlushesTakeLittleMemory(t *testing.T) {
 	})
 }
 
-// TestSendBudgetCountsTheMemoryOfPieces has a client that reads nothing of a response. The first and the last piece
+// TestSendBudgetCountsTheMemoryOfPieces uses a client that reads nothing of a response. The first and the last piece
 // have a header.
 func TestSendBudgetCountsTheMemoryOfPieces(t *testing.T) {
 	for _, tt := range []struct {
@@ -225,7 +225,7 @@ func TestWriteBodyIsCountedAndCut(t *testing.T) {
 	})
 }
 
-// TestCutEndsAResponseWithoutADeadline has a server that sets a new deadline for each Write, so that none is over.
+// TestCutEndsAResponseWithoutADeadline uses a server that sets a new deadline for each Write, so that none expires.
 func TestCutEndsAResponseWithoutADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &dohost.Options{SendBudget: 100_000}, httpClass(func(_ *httpObject, w http.ResponseWriter, _ *http.Request) {

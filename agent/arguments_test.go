@@ -70,8 +70,8 @@ func wantArguments[In any](t *testing.T, call string, args json.RawMessage, want
 	}
 }
 
-// TestElementsAreThoseOfTheDecoder compares the elements of arrays with those that encoding/json decodes.
-func TestElementsAreThoseOfTheDecoder(t *testing.T) {
+// TestElementsMatchTheDecoder compares the elements of arrays with those that encoding/json decodes.
+func TestElementsMatchTheDecoder(t *testing.T) {
 	for _, array := range []string{
 		`[]`, `[ ]`, `[null]`, "[\n1 ,\t2\r]", `["a,b","]","\"","\\",",\\\""]`, `[[1,[2]],{"a,]":[{}]}, "x" ]`, `[{},[],""]`,
 	} {
@@ -106,7 +106,7 @@ func TestArgumentsAllocateForTheirTypeOnly(t *testing.T) {
 	}
 }
 
-// allocated returns the bytes that f allocates, with those of other goroutines.
+// allocated returns the bytes that f allocates, including those of other goroutines.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -25,7 +25,7 @@ type Shelf struct {
 	Words map[string]int `json:"words"` // of the books that were read
 }
 
-// bookmark is how far a fiber has come: its checkpoint.
+// bookmark is the checkpoint of a fiber: its position in a book.
 type bookmark struct {
 	Title       string
 	Page, Words int
@@ -49,12 +49,12 @@ func librarian(read func(context.Context, string, int) (int, error)) dohost.Clas
 		agent.OnFiber(reading, (*Librarian).readBook, &agent.KindOptions{KeepCompleted: -1}))
 }
 
-// Start has a book read, once. It returns when that is sure to happen, not when it has.
+// Start starts a fiber that reads a book, once. It does not wait for the fiber to end.
 func (l *Librarian) Start(ctx context.Context, title string) (agent.Started, error) {
 	return agent.StartFiber(ctx, l, reading, bookmark{Title: title}, &agent.FiberOptions{Key: title})
 }
 
-// readBook is the fiber. An end of the incarnation anywhere in it costs one page.
+// readBook is the method of the fiber. After an end of the incarnation it reads at most one page again.
 func (l *Librarian) readBook(ctx context.Context, f *agent.Fiber[bookmark]) error {
 	for b := f.Checkpoint(); ; {
 		n, err := dohost.AwaitValue(ctx, func(ctx context.Context) (int, error) { return l.read(ctx, b.Title, b.Page) })

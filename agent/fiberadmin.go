@@ -305,7 +305,7 @@ func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, er
 	return len(rows), nil
 }
 
-// Retry runs a fiber again that is dead, or that has ended and is not completed. A dead fiber is passed to OnInterrupted
+// Retry runs a fiber again if it is dead, or if it has ended without completing. A dead fiber is passed to OnInterrupted
 // or OnRecovery again, with its count of hook calls at zero; any other is restarted, as [Fibers.Restart] describes. Retry
 // reports whether there was such a fiber.
 //
@@ -329,7 +329,7 @@ func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) 
 }
 
 // Delete deletes a fiber that is dead, or that has ended with no call of OnFiberEnded pending. It reports whether there
-// was one.
+// was such a fiber.
 func (f Fibers) Delete(ctx context.Context, id string) (existed bool, err error) {
 	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)

@@ -109,8 +109,8 @@ func (h *survivalAgent) observe(ctx context.Context, s survivalRecord) error {
 	state, err := h.State(ctx)
 	kept, _, err2 := dohost.Get[string](ctx, h.Storage(), "k")
 	s["the agent's state"] = state == savedValue
-	s["what it has stored"] = kept == savedValue
-	s["fields of its struct, and what else is in memory"] = h.field == savedValue
+	s["its stored rows"] = kept == savedValue
+	s["fields of its struct, and all other memory"] = h.field == savedValue
 	for c := range h.Connections("") {
 		var own string
 		_, err := c.State(&own)
@@ -181,11 +181,11 @@ func TestDocsSurvivalTable(t *testing.T) {
 		what string
 		busy bool // does not exist, or cannot be ended, when the agent is idle
 	}{
-		{"the agent's state", false}, {"what it has stored", false}, {"a schedule that is due later", false},
+		{"the agent's state", false}, {"its stored rows", false}, {"a schedule that is due later", false},
 		{"an item of the queue, and its place", true}, {"a started fiber, from its checkpoint", true},
 		{"a fiber that was run: its row and checkpoint, for the hook", true},
 		{"connections, with their own state", false}, {"a task of Object().Go", true},
-		{"fields of its struct, and what else is in memory", false},
+		{"fields of its struct, and all other memory", false},
 	}
 	table := [][]string{{"what"}, {"---"}}
 	for _, r := range rows {

@@ -40,7 +40,7 @@ type errorFrame struct {
 	Error string `json:"error"`
 }
 
-// rpcCall is a client's call. A frame without one of its members is not a call, nor is one whose args are no array.
+// rpcCall is a client's call. A frame that lacks a member, or whose args is not an array, is no call.
 type rpcCall struct {
 	ID     *string         `json:"id"`
 	Method *string         `json:"method"`

@@ -327,7 +327,7 @@ func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
 	silent.want(`{"type":"rpc","id":"1","success":true,"done":true,"result":1}`)
 	writer.want(`{"type":"cf_agent_state","state":{"title":"untitled","count":1}}`)
 	reader.want(`{"type":"cf_agent_state","state":{"title":"untitled","count":1}}`)
-	// Rights and the connection's own state stay while the agent is out of memory.
+	// Rights and the connection's own state stay while the agent is not in memory.
 	writer.send(`{"type":"rpc","id":"2","method":"lock","args":[true]}`)
 	writer.want(`{"type":"rpc","id":"2","success":true,"done":true}`)
 	writer.send(`{"type":"cf_agent_state","state":{"title":"mine"}}`)

@@ -45,7 +45,7 @@ type replyRow struct {
 	From        uint64          // number of the first chunk of its log
 	Fiber       string
 	Runs        runs
-	Clients     []string // of the tools called, those of the server's that a client runs
+	Clients     []string // called tools of the server that a client runs
 	Server      []string // calls that the server runs
 	AnswerCalls []string // calls of its model that only Answer runs
 	Begun       []string // calls that Answer started: durable before the tool runs

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Ending is how an incarnation ends, and in two cases the process with it.
+// Ending is a way to end an incarnation and, in two cases, its process.
 type Ending int
 
 // The endings.

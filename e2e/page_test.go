@@ -53,26 +53,26 @@ type pageCase struct {
 const question = "What happens to an object when it is evicted?"
 
 // connected waits until there is a connection.
-const connected = `await until("it is connected", () => the("#link").dataset.state === "open");`
+const connected = `await until("the page is connected", () => the("#link").dataset.state === "open");`
 
 // speaks asks, and returns when some words of the answer are there.
-const speaks = connected + `type("` + question + `"); await until("it speaks", () => words() > 6);`
+const speaks = connected + `type("` + question + `"); await until("the answer begins", () => words() > 6);`
 
 // ends waits until the answer has ended.
 const ends = `await idle();`
 
 // evicted is a case with a button that ends the incarnation in mid-sentence.
-func evicted(button, said string) func(t *testing.T, v *visit) {
+func evicted(button, reported string) func(t *testing.T, v *visit) {
 	return func(t *testing.T, v *visit) {
 		v.do(t, speaks+`await press("`+button+`"); const before = words();
-			await until("it is cut off", () => the('article[data-state="cut"]') || words() > before + 3);
-			await until("it goes on", () => words() > before + 3);`)
+			await until("the answer is cut off", () => the('article[data-state="cut"]') || words() > before + 3);
+			await until("the answer continues", () => words() > before + 3);`)
 		v.picture(t, button)
-		v.do(t, ends+`await until("the page says so", () => the("#history").innerText.includes("`+said+`")
-			|| (the("#history").offsetParent === null && the("#history").textContent.includes("`+said+`")));
+		v.do(t, ends+`await until("the page reports the end of the incarnation", () => the("#history").innerText.includes("`+reported+`")
+			|| (the("#history").offsetParent === null && the("#history").textContent.includes("`+reported+`")));
 			await until("the cost is shown", () => the("#cost").textContent.includes("Recoveries1"));
 			await until("the panel is updated", () => the("#cost").textContent.includes("Replycomplete") && the("#facts").textContent.includes("Fibersnone"));
-			if (!the(".foot:not([hidden])").textContent.includes("Cut off")) throw new Error("nothing is said below the answer");`)
+			if (!the(".foot:not([hidden])").textContent.includes("Cut off")) throw new Error("the line below the answer does not report the cut");`)
 		v.picture(t, button+" over")
 		v.isStored(t, 1)
 	}
@@ -80,9 +80,9 @@ func evicted(button, said string) func(t *testing.T, v *visit) {
 
 var pageCases = []pageCase{
 	{"asks", []screen{desktop, phone}, false, func(t *testing.T, v *visit) {
-		v.do(t, `await until("it suggests something", () => the(".question"));`)
+		v.do(t, `await until("the page suggests questions", () => the(".question"));`)
 		v.picture(t, "start")
-		v.do(t, `the(".question").click(); await until("it speaks", () => words() > 6);`+ends)
+		v.do(t, `the(".question").click(); await until("the answer begins", () => words() > 6);`+ends)
 		v.isStored(t, 1)
 	}},
 	{"evicts in mid-sentence", []screen{desktop, nightDesk, phone, dayPhone}, false, evicted("evict", "Evict was pressed")},
@@ -90,22 +90,22 @@ var pageCases = []pageCase{
 	{"crashes in mid-sentence", []screen{phone}, false, evicted("crash", "Crash was pressed")},
 	{"evicts again and again", []screen{desktop}, false, func(t *testing.T, v *visit) {
 		v.do(t, speaks+`for (let i = 0; i < 4; i++) { const before = words(); await press("evict");
-			await until("it goes on", () => words() > before + 4 || the("#stop").hidden); }`+ends)
+			await until("the answer continues", () => words() > before + 4 || the("#stop").hidden); }`+ends)
 		v.isStored(t, 1)
 	}},
 	{"kills the process in mid-sentence", []screen{desktop, phone}, true, func(t *testing.T, v *visit) {
-		v.do(t, speaks+`await press("kill"); await until("the page says so", () => the("#banner").innerText.includes("is starting it again")
-			|| the("#history").textContent.includes("A new process answers"));`) // the next process may be there before the page looks
+		v.do(t, speaks+`await press("kill"); await until("the page reports the end of the process", () => the("#banner").innerText.includes("is starting it again")
+			|| the("#history").textContent.includes("A new process answers"));`) // the next process may run before the page polls
 		v.picture(t, "killed")
-		v.do(t, `const before = words(); await until("it goes on", () => words() > before + 3);`+ends)
-		v.do(t, `await until("the page says so", () => the("#history").textContent.includes("A new process answers"));`)
+		v.do(t, `const before = words(); await until("the answer continues", () => words() > before + 3);`+ends)
+		v.do(t, `await until("the page reports the new process", () => the("#history").textContent.includes("A new process answers"));`)
 		v.picture(t, "killed over")
 		v.isStored(t, 1)
 	}},
 	{"is loaded again in mid-sentence", []screen{desktop, phone}, false, func(t *testing.T, v *visit) {
 		v.do(t, speaks)
 		v.load(t, "Page.reload", nil)
-		v.do(t, `await until("it goes on", () => words() > 6);`+ends)
+		v.do(t, `await until("the answer continues", () => words() > 6);`+ends)
 		v.isStored(t, 1)
 	}},
 	{"is open twice", []screen{desktop}, false, func(t *testing.T, v *visit) {
@@ -113,7 +113,7 @@ var pageCases = []pageCase{
 		other := v.again(t)
 		other.do(t, connected)
 		v.do(t, speaks+`await press("evict");`)
-		other.do(t, `await until("it speaks here too", () => words() > 6);`)
+		other.do(t, `await until("the answer begins in the second tab", () => words() > 6);`)
 		v.do(t, ends)
 		other.do(t, ends)
 		v.isStored(t, 1)
@@ -124,37 +124,37 @@ var pageCases = []pageCase{
 			`+ends+`await until("the cost is shown", () => the("#cost").textContent.includes("Replystopped"));
 			window.stopped = answers()[0];`)
 		v.isStored(t, 1)
-		v.do(t, `type("`+question+`"); await until("it speaks again", () => answers().length === 2);`+ends+`
+		v.do(t, `type("`+question+`"); await until("the second answer begins", () => answers().length === 2);`+ends+`
 			const [first, whole] = answers();
 			if (first !== stopped || first.length >= whole.length) throw new Error("stopped: " + stopped + ", then " + first + ", whole: " + whole);`)
 		v.isStored(t, 2)
-		v.do(t, `seen.cleared = true; await press("clear"); await until("all has gone", () => answers().length === 0 && the(".question").offsetParent);`)
+		v.do(t, `seen.cleared = true; await press("clear"); await until("the conversation is empty", () => answers().length === 0 && the(".question").offsetParent);`)
 	}},
 	{"is public, without an operator", []screen{desktop, phone}, false, func(t *testing.T, v *visit) {
 		v.do(t, speaks)
 		if err := v.server.evict(t.Context(), v.agent); err != nil {
 			t.Error(err)
 		}
-		v.do(t, ends+`if (the("#object").offsetParent) throw new Error("there are buttons");`)
+		v.do(t, ends+`if (the("#object").offsetParent) throw new Error("the public page has the buttons of an operator");`)
 		v.picture(t, "public")
 		v.isStored(t, 1)
 	}},
-	{"wants a token", []screen{phone}, true, func(t *testing.T, v *visit) {
-		v.do(t, `await until("it wants a token", () => the("#token").open);`)
+	{"asks for a token", []screen{phone}, true, func(t *testing.T, v *visit) {
+		v.do(t, `await until("the page asks for a token", () => the("#token").open);`)
 		v.picture(t, "token")
 		const give = `the("#token-text").value = %q; the("#token form").requestSubmit();`
-		v.do(t, fmt.Sprintf(give, "guess")+`await until("it is refused", () => !the("#token").open); await until("it asks again", () => the("#token").open);`)
+		v.do(t, fmt.Sprintf(give, "guess")+`await until("the dialog is closed", () => !the("#token").open); await until("the page asks for a token again", () => the("#token").open);`)
 		v.do(t, fmt.Sprintf(give, "secret")+speaks)
 		if err := v.server.evict(t.Context(), v.agent); err != nil {
 			t.Error(err)
 		}
-		v.do(t, ends+`if (answers().length !== 1 || !the(".foot:not([hidden])")) throw new Error("it was not cut off");`)
+		v.do(t, ends+`if (answers().length !== 1 || !the(".foot:not([hidden])")) throw new Error("the answer was not cut off");`)
 	}},
-	{"is given too much", []screen{desktop}, false, func(t *testing.T, v *visit) {
-		v.do(t, connected+`the("#question").hidden = true; // who lays that out takes seconds
-			type("\u0001".repeat(5 << 20)); // each of which takes seven bytes on the wire
+	{"refuses a question that is too large", []screen{desktop}, false, func(t *testing.T, v *visit) {
+		v.do(t, connected+`the("#question").hidden = true; // its layout would take seconds
+			type("\u0001".repeat(5 << 20)); // each takes seven bytes on the wire
 			the("#question").hidden = false;
-			await until("it is refused", () => the('[data-state="refused"] .foot'));
+			await until("the question is refused", () => the('[data-state="refused"] .foot'));
 			const why = the(".foot").textContent; if (!why.startsWith("Not accepted: ") || why.length < 15) throw new Error(why);`)
 		v.do(t, speaks+ends)
 		v.isStored(t, 1)
@@ -171,12 +171,12 @@ func longConversation(t *testing.T, v *visit) {
 			parts: [{type: "text", text: "Message " + i}, ...(i === 2999 ? [{type: "tool-deploy", toolCallId: "c1", state: "approval-requested",
 				input: {to: "production"}, approval: {id: "a1"}}, {type: "data-chart", data: {x: 1}}, {type: "novelty"}] : [])]}));
 		ws.send(JSON.stringify({type: "cf_agent_chat_messages", messages: list}));
-		await until("all are there", () => document.querySelectorAll("article").length >= 60 && document.body.innerText.includes("Message 2999"));
-		if (document.querySelectorAll("article").length > 60) throw new Error("all are on the screen");
+		await until("the messages are shown", () => document.querySelectorAll("article").length >= 60 && document.body.innerText.includes("Message 2999"));
+		if (document.querySelectorAll("article").length > 60) throw new Error("the page shows more than 60 messages");
 		if (the(".tool")) throw new Error("a call that no model made is shown");`)
 	v.picture(t, "long")
-	v.do(t, `await press("earlier"); await until("more are there", () => document.querySelectorAll("article").length === 120);`)
-	v.do(t, `const n = answers().length;`+`type("`+question+`"); await until("it speaks", () => words() > 6);`+ends)
+	v.do(t, `await press("earlier"); await until("earlier messages are shown", () => document.querySelectorAll("article").length === 120);`)
+	v.do(t, `const n = answers().length;`+`type("`+question+`"); await until("the answer begins", () => words() > 6);`+ends)
 }
 
 // TestPage uses the page that dohost serves, in a browser, and checks every frame.
@@ -270,7 +270,7 @@ func serveHost(t *testing.T, bin string, args ...string) *pageHost {
 		}
 	}
 	go func() {
-		for out.Scan() { // of processes that come later
+		for out.Scan() { // of later processes
 		}
 	}()
 	return h
@@ -315,7 +315,7 @@ func (h *pageHost) visit(t *testing.T, c *chrome, s screen, agent string, public
 }
 
 // TestPageAsksForApproval clicks the buttons under a call that waits for an approval, on a page that is served with a
-// class that has a model with such calls.
+// class whose model makes such calls.
 func TestPageAsksForApproval(t *testing.T) {
 	h, c := serveHost(t, buildServer(t)), startChrome(t, tool(t, "chromium", "chromium-browser", "google-chrome"))
 	for i, s := range []screen{desktop, phone} {
@@ -330,16 +330,16 @@ func approveAndDeny(t *testing.T, v *visit) {
 	stored := `const parts = async () => (await (await fetch("/agents/chat-agent/` + v.agent + `/get-messages")).json()).flatMap((m) => m.parts);
 		const has = async (state, output) => { const of = (await parts()).filter((p) => p.type === "tool-stamp");
 			if (of.at(-1).state !== state || of.at(-1).output !== output) throw new Error(JSON.stringify(of)); };`
-	v.do(t, connected+`type("stamp 5"); await until("it asks", () => the('.tool[data-state="approval-requested"] button'));`)
+	v.do(t, connected+`type("stamp 5"); await until("the page asks for approval", () => the('.tool[data-state="approval-requested"] button'));`)
 	v.picture(t, "approval")
 	v.do(t, stored+`await has("approval-requested", undefined);
 		the('.tool[data-state="approval-requested"] button').click();
 		await until("the call has run", () => the('.tool[data-state="output-available"]'));
-		await until("it speaks", () => words() >= 5); await idle(); await has("output-available", "stamped");`)
-	v.do(t, stored+`type("stamp 3"); await until("it asks again", () => the('.tool[data-state="approval-requested"] button.quiet'));
+		await until("the answer begins", () => words() >= 5); await idle(); await has("output-available", "stamped");`)
+	v.do(t, stored+`type("stamp 3"); await until("the page asks for approval again", () => the('.tool[data-state="approval-requested"] button.quiet'));
 		the('.tool[data-state="approval-requested"] button.quiet').click();
 		await until("the call was refused", () => the('.tool[data-state="output-denied"]')); await idle(); await has("output-denied", undefined);
-		if (the('.tool[data-state="approval-requested"]')) throw new Error("it still asks");`)
+		if (the('.tool[data-state="approval-requested"]')) throw new Error("the page still asks for approval");`)
 	v.picture(t, "approved and denied")
 }
 
@@ -397,13 +397,13 @@ func (v *visit) load(t *testing.T, method string, params map[string]any) {
 	if _, err := v.chrome.do(v.tab.SessionID, method, params); err != nil {
 		t.Fatal(err)
 	}
-	loaded := `window.until ? until("it is loaded", () => document.readyState === "complete") : Promise.reject(new Error("nobody looks"))`
+	loaded := `window.until ? until("the page is loaded", () => document.readyState === "complete") : Promise.reject(new Error("framecheck.js is not loaded"))`
 	if err := v.tab.run(loaded); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// do runs code in the page, and reports errors in the frames painted until then.
+// do runs code in the page, and reports errors in the frames painted so far.
 func (v *visit) do(t *testing.T, code string) {
 	t.Helper()
 	if err := v.tab.run("(async () => {" + code + "})()"); err != nil {

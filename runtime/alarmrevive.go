@@ -12,7 +12,7 @@ import (
 
 // ReviveAlarm makes a parked alarm of the object due now, clears its counts of failures,
 // and reports whether it was parked. It returns when the change is durable. It does not
-// wake an object that is out of memory: the constructor may be the reason why the alarm is
+// wake an object that is not in memory: the constructor may be the reason why the alarm is
 // parked.
 //
 // Errors: the cause of ctx; an *Error with ErrNoClass or ErrClosed, or if the object is in

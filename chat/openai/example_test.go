@@ -30,7 +30,7 @@ func assistant(m chat.Model) dohost.Class {
 		})
 }
 
-// A chat agent that answers with a model of OpenAI. The example has a server in place of the provider; a program omits
+// A chat agent that answers with a model of OpenAI. The example uses a server in place of the provider; a program omits
 // BaseURL and Key, and sets OPENAI_API_KEY.
 func Example() {
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/dohost/dohost"
 )
 
 // display shows the progress of the demo: as a bar on a terminal, else as plain lines.
@@ -37,7 +39,23 @@ func (d *display) begin(p *demoPlan) {
 	if p.resumed {
 		fmt.Fprintln(d.out, "Resuming an interrupted run, with the flags of its start.")
 	}
-	fmt.Fprintf(d.out, "Counting the words of %s: %d files, %s, in steps of about %d bytes.\nEvictions: %s; seed %d.\n", what, p.Files, bytesText(p.Bytes), p.Piece, p.Evict, p.Seed)
+	fmt.Fprintf(d.out, "Counting the words of %s: %d files, %s, in steps of about %d bytes.\nEvictions: %s; seed %d.\n", what, p.Files, bytesText(p.Bytes), p.Piece, p.evictions(), p.Seed)
+}
+
+// evictions describes the frequency of the evictions.
+func (p *demoPlan) evictions() string {
+	c, err := dohost.ParseChaos(p.Evict, "", "", 0)
+	switch {
+	case err != nil:
+		return p.Evict // the worker reports the error
+	case c.Mean > 0:
+		return "every " + p.Evict + " on average, for each object"
+	case c.Rate > 0 && p.At != "":
+		return "with probability " + p.Evict + " at each point (" + p.At + ")"
+	case c.Rate > 0:
+		return "with probability " + p.Evict + " at each point"
+	}
+	return "none"
 }
 
 func (d *display) progress(share float64, p *demoPlan, now *account) {

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 //	ended NAME STATUS            waits until the server has ended with it, or "killed";
 //	                             its log is in NAME.log
 //	corrupt FILE                 overwrites the middle of a file
-//	misindex DIR FROM TO         moves an alarm to another object, and not its index entry
+//	misindex DIR FROM TO         moves an alarm, but not its index entry, to another object
 func TestScripts(t *testing.T) {
 	deadline, _ := t.Deadline()
 	testscript.Run(t, testscript.Params{

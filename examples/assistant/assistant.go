@@ -31,7 +31,7 @@ func Class(folder fs.FS, pace time.Duration) dohost.Class {
 	return Of(model)
 }
 
-// Of is the class of assistants that have a model answer.
+// Of returns the class of assistants that answer with a model.
 func Of(model chat.Model) dohost.Class {
 	return chat.Bind(Assistants,
 		func(_ context.Context, a *chat.Agent[struct{}]) (*Assistant, error) { return &Assistant{a, model}, nil },

@@ -17,7 +17,7 @@ type Object struct {
 	Err     string     `json:"err,omitempty"` // the error of the last of those runs
 	Parked  *Parked    `json:"parked,omitempty"`
 	Live    bool       `json:"live"`
-	Sockets int        `json:"sockets,omitempty"` // without live they hibernate
+	Sockets int        `json:"sockets,omitempty"` // hibernating if live is false
 	Epoch   string     `json:"epoch,omitempty"`
 	Age     float64    `json:"age_seconds,omitempty"`
 	Idle    float64    `json:"idle_seconds,omitempty"`
@@ -40,7 +40,7 @@ type ObjectList struct {
 	Damaged []string `json:"damaged,omitempty"`
 }
 
-// Alarm is an object's alarm, in either direction. No time means none.
+// Alarm is an object's alarm, in requests and responses. A nil time means that there is none.
 type Alarm struct {
 	At *time.Time `json:"at"`
 }

@@ -15,7 +15,7 @@ var errorTextPackages = map[string]string{
 }
 
 // errorTexts finds errors of exported functions and variables with a text that does not begin with the name of the
-// package. It follows the names of the package's variables, and no calls.
+// package. It follows the names of the package's variables, but no calls.
 func errorTexts(t *tree) (findings []string) {
 	packages := t.packages()
 	for _, dir := range t.sortedPackages() {

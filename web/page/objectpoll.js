@@ -58,7 +58,7 @@ const requests = (look) => new Map((look?.details ?? []).filter((d) => d.kind ==
 
 const ends = { completed: 'The reply is complete', aborted: 'The reply was stopped', error: 'The reply has failed', skipped: 'A request was skipped' }
 
-// shortEpoch is an epoch without the fork of its store, which only a restore or an import changes.
+// shortEpoch returns an epoch without the fork of its store, which only a restore or an import changes.
 export const shortEpoch = (epoch) => epoch.split('.').slice(-2).join('.')
 
 // changes lists the events between two polls: [{kind, text}]. epoch is the last one seen before.
