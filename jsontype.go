@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"strings"
 )
 
 // checkJSON returns an error if JSON can carry no argument, or no result, of a type.
@@ -25,8 +24,8 @@ func checkJSON(t reflect.Type, decode bool) error {
 	return fmt.Errorf("no result of type %v%s can be encoded as JSON", bad, inside)
 }
 
-// jsonCheck looks for a type that package encoding/json refuses for each value. It accepts a type that is refused for
-// some of its values only.
+// jsonCheck looks for a type that package encoding/json refuses, also as the element of a pointer, slice, array or map.
+// It does not look into structs: a field that is refused may be shadowed, left out or nil.
 type jsonCheck struct {
 	decode bool
 	seen   map[reflect.Type]bool
@@ -76,27 +75,6 @@ func (c *jsonCheck) bad(t reflect.Type) reflect.Type {
 			}
 		}
 		return c.bad(t.Elem())
-	case reflect.Struct:
-		if !c.decode { // an argument may lack the field
-			return c.badField(t)
-		}
-	}
-	return nil
-}
-
-// badField is bad for the fields of a struct that are always encoded.
-func (c *jsonCheck) badField(t reflect.Type) reflect.Type {
-	for f := range t.Fields() {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case name == "-" && options == "", strings.Contains(options, "omit"):
-			continue
-		case !f.IsExported() && (!f.Anonymous || f.Type.Kind() != reflect.Struct):
-			continue
-		}
-		if bad := c.bad(f.Type); bad != nil {
-			return bad
-		}
 	}
 	return nil
 }

@@ -178,10 +178,9 @@ func TestOpenRefusesTypesThatJSONCannotCarry(t *testing.T) {
 		{takes[map[time.Time]*unreadable](), ""},
 		{gives[chan int](), "no result of type chan int can be encoded as JSON"},
 		{gives[[2]func()](), "no result of type func() in [2]func() can be encoded as JSON"},
-		{gives[jsonBase](), "no result of type chan int in dohost_test.jsonBase can be encoded as JSON"},
-		{gives[*struct{ jsonBase }](), "no result of type chan int in *struct { dohost_test.jsonBase } can be encoded as JSON"},
 		{gives[map[struct{ A int }]int](), "no result of type map[struct { A int }]int can be encoded as JSON"},
 		{gives[jsonChan](), ""},
+		{gives[jsonBase](), ""}, // a field, which may be shadowed or left out
 		{gives[map[encoding.TextMarshaler]int](), ""},
 		{gives[jsonNode](), ""},
 		{gives[error](), ""},

@@ -33,8 +33,9 @@ type method struct {
 //
 // A pointer is as the type that it points to. A result of type struct{} is no result.
 //
-// A name has at most 256 bytes. The client gets the text of a [dohost.PublicError]. Of any other error it gets "internal error" and an
-// id, unless [dohost.Options.ErrorTexts] is set.
+// A name has at most 256 bytes, and is not "http". [dohost.Open] refuses types that JSON cannot carry, as for
+// [dohost.Expose]. The client gets the text of a [dohost.PublicError]. Of any other error it gets "internal error" and
+// an id, unless [dohost.Options.ErrorTexts] is set.
 func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return Entry[O]{bind: func(c *class) {
 		if !c.add(name, "Callable", m == nil) {
@@ -81,6 +82,8 @@ func (c *class) add(name, entry string, missing bool) bool {
 	switch {
 	case name == "":
 		c.mistake("%s without a name", entry)
+	case name == "http":
+		c.mistake("%s of %q: the name is reserved", entry, name)
 	case len(name) > maxName:
 		c.mistake("%s of %.40q: want a name of at most %d bytes", entry, name, maxName)
 	case missing:

@@ -119,13 +119,16 @@ func (c *core) endRun(ctx context.Context, id string, failed error) error {
 	return c.runEnded(ctx, id, status)
 }
 
-// abandonRun deletes the row of a fiber whose function has panicked or called Goexit. If a caller of RunFiber recovers,
-// no other code deletes it. If the incarnation ends, the deletion is lost with the batch, and the fiber is interrupted:
-// so abandonRun does not give up the turn, which would commit the batch.
+// abandonRun lets a task delete the row of a fiber whose function has panicked or called Goexit. If a caller of RunFiber
+// recovers, no other code deletes it. If the incarnation ends, so does the task, and the fiber is interrupted: even if a
+// deferred function of the caller has committed the batch.
 func (c *core) abandonRun(ctx context.Context, id string) {
-	if _, err := fiberRows.Delete(ctx, c.store(), id); err == nil {
-		_ = c.runEnded(ctx, id, FiberFailed) // the panic continues
-	}
+	_ = c.obj.Go(ctx, "end of a fiber", func(ctx context.Context) error { // the panic continues
+		if err := c.deleteFiber(ctx, id); err != nil {
+			return err
+		}
+		return c.runEnded(ctx, id, FiberFailed)
+	})
 }
 
 // runEnded reports the end of a fiber whose row was deleted.

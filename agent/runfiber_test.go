@@ -22,6 +22,7 @@ func TestRunFiberThatPanicsUnderRecoverHasFailed(t *testing.T) {
 		return nil
 	}}
 	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		ids := map[string]string{}
 		err := fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, a *fiberAgent) error {
 			run := func(fn func()) (id string) {
 				ended := make(chan struct{})
@@ -39,14 +40,19 @@ func TestRunFiberThatPanicsUnderRecoverHasFailed(t *testing.T) {
 				return id
 			}
 			for name, fn := range map[string]func(){"panic": func() { panic("bad input") }, "Goexit": runtime.Goexit} {
-				id := run(fn)
+				ids[name] = run(fn)
+			}
+			return nil
+		})
+		err2 := fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, a *fiberAgent) error {
+			for name, id := range ids {
 				if _, ok, err := a.Fibers().Get(ctx, id); id == "" || ok || err != nil {
 					t.Errorf("%s: fiber %q: %t, %v", name, id, ok, err)
 				}
 			}
 			return nil
 		})
-		if err != nil {
+		if err := errors.Join(err, err2); err != nil {
 			t.Error(err)
 		}
 		if in, set := alarm(t, h); set {
@@ -55,6 +61,29 @@ func TestRunFiberThatPanicsUnderRecoverHasFailed(t *testing.T) {
 		evict(h)
 		h.Advance(time.Hour)
 		w.wantEvents(t)
+	})
+}
+
+// TestRunFiberThatPanicsIsInterrupted has a function that panics, and a caller that commits while the panic unwinds.
+func TestRunFiberThatPanicsIsInterrupted(t *testing.T) {
+	w := &fiberTest{hook: func(w *fiberAgent, _ context.Context, i *agent.InterruptedRun) error {
+		w.record("%s interrupted", i.Name)
+		return nil
+	}}
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		err := fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, a *fiberAgent) error {
+			defer func() {
+				if err := a.Object().Storage().Sync(ctx); err != nil {
+					t.Error(err)
+				}
+			}()
+			return agent.RunFiber(ctx, a, "job", func(context.Context) error { panic("bad input") })
+		})
+		if !errors.Is(err, dohost.ErrFenced) {
+			t.Error(err)
+		}
+		h.Advance(time.Hour)
+		w.wantEvents(t, "30s job interrupted")
 	})
 }
 
