@@ -77,12 +77,13 @@ type Entry[O any] struct {
 }
 
 // Bind makes a class of a namespace and a constructor. The constructor runs with the object's turn when the object
-// wakes, before any event. If it fails, or returns a nil object, the waiting events fail too, and the host calls it again after 100 ms, doubling
-// up to 10 s. h has the handlers of all events; nil means none. The entries are the methods that callers outside the
-// process may call by name. Bind copies h.
+// wakes, before any event. If it fails, or returns a nil object, the waiting events fail too, and the host calls it
+// again after 100 ms, doubling up to 10 s. h has the handlers of all events; nil means none. The entries are the methods
+// that callers outside the process may call by name. Bind copies h.
 //
 // [Open] returns the errors in the arguments: a nil constructor, a zero Entry, an entry without a name or a method, a
-// name given twice, an argument or a result that JSON cannot carry, and those that the fields of [Handlers] and [SocketHandlers] document.
+// name given twice, an argument or a result that JSON cannot carry, and those that the fields of [Handlers] and
+// [SocketHandlers] document.
 func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, error), h *Handlers[O], entries ...Entry[O]) Class {
 	c := Class{rt: runtime.Class{
 		Name:    string(ns),

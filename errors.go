@@ -39,8 +39,8 @@ var (
 	ErrForbidden = errkind.ErrForbidden
 	// ErrMisuse reports a mistake of the program: the context does not hold the object's turn, or two goroutines use one
 	// turn; the operation is not possible inside a [Transaction]; an iterator is used after its turn was given up; the
-	// class has no OnAlarm; a function, a method or a socket is nil; a [Collection] or a [Query] is wrong; a call leads back into an [Exclusive] section that
-	// waits for it.
+	// class has no OnAlarm; a function, a method or a socket is nil; a [Collection] or a [Query] is wrong; a call leads
+	// back into an [Exclusive] section that waits for it.
 	ErrMisuse = errkind.ErrMisuse
 	// ErrNoSpace reports that the disk is nearly full, or that the store cannot write its files. The write did nothing.
 	ErrNoSpace = errkind.ErrNoSpace
