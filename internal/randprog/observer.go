@@ -1,0 +1,312 @@
+package randprog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/dohost/dohost"
+)
+
+// maxFaults bounds the faults that an Observer keeps.
+const maxFaults = 5
+
+// Observer checks a run. Its methods may be called from any goroutine.
+type Observer struct {
+	mu      sync.Mutex
+	objects map[string]*object
+	events  map[string]*event // by name
+	next    int               // the number of the next program
+	sent    []string          // the programs, as Go expressions
+	faults  []string
+	steps   int // instructions that were compared
+}
+
+// object is an object in the model.
+type object struct {
+	name    string
+	history []*state // committed, or about to be; the first is empty
+	serial  int      // of the newest state
+	lost    map[int]bool
+	// Indexes into history.
+	acknowledged int // the newest state that something outside depends on
+	gated        int // the newest state that outputs wait for
+	sure         int // the newest state whose commit has returned
+
+	incarnation int
+	process     *dohost.Host // of the incarnation
+	over        bool         // the incarnation has ended
+	byFence     bool         // by a fence, which leaves all commits
+
+	cur       *state // with the writes that are not committed
+	dirty     bool   // there are such writes
+	ungated   bool   // all of them are PutNoWait
+	turn      *event
+	exclusive *event
+	handling  *event    // the alarm handler that runs
+	pending   []*output // of the batch
+}
+
+// event is an event of an object.
+type event struct {
+	name        string
+	o           *object
+	incarnation int
+	ended       bool
+	serial      int // of the newest state that its answer waits for
+	answer      int
+	sections    int
+	undo        []undo // for each transaction that is open
+}
+
+// undo has the values that a rollback restores.
+type undo struct {
+	cur            *state
+	dirty, ungated bool
+	pending        int
+}
+
+// output is something that leaves after a commit: the function of an Emit, or a task.
+type output struct {
+	o      *object
+	state  outputState
+	serial int // of the state that it waits for
+}
+
+type outputState int
+
+const (
+	uncommitted outputState = iota
+	committed
+	dropped
+)
+
+// NewObserver returns an Observer.
+func NewObserver() *Observer {
+	w := new(Observer)
+	w.Reset()
+	return w
+}
+
+// Reset begins a new run.
+func (w *Observer) Reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.objects, w.events = map[string]*object{}, map[string]*event{}
+	w.next, w.sent, w.faults, w.steps = 0, nil, nil, 0
+}
+
+// Steps returns the number of instructions that were compared.
+func (w *Observer) Steps() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.steps
+}
+
+// Err returns the faults, and the programs of the run.
+func (w *Observer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.faults) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(append(append(w.faults, "the programs:"), w.sent...), "\n"))
+}
+
+func (w *Observer) faultLocked(o *object, format string, args ...any) {
+	if len(w.faults) < maxFaults {
+		w.faults = append(w.faults, o.name+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *Observer) objectLocked(name string) *object {
+	o := w.objects[name]
+	if o == nil {
+		o = &object{name: name, history: []*state{newState()}, lost: map[int]bool{}}
+		w.objects[name] = o
+	}
+	return o
+}
+
+// Listener observes the ends of incarnations.
+func (w *Observer) Listener() dohost.Listener {
+	return dohost.Listener{Fenced: func(e dohost.Ended) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		o := w.objectLocked(e.ID.Name)
+		o.over, o.byFence = true, e.Mode == dohost.EndFence
+	}}
+}
+
+// wake begins an incarnation that has found a state in its storage, and returns its number.
+func (w *Observer) wake(name string, process *dohost.Host, found *state) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.objectLocked(name)
+	if o.incarnation > 0 && !o.over && o.process == process {
+		w.faultLocked(o, "incarnation %d begins before the end of the previous one", o.incarnation+1)
+	}
+	lowest := o.acknowledged
+	if o.byFence && o.process == process {
+		lowest = max(lowest, o.sure)
+	}
+	at := len(o.history) - 1
+	for at >= lowest && !o.history[at].matches(found, o.process == process) {
+		at--
+	}
+	if at < lowest {
+		w.faultLocked(o, "incarnation %d finds %v; possible are, from the newest: %v", o.incarnation+1, found, o.possible(lowest))
+		at = len(o.history) - 1
+		found.serial = o.history[at].serial
+		o.history[at] = found
+	}
+	// The end of a process may delay an alarm that was being delivered.
+	vague := o.handling != nil || o.process != process
+	for _, s := range o.history[lowest : at+1] {
+		vague = vague || s.matches(found, o.process == process) && s.alarm != o.history[at].alarm
+	}
+	for _, s := range o.history[at+1:] {
+		o.lost[s.serial] = true
+	}
+	o.history = o.history[:at+1]
+	for _, s := range o.history[min(lowest, at):] {
+		s.alarm.vague = s.alarm.vague || vague
+	}
+	for _, out := range o.pending {
+		out.state = dropped
+	}
+	o.incarnation++
+	o.process, o.over, o.byFence = process, false, false
+	o.sure, o.gated = at, min(o.gated, at)
+	o.cur, o.dirty, o.ungated = o.history[at].clone(), false, true
+	o.turn, o.exclusive, o.handling, o.pending = nil, nil, nil, nil
+	return o.incarnation
+}
+
+// possible returns the states of the history from an index on, the newest first.
+func (o *object) possible(lowest int) []string {
+	var list []string
+	for _, s := range slices.Backward(o.history[lowest:]) {
+		list = append(list, "["+s.String()+"]")
+	}
+	return list
+}
+
+// acknowledgeLocked records that something outside depends on a state.
+func (w *Observer) acknowledgeLocked(o *object, serial int) {
+	if o.lost[serial] {
+		w.faultLocked(o, "an acknowledged commit, number %d, was lost", serial)
+		return
+	}
+	at, _ := slices.BinarySearchFunc(o.history, serial, func(s *state, serial int) int { return s.serial - serial })
+	o.acknowledged = max(o.acknowledged, min(at, len(o.history)-1))
+}
+
+// alive reports whether the event's incarnation has not ended. The code of an ended one may still run, until its next
+// operation is refused.
+func (e *event) alive() bool { return e.incarnation == e.o.incarnation && !e.o.over }
+
+// actsLocked checks that an event, whose operation has succeeded, may act.
+func (w *Observer) actsLocked(e *event) {
+	o := e.o
+	switch {
+	case !e.alive():
+		w.faultLocked(o, "%s of incarnation %d acts after its end", e.name, e.incarnation)
+	case o.turn != e && o.turn != nil:
+		w.faultLocked(o, "%s acts during the turn of %s", e.name, o.turn.name)
+	case o.turn != e:
+		w.faultLocked(o, "%s acts without the turn", e.name)
+	case o.exclusive != nil && o.exclusive != e:
+		w.faultLocked(o, "%s acts in the exclusive section of %s", e.name, o.exclusive.name)
+	}
+	o.sure = len(o.history) - 1
+}
+
+// acquire records that an event has got the turn.
+func (w *Observer) acquire(e *event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acquireLocked(e)
+}
+
+func (w *Observer) acquireLocked(e *event) {
+	if e.o.turn == nil {
+		e.o.turn = e
+	}
+	w.actsLocked(e)
+}
+
+// commit records that the batch of an event is about to be committed, and whether the event
+// releases the turn then.
+func (w *Observer) commit(e *event, release bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !e.alive() {
+		return
+	}
+	w.actsLocked(e)
+	w.commitLocked(e)
+	if release {
+		e.o.turn = nil
+	}
+}
+
+func (w *Observer) commitLocked(e *event) {
+	o := e.o
+	if o.dirty || len(o.pending) > 0 {
+		o.serial++
+		o.cur.serial = o.serial
+		s := o.cur.clone()
+		s.alarm.vague = s.alarm.vague || o.handling != nil
+		o.history = append(o.history, s)
+		if o.dirty && !o.ungated {
+			o.gated = len(o.history) - 1
+		}
+	}
+	for _, out := range o.pending {
+		out.state, out.serial = committed, o.history[o.gated].serial
+	}
+	o.dirty, o.ungated, o.pending = false, true, nil
+	e.serial = o.history[o.gated].serial
+}
+
+// durable records that the commits of an event are durable: with all, also those of PutNoWait.
+func (w *Observer) durable(e *event, all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.incarnation != e.o.incarnation {
+		w.acknowledgeLocked(e.o, e.serial)
+		return
+	}
+	if all {
+		w.acknowledgeLocked(e.o, e.o.history[len(e.o.history)-1].serial)
+	}
+	w.acknowledgeLocked(e.o, e.serial)
+}
+
+// step compares the result of an instruction with that of the model.
+func (w *Observer) step(e *event, in Instr, got string, apply func(*state) string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.actsLocked(e)
+	w.steps++
+	hadAlarm := e.o.cur.alarm.set && !e.o.cur.alarm.vague
+	if want := apply(e.o.cur); got != want {
+		w.faultLocked(e.o, "%s: %s returns %s, want %s", e.name, code([]Instr{in}), got, want)
+	}
+	if writes[in.Op] && !wroteNothing[got] && (in.Op != DeleteAlarm || hadAlarm) {
+		e.o.dirty = true
+		e.o.ungated = e.o.ungated && in.Op == PutNoWait
+	}
+}
+
+// writes are the instructions that write.
+var writes = map[Op]bool{
+	Put: true, PutNoWait: true, PutMany: true, Add: true, Delete: true, DeleteMany: true, DeleteAll: true, Insert: true, PutRow: true,
+	UpdateRow: true, UpdateIf: true, DeleteRow: true, DeleteRowIf: true, SetAlarm: true, DeleteAlarm: true,
+}
+
+// wroteNothing has the results of writes that had nothing to write, or failed.
+var wroteNothing = map[string]bool{"false": true, "0": true, "not found": true, "conflict": true}

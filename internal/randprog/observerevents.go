@@ -1,0 +1,213 @@
+package randprog
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Next returns the number of a new program.
+func (w *Observer) Next() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next++
+	return w.next
+}
+
+// record records a program that is sent to an object.
+func (w *Observer) record(object string, p Program) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sent = append(w.sent, object+": "+p.String())
+}
+
+// begin begins an event, which has the turn. cause, unless it is nil, is the output or the call
+// that has caused it.
+func (w *Observer) begin(object, name string, incarnation int, cause *output) *event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := &event{name: name, o: w.objectLocked(object), incarnation: incarnation}
+	if w.events[name] != nil {
+		w.faultLocked(e.o, "%s runs twice", name)
+	}
+	w.events[name] = e
+	if cause != nil {
+		w.leavesLocked(cause, name)
+	}
+	if e.alive() {
+		w.acquireLocked(e)
+	}
+	return e
+}
+
+// leaves records that an output has left.
+func (w *Observer) leaves(out *output, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leavesLocked(out, name)
+}
+
+func (w *Observer) leavesLocked(out *output, name string) {
+	if out.state != committed {
+		w.faultLocked(out.o, "%s happens, although its event was not committed", name)
+		return
+	}
+	w.acknowledgeLocked(out.o, out.serial)
+}
+
+// emit adds an output to the batch of an event.
+func (w *Observer) emit(e *event) *output {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := &output{o: e.o}
+	if !e.alive() {
+		return out
+	}
+	w.actsLocked(e)
+	e.o.pending = append(e.o.pending, out)
+	return out
+}
+
+// asked returns an output for a call that an event is about to make: it waits for the commit that
+// the event has just made.
+func (w *Observer) asked(e *event) *output {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return &output{e.o, committed, e.serial}
+}
+
+// beginAlarm begins the handler of an alarm.
+func (w *Observer) beginAlarm(object string, incarnation int, info dohost.AlarmInfo) *event {
+	w.mu.Lock()
+	o := w.objectLocked(object)
+	w.next++
+	name := fmt.Sprintf("alarm %d", w.next)
+	at := info.Scheduled.UnixMilli()
+	switch a := o.cur.alarm; {
+	case incarnation != o.incarnation, o.over:
+	case time.Now().UnixMilli() < at:
+		w.faultLocked(o, "%s for %d begins at %d", name, at, time.Now().UnixMilli())
+	case a.vague:
+	case !a.set:
+		w.faultLocked(o, "%s for %d: no alarm is set", name, at)
+	case at < a.at:
+		w.faultLocked(o, "%s for %d: it is set for %d", name, at, a.at)
+	}
+	if o.handling != nil && incarnation == o.incarnation && !o.over {
+		w.faultLocked(o, "%s begins during %s", name, o.handling.name)
+	}
+	w.mu.Unlock()
+	e := w.begin(object, name, incarnation, nil)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !e.alive() {
+		return e
+	}
+	o.handling, o.cur.alarm = e, modelAlarm{}
+	return e
+}
+
+// end ends an event, whose last batch is about to be committed.
+func (w *Observer) end(e *event, answer int, failed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !e.alive() {
+		return
+	}
+	w.actsLocked(e)
+	if o := e.o; o.handling == e {
+		o.handling, o.dirty, o.ungated = nil, true, false
+		o.cur.alarm.vague = o.cur.alarm.vague || failed
+	}
+	w.commitLocked(e)
+	e.o.turn, e.ended, e.answer = nil, true, answer
+}
+
+// abandon ends an event that panics: its incarnation ends.
+func (w *Observer) abandon(e *event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.o.incarnation == e.incarnation {
+		e.o.turn = nil
+	}
+}
+
+// answered compares the outcome of a call with the event that it caused.
+func (w *Observer) answered(object, name string, answer int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o, e := w.objectLocked(object), w.events[name]
+	switch {
+	case dohostOutcome(err) == dohost.OutcomeNotRun && e != nil:
+		w.faultLocked(o, "%s has run, but its caller got: %v", name, err)
+	case err == nil && (e == nil || !e.ended):
+		w.faultLocked(o, "%s was answered, but has not ended", name)
+	case err == nil && e.answer != answer:
+		w.faultLocked(o, "%s: the answer is %d, want %d", name, answer, e.answer)
+	case err == nil:
+		w.acknowledgeLocked(o, e.serial)
+	}
+}
+
+// enter and leave are the bounds of an exclusive section.
+func (w *Observer) enter(e *event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.actsLocked(e)
+	e.sections++
+	e.o.exclusive = e
+}
+
+func (w *Observer) leave(e *event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !e.alive() {
+		return
+	}
+	w.actsLocked(e)
+	if e.sections--; e.sections == 0 {
+		e.o.exclusive = nil
+	}
+}
+
+// beginTransaction and endTransaction are the bounds of a transaction.
+func (w *Observer) beginTransaction(e *event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.actsLocked(e)
+	o := e.o
+	e.undo = append(e.undo, undo{o.cur.clone(), o.dirty, o.ungated, len(o.pending)})
+}
+
+func (w *Observer) endTransaction(e *event, rollback bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.actsLocked(e)
+	o, u := e.o, e.undo[len(e.undo)-1]
+	e.undo = e.undo[:len(e.undo)-1]
+	if !rollback {
+		return
+	}
+	for _, out := range o.pending[u.pending:] {
+		out.state = dropped
+	}
+	o.cur, o.dirty, o.ungated, o.pending = u.cur, u.dirty, u.ungated, o.pending[:u.pending]
+}
+
+// checkAlarm checks, when an object is at rest, that no alarm was lost.
+func (w *Observer) checkAlarm(object string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.objectLocked(object)
+	if a := o.cur.alarm; a.set && !a.vague {
+		w.faultLocked(o, "the alarm of %d has not fired", a.at)
+	}
+}
+
+// durableFeed returns the feed of the newest acknowledged state.
+func (w *Observer) durableFeed(e *event) []change {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return e.o.history[e.o.acknowledged].feed
+}

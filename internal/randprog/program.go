@@ -1,0 +1,181 @@
+package randprog
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// Op is the kind of an instruction.
+type Op string
+
+// The instructions. K selects a key, a row or an object, N is a number. Those with a Body
+// execute it in a transaction, a section, or an event of its own.
+const (
+	Put         Op = "Put"         // key K = N
+	PutNoWait   Op = "PutNoWait"   // likewise
+	PutMany     Op = "PutMany"     // keys K to K+2 = N
+	PutTooLong  Op = "PutTooLong"  // PutMany of key K and of one that is too long
+	Add         Op = "Add"         // key K += N
+	Delete      Op = "Delete"      // key K
+	DeleteMany  Op = "DeleteMany"  // keys K to K+2
+	DeleteAll   Op = "DeleteAll"   //
+	Get         Op = "Get"         // key K
+	GetMany     Op = "GetMany"     // keys K to K+2
+	List        Op = "List"        // keys, by options that N encodes
+	Insert      Op = "Insert"      // row K with the value N
+	PutRow      Op = "PutRow"      // likewise
+	UpdateRow   Op = "UpdateRow"   // row K += N
+	UpdateIf    Op = "UpdateIf"    // row K += 1, if its version is N
+	DeleteRow   Op = "DeleteRow"   // row K
+	DeleteRowIf Op = "DeleteRowIf" // row K, if its version is N
+	GetRow      Op = "GetRow"      // row K
+	ListRows    Op = "ListRows"    // rows, by options that N encodes
+	CountRows   Op = "CountRows"   // likewise
+	ReadFeed    Op = "ReadFeed"    // all entries
+	SetAlarm    Op = "SetAlarm"    // in N seconds
+	DeleteAlarm Op = "DeleteAlarm" //
+	GetAlarm    Op = "GetAlarm"    //
+	Emit        Op = "Emit"        //
+	Sync        Op = "Sync"        //
+	Durable     Op = "Durable"     // AwaitDurable
+	Await       Op = "Await"       // a function that does nothing
+	Sleep       Op = "Sleep"       // N milliseconds
+	Transaction Op = "Transaction" // Body; rolled back if N is odd
+	Exclusive   Op = "Exclusive"   // Body
+	HoldTurn    Op = "HoldTurn"    // Body, in the function of an Await
+	Call        Op = "Call"        // Body, in object K, if K is greater than the own number
+	Go          Op = "Go"          // Body, in a task
+	Fail        Op = "Fail"        // the event returns an error
+	Panic       Op = "Panic"       //
+	Goexit      Op = "Goexit"      //
+)
+
+// Instr is an instruction.
+type Instr struct {
+	Op   Op
+	K, N int
+	Body []Instr
+}
+
+// Program is the work of one event. ID distinguishes the programs of a run.
+type Program struct {
+	ID   int
+	Code []Instr
+}
+
+// String returns the program as a Go expression.
+func (p Program) String() string {
+	return fmt.Sprintf("randprog.Program{ID: %d, Code: %s}", p.ID, code(p.Code))
+}
+
+func (p Program) name() string { return fmt.Sprintf("program %d", p.ID) }
+
+func code(list []Instr) string {
+	var b strings.Builder
+	b.WriteString("[]randprog.Instr{")
+	for i, in := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "{Op: randprog.%s", in.Op)
+		if in.K != 0 {
+			fmt.Fprintf(&b, ", K: %d", in.K)
+		}
+		if in.N != 0 {
+			fmt.Fprintf(&b, ", N: %d", in.N)
+		}
+		if len(in.Body) > 0 {
+			fmt.Fprintf(&b, ", Body: %s", code(in.Body))
+		}
+		b.WriteString("}")
+	}
+	b.WriteString("}")
+	return b.String()
+}
+
+const (
+	numKeys = 4 // few, so that programs meet at them
+	numRows = 3
+	// Objects is the number of objects.
+	Objects = 2
+	// maxDepth bounds the nesting of bodies.
+	maxDepth = 3
+)
+
+// weighted is an instruction with its weight in a draw.
+type weighted struct {
+	op     Op
+	weight int
+}
+
+var (
+	storageOps = []weighted{
+		{Put, 6}, {PutNoWait, 2}, {PutMany, 2}, {PutTooLong, 1}, {Add, 4}, {Delete, 3}, {DeleteMany, 1}, {Get, 3}, {GetMany, 1},
+		{List, 3}, {Insert, 3}, {PutRow, 3}, {UpdateRow, 3}, {UpdateIf, 2}, {DeleteRow, 2}, {DeleteRowIf, 1}, {GetRow, 2},
+		{ListRows, 3}, {CountRows, 1}, {ReadFeed, 2}, {SetAlarm, 2}, {DeleteAlarm, 1}, {GetAlarm, 1}, {Emit, 1}, {Go, 1},
+		{Transaction, 4},
+	}
+	// turnOps release the turn, or are not allowed in a transaction.
+	turnOps = []weighted{
+		{Await, 4}, {Sleep, 2}, {Sync, 2}, {Durable, 2}, {DeleteAll, 1}, {Exclusive, 2}, {HoldTurn, 1}, {Call, 2},
+	}
+	endOps = []weighted{{Fail, 3}, {Panic, 2}, {Goexit, 1}}
+)
+
+// Draw draws a program.
+func Draw(r *rand.Rand, id int) Program {
+	return Program{id, drawBody(r, 1+r.IntN(6), 0, true)}
+}
+
+// drawBody draws n instructions at a depth; with free ones that release the turn, too.
+func drawBody(r *rand.Rand, n, depth int, free bool) []Instr {
+	var list []Instr
+	for range n {
+		from := storageOps
+		switch k := r.IntN(100); {
+		case k < 25 && free:
+			from = turnOps
+		case k < 28:
+			from = endOps
+		}
+		list = append(list, drawInstr(r, pick(r, from), depth, free))
+	}
+	return list
+}
+
+func pick(r *rand.Rand, from []weighted) Op {
+	sum := 0
+	for _, w := range from {
+		sum += w.weight
+	}
+	n := r.IntN(sum)
+	for _, w := range from {
+		if n -= w.weight; n < 0 {
+			return w.op
+		}
+	}
+	panic("unreachable")
+}
+
+func drawInstr(r *rand.Rand, op Op, depth int, free bool) Instr {
+	in := Instr{Op: op, K: r.IntN(numKeys), N: r.IntN(100)}
+	switch op {
+	case Insert, PutRow, UpdateRow, DeleteRow, GetRow:
+		in.K = r.IntN(numRows)
+	case UpdateIf, DeleteRowIf:
+		in.K, in.N = r.IntN(numRows), 1+r.IntN(3)
+	case SetAlarm:
+		in.N = r.IntN(4)
+	case Transaction, Exclusive, HoldTurn, Call, Go:
+		if depth == maxDepth {
+			return Instr{Op: Get, K: in.K}
+		}
+		if in.K = 1; op != Call {
+			in.K = 0
+		}
+		// The section of HoldTurn is one batch, and a task or a called object can do everything.
+		in.Body = drawBody(r, 1+r.IntN(3), depth+1, op != Transaction && op != HoldTurn && (free || op == Go))
+	}
+	return in
+}

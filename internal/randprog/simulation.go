@@ -1,0 +1,79 @@
+package randprog
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// scenario returns a scenario with everything but its work.
+func scenario(w *Observer) dohosttest.Scenario {
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{Class(w)},
+		Options: dohost.Options{Listener: w.Listener()},
+		Reset:   w.Reset,
+		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
+	}
+}
+
+// Simulation returns a simulation whose clients send random programs. It counts the compared instructions in steps.
+func Simulation(steps *atomic.Int64) dohosttest.Simulation {
+	w := NewObserver()
+	s := dohosttest.Simulation{Scenario: scenario(w), Ops: []dohosttest.Op{{
+		Name: "program",
+		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
+			return w.Send(ctx, h, r.IntN(Objects), Draw(r, w.Next()))
+		},
+	}}}
+	s.Reset = func() {
+		steps.Add(int64(w.Steps()))
+		w.Reset()
+	}
+	return s
+}
+
+// Programs returns a scenario with programs that a seed draws, of two clients.
+func Programs(seed uint64, each int) dohosttest.Scenario {
+	w := NewObserver()
+	s := scenario(w)
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		client := func(k int) func(context.Context) error {
+			r := rand.New(rand.NewPCG(seed, uint64(k)))
+			return func(ctx context.Context) error {
+				for i := range each {
+					if err := w.Send(ctx, h, r.IntN(Objects), Draw(r, (i+1)*10+k)); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}
+		other := h.Client(client(1))
+		return errors.Join(client(0)(ctx), other.Wait())
+	}
+	return s
+}
+
+// Send makes an object execute a program. It returns the faults of the run, and no errors of the call.
+func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, k int, p Program) error {
+	w.record(objectName(k), p)
+	answer, err := dohost.Call(ctx, machines.Get(h, objectName(k)), (*machine).run, request{Name: p.name(), Code: p.Code})
+	w.answered(objectName(k), p.name(), answer, err)
+	return w.Err()
+}
+
+// Check compares the objects, which are at rest, with the model.
+func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
+	for k := range Objects {
+		read := Program{-w.Next(), []Instr{{Op: List}, {Op: ListRows}, {Op: ReadFeed}, {Op: GetAlarm}}}
+		if err := w.Send(ctx, h, k, read); err != nil {
+			return err
+		}
+		w.checkAlarm(objectName(k))
+	}
+	return w.Err()
+}
