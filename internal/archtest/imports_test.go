@@ -62,6 +62,8 @@ var mayImport = map[string][]string{
 	"internal/mutants":       {},
 	"internal/providertest":  {".", "chat", "dohosttest", "internal/sockettest"},
 	"internal/transcript":    {},
+
+	"tools/mutate": {},
 }
 
 // testsMayImport lists further imports of test files, in addition to their package's row
@@ -101,6 +103,7 @@ var dependencies = []dependency{
 	{module: "github.com/anishathalye/porcupine", importers: []string{"dohosttest"}, testImporters: []string{"runtime"}},
 	{module: "github.com/HdrHistogram/hdrhistogram-go", importers: []string{"bench/..."}},
 	{module: "gonum.org/v1/plot", importers: []string{"bench/..."}},
+	{module: "golang.org/x/tools", importers: []string{"tools/..."}},
 
 	{module: "pgregory.net/rapid", testOnly: true},
 	{module: "github.com/cockroachdb/datadriven", testOnly: true},

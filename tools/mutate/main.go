@@ -1,0 +1,202 @@
+// Mutate measures how many generated mutations of the module the tests find.
+//
+// It lists the places where an operator applies, draws a sample, and compiles all mutations of
+// the sample into the same test binaries, from an overlay: the sources do not change. The
+// environment variable DOHOST_MUTANT selects the mutation of a run. The operators are
+//
+//	negate      negates a condition, a comparison with == or !=, true or false
+//	boundary    turns < into <=, > into >=, and the reverse
+//	arithmetic  turns + into -, and the reverse, of integers
+//	connective  turns && into ||, and the reverse
+//	drop        drops a call, an assignment, a send, a defer, a return without results, a break or a continue
+//	order       swaps two adjacent statements that the operator drop could drop
+//	swap        swaps the arguments of a call with two arguments of the same type
+//	error       returns nil instead of an error
+//	constant    adds 1 to an integer constant
+//	lock        removes a lock: the calls of Lock and Unlock of a receiver in a function
+//
+// These places have no mutations, since a test that finds them would only repeat the source:
+//
+//   - generated code and tests
+//   - the methods String, GoString, Error, Format and LogValue; calls of log, log/slog, fmt.Errorf,
+//     errors.New and panic with their arguments: texts for people
+//   - calls with an eviction.Place: the points where the tests end an incarnation
+//   - calls of internal/invariants and blocks with a constant condition, which other builds run
+//   - single calls of Lock and Unlock, without which a program always ends or hangs
+//   - constants of type time.Duration or fs.FileMode, the capacity for make, indices of literals
+//   - adjacent assignments without a common variable, functions that are known to be symmetric
+//   - declarations outside functions
+//
+// A mutation has a name: the file, the function, the operator, and the index among the mutations
+// of the function by this operator. The name does not depend on the rest of the file.
+//
+// The tests are those of the root module and of examples/orders. The first pass runs the scenarios:
+// the tests that call EveryPoint or Simulate of dohosttest. The second pass runs the other tests
+// for the mutations that are left. Each test first runs without a mutation, and must pass; that run
+// shows which mutations the test reaches, and it runs again only with those. A test that fails or
+// hangs finds the mutation. The race detector would find more of the removed locks; it does not run.
+//
+// The file of -cache keeps the results, by the name of the mutation and the text of its function.
+// Delete it after a change of the tests. The file equivalent.txt names the mutations that do not
+// change the behaviour; they do not count, and may be at most 5 % of the sample.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// mutated are the packages with mutations, relative to the module.
+var mutated = []string{"runtime", "objectstore", "alarm", "eviction", "agent", "chat", ".", "internal/socket"}
+
+// settings are the flags.
+type settings struct {
+	root                 string
+	list                 bool
+	sample               int
+	seed                 uint64
+	cache                string
+	limit                time.Duration
+	minScenarios, minAll float64
+}
+
+func main() {
+	var s settings
+	flag.StringVar(&s.root, "root", "..", "`folder` of the module")
+	flag.BoolVar(&s.list, "list", false, "print all mutations, and run nothing")
+	flag.IntVar(&s.sample, "sample", 500, "try so `many` mutations, drawn by -seed; 0: all")
+	flag.Uint64Var(&s.seed, "seed", 0, "the `number` that draws them")
+	flag.StringVar(&s.cache, "cache", "", "`file` for the results")
+	flag.DurationVar(&s.limit, "limit", 90*time.Second, "a test binary that runs longer than this, and than four times its usual `time`, hangs")
+	flag.Float64Var(&s.minScenarios, "min-scenarios", 0, "fail if the scenarios find less than this `percentage`")
+	flag.Float64Var(&s.minAll, "min-all", 0, "fail if all tests find less than this `percentage`")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, s)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, set settings) error {
+	root, err := filepath.Abs(set.root)
+	if err != nil {
+		return err
+	}
+	sites, module, err := load(root, mutated)
+	if err != nil {
+		return err
+	}
+	equivalent, err := equivalents(equivalentText, sites)
+	if err != nil {
+		return err
+	}
+	if set.list {
+		for _, s := range sites {
+			fmt.Printf("%s\t%d\t%s\n", s.name, s.line, s.text)
+		}
+		return nil
+	}
+	all := len(sites)
+	if set.sample > 0 && set.sample < all {
+		sites = draw(sites, set.sample, set.seed)
+	}
+	drawn := len(sites)
+	sites = slices.DeleteFunc(sites, func(s *site) bool { return equivalent[s.name] != "" })
+	fmt.Printf("%d of %d mutations, without %d equivalent ones; -sample %d -seed %d\n", len(sites), all, drawn-len(sites), drawn, set.seed)
+	if 20*(drawn-len(sites)) > drawn {
+		return errors.New("more than 5 % of the sample are called equivalent")
+	}
+	results, err := tryAll(ctx, set, root, module, sites)
+	if err != nil {
+		return err
+	}
+	total := report(os.Stdout, mutated, sites, results)
+	if s := share(total.scenario, total.all); s < set.minScenarios {
+		return fmt.Errorf("the scenarios find %.1f %%, want %.1f %%", s, set.minScenarios)
+	}
+	if s := share(total.test, total.all); s < set.minAll {
+		return fmt.Errorf("all tests find %.1f %%, want %.1f %%", s, set.minAll)
+	}
+	return nil
+}
+
+// draw returns n sites in their order, from each package in proportion to its sites.
+func draw(sites []*site, n int, seed uint64) []*site {
+	byPackage := map[string][]int{}
+	for i, s := range sites {
+		byPackage[s.pkg] = append(byPackage[s.pkg], i)
+	}
+	// A position in a sequence of shuffled packages, every len/n, gives each its share.
+	random := rand.New(rand.NewPCG(seed, 0))
+	var sequence []int
+	for _, pkg := range slices.Sorted(maps.Keys(byPackage)) {
+		of := byPackage[pkg]
+		random.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
+		sequence = append(sequence, of...)
+	}
+	picks := make([]int, n)
+	for i := range picks {
+		picks[i] = sequence[i*len(sequence)/n]
+	}
+	slices.Sort(picks)
+	some := make([]*site, n)
+	for i, pick := range picks {
+		some[i] = sites[pick]
+	}
+	return some
+}
+
+// tryAll tries the mutations without a result in the cache, and returns the results of all.
+func tryAll(ctx context.Context, set settings, root, module string, sites []*site) (_ []result, err error) {
+	cached, err := openCache(set.cache)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, cached.close()) }()
+	dir, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := instrument(root, module, sites, dir)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, pkg := range mutated {
+		paths = append(paths, path.Join(module, pkg))
+	}
+	tests, err := testPackages(root, paths, "./examples/orders")
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{root: root, dir: dir, overlay: overlay, limit: set.limit, tests: tests}
+	var results []result
+	for i, s := range sites {
+		res, ok := cached.get(s)
+		if !ok {
+			if res, err = r.try(ctx, i+1, s, path.Join(module, s.pkg)); err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(os.Stderr, "%s: %s %s (%.0f s)\n", res.Name, res.Verdict, res.Test, res.Seconds)
+			if err := cached.put(res); err != nil {
+				return nil, err
+			}
+		}
+		results = append(results, res)
+	}
+	return results, nil
+}

@@ -1,0 +1,33 @@
+package sample
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+)
+
+// TestObserve writes the results of all functions to a file.
+func TestObserve(t *testing.T) {
+	line := func(name string, results ...any) string { return name + " " + fmt.Sprintln(results...) }
+	out := line("negated", negated(true), negated(false))
+	out += line("small", small(2), small(3), small(4))
+	out += line("sum", sum(2, 1))
+	out += line("both", both(true, false), both(true, true), both(false, false))
+	stops(true)
+	out += line("stops", trace)
+	stops(false)
+	out += line("stops", trace)
+	trace = nil
+	inOrder()
+	out += line("inOrder", trace)
+	out += line("swapped", swapped())
+	out += line("fails", fails(errors.New("no")))
+	out += line("bigger", bigger())
+	out += line("locked", locked(new(sync.Mutex)))
+	out += line("set", new(T).set())
+	if err := os.WriteFile(os.Getenv("OBSERVED"), []byte(out), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
