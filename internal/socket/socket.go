@@ -2,6 +2,7 @@ package socket
 
 import (
 	"context"
+	"strconv"
 	"time"
 )
 
@@ -70,5 +71,11 @@ const (
 
 var stateNames = [...]string{"opening", "open", "closing"}
 
-// String returns the name of the state: opening, open or closing.
-func (s State) String() string { return stateNames[s] }
+// String returns the name of the state: opening, open or closing. Of an undefined state it returns the number, as in
+// "state 9".
+func (s State) String() string {
+	if int(s) >= len(stateNames) {
+		return "state " + strconv.Itoa(int(s))
+	}
+	return stateNames[s]
+}
