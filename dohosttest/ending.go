@@ -2,6 +2,7 @@ package dohosttest
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -25,8 +26,13 @@ const (
 
 var endingNames = [...]string{"none", "fence", "crash", "power cut", "kill"}
 
-// String returns the name of the ending.
-func (e Ending) String() string { return endingNames[e] }
+// String returns the name of the ending. Of an undefined ending it returns the number, as in "ending 9".
+func (e Ending) String() string {
+	if e < 0 || int(e) >= len(endingNames) {
+		return "ending " + strconv.Itoa(int(e))
+	}
+	return endingNames[e]
+}
 
 // canEnd reports whether something at p can end with it: between two incarnations, only
 // the process can.
@@ -35,7 +41,7 @@ func (e Ending) canEnd(p Point) bool {
 }
 
 // flag returns the name for a replay line.
-func (e Ending) flag() string { return strings.ReplaceAll(endingNames[e], " ", "-") }
+func (e Ending) flag() string { return strings.ReplaceAll(e.String(), " ", "-") }
 
 func parseEnding(s string) (Ending, error) {
 	var names []string

@@ -56,6 +56,11 @@ func TestEndingsKeepOrLoseWritesAtEachStage(t *testing.T) {
 }
 
 func TestEndingsHaveNames(t *testing.T) {
+	for e, want := range map[Ending]string{-1: "ending -1", EndingNone: "none", EndingKill: "kill", 5: "ending 5", 9: "ending 9"} {
+		if got := e.String(); got != want {
+			t.Errorf("String of %d is %q, want %q", int(e), got, want)
+		}
+	}
 	for w := EndingFence; w <= EndingKill; w++ {
 		if got, err := parseEnding(w.flag()); err != nil || got != w {
 			t.Errorf("%v: %v, %v", w, got, err)
