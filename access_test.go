@@ -397,6 +397,25 @@ func TestObjectIsPrivateIfItsPrivateFunctionPanics(t *testing.T) {
 	})
 }
 
+func TestPrivateThatAbortsTheRequestIsNotReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reports []string
+		h := open(t, &dohost.Options{Listener: dohost.Listener{Service: func(_ dohost.ID, event string, _ ...slog.Attr) {
+			reports = append(reports, event)
+		}}}, dohost.Bind(guardedObjects, func(_ context.Context, st *dohost.State) (*guardedObject, error) { return &guardedObject{st}, nil },
+			&dohost.Handlers[guardedObject]{
+				OnHTTP:  (*guardedObject).serve,
+				Private: func(string) bool { panic(http.ErrAbortHandler) },
+			}))
+		func() {
+			defer func() { same(t, "panic", fmt.Sprint(recover()), http.ErrAbortHandler.Error()) }()
+			h.ServeObject(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), guardedObjects.Get(h, "a").ID())
+		}()
+		synctest.Wait()
+		same(t, "reported", strings.Join(reports, ", "), "")
+	})
+}
+
 func TestInvokeRequiresAccess(t *testing.T) {
 	v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Rights: dohost.ReadWrite}, nil

@@ -112,7 +112,7 @@ func (h *Host) questions(r *http.Request, all []hop, kind AccessKind, method str
 // decide calls an Authorize function.
 func (h *Host) decide(ctx context.Context, f func(context.Context, *AccessRequest) (Access, error), q *AccessRequest) (*Access, error) {
 	var a Access
-	err := h.ask(q, func() (err error) {
+	err := h.ask(q.ID, errAuthorize, func() (err error) {
 		a, err = f(ctx, q)
 		return h.refusalOf(q, err)
 	})
@@ -122,22 +122,18 @@ func (h *Host) decide(ctx context.Context, f func(context.Context, *AccessReques
 	return &a, permits(&a)
 }
 
-// ask calls code of the application that decides about a request, and returns its error. A panic is [errAuthorize].
-func (h *Host) ask(q *AccessRequest, f func() error) (err error) {
+// ask calls code of the application that decides about a request for id, and returns its error. It reports a panic and
+// returns panicked, unless the panic aborts the request.
+func (h *Host) ask(id ID, panicked error, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler {
 			panic(p)
 		} else if p != nil {
-			h.reportPanic(q.ID, p)
-			err = errAuthorize
+			h.rt.Report(id, "access:panic", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			err = panicked
 		}
 	}()
 	return f()
-}
-
-// reportPanic reports a panic of code of the application that decides about a request.
-func (h *Host) reportPanic(id ID, p any) {
-	h.rt.Report(id, "access:panic", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 }
 
 // refusalOf returns the error of an Authorize function, or of a check for creation, without the text, which is not for
@@ -179,7 +175,7 @@ func (h *Host) mayCreate(check func(*AccessRequest) error, q *AccessRequest) err
 	if there, err := h.rt.Store().HasRows(q.ID); err != nil || there {
 		return nil
 	}
-	return h.ask(q, func() error {
+	return h.ask(q.ID, errAuthorize, func() error {
 		err := check(q)
 		if isPublic(err) {
 			return err

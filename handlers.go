@@ -69,7 +69,8 @@ type Handlers[O any] struct {
 
 	// Private selects by their names the objects of the class that callers outside the process cannot reach: ServeObject
 	// and Invoke refuse them. Other objects reach them, by [State.Delegate] too. It may run on many goroutines
-	// concurrently. The host reports a panic to the Listener as "access:panic", and takes the object for private.
+	// concurrently. The host reports a panic to the Listener as "access:panic", and takes the object for private. A panic
+	// with [http.ErrAbortHandler] reaches the caller of ServeObject or Invoke unreported: net/http cuts the connection.
 	Private func(name string) bool
 
 	// SubObjects declare that objects of the class pass requests on to other objects, by

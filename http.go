@@ -78,22 +78,18 @@ var errTooManyDelegations = &PublicError{
 }
 
 // reachable returns an error if callers from outside may not reach an object. An object is private if its Private
-// function panics.
-func (h *Host) reachable(id ID) (err error) {
+// function panics, unless the panic aborts the request.
+func (h *Host) reachable(id ID) error {
 	c, bound := h.classes[id.Class]
 	if !bound || c.private == nil {
 		return nil
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			h.reportPanic(id, p)
-			err = errPrivate
+	return h.ask(id, errPrivate, func() error {
+		if c.private(id.Name) {
+			return errPrivate
 		}
-	}()
-	if c.private(id.Name) {
-		return errPrivate
-	}
-	return nil
+		return nil
+	})
 }
 
 // serves returns an error for an object that no request can reach.
