@@ -41,8 +41,8 @@ type Host struct {
 	phase        atomic.Int32
 	answers      sync.Pool // of empty channels for answers
 	runners      runners
-	reports      reports       // of the store
-	services     reports       // of services: see Report
+	reports      reports // of the store
+	services     serviceReports
 	active       atomic.Int64  // events queued, running and suspended, and tasks to come
 	running      atomic.Int64  // runners that have a job
 	idleSignal   chan struct{} // capacity 1: one of the counters has reached zero

@@ -54,7 +54,7 @@ func (h *Host) reportFailure(name string, why error, stack []byte) {
 }
 
 // guarded returns a Listener that calls the functions of l, and survives their panics. It
-// waits at most hostFuncTimeout for each of them, except for EventEnded.
+// waits at most hostFuncTimeout for each of them, except for EventEnded. It has no Service: see serviceReports.
 func (h *Host) guarded(l Listener) *Listener {
 	g := Listener{
 		Waking:      guardedFunc2(h, "Waking", l.Waking),
@@ -73,10 +73,6 @@ func (h *Host) guarded(l Listener) *Listener {
 	if l.EventEnded != nil { // called for each event, so on the event's goroutine: see object.finish
 		c := &hostFunc{host: h, name: "Listener.EventEnded"}
 		g.EventEnded = func(e Event) { c.inPlace(func() { l.EventEnded(e) }) }
-	}
-	if l.Service != nil {
-		c := &hostFunc{host: h, name: "Listener.Service"}
-		g.Service = func(id ID, event string, attrs ...slog.Attr) { c.call(func() { l.Service(id, event, attrs...) }) }
 	}
 	return &g
 }

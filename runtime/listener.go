@@ -44,8 +44,10 @@ type Listener struct {
 	Failed func(error)
 	// Service is called for State.Report of package dohost, by services on top of it, once the event's
 	// writes are durable; and for an Authorize function that fails. The calls are in the order of the
-	// reports of each object; no object waits for them. If 4,096 calls wait, the host drops later ones
-	// and reports that to Failed.
+	// reports of each object, one at a time; no object waits for them. Reports wait for the call in progress in
+	// memory, and the host drops later ones while about 64 MiB of reports wait, or while a call has taken
+	// longer than a second and 4,096 wait. When the call returns, the host reports the number of dropped
+	// reports to Failed, at most once in 10 s until no report waits.
 	Service func(id ID, event string, attrs ...slog.Attr)
 }
 
