@@ -189,6 +189,9 @@ func (h *Host) LocateHost() *Host { return h }
 // objects. Then it fences the remaining events and closes the store. Its error names the handlers that did not stop,
 // and the cause if the store has failed. Close closes the sockets last, and cuts those of clients that do not answer
 // within 5 s. It may be called more than once.
+//
+// After the store is closed, reports that wait for [Listener].Service have a second to reach it. Close discards the
+// others, and reports their number to Listener.Failed and the log: no call of Service begins after Close has returned.
 func (h *Host) Close() error {
 	return errors.Join(h.rt.Close(), h.sockets.Close())
 }

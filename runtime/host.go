@@ -164,7 +164,8 @@ func (h *Host) writesDropped(id ID, epoch objectstore.Epoch, cause error) {
 
 // Close refuses outside calls, lets running events finish for Options.Grace while the host
 // still serves calls from inside, fences the other incarnations, and closes the store. Its
-// error names handlers that did not stop, and the failure of the store.
+// error names handlers that did not stop, and the failure of the store. Reports have a second
+// to reach Listener.Service; Close discards the others and reports their number to Listener.Failed.
 func (h *Host) Close() error {
 	if h.closing.CompareAndSwap(false, true) {
 		h.shutDown()
@@ -211,6 +212,7 @@ func (h *Host) finish() {
 	h.guardedStep(eviction.PlaceClose)
 	err := h.store.Close()
 	h.awaitZero(&h.emitting, unwindTime, nil) // the last outputs leave when the store closes
+	h.closeServices()
 	h.closed = errors.Join(h.stragglers(), err)
 }
 

@@ -47,7 +47,8 @@ type Listener struct {
 	// reports of each object, one at a time; no object waits for them. Reports wait for the call in progress in
 	// memory, and the host drops later ones while about 64 MiB of reports wait, or while a call has taken
 	// longer than a second and 4,096 wait. When the call returns, the host reports the number of dropped
-	// reports to Failed, at most once in 10 s until no report waits.
+	// reports to Failed, at most once in 10 s until no report waits. Close discards the reports that still
+	// wait after a second, and reports their number to Failed: no call begins after Close has returned.
 	Service func(id ID, event string, attrs ...slog.Attr)
 }
 

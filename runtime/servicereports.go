@@ -127,6 +127,7 @@ func (s *serviceReports) watch(h *Host, watchdog *time.Timer, ended <-chan *guar
 }
 
 // check reports whether the call in progress has taken longer than hostFuncTimeout for the first time, and when to check again.
+// It does not after Close.
 func (s *serviceReports) check(now time.Duration) (overdue bool, next time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,9 +137,32 @@ func (s *serviceReports) check(now time.Duration) (overdue bool, next time.Durat
 	if took := now - s.began; took < hostFuncTimeout {
 		return false, hostFuncTimeout - took
 	}
-	overdue = !s.overdue
+	overdue = !s.overdue && !s.closed
 	s.overdue = true
 	return overdue, hostFuncTimeout
+}
+
+// closeServices discards the reports that wait, so that no call begins after Close has returned. It waits for a call that
+// has just begun until that call has taken unwindTime.
+func (h *Host) closeServices() {
+	discarded, wait := h.services.close(h.now())
+	h.awaitZero(&h.emitting, wait, nil)
+	if discarded > 0 {
+		h.reportFailure(serviceFunc, fmt.Errorf("Close has discarded %d reports, since calls of the function took too long", discarded), nil)
+	}
+}
+
+// close discards the queue. It returns the number of reports that the Listener does not get and Failed does not know
+// of, and the time until the call in progress has taken unwindTime.
+func (s *serviceReports) close(now time.Duration) (discarded int, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	discarded = s.dropped + len(s.queue)
+	s.queue, s.bytes, s.dropped, s.closed = nil, 0, 0, true
+	if s.calling {
+		wait = max(0, s.began+unwindTime-now)
+	}
+	return discarded, wait
 }
 
 // call makes the calls until the queue is empty.

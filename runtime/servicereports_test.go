@@ -164,3 +164,58 @@ func TestReportsContinueAfterAListenerThatDoesNotReturn(t *testing.T) {
 		})
 	}
 }
+
+// The first call hangs, or each call takes 0.3 s.
+func TestCloseDiscardsTheReportsThatWait(t *testing.T) {
+	const discarded = "dohost: Listener.Service: Close has discarded %d reports, since calls of the function took too long"
+	for name, tt := range map[string]struct {
+		call       func(quit <-chan struct{})
+		took       time.Duration // by Close
+		calls      int
+		unreturned int
+	}{
+		"a call hangs":     {func(quit <-chan struct{}) { <-quit }, time.Second, 1, 1},
+		"calls are slow":   {func(<-chan struct{}) { time.Sleep(300 * time.Millisecond) }, 1200 * time.Millisecond, 4, 0},
+		"calls are slower": {func(<-chan struct{}) { time.Sleep(900 * time.Millisecond) }, 1800 * time.Millisecond, 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				quit := make(chan struct{})
+				l := openServiceLog(t, func(string) { tt.call(quit) })
+				l.report(0, 10)
+				begun := time.Now()
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(begun); took != tt.took {
+					t.Errorf("Close took %v, want %v", took, tt.took)
+				}
+				synctest.Wait()
+				if n := len(l.begun) - l.returned; n != tt.unreturned {
+					t.Errorf("%d calls have not returned, want %d", n, tt.unreturned)
+				}
+				time.Sleep(time.Minute)
+				close(quit)
+				l.report(10, 20)
+				time.Sleep(time.Minute)
+				l.check(t, tt.calls, fmt.Sprintf(discarded, 10-tt.calls))
+			})
+		})
+	}
+}
+
+// Reports that the host dropped before Close count as discarded.
+func TestCloseReportsDropsOfReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quit := make(chan struct{})
+		l := openServiceLog(t, func(string) { <-quit })
+		l.report(0, 1)
+		time.Sleep(2 * time.Second)
+		l.report(1, 1+maxHungReports+10)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		close(quit)
+		l.check(t, 1, fmt.Sprintf("dohost: Listener.Service: Close has discarded %d reports, since calls of the function took too long", maxHungReports+10))
+	})
+}
