@@ -2,7 +2,7 @@
 // with a model.
 //
 // A [Program] is a list of instructions: reads and writes of keys and rows, transactions,
-// Awaits, calls of other objects, tasks, outputs, alarms, errors and panics. An object of the
+// Awaits, calls of other objects, pieces of HTTP responses, tasks, outputs, alarms, errors and panics. An object of the
 // class "program" executes it through the public API. Before an instruction releases the turn,
 // and after each instruction, the object reports to the [Observer]. The observer lives outside
 // of the objects and survives their incarnations.
@@ -28,5 +28,5 @@
 // # Limits
 //
 // After a failed run, or the end of a process, the model does not know when an alarm is due, until a program sets or
-// deletes it. Programs have no HTTP, no WebSockets, no export or import, and no features of package agent.
+// deletes it. Programs have no WebSockets, no export or import, and no features of package agent.
 package randprog

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"runtime"
 	"slices"
 	"time"
@@ -45,7 +46,7 @@ func Class(w *Observer) dohost.Class {
 		}
 		m.incarnation = w.wake(st.ID().Name, st.LocateHost(), found)
 		return m, nil
-	}, &dohost.Handlers[machine]{OnAlarm: (*machine).onAlarm, ByReference: true})
+	}, &dohost.Handlers[machine]{OnAlarm: (*machine).onAlarm, OnHTTP: (*machine).onHTTP, ByReference: true})
 }
 
 func rowKey(k int) string { return fmt.Sprintf("r%d", k) }
@@ -100,7 +101,7 @@ var errFail = errors.New("the program fails")
 
 // run executes a program, as one event.
 func (m *machine) run(ctx context.Context, q request) (int, error) {
-	return m.execute(ctx, m.w.begin(m.st.ID().Name, q.Name, m.incarnation, q.Cause), q.Code)
+	return m.execute(ctx, m.w.begin(m.st.ID().Name, q.Name, m.incarnation, q.Cause), q.Code, nil)
 }
 
 // onAlarm executes a program that the time of the alarm selects.
@@ -109,12 +110,12 @@ func (m *machine) onAlarm(ctx context.Context, info dohost.AlarmInfo) error {
 	r := rand.New(rand.NewPCG(uint64(info.Scheduled.UnixMilli()), uint64(info.Attempt)))
 	list := drawBody(r, 1+r.IntN(3), 1, true)
 	list = slices.DeleteFunc(list, func(in Instr) bool { return in.Op == SetAlarm && r.IntN(2) == 0 || in.Op == Call })
-	_, err := m.execute(ctx, e, list)
+	_, err := m.execute(ctx, e, list, nil)
 	return err
 }
 
-func (m *machine) execute(ctx context.Context, e *event, list []Instr) (int, error) {
-	x := &execution{machine: m, e: e}
+func (m *machine) execute(ctx context.Context, e *event, list []Instr, response http.ResponseWriter) (int, error) {
+	x := &execution{machine: m, e: e, response: response}
 	returned := false
 	defer func() {
 		if !returned {
@@ -135,6 +136,8 @@ type execution struct {
 	e      *event
 	answer int
 	calls  int
+
+	response http.ResponseWriter // nil unless the event is an HTTP request
 }
 
 func (x *execution) do(ctx context.Context, list []Instr) error {
@@ -169,7 +172,7 @@ func (x *execution) step(ctx context.Context, in Instr) error {
 		return x.emit(ctx)
 	case Go:
 		return x.task(ctx, in)
-	case Sync, Durable, Await, Sleep, HoldTurn, Call:
+	case Sync, Durable, Await, Flush, Sleep, HoldTurn, Call:
 		return x.pause(ctx, in)
 	}
 	got, apply, err := x.access(ctx, in)
@@ -252,13 +255,16 @@ func (x *execution) task(ctx context.Context, in Instr) error {
 	out := x.w.emit(x.e)
 	name := x.name("task")
 	return x.st.Go(ctx, name, func(ctx context.Context) error {
-		_, err := x.execute(ctx, x.w.begin(x.st.ID().Name, name, x.incarnation, out), in.Body)
+		_, err := x.execute(ctx, x.w.begin(x.st.ID().Name, name, x.incarnation, out), in.Body, nil)
 		return err
 	})
 }
 
 // pause executes an instruction that waits.
 func (x *execution) pause(ctx context.Context, in Instr) (err error) {
+	if in.Op == Flush && x.response == nil {
+		return nil
+	}
 	x.w.commit(x.e, in.Op != Sync)
 	var called error
 	switch in.Op {
@@ -266,6 +272,8 @@ func (x *execution) pause(ctx context.Context, in Instr) (err error) {
 		err = x.st.Storage().Sync(ctx)
 	case Durable:
 		err = dohost.AwaitDurable(ctx)
+	case Flush:
+		err = x.flush()
 	case Await:
 		err = dohost.Await(ctx, func(context.Context) error { x.w.durable(x.e, false); return nil })
 	case Sleep:

@@ -20,6 +20,7 @@ type Observer struct {
 	events  map[string]*event // by name
 	next    int               // the number of the next program
 	sent    []string          // the programs, as Go expressions
+	pieces  []*output         // of responses
 	faults  []string
 	steps   int // instructions that were compared
 }
@@ -95,7 +96,7 @@ func (w *Observer) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.objects, w.events = map[string]*object{}, map[string]*event{}
-	w.next, w.sent, w.faults, w.steps = 0, nil, nil, 0
+	w.next, w.sent, w.pieces, w.faults, w.steps = 0, nil, nil, nil, 0
 }
 
 // Steps returns the number of instructions that were compared.

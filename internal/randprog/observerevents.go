@@ -77,6 +77,25 @@ func (w *Observer) asked(e *event) *output {
 	return &output{e.o, committed, e.serial}
 }
 
+// piece returns the number of a piece of a response. It waits for the commit that the event has just made.
+func (w *Observer) piece(e *event) int {
+	out := w.asked(e)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pieces = append(w.pieces, out)
+	return len(w.pieces) - 1
+}
+
+// pieceLeaves records that a client has received a piece.
+func (w *Observer) pieceLeaves(n int, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n >= len(w.pieces) {
+		return // of the previous run
+	}
+	w.leavesLocked(w.pieces[n], fmt.Sprintf("%s, piece %d", name, n))
+}
+
 // beginAlarm begins the handler of an alarm.
 func (w *Observer) beginAlarm(object string, incarnation int, info dohost.AlarmInfo) *event {
 	w.mu.Lock()

@@ -46,6 +46,7 @@ const (
 	HoldTurn    Op = "HoldTurn"    // Body, in the function of an Await
 	Call        Op = "Call"        // Body, in object K, if K is greater than the own number
 	Go          Op = "Go"          // Body, in a task
+	Flush       Op = "Flush"       // a piece of the response, if the event is an HTTP request
 	Fail        Op = "Fail"        // the event returns an error
 	Panic       Op = "Panic"       //
 	Goexit      Op = "Goexit"      //
@@ -118,7 +119,7 @@ var (
 	}
 	// turnOps release the turn, or are not allowed in a transaction.
 	turnOps = []weighted{
-		{Await, 4}, {Sleep, 2}, {Sync, 2}, {Durable, 2}, {DeleteAll, 1}, {Exclusive, 2}, {HoldTurn, 1}, {Call, 2},
+		{Await, 4}, {Flush, 4}, {Sleep, 2}, {Sync, 2}, {Durable, 2}, {DeleteAll, 1}, {Exclusive, 2}, {HoldTurn, 1}, {Call, 2},
 	}
 	endOps = []weighted{{Fail, 3}, {Panic, 2}, {Goexit, 1}}
 )

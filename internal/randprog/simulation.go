@@ -28,6 +28,11 @@ func Simulation(steps *atomic.Int64) dohosttest.Simulation {
 		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
 			return w.Send(ctx, h, r.IntN(Objects), Draw(r, w.Next()))
 		},
+	}, {
+		Name: "HTTP request",
+		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
+			return w.SendHTTP(ctx, h, r.IntN(Objects), Draw(r, w.Next()))
+		},
 	}}}
 	s.Reset = func() {
 		steps.Add(int64(w.Steps()))
@@ -45,7 +50,11 @@ func Programs(seed uint64, each int) dohosttest.Scenario {
 			r := rand.New(rand.NewPCG(seed, uint64(k)))
 			return func(ctx context.Context) error {
 				for i := range each {
-					if err := w.Send(ctx, h, r.IntN(Objects), Draw(r, (i+1)*10+k)); err != nil {
+					send := w.Send
+					if (i+k)%2 == 0 {
+						send = w.SendHTTP
+					}
+					if err := send(ctx, h, r.IntN(Objects), Draw(r, (i+1)*10+k)); err != nil {
 						return err
 					}
 				}
