@@ -142,7 +142,6 @@ type jsonNode struct {
 	Next *jsonNode
 	Done chan int `json:"-"`
 	Log  func()   `json:",omitzero"`
-	stop chan int
 	Time time.Time
 	Any  any
 }
