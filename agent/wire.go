@@ -40,11 +40,20 @@ type errorFrame struct {
 	Error string `json:"error"`
 }
 
-// rpcCall is a client's call. A frame that lacks a member, or whose args is not an array, is no call.
+// rpcCall is a client's call.
 type rpcCall struct {
 	ID     *string         `json:"id"`
 	Method *string         `json:"method"`
 	Args   json.RawMessage `json:"args"`
+}
+
+// maxCallID bounds the id of a call, in bytes: each chunk of a streaming method repeats it.
+const maxCallID = 512
+
+// valid reports whether the frame is a call: it has all members, args is an array, and id and method are within their bounds.
+func (r rpcCall) valid() bool {
+	return r.ID != nil && len(*r.ID) <= maxCallID &&
+		r.Method != nil && len(*r.Method) <= maxName && bytes.HasPrefix(r.Args, []byte("["))
 }
 
 type rpcAnswer struct {
@@ -106,7 +115,7 @@ func (c *core) receive(ctx context.Context, conn *Conn, f dohost.Frame) error {
 			}
 		case frameRPC:
 			var call rpcCall
-			if json.Unmarshal(f.Data, &call) == nil && call.ID != nil && call.Method != nil && bytes.HasPrefix(call.Args, []byte("[")) {
+			if json.Unmarshal(f.Data, &call) == nil && call.valid() {
 				return c.answer(ctx, conn, call)
 			}
 		}

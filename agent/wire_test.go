@@ -276,6 +276,28 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// TestCallWithLongIDOrMethodIsAMessage sends calls at the bounds of the id and of the method, and beyond them. Each
+// chunk of a streaming method repeats the id, and the error of an unknown method repeats its name.
+func TestCallWithLongIDOrMethodIsAMessage(t *testing.T) {
+	s := serve(t, wireClass(nil))
+	c := s.dial(t, "/r")
+	c.ws.SetReadLimit(-1)
+	c.want(greeting("r", `{"title":"untitled","count":0}`)...)
+	call := func(id, method string) string {
+		return fmt.Sprintf(`{"type":"rpc","id":"%s","method":"%s","args":[1]}`, id, method)
+	}
+	id, method := strings.Repeat("i", 512), strings.Repeat("m", 256)
+	c.send(call(id, "count"))
+	c.want(`{"type":"rpc","id":"` + id + `","success":true,"done":false,"result":0}`)
+	c.want(`{"type":"rpc","id":"` + id + `","success":true,"done":true,"result":"done"}`)
+	c.send(call("x", method))
+	c.want(`{"type":"rpc","id":"x","success":false,"error":"Method ` + method + ` does not exist"}`)
+	for _, long := range []string{call(id+"i", "count"), call(strings.Repeat("i", 4_000_000), "count"), call("x", method+"m")} {
+		c.send(long)
+		c.want("heard " + long)
+	}
+}
+
 // TestErrorTextsAreHiddenFromClients has errors of a method and of OnConnect that are not public.
 func TestErrorTextsAreHiddenFromClients(t *testing.T) {
 	s := serve(t, wireClass(&wireHandlers{OnConnect: func(_ *wireAgent, _ context.Context, c *agent.Conn, r *http.Request) error {
