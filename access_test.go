@@ -170,23 +170,27 @@ func (v *guardedHost) untouched(t *testing.T, name string) {
 
 func TestAuthorizeRefusesBeforeTheObjectIsWoken(t *testing.T) {
 	secret := errors.New("pq: password=hunter2")
+	long := fmt.Errorf("%w %s", secret, strings.Repeat("a", 5000))
+	truncated := long.Error()[:4093] + "…"
 	for name, tt := range map[string]struct {
 		err    error
-		panics bool
+		panics error
 		status int
 		code   string
 		report string
 	}{
-		"zero access":     {nil, false, 403, "forbidden", ""},
-		"unauthenticated": {fmt.Errorf("%w: expired", dohost.ErrUnauthenticated), false, 401, "unauthenticated", ""},
-		"forbidden":       {dohost.ErrForbidden, false, 403, "forbidden", ""},
-		"other error":     {secret, false, 403, "forbidden", "access:error " + secret.Error()},
-		"panic":           {nil, true, 500, "internal", "access:panic " + secret.Error()},
+		"zero access":     {nil, nil, 403, "forbidden", ""},
+		"unauthenticated": {fmt.Errorf("%w: expired", dohost.ErrUnauthenticated), nil, 401, "unauthenticated", ""},
+		"forbidden":       {dohost.ErrForbidden, nil, 403, "forbidden", ""},
+		"other error":     {secret, nil, 403, "forbidden", "access:error " + secret.Error()},
+		"long error":      {long, nil, 403, "forbidden", "access:error " + truncated},
+		"panic":           {nil, secret, 500, "internal", "access:panic " + secret.Error()},
+		"long panic":      {nil, long, 500, "internal", "access:panic " + truncated},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
-				if tt.panics {
-					panic(secret)
+				if tt.panics != nil {
+					panic(tt.panics)
 				}
 				return dohost.Access{Identity: "ada"}, tt.err
 			})

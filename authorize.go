@@ -129,7 +129,7 @@ func (h *Host) ask(id ID, panicked error, f func() error) (err error) {
 		if p := recover(); p == http.ErrAbortHandler {
 			panic(p)
 		} else if p != nil {
-			h.rt.Report(id, "access:panic", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			h.rt.Report(id, "access:panic", slog.Attr{Key: "panic", Value: truncatedValue(slog.AnyValue(p))}, slog.String("stack", string(debug.Stack())))
 			err = panicked
 		}
 	}()
@@ -153,7 +153,7 @@ func (h *Host) refusalOf(q *AccessRequest, err error) error {
 			return known
 		}
 	}
-	h.rt.Report(q.ID, "access:error", slog.String("err", err.Error()))
+	h.rt.Report(q.ID, "access:error", slog.String("err", truncatedText(err.Error())))
 	return ErrForbidden
 }
 

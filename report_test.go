@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -168,6 +169,61 @@ func TestReportOfLostWritesDoesNotLeave(t *testing.T) {
 		synctest.Wait()
 		if want := []string{"reporter/a written[]"}; !slices.Equal(*reports, want) {
 			t.Errorf("reported %q, want %q", *reports, want)
+		}
+	})
+}
+
+// TestReportTruncatesTexts reports texts of 4 KiB, which is the limit, and longer ones. The rune at the limit has three bytes.
+func TestReportTruncatesTexts(t *testing.T) {
+	full := strings.Repeat("a", 4096)
+	ends := map[string]string{
+		full:                           full,
+		full + "a":                     full[:4093] + "…",
+		full[:4092] + "€€":             full[:4092] + "…",
+		strings.Repeat("b", 4_000_000): strings.Repeat("b", 4093) + "…",
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var got []slog.Attr
+		h := open(t, &dohost.Options{Listener: dohost.Listener{
+			Service: func(_ dohost.ID, _ string, attrs ...slog.Attr) { got = attrs },
+		}}, dohost.Bind(reporters, func(_ context.Context, st *dohost.State) (*reporter, error) { return &reporter{st}, nil }, nil))
+		for text, want := range ends {
+			attrs := []slog.Attr{slog.String("text", text), slog.Any("err", errors.New(text)), slog.Group("group", "text", text), slog.Int("n", 1)}
+			if err := reporters.Get(h, "a").Do(t.Context(), func(ctx context.Context, r *reporter) error { return r.write(ctx, "long", attrs...) }); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for i, a := range []string{got[0].Value.String(), got[1].Value.Any().(error).Error(), got[2].Value.Group()[0].Value.String()} {
+				if a != want {
+					t.Errorf("attribute %d: %d bytes %.10q became %d bytes, want %d", i, len(text), text, len(a), len(want))
+				}
+			}
+			if len(got) != 4 || got[3].Value.Int64() != 1 || attrs[0].Value.String() != text {
+				t.Errorf("reported %d attributes", len(got))
+			}
+		}
+	})
+}
+
+// brokenError is an error whose text panics.
+type brokenError struct{}
+
+func (brokenError) Error() string { panic("no text") }
+
+func TestReportKeepsShortErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []slog.Attr
+		h := open(t, &dohost.Options{Listener: dohost.Listener{
+			Service: func(_ dohost.ID, _ string, attrs ...slog.Attr) { got = attrs },
+		}}, dohost.Bind(reporters, func(_ context.Context, st *dohost.State) (*reporter, error) { return &reporter{st}, nil }, nil))
+		for _, want := range []error{fmt.Errorf("short: %w", dohost.ErrClosed), brokenError{}, (*dohost.PublicError)(nil)} {
+			err := reporters.Get(h, "a").Do(t.Context(), func(ctx context.Context, r *reporter) error {
+				return r.write(ctx, "short", slog.Any("err", want))
+			})
+			synctest.Wait()
+			if err != nil || got[0].Value.Any() != want {
+				t.Errorf("%T became %T; %v", want, got[0].Value.Any(), err)
+			}
 		}
 	})
 }

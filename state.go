@@ -39,7 +39,11 @@ func (s *State) sockets() *socket.Table { return s.host().sockets }
 // The host calls the Listener for the reports in their order. No output waits for that call, so a caller may get its
 // answer before the Listener gets the report. A context of this incarnation without the turn is sufficient; with another
 // context Report does nothing.
+//
+// Report truncates strings, and errors whose text is longer, to 4 KiB. A truncated text ends with "…"; a truncated error
+// has only its text.
 func (s *State) Report(ctx context.Context, event string, attrs ...slog.Attr) {
+	attrs = truncatedAttrs(attrs)
 	_ = s.rt().EmitOutput(ctx, 0, func(err error) { // the error is the end of the incarnation, which reports nothing
 		if err == nil {
 			s.rt().Host().Report(s.ID(), event, attrs...)
