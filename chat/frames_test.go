@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -116,6 +117,28 @@ func TestFrameWorkIsBoundedByItsSize(t *testing.T) {
 	for name, fs := range scripts() {
 		t.Run(name, fs.play)
 	}
+}
+
+// TestReportOfRefusedFrameTruncatesTheID sends a frame whose id is refused only after its nesting. The rune at the limit has
+// three bytes.
+func TestReportOfRefusedFrameTruncatesTheID(t *testing.T) {
+	var reports []string
+	o := &dohosttest.Options{
+		Classes: []dohost.Class{countingClass(&countingState{}, chat.Options{})},
+		Options: dohost.Options{Listener: dohost.Listener{Service: func(_ dohost.ID, event string, attrs ...slog.Attr) {
+			reports = append(reports, event+" "+attrs[0].String())
+		}}},
+	}
+	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
+		id, deep := strings.Repeat("x", 511), strings.Repeat("[", 200)+strings.Repeat("]", 200)
+		r.sendFrame(t.Context(), map[string]any{"type": "cf_agent_use_chat_request", "id": id + "€€", "z": json.RawMessage(deep)})
+		h.Advance(time.Second)
+		if want := "chat:refused request=" + id; len(reports) != 1 || reports[0] != want {
+			t.Errorf("reported %q, want %q", reports, want)
+		}
+		r.close()
+	})
 }
 
 func FuzzFrames(f *testing.F) {

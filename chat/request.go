@@ -126,7 +126,8 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 		return true, k.refuseChange(ctx, conn, head.Type, head.ID)
 	}
 	if err := checkFrame(f.Data); err != nil {
-		k.base.Object().Report(ctx, "chat:refused", slog.String("request", head.ID), slog.Any("err", err))
+		id := strings.ToValidUTF8(head.ID[:min(len(head.ID), maxID)], "")
+		k.base.Object().Report(ctx, "chat:refused", slog.String("request", id), slog.Any("err", err))
 		return true, k.sendRefusal(ctx, conn, err)
 	}
 	switch head.Type {
