@@ -164,7 +164,7 @@ func (w *Observer) answered(object, name string, answer int, err error) {
 		w.faultLocked(o, "%s was answered, but has not ended", name)
 	case err == nil && e.answer != answer:
 		w.faultLocked(o, "%s: the answer is %d, want %d", name, answer, e.answer)
-	case err == nil:
+	case err == nil, e != nil && e.ended && dohostOutcome(err) == dohost.OutcomeRan: // an error is an answer, too
 		w.acknowledgeLocked(o, e.serial)
 	}
 }

@@ -112,14 +112,14 @@ type weighted struct {
 
 var (
 	storageOps = []weighted{
-		{Put, 6}, {PutNoWait, 2}, {PutMany, 2}, {PutTooLong, 1}, {Add, 4}, {Delete, 3}, {DeleteMany, 1}, {Get, 3}, {GetMany, 1},
+		{Put, 6}, {PutNoWait, 4}, {PutMany, 2}, {PutTooLong, 1}, {Add, 4}, {Delete, 3}, {DeleteMany, 1}, {Get, 3}, {GetMany, 1},
 		{List, 3}, {Insert, 3}, {PutRow, 3}, {UpdateRow, 3}, {UpdateIf, 2}, {DeleteRow, 2}, {DeleteRowIf, 1}, {GetRow, 2},
-		{ListRows, 3}, {CountRows, 1}, {ReadFeed, 2}, {SetAlarm, 2}, {DeleteAlarm, 1}, {GetAlarm, 1}, {Emit, 1}, {Go, 1},
+		{ListRows, 3}, {CountRows, 1}, {ReadFeed, 2}, {SetAlarm, 3}, {DeleteAlarm, 1}, {GetAlarm, 1}, {Emit, 1}, {Go, 1},
 		{Transaction, 4},
 	}
 	// turnOps release the turn, or are not allowed in a transaction.
 	turnOps = []weighted{
-		{Await, 4}, {Flush, 4}, {Sleep, 2}, {Sync, 2}, {Durable, 2}, {DeleteAll, 1}, {Exclusive, 2}, {HoldTurn, 1}, {Call, 2},
+		{Await, 4}, {Flush, 4}, {Sleep, 2}, {Sync, 4}, {Durable, 2}, {DeleteAll, 1}, {Exclusive, 3}, {HoldTurn, 1}, {Call, 2},
 	}
 	endOps = []weighted{{Fail, 3}, {Panic, 2}, {Goexit, 1}}
 )
