@@ -68,7 +68,15 @@ func (m *machine) contents(ctx context.Context) (*state, error) {
 		}
 		s.rows[r.Key] = modelRow{r.Value.N, r.Version}
 	}
-	var err error
+	start, err := rowFeed.Start(ctx, m.st.Storage())
+	if err != nil {
+		return nil, err
+	}
+	end, err := rowFeed.End(ctx, m.st.Storage())
+	if err != nil {
+		return nil, err
+	}
+	s.entries = int(end.Offset - start.Offset)
 	s.feed, err = m.readFeed(ctx)
 	return s, err
 }

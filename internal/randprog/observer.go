@@ -154,7 +154,7 @@ func (w *Observer) wake(name string, process *dohost.Host, found *state) int {
 		lowest = max(lowest, o.sure)
 	}
 	at := len(o.history) - 1
-	for at >= lowest && !o.history[at].matches(found, o.process == process) {
+	for at >= lowest && !o.history[at].matches(found) {
 		at--
 	}
 	if at < lowest {
@@ -166,7 +166,7 @@ func (w *Observer) wake(name string, process *dohost.Host, found *state) int {
 	// The end of a process may delay an alarm that was being delivered.
 	vague := o.handling != nil || o.process != process
 	for _, s := range o.history[lowest : at+1] {
-		vague = vague || s.matches(found, o.process == process) && s.alarm != o.history[at].alarm
+		vague = vague || s.matches(found) && s.alarm != o.history[at].alarm
 	}
 	for _, s := range o.history[at+1:] {
 		o.lost[s.serial] = true

@@ -9,11 +9,12 @@ import (
 
 // state is the content of an object, in the model.
 type state struct {
-	serial int // in the order of commits, also of those that were lost
-	keys   map[string]int
-	rows   map[string]modelRow
-	feed   []change // since the last DeleteAll
-	alarm  modelAlarm
+	serial  int // in the order of commits, also of those that were lost
+	keys    map[string]int
+	rows    map[string]modelRow
+	feed    []change // since the last DeleteAll
+	entries int      // of the feed, in a state that was read: feed lacks those that are not durable
+	alarm   modelAlarm
 }
 
 type modelRow struct {
@@ -40,14 +41,16 @@ func newState() *state {
 }
 
 func (s *state) clone() *state {
-	return &state{s.serial, maps.Clone(s.keys), maps.Clone(s.rows), slices.Clone(s.feed), s.alarm}
+	c := *s
+	c.keys, c.rows, c.feed = maps.Clone(s.keys), maps.Clone(s.rows), slices.Clone(s.feed)
+	return &c
 }
 
 // matches reports whether an incarnation with this state may find the other one in its storage. The alarm is not
-// compared. In the process that made the writes a feed hides the entries that are not durable yet.
-func (s *state) matches(found *state, sameProcess bool) bool {
+// compared, and of the feed only the entries that are durable, and the number of all.
+func (s *state) matches(found *state) bool {
 	return maps.Equal(s.keys, found.keys) && maps.Equal(s.rows, found.rows) &&
-		(slices.Equal(s.feed, found.feed) || sameProcess && hasPrefix(s.feed, found.feed))
+		len(s.feed) == found.entries && hasPrefix(s.feed, found.feed)
 }
 
 // hasPrefix reports whether a list begins with another one.
@@ -56,7 +59,7 @@ func hasPrefix[T comparable](list, prefix []T) bool {
 }
 
 func (s *state) String() string {
-	text := fmt.Sprintf("keys %v, rows %v, %d feed entries", s.keys, s.rows, len(s.feed))
+	text := fmt.Sprintf("keys %v, rows %v, %d feed entries", s.keys, s.rows, max(s.entries, len(s.feed)))
 	if s.alarm.set {
 		text += fmt.Sprintf(", alarm %d", s.alarm.at)
 	}
