@@ -162,11 +162,12 @@ func (w *responseWriter) piece(withHeader bool) piece {
 func (h *Host) WriteBody(w http.ResponseWriter, body []byte) error {
 	out := newResponseQueue(h.sockets, http.NewResponseController(w))
 	out.put(piece{body: body, last: true}, nil)
-	err := out.write(w, body)
-	if out.end() != nil {
-		panic(http.ErrAbortHandler)
-	}
-	return err
+	defer func() { // also if w.Write panics or ends the goroutine
+		if out.end() != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	return out.write(w, body)
 }
 
 func bodyAllowed(status int) bool {

@@ -1,6 +1,7 @@
 package dohost_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -244,3 +245,34 @@ func TestCutEndsAResponseWithoutADeadline(t *testing.T) {
 		}
 	})
 }
+
+// writerThatEnds is a response whose Write ends the goroutine.
+type writerThatEnds struct {
+	*httptest.ResponseRecorder
+	end func()
+}
+
+func (w writerThatEnds) Write([]byte) (int, error) {
+	w.end()
+	return 0, nil
+}
+
+// TestWriteBodyIsNotCountedAfterAPanicOfTheWriter ends Write by a panic and by runtime.Goexit.
+func TestWriteBodyIsNotCountedAfterAPanicOfTheWriter(t *testing.T) {
+	h := open(t, nil)
+	for _, end := range []func(){runtime.Goexit, func() { panic(errUnwritable) }} {
+		ended := make(chan any)
+		go func() {
+			defer func() { ended <- recover() }()
+			_ = h.WriteBody(writerThatEnds{httptest.NewRecorder(), end}, make([]byte, 100_000))
+		}()
+		if p := <-ended; p != nil && p != errUnwritable {
+			t.Errorf("the panic is %v", p)
+		}
+		if u := h.SendBudget(); u.Used != 0 {
+			t.Errorf("%+v", u)
+		}
+	}
+}
+
+var errUnwritable = errors.New("unwritable")
