@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/dohost/dohost/alarm"
 	"github.com/dohost/dohost/internal/errkind"
@@ -115,18 +116,30 @@ func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, e
 // errNoObject is the error of a constructor that returns nil.
 var errNoObject = errors.New("dohost: the constructor returned neither an object nor an error")
 
-// ArgumentError reports that the encoded argument of an exposed method cannot be decoded.
+// ArgumentError reports that the encoded argument of an exposed method cannot be decoded. Any caller may read its text.
 type ArgumentError struct {
 	Method string
 	Err    error
 }
 
-// Error names the method.
+// maxArgumentText bounds the text of an ArgumentError, in bytes: the decoder's text may quote the argument.
+const maxArgumentText = 512
+
+// Error names the method. The text has at most 512 bytes: a longer one is cut, and ends with "…".
 func (e *ArgumentError) Error() string {
 	if e == nil {
 		return "dohost: nil *ArgumentError"
 	}
-	return errkind.Text("argument of "+e.Method, e.Err)
+	text := errkind.Text("argument of "+e.Method, e.Err)
+	if len(text) <= maxArgumentText {
+		return text
+	}
+	const mark = "…"
+	n := maxArgumentText - len(mark)
+	for !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + mark
 }
 
 // Unwrap returns the error of the decoder.

@@ -10,8 +10,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/examples/counter"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -116,5 +118,33 @@ func TestErrorTextsOptionSendsEveryText(t *testing.T) {
 	h.WriteError(w, &dohost.Error{Err: errors.New("no such table"), Outcome: dohost.OutcomeRan})
 	if !strings.Contains(w.Body.String(), `"message":"no such table"`) {
 		t.Error(w.Body)
+	}
+}
+
+// TestTextOfAnArgumentErrorIsCut has decoders that quote the whole argument, as encoding/json does for a number.
+func TestTextOfAnArgumentErrorIsCut(t *testing.T) {
+	const most = 512
+	h := open(t, nil, counter.Class())
+	_, err := h.Invoke(t.Context(), counter.Counters.Get(h, "a").ID(), "add", []byte(strings.Repeat("1", 1<<20)))
+	w := httptest.NewRecorder()
+	h.WriteError(w, err)
+	var b dohost.ErrorBody
+	if err := json.Unmarshal(w.Body.Bytes(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if b.Code != "bad_argument" || len(b.Message) > most || w.Body.Len() > most+300 ||
+		!strings.HasPrefix(b.Message, "argument of add: json: ") || !strings.HasSuffix(b.Message, "1…") {
+		t.Errorf("%d bytes: %+v", w.Body.Len(), b)
+	}
+	for n := range 5 { // the cut falls on each byte of a rune
+		text := (&dohost.ArgumentError{Method: strings.Repeat("m", n), Err: errors.New(strings.Repeat("😀", 200))}).Error()
+		if len(text) > most || len(text) < most-3 || !utf8.ValidString(text) || !strings.HasSuffix(text, "😀…") {
+			t.Errorf("%d bytes: %q", len(text), text)
+		}
+	}
+	text := "dohost: argument of m: " + strings.Repeat("x", most-len("dohost: argument of m: "))
+	err = &dohost.ArgumentError{Method: "m", Err: errors.New(strings.TrimPrefix(text, "dohost: argument of m: "))}
+	if err.Error() != text {
+		t.Errorf("a text of %d bytes: %q", most, err)
 	}
 }

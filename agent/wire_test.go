@@ -317,6 +317,16 @@ func TestErrorTextsAreHiddenFromClients(t *testing.T) {
 	}
 }
 
+// TestErrorOfAnArgumentIsShort sends a number whose decoder quotes it in its error.
+func TestErrorOfAnArgumentIsShort(t *testing.T) {
+	c := serve(t, wireClass(nil)).dial(t, "/r?silent")
+	c.send(`{"type":"rpc","id":"1","method":"add","args":[` + strings.Repeat("1", 100_000) + `]}`)
+	_, data, err := c.ws.Read(t.Context())
+	if err != nil || len(data) > 600 || !strings.Contains(string(data), `"error":"argument of add: json: `) {
+		t.Errorf("%d bytes: %.600s, %v", len(data), data, err)
+	}
+}
+
 // TestFrameOutsideTheProtocolIsAMessage has frames that resemble frames of the protocol.
 func TestFrameOutsideTheProtocolIsAMessage(t *testing.T) {
 	s := serve(t, wireClass(nil))
