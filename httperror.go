@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -76,7 +77,34 @@ var errorCodes = []struct {
 // DescribeError returns the [ErrorBody] and the HTTP status for an error of a call, with its whole
 // text. It is for operators: [Host.WriteError] describes an error to a client. The value of a panic,
 // and the error of a constructor, are not in it; the [Listener] has them.
-func DescribeError(err error) (ErrorBody, int) {
+func DescribeError(err error) (ErrorBody, int) { return describe(readable(err)) }
+
+// errUnreadable matches no error. readable searches for it.
+var errUnreadable = errors.New("dohost: the methods of an error panic")
+
+// readable returns err, or an error with the text of [guard.Text] in place of one whose methods panic: code that
+// declares a pointer to an error, and returns it as an error, returns a nil pointer.
+func readable(err error) error {
+	failure := guard.Run(func() {
+		_ = err.Error()
+		_ = errors.Is(err, errUnreadable)
+		if e, ok := errors.AsType[publicTexter](err); ok {
+			_ = e.PublicText()
+		}
+	})
+	if failure == nil {
+		return err
+	}
+	if e, ok := err.(*Error); ok {
+		unreadable := *e
+		unreadable.Err = errors.New(guard.Text(e.Err))
+		return &unreadable
+	}
+	return errors.New(guard.Text(err))
+}
+
+// describe is DescribeError for a readable error.
+func describe(err error) (ErrorBody, int) {
 	b := ErrorBody{Code: "internal", Message: err.Error(), Ran: OutcomeUnknown.String()}
 	cause := err
 	if e := errorOf(err); e != nil {
@@ -218,7 +246,8 @@ func closing(err error) bool {
 // [Options.ErrorTexts] is set, it replaces a text that is not public, and writes it with an id to the host's logger; the
 // client gets the id. The id is the X-Request-Id of the response, if that has been set.
 func (h *Host) WriteError(w http.ResponseWriter, err error) {
-	b, status := DescribeError(err)
+	err = readable(err)
+	b, status := describe(err)
 	if !h.errorTexts {
 		cause := err
 		if e := errorOf(err); e != nil {
@@ -250,6 +279,7 @@ func (h *Host) logHidden(id, object, op string, err error) {
 // err. With [Options.ErrorTexts] it is the whole text of err.
 func (s *State) ErrorText(op string, err error) string {
 	h := s.host()
+	err = readable(err)
 	if h.errorTexts {
 		if text, internal := internals(err); internal {
 			return text

@@ -123,3 +123,45 @@ func returnNilError(t *testing.T, err error, text string) {
 		}
 	}
 }
+
+// nilPanics is an error of a program: its methods panic for a nil pointer.
+type nilPanics struct{ err error }
+
+func (e *nilPanics) Error() string      { return e.err.Error() }
+func (e *nilPanics) PublicText() string { return e.err.Error() }
+
+// nilUnwraps is an error of a program: Unwrap panics for a nil pointer.
+type nilUnwraps struct{ err error }
+
+func (e *nilUnwraps) Error() string { return "unwraps" }
+func (e *nilUnwraps) Unwrap() error { return e.err }
+
+// TestErrorsWithMethodsThatPanicAreInternal describes nil pointers of the program's own types, for HTTP and for frames.
+func TestErrorsWithMethodsThatPanicAreInternal(t *testing.T) {
+	for _, texts := range []bool{false, true} {
+		h := open(t, &dohost.Options{ErrorTexts: texts}, dohost.Bind(nilObjects,
+			func(_ context.Context, st *dohost.State) (*nilObject, error) { return &nilObject{st}, nil }, nil))
+		for _, err := range []error{(*nilPanics)(nil), (*nilUnwraps)(nil), fmt.Errorf("wrapped: %w", error((*nilUnwraps)(nil)))} {
+			for _, err := range []error{err, &dohost.Error{Op: "x", Err: err, Outcome: dohost.OutcomeRan}} {
+				w := httptest.NewRecorder()
+				h.WriteError(w, err)
+				b, status := dohost.DescribeError(err)
+				if w.Code != http.StatusInternalServerError || status != w.Code || b.Message == "" {
+					t.Errorf("%T: %d %s, %+v", err, w.Code, w.Body, b)
+				}
+				if e, ok := err.(*dohost.Error); ok && (b.Op != e.Op || b.Ran != "yes") {
+					t.Errorf("%+v", b)
+				}
+			}
+			called := nilObjects.Get(h, "a").Do(t.Context(), func(_ context.Context, o *nilObject) error {
+				if text := o.st.ErrorText("x", err); text == "" {
+					t.Error("ErrorText is empty")
+				}
+				return nil
+			})
+			if called != nil {
+				t.Error(called)
+			}
+		}
+	}
+}

@@ -293,7 +293,7 @@ func (c *core) refuse(ctx context.Context, conn *Conn, why error) {
 	if err := conn.setFlags(ctx, conn.flags()|refused); err != nil {
 		return // the incarnation has ended
 	}
-	if e, ok := errors.AsType[*dohost.CloseError](why); ok {
+	if e, ok := errors.AsType[*dohost.CloseError](why); ok && e != nil {
 		c.closeConn(ctx, conn, e.Code, e.Reason)
 		return
 	}

@@ -92,6 +92,18 @@ func TestConnectionRefusedWithInvalidCloseError(t *testing.T) {
 	}
 }
 
+// TestConnectionRefusedWithANilCloseError returns a nil pointer from OnConnect, which refuses without a code.
+func TestConnectionRefusedWithANilCloseError(t *testing.T) {
+	s := serve(t, wireClass(&wireHandlers{
+		OnConnect: func(*wireAgent, context.Context, *agent.Conn, *http.Request) error { return (*dohost.CloseError)(nil) },
+	}))
+	c := s.dial(t, "/r?silent")
+	if _, data, err := c.ws.Read(t.Context()); err != nil || !strings.Contains(string(data), `"error":"internal error 0`) {
+		t.Errorf("%s, %v", data, err)
+	}
+	c.wantClose(agent.CloseFailed, "the agent refused the connection")
+}
+
 // Only its parent gives access to a sub-agent.
 func TestSubAgentIsPrivateToItsParent(t *testing.T) {
 	s := serveNested(t, nestedClass(nil))

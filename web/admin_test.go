@@ -376,6 +376,16 @@ func TestLogReportsPanicWithItsStack(t *testing.T) {
 	}
 }
 
+// TestLogReportsANilPanicError ends an incarnation with a nil pointer as the reason.
+func TestLogReportsANilPanicError(t *testing.T) {
+	var buf bytes.Buffer
+	l := web.LogListener(slog.New(slog.NewTextHandler(&buf, nil)))
+	l.Fenced(dohost.Ended{Why: &dohost.Fenced{Err: (*dohost.PanicError)(nil)}})
+	if out := buf.String(); !strings.Contains(out, "nil *PanicError") || strings.Contains(out, "stack=") {
+		t.Errorf("logged\n%s", out)
+	}
+}
+
 func TestLogReportsFullDisk(t *testing.T) {
 	var buf bytes.Buffer
 	l := web.LogListener(slog.New(slog.NewTextHandler(&buf, nil)))

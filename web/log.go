@@ -23,7 +23,7 @@ func LogListener(l *slog.Logger) dohost.Listener {
 		Live:   func(id dohost.ID, e dohost.Epoch) { l.Debug("live", "object", text{id}, "epoch", text{e}) },
 		Fenced: func(e dohost.Ended) { // the object or the store caused the error
 			args := []any{"object", text{e.ID}, "epoch", text{e.Epoch}, "reason", e.Why.Reason, "place", e.Why.Place, "age", e.Age}
-			if p, ok := errors.AsType[*dohost.PanicError](e.Why.Err); ok {
+			if p, ok := errors.AsType[*dohost.PanicError](e.Why.Err); ok && p != nil {
 				args = append(args, "stack", string(p.Stack))
 			}
 			log(e.Why.Err, "fenced", args...)

@@ -22,7 +22,7 @@ var mayImport = map[string][]string{
 	"eviction":    {},
 	"alarm":       {"objectstore", "internal/invariants"},
 	"runtime":     {"objectstore", "alarm", "eviction", "internal/errkind", "internal/guard", "internal/invariants", "internal/seal"},
-	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/errkind", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
+	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
 
 	"agent":          {"."},
 	"chat":           {"agent", "."},
