@@ -247,8 +247,9 @@ func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Con
 	if _, err := h.callable(id, method, access); err != nil {
 		return refused(err)
 	}
+	ctx := context.WithValue(r.Context(), argumentKey{}, &argument{})
 	if access == nil {
-		return r.Context(), nil
+		return ctx, nil
 	}
-	return context.WithValue(r.Context(), grantKey{}, grant{access, id}), nil
+	return context.WithValue(ctx, grantKey{}, grant{access, id}), nil
 }

@@ -2,10 +2,12 @@ package dohost
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/internal/socket"
@@ -58,7 +60,9 @@ func (h *Host) ReadBudget() BudgetUsage { return h.reads.Usage() }
 func (h *Host) SendBudget() BudgetUsage { return h.sockets.SendUsage() }
 
 // ReadBody reads a request's body to its end, within [Options].ReadBudget. release returns the bytes to the
-// budget: call it when the body is no longer needed. release is never nil.
+// budget: call it when the body is no longer needed. release is never nil. If the context of r comes from
+// [Host.AuthorizeCall], a method that [Host.Invoke] calls with that context keeps the bytes until it returns, also if
+// the caller of Invoke has gone.
 //
 // Errors: a [*LimitError] for a body that is larger than the budget; [ErrOverloaded] if the budget stays exhausted; the
 // error of the read.
@@ -75,7 +79,24 @@ func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error
 		share.release()
 		return nil, func() {}, err
 	}
-	return body, share.release, nil
+	if arg, ok := r.Context().Value(argumentKey{}).(*argument); ok {
+		arg.share.Store(share)
+	}
+	return body, share.requestEnded, nil
+}
+
+type argumentKey struct{}
+
+// argument connects the body that ReadBody reads with the call of Invoke, by the context of AuthorizeCall.
+type argument struct{ share atomic.Pointer[bodyShare] }
+
+// argumentShare returns the share of the argument of a call; nil if ReadBody has not read it.
+func argumentShare(ctx context.Context) *bodyShare {
+	arg, ok := ctx.Value(argumentKey{}).(*argument)
+	if !ok {
+		return nil
+	}
+	return arg.share.Load()
 }
 
 // bodyShare is the share of the budget for a request's body, until the handler has returned. A nil *bodyShare counts

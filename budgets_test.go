@@ -7,11 +7,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	goruntime "runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/coder/websocket"
 
@@ -347,6 +349,63 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 	if _, _, err := h.ReadBody(r); !errors.As(err, new(*dohost.LimitError)) {
 		t.Errorf("more than there is: %v", err)
 	}
+}
+
+// TestArgumentCountsUntilTheMethodReturns lets the caller of a running method go, and the caller of one that waits for
+// its turn. Both have a long argument with a short value.
+func TestArgumentCountsUntilTheMethodReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proceed := make(chan struct{})
+		h := open(t, nil, dohost.Bind(nilObjects,
+			func(_ context.Context, st *dohost.State) (*nilObject, error) { return &nilObject{st}, nil }, nil,
+			dohost.Expose("hold", func(_ *nilObject, ctx context.Context, _ struct{}) (struct{}, error) {
+				<-proceed // with the turn
+				return struct{}{}, nil
+			})))
+		id := nilObjects.Get(h, "a").ID()
+		call := func() (encoded weak.Pointer[byte], end func() error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			r := httptest.NewRequestWithContext(ctx, "POST", "/", strings.NewReader(`{"pad":"`+strings.Repeat("x", 100_000)+`"}`))
+			ctx, err := h.AuthorizeCall(r, id, "hold")
+			if err != nil {
+				t.Fatal(err)
+			}
+			arg, release, err := h.ReadBody(r.WithContext(ctx))
+			if err != nil {
+				t.Fatal(err)
+			}
+			encoded = weak.Make(&arg[0])
+			done := make(chan error)
+			go func() {
+				_, err := h.Invoke(ctx, id, "hold", arg)
+				release()
+				done <- err
+			}()
+			synctest.Wait()
+			return encoded, func() error { cancel(); return <-done }
+		}
+		const counted = 100_000 + int64(len(`{"pad":""}`)) - 4096
+		encoded, endFirst := call()
+		_, endSecond := call()
+		if u := h.ReadBudget(); u.Used != 2*counted {
+			t.Errorf("one runs, one waits: %+v", u)
+		}
+		if err := endSecond(); err == nil || h.ReadBudget().Used != counted {
+			t.Errorf("the one that waited: %v, %+v", err, h.ReadBudget())
+		}
+		if err := endFirst(); err == nil || h.ReadBudget().Used != counted {
+			t.Errorf("the one that runs: %v, %+v", err, h.ReadBudget())
+		}
+		goruntime.GC()
+		if encoded.Value() != nil {
+			t.Error("the encoded argument is in memory while the method runs")
+		}
+		close(proceed)
+		synctest.Wait()
+		if u := h.ReadBudget(); u.Used != 0 {
+			t.Errorf("in the end: %+v", u)
+		}
+	})
 }
 
 // TestBodyBeyondTheReadBudgetIsRefused sends bodies that the budget never has room for. The client gets the limit

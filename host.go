@@ -215,12 +215,18 @@ func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (re
 	if err != nil {
 		return nil, &Error{Op: method, ID: id, Err: err, Outcome: OutcomeNotRun}
 	}
+	share := argumentShare(ctx)
+	size := len(arg)
 	var out []byte
 	run := runtime.Func(func(ctx context.Context, instance any) (err error) {
-		out, err = m(carryAccess(ctx, access), instance, arg)
+		share.begin()
+		defer share.release()
+		encoded := arg
+		arg = nil // the method decodes it first, and may run for long
+		out, err = m(carryAccess(ctx, access), instance, encoded)
 		return err
 	})
-	if err := h.rt.Do(ctx, id, runtime.Call{Op: method, Size: len(arg), Handler: run}); err != nil {
+	if err := h.rt.Do(ctx, id, runtime.Call{Op: method, Size: size, Handler: run}); err != nil {
 		return nil, unmarked(err)
 	}
 	return out, nil

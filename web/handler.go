@@ -250,7 +250,7 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 		p.fail(w, err)
 		return
 	}
-	arg, release, err := p.host.ReadBody(r)
+	arg, release, err := p.host.ReadBody(r.WithContext(ctx))
 	if err != nil {
 		p.fail(w, &dohost.Error{Op: method, ID: id, Err: err, Outcome: dohost.OutcomeNotRun})
 		return
