@@ -11,8 +11,9 @@ import (
 // name. Events for the object wait until Import returns. After an error nothing is left, unless the host cannot remove
 // it from the disk: then calls of the object return an error until another Import succeeds.
 //
-// Errors: [ErrConflict] for an object that has durable data or is in use, [ErrDamaged] for a stream that is not a whole
-// export or has an unknown format, [ErrNotFound] for a class that is not bound.
+// Errors: [ErrConflict] for an object that has durable data or is in use, which it is until shortly after its last call
+// has returned; [ErrDamaged] for a stream that is not a whole export or has an unknown format; [ErrNotFound] for a class
+// that is not bound.
 func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 	return h.rt.Import(ctx, id, r)
 }
