@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -28,6 +29,12 @@ const (
 //
 // A flush that fails while the store is opened would keep the engine in Open for ever. Then sealed is set: from then
 // on nothing reaches the disk, as after a crash, and the engine takes that for success and returns from Open.
+//
+// A later failure of the log sets sealed, too, with logErr as the cause: the disk stays as a crash at this moment would
+// leave it. The engine takes the operation for a success, so the committer checks failure after each of its calls of
+// the engine that write the log, and then fails the store. Only these calls use the log, so none of them waits for a
+// flush while the log fails. New tables are refused once the store begins to close: the engine ends the process when it
+// reads a table that it has written and that does not exist.
 type background struct {
 	log    *slog.Logger
 	done   chan struct{} // closed when the store closes: nothing pauses any more
@@ -35,6 +42,7 @@ type background struct {
 
 	mu             sync.Mutex // taken with locks of the engine held
 	opening        bool
+	logErr         error // the first failure of the log after Open; sealed is set after it
 	flushEnd       error // of the last flush, to be confirmed by failed
 	compactionEnd  error // the same of compactions
 	flush, compact attempts
@@ -142,6 +150,44 @@ func (b *background) failedLocked(a *attempts, kind string, err error, most time
 	a.pause = min(retryPause<<min(a.failed, 20), most)
 	a.err = err
 	a.failed++
+}
+
+// check takes the error of an operation on a file. It seals the file system, and hides the error from the engine, if it
+// concerns the log. The engine's Open returns such an error itself.
+func (b *background) check(k fileKind, err error) error {
+	if err == nil || k != logFile {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.opening {
+		return err
+	}
+	if b.logErr == nil {
+		b.logErr = fmt.Errorf("writing the log: %w", err)
+	}
+	b.sealed.Store(true)
+	return nil
+}
+
+// failure returns why the log has failed; nil if it has not.
+func (b *background) failure() error {
+	if !b.sealed.Load() {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.logErr
+}
+
+// waitToEnd returns why the log has failed, after the store has begun to close: the engine would repeat its work
+// immediately. It returns nil without delay if the log has not failed.
+func (b *background) waitToEnd() error {
+	err := b.failure()
+	if err != nil {
+		<-b.done
+	}
+	return err
 }
 
 // pause waits before the next attempt, if the last one failed.

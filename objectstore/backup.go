@@ -44,5 +44,6 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 		return s.refusal()
 	}
 	defer s.engine.release()
-	return s.db.Checkpoint(dir)
+	// If the log has failed, parts of the copy may not exist.
+	return errors.Join(s.db.Checkpoint(dir), s.background.failure())
 }

@@ -155,7 +155,6 @@ func (c *committer) end(drained bool) {
 	if failure != nil && s.opts.OnFail != nil {
 		go s.failed(failure)
 	}
-	// After a failed sync this must wait for running calls only: a rotation of the memtable would end the process.
 	s.closeErr = s.closeDB()
 }
 
@@ -200,5 +199,5 @@ func (s *Store) closeDB() error {
 	s.snapshots.closeAll()
 	s.background.close()
 	err := s.db.Close()
-	return errors.Join(err, s.lock.Close())
+	return errors.Join(err, s.background.failure(), s.lock.Close())
 }

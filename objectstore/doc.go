@@ -62,9 +62,9 @@
 //
 // Failure. A failed sync fails the store, not an object: the log's error is final, and the unsynced writes stay
 // visible to readers. So the store writes nothing more, releases every output with [ErrFenced], refuses commits, and
-// closes the database immediately, before a rotation of its memtable would end the process. The next Open may find
-// the record in flight. A panic of the engine during an append or a flush ends the process, and any other panic on
-// the committer fails the store: a store that continued would serve data that is not on the disk.
+// closes the database. The same holds if a log file cannot be written, closed or created. The next Open may find the
+// record in flight. A panic of the engine during an append or a flush ends the process, and any other panic on the
+// committer fails the store: a store that continued would serve data that is not on the disk.
 //
 // Damage. A damaged block is an error of the reads that need it, and of no others: see [ErrDamaged]. The store
 // repeats failed work of the engine in the background with pauses, and does not fail. While a flush fails, Put

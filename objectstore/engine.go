@@ -84,18 +84,16 @@ func die(log *slog.Logger, why string) {
 	os.Exit(1)
 }
 
-// logFileCreated ends the process when Pebble could not create its next log file. Pebble is about to panic while a
-// mutex of its own is in a state that turns the panic into a fatal error without the name of the disk.
+// logFileCreated ends the process when Pebble could not sync the directory of its next log file. Pebble is about to
+// panic while a mutex of its own is in a state that turns the panic into a fatal error without the name of the disk.
 func (s *Store) logFileCreated(i pebble.WALCreateInfo) {
 	if i.Err != nil && s.db != nil { // while it is nil, Open returns the error
 		die(s.opts.Logger, fmt.Sprintf("cannot create a log file in %s: %v", s.dir, i.Err))
 	}
 }
 
-// dieOfPanic is deferred around calls that may make Pebble change its log file. It ends the process if Pebble panics
-// because it cannot close the last one. The panic may unlock a mutex that another goroutine of Pebble holds, and that
-// goroutine then dies of a fatal error. If both are reported concurrently, Go's runtime can deadlock, and the process
-// stays without serving calls. So the panic must not unwind.
+// dieOfPanic is deferred around the committer's calls of the engine. A panic may have left a mutex of the engine locked,
+// and then the store could neither fail nor close, and the process would stay without serving calls.
 func (s *Store) dieOfPanic() {
 	if p := recover(); p != nil {
 		die(s.opts.Logger, fmt.Sprintf("the store in %s cannot continue: %v\n%s", s.dir, p, debug.Stack()))

@@ -3,6 +3,8 @@ package objectstore
 import (
 	"io/fs"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -10,8 +12,12 @@ import (
 // flushCategory is how the engine marks the files of flushes.
 const flushCategory vfs.DiskWriteCategory = "pebble-memtable-flush"
 
-// engineFS is the file system as the engine sees it. Once background.sealed is set,
-// operations that would change the disk do nothing and succeed.
+// engineFS is the file system as the engine sees it. It ends the engine's writing in one of two ways, see background:
+// once it is sealed, operations that would change the disk do nothing and succeed.
+//
+// The engine panics when it cannot close its log file or make the next one, with a mutex in a state that turns the panic
+// into a fatal error of the process. So no error of a log file reaches the engine: it seals the file system, and the
+// committer checks for it before it acknowledges a record.
 type engineFS struct {
 	vfs.FS
 	b *background
@@ -23,11 +29,34 @@ func (v *engineFS) Unwrap() vfs.FS { return nil }
 func (v *engineFS) sealed() bool { return v.b.sealed.Load() }
 
 // file wraps a file that was opened to be written.
-func (v *engineFS) file(f vfs.File, err error) (vfs.File, error) {
-	if err != nil {
+func (v *engineFS) file(name string, f vfs.File, err error) (vfs.File, error) {
+	k := kindOf(name)
+	if err = v.b.check(k, err); err != nil {
 		return nil, err
 	}
-	return &engineFile{f, v.b}, nil
+	if f == nil {
+		return discarded{}, nil
+	}
+	return &engineFile{f, v.b, k}, nil
+}
+
+// fileKind decides how the errors of a file are treated.
+type fileKind uint8
+
+const (
+	otherFile fileKind = iota
+	logFile
+	tableFile
+)
+
+func kindOf(name string) fileKind {
+	switch {
+	case strings.HasSuffix(name, ".log"):
+		return logFile
+	case strings.HasSuffix(name, ".sst"):
+		return tableFile
+	}
+	return otherFile
 }
 
 // Create makes a file. A flush pauses here if the last one failed.
@@ -36,26 +65,37 @@ func (v *engineFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 		v.b.pause(&v.b.flush)
 	}
 	if v.sealed() {
+		if kindOf(name) == tableFile {
+			if err := v.b.waitToEnd(); err != nil {
+				return nil, err
+			}
+		}
 		return discarded{}, nil
 	}
-	return v.file(v.FS.Create(name, c))
+	f, err := v.FS.Create(name, c)
+	return v.file(name, f, err)
 }
 
 func (v *engineFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
 	if v.sealed() {
 		return discarded{}, nil
 	}
-	return v.file(v.FS.OpenReadWrite(name, c, o...))
+	f, err := v.FS.OpenReadWrite(name, c, o...)
+	return v.file(name, f, err)
 }
 
 func (v *engineFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if v.sealed() {
 		return discarded{}, nil
 	}
-	return v.file(v.FS.ReuseForWrite(from, to, c))
+	f, err := v.FS.ReuseForWrite(from, to, c)
+	return v.file(to, f, err)
 }
 
-func (v *engineFS) OpenDir(name string) (vfs.File, error) { return v.file(v.FS.OpenDir(name)) }
+func (v *engineFS) OpenDir(name string) (vfs.File, error) {
+	f, err := v.FS.OpenDir(name)
+	return v.file(name, f, err)
+}
 
 func (v *engineFS) Link(from, to string) error {
 	if v.sealed() {
@@ -105,23 +145,38 @@ func (v *engineFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
 // engineFile is a file that was opened to be written, or a directory.
 type engineFile struct {
 	vfs.File
-	b *background
+	b    *background
+	kind fileKind
 }
 
-func (f *engineFile) Write(p []byte) (int, error) {
+// do runs an operation that changes the disk.
+func (f *engineFile) do(op func() error) error {
 	if f.b.sealed.Load() {
-		return len(p), nil
+		if f.kind == tableFile {
+			return f.b.failure()
+		}
+		return nil
 	}
-	return f.File.Write(p)
+	return f.b.check(f.kind, op())
 }
 
-func (f *engineFile) WriteAt(p []byte, off int64) (int, error) {
-	if f.b.sealed.Load() {
-		return len(p), nil
+func (f *engineFile) Write(p []byte) (n int, err error) {
+	err = f.do(func() error { n, err = f.File.Write(p); return err })
+	if err == nil {
+		n = len(p)
 	}
-	return f.File.WriteAt(p, off)
+	return n, err
 }
 
+func (f *engineFile) WriteAt(p []byte, off int64) (n int, err error) {
+	err = f.do(func() error { n, err = f.File.WriteAt(p, off); return err })
+	if err == nil {
+		n = len(p)
+	}
+	return n, err
+}
+
+// Preallocate does not seal: the engine ignores its errors.
 func (f *engineFile) Preallocate(off, length int64) error {
 	if f.b.sealed.Load() {
 		return nil
@@ -129,26 +184,16 @@ func (f *engineFile) Preallocate(off, length int64) error {
 	return f.File.Preallocate(off, length)
 }
 
-func (f *engineFile) Sync() error {
-	if f.b.sealed.Load() {
-		return nil
-	}
-	return f.File.Sync()
+func (f *engineFile) Sync() error { return f.do(f.File.Sync) }
+
+func (f *engineFile) SyncData() error { return f.do(f.File.SyncData) }
+
+func (f *engineFile) SyncTo(length int64) (all bool, err error) {
+	err = f.do(func() error { all, err = f.File.SyncTo(length); return err })
+	return all, err
 }
 
-func (f *engineFile) SyncData() error {
-	if f.b.sealed.Load() {
-		return nil
-	}
-	return f.File.SyncData()
-}
-
-func (f *engineFile) SyncTo(length int64) (bool, error) {
-	if f.b.sealed.Load() {
-		return false, nil
-	}
-	return f.File.SyncTo(length)
-}
+func (f *engineFile) Close() error { return f.b.check(f.kind, f.File.Close()) }
 
 // discarded is a file without content, which discards all writes.
 type discarded struct{ vfs.File }
@@ -159,9 +204,20 @@ func (discarded) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 func (discarded) Preallocate(int64, int64) error         { return nil }
 func (discarded) Read([]byte) (int, error)               { return 0, fs.ErrNotExist }
 func (discarded) ReadAt([]byte, int64) (int, error)      { return 0, fs.ErrNotExist }
-func (discarded) Stat() (vfs.FileInfo, error)            { return nil, fs.ErrNotExist }
+func (discarded) Stat() (vfs.FileInfo, error)            { return noInfo{}, nil }
 func (discarded) Sync() error                            { return nil }
 func (discarded) SyncData() error                        { return nil }
 func (discarded) SyncTo(int64) (bool, error)             { return false, nil }
 func (discarded) Prefetch(int64, int64) error            { return nil }
 func (discarded) Fd() uintptr                            { return vfs.InvalidFd }
+
+// noInfo describes a discarded file.
+type noInfo struct{}
+
+func (noInfo) Name() string           { return "" }
+func (noInfo) Size() int64            { return 0 }
+func (noInfo) Mode() fs.FileMode      { return 0 }
+func (noInfo) ModTime() time.Time     { return time.Time{} }
+func (noInfo) IsDir() bool            { return false }
+func (noInfo) Sys() any               { return nil }
+func (noInfo) DeviceID() vfs.DeviceID { return vfs.DeviceID{} }

@@ -31,15 +31,15 @@ type recordLog interface {
 // localLog is Pebble's own log.
 type localLog struct{ s *Store }
 
-// Append does not use Apply with Sync, which ends the process when the sync
-// fails: the error of SyncWait is the one that can be handled.
+// Append does not use Apply with Sync, which ends the process when the sync fails. The engine is not told of failures of
+// the log (see engineFS), so its success alone means nothing.
 func (l localLog) Append(_, tail uint64, r *record) (uint64, error) {
 	defer l.s.dieOfPanic()
 	if err := l.s.db.ApplyNoSyncWait(r.batch, pebble.Sync); err != nil {
 		return tail, err
 	}
 	l.s.hook(StageSync, r.objects)
-	if err := r.batch.SyncWait(); err != nil {
+	if err := errors.Join(r.batch.SyncWait(), l.s.background.failure()); err != nil {
 		return tail, err
 	}
 	return tail + 1, nil

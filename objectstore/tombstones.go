@@ -1,6 +1,9 @@
 package objectstore
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // tombstoneWeight is the weight of a deletion, in addition to the bytes that it is known to hide.
 const tombstoneWeight = 2 << 10
@@ -19,7 +22,8 @@ func (c *committer) flushDead() bool {
 	defer c.s.dieOfPanic()
 	c.s.recordSince.Store(int64(time.Since(c.s.opened)) + 1) // the log before is closed: a disk that stalls is noticed
 	defer c.s.recordSince.Store(0)
-	if _, err := c.s.db.AsyncFlush(); err != nil {
+	_, err := c.s.db.AsyncFlush()
+	if err = errors.Join(err, c.s.background.failure()); err != nil {
 		c.s.fail(err)
 		return false
 	}
