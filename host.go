@@ -110,11 +110,15 @@ func init() {
 type EndMode = eviction.EndMode
 
 // The modes of an eviction: EndFence and EndRestart keep the object's committed writes. EndCrash loses the commits that
-// are not in the record in flight, as a power cut does.
+// are not in the record in flight, as a power cut does for all objects. EndPowerCut and EndKill end the process, which
+// only package dohosttest does: after EndKill, as after SIGKILL, the next process finds all writes, synced or not, and
+// after EndPowerCut it does not find the unsynced ones.
 const (
-	EndFence   = eviction.EndFence
-	EndRestart = eviction.EndRestart
-	EndCrash   = eviction.EndCrash
+	EndFence    = eviction.EndFence
+	EndRestart  = eviction.EndRestart
+	EndCrash    = eviction.EndCrash
+	EndPowerCut = eviction.EndPowerCut
+	EndKill     = eviction.EndKill
 )
 
 // ParseEndMode returns the mode with a name: fence, restart or crash. Any other name is an error.
@@ -253,8 +257,9 @@ func (h *Host) callable(id ID, method string, access *Access) (runtime.Method, e
 	return m, err
 }
 
-// Evict ends the object's incarnation, and reports whether it had one.
-func (h *Host) Evict(id ID, mode EndMode) bool { return h.rt.Evict(id, mode) }
+// Evict ends the object's incarnation, and reports whether it had one. It does nothing, and returns false, if mode is
+// not [EndFence], [EndRestart] or [EndCrash].
+func (h *Host) Evict(id ID, mode EndMode) bool { return mode.EndsIncarnation() && h.rt.Evict(id, mode) }
 
 // Objects yields the durable objects of a class in order of name, after a name. It
 // wakes none of them. After [ErrDamaged] the iteration may continue with the objects outside

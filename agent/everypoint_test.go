@@ -193,9 +193,9 @@ func checkOrder(ctx context.Context, h *dohosttest.Host) error {
 
 // places are the tested places of ends; other code is interrupted between them. The race detector makes a run
 // ten times as long.
-func places() []string {
+func places() []dohost.Place {
 	if invariants.Enabled {
-		return []string{"awaited"}
+		return []dohost.Place{dohost.PlaceAwaited}
 	}
-	return []string{"commit", "committed", "sync", "durable", "release", "awaited"}
+	return []dohost.Place{dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwaited}
 }

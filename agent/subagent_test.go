@@ -152,7 +152,7 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 func TestDestroyIncludesSubAgents(t *testing.T) {
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes: []dohost.Class{nestedClass(nil)},
-		Places:  []string{"start", "alarm", "committed", "durable", "await", "awaited", "resume", "end"},
+		Places:  []dohost.Place{dohost.PlaceStart, dohost.PlaceAlarm, dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwait, dohost.PlaceAwaited, dohost.PlaceResume, dohost.PlaceEnd},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := nestedAgents.Get(h, "oak").Do(ctx, func(ctx context.Context, oak *nestedAgent) error {
 				for _, name := range []string{"a", "b"} {

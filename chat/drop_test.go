@@ -59,7 +59,7 @@ func discardScenario(d chat.RecoveryAction, check func(ctx context.Context, p *c
 	all := &testClients{counting: c}
 	s := scenario(c, all, discardingClass(c, &cuts, d))
 	if !invariants.Enabled {
-		s.Places = []string{"committed", "durable", "awaited"} // a reply without a drop covers the other places
+		s.Places = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited} // a reply without a drop covers the other places
 	}
 	reset := s.Reset
 	s.Reset = func() {

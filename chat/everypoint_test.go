@@ -110,11 +110,11 @@ func scenario(c *countingState, all *testClients, class dohost.Class) dohosttest
 
 // places are the points of failure that leave different states on the disk. The race detector makes a run ten times
 // slower.
-func places() []string {
+func places() []dohost.Place {
 	if invariants.Enabled {
-		return []string{"awaited"}
+		return []dohost.Place{dohost.PlaceAwaited}
 	}
-	return []string{"commit", "committed", "sync", "durable", "release", "awaited"}
+	return []dohost.Place{dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwaited}
 }
 
 func TestReplyAtEveryPoint(t *testing.T) {

@@ -146,7 +146,7 @@ func (m *twoCallModel) atEveryPoint(t *testing.T, model chat.Model, check func(c
 	all := &testClients{}
 	s := scenario(m.countingState, all, m.class(model, nil))
 	if !invariants.Enabled {
-		s.Places = []string{"committed", "durable", "awaited"}
+		s.Places = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited}
 	}
 	reset := s.Reset
 	s.Reset = func() { reset(); m.ran, m.interruptions = map[string]int{}, 0 }

@@ -2,53 +2,39 @@ package dohosttest
 
 import (
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 )
 
-// Ending is a way to end an incarnation and, in two cases, its process.
-type Ending int
+// allEndings are the modes that end incarnations and processes in a test. A restart differs from a fence only in the
+// reported reason.
+var allEndings = []dohost.EndMode{eviction.EndFence, eviction.EndCrash, eviction.EndPowerCut, eviction.EndKill}
 
-// The endings.
-const (
-	EndingNone Ending = iota
-	// EndingFence ends the incarnation; its committed writes stay.
-	EndingFence
-	// EndingCrash ends it, and the committed writes that are not on their way to the disk are
-	// lost, as by a power cut for this object alone.
-	EndingCrash
-	// EndingPowerCut ends the process, with all objects: unsynced writes are lost, and the next
-	// process finds the rest.
-	EndingPowerCut
-	// EndingKill ends the process as SIGKILL does: the next one finds all writes, synced or not.
-	EndingKill
-)
+// canEnd reports whether something at p can end in this mode: between two incarnations, only the process can.
+func canEnd(e dohost.EndMode, p Point) bool { return p.Incarnation != 0 || !e.EndsIncarnation() }
 
-var endingNames = [...]string{"none", "fence", "crash", "power cut", "kill"}
+// endingFlag returns the name for a replay line.
+func endingFlag(e dohost.EndMode) string { return strings.ReplaceAll(e.String(), " ", "-") }
 
-// String returns the name of the ending. Of an undefined ending it returns the number, as in "ending 9".
-func (e Ending) String() string {
-	if e < 0 || int(e) >= len(endingNames) {
-		return "ending " + strconv.Itoa(int(e))
-	}
-	return endingNames[e]
-}
-
-// canEnd reports whether something at p can end with it: between two incarnations, only
-// the process can.
-func (e Ending) canEnd(p Point) bool {
-	return p.Incarnation != 0 || e == EndingPowerCut || e == EndingKill
-}
-
-// flag returns the name for a replay line.
-func (e Ending) flag() string { return strings.ReplaceAll(e.String(), " ", "-") }
-
-func parseEnding(s string) (Ending, error) {
+func parseEnding(s string) (dohost.EndMode, error) {
 	var names []string
-	for e := EndingFence; e <= EndingKill; e++ {
-		if names = append(names, e.flag()); s == e.flag() {
+	for _, e := range allEndings {
+		if names = append(names, endingFlag(e)); s == endingFlag(e) {
 			return e, nil
 		}
 	}
-	return EndingNone, fmt.Errorf("ending %q: want one of %s", s, strings.Join(names, ", "))
+	return eviction.EndNone, fmt.Errorf("ending %q: want one of %s", s, strings.Join(names, ", "))
+}
+
+// checkEndings returns an error for a mode that ends nothing in a test.
+func checkEndings(es []dohost.EndMode) error {
+	for _, e := range es {
+		if !slices.Contains(allEndings, e) {
+			return fmt.Errorf("Endings contain %v, want some of %v", e, allEndings)
+		}
+	}
+	return nil
 }

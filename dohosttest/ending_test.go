@@ -36,16 +36,16 @@ func TestEndingsKeepOrLoseWritesAtEachStage(t *testing.T) {
 			continue
 		}
 		left := ""
-		for _, ending := range []Ending{EndingFence, EndingCrash, EndingPowerCut, EndingKill} {
+		for _, ending := range allEndings {
 			tr := s.try(t, new(atomic.Int64), diskFirst, []interruption{{p, ending}})
 			if tr.err != nil {
 				t.Fatalf("%v at %v: %v", ending, p, tr.err)
 			}
 			if found {
-				left += " " + ending.flag()
+				left += " " + endingFlag(ending)
 			}
 		}
-		if w, ok := want[p.Place]; !ok || left != w && left != " "+w {
+		if w, ok := want[p.Place.String()]; !ok || left != w && left != " "+w {
 			t.Errorf("at %v it is left by%s, want %q", p, left, w)
 		}
 		seen++
@@ -56,17 +56,14 @@ func TestEndingsKeepOrLoseWritesAtEachStage(t *testing.T) {
 }
 
 func TestEndingsHaveNames(t *testing.T) {
-	for e, want := range map[Ending]string{-1: "ending -1", EndingNone: "none", EndingKill: "kill", 5: "ending 5", 9: "ending 9"} {
-		if got := e.String(); got != want {
-			t.Errorf("String of %d is %q, want %q", int(e), got, want)
+	for _, e := range allEndings {
+		if got, err := parseEnding(endingFlag(e)); err != nil || got != e {
+			t.Errorf("%v: %v, %v", e, got, err)
 		}
 	}
-	for w := EndingFence; w <= EndingKill; w++ {
-		if got, err := parseEnding(w.flag()); err != nil || got != w {
-			t.Errorf("%v: %v, %v", w, got, err)
+	for _, name := range []string{"none", "restart", ""} {
+		if _, err := parseEnding(name); fmt.Sprint(err) != fmt.Sprintf("ending %q: want one of fence, crash, power-cut, kill", name) {
+			t.Error(err)
 		}
-	}
-	if _, err := parseEnding("none"); fmt.Sprint(err) != `ending "none": want one of fence, crash, power-cut, kill` {
-		t.Error(err)
 	}
 }

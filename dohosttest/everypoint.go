@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -44,7 +45,7 @@ type Scenario struct {
 	Timeout time.Duration
 	// Places are the places where incarnations are ended; nil means all, as eviction.Places
 	// lists them.
-	Places []string
+	Places []dohost.Place
 	// Pairs is how many pairs of endings are tried: the second at a point of the recovery
 	// from the first. If there are more pairs, Seed draws them.
 	Pairs int
@@ -63,9 +64,9 @@ const maxReported = 3
 const maxFailures = 50
 
 // EveryPoint runs a scenario untouched, and counts the points where an incarnation can end.
-// Then it runs the scenario again for every point and [Ending]: the incarnation is
-// fenced, its object crashes, or the whole process ends there and starts again. Each run
-// continues until recovery is at rest, and is checked.
+// Then it runs the scenario again for every point, with [dohost.EndFence], [dohost.EndCrash] and [dohost.EndPowerCut]
+// there, and with [dohost.EndKill] while a record is on its way to the disk. Each run continues until recovery is at
+// rest, and is checked.
 //
 // It fails t if a check fails; and also if there are no points or no check, if two
 // untouched runs pass different points, if a run does not reach the point of its ending,
@@ -208,7 +209,7 @@ func (w *scenarioRun) unreached(plan []interruption) error {
 // explore is EveryPoint without output.
 func explore(t *testing.T, s *Scenario) *report {
 	begun := time.Now()
-	r := &report{Runs: map[Ending]int{}}
+	r := &report{Runs: map[dohost.EndMode]int{}}
 	defer func() { r.Took = time.Since(begun) }()
 	if err := s.check(); err != nil {
 		r.Failures = append(r.Failures, failure{err: err})
@@ -308,12 +309,12 @@ func differ(a, b []Point) error {
 
 // endingsAt returns the endings of a run at a point. Where writes are not synced yet, an
 // ending process may keep or lose them.
-func endingsAt(p Point) []Ending {
-	es := []Ending{EndingFence, EndingCrash, EndingPowerCut}
-	if p.Place == "sync" {
-		es = append(es, EndingKill)
+func endingsAt(p Point) []dohost.EndMode {
+	es := []dohost.EndMode{eviction.EndFence, eviction.EndCrash, eviction.EndPowerCut}
+	if p.Place == eviction.PlaceSync {
+		es = append(es, eviction.EndKill)
 	}
-	return slices.DeleteFunc(es, func(e Ending) bool { return !e.canEnd(p) })
+	return slices.DeleteFunc(es, func(e dohost.EndMode) bool { return !canEnd(e, p) })
 }
 
 // singles ends a run at every point with every ending.

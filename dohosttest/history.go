@@ -183,18 +183,18 @@ func outcomeOf(err error) (outcome, error) {
 }
 
 // drawEnding returns the ending at a point, or None: a pure function of the seed and the point.
-func (h *history) drawEnding(p Point) Ending {
+func (h *history) drawEnding(p Point) dohost.EndMode {
 	if h.endingsOver {
-		return EndingNone
+		return eviction.EndNone
 	}
 	r := rand.New(rand.NewPCG(h.sub.seed, hashOf(p.Object, p.name())))
 	draw, ending := r.Float64(), h.x.kinds[r.IntN(len(h.x.kinds))]
-	if draw >= h.x.chance || !ending.canEnd(p) {
-		return EndingNone
+	if draw >= h.x.chance || !canEnd(ending, p) {
+		return eviction.EndNone
 	}
 	h.drawn++
 	if !h.sub.hasEnding(h.drawn - 1) {
-		return EndingNone
+		return eviction.EndNone
 	}
 	h.add(event{ending: len(h.run.endings)})
 	return ending

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dohost/dohost/eviction"
 )
 
 // written returns a history of a register from lines: "0 calls 5" writes, "0 calls 0"
@@ -111,7 +113,7 @@ func TestHistoryDifferences(t *testing.T) {
 	}
 	for i, h := range []*history{one, other} {
 		h.events = []event{{ending: 0}}
-		h.run.endings = []interruption{{Point{Index: i}, EndingFence}}
+		h.run.endings = []interruption{{Point{Index: i}, eviction.EndFence}}
 	}
 	if differAt(one, other) == nil {
 		t.Error("another ending is the same")

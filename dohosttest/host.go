@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/runtime"
 )
@@ -59,17 +60,17 @@ func (h *Host) EvictAll() {
 // Crash ends the process at its present step, by a power cut: unsynced writes are lost, and
 // the next process starts with the rest. Callers get [dohost.ErrFenced] or
 // [dohost.ErrClosed].
-func (h *Host) Crash() { h.end(EndingPowerCut) }
+func (h *Host) Crash() { h.end(eviction.EndPowerCut) }
 
 // Kill ends the process as SIGKILL does: the next one starts with all writes, synced or
 // not. Callers get the same errors as from Crash.
-func (h *Host) Kill() { h.end(EndingKill) }
+func (h *Host) Kill() { h.end(eviction.EndKill) }
 
-func (h *Host) end(e Ending) {
+func (h *Host) end(e dohost.EndMode) {
 	h.run.atStandstill(func() {
 		h.run.log.addText(dohost.ID{}, "%v by the test", e)
 		h.run.disturbed = true
-		h.run.end(e == EndingKill)
+		h.run.end(e == eviction.EndKill)
 	})
 }
 

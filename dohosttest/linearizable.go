@@ -76,8 +76,8 @@ type Workload[S, In, Out any] struct {
 	Seed uint64
 	// Chance is the probability of an ending at each point, above 0 and at most 1. Zero means 0.01.
 	Chance float64
-	// Endings are the kinds of these endings. Nil means all.
-	Endings []Ending
+	// Endings are the modes of these endings, as in [Simulation]. Nil means all.
+	Endings []dohost.EndMode
 	// CheckTimeout is the limit, by the real clock, for the check of one history, and for the
 	// search for a shorter history than one that failed. Zero means 20 s.
 	CheckTimeout time.Duration
@@ -132,7 +132,7 @@ type workload struct {
 	clients, calls, runs int
 	seed                 uint64
 	chance               float64
-	kinds                []Ending
+	kinds                []dohost.EndMode
 	checkTimeout         time.Duration
 
 	missing []string // required fields that this Workload does not set
@@ -183,7 +183,7 @@ func (x *workload) fill() {
 	x.clients, x.calls, x.runs = cmp.Or(x.clients, 4), cmp.Or(x.calls, 8), cmp.Or(x.runs, 100)
 	x.chance, x.checkTimeout = cmp.Or(x.chance, 0.01), cmp.Or(x.checkTimeout, 20*time.Second)
 	if x.kinds == nil {
-		x.kinds = []Ending{EndingFence, EndingCrash, EndingPowerCut, EndingKill}
+		x.kinds = allEndings
 	}
 }
 
@@ -199,10 +199,8 @@ func (x *workload) check() error {
 	case len(x.kinds) == 0:
 		return errors.New("the workload has no Endings")
 	}
-	for _, ending := range x.kinds {
-		if ending <= EndingNone || ending > EndingKill {
-			return fmt.Errorf("the workload's Endings contain %d, which is not an Ending", ending)
-		}
+	if err := checkEndings(x.kinds); err != nil {
+		return fmt.Errorf("the workload's %w", err)
 	}
 	return nil
 }

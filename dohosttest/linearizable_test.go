@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 )
 
 // sum is an object that counts, in one of several manners.
@@ -268,8 +269,8 @@ func TestWorkloadIsChecked(t *testing.T) {
 		"has negative Clients": func(w *w) { w.Runs = -1 },
 		"Chance is 2":          func(w *w) { w.Chance = 2 },
 		"Chance is NaN":        func(w *w) { w.Chance /= w.Chance },
-		"no Endings":           func(w *w) { w.Endings = []Ending{} },
-		"Endings contain 0":    func(w *w) { w.Endings = []Ending{EndingFence, EndingNone} },
+		"no Endings":           func(w *w) { w.Endings = []dohost.EndMode{} },
+		"Endings contain none": func(w *w) { w.Endings = []dohost.EndMode{eviction.EndFence, eviction.EndNone} },
 	} {
 		w := counting(immediate)
 		change(w)

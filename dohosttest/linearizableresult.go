@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dohost/dohost/eviction"
 )
 
 // linearizableResult is the result of a Linearizable.
@@ -15,7 +17,7 @@ type linearizableResult struct {
 	x        *workload
 	runs     int
 	outcomes [notRun + 1]int // of calls
-	endings  [EndingKill + 1]int
+	endings  [eviction.EndKill + 1]int
 	overlaps int
 	took     time.Duration
 
@@ -112,7 +114,7 @@ func (v *linearizableResult) vacuous() error {
 // summary formats the result as a line.
 func (v *linearizableResult) summary() string {
 	var by []string
-	for ending := EndingFence; ending <= EndingKill; ending++ {
+	for _, ending := range allEndings {
 		if n := v.endings[ending]; n > 0 {
 			by = append(by, fmt.Sprintf("%d %v", n, ending))
 		}

@@ -17,7 +17,7 @@ type Point struct {
 	Incarnation int    // counts the object's incarnations in the run, from 1; 0 is between two
 	Event       uint64 // counts the object's events since it came into memory
 	Op          string // the event's operation: the method, "alarm", "constructor", or "record"
-	Place       string // one of the places of the chaos flags
+	Place       dohost.Place
 	N           uint64 // counts the event's visits to the place, from 1
 	// Site is the file and line of the object's code, if it is on the stack. It is known
 	// only where an incarnation is ended.

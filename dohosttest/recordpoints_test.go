@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 )
 
 // TestPointsBetweenIncarnations finds the points of records without an incarnation: after a fence
@@ -19,11 +20,11 @@ import (
 func TestPointsBetweenIncarnations(t *testing.T) {
 	s := doing(put)
 	base := s.try(t, new(atomic.Int64), diskFirst, nil)
-	at := slices.IndexFunc(base.points, func(p Point) bool { return p.Place == "committed" && p.Event == 1 })
+	at := slices.IndexFunc(base.points, func(p Point) bool { return p.Place == eviction.PlaceCommitted && p.Event == 1 })
 	if base.err != nil || at < 0 {
 		t.Fatalf("%v: %v", base.err, base.points)
 	}
-	fenced := s.try(t, new(atomic.Int64), diskFirst, []interruption{{base.points[at], EndingFence}})
+	fenced := s.try(t, new(atomic.Int64), diskFirst, []interruption{{base.points[at], eviction.EndFence}})
 	if got, want := between(fenced), "[sync 1 durable 1]"; fenced.err != nil || got != want {
 		t.Errorf("after a fence: %v, %v; want %v", fenced.err, got, want)
 	}
@@ -44,7 +45,7 @@ func TestPointsBetweenIncarnations(t *testing.T) {
 		t.Errorf("of an import: %v, %v; want %v", imported.err, got, want)
 	}
 	for _, p := range imported.points {
-		if endings := fmt.Sprint(endingsAt(p)); p.Incarnation == 0 && endings != map[string]string{"sync": "[power cut kill]", "durable": "[power cut]"}[p.Place] {
+		if endings := fmt.Sprint(endingsAt(p)); p.Incarnation == 0 && endings != map[string]string{"sync": "[power cut kill]", "durable": "[power cut]"}[p.Place.String()] {
 			t.Errorf("%v: %v", p, endings)
 		}
 	}

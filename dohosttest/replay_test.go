@@ -100,14 +100,15 @@ func TestReplayLineRepeatsFailure(t *testing.T) {
 	}
 	slow := regexp.MustCompile(`await 1\n +0s  split-account/a: incarnation 1, event 1 record, sync 1\n`)
 	each := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=split-account/a:14:fence")
-	batched := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=batched,split-account/a:14:fence")
+	batched := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=batched,split-account/a:14:fence@commit")
 	if slow.MatchString(each) || !slow.MatchString(batched) {
 		t.Errorf("the disk was not slow; at once:\n%s\nslow:\n%s", each, batched)
 	}
 	for line, want := range map[string]string{
-		"split-account/a:999:fence":     "there is no point 999 of split-account/a in this scenario",
+		"split-account/a:999:fence@end": "there is no point 999 of split-account/a in this scenario",
 		"split-account/a:9":             `"split-account/a:9": want class/name:point:ending@place`,
-		"split-account/a:9:fence@lunch": `(incarnation 1, event 1 record, durable 1) is no longer at the place "lunch"`,
+		"split-account/a:9:fence@end":   `(incarnation 1, event 1 record, durable 1) is no longer at the place "end"`,
+		"split-account/a:9:fence@lunch": `"split-account/a:9:fence@lunch": dohost: chaos place "lunch": want some of [construct start`,
 		"split-account/a:9:lunch":       `ending "lunch": want one of fence, crash, power-cut, kill`,
 	} {
 		if out := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay="+line); !strings.Contains(out, want) {

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/dohost/dohost"
 )
 
 // report is the result of an EveryPoint.
 type report struct {
 	Points   int
 	Objects  int
-	Runs     map[Ending]int
+	Runs     map[dohost.EndMode]int
 	Pairs    int // tried
 	AllPairs int // available
 	Skipped  int // points at places that were not selected, or after the last one tried
@@ -37,7 +39,7 @@ func (r *report) summary() string {
 	var b strings.Builder
 	runs := 0
 	var by []string
-	for ending := EndingFence; ending <= EndingKill; ending++ {
+	for _, ending := range allEndings {
 		if n := r.Runs[ending]; n > 0 {
 			runs += n
 			by = append(by, fmt.Sprintf("%d %v", n, ending))

@@ -47,7 +47,7 @@ type scenarioRun struct {
 	plan          []interruption
 	endings       []interruption // made so far, with their sites
 	panics        atomic.Int64
-	drawEnding    func(Point) Ending
+	drawEnding    func(Point) dohost.EndMode
 	traces        map[dohost.ID]*objectTrace
 	events        int // started so far
 	incarnations  int
@@ -71,7 +71,7 @@ type objectTrace struct {
 // interruption is the end of an incarnation, or of the process, at a point.
 type interruption struct {
 	Point  Point
-	Ending Ending
+	Ending dohost.EndMode
 }
 
 // runInBubble runs f in a scenarioRun of its own, in a bubble.
@@ -175,12 +175,10 @@ func (w *scenarioRun) visit(g *stepRequest) eviction.EndMode {
 	w.log.addPoint(p)
 	ending := w.endingAt(g, p)
 	switch ending {
-	case EndingFence:
-		return eviction.EndFence
-	case EndingCrash:
-		return eviction.EndCrash
-	case EndingPowerCut, EndingKill:
-		w.end(ending == EndingKill)
+	case eviction.EndFence, eviction.EndCrash:
+		return ending
+	case eviction.EndPowerCut, eviction.EndKill:
+		w.end(ending == eviction.EndKill)
 	}
 	return eviction.EndNone
 }
@@ -188,7 +186,7 @@ func (w *scenarioRun) visit(g *stepRequest) eviction.EndMode {
 // mayEndAt reports whether the point looks like a target.
 func (w *scenarioRun) mayEndAt(at runtime.Point) bool {
 	for _, s := range w.targets {
-		if s.Point.Object == at.ID && s.Point.Place == at.Place.String() {
+		if s.Point.Object == at.ID && s.Point.Place == at.Place {
 			return true
 		}
 	}
@@ -209,7 +207,7 @@ func (w *scenarioRun) point(g *stepRequest) Point {
 	}
 	p := Point{
 		Object: at.ID, Index: len(tr.points) + 1, Incarnation: tr.incarnations[at.Incarnation], Event: at.Event, Op: at.Op,
-		Place: at.Place.String(), N: at.N,
+		Place: at.Place, N: at.N,
 	}
 	if at.Op == "record" {
 		p.N = tr.records(p)
@@ -229,18 +227,18 @@ func (tr *objectTrace) records(p Point) uint64 {
 }
 
 // endingAt returns the ending at a point, or None.
-func (w *scenarioRun) endingAt(g *stepRequest, p Point) Ending {
-	ending := EndingNone
+func (w *scenarioRun) endingAt(g *stepRequest, p Point) dohost.EndMode {
+	ending := eviction.EndNone
 	if n := len(w.endings); n < len(w.plan) && w.plan[n].Point.Object == p.Object && w.plan[n].Point.Index == p.Index {
 		if was := w.plan[n].Point; was.name() != p.name() {
 			w.fail(fmt.Errorf("%w: point %d of %v was %s, is %s", errNotDeterministic, p.Index, p.Object, was.name(), p.name()))
-			return EndingNone
+			return eviction.EndNone
 		}
 		ending = w.plan[n].Ending
 	} else if w.drawEnding != nil {
 		ending = w.drawEnding(p)
 	}
-	if ending != EndingNone {
+	if ending != eviction.EndNone {
 		if len(w.endings) == 0 {
 			w.firstAt = time.Since(w.began)
 		}
@@ -255,7 +253,7 @@ func (w *scenarioRun) endingAt(g *stepRequest, p Point) Ending {
 func (w *scenarioRun) countEndings() int {
 	n := w.processes - 1
 	for _, s := range w.endings {
-		if s.Ending == EndingFence || s.Ending == EndingCrash {
+		if s.Ending.EndsIncarnation() {
 			n++
 		}
 	}

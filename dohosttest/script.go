@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 )
 
 // script has all drawn parts of a run of a simulation.
 type script struct {
 	seed    uint64 // of the order of steps
 	actions []action
-	endings map[spot]Ending
+	endings map[spot]dohost.EndMode
 }
 
 // spot identifies a point by its number.
@@ -33,7 +34,7 @@ type action struct {
 	name     string
 	seed     uint64
 	fault    fault
-	ending   Ending
+	ending   dohost.EndMode
 	downtime time.Duration
 }
 
@@ -66,7 +67,7 @@ var gaps = []time.Duration{0, 0, 0, time.Millisecond, time.Second, 30 * time.Sec
 // draw makes the script of a seed.
 func (s *Simulation) draw(seed uint64) *script {
 	r := rand.New(rand.NewPCG(seed, 2))
-	sc := &script{seed: seed, endings: map[spot]Ending{}}
+	sc := &script{seed: seed, endings: map[spot]dohost.EndMode{}}
 	if len(s.Ops) == 0 {
 		return sc
 	}
@@ -94,7 +95,7 @@ func drawFault(r *rand.Rand, at time.Duration) action {
 	away := []time.Duration{0, time.Second, time.Minute, 2 * time.Hour}
 	return action{
 		at: at, fault: faultDowntime + fault(r.IntN(int(faultRestart))),
-		ending: EndingPowerCut + Ending(r.IntN(2)), downtime: away[r.IntN(len(away))],
+		ending: []dohost.EndMode{eviction.EndPowerCut, eviction.EndKill}[r.IntN(2)], downtime: away[r.IntN(len(away))],
 	}
 }
 

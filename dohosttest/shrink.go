@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/dohost/dohost"
 )
 
 // maxShrink bounds the runs to shorten a script.
@@ -33,7 +35,7 @@ func (s *Simulation) shrink(t *testing.T, sc *script, got *trial) (least *script
 			return false
 		}
 		c := at
-		c.endings = map[spot]Ending{}
+		c.endings = map[spot]dohost.EndMode{}
 		for _, p := range spots {
 			c.endings[p] = sc.endings[p]
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 )
 
 // Simulation is a random workload, under random endings, jumps of the clock and failing
@@ -35,8 +36,9 @@ type Simulation struct {
 	Runs int
 	// Chance is the probability of an ending at a point, at most 1. Zero means 0.02; negative, none.
 	Chance float64
-	// Endings are the kinds of the endings; nil means all.
-	Endings []Ending
+	// Endings are the modes of the endings: [dohost.EndFence], [dohost.EndCrash], [dohost.EndPowerCut] and
+	// [dohost.EndKill]. Nil means all four.
+	Endings []dohost.EndMode
 	// Faults is the probability of a fault of the host before an operation: its process
 	// ends and the next one starts a while later, or a sync fails, or it restarts in good
 	// order. At most 1; zero means 0.05; negative, none.
@@ -144,6 +146,9 @@ func (s *Simulation) check() error {
 	case !(s.Chance <= 1) || !(s.Faults <= 1):
 		return fmt.Errorf("the simulation's Chance is %v, and Faults %v: want at most 1", s.Chance, s.Faults)
 	}
+	if err := checkEndings(s.Endings); err != nil {
+		return fmt.Errorf("the simulation's %w", err)
+	}
 	for _, op := range s.Ops {
 		if op.Do == nil || op.Weight < 0 {
 			return fmt.Errorf("operation %q has no Do, or a weight below zero", op.Name)
@@ -162,15 +167,15 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 		classes: s.Classes, options: s.Options, services: s.Services, order: diskDrawn, seed: sc.seed,
 		moved: new(atomic.Int64),
 	}
-	w.drawEnding = func(p Point) Ending {
+	w.drawEnding = func(p Point) dohost.EndMode {
 		if !draw {
 			return sc.endings[spot{p.Object, p.Index}]
 		}
 		ending := s.drawEnding(rand.New(rand.NewPCG(hashOf(sc.seed, p), 0)), p.Place)
-		if !ending.canEnd(p) {
-			return EndingNone
+		if !canEnd(ending, p) {
+			return eviction.EndNone
 		}
-		if ending != EndingNone {
+		if ending != eviction.EndNone {
 			sc.endings[spot{p.Object, p.Index}] = ending
 		}
 		return ending
@@ -196,12 +201,12 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 }
 
 // drawEnding draws the ending at a point, or none.
-func (s *Simulation) drawEnding(r *rand.Rand, place string) Ending {
+func (s *Simulation) drawEnding(r *rand.Rand, place dohost.Place) dohost.EndMode {
 	if r.Float64() >= cmp.Or(s.Chance, 0.02) || s.Places != nil && !slices.Contains(s.Places, place) {
-		return EndingNone
+		return eviction.EndNone
 	}
 	if s.Endings == nil {
-		return EndingFence + Ending(r.IntN(int(EndingKill)))
+		return allEndings[r.IntN(len(allEndings))]
 	}
 	return s.Endings[r.IntN(len(s.Endings))]
 }
@@ -250,7 +255,7 @@ func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 		h.run.atStandstill(func() {
 			h.run.disturbed = true
 			h.run.log.addText(dohost.ID{}, "%v, then down for %v", a.ending, a.downtime)
-			h.run.endFor(a.ending == EndingKill, a.downtime)
+			h.run.endFor(a.ending == eviction.EndKill, a.downtime)
 		})
 		return nil
 	case faultSync:

@@ -202,10 +202,11 @@ func TestSimulateRejectsVacuousSimulations(t *testing.T) {
 			s.Ops[0].Do = func(context.Context, *Host, *rand.Rand) error { return errors.New("out of ink") }
 		}, "out of ink"},
 		"nothing ended": {func(s *Simulation) { s.Chance, s.Faults, s.Runs = 1e-9, 1e-9, 2 }, "none of 2 runs was interrupted"},
-		"all ended":     {func(s *Simulation) { s.Chance, s.Faults, s.Places = 1, -1, []string{"start"} }, "no operation succeeded in 2 runs"},
+		"all ended":     {func(s *Simulation) { s.Chance, s.Faults, s.Places = 1, -1, []dohost.Place{dohost.PlaceStart} }, "no operation succeeded in 2 runs"},
 		"chance":        {func(s *Simulation) { s.Chance = 1.5 }, "Chance is 1.5, and Faults 0: want at most 1"},
 		"steps":         {func(s *Simulation) { s.Steps = -1 }, "negative Clients, Steps or Runs"},
-		"no endings":    {func(s *Simulation) { s.Endings = []Ending{} }, "no Endings"},
+		"a restart":     {func(s *Simulation) { s.Endings = []dohost.EndMode{dohost.EndFence, dohost.EndRestart} }, "Endings contain restart, want some of [fence crash power cut kill]"},
+		"no endings":    {func(s *Simulation) { s.Endings = []dohost.EndMode{} }, "no Endings"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := bank(false)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 )
 
 // thing is an object that runs a function of the test.
@@ -69,8 +70,8 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 		"no Run":             {func(s *Scenario) { s.Run = nil }, "no Run"},
 		"no Check":           {func(s *Scenario) { s.Check = nil }, "no Check"},
 		"no Classes":         {func(s *Scenario) { s.Classes = nil }, "no Classes"},
-		"place":              {func(s *Scenario) { s.Places = []string{"lunch"} }, `place "lunch": want some of [construct start`},
-		"no such place here": {func(s *Scenario) { s.Places = []string{"chunk"} }, "no run was interrupted: none of 11 points is at one of the places [chunk]"},
+		"place":              {func(s *Scenario) { s.Places = []dohost.Place{99} }, `place "place 99": want some of [construct start`},
+		"no such place here": {func(s *Scenario) { s.Places = []dohost.Place{eviction.PlaceChunk} }, "no run was interrupted: none of 11 points is at one of the places [chunk]"},
 		"a client that fails": {func(s *Scenario) {
 			run := s.Run
 			s.Run = func(ctx context.Context, h *Host) error {

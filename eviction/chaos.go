@@ -96,9 +96,13 @@ const (
 	EndFence                  // committed writes stay, and the outputs leave when they are durable
 	EndRestart                // as EndFence, but reported as a restart of the platform
 	EndCrash                  // loses also the committed writes that are in no record yet
+
+	// These end the process, with all its incarnations. Only package dohosttest can, in a simulation.
+	EndPowerCut // unsynced writes are lost, and the next process finds the rest
+	EndKill     // as SIGKILL: the next process finds all writes, synced or not
 )
 
-var modes = []string{"none", "fence", "restart", "crash"}
+var modes = []string{"none", "fence", "restart", "crash", "power cut", "kill"}
 
 // String returns the mode's name, as in the flags.
 func (m EndMode) String() string {
@@ -111,12 +115,15 @@ func (m EndMode) String() string {
 // MarshalText encodes the mode's name.
 func (m EndMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
+// EndsIncarnation reports whether the mode ends one incarnation and leaves the process.
+func (m EndMode) EndsIncarnation() bool { return m >= EndFence && m <= EndCrash }
+
 // ParseEndMode returns the mode with a name: fence, restart or crash. Any other name is an error, also the empty one and
 // none.
 func ParseEndMode(name string) (EndMode, error) {
 	i := slices.Index(modes, name)
-	if i < int(EndFence) {
-		return EndNone, fmt.Errorf("mode %q: want one of %s", name, strings.Join(modes[EndFence:], ", "))
+	if !EndMode(i).EndsIncarnation() {
+		return EndNone, fmt.Errorf("mode %q: want one of %s", name, strings.Join(modes[EndFence:EndPowerCut], ", "))
 	}
 	return EndMode(i), nil
 }
@@ -158,7 +165,7 @@ func (c *Chaos) Validate() error {
 		}
 	}
 	if c.Mode > EndCrash {
-		return fmt.Errorf("chaos %v: want one of %s", c.Mode, strings.Join(modes, ", "))
+		return fmt.Errorf("chaos %v: want one of %s", c.Mode, strings.Join(modes[:EndPowerCut], ", "))
 	}
 	return nil
 }

@@ -188,7 +188,8 @@ func TestChaosValidate(t *testing.T) {
 		{Chaos{Mean: -time.Second}, "mean -1s"},
 		{Chaos{Rate: 1, Places: []Place{PlaceStart, 99}}, `place "place 99"`},
 		{Chaos{Places: []Place{PlaceSend}}, `place "send"`},
-		{Chaos{Mode: EndCrash + 1}, "mode 4"},
+		{Chaos{Mode: EndPowerCut}, "chaos power cut: want one of none, fence, restart, crash"},
+		{Chaos{Mode: 9}, "mode 9"},
 	} {
 		err := c.chaos.Validate()
 		if (err != nil) != (c.names != "") || err != nil && !strings.Contains(err.Error(), c.names) {

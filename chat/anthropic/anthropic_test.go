@@ -6,6 +6,7 @@ import (
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/chat/anthropic"
 	"github.com/dohost/dohost/internal/providertest"
@@ -26,7 +27,7 @@ func thinking(a providertest.Config) (chat.Model, error) {
 }
 
 // distinctPlaces are the places that distinguish the runs of a reply.
-var distinctPlaces = []string{"committed", "awaited", "durable"}
+var distinctPlaces = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceAwaited, dohost.PlaceDurable}
 
 func TestMessagesBySyntheticMessage(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: distinctPlaces}, model)

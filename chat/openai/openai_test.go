@@ -34,8 +34,8 @@ func ephemeral(a providertest.Config) (chat.Model, error) {
 // distinctPlaces are the places that distinguish the runs of a reply; most has more, for the model with the most stored
 // state.
 var (
-	distinctPlaces = []string{"committed", "awaited", "durable"}
-	storedPlaces   = []string{"committed", "awaited", "durable", "commit", "sync", "resume", "transaction"}
+	distinctPlaces = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceAwaited, dohost.PlaceDurable}
+	storedPlaces   = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceAwaited, dohost.PlaceDurable, dohost.PlaceCommit, dohost.PlaceSync, dohost.PlaceResume, dohost.PlaceTransaction}
 )
 
 func TestCompletionsBySyntheticMessage(t *testing.T) {

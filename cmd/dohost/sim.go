@@ -54,8 +54,8 @@ type sim struct {
 	out       io.Writer
 	ctx       context.Context
 	workloads []simtest.Workload
-	places    []string
-	kinds     []dohosttest.Ending
+	places    []dohost.Place
+	kinds     []dohost.EndMode
 
 	begun, reported time.Time
 	runs            int
@@ -74,13 +74,13 @@ func (c *simCmd) plan(out io.Writer) (*sim, error) {
 	if c.Minutes <= 0 || c.Minutes != c.Minutes || c.Runs < 0 {
 		return nil, fmt.Errorf("--minutes %v, --runs %d: want more than 0 minutes, and 0 or more runs", c.Minutes, c.Runs)
 	}
-	for _, p := range chaos.Places {
-		s.places = append(s.places, p.String())
-	}
-	if c.ChaosMode != "" {
-		s.kinds = map[dohost.EndMode][]dohosttest.Ending{
-			dohost.EndFence: {dohosttest.EndingFence}, dohost.EndCrash: {dohosttest.EndingCrash}, dohost.EndRestart: {dohosttest.EndingPowerCut, dohosttest.EndingKill},
-		}[chaos.Mode]
+	s.places = chaos.Places
+	switch {
+	case c.ChaosMode == "":
+	case chaos.Mode == dohost.EndRestart:
+		s.kinds = []dohost.EndMode{dohost.EndPowerCut, dohost.EndKill}
+	default:
+		s.kinds = []dohost.EndMode{chaos.Mode}
 	}
 	if c.Workload != "" {
 		var names []string

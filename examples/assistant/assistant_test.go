@@ -37,7 +37,7 @@ func TestAssistantAnswersAtEveryPoint(t *testing.T) {
 	}
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes: []dohost.Class{assistant.Class(folder, 10*time.Millisecond)},
-		Places:  []string{"committed", "awaited"},
+		Places:  []dohost.Place{dohost.PlaceCommitted, dohost.PlaceAwaited},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			if err := ask(ctx, h, "one"); err != nil {
 				return err

@@ -53,7 +53,7 @@ func TestResearchCountIsExactAtEveryPoint(t *testing.T) {
 		Pairs: 100,
 	}
 	if invariants.Enabled {
-		s.Places, s.Pairs = []string{"committed", "sync", "resume"}, 20
+		s.Places, s.Pairs = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceResume}, 20
 	}
 	dohosttest.EveryPoint(t, s)
 }

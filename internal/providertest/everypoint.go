@@ -32,7 +32,7 @@ type Case struct {
 	// RefusePrefill makes the double refuse requests that end with a message of the assistant.
 	RefusePrefill bool
 	// Places are the places of the ends; nil means all.
-	Places []string
+	Places []dohost.Place
 }
 
 // EveryPoint interrupts a reply of a double at every point, and expects it complete: a prefix of the words of

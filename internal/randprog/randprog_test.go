@@ -12,8 +12,9 @@ import (
 )
 
 var (
-	runs  = flag.Int("programs", 150, "simulations of random programs")
-	first = flag.Uint64("programs-first", 1, "the seed of the first of them")
+	runs       = flag.Int("programs", 100, "simulations of random programs")
+	first      = flag.Uint64("programs-first", 1, "the seed of the first of them")
+	everywhere = flag.Int("programs-everywhere", 2, "random programs that end at every point")
 )
 
 // TestProgramsSimulated runs random programs under random endings.
@@ -32,7 +33,7 @@ func TestProgramsSimulated(t *testing.T) {
 
 // TestProgramsAtEveryPoint ends random programs at every point.
 func TestProgramsAtEveryPoint(t *testing.T) {
-	seeds := 6
+	seeds := *everywhere
 	if invariants.Enabled {
 		seeds = 1
 	}

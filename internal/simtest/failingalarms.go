@@ -96,7 +96,7 @@ func newFailingAlarms() dohosttest.Scenario {
 			return &failingAlarm{st}, nil
 		}, &dohost.Handlers[failingAlarm]{OnAlarm: (*failingAlarm).onAlarm})},
 		Options: dohost.Options{Listener: w.listener()},
-		Places:  []string{"alarm", "commit", "committed", "sync", "durable", "outcome"},
+		Places:  []dohost.Place{dohost.PlaceAlarm, dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceOutcome},
 		Reset:   w.reset,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			for _, name := range []string{"doomed", "shaky", "wild"} {

@@ -138,6 +138,7 @@ func newNoWait() dohosttest.Scenario {
 		}, nil)},
 		Options: dohost.Options{Listener: m.listener()},
 		Places:  objectPlaces,
+		Batched: true, // a late disk shows other bugs
 		Reset:   func() { m.reset(); m.acked = nil },
 		Run:     m.run,
 		Check:   m.check,

@@ -6,7 +6,10 @@
 // values such as the sum of the requests from the clients, never from the object.
 package simtest
 
-import "github.com/dohost/dohost/dohosttest"
+import (
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
 
 // Workload is a workload.
 type Workload struct {
@@ -57,10 +60,11 @@ func Scenarios() []Workload {
 
 // objectPlaces are the places where endings differ in their effect. Storage operations are not
 // among them: all endings between two of these places leave the same state.
-var objectPlaces = []string{
-	"construct", "start", "alarm", "commit", "committed", "sync", "durable", "release", "await", "effect", "awaited",
-	"resume", "chunk", "outcome", "end",
+var objectPlaces = []dohost.Place{
+	dohost.PlaceConstruct, dohost.PlaceStart, dohost.PlaceAlarm, dohost.PlaceCommit,
+	dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease,
+	dohost.PlaceAwait, dohost.PlaceEffect, dohost.PlaceAwaited, dohost.PlaceResume, dohost.PlaceChunk, dohost.PlaceOutcome, dohost.PlaceEnd,
 }
 
 // agentPlaces are the places between which an agent's stored state changes.
-var agentPlaces = []string{"committed", "durable", "awaited"}
+var agentPlaces = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited}

@@ -2,20 +2,24 @@ package simtest
 
 import (
 	"errors"
+	"flag"
 	"testing"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/invariants"
 )
 
+var batched = flag.Bool("batched", false, "also run the scenarios with many segments in a record")
+
 // thorough adjusts a scenario to the time that the build allows. With the race detector a
-// run takes ten times as long, and one speed of the disk finds the same races as both.
+// run takes ten times as long.
 func thorough(s dohosttest.Scenario) dohosttest.Scenario {
 	if invariants.Enabled {
-		s.Places, s.Pairs = []string{"committed", "durable", "awaited"}, 5
+		s.Places, s.Pairs, s.Batched = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited}, 5, false
 		return s
 	}
-	s.Batched, s.Pairs = true, 25
+	s.Batched, s.Pairs = s.Batched || *batched, 25
 	return s
 }
 

@@ -167,7 +167,7 @@ func newSubAgents() dohosttest.Scenario {
 			agent.Bind(children, func(_ context.Context, a *agent.Agent[bool]) (*child, error) { return &child{a}, nil }, nil,
 				agent.Sub[child](children), agent.OnSchedule(scheduled, (*child).onSchedule)),
 		},
-		Places: []string{"committed", "awaited"},
+		Places: []dohost.Place{dohost.PlaceCommitted, dohost.PlaceAwaited},
 		Run:    runSubAgents,
 		Check:  checkChildren,
 	}

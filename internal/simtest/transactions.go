@@ -145,7 +145,7 @@ func newTransactions() dohosttest.Scenario {
 			return &transactionObject{st, w}, nil
 		}, &dohost.Handlers[transactionObject]{OnAlarm: (*transactionObject).onAlarm})},
 		Options: dohost.Options{Listener: w.listener(), IdleAfter: -1},
-		Places:  append([]string{"transaction"}, objectPlaces...),
+		Places:  append([]dohost.Place{dohost.PlaceTransaction}, objectPlaces...),
 		Reset:   w.reset,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			for k := 1; k <= transactionSteps; k++ {
