@@ -73,7 +73,14 @@ func Main(classes ...dohost.Class) { App{Classes: classes}.Main() }
 // Main runs the command that the process's arguments name, and exits: with 1 if the command failed, with 2 if the
 // arguments are invalid.
 func (a App) Main() {
-	os.Exit(a.run(context.Background(), os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
+	os.Exit(a.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Run is [App.Main] with arguments and streams of the caller, for instance in a test of [App.Commands]. It returns the
+// exit status, and reports every error on the stream of errors. A command that serves or waits ends with ctx. Commands
+// of one process that serve must not run concurrently: they handle its signals.
+func (a App) Run(ctx context.Context, args []string, in io.Reader, out, errors io.Writer) (status int) {
+	return a.run(ctx, args, streams{in, out, errors})
 }
 
 // streams are the input and the outputs of a command.

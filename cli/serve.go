@@ -294,7 +294,7 @@ func (s *server) secondSignalError() error {
 	return fmt.Errorf("%w; still running: %s", errSecondSignal, strings.Join(names, "; "))
 }
 
-// wait returns when the host has closed, after a signal or a failure. Until then the listeners stay open, for the
+// wait returns when the host has closed, after a signal, a failure or the end of ctx. Until then the listeners stay open, for the
 // answers of running requests.
 func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	var failure error
@@ -304,13 +304,14 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	case <-s.host.Failed():
 		failure = errors.New("the store has failed; all acknowledged writes are on the disk")
 	case failure = <-s.served:
+	case <-ctx.Done():
 	}
 	s.closing.Store(true)
 	closed := make(chan error, 1)
 	go func() { closed <- s.host.Close() }()
 	select {
 	case err := <-closed:
-		return errors.Join(failure, err, s.shutDown(ctx))
+		return errors.Join(failure, err, s.shutDown(context.WithoutCancel(ctx)))
 	case <-signals:
 		return s.secondSignalError()
 	}
