@@ -23,7 +23,7 @@ const (
 // second table.
 var testGoroutineDirs = []string{
 	"bench/...", "dohosttest/...",
-	"internal/crowd", "internal/lifecycletest", "internal/providertest", "internal/recovery",
+	"internal/crowd", "internal/lifecycletest", "internal/providertest", "internal/randprog", "internal/recovery",
 }
 
 // goroutines compares the places where goroutines start with the tables in

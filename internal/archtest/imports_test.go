@@ -57,7 +57,7 @@ var mayImport = map[string][]string{
 	"internal/seal":          {},
 	"internal/sockettest":    {},
 	"internal/crowd":         {},
-	"internal/randprog":      {".", "dohosttest"},
+	"internal/randprog":      {".", "dohosttest", "internal/sockettest"},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
 	"internal/mutants":       {},
 	"internal/providertest":  {".", "chat", "dohosttest", "internal/sockettest"},

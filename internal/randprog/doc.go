@@ -2,10 +2,11 @@
 // with a model.
 //
 // A [Program] is a list of instructions: reads and writes of keys and rows, transactions,
-// Awaits, calls of other objects, pieces of HTTP responses, tasks, outputs, alarms, errors and panics. An object of the
-// class "program" executes it through the public API. Before an instruction releases the turn,
-// and after each instruction, the object reports to the [Observer]. The observer lives outside
-// of the objects and survives their incarnations.
+// Awaits, calls of other objects, pieces of HTTP responses, tasks, outputs, alarms, WebSockets, errors and panics. An
+// object of the class "program" executes it through the public API. The event of a program is a call, an HTTP request, a
+// request for a socket, a message of a socket, the end of a socket, an alarm, or a task. Before an instruction releases
+// the turn, and after each instruction, the object reports to the [Observer]. The observer lives outside of the objects
+// and survives their incarnations. The clients of the sockets report the frames that they receive.
 //
 // The observer shares no code with the implementation. It keeps plain maps for each object: its
 // committed states, and one state with uncommitted writes. It checks:
@@ -18,6 +19,21 @@
 //   - that an alarm fires at its time, never before it, and is not lost
 //   - that no event runs twice, and that an output leaves only if its event was committed
 //
+// For sockets it checks in addition:
+//
+//   - the sockets that an object finds by a tag, their order, tags and attachments, at each instruction for sockets and
+//     at the beginning of each incarnation: an eviction for being idle keeps them, every other end of the incarnation
+//     closes them
+//   - that a client receives exactly the committed frames for its socket, in order, up to the end of the connection; the
+//     closing frame of the object counts as a frame
+//   - that the messages of a client are handled in order, each once, and the end of its socket once, after them
+//   - that the object cannot send to a socket that it has closed, unless the Close was rolled back
+//   - when the objects are at rest, that all frames and messages have arrived, that every socket of the model is
+//     connected, and that all other connections have ended, such as those of earlier processes
+//
+// Attachments change immediately, and a rollback does not restore them. The model does not know exactly when the host
+// notices that a client leaves, or when a closing host closes a socket: the object may find such a socket or not.
+//
 // # Acknowledgment
 //
 // A state of the history is acknowledged when something that depends on it has left the object:
@@ -28,5 +44,7 @@
 // # Limits
 //
 // After a failed run, or the end of a process, the model does not know when an alarm is due, until a program sets or
-// deletes it. Programs have no WebSockets, no export or import, and no features of package agent.
+// deletes it. Programs have no export or import, and no features of package agent. Sockets have no automatic responses, no
+// pings that fail, no slow clients and no budgets, no handshakes that their clients abort, and an object has too few of
+// them for a Broadcast that needs a goroutine of its own.
 package randprog

@@ -40,13 +40,21 @@ var (
 func Class(w *Observer) dohost.Class {
 	return dohost.Bind(machines, func(ctx context.Context, st *dohost.State) (*machine, error) {
 		m := &machine{st: st, w: w}
+		sockets := map[string][]foundSocket{}
+		for _, tag := range socketTags {
+			sockets[tag] = describe(st.Sockets(tag))
+		}
 		found, err := m.contents(ctx)
 		if err != nil {
 			return nil, err
 		}
 		m.incarnation = w.wake(st.ID().Name, st.LocateHost(), found)
+		w.wakeSockets(st.ID().Name, sockets)
 		return m, nil
-	}, &dohost.Handlers[machine]{OnAlarm: (*machine).onAlarm, OnHTTP: (*machine).onHTTP, ByReference: true})
+	}, &dohost.Handlers[machine]{
+		OnAlarm: (*machine).onAlarm, OnHTTP: (*machine).onHTTP, ByReference: true,
+		OnSocket: &dohost.SocketHandlers[machine]{Message: (*machine).onMessage, Closed: (*machine).onClosed},
+	})
 }
 
 func rowKey(k int) string { return fmt.Sprintf("r%d", k) }
@@ -100,16 +108,17 @@ func (m *machine) readFeed(ctx context.Context) ([]change, error) {
 
 // request is the argument of a call.
 type request struct {
-	Name  string
-	Cause *output
-	Code  []Instr
+	Name   string
+	Cause  *output
+	Code   []Instr
+	Socket bool // the request is for a socket
 }
 
 var errFail = errors.New("the program fails")
 
 // run executes a program, as one event.
 func (m *machine) run(ctx context.Context, q request) (int, error) {
-	return m.execute(ctx, m.w.begin(m.st.ID().Name, q.Name, m.incarnation, q.Cause), q.Code, nil)
+	return m.execute(ctx, m.w.begin(m.st.ID().Name, q.Name, m.incarnation, q.Cause), q.Code)
 }
 
 // onAlarm executes a program that the time of the alarm selects.
@@ -118,22 +127,27 @@ func (m *machine) onAlarm(ctx context.Context, info dohost.AlarmInfo) error {
 	r := rand.New(rand.NewPCG(uint64(info.Scheduled.UnixMilli()), uint64(info.Attempt)))
 	list := drawBody(r, 1+r.IntN(3), 1, true)
 	list = slices.DeleteFunc(list, func(in Instr) bool { return in.Op == SetAlarm && r.IntN(2) == 0 || in.Op == Call })
-	_, err := m.execute(ctx, e, list, nil)
+	_, err := m.execute(ctx, e, list)
 	return err
 }
 
-func (m *machine) execute(ctx context.Context, e *event, list []Instr, response http.ResponseWriter) (int, error) {
-	x := &execution{machine: m, e: e, response: response}
+// execute executes a program that needs nothing but the object.
+func (m *machine) execute(ctx context.Context, e *event, list []Instr) (int, error) {
+	return (&execution{machine: m, e: e}).perform(ctx, list)
+}
+
+// perform executes the program of the event.
+func (x *execution) perform(ctx context.Context, list []Instr) (int, error) {
 	returned := false
 	defer func() {
 		if !returned {
-			m.w.abandon(e)
+			x.w.abandon(x.e)
 		}
 	}()
 	err := x.do(ctx, list)
 	returned = true
 	if err == nil || errors.Is(err, errFail) {
-		m.w.end(e, x.answer, err != nil)
+		x.w.end(x.e, x.answer, err != nil)
 	}
 	return x.answer, err
 }
@@ -145,7 +159,9 @@ type execution struct {
 	answer int
 	calls  int
 
-	response http.ResponseWriter // nil unless the event is an HTTP request
+	response  http.ResponseWriter // nil unless the event is an HTTP request for a response
+	handshake *handshake          // nil unless the event is a request for a socket, and accepts none yet
+	socket    *dohost.Socket      // of the event; nil: none
 }
 
 func (x *execution) do(ctx context.Context, list []Instr) error {
@@ -182,6 +198,10 @@ func (x *execution) step(ctx context.Context, in Instr) error {
 		return x.task(ctx, in)
 	case Sync, Durable, Await, Flush, Sleep, HoldTurn, Call:
 		return x.pause(ctx, in)
+	case Accept:
+		return x.accept(in)
+	case Sockets, SendFrame, Broadcast, Attach, CloseSocket:
+		return x.onSockets(ctx, in)
 	}
 	got, apply, err := x.access(ctx, in)
 	if ended(ctx, err) {
@@ -263,7 +283,7 @@ func (x *execution) task(ctx context.Context, in Instr) error {
 	out := x.w.emit(x.e)
 	name := x.name("task")
 	return x.st.Go(ctx, name, func(ctx context.Context) error {
-		_, err := x.execute(ctx, x.w.begin(x.st.ID().Name, name, x.incarnation, out), in.Body, nil)
+		_, err := x.execute(ctx, x.w.begin(x.st.ID().Name, name, x.incarnation, out), in.Body)
 		return err
 	})
 }
@@ -326,7 +346,7 @@ func (x *execution) call(ctx context.Context, in Instr) (_, own error) {
 		return nil, dohost.Await(ctx, func(context.Context) error { return nil })
 	}
 	name := x.name("call")
-	answer, err := dohost.Call(ctx, machines.Get(x.st, objectName(in.K)), (*machine).run, request{name, x.w.asked(x.e), in.Body})
+	answer, err := dohost.Call(ctx, machines.Get(x.st, objectName(in.K)), (*machine).run, request{Name: name, Cause: x.w.asked(x.e), Code: in.Body})
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -17,10 +17,14 @@ const maxFaults = 5
 type Observer struct {
 	mu      sync.Mutex
 	objects map[string]*object
-	events  map[string]*event // by name
-	next    int               // the number of the next program
-	sent    []string          // the programs, as Go expressions
-	pieces  []*output         // of responses
+	events  map[string]*event  // by name
+	next    int                // the number of the next program
+	sent    []string           // the programs, as Go expressions
+	pieces  []*output          // of responses
+	sockets map[string]*socket // by name, which is also the name of the program that accepts it
+	list    []*socket          // in the order of their clients' requests
+	frames  []*output          // by number
+	code    map[string][]Instr // of messages, by name
 	faults  []string
 	steps   int // instructions that were compared
 }
@@ -48,6 +52,7 @@ type object struct {
 	exclusive *event
 	handling  *event    // the alarm handler that runs
 	pending   []*output // of the batch
+	sockets   []*socket // those that the object has, in the order of their acceptance
 }
 
 // event is an event of an object.
@@ -69,11 +74,13 @@ type undo struct {
 	pending        int
 }
 
-// output is something that leaves after a commit: the function of an Emit, or a task.
+// output is something that leaves after a commit: the function of an Emit, a task, or a frame.
 type output struct {
 	o      *object
 	state  outputState
-	serial int // of the state that it waits for
+	serial int       // of the state that it waits for
+	to     []*socket // of a frame
+	code   int       // of a closing frame
 }
 
 type outputState int
@@ -97,6 +104,7 @@ func (w *Observer) Reset() {
 	defer w.mu.Unlock()
 	w.objects, w.events = map[string]*object{}, map[string]*event{}
 	w.next, w.sent, w.pieces, w.faults, w.steps = 0, nil, nil, nil, 0
+	w.sockets, w.list, w.frames, w.code = map[string]*socket{}, nil, nil, map[string][]Instr{}
 }
 
 // Steps returns the number of instructions that were compared.
@@ -138,6 +146,9 @@ func (w *Observer) Listener() dohost.Listener {
 		defer w.mu.Unlock()
 		o := w.objectLocked(e.ID.Name)
 		o.over, o.byFence = true, e.Mode == dohost.EndFence
+		if e.Why.Reason != "idle" && e.Why.Reason != "pressure" {
+			o.sockets = nil
+		}
 	}}
 }
 
@@ -268,6 +279,7 @@ func (w *Observer) commitLocked(e *event) {
 	}
 	for _, out := range o.pending {
 		out.state, out.serial = committed, o.history[o.gated].serial
+		out.expect()
 	}
 	o.dirty, o.ungated, o.pending = false, true, nil
 	e.serial = o.history[o.gated].serial

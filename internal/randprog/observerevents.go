@@ -74,7 +74,7 @@ func (w *Observer) emit(e *event) *output {
 func (w *Observer) asked(e *event) *output {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return &output{e.o, committed, e.serial}
+	return &output{o: e.o, state: committed, serial: e.serial}
 }
 
 // piece returns the number of a piece of a response. It waits for the commit that the event has just made.

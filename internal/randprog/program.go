@@ -47,6 +47,12 @@ const (
 	Call        Op = "Call"        // Body, in object K, if K is greater than the own number
 	Go          Op = "Go"          // Body, in a task
 	Flush       Op = "Flush"       // a piece of the response, if the event is an HTTP request
+	Sockets     Op = "Sockets"     // with the tag K
+	SendFrame   Op = "SendFrame"   // to the event's socket, or, if N is divisible by 3, to one with the tag K
+	Broadcast   Op = "Broadcast"   // a frame to the sockets with the tag K
+	Attach      Op = "Attach"      // N, to a socket that is chosen as by SendFrame
+	CloseSocket Op = "CloseSocket" // with the code 4000+N, likewise
+	Accept      Op = "Accept"      // the request for a socket, with tags and an attachment that K and N encode
 	Fail        Op = "Fail"        // the event returns an error
 	Panic       Op = "Panic"       //
 	Goexit      Op = "Goexit"      //
@@ -115,8 +121,9 @@ var (
 		{Put, 6}, {PutNoWait, 4}, {PutMany, 2}, {PutTooLong, 1}, {Add, 4}, {Delete, 3}, {DeleteMany, 1}, {Get, 3}, {GetMany, 1},
 		{List, 3}, {Insert, 3}, {PutRow, 3}, {UpdateRow, 3}, {UpdateIf, 2}, {DeleteRow, 2}, {DeleteRowIf, 1}, {GetRow, 2},
 		{ListRows, 3}, {CountRows, 1}, {ReadFeed, 2}, {SetAlarm, 3}, {DeleteAlarm, 1}, {GetAlarm, 1}, {Emit, 1}, {Go, 1},
-		{Transaction, 4},
+		{Transaction, 4}, {Sockets, 1}, {Broadcast, 2},
 	}
+	socketOps = []weighted{{Sockets, 3}, {SendFrame, 4}, {Broadcast, 4}, {Attach, 2}, {CloseSocket, 1}}
 	// turnOps release the turn, or are not allowed in a transaction.
 	turnOps = []weighted{
 		{Await, 4}, {Flush, 4}, {Sleep, 2}, {Sync, 4}, {Durable, 2}, {DeleteAll, 1}, {Exclusive, 3}, {HoldTurn, 1}, {Call, 2},
@@ -127,6 +134,23 @@ var (
 // Draw draws a program.
 func Draw(r *rand.Rand, id int) Program {
 	return Program{id, drawBody(r, 1+r.IntN(6), 0, true)}
+}
+
+// drawWithSockets draws a program with many instructions for sockets.
+func drawWithSockets(r *rand.Rand, id int) Program {
+	return Program{id, mixSockets(r, drawBody(r, 1+r.IntN(4), 0, true))}
+}
+
+// mixSockets adds instructions for sockets to a list.
+func mixSockets(r *rand.Rand, list []Instr) (mixed []Instr) {
+	for _, in := range list {
+		for r.IntN(2) == 0 {
+			mixed = append(mixed, Instr{Op: pick(r, socketOps), K: r.IntN(numKeys), N: r.IntN(100)})
+		}
+		in.Body = mixSockets(r, in.Body)
+		mixed = append(mixed, in)
+	}
+	return mixed
 }
 
 // drawBody draws n instructions at a depth; with free ones that release the turn, too.

@@ -9,11 +9,18 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// onHTTP executes the program of a request. The response has a line for each Flush, and ends with the answer.
+// onHTTP executes the program of a request. The response has a line for each Flush, and ends with the answer; a
+// request for a socket has no response.
 func (m *machine) onHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.Context().Value(requestKey{}).(request)
-	answer, err := m.execute(r.Context(), m.w.begin(m.st.ID().Name, q.Name, m.incarnation, nil), q.Code, w)
-	if err == nil {
+	x := &execution{machine: m, e: m.w.begin(m.st.ID().Name, q.Name, m.incarnation, nil)}
+	if q.Socket {
+		x.handshake = &handshake{q.Name, w, r}
+	} else {
+		x.response = w
+	}
+	answer, err := x.perform(r.Context(), q.Code)
+	if err == nil && !q.Socket {
 		fmt.Fprintf(w, "= %d\n", answer)
 	}
 }

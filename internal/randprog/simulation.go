@@ -33,6 +33,23 @@ func Simulation(steps *atomic.Int64) dohosttest.Simulation {
 		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
 			return w.SendHTTP(ctx, h, r.IntN(Objects), Draw(r, w.Next()))
 		},
+	}, {
+		Name: "connect",
+		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
+			k := r.IntN(Objects)
+			if w.full(objectName(k)) {
+				return w.Message(ctx, h, r, k, drawWithSockets(r, w.Next()))
+			}
+			return w.Connect(ctx, h, r, k, drawWithSockets(r, w.Next()))
+		},
+	}, {
+		Name: "message", Weight: 2,
+		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
+			return w.Message(ctx, h, r, r.IntN(Objects), drawWithSockets(r, w.Next()))
+		},
+	}, {
+		Name: "leave",
+		Do:   func(_ context.Context, _ *dohosttest.Host, r *rand.Rand) error { return w.Leave(r, r.IntN(Objects)) },
 	}}}
 	s.Reset = func() {
 		steps.Add(int64(w.Steps()))
@@ -50,11 +67,7 @@ func Programs(seed uint64, each int) dohosttest.Scenario {
 			r := rand.New(rand.NewPCG(seed, uint64(k)))
 			return func(ctx context.Context) error {
 				for i := range each {
-					send := w.Send
-					if (i+k)%2 == 0 {
-						send = w.SendHTTP
-					}
-					if err := send(ctx, h, r.IntN(Objects), Draw(r, (i+1)*10+k)); err != nil {
+					if err := w.act(ctx, h, r, (i+1)*10+k); err != nil {
 						return err
 					}
 				}
@@ -65,6 +78,20 @@ func Programs(seed uint64, each int) dohosttest.Scenario {
 		return errors.Join(client(0)(ctx), other.Wait())
 	}
 	return s
+}
+
+// act draws an operation of a client of [Programs]: sockets get most of them.
+func (w *Observer) act(ctx context.Context, h *dohosttest.Host, r *rand.Rand, id int) error {
+	switch k := r.IntN(Objects); r.IntN(6) {
+	case 0:
+		return w.Send(ctx, h, k, Draw(r, id))
+	case 1:
+		return w.SendHTTP(ctx, h, k, Draw(r, id))
+	case 2:
+		return w.Leave(r, k)
+	default:
+		return w.Message(ctx, h, r, k, drawWithSockets(r, id))
+	}
 }
 
 // Send makes an object execute a program. It returns the faults of the run, and no errors of the call.
@@ -83,6 +110,12 @@ func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
 			return err
 		}
 		w.checkAlarm(objectName(k))
+	}
+	w.checkClients(h)
+	for k := range Objects { // which the idle eviction has ended
+		if err := w.Send(ctx, h, k, Program{-w.Next(), []Instr{{Op: Sockets}, {Op: List}}}); err != nil {
+			return err
+		}
 	}
 	return w.Err()
 }
