@@ -41,6 +41,22 @@
 // the end of a Sync. All states before it are acknowledged with it. Writes of PutNoWait
 // alone do not make a state wait: only a Sync acknowledges it.
 //
+// # The order of reports
+//
+// The Observer depends on the order of the steps and their reports:
+//
+//   - A commit is reported before it is made, so that an output that leaves immediately is committed in the model. If the
+//     commit is refused, the incarnation has ended, and the model takes over the state that the next incarnation finds.
+//   - The turn is released, in the report, together with the commit, and acquired after the instruction that waits has
+//     returned.
+//   - An output is reported before the call that adds it to the batch, since the client may receive it before that call
+//     returns, if a bug releases it early. If the call is refused, a second report withdraws the output.
+//   - Results of reads and writes are reported after the call has succeeded, and only then. A call that fails because the
+//     incarnation has ended reports nothing. Functions that cannot fail, such as State.Sockets, are followed by one that
+//     can.
+//   - The host closes the sockets of an incarnation, then reports its end to the Listener, and then begins the next one.
+//   - A client reports that it leaves before it begins to, and a message as sent after it was written.
+//
 // # Limits
 //
 // After a failed run, or the end of a process, the model does not know when an alarm is due, until a program sets or
