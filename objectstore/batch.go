@@ -10,6 +10,9 @@ const (
 	MaxKey        = 2048
 	MaxValue      = 2 << 20
 	MaxBatchBytes = 16 << 20
+	// MaxOutputBytes bounds the outputs of a batch, with an overhead for each: one event must not take the whole of
+	// Options.MaxHostBytes.
+	MaxOutputBytes = 32 << 20
 )
 
 // LimitError reports a size above its limit, or an empty key, name or list where that is not allowed.
@@ -218,9 +221,14 @@ func (s *Batch) Emit(o Output) { s.g.outs = append(s.g.outs, emission{out: o}) }
 // Sync is Emit, but o waits for NoWait writes too.
 func (s *Batch) Sync(o Output) { s.g.outs = append(s.g.outs, emission{out: o, sync: true}) }
 
-// EmitSized is Emit of an output that holds so many bytes until it is released. Errors: ErrFull.
+// EmitSized is Emit of an output that holds so many bytes until it is released. Errors: ErrFull; a LimitError for more
+// than MaxOutputBytes.
 func (s *Batch) EmitSized(o Output, size int) error {
 	if size > 0 {
+		size += rowOverhead
+		if all := s.payload + int64(size); all > MaxOutputBytes {
+			return &LimitError{What: "outputs of a batch", Size: int(all), Limit: MaxOutputBytes}
+		}
 		if err := s.reserve(size); err != nil {
 			return err
 		}

@@ -191,6 +191,29 @@ func TestBudgetReturnsToZero(t *testing.T) {
 	})
 }
 
+// TestBudgetOfOutputsOfABatch checks that a batch cannot take all memory with outputs, large or small.
+func TestBudgetOfOutputsOfABatch(t *testing.T) {
+	for _, size := range []int{1, 1 << 20} {
+		held(t, Options{}, func(t *testing.T, s *Store, _ *FS, j *releaseLog) {
+			o := s.live("c", "a")
+			for range 2 {
+				var err error
+				n := 0
+				for ; err == nil && n <= MaxOutputBytes; n++ {
+					err = o.EmitSized(entry{j, ""}, size)
+				}
+				if e, ok := errors.AsType[*LimitError](err); !ok || e.Limit != MaxOutputBytes || e.Size != n*(size+rowOverhead) {
+					t.Fatalf("%d outputs of %d bytes: %v", n, size, err)
+				}
+				if u := s.Stats().Undurable; u > MaxOutputBytes {
+					t.Errorf("%d bytes are not durable", u)
+				}
+				o.Discard()
+			}
+		})
+	}
+}
+
 // TestBudgetNeverDeadlocks writes more in each event than there is memory for, with a tiny limit, in events that
 // commit, give up, roll back, or leave their code hanging.
 func TestBudgetNeverDeadlocks(t *testing.T) {
