@@ -211,7 +211,7 @@ func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, ok := p.served(id.Class); !ok { // before the body is read
-		p.fail(w, &dohost.Error{Op: method, ID: id, Err: noClass(fmt.Sprintf("%q", id.Class)), Outcome: dohost.OutcomeNotRun})
+		p.host.WriteError(w, &dohost.Error{Op: method, ID: id, Err: noClass(fmt.Sprintf("%q", id.Class)), Outcome: dohost.OutcomeNotRun})
 		return
 	}
 	if !p.bounded(w, r, method, id) {
@@ -230,7 +230,7 @@ func (p *public) bounded(w http.ResponseWriter, r *http.Request, op string, id d
 		return true
 	}
 	if r.ContentLength > p.opts.MaxBody {
-		p.fail(w, &dohost.Error{Op: op, ID: id, Err: &http.MaxBytesError{Limit: p.opts.MaxBody}, Outcome: dohost.OutcomeNotRun})
+		p.refuseBody(w, &dohost.Error{Op: op, ID: id, Err: &http.MaxBytesError{Limit: p.opts.MaxBody}, Outcome: dohost.OutcomeNotRun})
 		return false
 	}
 	// Without w, because the object's goroutine must not use it.
@@ -247,12 +247,12 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 	}
 	ctx, err := p.host.AuthorizeCall(r, id, method)
 	if err != nil {
-		p.fail(w, err)
+		p.host.WriteError(w, err)
 		return
 	}
 	arg, release, err := p.host.ReadBody(r.WithContext(ctx))
 	if err != nil {
-		p.fail(w, &dohost.Error{Op: method, ID: id, Err: err, Outcome: dohost.OutcomeNotRun})
+		p.refuseBody(w, &dohost.Error{Op: method, ID: id, Err: err, Outcome: dohost.OutcomeNotRun})
 		return
 	}
 	defer release() // also after a panic
@@ -264,7 +264,7 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 	result, err := p.host.Invoke(ctx, id, method, arg)
 	release() // before the client reads the result
 	if err != nil {
-		p.fail(w, err)
+		p.host.WriteError(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -299,8 +299,9 @@ func (p *public) deliver(w http.ResponseWriter, r *http.Request, id dohost.ID, p
 	p.host.ServeObject(w, inner, id)
 }
 
-// fail answers with err. It ends the connection if a body was too large or too slow, instead of reading the rest.
-func (p *public) fail(w http.ResponseWriter, err error) {
+// refuseBody answers a request with a body that cannot be read. It ends the connection if the body was too large or too
+// slow, instead of reading the rest.
+func (p *public) refuseBody(w http.ResponseWriter, err error) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		w.Header().Set("Connection", "close")
 	}
