@@ -103,7 +103,7 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 func (k *conversation) resumesTruncated(failed error, l *liveReply) bool {
 	e, ok := errors.AsType[*ModelError](failed)
 	rules := k.class.options.Recovery
-	return ok && e.Truncated && !rules.Off && (rules.MaxAttempts < 0 || l.row.Runs.Truncated < rules.MaxAttempts)
+	return ok && e != nil && e.Truncated && !rules.Off && (rules.MaxAttempts < 0 || l.row.Runs.Truncated < rules.MaxAttempts)
 }
 
 // retryTruncated counts an interrupted answer of a model, and waits before the next request.

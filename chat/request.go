@@ -77,7 +77,7 @@ func parseRequest(f requestFrame) (r request, err error) {
 		r.trigger = triggerSubmit
 	case triggerSubmit, triggerRegenerate:
 	default:
-		return r, fmt.Errorf("chat: request %q: trigger %q: want %s or %s", f.ID, r.trigger, triggerSubmit, triggerRegenerate)
+		return r, fmt.Errorf("chat: request %q: the trigger is neither %s nor %s", f.ID, triggerSubmit, triggerRegenerate)
 	}
 	if len(all) > 0 {
 		r.more, err = encode(all)

@@ -158,13 +158,13 @@ func TestRequestErrorIsSentToItsSender(t *testing.T) {
 			"broken":  {"method": "POST", "body": "{"},
 			"list":    {"method": "POST", "body": `{"messages":[{"id":"x"}]}`},
 			"role":    {"method": "POST", "body": `{"messages":[{"id":"x","role":"robot","parts":[]}]}`},
-			"trigger": {"method": "POST", "body": `{"trigger":"pull"}`},
+			"trigger": {"method": "POST", "body": `{"trigger":"pull` + strings.Repeat("x", 1<<20) + `"}`},
 			"tools":   {"method": "POST", "body": `{"messages":[],"clientTools":1}`},
 			"large":   {"method": "POST", "body": fmt.Sprintf(`{"messages":[{"id":"x","role":"user","parts":[{"type":"file","url":%q}]}]}`, strings.Repeat("x", 3<<20))},
 		} {
 			r.sendFrame(ctx, map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": bad})
-			if f := r.waitEnd(t, id); f.Error != true || f.Outcome != "error" || f.Body == "" {
-				t.Errorf("%s: %+v", id, f)
+			if f := r.waitEnd(t, id); f.Error != true || f.Outcome != "error" || f.Body == "" || len(f.Body) > 200 {
+				t.Errorf("%s: %.300v", id, f)
 			}
 		}
 		for _, f := range []map[string]any{

@@ -27,7 +27,7 @@ func skipped(blocks *[]string, err error) bool {
 		return true
 	}
 	e, ok := errors.AsType[*dohost.DamageError](err)
-	if !ok {
+	if !ok || e == nil {
 		return false
 	}
 	if name := e.Damage.File + ": " + e.Damage.Detail; !slices.Contains(*blocks, name) {
