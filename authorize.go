@@ -153,7 +153,7 @@ func (h *Host) refusalOf(q *AccessRequest, err error) error {
 			return known
 		}
 	}
-	h.rt.Report(q.ID, "access:error", slog.String("err", truncatedText(err.Error())))
+	h.rt.Report(q.ID, "access:error", slog.String("err", truncatedText(err.Error(), maxReportText)))
 	return ErrForbidden
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/dohost/dohost/alarm"
 	"github.com/dohost/dohost/internal/errkind"
@@ -130,16 +129,7 @@ func (e *ArgumentError) Error() string {
 	if e == nil {
 		return "dohost: nil *ArgumentError"
 	}
-	text := errkind.Text("argument of "+e.Method, e.Err)
-	if len(text) <= maxArgumentText {
-		return text
-	}
-	const mark = "…"
-	n := maxArgumentText - len(mark)
-	for !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + mark
+	return truncatedText(errkind.Text("argument of "+e.Method, e.Err), maxArgumentText)
 }
 
 // Unwrap returns the error of the decoder.

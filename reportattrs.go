@@ -12,12 +12,12 @@ const maxReportText = 4 << 10
 
 const truncationMark = "…"
 
-// truncatedText returns a text of at most maxReportText bytes. A truncated text is a copy.
-func truncatedText(s string) string {
-	if len(s) <= maxReportText {
+// truncatedText returns a text of at most so many bytes. A truncated text is a copy.
+func truncatedText(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:maxReportText-len(truncationMark)], "") + truncationMark
+	return strings.ToValidUTF8(s[:most-len(truncationMark)], "") + truncationMark
 }
 
 // truncatedAttrs returns a copy of attrs with strings and texts of errors of at most maxReportText bytes each.
@@ -32,14 +32,14 @@ func truncatedAttrs(attrs []slog.Attr) []slog.Attr {
 func truncatedValue(v slog.Value) slog.Value {
 	switch v.Kind() {
 	case slog.KindString:
-		return slog.StringValue(truncatedText(v.String()))
+		return slog.StringValue(truncatedText(v.String(), maxReportText))
 	case slog.KindGroup:
 		return slog.GroupValue(truncatedAttrs(v.Group())...)
 	case slog.KindAny:
 		if err, ok := v.Any().(error); ok {
 			// Sprint recovers a panic of the method Error.
 			if text := fmt.Sprint(err); len(text) > maxReportText {
-				return slog.AnyValue(errors.New(truncatedText(text)))
+				return slog.AnyValue(errors.New(truncatedText(text, maxReportText)))
 			}
 		}
 	}
