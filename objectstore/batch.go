@@ -227,7 +227,7 @@ func (s *Batch) EmitSized(o Output, size int) error {
 	if size > 0 {
 		size += rowOverhead
 		if all := s.payload + int64(size); all > MaxOutputBytes {
-			return &LimitError{What: "outputs of a batch", Size: int(all), Limit: MaxOutputBytes}
+			return &LimitError{What: "batch of outputs", Size: int(all), Limit: MaxOutputBytes}
 		}
 		if err := s.reserve(size); err != nil {
 			return err
