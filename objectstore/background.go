@@ -28,13 +28,14 @@ const (
 // compaction when it gives back its permission ([compactionGrant.Done]).
 //
 // A flush that fails while the store is opened would keep the engine in Open for ever. Then sealed is set: from then
-// on nothing reaches the disk, as after a crash, and the engine takes that for success and returns from Open.
+// on nothing reaches the disk, as after a crash, and the engine returns from Open as if the flush had succeeded.
 //
-// A later failure of the log sets sealed, too, with logErr as the cause: the disk stays as a crash at this moment would
-// leave it. The engine takes the operation for a success, so the committer checks failure after each of its calls of
-// the engine that write the log, and then fails the store. Only these calls use the log, so none of them waits for a
-// flush while the log fails. New tables are refused once the store begins to close: the engine ends the process when it
-// reads a table that it has written and that does not exist.
+// A later failure of the log sets sealed, too, with logErr as the cause: the manifest, the logs and the names of the
+// files stay as a crash at this moment would leave them. The engine does not see the error, so the committer checks
+// failure after each of its calls of the engine that write the log, and then fails the store. Such a call may wait for
+// a flush: a large batch is written to the log before the engine makes room for it in memory. So flushes and
+// compactions must still succeed. They write their tables, because the engine may read them, and ignore errors of
+// these. The next Open deletes the tables, because no manifest names them.
 type background struct {
 	log    *slog.Logger
 	done   chan struct{} // closed when the store closes: nothing pauses any more
@@ -65,7 +66,7 @@ func (b *background) init(log *slog.Logger) {
 func (b *background) flushed(i pebble.FlushInfo) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.sealed.Load() {
+	if b.sealed.Load() && b.logErr == nil {
 		return // the success of a flush that wrote nothing
 	}
 	b.flushEnd = i.Err
@@ -100,7 +101,7 @@ func (b *background) succeededLocked(a *attempts, kind string) {
 // may be held.
 func (b *background) failed(err error) {
 	b.mu.Lock()
-	if b.sealed.Load() {
+	if b.sealed.Load() && b.logErr == nil {
 		b.mu.Unlock()
 		return
 	}
@@ -152,20 +153,23 @@ func (b *background) failedLocked(a *attempts, kind string, err error, most time
 	a.failed++
 }
 
-// check takes the error of an operation on a file. It seals the file system, and hides the error from the engine, if it
-// concerns the log. The engine's Open returns such an error itself.
+// check handles the error of an operation on a file, and returns the error for the engine. An error of the log after Open
+// seals the file system.
 func (b *background) check(k fileKind, err error) error {
-	if err == nil || k != logFile {
+	if err == nil || k == otherFile {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.opening {
+	switch {
+	case b.opening:
+		return err
+	case b.logErr != nil:
+		return nil
+	case k == tableFile:
 		return err
 	}
-	if b.logErr == nil {
-		b.logErr = fmt.Errorf("writing the log: %w", err)
-	}
+	b.logErr = fmt.Errorf("writing the log: %w", err)
 	b.sealed.Store(true)
 	return nil
 }
@@ -178,16 +182,6 @@ func (b *background) failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.logErr
-}
-
-// waitToEnd returns why the log has failed, after the store has begun to close: the engine would repeat its work
-// immediately. It returns nil without delay if the log has not failed.
-func (b *background) waitToEnd() error {
-	err := b.failure()
-	if err != nil {
-		<-b.done
-	}
-	return err
 }
 
 // pause waits before the next attempt, if the last one failed.
@@ -241,7 +235,7 @@ func (s *Store) listener() *pebble.EventListener {
 }
 
 // damaged is called for each read and each compaction that meets a damaged block. Files
-// that are missing because of sealed are no damage.
+// that are missing or incomplete because of sealed are no damage.
 func (s *Store) damaged(i pebble.DataCorruptionInfo) {
 	if !s.background.sealed.Load() {
 		s.damages.add(damageOf(i))

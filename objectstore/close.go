@@ -155,7 +155,7 @@ func (c *committer) end(drained bool) {
 	if failure != nil && s.opts.OnFail != nil {
 		go s.failed(failure)
 	}
-	s.closeErr = s.closeDB()
+	s.closeErr = errors.Join(s.closeDB(), s.background.failure())
 }
 
 // dropQueued drops filling layers. There are none after a drain.
@@ -199,5 +199,5 @@ func (s *Store) closeDB() error {
 	s.snapshots.closeAll()
 	s.background.close()
 	err := s.db.Close()
-	return errors.Join(err, s.background.failure(), s.lock.Close())
+	return errors.Join(err, s.lock.Close())
 }

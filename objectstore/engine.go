@@ -23,12 +23,13 @@ func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 // openEngine opens the engine, and makes its database if isNew. Its error is that of a
 // flush, if one failed: see background.
 func (s *Store) openEngine(isNew bool) (*pebble.DB, error) {
-	p, release := engineOptions(&s.opts, &engineFS{s.fs, &s.background})
+	at := s.fs.PathJoin(s.dir, dbName)
+	p, release := engineOptions(&s.opts, &engineFS{s.fs, at, &s.background})
 	defer release()
 	p.ErrorIfNotExists = !isNew
 	p.EventListener = s.listener()
 	p.Experimental.CompactionScheduler = newCompactionScheduler(&s.background)
-	db, err := openPebble(s.fs.PathJoin(s.dir, dbName), p)
+	db, err := openPebble(at, p)
 	failed := s.background.opened()
 	if failed == nil && err == nil {
 		return db, nil

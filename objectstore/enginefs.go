@@ -12,15 +12,16 @@ import (
 // flushCategory is how the engine marks the files of flushes.
 const flushCategory vfs.DiskWriteCategory = "pebble-memtable-flush"
 
-// engineFS is the file system as the engine sees it. It ends the engine's writing in one of two ways, see background:
-// once it is sealed, operations that would change the disk do nothing and succeed.
+// engineFS is the file system as the engine sees it. Once it is sealed, operations that would change the disk do nothing
+// and succeed; after a failure of the log, tables are still written: see background.
 //
-// The engine panics when it cannot close its log file or make the next one, with a mutex in a state that turns the panic
-// into a fatal error of the process. So no error of a log file reaches the engine: it seals the file system, and the
-// committer checks for it before it acknowledges a record.
+// The engine panics when it cannot close its log file or create the next one, with a mutex in a state that turns the
+// panic into a fatal error of the process. So engineFS hides the errors of log files from the engine. The first one seals
+// it, and the committer checks for it before it acknowledges a record.
 type engineFS struct {
 	vfs.FS
-	b *background
+	dir string // of the database; a backup writes files of the same kinds elsewhere
+	b   *background
 }
 
 // Unwrap keeps the engine from using the file system below.
@@ -30,7 +31,7 @@ func (v *engineFS) sealed() bool { return v.b.sealed.Load() }
 
 // file wraps a file that was opened to be written.
 func (v *engineFS) file(name string, f vfs.File, err error) (vfs.File, error) {
-	k := kindOf(name)
+	k := v.kindOf(name)
 	if err = v.b.check(k, err); err != nil {
 		return nil, err
 	}
@@ -49,8 +50,10 @@ const (
 	tableFile
 )
 
-func kindOf(name string) fileKind {
+func (v *engineFS) kindOf(name string) fileKind {
 	switch {
+	case v.PathDir(name) != v.dir:
+		return otherFile
 	case strings.HasSuffix(name, ".log"):
 		return logFile
 	case strings.HasSuffix(name, ".sst"):
@@ -64,12 +67,7 @@ func (v *engineFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 	if c == flushCategory {
 		v.b.pause(&v.b.flush)
 	}
-	if v.sealed() {
-		if kindOf(name) == tableFile {
-			if err := v.b.waitToEnd(); err != nil {
-				return nil, err
-			}
-		}
+	if v.sealed() && !(v.kindOf(name) == tableFile && v.b.failure() != nil) {
 		return discarded{}, nil
 	}
 	f, err := v.FS.Create(name, c)
@@ -94,7 +92,10 @@ func (v *engineFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.
 
 func (v *engineFS) OpenDir(name string) (vfs.File, error) {
 	f, err := v.FS.OpenDir(name)
-	return v.file(name, f, err)
+	if err != nil {
+		return nil, err
+	}
+	return &engineFile{f, v.b, otherFile}, nil
 }
 
 func (v *engineFS) Link(from, to string) error {
@@ -151,10 +152,7 @@ type engineFile struct {
 
 // do runs an operation that changes the disk.
 func (f *engineFile) do(op func() error) error {
-	if f.b.sealed.Load() {
-		if f.kind == tableFile {
-			return f.b.failure()
-		}
+	if f.b.sealed.Load() && !(f.kind == tableFile && f.b.failure() != nil) {
 		return nil
 	}
 	return f.b.check(f.kind, op())
@@ -191,6 +189,15 @@ func (f *engineFile) SyncData() error { return f.do(f.File.SyncData) }
 func (f *engineFile) SyncTo(length int64) (all bool, err error) {
 	err = f.do(func() error { all, err = f.File.SyncTo(length); return err })
 	return all, err
+}
+
+// Stat is called of a log file that is used again.
+func (f *engineFile) Stat() (vfs.FileInfo, error) {
+	info, err := f.File.Stat()
+	if err == nil {
+		return info, nil
+	}
+	return noInfo{}, f.b.check(f.kind, err)
 }
 
 func (f *engineFile) Close() error { return f.b.check(f.kind, f.File.Close()) }

@@ -31,8 +31,8 @@ type recordLog interface {
 // localLog is Pebble's own log.
 type localLog struct{ s *Store }
 
-// Append does not use Apply with Sync, which ends the process when the sync fails. The engine is not told of failures of
-// the log (see engineFS), so its success alone means nothing.
+// Append does not use Apply with Sync, which ends the process when the sync fails. Failures of
+// the log are hidden from the engine (see engineFS), so its success alone means nothing.
 func (l localLog) Append(_, tail uint64, r *record) (uint64, error) {
 	defer l.s.dieOfPanic()
 	if err := l.s.db.ApplyNoSyncWait(r.batch, pebble.Sync); err != nil {

@@ -57,8 +57,8 @@ func (g *spaceGuard) check() error {
 	return nil
 }
 
-// flushError refuses writes while the engine cannot flush: its next log file could
-// not be made either, which would end the process.
+// flushError refuses writes while the engine cannot flush: it could probably not create its next log file either, and the
+// store would fail.
 type flushError struct{ err error }
 
 // Error implements error.

@@ -20,7 +20,7 @@ func (c *committer) flushDead() bool {
 	}
 	c.dead = 0
 	defer c.s.dieOfPanic()
-	c.s.recordSince.Store(int64(time.Since(c.s.opened)) + 1) // the log before is closed: a disk that stalls is noticed
+	c.s.recordSince.Store(int64(time.Since(c.s.opened)) + 1) // AsyncFlush closes the previous log file: a disk that stalls is noticed
 	defer c.s.recordSince.Store(0)
 	_, err := c.s.db.AsyncFlush()
 	if err = errors.Join(err, c.s.background.failure()); err != nil {
