@@ -64,7 +64,8 @@ type Workload[S, In, Out any] struct {
 	// SettleTime, if set, is how long the run lasts after the clients, for objects with alarms
 	// that never end. Otherwise all must come to rest within a day.
 	SettleTime time.Duration
-	// Clients is how many make calls concurrently. Zero means 4.
+	// Clients is how many make calls concurrently. Zero means 4. The calls of a single client are a random program, which
+	// is compared with the model step by step. It may be long: calls overlap only if an outcome is unknown.
 	Clients int
 	// Calls is how many calls each client makes, one after the other. When all is at rest,
 	// one more client makes as many, undisturbed, to incarnations that know only the store.
@@ -90,12 +91,13 @@ type Workload[S, In, Out any] struct {
 //
 // It fails t with the shortest history it finds that has no such order, as a table and as a
 // picture in t.ArtifactDir, and with a line that replays only that history. It also fails
-// if it would pass for any behaviour of the objects: if nothing was ended, no calls of one
-// object overlapped, no call or only one answer came; and if two runs of one seed differ.
+// if it would pass for any behaviour of the objects: if nothing was ended, no call or only
+// one answer came, or no calls of one object overlapped although there are several clients;
+// and if two runs of one seed differ.
 //
 // The time of the check is exponential in the number of overlapping calls and of calls with
-// an unknown result, so use many short runs, and several objects. Run one Linearizable in a
-// test: the line names the test.
+// an unknown result, so use many short runs, and several objects; runs of one client may be
+// long. Run one Linearizable in a test: the line names the test.
 func Linearizable[S, In, Out any](t *testing.T, w Workload[S, In, Out]) {
 	t.Helper()
 	x := w.untyped()

@@ -179,6 +179,24 @@ func TestLinearizableFindsBrokenObjects(t *testing.T) {
 	}
 }
 
+// TestLinearizableOfOneClient runs random programs of 100 calls.
+func TestLinearizableOfOneClient(t *testing.T) {
+	programs := func(m manner) *Workload[int, add, int] {
+		w := counting(m)
+		w.Clients, w.Calls, w.Runs = 1, 100, 20
+		return w
+	}
+	Linearizable(t, *programs(immediate))
+	for name, m := range map[string]manner{"answers are not durable": answersEarly, "a cache outlives its object": staleCache} {
+		t.Run(name, func(t *testing.T) {
+			v, text := searching(t, programs(m))
+			if n := len(v.bad.operations()); !errors.Is(v.err, errNoOrder) || n > 6 || !strings.Contains(text, "clients:1,") {
+				t.Errorf("%d calls are left: %v\n%s", n, v.err, text)
+			}
+		})
+	}
+}
+
 // Workloads that would pass by accident, or cannot be checked, fail with a reason.
 func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 	noise := 0
@@ -187,7 +205,6 @@ func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 		want   string
 	}{
 		"nothing ends":     {func(w *Workload[int, add, int]) { w.Chance = 1e-9 }, "none of 60 runs was interrupted"},
-		"one client":       {func(w *Workload[int, add, int]) { w.Clients = 1 }, "no two calls of one object overlapped"},
 		"an object each":   {func(w *Workload[int, add, int]) { w.Draw = strangers }, "no two calls of one object overlapped"},
 		"one answer":       {func(w *Workload[int, add, int]) { w.Draw = nothing }, "every answer was 0"},
 		"no constructor":   {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "the object ended its own incarnation; if that is intended, Do must return it in Out: dohost: Add sum/"},
