@@ -70,8 +70,8 @@ var ErrReported = errors.New("reported")
 // exits.
 func Main(classes ...dohost.Class) { App{Classes: classes}.Main() }
 
-// Main runs the command that the process's arguments name, and exits: with 1 if the command failed, with 2 if the
-// arguments are invalid.
+// Main runs the command that the arguments of the process name, and exits: with 2 if the arguments cannot be parsed, with 1
+// if the command failed, also because of the value of a flag.
 func (a App) Main() {
 	os.Exit(a.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
