@@ -230,7 +230,7 @@ func TestSimulateShrinkKeepsTheFailure(t *testing.T) {
 		}
 		return fmt.Errorf("%d endings", n)
 	}
-	s.Faults, s.Chance = -1, 0.3
+	s.Steps, s.Faults, s.Chance = 10, -1, 0.3
 	_, err := s.Try(t, 1)
 	if want := "check: 1 endings\nthe shortest script that fails in this way:\n"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("want %q in %v", want, err)
