@@ -49,7 +49,8 @@ type Conn struct {
 	writing       bool       // a goroutine writes, or has closed
 	closeFrame    *Closing   // the closing frame to send when frames is written
 	closeResult   chan error // yields the result of the closing handshake; nil until it begins
-	muted         bool       // the object sends nothing more
+	muted         bool       // the object sends nothing more, for good
+	closing       bool       // the object sends nothing more, unless its Close is rolled back or lost
 	detached      bool       // the object no longer has the socket
 	aborted       bool       // nothing more is written or read
 	reading       bool       // a pong would be received

@@ -50,7 +50,7 @@ func (c *Conn) info() Info {
 	defer c.mu.Unlock()
 	state := StateOpening
 	switch {
-	case c.muted:
+	case c.muted || c.closing:
 		state = StateClosing
 	case c.ws != nil:
 		state = StateOpen

@@ -133,16 +133,16 @@ func (c *Conn) detach(reason string) {
 	c.Close(Closing{Code: Restart, Reason: reason})
 }
 
-// MuteSends notes that the object sends nothing more; false undoes that.
+// MuteSends notes that the object sends nothing more; false undoes that, unless the socket has ended since.
 func (c *Conn) MuteSends(muted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.muted = muted || c.closeFrame != nil || c.aborted || c.detached
+	c.closing = muted
 }
 
 // Muted reports whether nothing can be sent any more.
 func (c *Conn) Muted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.muted
+	return c.muted || c.closing
 }
