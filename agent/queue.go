@@ -110,6 +110,7 @@ func (it item) replacedBy(by item, incarnation string) item {
 	if by.Run.Incarnation != incarnation {
 		by.Run = run{}
 	}
+	by.Run.Starts = 0
 	return by
 }
 

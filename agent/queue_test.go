@@ -271,6 +271,20 @@ func TestDequeuedItemIsNoDeadLetter(t *testing.T) {
 	})
 }
 
+// TestReplacedItemIsNoDeadLetter replaces an item during its last start: the starts of the old payload do not count for
+// the new one.
+func TestReplacedItemIsNoDeadLetter(t *testing.T) {
+	runCallbackTestWith(t, dohost.Options{}, &callbackHandlers{Options: agent.Options{MaxInterruptions: 1}}, func(t *testing.T, b *callbackTest) {
+		enqueue(b, work, task{Name: "a", Takes: time.Minute}, withID("x"))
+		b.Advance(time.Second)
+		enqueue(b, work, task{Name: "b"}, withID("x"))
+		b.Crash()
+		b.waitIdle()
+		b.wantLines("a begins 1", "b begins 1", "b ends 1")
+		b.do(func(ctx context.Context, c *callbackAgent) error { return c.checkNoRows(ctx) })
+	})
+}
+
 // TestQueueIsDrainedAfterACrash sends the agent no request during recovery.
 func TestQueueIsDrainedAfterACrash(t *testing.T) {
 	runCallbackTest(t, dohost.Options{}, func(t *testing.T, b *callbackTest) {
