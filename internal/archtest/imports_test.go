@@ -57,6 +57,7 @@ var mayImport = map[string][]string{
 	"internal/seal":          {},
 	"internal/sockettest":    {},
 	"internal/crowd":         {},
+	"internal/randagent":     {".", "agent", "dohosttest"},
 	"internal/randprog":      {".", "dohosttest", "internal/sockettest"},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
 	"internal/mutants":       {},

@@ -1,0 +1,193 @@
+package randagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// machine is an agent that executes programs.
+type machine struct {
+	*agent.Agent[state]
+	w           *Observer
+	incarnation int
+	failures    map[int]int // of the present runs of callbacks, by number
+	changed     []int       // the numbers of the states that OnStateChanged got
+}
+
+var machines dohost.Namespace[machine] = "random-agent"
+
+const (
+	quiet agent.FiberKind[progress] = "quiet" // without OnRecovery and OnFiberEnded
+	loud  agent.FiberKind[progress] = "loud"
+
+	timer agent.Callback[payload] = "timer"
+	task  agent.Callback[payload] = "task"
+
+	maxRetries       = 3  // of a fiber
+	maxInterruptions = 5  // of a schedule or an item
+	maxRestarts      = 2  // of a fiber, by programs
+	maxRuns          = 3  // of a schedule that recurs: then it cancels itself
+	maxBegins        = 8  // of runs of a schedule that recurs, with those that were cut off
+	maxNumber        = 60 // of fibers, schedules, items and states: programs that are cut off make more in each run
+
+	keepCompleted = time.Minute // only of quiet fibers
+	keepFailed    = 2 * time.Minute
+)
+
+// Class returns the class of the agent that executes programs.
+func Class(w *Observer) dohost.Class {
+	return agent.Bind(machines, func(ctx context.Context, base *agent.Agent[state]) (*machine, error) {
+		a := &machine{Agent: base, w: w, failures: map[int]int{}}
+		m, err := a.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a.incarnation = w.wake(m.Serial)
+		return a, nil
+	}, &agent.Handlers[machine, state]{
+		Validate:       (*machine).validate,
+		OnStateChanged: (*machine).onStateChanged,
+		OnInterrupted:  (*machine).onInterrupted,
+		OnRecovery:     (*machine).onRecovery,
+		OnFiberEnded:   (*machine).onFiberEnded,
+		Options:        agent.Options{StuckAfter: 24 * time.Hour},
+	},
+		agent.OnFiber(quiet, (*machine).runFiber, &agent.KindOptions{KeepCompleted: keepCompleted, KeepFailed: keepFailed, Quiet: true}),
+		agent.OnFiber(loud, (*machine).runFiber, &agent.KindOptions{KeepCompleted: -1, KeepFailed: keepFailed}),
+		agent.OnSchedule(timer, (*machine).runTimer), agent.OnSchedule(task, (*machine).runTask))
+}
+
+var errFail = errors.New("the program fails")
+
+// run executes a program, as one event. It returns the version of the model.
+func (a *machine) run(ctx context.Context, p Program) (serial int, err error) {
+	x := &execution{machine: a, name: fmt.Sprint("program ", p.ID)}
+	failed := x.do(ctx, p.Code)
+	if failed != nil && !errors.Is(failed, errFail) {
+		return 0, failed
+	}
+	m, err := a.load(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return m.Serial, nil
+}
+
+// execution is the execution of a list of instructions.
+type execution struct {
+	*machine
+	name string
+}
+
+func (x *execution) do(ctx context.Context, list []Instr) error {
+	for i, in := range list {
+		if err := x.step(ctx, in, fmt.Sprintf("%s/%d", x.name, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step executes an instruction between two comparisons. An error ends the program.
+func (x *execution) step(ctx context.Context, in Instr, name string) error {
+	switch in.Op {
+	case Fail, Panic:
+		if x.w.try(name) > in.N {
+			return nil
+		}
+		if in.Op == Panic {
+			panic("as the program says")
+		}
+		return errFail
+	case Transaction:
+		return x.transaction(ctx, in, name)
+	}
+	m, err := x.load(ctx)
+	if err != nil {
+		return x.unexpected(ctx, in, err)
+	}
+	if adds[in.Op] && m.Next >= maxNumber {
+		return nil
+	}
+	switch in.Op {
+	case Await:
+		err = dohost.Await(ctx, func(context.Context) error { x.w.acknowledge(m.Serial); return nil })
+	case Sleep:
+		err = dohost.Sleep(ctx, time.Duration(in.N)*time.Millisecond)
+	case Sync:
+		if err = x.Storage().Sync(ctx); err == nil {
+			x.w.acknowledge(m.Serial)
+		}
+	case Run:
+		return x.runNow(ctx, in)
+	case Wait:
+		err = x.wait(ctx, m, in)
+	case Start, Cancel, Restart, Remove:
+		err = x.changeFiber(ctx, m, in)
+	case Schedule, ScheduleAgain, CancelSchedule:
+		err = x.changeTimer(ctx, m, in)
+	case SetState:
+		err = x.setState(ctx, m, in)
+	default:
+		err = x.changeQueue(ctx, m, in)
+	}
+	if err == nil {
+		if x.w.step(); changes[in.Op] {
+			_, err = x.load(ctx)
+		}
+	}
+	return x.unexpected(ctx, in, err)
+}
+
+// adds are the instructions that use a number.
+var adds = map[Op]bool{Start: true, Run: true, Schedule: true, Enqueue: true, SetState: true}
+
+// changes are the instructions that change the agent in one batch with the model.
+var changes = map[Op]bool{
+	Start: true, Cancel: true, Restart: true, Remove: true, Schedule: true, ScheduleAgain: true, CancelSchedule: true,
+	Enqueue: true, CancelItem: true, RetryDead: true, DeleteDead: true, SetState: true,
+}
+
+// unexpected reports an error that is not due to the end of the incarnation or of a cancelled fiber.
+func (x *execution) unexpected(ctx context.Context, in Instr, err error) error {
+	if err != nil && !ended(ctx, err) {
+		x.w.faultf("%s: %s: %v", x.name, code([]Instr{in}), err)
+	}
+	return err
+}
+
+// ended reports whether an error is due to the end of the incarnation or of a cancelled fiber.
+func ended(ctx context.Context, err error) bool {
+	return err != nil && (ctx.Err() != nil || errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed) || errors.Is(err, errFail))
+}
+
+var errRollback = errors.New("rolled back")
+
+func (x *execution) transaction(ctx context.Context, in Instr, name string) error {
+	inner := &execution{machine: x.machine, name: name}
+	err := dohost.Transaction(ctx, func(ctx context.Context) error {
+		if err := inner.do(ctx, in.Body); err != nil {
+			return err
+		}
+		if in.N%2 == 1 {
+			return errRollback
+		}
+		return nil
+	})
+	if errors.Is(err, errRollback) {
+		return nil
+	}
+	return x.unexpected(ctx, in, err)
+}
+
+// expect compares the result of an instruction with that of the model.
+func (x *execution) expect(in Instr, of any, got, want any) {
+	if got != want {
+		x.w.faultf("%s: %s of %v returns %v, want %v", x.name, in.Op, of, got, want)
+	}
+}

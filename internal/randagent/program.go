@@ -1,0 +1,171 @@
+package randagent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// Op is the kind of an instruction.
+type Op string
+
+// The instructions. K selects one of the fibers, schedules, items or dead letters in the model, N is a number. Those
+// with a Body execute it in a transaction, in a fiber or in a callback.
+const (
+	Start          Op = "Start"          // a fiber: with key K, unless it is zero; of a kind that N selects
+	Run            Op = "Run"            // a fiber of RunFiber
+	Cancel         Op = "Cancel"         // fiber K
+	Restart        Op = "Restart"        // fiber K
+	Remove         Op = "Remove"         // fiber K, if it has ended
+	Wait           Op = "Wait"           // for fiber K
+	Schedule       Op = "Schedule"       // with a When that K and N select
+	ScheduleAgain  Op = "ScheduleAgain"  // schedule K, which exists
+	CancelSchedule Op = "CancelSchedule" // schedule K
+	Enqueue        Op = "Enqueue"        // with id K, unless it is zero
+	CancelItem     Op = "CancelItem"     // item K
+	RetryDead      Op = "RetryDead"      // dead letter K
+	DeleteDead     Op = "DeleteDead"     // dead letter K
+	SetState       Op = "SetState"       // to N, which Validate may refuse
+	Await          Op = "Await"          // a function that does nothing
+	Sleep          Op = "Sleep"          // N milliseconds
+	Sync           Op = "Sync"           //
+	Transaction    Op = "Transaction"    // Body; rolled back if N is odd
+	Fail           Op = "Fail"           // the first N times
+	Panic          Op = "Panic"          // the first N times
+)
+
+// Instr is an instruction.
+type Instr struct {
+	Op   Op
+	K, N int     `json:",omitempty"`
+	Save saving  `json:",omitempty"` // after the instruction, in a fiber
+	Body []Instr `json:",omitempty"`
+}
+
+// saving is a way to save a checkpoint.
+type saving int
+
+const (
+	saveSet   saving = iota // SetCheckpoint
+	saveWait                // SaveCheckpoint
+	saveAwait               // SaveCheckpoint inside an Await
+	saveNone                // not after this instruction
+)
+
+// Program is the work of one call. ID distinguishes the programs of a run.
+type Program struct {
+	ID   int
+	Code []Instr
+}
+
+// String returns the program as a Go expression.
+func (p Program) String() string {
+	return fmt.Sprintf("randagent.Program{ID: %d, Code: %s}", p.ID, code(p.Code))
+}
+
+func code(list []Instr) string {
+	var b strings.Builder
+	b.WriteString("[]randagent.Instr{")
+	for i, in := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "{Op: randagent.%s", in.Op)
+		for _, f := range []struct {
+			name  string
+			value int
+		}{{"K", in.K}, {"N", in.N}, {"Save", int(in.Save)}} {
+			if f.value != 0 {
+				fmt.Fprintf(&b, ", %s: %d", f.name, f.value)
+			}
+		}
+		if len(in.Body) > 0 {
+			fmt.Fprintf(&b, ", Body: %s", code(in.Body))
+		}
+		b.WriteString("}")
+	}
+	b.WriteString("}")
+	return b.String()
+}
+
+// maxDepth bounds the nesting of bodies.
+const maxDepth = 2
+
+// weighted is an instruction with its weight in a draw.
+type weighted struct {
+	op     Op
+	weight int
+}
+
+var (
+	rowOps = []weighted{
+		{Start, 10}, {Cancel, 5}, {Restart, 4}, {Remove, 2}, {Schedule, 6}, {ScheduleAgain, 1}, {CancelSchedule, 3},
+		{Enqueue, 7}, {CancelItem, 2}, {RetryDead, 3}, {DeleteDead, 1}, {SetState, 3}, {Transaction, 3},
+	}
+	// turnOps release the turn, or are not allowed in a transaction.
+	turnOps = []weighted{{Await, 6}, {Sleep, 4}, {Sync, 2}, {Run, 4}, {Wait, 3}}
+	endOps  = []weighted{{Fail, 3}, {Panic, 1}}
+)
+
+// Draw draws a program.
+func Draw(r *rand.Rand, id int) Program {
+	return Program{id, drawBody(r, 1+r.IntN(4), 0, true)}
+}
+
+// drawBody draws n instructions at a depth; with free ones that release the turn, too.
+func drawBody(r *rand.Rand, n, depth int, free bool) []Instr {
+	var list []Instr
+	for range n {
+		from := rowOps
+		switch k := r.IntN(100); {
+		case k < 35 && free:
+			from = turnOps
+		case k < 47 && depth > 0, k < 37:
+			from = endOps
+		}
+		list = append(list, drawInstr(r, pick(r, from), depth, free))
+	}
+	return list
+}
+
+func pick(r *rand.Rand, from []weighted) Op {
+	sum := 0
+	for _, w := range from {
+		sum += w.weight
+	}
+	n := r.IntN(sum)
+	for _, w := range from {
+		if n -= w.weight; n < 0 {
+			return w.op
+		}
+	}
+	panic("unreachable")
+}
+
+func drawInstr(r *rand.Rand, op Op, depth int, free bool) Instr {
+	in := Instr{Op: op, K: r.IntN(4), N: r.IntN(100), Save: saving(r.IntN(4))}
+	switch op {
+	case Fail, Panic:
+		in.N = 1 + r.IntN(5)
+	case Sleep:
+		in.N = 10 * r.IntN(500)
+	case Wait, Run:
+		if depth > 0 {
+			return Instr{Op: Await, Save: in.Save}
+		}
+		in.Body = drawBody(r, 1+r.IntN(3), depth+1, true)
+	case Start, Schedule, Enqueue:
+		if depth < maxDepth {
+			in.Body = drawBody(r, r.IntN(4), depth+1, true)
+		}
+	case Transaction:
+		if depth == maxDepth {
+			return Instr{Op: Cancel, K: in.K, Save: in.Save}
+		}
+		in.Body = drawBody(r, 1+r.IntN(3), depth+1, false)
+	}
+	if op == Wait {
+		in.Body = nil
+	}
+	return in
+}

@@ -1,0 +1,143 @@
+package randagent
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// places are the places where endings differ in their effect. Storage operations are not among them.
+var places = []dohost.Place{
+	dohost.PlaceConstruct, dohost.PlaceStart, dohost.PlaceAlarm, dohost.PlaceTransaction, dohost.PlaceCommit, dohost.PlaceCommitted,
+	dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwait, dohost.PlaceAwaited, dohost.PlaceResume,
+	dohost.PlaceOutcome, dohost.PlaceEnd,
+}
+
+// scenario returns a scenario with everything but its work.
+func scenario(w *Observer) dohosttest.Scenario {
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{Class(w)},
+		Reset:   w.Reset,
+		Places:  places,
+		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
+	}
+}
+
+// Simulation returns a simulation whose clients send random programs. It counts the compared instructions in steps.
+func Simulation(steps *atomic.Int64) dohosttest.Simulation {
+	w := NewObserver()
+	s := dohosttest.Simulation{Scenario: scenario(w), Chance: 0.008, Ops: []dohosttest.Op{{
+		Name: "program", Weight: 8,
+		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
+			return w.Send(ctx, h, Draw(r, w.Next()))
+		},
+	}, {
+		Name: "time",
+		Do: func(_ context.Context, h *dohosttest.Host, r *rand.Rand) error {
+			h.Advance(time.Duration(r.IntN(60)) * time.Second)
+			return nil
+		},
+	}}}
+	s.Reset = func() {
+		steps.Add(int64(w.Steps()))
+		w.Reset()
+	}
+	return s
+}
+
+// Programs returns a scenario with programs that a seed draws, of two clients.
+func Programs(seed uint64, each int) dohosttest.Scenario {
+	w := NewObserver()
+	s := scenario(w)
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		client := func(k int) func(context.Context) error {
+			r := rand.New(rand.NewPCG(seed, uint64(k)))
+			return func(ctx context.Context) error {
+				for i := range each {
+					if err := w.Send(ctx, h, Draw(r, (i+1)*10+k)); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}
+		other := h.Client(client(1))
+		return errors.Join(client(0)(ctx), other.Wait())
+	}
+	return s
+}
+
+// Send makes the agent execute a program. It returns the faults of the run, and no errors of the call.
+func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, p Program) error {
+	w.record(p)
+	if serial, err := dohost.Call(ctx, machines.Get(h, "a"), (*machine).run, p); err == nil {
+		w.acknowledge(serial)
+	}
+	return w.Err()
+}
+
+// Check compares the agent, which is at rest, with the model.
+func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
+	dead, err := dohost.CallNoArg(ctx, machines.Get(h, "a"), (*machine).retryDead)
+	if dead > 0 {
+		err = errors.Join(err, h.WaitIdle(0))
+	}
+	if err == nil {
+		_, err = dohost.CallNoArg(ctx, machines.Get(h, "a"), (*machine).rest)
+	}
+	return errors.Join(err, w.Err())
+}
+
+// retryDead passes dead fibers to their hook again, and returns their number.
+func (a *machine) retryDead(ctx context.Context) (int, error) {
+	if _, err := a.load(ctx); err != nil {
+		return 0, err
+	}
+	dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range dead {
+		if a.incarnation < maxHooks {
+			a.w.faultf("%+v is dead in incarnation %d", f, a.incarnation)
+		}
+		a.w.forget(f.ID)
+		if _, err := a.Fibers().Retry(ctx, f.ID); err != nil {
+			return 0, err
+		}
+	}
+	return len(dead), nil
+}
+
+// rest checks that all work has ended.
+func (a *machine) rest(ctx context.Context) (struct{}, error) {
+	m, err := a.load(ctx)
+	if err != nil {
+		return struct{}{}, err
+	}
+	for _, f := range m.Fibers {
+		_, expires := f.expires()
+		switch {
+		case f.open():
+			a.w.faultf("at rest %v has not ended", f)
+		case f.notifies() && !f.Notified && !a.gaveUp(f):
+			a.w.faultf("at rest OnFiberEnded has not been called for %v", f)
+		case expires && !f.Gone:
+			a.w.faultf("at rest %v is kept", f)
+		}
+	}
+	for name := range m.Runs {
+		a.w.faultf("at rest %s has not ended", name)
+	}
+	if len(m.Timers) > 0 || len(m.Queue) > 0 {
+		a.w.faultf("at rest there are the schedules %v and the items %v", m.timers(), m.Queue)
+	}
+	a.checkChanges(m)
+	return struct{}{}, nil
+}
