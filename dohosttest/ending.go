@@ -30,10 +30,10 @@ func parseEnding(s string) (dohost.EndMode, error) {
 }
 
 // checkEndings returns an error for a mode that ends nothing in a test.
-func checkEndings(es []dohost.EndMode) error {
+func checkEndings(test string, es []dohost.EndMode) error {
 	for _, e := range es {
 		if !slices.Contains(allEndings, e) {
-			return fmt.Errorf("Endings contain %v, want some of %v", e, allEndings)
+			return fmt.Errorf("the %s's Endings contain %v, want some of %v", test, e, allEndings)
 		}
 	}
 	return nil

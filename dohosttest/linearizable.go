@@ -201,8 +201,5 @@ func (x *workload) check() error {
 	case len(x.kinds) == 0:
 		return errors.New("the workload has no Endings")
 	}
-	if err := checkEndings(x.kinds); err != nil {
-		return fmt.Errorf("the workload's %w", err)
-	}
-	return nil
+	return checkEndings("workload", x.kinds)
 }

@@ -146,8 +146,8 @@ func (s *Simulation) check() error {
 	case !(s.Chance <= 1) || !(s.Faults <= 1):
 		return fmt.Errorf("the simulation's Chance is %v, and Faults %v: want at most 1", s.Chance, s.Faults)
 	}
-	if err := checkEndings(s.Endings); err != nil {
-		return fmt.Errorf("the simulation's %w", err)
+	if err := checkEndings("simulation", s.Endings); err != nil {
+		return err
 	}
 	for _, op := range s.Ops {
 		if op.Do == nil || op.Weight < 0 {
