@@ -8,6 +8,7 @@ test: ## run the tests of the root module
 
 modules: ## run the tests of the other modules
 	go test ./bench ./chat/anthropic ./chat/openai ./examples/models
+	GOWORK=off go -C examples/orders test ./...
 
 check: ## run everything that a change must pass
 	.ci/run

@@ -2,14 +2,10 @@ package dohost_test
 
 import (
 	"io/fs"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	_ "github.com/dohost/dohost/dohosttest" // the tests of examples/orders use it, so a change of it counts here
 )
 
 // tour is docs/testing.md and, by their paths, the files of examples/orders.
@@ -57,19 +53,13 @@ func TestTourQuotesTheOrdersExample(t *testing.T) {
 	}
 }
 
-// examples/orders is a module of its own, which ./... does not match, and uses only the public packages. Its tests run
-// without the workspace, as a user has none.
-func TestOrdersExamplePassesAsItsOwnModule(t *testing.T) {
+// examples/orders is a module of its own: .ci/run runs its tests without the workspace, as a user has none. It uses only
+// the public packages.
+func TestOrdersExampleUsesPublicPackages(t *testing.T) {
 	_, files := tour(t)
 	for path, file := range files {
 		if filepath.Ext(path) == ".go" && regexp.MustCompile(`pebble|/internal/`).MatchString(file) {
-			t.Errorf("%s uses what is not public", path)
+			t.Errorf("%s uses packages that are not public", path)
 		}
-	}
-	test := exec.Command("go", "test", "-count=1", "./...")
-	test.Dir = "examples/orders"
-	test.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOPROXY=off", "GOWORK=off")
-	if out, err := test.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	randomRuns = flag.Int("random-runs", 2000, "how many objects TestRandomRuns compares with a model, 200 steps each")
+	randomRuns = flag.Int("random-runs", 500, "how many objects TestRandomRuns compares with a model, 200 steps each")
 	randomSeed = flag.Uint64("random-seed", 0, "the seed of TestRandomRuns; 0 draws one")
 )
 
