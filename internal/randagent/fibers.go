@@ -95,7 +95,7 @@ func (x *execution) start(ctx context.Context, m *model, in Instr) error {
 			return err
 		}
 		if old == nil && ok || old != nil && (!ok || info.ID != old.ID) {
-			x.w.faultf("GetByKey of %q returns %v %+v, want %v", o.Key, ok, info, old)
+			x.w.Faultf("GetByKey of %q returns %v %+v, want %v", o.Key, ok, info, old)
 		}
 	}
 	p := progress{Number: m.number(), Code: in.Body}
@@ -103,7 +103,7 @@ func (x *execution) start(ctx context.Context, m *model, in Instr) error {
 	switch {
 	case old != nil && old.Kind != string(kind):
 		if err == nil {
-			x.w.faultf("%s: a second fiber of %q with another kind starts", x.name, o.Key)
+			x.w.Faultf("%s: a second fiber of %q with another kind starts", x.name, o.Key)
 		}
 		return nil
 	case errors.Is(err, dohost.ErrOverloaded):
@@ -137,7 +137,7 @@ func (x *execution) wait(ctx context.Context, m *model, in Instr) error {
 		return err
 	}
 	if info.Ended.IsZero() && !info.Dead {
-		x.w.faultf("Wait for %v returns %+v", f, info)
+		x.w.Faultf("Wait for %v returns %+v", f, info)
 	}
 	return nil
 }
@@ -152,10 +152,10 @@ func (a *machine) runFiber(ctx context.Context, s *agent.Fiber[progress]) error 
 	f := m.Fibers[s.ID]
 	switch {
 	case f == nil || !f.open():
-		a.w.faultf("number %d (%v) is called", p.Number, f)
+		a.w.Faultf("number %d (%v) is called", p.Number, f)
 		return nil
 	case f.Errors > maxRetries:
-		a.w.faultf("%v is called again", f)
+		a.w.Faultf("%v is called again", f)
 	}
 	defer a.w.enter("fiber "+s.ID, a.incarnation)()
 	a.checkpoint(f, p)
@@ -252,11 +252,11 @@ func (c *call) saveCheckpoint(ctx context.Context, x *execution, p progress, how
 	}
 	switch {
 	case err == nil && f == nil:
-		c.w.faultf("%s has ended, and saves a checkpoint", x.name)
+		c.w.Faultf("%s has ended, and saves a checkpoint", x.name)
 	case errors.Is(err, agent.ErrFiberDone) && how == saveAwait:
 		return err // it was cancelled during the Await
 	case err != nil && f != nil && !ended(ctx, err):
-		c.w.faultf("%v cannot save a checkpoint: %v", f, err)
+		c.w.Faultf("%v cannot save a checkpoint: %v", f, err)
 	}
 	if err != nil {
 		return err

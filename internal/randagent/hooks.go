@@ -27,7 +27,7 @@ func (x *execution) runNow(ctx context.Context, in Instr) error {
 		return x.runCode(ctx, name, p)
 	})
 	if err == nil {
-		x.w.step()
+		x.w.Compared()
 	}
 	return x.unexpected(ctx, in, err)
 }
@@ -52,7 +52,7 @@ func (a *machine) endRun(ctx context.Context, name string) error {
 		return err
 	}
 	if m.Runs[name] == nil {
-		a.w.faultf("%s ends twice", name)
+		a.w.Faultf("%s ends twice", name)
 	}
 	delete(m.Runs, name)
 	return a.save(ctx, m)
@@ -66,7 +66,7 @@ func (a *machine) onInterrupted(ctx context.Context, i *agent.InterruptedRun) er
 	}
 	f := m.Runs[i.Name]
 	if f == nil {
-		a.w.faultf("OnInterrupted is called for %s, which has ended", i.Name)
+		a.w.Faultf("OnInterrupted is called for %s, which has ended", i.Name)
 		return nil
 	}
 	a.w.attempt(i.ID, i.Attempt)
@@ -97,7 +97,7 @@ func (a *machine) onInterrupted(ctx context.Context, i *agent.InterruptedRun) er
 		}
 		id, err := i.Resume(ctx, func(ctx context.Context) error { return a.runCode(ctx, i.Name, p) })
 		if err == nil && id == i.ID {
-			a.w.faultf("%s is resumed as itself", i.Name)
+			a.w.Faultf("%s is resumed as itself", i.Name)
 		}
 		return err
 	}
@@ -119,12 +119,12 @@ func (a *machine) onRecovery(ctx context.Context, list []*agent.InterruptedFiber
 	for _, i := range list {
 		f := m.Fibers[i.ID]
 		if f == nil || f.Kind != string(loud) {
-			a.w.faultf("OnRecovery gets %+v (%v)", i, f)
+			a.w.Faultf("OnRecovery gets %+v (%v)", i, f)
 			continue
 		}
 		if !f.open() {
 			if a.incarnation%3 != 0 { // it cannot have been cancelled during the Await
-				a.w.faultf("OnRecovery gets %v", f)
+				a.w.Faultf("OnRecovery gets %v", f)
 			}
 			continue
 		}
@@ -178,7 +178,7 @@ func (a *machine) onFiberEnded(ctx context.Context, info agent.FiberInfo) error 
 	}
 	f := m.Fibers[info.ID]
 	if f == nil || f.Gone || f.Status != info.Status || !f.notifies() || f.Notified {
-		a.w.faultf("OnFiberEnded gets %+v (%v)", info, f)
+		a.w.Faultf("OnFiberEnded gets %+v (%v)", info, f)
 		return nil
 	}
 	restarts := f.Restarts
@@ -203,7 +203,7 @@ func (a *machine) onFiberEnded(ctx context.Context, info agent.FiberInfo) error 
 			return err
 		}
 		if !was {
-			a.w.faultf("OnFiberEnded cannot restart %v", f)
+			a.w.Faultf("OnFiberEnded cannot restart %v", f)
 		}
 		f.restart(a.incarnation)
 		return a.save(ctx, m)

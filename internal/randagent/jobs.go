@@ -96,7 +96,7 @@ func (x *execution) changeQueue(ctx context.Context, m *model, in Instr) error {
 	queued, _ := findID(m.Queue, j.ID)
 	if queued != nil || err != nil && m.Removed[j.ID] {
 		if err == nil {
-			x.w.faultf("%s: a dead letter is retried, although its id is in the queue as %v", x.name, queued)
+			x.w.Faultf("%s: a dead letter is retried, although its id is in the queue as %v", x.name, queued)
 		}
 		if ended(ctx, err) {
 			return err
@@ -127,7 +127,7 @@ func (x *execution) enqueue(ctx context.Context, m *model, in Instr) error {
 	j.ID = id
 	switch old, i := findID(m.Queue, id); {
 	case o.ID != "" && id != o.ID:
-		x.w.faultf("%s: the id of an item is %q, want %q", x.name, id, o.ID)
+		x.w.Faultf("%s: the id of an item is %q, want %q", x.name, id, o.ID)
 	case old != nil:
 		m.Queue[i] = j
 	case m.Removed[id]: // its run may not have ended: then the new one is in its place
@@ -158,9 +158,9 @@ func (a *machine) runTimer(ctx context.Context, p payload) error {
 	case j == nil && queued != nil: // it was a dead letter
 		return a.runTask(ctx, p)
 	case j == nil:
-		a.w.faultf("schedule %d runs, and does not exist", p.Number)
+		a.w.Faultf("schedule %d runs, and does not exist", p.Number)
 	case now < j.Due:
-		a.w.faultf("schedule %v runs at %d", j, now)
+		a.w.Faultf("schedule %v runs at %d", j, now)
 	}
 	defer a.w.enter(fmt.Sprint("schedule ", p.Number), a.incarnation)()
 	if j != nil && j.When.recurs() && a.w.try(fmt.Sprint("begin ", p.Number)) > maxBegins {
@@ -192,7 +192,7 @@ func (a *machine) cancelSelf(ctx context.Context, m *model, j *job) error {
 		return err
 	}
 	if !existed {
-		a.w.faultf("schedule %v cannot be cancelled", j)
+		a.w.Faultf("schedule %v cannot be cancelled", j)
 	}
 	delete(m.Timers, j.Number)
 	return a.save(ctx, m)
@@ -205,7 +205,7 @@ func (a *machine) runTask(ctx context.Context, p payload) error {
 		return err
 	}
 	if len(m.Queue) == 0 || m.Queue[0].Number != p.Number {
-		a.w.faultf("item %d runs, and the queue is %v", p.Number, m.Queue)
+		a.w.Faultf("item %d runs, and the queue is %v", p.Number, m.Queue)
 	}
 	defer a.w.enter("the queue", a.incarnation)()
 	m, failed, last, err := a.runJob(ctx, p, func(m *model) *job { j, _ := find(m.Queue, p.Number); return j })

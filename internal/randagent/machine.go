@@ -137,7 +137,7 @@ func (x *execution) step(ctx context.Context, in Instr, name string) error {
 		err = x.changeQueue(ctx, m, in)
 	}
 	if err == nil {
-		if x.w.step(); changes[in.Op] {
+		if x.w.Compared(); changes[in.Op] {
 			_, err = x.load(ctx)
 		}
 	}
@@ -156,7 +156,7 @@ var changes = map[Op]bool{
 // unexpected reports an error that is not due to the end of the incarnation or of a cancelled fiber.
 func (x *execution) unexpected(ctx context.Context, in Instr, err error) error {
 	if err != nil && !ended(ctx, err) {
-		x.w.faultf("%s: %s: %v", x.name, code([]Instr{in}), err)
+		x.w.Faultf("%s: %s: %v", x.name, code([]Instr{in}), err)
 	}
 	return err
 }
@@ -188,6 +188,6 @@ func (x *execution) transaction(ctx context.Context, in Instr, name string) erro
 // expect compares the result of an instruction with that of the model.
 func (x *execution) expect(in Instr, of any, got, want any) {
 	if got != want {
-		x.w.faultf("%s: %s of %v returns %v, want %v", x.name, in.Op, of, got, want)
+		x.w.Faultf("%s: %s of %v returns %v, want %v", x.name, in.Op, of, got, want)
 	}
 }

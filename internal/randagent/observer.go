@@ -1,17 +1,15 @@
 package randagent
 
 import (
-	"errors"
-	"fmt"
-	"strings"
 	"sync"
-)
 
-// maxFaults bounds the faults that an Observer keeps.
-const maxFaults = 5
+	"github.com/dohost/dohost/internal/randtest"
+)
 
 // Observer checks a run. Its methods may be called from any goroutine.
 type Observer struct {
+	randtest.Report
+
 	mu           sync.Mutex
 	incarnations int
 	acknowledged int            // the newest version of the model that something outside depends on
@@ -19,10 +17,6 @@ type Observer struct {
 	attempts     map[string]int // of fibers and hooks: the last that is known to be counted
 	tries        map[string]int // of instructions that fail
 	hooks        map[string]int // calls of OnFiberEnded
-	next         int            // the number of the next program
-	sent         []string       // the programs, as Go expressions
-	faults       []string
-	steps        int // instructions that were compared
 }
 
 // NewObserver returns an Observer.
@@ -34,62 +28,11 @@ func NewObserver() *Observer {
 
 // Reset begins a new run.
 func (w *Observer) Reset() {
+	w.Clear()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.incarnations, w.acknowledged, w.next, w.steps = 0, 0, 0, 0
+	w.incarnations, w.acknowledged = 0, 0
 	w.active, w.attempts, w.tries, w.hooks = map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
-	w.sent, w.faults = nil, nil
-}
-
-// Steps returns the number of instructions that were compared.
-func (w *Observer) Steps() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.steps
-}
-
-// Next returns the number of a new program.
-func (w *Observer) Next() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.next++
-	return w.next
-}
-
-// Err returns the faults, and the programs of the run.
-func (w *Observer) Err() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.faults) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(append(append(w.faults, "the programs:"), w.sent...), "\n"))
-}
-
-func (w *Observer) faultf(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.faultLocked(format, args...)
-}
-
-func (w *Observer) faultLocked(format string, args ...any) {
-	if len(w.faults) < maxFaults {
-		w.faults = append(w.faults, fmt.Sprintf(format, args...))
-	}
-}
-
-// record records a program that is sent.
-func (w *Observer) record(p Program) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sent = append(w.sent, p.String())
-}
-
-// step counts an instruction that was compared.
-func (w *Observer) step() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.steps++
 }
 
 // wake begins an incarnation that has found a version of the model, and returns its number.
@@ -98,7 +41,7 @@ func (w *Observer) wake(serial int) int {
 	defer w.mu.Unlock()
 	w.incarnations++
 	if serial < w.acknowledged {
-		w.faultLocked("incarnation %d finds version %d of the model, and %d was acknowledged", w.incarnations, serial, w.acknowledged)
+		w.Faultf("incarnation %d finds version %d of the model, and %d was acknowledged", w.incarnations, serial, w.acknowledged)
 	}
 	return w.incarnations
 }
@@ -115,7 +58,7 @@ func (w *Observer) enter(name string, incarnation int) (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.active[name] == incarnation {
-		w.faultLocked("%s runs twice in incarnation %d", name, incarnation)
+		w.Faultf("%s runs twice in incarnation %d", name, incarnation)
 	}
 	if incarnation == w.incarnations {
 		w.active[name] = incarnation
@@ -134,7 +77,7 @@ func (w *Observer) attempt(name string, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if last, ok := w.attempts[name]; ok && n <= last {
-		w.faultLocked("%s is called with attempt %d after %d", name, n, last)
+		w.Faultf("%s is called with attempt %d after %d", name, n, last)
 	}
 }
 

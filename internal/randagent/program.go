@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // Op is the kind of an instruction.
@@ -129,17 +131,7 @@ func drawBody(r *rand.Rand, n, depth int, free bool) []Instr {
 }
 
 func pick(r *rand.Rand, from []weighted) Op {
-	sum := 0
-	for _, w := range from {
-		sum += w.weight
-	}
-	n := r.IntN(sum)
-	for _, w := range from {
-		if n -= w.weight; n < 0 {
-			return w.op
-		}
-	}
-	panic("unreachable")
+	return randtest.Pick(r, from, func(w weighted) int { return w.weight }).op
 }
 
 func drawInstr(r *rand.Rand, op Op, depth int, free bool) Instr {

@@ -10,6 +10,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // places are the places where endings differ in their effect. Storage operations are not among them.
@@ -55,27 +56,15 @@ func Simulation(steps *atomic.Int64) dohosttest.Simulation {
 func Programs(seed uint64, each int) dohosttest.Scenario {
 	w := NewObserver()
 	s := scenario(w)
-	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
-		client := func(k int) func(context.Context) error {
-			r := rand.New(rand.NewPCG(seed, uint64(k)))
-			return func(ctx context.Context) error {
-				for i := range each {
-					if err := w.Send(ctx, h, Draw(r, (i+1)*10+k)); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-		}
-		other := h.Client(client(1))
-		return errors.Join(client(0)(ctx), other.Wait())
-	}
+	s.Run = randtest.TwoClients(seed, each, func(ctx context.Context, h *dohosttest.Host, r *rand.Rand, id int) error {
+		return w.Send(ctx, h, Draw(r, id))
+	})
 	return s
 }
 
 // Send makes the agent execute a program. It returns the faults of the run, and no errors of the call.
 func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, p Program) error {
-	w.record(p)
+	w.Sent(p.String())
 	if serial, err := dohost.Call(ctx, machines.Get(h, "a"), (*machine).run, p); err == nil {
 		w.acknowledge(serial)
 	}
@@ -105,7 +94,7 @@ func (a *machine) retryDead(ctx context.Context) (int, error) {
 	}
 	for _, f := range dead {
 		if a.incarnation < maxHooks {
-			a.w.faultf("%+v is dead in incarnation %d", f, a.incarnation)
+			a.w.Faultf("%+v is dead in incarnation %d", f, a.incarnation)
 		}
 		a.w.forget(f.ID)
 		if _, err := a.Fibers().Retry(ctx, f.ID); err != nil {
@@ -125,18 +114,18 @@ func (a *machine) rest(ctx context.Context) (struct{}, error) {
 		_, expires := f.expires()
 		switch {
 		case f.open():
-			a.w.faultf("at rest %v has not ended", f)
+			a.w.Faultf("at rest %v has not ended", f)
 		case f.notifies() && !f.Notified && !a.gaveUp(f):
-			a.w.faultf("at rest OnFiberEnded has not been called for %v", f)
+			a.w.Faultf("at rest OnFiberEnded has not been called for %v", f)
 		case expires && !f.Gone:
-			a.w.faultf("at rest %v is kept", f)
+			a.w.Faultf("at rest %v is kept", f)
 		}
 	}
 	for name := range m.Runs {
-		a.w.faultf("at rest %s has not ended", name)
+		a.w.Faultf("at rest %s has not ended", name)
 	}
 	if len(m.Timers) > 0 || len(m.Queue) > 0 {
-		a.w.faultf("at rest there are the schedules %v and the items %v", m.timers(), m.Queue)
+		a.w.Faultf("at rest there are the schedules %v and the items %v", m.timers(), m.Queue)
 	}
 	a.checkChanges(m)
 	return struct{}{}, nil

@@ -33,7 +33,7 @@ func (x *execution) setState(ctx context.Context, m *model, in Instr) error {
 	})
 	if in.N%4 == 0 {
 		if err == nil {
-			x.w.faultf("%s: Validate refuses a state, and it is set", x.name)
+			x.w.Faultf("%s: Validate refuses a state, and it is set", x.name)
 		}
 		if errors.Is(err, errInvalid) {
 			return nil
@@ -54,10 +54,10 @@ func (a *machine) onStateChanged(ctx context.Context, s state, _ *agent.Conn) er
 		return err
 	}
 	if c, ok := m.Changes[s.Number]; !ok || c != (change{s.N, a.incarnation}) {
-		a.w.faultf("OnStateChanged gets %+v in incarnation %d, want %+v", s, a.incarnation, c)
+		a.w.Faultf("OnStateChanged gets %+v in incarnation %d, want %+v", s, a.incarnation, c)
 	}
 	if n := len(a.changed); n > 0 && a.changed[n-1] >= s.Number {
-		a.w.faultf("OnStateChanged gets the state %d after %d", s.Number, a.changed[n-1])
+		a.w.Faultf("OnStateChanged gets the state %d after %d", s.Number, a.changed[n-1])
 	}
 	a.changed = append(a.changed, s.Number)
 	return nil
@@ -72,6 +72,6 @@ func (a *machine) checkChanges(m *model) {
 		}
 	}
 	if n != len(a.changed) {
-		a.w.faultf("OnStateChanged got %d of %d changes", len(a.changed), n)
+		a.w.Faultf("OnStateChanged got %d of %d changes", len(a.changed), n)
 	}
 }

@@ -53,7 +53,7 @@ func (a *machine) verify(ctx context.Context, m *model) error {
 		return err
 	}
 	if s != m.State {
-		a.w.faultf("the state is %+v, want %+v", s, m.State)
+		a.w.Faultf("the state is %+v, want %+v", s, m.State)
 	}
 	dead, err := a.DeadLetters().List(ctx, 0)
 	if err != nil {
@@ -76,9 +76,9 @@ func (a *machine) verifyFibers(ctx context.Context, m *model) error {
 		found[info.ID] = info
 		switch {
 		case f == nil || f.Gone:
-			a.w.faultf("List has the fiber %+v, want none", info)
+			a.w.Faultf("List has the fiber %+v, want none", info)
 		case i > 0 && f.Number > m.Fibers[list[i-1].ID].Number:
-			a.w.faultf("List has %v after %v", f, m.Fibers[list[i-1].ID])
+			a.w.Faultf("List has %v after %v", f, m.Fibers[list[i-1].ID])
 		}
 	}
 	if len(list) == 100 {
@@ -118,13 +118,13 @@ func (a *machine) missing(f *fiber) {
 	after, expires := f.expires()
 	switch {
 	case f.open():
-		a.w.faultf("%v is missing", f)
+		a.w.Faultf("%v is missing", f)
 	case !expires:
-		a.w.faultf("%v is missing: it does not expire", f)
+		a.w.Faultf("%v is missing: it does not expire", f)
 	case time.Now().UnixMilli() < f.Ended+after.Milliseconds():
-		a.w.faultf("%v is missing at %d: it ended at %d", f, time.Now().UnixMilli(), f.Ended)
+		a.w.Faultf("%v is missing at %d: it ended at %d", f, time.Now().UnixMilli(), f.Ended)
 	case f.notifies() && !f.Notified && !a.gaveUp(f):
-		a.w.faultf("%v has expired before OnFiberEnded was called", f)
+		a.w.Faultf("%v has expired before OnFiberEnded was called", f)
 	}
 	f.Gone = true
 }
@@ -137,25 +137,25 @@ func (a *machine) compare(f *fiber, info agent.FiberInfo) {
 	}
 	if status == agent.FiberFailed && f.open() {
 		if a.strikes(f) <= maxRetries {
-			a.w.faultf("%v has failed (%s) after %d errors and interruptions at most", f, info.Error, a.strikes(f))
+			a.w.Faultf("%v has failed (%s) after %d errors and interruptions at most", f, info.Error, a.strikes(f))
 		}
 		f.end(agent.FiberFailed, a.incarnation, info.Ended)
 	}
 	if status != f.Status {
-		a.w.faultf("%v has status %s", f, status)
+		a.w.Faultf("%v has status %s", f, status)
 	}
 	if info.Name != f.Kind || info.Key != f.Key {
-		a.w.faultf("%v is listed as %s with key %q", f, info.Name, info.Key)
+		a.w.Faultf("%v is listed as %s with key %q", f, info.Name, info.Key)
 	}
 	if f.Status == agent.FiberCompleted && string(info.Result) != f.Result {
-		a.w.faultf("%v has the result %s, want %s", f, info.Result, f.Result)
+		a.w.Faultf("%v has the result %s, want %s", f, info.Result, f.Result)
 	}
 	if info.Dead && !a.maybeDead(f) {
-		a.w.faultf("%v is dead", f)
+		a.w.Faultf("%v is dead", f)
 	}
 	var p progress
 	if err := json.Unmarshal(info.Checkpoint, &p); err != nil {
-		a.w.faultf("%v: the checkpoint %q: %v", f, info.Checkpoint, err)
+		a.w.Faultf("%v: the checkpoint %q: %v", f, info.Checkpoint, err)
 	}
 	a.checkpoint(f, p)
 }
@@ -163,7 +163,7 @@ func (a *machine) compare(f *fiber, info agent.FiberInfo) {
 // checkpoint compares the checkpoint of a fiber with the model.
 func (a *machine) checkpoint(f *fiber, p progress) {
 	if p.Number != f.Number || p.Done != f.Done && p.Done != f.Maybe {
-		a.w.faultf("%v has the checkpoint %d of number %d, want %d or %d", f, p.Done, p.Number, f.Done, f.Maybe)
+		a.w.Faultf("%v has the checkpoint %d of number %d, want %d or %d", f, p.Done, p.Number, f.Done, f.Maybe)
 	}
 }
 
@@ -179,19 +179,19 @@ func (a *machine) verifyTimers(ctx context.Context, m *model, dead []agent.DeadL
 	for i, info := range list {
 		var p payload
 		if err := json.Unmarshal(info.Payload, &p); err != nil {
-			a.w.faultf("the payload of schedule %s: %v", info.ID, err)
+			a.w.Faultf("the payload of schedule %s: %v", info.ID, err)
 		}
 		j := m.Timers[p.Number]
 		switch {
 		case j == nil:
-			a.w.faultf("List has schedule %d, want none", p.Number)
+			a.w.Faultf("List has schedule %d, want none", p.Number)
 		case j.ID != info.ID:
-			a.w.faultf("schedule %v has id %s", j, info.ID)
+			a.w.Faultf("schedule %v has id %s", j, info.ID)
 		case !j.When.recurs() && info.Due.UnixMilli() != j.Due, info.Due.UnixMilli() < j.Due && !info.Running:
-			a.w.faultf("schedule %v is due at %d", j, info.Due.UnixMilli())
+			a.w.Faultf("schedule %v is due at %d", j, info.Due.UnixMilli())
 		}
 		if i > 0 && info.Due.Before(list[i-1].Due) {
-			a.w.faultf("List is not ordered by time: %v is after %v", info.Due, list[i-1].Due)
+			a.w.Faultf("List is not ordered by time: %v is after %v", info.Due, list[i-1].Due)
 		}
 	}
 	for _, j := range m.timers() {
@@ -200,7 +200,7 @@ func (a *machine) verifyTimers(ctx context.Context, m *model, dead []agent.DeadL
 		}
 		given := !j.When.recurs() && a.incarnation-j.Since >= maxInterruptions
 		if !given || !slices.ContainsFunc(dead, func(d agent.DeadLetter) bool { return d.ID == j.ID }) {
-			a.w.faultf("schedule %v is missing", j)
+			a.w.Faultf("schedule %v is missing", j)
 		}
 		delete(m.Timers, j.Number)
 		if given {
@@ -234,7 +234,7 @@ func (a *machine) verifyQueue(ctx context.Context, m *model, dead []agent.DeadLe
 		want = append(want, fmt.Sprintf("%d=%s", j.Number, j.ID))
 	}
 	if !slices.Equal(got, want) {
-		a.w.faultf("the queue is %v, want %v", got, want)
+		a.w.Faultf("the queue is %v, want %v", got, want)
 	}
 	got, want = nil, nil
 	for _, d := range dead {
@@ -246,7 +246,7 @@ func (a *machine) verifyQueue(ctx context.Context, m *model, dead []agent.DeadLe
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		a.w.faultf("the dead letters are %v, want %v", got, want)
+		a.w.Faultf("the dead letters are %v, want %v", got, want)
 	}
 	return nil
 }

@@ -1,32 +1,26 @@
 package randprog
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/randtest"
 )
-
-// maxFaults bounds the faults that an Observer keeps.
-const maxFaults = 5
 
 // Observer checks a run. Its methods may be called from any goroutine.
 type Observer struct {
+	randtest.Report
+
 	mu      sync.Mutex
 	objects map[string]*object
 	events  map[string]*event  // by name
-	next    int                // the number of the next program
-	sent    []string           // the programs, as Go expressions
 	pieces  []*output          // of responses
 	sockets map[string]*socket // by name, which is also the name of the program that accepts it
 	list    []*socket          // in the order of their clients' requests
 	frames  []*output          // by number
 	code    map[string][]Instr // of messages, by name
-	faults  []string
-	steps   int // instructions that were compared
 }
 
 // object is an object in the model.
@@ -100,34 +94,15 @@ func NewObserver() *Observer {
 
 // Reset begins a new run.
 func (w *Observer) Reset() {
+	w.Clear()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.objects, w.events = map[string]*object{}, map[string]*event{}
-	w.next, w.sent, w.pieces, w.faults, w.steps = 0, nil, nil, nil, 0
+	w.objects, w.events, w.pieces = map[string]*object{}, map[string]*event{}, nil
 	w.sockets, w.list, w.frames, w.code = map[string]*socket{}, nil, nil, map[string][]Instr{}
 }
 
-// Steps returns the number of instructions that were compared.
-func (w *Observer) Steps() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.steps
-}
-
-// Err returns the faults, and the programs of the run.
-func (w *Observer) Err() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.faults) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(append(append(w.faults, "the programs:"), w.sent...), "\n"))
-}
-
-func (w *Observer) faultLocked(o *object, format string, args ...any) {
-	if len(w.faults) < maxFaults {
-		w.faults = append(w.faults, o.name+": "+fmt.Sprintf(format, args...))
-	}
+func (w *Observer) faultOf(o *object, format string, args ...any) {
+	w.Faultf("%s: %s", o.name, fmt.Sprintf(format, args...))
 }
 
 func (w *Observer) objectLocked(name string) *object {
@@ -158,7 +133,7 @@ func (w *Observer) wake(name string, process *dohost.Host, found *state) int {
 	defer w.mu.Unlock()
 	o := w.objectLocked(name)
 	if o.incarnation > 0 && !o.over && o.process == process {
-		w.faultLocked(o, "incarnation %d begins before the end of the previous one", o.incarnation+1)
+		w.faultOf(o, "incarnation %d begins before the end of the previous one", o.incarnation+1)
 	}
 	lowest := o.acknowledged
 	if o.byFence && o.process == process {
@@ -169,7 +144,7 @@ func (w *Observer) wake(name string, process *dohost.Host, found *state) int {
 		at--
 	}
 	if at < lowest {
-		w.faultLocked(o, "incarnation %d finds %v; possible are, from the newest: %v", o.incarnation+1, found, o.possible(lowest))
+		w.faultOf(o, "incarnation %d finds %v; possible are, from the newest: %v", o.incarnation+1, found, o.possible(lowest))
 		at = len(o.history) - 1
 		found.serial = o.history[at].serial
 		o.history[at] = found
@@ -209,7 +184,7 @@ func (o *object) possible(lowest int) []string {
 // acknowledgeLocked records that something outside depends on a state.
 func (w *Observer) acknowledgeLocked(o *object, serial int) {
 	if o.lost[serial] {
-		w.faultLocked(o, "an acknowledged commit, number %d, was lost", serial)
+		w.faultOf(o, "an acknowledged commit, number %d, was lost", serial)
 		return
 	}
 	at, _ := slices.BinarySearchFunc(o.history, serial, func(s *state, serial int) int { return s.serial - serial })
@@ -225,13 +200,13 @@ func (w *Observer) actsLocked(e *event) {
 	o := e.o
 	switch {
 	case !e.alive():
-		w.faultLocked(o, "%s of incarnation %d acts after its end", e.name, e.incarnation)
+		w.faultOf(o, "%s of incarnation %d acts after its end", e.name, e.incarnation)
 	case o.turn != e && o.turn != nil:
-		w.faultLocked(o, "%s acts during the turn of %s", e.name, o.turn.name)
+		w.faultOf(o, "%s acts during the turn of %s", e.name, o.turn.name)
 	case o.turn != e:
-		w.faultLocked(o, "%s acts without the turn", e.name)
+		w.faultOf(o, "%s acts without the turn", e.name)
 	case o.exclusive != nil && o.exclusive != e:
-		w.faultLocked(o, "%s acts in the exclusive section of %s", e.name, o.exclusive.name)
+		w.faultOf(o, "%s acts in the exclusive section of %s", e.name, o.exclusive.name)
 	}
 	o.sure = len(o.history) - 1
 }
@@ -304,10 +279,10 @@ func (w *Observer) step(e *event, in Instr, got string, apply func(*state) strin
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.actsLocked(e)
-	w.steps++
+	w.Compared()
 	hadAlarm := e.o.cur.alarm.set && !e.o.cur.alarm.vague
 	if want := apply(e.o.cur); got != want {
-		w.faultLocked(e.o, "%s: %s returns %s, want %s", e.name, code([]Instr{in}), got, want)
+		w.faultOf(e.o, "%s: %s returns %s, want %s", e.name, code([]Instr{in}), got, want)
 	}
 	if writes[in.Op] && !wroteNothing[got] && (in.Op != DeleteAlarm || hadAlarm) {
 		e.o.dirty = true

@@ -7,21 +7,6 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Next returns the number of a new program.
-func (w *Observer) Next() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.next++
-	return w.next
-}
-
-// record records a program that is sent to an object.
-func (w *Observer) record(object string, p Program) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sent = append(w.sent, object+": "+p.String())
-}
-
 // begin begins an event, which has the turn. cause, unless it is nil, is the output or the call
 // that has caused it.
 func (w *Observer) begin(object, name string, incarnation int, cause *output) *event {
@@ -29,7 +14,7 @@ func (w *Observer) begin(object, name string, incarnation int, cause *output) *e
 	defer w.mu.Unlock()
 	e := &event{name: name, o: w.objectLocked(object), incarnation: incarnation}
 	if w.events[name] != nil {
-		w.faultLocked(e.o, "%s runs twice", name)
+		w.faultOf(e.o, "%s runs twice", name)
 	}
 	w.events[name] = e
 	if cause != nil {
@@ -50,7 +35,7 @@ func (w *Observer) leaves(out *output, name string) {
 
 func (w *Observer) leavesLocked(out *output, name string) {
 	if out.state != committed {
-		w.faultLocked(out.o, "%s happens, although its event was not committed", name)
+		w.faultOf(out.o, "%s happens, although its event was not committed", name)
 		return
 	}
 	w.acknowledgeLocked(out.o, out.serial)
@@ -100,21 +85,20 @@ func (w *Observer) pieceLeaves(n int, name string) {
 func (w *Observer) beginAlarm(object string, incarnation int, info dohost.AlarmInfo) *event {
 	w.mu.Lock()
 	o := w.objectLocked(object)
-	w.next++
-	name := fmt.Sprintf("alarm %d", w.next)
+	name := fmt.Sprintf("alarm %d", w.Next())
 	at := info.Scheduled.UnixMilli()
 	switch a := o.cur.alarm; {
 	case incarnation != o.incarnation, o.over:
 	case time.Now().UnixMilli() < at:
-		w.faultLocked(o, "%s for %d begins at %d", name, at, time.Now().UnixMilli())
+		w.faultOf(o, "%s for %d begins at %d", name, at, time.Now().UnixMilli())
 	case a.vague:
 	case !a.set:
-		w.faultLocked(o, "%s for %d: no alarm is set", name, at)
+		w.faultOf(o, "%s for %d: no alarm is set", name, at)
 	case at < a.at:
-		w.faultLocked(o, "%s for %d: it is set for %d", name, at, a.at)
+		w.faultOf(o, "%s for %d: it is set for %d", name, at, a.at)
 	}
 	if o.handling != nil && incarnation == o.incarnation && !o.over {
-		w.faultLocked(o, "%s begins during %s", name, o.handling.name)
+		w.faultOf(o, "%s begins during %s", name, o.handling.name)
 	}
 	w.mu.Unlock()
 	e := w.begin(object, name, incarnation, nil)
@@ -159,11 +143,11 @@ func (w *Observer) answered(object, name string, answer int, err error) {
 	o, e := w.objectLocked(object), w.events[name]
 	switch {
 	case dohostOutcome(err) == dohost.OutcomeNotRun && e != nil:
-		w.faultLocked(o, "%s has run, but its caller got: %v", name, err)
+		w.faultOf(o, "%s has run, but its caller got: %v", name, err)
 	case err == nil && (e == nil || !e.ended):
-		w.faultLocked(o, "%s was answered, but has not ended", name)
+		w.faultOf(o, "%s was answered, but has not ended", name)
 	case err == nil && e.answer != answer:
-		w.faultLocked(o, "%s: the answer is %d, want %d", name, answer, e.answer)
+		w.faultOf(o, "%s: the answer is %d, want %d", name, answer, e.answer)
 	case err == nil, e != nil && e.ended && dohostOutcome(err) == dohost.OutcomeRan: // an error is an answer, too
 		w.acknowledgeLocked(o, e.serial)
 	}
@@ -220,7 +204,7 @@ func (w *Observer) checkAlarm(object string) {
 	defer w.mu.Unlock()
 	o := w.objectLocked(object)
 	if a := o.cur.alarm; a.set && !a.vague {
-		w.faultLocked(o, "the alarm of %d has not fired", a.at)
+		w.faultOf(o, "the alarm of %d has not fired", a.at)
 	}
 }
 

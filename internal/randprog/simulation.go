@@ -2,12 +2,12 @@ package randprog
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // scenario returns a scenario with everything but its work.
@@ -62,21 +62,7 @@ func Simulation(steps *atomic.Int64) dohosttest.Simulation {
 func Programs(seed uint64, each int) dohosttest.Scenario {
 	w := NewObserver()
 	s := scenario(w)
-	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
-		client := func(k int) func(context.Context) error {
-			r := rand.New(rand.NewPCG(seed, uint64(k)))
-			return func(ctx context.Context) error {
-				for i := range each {
-					if err := w.act(ctx, h, r, (i+1)*10+k); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-		}
-		other := h.Client(client(1))
-		return errors.Join(client(0)(ctx), other.Wait())
-	}
+	s.Run = randtest.TwoClients(seed, each, w.act)
 	return s
 }
 
@@ -96,7 +82,7 @@ func (w *Observer) act(ctx context.Context, h *dohosttest.Host, r *rand.Rand, id
 
 // Send makes an object execute a program. It returns the faults of the run, and no errors of the call.
 func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, k int, p Program) error {
-	w.record(objectName(k), p)
+	w.Sent(objectName(k) + ": " + p.String())
 	answer, err := dohost.Call(ctx, machines.Get(h, objectName(k)), (*machine).run, request{Name: p.name(), Code: p.Code})
 	w.answered(objectName(k), p.name(), answer, err)
 	return w.Err()

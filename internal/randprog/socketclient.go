@@ -20,7 +20,7 @@ const maxSockets = 3
 // Connect connects a client to an object, which executes a program and accepts the socket in it.
 func (w *Observer) Connect(ctx context.Context, h *dohosttest.Host, r *rand.Rand, k int, p Program) error {
 	p.Code = slices.Insert(slices.Clone(p.Code), r.IntN(len(p.Code)+1), Instr{Op: Accept, K: r.IntN(numKeys), N: r.IntN(100)})
-	w.record(objectName(k)+", a request for a socket", p)
+	w.Sent(objectName(k) + ", a request for a socket" + ": " + p.String())
 	s := w.request(objectName(k), p.name())
 	serve := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h.Host().ServeObject(rw, r, machines.Get(h, objectName(k)).ID())
@@ -52,7 +52,7 @@ func (w *Observer) Message(ctx context.Context, h *dohosttest.Host, r *rand.Rand
 	if s == nil {
 		return w.Connect(ctx, h, r, k, p)
 	}
-	w.record(objectName(k)+", a message of the socket of "+s.name, p)
+	w.Sent(objectName(k) + ", a message of the socket of " + s.name + ": " + p.String())
 	text := w.beginMessage(s, p)
 	w.endMessage(s, s.ws.Write(context.WithoutCancel(ctx), websocket.MessageText, []byte(text)))
 	return w.Err()
@@ -116,7 +116,7 @@ func (w *Observer) connected(s *socket, ws *websocket.Conn) {
 	defer w.mu.Unlock()
 	s.ws = ws
 	if e := w.events[s.name]; e == nil || !e.ended || s.process == nil {
-		w.faultLocked(s.o, "the socket of %s is connected, but its event has not ended", s.name)
+		w.faultOf(s.o, "the socket of %s is connected, but its event has not ended", s.name)
 	} else {
 		w.acknowledgeLocked(s.o, e.serial)
 	}
@@ -128,7 +128,7 @@ func (w *Observer) received(s *socket, text string) {
 	defer w.mu.Unlock()
 	var n int
 	if _, err := fmt.Sscanf(text, "%d", &n); err != nil || n >= len(w.frames) {
-		w.faultLocked(s.o, "the socket of %s receives %q", s.name, text)
+		w.faultOf(s.o, "the socket of %s receives %q", s.name, text)
 		return
 	}
 	w.receivedLocked(s, w.frames[n], fmt.Sprintf("frame %d", n))
@@ -138,7 +138,7 @@ func (w *Observer) receivedLocked(s *socket, out *output, what string) {
 	what += " of the socket of " + s.name
 	w.leavesLocked(out, what)
 	if s.received == len(s.expected) || s.expected[s.received] != out {
-		w.faultLocked(s.o, "%s arrives out of order, twice, or at another socket; %d frames were received", what, s.received)
+		w.faultOf(s.o, "%s arrives out of order, twice, or at another socket; %d frames were received", what, s.received)
 		return
 	}
 	s.received++
@@ -152,7 +152,7 @@ func (w *Observer) disconnected(s *socket, code int) {
 	switch {
 	case s.leaving || code < 4000:
 	case s.received == len(s.expected) || s.expected[s.received].code != code:
-		w.faultLocked(s.o, "the socket of %s is closed with %d after %d frames", s.name, code, s.received)
+		w.faultOf(s.o, "the socket of %s is closed with %d after %d frames", s.name, code, s.received)
 	default:
 		w.receivedLocked(s, s.expected[s.received], fmt.Sprintf("closing frame %d", code))
 	}
@@ -201,16 +201,16 @@ func (w *Observer) checkClients(h *dohosttest.Host) {
 		owned := s.process == present && slices.Contains(s.o.sockets, s)
 		switch {
 		case !owned && !s.ended:
-			w.faultLocked(s.o, "the connection of the socket of %s has not ended", s.name)
+			w.faultOf(s.o, "the connection of the socket of %s has not ended", s.name)
 		case !owned:
 		case s.leaving, s.closed:
-			w.faultLocked(s.o, "the object was not notified of the end of the socket of %s", s.name)
+			w.faultOf(s.o, "the object was not notified of the end of the socket of %s", s.name)
 		case s.ended:
-			w.faultLocked(s.o, "the connection of the socket of %s has ended", s.name)
+			w.faultOf(s.o, "the connection of the socket of %s has ended", s.name)
 		case s.received < len(s.expected):
-			w.faultLocked(s.o, "the socket of %s has received %d of %d frames", s.name, s.received, len(s.expected))
+			w.faultOf(s.o, "the socket of %s has received %d of %d frames", s.name, s.received, len(s.expected))
 		case s.handled < s.written:
-			w.faultLocked(s.o, "of the socket of %s, %d of %d messages were handled", s.name, s.handled, s.written)
+			w.faultOf(s.o, "of the socket of %s, %d of %d messages were handled", s.name, s.handled, s.written)
 		}
 		if owned {
 			inHost[s.o.name]--
@@ -218,7 +218,7 @@ func (w *Observer) checkClients(h *dohosttest.Host) {
 	}
 	for k := range Objects {
 		if name := objectName(k); inHost[name] != 0 {
-			w.faultLocked(w.objectLocked(name), "the host has %+d sockets compared with the model", inHost[name])
+			w.faultOf(w.objectLocked(name), "the host has %+d sockets compared with the model", inHost[name])
 		}
 	}
 }

@@ -86,12 +86,12 @@ func (w *Observer) checkSocketsLocked(o *object, by, tag string, found []foundSo
 		case len(rest) > 0 && slices.Equal(rest[0].tags, s.tags) && rest[0].attachment == s.attachment:
 			rest = rest[1:]
 		case !s.unsure():
-			w.faultLocked(o, "%s finds the sockets %v with the tag %q, want %v %q there", by, found, tag, s.tags, s.attachment)
+			w.faultOf(o, "%s finds the sockets %v with the tag %q, want %v %q there", by, found, tag, s.tags, s.attachment)
 			return
 		}
 	}
 	if len(rest) > 0 {
-		w.faultLocked(o, "%s finds the sockets %v with the tag %q, want nothing instead of %v", by, found, tag, rest)
+		w.faultOf(o, "%s finds the sockets %v with the tag %q, want nothing instead of %v", by, found, tag, rest)
 	}
 }
 
@@ -111,7 +111,7 @@ func (w *Observer) accepted(e *event, name string, process *dohost.Host, found f
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.actsLocked(e)
-	w.steps++
+	w.Compared()
 	s := w.sockets[name]
 	s.process, s.tags, s.attachment = process, found.tags, found.attachment
 	e.o.sockets = append(e.o.sockets, s)
@@ -138,7 +138,7 @@ func (w *Observer) socketStep(e *event, in Instr, found []foundSocket, name stri
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.actsLocked(e)
-	w.steps++
+	w.Compared()
 	o := e.o
 	w.checkSocketsLocked(o, e.name+": "+code([]Instr{in}), socketTag(in.K), found)
 	if got != "" && out != nil {
@@ -154,7 +154,7 @@ func (w *Observer) socketStep(e *event, in Instr, found []foundSocket, name stri
 		want = got
 	}
 	if got != want {
-		w.faultLocked(o, "%s: %s for the socket of %s returns %q, want %q", e.name, code([]Instr{in}), name, got, want)
+		w.faultOf(o, "%s: %s for the socket of %s returns %q, want %q", e.name, code([]Instr{in}), name, got, want)
 	}
 	switch {
 	case s == nil || got != "":
@@ -178,7 +178,7 @@ func (w *Observer) message(object, name string, incarnation int, text string) (*
 	if e.alive() {
 		s := w.ownLocked(e, name)
 		if s.handled++; number != s.handled {
-			w.faultLocked(e.o, "%s is message %d of the socket of %s, want %d", program, number, name, s.handled)
+			w.faultOf(e.o, "%s is message %d of the socket of %s, want %d", program, number, name, s.handled)
 		}
 	}
 	return e, w.code[program]
@@ -188,7 +188,7 @@ func (w *Observer) message(object, name string, incarnation int, text string) (*
 func (w *Observer) ownLocked(e *event, name string) *socket {
 	s := w.sockets[name]
 	if s == nil || !slices.Contains(e.o.sockets, s) {
-		w.faultLocked(e.o, "%s is of the socket of %s, which the object does not have", e.name, name)
+		w.faultOf(e.o, "%s is of the socket of %s, which the object does not have", e.name, name)
 		return &socket{}
 	}
 	return s
@@ -207,11 +207,11 @@ func (w *Observer) closedNotice(object, name string, incarnation int, how dohost
 	e.o.sockets = slices.DeleteFunc(e.o.sockets, func(other *socket) bool { return other == s })
 	switch {
 	case s.closed && !s.unsure() && (!how.Clean || how.Code != s.closing.code):
-		w.faultLocked(e.o, "%s: the object has closed it with %d, the end is %+v", e.name, s.closing.code, how)
+		w.faultOf(e.o, "%s: the object has closed it with %d, the end is %+v", e.name, s.closing.code, how)
 	case !s.closed && !s.unsure():
-		w.faultLocked(e.o, "%s, which is connected: %+v", e.name, how)
+		w.faultOf(e.o, "%s, which is connected: %+v", e.name, how)
 	case !s.closed && s.handled < s.written:
-		w.faultLocked(e.o, "%s, before message %d of %d", e.name, s.handled+1, s.written)
+		w.faultOf(e.o, "%s, before message %d of %d", e.name, s.handled+1, s.written)
 	}
 	return e
 }
