@@ -294,8 +294,8 @@ func (s *server) secondSignalError() error {
 	return fmt.Errorf("%w; still running: %s", errSecondSignal, strings.Join(names, "; "))
 }
 
-// wait returns when the host has closed, after a signal, a failure or the end of ctx. Until then the listeners stay open, for the
-// answers of running requests.
+// wait returns when the host has closed, after a signal, a failure or the end of ctx. Until then the listeners stay open,
+// for the answers of running requests.
 func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	var failure error
 	select {

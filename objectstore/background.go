@@ -174,6 +174,11 @@ func (b *background) check(k fileKind, err error) error {
 	return nil
 }
 
+// discards reports whether operations that change a file of this kind do nothing.
+func (b *background) discards(k fileKind) bool {
+	return b.sealed.Load() && (k != tableFile || b.failure() == nil)
+}
+
 // failure returns why the log has failed; nil if it has not.
 func (b *background) failure() error {
 	if !b.sealed.Load() {

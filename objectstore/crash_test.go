@@ -79,6 +79,26 @@ func (l *ledger) check(t *testing.T) int {
 	return n
 }
 
+// wantLedgers checks a store that was opened after a failure: each ledger has a prefix of its batches, and all that were
+// acknowledged.
+func wantLedgers(t *testing.T, s *Store, after string, acked []int64) {
+	t.Helper()
+	for i, n := range acked {
+		if got := (&ledger{live: s.live("ledger", fmt.Sprint(i))}).check(t); int64(got) < n {
+			t.Errorf("%s: ledger %d has %d, %d was acknowledged", after, i, got, n)
+		}
+	}
+	wantConsistent(t, s)
+}
+
+// acknowledged returns the acknowledged batches of each ledger.
+func acknowledged(ledgers []*ledger) (acked []int64) {
+	for _, l := range ledgers {
+		acked = append(acked, l.acked.Load())
+	}
+	return acked
+}
+
 // crashWorkload opens a store and works until it is done or the store stops. The ledgers record the acknowledged
 // batches.
 func crashWorkload(t *testing.T, d string, fs *FS, ledgers []*ledger) error {
@@ -131,10 +151,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 	fs.OnWrite(func(op, path string, k int64) error {
 		mu.Lock()
 		defer mu.Unlock()
-		var acked []int64
-		for _, l := range ledgers {
-			acked = append(acked, l.acked.Load())
-		}
+		acked := acknowledged(ledgers)
 		for _, unsynced := range []int{0, 100, 50} {
 			images = append(images, image{fs.Crash(unsynced, uint64(k)), acked, k, op + " " + path})
 		}
@@ -150,13 +167,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 		if err != nil {
 			t.Fatalf("write %d (%s): %v", im.k, im.op, err)
 		}
-		for i, acked := range im.acked {
-			l := &ledger{live: s.live("ledger", fmt.Sprint(i))}
-			if n := l.check(t); int64(n) < acked {
-				t.Errorf("write %d (%s): ledger %d has %d, %d was acknowledged", im.k, im.op, i, n, acked)
-			}
-		}
-		wantConsistent(t, s)
+		wantLedgers(t, s, fmt.Sprintf("write %d (%s)", im.k, im.op), im.acked)
 		s.Abandon()
 	}
 }

@@ -67,7 +67,7 @@ func (v *engineFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 	if c == flushCategory {
 		v.b.pause(&v.b.flush)
 	}
-	if v.sealed() && !(v.kindOf(name) == tableFile && v.b.failure() != nil) {
+	if v.b.discards(v.kindOf(name)) {
 		return discarded{}, nil
 	}
 	f, err := v.FS.Create(name, c)
@@ -152,7 +152,7 @@ type engineFile struct {
 
 // do runs an operation that changes the disk.
 func (f *engineFile) do(op func() error) error {
-	if f.b.sealed.Load() && !(f.kind == tableFile && f.b.failure() != nil) {
+	if f.b.discards(f.kind) {
 		return nil
 	}
 	return f.b.check(f.kind, op())

@@ -55,13 +55,7 @@ func TestLogFileFailureFailsTheStore(t *testing.T) {
 				if err != nil {
 					t.Fatalf("failure %d to %d, %s: %v", k+1, last, name, err)
 				}
-				for i, l := range ledgers {
-					got := (&ledger{live: s.live("ledger", fmt.Sprint(i))}).check(t)
-					if acked := l.acked.Load(); int64(got) < acked {
-						t.Errorf("failure %d to %d, %s: ledger %d has %d, %d was acknowledged", k+1, last, name, i, got, acked)
-					}
-				}
-				wantConsistent(t, s)
+				wantLedgers(t, s, fmt.Sprintf("failure %d to %d, %s", k+1, last, name), acknowledged(ledgers))
 				s.Abandon()
 			}
 		}
