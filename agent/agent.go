@@ -10,7 +10,11 @@ import (
 // Agent is the base that an agent's struct embeds. S is the type of its state, which is stored as JSON. Unless
 // documented otherwise, methods need a context that holds the object's turn, and return [dohost.ErrMisuse] or
 // [dohost.ErrFenced].
-type Agent[S any] struct{ core }
+type Agent[S any] struct{ promoted }
+
+// promoted has the methods of an Agent that do not depend on the type of its state. Its field is not embedded:
+// the compiler would generate every method of core for each class of agents again.
+type promoted struct{ core core }
 
 // Ref is an agent: an [*Agent], or a struct that embeds one.
 type Ref interface{ base() *core }
@@ -33,28 +37,30 @@ type core struct {
 	jobs       jobsState
 }
 
-func (c *core) base() *core { return c }
+func (a *promoted) base() *core { return &a.core }
 
 // hostPrefix is the prefix of the names of all incarnations since the host opened its store. It contains the
 // store's fork, since rows of a backup or an import may come from another host.
 func (c *core) hostPrefix() string { return c.obj.Epoch().HostPrefix() }
 
 // ID returns the agent's class and name. Any goroutine.
-func (c *core) ID() dohost.ID { return c.obj.ID() }
+func (a *promoted) ID() dohost.ID { return a.core.obj.ID() }
 
 // Name returns the agent's name; for a sub-agent, its name within its parent. Any goroutine.
-func (c *core) Name() string {
+func (a *promoted) Name() string { return a.core.name() }
+
+func (c *core) name() string {
 	path := c.path()
 	return path[len(path)-1].Name
 }
 
 // Object returns the agent's object. The agent uses the object's alarm itself: use [Schedule] instead.
 // Any goroutine.
-func (c *core) Object() *dohost.State { return c.obj }
+func (a *promoted) Object() *dohost.State { return a.core.obj }
 
 // Storage returns the agent's storage. Collections with names that begin with "dohost." are reserved. Any
 // goroutine; its methods need the turn.
-func (c *core) Storage() *dohost.Storage { return c.obj.Storage() }
+func (a *promoted) Storage() *dohost.Storage { return a.core.store() }
 
 func (c *core) store() *dohost.Storage { return c.obj.Storage() }
 

@@ -74,7 +74,7 @@ func (c *core) onAlarm(ctx context.Context, info dohost.AlarmInfo) error {
 // alarm again. So no long work runs in the alarm's handler, and a crash repeats all of it or nothing.
 func (c *core) startDue(ctx context.Context) error {
 	if c.destroying {
-		return errors.Join(c.obj.Go(ctx, "destroy", c.Destroy), c.rearm(ctx))
+		return errors.Join(c.obj.Go(ctx, "destroy", c.destroy), c.rearm(ctx))
 	}
 	now := time.Now()
 	if err := c.recoverDue(ctx, now); err != nil {

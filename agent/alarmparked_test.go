@@ -48,14 +48,14 @@ func TestParkedAlarmEndsTheIncarnation(t *testing.T) {
 			if _, err := Schedule(ctx, a, After(time.Minute), run, 1, nil); err != nil {
 				return err
 			}
-			rt, space := kernel.OfState(a.obj), objectstore.SpaceCollection
+			rt, space := kernel.OfState(a.Object()), objectstore.SpaceCollection
 			for row, err := range rt.Scan(ctx, objectstore.Bounds{Space: space}) {
 				if err != nil {
 					return err
 				}
 				if bytes.HasPrefix(row.Key, []byte("r"+scheduleRows.Name)) {
 					return errors.Join(rt.Put(ctx, space, bytes.Clone(row.Key), []byte{99}, false),
-						a.obj.Go(ctx, "wait", func(ctx context.Context) error { return dohost.Sleep(ctx, 100*time.Hour) }))
+						a.Object().Go(ctx, "wait", func(ctx context.Context) error { return dohost.Sleep(ctx, 100*time.Hour) }))
 				}
 			}
 			return errors.New("it has no schedule")

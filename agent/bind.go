@@ -112,8 +112,7 @@ func Bind[O, S any, P interface {
 		e.bind(c)
 	}
 	newObject := func(ctx context.Context, st *dohost.State) (*O, error) {
-		a := &Agent[S]{core{obj: st, class: c}}
-		a.incarnation = a.obj.Epoch().String()
+		a := &Agent[S]{promoted{core{obj: st, class: c, incarnation: st.Epoch().String()}}}
 		o, err := construct(ctx, a)
 		if err != nil {
 			return nil, err
@@ -121,8 +120,8 @@ func Bind[O, S any, P interface {
 		if o == nil || P(o).base() != &a.core {
 			return nil, fmt.Errorf("agent: the constructor of %q must return an object that embeds the Agent passed to it", ns)
 		}
-		a.self = o
-		return o, a.wake(ctx)
+		a.core.self = o
+		return o, a.core.wake(ctx)
 	}
 	of := func(o *O) *core { return P(o).base() }
 	subs := c.subObjects()

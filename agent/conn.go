@@ -143,7 +143,9 @@ func (c *Conn) flags() flags {
 
 // Connections yields the agent's open connections, the oldest first; with a tag, only those that have it. The
 // id is a tag.
-func (c *core) Connections(tag string) iter.Seq[*Conn] {
+func (a *promoted) Connections(tag string) iter.Seq[*Conn] { return a.core.connections(tag) }
+
+func (c *core) connections(tag string) iter.Seq[*Conn] {
 	return func(yield func(*Conn) bool) {
 		for _, s := range c.obj.Sockets(tag) {
 			if !yield(&Conn{s}) {
@@ -156,19 +158,19 @@ func (c *core) Connections(tag string) iter.Seq[*Conn] {
 // Broadcast sends a frame to all connections but some.
 //
 // Errors: those of [dohost.State.Broadcast].
-func (c *core) Broadcast(ctx context.Context, f dohost.Frame, except ...*Conn) error {
-	return c.broadcast(ctx, f, func(to *Conn) bool { return !slices.ContainsFunc(except, to.Is) })
+func (a *promoted) Broadcast(ctx context.Context, f dohost.Frame, except ...*Conn) error {
+	return a.core.broadcast(ctx, f, func(to *Conn) bool { return !slices.ContainsFunc(except, to.Is) })
 }
 
 // BroadcastTo sends a frame to some connections.
 //
 // Errors: those of [dohost.State.Broadcast].
-func (c *core) BroadcastTo(ctx context.Context, f dohost.Frame, to []*Conn) error {
+func (a *promoted) BroadcastTo(ctx context.Context, f dohost.Frame, to []*Conn) error {
 	sockets := make([]*dohost.Socket, len(to))
 	for i, conn := range to {
 		sockets[i] = conn.s
 	}
-	return c.obj.Broadcast(ctx, f, sockets)
+	return a.core.obj.Broadcast(ctx, f, sockets)
 }
 
 func (c *core) broadcast(ctx context.Context, f dohost.Frame, wanted func(*Conn) bool) error {

@@ -21,7 +21,9 @@ const destroyingRow = "destroy"
 // It does not return nil. Errors: one that wraps [ErrDestroyed], which callers of unfinished events get too;
 // [dohost.ErrMisuse] in a transaction, and for a ctx without the turn, which leave the agent as it is. After
 // any other error the agent still exists; if it had sub-agents, the next heartbeat continues the destruction.
-func (c *core) Destroy(ctx context.Context) error {
+func (a *promoted) Destroy(ctx context.Context) error { return a.core.destroy(ctx) }
+
+func (c *core) destroy(ctx context.Context) error {
 	if err := c.store().Sync(ctx); err != nil { // not in a Transaction
 		return err
 	}
@@ -31,7 +33,7 @@ func (c *core) Destroy(ctx context.Context) error {
 	if err := c.store().DeleteAll(ctx); err != nil {
 		return err
 	}
-	for conn := range c.Connections("") {
+	for conn := range c.connections("") {
 		c.closeConn(ctx, conn, dohost.CloseNormal, "destroyed")
 	}
 	if err := c.store().Sync(ctx); err != nil {
@@ -43,8 +45,9 @@ func (c *core) Destroy(ctx context.Context) error {
 // destroySubs destroys the sub-agents, including those that are created during the destruction. It durably
 // marks the agent as being destroyed before it destroys the first one.
 func (c *core) destroySubs(ctx context.Context) error {
+	children := SubAgents{c}
 	for {
-		subs, err := c.SubAgents().List(ctx, "")
+		subs, err := children.List(ctx, "")
 		if err != nil || len(subs) == 0 {
 			return err
 		}
@@ -56,7 +59,7 @@ func (c *core) destroySubs(ctx context.Context) error {
 			return err
 		}
 		for _, s := range subs {
-			if _, err := c.SubAgents().Delete(ctx, s.Class, s.Name); err != nil {
+			if _, err := children.Delete(ctx, s.Class, s.Name); err != nil {
 				return err
 			}
 		}

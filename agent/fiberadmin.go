@@ -115,16 +115,16 @@ func checkLimit(n, fallback, limit int) (int, error) {
 }
 
 // fiberOf returns the row of an id. No row has an empty one.
-func fiberOf(ctx context.Context, a Ref, id string) (row dohost.Row[fiberRow], ok bool, err error) {
+func (c *core) fiberOf(ctx context.Context, id string) (row dohost.Row[fiberRow], ok bool, err error) {
 	if id == "" {
 		return row, false, nil
 	}
-	return fiberRows.Get(ctx, a.base().store(), id)
+	return fiberRows.Get(ctx, c.store(), id)
 }
 
 // Get returns the description of a fiber. A fiber of [RunFiber] is found until it ends.
 func (f Fibers) Get(ctx context.Context, id string) (info FiberInfo, ok bool, err error) {
-	row, ok, err := fiberOf(ctx, f.c, id)
+	row, ok, err := f.c.fiberOf(ctx, id)
 	if err != nil || !ok {
 		return info, false, err
 	}
@@ -147,7 +147,7 @@ func (f Fibers) GetByKey(ctx context.Context, key string) (info FiberInfo, ok bo
 func (f Fibers) Wait(ctx context.Context, id string) (info FiberInfo, ok bool, err error) {
 	c := f.c
 	for {
-		info, ok, err = c.Fibers().Get(ctx, id)
+		info, ok, err = Fibers{c}.Get(ctx, id)
 		if err != nil || !ok || info.Status.final() || info.Dead {
 			return info, ok, err
 		}
@@ -169,7 +169,7 @@ func (f Fibers) Wait(ctx context.Context, id string) (info FiberInfo, ok bool, e
 // a fiber that had not ended.
 func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 	c := f.c
-	row, ok, err := fiberOf(ctx, c, id)
+	row, ok, err := c.fiberOf(ctx, id)
 	if err != nil || !ok || row.Value.Status.final() {
 		return false, err
 	}
@@ -212,13 +212,13 @@ func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 // too many tasks.
 func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 	c := f.c
-	row, ok, err := fiberOf(ctx, c, id)
+	row, ok, err := c.fiberOf(ctx, id)
 	r := &row.Value
 	if err != nil || !ok || !r.Started || r.open() || r.Status == FiberCompleted {
 		return false, err
 	}
 	if _, ok := c.class.kinds[r.Name]; !ok {
-		return false, fmt.Errorf("agent: class %s has no fiber kind %q", c.ID().Class, r.Name)
+		return false, fmt.Errorf("agent: class %s has no fiber kind %q", c.obj.ID().Class, r.Name)
 	}
 	if _, err := c.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
 		return false, err
@@ -257,7 +257,7 @@ func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (b
 		return false, fmt.Errorf("agent: final status %q: want completed, failed or cancelled", status)
 	}
 	c := f.c
-	row, ok, err := fiberOf(ctx, c, id)
+	row, ok, err := c.fiberOf(ctx, id)
 	if err != nil || !ok || row.Value.Status != FiberInterrupted {
 		return false, err
 	}
@@ -312,7 +312,7 @@ func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, er
 // Errors: those of Restart.
 func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) {
 	c := f.c
-	row, ok, err := fiberOf(ctx, c, id)
+	row, ok, err := c.fiberOf(ctx, id)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -332,7 +332,7 @@ func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) 
 // was such a fiber.
 func (f Fibers) Delete(ctx context.Context, id string) (existed bool, err error) {
 	c := f.c
-	row, ok, err := fiberOf(ctx, c, id)
+	row, ok, err := c.fiberOf(ctx, id)
 	if err != nil || !ok || !row.Value.Dead && (!row.Value.Status.final() || row.Value.NotifyPending) {
 		return false, err
 	}

@@ -17,16 +17,16 @@ type (
 )
 
 // Fibers returns the handle of the agent's fibers. Any goroutine.
-func (c *core) Fibers() Fibers { return Fibers{c} }
+func (a *promoted) Fibers() Fibers { return Fibers{&a.core} }
 
 // Schedules returns the handle of the agent's schedules. Any goroutine.
-func (c *core) Schedules() Schedules { return Schedules{c} }
+func (a *promoted) Schedules() Schedules { return Schedules{&a.core} }
 
 // Queue returns the handle of the agent's queue. Any goroutine.
-func (c *core) Queue() Queue { return Queue{c} }
+func (a *promoted) Queue() Queue { return Queue{&a.core} }
 
 // DeadLetters returns the handle of the agent's dead letters. Any goroutine.
-func (c *core) DeadLetters() DeadLetters { return DeadLetters{c} }
+func (a *promoted) DeadLetters() DeadLetters { return DeadLetters{&a.core} }
 
 // SubAgents returns the handle of the agent's sub-agents. Any goroutine.
-func (c *core) SubAgents() SubAgents { return SubAgents{c} }
+func (a *promoted) SubAgents() SubAgents { return SubAgents{&a.core} }

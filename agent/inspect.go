@@ -187,13 +187,13 @@ func (c *core) onAdmin(ctx context.Context, a dohost.Action, kind, id string) (b
 		dohost.Action
 	}
 	acts := map[act]func(context.Context, string) (bool, error){
-		{detailFiber, dohost.ActionCancel}:      c.Fibers().Cancel,
-		{detailFiber, dohost.ActionRetry}:       c.Fibers().Retry,
-		{detailFiber, dohost.ActionDelete}:      c.Fibers().Delete,
-		{detailSchedule, dohost.ActionCancel}:   c.Schedules().Cancel,
-		{detailItem, dohost.ActionCancel}:       c.Queue().Cancel,
-		{detailDeadLetter, dohost.ActionRetry}:  c.DeadLetters().Retry,
-		{detailDeadLetter, dohost.ActionDelete}: c.DeadLetters().Delete,
+		{detailFiber, dohost.ActionCancel}:      Fibers{c}.Cancel,
+		{detailFiber, dohost.ActionRetry}:       Fibers{c}.Retry,
+		{detailFiber, dohost.ActionDelete}:      Fibers{c}.Delete,
+		{detailSchedule, dohost.ActionCancel}:   Schedules{c}.Cancel,
+		{detailItem, dohost.ActionCancel}:       Queue{c}.Cancel,
+		{detailDeadLetter, dohost.ActionRetry}:  DeadLetters{c}.Retry,
+		{detailDeadLetter, dohost.ActionDelete}: DeadLetters{c}.Delete,
 	}
 	fn, ok := acts[act{kind, a}]
 	if !ok {

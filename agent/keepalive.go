@@ -13,7 +13,11 @@ import (
 // be called several times; the last release lets the host evict the agent. release needs a context that holds
 // the turn, may be called again, and does nothing after the end of the incarnation. A rollback of a
 // [dohost.Transaction] does not undo KeepAlive or release.
-func (c *core) KeepAlive(ctx context.Context) (release func(context.Context) error, err error) {
+func (a *promoted) KeepAlive(ctx context.Context) (release func(context.Context) error, err error) {
+	return a.core.keepAlive(ctx)
+}
+
+func (c *core) keepAlive(ctx context.Context) (release func(context.Context) error, err error) {
 	if err := c.addKeepAlive(ctx); err != nil {
 		return nil, err
 	}
@@ -35,7 +39,7 @@ func (c *core) KeepAlive(ctx context.Context) (release func(context.Context) err
 //
 // Errors: fn's, and those of [Agent.KeepAlive].
 func KeepAliveWhile(ctx context.Context, a Ref, fn func(context.Context) error) (err error) {
-	release, err := a.base().KeepAlive(ctx)
+	release, err := a.base().keepAlive(ctx)
 	if err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 	of, ok := c.class.kinds[string(k)]
 	switch {
 	case !ok:
-		return Started{}, fmt.Errorf("agent: class %s has no fiber kind %q", c.ID().Class, k)
+		return Started{}, fmt.Errorf("agent: class %s has no fiber kind %q", c.obj.ID().Class, k)
 	case of.checkpoint != reflect.TypeFor[T]():
 		return Started{}, fmt.Errorf("agent: the checkpoint of fiber %q is a %v, not a %v", k, of.checkpoint, reflect.TypeFor[T]())
 	}

@@ -38,7 +38,7 @@ func stateHook[O, S any](m func(*O, context.Context, S, *Conn) error) func(any, 
 //
 // Errors: one for a stored state that does not decode into S; it is not changed.
 func (a *Agent[S]) State(ctx context.Context) (s S, err error) {
-	raw, err := a.rawState(ctx)
+	raw, err := a.core.rawState(ctx)
 	if err != nil || raw == nil {
 		return s, err
 	}
@@ -62,7 +62,7 @@ func (a *Agent[S]) SetState(ctx context.Context, s S) error {
 	if err != nil {
 		return err
 	}
-	return a.setState(ctx, raw, nil)
+	return a.core.setState(ctx, raw, nil)
 }
 
 // UpdateState calls change with the state, and sets the result. Members that a client has sent and S does not

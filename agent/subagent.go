@@ -53,7 +53,7 @@ func Sub[O, C any, P interface {
 			c.mistake("a second Sub of %q", ns)
 		}
 		c.subs[k] = sub{string(ns), func(ctx context.Context, l dohost.Locator, object string) error {
-			err := ns.Get(l, object).Do(ctx, func(ctx context.Context, o *C) error { return P(o).base().Destroy(ctx) })
+			err := ns.Get(l, object).Do(ctx, func(ctx context.Context, o *C) error { return P(o).base().destroy(ctx) })
 			if errors.Is(err, ErrDestroyed) {
 				return nil
 			}
@@ -114,7 +114,7 @@ func objectOf(path []dohost.ID) string {
 
 // Path returns the agents from the root to this one, each by its class and its name within its parent. Any
 // goroutine.
-func (c *core) Path() []dohost.ID { return c.path() }
+func (a *promoted) Path() []dohost.ID { return a.core.path() }
 
 // Parent returns a stub for this agent's parent; ok is false if there is none of that class.
 func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok bool) {
@@ -143,7 +143,7 @@ func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name st
 // subAgentObject returns the object name of a sub-agent.
 func (c *core) subAgentObject(class, name string) (object string, err error) {
 	if s, ok := c.class.subs[dohost.URLName(class)]; !ok || s.class != class {
-		return "", fmt.Errorf("agent: no such class of sub-agents: class %q has no Sub entry for %q: %w", c.ID().Class, class, dohost.ErrNotFound)
+		return "", fmt.Errorf("agent: no such class of sub-agents: class %q has no Sub entry for %q: %w", c.obj.ID().Class, class, dohost.ErrNotFound)
 	}
 	id := subAgentID(c.obj.ID(), class, name)
 	return id.Name, validateSubAgent(class, name, id)

@@ -83,7 +83,7 @@ func (c *core) sendInitialFrames(ctx context.Context, conn *Conn) error {
 	if err != nil {
 		return err
 	}
-	frames := []any{identity{frameIdentity, c.Name(), c.class.name, state != nil}}
+	frames := []any{identity{frameIdentity, c.name(), c.class.name, state != nil}}
 	if state != nil {
 		frames = append(frames, stateFrame{frameState, state})
 	}
