@@ -80,20 +80,20 @@ func callNamed[O, In, Out any](
 ) (Out, error) {
 	var none Out
 	if m == nil {
-		return none, s.misused(op, errNilMethod)
+		return none, s.to.failure(op, OutcomeNotRun, errNilMethod)
 	}
-	host := s.at.LocateHost().rt
-	c := &invocation[O, In, Out]{method: m, byRef: host.ByReference(s.id.Class)}
+	host := s.to.at.LocateHost().rt
+	c := &invocation[O, In, Out]{method: m, byRef: host.ByReference(s.to.id.Class)}
 	var err error
 	if c.arg, err = copyOf(in, c.byRef); err != nil {
-		return none, s.misused(op, err)
+		return none, s.to.failure(op, OutcomeNotRun, err)
 	}
-	if err := host.Do(ctx, s.id, runtime.Call{Op: op, Size: len(c.arg.data), Handler: c}); err != nil {
-		return none, s.failed(err)
+	if err := s.to.do(ctx, host, runtime.Call{Op: op, Size: len(c.arg.data), Handler: c}); err != nil {
+		return none, err
 	}
 	out, err := c.result.get()
 	if err != nil {
-		return none, &Error{Op: op, ID: s.id, Err: err, Outcome: OutcomeRan}
+		return none, s.to.failure(op, OutcomeRan, err)
 	}
 	return out, nil
 }
@@ -125,18 +125,26 @@ func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error
 	if err != nil {
 		return err
 	}
-	if c.result, err = copyOf(out, c.byRef); err != nil || len(c.result.data) < minCounted {
+	if c.result, err = copyOf(out, c.byRef); err != nil {
 		return err
 	}
-	// The result waits until all writes of the object are durable.
-	return runtime.StateOf(ctx, seal.New()).EmitOutput(ctx, len(c.result.data), func(error) {})
+	return countResult(ctx, len(c.result.data))
+}
+
+// countResult counts a result toward the limit of undurable data, since the result waits until all writes of the
+// object are durable.
+func countResult(ctx context.Context, size int) error {
+	if size < minCounted {
+		return nil
+	}
+	return runtime.StateOf(ctx, seal.New()).EmitOutput(ctx, size, func(error) {})
 }
 
 // Do runs fn with the object, as [Call] runs a method. fn may continue after Do has returned with an error, so the
 // caller must synchronize access to variables that it shares with fn.
 func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) error) error {
 	if fn == nil {
-		return s.misused("Do", errNilFunc)
+		return s.to.failure("Do", OutcomeNotRun, errNilFunc)
 	}
 	run := runtime.Func(func(ctx context.Context, instance any) error {
 		o, err := instanceOf[O](instance)
@@ -145,7 +153,7 @@ func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) erro
 		}
 		return fn(ctx, o)
 	})
-	return s.failed(s.at.LocateHost().rt.Do(ctx, s.id, runtime.Call{Op: "Do", Handler: run}))
+	return s.to.do(ctx, s.to.at.LocateHost().rt, runtime.Call{Op: "Do", Handler: run})
 }
 
 // The errors of nil functions. A call of a nil function would panic, and end the incarnation.
@@ -154,15 +162,16 @@ var (
 	errNilFunc   = errkind.New(errkind.ErrMisuse, "the function is nil")
 )
 
-// misused returns the error of a call that was not sent: its method, its function or its argument is wrong.
-func (s Stub[O]) misused(op string, err error) error {
-	return &Error{Op: op, ID: s.id, Err: err, Outcome: OutcomeNotRun}
+// failure returns the error of a call that the host has not returned itself.
+func (t *target) failure(op string, o Outcome, err error) error {
+	return &Error{Op: op, ID: t.id, Err: err, Outcome: o}
 }
 
-// failed returns the error of a call. A call of a closed host may be repeated if the Locator may find another host.
-func (s Stub[O]) failed(err error) error {
+// do sends a call to the host. If the host is closed, the call may be repeated if the Locator may find another host.
+func (t *target) do(ctx context.Context, host *runtime.Host, c runtime.Call) error {
+	err := host.Do(ctx, t.id, c)
 	if e, ok := err.(*Error); ok && e.Err == runtime.ErrClosed {
-		_, fixed := s.at.(*Host)
+		_, fixed := t.at.(*Host)
 		e.Retryable = !fixed
 	}
 	return unmarked(err)

@@ -29,7 +29,7 @@ const maxKept = 64 << 10
 
 // encoded calls use with the encoding of v, which is valid until use returns. It is the
 // one encoding of values that are stored or cross between objects.
-func encoded[T any](v T, use func([]byte) error) error {
+func encoded(v any, use func([]byte) error) error {
 	e := encoders.Get().(*encoder)
 	e.b.Reset()
 	e.b.WriteByte(valueFormat)
@@ -46,7 +46,7 @@ func encoded[T any](v T, use func([]byte) error) error {
 }
 
 // encode returns the encoding of v.
-func encode[T any](v T) (data []byte, err error) {
+func encode(v any) (data []byte, err error) {
 	err = encoded(v, func(b []byte) error { data = bytes.Clone(b); return nil })
 	return data, err
 }
@@ -66,37 +66,50 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // decode returns the T that data encodes. A number that its type cannot hold is an error
 // that names the place of the number.
-func decode[T any](data []byte) (v T, err error) {
+func decode[T any](data []byte) (T, error) {
+	var v, zero T
+	if err := decodeTo(&v, data); err != nil {
+		return zero, err
+	}
+	return v, nil
+}
+
+// decodeTo decodes data into the variable that the pointer v points to. After an error the variable has any value.
+func decodeTo(v any, data []byte) error {
 	if len(data) == 0 || data[0] != valueFormat {
-		return v, fmt.Errorf("%w: value has format %v, this version reads format %d", objectstore.ErrFormat, data[:min(len(data), 1)], valueFormat)
+		return fmt.Errorf("%w: value has format %v, this version reads format %d", objectstore.ErrFormat, data[:min(len(data), 1)], valueFormat)
 	}
 	d := decoders.Get().(*decoder)
 	d.r.Reset(data[1:])
 	d.d.Reset(&d.r)
-	if err := d.d.Decode(&v); err != nil { // the decoder is not used again
-		return v, fmt.Errorf("dohost: decode %T: %w", v, err)
+	if err := d.d.Decode(v); err != nil { // the decoder is not used again
+		return decodeError(v, err)
 	}
 	d.r.Reset(nil)
 	decoders.Put(d)
-	if s := shapeOf[T](); s != nil {
+	if s := shapeOf(v); s != nil {
 		if _, m := s.fit(data[1:]); m != nil {
-			var zero T
-			return zero, fmt.Errorf("dohost: decode %T: %w", v, m)
+			return decodeError(v, m)
 		}
 	}
-	return v, nil
+	return nil
+}
+
+// decodeError names the type of the variable that the pointer v points to.
+func decodeError(v any, err error) error {
+	return fmt.Errorf("dohost: decode %v: %w", reflect.TypeOf(v).Elem(), err)
 }
 
 // flatTypes remembers which types share no memory when they are copied.
 var flatTypes sync.Map // reflect.Type to bool
 
-// flat reports whether a copy of a T is independent of it.
-func flat[T any]() bool {
-	switch any((*T)(nil)).(type) {
+// flat reports whether a copy of the variable that the pointer v points to is independent of it.
+func flat(v any) bool {
+	switch v.(type) {
 	case *struct{}, *bool, *string, *int, *int64, *uint64, *float64: // which are frequent
 		return true
 	}
-	t := reflect.TypeFor[T]()
+	t := reflect.TypeOf(v).Elem()
 	if known, ok := flatTypes.Load(t); ok {
 		return known.(bool)
 	}
@@ -130,7 +143,7 @@ type copied[T any] struct {
 
 // copyOf takes a copy of v, which may change afterwards.
 func copyOf[T any](v T, byReference bool) (copied[T], error) {
-	if byReference || flat[T]() {
+	if byReference || flat((*T)(nil)) {
 		return copied[T]{value: v}, nil
 	}
 	data, err := encode(v)

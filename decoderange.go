@@ -37,13 +37,13 @@ type shapeField struct {
 // shapes remembers the shapes of types.
 var shapes sync.Map // reflect.Type to *shape
 
-// shapeOf returns the shape of T.
-func shapeOf[T any]() *shape {
-	switch any((*T)(nil)).(type) {
+// shapeOf returns the shape of the type that the pointer v points to.
+func shapeOf(v any) *shape {
+	switch v.(type) {
 	case *struct{}, *bool, *string, *[]byte, *[]string, *time.Time: // which are frequent
 		return nil
 	}
-	t := reflect.TypeFor[T]()
+	t := reflect.TypeOf(v).Elem()
 	if known, ok := shapes.Load(t); ok {
 		return known.(*shape)
 	}

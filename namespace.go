@@ -24,18 +24,21 @@ func (n Namespace[O]) Get(l Locator, name string) Stub[O] {
 	if st, ok := l.(*State); ok { // a stub must not keep the incarnation in memory
 		l = st.host()
 	}
-	return Stub[O]{at: l, id: ID{Class: string(n), Name: name}}
+	return Stub[O]{target{at: l, id: ID{Class: string(n), Name: name}}}
 }
 
 // Stub addresses an object. It is a small value, which may be copied and kept for
 // as long as its host is open.
-type Stub[O any] struct {
+type Stub[O any] struct{ to target }
+
+// target is the object that a stub addresses.
+type target struct {
 	at Locator
 	id ID
 }
 
 // ID returns the object's class and name.
-func (s Stub[O]) ID() ID { return s.id }
+func (s Stub[O]) ID() ID { return s.to.id }
 
 // ID names an object: class and name.
 type ID = runtime.ID

@@ -1,4 +1,4 @@
-package simtest
+package simtest_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/simtest"
 )
 
 var batched = flag.Bool("batched", false, "also run the scenarios with many segments in a record")
@@ -24,7 +25,7 @@ func thorough(s dohosttest.Scenario) dohosttest.Scenario {
 }
 
 func TestScenarios(t *testing.T) {
-	for _, n := range Scenarios() {
+	for _, n := range simtest.Scenarios() {
 		t.Run(n.Name, func(t *testing.T) {
 			t.Parallel()
 			dohosttest.EveryPoint(t, thorough(n.New()))
@@ -35,7 +36,7 @@ func TestScenarios(t *testing.T) {
 // TestScenarioChecksDetectLoss runs each scenario on one host, and checks it on another, which is
 // empty: a check that passes there would pass after any loss.
 func TestScenarioChecksDetectLoss(t *testing.T) {
-	for _, n := range Scenarios() {
+	for _, n := range simtest.Scenarios() {
 		t.Run(n.Name, func(t *testing.T) {
 			s := n.New()
 			if s.Reset != nil {
@@ -63,7 +64,7 @@ func TestScenarioSeedIsReproducible(t *testing.T) {
 	if invariants.Enabled {
 		seeds = 1
 	}
-	for _, n := range Scenarios() {
+	for _, n := range simtest.Scenarios() {
 		s := dohosttest.Simulation{Scenario: n.New()}
 		for seed := uint64(7); seed < 7+seeds; seed++ {
 			first, err := s.Try(t, seed)
