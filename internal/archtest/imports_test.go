@@ -16,7 +16,7 @@ import (
 //
 // agent, chat and web use the public API alone, which proves that an outsider could have
 // written them; so not even internal/invariants is open to them. internal/adminapi has
-// only the JSON types that web and cli share.
+// only the JSON types that web and cli share, and internal/work only pure functions.
 var mayImport = map[string][]string{
 	"objectstore": {"internal/engine", "internal/errkind", "internal/guard", "internal/invariants"},
 	"eviction":    {},
@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"runtime":     {"objectstore", "alarm", "eviction", "internal/errkind", "internal/guard", "internal/invariants", "internal/seal"},
 	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
 
-	"agent":          {"."},
+	"agent":          {".", "internal/work"},
 	"chat":           {"agent", "."},
 	"chat/extract":   {"chat"},
 	"chat/openai":    {"chat", "chat/internal/provider"},
@@ -53,6 +53,7 @@ var mayImport = map[string][]string{
 	"internal/lifecycletest": {},
 	"internal/kernel":        {"runtime", "objectstore"},
 	"internal/recovery":      {".", "objectstore", "internal/kernel"},
+	"internal/work":          {},
 	"internal/socket":        {"runtime", "objectstore", "eviction", "internal/budget"},
 	"internal/seal":          {},
 	"internal/sockettest":    {},

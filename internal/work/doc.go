@@ -1,0 +1,63 @@
+// Package work is the state machine of durable work: of fibers, the hooks that decide about them, schedules and queue
+// items. It has no I/O, no clock and no goroutine. Package agent stores an [Item] in each row, sends it events, and
+// carries out the effects.
+//
+// # States
+//
+//	         Due, Begun            Returned
+//	Waiting ────────────▶ Running ──────────▶ Ended, or Notifying until the end hook has returned
+//	   ▲                  │  ▲  │               ▲    ▲
+//	   │       interrupted│  │  │Cancel,        │    │ Resolve
+//	   │                  ▼  │  │Replace        │    │
+//	   │           Recovering┘  │               │    │
+//	   │             │     │    ▼               │    │
+//	   │             │     │  Cancelling,       │    │
+//	   │             │     │  Replaced          │    │
+//	   │             ▼     └────────────────────┘    │
+//	   └────Restart──Dead, Orphaned ─────────────────┘
+//
+// An item is open in the states Waiting, Running and Recovering. An item is interrupted when its owner, an
+// incarnation, has ended before it: any other incarnation finds that out by comparing the owner with itself. So there is
+// no list of interrupted items that could be lost.
+//
+// # Events
+//
+// The columns are the states: W Waiting, R Running, C Recovering, N Notifying, E Ended, O Orphaned, D Dead, X Cancelling,
+// P Replaced. A state with ' is that of an item whose owner has ended, and W0 is a waiting item without an owner. An
+// entry is the set of states that may follow. The other characters are results that leave the item as it is:
+//
+//   - delete the row
+//     h  call the hook
+//     =  wait
+//     .  refused: the item has changed since the sender of the event read it
+//     !  impossible: the driver does not send this event in this state
+//
+// Each event has the entries of all policies:
+//
+//	              W  R   W'       R'       C        N   E  O  D  X   P  X' P' W0
+//	Begun         R  !   .        .        .        .   .  .  .  !   !  !  !  .
+//	Due           !  !   RNEODh=- RCNEODh=- RNEODh=- Eh= !  !  !  !   !  -  R  R=
+//	Stuck         !  R   !        !        !        !   !  !  !  !   !  !  !  !
+//	Progressed    W. R.  .        .        .        .   .  .  .  .   .  .  .  .
+//	Returned      .! RNE. .       .        .        .   .  .  .  -.  W. .  .  .
+//	HookCalled    .  .   C        C        C        N   .  .  .  !   !  !  !  .
+//	HookReturned  .  .   .        .        CNED-    NE  .  .  .  .   .  .  .  .
+//	Decided       .  .   .        .        RNE      .   .  .  .  .   .  .  .  .
+//	Cancel        E- EX- E-       E-       E-       .   .  .  E- .   EX- . E- E-
+//	Restart       .  .   .        .        .        W.  W. W. W. .   .  .  .  .
+//	Retry         .  .   .        .        .        .   .  .  C  .   .  .  .  .
+//	Resolve       .  .   .        .        .        .   .  NE .  .   .  .  .  .
+//	Replace       W  P   W        W        !        !   !  !  !  P   P  W  W  W
+//
+// The test of this package compares this table with Step, for every state, event and policy.
+//
+// # Charges
+//
+// An attempt is charged before it runs. An interruption (the owner ended) is charged when the item is resumed, in the
+// batch that resumes it: Attempt and Stalls. An error is charged when the code returns it: Attempt and Failures. A call
+// of a hook is charged before it begins, by HookCalled: Calls. Progress, which is a new checkpoint, sets Stalls and Calls
+// to zero. So an item that ends its process in every run, or a hook that does, is tried only as often as its policy
+// allows.
+//
+// A result counts only for the run that it belongs to: every start has another number, Item.Run.
+package work
