@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // ErrFiberDone is the error of an operation on a fiber that has ended or was cancelled.
@@ -33,58 +34,37 @@ const (
 // one of RunFiber does not. Recovery reads and writes rows between the end of an incarnation and the next step of its
 // fiber, so fields that are mostly zero are left out.
 type fiberRow struct {
-	ID          string
-	Name        string // or its kind
-	Incarnation string // the incarnation that works on it
-	Started     bool   `msgpack:",omitempty"` // by StartFiber
-	Key         string `msgpack:",omitempty"`
-	Status      FiberStatus
-	Checkpoint  []byte `msgpack:",omitempty"` // JSON; nil before the first one is saved
-	Result      []byte `msgpack:",omitempty"` // JSON
-	Error       string `msgpack:",omitempty"`
-	Attempt     int    `msgpack:",omitempty"` // failures and interruptions since it was started
-	Retries     int    // bound of Failures and Stalls together: see KindOptions.MaxRetries
-	Failures    int    `msgpack:",omitempty"` // errors that its method has returned
-	Stalls      int    `msgpack:",omitempty"` // interruptions since its checkpoint last changed
-	Number      uint64 // in the order of creation within the agent
-	Created     int64
-	Began       int64 `msgpack:",omitempty"`
-	Updated     int64
-	Ended       int64 `msgpack:",omitempty"`
-	Expires     int64 `msgpack:",omitempty"` // when an ended one expires; zero for never
-	Restarts    int   `msgpack:",omitempty"` // by [Fibers.Restart]
-
-	// The state of the hook for the fiber's recovery or its end.
-	NotifyPending bool  `msgpack:",omitempty"` // it has ended, and the call of OnFiberEnded is pending
-	Hooks         int   `msgpack:",omitempty"` // runs of the hook that have begun
-	FirstHook     int64 `msgpack:",omitempty"` // when the first of them began
-	NextHook      int64 `msgpack:",omitempty"` // when the next may begin
-	Dead          bool  `msgpack:",omitempty"` // recovery has given it up
+	work.Item
+	ID         string
+	Name       string // or its kind
+	Started    bool   `msgpack:",omitempty"` // by StartFiber
+	Key        string `msgpack:",omitempty"`
+	Checkpoint []byte `msgpack:",omitempty"` // JSON; nil before the first one is saved
+	Result     []byte `msgpack:",omitempty"` // JSON
+	Error      string `msgpack:",omitempty"`
+	Retries    int    // see KindOptions.MaxRetries
+	Number     uint64 // in the order of creation within the agent
+	Created    int64
+	Began      int64 `msgpack:",omitempty"`
+	Updated    int64
+	Ended      int64 `msgpack:",omitempty"`
 }
 
-func (r *fiberRow) open() bool {
-	return !r.Dead && (r.Status == FiberPending || r.Status == FiberRunning)
-}
+// finalStatuses are the statuses of fibers that have ended.
+var finalStatuses = [...]FiberStatus{work.Completed: FiberCompleted, work.Failed: FiberFailed, work.Cancelled: FiberCancelled}
 
-// countInterruption charges the fiber for an incarnation that ended before its method did.
-func (r *fiberRow) countInterruption() { r.Attempt++; r.Stalls++ }
-
-// countFailure charges the fiber for an error of its method.
-func (r *fiberRow) countFailure() { r.Attempt++; r.Failures++ }
-
-// exhausted reports whether the fiber may not run again after that many more interruptions.
-func (r *fiberRow) exhausted(more int) bool {
-	return r.Failures+r.Stalls+more > r.Retries || r.Attempt+more > max(r.Retries, maxAttempts)
-}
-
-// maxAttempts bounds the failures and interruptions of a fiber in total. If the checkpoint
-// contains the time, it changes in every run, which counts as progress. Without this bound such a
-// fiber could end its process forever.
-const maxAttempts = 10_000
-
-// isInterrupted reports whether a row is open and this incarnation does not work on it.
-func (r *fiberRow) isInterrupted(incarnation string) bool {
-	return r.open() && r.Incarnation != incarnation
+// status returns the public state of the fiber.
+func (r *fiberRow) status() FiberStatus {
+	switch r.State {
+	case work.Ended, work.Notifying:
+		return finalStatuses[r.Outcome]
+	case work.Orphaned:
+		return FiberInterrupted
+	}
+	if r.Began == 0 || r.State == work.Waiting {
+		return FiberPending
+	}
+	return FiberRunning
 }
 
 var fiberRows = dohost.Collection[fiberRow]{
@@ -92,14 +72,14 @@ var fiberRows = dohost.Collection[fiberRow]{
 	Key:  func(r fiberRow) string { return r.ID },
 	Indexes: []dohost.Index[fiberRow]{
 		{Name: "open", Of: func(r fiberRow) dohost.Key {
-			return partialIndexKey(r.open() || r.NotifyPending, dohost.KeyOf(r.NextHook)+dohost.KeyOf(r.Number))
+			return partialIndexKey(r.Open() || r.State == work.Notifying, dohost.KeyOf(r.NotBefore)+dohost.KeyOf(r.Number))
 		}},
 		{Name: "started", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.Started, dohost.KeyOf(r.Number)) }},
 		{Name: "key", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.Key != "", dohost.KeyOf(r.Key)) }},
 		{Name: "expires", Of: func(r fiberRow) dohost.Key {
 			return partialIndexKey(r.Expires != 0, dohost.KeyOf(r.Expires)+dohost.KeyOf(r.ID))
 		}},
-		{Name: "dead", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.Dead, dohost.KeyOf(r.Number)) }},
+		{Name: "dead", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.State == work.Dead, dohost.KeyOf(r.Number)) }},
 	},
 }
 
@@ -141,10 +121,10 @@ type fibers struct {
 
 // fiberCall is a call of a fiber's function or method in this incarnation.
 type fiberCall struct {
-	c        *core
-	id       string
-	restarts int // of the fiber, when the call began
-	cancel   context.CancelCauseFunc
+	c      *core
+	id     string
+	run    uint64 // the number of its run
+	cancel context.CancelCauseFunc
 
 	// Owned by the holder of the turn.
 	returned bool          // a started fiber's method has returned
@@ -222,13 +202,17 @@ func (f *fiberCall) saveCheckpoint(ctx context.Context, checkpoint []byte) error
 		return &dohost.LimitError{What: "checkpoint", Size: len(checkpoint), Limit: maxCheckpoint}
 	}
 	_, err := fiberRows.Update(ctx, f.c.store(), f.id, func(r *fiberRow) error {
-		if !r.open() || f.returned || r.Restarts != f.restarts {
+		before := r.Item
+		eff, err := f.c.step(r, work.Event{Kind: work.Progressed, Run: f.run}, time.Now())
+		switch {
+		case err != nil:
+			return err
+		case eff == work.Refused || f.returned:
 			return ErrFiberDone
-		}
-		r.Updated = time.Now().UnixMilli()
-		if !bytes.Equal(r.Checkpoint, checkpoint) { // the fiber has made progress
+		case bytes.Equal(r.Checkpoint, checkpoint): // that is no progress
+			r.Item = before
+		default:
 			r.Checkpoint = checkpoint
-			r.Stalls, r.Hooks, r.FirstHook = 0, 0, 0
 		}
 		return nil
 	})
@@ -260,8 +244,8 @@ func truncatedText(err error) string {
 }
 
 // startCall makes the fiber's context. [Fibers.Cancel] can cancel it.
-func (c *core) startCall(ctx context.Context, id string, restarts int) (f *fiberCall, inner context.Context, end func()) {
-	f = &fiberCall{c: c, id: id, restarts: restarts}
+func (c *core) startCall(ctx context.Context, id string, run uint64) (f *fiberCall, inner context.Context, end func()) {
+	f = &fiberCall{c: c, id: id, run: run}
 	inner, f.cancel = context.WithCancelCause(context.WithValue(ctx, fiberKey{}, f))
 	if c.fibers.calls == nil {
 		c.fibers.calls = map[string]*fiberCall{}

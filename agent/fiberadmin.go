@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // FiberInfo describes a fiber.
@@ -30,7 +32,7 @@ type FiberInfo struct {
 
 func infoOf(r *fiberRow) FiberInfo {
 	return FiberInfo{
-		ID: r.ID, Name: r.Name, Started: r.Started, Key: r.Key, Status: r.Status, Dead: r.Dead, Checkpoint: r.Checkpoint,
+		ID: r.ID, Name: r.Name, Started: r.Started, Key: r.Key, Status: r.status(), Dead: r.State == work.Dead, Checkpoint: r.Checkpoint,
 		Result: r.Result, Error: r.Error, Attempt: r.tries(), Retries: r.Retries,
 		Created: time.UnixMilli(r.Created), Updated: time.UnixMilli(r.Updated), Ended: timeOf(r.Ended),
 	}
@@ -42,7 +44,7 @@ func (r *fiberRow) tries() int {
 	if r.Started {
 		return r.Attempt
 	}
-	return r.Hooks
+	return r.Calls
 }
 
 func timeOf(ms int64) time.Time {
@@ -93,15 +95,10 @@ func (f Fibers) List(ctx context.Context, q *FiberQuery) ([]FiberInfo, error) {
 }
 
 func (q *FiberQuery) matches(r fiberRow) bool {
-	if q.Kind != "" && r.Name != q.Kind || q.Dead && !r.Dead {
+	if q.Kind != "" && r.Name != q.Kind || q.Dead && r.State != work.Dead {
 		return false
 	}
-	for _, s := range q.Status {
-		if r.Status == s {
-			return true
-		}
-	}
-	return len(q.Status) == 0
+	return len(q.Status) == 0 || slices.Contains(q.Status, r.status())
 }
 
 func checkLimit(n, fallback, limit int) (int, error) {
@@ -170,20 +167,23 @@ func (f Fibers) Wait(ctx context.Context, id string) (info FiberInfo, ok bool, e
 func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 	c := f.c
 	row, ok, err := c.fiberOf(ctx, id)
-	if err != nil || !ok || row.Value.Status.final() {
+	if err != nil || !ok {
 		return false, err
 	}
 	r := &row.Value
-	if r.Started {
-		c.endFiber(r, FiberCancelled, time.Now().UnixMilli())
+	eff, err := c.step(r, work.Event{Kind: work.Cancel}, time.Now())
+	switch {
+	case err != nil || eff == work.Refused:
+		return false, err
+	case eff == work.Delete:
+		_, err = fiberRows.Delete(ctx, c.store(), id)
+	default:
 		err = dohost.Transaction(ctx, func(ctx context.Context) error {
 			if err := c.putFiber(ctx, *r); err != nil {
 				return err
 			}
 			return c.extendedCancelled(ctx, infoOf(r))
 		})
-	} else {
-		_, err = fiberRows.Delete(ctx, c.store(), id)
 	}
 	if err != nil {
 		return false, err
@@ -214,7 +214,11 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 	c := f.c
 	row, ok, err := c.fiberOf(ctx, id)
 	r := &row.Value
-	if err != nil || !ok || !r.Started || r.open() || r.Status == FiberCompleted {
+	if err != nil || !ok {
+		return false, err
+	}
+	eff, err := c.step(r, work.Event{Kind: work.Restart}, time.Now())
+	if err != nil || eff == work.Refused {
 		return false, err
 	}
 	if _, ok := c.class.kinds[r.Name]; !ok {
@@ -223,7 +227,7 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 	if _, err := c.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
 		return false, err
 	}
-	c.resetForRestart(r, time.Now().UnixMilli())
+	r.Error, r.Result, r.Ended = "", nil, 0
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := c.putFiber(ctx, *r); err != nil {
 			return err
@@ -240,28 +244,24 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 	return true, nil
 }
 
-// resetForRestart turns the row of an ended fiber into that of a pending fiber of this incarnation.
-func (c *core) resetForRestart(r *fiberRow, now int64) {
-	r.Incarnation, r.Status, r.Updated, r.Restarts = c.incarnation, FiberPending, now, r.Restarts+1
-	r.Attempt, r.Failures, r.Stalls = 0, 0, 0
-	r.Error, r.Result, r.Ended, r.Expires = "", nil, 0, 0
-	r.NotifyPending, r.Dead, r.Hooks, r.FirstHook, r.NextHook = false, false, 0, 0, 0
-}
-
 // SetStatus sets the final status of a fiber that has the status interrupted because its kind is no longer
 // registered. It reports whether there was such a fiber.
 //
 // Errors: one for a status other than completed, failed and cancelled.
 func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (bool, error) {
-	if status != FiberCompleted && status != FiberFailed && status != FiberCancelled {
+	outcome := slices.Index(finalStatuses[:], status)
+	if outcome <= 0 {
 		return false, fmt.Errorf("agent: final status %q: want completed, failed or cancelled", status)
 	}
 	c := f.c
 	row, ok, err := c.fiberOf(ctx, id)
-	if err != nil || !ok || row.Value.Status != FiberInterrupted {
+	if err != nil || !ok {
 		return false, err
 	}
-	c.endFiber(&row.Value, status, time.Now().UnixMilli())
+	eff, err := c.step(&row.Value, work.Event{Kind: work.Resolve, Outcome: work.Outcome(outcome)}, time.Now())
+	if err != nil || eff == work.Refused {
+		return false, err
+	}
 	if err := c.putFiber(ctx, row.Value); err != nil {
 		return false, err
 	}
@@ -283,7 +283,7 @@ func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, er
 	}
 	c := f.c
 	rows, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "started", Limit: limit, Where: func(r fiberRow) bool {
-		return r.Status.final() && !r.NotifyPending && (r.Status != FiberInterrupted || len(q.Status) > 0) && q.matches(r)
+		return (r.State == work.Ended || r.State == work.Orphaned && len(q.Status) > 0) && q.matches(r)
 	}})
 	if err != nil {
 		return 0, err
@@ -317,10 +317,13 @@ func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) 
 		return false, err
 	}
 	r := &row.Value
-	if !r.Dead {
+	eff, err := c.step(r, work.Event{Kind: work.Retry}, time.Now())
+	switch {
+	case err != nil:
+		return false, err
+	case eff == work.Refused:
 		return f.Restart(ctx, id)
 	}
-	r.Dead, r.Hooks, r.FirstHook, r.NextHook, r.Incarnation = false, 0, 0, 0, ""
 	if err := c.putFiber(ctx, *r); err != nil {
 		return false, err
 	}
@@ -333,8 +336,11 @@ func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) 
 func (f Fibers) Delete(ctx context.Context, id string) (existed bool, err error) {
 	c := f.c
 	row, ok, err := c.fiberOf(ctx, id)
-	if err != nil || !ok || !row.Value.Dead && (!row.Value.Status.final() || row.Value.NotifyPending) {
+	if err != nil || !ok {
 		return false, err
+	}
+	if s := row.Value.State; s != work.Dead && s != work.Ended && s != work.Orphaned {
+		return false, nil
 	}
 	if _, err := fiberRows.Delete(ctx, c.store(), id); err != nil {
 		return false, err

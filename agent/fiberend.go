@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // errCancelled ends the update of a row that has ended in the meantime.
@@ -15,6 +16,7 @@ var errCancelled = errors.New("agent: the fiber was cancelled")
 
 // callOutcome is the outcome of a call of a fiber's method.
 type callOutcome struct {
+	run    uint64 // the number of the run
 	result json.RawMessage
 	failed error
 	final  bool // it failed, and is not retried
@@ -25,7 +27,7 @@ type callOutcome struct {
 func (e *callOutcome) write(do func() error) error {
 	err := do()
 	if _, full := errors.AsType[*dohost.LimitError](err); full {
-		*e = callOutcome{failed: fmt.Errorf("agent: the fiber's result: %w", err), final: true}
+		*e = callOutcome{run: e.run, failed: fmt.Errorf("agent: the fiber's result: %w", err), final: true}
 		err = do()
 	}
 	return err
@@ -36,11 +38,7 @@ func (c *core) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome)
 	return e.write(func() error {
 		return retryInNewBatch(ctx, func() error {
 			written, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
-				if !r.open() || r.Restarts != row.Restarts {
-					return errCancelled
-				}
-				c.applyOutcome(r, e, time.Now().UnixMilli())
-				return nil
+				return c.applyOutcome(r, e, time.Now())
 			})
 			if err == nil {
 				*row = written.Value
@@ -51,50 +49,19 @@ func (c *core) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome)
 }
 
 // applyOutcome sets the outcome of a call of a fiber's method in its row.
-func (c *core) applyOutcome(r *fiberRow, e *callOutcome, now int64) {
-	r.Updated = now
-	if e.failed == nil {
+func (c *core) applyOutcome(r *fiberRow, e *callOutcome, now time.Time) error {
+	eff, err := c.step(r, work.Event{Kind: work.Returned, Run: e.run, Failed: e.failed != nil, Final: e.final}, now)
+	switch {
+	case err != nil:
+		return err
+	case eff == work.Refused:
+		return errCancelled
+	case e.failed != nil:
+		r.Error = truncatedText(e.failed)
+	default:
 		r.Result = e.result
-		c.endFiber(r, FiberCompleted, now)
-		return
 	}
-	r.countFailure()
-	r.Error = truncatedText(e.failed)
-	if e.final || r.exhausted(0) {
-		c.endFiber(r, FiberFailed, now)
-	}
-}
-
-// endFiber ends a row.
-func (c *core) endFiber(r *fiberRow, status FiberStatus, now int64) {
-	r.Status, r.Ended, r.Updated = status, now, now
-	r.Dead, r.Hooks, r.FirstHook, r.NextHook = false, 0, 0, 0
-	if c.class.ended == nil || status == FiberCancelled || c.class.kinds[r.Name].options.Quiet {
-		c.setExpiry(r, now)
-		return
-	}
-	r.NotifyPending, r.Incarnation, r.NextHook = true, "", now
-	c.fibers.hookDelayed = true
-}
-
-// setExpiry clears the state of the hook, and starts the retention period of an ended fiber.
-func (c *core) setExpiry(r *fiberRow, now int64) {
-	o := c.class.kinds[r.Name].options
-	if _, known := c.class.kinds[r.Name]; !known {
-		o = o.withDefaults()
-	}
-	retention := o.KeepCompleted
-	if r.Status == FiberFailed {
-		retention = o.KeepFailed
-	}
-	r.NotifyPending, r.Hooks, r.FirstHook, r.NextHook = false, 0, 0, 0
-	if retention <= 0 {
-		return
-	}
-	r.Expires = now + retention.Milliseconds()
-	if c.fibers.expiry == 0 || r.Expires < c.fibers.expiry {
-		c.fibers.expiry = r.Expires
-	}
+	return nil
 }
 
 // recordOutcomeLater is for a full disk. Work that has ended must not run again, so it deletes the fiber's row
@@ -105,12 +72,15 @@ func (c *core) recordOutcomeLater(ctx context.Context, row *fiberRow, e *callOut
 	if err != nil {
 		return err
 	}
-	before, now := current.Value, time.Now().UnixMilli()
-	if !ok || !before.open() || before.Restarts != row.Restarts {
+	if !ok {
 		return errCancelled
 	}
+	before, now := current.Value, time.Now()
 	ended := before
-	if c.applyOutcome(&ended, e, now); !ended.open() {
+	if err := c.applyOutcome(&ended, e, now); err != nil {
+		return err
+	}
+	if !ended.Open() {
 		if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
 			return err
 		}
@@ -119,12 +89,14 @@ func (c *core) recordOutcomeLater(ctx context.Context, row *fiberRow, e *callOut
 		if err := dohost.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
-		if ended.open() {
+		if ended.Open() {
 			err = c.recordOutcome(ctx, row, e)
 		} else {
 			err = e.write(func() error {
 				*row = before
-				c.applyOutcome(row, e, now)
+				if err := c.applyOutcome(row, e, now); err != nil {
+					return err
+				}
 				return c.putFiber(ctx, *row)
 			})
 		}

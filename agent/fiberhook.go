@@ -1,22 +1,22 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
+
+	"github.com/dohost/dohost/internal/work"
 )
 
 // runHook durably counts a call of a hook about rows, and makes the call. In the constructor, until is the deadline of
 // the hook. The caller writes the outcome of the call in the batch of the hook's last writes.
 func (c *core) runHook(ctx context.Context, rows []*fiberRow, until time.Time, call func(context.Context) error) (failed, err error) {
 	now, written := time.Now(), 0
-	c.fibers.hookDelayed = true
 	for _, row := range rows {
-		row.Hooks++
-		if row.FirstHook == 0 {
-			row.FirstHook = now.UnixMilli()
+		if eff, err := c.step(row, work.Event{Kind: work.HookCalled}, now); err != nil || eff == work.Refused {
+			return nil, cmp.Or(err, errChanged)
 		}
-		row.NextHook = now.Add(hookDelay(row.Hooks, c.class.options.KeepAlive)).UnixMilli()
 		if written += len(row.Checkpoint); written > recoveryBatch {
 			written = 0
 			if err := c.store().Sync(ctx); err != nil {
@@ -46,32 +46,34 @@ var errChanged = errors.New("agent: the fiber has moved on")
 
 // recordHookFailure records that a recovery hook failed for a row. outcome is "" if the row has changed since.
 func (c *core) recordHookFailure(ctx context.Context, row *fiberRow, failed error) (outcome string, err error) {
-	changed, err := c.updateAfterHook(ctx, row, func(r *fiberRow, now int64) error {
-		if !r.isInterrupted(c.incarnation) {
-			return errChanged
-		}
-		r.Error, r.Updated = truncatedText(failed), now
-		r.Dead = r.Hooks >= maxHooks
-		return nil
+	changed, err := c.updateAfterHook(ctx, row, work.Event{Kind: work.HookReturned, Failed: true}, func(r *fiberRow) {
+		r.Error = truncatedText(failed)
 	})
 	switch {
 	case err != nil || changed:
 		return "", err
-	case row.Dead:
-		return decisionMarkDead.String(), nil
+	case row.State == work.Dead:
+		return "dead", nil
 	}
 	return "hook failed", nil
 }
 
-// updateAfterHook updates a row when its hook has returned, in the batch of the hook's last writes if the row fits.
-func (c *core) updateAfterHook(ctx context.Context, row *fiberRow, change func(r *fiberRow, now int64) error) (changed bool, err error) {
+// updateAfterHook updates a row when its hook has returned, in the batch of the hook's last writes if the row fits. It
+// reports whether the row has changed since the hook was called, so that the event does not apply.
+func (c *core) updateAfterHook(ctx context.Context, row *fiberRow, ev work.Event, set func(*fiberRow)) (changed bool, err error) {
+	state, run := row.State, row.Run
 	err = retryInNewBatch(ctx, func() error {
 		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
-			err := change(r, time.Now().UnixMilli())
-			if err == nil {
-				*row = *r
+			if r.State != state || r.Run != run {
+				return errChanged
 			}
-			return err
+			eff, err := c.step(r, ev, time.Now())
+			if err != nil || eff == work.Refused {
+				return cmp.Or(err, errChanged)
+			}
+			set(r)
+			*row = *r
+			return nil
 		})
 		return err
 	})
@@ -99,9 +101,9 @@ func (c *core) startHookTask(ctx context.Context, id string) error {
 		switch {
 		case err != nil || !ok:
 			return err
-		case r.NotifyPending:
+		case r.State == work.Notifying:
 			err = c.notify(ctx, r)
-		case !r.Started && r.isInterrupted(c.incarnation):
+		case !r.Started && r.Interrupted(c.incarnation):
 			err = c.askInterrupted(ctx, r, time.Time{})
 		}
 		_, err = c.deferIfFull(ctx, r, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // recoveryBudget is how long the constructor calls hooks of interrupted fibers. The alarm does the rest.
@@ -21,16 +22,16 @@ func (c *core) recoverFibers(ctx context.Context) error {
 			return false, err
 		}
 		found = true
-		c.fibers.hookDelayed = c.fibers.hookDelayed || row.NextHook > 0
+		c.fibers.hookDelayed = c.fibers.hookDelayed || row.NotBefore > 0
 		if time.Since(begun) >= recoveryBudget {
 			c.deferRecovery()
 			return false, nil
 		}
-		switch v := c.decide(row, time.Now()); {
-		case v == decisionAskRecovery:
+		switch {
+		case c.asksRecovery(row, time.Now()):
 			asked = true
 			return true, nil
-		case v == decisionResume && c.class.start != nil:
+		case c.class.start != nil && c.recoveryEffect(row, time.Now()) == work.Run:
 			c.fibers.deferred = true
 			return true, nil
 		}
@@ -40,7 +41,7 @@ func (c *core) recoverFibers(ctx context.Context) error {
 				return false, err
 			}
 		}
-		more, err := c.deferIfFull(ctx, row, c.recoverRow(ctx, row, begun.Add(recoveryBudget)))
+		more, err := c.deferIfFull(ctx, row, c.recoverInConstructor(ctx, row, begun.Add(recoveryBudget)))
 		full = !more
 		return more, err
 	})
@@ -62,7 +63,7 @@ func (c *core) resumeDeferred(ctx context.Context) error {
 	c.fibers.deferred = false
 	written := 0
 	err := c.eachRecoverable(ctx, func(row *fiberRow) (bool, error) {
-		if c.decide(row, time.Now()) != decisionResume {
+		if c.recoveryEffect(row, time.Now()) != work.Run {
 			return true, nil
 		}
 		if written += len(row.Checkpoint); written > recoveryBatch {
@@ -71,7 +72,7 @@ func (c *core) resumeDeferred(ctx context.Context) error {
 				return false, err
 			}
 		}
-		_, err := c.applyDecision(ctx, row)
+		_, err := c.recoverRow(ctx, row)
 		return c.deferIfFull(ctx, row, err)
 	})
 	if err != nil {
@@ -113,7 +114,7 @@ func (c *core) deferRecovery() {
 // until do returns false: the rows that wait for nothing first, oldest first. do may
 // give up the turn.
 func (c *core) eachRecoverable(ctx context.Context, do func(*fiberRow) (more bool, err error)) error {
-	q := &dohost.Query[fiberRow]{Index: "open", Limit: recoveryPage, Where: func(r fiberRow) bool { return r.Incarnation != c.incarnation }}
+	q := &dohost.Query[fiberRow]{Index: "open", Limit: recoveryPage, Where: func(r fiberRow) bool { return r.Owner != c.incarnation }}
 	for {
 		rows, err := fiberRows.List(ctx, c.store(), q)
 		if err != nil {
@@ -131,38 +132,29 @@ func (c *core) eachRecoverable(ctx context.Context, do func(*fiberRow) (more boo
 	}
 }
 
-// recoverRow handles a row in the constructor.
-func (c *core) recoverRow(ctx context.Context, row *fiberRow, until time.Time) error {
-	if row.Hooks > 0 && c.decide(row, time.Now()) == decisionAskInterrupted {
+// recoverInConstructor handles a row in the constructor.
+func (c *core) recoverInConstructor(ctx context.Context, row *fiberRow, until time.Time) error {
+	if row.Calls > 0 && !row.Started && c.recoveryEffect(row, time.Now()) == work.CallHook {
 		c.deferRecovery() // retries do not delay the first event
 		return nil
 	}
-	asks, err := c.applyDecision(ctx, row)
+	asks, err := c.recoverRow(ctx, row)
 	if err != nil || !asks {
 		return err
 	}
 	return c.askInterrupted(ctx, row, until)
 }
 
-func (c *core) decide(row *fiberRow, now time.Time) decision {
-	known, hasRecovery := c.class.interrupted != nil, c.class.recovery != nil
-	switch {
-	case row.NotifyPending:
-		known = c.class.ended != nil
-	case row.Started:
-		var k kind
-		k, known = c.class.kinds[row.Name]
-		hasRecovery = hasRecovery && !k.options.Quiet
-	}
-	return decide(row, known, hasRecovery, now)
+// asksRecovery reports whether OnRecovery decides about a row now.
+func (c *core) asksRecovery(row *fiberRow, now time.Time) bool {
+	return row.Started && row.State != work.Notifying && c.recoveryEffect(row, now) == work.CallHook
 }
 
-// resumeFiber starts a task that resumes an interrupted fiber: when the turn is free with immediately, else when the
-// interruption is durably counted. With immediately, a rollback of the caller's Transaction does not stop the task.
-func (c *core) resumeFiber(ctx context.Context, row *fiberRow, now int64, immediately bool) error {
-	row.countInterruption()
-	row.Hooks, row.FirstHook, row.NextHook = 0, 0, 0
-	row.Incarnation, row.Status, row.Began, row.Updated = c.incarnation, FiberRunning, now, now
+// resumeFiber writes the row of a fiber that was resumed, and starts its task: when the turn is free with immediately,
+// else when the interruption is durably counted. With immediately, a rollback of the caller's Transaction does not stop
+// the task.
+func (c *core) resumeFiber(ctx context.Context, row *fiberRow, immediately bool) error {
+	row.Began = row.Updated
 	err := dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := c.putFiber(ctx, *row); err != nil {
 			return err
@@ -173,47 +165,56 @@ func (c *core) resumeFiber(ctx context.Context, row *fiberRow, now int64, immedi
 	return err
 }
 
-// applyDecision executes the decision about a row, and reports whether the caller must call OnInterrupted.
-func (c *core) applyDecision(ctx context.Context, row *fiberRow) (asks bool, err error) {
-	now := time.Now()
-	v, age := c.decide(row, now), now.Sub(time.UnixMilli(row.Updated))
-	switch v {
-	case decisionNotify:
+// The outcomes of recovery that reports contain, in addition to the statuses of fibers.
+const (
+	outcomeResumed     = "resumed"
+	outcomeNotNotified = "not notified" // OnFiberEnded is not called again
+)
+
+// recoverRow makes the step of a row that is interrupted or due, and reports whether the caller must call
+// OnInterrupted.
+func (c *core) recoverRow(ctx context.Context, row *fiberRow) (asks bool, err error) {
+	now, before := time.Now(), *row
+	eff, err := c.step(row, work.Event{Kind: work.Due}, now)
+	switch {
+	case err != nil || eff == work.Wait:
+		return false, err
+	case before.State == work.Notifying && eff == work.CallHook:
 		return false, c.startHookTask(ctx, row.ID)
-	case decisionSkipNotify:
-		c.setExpiry(row, now.UnixMilli())
-		c.reportNotify(ctx, row, v.String(), nil)
+	case before.State == work.Notifying:
+		c.reportNotify(ctx, row, outcomeNotNotified, nil)
 		return false, c.putFiber(ctx, *row)
-	case decisionResume:
+	}
+	var outcome string
+	switch eff {
+	case work.Run:
+		outcome = outcomeResumed
 		// A fiber that this process has worked on does not wait for the disk: if the fiber kills the process,
 		// the next process counts that durably, so it cannot repeat forever.
-		err = c.resumeFiber(ctx, row, now.UnixMilli(), strings.HasPrefix(row.Incarnation, c.hostPrefix()))
-	case decisionFail:
-		row.countInterruption()
-		row.Error = "max retries exceeded"
-		c.endFiber(row, FiberFailed, now.UnixMilli())
-		err = c.putFiber(ctx, *row)
-	case decisionOrphan:
-		row.Status, row.Updated = FiberInterrupted, now.UnixMilli()
-		err = c.putFiber(ctx, *row)
-	case decisionMarkDead:
-		row.Dead, row.Updated = true, now.UnixMilli()
-		err = c.putFiber(ctx, *row)
-	case decisionDelete:
+		err = c.resumeFiber(ctx, row, strings.HasPrefix(before.Owner, c.hostPrefix()))
+	case work.CallHook:
+		outcome, asks = "hook", true
+	case work.Delete:
+		outcome = "dropped"
 		_, err = fiberRows.Delete(ctx, c.store(), row.ID)
-	case decisionAskInterrupted:
-		asks = true
-	case decisionPause:
-		c.fibers.hookDelayed = true
-		row.NextHook = now.Add(hookDelay(row.Hooks-1, c.class.options.KeepAlive)).UnixMilli()
+	default:
+		switch row.State {
+		case work.Orphaned:
+			outcome = "no method"
+		case work.Dead:
+			outcome = "dead"
+		case work.Recovering:
+			outcome = "paused"
+		default:
+			outcome = "max retries exceeded"
+			row.Error = outcome
+		}
 		err = c.putFiber(ctx, *row)
-	case decisionPostpone:
-		return false, nil
 	}
 	if err == nil {
 		c.wakeWaiters(row.ID)
-		c.obj.Report(ctx, "fiber:interrupted", slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", v.String()),
-			slog.Int("attempt", row.Attempt), slog.Duration("age", age))
+		c.obj.Report(ctx, "fiber:interrupted", slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", outcome),
+			slog.Int("attempt", row.Attempt), slog.Duration("age", now.Sub(time.UnixMilli(before.Updated))))
 	}
 	return asks, err
 }
@@ -235,13 +236,13 @@ func (c *core) fibersWakeup(ctx context.Context, now time.Time, sure bool) (wake
 	if err != nil || !ok {
 		return expires, err
 	}
-	if first.NextHook == 0 && c.fibers.hookDelayed {
+	if first.NotBefore == 0 && c.fibers.hookDelayed {
 		if first, _, err = c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "open", Start: dohost.KeyOf(int64(1))}); err != nil {
 			return wakeup{}, err
 		}
 	}
-	again := timeOf(first.NextHook)
-	if first.NextHook > 0 && !again.After(now) { // the disk or the task limit was full, or the call is being started
+	again := timeOf(first.NotBefore)
+	if first.NotBefore > 0 && !again.After(now) { // the disk or the task limit was full, or the call is being started
 		again = now.Add(time.Second)
 	}
 	return earliest(expires, beat, more, wakeup{at: again}), nil
@@ -281,12 +282,12 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 	}
 	written, asked := 0, false
 	err := c.eachRecoverable(ctx, func(row *fiberRow) (bool, error) {
-		v, hookRunning := c.decide(row, now), c.fibers.hookRunning[row.ID]
-		c.fibers.hookDelayed = c.fibers.hookDelayed || row.NextHook > 0 // the constructor may not have reached the row
+		hookRunning := c.fibers.hookRunning[row.ID]
+		c.fibers.hookDelayed = c.fibers.hookDelayed || row.NotBefore > 0 // the constructor may not have reached the row
 		switch {
-		case v == decisionPostpone, hookRunning && row.NextHook > now.UnixMilli():
+		case c.recoveryEffect(row, now) == work.Wait, hookRunning && row.NotBefore > now.UnixMilli():
 			return true, nil
-		case v == decisionAskRecovery && !hookRunning:
+		case !hookRunning && c.asksRecovery(row, now):
 			asked = true
 			return true, nil
 		}
@@ -295,10 +296,13 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 			return false, nil
 		}
 		if hookRunning {
-			row.NextHook = now.Add(c.class.options.KeepAlive).UnixMilli()
-			return c.deferIfFull(ctx, row, c.putFiber(ctx, *row))
+			_, err := c.step(row, work.Event{Kind: work.HookRunning}, now)
+			if err == nil {
+				err = c.putFiber(ctx, *row)
+			}
+			return c.deferIfFull(ctx, row, err)
 		}
-		asks, err := c.applyDecision(ctx, row)
+		asks, err := c.recoverRow(ctx, row)
 		if err == nil && asks {
 			err = c.startHookTask(ctx, row.ID)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // The kinds of an agent's details.
@@ -50,20 +51,20 @@ func details[T any](
 }
 
 func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
-	d := dohost.Resource{Kind: detailFiber, ID: r.ID, State: string(r.Status)}
+	d := dohost.Resource{Kind: detailFiber, ID: r.ID, State: string(r.status())}
 	at, _ := v.Alarm()
 	switch {
-	case r.Dead:
+	case r.State == work.Dead:
 		d.State, d.Can = "dead", []dohost.Action{dohost.ActionRetry, dohost.ActionDelete}
-	case !r.open():
-		if r.Status != FiberCompleted && r.Status != FiberCancelled { // which were intended: see onAdmin
+	case !r.Open():
+		if r.State == work.Orphaned || r.Outcome == work.Failed { // which were intended: see onAdmin
 			d.Can = append(d.Can, dohost.ActionRetry)
 		}
-		if !r.NotifyPending {
+		if r.State != work.Notifying {
 			d.Can = append(d.Can, dohost.ActionDelete)
 		}
 		switch {
-		case r.NotifyPending:
+		case r.State == work.Notifying:
 			d.Fault = alarmFault(v)
 		case r.Expires != 0 && at.IsZero():
 			d.Fault = "the fiber is due to expire, but " + noAlarm(v)
@@ -79,7 +80,7 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 	text.add(r.Key != "", "key %q", r.Key)
 	text.add(r.tries() > 0, "%d attempts failed or interrupted", r.tries())
 	text.add(r.Checkpoint != nil, "checkpoint of %d bytes", len(r.Checkpoint))
-	text.add(r.NotifyPending, "the call of OnFiberEnded is pending")
+	text.add(r.State == work.Notifying, "the call of OnFiberEnded is pending")
 	text.add(r.Error != "", "%q", short(r.Error))
 	d.Text = text.String()
 	return d

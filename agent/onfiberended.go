@@ -5,18 +5,20 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/dohost/dohost/internal/work"
 )
 
 // reportEnd reports the end of a fiber in this task, and calls OnFiberEnded if the row asks for it.
 func (c *core) reportEnd(ctx context.Context, row *fiberRow, failed error) error {
 	c.wakeWaiters(row.ID)
-	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("kind", row.Name), slog.String("status", string(row.Status)),
+	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("kind", row.Name), slog.String("status", string(row.status())),
 		slog.Int("attempt", row.Attempt)}
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))
 	}
 	c.obj.Report(ctx, "fiber:ended", attrs...)
-	if !row.NotifyPending || c.fibers.hookRunning[row.ID] { // a hook still has the row from before a restart: the alarm retries
+	if row.State != work.Notifying || c.fibers.hookRunning[row.ID] { // a hook still has the row from before a restart: the alarm retries
 		return c.rearm(ctx)
 	}
 	defer c.markHookRunning(row.ID)()
@@ -35,19 +37,13 @@ func (c *core) notify(ctx context.Context, row *fiberRow) error {
 	outcome := "notified"
 	switch {
 	case failed == nil:
-	case row.Hooks >= maxHooks:
-		outcome = decisionSkipNotify.String()
+	case row.Calls >= work.MaxCalls:
+		outcome = outcomeNotNotified
 	default:
 		c.reportNotify(ctx, row, "hook failed", failed)
 		return nil // the row already has the time of the next call
 	}
-	changed, err := c.updateAfterHook(ctx, row, func(r *fiberRow, now int64) error {
-		if !r.NotifyPending || r.Restarts != row.Restarts {
-			return errChanged
-		}
-		c.setExpiry(r, now)
-		return nil
-	})
+	changed, err := c.updateAfterHook(ctx, row, work.Event{Kind: work.HookReturned, Failed: failed != nil}, func(*fiberRow) {})
 	if err == nil && !changed {
 		c.reportNotify(ctx, row, outcome, failed)
 	}

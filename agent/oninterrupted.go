@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // InterruptedRun is a fiber of [RunFiber] that the end of its incarnation interrupted.
@@ -39,10 +40,10 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 	}
 	c, now := i.c, time.Now().UnixMilli()
 	next := fiberRow{
-		ID: ulid.Make().String(), Name: i.Name, Incarnation: c.incarnation, Status: FiberRunning, Checkpoint: i.row.Checkpoint,
-		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
 		// Its count of hook calls starts from that of the interrupted fiber, until it saves a new checkpoint.
-		Hooks: i.row.Hooks, FirstHook: i.row.FirstHook,
+		Item: work.Item{State: work.Running, Owner: c.incarnation, Calls: i.row.Calls, FirstCall: i.row.FirstCall},
+		ID:   ulid.Make().String(), Name: i.Name, Checkpoint: i.row.Checkpoint,
+		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := c.insertFiber(ctx, next); err != nil {
@@ -71,7 +72,7 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 // askInterrupted calls OnInterrupted for a row. In the constructor, until is the deadline of the hook; otherwise it is
 // zero, and the hook has no time limit.
 func (c *core) askInterrupted(ctx context.Context, row *fiberRow, until time.Time) error {
-	i := &InterruptedRun{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Hooks, c: c, row: row}
+	i := &InterruptedRun{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Calls, c: c, row: row}
 	failed, err := c.runHook(ctx, []*fiberRow{row}, until, func(ctx context.Context) error {
 		return c.class.interrupted(c.self, ctx, i)
 	})

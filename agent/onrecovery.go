@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // InterruptedFiber is a fiber that [StartFiber] started in an incarnation that ended before the fiber did, for
@@ -37,7 +38,7 @@ func (f *InterruptedFiber) Checkpoint(v any) (bool, error) {
 // Errors: [ErrFiberDone] if it is already decided or was cancelled; [dohost.ErrOverloaded] when the object has
 // too many tasks.
 func (f *InterruptedFiber) Resume(ctx context.Context) error {
-	return f.decide(ctx, func(ctx context.Context, r *fiberRow, now int64) error { return f.c.resumeFiber(ctx, r, now, false) })
+	return f.decide(ctx, 0, func(ctx context.Context, r *fiberRow) error { return f.c.resumeFiber(ctx, r, false) })
 }
 
 // Complete ends the fiber as completed, with a result that is nil or is kept as JSON.
@@ -51,7 +52,7 @@ func (f *InterruptedFiber) Complete(ctx context.Context, result any) error {
 			return err
 		}
 	}
-	return f.end(ctx, FiberCompleted, func(r *fiberRow) { r.Result = raw })
+	return f.end(ctx, work.Completed, func(r *fiberRow) { r.Result = raw })
 }
 
 // Fail ends the fiber as failed. The first 4 KiB of the text of why are kept.
@@ -61,19 +62,18 @@ func (f *InterruptedFiber) Fail(ctx context.Context, why error) error {
 	if why == nil {
 		return errors.New("agent: Fail needs an error: why is nil")
 	}
-	return f.end(ctx, FiberFailed, func(r *fiberRow) { r.Error = truncatedText(why) })
+	return f.end(ctx, work.Failed, func(r *fiberRow) { r.Error = truncatedText(why) })
 }
 
-func (f *InterruptedFiber) end(ctx context.Context, status FiberStatus, with func(*fiberRow)) error {
-	return f.decide(ctx, func(ctx context.Context, r *fiberRow, now int64) error {
-		r.countInterruption()
-		with(r)
-		f.c.endFiber(r, status, now)
+func (f *InterruptedFiber) end(ctx context.Context, o work.Outcome, set func(*fiberRow)) error {
+	return f.decide(ctx, o, func(ctx context.Context, r *fiberRow) error {
+		set(r)
 		return f.c.putFiber(ctx, *r)
 	})
 }
 
-func (f *InterruptedFiber) decide(ctx context.Context, do func(context.Context, *fiberRow, int64) error) error {
+// decide carries out a decision, which write writes. The zero outcome means that the fiber resumes.
+func (f *InterruptedFiber) decide(ctx context.Context, o work.Outcome, write func(context.Context, *fiberRow) error) error {
 	c := f.c
 	if f.returned {
 		return ErrFiberDone
@@ -85,10 +85,14 @@ func (f *InterruptedFiber) decide(ctx context.Context, do func(context.Context, 
 			if err != nil {
 				return err
 			}
-			if !ok || !row.Value.isInterrupted(c.incarnation) {
+			if !ok {
 				return ErrFiberDone
 			}
-			if err := do(ctx, &row.Value, time.Now().UnixMilli()); err != nil {
+			eff, err := c.step(&row.Value, work.Event{Kind: work.Decided, Outcome: o}, time.Now())
+			if err != nil || eff == work.Refused {
+				return cmp.Or(err, ErrFiberDone)
+			}
+			if err := write(ctx, &row.Value); err != nil {
 				return err
 			}
 			decided = row.Value
@@ -96,9 +100,9 @@ func (f *InterruptedFiber) decide(ctx context.Context, do func(context.Context, 
 		})
 	})
 	if err == nil {
-		outcome := string(decided.Status)
-		if decided.open() {
-			outcome = decisionResume.String()
+		outcome := string(decided.status())
+		if decided.Open() {
+			outcome = outcomeResumed
 		}
 		c.reportRecovery(ctx, &decided, outcome, nil)
 	}
@@ -112,7 +116,7 @@ var errUndecided = errors.New("agent: OnRecovery returned without a decision abo
 func (c *core) recoveryRows(ctx context.Context) (rows []*fiberRow, err error) {
 	now := time.Now()
 	err = c.eachRecoverable(ctx, func(row *fiberRow) (bool, error) {
-		if c.decide(row, now) == decisionAskRecovery {
+		if c.asksRecovery(row, now) {
 			rows = append(rows, row)
 		}
 		return true, nil
@@ -128,7 +132,7 @@ func (c *core) askRecoveryInConstructor(ctx context.Context, until time.Time) er
 	if err != nil {
 		return err
 	}
-	if !time.Now().Before(until) || slices.ContainsFunc(rows, func(r *fiberRow) bool { return r.Hooks > 0 }) {
+	if !time.Now().Before(until) || slices.ContainsFunc(rows, func(r *fiberRow) bool { return r.Calls > 0 }) {
 		c.deferRecovery()
 		return nil
 	}
@@ -190,17 +194,11 @@ func (c *core) recordUndecided(ctx context.Context, row *fiberRow, failed error)
 		}
 		return err
 	}
-	changed, err := c.updateAfterHook(ctx, row, func(r *fiberRow, now int64) error {
-		if !r.isInterrupted(c.incarnation) {
-			return errChanged
-		}
-		r.countInterruption()
+	changed, err := c.updateAfterHook(ctx, row, work.Event{Kind: work.HookReturned}, func(r *fiberRow) {
 		r.Error = truncatedText(errUndecided)
-		c.endFiber(r, FiberFailed, now)
-		return nil
 	})
 	if err == nil && !changed {
-		c.reportRecovery(ctx, row, string(row.Status), errUndecided)
+		c.reportRecovery(ctx, row, string(row.status()), errUndecided)
 	}
 	return err
 }

@@ -1,12 +1,16 @@
 package agent
 
-import "github.com/dohost/dohost/internal/work"
+import (
+	"fmt"
+	"time"
 
-// fiberPolicy returns the policy of a fiber.
+	"github.com/dohost/dohost/internal/work"
+)
+
+// fiberPolicy returns the policy of a fiber. A fiber of RunFiber cannot be called again, so OnInterrupted decides about
+// it.
 func (c *core) fiberPolicy(r *fiberRow) *work.Policy {
-	p := &work.Policy{
-		Known: c.class.interrupted != nil, RecoveryHook: true, HookDelay: c.class.options.KeepAlive,
-	}
+	p := &work.Policy{Known: c.class.interrupted != nil, RecoveryHook: true, HookDelay: c.class.options.KeepAlive}
 	if r.Started {
 		k, known := c.class.kinds[r.Name]
 		o := k.options
@@ -19,4 +23,34 @@ func (c *core) fiberPolicy(r *fiberRow) *work.Policy {
 		p.KeepCompleted, p.KeepFailed = o.KeepCompleted, o.KeepFailed
 	}
 	return p
+}
+
+// step changes a fiber's row as an event requires, and returns the effect. Nothing is written yet.
+func (c *core) step(r *fiberRow, ev work.Event, now time.Time) (work.Effect, error) {
+	ev.Owner = c.incarnation
+	next, eff := work.Step(r.Item, ev, c.fiberPolicy(r), now)
+	switch eff {
+	case work.Impossible:
+		return eff, fmt.Errorf("agent: fiber %s is %v, in which event %d is impossible", r.ID, r.State, ev.Kind)
+	case work.Refused, work.Wait, work.CallHook, work.Delete:
+		return eff, nil
+	}
+	ended := r.Ended == 0 && (next.State == work.Ended || next.State == work.Notifying)
+	r.Item, r.Updated = next, now.UnixMilli()
+	if ended {
+		r.Ended = r.Updated
+	}
+	if r.NotBefore > 0 {
+		c.fibers.hookDelayed = true
+	}
+	if r.Expires > 0 && (c.fibers.expiry == 0 || r.Expires < c.fibers.expiry) {
+		c.fibers.expiry = r.Expires
+	}
+	return eff, nil
+}
+
+// recoveryEffect returns the effect of recovery on a row, without changing the row.
+func (c *core) recoveryEffect(r *fiberRow, now time.Time) work.Effect {
+	_, eff := work.Step(r.Item, work.Event{Kind: work.Due, Owner: c.incarnation}, c.fiberPolicy(r), now)
+	return eff
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // RunFiber runs fn as a fiber, and returns when fn has ended. The fiber's row is durable before fn begins; RunFiber
@@ -76,7 +77,10 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 		return "", fmt.Errorf("agent: fiber %q: names that begin with %q are reserved", name, reservedPrefix)
 	}
 	now := time.Now().UnixMilli()
-	row := fiberRow{ID: ulid.Make().String(), Name: name, Incarnation: c.incarnation, Status: FiberRunning, Created: now, Began: now, Updated: now}
+	row := fiberRow{
+		Item: work.Item{State: work.Running, Owner: c.incarnation},
+		ID:   ulid.Make().String(), Name: name, Created: now, Began: now, Updated: now,
+	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if row.Number, err = c.next(ctx, "fiber"); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // FiberKind is the name of a method that [StartFiber] starts. T is the type of its checkpoint. It should be a
@@ -178,8 +179,8 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 	}
 	now := time.Now().UnixMilli()
 	return c.startFiber(ctx, fiberRow{
-		ID: ulid.Make().String(), Name: string(k), Incarnation: c.incarnation, Started: true, Key: o.Key, Status: FiberPending,
-		Checkpoint: raw, Retries: max(0, of.options.MaxRetries), Created: now, Updated: now,
+		Item: work.Item{State: work.Waiting, Owner: c.incarnation},
+		ID:   ulid.Make().String(), Name: string(k), Started: true, Key: o.Key, Checkpoint: raw, Retries: max(0, of.options.MaxRetries), Created: now, Updated: now,
 	})
 }
 
@@ -213,24 +214,25 @@ func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err err
 // launch starts a task that works on a row of this incarnation: when the row is durable or, with immediately, as
 // soon as the turn is free.
 func (c *core) launch(ctx context.Context, row *fiberRow, immediately bool) error {
-	id, restarts, begin := row.ID, row.Restarts, c.obj.Go
+	id, run, begin := row.ID, row.Run, c.obj.Go
 	if immediately {
 		begin = c.obj.GoImmediately
 	}
-	return begin(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.runMethod(ctx, id, restarts) })
+	return begin(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.runMethod(ctx, id, run) })
 }
 
 // runMethod calls a fiber's method until the method returns without an error or has failed too often.
-func (c *core) runMethod(ctx context.Context, id string, restarts int) error {
+func (c *core) runMethod(ctx context.Context, id string, run uint64) error {
 	if err := c.waitForCall(ctx, id); err != nil {
 		return err
 	}
 	for {
 		row, ok, err := fiberRows.Get(ctx, c.store(), id)
-		if err != nil || !ok || !row.Value.open() || row.Value.Incarnation != c.incarnation || row.Value.Restarts != restarts {
+		r := &row.Value
+		if err != nil || !ok || !r.Open() || r.Owner != c.incarnation || r.Run != run {
 			return err // cancelled, deleted or restarted concurrently
 		}
-		again, err := c.callMethod(ctx, &row.Value)
+		again, err := c.callMethod(ctx, r)
 		if errors.Is(err, dohost.ErrNoSpace) { // not a failure of the fiber
 			c.obj.Report(ctx, "fiber:waiting", slog.String("fiber", id), slog.Any("err", err))
 			again, err = true, dohost.Sleep(ctx, time.Second)
@@ -257,15 +259,18 @@ func (c *core) waitForCall(ctx context.Context, id string) error {
 
 // callMethod calls a fiber's method once, and reports whether to call it again.
 func (c *core) callMethod(ctx context.Context, row *fiberRow) (again bool, err error) {
-	now := time.Now().UnixMilli()
-	if row.Status == FiberPending {
-		row.Status, row.Began, row.Updated = FiberRunning, now, now
+	if row.State == work.Waiting {
+		now := time.Now()
+		if _, err := c.step(row, work.Event{Kind: work.Begun}, now); err != nil {
+			return false, err
+		}
+		row.Began = now.UnixMilli()
 		if err := c.putFiber(ctx, *row); err != nil {
 			return false, err
 		}
 	}
-	f, inner, end := c.startCall(ctx, row.ID, row.Restarts)
-	var e callOutcome
+	f, inner, end := c.startCall(ctx, row.ID, row.Run)
+	e := callOutcome{run: row.Run}
 	e.result, e.failed = c.class.kinds[row.Name].run(c.self, inner, f, row)
 	f.returned = true
 	end()
@@ -285,7 +290,7 @@ func (c *core) callMethod(ctx context.Context, row *fiberRow) (again bool, err e
 	case err != nil:
 		return false, err
 	}
-	if row.open() {
+	if row.Open() {
 		c.obj.Report(ctx, "fiber:retry", slog.String("fiber", row.ID), slog.Int("attempt", row.Attempt), slog.Any("err", e.failed))
 		return true, nil
 	}

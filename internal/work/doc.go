@@ -26,11 +26,11 @@
 // P Replaced. A state with ' is that of an item whose owner has ended, and W0 is a waiting item without an owner. An
 // entry is the set of states that may follow. The other characters are results that leave the item as it is:
 //
-//   - delete the row
-//     h  call the hook
-//     =  wait
-//     .  refused: the item has changed since the sender of the event read it
-//     !  impossible: the driver does not send this event in this state
+//	h  call the hook
+//	=  wait
+//	-  delete the row
+//	.  refused: the item has changed since the sender of the event read it
+//	!  impossible: the driver does not send this event in this state
 //
 // Each event has the entries of all policies:
 //
@@ -41,6 +41,7 @@
 //	Progressed    W. R.  .        .        .        .   .  .  .  .   .  .  .  .
 //	Returned      .! RNE. .       .        .        .   .  .  .  -.  W. .  .  .
 //	HookCalled    .  .   C        C        C        N   .  .  .  !   !  !  !  .
+//	HookRunning   .  .   .        .        C        N   .  .  .  .   .  .  .  .
 //	HookReturned  .  .   .        .        CNED-    NE  .  .  .  .   .  .  .  .
 //	Decided       .  .   .        .        RNE      .   .  .  .  .   .  .  .  .
 //	Cancel        E- EX- E-       E-       E-       .   .  .  E- .   EX- . E- E-

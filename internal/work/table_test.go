@@ -33,7 +33,7 @@ var letters = map[State]string{
 
 var kinds = []string{
 	Begun: "Begun", Due: "Due", Stuck: "Stuck", Progressed: "Progressed", Returned: "Returned", HookCalled: "HookCalled",
-	HookReturned: "HookReturned", Decided: "Decided", Cancel: "Cancel", Restart: "Restart", Retry: "Retry", Resolve: "Resolve",
+	HookRunning: "HookRunning", HookReturned: "HookReturned", Decided: "Decided", Cancel: "Cancel", Restart: "Restart", Retry: "Retry", Resolve: "Resolve",
 	Replace: "Replace",
 }
 

@@ -104,6 +104,7 @@ const (
 	Progressed                    // it has a new checkpoint
 	Returned                      // its code has returned
 	HookCalled                    // the driver is about to call its hook
+	HookRunning                   // the call of the hook takes longer than the delay before the next
 	HookReturned                  // the hook has returned
 	Decided                       // the hook for recovery decides about it
 	Cancel                        // a user cancels it
@@ -181,6 +182,12 @@ func (it *Item) step(ev Event, p *Policy, now int64) Effect {
 		return it.returned(ev, p, now)
 	case HookCalled:
 		return it.callHook(ev, p, now)
+	case HookRunning:
+		if it.State != Recovering && it.State != Notifying {
+			return Refused
+		}
+		it.NotBefore = now + p.HookDelay.Milliseconds()
+		return None
 	case HookReturned:
 		return it.hookReturned(ev, p, now)
 	case Decided:
