@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // Callback is the name of a method that an agent calls with a payload of type P, from its schedules
@@ -124,52 +125,8 @@ func encodePayload[P any](c *core, cb Callback[P], payload P) (json.RawMessage, 
 	return raw, nil
 }
 
-// run is the part of a row that describes its run.
-type run struct {
-	// Incarnation is the incarnation that runs the row, or "".
-	Incarnation string
-	// Started is when it began.
-	Started time.Time
-	// Number distinguishes the runs of an incarnation: a superseded run does not end a newer one.
-	Number uint64
-	// Starts counts the starts without an end.
-	Starts int
-}
-
-// nextRun returns the run that follows r, in this incarnation.
-func (c *core) nextRun(r run, now time.Time) run {
-	c.jobs.number++
-	return run{Incarnation: c.incarnation, Number: c.jobs.number, Started: now, Starts: r.Starts + 1}
-}
-
-// is reports whether r is the run of this number and has not ended.
-func (r run) is(incarnation string, number uint64) bool {
-	return r.Incarnation == incarnation && r.Number == number
-}
-
-// isInterrupted reports whether the end of an earlier incarnation cut r off.
-func (r run) isInterrupted(incarnation string) bool {
-	return r.Incarnation != "" && r.Incarnation != incarnation
-}
-
-// crashLoopSuspect reports whether the row of r may be the one that ends incarnations; several rows are cut off
-// together. Suspects run one at a time, so that the count of starts identifies the cause. Rows that start for
-// the first or second time run concurrently.
-func (r run) crashLoopSuspect(incarnation string) bool {
-	return r.isInterrupted(incarnation) && r.Starts >= 2
-}
-
-// isolated reports whether r is the running suspect.
-func (r run) isolated(incarnation string) bool { return r.Incarnation == incarnation && r.Starts > 2 }
-
-// exhausted reports whether r was cut off and was the last start that is allowed.
-func (r run) exhausted(incarnation string, limit int) bool {
-	return r.isInterrupted(incarnation) && limit > 0 && r.Starts >= limit
-}
-
 // jobsState is the state of an incarnation's schedules and queue.
 type jobsState struct {
-	number   uint64    // of its last run
 	notUntil time.Time // the end of a pause after the task limit was reached
 	checked  bool      // findJobs has run
 	none     bool      // there is neither a schedule nor an item: see findJobs
@@ -284,7 +241,7 @@ func (c *core) startCrashLoopSuspect(ctx context.Context, now time.Time, suspect
 	if err != nil {
 		return err
 	}
-	queued = queued && it.Run.crashLoopSuspect(c.incarnation)
+	queued = queued && it.Suspect(c.incarnation, c.queuePolicy())
 	if !queued && len(suspects) == 0 || c.earliestStart(now).After(now) {
 		return nil
 	}
@@ -292,8 +249,11 @@ func (c *core) startCrashLoopSuspect(ctx context.Context, now time.Time, suspect
 		return err
 	}
 	if len(suspects) > 0 {
-		j := slices.MinFunc(suspects, func(a, b scheduleRow) int { return a.Run.Starts - b.Run.Starts })
+		j := slices.MinFunc(suspects, func(a, b scheduleRow) int { return a.Stalls - b.Stalls })
 		_, err := c.startSchedule(ctx, j, now)
+		return err
+	}
+	if it.Item, _, err = c.stepItem(it.Item, work.Event{Kind: work.Due, Alone: true}, c.queuePolicy(), now); err != nil {
 		return err
 	}
 	return c.startItem(ctx, it, now)
@@ -302,11 +262,11 @@ func (c *core) startCrashLoopSuspect(ctx context.Context, now time.Time, suspect
 // crashLoopSuspectRuns reports whether a suspect runs.
 func (c *core) crashLoopSuspectRuns(ctx context.Context) (bool, error) {
 	it, ok, err := c.head(ctx)
-	if err != nil || ok && it.Run.isolated(c.incarnation) {
+	if err != nil || ok && it.Isolated(c.incarnation, c.queuePolicy()) {
 		return ok, err
 	}
 	rows, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{
-		Index: byIncarnation, Equal: dohost.KeyOf(c.incarnation), Limit: 1, Where: func(j scheduleRow) bool { return j.Run.isolated(c.incarnation) },
+		Index: byIncarnation, Equal: dohost.KeyOf(c.incarnation), Limit: 1, Where: func(j scheduleRow) bool { return j.Isolated(c.incarnation, c.schedulePolicy(&j)) },
 	})
 	return len(rows) > 0, err
 }
@@ -336,7 +296,7 @@ func (c *core) wakeJobs(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		interrupted = ok && head.Run.Incarnation != ""
+		interrupted = ok && head.Owner != ""
 	}
 	if !interrupted {
 		if _, set, err := c.obj.GetAlarm(ctx); err != nil || set {

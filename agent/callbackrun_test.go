@@ -1,15 +1,17 @@
 package agent
 
 import (
-	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/dohost/dohost/internal/work"
 )
 
 func TestScheduleStateAfterRun(t *testing.T) {
 	now := time.Date(2026, 3, 29, 0, 59, 59, 0, time.UTC)
 	late := now.Add(-72 * time.Hour)
-	running := run{Incarnation: "a", Number: 7, Started: now.Add(-time.Minute), Starts: 3}
+	running := work.Item{State: work.Running, Owner: "a", Run: 7, Attempt: 2, Stalls: 2}
 	for _, tt := range []struct {
 		name  string
 		job   scheduleRow
@@ -24,55 +26,66 @@ func TestScheduleStateAfterRun(t *testing.T) {
 		{"zone", scheduleRow{Kind: KindCron, Cron: "30 2 * * *", Zone: "Europe/Berlin"}, now.Add(time.Second), true, false},
 		{"zone that is gone", scheduleRow{Kind: KindCron, Cron: "@hourly", Zone: "Mars/Phobos"}, now.Add(time.Hour), true, true},
 	} {
-		tt.job.Run, tt.job.StuckAt = running, now
+		tt.job.Item, tt.job.StuckAt = running, now
 		next, stays, err := tt.job.ended(now)
 		if stays != tt.stays || (err != nil) != tt.fails {
 			t.Errorf("%s: stays %t, %v", tt.name, stays, err)
 		}
-		if stays && (!next.Due.Equal(tt.due) || next.Run != run{} || !next.StuckAt.IsZero()) {
+		if stays && (!next.Due.Equal(tt.due) || next.Item != work.Item{Run: 7} || !next.StuckAt.IsZero()) {
 			t.Errorf("%s: %+v, want due %v", tt.name, next, tt.due)
 		}
 	}
 }
 
 func TestQueueItemStateAfterRun(t *testing.T) {
-	started := item{Version: 2, Run: run{Incarnation: "a", Number: 7}}
-	broken := errors.New("broken")
+	item := func(state work.State, owner string, number uint64) work.Item {
+		return work.Item{State: state, Owner: owner, Run: number}
+	}
+	c := &core{incarnation: "a", class: &class{options: Options{}.withDefaults()}}
 	for _, tt := range []struct {
-		name   string
-		now    item
-		failed error
-		want   itemOutcome
+		name    string
+		now     work.Item
+		failed  bool
+		state   work.State
+		outcome work.Outcome
+		effect  work.Effect
 	}{
-		{"done", started, nil, itemDone},
-		{"dead", started, broken, itemDead},
-		{"superseded", item{Version: 3, Run: started.Run}, nil, itemReplaced},
-		{"superseded and failed", item{Version: 3, Run: started.Run}, broken, itemReplaced},
-		{"taken out", item{Version: 2, Run: started.Run, Gone: true}, broken, itemCancelled},
-		{"another run", item{Version: 2, Run: run{Incarnation: "a", Number: 8}}, nil, itemSuperseded},
-		{"another incarnation", item{Version: 2, Run: run{Incarnation: "b", Number: 7}}, nil, itemSuperseded},
-		{"not running", item{Version: 2}, nil, itemSuperseded},
+		{"done", item(work.Running, "a", 7), false, work.Ended, work.Completed, work.None},
+		{"dead", item(work.Running, "a", 7), true, work.Ended, work.Failed, work.None},
+		{"replaced", item(work.Replaced, "a", 7), false, work.Waiting, 0, work.None},
+		{"replaced and failed", item(work.Replaced, "a", 7), true, work.Waiting, 0, work.None},
+		{"cancelled", item(work.Cancelling, "a", 7), true, work.Cancelling, 0, work.Delete},
+		{"another run", item(work.Running, "a", 8), false, work.Running, 0, work.Refused},
+		{"another incarnation", item(work.Running, "b", 7), false, work.Running, 0, work.Refused},
+		{"not running", item(work.Waiting, "", 7), false, work.Waiting, 0, work.Refused},
 	} {
-		if got := tt.now.outcome(started, tt.failed); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		ev := work.Event{Kind: work.Returned, Run: 7, Failed: tt.failed, Final: true}
+		next, eff, err := c.stepItem(tt.now, ev, c.queuePolicy(), time.Now())
+		if err != nil || eff != tt.effect || next.State != tt.state || next.Outcome != tt.outcome {
+			t.Errorf("%s: %+v, effect %d, %v", tt.name, next, eff, err)
 		}
 	}
 }
 
+// TestJobRunExhaustedByInterruptions ends the incarnation during every run of a row.
 func TestJobRunExhaustedByInterruptions(t *testing.T) {
 	for _, tt := range []struct {
-		run   run
-		limit int
-		want  bool
-	}{
-		{run{Incarnation: "before", Starts: 5}, 5, true},
-		{run{Incarnation: "before", Starts: 4}, 5, false},
-		{run{Incarnation: "before", Starts: 500}, -1, false},
-		{run{Incarnation: "now", Starts: 5}, 5, false}, // it is running
-		{run{Starts: 5}, 5, false},
-	} {
-		if got := tt.run.exhausted("now", tt.limit); got != tt.want {
-			t.Errorf("%+v of %d: %t", tt.run, tt.limit, got)
+		limit, runs int
+	}{{1, 1}, {5, 5}, {0, 5}, {-1, 1000}} {
+		c := &core{class: &class{options: Options{MaxInterruptions: tt.limit}.withDefaults()}}
+		it, runs := work.Item{}, 0
+		for ; runs < 1000; runs++ {
+			c.incarnation = fmt.Sprint("incarnation ", runs)
+			next, eff, err := c.stepItem(it, work.Event{Kind: work.Due, Alone: true}, c.queuePolicy(), time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if it = next; eff != work.Run {
+				break
+			}
+		}
+		if runs != tt.runs || tt.limit >= 0 && it.State != work.Dead {
+			t.Errorf("limit %d: %d runs, then %v; want %d", tt.limit, runs, it.State, tt.runs)
 		}
 	}
 }
@@ -81,7 +94,7 @@ func TestJobRunExhaustedByInterruptions(t *testing.T) {
 // time.
 func TestCronJobRunsOnceWhenTheClockIsSetBack(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	j := scheduleRow{Kind: KindCron, Cron: "0 12 * * *", Due: noon, Run: run{Incarnation: "a", Started: noon}}
+	j := scheduleRow{Kind: KindCron, Cron: "0 12 * * *", Due: noon, Item: work.Item{State: work.Running, Owner: "a", Run: 1}}
 	for _, back := range []time.Duration{-time.Second, 0, 2 * time.Second, 11 * time.Hour, 30 * time.Hour} {
 		next, stays, err := j.ended(noon.Add(-back))
 		if want := noon.Add(24 * time.Hour); err != nil || !stays || !next.Due.Equal(want) {

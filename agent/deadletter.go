@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // deadLetterRow is the row of a dead letter.
@@ -27,7 +28,7 @@ var deadLetterRows = dohost.Collection[deadLetterRow]{
 // addDeadLetter moves an item to the dead letters and returns their number. It deletes an older dead letter with the
 // same id.
 func (c *core) addDeadLetter(ctx context.Context, it item, now time.Time, why error) (depth int, err error) {
-	it.Run = run{}
+	it.Item = work.Item{}
 	if _, err := c.removeDeadLetter(ctx, it.ID, false); err != nil {
 		return 0, err
 	}

@@ -111,7 +111,7 @@ func scheduleDetail(v *dohost.Snapshot, j *scheduleRow) dohost.Resource {
 	d := dohost.Resource{Kind: detailSchedule, ID: j.ID, State: "waiting", Can: []dohost.Action{dohost.ActionCancel}}
 	at, _ := v.Alarm()
 	switch {
-	case j.Run.Incarnation != "":
+	case j.Owner != "":
 		d.State, d.Fault = "running", alarmFault(v)
 	case at.IsZero():
 		d.Fault = "the schedule is waiting, but " + noAlarm(v)
@@ -122,7 +122,7 @@ func scheduleDetail(v *dohost.Snapshot, j *scheduleRow) dohost.Resource {
 	text.add(true, "due %s", j.Due.UTC().Format(time.RFC3339))
 	text.add(j.Every > 0, "every %v", j.Every)
 	text.add(j.Cron != "", "at %q in %s", j.Cron, j.Zone)
-	text.add(j.Run.Starts > 1, "started %d times", j.Run.Starts)
+	text.add(j.Stalls > 0, "started %d times", j.Stalls+1)
 	d.Text = text.String()
 	return d
 }
@@ -131,14 +131,14 @@ func itemDetail(v *dohost.Snapshot, it *item) dohost.Resource {
 	d := dohost.Resource{Kind: detailItem, ID: it.ID, State: "waiting", Can: []dohost.Action{dohost.ActionCancel}}
 	d.Fault = alarmFault(v)
 	switch {
-	case it.Gone:
+	case it.State == work.Cancelling:
 		d.State, d.Can = "cancelled, and running", nil
-	case it.Run.Incarnation != "":
+	case it.Owner != "":
 		d.State = "running"
 	}
 	text := parts{fmt.Sprintf("%q", it.Callback)}
 	text.add(true, "since %s", it.Enqueued.UTC().Format(time.RFC3339))
-	text.add(it.Run.Starts > 1, "started %d times", it.Run.Starts)
+	text.add(it.Stalls > 0, "started %d times", it.Stalls+1)
 	d.Text = text.String()
 	return d
 }

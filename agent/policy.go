@@ -25,13 +25,43 @@ func (c *core) fiberPolicy(r *fiberRow) *work.Policy {
 	return p
 }
 
+// callbackPolicy returns the policy of a run of a callback. Its retries after errors are part of one run, so a run that
+// returns an error has failed.
+func (c *core) callbackPolicy() work.Policy {
+	return work.Policy{Known: true, Resumable: true, MaxRetries: c.class.options.MaxInterruptions - 1, Isolate: 1}
+}
+
+// schedulePolicy returns the policy of a schedule. One that recurs skips a run that was cut off too often.
+func (c *core) schedulePolicy(j *scheduleRow) *work.Policy {
+	p := c.callbackPolicy()
+	p.GiveUp = !j.Kind.recurs()
+	return &p
+}
+
+// queuePolicy returns the policy of the items of the queue.
+func (c *core) queuePolicy() *work.Policy {
+	p := c.callbackPolicy()
+	p.GiveUp, p.KeepPlace = true, true
+	return &p
+}
+
+// stepItem is [work.Step] for an event of this incarnation. An impossible event is an error.
+func (c *core) stepItem(it work.Item, ev work.Event, p *work.Policy, now time.Time) (work.Item, work.Effect, error) {
+	ev.Owner = c.incarnation
+	next, eff := work.Step(it, ev, p, now)
+	if eff == work.Impossible {
+		return it, eff, fmt.Errorf("agent: a row is %v, in which event %d is impossible", it.State, ev.Kind)
+	}
+	return next, eff, nil
+}
+
 // step changes a fiber's row as an event requires, and returns the effect. Nothing is written yet.
 func (c *core) step(r *fiberRow, ev work.Event, now time.Time) (work.Effect, error) {
-	ev.Owner = c.incarnation
-	next, eff := work.Step(r.Item, ev, c.fiberPolicy(r), now)
+	next, eff, err := c.stepItem(r.Item, ev, c.fiberPolicy(r), now)
+	if err != nil {
+		return eff, fmt.Errorf("fiber %s: %w", r.ID, err)
+	}
 	switch eff {
-	case work.Impossible:
-		return eff, fmt.Errorf("agent: fiber %s is %v, in which event %d is impossible", r.ID, r.State, ev.Kind)
 	case work.Refused, work.Wait, work.CallHook, work.Delete:
 		return eff, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // item is a row of the queue.
@@ -19,11 +20,7 @@ type item struct {
 	Place    uint64 // in the queue
 	Enqueued time.Time
 	Retry    backoff
-	Version  uint64 // of the payload: one more with every Enqueue of the id
-	// Gone marks an item that was removed while it ran. The end of its run deletes it; until then the next item
-	// waits.
-	Gone bool
-	Run  run
+	work.Item
 }
 
 const byPlace = "place"
@@ -92,7 +89,11 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 		if _, err := payloads.Delete(ctx, c.store(), old.Value.Payload); err != nil {
 			return err
 		}
-		if err := queue.Put(ctx, c.store(), old.Value.replacedBy(it, c.incarnation)); err != nil {
+		it.Place = old.Value.Place
+		if it.Item, _, err = c.stepItem(old.Value.Item, work.Event{Kind: work.Replace}, c.queuePolicy(), it.Enqueued); err != nil {
+			return err
+		}
+		if err := queue.Put(ctx, c.store(), it); err != nil {
 			return err
 		}
 		return c.advanceQueue(ctx, it.Enqueued)
@@ -101,17 +102,6 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 		return "", err
 	}
 	return it.ID, nil
-}
-
-// replacedBy returns the row with a new payload in its place. A run of this incarnation continues to its end,
-// and starts of the old payload do not count for the new one.
-func (it item) replacedBy(by item, incarnation string) item {
-	by.Place, by.Version, by.Run = it.Place, it.Version+1, it.Run
-	if by.Run.Incarnation != incarnation {
-		by.Run = run{}
-	}
-	by.Run.Starts = 0
-	return by
 }
 
 // append adds a new item at the end of the queue.
@@ -179,7 +169,7 @@ func (qu Queue) List(ctx context.Context, q *QueueQuery) ([]QueueInfo, error) {
 		q = &QueueQuery{}
 	}
 	rows, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Limit: q.Limit, Where: func(it item) bool {
-		return !it.Gone && (q.Callback == "" || it.Callback == q.Callback)
+		return it.State != work.Cancelling && (q.Callback == "" || it.Callback == q.Callback)
 	}})
 	if err != nil {
 		return nil, err
@@ -201,7 +191,7 @@ func (qu Queue) Get(ctx context.Context, id string) (info QueueInfo, ok bool, er
 		return info, false, nil
 	}
 	row, ok, err := queue.Get(ctx, qu.c.store(), id)
-	if err != nil || !ok || row.Value.Gone {
+	if err != nil || !ok || row.Value.State == work.Cancelling {
 		return info, false, err
 	}
 	info, err = qu.c.queueInfo(ctx, row.Value)
@@ -210,7 +200,7 @@ func (qu Queue) Get(ctx context.Context, id string) (info QueueInfo, ok bool, er
 
 func (c *core) queueInfo(ctx context.Context, it item) (QueueInfo, error) {
 	raw, err := c.payload(ctx, it.Payload)
-	return QueueInfo{it.ID, it.Callback, raw, it.Enqueued, it.Run.Incarnation != ""}, err
+	return QueueInfo{it.ID, it.Callback, raw, it.Enqueued, it.Owner != ""}, err
 }
 
 // Cancel removes an item from the queue, and reports whether there was one. If it is running, its run
@@ -222,18 +212,22 @@ func (qu Queue) Cancel(ctx context.Context, id string) (existed bool, err error)
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		row, ok, err := queue.Get(ctx, c.store(), id)
-		if existed = ok && !row.Value.Gone; err != nil || !existed {
+		if err != nil || !ok {
 			return err
 		}
-		it := row.Value
-		if it.Run.Incarnation == c.incarnation {
-			it.Gone = true
+		it, now := row.Value, time.Now()
+		next, eff, err := c.stepItem(it.Item, work.Event{Kind: work.Cancel}, c.queuePolicy(), now)
+		if existed = eff != work.Refused; err != nil || !existed {
+			return err
+		}
+		if eff == work.None {
+			it.Item = next
 			return queue.Put(ctx, c.store(), it)
 		}
 		if err := c.deleteItem(ctx, it); err != nil {
 			return err
 		}
-		return c.advanceQueue(ctx, time.Now())
+		return c.advanceQueue(ctx, now)
 	})
 	return existed && err == nil, err
 }

@@ -285,6 +285,30 @@ func TestReplacedItemIsNoDeadLetter(t *testing.T) {
 	})
 }
 
+// TestQueueItemChangedBeforeItsTaskBegins cancels and replaces items in the event that enqueues them: the queue has
+// started their runs, but not the callbacks.
+func TestQueueItemChangedBeforeItsTaskBegins(t *testing.T) {
+	runCallbackTest(t, dohost.Options{}, func(t *testing.T, b *callbackTest) {
+		b.do(func(ctx context.Context, c *callbackAgent) error {
+			_, err := agent.Enqueue(ctx, c, appendLine, "cancelled", withID("a"))
+			existed, err2 := c.Queue().Cancel(ctx, "a")
+			if !existed {
+				t.Error("there is no item to cancel")
+			}
+			return errors.Join(err, err2)
+		})
+		b.waitIdle()
+		b.do(func(ctx context.Context, c *callbackAgent) error {
+			_, err := agent.Enqueue(ctx, c, appendLine, "old", withID("b"))
+			_, err2 := agent.Enqueue(ctx, c, appendLine, "new", withID("b"))
+			return errors.Join(err, err2)
+		})
+		b.waitIdle()
+		b.wantLines("new")
+		b.do(func(ctx context.Context, c *callbackAgent) error { return c.checkNoRows(ctx) })
+	})
+}
+
 // TestQueueIsDrainedAfterACrash sends the agent no request during recovery.
 func TestQueueIsDrainedAfterACrash(t *testing.T) {
 	runCallbackTest(t, dohost.Options{}, func(t *testing.T, b *callbackTest) {

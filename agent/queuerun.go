@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/dohost/dohost/internal/work"
 )
 
 // queueWakeup returns when the queue needs the alarm.
@@ -12,9 +14,9 @@ func (c *core) queueWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	switch {
 	case err != nil || !ok:
 		return wakeup{}, err
-	case head.Run.Incarnation == c.incarnation:
+	case head.Owner == c.incarnation:
 		return wakeup{now.Add(recheck), true}, nil
-	case head.Run.Incarnation != "":
+	case head.Owner != "":
 		at, err := c.restartTime(ctx, now)
 		return wakeup{at, true}, err
 	}
@@ -25,32 +27,36 @@ func (c *core) queueWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 func (c *core) startQueue(ctx context.Context, now time.Time) error {
 	for {
 		it, ok, err := c.head(ctx)
-		if err != nil || !ok || it.Run.Incarnation == c.incarnation {
+		if err != nil || !ok || it.Owner == c.incarnation {
 			return err
 		}
+		next, eff, err := c.stepItem(it.Item, work.Event{Kind: work.Due}, c.queuePolicy(), now)
 		switch {
-		case it.Gone:
+		case err != nil:
+			return err
+		case eff == work.Delete:
 			if err := c.deleteItem(ctx, it); err != nil {
 				return err
 			}
-		case it.Run.exhausted(c.incarnation, c.class.options.MaxInterruptions):
+		case next.State == work.Dead:
 			depth, err := c.addDeadLetter(ctx, it, now, errInterrupted)
 			if err != nil {
 				return err
 			}
 			c.reportDeadLetter(ctx, it, errInterrupted, depth)
-		case it.Run.crashLoopSuspect(c.incarnation):
+		case eff == work.Wait:
 			return nil // startCrashLoopSuspect starts it
 		default:
+			it.Item = next
 			return c.startItem(ctx, it, now)
 		}
 	}
 }
 
+// startItem starts a run, if a task is free. A task that does not find its run in the row does nothing.
 func (c *core) startItem(ctx context.Context, it item, now time.Time) error {
-	it.Run = c.nextRun(it.Run, now)
 	begun, err := c.begin(ctx, "queue "+it.Callback, now, func(ctx context.Context) error {
-		return c.runItem(ctx, it.ID, it.Run.Number)
+		return c.runItem(ctx, it.ID, it.Run)
 	})
 	if err != nil || !begun {
 		return err
@@ -61,22 +67,23 @@ func (c *core) startItem(ctx context.Context, it item, now time.Time) error {
 // runItem runs an item, and starts the next.
 func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 	row, ok, err := queue.Get(ctx, c.store(), id)
-	if err != nil || !ok || !row.Value.Run.is(c.incarnation, number) {
+	it := row.Value
+	if err != nil || !ok || it.Owner != c.incarnation || it.Run != number {
 		return err
 	}
-	it := row.Value
 	lag := time.Since(it.Enqueued)
 	var failed error
-	if !it.Gone {
+	if it.State == work.Running { // else it was cancelled or replaced before it began
 		failed = c.attempt(ctx, it.Callback, it.Payload, it.Retry, func(ctx context.Context) bool {
 			now, ok, err := queue.Get(ctx, c.store(), id)
-			return err == nil && ok && now.Value.outcome(it, nil) == itemDone
+			return err == nil && ok && now.Value.Item == it.Item
 		})
 	}
 	if ctx.Err() != nil {
 		return failed
 	}
-	var outcome itemOutcome
+	var next work.Item
+	var eff work.Effect
 	var depth, waiting int
 	err = c.recordRun(ctx, func(ctx context.Context) error {
 		now := time.Now()
@@ -87,21 +94,34 @@ func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 		if err != nil {
 			return err
 		}
-		outcome = itemSuperseded
+		eff = work.Refused
 		if ok {
-			outcome = row.Value.outcome(it, failed)
+			ev := work.Event{Kind: work.Returned, Run: number, Failed: failed != nil, Final: true}
+			if next, eff, err = c.stepItem(row.Value.Item, ev, c.queuePolicy(), now); err != nil {
+				return err
+			}
 		}
-		if depth, err = c.endItem(ctx, row.Value, outcome, now, failed); err != nil {
+		switch {
+		case eff == work.Refused:
+		case next.State == work.Waiting: // it was replaced
+			row.Value.Item = next
+			err = queue.Put(ctx, c.store(), row.Value)
+		case next.Outcome == work.Failed:
+			depth, err = c.addDeadLetter(ctx, row.Value, now, failed)
+		default:
+			err = c.deleteItem(ctx, row.Value)
+		}
+		if err != nil {
 			return err
 		}
 		return c.advanceQueue(ctx, now)
 	})
 	switch {
-	case err != nil:
-	case outcome == itemDone:
+	case err != nil || eff != work.None:
+	case next.Outcome == work.Completed:
 		c.obj.Report(ctx, "queue:run", slog.String("callback", it.Callback), slog.String("id", id), slog.Duration("lag", lag),
 			slog.Int("behind", waiting))
-	case outcome == itemDead:
+	case next.Outcome == work.Failed:
 		c.reportDeadLetter(ctx, it, failed, depth)
 	}
 	return err
@@ -116,44 +136,4 @@ func (c *core) itemsAfter(ctx context.Context, place uint64) (int, error) {
 func (c *core) reportDeadLetter(ctx context.Context, it item, err error, depth int) {
 	c.obj.Report(ctx, "queue:dead", slog.String("callback", it.Callback), slog.String("id", it.ID),
 		slog.Any("err", err), slog.Int("depth", depth))
-}
-
-// itemOutcome is the new state of an item after a run.
-type itemOutcome int
-
-const (
-	itemSuperseded itemOutcome = iota // the row belongs to a newer run, or is gone
-	itemCancelled                     // it was removed during the run
-	itemReplaced                      // it has another payload, which must run
-	itemDone
-	itemDead
-)
-
-// outcome returns the new state of the current row after a run of was.
-func (it item) outcome(was item, failed error) itemOutcome {
-	switch {
-	case !it.Run.is(was.Run.Incarnation, was.Run.Number):
-		return itemSuperseded
-	case it.Gone:
-		return itemCancelled
-	case it.Version != was.Version:
-		return itemReplaced
-	case failed != nil:
-		return itemDead
-	}
-	return itemDone
-}
-
-// endItem writes the end of an item. For a dead letter it returns the number of dead letters.
-func (c *core) endItem(ctx context.Context, it item, f itemOutcome, now time.Time, failed error) (depth int, err error) {
-	switch f {
-	case itemCancelled, itemDone:
-		return 0, c.deleteItem(ctx, it)
-	case itemReplaced:
-		it.Run = run{}
-		return 0, queue.Put(ctx, c.store(), it)
-	case itemDead:
-		return c.addDeadLetter(ctx, it, now, failed)
-	}
-	return 0, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // scheduleRow is a schedule's row.
@@ -25,7 +26,9 @@ type scheduleRow struct {
 	Zone     string        `msgpack:",omitempty"`
 	DedupKey string        // hash of kind, callback, payload and recurrence
 	Retry    backoff
-	Run      run
+	work.Item
+	// Started is when its run began.
+	Started time.Time
 	// StuckAt is the time after which the run of an interval counts as stuck.
 	StuckAt time.Time
 }
@@ -45,7 +48,7 @@ var scheduleRows = dohost.Collection[scheduleRow]{
 		{Name: byDue, Of: func(j scheduleRow) dohost.Key { return dohost.KeyOf(j.Due) }},
 		{Name: byCheck, Of: func(j scheduleRow) dohost.Key {
 			switch {
-			case j.Run.Incarnation == "":
+			case j.Owner == "":
 				return dohost.KeyOf(j.Due)
 			case j.StuckAt.IsZero():
 				return ""
@@ -53,10 +56,10 @@ var scheduleRows = dohost.Collection[scheduleRow]{
 			return dohost.KeyOf(j.StuckAt)
 		}},
 		{Name: byIncarnation, Of: func(j scheduleRow) dohost.Key {
-			if j.Run.Incarnation == "" {
+			if j.Owner == "" {
 				return ""
 			}
-			return dohost.KeyOf(j.Run.Incarnation)
+			return dohost.KeyOf(j.Owner)
 		}},
 		{Name: byDedupKey, Of: func(j scheduleRow) dohost.Key { return dohost.KeyOf(j.DedupKey) }},
 	},
@@ -172,7 +175,7 @@ func (c *core) schedule(
 func (c *core) findDuplicate(ctx context.Context, dedupKey string) (scheduleRow, bool, error) {
 	rows, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{
 		Index: byDedupKey, Equal: dohost.KeyOf(dedupKey), Limit: 1,
-		Where: func(j scheduleRow) bool { return j.Kind.recurs() || j.Run.Incarnation != c.incarnation },
+		Where: func(j scheduleRow) bool { return j.Kind.recurs() || j.Owner != c.incarnation },
 	})
 	if err != nil || len(rows) == 0 {
 		return scheduleRow{}, false, err
@@ -200,7 +203,7 @@ func (c *core) scheduleInfo(ctx context.Context, j scheduleRow) (ScheduleInfo, e
 	raw, err := c.payload(ctx, j.ID)
 	return ScheduleInfo{
 		ID: j.ID, Callback: j.Callback, Kind: j.Kind, Payload: raw, Created: j.Created, Due: j.Due,
-		Running: j.Run.Incarnation != "", Every: j.Every, Cron: j.Cron, Zone: j.Zone,
+		Running: j.Owner != "", Every: j.Every, Cron: j.Cron, Zone: j.Zone,
 	}, err
 }
 

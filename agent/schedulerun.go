@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // duplicateThreshold is the number of due rows of one callback, each to run once, that triggers a warning: the agent
@@ -22,7 +23,7 @@ func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, erro
 	}
 	if len(rows) > 0 {
 		due.at = rows[0].Value.Due
-		if rows[0].Value.Run.Incarnation != "" {
+		if rows[0].Value.Owner != "" {
 			due.at = rows[0].Value.StuckAt
 		}
 		if !due.at.After(now) {
@@ -61,14 +62,14 @@ func (c *core) hasInterruptedSchedules(ctx context.Context) (bool, error) {
 		if len(rows) == 0 {
 			return false, nil
 		}
-		if rows[0].Value.Run.isInterrupted(c.incarnation) {
+		if rows[0].Value.Interrupted(c.incarnation) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func (c *core) notInterrupted(j scheduleRow) bool { return !j.Run.isInterrupted(c.incarnation) }
+func (c *core) notInterrupted(j scheduleRow) bool { return !j.Interrupted(c.incarnation) }
 
 // interruptedSchedules returns the rows that an earlier incarnation left running.
 func (c *core) interruptedSchedules(ctx context.Context) (found []dohost.Row[scheduleRow], err error) {
@@ -93,12 +94,16 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []sc
 	}
 	var rows []dohost.Row[scheduleRow]
 	for _, row := range interrupted {
-		switch j := row.Value; {
-		case j.Run.exhausted(c.incarnation, c.class.options.MaxInterruptions):
+		j := row.Value
+		_, eff, err := c.stepItem(j.Item, work.Event{Kind: work.Due}, c.schedulePolicy(&j), now)
+		switch {
+		case err != nil:
+			return nil, err
+		case eff == work.None:
 			if err := c.endExhaustedSchedule(ctx, j, now); err != nil {
 				return nil, err
 			}
-		case j.Run.crashLoopSuspect(c.incarnation):
+		case eff == work.Wait:
 			suspects = append(suspects, j)
 		default:
 			rows = append(rows, row)
@@ -126,14 +131,20 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []sc
 // startSchedule starts a run, if a task is free. It starts the task before it writes the row: a task that does not
 // find its run in the row does nothing.
 func (c *core) startSchedule(ctx context.Context, j scheduleRow, now time.Time) (begun bool, err error) {
-	if j.Run.Incarnation == c.incarnation {
+	ev := work.Event{Kind: work.Due, Alone: true}
+	if j.Owner == c.incarnation {
 		c.obj.Report(ctx, "schedule:stuck", slog.String("callback", j.Callback), slog.String("id", j.ID),
-			slog.Duration("after", now.Sub(j.Run.Started)))
-		j.Run = run{}
+			slog.Duration("after", now.Sub(j.Started)))
+		ev.Kind = work.Stuck
 	}
-	j = j.started(c.nextRun(j.Run, now), c.class.options.StuckAfter)
+	if j.Item, _, err = c.stepItem(j.Item, ev, c.schedulePolicy(&j), now); err != nil {
+		return false, err
+	}
+	if j.Started = now; j.Kind == KindInterval {
+		j.StuckAt = now.Add(c.class.options.StuckAfter)
+	}
 	begun, err = c.begin(ctx, "schedule "+j.Callback, now, func(ctx context.Context) error {
-		return c.runSchedule(ctx, j.ID, j.Run.Number)
+		return c.runSchedule(ctx, j.ID, j.Run)
 	})
 	if err != nil || !begun {
 		return false, err
@@ -158,7 +169,7 @@ func (c *core) warnDuplicates(ctx context.Context, rows []dohost.Row[scheduleRow
 func (c *core) runSchedule(ctx context.Context, id string, number uint64) error {
 	wanted := func(ctx context.Context) bool {
 		j, ok, err := c.scheduleOf(ctx, id)
-		return err == nil && ok && j.Run.is(c.incarnation, number)
+		return err == nil && ok && j.Owner == c.incarnation && j.Run == number
 	}
 	if !wanted(ctx) {
 		return nil // cancelled, or superseded as stuck, before it began
@@ -174,11 +185,16 @@ func (c *core) runSchedule(ctx context.Context, id string, number uint64) error 
 	}
 	counts := false
 	err = c.recordRun(ctx, func(ctx context.Context) error {
-		now, ok, err := c.scheduleOf(ctx, id)
-		if counts = ok && now.Run.is(c.incarnation, number); err != nil || !counts {
+		row, ok, err := c.scheduleOf(ctx, id)
+		if err != nil || !ok {
 			return err
 		}
-		if err := c.endSchedule(ctx, now, time.Now()); err != nil {
+		ev, now := work.Event{Kind: work.Returned, Run: number, Failed: failed != nil, Final: true}, time.Now()
+		_, eff, err := c.stepItem(row.Item, ev, c.schedulePolicy(&row), now)
+		if counts = err == nil && eff != work.Refused; !counts {
+			return err
+		}
+		if err := c.endSchedule(ctx, row, now); err != nil {
 			return err
 		}
 		return c.rearm(ctx)
@@ -229,15 +245,6 @@ func (c *core) reportScheduleError(ctx context.Context, j scheduleRow, err error
 	c.obj.Report(ctx, "schedule:error", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", err))
 }
 
-// started returns the row of a running schedule.
-func (j scheduleRow) started(r run, stuckAfter time.Duration) scheduleRow {
-	j.Run = r
-	if j.Kind == KindInterval {
-		j.StuckAt = r.Started.Add(stuckAfter)
-	}
-	return j
-}
-
 // unknownZoneDelay is the delay of a cron schedule if its next time is unknown because its zone is no longer in this
 // host's database.
 const unknownZoneDelay = time.Hour
@@ -246,7 +253,7 @@ const unknownZoneDelay = time.Hour
 // follows both now and the due time of this run: if the clock was set back during the run, the same time does
 // not run twice.
 func (j scheduleRow) ended(now time.Time) (next scheduleRow, stays bool, err error) {
-	j.Run, j.StuckAt = run{}, time.Time{}
+	j.Item, j.StuckAt = work.Item{Run: j.Run}, time.Time{}
 	switch j.Kind {
 	case KindInterval:
 		j.Due = now.Add(j.Every)

@@ -9,8 +9,7 @@ func (it *Item) due(ev Event, p *Policy, now int64) Effect {
 		return it.notifyDue(p, now)
 	case it.State == Cancelling && it.Interrupted(ev.Owner):
 		return Delete
-	case it.State == Replaced && it.Interrupted(ev.Owner):
-		it.Attempt, it.Stalls = 0, 0
+	case it.State == Replaced && it.Interrupted(ev.Owner): // a run of the new payload has nothing to charge
 		return it.start(ev.Owner)
 	case it.State == Waiting && it.Owner == "":
 		if now < it.NotBefore {

@@ -41,18 +41,23 @@ var kinds = []string{
 func eachItem(state State, owner string, do func(Item)) {
 	hour := time.Hour.Milliseconds()
 	for _, charges := range []Item{{}, {Attempt: 1, Stalls: 1}, {Attempt: 2, Stalls: 2}, {Attempt: 3, Failures: 3}, {Attempt: maxAttempts}} {
-		for _, calls := range []int{0, 1, 2, MaxCalls - 1, MaxCalls} {
-			for _, first := range []int64{0, now.UnixMilli() - 25*hour, now.UnixMilli() - hour} {
-				for _, before := range []int64{0, now.UnixMilli(), now.UnixMilli() + 1} {
-					it := charges
-					it.State, it.Owner, it.Run, it.Calls, it.FirstCall, it.NotBefore = state, owner, 7, calls, first, before
-					if state != Ended && state != Notifying {
+		for _, calls := range []int{0, 1, 2, MaxCalls} {
+			for _, at := range []struct{ first, before int64 }{
+				{}, {-25 * hour, 0}, {-25 * hour, now.UnixMilli()}, {-hour, 0}, {-hour, now.UnixMilli()}, {-hour, now.UnixMilli() + 1},
+			} {
+				if at.first != 0 {
+					at.first += now.UnixMilli()
+				}
+				it := charges
+				it.State, it.Owner, it.Run, it.Calls, it.FirstCall, it.NotBefore = state, owner, 7, calls, at.first, at.before
+				if state != Ended && state != Notifying {
+					if charges == (Item{}) || state != Replaced && owner != "" { // the others have no charges
 						do(it)
-						continue
 					}
-					for it.Outcome = Completed; it.Outcome <= Cancelled; it.Outcome++ {
-						do(it)
-					}
+					continue
+				}
+				for it.Outcome = Completed; it.Outcome <= Cancelled; it.Outcome++ {
+					do(it)
 				}
 			}
 		}
@@ -62,7 +67,7 @@ func eachItem(state State, owner string, do func(Item)) {
 func eachPolicy(do func(*Policy)) {
 	for bits := range 1 << 6 {
 		is := func(n int) bool { return bits>>n&1 == 1 }
-		for _, retries := range []int{-1, 0, 3} {
+		for _, retries := range []int{-1, 3} {
 			for _, isolate := range []int{0, 1} {
 				do(&Policy{
 					Known: is(0), Resumable: is(1), RecoveryHook: is(2), EndHook: is(3), GiveUp: is(4), KeepPlace: is(5),
@@ -156,4 +161,79 @@ func TestStepMatchesItsTable(t *testing.T) {
 		}
 	}
 	t.Logf("%d steps", steps)
+}
+
+// eachStep calls do with every step of the test.
+func eachStep(do func(it Item, ev Event, p *Policy, next Item, eff Effect)) (steps int) {
+	for n := range columns {
+		for k := range kinds {
+			eachPolicy(func(p *Policy) {
+				eachItem(columns[n].state, columns[n].owner, func(it Item) {
+					eachEvent(EventKind(k), func(ev Event) {
+						next, eff := Step(it, ev, p, now)
+						do(it, ev, p, next, eff)
+						steps++
+					})
+				})
+			})
+		}
+	}
+	return steps
+}
+
+// TestStepKeepsItsRules checks the rules that hold for all kinds of work.
+func TestStepKeepsItsRules(t *testing.T) {
+	failures := map[string]int{}
+	steps := eachStep(func(it Item, ev Event, p *Policy, next Item, eff Effect) {
+		require := func(rule string, holds bool) {
+			if failures[rule] == 0 && !holds {
+				t.Errorf("%s: %s of %+v with %+v and %+v: %+v, effect %d", rule, kinds[ev.Kind], it, ev, *p, next, eff)
+				failures[rule]++
+			}
+		}
+		begins := eff == Run && ev.Kind != Returned
+		retries := p.MaxRetries
+		interrupted := it.Interrupted(ev.Owner)
+		require("an effect that writes nothing changes nothing", eff == None || eff == Run || next == it)
+		require("a start has a new number, and no other step has", begins == (next.Run != it.Run))
+		require("a run belongs to the incarnation that starts it", eff != Run || next.Owner == ev.Owner)
+		require("a resumed item is charged before it runs", !begins || !interrupted || it.State == Replaced ||
+			next.Attempt == it.Attempt+1 && next.Stalls == it.Stalls+1)
+		require("an item out of retries does not resume", !begins || ev.Kind != Due || !interrupted || it.State == Replaced || retries < 0 ||
+			it.Failures+it.Stalls < retries)
+		require("an item of which every run ends its process is bounded", !begins || ev.Kind != Due || retries < 0 || it.Attempt < maxAttempts)
+		require("one suspect at a time", !begins || ev.Kind != Due || ev.Alone || !it.Suspect(ev.Owner, p))
+		require("a hook is not called more often than its bound", eff != CallHook || it.Calls < MaxCalls)
+		require("a hook is not called for more than a day", eff != CallHook || it.FirstCall == 0 ||
+			now.Sub(time.UnixMilli(it.FirstCall)) < 24*time.Hour)
+		require("a call of a hook is not early", eff != CallHook || it.NotBefore <= now.UnixMilli())
+		require("a call of a hook is charged", ev.Kind != HookCalled || eff != None ||
+			next.Calls == it.Calls+1 && next.FirstCall > 0 && next.NotBefore > now.UnixMilli())
+		require("a result of another run does not count", ev.Kind != Returned || ev.Run == it.Run || eff == Refused || eff == Impossible)
+		require("a completed item does not run again", it.Outcome != Completed || !begins)
+		require("an item that has ended has an outcome", eff != None || next.State != Ended && next.State != Notifying || next.Outcome != 0)
+		require("an open item has none", !next.Open() || next.Outcome == 0)
+		require("an ended item expires, if its policy says so", eff != None || it.State == Ended || next.State != Ended ||
+			next.Expires > now.UnixMilli())
+		require("only a cancelled item ends without its end hook", eff != None || !p.EndHook || it.State == Notifying ||
+			next.State != Ended || next.Outcome == Cancelled)
+	})
+	t.Logf("%d steps", steps)
+}
+
+// TestSuspectsAndIsolatedItems compares the two questions about suspects with the number of starts that the owner's end
+// has cut off.
+func TestSuspectsAndIsolatedItems(t *testing.T) {
+	p := &Policy{Known: true, Resumable: true, MaxRetries: -1, Isolate: 1}
+	it := Item{}
+	for cutOff := range 5 {
+		owner := strings.Repeat("i", cutOff+1)
+		if got, want := it.Suspect(owner, p), cutOff >= 2; got != want {
+			t.Errorf("cut off %d times: suspect %v, want %v", cutOff, got, want)
+		}
+		it, _ = Step(it, Event{Kind: Due, Owner: owner, Alone: true}, p, now)
+		if got, want := it.Isolated(owner, p), cutOff >= 2; got != want {
+			t.Errorf("started after %d cut-offs: isolated %v, want %v", cutOff, got, want)
+		}
+	}
 }
