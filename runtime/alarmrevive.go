@@ -67,20 +67,20 @@ func (s *State) reviveAlarm(ctx context.Context) (revived bool, err error) {
 var errInUse = errors.New("dohost: object is in use")
 
 // claimCold keeps the next incarnation of an object that has none, and no events, from
-// beginning until disclaim. Errors: errInUse, errGone.
+// beginning until endClaim. Errors: errInUse, errGone.
 func (o *object) claimCold() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.removed:
+	case o.state == objectRemoved:
 		return errGone
-	case o.incarnation != nil || o.waking || o.count > 0 || o.deferredSlots != nil:
+	case o.state != objectCold || o.count > 0 || o.deferredSlots != nil:
 		return errInUse
 	}
 	if o.rng == nil {
 		o.rng = o.host().store.Range(o.id())
 	}
-	o.waking = true
+	o.transitionLocked(objectReviving)
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (o *object) reviveBetween(ctx context.Context) (revived bool, err error) {
 		revived, err = o.revive(seg)
 		return err
 	})
-	o.disclaim()
+	o.endClaim()
 	select {
 	case err := <-durable:
 		return err == nil && revived, err

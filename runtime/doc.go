@@ -21,6 +21,9 @@
 // goroutines. Code of a fenced incarnation may still run, but the range has another owner,
 // so a late write of incarnation 6 cannot become a write of incarnation 7.
 //
+// The object's table entry outlives its incarnations. Its own states, with the claims that keep the
+// next incarnation from beginning, are drawn in objectstate.go (type objectState).
+//
 // # Invariants
 //
 //   - A turn queue (type turnQueue) has at most one holder, and is empty while it has none.

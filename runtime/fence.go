@@ -32,14 +32,12 @@ func (o *object) fence(inc *incarnation, why *Fenced, mode eviction.EndMode) boo
 		o.fenced(ev, why)
 	}
 
-	o.mu.Lock()
-	o.waking = false
-	o.releaseLocked(o.wakeLocked())
+	o.endClaim()
 	return true
 }
 
 // retireLocked ends the rights of the incarnation and moves its queued events to the next
-// one, ahead of later events. The object counts as waking until the caller has finished, so
+// one, ahead of later events. The caller ends the claim when it has reported the end, so
 // that no incarnation begins before a crash has dropped its writes.
 func (o *object) retireLocked(inc *incarnation, why *Fenced, keep bool) {
 	invariants.Held(&o.mu)
@@ -51,7 +49,7 @@ func (o *object) retireLocked(inc *incarnation, why *Fenced, keep bool) {
 	}
 	inc.unwoundLocked()
 	o.incarnation = nil
-	o.waking = true
+	o.transitionLocked(objectEnding)
 	for _, ev := range inc.queue.takeFreshLocked() {
 		ev.turn.queue = nil
 		if ev.only != nil {

@@ -477,7 +477,7 @@ func TestWheelIsCompactedAfterEvictions(t *testing.T) {
 			for _, os := range h.sweeper.wheel {
 				filed += len(os)
 				for _, o := range os {
-					if o.removed {
+					if o.state == objectRemoved {
 						gone++
 					}
 				}

@@ -27,7 +27,7 @@ func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 		claimed, err := o.claim()
 		switch {
 		case claimed:
-			defer o.disclaim()
+			defer o.endClaim()
 			return h.store.Import(ctx, id, r)
 		case err != errGone:
 			return err
@@ -38,7 +38,7 @@ func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 }
 
 // claim ends the incarnation of an object that is at rest, and keeps the next one from
-// beginning.
+// beginning until endClaim.
 func (o *object) claim() (bool, error) {
 	o.mu.Lock()
 	inc := o.incarnation
@@ -49,18 +49,12 @@ func (o *object) claim() (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.removed:
+	case o.state == objectRemoved:
 		return false, errGone
-	case o.incarnation != nil || !o.restingLocked():
+	case o.state != objectCold || !o.restingLocked():
 		return false, fmt.Errorf("%w: %v is in use", objectstore.ErrExists, o.id())
 	}
 	o.rng = nil // it caches the last committed writes, and an import bypasses it
-	o.waking = true
+	o.transitionLocked(objectImporting)
 	return true, nil
-}
-
-func (o *object) disclaim() {
-	o.mu.Lock()
-	o.waking = false
-	o.releaseLocked(o.wakeLocked())
 }

@@ -51,7 +51,7 @@ func (h *Host) Live() int { return int(h.incarnations.Load()) }
 func (o *object) inspect() (Info, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.removed || (o.incarnation == nil && o.count == 0 && !o.waking) {
+	if o.state == objectRemoved || o.state == objectCold && o.count == 0 {
 		return Info{}, false
 	}
 	now := o.host().now()

@@ -15,18 +15,17 @@ type object struct {
 	class *class
 	name  string
 
-	// rng holds the undurable writes of all incarnations. Nil at rest. Guarded by mu; a runner
-	// between incarnations reads it without mu, and code of an incarnation has its own pointer.
+	// rng holds the undurable writes of all incarnations. Nil at rest. Guarded by mu; the goroutine
+	// that has a claim reads it without mu, and code of an incarnation has its own pointer.
 	rng *objectstore.Range
 
 	// mu guards the rest, and the fields that incarnation.go names. Order: object.mu, then the
 	// range's lock. No goroutine holds the locks of two objects, nor mu while user code
 	// runs, during I/O, or while it sends to a channel that may be full.
 	mu          sync.Mutex
-	incarnation *incarnation // nil between incarnations
+	incarnation *incarnation // nil unless the state is objectLive
 	waiting     turnList     // events for the next incarnation
-	waking      bool         // a runner is between incarnations
-	removed     bool         // no longer in the table
+	state       objectState  // see transitionLocked
 	prompt      bool         // the last event was answered when it ended
 	toSweep     bool         // in the sweeper's list
 	filed       uint32       // its second in the sweeper's wheel; zero if it is not there
@@ -60,7 +59,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	// that one of the two sees the other.
 	o.host().active.Add(1)
 	o.mu.Lock()
-	if o.removed {
+	if o.state == objectRemoved {
 		o.mu.Unlock()
 		o.host().decrement(&o.host().active)
 		if ev.only != nil {
@@ -173,16 +172,6 @@ func (o *object) queueLocked(t *turn) runnerRequest {
 	return o.wakeLocked()
 }
 
-// wakeLocked requests a runner between incarnations, if it has work.
-func (o *object) wakeLocked() runnerRequest {
-	invariants.Held(&o.mu)
-	if o.waking || o.incarnation != nil || (o.waiting.head == nil && o.deferredSlots == nil) {
-		return runnerRequest{}
-	}
-	o.waking = true
-	return runnerRequest{wanted: true}
-}
-
 // withdraw takes ev out of the queue if it has not started, and reports whether it had.
 func (o *object) withdraw(ev *event) (started bool) {
 	o.mu.Lock()
@@ -214,11 +203,4 @@ func (o *object) rangeLocked(e objectstore.Epoch) *objectstore.Range {
 		o.rng.Begin(e)
 	}
 	return o.rng
-}
-
-// restingLocked reports whether the object has nothing to do and nothing undurable.
-func (o *object) restingLocked() bool {
-	invariants.Held(&o.mu)
-	idle := o.incarnation == nil || o.incarnation.activity == nil || o.incarnation.queue.holder == nil
-	return idle && o.count == 0 && !o.waking && o.deferredSlots == nil && (o.rng == nil || o.rng.Clean())
 }

@@ -144,6 +144,11 @@ func (s *sweeper) sweep() {
 // it is at rest now.
 func (s *sweeper) check(o *object, now time.Duration) {
 	o.mu.Lock()
+	if o.state == objectRemoved { // an import evicted it while idle was about to
+		o.toSweep = false
+		o.mu.Unlock()
+		return
+	}
 	stalled := s.host.opts.Limits.Stall > 0 && s.host.store.Stalled() > s.host.opts.Limits.Stall
 	why, report := o.overdueLocked(now, stalled)
 	inc := o.incarnation
@@ -203,7 +208,7 @@ func (o *object) restLocked(s *sweeper) {
 // markRemovedLocked marks an object that is about to leave the table.
 func (o *object) markRemovedLocked() {
 	invariants.Held(&o.mu)
-	o.removed = true
+	o.transitionLocked(objectRemoved)
 	if o.filed != 0 {
 		o.host().sweeper.stale.Add(1)
 	}
@@ -218,7 +223,7 @@ func (s *sweeper) file(o *object, inc *incarnation) {
 	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Incarnation, events)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.incarnation == inc && !o.toSweep && !o.removed {
+	if o.incarnation == inc && !o.toSweep {
 		o.fileLocked(s, after)
 	}
 }
@@ -254,7 +259,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 		return
 	}
 	o.filed = 0
-	if o.removed {
+	if o.state == objectRemoved {
 		s.stale.Add(-1)
 		o.mu.Unlock()
 		return
@@ -272,7 +277,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 	o.mu.Unlock()
 	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Incarnation, events)
 	o.mu.Lock()
-	if o.toSweep || o.removed || o.incarnation != inc {
+	if o.toSweep || o.incarnation != inc {
 		o.mu.Unlock()
 		return // it is checked again, or gone
 	}
@@ -305,11 +310,11 @@ func (h *Host) evictIdle(o *object, inc *incarnation, r Reason) bool {
 	h.ended(o, inc, why, eviction.EndFence)
 	inc.end()
 	o.mu.Lock()
-	o.waking = false
+	o.transitionLocked(objectCold)
 	if !o.toSweep {
 		o.markRemovedLocked()
 	}
-	forget, run := o.removed, o.wakeLocked()
+	forget, run := o.state == objectRemoved, o.wakeLocked()
 	o.mu.Unlock()
 	if forget {
 		o.class.forget(o)
@@ -343,7 +348,7 @@ func (s *sweeper) compact() {
 		left := slices.DeleteFunc(os, func(o *object) bool {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			return o.removed || int64(o.filed) != at
+			return o.state == objectRemoved || int64(o.filed) != at
 		})
 		s.stale.Add(int64(len(left) - len(os)))
 		s.filed -= len(os) - len(left)

@@ -470,8 +470,8 @@ func TestTaskOfAnEvictedObjectIsRefused(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		o := s.incarnation().obj
-		if err := o.enqueue(&event{op: "task", kind: kindBackground, only: s.incarnation()}, true); !o.removed || !errors.Is(err, ErrFenced) {
-			t.Errorf("gone: %t; %v", o.removed, err)
+		if err := o.enqueue(&event{op: "task", kind: kindBackground, only: s.incarnation()}, true); o.state != objectRemoved || !errors.Is(err, ErrFenced) {
+			t.Errorf("the object is %v; %v", o.state, err)
 		}
 	})
 }

@@ -30,7 +30,7 @@ func (o *object) wake() *turn {
 		head := o.headLocked()
 		if head == nil {
 			o.rng.SetWaking(false) // from here on the range may have another owner, or be gone
-			o.waking = false
+			o.transitionLocked(objectCold)
 			o.mu.Unlock()
 			return nil
 		}
@@ -111,7 +111,7 @@ func (o *object) beginLocked(first *event) (*incarnation, *event) {
 	inc.batch = inc.rng.NewBatch(inc.epoch())
 	o.rng.Begin(inc.epoch())
 	o.incarnation = inc
-	o.waking = false
+	o.transitionLocked(objectLive)
 	inc.queue.turnList, o.waiting = o.waiting, turnList{}
 	for t := inc.queue.head; t != nil; t = t.next {
 		t.queue = &inc.queue

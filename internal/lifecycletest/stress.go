@@ -1,5 +1,5 @@
-// Package lifecycletest abuses the starting and stopping of a service: the Host,
-// a scheduler, a sweeper, a server.
+// Package lifecycletest helps to test states: Stress abuses the starting and stopping of a service (the Host,
+// a scheduler, a sweeper, a server), and Drawn reads the diagram of a state machine, for a comparison with its code.
 package lifecycletest
 
 import (
