@@ -147,7 +147,7 @@ func TestSuspectsRunLastAndOneAtATime(t *testing.T) {
 					x.done(a, false)
 				}()
 			}
-			s := x.start(Config{Unclean: unclean})
+			s := x.start(Config{CrashLoop: CrashLoop{Unclean: unclean}})
 			s.Start()
 			time.Sleep(time.Minute)
 			synctest.Wait()

@@ -14,13 +14,6 @@ func Backoff(attempt int, jitter float64) time.Duration {
 	return d + time.Duration(float64(d)*jitter)
 }
 
-// deathSteps bounds the doubling of deathDelay, at 17 min.
-const deathSteps = 9
-
-// deathDelay returns the delay of an alarm after n processes have ended during its runs, from the second one on: 2 s,
-// doubling. It grows further than Backoff, since each run may end the whole host.
-func deathDelay(n int) time.Duration { return backoffFirst << min(n-2, deathSteps) }
-
 // Delays of a delivery that was cut off by no fault of its own.
 const (
 	cutOffFirst = time.Millisecond

@@ -11,8 +11,7 @@ type Delivery struct {
 	objectstore.Alarm
 	// From is the due time of the delivery: that of the alarm or, for a delivery at the start, the start of the host.
 	From time.Time
-	// Charge reports whether the run must be charged, durably, before it begins, because a due
-	// alarm may have ended the previous host. A suspect's run is charged in any case.
+	// Charge reports whether the run must be charged: see MustCharge.
 	Charge bool
 }
 
@@ -46,7 +45,7 @@ func (s *Scheduler) send(e *alarmEntry) {
 	s.outstanding[e.ID] = &delivery{alarmEntry: e}
 	e.queue.outstanding++
 	s.cfg.Deliver(Delivery{
-		Alarm: e.Alarm, From: e.at, Charge: s.cfg.Unclean && !e.Due.After(s.start),
+		Alarm: e.Alarm, From: e.at, Charge: s.cfg.CrashLoop.chargesDelivery(e.Due, s.start),
 	})
 }
 
@@ -70,7 +69,7 @@ const suspendedFactor = 16
 // class never wait for those of others.
 func (s *Scheduler) freePlaces(q *alarmQueue) int {
 	c := &s.cfg
-	if q == s.suspects && c.Unclean {
+	if q == s.suspects && c.CrashLoop.suspectsAlone() {
 		return 1 - q.outstanding
 	}
 	places := func(times, mine, all int) int {

@@ -17,8 +17,8 @@
 //
 // The slot is a row of the object, which package runtime writes together with the
 // handler's own writes. This package has the transitions of the slot, which are pure
-// functions (Charge, Failed, Succeeded, Revive), and the Scheduler, which knows
-// nothing of objects.
+// functions (Failed, NoHandler, Revive, and those of CrashLoop), and the Scheduler, which
+// knows nothing of objects.
 //
 // A delivery is at least once: a crash between the start of a handler and the
 // record that holds its last batch repeats it. It cannot be exactly once for the
@@ -39,25 +39,9 @@
 //
 // # Deaths of the process
 //
-// A process that ends may have been ended by a handler, by a constructor, or by
-// something else. Errors are counted in Slot.Attempt, deaths in Slot.Charge. The
-// invariants:
-//
-//   - After an unclean end, the runs of all due alarms are charged before they begin: the slot is marked, durably,
-//     with the number of this host, before the object's constructor runs. These runs may overlap.
-//   - A slot with the mark of a dead host makes its alarm a suspect. The death counts as Deaths if the handler had
-//     begun according to the mark, else as Lost.
-//   - A suspect is charged before every run, in every host; a second mark, also durable, records that its handler
-//     begins. After an unclean end suspects run one at a time, after all other alarms that were due at the start. So
-//     the alarm that ends the process is found among many, and the others have run before it.
-//   - Only Deaths can park an alarm. From the second death on, of either kind, the alarm
-//     is due again after a delay that doubles, up to 17 min.
-//   - A run that ends without ending the process clears the mark and both counts.
-//   - A mark of this host is no death: the delivery was cut off, and is repeated. A mark of the previous host is no
-//     death either, if that host closed. The end of older hosts is unknown and counts as a death.
-//   - An alarm that a constructor sets during the delivery of the previous alarm inherits the counts and the mark of
-//     that alarm. An alarm that is set while the handler runs inherits the mark. Otherwise an object that sets its
-//     alarm whenever it wakes would escape both the back-off and the count of deaths.
+// A run may end the process, and so may the next run of the same alarm. CrashLoop in crashloop.go has the states of such
+// an alarm, and its invariants: the host charges a run to the slot before the run, notes after a death which alarms are
+// suspects, runs these alone, ever more rarely, and parks an alarm after MaxDeaths.
 //
 // # The scheduler's invariant
 //

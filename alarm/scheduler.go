@@ -25,8 +25,8 @@ type Config struct {
 	StartBefore uint64
 	// Deliver starts a delivery, which ends with Done. It must not block, nor call Stop.
 	Deliver func(Delivery)
-	// Unclean reports that the previous host did not close: an alarm that is due now may have ended it.
-	Unclean bool
+	// CrashLoop decides which deliveries are charged, and when suspects are delivered.
+	CrashLoop CrashLoop
 	// Step is called before each search for due alarms, and may block. Tests set it; it is nil in production.
 	Step func()
 	// OnError is called with the error of a failed read, which is tried again after a second.

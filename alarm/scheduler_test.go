@@ -144,11 +144,11 @@ func (x *index) deliver(d Delivery) {
 	a := d.Alarm
 	x.mu.Lock()
 	sl, ok := x.slots[a.ID]
-	if ok && sl.Generation == a.Generation && (d.Charge || sl.Suspect()) {
-		next, v := Charge(sl, Host{Generation: hostNumber, Clean: !x.s.cfg.Unclean}, true, time.Now(), x.generation)
+	if ok && sl.Generation == a.Generation && MustCharge(sl, d.Charge) {
+		next, v := x.s.cfg.CrashLoop.Charge(sl, Run{HandlerBegins: true, Now: time.Now(), NewGeneration: x.generation})
 		x.slots[a.ID] = next
 		x.s.Changed([]objectstore.AlarmChange{{ID: a.ID, Slot: next, Set: true}})
-		if v != MayRun {
+		if !v.Runs() {
 			x.mu.Unlock()
 			x.s.Done(a, false)
 			return
@@ -167,7 +167,7 @@ func (x *index) deliver(d Delivery) {
 	}
 }
 func (x *index) start(c Config) *Scheduler {
-	c.StartBefore = x.gen + 1
+	c.StartBefore, c.CrashLoop.Host = x.gen+1, hostNumber
 	c.Classes, c.Window, c.StartAlarms, c.Deliver = x.classes, x.window, x.startAlarms, x.deliver
 	c.OnError = func(error) { x.mu.Lock(); x.errs++; x.mu.Unlock() }
 	x.s = NewScheduler(context.Background(), c)
@@ -190,7 +190,7 @@ func TestSuspectsAreNotStarvedByABusyHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		x.set("suspect", time.Now().Add(-time.Minute), lost)
-		s := x.start(Config{Unclean: true})
+		s := x.start(Config{CrashLoop: CrashLoop{Unclean: true}})
 		x.onDeliver = func(a objectstore.Alarm) {
 			if a.ID.Name == "suspect" {
 				go x.done(a, false)
@@ -221,7 +221,7 @@ func TestDeliveryCutOffIsNotCountedAsFailure(t *testing.T) {
 		x.set("a", start.Add(-time.Minute), nil)
 		x.set("suspect", start.Add(-time.Second), lost)
 		x.set("later", start.Add(40*time.Millisecond), nil)
-		s := x.start(Config{Unclean: true})
+		s := x.start(Config{CrashLoop: CrashLoop{Unclean: true}})
 		n, most := 0, 0
 		x.onDeliver = func(a objectstore.Alarm) {
 			if a.ID.Name != "a" {

@@ -51,14 +51,11 @@ func (s *Scheduler) queueStartAlarmsOf(q *alarmQueue) {
 	}
 }
 
-// maxAwaitedTries is the number of tries of an alarm that was due at the start before the suspects stop waiting for it.
-const maxAwaitedTries = 10
-
-// suspectsMayRun reports whether suspects may be delivered. After an unclean end they wait until all other alarms
+// suspectsMayRun reports whether suspects may be delivered. Those that run alone wait until all other alarms
 // have run that were due at the start or are delivered because of it.
 func (s *Scheduler) suspectsMayRun() bool {
 	if !s.suspectsReleased {
-		s.suspectsReleased = !s.cfg.Unclean || s.listed && !s.dueAtStart()
+		s.suspectsReleased = !s.cfg.CrashLoop.suspectsAlone() || s.listed && !s.dueAtStart()
 	}
 	return s.suspectsReleased
 }
@@ -66,13 +63,13 @@ func (s *Scheduler) suspectsMayRun() bool {
 // dueAtStart reports whether an alarm that was due at the start, and is no suspect, still has to run or is running.
 func (s *Scheduler) dueAtStart() bool {
 	awaited := func(e *alarmEntry) bool {
-		return e.queue != s.suspects && !e.Due.After(s.start) && e.tries < maxAwaitedTries
+		return e.queue != s.suspects && s.cfg.CrashLoop.suspectsWait(e.Due, s.start, e.tries)
 	}
 	for _, q := range s.order {
 		if q == s.suspects {
 			continue
 		}
-		unread := !q.complete && !q.last.Due.After(s.start)
+		unread := !q.complete && dueBy(q.last.Due, s.start)
 		if unread || !q.startPass.allQueued || q.startPass.waiting > 0 || slices.ContainsFunc(q.heap, awaited) {
 			return true
 		}

@@ -54,7 +54,7 @@ func (o *object) handleAlarm(ev *event) {
 		o.host().lis.alarmStale(ev.alarm)
 		return
 	}
-	if ok && (ev.charge || slot.Suspect()) {
+	if ok && alarm.MustCharge(slot, ev.charge) {
 		var runs bool
 		if slot, runs = o.chargeInTurn(ev, slot); !runs {
 			return

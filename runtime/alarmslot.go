@@ -19,7 +19,7 @@ func (o *object) admit(ev *event) {
 		return
 	}
 	ev.compared, ev.slot = true, slot
-	if ok && err == nil && (ev.charge || slot.Suspect()) {
+	if ok && err == nil && alarm.MustCharge(slot, ev.charge) {
 		o.chargeBetween(ev)
 	}
 }
@@ -39,8 +39,7 @@ func generation(slot objectstore.Slot, ok bool) uint64 {
 
 // rememberSlot stores the generation of the slot after the constructor that the delivery woke.
 // Otherwise a constructor that sets the alarm again would postpone it forever. The alarm
-// that it has set inherits the counts of the delivered alarm: otherwise an object that sets
-// its alarm whenever it wakes would never back off.
+// that it has set inherits the counts of the delivered alarm.
 func (o *object) rememberSlot(inc *incarnation) {
 	o.mu.Lock()
 	ev := o.alarm
@@ -53,9 +52,8 @@ func (o *object) rememberSlot(inc *incarnation) {
 		return
 	}
 	ev.moved, ev.movedTo = true, generation(slot, ok)
-	if was := &ev.slot; ok && slot.Generation != was.Generation && (was.Attempt > 0 || was.Suspect()) {
-		slot.Attempt, slot.Charge, slot.Error = was.Attempt, was.Charge, was.Error
-		inc.batch.SetSlot(slot)
+	if next, inherits := alarm.SetByConstructor(slot, ev.slot); ok && inherits {
+		inc.batch.SetSlot(next)
 	}
 }
 

@@ -35,6 +35,7 @@ type Host struct {
 	classes   map[string]*class
 	bound     []*class // the same, in order
 	scheduler *alarm.Scheduler
+	crashLoop alarm.CrashLoop
 	sweeper   *sweeper
 	start     time.Time
 
@@ -96,9 +97,10 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 		return nil, err
 	}
 	h.store = store
+	h.crashLoop = alarm.CrashLoop{Host: store.Generation(), Unclean: !store.Clean()}
 	h.scheduler = alarm.NewScheduler(context.Background(), alarm.Config{
 		Classes: h.alarmClasses, Window: h.alarmWindow, StartAlarms: h.startAlarms, StartBefore: store.Generation() << 40, Deliver: h.deliver,
-		Unclean: !store.Clean(), OnError: h.lis.failed, Step: func() { h.guardedStep(eviction.PlaceDue) },
+		CrashLoop: h.crashLoop, OnError: h.lis.failed, Step: func() { h.guardedStep(eviction.PlaceDue) },
 	})
 	h.sweeper.start()
 	h.scheduler.Start()

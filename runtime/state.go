@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dohost/dohost/alarm"
 	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -106,7 +107,7 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, onStart bool) error 
 	}
 	slot := objectstore.Slot{Due: at, Generation: s.incarnation().obj.host().store.NewAlarmGeneration(), AtStart: onStart}
 	if d := s.incarnation().ringing; d != nil {
-		slot.Charge = d.running // until the handler has ended: see recordOutcome
+		slot = alarm.SetByHandler(slot, d.running) // until the handler has ended: see recordOutcome
 	}
 	s.incarnation().batch.SetSlot(slot)
 	return nil
