@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // Model produces the assistant's messages.
@@ -109,7 +111,7 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	}
 	a := &answerRun{r: r, model: m, o: o, history: before}
 	for range most {
-		if !r.l.acc.inStep { // an interrupted step is ended first
+		if !r.l.stream.InStep() { // an interrupted step is ended first
 			waits, ran, err := a.runCalls(ctx)
 			if err != nil || waits {
 				return err
@@ -149,34 +151,33 @@ func (a *answerRun) tool(name string) (Tool, bool) {
 func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 	m := a.r.Partial()
 	for _, p := range m.Parts {
-		if !isPendingCall(p) {
+		if !uimessage.IsPending(p) {
 			continue
 		}
-		if now, ok := a.r.l.acc.call(p.Text("toolCallId")); ok {
-			p = now.clone() // a client may have answered the call while another one ran
+		if now, ok := a.r.l.stream.Call(p.Text("toolCallId")); ok {
+			p = now // a client may have answered the call while another one ran
 		}
-		if !isPendingCall(p) {
+		if !uimessage.IsPending(p) {
 			continue
 		}
-		t, ours := a.tool(toolName(p))
+		t, ours := a.tool(uimessage.ToolName(p))
 		switch state := p.Text("state"); {
-		case ours && t.Run == nil && state == approvalResponded:
+		case ours && t.Run == nil && state == uimessage.ApprovalResponded:
 			waits = true
 			if err := a.sendToClient(ctx, t, p); err != nil {
 				return false, false, err
 			}
 			continue
-		case state == approvalRequested, !ours && a.r.l.clientRuns(p), ours && t.Run == nil && (!t.Approve || approved(p)):
+		case state == uimessage.ApprovalRequested, !ours && a.r.l.clientRuns(p), ours && t.Run == nil && (!t.Approve || uimessage.Approved(p)):
 			waits = true
 			continue
 		case !ours:
-			err = a.sendResult(ctx, p, nil, fmt.Errorf("there is no tool %q", toolName(p)))
+			err = a.sendResult(ctx, p, nil, fmt.Errorf("there is no tool %q", uimessage.ToolName(p)))
 		case t.Run != nil && !a.r.l.madeByReply(p):
 			err = a.sendResult(ctx, p, nil, errNoCallRecord)
-		case t.Approve && state == inputAvailable:
+		case t.Approve && state == uimessage.InputAvailable:
 			waits = true
-			err = a.r.Send(ctx, newChunk("tool-approval-request").with("toolCallId", p.Text("toolCallId")).
-				with("approvalId", "approve_"+p.Text("toolCallId")))
+			err = a.r.Send(ctx, uimessage.MakeChunk("tool-approval-request", "toolCallId", p.Text("toolCallId"), "approvalId", "approve_"+p.Text("toolCallId")))
 			if err != nil {
 				return false, false, err
 			}
@@ -201,13 +202,13 @@ func (a *answerRun) run(ctx context.Context, t Tool, p Part) error {
 	if err := l.k.store().Sync(ctx); err != nil {
 		return err
 	}
-	if now, ok := l.acc.call(id); !ok || hasResult(now) {
+	if now, ok := l.stream.Call(id); !ok || uimessage.HasResult(now) {
 		return nil // the call got its result while run waited for disk space
 	}
 	if l.stallTimer != nil {
 		l.stallTimer.Stop() // a tool may take any time: the next chunk starts the timer again
 	}
-	out, failed := t.Run(ctx, orNull(p.Member("input")))
+	out, failed := t.Run(ctx, rawjson.OrNull(p.Member("input")))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -216,32 +217,30 @@ func (a *answerRun) run(ctx context.Context, t Tool, p Part) error {
 
 // sendResult sends the result of a call.
 func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed error) error {
-	c := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
-	raw, err := encode(out)
-	if err == nil && nesting(raw) >= maxChunkNesting {
+	raw, err := rawjson.Encode(out)
+	if err == nil && rawjson.Nesting(raw) >= uimessage.MaxNesting {
 		err = errNesting
 	}
 	if err == nil {
-		c.set("output", raw)
 		err = failed
 	}
 	if err != nil {
-		c = newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId")).with("errorText", err.Error())
+		return a.r.Send(ctx, uimessage.MakeChunk("tool-output-error", "toolCallId", p.Text("toolCallId"), "errorText", err.Error()))
 	}
-	return a.r.Send(ctx, c)
+	return a.r.Send(ctx, uimessage.MakeChunk("tool-output-available", "toolCallId", p.Text("toolCallId"), "output", raw))
 }
 
 // step asks the model once, or resumes an interrupted step.
 func (a *answerRun) step(ctx context.Context) error {
 	a.asked, a.invalidCall = true, false
-	if a.r.l.acc.inStep {
+	if a.r.l.stream.InStep() {
 		if over, err := a.resumeStep(ctx); over || err != nil {
 			return err
 		}
 		a.invalidCall = false // the model is about to receive the error
 	}
 	p := a.prompt()
-	if err := a.r.Send(ctx, newChunk("start-step")); err != nil {
+	if err := a.r.Send(ctx, uimessage.MakeChunk("start-step")); err != nil {
 		return err
 	}
 	if err := a.stream(ctx, p, a.model.Stream); err != nil {
@@ -263,10 +262,10 @@ func (a *answerRun) resumeStep(ctx context.Context) (completed bool, err error) 
 			return false, err
 		}
 	}
-	if !callsInLastStep(&l.acc.msg) {
+	if !l.stream.CallsInLastStep() {
 		return false, nil
 	}
-	unstarted := len(l.unstartedCalls()) > 0
+	unstarted := len(l.stream.UnstartedCalls(l.callRuns())) > 0
 	return unstarted, a.endStep(ctx)
 }
 
@@ -282,27 +281,14 @@ func (a *answerRun) endStep(ctx context.Context) error {
 		}
 		a.invalidCall = true
 	}
-	return a.r.Send(ctx, newChunk("finish-step"))
+	return a.r.Send(ctx, uimessage.MakeChunk("finish-step"))
 }
 
 // prompt returns the prompt of the next answer.
 func (a *answerRun) prompt() *Prompt {
 	return &Prompt{
-		System: a.o.System, Messages: a.history, Partial: a.r.Partial(), Interrupted: a.r.l.acc.inStep, Tools: a.specs(), Checkpoint: a.r.Checkpoint,
+		System: a.o.System, Messages: a.history, Partial: a.r.Partial(), Interrupted: a.r.l.stream.InStep(), Tools: a.specs(), Checkpoint: a.r.Checkpoint,
 	}
-}
-
-// callsInLastStep reports whether the last step of a message has calls.
-func callsInLastStep(m *Message) bool {
-	for _, p := range slices.Backward(m.Parts) {
-		if isTool(p) {
-			return true
-		}
-		if p.Type() == "step-start" {
-			return false
-		}
-	}
-	return false
 }
 
 func (a *answerRun) specs() (specs []ToolSpec) {

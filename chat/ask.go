@@ -10,6 +10,8 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // AskOptions tunes Ask and Continue. A nil *AskOptions, and the zero AskOptions, mean the defaults.
@@ -31,7 +33,7 @@ func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, 
 		return "", err
 	}
 	for _, m := range list {
-		if err := m.check(); err != nil {
+		if err := uimessage.Check(&m); err != nil {
 			return "", err
 		}
 	}
@@ -63,7 +65,7 @@ func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []
 		row.ID = "req_" + ulid.Make().String()
 	}
 	if o.Body != nil {
-		if row.Body, err = encode(o.Body); err != nil {
+		if row.Body, err = rawjson.Encode(o.Body); err != nil {
 			return "", fmt.Errorf("chat: body of request %q: %w", row.ID, err)
 		}
 	}
@@ -126,7 +128,7 @@ func (k *conversation) response(ctx context.Context, row *replyRow) (r Response,
 	}
 	old, ok, err := messages.Get(ctx, k.store(), row.Message)
 	if err == nil && ok {
-		r.Message, err = old.message()
+		r.Message, err = old.Message()
 	}
 	return r, err
 }

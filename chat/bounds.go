@@ -3,14 +3,11 @@ package chat
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
 // Bounds of JSON from clients. A decoded message, part or member takes far more memory than its text, so they are
@@ -20,8 +17,6 @@ const (
 	maxNesting = 128
 	// maxMessageNesting bounds the nesting of a stored message: a frame with all of them is within maxNesting.
 	maxMessageNesting = 110
-	// maxChunkNesting bounds the nesting of a chunk, and so of each part of a message that chunks make.
-	maxChunkNesting = 100
 	// maxFrameMessages, maxFrameParts, maxFrameMembers and maxFrameTools bound the messages of a list, the parts of all
 	// of them, the members of all of these, and the tools of a client.
 	maxFrameMessages = 10_000
@@ -32,49 +27,10 @@ const (
 	maxConversation = 32 << 20
 	// maxOpenRequests bounds the requests of a conversation that have not ended.
 	maxOpenRequests = 100
-	// maxID bounds the id of a message or a request, in bytes.
-	maxID = 512
 )
-
-// checkID returns an error for an id of a message or a request that is empty or too long, or that a terminal
-// or a log could not print as it is.
-func checkID(id string) error {
-	switch {
-	case id == "":
-		return errors.New("it is empty")
-	case len(id) > maxID:
-		return fmt.Errorf("it has %d bytes, the limit is %d", len(id), maxID)
-	case !utf8.ValidString(id):
-		return errors.New("it is not valid UTF-8")
-	case strings.IndexFunc(id, unicode.IsControl) >= 0:
-		return fmt.Errorf("%q contains a control character", id)
-	}
-	return nil
-}
 
 // errNesting is the error for JSON that is nested deeper than its bound.
 var errNesting error = &dohost.PublicError{Message: "chat: the JSON is nested too deeply", Code: "bad_request", Status: http.StatusBadRequest}
-
-// nesting returns how deep JSON is nested, in one pass and without memory of its own, since each chunk is checked. If
-// data is not JSON the result is meaningless.
-func nesting(data []byte) (deepest int) {
-	depth := 0
-	for i := 0; i < len(data); i++ {
-		switch data[i] {
-		case '"':
-			end := endOfString(data, i)
-			step(1 + (end-i)/64)
-			i = end - 1
-		case '{', '[':
-			step(1)
-			depth++
-			deepest = max(deepest, depth)
-		case '}', ']':
-			depth = max(0, depth-1)
-		}
-	}
-	return deepest
-}
 
 // checkFrame returns an error if a frame, or the body of a request, exceeds the bounds. It makes one pass.
 //
@@ -113,9 +69,9 @@ func (s *shape) scan(data []byte, most int) error {
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; c {
 		case '"':
-			end := endOfString(data, i)
+			end := rawjson.EndOfString(data, i)
 			text, i = data[i:end], end-1
-			step(1 + len(text)/64)
+			rawjson.Step(1 + len(text)/64)
 		case ':':
 			if len(s.stack) == 1 {
 				s.list = nameOf(text)
@@ -137,7 +93,7 @@ func (s *shape) scan(data []byte, most int) error {
 
 // count counts one more element or member.
 func (s *shape) count() {
-	step(1)
+	rawjson.Step(1)
 	depth := len(s.stack)
 	if depth == 0 {
 		return
@@ -158,19 +114,6 @@ func (s *shape) count() {
 	}
 }
 
-// endOfString returns the index after the string that begins at i, or the length of data if the string does not end.
-func endOfString(data []byte, i int) int {
-	for i++; i < len(data); i++ {
-		switch data[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(data)
-}
-
 // nameOf returns the name of a member, which may be written with escapes.
 func nameOf(text []byte) (name string) {
 	switch {
@@ -181,15 +124,4 @@ func nameOf(text []byte) (name string) {
 	}
 	_ = json.Unmarshal(text, &name) // an invalid name matches no member
 	return name
-}
-
-// onStep counts the elementary steps of handling frames, in tests. Otherwise it is nil. It does not change while a
-// host is open.
-var onStep func(n int)
-
-// step counts steps.
-func step(n int) {
-	if onStep != nil {
-		onStep(n)
-	}
 }

@@ -1,9 +1,11 @@
 package chat
 
 import (
-	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/dohost/dohost"
 )
 
 func TestCheckFrame(t *testing.T) {
@@ -45,30 +47,16 @@ func TestCheckFrame(t *testing.T) {
 	}
 }
 
-// JSON inside a string has its own nesting: a message with it can be stored, however deep it is.
-func TestToolInputWithDeepTextIsStored(t *testing.T) {
-	deep := strings.Repeat(`{"a":`, 9_990) + "1" + strings.Repeat("}", 9_990)
-	p := newPart("tool-f").with("toolCallId", "1").with("state", inputAvailable).with("input", deep)
-	raw, err := fitRow(sanitize(Message{ID: "m", Role: RoleAssistant, Parts: []Part{p}}))
-	if err != nil || nesting(raw) > maxMessageNesting {
-		t.Errorf("%d deep, %v", nesting(raw), err)
-	}
-}
-
-func TestGuardRefusesDeepMessage(t *testing.T) {
-	deep := json.RawMessage(strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999))
-	if _, err := fitRow(Message{ID: "m", Role: RoleUser, Parts: []Part{newPart("data-x").with("data", deep)}}); err == nil {
-		t.Error("it is encoded")
-	}
-}
-
-// The nesting of each chunk of each reply is checked.
-func TestNestingAllocatesNothing(t *testing.T) {
-	chunk := []byte(`{"type":"text-delta","id":"0","delta":"a \"quoted\" word","m":{"a":[{"b":[1,2,{"c":"}]"}]}]}}`)
-	if got := nesting(chunk); got != 6 {
-		t.Errorf("the nesting is %d, want 6", got)
-	}
-	if n := testing.AllocsPerRun(100, func() { nesting(chunk) }); n != 0 {
-		t.Errorf("%v allocations", n)
+func TestFileTooLargeForARow(t *testing.T) {
+	for size, fits := range map[int]bool{maxMessage - 1000: true, maxMessage: false} {
+		p, err := NewPart("file", map[string]any{"mediaType": "image/png", "url": "data:" + strings.Repeat("x", size)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := fitRow(Message{ID: "a", Role: RoleUser, Parts: []Part{p}})
+		large, ok := errors.AsType[*dohost.LimitError](err)
+		if ok == fits || fits != (len(raw) > size) || ok && (large.Size <= size || large.Limit != maxMessage) {
+			t.Errorf("%d bytes: %d bytes of JSON, %v", size, len(raw), err)
+		}
 	}
 }

@@ -4,35 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
-// Chunk is a piece of a reply's stream: a UIMessageChunk of the AI SDK. The zero Chunk is invalid.
-type Chunk struct{ object }
-
-// UnmarshalJSON implements json.Unmarshaler.
-//
-// Errors: one for JSON that is not an object with a type.
-func (c *Chunk) UnmarshalJSON(data []byte) error {
-	o, err := parseTyped("chunk", data)
-	if err == nil {
-		c.object = o
-	}
-	return err
-}
-
-// MarshalJSON implements json.Marshaler.
-func (c Chunk) MarshalJSON() ([]byte, error) { return encode(c.object) }
-
-func newChunk(kind string) Chunk { return Chunk{object{}}.with("type", kind) }
-
-// with sets a member of a chunk that is not shared yet.
-func (c Chunk) with(name string, v any) Chunk {
-	c.set(name, v)
-	return c
-}
-
-func (c Chunk) clone() Chunk { return Chunk{maps.Clone(c.object)} }
+// Chunk is a piece of a reply's stream: a UIMessageChunk of the AI SDK. The zero Chunk is invalid. It is an alias, so
+// that a program needs no other package than this one.
+type Chunk = uimessage.Chunk
 
 // NewChunk makes a chunk of a type, with other members as JSON.
 //
@@ -41,62 +20,58 @@ func NewChunk(kind string, members map[string]any) (Chunk, error) {
 	if kind == "" {
 		return Chunk{}, errors.New("chat: a chunk without a type")
 	}
-	c := Chunk{object{}}
+	var all []any
 	for name, v := range members {
-		raw, err := encode(v)
+		raw, err := rawjson.Encode(v)
 		if err != nil {
 			return Chunk{}, fmt.Errorf("chat: %s of a %s chunk: %w", name, kind, err)
 		}
-		c.object[name] = raw
+		all = append(all, name, raw)
 	}
-	return c.with("type", kind), nil
+	return uimessage.MakeChunk(kind, all...), nil
 }
 
 // TextDelta adds to a text, and begins the text if it is new.
 func TextDelta(id, delta string) Chunk {
-	return newChunk("text-delta").with("id", id).with("delta", delta)
+	return uimessage.MakeChunk("text-delta", "id", id, "delta", delta)
 }
 
 // TextEnd ends a text. Later text of the model is a separate part.
-func TextEnd(id string) Chunk { return newChunk("text-end").with("id", id) }
+func TextEnd(id string) Chunk { return uimessage.MakeChunk("text-end", "id", id) }
 
 // ReasoningDelta adds to a reasoning. metadata is for the provider, by its name, or nil.
 func ReasoningDelta(id, delta string, metadata json.RawMessage) Chunk {
-	c := newChunk("reasoning-delta").with("id", id).with("delta", delta)
-	c.set("providerMetadata", metadata)
-	return c
+	return uimessage.MakeChunk("reasoning-delta", "id", id, "delta", delta, "providerMetadata", metadata)
 }
 
 // ReasoningEnd ends a reasoning.
-func ReasoningEnd(id string) Chunk { return newChunk("reasoning-end").with("id", id) }
+func ReasoningEnd(id string) Chunk { return uimessage.MakeChunk("reasoning-end", "id", id) }
 
 // ToolInputStart begins a tool call.
 func ToolInputStart(call, tool string) Chunk {
-	return newChunk("tool-input-start").with("toolCallId", call).with("toolName", tool)
+	return uimessage.MakeChunk("tool-input-start", "toolCallId", call, "toolName", tool)
 }
 
 // ToolInputDelta is a piece of a call's input, as JSON.
 func ToolInputDelta(call, delta string) Chunk {
-	return newChunk("tool-input-delta").with("toolCallId", call).with("inputTextDelta", delta)
+	return uimessage.MakeChunk("tool-input-delta", "toolCallId", call, "inputTextDelta", delta)
 }
 
 // ToolInput is a complete tool call. Input that is not JSON makes a failed call.
 func ToolInput(call, tool, input string) Chunk {
-	c := newChunk("tool-input-available").with("toolCallId", call).with("toolName", tool)
-	switch raw := json.RawMessage(input); {
+	raw := json.RawMessage(input)
+	switch {
 	case input == "":
-		c.set("input", json.RawMessage("{}"))
-	case json.Valid(raw):
-		c.set("input", raw)
-	default:
-		c = newChunk("tool-input-error").with("toolCallId", call).with("toolName", tool).with("input", input).
-			with("errorText", "the input is not JSON")
+		raw = json.RawMessage("{}")
+	case !json.Valid(raw):
+		return uimessage.MakeChunk("tool-input-error", "toolCallId", call, "toolName", tool, "input", input,
+			"errorText", "the input is not JSON")
 	}
-	return c
+	return uimessage.MakeChunk("tool-input-available", "toolCallId", call, "toolName", tool, "input", raw)
 }
 
 // FinishReason reports why a model stopped early: "length", "content-filter". The reason becomes metadata of the
 // message.
 func FinishReason(why string) Chunk {
-	return newChunk("message-metadata").with("messageMetadata", mustEncode(map[string]string{"finishReason": why}))
+	return uimessage.MakeChunk("message-metadata", "messageMetadata", rawjson.MustEncode(map[string]string{"finishReason": why}))
 }

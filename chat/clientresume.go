@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // streamStatus is the state of a conversation as far as a connecting client needs it.
@@ -190,14 +190,14 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 // chunk by chunk, since clients skip chunks by their numbers.
 func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow) error {
 	var last chunkRow
-	var delta Chunk // last, decoded, if it is a delta
-	var text strings.Builder
+	var deltas uimessage.Deltas // from last on
+	joins := false
 	flush := func() error {
 		if last.JSON == nil {
 			return nil
 		}
-		if delta.object != nil {
-			last.JSON = mustEncode(delta.with("delta", text.String()))
+		if joins {
+			last.JSON = deltas.JSON()
 		}
 		return k.send(ctx, conn, r.frame(last, true))
 	}
@@ -206,22 +206,14 @@ func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow
 		if err := json.Unmarshal(row.JSON, &c); err != nil {
 			return err
 		}
-		grows := !r.Continues && (c.Type() == "text-delta" || c.Type() == "reasoning-delta") &&
-			c.Member("providerMetadata") == nil // the merged chunk has the last one's
-		if grows && delta.object != nil && delta.Type() == c.Type() && delta.Text("id") == c.Text("id") {
-			text.WriteString(c.Text("delta"))
+		if joins && deltas.Join(c) {
 			last.Seq = row.Seq
 			return nil
 		}
 		if err := flush(); err != nil {
 			return err
 		}
-		last, delta = row, Chunk{}
-		if grows {
-			delta = c
-			text.Reset()
-			text.WriteString(c.Text("delta"))
-		}
+		last, joins = row, !r.Continues && deltas.Begin(c)
 		return nil
 	})
 	if err != nil {

@@ -6,12 +6,13 @@ import (
 	"fmt"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
 // CountSteps passes f the steps taken by code that handles frames, until the test ends.
 func CountSteps(t interface{ Cleanup(func()) }, f func(n int)) {
-	onStep = f
-	t.Cleanup(func() { onStep = nil })
+	rawjson.OnStep = f
+	t.Cleanup(func() { rawjson.OnStep = nil })
 }
 
 // Idle returns an error if rows remain that should be gone when everything has ended.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
 // The types of the frames of the wire protocol.
@@ -68,7 +69,7 @@ type recoveringFrame struct {
 }
 
 func frameOf(v any) (dohost.Frame, error) {
-	data, err := encode(v)
+	data, err := rawjson.Encode(v)
 	return dohost.Frame{Text: true, Data: data}, err
 }
 

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // Strategy determines how a model continues its own interrupted text. Text before the results of its last tool calls
@@ -122,8 +125,8 @@ func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
 		case m.Role != RoleAssistant:
 		case t == "reasoning":
 			content = append(content, Block{Kind: ReasoningBlock, Text: p.Text("text"), Metadata: p.Member("providerMetadata")})
-		case isTool(p) && !p.is("providerExecuted") && p.Text("state") != inputStreaming && p.Text("toolCallId") != "":
-			id, name := p.Text("toolCallId"), toolName(p)
+		case uimessage.IsCall(p) && !uimessage.ProviderExecuted(p) && p.Text("state") != uimessage.InputStreaming && p.Text("toolCallId") != "":
+			id, name := p.Text("toolCallId"), uimessage.ToolName(p)
 			content = append(content, Block{Kind: ToolCallBlock, CallID: id, Name: name, JSON: inputOf(p)})
 			text, failed := toolResultOf(p)
 			results = append(results, Block{Kind: ToolResultBlock, CallID: id, Name: name, Text: text, Failed: failed})
@@ -145,15 +148,15 @@ func inputOf(p Part) json.RawMessage {
 // toolResultOf returns the result of a call for the model.
 func toolResultOf(p Part) (text string, failed bool) {
 	switch p.Text("state") {
-	case outputAvailable:
+	case uimessage.OutputAvailable:
 		var s string
-		if raw := orNull(p.Member("output")); json.Unmarshal(raw, &s) != nil || string(raw) == "null" {
+		if raw := rawjson.OrNull(p.Member("output")); json.Unmarshal(raw, &s) != nil || string(raw) == "null" {
 			return string(raw), false
 		}
 		return p.Text("output"), false
-	case outputError:
+	case uimessage.OutputError:
 		return p.Text("errorText"), true
-	case outputDenied:
+	case uimessage.OutputDenied:
 		return "The user denied this call.", true
 	}
 	return "This call was not answered.", true

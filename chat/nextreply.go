@@ -8,6 +8,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // beginNext starts the reply to the next request, if none is being answered.
@@ -59,13 +60,13 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 			return false, err
 		}
 		if ok {
-			m, err := last.message()
+			m, err := last.Message()
 			if err != nil {
 				return false, err
 			}
 			if m.Role == RoleAssistant && (row.Message == "" || row.Message == m.ID) { // otherwise another message continued
 				row.Message, row.Place = m.ID, last.Place
-				return !row.Answers || !awaitsClient(&m), nil
+				return !row.Answers || !uimessage.AwaitsClient(&m), nil
 			}
 		}
 		if row.Answers {

@@ -1,9 +1,6 @@
 package chat
 
-import (
-	"strings"
-	"time"
-)
+import "time"
 
 // Policy decides about a submission that arrives while another request is open. Other requests (regenerations,
 // continuations, requests of the program) are always queued.
@@ -58,26 +55,6 @@ func (p Policy) admit(open []replyRow) (a admission) {
 		}
 	}
 	return a
-}
-
-// joinMessages returns one user message in place of several: the last of the sent messages, with the texts of all,
-// separated by blank lines, and their other parts.
-func joinMessages(earlier []Message, last Message) Message {
-	m := last.Clone()
-	var texts []string
-	var rest []Part
-	for _, e := range append(earlier, last) {
-		if s := e.PlainText(); s != "" {
-			texts = append(texts, s)
-		}
-		for _, p := range e.Parts {
-			if p.Type() != "text" {
-				rest = append(rest, p.clone())
-			}
-		}
-	}
-	m.Parts = append([]Part{newPart("text").with("text", strings.Join(texts, "\n\n"))}, rest...)
-	return m
 }
 
 // due returns the time when a submission made now may begin, in ms; 0 if immediately.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // ErrReplyOver is the error for a chunk of a reply that has ended, was stopped, or was given up.
@@ -35,7 +37,7 @@ type Reply struct {
 // Partial returns the reply so far, from this call of the handler and earlier ones: a message of the assistant,
 // without parts at first. A reply that continues an older message begins with the parts of that message. The handler
 // continues from there; its next text extends an interrupted one.
-func (r *Reply) Partial() Message { return r.l.acc.message() }
+func (r *Reply) Partial() Message { return r.l.stream.Message() }
 
 // Messages returns the messages before the reply, the oldest first: the newest limit of them, or all if
 // limit is 0.
@@ -53,7 +55,7 @@ func (r *Reply) Tools() json.RawMessage { return r.l.row.Tools }
 // [agent.SaveCheckpoint].
 // The context may lack the turn if it is the handler's.
 func (r *Reply) SaveCheckpoint(ctx context.Context, v any) error {
-	raw, err := encode(v)
+	raw, err := rawjson.Encode(v)
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,7 @@ func (r *Reply) Checkpoint(v any) (bool, error) {
 // Errors: [ErrReplyOver]; [dohost.ErrMisuse] during another Send of the reply; a [*dohost.LimitError] for a chunk that
 // does not fit into a row; one for a chunk that is nested more than 100 deep.
 func (r *Reply) Send(ctx context.Context, c Chunk) error {
-	if c.object == nil {
+	if c.Type() == "" {
 		return errors.New("chat: the zero Chunk cannot be sent")
 	}
 	if !r.l.sending.TryLock() {
@@ -101,15 +103,14 @@ func (r *Reply) Say(ctx context.Context, text string) error {
 type liveReply struct {
 	k          *conversation
 	row        replyRow
-	acc        *accumulator
-	merger     *streamMerger
+	stream     *uimessage.Stream
 	cancel     context.CancelCauseFunc // nil until the handler runs
 	stallTimer *time.Timer             // for Stall; nil if there is no bound
 	recovering bool                    // clients were notified of a recovery
 	ended      bool
-	sending    sync.Mutex            // held by Reply.Send, so that concurrent calls fail instead of corrupting the merger
-	olderCalls map[string]callRecord // of calls of the older message that waited when the reply began
-	tools      map[string]bool       // of the request's client, by name
+	sending    sync.Mutex                      // held by Reply.Send, so that concurrent calls fail instead of corrupting the merger
+	olderCalls map[string]uimessage.CallRecord // of calls of the older message that waited when the reply began
+	tools      map[string]bool                 // of the request's client, by name
 }
 
 func (l *liveReply) send(ctx context.Context, c Chunk) error {
@@ -122,12 +123,12 @@ func (l *liveReply) send(ctx context.Context, c Chunk) error {
 	return l.sendMerged(ctx, c)
 }
 
-// sendMerged adds the chunks that the streamMerger makes of a chunk.
+// sendMerged adds the chunks that the stream makes of a chunk.
 func (l *liveReply) sendMerged(ctx context.Context, c Chunk) error {
-	if err := l.addAll(ctx, l.merger.before(c)); err != nil {
+	if err := l.addAll(ctx, l.stream.Before(c)); err != nil {
 		return err
 	}
-	return l.addAll(ctx, l.merger.next(c))
+	return l.addAll(ctx, l.stream.Next(c))
 }
 
 func (l *liveReply) addAll(ctx context.Context, list []Chunk) error {
@@ -142,7 +143,7 @@ func (l *liveReply) addAll(ctx context.Context, list []Chunk) error {
 // add writes a chunk to the log, and publishes it.
 func (l *liveReply) add(ctx context.Context, c Chunk) error {
 	return l.retryNoSpace(ctx, func() error {
-		row, err := l.log(ctx, l.acc.chunks, c) // which other events that get the turn may advance
+		row, err := l.log(ctx, l.stream.Len(), c) // which other events that get the turn may advance
 		if err != nil {
 			return err
 		}
@@ -175,10 +176,10 @@ func (l *liveReply) retryNoSpace(ctx context.Context, do func() error) error {
 // log writes a chunk to the log.
 func (l *liveReply) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow, err error) {
 	row = chunkRow{Reply: l.row.Number, Seq: seq}
-	if row.JSON, err = encode(c.object); err != nil {
+	if row.JSON, err = c.MarshalJSON(); err != nil {
 		return row, err
 	}
-	if nesting(row.JSON) > maxChunkNesting {
+	if rawjson.Nesting(row.JSON) > uimessage.MaxNesting {
 		return row, fmt.Errorf("chat: chunk of type %s: %w", c.Type(), errNesting)
 	}
 	return row, chunkRows.Put(ctx, l.k.store(), row)
@@ -205,57 +206,20 @@ func with(list []string, s string) []string {
 	return append(slices.Clone(list), s)
 }
 
-// unstartedCalls returns the calls without a result that have not begun to run. An interruption leaves them without
-// effect.
-func (l *liveReply) unstartedCalls() (calls []Part) {
-	for _, p := range l.acc.msg.Parts {
-		id := p.Text("toolCallId")
-		if isTool(p) && !hasResult(p) && !p.is("providerExecuted") && slices.Contains(l.row.AnswerCalls, id) && !slices.Contains(l.row.Begun, id) {
-			calls = append(calls, p)
-		}
-	}
-	return calls
+// callRuns returns the reply's knowledge about the runs of its calls.
+func (l *liveReply) callRuns() uimessage.CallRuns {
+	return uimessage.CallRuns{Client: l.clientRuns, Server: l.row.AnswerCalls, Begun: l.row.Begun}
 }
 
-// abandonedCalls returns error results for abandoned calls. With resumes it leaves out calls that have not begun to
-// run.
+// abandonedCalls returns error results for abandoned calls, and reports whether other calls wait: see
+// [uimessage.Stream.AbandonedCalls].
 func (l *liveReply) abandonedCalls(resumes bool) (add []Chunk, waits bool) {
-	m := l.acc.message()
-	all, waits := abandonedCalls(&m, l.clientRuns, l.row.Begun)
-	unstarted := map[string]bool{}
-	for _, p := range l.unstartedCalls() {
-		unstarted[p.Text("toolCallId")] = true
-	}
-	for _, c := range all {
-		isUnstarted := unstarted[c.Text("toolCallId")]
-		if isUnstarted && resumes {
-			continue
-		}
-		if isUnstarted {
-			c = c.with("errorText", notRunText)
-		}
-		if p, ok := l.acc.call(c.Text("toolCallId")); ok && !l.acc.streamedCalls[c.Text("toolCallId")] {
-			add = append(add, callChunk(p)) // the call is in an older message
-		}
-		add = append(add, c)
-	}
-	if len(add) > 0 && l.acc.chunks == 0 {
-		add = slices.Insert(add, 0, l.merger.start(newChunk("start")))
-	}
-	return add, waits
-}
-
-// canRunCalls reports whether some calls have not begun to run, and need no client.
-func (l *liveReply) canRunCalls() bool {
-	return slices.ContainsFunc(l.unstartedCalls(), func(p Part) bool {
-		s := p.Text("state")
-		return s == approvalResponded || s == inputAvailable && !l.clientRuns(p)
-	})
+	return l.stream.AbandonedCalls(l.callRuns(), resumes)
 }
 
 // publish adds a logged chunk to the message, and sends it to clients.
 func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
-	l.acc.add(c)
+	l.stream.Add(c)
 	if l.recovering {
 		l.recovering = false
 		if err := l.k.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, nil); err != nil {

@@ -48,12 +48,12 @@ func (k *conversation) end(ctx context.Context, l *liveReply, s Status, why fail
 			return err
 		}
 	}
-	if err := l.addAll(ctx, l.merger.finish(s == StatusCompleted)); err != nil {
+	if err := l.addAll(ctx, l.stream.Finish(s == StatusCompleted)); err != nil {
 		return err
 	}
-	m := l.acc.message()
+	m := l.stream.Message()
 	row := l.row
-	err := k.endWith(ctx, &row, &m, l.madeCalls(), s, why)
+	err := k.endWith(ctx, &row, &m, l.stream.MadeCalls(l.row.Server), s, why)
 	if errors.Is(err, errUnstorable) {
 		err = k.endWith(ctx, &row, nil, nil, StatusFailed, publicFailure(errUnstorable.Error()))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // runFiber runs the fiber of a reply.
@@ -130,38 +131,30 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*liveReply, erro
 	if row.Continues {
 		startID = ""
 	}
-	acc := newAccumulator(m)
-	acc.chunks = row.From
+	l := &liveReply{
+		k: k, row: row, stream: uimessage.NewStream(m, startID, row.From), tools: row.clientTools(),
+		olderCalls: map[string]uimessage.CallRecord{},
+	}
+	for _, r := range records {
+		l.olderCalls[r.ID] = r
+	}
 	err = k.eachChunk(ctx, &row, func(r chunkRow) error {
 		var c Chunk
 		if err := json.Unmarshal(r.JSON, &c); err != nil {
 			return err
 		}
-		if id := c.Text("toolCallId"); c.Type() == "tool-input-available" && slices.Contains(row.Allowed, id) {
-			if p, ok := acc.call(id); ok && p.Text("state") == approvalRequested {
-				setApproval(p, id, true) // which has no chunk, and precedes this one
-			}
-		}
-		acc.add(c)
+		l.stream.Replay(c, row.Allowed)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, call := range row.Allowed {
-		if p, ok := acc.call(call); ok && toolRank(p) < toolRank(Part{object{}}.with("state", approvalResponded)) {
-			setApproval(p, call, true)
-		}
-	}
-	l := &liveReply{k: k, row: row, acc: acc, merger: newStreamMerger(acc, startID), tools: row.clientTools(), olderCalls: map[string]callRecord{}}
-	for _, r := range records {
-		l.olderCalls[r.ID] = r
-	}
+	l.stream.BeginRun(row.Allowed)
 	return l, nil
 }
 
 // messageBefore returns the message of a reply without the chunks of the reply, and the records of its calls.
-func (k *conversation) messageBefore(ctx context.Context, row replyRow) (Message, []callRecord, error) {
+func (k *conversation) messageBefore(ctx context.Context, row replyRow) (Message, []uimessage.CallRecord, error) {
 	m := Message{ID: row.Message, Role: RoleAssistant}
 	if !row.Continues {
 		return m, nil, nil
@@ -170,7 +163,7 @@ func (k *conversation) messageBefore(ctx context.Context, row replyRow) (Message
 	if err != nil || !ok {
 		return m, nil, err
 	}
-	m, err = old.message()
+	m, err = old.Message()
 	return m, old.Calls, err
 }
 
@@ -194,7 +187,7 @@ func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunk
 func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[json.RawMessage]) error {
 	rules := k.class.options.Recovery
 	_, waits := l.abandonedCalls(false)
-	v, why := l.row.Runs.countInterruption(rules, l.acc.chunks, waits && (rules.Off || !l.canRunCalls()), time.Now())
+	v, why := l.row.Runs.countInterruption(rules, l.stream.Len(), waits && (rules.Off || !l.stream.CanRunCalls(l.callRuns())), time.Now())
 	if err := replies.Put(ctx, k.store(), l.row); err != nil {
 		return err
 	}
@@ -202,12 +195,12 @@ func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[
 		return err
 	}
 	k.base.Object().Report(ctx, "chat:interrupted", slog.String("request", l.row.ID), slog.Int("attempt", l.row.Runs.Idle),
-		slog.Uint64("chunks", l.acc.chunks), slog.String("why", why))
+		slog.Uint64("chunks", l.stream.Len()), slog.String("why", why))
 	var action RecoveryAction
 	if v == decideResume && k.class.recovery != nil {
 		var err error
 		action, err = k.class.recovery(k.owner, ctx, &InterruptedReply{
-			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: l.acc.message(), Created: time.UnixMilli(l.row.Created), fiber: f,
+			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: l.stream.Message(), Created: time.UnixMilli(l.row.Created), fiber: f,
 		})
 		if err != nil {
 			k.base.Object().Report(ctx, "chat:failed", slog.String("request", l.row.ID), slog.String("hook", "OnRecovery"), slog.Any("err", err))
@@ -240,22 +233,23 @@ func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[
 // Transaction, repeated until there is disk space, so no result is lost whenever an incarnation ends.
 func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessage], drop, resumes bool) error {
 	return l.retryNoSpace(ctx, func() error {
-		to := &liveReply{k: l.k, row: l.row, acc: l.acc, merger: l.merger}
+		to := &liveReply{k: l.k, row: l.row, stream: l.stream}
 		add, _ := l.abandonedCalls(resumes)
 		if drop {
 			m, _, err := l.k.messageBefore(ctx, l.row)
 			if err != nil {
 				return err
 			}
-			before := newAccumulator(m)
-			add = to.restartLog(before)
+			before := uimessage.NewStream(m, "", 0)
+			to.stream, add = l.stream.Restart(before, l.row.Begun)
+			to.row.From = to.stream.Len()
 			to.row.Allowed = slices.DeleteFunc(slices.Clone(to.row.Allowed), func(id string) bool {
-				_, older := before.call(id)
+				_, older := before.Call(id)
 				return !older // it was dropped with the log
 			})
 		}
 		var rows []chunkRow
-		from := to.acc.chunks
+		from := to.stream.Len()
 		to.row.Runs.Chunks = from + uint64(len(add)) // these chunks are not the handler's progress
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
 			if drop {
@@ -278,7 +272,7 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 		if err != nil {
 			return err
 		}
-		l.row, l.acc, l.merger = to.row, to.acc, to.merger
+		l.row, l.stream = to.row, to.stream
 		for i, c := range add {
 			if err := l.publish(ctx, c, rows[i]); err != nil {
 				return err
@@ -286,53 +280,4 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 		}
 		return nil
 	})
-}
-
-// restartLog restarts the log of a reply after its present end, and returns the first chunks of the new log: the calls
-// that have a result.
-func (l *liveReply) restartLog(before *accumulator) (kept []Chunk) {
-	dropped, id := l.acc, l.merger.id
-	l.row.From = dropped.chunks
-	l.acc = newAccumulator(before.msg)
-	l.acc.chunks = l.row.From
-	l.merger = newStreamMerger(l.acc, id)
-	l.merger.resumed = false
-	kept = []Chunk{l.merger.start(newChunk("start"))}
-	for _, p := range dropped.msg.Parts {
-		id := p.Text("toolCallId")
-		old, older := before.call(id)
-		switch {
-		case !isTool(p), older && hasResult(old):
-		case hasResult(p):
-			kept = append(kept, resultChunks(p)...)
-		case slices.Contains(l.row.Begun, id):
-			kept = append(kept, callChunk(p), newChunk("tool-output-error").with("toolCallId", id).with("errorText", interruptedText))
-		}
-	}
-	return kept
-}
-
-// callChunk returns the chunk that makes a call.
-func callChunk(p Part) Chunk {
-	call := newChunk("tool-input-available").with("toolCallId", p.Text("toolCallId")).with("toolName", toolName(p))
-	call.set("input", orNull(p.Member("input")))
-	if p.Type() == "dynamic-tool" {
-		call.set("dynamic", true)
-	}
-	call.copyMembers(p.object, "providerExecuted", "title")
-	return call
-}
-
-// resultChunks returns the chunks of a call that has its result.
-func resultChunks(p Part) []Chunk {
-	call := callChunk(p)
-	out := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
-	switch p.Text("state") {
-	case outputError:
-		out = newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId"))
-	case outputDenied:
-		out = newChunk("tool-output-denied").with("toolCallId", p.Text("toolCallId"))
-	}
-	out.copyMembers(p.object, "output", "errorText", "providerExecuted")
-	return []Chunk{call, out}
 }

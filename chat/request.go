@@ -13,6 +13,8 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // requestFrame is a client's request.
@@ -39,8 +41,8 @@ const (
 )
 
 func parseRequest(f requestFrame) (r request, err error) {
-	if err := checkID(f.ID); err != nil {
-		return r, fmt.Errorf("chat: id of a request: %w", err)
+	if err := uimessage.CheckID("a request", f.ID); err != nil {
+		return r, err
 	}
 	if f.Init.Method != http.MethodPost || f.Init.Body == "" {
 		return r, fmt.Errorf("chat: a request needs an id, the method POST, and a body")
@@ -53,7 +55,7 @@ func parseRequest(f requestFrame) (r request, err error) {
 		return r, fmt.Errorf("chat: request %q: %w", f.ID, err)
 	}
 	if raw, ok := all["messages"]; ok {
-		if r.messages, err = parseSent(raw); err != nil {
+		if r.messages, err = uimessage.ParseList(raw); err != nil {
 			return r, fmt.Errorf("chat: messages of request %q: %w", f.ID, err)
 		}
 	}
@@ -80,7 +82,7 @@ func parseRequest(f requestFrame) (r request, err error) {
 		return r, fmt.Errorf("chat: request %q: the trigger is neither %s nor %s", f.ID, triggerSubmit, triggerRegenerate)
 	}
 	if len(all) > 0 {
-		r.more, err = encode(all)
+		r.more, err = rawjson.Encode(all)
 	}
 	return r, err
 }
@@ -126,7 +128,7 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 		return true, k.refuseChange(ctx, conn, head.Type, head.ID)
 	}
 	if err := checkFrame(f.Data); err != nil {
-		id := strings.ToValidUTF8(head.ID[:min(len(head.ID), maxID)], "")
+		id := strings.ToValidUTF8(head.ID[:min(len(head.ID), uimessage.MaxID)], "")
 		k.base.Object().Report(ctx, "chat:refused", slog.String("request", id), slog.Any("err", err))
 		return true, k.sendRefusal(ctx, conn, err)
 	}

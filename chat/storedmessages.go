@@ -2,11 +2,14 @@ package chat
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // messagesJSON returns the conversation as JSON, between two texts. It may be large; rows already contain the JSON of
@@ -79,7 +82,7 @@ func (k *conversation) stored(ctx context.Context, q *dohost.Query[messageRow]) 
 		if err != nil {
 			return nil, err
 		}
-		m, err := row.Value.message()
+		m, err := row.Value.Message()
 		if err != nil {
 			return nil, err
 		}
@@ -111,25 +114,25 @@ func (k *conversation) put(ctx context.Context, m Message, place uint64, made ma
 func (k *conversation) putReplacing(
 	ctx context.Context, old messageRow, m Message, place uint64, made map[string]bool,
 ) (changed bool, err error) {
-	if err := m.check(); err != nil {
+	if err := uimessage.Check(&m); err != nil {
 		return false, err
 	}
-	m = sanitize(m)
+	m = uimessage.Sanitize(m)
 	if k.class.sanitize != nil {
 		id := m.ID
 		m = k.class.sanitize(k.owner, m)
-		if err := m.check(); err != nil {
+		if err := uimessage.Check(&m); err != nil {
 			return false, fmt.Errorf("chat: Sanitize of message %q: %w", id, err)
 		}
 		if m.ID != id {
 			return false, fmt.Errorf("chat: Sanitize changed the id of message %q to %q", id, m.ID)
 		}
 	}
-	row := messageRow{ID: m.ID, Role: m.Role, Place: place, Calls: recordCalls(&m, old.Calls, made)}
+	row := messageRow{ID: m.ID, Role: m.Role, Place: place, Calls: uimessage.RecordCalls(&m, old.Calls, made)}
 	if row.JSON, err = fitRow(m); err != nil {
 		return false, err
 	}
-	if nesting(row.JSON) > maxMessageNesting {
+	if rawjson.Nesting(row.JSON) > maxMessageNesting {
 		return false, fmt.Errorf("chat: message %q: %w", m.ID, errNesting)
 	}
 	if place == 0 {
@@ -144,6 +147,20 @@ func (k *conversation) putReplacing(
 		return false, nil
 	}
 	return true, messages.Put(ctx, k.store(), old, row)
+}
+
+// maxMessage bounds the JSON of a stored message, in bytes: a row takes nearly 2 MiB.
+const maxMessage = 1_800_000
+
+// fitRow returns the JSON of a message, shortened if it does not fit into a row: see [uimessage.Shrink].
+//
+// Errors: a [*dohost.LimitError] if the message is still too large; one for a message that is nested too deeply.
+func fitRow(m Message) (json.RawMessage, error) {
+	raw, err := uimessage.Shrink(m, maxMessage)
+	if err == nil && len(raw) > maxMessage {
+		return nil, &dohost.LimitError{What: "message", Size: len(raw), Limit: maxMessage}
+	}
+	return raw, err
 }
 
 // trim deletes the oldest messages beyond MaxMessages.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // submit accepts a client's request as the policy decides, and sets the Users of its row. changed reports whether the
@@ -72,7 +74,7 @@ func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []strin
 		if err != nil {
 			return nil, err
 		}
-		if replying && m.ID == current.Message || !mayWrite(row, stored, &m, k.class.options.SystemFromClients) {
+		if replying && m.ID == current.Message || !uimessage.MayWrite(row, stored, &m, k.class.options.SystemFromClients) {
 			continue
 		}
 		if m.Role != RoleUser {
@@ -100,7 +102,7 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 		if !ok {
 			continue
 		}
-		m, err := row.message()
+		m, err := row.Message()
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +119,7 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 	}
 	kept := slices.Delete(slices.Clone(sent), at, at+1)
 	kept = slices.DeleteFunc(kept, func(m Message) bool { return waits[m.ID] })
-	return append(kept, joinMessages(earlier, sent[at])), nil
+	return append(kept, uimessage.Join(earlier, sent[at])), nil
 }
 
 // accept stores a request and, by store, its messages. It begins to answer the request if no other is being answered.
@@ -169,15 +171,15 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		delete(rows, current.Message)
 	}
 	system := k.class.options.SystemFromClients
-	list, ids := writable(rows, sent, system)
+	list, ids := uimessage.Writable(rows, sent, system)
 	if n := len(sent) - len(list); n > 0 {
 		k.base.Object().Report(ctx, "chat:refused", slog.Int("messages", n))
 	}
-	stored, differ, err := changedMessages(rows, list)
+	stored, differ, err := uimessage.ChangedMessages(rows, list)
 	if err != nil {
 		return false, err
 	}
-	for _, m := range reconcile(rows, stored, differ) {
+	for _, m := range uimessage.Reconcile(rows, stored, differ) {
 		put, err := k.putReplacing(ctx, rows[m.ID], m, 0, nil)
 		if err != nil {
 			return false, err
@@ -185,7 +187,7 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		changed = changed || put
 	}
 	if mayDelete {
-		removed := removedIDs(rows, ids, system)
+		removed := uimessage.RemovedIDs(rows, ids, system)
 		if err := messages.Delete(ctx, k.store(), removed...); err != nil {
 			return false, err
 		}
@@ -214,7 +216,7 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 	var list []Message
 	err := json.Unmarshal(data, &f)
 	if err == nil {
-		list, err = parseSent(orNull(f["messages"]))
+		list, err = uimessage.ParseList(rawjson.OrNull(f["messages"]))
 	}
 	if err != nil {
 		k.base.Object().Report(ctx, "chat:refused", slog.Any("err", err))

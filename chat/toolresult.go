@@ -2,7 +2,6 @@ package chat
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,118 +12,15 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
-// answerFrame is a client's answer to a tool call: a result, or an approval.
+// answerFrame is a client's answer to a tool call.
 type answerFrame struct {
-	CallID       string          `json:"toolCallId"`
-	Output       json.RawMessage `json:"output"`
-	State        string          `json:"state"`
-	ErrorText    string          `json:"errorText"`
-	Approved     *bool           `json:"approved"`
+	uimessage.ToolAnswer
 	AutoContinue bool            `json:"autoContinue"`
 	Tools        json.RawMessage `json:"clientTools"`
-}
-
-// answerOf returns the answer in a client's copy of a call, if there is one.
-func answerOf(p Part) (f answerFrame, ok bool) {
-	f.CallID = p.Text("toolCallId")
-	switch f.State = p.Text("state"); f.State {
-	case approvalResponded:
-		var approval struct {
-			Approved *bool `json:"approved"`
-		}
-		_ = json.Unmarshal(orNull(p.Member("approval")), &approval) // a copy without an approval has no answer
-		f.Approved = approval.Approved
-		return f, f.Approved != nil
-	case outputDenied:
-		f.Approved = new(bool)
-	case outputAvailable:
-		f.Output = p.Member("output")
-		return f, !p.is("preliminary")
-	case outputError:
-		f.ErrorText = p.Text("errorText")
-	default:
-		return f, false
-	}
-	return f, true
-}
-
-// effect is the effect of an answer on a call.
-type effect int
-
-const (
-	refused  effect = iota // the call does not wait for such an answer
-	repeated               // the call has its result, or its approval
-	applied
-)
-
-// effectOn returns the effect of an answer on a call. A call that waits for an approval accepts one, or an error, which
-// refuses the call. A call that a client runs accepts a result; a call that the server runs never accepts a result
-// from a client. The first answer counts.
-func (f *answerFrame) effectOn(p Part, server bool) effect {
-	state := p.Text("state")
-	switch rank := toolRank(p); {
-	case hasResult(p), f.Approved != nil && rank >= 4:
-		return repeated
-	case p.is("providerExecuted"), rank < 2 || rank > 5:
-		return refused
-	case f.Approved != nil, server:
-		if state != approvalRequested || f.Approved == nil && f.State != outputError {
-			return refused
-		}
-	}
-	return applied
-}
-
-// apply changes a call according to the answer.
-func (f *answerFrame) apply(p Part) {
-	switch {
-	case f.Approved != nil:
-		setApproval(p, f.CallID, *f.Approved)
-	case f.State == outputError:
-		p.set("state", outputError)
-		p.set("errorText", cmp.Or(f.ErrorText, deniedText))
-	default:
-		p.set("state", outputAvailable)
-		p.set("output", orNull(f.Output))
-	}
-}
-
-// deniedText is the error text of a call if a client's error has no text.
-const deniedText = "Tool execution denied by user"
-
-// setApproval records an approval or refusal in a call.
-func setApproval(p Part, call string, approved bool) {
-	var approval map[string]json.RawMessage
-	if json.Unmarshal(orNull(p.Member("approval")), &approval) != nil || approval == nil {
-		approval = map[string]json.RawMessage{}
-	}
-	if _, ok := approval["id"]; !ok {
-		approval["id"] = mustEncode(call)
-	}
-	approval["approved"] = mustEncode(approved)
-	p.set("approval", mustEncode(approval))
-	state := outputDenied
-	if approved {
-		state = approvalResponded
-	}
-	p.set("state", state)
-}
-
-// chunk returns the chunk for an answer, or the zero Chunk for an approval, which has none.
-func (f *answerFrame) chunk() Chunk {
-	switch {
-	case f.Approved != nil && *f.Approved:
-		return Chunk{}
-	case f.Approved != nil:
-		return newChunk("tool-output-denied").with("toolCallId", f.CallID)
-	case f.State == outputError:
-		return newChunk("tool-output-error").with("toolCallId", f.CallID).with("errorText", cmp.Or(f.ErrorText, deniedText))
-	}
-	c := newChunk("tool-output-available").with("toolCallId", f.CallID)
-	c.set("output", orNull(f.Output))
-	return c
 }
 
 // toolAnswered applies a client's answer to a call, and requests a continuation of the message if the client asks for
@@ -135,7 +31,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: tool result or approval: %w", err))
 	}
 	switch {
-	case nesting(f.Output) >= maxChunkNesting:
+	case rawjson.Nesting(f.Output) >= uimessage.MaxNesting:
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the result of the tool call %q: %w", f.CallID, errNesting))
 	case len(f.Tools) > maxRequest:
 		return k.sendRefusal(ctx, conn, &dohost.LimitError{What: "list of tools", Size: len(f.Tools), Limit: maxRequest})
@@ -146,7 +42,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 		return err
 	case of == "":
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: no tool call has the id %q", f.CallID))
-	case how == refused:
+	case how == uimessage.Refused:
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the tool call %q is not waiting for this result or approval", f.CallID))
 	case !f.AutoContinue:
 		return nil
@@ -172,38 +68,38 @@ func (k *conversation) sendRefusal(ctx context.Context, conn *agent.Conn, why er
 
 // applyAnswer applies an answer to its call, in the running reply or in the message that has the call, and returns the
 // id of that message, or "" if there is none.
-func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message string, how effect, err error) {
+func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message string, how uimessage.Effect, err error) {
 	row, ok, err := k.running(ctx)
 	if err != nil {
-		return "", refused, err
+		return "", uimessage.Refused, err
 	}
 	if ok {
 		l, err := k.loadLive(ctx, row)
 		if err != nil {
-			return "", refused, err
+			return "", uimessage.Refused, err
 		}
-		if p, ok := l.acc.call(f.CallID); ok {
-			how := f.effectOn(p, l.serverRuns(f.CallID))
-			if how == applied {
-				err = l.answer(ctx, f, p)
+		if p, ok := l.stream.Call(f.CallID); ok {
+			how := f.EffectOn(p, l.serverRuns(f.CallID))
+			if how == uimessage.Applied {
+				err = l.answer(ctx, f)
 			}
 			return row.Message, how, err
 		}
 	}
 	r, m, ok, err := k.messageOf(ctx, f.CallID)
 	if err != nil || !ok {
-		return "", refused, err
+		return "", uimessage.Refused, err
 	}
-	p, _ := m.call(f.CallID)
-	record, _ := r.record(f.CallID)
-	if how := f.effectOn(p, record.Server); how != applied {
+	p, _ := uimessage.Call(&m, f.CallID)
+	record, _ := r.Record(f.CallID)
+	if how := f.EffectOn(p, record.Server); how != uimessage.Applied {
 		return m.ID, how, nil
 	}
-	f.apply(p)
+	f.Apply(p)
 	if _, err := k.putReplacing(ctx, r, m, 0, nil); err != nil {
-		return m.ID, applied, err
+		return m.ID, uimessage.Applied, err
 	}
-	return m.ID, applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, nil)
+	return m.ID, uimessage.Applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, nil)
 }
 
 // maxRepeatSearch is how many of the newest messages are searched for a call that already has its result.
@@ -211,7 +107,7 @@ const maxRepeatSearch = 100
 
 // messageOf returns the newest message with a waiting call of that id, or one of the newest messages with the call.
 func (k *conversation) messageOf(ctx context.Context, call string) (row messageRow, m Message, ok bool, err error) {
-	id, err := encode(call)
+	id, err := rawjson.Encode(call)
 	if err != nil || call == "" {
 		return row, m, false, err
 	}
@@ -220,14 +116,14 @@ func (k *conversation) messageOf(ctx context.Context, call string) (row messageR
 			if err != nil {
 				return row, m, false, err
 			}
-			_, waits := r.Value.record(call)
+			_, waits := r.Value.Record(call)
 			if q.Index != "" && !waits || q.Index == "" && !bytes.Contains(r.Value.JSON, id) {
 				continue
 			}
-			if m, err = r.Value.message(); err != nil {
+			if m, err = r.Value.Message(); err != nil {
 				return row, m, false, err
 			}
-			if _, ok := m.call(call); ok {
+			if _, ok := uimessage.Call(&m, call); ok {
 				return r.Value, m, true, nil
 			}
 		}
@@ -236,8 +132,8 @@ func (k *conversation) messageOf(ctx context.Context, call string) (row messageR
 }
 
 // answer applies an answer to a call of the reply.
-func (l *liveReply) answer(ctx context.Context, f *answerFrame, p Part) error {
-	if c := f.chunk(); c.object != nil {
+func (l *liveReply) answer(ctx context.Context, f *answerFrame) error {
+	if c := f.Chunk(); c.Type() != "" {
 		if err := l.sendMerged(ctx, c); err != nil {
 			return err
 		}
@@ -248,9 +144,9 @@ func (l *liveReply) answer(ctx context.Context, f *answerFrame, p Part) error {
 			return err
 		}
 		l.row = row
-		f.apply(p)
+		l.stream.Answer(&f.ToolAnswer)
 	}
-	return l.k.broadcast(ctx, updatedFrame{frameUpdated, l.acc.message()}, nil)
+	return l.k.broadcast(ctx, updatedFrame{frameUpdated, l.stream.Message()}, nil)
 }
 
 // loadLive returns the running reply, even before its fiber has begun.
@@ -292,14 +188,4 @@ func (k *conversation) queueContinuation(ctx context.Context, conn, message stri
 		return err
 	})
 	return open, err
-}
-
-// awaitsClient reports whether a message has calls that wait for a client.
-func awaitsClient(m *Message) bool {
-	for _, p := range m.Parts {
-		if isTool(p) && !hasResult(p) && p.Text("state") != approvalResponded {
-			return true
-		}
-	}
-	return false
 }

@@ -3,34 +3,17 @@ package chat
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"iter"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
-// messageRow is a stored message.
-type messageRow struct {
-	ID string
-	// Place is the message's position in the conversation. Places have gaps, so that a reply can be stored directly after
-	// the messages that it answers, even if others arrived first.
-	Place uint64
-	Role  Role
-	JSON  []byte
-	Calls []callRecord // of the calls without a result
-}
+// messageRow is a row of the transcript.
+type messageRow = uimessage.Stored
 
 // placeStep is the gap between places.
 const placeStep = 1 << 20
-
-func (r *messageRow) message() (m Message, err error) {
-	step(1 + len(r.JSON)/64)
-	if err = json.Unmarshal(r.JSON, &m); err != nil {
-		err = fmt.Errorf("chat: stored message %q: %w", r.ID, err)
-	}
-	return m, err
-}
 
 // transcript is the collection of messages. The extentNote counts them, and has a floor: messages below it are
 // deleted, though their rows may still exist. So one write deletes any number of messages. Only sweep sees the

@@ -118,7 +118,7 @@ func (w *declarations) aliased(root string, spec *ast.TypeSpec) error {
 	if !spec.Assign.IsValid() || !ok {
 		return nil
 	}
-	for _, dir := range []string{"runtime", "objectstore", "eviction", "alarm", "internal/socket", "internal/budget"} {
+	for _, dir := range []string{"runtime", "objectstore", "eviction", "alarm", "internal/socket", "internal/budget", "chat/uimessage"} {
 		if path.Base(dir) != target.X.(*ast.Ident).Name {
 			continue
 		}
@@ -130,6 +130,7 @@ func (w *declarations) aliased(root string, spec *ast.TypeSpec) error {
 			if ty.Name == target.Sel.Name {
 				outerSet, outerPath := w.fset, w.path
 				w.fset, w.path = fset, p.ImportPath
+				ty.Funcs = nil // the alias does not make them functions of the package
 				w.typ(ty)
 				w.fset, w.path = outerSet, outerPath
 				return nil

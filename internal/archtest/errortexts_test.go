@@ -8,10 +8,10 @@ import (
 )
 
 // errorTextPackages are the packages whose errors name them, by the names of their folders. Errors of the command line
-// name a flag.
+// name a flag. Errors of chat/uimessage name chat, since programs use its types as those of chat.
 var errorTextPackages = map[string]string{
 	".": "dohost", "agent": "agent", "chat": "chat", "chat/anthropic": "anthropic", "chat/extract": "extract",
-	"chat/openai": "openai", "dohosttest": "dohosttest", "web": "web",
+	"chat/openai": "openai", "chat/uimessage": "chat", "dohosttest": "dohosttest", "web": "web",
 }
 
 // errorTexts finds errors of exported functions and variables with a text that does not begin with the name of the

@@ -25,12 +25,14 @@ var mayImport = map[string][]string{
 	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
 
 	"agent":          {".", "internal/work"},
-	"chat":           {"agent", "."},
+	"chat":           {"agent", ".", "chat/uimessage", "chat/internal/rawjson"},
+	"chat/uimessage": {"chat/internal/rawjson"}, // pure: no host and no agent
 	"chat/extract":   {"chat"},
 	"chat/openai":    {"chat", "chat/internal/provider"},
 	"chat/anthropic": {"chat", "chat/internal/provider"},
 
 	"chat/internal/provider": {"chat"},
+	"chat/internal/rawjson":  {},
 
 	"web":      {"web/page", "internal/adminapi", "."},
 	"web/page": {},

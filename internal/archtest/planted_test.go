@@ -26,6 +26,7 @@ var planted = []struct {
 			"agent/deep/a.go":        `package deep`,
 			"chat/openai/a.go":       `package openai; import _ "github.com/dohost/dohost/chat"`,
 			"chat/openai/a_test.go":  `package openai_test; import _ "github.com/dohost/dohost/chat/openai"`,
+			"chat/uimessage/u.go":    `package uimessage; import (_ "github.com/dohost/dohost"; _ "github.com/dohost/dohost/agent"; _ "github.com/dohost/dohost/chat")`,
 			"cli/c.go":               `package cli; import _ "github.com/dohost/dohost/chat/openai"`,
 			"cmd/dohost/main.go":     `package main; import (_ "github.com/dohost/dohost/chat/openai"; _ "github.com/dohost/dohost/cli")`,
 			"objectstore/o.go":       `package objectstore; import _ "github.com/dohost/dohost"`,
@@ -46,6 +47,9 @@ var planted = []struct {
 		want: []string{
 			"agent/deep: the package is not in the import table",
 			"agent/a.go:1: agent may not import runtime",
+			"chat/uimessage/u.go:1: chat/uimessage may not import .",
+			"chat/uimessage/u.go:1: chat/uimessage may not import agent",
+			"chat/uimessage/u.go:1: chat/uimessage may not import chat",
 			"cli/c.go:1: cli may not import chat/openai",
 			"cli/c.go:1: the root module may not import the module chat/openai",
 			"cmd/dohost/main.go:1: the root module may not import the module chat/openai",

@@ -1,8 +1,9 @@
-package chat
+package uimessage
 
 import (
-	"slices"
 	"strings"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
 // streamMerger merges the streams of several runs of a handler into one. The accumulator has received the merged stream
@@ -46,7 +47,7 @@ func (s *streamMerger) before(c Chunk) (add []Chunk) {
 	}
 	id := c.Text("toolCallId")
 	if p, ok := s.acc.call(id); ok && !s.acc.streamedCalls[id] && s.advances(c) {
-		add = append(add, callChunk(p))
+		add = append(add, CallChunk(p))
 	}
 	return add
 }
@@ -76,8 +77,8 @@ func (s *streamMerger) next(c Chunk) (add []Chunk) {
 	case t == "finish":
 		if reason := c.Member("finishReason"); reason != nil {
 			c = c.clone()
-			own := mustEncode(map[string]any{"finishReason": reason})
-			c.set("messageMetadata", mergeJSON(own, c.Member("messageMetadata")))
+			own := rawjson.MustEncode(map[string]any{"finishReason": reason})
+			c.set("messageMetadata", rawjson.Merge(own, c.Member("messageMetadata")))
 			delete(c.object, "finishReason")
 		}
 	case strings.HasPrefix(t, "tool-"):
@@ -168,36 +169,3 @@ func (s *streamMerger) finish(completed bool) (add []Chunk) {
 	}
 	return add
 }
-
-// abandonedCalls returns error results for tool calls whose executor has ended. waits reports whether other calls
-// still wait for a client that runs the tool, or for an approval. Approved calls that have not begun may still run,
-// and get no result.
-func abandonedCalls(m *Message, clients func(Part) bool, begun []string) (add []Chunk, waits bool) {
-	for _, p := range m.Parts {
-		if !isPendingCall(p) {
-			continue
-		}
-		c := newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId"))
-		switch {
-		case p.Text("state") == approvalRequested, p.Text("state") == inputAvailable && clients(p):
-			waits = true
-			continue
-		case p.Text("state") == approvalResponded && !slices.Contains(begun, p.Text("toolCallId")):
-			continue // it may run now
-		case p.Text("state") == inputStreaming:
-			c = newChunk("tool-input-error").with("toolCallId", p.Text("toolCallId")).with("toolName", toolName(p))
-			c.set("input", orNull(p.Member("input")))
-			if p.Type() == "dynamic-tool" {
-				c.set("dynamic", true)
-			}
-		}
-		add = append(add, c.with("errorText", interruptedText))
-	}
-	return add, waits
-}
-
-// Results of calls that have none of their own.
-const (
-	interruptedText = "The call was interrupted. Whether it took effect is not known."
-	notRunText      = "The call was cut off before it was run."
-)

@@ -1,24 +1,26 @@
-package chat
+package uimessage
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf16"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
 // maxProviderText is how many UTF-16 units are kept of each string in the input and output of a provider's own tool:
 // they are reproducible, and may be a whole page.
 const maxProviderText = 500
 
-// sanitize returns the storable form of a message. It is idempotent, and does not modify its argument.
-func sanitize(m Message) Message {
+// Sanitize returns the storable form of a message. It is idempotent, and does not modify its argument.
+func Sanitize(m Message) Message {
 	m = m.Clone()
 	kept := m.Parts[:0]
 	for _, p := range m.Parts {
 		removeItemIDs(p, "providerMetadata")
 		removeItemIDs(p, "callProviderMetadata")
-		if isTool(p) {
+		if IsCall(p) {
 			sanitizeTool(p)
 		}
 		if p.Type() == "reasoning" && strings.TrimSpace(p.Text("text")) == "" && p.Member("providerMetadata") == nil {
@@ -46,37 +48,37 @@ func removeItemIDs(p Part, member string) {
 	if len(openai) == 0 {
 		delete(meta, "openai")
 	} else {
-		meta["openai"] = mustEncode(openai)
+		meta["openai"] = rawjson.MustEncode(openai)
 	}
 	if len(meta) == 0 {
 		p.set(member, json.RawMessage(nil))
 	} else {
-		p.set(member, mustEncode(meta))
+		p.set(member, rawjson.MustEncode(meta))
 	}
 }
 
 // sanitizeTool makes the input of a call an object, as models require, and shortens the input and output of a
 // provider's own tool, unless the provider needs them to continue.
 func sanitizeTool(p Part) {
-	if state := p.Text("state"); p.Member("input") != nil || state != inputStreaming && state != outputError {
+	if state := p.Text("state"); p.Member("input") != nil || state != InputStreaming && state != OutputError {
 		p.set("input", asObject(p.Member("input")))
 	}
-	if name := toolName(p); !p.is("providerExecuted") || name == "web_search" || name == "web_fetch" {
+	if name := ToolName(p); !p.is("providerExecuted") || name == "web_search" || name == "web_fetch" {
 		return
 	}
 	for _, member := range []string{"input", "output"} {
 		var v any
-		if raw := p.Member(member); raw == nil || decode(raw, &v) != nil {
+		if raw := p.Member(member); raw == nil || rawjson.Decode(raw, &v) != nil {
 			continue
 		}
-		p.set(member, mustEncode(shorten(v)))
+		p.set(member, rawjson.MustEncode(shorten(v)))
 	}
 }
 
 // asObject returns a tool's input as an object: the object that a string contains, or else {"value": input}.
 func asObject(raw json.RawMessage) json.RawMessage {
 	var o map[string]json.RawMessage
-	if json.Unmarshal(orNull(raw), &o) == nil {
+	if json.Unmarshal(rawjson.OrNull(raw), &o) == nil {
 		if o == nil {
 			return json.RawMessage("{}")
 		}
@@ -87,11 +89,11 @@ func asObject(raw json.RawMessage) json.RawMessage {
 		if strings.TrimSpace(s) == "" {
 			return json.RawMessage("{}")
 		}
-		if nesting([]byte(s)) <= maxChunkNesting && json.Unmarshal([]byte(s), &o) == nil && o != nil {
+		if rawjson.Nesting([]byte(s)) <= MaxNesting && json.Unmarshal([]byte(s), &o) == nil && o != nil {
 			return json.RawMessage(s)
 		}
 	}
-	return mustEncode(map[string]json.RawMessage{"value": raw})
+	return rawjson.MustEncode(map[string]json.RawMessage{"value": raw})
 }
 
 // shorten shortens the strings in a value.
@@ -142,20 +144,4 @@ func firstUnits(s string, n int) string {
 		}
 	}
 	return s
-}
-
-// decode decodes JSON without rounding numbers.
-func decode(raw json.RawMessage, v any) error {
-	d := json.NewDecoder(strings.NewReader(string(raw)))
-	d.UseNumber()
-	return d.Decode(v)
-}
-
-// mustEncode encodes a value that cannot fail to encode: a string, a number, or decoded JSON.
-func mustEncode(v any) json.RawMessage {
-	raw, err := encode(v)
-	if err != nil {
-		panic(err)
-	}
-	return raw
 }

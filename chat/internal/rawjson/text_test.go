@@ -1,12 +1,12 @@
-package chat
+package rawjson
 
 import (
 	"encoding/json"
 	"testing"
 )
 
-// TestObjectTextsMatchTheEncoder sets and reads texts. Some need escapes and some are not UTF-8.
-func TestObjectTextsMatchTheEncoder(t *testing.T) {
+// TestTextsMatchTheEncoder encodes and reads texts. Some need escapes and some are not UTF-8.
+func TestTextsMatchTheEncoder(t *testing.T) {
 	pieces := []string{
 		"", "a word", `"`, `\`, "/", "\n", "\x00", "\x1f", " ", "~", "\x7f", "<a&b>", `\u00e9`, "é", "\U0001f600",
 		"\u2027", "\u2028", "\u2029", "\ufffd", "\xff", "\xed\xa0\x80", "\xe2\x80",
@@ -17,14 +17,14 @@ func TestObjectTextsMatchTheEncoder(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{``, `"`, `null`, `1`, `true`, `{"a":"b"}`, `["a"]`, `"a" "b"`, ` "a`, `"ab`} {
-		if got := (object{"a": json.RawMessage(raw)}).Text("a"); got != "" {
+		if got := Text(json.RawMessage(raw)); got != "" {
 			t.Errorf("%s is the text %q", raw, got)
 		}
 	}
 }
 
 func testText(t *testing.T, s string) {
-	want, err := encode(s)
+	want, err := Encode(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,16 +32,15 @@ func testText(t *testing.T, s string) {
 	if err := json.Unmarshal(want, &text); err != nil {
 		t.Fatal(err)
 	}
-	o := object{}
-	if o.set("a", s); string(o["a"]) != string(want) {
-		t.Errorf("%q is set to %s, want %s", s, o["a"], want)
+	if got := String(s); string(got) != string(want) {
+		t.Errorf("%q is encoded to %s, want %s", s, got, want)
 	}
 	asHTML, err := json.Marshal(s) // with more escapes than necessary
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, raw := range []json.RawMessage{want, asHTML} {
-		if got := (object{"a": raw}).Text("a"); got != text {
+		if got := Text(raw); got != text {
 			t.Errorf("the text of %s is %q, want %q", raw, got, text)
 		}
 	}

@@ -1,9 +1,11 @@
-package chat
+package uimessage
 
 import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
 // accumulator builds a message from the chunks of its stream. Live chunks and logged ones build the same message.
@@ -121,7 +123,7 @@ func (a *accumulator) push(p Part) {
 	index, id := a.calls, p.Text("toolCallId")
 	if key, ok := dataKey(p.object); ok {
 		index, id = a.data, key
-	} else if !isTool(p) {
+	} else if !IsCall(p) {
 		index = nil
 	}
 	if _, ok := index[id]; !ok && index != nil {
@@ -190,7 +192,7 @@ func (a *accumulator) addData(c Chunk) bool {
 	}
 	if key, ok := dataKey(c.object); ok {
 		if i, ok := a.data[key]; ok {
-			a.msg.Parts[i].set("data", orNull(c.Member("data")))
+			a.msg.Parts[i].set("data", rawjson.OrNull(c.Member("data")))
 			return true
 		}
 	}
@@ -202,33 +204,14 @@ func (a *accumulator) addData(c Chunk) bool {
 func (a *accumulator) addMetadata(c Chunk) bool {
 	meta := c.Member("messageMetadata")
 	if reason := c.Member("finishReason"); reason != nil && c.Type() == "finish" {
-		own, err := encode(map[string]json.RawMessage{"finishReason": reason})
+		own, err := rawjson.Encode(map[string]json.RawMessage{"finishReason": reason})
 		if err == nil {
-			meta = mergeJSON(own, meta)
+			meta = rawjson.Merge(own, meta)
 		}
 	}
 	if meta == nil || string(meta) == "null" {
 		return false
 	}
-	a.msg.Metadata = mergeJSON(a.msg.Metadata, meta)
+	a.msg.Metadata = rawjson.Merge(a.msg.Metadata, meta)
 	return true
-}
-
-// mergeJSON merges two values: objects member by member; otherwise the result is b, or a if b is nil.
-func mergeJSON(a, b json.RawMessage) json.RawMessage {
-	if b == nil {
-		return a
-	}
-	var old, add map[string]json.RawMessage
-	if json.Unmarshal(orNull(a), &old) != nil || json.Unmarshal(b, &add) != nil || old == nil || add == nil {
-		return b
-	}
-	for k, v := range add {
-		old[k] = mergeJSON(old[k], v)
-	}
-	merged, err := encode(old)
-	if err != nil {
-		return b
-	}
-	return merged
 }

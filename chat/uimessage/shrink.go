@@ -1,4 +1,4 @@
-package chat
+package uimessage
 
 import (
 	"encoding/json"
@@ -6,12 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
 const (
-	// maxMessage bounds the JSON of a stored message, in bytes: a row takes nearly 2 MiB.
-	maxMessage = 1_800_000
 	// maxOutput is the size, in UTF-16 units, from where on a tool's output or a text is shortened in a message that is
 	// too large.
 	maxOutput = 1000
@@ -23,31 +21,27 @@ const (
 	keptUnits = 500
 )
 
-// fitRow makes a message fit into a row. In an assistant's message it shortens tool outputs first, and lists them in
-// the metadata as compactedToolOutputs. Then, in any message, it shortens texts, the oldest first, and lists them as
-// compactedTextParts. It returns the message's JSON.
+// Shrink makes the JSON of a message fit into most bytes, if possible. In an assistant's message it shortens tool
+// outputs first, and lists them in the metadata as compactedToolOutputs. Then, in any message, it shortens texts, the
+// oldest first, and lists them as compactedTextParts. It returns the message's JSON, which may still be larger than most,
+// and does not modify its argument.
 //
-// Errors: a [*dohost.LimitError] if the message is still too large; one for a message that is nested too deeply.
-func fitRow(m Message) (json.RawMessage, error) {
-	raw, err := encode(m)
-	if err != nil || len(raw) <= maxMessage {
+// Errors: one for a message that is nested too deeply to be encoded.
+func Shrink(m Message, most int) (json.RawMessage, error) {
+	raw, err := rawjson.Encode(m)
+	if err != nil || len(raw) <= most {
 		return raw, err
 	}
 	m = m.Clone()
 	if m.Role == RoleAssistant {
 		shrinkOutputs(&m)
-		if raw, err = encode(m); err != nil {
+		if raw, err = rawjson.Encode(m); err != nil {
 			return nil, err
 		}
 	}
-	if len(raw) > maxMessage {
-		shrinkTexts(&m, len(raw))
-		if raw, err = encode(m); err != nil {
-			return nil, err
-		}
-	}
-	if len(raw) > maxMessage {
-		return nil, &dohost.LimitError{What: "message", Size: len(raw), Limit: maxMessage}
+	if len(raw) > most {
+		shrinkTexts(&m, len(raw), most)
+		return rawjson.Encode(m)
 	}
 	return raw, nil
 }
@@ -56,22 +50,22 @@ func shrinkOutputs(m *Message) {
 	var shrunk []string
 	for _, p := range m.Parts {
 		raw := p.Member("output")
-		if !isTool(p) || p.Text("state") != outputAvailable || units(string(raw)) <= maxOutput {
+		if !IsCall(p) || p.Text("state") != OutputAvailable || units(string(raw)) <= maxOutput {
 			continue
 		}
 		var v any
-		if decode(raw, &v) == nil {
-			p.set("output", mustEncode(shrink(v, maxOutput, maxDepth)))
+		if rawjson.Decode(raw, &v) == nil {
+			p.set("output", rawjson.MustEncode(shrink(v, maxOutput, maxDepth)))
 			shrunk = append(shrunk, p.Text("toolCallId"))
 		}
 	}
 	m.setMetadata("compactedToolOutputs", shrunk)
 }
 
-// shrinkTexts shortens texts of a message of size bytes until the message fits.
-func shrinkTexts(m *Message, size int) {
+// shrinkTexts shortens texts of a message of size bytes until the message has at most most.
+func shrinkTexts(m *Message, size, most int) {
 	var shrunk []int
-	for i := 0; i < len(m.Parts) && size > maxMessage; i++ {
+	for i := 0; i < len(m.Parts) && size > most; i++ {
 		p := m.Parts[i]
 		s := p.Text("text")
 		if p.Type() != "text" || units(s) <= maxOutput {
@@ -88,17 +82,17 @@ func shrinkTexts(m *Message, size int) {
 
 // setMetadata adds a member to the metadata, unless it is an empty list.
 func (m *Message) setMetadata(name string, list any) {
-	raw := mustEncode(list)
+	raw := rawjson.MustEncode(list)
 	if string(raw) == "null" {
 		return
 	}
-	m.Metadata = mergeJSON(m.Metadata, mustEncode(map[string]json.RawMessage{name: raw}))
+	m.Metadata = rawjson.Merge(m.Metadata, rawjson.MustEncode(map[string]json.RawMessage{name: raw}))
 }
 
 // shrink returns a part of a value that has about most UTF-16 units as JSON. It marks omissions at the end of strings
 // and arrays, and in the members __truncated and __truncatedChars of objects.
 func shrink(v any, most, depth int) any {
-	whole := mustEncode(v)
+	whole := rawjson.MustEncode(v)
 	n := units(string(whole))
 	if n <= most {
 		return v
@@ -113,7 +107,7 @@ func shrink(v any, most, depth int) any {
 		kept := []any{}
 		for i, e := range v {
 			e = shrink(e, most, depth-1)
-			size := units(string(mustEncode(e))) + 1
+			size := units(string(rawjson.MustEncode(e))) + 1
 			if most -= size; most < 0 {
 				return append(kept, fmt.Sprintf("%s%d items]", truncationMark, len(v)-i))
 			}
@@ -128,14 +122,14 @@ func shrink(v any, most, depth int) any {
 		left := most
 		for _, k := range sortedKeys(v) {
 			e := shrink(v[k], max(left, 0), depth-1)
-			size := units(string(mustEncode(e))) + units(k) + 4
+			size := units(string(rawjson.MustEncode(e))) + units(k) + 4
 			if size > left {
 				continue
 			}
 			left -= size
 			kept[k] = e
 		}
-		missing := n - units(string(mustEncode(kept)))
+		missing := n - units(string(rawjson.MustEncode(kept)))
 		kept["__truncated"], kept["__truncatedChars"] = true, missing
 		return kept
 	}
@@ -147,7 +141,7 @@ func sortedKeys(o map[string]any) []string {
 	size := map[string]int{}
 	var keys []string
 	for k, v := range o {
-		size[k] = len(mustEncode(v))
+		size[k] = len(rawjson.MustEncode(v))
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b string) int {

@@ -1,10 +1,12 @@
-package chat
+package uimessage
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
 // listOf parses a list of messages, each with a role, an id, and parts.
@@ -111,14 +113,14 @@ func TestReconcile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stored, sent := listOf(t, c.stored), listOf(t, c.sent)
 			before := jsonOf(t, stored) + jsonOf(t, sent)
-			got := reconcile(rowsOf(stored), stored, sent)
+			got := Reconcile(rowsOf(stored), stored, sent)
 			sameJSON(t, "reconciled", jsonOf(t, got), jsonOf(t, listOf(t, c.want)))
-			against, changed, err := changedMessages(rowsOf(stored), sent)
+			against, changed, err := ChangedMessages(rowsOf(stored), sent)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sameJSON(t, "of what differs", byID(stored, reconcile(rowsOf(stored), against, changed)), byID(stored, got))
-			sameJSON(t, "and again", jsonOf(t, reconcile(rowsOf(got), got, got)), jsonOf(t, got))
+			sameJSON(t, "of what differs", byID(stored, Reconcile(rowsOf(stored), against, changed)), byID(stored, got))
+			sameJSON(t, "and again", jsonOf(t, Reconcile(rowsOf(got), got, got)), jsonOf(t, got))
 			for _, m := range got {
 				for _, p := range m.Parts {
 					p.set("type", "changed")
@@ -132,14 +134,14 @@ func TestReconcile(t *testing.T) {
 }
 
 // rowsOf returns the rows of messages.
-func rowsOf(ms []Message) map[string]messageRow {
-	rows := map[string]messageRow{}
+func rowsOf(ms []Message) map[string]Stored {
+	rows := map[string]Stored{}
 	for i, m := range ms {
-		var records []callRecord
+		var records []CallRecord
 		if m.ID == "srv" { // the server runs the calls of srv
-			records = []callRecord{{ID: "1", Server: true}}
+			records = []CallRecord{{ID: "1", Server: true}}
 		}
-		rows[m.ID] = messageRow{ID: m.ID, Role: m.Role, Place: uint64(i + 1), JSON: mustEncode(m), Calls: records}
+		rows[m.ID] = Stored{ID: m.ID, Role: m.Role, Place: uint64(i + 1), JSON: rawjson.MustEncode(m), Calls: records}
 	}
 	return rows
 }
@@ -150,7 +152,7 @@ func byID(stored, put []Message) string {
 	for _, m := range append(slices.Clone(stored), put...) {
 		all[m.ID] = m
 	}
-	return string(mustEncode(all))
+	return string(rawjson.MustEncode(all))
 }
 
 // A client sends all messages that it has: unchanged messages need no work.
@@ -164,7 +166,7 @@ func TestReconcileFindsDifferingMessages(t *testing.T) {
 		"user u1 " + sure:                "1 1",
 		"":                               "0 0",
 	} {
-		stored, changed, err := changedMessages(rowsOf(listOf(t, long)), listOf(t, sent))
+		stored, changed, err := ChangedMessages(rowsOf(listOf(t, long)), listOf(t, sent))
 		if got := fmt.Sprint(len(stored), len(changed)); err != nil || got != want {
 			t.Errorf("%s: %s, want %s; %v", sent, got, want, err)
 		}
@@ -185,7 +187,7 @@ func TestReconcileDeletes(t *testing.T) {
 		for _, id := range strings.Fields(ids) {
 			sent[id] = true
 		}
-		if got := strings.Join(removedIDs(stored, sent, false), " "); got != want {
+		if got := strings.Join(RemovedIDs(stored, sent, false), " "); got != want {
 			t.Errorf("%q removes %q, want %q", ids, got, want)
 		}
 	}

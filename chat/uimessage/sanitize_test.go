@@ -1,13 +1,12 @@
-package chat
+package uimessage
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/internal/invariants"
 )
 
@@ -21,7 +20,7 @@ func messageOf(t failer, text string) (m Message) {
 
 func jsonOf(t failer, v any) string {
 	t.Helper()
-	raw, err := encode(v)
+	raw, err := rawjson.Encode(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +54,9 @@ func TestSanitize(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := messageOf(t, `{"id":"a","role":"assistant","parts":[`+c.part+`]}`)
 			before := jsonOf(t, m)
-			once := sanitize(m)
+			once := Sanitize(m)
 			sameJSON(t, "once", jsonOf(t, once.Parts), c.want)
-			twice := sanitize(once)
+			twice := Sanitize(once)
 			sameJSON(t, "twice", jsonOf(t, twice.Parts), c.want)
 			if after := jsonOf(t, m); after != before {
 				t.Errorf("what it was given is %s, was %s", after, before)
@@ -88,7 +87,7 @@ func TestCutCountsAsJavaScriptDoes(t *testing.T) {
 // TestGuardedMessageFits guards messages that are too large in each way.
 func TestGuardedMessageFits(t *testing.T) {
 	t.Parallel()
-	big := strings.Repeat("é<", maxMessage/3) // three bytes, two units
+	big := strings.Repeat("é<", testRow/3) // three bytes, two units
 	output := func(id, json string) string {
 		return fmt.Sprintf(`{"type":"tool-f","toolCallId":%q,"state":"output-available","input":{},"output":%s}`, id, json)
 	}
@@ -121,7 +120,7 @@ func TestGuardedMessageFits(t *testing.T) {
 			}
 			m := messageOf(t, `{"id":"a","role":"`+c.role+`","parts":[`+c.parts+`]`+meta+`}`)
 			g, ok := fitted(t, m)
-			if size := len(jsonOf(t, g)); ok != c.fits || ok != (size <= maxMessage) {
+			if size := len(jsonOf(t, g)); ok != c.fits || ok != (size <= testRow) {
 				t.Errorf("it fits: %v, want %v, with %d bytes", ok, c.fits, size)
 			}
 			if c.meta == "" {
@@ -147,14 +146,17 @@ func TestGuardedMessageFits(t *testing.T) {
 	}
 }
 
+// testRow is a bound of the JSON of messages, in bytes.
+const testRow = 1_800_000
+
 // fitted returns the stored form of a message, or the message if it does not fit.
 func fitted(t failer, m Message) (_ Message, ok bool) {
 	t.Helper()
-	raw, err := fitRow(m)
+	raw, err := Shrink(m, testRow)
 	if err != nil {
-		if large, ok := errors.AsType[*dohost.LimitError](err); !ok || large.Size <= large.Limit {
-			t.Fatal(err)
-		}
+		t.Fatal(err)
+	}
+	if len(raw) > testRow {
 		return m, false
 	}
 	return messageOf(t, string(raw)), true
@@ -169,7 +171,7 @@ func TestShrunkOutputsAreMarked(t *testing.T) {
 		`{"b":"0123456789012345678901234567890123456789","a":1,"c":[1,2]}`: `{"a":1,"c":[1,2],"__truncated":true,"__truncatedChars":47}`,
 	} {
 		var v any
-		if err := decode([]byte(in), &v); err != nil {
+		if err := rawjson.Decode([]byte(in), &v); err != nil {
 			t.Fatal(err)
 		}
 		sameJSON(t, in, jsonOf(t, shrink(v, 40, maxDepth)), want)
@@ -183,20 +185,24 @@ func TestGuardedMessageOfManyTexts(t *testing.T) {
 		parts.WriteString(`,{"type":"text","text":"` + strings.Repeat("x", 1001) + `"}`)
 	}
 	g, ok := fitted(t, messageOf(t, `{"id":"a","role":"user","parts":[`+parts.String()[1:]+`]}`))
-	if size := len(jsonOf(t, g)); ok != (size <= maxMessage) {
+	if size := len(jsonOf(t, g)); ok != (size <= testRow) {
 		t.Errorf("%t, %d bytes", ok, size)
 	}
 }
 
-func TestPolicyMergeAdmission(t *testing.T) {
-	open := []replyRow{
-		{ID: "one", Status: StatusRunning, Submits: true, Users: []string{"u1"}},
-		{ID: "two", Status: StatusQueued, Submits: true, Users: []string{"u1", "u2"}},
-		{ID: "go on", Status: StatusQueued},
-		{ID: "three", Status: StatusQueued, Submits: true, Users: []string{"u1", "u2", "u3"}},
+// JSON inside a string has its own nesting: a message with it can be stored, however deep it is.
+func TestToolInputWithDeepTextIsStored(t *testing.T) {
+	deep := strings.Repeat(`{"a":`, 9_990) + "1" + strings.Repeat("}", 9_990)
+	p := MakePart("tool-f", "toolCallId", "1", "state", InputAvailable, "input", deep)
+	raw, err := Shrink(Sanitize(Message{ID: "m", Role: RoleAssistant, Parts: []Part{p}}), testRow)
+	if err != nil || rawjson.Nesting(raw) > MaxNesting+10 {
+		t.Errorf("%d deep, %v", rawjson.Nesting(raw), err)
 	}
-	a := PolicyMerge.admit(open)
-	if got := fmt.Sprint(a.skip, a.merge); got != "[two three] [u2 u3]" {
-		t.Error(got)
+}
+
+func TestGuardRefusesDeepMessage(t *testing.T) {
+	deep := json.RawMessage(strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999))
+	if _, err := Shrink(Message{ID: "m", Role: RoleUser, Parts: []Part{MakePart("data-x", "data", deep)}}, testRow); err == nil {
+		t.Error("it is encoded")
 	}
 }

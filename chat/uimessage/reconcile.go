@@ -1,13 +1,15 @@
-package chat
+package uimessage
 
 import (
 	"cmp"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
-// reconcile merges the list of a client with the stored messages in rows. It returns the messages to be stored, in the
+// Reconcile merges the list of a client with the stored messages in rows. It returns the messages to be stored, in the
 // client's order. A client may have an old copy, because its tab slept, and uses its own id for an assistant's message
 // that it received as a stream.
 //
@@ -19,7 +21,7 @@ import (
 //   - Messages with one id become one, at the place of the first, with the content of the last.
 //
 // It does not modify its arguments. The work is proportional to their size.
-func reconcile(rows map[string]messageRow, stored, sent []Message) []Message {
+func Reconcile(rows map[string]Stored, stored, sent []Message) []Message {
 	r := newReconciler(rows, stored)
 	for _, m := range sent {
 		r.taken[m.ID] = true
@@ -37,7 +39,7 @@ func reconcile(rows map[string]messageRow, stored, sent []Message) []Message {
 }
 
 type reconciler struct {
-	rows   map[string]messageRow
+	rows   map[string]Stored
 	stored []Message // the indexes below have the assistant's
 	ids    map[string]int
 	texts  map[string][]int
@@ -47,7 +49,7 @@ type reconciler struct {
 	at     map[string]int // place in merged
 }
 
-func newReconciler(rows map[string]messageRow, stored []Message) *reconciler {
+func newReconciler(rows map[string]Stored, stored []Message) *reconciler {
 	r := &reconciler{
 		rows: rows, stored: stored, ids: map[string]int{}, texts: map[string][]int{}, calls: map[string]int{},
 		taken: map[string]bool{}, at: map[string]int{},
@@ -62,7 +64,7 @@ func newReconciler(rows map[string]messageRow, stored []Message) *reconciler {
 			r.texts[texts] = append(r.texts[texts], i)
 		}
 		for _, p := range m.Parts {
-			if !isTool(p) {
+			if !IsCall(p) {
 				continue
 			}
 			if _, ok := r.calls[p.Text("toolCallId")]; !ok {
@@ -95,14 +97,14 @@ func (r *reconciler) match(m *Message) *Message {
 	}
 	texts := textsOf(m)
 	for list := r.texts[texts]; len(list) > 0; list = r.texts[texts] {
-		step(1)
+		rawjson.Step(1)
 		if old := &r.stored[list[0]]; !r.taken[old.ID] {
 			return old
 		}
 		r.texts[texts] = list[1:] // an id is never untaken
 	}
 	for _, p := range m.Parts {
-		if !isTool(p) {
+		if !IsCall(p) {
 			continue
 		}
 		if i, ok := r.calls[p.Text("toolCallId")]; ok {
@@ -114,13 +116,13 @@ func (r *reconciler) match(m *Message) *Message {
 
 // withCalls replaces the calls in a client's message by those of the stored message: all of them, in their order, each
 // where the client has it, or else before the next call that the client has. An answer that a client's copy has
-// to a call that waits for it is applied: see [answerFrame.effectOn]. ok is false if nothing is left of the message.
+// to a call that waits for it is applied: see [ToolAnswer.EffectOn]. ok is false if nothing is left of the message.
 func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 	var calls []Part
 	at := map[string]int{}
 	if i, ok := r.ids[m.ID]; ok && m.Role == RoleAssistant {
 		for _, p := range r.stored[i].Parts {
-			if !isTool(p) {
+			if !IsCall(p) {
 				continue
 			}
 			if _, ok := at[p.Text("toolCallId")]; !ok {
@@ -135,7 +137,7 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 	}
 	parts, next, content := make([]Part, 0, len(m.Parts)), 0, len(m.Parts) == 0
 	for _, p := range m.Parts {
-		if !isTool(p) {
+		if !IsCall(p) {
 			parts = append(parts, p)
 			content = content || p.Type() != "step-start"
 			continue
@@ -144,8 +146,8 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 		if !ok {
 			continue
 		}
-		if f, ok := answerOf(p); ok && f.effectOn(calls[i], servers[f.CallID]) == applied {
-			f.apply(calls[i])
+		if f, ok := AnswerOf(p); ok && f.EffectOn(calls[i], servers[f.CallID]) == Applied {
+			f.Apply(calls[i])
 		}
 		if i >= next {
 			parts = append(parts, calls[next:i+1]...)
@@ -170,17 +172,17 @@ func textsOf(m *Message) string {
 	return b.String()
 }
 
-// changedMessages returns the messages of a client's list that differ from the stored ones, and the stored messages
+// ChangedMessages returns the messages of a client's list that differ from the stored ones, and the stored messages
 // that they may match. Most messages of a list are unchanged copies, and comparing them is cheaper than merging them.
 // But if an assistant's message has an unknown id, it may match any stored message, so everything is returned;
 // also if one id occurs twice, since the last counts.
-func changedMessages(rows map[string]messageRow, sent []Message) (stored, changed []Message, err error) {
+func ChangedMessages(rows map[string]Stored, sent []Message) (stored, changed []Message, err error) {
 	own, seen := false, map[string]bool{}
 	for _, m := range sent {
 		row, ok := rows[m.ID]
 		own = own || seen[m.ID]
 		seen[m.ID] = true
-		raw, err := encode(m)
+		raw, err := rawjson.Encode(m)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -195,7 +197,7 @@ func changedMessages(rows map[string]messageRow, sent []Message) (stored, change
 			return cmp.Compare(rows[a].Place, rows[b].Place)
 		}) {
 			row := rows[id]
-			m, err := row.message()
+			m, err := row.Message()
 			if err != nil {
 				return nil, nil, err
 			}
@@ -205,7 +207,7 @@ func changedMessages(rows map[string]messageRow, sent []Message) (stored, change
 	}
 	for _, c := range changed {
 		if row, ok := rows[c.ID]; ok {
-			m, err := row.message()
+			m, err := row.Message()
 			if err != nil {
 				return nil, nil, err
 			}
@@ -215,19 +217,19 @@ func changedMessages(rows map[string]messageRow, sent []Message) (stored, change
 	return stored, changed, nil
 }
 
-// mayWrite reports whether a client may write a message. It may not if the stored message with that id has another
+// MayWrite reports whether a client may write a message. It may not if the stored message with that id has another
 // role, or if the message is of the system and system is false.
-func mayWrite(row messageRow, stored bool, m *Message, system bool) bool {
+func MayWrite(row Stored, stored bool, m *Message, system bool) bool {
 	return (!stored || row.Role == m.Role) && (m.Role != RoleSystem || system)
 }
 
-// writable returns the messages of a client's list that the client may write. ids has their ids, and the ids of stored
+// Writable returns the messages of a client's list that the client may write. ids has their ids, and the ids of stored
 // messages in the list that the client may not write: these messages stay.
-func writable(rows map[string]messageRow, sent []Message, system bool) (list []Message, ids map[string]bool) {
+func Writable(rows map[string]Stored, sent []Message, system bool) (list []Message, ids map[string]bool) {
 	ids = map[string]bool{}
 	for _, m := range sent {
 		row, stored := rows[m.ID]
-		allowed := mayWrite(row, stored, &m, system)
+		allowed := MayWrite(row, stored, &m, system)
 		if allowed {
 			list = append(list, m)
 		}
@@ -238,11 +240,11 @@ func writable(rows map[string]messageRow, sent []Message, system bool) (list []M
 	return list, ids
 }
 
-// removedIDs returns the stored messages that a request of a client removes: the messages missing from its list, if
+// RemovedIDs returns the stored messages that a request of a client removes: the messages missing from its list, if
 // every message of the list is stored. A list with a message that is not stored may come from a client with an old
 // copy of the conversation, and removes nothing; nor does an empty list. Messages of the system stay unless system
 // is set.
-func removedIDs(rows map[string]messageRow, sent map[string]bool, system bool) (ids []string) {
+func RemovedIDs(rows map[string]Stored, sent map[string]bool, system bool) (ids []string) {
 	for id := range sent {
 		if rows[id].Place == 0 {
 			return nil

@@ -1,4 +1,4 @@
-package chat
+package uimessage
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
 // parseShort parses the short form of a chunk: "text+ a hello" starts, "text. a x" is a delta, "text- a" ends; other
@@ -37,9 +39,13 @@ func parseShort(t interface{ Fatal(...any) }, short string) Chunk {
 	case kind == "start" && w[1] != "":
 		members["messageId"] = w[1]
 	}
-	c, err := NewChunk(kind, members)
-	if err != nil {
-		t.Fatal(err)
+	c := MakeChunk(kind)
+	for name, v := range members {
+		raw, err := rawjson.Encode(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.set(name, raw)
 	}
 	return c
 }
@@ -127,7 +133,7 @@ func TestStitch(t *testing.T) {
 // A reply that continues a message of the clients: no id, and the call before the result of an older call.
 func TestStitchToAMessage(t *testing.T) {
 	old := Message{ID: "m", Role: RoleAssistant, Parts: []Part{
-		newPart("tool-f").with("toolCallId", "t").with("state", approvalResponded).with("input", json.RawMessage("{}")),
+		newPart("tool-f").with("toolCallId", "t").with("state", ApprovalResponded).with("input", json.RawMessage("{}")),
 	}}
 	acc := newAccumulator(old)
 	var log []string
@@ -145,8 +151,8 @@ func TestStitchToAMessage(t *testing.T) {
 	if got, want := strings.Join(log, "; "), "start; call t f; result t 1; text+ a; text. a x; text. a x"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if m := acc.message(); len(m.Parts) != 2 || m.Parts[0].Text("state") != outputAvailable {
-		t.Errorf("%s", mustEncode(m))
+	if m := acc.message(); len(m.Parts) != 2 || m.Parts[0].Text("state") != OutputAvailable {
+		t.Errorf("%s", rawjson.MustEncode(m))
 	}
 }
 
@@ -232,11 +238,11 @@ func TestToolCallRepairs(t *testing.T) {
 		p := newPart("tool-"+name).with("toolCallId", name).with("state", state)
 		return p
 	}
-	clients := func(p Part) bool { return toolName(p) == "client" }
+	clients := func(p Part) bool { return ToolName(p) == "client" }
 	m := Message{ID: "m", Role: RoleAssistant, Parts: []Part{
-		part(inputStreaming, "half"), part(inputAvailable, "server"), part(inputAvailable, "client"),
-		part(approvalRequested, "asked"), part(approvalResponded, "allowed"), part(approvalResponded, "begun"), part(outputAvailable, "done"),
-		part(inputAvailable, "provider").with("providerExecuted", json.RawMessage("true")), newPart("text").with("text", "x"),
+		part(InputStreaming, "half"), part(InputAvailable, "server"), part(InputAvailable, "client"),
+		part(ApprovalRequested, "asked"), part(ApprovalResponded, "allowed"), part(ApprovalResponded, "begun"), part(OutputAvailable, "done"),
+		part(InputAvailable, "provider").with("providerExecuted", json.RawMessage("true")), newPart("text").with("text", "x"),
 	}}
 	add, waits := abandonedCalls(&m, clients, []string{"begun"})
 	var got []string
@@ -246,7 +252,7 @@ func TestToolCallRepairs(t *testing.T) {
 	if want := "tool-input-error half,tool-output-error server,tool-output-error begun"; strings.Join(got, ",") != want || !waits {
 		t.Errorf("%v, waits %t", got, waits)
 	}
-	m.Parts = []Part{part(inputAvailable, "server")}
+	m.Parts = []Part{part(InputAvailable, "server")}
 	if _, waits := abandonedCalls(&m, clients, []string{"begun"}); waits {
 		t.Error("a server's call is not waited for")
 	}

@@ -1,4 +1,4 @@
-package chat
+package uimessage
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
 // failer is a test, or the test of a rapid property.
@@ -39,7 +41,7 @@ func parts(t failer, cs []Chunk) string {
 		a.add(c)
 	}
 	m := a.message()
-	raw, err := encode(m.Parts)
+	raw, err := rawjson.Encode(m.Parts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +230,7 @@ func TestStreamPrefixIsAPrefixOfItsText(t *testing.T) {
 				text = now
 			}
 			for _, p := range m.Parts {
-				if !isTool(p) {
+				if !IsCall(p) {
 					continue
 				}
 				id := p.Text("toolCallId")
@@ -240,7 +242,7 @@ func TestStreamPrefixIsAPrefixOfItsText(t *testing.T) {
 			}
 		}
 		m := a.message()
-		raw, err := encode(m.Parts)
+		raw, err := rawjson.Encode(m.Parts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,14 +253,14 @@ func TestStreamPrefixIsAPrefixOfItsText(t *testing.T) {
 // TestMessageStoredWithOutOfBoundsIDIsReadable reads a stored message with an id that exceeds the present
 // bounds.
 func TestMessageStoredWithOutOfBoundsIDIsReadable(t *testing.T) {
-	for _, id := range []string{"a\x1b]0;b", strings.Repeat("a", maxID+1)} {
-		m := Text(id, RoleUser, "hi")
-		raw, err := encode(m)
+	for _, id := range []string{"a\x1b]0;b", strings.Repeat("a", MaxID+1)} {
+		m := Message{ID: id, Role: RoleUser, Parts: []Part{MakePart("text", "text", "hi")}}
+		raw, err := rawjson.Encode(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		row := messageRow{ID: id, Role: RoleUser, JSON: raw}
-		if got, err := row.message(); err != nil || got.ID != id || got.PlainText() != "hi" {
+		row := Stored{ID: id, Role: RoleUser, JSON: raw}
+		if got, err := row.Message(); err != nil || got.ID != id || got.PlainText() != "hi" {
 			t.Errorf("%.20q: %+v, %v", id, got, err)
 		}
 	}

@@ -1,0 +1,96 @@
+package uimessage
+
+import (
+	"slices"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
+)
+
+// CallRuns is the knowledge of a reply about the runs of its calls. Calls are named by their ids.
+type CallRuns struct {
+	Client func(Part) bool // reports whether a client runs a call
+	Server []string        // calls that run only on the server, after the answer that made them
+	Begun  []string        // calls of Server that began to run
+}
+
+// UnstartedCalls returns the calls without a result that have not begun to run. An interruption leaves them without
+// effect.
+func (s *Stream) UnstartedCalls(r CallRuns) (calls []Part) {
+	for _, p := range s.acc.msg.Parts {
+		id := p.Text("toolCallId")
+		if IsPending(p) && slices.Contains(r.Server, id) && !slices.Contains(r.Begun, id) {
+			calls = append(calls, p)
+		}
+	}
+	return calls
+}
+
+// CanRunCalls reports whether some calls have not begun to run, and need no client.
+func (s *Stream) CanRunCalls(r CallRuns) bool {
+	return slices.ContainsFunc(s.UnstartedCalls(r), func(p Part) bool {
+		state := p.Text("state")
+		return state == ApprovalResponded || state == InputAvailable && !r.Client(p)
+	})
+}
+
+// AbandonedCalls returns error results for tool calls whose executor has ended. waits reports whether other calls
+// still wait for a client that runs the tool, or for an approval. With resumes it leaves out calls that have not begun
+// to run.
+func (s *Stream) AbandonedCalls(r CallRuns, resumes bool) (add []Chunk, waits bool) {
+	m := s.Message()
+	all, waits := abandonedCalls(&m, r.Client, r.Begun)
+	unstarted := map[string]bool{}
+	for _, p := range s.UnstartedCalls(r) {
+		unstarted[p.Text("toolCallId")] = true
+	}
+	for _, c := range all {
+		isUnstarted := unstarted[c.Text("toolCallId")]
+		if isUnstarted && resumes {
+			continue
+		}
+		if isUnstarted {
+			c = c.with("errorText", notRunText)
+		}
+		if p, ok := s.acc.call(c.Text("toolCallId")); ok && !s.acc.streamedCalls[c.Text("toolCallId")] {
+			add = append(add, CallChunk(p)) // the call is in an older message
+		}
+		add = append(add, c)
+	}
+	if len(add) > 0 && s.acc.chunks == 0 {
+		add = slices.Insert(add, 0, s.merger.start(newChunk("start")))
+	}
+	return add, waits
+}
+
+// abandonedCalls returns error results for tool calls whose executor has ended. waits reports whether other calls
+// still wait for a client that runs the tool, or for an approval. Approved calls that have not begun may still run,
+// and get no result.
+func abandonedCalls(m *Message, clients func(Part) bool, begun []string) (add []Chunk, waits bool) {
+	for _, p := range m.Parts {
+		if !IsPending(p) {
+			continue
+		}
+		c := newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId"))
+		switch {
+		case p.Text("state") == ApprovalRequested, p.Text("state") == InputAvailable && clients(p):
+			waits = true
+			continue
+		case p.Text("state") == ApprovalResponded && !slices.Contains(begun, p.Text("toolCallId")):
+			continue // it may run now
+		case p.Text("state") == InputStreaming:
+			c = newChunk("tool-input-error").with("toolCallId", p.Text("toolCallId")).with("toolName", ToolName(p))
+			c.set("input", rawjson.OrNull(p.Member("input")))
+			if p.Type() == "dynamic-tool" {
+				c.set("dynamic", true)
+			}
+		}
+		add = append(add, c.with("errorText", interruptedText))
+	}
+	return add, waits
+}
+
+// Results of calls that have none of their own.
+const (
+	interruptedText = "The call was interrupted. Whether it took effect is not known."
+	notRunText      = "The call was cut off before it was run."
+)
