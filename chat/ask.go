@@ -78,7 +78,7 @@ func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []
 	if len(list) == 0 {
 		return row.ID, nil
 	}
-	return row.ID, k.broadcastTranscript(ctx, nil)
+	return row.ID, k.broadcastTranscript(ctx, k.openConns())
 }
 
 // Wait returns the result of a request after it has ended, and releases the turn until then. ok is false if there is
@@ -111,9 +111,9 @@ func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err 
 	return r, false, nil
 }
 
-// requestEnded wakes the callers that wait for a request.
+// requestEnded removes a request that has ended from memory, and wakes the callers that wait for it.
 func (k *conversation) requestEnded(request string) {
-	delete(k.requester, request)
+	k.audience.requestOver(request)
 	if ch, ok := k.waiters[request]; ok {
 		close(ch)
 		delete(k.waiters, request)
@@ -156,7 +156,7 @@ func SetMessages(ctx context.Context, a Ref, list []Message) error {
 	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.putAll(ctx, list) }); err != nil {
 		return err
 	}
-	return k.broadcastTranscript(ctx, nil)
+	return k.broadcastTranscript(ctx, k.openConns())
 }
 
 // putAll stores messages of the program.

@@ -39,19 +39,9 @@ type conversation struct {
 	owner any // the user's struct
 
 	// Owned by the goroutine that has the turn.
-	live *liveReply
-	// resuming are connections that were offered the reply so far. They receive no chunks until they have asked for it.
-	resuming []*agent.Conn
-	// resumed are connections that received a replay of the current reply.
-	resumed []*agent.Conn
-	// waiting are connections to be notified when the next reply begins.
-	waiting []*agent.Conn
-	// newConns are connections that have not probed yet for a reply to resume.
-	newConns    []*agent.Conn
+	live        *liveReply
+	audience    audience[*agent.Conn]
 	lastHandled string // id of the request of the latest handler call
-	// requester has, for each open request, the connection that sent it. That connection receives the whole reply
-	// unless it disconnects.
-	requester map[string]*agent.Conn
 	// waiters are closed when their request has ended.
 	waiters map[string]chan struct{}
 }
@@ -166,7 +156,7 @@ func Bind[O, S any, P interface {
 				return of(o).receive(ctx, conn, f)
 			},
 			Request: func(o *O, w http.ResponseWriter, r *http.Request) bool { return of(o).serve(w, r) },
-			Close:   func(o *O, _ context.Context, conn *agent.Conn) { of(o).removeConn(conn) },
+			Close:   func(o *O, _ context.Context, conn *agent.Conn) { of(o).audience.gone(conn) },
 			Cancelled: func(o *O, ctx context.Context, f agent.FiberInfo) error {
 				return of(o).fiberCancelled(ctx, f)
 			},

@@ -52,7 +52,7 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 		return err
 	}
 	k.requestEnded(row.ID)
-	return k.broadcast(ctx, row.endFrame(), nil)
+	return k.broadcast(ctx, row.endFrame(), k.openConns())
 }
 
 // errCancelled is the error of a reply with a cancelled fiber.
@@ -129,5 +129,5 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 	if err := k.notifyWaiting(ctx); err != nil {
 		return err
 	}
-	return k.broadcast(ctx, streamFrame{Type: frameClear}, func(c *agent.Conn) bool { return c.Is(from) })
+	return k.broadcast(ctx, streamFrame{Type: frameClear}, k.openConns(from))
 }

@@ -3,7 +3,6 @@ package chat
 import (
 	"context"
 	"encoding/json"
-	"slices"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
@@ -65,7 +64,7 @@ func (k *conversation) connect(ctx context.Context, conn *agent.Conn) error {
 	if !conn.Protocol() {
 		return nil
 	}
-	k.newConns = append(k.newConns, conn)
+	k.audience.connected(conn)
 	s, err := k.streamStatus(ctx)
 	if err != nil || s.running == "" && s.next == "" {
 		return err
@@ -79,15 +78,14 @@ func (k *conversation) probe(ctx context.Context, conn *agent.Conn, id string) e
 	if err != nil {
 		return err
 	}
-	isNew := slices.ContainsFunc(k.newConns, conn.Is)
-	k.newConns = withoutConn(k.newConns, conn)
-	a := s.frame(conn.ID(), id)
-	if a.Reason == "idle" && isNew {
+	first := k.audience.probed(conn)
+	f := s.frame(conn.ID(), id)
+	if f.Reason == "idle" && first {
 		if err := k.sendMissedTranscript(ctx, conn); err != nil {
 			return err
 		}
 	}
-	return k.sendStatus(ctx, conn, a)
+	return k.sendStatus(ctx, conn, f)
 }
 
 // sendMissedTranscript sends a new connection the transcript if a request has ended recently: the client may have
@@ -100,42 +98,34 @@ func (k *conversation) sendMissedTranscript(ctx context.Context, conn *agent.Con
 	return k.sendTranscriptTo(ctx, conn, true)
 }
 
-func (k *conversation) sendStatus(ctx context.Context, conn *agent.Conn, a streamFrame) error {
-	if err := k.send(ctx, conn, a); err != nil {
+// sendStatus sends a client the state of a request's stream.
+func (k *conversation) sendStatus(ctx context.Context, conn *agent.Conn, f streamFrame) error {
+	if err := k.send(ctx, conn, f); err != nil {
 		return err
 	}
-	switch {
-	case a.ended: // the client does not wait for the next reply
-	case a.Type == framePending:
-		k.waiting = append(withoutConn(k.waiting, conn), conn)
-	case a.Type == frameResuming:
-		k.resuming = append(withoutConn(k.resuming, conn), conn)
-		if k.live != nil && k.live.recovering {
-			return k.send(ctx, conn, recoveringFrame{frameRecovering, true, k.live.row.ID})
-		}
+	if k.audience.sent(conn, f) && k.live != nil && k.live.recovering {
+		return k.send(ctx, conn, recoveringFrame{frameRecovering, true, k.live.row.ID})
 	}
 	return nil
 }
 
 // notifyReplyBegins notifies waiting connections that a reply begins, and all connections that a reply resumes.
 func (k *conversation) notifyReplyBegins(ctx context.Context, l *liveReply) error {
-	waiting := k.waiting
-	k.waiting = nil
-	for _, conn := range waiting {
+	for _, conn := range k.audience.waitOver() {
 		if err := k.sendStatus(ctx, conn, streamFrame{Type: frameResuming, ID: l.row.ID}); err != nil {
 			return err
 		}
 	}
 	if l.recovering {
-		return k.broadcast(ctx, recoveringFrame{frameRecovering, true, l.row.ID}, nil)
+		return k.broadcast(ctx, recoveringFrame{frameRecovering, true, l.row.ID}, k.openConns())
 	}
 	return nil
 }
 
 // notifyWaiting sends the new state to connections that wait for a reply, if that ended before it began.
 func (k *conversation) notifyWaiting(ctx context.Context) error {
-	waiting := k.waiting
-	if k.waiting = nil; len(waiting) == 0 {
+	waiting := k.audience.waitOver()
+	if len(waiting) == 0 {
 		return nil
 	}
 	s, err := k.streamStatus(ctx)
@@ -172,11 +162,9 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 		end.Replay = true
 		return k.send(ctx, conn, end)
 	}
-	if !k.isResuming(conn) {
-		return nil // clients are offered the reply twice, on connecting and on probing; this one has it
+	if !k.audience.resumes(conn) {
+		return nil
 	}
-	k.resuming = withoutConn(k.resuming, conn)
-	k.resumed = append(withoutConn(k.resumed, conn), conn)
 	if err := k.replay(ctx, conn, r); err != nil {
 		return err
 	}
@@ -220,19 +208,4 @@ func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow
 		return err
 	}
 	return flush()
-}
-
-// removeConn removes a connection.
-func (k *conversation) removeConn(conn *agent.Conn) {
-	for _, list := range []*[]*agent.Conn{&k.resuming, &k.resumed, &k.waiting, &k.newConns} {
-		*list = withoutConn(*list, conn)
-	}
-}
-
-func (k *conversation) isResuming(conn *agent.Conn) bool {
-	return slices.ContainsFunc(k.resuming, conn.Is)
-}
-
-func withoutConn(list []*agent.Conn, conn *agent.Conn) []*agent.Conn {
-	return slices.DeleteFunc(list, conn.Is)
 }

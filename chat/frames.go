@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
@@ -89,9 +90,8 @@ func (k *conversation) sendFrame(ctx context.Context, conn *agent.Conn, f dohost
 	return nil
 }
 
-// broadcast sends a frame to all connections that speak the protocol, with exceptions.
-func (k *conversation) broadcast(ctx context.Context, v any, except func(*agent.Conn) bool) error {
-	to := k.protocolConns(except)
+// broadcast sends a frame to some connections.
+func (k *conversation) broadcast(ctx context.Context, v any, to []*agent.Conn) error {
 	if len(to) == 0 {
 		return nil
 	}
@@ -102,14 +102,14 @@ func (k *conversation) broadcast(ctx context.Context, v any, except func(*agent.
 	return k.base.BroadcastTo(ctx, f, to)
 }
 
-// protocolConns returns the connections that speak the protocol, with exceptions.
-func (k *conversation) protocolConns(except func(*agent.Conn) bool) (to []*agent.Conn) {
+// openConns returns the open connections that speak the protocol, except some.
+func (k *conversation) openConns(except ...*agent.Conn) (open []*agent.Conn) {
 	for conn := range k.base.Connections("") {
-		if conn.Protocol() && (except == nil || !except(conn)) {
-			to = append(to, conn)
+		if conn.Protocol() && !slices.ContainsFunc(except, conn.Is) {
+			open = append(open, conn)
 		}
 	}
-	return to
+	return open
 }
 
 // transcriptFrame returns the conversation as a frame. With connect, clients keep their unsent messages.
@@ -131,9 +131,8 @@ func (k *conversation) sendTranscriptTo(ctx context.Context, conn *agent.Conn, c
 	return k.sendFrame(ctx, conn, f)
 }
 
-// broadcastTranscript sends the conversation to all connections, with exceptions.
-func (k *conversation) broadcastTranscript(ctx context.Context, except func(*agent.Conn) bool) error {
-	to := k.protocolConns(except)
+// broadcastTranscript sends the conversation to some connections.
+func (k *conversation) broadcastTranscript(ctx context.Context, to []*agent.Conn) error {
 	if len(to) == 0 {
 		return nil
 	}

@@ -222,11 +222,11 @@ func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
 	l.stream.Add(c)
 	if l.recovering {
 		l.recovering = false
-		if err := l.k.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, nil); err != nil {
+		if err := l.k.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, l.k.openConns()); err != nil {
 			return err
 		}
 	}
-	return l.k.broadcast(ctx, l.row.frame(row, false), l.k.isResuming)
+	return l.k.broadcast(ctx, l.row.frame(row, false), l.k.audience.live(l.k.openConns()))
 }
 
 // frame is a chunk on the wire.

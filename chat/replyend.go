@@ -5,12 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/agent"
 )
 
 // failure is the reason why a reply ended: text is for the program and for operators, public is for clients.
@@ -108,24 +106,17 @@ func (k *conversation) endWith(
 	})
 }
 
-// sendEnd sends clients the transcript, then the end-of-reply frame. The requester has received all chunks, and needs
-// no transcript unless the reply continued an older message with parts unknown to it. Connections that resumed the
-// reply get the transcript again after the end frame, and all connections if it continued an older message: at the end
-// frame, hooks of 0.21 restore their copy of the message from before the disconnect, or the chunks without the older
-// parts.
+// sendEnd sends clients the transcript, the end-of-reply frame, and to some of them the transcript again: see audience.
 func (k *conversation) sendEnd(ctx context.Context, row *replyRow) error {
-	err := k.broadcastTranscript(ctx, func(c *agent.Conn) bool {
-		return c.Is(k.requester[row.ID]) && !row.Continues && !k.isResuming(c)
-	})
-	if err != nil {
+	first := k.audience.ending(row.ID, row.Continues, k.openConns())
+	if err := k.broadcastTranscript(ctx, first); err != nil {
 		return err
 	}
-	resumed := k.resumed
-	k.resuming, k.resumed = nil, nil
-	if err := errors.Join(k.broadcast(ctx, row.endFrame(), nil), k.notifyWaiting(ctx)); err != nil || len(resumed) == 0 && !row.Continues {
+	again := k.audience.ended(row.Continues, k.openConns())
+	if err := errors.Join(k.broadcast(ctx, row.endFrame(), k.openConns()), k.notifyWaiting(ctx)); err != nil {
 		return err
 	}
-	return k.broadcastTranscript(ctx, func(c *agent.Conn) bool { return !row.Continues && !slices.ContainsFunc(resumed, c.Is) })
+	return k.broadcastTranscript(ctx, again)
 }
 
 func (r *replyRow) endFrame() responseFrame {

@@ -213,12 +213,6 @@ func (k *conversation) handleRequest(ctx context.Context, conn *agent.Conn, f re
 	if err != nil {
 		return err
 	}
-	if !dropped {
-		if k.requester == nil {
-			k.requester = map[string]*agent.Conn{}
-		}
-		k.requester[row.ID] = conn
-	}
 	if dropped {
 		if err := k.sendTranscriptTo(ctx, conn, false); err != nil {
 			return err
@@ -226,10 +220,11 @@ func (k *conversation) handleRequest(ctx context.Context, conn *agent.Conn, f re
 		row.Status = StatusSkipped
 		return k.send(ctx, conn, row.endFrame())
 	}
+	k.audience.requested(row.ID, conn)
 	if !changed {
 		return nil
 	}
-	return k.broadcastTranscript(ctx, conn.Is)
+	return k.broadcastTranscript(ctx, k.openConns(conn))
 }
 
 // serve answers HTTP requests for the transcript.

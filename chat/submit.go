@@ -233,5 +233,5 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 	if err != nil || !changed {
 		return err
 	}
-	return k.broadcastTranscript(ctx, conn.Is)
+	return k.broadcastTranscript(ctx, k.openConns(conn))
 }

@@ -56,7 +56,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	}
 	open, err := k.queueContinuation(ctx, conn.ID(), of, note)
 	if err == nil && open && conn.Protocol() { // as if the client had asked for the continuation
-		k.waiting = append(withoutConn(k.waiting, conn), conn)
+		k.audience.waits(conn)
 	}
 	return err
 }
@@ -99,7 +99,7 @@ func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message
 	if _, err := k.putReplacing(ctx, r, m, 0, nil); err != nil {
 		return m.ID, uimessage.Applied, err
 	}
-	return m.ID, uimessage.Applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, nil)
+	return m.ID, uimessage.Applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
 }
 
 // maxRepeatSearch is how many of the newest messages are searched for a call that already has its result.
@@ -146,7 +146,7 @@ func (l *liveReply) answer(ctx context.Context, f *answerFrame) error {
 		l.row = row
 		l.stream.Answer(&f.ToolAnswer)
 	}
-	return l.k.broadcast(ctx, updatedFrame{frameUpdated, l.stream.Message()}, nil)
+	return l.k.broadcast(ctx, updatedFrame{frameUpdated, l.stream.Message()}, l.k.openConns())
 }
 
 // loadLive returns the running reply, even before its fiber has begun.
