@@ -109,9 +109,9 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	if err != nil {
 		return err
 	}
-	a := &answerRun{r: r, model: m, o: o, history: before}
+	a := &answerRun{r: r, l: r.l, model: m, o: o, history: before}
 	for range most {
-		if !r.l.stream.InStep() { // an interrupted step is ended first
+		if !a.l.inStep() { // an interrupted step is ended first
 			waits, ran, err := a.runCalls(ctx)
 			if err != nil || waits {
 				return err
@@ -131,6 +131,7 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 // answerRun is the state of one call of Answer.
 type answerRun struct {
 	r           *Reply
+	l           *liveReply // of r
 	model       Model
 	o           *AnswerOptions
 	history     []Message
@@ -154,7 +155,7 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 		if !uimessage.IsPending(p) {
 			continue
 		}
-		if now, ok := a.r.l.stream.Call(p.Text("toolCallId")); ok {
+		if now, ok := a.l.call(p.Text("toolCallId")); ok {
 			p = now // a client may have answered the call while another one ran
 		}
 		if !uimessage.IsPending(p) {
@@ -168,12 +169,12 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 				return false, false, err
 			}
 			continue
-		case state == uimessage.ApprovalRequested, !ours && a.r.l.clientRuns(p), ours && t.Run == nil && (!t.Approve || uimessage.Approved(p)):
+		case state == uimessage.ApprovalRequested, !ours && a.l.clientRuns(p), ours && t.Run == nil && (!t.Approve || uimessage.Approved(p)):
 			waits = true
 			continue
 		case !ours:
 			err = a.sendResult(ctx, p, nil, fmt.Errorf("there is no tool %q", uimessage.ToolName(p)))
-		case t.Run != nil && !a.r.l.madeByReply(p):
+		case t.Run != nil && !a.l.madeByReply(p):
 			err = a.sendResult(ctx, p, nil, errNoCallRecord)
 		case t.Approve && state == uimessage.InputAvailable:
 			waits = true
@@ -193,16 +194,43 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 	return waits, ran, nil
 }
 
+// sendToClient sends clients an approved call that a client runs. The call then waits for its result.
+func (a *answerRun) sendToClient(ctx context.Context, t Tool, p Part) error {
+	if err := a.l.apply(ctx, clientToolCalled(t.Name)); err != nil {
+		return err
+	}
+	c := uimessage.CallChunk(p)
+	return a.l.addAll(ctx, append(a.l.stream.Before(c), c))
+}
+
+// recordUnstartedCall records that a call has not begun to run, and whether the server or a client runs it. So the host
+// knows that a reply interrupted afterwards waits for the client, and no client can answer a call that the server runs.
+func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
+	if c.Type() != "tool-input-start" && c.Type() != "tool-input-available" {
+		return nil
+	}
+	t, ours := a.tool(c.Text("toolName"))
+	server := ours && t.Run != nil
+	made := callMade(c.Text("toolCallId"), t.Name, server, ours && !server && c.Type() == "tool-input-available")
+	if _, changed := a.l.after(made); !changed {
+		return nil
+	}
+	return a.l.apply(ctx, made)
+}
+
+// errNoCallRecord is the result of a call that the program stored, or changed, with [SetMessages].
+var errNoCallRecord = errors.New("the server has no record that the model made this call with this input")
+
 // run runs a call. Its start is durable before the tool runs: from then on an interruption leaves its effect unknown.
 func (a *answerRun) run(ctx context.Context, t Tool, p Part) error {
-	l, id := a.r.l, p.Text("toolCallId")
-	if err := l.updateRow(ctx, func(row *replyRow) { row.Begun = with(row.Begun, id) }); err != nil {
+	l, id := a.l, p.Text("toolCallId")
+	if err := l.apply(ctx, callBegun(id)); err != nil {
 		return err
 	}
 	if err := l.k.store().Sync(ctx); err != nil {
 		return err
 	}
-	if now, ok := l.stream.Call(id); !ok || uimessage.HasResult(now) {
+	if now, ok := l.call(id); !ok || uimessage.HasResult(now) {
 		return nil // the call got its result while run waited for disk space
 	}
 	if l.stallTimer != nil {
@@ -233,7 +261,7 @@ func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed erro
 // step asks the model once, or resumes an interrupted step.
 func (a *answerRun) step(ctx context.Context) error {
 	a.asked, a.invalidCall = true, false
-	if a.r.l.stream.InStep() {
+	if a.l.inStep() {
 		if over, err := a.resumeStep(ctx); over || err != nil {
 			return err
 		}
@@ -253,7 +281,7 @@ func (a *answerRun) step(ctx context.Context) error {
 // the provider has it, or else with the calls of that answer. over reports whether that completed the step. If not, the
 // model continues in this step, or in the next one if this one has calls, which have results by then.
 func (a *answerRun) resumeStep(ctx context.Context) (completed bool, err error) {
-	l := a.r.l
+	l := a.l
 	if m, ok := a.model.(ResumableModel); ok {
 		switch err := a.stream(ctx, a.prompt(), m.ResumeStream); {
 		case err == nil:
@@ -265,13 +293,13 @@ func (a *answerRun) resumeStep(ctx context.Context) (completed bool, err error) 
 	if !l.stream.CallsInLastStep() {
 		return false, nil
 	}
-	unstarted := len(l.stream.UnstartedCalls(l.callRuns())) > 0
+	unstarted := len(l.unstartedCalls()) > 0
 	return unstarted, a.endStep(ctx)
 }
 
 // endStep ends a step after the model's last chunk. Incomplete calls of the step fail.
 func (a *answerRun) endStep(ctx context.Context) error {
-	unrun, _ := a.r.l.abandonedCalls(false)
+	unrun, _ := a.l.abandonedCalls(false)
 	for _, c := range unrun {
 		if c.Type() != "tool-input-error" {
 			continue
@@ -287,7 +315,7 @@ func (a *answerRun) endStep(ctx context.Context) error {
 // prompt returns the prompt of the next answer.
 func (a *answerRun) prompt() *Prompt {
 	return &Prompt{
-		System: a.o.System, Messages: a.history, Partial: a.r.Partial(), Interrupted: a.r.l.stream.InStep(), Tools: a.specs(), Checkpoint: a.r.Checkpoint,
+		System: a.o.System, Messages: a.history, Partial: a.r.Partial(), Interrupted: a.l.inStep(), Tools: a.specs(), Checkpoint: a.r.Checkpoint,
 	}
 }
 

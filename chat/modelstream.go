@@ -79,7 +79,7 @@ func (a *answerRun) stream(ctx context.Context, p *Prompt, ask func(context.Cont
 		case s.err != nil:
 			return s.err
 		case s.saved != nil:
-			s.saved <- a.r.l.retryNoSpace(ctx, func() error { return a.r.SaveCheckpoint(ctx, s.checkpoint) })
+			s.saved <- a.l.retryNoSpace(ctx, func() error { return a.r.SaveCheckpoint(ctx, s.checkpoint) })
 			continue
 		}
 		if t := s.chunk.Type(); t == "start" || t == "finish" || t == "start-step" || t == "finish-step" {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,7 +36,7 @@ type Reply struct {
 // Partial returns the reply so far, from this call of the handler and earlier ones: a message of the assistant,
 // without parts at first. A reply that continues an older message begins with the parts of that message. The handler
 // continues from there; its next text extends an interrupted one.
-func (r *Reply) Partial() Message { return r.l.stream.Message() }
+func (r *Reply) Partial() Message { return r.l.partial() }
 
 // Messages returns the messages before the reply, the oldest first: the newest limit of them, or all if
 // limit is 0.
@@ -99,18 +98,13 @@ func (r *Reply) Say(ctx context.Context, text string) error {
 	return r.Send(ctx, TextDelta("text", text))
 }
 
-// liveReply is a reply in the memory of this incarnation.
+// liveReply is a reply in the memory of this incarnation: its state, and the means to write and send the events of it.
 type liveReply struct {
+	replyState
 	k          *conversation
-	row        replyRow
-	stream     *uimessage.Stream
 	cancel     context.CancelCauseFunc // nil until the handler runs
 	stallTimer *time.Timer             // for Stall; nil if there is no bound
-	recovering bool                    // clients were notified of a recovery
-	ended      bool
-	sending    sync.Mutex                      // held by Reply.Send, so that concurrent calls fail instead of corrupting the merger
-	olderCalls map[string]uimessage.CallRecord // of calls of the older message that waited when the reply began
-	tools      map[string]bool                 // of the request's client, by name
+	sending    sync.Mutex              // held by Reply.Send, so that concurrent calls fail instead of corrupting the merger
 }
 
 func (l *liveReply) send(ctx context.Context, c Chunk) error {
@@ -185,43 +179,24 @@ func (l *liveReply) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow,
 	return row, chunkRows.Put(ctx, l.k.store(), row)
 }
 
-// updateRow changes the row of the reply.
-func (l *liveReply) updateRow(ctx context.Context, change func(*replyRow)) error {
-	return l.retryNoSpace(ctx, func() error {
-		row := l.row
-		change(&row)
-		err := replies.Put(ctx, l.k.store(), row)
-		if err == nil {
-			l.row = row
-		}
+// apply stores the row after an event, as soon as there is space for it, and applies the event.
+func (l *liveReply) apply(ctx context.Context, e replyEvent) error {
+	return l.retryNoSpace(ctx, func() error { return l.applyOnce(ctx, e) })
+}
+
+// applyOnce is apply without waiting for space.
+func (l *liveReply) applyOnce(ctx context.Context, e replyEvent) error {
+	row, _ := l.after(e)
+	if err := replies.Put(ctx, l.k.store(), row); err != nil {
 		return err
-	})
-}
-
-// with returns a list that contains s. It does not change the original.
-func with(list []string, s string) []string {
-	if slices.Contains(list, s) {
-		return list
 	}
-	return append(slices.Clone(list), s)
+	l.row = row
+	return nil
 }
 
-// callRuns returns the reply's knowledge about the runs of its calls.
-func (l *liveReply) callRuns() uimessage.CallRuns {
-	return uimessage.CallRuns{Client: l.clientRuns, Server: l.row.AnswerCalls, Begun: l.row.Begun}
-}
-
-// abandonedCalls returns error results for abandoned calls, and reports whether other calls wait: see
-// [uimessage.Stream.AbandonedCalls].
-func (l *liveReply) abandonedCalls(resumes bool) (add []Chunk, waits bool) {
-	return l.stream.AbandonedCalls(l.callRuns(), resumes)
-}
-
-// publish adds a logged chunk to the message, and sends it to clients.
+// publish applies a logged chunk, and sends it to clients.
 func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
-	l.stream.Add(c)
-	if l.recovering {
-		l.recovering = false
+	if l.chunkLogged(c) {
 		if err := l.k.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, l.k.openConns()); err != nil {
 			return err
 		}

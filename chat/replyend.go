@@ -49,9 +49,9 @@ func (k *conversation) end(ctx context.Context, l *liveReply, s Status, why fail
 	if err := l.addAll(ctx, l.stream.Finish(s == StatusCompleted)); err != nil {
 		return err
 	}
-	m := l.stream.Message()
+	m := l.partial()
 	row := l.row
-	err := k.endWith(ctx, &row, &m, l.stream.MadeCalls(l.row.Server), s, why)
+	err := k.endWith(ctx, &row, &m, l.madeCalls(), s, why)
 	if errors.Is(err, errUnstorable) {
 		err = k.endWith(ctx, &row, nil, nil, StatusFailed, publicFailure(errUnstorable.Error()))
 	}

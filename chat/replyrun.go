@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -127,17 +126,7 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*liveReply, erro
 	if err != nil {
 		return nil, err
 	}
-	startID := row.Message
-	if row.Continues {
-		startID = ""
-	}
-	l := &liveReply{
-		k: k, row: row, stream: uimessage.NewStream(m, startID, row.From), tools: row.clientTools(),
-		olderCalls: map[string]uimessage.CallRecord{},
-	}
-	for _, r := range records {
-		l.olderCalls[r.ID] = r
-	}
+	l := &liveReply{k: k, replyState: newReplyState(row, m, records)}
 	err = k.eachChunk(ctx, &row, func(r chunkRow) error {
 		var c Chunk
 		if err := json.Unmarshal(r.JSON, &c); err != nil {
@@ -187,7 +176,7 @@ func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunk
 func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[json.RawMessage]) error {
 	rules := k.class.options.Recovery
 	_, waits := l.abandonedCalls(false)
-	v, why := l.row.Runs.countInterruption(rules, l.stream.Len(), waits && (rules.Off || !l.stream.CanRunCalls(l.callRuns())), time.Now())
+	v, why := l.row.Runs.countInterruption(rules, l.stream.Len(), waits && (rules.Off || !l.canRunCalls()), time.Now())
 	if err := replies.Put(ctx, k.store(), l.row); err != nil {
 		return err
 	}
@@ -200,7 +189,7 @@ func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[
 	if v == decideResume && k.class.recovery != nil {
 		var err error
 		action, err = k.class.recovery(k.owner, ctx, &InterruptedReply{
-			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: l.stream.Message(), Created: time.UnixMilli(l.row.Created), fiber: f,
+			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: l.partial(), Created: time.UnixMilli(l.row.Created), fiber: f,
 		})
 		if err != nil {
 			k.base.Object().Report(ctx, "chat:failed", slog.String("request", l.row.ID), slog.String("hook", "OnRecovery"), slog.Any("err", err))
@@ -233,20 +222,14 @@ func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[
 // Transaction, repeated until there is disk space, so no result is lost whenever an incarnation ends.
 func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessage], drop, resumes bool) error {
 	return l.retryNoSpace(ctx, func() error {
-		to := &liveReply{k: l.k, row: l.row, stream: l.stream}
+		to := l.replyState
 		add, _ := l.abandonedCalls(resumes)
 		if drop {
 			m, _, err := l.k.messageBefore(ctx, l.row)
 			if err != nil {
 				return err
 			}
-			before := uimessage.NewStream(m, "", 0)
-			to.stream, add = l.stream.Restart(before, l.row.Begun)
-			to.row.From = to.stream.Len()
-			to.row.Allowed = slices.DeleteFunc(slices.Clone(to.row.Allowed), func(id string) bool {
-				_, older := before.Call(id)
-				return !older // it was dropped with the log
-			})
+			to, add = l.rebuilt(m)
 		}
 		var rows []chunkRow
 		from := to.stream.Len()
@@ -261,7 +244,7 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 				return err
 			}
 			for i, c := range add {
-				row, err := to.log(ctx, from+uint64(i), c)
+				row, err := l.log(ctx, from+uint64(i), c)
 				if err != nil {
 					return err
 				}
@@ -272,7 +255,7 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 		if err != nil {
 			return err
 		}
-		l.row, l.stream = to.row, to.stream
+		l.replyState = to
 		for i, c := range add {
 			if err := l.publish(ctx, c, rows[i]); err != nil {
 				return err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -78,7 +77,7 @@ func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message
 		if err != nil {
 			return "", uimessage.Refused, err
 		}
-		if p, ok := l.stream.Call(f.CallID); ok {
+		if p, ok := l.call(f.CallID); ok {
 			how := f.EffectOn(p, l.serverRuns(f.CallID))
 			if how == uimessage.Applied {
 				err = l.answer(ctx, f)
@@ -138,15 +137,12 @@ func (l *liveReply) answer(ctx context.Context, f *answerFrame) error {
 			return err
 		}
 	} else {
-		row := l.row
-		row.Allowed = append(slices.Clone(row.Allowed), f.CallID)
-		if err := replies.Put(ctx, l.k.store(), row); err != nil {
+		if err := l.applyOnce(ctx, callApproved(f.CallID)); err != nil {
 			return err
 		}
-		l.row = row
-		l.stream.Answer(&f.ToolAnswer)
+		l.answered(&f.ToolAnswer)
 	}
-	return l.k.broadcast(ctx, updatedFrame{frameUpdated, l.stream.Message()}, l.k.openConns())
+	return l.k.broadcast(ctx, updatedFrame{frameUpdated, l.partial()}, l.k.openConns())
 }
 
 // loadLive returns the running reply, even before its fiber has begun.
