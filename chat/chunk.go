@@ -10,7 +10,7 @@ import (
 )
 
 // Chunk is a piece of a reply's stream: a UIMessageChunk of the AI SDK. The zero Chunk is invalid. It is an alias, so
-// that a program needs no other package than this one.
+// that a program imports this package alone; [uimessage.Chunk] lists its methods.
 type Chunk = uimessage.Chunk
 
 // NewChunk makes a chunk of a type, with other members as JSON.

@@ -6,7 +6,7 @@ import (
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
-// Role is the author of a message. It is an alias, so that a program needs no other package than this one.
+// Role is the author of a message. It is an alias, so that a program imports this package alone.
 type Role = uimessage.Role
 
 // The roles of messages.
@@ -17,8 +17,8 @@ const (
 )
 
 // Message is one message of a conversation: a UIMessage of the AI SDK. As JSON it has the members id, role, parts and
-// metadata; other members are preserved unchanged. It is an alias, so that a program needs no other package than this
-// one.
+// metadata; other members are preserved unchanged. It is an alias, so that a program imports this package alone;
+// [uimessage.Message] lists its methods.
 type Message = uimessage.Message
 
 // Text returns a message with one text part.
@@ -27,8 +27,8 @@ func Text(id string, r Role, text string) Message {
 }
 
 // Part is a part of a message: a text, a reasoning, a tool call, a file, a source, or data of the program's own. Its
-// members are preserved unchanged. The zero Part is invalid. It is an alias, so that a program needs no other package
-// than this one.
+// members are preserved unchanged. The zero Part is invalid. It is an alias, so that a program imports this package
+// alone; [uimessage.Part] lists its methods.
 type Part = uimessage.Part
 
 // NewPart makes a part of a type, with its other members encoded as JSON, such as "text" with the member text, or

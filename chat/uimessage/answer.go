@@ -16,8 +16,8 @@ type ToolAnswer struct {
 	Approved  *bool           `json:"approved"`
 }
 
-// AnswerOf returns the answer in a client's copy of a call, if there is one.
-func AnswerOf(p Part) (f ToolAnswer, ok bool) {
+// answerOf returns the answer in a client's copy of a call, if there is one.
+func answerOf(p Part) (f ToolAnswer, ok bool) {
 	f.CallID = p.Text("toolCallId")
 	switch f.State = p.Text("state"); f.State {
 	case ApprovalResponded:

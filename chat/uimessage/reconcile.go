@@ -146,7 +146,7 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 		if !ok {
 			continue
 		}
-		if f, ok := AnswerOf(p); ok && f.EffectOn(calls[i], servers[f.CallID]) == Applied {
+		if f, ok := answerOf(p); ok && f.EffectOn(calls[i], servers[f.CallID]) == Applied {
 			f.Apply(calls[i])
 		}
 		if i >= next {
@@ -176,6 +176,8 @@ func textsOf(m *Message) string {
 // that they may match. Most messages of a list are unchanged copies, and comparing them is cheaper than merging them.
 // But if an assistant's message has an unknown id, it may match any stored message, so everything is returned;
 // also if one id occurs twice, since the last counts.
+//
+// Errors: those of [Stored.Message], and one for a message that cannot be encoded.
 func ChangedMessages(rows map[string]Stored, sent []Message) (stored, changed []Message, err error) {
 	own, seen := false, map[string]bool{}
 	for _, m := range sent {

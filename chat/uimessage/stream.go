@@ -3,7 +3,7 @@ package uimessage
 import "slices"
 
 // Stream is the log of a reply as a value: the message that its chunks build, and the chunks to be logged for those of a
-// run. It is changed by Add, Replay, BeginRun and Answer alone.
+// run. It is changed by Add, Replay, BeginRun and Answer alone. One goroutine at a time may use it.
 type Stream struct {
 	acc    *accumulator
 	merger *streamMerger
