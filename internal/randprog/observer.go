@@ -120,7 +120,7 @@ func (w *Observer) Listener() dohost.Listener {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		o := w.objectLocked(e.ID.Name)
-		o.over, o.byFence = true, e.Mode == dohost.EndFence
+		o.over, o.byFence = true, e.Mode == dohost.EndFence && (o.byFence || !o.over) // it may end in its constructor
 		if e.Why.Reason != "idle" && e.Why.Reason != "pressure" {
 			o.sockets = nil
 		}
