@@ -37,7 +37,7 @@ type mark struct {
 
 // stopwatch records the last time at each place. Places that other goroutines pass count too: the operation waits for
 // them.
-type stopwatch [eviction.PlaceClose + 1]atomic.Int64
+type stopwatch [eviction.NumPlaces]atomic.Int64
 
 func (s *stopwatch) at(p runtime.Point) eviction.EndMode {
 	s[p.Place].Store(time.Now().UnixNano())

@@ -143,6 +143,7 @@ func (h *Host) storeFailed(err error) {
 	h.mu.Lock()
 	h.err = err
 	h.mu.Unlock()
+	h.guardedStep(eviction.PlaceFail) // the store drops outputs concurrently
 	close(h.failed)
 	h.lis.storeFailed(err)
 	h.phase.Store(phaseClosed)

@@ -138,15 +138,14 @@ func (m *machine) execute(ctx context.Context, e *event, list []Instr) (int, err
 
 // perform executes the program of the event.
 func (x *execution) perform(ctx context.Context, list []Instr) (int, error) {
-	returned := false
+	ended := false
 	defer func() {
-		if !returned {
+		if !ended {
 			x.w.abandon(x.e)
 		}
 	}()
 	err := x.do(ctx, list)
-	returned = true
-	if err == nil || errors.Is(err, errFail) {
+	if ended = err == nil || errors.Is(err, errFail); ended {
 		x.w.end(x.e, x.answer, err != nil)
 	}
 	return x.answer, err

@@ -127,12 +127,16 @@ func (w *Observer) end(e *event, answer int, failed bool) {
 	e.o.turn, e.ended, e.answer = nil, true, answer
 }
 
-// abandon ends an event that panics: its incarnation ends.
+// abandon ends an event that panics, or whose operation is refused: its incarnation ends. If the store has failed,
+// other events may act until the host ends the incarnation.
 func (w *Observer) abandon(e *event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.o.incarnation == e.incarnation {
+	if e.o.turn == e {
 		e.o.turn = nil
+	}
+	if e.o.exclusive == e {
+		e.o.exclusive = nil
 	}
 }
 

@@ -12,6 +12,8 @@ var tests = randtest.NewTests(100, 2)
 
 func TestProgramsSimulated(t *testing.T) { tests.Simulate(t, 20, randprog.Simulation) }
 
+func TestProgramsAreRepeatable(t *testing.T) { tests.Repeat(t, randprog.Simulation) }
+
 func TestProgramsAtEveryPoint(t *testing.T) {
 	tests.EveryPoint(t, func(seed uint64) dohosttest.Scenario { return randprog.Programs(seed, 3) })
 }

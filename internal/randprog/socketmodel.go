@@ -43,11 +43,15 @@ type socket struct {
 // muted reports whether the object has closed the socket. A Close that was rolled back has no effect.
 func (s *socket) muted() bool { return s.over || s.closing != nil && s.closing.state != dropped }
 
-// unsure reports whether the object may have lost the socket: its client leaves, or the host has closed it because the
-// incarnation or the host ends.
+// unsure reports whether the object may have lost the socket: its client leaves, the host has closed it because the
+// incarnation or the host ends, or the store has failed.
 func (s *socket) unsure() bool {
-	return s.leaving || s.ended && (s.code == dohost.CloseRestart || s.code == noClosingFrame)
+	return s.leaving || s.ended && (s.code == dohost.CloseRestart || s.code == noClosingFrame) || s.failing()
 }
+
+// failing reports whether the store has failed, and the host is about to end all incarnations. Until then an object may
+// find that its handshakes and its Closes, which are lost with the commits, have failed.
+func (s *socket) failing() bool { return s.process.Err() != nil }
 
 // noClosingFrame is the code of a connection that ends without a closing frame.
 const noClosingFrame = -1
@@ -82,7 +86,7 @@ func (w *Observer) checkSocketsLocked(o *object, by, tag string, found []foundSo
 	rest := found
 	for _, s := range o.sockets {
 		switch {
-		case s.muted() || tag != "" && !slices.Contains(s.tags, tag):
+		case s.muted() && !s.failing() || tag != "" && !slices.Contains(s.tags, tag):
 		case len(rest) > 0 && slices.Equal(rest[0].tags, s.tags) && rest[0].attachment == s.attachment:
 			rest = rest[1:]
 		case !s.unsure():
@@ -148,10 +152,10 @@ func (w *Observer) socketStep(e *event, in Instr, found []foundSocket, name stri
 	s, want := w.sockets[name], ""
 	switch {
 	case s == nil:
+	case got == "closed" && s.unsure(), got == "" && s.failing():
+		want = got
 	case s.muted():
 		want = "closed"
-	case s.unsure() && got == "closed":
-		want = got
 	}
 	if got != want {
 		w.faultOf(o, "%s: %s for the socket of %s returns %q, want %q", e.name, code([]Instr{in}), name, got, want)

@@ -57,3 +57,28 @@ func (o Tests) EveryPoint(t *testing.T, scenario func(seed uint64) dohosttest.Sc
 		})
 	}
 }
+
+// Repeat runs simulations with many faults, each seed twice, and compares the runs: they are the same, also if the
+// scheduler of Go orders goroutines differently.
+func (o Tests) Repeat(t *testing.T, simulation func(steps *atomic.Int64) dohosttest.Simulation) {
+	var steps atomic.Int64
+	s := simulation(&steps)
+	s.Faults = 0.5
+	seeds := uint64(30)
+	if invariants.Enabled {
+		seeds = 5
+	}
+	for seed := *o.first; seed < *o.first+seeds; seed++ {
+		first, err := s.Try(t, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := s.Try(t, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first != second {
+			t.Errorf("seed %d: the first run has %+v, the second %+v", seed, first, second)
+		}
+	}
+}
