@@ -44,6 +44,9 @@ func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 
 // acquire waits until no record is in flight and prevents new ones until release.
 func (s *Store) acquire(ctx context.Context) error {
+	if err := ctx.Err(); err != nil { // select would choose at random
+		return err
+	}
 	select {
 	case s.recordLock <- struct{}{}:
 	case <-ctx.Done():

@@ -59,6 +59,11 @@ func TestSnapshotContainsOnlyDurableState(t *testing.T) {
 		if slot, _, _ := s.snapshot(t).Slot(o.id); slot.Generation != 3 {
 			t.Errorf("slot %+v in a later snapshot", slot)
 		}
+		for range 20 {
+			if _, err := s.Snapshot(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("snapshot with a canceled context: %v", err)
+			}
+		}
 	})
 }
 

@@ -15,3 +15,5 @@ func TestProgramsSimulated(t *testing.T) { tests.Simulate(t, 5, randagent.Simula
 func TestProgramsAtEveryPoint(t *testing.T) {
 	tests.EveryPoint(t, func(seed uint64) dohosttest.Scenario { return randagent.Programs(seed, 1) })
 }
+
+func TestProgramsAreRepeatable(t *testing.T) { tests.Repeat(t, randagent.Simulation) }
