@@ -147,6 +147,7 @@ func (h *Host) storeFailed(err error) {
 	close(h.failed)
 	h.lis.storeFailed(err)
 	h.phase.Store(phaseClosed)
+	h.scheduler.Stop() // before the ends of deliveries wake it
 	h.fenceAll(&Fenced{Reason: ReasonStore, Err: err})
 	_ = h.Close() // its error is Err
 }
