@@ -43,7 +43,7 @@ func (w *scenarioRun) start(fs *objectstore.FS, classes []dohost.Class) (*proces
 	kernel.Tune(&o, func(ro *runtime.Options) {
 		ro.Policy.At = func(at runtime.Point) eviction.EndMode { return w.at(p, at) }
 		ro.Store.OneObject = w.order == diskFirst
-		ro.Store.ReserveBytes = -1
+		ro.Store.ReserveBytes = 1 // the file system reports its usage only if a test has set it
 		ro.Store.Entropy = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.NewChaCha8(seedOf(w.seed, p.n)), 0)}
 		ro.Store.Cache = 1 << 20
 	})

@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 	"internal/crowd":         {},
 	"internal/randagent":     {".", "agent", "dohosttest", "internal/randtest"},
 	"internal/randprog":      {".", "dohosttest", "internal/randtest", "internal/sockettest"},
-	"internal/randtest":      {"dohosttest", "internal/invariants"},
+	"internal/randtest":      {".", "runtime", "objectstore", "internal/kernel", "dohosttest", "internal/invariants"},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
 	"internal/mutants":       {},
 	"internal/providertest":  {".", "chat", "dohosttest", "internal/sockettest"},

@@ -19,6 +19,9 @@
 //   - that an alarm fires at its time, never before it, and is not lost
 //   - that no event runs twice, and that an output leaves only if its event was committed
 //
+// The disk may be full. Then the store refuses the writes that need space, after at most a second, and accepts them
+// again 100 ms after the disk is freed; a refused write has no effect.
+//
 // For sockets it checks in addition:
 //
 //   - the sockets that an object finds by a tag, their order, tags and attachments, at each instruction for sockets and

@@ -219,6 +219,9 @@ func ended(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed))
 }
 
+// noSpace is the kind of the error of a write that a full disk refuses.
+const noSpace = "no space"
+
 // kind names the kind of an error.
 func kind(err error) string {
 	if _, ok := errors.AsType[*dohost.LimitError](err); ok {
@@ -229,6 +232,8 @@ func kind(err error) string {
 		return "conflict"
 	case errors.Is(err, dohost.ErrNotFound):
 		return "not found"
+	case errors.Is(err, dohost.ErrNoSpace):
+		return noSpace
 	}
 	return "unexpected error: " + err.Error()
 }

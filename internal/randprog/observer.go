@@ -21,6 +21,7 @@ type Observer struct {
 	list    []*socket          // in the order of their clients' requests
 	frames  []*output          // by number
 	code    map[string][]Instr // of messages, by name
+	disk    disk
 }
 
 // object is an object in the model.
@@ -98,6 +99,7 @@ func (w *Observer) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.objects, w.events, w.pieces = map[string]*object{}, map[string]*event{}, nil
+	w.disk.full = false
 	w.sockets, w.list, w.frames, w.code = map[string]*socket{}, nil, nil, map[string][]Instr{}
 }
 
@@ -280,9 +282,18 @@ func (w *Observer) step(e *event, in Instr, got string, apply func(*state) strin
 	defer w.mu.Unlock()
 	w.actsLocked(e)
 	w.Compared()
+	if got == noSpace {
+		if !puts[in.Op] || !w.disk.mayRefuse() {
+			w.faultOf(e.o, "%s: %s is refused for want of space", e.name, code([]Instr{in}))
+		}
+		return
+	}
 	hadAlarm := e.o.cur.alarm.set && !e.o.cur.alarm.vague
 	if want := apply(e.o.cur); got != want {
 		w.faultOf(e.o, "%s: %s returns %s, want %s", e.name, code([]Instr{in}), got, want)
+	}
+	if puts[in.Op] && !wroteNothing[got] && got != "limit" && w.disk.mustRefuse() {
+		w.faultOf(e.o, "%s: %s succeeds on a full disk", e.name, code([]Instr{in}))
 	}
 	if writes[in.Op] && !wroteNothing[got] && (in.Op != DeleteAlarm || hadAlarm) {
 		e.o.dirty = true

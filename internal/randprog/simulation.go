@@ -12,9 +12,11 @@ import (
 
 // scenario returns a scenario with everything but its work.
 func scenario(w *Observer) dohosttest.Scenario {
+	options := dohost.Options{Listener: w.Listener()}
+	w.watch(&options)
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{Class(w)},
-		Options: dohost.Options{Listener: w.Listener()},
+		Options: options,
 		Reset:   w.Reset,
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
 	}
@@ -50,6 +52,11 @@ func Simulation(steps *atomic.Int64) dohosttest.Simulation {
 	}, {
 		Name: "leave",
 		Do:   func(_ context.Context, _ *dohosttest.Host, r *rand.Rand) error { return w.Leave(r, r.IntN(Objects)) },
+	}, {
+		Name: "fill or free the disk",
+		Do: func(_ context.Context, _ *dohosttest.Host, r *rand.Rand) error {
+			return w.FillDisk(r.IntN(3) == 0)
+		},
 	}}}
 	s.Reset = func() {
 		steps.Add(int64(w.Steps()))

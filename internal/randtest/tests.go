@@ -64,7 +64,7 @@ func (o Tests) Repeat(t *testing.T, simulation func(steps *atomic.Int64) dohostt
 	var steps atomic.Int64
 	s := simulation(&steps)
 	s.Faults = 0.5
-	seeds := uint64(30)
+	seeds := uint64(20)
 	if invariants.Enabled {
 		seeds = 5
 	}
