@@ -22,6 +22,11 @@
 // The disk may be full. Then the store refuses the writes that need space, after at most a second, and accepts them
 // again 100 ms after the disk is freed; a refused write has no effect.
 //
+// An object may be exported, and imported under another name. The copy has one of the states that the object had between
+// the begin and the end of the export, with its feed and its alarm, and executes programs from then on. A backup of the
+// store has such a state of each object: another host opens it after a power cut, without running the programs of its
+// alarms.
+//
 // For sockets it checks in addition:
 //
 //   - the sockets that an object finds by a tag, their order, tags and attachments, at each instruction for sockets and
@@ -63,7 +68,7 @@
 // # Limits
 //
 // After a failed run, or the end of a process, the model does not know when an alarm is due, until a program sets or
-// deletes it. Programs have no export or import, and no features of package agent. Sockets have no automatic responses, no
+// deletes it. Programs have no features of package agent. Sockets have no automatic responses, no
 // pings that fail, no slow clients and no budgets, no handshakes that their clients abort, and an object has too few of
 // them for a Broadcast that needs a goroutine of its own.
 package randprog

@@ -125,7 +125,10 @@ func (m *machine) run(ctx context.Context, q request) (int, error) {
 func (m *machine) onAlarm(ctx context.Context, info dohost.AlarmInfo) error {
 	e := m.w.beginAlarm(m.st.ID().Name, m.incarnation, info)
 	r := rand.New(rand.NewPCG(uint64(info.Scheduled.UnixMilli()), uint64(info.Attempt)))
-	list := drawBody(r, 1+r.IntN(3), 1, true)
+	var list []Instr
+	if !m.w.passive {
+		list = drawBody(r, 1+r.IntN(3), 1, true)
+	}
 	list = slices.DeleteFunc(list, func(in Instr) bool { return in.Op == SetAlarm && r.IntN(2) == 0 || in.Op == Call })
 	_, err := m.execute(ctx, e, list)
 	return err
@@ -195,7 +198,7 @@ func (x *execution) step(ctx context.Context, in Instr) error {
 		return x.emit(ctx)
 	case Go:
 		return x.task(ctx, in)
-	case Sync, Durable, Await, Flush, Sleep, HoldTurn, Call:
+	case Sync, Durable, Await, Flush, Sleep, HoldTurn, Call, Copy:
 		return x.pause(ctx, in)
 	case Accept:
 		return x.accept(in)
@@ -308,6 +311,8 @@ func (x *execution) pause(ctx context.Context, in Instr) (err error) {
 		err = x.flush()
 	case Await:
 		err = dohost.Await(ctx, func(context.Context) error { x.w.durable(x.e, false); return nil })
+	case Copy:
+		err = dohost.Await(ctx, func(ctx context.Context) error { x.w.durable(x.e, false); return x.copyObject(ctx) })
 	case Sleep:
 		err = dohost.Sleep(ctx, time.Duration(in.N)*time.Millisecond)
 	case HoldTurn:

@@ -22,6 +22,9 @@ type Observer struct {
 	frames  []*output          // by number
 	code    map[string][]Instr // of messages, by name
 	disk    disk
+	names   []string // of copies
+	copies  int      // that were begun
+	passive bool     // alarms do nothing
 }
 
 // object is an object in the model.
@@ -99,7 +102,7 @@ func (w *Observer) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.objects, w.events, w.pieces = map[string]*object{}, map[string]*event{}, nil
-	w.disk.full = false
+	w.disk.full, w.names, w.copies = false, nil, 0
 	w.sockets, w.list, w.frames, w.code = map[string]*socket{}, nil, nil, map[string][]Instr{}
 }
 

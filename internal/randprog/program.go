@@ -47,6 +47,7 @@ const (
 	Exclusive   Op = "Exclusive"   // Body
 	HoldTurn    Op = "HoldTurn"    // Body, in the function of an Await
 	Call        Op = "Call"        // Body, in object K, if K is greater than the own number
+	Copy        Op = "Copy"        // exports the object, and imports it under another name
 	Go          Op = "Go"          // Body, in a task
 	Flush       Op = "Flush"       // a piece of the response, if the event is an HTTP request
 	Sockets     Op = "Sockets"     // with the tag K
@@ -129,6 +130,7 @@ var (
 	// turnOps release the turn, or are not allowed in a transaction.
 	turnOps = []weighted{
 		{Await, 4}, {Flush, 4}, {Sleep, 2}, {Sync, 4}, {Durable, 2}, {DeleteAll, 1}, {Exclusive, 3}, {HoldTurn, 1}, {Call, 2},
+		{Copy, 1},
 	}
 	endOps = []weighted{{Fail, 3}, {Panic, 2}, {Goexit, 1}}
 )

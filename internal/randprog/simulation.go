@@ -28,7 +28,7 @@ func Simulation(steps *atomic.Int64) dohosttest.Simulation {
 	s := dohosttest.Simulation{Scenario: scenario(w), Ops: []dohosttest.Op{{
 		Name: "program",
 		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
-			return w.Send(ctx, h, r.IntN(Objects), Draw(r, w.Next()))
+			return w.Send(ctx, h, w.chooseObject(r), Draw(r, w.Next()))
 		},
 	}, {
 		Name: "HTTP request",
@@ -57,6 +57,9 @@ func Simulation(steps *atomic.Int64) dohosttest.Simulation {
 		Do: func(_ context.Context, _ *dohosttest.Host, r *rand.Rand) error {
 			return w.FillDisk(r.IntN(3) == 0)
 		},
+	}, {
+		Name: "back up",
+		Do:   func(ctx context.Context, h *dohosttest.Host, _ *rand.Rand) error { return w.Backup(ctx, h.Host()) },
 	}}}
 	s.Reset = func() {
 		steps.Add(int64(w.Steps()))
@@ -77,7 +80,7 @@ func Programs(seed uint64, each int) dohosttest.Scenario {
 func (w *Observer) act(ctx context.Context, h *dohosttest.Host, r *rand.Rand, id int) error {
 	switch k := r.IntN(Objects); r.IntN(6) {
 	case 0:
-		return w.Send(ctx, h, k, Draw(r, id))
+		return w.Send(ctx, h, objectName(k), Draw(r, id))
 	case 1:
 		return w.SendHTTP(ctx, h, k, Draw(r, id))
 	case 2:
@@ -88,25 +91,25 @@ func (w *Observer) act(ctx context.Context, h *dohosttest.Host, r *rand.Rand, id
 }
 
 // Send makes an object execute a program. It returns the faults of the run, and no errors of the call.
-func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, k int, p Program) error {
-	w.Sent(objectName(k) + ": " + p.String())
-	answer, err := dohost.Call(ctx, machines.Get(h, objectName(k)), (*machine).run, request{Name: p.name(), Code: p.Code})
-	w.answered(objectName(k), p.name(), answer, err)
+func (w *Observer) Send(ctx context.Context, h dohost.Locator, object string, p Program) error {
+	w.Sent(object + ": " + p.String())
+	answer, err := dohost.Call(ctx, machines.Get(h, object), (*machine).run, request{Name: p.name(), Code: p.Code})
+	w.answered(object, p.name(), answer, err)
 	return w.Err()
 }
 
 // Check compares the objects, which are at rest, with the model.
 func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
-	for k := range Objects {
+	for _, name := range w.all() {
 		read := Program{-w.Next(), []Instr{{Op: List}, {Op: ListRows}, {Op: ReadFeed}, {Op: GetAlarm}}}
-		if err := w.Send(ctx, h, k, read); err != nil {
+		if err := w.Send(ctx, h, name, read); err != nil {
 			return err
 		}
-		w.checkAlarm(objectName(k))
+		w.checkAlarm(name)
 	}
 	w.checkClients(h)
 	for k := range Objects { // which the idle eviction has ended
-		if err := w.Send(ctx, h, k, Program{-w.Next(), []Instr{{Op: Sockets}, {Op: List}}}); err != nil {
+		if err := w.Send(ctx, h, objectName(k), Program{-w.Next(), []Instr{{Op: Sockets}, {Op: List}}}); err != nil {
 			return err
 		}
 	}

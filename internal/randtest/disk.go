@@ -36,3 +36,10 @@ func (d *Disk) SetFull(full bool) {
 	defer d.mu.Unlock()
 	d.fs.SetFree(free)
 }
+
+// AfterPowerCut sets the file system of o to a copy of the synced data of the present process, without faults.
+func (d *Disk) AfterPowerCut(o *dohost.Options) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kernel.OnFS(o, d.fs.Crash(0, 1))
+}
