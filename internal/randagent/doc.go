@@ -15,6 +15,9 @@
 //   - OnFiberEnded, OnInterrupted and OnRecovery get the fibers that the model lets them get, with rising attempts
 //   - a schedule runs at its time or later, until it has ended or was cancelled
 //   - the state is the last one that Validate has accepted; OnStateChanged gets each change once it is committed, in order
+//   - a client gets each change of the state once it is committed, in order and completely, from its connection to its
+//     end; its messages run programs, in order, each once; if it is readonly, neither it nor its programs change the state
+//   - OnClose is called once for a connection that its client has ended, unless the incarnation or the process has ended
 //   - queue items run one at a time, in order; the dead letters are those that failed for good
 //
 // The [Observer] lives outside of the agent. It has the acknowledged version of the model, which a new incarnation must
@@ -24,6 +27,6 @@
 // # Limits
 //
 // The agent fails a fiber, or makes a dead letter of an item, without a call of the program if it was interrupted too
-// often. The model accepts that if enough incarnations have ended since. Programs have no clients with connections, no
-// sub-agents, and no cancelled fibers of RunFiber.
+// often. The model accepts that if enough incarnations have ended since. Programs have no
+// sub-agents, and no cancelled fibers of RunFiber; clients call no methods, and no valid change of the state is theirs.
 package randagent

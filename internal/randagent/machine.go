@@ -52,6 +52,10 @@ func Class(w *Observer) dohost.Class {
 	}, &agent.Handlers[machine, state]{
 		Validate:       (*machine).validate,
 		OnStateChanged: (*machine).onStateChanged,
+		OnAccept:       (*machine).onAccept,
+		OnConnect:      (*machine).onConnect,
+		OnMessage:      (*machine).onMessage,
+		OnClose:        (*machine).onClose,
 		OnInterrupted:  (*machine).onInterrupted,
 		OnRecovery:     (*machine).onRecovery,
 		OnFiberEnded:   (*machine).onFiberEnded,

@@ -24,6 +24,7 @@ var places = []dohost.Place{
 func scenario(w *Observer) dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{Class(w)},
+		Options: dohost.Options{Listener: w.Listener()},
 		Reset:   w.Reset,
 		Places:  places,
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
@@ -38,6 +39,12 @@ func Simulation(steps *atomic.Int64) dohosttest.Simulation {
 		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
 			return w.Send(ctx, h, Draw(r, w.Next()))
 		},
+	}, {
+		Name: "connect", Weight: 3,
+		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error { return w.Connect(ctx, h, r) },
+	}, {
+		Name: "client", Weight: 2,
+		Do: func(ctx context.Context, _ *dohosttest.Host, r *rand.Rand) error { return w.Act(ctx, r) },
 	}, {
 		Name: "time",
 		Do: func(_ context.Context, h *dohosttest.Host, r *rand.Rand) error {
@@ -76,6 +83,9 @@ func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
 	dead, err := dohost.CallNoArg(ctx, machines.Get(h, "a"), (*machine).retryDead)
 	if dead > 0 {
 		err = errors.Join(err, h.WaitIdle(0))
+	}
+	if err == nil { // each client that is connected gets this state
+		err = errors.Join(w.Send(ctx, h, Program{-w.Next(), []Instr{{Op: SetState, N: 1}}}), h.WaitIdle(0))
 	}
 	if err == nil {
 		_, err = dohost.CallNoArg(ctx, machines.Get(h, "a"), (*machine).rest)
@@ -128,5 +138,6 @@ func (a *machine) rest(ctx context.Context) (struct{}, error) {
 		a.w.Faultf("at rest there are the schedules %v and the items %v", m.timers(), m.Queue)
 	}
 	a.checkChanges(m)
+	a.w.checkConnections(m, a.Object().LocateHost())
 	return struct{}{}, nil
 }

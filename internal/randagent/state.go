@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 )
 
@@ -31,6 +32,12 @@ func (x *execution) setState(ctx context.Context, m *model, in Instr) error {
 		*s = next
 		return nil
 	})
+	if c := agent.ConnFromContext(ctx); c != nil && c.Readonly() && !ended(ctx, err) {
+		if !errors.Is(err, dohost.ErrForbidden) {
+			x.w.Faultf("%s: a message of a readonly connection sets the state: %v", x.name, err)
+		}
+		return nil
+	}
 	if in.N%4 == 0 {
 		if err == nil {
 			x.w.Faultf("%s: Validate refuses a state, and it is set", x.name)
