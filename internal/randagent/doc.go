@@ -18,6 +18,8 @@
 //   - a client gets each change of the state once it is committed, in order and completely, from its connection to its
 //     end; its messages run programs, in order, each once; if it is readonly, neither it nor its programs change the state
 //   - OnClose is called once for a connection that its client has ended, unless the incarnation or the process has ended
+//   - the agent lists the sub-agents of the model; a sub-agent has its acknowledged value until it is deleted or destroys
+//     itself, and nothing of it is left afterwards, unless a program adds it again
 //   - queue items run one at a time, in order; the dead letters are those that failed for good
 //
 // The [Observer] lives outside of the agent. It has the acknowledged version of the model, which a new incarnation must
@@ -27,6 +29,7 @@
 // # Limits
 //
 // The agent fails a fiber, or makes a dead letter of an item, without a call of the program if it was interrupted too
-// often. The model accepts that if enough incarnations have ended since. Programs have no
-// sub-agents, and no cancelled fibers of RunFiber; clients call no methods, and no valid change of the state is theirs.
+// often. The model accepts that if enough incarnations have ended since. If a deletion of a sub-agent fails, the model
+// accepts that it happens later. Programs do not destroy the agent itself, and cancel no fibers of RunFiber; sub-agents
+// have no work and no clients of their own. Clients call no methods, and no valid change of the state is theirs.
 package randagent

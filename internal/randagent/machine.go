@@ -15,8 +15,9 @@ type machine struct {
 	*agent.Agent[state]
 	w           *Observer
 	incarnation int
-	failures    map[int]int // of the present runs of callbacks, by number
-	changed     []int       // the numbers of the states that OnStateChanged got
+	failures    map[int]int        // of the present runs of callbacks, by number
+	deleting    map[string][]*bool // the present deletions of sub-agents, by name: whether it was added again
+	changed     []int              // the numbers of the states that OnStateChanged got
 }
 
 var machines dohost.Namespace[machine] = "random-agent"
@@ -42,7 +43,7 @@ const (
 // Class returns the class of the agent that executes programs.
 func Class(w *Observer) dohost.Class {
 	return agent.Bind(machines, func(ctx context.Context, base *agent.Agent[state]) (*machine, error) {
-		a := &machine{Agent: base, w: w, failures: map[int]int{}}
+		a := &machine{Agent: base, w: w, failures: map[int]int{}, deleting: map[string][]*bool{}}
 		m, err := a.read(ctx)
 		if err != nil {
 			return nil, err
@@ -61,6 +62,7 @@ func Class(w *Observer) dohost.Class {
 		OnFiberEnded:   (*machine).onFiberEnded,
 		Options:        agent.Options{StuckAfter: 24 * time.Hour},
 	},
+		agent.Sub[machine](children),
 		agent.OnFiber(quiet, (*machine).runFiber, &agent.KindOptions{KeepCompleted: keepCompleted, KeepFailed: keepFailed, Quiet: true}),
 		agent.OnFiber(loud, (*machine).runFiber, &agent.KindOptions{KeepCompleted: -1, KeepFailed: keepFailed}),
 		agent.OnSchedule(timer, (*machine).runTimer), agent.OnSchedule(task, (*machine).runTask))
@@ -135,6 +137,8 @@ func (x *execution) step(ctx context.Context, in Instr, name string) error {
 		err = x.changeFiber(ctx, m, in)
 	case Schedule, ScheduleAgain, CancelSchedule:
 		err = x.changeTimer(ctx, m, in)
+	case AddSub, PutSub, DestroySub, DeleteSub:
+		err = x.changeSubs(ctx, m, in)
 	case SetState:
 		err = x.setState(ctx, m, in)
 	default:
@@ -154,7 +158,7 @@ var adds = map[Op]bool{Start: true, Run: true, Schedule: true, Enqueue: true, Se
 // changes are the instructions that change the agent in one batch with the model.
 var changes = map[Op]bool{
 	Start: true, Cancel: true, Restart: true, Remove: true, Schedule: true, ScheduleAgain: true, CancelSchedule: true,
-	Enqueue: true, CancelItem: true, RetryDead: true, DeleteDead: true, SetState: true,
+	Enqueue: true, CancelItem: true, RetryDead: true, DeleteDead: true, SetState: true, AddSub: true,
 }
 
 // unexpected reports an error that is not due to the end of the incarnation or of a cancelled fiber.

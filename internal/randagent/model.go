@@ -20,6 +20,7 @@ type model struct {
 	Queue   []*job            // in order
 	Dead    []*job            // dead letters, the oldest first
 	State   state
+	Subs    map[string]bool // the names of sub-agents
 	Changes map[int]change  // of the state, by number
 	Removed map[string]bool // ids of items that were cancelled while they may have run
 }
@@ -113,7 +114,7 @@ func (w when) next(now time.Time) time.Time {
 }
 
 func newModel() *model {
-	return &model{Fibers: map[string]*fiber{}, Runs: map[string]*fiber{}, Timers: map[int]*job{}, Removed: map[string]bool{}, Changes: map[int]change{}}
+	return &model{Fibers: map[string]*fiber{}, Runs: map[string]*fiber{}, Timers: map[int]*job{}, Removed: map[string]bool{}, Changes: map[int]change{}, Subs: map[string]bool{}}
 }
 
 // fibers returns the fibers that the agent may still have, by number.

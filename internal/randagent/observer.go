@@ -18,7 +18,8 @@ type Observer struct {
 	tries        map[string]int // of instructions that fail
 	hooks        map[string]int // calls of OnFiberEnded
 	connections  []*connection  // in the order of their requests
-	ends         int            // of incarnations, by more than an eviction
+	children     map[string]*childModel
+	ends         int // of incarnations, by more than an eviction
 }
 
 // NewObserver returns an Observer.
@@ -33,7 +34,7 @@ func (w *Observer) Reset() {
 	w.Clear()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.incarnations, w.acknowledged, w.connections, w.ends = 0, 0, nil, 0
+	w.incarnations, w.acknowledged, w.connections, w.ends, w.children = 0, 0, nil, 0, map[string]*childModel{}
 	w.active, w.attempts, w.tries, w.hooks = map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 }
 

@@ -27,6 +27,10 @@ const (
 	CancelItem     Op = "CancelItem"     // item K
 	RetryDead      Op = "RetryDead"      // dead letter K
 	DeleteDead     Op = "DeleteDead"     // dead letter K
+	AddSub         Op = "AddSub"         // sub-agent K
+	PutSub         Op = "PutSub"         // a value in sub-agent K, which is added
+	DestroySub     Op = "DestroySub"     // sub-agent K, which is added, destroys itself
+	DeleteSub      Op = "DeleteSub"      // sub-agent K
 	SetState       Op = "SetState"       // to N, which Validate may refuse
 	Await          Op = "Await"          // a function that does nothing
 	Sleep          Op = "Sleep"          // N milliseconds
@@ -103,9 +107,10 @@ var (
 	rowOps = []weighted{
 		{Start, 10}, {Cancel, 5}, {Restart, 4}, {Remove, 2}, {Schedule, 6}, {ScheduleAgain, 1}, {CancelSchedule, 3},
 		{Enqueue, 7}, {CancelItem, 2}, {RetryDead, 3}, {DeleteDead, 1}, {SetState, 3}, {Transaction, 3},
+		{AddSub, 2},
 	}
 	// turnOps release the turn, or are not allowed in a transaction.
-	turnOps = []weighted{{Await, 6}, {Sleep, 4}, {Sync, 2}, {Run, 4}, {Wait, 3}}
+	turnOps = []weighted{{Await, 6}, {Sleep, 4}, {Sync, 2}, {Run, 4}, {Wait, 3}, {PutSub, 3}, {DestroySub, 1}, {DeleteSub, 2}}
 	endOps  = []weighted{{Fail, 3}, {Panic, 1}}
 )
 

@@ -23,7 +23,7 @@ var places = []dohost.Place{
 // scenario returns a scenario with everything but its work.
 func scenario(w *Observer) dohosttest.Scenario {
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{Class(w)},
+		Classes: []dohost.Class{Class(w), ChildClass(w)},
 		Options: dohost.Options{Listener: w.Listener()},
 		Reset:   w.Reset,
 		Places:  places,
@@ -90,7 +90,7 @@ func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
 	if err == nil {
 		_, err = dohost.CallNoArg(ctx, machines.Get(h, "a"), (*machine).rest)
 	}
-	return errors.Join(err, w.Err())
+	return errors.Join(err, w.checkChildren(ctx, h))
 }
 
 // retryDead passes dead fibers to their hook again, and returns their number.

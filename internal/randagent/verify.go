@@ -55,6 +55,9 @@ func (a *machine) verify(ctx context.Context, m *model) error {
 	if s != m.State {
 		a.w.Faultf("the state is %+v, want %+v", s, m.State)
 	}
+	if err := a.verifySubs(ctx, m); err != nil {
+		return err
+	}
 	dead, err := a.DeadLetters().List(ctx, 0)
 	if err != nil {
 		return err
