@@ -24,7 +24,7 @@ type Observer struct {
 	disk    disk
 	names   []string // of copies
 	copies  int      // that were begun
-	passive bool     // alarms do nothing
+	passive bool     // of a host on a backup: alarms do nothing
 }
 
 // object is an object in the model.
@@ -136,6 +136,9 @@ func (w *Observer) Listener() dohost.Listener {
 func (w *Observer) wake(name string, process *dohost.Host, found *state) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.passive && w.objects[name] == nil { // imported during the backup
+		w.objects[name] = &object{name: name, history: []*state{found}, lost: map[int]bool{}}
+	}
 	o := w.objectLocked(name)
 	if o.incarnation > 0 && !o.over && o.process == process {
 		w.faultOf(o, "incarnation %d begins before the end of the previous one", o.incarnation+1)
