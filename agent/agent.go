@@ -35,6 +35,7 @@ type core struct {
 	deletions  []*deletion // of sub-agents
 	fibers     fibers
 	jobs       jobsState
+	updating   bool // an update of rows is running: see rows.go
 }
 
 func (a *promoted) base() *core { return &a.core }

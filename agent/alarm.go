@@ -29,8 +29,7 @@ func earliest(all ...wakeup) (first wakeup) {
 	return first
 }
 
-// rearm sets the alarm for the current rows and the heartbeat. Every change of one of them calls it in the same
-// batch, so that no row is ever without its alarm.
+// rearm sets the alarm for the current rows and the heartbeat. An update of rows does that itself.
 func (c *core) rearm(ctx context.Context) error { return c.arm(ctx, false) }
 
 // arm is rearm. With sure, arm records that there is no open fiber, and the incarnation reads none until it
@@ -77,11 +76,14 @@ func (c *core) startDue(ctx context.Context) error {
 		return errors.Join(c.obj.Go(ctx, "destroy", c.destroy), c.rearm(ctx))
 	}
 	now := time.Now()
-	if err := c.recoverDue(ctx, now); err != nil {
-		return err
+	err := c.updateAs(ctx, true, func(ctx context.Context) error { // no other code has held this turn
+		if err := c.recoverDue(ctx, now); err != nil {
+			return err
+		}
+		return c.startJobs(ctx, now)
+	})
+	if err != nil {
+		c.fibers.expiryRead = false // the rows that were to be deleted are still there
 	}
-	if err := c.startJobs(ctx, now); err != nil {
-		return err
-	}
-	return c.arm(ctx, true) // no other code has held this turn
+	return err
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/work"
 )
@@ -91,12 +89,6 @@ type payloadRow struct {
 var payloads = dohost.Collection[payloadRow]{
 	Name: "dohost.payloads",
 	Key:  func(p payloadRow) string { return p.Key },
-}
-
-// newPayload writes a payload, and returns its key.
-func (c *core) newPayload(ctx context.Context, raw json.RawMessage) (key string, err error) {
-	key = ulid.Make().String()
-	return key, payloads.Put(ctx, c.store(), payloadRow{key, raw})
 }
 
 // payload returns a payload, or nil if there is none.
@@ -195,7 +187,7 @@ func (c *core) attempt(ctx context.Context, name, key string, b backoff, wanted 
 // tries again later; the row does not stay running.
 func (c *core) recordRun(ctx context.Context, write func(context.Context) error) error {
 	for {
-		err := dohost.Transaction(ctx, write)
+		err := c.update(ctx, write)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}

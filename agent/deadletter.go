@@ -32,10 +32,10 @@ func (c *core) addDeadLetter(ctx context.Context, it item, now time.Time, why er
 	if _, err := c.removeDeadLetter(ctx, it.ID, false); err != nil {
 		return 0, err
 	}
-	if err := deadLetterRows.Put(ctx, c.store(), deadLetterRow{it, now, truncatedText(why)}); err != nil {
+	if err := c.putDeadLetter(ctx, deadLetterRow{it, now, truncatedText(why)}); err != nil {
 		return 0, err
 	}
-	if _, err := queue.Delete(ctx, c.store(), it.ID); err != nil {
+	if err := c.deleteItem(ctx, it.ID); err != nil {
 		return 0, err
 	}
 	return deadLetterRows.Count(ctx, c.store(), &dohost.Query[deadLetterRow]{Index: byDied})
@@ -48,11 +48,11 @@ func (c *core) removeDeadLetter(ctx context.Context, id string, keepPayload bool
 		return false, err
 	}
 	if !keepPayload {
-		if _, err := payloads.Delete(ctx, c.store(), row.Value.Item.Payload); err != nil {
+		if err := c.deletePayload(ctx, row.Value.Item.Payload); err != nil {
 			return false, err
 		}
 	}
-	return deadLetterRows.Delete(ctx, c.store(), id)
+	return c.deleteDeadLetter(ctx, id)
 }
 
 // DeadLetter is a failed item of the queue, or a schedule of [After] or [At] after its run was cut off
@@ -114,7 +114,7 @@ func (l DeadLetters) Retry(ctx context.Context, id string) (existed bool, err er
 	if id == "" {
 		return false, nil
 	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+	err = c.update(ctx, func(ctx context.Context) error {
 		row, ok, err := deadLetterRows.Get(ctx, c.store(), id)
 		if existed = ok; err != nil || !ok {
 			return err
@@ -140,7 +140,7 @@ func (l DeadLetters) Delete(ctx context.Context, id string) (existed bool, err e
 	if id == "" {
 		return false, nil
 	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+	err = c.update(ctx, func(ctx context.Context) (err error) {
 		existed, err = c.removeDeadLetter(ctx, id, false)
 		return err
 	})

@@ -71,9 +71,7 @@ var fiberRows = dohost.Collection[fiberRow]{
 	Name: "dohost.fibers",
 	Key:  func(r fiberRow) string { return r.ID },
 	Indexes: []dohost.Index[fiberRow]{
-		{Name: "open", Of: func(r fiberRow) dohost.Key {
-			return partialIndexKey(r.Open() || r.State == work.Notifying, dohost.KeyOf(r.NotBefore)+dohost.KeyOf(r.Number))
-		}},
+		{Name: "open", Of: func(r fiberRow) dohost.Key { return r.due() }},
 		{Name: "started", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.Started, dohost.KeyOf(r.Number)) }},
 		{Name: "key", Of: func(r fiberRow) dohost.Key { return partialIndexKey(r.Key != "", dohost.KeyOf(r.Key)) }},
 		{Name: "expires", Of: func(r fiberRow) dohost.Key {
@@ -83,16 +81,9 @@ var fiberRows = dohost.Collection[fiberRow]{
 	},
 }
 
-// putFiber writes a row.
-func (c *core) putFiber(ctx context.Context, row fiberRow) error {
-	c.fibers.none = false
-	return fiberRows.Put(ctx, c.store(), row)
-}
-
-// insertFiber writes a new row.
-func (c *core) insertFiber(ctx context.Context, row fiberRow) error {
-	c.fibers.none = false
-	return fiberRows.Insert(ctx, c.store(), row)
+// due returns the row's place among those that need the alarm, or "".
+func (r *fiberRow) due() dohost.Key {
+	return partialIndexKey(r.Open() || r.State == work.Notifying, dohost.KeyOf(r.NotBefore)+dohost.KeyOf(r.Number))
 }
 
 // partialIndexKey returns a row's key in a partial index, or "" for a row that is not in that index.
@@ -201,7 +192,7 @@ func (f *fiberCall) saveCheckpoint(ctx context.Context, checkpoint []byte) error
 	if len(checkpoint) > maxCheckpoint {
 		return &dohost.LimitError{What: "checkpoint", Size: len(checkpoint), Limit: maxCheckpoint}
 	}
-	_, err := fiberRows.Update(ctx, f.c.store(), f.id, func(r *fiberRow) error {
+	err := f.c.updateRunningFiber(ctx, f.id, func(r *fiberRow) error {
 		before := r.Item
 		eff, err := f.c.step(r, work.Event{Kind: work.Progressed, Run: f.run}, time.Now())
 		switch {
@@ -260,10 +251,10 @@ func (c *core) startCall(ctx context.Context, id string, run uint64) (f *fiberCa
 	}
 }
 
-// deleteFiber deletes a row, in the batch of the last writes if the row fits into it.
-func (c *core) deleteFiber(ctx context.Context, id string) error {
+// endFiber deletes a row, in the batch of the last writes if the row fits into it.
+func (c *core) endFiber(ctx context.Context, id string) error {
 	return retryInNewBatch(ctx, func() error {
-		_, err := fiberRows.Delete(ctx, c.store(), id)
+		_, err := c.deleteFiber(ctx, id)
 		return err
 	})
 }

@@ -176,9 +176,9 @@ func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 	case err != nil || eff == work.Refused:
 		return false, err
 	case eff == work.Delete:
-		_, err = fiberRows.Delete(ctx, c.store(), id)
+		_, err = c.deleteFiber(ctx, id)
 	default:
-		err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		err = c.update(ctx, func(ctx context.Context) error {
 			if err := c.putFiber(ctx, *r); err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 	}
 	c.wakeWaiters(id)
 	c.obj.Report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(FiberCancelled)))
-	return true, c.rearm(ctx)
+	return true, nil
 }
 
 // Restart restarts a fiber of [StartFiber] that failed, was cancelled, is interrupted or is dead, from its
@@ -228,14 +228,11 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 		return false, err
 	}
 	r.Error, r.Result, r.Ended = "", nil, 0
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+	err = c.update(ctx, func(ctx context.Context) error {
 		if err := c.putFiber(ctx, *r); err != nil {
 			return err
 		}
-		if err := c.launch(ctx, r, false); err != nil {
-			return err
-		}
-		return c.rearm(ctx)
+		return c.launch(ctx, r, false)
 	})
 	if err != nil {
 		return false, err
@@ -265,7 +262,7 @@ func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (b
 	if err := c.putFiber(ctx, row.Value); err != nil {
 		return false, err
 	}
-	return true, c.rearm(ctx)
+	return true, nil
 }
 
 // DeleteEnded deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers
@@ -291,13 +288,13 @@ func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, er
 	if _, err := c.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
 		return 0, err
 	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+	err = c.update(ctx, func(ctx context.Context) error {
 		for _, r := range rows {
-			if _, err := fiberRows.Delete(ctx, c.store(), r.Key); err != nil {
+			if _, err := c.deleteFiber(ctx, r.Key); err != nil {
 				return err
 			}
 		}
-		return c.rearm(ctx)
+		return nil
 	})
 	if err != nil {
 		return 0, err
@@ -324,11 +321,9 @@ func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) 
 	case eff == work.Refused:
 		return f.Restart(ctx, id)
 	}
-	if err := c.putFiber(ctx, *r); err != nil {
-		return false, err
-	}
 	c.deferRecovery()
-	return true, c.rearm(ctx)
+	err = c.putFiber(ctx, *r)
+	return err == nil, err
 }
 
 // Delete deletes a fiber that is dead, or that has ended with no call of OnFiberEnded pending. It reports whether there
@@ -342,9 +337,6 @@ func (f Fibers) Delete(ctx context.Context, id string) (existed bool, err error)
 	if s := row.Value.State; s != work.Dead && s != work.Ended && s != work.Orphaned {
 		return false, nil
 	}
-	if _, err := fiberRows.Delete(ctx, c.store(), id); err != nil {
-		return false, err
-	}
 	c.fibers.expiryRead = false
-	return true, c.rearm(ctx)
+	return c.deleteFiber(ctx, id)
 }

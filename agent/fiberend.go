@@ -37,11 +37,11 @@ func (e *callOutcome) write(do func() error) error {
 func (c *core) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome) error {
 	return e.write(func() error {
 		return retryInNewBatch(ctx, func() error {
-			written, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
+			written, err := c.updateFiber(ctx, row.ID, func(r *fiberRow) error {
 				return c.applyOutcome(r, e, time.Now())
 			})
 			if err == nil {
-				*row = written.Value
+				*row = written
 			}
 			return err
 		})
@@ -81,7 +81,7 @@ func (c *core) recordOutcomeLater(ctx context.Context, row *fiberRow, e *callOut
 		return err
 	}
 	if !ended.Open() {
-		if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
+		if _, err := c.deleteFiber(ctx, row.ID); err != nil {
 			return err
 		}
 	}

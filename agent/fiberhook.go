@@ -27,9 +27,6 @@ func (c *core) runHook(ctx context.Context, rows []*fiberRow, until time.Time, c
 			return nil, err
 		}
 	}
-	if err := c.rearm(ctx); err != nil {
-		return nil, err
-	}
 	if err := c.store().Sync(ctx); err != nil {
 		return nil, err
 	}
@@ -63,7 +60,7 @@ func (c *core) recordHookFailure(ctx context.Context, row *fiberRow, failed erro
 func (c *core) updateAfterHook(ctx context.Context, row *fiberRow, ev work.Event, set func(*fiberRow)) (changed bool, err error) {
 	state, run := row.State, row.Run
 	err = retryInNewBatch(ctx, func() error {
-		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
+		_, err := c.updateFiber(ctx, row.ID, func(r *fiberRow) error {
 			if r.State != state || r.Run != run {
 				return errChanged
 			}
@@ -107,7 +104,7 @@ func (c *core) startHookTask(ctx context.Context, id string) error {
 			err = c.askInterrupted(ctx, r, time.Time{})
 		}
 		_, err = c.deferIfFull(ctx, r, err)
-		return errors.Join(err, c.rearm(ctx))
+		return errors.Join(err, c.rearm(ctx)) // recovery may have been deferred
 	})
 	if err == nil {
 		c.markHookRunning(id)

@@ -155,13 +155,14 @@ func (c *core) asksRecovery(row *fiberRow, now time.Time) bool {
 // the task.
 func (c *core) resumeFiber(ctx context.Context, row *fiberRow, immediately bool) error {
 	row.Began = row.Updated
-	err := dohost.Transaction(ctx, func(ctx context.Context) error {
+	c.fibers.resumed = true
+	err := c.update(ctx, func(ctx context.Context) error {
 		if err := c.putFiber(ctx, *row); err != nil {
 			return err
 		}
 		return c.launch(ctx, row, immediately)
 	})
-	c.fibers.resumed = c.fibers.resumed || err == nil
+	c.fibers.resumed = err == nil // also for the alarm that ends recovery
 	return err
 }
 
@@ -196,7 +197,7 @@ func (c *core) recoverRow(ctx context.Context, row *fiberRow) (asks bool, err er
 		outcome, asks = "hook", true
 	case work.Delete:
 		outcome = "dropped"
-		_, err = fiberRows.Delete(ctx, c.store(), row.ID)
+		_, err = c.deleteFiber(ctx, row.ID)
 	default:
 		switch row.State {
 		case work.Orphaned:
@@ -327,7 +328,7 @@ func (c *core) expire(ctx context.Context, now time.Time) error {
 	})
 	for _, r := range rows {
 		if err == nil {
-			_, err = fiberRows.Delete(ctx, c.store(), r.Key)
+			_, err = c.deleteFiber(ctx, r.Key)
 		}
 	}
 	return err

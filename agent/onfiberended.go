@@ -19,11 +19,11 @@ func (c *core) reportEnd(ctx context.Context, row *fiberRow, failed error) error
 	}
 	c.obj.Report(ctx, "fiber:ended", attrs...)
 	if row.State != work.Notifying || c.fibers.hookRunning[row.ID] { // a hook still has the row from before a restart: the alarm retries
-		return c.rearm(ctx)
+		return nil
 	}
 	defer c.markHookRunning(row.ID)()
 	_, err := c.deferIfFull(ctx, row, c.notify(ctx, row))
-	return errors.Join(err, c.rearm(ctx))
+	return errors.Join(err, c.rearm(ctx)) // recovery may have been deferred
 }
 
 // notify calls OnFiberEnded for a row.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/work"
 )
 
@@ -45,14 +44,14 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 		ID:   ulid.Make().String(), Name: i.Name, Checkpoint: i.row.Checkpoint,
 		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
 	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+	err = c.update(ctx, func(ctx context.Context) error {
 		if err := c.insertFiber(ctx, next); err != nil {
 			return err
 		}
-		if existed, err := fiberRows.Delete(ctx, c.store(), i.ID); err != nil || !existed {
+		if existed, err := c.deleteFiber(ctx, i.ID); err != nil || !existed {
 			return errors.Join(err, ErrFiberDone) // a caller has cancelled it
 		}
-		if err := c.obj.Go(ctx, "fiber "+i.Name, func(ctx context.Context) error {
+		return c.obj.Go(ctx, "fiber "+i.Name, func(ctx context.Context) error {
 			if err := c.checkNotCancelled(ctx, next.ID); err != nil {
 				return err
 			}
@@ -60,10 +59,7 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 			defer end()
 			err := fn(inner)
 			return errors.Join(err, c.endRun(ctx, next.ID, err))
-		}); err != nil {
-			return err
-		}
-		return c.rearm(ctx)
+		})
 	})
 	i.resumed = err == nil
 	return next.ID, err
@@ -82,7 +78,7 @@ func (c *core) askInterrupted(ctx context.Context, row *fiberRow, until time.Tim
 	}
 	outcome := "recovered"
 	if failed == nil {
-		if err := c.deleteFiber(ctx, row.ID); err != nil {
+		if err := c.endFiber(ctx, row.ID); err != nil {
 			return err
 		}
 	} else if outcome, err = c.recordHookFailure(ctx, row, failed); err != nil || outcome == "" {

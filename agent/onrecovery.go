@@ -80,7 +80,7 @@ func (f *InterruptedFiber) decide(ctx context.Context, o work.Outcome, write fun
 	}
 	var decided fiberRow
 	err := retryInNewBatch(ctx, func() error {
-		return dohost.Transaction(ctx, func(ctx context.Context) error {
+		return c.update(ctx, func(ctx context.Context) error {
 			row, ok, err := fiberRows.Get(ctx, c.store(), f.ID)
 			if err != nil {
 				return err
@@ -96,7 +96,7 @@ func (f *InterruptedFiber) decide(ctx context.Context, o work.Outcome, write fun
 				return err
 			}
 			decided = row.Value
-			return c.rearm(ctx)
+			return nil
 		})
 	})
 	if err == nil {
@@ -150,7 +150,7 @@ func (c *core) startRecoveryTask(ctx context.Context) error {
 		if err == nil {
 			err = c.askRecovery(ctx, rows, time.Time{})
 		}
-		return errors.Join(err, c.rearm(ctx))
+		return errors.Join(err, c.rearm(ctx)) // recovery may have been deferred
 	})
 	if errors.Is(err, dohost.ErrOverloaded) {
 		c.deferRecovery()

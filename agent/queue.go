@@ -75,7 +75,7 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 		o.ID = ulid.Make().String()
 	}
 	it := item{ID: o.ID, Callback: name, Enqueued: time.Now(), Retry: retry}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+	err = c.update(ctx, func(ctx context.Context) error {
 		if it.Payload, err = c.newPayload(ctx, raw); err != nil {
 			return err
 		}
@@ -86,17 +86,17 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 		if !queued {
 			return c.append(ctx, it)
 		}
-		if _, err := payloads.Delete(ctx, c.store(), old.Value.Payload); err != nil {
+		if err := c.deletePayload(ctx, old.Value.Payload); err != nil {
 			return err
 		}
 		it.Place = old.Value.Place
 		if it.Item, _, err = c.stepItem(old.Value.Item, work.Event{Kind: work.Replace}, c.queuePolicy(), it.Enqueued); err != nil {
 			return err
 		}
-		if err := queue.Put(ctx, c.store(), it); err != nil {
+		if err := c.putItem(ctx, it); err != nil {
 			return err
 		}
-		return c.advanceQueue(ctx, it.Enqueued)
+		return c.startQueue(ctx, it.Enqueued)
 	})
 	if err != nil {
 		return "", err
@@ -111,11 +111,10 @@ func (c *core) append(ctx context.Context, it item) error {
 		return err
 	}
 	it.Place = last + 1
-	if err := queue.Insert(ctx, c.store(), it); err != nil {
+	if err := c.insertItem(ctx, it); err != nil {
 		return err
 	}
-	c.jobs.none = false
-	return c.advanceQueue(ctx, time.Now())
+	return c.startQueue(ctx, time.Now())
 }
 
 // lastPlace returns the place of the last item, or zero.
@@ -125,14 +124,6 @@ func (c *core) lastPlace(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	return rows[0].Value.Place, nil
-}
-
-// advanceQueue starts the head of a changed queue, and sets the alarm.
-func (c *core) advanceQueue(ctx context.Context, now time.Time) error {
-	if err := c.startQueue(ctx, now); err != nil {
-		return err
-	}
-	return c.rearm(ctx)
 }
 
 // head returns the first item. Only the head ever runs.
@@ -210,7 +201,7 @@ func (qu Queue) Cancel(ctx context.Context, id string) (existed bool, err error)
 	if id == "" {
 		return false, nil
 	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+	err = c.update(ctx, func(ctx context.Context) error {
 		row, ok, err := queue.Get(ctx, c.store(), id)
 		if err != nil || !ok {
 			return err
@@ -222,21 +213,20 @@ func (qu Queue) Cancel(ctx context.Context, id string) (existed bool, err error)
 		}
 		if eff == work.None {
 			it.Item = next
-			return queue.Put(ctx, c.store(), it)
+			return c.putItem(ctx, it)
 		}
-		if err := c.deleteItem(ctx, it); err != nil {
+		if err := c.removeItem(ctx, it); err != nil {
 			return err
 		}
-		return c.advanceQueue(ctx, now)
+		return c.startQueue(ctx, now)
 	})
 	return existed && err == nil, err
 }
 
-// deleteItem removes an item's rows.
-func (c *core) deleteItem(ctx context.Context, it item) error {
-	if _, err := payloads.Delete(ctx, c.store(), it.Payload); err != nil {
+// removeItem deletes an item and its payload.
+func (c *core) removeItem(ctx context.Context, it item) error {
+	if err := c.deletePayload(ctx, it.Payload); err != nil {
 		return err
 	}
-	_, err := queue.Delete(ctx, c.store(), it.ID)
-	return err
+	return c.deleteItem(ctx, it.ID)
 }

@@ -35,7 +35,7 @@ func (c *core) startQueue(ctx context.Context, now time.Time) error {
 		case err != nil:
 			return err
 		case eff == work.Delete:
-			if err := c.deleteItem(ctx, it); err != nil {
+			if err := c.removeItem(ctx, it); err != nil {
 				return err
 			}
 		case next.State == work.Dead:
@@ -61,7 +61,7 @@ func (c *core) startItem(ctx context.Context, it item, now time.Time) error {
 	if err != nil || !begun {
 		return err
 	}
-	return queue.Put(ctx, c.store(), it)
+	return c.putItem(ctx, it)
 }
 
 // runItem runs an item, and starts the next.
@@ -105,16 +105,16 @@ func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 		case eff == work.Refused:
 		case next.State == work.Waiting: // it was replaced
 			row.Value.Item = next
-			err = queue.Put(ctx, c.store(), row.Value)
+			err = c.putItem(ctx, row.Value)
 		case next.Outcome == work.Failed:
 			depth, err = c.addDeadLetter(ctx, row.Value, now, failed)
 		default:
-			err = c.deleteItem(ctx, row.Value)
+			err = c.removeItem(ctx, row.Value)
 		}
 		if err != nil {
 			return err
 		}
-		return c.advanceQueue(ctx, now)
+		return c.startQueue(ctx, now)
 	})
 	switch {
 	case err != nil || eff != work.None:

@@ -81,22 +81,19 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 		Item: work.Item{State: work.Running, Owner: c.incarnation},
 		ID:   ulid.Make().String(), Name: name, Created: now, Began: now, Updated: now,
 	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+	err = c.update(ctx, func(ctx context.Context) error {
 		if row.Number, err = c.next(ctx, "fiber"); err != nil {
 			return err
 		}
-		if err := c.insertFiber(ctx, row); err != nil {
-			return err
-		}
-		return c.rearm(ctx)
+		return c.insertFiber(ctx, row)
 	})
 	if err != nil {
 		return "", err
 	}
 	err = dohost.AwaitDurable(ctx)
 	if errors.Is(err, dohost.ErrMisuse) {
-		_, gone := fiberRows.Delete(ctx, c.store(), row.ID)
-		err = errors.Join(err, gone, c.rearm(ctx))
+		_, gone := c.deleteFiber(ctx, row.ID)
+		err = errors.Join(err, gone)
 	}
 	return row.ID, err
 }
@@ -113,14 +110,15 @@ func (c *core) checkNotCancelled(ctx context.Context, id string) error {
 // endRun deletes the row, in the batch of the fiber's last step. After the end of the incarnation it cannot,
 // and the row stays.
 func (c *core) endRun(ctx context.Context, id string, failed error) error {
-	if err := c.deleteFiber(ctx, id); err != nil {
+	if err := c.endFiber(ctx, id); err != nil {
 		return err
 	}
 	status := FiberCompleted
 	if failed != nil {
 		status = FiberFailed
 	}
-	return c.runEnded(ctx, id, status)
+	c.runEnded(ctx, id, status)
+	return nil
 }
 
 // abandonRun lets a task delete the row of a fiber whose function has panicked or called Goexit. If a caller of RunFiber
@@ -128,16 +126,16 @@ func (c *core) endRun(ctx context.Context, id string, failed error) error {
 // deferred function of the caller has committed the batch.
 func (c *core) abandonRun(ctx context.Context, id string) {
 	_ = c.obj.Go(ctx, "end of a fiber", func(ctx context.Context) error { // the panic continues
-		if err := c.deleteFiber(ctx, id); err != nil {
-			return err
+		err := c.endFiber(ctx, id)
+		if err == nil {
+			c.runEnded(ctx, id, FiberFailed)
 		}
-		return c.runEnded(ctx, id, FiberFailed)
+		return err
 	})
 }
 
 // runEnded reports the end of a fiber whose row was deleted.
-func (c *core) runEnded(ctx context.Context, id string, status FiberStatus) error {
+func (c *core) runEnded(ctx context.Context, id string, status FiberStatus) {
 	c.wakeWaiters(id)
 	c.obj.Report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(status)))
-	return c.rearm(ctx)
 }

@@ -145,7 +145,7 @@ func (c *core) schedule(
 	if when.kind == KindInterval {
 		j.Every = when.delay
 	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+	err = c.update(ctx, func(ctx context.Context) error {
 		if o.Idempotent == Idempotent || o.Idempotent == IdempotentByKind && when.kind.recurs() {
 			duplicate, ok, err := c.findDuplicate(ctx, j.DedupKey)
 			if err != nil {
@@ -153,17 +153,13 @@ func (c *core) schedule(
 			}
 			if ok {
 				j.ID = duplicate.ID
-				return c.rearm(ctx)
+				return nil
 			}
 		}
-		if err := payloads.Put(ctx, c.store(), payloadRow{j.ID, raw}); err != nil {
+		if err := c.putPayload(ctx, j.ID, raw); err != nil {
 			return err
 		}
-		if err := scheduleRows.Insert(ctx, c.store(), j); err != nil {
-			return err
-		}
-		c.jobs.none = false
-		return c.rearm(ctx)
+		return c.insertSchedule(ctx, j)
 	})
 	if err != nil {
 		return "", err
@@ -272,24 +268,20 @@ func (c *core) scheduleOf(ctx context.Context, id string) (scheduleRow, bool, er
 // retried.
 func (s Schedules) Cancel(ctx context.Context, id string) (existed bool, err error) {
 	c := s.c
-	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+	err = c.update(ctx, func(ctx context.Context) (err error) {
 		_, existed, err = c.scheduleOf(ctx, id)
 		if err != nil || !existed {
 			return err
 		}
-		if err := c.deleteSchedule(ctx, id); err != nil {
-			return err
-		}
-		return c.rearm(ctx)
+		return c.removeSchedule(ctx, id)
 	})
 	return existed && err == nil, err
 }
 
-// deleteSchedule removes a schedule's rows.
-func (c *core) deleteSchedule(ctx context.Context, id string) error {
-	if _, err := payloads.Delete(ctx, c.store(), id); err != nil {
+// removeSchedule deletes a schedule and its payload.
+func (c *core) removeSchedule(ctx context.Context, id string) error {
+	if err := c.deletePayload(ctx, id); err != nil {
 		return err
 	}
-	_, err := scheduleRows.Delete(ctx, c.store(), id)
-	return err
+	return c.deleteSchedule(ctx, id)
 }

@@ -149,7 +149,7 @@ func (c *core) startSchedule(ctx context.Context, j scheduleRow, now time.Time) 
 	if err != nil || !begun {
 		return false, err
 	}
-	return true, scheduleRows.Put(ctx, c.store(), j)
+	return true, c.putSchedule(ctx, j)
 }
 
 // warnDuplicates reports callbacks with suspiciously many due rows.
@@ -194,10 +194,7 @@ func (c *core) runSchedule(ctx context.Context, id string, number uint64) error 
 		if counts = err == nil && eff != work.Refused; !counts {
 			return err
 		}
-		if err := c.endSchedule(ctx, row, now); err != nil {
-			return err
-		}
-		return c.rearm(ctx)
+		return c.endSchedule(ctx, row, now)
 	})
 	switch {
 	case err != nil || !counts:
@@ -216,9 +213,9 @@ func (c *core) endSchedule(ctx context.Context, j scheduleRow, now time.Time) er
 		c.reportScheduleError(ctx, j, err)
 	}
 	if !stays {
-		return c.deleteSchedule(ctx, j.ID)
+		return c.removeSchedule(ctx, j.ID)
 	}
-	return scheduleRows.Put(ctx, c.store(), next)
+	return c.putSchedule(ctx, next)
 }
 
 // endExhaustedSchedule ends a run after MaxInterruptions ends of incarnations cut it off. The callback may never have
@@ -233,7 +230,7 @@ func (c *core) endExhaustedSchedule(ctx context.Context, j scheduleRow, now time
 	if err != nil {
 		return err
 	}
-	if _, err := scheduleRows.Delete(ctx, c.store(), j.ID); err != nil { // the dead letter has its payload now
+	if err := c.deleteSchedule(ctx, j.ID); err != nil { // the dead letter has its payload now
 		return err
 	}
 	c.obj.Report(ctx, "schedule:dead", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", errInterrupted),

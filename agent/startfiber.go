@@ -196,17 +196,14 @@ func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err err
 			return Started{ID: old[0].Key}, nil
 		}
 	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+	err = c.update(ctx, func(ctx context.Context) error {
 		if row.Number, err = c.next(ctx, "fiber"); err != nil {
 			return err
 		}
 		if err := c.insertFiber(ctx, row); err != nil {
 			return err
 		}
-		if err := c.launch(ctx, &row, false); err != nil {
-			return err
-		}
-		return c.rearm(ctx)
+		return c.launch(ctx, &row, false)
 	})
 	return Started{ID: row.ID, Accepted: err == nil}, err
 }
@@ -260,12 +257,14 @@ func (c *core) waitForCall(ctx context.Context, id string) error {
 // callMethod calls a fiber's method once, and reports whether to call it again.
 func (c *core) callMethod(ctx context.Context, row *fiberRow) (again bool, err error) {
 	if row.State == work.Waiting {
-		now := time.Now()
-		if _, err := c.step(row, work.Event{Kind: work.Begun}, now); err != nil {
-			return false, err
-		}
-		row.Began = now.UnixMilli()
-		if err := c.putFiber(ctx, *row); err != nil {
+		err := c.updateRunningFiber(ctx, row.ID, func(r *fiberRow) error {
+			now := time.Now()
+			_, err := c.step(r, work.Event{Kind: work.Begun}, now)
+			r.Began = now.UnixMilli()
+			*row = *r
+			return err
+		})
+		if err != nil {
 			return false, err
 		}
 	}

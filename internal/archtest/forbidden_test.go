@@ -128,3 +128,29 @@ func typesIn(list *ast.FieldList) (names []string) {
 	}
 	return names
 }
+
+// durableRows are the collections of durable work in package agent, and rowWrites the methods that change them.
+var (
+	durableRows = []string{"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads"}
+	rowWrites   = []string{"Insert", "Put", "Update", "UpdateIf", "Delete", "DeleteIf"}
+)
+
+// rowWriters requires that only agent/rows.go writes rows of durable work, since it sets the alarm in the same batch.
+func rowWriters(t *tree) (found []string) {
+	for _, f := range t.files {
+		if f.test || f.dir != "agent" || f.path == "agent/rows.go" {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok || !slices.Contains(rowWrites, sel.Sel.Name) {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(durableRows, x.Name) {
+				found = append(found, t.at(n.Pos(), "%s.%s: only agent/rows.go writes rows of durable work", x.Name, sel.Sel.Name))
+			}
+			return true
+		})
+	}
+	return found
+}

@@ -25,6 +25,7 @@ var rules = map[string]func(*tree) []string{
 	"skipped tests":       skippedTests,
 	"named tests":         namedTests,
 	"error texts":         errorTexts,
+	"row writers":         rowWriters,
 }
 
 func TestRepository(t *testing.T) {
