@@ -35,7 +35,8 @@ type core struct {
 	deletions  []*deletion // of sub-agents
 	fibers     fibers
 	jobs       jobsState
-	updating   bool // an update of rows is running: see rows.go
+	runs       uint64 // the number of the last run of a fiber, a schedule or an item
+	updating   bool   // an update of rows is running: see rows.go
 }
 
 func (a *promoted) base() *core { return &a.core }

@@ -245,7 +245,7 @@ func (c *core) startCrashLoopSuspect(ctx context.Context, now time.Time, suspect
 		_, err := c.startSchedule(ctx, j, now)
 		return err
 	}
-	if it.Item, _, err = c.stepItem(it.Item, work.Event{Kind: work.Due, Alone: true}, c.queuePolicy(), now); err != nil {
+	if it.Item, _, err = c.stepItem(it.ID, it.Item, work.Event{Kind: work.Due, Alone: true}, c.queuePolicy(), now); err != nil {
 		return err
 	}
 	return c.startItem(ctx, it, now)

@@ -26,12 +26,12 @@ func TestScheduleStateAfterRun(t *testing.T) {
 		{"zone", scheduleRow{Kind: KindCron, Cron: "30 2 * * *", Zone: "Europe/Berlin"}, now.Add(time.Second), true, false},
 		{"zone that is gone", scheduleRow{Kind: KindCron, Cron: "@hourly", Zone: "Mars/Phobos"}, now.Add(time.Hour), true, true},
 	} {
-		tt.job.Item, tt.job.StuckAt = running, now
+		tt.job.Item, tt.job.Started, tt.job.StuckAt = running, now, now
 		next, stays, err := tt.job.ended(now)
 		if stays != tt.stays || (err != nil) != tt.fails {
 			t.Errorf("%s: stays %t, %v", tt.name, stays, err)
 		}
-		if stays && (!next.Due.Equal(tt.due) || next.Item != work.Item{Run: 7} || !next.StuckAt.IsZero()) {
+		if stays && (!next.Due.Equal(tt.due) || next.Item != work.Item{} || !next.Started.IsZero() || !next.StuckAt.IsZero()) {
 			t.Errorf("%s: %+v, want due %v", tt.name, next, tt.due)
 		}
 	}
@@ -60,7 +60,7 @@ func TestQueueItemStateAfterRun(t *testing.T) {
 		{"not running", item(work.Waiting, "", 7), false, work.Waiting, 0, work.Refused},
 	} {
 		ev := work.Event{Kind: work.Returned, Run: 7, Failed: tt.failed, Final: true}
-		next, eff, err := c.stepItem(tt.now, ev, c.queuePolicy(), time.Now())
+		next, eff, err := c.stepItem("x", tt.now, ev, c.queuePolicy(), time.Now())
 		if err != nil || eff != tt.effect || next.State != tt.state || next.Outcome != tt.outcome {
 			t.Errorf("%s: %+v, effect %d, %v", tt.name, next, eff, err)
 		}
@@ -76,7 +76,7 @@ func TestJobRunExhaustedByInterruptions(t *testing.T) {
 		it, runs := work.Item{}, 0
 		for ; runs < 1000; runs++ {
 			c.incarnation = fmt.Sprint("incarnation ", runs)
-			next, eff, err := c.stepItem(it, work.Event{Kind: work.Due, Alone: true}, c.queuePolicy(), time.Now())
+			next, eff, err := c.stepItem("x", it, work.Event{Kind: work.Due, Alone: true}, c.queuePolicy(), time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -61,7 +61,7 @@ func (r *fiberRow) status() FiberStatus {
 	case work.Orphaned:
 		return FiberInterrupted
 	}
-	if r.Began == 0 || r.State == work.Waiting {
+	if r.Began == 0 {
 		return FiberPending
 	}
 	return FiberRunning
@@ -99,6 +99,7 @@ type fibers struct {
 	calls           map[string]*fiberCall    // calls in progress
 	waiters         map[string]chan struct{} // closed when the fiber has ended
 	hookRunning     map[string]bool          // rows passed to a hook, outside the constructor
+	hookCalls       int                      // calls of hooks that have begun
 	recoveryRunning bool                     // OnRecovery has rows, or is about to
 	deferred        bool                     // recovery has deferred rows until OnStart has succeeded
 	continueAt      time.Time                // when recovery continues with deferred rows

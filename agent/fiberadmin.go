@@ -227,7 +227,7 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 	if _, err := c.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
 		return false, err
 	}
-	r.Error, r.Result, r.Ended = "", nil, 0
+	r.Error, r.Result, r.Began, r.Ended = "", nil, 0, 0
 	err = c.update(ctx, func(ctx context.Context) error {
 		if err := c.putFiber(ctx, *r); err != nil {
 			return err

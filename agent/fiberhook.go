@@ -35,6 +35,7 @@ func (c *core) runHook(ctx context.Context, rows []*fiberRow, until time.Time, c
 		ctx, cancel = context.WithDeadline(ctx, until)
 		defer cancel()
 	}
+	c.fibers.hookCalls++
 	return call(ctx), nil
 }
 

@@ -27,11 +27,12 @@ func (c *core) recoverFibers(ctx context.Context) error {
 			c.deferRecovery()
 			return false, nil
 		}
+		now := time.Now()
 		switch {
-		case c.asksRecovery(row, time.Now()):
+		case c.asksRecovery(row, now):
 			asked = true
 			return true, nil
-		case c.class.start != nil && c.recoveryEffect(row, time.Now()) == work.Run:
+		case c.class.start != nil && c.recoveryEffect(row, now) == work.Run:
 			c.fibers.deferred = true
 			return true, nil
 		}
@@ -41,7 +42,7 @@ func (c *core) recoverFibers(ctx context.Context) error {
 				return false, err
 			}
 		}
-		more, err := c.deferIfFull(ctx, row, c.recoverInConstructor(ctx, row, begun.Add(recoveryBudget)))
+		more, err := c.deferIfFull(ctx, row, c.recoverInConstructor(ctx, row, now, begun.Add(recoveryBudget)))
 		full = !more
 		return more, err
 	})
@@ -63,7 +64,8 @@ func (c *core) resumeDeferred(ctx context.Context) error {
 	c.fibers.deferred = false
 	written := 0
 	err := c.eachRecoverable(ctx, func(row *fiberRow) (bool, error) {
-		if c.recoveryEffect(row, time.Now()) != work.Run {
+		now := time.Now()
+		if c.recoveryEffect(row, now) != work.Run {
 			return true, nil
 		}
 		if written += len(row.Checkpoint); written > recoveryBatch {
@@ -72,7 +74,7 @@ func (c *core) resumeDeferred(ctx context.Context) error {
 				return false, err
 			}
 		}
-		_, err := c.recoverRow(ctx, row)
+		_, err := c.recoverRow(ctx, row, now)
 		return c.deferIfFull(ctx, row, err)
 	})
 	if err != nil {
@@ -120,8 +122,19 @@ func (c *core) eachRecoverable(ctx context.Context, do func(*fiberRow) (more boo
 		if err != nil {
 			return err
 		}
+		calls := c.fibers.hookCalls
 		for i := range rows {
-			if more, err := do(&rows[i].Value); err != nil || !more {
+			row := &rows[i].Value
+			if c.fibers.hookCalls != calls { // the hook of another row may have changed this one
+				again, ok, err := fiberRows.Get(ctx, c.store(), row.ID)
+				if err != nil {
+					return err
+				}
+				if *row = again.Value; !ok || row.due() == "" || row.Owner == c.incarnation {
+					continue
+				}
+			}
+			if more, err := do(row); err != nil || !more {
 				return err
 			}
 		}
@@ -133,12 +146,12 @@ func (c *core) eachRecoverable(ctx context.Context, do func(*fiberRow) (more boo
 }
 
 // recoverInConstructor handles a row in the constructor.
-func (c *core) recoverInConstructor(ctx context.Context, row *fiberRow, until time.Time) error {
-	if row.Calls > 0 && !row.Started && c.recoveryEffect(row, time.Now()) == work.CallHook {
+func (c *core) recoverInConstructor(ctx context.Context, row *fiberRow, now, until time.Time) error {
+	if row.Calls > 0 && !row.Started && c.recoveryEffect(row, now) == work.CallHook {
 		c.deferRecovery() // retries do not delay the first event
 		return nil
 	}
-	asks, err := c.recoverRow(ctx, row)
+	asks, err := c.recoverRow(ctx, row, now)
 	if err != nil || !asks {
 		return err
 	}
@@ -173,9 +186,9 @@ const (
 )
 
 // recoverRow makes the step of a row that is interrupted or due, and reports whether the caller must call
-// OnInterrupted.
-func (c *core) recoverRow(ctx context.Context, row *fiberRow) (asks bool, err error) {
-	now, before := time.Now(), *row
+// OnInterrupted. A row that OnRecovery decides about must not get here: see asksRecovery, for the same now.
+func (c *core) recoverRow(ctx context.Context, row *fiberRow, now time.Time) (asks bool, err error) {
+	before := *row
 	eff, err := c.step(row, work.Event{Kind: work.Due}, now)
 	switch {
 	case err != nil || eff == work.Wait:
@@ -297,13 +310,13 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 			return false, nil
 		}
 		if hookRunning {
-			_, err := c.step(row, work.Event{Kind: work.HookRunning}, now)
-			if err == nil {
+			eff, err := c.step(row, work.Event{Kind: work.HookRunning}, now)
+			if err == nil && eff == work.None { // else its task has not begun
 				err = c.putFiber(ctx, *row)
 			}
 			return c.deferIfFull(ctx, row, err)
 		}
-		asks, err := c.recoverRow(ctx, row)
+		asks, err := c.recoverRow(ctx, row, now)
 		if err == nil && asks {
 			err = c.startHookTask(ctx, row.ID)
 		}

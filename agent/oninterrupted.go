@@ -40,7 +40,7 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 	c, now := i.c, time.Now().UnixMilli()
 	next := fiberRow{
 		// Its count of hook calls starts from that of the interrupted fiber, until it saves a new checkpoint.
-		Item: work.Item{State: work.Running, Owner: c.incarnation, Calls: i.row.Calls, FirstCall: i.row.FirstCall},
+		Item: work.Item{State: work.Running, Owner: c.incarnation, Run: c.nextRun(), Calls: i.row.Calls, FirstCall: i.row.FirstCall},
 		ID:   ulid.Make().String(), Name: i.Name, Checkpoint: i.row.Checkpoint,
 		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
 	}
@@ -55,7 +55,7 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 			if err := c.checkNotCancelled(ctx, next.ID); err != nil {
 				return err
 			}
-			_, inner, end := c.startCall(ctx, next.ID, 0)
+			_, inner, end := c.startCall(ctx, next.ID, next.Run)
 			defer end()
 			err := fn(inner)
 			return errors.Join(err, c.endRun(ctx, next.ID, err))

@@ -19,7 +19,7 @@ func (c *core) fiberPolicy(r *fiberRow) *work.Policy {
 		}
 		p.Known, p.Resumable, p.MaxRetries = known, true, r.Retries
 		p.RecoveryHook = c.class.recovery != nil && !o.Quiet
-		p.EndHook = c.class.ended != nil && !o.Quiet
+		p.EndHook = c.class.ended != nil && (!o.Quiet || r.State == work.Notifying) // Quiet counts when the fiber ends
 		p.KeepCompleted, p.KeepFailed = o.KeepCompleted, o.KeepFailed
 	}
 	return p
@@ -45,29 +45,39 @@ func (c *core) queuePolicy() *work.Policy {
 	return &p
 }
 
+// nextRun returns the number of a new run.
+func (c *core) nextRun() uint64 {
+	c.runs++
+	return c.runs
+}
+
 // stepItem is [work.Step] for an event of this incarnation. An impossible event is an error.
-func (c *core) stepItem(it work.Item, ev work.Event, p *work.Policy, now time.Time) (work.Item, work.Effect, error) {
+func (c *core) stepItem(id string, it work.Item, ev work.Event, p *work.Policy, now time.Time) (work.Item, work.Effect, error) {
 	ev.Owner = c.incarnation
+	switch ev.Kind {
+	case work.Due, work.Stuck, work.Decided, work.Restart:
+		ev.Run = c.nextRun()
+	}
 	next, eff := work.Step(it, ev, p, now)
 	if eff == work.Impossible {
-		return it, eff, fmt.Errorf("agent: a row is %v, in which event %d is impossible", it.State, ev.Kind)
+		return it, eff, fmt.Errorf("agent: %q is %v, and the event %v is impossible then", id, it.State, ev.Kind)
 	}
 	return next, eff, nil
 }
 
 // step changes a fiber's row as an event requires, and returns the effect. Nothing is written yet.
 func (c *core) step(r *fiberRow, ev work.Event, now time.Time) (work.Effect, error) {
-	next, eff, err := c.stepItem(r.Item, ev, c.fiberPolicy(r), now)
-	if err != nil {
-		return eff, fmt.Errorf("fiber %s: %w", r.ID, err)
-	}
-	switch eff {
-	case work.Refused, work.Wait, work.CallHook, work.Delete:
+	next, eff, err := c.stepItem(r.ID, r.Item, ev, c.fiberPolicy(r), now)
+	switch {
+	case err != nil:
+		return eff, err
+	case eff != work.None && eff != work.Run:
 		return eff, nil
 	}
-	ended := r.Ended == 0 && (next.State == work.Ended || next.State == work.Notifying)
-	r.Item, r.Updated = next, now.UnixMilli()
-	if ended {
+	if !concernsHook(r.State, next.State, ev.Kind) {
+		r.Updated = now.UnixMilli()
+	}
+	if r.Item = next; r.Ended == 0 && (r.State == work.Ended || r.State == work.Notifying) {
 		r.Ended = r.Updated
 	}
 	if r.NotBefore > 0 {
@@ -77,6 +87,19 @@ func (c *core) step(r *fiberRow, ev work.Event, now time.Time) (work.Effect, err
 		c.fibers.expiry = r.Expires
 	}
 	return eff, nil
+}
+
+// concernsHook reports whether a step changes only the calls of a hook, which are not part of FiberInfo.
+func concernsHook(before, after work.State, k work.EventKind) bool {
+	switch k {
+	case work.HookCalled, work.HookRunning, work.Retry:
+		return true
+	case work.Due:
+		return before == work.Notifying || after == work.Recovering
+	case work.HookReturned:
+		return before == work.Notifying
+	}
+	return false
 }
 
 // recoveryEffect returns the effect of recovery on a row, without changing the row.

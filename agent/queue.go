@@ -90,7 +90,7 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 			return err
 		}
 		it.Place = old.Value.Place
-		if it.Item, _, err = c.stepItem(old.Value.Item, work.Event{Kind: work.Replace}, c.queuePolicy(), it.Enqueued); err != nil {
+		if it.Item, _, err = c.stepItem(it.ID, old.Value.Item, work.Event{Kind: work.Replace}, c.queuePolicy(), it.Enqueued); err != nil {
 			return err
 		}
 		if err := c.putItem(ctx, it); err != nil {
@@ -207,7 +207,7 @@ func (qu Queue) Cancel(ctx context.Context, id string) (existed bool, err error)
 			return err
 		}
 		it, now := row.Value, time.Now()
-		next, eff, err := c.stepItem(it.Item, work.Event{Kind: work.Cancel}, c.queuePolicy(), now)
+		next, eff, err := c.stepItem(it.ID, it.Item, work.Event{Kind: work.Cancel}, c.queuePolicy(), now)
 		if existed = eff != work.Refused; err != nil || !existed {
 			return err
 		}

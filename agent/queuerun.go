@@ -30,7 +30,7 @@ func (c *core) startQueue(ctx context.Context, now time.Time) error {
 		if err != nil || !ok || it.Owner == c.incarnation {
 			return err
 		}
-		next, eff, err := c.stepItem(it.Item, work.Event{Kind: work.Due}, c.queuePolicy(), now)
+		next, eff, err := c.stepItem(it.ID, it.Item, work.Event{Kind: work.Due}, c.queuePolicy(), now)
 		switch {
 		case err != nil:
 			return err
@@ -97,7 +97,7 @@ func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 		eff = work.Refused
 		if ok {
 			ev := work.Event{Kind: work.Returned, Run: number, Failed: failed != nil, Final: true}
-			if next, eff, err = c.stepItem(row.Value.Item, ev, c.queuePolicy(), now); err != nil {
+			if next, eff, err = c.stepItem(id, row.Value.Item, ev, c.queuePolicy(), now); err != nil {
 				return err
 			}
 		}

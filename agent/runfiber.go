@@ -27,14 +27,14 @@ func RunFiber(ctx context.Context, a Ref, name string, fn func(context.Context) 
 		return fmt.Errorf("agent: RunFiber of %q without a function", name)
 	}
 	c := a.base()
-	id, err := c.beginRun(ctx, name)
+	id, run, err := c.beginRun(ctx, name)
 	if err != nil {
 		return err
 	}
 	if err := c.checkNotCancelled(ctx, id); err != nil {
 		return err
 	}
-	_, inner, end := c.startCall(ctx, id, 0)
+	_, inner, end := c.startCall(ctx, id, run)
 	defer end()
 	returned := false
 	defer func() {
@@ -69,16 +69,16 @@ func RunFiberValue[T any](ctx context.Context, a Ref, name string, fn func(conte
 }
 
 // beginRun makes the row, and returns when it is durable.
-func (c *core) beginRun(ctx context.Context, name string) (id string, err error) {
+func (c *core) beginRun(ctx context.Context, name string) (id string, run uint64, err error) {
 	if name == "" || len(name) > maxName {
-		return "", &dohost.LimitError{What: "fiber name", Size: len(name), Limit: maxName}
+		return "", 0, &dohost.LimitError{What: "fiber name", Size: len(name), Limit: maxName}
 	}
 	if strings.HasPrefix(name, reservedPrefix) {
-		return "", fmt.Errorf("agent: fiber %q: names that begin with %q are reserved", name, reservedPrefix)
+		return "", 0, fmt.Errorf("agent: fiber %q: names that begin with %q are reserved", name, reservedPrefix)
 	}
 	now := time.Now().UnixMilli()
 	row := fiberRow{
-		Item: work.Item{State: work.Running, Owner: c.incarnation},
+		Item: work.Item{State: work.Running, Owner: c.incarnation, Run: c.nextRun()},
 		ID:   ulid.Make().String(), Name: name, Created: now, Began: now, Updated: now,
 	}
 	err = c.update(ctx, func(ctx context.Context) error {
@@ -88,14 +88,14 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 		return c.insertFiber(ctx, row)
 	})
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	err = dohost.AwaitDurable(ctx)
 	if errors.Is(err, dohost.ErrMisuse) {
 		_, gone := c.deleteFiber(ctx, row.ID)
 		err = errors.Join(err, gone)
 	}
-	return row.ID, err
+	return row.ID, row.Run, err
 }
 
 // checkNotCancelled returns an error if a fiber was cancelled before it began.

@@ -27,7 +27,7 @@ type scheduleRow struct {
 	DedupKey string        // hash of kind, callback, payload and recurrence
 	Retry    backoff
 	work.Item
-	// Started is when its run began.
+	// Started is when its run began; zero if there is none.
 	Started time.Time
 	// StuckAt is the time after which the run of an interval counts as stuck.
 	StuckAt time.Time

@@ -95,7 +95,7 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []sc
 	var rows []dohost.Row[scheduleRow]
 	for _, row := range interrupted {
 		j := row.Value
-		_, eff, err := c.stepItem(j.Item, work.Event{Kind: work.Due}, c.schedulePolicy(&j), now)
+		_, eff, err := c.stepItem(j.ID, j.Item, work.Event{Kind: work.Due}, c.schedulePolicy(&j), now)
 		switch {
 		case err != nil:
 			return nil, err
@@ -137,7 +137,7 @@ func (c *core) startSchedule(ctx context.Context, j scheduleRow, now time.Time) 
 			slog.Duration("after", now.Sub(j.Started)))
 		ev.Kind = work.Stuck
 	}
-	if j.Item, _, err = c.stepItem(j.Item, ev, c.schedulePolicy(&j), now); err != nil {
+	if j.Item, _, err = c.stepItem(j.ID, j.Item, ev, c.schedulePolicy(&j), now); err != nil {
 		return false, err
 	}
 	if j.Started = now; j.Kind == KindInterval {
@@ -190,7 +190,7 @@ func (c *core) runSchedule(ctx context.Context, id string, number uint64) error 
 			return err
 		}
 		ev, now := work.Event{Kind: work.Returned, Run: number, Failed: failed != nil, Final: true}, time.Now()
-		_, eff, err := c.stepItem(row.Item, ev, c.schedulePolicy(&row), now)
+		_, eff, err := c.stepItem(id, row.Item, ev, c.schedulePolicy(&row), now)
 		if counts = err == nil && eff != work.Refused; !counts {
 			return err
 		}
@@ -250,7 +250,7 @@ const unknownZoneDelay = time.Hour
 // follows both now and the due time of this run: if the clock was set back during the run, the same time does
 // not run twice.
 func (j scheduleRow) ended(now time.Time) (next scheduleRow, stays bool, err error) {
-	j.Item, j.StuckAt = work.Item{Run: j.Run}, time.Time{}
+	j.Item, j.Started, j.StuckAt = work.Item{}, time.Time{}, time.Time{}
 	switch j.Kind {
 	case KindInterval:
 		j.Due = now.Add(j.Every)

@@ -179,7 +179,7 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 	}
 	now := time.Now().UnixMilli()
 	return c.startFiber(ctx, fiberRow{
-		Item: work.Item{State: work.Waiting, Owner: c.incarnation},
+		Item: work.Item{State: work.Waiting, Owner: c.incarnation, Run: c.nextRun()},
 		ID:   ulid.Make().String(), Name: string(k), Started: true, Key: o.Key, Checkpoint: raw, Retries: max(0, of.options.MaxRetries), Created: now, Updated: now,
 	})
 }

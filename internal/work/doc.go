@@ -15,9 +15,10 @@
 //	   │             │     │  Replaced          │    │
 //	   │             ▼     └────────────────────┘    │
 //	   └────Restart──Dead, Orphaned ─────────────────┘
+//	                  └──Retry──▶ Recovering
 //
 // An item is open in the states Waiting, Running and Recovering. An item is interrupted when its owner, an
-// incarnation, has ended before it: any other incarnation finds that out by comparing the owner with itself. So there is
+// incarnation, has ended before it. Any other incarnation compares the owner with itself to find such items. So there is
 // no list of interrupted items that could be lost.
 //
 // # Events
@@ -57,8 +58,8 @@
 // An attempt is charged before it runs. An interruption (the owner ended) is charged when the item is resumed, in the
 // batch that resumes it: Attempt and Stalls. An error is charged when the code returns it: Attempt and Failures. A call
 // of a hook is charged before it begins, by HookCalled: Calls. Progress, which is a new checkpoint, sets Stalls and Calls
-// to zero. So an item that ends its process in every run, or a hook that does, is tried only as often as its policy
-// allows.
+// to zero. So an item or a hook that ends its process is tried only as often as the policy allows.
 //
-// A result counts only for the run that it belongs to: every start has another number, Item.Run.
+// A result counts only for the run that it belongs to. The owner numbers the runs that it starts, of all its items
+// together: an item that is deleted and made again with the same name must not take the result of its predecessor.
 package work

@@ -10,12 +10,12 @@ func (it *Item) due(ev Event, p *Policy, now int64) Effect {
 	case it.State == Cancelling && it.Interrupted(ev.Owner):
 		return Delete
 	case it.State == Replaced && it.Interrupted(ev.Owner): // a run of the new payload has nothing to charge
-		return it.start(ev.Owner)
+		return it.start(ev)
 	case it.State == Waiting && it.Owner == "":
 		if now < it.NotBefore {
 			return Wait
 		}
-		return it.start(ev.Owner)
+		return it.start(ev)
 	case !it.Open() || !it.Interrupted(ev.Owner):
 		return Impossible
 	case !p.Known:
@@ -36,7 +36,7 @@ func (it *Item) due(ev Event, p *Policy, now int64) Effect {
 	case it.Suspect(ev.Owner, p) && !ev.Alone:
 		return Wait
 	}
-	return it.resume(ev.Owner)
+	return it.resume(ev)
 }
 
 // unknown decides about an interrupted item without code.
@@ -45,7 +45,7 @@ func (it *Item) unknown(p *Policy) Effect {
 		return Delete
 	}
 	it.State = Orphaned
-	it.forgetHook()
+	it.clearHook()
 	return None
 }
 
@@ -142,7 +142,7 @@ func (it *Item) decided(ev Event, p *Policy, now int64) Effect {
 		return Refused
 	}
 	if ev.Outcome == 0 {
-		return it.resume(ev.Owner)
+		return it.resume(ev)
 	}
 	it.Attempt++
 	it.Stalls++

@@ -68,7 +68,7 @@ func (it *Item) restart(ev Event, p *Policy) Effect {
 	if !p.Resumable {
 		return Refused
 	}
-	*it = Item{State: Waiting, Owner: ev.Owner, Run: it.Run + 1}
+	*it = Item{State: Waiting, Owner: ev.Owner, Run: ev.Run}
 	return Run
 }
 
@@ -78,7 +78,7 @@ func (it *Item) replace(ev Event) Effect {
 	case (it.State == Running || it.State == Cancelling || it.State == Replaced) && it.Owner == ev.Owner:
 		it.State = Replaced
 	case it.State == Waiting, it.State == Running, it.State == Cancelling, it.State == Replaced:
-		*it = Item{Run: it.Run}
+		*it = Item{}
 	default:
 		return Impossible
 	}

@@ -39,7 +39,8 @@ type Item struct {
 	Outcome Outcome `msgpack:",omitempty"` // of an item that is Ended or Notifying
 	// Owner is the incarnation that works on it, or did until it ended. Empty means none.
 	Owner string `msgpack:",omitempty"`
-	Run   uint64 `msgpack:",omitempty"` // the number of its current run, or of the last
+	// Run is the number of its current run, or of the last: see Event.Run.
+	Run uint64 `msgpack:",omitempty"`
 
 	Attempt  int `msgpack:",omitempty"` // failures and interruptions since it was started
 	Failures int `msgpack:",omitempty"` // errors that its code has returned
@@ -109,16 +110,26 @@ const (
 	Decided                       // the hook for recovery decides about it
 	Cancel                        // a user cancels it
 	Restart                       // a user restarts it
-	Retry                         // an operator has it recovered again
-	Resolve                       // an operator says how it ended
+	Retry                         // an operator lets recovery begin again
+	Resolve                       // an operator sets its outcome
 	Replace                       // a user gives it another payload
 )
+
+// String returns the name of the kind.
+func (k EventKind) String() string {
+	return [...]string{
+		"Begun", "Due", "Stuck", "Progressed", "Returned", "HookCalled", "HookRunning", "HookReturned", "Decided", "Cancel", "Restart",
+		"Retry", "Resolve", "Replace",
+	}[k]
+}
 
 // Event is an event of an item.
 type Event struct {
 	Kind  EventKind
 	Owner string // the incarnation that sends the event
-	Run   uint64 // of Progressed and Returned: the run that they belong to
+	// Run is the number of a run: of Progressed and Returned, the run that they belong to; of Due, Stuck, Decided and
+	// Restart, the run that they may start. The owner gives each run of any item another number.
+	Run uint64
 	// Failed is set by Returned and HookReturned after an error.
 	Failed bool
 	// Final excludes a further attempt after Failed.
@@ -175,7 +186,7 @@ func (it *Item) step(ev Event, p *Policy, now int64) Effect {
 			return Impossible
 		}
 		it.Attempt, it.Stalls = 0, 0
-		return it.start(ev.Owner)
+		return it.start(ev)
 	case Progressed:
 		return it.progress(ev)
 	case Returned:
@@ -201,7 +212,7 @@ func (it *Item) step(ev Event, p *Policy, now int64) Effect {
 			return Refused
 		}
 		it.State, it.Owner = Recovering, ""
-		it.forgetHook()
+		it.clearHook()
 		return None
 	case Resolve:
 		if it.State != Orphaned {
@@ -226,20 +237,18 @@ func (it *Item) begin(ev Event) Effect {
 	return Refused
 }
 
-// start gives the item a new run of an owner.
-func (it *Item) start(owner string) Effect {
-	it.State, it.Owner = Running, owner
-	it.Run++
-	it.NotBefore = 0
+// start gives the item the run of an event.
+func (it *Item) start(ev Event) Effect {
+	it.State, it.Owner, it.Run, it.NotBefore = Running, ev.Owner, ev.Run, 0
 	return Run
 }
 
 // resume is start after an interruption, which it charges.
-func (it *Item) resume(owner string) Effect {
+func (it *Item) resume(ev Event) Effect {
 	it.Attempt++
 	it.Stalls++
-	it.forgetHook()
-	return it.start(owner)
+	it.clearHook()
+	return it.start(ev)
 }
 
 // exhausted reports whether the item may not run again after that many more interruptions.
@@ -261,7 +270,7 @@ func (it *Item) Isolated(owner string, p *Policy) bool {
 // end ends the item.
 func (it *Item) end(o Outcome, p *Policy, now int64) {
 	it.State, it.Outcome = Ended, o
-	it.forgetHook()
+	it.clearHook()
 	if p.EndHook && o != Cancelled {
 		it.State, it.Owner, it.NotBefore = Notifying, "", now
 		return
@@ -272,7 +281,7 @@ func (it *Item) end(o Outcome, p *Policy, now int64) {
 // expire starts the retention period.
 func (it *Item) expire(p *Policy, now int64) {
 	it.State = Ended
-	it.forgetHook()
+	it.clearHook()
 	keep := p.KeepCompleted
 	if it.Outcome == Failed {
 		keep = p.KeepFailed
@@ -282,5 +291,5 @@ func (it *Item) expire(p *Policy, now int64) {
 	}
 }
 
-// forgetHook clears the charges of a hook.
-func (it *Item) forgetHook() { it.Calls, it.FirstCall, it.NotBefore = 0, 0, 0 }
+// clearHook clears the charges of a hook.
+func (it *Item) clearHook() { it.Calls, it.FirstCall, it.NotBefore = 0, 0, 0 }
