@@ -79,6 +79,7 @@ func TestAwaitOutlivingItsHandlerFails(t *testing.T) {
 				if n, err := add(t.Context(), h, "a", 1); err != nil || n != 1 {
 					t.Errorf("add = %d, %v", n, err)
 				}
+				synctest.Wait() // an event may unpin its object after its caller has the result
 				if pins, _ := h.Inspect(id("a")); len(pins.Pins) > 0 {
 					t.Errorf("pins %v", pins.Pins)
 				}
