@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dohost/dohost/internal/backoff"
 	"github.com/dohost/dohost/internal/errkind"
 )
 
@@ -143,10 +144,7 @@ func (p *RetryPolicy) delay(attempt int) time.Duration {
 	if p.BaseDelay < 0 {
 		return 0
 	}
-	most := p.MaxDelay
-	if doublings := min(attempt-1, 62); p.BaseDelay <= most>>doublings {
-		most = p.BaseDelay << doublings
-	}
+	most := backoff.Delay(attempt-1, p.BaseDelay, p.MaxDelay)
 	// Drawn from the time, so that a test in virtual time gets the same delay in each run.
 	draw := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(attempt)))
 	return time.Duration(draw.Int64N(int64(most)))

@@ -1,17 +1,20 @@
 package alarm
 
-import "time"
+import (
+	"time"
+
+	"github.com/dohost/dohost/internal/backoff"
+)
 
 const (
 	backoffFirst = 2 * time.Second
-	backoffSteps = 5
+	backoffMax   = 64 * time.Second
 )
 
 // Backoff returns the delay after the failure of run number attempt, counted from zero: 2 s, doubling up to 64 s,
 // longer by the share jitter.
 func Backoff(attempt int, jitter float64) time.Duration {
-	d := backoffFirst << min(max(attempt, 0), backoffSteps)
-	return d + time.Duration(float64(d)*jitter)
+	return backoff.Jitter(backoff.Delay(attempt, backoffFirst, backoffMax), jitter)
 }
 
 // Delays of a delivery that was cut off by no fault of its own.
@@ -25,5 +28,5 @@ func cutOffDelay(tries int) time.Duration {
 	if tries <= 1 {
 		return 0
 	}
-	return min(cutOffFirst<<min(tries-2, 10), cutOffMax)
+	return backoff.Delay(tries-2, cutOffFirst, cutOffMax)
 }

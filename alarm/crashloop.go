@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/dohost/dohost/internal/backoff"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -125,12 +126,12 @@ func countDeath(c *objectstore.Charge) {
 	}
 }
 
-// deathSteps bounds the doubling of deathDelay, at 17 min.
-const deathSteps = 9
+// deathMax bounds deathDelay, at 17 min.
+const deathMax = 1024 * time.Second
 
 // deathDelay returns the delay of an alarm after n processes have ended during its runs, from the second one on: 2 s,
 // doubling. It grows further than Backoff, since each run may end the whole host.
-func deathDelay(n int) time.Duration { return backoffFirst << min(n-2, deathSteps) }
+func deathDelay(n int) time.Duration { return backoff.Delay(n-2, backoffFirst, deathMax) }
 
 // SetByConstructor returns the slot of an alarm that the constructor has set during the delivery of the alarm of
 // another slot, with the counts of that slot, and whether there are any.

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"math/rand/v2"
 	"time"
 
 	"github.com/dohost/dohost/alarm"
 	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/internal/backoff"
 	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -120,12 +119,9 @@ func (o *object) alarmFenced(ev *event, why *Fenced) {
 	}
 }
 
-// jitter is a share of the retry delay, 0 to 25 %. It is derived from the slot: objects
-// that fail together retry at different times, and a test gets the same jitter in each run.
+// jitter is a share of the retry delay, 0 to 25 %, derived from the slot.
 func jitter(id ID, s objectstore.Slot) float64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\x00%s\x00%d %d", id.Class, id.Name, s.Due.UnixMilli(), s.Attempt)
-	return rand.New(rand.NewPCG(h.Sum64(), 0)).Float64() / 4
+	return backoff.Share(id.Class, id.Name, fmt.Sprintf("%d %d", s.Due.UnixMilli(), s.Attempt))
 }
 
 // alarmClasses reads the classes that have alarms, for the scheduler. If a damaged block may hide a

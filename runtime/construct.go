@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/internal/backoff"
 	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
@@ -105,19 +106,20 @@ func (o *object) failConstructor(inc *incarnation, why *Fenced) {
 // failLocked starts the back-off, and returns the events that fail with the constructor.
 func (o *object) failLocked(inc *incarnation, cause error, text string) []*event {
 	invariants.Held(&o.mu)
-	wait := backoffFirst
+	failures := 0
 	if b := o.backOff; b != nil {
-		wait = min(2*b.wait, backoffMost)
+		failures = b.failures
 	}
-	o.backOff = &backOff{wait, o.host().now() + wait, &constructorError{wait, cause, text}}
+	wait := backoff.Delay(failures, backoffFirst, backoffMost)
+	o.backOff = &backOff{failures + 1, o.host().now() + wait, &constructorError{wait, cause, text}}
 	return inc.queue.takeFreshLocked()
 }
 
 // backOff is the delay after a failed constructor. Calls fail until it is over.
 type backOff struct {
-	wait  time.Duration
-	until time.Duration // on the host's clock
-	err   error         // the error of these calls
+	failures int           // of constructors in a row
+	until    time.Duration // on the host's clock
+	err      error         // the error of these calls
 }
 
 // constructorError is the error of calls to an object after its constructor has failed.

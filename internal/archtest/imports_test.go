@@ -16,15 +16,15 @@ import (
 //
 // agent, chat and web use the public API alone, which proves that an outsider could have
 // written them; so not even internal/invariants is open to them. internal/adminapi has
-// only the JSON types that web and cli share, and internal/work only pure functions.
+// only the JSON types that web and cli share, internal/work and internal/backoff only pure functions.
 var mayImport = map[string][]string{
 	"objectstore": {"internal/engine", "internal/errkind", "internal/guard", "internal/invariants"},
 	"eviction":    {},
-	"alarm":       {"objectstore", "internal/invariants"},
-	"runtime":     {"objectstore", "alarm", "eviction", "internal/errkind", "internal/guard", "internal/invariants", "internal/seal"},
-	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
+	"alarm":       {"objectstore", "internal/backoff", "internal/invariants"},
+	"runtime":     {"objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/seal"},
+	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
 
-	"agent":          {".", "internal/work"},
+	"agent":          {".", "internal/backoff", "internal/work"},
 	"chat":           {"agent", ".", "chat/uimessage", "chat/internal/rawjson"},
 	"chat/uimessage": {"chat/internal/rawjson"}, // pure: no host and no agent
 	"chat/extract":   {"chat"},
@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 
 	"internal/adminapi":      {"."},
 	"internal/archtest":      {},
+	"internal/backoff":       {},
 	"internal/budget":        {},
 	"internal/engine":        {},
 	"internal/errkind":       {},
@@ -55,7 +56,7 @@ var mayImport = map[string][]string{
 	"internal/lifecycletest": {},
 	"internal/kernel":        {"runtime", "objectstore"},
 	"internal/recovery":      {".", "objectstore", "internal/kernel"},
-	"internal/work":          {},
+	"internal/work":          {"internal/backoff"}, // a leaf without state
 	"internal/socket":        {"runtime", "objectstore", "eviction", "internal/budget"},
 	"internal/seal":          {},
 	"internal/sockettest":    {},
