@@ -2,6 +2,7 @@ package dohost
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -87,10 +88,24 @@ type Action string
 
 // The actions.
 const (
-	ActionCancel Action = "cancel" // end an item that runs or waits
-	ActionRetry  Action = "retry"  // run a failed item again
-	ActionDelete Action = "delete" // delete an item that has ended or failed
+	ActionCancel  Action = "cancel"   // end an item that runs or waits
+	ActionRetry   Action = "retry"    // run a failed item again
+	ActionDelete  Action = "delete"   // delete an item that has ended or failed
+	ActionDone    Action = "done"     // record that an item with an unknown outcome took effect, with its result
+	ActionNotDone Action = "not-done" // record that an item with an unknown outcome had no effect
 )
+
+// Actions returns all actions.
+func Actions() []Action {
+	return []Action{ActionCancel, ActionRetry, ActionDelete, ActionDone, ActionNotDone}
+}
+
+// AdminRequest is the request of an operator to apply an action to an item of an object.
+type AdminRequest struct {
+	Action   Action
+	Kind, ID string          // of the item, as in its [Resource]
+	Result   json.RawMessage // of ActionDone; nil for the others
+}
 
 // Details yields the items that the OnInspect function of the object's class finds on the disk: none without such a
 // function, or if the class is not bound. It does not wake the object.
@@ -129,16 +144,20 @@ func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
 // object, and reaches Private objects too. It returns false if there is no item of that kind and id that the action
 // applies to.
 //
-// Errors: an [*Error], with [ErrNotFound] for a class without OnAdmin.
-func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (done bool, err error) {
+// Errors: an [*Error], with [ErrNotFound] for a class without OnAdmin, and with [ErrMisuse] for a nil request.
+func (h *Host) Operate(ctx context.Context, id ID, r *AdminRequest) (done bool, err error) {
 	const op = "operate"
 	c, bound := h.classes[id.Class]
-	if bound && c.admin == nil {
+	switch {
+	case r == nil:
+		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: the request is nil", ErrMisuse), Outcome: OutcomeNotRun}
+	case bound && c.admin == nil:
 		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: class %q has no OnAdmin", runtime.ErrNoMethod, id.Class), Outcome: OutcomeNotRun}
 	}
-	var did bool // owned by the event until the event has answered: the event may outlast this call
+	of := *r     // the event may outlast this call
+	var did bool // owned by the event until the event has answered
 	err = h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, instance any) (err error) {
-		did, err = c.admin(ctx, instance, a, kind, of)
+		did, err = c.admin(ctx, instance, &of)
 		return err
 	})})
 	if err != nil {

@@ -29,7 +29,7 @@ type Class struct {
 	subs  SubObjects
 	// inspect and admin are the functions of OnInspect and OnAdmin.
 	inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
-	admin   func(ctx context.Context, instance any, a Action, kind, id string) (bool, error)
+	admin   func(ctx context.Context, instance any, r *AdminRequest) (bool, error)
 	// sockets are nil if the class has none.
 	sockets   *socket.Handlers
 	protocols []string // see Handlers.Protocols

@@ -99,7 +99,7 @@ var situations = []struct {
 		return err
 	}, dohost.ErrNotFound, "no_method", 404},
 	{"no OnAdmin", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.Operate(t.Context(), failingObjects.Get(h, "a").ID(), dohost.ActionCancel, "x", "1")
+		_, err := h.Operate(t.Context(), failingObjects.Get(h, "a").ID(), &dohost.AdminRequest{Action: dohost.ActionCancel, Kind: "x", ID: "1"})
 		return err
 	}, dohost.ErrNotFound, "no_method", 404},
 	{"a private object", func(t *testing.T, h *dohost.Host) error {

@@ -51,8 +51,8 @@ func listGuests(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource
 }
 
 // cancelInvitation cancels an invitation.
-func (p *party) cancelInvitation(ctx context.Context, _ dohost.Action, _, id string) (bool, error) {
-	return guests.Delete(ctx, p.st.Storage(), id)
+func (p *party) cancelInvitation(ctx context.Context, r *dohost.AdminRequest) (bool, error) {
+	return guests.Delete(ctx, p.st.Storage(), r.ID)
 }
 
 // Operators list the items of a party without waking it, and send guests away.
@@ -69,8 +69,8 @@ func ExampleHandlers_onInspect() {
 			fmt.Println(d.Kind, d.ID, d.State, d.Can, err)
 		}
 		fmt.Println("in memory:", h.IsLive(birthday.ID()))
-		fmt.Println(h.Operate(ctx, birthday.ID(), dohost.ActionCancel, "guest", "Ada"))
-		fmt.Println(h.Operate(ctx, birthday.ID(), dohost.ActionCancel, "guest", "Ada"))
+		fmt.Println(h.Operate(ctx, birthday.ID(), &dohost.AdminRequest{Action: dohost.ActionCancel, Kind: "guest", ID: "Ada"}))
+		fmt.Println(h.Operate(ctx, birthday.ID(), &dohost.AdminRequest{Action: dohost.ActionCancel, Kind: "guest", ID: "Ada"}))
 	}, dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: listGuests, OnAdmin: (*party).cancelInvitation}))
 	// Output:
 	// guest Bob door [cancel] <nil>
@@ -102,7 +102,7 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 		{Class: "party", Name: "a"}:  runtime.ErrNoMethod,
 		{Class: "nobody", Name: "a"}: runtime.ErrNoClass,
 	} {
-		if done, err := h.Operate(t.Context(), id, dohost.ActionCancel, "guest", "x"); done || !errors.Is(err, want) {
+		if done, err := h.Operate(t.Context(), id, &dohost.AdminRequest{Action: dohost.ActionCancel, Kind: "guest", ID: "x"}); done || !errors.Is(err, want) {
 			t.Errorf("%v: %t, %v, want %v", id, done, err, want)
 		}
 	}
@@ -132,14 +132,14 @@ func TestOperateSharesNoMemoryWithACallerThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil, dohost.Bind(parties, newParty,
 			&dohost.Handlers[party]{
-				OnAdmin: func(_ *party, ctx context.Context, _ dohost.Action, _, _ string) (bool, error) {
+				OnAdmin: func(_ *party, ctx context.Context, _ *dohost.AdminRequest) (bool, error) {
 					time.Sleep(time.Second)
 					return true, nil
 				},
 			}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		done, err := h.Operate(ctx, dohost.ID{Class: "party", Name: "a"}, dohost.ActionCancel, "guest", "x")
+		done, err := h.Operate(ctx, dohost.ID{Class: "party", Name: "a"}, &dohost.AdminRequest{Action: dohost.ActionCancel, Kind: "guest", ID: "x"})
 		if done || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%t, %v", done, err)
 		}

@@ -65,7 +65,7 @@ type Handlers[O any] struct {
 
 	// OnAdmin applies an operator's action to an item that OnInspect lists, as an event of the object. It returns false if
 	// there is no item of that kind and id that the action applies to.
-	OnAdmin func(o *O, ctx context.Context, a Action, kind, id string) (bool, error)
+	OnAdmin func(o *O, ctx context.Context, r *AdminRequest) (bool, error)
 
 	// Private selects by their names the objects of the class that callers outside the process cannot reach: ServeObject
 	// and Invoke refuse them. Other objects reach them, by [State.Delegate] too. It may run on many goroutines
@@ -111,12 +111,12 @@ func (h *Handlers[O]) bind(c *Class) {
 		}
 	}
 	if m := h.OnAdmin; m != nil {
-		c.admin = func(ctx context.Context, instance any, a Action, kind, id string) (bool, error) {
+		c.admin = func(ctx context.Context, instance any, r *AdminRequest) (bool, error) {
 			o, err := instanceOf[O](instance)
 			if err != nil {
 				return false, err
 			}
-			return m(o, ctx, a, kind, id)
+			return m(o, ctx, r)
 		}
 	}
 	if h.OnSocket != nil {

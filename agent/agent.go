@@ -1,8 +1,7 @@
 package agent
 
 import (
-	"context"
-	"log/slog"
+	"net/http"
 
 	"github.com/dohost/dohost"
 )
@@ -19,42 +18,41 @@ type promoted struct{ core core }
 // Ref is an agent: an [*Agent], or a struct that embeds one.
 type Ref interface{ base() *core }
 
-// core is an incarnation of an agent with a state of any type.
+// core is an incarnation of an agent with a state of any type. It wakes the agent, keeps it alive, destroys it, and has its
+// sub-agents. The rest belongs to its components. They depend on each other in one direction: recovery on fibers, fibers
+// and jobs on rows. Functions of core connect the rest, such as the one that returns the time of the alarm.
 type core struct {
-	// Fixed before any of its code runs.
-	obj         *dohost.State
-	class       *class
-	self        any    // the user's struct; set when its constructor has returned
-	incarnation string // names this incarnation in the rows that it works on
+	incarnation
+	rows     rows
+	fibers   fibers
+	recovery recovery
+	jobs     jobs
+	clients  clients
 
 	// Owned by the holder of the turn.
-	keepAlives int    // KeepAlive calls that are not released
-	unpin      func() // nil while keepAlives is 0
-	// destroying is set while the agent is being destroyed.
-	destroying bool
+	keepAlives int         // KeepAlive calls that are not released
+	unpin      func()      // nil while keepAlives is 0
+	destroying bool        // the destruction of the agent has begun
 	deletions  []*deletion // of sub-agents
-	fibers     fibers
-	jobs       jobsState
-	runs       uint64 // the number of the last run of a fiber, a schedule or an item
-	updating   bool   // an update of rows is running: see rows.go
+}
+
+// init prepares an agent for its constructor.
+func (c *core) init(obj *dohost.State, of *class) {
+	c.incarnation = incarnation{obj: obj, class: of, owner: obj.Epoch().String()}
+	c.rows = rows{incarnation: &c.incarnation, wakeup: c.nextWakeup}
+	c.fibers = fibers{incarnation: &c.incarnation, rows: &c.rows, ended: c.recovery.ended}
+	c.recovery = recovery{fibers: &c.fibers}
+	c.jobs = jobs{incarnation: &c.incarnation, rows: &c.rows}
+	c.clients = clients{&c.incarnation}
 }
 
 func (a *promoted) base() *core { return &a.core }
-
-// hostPrefix is the prefix of the names of all incarnations since the host opened its store. It contains the
-// store's fork, since rows of a backup or an import may come from another host.
-func (c *core) hostPrefix() string { return c.obj.Epoch().HostPrefix() }
 
 // ID returns the agent's class and name. Any goroutine.
 func (a *promoted) ID() dohost.ID { return a.core.obj.ID() }
 
 // Name returns the agent's name; for a sub-agent, its name within its parent. Any goroutine.
 func (a *promoted) Name() string { return a.core.name() }
-
-func (c *core) name() string {
-	path := c.path()
-	return path[len(path)-1].Name
-}
 
 // Object returns the agent's object. The agent uses the object's alarm itself: use [Schedule] instead.
 // Any goroutine.
@@ -64,11 +62,18 @@ func (a *promoted) Object() *dohost.State { return a.core.obj }
 // goroutine; its methods need the turn.
 func (a *promoted) Storage() *dohost.Storage { return a.core.store() }
 
-func (c *core) store() *dohost.Storage { return c.obj.Storage() }
-
-// reportError reports a hook's error, since no caller waits for it.
-func (c *core) reportError(ctx context.Context, hook string, err error) {
-	c.obj.Report(ctx, "agent:error", slog.String("hook", hook), slog.Any("err", err))
+// serve answers the agent's HTTP requests.
+func (c *core) serve(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case c.forwardSub(w, r):
+	case dohost.IsUpgrade(r):
+		c.clients.accept(w, r)
+	case c.extendedRequest(w, r):
+	case c.class.request != nil:
+		c.class.request(c.self, w, r)
+	default:
+		http.Error(w, "Not implemented", http.StatusNotFound)
+	}
 }
 
 // number is the last number of a sequence of an agent.
@@ -80,15 +85,4 @@ type number struct {
 var numbers = dohost.Collection[number]{
 	Name: "dohost.numbers",
 	Key:  func(n number) string { return n.Name },
-}
-
-// next returns the next number of a sequence, from 1. Times and random ids would not order rows that are
-// created in the same millisecond.
-func (c *core) next(ctx context.Context, of string) (uint64, error) {
-	row, _, err := numbers.Get(ctx, c.store(), of)
-	if err != nil {
-		return 0, err
-	}
-	n := row.Value.Last + 1
-	return n, numbers.Put(ctx, c.store(), number{of, n})
 }

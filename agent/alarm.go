@@ -29,33 +29,24 @@ func earliest(all ...wakeup) (first wakeup) {
 	return first
 }
 
-// rearm sets the alarm for the current rows and the heartbeat. An update of rows does that itself.
-func (c *core) rearm(ctx context.Context) error { return c.arm(ctx, false) }
-
-// arm is rearm. With sure, arm records that there is no open fiber, and the incarnation reads none until it
-// writes one. Then no open Transaction may have deleted rows that a rollback restores: the caller needs a
-// Transaction of its own, which is refused while another is open, or a turn that no other code has held.
-func (c *core) arm(ctx context.Context, sure bool) error {
-	now := time.Now()
-	jobs, err := c.jobsWakeup(ctx, now)
+// nextWakeup returns the time of the agent's next work, for the current rows and the heartbeat.
+func (c *core) nextWakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
+	jobs, err := c.jobs.wakeup(ctx, now)
 	if err != nil {
-		return err
+		return wakeup{}, err
 	}
-	runs, err := c.fibersWakeup(ctx, now, sure)
+	fibers, err := c.fibers.wakeup(ctx, now, sure)
 	if err != nil {
-		return err
+		return wakeup{}, err
 	}
-	next := earliest(jobs, runs, c.heartbeat(now))
+	next := earliest(jobs, fibers, c.heartbeat(now))
 	if c.destroying {
 		next = earliest(next, wakeup{at: now.Add(c.class.options.KeepAlive), atStart: true})
 	}
-	switch {
-	case next.at.IsZero():
-		return c.obj.DeleteAlarm(ctx)
-	case next.atStart:
-		return c.obj.SetStartAlarm(ctx, next.at)
+	if full := c.fibers.fullUntil; !next.at.IsZero() && next.at.Before(full) { // otherwise due rows would set it to the past, for ever
+		next.at = full
 	}
-	return c.obj.SetAlarm(ctx, next.at)
+	return next, nil
 }
 
 // onAlarm is the alarm's handler. If its last run fails, the alarm is parked, and onAlarm also ends
@@ -73,17 +64,13 @@ func (c *core) onAlarm(ctx context.Context, info dohost.AlarmInfo) error {
 // alarm again. So no long work runs in the alarm's handler, and a crash repeats all of it or nothing.
 func (c *core) startDue(ctx context.Context) error {
 	if c.destroying {
-		return errors.Join(c.obj.Go(ctx, "destroy", c.destroy), c.rearm(ctx))
+		return errors.Join(c.obj.Go(ctx, "destroy", c.destroy), c.rows.rearm(ctx))
 	}
 	now := time.Now()
-	err := c.updateAs(ctx, true, func(ctx context.Context) error { // no other code has held this turn
-		if err := c.recoverDue(ctx, now); err != nil {
+	return c.rows.batch(ctx, true, func(ctx context.Context) error { // no other code has held this turn
+		if err := c.recovery.recoverDue(ctx, now); err != nil {
 			return err
 		}
-		return c.startJobs(ctx, now)
+		return c.jobs.start(ctx, now)
 	})
-	if err != nil {
-		c.fibers.expiryRead = false // the rows that were to be deleted are still there
-	}
-	return err
 }

@@ -53,7 +53,7 @@ func (c *class) mistake(format string, args ...any) {
 type Options struct {
 	// KeepAlive is the period of the persistent heartbeat: an agent that is kept alive, or has fibers, checks
 	// its work that often. It is also the first delay before a failed fiber hook is called again; that delay is
-	// never more than 5 min. Zero means 30 s; negative is an error.
+	// never more than 5 min, plus up to 25 % of jitter. Zero means 30 s; negative is an error.
 	KeepAlive time.Duration
 	// StuckAfter is the time after which a running interval schedule counts as stuck and is started again. Zero
 	// means 30 s; negative is an error.
@@ -112,7 +112,8 @@ func Bind[O, S any, P interface {
 		e.bind(c)
 	}
 	newObject := func(ctx context.Context, st *dohost.State) (*O, error) {
-		a := &Agent[S]{promoted{core{obj: st, class: c, incarnation: st.Epoch().String()}}}
+		a := &Agent[S]{}
+		a.core.init(st, c)
 		o, err := construct(ctx, a)
 		if err != nil {
 			return nil, err
@@ -135,15 +136,15 @@ func Bind[O, S any, P interface {
 		OnHTTP:    func(o *O, w http.ResponseWriter, r *http.Request) { of(o).serve(w, r) },
 		OnSocket: &dohost.SocketHandlers[O]{
 			Message: func(o *O, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
-				return of(o).receive(ctx, of(o).conn(s), f)
+				return of(o).clients.receive(ctx, &Conn{s}, f)
 			},
 			Closed: func(o *O, ctx context.Context, s *dohost.Socket, how dohost.Closing) error {
-				return of(o).disconnected(ctx, of(o).conn(s), how)
+				return of(o).clients.disconnected(ctx, &Conn{s}, how)
 			},
 		},
 		OnInspect: c.inspect,
-		OnAdmin: func(o *O, ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
-			return of(o).onAdmin(ctx, a, kind, id)
+		OnAdmin: func(o *O, ctx context.Context, r *dohost.AdminRequest) (bool, error) {
+			return of(o).onAdmin(ctx, r)
 		},
 		Private:    func(name string) bool { return strings.HasPrefix(name, subPrefix) },
 		SubObjects: &subs,

@@ -14,8 +14,21 @@ import (
 )
 
 // method is a method that clients may call.
-type method struct {
-	call func(self any, ctx context.Context, args json.RawMessage, s *Stream) (json.RawMessage, error)
+type method func(self any, ctx context.Context, args json.RawMessage, s *Stream) (json.RawMessage, error)
+
+// newMethod returns the method m with its arguments and its result in JSON.
+func newMethod[O, In, Out any](name string, m func(*O, context.Context, In, *Stream) (Out, error)) method {
+	return func(self any, ctx context.Context, args json.RawMessage, s *Stream) (json.RawMessage, error) {
+		in, err := arguments[In](args)
+		if err != nil {
+			return nil, &dohost.ArgumentError{Method: name, Err: err}
+		}
+		out, err := m(self.(*O), ctx, in, s)
+		if err != nil {
+			return nil, err
+		}
+		return result(out)
+	}
 }
 
 // Callable lets clients call the method m: over their connection, and by HTTP as
@@ -42,17 +55,7 @@ func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out,
 			return
 		}
 		c.exposed = append(c.exposed, dohost.ExposeRead(name, m))
-		c.methods[name] = method{func(self any, ctx context.Context, args json.RawMessage, _ *Stream) (json.RawMessage, error) {
-			in, err := arguments[In](args)
-			if err != nil {
-				return nil, &dohost.ArgumentError{Method: name, Err: err}
-			}
-			out, err := m(self.(*O), ctx, in)
-			if err != nil {
-				return nil, err
-			}
-			return result(out)
-		}}
+		c.methods[name] = newMethod(name, func(o *O, ctx context.Context, in In, _ *Stream) (Out, error) { return m(o, ctx, in) })
 	}}
 }
 
@@ -63,17 +66,7 @@ func Streaming[O, In, Out any](name string, m func(*O, context.Context, In, *Str
 		if !c.add(name, "Streaming", m == nil) {
 			return
 		}
-		c.methods[name] = method{func(self any, ctx context.Context, args json.RawMessage, s *Stream) (json.RawMessage, error) {
-			in, err := arguments[In](args)
-			if err != nil {
-				return nil, &dohost.ArgumentError{Method: name, Err: err}
-			}
-			out, err := m(self.(*O), ctx, in, s)
-			if err != nil {
-				return nil, err
-			}
-			return result(out)
-		}}
+		c.methods[name] = newMethod(name, m)
 	}}
 }
 
@@ -246,5 +239,5 @@ func (c *class) method(name string) (method, error) {
 	if _, there := c.object.MethodByName(name); there {
 		err = errNotCallable
 	}
-	return method{}, &dohost.PublicError{Message: fmt.Sprintf("Method %s %v", name, err), Code: "no_method", Status: http.StatusNotFound}
+	return nil, &dohost.PublicError{Message: fmt.Sprintf("Method %s %v", name, err), Code: "no_method", Status: http.StatusNotFound}
 }

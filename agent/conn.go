@@ -3,13 +3,8 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"iter"
-	"net/http"
-	"reflect"
 	"slices"
-
-	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
 )
@@ -61,8 +56,6 @@ func ConnFromContext(ctx context.Context) *Conn {
 func withConn(ctx context.Context, c *Conn) context.Context {
 	return context.WithValue(ctx, currentKey{}, c)
 }
-
-func (c *core) conn(s *dohost.Socket) *Conn { return &Conn{s} }
 
 // ID returns the id that the client chose. The client keeps it when it connects again.
 func (c *Conn) ID() string { return c.s.Tags()[0] }
@@ -143,23 +136,13 @@ func (c *Conn) flags() flags {
 
 // Connections yields the agent's open connections, the oldest first; with a tag, only those that have it. The
 // id is a tag.
-func (a *promoted) Connections(tag string) iter.Seq[*Conn] { return a.core.connections(tag) }
-
-func (c *core) connections(tag string) iter.Seq[*Conn] {
-	return func(yield func(*Conn) bool) {
-		for _, s := range c.obj.Sockets(tag) {
-			if !yield(&Conn{s}) {
-				return
-			}
-		}
-	}
-}
+func (a *promoted) Connections(tag string) iter.Seq[*Conn] { return a.core.clients.connections(tag) }
 
 // Broadcast sends a frame to all connections but some.
 //
 // Errors: those of [dohost.State.Broadcast].
 func (a *promoted) Broadcast(ctx context.Context, f dohost.Frame, except ...*Conn) error {
-	return a.core.broadcast(ctx, f, func(to *Conn) bool { return !slices.ContainsFunc(except, to.Is) })
+	return a.core.clients.broadcast(ctx, f, func(to *Conn) bool { return !slices.ContainsFunc(except, to.Is) })
 }
 
 // BroadcastTo sends a frame to some connections.
@@ -173,95 +156,8 @@ func (a *promoted) BroadcastTo(ctx context.Context, f dohost.Frame, to []*Conn) 
 	return a.core.obj.Broadcast(ctx, f, sockets)
 }
 
-func (c *core) broadcast(ctx context.Context, f dohost.Frame, wanted func(*Conn) bool) error {
-	to := slices.DeleteFunc(c.obj.Sockets(""), func(s *dohost.Socket) bool { return !wanted(&Conn{s}) })
-	return c.obj.Broadcast(ctx, f, to)
-}
-
 // Is reports whether c and o are the same connection. Any goroutine.
 func (c *Conn) Is(o *Conn) bool { return o != nil && *c.s == *o.s }
-
-// serve answers the agent's HTTP requests.
-func (c *core) serve(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case c.forwardSub(w, r):
-	case dohost.IsUpgrade(r):
-		c.accept(w, r)
-	case c.extendedRequest(w, r):
-	case c.class.request != nil:
-		c.class.request(c.self, w, r)
-	default:
-		http.Error(w, "Not implemented", http.StatusNotFound)
-	}
-}
-
-// accept opens a connection for a request.
-func (c *core) accept(w http.ResponseWriter, r *http.Request) {
-	var o ConnOptions
-	if c.class.accepted != nil {
-		o = c.class.accepted(c.self, r)
-	}
-	conn, err := c.open(w, r, o)
-	if err != nil {
-		http.Error(w, c.errorText("connect", err), http.StatusBadRequest)
-		return
-	}
-	ctx := withConn(r.Context(), conn)
-	if err := c.handleConnect(ctx, conn, r); err != nil {
-		c.refuse(ctx, conn, err)
-	}
-}
-
-// open accepts the socket, in place of an older one of the same client.
-func (c *core) open(w http.ResponseWriter, r *http.Request, options ConnOptions) (*Conn, error) {
-	id := r.URL.Query().Get("_pk")
-	older := c.socketsByID(id)
-	if id == "" || slices.ContainsFunc(older, func(s *dohost.Socket) bool { return !sameCaller(s, r) }) {
-		id, older = ulid.Make().String(), nil
-	}
-	attached := []byte{byte(options.flags())}
-	if options.State != nil {
-		raw, err := marshal(options.State)
-		if err != nil {
-			return nil, err
-		}
-		attached = append(attached, raw...)
-	}
-	s, err := c.obj.Accept(w, r, &dohost.AcceptOptions{Tags: append([]string{id}, options.Tags...), Attachment: attached})
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range older {
-		c.closeConn(r.Context(), &Conn{o}, CloseReplaced, "replaced by a newer connection of the same id")
-	}
-	return &Conn{s}, nil
-}
-
-// socketsByID returns the sockets of the connections with an id.
-func (c *core) socketsByID(id string) []*dohost.Socket {
-	return slices.DeleteFunc(c.obj.Sockets(id), func(s *dohost.Socket) bool { return id == "" || s.Tags()[0] != id })
-}
-
-// sameCaller reports whether a request has the identity of a connection. The client of another identity may know the id
-// of the connection, and must not close it.
-func sameCaller(s *dohost.Socket, r *http.Request) bool {
-	before, _ := s.Access()
-	now, _ := dohost.AccessFrom(r.Context())
-	return reflect.DeepEqual(before.Identity, now.Identity)
-}
-
-// closeConn closes a connection that may be closed by now. The end of an incarnation closes all of them. If the
-// code or reason is invalid, closeConn uses valid ones, so that the connection closes.
-func (c *core) closeConn(ctx context.Context, conn *Conn, code int, reason string) {
-	err := conn.Close(ctx, code, reason)
-	if err == nil || errors.Is(err, dohost.ErrClosed) || ctx.Err() != nil {
-		return
-	}
-	c.reportError(ctx, "close", err)
-	if err := conn.Close(ctx, CloseFailed, "the agent gave no valid reason"); err != nil {
-		c.reportError(ctx, "close", err)
-	}
-}
 
 func (o *ConnOptions) flags() (f flags) {
 	if o.Readonly {
@@ -271,45 +167,4 @@ func (o *ConnOptions) flags() (f flags) {
 		f |= noProtocol
 	}
 	return f
-}
-
-// handleConnect sends the first frames of the protocol to a new connection and calls the user's hook.
-func (c *core) handleConnect(ctx context.Context, conn *Conn, r *http.Request) error {
-	if err := c.extendedConnect(ctx, conn); err != nil {
-		return err
-	}
-	if conn.Protocol() {
-		if err := c.sendInitialFrames(ctx, conn); err != nil {
-			return err
-		}
-	}
-	if c.class.connect == nil {
-		return nil
-	}
-	return c.class.connect(c.self, ctx, conn, r)
-}
-
-// refuse sends the reason of a refusal to a client and closes its connection. The agent ignores the frames
-// that the client has sent by then.
-func (c *core) refuse(ctx context.Context, conn *Conn, why error) {
-	if err := conn.setFlags(ctx, conn.flags()|refused); err != nil {
-		return // the incarnation has ended
-	}
-	if e, ok := errors.AsType[*dohost.CloseError](why); ok && e != nil {
-		c.closeConn(ctx, conn, e.Code, e.Reason)
-		return
-	}
-	c.reportError(ctx, "connect", why)
-	if err := conn.send(ctx, errorFrame{Error: c.errorText("connect", why)}); err == nil {
-		c.closeConn(ctx, conn, CloseFailed, "the agent refused the connection")
-	}
-}
-
-// disconnected calls the hooks for a closed connection.
-func (c *core) disconnected(ctx context.Context, conn *Conn, how dohost.Closing) error {
-	c.extendedClose(withConn(ctx, conn), conn)
-	if c.class.closed == nil || conn.flags()&refused != 0 {
-		return nil
-	}
-	return c.class.closed(c.self, withConn(ctx, conn), conn, how)
 }

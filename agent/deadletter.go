@@ -27,32 +27,30 @@ var deadLetterRows = dohost.Collection[deadLetterRow]{
 
 // addDeadLetter moves an item to the dead letters and returns their number. It deletes an older dead letter with the
 // same id.
-func (c *core) addDeadLetter(ctx context.Context, it item, now time.Time, why error) (depth int, err error) {
+func (js *jobs) addDeadLetter(ctx context.Context, it item, now time.Time, why error) (depth int, err error) {
 	it.Item = work.Item{}
-	if _, err := c.removeDeadLetter(ctx, it.ID, false); err != nil {
+	if _, err := js.removeDeadLetter(ctx, it.ID); err != nil {
 		return 0, err
 	}
-	if err := c.putDeadLetter(ctx, deadLetterRow{it, now, truncatedText(why)}); err != nil {
+	if err := put(ctx, js.rows, &deadLetterRows, &deadLetterRow{it, now, truncatedText(why)}); err != nil {
 		return 0, err
 	}
-	if err := c.deleteItem(ctx, it.ID); err != nil {
+	if _, err := remove(ctx, js.rows, &queue, it.ID); err != nil {
 		return 0, err
 	}
-	return deadLetterRows.Count(ctx, c.store(), &dohost.Query[deadLetterRow]{Index: byDied})
+	return deadLetterRows.Count(ctx, js.store(), &dohost.Query[deadLetterRow]{Index: byDied})
 }
 
-// removeDeadLetter removes a dead letter, if there is one. With keep, the payload stays.
-func (c *core) removeDeadLetter(ctx context.Context, id string, keepPayload bool) (existed bool, err error) {
-	row, ok, err := deadLetterRows.Get(ctx, c.store(), id)
+// removeDeadLetter removes a dead letter and its payload, and reports whether there was one.
+func (js *jobs) removeDeadLetter(ctx context.Context, id string) (existed bool, err error) {
+	row, ok, err := get(ctx, js.rows, &deadLetterRows, id)
 	if err != nil || !ok {
 		return false, err
 	}
-	if !keepPayload {
-		if err := c.deletePayload(ctx, row.Value.Item.Payload); err != nil {
-			return false, err
-		}
+	if _, err := remove(ctx, js.rows, &payloads, row.Item.Payload); err != nil {
+		return false, err
 	}
-	return c.deleteDeadLetter(ctx, id)
+	return remove(ctx, js.rows, &deadLetterRows, id)
 }
 
 // DeadLetter is a failed item of the queue, or a schedule of [After] or [At] after its run was cut off
@@ -71,37 +69,21 @@ type DeadLetter struct {
 //
 // Errors: [dohost.ErrMisuse] for a negative limit.
 func (l DeadLetters) List(ctx context.Context, limit int) ([]DeadLetter, error) {
-	c := l.c
-	rows, err := deadLetterRows.List(ctx, c.store(), &dohost.Query[deadLetterRow]{Index: byDied, Limit: limit})
-	if err != nil {
-		return nil, err
-	}
-	var all []DeadLetter
-	for _, row := range rows {
-		d, err := c.deadLetter(ctx, row.Value)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, d)
-	}
-	return all, nil
+	return list(ctx, l.jobs.rows, &deadLetterRows, &dohost.Query[deadLetterRow]{Index: byDied, Limit: limit}, l.jobs.deadLetter)
 }
 
 // Get returns a dead letter. ok is false if there is none of that id.
 func (l DeadLetters) Get(ctx context.Context, id string) (d DeadLetter, ok bool, err error) {
-	if id == "" {
-		return d, false, nil
-	}
-	row, ok, err := deadLetterRows.Get(ctx, l.c.store(), id)
+	row, ok, err := get(ctx, l.jobs.rows, &deadLetterRows, id)
 	if err != nil || !ok {
 		return d, false, err
 	}
-	d, err = l.c.deadLetter(ctx, row.Value)
+	d, err = l.jobs.deadLetter(ctx, row)
 	return d, err == nil, err
 }
 
-func (c *core) deadLetter(ctx context.Context, r deadLetterRow) (DeadLetter, error) {
-	raw, err := c.payload(ctx, r.Item.Payload)
+func (js *jobs) deadLetter(ctx context.Context, r deadLetterRow) (DeadLetter, error) {
+	raw, err := js.payload(ctx, r.Item.Payload)
 	return DeadLetter{r.Item.ID, r.Item.Callback, raw, r.Item.Enqueued, r.Died, r.Error}, err
 }
 
@@ -110,38 +92,38 @@ func (c *core) deadLetter(ctx context.Context, r deadLetterRow) (DeadLetter, err
 //
 // Errors: one if there is an item of its id in the queue.
 func (l DeadLetters) Retry(ctx context.Context, id string) (existed bool, err error) {
-	c := l.c
+	js := l.jobs
 	if id == "" {
 		return false, nil
 	}
-	err = c.update(ctx, func(ctx context.Context) error {
-		row, ok, err := deadLetterRows.Get(ctx, c.store(), id)
+	err = js.rows.transaction(ctx, func(ctx context.Context) error {
+		row, ok, err := get(ctx, js.rows, &deadLetterRows, id)
 		if existed = ok; err != nil || !ok {
 			return err
 		}
-		_, queued, err := queue.Get(ctx, c.store(), id)
+		_, queued, err := get(ctx, js.rows, &queue, id)
 		if err != nil {
 			return err
 		}
 		if queued {
 			return fmt.Errorf("agent: an item with the id %q is already in the queue", id)
 		}
-		if _, err := c.removeDeadLetter(ctx, id, true); err != nil {
+		if _, err := remove(ctx, js.rows, &deadLetterRows, id); err != nil {
 			return err
 		}
-		return c.append(ctx, row.Value.Item)
+		return js.append(ctx, row.Item)
 	})
 	return existed && err == nil, err
 }
 
 // Delete removes a dead letter, and reports whether there was one.
 func (l DeadLetters) Delete(ctx context.Context, id string) (existed bool, err error) {
-	c := l.c
+	js := l.jobs
 	if id == "" {
 		return false, nil
 	}
-	err = c.update(ctx, func(ctx context.Context) (err error) {
-		existed, err = c.removeDeadLetter(ctx, id, false)
+	err = js.rows.transaction(ctx, func(ctx context.Context) (err error) {
+		existed, err = js.removeDeadLetter(ctx, id)
 		return err
 	})
 	return existed && err == nil, err

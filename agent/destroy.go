@@ -33,8 +33,8 @@ func (c *core) destroy(ctx context.Context) error {
 	if err := c.store().DeleteAll(ctx); err != nil {
 		return err
 	}
-	for conn := range c.connections("") {
-		c.closeConn(ctx, conn, dohost.CloseNormal, "destroyed")
+	for conn := range c.clients.connections("") {
+		c.clients.close(ctx, conn, dohost.CloseNormal, "destroyed")
 	}
 	if err := c.store().Sync(ctx); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (c *core) destroySubs(ctx context.Context) error {
 			return err
 		}
 		c.destroying = true
-		if err := c.rearm(ctx); err != nil {
+		if err := c.rows.rearm(ctx); err != nil {
 			return err
 		}
 		for _, s := range subs {

@@ -67,53 +67,53 @@ type extension struct {
 	inspect   func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 }
 
-func (c *core) extendedConnect(ctx context.Context, conn *Conn) error {
-	for _, x := range c.class.extensions {
+func (in *incarnation) extendedConnect(ctx context.Context, conn *Conn) error {
+	for _, x := range in.class.extensions {
 		if x.connect == nil {
 			continue
 		}
-		if err := x.connect(c.self, ctx, conn); err != nil {
+		if err := x.connect(in.self, ctx, conn); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *core) extendedMessage(ctx context.Context, conn *Conn, f dohost.Frame) (handled bool, err error) {
-	for _, x := range c.class.extensions {
+func (in *incarnation) extendedMessage(ctx context.Context, conn *Conn, f dohost.Frame) (handled bool, err error) {
+	for _, x := range in.class.extensions {
 		if x.message == nil {
 			continue
 		}
-		if handled, err := x.message(c.self, ctx, conn, f); handled || err != nil {
+		if handled, err := x.message(in.self, ctx, conn, f); handled || err != nil {
 			return handled, err
 		}
 	}
 	return false, nil
 }
 
-func (c *core) extendedRequest(w http.ResponseWriter, r *http.Request) (handled bool) {
-	for _, x := range c.class.extensions {
-		if x.request != nil && x.request(c.self, w, r) {
+func (in *incarnation) extendedRequest(w http.ResponseWriter, r *http.Request) (handled bool) {
+	for _, x := range in.class.extensions {
+		if x.request != nil && x.request(in.self, w, r) {
 			return true
 		}
 	}
 	return false
 }
 
-func (c *core) extendedClose(ctx context.Context, conn *Conn) {
-	for _, x := range c.class.extensions {
+func (in *incarnation) extendedClose(ctx context.Context, conn *Conn) {
+	for _, x := range in.class.extensions {
 		if x.close != nil {
-			x.close(c.self, ctx, conn)
+			x.close(in.self, ctx, conn)
 		}
 	}
 }
 
-func (c *core) extendedCancelled(ctx context.Context, f FiberInfo) error {
-	for _, x := range c.class.extensions {
+func (in *incarnation) extendedCancelled(ctx context.Context, f FiberInfo) error {
+	for _, x := range in.class.extensions {
 		if x.cancelled == nil {
 			continue
 		}
-		if err := x.cancelled(c.self, ctx, f); err != nil {
+		if err := x.cancelled(in.self, ctx, f); err != nil {
 			return err
 		}
 	}

@@ -81,9 +81,12 @@ var fiberRows = dohost.Collection[fiberRow]{
 	},
 }
 
-// due returns the row's place among those that need the alarm, or "".
+// pending reports whether the row needs the alarm.
+func (r *fiberRow) pending() bool { return r.Open() || r.State == work.Notifying }
+
+// due returns the row's key in the index of rows that need the alarm, or "".
 func (r *fiberRow) due() dohost.Key {
-	return partialIndexKey(r.Open() || r.State == work.Notifying, dohost.KeyOf(r.NotBefore)+dohost.KeyOf(r.Number))
+	return partialIndexKey(r.pending(), dohost.KeyOf(r.NotBefore)+dohost.KeyOf(r.Number))
 }
 
 // partialIndexKey returns a row's key in a partial index, or "" for a row that is not in that index.
@@ -94,26 +97,9 @@ func partialIndexKey(in bool, k dohost.Key) dohost.Key {
 	return ""
 }
 
-// fibers is the state of an incarnation's fibers.
-type fibers struct {
-	calls           map[string]*fiberCall    // calls in progress
-	waiters         map[string]chan struct{} // closed when the fiber has ended
-	hookRunning     map[string]bool          // rows passed to a hook, outside the constructor
-	hookCalls       int                      // calls of hooks that have begun
-	recoveryRunning bool                     // OnRecovery has rows, or is about to
-	deferred        bool                     // recovery has deferred rows until OnStart has succeeded
-	continueAt      time.Time                // when recovery continues with deferred rows
-	resumed         bool                     // a row was resumed since the alarm was set, so there is an open one
-	hookDelayed     bool                     // some row may wait for the next run of its hook
-	none            bool                     // no row needs work: see arm
-
-	expiryRead bool
-	expiry     int64 // of the first ended fiber; zero if there is none
-}
-
 // fiberCall is a call of a fiber's function or method in this incarnation.
 type fiberCall struct {
-	c      *core
+	fibers *fibers
 	id     string
 	run    uint64 // the number of its run
 	cancel context.CancelCauseFunc
@@ -162,7 +148,7 @@ func SaveCheckpoint(ctx context.Context, v any) error {
 	if err != nil {
 		return err
 	}
-	return f.c.store().Sync(ctx)
+	return f.fibers.store().Sync(ctx)
 }
 
 // SetCheckpoint saves v like [SaveCheckpoint], but does not wait: the checkpoint commits with the event's other writes,
@@ -193,9 +179,9 @@ func (f *fiberCall) saveCheckpoint(ctx context.Context, checkpoint []byte) error
 	if len(checkpoint) > maxCheckpoint {
 		return &dohost.LimitError{What: "checkpoint", Size: len(checkpoint), Limit: maxCheckpoint}
 	}
-	err := f.c.updateRunningFiber(ctx, f.id, func(r *fiberRow) error {
+	err := f.fibers.updateRunning(ctx, f.id, func(r *fiberRow) error {
 		before := r.Item
-		eff, err := f.c.step(r, work.Event{Kind: work.Progressed, Run: f.run}, time.Now())
+		eff, err := f.fibers.step(r, work.Event{Kind: work.Progressed, Run: f.run}, time.Now())
 		switch {
 		case err != nil:
 			return err
@@ -233,39 +219,6 @@ const (
 func truncatedText(err error) string {
 	s := err.Error()
 	return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "")
-}
-
-// startCall makes the fiber's context. [Fibers.Cancel] can cancel it.
-func (c *core) startCall(ctx context.Context, id string, run uint64) (f *fiberCall, inner context.Context, end func()) {
-	f = &fiberCall{c: c, id: id, run: run}
-	inner, f.cancel = context.WithCancelCause(context.WithValue(ctx, fiberKey{}, f))
-	if c.fibers.calls == nil {
-		c.fibers.calls = map[string]*fiberCall{}
-	}
-	c.fibers.calls[id] = f
-	return f, inner, func() {
-		f.cancel(nil)
-		delete(c.fibers.calls, id)
-		if f.done != nil {
-			close(f.done)
-		}
-	}
-}
-
-// endFiber deletes a row, in the batch of the last writes if the row fits into it.
-func (c *core) endFiber(ctx context.Context, id string) error {
-	return retryInNewBatch(ctx, func() error {
-		_, err := c.deleteFiber(ctx, id)
-		return err
-	})
-}
-
-// wakeWaiters wakes the callers that wait for a fiber, so that they check its status.
-func (c *core) wakeWaiters(id string) {
-	if ch, ok := c.fibers.waiters[id]; ok {
-		close(ch)
-		delete(c.fibers.waiters, id)
-	}
 }
 
 // retryInNewBatch calls do, and calls it again in a new batch if the current one, which the user filled, has no room

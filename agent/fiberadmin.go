@@ -54,14 +54,6 @@ func timeOf(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-func infosOf(rows []dohost.Row[fiberRow]) []FiberInfo {
-	infos := make([]FiberInfo, len(rows))
-	for i := range rows {
-		infos[i] = infoOf(&rows[i].Value)
-	}
-	return infos
-}
-
 // final reports whether a started fiber has ended.
 func (s FiberStatus) final() bool { return s != FiberPending && s != FiberRunning }
 
@@ -90,8 +82,12 @@ func (f Fibers) List(ctx context.Context, q *FiberQuery) ([]FiberInfo, error) {
 	if q.Dead {
 		query.Index, query.Reverse = "dead", false
 	}
-	rows, err := fiberRows.List(ctx, f.c.store(), query)
-	return infosOf(rows), err
+	rows, err := fiberRows.List(ctx, f.fibers.store(), query)
+	infos := make([]FiberInfo, len(rows))
+	for i := range rows {
+		infos[i] = infoOf(&rows[i].Value)
+	}
+	return infos, err
 }
 
 func (q *FiberQuery) matches(r fiberRow) bool {
@@ -111,30 +107,32 @@ func checkLimit(n, fallback, limit int) (int, error) {
 	return n, nil
 }
 
-// fiberOf returns the row of an id. No row has an empty one.
-func (c *core) fiberOf(ctx context.Context, id string) (row dohost.Row[fiberRow], ok bool, err error) {
-	if id == "" {
-		return row, false, nil
+// stepRow reads the row of a fiber and applies an event to it. The effect is Refused if the fiber does not exist. An event for a fiber that does not exist is refused.
+func (fs *fibers) stepRow(ctx context.Context, id string, ev work.Event) (row fiberRow, eff work.Effect, err error) {
+	row, ok, err := get(ctx, fs.rows, &fiberRows, id)
+	if err != nil || !ok {
+		return row, work.Refused, err
 	}
-	return fiberRows.Get(ctx, c.store(), id)
+	eff, err = fs.step(&row, ev, time.Now())
+	return row, eff, err
 }
 
 // Get returns the description of a fiber. A fiber of [RunFiber] is found until it ends.
 func (f Fibers) Get(ctx context.Context, id string) (info FiberInfo, ok bool, err error) {
-	row, ok, err := f.c.fiberOf(ctx, id)
+	row, ok, err := get(ctx, f.fibers.rows, &fiberRows, id)
 	if err != nil || !ok {
 		return info, false, err
 	}
-	return infoOf(&row.Value), true, nil
+	return infoOf(&row), true, nil
 }
 
 // GetByKey returns the description of the fiber that was started with a key.
 func (f Fibers) GetByKey(ctx context.Context, key string) (info FiberInfo, ok bool, err error) {
-	rows, err := fiberRows.List(ctx, f.c.store(), &dohost.Query[fiberRow]{Index: "key", Equal: dohost.KeyOf(key), Limit: 1})
-	if err != nil || len(rows) == 0 || key == "" {
+	row, ok, err := f.fibers.byKey(ctx, key)
+	if err != nil || !ok || key == "" {
 		return info, false, err
 	}
-	return infoOf(&rows[0].Value), true, nil
+	return infoOf(&row), true, nil
 }
 
 // Wait returns when a fiber has ended or is dead. It gives up the turn while it waits. ok is false if
@@ -142,19 +140,19 @@ func (f Fibers) GetByKey(ctx context.Context, key string) (info FiberInfo, ok bo
 //
 // Errors: the ctx's cause, and those of [dohost.Recv].
 func (f Fibers) Wait(ctx context.Context, id string) (info FiberInfo, ok bool, err error) {
-	c := f.c
+	fs := f.fibers
 	for {
-		info, ok, err = Fibers{c}.Get(ctx, id)
+		info, ok, err = f.Get(ctx, id)
 		if err != nil || !ok || info.Status.final() || info.Dead {
 			return info, ok, err
 		}
-		if c.fibers.waiters == nil {
-			c.fibers.waiters = map[string]chan struct{}{}
+		if fs.waiters == nil {
+			fs.waiters = map[string]chan struct{}{}
 		}
-		ch, ok := c.fibers.waiters[id]
+		ch, ok := fs.waiters[id]
 		if !ok {
 			ch = make(chan struct{})
-			c.fibers.waiters[id] = ch
+			fs.waiters[id] = ch
 		}
 		if _, _, err := dohost.Recv(ctx, ch); err != nil {
 			return info, true, err
@@ -165,31 +163,26 @@ func (f Fibers) Wait(ctx context.Context, id string) (info FiberInfo, ok bool, e
 // Cancel ends a fiber: it cancels the fiber's context and ignores its result. It reports whether there was
 // a fiber that had not ended.
 func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
-	c := f.c
-	row, ok, err := c.fiberOf(ctx, id)
-	if err != nil || !ok {
-		return false, err
-	}
-	r := &row.Value
-	eff, err := c.step(r, work.Event{Kind: work.Cancel}, time.Now())
+	fs := f.fibers
+	row, eff, err := fs.stepRow(ctx, id, work.Event{Kind: work.Cancel})
 	switch {
 	case err != nil || eff == work.Refused:
 		return false, err
 	case eff == work.Delete:
-		_, err = c.deleteFiber(ctx, id)
+		_, err = fs.delete(ctx, id)
 	default:
-		err = c.update(ctx, func(ctx context.Context) error {
-			if err := c.putFiber(ctx, *r); err != nil {
+		err = fs.rows.transaction(ctx, func(ctx context.Context) error {
+			if err := fs.put(ctx, &row); err != nil {
 				return err
 			}
-			return c.extendedCancelled(ctx, infoOf(r))
+			return fs.extendedCancelled(ctx, infoOf(&row))
 		})
 	}
 	if err != nil {
 		return false, err
 	}
-	if f, ok := c.fibers.calls[id]; ok {
-		if err := c.obj.Emit(ctx, func(err error) {
+	if f, ok := fs.calls[id]; ok {
+		if err := fs.obj.Emit(ctx, func(err error) {
 			if err == nil { // else the row is open again
 				f.cancel(context.Canceled)
 			}
@@ -197,8 +190,7 @@ func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 			return false, err
 		}
 	}
-	c.wakeWaiters(id)
-	c.obj.Report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(FiberCancelled)))
+	fs.reportEnded(ctx, id, FiberCancelled)
 	return true, nil
 }
 
@@ -211,37 +203,32 @@ func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 // Errors: one for a kind that the class does not have; [dohost.ErrOverloaded] when the object has
 // too many tasks.
 func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
-	c := f.c
-	row, ok, err := c.fiberOf(ctx, id)
-	r := &row.Value
-	if err != nil || !ok {
-		return false, err
-	}
-	eff, err := c.step(r, work.Event{Kind: work.Restart}, time.Now())
+	fs := f.fibers
+	row, eff, err := fs.stepRow(ctx, id, work.Event{Kind: work.Restart})
 	if err != nil || eff == work.Refused {
 		return false, err
 	}
-	if _, ok := c.class.kinds[r.Name]; !ok {
-		return false, fmt.Errorf("agent: class %s has no fiber kind %q", c.obj.ID().Class, r.Name)
+	if _, ok := fs.class.kinds[row.Name]; !ok {
+		return false, fmt.Errorf("agent: class %s has no fiber kind %q", fs.obj.ID().Class, row.Name)
 	}
-	if _, err := c.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
+	if _, err := fs.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
 		return false, err
 	}
-	r.Error, r.Result, r.Began, r.Ended = "", nil, 0, 0
-	err = c.update(ctx, func(ctx context.Context) error {
-		if err := c.putFiber(ctx, *r); err != nil {
+	row.Error, row.Result, row.Began, row.Ended = "", nil, 0, 0
+	err = fs.rows.transaction(ctx, func(ctx context.Context) error {
+		if err := fs.put(ctx, &row); err != nil {
 			return err
 		}
-		return c.launch(ctx, r, false)
+		return fs.launch(ctx, &row, false)
 	})
 	if err != nil {
 		return false, err
 	}
-	c.obj.Report(ctx, "fiber:restarted", slog.String("fiber", id), slog.String("kind", r.Name))
+	fs.report(ctx, "fiber:restarted", nil, slog.String("fiber", id), slog.String("kind", row.Name))
 	return true, nil
 }
 
-// SetStatus sets the final status of a fiber that has the status interrupted because its kind is no longer
+// SetStatus sets the final status of a fiber that is dead, or that has the status interrupted because its kind is no longer
 // registered. It reports whether there was such a fiber.
 //
 // Errors: one for a status other than completed, failed and cancelled.
@@ -250,19 +237,13 @@ func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (b
 	if outcome <= 0 {
 		return false, fmt.Errorf("agent: final status %q: want completed, failed or cancelled", status)
 	}
-	c := f.c
-	row, ok, err := c.fiberOf(ctx, id)
-	if err != nil || !ok {
-		return false, err
-	}
-	eff, err := c.step(&row.Value, work.Event{Kind: work.Resolve, Outcome: work.Outcome(outcome)}, time.Now())
+	fs := f.fibers
+	row, eff, err := fs.stepRow(ctx, id, work.Event{Kind: work.Resolve, Outcome: work.Outcome(outcome)})
 	if err != nil || eff == work.Refused {
 		return false, err
 	}
-	if err := c.putFiber(ctx, row.Value); err != nil {
-		return false, err
-	}
-	return true, nil
+	err = fs.put(ctx, &row)
+	return err == nil, err
 }
 
 // DeleteEnded deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers
@@ -278,19 +259,19 @@ func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, er
 	if err != nil {
 		return 0, err
 	}
-	c := f.c
-	rows, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "started", Limit: limit, Where: func(r fiberRow) bool {
+	fs := f.fibers
+	rows, err := fiberRows.List(ctx, fs.store(), &dohost.Query[fiberRow]{Index: "started", Limit: limit, Where: func(r fiberRow) bool {
 		return (r.State == work.Ended || r.State == work.Orphaned && len(q.Status) > 0) && q.matches(r)
 	}})
 	if err != nil {
 		return 0, err
 	}
-	if _, err := c.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
+	if _, err := fs.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
 		return 0, err
 	}
-	err = c.update(ctx, func(ctx context.Context) error {
+	err = fs.rows.transaction(ctx, func(ctx context.Context) error {
 		for _, r := range rows {
-			if _, err := c.deleteFiber(ctx, r.Key); err != nil {
+			if _, err := fs.delete(ctx, r.Key); err != nil {
 				return err
 			}
 		}
@@ -308,35 +289,30 @@ func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, er
 //
 // Errors: those of Restart.
 func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) {
-	c := f.c
-	row, ok, err := c.fiberOf(ctx, id)
-	if err != nil || !ok {
-		return false, err
-	}
-	r := &row.Value
-	eff, err := c.step(r, work.Event{Kind: work.Retry}, time.Now())
+	fs := f.fibers
+	row, eff, err := fs.stepRow(ctx, id, work.Event{Kind: work.Retry})
 	switch {
 	case err != nil:
 		return false, err
 	case eff == work.Refused:
 		return f.Restart(ctx, id)
 	}
-	c.deferRecovery()
-	err = c.putFiber(ctx, *r)
+	fs.deferRecovery()
+	err = fs.put(ctx, &row)
 	return err == nil, err
 }
 
 // Delete deletes a fiber that is dead, or that has ended with no call of OnFiberEnded pending. It reports whether there
 // was such a fiber.
 func (f Fibers) Delete(ctx context.Context, id string) (existed bool, err error) {
-	c := f.c
-	row, ok, err := c.fiberOf(ctx, id)
+	fs := f.fibers
+	row, ok, err := get(ctx, fs.rows, &fiberRows, id)
 	if err != nil || !ok {
 		return false, err
 	}
-	if s := row.Value.State; s != work.Dead && s != work.Ended && s != work.Orphaned {
+	if s := row.State; s != work.Dead && s != work.Ended && s != work.Orphaned {
 		return false, nil
 	}
-	c.fibers.expiryRead = false
-	return c.deleteFiber(ctx, id)
+	fs.expiryRead = false
+	return fs.delete(ctx, id)
 }

@@ -34,11 +34,11 @@ func (e *callOutcome) write(do func() error) error {
 }
 
 // recordOutcome writes the outcome of a call of a fiber's method.
-func (c *core) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome) error {
+func (fs *fibers) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome) error {
 	return e.write(func() error {
 		return retryInNewBatch(ctx, func() error {
-			written, err := c.updateFiber(ctx, row.ID, func(r *fiberRow) error {
-				return c.applyOutcome(r, e, time.Now())
+			written, err := fs.update(ctx, row.ID, func(r *fiberRow) error {
+				return fs.applyOutcome(r, e, time.Now())
 			})
 			if err == nil {
 				*row = written
@@ -49,8 +49,8 @@ func (c *core) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome)
 }
 
 // applyOutcome sets the outcome of a call of a fiber's method in its row.
-func (c *core) applyOutcome(r *fiberRow, e *callOutcome, now time.Time) error {
-	eff, err := c.step(r, work.Event{Kind: work.Returned, Run: e.run, Failed: e.failed != nil, Final: e.final}, now)
+func (fs *fibers) applyOutcome(r *fiberRow, e *callOutcome, now time.Time) error {
+	eff, err := fs.step(r, work.Event{Kind: work.Returned, Run: e.run, Failed: e.failed != nil, Final: e.final}, now)
 	switch {
 	case err != nil:
 		return err
@@ -67,21 +67,20 @@ func (c *core) applyOutcome(r *fiberRow, e *callOutcome, now time.Time) error {
 // recordOutcomeLater is for a full disk. Work that has ended must not run again, so it deletes the fiber's row
 // immediately, which needs no space, and writes the ended row again when there is space. The row of a failed
 // call that will be retried stays, and gets the outcome then, unless the fiber was cancelled.
-func (c *core) recordOutcomeLater(ctx context.Context, row *fiberRow, e *callOutcome) error {
-	current, ok, err := fiberRows.Get(ctx, c.store(), row.ID) // with the checkpoints of the call
+func (fs *fibers) recordOutcomeLater(ctx context.Context, row *fiberRow, e *callOutcome) error {
+	before, ok, err := get(ctx, fs.rows, &fiberRows, row.ID) // with the checkpoints of the call
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return errCancelled
 	}
-	before, now := current.Value, time.Now()
-	ended := before
-	if err := c.applyOutcome(&ended, e, now); err != nil {
+	ended, now := before, time.Now()
+	if err := fs.applyOutcome(&ended, e, now); err != nil {
 		return err
 	}
 	if !ended.Open() {
-		if _, err := c.deleteFiber(ctx, row.ID); err != nil {
+		if _, err := fs.delete(ctx, row.ID); err != nil {
 			return err
 		}
 	}
@@ -90,14 +89,14 @@ func (c *core) recordOutcomeLater(ctx context.Context, row *fiberRow, e *callOut
 			return err
 		}
 		if ended.Open() {
-			err = c.recordOutcome(ctx, row, e)
+			err = fs.recordOutcome(ctx, row, e)
 		} else {
 			err = e.write(func() error {
 				*row = before
-				if err := c.applyOutcome(row, e, now); err != nil {
+				if err := fs.applyOutcome(row, e, now); err != nil {
 					return err
 				}
-				return c.putFiber(ctx, *row)
+				return fs.put(ctx, row)
 			})
 		}
 		if !errors.Is(err, dohost.ErrNoSpace) {

@@ -35,6 +35,14 @@ func TestFiberRestartedIsPendingUntilItBegins(t *testing.T) {
 		i := inspect(t, h, s.ID)
 		wantEqual(t, "dead", i.Status, agent.FiberPending)
 		wantEqual(t, "dead", i.Dead, true)
+		do(t, h, func(ctx context.Context, a *fiberAgent) error {
+			ok, err := a.Fibers().SetStatus(ctx, s.ID, agent.FiberCompleted)
+			wantEqual(t, "the status was set", ok, true)
+			return err
+		})
+		i = inspect(t, h, s.ID)
+		wantEqual(t, "after SetStatus", i.Status, agent.FiberCompleted)
+		wantEqual(t, "after SetStatus, dead", i.Dead, false)
 	})
 }
 

@@ -396,9 +396,9 @@ func TestAlarmDoesNotSpinForLargeCheckpoints(t *testing.T) {
 		}
 		evict(h)
 		do(t, h, nothing)           // the hooks fail for the first time
-		h.Advance(35 * time.Second) // and for the second
+		h.Advance(40 * time.Second) // and for the second
 		rings = 0
-		h.Advance(50 * time.Second) // the third is after a minute
+		h.Advance(45 * time.Second) // the third is after a minute
 		wantEqual(t, "rings of the alarm", rings, 1)
 	})
 }
@@ -461,6 +461,47 @@ func TestFiberKeepsLastCheckpointOnFullDisk(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestFiberHookIsCalledAfterFullDisk fills the disk while a hook and a schedule are due: the alarm fails, because the
+// schedule's run cannot be written, and the hook is called nevertheless, at the latest when there is space.
+func TestFiberHookIsCalledAfterFullDisk(t *testing.T) {
+	w, fails := &fiberTest{}, 1
+	w.run = func(*fiberAgent, context.Context, *agent.Fiber[int]) error { return nil }
+	w.callback = func(*fiberAgent, context.Context, string) error { return nil }
+	w.ended = func(w *fiberAgent, _ context.Context, _ agent.FiberInfo) error {
+		w.record("ended")
+		fails--
+		if fails >= 0 {
+			return errTest
+		}
+		return nil
+	}
+	runOnSmallDisk(t, w, dohost.Options{}, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
+		err := fiberAgents.Get(h, "a").Do(t.Context(), func(ctx context.Context, w *fiberAgent) error {
+			_, err := agent.StartFiber(ctx, w, testKind, 1, nil)
+			_, err2 := agent.Schedule(ctx, w, agent.After(29*time.Second), testCallback, "errand", nil)
+			return errors.Join(err, err2)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait() // orders the hook before this goroutine for the race detector
+		w.wantEvents(t, "0s ended")
+		disk.SetFree(0)
+		time.Sleep(2 * time.Minute)
+		disk.SetFree(1 << 40)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		calls := 0
+		for _, e := range w.events {
+			if strings.HasSuffix(e, "ended") {
+				calls++
+			}
+		}
+		wantEqual(t, "calls of the hook", calls, 2)
 	})
 }
 
@@ -547,16 +588,16 @@ func TestFiberInterruptedHookIsOnTimeAfterOverload(t *testing.T) {
 		w.begun = time.Now()
 		interrupted(t, h)
 		do(t, h, nothing)
-		h.Advance(34 * time.Second) // the hook has failed twice, and is due in a minute
+		h.Advance(38 * time.Second) // the hook has failed twice, and is due in a minute
 		for n := range 2 {
 			start(t, h, n, nil)
 		}
-		h.Advance(10 * time.Second)
+		h.Advance(17 * time.Second) // so that no heartbeat is within the jitter of the third call
 		evict(h)
 		busy = true
 		do(t, h, nothing)
-		h.Advance(time.Minute)
-		w.wantEvents(t, "1s hook", "31s hook", "91s hook")
+		h.Advance(70 * time.Second)
+		w.wantEvents(t, "1s hook", "~30s hook", "~60s hook")
 	})
 }
 

@@ -62,10 +62,10 @@ type Handlers[O, S any] struct {
 
 	// OnInterrupted is called for each fiber of [RunFiber] that was interrupted, the oldest first. When it returns
 	// nil, the fiber's row is deleted in the batch of the hook's last writes, or in the next one if that is full.
-	// When it fails, or its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times
-	// and for at most a day; then the fiber is dead: see [FiberQuery]. The first call runs in the constructor,
-	// where it has 10 s (its ctx ends then), before other events; later calls are separate tasks. Without an
-	// OnInterrupted such fibers are reported and deleted.
+	// When it fails, or its incarnation ends, it is called again, after 30 s doubling to 5 min, with up to 25 % of
+	// jitter, at most five times and for at most a day; then the fiber is dead: see [FiberQuery]. The first call runs
+	// in the constructor, where it has 10 s (its ctx ends then), before other events; later calls are separate tasks.
+	// Without an OnInterrupted such fibers are reported and deleted.
 	OnInterrupted func(*O, context.Context, *InterruptedRun) error
 
 	// OnRecovery decides about interrupted fibers of [StartFiber]. One call gets all fibers that may resume, the
@@ -75,11 +75,11 @@ type Handlers[O, S any] struct {
 	// one). Without an OnRecovery each fiber is resumed, the oldest first.
 	//
 	// If the hook fails, or its incarnation ends, it is called again with the fibers that are still open, after
-	// 30 s doubling to 5 min, at most five times and for at most a day; then they are dead: see [FiberQuery].
-	// Fibers that are interrupted in the meantime get calls of their own. The first call runs in the constructor,
-	// before other events and after OnInterrupted, with 10 s for both hooks (their ctx ends then). Later calls
-	// are separate tasks, one at a time. In the constructor, waiting for a resumed fiber is useless: it has not
-	// begun.
+	// 30 s doubling to 5 min, with up to 25 % of jitter (the same for all fibers of a call), at most five times and
+	// for at most a day; then they are dead: see [FiberQuery]. Fibers that are interrupted in the meantime get calls
+	// of their own. The first call runs in the constructor, before other events and after OnInterrupted, with 10 s for
+	// both hooks (their ctx ends then). Later calls are separate tasks, one at a time. In the constructor, waiting for
+	// a resumed fiber is useless: it has not begun.
 	OnRecovery func(*O, context.Context, []*InterruptedFiber) error
 
 	// OnFiberEnded is called for each fiber of [StartFiber] that has completed or failed: in its method, in
@@ -89,9 +89,9 @@ type Handlers[O, S any] struct {
 	//
 	// It is called in a task, once the fiber's end is durable, and at least once: the record of the call is one
 	// batch with the hook's last writes. Until then the fiber can be neither deleted nor expired. If it fails, or
-	// its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times and for at most a
-	// day. After that the agent gives up and reports "fiber:notified" with the outcome "not notified"; the fiber
-	// keeps its status. The hook may restart the fiber with [Fibers.Restart].
+	// its incarnation ends, it is called again, after 30 s doubling to 5 min, with up to 25 % of jitter, at most
+	// five times and for at most a day. After that the agent gives up and reports "fiber:notified" with the outcome
+	// "not notified"; the fiber keeps its status. The hook may restart the fiber with [Fibers.Restart].
 	//
 	// If the disk is full, the row of an ended fiber is deleted and written again when there is space. If the
 	// incarnation ends before that, the hook is not called.

@@ -182,23 +182,23 @@ func short(text string) string {
 }
 
 // onAdmin performs an operator's action. It retries a cancelled fiber if the operator names it.
-func (c *core) onAdmin(ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
+func (c *core) onAdmin(ctx context.Context, r *dohost.AdminRequest) (bool, error) {
 	type act struct {
 		kind string
 		dohost.Action
 	}
 	acts := map[act]func(context.Context, string) (bool, error){
-		{detailFiber, dohost.ActionCancel}:      Fibers{c}.Cancel,
-		{detailFiber, dohost.ActionRetry}:       Fibers{c}.Retry,
-		{detailFiber, dohost.ActionDelete}:      Fibers{c}.Delete,
-		{detailSchedule, dohost.ActionCancel}:   Schedules{c}.Cancel,
-		{detailItem, dohost.ActionCancel}:       Queue{c}.Cancel,
-		{detailDeadLetter, dohost.ActionRetry}:  DeadLetters{c}.Retry,
-		{detailDeadLetter, dohost.ActionDelete}: DeadLetters{c}.Delete,
+		{detailFiber, dohost.ActionCancel}:      Fibers{&c.fibers}.Cancel,
+		{detailFiber, dohost.ActionRetry}:       Fibers{&c.fibers}.Retry,
+		{detailFiber, dohost.ActionDelete}:      Fibers{&c.fibers}.Delete,
+		{detailSchedule, dohost.ActionCancel}:   Schedules{&c.jobs}.Cancel,
+		{detailItem, dohost.ActionCancel}:       Queue{&c.jobs}.Cancel,
+		{detailDeadLetter, dohost.ActionRetry}:  DeadLetters{&c.jobs}.Retry,
+		{detailDeadLetter, dohost.ActionDelete}: DeadLetters{&c.jobs}.Delete,
 	}
-	fn, ok := acts[act{kind, a}]
+	fn, ok := acts[act{r.Kind, r.Action}]
 	if !ok {
-		return false, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("items of kind %q do not allow the action %s", kind, a)}
+		return false, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("items of kind %q do not allow the action %s", r.Kind, r.Action)}
 	}
-	return fn(ctx, id)
+	return fn(ctx, r.ID)
 }

@@ -81,7 +81,7 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 		_, ids := details(t, h.Host(), id)
 		operate := func(a dohost.Action, of string, want bool) {
 			t.Helper()
-			if done, err := h.Host().Operate(ctx, id, a, "fiber", ids[of]); done != want || err != nil {
+			if done, err := h.Host().Operate(ctx, id, &dohost.AdminRequest{Action: a, Kind: "fiber", ID: ids[of]}); done != want || err != nil {
 				t.Errorf("%s of %s: %t, %v", a, of, done, err)
 			}
 		}
@@ -103,7 +103,7 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 			t.Errorf("for nothing there is an alarm in %v", at)
 		}
 		for _, kind := range []string{"item", "egg"} {
-			_, err := h.Host().Operate(ctx, id, dohost.ActionRetry, kind, "x")
+			_, err := h.Host().Operate(ctx, id, &dohost.AdminRequest{Action: dohost.ActionRetry, Kind: kind, ID: "x"})
 			if _, ok := errors.AsType[*dohost.ArgumentError](err); !ok {
 				t.Error(err)
 			}
@@ -136,7 +136,7 @@ func TestDetailsOfSchedulesAndQueue(t *testing.T) {
 			{dohost.ActionCancel, "schedule", ids["schedule waiting"]}, {dohost.ActionCancel, "item", "long"}, {dohost.ActionCancel, "item", "later"},
 			{dohost.ActionRetry, "dead-letter", "lost"},
 		} {
-			if done, err := b.Host.Host().Operate(t.Context(), id, of.a, of.kind, of.id); !done || err != nil {
+			if done, err := b.Host.Host().Operate(t.Context(), id, &dohost.AdminRequest{Action: of.a, Kind: of.kind, ID: of.id}); !done || err != nil {
 				t.Errorf("%v: %t, %v", of, done, err)
 			}
 		}
@@ -145,7 +145,7 @@ func TestDetailsOfSchedulesAndQueue(t *testing.T) {
 			`item cancelled, and running "work" []`,
 			`item waiting "work" [cancel]`)
 		b.Advance(2 * time.Hour)
-		if done, err := b.Host.Host().Operate(t.Context(), id, dohost.ActionDelete, "dead-letter", "lost"); !done || err != nil {
+		if done, err := b.Host.Host().Operate(t.Context(), id, &dohost.AdminRequest{Action: dohost.ActionDelete, Kind: "dead-letter", ID: "lost"}); !done || err != nil {
 			t.Error(done, err)
 		}
 		wantDetails(t, b.Host.Host(), id, `schedule waiting "note", every 1m0s [cancel]`)

@@ -18,15 +18,23 @@ func (a *promoted) KeepAlive(ctx context.Context) (release func(context.Context)
 }
 
 func (c *core) keepAlive(ctx context.Context) (release func(context.Context) error, err error) {
-	if err := c.addKeepAlive(ctx); err != nil {
+	if _, _, err := c.obj.GetAlarm(ctx); err != nil { // needs the turn
 		return nil, err
+	}
+	c.keepAlives++
+	if err := c.rows.rearm(ctx); err != nil {
+		c.keepAlives--
+		return nil, err
+	}
+	if c.unpin == nil {
+		c.unpin = c.obj.Pin("kept alive")
 	}
 	released := false
 	return func(ctx context.Context) error {
 		_, _, err := c.obj.GetAlarm(ctx) // needs the turn
 		if err == nil && !released {
 			released = true
-			err = c.removeKeepAlive(ctx)
+			err = c.releaseKeepAlive(ctx)
 		}
 		if errors.Is(err, dohost.ErrFenced) {
 			return nil
@@ -51,30 +59,15 @@ func KeepAliveWhile(ctx context.Context, a Ref, fn func(context.Context) error) 
 	return fn(ctx)
 }
 
-// addKeepAlive and removeKeepAlive count the unreleased calls of KeepAlive.
-func (c *core) addKeepAlive(ctx context.Context) error {
-	if _, _, err := c.obj.GetAlarm(ctx); err != nil { // needs the turn
-		return err
-	}
-	c.keepAlives++
-	if err := c.rearm(ctx); err != nil {
-		c.keepAlives--
-		return err
-	}
-	if c.unpin == nil {
-		c.unpin = c.obj.Pin("kept alive")
-	}
-	return nil
-}
-
-func (c *core) removeKeepAlive(ctx context.Context) error {
+// releaseKeepAlive ends a call of KeepAlive.
+func (c *core) releaseKeepAlive(ctx context.Context) error {
 	c.keepAlives--
 	if c.keepAlives > 0 {
 		return nil
 	}
 	c.unpin()
 	c.unpin = nil
-	return c.rearm(ctx)
+	return c.rows.rearm(ctx)
 }
 
 // heartbeat returns the next heartbeat of an agent that is kept alive.

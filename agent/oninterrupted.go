@@ -20,9 +20,9 @@ type InterruptedRun struct {
 	// fiber's checkpoint last changed.
 	Attempt int
 
-	c       *core
-	row     *fiberRow
-	resumed bool
+	recovery *recovery
+	row      *fiberRow
+	resumed  bool
 }
 
 // Checkpoint decodes the fiber's last checkpoint into v, and reports whether there is one.
@@ -37,28 +37,28 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 	if i.resumed {
 		return "", ErrFiberDone
 	}
-	c, now := i.c, time.Now().UnixMilli()
+	rc, now := i.recovery, time.Now().UnixMilli()
 	next := fiberRow{
 		// Its count of hook calls starts from that of the interrupted fiber, until it saves a new checkpoint.
-		Item: work.Item{State: work.Running, Owner: c.incarnation, Run: c.nextRun(), Calls: i.row.Calls, FirstCall: i.row.FirstCall},
+		Item: work.Item{State: work.Running, Owner: rc.owner, Run: rc.nextRun(), Calls: i.row.Calls, FirstCall: i.row.FirstCall},
 		ID:   ulid.Make().String(), Name: i.Name, Checkpoint: i.row.Checkpoint,
 		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
 	}
-	err = c.update(ctx, func(ctx context.Context) error {
-		if err := c.insertFiber(ctx, next); err != nil {
+	err = rc.rows.transaction(ctx, func(ctx context.Context) error {
+		if err := rc.insert(ctx, &next); err != nil {
 			return err
 		}
-		if existed, err := c.deleteFiber(ctx, i.ID); err != nil || !existed {
+		if existed, err := rc.delete(ctx, i.ID); err != nil || !existed {
 			return errors.Join(err, ErrFiberDone) // a caller has cancelled it
 		}
-		return c.obj.Go(ctx, "fiber "+i.Name, func(ctx context.Context) error {
-			if err := c.checkNotCancelled(ctx, next.ID); err != nil {
+		return rc.obj.Go(ctx, "fiber "+i.Name, func(ctx context.Context) error {
+			if err := rc.checkNotCancelled(ctx, next.ID); err != nil {
 				return err
 			}
-			_, inner, end := c.startCall(ctx, next.ID, next.Run)
+			_, inner, end := rc.startCall(ctx, next.ID, next.Run)
 			defer end()
 			err := fn(inner)
-			return errors.Join(err, c.endRun(ctx, next.ID, err))
+			return errors.Join(err, rc.endRun(ctx, next.ID, err != nil))
 		})
 	})
 	i.resumed = err == nil
@@ -67,10 +67,10 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 
 // askInterrupted calls OnInterrupted for a row. In the constructor, until is the deadline of the hook; otherwise it is
 // zero, and the hook has no time limit.
-func (c *core) askInterrupted(ctx context.Context, row *fiberRow, until time.Time) error {
-	i := &InterruptedRun{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Calls, c: c, row: row}
-	failed, err := c.runHook(ctx, []*fiberRow{row}, until, func(ctx context.Context) error {
-		return c.class.interrupted(c.self, ctx, i)
+func (rc *recovery) askInterrupted(ctx context.Context, row *fiberRow, until time.Time) error {
+	i := &InterruptedRun{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Calls, recovery: rc, row: row}
+	failed, err := rc.runHook(ctx, []*fiberRow{row}, until, func(ctx context.Context) error {
+		return rc.class.interrupted(rc.self, ctx, i)
 	})
 	i.resumed = true // Resume fails after this
 	if err != nil {
@@ -78,22 +78,18 @@ func (c *core) askInterrupted(ctx context.Context, row *fiberRow, until time.Tim
 	}
 	outcome := "recovered"
 	if failed == nil {
-		if err := c.endFiber(ctx, row.ID); err != nil {
+		if err := rc.end(ctx, row.ID); err != nil {
 			return err
 		}
-	} else if outcome, err = c.recordHookFailure(ctx, row, failed); err != nil || outcome == "" {
+	} else if outcome, err = rc.recordHookFailure(ctx, row, failed); err != nil || outcome == "" {
 		return err // or the hook resumed it before it failed
 	}
-	c.reportRecovery(ctx, row, outcome, failed)
+	rc.reportRecovery(ctx, row, outcome, failed)
 	return nil
 }
 
 // reportRecovery reports the outcome of recovery for a row.
-func (c *core) reportRecovery(ctx context.Context, row *fiberRow, outcome string, failed error) {
-	c.wakeWaiters(row.ID)
-	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", outcome)}
-	if failed != nil {
-		attrs = append(attrs, slog.Any("err", failed))
-	}
-	c.obj.Report(ctx, "fiber:recovery", attrs...)
+func (rc *recovery) reportRecovery(ctx context.Context, row *fiberRow, outcome string, failed error) {
+	rc.wakeWaiters(row.ID)
+	rc.report(ctx, "fiber:recovery", failed, slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", outcome))
 }

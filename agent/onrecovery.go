@@ -22,7 +22,7 @@ type InterruptedFiber struct {
 	// Attempt counts its failures and interruptions, including this one.
 	Attempt int
 
-	c        *core
+	recovery *recovery
 	row      *fiberRow
 	returned bool // the hook has returned
 }
@@ -38,7 +38,7 @@ func (f *InterruptedFiber) Checkpoint(v any) (bool, error) {
 // Errors: [ErrFiberDone] if it is already decided or was cancelled; [dohost.ErrOverloaded] when the object has
 // too many tasks.
 func (f *InterruptedFiber) Resume(ctx context.Context) error {
-	return f.decide(ctx, 0, func(ctx context.Context, r *fiberRow) error { return f.c.resumeFiber(ctx, r, false) })
+	return f.decide(ctx, 0, func(ctx context.Context, r *fiberRow) error { return f.recovery.resume(ctx, r, false) })
 }
 
 // Complete ends the fiber as completed, with a result that is nil or is kept as JSON.
@@ -68,35 +68,25 @@ func (f *InterruptedFiber) Fail(ctx context.Context, why error) error {
 func (f *InterruptedFiber) end(ctx context.Context, o work.Outcome, set func(*fiberRow)) error {
 	return f.decide(ctx, o, func(ctx context.Context, r *fiberRow) error {
 		set(r)
-		return f.c.putFiber(ctx, *r)
+		return f.recovery.put(ctx, r)
 	})
 }
 
 // decide carries out a decision, which write writes. The zero outcome means that the fiber resumes.
 func (f *InterruptedFiber) decide(ctx context.Context, o work.Outcome, write func(context.Context, *fiberRow) error) error {
-	c := f.c
+	rc := f.recovery
 	if f.returned {
 		return ErrFiberDone
 	}
 	var decided fiberRow
 	err := retryInNewBatch(ctx, func() error {
-		return c.update(ctx, func(ctx context.Context) error {
-			row, ok, err := fiberRows.Get(ctx, c.store(), f.ID)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				return ErrFiberDone
-			}
-			eff, err := c.step(&row.Value, work.Event{Kind: work.Decided, Outcome: o}, time.Now())
+		return rc.rows.transaction(ctx, func(ctx context.Context) error {
+			row, eff, err := rc.stepRow(ctx, f.ID, work.Event{Kind: work.Decided, Outcome: o})
 			if err != nil || eff == work.Refused {
 				return cmp.Or(err, ErrFiberDone)
 			}
-			if err := write(ctx, &row.Value); err != nil {
-				return err
-			}
-			decided = row.Value
-			return nil
+			decided = row
+			return write(ctx, &decided)
 		})
 	})
 	if err == nil {
@@ -104,7 +94,7 @@ func (f *InterruptedFiber) decide(ctx context.Context, o work.Outcome, write fun
 		if decided.Open() {
 			outcome = outcomeResumed
 		}
-		c.reportRecovery(ctx, &decided, outcome, nil)
+		rc.reportRecovery(ctx, &decided, outcome, nil)
 	}
 	return err
 }
@@ -112,11 +102,11 @@ func (f *InterruptedFiber) decide(ctx context.Context, o work.Outcome, write fun
 // errUndecided is the error of a fiber about which OnRecovery has not decided.
 var errUndecided = errors.New("agent: OnRecovery returned without a decision about the fiber")
 
-// recoveryRows returns the rows about which OnRecovery has to decide now, the oldest first.
-func (c *core) recoveryRows(ctx context.Context) (rows []*fiberRow, err error) {
+// undecided returns the rows about which OnRecovery has to decide now, the oldest first.
+func (rc *recovery) undecided(ctx context.Context) (rows []*fiberRow, err error) {
 	now := time.Now()
-	err = c.eachRecoverable(ctx, func(row *fiberRow) (bool, error) {
-		if c.asksRecovery(row, now) {
+	err = rc.eachRecoverable(ctx, func(row *fiberRow) (bool, error) {
+		if rc.asksRecovery(row, now) {
 			rows = append(rows, row)
 		}
 		return true, nil
@@ -127,78 +117,78 @@ func (c *core) recoveryRows(ctx context.Context) (rows []*fiberRow, err error) {
 
 // askRecoveryInConstructor calls OnRecovery in the constructor, unless no time is left or an earlier call about one of
 // the rows failed: retries do not delay the first event.
-func (c *core) askRecoveryInConstructor(ctx context.Context, until time.Time) error {
-	rows, err := c.recoveryRows(ctx)
+func (rc *recovery) askRecoveryInConstructor(ctx context.Context, until time.Time) error {
+	rows, err := rc.undecided(ctx)
 	if err != nil {
 		return err
 	}
 	if !time.Now().Before(until) || slices.ContainsFunc(rows, func(r *fiberRow) bool { return r.Calls > 0 }) {
-		c.deferRecovery()
+		rc.deferRecovery()
 		return nil
 	}
-	return c.askRecovery(ctx, rows, until)
+	return rc.askRecovery(ctx, rows, until)
 }
 
 // startRecoveryTask starts a task that calls OnRecovery, unless one is running.
-func (c *core) startRecoveryTask(ctx context.Context) error {
-	if c.fibers.recoveryRunning {
+func (rc *recovery) startRecoveryTask(ctx context.Context) error {
+	if rc.asking {
 		return nil
 	}
-	err := c.obj.Go(ctx, "recovery", func(ctx context.Context) error {
-		defer func() { c.fibers.recoveryRunning = false }()
-		rows, err := c.recoveryRows(ctx)
+	err := rc.obj.Go(ctx, "recovery", func(ctx context.Context) error {
+		defer func() { rc.asking = false }()
+		rows, err := rc.undecided(ctx)
 		if err == nil {
-			err = c.askRecovery(ctx, rows, time.Time{})
+			err = rc.askRecovery(ctx, rows, time.Time{})
 		}
-		return errors.Join(err, c.rearm(ctx)) // recovery may have been deferred
+		return errors.Join(err, rc.rows.rearm(ctx)) // recovery may have been deferred
 	})
 	if errors.Is(err, dohost.ErrOverloaded) {
-		c.deferRecovery()
+		rc.deferRecovery()
 		return nil
 	}
-	c.fibers.recoveryRunning = err == nil
+	rc.asking = err == nil
 	return err
 }
 
 // askRecovery calls OnRecovery about rows. In the constructor, until is the deadline of the hook.
-func (c *core) askRecovery(ctx context.Context, rows []*fiberRow, until time.Time) error {
+func (rc *recovery) askRecovery(ctx context.Context, rows []*fiberRow, until time.Time) error {
 	if len(rows) == 0 {
 		return nil // all were cancelled
 	}
 	fibers := make([]*InterruptedFiber, len(rows))
 	for i, row := range rows {
 		fibers[i] = &InterruptedFiber{
-			ID: row.ID, Kind: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Attempt + 1, c: c, row: row,
+			ID: row.ID, Kind: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Attempt + 1, recovery: rc, row: row,
 		}
-		defer c.markHookRunning(row.ID)()
+		defer rc.markHookRunning(row.ID)()
 	}
-	failed, err := c.runHook(ctx, rows, until, func(ctx context.Context) error {
-		return c.class.recovery(c.self, ctx, slices.Clone(fibers))
+	failed, err := rc.runHook(ctx, rows, until, func(ctx context.Context) error {
+		return rc.class.recovery(rc.self, ctx, slices.Clone(fibers))
 	})
 	for i, f := range fibers {
 		f.returned = true
 		if err == nil {
-			err = c.recordUndecided(ctx, rows[i], failed)
+			err = rc.recordUndecided(ctx, rows[i], failed)
 		}
 	}
-	_, err = c.deferIfFull(ctx, rows[0], err)
+	_, err = rc.deferIfFull(ctx, rows[0], err)
 	return err
 }
 
 // recordUndecided writes the outcome of a row that was passed to OnRecovery, which may not have decided about it.
-func (c *core) recordUndecided(ctx context.Context, row *fiberRow, failed error) error {
+func (rc *recovery) recordUndecided(ctx context.Context, row *fiberRow, failed error) error {
 	if failed != nil {
-		outcome, err := c.recordHookFailure(ctx, row, failed)
+		outcome, err := rc.recordHookFailure(ctx, row, failed)
 		if err == nil && outcome != "" {
-			c.reportRecovery(ctx, row, outcome, failed)
+			rc.reportRecovery(ctx, row, outcome, failed)
 		}
 		return err
 	}
-	changed, err := c.updateAfterHook(ctx, row, work.Event{Kind: work.HookReturned}, func(r *fiberRow) {
+	changed, err := rc.updateAfterHook(ctx, row, work.Event{Kind: work.HookReturned}, func(r *fiberRow) {
 		r.Error = truncatedText(errUndecided)
 	})
 	if err == nil && !changed {
-		c.reportRecovery(ctx, row, string(row.status()), errUndecided)
+		rc.reportRecovery(ctx, row, string(row.status()), errUndecided)
 	}
 	return err
 }

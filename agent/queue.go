@@ -19,7 +19,7 @@ type item struct {
 	Payload  string // the key of its payload
 	Place    uint64 // in the queue
 	Enqueued time.Time
-	Retry    backoff
+	Retry    storedRetry
 	work.Item
 }
 
@@ -52,18 +52,18 @@ type QueueOptions struct {
 // payload that is not JSON, or a [*dohost.LimitError] for one of more than nearly 2 MiB. Then nothing is
 // enqueued.
 func Enqueue[P any](ctx context.Context, a Ref, cb Callback[P], payload P, o *QueueOptions) (id string, err error) {
-	c := a.base()
-	raw, err := encodePayload(c, cb, payload)
+	js := &a.base().jobs
+	raw, err := encodePayload(js.class, cb, payload)
 	if err != nil {
 		return "", err
 	}
 	if o == nil {
 		o = &QueueOptions{}
 	}
-	return c.enqueue(ctx, string(cb), raw, *o)
+	return js.enqueue(ctx, string(cb), raw, *o)
 }
 
-func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o QueueOptions) (id string, err error) {
+func (js *jobs) enqueue(ctx context.Context, name string, raw json.RawMessage, o QueueOptions) (id string, err error) {
 	if len(o.ID) > maxName {
 		return "", fmt.Errorf("agent: QueueOptions.ID has %d bytes: want at most %d", len(o.ID), maxName)
 	}
@@ -74,29 +74,29 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 	if o.ID == "" {
 		o.ID = ulid.Make().String()
 	}
-	it := item{ID: o.ID, Callback: name, Enqueued: time.Now(), Retry: retry}
-	err = c.update(ctx, func(ctx context.Context) error {
-		if it.Payload, err = c.newPayload(ctx, raw); err != nil {
+	it := item{ID: o.ID, Callback: name, Payload: ulid.Make().String(), Enqueued: time.Now(), Retry: retry}
+	err = js.rows.transaction(ctx, func(ctx context.Context) error {
+		if err := js.putPayload(ctx, it.Payload, raw); err != nil {
 			return err
 		}
-		old, queued, err := queue.Get(ctx, c.store(), it.ID)
+		old, queued, err := get(ctx, js.rows, &queue, it.ID)
 		if err != nil {
 			return err
 		}
 		if !queued {
-			return c.append(ctx, it)
+			return js.append(ctx, it)
 		}
-		if err := c.deletePayload(ctx, old.Value.Payload); err != nil {
+		if _, err := remove(ctx, js.rows, &payloads, old.Payload); err != nil {
 			return err
 		}
-		it.Place = old.Value.Place
-		if it.Item, _, err = c.stepItem(it.ID, old.Value.Item, work.Event{Kind: work.Replace}, c.queuePolicy(), it.Enqueued); err != nil {
+		it.Place = old.Place
+		if it.Item, _, err = js.step(it.ID, old.Item, work.Event{Kind: work.Replace}, js.queuePolicy(), it.Enqueued); err != nil {
 			return err
 		}
-		if err := c.putItem(ctx, it); err != nil {
+		if err := put(ctx, js.rows, &queue, &it); err != nil {
 			return err
 		}
-		return c.startQueue(ctx, it.Enqueued)
+		return js.startQueue(ctx, it.Enqueued)
 	})
 	if err != nil {
 		return "", err
@@ -105,34 +105,27 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 }
 
 // append adds a new item at the end of the queue.
-func (c *core) append(ctx context.Context, it item) error {
-	last, err := c.lastPlace(ctx)
+func (js *jobs) append(ctx context.Context, it item) error {
+	last, err := js.lastPlace(ctx)
 	if err != nil {
 		return err
 	}
 	it.Place = last + 1
-	if err := c.insertItem(ctx, it); err != nil {
+	if err := insert(ctx, js.rows, &queue, &it); err != nil {
 		return err
 	}
-	return c.startQueue(ctx, time.Now())
+	return js.startQueue(ctx, time.Now())
 }
 
 // lastPlace returns the place of the last item, or zero.
-func (c *core) lastPlace(ctx context.Context) (uint64, error) {
-	rows, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Reverse: true, Limit: 1})
-	if err != nil || len(rows) == 0 {
-		return 0, err
-	}
-	return rows[0].Value.Place, nil
+func (js *jobs) lastPlace(ctx context.Context) (uint64, error) {
+	it, _, err := first(ctx, js.rows, &queue, dohost.Query[item]{Index: byPlace, Reverse: true})
+	return it.Place, err
 }
 
 // head returns the first item. Only the head ever runs.
-func (c *core) head(ctx context.Context) (item, bool, error) {
-	rows, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Limit: 1})
-	if err != nil || len(rows) == 0 {
-		return item{}, false, err
-	}
-	return rows[0].Value, true, nil
+func (js *jobs) head(ctx context.Context) (item, bool, error) {
+	return first(ctx, js.rows, &queue, dohost.Query[item]{Index: byPlace})
 }
 
 // QueueInfo is an item of the queue.
@@ -155,78 +148,64 @@ type QueueQuery struct {
 //
 // Errors: [dohost.ErrMisuse] for a negative Limit.
 func (qu Queue) List(ctx context.Context, q *QueueQuery) ([]QueueInfo, error) {
-	c := qu.c
 	if q == nil {
 		q = &QueueQuery{}
 	}
-	rows, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Limit: q.Limit, Where: func(it item) bool {
+	query := &dohost.Query[item]{Index: byPlace, Limit: q.Limit, Where: func(it item) bool {
 		return it.State != work.Cancelling && (q.Callback == "" || it.Callback == q.Callback)
-	}})
-	if err != nil {
-		return nil, err
-	}
-	var all []QueueInfo
-	for _, row := range rows {
-		info, err := c.queueInfo(ctx, row.Value)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, info)
-	}
-	return all, nil
+	}}
+	return list(ctx, qu.jobs.rows, &queue, query, qu.jobs.queueInfo)
 }
 
 // Get returns an item of the queue. ok is false if there is none of that id, or if it was cancelled.
 func (qu Queue) Get(ctx context.Context, id string) (info QueueInfo, ok bool, err error) {
-	if id == "" {
-		return info, false, nil
-	}
-	row, ok, err := queue.Get(ctx, qu.c.store(), id)
-	if err != nil || !ok || row.Value.State == work.Cancelling {
+	it, ok, err := get(ctx, qu.jobs.rows, &queue, id)
+	if err != nil || !ok || it.State == work.Cancelling {
 		return info, false, err
 	}
-	info, err = qu.c.queueInfo(ctx, row.Value)
+	info, err = qu.jobs.queueInfo(ctx, it)
 	return info, err == nil, err
 }
 
-func (c *core) queueInfo(ctx context.Context, it item) (QueueInfo, error) {
-	raw, err := c.payload(ctx, it.Payload)
+func (js *jobs) queueInfo(ctx context.Context, it item) (QueueInfo, error) {
+	raw, err := js.payload(ctx, it.Payload)
 	return QueueInfo{it.ID, it.Callback, raw, it.Enqueued, it.Owner != ""}, err
 }
 
 // Cancel removes an item from the queue, and reports whether there was one. If it is running, its run
 // continues; it is not retried and does not become a dead letter.
 func (qu Queue) Cancel(ctx context.Context, id string) (existed bool, err error) {
-	c := qu.c
+	js := qu.jobs
 	if id == "" {
 		return false, nil
 	}
-	err = c.update(ctx, func(ctx context.Context) error {
-		row, ok, err := queue.Get(ctx, c.store(), id)
+	err = js.rows.transaction(ctx, func(ctx context.Context) error {
+		it, ok, err := get(ctx, js.rows, &queue, id)
 		if err != nil || !ok {
 			return err
 		}
-		it, now := row.Value, time.Now()
-		next, eff, err := c.stepItem(it.ID, it.Item, work.Event{Kind: work.Cancel}, c.queuePolicy(), now)
+		now := time.Now()
+		next, eff, err := js.step(it.ID, it.Item, work.Event{Kind: work.Cancel}, js.queuePolicy(), now)
 		if existed = eff != work.Refused; err != nil || !existed {
 			return err
 		}
 		if eff == work.None {
 			it.Item = next
-			return c.putItem(ctx, it)
+			return put(ctx, js.rows, &queue, &it)
 		}
-		if err := c.removeItem(ctx, it); err != nil {
+		if err := js.removeItem(ctx, it); err != nil {
 			return err
 		}
-		return c.startQueue(ctx, now)
+		return js.startQueue(ctx, now)
 	})
 	return existed && err == nil, err
 }
 
 // removeItem deletes an item and its payload.
-func (c *core) removeItem(ctx context.Context, it item) error {
-	if err := c.deletePayload(ctx, it.Payload); err != nil {
+func (js *jobs) removeItem(ctx context.Context, it item) error {
+	if _, err := remove(ctx, js.rows, &payloads, it.Payload); err != nil {
 		return err
 	}
-	return c.deleteItem(ctx, it.ID)
+	_, err := remove(ctx, js.rows, &queue, it.ID)
+	return err
 }

@@ -9,74 +9,72 @@ import (
 )
 
 // queueWakeup returns when the queue needs the alarm.
-func (c *core) queueWakeup(ctx context.Context, now time.Time) (wakeup, error) {
-	head, ok, err := c.head(ctx)
+func (js *jobs) queueWakeup(ctx context.Context, now time.Time) (wakeup, error) {
+	head, ok, err := js.head(ctx)
 	switch {
 	case err != nil || !ok:
 		return wakeup{}, err
-	case head.Owner == c.incarnation:
+	case head.Owner == js.owner:
 		return wakeup{now.Add(recheck), true}, nil
 	case head.Owner != "":
-		at, err := c.restartTime(ctx, now)
+		at, err := js.restartTime(ctx, now)
 		return wakeup{at, true}, err
 	}
-	return wakeup{c.earliestStart(now), true}, nil
+	return wakeup{js.earliestStart(now), true}, nil
 }
 
 // startQueue starts the head of the queue, unless it is running or a suspect.
-func (c *core) startQueue(ctx context.Context, now time.Time) error {
+func (js *jobs) startQueue(ctx context.Context, now time.Time) error {
 	for {
-		it, ok, err := c.head(ctx)
-		if err != nil || !ok || it.Owner == c.incarnation {
+		it, ok, err := js.head(ctx)
+		if err != nil || !ok || it.Owner == js.owner {
 			return err
 		}
-		next, eff, err := c.stepItem(it.ID, it.Item, work.Event{Kind: work.Due}, c.queuePolicy(), now)
+		next, eff, err := js.step(it.ID, it.Item, work.Event{Kind: work.Due}, js.queuePolicy(), now)
 		switch {
 		case err != nil:
 			return err
 		case eff == work.Delete:
-			if err := c.removeItem(ctx, it); err != nil {
+			if err := js.removeItem(ctx, it); err != nil {
 				return err
 			}
 		case next.State == work.Dead:
-			depth, err := c.addDeadLetter(ctx, it, now, errInterrupted)
+			depth, err := js.addDeadLetter(ctx, it, now, errInterrupted)
 			if err != nil {
 				return err
 			}
-			c.reportDeadLetter(ctx, it, errInterrupted, depth)
+			js.reportDeadLetter(ctx, it, errInterrupted, depth)
 		case eff == work.Wait:
 			return nil // startCrashLoopSuspect starts it
 		default:
 			it.Item = next
-			return c.startItem(ctx, it, now)
+			return js.startItem(ctx, it, now)
 		}
 	}
 }
 
 // startItem starts a run, if a task is free. A task that does not find its run in the row does nothing.
-func (c *core) startItem(ctx context.Context, it item, now time.Time) error {
-	begun, err := c.begin(ctx, "queue "+it.Callback, now, func(ctx context.Context) error {
-		return c.runItem(ctx, it.ID, it.Run)
-	})
+func (js *jobs) startItem(ctx context.Context, it item, now time.Time) error {
+	id, run := it.ID, it.Run
+	begun, err := js.begin(ctx, "queue "+it.Callback, now, func(ctx context.Context) error { return js.runItem(ctx, id, run) })
 	if err != nil || !begun {
 		return err
 	}
-	return c.putItem(ctx, it)
+	return put(ctx, js.rows, &queue, &it)
 }
 
 // runItem runs an item, and starts the next.
-func (c *core) runItem(ctx context.Context, id string, number uint64) error {
-	row, ok, err := queue.Get(ctx, c.store(), id)
-	it := row.Value
-	if err != nil || !ok || it.Owner != c.incarnation || it.Run != number {
+func (js *jobs) runItem(ctx context.Context, id string, number uint64) error {
+	it, ok, err := get(ctx, js.rows, &queue, id)
+	if err != nil || !ok || it.Owner != js.owner || it.Run != number {
 		return err
 	}
 	lag := time.Since(it.Enqueued)
 	var failed error
 	if it.State == work.Running { // else it was cancelled or replaced before it began
-		failed = c.attempt(ctx, it.Callback, it.Payload, it.Retry, func(ctx context.Context) bool {
-			now, ok, err := queue.Get(ctx, c.store(), id)
-			return err == nil && ok && now.Value.Item == it.Item
+		failed = js.attempt(ctx, it.Callback, it.Payload, it.Retry, func(ctx context.Context) bool {
+			now, ok, err := get(ctx, js.rows, &queue, id)
+			return err == nil && ok && now.Item == it.Item
 		})
 	}
 	if ctx.Err() != nil {
@@ -85,55 +83,51 @@ func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 	var next work.Item
 	var eff work.Effect
 	var depth, waiting int
-	err = c.recordRun(ctx, func(ctx context.Context) error {
+	err = js.recordRun(ctx, func(ctx context.Context) error {
 		now := time.Now()
-		if waiting, err = c.itemsAfter(ctx, it.Place); err != nil {
+		last, err := js.lastPlace(ctx)
+		if err != nil {
 			return err
 		}
-		row, ok, err := queue.Get(ctx, c.store(), id)
+		waiting = int(max(last, it.Place) - it.Place) // an upper bound: it counts removed items too
+		current, ok, err := get(ctx, js.rows, &queue, id)
 		if err != nil {
 			return err
 		}
 		eff = work.Refused
 		if ok {
 			ev := work.Event{Kind: work.Returned, Run: number, Failed: failed != nil, Final: true}
-			if next, eff, err = c.stepItem(id, row.Value.Item, ev, c.queuePolicy(), now); err != nil {
+			if next, eff, err = js.step(id, current.Item, ev, js.queuePolicy(), now); err != nil {
 				return err
 			}
 		}
 		switch {
 		case eff == work.Refused:
 		case next.State == work.Waiting: // it was replaced
-			row.Value.Item = next
-			err = c.putItem(ctx, row.Value)
+			current.Item = next
+			err = put(ctx, js.rows, &queue, &current)
 		case next.Outcome == work.Failed:
-			depth, err = c.addDeadLetter(ctx, row.Value, now, failed)
+			depth, err = js.addDeadLetter(ctx, current, now, failed)
 		default:
-			err = c.removeItem(ctx, row.Value)
+			err = js.removeItem(ctx, current)
 		}
 		if err != nil {
 			return err
 		}
-		return c.startQueue(ctx, now)
+		return js.startQueue(ctx, now)
 	})
 	switch {
 	case err != nil || eff != work.None:
 	case next.Outcome == work.Completed:
-		c.obj.Report(ctx, "queue:run", slog.String("callback", it.Callback), slog.String("id", id), slog.Duration("lag", lag),
+		js.obj.Report(ctx, "queue:run", slog.String("callback", it.Callback), slog.String("id", id), slog.Duration("lag", lag),
 			slog.Int("behind", waiting))
 	case next.Outcome == work.Failed:
-		c.reportDeadLetter(ctx, it, failed, depth)
+		js.reportDeadLetter(ctx, it, failed, depth)
 	}
 	return err
 }
 
-// itemsAfter returns an upper bound of the number of items after a place in the queue; it counts removed ones too.
-func (c *core) itemsAfter(ctx context.Context, place uint64) (int, error) {
-	last, err := c.lastPlace(ctx)
-	return int(max(last, place) - place), err
-}
-
-func (c *core) reportDeadLetter(ctx context.Context, it item, err error, depth int) {
-	c.obj.Report(ctx, "queue:dead", slog.String("callback", it.Callback), slog.String("id", it.ID),
+func (js *jobs) reportDeadLetter(ctx context.Context, it item, err error, depth int) {
+	js.obj.Report(ctx, "queue:dead", slog.String("callback", it.Callback), slog.String("id", it.ID),
 		slog.Any("err", err), slog.Int("depth", depth))
 }

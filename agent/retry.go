@@ -7,8 +7,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// backoff is the stored form of a [dohost.RetryPolicy].
-type backoff struct {
+// storedRetry is the stored form of a [dohost.RetryPolicy].
+type storedRetry struct {
 	Attempts int           `msgpack:",omitempty"`
 	Base     time.Duration `msgpack:",omitempty"`
 	Most     time.Duration `msgpack:",omitempty"`
@@ -16,15 +16,15 @@ type backoff struct {
 }
 
 // storedPolicy returns the stored form of a policy.
-func storedPolicy(p dohost.RetryPolicy) (backoff, error) {
+func storedPolicy(p dohost.RetryPolicy) (storedRetry, error) {
 	if p.ShouldRetry != nil {
-		return backoff{}, errors.New("agent: RetryPolicy.ShouldRetry is a function, which cannot be stored: want nil")
+		return storedRetry{}, errors.New("agent: RetryPolicy.ShouldRetry is a function, which cannot be stored: want nil")
 	}
-	return backoff{p.MaxAttempts, p.BaseDelay, p.MaxDelay, p.MaxElapsed}, nil
+	return storedRetry{p.MaxAttempts, p.BaseDelay, p.MaxDelay, p.MaxElapsed}, nil
 }
 
 // policy returns the stored policy with a ShouldRetry function.
-func (b backoff) policy(shouldRetry func(error, int) bool) *dohost.RetryPolicy {
+func (b storedRetry) policy(shouldRetry func(error, int) bool) *dohost.RetryPolicy {
 	return &dohost.RetryPolicy{
 		MaxAttempts: b.Attempts, BaseDelay: b.Base, MaxDelay: b.Most, MaxElapsed: b.Elapsed, ShouldRetry: shouldRetry,
 	}

@@ -2,166 +2,154 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-
-	"github.com/oklog/ulid/v2"
+	"time"
 
 	"github.com/dohost/dohost"
 )
 
-// This file is the only writer of the rows of durable work: fibers, schedules, the queue, dead letters and payloads. Every
-// write is part of an update, which sets the alarm in the same batch. So no row is ever without its alarm, and no
-// caller can forget it.
-
-// update runs change in a Transaction, and then sets the alarm for the rows. Updates nest: the outermost one sets the
-// alarm.
-func (c *core) update(ctx context.Context, change func(context.Context) error) error {
-	return c.updateAs(ctx, false, change)
+// rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters and payloads), and of
+// the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm.
+type rows struct {
+	*incarnation
+	// wakeup returns when the current rows need the alarm. The comment of arm explains the parameter sure.
+	wakeup func(ctx context.Context, now time.Time, sure bool) (wakeup, error)
+	// unarmed is set while a batch has written rows without the alarm. Owned by the holder of the turn.
+	unarmed bool
 }
 
-// updateAs is update. For sure see arm.
-func (c *core) updateAs(ctx context.Context, sure bool, change func(context.Context) error) error {
-	if c.updating {
-		return dohost.Transaction(ctx, change)
+// batchKey is the context key of the rows whose batch is running.
+type batchKey struct{}
+
+// batch runs change, and then sets the alarm once for all rows that change has written. After an error of change the
+// rows that it has written stay, and the alarm stays as it is: the caller fails its event, or is a Transaction. change must
+// not give up the turn. For sure see arm.
+func (rs *rows) batch(ctx context.Context, sure bool, change func(context.Context) error) error {
+	if ctx.Value(batchKey{}) == rs {
+		rs.unarmed = true
+		return change(ctx)
 	}
-	return dohost.Transaction(ctx, func(ctx context.Context) error {
-		c.updating = true
-		defer func() { c.updating = false }()
-		if err := change(ctx); err != nil {
-			return err
+	if err := change(context.WithValue(ctx, batchKey{}, rs)); err != nil {
+		return err
+	}
+	return rs.arm(ctx, sure)
+}
+
+// pause calls f between two batches: see rows.batches.
+type pause func(f func(context.Context) error) error
+
+// batches is batch for a change that commits or gives up the turn in between. The change does that in a function that it
+// passes to pause, with the context of that function: pause sets the alarm first, if rows have been written.
+// The alarm stays as it is if change reports that it has changed nothing.
+func (rs *rows) batches(ctx context.Context, sure bool, change func(ctx context.Context, p pause) (changed bool, err error)) error {
+	changed, err := change(context.WithValue(ctx, batchKey{}, rs), func(f func(context.Context) error) error {
+		if rs.unarmed {
+			if err := rs.arm(ctx, false); err != nil {
+				return err
+			}
 		}
-		return c.arm(ctx, sure)
+		return f(ctx)
 	})
-}
-
-// write makes one write as an update, or as a part of the one that is running.
-func (c *core) write(ctx context.Context, do func(context.Context) error) error {
-	if c.updating {
-		return do(ctx)
+	switch {
+	case err != nil || !changed:
+		return err
+	case sure:
+		return dohost.Transaction(ctx, func(ctx context.Context) error { return rs.arm(ctx, true) })
 	}
-	return c.update(ctx, do)
+	return rs.arm(ctx, false)
 }
 
-// put writes a row.
-func put[T any](ctx context.Context, c *core, rows *dohost.Collection[T], row T) error {
-	return c.write(ctx, func(ctx context.Context) error { return rows.Put(ctx, c.store(), row) })
+// transaction is batch in a Transaction, for changes that belong together.
+func (rs *rows) transaction(ctx context.Context, change func(context.Context) error) error {
+	return dohost.Transaction(ctx, func(ctx context.Context) error { return rs.batch(ctx, false, change) })
+}
+
+// arm sets the alarm for the current rows. With sure, wakeup may record that there is no open fiber, and the
+// incarnation reads none until it writes one. Then no open Transaction may have deleted rows that a rollback restores:
+// the caller needs a Transaction of its own, which is refused while another is open, or a turn that no other code has
+// held.
+func (rs *rows) arm(ctx context.Context, sure bool) error {
+	rs.unarmed = false
+	next, err := rs.wakeup(ctx, time.Now(), sure)
+	switch {
+	case err != nil:
+		return err
+	case next.at.IsZero():
+		return rs.obj.DeleteAlarm(ctx)
+	case next.atStart:
+		return rs.obj.SetStartAlarm(ctx, next.at)
+	}
+	return rs.obj.SetAlarm(ctx, next.at)
+}
+
+// rearm sets the alarm when something other than a row has changed its time.
+func (rs *rows) rearm(ctx context.Context) error { return rs.arm(ctx, false) }
+
+// put writes a row. Functions pass rows of fibers by pointer: with copies of them in each frame, the stack of a constructor
+// that resumes a fiber exceeded 8 KiB, and its growth cost about 7 us.
+func put[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], row *T) error {
+	return rs.batch(ctx, false, func(ctx context.Context) error { return of.Put(ctx, rs.store(), *row) })
 }
 
 // insert writes a new row.
-func insert[T any](ctx context.Context, c *core, rows *dohost.Collection[T], row T) error {
-	return c.write(ctx, func(ctx context.Context) error { return rows.Insert(ctx, c.store(), row) })
+func insert[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], row *T) error {
+	return rs.batch(ctx, false, func(ctx context.Context) error { return of.Insert(ctx, rs.store(), *row) })
 }
 
-// remove deletes a row.
-func remove[T any](ctx context.Context, c *core, rows *dohost.Collection[T], key string) (existed bool, err error) {
-	err = c.write(ctx, func(ctx context.Context) error {
-		existed, err = rows.Delete(ctx, c.store(), key)
-		return err
-	})
-	return existed && err == nil, err
-}
-
-// putFiber writes a fiber's row.
-func (c *core) putFiber(ctx context.Context, row fiberRow) error {
-	c.fibers.none = false
-	return put(ctx, c, &fiberRows, row)
-}
-
-// insertFiber writes the row of a new fiber.
-func (c *core) insertFiber(ctx context.Context, row fiberRow) error {
-	c.fibers.none = false
-	return insert(ctx, c, &fiberRows, row)
-}
-
-// updateFiber changes a fiber's row.
-func (c *core) updateFiber(ctx context.Context, id string, change func(*fiberRow) error) (row fiberRow, err error) {
-	err = c.write(ctx, func(ctx context.Context) error {
-		written, err := fiberRows.Update(ctx, c.store(), id, change)
+// update changes a row.
+func update[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string, change func(*T) error) (row T, err error) {
+	err = rs.batch(ctx, false, func(ctx context.Context) error {
+		written, err := of.Update(ctx, rs.store(), key, change)
 		row = written.Value
 		return err
 	})
 	return row, err
 }
 
-// errMoved is the error of a change that needs the alarm.
-var errMoved = errors.New("agent: the fiber's time has changed without its alarm")
+// updateUnarmed changes a row that needs the same alarm afterwards.
+func updateUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string, change func(*T) error) error {
+	_, err := of.Update(ctx, rs.store(), key, change)
+	return err
+}
 
-// updateRunningFiber is updateFiber for a change after which the fiber needs the same alarm, such as a new checkpoint.
-func (c *core) updateRunningFiber(ctx context.Context, id string, change func(*fiberRow) error) error {
-	_, err := fiberRows.Update(ctx, c.store(), id, func(r *fiberRow) error {
-		before := r.due()
-		if err := change(r); err != nil {
-			return err
-		}
-		if r.due() != before {
-			return errMoved
-		}
-		return nil
+// remove deletes a row.
+func remove[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string) (existed bool, err error) {
+	err = rs.batch(ctx, false, func(ctx context.Context) error {
+		existed, err = of.Delete(ctx, rs.store(), key)
+		return err
 	})
-	return err
+	return existed && err == nil, err
 }
 
-// deleteFiber deletes a fiber's row.
-func (c *core) deleteFiber(ctx context.Context, id string) (existed bool, err error) {
-	return remove(ctx, c, &fiberRows, id)
+// get reads a row. No row has an empty key.
+func get[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string) (row T, ok bool, err error) {
+	if key == "" {
+		return row, false, nil
+	}
+	found, ok, err := of.Get(ctx, rs.store(), key)
+	return found.Value, ok, err
 }
 
-// putPayload writes a payload.
-func (c *core) putPayload(ctx context.Context, key string, raw json.RawMessage) error {
-	return put(ctx, c, &payloads, payloadRow{key, raw})
+// list reads the rows of a query, and describes them.
+func list[T, I any](
+	ctx context.Context, rs *rows, of *dohost.Collection[T], q *dohost.Query[T], describe func(context.Context, T) (I, error),
+) (all []I, err error) {
+	found, err := of.List(ctx, rs.store(), q)
+	for _, row := range found {
+		info, err := describe(ctx, row.Value)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, info)
+	}
+	return all, err
 }
 
-// newPayload writes a payload, and returns its key.
-func (c *core) newPayload(ctx context.Context, raw json.RawMessage) (key string, err error) {
-	key = ulid.Make().String()
-	return key, c.putPayload(ctx, key, raw)
-}
-
-// deletePayload deletes a payload.
-func (c *core) deletePayload(ctx context.Context, key string) error {
-	_, err := remove(ctx, c, &payloads, key)
-	return err
-}
-
-// putSchedule writes a schedule's row.
-func (c *core) putSchedule(ctx context.Context, j scheduleRow) error {
-	return put(ctx, c, &scheduleRows, j)
-}
-
-// insertSchedule writes a new schedule.
-func (c *core) insertSchedule(ctx context.Context, j scheduleRow) error {
-	c.jobs.none = false
-	return insert(ctx, c, &scheduleRows, j)
-}
-
-// deleteSchedule deletes a schedule's row.
-func (c *core) deleteSchedule(ctx context.Context, id string) error {
-	_, err := remove(ctx, c, &scheduleRows, id)
-	return err
-}
-
-// putItem writes the row of a queue item.
-func (c *core) putItem(ctx context.Context, it item) error { return put(ctx, c, &queue, it) }
-
-// insertItem writes a new queue item.
-func (c *core) insertItem(ctx context.Context, it item) error {
-	c.jobs.none = false
-	return insert(ctx, c, &queue, it)
-}
-
-// deleteItem deletes the row of a queue item.
-func (c *core) deleteItem(ctx context.Context, id string) error {
-	_, err := remove(ctx, c, &queue, id)
-	return err
-}
-
-// putDeadLetter writes a dead letter.
-func (c *core) putDeadLetter(ctx context.Context, d deadLetterRow) error {
-	return put(ctx, c, &deadLetterRows, d)
-}
-
-// deleteDeadLetter deletes a dead letter.
-func (c *core) deleteDeadLetter(ctx context.Context, id string) (existed bool, err error) {
-	return remove(ctx, c, &deadLetterRows, id)
+// first reads the first row of a query.
+func first[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], q dohost.Query[T]) (row T, ok bool, err error) {
+	q.Limit = 1
+	found, err := of.List(ctx, rs.store(), &q)
+	if err != nil || len(found) == 0 {
+		return row, false, err
+	}
+	return found[0].Value, true, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -26,25 +25,25 @@ func RunFiber(ctx context.Context, a Ref, name string, fn func(context.Context) 
 	if fn == nil {
 		return fmt.Errorf("agent: RunFiber of %q without a function", name)
 	}
-	c := a.base()
-	id, run, err := c.beginRun(ctx, name)
+	fs := &a.base().fibers
+	id, run, err := fs.beginRun(ctx, name)
 	if err != nil {
 		return err
 	}
-	if err := c.checkNotCancelled(ctx, id); err != nil {
+	if err := fs.checkNotCancelled(ctx, id); err != nil {
 		return err
 	}
-	_, inner, end := c.startCall(ctx, id, run)
+	_, inner, end := fs.startCall(ctx, id, run)
 	defer end()
 	returned := false
 	defer func() {
 		if !returned {
-			c.abandonRun(ctx, id)
+			fs.abandonRun(ctx, id)
 		}
 	}()
 	err = fn(inner)
 	returned = true
-	if gone := c.endRun(ctx, id, err); gone != nil {
+	if gone := fs.endRun(ctx, id, err != nil); gone != nil {
 		return errors.Join(err, gone)
 	}
 	return err
@@ -69,7 +68,7 @@ func RunFiberValue[T any](ctx context.Context, a Ref, name string, fn func(conte
 }
 
 // beginRun makes the row, and returns when it is durable.
-func (c *core) beginRun(ctx context.Context, name string) (id string, run uint64, err error) {
+func (fs *fibers) beginRun(ctx context.Context, name string) (id string, run uint64, err error) {
 	if name == "" || len(name) > maxName {
 		return "", 0, &dohost.LimitError{What: "fiber name", Size: len(name), Limit: maxName}
 	}
@@ -78,29 +77,23 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, run uint64
 	}
 	now := time.Now().UnixMilli()
 	row := fiberRow{
-		Item: work.Item{State: work.Running, Owner: c.incarnation, Run: c.nextRun()},
+		Item: work.Item{State: work.Running, Owner: fs.owner, Run: fs.nextRun()},
 		ID:   ulid.Make().String(), Name: name, Created: now, Began: now, Updated: now,
 	}
-	err = c.update(ctx, func(ctx context.Context) error {
-		if row.Number, err = c.next(ctx, "fiber"); err != nil {
-			return err
-		}
-		return c.insertFiber(ctx, row)
-	})
-	if err != nil {
+	if err := fs.rows.transaction(ctx, func(ctx context.Context) error { return fs.add(ctx, &row) }); err != nil {
 		return "", 0, err
 	}
 	err = dohost.AwaitDurable(ctx)
 	if errors.Is(err, dohost.ErrMisuse) {
-		_, gone := c.deleteFiber(ctx, row.ID)
+		_, gone := fs.delete(ctx, row.ID)
 		err = errors.Join(err, gone)
 	}
 	return row.ID, row.Run, err
 }
 
 // checkNotCancelled returns an error if a fiber was cancelled before it began.
-func (c *core) checkNotCancelled(ctx context.Context, id string) error {
-	_, ok, err := fiberRows.Get(ctx, c.store(), id)
+func (fs *fibers) checkNotCancelled(ctx context.Context, id string) error {
+	_, ok, err := get(ctx, fs.rows, &fiberRows, id)
 	if err == nil && !ok {
 		err = context.Canceled
 	}
@@ -109,33 +102,21 @@ func (c *core) checkNotCancelled(ctx context.Context, id string) error {
 
 // endRun deletes the row, in the batch of the fiber's last step. After the end of the incarnation it cannot,
 // and the row stays.
-func (c *core) endRun(ctx context.Context, id string, failed error) error {
-	if err := c.endFiber(ctx, id); err != nil {
+func (fs *fibers) endRun(ctx context.Context, id string, failed bool) error {
+	if err := fs.end(ctx, id); err != nil {
 		return err
 	}
 	status := FiberCompleted
-	if failed != nil {
+	if failed {
 		status = FiberFailed
 	}
-	c.runEnded(ctx, id, status)
+	fs.reportEnded(ctx, id, status)
 	return nil
 }
 
 // abandonRun lets a task delete the row of a fiber whose function has panicked or called Goexit. If a caller of RunFiber
 // recovers, no other code deletes it. If the incarnation ends, so does the task, and the fiber is interrupted: even if a
 // deferred function of the caller has committed the batch.
-func (c *core) abandonRun(ctx context.Context, id string) {
-	_ = c.obj.Go(ctx, "end of a fiber", func(ctx context.Context) error { // the panic continues
-		err := c.endFiber(ctx, id)
-		if err == nil {
-			c.runEnded(ctx, id, FiberFailed)
-		}
-		return err
-	})
-}
-
-// runEnded reports the end of a fiber whose row was deleted.
-func (c *core) runEnded(ctx context.Context, id string, status FiberStatus) {
-	c.wakeWaiters(id)
-	c.obj.Report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(status)))
+func (fs *fibers) abandonRun(ctx context.Context, id string) {
+	_ = fs.obj.Go(ctx, "end of a fiber", func(ctx context.Context) error { return fs.endRun(ctx, id, true) }) // the panic continues
 }

@@ -25,7 +25,7 @@ type scheduleRow struct {
 	Cron     string        `msgpack:",omitempty"`
 	Zone     string        `msgpack:",omitempty"`
 	DedupKey string        // hash of kind, callback, payload and recurrence
-	Retry    backoff
+	Retry    storedRetry
 	work.Item
 	// Started is when its run began; zero if there is none.
 	Started time.Time
@@ -112,18 +112,18 @@ type ScheduleOptions struct {
 func Schedule[P any](
 	ctx context.Context, a Ref, when When, cb Callback[P], payload P, o *ScheduleOptions,
 ) (id string, err error) {
-	c := a.base()
-	raw, err := encodePayload(c, cb, payload)
+	js := &a.base().jobs
+	raw, err := encodePayload(js.class, cb, payload)
 	if err != nil {
 		return "", err
 	}
 	if o == nil {
 		o = &ScheduleOptions{}
 	}
-	return c.schedule(ctx, when, string(cb), raw, *o)
+	return js.schedule(ctx, when, string(cb), raw, *o)
 }
 
-func (c *core) schedule(
+func (js *jobs) schedule(
 	ctx context.Context, when When, name string, raw json.RawMessage, o ScheduleOptions,
 ) (id string, err error) {
 	now := time.Now()
@@ -145,9 +145,9 @@ func (c *core) schedule(
 	if when.kind == KindInterval {
 		j.Every = when.delay
 	}
-	err = c.update(ctx, func(ctx context.Context) error {
+	err = js.rows.transaction(ctx, func(ctx context.Context) error {
 		if o.Idempotent == Idempotent || o.Idempotent == IdempotentByKind && when.kind.recurs() {
-			duplicate, ok, err := c.findDuplicate(ctx, j.DedupKey)
+			duplicate, ok, err := js.findDuplicate(ctx, j.DedupKey)
 			if err != nil {
 				return err
 			}
@@ -156,10 +156,10 @@ func (c *core) schedule(
 				return nil
 			}
 		}
-		if err := c.putPayload(ctx, j.ID, raw); err != nil {
+		if err := js.putPayload(ctx, j.ID, raw); err != nil {
 			return err
 		}
-		return c.insertSchedule(ctx, j)
+		return insert(ctx, js.rows, &scheduleRows, &j)
 	})
 	if err != nil {
 		return "", err
@@ -168,15 +168,11 @@ func (c *core) schedule(
 }
 
 // findDuplicate finds a schedule equal to a new one, except one that its own run is about to delete.
-func (c *core) findDuplicate(ctx context.Context, dedupKey string) (scheduleRow, bool, error) {
-	rows, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{
-		Index: byDedupKey, Equal: dohost.KeyOf(dedupKey), Limit: 1,
-		Where: func(j scheduleRow) bool { return j.Kind.recurs() || j.Owner != c.incarnation },
+func (js *jobs) findDuplicate(ctx context.Context, dedupKey string) (scheduleRow, bool, error) {
+	return first(ctx, js.rows, &scheduleRows, dohost.Query[scheduleRow]{
+		Index: byDedupKey, Equal: dohost.KeyOf(dedupKey),
+		Where: func(j scheduleRow) bool { return j.Kind.recurs() || j.Owner != js.owner },
 	})
-	if err != nil || len(rows) == 0 {
-		return scheduleRow{}, false, err
-	}
-	return rows[0].Value, true, nil
 }
 
 // ScheduleInfo is a schedule.
@@ -195,8 +191,8 @@ type ScheduleInfo struct {
 	Zone    string        `json:"zone,omitempty"`
 }
 
-func (c *core) scheduleInfo(ctx context.Context, j scheduleRow) (ScheduleInfo, error) {
-	raw, err := c.payload(ctx, j.ID)
+func (js *jobs) scheduleInfo(ctx context.Context, j scheduleRow) (ScheduleInfo, error) {
+	raw, err := js.payload(ctx, j.ID)
 	return ScheduleInfo{
 		ID: j.ID, Callback: j.Callback, Kind: j.Kind, Payload: raw, Created: j.Created, Due: j.Due,
 		Running: j.Owner != "", Every: j.Every, Cron: j.Cron, Zone: j.Zone,
@@ -216,7 +212,7 @@ type ScheduleQuery struct {
 //
 // Errors: [dohost.ErrMisuse] for a negative Limit.
 func (s Schedules) List(ctx context.Context, q *ScheduleQuery) ([]ScheduleInfo, error) {
-	c := s.c
+	js := s.jobs
 	if q == nil {
 		q = &ScheduleQuery{}
 	}
@@ -229,59 +225,39 @@ func (s Schedules) List(ctx context.Context, q *ScheduleQuery) ([]ScheduleInfo, 
 	if !q.Before.IsZero() {
 		query.End = dohost.KeyOf(q.Before)
 	}
-	rows, err := scheduleRows.List(ctx, c.store(), query)
-	if err != nil {
-		return nil, err
-	}
-	var all []ScheduleInfo
-	for _, row := range rows {
-		info, err := c.scheduleInfo(ctx, row.Value)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, info)
-	}
-	return all, nil
+	return list(ctx, js.rows, &scheduleRows, query, js.scheduleInfo)
 }
 
 // Get returns the schedule with an id, if there is one.
 func (s Schedules) Get(ctx context.Context, id string) (ScheduleInfo, bool, error) {
-	c := s.c
-	row, ok, err := c.scheduleOf(ctx, id)
+	js := s.jobs
+	row, ok, err := get(ctx, js.rows, &scheduleRows, id)
 	if err != nil || !ok {
 		return ScheduleInfo{}, false, err
 	}
-	info, err := c.scheduleInfo(ctx, row)
+	info, err := js.scheduleInfo(ctx, row)
 	return info, err == nil, err
-}
-
-// scheduleOf returns the row of an id. No row has an empty one.
-func (c *core) scheduleOf(ctx context.Context, id string) (scheduleRow, bool, error) {
-	if id == "" {
-		return scheduleRow{}, false, nil
-	}
-	row, ok, err := scheduleRows.Get(ctx, c.store(), id)
-	return row.Value, ok, err
 }
 
 // Cancel removes a schedule, and reports whether there was one. A run in progress continues, and is not
 // retried.
 func (s Schedules) Cancel(ctx context.Context, id string) (existed bool, err error) {
-	c := s.c
-	err = c.update(ctx, func(ctx context.Context) (err error) {
-		_, existed, err = c.scheduleOf(ctx, id)
+	js := s.jobs
+	err = js.rows.transaction(ctx, func(ctx context.Context) (err error) {
+		_, existed, err = get(ctx, js.rows, &scheduleRows, id)
 		if err != nil || !existed {
 			return err
 		}
-		return c.removeSchedule(ctx, id)
+		return js.removeSchedule(ctx, id)
 	})
 	return existed && err == nil, err
 }
 
 // removeSchedule deletes a schedule and its payload.
-func (c *core) removeSchedule(ctx context.Context, id string) error {
-	if err := c.deletePayload(ctx, id); err != nil {
+func (js *jobs) removeSchedule(ctx context.Context, id string) error {
+	if _, err := remove(ctx, js.rows, &payloads, id); err != nil {
 		return err
 	}
-	return c.deleteSchedule(ctx, id)
+	_, err := remove(ctx, js.rows, &scheduleRows, id)
+	return err
 }

@@ -15,67 +15,59 @@ const duplicateThreshold = 10
 
 // schedulesWakeup returns when the first schedule is due or an interval counts as stuck. While a schedule runs there is
 // always a time: if the incarnation ends, the next one has to start the run again.
-func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, error) {
-	var due, running wakeup
-	rows, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{Index: byCheck, Limit: 1, Where: c.notInterrupted})
+func (js *jobs) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, error) {
+	var due wakeup
+	j, ok, err := first(ctx, js.rows, &scheduleRows, dohost.Query[scheduleRow]{Index: byCheck, Where: js.notInterrupted})
 	if err != nil {
 		return wakeup{}, err
 	}
-	if len(rows) > 0 {
-		due.at = rows[0].Value.Due
-		if rows[0].Value.Owner != "" {
-			due.at = rows[0].Value.StuckAt
+	if ok {
+		due.at = j.Due
+		if j.Owner != "" {
+			due.at = j.StuckAt
 		}
 		if !due.at.After(now) {
-			due.at = c.earliestStart(now)
+			due.at = js.earliestStart(now)
 		}
 	}
-	rows, err = scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{Index: byIncarnation, Limit: 1})
+	if _, ok, err = first(ctx, js.rows, &scheduleRows, dohost.Query[scheduleRow]{Index: byIncarnation}); err != nil || !ok {
+		return due, err
+	}
+	interrupted, err := js.hasInterruptedSchedules(ctx)
 	if err != nil {
 		return wakeup{}, err
 	}
-	if len(rows) > 0 {
-		interrupted, err := c.hasInterruptedSchedules(ctx)
-		if err != nil {
-			return wakeup{}, err
-		}
-		running = wakeup{now.Add(recheck), true}
-		if interrupted {
-			if running.at, err = c.restartTime(ctx, now); err != nil {
-				return wakeup{}, err
-			}
-		}
+	running := wakeup{now.Add(recheck), true}
+	if interrupted {
+		running.at, err = js.restartTime(ctx, now)
 	}
-	return earliest(due, running), nil
+	return earliest(due, running), err
 }
 
 // hasInterruptedSchedules reports whether there are rows that an earlier incarnation left running.
-func (c *core) hasInterruptedSchedules(ctx context.Context) (bool, error) {
+func (js *jobs) hasInterruptedSchedules(ctx context.Context) (bool, error) {
 	for _, q := range []dohost.Query[scheduleRow]{
-		{Index: byIncarnation, Limit: 1}, // ordered by incarnation; one of them is this one
-		{Index: byIncarnation, Limit: 1, Reverse: true},
+		{Index: byIncarnation}, // ordered by incarnation; one of them is this one
+		{Index: byIncarnation, Reverse: true},
 	} {
-		rows, err := scheduleRows.List(ctx, c.store(), &q)
-		if err != nil {
+		j, ok, err := first(ctx, js.rows, &scheduleRows, q)
+		if err != nil || !ok {
 			return false, err
 		}
-		if len(rows) == 0 {
-			return false, nil
-		}
-		if rows[0].Value.Interrupted(c.incarnation) {
+		if j.Interrupted(js.owner) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func (c *core) notInterrupted(j scheduleRow) bool { return !j.Interrupted(c.incarnation) }
+func (js *jobs) notInterrupted(j scheduleRow) bool { return !j.Interrupted(js.owner) }
 
 // interruptedSchedules returns the rows that an earlier incarnation left running.
-func (c *core) interruptedSchedules(ctx context.Context) (found []dohost.Row[scheduleRow], err error) {
-	mine := dohost.KeyOf(c.incarnation)
+func (js *jobs) interruptedSchedules(ctx context.Context) (found []dohost.Row[scheduleRow], err error) {
+	mine := dohost.KeyOf(js.owner)
 	for _, q := range []dohost.Query[scheduleRow]{{Index: byIncarnation, End: mine}, {Index: byIncarnation, Start: mine.PrefixEnd()}} {
-		rows, err := scheduleRows.List(ctx, c.store(), &q)
+		rows, err := scheduleRows.List(ctx, js.store(), &q)
 		if err != nil {
 			return nil, err
 		}
@@ -87,20 +79,20 @@ func (c *core) interruptedSchedules(ctx context.Context) (found []dohost.Row[sch
 // startSchedules starts the runs that were cut off and those that are due, up to maxStarted, and
 // ends the runs that were cut off too often. If nothing else is left to start, it returns the
 // suspects among those cut off.
-func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []scheduleRow, err error) {
-	interrupted, err := c.interruptedSchedules(ctx)
+func (js *jobs) startSchedules(ctx context.Context, now time.Time) (suspects []scheduleRow, err error) {
+	interrupted, err := js.interruptedSchedules(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var rows []dohost.Row[scheduleRow]
 	for _, row := range interrupted {
 		j := row.Value
-		_, eff, err := c.stepItem(j.ID, j.Item, work.Event{Kind: work.Due}, c.schedulePolicy(&j), now)
+		_, eff, err := js.step(j.ID, j.Item, work.Event{Kind: work.Due}, js.schedulePolicy(&j), now)
 		switch {
 		case err != nil:
 			return nil, err
 		case eff == work.None:
-			if err := c.endExhaustedSchedule(ctx, j, now); err != nil {
+			if err := js.endExhaustedSchedule(ctx, j, now); err != nil {
 				return nil, err
 			}
 		case eff == work.Wait:
@@ -109,19 +101,19 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []sc
 			rows = append(rows, row)
 		}
 	}
-	due, err := scheduleRows.List(ctx, c.store(), &dohost.Query[scheduleRow]{
-		Index: byCheck, End: dohost.KeyOf(now).PrefixEnd(), Limit: maxStarted, Where: c.notInterrupted,
+	due, err := scheduleRows.List(ctx, js.store(), &dohost.Query[scheduleRow]{
+		Index: byCheck, End: dohost.KeyOf(now).PrefixEnd(), Limit: maxStarted, Where: js.notInterrupted,
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.warnDuplicates(ctx, due)
+	js.warnDuplicates(ctx, due)
 	rows = append(rows, due...)
 	for n, row := range rows {
 		if n == maxStarted {
 			return nil, nil
 		}
-		if begun, err := c.startSchedule(ctx, row.Value, now); err != nil || !begun {
+		if begun, err := js.startSchedule(ctx, row.Value, now); err != nil || !begun {
 			return nil, err
 		}
 	}
@@ -130,116 +122,115 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []sc
 
 // startSchedule starts a run, if a task is free. It starts the task before it writes the row: a task that does not
 // find its run in the row does nothing.
-func (c *core) startSchedule(ctx context.Context, j scheduleRow, now time.Time) (begun bool, err error) {
+func (js *jobs) startSchedule(ctx context.Context, j scheduleRow, now time.Time) (begun bool, err error) {
 	ev := work.Event{Kind: work.Due, Alone: true}
-	if j.Owner == c.incarnation {
-		c.obj.Report(ctx, "schedule:stuck", slog.String("callback", j.Callback), slog.String("id", j.ID),
+	if j.Owner == js.owner {
+		js.obj.Report(ctx, "schedule:stuck", slog.String("callback", j.Callback), slog.String("id", j.ID),
 			slog.Duration("after", now.Sub(j.Started)))
 		ev.Kind = work.Stuck
 	}
-	if j.Item, _, err = c.stepItem(j.ID, j.Item, ev, c.schedulePolicy(&j), now); err != nil {
+	if j.Item, _, err = js.step(j.ID, j.Item, ev, js.schedulePolicy(&j), now); err != nil {
 		return false, err
 	}
 	if j.Started = now; j.Kind == KindInterval {
-		j.StuckAt = now.Add(c.class.options.StuckAfter)
+		j.StuckAt = now.Add(js.class.options.StuckAfter)
 	}
-	begun, err = c.begin(ctx, "schedule "+j.Callback, now, func(ctx context.Context) error {
-		return c.runSchedule(ctx, j.ID, j.Run)
-	})
+	id, run := j.ID, j.Run
+	begun, err = js.begin(ctx, "schedule "+j.Callback, now, func(ctx context.Context) error { return js.runSchedule(ctx, id, run) })
 	if err != nil || !begun {
 		return false, err
 	}
-	return true, c.putSchedule(ctx, j)
+	return true, put(ctx, js.rows, &scheduleRows, &j)
 }
 
 // warnDuplicates reports callbacks with suspiciously many due rows.
-func (c *core) warnDuplicates(ctx context.Context, rows []dohost.Row[scheduleRow]) {
+func (js *jobs) warnDuplicates(ctx context.Context, rows []dohost.Row[scheduleRow]) {
 	counts := map[string]int{}
 	for _, row := range rows {
 		if j := row.Value; !j.Kind.recurs() {
 			counts[j.Callback]++
 			if counts[j.Callback] == duplicateThreshold {
-				c.obj.Report(ctx, "schedule:duplicate_warning", slog.String("callback", j.Callback), slog.Int("due", duplicateThreshold))
+				js.obj.Report(ctx, "schedule:duplicate_warning", slog.String("callback", j.Callback), slog.Int("due", duplicateThreshold))
 			}
 		}
 	}
 }
 
 // runSchedule runs a schedule.
-func (c *core) runSchedule(ctx context.Context, id string, number uint64) error {
-	wanted := func(ctx context.Context) bool {
-		j, ok, err := c.scheduleOf(ctx, id)
-		return err == nil && ok && j.Owner == c.incarnation && j.Run == number
+func (js *jobs) runSchedule(ctx context.Context, id string, number uint64) error {
+	running := func(ctx context.Context) (scheduleRow, bool) {
+		j, ok, err := get(ctx, js.rows, &scheduleRows, id)
+		return j, err == nil && ok && j.Owner == js.owner && j.Run == number
 	}
-	if !wanted(ctx) {
+	j, ok := running(ctx)
+	if !ok {
 		return nil // cancelled, or superseded as stuck, before it began
 	}
-	j, _, err := c.scheduleOf(ctx, id)
-	if err != nil {
-		return err
-	}
 	lag := time.Since(j.Due)
-	failed := c.attempt(ctx, j.Callback, j.ID, j.Retry, wanted)
+	failed := js.attempt(ctx, j.Callback, j.ID, j.Retry, func(ctx context.Context) bool {
+		_, wanted := running(ctx)
+		return wanted
+	})
 	if ctx.Err() != nil {
 		return failed
 	}
 	counts := false
-	err = c.recordRun(ctx, func(ctx context.Context) error {
-		row, ok, err := c.scheduleOf(ctx, id)
+	err := js.recordRun(ctx, func(ctx context.Context) error {
+		row, ok, err := get(ctx, js.rows, &scheduleRows, id)
 		if err != nil || !ok {
 			return err
 		}
 		ev, now := work.Event{Kind: work.Returned, Run: number, Failed: failed != nil, Final: true}, time.Now()
-		_, eff, err := c.stepItem(id, row.Item, ev, c.schedulePolicy(&row), now)
+		_, eff, err := js.step(id, row.Item, ev, js.schedulePolicy(&row), now)
 		if counts = err == nil && eff != work.Refused; !counts {
 			return err
 		}
-		return c.endSchedule(ctx, row, now)
+		return js.endSchedule(ctx, row, now)
 	})
 	switch {
 	case err != nil || !counts:
 	case failed != nil:
-		c.reportScheduleError(ctx, j, failed)
+		js.reportScheduleError(ctx, j, failed)
 	default:
-		c.obj.Report(ctx, "schedule:run", slog.String("callback", j.Callback), slog.String("id", id), slog.Duration("lag", lag))
+		js.obj.Report(ctx, "schedule:run", slog.String("callback", j.Callback), slog.String("id", id), slog.Duration("lag", lag))
 	}
 	return err
 }
 
 // endSchedule writes the row of a schedule after a run that ended now.
-func (c *core) endSchedule(ctx context.Context, j scheduleRow, now time.Time) error {
+func (js *jobs) endSchedule(ctx context.Context, j scheduleRow, now time.Time) error {
 	next, stays, err := j.ended(now)
 	if err != nil {
-		c.reportScheduleError(ctx, j, err)
+		js.reportScheduleError(ctx, j, err)
 	}
 	if !stays {
-		return c.removeSchedule(ctx, j.ID)
+		return js.removeSchedule(ctx, j.ID)
 	}
-	return c.putSchedule(ctx, next)
+	return put(ctx, js.rows, &scheduleRows, &next)
 }
 
 // endExhaustedSchedule ends a run after MaxInterruptions ends of incarnations cut it off. The callback may never have
 // returned, so a schedule that does not recur is kept as a dead letter; one that recurs waits for its next time.
-func (c *core) endExhaustedSchedule(ctx context.Context, j scheduleRow, now time.Time) error {
+func (js *jobs) endExhaustedSchedule(ctx context.Context, j scheduleRow, now time.Time) error {
 	if j.Kind.recurs() {
-		c.reportScheduleError(ctx, j, errInterrupted)
-		return c.endSchedule(ctx, j, now)
+		js.reportScheduleError(ctx, j, errInterrupted)
+		return js.endSchedule(ctx, j, now)
 	}
 	letter := item{ID: j.ID, Callback: j.Callback, Payload: j.ID, Enqueued: j.Created, Retry: j.Retry}
-	depth, err := c.addDeadLetter(ctx, letter, now, errInterrupted)
+	depth, err := js.addDeadLetter(ctx, letter, now, errInterrupted)
 	if err != nil {
 		return err
 	}
-	if err := c.deleteSchedule(ctx, j.ID); err != nil { // the dead letter has its payload now
+	if _, err := remove(ctx, js.rows, &scheduleRows, j.ID); err != nil { // the dead letter has its payload now
 		return err
 	}
-	c.obj.Report(ctx, "schedule:dead", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", errInterrupted),
+	js.obj.Report(ctx, "schedule:dead", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", errInterrupted),
 		slog.Int("depth", depth))
 	return nil
 }
 
-func (c *core) reportScheduleError(ctx context.Context, j scheduleRow, err error) {
-	c.obj.Report(ctx, "schedule:error", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", err))
+func (js *jobs) reportScheduleError(ctx context.Context, j scheduleRow, err error) {
+	js.report(ctx, "schedule:error", err, slog.String("callback", j.Callback), slog.String("id", j.ID))
 }
 
 // unknownZoneDelay is the delay of a cron schedule if its next time is unknown because its zone is no longer in this

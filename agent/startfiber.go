@@ -156,11 +156,11 @@ type Started struct {
 // belongs to a fiber of another kind; a [*dohost.LimitError]; [dohost.ErrOverloaded] when the object has too
 // many tasks.
 func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T, o *FiberOptions) (Started, error) {
-	c := a.base()
-	of, ok := c.class.kinds[string(k)]
+	fs := &a.base().fibers
+	of, ok := fs.class.kinds[string(k)]
 	switch {
 	case !ok:
-		return Started{}, fmt.Errorf("agent: class %s has no fiber kind %q", c.obj.ID().Class, k)
+		return Started{}, fmt.Errorf("agent: class %s has no fiber kind %q", fs.obj.ID().Class, k)
 	case of.checkpoint != reflect.TypeFor[T]():
 		return Started{}, fmt.Errorf("agent: the checkpoint of fiber %q is a %v, not a %v", k, of.checkpoint, reflect.TypeFor[T]())
 	}
@@ -178,60 +178,61 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 		return Started{}, &dohost.LimitError{What: "checkpoint", Size: len(raw), Limit: maxCheckpoint}
 	}
 	now := time.Now().UnixMilli()
-	return c.startFiber(ctx, fiberRow{
-		Item: work.Item{State: work.Waiting, Owner: c.incarnation, Run: c.nextRun()},
+	return fs.start(ctx, fiberRow{
+		Item: work.Item{State: work.Waiting, Owner: fs.owner, Run: fs.nextRun()},
 		ID:   ulid.Make().String(), Name: string(k), Started: true, Key: o.Key, Checkpoint: raw, Retries: max(0, of.options.MaxRetries), Created: now, Updated: now,
 	})
 }
 
-func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err error) {
+func (fs *fibers) start(ctx context.Context, row fiberRow) (s Started, err error) {
 	if row.Key != "" {
-		old, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "key", Equal: dohost.KeyOf(row.Key), Limit: 1})
+		old, ok, err := fs.byKey(ctx, row.Key)
 		switch {
 		case err != nil:
 			return s, err
-		case len(old) > 0 && old[0].Value.Name != row.Name:
-			return s, fmt.Errorf("agent: key %q belongs to a fiber of kind %q", row.Key, old[0].Value.Name)
-		case len(old) > 0:
-			return Started{ID: old[0].Key}, nil
+		case ok && old.Name != row.Name:
+			return s, fmt.Errorf("agent: key %q belongs to a fiber of kind %q", row.Key, old.Name)
+		case ok:
+			return Started{ID: old.ID}, nil
 		}
 	}
-	err = c.update(ctx, func(ctx context.Context) error {
-		if row.Number, err = c.next(ctx, "fiber"); err != nil {
+	err = fs.rows.transaction(ctx, func(ctx context.Context) error {
+		if err := fs.add(ctx, &row); err != nil {
 			return err
 		}
-		if err := c.insertFiber(ctx, row); err != nil {
-			return err
-		}
-		return c.launch(ctx, &row, false)
+		return fs.launch(ctx, &row, false)
 	})
 	return Started{ID: row.ID, Accepted: err == nil}, err
 }
 
+// byKey returns the fiber that was started with a key.
+func (fs *fibers) byKey(ctx context.Context, key string) (row fiberRow, ok bool, err error) {
+	return first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "key", Equal: dohost.KeyOf(key)})
+}
+
 // launch starts a task that works on a row of this incarnation: when the row is durable or, with immediately, as
 // soon as the turn is free.
-func (c *core) launch(ctx context.Context, row *fiberRow, immediately bool) error {
-	id, run, begin := row.ID, row.Run, c.obj.Go
+func (fs *fibers) launch(ctx context.Context, row *fiberRow, immediately bool) error {
+	id, run, begin := row.ID, row.Run, fs.obj.Go
 	if immediately {
-		begin = c.obj.GoImmediately
+		begin = fs.obj.GoImmediately
 	}
-	return begin(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.runMethod(ctx, id, run) })
+	return begin(ctx, "fiber "+row.Name, func(ctx context.Context) error { return fs.runMethod(ctx, id, run) })
 }
 
 // runMethod calls a fiber's method until the method returns without an error or has failed too often.
-func (c *core) runMethod(ctx context.Context, id string, run uint64) error {
-	if err := c.waitForCall(ctx, id); err != nil {
+func (fs *fibers) runMethod(ctx context.Context, id string, run uint64) error {
+	if err := fs.waitForCall(ctx, id); err != nil {
 		return err
 	}
 	for {
-		row, ok, err := fiberRows.Get(ctx, c.store(), id)
-		r := &row.Value
-		if err != nil || !ok || !r.Open() || r.Owner != c.incarnation || r.Run != run {
+		row, ok, err := get(ctx, fs.rows, &fiberRows, id)
+		if err != nil || !ok || !row.Open() || row.Owner != fs.owner || row.Run != run {
 			return err // cancelled, deleted or restarted concurrently
 		}
-		again, err := c.callMethod(ctx, r)
+		again, err := fs.callMethod(ctx, &row)
 		if errors.Is(err, dohost.ErrNoSpace) { // not a failure of the fiber
-			c.obj.Report(ctx, "fiber:waiting", slog.String("fiber", id), slog.Any("err", err))
+			fs.report(ctx, "fiber:waiting", err, slog.String("fiber", id))
 			again, err = true, dohost.Sleep(ctx, time.Second)
 		}
 		if err != nil || !again {
@@ -241,9 +242,9 @@ func (c *core) runMethod(ctx context.Context, id string, run uint64) error {
 }
 
 // waitForCall returns when no call of a fiber's method is running. After a restart, a cancelled one may be.
-func (c *core) waitForCall(ctx context.Context, id string) error {
-	for c.fibers.calls[id] != nil {
-		f := c.fibers.calls[id]
+func (fs *fibers) waitForCall(ctx context.Context, id string) error {
+	for fs.calls[id] != nil {
+		f := fs.calls[id]
 		if f.done == nil {
 			f.done = make(chan struct{})
 		}
@@ -255,11 +256,11 @@ func (c *core) waitForCall(ctx context.Context, id string) error {
 }
 
 // callMethod calls a fiber's method once, and reports whether to call it again.
-func (c *core) callMethod(ctx context.Context, row *fiberRow) (again bool, err error) {
+func (fs *fibers) callMethod(ctx context.Context, row *fiberRow) (again bool, err error) {
 	if row.State == work.Waiting {
-		err := c.updateRunningFiber(ctx, row.ID, func(r *fiberRow) error {
+		err := fs.updateRunning(ctx, row.ID, func(r *fiberRow) error {
 			now := time.Now()
-			_, err := c.step(r, work.Event{Kind: work.Begun}, now)
+			_, err := fs.step(r, work.Event{Kind: work.Begun}, now)
 			r.Began = now.UnixMilli()
 			*row = *r
 			return err
@@ -268,9 +269,9 @@ func (c *core) callMethod(ctx context.Context, row *fiberRow) (again bool, err e
 			return false, err
 		}
 	}
-	f, inner, end := c.startCall(ctx, row.ID, row.Run)
+	f, inner, end := fs.startCall(ctx, row.ID, row.Run)
 	e := callOutcome{run: row.Run}
-	e.result, e.failed = c.class.kinds[row.Name].run(c.self, inner, f, row)
+	e.result, e.failed = fs.class.kinds[row.Name].run(fs.self, inner, f, row)
 	f.returned = true
 	end()
 	if ctx.Err() != nil {
@@ -279,9 +280,9 @@ func (c *core) callMethod(ctx context.Context, row *fiberRow) (again bool, err e
 	if errors.Is(e.failed, dohost.ErrNoSpace) {
 		return false, e.failed
 	}
-	err = c.recordOutcome(ctx, row, &e)
+	err = fs.recordOutcome(ctx, row, &e)
 	if errors.Is(err, dohost.ErrNoSpace) {
-		err = c.recordOutcomeLater(ctx, row, &e)
+		err = fs.recordOutcomeLater(ctx, row, &e)
 	}
 	switch {
 	case errors.Is(err, errCancelled), noRow(err):
@@ -290,8 +291,11 @@ func (c *core) callMethod(ctx context.Context, row *fiberRow) (again bool, err e
 		return false, err
 	}
 	if row.Open() {
-		c.obj.Report(ctx, "fiber:retry", slog.String("fiber", row.ID), slog.Int("attempt", row.Attempt), slog.Any("err", e.failed))
+		fs.report(ctx, "fiber:retry", e.failed, slog.String("fiber", row.ID), slog.Int("attempt", row.Attempt))
 		return true, nil
 	}
-	return false, c.reportEnd(ctx, row, e.failed)
+	fs.wakeWaiters(row.ID)
+	fs.report(ctx, "fiber:ended", e.failed, slog.String("fiber", row.ID), slog.String("kind", row.Name),
+		slog.String("status", string(row.status())), slog.Int("attempt", row.Attempt))
+	return false, fs.ended(ctx, row)
 }

@@ -38,7 +38,7 @@ func stateHook[O, S any](m func(*O, context.Context, S, *Conn) error) func(any, 
 //
 // Errors: one for a stored state that does not decode into S; it is not changed.
 func (a *Agent[S]) State(ctx context.Context) (s S, err error) {
-	raw, err := a.core.rawState(ctx)
+	raw, err := a.core.clients.rawState(ctx)
 	if err != nil || raw == nil {
 		return s, err
 	}
@@ -62,7 +62,7 @@ func (a *Agent[S]) SetState(ctx context.Context, s S) error {
 	if err != nil {
 		return err
 	}
-	return a.core.setState(ctx, raw, nil)
+	return a.core.clients.setState(ctx, raw, nil)
 }
 
 // UpdateState calls change with the state, and sets the result. Members that a client has sent and S does not
@@ -81,29 +81,29 @@ func (a *Agent[S]) UpdateState(ctx context.Context, change func(*S) error) error
 }
 
 // rawState returns the state as JSON, or nil.
-func (c *core) rawState(ctx context.Context) (json.RawMessage, error) {
-	row, ok, err := states.Get(ctx, c.store(), "state")
+func (cs *clients) rawState(ctx context.Context) (json.RawMessage, error) {
+	row, ok, err := states.Get(ctx, cs.store(), "state")
 	if err != nil || ok {
 		return row.Value.JSON, err
 	}
-	if c.class.initial == nil || CheckWrite(ctx) != nil {
-		return c.class.initial, nil
+	if cs.class.initial == nil || CheckWrite(ctx) != nil {
+		return cs.class.initial, nil
 	}
-	return c.class.initial, states.Put(ctx, c.store(), stateRow{c.class.initial})
+	return cs.class.initial, states.Put(ctx, cs.store(), stateRow{cs.class.initial})
 }
 
 // setState makes a change that a client sent on a connection, or one by the agent if from is nil.
-func (c *core) setState(ctx context.Context, raw json.RawMessage, from *Conn) error {
+func (cs *clients) setState(ctx context.Context, raw json.RawMessage, from *Conn) error {
 	if from != nil && from.Readonly() {
 		return errReadonly
 	}
-	if c.class.validate != nil {
-		if err := c.class.validate(c.self, ctx, raw, from); err != nil {
+	if cs.class.validate != nil {
+		if err := cs.class.validate(cs.self, ctx, raw, from); err != nil {
 			return err
 		}
 	}
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := states.Put(ctx, c.store(), stateRow{raw}); err != nil {
+		if err := states.Put(ctx, cs.store(), stateRow{raw}); err != nil {
 			return err
 		}
 		frame, err := marshal(stateFrame{frameState, raw})
@@ -111,15 +111,15 @@ func (c *core) setState(ctx context.Context, raw json.RawMessage, from *Conn) er
 			return err
 		}
 		others := func(to *Conn) bool { return to.Protocol() && !to.Is(from) }
-		if err := c.broadcast(ctx, dohost.Frame{Text: true, Data: frame}, others); err != nil {
+		if err := cs.broadcast(ctx, dohost.Frame{Text: true, Data: frame}, others); err != nil {
 			return err
 		}
-		if c.class.changed == nil {
+		if cs.class.changed == nil {
 			return nil
 		}
-		return c.obj.Go(ctx, "state changed", func(ctx context.Context) error {
-			if err := c.class.changed(c.self, ctx, raw, from); err != nil {
-				c.reportError(ctx, "state changed", err)
+		return cs.obj.Go(ctx, "state changed", func(ctx context.Context) error {
+			if err := cs.class.changed(cs.self, ctx, raw, from); err != nil {
+				cs.reportError(ctx, "state changed", err)
 			}
 			return nil
 		})
@@ -127,10 +127,10 @@ func (c *core) setState(ctx context.Context, raw json.RawMessage, from *Conn) er
 }
 
 // clientState makes a change that a client has sent, or sends the client an error.
-func (c *core) clientState(ctx context.Context, conn *Conn, raw json.RawMessage) error {
-	err := c.checkType(raw)
+func (cs *clients) clientState(ctx context.Context, conn *Conn, raw json.RawMessage) error {
+	err := json.Unmarshal(raw, reflect.New(cs.class.state).Interface())
 	if err == nil {
-		err = c.setState(ctx, raw, conn)
+		err = cs.setState(ctx, raw, conn)
 	}
 	if err == nil {
 		return nil
@@ -143,9 +143,4 @@ func (c *core) clientState(ctx context.Context, conn *Conn, raw json.RawMessage)
 		return errors.Join(err, gone)
 	}
 	return err
-}
-
-// checkType returns an error if a client's state does not decode into the agent's type.
-func (c *core) checkType(raw json.RawMessage) error {
-	return json.Unmarshal(raw, reflect.New(c.class.state).Interface())
 }

@@ -66,9 +66,6 @@ func Sub[O, C any, P interface {
 // on, without the last one's class.
 const subPrefix = "sub/"
 
-// path returns the agents from the root to this one, each by its own class and name.
-func (c *core) path() []dohost.ID { return pathOf(c.obj.ID()) }
-
 // pathOf returns the path of an object's agent.
 func pathOf(own dohost.ID) []dohost.ID {
 	if !strings.HasPrefix(own.Name, subPrefix) {

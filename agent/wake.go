@@ -7,10 +7,10 @@ func (c *core) wake(ctx context.Context) error {
 	if err := c.readDestroying(ctx); err != nil {
 		return err
 	}
-	if err := c.recoverFibers(ctx); err != nil {
+	if err := c.recovery.begin(ctx, c.jobs.find); err != nil {
 		return err
 	}
-	if err := c.wakeJobs(ctx); err != nil {
+	if err := c.jobs.wake(ctx); err != nil {
 		return err
 	}
 	if c.class.start == nil {
@@ -19,5 +19,5 @@ func (c *core) wake(ctx context.Context) error {
 	if err := c.class.start(c.self, ctx); err != nil {
 		return err
 	}
-	return c.resumeDeferred(ctx)
+	return c.recovery.resumeDeferred(ctx)
 }

@@ -78,12 +78,12 @@ func (c *Conn) send(ctx context.Context, v any) error {
 }
 
 // sendInitialFrames sends the first frames to a client: the agent's identity, its state, its servers.
-func (c *core) sendInitialFrames(ctx context.Context, conn *Conn) error {
-	state, err := c.rawState(ctx)
+func (cs *clients) sendInitialFrames(ctx context.Context, conn *Conn) error {
+	state, err := cs.rawState(ctx)
 	if err != nil {
 		return err
 	}
-	frames := []any{identity{frameIdentity, c.name(), c.class.name, state != nil}}
+	frames := []any{identity{frameIdentity, cs.name(), cs.class.name, state != nil}}
 	if state != nil {
 		frames = append(frames, stateFrame{frameState, state})
 	}
@@ -96,7 +96,7 @@ func (c *core) sendInitialFrames(ctx context.Context, conn *Conn) error {
 }
 
 // receive handles a client's frame.
-func (c *core) receive(ctx context.Context, conn *Conn, f dohost.Frame) error {
+func (cs *clients) receive(ctx context.Context, conn *Conn, f dohost.Frame) error {
 	if conn.flags()&refused != 0 {
 		return nil
 	}
@@ -111,31 +111,31 @@ func (c *core) receive(ctx context.Context, conn *Conn, f dohost.Frame) error {
 				State json.RawMessage `json:"state"`
 			}
 			if json.Unmarshal(f.Data, &s) == nil && s.State != nil {
-				return c.clientState(ctx, conn, s.State)
+				return cs.clientState(ctx, conn, s.State)
 			}
 		case frameRPC:
 			var call rpcCall
 			if json.Unmarshal(f.Data, &call) == nil && call.valid() {
-				return c.answer(ctx, conn, call)
+				return cs.answer(ctx, conn, call)
 			}
 		}
 	}
-	if handled, err := c.extendedMessage(ctx, conn, f); handled || err != nil {
+	if handled, err := cs.extendedMessage(ctx, conn, f); handled || err != nil {
 		return err
 	}
-	if c.class.message == nil {
+	if cs.class.message == nil {
 		return nil
 	}
-	return c.class.message(c.self, ctx, conn, f)
+	return cs.class.message(cs.self, ctx, conn, f)
 }
 
 // answer runs a client's call and sends the result. If the client has disconnected, it sends nothing.
-func (c *core) answer(ctx context.Context, conn *Conn, call rpcCall) error {
+func (cs *clients) answer(ctx context.Context, conn *Conn, call rpcCall) error {
 	done := true
 	reply := rpcAnswer{Type: frameRPC, ID: *call.ID}
-	value, err := c.call(ctx, conn, call)
+	value, err := cs.call(ctx, conn, call)
 	if err != nil {
-		reply.Error = c.errorText(*call.Method, err)
+		reply.Error = cs.errorText(*call.Method, err)
 	} else {
 		reply.Success, reply.Done, reply.Result = true, &done, value
 	}
@@ -145,20 +145,12 @@ func (c *core) answer(ctx context.Context, conn *Conn, call rpcCall) error {
 	return err
 }
 
-// errorText returns the text of an error for a client.
-func (c *core) errorText(op string, err error) string {
-	if errors.Is(err, errReadonly) {
-		return readonlyText
-	}
-	return c.obj.ErrorText(op, err)
-}
-
-func (c *core) call(ctx context.Context, conn *Conn, call rpcCall) (json.RawMessage, error) {
-	m, err := c.class.method(*call.Method)
+func (cs *clients) call(ctx context.Context, conn *Conn, call rpcCall) (json.RawMessage, error) {
+	m, err := cs.class.method(*call.Method)
 	if err != nil {
 		return nil, err
 	}
 	s := &Stream{conn: conn, id: *call.ID}
 	defer func() { s.ended = true }()
-	return m.call(c.self, ctx, call.Args, s)
+	return m(cs.self, ctx, call.Args, s)
 }

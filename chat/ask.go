@@ -59,7 +59,7 @@ func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []
 	if err != nil {
 		return "", err
 	}
-	row.ID, row.Status, row.Created = o.ID, StatusQueued, time.Now().UnixMilli()
+	row.ID, row.Created = o.ID, time.Now().UnixMilli()
 	row.Body, row.Tools = note.Body, note.Tools
 	if row.ID == "" {
 		row.ID = "req_" + ulid.Make().String()
@@ -92,7 +92,7 @@ func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err 
 		if err != nil || !ok {
 			return r, false, err
 		}
-		if row.Value.Status.final() {
+		if !row.Value.Open() {
 			r, err = k.response(ctx, &row.Value)
 			return r, err == nil, err
 		}
@@ -122,7 +122,7 @@ func (k *conversation) requestEnded(request string) {
 
 // response returns the result of a request.
 func (k *conversation) response(ctx context.Context, row *replyRow) (r Response, err error) {
-	r = Response{ID: row.ID, Status: row.Status, Error: row.Error, Continues: row.Continues}
+	r = Response{ID: row.ID, Status: row.status(), Error: row.Error, Continues: row.Continues}
 	if row.Message == "" {
 		return r, nil
 	}

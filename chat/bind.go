@@ -39,9 +39,12 @@ type conversation struct {
 	owner any // the user's struct
 
 	// Owned by the goroutine that has the turn.
-	live        *liveReply
-	audience    audience[*agent.Conn]
-	lastHandled string // id of the request of the latest handler call
+	live       *liveReply
+	clearing   *agent.Conn // the client that is clearing the conversation; sendEnd sends it no transcript; may be nil
+	audience   audience[*agent.Conn]
+	callPrefix string // the prefix of the names that nextCall returns; empty before the first name
+	calls      int    // the number of names that nextCall has returned
+	lastCall   string // the last call of a handler that has begun
 	// waiters are closed when their request has ended.
 	waiters map[string]chan struct{}
 }
@@ -74,8 +77,9 @@ type Handlers[O, S any] struct {
 	Reply func(*O, context.Context, *Reply) error
 	// OnRecovery decides whether and how an interrupted reply resumes. If it fails, the reply resumes.
 	OnRecovery func(*O, context.Context, *InterruptedReply) (RecoveryAction, error)
-	// OnResponse is called after a request that was begun has ended, and again if its incarnation ends before it returns.
-	// The next request is answered concurrently.
+	// OnResponse is called after a reply has ended; a request that ended before its reply began gets no call. If the
+	// incarnation ends before OnResponse returns, a later incarnation calls it again, at most 5 times. The next request is
+	// answered concurrently.
 	OnResponse func(*O, context.Context, Response) error
 	// Sanitize transforms a message before it is stored. It runs after the built-in sanitizing: see docs/chat.md.
 	Sanitize func(*O, Message) Message

@@ -29,7 +29,7 @@ func (k *conversation) cancel(ctx context.Context, id string) (bool, error) {
 		return false, nil
 	}
 	row, ok, err := replies.Get(ctx, k.store(), id)
-	if err != nil || !ok || row.Value.Status.final() {
+	if err != nil || !ok || !row.Value.Open() {
 		return false, err
 	}
 	if err := k.stop(ctx, row.Value, StatusAborted); err != nil {
@@ -40,15 +40,17 @@ func (k *conversation) cancel(ctx context.Context, id string) (bool, error) {
 
 // stop ends an open request.
 func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error {
-	if row.Status == StatusRunning {
+	if row.running() {
 		l, err := k.loadLive(ctx, row)
 		if err != nil {
 			return err
 		}
 		return k.end(ctx, l, as, failure{})
 	}
-	row.Status, row.Ended, row.Notified = as, time.Now().UnixMilli(), true
-	if err := replies.Put(ctx, k.store(), row); err != nil {
+	if _, err := k.step(&row, row.ending(as), time.Now()); err != nil {
+		return err
+	}
+	if err := k.putReply(ctx, row); err != nil {
 		return err
 	}
 	k.requestEnded(row.ID)
@@ -75,7 +77,7 @@ func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
 	if err != nil || !ok {
 		return err
 	}
-	if row.Status == StatusRunning {
+	if row.running() {
 		l, err := k.loadLive(ctx, row)
 		if err != nil {
 			return err
@@ -85,7 +87,7 @@ func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
 		}
 		row = l.row
 	}
-	return k.callOnResponse(ctx, row)
+	return k.callOnResponse(ctx, row, false)
 }
 
 // Clear deletes the conversation, and ends all running and queued requests.
@@ -107,6 +109,8 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 	if err != nil {
 		return err
 	}
+	k.clearing = from
+	defer func() { k.clearing = nil }()
 	for _, r := range open { // the queued ones first, so that none of them begins
 		if err := k.stop(ctx, r.Value, StatusAborted); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // streamStatus is the state of a conversation as far as a connecting client needs it.
@@ -41,8 +42,8 @@ func (k *conversation) streamStatus(ctx context.Context) (s streamStatus, err er
 		return s, err
 	}
 	if len(open) > 0 {
-		switch row := open[0].Value; row.Status {
-		case StatusRunning:
+		switch row := open[0].Value; {
+		case row.running():
 			s.running, s.continues, s.owner = row.ID, row.Continues, row.Conn
 			if row.Conn != "" { // "" would select all connections
 				for range k.base.Connections(row.Conn) {
@@ -80,7 +81,7 @@ func (k *conversation) probe(ctx context.Context, conn *agent.Conn, id string) e
 	}
 	first := k.audience.probed(conn)
 	f := s.frame(conn.ID(), id)
-	if f.Reason == "idle" && first {
+	if first && (f.Reason == "idle" || f.ended) {
 		if err := k.sendMissedTranscript(ctx, conn); err != nil {
 			return err
 		}
@@ -89,7 +90,8 @@ func (k *conversation) probe(ctx context.Context, conn *agent.Conn, id string) e
 }
 
 // sendMissedTranscript sends a new connection the transcript if a request has ended recently: the client may have
-// received the beginning of its reply on a previous connection.
+// received the beginning of its reply on a previous connection. It does so after a failed reply, too, because the replay
+// of a failed reply has only the error.
 func (k *conversation) sendMissedTranscript(ctx context.Context, conn *agent.Conn) error {
 	last, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "ended", Reverse: true, Limit: 1})
 	if err != nil || len(last) == 0 {
@@ -153,11 +155,11 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 			f.Error, f.Body, f.Outcome = true, n.Text, StatusFailed
 		}
 		return k.send(ctx, conn, f)
-	case row.Value.Status == StatusQueued:
+	case row.Value.State == work.Waiting:
 		return nil
 	}
 	r := &row.Value
-	if r.Status.final() {
+	if !r.Open() {
 		end := r.endFrame()
 		end.Replay = true
 		return k.send(ctx, conn, end)

@@ -54,7 +54,7 @@ func (k *conversation) Begun(ctx context.Context) (n int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		n += row.Value.Runs.Begun
+		n += row.Value.attempts()
 	}
 	return n, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // The kinds of details that operators see of a conversation.
@@ -46,7 +47,7 @@ func inspectOpen(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bo
 		}
 		r := &row.Value
 		d := requestDetail(r)
-		if r.Status == StatusRunning {
+		if r.running() {
 			n, err := logLength(v, r)
 			if err != nil {
 				yield(dohost.Resource{}, err)
@@ -54,7 +55,7 @@ func inspectOpen(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bo
 			}
 			d.Counts["chunks"] = n
 			d.Text += fmt.Sprintf(", %d chunks", n)
-		} else if first && r.Due == 0 {
+		} else if first && r.NotBefore == 0 {
 			d.Fault = "the request is waiting, but no request is being answered"
 		}
 		if first = false; !yield(d, nil) {
@@ -113,13 +114,13 @@ func newestOf[T any](
 	return true
 }
 
-// requestDetail returns the detail of a request. Its counts are the cost of its reply: the counted runs of the
-// handler, including an attempt given up before it ran (runs), the attempts to resume (recoveries), and how many of
-// the latest attempts have added no chunk (idle).
+// requestDetail returns the detail of a request. Its counts are the cost of its reply: runs counts the attempts, also one
+// that ended before it called the handler; recoveries counts the attempts after the first; idle counts the interruptions
+// since the last new chunk.
 func requestDetail(r *replyRow) dohost.Resource {
-	d := dohost.Resource{Kind: detailRequest, ID: r.ID, State: string(r.Status)}
-	recoveries := max(0, r.Runs.Begun-1)
-	d.Counts = map[string]int64{"runs": int64(r.Runs.Begun), "recoveries": int64(recoveries), "idle": int64(r.Runs.Idle)}
+	d := dohost.Resource{Kind: detailRequest, ID: r.ID, State: string(r.status())}
+	attempts := r.attempts()
+	d.Counts = map[string]int64{"runs": int64(attempts), "recoveries": int64(max(0, attempts-1)), "idle": int64(r.Stalls)}
 	text := []string{"since " + timeText(r.Created)}
 	add := func(ok bool, format string, args ...any) {
 		if ok {
@@ -127,9 +128,9 @@ func requestDetail(r *replyRow) dohost.Resource {
 		}
 	}
 	add(r.Ended != 0, "ended %s", timeText(r.Ended))
-	add(r.Due != 0 && r.Status == StatusQueued, "not before %s", timeText(r.Due))
-	add(r.Runs.Begun > 0, "%d runs", r.Runs.Begun)
-	add(r.Runs.Idle > 1, "the last %d without a new chunk", r.Runs.Idle)
+	add(r.NotBefore != 0 && r.State == work.Waiting, "not before %s", timeText(r.NotBefore))
+	add(attempts > 0, "%d runs", attempts)
+	add(r.Stalls > 1, "the last %d without a new chunk", r.Stalls)
 	add(r.Continues, "continues message %s", r.Message)
 	add(r.Error != "", "%q", strings.ToValidUTF8(r.Error[:min(len(r.Error), 200)], ""))
 	d.Text = strings.Join(text, ", ")

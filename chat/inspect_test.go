@@ -85,8 +85,8 @@ func TestDetailsOfRunsWithoutChunks(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.close()
-		wantInspected(t, h, "request", "request one error: 7 runs, the last 6 without a new chunk, "+
-			`"The assistant was interrupted and could not recover. Please try again." map[idle:6 recoveries:6 runs:7]`)
+		wantInspected(t, h, "request", "request one error: 6 runs, the last 5 without a new chunk, "+
+			`"The assistant was interrupted and could not recover. Please try again." map[idle:5 recoveries:5 runs:6]`)
 	})
 }
 

@@ -247,6 +247,33 @@ func TestDropOnAFullDisk(t *testing.T) {
 	}, class)
 }
 
+// OnResponse is called once, also if the disk is full when it returns.
+func TestOnResponseIsCalledOnceOnFullDisk(t *testing.T) {
+	var disk *objectstore.FS
+	calls := 0
+	class := countingClassOf(&countingState{words: 1}, &handlers{
+		Reply: (*countingAgent).reply,
+		OnResponse: func(_ *countingAgent, ctx context.Context, _ chat.Response) error {
+			calls++
+			disk.SetFree(0)
+			return dohost.Sleep(ctx, 10*time.Second)
+		},
+	})
+	runLong(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
+		disk = fs
+		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "say")}, &chat.AskOptions{ID: "one"})
+			return err
+		})
+		time.Sleep(time.Minute)
+		disk.SetFree(1 << 40)
+		time.Sleep(time.Minute)
+		if calls != 1 {
+			t.Errorf("OnResponse was called %d times", calls)
+		}
+	}, class)
+}
+
 // A handler that waits for a full disk has not stalled, however long the wait; a handler that sends nothing on a disk
 // with space has.
 func TestStallOnAFullDisk(t *testing.T) {

@@ -9,18 +9,24 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // beginNext starts the reply to the next request, if none is being answered.
 func (k *conversation) beginNext(ctx context.Context) error {
 	for {
 		open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Limit: 1})
-		if err != nil || len(open) == 0 || open[0].Value.Status != StatusQueued {
+		if err != nil || len(open) == 0 || open[0].Value.State != work.Waiting {
 			return err
 		}
-		row := open[0].Value
-		if wait := time.Until(time.UnixMilli(row.Due)); wait > 0 {
-			_, err := agent.Schedule(ctx, k.base, agent.After(wait), nextCallback, struct{}{}, nil)
+		row, now := open[0].Value, time.Now()
+		begun := row
+		eff, err := k.step(&begun, work.Event{Kind: work.Due, Owner: k.nextCall()}, now)
+		if err != nil {
+			return err
+		}
+		if eff == work.Wait {
+			_, err := agent.Schedule(ctx, k.base, agent.After(time.UnixMilli(row.NotBefore).Sub(now)), nextCallback, struct{}{}, nil)
 			return err
 		}
 		begins, err := k.findMessage(ctx, &row)
@@ -33,16 +39,15 @@ func (k *conversation) beginNext(ctx context.Context) error {
 			}
 			continue
 		}
-		row.Status, row.Runs = StatusRunning, runs{Begun: 1}
 		started, err := agent.StartFiber(ctx, k.base, replyKind, nil, nil)
 		if err != nil {
 			return err
 		}
-		row.Fiber = started.ID
+		row.Item, row.Fiber = begun.Item, started.ID
 		if _, err := notes.Delete(ctx, k.store(), terminalNote); err != nil {
 			return err
 		}
-		return replies.Put(ctx, k.store(), row)
+		return k.putReply(ctx, row)
 	}
 }
 

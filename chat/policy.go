@@ -1,6 +1,10 @@
 package chat
 
-import "time"
+import (
+	"time"
+
+	"github.com/dohost/dohost/internal/work"
+)
 
 // Policy decides about a submission that arrives while another request is open. Other requests (regenerations,
 // continuations, requests of the program) are always queued.
@@ -38,12 +42,12 @@ func (p Policy) admit(open []replyRow) (a admission) {
 	}
 	answered := map[string]bool{} // messages that the running reply answers, or in a.merge
 	for i := range open {
-		if open[i].Status == StatusRunning {
+		if open[i].running() {
 			for _, id := range open[i].Users {
 				answered[id] = true
 			}
 		}
-		if open[i].Status != StatusQueued || !open[i].Submits {
+		if open[i].State != work.Waiting || !open[i].Submits {
 			continue
 		}
 		a.skip = append(a.skip, open[i].ID)

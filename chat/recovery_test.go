@@ -316,3 +316,201 @@ func TestBindMistakesAreErrorsOfOpen(t *testing.T) {
 		}
 	}
 }
+
+// A call of the handler whose model was cut off counts once for MaxAttempts.
+func TestReplyCountsTruncatedAnswersOnce(t *testing.T) {
+	var attempts []int
+	c := &countingState{words: 1}
+	c.more = func(_ *countingAgent, _ context.Context, r *chat.Reply, _ int) error {
+		attempts = append(attempts, r.Attempt)
+		return &chat.ModelError{Truncated: true, Message: "cut off"}
+	}
+	o := chat.Options{Recovery: chat.Recovery{MaxAttempts: 2}}
+	runWithHost(t, countingClass(c, o), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		if err := r.until(ctx, func() bool { return r.ended["one"].Done }, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.close()
+		if got := fmt.Sprint(attempts); got != "[0 1 2]" {
+			t.Errorf("the attempts %s, want [0 1 2]", got)
+		}
+		wantInspected(t, h, "request", "request one error: 3 runs, "+
+			`": cut off" map[idle:0 recoveries:2 runs:3]`)
+	})
+}
+
+// truncatedOnce is a handler whose model is cut off in its first call.
+func truncatedOnce(ctx context.Context, r *chat.Reply, calls *[]string) error {
+	*calls = append(*calls, fmt.Sprint(r.ID, " ", r.Attempt))
+	if len(*calls) == 1 {
+		return &chat.ModelError{Truncated: true, Message: "cut off"}
+	}
+	return r.Say(ctx, "x")
+}
+
+// askAndWait asks from the program, calls during half a second later, and returns the statuses of the requests.
+func askAndWait(t *testing.T, h *dohosttest.Host, during func(), ids ...string) (statuses []string) {
+	t.Helper()
+	p := countingAgents.Get(h, testID.Name)
+	err := p.Do(t.Context(), func(ctx context.Context, p *countingAgent) error {
+		for _, id := range ids {
+			if _, err := chat.Ask(ctx, p, []chat.Message{chat.Text(id, chat.RoleUser, id)}, &chat.AskOptions{ID: id}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Advance(500 * time.Millisecond)
+	during()
+	h.Advance(time.Minute)
+	err = p.Do(t.Context(), func(ctx context.Context, p *countingAgent) error {
+		for _, id := range ids {
+			r, ok, err := chat.Wait(ctx, p, id)
+			if err != nil || !ok {
+				return fmt.Errorf("%s: known %t, %w", id, ok, err)
+			}
+			statuses = append(statuses, fmt.Sprintf("%s %s %s", id, r.Status, r.Error))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return statuses
+}
+
+// The end of an incarnation while a reply waits after a cut-off answer is no second attempt.
+func TestReplyChargesOneAttemptForTruncatedAnswerAndEviction(t *testing.T) {
+	var calls []string
+	class := countingClassOf(&countingState{}, &handlers{
+		Reply:   func(_ *countingAgent, ctx context.Context, r *chat.Reply) error { return truncatedOnce(ctx, r, &calls) },
+		Options: chat.Options{Recovery: chat.Recovery{MaxAttempts: 1}},
+	})
+	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		got := askAndWait(t, h, func() { h.Evict(testID, dohost.EndFence) }, "one")
+		if all := fmt.Sprint(calls, got); all != "[one 0 one 1] [one completed ]" {
+			t.Error(all)
+		}
+	})
+}
+
+// A stop that is rolled back leaves a reply that has not begun: its first call is not a recovery.
+func TestReplyBeginsAfterFailedCancel(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		t.Run(fmt.Sprintf("off %t", off), func(t *testing.T) {
+			var calls []string
+			class := countingClassOf(&countingState{}, &handlers{
+				Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
+					calls = append(calls, fmt.Sprint(r.ID, " ", r.Attempt))
+					return r.Say(ctx, r.ID)
+				},
+				Options: chat.Options{Recovery: chat.Recovery{Off: off}},
+			})
+			o := &dohosttest.Options{Classes: []dohost.Class{class}, Options: dohost.Options{MaxEvents: 5}}
+			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+				p := countingAgents.Get(h, testID.Name)
+				err := p.Do(t.Context(), func(ctx context.Context, p *countingAgent) error {
+					for _, id := range []string{"one", "two"} {
+						if _, err := chat.Ask(ctx, p, []chat.Message{chat.Text(id, chat.RoleUser, id)}, &chat.AskOptions{ID: id}); err != nil {
+							return err
+						}
+					}
+					for {
+						err := p.Object().Go(ctx, "fill", func(ctx context.Context) error { return dohost.Sleep(ctx, 10*time.Second) })
+						if errors.Is(err, dohost.ErrOverloaded) {
+							break
+						} else if err != nil {
+							return err
+						}
+					}
+					if _, err := chat.Cancel(ctx, p, "one"); !errors.Is(err, dohost.ErrOverloaded) { // the next reply has no task
+						return fmt.Errorf("Cancel: %v, want an overloaded object", err)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				h.Advance(time.Minute)
+				got := askAndWait(t, h, func() {}, "one", "two")
+				if all := fmt.Sprint(calls, got); all != "[one 0 two 0] [one completed  two completed ]" {
+					t.Error(all)
+				}
+			})
+		})
+	}
+}
+
+// A reply that ends with a call for a client is complete, also if its model was then cut off and a bound is exceeded.
+func TestTruncatedReplyWaitsForClient(t *testing.T) {
+	class := countingClassOf(&countingState{}, &handlers{
+		Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
+			if r.Attempt > 0 {
+				for i := range 6 {
+					if err := r.Say(ctx, fmt.Sprint(i, " ")); err != nil {
+						return err
+					}
+				}
+				if err := sendChunks(ctx, r, map[string]any{"type": "tool-input-available", "toolCallId": "c", "toolName": "ask", "input": 7}); err != nil {
+					return err
+				}
+			}
+			return &chat.ModelError{Truncated: true, Message: "cut off"}
+		},
+		Options: chat.Options{Recovery: chat.Recovery{MaxChunks: 2, FailureMessage: "no more"}},
+	})
+	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
+		r.ask(ctx, "one", "count", map[string]any{"clientTools": []any{map[string]any{"name": "ask"}}})
+		if f := r.waitEnd(t, "one"); f.Outcome != string(chat.StatusCompleted) {
+			t.Errorf("%v %q", f.Outcome, f.Body)
+		}
+		r.close()
+	})
+}
+
+// Clients get FailureMessage when a bound is exceeded after a cut-off answer; the program gets the model's error.
+func TestTruncatedReplyIsGivenUpWithFailureMessage(t *testing.T) {
+	class := countingClassOf(&countingState{}, &handlers{
+		Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
+			for i := range 4 {
+				if err := r.Say(ctx, fmt.Sprint(i, " ")); err != nil {
+					return err
+				}
+			}
+			return &chat.ModelError{Truncated: true, Message: "cut off"}
+		},
+		Options: chat.Options{Recovery: chat.Recovery{MaxChunks: 2, FailureMessage: "no more"}},
+	})
+	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		if f := r.waitEnd(t, "one"); f.Body != "no more" {
+			t.Errorf("%q", f.Body)
+		}
+		r.close()
+		if got := inspected(t, h, "request"); len(got) != 1 || !strings.Contains(got[0], `": cut off"`) {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// An OnResponse that ends its incarnation is called six times.
+func TestOnResponseThatPanicsIsBounded(t *testing.T) {
+	n := 0
+	class := countingClassOf(&countingState{words: 1}, &handlers{
+		Reply:      (*countingAgent).reply,
+		OnResponse: func(*countingAgent, context.Context, chat.Response) error { n++; panic("out of memory") },
+	})
+	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		got := askAndWait(t, h, func() { h.Advance(time.Hour) }, "one")
+		if fmt.Sprint(got) != "[one completed ]" || n != 6 {
+			t.Errorf("%v after %d calls of OnResponse", got, n)
+		}
+	})
+}

@@ -4,15 +4,17 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/dohost/dohost/internal/work"
 )
 
 // TestRecoveryVerdicts is the table of decisions about interrupted replies, attempt after attempt. A step has the
 // number of chunks in the log, and the time since the first interruption.
 func TestRecoveryVerdicts(t *testing.T) {
 	type interruption struct {
-		chunks uint64
-		after  time.Duration
-		waits  bool
+		chunks    uint64
+		after     time.Duration
+		truncated bool // by the model's provider
 	}
 	idle := func(n int, each time.Duration) (cuts []interruption) {
 		for i := range n {
@@ -41,38 +43,40 @@ func TestRecoveryVerdicts(t *testing.T) {
 		{"three, strictly", Recovery{CountAllAttempts: true}, progressing(3, 3), "resume1 resume1 resume1"},
 		{"further in between", Recovery{MaxAttempts: 2}, []interruption{{chunks: 1}, {chunks: 1}, {chunks: 2}, {chunks: 2}, {chunks: 2}},
 			"resume1 resume2 resume1 resume2 fail max_attempts_exceeded"},
-		{"five minutes", Recovery{}, []interruption{{}, {after: 5 * time.Minute}, {after: 5*time.Minute + 1}}, "resume1 resume2 fail no_progress_timeout"},
+		{"five minutes", Recovery{}, []interruption{{}, {after: 5 * time.Minute}, {after: 5*time.Minute + time.Millisecond}}, "resume1 resume2 fail no_progress_timeout"},
 		{"the clock starts again", Recovery{}, []interruption{{}, {chunks: 1, after: time.Hour}, {chunks: 1, after: time.Hour + time.Minute}},
 			"resume1 resume1 resume2"},
 		{"an hour without bound", Recovery{ProgressTimeout: -1}, []interruption{{}, {after: time.Hour}}, "resume1 resume2"},
 		{"a night before the first attempt", Recovery{}, []interruption{{chunks: 7, after: 12 * time.Hour}}, "resume1"},
+		{"truncated answers", Recovery{MaxAttempts: 2}, []interruption{{truncated: true}, {truncated: true}, {truncated: true}},
+			"resume1 resume2 fail max_attempts_exceeded"},
+		{"truncated answers that add chunks", Recovery{MaxAttempts: 2}, []interruption{{truncated: true}, {chunks: 1, truncated: true}, {chunks: 2, truncated: true}},
+			"resume1 resume2 fail max_attempts_exceeded"},
+		{"truncated answer, then interruptions", Recovery{MaxAttempts: 2}, []interruption{{truncated: true}, {}, {chunks: 1}, {chunks: 1}},
+			"resume1 resume2 resume2 fail max_attempts_exceeded"},
+		{"truncated answers for five minutes", Recovery{MaxAttempts: -1}, []interruption{{truncated: true}, {after: 6 * time.Minute, truncated: true}},
+			"resume1 fail no_progress_timeout"},
 		{"work", Recovery{MaxChunks: 10}, []interruption{{chunks: 100}, {chunks: 110}, {chunks: 111}}, "resume1 resume1 fail work_budget_exceeded"},
 		{"no work at all", Recovery{MaxChunks: -1}, []interruption{{chunks: 1}, {chunks: 1e6}}, "resume1 resume1"},
 		{"work before time", Recovery{MaxChunks: 1}, []interruption{{}, {chunks: 2}, {chunks: 2, after: time.Hour}}, "resume1 fail work_budget_exceeded fail work_budget_exceeded"},
 		{"time before attempts", Recovery{MaxAttempts: 1}, []interruption{{}, {after: time.Hour}}, "resume1 fail no_progress_timeout"},
-		{"somebody else's turn", Recovery{MaxAttempts: 1}, []interruption{{}, {waits: true}, {waits: true, after: time.Hour}}, "resume1 wait wait"},
-		{"off", Recovery{Off: true}, []interruption{{chunks: 3}}, "keep"},
-		{"off, and somebody else's turn", Recovery{Off: true}, []interruption{{waits: true}}, "wait"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			start := time.Unix(1_000_000, 0)
-			r, got := runs{Begun: 1}, ""
+			rules, got := c.rules.withDefaults(), ""
+			r := replyRow{Item: work.Item{State: work.Running, Owner: "call"}}
 			for i, cut := range c.cuts {
-				v, why := r.countInterruption(c.rules.withDefaults(), cut.chunks, cut.waits, start.Add(cut.after))
+				next, why := r.interrupted(rules, rules.policy(), fmt.Sprint("call ", i), cut.chunks, cut.truncated, start.Add(cut.after))
 				if i > 0 {
 					got += " "
 				}
-				switch v {
-				case decideResume:
-					got += fmt.Sprintf("resume%d", r.Idle)
-				case decideFail:
+				if why != "" {
 					got += "fail " + why
-				case decideWait:
-					got += "wait"
-				case decideKeep:
-					got += "keep"
+					continue
 				}
+				got += fmt.Sprintf("resume%d", next.Failures+next.Stalls)
+				r = next
 			}
 			if got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)

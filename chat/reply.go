@@ -187,7 +187,7 @@ func (l *liveReply) apply(ctx context.Context, e replyEvent) error {
 // applyOnce is apply without waiting for space.
 func (l *liveReply) applyOnce(ctx context.Context, e replyEvent) error {
 	row, _ := l.after(e)
-	if err := replies.Put(ctx, l.k.store(), row); err != nil {
+	if err := l.k.putReply(ctx, row); err != nil {
 		return err
 	}
 	l.row = row
@@ -223,7 +223,7 @@ type Response struct {
 // InterruptedReply is an interrupted reply.
 type InterruptedReply struct {
 	ID      string    // of the request
-	Attempt int       // number of this attempt, from 1, since the last one that added chunks
+	Attempt int       // number of this attempt, from 1: the sum that MaxAttempts of Recovery bounds
 	Partial Message   // the reply so far
 	Created time.Time // creation of the request
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // failure is the reason why a reply ended: text is for the program and for operators, public is for clients.
@@ -95,8 +96,11 @@ func (k *conversation) endWith(
 			}
 		}
 		now := time.Now()
-		row.Status, row.Error, row.Public, row.Ended = s, why.text, why.public, now.UnixMilli()
-		if err := replies.Put(ctx, k.store(), *row); err != nil {
+		if _, err := k.step(row, row.ending(s), now); err != nil {
+			return err
+		}
+		row.Error, row.Public = why.text, why.public
+		if err := k.putReply(ctx, *row); err != nil {
 			return err
 		}
 		if err := k.expireEnded(ctx, now); err != nil {
@@ -108,11 +112,11 @@ func (k *conversation) endWith(
 
 // sendEnd sends clients the transcript, the end-of-reply frame, and to some of them the transcript again: see audience.
 func (k *conversation) sendEnd(ctx context.Context, row *replyRow) error {
-	first := k.audience.ending(row.ID, row.Continues, k.openConns())
+	first := k.audience.ending(row.ID, row.Continues, k.openConns(k.clearing))
 	if err := k.broadcastTranscript(ctx, first); err != nil {
 		return err
 	}
-	again := k.audience.ended(row.Continues, k.openConns())
+	again := k.audience.ended(row.Continues, k.openConns(k.clearing))
 	if err := errors.Join(k.broadcast(ctx, row.endFrame(), k.openConns()), k.notifyWaiting(ctx)); err != nil {
 		return err
 	}
@@ -121,37 +125,72 @@ func (k *conversation) sendEnd(ctx context.Context, row *replyRow) error {
 
 func (r *replyRow) endFrame() responseFrame {
 	f := responseFrame{
-		Type: frameResponse, ID: r.ID, Done: true, Continuation: r.Continues, Outcome: r.Status, MessageIDs: r.Users,
+		Type: frameResponse, ID: r.ID, Done: true, Continuation: r.Continues, Outcome: r.status(), MessageIDs: r.Users,
 	}
-	if r.Status == StatusFailed {
+	if r.Outcome == work.Failed {
 		f.Error, f.Body = true, r.Public
 	}
 	return f
 }
 
-// callOnResponse calls OnResponse for a request that has ended.
-func (k *conversation) callOnResponse(ctx context.Context, row replyRow) error {
-	if row.Notified {
+// callOnResponse calls OnResponse for a request that has ended. After an interruption of the reply's fiber (again) an
+// earlier call may have ended its incarnation, so the call is charged durably before it begins, and work.MaxCalls bounds
+// such calls. Otherwise the call costs no commit.
+func (k *conversation) callOnResponse(ctx context.Context, row replyRow, again bool) error {
+	switch {
+	case row.State != work.Notifying:
 		return nil
+	case k.class.response == nil: // the class had one when the reply ended
+		return k.endNotifying(ctx, row.ID)
+	case again && row.Calls >= work.MaxCalls:
+		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"),
+			slog.String("err", "interrupted too often"), slog.Int("calls", row.Calls))
+		return k.endNotifying(ctx, row.ID)
 	}
-	if k.class.response != nil {
-		r, err := k.response(ctx, &row)
-		if err != nil {
+	r, err := k.response(ctx, &row)
+	if err != nil {
+		return err
+	}
+	if again {
+		if _, err := k.step(&row, work.Event{Kind: work.HookCalled}, time.Now()); err != nil {
 			return err
 		}
-		if err := k.class.response(k.owner, ctx, r); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"), slog.Any("err", err))
+		if err := errors.Join(k.putReply(ctx, row), k.store().Sync(ctx)); err != nil {
+			return err
 		}
 	}
-	_, err := replies.Update(ctx, k.store(), row.ID, func(r *replyRow) error {
-		r.Notified = true
-		return nil
-	})
-	if errors.Is(err, dohost.ErrNotFound) {
-		return nil
+	if err := k.class.response(k.owner, ctx, r); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"), slog.Any("err", err))
 	}
-	return err
+	return k.endNotifying(ctx, row.ID)
+}
+
+// endNotifying records that OnResponse is not called for a request any more, as soon as there is disk space for that.
+func (k *conversation) endNotifying(ctx context.Context, id string) error {
+	return retryNoSpace(ctx, func() error {
+		row, ok, err := replies.Get(ctx, k.store(), id)
+		if err != nil || !ok || row.Value.State != work.Notifying {
+			return err
+		}
+		if _, err := k.step(&row.Value, work.Event{Kind: work.HookReturned}, time.Now()); err != nil {
+			return err
+		}
+		return k.putReply(ctx, row.Value)
+	})
+}
+
+// retryNoSpace calls do, and repeats it every second while there is no space for it.
+func retryNoSpace(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if !errors.Is(err, dohost.ErrNoSpace) && !errors.Is(err, dohost.ErrOverloaded) {
+			return err
+		}
+		if err := dohost.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
 }

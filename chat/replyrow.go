@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // Status is the state of a request.
@@ -20,8 +21,6 @@ const (
 	StatusSkipped   Status = "skipped"   // another submission replaced it before it began
 )
 
-func (s Status) final() bool { return s != StatusQueued && s != StatusRunning }
-
 const (
 	// maxRequest bounds a request without its messages, in bytes: its row takes nearly twice that, and must have space
 	// for the result.
@@ -30,11 +29,12 @@ const (
 	maxFailure = 4 << 10
 )
 
-// replyRow is a request and the state of its reply.
+// replyRow is a request and the state of its reply. The Owner of its item is a call of the handler: see
+// conversation.nextCall.
 type replyRow struct {
-	ID          string // chosen by the client
-	Number      uint64 // in order of arrival
-	Status      Status
+	work.Item
+	ID          string          // chosen by the client
+	Number      uint64          // in order of arrival
 	Continues   bool            // continues the last message of the assistant
 	Conn        string          // id of the connection that sent the request; "" for the program
 	Body        json.RawMessage // of the request, without the members of the wire protocol
@@ -44,29 +44,47 @@ type replyRow struct {
 	Place       uint64          // of that message
 	From        uint64          // number of the first chunk of its log
 	Fiber       string
-	Runs        runs
+	FirstRun    uint64   // chunks in the log after the first call of the handler
+	Logged      uint64   // chunks in the log when the last interruption was charged
 	Clients     []string // called tools of the server that a client runs
 	Server      []string // calls that the server runs
 	AnswerCalls []string // calls of its model that only Answer runs
 	Begun       []string // calls that Answer started: durable before the tool runs
 	Allowed     []string // approved calls of the running reply: the stream has no chunk for an approval
 	Submits     bool     // a client's submission: see Policy
-	Due         int64    // earliest start, in ms
 	Answers     bool     // continues because of a client's answer or the program: otherwise skipped
 	Error       string   // error text for the program and operators
 	Public      string   // error text for clients
 	Created     int64
 	Ended       int64
-	Notified    bool // OnResponse has returned
 }
+
+// finalStatuses are the statuses of requests that have ended.
+var finalStatuses = [...]Status{
+	work.Completed: StatusCompleted, work.Failed: StatusFailed, work.Cancelled: StatusAborted, work.Skipped: StatusSkipped,
+}
+
+// status returns the public state of the request.
+func (r *replyRow) status() Status {
+	switch r.State {
+	case work.Waiting:
+		return StatusQueued
+	case work.Running:
+		return StatusRunning
+	}
+	return finalStatuses[r.Outcome]
+}
+
+// running reports whether the request is being answered.
+func (r *replyRow) running() bool { return r.State == work.Running }
 
 var replies = dohost.Collection[replyRow]{
 	Name: "dohost.chat.replies",
 	Key:  func(r replyRow) string { return r.ID },
 	Indexes: []dohost.Index[replyRow]{
 		{Name: "fiber", Of: func(r replyRow) dohost.Key { return partialKey(r.Fiber != "", dohost.KeyOf(r.Fiber)) }},
-		{Name: "open", Of: func(r replyRow) dohost.Key { return partialKey(!r.Status.final(), dohost.KeyOf(r.Number)) }},
-		{Name: "ended", Of: func(r replyRow) dohost.Key { return partialKey(r.Status.final(), dohost.KeyOf(r.Ended)) }},
+		{Name: "open", Of: func(r replyRow) dohost.Key { return partialKey(r.Open(), dohost.KeyOf(r.Number)) }},
+		{Name: "ended", Of: func(r replyRow) dohost.Key { return partialKey(!r.Open(), dohost.KeyOf(r.Ended)) }},
 	},
 }
 
@@ -126,6 +144,28 @@ func (k *conversation) readNote(ctx context.Context, name string) (noteRow, erro
 	return row.Value, err
 }
 
+// putReply, insertReply and deleteReply are the only writers of requests.
+
+func (k *conversation) putReply(ctx context.Context, row replyRow) error {
+	return replies.Put(ctx, k.store(), row)
+}
+
+// insertReply writes a new request, and begins to answer it if no other is being answered.
+func (k *conversation) insertReply(ctx context.Context, row replyRow) (err error) {
+	if row.Number, err = k.nextNumber(ctx); err != nil {
+		return err
+	}
+	if err := replies.Insert(ctx, k.store(), row); err != nil {
+		return err
+	}
+	return k.beginNext(ctx)
+}
+
+func (k *conversation) deleteReply(ctx context.Context, id string) error {
+	_, err := replies.Delete(ctx, k.store(), id)
+	return err
+}
+
 // nextNumber returns the number of the next request.
 func (k *conversation) nextNumber(ctx context.Context) (uint64, error) {
 	n, err := k.readNote(ctx, numberNote)
@@ -140,7 +180,7 @@ func (k *conversation) nextNumber(ctx context.Context) (uint64, error) {
 // running returns the request that is being answered.
 func (k *conversation) running(ctx context.Context) (r replyRow, ok bool, err error) {
 	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Limit: 1})
-	if err != nil || len(open) == 0 || open[0].Value.Status != StatusRunning {
+	if err != nil || len(open) == 0 || !open[0].Value.running() {
 		return r, false, err
 	}
 	return open[0].Value, true, nil

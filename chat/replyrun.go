@@ -18,10 +18,10 @@ func (k *conversation) runFiber(ctx context.Context, f *agent.Fiber[json.RawMess
 	if err != nil || !ok {
 		return err
 	}
-	for row.Status == StatusRunning {
-		first := f.Attempt == 0 && k.lastHandled != row.ID
-		k.lastHandled = row.ID
-		if row, err = k.run(ctx, row, f, first); err != nil {
+	var truncated error // of the model's answer in the last call of the handler
+	for row.running() {
+		first := k.isFirst(&row)
+		if row, truncated, err = k.run(ctx, row, f, first, truncated); err != nil {
 			if ctx.Err() == nil { // the fiber runs again immediately
 				k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", err))
 				err = errors.Join(err, dohost.Sleep(ctx, time.Second))
@@ -32,7 +32,7 @@ func (k *conversation) runFiber(ctx context.Context, f *agent.Fiber[json.RawMess
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return nil // see endCancelled
 	}
-	return k.callOnResponse(ctx, row)
+	return k.callOnResponse(ctx, row, f.Attempt > 0)
 }
 
 // requestOfFiber returns the request that a fiber answers.
@@ -44,80 +44,78 @@ func (k *conversation) requestOfFiber(ctx context.Context, fiber string) (row re
 	return rows[0].Value, true, nil
 }
 
-// run calls the handler once, and returns the new state of the request. The status is still StatusRunning if the
-// handler must run again.
-func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[json.RawMessage], first bool) (replyRow, error) {
+// run calls the handler once, and returns the new state of the request, which is still running if the handler must be
+// called again. truncated is the error of the last call, and nextTruncated that of this one, if the connection to the model has
+// ended during an answer.
+func (k *conversation) run(
+	ctx context.Context, row replyRow, f *agent.Fiber[json.RawMessage], first bool, truncated error,
+) (now replyRow, nextTruncated, err error) {
 	l, err := k.load(ctx, row)
 	if err != nil {
-		return row, err
+		return row, nil, err
 	}
 	k.live = l
 	if !first {
-		if err := k.resume(ctx, l, f); err != nil || l.ended {
-			return l.row, err
+		if err := k.resume(ctx, l, f, truncated); err != nil || l.ended {
+			return l.row, nil, err
 		}
 	}
 	if err := k.notifyReplyBegins(ctx, l); err != nil {
-		return l.row, err
+		return l.row, nil, err
 	}
 	if first && row.Continues {
 		if results, _ := l.abandonedCalls(false); len(results) > 0 {
 			if err := l.addAll(ctx, results); err != nil {
-				return l.row, err
+				return l.row, nil, err
 			}
 		}
 	}
-	inner, cancel := context.WithCancelCause(ctx)
+	failed, stalled := k.callHandler(ctx, l, f)
+	switch {
+	case l.ended:
+	case errors.Is(context.Cause(ctx), context.Canceled): // the fiber, not the incarnation
+		err = k.endWhenSpace(context.WithoutCancel(ctx), l, StatusAborted, publicFailure(errCancelled.Error()))
+	case ctx.Err() != nil:
+		err = context.Cause(ctx) // the incarnation has ended: the request stays open
+	case failed == nil:
+		err = k.endWhenSpace(ctx, l, StatusCompleted, failure{})
+	case stalled:
+		l.ended = true
+		k.base.Object().Report(ctx, "chat:stalled", slog.String("request", row.ID))
+	case k.class.options.Recovery.resumesTruncated(failed):
+		times := l.row.Failures + 1
+		k.base.Object().Report(ctx, "chat:truncated", slog.String("request", row.ID), slog.Any("err", failed), slog.Int("times", times))
+		err = dohost.Sleep(ctx, time.Duration(times)*time.Second) // a stop may end the reply
+		l.ended = true
+		return l.row, failed, err
+	default:
+		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", failed))
+		err = k.endWhenSpace(ctx, l, StatusFailed, failure{failed.Error(), k.errorText(failed)})
+	}
+	return l.row, nil, err
+}
+
+// callHandler calls the handler, and reports whether it was stopped because it sent no chunk for too long.
+func (k *conversation) callHandler(
+	ctx context.Context, l *liveReply, f *agent.Fiber[json.RawMessage],
+) (failed error, stalled bool) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	l.cancel = cancel
 	if stall := k.class.options.Stall; stall > 0 {
 		l.stallTimer = time.AfterFunc(stall, func() { cancel(errStalled) })
 		defer l.stallTimer.Stop()
 	}
-	r := &Reply{ID: row.ID, Attempt: l.row.Runs.Begun - 1, k: k, l: l, fiber: f}
-	failed := k.class.reply(k.owner, inner, r)
-	switch {
-	case l.ended:
-		return l.row, nil
-	case errors.Is(context.Cause(ctx), context.Canceled): // the fiber, not the incarnation
-		err = k.endWhenSpace(context.WithoutCancel(ctx), l, StatusAborted, publicFailure(errCancelled.Error()))
-	case ctx.Err() != nil:
-		return l.row, context.Cause(ctx) // the incarnation has ended: the row keeps StatusRunning
-	case failed == nil:
-		err = k.endWhenSpace(ctx, l, StatusCompleted, failure{})
-	case errors.Is(context.Cause(inner), errStalled):
-		l.ended = true
-		k.base.Object().Report(ctx, "chat:stalled", slog.String("request", row.ID))
-		return l.row, nil
-	case k.resumesTruncated(failed, l):
-		return l.row, k.retryTruncated(ctx, l, failed)
-	default:
-		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", failed))
-		err = k.endWhenSpace(ctx, l, StatusFailed, failure{failed.Error(), k.errorText(failed)})
-	}
-	return l.row, err
+	k.lastCall = l.row.Owner
+	failed = k.class.reply(k.owner, ctx, &Reply{ID: l.row.ID, Attempt: l.row.Attempt, k: k, l: l, fiber: f})
+	return failed, errors.Is(context.Cause(ctx), errStalled)
 }
 
-// resumesTruncated reports whether the handler failed because the connection to its model ended during an answer, and
-// the reply resumes. MaxAttempts bounds these attempts even if each one adds chunks.
-func (k *conversation) resumesTruncated(failed error, l *liveReply) bool {
+// resumesTruncated reports whether the handler failed because the connection to its model ended during an answer, so
+// that the reply may resume.
+func (r Recovery) resumesTruncated(failed error) bool {
 	e, ok := errors.AsType[*ModelError](failed)
-	rules := k.class.options.Recovery
-	return ok && e != nil && e.Truncated && !rules.Off && (rules.MaxAttempts < 0 || l.row.Runs.Truncated < rules.MaxAttempts)
-}
-
-// retryTruncated counts an interrupted answer of a model, and waits before the next request.
-func (k *conversation) retryTruncated(ctx context.Context, l *liveReply, failed error) error {
-	l.row.Runs.Truncated++
-	k.base.Object().Report(ctx, "chat:truncated", slog.String("request", l.row.ID), slog.Any("err", failed), slog.Int("times", l.row.Runs.Truncated))
-	if err := replies.Put(ctx, k.store(), l.row); err != nil {
-		return err
-	}
-	if err := dohost.Sleep(ctx, time.Duration(l.row.Runs.Truncated)*time.Second); err != nil {
-		return err
-	}
-	l.ended = true // it may have been stopped during the sleep
-	return nil
+	return ok && e != nil && e.Truncated && !r.Off
 }
 
 // load rebuilds the state of a reply from its log.
@@ -172,24 +170,43 @@ func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunk
 	return nil
 }
 
-// resume counts the attempt, durably, and decides whether an interrupted reply resumes.
-func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[json.RawMessage]) error {
+// resume decides whether a reply resumes after an interruption, or after its model's answer was cut off, and charges the
+// attempt durably.
+func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[json.RawMessage], truncated error) error {
 	rules := k.class.options.Recovery
 	_, waits := l.abandonedCalls(false)
-	v, why := l.row.Runs.countInterruption(rules, l.stream.Len(), waits && (rules.Off || !l.canRunCalls()), time.Now())
-	if err := replies.Put(ctx, k.store(), l.row); err != nil {
-		return err
+	waits = waits && (rules.Off || !l.canRunCalls()) // a client must act: the chunks so far are the reply
+	resumes, why := !waits && !rules.Off, ""
+	if resumes {
+		call, now := k.nextCall(), time.Now()
+		err := l.retryNoSpace(ctx, func() error {
+			next, reason := l.row.interrupted(rules, k.replyPolicy(), call, l.stream.Len(), truncated != nil, now)
+			if resumes, why = reason == "", reason; !resumes {
+				return nil
+			}
+			if err := k.putReply(ctx, next); err != nil {
+				return err
+			}
+			l.row = next
+			return nil
+		})
+		if l.ended {
+			return nil
+		} else if err != nil {
+			return err
+		}
 	}
 	if err := k.store().Sync(ctx); err != nil {
 		return err
 	}
-	k.base.Object().Report(ctx, "chat:interrupted", slog.String("request", l.row.ID), slog.Int("attempt", l.row.Runs.Idle),
+	attempt := l.row.Failures + l.row.Stalls
+	k.base.Object().Report(ctx, "chat:interrupted", slog.String("request", l.row.ID), slog.Int("attempt", attempt),
 		slog.Uint64("chunks", l.stream.Len()), slog.String("why", why))
 	var action RecoveryAction
-	if v == decideResume && k.class.recovery != nil {
+	if resumes && k.class.recovery != nil {
 		var err error
 		action, err = k.class.recovery(k.owner, ctx, &InterruptedReply{
-			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: l.partial(), Created: time.UnixMilli(l.row.Created), fiber: f,
+			ID: l.row.ID, Attempt: attempt, Partial: l.partial(), Created: time.UnixMilli(l.row.Created), fiber: f,
 		})
 		if err != nil {
 			k.base.Object().Report(ctx, "chat:failed", slog.String("request", l.row.ID), slog.String("hook", "OnRecovery"), slog.Any("err", err))
@@ -199,17 +216,21 @@ func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[
 			return context.Cause(ctx)
 		}
 	}
-	if err := l.rebuildLog(ctx, f, action.discards(), v == decideResume && !action.stops()); l.ended {
+	if err := l.rebuildLog(ctx, f, action.discards(), resumes && !action.stops()); l.ended {
 		return nil
 	} else if err != nil {
 		return err
 	}
 	switch {
-	case v == decideWait:
+	case waits:
 		return k.endWhenSpace(ctx, l, StatusCompleted, failure{})
-	case v == decideFail, v == decideKeep:
+	case !resumes:
 		k.base.Object().Report(ctx, "chat:given up", slog.String("request", l.row.ID), slog.String("why", why))
-		return k.endWhenSpace(ctx, l, StatusFailed, publicFailure(k.class.options.Recovery.FailureMessage))
+		failed := publicFailure(rules.FailureMessage)
+		if truncated != nil {
+			failed.text = truncated.Error()
+		}
+		return k.endWhenSpace(ctx, l, StatusFailed, failed)
 	case action.stops():
 		return k.endWhenSpace(ctx, l, StatusAborted, failure{})
 	}
@@ -233,7 +254,7 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 		}
 		var rows []chunkRow
 		from := to.stream.Len()
-		to.row.Runs.Chunks = from + uint64(len(add)) // these chunks are not the handler's progress
+		to.row.Logged = from + uint64(len(add)) // these chunks are not the handler's progress
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
 			if drop {
 				if err := f.SetCheckpoint(ctx, nil); err != nil { // the checkpoint may refer to dropped chunks
@@ -250,7 +271,7 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 				}
 				rows = append(rows, row)
 			}
-			return replies.Put(ctx, l.k.store(), to.row)
+			return l.k.putReply(ctx, to.row)
 		})
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // requestFrame is a client's request.
@@ -195,7 +196,7 @@ func (k *conversation) handleRequest(ctx context.Context, conn *agent.Conn, f re
 		return err
 	}
 	if known { // its client was not sure that the request arrived
-		if before.Value.Status.final() {
+		if !before.Value.Open() {
 			return k.send(ctx, conn, before.Value.endFrame())
 		}
 		return nil
@@ -204,12 +205,12 @@ func (k *conversation) handleRequest(ctx context.Context, conn *agent.Conn, f re
 		return cmp.Or(err, error(&dohost.PublicError{Message: fmt.Sprintf("chat: %d requests are open, the limit is %d", n, maxOpenRequests)}))
 	}
 	row := replyRow{
-		ID: f.ID, Status: StatusQueued, Conn: conn.ID(), Body: r.more, Tools: r.tools,
+		ID: f.ID, Conn: conn.ID(), Body: r.more, Tools: r.tools,
 		Created: time.Now().UnixMilli(),
 	}
 	row.Submits = r.trigger == triggerSubmit
 	row.Continues = row.Submits && len(r.messages) > 0 && r.messages[len(r.messages)-1].Role == RoleAssistant
-	dropped, changed, err := k.submit(ctx, &row, r.messages)
+	dropped, changed, merged, err := k.submit(ctx, &row, r.messages)
 	if err != nil {
 		return err
 	}
@@ -217,11 +218,14 @@ func (k *conversation) handleRequest(ctx context.Context, conn *agent.Conn, f re
 		if err := k.sendTranscriptTo(ctx, conn, false); err != nil {
 			return err
 		}
-		row.Status = StatusSkipped
+		row.State, row.Outcome = work.Ended, work.Skipped
 		return k.send(ctx, conn, row.endFrame())
 	}
 	k.audience.requested(row.ID, conn)
-	if !changed {
+	switch {
+	case merged: // its client has the separate messages, and would send them again
+		return k.broadcastTranscript(ctx, k.openConns())
+	case !changed:
 		return nil
 	}
 	return k.broadcastTranscript(ctx, k.openConns(conn))

@@ -15,10 +15,10 @@ import (
 )
 
 // submit accepts a client's request as the policy decides, and sets the Users of its row. changed reports whether the
-// conversation has changed.
-func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message) (dropped, changed bool, err error) {
+// conversation has changed, and merged whether the policy has merged waiting messages into the client's message.
+func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message) (dropped, changed, merged bool, err error) {
 	if row.Users, err = k.usersOf(ctx, sent); err != nil {
-		return false, false, err
+		return false, false, false, err
 	}
 	store := func(ctx context.Context) (err error) {
 		changed, err = k.merge(ctx, sent, true)
@@ -26,11 +26,11 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 	}
 	if !row.Submits {
 		err = k.accept(ctx, *row, store)
-		return false, changed, err
+		return false, changed, false, err
 	}
 	rows, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})
 	if err != nil {
-		return false, false, err
+		return false, false, false, err
 	}
 	open := make([]replyRow, len(rows))
 	for i := range rows {
@@ -38,9 +38,9 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 	}
 	a := k.class.options.Policy.admit(open)
 	if a.drop {
-		return true, false, nil
+		return true, false, false, nil
 	}
-	row.Due = k.class.options.due(time.Now())
+	row.NotBefore = k.class.options.due(time.Now())
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		for _, r := range open {
 			if slices.Contains(a.skip, r.ID) {
@@ -49,7 +49,7 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 				}
 			}
 		}
-		if len(a.merge) > 0 && len(row.Users) > 0 {
+		if merged = len(a.merge) > 0 && len(row.Users) > 0; merged {
 			if sent, err = k.join(ctx, a.merge, sent, row.Users[len(row.Users)-1]); err != nil {
 				return err
 			}
@@ -59,7 +59,7 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 		}
 		return k.accept(ctx, *row, store)
 	})
-	return false, changed, err
+	return false, changed, merged, err
 }
 
 // usersOf returns the ids of the user's messages at the end of a client's list. It skips messages that the client may
@@ -138,13 +138,7 @@ func (k *conversation) accept(ctx context.Context, row replyRow, store func(cont
 		if err := notes.Put(ctx, k.store(), noteRow{Name: requestNote, Body: row.Body, Tools: row.Tools}); err != nil {
 			return err
 		}
-		if row.Number, err = k.nextNumber(ctx); err != nil {
-			return err
-		}
-		if err := replies.Insert(ctx, k.store(), row); err != nil {
-			return err
-		}
-		return k.beginNext(ctx)
+		return k.insertReply(ctx, row)
 	})
 }
 

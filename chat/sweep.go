@@ -7,6 +7,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/work"
 )
 
 const (
@@ -24,11 +25,11 @@ const sweepKind agent.FiberKind[struct{}] = "chat.sweep"
 func (k *conversation) expireEnded(ctx context.Context, now time.Time) error {
 	old, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{
 		Index: "ended", End: dohost.KeyOf(now.Add(-retainEnded).UnixMilli()), Limit: 100,
-		Where: func(r replyRow) bool { return r.Notified },
+		Where: func(r replyRow) bool { return r.State == work.Ended },
 	})
 	for _, r := range old {
 		if err == nil {
-			_, err = replies.Delete(ctx, k.store(), r.Key)
+			err = k.deleteReply(ctx, r.Key)
 		}
 	}
 	return err

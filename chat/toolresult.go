@@ -13,6 +13,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // answerFrame is a client's answer to a tool call.
@@ -161,26 +162,20 @@ func (k *conversation) queueContinuation(ctx context.Context, conn, message stri
 		return false, err
 	}
 	for _, r := range rows {
-		if r.Value.Status == StatusQueued && r.Value.Continues && r.Value.Message == message {
+		if r.Value.State == work.Waiting && r.Value.Continues && r.Value.Message == message {
 			return true, nil
 		}
 	}
 	row := replyRow{
-		ID: "cont_" + ulid.Make().String(), Status: StatusQueued, Continues: true, Answers: true, Conn: conn, Message: message,
+		ID: "cont_" + ulid.Make().String(), Continues: true, Answers: true, Conn: conn, Message: message,
 		Body: note.Body, Tools: note.Tools, Created: time.Now().UnixMilli(),
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
-		if row.Number, err = k.nextNumber(ctx); err != nil {
-			return err
-		}
-		if err := replies.Insert(ctx, k.store(), row); err != nil {
-			return err
-		}
-		if err := k.beginNext(ctx); err != nil {
+		if err := k.insertReply(ctx, row); err != nil {
 			return err
 		}
 		now, _, err := replies.Get(ctx, k.store(), row.ID)
-		open = !now.Value.Status.final()
+		open = now.Value.Open()
 		return err
 	})
 	return open, err

@@ -210,6 +210,72 @@ func TestReconnectAfterTheEndOfReply(t *testing.T) {
 	})
 }
 
+// A client that was disconnected when a reply failed gets the transcript when it reconnects.
+func TestReconnectAfterTheFailureOfReply(t *testing.T) {
+	c := &countingState{words: 3}
+	c.more = func(_ *countingAgent, _ context.Context, _ *chat.Reply, i int) error {
+		if i == 2 {
+			return errors.New("the model is out")
+		}
+		return nil
+	}
+	runWithHost(t, countingClass(c, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		r.waitBegin(t, "one")
+		if err := r.ws.CloseNow(); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(5 * time.Second)
+		r.ws = nil
+		if err := r.connect(ctx); err != nil {
+			t.Fatal(err)
+		}
+		r.waitEnd(t, "one")
+		if len(r.messages) != 2 || r.messages[1].text() != "1.0 1.1 " {
+			t.Errorf("%+v", r.messages)
+		}
+		r.close()
+	})
+}
+
+// A client whose message became one with waiting ones gets that message. Otherwise its next request would store them again.
+func TestSenderGetsJoinedMessage(t *testing.T) {
+	class := countingClass(&countingState{words: 3}, chat.Options{Policy: chat.PolicyMerge})
+	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "r")
+		r.ask(ctx, "one", "a", nil)
+		r.waitBegin(t, "one")
+		r.ask(ctx, "two", "b", nil)
+		r.ask(ctx, "three", "c", nil)
+		r.waitEnd(t, "three")
+		if n := len(r.messages); n == 0 || !slices.ContainsFunc(r.messages, func(m page) bool { return m.text() == "b\n\nc" }) {
+			t.Errorf("%+v", r.messages)
+		}
+		r.close()
+	})
+}
+
+// A client that deletes the conversation during the reply to another client gets no transcript of the time before.
+func TestClearDuringReplyToAnotherClient(t *testing.T) {
+	runWithHost(t, countingClass(&countingState{words: 3}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r, other := connectIdle(t, h, "r"), connectIdle(t, h, "other")
+		r.ask(ctx, "one", "count", nil)
+		other.waitBegin(t, "one")
+		other.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_clear"})
+		other.messages = nil
+		other.waitEnd(t, "one")
+		h.Advance(time.Second)
+		other.sendFrame(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "later"})
+		other.receiveUntil(t, func(f frame) bool { return f.ProbeID == "later" })
+		if len(other.messages) != 0 {
+			t.Errorf("after the deletion it has %+v", other.messages)
+		}
+		r.close()
+		other.close()
+	})
+}
+
 // A client that connects during a reply receives the replay, then the live chunks. Before it asks for the replay it
 // receives no chunks.
 func TestReplayToClientThatConnectsDuringReply(t *testing.T) {

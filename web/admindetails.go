@@ -1,6 +1,7 @@
 package web
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -43,24 +44,33 @@ func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 
 // isAction returns an error for an unknown action.
 func isAction(a dohost.Action) error {
-	if all := []dohost.Action{dohost.ActionCancel, dohost.ActionRetry, dohost.ActionDelete}; !slices.Contains(all, a) {
+	if all := dohost.Actions(); !slices.Contains(all, a) {
 		return fmt.Errorf("action %q: want one of %q", a, all)
 	}
 	return nil
 }
 
-// operate answers POST /v1/objects/class/name/operate?action=cancel&kind=fiber&id=x, which wakes the object.
-func (a *admin) operate(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
+// maxResult is the maximum size of the body of the action done: that of a result of package ledger, and some space.
+const maxResult = 1<<20 + 4<<10
+
+// operate answers POST /v1/objects/class/name/operate?action=cancel&kind=fiber&id=x, which wakes the object. The body of the
+// action done is the result, as JSON. The bodies of other actions are ignored.
+func (a *admin) operate(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	q := r.URL.Query()
 	action := dohost.Action(q.Get("action"))
 	if err := isAction(action); err != nil {
 		return nil, &dohost.ArgumentError{Method: "operate", Err: err}
 	}
-	of := q.Get("id")
-	if of == "" {
+	req := &dohost.AdminRequest{Action: action, Kind: q.Get("kind"), ID: q.Get("id")}
+	if req.ID == "" {
 		return nil, &dohost.ArgumentError{Method: "operate", Err: errors.New("want an id")}
 	}
-	done, err := a.host.Operate(r.Context(), id, action, q.Get("kind"), of)
+	if action == dohost.ActionDone {
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxResult)).Decode(&req.Result); err != nil {
+			return nil, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("want a result as JSON in the body: %w", err)}
+		}
+	}
+	done, err := a.host.Operate(r.Context(), id, req)
 	if bad, ok := errors.AsType[*dohost.ArgumentError](err); ok { // reported by the object, caused by the operator
 		bad := &dohost.PublicError{Message: bad.Error(), Code: "bad_argument", Status: http.StatusBadRequest}
 		err = &dohost.Error{Op: "operate", ID: id, Err: bad, Outcome: dohost.OutcomeRan}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/dohost/dohost"
@@ -30,14 +31,18 @@ func resourceClass(eggs int) dohost.Class {
 					}
 				}
 			},
-			OnAdmin: func(_ *resourceObject, _ context.Context, _ dohost.Action, kind, id string) (bool, error) {
+			OnAdmin: func(_ *resourceObject, _ context.Context, r *dohost.AdminRequest) (bool, error) {
 				switch {
-				case kind != "egg":
+				case r.Kind != "egg":
 					return false, &dohost.ArgumentError{Method: "operate", Err: errors.New("a nest has eggs")}
-				case id == "broken":
+				case r.Action == dohost.ActionDone:
+					return string(r.Result) == `{"a":1}`, nil
+				case r.Result != nil:
+					return false, errors.New("an action without a result has one")
+				case r.ID == "broken":
 					return false, errors.New("it cannot be")
 				}
-				return id == "1", nil
+				return r.ID == "1", nil
 			},
 		})
 }
@@ -69,6 +74,14 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 		if got := getJSON[adminapi.Operated](s, "POST", operate+query, "{"); got.Done != done { // the body is ignored
 			t.Errorf("%s: %+v", query, got)
 		}
+	}
+	for body, done := range map[string]bool{`{"a":1}`: true, "null": false, `"` + strings.Repeat("a", 1<<20) + `"`: false} {
+		if got := getJSON[adminapi.Operated](s, "POST", operate+"?action=done&kind=egg&id=1", body); got.Done != done {
+			t.Errorf("done with %.20s: %+v", body, got)
+		}
+	}
+	for _, body := range []string{"", "{", `"` + strings.Repeat("a", 1<<20+4<<10) + `"`} {
+		s.wantError("POST", operate+"?action=done&kind=egg&id=1", body, http.StatusBadRequest, "bad_argument")
 	}
 	for _, query := range []string{"", "?action=fly&kind=egg&id=1", "?action=delete&kind=egg", "?action=delete&kind=ham&id=1"} {
 		s.wantError("POST", operate+query, `{"action": "delete", "kind": "egg", "id": "1"}`, http.StatusBadRequest, "bad_argument")

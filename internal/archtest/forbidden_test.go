@@ -129,16 +129,27 @@ func typesIn(list *ast.FieldList) (names []string) {
 	return names
 }
 
-// durableRows are the collections of durable work in package agent, and rowWrites the methods that change them.
+// durableRows are the collections of durable work, by the only file of their package that writes them, and rowWrites the
+// methods that change them.
 var (
-	durableRows = []string{"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads"}
-	rowWrites   = []string{"Insert", "Put", "Update", "UpdateIf", "Delete", "DeleteIf"}
+	durableRows = map[string][]string{
+		"agent/rows.go":    {"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads"},
+		"chat/replyrow.go": {"replies"},
+	}
+	rowWrites = []string{"Insert", "Put", "Update", "UpdateIf", "Delete", "DeleteIf"}
 )
 
-// rowWriters requires that only agent/rows.go writes rows of durable work, since it sets the alarm in the same batch.
+// rowWriters requires that one file of a package writes its rows of durable work. In package agent it also sets the
+// alarm, in the same batch.
 func rowWriters(t *tree) (found []string) {
 	for _, f := range t.files {
-		if f.test || f.dir != "agent" || f.path == "agent/rows.go" {
+		writer, rows := "", []string(nil)
+		for path, names := range durableRows {
+			if strings.HasPrefix(path, f.dir+"/") {
+				writer, rows = path, names
+			}
+		}
+		if f.test || f.path == writer {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
@@ -146,8 +157,8 @@ func rowWriters(t *tree) (found []string) {
 			if !ok || !slices.Contains(rowWrites, sel.Sel.Name) {
 				return true
 			}
-			if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(durableRows, x.Name) {
-				found = append(found, t.at(n.Pos(), "%s.%s: only agent/rows.go writes rows of durable work", x.Name, sel.Sel.Name))
+			if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(rows, x.Name) {
+				found = append(found, t.at(n.Pos(), "%s.%s: only %s writes rows of durable work", x.Name, sel.Sel.Name, writer))
 			}
 			return true
 		})

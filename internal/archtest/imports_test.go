@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
 
 	"agent":          {".", "internal/backoff", "internal/work"},
-	"chat":           {"agent", ".", "chat/uimessage", "chat/internal/rawjson"},
+	"chat":           {"agent", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
 	"chat/uimessage": {"chat/internal/rawjson"}, // pure: no host and no agent
 	"chat/extract":   {"chat"},
 	"chat/openai":    {"chat", "chat/internal/provider"},

@@ -1,6 +1,7 @@
-// Package work is the state machine of durable work: of fibers, the hooks that decide about them, schedules and queue
-// items. It has no I/O, no clock and no goroutine. Package agent stores an [Item] in each row, sends it events, and
-// carries out the effects.
+// Package work is the state machine of durable work: of fibers, the hooks that decide about them, schedules, queue items,
+// chat replies, and operations with an outside effect. It has no I/O, no clock and no goroutine, and imports no package of
+// the module except internal/backoff, which has no state. Packages agent, chat and ledger store an [Item] in each row, send
+// it events, and carry out the effects.
 //
 // # States
 //
@@ -17,9 +18,9 @@
 //	   └────Restart──Dead, Orphaned ─────────────────┘
 //	                  └──Retry──▶ Recovering
 //
-// An item is open in the states Waiting, Running and Recovering. An item is interrupted when its owner, an
-// incarnation, has ended before it. Any other incarnation compares the owner with itself to find such items. So there is
-// no list of interrupted items that could be lost.
+// An item is open in the states Waiting, Running and Recovering. An item is interrupted when its owner (an incarnation, or a
+// call of a reply's handler or of an operation) has ended before it. Any other incarnation compares the owner with itself
+// to find such items. So there is no list of interrupted items that could be lost.
 //
 // # Events
 //
@@ -45,10 +46,10 @@
 //	HookRunning   .  .   .        .        C        N   .  .  .  .   .  .  .  .
 //	HookReturned  .  .   .        .        CNED-    NE  .  .  .  .   .  .  .  .
 //	Decided       .  .   .        .        RNE      .   .  .  .  .   .  .  .  .
-//	Cancel        E- EX- E-       E-       E-       .   .  .  E- .   EX- . E- E-
+//	Cancel        E- NEX- E-      NE-      NE-      .   .  .  NE- .  NEX- . NE- E-
 //	Restart       .  .   .        .        .        W.  W. W. W. .   .  .  .  .
 //	Retry         .  .   .        .        .        .   .  .  C  .   .  .  .  .
-//	Resolve       .  .   .        .        .        .   .  NE .  .   .  .  .  .
+//	Resolve       .  .   .        .        .        .   .  NE NE .   .  .  .  .
 //	Replace       W  P   W        W        !        !   !  !  !  P   P  W  W  W
 //
 // The test of this package compares this table with Step, for every state, event and policy.
@@ -57,9 +58,9 @@
 //
 // An attempt is charged before it runs. An interruption (the owner ended) is charged when the item is resumed, in the
 // batch that resumes it: Attempt and Stalls. An error is charged when the code returns it: Attempt and Failures. A call
-// of a hook is charged before it begins, by HookCalled: Calls. Progress, which is a new checkpoint, sets Stalls and Calls
-// to zero. So an item or a hook that ends its process is tried only as often as the policy allows.
+// of a hook is charged before it begins, by HookCalled: Calls. Progress, which is a new checkpoint or a new chunk of a
+// reply, sets Stalls and Calls to zero. So an item or a hook that ends its process is tried only as often as the policy allows.
 //
 // A result counts only for the run that it belongs to. The owner numbers the runs that it starts, of all its items
-// together: an item that is deleted and made again with the same name must not take the result of its predecessor.
+// together: the result of an item that was deleted must not count for a new item with the same name.
 package work

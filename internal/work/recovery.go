@@ -1,6 +1,10 @@
 package work
 
-import "time"
+import (
+	"time"
+
+	"github.com/dohost/dohost/internal/backoff"
+)
 
 // due decides about an item that is interrupted or due.
 func (it *Item) due(ev Event, p *Policy, now int64) Effect {
@@ -20,7 +24,7 @@ func (it *Item) due(ev Event, p *Policy, now int64) Effect {
 		return Impossible
 	case !p.Known:
 		return it.unknown(p)
-	case p.Resumable && it.exhausted(1, p):
+	case p.Resumable && (ev.Final || it.exhausted(1, p) || it.OutOfTime(p, time.UnixMilli(now))):
 		it.Attempt++
 		it.Stalls++
 		if p.GiveUp {
@@ -30,13 +34,13 @@ func (it *Item) due(ev Event, p *Policy, now int64) Effect {
 		it.end(Failed, p, now)
 		return None
 	case p.RecoveryHook:
-		return it.recoveryDue(p, now)
+		return it.recoveryDue(ev, p, now)
 	case !p.Resumable:
 		return Delete
 	case it.Suspect(ev.Owner, p) && !ev.Alone:
 		return Wait
 	}
-	return it.resume(ev)
+	return it.resume(ev, p, now)
 }
 
 // unknown decides about an interrupted item without code.
@@ -50,7 +54,7 @@ func (it *Item) unknown(p *Policy) Effect {
 }
 
 // recoveryDue decides about an interrupted item with a hook for recovery.
-func (it *Item) recoveryDue(p *Policy, now int64) Effect {
+func (it *Item) recoveryDue(ev Event, p *Policy, now int64) Effect {
 	switch {
 	case it.outOfCalls(now):
 		it.State = Dead
@@ -58,7 +62,7 @@ func (it *Item) recoveryDue(p *Policy, now int64) Effect {
 	case now < it.NotBefore:
 		return Wait
 	case it.State == Running && it.Calls > 1: // its hook has resumed it more than once without progress
-		it.State, it.NotBefore = Recovering, now+hookDelay(it.Calls-1, p.HookDelay).Milliseconds()
+		it.State, it.NotBefore = Recovering, now+hookDelay(it.Calls-1, p, ev.Jitter)
 		return None
 	}
 	return CallHook
@@ -81,16 +85,9 @@ func (it *Item) outOfCalls(now int64) bool {
 	return it.Calls >= MaxCalls || it.FirstCall > 0 && now-it.FirstCall >= maxCallsTime.Milliseconds()
 }
 
-// hookDelay returns the delay before the next call of a hook after n calls.
-func hookDelay(n int, first time.Duration) time.Duration {
-	d := first
-	for range n - 1 {
-		if d >= maxHookDelay {
-			break
-		}
-		d *= 2
-	}
-	return min(d, maxHookDelay)
+// hookDelay returns the delay before the next call of a hook after n calls, in milliseconds.
+func hookDelay(n int, p *Policy, jitter float64) int64 {
+	return backoff.Jitter(backoff.Delay(n-1, p.HookDelay, maxHookDelay), jitter).Milliseconds()
 }
 
 // callHook charges a call of the hook.
@@ -108,7 +105,7 @@ func (it *Item) callHook(ev Event, p *Policy, now int64) Effect {
 	if it.FirstCall == 0 {
 		it.FirstCall = now
 	}
-	it.NotBefore = now + hookDelay(it.Calls, p.HookDelay).Milliseconds()
+	it.NotBefore = now + hookDelay(it.Calls, p, ev.Jitter)
 	return None
 }
 
@@ -123,7 +120,7 @@ func (it *Item) hookReturned(ev Event, p *Policy, now int64) Effect {
 	case it.State != Recovering:
 		return Refused
 	case ev.Failed:
-		if it.Calls >= MaxCalls {
+		if ev.Final || it.Calls >= MaxCalls {
 			it.State = Dead
 		}
 		return None
@@ -142,7 +139,7 @@ func (it *Item) decided(ev Event, p *Policy, now int64) Effect {
 		return Refused
 	}
 	if ev.Outcome == 0 {
-		return it.resume(ev)
+		return it.resume(ev, p, now)
 	}
 	it.Attempt++
 	it.Stalls++

@@ -1,11 +1,11 @@
 package work
 
-// progress records a new checkpoint.
+// progress records a new checkpoint, or new chunks.
 func (it *Item) progress(ev Event) Effect {
 	if it.State != Waiting && it.State != Running || it.Owner != ev.Owner || it.Run != ev.Run {
 		return Refused
 	}
-	it.Stalls, it.Calls, it.FirstCall = 0, 0, 0
+	it.Stalls, it.FirstStall, it.Calls, it.FirstCall = 0, 0, 0, 0
 	return None
 }
 
@@ -20,7 +20,7 @@ func (it *Item) returned(ev Event, p *Policy, now int64) Effect {
 	case Cancelling:
 		return Delete
 	case Replaced:
-		it.State, it.Owner, it.Attempt, it.Failures, it.Stalls = Waiting, "", 0, 0, 0
+		it.State, it.Owner, it.Attempt, it.Failures, it.Stalls, it.FirstStall = Waiting, "", 0, 0, 0, 0
 		return None
 	case Running:
 	default:
@@ -50,7 +50,10 @@ func (it *Item) cancel(ev Event, p *Policy, now int64) Effect {
 	case p.KeepPlace || !p.Resumable:
 		return Delete
 	}
-	it.end(Cancelled, p, now)
+	if ev.Outcome == 0 {
+		ev.Outcome = Cancelled
+	}
+	it.end(ev.Outcome, p, now)
 	return None
 }
 
@@ -82,6 +85,6 @@ func (it *Item) replace(ev Event) Effect {
 	default:
 		return Impossible
 	}
-	it.Attempt, it.Failures, it.Stalls = 0, 0, 0
+	it.Attempt, it.Failures, it.Stalls, it.FirstStall = 0, 0, 0, 0
 	return None
 }

@@ -42,7 +42,7 @@ func kinds() (names []string) {
 // eachItem calls do with items of a column that differ in each field on which a decision may depend.
 func eachItem(state State, owner string, do func(Item)) {
 	hour := time.Hour.Milliseconds()
-	for _, charges := range []Item{{}, {Attempt: 1, Stalls: 1}, {Attempt: 2, Stalls: 2}, {Attempt: 3, Failures: 3}, {Attempt: maxAttempts}} {
+	for _, charges := range []Item{{}, {Attempt: 1, Stalls: 1}, {Attempt: 2, Stalls: 2, FirstStall: now.UnixMilli() - 25*hour}, {Attempt: 3, Failures: 3}, {Attempt: maxAttempts}} {
 		for _, calls := range []int{0, 1, 2, MaxCalls} {
 			for _, at := range []struct{ first, before int64 }{
 				{}, {-25 * hour, 0}, {-25 * hour, now.UnixMilli()}, {-hour, 0}, {-hour, now.UnixMilli()}, {-hour, now.UnixMilli() + 1},
@@ -58,7 +58,7 @@ func eachItem(state State, owner string, do func(Item)) {
 					}
 					continue
 				}
-				for it.Outcome = Completed; it.Outcome <= Cancelled; it.Outcome++ {
+				for it.Outcome = Completed; it.Outcome <= Skipped; it.Outcome++ {
 					do(it)
 				}
 			}
@@ -67,15 +67,22 @@ func eachItem(state State, owner string, do func(Item)) {
 }
 
 func eachPolicy(do func(*Policy)) {
-	for bits := range 1 << 6 {
+	limits := []Policy{
+		{MaxRetries: -1}, {MaxRetries: 3}, {MaxRetries: -1, Isolate: 1}, {MaxRetries: 3, Isolate: 1},
+		{MaxRetries: 3, CountAllAttempts: true}, {MaxRetries: -1, MaxStallTime: 24 * time.Hour},
+	}
+	for bits := range 1 << 7 {
 		is := func(n int) bool { return bits>>n&1 == 1 }
-		for _, retries := range []int{-1, 3} {
-			for _, isolate := range []int{0, 1} {
-				do(&Policy{
-					Known: is(0), Resumable: is(1), RecoveryHook: is(2), EndHook: is(3), GiveUp: is(4), KeepPlace: is(5),
-					MaxRetries: retries, Isolate: isolate, HookDelay: time.Minute, KeepCompleted: time.Hour, KeepFailed: 2 * time.Hour,
-				})
+		if is(6) && !is(3) {
+			continue
+		}
+		for n, p := range limits {
+			if n > 3 && !(is(0) && is(1)) {
+				continue // no other item is resumed
 			}
+			p.Known, p.Resumable, p.RecoveryHook, p.EndHook, p.GiveUp, p.KeepPlace = is(0), is(1), is(2), is(3), is(4), is(5)
+			p.EndHookAfterCancel, p.HookDelay, p.KeepCompleted, p.KeepFailed = is(6), time.Minute, time.Hour, 2*time.Hour
+			do(&p)
 		}
 	}
 }
@@ -88,6 +95,16 @@ func eachEvent(k EventKind, do func(Event)) {
 		ev.Run = 9
 		do(ev)
 		ev.Alone = true
+		do(ev)
+		ev.Failed = true
+		do(ev)
+		ev.Final = true
+		do(ev)
+		ev.Final, ev.Jitter = false, 0.25
+		do(ev)
+	case HookCalled:
+		do(ev)
+		ev.Jitter = 0.125
 		do(ev)
 	case Progressed, Returned, HookReturned:
 		for bits := range 1 << 3 {
@@ -102,6 +119,10 @@ func eachEvent(k EventKind, do func(Event)) {
 		for ev.Outcome = Completed; ev.Outcome <= Cancelled; ev.Outcome++ {
 			do(ev)
 		}
+	case Cancel:
+		do(ev)
+		ev.Outcome = Skipped
+		do(ev)
 	case Stuck, Restart:
 		ev.Run = 9
 		do(ev)
@@ -117,7 +138,7 @@ func cell(n int, k EventKind) (entry string, steps int) {
 		eachItem(columns[n].state, columns[n].owner, func(it Item) {
 			eachEvent(k, func(ev Event) {
 				steps++
-				next, eff := Step(it, ev, p, now)
+				next, eff := step(it, ev, p, now)
 				switch eff {
 				case Refused:
 					found["."] = true
@@ -177,7 +198,7 @@ func eachStep(do func(it Item, ev Event, p *Policy, next Item, eff Effect)) (ste
 			eachPolicy(func(p *Policy) {
 				eachItem(columns[n].state, columns[n].owner, func(it Item) {
 					eachEvent(EventKind(k), func(ev Event) {
-						next, eff := Step(it, ev, p, now)
+						next, eff := step(it, ev, p, now)
 						do(it, ev, p, next, eff)
 						steps++
 					})
@@ -186,6 +207,12 @@ func eachStep(do func(it Item, ev Event, p *Policy, next Item, eff Effect)) (ste
 		}
 	}
 	return steps
+}
+
+// afterCalls returns the time of the next call of a hook, after a number of calls, in the policies of this test.
+func afterCalls(calls int, jitter float64) int64 {
+	delays := []time.Duration{0, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute, 5 * time.Minute, 5 * time.Minute}
+	return now.UnixMilli() + int64(float64(delays[calls].Milliseconds())*(1+jitter))
 }
 
 // TestStepKeepsItsRules checks the rules that hold for all kinds of work.
@@ -206,9 +233,16 @@ func TestStepKeepsItsRules(t *testing.T) {
 			(begins || next.Run == it.Run || next == (Item{})))
 		require("a run belongs to the incarnation that starts it", eff != Run || next.Owner == ev.Owner)
 		require("a resumed item is charged before it runs", !begins || !interrupted || it.State == Replaced ||
-			next.Attempt == it.Attempt+1 && next.Stalls == it.Stalls+1)
+			next.Attempt == it.Attempt+1 && next.Stalls+next.Failures == it.Stalls+it.Failures+1 && (next.Failures > it.Failures) == ev.Failed)
 		require("an item out of retries does not resume", !begins || ev.Kind != Due || !interrupted || it.State == Replaced || retries < 0 ||
 			it.Failures+it.Stalls < retries)
+		require("an item out of attempts does not resume if its policy counts all attempts", !begins || ev.Kind != Due || !interrupted || it.State == Replaced ||
+			!p.CountAllAttempts || it.Attempt < retries)
+		require("an item without progress for too long does not resume", !begins || ev.Kind != Due || !interrupted || it.State == Replaced ||
+			p.MaxStallTime == 0 || it.FirstStall == 0)
+		require("an item does not resume after a final interruption", !begins || ev.Kind != Due || !interrupted || it.State == Replaced || !ev.Final)
+		require("the time without progress begins with the first interruption", !begins || ev.Kind != Due || !interrupted ||
+			it.State == Replaced || (next.FirstStall > 0) == (p.MaxStallTime > 0 || it.FirstStall > 0))
 		require("an item that ends its process in every run is bounded", !begins || ev.Kind != Due || retries < 0 || it.Attempt < maxAttempts)
 		require("one suspect at a time", !begins || ev.Kind != Due || ev.Alone || !it.Suspect(ev.Owner, p))
 		require("a hook is not called more often than its bound", eff != CallHook || it.Calls < MaxCalls)
@@ -216,7 +250,11 @@ func TestStepKeepsItsRules(t *testing.T) {
 			now.Sub(time.UnixMilli(it.FirstCall)) < 24*time.Hour)
 		require("a call of a hook is not early", eff != CallHook || it.NotBefore <= now.UnixMilli())
 		require("a call of a hook is charged", ev.Kind != HookCalled || eff != None ||
-			next.Calls == it.Calls+1 && next.FirstCall > 0 && next.NotBefore > now.UnixMilli())
+			next.Calls == it.Calls+1 && next.FirstCall > 0)
+		require("the next call of a hook waits for its delay, and for the jitter", ev.Kind != HookCalled || eff != None ||
+			next.NotBefore == afterCalls(next.Calls, ev.Jitter))
+		require("so does one after a pause", ev.Kind != Due || eff != None || next.State != Recovering ||
+			next.NotBefore == afterCalls(next.Calls-1, ev.Jitter))
 		require("a result of another run does not count", ev.Kind != Returned || ev.Run == it.Run || eff == Refused || eff == Impossible)
 		require("a completed item does not run again", it.Outcome != Completed || !begins)
 		require("an item that has ended has an outcome", eff != None || next.State != Ended && next.State != Notifying || next.Outcome != 0)
@@ -224,9 +262,24 @@ func TestStepKeepsItsRules(t *testing.T) {
 		require("an ended item expires, if its policy says so", eff != None || it.State == Ended || next.State != Ended ||
 			next.Expires > now.UnixMilli())
 		require("only a cancelled item ends without its end hook", eff != None || !p.EndHook || it.State == Notifying ||
-			next.State != Ended || next.Outcome == Cancelled)
+			next.State != Ended || next.Outcome == Cancelled || next.Outcome == Skipped)
+		require("an item that has begun does not end without its end hook, if its policy has EndHookAfterCancel", eff != None || !p.EndHookAfterCancel ||
+			it.State == Notifying || it.State == Waiting || next.State != Ended)
+		require("only Cancel skips an item", next.Outcome != Skipped || it.Outcome == Skipped || ev.Kind == Cancel)
 	})
 	t.Logf("%d steps", steps)
+}
+
+// TestImpossibleEventPanics finds the panic in builds that check invariants, and none in others.
+func TestImpossibleEventPanics(t *testing.T) {
+	defer func() {
+		if r := recover(); (r != nil) != strict {
+			t.Errorf("an impossible event: %v, and strict is %v", r, strict)
+		}
+	}()
+	if _, eff := Step(Item{State: Running, Owner: "i"}, Event{Kind: Begun, Owner: "i"}, &Policy{}, now); eff != Impossible {
+		t.Errorf("a second Begun: effect %d", eff)
+	}
 }
 
 // TestSuspectsAndIsolatedItems compares the two questions about suspects with the number of starts that the owner's end

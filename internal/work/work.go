@@ -1,6 +1,9 @@
 package work
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // State is the state of an item.
 type State uint8
@@ -31,13 +34,15 @@ const (
 	Completed Outcome = iota + 1
 	Failed
 	Cancelled
+	Skipped // not begun, because another item takes its place, or because it has become pointless
 )
 
 // Item is the state of one piece of durable work. Times are in milliseconds since 1970; zero means none.
 type Item struct {
 	State   State   `msgpack:",omitempty"`
 	Outcome Outcome `msgpack:",omitempty"` // of an item that is Ended or Notifying
-	// Owner is the incarnation that works on it, or did until it ended. Empty means none.
+	// Owner is the incarnation that works on it, or did until it ended; of a chat reply, a call of its handler. Empty means
+	// none.
 	Owner string `msgpack:",omitempty"`
 	// Run is the number of its current run, or of the last: see Event.Run.
 	Run uint64 `msgpack:",omitempty"`
@@ -45,6 +50,8 @@ type Item struct {
 	Attempt  int `msgpack:",omitempty"` // failures and interruptions since it was started
 	Failures int `msgpack:",omitempty"` // errors that its code has returned
 	Stalls   int `msgpack:",omitempty"` // interruptions since it last made progress
+	// FirstStall is the time of the first of them, if the policy has MaxStallTime.
+	FirstStall int64 `msgpack:",omitempty"`
 
 	Calls     int   `msgpack:",omitempty"` // of its hook, since it last made progress
 	FirstCall int64 `msgpack:",omitempty"` // when the first of them began
@@ -79,8 +86,14 @@ type Policy struct {
 	RecoveryHook bool
 	// EndHook is set if a hook is called when the item has ended, unless it was cancelled.
 	EndHook bool
+	// EndHookAfterCancel is set if that hook is also called for an item that was cancelled after it had begun.
+	EndHookAfterCancel bool
 	// MaxRetries bounds Failures and Stalls together. Negative means no bound.
 	MaxRetries int
+	// CountAllAttempts makes MaxRetries bound Attempt, which includes the attempts that made progress.
+	CountAllAttempts bool
+	// MaxStallTime bounds the time from the first of the Stalls to a further attempt. Zero or less means no bound.
+	MaxStallTime time.Duration
 	// Isolate is the number of Stalls that makes an interrupted item a suspect, because it may be the one that ends its
 	// process. Suspects run one at a time. Zero means never.
 	Isolate int
@@ -88,7 +101,8 @@ type Policy struct {
 	GiveUp bool
 	// KeepPlace makes an item that is cancelled or replaced while it runs wait for the return of the run.
 	KeepPlace bool
-	// HookDelay is the delay before the second call of a hook. It doubles with each call, up to 5 minutes.
+	// HookDelay is the delay before the second call of a hook. It doubles with each call, up to 5 minutes; each delay is
+	// longer by the share Event.Jitter, except the one of HookRunning.
 	HookDelay time.Duration
 	// KeepCompleted and KeepFailed are the retention periods of ended items. Zero or less means no expiry.
 	KeepCompleted, KeepFailed time.Duration
@@ -102,7 +116,7 @@ const (
 	Begun        EventKind = iota // its owner begins to work on it
 	Due                           // the driver has found it interrupted or due
 	Stuck                         // its run takes too long, and is superseded
-	Progressed                    // it has a new checkpoint
+	Progressed                    // it has a new checkpoint, or new chunks
 	Returned                      // its code has returned
 	HookCalled                    // the driver is about to call its hook
 	HookRunning                   // the call of the hook takes longer than the delay before the next
@@ -130,14 +144,19 @@ type Event struct {
 	// Run is the number of a run: of Progressed and Returned, the run that they belong to; of Due, Stuck, Decided and
 	// Restart, the run that they may start. The owner gives each run of any item another number.
 	Run uint64
-	// Failed is set by Returned and HookReturned after an error.
+	// Failed is set by Returned and HookReturned after an error, and by Due if the interrupted run has failed: its retry
+	// counts as a failure instead of a stall.
 	Failed bool
-	// Final excludes a further attempt after Failed.
+	// Final forbids a further attempt: after an error (Returned), after an interruption (Due), or after a hook that has
+	// failed (HookReturned).
 	Final bool
-	// Outcome is that of Resolve, and of Decided: zero means that the item resumes.
+	// Outcome is the outcome that Resolve, Decided or Cancel sets. Zero means that the item resumes (Decided), or Cancelled
+	// (Cancel).
 	Outcome Outcome
 	// Alone is set by Due if no suspect runs.
 	Alone bool
+	// Jitter is a share of the delay of the hook: HookCalled and Due extend the delay by it.
+	Jitter float64 // from 0 to 0.25
 }
 
 // Effect is the instruction of a step to the driver.
@@ -164,8 +183,17 @@ const (
 	maxAttempts = 10_000
 )
 
-// Step returns the item after an event.
+// Step returns the item after an event. It panics about an impossible event in builds that check invariants: those with
+// the tag invariants, or with -race.
 func Step(it Item, ev Event, p *Policy, now time.Time) (Item, Effect) {
+	next, eff := step(it, ev, p, now)
+	if strict && eff == Impossible {
+		panic(fmt.Sprintf("work: the event %+v is impossible for %+v", ev, it))
+	}
+	return next, eff
+}
+
+func step(it Item, ev Event, p *Policy, now time.Time) (Item, Effect) {
 	before := it
 	eff := it.step(ev, p, now.UnixMilli())
 	switch eff {
@@ -185,7 +213,7 @@ func (it *Item) step(ev Event, p *Policy, now int64) Effect {
 		if it.State != Running || it.Owner != ev.Owner {
 			return Impossible
 		}
-		it.Attempt, it.Stalls = 0, 0
+		it.Attempt, it.Stalls, it.FirstStall = 0, 0, 0
 		return it.start(ev)
 	case Progressed:
 		return it.progress(ev)
@@ -215,7 +243,7 @@ func (it *Item) step(ev Event, p *Policy, now int64) Effect {
 		it.clearHook()
 		return None
 	case Resolve:
-		if it.State != Orphaned {
+		if it.State != Orphaned && it.State != Dead {
 			return Refused
 		}
 		it.end(ev.Outcome, p, now)
@@ -244,17 +272,29 @@ func (it *Item) start(ev Event) Effect {
 }
 
 // resume is start after an interruption, which it charges.
-func (it *Item) resume(ev Event) Effect {
+func (it *Item) resume(ev Event, p *Policy, now int64) Effect {
 	it.Attempt++
-	it.Stalls++
+	if ev.Failed {
+		it.Failures++
+	} else {
+		it.Stalls++
+	}
+	if p.MaxStallTime > 0 && it.FirstStall == 0 {
+		it.FirstStall = now
+	}
 	it.clearHook()
 	return it.start(ev)
 }
 
 // exhausted reports whether the item may not run again after that many more interruptions.
 func (it *Item) exhausted(more int, p *Policy) bool {
-	return p.MaxRetries >= 0 &&
-		(it.Failures+it.Stalls+more > p.MaxRetries || it.Attempt+more > max(p.MaxRetries, maxAttempts))
+	return p.MaxRetries >= 0 && (it.Failures+it.Stalls+more > p.MaxRetries ||
+		p.CountAllAttempts && it.Attempt+more > p.MaxRetries || it.Attempt+more > max(p.MaxRetries, maxAttempts))
+}
+
+// OutOfTime reports whether the item has made no progress for longer than its policy allows.
+func (it *Item) OutOfTime(p *Policy, now time.Time) bool {
+	return p.MaxStallTime > 0 && it.FirstStall > 0 && now.UnixMilli()-it.FirstStall > p.MaxStallTime.Milliseconds()
 }
 
 // Suspect reports whether the item may be the one that ends its process.
@@ -269,9 +309,10 @@ func (it *Item) Isolated(owner string, p *Policy) bool {
 
 // end ends the item.
 func (it *Item) end(o Outcome, p *Policy, now int64) {
+	notify := p.EndHook && (o != Cancelled && o != Skipped || p.EndHookAfterCancel && it.State != Waiting)
 	it.State, it.Outcome = Ended, o
 	it.clearHook()
-	if p.EndHook && o != Cancelled {
+	if notify {
 		it.State, it.Owner, it.NotBefore = Notifying, "", now
 		return
 	}

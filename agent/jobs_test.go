@@ -41,7 +41,7 @@ func TestQueueItemStateAfterRun(t *testing.T) {
 	item := func(state work.State, owner string, number uint64) work.Item {
 		return work.Item{State: state, Owner: owner, Run: number}
 	}
-	c := &core{incarnation: "a", class: &class{options: Options{}.withDefaults()}}
+	js := &jobs{incarnation: &incarnation{owner: "a", class: &class{options: Options{}.withDefaults()}}}
 	for _, tt := range []struct {
 		name    string
 		now     work.Item
@@ -60,7 +60,7 @@ func TestQueueItemStateAfterRun(t *testing.T) {
 		{"not running", item(work.Waiting, "", 7), false, work.Waiting, 0, work.Refused},
 	} {
 		ev := work.Event{Kind: work.Returned, Run: 7, Failed: tt.failed, Final: true}
-		next, eff, err := c.stepItem("x", tt.now, ev, c.queuePolicy(), time.Now())
+		next, eff, err := js.step("x", tt.now, ev, js.queuePolicy(), time.Now())
 		if err != nil || eff != tt.effect || next.State != tt.state || next.Outcome != tt.outcome {
 			t.Errorf("%s: %+v, effect %d, %v", tt.name, next, eff, err)
 		}
@@ -72,11 +72,11 @@ func TestJobRunExhaustedByInterruptions(t *testing.T) {
 	for _, tt := range []struct {
 		limit, runs int
 	}{{1, 1}, {5, 5}, {0, 5}, {-1, 1000}} {
-		c := &core{class: &class{options: Options{MaxInterruptions: tt.limit}.withDefaults()}}
+		js := &jobs{incarnation: &incarnation{class: &class{options: Options{MaxInterruptions: tt.limit}.withDefaults()}}}
 		it, runs := work.Item{}, 0
 		for ; runs < 1000; runs++ {
-			c.incarnation = fmt.Sprint("incarnation ", runs)
-			next, eff, err := c.stepItem("x", it, work.Event{Kind: work.Due, Alone: true}, c.queuePolicy(), time.Now())
+			js.owner = fmt.Sprint("incarnation ", runs)
+			next, eff, err := js.step("x", it, work.Event{Kind: work.Due, Alone: true}, js.queuePolicy(), time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost/internal/work"
+)
+
+// fibers starts, runs and ends the fibers of an incarnation, and knows when they need the alarm. The row of a fiber is
+// durable before its first step, and names the incarnation that works on it. A call of a fiber's function or method
+// changes the row only while the row has the number of its run.
+type fibers struct {
+	*incarnation
+	rows  *rows
+	ended func(context.Context, *fiberRow) error // called when the method of a fiber has ended it
+
+	calls   map[string]*fiberCall    // calls in progress
+	waiters map[string]chan struct{} // closed when the fiber has ended
+
+	// For the alarm.
+	none        bool      // no row needs work: see rows.arm
+	resumed     bool      // a row was resumed since the alarm was set, so there is an open one
+	hookDelayed bool      // a row may wait for the next call of its hook
+	continueAt  time.Time // when recovery continues with deferred rows
+	fullUntil   time.Time // the disk or the task limit was full: no alarm before this
+	expiryRead  bool
+	expiry      int64 // of the first ended fiber; zero if there is none
+}
+
+// put writes a fiber's row.
+func (fs *fibers) put(ctx context.Context, row *fiberRow) error {
+	fs.none = false
+	return put(ctx, fs.rows, &fiberRows, row)
+}
+
+// insert writes the row of a new fiber.
+func (fs *fibers) insert(ctx context.Context, row *fiberRow) error {
+	fs.none = false
+	return insert(ctx, fs.rows, &fiberRows, row)
+}
+
+// add writes the row of a new fiber, with the next number. Times and random ids would not order rows that are created
+// in the same millisecond.
+func (fs *fibers) add(ctx context.Context, row *fiberRow) error {
+	last, _, err := numbers.Get(ctx, fs.store(), "fiber")
+	if err != nil {
+		return err
+	}
+	row.Number = last.Value.Last + 1
+	if err := numbers.Put(ctx, fs.store(), number{"fiber", row.Number}); err != nil {
+		return err
+	}
+	return fs.insert(ctx, row)
+}
+
+// update changes a fiber's row.
+func (fs *fibers) update(ctx context.Context, id string, change func(*fiberRow) error) (row fiberRow, err error) {
+	return update(ctx, fs.rows, &fiberRows, id, change)
+}
+
+// errMoved is the error of a change that needs the alarm.
+var errMoved = errors.New("agent: the fiber's time has changed without its alarm")
+
+// updateRunning is update for a change after which the fiber needs the same alarm, such as a new checkpoint.
+func (fs *fibers) updateRunning(ctx context.Context, id string, change func(*fiberRow) error) error {
+	return updateUnarmed(ctx, fs.rows, &fiberRows, id, func(r *fiberRow) error {
+		pending, at := r.pending(), r.NotBefore
+		if err := change(r); err != nil {
+			return err
+		}
+		if r.pending() != pending || r.NotBefore != at {
+			return errMoved
+		}
+		return nil
+	})
+}
+
+// delete deletes a fiber's row.
+func (fs *fibers) delete(ctx context.Context, id string) (existed bool, err error) {
+	return remove(ctx, fs.rows, &fiberRows, id)
+}
+
+// step changes a fiber's row as an event requires, and returns the effect. Nothing is written yet.
+func (fs *fibers) step(r *fiberRow, ev work.Event, now time.Time) (work.Effect, error) {
+	p := fs.policy(r)
+	if ev.Kind == work.HookCalled || ev.Kind == work.Due && (p.RecoveryHook || p.EndHook) {
+		ev.Jitter = fs.hookJitter(r)
+	}
+	next, eff, err := fs.incarnation.step(r.ID, r.Item, ev, &p, now)
+	switch {
+	case err != nil:
+		return eff, err
+	case eff != work.None && eff != work.Run:
+		return eff, nil
+	}
+	if !concernsHook(r.State, next.State, ev.Kind) {
+		r.Updated = now.UnixMilli()
+	}
+	if r.Item = next; r.Ended == 0 && (r.State == work.Ended || r.State == work.Notifying) {
+		r.Ended = r.Updated
+	}
+	if r.NotBefore > 0 {
+		fs.hookDelayed = true
+	}
+	if r.Expires > 0 && (fs.expiry == 0 || r.Expires < fs.expiry) {
+		fs.expiry = r.Expires
+	}
+	return eff, nil
+}
+
+// concernsHook reports whether a step changes only the calls of a hook, which are not part of FiberInfo.
+func concernsHook(before, after work.State, k work.EventKind) bool {
+	switch k {
+	case work.HookCalled, work.HookRunning, work.Retry:
+		return true
+	case work.Due:
+		return before == work.Notifying || after == work.Recovering
+	case work.HookReturned:
+		return before == work.Notifying
+	}
+	return false
+}
+
+// startCall makes the fiber's context. [Fibers.Cancel] can cancel it.
+func (fs *fibers) startCall(ctx context.Context, id string, run uint64) (f *fiberCall, inner context.Context, end func()) {
+	f = &fiberCall{fibers: fs, id: id, run: run}
+	inner, f.cancel = context.WithCancelCause(context.WithValue(ctx, fiberKey{}, f))
+	if fs.calls == nil {
+		fs.calls = map[string]*fiberCall{}
+	}
+	fs.calls[id] = f
+	return f, inner, func() {
+		f.cancel(nil)
+		delete(fs.calls, id)
+		if f.done != nil {
+			close(f.done)
+		}
+	}
+}
+
+// end deletes a row, in the batch of the last writes if the row fits into it.
+func (fs *fibers) end(ctx context.Context, id string) error {
+	return retryInNewBatch(ctx, func() error {
+		_, err := fs.delete(ctx, id)
+		return err
+	})
+}
+
+// reportEnded reports the end of a fiber of RunFiber, or of one that was cancelled.
+func (fs *fibers) reportEnded(ctx context.Context, id string, status FiberStatus) {
+	fs.wakeWaiters(id)
+	fs.report(ctx, "fiber:ended", nil, slog.String("fiber", id), slog.String("status", string(status)))
+}
+
+// wakeWaiters wakes the callers that wait for a fiber, so that they check its status.
+func (fs *fibers) wakeWaiters(id string) {
+	if ch, ok := fs.waiters[id]; ok {
+		close(ch)
+		delete(fs.waiters, id)
+	}
+}

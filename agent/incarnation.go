@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
+)
+
+// incarnation is the part of an incarnation that its components share. It also numbers the runs of all durable items.
+type incarnation struct {
+	// Fixed before any of its code runs.
+	obj   *dohost.State
+	class *class
+	owner string // names this incarnation in the rows that it works on
+	self  any    // the user's struct; set when its constructor has returned
+
+	// Owned by the holder of the turn.
+	runs uint64 // the number of the last run of a fiber, a schedule or an item
+}
+
+func (in *incarnation) store() *dohost.Storage { return in.obj.Storage() }
+
+// path returns the agents from the root to this one, each by its own class and name.
+func (in *incarnation) path() []dohost.ID { return pathOf(in.obj.ID()) }
+
+func (in *incarnation) name() string {
+	path := in.path()
+	return path[len(path)-1].Name
+}
+
+// report reports an event, with its error if it has one.
+func (in *incarnation) report(ctx context.Context, event string, err error, attrs ...slog.Attr) {
+	if err != nil {
+		attrs = append(attrs, slog.Any("err", err))
+	}
+	in.obj.Report(ctx, event, attrs...)
+}
+
+// reportError reports a hook's error, since no caller waits for it.
+func (in *incarnation) reportError(ctx context.Context, hook string, err error) {
+	in.report(ctx, "agent:error", err, slog.String("hook", hook))
+}
+
+// errorText returns the text of an error for a client.
+func (in *incarnation) errorText(op string, err error) string {
+	if errors.Is(err, errReadonly) {
+		return readonlyText
+	}
+	return in.obj.ErrorText(op, err)
+}
+
+// nextRun returns the number of a new run.
+func (in *incarnation) nextRun() uint64 {
+	in.runs++
+	return in.runs
+}
+
+// step is [work.Step] for an event of this incarnation. An impossible event is an error.
+func (in *incarnation) step(id string, it work.Item, ev work.Event, p *work.Policy, now time.Time) (work.Item, work.Effect, error) {
+	ev.Owner = in.owner
+	switch ev.Kind {
+	case work.Due, work.Stuck, work.Decided, work.Restart:
+		ev.Run = in.nextRun()
+	}
+	next, eff := work.Step(it, ev, p, now)
+	if eff == work.Impossible {
+		return it, eff, fmt.Errorf("agent: %q is %v, and the event %v is impossible in that state", id, it.State, ev.Kind)
+	}
+	return next, eff, nil
+}

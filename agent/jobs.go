@@ -1,0 +1,219 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
+)
+
+const (
+	// maxStarted bounds the rows that one alarm starts.
+	maxStarted = 100
+	// recheck is the delay of the alarm while a row runs: if the incarnation has ended by then, the alarm wakes
+	// the next one.
+	recheck = 30 * time.Second
+	// overloadPause is the delay before the next attempt to start rows after the task limit was reached.
+	overloadPause = time.Second
+)
+
+// errInterrupted is the error of a row if the end of an incarnation cut off every start.
+var errInterrupted = errors.New("agent: the end of the incarnation interrupted every attempt")
+
+// errSuperseded ends the attempts of a run if its outcome no longer counts.
+var errSuperseded = errors.New("agent: superseded")
+
+// jobs runs the callbacks of schedules and of the queue, and keeps the dead letters. The row of a run names the
+// incarnation that started it, so the next incarnation starts the run again, up to Options.MaxInterruptions times. Runs
+// that may have ended their process start one at a time, after all others. Only the head of the queue runs. Each
+// schedule, queue item and dead letter has one payload.
+type jobs struct {
+	*incarnation
+	rows *rows
+
+	notUntil time.Time // the end of a pause after the task limit was reached
+	checked  bool      // find has run
+	none     bool      // there is neither a schedule nor an item: see find
+}
+
+// find reads, once in an incarnation, whether there are schedules or items at all: most agents have none.
+// Each has a payload, so without payloads there is neither. ctx must not be in a Transaction, which may delete
+// rows and be rolled back. find runs its own, which is refused while abandoned code has another one open.
+func (js *jobs) find(ctx context.Context) error {
+	if js.checked {
+		return nil
+	}
+	js.checked = true
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		_, found, err := first(ctx, js.rows, &payloads, dohost.Query[payloadRow]{})
+		js.none = err == nil && !found
+		return err
+	})
+}
+
+// begin starts a task. If the task limit is reached, begin returns false, and no row is started for
+// overloadPause.
+func (js *jobs) begin(ctx context.Context, name string, now time.Time, task func(context.Context) error) (bool, error) {
+	err := js.obj.Go(ctx, name, task)
+	if errors.Is(err, dohost.ErrOverloaded) {
+		js.notUntil = now.Add(overloadPause)
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// earliestStart returns the time to start due rows: now, or the end of a pause.
+func (js *jobs) earliestStart(now time.Time) time.Time {
+	if js.notUntil.After(now) {
+		return js.notUntil
+	}
+	return now
+}
+
+// attempt runs a callback until it succeeds, its policy gives up, or its outcome no longer counts. It returns
+// the outcome.
+func (js *jobs) attempt(ctx context.Context, name, key string, b storedRetry, wanted func(context.Context) bool) error {
+	cb, ok := js.class.callbacks[name]
+	if !ok {
+		return fmt.Errorf("agent: callback %q is no longer registered", name)
+	}
+	raw, err := js.payload(ctx, key)
+	if err != nil {
+		return err
+	}
+	first := true
+	policy := b.policy(func(err error, _ int) bool {
+		_, permanent := errors.AsType[*permanentError](err)
+		return !permanent && !errors.Is(err, errSuperseded)
+	})
+	return dohost.Retry(ctx, policy, func(ctx context.Context) error {
+		if !first && !wanted(ctx) {
+			return errSuperseded
+		}
+		first = false
+		return cb.call(js.self, ctx, raw)
+	})
+}
+
+// recordRun writes a run's outcome in the last batch of its callback. If the batch or the disk is full, it
+// tries again later; the row does not stay running.
+func (js *jobs) recordRun(ctx context.Context, write func(context.Context) error) error {
+	for {
+		err := js.rows.transaction(ctx, write)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		js.reportError(ctx, "schedule", err)
+		if err := dohost.Sleep(ctx, overloadPause); err != nil {
+			return err
+		}
+	}
+}
+
+// wakeup returns when the first schedule or queue item is due.
+func (js *jobs) wakeup(ctx context.Context, now time.Time) (wakeup, error) {
+	if js.none {
+		return wakeup{}, nil
+	}
+	schedules, err := js.schedulesWakeup(ctx, now)
+	if err != nil {
+		return wakeup{}, err
+	}
+	queue, err := js.queueWakeup(ctx, now)
+	return earliest(schedules, queue), err
+}
+
+// start starts due rows.
+func (js *jobs) start(ctx context.Context, now time.Time) error {
+	if err := js.find(ctx); err != nil || js.none {
+		return err
+	}
+	suspects, err := js.startSchedules(ctx, now)
+	if err != nil {
+		return err
+	}
+	if err := js.startQueue(ctx, now); err != nil {
+		return err
+	}
+	return js.startCrashLoopSuspect(ctx, now, suspects)
+}
+
+// startCrashLoopSuspect starts the suspect with the fewest starts, if no suspect runs and all other rows have started.
+// The queue's suspect comes last.
+func (js *jobs) startCrashLoopSuspect(ctx context.Context, now time.Time, suspects []scheduleRow) error {
+	it, queued, err := js.head(ctx)
+	if err != nil {
+		return err
+	}
+	queued = queued && it.Suspect(js.owner, js.queuePolicy())
+	if !queued && len(suspects) == 0 || js.earliestStart(now).After(now) {
+		return nil
+	}
+	if busy, err := js.crashLoopSuspectRuns(ctx); err != nil || busy {
+		return err
+	}
+	if len(suspects) > 0 {
+		j := slices.MinFunc(suspects, func(a, b scheduleRow) int { return a.Stalls - b.Stalls })
+		_, err := js.startSchedule(ctx, j, now)
+		return err
+	}
+	if it.Item, _, err = js.step(it.ID, it.Item, work.Event{Kind: work.Due, Alone: true}, js.queuePolicy(), now); err != nil {
+		return err
+	}
+	return js.startItem(ctx, it, now)
+}
+
+// crashLoopSuspectRuns reports whether a suspect runs.
+func (js *jobs) crashLoopSuspectRuns(ctx context.Context) (bool, error) {
+	it, ok, err := js.head(ctx)
+	if err != nil || ok && it.Isolated(js.owner, js.queuePolicy()) {
+		return ok, err
+	}
+	_, ok, err = first(ctx, js.rows, &scheduleRows, dohost.Query[scheduleRow]{
+		Index: byIncarnation, Equal: dohost.KeyOf(js.owner),
+		Where: func(j scheduleRow) bool { return j.Isolated(js.owner, js.schedulePolicy(&j)) },
+	})
+	return ok, err
+}
+
+// restartTime returns when to start rows that an earlier incarnation left running: immediately or, while a
+// suspect runs, after recheck.
+func (js *jobs) restartTime(ctx context.Context, now time.Time) (time.Time, error) {
+	busy, err := js.crashLoopSuspectRuns(ctx)
+	if busy && !js.earliestStart(now).After(now) {
+		return now.Add(recheck), err
+	}
+	return js.earliestStart(now), err
+}
+
+// wake sets the alarm: immediately if the previous incarnation left a run unfinished, else for
+// the next due job if no alarm is set, because an alarm that has failed seven times is parked.
+func (js *jobs) wake(ctx context.Context) error {
+	if len(js.class.callbacks) == 0 || js.none {
+		return nil // the wake of an agent without jobs reads nothing
+	}
+	interrupted, err := js.hasInterruptedSchedules(ctx)
+	if err != nil {
+		return err
+	}
+	if !interrupted {
+		head, ok, err := js.head(ctx)
+		if err != nil {
+			return err
+		}
+		interrupted = ok && head.Owner != ""
+	}
+	if !interrupted {
+		if _, set, err := js.obj.GetAlarm(ctx); err != nil || set {
+			return err
+		}
+		if err := js.find(ctx); err != nil || js.none {
+			return err
+		}
+	}
+	return js.rows.rearm(ctx)
+}

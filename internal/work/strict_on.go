@@ -1,0 +1,6 @@
+//go:build invariants || race
+
+package work
+
+// strict makes Step panic about impossible events.
+const strict = true
