@@ -23,8 +23,8 @@ const (
 // second table.
 var testGoroutineDirs = []string{
 	"bench/...", "dohosttest/...",
-	"internal/crowd", "internal/lifecycletest", "internal/providertest", "internal/randagent", "internal/randprog",
-	"internal/recovery",
+	"internal/crowd", "internal/lifecycletest", "internal/providertest", "internal/randagent", "internal/randchat",
+	"internal/randprog", "internal/recovery",
 }
 
 // goroutines compares the places where goroutines start with the tables in

@@ -1,0 +1,158 @@
+package randchat
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/internal/randtest"
+)
+
+// Op is the kind of an instruction.
+type Op string
+
+// The instructions of a client, and those of the program, which calls the agent. K selects one of the client's requests,
+// or of all requests.
+const (
+	Submit Op = "Submit" // a client sends a new request with a new message
+	Again  Op = "Again"  // a client sends request K again
+	Probe  Op = "Probe"  // a client asks for a reply to resume
+	Leave  Op = "Leave"  // a client ends its connection
+	Join   Op = "Join"   // a client connects, and loads the page again if N is even
+	Edit   Op = "Edit"   // a client replaces a message of the user, and all after it
+	Redo   Op = "Redo"   // a client requests another reply in place of one, and of all after it
+	Stop   Op = "Stop"   // a client cancels request K
+	Wipe   Op = "Wipe"   // a client clears the conversation
+	Cancel Op = "Cancel" // the program cancels request K
+	Clear  Op = "Clear"  // the program clears the conversation
+	Answer Op = "Answer" // a client sends the result or the approval of a call
+	Ask    Op = "Ask"    // the program asks
+	Wait   Op = "Wait"   // the program waits for request K
+)
+
+// Instr is an instruction. Client is the number of the client that executes it.
+type Instr struct {
+	Op        Op
+	Client, K int
+	N         int
+	Plan      Plan
+}
+
+// Plan is the reply to a request: its words, each with an act of the handler before it.
+type Plan struct {
+	Model bool // chat.Answer executes it, with a model
+	Words []Word
+	// Recovery has the decisions of OnRecovery, one after the other and again.
+	Recovery []recovery
+}
+
+// Word is a word of a reply.
+type Word struct {
+	Before Act
+	N      int
+}
+
+// Act is an act of a handler.
+type Act string
+
+// The acts of a handler before a word.
+const (
+	Go    Act = ""      // none
+	Sleep Act = "Sleep" // N milliseconds
+	Sync  Act = "Sync"
+	Save  Act = "Save"  // the handler saves a checkpoint
+	Fail  Act = "Fail"  // the handler returns an error
+	Panic Act = "Panic" // the first N times
+
+	// The acts of a model: it calls a tool.
+	CallServer   Act = "Call server"
+	CallClient   Act = "Call client"
+	CallApproval Act = "Call approval"
+)
+
+// String returns the instruction as a Go expression.
+func (in Instr) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "randchat.Instr{Op: randchat.%s", in.Op)
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"Client", in.Client}, {"K", in.K}, {"N", in.N}} {
+		if f.value != 0 {
+			fmt.Fprintf(&b, ", %s: %d", f.name, f.value)
+		}
+	}
+	if len(in.Plan.Words) > 0 {
+		fmt.Fprintf(&b, ", Plan: %+v", in.Plan)
+	}
+	b.WriteString("}")
+	return b.String()
+}
+
+// weighted is a value with its weight in a draw.
+type weighted[T any] struct {
+	value  T
+	weight int
+}
+
+func pick[T any](r *rand.Rand, from []weighted[T]) T {
+	return randtest.Pick(r, from, func(w weighted[T]) int { return w.weight }).value
+}
+
+var (
+	ops = []weighted[Op]{
+		{Submit, 10}, {Again, 2}, {Probe, 2}, {Leave, 2}, {Join, 3}, {Ask, 2}, {Wait, 2},
+		{Edit, 2}, {Redo, 2}, {Stop, 3}, {Wipe, 1}, {Cancel, 2}, {Clear, 1}, {Answer, 5},
+	}
+	recoveries = []weighted[recovery]{{resume, 3}, {restart, 2}, {stop, 1}, {discard, 1}, {broken, 1}}
+	modelActs  = []weighted[Act]{{Go, 6}, {Sleep, 6}, {Fail, 1}, {CallServer, 5}, {CallClient, 5}, {CallApproval, 5}}
+	acts       = []weighted[Act]{{Go, 10}, {Sleep, 10}, {Sync, 2}, {Save, 3}, {Fail, 1}, {Panic, 2}}
+)
+
+// Draw draws an instruction. The first one draws the settings of the run.
+func (w *Observer) Draw(r *rand.Rand) Instr {
+	s := w.drawSettings(r)
+	in := Instr{Op: pick(r, ops), Client: r.IntN(s.clients), K: r.IntN(4), N: r.IntN(100)}
+	switch in.Op {
+	case Submit, Ask, Edit, Redo:
+		in.Plan = drawPlan(r)
+	}
+	return in
+}
+
+// settings are the settings of a run.
+type settings struct {
+	clients int // at most
+	policy  chat.Policy
+}
+
+func (w *Observer) drawSettings(r *rand.Rand) settings {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.settings == nil {
+		w.settings = &settings{1 + r.IntN(maxClients), policies[r.IntN(len(policies))]}
+	}
+	return *w.settings
+}
+
+func drawPlan(r *rand.Rand) (p Plan) {
+	for range r.IntN(3) {
+		p.Recovery = append(p.Recovery, pick(r, recoveries))
+	}
+	from := acts
+	if r.IntN(3) == 0 {
+		p.Model, from = true, modelActs
+	}
+	for range 1 + r.IntN(4) {
+		w := Word{Before: pick(r, from), N: r.IntN(100)}
+		switch w.Before {
+		case Sleep:
+			w.N = []int{10, 10, 400, 3000}[r.IntN(4)] * (1 + r.IntN(100))
+		case Panic:
+			w.N = 1 + r.IntN(2)
+		}
+		p.Words = append(p.Words, w)
+	}
+	return p
+}

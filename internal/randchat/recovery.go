@@ -1,0 +1,102 @@
+package randchat
+
+import (
+	"context"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+)
+
+// recovery is a decision of OnRecovery.
+type recovery string
+
+// The decisions of OnRecovery. The last one returns an error, so the reply resumes.
+const (
+	resume  recovery = "resume"
+	restart recovery = "restart"
+	stop    recovery = "stop"
+	discard recovery = "discard"
+	broken  recovery = "broken"
+)
+
+var actions = map[recovery]chat.RecoveryAction{
+	resume: chat.RecoveryResume, restart: chat.RecoveryRestart, stop: chat.RecoveryStop, discard: chat.RecoveryDiscard,
+}
+
+// onRecovery compares an interrupted reply with the model, and decides as its plan says. The model changes in the batch
+// of the decision.
+func (a *machine) onRecovery(ctx context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
+	partial, err := messageOf(c.Partial)
+	if err != nil {
+		return chat.RecoveryResume, err
+	}
+	q, ok := a.w.begun(c.ID, partial.origin(c.ID))
+	if !ok {
+		a.w.Faultf("OnRecovery gets %s, which was not sent", c.ID)
+		return chat.RecoveryResume, nil
+	}
+	n := a.w.try("recovery of " + c.ID)
+	if n%2 == 0 {
+		if err := dohost.Await(ctx, func(context.Context) error { return nil }); err != nil {
+			return chat.RecoveryResume, err
+		}
+	}
+	p, err := get[progress](ctx, a, progressKey(c.ID))
+	if err != nil {
+		return chat.RecoveryResume, err
+	}
+	said, err := get[int](ctx, a, saidKey(partial.ID))
+	if err != nil {
+		return chat.RecoveryResume, err
+	}
+	a.w.Compared()
+	if _, has, ok := parseWords(partial.Text); !q.plan.Model && (!ok || has != said) {
+		a.w.Faultf("OnRecovery gets %v, want %d words", partial, said)
+	}
+	if c.Attempt < 1 || c.Attempt > maxAttempts {
+		a.w.Faultf("OnRecovery gets %s with attempt %d", c.ID, c.Attempt)
+	}
+	var saved int
+	if _, err := c.Checkpoint(&saved); err != nil || saved != p.Saved && saved != p.Saving {
+		a.w.Faultf("OnRecovery gets %s with the checkpoint %d, %v; want %d or %d", c.ID, saved, err, p.Saved, p.Saving)
+	}
+	if len(q.plan.Recovery) == 0 {
+		return chat.RecoveryResume, nil
+	}
+	do := q.plan.Recovery[(n-1)%len(q.plan.Recovery)]
+	switch do {
+	case resume:
+		return chat.RecoveryResume, nil
+	case broken:
+		return chat.RecoveryDiscard, errFail
+	}
+	a.w.recovers(c.ID, partial.origin(c.ID), do)
+	if do != stop {
+		p.Saved, p.Saving = 0, 0
+		if err := dohost.Put(ctx, a.Storage(), saidKey(partial.ID), 0); err != nil {
+			return chat.RecoveryResume, err
+		}
+	}
+	if do != restart {
+		p.Result = aborted
+	}
+	return actions[do], dohost.Put(ctx, a.Storage(), progressKey(c.ID), p)
+}
+
+// recovers records a decision that is about to be made.
+func (w *Observer) recovers(id, origin string, do recovery) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, q := range w.requests {
+		if q.id != id && q.id != origin {
+			continue
+		}
+		if do != stop {
+			q.restarts++
+		}
+		if do != restart && q.id == id {
+			w.stopLocked(q)
+			q.halted = true
+		}
+	}
+}
