@@ -27,6 +27,7 @@ type commands struct {
 	Cancel  cancelCmd  `cmd:"" help:"Cancel a fiber, a schedule or a queue item of an object."`
 	Retry   retryCmd   `cmd:"" help:"Run a failed fiber or a dead letter of an object again."`
 	Delete  deleteCmd  `cmd:"" help:"Delete an ended fiber or a dead letter of an object."`
+	Resolve resolveCmd `cmd:"" help:"Decide the outcome of an unknown operation of an object."`
 	Close   closeCmd   `cmd:"" help:"Close an object's WebSockets."`
 	Evict   evictCmd   `cmd:"" help:"End an object's incarnation. The next request starts a new one."`
 	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm; list and revive parked alarms."`

@@ -3,14 +3,17 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/adminapi"
+	"github.com/dohost/dohost/ledger"
 )
 
 // details lists the details of the object.
@@ -133,4 +136,33 @@ func (c *operateCmd) all(ctx context.Context, a dohost.Action) (n int, err error
 			return n, refused
 		}
 	}
+}
+
+// resolveCmd resolves an operation of package ledger.
+type resolveCmd struct {
+	hostFlags
+	Object  objectID `arg:"" name:"class/name" help:"The object."`
+	ID      string   `arg:"" help:"Id of the operation, as show prints it."`
+	Done    *string  `placeholder:"JSON" xor:"outcome" required:"" help:"The operation took effect, with this result."`
+	NotDone bool     `xor:"outcome" required:"" help:"The operation had no effect, and cannot have one later."`
+}
+
+// Run is the command.
+func (c *resolveCmd) Run(ctx context.Context, out io.Writer) error {
+	action, body, text := dohost.ActionNotDone, io.Reader(nil), "not done"
+	if c.Done != nil {
+		if !json.Valid([]byte(*c.Done)) {
+			return fmt.Errorf("--done %s: want JSON, such as '\"receipt 17\"' or null", printable(*c.Done))
+		}
+		action, body, text = dohost.ActionDone, strings.NewReader(*c.Done), "done"
+	}
+	query := url.Values{"action": {string(action)}, "kind": {ledger.ResourceKind}, "id": {c.ID}}
+	o, err := get[adminapi.Operated](ctx, &c.hostFlags, "POST", objectPath(c.Object.ID, "/operate"), query, body)
+	if err == nil && !o.Done {
+		err = fmt.Errorf("%v has no operation %s", printable(c.Object.String()), printable(c.ID))
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(out, "operation %s of %v is resolved as %s\n", printable(c.ID), printable(c.Object.String()), text)
+	}
+	return err
 }

@@ -36,22 +36,29 @@ func operatedClass() dohost.Class {
 		}, nil))
 }
 
-// TestOperateCommandsOnFibersAndDeadLetters runs the commands of an operator.
-func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
-	defer http.DefaultClient.CloseIdleConnections()
-	h, err := dohost.Open(t.TempDir(), nil, operatedClass())
+// serveAdmin opens a host and serves its admin listener until the test ends.
+func serveAdmin(t *testing.T, classes ...dohost.Class) (*dohost.Host, *httptest.Server) {
+	t.Helper()
+	h, err := dohost.Open(t.TempDir(), nil, classes...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := httptest.NewServer(web.Admin(h, nil))
-	defer func() {
+	t.Cleanup(func() {
 		s.Close()
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return h, s
+}
+
+// TestOperateCommandsOnFibersAndDeadLetters runs the commands of an operator.
+func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
+	h, s := serveAdmin(t, operatedClass())
 	fibers := map[string]string{}
-	err = operatedAgents.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *operatedAgent) error {
+	err := operatedAgents.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *operatedAgent) error {
 		for i := range 3 {
 			once := &agent.QueueOptions{ID: fmt.Sprint("letter ", i), Retry: dohost.RetryPolicy{MaxAttempts: 1}}
 			if _, err := agent.Enqueue(ctx, c, failingCallback, "x", once); err != nil {

@@ -11,7 +11,7 @@ import (
 // name a flag. Errors of chat/uimessage name chat, since programs use its types as those of chat.
 var errorTextPackages = map[string]string{
 	".": "dohost", "agent": "agent", "chat": "chat", "chat/anthropic": "anthropic", "chat/extract": "extract",
-	"chat/openai": "openai", "chat/uimessage": "chat", "dohosttest": "dohosttest", "web": "web",
+	"chat/openai": "openai", "chat/uimessage": "chat", "dohosttest": "dohosttest", "ledger": "ledger", "web": "web",
 }
 
 // errorTexts finds errors of exported functions and variables with a text that does not begin with the name of the

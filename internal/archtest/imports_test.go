@@ -14,7 +14,7 @@ import (
 // root package and "x/..." is x and all below it. A package without a row may not exist.
 // ARCHITECTURE.md has a picture of it.
 //
-// agent, chat and web use the public API alone, which proves that an outsider could have
+// agent, chat, ledger and web use the public API alone, which proves that an outsider could have
 // written them; so not even internal/invariants is open to them. internal/adminapi has
 // only the JSON types that web and cli share, internal/work and internal/backoff only pure functions.
 var mayImport = map[string][]string{
@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
 
 	"agent":          {".", "internal/backoff", "internal/work"},
+	"ledger":         {".", "internal/backoff", "internal/work"},
 	"chat":           {"agent", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
 	"chat/uimessage": {"chat/internal/rawjson"}, // pure: no host and no agent
 	"chat/extract":   {"chat"},
@@ -36,7 +37,7 @@ var mayImport = map[string][]string{
 
 	"web":      {"web/page", "internal/adminapi", "."},
 	"web/page": {},
-	"cli":      {"web", "agent", "chat", "internal/adminapi", "."},
+	"cli":      {"web", "agent", "chat", "ledger", "internal/adminapi", "."},
 
 	"dohosttest":   {".", "runtime", "objectstore", "eviction", "internal/..."},
 	"docs":         {},
@@ -77,6 +78,7 @@ var mayImport = map[string][]string{
 // and to the test machinery in internal.
 var testsMayImport = map[string][]string{
 	".":              {"dohosttest", "examples/..."},
+	"ledger":         {"dohosttest", "objectstore"},            // for a full disk
 	"agent":          {"dohosttest", "objectstore", "runtime"}, // for a full disk, and to count reads
 	"chat":           {"dohosttest", "objectstore", "runtime"}, // likewise
 	"chat/openai":    {".", "dohosttest"},

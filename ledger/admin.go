@@ -1,0 +1,89 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// ResourceKind is the kind of operations among the items of an object that operators see.
+const ResourceKind = "operation"
+
+// inspect lists the operations of an object for operators: those that have not ended, the oldest first, and then the
+// others.
+func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+	return func(yield func(dohost.Resource, error) bool) {
+		for _, index := range []string{"unfinished", ""} {
+			for r, err := range operations.Scan(v, index) {
+				if err != nil {
+					yield(dohost.Resource{}, err)
+					return
+				}
+				if index == "" && r.Value.unfinished() {
+					continue
+				}
+				if !yield(r.Value.resource(), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// resource describes a row for operators.
+func (r *row) resource() dohost.Resource {
+	op := r.describe(epochOf(r.Owner))
+	parts := []string{fmt.Sprintf("%q %s", op.Kind, op.Args), "begun " + op.Started.UTC().Format(time.RFC3339)}
+	if op.Scope != "" {
+		parts = append(parts, "scope "+op.Scope)
+	}
+	if op.Calls > 1 {
+		parts = append(parts, fmt.Sprintf("%d calls", op.Calls))
+	}
+	if op.Error != "" {
+		parts = append(parts, fmt.Sprintf("%q", op.Error))
+	}
+	if op.Result != nil {
+		parts = append(parts, "result "+clip(string(op.Result), maxArgs))
+	}
+	of := dohost.Resource{Kind: ResourceKind, ID: string(op.ID), State: string(op.Status), Text: strings.Join(parts, ", ")}
+	if op.Status == StatusUnknown {
+		of.Can = []dohost.Action{dohost.ActionDone, dohost.ActionNotDone}
+	}
+	return of
+}
+
+// operate resolves an operation for an operator.
+func operate(ctx context.Context, st *dohost.State, kinds map[string]AnyKind, req *dohost.AdminRequest) (bool, error) {
+	wrong := func(err error) error { return &dohost.ArgumentError{Method: "operate", Err: err} }
+	if req.Action != dohost.ActionDone && req.Action != dohost.ActionNotDone {
+		return false, wrong(fmt.Errorf("operations do not allow the action %s", req.Action))
+	}
+	id := ID(req.ID)
+	op, ok, err := Get(ctx, st, id)
+	if err != nil || !ok {
+		return false, err
+	}
+	k := kinds[op.Kind]
+	if k == nil {
+		return false, wrong(fmt.Errorf("the operation is of kind %q, which the class does not declare", op.Kind))
+	}
+	if req.Action == dohost.ActionNotDone {
+		err = k.resolve(ctx, st, id, nil)
+	} else {
+		result, decodeErr := k.decode(req.Result)
+		if decodeErr != nil {
+			return false, wrong(fmt.Errorf("the result does not suit the kind %q: %w", op.Kind, decodeErr))
+		}
+		err = k.resolve(ctx, st, id, result)
+	}
+	if errors.Is(err, ErrEnded) || errors.Is(err, ErrRunning) {
+		err = wrong(err)
+	}
+	return err == nil, err
+}

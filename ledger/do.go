@@ -1,0 +1,381 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/backoff"
+	"github.com/dohost/dohost/internal/work"
+)
+
+// Do performs an operation of a kind, or returns the stored result of an equal one: an operation of the same scope ([Scope])
+// whose arguments are the same ([Kind].Same). call performs the outside effect, such as a request. It runs without the
+// object's turn, as the function of a [dohost.Await], and gets the ID of the operation, which is the same in each attempt. Do
+// has written the result when it returns, in the batch of the writes that follow; the object's outputs wait until that batch
+// is durable.
+//
+// ctx must hold the turn of the object of st, and Do gives up the turn. If an equal Do is in progress in the same
+// incarnation, Do waits until that Do returns. Then it reads the stored outcome: it returns the result if there is one, and
+// otherwise acts as a new Do. So call must not wait for a Do of the same operation, and a Do in an [dohost.Exclusive] section
+// must not wait for one outside of it, which cannot return before the section ends.
+//
+// Errors:
+//   - an [UnknownError], if the outcome is unknown and the kind's [Policy] does not allow a repetition
+//   - the error of call, if it proves that the operation had no effect; the next Do calls again
+//   - with Reconcile, an error after MaxAttempts calls that had no effect; the next Do calls again
+//   - [dohost.ErrMisuse] for an incomplete Kind, a nil State or a nil call
+//   - an error for arguments without a canonical form, or for a stored result that cannot be decoded
+//   - the context's cause, if it has ended before the call, or while Do waits for an equal Do
+//   - those of [dohost.Await] and of [dohost.Collection]
+func Do[A, R any](
+	ctx context.Context, st *dohost.State, k *Kind[A, R], args A, call func(ctx context.Context, id ID) (R, error),
+) (result R, err error) {
+	if _, err := k.describe(); err != nil {
+		return result, errors.Join(dohost.ErrMisuse, err)
+	}
+	if st == nil || call == nil {
+		return result, fmt.Errorf("ledger: Do of kind %q without a State or a function: %w", k.Name, dohost.ErrMisuse)
+	}
+	form, err := canonical(k.Same(args))
+	if err != nil {
+		return result, fmt.Errorf("ledger: the arguments of an operation of kind %q have no canonical form: %w", k.Name, err)
+	}
+	o := k.task(st, args, call)
+	data, err := o.do(ctx, form)
+	if err != nil {
+		return result, err
+	}
+	if err := json.Unmarshal(data, &result); err != nil {
+		var none R
+		return none, fmt.Errorf("ledger: the stored result of the operation %s of kind %q cannot be decoded: %w", o.id, o.kind, err)
+	}
+	return result, nil
+}
+
+// task is a Do, without its type parameters.
+type task struct {
+	st          *dohost.State
+	kind        string
+	policy      *work.Policy
+	maxAttempts int
+	call        func(context.Context, ID) (json.RawMessage, error)
+	find        func(context.Context, ID) (json.RawMessage, Answer, error)
+	unknown     func(ID) string
+	noEffect    func(error) bool
+
+	id ID
+	// row is the row of the operation, and version the version that is stored; zero if none is. While the Do is in progress, no
+	// other Do writes the row, so another version means that the object has deleted its storage.
+	row     row
+	version uint64
+}
+
+func (o *task) do(ctx context.Context, form []byte) (json.RawMessage, error) {
+	epoch := o.st.Epoch().String()
+	secret, err := secretOf(ctx, o.st)
+	if err != nil {
+		return nil, err
+	}
+	scope := scopeOf(ctx)
+	o.id = newID(secret, o.kind, scope, form)
+	for {
+		p, ok := progressOf(epoch, o.id)
+		if !ok {
+			break
+		}
+		if _, _, err := dohost.Recv(ctx, p.done); err != nil {
+			return nil, err
+		}
+	}
+	old, ok, err := operations.Get(ctx, o.st.Storage(), string(o.id))
+	if err != nil {
+		return nil, err
+	}
+	if o.row, o.version = old.Value, old.Version; o.row.Expires > 0 && o.row.Expires <= time.Now().UnixMilli() {
+		ok, o.version = false, 0
+		if _, err := operations.Delete(ctx, o.st.Storage(), old.Key); err != nil {
+			return nil, err
+		}
+	}
+	if ok && o.row.Outcome == work.Completed {
+		return o.row.Result, nil
+	}
+	defer begin(epoch, o.id)()
+	switch {
+	case !ok:
+		if err := o.deleteExpired(ctx); err != nil {
+			return nil, err
+		}
+		o.row = row{
+			ID: o.id, Kind: o.kind, Scope: scopeText(scope), Args: clip(string(form), maxArgs), Started: time.Now().UnixMilli(),
+		}
+		return o.run(ctx, work.Event{Kind: work.Due})
+	case o.row.State == work.Ended:
+		o.row.Begun, o.row.Doubt = 0, false
+		return o.run(ctx, work.Event{Kind: work.Restart})
+	case o.row.State == work.Dead && o.find == nil:
+		return nil, o.unknownError(o.storedError())
+	case o.row.State == work.Dead:
+		return o.ask(ctx, work.Event{Kind: work.Retry}, nil)
+	}
+	return o.interrupted(ctx, work.Event{Kind: work.Due}, nil)
+}
+
+// run applies an event that begins a call to the row, makes the call, and writes its outcome.
+func (o *task) run(ctx context.Context, ev work.Event) (json.RawMessage, error) {
+	before, isNew := o.row, o.version == 0
+	if err := o.start(ev); err != nil {
+		return nil, err
+	}
+	if err := o.put(ctx); err != nil {
+		return nil, err
+	}
+	var result json.RawMessage
+	var failed error
+	called := false
+	err := dohost.Await(ctx, func(ctx context.Context) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		called = true
+		result, failed = o.call(ctx, o.id)
+		return nil
+	})
+	switch {
+	case err != nil && !called: // the Await was refused, or the context has ended
+		return nil, errors.Join(err, o.restore(ctx, before, isNew))
+	case err != nil:
+		return nil, err
+	case failed == nil:
+		o.row.Result = result
+		return result, o.step(ctx, o.returned(work.Event{}))
+	case !o.row.Doubt && o.noEffect(failed):
+		o.row.Error = clip(failed.Error(), maxError)
+		if err := o.step(ctx, o.returned(work.Event{Failed: true, Final: true})); err != nil {
+			return nil, errors.Join(failed, err)
+		}
+		return nil, unmarked(failed)
+	}
+	o.row.Error = clip(failed.Error(), maxError)
+	_, unstorable := errors.AsType[*resultError](failed)
+	return o.interrupted(ctx, work.Event{Kind: work.Due, Failed: true, Final: unstorable}, failed)
+}
+
+// start begins a call in the row.
+func (o *task) start(ev work.Event) error {
+	ev.Owner = newOwner(o.st)
+	eff := o.apply(ev)
+	if eff == work.Run && o.row.State == work.Waiting {
+		eff = o.apply(work.Event{Kind: work.Begun, Owner: ev.Owner})
+	}
+	if eff != work.Run && eff != work.None || o.row.State != work.Running {
+		return o.impossible(ev)
+	}
+	o.row.Begun++
+	o.row.Error = ""
+	return nil
+}
+
+var errDeleted = errors.New("ledger: the row was deleted during the call")
+
+// storedError returns the error of the last call as it is stored; nil if there was none.
+func (o *task) storedError() error {
+	if o.row.Error == "" {
+		return nil
+	}
+	return errors.New(o.row.Error)
+}
+
+// returned returns the event that ends the present call.
+func (o *task) returned(ev work.Event) work.Event {
+	ev.Kind, ev.Owner, ev.Run = work.Returned, o.row.Owner, o.row.Run
+	return ev
+}
+
+// interrupted continues with an operation whose last call has an unknown outcome.
+func (o *task) interrupted(ctx context.Context, ev work.Event, failed error) (json.RawMessage, error) {
+	ev.Owner = newOwner(o.st)
+	switch next, eff := work.Step(o.row.Item, ev, o.policy, time.Now()); {
+	case eff == work.CallHook:
+		return o.ask(ctx, ev, failed)
+	case eff == work.Run:
+		if err := o.pause(ctx, failed); err != nil {
+			return nil, err
+		}
+		o.row.Doubt = true
+		return o.run(ctx, ev)
+	case eff == work.None && next.State == work.Dead:
+		return nil, o.giveUp(ctx, ev, failed, false)
+	}
+	return nil, o.impossible(ev)
+}
+
+// pause waits before the repetition of a call that has failed. If the context ends, the row keeps the error, and the next Do
+// continues.
+func (o *task) pause(ctx context.Context, failed error) error {
+	if failed == nil {
+		return nil
+	}
+	if err := dohost.Sleep(ctx, o.delay()); err != nil {
+		return o.unknownError(errors.Join(failed, err, o.put(ctx)))
+	}
+	return nil
+}
+
+// giveUp makes the operation unknown by an event.
+func (o *task) giveUp(ctx context.Context, ev work.Event, cause error, again bool) error {
+	if err := o.step(ctx, ev); err != nil {
+		return err
+	}
+	err := o.unknownError(cause)
+	if again { // it was unknown before
+		return err
+	}
+	o.st.Report(ctx, "ledger:unknown", slog.String("kind", o.kind), slog.String("operation", string(o.id)), slog.Any("err", err))
+	return err
+}
+
+// The delays between calls.
+const (
+	firstDelay = 100 * time.Millisecond
+	maxDelay   = 10 * time.Second
+)
+
+// delay returns the delay before the next call of an operation.
+func (o *task) delay() time.Duration {
+	d := backoff.Delay(o.row.Begun-1, firstDelay, maxDelay)
+	return backoff.Jitter(d, backoff.Share(o.st.ID().String(), string(o.id), fmt.Sprint(o.row.Begun)))
+}
+
+// ask asks the other side. ev is the event that has led to the question. Nothing is written before the answer, since Find
+// changes nothing.
+func (o *task) ask(ctx context.Context, ev work.Event, failed error) (json.RawMessage, error) {
+	if ctx.Err() != nil {
+		return nil, o.unknownError(errors.Join(failed, context.Cause(ctx), o.put(ctx)))
+	}
+	var result json.RawMessage
+	var answer Answer
+	var findErr error
+	err := dohost.Await(ctx, func(ctx context.Context) error {
+		result, answer, findErr = o.find(ctx, o.id)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if ev.Kind == work.Retry {
+		o.apply(ev)
+	}
+	if eff := o.apply(work.Event{Kind: work.HookCalled, Owner: newOwner(o.st)}); eff != work.None {
+		return nil, o.impossible(ev)
+	}
+	switch {
+	case findErr == nil && answer == Done:
+		o.row.Result = result
+		return result, o.step(ctx, work.Event{Kind: work.Decided, Outcome: work.Completed})
+	case findErr == nil && answer == NotDone && o.row.Begun < o.maxAttempts:
+		if err := o.pause(ctx, failed); err != nil {
+			return nil, err
+		}
+		o.row.Doubt = false
+		return o.run(ctx, work.Event{Kind: work.Decided})
+	case findErr == nil && answer == NotDone:
+		err := fmt.Errorf("ledger: operation %s of kind %q had no effect in %d calls", o.id, o.kind, o.row.Begun)
+		return nil, errors.Join(err, failed, o.step(ctx, work.Event{Kind: work.Decided, Outcome: work.Failed}))
+	}
+	if findErr != nil {
+		o.row.Error = clip(findErr.Error(), maxError)
+	}
+	return nil, o.giveUp(ctx, work.Event{Kind: work.HookReturned, Failed: true, Final: true}, errors.Join(failed, findErr), ev.Kind == work.Retry)
+}
+
+// apply changes the row by an event, without writing it.
+func (o *task) apply(ev work.Event) (eff work.Effect) {
+	now := time.Now()
+	o.row.Item, eff = work.Step(o.row.Item, ev, o.policy, now)
+	o.row.Changed = now.UnixMilli()
+	return eff
+}
+
+// step applies an event that ends the call, and writes the row.
+func (o *task) step(ctx context.Context, ev work.Event) error {
+	if eff := o.apply(ev); eff != work.None {
+		return o.impossible(ev)
+	}
+	return o.save(ctx)
+}
+
+// save writes the row of a call that may have had its effect, as soon as there is disk space for that.
+func (o *task) save(ctx context.Context) error {
+	for {
+		err := o.put(ctx)
+		if err == nil || !errors.Is(err, dohost.ErrNoSpace) && !errors.Is(err, dohost.ErrOverloaded) {
+			return err
+		}
+		if ended := dohost.Sleep(ctx, time.Second); ended != nil {
+			return o.unknownError(errors.Join(err, ended))
+		}
+	}
+}
+
+// impossible returns the error for an event that the state of the row does not allow.
+func (o *task) impossible(ev work.Event) error {
+	return fmt.Errorf("ledger: operation %s: the event %v is impossible in the state %v", o.id, ev.Kind, o.row.State)
+}
+
+// put writes the row, unless it was deleted since the last time.
+func (o *task) put(ctx context.Context) error {
+	if o.version == 0 {
+		err := operations.Insert(ctx, o.st.Storage(), o.row)
+		if err == nil {
+			o.version = 1
+		}
+		return err
+	}
+	written, err := operations.UpdateIf(ctx, o.st.Storage(), string(o.id), o.version, func(r *row) error {
+		*r = o.row
+		return nil
+	})
+	if _, deleted := errors.AsType[*dohost.RowError](err); deleted {
+		return o.unknownError(errors.Join(errDeleted, o.storedError()))
+	}
+	if err == nil {
+		o.version = written.Version
+	}
+	return err
+}
+
+// restore restores the row of an operation whose call has not begun.
+func (o *task) restore(ctx context.Context, before row, isNew bool) error {
+	if !isNew {
+		o.row = before
+		return o.put(ctx)
+	}
+	_, err := operations.Delete(ctx, o.st.Storage(), string(o.id))
+	return err
+}
+
+// deleteExpired deletes at most two expired rows. So an object does not accumulate expired rows, and needs no alarm for that.
+func (o *task) deleteExpired(ctx context.Context) error {
+	rows, err := operations.List(ctx, o.st.Storage(), &dohost.Query[row]{
+		Index: "expires", End: dohost.KeyOf(time.Now().UnixMilli() + 1), Limit: 2,
+	})
+	for _, r := range rows {
+		if _, err := operations.Delete(ctx, o.st.Storage(), r.Key); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// unknownError returns the error of an operation with an unknown outcome.
+func (o *task) unknownError(err error) error {
+	return &UnknownError{
+		ID: o.id, Kind: o.kind, Since: time.UnixMilli(o.row.Started), Text: clip(o.unknown(o.id), maxError), Err: err,
+	}
+}

@@ -1,0 +1,142 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/ledger"
+)
+
+// retry calls f like a client that does not give up.
+func retry(ctx context.Context, f func(context.Context) error) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, f)
+}
+
+// pointRun pays at every point, and counts the unknown outcomes.
+type pointRun struct {
+	*shop
+	// id and reported are the operation that was unknown, and whether it was, in the present run.
+	id       ledger.ID
+	reported bool
+	// effects is the number of effects when the outcome was reported as unknown.
+	effects int
+
+	unknown, falsely int // reports, and those without an effect
+}
+
+// pay pays until there is a result. It resolves an unknown operation by the effects at the bank.
+func (s *pointRun) pay(ctx context.Context, h *dohosttest.Host) error {
+	o := orders.Get(h, "7")
+	call := func(ctx context.Context) error {
+		got, err := pay(ctx, o)
+		if err != nil {
+			return err
+		}
+		if want := receipt(s.calls()[0]); got != want {
+			return fmt.Errorf("the result is %q, want %q", got, want)
+		}
+		return nil
+	}
+	err := retry(ctx, call)
+	if !errors.Is(err, ledger.ErrUnknown) {
+		return err
+	}
+	e, _ := errors.AsType[*ledger.UnknownError](err)
+	s.reported, s.id, s.effects = true, e.ID, s.bank.Effects(string(e.ID))
+	s.unknown++
+	resolve := (*order).done
+	if s.effects == 0 {
+		s.falsely++
+		resolve = (*order).notDone
+	}
+	err = retry(ctx, func(ctx context.Context) error {
+		err := dohost.CallNoResult(ctx, o, resolve, e.ID)
+		if errors.Is(err, ledger.ErrEnded) { // an earlier call has resolved it
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = retry(ctx, call)
+	if errors.Is(err, ledger.ErrUnknown) && s.effects == 0 { // the second interruption of a pair
+		return nil
+	}
+	return err
+}
+
+// check compares the bank's book with the record.
+func (s *pointRun) check(ctx context.Context, h *dohosttest.Host) error {
+	all, err := dohost.CallNoArg(ctx, orders.Get(h, "7"), (*order).all)
+	if err != nil {
+		return err
+	}
+	if len(all) != 1 {
+		return fmt.Errorf("%d operations, want 1: %+v", len(all), all)
+	}
+	effects, of := s.bank.Total(), all[0]
+	switch {
+	case effects > 1:
+		return fmt.Errorf("the customer was charged %d times", effects)
+	case s.kind.Policy != ledger.AtMostOnce && (s.reported || effects != 1 || of.Status != ledger.StatusCompleted):
+		return fmt.Errorf("with %v there were %d charges (unknown: %v), and the operation is %+v", s.kind.Policy, effects, s.reported, of)
+	case of.Status == ledger.StatusCompleted && effects != 1:
+		return fmt.Errorf("the operation has completed, and the customer was charged %d times", effects)
+	case of.Status != ledger.StatusCompleted && of.Status != ledger.StatusUnknown:
+		return fmt.Errorf("at rest the operation is %+v", of)
+	case s.reported && s.effects == 1 && of.Status != ledger.StatusCompleted:
+		return fmt.Errorf("the operation was resolved as done, and is %+v", of)
+	case (of.Status == ledger.StatusCompleted) != (string(of.Result) == fmt.Sprintf("%q", receipt(of.ID))):
+		return fmt.Errorf("the operation has the result %s: %+v", of.Result, of)
+	}
+	for _, id := range s.calls() {
+		if id != of.ID {
+			return fmt.Errorf("a call has the ID %s, and the operation is %+v", id, of)
+		}
+	}
+	return nil
+}
+
+func testEveryPoint(t *testing.T, p ledger.Policy) {
+	s := &pointRun{shop: newShop(p)}
+	dohosttest.EveryPoint(t, dohosttest.Scenario{
+		Classes:  []dohost.Class{s.class()},
+		Services: []*dohosttest.FakeService{&s.bank},
+		Run:      s.pay,
+		Check:    s.check,
+		Pairs:    200,
+		Reset:    func() { s.reported = false; s.reset() },
+	})
+	t.Logf("%v: the outcome was reported as unknown %d times; in %d of them there was no effect", p, s.unknown, s.falsely)
+	if (s.unknown > 0) != (p == ledger.AtMostOnce) {
+		t.Errorf("the outcome was reported as unknown %d times", s.unknown)
+	}
+}
+
+func TestAtMostOnceAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.AtMostOnce) }
+
+func TestIdempotentAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Idempotent) }
+
+func TestReconcileAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Reconcile) }
+
+// TestEqualDosAtEveryPoint lets two clients pay at the same time.
+func TestEqualDosAtEveryPoint(t *testing.T) {
+	s := &pointRun{shop: newShop(ledger.Idempotent)}
+	s.bank.Latency = time.Second
+	dohosttest.EveryPoint(t, dohosttest.Scenario{
+		Classes:  []dohost.Class{s.class()},
+		Services: []*dohosttest.FakeService{&s.bank},
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			other := h.Client(func(ctx context.Context) error { return s.pay(ctx, h) })
+			return errors.Join(s.pay(ctx, h), other.Wait())
+		},
+		Check: s.check,
+		Reset: func() { s.reported = false; s.reset() },
+	})
+}

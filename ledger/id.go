@@ -1,0 +1,90 @@
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/dohost/dohost"
+)
+
+// ID identifies an operation of an object: "op_" and 26 lower-case letters and digits. It is the same in each attempt, so it
+// can serve as the idempotency key of a request. Objects have different IDs for equal operations, except for an object that
+// was imported from an export of the other. An ID reveals nothing about the arguments.
+type ID string
+
+// scopeKey is the context key of the scope.
+type scopeKey struct{}
+
+// Scope returns a context whose operations belong to a scope. Without a scope, operations with the same kind and the same
+// arguments ([Kind].Same) are one operation of the object, until its row expires. With a scope, they are one
+// operation of that scope. The name must be the same when the work is repeated: an order number or the ID of a schedule,
+// not a random number or a time. Scopes nest: the scope of an operation is the list of all names, the
+// outermost first.
+func Scope(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, scopeKey{}, append(scopeOf(ctx), name))
+}
+
+// scopeOf returns a copy of the names of the scope.
+func scopeOf(ctx context.Context) []string {
+	names, _ := ctx.Value(scopeKey{}).([]string)
+	return append([]string(nil), names...)
+}
+
+// secretRow has the random part of the IDs of an object.
+type secretRow struct {
+	Name   string
+	Secret []byte
+}
+
+var secrets = dohost.Collection[secretRow]{Name: "dohost.ledger", Key: func(r secretRow) string { return r.Name }}
+
+// secretOf returns the secret of the object. The first operation writes it in the batch of its row: if that batch is lost, no
+// call has begun with an ID of that secret.
+func secretOf(ctx context.Context, st *dohost.State) ([]byte, error) {
+	const name = "secret"
+	r, ok, err := secrets.Get(ctx, st.Storage(), name)
+	if err != nil || ok {
+		return r.Value.Secret, err
+	}
+	secret := make([]byte, sha256.Size)
+	_, _ = rand.Read(secret) // it never fails
+	return secret, secrets.Insert(ctx, st.Storage(), secretRow{name, secret})
+}
+
+// idEncoding is the alphabet of IDs.
+var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// newID computes the ID of an operation: a hash of all parts, each with its length before it.
+func newID(secret []byte, kind string, scope []string, args []byte) ID {
+	h := sha256.New()
+	part := func(p []byte) {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
+		h.Write(n[:])
+		h.Write(p)
+	}
+	part(secret)
+	part([]byte(kind))
+	part(binary.BigEndian.AppendUint64(nil, uint64(len(scope))))
+	for _, name := range scope {
+		part([]byte(name))
+	}
+	part(args)
+	return ID("op_" + idEncoding.EncodeToString(h.Sum(nil)[:16]))
+}
+
+// scopeText returns the names of a scope for a reader.
+func scopeText(names []string) string {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		if quoted[i] = n; strings.ContainsAny(n, "/\"") || n == "" {
+			quoted[i] = fmt.Sprintf("%q", n)
+		}
+	}
+	return strings.Join(quoted, "/")
+}

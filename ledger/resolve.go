@@ -1,0 +1,107 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
+)
+
+// Get returns an operation of the object. ok is false if the object has no such operation. ctx must hold the turn.
+//
+// Errors: those of [dohost.Collection.Get].
+func Get(ctx context.Context, st *dohost.State, id ID) (op Operation, ok bool, err error) {
+	r, ok, err := operations.Get(ctx, st.Storage(), string(id))
+	if err != nil || !ok {
+		return Operation{}, false, err
+	}
+	return r.Value.describe(st.Epoch().String()), true, nil
+}
+
+// All yields the operations of the object, in the order of their IDs. ctx must hold the turn until the iteration ends.
+//
+// Errors: those of [dohost.Collection.All].
+func All(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
+	return described(ctx, st, nil)
+}
+
+// Unfinished yields the operations of the object that have neither completed nor failed, the oldest first. ctx must hold the
+// turn until the iteration ends.
+//
+// Errors: those of [dohost.Collection.All].
+func Unfinished(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
+	return described(ctx, st, &dohost.Query[row]{Index: "unfinished"})
+}
+
+func described(ctx context.Context, st *dohost.State, q *dohost.Query[row]) iter.Seq2[Operation, error] {
+	epoch := st.Epoch().String()
+	return func(yield func(Operation, error) bool) {
+		for r, err := range operations.All(ctx, st.Storage(), q) {
+			if err != nil {
+				yield(Operation{}, err)
+				return
+			}
+			if !yield(r.Value.describe(epoch), nil) {
+				return
+			}
+		}
+	}
+}
+
+// ResolveDone records that an operation with an unknown outcome took effect, with its result: from now on [Do] returns that
+// result. Call it after a check of the other side. ctx must hold the turn.
+//
+// Errors: [ErrEnded], [ErrRunning], [dohost.ErrNotFound] for an ID that no operation of this object has, [dohost.ErrMisuse]
+// for an operation of another kind, one for a result that cannot be stored, and those of [dohost.Collection.Put].
+func ResolveDone[A, R any](ctx context.Context, st *dohost.State, k *Kind[A, R], id ID, result R) error {
+	data, err := encodeDecodable(result)
+	if err != nil {
+		return fmt.Errorf("ledger: operation %s: %w", id, err)
+	}
+	return k.resolve(ctx, st, id, data)
+}
+
+// ResolveNotDone records that an operation with an unknown outcome had no effect: the next [Do] calls again. The caller must
+// know that the interrupted call cannot take effect later. ctx must hold the turn.
+//
+// Errors: those of [ResolveDone].
+func ResolveNotDone[A, R any](ctx context.Context, st *dohost.State, k *Kind[A, R], id ID) error {
+	return k.resolve(ctx, st, id, nil)
+}
+
+// resolve ends an unknown operation of the kind. Without a result, the operation had no effect.
+func (k *Kind[A, R]) resolve(ctx context.Context, st *dohost.State, id ID, result json.RawMessage) error {
+	if k == nil || st == nil {
+		return fmt.Errorf("ledger: a kind or a State is nil: %w", dohost.ErrMisuse)
+	}
+	found, ok, err := operations.Get(ctx, st.Storage(), string(id))
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return fmt.Errorf("ledger: object %v has no operation %.64q: %w", st.ID(), string(id), dohost.ErrNotFound)
+	case found.Value.Kind != k.Name:
+		return fmt.Errorf("ledger: operation %s is of kind %q, not %q: %w", id, found.Value.Kind, k.Name, dohost.ErrMisuse)
+	}
+	r, p, now := found.Value, k.policy(), time.Now()
+	if _, running := progressOf(st.Epoch().String(), id); running {
+		return fmt.Errorf("ledger: operation %s: %w", id, ErrRunning)
+	}
+	if r.Open() { // no Do has seen the interruption yet
+		r.Item, _ = work.Step(r.Item, work.Event{Kind: work.Due, Owner: newOwner(st), Final: true}, p, now)
+	}
+	outcome := work.Failed
+	if result != nil {
+		outcome = work.Completed
+	}
+	var eff work.Effect
+	if r.Item, eff = work.Step(r.Item, work.Event{Kind: work.Resolve, Outcome: outcome}, p, now); eff != work.None {
+		return fmt.Errorf("ledger: operation %s: %w", id, ErrEnded)
+	}
+	r.Result, r.Doubt, r.Changed = result, false, now.UnixMilli()
+	return operations.Put(ctx, st.Storage(), r)
+}

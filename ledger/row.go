@@ -1,0 +1,134 @@
+package ledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
+)
+
+const (
+	maxArgs   = 4 << 10 // bytes of the canonical form that a row keeps for a reader
+	maxError  = 4 << 10 // bytes of the text of an error
+	maxResult = 1 << 20 // bytes of a result as JSON
+)
+
+// row is the row of an operation.
+type row struct {
+	work.Item
+	ID    ID
+	Kind  string
+	Scope string `msgpack:",omitempty"`
+	// Args is the start of the canonical form of the arguments.
+	Args   string
+	Result []byte `msgpack:",omitempty"` // JSON
+	Error  string `msgpack:",omitempty"` // of the last call, or of Find
+	Begun  int    // calls, since the operation began or last failed
+	// Doubt is set if the outcome of an earlier call than the last is unknown.
+	Doubt bool `msgpack:",omitempty"`
+	// Started and Changed are when the operation first began, and when its state last changed, in ms since 1970.
+	Started, Changed int64
+}
+
+// unfinished reports whether the operation has neither completed nor failed.
+func (r *row) unfinished() bool { return r.State != work.Ended }
+
+// operations are the operations of an object. The index unfinished has those that are neither completed nor failed, and
+// the index expires the rows that expire, in the order of that time.
+var operations = dohost.Collection[row]{
+	Name: "dohost.operations",
+	Key:  func(r row) string { return string(r.ID) },
+	Indexes: []dohost.Index[row]{
+		{Name: "unfinished", Of: func(r row) dohost.Key {
+			if !r.unfinished() {
+				return ""
+			}
+			return dohost.KeyOf(r.Started)
+		}},
+		{Name: "expires", Of: func(r row) dohost.Key {
+			if r.Expires == 0 {
+				return ""
+			}
+			return dohost.KeyOf(r.Expires)
+		}},
+	},
+}
+
+// clip returns the start of a text, as UTF-8.
+func clip(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "") }
+
+// encodeResult encodes the result of a call.
+func encodeResult(v any) (json.RawMessage, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, &resultError{fmt.Errorf("the result cannot be encoded: %w", err)}
+	}
+	if len(data) > maxResult {
+		return nil, &resultError{fmt.Errorf("the result has %d bytes as JSON, more than %d", len(data), maxResult)}
+	}
+	return data, nil
+}
+
+// encodeDecodable encodes the result of a call, and checks that it can be decoded.
+func encodeDecodable[R any](r R) (json.RawMessage, error) {
+	data, err := encodeResult(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, new(R)); err != nil {
+		return nil, &resultError{fmt.Errorf("the result cannot be decoded: %w", err)}
+	}
+	return data, nil
+}
+
+// resultError reports that a call has returned a result that cannot be stored. The call took effect, so it is not repeated.
+type resultError struct{ error }
+
+// Unwrap returns the error.
+func (e *resultError) Unwrap() error { return e.error }
+
+// Status is the state of an operation.
+type Status string
+
+// The states of operations.
+const (
+	StatusRunning   Status = "running"   // a Do is in progress in the present incarnation
+	StatusUnknown   Status = "unknown"   // the outcome is unknown
+	StatusCompleted Status = "completed" // the result is stored
+	StatusFailed    Status = "failed"    // it certainly had no effect
+)
+
+// Operation describes an operation.
+type Operation struct {
+	ID     ID
+	Kind   string
+	Scope  string // the names of its scopes, joined with slashes; empty without a scope
+	Args   string // the first 4 KiB of the canonical form of its arguments
+	Status Status
+	Calls  int             // since it began or last failed
+	Result json.RawMessage // of a completed operation
+	Error  string          // of the last call, or of Find, at most 4 KiB; empty if the last call was interrupted
+	// Started is when the operation first began, and Changed when its state last changed.
+	Started, Changed time.Time
+}
+
+// describe describes a row for a reader in an incarnation, or in none.
+func (r *row) describe(epoch string) Operation {
+	op := Operation{
+		ID: r.ID, Kind: r.Kind, Scope: r.Scope, Args: r.Args, Error: r.Error, Calls: r.Begun, Status: StatusUnknown,
+		Started: time.UnixMilli(r.Started), Changed: time.UnixMilli(r.Changed),
+	}
+	_, running := progressOf(epoch, r.ID)
+	switch {
+	case running:
+		op.Status = StatusRunning
+	case r.State == work.Ended && r.Outcome == work.Completed:
+		op.Status, op.Result = StatusCompleted, r.Result
+	case r.State == work.Ended:
+		op.Status = StatusFailed
+	}
+	return op
+}
