@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/chat/uimessage"
@@ -196,7 +197,7 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 
 // sendToClient sends clients an approved call that a client runs. The call then waits for its result.
 func (a *answerRun) sendToClient(ctx context.Context, t Tool, p Part) error {
-	if err := a.l.apply(ctx, clientToolCalled(t.Name)); err != nil {
+	if err := a.l.apply(ctx, p.Text("toolCallId"), callOffered(a.l.row.ID)); err != nil {
 		return err
 	}
 	c := uimessage.CallChunk(p)
@@ -209,13 +210,14 @@ func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 	if c.Type() != "tool-input-start" && c.Type() != "tool-input-available" {
 		return nil
 	}
-	t, ours := a.tool(c.Text("toolName"))
-	server := ours && t.Run != nil
-	made := callMade(c.Text("toolCallId"), t.Name, server, ours && !server && c.Type() == "tool-input-available")
-	if _, changed := a.l.after(made); !changed {
-		return nil
+	name, runs := c.Text("toolName"), runsNowhere
+	switch t, ours := a.tool(name); {
+	case ours && t.Run != nil:
+		runs = runsOnServer
+	case ours, a.l.tools[name]:
+		runs = runsOnClient
 	}
-	return a.l.apply(ctx, made)
+	return a.l.apply(ctx, c.Text("toolCallId"), callMade(name, runs, a.l.row.ID))
 }
 
 // errNoCallRecord is the result of a call that the program stored, or changed, with [SetMessages].
@@ -224,7 +226,7 @@ var errNoCallRecord = errors.New("the server has no record that the model made t
 // run runs a call. Its start is durable before the tool runs: from then on an interruption leaves its effect unknown.
 func (a *answerRun) run(ctx context.Context, t Tool, p Part) error {
 	l, id := a.l, p.Text("toolCallId")
-	if err := l.apply(ctx, callBegun(id)); err != nil {
+	if err := l.apply(ctx, id, callBegun(time.Now().UnixMilli())); err != nil {
 		return err
 	}
 	if err := l.k.store().Sync(ctx); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // CountSteps passes f the steps taken by code that handles frames, until the test ends.
@@ -25,7 +26,40 @@ func (k *conversation) Idle(ctx context.Context) error {
 	if err == nil && open+logged > 0 {
 		err = fmt.Errorf("%d requests are open, %d chunks are left", open, logged)
 	}
-	return errors.Join(err, k.checkExtent(ctx))
+	return errors.Join(err, k.checkExtent(ctx), k.checkCalls(ctx))
+}
+
+// checkCalls compares the rows of calls with the parts of the stored messages.
+func (k *conversation) checkCalls(ctx context.Context) error {
+	rows := map[[2]string]callRow{}
+	for row, err := range callRows.All(ctx, k.store(), nil) {
+		if err != nil {
+			return err
+		}
+		rows[[2]string{row.Value.Message, row.Value.ID}] = row.Value
+	}
+	all, err := k.newest(ctx, dohost.Query[messageRow]{})
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		for _, p := range m.Parts {
+			id := [2]string{m.ID, p.Text("toolCallId")}
+			row, ok := rows[id]
+			delete(rows, id)
+			switch {
+			case !uimessage.IsCall(p):
+			case !ok && uimessage.IsPending(p):
+				return fmt.Errorf("the call %q has no row", id)
+			case ok && row.ended() == uimessage.IsPending(p):
+				return fmt.Errorf("the call %q is %s, and its part %s", id, row.State, p.Text("state"))
+			}
+		}
+	}
+	if len(rows) > 0 {
+		return fmt.Errorf("%d rows of calls without a call in a message: %v", len(rows), rows)
+	}
+	return nil
 }
 
 // checkExtent compares the count and the bytes of messages with the rows.

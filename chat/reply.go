@@ -134,13 +134,29 @@ func (l *liveReply) addAll(ctx context.Context, list []Chunk) error {
 	return nil
 }
 
-// add writes a chunk to the log, and publishes it.
+// add writes a chunk to the log, with the row of its call, and publishes it.
 func (l *liveReply) add(ctx context.Context, c Chunk) error {
 	return l.retryNoSpace(ctx, func() error {
-		row, err := l.log(ctx, l.stream.Len(), c) // which other events that get the turn may advance
+		old, call, ofCall := l.afterChunk(c)
+		seq := l.stream.Len() // which other events that get the turn may advance
+		if !ofCall || call == old {
+			row, err := l.log(ctx, seq, c)
+			if err != nil {
+				return err
+			}
+			return l.publish(ctx, c, row)
+		}
+		var row chunkRow
+		err := dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+			if row, err = l.log(ctx, seq, c); err != nil {
+				return err
+			}
+			return callRows.Put(ctx, l.k.store(), call)
+		})
 		if err != nil {
 			return err
 		}
+		l.setCall(call)
 		return l.publish(ctx, c, row)
 	})
 }
@@ -179,18 +195,21 @@ func (l *liveReply) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow,
 	return row, chunkRows.Put(ctx, l.k.store(), row)
 }
 
-// apply stores the row after an event, as soon as there is space for it, and applies the event.
-func (l *liveReply) apply(ctx context.Context, e replyEvent) error {
-	return l.retryNoSpace(ctx, func() error { return l.applyOnce(ctx, e) })
+// apply stores the row of a call after an event, as soon as there is space for it, and applies the event.
+func (l *liveReply) apply(ctx context.Context, id string, e callEvent) error {
+	return l.retryNoSpace(ctx, func() error { return l.applyOnce(ctx, id, e) })
 }
 
 // applyOnce is apply without waiting for space.
-func (l *liveReply) applyOnce(ctx context.Context, e replyEvent) error {
-	row, _ := l.after(e)
-	if err := l.k.putReply(ctx, row); err != nil {
+func (l *liveReply) applyOnce(ctx context.Context, id string, e callEvent) error {
+	old, row := l.after(id, e)
+	if row == old {
+		return nil
+	}
+	if err := callRows.Put(ctx, l.k.store(), row); err != nil {
 		return err
 	}
-	l.row = row
+	l.setCall(row)
 	return nil
 }
 

@@ -52,9 +52,9 @@ func (k *conversation) end(ctx context.Context, l *liveReply, s Status, why fail
 	}
 	m := l.partial()
 	row := l.row
-	err := k.endWith(ctx, &row, &m, l.madeCalls(), s, why)
+	err := k.endWith(ctx, &row, &m, s, why)
 	if errors.Is(err, errUnstorable) {
-		err = k.endWith(ctx, &row, nil, nil, StatusFailed, publicFailure(errUnstorable.Error()))
+		err = k.endWith(ctx, &row, nil, StatusFailed, publicFailure(errUnstorable.Error()))
 	}
 	if err != nil {
 		return err
@@ -72,17 +72,19 @@ func (k *conversation) end(ctx context.Context, l *liveReply, s Status, why fail
 }
 
 func (k *conversation) endWith(
-	ctx context.Context, row *replyRow, m *Message, made map[string]bool, s Status, why failure,
+	ctx context.Context, row *replyRow, m *Message, s Status, why failure,
 ) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		if m != nil && len(m.Parts) > 0 {
-			err := k.put(ctx, *m, row.Place, made)
+			err := k.put(ctx, *m, row.Place, row.ID)
 			if _, large := errors.AsType[*dohost.LimitError](err); large {
 				err = errors.Join(errUnstorable, err)
 			}
 			if err != nil {
 				return err
 			}
+		} else if err := k.syncStored(ctx, row); err != nil {
+			return err
 		}
 		if err := k.trim(ctx); err != nil {
 			return err
@@ -108,6 +110,15 @@ func (k *conversation) endWith(
 		}
 		return k.beginNext(ctx)
 	})
+}
+
+// syncStored makes the rows of calls agree with the message before a reply that ends without a message.
+func (k *conversation) syncStored(ctx context.Context, row *replyRow) error {
+	m, err := k.messageBefore(ctx, *row)
+	if err != nil {
+		return err
+	}
+	return k.syncCalls(ctx, &m, "")
 }
 
 // sendEnd sends clients the transcript, the end-of-reply frame, and to some of them the transcript again: see audience.

@@ -33,30 +33,25 @@ const (
 // conversation.nextCall.
 type replyRow struct {
 	work.Item
-	ID          string          // chosen by the client
-	Number      uint64          // in order of arrival
-	Continues   bool            // continues the last message of the assistant
-	Conn        string          // id of the connection that sent the request; "" for the program
-	Body        json.RawMessage // of the request, without the members of the wire protocol
-	Tools       json.RawMessage // of the client
-	Users       []string        // ids of the user's messages at the end of the sent list
-	Message     string          // id; set when the reply begins, or if it may only continue this message
-	Place       uint64          // of that message
-	From        uint64          // number of the first chunk of its log
-	Fiber       string
-	FirstRun    uint64   // chunks in the log after the first call of the handler
-	Logged      uint64   // chunks in the log when the last interruption was charged
-	Clients     []string // called tools of the server that a client runs
-	Server      []string // calls that the server runs
-	AnswerCalls []string // calls of its model that only Answer runs
-	Begun       []string // calls that Answer started: durable before the tool runs
-	Allowed     []string // approved calls of the running reply: the stream has no chunk for an approval
-	Submits     bool     // a client's submission: see Policy
-	Answers     bool     // continues because of a client's answer or the program: otherwise skipped
-	Error       string   // error text for the program and operators
-	Public      string   // error text for clients
-	Created     int64
-	Ended       int64
+	ID        string          // chosen by the client
+	Number    uint64          // in order of arrival
+	Continues bool            // continues the last message of the assistant
+	Conn      string          // id of the connection that sent the request; "" for the program
+	Body      json.RawMessage // of the request, without the members of the wire protocol
+	Tools     json.RawMessage // of the client
+	Users     []string        // ids of the user's messages at the end of the sent list
+	Message   string          // id; set when the reply begins, or if it may only continue this message
+	Place     uint64          // of that message
+	From      uint64          // number of the first chunk of its log
+	Fiber     string
+	FirstRun  uint64 // chunks in the log after the first call of the handler
+	Logged    uint64 // chunks in the log when the last interruption was charged
+	Submits   bool   // a client's submission: see Policy
+	Answers   bool   // continues because of a client's answer or the program: otherwise skipped
+	Error     string // error text for the program and operators
+	Public    string // error text for clients
+	Created   int64
+	Ended     int64
 }
 
 // finalStatuses are the statuses of requests that have ended.

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
-	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // runFiber runs the fiber of a reply.
@@ -120,38 +120,41 @@ func (r Recovery) resumesTruncated(failed error) bool {
 
 // load rebuilds the state of a reply from its log.
 func (k *conversation) load(ctx context.Context, row replyRow) (*liveReply, error) {
-	m, records, err := k.messageBefore(ctx, row)
+	m, err := k.messageBefore(ctx, row)
 	if err != nil {
 		return nil, err
 	}
-	l := &liveReply{k: k, replyState: newReplyState(row, m, records)}
+	calls, err := k.callsOf(ctx, row.Message)
+	if err != nil {
+		return nil, err
+	}
+	l := &liveReply{k: k, replyState: newReplyState(row, m, calls)}
 	err = k.eachChunk(ctx, &row, func(r chunkRow) error {
 		var c Chunk
 		if err := json.Unmarshal(r.JSON, &c); err != nil {
 			return err
 		}
-		l.stream.Replay(c, row.Allowed)
+		l.stream.Replay(c, l.approved)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	l.stream.BeginRun(row.Allowed)
+	l.stream.BeginRun(l.approved)
 	return l, nil
 }
 
-// messageBefore returns the message of a reply without the chunks of the reply, and the records of its calls.
-func (k *conversation) messageBefore(ctx context.Context, row replyRow) (Message, []uimessage.CallRecord, error) {
+// messageBefore returns the message of a reply without the chunks of the reply.
+func (k *conversation) messageBefore(ctx context.Context, row replyRow) (Message, error) {
 	m := Message{ID: row.Message, Role: RoleAssistant}
 	if !row.Continues {
-		return m, nil, nil
+		return m, nil
 	}
 	old, ok, err := messages.Get(ctx, k.store(), row.Message)
 	if err != nil || !ok {
-		return m, nil, err
+		return m, err
 	}
-	m, err = old.Message()
-	return m, old.Calls, err
+	return old.Message()
 }
 
 // eachChunk calls do for each chunk in the log of a reply, in order.
@@ -246,11 +249,17 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 		to := l.replyState
 		add, _ := l.abandonedCalls(resumes)
 		if drop {
-			m, _, err := l.k.messageBefore(ctx, l.row)
+			m, err := l.k.messageBefore(ctx, l.row)
 			if err != nil {
 				return err
 			}
 			to, add = l.rebuilt(m)
+		}
+		to.calls = maps.Clone(to.calls)
+		for _, c := range add {
+			if _, call, ok := to.afterChunk(c); ok {
+				to.setCall(call)
+			}
 		}
 		var rows []chunkRow
 		from := to.stream.Len()
@@ -270,6 +279,9 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 					return err
 				}
 				rows = append(rows, row)
+			}
+			if err := l.k.replaceCalls(ctx, l.calls, to.calls); err != nil {
+				return err
 			}
 			return l.k.putReply(ctx, to.row)
 		})

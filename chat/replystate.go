@@ -1,88 +1,105 @@
 package chat
 
 import (
-	"slices"
+	"cmp"
+	"strings"
+	"time"
 
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
-// replyState is the state of a running reply as a value that events are applied to: events of the row, and chunks of the
-// log. It has no storage, connection or clock. An event is applied after it was written to the store.
+// replyState is the state of a running reply as a value that events are applied to: events of its calls, and chunks of the
+// log. It has no storage and no connection. An event is applied after it was written to the store.
 type replyState struct {
 	row        replyRow
 	stream     *uimessage.Stream
-	olderCalls map[string]uimessage.CallRecord // of calls of the older message that waited when the reply began
-	tools      map[string]bool                 // of the request's client, by name
-	recovering bool                            // clients were notified of a recovery
+	calls      map[string]callRow // of the message, by id
+	tools      map[string]bool    // of the request's client, by name
+	recovering bool               // clients were notified of a recovery
 	ended      bool
 }
 
-// newReplyState returns the state of a reply without chunks. m is the message that it continues, with the records of its
-// calls; without parts if it begins a message.
-func newReplyState(row replyRow, m Message, records []uimessage.CallRecord) replyState {
+// newReplyState returns the state of a reply without chunks. m is the message that it continues, without parts if it
+// begins a message, and calls are the calls of that message and of the reply.
+func newReplyState(row replyRow, m Message, calls map[string]callRow) replyState {
 	startID := row.Message
 	if row.Continues {
 		startID = ""
 	}
-	s := replyState{
-		row: row, stream: uimessage.NewStream(m, startID, row.From), tools: row.clientTools(),
-		olderCalls: map[string]uimessage.CallRecord{},
-	}
-	for _, r := range records {
-		s.olderCalls[r.ID] = r
-	}
-	return s
+	return replyState{row: row, stream: uimessage.NewStream(m, startID, row.From), tools: row.clientTools(), calls: calls}
 }
 
-// replyEvent is an event of a reply's row.
-type replyEvent func(*replyRow)
+// callEvent is an event of a call, which no chunk has.
+type callEvent func(callRow) callRow
 
-// callMade is the event of a call that Answer is to run after the model's answer. If server is set, the server runs the
-// call; if client is set, a client runs the calls of the tool.
-func callMade(id, tool string, server, client bool) replyEvent {
-	return func(row *replyRow) {
-		row.AnswerCalls = with(row.AnswerCalls, id)
-		if server {
-			row.Server = with(row.Server, id)
+// callMade is the event of a call that Answer is to run after the model's answer.
+func callMade(tool string, runs executor, request string) callEvent {
+	return func(r callRow) callRow {
+		r.Tool, r.Runs = cmp.Or(r.Tool, tool), runs
+		if runs == runsOnClient {
+			r.Offered = request
 		}
-		if client {
-			row.Clients = with(row.Clients, tool)
-		}
+		return r
 	}
 }
 
-// clientToolCalled is the event of a call of a tool that a client runs.
-func clientToolCalled(tool string) replyEvent {
-	return func(row *replyRow) { row.Clients = with(row.Clients, tool) }
+// callOffered is the event of an approved call that a reply sends to clients.
+func callOffered(request string) callEvent {
+	return func(r callRow) callRow {
+		r.Runs, r.Offered = runsOnClient, request
+		return r
+	}
 }
 
-// callBegun is the event of a call that begins to run.
-func callBegun(id string) replyEvent {
-	return func(row *replyRow) { row.Begun = with(row.Begun, id) }
+// callBegun is the event of a call that begins to run on the server.
+func callBegun(now int64) callEvent {
+	return func(r callRow) callRow { return r.in(CallRunning, now) }
 }
 
 // callApproved is the event of a call that a client has approved.
-func callApproved(id string) replyEvent {
-	return func(row *replyRow) { row.Allowed = append(slices.Clone(row.Allowed), id) }
+func callApproved(now int64) callEvent {
+	return func(r callRow) callRow {
+		r.Approved = true
+		return r.in(CallPending, now)
+	}
 }
 
-// with returns a list that contains s. It does not change the original.
-func with(list []string, s string) []string {
-	if slices.Contains(list, s) {
-		return list
+// after returns the row of a call before and after an event.
+func (s *replyState) after(id string, e callEvent) (old, row callRow) {
+	old, ok := s.calls[id]
+	row = old
+	if !ok {
+		row = callRow{Message: s.row.Message, ID: id, Reply: s.row.ID, State: CallPending, Created: time.Now().UnixMilli()}
 	}
-	return append(slices.Clone(list), s)
+	return old, e(row)
 }
 
-// after returns the row after an event, and reports whether the event changes the records of calls.
-func (s *replyState) after(e replyEvent) (row replyRow, changed bool) {
-	row = s.row
-	e(&row)
-	known := func(r *replyRow) int {
-		return len(r.AnswerCalls) + len(r.Clients) + len(r.Server) + len(r.Begun) + len(r.Allowed)
+// afterChunk returns the row of the call of a chunk before and after the chunk. ok is false if the chunk has no call whose
+// result the server or a client supplies.
+func (s *replyState) afterChunk(c Chunk) (old, row callRow, ok bool) {
+	id := c.Text("toolCallId")
+	if id == "" || string(c.Member("providerExecuted")) == "true" {
+		return old, row, false
 	}
-	return row, known(&row) != known(&s.row)
+	if _, known := s.calls[id]; !known {
+		switch _, older := s.call(id); {
+		case older: // the provider runs it, or it had its result before the reply
+			return old, row, false
+		case !strings.HasPrefix(c.Type(), "tool-input") || c.Type() == "tool-input-delta":
+			return old, row, false
+		}
+	}
+	old, row = s.after(id, func(r callRow) callRow {
+		if r.Tool == "" {
+			r.Tool = c.Text("toolName")
+		}
+		return r.withChunk(c, s.row.ID, time.Now().UnixMilli())
+	})
+	return old, row, true
 }
+
+// setCall applies the row of a call.
+func (s *replyState) setCall(row callRow) { s.calls[row.ID] = row }
 
 // chunkLogged applies a chunk that was logged, and reports whether that ends a recovery.
 func (s *replyState) chunkLogged(c Chunk) (recovered bool) {
@@ -95,16 +112,19 @@ func (s *replyState) chunkLogged(c Chunk) (recovered bool) {
 func (s *replyState) answered(f *uimessage.ToolAnswer) { s.stream.Answer(f) }
 
 // rebuilt returns the state of an interrupted reply after its chunks were discarded, and the first chunks of its new log.
-// m is the message that the reply continues.
+// m is the message that the reply continues. The calls that the reply made are discarded as well, unless they have a
+// result or began to run.
 func (s *replyState) rebuilt(m Message) (next replyState, add []Chunk) {
 	before := uimessage.NewStream(m, "", 0)
 	next = *s
-	next.stream, add = s.stream.Restart(before, s.row.Begun)
+	next.stream, add = s.stream.Restart(before, s.begun)
 	next.row.From = next.stream.Len()
-	next.row.Allowed = slices.DeleteFunc(slices.Clone(s.row.Allowed), func(id string) bool {
-		_, older := before.Call(id)
-		return !older // it was dropped with the log
-	})
+	next.calls = map[string]callRow{}
+	for id, r := range s.calls {
+		if _, older := before.Call(id); older || r.ended() || r.State == CallRunning {
+			next.calls[id] = r
+		}
+	}
 	return next, add
 }
 
@@ -120,30 +140,34 @@ func (s *replyState) call(id string) (p Part, ok bool) { return s.stream.Call(id
 // madeByReply reports whether a reply of this conversation made a call, with the tool and the input that the call has
 // now. Only such calls run.
 func (s *replyState) madeByReply(p Part) bool {
-	id := p.Text("toolCallId")
-	if r, older := s.olderCalls[id]; older {
-		return r.Made(p)
-	}
-	return s.stream.MadeCall(id)
+	r := s.calls[p.Text("toolCallId")]
+	return r.Digest != "" && r.Digest == digestOf(p)
 }
-
-// madeCalls returns the calls that the reply made itself, and whether the server runs them.
-func (s *replyState) madeCalls() map[string]bool { return s.stream.MadeCalls(s.row.Server) }
 
 // serverRuns reports whether the server runs a call of the reply, as Answer decided when the model made the call.
-func (s *replyState) serverRuns(id string) bool {
-	return s.olderCalls[id].Server || slices.Contains(s.row.Server, id)
-}
+func (s *replyState) serverRuns(id string) bool { return s.calls[id].Runs == runsOnServer }
 
 // clientRuns reports whether a client runs a call of the reply.
 func (s *replyState) clientRuns(p Part) bool {
-	tool := uimessage.ToolName(p)
-	return !s.serverRuns(p.Text("toolCallId")) && (slices.Contains(s.row.Clients, tool) || s.tools[tool])
+	r := s.calls[p.Text("toolCallId")]
+	return r.Runs != runsOnServer && (r.Runs == runsOnClient && r.Offered == s.row.ID || s.tools[uimessage.ToolName(p)])
 }
+
+// approved reports whether a client has approved a call.
+func (s *replyState) approved(id string) bool { return s.calls[id].Approved }
+
+// begun reports whether a call began to run on the server.
+func (s *replyState) begun(id string) bool { return s.calls[id].State == CallRunning }
 
 // callRuns returns the reply's knowledge about the runs of its calls.
 func (s *replyState) callRuns() uimessage.CallRuns {
-	return uimessage.CallRuns{Client: s.clientRuns, Server: s.row.AnswerCalls, Begun: s.row.Begun}
+	return uimessage.CallRuns{
+		Client: s.clientRuns, Begun: s.begun,
+		Waits: func(id string) bool {
+			r := s.calls[id]
+			return r.Runs != runsInHandler && r.Reply == s.row.ID
+		},
+	}
 }
 
 // abandonedCalls returns error results for abandoned calls, and reports whether other calls wait: see

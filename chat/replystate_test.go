@@ -9,50 +9,73 @@ import (
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
-// TestReplyStateEvents applies events of the row one after the other. Each event has the wanted row after it, and whether
-// it changes the records of calls.
-func TestReplyStateEvents(t *testing.T) {
-	s := newReplyState(replyRow{ID: "r", Message: "m"}, Message{ID: "m", Role: RoleAssistant}, nil)
-	for _, c := range []struct {
-		name    string
-		event   replyEvent
-		want    string
-		changed bool
-	}{
-		{"a call of the server", callMade("1", "f", true, false), "calls 1, server 1", true},
-		{"that call again", callMade("1", "f", true, false), "calls 1, server 1", false},
-		{"a call of an unknown tool", callMade("2", "g", false, false), "calls 1 2, server 1", true},
-		{"that call, of a client's tool", callMade("2", "g", false, true), "calls 1 2, server 1, clients g", true},
-		{"an approved call of a client's tool", clientToolCalled("h"), "calls 1 2, server 1, clients g h", true},
-		{"another call of that tool", clientToolCalled("h"), "calls 1 2, server 1, clients g h", false},
-		{"an approval", callApproved("1"), "calls 1 2, server 1, clients g h, allowed 1", true},
-		{"a call begins", callBegun("1"), "calls 1 2, server 1, clients g h, allowed 1, begun 1", true},
-		{"a call begins again", callBegun("1"), "calls 1 2, server 1, clients g h, allowed 1, begun 1", false},
+// TestReplyStateCallEvents applies events and chunks to the calls of a reply, one after the other. Each has the wanted rows
+// after it.
+func TestReplyStateCallEvents(t *testing.T) {
+	s := newReplyState(replyRow{ID: "r", Message: "m"}, Message{ID: "m", Role: RoleAssistant}, map[string]callRow{})
+	s.stream.Add(uimessage.MakeChunk("start", "messageId", "m"))
+	type step struct {
+		name  string
+		id    string
+		event callEvent // if nil, the chunk
+		chunk Chunk
+		want  string
+	}
+	for _, c := range []step{
+		{"a call of the server", "1", callMade("f", runsOnServer, "r"), Chunk{}, "1 f server pending"},
+		{"that call again", "1", callMade("f", runsOnServer, "r"), Chunk{}, "1 f server pending"},
+		{"its input", "1", nil, ToolInput("1", "f", "{}"), "1 f server pending made"},
+		{"its approval is requested", "1", nil, uimessage.MakeChunk("tool-approval-request", "toolCallId", "1"), "1 f server approval made"},
+		{"its approval", "1", callApproved(1), Chunk{}, "1 f server pending made approved"},
+		{"it begins", "1", callBegun(2), Chunk{}, "1 f server running made approved"},
+		{"it begins again", "1", callBegun(3), Chunk{}, "1 f server running made approved"},
+		{"a preliminary result", "1", nil, uimessage.MakeChunk("tool-output-available", "toolCallId", "1", "preliminary", true), "1 f server running made approved"},
+		{"its result", "1", nil, uimessage.MakeChunk("tool-output-available", "toolCallId", "1"), "1 f server completed made approved"},
+		{"a call of an unknown tool", "2", callMade("g", runsNowhere, "r"), Chunk{}, "2 g nowhere pending"},
+		{"its input", "2", nil, ToolInput("2", "g", "{}"), "2 g nowhere pending made"},
+		{"its error", "2", nil, uimessage.MakeChunk("tool-output-error", "toolCallId", "2"), "2 g nowhere failed made"},
+		{"a call of a client", "3", callMade("h", runsOnClient, "r"), Chunk{}, "3 h client pending offered"},
+		{"its input", "3", nil, ToolInput("3", "h", "{}"), "3 h client client made offered"},
+		{"a call that the handler sends", "4", nil, ToolInput("4", "f", "{}"), "4 f  pending made"},
+		{"it is denied", "4", nil, uimessage.MakeChunk("tool-output-denied", "toolCallId", "4"), "4 f  denied made"},
+		{"a call with invalid input", "5", nil, ToolInput("5", "f", "{"), "5 f  failed"},
+		{"an approved call that a client runs", "6", callMade("f", runsOnServer, "r"), Chunk{}, "6 f server pending"},
+		{"it is offered", "6", callOffered("r"), Chunk{}, "6 f client pending offered"},
+		{"a call that the provider runs", "7", nil, uimessage.MakeChunk("tool-input-available", "toolCallId", "7", "toolName", "f", "providerExecuted", true), ""},
 	} {
-		before := callsOf(&s.row)
-		row, changed := s.after(c.event)
-		if got := callsOf(&row); got != c.want || changed != c.changed {
-			t.Errorf("%s: %s, %t, want %s, %t", c.name, got, changed, c.want, c.changed)
+		if c.event != nil {
+			_, row := s.after(c.id, c.event)
+			s.setCall(row)
+		} else {
+			if _, row, ok := s.afterChunk(c.chunk); ok {
+				s.setCall(row)
+			}
+			s.chunkLogged(c.chunk)
 		}
-		if after := callsOf(&s.row); after != before {
-			t.Errorf("%s: the row before it was %s, is %s", c.name, before, after)
+		if got := callText(s.calls[c.id]); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
-		s.row = row
+	}
+	if r := s.calls["1"]; r.Changed == 2 || r.Message != "m" || r.Reply != "r" {
+		t.Errorf("row %+v", r)
 	}
 }
 
-// callsOf returns the records of a row about calls.
-func callsOf(r *replyRow) string {
-	var records []string
-	for _, c := range []struct {
+// callText describes the row of a call.
+func callText(r callRow) string {
+	if r == (callRow{}) {
+		return ""
+	}
+	text := fmt.Sprintf("%s %s %s %s", r.ID, r.Tool, r.Runs, r.State)
+	for _, f := range []struct {
+		is   bool
 		name string
-		list []string
-	}{{"calls", r.AnswerCalls}, {"server", r.Server}, {"clients", r.Clients}, {"allowed", r.Allowed}, {"begun", r.Begun}} {
-		if len(c.list) > 0 {
-			records = append(records, c.name+" "+strings.Join(c.list, " "))
+	}{{r.Digest != "", " made"}, {r.Approved, " approved"}, {r.Offered != "", " offered"}} {
+		if f.is {
+			text += f.name
 		}
 	}
-	return strings.Join(records, ", ")
+	return text
 }
 
 // TestReplyStateCalls asks a reply about calls of an older message and of its own chunks.
@@ -60,16 +83,26 @@ func TestReplyStateCalls(t *testing.T) {
 	older := Message{ID: "m", Role: RoleAssistant, Parts: []Part{
 		uimessage.MakePart("tool-f", "toolCallId", "old", "state", uimessage.InputAvailable),
 		uimessage.MakePart("tool-f", "toolCallId", "forged", "state", uimessage.InputAvailable),
+		uimessage.MakePart("tool-g", "toolCallId", "offered before", "state", uimessage.InputAvailable),
 	}}
-	records := uimessage.RecordCalls(&older, []uimessage.CallRecord{{ID: "forged"}}, map[string]bool{"old": true})
-	row := replyRow{
-		Message: "m", Continues: true, Server: []string{"own"}, Clients: []string{"f", "g"}, Tools: []byte(`[{"name":"h"}]`),
-		AnswerCalls: []string{"own", "g1"}, Begun: []string{"g1"},
-	}
-	s := newReplyState(row, older, records)
+	row := replyRow{ID: "r", Message: "m", Continues: true, Tools: []byte(`[{"name":"h"}]`)}
+	s := newReplyState(row, older, map[string]callRow{
+		"old":            {Message: "m", ID: "old", Reply: "before", Digest: digestOf(older.Parts[0]), Runs: runsOnServer},
+		"forged":         {Message: "m", ID: "forged", Reply: "before", Digest: "other input", Runs: runsInHandler},
+		"offered before": {Message: "m", ID: "offered before", Reply: "before", Digest: digestOf(older.Parts[2]), Runs: runsOnClient, Offered: "before"},
+	})
 	s.recovering = true
-	for i, c := range []Chunk{ToolInput("own", "f", ""), ToolInput("g1", "g", ""), ToolInput("h1", "h", "")} {
-		if recovered := s.chunkLogged(c); recovered != (i == 0) {
+	for i, c := range []struct {
+		id, tool string
+		runs     executor
+	}{{"own", "f", runsOnServer}, {"g1", "g", runsOnClient}, {"h1", "h", runsInHandler}} {
+		if c.runs != runsInHandler {
+			_, made := s.after(c.id, callMade(c.tool, c.runs, "r"))
+			s.setCall(made)
+		}
+		_, made, _ := s.afterChunk(ToolInput(c.id, c.tool, ""))
+		s.setCall(made)
+		if recovered := s.chunkLogged(ToolInput(c.id, c.tool, "")); recovered != (i == 0) {
 			t.Errorf("chunk %d ends the recovery: %t", i, recovered)
 		}
 	}
@@ -79,38 +112,45 @@ func TestReplyStateCalls(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s made %t server %t client %t", id, s.madeByReply(p), s.serverRuns(id), s.clientRuns(p)))
 	}
 	want := []string{
-		"old made true server true client false", "forged made false server false client true",
+		"old made true server true client false", "forged made false server false client false",
+		"offered before made true server false client false",
 		"own made true server true client false", "g1 made true server false client true", "h1 made true server false client true",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if n := len(s.unstartedCalls()); n != 1 || !s.canRunCalls() {
+	if n := len(s.unstartedCalls()); n != 2 || !s.canRunCalls() {
 		t.Errorf("%d calls have not begun, runnable: %t", n, s.canRunCalls())
 	}
-	if made := fmt.Sprint(s.madeCalls()); made != "map[g1:false h1:false own:true]" {
-		t.Errorf("made: %s", made)
+	_, begun := s.after("own", callBegun(1))
+	s.setCall(begun)
+	if n := len(s.unstartedCalls()); n != 1 || s.canRunCalls() {
+		t.Errorf("%d calls have not begun after one began, runnable: %t", n, s.canRunCalls())
 	}
 }
 
 // TestReplyStateStartID reads the id of the start chunk: clients have the message that a reply continues.
 func TestReplyStateStartID(t *testing.T) {
 	for continues, want := range map[bool]string{false: "m", true: ""} {
-		s := newReplyState(replyRow{Message: "m", Continues: continues}, Message{ID: "m", Role: RoleAssistant}, nil)
+		s := newReplyState(replyRow{Message: "m", Continues: continues}, Message{ID: "m", Role: RoleAssistant}, map[string]callRow{})
 		if add := s.stream.Before(TextDelta("1", "x")); len(add) != 1 || add[0].Text("messageId") != want {
 			t.Errorf("continues %t: %v, want the id %q", continues, add, want)
 		}
 	}
 }
 
-// TestReplyStateRebuilt discards the chunks of a reply with two calls that were approved: one of an older message, and one
-// of its own, which has begun.
+// TestReplyStateRebuilt discards the chunks of a reply with three calls: one of an older message, and two of its own, one of
+// which has begun.
 func TestReplyStateRebuilt(t *testing.T) {
 	older := Message{ID: "m", Role: RoleAssistant, Parts: []Part{
 		uimessage.MakePart("tool-f", "toolCallId", "old", "state", uimessage.InputAvailable),
 	}}
-	s := newReplyState(replyRow{Message: "m", Continues: true, Begun: []string{"own"}, Allowed: []string{"old", "own"}}, older, nil)
-	for _, c := range []Chunk{TextDelta("1", "hello"), ToolInput("own", "f", ""), TextDelta("2", "world")} {
+	s := newReplyState(replyRow{Message: "m", Continues: true}, older, map[string]callRow{
+		"old":   {ID: "old", State: CallPending, Approved: true},
+		"begun": {ID: "begun", State: CallRunning, Approved: true},
+		"own":   {ID: "own", State: CallPending, Approved: true},
+	})
+	for _, c := range []Chunk{TextDelta("1", "hello"), ToolInput("begun", "f", ""), ToolInput("own", "f", ""), TextDelta("2", "world")} {
 		s.chunkLogged(c)
 	}
 	next, add := s.rebuilt(older)
@@ -121,10 +161,10 @@ func TestReplyStateRebuilt(t *testing.T) {
 	if got := strings.Join(types, " "); got != "start tool-input-available tool-output-error" {
 		t.Errorf("the new log begins with %s", got)
 	}
-	if next.row.From != 3 || callsOf(&next.row) != "allowed old, begun own" || next.partial().PlainText() != "" || next.stream.Len() != 3 {
-		t.Errorf("From %d, %s, %q, %d chunks", next.row.From, callsOf(&next.row), next.partial().PlainText(), next.stream.Len())
+	if next.row.From != 4 || len(next.calls) != 2 || !next.approved("old") || !next.begun("begun") || next.partial().PlainText() != "" || next.stream.Len() != 4 {
+		t.Errorf("From %d, %v, %q, %d chunks", next.row.From, next.calls, next.partial().PlainText(), next.stream.Len())
 	}
-	if s.row.From != 0 || callsOf(&s.row) != "allowed old own, begun own" || s.partial().PlainText() != "helloworld" {
-		t.Errorf("the state before has changed: %d, %s, %q", s.row.From, callsOf(&s.row), s.partial().PlainText())
+	if s.row.From != 0 || len(s.calls) != 3 || s.partial().PlainText() != "helloworld" {
+		t.Errorf("the state before has changed: %d, %v, %q", s.row.From, s.calls, s.partial().PlainText())
 	}
 }

@@ -100,19 +100,19 @@ func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) (
 }
 
 // put stores a message, unless it is stored unchanged. A place of 0 means the present place, or the end.
-func (k *conversation) put(ctx context.Context, m Message, place uint64, made map[string]bool) error {
+func (k *conversation) put(ctx context.Context, m Message, place uint64, by string) error {
 	old, _, err := messages.Get(ctx, k.store(), m.ID)
 	if err != nil {
 		return err
 	}
-	_, err = k.putReplacing(ctx, old, m, place, made)
+	_, err = k.putReplacing(ctx, old, m, place, by)
 	return err
 }
 
-// putReplacing stores a message in place of old, if that has a place, and reports whether that changes anything. made
-// has the calls that the message's reply made; see recordCalls.
+// putReplacing stores a message in place of old, if that has a place, and reports whether that changes anything. by
+// is the request whose reply ends with the message: see syncCalls.
 func (k *conversation) putReplacing(
-	ctx context.Context, old messageRow, m Message, place uint64, made map[string]bool,
+	ctx context.Context, old messageRow, m Message, place uint64, by string,
 ) (changed bool, err error) {
 	if err := uimessage.Check(&m); err != nil {
 		return false, err
@@ -128,7 +128,7 @@ func (k *conversation) putReplacing(
 			return false, fmt.Errorf("chat: Sanitize changed the id of message %q to %q", id, m.ID)
 		}
 	}
-	row := messageRow{ID: m.ID, Role: m.Role, Place: place, Calls: uimessage.RecordCalls(&m, old.Calls, made)}
+	row := messageRow{ID: m.ID, Role: m.Role, Place: place}
 	if row.JSON, err = fitRow(m); err != nil {
 		return false, err
 	}
@@ -146,7 +146,16 @@ func (k *conversation) putReplacing(
 	if old.Place == row.Place && string(old.JSON) == string(row.JSON) {
 		return false, nil
 	}
-	return true, messages.Put(ctx, k.store(), old, row)
+	return true, dohost.Transaction(ctx, func(ctx context.Context) error {
+		written, err := messages.Put(ctx, k.store(), old, row)
+		switch {
+		case err != nil || !hasCalls(&row) && !hasCalls(&old):
+			return err
+		case !written:
+			m.Parts = nil
+		}
+		return k.syncCalls(ctx, &m, by)
+	})
 }
 
 // maxMessage bounds the JSON of a stored message, in bytes: a row takes nearly 2 MiB.
@@ -161,6 +170,15 @@ func fitRow(m Message) (json.RawMessage, error) {
 		return nil, &dohost.LimitError{What: "message", Size: len(raw), Limit: maxMessage}
 	}
 	return raw, err
+}
+
+// deleteMessages deletes messages.
+func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error {
+	left, err := messages.Delete(ctx, k.store(), ids...)
+	if err != nil || !left {
+		return err
+	}
+	return k.sweepLater(ctx)
 }
 
 // trim deletes the oldest messages beyond MaxMessages.

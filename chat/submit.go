@@ -107,7 +107,7 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 			return nil, err
 		}
 		earlier = append(earlier, m)
-		if err := messages.Delete(ctx, k.store(), id); err != nil {
+		if err := k.deleteMessages(ctx, id); err != nil {
 			return nil, err
 		}
 	}
@@ -173,8 +173,12 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if err != nil {
 		return false, err
 	}
-	for _, m := range uimessage.Reconcile(rows, stored, differ) {
-		put, err := k.putReplacing(ctx, rows[m.ID], m, 0, nil)
+	server, err := k.serverCalls(ctx, len(differ) > 0)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range uimessage.Reconcile(stored, differ, server) {
+		put, err := k.putReplacing(ctx, rows[m.ID], m, 0, "")
 		if err != nil {
 			return false, err
 		}
@@ -182,7 +186,7 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	}
 	if mayDelete {
 		removed := uimessage.RemovedIDs(rows, ids, system)
-		if err := messages.Delete(ctx, k.store(), removed...); err != nil {
+		if err := k.deleteMessages(ctx, removed...); err != nil {
 			return false, err
 		}
 		changed = changed || len(removed) > 0

@@ -83,12 +83,15 @@ func (k *conversation) sweepLater(ctx context.Context) error {
 	return notes.Put(ctx, k.store(), noteRow{Name: sweepNote, Fiber: s.ID})
 }
 
-// sweep deletes unreachable rows: chunks before the log of the running reply, and messages below the floor, some in
-// each batch.
+// sweepCursors are the positions of a sweep.
+type sweepCursors struct{ chunks, rows, calls dohost.Cursor }
+
+// sweep deletes unreachable rows: chunks before the log of the running reply, messages below the floor, and calls of
+// messages that do not exist, some in each batch.
 func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) error {
-	var chunks, rows dohost.Cursor
+	var at sweepCursors
 	for {
-		left, err := k.sweepOnce(ctx, &chunks, &rows)
+		left, err := k.sweepOnce(ctx, &at)
 		if err == nil && left {
 			err = dohost.AwaitDurable(ctx)
 		}
@@ -102,24 +105,54 @@ func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) erro
 	}
 }
 
-func (k *conversation) sweepOnce(ctx context.Context, chunks, rows *dohost.Cursor) (left bool, err error) {
+func (k *conversation) sweepOnce(ctx context.Context, at *sweepCursors) (left bool, err error) {
 	being, ok, err := k.running(ctx)
 	if err != nil {
 		return true, err
 	}
-	old := dohost.Query[chunkRow]{After: *chunks}
+	old := dohost.Query[chunkRow]{After: at.chunks}
 	if ok {
 		old.End = dohost.KeyOf(being.Number) + dohost.KeyOf(being.From)
 	}
-	if *chunks, left, err = sweepSome(ctx, k.store(), &chunkRows, old); err != nil || left {
+	if at.chunks, left, err = sweepSome(ctx, k.store(), &chunkRows, old); err != nil || left {
 		return true, err
 	}
 	x, err := extent(ctx, k.store())
-	if err != nil || x.Floor == 0 {
-		return false, err
+	if err != nil {
+		return true, err
 	}
-	*rows, left, err = sweepSome(ctx, k.store(), &messages.rows, dohost.Query[messageRow]{
-		Index: "place", End: dohost.KeyOf(x.Floor), After: *rows,
-	})
-	return left, err
+	if x.Floor > 0 {
+		if at.rows, left, err = sweepSome(ctx, k.store(), &messages.rows, dohost.Query[messageRow]{
+			Index: "place", End: dohost.KeyOf(x.Floor), After: at.rows,
+		}); err != nil || left {
+			return true, err
+		}
+	}
+	return k.sweepCalls(ctx, being.Message, &at.calls)
+}
+
+// sweepCalls deletes the rows of calls whose message does not exist. replying is the message of the running reply, which
+// may not be stored.
+func (k *conversation) sweepCalls(ctx context.Context, replying string, at *dohost.Cursor) (left bool, err error) {
+	last, exists, n := "", false, 0
+	for row, err := range callRows.All(ctx, k.store(), &dohost.Query[callRow]{After: *at, Limit: sweepRows + 1}) {
+		if n++; err != nil || n > sweepRows {
+			return true, err
+		}
+		if id := row.Value.Message; n == 1 || id != last {
+			last, exists = id, id == replying
+			if !exists {
+				if _, exists, err = messages.Get(ctx, k.store(), id); err != nil {
+					return true, err
+				}
+			}
+		}
+		if !exists {
+			if _, err := callRows.Delete(ctx, k.store(), row.Key); err != nil {
+				return true, err
+			}
+		}
+		*at = row.Cursor
+	}
+	return false, nil
 }

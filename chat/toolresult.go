@@ -86,49 +86,83 @@ func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message
 			return row.Message, how, err
 		}
 	}
-	r, m, ok, err := k.messageOf(ctx, f.CallID)
-	if err != nil || !ok {
+	r, m, call, err := k.messageOf(ctx, f.CallID)
+	if err != nil || r.ID == "" {
 		return "", uimessage.Refused, err
 	}
 	p, _ := uimessage.Call(&m, f.CallID)
-	record, _ := r.Record(f.CallID)
-	if how := f.EffectOn(p, record.Server); how != uimessage.Applied {
+	if how := f.EffectOn(p, call.Runs == runsOnServer); how != uimessage.Applied {
 		return m.ID, how, nil
 	}
 	f.Apply(p)
-	if _, err := k.putReplacing(ctx, r, m, 0, nil); err != nil {
+	if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil {
 		return m.ID, uimessage.Applied, err
 	}
 	return m.ID, uimessage.Applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
 }
 
+// messageOf returns the newest message with a waiting call of that id, or else one of the newest messages with the call,
+// and the row of the call. Without such a message it returns the zero row.
+func (k *conversation) messageOf(ctx context.Context, id string) (row messageRow, m Message, call callRow, err error) {
+	if row, call, err = k.waitingCall(ctx, id); err != nil {
+		return row, m, call, err
+	}
+	if row.ID == "" {
+		if row, err = k.searchCall(ctx, id); err != nil || row.ID == "" {
+			return row, m, call, err
+		}
+		calls, err := k.callsOf(ctx, row.ID)
+		if err != nil {
+			return row, m, call, err
+		}
+		call = calls[id]
+	}
+	m, err = row.Message()
+	return row, m, call, err
+}
+
+// waitingCall returns the newest message with a call of that id without a result, and the row of the call.
+func (k *conversation) waitingCall(ctx context.Context, id string) (row messageRow, call callRow, err error) {
+	waiting, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{
+		Index: "waiting", Equal: callKey(id), Where: func(r callRow) bool { return r.ID == id },
+	})
+	for _, c := range waiting {
+		if err != nil {
+			break
+		}
+		r, stored, failed := messages.Get(ctx, k.store(), c.Value.Message)
+		if err = failed; stored && r.Place >= row.Place {
+			row, call = r, c.Value
+		}
+	}
+	return row, call, err
+}
+
 // maxRepeatSearch is how many of the newest messages are searched for a call that already has its result.
 const maxRepeatSearch = 100
 
-// messageOf returns the newest message with a waiting call of that id, or one of the newest messages with the call.
-func (k *conversation) messageOf(ctx context.Context, call string) (row messageRow, m Message, ok bool, err error) {
-	id, err := rawjson.Encode(call)
-	if err != nil || call == "" {
-		return row, m, false, err
+// searchCall returns one of the newest messages with a call of that id.
+func (k *conversation) searchCall(ctx context.Context, id string) (row messageRow, err error) {
+	quoted, err := rawjson.Encode(id)
+	if err != nil || id == "" {
+		return row, err
 	}
-	for _, q := range []dohost.Query[messageRow]{{Index: "calls", Reverse: true}, {Reverse: true, Limit: maxRepeatSearch}} {
-		for r, err := range messages.All(ctx, k.store(), &q) {
-			if err != nil {
-				return row, m, false, err
-			}
-			_, waits := r.Value.Record(call)
-			if q.Index != "" && !waits || q.Index == "" && !bytes.Contains(r.Value.JSON, id) {
-				continue
-			}
-			if m, err = r.Value.Message(); err != nil {
-				return row, m, false, err
-			}
-			if _, ok := uimessage.Call(&m, call); ok {
-				return r.Value, m, true, nil
-			}
+	for r, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Reverse: true, Limit: maxRepeatSearch}) {
+		if err != nil {
+			return row, err
+		}
+		if !bytes.Contains(r.Value.JSON, quoted) {
+			continue
+		}
+		m, err := r.Value.Message()
+		if err != nil {
+			return row, err
+		}
+		if _, ok := uimessage.Call(&m, id); ok {
+			return r.Value, nil
 		}
 	}
-	return row, m, false, nil
+	return row, nil
 }
 
 // answer applies an answer to a call of the reply.
@@ -138,7 +172,7 @@ func (l *liveReply) answer(ctx context.Context, f *answerFrame) error {
 			return err
 		}
 	} else {
-		if err := l.applyOnce(ctx, callApproved(f.CallID)); err != nil {
+		if err := l.applyOnce(ctx, f.CallID, callApproved(time.Now().UnixMilli())); err != nil {
 			return err
 		}
 		l.answered(&f.ToolAnswer)

@@ -25,7 +25,6 @@ var messages = transcript{dohost.Collection[messageRow]{
 	Key:  func(r messageRow) string { return r.ID },
 	Indexes: []dohost.Index[messageRow]{
 		{Name: "place", Of: func(r messageRow) dohost.Key { return dohost.KeyOf(r.Place) }},
-		{Name: "calls", Of: func(r messageRow) dohost.Key { return partialKey(len(r.Calls) > 0, dohost.KeyOf(r.Place)) }},
 	},
 }}
 
@@ -77,15 +76,15 @@ func (t *transcript) Get(ctx context.Context, s *dohost.Storage, id string) (row
 
 // Put writes a message in place of old, if that has a place. A message below the floor is already deleted, and not
 // written.
-func (t *transcript) Put(ctx context.Context, s *dohost.Storage, old, row messageRow) error {
+func (t *transcript) Put(ctx context.Context, s *dohost.Storage, old, row messageRow) (written bool, err error) {
 	x, err := extent(ctx, s)
 	switch {
 	case err != nil || row.Place < x.Floor:
-		return err
+		return false, err
 	case old.Place != 0 && len(old.JSON) == len(row.JSON):
-		return t.rows.Put(ctx, s, row)
+		return true, t.rows.Put(ctx, s, row)
 	}
-	return dohost.Transaction(ctx, func(ctx context.Context) error {
+	return true, dohost.Transaction(ctx, func(ctx context.Context) error {
 		if old.Place == 0 {
 			x.Count++
 		}
@@ -97,12 +96,13 @@ func (t *transcript) Put(ctx context.Context, s *dohost.Storage, old, row messag
 	})
 }
 
-// Delete deletes messages and their rows.
-func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...string) error {
+// Delete deletes messages and the rows of their calls. left reports whether there are rows of calls for sweep.
+func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...string) (left bool, err error) {
 	if len(ids) == 0 {
-		return nil
+		return false, nil
 	}
-	return dohost.Transaction(ctx, func(ctx context.Context) error {
+	budget := sweepRows
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		x, err := extent(ctx, s)
 		for _, id := range ids {
 			var there bool
@@ -115,12 +115,16 @@ func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...strin
 				x.Bytes -= uint64(len(row.JSON))
 				_, err = t.rows.Delete(ctx, s, id)
 			}
+			if err == nil && there {
+				err = deleteCalls(ctx, s, &row, &budget)
+			}
 		}
 		if err != nil {
 			return err
 		}
 		return notes.Put(ctx, s, x)
 	})
+	return budget == 0, err
 }
 
 // Trim deletes all but the newest keep messages. left reports whether there are rows for sweep.
@@ -131,7 +135,8 @@ func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (
 	}
 	n := int(x.Count - keep)
 	left = n > sweepRows
-	return left, dohost.Transaction(ctx, func(ctx context.Context) error {
+	budget := sweepRows
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		for row, err := range t.All(ctx, s, &dohost.Query[messageRow]{Limit: n}) {
 			if err != nil {
 				return err
@@ -140,6 +145,8 @@ func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (
 			if left {
 				x.Floor = row.Value.Place + 1
 			} else if _, err := t.rows.Delete(ctx, s, row.Key); err != nil {
+				return err
+			} else if err := deleteCalls(ctx, s, &row.Value, &budget); err != nil {
 				return err
 			}
 		}
@@ -150,6 +157,7 @@ func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (
 		}
 		return notes.Put(ctx, s, x)
 	})
+	return left || budget == 0, err
 }
 
 // End returns the place after all others.

@@ -6,11 +6,11 @@ import (
 	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
-// CallRuns is the knowledge of a reply about the runs of its calls. Calls are named by their ids.
+// CallRuns is the knowledge of a reply about the runs of its calls.
 type CallRuns struct {
-	Client func(Part) bool // reports whether a client runs a call
-	Server []string        // calls that run only on the server, after the answer that made them
-	Begun  []string        // calls of Server that began to run
+	Client func(Part) bool      // reports whether a client runs a call
+	Waits  func(id string) bool // reports whether a call runs only after the end of the answer that made it
+	Begun  func(id string) bool // reports whether a call began to run on the server
 }
 
 // UnstartedCalls returns the calls without a result that have not begun to run. An interruption leaves them without
@@ -18,7 +18,7 @@ type CallRuns struct {
 func (s *Stream) UnstartedCalls(r CallRuns) (calls []Part) {
 	for _, p := range s.acc.msg.Parts {
 		id := p.Text("toolCallId")
-		if IsPending(p) && slices.Contains(r.Server, id) && !slices.Contains(r.Begun, id) {
+		if IsPending(p) && r.Waits(id) && !r.Begun(id) {
 			calls = append(calls, p)
 		}
 	}
@@ -65,7 +65,7 @@ func (s *Stream) AbandonedCalls(r CallRuns, resumes bool) (add []Chunk, waits bo
 // abandonedCalls returns error results for tool calls whose executor has ended. waits reports whether other calls
 // still wait for a client that runs the tool, or for an approval. Approved calls that have not begun may still run,
 // and get no result.
-func abandonedCalls(m *Message, clients func(Part) bool, begun []string) (add []Chunk, waits bool) {
+func abandonedCalls(m *Message, clients func(Part) bool, begun func(id string) bool) (add []Chunk, waits bool) {
 	for _, p := range m.Parts {
 		if !IsPending(p) {
 			continue
@@ -75,7 +75,7 @@ func abandonedCalls(m *Message, clients func(Part) bool, begun []string) (add []
 		case p.Text("state") == ApprovalRequested, p.Text("state") == InputAvailable && clients(p):
 			waits = true
 			continue
-		case p.Text("state") == ApprovalResponded && !slices.Contains(begun, p.Text("toolCallId")):
+		case p.Text("state") == ApprovalResponded && !begun(p.Text("toolCallId")):
 			continue // it may run now
 		case p.Text("state") == InputStreaming:
 			c = newChunk("tool-input-error").with("toolCallId", p.Text("toolCallId")).with("toolName", ToolName(p))
@@ -87,6 +87,11 @@ func abandonedCalls(m *Message, clients func(Part) bool, begun []string) (add []
 		add = append(add, c.with("errorText", interruptedText))
 	}
 	return add, waits
+}
+
+// Interrupted reports whether a chunk is the result of an interrupted call, whose effect is unknown.
+func Interrupted(c Chunk) bool {
+	return c.Type() == "tool-output-error" && c.Text("errorText") == interruptedText
 }
 
 // Results of calls that have none of their own.

@@ -9,9 +9,9 @@ import (
 	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
-// Reconcile merges the list of a client with the stored messages in rows. It returns the messages to be stored, in the
-// client's order. A client may have an old copy, because its tab slept, and uses its own id for an assistant's message
-// that it received as a stream.
+// Reconcile merges the list of a client with the stored messages. It returns the messages to be stored, in the client's
+// order. A client may have an old copy, because its tab slept, and uses its own id for an assistant's message that it
+// received as a stream. server reports whether the server runs a call of a message.
 //
 //   - The calls of a message are those of the stored one, in that order: see [reconciler.withCalls]. A message that is
 //     not stored has none, and one that consists of calls alone is left out.
@@ -21,8 +21,8 @@ import (
 //   - Messages with one id become one, at the place of the first, with the content of the last.
 //
 // It does not modify its arguments. The work is proportional to their size.
-func Reconcile(rows map[string]Stored, stored, sent []Message) []Message {
-	r := newReconciler(rows, stored)
+func Reconcile(stored, sent []Message, server func(message, call string) bool) []Message {
+	r := newReconciler(stored, server)
 	for _, m := range sent {
 		r.taken[m.ID] = true
 	}
@@ -39,7 +39,7 @@ func Reconcile(rows map[string]Stored, stored, sent []Message) []Message {
 }
 
 type reconciler struct {
-	rows   map[string]Stored
+	server func(message, call string) bool
 	stored []Message // the indexes below have the assistant's
 	ids    map[string]int
 	texts  map[string][]int
@@ -49,9 +49,9 @@ type reconciler struct {
 	at     map[string]int // place in merged
 }
 
-func newReconciler(rows map[string]Stored, stored []Message) *reconciler {
+func newReconciler(stored []Message, server func(message, call string) bool) *reconciler {
 	r := &reconciler{
-		rows: rows, stored: stored, ids: map[string]int{}, texts: map[string][]int{}, calls: map[string]int{},
+		server: server, stored: stored, ids: map[string]int{}, texts: map[string][]int{}, calls: map[string]int{},
 		taken: map[string]bool{}, at: map[string]int{},
 	}
 	for i := range stored {
@@ -131,10 +131,6 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 			calls = append(calls, p.clone())
 		}
 	}
-	servers := map[string]bool{}
-	for _, c := range r.rows[m.ID].Calls {
-		servers[c.ID] = c.Server
-	}
 	parts, next, content := make([]Part, 0, len(m.Parts)), 0, len(m.Parts) == 0
 	for _, p := range m.Parts {
 		if !IsCall(p) {
@@ -146,7 +142,7 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 		if !ok {
 			continue
 		}
-		if f, ok := answerOf(p); ok && f.EffectOn(calls[i], servers[f.CallID]) == Applied {
+		if f, ok := answerOf(p); ok && f.EffectOn(calls[i], r.server(m.ID, f.CallID)) == Applied {
 			f.Apply(calls[i])
 		}
 		if i >= next {

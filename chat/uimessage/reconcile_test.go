@@ -113,14 +113,14 @@ func TestReconcile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stored, sent := listOf(t, c.stored), listOf(t, c.sent)
 			before := jsonOf(t, stored) + jsonOf(t, sent)
-			got := Reconcile(rowsOf(stored), stored, sent)
+			got := Reconcile(stored, sent, serverOfTest)
 			sameJSON(t, "reconciled", jsonOf(t, got), jsonOf(t, listOf(t, c.want)))
 			against, changed, err := ChangedMessages(rowsOf(stored), sent)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sameJSON(t, "of what differs", byID(stored, Reconcile(rowsOf(stored), against, changed)), byID(stored, got))
-			sameJSON(t, "and again", jsonOf(t, Reconcile(rowsOf(got), got, got)), jsonOf(t, got))
+			sameJSON(t, "of what differs", byID(stored, Reconcile(against, changed, serverOfTest)), byID(stored, got))
+			sameJSON(t, "and again", jsonOf(t, Reconcile(got, got, serverOfTest)), jsonOf(t, got))
 			for _, m := range got {
 				for _, p := range m.Parts {
 					p.set("type", "changed")
@@ -133,15 +133,14 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
+// serverOfTest reports that the server runs the calls of the message srv.
+func serverOfTest(message, call string) bool { return message == "srv" && call == "1" }
+
 // rowsOf returns the rows of messages.
 func rowsOf(ms []Message) map[string]Stored {
 	rows := map[string]Stored{}
 	for i, m := range ms {
-		var records []CallRecord
-		if m.ID == "srv" { // the server runs the calls of srv
-			records = []CallRecord{{ID: "1", Server: true}}
-		}
-		rows[m.ID] = Stored{ID: m.ID, Role: m.Role, Place: uint64(i + 1), JSON: rawjson.MustEncode(m), Calls: records}
+		rows[m.ID] = Stored{ID: m.ID, Role: m.Role, Place: uint64(i + 1), JSON: rawjson.MustEncode(m)}
 	}
 	return rows
 }

@@ -1,6 +1,9 @@
 package uimessage
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Stream is the log of a reply as a value: the message that its chunks build, and the chunks to be logged for those of a
 // run. It is changed by Add, Replay, BeginRun and Answer alone. One goroutine at a time may use it.
@@ -18,9 +21,9 @@ func NewStream(m Message, id string, first uint64) *Stream {
 	return s
 }
 
-// Replay adds a chunk of the log. The stream has no chunk for an approval: approved are the calls that were approved.
-func (s *Stream) Replay(c Chunk, approved []string) {
-	if id := c.Text("toolCallId"); c.Type() == "tool-input-available" && slices.Contains(approved, id) {
+// Replay adds a chunk of the log. The stream has no chunk for an approval: approved reports whether a call was approved.
+func (s *Stream) Replay(c Chunk, approved func(id string) bool) {
+	if id := c.Text("toolCallId"); c.Type() == "tool-input-available" && approved(id) {
 		if p, ok := s.acc.call(id); ok && p.Text("state") == ApprovalRequested {
 			setApproval(p, id, true) // the approval precedes this chunk
 		}
@@ -28,10 +31,11 @@ func (s *Stream) Replay(c Chunk, approved []string) {
 	s.Add(c)
 }
 
-// BeginRun begins a run of the handler after the chunks of the log. approved are the calls that were approved.
-func (s *Stream) BeginRun(approved []string) {
-	for _, id := range approved {
-		if p, ok := s.acc.call(id); ok && toolRank(p) < toolRank(newPart("").with("state", ApprovalResponded)) {
+// BeginRun begins a run of the handler after the chunks of the log. approved reports whether a call was approved.
+func (s *Stream) BeginRun(approved func(id string) bool) {
+	for _, p := range s.acc.msg.Parts {
+		id := p.Text("toolCallId")
+		if IsCall(p) && approved(id) && toolRank(p) < toolRank(newPart("").with("state", ApprovalResponded)) {
 			setApproval(p, id, true)
 		}
 	}
@@ -89,21 +93,12 @@ func (s *Stream) CallsInLastStep() bool {
 // MadeCall reports whether the chunks made a call.
 func (s *Stream) MadeCall(id string) bool { return s.acc.streamedCalls[id] }
 
-// MadeCalls returns the calls that the chunks made, by id, and whether they are among those of the server.
-func (s *Stream) MadeCalls(server []string) map[string]bool {
-	made := map[string]bool{}
-	for id := range s.acc.streamedCalls {
-		made[id] = false
-	}
-	for _, id := range server {
-		made[id] = true
-	}
-	return made
-}
+// MadeCalls returns the calls that the chunks made.
+func (s *Stream) MadeCalls() []string { return slices.Collect(maps.Keys(s.acc.streamedCalls)) }
 
 // Restart returns a stream that begins after the present end of the log, from the message before the reply, and its first
 // chunks: the calls that have a result, and those that began to run. They are not added yet.
-func (s *Stream) Restart(before *Stream, begun []string) (next *Stream, kept []Chunk) {
+func (s *Stream) Restart(before *Stream, begun func(id string) bool) (next *Stream, kept []Chunk) {
 	next = NewStream(before.acc.msg, s.merger.id, s.acc.chunks)
 	next.merger.resumed = false
 	kept = []Chunk{next.merger.start(newChunk("start"))}
@@ -114,7 +109,7 @@ func (s *Stream) Restart(before *Stream, begun []string) (next *Stream, kept []C
 		case !IsCall(p), older && HasResult(old):
 		case HasResult(p):
 			kept = append(kept, resultChunks(p)...)
-		case slices.Contains(begun, id):
+		case begun(id):
 			kept = append(kept, CallChunk(p), newChunk("tool-output-error").with("toolCallId", id).with("errorText", interruptedText))
 		}
 	}

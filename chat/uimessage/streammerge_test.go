@@ -239,12 +239,13 @@ func TestToolCallRepairs(t *testing.T) {
 		return p
 	}
 	clients := func(p Part) bool { return ToolName(p) == "client" }
+	begun := func(id string) bool { return id == "begun" }
 	m := Message{ID: "m", Role: RoleAssistant, Parts: []Part{
 		part(InputStreaming, "half"), part(InputAvailable, "server"), part(InputAvailable, "client"),
 		part(ApprovalRequested, "asked"), part(ApprovalResponded, "allowed"), part(ApprovalResponded, "begun"), part(OutputAvailable, "done"),
 		part(InputAvailable, "provider").with("providerExecuted", json.RawMessage("true")), newPart("text").with("text", "x"),
 	}}
-	add, waits := abandonedCalls(&m, clients, []string{"begun"})
+	add, waits := abandonedCalls(&m, clients, begun)
 	var got []string
 	for _, c := range add {
 		got = append(got, c.Type()+" "+c.Text("toolCallId"))
@@ -253,7 +254,7 @@ func TestToolCallRepairs(t *testing.T) {
 		t.Errorf("%v, waits %t", got, waits)
 	}
 	m.Parts = []Part{part(InputAvailable, "server")}
-	if _, waits := abandonedCalls(&m, clients, []string{"begun"}); waits {
+	if _, waits := abandonedCalls(&m, clients, begun); waits {
 		t.Error("a server's call is not waited for")
 	}
 }

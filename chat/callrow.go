@@ -1,0 +1,255 @@
+package chat
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/uimessage"
+)
+
+// CallState is the state of a tool call.
+type CallState string
+
+// The states of a call. A call has ended in the last five.
+const (
+	CallPending   CallState = "pending"   // it has not begun to run
+	CallApproval  CallState = "approval"  // it waits for an approval
+	CallClient    CallState = "client"    // it waits for the result of a client
+	CallRunning   CallState = "running"   // the server runs it
+	CallCompleted CallState = "completed" // it has a result
+	CallFailed    CallState = "failed"    // its result is an error
+	CallDenied    CallState = "denied"    // its approval was refused
+	CallUnknown   CallState = "unknown"   // it was interrupted: whether it took effect is not known
+)
+
+// executor is the party that runs a call.
+type executor string
+
+const (
+	runsInHandler executor = ""        // the reply's handler, or the program: Answer does not know the call
+	runsOnServer  executor = "server"  // Answer
+	runsOnClient  executor = "client"  // a client
+	runsNowhere   executor = "nowhere" // no tool has the name: Answer sends an error
+)
+
+// callRow is a tool call: one row from the chunk that makes the call until its message is deleted. The part of the call in
+// its message has the input and the result; the row has the facts that no client may change.
+//
+// A chunk of a call and the change of its row commit in one batch: see liveReply.add. For a message that is not being
+// written, syncCalls derives the rows from the parts, in the batch that stores the message.
+type callRow struct {
+	Message  string
+	ID       string // chosen by the model, and unique in its message
+	Reply    string // id of the request whose reply made the call; empty if the program stored it
+	Tool     string
+	Digest   string // of the tool and the input, as the reply made them; empty if no reply did
+	Runs     executor
+	Offered  string // id of the request whose reply has sent the call to clients
+	State    CallState
+	Approved bool // a client has approved it
+	Created  int64
+	Changed  int64
+}
+
+// ended reports whether the call has a result.
+func (r *callRow) ended() bool {
+	switch r.State {
+	case CallPending, CallApproval, CallClient, CallRunning:
+		return false
+	}
+	return true
+}
+
+// maxCallKey bounds the part of a call's id that a key contains in clear.
+const maxCallKey = 160
+
+// callKey returns the key of a call in its message. A hash replaces a long id: nothing bounds the ids of models.
+func callKey(id string) dohost.Key {
+	if len(id) <= maxCallKey {
+		return dohost.KeyOf(id)
+	}
+	sum := sha256.Sum256([]byte(id))
+	return dohost.KeyOf(id[:maxCallKey] + string(sum[:]))
+}
+
+var callRows = dohost.Collection[callRow]{
+	Name: "dohost.chat.calls",
+	Key:  func(r callRow) string { return string(dohost.KeyOf(r.Message) + callKey(r.ID)) },
+	Indexes: []dohost.Index[callRow]{
+		{Name: "open", Of: func(r callRow) dohost.Key { return partialKey(!r.ended(), dohost.KeyOf(r.Created)) }},
+		{Name: "waiting", Of: func(r callRow) dohost.Key { return partialKey(!r.ended(), callKey(r.ID)) }},
+	},
+}
+
+// callsOf returns the rows of the calls of a message, by their ids.
+func (k *conversation) callsOf(ctx context.Context, message string) (map[string]callRow, error) {
+	rows := map[string]callRow{}
+	of := dohost.KeyOf(message)
+	for row, err := range callRows.All(ctx, k.store(), &dohost.Query[callRow]{Start: of, End: of.PrefixEnd()}) {
+		if err != nil {
+			return nil, err
+		}
+		rows[row.Value.ID] = row.Value
+	}
+	return rows, nil
+}
+
+// syncCalls makes the rows of a message's calls agree with its parts. by is the request whose reply ends with the message:
+// the calls that it made have the input that is stored.
+func (k *conversation) syncCalls(ctx context.Context, m *Message, by string) error {
+	had, err := k.callsOf(ctx, m.ID)
+	if err != nil {
+		return err
+	}
+	next := map[string]callRow{}
+	now := time.Now().UnixMilli()
+	for _, p := range m.Parts {
+		id := p.Text("toolCallId")
+		old, known := had[id]
+		if _, again := next[id]; again || !uimessage.IsCall(p) || !known && !uimessage.IsPending(p) {
+			continue
+		}
+		if !known {
+			old = callRow{Message: m.ID, ID: id, Tool: uimessage.ToolName(p), State: CallPending, Created: now}
+		}
+		row := old.withPart(p, now)
+		if by != "" && row.Reply == by && uimessage.IsPending(p) {
+			row.Digest = digestOf(p)
+		}
+		next[id] = row
+	}
+	return k.replaceCalls(ctx, had, next)
+}
+
+// serverCalls returns a function that reports whether the server runs a call without a result. If it is not needed, the
+// function may have no rows.
+func (k *conversation) serverCalls(ctx context.Context, needed bool) (func(message, call string) bool, error) {
+	type key struct{ message, call string }
+	server := map[key]bool{}
+	if needed {
+		open, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{
+			Index: "open", Where: func(r callRow) bool { return r.Runs == runsOnServer },
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range open {
+			server[key{r.Value.Message, r.Value.ID}] = true
+		}
+	}
+	return func(message, call string) bool { return server[key{message, call}] }, nil
+}
+
+// replaceCalls writes the rows in now that differ from those in old, and deletes the rows that now has not.
+func (k *conversation) replaceCalls(ctx context.Context, old, now map[string]callRow) error {
+	for id, row := range now {
+		if row == old[id] {
+			continue
+		}
+		if err := callRows.Put(ctx, k.store(), row); err != nil {
+			return err
+		}
+	}
+	for id, row := range old {
+		if _, kept := now[id]; kept {
+			continue
+		}
+		if err := k.deleteCall(ctx, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *conversation) deleteCall(ctx context.Context, row callRow) error {
+	_, err := callRows.Delete(ctx, k.store(), callRows.Key(row))
+	return err
+}
+
+// digestOf returns the digest of the call in a part.
+func digestOf(p Part) string {
+	return string(uimessage.Digest(uimessage.ToolName(p), p.Member("input")))
+}
+
+// in changes the state of the row.
+func (r callRow) in(s CallState, now int64) callRow {
+	if r.State != s {
+		r.State, r.Changed = s, now
+	}
+	return r
+}
+
+// withPart returns the row of a call whose part is stored.
+func (r callRow) withPart(p Part, now int64) callRow {
+	r.Approved = r.Approved || uimessage.Approved(p)
+	switch p.Text("state") {
+	case uimessage.OutputAvailable:
+		return r.in(CallCompleted, now)
+	case uimessage.OutputDenied:
+		return r.in(CallDenied, now)
+	case uimessage.OutputError:
+		if r.State == CallUnknown {
+			return r
+		}
+		return r.in(CallFailed, now)
+	case uimessage.ApprovalRequested:
+		return r.in(CallApproval, now)
+	case uimessage.InputAvailable:
+		if r.Runs == runsOnClient {
+			return r.in(CallClient, now)
+		}
+	}
+	return r.in(CallPending, now)
+}
+
+// withChunk returns the row of a call after a chunk of the reply to a request.
+func (r callRow) withChunk(c Chunk, request string, now int64) callRow {
+	switch c.Type() {
+	case "tool-input-available":
+		if r.Digest == "" && r.Reply == request {
+			r.Digest = string(uimessage.Digest(r.Tool, c.Member("input")))
+		}
+		if r.Runs == runsOnClient && r.State == CallPending {
+			return r.in(CallClient, now)
+		}
+	case "tool-approval-request":
+		return r.in(CallApproval, now)
+	case "tool-output-available":
+		if string(c.Member("preliminary")) != "true" {
+			return r.in(CallCompleted, now)
+		}
+	case "tool-output-denied":
+		return r.in(CallDenied, now)
+	case "tool-input-error", "tool-output-error":
+		if uimessage.Interrupted(c) && r.State == CallRunning {
+			return r.in(CallUnknown, now)
+		}
+		return r.in(CallFailed, now)
+	}
+	return r
+}
+
+// deleteCalls deletes the rows of the calls of a deleted message, as long as budget, which it decreases, is not zero.
+// sweep deletes the other rows.
+func deleteCalls(ctx context.Context, s *dohost.Storage, m *messageRow, budget *int) error {
+	if !hasCalls(m) {
+		return nil
+	}
+	of := dohost.KeyOf(m.ID)
+	for row, err := range callRows.All(ctx, s, &dohost.Query[callRow]{Start: of, End: of.PrefixEnd()}) {
+		if err != nil || *budget == 0 {
+			return err
+		}
+		if _, err := callRows.Delete(ctx, s, row.Key); err != nil {
+			return err
+		}
+		*budget--
+	}
+	return nil
+}
+
+// hasCalls reports whether a stored message may have calls.
+func hasCalls(r *messageRow) bool { return bytes.Contains(r.JSON, []byte(`"toolCallId"`)) }
