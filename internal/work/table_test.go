@@ -27,8 +27,8 @@ var columns = []struct {
 	{"X'", Cancelling, other}, {"P'", Replaced, other}, {"W0", Waiting, ""},
 }
 
-var letters = map[State]string{
-	Waiting: "W", Running: "R", Recovering: "C", Notifying: "N", Ended: "E", Orphaned: "O", Dead: "D", Cancelling: "X", Replaced: "P",
+var letters = [...]byte{
+	Waiting: 'W', Running: 'R', Recovering: 'C', Notifying: 'N', Ended: 'E', Orphaned: 'O', Dead: 'D', Cancelling: 'X', Replaced: 'P',
 }
 
 // kinds are the names of the kinds of events.
@@ -131,41 +131,34 @@ func eachEvent(k EventKind, do func(Event)) {
 	}
 }
 
-// cell is the entry of the table for the results of all steps of one kind of event from one column.
-func cell(n int, k EventKind) (entry string, steps int) {
-	found := map[string]bool{}
-	eachPolicy(func(p *Policy) {
-		eachItem(columns[n].state, columns[n].owner, func(it Item) {
-			eachEvent(k, func(ev Event) {
-				steps++
-				next, eff := step(it, ev, p, now)
-				switch eff {
-				case Refused:
-					found["."] = true
-				case Impossible:
-					found["!"] = true
-				case Delete:
-					found["-"] = true
-				case Wait:
-					found["="] = true
-				case CallHook:
-					found["h"] = true
-				default:
-					found[letters[next.State]] = true
-				}
-			})
-		})
-	})
-	for _, l := range strings.Split("WRCNEODXPh=-.!", "") {
-		if found[l] {
-			entry += l
-		}
-	}
-	return entry, steps
+// taken is one step of the test.
+type taken struct {
+	it   Item
+	ev   Event
+	p    *Policy
+	next Item
+	eff  Effect
 }
 
-// TestStepMatchesItsTable compares Step with the table in the package comment, for every state, event and policy.
-func TestStepMatchesItsTable(t *testing.T) {
+// mark is the letter of the step's result in the table.
+func (s *taken) mark() byte {
+	switch s.eff {
+	case Refused:
+		return '.'
+	case Impossible:
+		return '!'
+	case Delete:
+		return '-'
+	case Wait:
+		return '='
+	case CallHook:
+		return 'h'
+	}
+	return letters[s.next.State]
+}
+
+// table returns the rows of the table in the package comment.
+func table(t *testing.T) map[string][]string {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
@@ -176,13 +169,29 @@ func TestStepMatchesItsTable(t *testing.T) {
 			rows[line[1]] = strings.Fields(line[2])
 		}
 	}
-	steps := 0
+	return rows
+}
+
+// TestStepMatchesItsTableAndRules computes the step of every state, event and policy once. It compares all steps with the
+// table in the package comment, and checks that each keeps the rules for all kinds of work.
+func TestStepMatchesItsTableAndRules(t *testing.T) {
+	rows, rules, steps := table(t), rules{t: t, broken: map[string]bool{}}, 0
 	for k, name := range kinds() {
 		var got []string
 		for n := range columns {
-			entry, ran := cell(n, EventKind(k))
+			var found ['z']bool
+			eachStep(n, EventKind(k), func(s *taken) {
+				steps++
+				found[s.mark()] = true
+				rules.check(s)
+			})
+			entry := ""
+			for _, l := range "WRCNEODXPh=-.!" {
+				if found[l] {
+					entry += string(l)
+				}
+			}
 			got = append(got, entry)
-			steps += ran
 		}
 		if !slices.Equal(got, rows[name]) {
 			t.Errorf("the table has\n%-13s %s\nand Step\n%-13s %s", name, strings.Join(rows[name], " "), name, strings.Join(got, " "))
@@ -191,22 +200,18 @@ func TestStepMatchesItsTable(t *testing.T) {
 	t.Logf("%d steps", steps)
 }
 
-// eachStep calls do with every step of the test.
-func eachStep(do func(it Item, ev Event, p *Policy, next Item, eff Effect)) (steps int) {
-	for n := range columns {
-		for k := range kinds() {
-			eachPolicy(func(p *Policy) {
-				eachItem(columns[n].state, columns[n].owner, func(it Item) {
-					eachEvent(EventKind(k), func(ev Event) {
-						next, eff := step(it, ev, p, now)
-						do(it, ev, p, next, eff)
-						steps++
-					})
-				})
+// eachStep calls do with the steps for one kind of event from one column.
+func eachStep(n int, k EventKind, do func(*taken)) {
+	var s taken
+	eachPolicy(func(p *Policy) {
+		eachItem(columns[n].state, columns[n].owner, func(it Item) {
+			eachEvent(k, func(ev Event) {
+				s.it, s.ev, s.p = it, ev, p
+				s.next, s.eff = step(it, ev, p, now)
+				do(&s)
 			})
-		}
-	}
-	return steps
+		})
+	})
 }
 
 // afterCalls returns the time of the next call of a hook, after a number of calls, in the policies of this test.
@@ -215,59 +220,61 @@ func afterCalls(calls int, jitter float64) int64 {
 	return now.UnixMilli() + int64(float64(delays[calls].Milliseconds())*(1+jitter))
 }
 
-// TestStepKeepsItsRules checks the rules that hold for all kinds of work.
-func TestStepKeepsItsRules(t *testing.T) {
-	failures := map[string]int{}
-	steps := eachStep(func(it Item, ev Event, p *Policy, next Item, eff Effect) {
-		require := func(rule string, holds bool) {
-			if failures[rule] == 0 && !holds {
-				t.Errorf("%s: %s of %+v with %+v and %+v: %+v, effect %d", rule, ev.Kind, it, ev, *p, next, eff)
-				failures[rule]++
-			}
+// rules checks the rules that hold for all kinds of work. It reports the first step that breaks a rule.
+type rules struct {
+	t      *testing.T
+	broken map[string]bool
+}
+
+func (r rules) check(s *taken) {
+	it, ev, p, next, eff := &s.it, &s.ev, s.p, &s.next, s.eff
+	require := func(rule string, holds bool) {
+		if !holds && !r.broken[rule] {
+			r.t.Errorf("%s: %s of %+v with %+v and %+v: %+v, effect %d", rule, ev.Kind, *it, *ev, *p, *next, eff)
+			r.broken[rule] = true
 		}
-		begins := eff == Run && ev.Kind != Returned
-		retries := p.MaxRetries
-		interrupted := it.Interrupted(ev.Owner)
-		require("an effect that writes nothing changes nothing", eff == None || eff == Run || next == it)
-		require("a start has the number of its event, and no other step changes it", begins == (next.Run == 9) &&
-			(begins || next.Run == it.Run || next == (Item{})))
-		require("a run belongs to the incarnation that starts it", eff != Run || next.Owner == ev.Owner)
-		require("a resumed item is charged before it runs", !begins || !interrupted || it.State == Replaced ||
-			next.Attempt == it.Attempt+1 && next.Stalls+next.Failures == it.Stalls+it.Failures+1 && (next.Failures > it.Failures) == ev.Failed)
-		require("an item out of retries does not resume", !begins || ev.Kind != Due || !interrupted || it.State == Replaced || retries < 0 ||
-			it.Failures+it.Stalls < retries)
-		require("an item out of attempts does not resume if its policy counts all attempts", !begins || ev.Kind != Due || !interrupted || it.State == Replaced ||
-			!p.CountAllAttempts || it.Attempt < retries)
-		require("an item without progress for too long does not resume", !begins || ev.Kind != Due || !interrupted || it.State == Replaced ||
-			p.MaxStallTime == 0 || it.FirstStall == 0)
-		require("an item does not resume after a final interruption", !begins || ev.Kind != Due || !interrupted || it.State == Replaced || !ev.Final)
-		require("the time without progress begins with the first interruption", !begins || ev.Kind != Due || !interrupted ||
-			it.State == Replaced || (next.FirstStall > 0) == (p.MaxStallTime > 0 || it.FirstStall > 0))
-		require("an item that ends its process in every run is bounded", !begins || ev.Kind != Due || retries < 0 || it.Attempt < maxAttempts)
-		require("one suspect at a time", !begins || ev.Kind != Due || ev.Alone || !it.Suspect(ev.Owner, p))
-		require("a hook is not called more often than its bound", eff != CallHook || it.Calls < MaxCalls)
-		require("a hook is not called for more than a day", eff != CallHook || it.FirstCall == 0 ||
-			now.Sub(time.UnixMilli(it.FirstCall)) < 24*time.Hour)
-		require("a call of a hook is not early", eff != CallHook || it.NotBefore <= now.UnixMilli())
-		require("a call of a hook is charged", ev.Kind != HookCalled || eff != None ||
-			next.Calls == it.Calls+1 && next.FirstCall > 0)
-		require("the next call of a hook waits for its delay, and for the jitter", ev.Kind != HookCalled || eff != None ||
-			next.NotBefore == afterCalls(next.Calls, ev.Jitter))
-		require("so does one after a pause", ev.Kind != Due || eff != None || next.State != Recovering ||
-			next.NotBefore == afterCalls(next.Calls-1, ev.Jitter))
-		require("a result of another run does not count", ev.Kind != Returned || ev.Run == it.Run || eff == Refused || eff == Impossible)
-		require("a completed item does not run again", it.Outcome != Completed || !begins)
-		require("an item that has ended has an outcome", eff != None || next.State != Ended && next.State != Notifying || next.Outcome != 0)
-		require("an open item has none", !next.Open() || next.Outcome == 0)
-		require("an ended item expires, if its policy says so", eff != None || it.State == Ended || next.State != Ended ||
-			next.Expires > now.UnixMilli())
-		require("only a cancelled item ends without its end hook", eff != None || !p.EndHook || it.State == Notifying ||
-			next.State != Ended || next.Outcome == Cancelled || next.Outcome == Skipped)
-		require("an item that has begun does not end without its end hook, if its policy has EndHookAfterCancel", eff != None || !p.EndHookAfterCancel ||
-			it.State == Notifying || it.State == Waiting || next.State != Ended)
-		require("only Cancel skips an item", next.Outcome != Skipped || it.Outcome == Skipped || ev.Kind == Cancel)
-	})
-	t.Logf("%d steps", steps)
+	}
+	begins := eff == Run && ev.Kind != Returned
+	retries := p.MaxRetries
+	interrupted := it.Interrupted(ev.Owner)
+	require("an effect that writes nothing changes nothing", eff == None || eff == Run || *next == *it)
+	require("a start has the number of its event, and no other step changes it", begins == (next.Run == 9) &&
+		(begins || next.Run == it.Run || *next == (Item{})))
+	require("a run belongs to the incarnation that starts it", eff != Run || next.Owner == ev.Owner)
+	require("a resumed item is charged before it runs", !begins || !interrupted || it.State == Replaced ||
+		next.Attempt == it.Attempt+1 && next.Stalls+next.Failures == it.Stalls+it.Failures+1 && (next.Failures > it.Failures) == ev.Failed)
+	require("an item out of retries does not resume", !begins || ev.Kind != Due || !interrupted || it.State == Replaced || retries < 0 ||
+		it.Failures+it.Stalls < retries)
+	require("an item out of attempts does not resume if its policy counts all attempts", !begins || ev.Kind != Due || !interrupted || it.State == Replaced ||
+		!p.CountAllAttempts || it.Attempt < retries)
+	require("an item without progress for too long does not resume", !begins || ev.Kind != Due || !interrupted || it.State == Replaced ||
+		p.MaxStallTime == 0 || it.FirstStall == 0)
+	require("an item does not resume after a final interruption", !begins || ev.Kind != Due || !interrupted || it.State == Replaced || !ev.Final)
+	require("the time without progress begins with the first interruption", !begins || ev.Kind != Due || !interrupted ||
+		it.State == Replaced || (next.FirstStall > 0) == (p.MaxStallTime > 0 || it.FirstStall > 0))
+	require("an item that ends its process in every run is bounded", !begins || ev.Kind != Due || retries < 0 || it.Attempt < maxAttempts)
+	require("one suspect at a time", !begins || ev.Kind != Due || ev.Alone || !it.Suspect(ev.Owner, p))
+	require("a hook is not called more often than its bound", eff != CallHook || it.Calls < MaxCalls)
+	require("a hook is not called for more than a day", eff != CallHook || it.FirstCall == 0 ||
+		now.Sub(time.UnixMilli(it.FirstCall)) < 24*time.Hour)
+	require("a call of a hook is not early", eff != CallHook || it.NotBefore <= now.UnixMilli())
+	require("a call of a hook is charged", ev.Kind != HookCalled || eff != None ||
+		next.Calls == it.Calls+1 && next.FirstCall > 0)
+	require("the next call of a hook waits for its delay, and for the jitter", ev.Kind != HookCalled || eff != None ||
+		next.NotBefore == afterCalls(next.Calls, ev.Jitter))
+	require("so does one after a pause", ev.Kind != Due || eff != None || next.State != Recovering ||
+		next.NotBefore == afterCalls(next.Calls-1, ev.Jitter))
+	require("a result of another run does not count", ev.Kind != Returned || ev.Run == it.Run || eff == Refused || eff == Impossible)
+	require("a completed item does not run again", it.Outcome != Completed || !begins)
+	require("an item that has ended has an outcome", eff != None || next.State != Ended && next.State != Notifying || next.Outcome != 0)
+	require("an open item has none", !next.Open() || next.Outcome == 0)
+	require("an ended item expires, if its policy says so", eff != None || it.State == Ended || next.State != Ended ||
+		next.Expires > now.UnixMilli())
+	require("only a cancelled item ends without its end hook", eff != None || !p.EndHook || it.State == Notifying ||
+		next.State != Ended || next.Outcome == Cancelled || next.Outcome == Skipped)
+	require("an item that has begun does not end without its end hook, if its policy has EndHookAfterCancel", eff != None || !p.EndHookAfterCancel ||
+		it.State == Notifying || it.State == Waiting || next.State != Ended)
+	require("only Cancel skips an item", next.Outcome != Skipped || it.Outcome == Skipped || ev.Kind == Cancel)
 }
 
 // TestImpossibleEventPanics finds the panic in builds that check invariants, and none in others.
