@@ -129,7 +129,9 @@ func (s *scheduler) sort() {
 	s.mu.Unlock()
 	s.round++
 	for _, g := range fresh {
-		g.key, g.round = s.name(g), s.round
+		if g.round = s.round; len(fresh) > 1 { // one request needs no name
+			g.key = s.name(g)
+		}
 	}
 	slices.SortStableFunc(fresh, func(a, b *stepRequest) int { return cmp.Compare(a.key, b.key) })
 	s.waiting = append(s.waiting, fresh...)
