@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -135,6 +136,7 @@ func TestSchedulesAtEveryPoint(t *testing.T) {
 	})
 }
 
+// TestQueueAtEveryPoint ends the agent at all places in every build without the race detector.
 func TestQueueAtEveryPoint(t *testing.T) {
 	o := &callbackLog{}
 	s := dohosttest.Scenario{
@@ -142,6 +144,7 @@ func TestQueueAtEveryPoint(t *testing.T) {
 		Options: dohost.Options{Listener: o.listener()},
 		Reset:   o.reset,
 		Places:  places(),
+		Pairs:   pairs(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := callOnce(ctx, h, func(ctx context.Context, c *callbackAgent) error {
 				var errs []error
@@ -160,7 +163,7 @@ func TestQueueAtEveryPoint(t *testing.T) {
 		},
 	}
 	if !invariants.Enabled {
-		s.Pairs = 60
+		s.Places = allPlaces()
 	}
 	dohosttest.EveryPoint(t, s)
 }
@@ -191,11 +194,32 @@ func checkOrder(ctx context.Context, h *dohosttest.Host) error {
 	})
 }
 
-// places are the tested places of ends; other code is interrupted between them. The race detector makes a run
-// ten times as long.
+// The tests at every point end agents at more places and pairs of points with -args -full; .ci/run does that.
+var full = flag.Bool("full", false, "end incarnations at all places of allPlaces, and at 60 pairs of points instead of 10")
+
+// allPlaces are the tested places of ends; other code is interrupted between them.
+func allPlaces() []dohost.Place {
+	return []dohost.Place{dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwaited}
+}
+
+// places are some of allPlaces: half of them, with all kinds of ends. The race detector makes a run ten times as long.
 func places() []dohost.Place {
-	if invariants.Enabled {
+	switch {
+	case *full:
+		return allPlaces()
+	case invariants.Enabled:
 		return []dohost.Place{dohost.PlaceAwaited}
 	}
-	return []dohost.Place{dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwaited}
+	return []dohost.Place{dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceAwaited}
+}
+
+// pairs is the number of pairs of points that a test at every point tries.
+func pairs() int {
+	switch {
+	case *full:
+		return 60
+	case invariants.Enabled:
+		return 0
+	}
+	return 10
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
 )
 
 // hookAgent is an agent with fibers that are interrupted, and hooks that record their calls.
@@ -155,6 +154,7 @@ func TestFiberHooksAtEveryPoint(t *testing.T) {
 		Classes: []dohost.Class{w.class()},
 		Reset:   w.reset,
 		Places:  places(),
+		Pairs:   pairs(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			stub := hookAgents.Get(h, "a")
 			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
@@ -173,9 +173,6 @@ func TestFiberHooksAtEveryPoint(t *testing.T) {
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			return hookAgents.Get(h, "a").Do(ctx, func(ctx context.Context, n *hookAgent) error { return n.check(ctx) })
 		},
-	}
-	if !invariants.Enabled {
-		s.Pairs = 60
 	}
 	dohosttest.EveryPoint(t, s)
 }

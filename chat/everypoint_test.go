@@ -3,6 +3,7 @@ package chat_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,26 +103,43 @@ func scenario(c *countingState, all *testClients, class dohost.Class) dohosttest
 		},
 		Places: places(),
 	}
-	if !invariants.Enabled {
+	switch {
+	case *full:
 		s.Pairs = 25
+	case !invariants.Enabled:
+		s.Pairs = 5
 	}
 	return s
 }
 
-// places are the points of failure that leave different states on the disk. The race detector makes a run ten times
-// slower.
-func places() []dohost.Place {
-	if invariants.Enabled {
-		return []dohost.Place{dohost.PlaceAwaited}
-	}
+// The tests at every point end agents at more places and pairs of points with -args -full; .ci/run does that.
+var full = flag.Bool("full", false, "end incarnations at all places of allPlaces, and at 25 pairs of points instead of 5")
+
+// allPlaces are the points of failure that leave different states on the disk.
+func allPlaces() []dohost.Place {
 	return []dohost.Place{dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwaited}
 }
 
+// places are some of allPlaces: half of them, with all kinds of ends. The race detector makes a run ten times slower.
+func places() []dohost.Place {
+	switch {
+	case *full:
+		return allPlaces()
+	case invariants.Enabled:
+		return []dohost.Place{dohost.PlaceAwaited}
+	}
+	return []dohost.Place{dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceAwaited}
+}
+
+// TestReplyAtEveryPoint ends the agent at all places in every build without the race detector.
 func TestReplyAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &countingState{words: 3}
 	all := &testClients{counting: c}
 	s := scenario(c, all, countingClass(c, chat.Options{}))
+	if !invariants.Enabled {
+		s.Places = allPlaces()
+	}
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		late := all.join(h, "late")
 		late.resumeDelay = 250 * time.Millisecond

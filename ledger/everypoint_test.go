@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -103,6 +104,9 @@ func (s *pointRun) check(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
+// .ci/run tries more pairs.
+var pairs = flag.Int("pairs", 50, "pairs of points where each policy's scenario is ended twice")
+
 func testEveryPoint(t *testing.T, p ledger.Policy) {
 	s := &pointRun{shop: newShop(p)}
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
@@ -110,7 +114,7 @@ func testEveryPoint(t *testing.T, p ledger.Policy) {
 		Services: []*dohosttest.FakeService{&s.bank},
 		Run:      s.pay,
 		Check:    s.check,
-		Pairs:    200,
+		Pairs:    *pairs,
 		Reset:    func() { s.reported = false; s.reset() },
 	})
 	t.Logf("%v: the outcome was reported as unknown %d times; in %d of them there was no effect", p, s.unknown, s.falsely)

@@ -2,6 +2,7 @@ package research_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -14,6 +15,9 @@ import (
 	"github.com/dohost/dohost/examples/research"
 	"github.com/dohost/dohost/internal/invariants"
 )
+
+// The test at every point interrupts the job at more places and pairs of points with -args -full; .ci/run does that.
+var full = flag.Bool("full", false, "interrupt the job at all places instead of three, and at 100 pairs of points instead of 20")
 
 // TestResearchCountIsExactAtEveryPoint interrupts the job of the demo at every point, with a few words to count,
 // and at some pairs of points.
@@ -52,7 +56,7 @@ func TestResearchCountIsExactAtEveryPoint(t *testing.T) {
 		},
 		Pairs: 100,
 	}
-	if invariants.Enabled {
+	if !*full || invariants.Enabled {
 		s.Places, s.Pairs = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceResume}, 20
 	}
 	dohosttest.EveryPoint(t, s)

@@ -11,16 +11,20 @@ import (
 	"github.com/dohost/dohost/internal/simtest"
 )
 
-var batched = flag.Bool("batched", false, "also run the scenarios with many segments in a record")
+// .ci/run sets both flags.
+var (
+	batched = flag.Bool("batched", false, "also run the scenarios with many segments in a record")
+	pairs   = flag.Int("pairs", 5, "pairs of endings of each scenario; at most 5 with the race detector")
+)
 
 // thorough adjusts a scenario to the time that the build allows. With the race detector a
 // run takes ten times as long.
 func thorough(s dohosttest.Scenario) dohosttest.Scenario {
 	if invariants.Enabled {
-		s.Places, s.Pairs, s.Batched = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited}, 5, false
+		s.Places, s.Pairs, s.Batched = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited}, min(*pairs, 5), false
 		return s
 	}
-	s.Batched, s.Pairs = s.Batched || *batched, 25
+	s.Batched, s.Pairs = s.Batched || *batched, *pairs
 	return s
 }
 
