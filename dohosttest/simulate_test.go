@@ -3,6 +3,7 @@ package dohosttest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"math"
@@ -143,12 +144,18 @@ func bank(bug bool) Simulation {
 	}
 }
 
-// rounds returns the number of runs of a random test.
+// .ci/run sets the flag.
+var full = flag.Bool("full", false, "do all runs of a random test, instead of half of them")
+
+// rounds returns the number of runs of a random test, which has n at most.
 func rounds(n int) int {
-	if invariants.Enabled {
+	switch {
+	case *full:
+		return n
+	case invariants.Enabled:
 		return max(n/8, 4)
 	}
-	return n
+	return n / 2
 }
 
 func TestSimulate(t *testing.T) {
