@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-var tests = randtest.NewTests(25, 1)
+var tests = randtest.NewTests(15, 1)
 
 func TestProgramsSimulated(t *testing.T) { tests.Simulate(t, 5, randagent.Simulation) }
 

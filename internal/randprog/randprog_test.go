@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-var tests = randtest.NewTests(100, 2)
+var tests = randtest.NewTests(50, 2)
 
 func TestProgramsSimulated(t *testing.T) { tests.Simulate(t, 20, randprog.Simulation) }
 

@@ -59,12 +59,12 @@ func (o Tests) EveryPoint(t *testing.T, scenario func(seed uint64) dohosttest.Sc
 }
 
 // Repeat runs simulations with many faults, each seed twice, and compares the runs: they are the same, also if the
-// scheduler of Go orders goroutines differently.
+// scheduler of Go orders goroutines differently. There is one for each five runs of Simulate, and at most 20.
 func (o Tests) Repeat(t *testing.T, simulation func(steps *atomic.Int64) dohosttest.Simulation) {
 	var steps atomic.Int64
 	s := simulation(&steps)
 	s.Faults = 0.5
-	seeds := uint64(20)
+	seeds := uint64(min(20, max(5, *o.runs/5)))
 	if invariants.Enabled {
 		seeds = 5
 	}
@@ -81,4 +81,5 @@ func (o Tests) Repeat(t *testing.T, simulation func(steps *atomic.Int64) dohostt
 			t.Errorf("seed %d: the first run has %+v, the second %+v", seed, first, second)
 		}
 	}
+	t.Logf("%d simulations from seed %d, each twice", seeds, *o.first)
 }
