@@ -9,37 +9,49 @@ import (
 	"time"
 
 	"example.com/orders"
-	"example.com/orders/before"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// shop is a Shop with a bank and a carrier that record their requests.
+// shop is a Finder with a bank and a carrier that record their requests. The bank takes every request as a new one,
+// and can be asked for the charges of an order.
 type shop struct{ bank, carrier dohosttest.FakeService }
 
 func newShop() *shop {
 	s := &shop{}
-	s.bank.Idempotent, s.carrier.Idempotent = true, true
+	s.carrier.Idempotent = true
 	return s
 }
 
-func (s *shop) Charge(ctx context.Context, key string, cents int) error {
-	return s.bank.Call(ctx, key, fmt.Sprint(cents))
+func (s *shop) Charge(ctx context.Context, key string, c orders.Charge) (string, error) {
+	return receipt(c.Order), s.bank.Call(ctx, c.Order+"/"+key, fmt.Sprint(c.Cents))
 }
 
-func (s *shop) Ship(ctx context.Context, key string) error { return s.carrier.Call(ctx, key, "") }
+func (s *shop) Find(_ context.Context, order string) (string, bool, error) {
+	return receipt(order), s.charges(order) > 0, nil
+}
+
+func (s *shop) Ship(ctx context.Context, order string) error { return s.carrier.Call(ctx, order, "") }
+
+func receipt(order string) string { return "receipt of " + order }
+
+// sum adds up a count of the bank for all keys of an order.
+func (s *shop) sum(order string, count func(key string) int) (n int) {
+	for _, key := range s.bank.Keys() {
+		if strings.HasPrefix(key, order+"/") {
+			n += count(key)
+		}
+	}
+	return n
+}
+
+func (s *shop) charges(order string) int { return s.sum(order, s.bank.Effects) }
 
 // once returns an error unless the customer was charged once, by any key, and the order shipped once.
 func (s *shop) once(order string) error {
-	charges := 0
-	for _, key := range s.bank.Keys() {
-		if strings.HasPrefix(key, order+"/") {
-			charges += s.bank.Effects(key)
-		}
-	}
-	if charges != 1 {
-		return fmt.Errorf("the customer was charged %d times", charges)
+	if n := s.charges(order); n != 1 {
+		return fmt.Errorf("the customer was charged %d times", n)
 	}
 	return s.carrier.RanOnce(order)
 }
@@ -47,7 +59,10 @@ func (s *shop) once(order string) error {
 // place calls Place like a client that does not give up.
 func place(ctx context.Context, h *dohosttest.Host, order string) error {
 	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-		_, err := dohost.Call(ctx, orders.Orders.Get(h, order), (*orders.Order).Place, 4200)
+		got, err := dohost.Call(ctx, orders.Orders.Get(h, order), (*orders.Order).Place, 4200)
+		if err == nil && got != receipt(order) {
+			err = fmt.Errorf("the receipt is %q", got)
+		}
 		return err
 	})
 }
@@ -63,9 +78,9 @@ func TestOrderIsChargedAndShippedOnce(t *testing.T) {
 	})
 }
 
-// declineFirst is a bank that declines every charge with the first key.
+// declineFirst is a bank that declines every charge with the first key of an order.
 func declineFirst(key string, _ int, m dohosttest.FailurePoint) error {
-	if key == "7/1" && m == dohosttest.FailureBeforeEffect {
+	if strings.HasSuffix(key, "/1") && m == dohosttest.FailureBeforeEffect {
 		return orders.ErrDeclined
 	}
 	return nil
@@ -141,6 +156,25 @@ func TestOrderShipsAnHourLaterAfterPowerCut(t *testing.T) {
 	})
 }
 
+// The client repeats its call when the shipment is due in a minute. That does not delay the shipment.
+func TestOrderPlacedAgainShipsInTime(t *testing.T) {
+	shop := newShop()
+	dohosttest.Run(t, &dohosttest.Options{
+		Classes:  []dohost.Class{orders.Class(shop)},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
+	}, func(t *testing.T, h *dohosttest.Host) {
+		for range 2 {
+			if err := place(t.Context(), h, "7"); err != nil {
+				t.Fatal(err)
+			}
+			h.Advance(59 * time.Minute)
+		}
+		if err := shop.once("7"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestOrderPaidMakesNoMoreRequests(t *testing.T) {
 	shop := newShop()
 	dohosttest.Run(t, &dohosttest.Options{
@@ -152,26 +186,29 @@ func TestOrderPaidMakesNoMoreRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if bank, carrier := shop.bank.Requests("7/1"), shop.carrier.Requests("7"); bank != 1 || carrier != 1 {
+		if bank, carrier := shop.sum("7", shop.bank.Requests), shop.carrier.Requests("7"); bank != 1 || carrier != 1 {
 			t.Errorf("the bank was asked %d times, and the carrier %d times", bank, carrier)
 		}
 	})
 }
 
+// loseFirstAnswer is a bank that makes the first charge, and loses its answer.
+func loseFirstAnswer(_ string, request int, m dohosttest.FailurePoint) error {
+	if request == 1 && m == dohosttest.FailureAfterEffect {
+		return errors.New("connection reset")
+	}
+	return nil
+}
+
 func TestOrderWhenBankAnswerIsLost(t *testing.T) {
 	shop := newShop()
-	shop.bank.Fail = func(_ string, request int, m dohosttest.FailurePoint) error {
-		if request == 1 && m == dohosttest.FailureAfterEffect {
-			return errors.New("connection reset")
-		}
-		return nil
-	}
+	shop.bank.Fail = loseFirstAnswer
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes:  []dohost.Class{orders.Class(shop)},
 		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 	}, func(t *testing.T, h *dohosttest.Host) {
-		if err := place(t.Context(), h, "7"); err == nil {
-			t.Error("Place succeeds without the bank's answer")
+		if err := place(t.Context(), h, "7"); err != nil {
+			t.Errorf("Place does not ask the bank: %v", err)
 		}
 		h.Evict(orders.Orders.Get(h, "7").ID(), dohost.EndFence)
 		if err := errors.Join(place(t.Context(), h, "7"), h.WaitIdle(0), shop.once("7")); err != nil {
@@ -192,31 +229,6 @@ func TestOrderWhenDiskFails(t *testing.T) {
 			t.Errorf("Place with a disk that fails: %v", err)
 		}
 		_ = h.Restart() // returns the error of the disk
-		if err := errors.Join(place(t.Context(), h, "7"), h.WaitIdle(0), shop.once("7")); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestOrderOfPreviousVersionContinues(t *testing.T) {
-	shop := newShop()
-	shop.bank.Latency = time.Second // to the charge, and again to the answer
-	dohosttest.Run(t, &dohosttest.Options{
-		Classes:  []dohost.Class{before.Class(shop)},
-		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
-	}, func(t *testing.T, h *dohosttest.Host) {
-		customer := h.Client(func(ctx context.Context) error {
-			_, err := dohost.Call(ctx, before.Orders.Get(h, "7"), (*before.Order).Place, 4200)
-			return err
-		})
-		h.Advance(1500 * time.Millisecond)
-		h.Kill()
-		if err := customer.Wait(); !errors.Is(err, dohost.ErrFenced) {
-			t.Errorf("Place, killed on the way: %v", err)
-		}
-		if err := h.Restart(orders.Class(shop)); err != nil {
-			t.Fatal(err)
-		}
 		if err := errors.Join(place(t.Context(), h, "7"), h.WaitIdle(0), shop.once("7")); err != nil {
 			t.Error(err)
 		}
