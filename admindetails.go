@@ -75,6 +75,8 @@ type Resource struct {
 	ID    string `json:"id"`              // unique among items of its kind
 	State string `json:"state,omitempty"` // one word
 	Text  string `json:"text,omitempty"`  // one line
+	// Digest identifies the content that an operator decides about: see [AdminRequest]. Empty if there is nothing to decide.
+	Digest string `json:"digest,omitempty"`
 	// Counts are numbers about the item by their names, for programs: Text has them in words.
 	Counts map[string]int64 `json:"counts,omitempty"`
 	// Can lists the actions of [Host.Operate] that apply to the item.
@@ -93,11 +95,13 @@ const (
 	ActionDelete  Action = "delete"   // delete an item that has ended or failed
 	ActionDone    Action = "done"     // record that an item with an unknown outcome took effect, with its result
 	ActionNotDone Action = "not-done" // record that an item with an unknown outcome had no effect
+	ActionApprove Action = "approve"  // approve an item that waits for an approval
+	ActionDeny    Action = "deny"     // refuse it
 )
 
 // Actions returns all actions.
 func Actions() []Action {
-	return []Action{ActionCancel, ActionRetry, ActionDelete, ActionDone, ActionNotDone}
+	return []Action{ActionCancel, ActionRetry, ActionDelete, ActionDone, ActionNotDone, ActionApprove, ActionDeny}
 }
 
 // AdminRequest is the request of an operator to apply an action to an item of an object.
@@ -105,6 +109,10 @@ type AdminRequest struct {
 	Action   Action
 	Kind, ID string          // of the item, as in its [Resource]
 	Result   json.RawMessage // of ActionDone; nil for the others
+	// Digest is the Digest of the Resource that the operator has read; empty for no check. If the content has changed since
+	// then, an item that checks it refuses the action.
+	Digest        string
+	Actor, Reason string // the operator and the reason, for an audit log; may be empty
 }
 
 // Details yields the items that the OnInspect function of the object's class finds on the disk: none without such a

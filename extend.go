@@ -13,27 +13,31 @@ import (
 // ClassExtension adds items to the objects of a class, for a package that works in objects of any class, such as package
 // ledger.
 type ClassExtension struct {
-	// Kind is the kind of the items. A class has one extension with a kind.
-	Kind string
+	// Kinds are the kinds of the items. A class has one extension with a kind.
+	Kinds []string
 	// Inspect lists the items, after those of OnInspect: see [Handlers].
 	Inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
-	// Admin applies an operator's action to an item, like OnAdmin, which does not get requests for these items.
-	Admin func(ctx context.Context, st *State, r *AdminRequest) (bool, error)
+	// Admin applies an operator's action to an item, like OnAdmin, which does not get requests for these items. object is
+	// the pointer that the constructor has returned.
+	Admin func(ctx context.Context, st *State, object any, r *AdminRequest) (bool, error)
 }
 
 // ExtendClass returns c with an extension. [Open] returns an error for an extension with an empty field, and for a second one
 // with the same kind.
 func ExtendClass(c Class, x *ClassExtension) Class {
 	c.errs = slices.Clip(c.errs)
-	if x == nil || x.Kind == "" || x.Inspect == nil || x.Admin == nil {
+	if x == nil || len(x.Kinds) == 0 || slices.Contains(x.Kinds, "") || x.Inspect == nil || x.Admin == nil {
 		c.addError("ExtendClass without a kind, Inspect or Admin")
 		return c
 	}
-	if slices.Contains(c.extended, x.Kind) {
-		c.addError("two extensions with the kind %q", x.Kind)
+	for _, kind := range x.Kinds {
+		if slices.Contains(c.extended, kind) {
+			c.addError("two extensions with the kind %q", kind)
+		}
 	}
-	c.extended = append(slices.Clip(c.extended), x.Kind)
+	c.extended = append(slices.Clip(c.extended), x.Kinds...)
 	of, inspect, admin := *x, c.inspect, c.admin
+	of.Kinds = slices.Clone(x.Kinds)
 	c.inspect = func(ctx context.Context, v *Snapshot) iter.Seq2[Resource, error] {
 		if inspect == nil {
 			return of.Inspect(ctx, v)
@@ -50,8 +54,8 @@ func ExtendClass(c Class, x *ClassExtension) Class {
 	}
 	c.admin = func(ctx context.Context, instance any, r *AdminRequest) (bool, error) {
 		switch {
-		case r.Kind == of.Kind:
-			return of.Admin(ctx, stateOf(runtime.StateOf(ctx, seal.New())), r)
+		case slices.Contains(of.Kinds, r.Kind):
+			return of.Admin(ctx, stateOf(runtime.StateOf(ctx, seal.New())), instance, r)
 		case admin == nil:
 			return false, &ArgumentError{Method: "operate", Err: fmt.Errorf("the object has no items of kind %q", r.Kind)}
 		}

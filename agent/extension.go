@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"iter"
 	"net/http"
 
 	"github.com/dohost/dohost"
@@ -24,15 +23,12 @@ type Extension[O any] struct {
 	// Cancelled is called for a fiber of [StartFiber] that [Fibers.Cancel] ends, in the same batch. The fiber's
 	// method may still be running, or may never have begun. If Cancelled fails, the fiber is not cancelled.
 	Cancelled func(*O, context.Context, FiberInfo) error
-	// Inspect lists the extension's items in an agent for operators, after the agent's own: see OnInspect in
-	// [dohost.Handlers].
-	Inspect func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 }
 
 // Extend adds an extension. Extensions run in the order of the entries.
 func Extend[O any](e Extension[O]) Entry[O] {
 	return Entry[O]{bind: func(c *class) {
-		x := extension{protocol: e.Protocol, inspect: e.Inspect}
+		x := extension{protocol: e.Protocol}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
 		}
@@ -64,7 +60,6 @@ type extension struct {
 	close   func(self any, ctx context.Context, c *Conn)
 
 	cancelled func(self any, ctx context.Context, f FiberInfo) error
-	inspect   func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 }
 
 func (in *incarnation) extendedConnect(ctx context.Context, conn *Conn) error {
@@ -118,21 +113,6 @@ func (in *incarnation) extendedCancelled(ctx context.Context, f FiberInfo) error
 		}
 	}
 	return nil
-}
-
-// extendedInspect lists the extensions' items for operators, and reports whether the caller wants more.
-func (c *class) extendedInspect(ctx context.Context, v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
-	for _, x := range c.extensions {
-		if x.inspect == nil {
-			continue
-		}
-		for d, err := range x.inspect(ctx, v) {
-			if !yield(d, err) || err != nil {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // protocols returns the protocols of the class's agents.

@@ -22,14 +22,13 @@ const (
 
 // inspect lists an agent's items for operators. The agent has only the object's alarm, so an item that needs an alarm
 // and has none never runs, which is a fault.
-func (c *class) inspect(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		_ = details(v, &fiberRows, "", fiberDetail, yield) &&
 			details(v, &scheduleRows, byDue, scheduleDetail, yield) &&
 			details(v, &queue, byPlace, itemDetail, yield) &&
 			details(v, &deadLetterRows, byDied, deadLetterDetail, yield) &&
-			details(v, &subRows, "", subDetail, yield) &&
-			c.extendedInspect(ctx, v, yield)
+			details(v, &subRows, "", subDetail, yield)
 	}
 }
 

@@ -71,9 +71,9 @@ type Tool struct {
 	// interrupted call does not run again: its result is an error saying that its effect is unknown. Nil means that a
 	// client runs the tool.
 	Run func(ctx context.Context, input json.RawMessage) (any, error)
-	// Approve makes each call wait until a client approves it. Then the call runs, or is sent to the clients if Run is
-	// nil.
-	Approve bool
+	// Approve makes calls wait for an approval. Then the call runs, or is sent to the clients if Run is nil. Nil means that
+	// no call waits.
+	Approve *Approval
 }
 
 // AnswerOptions tunes Answer. A nil *AnswerOptions, and the zero AnswerOptions, mean the defaults.
@@ -105,6 +105,11 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 		return fmt.Errorf("chat: MaxSteps %d: want 1 or more, or 0 for the default", most)
 	case most == 0:
 		most = 20
+	}
+	for _, t := range o.Tools {
+		if t.Approve != nil && t.Approve.Within < 0 {
+			return fmt.Errorf("chat: tool %q: Approve.Within is negative", t.Name)
+		}
 	}
 	before, err := r.Messages(ctx, o.MaxMessages)
 	if err != nil {
@@ -149,6 +154,49 @@ func (a *answerRun) tool(name string) (Tool, bool) {
 	return Tool{}, false
 }
 
+// callStep is the next step of Answer for a call without a result.
+type callStep int
+
+const (
+	stepRun   callStep = iota // the server runs it
+	stepWait                  // it waits for a client, or for an approval
+	stepOffer                 // it is approved: clients receive it
+	stepAsk                   // an approval is requested
+	stepFail                  // its result is an error
+)
+
+// nextStep returns the next step for a call, and the error of stepFail.
+func (a *answerRun) nextStep(ctx context.Context, t Tool, ours bool, p Part) (callStep, error) {
+	state := p.Text("state")
+	switch {
+	case ours && t.Run == nil && state == uimessage.ApprovalResponded:
+		return stepOffer, nil
+	case state == uimessage.ApprovalRequested, !ours && a.l.clientRuns(p), ours && t.Run == nil && uimessage.Approved(p):
+		return stepWait, nil
+	case !ours:
+		return stepFail, fmt.Errorf("there is no tool %q", uimessage.ToolName(p))
+	case t.Run != nil && !a.l.madeByReply(p):
+		return stepFail, errNoCallRecord
+	case state == uimessage.InputAvailable && t.Approve != nil:
+		asks, err := true, error(nil)
+		if t.Approve.If != nil {
+			asks, err = t.Approve.If(ctx, rawjson.OrNull(p.Member("input")))
+		}
+		switch {
+		case ctx.Err() != nil:
+			return stepWait, context.Cause(ctx)
+		case err != nil:
+			return stepFail, err
+		case asks:
+			return stepAsk, nil
+		}
+	}
+	if t.Run == nil {
+		return stepWait, nil
+	}
+	return stepRun, nil
+}
+
 // runCalls runs the server's tools that were called and may run. waits reports that other calls wait for clients.
 func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 	m := a.r.Partial()
@@ -163,40 +211,51 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 			continue
 		}
 		t, ours := a.tool(uimessage.ToolName(p))
-		switch state := p.Text("state"); {
-		case ours && t.Run == nil && state == uimessage.ApprovalResponded:
-			waits = true
-			if err := a.sendToClient(ctx, t, p); err != nil {
-				return false, false, err
-			}
-			continue
-		case state == uimessage.ApprovalRequested, !ours && a.l.clientRuns(p), ours && t.Run == nil && (!t.Approve || uimessage.Approved(p)):
-			waits = true
-			continue
-		case !ours:
-			err = a.sendResult(ctx, p, nil, fmt.Errorf("there is no tool %q", uimessage.ToolName(p)))
-		case t.Run != nil && !a.l.madeByReply(p):
-			err = a.sendResult(ctx, p, nil, errNoCallRecord)
-		case t.Approve && state == uimessage.InputAvailable:
-			waits = true
-			err = a.r.Send(ctx, uimessage.MakeChunk("tool-approval-request", "toolCallId", p.Text("toolCallId"), "approvalId", "approve_"+p.Text("toolCallId")))
-			if err != nil {
-				return false, false, err
-			}
-			continue
+		step, failed := a.nextStep(ctx, t, ours, p)
+		switch {
+		case ctx.Err() != nil:
+			return false, false, context.Cause(ctx)
+		case step == stepWait:
+		case step == stepOffer:
+			err = a.sendToClient(ctx, p)
+		case step == stepAsk:
+			err = a.requestApproval(ctx, t.Approve, p)
+		case step == stepFail:
+			err = a.sendResult(ctx, p, nil, failed)
 		default:
 			err = a.run(ctx, t, p)
 		}
 		if err != nil {
 			return false, false, err
 		}
-		ran = true
+		if step == stepRun || step == stepFail {
+			ran = true
+		} else {
+			waits = true
+		}
 	}
 	return waits, ran, nil
 }
 
+// requestApproval makes a call wait for an approval. The schedule of its expiry is written first, so a call that waits with
+// a time limit always has one.
+func (a *answerRun) requestApproval(ctx context.Context, by *Approval, p Part) error {
+	id := p.Text("toolCallId")
+	if by.Within > 0 {
+		expires := time.Now().Add(by.Within)
+		err := a.l.retryNoSpace(ctx, func() error { return a.l.k.scheduleExpiry(ctx, a.l.row.Message, id, expires) })
+		if err != nil {
+			return err
+		}
+		if err := a.l.apply(ctx, id, callExpires(expires.UnixMilli())); err != nil {
+			return err
+		}
+	}
+	return a.r.Send(ctx, uimessage.MakeChunk("tool-approval-request", "toolCallId", id, "approvalId", "approve_"+id))
+}
+
 // sendToClient sends clients an approved call that a client runs. The call then waits for its result.
-func (a *answerRun) sendToClient(ctx context.Context, t Tool, p Part) error {
+func (a *answerRun) sendToClient(ctx context.Context, p Part) error {
 	if err := a.l.apply(ctx, p.Text("toolCallId"), callOffered(a.l.row.ID)); err != nil {
 		return err
 	}

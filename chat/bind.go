@@ -110,6 +110,9 @@ type Options struct {
 	// means no bound. A transcript is one frame, and most requests read all of it, so a conversation in use needs a
 	// small multiple of this in memory.
 	MaxBytes int
+	// KeepApprovals is how long the audit log keeps an event (see [Approvals]). Zero means 90 days; negative means forever.
+	// Each new event deletes up to two old ones.
+	KeepApprovals time.Duration
 	// SystemFromClients lets clients store, change and delete system messages, which become instructions to the
 	// model. Otherwise system messages of clients are left out.
 	SystemFromClients bool
@@ -164,7 +167,6 @@ func Bind[O, S any, P interface {
 			Cancelled: func(o *O, ctx context.Context, f agent.FiberInfo) error {
 				return of(o).fiberCancelled(ctx, f)
 			},
-			Inspect: inspect,
 		}),
 		agent.OnFiber(replyKind, func(o *O, ctx context.Context, f *agent.Fiber[json.RawMessage]) error {
 			return of(o).runFiber(ctx, f)
@@ -178,9 +180,17 @@ func Bind[O, S any, P interface {
 		agent.OnSchedule(cancelledCallback, func(o *O, ctx context.Context, fiber string) error {
 			return of(o).endCancelled(ctx, fiber)
 		}),
+		agent.OnSchedule(expireCallback, func(o *O, ctx context.Context, of expiredApproval) error {
+			return P(o).conv().expireApproval(ctx, of)
+		}),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),
 	}, entries...)
-	return dohost.InvalidClass(agent.Bind[O, S, P](ns, wrapped, &h.Agent, all...), errs...)
+	return dohost.InvalidClass(dohost.ExtendClass(agent.Bind[O, S, P](ns, wrapped, &h.Agent, all...), &dohost.ClassExtension{
+		Kinds: []string{detailRequest, detailMessage, detailCall, detailApproval}, Inspect: inspect,
+		Admin: func(ctx context.Context, _ *dohost.State, object any, r *dohost.AdminRequest) (bool, error) {
+			return object.(Ref).conv().onAdmin(ctx, r)
+		},
+	}), errs...)
 }
 
 func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
@@ -199,6 +209,7 @@ func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
 	}
 	c.options.Recovery = c.options.Recovery.withDefaults()
 	c.options.Debounce = max(0, cmp.Or(c.options.Debounce, 750*time.Millisecond))
+	c.options.KeepApprovals = cmp.Or(c.options.KeepApprovals, keepApprovals)
 	c.options.MaxBytes = cmp.Or(c.options.MaxBytes, maxConversation)
 	c.reply = func(self any, ctx context.Context, r *Reply) error { return h.Reply(self.(*O), ctx, r) }
 	if h.OnRecovery != nil {

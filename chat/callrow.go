@@ -13,7 +13,7 @@ import (
 // CallState is the state of a tool call.
 type CallState string
 
-// The states of a call. A call has ended in the last five.
+// The states of a call. A call in one of the last five has ended: it has a result.
 const (
 	CallPending   CallState = "pending"   // it has not begun to run
 	CallApproval  CallState = "approval"  // it waits for an approval
@@ -22,6 +22,7 @@ const (
 	CallCompleted CallState = "completed" // it has a result
 	CallFailed    CallState = "failed"    // its result is an error
 	CallDenied    CallState = "denied"    // its approval was refused
+	CallExpired   CallState = "expired"   // the decision about its approval came too late
 	CallUnknown   CallState = "unknown"   // it was interrupted: whether it took effect is not known
 )
 
@@ -46,10 +47,12 @@ type callRow struct {
 	Reply    string // id of the request whose reply made the call; empty if the program stored it
 	Tool     string
 	Digest   string // of the tool and the input, as the reply made them; empty if no reply did
+	Input    string // the beginning of the input, if there is a digest
 	Runs     executor
 	Offered  string // id of the request whose reply has sent the call to clients
 	State    CallState
-	Approved bool // a client has approved it
+	Approved bool  // a client has approved it
+	Expires  int64 // the end of the wait for an approval; 0 if there is none
 	Created  int64
 	Changed  int64
 }
@@ -80,6 +83,7 @@ var callRows = dohost.Collection[callRow]{
 	Key:  func(r callRow) string { return string(dohost.KeyOf(r.Message) + callKey(r.ID)) },
 	Indexes: []dohost.Index[callRow]{
 		{Name: "open", Of: func(r callRow) dohost.Key { return partialKey(!r.ended(), dohost.KeyOf(r.Created)) }},
+		{Name: "ended", Of: func(r callRow) dohost.Key { return partialKey(r.ended(), dohost.KeyOf(r.Changed)) }},
 		{Name: "waiting", Of: func(r callRow) dohost.Key { return partialKey(!r.ended(), callKey(r.ID)) }},
 	},
 }
@@ -117,7 +121,7 @@ func (k *conversation) syncCalls(ctx context.Context, m *Message, by string) err
 		}
 		row := old.withPart(p, now)
 		if by != "" && row.Reply == by && uimessage.IsPending(p) {
-			row.Digest = digestOf(p)
+			row = row.made(digestOf(p), p.Member("input"))
 		}
 		next[id] = row
 	}
@@ -146,10 +150,7 @@ func (k *conversation) serverCalls(ctx context.Context, needed bool) (func(messa
 // replaceCalls writes the rows in now that differ from those in old, and deletes the rows that now has not.
 func (k *conversation) replaceCalls(ctx context.Context, old, now map[string]callRow) error {
 	for id, row := range now {
-		if row == old[id] {
-			continue
-		}
-		if err := callRows.Put(ctx, k.store(), row); err != nil {
+		if err := k.putCall(ctx, old[id], row); err != nil {
 			return err
 		}
 	}
@@ -191,8 +192,11 @@ func (r callRow) withPart(p Part, now int64) callRow {
 	case uimessage.OutputDenied:
 		return r.in(CallDenied, now)
 	case uimessage.OutputError:
-		if r.State == CallUnknown {
+		switch {
+		case r.State == CallUnknown || r.State == CallExpired:
 			return r
+		case r.State == CallApproval && p.Text("errorText") == uimessage.ExpiredText:
+			return r.in(CallExpired, now)
 		}
 		return r.in(CallFailed, now)
 	case uimessage.ApprovalRequested:
@@ -210,7 +214,7 @@ func (r callRow) withChunk(c Chunk, request string, now int64) callRow {
 	switch c.Type() {
 	case "tool-input-available":
 		if r.Digest == "" && r.Reply == request {
-			r.Digest = string(uimessage.Digest(r.Tool, c.Member("input")))
+			r = r.made(string(uimessage.Digest(r.Tool, c.Member("input"))), c.Member("input"))
 		}
 		if r.Runs == runsOnClient && r.State == CallPending {
 			return r.in(CallClient, now)
@@ -226,6 +230,9 @@ func (r callRow) withChunk(c Chunk, request string, now int64) callRow {
 	case "tool-input-error", "tool-output-error":
 		if uimessage.Interrupted(c) && r.State == CallRunning {
 			return r.in(CallUnknown, now)
+		}
+		if r.State == CallApproval && c.Text("errorText") == uimessage.ExpiredText {
+			return r.in(CallExpired, now)
 		}
 		return r.in(CallFailed, now)
 	}

@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -14,8 +15,10 @@ import (
 
 // The kinds of details that operators see of a conversation.
 const (
-	detailRequest = "request"
-	detailMessage = "message"
+	detailRequest  = "request"
+	detailMessage  = "message"
+	detailCall     = "call"
+	detailApproval = "approval"
 )
 
 const (
@@ -23,17 +26,98 @@ const (
 	listedRequests = 20
 	// listedMessages is how many messages are listed, the newest.
 	listedMessages = 20
+	// listedCalls is how many ended calls are listed, the newest.
+	listedCalls = 20
+	// listedApprovals is how many events of the audit log are listed, the newest.
+	listedApprovals = 100
 )
 
-// inspect yields the details of a conversation for operators: the open requests, then the newest of the ended requests
-// and of the messages, the newest first.
+// inspect yields the details of a conversation for operators: the open requests and calls, then the newest of the ended
+// requests, of the messages, of the ended calls and of the audit log, the newest first.
 func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
-	ended := func(*replyRow) bool { return true }
 	return func(yield func(dohost.Resource, error) bool) {
 		_ = inspectOpen(v, yield) &&
-			newestOf(&replies, v, "ended", listedRequests, ended, requestDetail, yield) &&
-			inspectMessages(v, yield)
+			inspectOpenCalls(v, yield) &&
+			newestOf(&replies, v, "ended", listedRequests, all[replyRow], requestDetail, yield) &&
+			inspectMessages(v, yield) &&
+			newestOf(&callRows, v, "ended", listedCalls, all[callRow], callDetail, yield) &&
+			newestOf(&approvals, v, "", listedApprovals, all[approvalRow], approvalDetail, yield)
 	}
+}
+
+// all accepts all rows.
+func all[T any](*T) bool { return true }
+
+// inspectOpenCalls yields the calls without a result, the oldest first, and reports whether the consumer wants more.
+func inspectOpenCalls(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
+	for row, err := range callRows.Scan(v, "open") {
+		if err != nil {
+			yield(dohost.Resource{}, err)
+			return false
+		}
+		if !yield(callDetail(&row.Value), nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// callDetail returns the detail of a tool call.
+func callDetail(r *callRow) dohost.Resource {
+	c := r.call()
+	d := dohost.Resource{Kind: detailCall, ID: r.ID, State: string(r.State), Digest: c.Digest}
+	text := []string{fmt.Sprintf("%q %s", r.Tool, r.Input), "since " + timeText(r.Changed)}
+	if r.Approved {
+		text = append(text, "approved")
+	}
+	if r.State == CallApproval && r.Expires != 0 {
+		text = append(text, "expires "+timeText(r.Expires))
+	}
+	if c.Digest != "" {
+		text = append(text, "digest "+c.Digest[:12])
+	}
+	d.Text = strings.Join(text, ", ")
+	switch {
+	case r.State == CallApproval:
+		d.Can = []dohost.Action{dohost.ActionApprove, dohost.ActionDeny}
+	case r.State == CallPending && r.Approved:
+		d.Can = []dohost.Action{dohost.ActionDeny}
+	}
+	return d
+}
+
+// approvalDetail returns the detail of an event of the audit log.
+func approvalDetail(r *approvalRow) dohost.Resource {
+	d := dohost.Resource{Kind: detailApproval, ID: fmt.Sprint(r.Number), State: string(r.Action)}
+	text := []string{fmt.Sprintf("call %s of %q", r.Call, r.Tool), timeText(r.At)}
+	for _, f := range []struct{ name, text string }{{"by", r.Actor}, {"because", r.Reason}} {
+		if f.text != "" {
+			text = append(text, fmt.Sprintf("%s %q", f.name, f.text))
+		}
+	}
+	if r.Late {
+		text = append(text, "too late")
+	}
+	d.Text = strings.Join(text, ", ")
+	return d
+}
+
+// onAdmin applies an operator's decision to a call.
+func (k *conversation) onAdmin(ctx context.Context, r *dohost.AdminRequest) (bool, error) {
+	refused := func(err error) error { return &dohost.ArgumentError{Method: "operate", Err: err} }
+	approve := r.Action == dohost.ActionApprove
+	if r.Kind != detailCall || !approve && r.Action != dohost.ActionDeny {
+		return false, refused(fmt.Errorf("items of kind %q do not allow the action %s", r.Kind, r.Action))
+	}
+	err := k.decide(ctx, &Decision{Call: r.ID, Digest: r.Digest, Approve: approve, Actor: r.Actor, Reason: r.Reason})
+	_, large := errors.AsType[*dohost.LimitError](err)
+	switch {
+	case errors.Is(err, ErrNoCall):
+		return false, nil
+	case large, errors.Is(err, ErrStaleApproval), errors.Is(err, ErrDecided):
+		return false, refused(err)
+	}
+	return err == nil, err
 }
 
 // inspectOpen yields the open requests, and reports whether the consumer wants more. The first request is running, or

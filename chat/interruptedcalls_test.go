@@ -137,7 +137,7 @@ func threeCallClass(m threeCallModel, ran *[]string) dohost.Class {
 	}
 	return countingClassOf(m.countingState, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{
-			{ToolSpec: chat.ToolSpec{Name: "ask"}, Approve: true, Run: run("ask")},
+			{ToolSpec: chat.ToolSpec{Name: "ask"}, Approve: &chat.Approval{}, Run: run("ask")},
 			{ToolSpec: chat.ToolSpec{Name: "stamp"}, Run: run("stamp")},
 		}})
 	}})
@@ -214,7 +214,7 @@ func TestApprovedToolCallRunsOnceDespiteDrop(t *testing.T) {
 			m := &toolModel{countingState: &countingState{words: 5}, tool: "stamp", runs: map[string]int{}}
 			class := countingClassOf(m.countingState, &handlers{Reply: func(p *countingAgent, ctx context.Context, r *chat.Reply) error {
 				return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
-					ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
+					ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: &chat.Approval{},
 					Run: func(ctx context.Context, in json.RawMessage) (any, error) {
 						m.runs[string(in)]++
 						return "stamped", dohost.Sleep(ctx, 50*time.Millisecond)

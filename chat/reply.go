@@ -151,7 +151,7 @@ func (l *liveReply) add(ctx context.Context, c Chunk) error {
 			if row, err = l.log(ctx, seq, c); err != nil {
 				return err
 			}
-			return callRows.Put(ctx, l.k.store(), call)
+			return l.k.putCall(ctx, old, call)
 		})
 		if err != nil {
 			return err
@@ -206,7 +206,7 @@ func (l *liveReply) applyOnce(ctx context.Context, id string, e callEvent) error
 	if row == old {
 		return nil
 	}
-	if err := callRows.Put(ctx, l.k.store(), row); err != nil {
+	if err := l.k.putCall(ctx, old, row); err != nil {
 		return err
 	}
 	l.setCall(row)

@@ -125,6 +125,7 @@ const (
 	numberNote   = "number"   // Count of requests
 	extentNote   = "extent"   // Count and Bytes of messages, and their Floor
 	sweepNote    = "sweep"    // Fiber of the latest sweep
+	approvalNote = "approval" // Count of events in the audit log
 )
 
 var notes = dohost.Collection[noteRow]{

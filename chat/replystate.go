@@ -64,6 +64,14 @@ func callApproved(now int64) callEvent {
 	}
 }
 
+// callExpires is the event of a call that is about to wait for an approval with a time limit.
+func callExpires(at int64) callEvent {
+	return func(r callRow) callRow {
+		r.Expires = at
+		return r
+	}
+}
+
 // after returns the row of a call before and after an event.
 func (s *replyState) after(id string, e callEvent) (old, row callRow) {
 	old, ok := s.calls[id]

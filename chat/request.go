@@ -133,6 +133,7 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 		k.base.Object().Report(ctx, "chat:refused", slog.String("request", id), slog.Any("err", err))
 		return true, k.sendRefusal(ctx, conn, err)
 	}
+	ctx = withActor(ctx, actorOf(conn))
 	switch head.Type {
 	case frameRequest:
 		var r requestFrame

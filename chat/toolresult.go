@@ -80,10 +80,14 @@ func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message
 		}
 		if p, ok := l.call(f.CallID); ok {
 			how := f.EffectOn(p, l.serverRuns(f.CallID))
-			if how == uimessage.Applied {
-				err = l.answer(ctx, f)
+			call := l.calls[f.CallID]
+			if how == uimessage.Applied && call.State == CallRunning {
+				how = uimessage.Repeated
 			}
-			return row.Message, how, err
+			if how == uimessage.Applied {
+				return row.Message, how, l.answer(ctx, f)
+			}
+			return row.Message, how, k.notApplied(ctx, f, how, &call)
 		}
 	}
 	r, m, call, err := k.messageOf(ctx, f.CallID)
@@ -92,13 +96,40 @@ func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message
 	}
 	p, _ := uimessage.Call(&m, f.CallID)
 	if how := f.EffectOn(p, call.Runs == runsOnServer); how != uimessage.Applied {
-		return m.ID, how, nil
+		return m.ID, how, k.notApplied(ctx, f, how, &call)
 	}
 	f.Apply(p)
 	if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil {
 		return m.ID, uimessage.Applied, err
 	}
 	return m.ID, uimessage.Applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
+}
+
+// notApplied records a decision that has no effect.
+func (k *conversation) notApplied(ctx context.Context, f *answerFrame, how uimessage.Effect, call *callRow) error {
+	if how != uimessage.Repeated || f.Approved == nil || call.ID == "" {
+		return nil
+	}
+	return k.lateDecision(ctx, call, *f.Approved)
+}
+
+// findCall returns the row of the call that applyAnswer applies an answer to, or the zero row.
+func (k *conversation) findCall(ctx context.Context, id string) (call callRow, err error) {
+	row, ok, err := k.running(ctx)
+	if err != nil {
+		return call, err
+	}
+	if ok {
+		calls, err := k.callsOf(ctx, row.Message)
+		if err != nil {
+			return call, err
+		}
+		if call, ok := calls[id]; ok {
+			return call, nil
+		}
+	}
+	_, _, call, err = k.messageOf(ctx, id)
+	return call, err
 }
 
 // messageOf returns the newest message with a waiting call of that id, or else one of the newest messages with the call,

@@ -21,12 +21,14 @@ type toolModel struct {
 	*countingState
 	tool string
 	runs map[string]int // runs of the tool per input
+	once bool           // it makes no second call after a refusal
 }
 
 func (m *toolModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		call := m.calls.Add(1)
-		if !hasOutput(p.Partial) {
+		called := slices.ContainsFunc(p.Partial.Parts, func(p chat.Part) bool { return p.Text("toolCallId") != "" })
+		if !hasOutput(p.Partial) && !(m.once && called) {
 			time.Sleep(50 * time.Millisecond)
 			yield(chunk("tool-input-available", map[string]any{
 				"toolCallId": fmt.Sprintf("call-%d", call), "toolName": m.tool, "input": map[string]any{"n": call},
@@ -71,9 +73,18 @@ func toolModelClass(m *toolModel, approve bool) dohost.Class {
 }
 
 func toolModelClassOf(m *toolModel, approve bool, o chat.Options) dohost.Class {
+	var by *chat.Approval
+	if approve {
+		by = &chat.Approval{}
+	}
+	return approvedToolClass(m, by, o)
+}
+
+// approvedToolClass is a class of a toolModel with a tool of the server, whose calls need the approval.
+func approvedToolClass(m *toolModel, by *chat.Approval, o chat.Options) dohost.Class {
 	return countingClassOf(m.countingState, &handlers{Reply: func(p *countingAgent, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
-			ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: approve,
+			ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: by,
 			Run: func(ctx context.Context, in json.RawMessage) (any, error) {
 				m.runs[string(in)]++
 				if err := dohost.Sleep(ctx, 50*time.Millisecond); err != nil {
@@ -183,7 +194,7 @@ func TestClientToolAtEveryPoint(t *testing.T) {
 func TestApprovalOfClientTool(t *testing.T) {
 	class := func(m *toolModel) dohost.Class {
 		return countingClassOf(m.countingState, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
-			return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "sign"}, Approve: true}}})
+			return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "sign"}, Approve: &chat.Approval{Within: time.Hour}}}})
 		}})
 	}
 	for name, approve := range map[string]bool{"approved": true, "denied": false} {
@@ -213,6 +224,7 @@ func TestApprovalOfClientTool(t *testing.T) {
 					t.Errorf("%s, %s", p.Text("state"), p.Member("approval"))
 				}
 				r.close()
+				h.Advance(2 * time.Hour) // an approved call does not expire
 				r = connectIdle(t, h, "r")
 				r.sendFrame(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true})
 				h.Advance(5 * time.Second)

@@ -80,7 +80,7 @@ func (p *scriptedModel) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[ch
 
 func (p *scriptedModel) class(o chat.Options) dohost.Class {
 	tools := []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "ask"}}, {
-		ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
+		ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: &chat.Approval{},
 		Run: func(context.Context, json.RawMessage) (any, error) { return "stamped", nil },
 	}}
 	return countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {

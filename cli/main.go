@@ -19,23 +19,26 @@ import (
 
 // commands is the command line.
 type commands struct {
-	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run objects and serve them over HTTP. The default."`
-	Chat    chatCmd    `cmd:"" help:"Talk to a chat agent of a running host."`
-	Ls      lsCmd      `cmd:"" help:"List the objects of a running host."`
-	Show    showCmd    `cmd:"" help:"Show the state of an object without waking it."`
-	Pins    pinsCmd    `cmd:"" help:"Show why an object is in memory."`
-	Cancel  cancelCmd  `cmd:"" help:"Cancel a fiber, a schedule or a queue item of an object."`
-	Retry   retryCmd   `cmd:"" help:"Run a failed fiber or a dead letter of an object again."`
-	Delete  deleteCmd  `cmd:"" help:"Delete an ended fiber or a dead letter of an object."`
-	Resolve resolveCmd `cmd:"" help:"Decide the outcome of an unknown operation of an object."`
-	Close   closeCmd   `cmd:"" help:"Close an object's WebSockets."`
-	Evict   evictCmd   `cmd:"" help:"End an object's incarnation. The next request starts a new one."`
-	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm; list and revive parked alarms."`
-	Export  exportCmd  `cmd:"" help:"Write an object's durable state to a file."`
-	Import  importCmd  `cmd:"" help:"Create an object from an export."`
-	Backup  backupCmd  `cmd:"" help:"Make a consistent copy of the store of a running host."`
-	Check   checkCmd   `cmd:"" help:"Check the consistency of a store that no host is using."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Serve     serveCmd     `cmd:"" default:"withargs" help:"Run objects and serve them over HTTP. The default."`
+	Chat      chatCmd      `cmd:"" help:"Talk to a chat agent of a running host."`
+	Ls        lsCmd        `cmd:"" help:"List the objects of a running host."`
+	Show      showCmd      `cmd:"" help:"Show the state of an object without waking it."`
+	Pins      pinsCmd      `cmd:"" help:"Show why an object is in memory."`
+	Cancel    cancelCmd    `cmd:"" help:"Cancel a fiber, a schedule or a queue item of an object."`
+	Retry     retryCmd     `cmd:"" help:"Run a failed fiber or a dead letter of an object again."`
+	Delete    deleteCmd    `cmd:"" help:"Delete an ended fiber or a dead letter of an object."`
+	Approvals approvalsCmd `cmd:"" help:"List the tool calls of a chat agent that wait for an approval, or its audit log."`
+	Approve   approveCmd   `cmd:"" help:"Approve a tool call of a chat agent."`
+	Deny      denyCmd      `cmd:"" help:"Refuse a tool call of a chat agent."`
+	Resolve   resolveCmd   `cmd:"" help:"Decide the outcome of an unknown operation of an object."`
+	Close     closeCmd     `cmd:"" help:"Close an object's WebSockets."`
+	Evict     evictCmd     `cmd:"" help:"End an object's incarnation. The next request starts a new one."`
+	Alarm     alarmCmd     `cmd:"" help:"Show, set or delete an object's alarm; list and revive parked alarms."`
+	Export    exportCmd    `cmd:"" help:"Write an object's durable state to a file."`
+	Import    importCmd    `cmd:"" help:"Create an object from an export."`
+	Backup    backupCmd    `cmd:"" help:"Make a consistent copy of the store of a running host."`
+	Check     checkCmd     `cmd:"" help:"Check the consistency of a store that no host is using."`
+	Version   versionCmd   `cmd:"" help:"Print the version."`
 }
 
 // App is the command over some classes, with commands of the program's own.

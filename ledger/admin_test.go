@@ -185,7 +185,7 @@ func TestDeclareKeepsTheItemsOfTheClass(t *testing.T) {
 	if _, err := dohost.Open(t.TempDir(), nil, ledger.Declare(class, &s.kind)); err == nil || !strings.Contains(err.Error(), `two extensions with the kind "operation"`) {
 		t.Errorf("a class that is declared twice: %v", err)
 	}
-	for _, x := range []*dohost.ClassExtension{nil, {}, {Kind: "x"}} {
+	for _, x := range []*dohost.ClassExtension{nil, {}, {Kinds: []string{"x"}}, {Kinds: []string{""}}} {
 		if _, err := dohost.Open(t.TempDir(), nil, dohost.ExtendClass(class, x)); err == nil || !strings.Contains(err.Error(), "ExtendClass without") {
 			t.Errorf("an incomplete extension: %v", err)
 		}

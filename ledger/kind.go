@@ -141,8 +141,8 @@ func Declare(c dohost.Class, kinds ...AnyKind) dohost.Class {
 		errs = append(errs, err)
 	}
 	return dohost.InvalidClass(dohost.ExtendClass(c, &dohost.ClassExtension{
-		Kind: ResourceKind, Inspect: inspect,
-		Admin: func(ctx context.Context, st *dohost.State, r *dohost.AdminRequest) (bool, error) {
+		Kinds: []string{ResourceKind}, Inspect: inspect,
+		Admin: func(ctx context.Context, st *dohost.State, _ any, r *dohost.AdminRequest) (bool, error) {
 			return operate(ctx, st, names, r)
 		},
 	}), errs...)

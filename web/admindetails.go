@@ -53,15 +53,17 @@ func isAction(a dohost.Action) error {
 // maxResult is the maximum size of the body of the action done: that of a result of package ledger, and some space.
 const maxResult = 1<<20 + 4<<10
 
-// operate answers POST /v1/objects/class/name/operate?action=cancel&kind=fiber&id=x, which wakes the object. The body of the
-// action done is the result, as JSON. The bodies of other actions are ignored.
+// operate answers POST /v1/objects/class/name/operate?action=cancel&kind=fiber&id=x, which wakes the object. The query may have
+// a digest, an actor and a reason. The body of the action done is the result, as JSON. The bodies of other actions are ignored.
 func (a *admin) operate(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	q := r.URL.Query()
 	action := dohost.Action(q.Get("action"))
 	if err := isAction(action); err != nil {
 		return nil, &dohost.ArgumentError{Method: "operate", Err: err}
 	}
-	req := &dohost.AdminRequest{Action: action, Kind: q.Get("kind"), ID: q.Get("id")}
+	req := &dohost.AdminRequest{
+		Action: action, Kind: q.Get("kind"), ID: q.Get("id"), Digest: q.Get("digest"), Actor: q.Get("actor"), Reason: q.Get("reason"),
+	}
 	if req.ID == "" {
 		return nil, &dohost.ArgumentError{Method: "operate", Err: errors.New("want an id")}
 	}

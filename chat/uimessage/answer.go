@@ -49,12 +49,14 @@ const (
 	Applied                // the answer changes the call
 )
 
-// EffectOn returns the effect of an answer on a call. A call that waits for an approval accepts one, or an error, which
-// refuses the call. A call that a client runs accepts a result; a call that the server runs never accepts a result
-// from a client. The first answer counts.
+// EffectOn returns the effect of an answer on a call that has not begun to run on the server. A call that waits for an
+// approval accepts one, or an error, which refuses the call. An approved call accepts a refusal. A call that a client runs
+// accepts a result, and the first one counts; a call that the server runs never accepts a result from a client.
 func (f *ToolAnswer) EffectOn(p Part, server bool) Effect {
 	state := p.Text("state")
 	switch rank := toolRank(p); {
+	case f.Approved != nil && !*f.Approved && state == ApprovalResponded:
+		return Applied
 	case HasResult(p), f.Approved != nil && rank >= 4:
 		return Repeated
 	case p.is("providerExecuted"), rank < 2 || rank > 5:
@@ -80,6 +82,9 @@ func (f *ToolAnswer) Apply(p Part) {
 		p.set("output", rawjson.OrNull(f.Output))
 	}
 }
+
+// ExpiredText is the error text of a call whose approval has expired.
+const ExpiredText = "The approval expired before a decision."
 
 // deniedText is the error text of a call if a client's error has no text.
 const deniedText = "Tool execution denied by user"

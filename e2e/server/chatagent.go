@@ -27,7 +27,7 @@ func chatAgentClass() dohost.Class {
 
 func (t *chatAgent) reply(ctx context.Context, r *chat.Reply) error {
 	return chat.Answer(ctx, r, counter{}, &chat.AnswerOptions{Tools: []chat.Tool{{
-		ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
+		ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: &chat.Approval{},
 		Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 			return "stamped", dohost.Add(ctx, t.Storage(), "stamps", 1)
 		},

@@ -96,7 +96,7 @@ func (x *run) answer(ctx context.Context, origin string, p Plan) error {
 	return chat.Answer(ctx, x.r, &model{origin, p}, &chat.AnswerOptions{Tools: []chat.Tool{
 		{ToolSpec: spec(serverTool), Run: x.tool},
 		{ToolSpec: spec(clientTool)},
-		{ToolSpec: spec(approvalTool), Run: x.tool, Approve: true},
+		{ToolSpec: spec(approvalTool), Run: x.tool, Approve: &chat.Approval{}},
 	}})
 }
 

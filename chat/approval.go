@@ -1,0 +1,315 @@
+package chat
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/uimessage"
+)
+
+// Approval makes calls of a [Tool] wait until a client, an operator or the program approves them. The zero Approval makes
+// all calls wait, without a time limit.
+type Approval struct {
+	// If reports whether a call with this input needs an approval. It runs with the turn, must not release it, and may run
+	// again after an interruption. Nil means that all calls need one. If it fails, the call fails with its error.
+	If func(ctx context.Context, input json.RawMessage) (bool, error)
+	// Within is the time to decide. After it the call has the state [CallExpired], and the model receives an error. Zero
+	// means no limit; [Answer] fails if it is negative.
+	Within time.Duration
+}
+
+// ApprovalAction is the kind of an [ApprovalEvent].
+type ApprovalAction string
+
+// The actions.
+const (
+	ApprovalRequested ApprovalAction = "requested" // the call begins to wait
+	ApprovalApproved  ApprovalAction = "approved"
+	ApprovalDenied    ApprovalAction = "denied"
+	ApprovalExpired   ApprovalAction = "expired"
+)
+
+// ApprovalEvent is an entry of the audit log of a conversation: a request for an approval, or a decision. The log is only
+// appended to. The message of a call may be deleted; the events of the call stay for [Options].KeepApprovals.
+type ApprovalEvent struct {
+	Number  uint64 // in the order of the log, from 1 without a gap
+	Message string // id of the message of the call
+	Call    string // id of the call
+	Tool    string
+	Digest  string // of the tool and the input: see [Decision]
+	Action  ApprovalAction
+	Late    bool   // the decision had no effect, since the call had begun or ended
+	Actor   string // the identity that has decided; empty if it is not known
+	Reason  string
+	Time    time.Time
+}
+
+// approvalRow is an ApprovalEvent in the store.
+type approvalRow struct {
+	Number        uint64
+	Message, Call string
+	Tool, Digest  string
+	Action        ApprovalAction
+	Late          bool
+	Actor, Reason string
+	At            int64
+}
+
+var approvals = dohost.Collection[approvalRow]{
+	Name: "dohost.chat.approvals",
+	Key:  func(r approvalRow) string { return string(dohost.KeyOf(r.Number)) },
+	Indexes: []dohost.Index[approvalRow]{
+		{Name: "call", Of: func(r approvalRow) dohost.Key { return dohost.KeyOf(r.Message) + callKey(r.Call) }},
+	},
+}
+
+const (
+	// maxLateDecisions bounds the late decisions about a call that the log has, so that a client cannot fill the disk.
+	maxLateDecisions = 20
+	// maxActor and maxReason bound the texts of a decision, in bytes.
+	maxActor  = 256
+	maxReason = 2 << 10
+	// keepApprovals is the default of Options.KeepApprovals.
+	keepApprovals = 90 * 24 * time.Hour
+)
+
+// ErrStaleApproval is the error of a decision about another input than the one that the call has.
+var ErrStaleApproval = errors.New("chat: the decision is about another input of the call")
+
+// ErrDecided is the error of a decision that came too late: the call had begun, or had its result. The log has it.
+var ErrDecided = errors.New("chat: the call does not wait for an approval any more")
+
+// ErrNoCall is the error of a decision about a call that does not exist.
+var ErrNoCall = errors.New("chat: there is no such call")
+
+// Decision is a decision about a call that waits for an approval.
+type Decision struct {
+	Call string // its id
+	// Digest is the one of the [Call] that the actor has seen. Empty means no check.
+	Digest  string
+	Approve bool   // false refuses the call
+	Actor   string // at most 256 bytes
+	Reason  string // at most 2 KiB
+}
+
+// Decide records a decision in the audit log, and applies it: an approved call runs, and the model receives an error for a refused one. Until
+// the call begins to run the latest decision counts, except that a refusal is final. The assistant continues its message
+// when no other call waits. Decide is for the program; the frames of clients are applied in the same way, with their
+// [dohost.Access] as the actor.
+//
+// Errors: [ErrNoCall], [ErrStaleApproval], [ErrDecided]; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of
+// a read-only client; [dohost.ErrMisuse] for a nil Decision and in a transaction.
+func Decide(ctx context.Context, a Ref, d *Decision) error {
+	if d == nil {
+		return fmt.Errorf("chat: the decision is nil: %w", dohost.ErrMisuse)
+	}
+	if err := agent.CheckWrite(ctx); err != nil {
+		return err
+	}
+	k := a.conv()
+	if err := k.store().Sync(ctx); err != nil { // not in a Transaction: frames cannot be rolled back
+		return err
+	}
+	return k.decide(ctx, d)
+}
+
+// decide applies a decision of the program or of an operator.
+func (k *conversation) decide(ctx context.Context, d *Decision) error {
+	for _, t := range []struct {
+		what string
+		text string
+		most int
+	}{{"actor of a decision", d.Actor, maxActor}, {"reason of a decision", d.Reason, maxReason}} {
+		if len(t.text) > t.most {
+			return &dohost.LimitError{What: t.what, Size: len(t.text), Limit: t.most}
+		}
+	}
+	call, err := k.findCall(ctx, d.Call)
+	switch {
+	case err != nil:
+		return err
+	case call.ID == "":
+		return fmt.Errorf("%w: %q", ErrNoCall, d.Call)
+	case d.Digest != "" && d.Digest != hex.EncodeToString([]byte(call.Digest)):
+		return fmt.Errorf("%w: %q", ErrStaleApproval, d.Call)
+	}
+	f := &answerFrame{ToolAnswer: uimessage.ToolAnswer{CallID: d.Call, Approved: &d.Approve}}
+	ctx = withActor(ctx, actor{name: d.Actor, reason: d.Reason})
+	of, how, err := k.applyAnswer(ctx, f)
+	switch {
+	case err != nil:
+		return err
+	case how != uimessage.Applied:
+		return fmt.Errorf("%w: %q is %s", ErrDecided, d.Call, call.State)
+	}
+	return k.continueMessage(ctx, of)
+}
+
+// continueMessage queues a continuation of a message, with the body and the tools of the last request.
+func (k *conversation) continueMessage(ctx context.Context, message string) error {
+	note, err := k.readNote(ctx, requestNote)
+	if err != nil {
+		return err
+	}
+	_, err = k.queueContinuation(ctx, "", message, note)
+	return err
+}
+
+// actor is the origin of a decision.
+type actor struct{ name, reason string }
+
+type actorKey struct{}
+
+func withActor(ctx context.Context, a actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, a)
+}
+
+// actorOf returns the actor for a client: its identity, if that is a text, or else its connection.
+func actorOf(conn *agent.Conn) actor {
+	if access, ok := conn.Access(); ok {
+		switch id := access.Identity.(type) {
+		case string:
+			return actor{name: clipText(id, maxActor)}
+		case fmt.Stringer:
+			return actor{name: clipText(id.String(), maxActor)}
+		}
+	}
+	return actor{name: clipText("connection "+conn.ID(), maxActor)}
+}
+
+// decision returns the action that the change of a call's row is an event of, or "" if it is none.
+func decision(old, row *callRow) ApprovalAction {
+	switch {
+	case row.State == CallApproval && old.State != CallApproval:
+		return ApprovalRequested
+	case row.State == CallExpired && old.State != CallExpired:
+		return ApprovalExpired
+	case row.State == CallDenied && old.State != CallDenied, old.State == CallApproval && row.State == CallFailed:
+		return ApprovalDenied
+	case row.Approved && !old.Approved:
+		return ApprovalApproved
+	}
+	return ""
+}
+
+// putCall writes the row of a call, and the event of the audit log that the change is. It is the only writer of rows.
+func (k *conversation) putCall(ctx context.Context, old, row callRow) error {
+	if row == old {
+		return nil
+	}
+	if err := callRows.Put(ctx, k.store(), row); err != nil {
+		return err
+	}
+	action := decision(&old, &row)
+	if action == "" {
+		return nil
+	}
+	return k.appendApproval(ctx, &row, action, false)
+}
+
+// appendApproval appends an event to the audit log, and deletes a few old ones.
+func (k *conversation) appendApproval(ctx context.Context, row *callRow, action ApprovalAction, late bool) error {
+	note, err := k.readNote(ctx, approvalNote)
+	if err != nil {
+		return err
+	}
+	note.Name = approvalNote
+	note.Count++
+	if err := notes.Put(ctx, k.store(), note); err != nil {
+		return err
+	}
+	now := time.Now()
+	event := approvalRow{
+		Number: note.Count, Message: row.Message, Call: row.ID, Tool: row.Tool, Digest: hex.EncodeToString([]byte(row.Digest)),
+		Action: action, Late: late, At: now.UnixMilli(),
+	}
+	if by, ok := ctx.Value(actorKey{}).(actor); ok && action != ApprovalRequested {
+		event.Actor, event.Reason = by.name, by.reason
+	}
+	if err := approvals.Insert(ctx, k.store(), event); err != nil {
+		return err
+	}
+	keep := k.class.options.KeepApprovals
+	if keep < 0 {
+		return nil
+	}
+	old, err := approvals.List(ctx, k.store(), &dohost.Query[approvalRow]{Limit: 2})
+	for _, r := range old {
+		if err == nil && r.Value.At < now.Add(-keep).UnixMilli() {
+			_, err = approvals.Delete(ctx, k.store(), r.Key)
+		}
+	}
+	return err
+}
+
+// lateDecision records a decision without an effect.
+func (k *conversation) lateDecision(ctx context.Context, call *callRow, approve bool) error {
+	events, err := approvals.List(ctx, k.store(), &dohost.Query[approvalRow]{
+		Index: "call", Equal: dohost.KeyOf(call.Message) + callKey(call.ID), Limit: maxLateDecisions,
+		Where: func(r approvalRow) bool { return r.Late },
+	})
+	if err != nil || len(events) >= maxLateDecisions {
+		return err
+	}
+	action := ApprovalDenied
+	if approve {
+		action = ApprovalApproved
+	}
+	return k.appendApproval(ctx, call, action, true)
+}
+
+// Approvals yields the audit log of a conversation, the oldest event first: of one call, or of all if call is empty.
+func Approvals(ctx context.Context, a Ref, call string) iter.Seq2[ApprovalEvent, error] {
+	return func(yield func(ApprovalEvent, error) bool) {
+		q := &dohost.Query[approvalRow]{Where: func(r approvalRow) bool { return call == "" || r.Call == call }}
+		for row, err := range approvals.All(ctx, a.conv().store(), q) {
+			if !yield(row.Value.event(), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (r *approvalRow) event() ApprovalEvent {
+	return ApprovalEvent{
+		Number: r.Number, Message: r.Message, Call: r.Call, Tool: r.Tool, Digest: r.Digest, Action: r.Action, Late: r.Late,
+		Actor: r.Actor, Reason: r.Reason, Time: time.UnixMilli(r.At),
+	}
+}
+
+// expiredApproval is the argument of expireCallback.
+type expiredApproval struct{ Message, Call string }
+
+// expireCallback ends the wait for an approval that has taken too long.
+const expireCallback agent.Callback[expiredApproval] = "chat.expire"
+
+// scheduleExpiry schedules the end of the wait of a call.
+func (k *conversation) scheduleExpiry(ctx context.Context, message, call string, at time.Time) error {
+	_, err := agent.Schedule(ctx, k.base, agent.At(at), expireCallback, expiredApproval{message, call}, nil)
+	return err
+}
+
+// expireApproval ends the wait of a call, if it still waits.
+func (k *conversation) expireApproval(ctx context.Context, of expiredApproval) error {
+	calls, err := k.callsOf(ctx, of.Message)
+	if err != nil {
+		return err
+	}
+	row, ok := calls[of.Call]
+	if now := time.Now().UnixMilli(); !ok || row.State != CallApproval || row.Expires == 0 || row.Expires > now {
+		return nil
+	}
+	f := &answerFrame{ToolAnswer: uimessage.ToolAnswer{CallID: of.Call, State: uimessage.OutputError, ErrorText: uimessage.ExpiredText}}
+	message, how, err := k.applyAnswer(ctx, f)
+	if err != nil || how != uimessage.Applied {
+		return err
+	}
+	return k.continueMessage(ctx, message)
+}

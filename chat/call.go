@@ -1,0 +1,65 @@
+package chat
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Call is a tool call of a conversation. It exists until its message is deleted.
+type Call struct {
+	ID      string // chosen by the model
+	Message string // id of its message
+	Request string // id of the request whose reply made it; empty if the program stored it
+	Tool    string
+	// Input is the input of a call that a reply made, as JSON: nil while it is incomplete, and without its end if it is longer
+	// than 4 KiB. The message has all of it.
+	Input string
+	// Digest identifies the tool and the input. It is 64 hexadecimal digits; empty while the input is incomplete.
+	Digest  string
+	State   CallState
+	Expires time.Time // the end of the wait for an approval; zero if there is none
+	Created time.Time
+	Changed time.Time // the last change of State
+}
+
+// Calls yields the calls without a result, the oldest first.
+func Calls(ctx context.Context, a Ref) iter.Seq2[Call, error] {
+	return func(yield func(Call, error) bool) {
+		for row, err := range callRows.All(ctx, a.conv().store(), &dohost.Query[callRow]{Index: "open"}) {
+			if !yield(row.Value.call(), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (r *callRow) call() Call {
+	c := Call{
+		ID: r.ID, Message: r.Message, Request: r.Reply, Tool: r.Tool, Input: r.Input, Digest: hex.EncodeToString([]byte(r.Digest)),
+		State: r.State, Created: time.UnixMilli(r.Created), Changed: time.UnixMilli(r.Changed),
+	}
+	if r.Expires != 0 {
+		c.Expires = time.UnixMilli(r.Expires)
+	}
+	return c
+}
+
+// maxCallInput bounds the input in the row of a call, in bytes.
+const maxCallInput = 4 << 10
+
+// made records the input of a call that a reply made.
+func (r callRow) made(digest string, input json.RawMessage) callRow {
+	if digest != "" {
+		r.Digest, r.Input = digest, clipText(string(input), maxCallInput)
+	}
+	return r
+}
+
+// clipText returns at most n bytes of a text, and no part of a character.
+func clipText(s string, n int) string { return strings.ToValidUTF8(s[:min(len(s), n)], "") }
