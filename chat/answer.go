@@ -10,6 +10,7 @@ import (
 
 	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/ledger"
 )
 
 // Model produces the assistant's messages.
@@ -67,10 +68,26 @@ type ToolSpec struct {
 // Tool is a tool that runs on the server.
 type Tool struct {
 	ToolSpec
-	// Run runs a call, with the turn. Its result is encoded as JSON; the model receives the text of its error. An
-	// interrupted call does not run again: its result is an error saying that its effect is unknown. Nil means that a
-	// client runs the tool.
+	// Run runs a call, with the turn, in a task of the object: the calls of a step run concurrently, up to 16 of a reply.
+	// ctx has the values of the handler's context, and ends with the reply; [CallFrom] returns the call. The result is
+	// encoded as JSON; the model receives the text of an error. Nil means that a client runs the tool.
 	Run func(ctx context.Context, input json.RawMessage) (any, error)
+	// Policy is the treatment of a call that was interrupted by the end of an incarnation. Zero means AtMostOnce: the call does
+	// not run again, and the model receives an error, which states that the effect is unknown. Idempotent runs the call again,
+	// with the same [Call].Key, up to 5 times in total. Reconcile calls Find, and runs the call again only after NotDone. An
+	// error of Run does not lead to another run. With AtMostOnce and Reconcile, an error that is not marked with
+	// [ledger.NoEffect] leaves the call in the state [CallUnknown].
+	Policy ledger.Policy
+	// Find asks the other side about an interrupted call. Required for Reconcile; nil for the other policies. It is called
+	// like Run.
+	Find func(ctx context.Context, input json.RawMessage) (any, ledger.Answer, error)
+	// Timeout bounds the time of a run and of Find together, after which ctx ends, and the model receives an error. A result
+	// that comes later is discarded. Waits for an approval do not count. Zero means 60 s; negative means no bound.
+	Timeout time.Duration
+	// err and valid are set by NewTool: its error, and the check of an input.
+	err   error
+	valid func(input json.RawMessage) error
+
 	// Approve makes calls wait for an approval. Then the call runs, or is sent to the clients if Run is nil. Nil means that
 	// no call waits.
 	Approve *Approval
@@ -106,9 +123,9 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	case most == 0:
 		most = 20
 	}
-	for _, t := range o.Tools {
-		if t.Approve != nil && t.Approve.Within < 0 {
-			return fmt.Errorf("chat: tool %q: Approve.Within is negative", t.Name)
+	for i := range o.Tools {
+		if err := o.Tools[i].check(); err != nil {
+			return err
 		}
 	}
 	before, err := r.Messages(ctx, o.MaxMessages)
@@ -177,7 +194,9 @@ func (a *answerRun) nextStep(ctx context.Context, t Tool, ours bool, p Part) (ca
 		return stepFail, fmt.Errorf("there is no tool %q", uimessage.ToolName(p))
 	case t.Run != nil && !a.l.madeByReply(p):
 		return stepFail, errNoCallRecord
-	case state == uimessage.InputAvailable && t.Approve != nil:
+	case t.valid != nil && t.valid(rawjson.OrNull(p.Member("input"))) != nil:
+		return stepFail, t.valid(rawjson.OrNull(p.Member("input")))
+	case state == uimessage.InputAvailable && t.Approve != nil && !a.l.begun(p.Text("toolCallId")):
 		asks, err := true, error(nil)
 		if t.Approve.If != nil {
 			asks, err = t.Approve.If(ctx, rawjson.OrNull(p.Member("input")))
@@ -197,9 +216,10 @@ func (a *answerRun) nextStep(ctx context.Context, t Tool, ours bool, p Part) (ca
 	return stepRun, nil
 }
 
-// runCalls runs the server's tools that were called and may run. waits reports that other calls wait for clients.
+// runCalls runs the server's tools that were called and may run, concurrently. waits reports that other calls wait for clients.
 func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 	m := a.r.Partial()
+	var runs []*toolRun
 	for _, p := range m.Parts {
 		if !uimessage.IsPending(p) {
 			continue
@@ -223,7 +243,7 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 		case step == stepFail:
 			err = a.sendResult(ctx, p, nil, failed)
 		default:
-			err = a.run(ctx, t, p)
+			runs = append(runs, &toolRun{tool: t, part: p})
 		}
 		if err != nil {
 			return false, false, err
@@ -234,7 +254,7 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 			waits = true
 		}
 	}
-	return waits, ran, nil
+	return waits, ran, a.runTools(ctx, runs)
 }
 
 // requestApproval makes a call wait for an approval. The schedule of its expiry is written first, so a call that waits with
@@ -282,28 +302,6 @@ func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 // errNoCallRecord is the result of a call that the program stored, or changed, with [SetMessages].
 var errNoCallRecord = errors.New("the server has no record that the model made this call with this input")
 
-// run runs a call. Its start is durable before the tool runs: from then on an interruption leaves its effect unknown.
-func (a *answerRun) run(ctx context.Context, t Tool, p Part) error {
-	l, id := a.l, p.Text("toolCallId")
-	if err := l.apply(ctx, id, callBegun(time.Now().UnixMilli())); err != nil {
-		return err
-	}
-	if err := l.k.store().Sync(ctx); err != nil {
-		return err
-	}
-	if now, ok := l.call(id); !ok || uimessage.HasResult(now) {
-		return nil // the call got its result while run waited for disk space
-	}
-	if l.stallTimer != nil {
-		l.stallTimer.Stop() // a tool may take any time: the next chunk starts the timer again
-	}
-	out, failed := t.Run(ctx, rawjson.OrNull(p.Member("input")))
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return a.sendResult(ctx, p, out, failed)
-}
-
 // sendResult sends the result of a call.
 func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed error) error {
 	raw, err := rawjson.Encode(out)
@@ -314,9 +312,9 @@ func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed erro
 		err = failed
 	}
 	if err != nil {
-		return a.r.Send(ctx, uimessage.MakeChunk("tool-output-error", "toolCallId", p.Text("toolCallId"), "errorText", err.Error()))
+		return a.l.sendInTurn(ctx, uimessage.MakeChunk("tool-output-error", "toolCallId", p.Text("toolCallId"), "errorText", err.Error()))
 	}
-	return a.r.Send(ctx, uimessage.MakeChunk("tool-output-available", "toolCallId", p.Text("toolCallId"), "output", raw))
+	return a.l.sendInTurn(ctx, uimessage.MakeChunk("tool-output-available", "toolCallId", p.Text("toolCallId"), "output", raw))
 }
 
 // step asks the model once, or resumes an interrupted step.

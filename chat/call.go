@@ -21,7 +21,10 @@ type Call struct {
 	// than 4 KiB. The message has all of it.
 	Input string
 	// Digest identifies the tool and the input. It is 64 hexadecimal digits; empty while the input is incomplete.
-	Digest  string
+	Digest string
+	// Key is an idempotency key for requests of the tool: the same in each run of the call, and another one for each other
+	// call, also one with the same input. Empty before the first run.
+	Key     string
 	State   CallState
 	Expires time.Time // the end of the wait for an approval; zero if there is none
 	Created time.Time
@@ -42,7 +45,7 @@ func Calls(ctx context.Context, a Ref) iter.Seq2[Call, error] {
 func (r *callRow) call() Call {
 	c := Call{
 		ID: r.ID, Message: r.Message, Request: r.Reply, Tool: r.Tool, Input: r.Input, Digest: hex.EncodeToString([]byte(r.Digest)),
-		State: r.State, Created: time.UnixMilli(r.Created), Changed: time.UnixMilli(r.Changed),
+		Key: r.Key, State: r.State, Created: time.UnixMilli(r.Created), Changed: time.UnixMilli(r.Changed),
 	}
 	if r.Expires != 0 {
 		c.Expires = time.UnixMilli(r.Expires)

@@ -51,8 +51,12 @@ type callRow struct {
 	Runs     executor
 	Offered  string // id of the request whose reply has sent the call to clients
 	State    CallState
-	Approved bool  // a client has approved it
-	Expires  int64 // the end of the wait for an approval; 0 if there is none
+	Attempts int    // runs on the server that began
+	Repeats  bool   // an interrupted run is repeated, or the other side is asked
+	Key      string // the idempotency key; empty before the first run
+	Doubt    bool   // the effect of the run is unknown, although it has a result
+	Approved bool   // a client has approved it
+	Expires  int64  // the end of the wait for an approval; 0 if there is none
 	Created  int64
 	Changed  int64
 }
@@ -228,7 +232,7 @@ func (r callRow) withChunk(c Chunk, request string, now int64) callRow {
 	case "tool-output-denied":
 		return r.in(CallDenied, now)
 	case "tool-input-error", "tool-output-error":
-		if uimessage.Interrupted(c) && r.State == CallRunning {
+		if r.State == CallRunning && (r.Doubt || uimessage.Interrupted(c)) {
 			return r.in(CallUnknown, now)
 		}
 		if r.State == CallApproval && c.Text("errorText") == uimessage.ExpiredText {

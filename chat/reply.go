@@ -101,20 +101,33 @@ func (r *Reply) Say(ctx context.Context, text string) error {
 // liveReply is a reply in the memory of this incarnation: its state, and the means to write and send the events of it.
 type liveReply struct {
 	replyState
-	k          *conversation
-	cancel     context.CancelCauseFunc // nil until the handler runs
-	stallTimer *time.Timer             // for Stall; nil if there is no bound
-	sending    sync.Mutex              // held by Reply.Send, so that concurrent calls fail instead of corrupting the merger
+	k            *conversation
+	cancel       context.CancelCauseFunc // nil until the handler runs
+	stallTimer   *time.Timer             // for Stall; nil if there is no bound
+	sending      sync.Mutex              // held by Reply.Send, so that concurrent calls fail instead of corrupting the merger
+	runningTools int                     // calls that run in tasks
 }
 
 func (l *liveReply) send(ctx context.Context, c Chunk) error {
 	if l.ended {
 		return ErrReplyOver
 	}
-	if l.stallTimer != nil {
+	if l.stallTimer != nil && l.runningTools == 0 {
 		l.stallTimer.Reset(l.k.class.options.Stall)
 	}
 	return l.sendMerged(ctx, c)
+}
+
+// sendInTurn is Reply.Send for the tasks of tools, which wait for another Send instead of failing. Another Send is only
+// in progress while it waits for space.
+func (l *liveReply) sendInTurn(ctx context.Context, c Chunk) error {
+	for !l.sending.TryLock() {
+		if err := dohost.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	defer l.sending.Unlock()
+	return l.send(ctx, c)
 }
 
 // sendMerged adds the chunks that the stream makes of a chunk.

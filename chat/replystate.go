@@ -51,9 +51,21 @@ func callOffered(request string) callEvent {
 	}
 }
 
-// callBegun is the event of a call that begins to run on the server.
-func callBegun(now int64) callEvent {
-	return func(r callRow) callRow { return r.in(CallRunning, now) }
+// callBegun is the event of a call that begins to run on the server, with its idempotency key. repeats is set if the policy
+// of its tool allows another run after an interruption.
+func callBegun(repeats bool, key string, now int64) callEvent {
+	return func(r callRow) callRow {
+		r.Attempts++
+		r.Repeats = repeats && r.Attempts < maxToolAttempts
+		r.Key = cmp.Or(r.Key, key)
+		return r.in(CallRunning, now)
+	}
+}
+
+// callInDoubt is the event of a call whose run ends with an error that proves nothing.
+func callInDoubt(r callRow) callRow {
+	r.Doubt = true
+	return r
 }
 
 // callApproved is the event of a call that a client has approved.
@@ -167,10 +179,13 @@ func (s *replyState) approved(id string) bool { return s.calls[id].Approved }
 // begun reports whether a call began to run on the server.
 func (s *replyState) begun(id string) bool { return s.calls[id].State == CallRunning }
 
+// repeat reports whether a call that began to run runs again after an interruption.
+func (s *replyState) repeat(id string) bool { return s.begun(id) && s.calls[id].Repeats }
+
 // callRuns returns the reply's knowledge about the runs of its calls.
 func (s *replyState) callRuns() uimessage.CallRuns {
 	return uimessage.CallRuns{
-		Client: s.clientRuns, Begun: s.begun,
+		Client: s.clientRuns, Begun: s.begun, Repeat: s.repeat,
 		Waits: func(id string) bool {
 			r := s.calls[id]
 			return r.Runs != runsInHandler && r.Reply == s.row.ID

@@ -68,9 +68,9 @@ func NoEffect(err error) error {
 	return noEffectError{err}
 }
 
-// provesNoEffect reports whether an error of a call is marked. It follows only errors that wrap one error. A mark below the
+// ProvesNoEffect reports whether an error of a call is marked with [NoEffect]. It follows only errors that wrap one error. A mark below the
 // error of a [dohost.Call] is about an operation of another object, and one among other errors proves nothing.
-func provesNoEffect(err error) bool {
+func ProvesNoEffect(err error) bool {
 	for err != nil {
 		switch e := err.(type) {
 		case noEffectError:

@@ -191,7 +191,7 @@ func (k *Kind[A, R]) task(st *dohost.State, args A, call func(context.Context, I
 		st: st, kind: k.Name, policy: k.policy(), maxAttempts: k.maxAttempts(),
 		call:     func(ctx context.Context, id ID) (json.RawMessage, error) { return encode(call(ctx, id)) },
 		unknown:  func(id ID) string { return k.Unknown(id, args) },
-		noEffect: func(err error) bool { return provesNoEffect(err) || k.NoEffect != nil && k.NoEffect(err) },
+		noEffect: func(err error) bool { return ProvesNoEffect(err) || k.NoEffect != nil && k.NoEffect(err) },
 	}
 	if k.Find != nil {
 		o.find = func(ctx context.Context, id ID) (json.RawMessage, Answer, error) {

@@ -11,6 +11,7 @@ type CallRuns struct {
 	Client func(Part) bool      // reports whether a client runs a call
 	Waits  func(id string) bool // reports whether a call runs only after the end of the answer that made it
 	Begun  func(id string) bool // reports whether a call began to run on the server
+	Repeat func(id string) bool // reports whether a call that began runs again after an interruption
 }
 
 // UnstartedCalls returns the calls without a result that have not begun to run. An interruption leaves them without
@@ -25,12 +26,12 @@ func (s *Stream) UnstartedCalls(r CallRuns) (calls []Part) {
 	return calls
 }
 
-// CanRunCalls reports whether some calls have not begun to run, and need no client.
+// CanRunCalls reports whether some calls need no client, and have not begun to run or run again.
 func (s *Stream) CanRunCalls(r CallRuns) bool {
 	return slices.ContainsFunc(s.UnstartedCalls(r), func(p Part) bool {
 		state := p.Text("state")
 		return state == ApprovalResponded || state == InputAvailable && !r.Client(p)
-	})
+	}) || slices.ContainsFunc(s.acc.msg.Parts, func(p Part) bool { return IsPending(p) && r.Repeat(p.Text("toolCallId")) })
 }
 
 // AbandonedCalls returns error results for tool calls whose executor has ended. waits reports whether other calls
@@ -45,7 +46,7 @@ func (s *Stream) AbandonedCalls(r CallRuns, resumes bool) (add []Chunk, waits bo
 	}
 	for _, c := range all {
 		isUnstarted := unstarted[c.Text("toolCallId")]
-		if isUnstarted && resumes {
+		if resumes && (isUnstarted || r.Repeat(c.Text("toolCallId"))) {
 			continue
 		}
 		if isUnstarted {
@@ -84,18 +85,18 @@ func abandonedCalls(m *Message, clients func(Part) bool, begun func(id string) b
 				c.set("dynamic", true)
 			}
 		}
-		add = append(add, c.with("errorText", interruptedText))
+		add = append(add, c.with("errorText", InterruptedText))
 	}
 	return add, waits
 }
 
 // Interrupted reports whether a chunk is the result of an interrupted call, whose effect is unknown.
 func Interrupted(c Chunk) bool {
-	return c.Type() == "tool-output-error" && c.Text("errorText") == interruptedText
+	return c.Type() == "tool-output-error" && c.Text("errorText") == InterruptedText
 }
 
-// Results of calls that have none of their own.
-const (
-	interruptedText = "The call was interrupted. Whether it took effect is not known."
-	notRunText      = "The call was cut off before it was run."
-)
+// InterruptedText is the error text of an interrupted call.
+const InterruptedText = "The call was interrupted. Whether it took effect is not known."
+
+// notRunText is the error text of a call that has not begun.
+const notRunText = "The call was cut off before it was run."

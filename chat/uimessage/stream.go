@@ -110,7 +110,7 @@ func (s *Stream) Restart(before *Stream, begun func(id string) bool) (next *Stre
 		case HasResult(p):
 			kept = append(kept, resultChunks(p)...)
 		case begun(id):
-			kept = append(kept, CallChunk(p), newChunk("tool-output-error").with("toolCallId", id).with("errorText", interruptedText))
+			kept = append(kept, CallChunk(p), newChunk("tool-output-error").with("toolCallId", id).with("errorText", InterruptedText))
 		}
 	}
 	return next, kept

@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 
 	"agent":          {".", "internal/backoff", "internal/work"},
 	"ledger":         {".", "internal/backoff", "internal/work"},
-	"chat":           {"agent", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
+	"chat":           {"agent", "ledger", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
 	"chat/uimessage": {"chat/internal/rawjson"}, // pure: no host and no agent
 	"chat/extract":   {"chat"},
 	"chat/openai":    {"chat", "chat/internal/provider"},
@@ -97,6 +97,8 @@ type dependency struct {
 	testImporters []string
 	// testOnly modules are imported by tests and test machinery alone.
 	testOnly bool
+	// forTests modules are imported by dohosttest, which programs link into their tests.
+	forTests bool
 }
 
 var dependencies = []dependency{
@@ -109,7 +111,8 @@ var dependencies = []dependency{
 	{module: "github.com/openai/openai-go/v3", importers: []string{"chat/openai"}},
 	{module: "github.com/anthropics/anthropic-sdk-go", importers: []string{"chat/anthropic"}},
 	{module: "github.com/alecthomas/kong"},
-	{module: "github.com/anishathalye/porcupine", importers: []string{"dohosttest"}, testImporters: []string{"runtime"}},
+	{module: "github.com/google/jsonschema-go", importers: []string{"chat"}},
+	{module: "github.com/anishathalye/porcupine", importers: []string{"dohosttest"}, testImporters: []string{"runtime"}, forTests: true},
 	{module: "github.com/HdrHistogram/hdrhistogram-go", importers: []string{"bench/..."}},
 	{module: "gonum.org/v1/plot", importers: []string{"bench/..."}},
 	{module: "golang.org/x/tools", importers: []string{"tools/..."}},
@@ -204,7 +207,7 @@ func (t *tree) requirements() (list []requirement) {
 
 // directDependencies requires each direct requirement to be on the list, and to be imported: an SDK that only a nested
 // module imports is not in the go.mod of another module. The root module requires at most maxDirect, apart from those for
-// tests only.
+// tests.
 func directDependencies(t *tree) (found []string) {
 	direct := 0
 	for _, r := range t.requirements() {
@@ -212,7 +215,7 @@ func directDependencies(t *tree) (found []string) {
 			continue
 		}
 		i := slices.IndexFunc(dependencies, func(d dependency) bool { return d.module == r.module })
-		if r.in == "." && (i < 0 || !dependencies[i].testOnly) {
+		if r.in == "." && (i < 0 || !dependencies[i].testOnly && !dependencies[i].forTests) {
 			direct++
 		}
 		if i < 0 {
@@ -222,7 +225,7 @@ func directDependencies(t *tree) (found []string) {
 		}
 	}
 	if direct > maxDirect {
-		found = append(found, fmt.Sprintf("go.mod: %d direct requirements that are not for tests only, more than %d", direct, maxDirect))
+		found = append(found, fmt.Sprintf("go.mod: %d direct requirements that are not for tests, more than %d", direct, maxDirect))
 	}
 	return found
 }

@@ -1,0 +1,111 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/ledger"
+)
+
+// ToolOptions tunes NewTool. A nil *ToolOptions, and the zero ToolOptions, mean the defaults. The fields are those of [Tool],
+// with typed inputs.
+type ToolOptions[In, Out any] struct {
+	Policy  ledger.Policy
+	Find    func(ctx context.Context, in In) (Out, ledger.Answer, error)
+	Timeout time.Duration
+	// Approve reports whether a call needs an approval; see If of [Approval]. Nil means that no call needs one. [Always] is for
+	// all calls.
+	Approve func(ctx context.Context, in In) (bool, error)
+	// ApproveWithin is Within of [Approval].
+	ApproveWithin time.Duration
+}
+
+// Always is the Approve of a tool whose calls all need an approval.
+func Always[In any](context.Context, In) (bool, error) { return true, nil }
+
+// NewTool makes a tool of the server with typed input and output. The model receives the JSON schema of In, which must be a
+// struct: the names are those of its JSON, a field with omitempty or omitzero is optional, and the tag jsonschema describes a
+// field. A call whose input does not match the schema gets an error for the model as its result: no approval is requested,
+// and run is not called. Make a tool once, and not for each reply: its schema is computed by reflection.
+//
+// [Answer] returns an error for a tool whose In has no schema.
+func NewTool[In, Out any](
+	name, description string, run func(ctx context.Context, in In) (Out, error), o *ToolOptions[In, Out],
+) Tool {
+	if o == nil {
+		o = &ToolOptions[In, Out]{}
+	}
+	t := Tool{ToolSpec: ToolSpec{Name: name, Description: description}, Policy: o.Policy, Timeout: o.Timeout}
+	schema, err := jsonschema.For[In](nil)
+	var resolved *jsonschema.Resolved
+	if err == nil && schema.Type != "object" {
+		err = fmt.Errorf("the input is of type %T, want a struct", *new(In))
+	}
+	if err == nil {
+		resolved, err = schema.Resolve(nil)
+	}
+	if err == nil {
+		t.Parameters, err = rawjson.Encode(schema)
+	}
+	if err == nil && run == nil {
+		err = errors.New("the function is nil")
+	}
+	if err != nil {
+		t.err = err
+		return t
+	}
+	t.valid = func(input json.RawMessage) error {
+		_, err := decodeInput[In](resolved, input)
+		return err
+	}
+	t.Run = func(ctx context.Context, input json.RawMessage) (any, error) {
+		in, err := decodeInput[In](resolved, input)
+		if err != nil {
+			return nil, ledger.NoEffect(err)
+		}
+		return run(ctx, in)
+	}
+	if o.Find != nil {
+		t.Find = func(ctx context.Context, input json.RawMessage) (any, ledger.Answer, error) {
+			in, err := decodeInput[In](resolved, input)
+			if err != nil {
+				return nil, ledger.Unknown, err
+			}
+			return o.Find(ctx, in)
+		}
+	}
+	if o.Approve != nil || o.ApproveWithin != 0 {
+		t.Approve = &Approval{Within: o.ApproveWithin}
+	}
+	if o.Approve != nil {
+		t.Approve.If = func(ctx context.Context, input json.RawMessage) (bool, error) {
+			in, err := decodeInput[In](resolved, input)
+			if err != nil {
+				return false, err
+			}
+			return o.Approve(ctx, in)
+		}
+	}
+	return t
+}
+
+// decodeInput decodes the input of a call, and compares it with the schema.
+func decodeInput[In any](schema *jsonschema.Resolved, input json.RawMessage) (in In, err error) {
+	var value any
+	if err := json.Unmarshal(input, &value); err != nil {
+		return in, fmt.Errorf("the input is not JSON: %w", err)
+	}
+	if err := schema.Validate(value); err != nil {
+		return in, fmt.Errorf("the input does not match the parameters of the tool: %w", err)
+	}
+	if err := json.Unmarshal(input, &in); err != nil {
+		return in, fmt.Errorf("the input does not match the parameters of the tool: %w", err)
+	}
+	return in, nil
+}

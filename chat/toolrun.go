@@ -1,0 +1,293 @@
+package chat
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/ledger"
+)
+
+const (
+	// toolTimeout is the default of Tool.Timeout.
+	toolTimeout = 60 * time.Second
+	// maxParallel bounds the calls of a reply that run concurrently.
+	maxParallel = 16
+	// maxToolAttempts bounds the runs of a call that may be repeated.
+	maxToolAttempts = 5
+)
+
+// repeats reports whether an interrupted call of the tool runs again, or asks the other side.
+func (t *Tool) repeats() bool { return t.Policy == ledger.Idempotent || t.Policy == ledger.Reconcile }
+
+// check returns an error for a tool with contradicting fields.
+func (t *Tool) check() error {
+	wrong := func(text string) error { return fmt.Errorf("chat: tool %q: %s", t.Name, text) }
+	switch {
+	case t.err != nil:
+		return wrong(t.err.Error())
+	case t.Approve != nil && t.Approve.Within < 0:
+		return wrong("Approve.Within is negative")
+	case t.Policy > ledger.Reconcile:
+		return wrong("want a Policy of package ledger")
+	case t.Run == nil && (t.Policy != 0 || t.Find != nil):
+		return wrong("Policy and Find are for tools with Run")
+	case (t.Policy == ledger.Reconcile) != (t.Find != nil):
+		return wrong("the policy Reconcile needs Find, and no other policy calls it")
+	}
+	return nil
+}
+
+// timeout returns the time limit of a call, or zero for none.
+func (t *Tool) timeout() time.Duration {
+	switch {
+	case t.Timeout == 0:
+		return toolTimeout
+	case t.Timeout < 0:
+		return 0
+	}
+	return t.Timeout
+}
+
+// callContextKey is the context key of the call that a tool runs.
+type callContextKey struct{}
+
+// CallFrom returns the call that the function of a [Tool] runs, with its idempotency key: see [Call]. ok is false for any
+// other context.
+func CallFrom(ctx context.Context) (c Call, ok bool) {
+	c, ok = ctx.Value(callContextKey{}).(Call)
+	return c, ok
+}
+
+// toolEvent is the end of a run of a call, or the end of its time.
+type toolEvent struct {
+	call string
+	late bool
+	err  error // of the reply, not of the tool
+}
+
+// toolRuns are the runs of the calls of a step. Each run is a task of the object. It begins when the row that says so is
+// durable, and writes the result in the batch of the tool's last writes, whether or not other calls of the step have ended.
+// The goroutine of Answer waits for all of them.
+type toolRuns struct {
+	a      *answerRun
+	ctx    context.Context // of the handler
+	events chan toolEvent
+	open   map[string]*toolRun // started, without a result
+}
+
+// toolRun is one run of a call.
+type toolRun struct {
+	tool Tool
+	part Part
+	call Call
+	// again is set if an earlier run was interrupted.
+	again bool
+}
+
+// runTools runs calls, up to maxParallel concurrently, and returns when each has a result.
+func (a *answerRun) runTools(ctx context.Context, calls []*toolRun) error {
+	rs := &toolRuns{a: a, ctx: ctx, events: make(chan toolEvent, 2*len(calls)), open: map[string]*toolRun{}}
+	for len(calls) > 0 || len(rs.open) > 0 {
+		for len(calls) > 0 && len(rs.open) < maxParallel {
+			if err := rs.start(calls[0]); err != nil {
+				return err
+			}
+			calls = calls[1:]
+		}
+		if len(rs.open) == 0 {
+			break
+		}
+		e, _, err := dohost.Recv(ctx, rs.events)
+		if err != nil {
+			return err
+		}
+		run, ok := rs.open[e.call]
+		switch {
+		case e.err != nil:
+			return e.err
+		case !ok: // the tool has returned after its time
+			continue
+		case e.late:
+			if now, ok := a.l.call(e.call); !ok || uimessage.HasResult(now) {
+				continue // the task has sent the result, and is about to end
+			}
+			a.l.runningTools--
+			if err := run.sendResult(ctx, a, nil, run.lateError()); err != nil {
+				return err
+			}
+		}
+		delete(rs.open, e.call)
+	}
+	return nil
+}
+
+// start writes that a call runs, and starts the task that runs it.
+func (rs *toolRuns) start(run *toolRun) error {
+	l, id := rs.a.l, run.part.Text("toolCallId")
+	if now, ok := l.call(id); !ok || uimessage.HasResult(now) {
+		return nil // another call took long, and this one has its result
+	}
+	run.again = l.begun(id)
+	begun := callBegun(run.tool.repeats(), rs.a.positionKey(run.part), time.Now().UnixMilli())
+	if err := l.apply(rs.ctx, id, begun); err != nil {
+		return err
+	}
+	row := l.calls[id]
+	run.call = row.call()
+	err := l.retryNoSpace(rs.ctx, func() error {
+		return l.k.base.Object().Go(rs.ctx, "tool "+run.tool.Name, func(ctx context.Context) error {
+			rs.events <- toolEvent{call: id, err: rs.run(ctx, run)}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if l.stallTimer != nil {
+		l.stallTimer.Stop() // a tool has its own time limit
+	}
+	l.runningTools++
+	rs.open[id] = run
+	return nil
+}
+
+// run runs a call in its task. Its error is one of the reply.
+func (rs *toolRuns) run(task context.Context, run *toolRun) error {
+	ctx, cancel := context.WithCancelCause(valuesOf(task, rs.ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(rs.ctx, func() { cancel(context.Cause(rs.ctx)) })()
+	inner := context.WithValue(ctx, callContextKey{}, run.call)
+	if most := run.tool.timeout(); most > 0 {
+		var stop context.CancelFunc
+		inner, stop = context.WithTimeoutCause(inner, most, errToolTimeout)
+		defer stop()
+		defer time.AfterFunc(most, func() { rs.events <- toolEvent{call: run.call.ID, late: true} }).Stop()
+	}
+	out, failed := run.do(inner)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx) // the reply, or the incarnation, has ended
+	case inner.Err() != nil && failed != nil && errors.Is(context.Cause(inner), errToolTimeout):
+		failed = run.lateError()
+	}
+	if _, waits := rs.open[run.call.ID]; !waits { // the model has the error of lateError
+		rs.a.l.k.base.Object().Report(ctx, "chat:late", slog.String("call", run.call.ID), slog.String("tool", run.tool.Name))
+		return nil
+	}
+	rs.a.l.runningTools-- // the result starts the stall timer again
+	return run.sendResult(ctx, rs.a, out, failed)
+}
+
+// do calls the tool, or asks the other side about an interrupted run.
+func (run *toolRun) do(ctx context.Context) (any, error) {
+	input := rawjson.OrNull(run.part.Member("input"))
+	if run.again && run.tool.Find != nil {
+		switch out, answer, err := run.tool.Find(ctx, input); {
+		case err == nil && answer == ledger.Done:
+			return out, nil
+		case err != nil || answer != ledger.NotDone:
+			return nil, stillUnknownError{err}
+		}
+	}
+	return run.tool.Run(ctx, input)
+}
+
+// errToolTimeout is the cause of the end of a tool's context after its time.
+var errToolTimeout = errors.New("chat: the call took longer than Tool.Timeout")
+
+// stillUnknownError is the error of an interrupted call whose other side does not know the outcome.
+type stillUnknownError struct{ err error }
+
+func (e stillUnknownError) Error() string {
+	if e.err == nil {
+		return uimessage.InterruptedText
+	}
+	return uimessage.InterruptedText + " " + e.err.Error()
+}
+
+func (e stillUnknownError) Unwrap() error { return e.err }
+
+// lateError returns the error of a call that took too long.
+func (run *toolRun) lateError() error {
+	return lateCallError{run.tool.timeout()}
+}
+
+// lateCallError is the error that the model receives for a call that took too long.
+type lateCallError struct{ most time.Duration }
+
+func (e lateCallError) Error() string {
+	return fmt.Sprintf("The call took longer than %v. Whether it took effect is not known.", e.most)
+}
+
+func (e lateCallError) Unwrap() error { return errToolTimeout }
+
+// inDoubt reports whether an error leaves the effect of the call unknown.
+func (run *toolRun) inDoubt(failed error) bool {
+	switch {
+	case failed == nil || ledger.ProvesNoEffect(failed):
+		return false
+	case errors.Is(failed, errToolTimeout):
+		return true
+	}
+	_, unknown := errors.AsType[stillUnknownError](failed)
+	return unknown || run.tool.Policy != ledger.Idempotent
+}
+
+// sendResult sends the result of a call.
+func (run *toolRun) sendResult(ctx context.Context, a *answerRun, out any, failed error) error {
+	if run.inDoubt(failed) {
+		if err := a.l.apply(ctx, run.call.ID, callInDoubt); err != nil {
+			return err
+		}
+	}
+	return a.sendResult(ctx, run.part, out, failed)
+}
+
+// keyEncoding is the alphabet of the idempotency keys of calls.
+var keyEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// positionKey returns the idempotency key of a call: a hash of its message, its tool, its input, and the number of equal calls
+// before it in the message. So it does not depend on the attempt, nor on the id that the model has chosen.
+func (a *answerRun) positionKey(p Part) string {
+	digest, before := digestOf(p), uint64(0)
+	m := a.r.Partial()
+	for _, other := range m.Parts {
+		if uimessage.IsCall(other) && other.Text("toolCallId") == p.Text("toolCallId") {
+			break
+		}
+		if uimessage.IsCall(other) && digestOf(other) == digest {
+			before++
+		}
+	}
+	h := sha256.New()
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(m.ID))))
+	h.Write([]byte(m.ID))
+	h.Write([]byte(digest))
+	h.Write(binary.BigEndian.AppendUint64(nil, before))
+	return "call_" + keyEncoding.EncodeToString(h.Sum(nil)[:16])
+}
+
+// taskContext is the context of a task, with the values of the handler's that the task has not.
+type taskContext struct {
+	context.Context
+	handler context.Context
+}
+
+func valuesOf(task, handler context.Context) context.Context { return taskContext{task, handler} }
+
+// Value implements [context.Context].
+func (c taskContext) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.handler.Value(key)
+}
