@@ -16,8 +16,9 @@ import (
 
 // AskOptions tunes Ask and Continue. A nil *AskOptions, and the zero AskOptions, mean the defaults.
 type AskOptions struct {
-	// ID names the request. A second request with the id of a known one is ignored; a request is known until ten minutes
-	// after its end. Empty means a new id.
+	// ID names the request. A second request with the id of a known one is ignored. A request with an ID of the program is
+	// known until ten minutes after [Wait] has first returned its result, or until seven days after its end. Empty means a new
+	// id, which is known until ten minutes after the end.
 	ID string
 	// Body is the result of [Reply.Body]. Nil means the body of the last request.
 	Body any
@@ -59,7 +60,7 @@ func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []
 	if err != nil {
 		return "", err
 	}
-	row.ID, row.Created = o.ID, time.Now().UnixMilli()
+	row.ID, row.Created, row.Collects = o.ID, time.Now().UnixMilli(), o.ID != ""
 	row.Body, row.Tools = note.Body, note.Tools
 	if row.ID == "" {
 		row.ID = "req_" + ulid.Make().String()
@@ -82,7 +83,8 @@ func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []
 }
 
 // Wait returns the result of a request after it has ended, and releases the turn until then. ok is false if there is
-// no such request, or it is no longer known.
+// no such request, or it is no longer known: see ID of [AskOptions]. Wait records in the batch of the caller's next writes that
+// the program has the result.
 //
 // Errors: ctx's cause, and those of [dohost.Recv].
 func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err error) {
@@ -93,8 +95,7 @@ func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err 
 			return r, false, err
 		}
 		if !row.Value.Open() {
-			r, err = k.response(ctx, &row.Value)
-			return r, err == nil, err
+			return k.collect(ctx, &row.Value)
 		}
 		if k.waiters == nil {
 			k.waiters = map[string]chan struct{}{}
@@ -109,6 +110,16 @@ func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err 
 		}
 	}
 	return r, false, nil
+}
+
+// collect returns the result of a request that has ended, and records that the program has it.
+func (k *conversation) collect(ctx context.Context, row *replyRow) (r Response, ok bool, err error) {
+	if r, err = k.response(ctx, row); err != nil || !row.Collects || row.Collected > 0 {
+		return r, err == nil, err
+	}
+	row.Collected = time.Now().UnixMilli()
+	err = k.putReply(ctx, *row)
+	return r, err == nil, err
 }
 
 // requestEnded removes a request that has ended from memory, and wakes the callers that wait for it.

@@ -52,6 +52,19 @@ type replyRow struct {
 	Public    string // error text for clients
 	Created   int64
 	Ended     int64
+	Collects  bool  // the program has chosen the id, and may repeat the request until it has the result
+	Collected int64 // when Wait first returned the result of such a request; 0 before
+}
+
+// forgotten returns the time when the ended request is deleted, in ms.
+func (r *replyRow) forgotten() int64 {
+	switch {
+	case !r.Collects:
+		return r.Ended + retainEnded.Milliseconds()
+	case r.Collected == 0:
+		return r.Ended + retainUncollected.Milliseconds()
+	}
+	return r.Collected + retainEnded.Milliseconds()
 }
 
 // finalStatuses are the statuses of requests that have ended.
@@ -80,6 +93,7 @@ var replies = dohost.Collection[replyRow]{
 		{Name: "fiber", Of: func(r replyRow) dohost.Key { return partialKey(r.Fiber != "", dohost.KeyOf(r.Fiber)) }},
 		{Name: "open", Of: func(r replyRow) dohost.Key { return partialKey(r.Open(), dohost.KeyOf(r.Number)) }},
 		{Name: "ended", Of: func(r replyRow) dohost.Key { return partialKey(!r.Open(), dohost.KeyOf(r.Ended)) }},
+		{Name: "forgotten", Of: func(r replyRow) dohost.Key { return partialKey(r.State == work.Ended, dohost.KeyOf(r.forgotten())) }},
 	},
 }
 

@@ -79,3 +79,55 @@ func TestRequestBodyAndToolsSurviveTheProcess(t *testing.T) {
 		})
 	}
 }
+
+// TestRequestIsKnownUntilItsResultIsCollected repeats a request of the program after hours without a Wait, and after one.
+func TestRequestIsKnownUntilItsResultIsCollected(t *testing.T) {
+	c := &countingState{words: 1}
+	runWithHost(t, countingClass(c, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		do := func(f func(context.Context, *countingAgent) error) {
+			t.Helper()
+			if err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error { return f(ctx, p) }); err != nil {
+				t.Fatal(err)
+			}
+			h.Advance(time.Second)
+		}
+		ask := func(id string) {
+			t.Helper()
+			do(func(ctx context.Context, p *countingAgent) error {
+				_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u-"+id, chat.RoleUser, "count")}, &chat.AskOptions{ID: id})
+				return err
+			})
+		}
+		wait := func(id string, known bool) {
+			t.Helper()
+			do(func(ctx context.Context, p *countingAgent) error {
+				r, ok, err := chat.Wait(ctx, p, id)
+				if ok != known || known && r.Message.PlainText() != "1.0 " {
+					t.Errorf("%s: %t, %+v", id, ok, r)
+				}
+				return err
+			})
+		}
+		later := func(d time.Duration) { // the end of a request deletes those that are not known any more
+			h.Advance(d)
+			ask("")
+		}
+		ask("job")
+		later(6 * time.Hour)
+		if ask("job"); c.calls.Load() != 2 {
+			t.Errorf("%d calls, want 2: job was answered again before its result was collected", c.calls.Load())
+		}
+		wait("job", true)
+		later(9 * time.Minute)
+		wait("job", true)
+		later(2 * time.Minute)
+		wait("job", false)
+		ask("never")
+		later(6 * 24 * time.Hour)
+		if ask("never"); c.calls.Load() != 6 {
+			t.Errorf("%d calls, want 6", c.calls.Load())
+		}
+		later(25 * time.Hour)
+		wait("never", false)
+	})
+}

@@ -7,12 +7,13 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
-	"github.com/dohost/dohost/internal/work"
 )
 
 const (
-	// retainEnded is how long an ended request stays known.
+	// retainEnded is how long an ended request stays known, after its end or after the program has its result.
 	retainEnded = 10 * time.Minute
+	// retainUncollected bounds how long a request of the program stays known whose result the program does not collect.
+	retainUncollected = 7 * 24 * time.Hour
 	// sweepRows bounds the rows of chunks or messages deleted in one batch, which has space for twice as many with the
 	// longest keys. A separate fiber sweeps the rest.
 	sweepRows = 2000
@@ -21,11 +22,10 @@ const (
 // sweepKind is the fiber kind of sweeps.
 const sweepKind agent.FiberKind[struct{}] = "chat.sweep"
 
-// expireEnded deletes requests that ended more than retainEnded ago.
+// expireEnded deletes requests that are not known any more.
 func (k *conversation) expireEnded(ctx context.Context, now time.Time) error {
 	old, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{
-		Index: "ended", End: dohost.KeyOf(now.Add(-retainEnded).UnixMilli()), Limit: 100,
-		Where: func(r replyRow) bool { return r.State == work.Ended },
+		Index: "forgotten", End: dohost.KeyOf(now.UnixMilli()), Limit: 100,
 	})
 	for _, r := range old {
 		if err == nil {
