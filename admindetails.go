@@ -79,6 +79,9 @@ type Resource struct {
 	Digest string `json:"digest,omitempty"`
 	// Counts are numbers about the item by their names, for programs: Text has them in words.
 	Counts map[string]int64 `json:"counts,omitempty"`
+	// Fields are the texts and times of the item by their names, for programs. Text has them too, but a text that a client or a
+	// model has chosen can imitate the words around it.
+	Fields map[string]string `json:"fields,omitempty"`
 	// Can lists the actions of [Host.Operate] that apply to the item.
 	Can []Action `json:"can,omitempty"`
 	// Fault describes an inconsistency, which [CheckDir] reports; empty if there is none.

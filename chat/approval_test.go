@@ -228,6 +228,9 @@ func TestApprovalExpires(t *testing.T) {
 		if _, row := s.state(ctx); row.State != chat.CallApproval {
 			t.Errorf("after 59 minutes: %s", row.State)
 		}
+		if of := s.resources(ctx, "call")[0].Fields; of["expires"] <= of["since"] {
+			t.Errorf("the fields are %q", of)
+		}
 		s.h.Advance(2 * time.Minute)
 		if part, row := s.state(ctx); part != "output-error" || row.State != chat.CallExpired {
 			t.Errorf("after 61 minutes: %s, %s", part, row.State)
@@ -348,8 +351,16 @@ func TestOperatorDecides(t *testing.T) {
 		if done, err := operate(ok); done || err == nil || !strings.Contains(err.Error(), "does not wait for an approval any more") {
 			t.Errorf("again: %t, %v", done, err)
 		}
+		if of := calls[0].Fields; of["tool"] != "stamp" || of["input"] != `{"n":1}` || of["since"] == "" || of["expires"] != "" {
+			t.Errorf("the fields of the call are %q", of)
+		}
 		var log []string
-		for _, r := range s.resources(ctx, "approval") {
+		for i, r := range s.resources(ctx, "approval") {
+			of := r.Fields
+			decided := of["actor"] == "mia" && of["reason"] == "checked"
+			if of["tool"] != "stamp" || of["call"] != s.call || of["time"] == "" || decided != (i < 2) || (of["late"] == "true") != (i == 0) {
+				t.Errorf("the fields of event %d are %q", i, of)
+			}
 			log = append(log, r.ID+" "+r.State+" "+r.Text[:strings.Index(r.Text, ", ")]+r.Text[strings.LastIndex(r.Text, "Z")+1:])
 		}
 		want := []string{

@@ -77,6 +77,10 @@ func callDetail(r *callRow) dohost.Resource {
 		text = append(text, "digest "+c.Digest[:12])
 	}
 	d.Text = strings.Join(text, ", ")
+	d.Fields = map[string]string{"tool": r.Tool, "input": r.Input, "since": timeText(r.Changed)}
+	if r.State == CallApproval && r.Expires != 0 {
+		d.Fields["expires"] = timeText(r.Expires)
+	}
 	switch {
 	case r.State == CallApproval:
 		d.Can = []dohost.Action{dohost.ActionApprove, dohost.ActionDeny}
@@ -89,14 +93,17 @@ func callDetail(r *callRow) dohost.Resource {
 // approvalDetail returns the detail of an event of the audit log.
 func approvalDetail(r *approvalRow) dohost.Resource {
 	d := dohost.Resource{Kind: detailApproval, ID: fmt.Sprint(r.Number), State: string(r.Action)}
+	d.Fields = map[string]string{"call": r.Call, "tool": r.Tool, "time": timeText(r.At)}
 	text := []string{fmt.Sprintf("call %s of %q", r.Call, r.Tool), timeText(r.At)}
-	for _, f := range []struct{ name, text string }{{"by", r.Actor}, {"because", r.Reason}} {
+	for _, f := range []struct{ name, before, text string }{{"actor", "by", r.Actor}, {"reason", "because", r.Reason}} {
 		if f.text != "" {
-			text = append(text, fmt.Sprintf("%s %q", f.name, f.text))
+			text = append(text, fmt.Sprintf("%s %q", f.before, f.text))
+			d.Fields[f.name] = f.text
 		}
 	}
 	if r.Late {
 		text = append(text, "too late")
+		d.Fields["late"] = "true"
 	}
 	d.Text = strings.Join(text, ", ")
 	return d

@@ -38,20 +38,26 @@ func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, e
 // resource describes a row for operators.
 func (r *row) resource() dohost.Resource {
 	op := r.describe(epochOf(r.Owner))
+	fields := map[string]string{"kind": op.Kind, "args": op.Args, "since": op.Started.UTC().Format(time.RFC3339)}
 	parts := []string{fmt.Sprintf("%q %s", op.Kind, op.Args), "begun " + op.Started.UTC().Format(time.RFC3339)}
 	if op.Scope != "" {
 		parts = append(parts, "scope "+op.Scope)
+		fields["scope"] = op.Scope
 	}
 	if op.Calls > 1 {
 		parts = append(parts, fmt.Sprintf("%d calls", op.Calls))
 	}
 	if op.Error != "" {
 		parts = append(parts, fmt.Sprintf("%q", op.Error))
+		fields["error"] = op.Error
 	}
 	if op.Result != nil {
-		parts = append(parts, "result "+clip(string(op.Result), maxArgs))
+		fields["result"] = clip(string(op.Result), maxArgs)
+		parts = append(parts, "result "+fields["result"])
 	}
-	of := dohost.Resource{Kind: ResourceKind, ID: string(op.ID), State: string(op.Status), Text: strings.Join(parts, ", ")}
+	of := dohost.Resource{
+		Kind: ResourceKind, ID: string(op.ID), State: string(op.Status), Text: strings.Join(parts, ", "), Fields: fields,
+	}
 	if op.Status == StatusUnknown {
 		of.Can = []dohost.Action{dohost.ActionDone, dohost.ActionNotDone}
 	}

@@ -51,12 +51,18 @@ func TestOperatorSeesAndResolvesOperations(t *testing.T) {
 		want := dohost.Resource{
 			Kind: "operation", ID: ids[0], State: "unknown", Can: []dohost.Action{dohost.ActionDone, dohost.ActionNotDone},
 			Text: `"charge" {"Cents":42e2,"Order":"7"}, begun 2000-01-01T00:00:00Z, scope a, "timeout"`,
+			Fields: map[string]string{
+				"kind": "charge", "args": `{"Cents":42e2,"Order":"7"}`, "since": "2000-01-01T00:00:00Z", "scope": "a", "error": "timeout",
+			},
 		}
 		if got := fmt.Sprintf("%+v", all[0]); got != fmt.Sprintf("%+v", want) {
 			t.Errorf("the item is %s, want %+v", got, want)
 		}
 		if last := all[2].Text; !strings.HasSuffix(last, `, scope c, result "`+receipt(ledger.ID(all[2].ID))+`"`) {
 			t.Errorf("the completed item is %q", last)
+		}
+		if of := all[2].Fields; of["result"] != `"`+receipt(ledger.ID(all[2].ID))+`"` || of["error"] != "" {
+			t.Errorf("the fields of the completed item are %q", of)
 		}
 
 		operate := func(a dohost.Action, kind, id, result string) (bool, error) {
