@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict'
 import { parse, textOf } from '../../web/page/markdown.js'
 import { busy, empty, shown, take, unsent } from '../../web/page/conversation.js'
-import { changes } from '../../web/page/objectpoll.js'
+import { incomplete, items, log, pretty, request, short, waiting, wrongResult } from '../../web/page/decide.js'
+import { changes, Watch } from '../../web/page/objectpoll.js'
 
 let cases = 0
 const test = (name, run) => {
@@ -129,6 +130,72 @@ test('what has happened between two looks', () => {
   assert.deepEqual(kinds(look('1.1', true, 1), { reached: false }, '1.1'), ['gone'])
   assert.deepEqual(kinds({ ...look('1.1', true, 1), reached: false }, look('2.1', true, 2), '1.1'), ['back', 'epoch', 'recovered'])
   assert.deepEqual(kinds(look('1.1', true, 1), look('1.1', true, 1, 'completed'), '1.1'), ['completed'])
+})
+
+const at = (s) => new Date(s * 1000).toISOString()
+const call = (id, state, since, can, fields) => ({ kind: 'call', id, state, can, digest: 'd' + id, fields: { tool: 'stamp', input: '{}', since: at(since), ...fields } })
+
+test('the calls that wait for an operator are the first, and the newest of the ended ones follow the open ones', () => {
+  const list = items([
+    call('run', 'running', 1), call('old', 'completed', 2), call('b', 'approval', 4, ['approve', 'deny']), call('new', 'denied', 5),
+    call('yes', 'pending', 6, ['deny']), call('a', 'approval', 3, ['approve', 'deny', 'novelty']), { kind: 'fiber', id: 'f' },
+  ], 'call')
+  assert.deepEqual(list.map((i) => i.id), ['a', 'b', 'run', 'yes', 'new', 'old'])
+  assert.deepEqual(list.map((i) => i.word), ['waits for approval', 'waits for approval', 'running', 'approved', 'denied', 'completed'])
+  assert.equal(waiting(list), 2)
+  assert.deepEqual(list[0].can, ['approve', 'deny'])
+})
+
+test('two calls with one id are two rows, and an item without fields is a row', () => {
+  assert.deepEqual(items([call('c', 'completed', 2), call('c', 'approval', 1, ['approve'])], 'call').map((i) => i.key), ['c#2', 'c'])
+  assert.equal(items([{ kind: 'operation', id: 'op_1', state: 'unknown', can: ['done', 'not-done'] }], 'operation')[0].word, 'outcome unknown')
+})
+
+test('a decision has the digest of its item, and only a result has a body', () => {
+  const [item] = items([call('c&d', 'approval', 1, ['approve'])], 'call')
+  const made = request('/v1/x', 'approve', item, { actor: 'mia & co', reason: '', result: '1' })
+  assert.deepEqual(Object.fromEntries(new URL(made.path, 'http://x').searchParams), { action: 'approve', kind: 'call', id: 'c&d', digest: 'dc&d', actor: 'mia & co' })
+  assert.equal(made.body, undefined)
+  assert.equal(request('/v1/x', 'done', item, { result: '12345678901234567890' }).body, '12345678901234567890')
+  assert.deepEqual(['', ' ', 'r_1', '"r_1"', 'null'].map((t) => wrongResult(t) === ''), [false, false, false, true, true])
+})
+
+test('the newest event of the audit log is the first', () => {
+  const event = (id, state, fields) => ({ kind: 'approval', id, state, fields: { tool: 'stamp', call: 'c', time: at(1), ...fields } })
+  const list = log([event('9', 'requested'), event('10', 'approved', { actor: 'mia', reason: 'checked', late: 'true' })])
+  assert.deepEqual(list.map((e) => [e.text, e.reason]), [['stamp approved by mia, too late: no effect', 'checked'], ['stamp asked for approval', '']])
+})
+
+test('an input has its own numbers, names and characters', () => {
+  const text = '{"n":12345678901234567890,"n":[1e2,{},[ ]],"t":"x{\\"y,"}'
+  assert.equal(pretty(text), '{\n  "n": 12345678901234567890,\n  "n": [\n    1e2,\n    {},\n    []\n  ],\n  "t": "x{\\"y,"\n}')
+  assert.equal(pretty('{"a":"b'), '{\n  "a": "b…')
+  assert.equal(pretty('"\u202e"'), '"\\u{202e}"')
+  assert.equal(short('a\u200b \n b', 99), 'a\\u{200b} b')
+  assert.equal(short('abcd', 3), 'ab…')
+  assert.deepEqual(['{}', '{', ''].map(incomplete), [false, true, false])
+  assert.ok(pretty('{'.repeat(4096)).length < 200_000) // deep texts must not stop the page
+})
+
+const asks = []
+const seen = await new Promise((resolve) => {
+  globalThis.document = { hidden: false }
+  const answers = { '': [{ kind: 'fiber' }, { kind: 'call', id: 'first' }], call: [{ kind: 'call', id: 'c' }], operation: [], approval: [{ kind: 'approval' }] }
+  const host = { ask: async (method, path) => {
+    asks.push(method)
+    if (!path.includes('/details')) return { live: false }
+    const kind = new URL(path, 'http://x').searchParams.get('kind') ?? ''
+    return { details: answers[kind], more: kind === '' || kind === 'approval' }
+  } }
+  const watch = new Watch(host, { class: 'C', name: 'n' }, () => false, (look) => {
+    watch.end()
+    resolve(look)
+  })
+})
+test('the items that an operator decides about are asked for by their kind, if there are too many others', () => {
+  assert.deepEqual(seen.details.map((d) => d.id ?? d.kind), ['fiber', 'c', 'approval'])
+  assert.deepEqual(seen.more, ['approval'])
+  assert.deepEqual(new Set(asks), new Set(['GET']))
 })
 
 test('Markdown becomes blocks', () => {

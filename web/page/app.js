@@ -11,7 +11,9 @@ import { Host, Wire } from './wire.js'
 const host = new Host()
 const announcer = new Announcer(by('said'))
 const thread = new Thread(by('items'), by('earlier'), (kind, ...args) => kind === 'approve' && approve(...args))
-const operator = new Operator(host, { busy: () => Boolean(busy(talk)), request: () => request, cost: (id) => costs.get(id) })
+const operator = new Operator(host, {
+  busy: () => Boolean(busy(talk)), request: () => request, cost: (id) => costs.get(id), say: (text) => announcer.say(text),
+})
 
 const tooLarge = 1009 // the close code for a frame that is too large
 

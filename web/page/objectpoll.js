@@ -2,8 +2,11 @@
 
 const soon = 350 // ms, while the object is busy
 const seldom = 1500
+const most = 300 // details in a poll
+const decidable = ['call', 'operation', 'approval'] // kinds that a poll always has
 
-// Watch polls an object while the page is visible. on gets {reached, object, details, error}.
+// Watch polls an object while the page is visible. on gets {reached, object, details, more, error}: more has the kinds with
+// more items than the details have.
 export class Watch {
   #host
   #path
@@ -12,6 +15,7 @@ export class Watch {
   #timer = 0
   #ended = false
   #looking = false
+  #again = false // look was called during a poll, which may be too old for the caller
 
   constructor(host, id, busy, on) {
     this.#host = host
@@ -33,15 +37,14 @@ export class Watch {
   // look polls now.
   async look() {
     clearTimeout(this.#timer)
+    this.#again = this.#looking
     if (this.#ended || this.#looking) return
     if (!document.hidden) {
       this.#looking = true
       let seen
       try {
-        const [object, details] = await Promise.all([
-          this.#host.ask('GET', this.#path, 4000), this.#host.ask('GET', this.#path + '/details?limit=60', 4000),
-        ])
-        seen = { reached: true, at: Date.now(), object, details: details.details }
+        const [object, details] = await Promise.all([this.#host.ask('GET', this.#path, 4000), this.#details()])
+        seen = { reached: true, at: Date.now(), object, ...details }
       } catch (err) {
         seen = { reached: err.status !== undefined, at: Date.now(), error: err.message }
       }
@@ -50,7 +53,20 @@ export class Watch {
       this.#on(seen)
     }
     clearTimeout(this.#timer)
-    this.#timer = setTimeout(() => this.look(), this.#busy() ? soon : seldom)
+    this.#timer = setTimeout(() => this.look(), this.#again ? 0 : this.#busy() ? soon : seldom)
+  }
+
+  // details gets the items of the object. Those that an operator decides about may come after many others, so they are
+  // asked for by their kind if the first list is not complete.
+  async #details() {
+    const list = (query) => this.#host.ask('GET', `${this.#path}/details?limit=${most}${query}`, 4000)
+    const first = await list('')
+    if (!first.more) return { details: first.details, more: [] }
+    const lists = await Promise.all(decidable.map((kind) => list(`&kind=${kind}`)))
+    return {
+      details: [...first.details.filter((d) => !decidable.includes(d.kind)), ...lists.flatMap((l) => l.details)],
+      more: decidable.filter((_, i) => lists[i].more),
+    }
   }
 }
 

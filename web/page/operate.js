@@ -1,11 +1,13 @@
 // The operator's side of the page, next to the conversation.
+import { Decisions } from './decisions.js'
 import { by, setText } from './dom.js'
 import { note, render, renderCost } from './panel.js'
 import { changes, Watch } from './objectpoll.js'
 
 const done = { fence: 'Evict', restart: 'Restart', crash: 'Crash' }
 
-// Operator is the object's side of the page. talk has busy(), request() and cost(id) of the conversation.
+// Operator is the object's side of the page. talk has busy(), request() and cost(id) of the conversation, and say(text),
+// which announces a text.
 export class Operator {
   #host
   #talk
@@ -13,10 +15,14 @@ export class Operator {
   #facts = null
   #seen = null
   #epoch = ''
+  #decisions
 
   constructor(host, talk) {
     this.#host = host
     this.#talk = talk
+    this.#decisions = new Decisions(host, {
+      path: () => this.#watch.path, look: () => this.look(), decided: note, say: talk.say,
+    })
     for (const button of document.querySelectorAll('[data-mode]')) {
       button.addEventListener('click', () => this.#there() && this.#evict(button.dataset.mode))
     }
@@ -27,7 +33,12 @@ export class Operator {
       by('more').setAttribute('aria-expanded', String(open))
       setText(by('more'), open ? 'Close' : 'Details')
     })
-    setInterval(() => this.#seen && !document.hidden && render(this.#seen, Date.now()), 250) // the alarm's countdown
+    setInterval(() => this.#seen && !document.hidden && this.#render(), 250) // the alarm's countdown, and ages
+  }
+
+  #render() {
+    render(this.#seen, Date.now())
+    this.#decisions.render(this.#seen, Date.now())
   }
 
   // there reports whether the host answers.
@@ -47,6 +58,7 @@ export class Operator {
     this.#seen = null
     this.#epoch = ''
     by('history').replaceChildren()
+    this.#decisions.fresh()
     by('object').setAttribute('aria-label', `The object ${id.class}/${id.name}`)
     this.#watch = new Watch(this.#host, id, this.#talk.busy, (look) => this.#look(look))
     this.#names(id)
@@ -70,7 +82,7 @@ export class Operator {
     for (const c of changes(this.#seen, look, this.#epoch)) note(c.kind, c.text)
     if (look.object?.live) this.#epoch = look.object.epoch
     this.#seen = look.object || !this.#seen ? look : { ...this.#seen, ...look, object: this.#seen.object }
-    render(this.#seen, Date.now())
+    this.#render()
     this.cost()
   }
 

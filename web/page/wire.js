@@ -19,9 +19,9 @@ export class Host {
   }
 
   // ask sends a request, and throws an error: with a status if the host has answered.
-  async ask(method, path, timeout = 8000) {
+  async ask(method, path, timeout = 8000, body = undefined) {
     const headers = this.#token ? { Authorization: 'Bearer ' + this.#token } : {}
-    const res = await fetch(path, { method, headers, signal: AbortSignal.timeout(timeout), cache: 'no-store' })
+    const res = await fetch(path, { method, headers, body, signal: AbortSignal.timeout(timeout), cache: 'no-store' })
     if (res.ok) return res.json()
     const text = await res.text()
     let message = text.trim()
