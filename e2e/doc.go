@@ -5,7 +5,7 @@
 //	go test -tags e2e ./e2e -update    rewrites testdata/frames.json, the recordings
 //
 // TestPage uses the page of the real dohost, which needs only chromium, and checks every frame that is painted;
-// TestPageModel tests its pure modules in Node.
+// TestPageDecides lets an operator decide about tool calls and operations; TestPageModel tests its pure modules in Node.
 //
 // The cases are in js/cases, their agents in server. Without the tag there is one test: the recordings contain the
 // examples of docs/wire.md.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 )
 
@@ -22,7 +23,14 @@ const chatAgents dohost.Namespace[chatAgent] = "ChatAgent"
 
 func chatAgentClass() dohost.Class {
 	return chat.Bind(chatAgents, func(_ context.Context, a *chat.Agent[struct{}]) (*chatAgent, error) { return &chatAgent{a}, nil },
-		&chat.Handlers[chatAgent, struct{}]{Reply: (*chatAgent).reply})
+		&chat.Handlers[chatAgent, struct{}]{Reply: (*chatAgent).reply},
+		agent.Callable("stamps", dohost.NoArg((*chatAgent).stamps)))
+}
+
+// stamps returns the number of runs of the tool stamp.
+func (t *chatAgent) stamps(ctx context.Context) (int, error) {
+	n, _, err := dohost.Get[int](ctx, t.Storage(), "stamps")
+	return n, err
 }
 
 func (t *chatAgent) reply(ctx context.Context, r *chat.Reply) error {

@@ -19,7 +19,7 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "serve" { // dohost serve, with its page
-		cli.Main(chatAgentClass())
+		cli.Main(chatAgentClass(), shopClass())
 		return
 	}
 	data := flag.String("data", "", "where the store lives")
