@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -207,6 +208,9 @@ func (k *conversation) putCall(ctx context.Context, old, row callRow) error {
 	if err := callRows.Put(ctx, k.store(), row); err != nil {
 		return err
 	}
+	if row.State == CallUnknown && old.State != CallUnknown {
+		k.base.Object().Report(ctx, "chat:unknown", slog.String("call", row.ID), slog.String("tool", row.Tool))
+	}
 	action := decision(&old, &row)
 	if action == "" {
 		return nil
@@ -236,6 +240,12 @@ func (k *conversation) appendApproval(ctx context.Context, row *callRow, action 
 	if err := approvals.Insert(ctx, k.store(), event); err != nil {
 		return err
 	}
+	outcome := string(action)
+	if late {
+		outcome = "late"
+	}
+	k.base.Object().Report(ctx, "chat:approval", slog.String("call", row.ID), slog.String("tool", row.Tool),
+		slog.String("outcome", outcome), slog.String("actor", event.Actor))
 	keep := k.class.options.KeepApprovals
 	if keep < 0 {
 		return nil

@@ -173,15 +173,15 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 		defer time.AfterFunc(most, func() { rs.events <- toolEvent{call: run.call.ID, late: true} }).Stop()
 	}
 	out, failed := run.do(inner)
+	_, waits := rs.open[run.call.ID]
 	switch {
+	case !waits: // the model has the error of lateError
+		rs.a.l.k.base.Object().Report(task, "chat:late", slog.String("call", run.call.ID), slog.String("tool", run.tool.Name))
+		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx) // the reply, or the incarnation, has ended
 	case inner.Err() != nil && failed != nil && errors.Is(context.Cause(inner), errToolTimeout):
 		failed = run.lateError()
-	}
-	if _, waits := rs.open[run.call.ID]; !waits { // the model has the error of lateError
-		rs.a.l.k.base.Object().Report(ctx, "chat:late", slog.String("call", run.call.ID), slog.String("tool", run.tool.Name))
-		return nil
 	}
 	rs.a.l.runningTools-- // the result starts the stall timer again
 	return run.sendResult(ctx, rs.a, out, failed)
