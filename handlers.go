@@ -98,7 +98,7 @@ func (h *Handlers[O]) bind(c *Class) {
 			if err != nil {
 				return err
 			}
-			return m(o, ctx, info)
+			return m(o, alarmPosition(info).Context(ctx), info)
 		}
 	}
 	if m := h.OnHTTP; m != nil {

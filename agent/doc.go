@@ -75,6 +75,13 @@
 //   - A call of a fiber's method can end only its own run. If a fiber was cancelled and restarted, the old call
 //     neither ends it nor stores a checkpoint, and the new call starts when the old one has returned.
 //
+// # Positions
+//
+// The contexts of fibers, of their hooks, of schedules' runs and of queue items have a position ([dohost.WorkPosition]). It is a
+// part of the identity of operations of package ledger. The number of a fiber's position is the number of its saved checkpoints, equal
+// ones included. A run of [RunFiber] in such work belongs to it. The calls of OnInterrupted and the function of
+// [InterruptedRun.Resume] have the position of the interrupted fiber. OnRecovery has none: see [InterruptedFiber.Position].
+//
 // # The alarm
 //
 // The agent uses the object's only alarm. One file, rows.go, writes the rows of durable work (fibers, schedules and the

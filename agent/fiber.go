@@ -40,14 +40,17 @@ type fiberRow struct {
 	Started    bool   `msgpack:",omitempty"` // by StartFiber
 	Key        string `msgpack:",omitempty"`
 	Checkpoint []byte `msgpack:",omitempty"` // JSON; nil before the first one is saved
-	Result     []byte `msgpack:",omitempty"` // JSON
-	Error      string `msgpack:",omitempty"`
-	Retries    int    // see KindOptions.MaxRetries
-	Number     uint64 // in the order of creation within the agent
-	Created    int64
-	Began      int64 `msgpack:",omitempty"`
-	Updated    int64
-	Ended      int64 `msgpack:",omitempty"`
+	Saved      uint64 `msgpack:",omitempty"` // the number of checkpoints that were saved
+	// Work is the name of the work, if it is not that of the ID: see fiberRow.work.
+	Work    string `msgpack:",omitempty"`
+	Result  []byte `msgpack:",omitempty"` // JSON
+	Error   string `msgpack:",omitempty"`
+	Retries int    // see KindOptions.MaxRetries
+	Number  uint64 // in the order of creation within the agent
+	Created int64
+	Began   int64 `msgpack:",omitempty"`
+	Updated int64
+	Ended   int64 `msgpack:",omitempty"`
 }
 
 // finalStatuses are the statuses of fibers that have ended.
@@ -105,6 +108,7 @@ type fiberCall struct {
 	cancel context.CancelCauseFunc
 
 	// Owned by the holder of the turn.
+	saved    uint64        // the number of checkpoints, when it was last read
 	returned bool          // a started fiber's method has returned
 	done     chan struct{} // closed when the call has returned; nil without a waiter
 }
@@ -192,6 +196,7 @@ func (f *fiberCall) saveCheckpoint(ctx context.Context, checkpoint []byte) error
 		default:
 			r.Checkpoint = checkpoint
 		}
+		r.Saved++ // also of an equal one: the work before it is not repeated
 		return nil
 	})
 	if noRow(err) {

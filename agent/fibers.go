@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/work"
 )
 
@@ -125,8 +126,10 @@ func concernsHook(before, after work.State, k work.EventKind) bool {
 }
 
 // startCall makes the fiber's context. [Fibers.Cancel] can cancel it.
-func (fs *fibers) startCall(ctx context.Context, id string, run uint64) (f *fiberCall, inner context.Context, end func()) {
-	f = &fiberCall{fibers: fs, id: id, run: run}
+func (fs *fibers) startCall(ctx context.Context, row *fiberRow) (f *fiberCall, inner context.Context, end func()) {
+	id := row.ID
+	f = &fiberCall{fibers: fs, id: id, run: row.Run, saved: row.Saved}
+	ctx = dohost.NewWorkPosition(row.work(), f.number).Context(ctx)
 	inner, f.cancel = context.WithCancelCause(context.WithValue(ctx, fiberKey{}, f))
 	if fs.calls == nil {
 		fs.calls = map[string]*fiberCall{}

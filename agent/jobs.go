@@ -75,8 +75,10 @@ func (js *jobs) earliestStart(now time.Time) time.Time {
 }
 
 // attempt runs a callback until it succeeds, its policy gives up, or its outcome no longer counts. It returns
-// the outcome.
-func (js *jobs) attempt(ctx context.Context, name, key string, b storedRetry, wanted func(context.Context) bool) error {
+// the outcome. Each attempt gets a position of its own.
+func (js *jobs) attempt(
+	ctx context.Context, name, key string, b storedRetry, position func() *dohost.WorkPosition, wanted func(context.Context) bool,
+) error {
 	cb, ok := js.class.callbacks[name]
 	if !ok {
 		return fmt.Errorf("agent: callback %q is no longer registered", name)
@@ -95,7 +97,7 @@ func (js *jobs) attempt(ctx context.Context, name, key string, b storedRetry, wa
 			return errSuperseded
 		}
 		first = false
-		return cb.call(js.self, ctx, raw)
+		return cb.call(js.self, position().Context(ctx), raw)
 	})
 }
 

@@ -22,7 +22,7 @@ func (rc *recovery) ended(ctx context.Context, row *fiberRow) error {
 // notify calls OnFiberEnded for a row.
 func (rc *recovery) notify(ctx context.Context, row *fiberRow) error {
 	failed, err := rc.runHook(ctx, []*fiberRow{row}, time.Time{}, func(ctx context.Context) error {
-		return rc.class.ended(rc.self, ctx, infoOf(row))
+		return rc.class.ended(rc.self, fixedPosition(row.work()+"/end", row.Saved).Context(ctx), infoOf(row))
 	})
 	if err != nil {
 		return err

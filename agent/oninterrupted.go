@@ -41,7 +41,7 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 	next := fiberRow{
 		// Its count of hook calls starts from that of the interrupted fiber, until it saves a new checkpoint.
 		Item: work.Item{State: work.Running, Owner: rc.owner, Run: rc.nextRun(), Calls: i.row.Calls, FirstCall: i.row.FirstCall},
-		ID:   ulid.Make().String(), Name: i.Name, Checkpoint: i.row.Checkpoint,
+		ID:   ulid.Make().String(), Name: i.Name, Checkpoint: i.row.Checkpoint, Saved: i.row.Saved, Work: i.row.work(),
 		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
 	}
 	err = rc.rows.transaction(ctx, func(ctx context.Context) error {
@@ -55,7 +55,7 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 			if err := rc.checkNotCancelled(ctx, next.ID); err != nil {
 				return err
 			}
-			_, inner, end := rc.startCall(ctx, next.ID, next.Run)
+			_, inner, end := rc.startCall(ctx, &next)
 			defer end()
 			err := fn(inner)
 			return errors.Join(err, rc.endRun(ctx, next.ID, err != nil))
@@ -70,7 +70,7 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 func (rc *recovery) askInterrupted(ctx context.Context, row *fiberRow, until time.Time) error {
 	i := &InterruptedRun{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Calls, recovery: rc, row: row}
 	failed, err := rc.runHook(ctx, []*fiberRow{row}, until, func(ctx context.Context) error {
-		return rc.class.interrupted(rc.self, ctx, i)
+		return rc.class.interrupted(rc.self, row.position().Context(ctx), i)
 	})
 	i.resumed = true // Resume fails after this
 	if err != nil {

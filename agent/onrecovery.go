@@ -32,6 +32,10 @@ func (f *InterruptedFiber) Checkpoint(v any) (bool, error) {
 	return decodeCheckpoint(f.row.Checkpoint, v)
 }
 
+// Position returns the position where the fiber continues. The hook itself has none, since it decides about several fibers:
+// with this position ([dohost.WorkPosition.Context]) it repeats the operations of the fiber's method.
+func (f *InterruptedFiber) Position() *dohost.WorkPosition { return f.row.position() }
+
 // Resume resumes the fiber from its last checkpoint, as a separate task. In the constructor the task begins
 // when the hook has returned.
 //

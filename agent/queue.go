@@ -19,7 +19,9 @@ type item struct {
 	Payload  string // the key of its payload
 	Place    uint64 // in the queue
 	Enqueued time.Time
-	Retry    storedRetry
+	// Scheduled is the due time of a dead letter that was a schedule, in ns since 1970. Zero means that it was none.
+	Scheduled int64 `msgpack:",omitempty"`
+	Retry     storedRetry
 	work.Item
 }
 

@@ -72,7 +72,7 @@ func (js *jobs) runItem(ctx context.Context, id string, number uint64) error {
 	lag := time.Since(it.Enqueued)
 	var failed error
 	if it.State == work.Running { // else it was cancelled or replaced before it began
-		failed = js.attempt(ctx, it.Callback, it.Payload, it.Retry, func(ctx context.Context) bool {
+		failed = js.attempt(ctx, it.Callback, it.Payload, it.Retry, it.position, func(ctx context.Context) bool {
 			now, ok, err := get(ctx, js.rows, &queue, id)
 			return err == nil && ok && now.Item == it.Item
 		})

@@ -26,14 +26,15 @@ func RunFiber(ctx context.Context, a Ref, name string, fn func(context.Context) 
 		return fmt.Errorf("agent: RunFiber of %q without a function", name)
 	}
 	fs := &a.base().fibers
-	id, run, err := fs.beginRun(ctx, name)
+	row, step, err := fs.beginRun(ctx, name)
 	if err != nil {
 		return err
 	}
+	id := row.ID
 	if err := fs.checkNotCancelled(ctx, id); err != nil {
 		return err
 	}
-	_, inner, end := fs.startCall(ctx, id, run)
+	_, inner, end := fs.startCall(ctx, row)
 	defer end()
 	returned := false
 	defer func() {
@@ -45,6 +46,9 @@ func RunFiber(ctx context.Context, a Ref, name string, fn func(context.Context) 
 	returned = true
 	if gone := fs.endRun(ctx, id, err != nil); gone != nil {
 		return errors.Join(err, gone)
+	}
+	if err == nil {
+		step.pass()
 	}
 	return err
 }
@@ -68,27 +72,30 @@ func RunFiberValue[T any](ctx context.Context, a Ref, name string, fn func(conte
 }
 
 // beginRun makes the row, and returns when it is durable.
-func (fs *fibers) beginRun(ctx context.Context, name string) (id string, run uint64, err error) {
+func (fs *fibers) beginRun(ctx context.Context, name string) (row *fiberRow, step workStep, err error) {
 	if name == "" || len(name) > maxName {
-		return "", 0, &dohost.LimitError{What: "fiber name", Size: len(name), Limit: maxName}
+		return nil, step, &dohost.LimitError{What: "fiber name", Size: len(name), Limit: maxName}
 	}
 	if strings.HasPrefix(name, reservedPrefix) {
-		return "", 0, fmt.Errorf("agent: fiber %q: names that begin with %q are reserved", name, reservedPrefix)
+		return nil, step, fmt.Errorf("agent: fiber %q: names that begin with %q are reserved", name, reservedPrefix)
+	}
+	if step, err = nextStep(ctx, "fiber/"+workName(name)); err != nil {
+		return nil, step, err
 	}
 	now := time.Now().UnixMilli()
-	row := fiberRow{
+	row = &fiberRow{
 		Item: work.Item{State: work.Running, Owner: fs.owner, Run: fs.nextRun()},
-		ID:   ulid.Make().String(), Name: name, Created: now, Began: now, Updated: now,
+		ID:   ulid.Make().String(), Name: name, Work: step.work, Created: now, Began: now, Updated: now,
 	}
-	if err := fs.rows.transaction(ctx, func(ctx context.Context) error { return fs.add(ctx, &row) }); err != nil {
-		return "", 0, err
+	if err := fs.rows.transaction(ctx, func(ctx context.Context) error { return fs.add(ctx, row) }); err != nil {
+		return nil, step, err
 	}
 	err = dohost.AwaitDurable(ctx)
 	if errors.Is(err, dohost.ErrMisuse) {
 		_, gone := fs.delete(ctx, row.ID)
 		err = errors.Join(err, gone)
 	}
-	return row.ID, row.Run, err
+	return row, step, err
 }
 
 // checkNotCancelled returns an error if a fiber was cancelled before it began.

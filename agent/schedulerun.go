@@ -167,7 +167,7 @@ func (js *jobs) runSchedule(ctx context.Context, id string, number uint64) error
 		return nil // cancelled, or superseded as stuck, before it began
 	}
 	lag := time.Since(j.Due)
-	failed := js.attempt(ctx, j.Callback, j.ID, j.Retry, func(ctx context.Context) bool {
+	failed := js.attempt(ctx, j.Callback, j.ID, j.Retry, j.position, func(ctx context.Context) bool {
 		_, wanted := running(ctx)
 		return wanted
 	})
@@ -216,7 +216,9 @@ func (js *jobs) endExhaustedSchedule(ctx context.Context, j scheduleRow, now tim
 		js.reportScheduleError(ctx, j, errInterrupted)
 		return js.endSchedule(ctx, j, now)
 	}
-	letter := item{ID: j.ID, Callback: j.Callback, Payload: j.ID, Enqueued: j.Created, Retry: j.Retry}
+	letter := item{
+		ID: j.ID, Callback: j.Callback, Payload: j.ID, Enqueued: j.Created, Scheduled: j.Due.UnixNano(), Retry: j.Retry,
+	}
 	depth, err := js.addDeadLetter(ctx, letter, now, errInterrupted)
 	if err != nil {
 		return err

@@ -269,7 +269,7 @@ func (fs *fibers) callMethod(ctx context.Context, row *fiberRow) (again bool, er
 			return false, err
 		}
 	}
-	f, inner, end := fs.startCall(ctx, row.ID, row.Run)
+	f, inner, end := fs.startCall(ctx, row)
 	e := callOutcome{run: row.Run}
 	e.result, e.failed = fs.class.kinds[row.Name].run(fs.self, inner, f, row)
 	f.returned = true

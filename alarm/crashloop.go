@@ -100,6 +100,7 @@ func (l CrashLoop) Charge(s objectstore.Slot, r Run) (next objectstore.Slot, res
 			case c.Deaths >= MaxDeaths:
 				return park(next, objectstore.ParkedDeaths, r.NewGeneration()), Parked
 			case n > 1:
+				next.First = next.Setting()
 				next.Due, next.Generation = r.Now.Add(deathDelay(n)), r.NewGeneration()
 				c.Host, c.Begun = 0, false
 				return next, Postponed
@@ -134,12 +135,12 @@ const deathMax = 1024 * time.Second
 func deathDelay(n int) time.Duration { return backoff.Delay(n-2, backoffFirst, deathMax) }
 
 // SetByConstructor returns the slot of an alarm that the constructor has set during the delivery of the alarm of
-// another slot, with the counts of that slot, and whether there are any.
+// another slot, with the counts of that slot, and whether there is one. It repeats that alarm, if its run is interrupted or fails.
 func SetByConstructor(s, delivered objectstore.Slot) (next objectstore.Slot, inherits bool) {
-	if s.Generation == delivered.Generation || delivered.Attempt == 0 && !delivered.Suspect() {
+	if s.Generation == delivered.Generation {
 		return s, false
 	}
-	s.Attempt, s.Charge, s.Error = delivered.Attempt, delivered.Charge, delivered.Error
+	s.Attempt, s.Charge, s.Error, s.First = delivered.Attempt, delivered.Charge, delivered.Error, delivered.Setting()
 	return s, true
 }
 
@@ -153,7 +154,7 @@ func SetByHandler(s objectstore.Slot, run objectstore.Charge) objectstore.Slot {
 // ClearCounts returns the slot of an alarm that was set before or during a run that has ended,
 // without that run's counts. The generation stays if there are none.
 func ClearCounts(s objectstore.Slot, generation func() uint64) objectstore.Slot {
-	if s.Attempt == 0 && !s.Suspect() && s.Error == "" {
+	if s.Attempt == 0 && !s.Suspect() && s.Error == "" && s.First == (objectstore.Setting{}) {
 		return s
 	}
 	return objectstore.Slot{Due: s.Due, AtStart: s.AtStart, Generation: generation()}

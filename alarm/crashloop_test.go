@@ -51,6 +51,9 @@ func TestCharge(t *testing.T) {
 		default:
 			c.result = MayRunWhenDurable
 		}
+		if want.Generation != 1 {
+			want.First = objectstore.Setting{DueMS: slotDue.UnixMilli(), Generation: 1}
+		}
 		if next != want || result != c.result {
 			t.Errorf("%s: %+v, result %d; want %+v, %d", name, next, result, want, c.result)
 		}
@@ -161,7 +164,7 @@ func TestAlarmSetByConstructorInheritsCounts(t *testing.T) {
 		delivered objectstore.Slot
 		inherits  bool
 	}{
-		"no counts":        {objectstore.Slot{Due: slotDue, Generation: 1}, false},
+		"no counts":        {objectstore.Slot{Due: slotDue, Generation: 1}, true},
 		"failures":         {objectstore.Slot{Due: slotDue, Generation: 1, Attempt: 2, Error: "no"}, true},
 		"a charge":         {charged(objectstore.Charge{Host: 9}), true},
 		"deaths":           {charged(objectstore.Charge{Deaths: 1}), true},
@@ -170,6 +173,7 @@ func TestAlarmSetByConstructorInheritsCounts(t *testing.T) {
 		want := set
 		if c.inherits {
 			want.Attempt, want.Charge, want.Error = c.delivered.Attempt, c.delivered.Charge, c.delivered.Error
+			want.First = objectstore.Setting{DueMS: slotDue.UnixMilli(), Generation: 1}
 		}
 		if got, inherits := SetByConstructor(set, c.delivered); got != want || inherits != c.inherits {
 			t.Errorf("%s: %+v, %t; want %+v, %t", name, got, inherits, want, c.inherits)
@@ -187,7 +191,7 @@ func TestClearCounts(t *testing.T) {
 	want.Generation = 5
 	for _, change := range []func(*objectstore.Slot){
 		func(s *objectstore.Slot) { s.Attempt = 1 }, func(s *objectstore.Slot) { s.Error = "no" },
-		func(s *objectstore.Slot) { s.Charge.Host = 1 },
+		func(s *objectstore.Slot) { s.Charge.Host = 1 }, func(s *objectstore.Slot) { s.First.Generation = 1 },
 	} {
 		s := plain
 		if change(&s); ClearCounts(s, generation) != want {

@@ -18,7 +18,17 @@ type Info struct {
 	Scheduled time.Time
 	// Attempt counts the runs of this alarm that failed before; zero at first.
 	Attempt int
+
+	setting objectstore.Setting
 }
+
+// NewInfo returns the Info of a run.
+func NewInfo(scheduled time.Time, attempt int, of objectstore.Setting) Info {
+	return Info{Scheduled: scheduled, Attempt: attempt, setting: of}
+}
+
+// SettingOf returns the setting of the alarm of a run, which is the same in each run of that alarm.
+func SettingOf(i Info) objectstore.Setting { return i.setting }
 
 // Failure describes a run that has failed.
 type Failure struct {
@@ -36,6 +46,7 @@ type Failure struct {
 // run, parked. The process has not ended, so the charge is cleared.
 func Failed(s objectstore.Slot, f Failure) objectstore.Slot {
 	s = survived(s)
+	s.First = s.Setting()
 	s.Attempt++
 	s.Error = f.Error
 	switch {
@@ -60,13 +71,14 @@ func NoHandler(s objectstore.Slot, err error, generation uint64) objectstore.Slo
 }
 
 func park(s objectstore.Slot, why objectstore.ParkReason, generation uint64) objectstore.Slot {
+	s.First = s.Setting()
 	s.Parked, s.Generation = why, generation
 	s.Charge.Host, s.Charge.Begun = 0, false
 	return s
 }
 
 // Revive returns the slot of a parked alarm that an operator revives: due now, with all
-// counts cleared.
+// counts cleared. It is the same setting of the alarm.
 func Revive(s objectstore.Slot, now time.Time, generation uint64) objectstore.Slot {
-	return objectstore.Slot{Due: now, AtStart: s.AtStart, Generation: generation}
+	return objectstore.Slot{Due: now, AtStart: s.AtStart, Generation: generation, First: s.Setting()}
 }

@@ -20,10 +20,12 @@ func charged(c objectstore.Charge) objectstore.Slot {
 func TestFailed(t *testing.T) {
 	s := charged(objectstore.Charge{Host: 9, Begun: true, Lost: 1, Deaths: 2})
 	s.AtStart = true
+	first := s.Setting()
 	for attempt := 1; attempt < MaxRuns; attempt++ {
 		s = Failed(s, Failure{Now: slotNow, Generation: uint64(attempt), Error: "no"})
 		want := objectstore.Slot{
 			Due: slotNow.Add(2 * time.Second << (attempt - 1)), Generation: uint64(attempt), Attempt: attempt, AtStart: true, Error: "no",
+			First: first,
 		}
 		if s != want {
 			t.Errorf("attempt %d: %+v, want %+v", attempt, s, want)
@@ -35,7 +37,7 @@ func TestFailed(t *testing.T) {
 		if want.Attempt, want.Generation, want.Parked = 7, 7, why; last != want {
 			t.Errorf("the last run: %+v, want %+v", last, want)
 		}
-		if got := Revive(last, slotNow, 8); got != (objectstore.Slot{Due: slotNow, Generation: 8, AtStart: true}) {
+		if got := Revive(last, slotNow, 8); got != (objectstore.Slot{Due: slotNow, Generation: 8, AtStart: true, First: first}) {
 			t.Errorf("revived: %+v", got)
 		}
 	}

@@ -54,6 +54,7 @@ type callRow struct {
 	Attempts int    // runs on the server that began
 	Repeats  bool   // an interrupted run is repeated, or the other side is asked
 	Key      string // the idempotency key; empty before the first run
+	Equal    uint64 // the number of equal calls before it, when it first ran: see equalBefore
 	Doubt    bool   // the effect of the run is unknown, although it has a result
 	Approved bool   // a client has approved it
 	Expires  int64  // the end of the wait for an approval; 0 if there is none

@@ -107,6 +107,7 @@ func (k *conversation) callHandler(
 		defer l.stallTimer.Stop()
 	}
 	k.lastCall = l.row.Owner
+	ctx = l.position().Context(ctx)
 	failed = k.class.reply(k.owner, ctx, &Reply{ID: l.row.ID, Attempt: l.row.Attempt, k: k, l: l, fiber: f})
 	return failed, errors.Is(context.Cause(ctx), errStalled)
 }

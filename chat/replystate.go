@@ -51,11 +51,13 @@ func callOffered(request string) callEvent {
 	}
 }
 
-// callBegun is the event of a call that begins to run on the server, with its idempotency key. repeats is set if the policy
-// of its tool allows another run after an interruption.
-func callBegun(repeats bool, key string, now int64) callEvent {
+// callBegun is the event of a call that begins to run on the server, with its idempotency key and the number of equal calls
+// before it. repeats is set if the policy of its tool allows another run after an interruption.
+func callBegun(repeats bool, key string, equal uint64, now int64) callEvent {
 	return func(r callRow) callRow {
-		r.Attempts++
+		if r.Attempts++; r.Attempts == 1 {
+			r.Equal = equal
+		}
 		r.Repeats = repeats && r.Attempts < maxToolAttempts
 		r.Key = cmp.Or(r.Key, key)
 		return r.in(CallRunning, now)

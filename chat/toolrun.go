@@ -137,7 +137,7 @@ func (rs *toolRuns) start(run *toolRun) error {
 		return nil // another call took long, and this one has its result
 	}
 	run.again = l.begun(id)
-	begun := callBegun(run.tool.repeats(), rs.a.positionKey(run.part), time.Now().UnixMilli())
+	begun := callBegun(run.tool.repeats(), rs.a.positionKey(run.part), l.equalBefore(run.part), time.Now().UnixMilli())
 	if err := l.apply(rs.ctx, id, begun); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 	ctx, cancel := context.WithCancelCause(valuesOf(task, rs.ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(rs.ctx, func() { cancel(context.Cause(rs.ctx)) })()
-	inner := context.WithValue(ctx, callContextKey{}, run.call)
+	inner := rs.a.l.positionOfCall(run.call.ID).Context(context.WithValue(ctx, callContextKey{}, run.call))
 	if most := run.tool.timeout(); most > 0 {
 		var stop context.CancelFunc
 		inner, stop = context.WithTimeoutCause(inner, most, errToolTimeout)

@@ -40,6 +40,9 @@ func (r *row) resource() dohost.Resource {
 	op := r.describe(epochOf(r.Owner))
 	fields := map[string]string{"kind": op.Kind, "args": op.Args, "since": op.Started.UTC().Format(time.RFC3339)}
 	parts := []string{fmt.Sprintf("%q %s", op.Kind, op.Args), "begun " + op.Started.UTC().Format(time.RFC3339)}
+	if op.Position != "" {
+		parts = append(parts, "position "+op.Position)
+	}
 	if op.Scope != "" {
 		parts = append(parts, "scope "+op.Scope)
 		fields["scope"] = op.Scope

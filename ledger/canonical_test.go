@@ -104,17 +104,23 @@ func TestIDs(t *testing.T) {
 		kind  string
 		scope []string
 		args  string
+		at    *place
 		want  ID
 	}{
-		{"charge", nil, `{"A":1}`, "op_e0x3vz4dk162vymaxzfvk30phw"},
-		{"charge", []string{"a"}, `{"A":1}`, "op_ry8gzg475wswq668kvvpj1fw4c"},
-		{"charge", []string{"a", "b"}, `{"A":1}`, "op_ph13g4784rs5n7re7qjqgpsv4r"},
-		{"charge", []string{"ab"}, `{"A":1}`, "op_srf0e0a252sqmwt0483wfqvz10"},
-		{"refund", nil, `{"A":1}`, "op_ecvg88675jky6rcpv17awpkmgc"},
-		{"charge", nil, `{"A":2}`, "op_x7njqpnnpk5zjc8f62mp7rej24"},
+		{"charge", nil, `{"A":1}`, nil, "op_e0x3vz4dk162vymaxzfvk30phw"},
+		{"charge", []string{"a"}, `{"A":1}`, nil, "op_ry8gzg475wswq668kvvpj1fw4c"},
+		{"charge", []string{"a", "b"}, `{"A":1}`, nil, "op_ph13g4784rs5n7re7qjqgpsv4r"},
+		{"charge", []string{"ab"}, `{"A":1}`, nil, "op_srf0e0a252sqmwt0483wfqvz10"},
+		{"refund", nil, `{"A":1}`, nil, "op_ecvg88675jky6rcpv17awpkmgc"},
+		{"charge", nil, `{"A":2}`, nil, "op_x7njqpnnpk5zjc8f62mp7rej24"},
+		{"charge", nil, `{"A":1}`, &place{"fiber/f", 0, 0}, "op_ge91rf4s2rds011xfvbs0z595w"},
+		{"charge", nil, `{"A":1}`, &place{"fiber/f", 1, 0}, "op_gkpwh2r254sqav5v6nmjf1kevg"},
+		{"charge", nil, `{"A":1}`, &place{"fiber/f", 0, 1}, "op_8k1qga591y6jkqr8w3jwnc9jdc"},
+		{"charge", []string{"a"}, `{"A":1}`, &place{"fiber/f", 0, 0}, "op_dyx9408k5npxybrpg3etd3ehqr"},
+		{"charge", nil, `{"A":1}`, &place{"schedule/s", 1767225600000000000, 2}, "op_ca80ngtpf9xsdbw4j80mr9ywtc"},
 	} {
-		if got := newID(secret, test.kind, test.scope, []byte(test.args)); got != test.want {
-			t.Errorf("the ID of %s %v %s is %s, want %s", test.kind, test.scope, test.args, got, test.want)
+		if got := newID(secret, test.kind, test.scope, []byte(test.args), test.at); got != test.want {
+			t.Errorf("the ID of %s %v %s at %v is %s, want %s", test.kind, test.scope, test.args, test.at, got, test.want)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/dohost/dohost/internal/work"
 )
 
-// Do performs an operation of a kind, or returns the stored result of an equal one: an operation of the same scope ([Scope])
-// whose arguments are the same ([Kind].Same). call performs the outside effect, such as a request. It runs without the
+// Do performs an operation of a kind, or returns the stored result of an equal one: an operation of the same position
+// ([dohost.WorkPosition]) and scope ([Scope]) whose arguments are the same ([Kind].Same). call performs the outside effect, such as a request. It runs without the
 // object's turn, as the function of a [dohost.Await], and gets the ID of the operation, which is the same in each attempt. Do
 // has written the result when it returns, in the batch of the writes that follow; the object's outputs wait until that batch
 // is durable.
@@ -54,6 +54,7 @@ func Do[A, R any](
 		var none R
 		return none, fmt.Errorf("ledger: the stored result of the operation %s of kind %q cannot be decoded: %w", o.id, o.kind, err)
 	}
+	o.passed(ctx)
 	return result, nil
 }
 
@@ -69,6 +70,10 @@ type task struct {
 	noEffect    func(error) bool
 
 	id ID
+	// place is the place of the operation, or nil without a position. equal is the ID that the operation would have then: that of
+	// all equal operations.
+	place *place
+	equal ID
 	// row is the row of the operation, and version the version that is stored; zero if none is. While the Do is in progress, no
 	// other Do writes the row, so another version means that the object has deleted its storage.
 	row     row
@@ -77,12 +82,10 @@ type task struct {
 
 func (o *task) do(ctx context.Context, form []byte) (json.RawMessage, error) {
 	epoch := o.st.Epoch().String()
-	secret, err := secretOf(ctx, o.st)
-	if err != nil {
+	scope := scopeOf(ctx)
+	if err := o.identify(ctx, scope, form); err != nil {
 		return nil, err
 	}
-	scope := scopeOf(ctx)
-	o.id = newID(secret, o.kind, scope, form)
 	for {
 		p, ok := progressOf(epoch, o.id)
 		if !ok {
@@ -112,7 +115,7 @@ func (o *task) do(ctx context.Context, form []byte) (json.RawMessage, error) {
 			return nil, err
 		}
 		o.row = row{
-			ID: o.id, Kind: o.kind, Scope: scopeText(scope), Args: clip(string(form), maxArgs), Started: time.Now().UnixMilli(),
+			ID: o.id, Kind: o.kind, Position: o.place.String(), Scope: scopeText(scope), Args: clip(string(form), maxArgs), Started: time.Now().UnixMilli(),
 		}
 		return o.run(ctx, work.Event{Kind: work.Due})
 	case o.row.State == work.Ended:

@@ -28,8 +28,8 @@
 //     outcome of an earlier call of the operation is unknown, the operation does not fail.
 //  4. A row that is Running without a Do in progress in this incarnation was interrupted. That is certain immediately, so no
 //     lease is involved, and elapsed time never makes a repetition safe.
-//  5. The [ID] of an operation depends on a secret of the object, the kind, the scope, and the value that Same returns. It does
-//     not depend on the time, on the attempt, or on the incarnation.
+//  5. The [ID] of an operation depends on a secret of the object, the kind, the position ([dohost.WorkPosition]), the scope, and
+//     the value that Same returns. It does not depend on the time, on the attempt, or on the incarnation.
 //  6. An unknown operation is repeated only if its policy is Idempotent and its MaxAttempts allow it. Otherwise it ends only by
 //     an answer of Find, or by a decision of an operator ([ResolveDone], [ResolveNotDone]).
 //

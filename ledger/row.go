@@ -19,9 +19,11 @@ const (
 // row is the row of an operation.
 type row struct {
 	work.Item
-	ID    ID
-	Kind  string
-	Scope string `msgpack:",omitempty"`
+	ID   ID
+	Kind string
+	// Position is the place of the operation in durable work, for a reader.
+	Position string `msgpack:",omitempty"`
+	Scope    string `msgpack:",omitempty"`
 	// Args is the start of the canonical form of the arguments.
 	Args   string
 	Result []byte `msgpack:",omitempty"` // JSON
@@ -103,14 +105,17 @@ const (
 
 // Operation describes an operation.
 type Operation struct {
-	ID     ID
-	Kind   string
-	Scope  string // the names of its scopes, joined with slashes; empty without a scope
-	Args   string // the first 4 KiB of the canonical form of its arguments
-	Status Status
-	Calls  int             // since it began or last failed
-	Result json.RawMessage // of a completed operation
-	Error  string          // of the last call, or of Find, at most 4 KiB; empty if the last call was interrupted
+	ID   ID
+	Kind string
+	// Position is the name of the durable work that the operation belongs to, the number of the place in it, and the ordinal
+	// among equal operations, such as "fiber/01JD…/2/0": see [dohost.WorkPosition]. It is empty for an operation of the object.
+	Position string
+	Scope    string // the names of its scopes, joined with slashes; empty without a scope
+	Args     string // the first 4 KiB of the canonical form of its arguments
+	Status   Status
+	Calls    int             // since it began or last failed
+	Result   json.RawMessage // of a completed operation
+	Error    string          // of the last call, or of Find, at most 4 KiB; empty if the last call was interrupted
 	// Started is when the operation first began, and Changed when its state last changed.
 	Started, Changed time.Time
 }
@@ -118,7 +123,7 @@ type Operation struct {
 // describe describes a row for a reader in an incarnation, or in none.
 func (r *row) describe(epoch string) Operation {
 	op := Operation{
-		ID: r.ID, Kind: r.Kind, Scope: r.Scope, Args: r.Args, Error: r.Error, Calls: r.Begun, Status: StatusUnknown,
+		ID: r.ID, Kind: r.Kind, Position: r.Position, Scope: r.Scope, Args: r.Args, Error: r.Error, Calls: r.Begun, Status: StatusUnknown,
 		Started: time.UnixMilli(r.Started), Changed: time.UnixMilli(r.Changed),
 	}
 	_, running := progressOf(epoch, r.ID)

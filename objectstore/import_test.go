@@ -66,6 +66,7 @@ func TestExportImport(t *testing.T) {
 		slot, ok, err := s.snapshot(t).Slot(to)
 		want := Slot{
 			Due: due(5), Generation: slot.Generation, Attempt: 2, AtStart: true,
+			First:  Setting{due(5).UnixMilli(), 1},
 			Charge: Charge{Deaths: 4, Lost: 5}, Parked: ParkedDeaths, Error: "no", // the host of the charge is of another store
 		}
 		if err != nil || !ok || slot != want || slot.Generation>>40 != s.Generation() {

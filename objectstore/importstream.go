@@ -91,6 +91,7 @@ func (in *importStream) slot(im *importer) error {
 	if err != nil {
 		return err
 	}
+	slot.First = slot.Setting()
 	// They would be compared with generations of this store.
 	slot.Generation = im.s.NewAlarmGeneration()
 	slot.Charge.Host, slot.Charge.Begun = 0, false

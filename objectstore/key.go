@@ -149,18 +149,21 @@ const (
 	slotAtStart  = 1 << iota
 	slotBegun    // Charge.Begun
 	slotExtended // more follows than of an alarm that never failed
+	slotRepeated // Slot.First follows; of extended ones only
 )
 
 const (
 	slotSize         = 22 // bytes of a slot that is not extended
 	slotExtendedSize = slotSize + 13
+	slotFirstSize    = 16
 )
 
 func encodeSlot(s Slot) []byte {
-	extended := s.Suspect() || s.Parked != NotParked || s.Error != ""
+	repeated := s.First != Setting{}
+	extended := s.Suspect() || s.Parked != NotParked || s.Error != "" || repeated
 	size := slotSize
 	if extended {
-		size = slotExtendedSize + len(s.Error)
+		size = slotExtendedSize + slotFirstSize + len(s.Error) // or less
 	}
 	b := make([]byte, 0, size)
 	b = append(b, slotVersion)
@@ -174,6 +177,9 @@ func encodeSlot(s Slot) []byte {
 	if s.Charge.Begun {
 		flags |= slotBegun
 	}
+	if repeated {
+		flags |= slotRepeated
+	}
 	if !extended {
 		return append(b, flags)
 	}
@@ -182,15 +188,24 @@ func encodeSlot(s Slot) []byte {
 	b = binary.BigEndian.AppendUint16(b, s.Charge.Deaths)
 	b = binary.BigEndian.AppendUint16(b, s.Charge.Lost)
 	b = append(b, byte(s.Parked))
+	if repeated {
+		b = binary.BigEndian.AppendUint64(b, uint64(s.First.DueMS))
+		b = binary.BigEndian.AppendUint64(b, s.First.Generation)
+	}
 	return append(b, s.Error...)
 }
 
 func decodeSlot(b []byte) (Slot, error) {
 	const what = "alarm slot"
 	extended := len(b) >= slotSize && b[slotSize-1]&slotExtended != 0
+	repeated := extended && b[slotSize-1]&slotRepeated != 0
 	size := slotSize
 	if extended {
-		size = min(max(len(b), slotExtendedSize), slotExtendedSize+MaxSlotError)
+		fixed := slotExtendedSize
+		if repeated {
+			fixed += slotFirstSize
+		}
+		size = min(max(len(b), fixed), fixed+MaxSlotError)
 	}
 	if err := checkVersion(what, b, slotVersion, size); err != nil {
 		return Slot{}, err
@@ -208,7 +223,12 @@ func decodeSlot(b []byte) (Slot, error) {
 			Host: binary.BigEndian.Uint64(more), Begun: flags&slotBegun != 0,
 			Deaths: binary.BigEndian.Uint16(more[8:]), Lost: binary.BigEndian.Uint16(more[10:]),
 		}
-		s.Parked, s.Error = ParkReason(more[12]), string(more[13:])
+		s.Parked, more = ParkReason(more[12]), more[13:]
+		if repeated {
+			s.First = Setting{int64(binary.BigEndian.Uint64(more)), binary.BigEndian.Uint64(more[8:])}
+			more = more[slotFirstSize:]
+		}
+		s.Error = string(more)
 	}
 	return s, nil
 }

@@ -96,6 +96,7 @@ func FuzzKey(f *testing.F) {
 func FuzzDecode(f *testing.F) {
 	f.Add(encodeSlot(Slot{Due: time.UnixMilli(5), Generation: 7, Attempt: 2, AtStart: true}))
 	f.Add(encodeSlot(Slot{Charge: Charge{Host: 3, Begun: true, Deaths: 1, Lost: 2}, Parked: ParkedDeaths, Error: "no"}))
+	f.Add(encodeSlot(Slot{Generation: 7, First: Setting{5, 6}, Error: "no"}))
 	f.Add(alarmKey(3, ID{"c", "n"}))
 	f.Add(suspectKey(3, ID{"c", "n"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -123,6 +124,8 @@ func TestLayout(t *testing.T) {
 	troubled := slot
 	troubled.Charge = Charge{Host: 5, Begun: true, Deaths: 6, Lost: 1}
 	troubled.Parked, troubled.Error = ParkedDeaths, "no"
+	repeated := troubled
+	repeated.First = Setting{DueMS: dueMS(due) - 1, Generation: 3<<40 | 16}
 	entry := indexEntry{dueMS: dueMS(due), generation: slot.Generation}
 	identity := Identity{Store: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Fork: 0x5f0c3a91}
 	host, err := hostRecord{identity: identity, parent: 0x11223344, generation: 3, clean: true}.encode()
@@ -149,6 +152,7 @@ func TestLayout(t *testing.T) {
 		{"key-value row", append(appendObject(nil, id), "kkey"...), []byte("value")},
 		{"alarm slot", slotKey(id), encodeSlot(slot)},
 		{"alarm slot, after failures and deaths", slotKey(id), encodeSlot(troubled)},
+		{"alarm slot, of a retry", slotKey(id), encodeSlot(repeated)},
 	} {
 		fmt.Fprintf(&b, "%s\n\t%q\n\t%q\n", l.what, l.key, l.value)
 	}

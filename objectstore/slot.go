@@ -22,9 +22,26 @@ type Slot struct {
 	// Charge counts the processes that have ended during a run. An alarm with a charge
 	// is a suspect, and has an index of its own.
 	Charge Charge
+	// First identifies the setting of the alarm that this slot repeats or postpones. It is zero if the slot is that setting.
+	First Setting
 	// Error is the text of the last failure, of MaxSlotError bytes at most: SetSlot cuts
 	// a longer one.
 	Error string
+}
+
+// Setting identifies one setting of an alarm among all settings of the object's alarms. Those of an imported object include the
+// settings in its former store: they may have the same generations, but not the same times too.
+type Setting struct {
+	DueMS      int64 // ms since 1970
+	Generation uint64
+}
+
+// Setting returns the setting of the alarm, which its retries keep.
+func (s Slot) Setting() Setting {
+	if s.First != (Setting{}) {
+		return s.First
+	}
+	return Setting{dueMS(s.Due), s.Generation}
 }
 
 // MaxSlotError bounds Slot.Error, in bytes.

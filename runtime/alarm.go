@@ -69,7 +69,7 @@ func (o *object) handleAlarm(ev *event) {
 	}
 	ev.running = slot.Charge
 	inc.ringing = ev.delivery
-	ev.err = o.class.Alarm((*eventCtx)(ev), inc.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: ev.run.attempt})
+	ev.err = o.class.Alarm((*eventCtx)(ev), inc.instance, alarm.NewInfo(ev.alarm.Due, ev.run.attempt, slot.Setting()))
 	o.at(ev, eviction.PlaceOutcome)
 	ev.end()
 	inc.ringing = nil

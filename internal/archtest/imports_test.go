@@ -78,9 +78,9 @@ var mayImport = map[string][]string{
 // and to the test machinery in internal.
 var testsMayImport = map[string][]string{
 	".":              {"dohosttest", "examples/..."},
-	"ledger":         {"dohosttest", "objectstore"},            // for a full disk
-	"agent":          {"dohosttest", "objectstore", "runtime"}, // for a full disk, and to count reads
-	"chat":           {"dohosttest", "objectstore", "runtime"}, // likewise
+	"ledger":         {"dohosttest", "objectstore", "agent", "chat"}, // for a full disk, and for positions
+	"agent":          {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
+	"chat":           {"dohosttest", "objectstore", "runtime"},       // likewise
 	"chat/openai":    {".", "dohosttest"},
 	"chat/anthropic": {".", "dohosttest"},
 	"web":            {"dohosttest", "examples/counter"},

@@ -1,0 +1,49 @@
+package chat
+
+import (
+	"context"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/uimessage"
+)
+
+// The names and the numbers of positions are a part of the identity of operations, and so of the format on disk.
+
+// position returns the position of the handler. The handler may continue after any chunk, so equal operations at it are one. The
+// work is the message, not the request: a later request may continue the message, after an approval for example.
+func (s *replyState) position() *dohost.WorkPosition {
+	return dohost.NewWorkPosition("message/"+s.row.Message, nil)
+}
+
+// positionOfCall returns the position of the runs of a tool call, whose number is callRow.Equal.
+func (s *replyState) positionOfCall(id string) *dohost.WorkPosition {
+	equal := s.calls[id].Equal
+	return dohost.NewWorkPosition("message/"+s.row.Message, func(context.Context) (uint64, error) { return equal, nil })
+}
+
+// equalBefore returns the number of calls before a call in its message, with the same tool and the same input, that have a
+// result or may get one. The model may repeat a call that was interrupted, or that has failed: such a call is not counted. A
+// call that follows an equal one in another state is intended. No call has a number of its own, since a model that begins an
+// answer again makes other calls.
+func (s *replyState) equalBefore(p Part) (n uint64) {
+	id := p.Text("toolCallId")
+	m := s.partial()
+	for _, other := range m.Parts {
+		if !uimessage.IsCall(other) {
+			continue
+		}
+		r := s.calls[other.Text("toolCallId")]
+		if r.ID == id {
+			break
+		}
+		if r.Digest != s.calls[id].Digest {
+			continue
+		}
+		switch r.State {
+		case CallFailed, CallDenied, CallExpired, CallUnknown:
+		default:
+			n++
+		}
+	}
+	return n
+}
