@@ -126,6 +126,9 @@ func (o *task) do(ctx context.Context, form []byte) (json.RawMessage, error) {
 	case o.row.State == work.Dead:
 		return o.ask(ctx, work.Event{Kind: work.Retry}, nil)
 	}
+	if epochOf(o.row.Owner) != epoch {
+		o.st.Report(ctx, "ledger:interrupted", slog.String("kind", o.kind), slog.String("operation", string(o.id)))
+	}
 	return o.interrupted(ctx, work.Event{Kind: work.Due}, nil)
 }
 
@@ -378,7 +381,20 @@ func (o *task) deleteExpired(ctx context.Context) error {
 
 // unknownError returns the error of an operation with an unknown outcome.
 func (o *task) unknownError(err error) error {
-	return &UnknownError{
-		ID: o.id, Kind: o.kind, Since: time.UnixMilli(o.row.Started), Text: clip(o.unknown(o.id), maxError), Err: err,
+	text, panicked := o.unknownText()
+	if panicked != nil {
+		err = errors.Join(err, panicked)
 	}
+	return &UnknownError{ID: o.id, Kind: o.kind, Since: time.UnixMilli(o.row.Started), Text: clip(text, maxError), Err: err}
+}
+
+// unknownText returns the text of Kind.Unknown. If that panics, the text is a general one: the panic would end the incarnation in
+// each Do of the operation.
+func (o *task) unknownText() (text string, panicked error) {
+	defer func() {
+		if p := recover(); p != nil {
+			text, panicked = "the outcome is unknown", fmt.Errorf("ledger: Kind.Unknown of kind %q panicked: %v", o.kind, p)
+		}
+	}()
+	return o.unknown(o.id), nil
 }

@@ -61,7 +61,8 @@ type Kind[A, R any] struct {
 	Same func(A) any
 	// Policy is the treatment of an operation whose outcome is unknown. Required.
 	Policy Policy
-	// Unknown returns the text of the [UnknownError]. Callers outside of the process may read it. Required.
+	// Unknown returns the text of the [UnknownError]. Callers outside of the process may read it. If it panics, the error has a
+	// general text for them, and the panic in Err. Required.
 	Unknown func(id ID, args A) string
 	// Find asks the other side about an operation whose outcome is unknown. Do calls it without the object's turn, and no two
 	// calls of Find for one operation run concurrently in an incarnation. An error counts as the answer Unknown. Required for
