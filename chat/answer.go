@@ -84,13 +84,13 @@ type Tool struct {
 	// Timeout bounds the time of a run and of Find together, after which ctx ends, and the model receives an error. A result
 	// that comes later is discarded. Waits for an approval do not count. Zero means 60 s; negative means no bound.
 	Timeout time.Duration
-	// err and valid are set by NewTool: its error, and the check of an input.
-	err   error
-	valid func(input json.RawMessage) error
-
 	// Approve makes calls wait for an approval. Then the call runs, or is sent to the clients if Run is nil. Nil means that
 	// no call waits.
 	Approve *Approval
+
+	// err and valid are set by NewTool: its error, and the check of an input.
+	err   error
+	valid func(input json.RawMessage) error
 }
 
 // AnswerOptions tunes Answer. A nil *AnswerOptions, and the zero AnswerOptions, mean the defaults.
@@ -107,11 +107,14 @@ type AnswerOptions struct {
 
 // Answer makes a model answer. It asks the model, runs the server's tools that the model calls, and asks again with
 // their results, until the model calls no tool, or calls one that waits for a client. It resumes an interrupted reply
-// from its chunks: no tool runs twice. A call runs after the end of the answer that made it, so a call of an
+// from its chunks: a call with a result does not run again, and an interrupted call runs again only if the policy of its tool
+// allows that. A call runs after the end of the answer that made it, so a call of an
 // interrupted answer has not run. It runs when a [ResumableModel] has resumed the answer, or else immediately, if its
 // input is complete.
 //
-// Errors: those of the model and of [Reply.Send].
+// Tools run in tasks of the object, so Answer must not be called in a [dohost.Exclusive] section, which keeps tasks out.
+//
+// Errors: those of the model and of [Reply.Send], and one for a tool with contradicting fields.
 func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	if o == nil {
 		o = &AnswerOptions{}
@@ -171,51 +174,6 @@ func (a *answerRun) tool(name string) (Tool, bool) {
 	return Tool{}, false
 }
 
-// callStep is the next step of Answer for a call without a result.
-type callStep int
-
-const (
-	stepRun   callStep = iota // the server runs it
-	stepWait                  // it waits for a client, or for an approval
-	stepOffer                 // it is approved: clients receive it
-	stepAsk                   // an approval is requested
-	stepFail                  // its result is an error
-)
-
-// nextStep returns the next step for a call, and the error of stepFail.
-func (a *answerRun) nextStep(ctx context.Context, t Tool, ours bool, p Part) (callStep, error) {
-	state := p.Text("state")
-	switch {
-	case ours && t.Run == nil && state == uimessage.ApprovalResponded:
-		return stepOffer, nil
-	case state == uimessage.ApprovalRequested, !ours && a.l.clientRuns(p), ours && t.Run == nil && uimessage.Approved(p):
-		return stepWait, nil
-	case !ours:
-		return stepFail, fmt.Errorf("there is no tool %q", uimessage.ToolName(p))
-	case t.Run != nil && !a.l.madeByReply(p):
-		return stepFail, errNoCallRecord
-	case t.valid != nil && t.valid(rawjson.OrNull(p.Member("input"))) != nil:
-		return stepFail, t.valid(rawjson.OrNull(p.Member("input")))
-	case state == uimessage.InputAvailable && t.Approve != nil && !a.l.begun(p.Text("toolCallId")):
-		asks, err := true, error(nil)
-		if t.Approve.If != nil {
-			asks, err = t.Approve.If(ctx, rawjson.OrNull(p.Member("input")))
-		}
-		switch {
-		case ctx.Err() != nil:
-			return stepWait, context.Cause(ctx)
-		case err != nil:
-			return stepFail, err
-		case asks:
-			return stepAsk, nil
-		}
-	}
-	if t.Run == nil {
-		return stepWait, nil
-	}
-	return stepRun, nil
-}
-
 // runCalls runs the server's tools that were called and may run, concurrently. waits reports that other calls wait for clients.
 func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 	m := a.r.Partial()
@@ -240,6 +198,8 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 			err = a.sendToClient(ctx, p)
 		case step == stepAsk:
 			err = a.requestApproval(ctx, t.Approve, p)
+		case step == stepAbandon:
+			err = a.l.sendInTurn(ctx, uimessage.InterruptedChunk(p))
 		case step == stepFail:
 			err = a.sendResult(ctx, p, nil, failed)
 		default:
@@ -248,7 +208,7 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 		if err != nil {
 			return false, false, err
 		}
-		if step == stepRun || step == stepFail {
+		if step == stepRun || step == stepFail || step == stepAbandon {
 			ran = true
 		} else {
 			waits = true
@@ -299,9 +259,6 @@ func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 	return a.l.apply(ctx, c.Text("toolCallId"), callMade(name, runs, a.l.row.ID))
 }
 
-// errNoCallRecord is the result of a call that the program stored, or changed, with [SetMessages].
-var errNoCallRecord = errors.New("the server has no record that the model made this call with this input")
-
 // sendResult sends the result of a call.
 func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed error) error {
 	raw, err := rawjson.Encode(out)
@@ -312,7 +269,7 @@ func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed erro
 		err = failed
 	}
 	if err != nil {
-		return a.l.sendInTurn(ctx, uimessage.MakeChunk("tool-output-error", "toolCallId", p.Text("toolCallId"), "errorText", err.Error()))
+		return a.l.sendInTurn(ctx, uimessage.MakeChunk("tool-output-error", "toolCallId", p.Text("toolCallId"), "errorText", clipText(err.Error(), maxToolError)))
 	}
 	return a.l.sendInTurn(ctx, uimessage.MakeChunk("tool-output-available", "toolCallId", p.Text("toolCallId"), "output", raw))
 }

@@ -46,7 +46,7 @@ type ApprovalEvent struct {
 	Tool    string
 	Digest  string // of the tool and the input: see [Decision]
 	Action  ApprovalAction
-	Late    bool   // the decision had no effect, since the call had begun or ended
+	Late    bool   // the decision had no effect: the call had begun or ended, or had the same decision
 	Actor   string // the identity that has decided; empty if it is not known
 	Reason  string
 	Time    time.Time
@@ -87,10 +87,13 @@ var ErrStaleApproval = errors.New("chat: the decision is about another input of 
 // ErrDecided is the error of a decision that came too late: the call had begun, or had its result. The log has it.
 var ErrDecided = errors.New("chat: the call does not wait for an approval any more")
 
+// ErrNotWaiting is the error of a decision about a call that does not wait for an approval, and did not before.
+var ErrNotWaiting = errors.New("chat: the call does not need an approval")
+
 // ErrNoCall is the error of a decision about a call that does not exist.
 var ErrNoCall = errors.New("chat: there is no such call")
 
-// Decision is a decision about a call that waits for an approval.
+// Decision is a decision about a call that waits for an approval. Without Approve it is a refusal.
 type Decision struct {
 	Call string // its id
 	// Digest is the one of the [Call] that the actor has seen. Empty means no check.
@@ -105,7 +108,7 @@ type Decision struct {
 // when no other call waits. Decide is for the program; the frames of clients are applied in the same way, with their
 // [dohost.Access] as the actor.
 //
-// Errors: [ErrNoCall], [ErrStaleApproval], [ErrDecided]; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of
+// Errors: [ErrNoCall], [ErrStaleApproval], [ErrNotWaiting], [ErrDecided]; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of
 // a read-only client; [dohost.ErrMisuse] for a nil Decision and in a transaction.
 func Decide(ctx context.Context, a Ref, d *Decision) error {
 	if d == nil {
@@ -147,6 +150,8 @@ func (k *conversation) decide(ctx context.Context, d *Decision) error {
 	switch {
 	case err != nil:
 		return err
+	case how == uimessage.Refused:
+		return fmt.Errorf("%w: %q is %s", ErrNotWaiting, d.Call, call.State)
 	case how != uimessage.Applied:
 		return fmt.Errorf("%w: %q is %s", ErrDecided, d.Call, call.State)
 	}
@@ -164,7 +169,10 @@ func (k *conversation) continueMessage(ctx context.Context, message string) erro
 }
 
 // actor is the origin of a decision.
-type actor struct{ name, reason string }
+type actor struct {
+	name, reason string
+	expired      bool // the time to decide has passed
+}
 
 type actorKey struct{}
 
@@ -179,7 +187,7 @@ func actorOf(conn *agent.Conn) actor {
 		case string:
 			return actor{name: clipText(id, maxActor)}
 		case fmt.Stringer:
-			return actor{name: clipText(id.String(), maxActor)}
+			return actor{name: clipText(fmt.Sprint(id), maxActor)} // also of a nil pointer
 		}
 	}
 	return actor{name: clipText("connection "+conn.ID(), maxActor)}
@@ -192,7 +200,7 @@ func decision(old, row *callRow) ApprovalAction {
 		return ApprovalRequested
 	case row.State == CallExpired && old.State != CallExpired:
 		return ApprovalExpired
-	case row.State == CallDenied && old.State != CallDenied, old.State == CallApproval && row.State == CallFailed:
+	case row.State == CallDenied && old.State != CallDenied:
 		return ApprovalDenied
 	case row.Approved && !old.Approved:
 		return ApprovalApproved
@@ -200,22 +208,41 @@ func decision(old, row *callRow) ApprovalAction {
 	return ""
 }
 
+// decided returns the row after a change of old. An error as the answer to a request for an approval is a decision.
+func decided(ctx context.Context, old *callRow, row callRow) callRow {
+	if old.State == CallApproval && row.State == CallFailed {
+		row.State = CallDenied
+		if by, ok := ctx.Value(actorKey{}).(actor); ok && by.expired {
+			row.State = CallExpired
+		}
+	}
+	return row
+}
+
 // putCall writes the row of a call, and the event of the audit log that the change is. It is the only writer of rows.
 func (k *conversation) putCall(ctx context.Context, old, row callRow) error {
 	if row == old {
 		return nil
 	}
-	if err := callRows.Put(ctx, k.store(), row); err != nil {
+	action := decision(&old, &row)
+	if action == "" {
+		err := callRows.Put(ctx, k.store(), row)
+		k.reportUnknown(ctx, &old, &row)
 		return err
 	}
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		if err := callRows.Put(ctx, k.store(), row); err != nil {
+			return err
+		}
+		return k.appendApproval(ctx, &row, action, false)
+	})
+}
+
+// reportUnknown reports a call whose effect has become unknown.
+func (k *conversation) reportUnknown(ctx context.Context, old, row *callRow) {
 	if row.State == CallUnknown && old.State != CallUnknown {
 		k.base.Object().Report(ctx, "chat:unknown", slog.String("call", row.ID), slog.String("tool", row.Tool))
 	}
-	action := decision(&old, &row)
-	if action == "" {
-		return nil
-	}
-	return k.appendApproval(ctx, &row, action, false)
 }
 
 // appendApproval appends an event to the audit log, and deletes a few old ones.
@@ -317,7 +344,7 @@ func (k *conversation) expireApproval(ctx context.Context, of expiredApproval) e
 		return nil
 	}
 	f := &answerFrame{ToolAnswer: uimessage.ToolAnswer{CallID: of.Call, State: uimessage.OutputError, ErrorText: uimessage.ExpiredText}}
-	message, how, err := k.applyAnswer(ctx, f)
+	message, how, err := k.applyAnswer(withActor(ctx, actor{expired: true}), f)
 	if err != nil || how != uimessage.Applied {
 		return err
 	}

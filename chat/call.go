@@ -17,8 +17,8 @@ type Call struct {
 	Message string // id of its message
 	Request string // id of the request whose reply made it; empty if the program stored it
 	Tool    string
-	// Input is the input of a call that a reply made, as JSON: nil while it is incomplete, and without its end if it is longer
-	// than 4 KiB. The message has all of it.
+	// Input is the JSON of the input of a call that a reply made: empty while it is incomplete, and only the first 4 KiB of a
+	// longer one. The message has all of it.
 	Input string
 	// Digest identifies the tool and the input. It is 64 hexadecimal digits; empty while the input is incomplete.
 	Digest string

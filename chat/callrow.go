@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -55,7 +56,7 @@ type callRow struct {
 	Repeats  bool   // an interrupted run is repeated, or the other side is asked
 	Key      string // the idempotency key; empty before the first run
 	Equal    uint64 // the number of equal calls before it, when it first ran: see equalBefore
-	Doubt    bool   // the effect of the run is unknown, although it has a result
+	Certain  bool   // an error of the run proves that the run had no effect, or a repetition is harmless
 	Approved bool   // a client has approved it
 	Expires  int64  // the end of the wait for an approval; 0 if there is none
 	Created  int64
@@ -122,9 +123,9 @@ func (k *conversation) syncCalls(ctx context.Context, m *Message, by string) err
 			continue
 		}
 		if !known {
-			old = callRow{Message: m.ID, ID: id, Tool: uimessage.ToolName(p), State: CallPending, Created: now}
+			old = callRow{Message: m.ID, ID: id, Tool: uimessage.ToolName(p), State: CallPending, Created: now, Changed: now}
 		}
-		row := old.withPart(p, now)
+		row := decided(ctx, &old, old.withPart(p, now))
 		if by != "" && row.Reply == by && uimessage.IsPending(p) {
 			row = row.made(digestOf(p), p.Member("input"))
 		}
@@ -188,8 +189,14 @@ func (r callRow) in(s CallState, now int64) callRow {
 	return r
 }
 
-// withPart returns the row of a call whose part is stored.
+// withPart returns the row of a call whose part is stored. If the part has no result, although the call has begun to run or has
+// ended, the program has stored an older copy of the message, or the message with the result could not be stored. Such a call
+// never runs: its row keeps the state, and loses the record that a reply made the call.
 func (r callRow) withPart(p Part, now int64) callRow {
+	if !uimessage.HasResult(p) && (r.Attempts > 0 || r.ended()) {
+		r.Digest, r.Input, r.Approved = "", "", false
+		return r
+	}
 	r.Approved = r.Approved || uimessage.Approved(p)
 	switch p.Text("state") {
 	case uimessage.OutputAvailable:
@@ -197,11 +204,8 @@ func (r callRow) withPart(p Part, now int64) callRow {
 	case uimessage.OutputDenied:
 		return r.in(CallDenied, now)
 	case uimessage.OutputError:
-		switch {
-		case r.State == CallUnknown || r.State == CallExpired:
+		if r.ended() {
 			return r
-		case r.State == CallApproval && p.Text("errorText") == uimessage.ExpiredText:
-			return r.in(CallExpired, now)
 		}
 		return r.in(CallFailed, now)
 	case uimessage.ApprovalRequested:
@@ -216,6 +220,10 @@ func (r callRow) withPart(p Part, now int64) callRow {
 
 // withChunk returns the row of a call after a chunk of the reply to a request.
 func (r callRow) withChunk(c Chunk, request string, now int64) callRow {
+	result := strings.HasPrefix(c.Type(), "tool-output") || c.Type() == "tool-input-error"
+	if r.ended() || r.State == CallRunning && !result {
+		return r // only a result changes a call that runs, and nothing changes one that has ended
+	}
 	switch c.Type() {
 	case "tool-input-available":
 		if r.Digest == "" && r.Reply == request {
@@ -233,11 +241,8 @@ func (r callRow) withChunk(c Chunk, request string, now int64) callRow {
 	case "tool-output-denied":
 		return r.in(CallDenied, now)
 	case "tool-input-error", "tool-output-error":
-		if r.State == CallRunning && (r.Doubt || uimessage.Interrupted(c)) {
+		if r.State == CallRunning && !r.Certain {
 			return r.in(CallUnknown, now)
-		}
-		if r.State == CallApproval && c.Text("errorText") == uimessage.ExpiredText {
-			return r.in(CallExpired, now)
 		}
 		return r.in(CallFailed, now)
 	}

@@ -121,7 +121,7 @@ func (k *conversation) onAdmin(ctx context.Context, r *dohost.AdminRequest) (boo
 	switch {
 	case errors.Is(err, ErrNoCall):
 		return false, nil
-	case large, errors.Is(err, ErrStaleApproval), errors.Is(err, ErrDecided):
+	case large, errors.Is(err, ErrStaleApproval), errors.Is(err, ErrNotWaiting), errors.Is(err, ErrDecided):
 		return false, refused(err)
 	}
 	return err == nil, err

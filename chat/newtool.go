@@ -53,8 +53,12 @@ func NewTool[In, Out any](
 	if err == nil {
 		t.Parameters, err = rawjson.Encode(schema)
 	}
-	if err == nil && run == nil {
+	switch {
+	case err != nil:
+	case run == nil:
 		err = errors.New("the function is nil")
+	case o.Approve == nil && o.ApproveWithin != 0:
+		err = errors.New("ApproveWithin is for tools with Approve")
 	}
 	if err != nil {
 		t.err = err
@@ -80,10 +84,8 @@ func NewTool[In, Out any](
 			return o.Find(ctx, in)
 		}
 	}
-	if o.Approve != nil || o.ApproveWithin != 0 {
-		t.Approve = &Approval{Within: o.ApproveWithin}
-	}
 	if o.Approve != nil {
+		t.Approve = &Approval{Within: o.ApproveWithin}
 		t.Approve.If = func(ctx context.Context, input json.RawMessage) (bool, error) {
 			in, err := decodeInput[In](resolved, input)
 			if err != nil {

@@ -101,18 +101,18 @@ func (r *Reply) Say(ctx context.Context, text string) error {
 // liveReply is a reply in the memory of this incarnation: its state, and the means to write and send the events of it.
 type liveReply struct {
 	replyState
-	k            *conversation
-	cancel       context.CancelCauseFunc // nil until the handler runs
-	stallTimer   *time.Timer             // for Stall; nil if there is no bound
-	sending      sync.Mutex              // held by Reply.Send, so that concurrent calls fail instead of corrupting the merger
-	runningTools int                     // calls that run in tasks
+	k          *conversation
+	cancel     context.CancelCauseFunc // nil until the handler runs
+	stallTimer *time.Timer             // for Stall; nil if there is no bound
+	sending    sync.Mutex              // held by Reply.Send, so that concurrent calls fail instead of corrupting the merger
+	running    map[string]*toolRun     // the calls that run in tasks of this incarnation, and have time left
 }
 
 func (l *liveReply) send(ctx context.Context, c Chunk) error {
 	if l.ended {
 		return ErrReplyOver
 	}
-	if l.stallTimer != nil && l.runningTools == 0 {
+	if l.stallTimer != nil && len(l.running) == 0 {
 		l.stallTimer.Reset(l.k.class.options.Stall)
 	}
 	return l.sendMerged(ctx, c)
@@ -150,7 +150,11 @@ func (l *liveReply) addAll(ctx context.Context, list []Chunk) error {
 // add writes a chunk to the log, with the row of its call, and publishes it.
 func (l *liveReply) add(ctx context.Context, c Chunk) error {
 	return l.retryNoSpace(ctx, func() error {
+		if l.ended {
+			return ErrReplyOver
+		}
 		old, call, ofCall := l.afterChunk(c)
+		call = decided(ctx, &old, call)
 		seq := l.stream.Len() // which other events that get the turn may advance
 		if !ofCall || call == old {
 			row, err := l.log(ctx, seq, c)
@@ -179,7 +183,7 @@ func (l *liveReply) add(ctx context.Context, c Chunk) error {
 func (l *liveReply) retryNoSpace(ctx context.Context, do func() error) error {
 	for {
 		err := do()
-		if !errors.Is(err, dohost.ErrNoSpace) && !errors.Is(err, dohost.ErrOverloaded) {
+		if !noSpace(err) {
 			return err
 		}
 		watched := l.stallTimer != nil && l.stallTimer.Stop()
@@ -215,6 +219,9 @@ func (l *liveReply) apply(ctx context.Context, id string, e callEvent) error {
 
 // applyOnce is apply without waiting for space.
 func (l *liveReply) applyOnce(ctx context.Context, id string, e callEvent) error {
+	if l.ended {
+		return ErrReplyOver
+	}
 	old, row := l.after(id, e)
 	if row == old {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,10 +43,12 @@ var errUnstorable = errors.New("chat: the message is too large to be stored")
 // end ends a reply, in one batch, and notifies its clients.
 func (k *conversation) end(ctx context.Context, l *liveReply, s Status, why failure) error {
 	why = why.truncated()
-	if results, waits := l.abandonedCalls(false); s != StatusCompleted || !waits {
-		if err := l.addAll(ctx, results); err != nil { // their executor has ended
-			return err
-		}
+	results, waits := l.abandonedCalls(false)
+	if s == StatusCompleted && waits { // the other calls may run when the reply continues
+		results = slices.DeleteFunc(results, func(c Chunk) bool { return !l.begun(c.Text("toolCallId")) })
+	}
+	if err := l.addAll(ctx, results); err != nil { // their executor has ended
+		return err
 	}
 	if err := l.addAll(ctx, l.stream.Finish(s == StatusCompleted)); err != nil {
 		return err
@@ -193,11 +196,16 @@ func (k *conversation) endNotifying(ctx context.Context, id string) error {
 	})
 }
 
+// noSpace reports whether an operation may succeed when there is more space.
+func noSpace(err error) bool {
+	return errors.Is(err, dohost.ErrNoSpace) || errors.Is(err, dohost.ErrOverloaded)
+}
+
 // retryNoSpace calls do, and repeats it every second while there is no space for it.
 func retryNoSpace(ctx context.Context, do func() error) error {
 	for {
 		err := do()
-		if !errors.Is(err, dohost.ErrNoSpace) && !errors.Is(err, dohost.ErrOverloaded) {
+		if !noSpace(err) {
 			return err
 		}
 		if err := dohost.Sleep(ctx, time.Second); err != nil {

@@ -35,7 +35,10 @@ type callEvent func(callRow) callRow
 // callMade is the event of a call that Answer is to run after the model's answer.
 func callMade(tool string, runs executor, request string) callEvent {
 	return func(r callRow) callRow {
-		r.Tool, r.Runs = cmp.Or(r.Tool, tool), runs
+		if r.Tool != "" {
+			return r // the model repeats the id of a call
+		}
+		r.Tool, r.Runs = tool, runs
 		if runs == runsOnClient {
 			r.Offered = request
 		}
@@ -64,9 +67,9 @@ func callBegun(repeats bool, key string, equal uint64, now int64) callEvent {
 	}
 }
 
-// callInDoubt is the event of a call whose run ends with an error that proves nothing.
-func callInDoubt(r callRow) callRow {
-	r.Doubt = true
+// callCertain is the event of a call whose run ends with an error that leaves no doubt about its effect.
+func callCertain(r callRow) callRow {
+	r.Certain = true
 	return r
 }
 
@@ -91,7 +94,8 @@ func (s *replyState) after(id string, e callEvent) (old, row callRow) {
 	old, ok := s.calls[id]
 	row = old
 	if !ok {
-		row = callRow{Message: s.row.Message, ID: id, Reply: s.row.ID, State: CallPending, Created: time.Now().UnixMilli()}
+		now := time.Now().UnixMilli()
+		row = callRow{Message: s.row.Message, ID: id, Reply: s.row.ID, State: CallPending, Created: now, Changed: now}
 	}
 	return old, e(row)
 }
@@ -139,7 +143,8 @@ func (s *replyState) answered(f *uimessage.ToolAnswer) { s.stream.Answer(f) }
 func (s *replyState) rebuilt(m Message) (next replyState, add []Chunk) {
 	before := uimessage.NewStream(m, "", 0)
 	next = *s
-	next.stream, add = s.stream.Restart(before, s.begun)
+	next.stream, add = s.stream.Restart(before, s.begun, s.repeat)
+	next.stream.Approve(s.approved)
 	next.row.From = next.stream.Len()
 	next.calls = map[string]callRow{}
 	for id, r := range s.calls {

@@ -21,6 +21,8 @@ const (
 	toolTimeout = 60 * time.Second
 	// maxParallel bounds the calls of a reply that run concurrently.
 	maxParallel = 16
+	// maxToolError bounds the text of an error for the model, in bytes.
+	maxToolError = 64 << 10
 	// maxToolAttempts bounds the runs of a call that may be repeated.
 	maxToolAttempts = 5
 )
@@ -93,58 +95,90 @@ type toolRun struct {
 	again bool
 }
 
-// runTools runs calls, up to maxParallel concurrently, and returns when each has a result.
+// runTools runs calls, up to maxParallel concurrently, and returns when each has a result. If ctx ends first, the tasks that
+// still run have an ended context, and send no result.
 func (a *answerRun) runTools(ctx context.Context, calls []*toolRun) error {
 	rs := &toolRuns{a: a, ctx: ctx, events: make(chan toolEvent, 2*len(calls)), open: map[string]*toolRun{}}
 	for len(calls) > 0 || len(rs.open) > 0 {
 		for len(calls) > 0 && len(rs.open) < maxParallel {
-			if err := rs.start(calls[0]); err != nil {
+			err := rs.start(calls[0])
+			if noSpace(err) { // for the row, or for another task
+				break
+			}
+			if err != nil {
 				return err
 			}
 			calls = calls[1:]
 		}
-		if len(rs.open) == 0 {
-			break
+		var err error
+		switch {
+		case len(rs.open) > 0:
+			err = rs.next()
+		case len(calls) > 0:
+			err = dohost.Sleep(ctx, time.Second)
 		}
-		e, _, err := dohost.Recv(ctx, rs.events)
 		if err != nil {
 			return err
 		}
-		run, ok := rs.open[e.call]
-		switch {
-		case e.err != nil:
-			return e.err
-		case !ok: // the tool has returned after its time
-			continue
-		case e.late:
-			if now, ok := a.l.call(e.call); !ok || uimessage.HasResult(now) {
-				continue // the task has sent the result, and is about to end
-			}
-			a.l.runningTools--
-			if err := run.sendResult(ctx, a, nil, run.lateError()); err != nil {
-				return err
-			}
-		}
-		delete(rs.open, e.call)
 	}
 	return nil
 }
 
-// start writes that a call runs, and starts the task that runs it.
-func (rs *toolRuns) start(run *toolRun) error {
-	l, id := rs.a.l, run.part.Text("toolCallId")
-	if now, ok := l.call(id); !ok || uimessage.HasResult(now) {
-		return nil // another call took long, and this one has its result
-	}
-	run.again = l.begun(id)
-	begun := callBegun(run.tool.repeats(), rs.a.positionKey(run.part), l.equalBefore(run.part), time.Now().UnixMilli())
-	if err := l.apply(rs.ctx, id, begun); err != nil {
+// next waits for an event of a run, and applies it.
+func (rs *toolRuns) next() error {
+	e, _, err := dohost.Recv(rs.ctx, rs.events)
+	if err != nil {
 		return err
 	}
-	row := l.calls[id]
+	run, waits := rs.open[e.call]
+	switch {
+	case e.err != nil:
+		return e.err
+	case !waits: // the tool has returned after its time
+		return nil
+	case e.late:
+		if !rs.a.l.finish(run) {
+			return nil // the task sends the result, and is about to end
+		}
+		if err := run.sendResult(rs.ctx, rs.a, nil, run.lateError()); err != nil {
+			return err
+		}
+	}
+	delete(rs.open, e.call)
+	return nil
+}
+
+// finish ends the time of a run, and reports whether it had time left. Only one of the task and the goroutine of Answer sends
+// the result: the one that finishes the run.
+func (l *liveReply) finish(run *toolRun) bool {
+	if l.running[run.call.ID] != run {
+		return false
+	}
+	delete(l.running, run.call.ID)
+	return true
+}
+
+// start writes that a call runs, and starts the task that runs it, in one transaction. A call that has its result by now is not
+// started.
+func (rs *toolRuns) start(run *toolRun) error {
+	l, id := rs.a.l, run.part.Text("toolCallId")
+	now, ok := l.call(id)
+	switch {
+	case l.ended:
+		return ErrReplyOver
+	case rs.ctx.Err() != nil:
+		return context.Cause(rs.ctx)
+	case !ok || uimessage.HasResult(now) || l.running[id] != nil:
+		return nil
+	}
+	run.again = l.begun(id)
+	old, row := l.after(id, callBegun(run.tool.repeats(), rs.a.positionKey(run.part), l.equalBefore(run.part), time.Now().UnixMilli()))
 	run.call = row.call()
-	err := l.retryNoSpace(rs.ctx, func() error {
-		return l.k.base.Object().Go(rs.ctx, "tool "+run.tool.Name, func(ctx context.Context) error {
+	err := dohost.Transaction(rs.ctx, func(ctx context.Context) error {
+		if err := l.k.putCall(ctx, old, row); err != nil {
+			return err
+		}
+		return l.k.base.Object().Go(ctx, "tool "+run.tool.Name, func(ctx context.Context) error {
 			rs.events <- toolEvent{call: id, err: rs.run(ctx, run)}
 			return nil
 		})
@@ -152,11 +186,14 @@ func (rs *toolRuns) start(run *toolRun) error {
 	if err != nil {
 		return err
 	}
+	l.setCall(row)
 	if l.stallTimer != nil {
 		l.stallTimer.Stop() // a tool has its own time limit
 	}
-	l.runningTools++
-	rs.open[id] = run
+	if l.running == nil {
+		l.running = map[string]*toolRun{}
+	}
+	l.running[id], rs.open[id] = run, run
 	return nil
 }
 
@@ -173,17 +210,17 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 		defer time.AfterFunc(most, func() { rs.events <- toolEvent{call: run.call.ID, late: true} }).Stop()
 	}
 	out, failed := run.do(inner)
-	_, waits := rs.open[run.call.ID]
 	switch {
-	case !waits: // the model has the error of lateError
+	case !rs.a.l.finish(run): // the model has the error of lateError
 		rs.a.l.k.base.Object().Report(task, "chat:late", slog.String("call", run.call.ID), slog.String("tool", run.tool.Name))
 		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx) // the reply, or the incarnation, has ended
-	case inner.Err() != nil && failed != nil && errors.Is(context.Cause(inner), errToolTimeout):
-		failed = run.lateError()
+	case rs.a.l.ended:
+		return ErrReplyOver
+	case ctx.Err() != nil || rs.ctx.Err() != nil:
+		return context.Cause(rs.ctx) // the reply, or the incarnation, has ended
+	case inner.Err() != nil && errors.Is(context.Cause(inner), errToolTimeout):
+		out, failed = nil, run.lateError()
 	}
-	rs.a.l.runningTools-- // the result starts the stall timer again
 	return run.sendResult(ctx, rs.a, out, failed)
 }
 
@@ -197,6 +234,7 @@ func (run *toolRun) do(ctx context.Context) (any, error) {
 		case err != nil || answer != ledger.NotDone:
 			return nil, stillUnknownError{err}
 		}
+		run.again = false // the interrupted run had no effect
 	}
 	return run.tool.Run(ctx, input)
 }
@@ -230,33 +268,38 @@ func (e lateCallError) Error() string {
 
 func (e lateCallError) Unwrap() error { return errToolTimeout }
 
-// inDoubt reports whether an error leaves the effect of the call unknown.
-func (run *toolRun) inDoubt(failed error) bool {
+// certain reports whether an error leaves no doubt about the effect of the call.
+func (run *toolRun) certain(failed error) bool {
 	switch {
-	case failed == nil || ledger.ProvesNoEffect(failed):
+	case run.again: // the interrupted run may have had its effect
 		return false
-	case errors.Is(failed, errToolTimeout):
+	case ledger.ProvesNoEffect(failed):
 		return true
 	}
 	_, unknown := errors.AsType[stillUnknownError](failed)
-	return unknown || run.tool.Policy != ledger.Idempotent
+	return run.tool.Policy == ledger.Idempotent && !unknown && !errors.Is(failed, errToolTimeout)
 }
 
 // sendResult sends the result of a call.
 func (run *toolRun) sendResult(ctx context.Context, a *answerRun, out any, failed error) error {
-	if run.inDoubt(failed) {
-		if err := a.l.apply(ctx, run.call.ID, callInDoubt); err != nil {
+	if failed != nil && run.certain(failed) {
+		if err := a.l.apply(ctx, run.call.ID, callCertain); err != nil {
 			return err
 		}
 	}
-	return a.sendResult(ctx, run.part, out, failed)
+	err := a.sendResult(ctx, run.part, out, failed)
+	if large, ok := errors.AsType[*dohost.LimitError](err); ok {
+		err = a.sendResult(ctx, run.part, nil, large)
+	}
+	return err
 }
 
 // keyEncoding is the alphabet of the idempotency keys of calls.
 var keyEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
 // positionKey returns the idempotency key of a call: a hash of its message, its tool, its input, and the number of equal calls
-// before it in the message. So it does not depend on the attempt, nor on the id that the model has chosen.
+// before it in the message. So it does not depend on the attempt, nor on the id that the model has chosen. The number is
+// higher if another call has the key, since the stored input of an equal call may differ from the one that the model made.
 func (a *answerRun) positionKey(p Part) string {
 	digest, before := digestOf(p), uint64(0)
 	m := a.r.Partial()
@@ -268,9 +311,21 @@ func (a *answerRun) positionKey(p Part) string {
 			before++
 		}
 	}
+	taken := map[string]bool{}
+	for id, r := range a.l.calls {
+		taken[r.Key] = taken[r.Key] || id != p.Text("toolCallId")
+	}
+	for ; ; before++ {
+		if key := keyOf(m.ID, digest, before); !taken[key] {
+			return key
+		}
+	}
+}
+
+func keyOf(message, digest string, before uint64) string {
 	h := sha256.New()
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(m.ID))))
-	h.Write([]byte(m.ID))
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(message))))
+	h.Write([]byte(message))
 	h.Write([]byte(digest))
 	h.Write(binary.BigEndian.AppendUint64(nil, before))
 	return "call_" + keyEncoding.EncodeToString(h.Sum(nil)[:16])

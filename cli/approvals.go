@@ -100,12 +100,13 @@ func (c *decideCmd) do(ctx context.Context, out io.Writer, a dohost.Action, done
 	if err != nil {
 		return err
 	}
-	text := ""
-	if i := slices.IndexFunc(calls.Details, func(d dohost.Resource) bool { return d.ID == c.Call }); i >= 0 {
-		text = ": " + calls.Details[i].Text
-		if c.Digest == "" {
-			c.Digest = calls.Details[i].Digest
-		}
+	i := slices.IndexFunc(calls.Details, func(d dohost.Resource) bool { return d.ID == c.Call })
+	if i < 0 { // without the digest, the decision could be about any input
+		return fmt.Errorf("%v has no call %s", printable(c.Object.String()), printable(c.Call))
+	}
+	text := ": " + calls.Details[i].Text
+	if c.Digest == "" {
+		c.Digest = calls.Details[i].Digest
 	}
 	if c.Actor == "" {
 		if u, err := user.Current(); err == nil { // without a name, the audit log has none

@@ -104,8 +104,10 @@ func (s *pointRun) check(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-// .ci/run tries more pairs.
-var pairs = flag.Int("pairs", 50, "pairs of points where each policy's scenario is ended twice")
+// .ci/run tries more pairs, and with -full durable work at all places.
+var full = flag.Bool("full", false, "end durable work at all places")
+
+var pairs = flag.Int("pairs", 10, "pairs of points where each policy's scenario is ended twice")
 
 func testEveryPoint(t *testing.T, p ledger.Policy) {
 	s := &pointRun{shop: newShop(p)}

@@ -142,12 +142,16 @@ func (s *shop) checkEffects(ctx context.Context, h *dohosttest.Host, want int) e
 	return err
 }
 
-// workPlaces are all places, and some with the race detector, which makes a run ten times as long.
+// workPlaces are all places with -full, and otherwise some: those after a commit, a sync and an Await. The race detector makes a
+// run ten times as long.
 func workPlaces() []dohost.Place {
-	if invariants.Enabled {
+	switch {
+	case *full:
+		return nil
+	case invariants.Enabled:
 		return []dohost.Place{dohost.PlaceAwaited}
 	}
-	return nil
+	return []dohost.Place{dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceAwaited}
 }
 
 // testWork plans work at every point of it, and checks the number of its effects.

@@ -90,9 +90,9 @@ func abandonedCalls(m *Message, clients func(Part) bool, begun func(id string) b
 	return add, waits
 }
 
-// Interrupted reports whether a chunk is the result of an interrupted call, whose effect is unknown.
-func Interrupted(c Chunk) bool {
-	return c.Type() == "tool-output-error" && c.Text("errorText") == InterruptedText
+// InterruptedChunk returns the result of an interrupted call.
+func InterruptedChunk(p Part) Chunk {
+	return newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId")).with("errorText", InterruptedText)
 }
 
 // InterruptedText is the error text of an interrupted call.

@@ -61,7 +61,7 @@ func (f *ToolAnswer) EffectOn(p Part, server bool) Effect {
 		return Repeated
 	case p.is("providerExecuted"), rank < 2 || rank > 5:
 		return Refused
-	case f.Approved != nil, server:
+	case f.Approved != nil, server, state == ApprovalRequested:
 		if state != ApprovalRequested || f.Approved == nil && f.State != OutputError {
 			return Refused
 		}

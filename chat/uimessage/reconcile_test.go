@@ -74,7 +74,8 @@ func TestReconcile(t *testing.T) {
 			"assistant srv " + callAsked, "assistant srv " + `{"type":"tool-f","toolCallId":"1","state":"output-denied"}`, "assistant srv " +
 				`{"type":"tool-f","toolCallId":"1","state":"output-denied","input":{},"approval":{"id":"q","approved":false}}`},
 		"a denial after a consent": {
-			"assistant srv " + callOK, "assistant srv " + `{"type":"tool-f","toolCallId":"1","state":"output-denied"}`, "assistant srv " + callOK},
+			"assistant srv " + callOK, "assistant srv " + `{"type":"tool-f","toolCallId":"1","state":"output-denied"}`, "assistant srv " +
+				`{"type":"tool-f","toolCallId":"1","state":"output-denied","input":{},"approval":{"id":"q","approved":false}}`},
 		"a call with another input": {
 			"assistant a1 " + callAsked, "assistant a1 " +
 				`{"type":"tool-f","toolCallId":"1","state":"approval-requested","input":{"to":"mallory"},"approval":{"id":"q"}}`,

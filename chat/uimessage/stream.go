@@ -33,13 +33,18 @@ func (s *Stream) Replay(c Chunk, approved func(id string) bool) {
 
 // BeginRun begins a run of the handler after the chunks of the log. approved reports whether a call was approved.
 func (s *Stream) BeginRun(approved func(id string) bool) {
+	s.Approve(approved)
+	s.merger = newStreamMerger(s.acc, s.merger.id)
+}
+
+// Approve applies approvals, which have no chunk, to the calls of the message.
+func (s *Stream) Approve(approved func(id string) bool) {
 	for _, p := range s.acc.msg.Parts {
 		id := p.Text("toolCallId")
 		if IsCall(p) && approved(id) && toolRank(p) < toolRank(newPart("").with("state", ApprovalResponded)) {
 			setApproval(p, id, true)
 		}
 	}
-	s.merger = newStreamMerger(s.acc, s.merger.id)
 }
 
 // Add adds a logged chunk, and reports whether that changed the message.
@@ -97,8 +102,9 @@ func (s *Stream) MadeCall(id string) bool { return s.acc.streamedCalls[id] }
 func (s *Stream) MadeCalls() []string { return slices.Collect(maps.Keys(s.acc.streamedCalls)) }
 
 // Restart returns a stream that begins after the present end of the log, from the message before the reply, and its first
-// chunks: the calls that have a result, and those that began to run. They are not added yet.
-func (s *Stream) Restart(before *Stream, begun func(id string) bool) (next *Stream, kept []Chunk) {
+// chunks: the calls that have a result, and those that began to run, with an error as their result unless they are to repeat.
+// They are not added yet.
+func (s *Stream) Restart(before *Stream, begun, repeat func(id string) bool) (next *Stream, kept []Chunk) {
 	next = NewStream(before.acc.msg, s.merger.id, s.acc.chunks)
 	next.merger.resumed = false
 	kept = []Chunk{next.merger.start(newChunk("start"))}
@@ -109,6 +115,10 @@ func (s *Stream) Restart(before *Stream, begun func(id string) bool) (next *Stre
 		case !IsCall(p), older && HasResult(old):
 		case HasResult(p):
 			kept = append(kept, resultChunks(p)...)
+		case repeat(id):
+			if !older {
+				kept = append(kept, CallChunk(p))
+			}
 		case begun(id):
 			kept = append(kept, CallChunk(p), newChunk("tool-output-error").with("toolCallId", id).with("errorText", InterruptedText))
 		}

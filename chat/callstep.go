@@ -1,0 +1,72 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
+)
+
+// callStep is the next step of Answer for a call without a result.
+type callStep int
+
+const (
+	stepRun     callStep = iota // the server runs it
+	stepWait                    // it waits for a client, or for an approval
+	stepOffer                   // it is approved: clients receive it
+	stepAsk                     // an approval is requested
+	stepAbandon                 // it was interrupted, and does not run again
+	stepFail                    // its result is an error
+)
+
+// nextStep returns the next step for a call, and the error of stepFail.
+func (a *answerRun) nextStep(ctx context.Context, t Tool, ours bool, p Part) (callStep, error) {
+	state := p.Text("state")
+	r := a.l.calls[p.Text("toolCallId")]
+	switch {
+	case r.ended():
+		return stepFail, errCallEnded
+	case r.State == CallRunning && !(ours && t.Run != nil && t.repeats() && r.Repeats && a.l.running[r.ID] == nil):
+		return stepAbandon, nil
+	case ours && t.Run == nil && state == uimessage.ApprovalResponded:
+		return stepOffer, nil
+	case state == uimessage.ApprovalRequested, !ours && a.l.clientRuns(p), ours && t.Run == nil && uimessage.Approved(p):
+		return stepWait, nil
+	case !ours:
+		return stepFail, fmt.Errorf("there is no tool %q", uimessage.ToolName(p))
+	case t.Run != nil && !a.l.madeByReply(p):
+		return stepFail, errNoCallRecord
+	}
+	if t.valid != nil && r.State != CallRunning {
+		if err := t.valid(rawjson.OrNull(p.Member("input"))); err != nil {
+			return stepFail, err
+		}
+	}
+	switch {
+	case state == uimessage.InputAvailable && t.Approve != nil && !a.l.begun(p.Text("toolCallId")):
+		asks, err := true, error(nil)
+		if t.Approve.If != nil {
+			asks, err = t.Approve.If(ctx, rawjson.OrNull(p.Member("input")))
+		}
+		switch {
+		case ctx.Err() != nil:
+			return stepWait, context.Cause(ctx)
+		case err != nil:
+			return stepFail, err
+		case asks:
+			return stepAsk, nil
+		}
+	}
+	if t.Run == nil {
+		return stepWait, nil
+	}
+	return stepRun, nil
+}
+
+// errCallEnded is the result of a call in an older copy of its message that the program has stored.
+var errCallEnded = errors.New("the call has ended before; its result is not stored")
+
+// errNoCallRecord is the result of a call that the program stored, or changed, with [SetMessages].
+var errNoCallRecord = errors.New("the server has no record that the model made this call with this input")
