@@ -14,6 +14,7 @@ import (
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/ledger"
+	"github.com/dohost/dohost/objectstore"
 )
 
 // inEvent runs f as an event of the agent.
@@ -347,4 +348,72 @@ func TestDecideAboutCallWithoutApproval(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// TestRefusalOnFullDisk approves a call, fills the disk when its continuation begins, and refuses the call while both wait for
+// space. Either the refusal counts or the call runs, and the audit log agrees. The offsets decide which waits longer.
+func TestRefusalOnFullDisk(t *testing.T) {
+	outcomes := map[string]int{}
+	for offset := range 12 {
+		var disk *objectstore.FS
+		runs, calls := 0, 0
+		m := &stepsModel{steps: [][]string{{"a"}}}
+		class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
+			if calls++; calls == 2 {
+				disk.SetFree(0)
+				if err := dohost.Sleep(ctx, time.Second); err != nil {
+					return err
+				}
+			}
+			return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{counted(&runs, time.Second, nil)}})
+		}})
+		runLong(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
+			disk = fs
+			decide := func(approve bool) (decided error) {
+				inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+					decided = chat.Decide(ctx, p, &chat.Decision{Call: "a-1-0", Approve: approve})
+					return nil
+				})
+				return decided
+			}
+			inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+				_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
+				return err
+			})
+			time.Sleep(time.Second)
+			if err := decide(true); err != nil {
+				t.Fatal(err)
+			}
+			refused := make(chan error, 1)
+			go func() {
+				time.Sleep(2*time.Second + time.Duration(offset)*100*time.Millisecond)
+				refused <- decide(false)
+			}()
+			time.Sleep(5*time.Second + 550*time.Millisecond)
+			disk.SetFree(1 << 40)
+			err := <-refused
+			time.Sleep(10 * time.Second)
+			last := chat.ApprovalAction("")
+			inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+				for e, err := range chat.Approvals(ctx, p, "a-1-0") {
+					if err != nil {
+						return err
+					}
+					if !e.Late {
+						last = e.Action
+					}
+				}
+				return nil
+			})
+			ran := runs == 1 && errors.Is(err, chat.ErrDecided) && last == chat.ApprovalApproved
+			denied := runs == 0 && err == nil && last == chat.ApprovalDenied
+			if !ran && !denied {
+				t.Errorf("offset %d: the call ran %d times, the refusal: %v, the last decision %q", offset, runs, err, last)
+			}
+			outcomes[fmt.Sprint("ran ", ran)]++
+		}, class)
+	}
+	if t.Log(outcomes); len(outcomes) != 2 {
+		t.Errorf("outcomes %v, want both", outcomes)
+	}
 }

@@ -147,35 +147,38 @@ func (l *liveReply) addAll(ctx context.Context, list []Chunk) error {
 	return nil
 }
 
-// add writes a chunk to the log, with the row of its call, and publishes it.
+// add writes a chunk to the log, with the row of its call, and publishes it, as soon as there is space for it.
 func (l *liveReply) add(ctx context.Context, c Chunk) error {
-	return l.retryNoSpace(ctx, func() error {
-		if l.ended {
-			return ErrReplyOver
-		}
-		old, call, ofCall := l.afterChunk(c)
-		call = decided(ctx, &old, call)
-		seq := l.stream.Len() // which other events that get the turn may advance
-		if !ofCall || call == old {
-			row, err := l.log(ctx, seq, c)
-			if err != nil {
-				return err
-			}
-			return l.publish(ctx, c, row)
-		}
-		var row chunkRow
-		err := dohost.Transaction(ctx, func(ctx context.Context) (err error) {
-			if row, err = l.log(ctx, seq, c); err != nil {
-				return err
-			}
-			return l.k.putCall(ctx, old, call)
-		})
+	return l.retryNoSpace(ctx, func() error { return l.addOnce(ctx, c) })
+}
+
+// addOnce is add without waiting for space.
+func (l *liveReply) addOnce(ctx context.Context, c Chunk) error {
+	if l.ended {
+		return ErrReplyOver
+	}
+	old, call, ofCall := l.afterChunk(c)
+	call = decided(ctx, &old, call)
+	seq := l.stream.Len() // which other events that get the turn may advance
+	if !ofCall || call == old {
+		row, err := l.log(ctx, seq, c)
 		if err != nil {
 			return err
 		}
-		l.setCall(call)
 		return l.publish(ctx, c, row)
+	}
+	var row chunkRow
+	err := dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+		if row, err = l.log(ctx, seq, c); err != nil {
+			return err
+		}
+		return l.k.putCall(ctx, old, call)
 	})
+	if err != nil {
+		return err
+	}
+	l.setCall(call)
+	return l.publish(ctx, c, row)
 }
 
 // retryNoSpace calls do, and repeats it every second while there is no space for it. The stall timer is stopped during

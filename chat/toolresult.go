@@ -66,9 +66,19 @@ func (k *conversation) sendRefusal(ctx context.Context, conn *agent.Conn, why er
 	return k.send(ctx, conn, map[string]string{"error": why.Error()})
 }
 
-// applyAnswer applies an answer to its call, in the running reply or in the message that has the call, and returns the
-// id of that message, or "" if there is none.
+// applyAnswer applies an answer to its call, in the running reply or in the message that has the call, as soon as there is
+// space for it. It returns the id of that message, or "" if there is none. The call may begin during the wait, so the effect is
+// computed after it.
 func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message string, how uimessage.Effect, err error) {
+	err = retryNoSpace(ctx, func() error {
+		message, how, err = k.applyAnswerOnce(ctx, f)
+		return err
+	})
+	return message, how, err
+}
+
+// applyAnswerOnce is applyAnswer without waiting for space.
+func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame) (message string, how uimessage.Effect, err error) {
 	row, ok, err := k.running(ctx)
 	if err != nil {
 		return "", uimessage.Refused, err
@@ -79,8 +89,7 @@ func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message
 			return "", uimessage.Refused, err
 		}
 		if p, ok := l.call(f.CallID); ok {
-			how := f.EffectOn(p, l.serverRuns(f.CallID))
-			call := l.calls[f.CallID]
+			how, call := f.EffectOn(p, l.serverRuns(f.CallID)), l.calls[f.CallID]
 			if how == uimessage.Applied && call.State == CallRunning {
 				how = uimessage.Repeated
 			}
@@ -196,11 +205,13 @@ func (k *conversation) searchCall(ctx context.Context, id string) (row messageRo
 	return row, nil
 }
 
-// answer applies an answer to a call of the reply.
+// answer applies an answer to a call of the reply, without waiting for space.
 func (l *liveReply) answer(ctx context.Context, f *answerFrame) error {
 	if c := f.Chunk(); c.Type() != "" {
-		if err := l.sendMerged(ctx, c); err != nil {
-			return err
+		for _, of := range append(l.stream.Before(c), c) {
+			if err := l.addOnce(ctx, of); err != nil {
+				return err
+			}
 		}
 	} else {
 		if err := l.applyOnce(ctx, f.CallID, callApproved(time.Now().UnixMilli())); err != nil {
