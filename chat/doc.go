@@ -41,4 +41,25 @@
 //     chunks to it any more.
 //   - A run of the handler is counted, durably, before it begins, so a crash during the run counts. One pure function
 //     of the row's counters decides whether another run follows.
+//
+// # Tool calls
+//
+// A call has one row from the chunk that makes it until its message is deleted. Its states:
+//
+//	pending ─────────────────────────────▶ running ──▶ completed, failed, unknown
+//	   │                                    ▲ │  ▲
+//	   ├──▶ approval ──▶ pending, approved ─┘ └──┘ interrupted, with the policy Idempotent or Reconcile
+//	   │       └───▶ denied, expired
+//	   └──▶ client ──▶ completed, failed
+//
+// These rules hold:
+//
+//   - A chunk of a call and the change of its row are one batch. So are the start of a call and the end of its wait for an
+//     approval.
+//   - A call that has begun or ended never becomes pending again, regardless of the messages that a client or the program
+//     stores.
+//   - A run of a call is a task, which begins when the row that says so is durable. A running row without a task of this
+//     incarnation was interrupted, and its effect is unknown.
+//   - The result of a call is written in the batch of the last writes of its task, independently of other calls.
+//   - The audit log has an event for each change of a row that is a decision, in the same batch.
 package chat

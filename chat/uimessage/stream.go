@@ -1,9 +1,6 @@
 package uimessage
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // Stream is the log of a reply as a value: the message that its chunks build, and the chunks to be logged for those of a
 // run. It is changed by Add, Replay, BeginRun and Answer alone. One goroutine at a time may use it.
@@ -94,12 +91,6 @@ func (s *Stream) CallsInLastStep() bool {
 	}
 	return false
 }
-
-// MadeCall reports whether the chunks made a call.
-func (s *Stream) MadeCall(id string) bool { return s.acc.streamedCalls[id] }
-
-// MadeCalls returns the calls that the chunks made.
-func (s *Stream) MadeCalls() []string { return slices.Collect(maps.Keys(s.acc.streamedCalls)) }
 
 // Restart returns a stream that begins after the present end of the log, from the message before the reply, and its first
 // chunks: the calls that have a result, and those that began to run, with an error as their result unless they are to repeat.
