@@ -79,8 +79,8 @@ type Resource struct {
 	Digest string `json:"digest,omitempty"`
 	// Counts are numbers about the item by their names, for programs: Text has them in words.
 	Counts map[string]int64 `json:"counts,omitempty"`
-	// Fields are the texts and times of the item by their names, for programs. Text has them too, but a text that a client or a
-	// model has chosen can imitate the words around it.
+	// Fields are the texts and times of the item by their names, for programs. Do not parse Text for them: it contains texts that
+	// a client or a model has chosen, and those can imitate other fields.
 	Fields map[string]string `json:"fields,omitempty"`
 	// Can lists the actions of [Host.Operate] that apply to the item.
 	Can []Action `json:"can,omitempty"`
@@ -113,7 +113,7 @@ type AdminRequest struct {
 	Kind, ID string          // of the item, as in its [Resource]
 	Result   json.RawMessage // of ActionDone; nil for the others
 	// Digest is the Digest of the Resource that the operator has read; empty for no check. If the content has changed since
-	// then, an item that checks it refuses the action.
+	// then, a handler that checks Digest refuses the action.
 	Digest        string
 	Actor, Reason string // the operator and the reason, for an audit log; may be empty
 }

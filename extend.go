@@ -13,7 +13,7 @@ import (
 // ClassExtension adds items to the objects of a class, for a package that works in objects of any class, such as package
 // ledger.
 type ClassExtension struct {
-	// Kinds are the kinds of the items. A class has one extension with a kind.
+	// Kinds are the kinds of the items. Two extensions of a class must not have a kind in common.
 	Kinds []string
 	// Inspect lists the items, after those of OnInspect: see [Handlers].
 	Inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]

@@ -9,8 +9,8 @@ import (
 
 // WorkPosition is the place where durable work continues after an interruption, such as a fiber and the number of its
 // checkpoints. The host puts it into the context of an alarm's handler, and packages agent and chat into the contexts of their
-// durable work. Package ledger makes it a part of the identity of operations: two equal operations of one run are two operations,
-// and a repeated run performs the same ones.
+// durable work. Package ledger makes the position a part of the identity of operations: equal operations of one run have
+// different identities, and a repeated run gets the identities of the interrupted one.
 //
 // A position counts the equal steps of one run of the work. Each run needs a WorkPosition of its own, which begins to count at
 // zero. The holder of the turn owns it.

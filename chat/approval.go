@@ -81,13 +81,14 @@ const (
 	keepApprovals = 90 * 24 * time.Hour
 )
 
-// ErrStaleApproval is the error of a decision about another input than the one that the call has.
+// ErrStaleApproval is the error of a [Decision] whose Digest differs from the digest of the call.
 var ErrStaleApproval = errors.New("chat: the decision is about another input of the call")
 
-// ErrDecided is the error of a decision that came too late: the call had begun, or had its result. The log has it.
+// ErrDecided is the error of a decision that came too late: the call had begun or ended. The audit log records the decision as
+// late.
 var ErrDecided = errors.New("chat: the call does not wait for an approval any more")
 
-// ErrNotWaiting is the error of a decision about a call that does not wait for an approval, and did not before.
+// ErrNotWaiting is the error of a decision about a call that has never waited for an approval.
 var ErrNotWaiting = errors.New("chat: the call does not need an approval")
 
 // ErrNoCall is the error of a decision about a call that does not exist.
@@ -103,10 +104,10 @@ type Decision struct {
 	Reason  string // at most 2 KiB
 }
 
-// Decide records a decision in the audit log, and applies it: an approved call runs, and the model receives an error for a refused one. Until
-// the call begins to run the latest decision counts, except that a refusal is final. The assistant continues its message
-// when no other call waits. Decide is for the program; the frames of clients are applied in the same way, with their
-// [dohost.Access] as the actor.
+// Decide records a decision in the audit log, and applies it: an approved call runs; for a refused call the model receives an
+// error. Until the call begins to run, the latest decision counts, except that a refusal is final. The assistant continues its
+// message when no other call waits. Decide is for the program. The agent applies decisions in frames of clients in the same
+// way; their actor is the identity in the [dohost.Access] of the client, or else the connection.
 //
 // Errors: [ErrNoCall], [ErrStaleApproval], [ErrNotWaiting], [ErrDecided]; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of
 // a read-only client; [dohost.ErrMisuse] for a nil Decision and in a transaction.
@@ -193,7 +194,7 @@ func actorOf(conn *agent.Conn) actor {
 	return actor{name: clipText("connection "+conn.ID(), maxActor)}
 }
 
-// decision returns the action that the change of a call's row is an event of, or "" if it is none.
+// decision returns the action that the audit log records for a change of a call's row, or "" if the log records none.
 func decision(old, row *callRow) ApprovalAction {
 	switch {
 	case row.State == CallApproval && old.State != CallApproval:
@@ -208,7 +209,8 @@ func decision(old, row *callRow) ApprovalAction {
 	return ""
 }
 
-// decided returns the row after a change of old. An error as the answer to a request for an approval is a decision.
+// decided returns row, the new row of a call. If a call that waited for an approval has failed, decided makes the state denied,
+// or expired if the time to decide has passed.
 func decided(ctx context.Context, old *callRow, row callRow) callRow {
 	if old.State == CallApproval && row.State == CallFailed {
 		row.State = CallDenied
@@ -219,7 +221,7 @@ func decided(ctx context.Context, old *callRow, row callRow) callRow {
 	return row
 }
 
-// putCall writes the row of a call, and the event of the audit log that the change is. It is the only writer of rows.
+// putCall writes the row of a call. If decision returns an action, putCall also appends the event. All writes of rows use it.
 func (k *conversation) putCall(ctx context.Context, old, row callRow) error {
 	if row == old {
 		return nil

@@ -23,8 +23,8 @@ const (
 	CallCompleted CallState = "completed" // it has a result
 	CallFailed    CallState = "failed"    // its result is an error
 	CallDenied    CallState = "denied"    // its approval was refused
-	CallExpired   CallState = "expired"   // the decision about its approval came too late
-	CallUnknown   CallState = "unknown"   // it was interrupted: whether it took effect is not known
+	CallExpired   CallState = "expired"   // the time to decide has passed without an approval
+	CallUnknown   CallState = "unknown"   // it was interrupted, or has failed without a proof: whether it took effect is not known
 )
 
 // executor is the party that runs a call.
@@ -134,8 +134,8 @@ func (k *conversation) syncCalls(ctx context.Context, m *Message, by string) err
 	return k.replaceCalls(ctx, had, next)
 }
 
-// serverCalls returns a function that reports whether the server runs a call without a result. If it is not needed, the
-// function may have no rows.
+// serverCalls returns a function that reports whether the server runs a call without a result. If needed is false,
+// serverCalls reads no rows, and the function always returns false.
 func (k *conversation) serverCalls(ctx context.Context, needed bool) (func(message, call string) bool, error) {
 	type key struct{ message, call string }
 	server := map[key]bool{}
@@ -153,7 +153,8 @@ func (k *conversation) serverCalls(ctx context.Context, needed bool) (func(messa
 	return func(message, call string) bool { return server[key{message, call}] }, nil
 }
 
-// replaceCalls writes the rows in now that differ from those in old, and deletes the rows that now has not.
+// replaceCalls writes the rows in now that differ from those in old, and deletes the rows of old that
+// are missing from now.
 func (k *conversation) replaceCalls(ctx context.Context, old, now map[string]callRow) error {
 	for id, row := range now {
 		if err := k.putCall(ctx, old[id], row); err != nil {
@@ -249,8 +250,8 @@ func (r callRow) withChunk(c Chunk, request string, now int64) callRow {
 	return r
 }
 
-// deleteCalls deletes the rows of the calls of a deleted message, as long as budget, which it decreases, is not zero.
-// sweep deletes the other rows.
+// deleteCalls deletes rows of the calls of a deleted message until budget is zero, and subtracts 1 from budget for each row.
+// sweep deletes the remaining rows.
 func deleteCalls(ctx context.Context, s *dohost.Storage, m *messageRow, budget *int) error {
 	if !hasCalls(m) {
 		return nil

@@ -58,7 +58,7 @@
 //     approval.
 //   - A call that has begun or ended never becomes pending again, regardless of the messages that a client or the program
 //     stores.
-//   - A run of a call is a task, which begins when the row that says so is durable. A running row without a task of this
+//   - A run of a call is a task, which begins when its running row is durable. A running row without a task of this
 //     incarnation was interrupted, and its effect is unknown.
 //   - The result of a call is written in the batch of the last writes of its task, independently of other calls.
 //   - The audit log has an event for each change of a row that is a decision, in the same batch.

@@ -22,9 +22,9 @@ func (s *replyState) positionOfCall(id string) *dohost.WorkPosition {
 }
 
 // equalBefore returns the number of calls before a call in its message, with the same tool and the same input, that have a
-// result or may get one. The model may repeat a call that was interrupted, or that has failed: such a call is not counted. A
-// call that follows an equal one in another state is intended. No call has a number of its own, since a model that begins an
-// answer again makes other calls.
+// result or may get one. It does not count calls that were interrupted or have failed, since the model may repeat them. After
+// an equal call in any other state, the model intends a second effect. The number does not depend on the ids of the calls: a
+// model that begins an answer again makes calls with other ids.
 func (s *replyState) equalBefore(p Part) (n uint64) {
 	id := p.Text("toolCallId")
 	m := s.partial()

@@ -76,8 +76,8 @@ type toolEvent struct {
 	err  error // of the reply, not of the tool
 }
 
-// toolRuns are the runs of the calls of a step. Each run is a task of the object. It begins when the row that says so is
-// durable, and writes the result in the batch of the tool's last writes, whether or not other calls of the step have ended.
+// toolRuns are the runs of the calls of a step. Each run is a task of the object. It begins when the
+// running row is durable. It writes the result in the batch of the tool's last writes, whether or not other calls have ended.
 // The goroutine of Answer waits for all of them.
 type toolRuns struct {
 	a      *answerRun
@@ -148,8 +148,8 @@ func (rs *toolRuns) next() error {
 	return nil
 }
 
-// finish ends the time of a run, and reports whether it had time left. Only one of the task and the goroutine of Answer sends
-// the result: the one that finishes the run.
+// finish claims the right to send the result of a run, and reports whether the caller got it. Both the task and the goroutine
+// of Answer call finish; the first caller sends the result.
 func (l *liveReply) finish(run *toolRun) bool {
 	if l.running[run.call.ID] != run {
 		return false
@@ -158,8 +158,8 @@ func (l *liveReply) finish(run *toolRun) bool {
 	return true
 }
 
-// start writes that a call runs, and starts the task that runs it, in one transaction. A call that has its result by now is not
-// started.
+// start writes the running row of a call and starts its task, in one transaction. If the call already has its result, start
+// does nothing.
 func (rs *toolRuns) start(run *toolRun) error {
 	l, id := rs.a.l, run.part.Text("toolCallId")
 	now, ok := l.call(id)
@@ -197,7 +197,7 @@ func (rs *toolRuns) start(run *toolRun) error {
 	return nil
 }
 
-// run runs a call in its task. Its error is one of the reply.
+// run runs a call in its task. It sends an error of the tool as the result; the error that run returns ends Answer.
 func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 	ctx, cancel := context.WithCancelCause(valuesOf(task, rs.ctx))
 	defer cancel(nil)
@@ -331,7 +331,7 @@ func keyOf(message, digest string, before uint64) string {
 	return "call_" + keyEncoding.EncodeToString(h.Sum(nil)[:16])
 }
 
-// taskContext is the context of a task, with the values of the handler's that the task has not.
+// taskContext is the context of a task. If that context does not have a value, Value returns the one of the handler's context.
 type taskContext struct {
 	context.Context
 	handler context.Context

@@ -10,8 +10,8 @@ import (
 var errEarlier = errors.New("a version without the ledger may have charged the order, and the bank cannot be asked")
 
 // request returns the function that requests a charge. The ledger does not know the requests
-// of the version of this class without it (package before), which stored the number of its
-// tries before each. If it has sent one, the bank is asked for the charge first.
+// of the earlier version of this class (package before). That version stored the number of
+// its tries before each request. If the number exists, the function asks the bank first.
 func (o *Order) request(ctx context.Context) (func(ctx context.Context, key string, c Charge) (string, error), error) {
 	_, sent, err := dohost.Get[int](ctx, o.st.Storage(), "try")
 	if err != nil || !sent {
