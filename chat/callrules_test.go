@@ -417,3 +417,26 @@ func TestRefusalOnFullDisk(t *testing.T) {
 		t.Errorf("outcomes %v, want both", outcomes)
 	}
 }
+
+// TestQueuedToolDoesNotRunAfterTheReply has a tool that cancels its reply while the task of another tool waits for the turn.
+func TestQueuedToolDoesNotRunAfterTheReply(t *testing.T) {
+	m := &stepsModel{steps: [][]string{{"a", "b"}}}
+	runs := 0
+	runTools(t, m, chat.Options{}, func(p *countingAgent) []chat.Tool {
+		return []chat.Tool{
+			{ToolSpec: chat.ToolSpec{Name: "a"}, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+				_, err := chat.Cancel(ctx, p, "one")
+				return nil, err
+			}},
+			{ToolSpec: chat.ToolSpec{Name: "b"}, Run: func(context.Context, json.RawMessage) (any, error) {
+				runs++
+				return nil, nil
+			}},
+		}
+	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		h.Advance(time.Second)
+		if _, states := answerOf(t, ctx, h); runs != 0 || states["b"] != "unknown" {
+			t.Errorf("b ran %d times, and is %s", runs, states["b"])
+		}
+	})
+}

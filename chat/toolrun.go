@@ -199,6 +199,11 @@ func (rs *toolRuns) start(run *toolRun) error {
 
 // run runs a call in its task. It sends an error of the tool as the result; the error that run returns ends Answer.
 func (rs *toolRuns) run(task context.Context, run *toolRun) error {
+	p, ok := rs.a.l.call(run.call.ID)
+	if rs.a.l.ended || rs.ctx.Err() != nil || !ok || uimessage.HasResult(p) { // the reply has ended before the task began
+		rs.a.l.finish(run)
+		return ErrReplyOver
+	}
 	ctx, cancel := context.WithCancelCause(valuesOf(task, rs.ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(rs.ctx, func() { cancel(context.Cause(rs.ctx)) })()
