@@ -135,7 +135,7 @@ func TestApprovedCallRunsOnceDespiteOlderCopies(t *testing.T) {
 	}
 }
 
-// answerTwice is a class whose handler calls Answer a second time after the end of a short context.
+// TestAnswerTwiceRunsNoCallAgain has a handler that calls Answer a second time after the end of a short context.
 func TestAnswerTwiceRunsNoCallAgain(t *testing.T) {
 	for _, policy := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent} {
 		runs := 0
