@@ -30,27 +30,31 @@ type trialResult struct {
 
 // runBaseline builds the tests without any mutation and runs the scenarios, which must pass.
 func (c *checker) runBaseline(ctx context.Context, ms []*mutation) error {
-	patterns := map[string][]string{} // by package
+	patterns := map[scenario][]string{} // by package and flags
 	for _, m := range ms {
 		for _, s := range m.scenarios {
-			if !slices.Contains(patterns[s.pkg], s.run) {
-				patterns[s.pkg] = append(patterns[s.pkg], s.run)
+			with := scenario{pkg: s.pkg, flags: s.flags}
+			if !slices.Contains(patterns[with], s.run) {
+				patterns[with] = append(patterns[with], s.run)
 			}
 		}
 	}
 	c.baseline = map[string]string{}
-	for pkg, runs := range patterns {
-		binary, err := c.begin(ctx, nil, pkg).wait()
-		if err != nil {
-			return fmt.Errorf("without a mutation: %w", err)
+	for all, runs := range patterns {
+		if c.baseline[all.pkg] == "" {
+			binary, err := c.begin(ctx, nil, all.pkg).wait()
+			if err != nil {
+				return fmt.Errorf("without a mutation: %w", err)
+			}
+			c.baseline[all.pkg] = binary
 		}
-		c.baseline[pkg] = binary
-		output, passed, err := c.runTest(ctx, binary, pkg, "-test.run="+strings.Join(runs, "|"))
+		all.run = strings.Join(runs, "|")
+		output, passed, err := c.runTest(ctx, c.baseline[all.pkg], all.pkg, all.args()...)
 		if err == nil && !passed {
 			err = errors.New(tail(output))
 		}
 		if err != nil {
-			return fmt.Errorf("without a mutation, %s fails: %w", pkg, err)
+			return fmt.Errorf("without a mutation, %s fails: %w", all.pkg, err)
 		}
 	}
 	return nil
@@ -93,7 +97,7 @@ func (c *checker) check(ctx context.Context, ms []*mutation) []trialResult {
 
 // try runs the scenario with the mutation.
 func (c *checker) try(ctx context.Context, binary string, v *trialResult) error {
-	output, passed, err := c.runTest(ctx, binary, v.s.pkg, "-test.run="+v.s.run)
+	output, passed, err := c.runTest(ctx, binary, v.s.pkg, v.s.args()...)
 	if err != nil {
 		return err
 	}

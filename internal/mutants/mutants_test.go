@@ -51,8 +51,8 @@ func TestParseFindingsOfUntouchedRun(t *testing.T) {
 
 func TestParseMutation(t *testing.T) {
 	const diff = "--- a/x/y.go\n+++ b/x/y.go\n@@ -1 +1 @@\n-a\n+b\n"
-	m, err := parseMutation("# One thing\n# is wrong.\n# scenario: ./z ^T$/^u$\n\n" + diff)
-	want := &mutation{what: "One thing is wrong.", scenarios: []scenario{{"./z", "^T$/^u$"}}, files: []string{"x/y.go"}}
+	m, err := parseMutation("# One thing\n# is wrong.\n# scenario: ./z ^T$/^u$\n# scenario: ./z ^V$ -full -pairs=3\n\n" + diff)
+	want := &mutation{what: "One thing is wrong.", scenarios: []scenario{{"./z", "^T$/^u$", ""}, {"./z", "^V$", "-full -pairs=3"}}, files: []string{"x/y.go"}}
 	if err != nil || !reflect.DeepEqual(m, want) {
 		t.Errorf("%+v, %v; want %+v", m, err, want)
 	}
