@@ -84,6 +84,9 @@ type Tool struct {
 	// Timeout bounds the time of a run and of Find together, after which ctx ends, and the model receives an error. A result
 	// that comes later is discarded. Waits for an approval do not count. Zero means 60 s; negative means no bound.
 	Timeout time.Duration
+	// External makes another party complete the calls, which Run hands over. Nil means that the result of Run is that of the
+	// call.
+	External *External
 	// Approve makes calls wait for an approval. Then the call runs, or is sent to the clients if Run is nil. Nil means that
 	// no call waits.
 	Approve *Approval
@@ -106,7 +109,7 @@ type AnswerOptions struct {
 }
 
 // Answer makes a model answer. It asks the model, runs the server's tools that the model calls, and asks again with
-// their results, until the model calls no tool, or calls one that waits for a client. It resumes an interrupted reply
+// their results, until the model calls no tool, or calls one that waits for a client or for [Complete]. It resumes an interrupted reply
 // from its chunks: a call with a result does not run again, and an interrupted call runs again only if the policy of its tool
 // allows that. A call runs after the end of the answer that made it, so a call of an
 // interrupted answer has not run. It runs when a [ResumableModel] has resumed the answer, or else immediately, if its
@@ -214,7 +217,13 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 			waits = true
 		}
 	}
-	return waits, ran, a.runTools(ctx, runs)
+	err = a.runTools(ctx, runs)
+	for _, run := range runs {
+		if p, ok := a.l.call(run.part.Text("toolCallId")); ok && uimessage.IsPending(p) {
+			waits = true // for Complete
+		}
+	}
+	return waits, ran, err
 }
 
 // requestApproval makes a call wait for an approval. The schedule of its expiry is written first, so a call that waits with

@@ -104,9 +104,9 @@ type Decision struct {
 	Reason  string // at most 2 KiB
 }
 
-// Decide records a decision in the audit log, and applies it: an approved call runs; for a refused call the model receives an
-// error. Until the call begins to run, the latest decision counts, except that a refusal is final. The assistant continues its
-// message when no other call waits. Decide is for the program. The agent applies decisions in frames of clients in the same
+// Decide records a decision in the audit log, and applies it: an approved call runs, also while other calls of the message wait;
+// for a refused call the model receives an error. Until the call begins to run, the latest decision counts, except that a refusal
+// is final. The model is asked again when no call of the message waits. Decide is for the program. The agent applies decisions in frames of clients in the same
 // way; their actor is the identity in the [dohost.Access] of the client, or else the connection.
 //
 // Errors: [ErrNoCall], [ErrStaleApproval], [ErrNotWaiting], [ErrDecided]; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of
@@ -342,7 +342,12 @@ func (k *conversation) expireApproval(ctx context.Context, of expiredApproval) e
 		return err
 	}
 	row, ok := calls[of.Call]
-	if now := time.Now().UnixMilli(); !ok || row.State != CallApproval || row.Expires == 0 || row.Expires > now {
+	switch {
+	case !ok || row.Expires == 0 || row.Expires > time.Now().UnixMilli() || row.ended():
+		return nil
+	case row.External:
+		return k.expireExternal(ctx, row)
+	case row.State != CallApproval:
 		return nil
 	}
 	f := &answerFrame{ToolAnswer: uimessage.ToolAnswer{CallID: of.Call, State: uimessage.OutputError, ErrorText: uimessage.ExpiredText}}

@@ -26,9 +26,12 @@ type Call struct {
 	// call, also one with the same input. Empty before the first run.
 	Key     string
 	State   CallState
-	Expires time.Time // the end of the wait for an approval; zero if there is none
+	Expires time.Time // the end of the wait for an approval, or for [Complete]; zero if there is none
 	Created time.Time
 	Changed time.Time // the last change of State
+	// Output and Error are the result of a call that [FindCall] has returned, and the text of its error.
+	Output json.RawMessage
+	Error  string
 }
 
 // Calls yields the calls without a result, the oldest first.
@@ -50,6 +53,10 @@ func (r *callRow) call() Call {
 	if r.Expires != 0 {
 		c.Expires = time.UnixMilli(r.Expires)
 	}
+	if r.Output != "" {
+		c.Output = json.RawMessage(r.Output)
+	}
+	c.Error = r.Failure
 	return c
 }
 

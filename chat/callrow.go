@@ -20,6 +20,7 @@ const (
 	CallApproval  CallState = "approval"  // it waits for an approval
 	CallClient    CallState = "client"    // it waits for the result of a client
 	CallRunning   CallState = "running"   // the server runs it
+	CallExternal  CallState = "external"  // it was handed over, and waits for Complete
 	CallCompleted CallState = "completed" // it has a result
 	CallFailed    CallState = "failed"    // its result is an error
 	CallDenied    CallState = "denied"    // its approval was refused
@@ -52,13 +53,17 @@ type callRow struct {
 	Runs     executor
 	Offered  string // id of the request whose reply has sent the call to clients
 	State    CallState
+	External bool   // Complete supplies the result: see Tool.External
+	Async    bool   // an external call whose part has another result, that the model received before
 	Attempts int    // runs on the server that began
 	Repeats  bool   // an interrupted run is repeated, or the other side is asked
 	Key      string // the idempotency key; empty before the first run
 	Equal    uint64 // the number of equal calls before it, when it first ran: see equalBefore
 	Certain  bool   // an error of the run proves that the run had no effect, or a repetition is harmless
+	Output   string // the JSON of the result of an asynchronous call
+	Failure  string // the error of an asynchronous call
 	Approved bool   // a client has approved it
-	Expires  int64  // the end of the wait for an approval; 0 if there is none
+	Expires  int64  // the end of the wait for an approval, or for Complete; 0 if there is none
 	Created  int64
 	Changed  int64
 }
@@ -66,7 +71,7 @@ type callRow struct {
 // ended reports whether the call has a result.
 func (r *callRow) ended() bool {
 	switch r.State {
-	case CallPending, CallApproval, CallClient, CallRunning:
+	case CallPending, CallApproval, CallClient, CallRunning, CallExternal:
 		return false
 	}
 	return true
@@ -91,6 +96,7 @@ var callRows = dohost.Collection[callRow]{
 		{Name: "open", Of: func(r callRow) dohost.Key { return partialKey(!r.ended(), dohost.KeyOf(r.Created)) }},
 		{Name: "ended", Of: func(r callRow) dohost.Key { return partialKey(r.ended(), dohost.KeyOf(r.Changed)) }},
 		{Name: "waiting", Of: func(r callRow) dohost.Key { return partialKey(!r.ended(), callKey(r.ID)) }},
+		{Name: "external", Of: func(r callRow) dohost.Key { return partialKey(r.External, dohost.KeyOf(r.Key)) }},
 	},
 }
 
@@ -194,7 +200,11 @@ func (r callRow) in(s CallState, now int64) callRow {
 // ended, the program has stored an older copy of the message, or the message with the result could not be stored. Such a call
 // never runs: its row keeps the state, and loses the record that a reply made the call.
 func (r callRow) withPart(p Part, now int64) callRow {
-	if !uimessage.HasResult(p) && (r.Attempts > 0 || r.ended()) {
+	result := uimessage.HasResult(p)
+	switch {
+	case r.State == CallExternal && (r.Async || !result):
+		return r
+	case !result && (r.Attempts > 0 || r.ended()):
 		r.Digest, r.Input, r.Approved = "", "", false
 		return r
 	}
@@ -208,7 +218,7 @@ func (r callRow) withPart(p Part, now int64) callRow {
 		if r.ended() {
 			return r
 		}
-		return r.in(CallFailed, now)
+		return r.failed(now)
 	case uimessage.ApprovalRequested:
 		return r.in(CallApproval, now)
 	case uimessage.InputAvailable:
@@ -222,7 +232,7 @@ func (r callRow) withPart(p Part, now int64) callRow {
 // withChunk returns the row of a call after a chunk of the reply to a request.
 func (r callRow) withChunk(c Chunk, request string, now int64) callRow {
 	result := strings.HasPrefix(c.Type(), "tool-output") || c.Type() == "tool-input-error"
-	if r.ended() || r.State == CallRunning && !result {
+	if r.ended() || (r.State == CallRunning || r.State == CallExternal) && !result {
 		return r // only a result changes a call that runs, and nothing changes one that has ended
 	}
 	switch c.Type() {
@@ -236,18 +246,27 @@ func (r callRow) withChunk(c Chunk, request string, now int64) callRow {
 	case "tool-approval-request":
 		return r.in(CallApproval, now)
 	case "tool-output-available":
-		if string(c.Member("preliminary")) != "true" {
+		switch {
+		case string(c.Member("preliminary")) == "true":
+		case r.Async:
+			return r.in(CallExternal, now)
+		default:
 			return r.in(CallCompleted, now)
 		}
 	case "tool-output-denied":
 		return r.in(CallDenied, now)
 	case "tool-input-error", "tool-output-error":
-		if r.State == CallRunning && !r.Certain {
-			return r.in(CallUnknown, now)
-		}
-		return r.in(CallFailed, now)
+		return r.failed(now)
 	}
 	return r
+}
+
+// failed returns the row of a call after an error. The outcome of a call that has begun is unknown, unless the error is certain.
+func (r callRow) failed(now int64) callRow {
+	if (r.State == CallRunning || r.State == CallExternal) && !r.Certain {
+		return r.in(CallUnknown, now)
+	}
+	return r.in(CallFailed, now)
 }
 
 // deleteCalls deletes rows of the calls of a deleted message until budget is zero, and subtracts 1 from budget for each row.

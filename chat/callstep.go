@@ -14,7 +14,7 @@ type callStep int
 
 const (
 	stepRun     callStep = iota // the server runs it
-	stepWait                    // it waits for a client, or for an approval
+	stepWait                    // it waits for a client or another party, or for an approval
 	stepOffer                   // it is approved: clients receive it
 	stepAsk                     // an approval is requested
 	stepAbandon                 // it was interrupted, and does not run again
@@ -28,6 +28,8 @@ func (a *answerRun) nextStep(ctx context.Context, t Tool, ours bool, p Part) (ca
 	switch {
 	case r.ended():
 		return stepFail, errCallEnded
+	case r.State == CallExternal:
+		return stepWait, nil
 	case r.State == CallRunning && !(ours && t.Run != nil && t.repeats() && r.Repeats && a.l.running[r.ID] == nil):
 		return stepAbandon, nil
 	case ours && t.Run == nil && state == uimessage.ApprovalResponded:

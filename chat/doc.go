@@ -48,8 +48,9 @@
 //
 //	pending ─────────────────────────────▶ running ──▶ completed, failed, unknown
 //	   │                                    ▲ │  ▲
-//	   ├──▶ approval ──▶ pending, approved ─┘ └──┘ interrupted, with the policy Idempotent or Reconcile
-//	   │       └───▶ denied, expired
+//	   │                                    │ └──┘ interrupted, with the policy Idempotent or Reconcile
+//	   ├──▶ approval ──▶ pending, approved ─┘ │
+//	   │       └───▶ denied, expired          └──▶ external ──▶ completed, failed, unknown
 //	   └──▶ client ──▶ completed, failed
 //
 // These rules hold:
@@ -61,5 +62,7 @@
 //   - A run of a call is a task, which begins when its running row is durable. A running row without a task of this
 //     incarnation was interrupted, and its effect is unknown.
 //   - The result of a call is written in the batch of the last writes of its task, independently of other calls.
+//   - An external call leaves the state running when its Run has returned. Its first completion counts, also one that comes
+//     before, and the continuation of the message is queued in the same batch.
 //   - The audit log has an event for each change of a row that is a decision, in the same batch.
 package chat

@@ -51,6 +51,7 @@ func (k *conversation) checkCalls(ctx context.Context) error {
 			case !uimessage.IsCall(p):
 			case !ok && uimessage.IsPending(p):
 				return fmt.Errorf("the call %q has no row", id)
+			case ok && row.Async && row.State == CallExternal && !uimessage.IsPending(p):
 			case ok && row.ended() == uimessage.IsPending(p):
 				return fmt.Errorf("the call %q is %s, and its part %s", id, row.State, p.Text("state"))
 			}

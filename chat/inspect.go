@@ -70,7 +70,8 @@ func callDetail(r *callRow) dohost.Resource {
 	if r.Approved {
 		text = append(text, "approved")
 	}
-	if r.State == CallApproval && r.Expires != 0 {
+	expires := r.Expires != 0 && (r.State == CallApproval || r.State == CallExternal)
+	if expires {
 		text = append(text, "expires "+timeText(r.Expires))
 	}
 	if c.Digest != "" {
@@ -78,7 +79,11 @@ func callDetail(r *callRow) dohost.Resource {
 	}
 	d.Text = strings.Join(text, ", ")
 	d.Fields = map[string]string{"tool": r.Tool, "input": r.Input, "since": timeText(r.Changed)}
-	if r.State == CallApproval && r.Expires != 0 {
+	if r.External {
+		text = append(text, "key "+r.Key)
+		d.Fields["key"] = r.Key
+	}
+	if expires {
 		d.Fields["expires"] = timeText(r.Expires)
 	}
 	switch {

@@ -24,6 +24,8 @@ type ToolOptions[In, Out any] struct {
 	Approve func(ctx context.Context, in In) (bool, error)
 	// ApproveWithin is Within of [Approval].
 	ApproveWithin time.Duration
+	// External is for a tool whose run hands the call over. Out is any, and run returns nil, unless [External].Async is set.
+	External *External
 }
 
 // Always is the Approve of a tool whose calls all need an approval.
@@ -41,7 +43,7 @@ func NewTool[In, Out any](
 	if o == nil {
 		o = &ToolOptions[In, Out]{}
 	}
-	t := Tool{ToolSpec: ToolSpec{Name: name, Description: description}, Policy: o.Policy, Timeout: o.Timeout}
+	t := Tool{ToolSpec: ToolSpec{Name: name, Description: description}, Policy: o.Policy, Timeout: o.Timeout, External: o.External}
 	schema, err := jsonschema.For[In](nil)
 	var resolved *jsonschema.Resolved
 	if err == nil && schema.Type != "object" {

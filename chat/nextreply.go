@@ -57,7 +57,7 @@ func (k *conversation) beginDue(ctx context.Context) error {
 }
 
 // findMessage assigns the message of a reply: a new one after the messages it answers, or the last one if that is the
-// assistant's. begins is false if the row Answers and there is no such message, or it waits for clients.
+// assistant's. begins is false if the row Answers and there is no message that it continues.
 func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins bool, err error) {
 	if row.Continues {
 		last, ok, err := messages.Last(ctx, k.store(), dohost.Query[messageRow]{})
@@ -69,9 +69,10 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 			if err != nil {
 				return false, err
 			}
-			if m.Role == RoleAssistant && (row.Message == "" || row.Message == m.ID) { // otherwise another message continued
+			if m.Role == RoleAssistant && (row.Message == "" || row.Message == m.ID) { // otherwise a newer message follows
+				begins := !row.Answers || row.continues(&m)
 				row.Message, row.Place = m.ID, last.Place
-				return !row.Answers || !uimessage.AwaitsClient(&m), nil
+				return begins, nil
 			}
 		}
 		if row.Answers {
@@ -82,4 +83,17 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 	row.Message = "msg_" + ulid.Make().String()
 	row.Place, err = k.placeAfter(ctx, row.Users)
 	return true, err
+}
+
+// continues reports whether a request that Answers continues a message now. A request because of a result or a decision does not
+// if the message has another step since then, and it does if an approved call can run, although other calls wait.
+func (r *replyRow) continues(m *Message) bool {
+	ofCall := r.Message == m.ID
+	switch {
+	case ofCall && !uimessage.CallsInLastStep(m):
+		return false
+	case ofCall && uimessage.HasApproved(m):
+		return true
+	}
+	return !uimessage.AwaitsClient(m)
 }

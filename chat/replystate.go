@@ -55,16 +55,24 @@ func callOffered(request string) callEvent {
 }
 
 // callBegun is the event of a call that begins to run on the server, with its idempotency key and the number of equal calls
-// before it. repeats is set if the policy of its tool allows another run after an interruption.
-func callBegun(repeats bool, key string, equal uint64, now int64) callEvent {
+// before it.
+func callBegun(t *Tool, key string, equal uint64, now int64) callEvent {
 	return func(r callRow) callRow {
 		if r.Attempts++; r.Attempts == 1 {
-			r.Equal = equal
+			r.Equal, r.Expires = equal, 0
+			if t.External != nil {
+				r.External, r.Async, r.Expires = true, t.External.Async, t.External.expires(now)
+			}
 		}
-		r.Repeats = repeats && r.Attempts < maxToolAttempts
+		r.Repeats = t.repeats() && r.Attempts < maxToolAttempts
 		r.Key = cmp.Or(r.Key, key)
 		return r.in(CallRunning, now)
 	}
+}
+
+// callHandedOver is the event of a call that another party runs.
+func callHandedOver(now int64) callEvent {
+	return func(r callRow) callRow { return r.in(CallExternal, now) }
 }
 
 // callCertain is the event of a call whose run ends with an error that leaves no doubt about its effect.
@@ -143,12 +151,12 @@ func (s *replyState) answered(f *uimessage.ToolAnswer) { s.stream.Answer(f) }
 func (s *replyState) rebuilt(m Message) (next replyState, add []Chunk) {
 	before := uimessage.NewStream(m, "", 0)
 	next = *s
-	next.stream, add = s.stream.Restart(before, s.begun, s.repeat)
+	next.stream, add = s.stream.Restart(before, s.begun, func(id string) bool { return s.repeat(id) || s.external(id) })
 	next.stream.Approve(s.approved)
 	next.row.From = next.stream.Len()
 	next.calls = map[string]callRow{}
 	for id, r := range s.calls {
-		if _, older := before.Call(id); older || r.ended() || r.State == CallRunning {
+		if _, older := before.Call(id); older || r.ended() || r.State == CallRunning || r.State == CallExternal {
 			next.calls[id] = r
 		}
 	}
@@ -186,13 +194,16 @@ func (s *replyState) approved(id string) bool { return s.calls[id].Approved }
 // begun reports whether a call began to run on the server.
 func (s *replyState) begun(id string) bool { return s.calls[id].State == CallRunning }
 
+// external reports whether a call waits for Complete.
+func (s *replyState) external(id string) bool { return s.calls[id].State == CallExternal }
+
 // repeat reports whether a call that began to run runs again after an interruption.
 func (s *replyState) repeat(id string) bool { return s.begun(id) && s.calls[id].Repeats }
 
 // callRuns returns the reply's knowledge about the runs of its calls.
 func (s *replyState) callRuns() uimessage.CallRuns {
 	return uimessage.CallRuns{
-		Client: s.clientRuns, Begun: s.begun, Repeat: s.repeat,
+		Client: s.clientRuns, External: s.external, Begun: s.begun, Repeat: s.repeat,
 		Waits: func(id string) bool {
 			r := s.calls[id]
 			return r.Runs != runsInHandler && r.Reply == s.row.ID

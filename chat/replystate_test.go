@@ -27,8 +27,8 @@ func TestReplyStateCallEvents(t *testing.T) {
 		{"its input", "1", nil, ToolInput("1", "f", "{}"), "1 f server pending made"},
 		{"its approval is requested", "1", nil, uimessage.MakeChunk("tool-approval-request", "toolCallId", "1"), "1 f server approval made"},
 		{"its approval", "1", callApproved(1), Chunk{}, "1 f server pending made approved"},
-		{"it begins", "1", callBegun(false, "key", 0, 2), Chunk{}, "1 f server running made approved"},
-		{"it begins again", "1", callBegun(false, "key", 0, 3), Chunk{}, "1 f server running made approved"},
+		{"it begins", "1", callBegun(&Tool{}, "key", 0, 2), Chunk{}, "1 f server running made approved"},
+		{"it begins again", "1", callBegun(&Tool{}, "key", 0, 3), Chunk{}, "1 f server running made approved"},
 		{"a preliminary result", "1", nil, uimessage.MakeChunk("tool-output-available", "toolCallId", "1", "preliminary", true), "1 f server running made approved"},
 		{"its result", "1", nil, uimessage.MakeChunk("tool-output-available", "toolCallId", "1"), "1 f server completed made approved"},
 		{"a call of an unknown tool", "2", callMade("g", runsNowhere, "r"), Chunk{}, "2 g nowhere pending"},
@@ -122,7 +122,7 @@ func TestReplyStateCalls(t *testing.T) {
 	if n := len(s.unstartedCalls()); n != 2 || !s.canRunCalls() {
 		t.Errorf("%d calls have not begun, runnable: %t", n, s.canRunCalls())
 	}
-	_, begun := s.after("own", callBegun(false, "key", 0, 1))
+	_, begun := s.after("own", callBegun(&Tool{}, "key", 0, 1))
 	s.setCall(begun)
 	if n := len(s.unstartedCalls()); n != 1 || s.canRunCalls() {
 		t.Errorf("%d calls have not begun after one began, runnable: %t", n, s.canRunCalls())

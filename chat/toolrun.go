@@ -42,6 +42,12 @@ func (t *Tool) check() error {
 		return wrong("want a Policy of package ledger")
 	case t.Run == nil && (t.Policy != 0 || t.Find != nil):
 		return wrong("Policy and Find are for tools with Run")
+	case t.External != nil && t.Run == nil:
+		return wrong("External needs Run, which hands the call over")
+	case t.External != nil && t.External.Within < 0:
+		return wrong("External.Within is negative")
+	case t.External != nil && t.Policy == ledger.Reconcile:
+		return wrong("External allows the policies AtMostOnce and Idempotent")
 	case (t.Policy == ledger.Reconcile) != (t.Find != nil):
 		return wrong("the policy Reconcile needs Find, and no other policy calls it")
 	}
@@ -172,8 +178,13 @@ func (rs *toolRuns) start(run *toolRun) error {
 		return nil
 	}
 	run.again = l.begun(id)
-	old, row := l.after(id, callBegun(run.tool.repeats(), rs.a.positionKey(run.part), l.equalBefore(run.part), time.Now().UnixMilli()))
+	old, row := l.after(id, callBegun(&run.tool, rs.a.positionKey(run.part), l.equalBefore(run.part), time.Now().UnixMilli()))
 	run.call = row.call()
+	if row.External && row.Expires != 0 && row.Attempts == 1 { // a call with a time limit always has a schedule
+		if err := l.k.scheduleExpiry(rs.ctx, row.Message, id, time.UnixMilli(row.Expires)); err != nil {
+			return err
+		}
+	}
 	err := dohost.Transaction(rs.ctx, func(ctx context.Context) error {
 		if err := l.k.putCall(ctx, old, row); err != nil {
 			return err
@@ -225,6 +236,8 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 		return context.Cause(rs.ctx) // the reply, or the incarnation, has ended
 	case inner.Err() != nil && errors.Is(context.Cause(inner), errToolTimeout):
 		out, failed = nil, run.lateError()
+	case run.tool.External != nil && failed == nil:
+		return run.handedOver(ctx, rs.a, out)
 	}
 	return run.sendResult(ctx, rs.a, out, failed)
 }
@@ -285,7 +298,7 @@ func (run *toolRun) certain(failed error) bool {
 	return run.tool.Policy == ledger.Idempotent && !unknown && !errors.Is(failed, errToolTimeout)
 }
 
-// sendResult sends the result of a call.
+// sendResult sends the result of a call. The stream of the reply ignores it if Complete has ended the call.
 func (run *toolRun) sendResult(ctx context.Context, a *answerRun, out any, failed error) error {
 	if failed != nil && run.certain(failed) {
 		if err := a.l.apply(ctx, run.call.ID, callCertain); err != nil {

@@ -63,7 +63,13 @@ func toolClass(m chat.Model, o chat.Options, tools func(p *countingAgent) []chat
 // runTools runs f after a reply with the tools has begun.
 func runTools(t *testing.T, m chat.Model, o chat.Options, tools func(p *countingAgent) []chat.Tool, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
 	t.Helper()
-	runWithHost(t, toolClass(m, o, tools), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runAsked(t, toolClass(m, o, tools), f)
+}
+
+// runAsked runs f after a reply of the class has begun.
+func runAsked(t *testing.T, class dohost.Class, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
+	t.Helper()
+	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
 			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, &chat.AskOptions{ID: "one"})
 			return err

@@ -8,10 +8,11 @@ import (
 
 // CallRuns is the knowledge of a reply about the runs of its calls.
 type CallRuns struct {
-	Client func(Part) bool      // reports whether a client runs a call
-	Waits  func(id string) bool // reports whether a call runs only after the end of the answer that made it
-	Begun  func(id string) bool // reports whether a call began to run on the server
-	Repeat func(id string) bool // reports whether a call that began runs again after an interruption
+	Client   func(Part) bool      // reports whether a client runs a call
+	External func(id string) bool // reports whether a call was handed over to another party
+	Waits    func(id string) bool // reports whether a call runs only after the end of the answer that made it
+	Begun    func(id string) bool // reports whether a call runs on the server, or was interrupted
+	Repeat   func(id string) bool // reports whether a call that began runs again after an interruption
 }
 
 // UnstartedCalls returns the calls without a result that have not begun to run. An interruption leaves them without
@@ -19,7 +20,7 @@ type CallRuns struct {
 func (s *Stream) UnstartedCalls(r CallRuns) (calls []Part) {
 	for _, p := range s.acc.msg.Parts {
 		id := p.Text("toolCallId")
-		if IsPending(p) && r.Waits(id) && !r.Begun(id) {
+		if IsPending(p) && r.Waits(id) && !r.Begun(id) && !r.External(id) {
 			calls = append(calls, p)
 		}
 	}
@@ -35,11 +36,11 @@ func (s *Stream) CanRunCalls(r CallRuns) bool {
 }
 
 // AbandonedCalls returns error results for tool calls whose executor has ended. waits reports whether other calls
-// still wait for a client that runs the tool, or for an approval. With resumes it leaves out calls that have not begun
+// still wait for a client or another party that runs the tool, or for an approval. With resumes it leaves out calls that have not begun
 // to run.
 func (s *Stream) AbandonedCalls(r CallRuns, resumes bool) (add []Chunk, waits bool) {
 	m := s.Message()
-	all, waits := abandonedCalls(&m, r.Client, r.Begun)
+	all, waits := abandonedCalls(&m, r)
 	unstarted := map[string]bool{}
 	for _, p := range s.UnstartedCalls(r) {
 		unstarted[p.Text("toolCallId")] = true
@@ -64,22 +65,23 @@ func (s *Stream) AbandonedCalls(r CallRuns, resumes bool) (add []Chunk, waits bo
 }
 
 // abandonedCalls returns error results for tool calls whose executor has ended. waits reports whether other calls
-// still wait for a client that runs the tool, or for an approval. Approved calls that have not begun may still run,
-// and get no result.
-func abandonedCalls(m *Message, clients func(Part) bool, begun func(id string) bool) (add []Chunk, waits bool) {
+// still wait for a client or another party that runs the tool, or for an approval. Approved calls that have not begun may
+// still run, and get no result.
+func abandonedCalls(m *Message, r CallRuns) (add []Chunk, waits bool) {
 	for _, p := range m.Parts {
 		if !IsPending(p) {
 			continue
 		}
-		c := newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId"))
+		id := p.Text("toolCallId")
+		c := newChunk("tool-output-error").with("toolCallId", id)
 		switch {
-		case p.Text("state") == ApprovalRequested, p.Text("state") == InputAvailable && clients(p):
+		case r.External(id), p.Text("state") == ApprovalRequested, p.Text("state") == InputAvailable && r.Client(p):
 			waits = true
 			continue
-		case p.Text("state") == ApprovalResponded && !begun(p.Text("toolCallId")):
+		case p.Text("state") == ApprovalResponded && !r.Begun(id):
 			continue // it may run now
 		case p.Text("state") == InputStreaming:
-			c = newChunk("tool-input-error").with("toolCallId", p.Text("toolCallId")).with("toolName", ToolName(p))
+			c = newChunk("tool-input-error").with("toolCallId", id).with("toolName", ToolName(p))
 			c.set("input", rawjson.OrNull(p.Member("input")))
 			if p.Type() == "dynamic-tool" {
 				c.set("dynamic", true)

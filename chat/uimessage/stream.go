@@ -80,8 +80,11 @@ func (s *Stream) Call(id string) (p Part, ok bool) {
 }
 
 // CallsInLastStep reports whether the last step of the message has calls.
-func (s *Stream) CallsInLastStep() bool {
-	for _, p := range slices.Backward(s.acc.msg.Parts) {
+func (s *Stream) CallsInLastStep() bool { return CallsInLastStep(&s.acc.msg) }
+
+// CallsInLastStep reports whether the last step of a message has calls.
+func CallsInLastStep(m *Message) bool {
+	for _, p := range slices.Backward(m.Parts) {
 		if IsCall(p) {
 			return true
 		}

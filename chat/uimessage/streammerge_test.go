@@ -238,14 +238,17 @@ func TestToolCallRepairs(t *testing.T) {
 		p := newPart("tool-"+name).with("toolCallId", name).with("state", state)
 		return p
 	}
-	clients := func(p Part) bool { return ToolName(p) == "client" }
-	begun := func(id string) bool { return id == "begun" }
+	runs := CallRuns{
+		Client:   func(p Part) bool { return ToolName(p) == "client" },
+		External: func(id string) bool { return strings.HasPrefix(id, "external") },
+		Begun:    func(id string) bool { return id == "begun" },
+	}
 	m := Message{ID: "m", Role: RoleAssistant, Parts: []Part{
 		part(InputStreaming, "half"), part(InputAvailable, "server"), part(InputAvailable, "client"),
 		part(ApprovalRequested, "asked"), part(ApprovalResponded, "allowed"), part(ApprovalResponded, "begun"), part(OutputAvailable, "done"),
 		part(InputAvailable, "provider").with("providerExecuted", json.RawMessage("true")), newPart("text").with("text", "x"),
 	}}
-	add, waits := abandonedCalls(&m, clients, begun)
+	add, waits := abandonedCalls(&m, runs)
 	var got []string
 	for _, c := range add {
 		got = append(got, c.Type()+" "+c.Text("toolCallId"))
@@ -254,7 +257,11 @@ func TestToolCallRepairs(t *testing.T) {
 		t.Errorf("%v, waits %t", got, waits)
 	}
 	m.Parts = []Part{part(InputAvailable, "server")}
-	if _, waits := abandonedCalls(&m, clients, begun); waits {
+	if _, waits := abandonedCalls(&m, runs); waits {
 		t.Error("a server's call is not waited for")
+	}
+	m.Parts = []Part{part(ApprovalResponded, "external approved")}
+	if add, waits := abandonedCalls(&m, runs); len(add) > 0 || !waits {
+		t.Errorf("an external call: %d results, waits %t", len(add), waits)
 	}
 }

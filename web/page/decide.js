@@ -2,7 +2,7 @@
 // functions are pure.
 
 const wordsOfCall = {
-  pending: 'pending', approval: 'waits for approval', client: 'waits for a client', running: 'running', completed: 'completed',
+  pending: 'pending', approval: 'waits for approval', client: 'waits for a client', external: 'runs elsewhere', running: 'running', completed: 'completed',
   failed: 'failed', denied: 'denied', expired: 'expired', unknown: 'outcome unknown',
 }
 

@@ -160,6 +160,12 @@ function ago(node, at, now) {
   node.title = `since ${new Date(at).toLocaleString()}`
 }
 
+// expiry is the text about the end of an item's time: to decide, or for the result of a call that runs elsewhere.
+function expiry(item, now) {
+  const what = item.state === 'external' ? 'for a result' : 'to decide'
+  return item.expires > now ? `The time ${what} ends in ${duration((item.expires - now) / 1000)}` : `The time ${what} has ended`
+}
+
 // LogLine is an event of the audit log.
 class LogLine {
   busy = false
@@ -208,7 +214,7 @@ class Row {
     setText(this.#text, brief)
     this.#text.hidden = brief === '' || this.busy // the form has all of it
     this.#expires.hidden = !item.expires
-    if (item.expires) setText(this.#expires, item.expires > now ? `The time to decide ends in ${duration((item.expires - now) / 1000)}` : 'The time to decide has ended')
+    if (item.expires) setText(this.#expires, expiry(item, now))
     const lines = JSON.stringify(item.lines)
     if (this.#lines.dataset.of !== lines) {
       this.#lines.dataset.of = lines

@@ -1,0 +1,289 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
+)
+
+// External makes another party complete the calls of a [Tool]: another object, a service that calls back, or a person. Run
+// hands the call over, for example into the queue of another object, with the Key of [CallFrom]. The other party runs it, and its
+// result comes back by [Complete]. The reply ends, as it does for a call that a client runs, and Complete continues it. So the wait holds no handler, no connection and no timer of the process, and outlives the process.
+//
+// Timeout and Policy of the tool are about Run alone: a call whose Run was interrupted is handed over again if the policy is
+// Idempotent, and is unknown otherwise. An error of Run ends the call.
+type External struct {
+	// Within bounds the time from the start of Run to Complete. After it the call has the state [CallUnknown], and the model
+	// receives an error. Zero means no bound; [Answer] fails if it is negative.
+	Within time.Duration
+	// Async sends the model a result as soon as Run has returned: that of Run, or if it is nil, the Key and a status,
+	// {"id": "call_…", "status": "queued"}. The reply continues. [Complete] then changes only the call: see [FindCall]. Without
+	// Async, Run returns nil, and the model receives the result of Complete.
+	Async bool
+}
+
+// maxOutput bounds the output of a completion, in bytes.
+const maxOutput = 1 << 20
+
+// expires returns the time when the wait for Complete ends, in ms; 0 if there is no bound.
+func (e *External) expires(now int64) int64 {
+	if e.Within == 0 {
+		return 0
+	}
+	return now + e.Within.Milliseconds()
+}
+
+// Completion is the result of an external call. At most one of Output and Error is set.
+type Completion struct {
+	Key    string          `json:"key"`              // the Key of the [Call]
+	Output json.RawMessage `json:"output,omitempty"` // the result, at most 1 MiB; nil means null
+	Error  string          `json:"error,omitempty"`  // the text of an error, for the model: at most 64 KiB of it
+	// Unknown states that the executor does not know whether the call took effect. Then the state is CallUnknown instead of
+	// CallFailed. Only for errors.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// check returns an error for a completion that no call can have.
+func (c *Completion) check() error {
+	switch {
+	case c == nil:
+		return fmt.Errorf("chat: the completion is nil: %w", dohost.ErrMisuse)
+	case c.Error != "" && c.Output != nil:
+		return fmt.Errorf("chat: the completion of %q has an Output and an Error: %w", c.Key, dohost.ErrMisuse)
+	case c.Error == "" && c.Unknown:
+		return fmt.Errorf("chat: the completion of %q is unknown without an Error: %w", c.Key, dohost.ErrMisuse)
+	case c.Output != nil && !json.Valid(c.Output):
+		return fmt.Errorf("chat: the Output of %q is not JSON: %w", c.Key, dohost.ErrMisuse)
+	case len(c.Output) > maxOutput:
+		return &dohost.LimitError{What: "output of a call", Size: len(c.Output), Limit: maxOutput}
+	case rawjson.Nesting(c.Output) >= uimessage.MaxNesting:
+		return fmt.Errorf("chat: the Output of %q: %w", c.Key, errNesting)
+	}
+	return nil
+}
+
+// Complete ends a call of a tool with [External]. The first completion counts: applied is false if the call has ended
+// before, so an executor may repeat a completion. If no other call of the message waits, the assistant continues the
+// message. Complete is for the program: a class whose calls are completed by other objects or over HTTP has a method that
+// calls it, and checks the rights of its callers. It waits for space on a full disk, without the turn.
+//
+// A completion after the end of [External].Within is discarded, and reported as chat:late.
+//
+// Errors: [ErrNoCall], also after the message of the call was deleted; a [*dohost.LimitError] for an output of more
+// than 1 MiB; one for an output that is nested more than 100 deep; that of [agent.CheckWrite] in an event of a read-only client;
+// [dohost.ErrMisuse] for an invalid Completion and in a transaction.
+func Complete(ctx context.Context, a Ref, c *Completion) (applied bool, err error) {
+	if err := c.check(); err != nil {
+		return false, err
+	}
+	if err := agent.CheckWrite(ctx); err != nil {
+		return false, err
+	}
+	k := a.conv()
+	if err := k.store().Sync(ctx); err != nil { // not in a Transaction: frames cannot be rolled back
+		return false, err
+	}
+	return k.complete(ctx, c)
+}
+
+func (k *conversation) complete(ctx context.Context, c *Completion) (applied bool, err error) {
+	err = retryNoSpace(ctx, func() error {
+		row, ok, err := k.externalCall(ctx, c.Key)
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return fmt.Errorf("%w: no external call has the key %q", ErrNoCall, c.Key)
+		case row.ended():
+			if row.State == CallUnknown {
+				k.base.Object().Report(ctx, "chat:late", slog.String("call", row.ID), slog.String("tool", row.Tool))
+			}
+			return nil
+		}
+		f := &uimessage.ToolAnswer{CallID: row.ID, State: uimessage.OutputAvailable, Output: c.Output}
+		if c.Error != "" {
+			f.State, f.Output, f.ErrorText = uimessage.OutputError, nil, clipText(c.Error, maxToolError)
+		}
+		applied = true
+		return k.endExternal(ctx, row, f, !c.Unknown)
+	})
+	return applied && err == nil, err
+}
+
+// externalCall returns the external call with a key.
+func (k *conversation) externalCall(ctx context.Context, key string) (row callRow, ok bool, err error) {
+	rows, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{Index: "external", Equal: dohost.KeyOf(key), Limit: 1})
+	if err != nil || len(rows) == 0 {
+		return row, false, err
+	}
+	return rows[0].Value, true, nil
+}
+
+// endExternal ends an external call that has not ended, without waiting for space. It queues the continuation of the message
+// in the same batch. certain is about an error: the executor knows whether the call took effect.
+func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain bool) error {
+	being, ok, err := k.running(ctx)
+	if err != nil {
+		return err
+	}
+	if ok && being.Message == row.Message {
+		l, err := k.loadLive(ctx, being)
+		if err != nil {
+			return err
+		}
+		return l.endExternal(ctx, row, f, certain)
+	}
+	if row.Async {
+		return k.putCall(ctx, row, row.asyncResult(f, certain, time.Now().UnixMilli()))
+	}
+	r, ok, err := messages.Get(ctx, k.store(), row.Message)
+	if err != nil || !ok {
+		return errors.Join(err, fmt.Errorf("%w: the message %q is deleted", ErrNoCall, row.Message))
+	}
+	m, err := r.Message()
+	if err != nil {
+		return err
+	}
+	p, ok := uimessage.Call(&m, row.ID)
+	if !ok {
+		return fmt.Errorf("%w: %q", ErrNoCall, row.ID)
+	}
+	f.Apply(p)
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		next := row
+		next.Certain = certain
+		if err := k.putCall(ctx, row, next); err != nil {
+			return err
+		}
+		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil {
+			return err
+		}
+		return k.continueMessage(ctx, m.ID)
+	})
+	if err != nil {
+		return err
+	}
+	return k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
+}
+
+// endExternal is conversation.endExternal for a call of the running reply.
+func (l *liveReply) endExternal(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain bool) error {
+	if !row.Async {
+		if err := l.k.continueMessage(ctx, row.Message); err != nil {
+			return err
+		}
+		err := l.applyOnce(ctx, row.ID, func(r callRow) callRow {
+			r.Certain = certain
+			return r
+		})
+		if err != nil {
+			return err
+		}
+		return l.answer(ctx, &answerFrame{ToolAnswer: *f})
+	}
+	if row.State == CallRunning { // Run has not returned: the model receives its result first
+		if err := l.answer(ctx, &answerFrame{ToolAnswer: *queuedAnswer(&row)}); err != nil {
+			return err
+		}
+	}
+	return l.applyOnce(ctx, row.ID, func(r callRow) callRow { return r.asyncResult(f, certain, time.Now().UnixMilli()) })
+}
+
+// asyncResult returns the row of an asynchronous call after its end.
+func (r callRow) asyncResult(f *uimessage.ToolAnswer, certain bool, now int64) callRow {
+	if f.State == uimessage.OutputError {
+		r.Certain, r.Failure = certain, f.ErrorText
+		return r.failed(now)
+	}
+	r.Output = string(rawjson.OrNull(f.Output))
+	return r.in(CallCompleted, now)
+}
+
+// queuedAnswer returns the result that the model receives for an asynchronous call whose Run has none.
+func queuedAnswer(r *callRow) *uimessage.ToolAnswer {
+	out, _ := json.Marshal(map[string]string{"id": r.Key, "status": "queued"})
+	return &uimessage.ToolAnswer{CallID: r.ID, State: uimessage.OutputAvailable, Output: out}
+}
+
+// expireExternal ends the wait for a completion that has taken too long.
+func (k *conversation) expireExternal(ctx context.Context, row callRow) error {
+	f := &uimessage.ToolAnswer{CallID: row.ID, State: uimessage.OutputError, ErrorText: expiredCallText}
+	return retryNoSpace(ctx, func() error {
+		now, ok, err := callRows.Get(ctx, k.store(), callRows.Key(row))
+		if err != nil || !ok || now.Value.ended() {
+			return err
+		}
+		return k.endExternal(ctx, now.Value, f, false)
+	})
+}
+
+// expiredCallText is the error of a call that was not completed within its time.
+const expiredCallText = "The call was not completed in time. Whether it took effect is not known."
+
+// handedOver records that Run has returned. An asynchronous call gets its result for the model.
+func (run *toolRun) handedOver(ctx context.Context, a *answerRun, out any) error {
+	p, ok := a.l.call(run.call.ID)
+	if !ok || uimessage.HasResult(p) {
+		return nil // Complete was faster
+	}
+	row := a.l.calls[run.call.ID]
+	switch {
+	case !row.Async && out != nil:
+		return run.sendResult(ctx, a, nil, errors.New("the tool is external, but its Run has returned a result"))
+	case !row.Async:
+		return a.l.apply(ctx, run.call.ID, callHandedOver(time.Now().UnixMilli()))
+	case out == nil:
+		out = queuedAnswer(&row).Output
+	}
+	return run.sendResult(ctx, a, out, nil)
+}
+
+// FindCall returns an external call by its Key, in any state. Output and Error of the result are those of its end, also for an
+// asynchronous call, whose message has only the first result. ok is false if there is no such call, or its message was deleted.
+func FindCall(ctx context.Context, a Ref, key string) (c Call, ok bool, err error) {
+	k := a.conv()
+	row, ok, err := k.externalCall(ctx, key)
+	if err != nil || !ok {
+		return c, false, err
+	}
+	c = row.call()
+	if !row.ended() || row.Async {
+		return c, true, nil
+	}
+	m, err := k.messageOfCall(ctx, &row)
+	if err != nil {
+		return c, true, err
+	}
+	if p, ok := uimessage.Call(&m, row.ID); ok {
+		c.Output, c.Error = p.Member("output"), p.Text("errorText")
+	}
+	return c, true, nil
+}
+
+// messageOfCall returns the message of a call: that of the running reply, or the stored one.
+func (k *conversation) messageOfCall(ctx context.Context, row *callRow) (Message, error) {
+	being, ok, err := k.running(ctx)
+	if err != nil {
+		return Message{}, err
+	}
+	if ok && being.Message == row.Message {
+		l, err := k.loadLive(ctx, being)
+		if err != nil {
+			return Message{}, err
+		}
+		return l.partial(), nil
+	}
+	r, ok, err := messages.Get(ctx, k.store(), row.Message)
+	if err != nil || !ok {
+		return Message{}, err
+	}
+	return r.Message()
+}
