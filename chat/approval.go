@@ -147,7 +147,7 @@ func (k *conversation) decide(ctx context.Context, d *Decision) error {
 	}
 	f := &answerFrame{ToolAnswer: uimessage.ToolAnswer{CallID: d.Call, Approved: &d.Approve}}
 	ctx = withActor(ctx, actor{name: d.Actor, reason: d.Reason})
-	of, how, err := k.applyAnswer(ctx, f)
+	_, how, err := k.applyAnswer(ctx, f, true)
 	switch {
 	case err != nil:
 		return err
@@ -156,7 +156,7 @@ func (k *conversation) decide(ctx context.Context, d *Decision) error {
 	case how != uimessage.Applied:
 		return fmt.Errorf("%w: %q is %s", ErrDecided, d.Call, call.State)
 	}
-	return k.continueMessage(ctx, of)
+	return nil
 }
 
 // continueMessage queues a continuation of a message, with the body and the tools of the last request.
@@ -351,9 +351,6 @@ func (k *conversation) expireApproval(ctx context.Context, of expiredApproval) e
 		return nil
 	}
 	f := &answerFrame{ToolAnswer: uimessage.ToolAnswer{CallID: of.Call, State: uimessage.OutputError, ErrorText: uimessage.ExpiredText}}
-	message, how, err := k.applyAnswer(withActor(ctx, actor{expired: true}), f)
-	if err != nil || how != uimessage.Applied {
-		return err
-	}
-	return k.continueMessage(ctx, message)
+	_, _, err = k.applyAnswer(withActor(ctx, actor{expired: true}), f, true)
+	return err
 }

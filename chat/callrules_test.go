@@ -440,3 +440,21 @@ func TestQueuedToolDoesNotRunAfterTheReply(t *testing.T) {
 		}
 	})
 }
+
+// TestDecideAfterAnswer approves a call while the handler still runs after Answer.
+func TestDecideAfterAnswer(t *testing.T) {
+	runs := 0
+	m := &stepsModel{steps: [][]string{{"a"}}}
+	class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
+		err := chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{counted(&runs, 0, nil)}})
+		return errors.Join(err, dohost.Sleep(ctx, 10*time.Second))
+	}})
+	runAsked(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		h.Advance(time.Second)
+		approveCall(t, ctx, h, "a-1-0")
+		h.Advance(time.Minute)
+		if answer, _ := answerOf(t, ctx, h); answer.PlainText() != "done " || runs != 1 {
+			t.Errorf("%q after %d runs", answer.PlainText(), runs)
+		}
+	})
+}

@@ -36,7 +36,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	case len(f.Tools) > maxRequest:
 		return k.sendRefusal(ctx, conn, &dohost.LimitError{What: "list of tools", Size: len(f.Tools), Limit: maxRequest})
 	}
-	of, how, err := k.applyAnswer(ctx, &f)
+	of, how, err := k.applyAnswer(ctx, &f, false)
 	switch {
 	case err != nil:
 		return err
@@ -67,18 +67,18 @@ func (k *conversation) sendRefusal(ctx context.Context, conn *agent.Conn, why er
 }
 
 // applyAnswer applies an answer to its call, in the running reply or in the message that has the call, as soon as there is
-// space for it. It returns the id of that message, or "" if there is none. The call may begin during the wait, so the effect is
-// computed after it.
-func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message string, how uimessage.Effect, err error) {
+// space for it. With continues it queues a continuation of the message in the same batch. It returns the id of that message, or ""
+// if there is none. The call may begin during the wait, so the effect is computed after it.
+func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame, continues bool) (message string, how uimessage.Effect, err error) {
 	err = retryNoSpace(ctx, func() error {
-		message, how, err = k.applyAnswerOnce(ctx, f)
+		message, how, err = k.applyAnswerOnce(ctx, f, continues)
 		return err
 	})
 	return message, how, err
 }
 
 // applyAnswerOnce is applyAnswer without waiting for space.
-func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame) (message string, how uimessage.Effect, err error) {
+func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, continues bool) (message string, how uimessage.Effect, err error) {
 	row, ok, err := k.running(ctx)
 	if err != nil {
 		return "", uimessage.Refused, err
@@ -93,10 +93,15 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame) (mes
 			if how == uimessage.Applied && call.State == CallRunning {
 				how = uimessage.Repeated
 			}
-			if how == uimessage.Applied {
-				return row.Message, how, l.answer(ctx, f)
+			if how != uimessage.Applied {
+				return row.Message, how, k.notApplied(ctx, f, how, &call)
 			}
-			return row.Message, how, k.notApplied(ctx, f, how, &call)
+			if continues {
+				if err := k.continueMessage(ctx, row.Message); err != nil {
+					return row.Message, how, err
+				}
+			}
+			return row.Message, how, l.answer(ctx, f)
 		}
 	}
 	r, m, call, err := k.messageOf(ctx, f.CallID)
@@ -108,7 +113,13 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame) (mes
 		return m.ID, how, k.notApplied(ctx, f, how, &call)
 	}
 	f.Apply(p)
-	if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil {
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
+			return err
+		}
+		return k.continueMessage(ctx, m.ID)
+	})
+	if err != nil {
 		return m.ID, uimessage.Applied, err
 	}
 	return m.ID, uimessage.Applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
