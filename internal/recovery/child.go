@@ -54,7 +54,7 @@ func Child(ctx context.Context) (status int, is bool) {
 // run opens the store and runs the workers until standard input ends, which closes the host, or until the
 // process is killed.
 func (o childConfig) run(ctx context.Context) (err error) {
-	out, err := openLedger(o.Dir)
+	out, err := openBook(o.Dir)
 	if err != nil {
 		return err
 	}

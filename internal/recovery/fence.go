@@ -16,12 +16,12 @@ import (
 type fenceHost struct {
 	*dohost.Host
 	objects int
-	out     *ledger
+	out     *book
 	steps   int // completed steps
 }
 
 func openFenced(dir string, objects int) (*fenceHost, error) {
-	out, err := openLedger(dir)
+	out, err := openBook(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -134,7 +134,7 @@ func (e endScenario) run(ctx context.Context, o Options, dir string, times int) 
 
 // stepsIn returns how many steps the workers of a store have taken. They take no more.
 func stepsIn(ctx context.Context, dir string, n int) (steps map[string]int, err error) {
-	out, err := openLedger(dir)
+	out, err := openBook(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -53,13 +53,13 @@ func TestRunReportsEveryMeasurement(t *testing.T) {
 	}
 }
 
-// TestBillCountsLostAndDoubledSteps checks ledgers with lost and doubled steps.
+// TestBillCountsLostAndDoubledSteps checks books with lost and doubled steps.
 func TestBillCountsLostAndDoubledSteps(t *testing.T) {
 	sound := "b a 1\ne a 1\na a 1\nb a 2\ne a 2\na a 2\n"
 	for _, c := range []struct {
-		name   string
-		ledger string
-		want   Cost
+		name string
+		book string
+		want Cost
 	}{
 		{"sound", sound, Cost{Steps: 2}},
 		{"cut off before the effect", sound + "b a 3\n", Cost{Steps: 2}},
@@ -72,7 +72,7 @@ func TestBillCountsLostAndDoubledSteps(t *testing.T) {
 		{"there without its effect", strings.Replace(sound, "e a 2\n", "", 1), Cost{Steps: 2, Doubled: 1}},
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, ledgerFile), []byte(c.ledger), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, bookFile), []byte(c.book), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if b, err := account(dir, map[string]int{"a": 2}); err != nil || b != c.want {

@@ -11,7 +11,7 @@ import (
 // worker does one step whenever its alarm rings, or when it is called.
 type worker struct {
 	st    *dohost.State
-	out   *ledger
+	out   *book
 	steps int // durable
 	first bool
 }
@@ -19,7 +19,7 @@ type worker struct {
 const workers dohost.Namespace[worker] = "recovery-worker"
 
 // class returns the class of workers that write to out.
-func class(out *ledger) dohost.Class {
+func class(out *book) dohost.Class {
 	return dohost.Bind(workers, func(ctx context.Context, st *dohost.State) (*worker, error) {
 		n, _, err := dohost.Get[int](ctx, st.Storage(), "steps")
 		return &worker{st: st, out: out, steps: n, first: true}, err

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The kinds of lines in the ledger.
+// The kinds of lines in the book.
 const (
 	begun  = 'b' // the start of a step
 	effect = 'e' // the outside effect of a step
@@ -19,12 +19,12 @@ const (
 
 // The names in a directory.
 const (
-	ledgerFile  = "ledger"
+	bookFile    = "book"
 	storeFolder = "store"
 )
 
-// ledger is a file outside of the store for the workers of one process. Its lines outlive the process.
-type ledger struct {
+// book is a file outside of the store for the workers of one process. Its lines outlive the process.
+type book struct {
 	f        *os.File
 	pause    time.Duration // between two steps of a worker
 	stopped  bool          // workers take no further step
@@ -33,37 +33,37 @@ type ledger struct {
 	err      error
 }
 
-func openLedger(dir string) (*ledger, error) {
-	f, err := os.OpenFile(filepath.Join(dir, ledgerFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+func openBook(dir string) (*book, error) {
+	f, err := os.OpenFile(filepath.Join(dir, bookFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	return &ledger{f: f}, nil
+	return &book{f: f}, nil
 }
 
 // write adds a line, in one piece.
-func (l *ledger) write(kind rune, name string, step int) error {
-	_, err := fmt.Fprintf(l.f, "%c %s %d\n", kind, name, step)
+func (b *book) write(kind rune, name string, step int) error {
+	_, err := fmt.Fprintf(b.f, "%c %s %d\n", kind, name, step)
 	return err
 }
 
 // acknowledge records the release of a step's output, and keeps an error for the parent.
-func (l *ledger) acknowledge(name string, step int) {
-	if err := l.write(acked, name, step); err != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.err = err
+func (b *book) acknowledge(name string, step int) {
+	if err := b.write(acked, name, step); err != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.err = err
 	}
 }
 
 // send sends a message to the parent.
-func (l *ledger) send(n message) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.messages != nil && l.err == nil {
-		l.err = l.messages.Encode(n)
+func (b *book) send(n message) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.messages != nil && b.err == nil {
+		b.err = b.messages.Encode(n)
 	}
-	return l.err
+	return b.err
 }
 
 // Cost is the cost of the ends of incarnations.
@@ -83,9 +83,9 @@ type entry struct {
 	step int
 }
 
-// account reads the ledger of a directory and compares it with the objects' steps.
+// account reads the book of a directory and compares it with the objects' steps.
 func account(dir string, steps map[string]int) (b Cost, err error) {
-	f, err := os.Open(filepath.Join(dir, ledgerFile))
+	f, err := os.Open(filepath.Join(dir, bookFile))
 	if err != nil {
 		return b, err
 	}
@@ -96,7 +96,7 @@ func account(dir string, steps map[string]int) (b Cost, err error) {
 		var kind rune
 		var e entry
 		if _, err := fmt.Sscanf(lines.Text(), "%c %s %d", &kind, &e.name, &e.step); err != nil || seen[kind] == nil {
-			return b, fmt.Errorf("ledger line %q: %v", lines.Text(), err)
+			return b, fmt.Errorf("line of the book %q: %v", lines.Text(), err)
 		}
 		seen[kind][e]++
 	}
