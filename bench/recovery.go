@@ -38,7 +38,37 @@ func recoveries(ctx context.Context, b *bench) error {
 		c.Lines = append(c.Lines, b.addDistribution(d, targets[d.ID]))
 	}
 	b.result.Curves = append(b.result.Curves, c)
+	if r, ok := falseUnknowns(ds); ok {
+		b.add(r)
+	}
 	return nil
+}
+
+// falseUnknowns returns the row of the operations that were reported as unknown and had no effect, with a side for each
+// policy. Without operations there is no row.
+func falseUnknowns(ds []recovery.Distribution) (r Row, ok bool) {
+	r = Row{
+		ID: "U", Unit: "% of the interrupted steps",
+		What: "false unknowns after SIGKILL: steps that were reported as unknown, but had no effect (R6, R6i, R6r)",
+		Notes: []string{
+			"an interrupted step is one that began again", "dohost is the policy AtMostOnce",
+			"the bank takes 1 ms before the effect, and 1 ms after it: the rate depends on the time of the service",
+		},
+	}
+	for _, d := range ds {
+		c := d.Cost
+		if c == nil || c.Policy == 0 {
+			continue
+		}
+		f := Figure{Side: c.Policy.String(), Value: 100 * float64(c.FalseUnknown) / float64(max(1, c.Redelivered)), Checked: c.Steps}
+		if len(r.Sides) == 0 {
+			f.Side = ours
+		}
+		r.Sides = append(r.Sides, f)
+		r.Notes = append(r.Notes, fmt.Sprintf("%v: %d of %d interrupted steps were reported as unknown, %d of them without an effect; "+
+			"%d effects were repeated", c.Policy, c.Unknown, c.Redelivered, c.FalseUnknown, c.Repeated))
+	}
+	return r, len(r.Sides) > 0
 }
 
 // addDistribution adds the row of recoveries, and returns their line in a plot.

@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"internal/invariants":    {},
 	"internal/lifecycletest": {},
 	"internal/kernel":        {"runtime", "objectstore"},
-	"internal/recovery":      {".", "objectstore", "internal/kernel"},
+	"internal/recovery":      {".", "ledger", "objectstore", "internal/kernel"},
 	"internal/work":          {"internal/backoff"}, // a leaf without state
 	"internal/socket":        {"runtime", "objectstore", "eviction", "internal/budget"},
 	"internal/seal":          {},

@@ -8,14 +8,20 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/dohost/dohost/ledger"
 )
 
 // The kinds of lines in the book.
 const (
-	begun  = 'b' // the start of a step
-	effect = 'e' // the outside effect of a step
-	acked  = 'a' // the acknowledgement of a durable step
+	begun   = 'b' // the start of a step
+	effect  = 'e' // the outside effect of a step
+	unknown = 'u' // the report of an unknown outcome of the effect
+	acked   = 'a' // the acknowledgement of a durable step
 )
+
+// lineFormat is the form of a line: its kind, the worker, and the number of the step.
+const lineFormat = "%c %s %d\n"
 
 // The names in a directory.
 const (
@@ -28,6 +34,7 @@ type book struct {
 	f        *os.File
 	pause    time.Duration // between two steps of a worker
 	stopped  bool          // workers take no further step
+	bank     *bank         // of the effects; nil if steps are no operations
 	mu       sync.Mutex    // guards the following
 	messages *json.Encoder // to the parent; nil in a host that is not a child
 	err      error
@@ -43,7 +50,7 @@ func openBook(dir string) (*book, error) {
 
 // write adds a line, in one piece.
 func (b *book) write(kind rune, name string, step int) error {
-	_, err := fmt.Fprintf(b.f, "%c %s %d\n", kind, name, step)
+	_, err := fmt.Fprintf(b.f, lineFormat, kind, name, step)
 	return err
 }
 
@@ -75,6 +82,21 @@ type Cost struct {
 	Lost        int64 // acknowledged steps that are gone
 	Doubled     int64 // steps that were acknowledged twice, or have no effect
 	Replayed    int64 // bytes of the log that all the next processes read
+	// Policy is that of the steps as operations of package ledger; zero if they are none. Then Unknown counts the outcomes that
+	// were reported as unknown, and FalseUnknown those of them that had no effect until the report.
+	Policy                ledger.Policy
+	Unknown, FalseUnknown int64
+}
+
+// wrong returns an error if a promise was broken.
+func (b *Cost) wrong() error {
+	switch {
+	case b.Lost+b.Doubled > 0:
+		return fmt.Errorf("%d steps were lost and %d doubled", b.Lost, b.Doubled)
+	case b.Repeated > 0 && (b.Policy == ledger.AtMostOnce || b.Policy == ledger.Reconcile):
+		return fmt.Errorf("%d effects were repeated with the policy %v", b.Repeated, b.Policy)
+	}
+	return nil
 }
 
 // entry is a step of an object.
@@ -90,7 +112,7 @@ func account(dir string, steps map[string]int) (b Cost, err error) {
 		return b, err
 	}
 	defer f.Close()
-	seen := map[rune]map[entry]int64{begun: {}, effect: {}, acked: {}}
+	seen := map[rune]map[entry]int64{begun: {}, effect: {}, unknown: {}, acked: {}}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		var kind rune
@@ -99,6 +121,13 @@ func account(dir string, steps map[string]int) (b Cost, err error) {
 			return b, fmt.Errorf("line of the book %q: %v", lines.Text(), err)
 		}
 		seen[kind][e]++
+		if kind != unknown {
+			continue
+		}
+		b.Unknown++
+		if seen[effect][e] == 0 { // lines have the order of their events
+			b.FalseUnknown++
+		}
 	}
 	for e, n := range seen[begun] {
 		b.Redelivered += n - 1

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/kernel"
+	"github.com/dohost/dohost/ledger"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -23,6 +24,7 @@ type childConfig struct {
 	Dir     string
 	Workers int           // driven by their alarms
 	Pause   time.Duration // between two of their steps
+	Policy  ledger.Policy // of their steps as operations; zero if they are none
 }
 
 // message is a message of a child, a line each.
@@ -59,6 +61,9 @@ func (o childConfig) run(ctx context.Context) (err error) {
 		return err
 	}
 	out.messages, out.pause = json.NewEncoder(os.Stdout), o.Pause
+	if o.Policy != 0 {
+		out.bank = newBank(out, o.Policy)
+	}
 	fs := objectstore.DiskFS()
 	h, err := dohost.Open(filepath.Join(o.Dir, storeFolder), kernel.OnFS(&dohost.Options{IdleAfter: -1}, fs), class(out))
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/ledger"
 )
 
 // process is a running child.
@@ -82,13 +83,14 @@ type endScenario struct {
 	kill    bool          // else the host is closed
 	work    time.Duration // approximate run time of a process
 	pause   time.Duration // between the steps of a worker; the next process starts after one
+	policy  ledger.Policy // of the steps as operations; zero if they are none
 }
 
 // run ends so many processes, one after the other, on the same directory. It measures up to each worker's first
 // step in the next process: from the order to end or, with a pause, from the start of that process.
 func (e endScenario) run(ctx context.Context, o Options, dir string, times int) (took []time.Duration, b Cost, err error) {
 	draw := rand.New(rand.NewPCG(o.Seed, uint64(times)))
-	config := childConfig{Dir: dir, Workers: e.workers, Pause: e.pause}
+	config := childConfig{Dir: dir, Workers: e.workers, Pause: e.pause, Policy: e.policy}
 	var ended time.Time // when the previous process was ordered to end
 	var replayed int64
 	for n := range times + 1 {
@@ -123,17 +125,18 @@ func (e endScenario) run(ctx context.Context, o Options, dir string, times int) 
 		}
 		o.progressf("%d of %d processes ended", n, times)
 	}
-	steps, err := stepsIn(ctx, dir, e.workers)
+	steps, err := e.stepsIn(ctx, dir)
 	if err != nil {
 		return nil, b, err
 	}
 	b, err = account(dir, steps)
-	b.Ends, b.Replayed = times, replayed
+	b.Ends, b.Replayed, b.Policy = times, replayed, e.policy
 	return took, b, err
 }
 
-// stepsIn returns how many steps the workers of a store have taken. They take no more.
-func stepsIn(ctx context.Context, dir string, n int) (steps map[string]int, err error) {
+// stepsIn returns how many steps the workers of a store have taken. They take no more. Each step must be an operation if the
+// steps have a policy.
+func (e endScenario) stepsIn(ctx context.Context, dir string) (steps map[string]int, err error) {
 	out, err := openBook(dir)
 	if err != nil {
 		return nil, err
@@ -145,12 +148,20 @@ func stepsIn(ctx context.Context, dir string, n int) (steps map[string]int, err 
 	}
 	defer func() { err = errors.Join(err, h.Close(), out.f.Close()) }()
 	steps = map[string]int{}
-	for i := range n {
+	for i := range e.workers {
 		w := workers.Get(h, name(i))
-		steps[w.ID().Name], err = dohost.Call(ctx, w, (*worker).stepCount, 0)
+		n, err := dohost.Call(ctx, w, (*worker).stepCount, 0)
 		if err != nil {
 			return nil, err
 		}
+		completed, err := dohost.CallNoArg(ctx, w, (*worker).completedOperations)
+		if err == nil && e.policy != 0 && completed != n {
+			err = fmt.Errorf("%v has taken %d steps, and has %d completed operations", w.ID(), n, completed)
+		}
+		if err != nil {
+			return nil, err
+		}
+		steps[w.ID().Name] = n
 	}
 	return steps, nil
 }

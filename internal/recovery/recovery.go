@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/dohost/dohost/ledger"
 )
 
 // Options set the size of a measurement. All numbers are at least one.
@@ -58,7 +60,15 @@ const loadCallers = 64
 // milliseconds for a sync: then the end may interrupt a step.
 const restWork = 8 * time.Millisecond
 
-// Run measures all kinds. If steps are lost or doubled, it returns an error and no figures.
+// scenario is a row with ends of processes.
+type scenario struct {
+	id, what string
+	times    int
+	endScenario
+}
+
+// Run measures all kinds. If steps are lost or doubled, or a policy has repeated an effect that it must not repeat, Run
+// returns an error and no figures.
 func Run(ctx context.Context, o Options) ([]Distribution, error) {
 	if min(o.Objects, o.Fences, o.Workers, o.Ends) < 1 || o.Work < time.Millisecond {
 		return nil, fmt.Errorf("recovery: %d objects, %d fences, %d workers, %d ends, %v of work: "+
@@ -72,12 +82,33 @@ func Run(ctx context.Context, o Options) ([]Distribution, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fences: %w", err)
 	}
+	for _, k := range o.ends() {
+		dir := filepath.Join(o.Dir, k.id)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+		took, bill, err := k.run(ctx, o, dir, k.times)
+		if err := cmp.Or(err, bill.wrong()); err != nil {
+			return nil, fmt.Errorf("%s: %w", k.what, err)
+		}
+		ds = append(ds, Distribution{ID: k.id, What: k.what, Took: took, Cost: &bill})
+	}
+	for i := range ds {
+		slices.Sort(ds[i].Took)
+	}
+	return ds, nil
+}
+
+// ends returns the scenarios that end processes.
+func (o Options) ends() []scenario {
 	atRest := min(o.Work, restWork)
-	for _, k := range []struct {
-		id, what string
-		times    int
-		endScenario
-	}{
+	operations := func(id string, p ledger.Policy) scenario {
+		return scenario{
+			id, fmt.Sprintf("as R4, with each step as an operation of package ledger: %v", p),
+			o.Ends, endScenario{workers: o.Workers, kill: true, work: o.Work, policy: p},
+		}
+	}
+	return []scenario{
 		{
 			"P12", "SIGKILL, at rest: from the start of the next process to the handler of an overdue alarm",
 			5 * o.Ends, endScenario{workers: 1, kill: true, work: atRest, pause: 4 * atRest},
@@ -91,24 +122,8 @@ func Run(ctx context.Context, o Options) ([]Distribution, error) {
 			"R5", fmt.Sprintf("restart of the host, under load: from the start of Close, the same %d objects", o.Workers),
 			o.Ends, endScenario{workers: o.Workers, work: o.Work},
 		},
-	} {
-		dir := filepath.Join(o.Dir, k.id)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return nil, err
-		}
-		took, bill, err := k.run(ctx, o, dir, k.times)
-		if err == nil && bill.Lost+bill.Doubled > 0 {
-			err = fmt.Errorf("%d steps were lost and %d doubled", bill.Lost, bill.Doubled)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", k.what, err)
-		}
-		ds = append(ds, Distribution{ID: k.id, What: k.what, Took: took, Cost: &bill})
+		operations("R6", ledger.AtMostOnce), operations("R6i", ledger.Idempotent), operations("R6r", ledger.Reconcile),
 	}
-	for i := range ds {
-		slices.Sort(ds[i].Took)
-	}
-	return ds, nil
 }
 
 // fences measures fences: at rest, busy, under load, and after the host was opened again.

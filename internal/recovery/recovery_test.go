@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dohost/dohost/ledger"
 )
 
 func TestMain(m *testing.M) {
@@ -26,8 +28,8 @@ func TestRunReportsEveryMeasurement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"R1": 30, "R1b": 30, "R2": 30, "R3": 20, "P12": 15, "R4": 24, "R5": 24}
-	ends := map[string]int{"P12": 15, "R4": 3, "R5": 3}
+	want := map[string]int{"R1": 30, "R1b": 30, "R2": 30, "R3": 20, "P12": 15, "R4": 24, "R5": 24, "R6": 24, "R6i": 24, "R6r": 24}
+	ends := map[string]int{"P12": 15, "R4": 3, "R5": 3, "R6": 3, "R6i": 3, "R6r": 3}
 	for _, d := range ds {
 		if len(d.Took) != want[d.ID] || d.At(50) <= 0 || d.At(100) < d.At(0) {
 			t.Errorf("%s: %d times, want %d; %v", d.ID, len(d.Took), want[d.ID], d.Took)
@@ -43,6 +45,12 @@ func TestRunReportsEveryMeasurement(t *testing.T) {
 		// A closed host has its log replayed too, but lost no writes.
 		if b.Replayed == 0 {
 			t.Errorf("%s: no log was read: %+v", d.ID, *b)
+		}
+		if d.ID != "R6" && b.Unknown > 0 || b.FalseUnknown > b.Unknown {
+			t.Errorf("%s: %d outcomes are unknown, %d of them falsely", d.ID, b.Unknown, b.FalseUnknown)
+		}
+		if mayRepeat := d.ID == "P12" || d.ID == "R4" || d.ID == "R6i"; !mayRepeat && b.Repeated > 0 {
+			t.Errorf("%s: %d effects were repeated", d.ID, b.Repeated)
 		}
 		if d.ID == "R5" && b.Redelivered > 0 {
 			t.Errorf("a host that was closed has cut something off: %+v", *b)
@@ -69,6 +77,13 @@ func TestBillCountsLostAndDoubledSteps(t *testing.T) {
 		{"of another object", sound + "b b 1\ne b 1\na b 1\n", Cost{Steps: 2, Lost: 1}},
 		{"begun beyond what is there", sound + "b a 4\n", Cost{Steps: 2, Lost: 1}},
 		{"acknowledged twice", sound + "a a 1\n", Cost{Steps: 2, Doubled: 1}},
+		{"reported as unknown after its effect", sound + "b a 3\ne a 3\nu a 3\n", Cost{Steps: 2, Unknown: 1}},
+		{"reported as unknown without an effect", sound + "b a 3\nu a 3\n", Cost{Steps: 2, Unknown: 1, FalseUnknown: 1}},
+		{"reported as unknown before its effect", sound + "b a 3\nu a 3\ne a 3\n", Cost{Steps: 2, Unknown: 1, FalseUnknown: 1}},
+		{
+			"unknown after the effect of another object", sound + "b b 1\nu b 1\n",
+			Cost{Steps: 2, Unknown: 1, FalseUnknown: 1},
+		},
 		{"there without its effect", strings.Replace(sound, "e a 2\n", "", 1), Cost{Steps: 2, Doubled: 1}},
 	} {
 		dir := t.TempDir()
@@ -78,6 +93,30 @@ func TestBillCountsLostAndDoubledSteps(t *testing.T) {
 		if b, err := account(dir, map[string]int{"a": 2}); err != nil || b != c.want {
 			t.Errorf("%s: %+v, %v; want %+v", c.name, b, err, c.want)
 		}
+	}
+}
+
+// TestPoliciesMustNotRepeatEffects checks the accounts of the policies with a repeated effect.
+func TestPoliciesMustNotRepeatEffects(t *testing.T) {
+	for p, allowed := range map[ledger.Policy]bool{
+		0: true, ledger.AtMostOnce: false, ledger.Idempotent: true, ledger.Reconcile: false,
+	} {
+		b := Cost{Policy: p, Repeated: 1}
+		if err := b.wrong(); (err == nil) != allowed {
+			t.Errorf("%v: %v", p, err)
+		}
+	}
+}
+
+// TestCostNamesUnknownOutcomes compares the line of a cost with operations, and of one without.
+func TestCostNamesUnknownOutcomes(t *testing.T) {
+	const want = "; 5 outcomes reported as unknown, 3 of them without an effect"
+	b := Cost{Policy: ledger.AtMostOnce, Unknown: 5, FalseUnknown: 3}
+	if s := b.String(); !strings.HasSuffix(s, want) {
+		t.Errorf("%q", s)
+	}
+	if s := (&Cost{}).String(); strings.Contains(s, "unknown") {
+		t.Errorf("%q", s)
 	}
 }
 

@@ -29,8 +29,12 @@ func Table(ds []Distribution) string {
 
 // String formats the bill as a line.
 func (b *Cost) String() string {
-	return fmt.Sprintf("%d ends, %d steps: %d events redelivered, %d effects repeated, %d lost, %d doubled; "+
+	s := fmt.Sprintf("%d ends, %d steps: %d events redelivered, %d effects repeated, %d lost, %d doubled; "+
 		"%d KiB of log replayed", b.Ends, b.Steps, b.Redelivered, b.Repeated, b.Lost, b.Doubled, b.Replayed/1024)
+	if b.Policy != 0 {
+		s += fmt.Sprintf("; %d outcomes reported as unknown, %d of them without an effect", b.Unknown, b.FalseUnknown)
+	}
+	return s
 }
 
 // short formats a duration with three digits.

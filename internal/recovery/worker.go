@@ -41,16 +41,13 @@ func (w *worker) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	if err := w.out.write(begun, w.st.ID().Name, n); err != nil {
 		return err
 	}
-	err := dohost.Await(ctx, func(context.Context) error {
-		return w.out.write(effect, w.st.ID().Name, n)
-	})
-	if err != nil {
+	if err := w.haveEffect(ctx, n); err != nil {
 		return err
 	}
 	if err := dohost.Put(ctx, w.st.Storage(), "steps", n); err != nil {
 		return err
 	}
-	err = w.st.Emit(ctx, func(err error) {
+	err := w.st.Emit(ctx, func(err error) {
 		if err == nil {
 			w.out.acknowledge(w.st.ID().Name, n)
 		}
@@ -60,6 +57,14 @@ func (w *worker) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	}
 	w.steps = n
 	return w.st.SetAlarm(ctx, time.Now().Add(w.out.pause))
+}
+
+// haveEffect writes the outside effect of a step, as an operation if there is a bank.
+func (w *worker) haveEffect(ctx context.Context, step int) error {
+	if w.out.bank != nil {
+		return w.pay(ctx, step)
+	}
+	return dohost.Await(ctx, func(context.Context) error { return w.out.write(effect, w.st.ID().Name, step) })
 }
 
 // begin starts a worker by its alarm.
