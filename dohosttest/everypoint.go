@@ -34,6 +34,10 @@ type Scenario struct {
 	Check func(ctx context.Context, h *Host) error
 	// Services are doubles that start empty in every run.
 	Services []*FakeService
+	// HadEffect, if set, reports whether an outcome that an object reported as unknown had its effect: see
+	// [RecoveryCost].Unknown. id is the attribute "operation" or "call" of the report: the ID of an operation of package
+	// ledger, or of a tool call. HadEffect is called before the run continues, from any goroutine, and must not call the host.
+	HadEffect func(id string) bool
 	// Reset, if set, is called before every run.
 	Reset func()
 	// Options are those of the host. The test sets Chaos and keeps the store in memory.
@@ -124,7 +128,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []interr
 	if s.Reset != nil {
 		s.Reset()
 	}
-	w := &scenarioRun{classes: s.Classes, options: s.Options, services: s.Services, order: o, moved: moved, plan: plan, targets: plan}
+	w := &scenarioRun{classes: s.Classes, options: s.Options, services: s.Services, hadEffect: s.HadEffect, order: o, moved: moved, plan: plan, targets: plan}
 	tr := &trial{run: w}
 	tr.err = w.runInBubble(t, func(ctx context.Context, h *Host) error {
 		if err := s.run(h); err != nil {
@@ -362,6 +366,9 @@ func (x *explorer) record(tr *trial, plan []interruption) {
 // recoveryCost compares a run with the untouched run.
 func (tr *trial) recoveryCost(base *trial) RecoveryCost {
 	b := RecoveryCost{Events: tr.run.events - base.run.events, Incarnations: tr.run.incarnations - base.run.incarnations, Time: tr.took - base.took}
+	b.Unknown = int(tr.run.unknown.Load() - base.run.unknown.Load())
+	b.FalseUnknown = int(tr.run.falseUnknown.Load() - base.run.falseUnknown.Load())
+	b.judged = tr.run.hadEffect != nil
 	for _, s := range tr.run.services {
 		b.Effects += s.repeats
 		b.Bytes += s.bytes

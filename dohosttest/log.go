@@ -2,6 +2,7 @@ package dohosttest
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -35,7 +36,29 @@ func (w *scenarioRun) listener(p *process) dohost.Listener {
 		AlarmStale:  func(id dohost.ID) { note(id, "an alarm was superseded by a newer one") },
 		StoreFailed: func(err error) { note(dohost.ID{}, "%v", err) },
 		Failed:      func(err error) { note(dohost.ID{}, "%v", err) },
+		Service: func(id dohost.ID, event string, attrs ...slog.Attr) {
+			if strings.HasSuffix(event, ":unknown") && !p.dying.Load() {
+				w.countUnknown(id, event, attrs)
+			}
+		},
 	}
+}
+
+// countUnknown counts the report of an unknown outcome.
+func (w *scenarioRun) countUnknown(id dohost.ID, event string, attrs []slog.Attr) {
+	w.unknown.Add(1)
+	of := ""
+	for _, a := range attrs {
+		if a.Key == "operation" || a.Key == "call" {
+			of = a.Value.String()
+		}
+	}
+	had := ""
+	if w.hadEffect != nil && !w.hadEffect(of) {
+		w.falseUnknown.Add(1)
+		had = ", without an effect"
+	}
+	w.log.addText(id, "%s %s%s", event, of, had)
 }
 
 // textOf formats lines for a person.

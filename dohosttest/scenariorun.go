@@ -29,11 +29,13 @@ type scenarioRun struct {
 	classes  []dohost.Class
 	options  dohost.Options
 	services []*FakeService
-	order    order
-	seed     uint64
-	targets  []interruption // the stack is recorded at points like these
-	moved    *atomic.Int64
-	maxSteps int
+	// hadEffect judges reports of unknown outcomes; may be nil.
+	hadEffect func(id string) bool
+	order     order
+	seed      uint64
+	targets   []interruption // the stack is recorded at points like these
+	moved     *atomic.Int64
+	maxSteps  int
 
 	t       *testing.T // of the bubble
 	sched   *scheduler
@@ -47,15 +49,17 @@ type scenarioRun struct {
 	plan          []interruption
 	endings       []interruption // made so far, with their sites
 	panics        atomic.Int64
-	drawEnding    func(Point) dohost.EndMode
-	traces        map[dohost.ID]*objectTrace
-	events        int // started so far
-	incarnations  int
-	clients       clients
-	steps         int
-	failed        error
-	disturbed     bool          // the test has ended something itself, or made the disk fail
-	firstAt       time.Duration // time of the first ending
+	// unknown counts reports of unknown outcomes, and falseUnknown those without an effect.
+	unknown, falseUnknown atomic.Int64
+	drawEnding            func(Point) dohost.EndMode
+	traces                map[dohost.ID]*objectTrace
+	events                int // started so far
+	incarnations          int
+	clients               clients
+	steps                 int
+	failed                error
+	disturbed             bool          // the test has ended something itself, or made the disk fail
+	firstAt               time.Duration // time of the first ending
 
 	over atomic.Bool // the bubble has ended
 

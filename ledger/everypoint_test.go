@@ -112,12 +112,13 @@ var pairs = flag.Int("pairs", 10, "pairs of points where each policy's scenario 
 func testEveryPoint(t *testing.T, p ledger.Policy) {
 	s := &pointRun{shop: newShop(p)}
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
-		Classes:  []dohost.Class{s.class()},
-		Services: []*dohosttest.FakeService{&s.bank},
-		Run:      s.pay,
-		Check:    s.check,
-		Pairs:    *pairs,
-		Reset:    func() { s.reported = false; s.reset() },
+		Classes:   []dohost.Class{s.class()},
+		Services:  []*dohosttest.FakeService{&s.bank},
+		Run:       s.pay,
+		Check:     s.check,
+		Pairs:     *pairs,
+		HadEffect: func(id string) bool { return s.bank.Effects(id) > 0 },
+		Reset:     func() { s.reported = false; s.reset() },
 	})
 	t.Logf("%v: the outcome was reported as unknown %d times; in %d of them there was no effect", p, s.unknown, s.falsely)
 	if (s.unknown > 0) != (p == ledger.AtMostOnce) {
