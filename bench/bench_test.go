@@ -67,7 +67,7 @@ func TestExperimentsAllRunAndVerify(t *testing.T) {
 	if got := strings.Join(ids, " "); got != want {
 		t.Errorf("the rows are %s, want %s", got, want)
 	}
-	if curves, breakdowns := len(b.result.Curves), len(b.result.Breakdowns); curves != 9 || breakdowns != 2 {
+	if curves, breakdowns := len(b.result.Curves), len(b.result.Breakdowns); curves != 10 || breakdowns != 2 {
 		t.Errorf("%d curves, %d breakdowns", curves, breakdowns)
 	}
 	if err := b.result.write(t.TempDir()); err != nil {
@@ -290,7 +290,7 @@ func TestVerdict(t *testing.T) {
 
 func TestFlagsAreValidated(t *testing.T) {
 	for args, want := range map[string]string{
-		"-run P99":     `-run "P99": want some of R, P1`,
+		"-run P99":     `-run "P99": want some of R, U, P1`,
 		"-run (":       "-run: error parsing regexp",
 		"-rounds 0":    "want at least 1 round",
 		"-for -1s":     "durations above 0",

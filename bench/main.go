@@ -41,7 +41,8 @@ type experiment struct {
 
 // experiments has all experiments, in the order of the results.
 var experiments = []experiment{
-	{"R", "eviction recovery: by a fence, SIGKILL and a restart (R1 to R6, P12), and the unknown outcomes (U)", recoveries},
+	{"R", "eviction recovery: by a fence, SIGKILL and a restart (R1 to R5, P12)", recoveries},
+	{"U", "SIGKILL during operations of package ledger (R6, R6i, R6r), and their false unknowns (U)", unknownOutcomes},
 	{"P1", "durable increments, one hot object, 256 outstanding", hotObject},
 	{"P1a", "durable appends, one hot object, 256 outstanding", hotAppends},
 	{"P2", "durable increments, one object, one caller", oneCaller},

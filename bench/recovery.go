@@ -14,15 +14,7 @@ var fenceTarget = Target{Text: "p50 ≤ 100 µs, p99 ≤ 2 ms", P50: 100 * time.
 // recoveries measures the time until objects continue after a fence, a SIGKILL and a restart of the host, and the cost
 // of recovery.
 func recoveries(ctx context.Context, b *bench) error {
-	dir, err := b.newDir()
-	if err != nil {
-		return err
-	}
-	ds, err := recovery.Run(ctx, recovery.Options{
-		Dir: dir, Seed: b.seed, Objects: 1000, Fences: 1000 * b.rounds, Workers: 64, Ends: 4 * b.rounds,
-		Rest: b.rest, Work: min(150*time.Millisecond, b.duration/5+5*time.Millisecond),
-		Progress: b.progress,
-	})
+	ds, err := b.measureRecovery(ctx, recovery.Run)
 	if err != nil {
 		return err
 	}
@@ -30,18 +22,53 @@ func recoveries(ctx context.Context, b *bench) error {
 		"R1": fenceTarget, "R1b": fenceTarget, "R2": fenceTarget,
 		"P12": {Text: "p50 ≤ 25 ms", P50: 25 * time.Millisecond},
 	}
-	c := Curve{
-		ID: "R", What: "eviction recovery: the share of objects, in percent, that had resumed within a time",
-		X: "%", Y: "µs", LinearX: true, LogY: true,
-	}
+	c := recoveryCurve("R", "eviction recovery")
 	for _, d := range ds {
 		c.Lines = append(c.Lines, b.addDistribution(d, targets[d.ID]))
+	}
+	b.result.Curves = append(b.result.Curves, c)
+	return nil
+}
+
+// unknownOutcomes measures the time until operations of package ledger continue after a SIGKILL, and the outcomes that are
+// reported as unknown.
+func unknownOutcomes(ctx context.Context, b *bench) error {
+	ds, err := b.measureRecovery(ctx, recovery.RunOperations)
+	if err != nil {
+		return err
+	}
+	c := recoveryCurve("U", "recovery of operations")
+	for _, d := range ds {
+		c.Lines = append(c.Lines, b.addDistribution(d, Target{}))
 	}
 	b.result.Curves = append(b.result.Curves, c)
 	if r, ok := falseUnknowns(ds); ok {
 		b.add(r)
 	}
 	return nil
+}
+
+// measureRecovery measures recoveries of one kind.
+func (b *bench) measureRecovery(
+	ctx context.Context, run func(context.Context, recovery.Options) ([]recovery.Distribution, error),
+) ([]recovery.Distribution, error) {
+	dir, err := b.newDir()
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, recovery.Options{
+		Dir: dir, Seed: b.seed, Objects: 1000, Fences: 1000 * b.rounds, Workers: 64, Ends: 4 * b.rounds,
+		Rest: b.rest, Work: min(150*time.Millisecond, b.duration/5+5*time.Millisecond),
+		Progress: b.progress,
+	})
+}
+
+// recoveryCurve is a plot of distributions, without its lines.
+func recoveryCurve(id, what string) Curve {
+	return Curve{
+		ID: id, What: what + ": the share of objects, in percent, that had resumed within a time",
+		X: "%", Y: "µs", LinearX: true, LogY: true,
+	}
 }
 
 // falseUnknowns returns the row of the operations that were reported as unknown and had no effect, with a side for each

@@ -45,6 +45,11 @@ func (c *benchCmd) Run(out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	operations, err := recovery.RunOperations(ctx, o)
+	if err != nil {
+		return err
+	}
+	ds = append(ds, operations...)
 	fmt.Fprintf(out, "Time until work resumes, in %s, seed %d\n\n%s", dir, c.Seed, recovery.Table(ds))
 	return nil
 }

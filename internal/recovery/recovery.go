@@ -67,47 +67,83 @@ type scenario struct {
 	endScenario
 }
 
-// Run measures all kinds. If steps are lost or doubled, or a policy has repeated an effect that it must not repeat, Run
-// returns an error and no figures.
+// Run measures all kinds of ends. If steps are lost or doubled, Run returns an error and no figures.
 func Run(ctx context.Context, o Options) ([]Distribution, error) {
-	if min(o.Objects, o.Fences, o.Workers, o.Ends) < 1 || o.Work < time.Millisecond {
-		return nil, fmt.Errorf("recovery: %d objects, %d fences, %d workers, %d ends, %v of work: "+
-			"want at least one of each, and at least 1ms of work", o.Objects, o.Fences, o.Workers, o.Ends, o.Work)
-	}
-	if o.Rest < 0 {
-		return nil, fmt.Errorf("recovery: %v of rest: want 0 or more", o.Rest)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	o.Rest = cmp.Or(o.Rest, 4*time.Second)
-	ds, err := o.fences(ctx)
+	fences, err := o.fences(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("fences: %w", err)
 	}
-	for _, k := range o.ends() {
-		dir := filepath.Join(o.Dir, k.id)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return nil, err
-		}
-		took, bill, err := k.run(ctx, o, dir, k.times)
-		if err := cmp.Or(err, bill.wrong()); err != nil {
-			return nil, fmt.Errorf("%s: %w", k.what, err)
-		}
-		ds = append(ds, Distribution{ID: k.id, What: k.what, Took: took, Cost: &bill})
+	ends, err := o.run(ctx, o.ends())
+	if err != nil {
+		return nil, err
 	}
+	ds := append(fences, ends...)
 	for i := range ds {
 		slices.Sort(ds[i].Took)
 	}
 	return ds, nil
 }
 
+// RunOperations measures SIGKILL under load with each step as an operation of package ledger, for each policy. If steps are
+// lost or doubled, or a policy has repeated an effect that it must not repeat, RunOperations returns an error and no
+// figures. Fences and Rest have no meaning. Dir may be that of Run.
+func RunOperations(ctx context.Context, o Options) ([]Distribution, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	ds, err := o.run(ctx, o.operations())
+	for i := range ds {
+		slices.Sort(ds[i].Took)
+	}
+	return ds, err
+}
+
+func (o Options) check() error {
+	if min(o.Objects, o.Fences, o.Workers, o.Ends) < 1 || o.Work < time.Millisecond {
+		return fmt.Errorf("recovery: %d objects, %d fences, %d workers, %d ends, %v of work: "+
+			"want at least one of each, and at least 1ms of work", o.Objects, o.Fences, o.Workers, o.Ends, o.Work)
+	}
+	if o.Rest < 0 {
+		return fmt.Errorf("recovery: %v of rest: want 0 or more", o.Rest)
+	}
+	return nil
+}
+
+// run measures scenarios.
+func (o Options) run(ctx context.Context, scenarios []scenario) (ds []Distribution, err error) {
+	for _, k := range scenarios {
+		dir := filepath.Join(o.Dir, k.id)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+		took, bill, err := k.endScenario.run(ctx, o, dir, k.times)
+		if err := cmp.Or(err, bill.wrong()); err != nil {
+			return nil, fmt.Errorf("%s: %w", k.what, err)
+		}
+		ds = append(ds, Distribution{ID: k.id, What: k.what, Took: took, Cost: &bill})
+	}
+	return ds, nil
+}
+
+// operations returns the scenarios of RunOperations.
+func (o Options) operations() (all []scenario) {
+	for id, p := range map[string]ledger.Policy{"R6": ledger.AtMostOnce, "R6i": ledger.Idempotent, "R6r": ledger.Reconcile} {
+		all = append(all, scenario{
+			id, fmt.Sprintf("as R4, with each step as an operation of package ledger: %v", p),
+			o.Ends, endScenario{workers: o.Workers, kill: true, work: o.Work, policy: p},
+		})
+	}
+	slices.SortFunc(all, func(a, b scenario) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
 // ends returns the scenarios that end processes.
 func (o Options) ends() []scenario {
 	atRest := min(o.Work, restWork)
-	operations := func(id string, p ledger.Policy) scenario {
-		return scenario{
-			id, fmt.Sprintf("as R4, with each step as an operation of package ledger: %v", p),
-			o.Ends, endScenario{workers: o.Workers, kill: true, work: o.Work, policy: p},
-		}
-	}
 	return []scenario{
 		{
 			"P12", "SIGKILL, at rest: from the start of the next process to the handler of an overdue alarm",
@@ -122,7 +158,6 @@ func (o Options) ends() []scenario {
 			"R5", fmt.Sprintf("restart of the host, under load: from the start of Close, the same %d objects", o.Workers),
 			o.Ends, endScenario{workers: o.Workers, work: o.Work},
 		},
-		operations("R6", ledger.AtMostOnce), operations("R6i", ledger.Idempotent), operations("R6r", ledger.Reconcile),
 	}
 }
 

@@ -21,13 +21,19 @@ func TestMain(m *testing.M) {
 // TestRunReportsEveryMeasurement runs everything once, on the disk and with processes that are
 // killed.
 func TestRunReportsEveryMeasurement(t *testing.T) {
-	ds, err := Run(t.Context(), Options{
+	o := Options{
 		Dir: t.TempDir(), Seed: 1, Objects: 20, Fences: 30, Workers: 8, Ends: 3,
 		Rest: time.Millisecond, Work: 20 * time.Millisecond,
-	})
+	}
+	ds, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	operations, err := RunOperations(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds = append(ds, operations...)
 	want := map[string]int{"R1": 30, "R1b": 30, "R2": 30, "R3": 20, "P12": 15, "R4": 24, "R5": 24, "R6": 24, "R6i": 24, "R6r": 24}
 	ends := map[string]int{"P12": 15, "R4": 3, "R5": 3, "R6": 3, "R6i": 3, "R6r": 3}
 	for _, d := range ds {
@@ -146,8 +152,10 @@ func TestRunRefusesWrongOptions(t *testing.T) {
 		"-1ns of rest": {Objects: 1, Fences: 1, Workers: 1, Ends: 1, Rest: -1, Work: time.Second},
 	} {
 		o.Dir = t.TempDir()
-		if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
+		for name, run := range map[string]func(context.Context, Options) ([]Distribution, error){"Run": Run, "RunOperations": RunOperations} {
+			if _, err := run(context.Background(), o); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", name, err, want)
+			}
 		}
 	}
 }
