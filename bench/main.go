@@ -105,6 +105,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	pattern := flags.String("run", "", "a regular `expression` for the ids of the experiments; all if empty")
 	out := flags.String("out", "bench-results", "the `folder` for results.json, results.md and report.html")
+	add := flags.Bool("add", false, "keep the other rows of the results in the folder, if they are of this machine")
 	dir := flags.String("data", "", "the `folder` for the stores, on the disk to measure; a temporary one if empty")
 	with := flags.String("peer", "", "measure `workerd` too, which npm installs into bench/workerd/node_modules")
 	b := &bench{rest: rest}
@@ -141,6 +142,12 @@ func run(ctx context.Context, args []string) error {
 		Machine: thisMachine(b.dir, time.Now().UTC().Format(time.DateOnly)),
 		Command: "go run ./bench " + strings.Join(args, " "), Seed: b.seed, Rounds: b.rounds, For: b.duration,
 	}
+	var kept *Results
+	if *add { // before the measurement, which takes long
+		if kept, err = earlier(*out, b.result.Machine); err != nil {
+			return err
+		}
+	}
 	for _, e := range chosen {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", e.id, e.what)
 		if err := profiled(b.profiles, e.id, func() error { return e.run(ctx, b) }); err != nil {
@@ -154,7 +161,11 @@ func run(ctx context.Context, args []string) error {
 		b.result.Peer = b.peer.fact()
 	}
 	fmt.Print(b.result.table())
-	return b.result.write(*out)
+	if kept == nil {
+		return b.result.write(*out)
+	}
+	kept.add(&b.result)
+	return kept.write(*out)
 }
 
 // profiled runs fn, with a CPU profile if there is a folder for it.
