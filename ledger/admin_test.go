@@ -50,9 +50,9 @@ func TestOperatorSeesAndResolvesOperations(t *testing.T) {
 		}
 		want := dohost.Resource{
 			Kind: "operation", ID: ids[0], State: "unknown", Can: []dohost.Action{dohost.ActionDone, dohost.ActionNotDone},
-			Text: `"charge" {"Cents":42e2,"Order":"7"}, begun 2000-01-01T00:00:00Z, scope a, "timeout"`,
+			Text: `"charge" {"Order":"7","Cents":4200}, begun 2000-01-01T00:00:00Z, scope a, "timeout"`,
 			Fields: map[string]string{
-				"kind": "charge", "args": `{"Cents":42e2,"Order":"7"}`, "since": "2000-01-01T00:00:00Z", "scope": "a", "error": "timeout",
+				"kind": "charge", "args": `{"Order":"7","Cents":4200}`, "since": "2000-01-01T00:00:00Z", "scope": "a", "error": "timeout",
 			},
 		}
 		if got := fmt.Sprintf("%+v", all[0]); got != fmt.Sprintf("%+v", want) {

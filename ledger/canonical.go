@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// canonical returns the canonical form of a value, which is part of the IDs of operations, and so of the format on disk:
+// canonical returns the JSON of a value, and its canonical form, which is part of the IDs of operations, and so of the format on disk:
 //
 //   - JSON without spaces, with the members of an object in the order of the bytes of their names
 //   - without members that are null
@@ -23,21 +23,21 @@ import (
 //
 // It refuses strings that are not UTF-8, since encoding/json would replace different ones by the same character; objects with
 // two members of one name; exponents outside of ±1,000,000; and values that their JSON does not distinguish (checkComplete).
-func canonical(v any) ([]byte, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
+func canonical(v any) (data, form []byte, err error) {
+	if data, err = json.Marshal(v); err != nil {
+		return nil, nil, err
 	}
 	if len(data) > maxForm {
-		return nil, fmt.Errorf("%d bytes as JSON, more than %d", len(data), maxForm)
+		return nil, nil, fmt.Errorf("%d bytes as JSON, more than %d", len(data), maxForm)
 	}
 	if err := checkComplete(reflect.ValueOf(v)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	c := canonicalizer{dec: dec, data: data}
-	return c.value(nil)
+	form, err = c.value(nil)
+	return data, form, err
 }
 
 // The limits of canonical forms.

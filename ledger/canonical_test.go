@@ -49,7 +49,7 @@ func TestCanonicalForms(t *testing.T) {
 		{json.RawMessage(strings.Repeat("[", 100) + strings.Repeat("]", 100)), strings.Repeat("[", 100) + strings.Repeat("]", 100)},
 		{map[string]int{"b": 2, "a": 1, "é": 3, "B": 4}, `{"B":4,"a":1,"b":2,"é":3}`},
 	} {
-		got, err := canonical(test.value)
+		_, got, err := canonical(test.value)
 		if err != nil || string(got) != test.want {
 			t.Errorf("canonical(%#v) = %s, %v; want %s", test.value, got, err, test.want)
 		}
@@ -90,7 +90,7 @@ func TestCanonicalRefuses(t *testing.T) {
 		{json.RawMessage(strings.Repeat("[", 101) + strings.Repeat("]", 101)), "more than 100 nested"},
 		{strings.Repeat("a", 1<<20), "1048578 bytes as JSON, more than 1048576"},
 	} {
-		if got, err := canonical(test.value); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, got, err := canonical(test.value); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("canonical(%v) = %s, %v; want %q", test.value, got, err, test.want)
 		}
 	}
@@ -164,11 +164,11 @@ func drawValue(depth int) *rapid.Generator[any] {
 func TestCanonicalFormIsIdempotent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawValue(3).Draw(t, "value")
-		form, err := canonical(v)
+		_, form, err := canonical(v)
 		if err != nil {
 			t.Fatalf("canonical(%#v): %v", v, err)
 		}
-		again, err := canonical(json.RawMessage(form))
+		_, again, err := canonical(json.RawMessage(form))
 		if err != nil || string(again) != string(form) {
 			t.Fatalf("canonical(%#v) = %s, and the form of that is %s, %v", v, form, again, err)
 		}

@@ -41,12 +41,12 @@ func Do[A, R any](
 	if st == nil || call == nil {
 		return result, fmt.Errorf("ledger: Do of kind %q without a State or a function: %w", k.Name, dohost.ErrMisuse)
 	}
-	form, err := canonical(k.Same(args))
+	text, form, err := canonical(k.Same(args))
 	if err != nil {
 		return result, fmt.Errorf("ledger: the arguments of an operation of kind %q have no canonical form: %w", k.Name, err)
 	}
 	o := k.task(st, args, call)
-	data, err := o.do(ctx, form)
+	data, err := o.do(ctx, form, text)
 	if err != nil {
 		return result, err
 	}
@@ -80,7 +80,7 @@ type task struct {
 	version uint64
 }
 
-func (o *task) do(ctx context.Context, form []byte) (json.RawMessage, error) {
+func (o *task) do(ctx context.Context, form, text []byte) (json.RawMessage, error) {
 	epoch := o.st.Epoch().String()
 	scope := scopeOf(ctx)
 	if err := o.identify(ctx, scope, form); err != nil {
@@ -115,7 +115,7 @@ func (o *task) do(ctx context.Context, form []byte) (json.RawMessage, error) {
 			return nil, err
 		}
 		o.row = row{
-			ID: o.id, Kind: o.kind, Position: o.place.String(), Scope: scopeText(scope), Args: clip(string(form), maxArgs), Started: time.Now().UnixMilli(),
+			ID: o.id, Kind: o.kind, Position: o.place.String(), Scope: scopeText(scope), Args: clip(string(text), maxArgs), Started: time.Now().UnixMilli(),
 		}
 		return o.run(ctx, work.Event{Kind: work.Due})
 	case o.row.State == work.Ended:

@@ -41,7 +41,7 @@ func TestDoReturnsTheStoredResult(t *testing.T) {
 			t.Errorf("%d calls, want 1", n)
 		}
 		if r := onlyOperation(t, o); r.Status != ledger.StatusCompleted || r.Calls != 1 || r.Kind != "charge" ||
-			r.Args != `{"Cents":42e2,"Order":"7"}` || string(r.Result) != `"`+receipt(r.ID)+`"` || r.Error != "" || r.Scope != "" {
+			r.Args != `{"Order":"7","Cents":4200}` || string(r.Result) != `"`+receipt(r.ID)+`"` || r.Error != "" || r.Scope != "" {
 			t.Errorf("the operation is %+v", r)
 		}
 	})

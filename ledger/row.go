@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxArgs   = 4 << 10 // bytes of the canonical form that a row keeps for a reader
+	maxArgs   = 4 << 10 // bytes of the JSON of the arguments that a row keeps for a reader
 	maxError  = 4 << 10 // bytes of the text of an error
 	maxResult = 1 << 20 // bytes of a result as JSON
 )
@@ -24,7 +24,7 @@ type row struct {
 	// Position is the place of the operation in durable work, for a reader.
 	Position string `msgpack:",omitempty"`
 	Scope    string `msgpack:",omitempty"`
-	// Args is the start of the canonical form of the arguments.
+	// Args is the start of the JSON of the arguments, for a reader.
 	Args   string
 	Result []byte `msgpack:",omitempty"` // JSON
 	Error  string `msgpack:",omitempty"` // of the last call, or of Find
@@ -111,7 +111,7 @@ type Operation struct {
 	// among equal operations, such as "fiber/01JD…/2/0": see [dohost.WorkPosition]. It is empty for an operation of the object.
 	Position string
 	Scope    string // the names of its scopes, joined with slashes; empty without a scope
-	Args     string // the first 4 KiB of the canonical form of its arguments
+	Args     string // the first 4 KiB of the JSON of its arguments
 	Status   Status
 	Calls    int             // since it began or last failed
 	Result   json.RawMessage // of a completed operation
