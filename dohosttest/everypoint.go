@@ -81,15 +81,13 @@ const maxFailures = 50
 // Run one EveryPoint in a test: the line names the test.
 func EveryPoint(t *testing.T, s Scenario) {
 	t.Helper()
-	if *replayFlag != "" {
-		replay(t, &s, *replayFlag)
-		return
-	}
-	r := explore(t, &s)
-	for _, text := range r.texts(t.Name()) {
+	failures, summary := Explore(t, s)
+	for _, text := range failures {
 		t.Error(text)
 	}
-	t.Log(r.summary())
+	if summary != "" {
+		t.Log(summary)
+	}
 }
 
 // failure is a run that went wrong.
@@ -210,7 +208,7 @@ func (w *scenarioRun) unreached(plan []interruption) error {
 	return fmt.Errorf("%w: %v was not reached; the object has %d points in this run", errNotDeterministic, s.Point, n)
 }
 
-// explore is EveryPoint without output.
+// explore is EveryPoint without output and without replays.
 func explore(t *testing.T, s *Scenario) *report {
 	begun := time.Now()
 	r := &report{Runs: map[dohost.EndMode]int{}}

@@ -56,7 +56,13 @@ const (
 func (s *FakeService) begin(log *eventLog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.log, s.requests, s.effects, s.bytes, s.repeats = log, map[string]int{}, map[string]int{}, 0, 0
+	s.log = log
+	s.clear()
+}
+
+// clear removes all requests. The caller holds the lock.
+func (s *FakeService) clear() {
+	s.requests, s.effects, s.bytes, s.repeats = map[string]int{}, map[string]int{}, 0, 0
 }
 
 // Call requests an effect. The key is the idempotency key; payload is the content of the

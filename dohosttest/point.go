@@ -39,6 +39,8 @@ var ours = []string{
 	"runtime.", "testing.", "testing/", "internal/",
 	"github.com/dohost/dohost.", "github.com/dohost/dohost/runtime.", "github.com/dohost/dohost/objectstore.",
 	"github.com/dohost/dohost/alarm.", "github.com/dohost/dohost/dohosttest.", "github.com/dohost/dohost/internal/guard.",
+	"github.com/dohost/dohost/ledger.", "github.com/dohost/dohost/agent.", "github.com/dohost/dohost/chat.",
+	"github.com/dohost/dohost/internal/policytest.", "github.com/dohost/dohost/ledger/ledgertest.", "github.com/dohost/dohost/chat/chattest.",
 }
 
 // callers returns the stack of a goroutine at a point.

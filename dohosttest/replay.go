@@ -154,15 +154,17 @@ func parsePlan(text string) (batch bool, plan []interruption, err error) {
 	return batch, plan, nil
 }
 
-// replay runs a scenario once, with the plan of a failure's replay line.
-func replay(t *testing.T, s *Scenario, text string) {
-	t.Helper()
+// replay runs a scenario once, with the plan of a failure's replay line, and returns the texts of its failures.
+func replay(t *testing.T, s *Scenario, text string) []string {
+	refuse := func(format string, args ...any) []string {
+		return []string{"-dohosttest.replay: " + fmt.Sprintf(format, args...)}
+	}
 	batch, plan, err := parsePlan(text)
 	if err == nil {
 		err = s.check()
 	}
 	if err != nil {
-		t.Fatalf("-dohosttest.replay: %v", err)
+		return refuse("%v", err)
 	}
 	o := diskFirst
 	if batch {
@@ -174,21 +176,22 @@ func replay(t *testing.T, s *Scenario, text string) {
 		tr := s.try(t, new(atomic.Int64), o, plan[:i])
 		at := slices.IndexFunc(tr.points, func(p Point) bool { return p.Object == plan[i].Point.Object && p.Index == plan[i].Point.Index })
 		if at < 0 && tr.err != nil {
-			t.Fatalf("-dohosttest.replay: the run fails before point %d of %v: %v", plan[i].Point.Index, plan[i].Point.Object, tr.err)
+			return refuse("the run fails before point %d of %v: %v", plan[i].Point.Index, plan[i].Point.Object, tr.err)
 		}
 		if at < 0 {
-			t.Fatalf("-dohosttest.replay: there is no point %d of %v in this scenario", plan[i].Point.Index, plan[i].Point.Object)
+			return refuse("there is no point %d of %v in this scenario", plan[i].Point.Index, plan[i].Point.Object)
 		}
 		if was := plan[i].Point.Place; was != anyPlace && was != tr.points[at].Place {
-			t.Fatalf("-dohosttest.replay: %v is no longer at the place %q", tr.points[at], was)
+			return refuse("%v is no longer at the place %q", tr.points[at], was)
 		}
 		plan[i].Point = tr.points[at]
 	}
 	tr := s.try(t, new(atomic.Int64), o, plan)
-	if tr.err != nil {
-		f := failure{plan, tr.run.endings, batch, tr.err, tr.run.log.about(true)}
-		t.Error(f.text(t.Name()))
+	if tr.err == nil {
+		return nil
 	}
+	f := failure{plan, tr.run.endings, batch, tr.err, tr.run.log.about(true)}
+	return []string{f.text(t.Name())}
 }
 
 func checkPlaces(places []dohost.Place) error {

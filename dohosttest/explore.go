@@ -1,0 +1,34 @@
+package dohosttest
+
+import "testing"
+
+// Service is an outside system of a test, which counts its effects. A [*FakeService] is one. The methods may be called from
+// any goroutine.
+type Service interface {
+	// Keys returns the keys of all requests since the last Reset.
+	Keys() []string
+	// Effects returns how often the effect of a key has happened since the last Reset.
+	Effects(key string) int
+	// Reset makes the service empty.
+	Reset()
+}
+
+var _ Service = (*FakeService)(nil)
+
+// Reset makes the service empty, as it is at the beginning of a run.
+func (s *FakeService) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clear()
+}
+
+// Explore is [EveryPoint] for packages that check a scenario of their own: t does not fail. It returns the texts of the
+// failures, without any if the scenario has passed, and the summary that EveryPoint logs. With -dohosttest.replay it runs
+// only that replay, and the summary is empty. A replay line names t, so run one Explore in a test.
+func Explore(t *testing.T, s Scenario) (failures []string, summary string) {
+	if *replayFlag != "" {
+		return replay(t, &s, *replayFlag), ""
+	}
+	r := explore(t, &s)
+	return r.texts(t.Name()), r.summary()
+}
