@@ -33,6 +33,8 @@
 //  6. An unknown operation is repeated only if its policy is Idempotent and its MaxAttempts allow it. Otherwise it ends only by
 //     an answer of Find, or by a decision of an operator ([ResolveDone], [ResolveNotDone]).
 //
+// Package ledger/ledgertest tests whether the declared policy of a kind is true.
+//
 // When an incarnation ends, the request of its call may still be in transit, and may take effect later. So the outcome of the
 // call is unknown, and the policy applies.
 package ledger

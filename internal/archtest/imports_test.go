@@ -39,7 +39,10 @@ var mayImport = map[string][]string{
 	"web/page": {},
 	"cli":      {"web", "agent", "chat", "ledger", "internal/adminapi", "."},
 
-	"dohosttest":   {".", "runtime", "objectstore", "eviction", "internal/..."},
+	"dohosttest": {".", "runtime", "objectstore", "eviction", "internal/..."},
+
+	"ledger/ledgertest": {".", "ledger", "dohosttest", "internal/policytest"},
+
 	"docs":         {},
 	"cmd/...":      {"..."},
 	"examples/...": {"..."},
@@ -68,6 +71,7 @@ var mayImport = map[string][]string{
 	"internal/randtest":      {".", "runtime", "objectstore", "internal/kernel", "dohosttest", "internal/invariants"},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
 	"internal/mutants":       {},
+	"internal/policytest":    {".", "ledger", "dohosttest"},
 	"internal/providertest":  {".", "chat", "dohosttest", "internal/sockettest"},
 	"internal/transcript":    {},
 
