@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"dohosttest": {".", "runtime", "objectstore", "eviction", "internal/..."},
 
 	"ledger/ledgertest": {".", "ledger", "dohosttest", "internal/policytest"},
+	"chat/chattest":     {".", "chat", "ledger", "dohosttest", "internal/policytest"},
 
 	"docs":         {},
 	"cmd/...":      {"..."},

@@ -1,0 +1,4 @@
+package chattest
+
+// Explore is Tool without output, so that a test can expect failures.
+var Explore = explore
