@@ -53,6 +53,23 @@ func TestTourQuotesTheOrdersExample(t *testing.T) {
 	}
 }
 
+// The tests in docs/effects.md are those of the named files, verbatim.
+func TestEffectsPageQuotesTests(t *testing.T) {
+	page, found := read(t, "docs/effects.md"), 0
+	files := read(t, "examples/orders/policy_test.go") + read(t, "chat/chattest/booking_test.go")
+	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(block[1], "func Test") {
+			continue
+		}
+		if found++; !strings.Contains(files, "\n"+block[1]) {
+			t.Errorf("no file has this test:\n%s", block[1])
+		}
+	}
+	if found != 2 {
+		t.Errorf("the page has %d tests, want 2", found)
+	}
+}
+
 // examples/orders is a module of its own: .ci/run runs its tests without the workspace, as a user has none. It uses only
 // the public packages.
 func TestOrdersExampleUsesPublicPackages(t *testing.T) {
