@@ -76,7 +76,7 @@ type Tool struct {
 	// not run again, and the model receives an error, which states that the effect is unknown. Idempotent runs the call again,
 	// with the same [Call].Key, up to 5 times in total. Reconcile calls Find, and runs the call again only after NotDone. An
 	// error of Run does not lead to another run. With AtMostOnce and Reconcile, an error that is not marked with
-	// [ledger.NoEffect] leaves the call in the state [CallUnknown].
+	// [ledger.NoEffect] leaves the call in the state [CallUnknown]; so does any error after an interruption.
 	Policy ledger.Policy
 	// Find asks the other side about an interrupted call. Required for Reconcile; nil for the other policies. It is called
 	// like Run.

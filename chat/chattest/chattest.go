@@ -64,8 +64,12 @@ func explore(
 	t *testing.T, tool chat.Tool, input any, service dohosttest.Service, places []dohost.Place,
 ) (failures []string, summary string) {
 	data, err := json.Marshal(input)
-	if err == nil && tool.Run == nil {
+	switch {
+	case err != nil:
+	case tool.Run == nil:
 		err = errors.New("the tool has no Run: a client runs it")
+	case tool.External != nil:
+		err = errors.New("the tool is external: another party completes its calls")
 	}
 	if err != nil {
 		return []string{fmt.Sprintf("chattest: tool %q: %v", tool.Name, err)}, ""

@@ -320,7 +320,10 @@ func TestToolThatCannotRun(t *testing.T) {
 	bank := &dohosttest.FakeService{}
 	for want, tool := range map[string]chat.Tool{
 		`tool "charge": the tool has no Run`: {ToolSpec: chat.ToolSpec{Name: "charge"}},
-		"the reply is error: ":               tool(ledger.AtMostOnce, honest(bank), find(bank)),
+		`tool "charge": the tool is external`: {
+			ToolSpec: chat.ToolSpec{Name: "charge"}, External: &chat.External{}, Run: func(context.Context, json.RawMessage) (any, error) { return nil, nil },
+		},
+		"the reply is error: ": tool(ledger.AtMostOnce, honest(bank), find(bank)),
 	} {
 		failures, _ := chattest.Explore(t, tool, charge{"7"}, bank, nil)
 		if len(failures) != 1 || !strings.Contains(failures[0], want) {
