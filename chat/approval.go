@@ -21,8 +21,8 @@ type Approval struct {
 	// If reports whether a call with this input needs an approval. It runs with the turn, must not release it, and may run
 	// again after an interruption. Nil means that all calls need one. If it fails, the call fails with its error.
 	If func(ctx context.Context, input json.RawMessage) (bool, error)
-	// Within is the time to decide. After it the call has the state [CallExpired], and the model receives an error. Zero
-	// means no limit; [Answer] fails if it is negative.
+	// Within is the time to decide. After it the call has the state [CallExpired], and the model receives an error. A later
+	// decision has no effect, also if the host was down at that time. Zero means no limit; [Answer] fails if it is negative.
 	Within time.Duration
 }
 
@@ -135,6 +135,9 @@ func (k *conversation) decide(ctx context.Context, d *Decision) error {
 		if len(t.text) > t.most {
 			return &dohost.LimitError{What: t.what, Size: len(t.text), Limit: t.most}
 		}
+	}
+	if err := k.expireOverdue(ctx); err != nil {
+		return err
 	}
 	call, err := k.findCall(ctx, d.Call)
 	switch {
@@ -332,6 +335,21 @@ const expireCallback agent.Callback[expiredApproval] = "chat.expire"
 // scheduleExpiry schedules the end of the wait of a call.
 func (k *conversation) scheduleExpiry(ctx context.Context, message, call string, at time.Time) error {
 	_, err := agent.Schedule(ctx, k.base, agent.At(at), expireCallback, expiredApproval{message, call}, nil)
+	return err
+}
+
+// expireOverdue ends the waits whose time to decide has passed. The schedule of the expiry may be late: after a downtime of the
+// host, a decision may come first.
+func (k *conversation) expireOverdue(ctx context.Context) error {
+	now := time.Now().UnixMilli()
+	overdue, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{
+		Index: "open", Where: func(r callRow) bool { return r.State == CallApproval && r.Expires != 0 && r.Expires <= now },
+	})
+	for _, r := range overdue {
+		if err == nil {
+			err = k.expireApproval(ctx, expiredApproval{r.Value.Message, r.Value.ID})
+		}
+	}
 	return err
 }
 

@@ -133,6 +133,11 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 		k.base.Object().Report(ctx, "chat:refused", slog.String("request", id), slog.Any("err", err))
 		return true, k.sendRefusal(ctx, conn, err)
 	}
+	if decidingFrames[head.Type] {
+		if err := k.expireOverdue(ctx); err != nil {
+			return true, err
+		}
+	}
 	ctx = withActor(ctx, actorOf(conn))
 	switch head.Type {
 	case frameRequest:
@@ -167,6 +172,11 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 // changingFrames are the frames that change the conversation.
 var changingFrames = map[string]bool{
 	frameRequest: true, frameCancel: true, frameClear: true, frameMessages: true, frameToolResult: true, frameToolApproval: true,
+}
+
+// decidingFrames are the frames that may have a decision about a call.
+var decidingFrames = map[string]bool{
+	frameRequest: true, frameMessages: true, frameToolResult: true, frameToolApproval: true,
 }
 
 // readonlyText is the text of the Agents SDK for clients with read-only rights.
