@@ -67,7 +67,7 @@ var mayImport = map[string][]string{
 	"internal/sockettest":    {},
 	"internal/crowd":         {},
 	"internal/randagent":     {".", "agent", "dohosttest", "internal/randtest", "internal/sockettest"},
-	"internal/randchat":      {".", "chat", "dohosttest", "internal/randtest", "internal/sockettest"},
+	"internal/randchat":      {".", "chat", "dohosttest", "internal/randtest", "internal/sockettest", "ledger"},
 	"internal/randprog":      {".", "dohosttest", "internal/randtest", "internal/sockettest"},
 	"internal/randtest":      {".", "runtime", "objectstore", "internal/kernel", "dohosttest", "internal/invariants"},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},

@@ -36,8 +36,23 @@ func (w *Observer) call(ctx context.Context, h *dohosttest.Host, in Instr) error
 			// The call may end with its incarnation.
 			_, _ = dohost.Call(ctx, agent, (*machine).wait, q.id)
 		}
+	case Decide:
+		w.decide(ctx, h, in)
+	case Operate:
+		w.operate(ctx, h, in)
+	case End:
+		w.end(h, in)
+	case Audit:
+		// The call may end with its incarnation.
+		_, _ = dohost.CallNoArg(ctx, agent, (*machine).checkAudit)
 	}
 	return w.Err()
+}
+
+// checkAudit checks the audit log.
+func (a *machine) checkAudit(ctx context.Context) (struct{}, error) {
+	_, err := a.audit(ctx)
+	return struct{}{}, err
 }
 
 // ask requests a reply to a new message.

@@ -23,12 +23,41 @@
 //   - at rest no request is open, and no chunk is left
 //   - a client gets the chunks of a reply with numbers from 0, without a gap or a repetition, and the end of the reply once
 //   - the text of a message on a client's page only grows
-//   - a tool of the server runs at most once for each call, with its writes in the batch of its result, and one that needs
-//     an approval only after a client has approved the call
 //   - the result of a call never changes; the result of a call of a client's tool is one that a client has sent
+//   - the model is asked when all calls have results, and the calls of a step run concurrently
 //   - at rest, the page of each connected client equals the conversation
 //
+// # Calls and approvals
+//
+// Tools have effects on a service outside of the agent, which survives all endings and judges them (service.go). It
+// recognises the keys of calls with the policy Idempotent, and answers Find truthfully: after NotDone it refuses the requests of
+// earlier runs. Clients, the program and an operator decide about calls, also close to the end of the time to decide. Each
+// decision of the program and of an operator has a reason of its own, so each event of the audit log shows its origin. The checks
+// are:
+//
+//   - a call has at most one effect, and exactly one if it is completed; its output is the receipt of that effect, and its
+//     writes are in the batch of its result
+//   - a call with the policy AtMostOnce begins once; one with Idempotent or Reconcile at most five times, always with the same key,
+//     which no other call has; one with Reconcile begins again only after Find has answered NotDone
+//   - a call that needs an approval begins only if an approval was sent, and the audit log has it, without a later refusal
+//   - a call that was refused or has expired never begins
+//   - a call is failed only if nothing has happened, or if its policy is Idempotent
+//   - a call is unknown only if it was interrupted or took too long, or if its error proves nothing, or if Find does not know; one with
+//     Idempotent or Reconcile only after several endings
+//   - a run that takes longer than its tool may has an ended context
+//   - two calls have the same digest if and only if their tools and inputs are equal
+//   - the audit log only grows, and has numbers without a gap; each event has a decision that was sent, its actor and its
+//     reason, and a possible place after the earlier events of its call
+//   - a decision is applied, late, stale or refused as the documentation says; its event is in the batch of that result, and a late
+//     one has at most 20 events for a call
+//   - no decision is applied after the time to decide, and no call expires before
+//   - a call waits at rest only for a client or for an approval without a limit, or because its message does not continue
+//   - at rest, the parts of the messages, the calls that operators see, the list of the open calls and the audit log agree
+//
 // # Limits
+//
+// A client may answer a call of its own tool before the agent has requested the approval of that call: such a call is not
+// compared with the audit log.
 //
 // A client knows the place of a reply from the ids of the messages that it answers, and keeps its own message until it
 // knows that the message was stored. The page of a client is not compared if the client has missed a transcript, or

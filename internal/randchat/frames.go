@@ -23,7 +23,7 @@ func (c *client) receive(f frame) (reply map[string]any) {
 	case "cf_agent_stream_resume_none":
 		c.owned = c.owned || f.Reason == "continuation-owned"
 	case "cf_agent_message_updated":
-		c.w.checkCallsLocked(&f.Message, c.name)
+		c.w.checkCallsLocked(&f.Message, c.name, true)
 		if i := indexOf(c.list, f.Message.ID); i >= 0 {
 			c.list[i] = f.Message
 		}
@@ -89,7 +89,7 @@ func (c *client) checkTranscript(source string, list []message) {
 			c.w.knownLocked(m, c.name)
 			continue
 		}
-		c.w.checkCallsLocked(&m, c.name)
+		c.w.checkCallsLocked(&m, c.name, true)
 		c.w.seenLocked(m, c.name)
 		for _, v := range c.sortedViews() {
 			if v.message.ID == m.ID {
@@ -158,7 +158,7 @@ func (c *client) chunk(f frame) {
 	}
 	v.next = *f.Seq + 1
 	v.message.add(b)
-	if w.checkCallsLocked(&v.message, c.name); !q.continues {
+	if w.checkCallsLocked(&v.message, c.name, true); !q.continues {
 		w.seenLocked(v.message, c.name)
 	}
 	if merged || f.Replay {

@@ -14,6 +14,8 @@ import (
 type Observer struct {
 	randtest.Report
 
+	calm bool // no instruction ends the incarnation, and no code panics: the test ends it at each point
+
 	mu           sync.Mutex
 	settings     *settings // nil before the first instruction
 	now          int       // counts the sent and the received frames
@@ -21,8 +23,18 @@ type Observer struct {
 	clients      []*client
 	requests     []*request // in order of their first sending
 	deletions    []*deletion
-	answers      map[string]*answers // by call
-	answered     bool                // a client has answered a call
+	answered     bool // a call may have an answer: from a client, by a decision or by its expiry
+	calls        map[string]*callLedger
+	callIDs      []string          // in order of their plans
+	keys         map[string]string // the calls by their keys
+	digests      map[string]string // by input
+	inputs       map[string]string // by digest
+	served       map[string]bool   // the keys that the service has served
+	decisions    []*decision
+	decidedBy    map[string]party // the last decision about a call
+	running      map[string]int   // the calls that run
+	rested       int              // the incarnation at rest; 0 before
+	features     map[string]bool
 	active       []*activity
 	tries        map[string]int
 	chunks       map[string]map[uint64]string // that clients have received, by request and number
@@ -97,7 +109,9 @@ func (w *Observer) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now, w.incarnations, w.clients, w.requests, w.active, w.settings, w.deletions = 0, 0, nil, nil, nil, nil, nil
-	w.answers, w.answered = map[string]*answers{}, false
+	w.calls, w.callIDs, w.answered, w.rested = map[string]*callLedger{}, nil, false, 0
+	w.keys, w.digests, w.inputs, w.served = map[string]string{}, map[string]string{}, map[string]string{}, map[string]bool{}
+	w.decisions, w.decidedBy, w.running, w.features = nil, map[string]party{}, map[string]int{}, map[string]bool{}
 	w.tries, w.chunks = map[string]int{}, map[string]map[uint64]string{}
 }
 

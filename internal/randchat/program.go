@@ -29,6 +29,12 @@ const (
 	Answer Op = "Answer" // a client sends the result or the approval of a call
 	Ask    Op = "Ask"    // the program asks
 	Wait   Op = "Wait"   // the program waits for request K
+
+	// The instructions about approvals. N selects the digest, the decisions and the time: see [Observer.decide].
+	Decide  Op = "Decide"  // the program decides about a call
+	Operate Op = "Operate" // an operator decides about a call
+	Audit   Op = "Audit"   // the program reads the audit log
+	End     Op = "End"     // the incarnation ends during the run of a call
 )
 
 // Instr is an instruction. Client is the number of the client that executes it.
@@ -51,6 +57,7 @@ type Plan struct {
 type Word struct {
 	Before Act
 	N      int
+	Calls  []Use // of Call, in one step of the model
 }
 
 // Act is an act of a handler.
@@ -65,10 +72,7 @@ const (
 	Fail  Act = "Fail"  // the handler returns an error
 	Panic Act = "Panic" // the first N times
 
-	// The acts of a model: it calls a tool.
-	CallServer   Act = "Call server"
-	CallClient   Act = "Call client"
-	CallApproval Act = "Call approval"
+	Call Act = "Call" // the act of a model that calls tools
 )
 
 // String returns the instruction as a Go expression.
@@ -104,19 +108,30 @@ var (
 	ops = []weighted[Op]{
 		{Submit, 10}, {Again, 2}, {Probe, 2}, {Leave, 2}, {Join, 3}, {Ask, 2}, {Wait, 2},
 		{Edit, 2}, {Redo, 2}, {Stop, 3}, {Wipe, 1}, {Cancel, 2}, {Clear, 1}, {Answer, 5},
+		{Decide, 5}, {Operate, 3}, {Audit, 2},
+	}
+	// toolOps are the instructions of runs about tools.
+	toolOps = []weighted[Op]{
+		{Submit, 8}, {Again, 1}, {Probe, 1}, {Leave, 1}, {Join, 2}, {Ask, 3}, {Wait, 1},
+		{Edit, 1}, {Redo, 1}, {Stop, 2}, {Wipe, 1}, {Cancel, 1}, {Clear, 1}, {Answer, 7},
+		{Decide, 9}, {Operate, 5}, {Audit, 2}, {End, 5},
 	}
 	recoveries = []weighted[recovery]{{resume, 3}, {restart, 2}, {stop, 1}, {discard, 1}, {broken, 1}}
-	modelActs  = []weighted[Act]{{Go, 6}, {Sleep, 6}, {Fail, 1}, {CallServer, 5}, {CallClient, 5}, {CallApproval, 5}}
+	modelActs  = []weighted[Act]{{Go, 6}, {Sleep, 6}, {Fail, 1}, {Call, 16}}
 	acts       = []weighted[Act]{{Go, 10}, {Sleep, 10}, {Sync, 2}, {Save, 3}, {Fail, 1}, {Panic, 2}}
 )
 
 // Draw draws an instruction. The first one draws the settings of the run.
 func (w *Observer) Draw(r *rand.Rand) Instr {
 	s := w.drawSettings(r)
-	in := Instr{Op: pick(r, ops), Client: r.IntN(s.clients), K: r.IntN(4), N: r.IntN(100)}
+	from := ops
+	if s.tools {
+		from = toolOps
+	}
+	in := Instr{Op: pick(r, from), Client: r.IntN(s.clients), K: r.IntN(4), N: r.IntN(100)}
 	switch in.Op {
 	case Submit, Ask, Edit, Redo:
-		in.Plan = drawPlan(r)
+		in.Plan = drawPlan(r, s.tools)
 	}
 	return in
 }
@@ -125,32 +140,45 @@ func (w *Observer) Draw(r *rand.Rand) Instr {
 type settings struct {
 	clients int // at most
 	policy  chat.Policy
+	tools   bool
 }
 
 func (w *Observer) drawSettings(r *rand.Rand) settings {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.settings == nil {
-		w.settings = &settings{1 + r.IntN(maxClients), policies[r.IntN(len(policies))]}
+		w.settings = &settings{1 + r.IntN(maxClients), policies[r.IntN(len(policies))], r.IntN(2) == 0}
 	}
 	return *w.settings
 }
 
-func drawPlan(r *rand.Rand) (p Plan) {
+// drawPlan draws a plan, in runs about tools usually one of a model.
+func drawPlan(r *rand.Rand, tools bool) (p Plan) {
 	for range r.IntN(3) {
 		p.Recovery = append(p.Recovery, pick(r, recoveries))
 	}
 	from := acts
-	if r.IntN(3) == 0 {
+	if r.IntN(6) < 2 || tools && r.IntN(3) > 0 {
 		p.Model, from = true, modelActs
 	}
-	for range 1 + r.IntN(4) {
+	for i := range 1 + r.IntN(4) {
 		w := Word{Before: pick(r, from), N: r.IntN(100)}
+		if i == 0 && p.Model && tools {
+			w.Before = Call
+		}
 		switch w.Before {
 		case Sleep:
 			w.N = []int{10, 10, 400, 3000}[r.IntN(4)] * (1 + r.IntN(100))
 		case Panic:
 			w.N = 1 + r.IntN(2)
+		case Call:
+			for range pick(r, together) {
+				u := drawUse(r)
+				if n := len(w.Calls); n > 0 && r.IntN(3) == 0 {
+					u = w.Calls[n-1] // with an equal input
+				}
+				w.Calls = append(w.Calls, u)
+			}
 		}
 		p.Words = append(p.Words, w)
 	}

@@ -60,7 +60,7 @@ func (a *machine) onRecovery(ctx context.Context, c *chat.InterruptedReply) (cha
 	if _, err := c.Checkpoint(&saved); err != nil || saved != p.Saved && saved != p.Saving {
 		a.w.Faultf("OnRecovery gets %s with the checkpoint %d, %v; want %d or %d", c.ID, saved, err, p.Saved, p.Saving)
 	}
-	if len(q.plan.Recovery) == 0 {
+	if len(q.plan.Recovery) == 0 || p.Stopped || p.Cleared { // a stop during the hook has ended the reply
 		return chat.RecoveryResume, nil
 	}
 	do := q.plan.Recovery[(n-1)%len(q.plan.Recovery)]

@@ -63,6 +63,7 @@ func (w *Observer) newRequest(c *client, in Instr) *request {
 			c.stale = c.stale || !alone
 		}
 		c.sends, q.connection = append(c.sends, q.id), c.connections
+		w.listsLocked(c, list)
 	} else {
 		q.sent = w.tickLocked()
 	}
@@ -74,6 +75,7 @@ func (w *Observer) newRequest(c *client, in Instr) *request {
 	w.mayReplaceLocked(q)
 	q.number = len(w.requests)
 	w.requests = append(w.requests, q)
+	w.plansLocked(q.id, &q.plan)
 	return q
 }
 

@@ -14,7 +14,7 @@ import (
 // places are the places where endings differ in their effect. Storage operations are not among them.
 var places = []dohost.Place{
 	dohost.PlaceConstruct, dohost.PlaceStart, dohost.PlaceAlarm, dohost.PlaceTransaction, dohost.PlaceCommit, dohost.PlaceCommitted,
-	dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwait, dohost.PlaceAwaited, dohost.PlaceResume,
+	dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwait, dohost.PlaceEffect, dohost.PlaceAwaited, dohost.PlaceResume,
 	dohost.PlaceOutcome, dohost.PlaceEnd,
 }
 
@@ -30,7 +30,10 @@ func scenario(w *Observer) dohosttest.Scenario {
 
 // Simulation returns a simulation of random programs. It counts the compared instructions in steps.
 func Simulation(steps *atomic.Int64) dohosttest.Simulation {
-	w := NewObserver()
+	return simulation(NewObserver(), steps)
+}
+
+func simulation(w *Observer, steps *atomic.Int64) dohosttest.Simulation {
 	s := dohosttest.Simulation{Scenario: scenario(w), Chance: 0.006, Ops: []dohosttest.Op{{
 		Name: "instruction", Weight: 12,
 		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error { return w.Execute(ctx, h, w.Draw(r)) },
@@ -51,6 +54,7 @@ func Simulation(steps *atomic.Int64) dohosttest.Simulation {
 // Programs returns a scenario with instructions that a seed draws, of two callers.
 func Programs(seed uint64, each int) dohosttest.Scenario {
 	w := NewObserver()
+	w.calm = true
 	s := scenario(w)
 	s.Run = randtest.TwoClients(seed, each, func(ctx context.Context, h *dohosttest.Host, r *rand.Rand, number int) error {
 		time.Sleep(time.Duration(number) * time.Microsecond) // the callers begin one after the other
@@ -63,7 +67,7 @@ func Programs(seed uint64, each int) dohosttest.Scenario {
 func (w *Observer) Execute(ctx context.Context, h *dohosttest.Host, in Instr) error {
 	w.Sent(in.String())
 	switch in.Op {
-	case Ask, Wait, Cancel, Clear:
+	case Ask, Wait, Cancel, Clear, Decide, Operate, Audit, End:
 		return w.call(ctx, h, in)
 	}
 	return w.do(ctx, h, in)

@@ -12,22 +12,9 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/ledger"
 )
-
-// The tools of a model: one that the server runs, one that a client runs, and one that the server runs once a client has
-// approved the call. The id of a call ends in the name of its tool.
-const (
-	serverTool   = "server"
-	clientTool   = "client"
-	approvalTool = "approval"
-)
-
-// callID returns the id of the call before word i of the reply to a request.
-func callID(request string, i int, w Word) string {
-	return fmt.Sprintf("%s-%d-%s", request, i, w.Before[len("Call "):])
-}
-
-func toolOf(call string) string { return call[strings.LastIndex(call, "-")+1:] }
 
 // origin returns the request that a message was the first reply to, or fallback if the message is empty.
 func (m *message) origin(fallback string) string {
@@ -43,6 +30,7 @@ func (m *message) origin(fallback string) string {
 
 // model yields the words and the calls of a plan from those on that the message has.
 type model struct {
+	w       *Observer
 	request string
 	plan    Plan
 }
@@ -55,6 +43,7 @@ func (m *model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			yield(chat.Chunk{}, err)
 			return
 		}
+		m.w.checkResults(&partial)
 		_, n, _ := parseWords(partial.Text)
 		for i := n; i < len(m.plan.Words); i++ {
 			w := m.plan.Words[i]
@@ -68,16 +57,39 @@ func (m *model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 				case <-ctx.Done():
 					return
 				}
-			case strings.HasPrefix(string(w.Before), "Call "):
-				id := callID(m.request, i, w)
-				if !slices.ContainsFunc(partial.Calls, func(c call) bool { return c.ID == id }) {
-					yield(chat.ToolInput(id, toolOf(id), fmt.Sprintf(`{"call":%q,"n":%d}`, id, w.N)), nil)
+			case w.Before == Call:
+				if made, ok := m.call(&partial, i, w, yield); made || !ok {
 					return
 				}
 			}
 			if !yield(chat.TextDelta(fmt.Sprint("text ", len(partial.Calls)), word(m.request, i)), nil) {
 				return
 			}
+		}
+	}
+}
+
+// call makes the calls before word i that the message does not have.
+func (m *model) call(partial *message, i int, w Word, yield func(chat.Chunk, error) bool) (made, ok bool) {
+	for j, u := range w.Calls {
+		id := callID(m.request, i, j, u)
+		if slices.ContainsFunc(partial.Calls, func(c call) bool { return c.ID == id }) {
+			continue
+		}
+		m.w.madeCall(id)
+		if made = true; !yield(chat.ToolInput(id, u.Tool, u.input()), nil) {
+			return true, false
+		}
+	}
+	return made, true
+}
+
+// checkResults checks that a model which is asked gets the results of all calls.
+func (w *Observer) checkResults(partial *message) {
+	w.Compared()
+	for _, k := range partial.Calls {
+		if !strings.HasPrefix(k.State, "output-") {
+			w.Faultf("the model is asked, and the call %v has no result", k)
 		}
 	}
 }
@@ -92,141 +104,177 @@ func messageOf(m chat.Message) (message, error) {
 
 // answer answers with the model of a plan.
 func (x *run) answer(ctx context.Context, origin string, p Plan) error {
-	spec := func(name string) chat.ToolSpec { return chat.ToolSpec{Name: name} }
-	return chat.Answer(ctx, x.r, &model{origin, p}, &chat.AnswerOptions{Tools: []chat.Tool{
-		{ToolSpec: spec(serverTool), Run: x.tool},
-		{ToolSpec: spec(clientTool)},
-		{ToolSpec: spec(approvalTool), Run: x.tool, Approve: &chat.Approval{}},
-	}})
+	var tools []chat.Tool
+	for i := range kinds {
+		tools = append(tools, x.toolOf(&kinds[i]))
+	}
+	return chat.Answer(ctx, x.r, &model{x.w, origin, p}, &chat.AnswerOptions{Tools: tools})
+}
+
+func (x *run) toolOf(k *kind) chat.Tool {
+	t := chat.Tool{ToolSpec: chat.ToolSpec{Name: k.name}, Policy: k.policy, Timeout: k.timeout}
+	if !k.client {
+		t.Run = x.tool
+	}
+	if k.policy == ledger.Reconcile {
+		t.Find = x.find
+	}
+	if k.approve {
+		t.Approve = &chat.Approval{Within: k.within}
+	}
+	if k.selects {
+		t.Approve.If = func(_ context.Context, input json.RawMessage) (bool, error) {
+			var u Use
+			err := json.Unmarshal(input, &u)
+			return u.Asks, err
+		}
+	}
+	return t
+}
+
+// find asks the service about an interrupted call.
+func (x *run) find(ctx context.Context, _ json.RawMessage) (out any, answer ledger.Answer, err error) {
+	c, ok := chat.CallFrom(ctx)
+	if !ok {
+		x.w.Faultf("Find has no call")
+	}
+	failed := dohost.Await(ctx, func(ctx context.Context) error {
+		out, answer, err = x.w.answerFind(&c, x.machine.incarnation)
+		return dohosttest.EffectPoint(ctx)
+	})
+	if failed != nil {
+		return nil, ledger.Unknown, failed
+	}
+	if err == nil && answer == ledger.Done {
+		err = x.countRun(ctx, c.ID)
+	}
+	return out, answer, err
 }
 
 func toolKey(call string) string { return "tool/" + call }
 
 var errTool = errors.New("the tool fails")
 
-// tool runs a call, which is counted in the agent's storage in the batch of its result, if it does not wait.
-func (a *machine) tool(ctx context.Context, input json.RawMessage) (any, error) {
-	var in struct {
-		Call string
-		N    int
+// tool runs a call, which is counted in the agent's storage in the batch of its result.
+func (x *run) tool(ctx context.Context, _ json.RawMessage) (any, error) {
+	c, ok := chat.CallFrom(ctx)
+	if !ok {
+		x.w.Faultf("a tool has no call")
 	}
-	if err := json.Unmarshal(input, &in); err != nil {
+	x.w.Compared()
+	u, n := x.w.runBegins(&c, x.machine.incarnation)
+	if n == 0 {
+		return nil, errTool
+	}
+	defer x.w.runs(c.ID)()
+	if err := x.checkApproval(ctx, &c, u); err != nil {
 		return nil, err
 	}
-	a.w.Compared()
-	if n := a.w.try("call " + in.Call); n > 1 {
-		a.w.Faultf("the call %s runs again", in.Call)
-	}
-	if toolOf(in.Call) == approvalTool && !a.w.mayRun(in.Call) {
-		a.w.Faultf("the call %s runs, and was not approved", in.Call)
-	}
-	n, err := get[int](ctx, a, toolKey(in.Call))
+	partial, err := messageOf(x.r.Partial())
 	if err != nil {
 		return nil, err
 	}
-	if err := dohost.Put(ctx, a.Storage(), toolKey(in.Call), n+1); err != nil {
+	if err := x.wait(ctx, u, false, &partial); err != nil {
 		return nil, err
 	}
-	switch in.N % 4 {
-	case 1:
+	switch {
+	case u.Do == Refuse, u.Do == Recant && n > 1:
+		return nil, ledger.NoEffect(errTool)
+	case u.Do == Reject:
 		return nil, errTool
-	case 2:
-		return "late", dohost.Sleep(ctx, time.Duration(in.N)*10*time.Millisecond)
 	}
-	return "done", nil
-}
-
-// answers are the answers that clients have sent for a call.
-type answers struct {
-	outputs          []string // as JSON
-	approved, denied bool
-	state, output    string // of its result, which never changes; empty before
-}
-
-func (w *Observer) answersLocked(call string) *answers {
-	if w.answers[call] == nil {
-		w.answers[call] = &answers{}
+	out, err := x.perform(ctx, u, &c, n)
+	if err != nil {
+		return nil, err
 	}
-	return w.answers[call]
-}
-
-// mayRun reports whether a client has approved a call.
-func (w *Observer) mayRun(call string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	a := w.answersLocked(call)
-	return a.approved && a.state == ""
-}
-
-// answerFrame returns the frame of a client's answer to a call on its page, or nil if none waits.
-func (w *Observer) answerFrame(c *client, in Instr) map[string]any {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var waiting []call
-	for _, m := range c.list {
-		for _, k := range m.Calls {
-			if toolOf(k.ID) == clientTool || toolOf(k.ID) == approvalTool {
-				waiting = append(waiting, k)
-			}
-		}
+	if err := x.wait(ctx, u, true, &partial); err != nil {
+		return nil, err
 	}
-	if len(waiting) == 0 {
+	switch {
+	case u.Do == Lose:
+		return nil, errTool
+	case u.Do == Break && n == 1 && !x.w.calm:
+		panic("as the tool does")
+	case ctx.Err() != nil:
+		return out, nil // too late
+	}
+	return out, x.countRun(ctx, c.ID)
+}
+
+// perform makes the request of a run to the service.
+func (x *run) perform(ctx context.Context, u Use, c *chat.Call, n int) (out string, err error) {
+	switch u.Do {
+	case InTurn:
+		return x.w.effect(c, n)
+	case Deaf:
+		ctx = context.WithoutCancel(ctx)
+	}
+	err = dohost.Await(ctx, func(ctx context.Context) error {
+		var refused error
+		out, refused = x.w.effect(c, n)
+		return errors.Join(refused, dohosttest.EffectPoint(ctx))
+	})
+	return out, err
+}
+
+// countRun counts a result of a call in the agent's storage.
+func (x *run) countRun(ctx context.Context, call string) error {
+	n, err := get[int](ctx, x.machine, toolKey(call))
+	if err != nil {
+		return err
+	}
+	return dohost.Put(ctx, x.Storage(), toolKey(call), n+1)
+}
+
+// wait waits as a call does before or after its effect. Afterwards the other calls of the step have begun, since they run
+// concurrently, and the context has ended if the time of the run has.
+func (x *run) wait(ctx context.Context, u Use, late bool, partial *message) error {
+	if u.Late != late || u.Wait == 0 {
 		return nil
 	}
-	k := waiting[len(waiting)-1-in.K%len(waiting)]
-	c.answering, w.answered = true, true
-	a := w.answersLocked(k.ID)
-	f := map[string]any{"toolCallId": k.ID, "autoContinue": in.N%5 > 0}
-	if toolOf(k.ID) == approvalTool {
-		a.approved, a.denied = a.approved || in.N%3 > 0, a.denied || in.N%3 == 0
-		f["type"], f["approved"] = "cf_agent_tool_approval", in.N%3 > 0
-		return f
+	if err := dohost.Sleep(ctx, time.Duration(u.Wait)*time.Millisecond); err != nil && u.Do != Deaf {
+		return err
 	}
-	output := fmt.Sprintf("result %d", w.tickLocked())
-	a.outputs = append(a.outputs, fmt.Sprintf("%q", output))
-	f["type"], f["toolName"], f["output"] = "cf_agent_tool_result", clientTool, output
-	return f
-}
-
-// checkCallsLocked compares the calls of a message with the answers that were sent. A result never changes.
-func (w *Observer) checkCallsLocked(m *message, source string) {
-	for _, k := range m.Calls {
-		if !strings.HasPrefix(k.State, "output-") {
-			continue
-		}
-		a := w.answersLocked(k.ID)
-		if a.state == "" {
-			a.state, a.output = k.State, k.Output
-		}
-		sent := toolOf(k.ID) != clientTool || k.State != "output-available" || slices.Contains(a.outputs, k.Output)
-		if a.state != k.State || a.output != k.Output || !sent || k.State == "output-denied" && !a.denied {
-			w.Faultf("%s has the call %v, which had the result %s %s; clients have answered %+v", source, k, a.state, a.output, *a)
-		}
+	if u.overdue() && ctx.Err() == nil {
+		x.w.Faultf("a run of %+v takes longer than its tool may", u)
 	}
-}
-
-// checkCalls compares the calls of the conversation, which is at rest, with the runs of their tools.
-func (a *machine) checkCalls(ctx context.Context, list []message) error {
-	for _, m := range list {
-		for _, k := range m.Calls {
-			if toolOf(k.ID) == clientTool {
-				continue
-			}
-			n, err := get[int](ctx, a, toolKey(k.ID))
-			if err != nil {
-				return err
-			}
-			a.w.Compared()
-			runs := a.w.triesOf("call " + k.ID)
-			switch {
-			case n > runs, n > 1, k.State == "output-available" && n != 1, k.State == "output-denied" && runs > 0:
-				a.w.Faultf("at rest the call %v has run %d times, and the agent has %d", k, runs, n)
-			case toolOf(k.ID) == serverTool && !strings.HasPrefix(k.State, "output-"):
-				a.w.Faultf("at rest the call %v has no result", k)
-			}
-		}
+	if ctx.Err() == nil && u.Wait >= 1000 {
+		x.w.checkConcurrent(partial)
 	}
 	return nil
+}
+
+// checkConcurrent checks that the calls of a message that need no client have begun.
+func (w *Observer) checkConcurrent(m *message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	others := 0
+	for _, k := range m.Calls {
+		l := w.calls[k.ID]
+		if k.State != "input-available" || l == nil || l.kind.client || l.use.asks() {
+			continue
+		}
+		if others++; l.runs+l.finds == 0 {
+			w.Faultf("the call %v has not begun after another call has run for a second", k)
+		}
+	}
+	if others > 1 {
+		w.occursLocked("calls run concurrently")
+	}
+}
+
+// runs records that a call runs until the returned function is called.
+func (w *Observer) runs(call string) func() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running[call]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.running[call]--; w.running[call] == 0 {
+			delete(w.running, call)
+		}
+	}
 }
 
 // waits reports whether a message has a call without a result.

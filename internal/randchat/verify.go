@@ -24,7 +24,7 @@ func (w *Observer) checkList(source string, incarnation int, list []message) {
 			w.knownLocked(m, source)
 			continue
 		}
-		w.checkCallsLocked(&m, source)
+		w.checkCallsLocked(&m, source, w.rested > 0)
 		id, n, ok := parseWords(m.Text)
 		q := w.requestLocked(id)
 		if !ok || n > 0 && (q == nil || n > len(q.plan.Words)) {
@@ -67,18 +67,28 @@ func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
 			return errors.Join(err, w.Err())
 		}
 	}
-	list, err := dohost.CallNoArg(ctx, w.agent(h), (*machine).rest)
+	var list []message
+	var log *auditLog
+	err := w.agent(h).Do(ctx, func(ctx context.Context, a *machine) (err error) {
+		list, log, err = a.rest(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
+	calls := map[string]dohost.Resource{}
 	for d, err := range h.Host().Details(ctx, w.agent(h).ID()) {
 		if err != nil {
 			return err
+		}
+		if d.Kind == "call" {
+			calls[d.ID] = d
 		}
 		if d.Kind == "request" && (d.State == "queued" || d.State == "running") || d.Fault != "" {
 			w.Faultf("at rest there is the %s %s: %s, %s", d.Kind, d.ID, d.Text, d.Fault)
 		}
 	}
+	w.checkRows(list, calls, log)
 	w.checkPages(list)
 	return w.Err()
 }
@@ -91,30 +101,41 @@ var chunkRows = dohost.Collection[chunkRow]{
 	Key:  func(r chunkRow) string { return fmt.Sprint(r.Reply, r.Seq) },
 }
 
-// rest checks the conversation, which is at rest, and returns it.
-func (a *machine) rest(ctx context.Context) ([]message, error) {
+// rest checks the conversation, which is at rest. It returns the conversation and the audit log.
+func (a *machine) rest(ctx context.Context) ([]message, *auditLog, error) {
 	stored, err := chat.Messages(ctx, a, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	list, err := messagesOf(stored)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	a.w.rests(a.incarnation)
 	if n, err := chunkRows.Count(ctx, a.Storage(), nil); err != nil || n > 0 {
 		a.w.Faultf("at rest %d chunks are left, %v", n, err)
 	}
 	a.w.checkList("at rest the agent", a.incarnation, list)
 	a.w.checkPlaces(list)
-	if err := a.checkCalls(ctx, list); err != nil {
-		return nil, err
+	log, err := a.checkCalls(ctx, list)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, q := range a.w.all() {
 		if err := a.checkRequest(ctx, &q, list); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return list, nil
+	return list, log, nil
+}
+
+// rests records the first incarnation that is at rest.
+func (w *Observer) rests(incarnation int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.rested == 0 {
+		w.rested = incarnation
+	}
 }
 
 // all returns copies of the requests.
@@ -259,7 +280,7 @@ func (w *Observer) checkPages(list []message) {
 
 // answeredCalls reports whether a message has calls that clients answer: without a continuation it is not completed.
 func answeredCalls(m *message) bool {
-	return slices.ContainsFunc(m.Calls, func(k call) bool { return toolOf(k.ID) != serverTool })
+	return slices.ContainsFunc(m.Calls, func(k call) bool { return kindOf(k.ID).client || kindOf(k.ID).approve })
 }
 
 func sorted(list []message) []message {
