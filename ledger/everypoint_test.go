@@ -27,7 +27,7 @@ type pointRun struct {
 	// effects is the number of effects when the outcome was reported as unknown.
 	effects int
 
-	unknown, falsely int // reports, and those without an effect
+	unknown int // reports of all runs
 }
 
 // pay pays until there is a result. It resolves an unknown operation by the effects at the bank.
@@ -52,7 +52,6 @@ func (s *pointRun) pay(ctx context.Context, h *dohosttest.Host) error {
 	s.unknown++
 	resolve := (*order).done
 	if s.effects == 0 {
-		s.falsely++
 		resolve = (*order).notDone
 	}
 	err = retry(ctx, func(ctx context.Context) error {
@@ -94,7 +93,7 @@ func (s *pointRun) check(ctx context.Context, h *dohosttest.Host) error {
 	case s.reported && s.effects == 1 && of.Status != ledger.StatusCompleted:
 		return fmt.Errorf("the operation was resolved as done, and is %+v", of)
 	case (of.Status == ledger.StatusCompleted) != (string(of.Result) == fmt.Sprintf("%q", receipt(of.ID))):
-		return fmt.Errorf("the operation has the result %s: %+v", of.Result, of)
+		return fmt.Errorf("the %s operation %s has the result %s", of.Status, of.ID, of.Result)
 	}
 	for _, id := range s.calls() {
 		if id != of.ID {
@@ -120,8 +119,8 @@ func testEveryPoint(t *testing.T, p ledger.Policy) {
 		HadEffect: func(id string) bool { return s.bank.Effects(id) > 0 },
 		Reset:     func() { s.reported = false; s.reset() },
 	})
-	t.Logf("%v: the outcome was reported as unknown %d times; in %d of them there was no effect", p, s.unknown, s.falsely)
-	if (s.unknown > 0) != (p == ledger.AtMostOnce) {
+	replays := flag.Lookup("dohosttest.replay").Value.String() != ""
+	if !t.Failed() && !replays && (s.unknown > 0) != (p == ledger.AtMostOnce) {
 		t.Errorf("the outcome was reported as unknown %d times", s.unknown)
 	}
 }

@@ -74,8 +74,8 @@ func parseFindings(output string) *findings {
 	return f
 }
 
-// id is a random name in a feed's log, different in every run.
-var id = regexp.MustCompile(`\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b`)
+// id is a random name, different in every run: a ULID, or the ID of an operation or of a call.
+var id = regexp.MustCompile(`\b([0-7][0-9A-HJKMNP-TV-Z]{25}|(op|call)_[0-9a-z]{26})\b`)
 
 // same reports whether two failures have the same error.
 func same(a, b finding) bool {
