@@ -12,6 +12,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
@@ -24,6 +25,14 @@ type Approval struct {
 	// Within is the time to decide. After it the call has the state [CallExpired], and the model receives an error. A later
 	// decision has no effect, also if the host was down at that time. Zero means no limit; [Answer] fails if it is negative.
 	Within time.Duration
+}
+
+// asks reports whether a call with an input needs an approval.
+func (a *Approval) asks(ctx context.Context, input json.RawMessage) (bool, error) {
+	if a.If == nil {
+		return true, nil
+	}
+	return a.If(ctx, rawjson.OrNull(input))
 }
 
 // ApprovalAction is the kind of an [ApprovalEvent].
@@ -104,9 +113,9 @@ type Decision struct {
 	Reason  string // at most 2 KiB
 }
 
-// Decide records a decision in the audit log, and applies it: an approved call runs, also while other calls of the message wait;
-// for a refused call the model receives an error. Until the call begins to run, the latest decision counts, except that a refusal
-// is final. The model is asked again when no call of the message waits. Decide is for the program. The agent applies decisions in frames of clients in the same
+// Decide records a decision in the audit log, and applies it: an approved call runs when no other call of
+// the message waits for a client or for an approval; for a refused call the model receives an error. Until the call begins to run,
+// the latest decision counts, except that a refusal is final. The model is asked again when no call of the message waits. Decide is for the program. The agent applies decisions in frames of clients in the same
 // way; their actor is the identity in the [dohost.Access] of the client, or else the connection.
 //
 // Errors: [ErrNoCall], [ErrStaleApproval], [ErrNotWaiting], [ErrDecided]; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of
@@ -343,7 +352,7 @@ func (k *conversation) scheduleExpiry(ctx context.Context, message, call string,
 func (k *conversation) expireOverdue(ctx context.Context) error {
 	now := time.Now().UnixMilli()
 	overdue, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{
-		Index: "open", Where: func(r callRow) bool { return r.State == CallApproval && r.Expires != 0 && r.Expires <= now },
+		Index: "open", Where: func(r callRow) bool { return r.State == CallApproval && r.overdue(now) },
 	})
 	for _, r := range overdue {
 		if err == nil {
@@ -361,7 +370,7 @@ func (k *conversation) expireApproval(ctx context.Context, of expiredApproval) e
 	}
 	row, ok := calls[of.Call]
 	switch {
-	case !ok || row.Expires == 0 || row.Expires > time.Now().UnixMilli() || row.ended():
+	case !ok || !row.overdue(time.Now().UnixMilli()) || row.ended():
 		return nil
 	case row.External:
 		return k.expireExternal(ctx, row)

@@ -77,6 +77,9 @@ func (r *callRow) ended() bool {
 	return true
 }
 
+// overdue reports whether the wait of the call should have ended.
+func (r *callRow) overdue(now int64) bool { return r.Expires != 0 && r.Expires <= now }
+
 // maxCallKey bounds the part of a call's id that a key contains in clear.
 const maxCallKey = 160
 

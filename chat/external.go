@@ -97,6 +97,11 @@ func Complete(ctx context.Context, a Ref, c *Completion) (applied bool, err erro
 func (k *conversation) complete(ctx context.Context, c *Completion) (applied bool, err error) {
 	err = retryNoSpace(ctx, func() error {
 		row, ok, err := k.externalCall(ctx, c.Key)
+		if err == nil && ok && !row.ended() && row.overdue(time.Now().UnixMilli()) { // its schedule is late, after a downtime
+			if err = k.expireExternal(ctx, row); err == nil {
+				row, ok, err = k.externalCall(ctx, c.Key)
+			}
+		}
 		switch {
 		case err != nil:
 			return err

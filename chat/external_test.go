@@ -356,6 +356,29 @@ func TestExternalCallExpires(t *testing.T) {
 	}
 }
 
+// TestCompleteAfterOverdueExpiry keeps the turn until the time of a call has passed, so that the schedule of its expiry is late.
+func TestCompleteAfterOverdueExpiry(t *testing.T) {
+	key := ""
+	m := &stepsModel{steps: [][]string{{"a"}}}
+	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
+		return []chat.Tool{keeper(&key, chat.External{Within: time.Minute})}
+	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		h.Advance(time.Second)
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
+			time.Sleep(2 * time.Minute)
+			applied, err := chat.Complete(ctx, p, &chat.Completion{Key: key})
+			if applied {
+				t.Error("a late completion is applied")
+			}
+			return err
+		})
+		h.Advance(time.Minute)
+		if c := findCall(t, ctx, h, key); c.State != chat.CallUnknown || m.asked != 2 {
+			t.Errorf("%+v, asked %d times", c, m.asked)
+		}
+	})
+}
+
 func TestAsyncCall(t *testing.T) {
 	for name, c := range map[string]struct {
 		own  any           // the result of Run

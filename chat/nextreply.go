@@ -70,9 +70,12 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 				return false, err
 			}
 			if m.Role == RoleAssistant && (row.Message == "" || row.Message == m.ID) { // otherwise a newer message follows
-				begins := !row.Answers || row.continues(&m)
+				begins := !row.Answers
+				if row.Answers {
+					begins, err = k.continues(ctx, row, &m)
+				}
 				row.Message, row.Place = m.ID, last.Place
-				return begins, nil
+				return begins, err
 			}
 		}
 		if row.Answers {
@@ -85,15 +88,30 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 	return true, err
 }
 
-// continues reports whether a request that Answers continues a message now. A request because of a result or a decision does not
-// if the message has another step since then, and it does if an approved call can run, although other calls wait.
-func (r *replyRow) continues(m *Message) bool {
-	ofCall := r.Message == m.ID
+// continues reports whether a request that Answers continues a message now: no call of the message waits. A request because of a
+// result or a decision does not if the message has another step since then, and it does if an approved call can run while the
+// others run elsewhere.
+func (k *conversation) continues(ctx context.Context, row *replyRow, m *Message) (bool, error) {
+	ofCall := row.Message == m.ID
 	switch {
 	case ofCall && !uimessage.CallsInLastStep(m):
-		return false
-	case ofCall && uimessage.HasApproved(m):
-		return true
+		return false, nil
+	case !ofCall || !uimessage.AwaitsClient(m):
+		return !uimessage.AwaitsClient(m), nil
 	}
-	return !uimessage.AwaitsClient(m)
+	calls, err := k.callsOf(ctx, m.ID)
+	approved := false
+	for _, p := range m.Parts {
+		if !uimessage.IsPending(p) {
+			continue
+		}
+		switch r := calls[p.Text("toolCallId")]; {
+		case r.State == CallExternal:
+		case p.Text("state") != uimessage.ApprovalResponded:
+			return false, err
+		default:
+			approved = true
+		}
+	}
+	return approved, err
 }

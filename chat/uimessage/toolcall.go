@@ -2,7 +2,6 @@ package uimessage
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/dohost/dohost/chat/internal/rawjson"
@@ -92,11 +91,6 @@ func AwaitsClient(m *Message) bool {
 		}
 	}
 	return false
-}
-
-// HasApproved reports whether a message has an approved call without a result.
-func HasApproved(m *Message) bool {
-	return slices.ContainsFunc(m.Parts, func(p Part) bool { return IsPending(p) && p.Text("state") == ApprovalResponded && Approved(p) })
 }
 
 // CallChunk returns the chunk that makes a call.
