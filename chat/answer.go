@@ -253,19 +253,31 @@ func (a *answerRun) sendToClient(ctx context.Context, p Part) error {
 }
 
 // recordUnstartedCall records that a call has not begun to run, and whether the server or a client runs it. So the host
-// knows that a reply interrupted afterwards waits for the client, and no client can answer a call that the server runs.
+// knows that a reply interrupted afterwards waits for the client, and no client can answer a call that the server runs, or
+// that needs an approval.
 func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 	if c.Type() != "tool-input-start" && c.Type() != "tool-input-available" {
 		return nil
 	}
 	name, runs := c.Text("toolName"), runsNowhere
-	switch t, ours := a.tool(name); {
-	case ours && t.Run != nil:
+	t, ours := a.tool(name)
+	switch {
+	case ours && t.Run != nil, ours && t.Approve != nil:
 		runs = runsOnServer
 	case ours, a.l.tools[name]:
 		runs = runsOnClient
 	}
-	return a.l.apply(ctx, c.Text("toolCallId"), callMade(name, runs, a.l.row.ID))
+	id := c.Text("toolCallId")
+	if err := a.l.apply(ctx, id, callMade(name, runs, a.l.row.ID)); err != nil {
+		return err
+	}
+	if !ours || t.Run != nil || t.Approve == nil || c.Type() == "tool-input-start" || a.l.begun(id) || a.l.approved(id) {
+		return nil
+	}
+	if asks, err := t.Approve.asks(ctx, c.Member("input")); asks || err != nil { // runCalls requests the approval
+		return nil
+	}
+	return a.l.apply(ctx, id, callOffered(a.l.row.ID))
 }
 
 // sendResult sends the result of a call.

@@ -15,7 +15,7 @@ type callStep int
 const (
 	stepRun     callStep = iota // the server runs it
 	stepWait                    // it waits for a client or another party, or for an approval
-	stepOffer                   // it is approved: clients receive it
+	stepOffer                   // a client runs it, after an approval or without one: clients receive it
 	stepAsk                     // an approval is requested
 	stepAbandon                 // it was interrupted, and does not run again
 	stepFail                    // its result is an error
@@ -48,11 +48,7 @@ func (a *answerRun) nextStep(ctx context.Context, t Tool, ours bool, p Part) (ca
 	}
 	switch {
 	case state == uimessage.InputAvailable && t.Approve != nil && !a.l.begun(p.Text("toolCallId")):
-		asks, err := true, error(nil)
-		if t.Approve.If != nil {
-			asks, err = t.Approve.If(ctx, rawjson.OrNull(p.Member("input")))
-		}
-		switch {
+		switch asks, err := t.Approve.asks(ctx, p.Member("input")); {
 		case ctx.Err() != nil:
 			return stepWait, context.Cause(ctx)
 		case err != nil:
@@ -61,10 +57,13 @@ func (a *answerRun) nextStep(ctx context.Context, t Tool, ours bool, p Part) (ca
 			return stepAsk, nil
 		}
 	}
-	if t.Run == nil {
-		return stepWait, nil
+	switch {
+	case t.Run != nil:
+		return stepRun, nil
+	case a.l.serverRuns(r.ID): // Approve.If requires no approval
+		return stepOffer, nil
 	}
-	return stepRun, nil
+	return stepWait, nil
 }
 
 // errCallEnded is the result of a call in an older copy of its message that the program has stored.

@@ -183,7 +183,7 @@ func (w *Observer) checkEndLocked(l *callLedger, state chat.CallState, h *histor
 			wrong = "must not run, and the audit log must have the decision"
 		}
 	case chat.CallCompleted:
-		if use.asks() && h.state != chat.ApprovalApproved && !l.kind.client {
+		if use.asks() && h.state != chat.ApprovalApproved {
 			wrong = "was not approved"
 		}
 	case chat.CallFailed:

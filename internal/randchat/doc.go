@@ -56,9 +56,6 @@
 //
 // # Limits
 //
-// A client may answer a call of its own tool before the agent has requested the approval of that call: such a call is not
-// compared with the audit log.
-//
 // A client knows the place of a reply from the ids of the messages that it answers, and keeps its own message until it
 // knows that the message was stored. The page of a client is not compared if the client has missed a transcript, or
 // if its request may have changed the conversation at the same time as another client. A client that sends a request again
