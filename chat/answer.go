@@ -102,7 +102,8 @@ type AnswerOptions struct {
 	System string
 	// Tools are the tools of the server.
 	Tools []Tool
-	// MaxSteps bounds the model's answers for one message. Zero means 20.
+	// MaxSteps bounds the model's answers for one message. Zero means 20. A client's result and a decision about an approval begin
+	// the count again; [Complete] does not.
 	MaxSteps int
 	// MaxMessages bounds the messages in the prompt, the newest. Zero means all.
 	MaxMessages int
@@ -138,8 +139,11 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	if err != nil {
 		return err
 	}
+	if r.l.row.Completes {
+		most -= r.l.stream.Steps()
+	}
 	a := &answerRun{r: r, l: r.l, model: m, o: o, history: before}
-	for range most {
+	for range max(0, most) {
 		if !a.l.inStep() { // an interrupted step is ended first
 			waits, ran, err := a.runCalls(ctx)
 			if err != nil || waits {

@@ -171,13 +171,13 @@ func (k *conversation) decide(ctx context.Context, d *Decision) error {
 	return nil
 }
 
-// continueMessage queues a continuation of a message, with the body and the tools of the last request.
-func (k *conversation) continueMessage(ctx context.Context, message string) error {
+// continueMessage queues a continuation of a message, with the body and the tools of the last request. completes is set for Complete.
+func (k *conversation) continueMessage(ctx context.Context, message string, completes bool) error {
 	note, err := k.readNote(ctx, requestNote)
 	if err != nil {
 		return err
 	}
-	_, err = k.queueContinuation(ctx, "", message, note)
+	_, err = k.queueContinuation(ctx, "", message, note, completes)
 	return err
 }
 

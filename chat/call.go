@@ -29,12 +29,12 @@ type Call struct {
 	Expires time.Time // the end of the wait for an approval, or for [Complete]; zero if there is none
 	Created time.Time
 	Changed time.Time // the last change of State
-	// Output and Error are the result of a call that [FindCall] has returned, and the text of its error.
+	// Output and Error are set by [FindCall]: the result of the call, or the text of its error.
 	Output json.RawMessage
 	Error  string
 }
 
-// Calls yields the calls without a result, the oldest first.
+// Calls yields the open calls, the oldest first: those without a result, and asynchronous calls that wait for [Complete].
 func Calls(ctx context.Context, a Ref) iter.Seq2[Call, error] {
 	return func(yield func(Call, error) bool) {
 		for row, err := range callRows.All(ctx, a.conv().store(), &dohost.Query[callRow]{Index: "open"}) {

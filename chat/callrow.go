@@ -14,7 +14,7 @@ import (
 // CallState is the state of a tool call.
 type CallState string
 
-// The states of a call. A call in one of the last five has ended: it has a result.
+// The states of a call. A call in one of the last five has ended.
 const (
 	CallPending   CallState = "pending"   // it has not begun to run
 	CallApproval  CallState = "approval"  // it waits for an approval
@@ -77,6 +77,9 @@ func (r *callRow) ended() bool {
 	return true
 }
 
+// begun reports whether the call runs, on the server or elsewhere: no decision has an effect any more.
+func (r *callRow) begun() bool { return r.State == CallRunning || r.State == CallExternal }
+
 // overdue reports whether the wait of the call should have ended.
 func (r *callRow) overdue(now int64) bool { return r.Expires != 0 && r.Expires <= now }
 
@@ -98,7 +101,7 @@ var callRows = dohost.Collection[callRow]{
 	Indexes: []dohost.Index[callRow]{
 		{Name: "open", Of: func(r callRow) dohost.Key { return partialKey(!r.ended(), dohost.KeyOf(r.Created)) }},
 		{Name: "ended", Of: func(r callRow) dohost.Key { return partialKey(r.ended(), dohost.KeyOf(r.Changed)) }},
-		{Name: "waiting", Of: func(r callRow) dohost.Key { return partialKey(!r.ended(), callKey(r.ID)) }},
+		{Name: "waiting", Of: func(r callRow) dohost.Key { return partialKey(!r.ended() && r.State != CallExternal, callKey(r.ID)) }},
 		{Name: "external", Of: func(r callRow) dohost.Key { return partialKey(r.External, dohost.KeyOf(r.Key)) }},
 	},
 }
@@ -143,23 +146,25 @@ func (k *conversation) syncCalls(ctx context.Context, m *Message, by string) err
 	return k.replaceCalls(ctx, had, next)
 }
 
-// serverCalls returns a function that reports whether the server runs a call without a result. If needed is false,
-// serverCalls reads no rows, and the function always returns false.
-func (k *conversation) serverCalls(ctx context.Context, needed bool) (func(message, call string) bool, error) {
+// serverCalls returns functions that report whether the server runs a call without a result, and whether such a call has begun.
+// If needed is false, serverCalls reads no rows, and the functions always return false.
+func (k *conversation) serverCalls(ctx context.Context, needed bool) (server, begun func(message, call string) bool, err error) {
 	type key struct{ message, call string }
-	server := map[key]bool{}
+	calls := map[key]callRow{}
 	if needed {
 		open, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{
 			Index: "open", Where: func(r callRow) bool { return r.Runs == runsOnServer },
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, r := range open {
-			server[key{r.Value.Message, r.Value.ID}] = true
+			calls[key{r.Value.Message, r.Value.ID}] = r.Value
 		}
 	}
-	return func(message, call string) bool { return server[key{message, call}] }, nil
+	server = func(message, call string) bool { return calls[key{message, call}].ID != "" }
+	begun = func(message, call string) bool { r := calls[key{message, call}]; return r.begun() }
+	return server, begun, nil
 }
 
 // replaceCalls writes the rows in now that differ from those in old, and deletes the rows of old that
@@ -205,7 +210,7 @@ func (r callRow) in(s CallState, now int64) callRow {
 func (r callRow) withPart(p Part, now int64) callRow {
 	result := uimessage.HasResult(p)
 	switch {
-	case r.State == CallExternal && (r.Async || !result):
+	case r.Async && result && (r.State == CallExternal || r.ended()), r.State == CallExternal && !result:
 		return r
 	case !result && (r.Attempts > 0 || r.ended()):
 		r.Digest, r.Input, r.Approved = "", "", false

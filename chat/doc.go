@@ -62,7 +62,7 @@
 //   - A run of a call is a task, which begins when its running row is durable. A running row without a task of this
 //     incarnation was interrupted, and its effect is unknown.
 //   - The result of a call is written in the batch of the last writes of its task, independently of other calls.
-//   - An external call leaves the state running when its Run has returned. Its first completion counts, also one that comes
-//     before, and the continuation of the message is queued in the same batch.
+//   - An external call leaves the state running when its Run has returned. A completion before that counts too. Without Async
+//     the continuation of the message is queued in the batch of the first completion.
 //   - The audit log has an event for each change of a row that is a decision, in the same batch.
 package chat

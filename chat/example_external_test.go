@@ -3,6 +3,7 @@ package chat_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"log"
@@ -69,6 +70,9 @@ func (p *Press) print(ctx context.Context, j Job) error {
 func (p *Press) toDesk(ctx context.Context, j Job) error {
 	return Desks.Get(p.Object(), j.Desk).Do(ctx, func(ctx context.Context, d *Desk) error {
 		_, err := chat.Complete(ctx, d, &chat.Completion{Key: j.Key, Output: json.RawMessage(`"printed"`)})
+		if errors.Is(err, chat.ErrNoCall) {
+			return nil // its message was deleted
+		}
 		return err
 	})
 }

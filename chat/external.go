@@ -15,18 +15,20 @@ import (
 )
 
 // External makes another party complete the calls of a [Tool]: another object, a service that calls back, or a person. Run
-// hands the call over, for example into the queue of another object, with the Key of [CallFrom]. The other party runs it, and its
-// result comes back by [Complete]. The reply ends, as it does for a call that a client runs, and Complete continues it. So the wait holds no handler, no connection and no timer of the process, and outlives the process.
+// hands the call over, for example into the queue of another object, with the Key of [CallFrom]. The other party passes the
+// result to [Complete]. The reply ends, as it does for a call that a client runs, and Complete continues it. So the wait
+// needs no handler and no connection, and outlives the process.
 //
-// Timeout and Policy of the tool are about Run alone: a call whose Run was interrupted is handed over again if the policy is
-// Idempotent, and is unknown otherwise. An error of Run ends the call.
+// Timeout and Policy of the tool apply only to Run: a call whose Run was interrupted is handed over again if the policy is
+// Idempotent, up to 5 times in total, and is unknown otherwise. An error of Run ends the call. A stop ends the reply, but
+// not a call that was handed over.
 type External struct {
 	// Within bounds the time from the start of Run to Complete. After it the call has the state [CallUnknown], and the model
 	// receives an error. Zero means no bound; [Answer] fails if it is negative.
 	Within time.Duration
-	// Async sends the model a result as soon as Run has returned: that of Run, or if it is nil, the Key and a status,
-	// {"id": "call_…", "status": "queued"}. The reply continues. [Complete] then changes only the call: see [FindCall]. Without
-	// Async, Run returns nil, and the model receives the result of Complete.
+	// Async sends the model a result as soon as Run has returned: the result of Run, or, if Run returns nil, the Key and a
+	// status, {"id": "call_…", "status": "queued"}. The reply continues. [Complete] then changes only the call: see
+	// [FindCall]. Without Async, Run returns nil, and the model receives the result of Complete.
 	Async bool
 }
 
@@ -56,7 +58,7 @@ func (c *Completion) check() error {
 	switch {
 	case c == nil:
 		return fmt.Errorf("chat: the completion is nil: %w", dohost.ErrMisuse)
-	case c.Error != "" && c.Output != nil:
+	case c.Error != "" && c.Output != nil && string(c.Output) != "null":
 		return fmt.Errorf("chat: the completion of %q has an Output and an Error: %w", c.Key, dohost.ErrMisuse)
 	case c.Error == "" && c.Unknown:
 		return fmt.Errorf("chat: the completion of %q is unknown without an Error: %w", c.Key, dohost.ErrMisuse)
@@ -72,14 +74,16 @@ func (c *Completion) check() error {
 
 // Complete ends a call of a tool with [External]. The first completion counts: applied is false if the call has ended
 // before, so an executor may repeat a completion. If no other call of the message waits, the assistant continues the
-// message. Complete is for the program: a class whose calls are completed by other objects or over HTTP has a method that
-// calls it, and checks the rights of its callers. It waits for space on a full disk, without the turn.
+// message, unless a newer message follows: then the model receives the result with the next request. Complete is for the
+// program: a class whose calls are completed by other objects or over HTTP has a method that calls Complete, and checks
+// the rights of its callers. Complete waits for space on a full disk, without the turn.
 //
-// A completion after the end of [External].Within is discarded, and reported as chat:late.
+// A completion is discarded after the end of [External].Within, and if an error or an interruption of Run has ended the
+// call. After the end of Within it is reported as chat:late. A result that does not fit into its message becomes an error.
 //
-// Errors: [ErrNoCall], also after the message of the call was deleted; a [*dohost.LimitError] for an output of more
-// than 1 MiB; one for an output that is nested more than 100 deep; that of [agent.CheckWrite] in an event of a read-only client;
-// [dohost.ErrMisuse] for an invalid Completion and in a transaction.
+// Errors: [ErrNoCall], also after the message of the call was deleted; a [*dohost.LimitError] for an output of more than
+// 1 MiB; an error for an output that is nested more than 100 deep; that of [agent.CheckWrite] in an event of a read-only
+// client; [dohost.ErrMisuse] for an invalid Completion and in a transaction.
 func Complete(ctx context.Context, a Ref, c *Completion) (applied bool, err error) {
 	if err := c.check(); err != nil {
 		return false, err
@@ -96,6 +100,7 @@ func Complete(ctx context.Context, a Ref, c *Completion) (applied bool, err erro
 
 func (k *conversation) complete(ctx context.Context, c *Completion) (applied bool, err error) {
 	err = retryNoSpace(ctx, func() error {
+		applied = false
 		row, ok, err := k.externalCall(ctx, c.Key)
 		if err == nil && ok && !row.ended() && row.overdue(time.Now().UnixMilli()) { // its schedule is late, after a downtime
 			if err = k.expireExternal(ctx, row); err == nil {
@@ -108,7 +113,7 @@ func (k *conversation) complete(ctx context.Context, c *Completion) (applied boo
 		case !ok:
 			return fmt.Errorf("%w: no external call has the key %q", ErrNoCall, c.Key)
 		case row.ended():
-			if row.State == CallUnknown {
+			if row.State == CallUnknown && row.overdue(time.Now().UnixMilli()) {
 				k.base.Object().Report(ctx, "chat:late", slog.String("call", row.ID), slog.String("tool", row.Tool))
 			}
 			return nil
@@ -146,9 +151,23 @@ func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessag
 		}
 		return l.endExternal(ctx, row, f, certain)
 	}
-	if row.Async {
-		return k.putCall(ctx, row, row.asyncResult(f, certain, time.Now().UnixMilli()))
+	err = k.endStored(ctx, row, f, certain)
+	if _, large := errors.AsType[*dohost.LimitError](err); large {
+		short := &uimessage.ToolAnswer{CallID: f.CallID, State: uimessage.OutputError, ErrorText: largeResultText}
+		err = k.endStored(ctx, row, short, certain && f.State == uimessage.OutputError)
 	}
+	if _, large := errors.AsType[*dohost.LimitError](err); large { // not even that: the row ends alone
+		f = &uimessage.ToolAnswer{CallID: f.CallID, State: uimessage.OutputError, ErrorText: largeResultText}
+		err = k.putCall(ctx, row, row.asyncResult(f, false, time.Now().UnixMilli()))
+	}
+	return err
+}
+
+// largeResultText is the error of a call whose result does not fit into its message.
+const largeResultText = "The result of the call does not fit into the message."
+
+// endStored ends an external call of a stored message.
+func (k *conversation) endStored(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain bool) error {
 	r, ok, err := messages.Get(ctx, k.store(), row.Message)
 	if err != nil || !ok {
 		return errors.Join(err, fmt.Errorf("%w: the message %q is deleted", ErrNoCall, row.Message))
@@ -161,17 +180,24 @@ func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessag
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrNoCall, row.ID)
 	}
+	next := row
+	next.Certain = certain
+	if row.Async {
+		next = row.asyncResult(f, certain, time.Now().UnixMilli())
+		if uimessage.HasResult(p) {
+			return k.putCall(ctx, row, next)
+		}
+		f = queuedAnswer(&row) // the program has stored an older copy of the message
+	}
 	f.Apply(p)
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		next := row
-		next.Certain = certain
 		if err := k.putCall(ctx, row, next); err != nil {
 			return err
 		}
 		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil {
 			return err
 		}
-		return k.continueMessage(ctx, m.ID)
+		return k.continueMessage(ctx, m.ID, true)
 	})
 	if err != nil {
 		return err
@@ -182,7 +208,7 @@ func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessag
 // endExternal is conversation.endExternal for a call of the running reply.
 func (l *liveReply) endExternal(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain bool) error {
 	if !row.Async {
-		if err := l.k.continueMessage(ctx, row.Message); err != nil {
+		if err := l.k.continueMessage(ctx, row.Message, true); err != nil {
 			return err
 		}
 		err := l.applyOnce(ctx, row.ID, func(r callRow) callRow {
@@ -251,8 +277,9 @@ func (run *toolRun) handedOver(ctx context.Context, a *answerRun, out any) error
 	return run.sendResult(ctx, a, out, nil)
 }
 
-// FindCall returns an external call by its Key, in any state. Output and Error of the result are those of its end, also for an
-// asynchronous call, whose message has only the first result. ok is false if there is no such call, or its message was deleted.
+// FindCall returns an external call by its Key, in any state. Its Output and Error are those of its message, which shortens
+// outputs that do not fit; for an asynchronous call they are those of Complete. ok is false if there is no such call, or its
+// message was deleted.
 func FindCall(ctx context.Context, a Ref, key string) (c Call, ok bool, err error) {
 	k := a.conv()
 	row, ok, err := k.externalCall(ctx, key)

@@ -77,12 +77,12 @@ func callDetail(r *callRow) dohost.Resource {
 	if c.Digest != "" {
 		text = append(text, "digest "+c.Digest[:12])
 	}
-	d.Text = strings.Join(text, ", ")
 	d.Fields = map[string]string{"tool": r.Tool, "input": r.Input, "since": timeText(r.Changed)}
 	if r.External {
 		text = append(text, "key "+r.Key)
 		d.Fields["key"] = r.Key
 	}
+	d.Text = strings.Join(text, ", ")
 	if expires {
 		d.Fields["expires"] = timeText(r.Expires)
 	}

@@ -88,30 +88,37 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 	return true, err
 }
 
-// continues reports whether a request that Answers continues a message now: no call of the message waits. A request because of a
-// result or a decision does not if the message has another step since then, and it does if an approved call can run while the
-// others run elsewhere.
+// continues reports whether a request that Answers continues a message now: no call of the message waits for a client or for an
+// approval. While other calls run elsewhere, an approved call must be able to run.
 func (k *conversation) continues(ctx context.Context, row *replyRow, m *Message) (bool, error) {
-	ofCall := row.Message == m.ID
-	switch {
-	case ofCall && !uimessage.CallsInLastStep(m):
+	if row.Overlaps && !uimessage.CallsInLastStep(m) { // the other reply has used the results
 		return false, nil
-	case !ofCall || !uimessage.AwaitsClient(m):
-		return !uimessage.AwaitsClient(m), nil
 	}
 	calls, err := k.callsOf(ctx, m.ID)
-	approved := false
+	elsewhere, approved := false, false
 	for _, p := range m.Parts {
-		if !uimessage.IsPending(p) {
-			continue
-		}
 		switch r := calls[p.Text("toolCallId")]; {
+		case !uimessage.IsPending(p) || r.ended():
 		case r.State == CallExternal:
+			elsewhere = true
 		case p.Text("state") != uimessage.ApprovalResponded:
 			return false, err
 		default:
 			approved = true
 		}
 	}
-	return approved, err
+	return !elsewhere || approved, err
+}
+
+// skipContinuations skips the continuations of a message that Complete or a decision has queued.
+func (k *conversation) skipContinuations(ctx context.Context, message string) error {
+	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Where: func(r replyRow) bool {
+		return r.State == work.Waiting && r.Overlaps && r.Conn == "" && r.Message == message
+	}})
+	for _, r := range open {
+		if err == nil {
+			err = k.stop(ctx, r.Value, StatusSkipped)
+		}
+	}
+	return err
 }

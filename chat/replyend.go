@@ -53,6 +53,11 @@ func (k *conversation) end(ctx context.Context, l *liveReply, s Status, why fail
 	if err := l.addAll(ctx, l.stream.Finish(s == StatusCompleted)); err != nil {
 		return err
 	}
+	if s == StatusAborted {
+		if err := k.skipContinuations(ctx, l.row.Message); err != nil {
+			return err
+		}
+	}
 	m := l.partial()
 	row := l.row
 	err := k.endWith(ctx, &row, &m, s, why)
@@ -89,7 +94,7 @@ func (k *conversation) endWith(
 		} else if err := k.syncStored(ctx, row); err != nil {
 			return err
 		}
-		if err := k.trim(ctx); err != nil {
+		if err := k.trimNow(ctx); err != nil {
 			return err
 		}
 		if err := k.deleteLog(ctx, row.Number, row.From, math.MaxUint64); err != nil {

@@ -47,6 +47,8 @@ type replyRow struct {
 	FirstRun  uint64 // chunks in the log after the first call of the handler
 	Logged    uint64 // chunks in the log when the last interruption was charged
 	Submits   bool   // a client's submission: see Policy
+	Overlaps  bool   // was queued because of a result, while a reply to the same message was running
+	Completes bool   // was queued by Complete: see AnswerOptions.MaxSteps
 	Answers   bool   // continues because of a client's answer or the program: otherwise skipped
 	Error     string // error text for the program and operators
 	Public    string // error text for clients

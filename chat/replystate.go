@@ -59,9 +59,12 @@ func callOffered(request string) callEvent {
 func callBegun(t *Tool, key string, equal uint64, now int64) callEvent {
 	return func(r callRow) callRow {
 		if r.Attempts++; r.Attempts == 1 {
-			r.Equal, r.Expires = equal, 0
-			if t.External != nil {
-				r.External, r.Async, r.Expires = true, t.External.Async, t.External.expires(now)
+			r.Equal = equal
+		}
+		if external := t.External != nil; r.Attempts == 1 || external != r.External { // or a new version of the program differs
+			r.External, r.Async, r.Expires = external, false, 0
+			if external {
+				r.Async, r.Expires = t.External.Async, t.External.expires(now)
 			}
 		}
 		r.Repeats = t.repeats() && r.Attempts < maxToolAttempts

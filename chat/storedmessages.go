@@ -183,6 +183,15 @@ func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error 
 
 // trim deletes the oldest messages beyond MaxMessages.
 func (k *conversation) trim(ctx context.Context) error {
+	being, ok, err := k.running(ctx)
+	if err != nil || ok && being.Continues { // the reply needs its message and the rows of its calls, and trims at its end
+		return err
+	}
+	return k.trimNow(ctx)
+}
+
+// trimNow is trim, also while a reply continues a message.
+func (k *conversation) trimNow(ctx context.Context) error {
 	most := k.class.options.MaxMessages
 	if most == 0 {
 		return nil

@@ -173,11 +173,14 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if err != nil {
 		return false, err
 	}
-	server, err := k.serverCalls(ctx, len(differ) > 0)
+	server, begun, err := k.serverCalls(ctx, len(differ) > 0)
 	if err != nil {
 		return false, err
 	}
-	for _, m := range uimessage.Reconcile(stored, differ, server) {
+	for _, m := range uimessage.Reconcile(stored, differ, server, begun) {
+		if err := checkReserve(&m); err != nil {
+			return false, err
+		}
 		put, err := k.putReplacing(ctx, rows[m.ID], m, 0, "")
 		if err != nil {
 			return false, err
@@ -195,6 +198,21 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		return changed, err
 	}
 	return true, k.checkSize(ctx, before.Bytes)
+}
+
+// resultReserve is the space, in bytes, that a client must leave in a message with a call that waits: for its result or its error.
+const resultReserve = 64 << 10
+
+// checkReserve returns an error for a message of a client without the reserve.
+func checkReserve(m *Message) error {
+	if !slices.ContainsFunc(m.Parts, uimessage.IsPending) {
+		return nil
+	}
+	raw, err := json.Marshal(m)
+	if err == nil && len(raw) > maxMessage-resultReserve {
+		err = &dohost.LimitError{What: "message with a call that waits", Size: len(raw), Limit: maxMessage - resultReserve}
+	}
+	return err
 }
 
 func (k *conversation) rowsOf(ctx context.Context) (map[string]messageRow, error) {

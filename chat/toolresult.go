@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,17 +21,21 @@ import (
 type answerFrame struct {
 	uimessage.ToolAnswer
 	AutoContinue bool            `json:"autoContinue"`
-	Tools        json.RawMessage `json:"clientTools"`
+	Tools        json.RawMessage `json:"-"` // clientTools
 }
 
 // toolAnswered applies a client's answer to a call, and requests a continuation of the message if the client asks for
 // that.
 func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data []byte) error {
 	var f answerFrame
-	if err := json.Unmarshal(data, &f); err != nil {
+	var exact map[string]json.RawMessage // struct fields accept other spellings of clientTools, which checkFrame does not count
+	if err := errors.Join(json.Unmarshal(data, &f), json.Unmarshal(data, &exact)); err != nil {
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: tool result or approval: %w", err))
 	}
+	f.Tools = exact["clientTools"]
 	switch {
+	case f.Tools != nil && f.Tools[0] != '[':
+		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: clientTools of the tool call %q: want an array", f.CallID))
 	case rawjson.Nesting(f.Output) >= uimessage.MaxNesting:
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the result of the tool call %q: %w", f.CallID, errNesting))
 	case len(f.Tools) > maxRequest:
@@ -54,7 +59,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	if f.Tools != nil {
 		note.Tools = f.Tools
 	}
-	open, err := k.queueContinuation(ctx, conn.ID(), of, note)
+	open, err := k.queueContinuation(ctx, conn.ID(), of, note, false)
 	if err == nil && open && conn.Protocol() { // as if the client had asked for the continuation
 		k.audience.waits(conn)
 	}
@@ -90,14 +95,14 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 		}
 		if p, ok := l.call(f.CallID); ok {
 			how, call := f.EffectOn(p, l.serverRuns(f.CallID)), l.calls[f.CallID]
-			if how == uimessage.Applied && call.State == CallRunning {
+			if how == uimessage.Applied && call.begun() {
 				how = uimessage.Repeated
 			}
 			if how != uimessage.Applied {
 				return row.Message, how, k.notApplied(ctx, f, how, &call)
 			}
 			if continues {
-				if err := k.continueMessage(ctx, row.Message); err != nil {
+				if err := k.continueMessage(ctx, row.Message, false); err != nil {
 					return row.Message, how, err
 				}
 			}
@@ -109,7 +114,11 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 		return "", uimessage.Refused, err
 	}
 	p, _ := uimessage.Call(&m, f.CallID)
-	if how := f.EffectOn(p, call.Runs == runsOnServer); how != uimessage.Applied {
+	how = f.EffectOn(p, call.Runs == runsOnServer)
+	if how == uimessage.Applied && call.begun() {
+		how = uimessage.Repeated
+	}
+	if how != uimessage.Applied {
 		return m.ID, how, k.notApplied(ctx, f, how, &call)
 	}
 	f.Apply(p)
@@ -117,7 +126,7 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
 			return err
 		}
-		return k.continueMessage(ctx, m.ID)
+		return k.continueMessage(ctx, m.ID, false)
 	})
 	if err != nil {
 		return m.ID, uimessage.Applied, err
@@ -195,6 +204,7 @@ const maxRepeatSearch = 100
 // searchCall returns one of the newest messages with a call of that id.
 func (k *conversation) searchCall(ctx context.Context, id string) (row messageRow, err error) {
 	quoted, err := rawjson.Encode(id)
+	quoted = append([]byte(`"toolCallId":`), quoted...) // as the JSON of a stored message has it
 	if err != nil || id == "" {
 		return row, err
 	}
@@ -243,19 +253,20 @@ func (k *conversation) loadLive(ctx context.Context, row replyRow) (*liveReply, 
 
 // queueContinuation queues a continuation of a message, unless one is queued, and reports whether one is queued or
 // running.
-func (k *conversation) queueContinuation(ctx context.Context, conn, message string, note noteRow) (open bool, err error) {
+func (k *conversation) queueContinuation(ctx context.Context, conn, message string, note noteRow, completes bool) (open bool, err error) {
 	rows, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})
 	if err != nil {
 		return false, err
+	}
+	row := replyRow{
+		ID: "cont_" + ulid.Make().String(), Continues: true, Answers: true, Conn: conn, Message: message, Completes: completes,
+		Body: note.Body, Tools: note.Tools, Created: time.Now().UnixMilli(),
 	}
 	for _, r := range rows {
 		if r.Value.State == work.Waiting && r.Value.Continues && r.Value.Message == message {
 			return true, nil
 		}
-	}
-	row := replyRow{
-		ID: "cont_" + ulid.Make().String(), Continues: true, Answers: true, Conn: conn, Message: message,
-		Body: note.Body, Tools: note.Tools, Created: time.Now().UnixMilli(),
+		row.Overlaps = row.Overlaps || r.Value.running() && r.Value.Message == message
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
 		if err := k.insertReply(ctx, row); err != nil {

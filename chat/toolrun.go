@@ -2,9 +2,8 @@ package chat
 
 import (
 	"context"
-	"crypto/sha256"
+	"crypto/rand"
 	"encoding/base32"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -178,9 +177,9 @@ func (rs *toolRuns) start(run *toolRun) error {
 		return nil
 	}
 	run.again = l.begun(id)
-	old, row := l.after(id, callBegun(&run.tool, rs.a.positionKey(run.part), l.equalBefore(run.part), time.Now().UnixMilli()))
+	old, row := l.after(id, callBegun(&run.tool, newKey(), l.equalBefore(run.part), time.Now().UnixMilli()))
 	run.call = row.call()
-	if row.External && row.Expires != 0 && row.Attempts == 1 { // a call with a time limit always has a schedule
+	if row.External && row.Expires != 0 && (row.Attempts == 1 || !old.External) { // a call with a time limit always has a schedule
 		if err := l.k.scheduleExpiry(rs.ctx, row.Message, id, time.UnixMilli(row.Expires)); err != nil {
 			return err
 		}
@@ -315,38 +314,12 @@ func (run *toolRun) sendResult(ctx context.Context, a *answerRun, out any, faile
 // keyEncoding is the alphabet of the idempotency keys of calls.
 var keyEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// positionKey returns the idempotency key of a call: a hash of its message, its tool, its input, and the number of equal calls
-// before it in the message. So it does not depend on the attempt, nor on the id that the model has chosen. The number is
-// higher if another call has the key, since the stored input of an equal call may differ from the one that the model made.
-func (a *answerRun) positionKey(p Part) string {
-	digest, before := digestOf(p), uint64(0)
-	m := a.r.Partial()
-	for _, other := range m.Parts {
-		if uimessage.IsCall(other) && other.Text("toolCallId") == p.Text("toolCallId") {
-			break
-		}
-		if uimessage.IsCall(other) && digestOf(other) == digest {
-			before++
-		}
-	}
-	taken := map[string]bool{}
-	for id, r := range a.l.calls {
-		taken[r.Key] = taken[r.Key] || id != p.Text("toolCallId")
-	}
-	for ; ; before++ {
-		if key := keyOf(m.ID, digest, before); !taken[key] {
-			return key
-		}
-	}
-}
-
-func keyOf(message, digest string, before uint64) string {
-	h := sha256.New()
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(message))))
-	h.Write([]byte(message))
-	h.Write([]byte(digest))
-	h.Write(binary.BigEndian.AppendUint64(nil, before))
-	return "call_" + keyEncoding.EncodeToString(h.Sum(nil)[:16])
+// newKey returns a random idempotency key. The row of the call keeps it for all runs. It does not derive from the message: a client
+// may choose the id of a message, also the id that another conversation has.
+func newKey() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	return "call_" + keyEncoding.EncodeToString(random[:])
 }
 
 // taskContext is the context of a task. If that context does not have a value, Value returns the one of the handler's context.

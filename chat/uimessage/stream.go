@@ -79,6 +79,16 @@ func (s *Stream) Call(id string) (p Part, ok bool) {
 	return p.clone(), ok
 }
 
+// Steps returns the number of steps of the message.
+func (s *Stream) Steps() (n int) {
+	for _, p := range s.acc.msg.Parts {
+		if p.Type() == "step-start" {
+			n++
+		}
+	}
+	return n
+}
+
 // CallsInLastStep reports whether the last step of the message has calls.
 func (s *Stream) CallsInLastStep() bool { return CallsInLastStep(&s.acc.msg) }
 
