@@ -356,3 +356,26 @@ func TestClientAddsStep(t *testing.T) {
 			}
 		})
 }
+
+// TestClientCannotShortenResult shortens the stored result of a server's call.
+func TestClientCannotShortenResult(t *testing.T) {
+	key := ""
+	m := &stepsModel{steps: [][]string{{"a"}}}
+	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} },
+		func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			h.Advance(time.Second)
+			want := `"` + strings.Repeat("receipt ", 1000) + `"`
+			complete(t, ctx, h, chat.Completion{Key: key, Output: json.RawMessage(want)})
+			r := connectIdle(t, h, "mallory")
+			defer r.close()
+			answer, _ := answerOf(t, ctx, h)
+			raw, _ := json.Marshal(answer)
+			pad := `{"type":"data-x","data":"` + strings.Repeat("x", 1_800_000-len(raw)) + `"}`
+			forged := strings.Replace(string(raw), `"parts":[`, `"parts":[`+pad+`,`, 1)
+			r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_messages", "messages": []any{json.RawMessage(forged)}})
+			h.Advance(time.Second)
+			if c := findCall(t, ctx, h, key); string(c.Output) != want {
+				t.Errorf("a client has changed the stored result, of %d bytes, into %s", len(want), c.Output[max(0, len(c.Output)-60):])
+			}
+		})
+}

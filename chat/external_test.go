@@ -13,6 +13,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -544,7 +545,9 @@ func TestExternalCallsAtEveryPoint(t *testing.T) {
 			s := scenario(&countingState{}, &testClients{}, class)
 			s.Classes = append(s.Classes, executorClass(&bank))
 			s.Services = []*dohosttest.FakeService{&bank}
-			s.Pairs = min(s.Pairs, 5)
+			if s.Pairs = min(s.Pairs, 5); !*full && !invariants.Enabled {
+				s.Places, s.Pairs = []dohost.Place{dohost.PlaceCommitted}, 1
+			}
 			s.Run = func(ctx context.Context, h *dohosttest.Host) error { return runExternal(ctx, h) }
 			s.Check = func(ctx context.Context, h *dohosttest.Host) error { return checkExternal(ctx, h, &bank, async) }
 			dohosttest.EveryPoint(t, s)

@@ -203,14 +203,18 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 // resultReserve is the space, in bytes, that a client must leave in a message with a call that waits: for its result or its error.
 const resultReserve = 64 << 10
 
-// checkReserve returns an error for a message of a client without the reserve.
+// checkReserve returns an error for a message of a client without the reserve, or with calls whose results would be shortened.
 func checkReserve(m *Message) error {
-	if !slices.ContainsFunc(m.Parts, uimessage.IsPending) {
+	what, most := "message with tool calls", maxMessage
+	switch {
+	case !slices.ContainsFunc(m.Parts, uimessage.IsCall):
 		return nil
+	case slices.ContainsFunc(m.Parts, uimessage.IsPending):
+		what, most = "message with a call that waits", maxMessage-resultReserve
 	}
 	raw, err := json.Marshal(m)
-	if err == nil && len(raw) > maxMessage-resultReserve {
-		err = &dohost.LimitError{What: "message with a call that waits", Size: len(raw), Limit: maxMessage - resultReserve}
+	if err == nil && len(raw) > most {
+		err = &dohost.LimitError{What: what, Size: len(raw), Limit: most}
 	}
 	return err
 }

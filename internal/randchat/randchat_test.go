@@ -1,6 +1,7 @@
 package randchat_test
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/dohost/dohost/dohosttest"
@@ -8,7 +9,10 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-var tests = randtest.NewTests(25, 1)
+var (
+	tests        = randtest.NewTests(25, 1)
+	instructions = flag.Int("instructions", 1, "instructions of each caller in a program that ends at every point")
+)
 
 func TestProgramsSimulated(t *testing.T) {
 	var f randchat.Features
@@ -20,7 +24,7 @@ func TestProgramsSimulated(t *testing.T) {
 }
 
 func TestProgramsAtEveryPoint(t *testing.T) {
-	tests.EveryPoint(t, func(seed uint64) dohosttest.Scenario { return randchat.Programs(seed, 2) })
+	tests.EveryPoint(t, func(seed uint64) dohosttest.Scenario { return randchat.Programs(seed, *instructions) })
 }
 
 func TestProgramsAreRepeatable(t *testing.T) { tests.Repeat(t, randchat.Simulation) }
