@@ -57,7 +57,8 @@
 // # Limits
 //
 // A client knows the place of a reply from the ids of the messages that it answers, and keeps its own message until it
-// knows that the message was stored. The page of a client is not compared if the client has missed a transcript, or
+// knows that the message was stored. The page of a client is not compared if the client has missed a transcript, if
+// a call of a reply in progress was approved (the page makes the message from chunks, which have no approval), or
 // if its request may have changed the conversation at the same time as another client. A client that sends a request again
 // after a deletion may restore messages. A client may also replace the text of a message with its older copy of it, so the
 // text of a message that has a continuation is compared only with its plan.

@@ -26,6 +26,8 @@ func (c *client) receive(f frame) (reply map[string]any) {
 		c.w.checkCallsLocked(&f.Message, c.name, true)
 		if i := indexOf(c.list, f.Message.ID); i >= 0 {
 			c.list[i] = f.Message
+		} else {
+			c.stale = true // the page makes the message from the chunks of its reply, which have no approval
 		}
 	case "cf_agent_chat_clear":
 		c.setList(nil)
