@@ -77,8 +77,8 @@ func (r *callRow) ended() bool {
 	return true
 }
 
-// begun reports whether the call runs, on the server or elsewhere: no decision has an effect any more.
-func (r *callRow) begun() bool { return r.State == CallRunning || r.State == CallExternal }
+// inProgress reports whether the call runs, on the server or elsewhere: no decision has an effect any more.
+func (r *callRow) inProgress() bool { return r.State == CallRunning || r.State == CallExternal }
 
 // overdue reports whether the wait of the call should have ended.
 func (r *callRow) overdue(now int64) bool { return r.Expires != 0 && r.Expires <= now }
@@ -146,9 +146,9 @@ func (k *conversation) syncCalls(ctx context.Context, m *Message, by string) err
 	return k.replaceCalls(ctx, had, next)
 }
 
-// serverCalls returns functions that report whether the server runs a call without a result, and whether such a call has begun.
+// serverCalls returns functions that report whether the server runs a call without a result, and whether such a call is in progress.
 // If needed is false, serverCalls reads no rows, and the functions always return false.
-func (k *conversation) serverCalls(ctx context.Context, needed bool) (server, begun func(message, call string) bool, err error) {
+func (k *conversation) serverCalls(ctx context.Context, needed bool) (server, inProgress func(message, call string) bool, err error) {
 	type key struct{ message, call string }
 	calls := map[key]callRow{}
 	if needed {
@@ -163,8 +163,8 @@ func (k *conversation) serverCalls(ctx context.Context, needed bool) (server, be
 		}
 	}
 	server = func(message, call string) bool { return calls[key{message, call}].ID != "" }
-	begun = func(message, call string) bool { r := calls[key{message, call}]; return r.begun() }
-	return server, begun, nil
+	inProgress = func(message, call string) bool { r := calls[key{message, call}]; return r.inProgress() }
+	return server, inProgress, nil
 }
 
 // replaceCalls writes the rows in now that differ from those in old, and deletes the rows of old that

@@ -173,11 +173,11 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if err != nil {
 		return false, err
 	}
-	server, begun, err := k.serverCalls(ctx, len(differ) > 0)
+	server, inProgress, err := k.serverCalls(ctx, len(differ) > 0)
 	if err != nil {
 		return false, err
 	}
-	for _, m := range uimessage.Reconcile(stored, differ, server, begun) {
+	for _, m := range uimessage.Reconcile(stored, differ, server, inProgress) {
 		if err := checkReserve(&m); err != nil {
 			return false, err
 		}

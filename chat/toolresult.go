@@ -95,7 +95,7 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 		}
 		if p, ok := l.call(f.CallID); ok {
 			how, call := f.EffectOn(p, l.serverRuns(f.CallID)), l.calls[f.CallID]
-			if how == uimessage.Applied && call.begun() {
+			if how == uimessage.Applied && call.inProgress() {
 				how = uimessage.Repeated
 			}
 			if how != uimessage.Applied {
@@ -115,7 +115,7 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 	}
 	p, _ := uimessage.Call(&m, f.CallID)
 	how = f.EffectOn(p, call.Runs == runsOnServer)
-	if how == uimessage.Applied && call.begun() {
+	if how == uimessage.Applied && call.inProgress() {
 		how = uimessage.Repeated
 	}
 	if how != uimessage.Applied {

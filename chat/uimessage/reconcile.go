@@ -21,8 +21,8 @@ import (
 //   - Messages with one id become one, at the place of the first, with the content of the last.
 //
 // It does not modify its arguments. The work is proportional to their size.
-func Reconcile(stored, sent []Message, server, begun func(message, call string) bool) []Message {
-	r := newReconciler(stored, server, begun)
+func Reconcile(stored, sent []Message, server, inProgress func(message, call string) bool) []Message {
+	r := newReconciler(stored, server, inProgress)
 	for _, m := range sent {
 		r.taken[m.ID] = true
 	}
@@ -39,19 +39,19 @@ func Reconcile(stored, sent []Message, server, begun func(message, call string) 
 }
 
 type reconciler struct {
-	server, begun func(message, call string) bool
-	stored        []Message // the indexes below have the assistant's
-	ids           map[string]int
-	texts         map[string][]int
-	calls         map[string]int
-	taken         map[string]bool // ids that no other message may get
-	merged        []Message
-	at            map[string]int // place in merged
+	server, inProgress func(message, call string) bool
+	stored             []Message // the indexes below have the assistant's
+	ids                map[string]int
+	texts              map[string][]int
+	calls              map[string]int
+	taken              map[string]bool // ids that no other message may get
+	merged             []Message
+	at                 map[string]int // place in merged
 }
 
-func newReconciler(stored []Message, server, begun func(message, call string) bool) *reconciler {
+func newReconciler(stored []Message, server, inProgress func(message, call string) bool) *reconciler {
 	r := &reconciler{
-		server: server, begun: begun, stored: stored, ids: map[string]int{}, texts: map[string][]int{}, calls: map[string]int{},
+		server: server, inProgress: inProgress, stored: stored, ids: map[string]int{}, texts: map[string][]int{}, calls: map[string]int{},
 		taken: map[string]bool{}, at: map[string]int{},
 	}
 	for i := range stored {
@@ -142,7 +142,7 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 		if !ok {
 			continue
 		}
-		if f, ok := answerOf(p); ok && !r.begun(m.ID, f.CallID) && f.EffectOn(calls[i], r.server(m.ID, f.CallID)) == Applied {
+		if f, ok := answerOf(p); ok && !r.inProgress(m.ID, f.CallID) && f.EffectOn(calls[i], r.server(m.ID, f.CallID)) == Applied {
 			f.Apply(calls[i])
 		}
 		if i >= next {

@@ -83,16 +83,6 @@ func ProviderExecuted(p Part) bool { return p.is("providerExecuted") }
 // IsPending reports whether a part is a call without a result that the server or a client has to supply.
 func IsPending(p Part) bool { return IsCall(p) && !HasResult(p) && !ProviderExecuted(p) }
 
-// AwaitsClient reports whether a message has calls that wait for a client.
-func AwaitsClient(m *Message) bool {
-	for _, p := range m.Parts {
-		if IsCall(p) && !HasResult(p) && p.Text("state") != ApprovalResponded {
-			return true
-		}
-	}
-	return false
-}
-
 // CallChunk returns the chunk that makes a call.
 func CallChunk(p Part) Chunk {
 	call := newChunk("tool-input-available").with("toolCallId", p.Text("toolCallId")).with("toolName", ToolName(p))
