@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/objectstore"
 )
 
 // Handlers are the functions and the properties of a class of objects of type O. All fields are optional.
@@ -67,6 +68,12 @@ type Handlers[O any] struct {
 	// there is no item of that kind and id that the action applies to.
 	OnAdmin func(o *O, ctx context.Context, r *AdminRequest) (bool, error)
 
+	// BeforePut is called before each row that the object puts into one of its collections (Insert, Put, Update), with the
+	// context of that write. Its own writes are in the same batch, so they are durable if and only if the row is. It must
+	// not give up the turn. Its error refuses the write. The object is nil while the constructor runs. It is for packages
+	// that define classes, such as package agent, whose alarm must be set in the batch of a row that needs it.
+	BeforePut func(o *O, ctx context.Context, w *RowWrite) error
+
 	// Private selects by their names the objects of the class that callers outside the process cannot reach: ServeObject
 	// and Invoke refuse them. Other objects reach them, by [State.Delegate] too. It may run on many goroutines
 	// concurrently. The host reports a panic to the Listener as "access:panic", and takes the object for private. A panic
@@ -117,6 +124,12 @@ func (h *Handlers[O]) bind(c *Class) {
 				return false, err
 			}
 			return m(o, ctx, r)
+		}
+	}
+	if m := h.BeforePut; m != nil {
+		c.rt.BeforePut = func(ctx context.Context, instance any, of *objectstore.Collection, w *objectstore.RowWrite) error {
+			o, _ := instance.(*O) // nil while the constructor runs
+			return m(o, ctx, &RowWrite{Collection: of.Name, Key: string(w.Key), entries: w.Entries})
 		}
 	}
 	if h.OnSocket != nil {

@@ -30,6 +30,11 @@ type IndexEntry struct {
 	Key   []byte
 }
 
+// Cursor returns the cursor of a row by the entry: see RowQuery.
+func (e *IndexEntry) Cursor(key []byte) []byte {
+	return slices.Concat(e.Key, []byte{nameEnd}, key)
+}
+
 // CollectionRow is a row. Its slices are the caller's, unless an iterator returned it.
 type CollectionRow struct {
 	Key, Value []byte

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/objectstore"
 )
 
 // Class is the code of the objects of one class name.
@@ -23,6 +24,9 @@ type Class struct {
 	Alarm func(ctx context.Context, instance any, info alarm.Info) error
 	// ByReference lets callers and objects of this class share arguments and results.
 	ByReference bool
+	// BeforePut, if it is set, is called with the turn before each PutRow, as a part of the same batch. Its error refuses
+	// the write. instance is nil while the constructor runs.
+	BeforePut func(ctx context.Context, instance any, c *objectstore.Collection, w *objectstore.RowWrite) error
 	// Methods are the methods that callers outside the process may name. Arguments and
 	// results are JSON.
 	Methods map[string]Method

@@ -20,9 +20,15 @@ func (s *State) GetRow(ctx context.Context, c *objectstore.Collection, key []byt
 }
 
 // PutRow writes a row, its index entries and its entry in the feed, all or
-// nothing, and returns its new version. It waits as Put does. Errors: those of Put, and of
-// objectstore's Batch.PutRow.
+// nothing, and returns its new version. It waits as Put does. Errors: those of Put, of
+// objectstore's Batch.PutRow, and of the class's BeforePut.
 func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objectstore.RowWrite) (version uint64, err error) {
+	if before := s.incarnation().obj.class.BeforePut; before != nil {
+		of, row := *c, w // only a class with the hook allocates them
+		if err := s.beforePut(ctx, before, &of, &row); err != nil {
+			return 0, err
+		}
+	}
 	t, err := s.storage(ctx)
 	if err != nil {
 		return 0, err
@@ -36,6 +42,20 @@ func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objects
 		s.incarnation().feedGrows(c.Feed.Name)
 	}
 	return version, err
+}
+
+// beforePut calls the class's BeforePut, which may use the turn.
+func (s *State) beforePut(
+	ctx context.Context, before func(context.Context, any, *objectstore.Collection, *objectstore.RowWrite) error,
+	c *objectstore.Collection, w *objectstore.RowWrite,
+) error {
+	t, err := s.access(ctx)
+	if err != nil {
+		return err
+	}
+	instance := s.incarnation().instance
+	t.done()
+	return before(ctx, instance, c, w)
 }
 
 // DeleteRow removes a row and its index entries, and reports whether it existed. It waits

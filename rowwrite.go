@@ -1,0 +1,55 @@
+package dohost
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// RowWrite is a row that an object is about to put into a collection: see [Handlers].
+type RowWrite struct {
+	// Collection is the name of the collection, and Key the key of the row.
+	Collection, Key string
+
+	entries []objectstore.IndexEntry
+}
+
+// Places yields the keys that the row will have in an index, and with each the cursor that a query by the index will return
+// for it.
+func (w *RowWrite) Places(index string) iter.Seq2[Key, Cursor] {
+	return func(yield func(Key, Cursor) bool) {
+		for _, e := range w.entries {
+			if e.Index == index && !yield(Key(e.Key), Cursor(e.Cursor([]byte(w.Key)))) {
+				return
+			}
+		}
+	}
+}
+
+// Keys yields the keys, versions and cursors of the rows that q selects, like All, but does not decode the rows: it also yields a row
+// that does not decode into a T. q must have no Where.
+//
+// Errors: [ErrMisuse].
+func (c *Collection[T]) Keys(ctx context.Context, s *Storage, q *Query[T]) iter.Seq2[Row[struct{}], error] {
+	return func(yield func(Row[struct{}], error) bool) {
+		rq, err := c.query(q)
+		if err == nil && q != nil && q.Where != nil {
+			err = fmt.Errorf("%w: Keys of %q with a query that has a Where", errCollection, c.Name)
+		}
+		if err != nil {
+			yield(Row[struct{}]{}, err)
+			return
+		}
+		b, n := c.bytes(), 0
+		for r, err := range s.rt().Rows(ctx, &b, rq) {
+			row := Row[struct{}]{Cursor: Cursor(r.Cursor), Version: r.Version}
+			row.Key = string(row.Cursor[len(row.Cursor)-len(r.Key):])
+			n++
+			if !yield(row, err) || err != nil || q != nil && n == q.Limit {
+				return
+			}
+		}
+	}
+}
