@@ -1,5 +1,7 @@
 package work
 
+import "github.com/dohost/dohost/internal/backoff"
+
 // progress records a new checkpoint, or new chunks.
 func (it *Item) progress(ev Event) Effect {
 	if it.State != Waiting && it.State != Running || it.Owner != ev.Owner || it.Run != ev.Run {
@@ -34,6 +36,11 @@ func (it *Item) returned(ev Event, p *Policy, now int64) Effect {
 	it.Failures++
 	if ev.Final || it.exhausted(0, p) {
 		it.end(Failed, p, now)
+		return None
+	}
+	if p.RetryDelay > 0 {
+		delay := backoff.Delay(it.Failures-1, p.RetryDelay, p.MaxRetryDelay)
+		it.State, it.Owner, it.NotBefore = Waiting, "", now+backoff.Jitter(delay, ev.Jitter).Milliseconds()
 		return None
 	}
 	return Run

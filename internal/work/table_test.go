@@ -70,6 +70,7 @@ func eachPolicy(do func(*Policy)) {
 	limits := []Policy{
 		{MaxRetries: -1}, {MaxRetries: 3}, {MaxRetries: -1, Isolate: 1}, {MaxRetries: 3, Isolate: 1},
 		{MaxRetries: 3, CountAllAttempts: true}, {MaxRetries: -1, MaxStallTime: 24 * time.Hour},
+		{MaxRetries: 3, RetryDelay: time.Minute, MaxRetryDelay: 2 * time.Minute},
 	}
 	for bits := range 1 << 7 {
 		is := func(n int) bool { return bits>>n&1 == 1 }
@@ -78,7 +79,7 @@ func eachPolicy(do func(*Policy)) {
 		}
 		for n, p := range limits {
 			if n > 3 && !(is(0) && is(1)) {
-				continue // no other item is resumed
+				continue // no other item is resumed, or runs again after a delay
 			}
 			p.Known, p.Resumable, p.RecoveryHook, p.EndHook, p.GiveUp, p.KeepPlace = is(0), is(1), is(2), is(3), is(4), is(5)
 			p.EndHookAfterCancel, p.HookDelay, p.KeepCompleted, p.KeepFailed = is(6), time.Minute, time.Hour, 2*time.Hour
@@ -107,6 +108,7 @@ func eachEvent(k EventKind, do func(Event)) {
 		ev.Jitter = 0.125
 		do(ev)
 	case Progressed, Returned, HookReturned:
+		ev.Jitter = 0.25
 		for bits := range 1 << 3 {
 			ev.Failed, ev.Final, ev.Run = bits&1 == 1, bits>>1&1 == 1, 6+uint64(bits>>2)
 			do(ev)
@@ -265,6 +267,13 @@ func (r rules) check(s *taken) {
 	require("so does one after a pause", ev.Kind != Due || eff != None || next.State != Recovering ||
 		next.NotBefore == afterCalls(next.Calls-1, ev.Jitter))
 	require("a result of another run does not count", ev.Kind != Returned || ev.Run == it.Run || eff == Refused || eff == Impossible)
+	waits := ev.Kind == Returned && it.State == Running && next.State == Waiting
+	require("a failed item waits without an owner, if its policy has a delay", ev.Kind != Returned || eff == Refused || it.State != Running ||
+		next.State != Running && next.State != Waiting || waits == (p.RetryDelay > 0) && (!waits || next.Owner == ""))
+	require("the delay after a failure doubles up to its bound, and has its jitter", !waits ||
+		next.NotBefore == now.UnixMilli()+int64(float64([]int64{1, 1, 2, 2, 2}[next.Failures]*time.Minute.Milliseconds())*(1+ev.Jitter)))
+	require("a failed item is charged before it waits, and has attempts left", !waits ||
+		next.Failures == it.Failures+1 && next.Attempt == it.Attempt+1 && next.Failures+next.Stalls <= retries && !ev.Final)
 	require("a completed item does not run again", it.Outcome != Completed || !begins)
 	require("an item that has ended has an outcome", eff != None || next.State != Ended && next.State != Notifying || next.Outcome != 0)
 	require("an open item has none", !next.Open() || next.Outcome == 0)
