@@ -27,6 +27,7 @@ type core struct {
 	fibers   fibers
 	recovery recovery
 	jobs     jobs
+	rowWork  rowWork
 	clients  clients
 
 	// Owned by the holder of the turn.
@@ -43,6 +44,7 @@ func (c *core) init(obj *dohost.State, of *class) {
 	c.fibers = fibers{incarnation: &c.incarnation, rows: &c.rows, ended: c.recovery.ended}
 	c.recovery = recovery{fibers: &c.fibers}
 	c.jobs = jobs{incarnation: &c.incarnation, rows: &c.rows}
+	c.rowWork.init(&c.incarnation, &c.rows)
 	c.clients = clients{&c.incarnation}
 }
 

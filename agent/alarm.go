@@ -39,7 +39,11 @@ func (c *core) nextWakeup(ctx context.Context, now time.Time, sure bool) (wakeup
 	if err != nil {
 		return wakeup{}, err
 	}
-	next := earliest(jobs, fibers, c.heartbeat(now))
+	rows, err := c.rowWork.wakeup(ctx, now)
+	if err != nil {
+		return wakeup{}, err
+	}
+	next := earliest(jobs, fibers, rows, c.heartbeat(now))
 	if c.destroying {
 		next = earliest(next, wakeup{at: now.Add(c.class.options.KeepAlive), atStart: true})
 	}
@@ -71,6 +75,9 @@ func (c *core) startDue(ctx context.Context) error {
 		if err := c.recovery.recoverDue(ctx, now); err != nil {
 			return err
 		}
-		return c.jobs.start(ctx, now)
+		if err := c.jobs.start(ctx, now); err != nil {
+			return err
+		}
+		return c.rowWork.start(ctx, now)
 	})
 }

@@ -26,7 +26,8 @@ type class struct {
 
 	extensions []extension
 
-	callbacks map[string]callback
+	callbacks   map[string]callback
+	workIndexes []*workIndex
 
 	beforeSub   func(self any, w http.ResponseWriter, r *http.Request, s SubRequest) bool
 	start       func(self any, ctx context.Context) error
@@ -48,6 +49,9 @@ type class struct {
 func (c *class) mistake(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
+
+// constructingKey is the context key of the core of an agent whose constructor runs.
+type constructingKey struct{}
 
 // Options tunes the agents of a class. The zero value means the defaults.
 type Options struct {
@@ -114,6 +118,7 @@ func Bind[O, S any, P interface {
 	newObject := func(ctx context.Context, st *dohost.State) (*O, error) {
 		a := &Agent[S]{}
 		a.core.init(st, c)
+		ctx = context.WithValue(ctx, constructingKey{}, &a.core)
 		o, err := construct(ctx, a)
 		if err != nil {
 			return nil, err
@@ -146,8 +151,26 @@ func Bind[O, S any, P interface {
 		OnAdmin: func(o *O, ctx context.Context, r *dohost.AdminRequest) (bool, error) {
 			return of(o).onAdmin(ctx, r)
 		},
+		BeforePut:  beforePut(c, of),
 		Private:    func(name string) bool { return strings.HasPrefix(name, subPrefix) },
 		SubObjects: &subs,
 		Protocols:  c.protocols(),
 	}, exposed...), c.errs...)
+}
+
+// beforePut returns the hook of a class before each write of a row; nil if the class has no rows that are work.
+func beforePut[O any](c *class, of func(*O) *core) func(*O, context.Context, *dohost.RowWrite) error {
+	if len(c.workIndexes) == 0 {
+		return nil
+	}
+	return func(o *O, ctx context.Context, w *dohost.RowWrite) error {
+		if o != nil {
+			return of(o).rowWork.beforePut(ctx, w)
+		}
+		constructing, ok := ctx.Value(constructingKey{}).(*core)
+		if !ok {
+			return fmt.Errorf("%w: a constructor writes with a context that is not derived from its own", dohost.ErrMisuse)
+		}
+		return constructing.rowWork.beforePut(ctx, w)
+	}
 }

@@ -12,6 +12,8 @@ type (
 	Queue struct{ jobs *jobs }
 	// DeadLetters lists, retries and deletes the queue items and schedules that failed for good.
 	DeadLetters struct{ jobs *jobs }
+	// Rows lists and retries the rows of [OnRows] whose calls run, wait for a retry, or are parked.
+	Rows struct{ work *rowWork }
 	// SubAgents lists and deletes the sub-agents of an agent.
 	SubAgents struct{ c *core }
 )
@@ -27,6 +29,9 @@ func (a *promoted) Queue() Queue { return Queue{&a.core.jobs} }
 
 // DeadLetters returns the handle of the agent's dead letters. Any goroutine.
 func (a *promoted) DeadLetters() DeadLetters { return DeadLetters{&a.core.jobs} }
+
+// Rows returns the handle of the rows of OnRows. Any goroutine.
+func (a *promoted) Rows() Rows { return Rows{&a.core.rowWork} }
 
 // SubAgents returns the handle of the agent's sub-agents. Any goroutine.
 func (a *promoted) SubAgents() SubAgents { return SubAgents{&a.core} }

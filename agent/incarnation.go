@@ -20,7 +20,8 @@ type incarnation struct {
 	self  any    // the user's struct; set when its constructor has returned
 
 	// Owned by the holder of the turn.
-	runs uint64 // the number of the last run of a fiber, a schedule or an item
+	runs     uint64    // the number of the last run of a fiber, a schedule, an item or rows
+	notUntil time.Time // the end of a pause after the task limit was reached
 }
 
 func (in *incarnation) store() *dohost.Storage { return in.obj.Storage() }
@@ -72,4 +73,23 @@ func (in *incarnation) step(id string, it work.Item, ev work.Event, p *work.Poli
 		return it, eff, fmt.Errorf("agent: %q is %v, and the event %v is impossible in that state", id, it.State, ev.Kind)
 	}
 	return next, eff, nil
+}
+
+// startTask starts a task. If the task limit is reached, startTask returns false, and no row is started for
+// overloadPause.
+func (in *incarnation) startTask(ctx context.Context, name string, now time.Time, task func(context.Context) error) (bool, error) {
+	err := in.obj.Go(ctx, name, task)
+	if errors.Is(err, dohost.ErrOverloaded) {
+		in.notUntil = now.Add(overloadPause)
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// earliestStart returns the time to start due rows: now, or the end of a pause.
+func (in *incarnation) earliestStart(now time.Time) time.Time {
+	if in.notUntil.After(now) {
+		return in.notUntil
+	}
+	return now
 }

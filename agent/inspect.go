@@ -17,6 +17,7 @@ const (
 	detailSchedule   = "schedule"
 	detailItem       = "item"
 	detailDeadLetter = "dead-letter"
+	detailRows       = "rows"
 	detailSub        = "sub-agent"
 )
 
@@ -28,6 +29,7 @@ func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, e
 			details(v, &scheduleRows, byDue, scheduleDetail, yield) &&
 			details(v, &queue, byPlace, itemDetail, yield) &&
 			details(v, &deadLetterRows, byDied, deadLetterDetail, yield) &&
+			details(v, &rowTasks, "", rowsDetail, yield) &&
 			details(v, &subRows, "", subDetail, yield)
 	}
 }
@@ -192,6 +194,7 @@ func (c *core) onAdmin(ctx context.Context, r *dohost.AdminRequest) (bool, error
 		{detailFiber, dohost.ActionDelete}:      Fibers{&c.fibers}.Delete,
 		{detailSchedule, dohost.ActionCancel}:   Schedules{&c.jobs}.Cancel,
 		{detailItem, dohost.ActionCancel}:       Queue{&c.jobs}.Cancel,
+		{detailRows, dohost.ActionRetry}:        Rows{&c.rowWork}.Retry,
 		{detailDeadLetter, dohost.ActionRetry}:  DeadLetters{&c.jobs}.Retry,
 		{detailDeadLetter, dohost.ActionDelete}: DeadLetters{&c.jobs}.Delete,
 	}

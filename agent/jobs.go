@@ -17,7 +17,8 @@ const (
 	// recheck is the delay of the alarm while a row runs: if the incarnation has ended by then, the alarm wakes
 	// the next one.
 	recheck = 30 * time.Second
-	// overloadPause is the delay before the next attempt to start rows after the task limit was reached.
+	// overloadPause is the delay before the next attempt to start rows after the task limit was reached, or to write an outcome
+	// after the disk was full.
 	overloadPause = time.Second
 )
 
@@ -35,9 +36,8 @@ type jobs struct {
 	*incarnation
 	rows *rows
 
-	notUntil time.Time // the end of a pause after the task limit was reached
-	checked  bool      // find has run
-	none     bool      // there is neither a schedule nor an item: see find
+	checked bool // find has run
+	none    bool // there is neither a schedule nor an item: see find
 }
 
 // find reads, once in an incarnation, whether there are schedules or items at all: most agents have none.
@@ -53,25 +53,6 @@ func (js *jobs) find(ctx context.Context) error {
 		js.none = err == nil && !found
 		return err
 	})
-}
-
-// begin starts a task. If the task limit is reached, begin returns false, and no row is started for
-// overloadPause.
-func (js *jobs) begin(ctx context.Context, name string, now time.Time, task func(context.Context) error) (bool, error) {
-	err := js.obj.Go(ctx, name, task)
-	if errors.Is(err, dohost.ErrOverloaded) {
-		js.notUntil = now.Add(overloadPause)
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// earliestStart returns the time to start due rows: now, or the end of a pause.
-func (js *jobs) earliestStart(now time.Time) time.Time {
-	if js.notUntil.After(now) {
-		return js.notUntil
-	}
-	return now
 }
 
 // attempt runs a callback until it succeeds, its policy gives up, or its outcome no longer counts. It returns
@@ -99,21 +80,6 @@ func (js *jobs) attempt(
 		first = false
 		return cb.call(js.self, position().Context(ctx), raw)
 	})
-}
-
-// recordRun writes a run's outcome in the last batch of its callback. If the batch or the disk is full, it
-// tries again later; the row does not stay running.
-func (js *jobs) recordRun(ctx context.Context, write func(context.Context) error) error {
-	for {
-		err := js.rows.transaction(ctx, write)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		js.reportError(ctx, "schedule", err)
-		if err := dohost.Sleep(ctx, overloadPause); err != nil {
-			return err
-		}
-	}
 }
 
 // wakeup returns when the first schedule or queue item is due.

@@ -56,7 +56,7 @@ func (js *jobs) startQueue(ctx context.Context, now time.Time) error {
 // startItem starts a run, if a task is free. A task that does not find its run in the row does nothing.
 func (js *jobs) startItem(ctx context.Context, it item, now time.Time) error {
 	id, run := it.ID, it.Run
-	begun, err := js.begin(ctx, "queue "+it.Callback, now, func(ctx context.Context) error { return js.runItem(ctx, id, run) })
+	begun, err := js.startTask(ctx, "queue "+it.Callback, now, func(ctx context.Context) error { return js.runItem(ctx, id, run) })
 	if err != nil || !begun {
 		return err
 	}
@@ -83,7 +83,7 @@ func (js *jobs) runItem(ctx context.Context, id string, number uint64) error {
 	var next work.Item
 	var eff work.Effect
 	var depth, waiting int
-	err = js.recordRun(ctx, func(ctx context.Context) error {
+	err = js.rows.record(ctx, "schedule", func(ctx context.Context) error {
 		now := time.Now()
 		last, err := js.lastPlace(ctx)
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters and payloads), and of
+// rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters, payloads, and the tasks of OnRows), and of
 // the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm.
 type rows struct {
 	*incarnation
@@ -83,6 +83,34 @@ func (rs *rows) arm(ctx context.Context, sure bool) error {
 
 // rearm sets the alarm when something other than a row has changed its time.
 func (rs *rows) rearm(ctx context.Context) error { return rs.arm(ctx, false) }
+
+// record writes the outcome of a run in the last batch of its method. If the batch or the disk is full, it tries again later;
+// the row does not stay running. hook names the run in the report of the error.
+func (rs *rows) record(ctx context.Context, hook string, write func(context.Context) error) error {
+	for {
+		err := rs.transaction(ctx, write)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		rs.reportError(ctx, hook, err)
+		if err := dohost.Sleep(ctx, overloadPause); err != nil {
+			return err
+		}
+	}
+}
+
+// armBy sets the alarm to a time, unless it is earlier already.
+func (rs *rows) armBy(ctx context.Context, at time.Time) error {
+	if ctx.Value(batchKey{}) == rs {
+		rs.unarmed = true
+		return nil
+	}
+	set, ok, err := rs.obj.GetAlarm(ctx)
+	if err != nil || ok && !set.After(at) {
+		return err
+	}
+	return rs.obj.SetStartAlarm(ctx, at)
+}
 
 // put writes a row. Functions pass rows of fibers by pointer: with copies of them in each frame, the stack of a constructor
 // that resumes a fiber exceeded 8 KiB, and its growth cost about 7 us.

@@ -136,7 +136,7 @@ func (js *jobs) startSchedule(ctx context.Context, j scheduleRow, now time.Time)
 		j.StuckAt = now.Add(js.class.options.StuckAfter)
 	}
 	id, run := j.ID, j.Run
-	begun, err = js.begin(ctx, "schedule "+j.Callback, now, func(ctx context.Context) error { return js.runSchedule(ctx, id, run) })
+	begun, err = js.startTask(ctx, "schedule "+j.Callback, now, func(ctx context.Context) error { return js.runSchedule(ctx, id, run) })
 	if err != nil || !begun {
 		return false, err
 	}
@@ -175,7 +175,7 @@ func (js *jobs) runSchedule(ctx context.Context, id string, number uint64) error
 		return failed
 	}
 	counts := false
-	err := js.recordRun(ctx, func(ctx context.Context) error {
+	err := js.rows.record(ctx, "schedule", func(ctx context.Context) error {
 		row, ok, err := get(ctx, js.rows, &scheduleRows, id)
 		if err != nil || !ok {
 			return err

@@ -13,6 +13,9 @@ func (c *core) wake(ctx context.Context) error {
 	if err := c.jobs.wake(ctx); err != nil {
 		return err
 	}
+	if err := c.rowWork.wake(ctx); err != nil {
+		return err
+	}
 	if c.class.start == nil {
 		return nil
 	}

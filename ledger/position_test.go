@@ -43,6 +43,14 @@ func TestQueueItemsAtEveryPoint(t *testing.T) {
 	})
 }
 
+// TestRowsAtEveryPoint has three rows that are work, one after the other, each with two calls or more. The third has the key of
+// the first.
+func TestRowsAtEveryPoint(t *testing.T) {
+	testRecoverableWork(t, 3, func(ctx context.Context, c *cashier) error {
+		return bills.Insert(ctx, c.Storage(), bill{ID: "1", Next: "21"})
+	})
+}
+
 // TestAlarmsAtEveryPoint runs the handler of one alarm twice or more, and then that of another.
 func TestAlarmsAtEveryPoint(t *testing.T) {
 	for _, p := range recoverable {

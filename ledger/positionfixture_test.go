@@ -48,10 +48,40 @@ func (s *shop) cashierClass() dohost.Class {
 			return c.charges(ctx, f.Checkpoint())
 		}, &agent.KindOptions{KeepCompleted: -1, KeepFailed: -1}),
 		agent.OnSchedule(everyTwo, (*cashier).interval), agent.OnSchedule(queued, (*cashier).item),
+		agent.OnRows(&bills, "all", (*cashier).bill, nil),
 		agent.OnSchedule(runsThree, func(c *cashier, ctx context.Context, _ string) error {
 			return agent.RunFiber(ctx, c, "three", func(ctx context.Context) error { return c.charges(ctx, 0) })
 		}),
 	), &s.kind)
+}
+
+// bill is a row that is work.
+type bill struct {
+	ID     string
+	Failed bool   // a call has failed
+	Next   string // the rows that follow, one after the other
+}
+
+var bills = dohost.Collection[bill]{
+	Name:    "bills",
+	Key:     func(b bill) string { return b.ID },
+	Indexes: []dohost.Index[bill]{{Name: "all", Of: func(bill) dohost.Key { return dohost.KeyOf(true) }}},
+}
+
+// bill makes a charge, deletes the row, and inserts the next one. Its first call for a row fails after the charge.
+func (c *cashier) bill(ctx context.Context, row dohost.Row[bill]) error {
+	if err := c.pay(ctx); err != nil {
+		return err
+	}
+	b := row.Value
+	if !b.Failed {
+		return errors.Join(errors.New("the first call"), bills.Put(ctx, c.Storage(), bill{b.ID, true, b.Next}))
+	}
+	_, err := bills.Delete(ctx, c.Storage(), b.ID)
+	if b.Next != "" {
+		err = errors.Join(err, bills.Insert(ctx, c.Storage(), bill{ID: b.Next[:1], Next: b.Next[1:]}))
+	}
+	return err
 }
 
 func (c *cashier) pay(ctx context.Context) error {

@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// RowsOptions tunes [OnRows] and [OnRowBatch]. Nil means the defaults.
+type RowsOptions struct {
+	// Prefix selects the rows of the index whose keys begin so: KeyOf("pending") in an index of states. Empty means all
+	// rows of the index.
+	Prefix dohost.Key
+	// Parallel bounds the calls of the method that run at a time in one agent. Zero means 1: the calls follow the order of
+	// the index. At most 1,000.
+	Parallel int
+	// Batch bounds the rows of one call of OnRowBatch. Zero means 50; at most 500. OnRows ignores it.
+	Batch int
+	// MaxAttempts bounds the calls for a row that fail or are interrupted, one after the other. Then the row is parked. Zero
+	// means 5; negative means no bound.
+	MaxAttempts int
+	// RetryDelay is the delay after the first failure. It doubles up to MaxRetryDelay, and each delay is up to 25 % longer.
+	// Zero means 1 s and 5 min.
+	RetryDelay, MaxRetryDelay time.Duration
+}
+
+func (o *RowsOptions) withDefaults(batch int) RowsOptions {
+	d := RowsOptions{Parallel: 1, Batch: batch, MaxAttempts: 5, RetryDelay: time.Second, MaxRetryDelay: 5 * time.Minute}
+	if o == nil {
+		return d
+	}
+	set := *o
+	if set.Parallel == 0 {
+		set.Parallel = d.Parallel
+	}
+	if set.Batch == 0 || batch == 1 {
+		set.Batch = d.Batch
+	}
+	if set.MaxAttempts == 0 {
+		set.MaxAttempts = d.MaxAttempts
+	}
+	if set.RetryDelay == 0 {
+		set.RetryDelay = d.RetryDelay
+	}
+	if set.MaxRetryDelay == 0 {
+		set.MaxRetryDelay = max(d.MaxRetryDelay, set.RetryDelay)
+	}
+	return set
+}
+
+func (o *RowsOptions) check() error {
+	switch {
+	case o.Parallel < 0 || o.Parallel > 1000:
+		return fmt.Errorf("Parallel is %d: want 1 to 1,000", o.Parallel)
+	case o.Batch < 0 || o.Batch > 500:
+		return fmt.Errorf("Batch is %d: want 1 to 500", o.Batch)
+	case o.RetryDelay < time.Millisecond || o.MaxRetryDelay < o.RetryDelay:
+		return fmt.Errorf("RetryDelay is %v and MaxRetryDelay %v: want at least 1ms, and no smaller maximum", o.RetryDelay, o.MaxRetryDelay)
+	}
+	return nil
+}
+
+// OnRows makes the rows of an index work: the agent calls m with each row until the row has left the index. Code of any kind
+// may insert rows. The agent's alarm is set in the batch that puts a row into the index, so the row wakes the agent without
+// a request, also after a crash of the process.
+//
+// m runs as a separate event. It gets the row as it is when the call begins. To finish the row, m deletes it or changes it
+// so that it is no longer in the index. The writes of m after its last Await are one batch with the end of the call: if the
+// row leaves the index there, it leaves it together with the effects. m runs at least once for each row, and exactly
+// once if it has no Await.
+//
+// A call has failed if m returns an error, or nil although the row is still in the index. Then the agent calls m again,
+// later. After RowsOptions.MaxAttempts the row is parked: it stays in the index, and m is not called for it until it is
+// written again, or retried ([Rows], dohost retry). Other rows are not affected. If other code has written the row during a
+// successful call, the agent calls m again immediately, with the new row. A row that does not decode is parked.
+//
+// If the end of the incarnation interrupts a call, the next incarnation calls m again. A row whose calls may have ended
+// their process waits until the other rows have begun, and runs without another such row.
+//
+// Open returns an error for an index that the collection does not have, for a second OnRows whose rows overlap, and for
+// options out of their bounds. The names of the collection and of the index, and the prefix, are stored with the state
+// of a row.
+func OnRows[O, T any](of *dohost.Collection[T], index string, m func(*O, context.Context, dohost.Row[T]) error, o *RowsOptions) Entry[O] {
+	var call func(any, context.Context, []any) error
+	if m != nil {
+		call = func(self any, ctx context.Context, rows []any) error {
+			return m(self.(*O), ctx, rows[0].(dohost.Row[T]))
+		}
+	}
+	return workIndexEntry[O](of, index, o, 1, call)
+}
+
+// OnRowBatch is [OnRows] with up to RowsOptions.Batch rows for each call: all rows that are in the index when the call
+// begins, in the order of the index. The rows of a call stay together. If the call fails, the rows that are still in the
+// index are passed to m again, without those that were inserted since, and they are parked together: a batch should be
+// small if one row can fail the others, or m should take such a row out of the index itself.
+func OnRowBatch[O, T any](of *dohost.Collection[T], index string, m func(*O, context.Context, []dohost.Row[T]) error, o *RowsOptions) Entry[O] {
+	var call func(any, context.Context, []any) error
+	if m != nil {
+		call = func(self any, ctx context.Context, rows []any) error {
+			typed := make([]dohost.Row[T], len(rows))
+			for i, row := range rows {
+				typed[i] = row.(dohost.Row[T])
+			}
+			return m(self.(*O), ctx, typed)
+		}
+	}
+	return workIndexEntry[O](of, index, o, 50, call)
+}
+
+// workIndex is an index whose rows are work, for rows of any type.
+type workIndex struct {
+	RowsOptions
+	name              string // in stored rows and positions
+	collection, index string
+
+	keys func(ctx context.Context, s *dohost.Storage, after dohost.Cursor) iter.Seq2[dohost.Row[struct{}], error]
+	// read returns a dohost.Row of the collection's type, and whether the index has it.
+	read func(ctx context.Context, s *dohost.Storage, key string) (row any, listed bool, err error)
+	call func(self any, ctx context.Context, rows []any) error
+}
+
+func workIndexEntry[O, T any](
+	of *dohost.Collection[T], index string, o *RowsOptions, batch int, call func(any, context.Context, []any) error,
+) Entry[O] {
+	return Entry[O]{bind: func(c *class) {
+		if of == nil || call == nil {
+			c.mistake("OnRows of the index %q without a collection or a method", index)
+			return
+		}
+		at := slices.IndexFunc(of.Indexes, func(x dohost.Index[T]) bool { return x.Name == index })
+		if at < 0 {
+			c.mistake("OnRows of the collection %q: it has no index %q", of.Name, index)
+			return
+		}
+		w := &workIndex{RowsOptions: o.withDefaults(batch), collection: of.Name, index: index, call: call}
+		if err := w.check(); err != nil {
+			c.mistake("OnRows of the collection %q, index %q: %w", of.Name, index, err)
+		}
+		w.name = workName(of.Name) + "/" + workName(index)
+		if w.Prefix != "" {
+			w.name += "/" + strconv.Quote(string(w.Prefix))
+		}
+		for _, other := range c.workIndexes {
+			if other.collection == of.Name && other.index == index &&
+				(strings.HasPrefix(string(w.Prefix), string(other.Prefix)) || strings.HasPrefix(string(other.Prefix), string(w.Prefix))) {
+				c.mistake("two OnRows of the collection %q, index %q, whose rows overlap", of.Name, index)
+			}
+		}
+		w.keys = func(ctx context.Context, s *dohost.Storage, after dohost.Cursor) iter.Seq2[dohost.Row[struct{}], error] {
+			return of.Keys(ctx, s, &dohost.Query[T]{Index: index, Prefix: w.Prefix, After: after})
+		}
+		listed := placesIn(&of.Indexes[at], w.Prefix)
+		w.read = func(ctx context.Context, s *dohost.Storage, key string) (any, bool, error) {
+			row, ok, err := of.Get(ctx, s, key)
+			return row, ok && err == nil && listed(row.Value), err
+		}
+		c.workIndexes = append(c.workIndexes, w)
+	}}
+}
+
+// placesIn returns a function that reports whether an index has a row at a key with a prefix.
+func placesIn[T any](x *dohost.Index[T], prefix dohost.Key) func(T) bool {
+	in := func(k dohost.Key) bool { return k != "" && strings.HasPrefix(string(k), string(prefix)) }
+	of, each := x.Of, x.Each
+	return func(v T) bool { return of != nil && in(of(v)) || each != nil && slices.ContainsFunc(each(v), in) }
+}

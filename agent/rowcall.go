@@ -1,0 +1,267 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
+)
+
+// errStillListed is the error of a call that has succeeded, but has left its rows in the index.
+var errStillListed = errors.New("agent: the method has returned nil, but the row is still in the index")
+
+// start begins calls: first those that were interrupted, then retries, then the rows without a task in the order of the
+// index, and last a suspect. The caller must have the turn to itself: see rowWork.
+func (rw *rowWork) start(ctx context.Context, now time.Time) error {
+	if rw.earliestStart(now).After(now) {
+		return nil
+	}
+	for _, x := range rw.indexes {
+		if err := rw.startIndex(ctx, x, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (rw *rowWork) startIndex(ctx context.Context, x *indexWork, now time.Time) error {
+	interrupted, err := rw.interrupted(ctx, x, maxStarted)
+	if err != nil {
+		return err
+	}
+	x.settled = len(interrupted) == 0
+	var suspects []rowTask
+	for _, t := range interrupted {
+		if x.calls >= x.Parallel {
+			return nil
+		}
+		eff, err := rw.begin(ctx, x, t, work.Event{Kind: work.Due}, now)
+		if err != nil {
+			return err
+		}
+		if eff == work.Wait {
+			suspects = append(suspects, t)
+		}
+	}
+	if err := rw.startRetries(ctx, x, now); err != nil {
+		return err
+	}
+	if err := rw.startRows(ctx, x, now); err != nil {
+		return err
+	}
+	if len(suspects) == 0 || x.calls >= x.Parallel || rw.suspectCalls > 0 {
+		return nil
+	}
+	t := slices.MinFunc(suspects, func(a, b rowTask) int { return a.Stalls - b.Stalls })
+	_, err = rw.begin(ctx, x, t, work.Event{Kind: work.Due, Alone: true}, now)
+	return err
+}
+
+// startRetries begins calls whose delay has passed.
+func (rw *rowWork) startRetries(ctx context.Context, x *indexWork, now time.Time) error {
+	if x.calls >= x.Parallel {
+		return nil
+	}
+	of := dohost.KeyOf(x.name)
+	rows, err := rowTasks.List(ctx, rw.store(), &dohost.Query[rowTask]{
+		Index: byRetry, Prefix: of, End: (of + dohost.KeyOf(now.UnixMilli())).PrefixEnd(), Limit: min(maxStarted, x.Parallel-x.calls),
+	})
+	for _, row := range rows {
+		if err == nil {
+			_, err = rw.begin(ctx, x, row.Value, work.Event{Kind: work.Due}, now)
+		}
+	}
+	return err
+}
+
+// startRows begins calls for rows without a task.
+func (rw *rowWork) startRows(ctx context.Context, x *indexWork, now time.Time) error {
+	if x.calls >= x.Parallel {
+		return nil
+	}
+	calls := min(x.Parallel-x.calls, maxStarted)
+	keys, after, atEnd, err := rw.due(ctx, x, calls*x.Batch)
+	if err != nil {
+		return err
+	}
+	x.after, x.atEnd = after, atEnd
+	for batch := range slices.Chunk(keys, x.Batch) {
+		origin := fmt.Sprintf("%s.%d", rw.owner, rw.nextRun())
+		t := rowTask{ID: x.name + "/" + origin, Index: x.name, Keys: batch, Origin: origin, Since: now.UnixMilli()}
+		eff, err := rw.begin(ctx, x, t, work.Event{Kind: work.Due}, now)
+		if err != nil || eff != work.Run {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin begins a call of a task, if its policy allows it, and parks it if it is out of attempts. If the task limit is
+// reached, the effect is Wait.
+func (rw *rowWork) begin(ctx context.Context, x *indexWork, t rowTask, ev work.Event, now time.Time) (work.Effect, error) {
+	next, eff, err := rw.step(t.ID, t.Item, ev, x.policy(), now)
+	if err != nil || eff == work.Wait {
+		return eff, err
+	}
+	t.Item = next
+	if eff != work.Run {
+		t.Error = errInterrupted.Error()
+		rw.reportParked(ctx, &t)
+		return eff, put(ctx, rw.rows, &rowTasks, &t)
+	}
+	call, run := &rowCall{task: t.ID, suspect: t.Isolated(rw.owner, x.policy()), changed: map[string]bool{}}, t.Run
+	begun, err := rw.startTask(ctx, "rows "+x.name, now, func(ctx context.Context) error { return rw.run(ctx, x, call, run) })
+	if err != nil || !begun {
+		return work.Wait, err
+	}
+	if err := put(ctx, rw.rows, &rowTasks, &t); err != nil {
+		return work.Wait, err // the task does nothing
+	}
+	call.begun = true
+	x.calls++
+	if call.suspect {
+		rw.suspectCalls++
+	}
+	for _, key := range t.Keys {
+		x.running[key] = call
+	}
+	return eff, nil
+}
+
+// run runs a call, and then begins others.
+func (rw *rowWork) run(ctx context.Context, x *indexWork, call *rowCall, number uint64) error {
+	if !call.begun {
+		return nil
+	}
+	t, ok, err := get(ctx, rw.rows, &rowTasks, call.task)
+	switch {
+	case err != nil:
+		return err
+	case !ok || t.Owner != rw.owner || t.Run != number: // DeleteAll
+		rw.release(x, call)
+	default:
+		if err := rw.callMethod(ctx, x, call, t); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return rw.rows.batch(ctx, false, func(ctx context.Context) error { return rw.start(ctx, time.Now()) })
+}
+
+// release ends a call in memory. A second release has no effect.
+func (rw *rowWork) release(x *indexWork, call *rowCall) {
+	if !call.begun {
+		return
+	}
+	call.begun = false
+	x.calls--
+	if call.suspect {
+		rw.suspectCalls--
+	}
+	for key, of := range x.running {
+		if of == call {
+			delete(x.running, key)
+		}
+	}
+}
+
+// callMethod calls the method with the rows of a task that are still in the index, and records the outcome in the last batch
+// of the method.
+func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall, t rowTask) error {
+	var rows []any
+	damaged := map[string]error{}
+	for _, key := range t.Keys {
+		row, listed, err := x.read(ctx, rw.store(), key)
+		switch {
+		case errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrMisuse):
+			return err
+		case err != nil:
+			damaged[key] = err
+		case listed:
+			rows = append(rows, row)
+		}
+	}
+	var failed error
+	if len(rows) > 0 {
+		failed = x.call(rw.self, t.position().Context(context.WithValue(ctx, rowCallKey{}, call)), rows)
+	}
+	if ctx.Err() != nil {
+		return failed
+	}
+	return rw.rows.record(ctx, "rows", func(ctx context.Context) error { return rw.settle(ctx, x, call, t, damaged, failed) })
+}
+
+// settle records the outcome of a call: the task keeps the rows that are still in the index, or is deleted.
+func (rw *rowWork) settle(ctx context.Context, x *indexWork, call *rowCall, t rowTask, damaged map[string]error, failed error) error {
+	defer rw.release(x, call)
+	current, ok, err := get(ctx, rw.rows, &rowTasks, t.ID)
+	if err != nil || !ok || current.Owner != t.Owner || current.Run != t.Run {
+		return err
+	}
+	left, err := rw.unfinished(ctx, x, call, &t, damaged, failed)
+	if err != nil {
+		return err
+	}
+	for key, why := range damaged {
+		if err := rw.parkDamaged(ctx, &t, key, why); err != nil {
+			return err
+		}
+	}
+	if len(left) == 0 {
+		if failed != nil {
+			rw.report(ctx, "rows:error", failed, slog.String("index", t.Index), slog.String("id", t.ID))
+		}
+		_, err := remove(ctx, rw.rows, &rowTasks, t.ID)
+		return err
+	}
+	if failed == nil {
+		failed = errStillListed
+	}
+	ev := work.Event{Kind: work.Returned, Run: t.Run, Failed: true, Jitter: rw.jitter(&t)}
+	if t.Item, _, err = rw.step(t.ID, t.Item, ev, x.policy(), time.Now()); err != nil {
+		return err
+	}
+	t.Keys, t.Error = left, short(failed.Error())
+	rw.report(ctx, "rows:error", failed, slog.String("index", t.Index), slog.String("id", t.ID), slog.Int("attempt", t.Attempt))
+	if !t.Open() {
+		rw.reportParked(ctx, &t)
+	}
+	return put(ctx, rw.rows, &rowTasks, &t)
+}
+
+// unfinished returns the rows of a call that remain in its task. A row that other code has written during a successful call
+// is due again.
+func (rw *rowWork) unfinished(
+	ctx context.Context, x *indexWork, call *rowCall, t *rowTask, damaged map[string]error, failed error,
+) (left []string, err error) {
+	for _, key := range t.Keys {
+		if damaged[key] != nil {
+			continue
+		}
+		_, listed, err := x.read(ctx, rw.store(), key)
+		switch {
+		case errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrMisuse):
+			return nil, err
+		case err != nil:
+			damaged[key] = err
+		case listed && failed == nil && call.changed[key]:
+			x.after, x.atEnd = "", false
+		case listed:
+			left = append(left, key)
+		}
+	}
+	return left, nil
+}
+
+// parkDamaged parks a row that does not decode, without the other rows of its task.
+func (rw *rowWork) parkDamaged(ctx context.Context, t *rowTask, key string, why error) error {
+	parked := *t
+	parked.ID, parked.Keys, parked.Error = t.ID+"/"+workName(key), []string{key}, short(why.Error())
+	parked.Item = work.Item{State: work.Dead, Attempt: t.Attempt}
+	rw.reportParked(ctx, &parked)
+	return put(ctx, rw.rows, &rowTasks, &parked)
+}

@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
+)
+
+// RowsState is the state of the rows of a call of OnRows.
+type RowsState string
+
+// The states of rows.
+const (
+	RowsRunning RowsState = "running" // a call is running, or was interrupted and begins again
+	RowsWaiting RowsState = "waiting" // the last call has failed, and the next one waits for its delay
+	RowsParked  RowsState = "parked"  // too many calls have failed or were interrupted
+)
+
+// RowsInfo describes the rows of a call of [OnRows] or [OnRowBatch] that has begun and not finished them. A row without a
+// call has none.
+type RowsInfo struct {
+	ID      string    `json:"id"`
+	Index   string    `json:"index"` // the names of the collection and of the index, and the prefix, quoted
+	Keys    []string  `json:"keys"`  // of the rows
+	State   RowsState `json:"state"`
+	Attempt int       `json:"attempt"`         // calls that failed or were interrupted
+	Error   string    `json:"error,omitempty"` // the last one
+	Since   time.Time `json:"since"`           // the first call
+	Next    time.Time `json:"next,omitzero"`   // the next call, if the rows wait
+}
+
+func (t *rowTask) info() RowsInfo {
+	info := RowsInfo{ID: t.ID, Index: t.Index, Keys: t.Keys, State: RowsParked, Attempt: t.Attempt, Error: t.Error, Since: timeOf(t.Since)}
+	switch t.State {
+	case work.Running:
+		info.State = RowsRunning
+	case work.Waiting:
+		info.State, info.Next = RowsWaiting, timeOf(t.NotBefore)
+	}
+	return info
+}
+
+// List returns the rows whose calls run, wait or are parked: the parked ones alone if parked is set. limit is 1 to 100;
+// zero means 50.
+//
+// Errors: one for a limit that is out of range.
+func (r Rows) List(ctx context.Context, parked bool, limit int) ([]RowsInfo, error) {
+	limit, err := checkLimit(limit, 50, 100)
+	if err != nil {
+		return nil, err
+	}
+	q := &dohost.Query[rowTask]{Limit: limit}
+	if parked {
+		q.Index = byParked
+	}
+	return list(ctx, r.work.rows, &rowTasks, q, func(_ context.Context, t rowTask) (RowsInfo, error) { return t.info(), nil })
+}
+
+// Retry makes parked or waiting rows due, as if they had never failed. Operations of package ledger keep their identity: an
+// operation that an earlier call has completed is not repeated. It returns false if there are no such rows.
+func (r Rows) Retry(ctx context.Context, id string) (existed bool, err error) {
+	err = r.work.rows.transaction(ctx, func(ctx context.Context) error {
+		t, ok, err := get(ctx, r.work.rows, &rowTasks, id)
+		if existed = ok && t.State != work.Running; err != nil || !existed {
+			return err
+		}
+		t.Item, t.Error = work.Item{}, ""
+		return put(ctx, r.work.rows, &rowTasks, &t)
+	})
+	return existed && err == nil, err
+}
+
+// rowsDetail describes rows for operators.
+func rowsDetail(v *dohost.Snapshot, t *rowTask) dohost.Resource {
+	info := t.info()
+	d := dohost.Resource{Kind: detailRows, ID: t.ID, State: string(info.State)}
+	if info.State == RowsParked {
+		d.Can = []dohost.Action{dohost.ActionRetry}
+	} else {
+		d.Fault = alarmFault(v)
+	}
+	text := parts{t.Index}
+	text.add(len(t.Keys) == 1, "row %q", t.Keys[0])
+	text.add(len(t.Keys) > 1, "%d rows from %q", len(t.Keys), t.Keys[0])
+	text.add(true, "since %s", info.Since.UTC().Format(time.RFC3339))
+	text.add(t.Attempt > 0, "%d attempts failed or interrupted", t.Attempt)
+	text.add(!info.Next.IsZero(), "next call %s", info.Next.UTC().Format(time.RFC3339))
+	text.add(t.Error != "", "%q", short(t.Error))
+	d.Text = text.String()
+	return d
+}

@@ -1,0 +1,310 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/backoff"
+	"github.com/dohost/dohost/internal/work"
+)
+
+// rowWork calls the methods of OnRows and OnRowBatch.
+//
+// A row of the index without a task is due. A task is stored for the rows of one call. The batch that begins the call inserts
+// it, and the batch that takes its last row out of the index deletes it. Tasks also have the rows that wait for a retry, and
+// those that are parked. So the work is the content of the index, and nothing depends on the observation of a change.
+//
+// The alarm is set in the batch that puts a row into the index (beforePut). It is due immediately if a call may begin, and
+// otherwise after recheck: the end of a running call begins the next one.
+//
+// after and atEnd remember how far the index was read. They may only be too early: a Transaction that is rolled back may
+// have deleted rows or tasks, so they advance in start alone, which has the turn to itself, and each write of a row
+// moves them back.
+type rowWork struct {
+	*incarnation
+	rows    *rows
+	indexes []*indexWork
+
+	suspectCalls int // running calls of suspects; owned by the holder of the turn
+}
+
+// indexWork is the work of an index in this incarnation. Owned by the holder of the turn.
+type indexWork struct {
+	*workIndex
+	after   dohost.Cursor       // the rows up to here have a task
+	atEnd   bool                // and so have all others
+	settled bool                // no task of an earlier incarnation is left running
+	calls   int                 // running calls
+	running map[string]*rowCall // their rows
+}
+
+// rowCall is a running call.
+type rowCall struct {
+	task    string
+	suspect bool            // its calls may have ended their process
+	begun   bool            // it counts in indexWork.calls
+	changed map[string]bool // the rows that other code has written since
+}
+
+// rowCallKey is the context key of the rowCall whose method is running.
+type rowCallKey struct{}
+
+// rowTask is the stored state of the rows of a call.
+type rowTask struct {
+	ID     string // of the index and of the first call
+	Index  string
+	Keys   []string
+	Origin string // names the first call in positions
+	Since  int64  // the time of the first call, in ms since 1970
+	Error  string `msgpack:",omitempty"`
+	work.Item
+}
+
+// The indexes of tasks.
+const (
+	byMember = "member" // index and key of a row
+	byRetry  = "retry"  // index and time of a task that waits
+	byCaller = "caller" // index and incarnation of a running task
+	byParked = "parked" // index of a parked task
+)
+
+var rowTasks = dohost.Collection[rowTask]{
+	Name: "dohost.rowtasks",
+	Key:  func(t rowTask) string { return t.ID },
+	Indexes: []dohost.Index[rowTask]{
+		{Name: byMember, Each: func(t rowTask) (keys []dohost.Key) {
+			for _, key := range t.Keys {
+				keys = append(keys, dohost.KeyOf(t.Index)+dohost.KeyOf(key))
+			}
+			return keys
+		}},
+		{Name: byRetry, Of: func(t rowTask) dohost.Key {
+			if t.State != work.Waiting {
+				return ""
+			}
+			return dohost.KeyOf(t.Index) + dohost.KeyOf(t.NotBefore)
+		}},
+		{Name: byCaller, Of: func(t rowTask) dohost.Key {
+			if t.State != work.Running {
+				return ""
+			}
+			return dohost.KeyOf(t.Index) + dohost.KeyOf(t.Owner)
+		}},
+		{Name: byParked, Of: func(t rowTask) dohost.Key {
+			if t.Open() {
+				return ""
+			}
+			return dohost.KeyOf(t.Index)
+		}},
+	},
+}
+
+// position returns the position of a call.
+func (t *rowTask) position() *dohost.WorkPosition {
+	return fixedPosition("rows/"+t.Index+"/"+t.Origin, 0)
+}
+
+// policy returns the policy of the tasks of an index. A task that is out of attempts is parked.
+func (x *indexWork) policy() *work.Policy {
+	retries := x.MaxAttempts - 1
+	if x.MaxAttempts < 0 {
+		retries = -1
+	}
+	return &work.Policy{
+		Known: true, Resumable: true, MaxRetries: retries, Isolate: 1, GiveUp: true, RetryDelay: x.RetryDelay, MaxRetryDelay: x.MaxRetryDelay,
+	}
+}
+
+func (rw *rowWork) init(in *incarnation, rs *rows) {
+	rw.incarnation, rw.rows = in, rs
+	for _, w := range in.class.workIndexes {
+		rw.indexes = append(rw.indexes, &indexWork{workIndex: w, running: map[string]*rowCall{}})
+	}
+}
+
+// member returns the task of a row.
+func (rw *rowWork) member(ctx context.Context, x *indexWork, key string) (rowTask, bool, error) {
+	return first(ctx, rw.rows, &rowTasks, dohost.Query[rowTask]{Index: byMember, Equal: dohost.KeyOf(x.name) + dohost.KeyOf(key)})
+}
+
+// beforePut sets the alarm for a row that is about to be written, if an index of OnRows will have it.
+func (rw *rowWork) beforePut(ctx context.Context, w *dohost.RowWrite) error {
+	for _, x := range rw.indexes {
+		if x.collection != w.Collection {
+			continue
+		}
+		if err := rw.beforePutIn(ctx, x, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (rw *rowWork) beforePutIn(ctx context.Context, x *indexWork, w *dohost.RowWrite) error {
+	listed := false
+	for key, cursor := range w.Places(x.index) {
+		if len(key) < len(x.Prefix) || key[:len(x.Prefix)] != x.Prefix {
+			continue
+		}
+		listed, x.atEnd = true, false
+		if before := cursor[:len(cursor)-1]; before < x.after {
+			x.after = before
+		}
+	}
+	if !listed {
+		return nil
+	}
+	if call := x.running[w.Key]; call != nil {
+		if of, _ := ctx.Value(rowCallKey{}).(*rowCall); of != call {
+			call.changed[w.Key] = true
+		}
+		return nil // the end of the call decides, and the alarm is set
+	}
+	task, ok, err := rw.member(ctx, x, w.Key)
+	switch {
+	case err != nil:
+		return err
+	case ok && task.State != work.Running: // else an earlier incarnation has begun the call, and it begins again
+		task.Item, task.Error = work.Item{}, ""
+		return put(ctx, rw.rows, &rowTasks, &task)
+	case x.calls >= x.Parallel:
+		return rw.rows.armBy(ctx, time.Now().Add(recheck))
+	}
+	return rw.rows.armBy(ctx, rw.earliestStart(time.Now()))
+}
+
+// wakeup returns when a call may begin.
+func (rw *rowWork) wakeup(ctx context.Context, now time.Time) (next wakeup, err error) {
+	for _, x := range rw.indexes {
+		at, err := rw.indexWakeup(ctx, x, now)
+		if err != nil {
+			return wakeup{}, err
+		}
+		next = earliest(next, at)
+	}
+	return next, nil
+}
+
+func (rw *rowWork) indexWakeup(ctx context.Context, x *indexWork, now time.Time) (next wakeup, err error) {
+	if x.calls > 0 {
+		next = wakeup{now.Add(recheck), true}
+	}
+	if x.calls >= x.Parallel {
+		return next, nil
+	}
+	interrupted, err := rw.interrupted(ctx, x, 1)
+	if err != nil {
+		return next, err
+	}
+	if len(interrupted) > 0 {
+		at := rw.earliestStart(now)
+		if t := interrupted[0]; rw.suspectCalls > 0 && t.Suspect(rw.owner, x.policy()) {
+			at = now.Add(recheck)
+		}
+		next = earliest(next, wakeup{at, true})
+	}
+	waiting, ok, err := first(ctx, rw.rows, &rowTasks, dohost.Query[rowTask]{Index: byRetry, Prefix: dohost.KeyOf(x.name)})
+	if err != nil {
+		return next, err
+	}
+	if ok {
+		at := time.UnixMilli(waiting.NotBefore)
+		if start := rw.earliestStart(now); at.Before(start) {
+			at = start
+		}
+		next = earliest(next, wakeup{at, true})
+	}
+	keys, _, _, err := rw.due(ctx, x, 1)
+	if len(keys) > 0 {
+		next = earliest(next, wakeup{rw.earliestStart(now), true})
+	}
+	return next, err
+}
+
+// due returns up to limit rows of the index without a task, after x.after. It also returns the cursor before the first of
+// them, or of the last row, and whether there is no such row.
+func (rw *rowWork) due(ctx context.Context, x *indexWork, limit int) (keys []string, after dohost.Cursor, atEnd bool, err error) {
+	after = x.after
+	if x.atEnd {
+		return nil, after, true, nil
+	}
+	taken := map[string]bool{}
+	for row, err := range x.keys(ctx, rw.store(), x.after) {
+		if err != nil {
+			return nil, after, false, err
+		}
+		busy := x.running[row.Key] != nil || taken[row.Key]
+		if !busy {
+			if _, busy, err = rw.member(ctx, x, row.Key); err != nil {
+				return nil, after, false, err
+			}
+		}
+		switch {
+		case !busy:
+			keys, taken[row.Key] = append(keys, row.Key), true
+			if len(keys) == limit {
+				return keys, after, false, nil
+			}
+		case len(keys) == 0:
+			after = row.Cursor
+		}
+	}
+	return keys, after, len(keys) == 0, nil
+}
+
+// interrupted returns up to limit tasks that an earlier incarnation left running.
+func (rw *rowWork) interrupted(ctx context.Context, x *indexWork, limit int) (found []rowTask, err error) {
+	if x.settled {
+		return nil, nil
+	}
+	of := dohost.KeyOf(x.name)
+	mine := of + dohost.KeyOf(rw.owner)
+	for _, q := range []dohost.Query[rowTask]{{Index: byCaller, Prefix: of, End: mine}, {Index: byCaller, Prefix: of, Start: mine.PrefixEnd()}} {
+		q.Limit = limit
+		rows, err := rowTasks.List(ctx, rw.store(), &q)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			found = append(found, row.Value)
+		}
+	}
+	return found, nil
+}
+
+// wake sets the alarm when the agent wakes, if rows are due and no alarm is set, or if the previous incarnation left calls
+// unfinished.
+func (rw *rowWork) wake(ctx context.Context) error {
+	if len(rw.indexes) == 0 {
+		return nil
+	}
+	_, set, err := rw.obj.GetAlarm(ctx)
+	if err != nil {
+		return err
+	}
+	for _, x := range rw.indexes {
+		interrupted, err := rw.interrupted(ctx, x, 1)
+		if err != nil {
+			return err
+		}
+		if len(interrupted) > 0 || !set {
+			return rw.rows.rearm(ctx)
+		}
+	}
+	return nil
+}
+
+// reportParked reports a task that is parked.
+func (rw *rowWork) reportParked(ctx context.Context, t *rowTask) {
+	rw.report(ctx, "rows:parked", errors.New(t.Error), slog.String("index", t.Index), slog.String("id", t.ID), slog.Int("rows", len(t.Keys)))
+}
+
+// jitter returns the jitter of the delay before the next call.
+func (rw *rowWork) jitter(t *rowTask) float64 {
+	id := rw.obj.ID()
+	return backoff.Share(id.Class, id.Name, t.ID, fmt.Sprint(t.Failures))
+}
