@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -24,14 +23,14 @@ const (
 // approvalsCmd lists the calls of a chat agent that wait for an approval, or its audit log.
 type approvalsCmd struct {
 	hostFlags
+	jsonFlag
 	Object objectID `arg:"" name:"class/name" help:"The chat agent."`
 	Log    bool     `help:"List the audit log instead, the newest decision first."`
 	Limit  int      `default:"100" help:"List at most that many."`
-	JSON   bool     `name:"json" help:"Print one JSON object per line."`
 }
 
 // Run is the command.
-func (c *approvalsCmd) Run(ctx context.Context, out io.Writer) error {
+func (c *approvalsCmd) Run(ctx context.Context, std streams) error {
 	query := url.Values{"kind": {callKind}, "can": {string(dohost.ActionApprove)}, "limit": {strconv.Itoa(c.Limit)}}
 	if c.Log {
 		query = url.Values{"kind": {approvalKind}, "limit": {strconv.Itoa(c.Limit)}}
@@ -41,26 +40,20 @@ func (c *approvalsCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if c.JSON {
-		for _, d := range list.Details {
-			line, err := json.Marshal(d)
-			if err == nil {
-				_, err = fmt.Fprintf(out, "%s\n", escapeJSON(line))
-			}
-			if err != nil {
-				return err
-			}
+		if list.More {
+			fmt.Fprintln(std.err, "dohost: use a larger --limit to list the rest")
 		}
-		return nil
+		return printJSON(std.out, list.Details...)
 	}
 	if len(list.Details) == 0 {
 		what := "call that waits for an approval"
 		if c.Log {
 			what = "entry in its audit log"
 		}
-		_, err := fmt.Fprintf(out, "%v has no %s\n", printable(c.Object.String()), what)
+		_, err := fmt.Fprintf(std.out, "%v has no %s\n", printable(c.Object.String()), what)
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	for _, d := range list.Details {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", printable(d.ID), printable(d.State), printable(d.Text))
 	}
@@ -73,6 +66,7 @@ func (c *approvalsCmd) Run(ctx context.Context, out io.Writer) error {
 // decideCmd decides about a call that waits for an approval.
 type decideCmd struct {
 	hostFlags
+	jsonFlag
 	Object objectID `arg:"" name:"class/name" help:"The chat agent."`
 	Call   string   `arg:"" help:"Id of the call, as approvals prints it."`
 	Digest string   `help:"Decide only if the call has this digest. Without the flag, the command uses the digest that the call has now."`
@@ -104,7 +98,6 @@ func (c *decideCmd) do(ctx context.Context, out io.Writer, a dohost.Action, done
 	if i < 0 { // without the digest, the decision could be about any input
 		return fmt.Errorf("%v has no call %s", printable(c.Object.String()), printable(c.Call))
 	}
-	text := ": " + calls.Details[i].Text
 	if c.Digest == "" {
 		c.Digest = calls.Details[i].Digest
 	}
@@ -121,7 +114,9 @@ func (c *decideCmd) do(ctx context.Context, out io.Writer, a dohost.Action, done
 		err = fmt.Errorf("%v has no call %s", printable(c.Object.String()), printable(c.Call))
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(out, "%s call %s of %v%s\n", doneText, printable(c.Call), printable(c.Object.String()), printable(text))
+		text := calls.Details[i].Text
+		did := actedJSON{Action: string(a), Object: c.Object.String(), Kind: callKind, ID: c.Call, Text: text, Count: 1}
+		err = c.print(out, did, "%s call %s of %v%s\n", doneText, printable(c.Call), printable(c.Object.String()), printable(": "+text))
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 type lsCmd struct {
 	hostFlags
+	jsonFlag
 	Class string `arg:"" optional:"" help:"Only objects of this class."`
 	Live  bool   `help:"List the objects in memory instead of those on the disk."`
 	Page  int    `hidden:"" default:"1000" help:"Objects per request."`
@@ -66,6 +67,9 @@ func (b *damagedBlocks) report(out io.Writer, left string) {
 }
 
 func (c *lsCmd) print(out io.Writer, list adminapi.ObjectList) error {
+	if c.JSON {
+		return printJSON(out, list.Objects...)
+	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, o := range list.Objects {
 		switch {
@@ -86,6 +90,7 @@ func seconds(s float64) time.Duration {
 
 type showCmd struct {
 	hostFlags
+	jsonFlag
 	ID      objectID `arg:"" name:"class/name" help:"The object."`
 	Sockets bool     `help:"List its WebSockets too."`
 	Limit   int      `default:"100" help:"List at most this many items of the object, such as an agent's fibers (${default})."`
@@ -97,10 +102,30 @@ func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	shown := shownJSON{Object: o}
+	if c.Sockets {
+		list, err := get[adminapi.SocketList](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/sockets"), nil, nil)
+		if err != nil {
+			return err
+		}
+		shown.SocketList = list.Sockets
+	}
+	shown.DetailList, err = detailsOf(ctx, &c.hostFlags, c.ID.ID, url.Values{"limit": {strconv.Itoa(c.Limit)}})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(out, shown)
+	}
+	return printObject(out, shown)
+}
+
+// printObject prints an object as a table.
+func printObject(out io.Writer, o shownJSON) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "object\t%s\n", printable(o.ID))
 	fmt.Fprintf(table, "durable\t%s\n", yesNo(o.Durable))
-	fmt.Fprintf(table, "alarm\t%s\n", alarmText(o))
+	fmt.Fprintf(table, "alarm\t%s\n", alarmText(o.Object))
 	if o.Err != "" {
 		fmt.Fprintf(table, "failure\t%q\n", o.Err)
 	}
@@ -113,19 +138,13 @@ func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
 		fmt.Fprintf(table, "queued\t%d\n", o.Queued)
 	}
 	if o.Sockets > 0 {
-		fmt.Fprintf(table, "sockets\t%s\n", socketsText(o))
+		fmt.Fprintf(table, "sockets\t%s\n", socketsText(o.Object))
 	}
 	for _, p := range o.Pins {
 		fmt.Fprintf(table, "pin\t%s\n", pinText(p))
 	}
-	if c.Sockets {
-		if err := c.sockets(ctx, table); err != nil {
-			return err
-		}
-	}
-	if err := c.details(ctx, table); err != nil {
-		return err
-	}
+	printSockets(table, o.SocketList)
+	printDetails(table, o.DetailList)
 	return table.Flush()
 }
 
@@ -136,10 +155,9 @@ func socketsText(o adminapi.Object) string {
 	return fmt.Sprintf("%d, hibernating", o.Sockets)
 }
 
-// sockets lists the object's WebSockets.
-func (c *showCmd) sockets(ctx context.Context, table io.Writer) error {
-	list, err := get[adminapi.SocketList](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/sockets"), nil, nil)
-	for _, s := range list.Sockets {
+// printSockets prints WebSockets as rows of a table.
+func printSockets(table io.Writer, list []adminapi.Socket) {
+	for _, s := range list {
 		fmt.Fprintf(table, "socket\t%s since %s", printable(s.State), s.Since.Format(time.RFC3339))
 		if s.Waiting > 0 {
 			fmt.Fprintf(table, ", %d bytes unsent", s.Waiting)
@@ -149,7 +167,6 @@ func (c *showCmd) sockets(ctx context.Context, table io.Writer) error {
 		}
 		fmt.Fprintln(table)
 	}
-	return err
 }
 
 func yesNo(b bool) string {
@@ -180,6 +197,7 @@ func pinText(p adminapi.Pin) string {
 
 type pinsCmd struct {
 	hostFlags
+	jsonFlag
 	ID objectID `arg:"" name:"class/name" help:"The object."`
 }
 
@@ -188,6 +206,9 @@ func (c *pinsCmd) Run(ctx context.Context, out io.Writer) error {
 	o, err := get[adminapi.Object](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/pins"), nil, nil)
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return printJSON(out, o.Pins...)
 	}
 	if len(o.Pins) == 0 {
 		_, err = fmt.Fprintf(out, "nothing keeps %s in memory\n", printable(o.ID))

@@ -18,6 +18,7 @@ import (
 
 type closeCmd struct {
 	hostFlags
+	jsonFlag
 	ID  objectID `arg:"" name:"class/name" help:"The object."`
 	Tag string   `arg:"" optional:"" help:"Close the WebSockets with this tag, as show --sockets lists it. The tag of an agent's connection is its id."`
 	All bool     `help:"Close all WebSockets of the object."`
@@ -42,12 +43,13 @@ func (c *closeCmd) Run(ctx context.Context, out io.Writer) error {
 	case closed.Closed == 0 && !c.All:
 		return fmt.Errorf("%v has no WebSocket with tag %q", printable(c.ID.String()), c.Tag)
 	}
-	_, err = fmt.Fprintf(out, "closed %d WebSockets of %v\n", closed.Closed, printable(c.ID.String()))
-	return err
+	done := actedJSON{Action: "close", Object: c.ID.String(), Kind: "socket", ID: c.Tag, Count: closed.Closed}
+	return c.print(out, done, "closed %d WebSockets of %v\n", closed.Closed, printable(c.ID.String()))
 }
 
 type evictCmd struct {
 	hostFlags
+	jsonFlag
 	ID   objectID `arg:"" name:"class/name" help:"The object."`
 	Mode endMode  `default:"fence" help:"How to end the incarnation: fence and restart keep its commits; crash loses writes that are not on their way to the disk."`
 }
@@ -58,12 +60,12 @@ func (c *evictCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	done := actedJSON{Action: "evict", Object: c.ID.String()}
 	if !e.Evicted {
-		_, err = fmt.Fprintf(out, "%v was not in memory\n", printable(c.ID.String()))
-		return err
+		return c.print(out, done, "%v was not in memory\n", printable(c.ID.String()))
 	}
-	_, err = fmt.Fprintf(out, "evicted %v\n", printable(c.ID.String()))
-	return err
+	done.Count = 1
+	return c.print(out, done, "evicted %v\n", printable(c.ID.String()))
 }
 
 type alarmCmd struct {
@@ -76,16 +78,18 @@ type alarmCmd struct {
 
 type alarmShowCmd struct {
 	hostFlags
+	jsonFlag
 	ID objectID `arg:"" name:"class/name" help:"The object."`
 }
 
 // Run is the command.
 func (c *alarmShowCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.alarm(ctx, out, "GET", c.ID.ID, nil)
+	return c.alarm(ctx, c.jsonFlag, out, "GET", c.ID.ID, nil)
 }
 
 type alarmSetCmd struct {
 	hostFlags
+	jsonFlag
 	ID objectID `arg:"" name:"class/name" help:"The object."`
 	At alarmAt  `arg:"" name:"time" help:"A time such as 2006-01-02T15:04:05Z, or a delay from now such as 10m."`
 }
@@ -113,30 +117,30 @@ func (c *alarmSetCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return c.alarm(ctx, out, "PUT", c.ID.ID, bytes.NewReader(body))
+	return c.alarm(ctx, c.jsonFlag, out, "PUT", c.ID.ID, bytes.NewReader(body))
 }
 
 type alarmDeleteCmd struct {
 	hostFlags
+	jsonFlag
 	ID objectID `arg:"" name:"class/name" help:"The object."`
 }
 
 // Run is the command.
 func (c *alarmDeleteCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.alarm(ctx, out, "DELETE", c.ID.ID, nil)
+	return c.alarm(ctx, c.jsonFlag, out, "DELETE", c.ID.ID, nil)
 }
 
-func (f *hostFlags) alarm(ctx context.Context, out io.Writer, method string, id dohost.ID, body io.Reader) error {
+func (f *hostFlags) alarm(ctx context.Context, j jsonFlag, out io.Writer, method string, id dohost.ID, body io.Reader) error {
 	a, err := get[adminapi.Alarm](ctx, f, method, objectPath(id, "/alarm"), nil, body)
 	if err != nil {
 		return err
 	}
+	shown := alarmJSON{Object: id.String(), Alarm: a}
 	if a.At == nil {
-		_, err = fmt.Fprintf(out, "%v has no alarm\n", printable(id.String()))
-		return err
+		return j.print(out, shown, "%v has no alarm\n", printable(id.String()))
 	}
-	_, err = fmt.Fprintf(out, "%v is due at %s\n", printable(id.String()), a.At.Format(time.RFC3339Nano))
-	return err
+	return j.print(out, shown, "%v is due at %s\n", printable(id.String()), a.At.Format(time.RFC3339Nano))
 }
 
 type exportCmd struct {
@@ -180,6 +184,7 @@ func (c *exportCmd) export(ctx context.Context, w io.Writer) error {
 
 type importCmd struct {
 	hostFlags
+	jsonFlag
 	ID   objectID `arg:"" name:"class/name" help:"The object to create. It must not exist."`
 	File string   `arg:"" optional:"" default:"-" help:"The export; - is the standard input."`
 }
@@ -198,12 +203,13 @@ func (c *importCmd) Run(ctx context.Context, std streams) error {
 	if _, err := get[adminapi.Object](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/import"), nil, in); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(std.out, "imported %v\n", printable(c.ID.String()))
-	return err
+	done := actedJSON{Action: "import", Object: c.ID.String(), Count: 1}
+	return c.print(std.out, done, "imported %v\n", printable(c.ID.String()))
 }
 
 type backupCmd struct {
 	hostFlags
+	jsonFlag
 	Dir string `arg:"" help:"The folder to create, on the host's machine and file system."`
 }
 
@@ -220,11 +226,11 @@ func (c *backupCmd) Run(ctx context.Context, out io.Writer) error {
 	if _, err := get[adminapi.BackupRequest](ctx, &c.hostFlags, "POST", "/v1/backup", nil, bytes.NewReader(body)); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(out, "copied to", dir)
-	return err
+	return c.print(out, adminapi.BackupRequest{Dir: dir}, "copied to %s\n", dir)
 }
 
 type checkCmd struct {
+	jsonFlag
 	Dir string `arg:"" optional:"" env:"DOHOST_DATA" default:"./dohost-data" help:"The store (${default})."`
 }
 
@@ -233,11 +239,14 @@ func (c *checkCmd) Run(ctx context.Context, out io.Writer, classes []dohost.Clas
 	if err := errors.Join(checkFilled("<dir>", "DOHOST_DATA", c.Dir), checkFolder("<dir>", c.Dir)); err != nil {
 		return err
 	}
-	stats, err := dohost.CheckDir(ctx, c.Dir, func(p dohost.CheckProblem) { fmt.Fprintln(out, printable(fmt.Sprint(p))) }, classes...)
-	if err != nil {
+	var lost error // of the output
+	stats, err := dohost.CheckDir(ctx, c.Dir, func(p dohost.CheckProblem) {
+		lost = errors.Join(lost, c.print(out, problemJSON{fmt.Sprint(p)}, "%s\n", printable(fmt.Sprint(p))))
+	}, classes...)
+	if err := errors.Join(err, lost); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "store %s fork %08x\n%d objects, %d rows, %d alarms, %d bytes, %d problems\n",
+	if err := c.print(out, checked(stats), "store %s fork %08x\n%d objects, %d rows, %d alarms, %d bytes, %d problems\n",
 		stats.Store.Store, stats.Store.Fork, stats.Objects, stats.Rows, stats.Alarms, stats.Bytes, stats.Problems); err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/dohost/dohost"
@@ -16,9 +15,8 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// details lists the details of the object.
-func (c *showCmd) details(ctx context.Context, table io.Writer) error {
-	list, err := detailsOf(ctx, &c.hostFlags, c.ID.ID, url.Values{"limit": {strconv.Itoa(c.Limit)}})
+// printDetails prints details of an object as rows of a table.
+func printDetails(table io.Writer, list adminapi.DetailList) {
 	for _, d := range list.Details {
 		fmt.Fprintf(table, "%s\t%s", printable(d.Kind), printable(d.ID))
 		for _, s := range []string{d.State, d.Text} {
@@ -34,7 +32,6 @@ func (c *showCmd) details(ctx context.Context, table io.Writer) error {
 	if list.More {
 		fmt.Fprintf(table, "more\tuse a larger --limit to list the rest\n")
 	}
-	return err
 }
 
 func detailsOf(ctx context.Context, f *hostFlags, id dohost.ID, query url.Values) (adminapi.DetailList, error) {
@@ -44,6 +41,7 @@ func detailsOf(ctx context.Context, f *hostFlags, id dohost.ID, query url.Values
 // operateCmd applies an action to details of an object.
 type operateCmd struct {
 	hostFlags
+	jsonFlag
 	Object objectID `arg:"" name:"class/name" help:"The object."`
 	Kind   string   `arg:"" help:"Kind of the item, as show prints it: fiber, schedule, item or dead-letter."`
 	ID     string   `arg:"" optional:"" help:"Id of the item, as show prints it."`
@@ -83,7 +81,8 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, don
 			err = fmt.Errorf("%v has no %s %s to %s", printable(c.Object.String()), printable(c.Kind), printable(c.ID), a)
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(out, "%s %s %s of %v\n", doneText, printable(c.Kind), printable(c.ID), printable(c.Object.String()))
+			did := actedJSON{Action: string(a), Object: c.Object.String(), Kind: c.Kind, ID: c.ID, Count: 1}
+			err = c.print(out, did, "%s %s %s of %v\n", doneText, printable(c.Kind), printable(c.ID), printable(c.Object.String()))
 		}
 		return err
 	}
@@ -95,8 +94,8 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, don
 	if n == 1 {
 		items = "item"
 	}
-	_, err2 := fmt.Fprintf(out, "%s %d %s of kind %s of %v\n", doneText, n, items, printable(c.Kind), printable(c.Object.String()))
-	return errors.Join(err, err2)
+	did := actedJSON{Action: string(a), Object: c.Object.String(), Kind: c.Kind, Count: n}
+	return errors.Join(err, c.print(out, did, "%s %d %s of kind %s of %v\n", doneText, n, items, printable(c.Kind), printable(c.Object.String())))
 }
 
 func (c *operateCmd) one(ctx context.Context, a dohost.Action, id string) (bool, error) {
@@ -141,6 +140,7 @@ func (c *operateCmd) all(ctx context.Context, a dohost.Action) (n int, err error
 // resolveCmd resolves an operation of package ledger.
 type resolveCmd struct {
 	hostFlags
+	jsonFlag
 	Object  objectID `arg:"" name:"class/name" help:"The object."`
 	ID      string   `arg:"" help:"Id of the operation, as show prints it."`
 	Done    *string  `placeholder:"JSON" xor:"outcome" required:"" help:"The operation took effect, with this result."`
@@ -162,7 +162,8 @@ func (c *resolveCmd) Run(ctx context.Context, out io.Writer) error {
 		err = fmt.Errorf("%v has no operation %s", printable(c.Object.String()), printable(c.ID))
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(out, "operation %s of %v is resolved as %s\n", printable(c.ID), printable(c.Object.String()), text)
+		did := actedJSON{Action: "resolve", Object: c.Object.String(), Kind: ledger.ResourceKind, ID: c.ID, Text: text, Count: 1}
+		err = c.print(out, did, "operation %s of %v is resolved as %s\n", printable(c.ID), printable(c.Object.String()), text)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 
 type alarmParkedCmd struct {
 	hostFlags
+	jsonFlag
 	Class string `arg:"" optional:"" help:"Only alarms of objects of this class."`
 	Page  int    `hidden:"" default:"1000" help:"Alarms per request."`
 }
@@ -28,6 +29,12 @@ func (c *alarmParkedCmd) Run(ctx context.Context, std streams) error {
 	for p, err := range c.parked(ctx, std.err, c.Class, c.Page) {
 		if err != nil {
 			return errors.Join(table.Flush(), err)
+		}
+		if c.JSON {
+			if err := printJSON(std.out, p); err != nil {
+				return err
+			}
+			continue
 		}
 		fmt.Fprintf(table, "%s\t%s\n", printable(p.Object), parkedText(p))
 	}
@@ -85,6 +92,7 @@ func parkedText(p adminapi.Parked) string {
 
 type alarmReviveCmd struct {
 	hostFlags
+	jsonFlag
 	ID    objectID `arg:"" optional:"" name:"class/name" help:"The object."`
 	All   bool     `help:"Revive all parked alarms, or with --class those of one class."`
 	Class string   `help:"With --all: only alarms of objects of this class."`
@@ -104,7 +112,8 @@ func (c *alarmReviveCmd) Run(ctx context.Context, std streams) error {
 			err = fmt.Errorf("%v has no parked alarm", printable(c.ID.String()))
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(std.out, "revived the alarm of %v\n", printable(c.ID.String()))
+			did := actedJSON{Action: "revive", Object: c.ID.String(), Kind: "alarm", Count: 1}
+			err = c.print(std.out, did, "revived the alarm of %v\n", printable(c.ID.String()))
 		}
 		return err
 	}
@@ -135,7 +144,7 @@ func (c *alarmReviveCmd) reviveAll(ctx context.Context, std streams) error {
 			break // each further request fails
 		}
 	}
-	_, err := fmt.Fprintf(std.out, "revived %d alarms\n", n)
+	err := c.print(std.out, actedJSON{Action: "revive", Kind: "alarm", Count: n}, "revived %d alarms\n", n)
 	return errors.Join(append(failed, err)...)
 }
 

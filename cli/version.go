@@ -1,20 +1,18 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"runtime/debug"
 )
 
-type versionCmd struct{}
+type versionCmd struct{ jsonFlag }
 
 // Run is the command.
-func (versionCmd) Run(out io.Writer) error {
+func (c versionCmd) Run(out io.Writer) error {
 	version := "unreleased"
 	info, ok := debug.ReadBuildInfo()
 	if ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		version = info.Main.Version
 	}
-	_, err := fmt.Fprintln(out, "dohost", version, info.GoVersion)
-	return err
+	return c.print(out, versionJSON{version, info.GoVersion}, "dohost %s %s\n", version, info.GoVersion)
 }
