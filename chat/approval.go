@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -44,10 +45,12 @@ const (
 	ApprovalApproved  ApprovalAction = "approved"
 	ApprovalDenied    ApprovalAction = "denied"
 	ApprovalExpired   ApprovalAction = "expired"
+	ApprovalCompleted ApprovalAction = "completed" // an operator has completed an external call
+	ApprovalFailed    ApprovalAction = "failed"    // an operator has ended an external call with an error
 )
 
-// ApprovalEvent is an entry of the audit log of a conversation: a request for an approval, or a decision. The log is only
-// appended to. The message of a call may be deleted; the events of the call stay for [Options].KeepApprovals.
+// ApprovalEvent is an entry of the audit log of a conversation: a request for an approval, a decision, or the completion of an
+// external call by an operator. The log is only appended to. The message of a call may be deleted; the events of the call stay for [Options].KeepApprovals.
 type ApprovalEvent struct {
 	Number  uint64 // in the order of the log, from 1 without a gap
 	Message string // id of the message of the call
@@ -136,14 +139,8 @@ func Decide(ctx context.Context, a Ref, d *Decision) error {
 
 // decide applies a decision of the program or of an operator.
 func (k *conversation) decide(ctx context.Context, d *Decision) error {
-	for _, t := range []struct {
-		what string
-		text string
-		most int
-	}{{"actor of a decision", d.Actor, maxActor}, {"reason of a decision", d.Reason, maxReason}} {
-		if len(t.text) > t.most {
-			return &dohost.LimitError{What: t.what, Size: len(t.text), Limit: t.most}
-		}
+	if err := checkActor(d.Actor, d.Reason); err != nil {
+		return err
 	}
 	if err := k.expireOverdue(ctx); err != nil {
 		return err
@@ -184,7 +181,8 @@ func (k *conversation) continueMessage(ctx context.Context, message string, comp
 // actor is the origin of a decision.
 type actor struct {
 	name, reason string
-	expired      bool // the time to decide has passed
+	expired      bool   // the time to decide has passed
+	completes    string // the key of the external call that an operator completes
 }
 
 type actorKey struct{}
@@ -238,18 +236,20 @@ func (k *conversation) putCall(ctx context.Context, old, row callRow) error {
 	if row == old {
 		return nil
 	}
-	action := decision(&old, &row)
+	action := cmp.Or(decision(&old, &row), completion(ctx, &old, &row))
 	if action == "" {
 		err := callRows.Put(ctx, k.store(), row)
 		k.reportUnknown(ctx, &old, &row)
 		return err
 	}
-	return dohost.Transaction(ctx, func(ctx context.Context) error {
+	err := dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := callRows.Put(ctx, k.store(), row); err != nil {
 			return err
 		}
 		return k.appendApproval(ctx, &row, action, false)
 	})
+	k.reportUnknown(ctx, &old, &row)
+	return err
 }
 
 // reportUnknown reports a call whose effect has become unknown.
@@ -300,18 +300,14 @@ func (k *conversation) appendApproval(ctx context.Context, row *callRow, action 
 	return err
 }
 
-// lateDecision records a decision without an effect.
-func (k *conversation) lateDecision(ctx context.Context, call *callRow, approve bool) error {
+// lateDecision records a decision or a completion without an effect.
+func (k *conversation) lateDecision(ctx context.Context, call *callRow, action ApprovalAction) error {
 	events, err := approvals.List(ctx, k.store(), &dohost.Query[approvalRow]{
 		Index: "call", Equal: dohost.KeyOf(call.Message) + callKey(call.ID), Limit: maxLateDecisions,
 		Where: func(r approvalRow) bool { return r.Late },
 	})
 	if err != nil || len(events) >= maxLateDecisions {
 		return err
-	}
-	action := ApprovalDenied
-	if approve {
-		action = ApprovalApproved
 	}
 	return k.appendApproval(ctx, call, action, true)
 }

@@ -3,7 +3,6 @@ package chat
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -91,6 +90,8 @@ func callDetail(r *callRow) dohost.Resource {
 		d.Can = []dohost.Action{dohost.ActionApprove, dohost.ActionDeny}
 	case r.State == CallPending && r.Approved:
 		d.Can = []dohost.Action{dohost.ActionDeny}
+	case r.External && r.inProgress():
+		d.Can = []dohost.Action{dohost.ActionComplete, dohost.ActionFail}
 	}
 	return d
 }
@@ -112,24 +113,6 @@ func approvalDetail(r *approvalRow) dohost.Resource {
 	}
 	d.Text = strings.Join(text, ", ")
 	return d
-}
-
-// onAdmin applies an operator's decision to a call.
-func (k *conversation) onAdmin(ctx context.Context, r *dohost.AdminRequest) (bool, error) {
-	refused := func(err error) error { return &dohost.ArgumentError{Method: "operate", Err: err} }
-	approve := r.Action == dohost.ActionApprove
-	if r.Kind != detailCall || !approve && r.Action != dohost.ActionDeny {
-		return false, refused(fmt.Errorf("items of kind %q do not allow the action %s", r.Kind, r.Action))
-	}
-	err := k.decide(ctx, &Decision{Call: r.ID, Digest: r.Digest, Approve: approve, Actor: r.Actor, Reason: r.Reason})
-	_, large := errors.AsType[*dohost.LimitError](err)
-	switch {
-	case errors.Is(err, ErrNoCall):
-		return false, nil
-	case large, errors.Is(err, ErrStaleApproval), errors.Is(err, ErrNotWaiting), errors.Is(err, ErrDecided):
-		return false, refused(err)
-	}
-	return err == nil, err
 }
 
 // inspectOpen yields the open requests, and reports whether the consumer wants more. The first request is running, or

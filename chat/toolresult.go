@@ -139,7 +139,11 @@ func (k *conversation) notApplied(ctx context.Context, f *answerFrame, how uimes
 	if how != uimessage.Repeated || f.Approved == nil || call.ID == "" {
 		return nil
 	}
-	return k.lateDecision(ctx, call, *f.Approved)
+	action := ApprovalDenied
+	if *f.Approved {
+		action = ApprovalApproved
+	}
+	return k.lateDecision(ctx, call, action)
 }
 
 // findCall returns the row of the call that applyAnswer applies an answer to, or the zero row.

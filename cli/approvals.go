@@ -70,8 +70,24 @@ type decideCmd struct {
 	Object objectID `arg:"" name:"class/name" help:"The chat agent."`
 	Call   string   `arg:"" help:"Id of the call, as approvals prints it."`
 	Digest string   `help:"Decide only if the call has this digest. Without the flag, the command uses the digest that the call has now."`
-	Actor  string   `placeholder:"NAME" help:"The person that decides, for the audit log. The default is the name of the user of this process."`
-	Reason string   `help:"The reason, for the audit log."`
+	actorFlags
+}
+
+// actorFlags are the facts of the audit log about a person that decides.
+type actorFlags struct {
+	Actor  string `placeholder:"NAME" help:"The person that decides, for the audit log. The default is the name of the user of this process."`
+	Reason string `help:"The reason, for the audit log."`
+}
+
+// actor returns the name for the audit log. It is empty if the user has no name.
+func (f *actorFlags) actor() string {
+	if f.Actor != "" {
+		return f.Actor
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
 }
 
 type (
@@ -101,13 +117,8 @@ func (c *decideCmd) do(ctx context.Context, out io.Writer, a dohost.Action, done
 	if c.Digest == "" {
 		c.Digest = calls.Details[i].Digest
 	}
-	if c.Actor == "" {
-		if u, err := user.Current(); err == nil { // without a name, the audit log has none
-			c.Actor = u.Username
-		}
-	}
 	query := url.Values{
-		"action": {string(a)}, "kind": {callKind}, "id": {c.Call}, "digest": {c.Digest}, "actor": {c.Actor}, "reason": {c.Reason},
+		"action": {string(a)}, "kind": {callKind}, "id": {c.Call}, "digest": {c.Digest}, "actor": {c.actor()}, "reason": {c.Reason},
 	}
 	o, err := get[adminapi.Operated](ctx, &c.hostFlags, "POST", objectPath(c.Object.ID, "/operate"), query, nil)
 	if err == nil && !o.Done {

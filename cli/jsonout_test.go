@@ -110,7 +110,7 @@ func TestJSONOfCommands(t *testing.T) {
 		"ls", "ls --live", "show room/a", "show room/a --sockets", "pins room/a",
 		"cancel room/a fiber f1", "retry room/a fiber --all", "delete room/a fiber f1",
 		"approvals room/a", "approvals room/a --log", "approve room/a c1 --actor mia", "deny room/a c1 --reason full",
-		"resolve room/a op_1 --done 1", "resolve room/a op_1 --not-done",
+		"complete room/a c1 --result 1", "complete room/a c1 --failed jammed", "resolve room/a op_1 --done 1", "resolve room/a op_1 --not-done",
 		"close room/a x", "close room/a --all", "evict room/a", "evict room/b",
 		"alarm show room/a", "alarm show room/b", "alarm set room/a 2026-01-02T03:04:05Z", "alarm delete room/a",
 		"alarm parked", "alarm revive room/a", "alarm revive --all",

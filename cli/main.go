@@ -30,6 +30,7 @@ type commands struct {
 	Approvals approvalsCmd `cmd:"" help:"List the tool calls of a chat agent that wait for an approval, or its audit log."`
 	Approve   approveCmd   `cmd:"" help:"Approve a tool call of a chat agent."`
 	Deny      denyCmd      `cmd:"" help:"Refuse a tool call of a chat agent."`
+	Complete  completeCmd  `cmd:"" help:"End a tool call of a chat agent that another party runs."`
 	Resolve   resolveCmd   `cmd:"" help:"Decide the outcome of an unknown operation of an object."`
 	Close     closeCmd     `cmd:"" help:"Close an object's WebSockets."`
 	Evict     evictCmd     `cmd:"" help:"End an object's incarnation. The next request starts a new one."`

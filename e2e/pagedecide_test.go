@@ -25,6 +25,12 @@ func TestPageDecides(t *testing.T) {
 	for _, s := range []screen{desktop, phone} {
 		t.Run("calls, "+s.name, func(t *testing.T) { approveOnce(t, of("ChatAgent", visitors[0]+s.name[:3], s)) })
 	}
+	for i, s := range []screen{nightDesk, phone} {
+		t.Run("calls that run elsewhere, "+s.name, func(t *testing.T) {
+			t.Parallel()
+			completeCalls(t, of("ChatAgent", visitors[4+i], s))
+		})
+	}
 	for i, s := range []screen{nightDesk, desktop, phone} {
 		name := visitors[1+i]
 		if i == 0 {
@@ -126,6 +132,26 @@ func refuseDecisions(t *testing.T, v *visit) {
 		`+v.stamps(0))
 	v.picture(t, "too late")
 	v.wantLog(t, "approved mia  true", "denied kim", "requested")
+}
+
+// completeCalls ends one call that another party runs with a result, and another one with an error.
+func completeCalls(t *testing.T, v *visit) {
+	v.open(t)
+	v.do(t, connected+panel+`localStorage.setItem("dohost.actor", "mia");
+		type("print 5"); await waits("calls", "external");
+		same(the("#more").dataset.count, ""); // no call waits for an operator
+		act("complete"); same(document.activeElement.name, "result");
+		send(); await alerts("Enter the result, as JSON"); fill("result", "printed"); send(); await alerts("The result is not JSON");
+		fill("result", '"printed by hand"'); fill("reason", "saw it");`)
+	v.picture(t, "enter the result")
+	v.do(t, connected+panel+`send(); await waits("calls", "completed"); await logged("print completed by mia");
+		await until("the reply continues", () => words() >= 5); await idle();
+		type("print 7"); await waits("calls", "external");
+		act("fail"); send(); await alerts("Enter the text of the error"); fill("result", "no paper"); send();
+		await waits("calls", "failed"); await logged("print ended with an error by mia"); await idle();
+		if (the("[data-action]")) throw new Error("a call still has buttons");`)
+	v.picture(t, "completed by an operator")
+	v.wantLog(t, "failed mia", "completed mia saw it")
 }
 
 // resolveOperations resolves two charges with an unknown outcome, while another operator resolves a third one. Looking at them

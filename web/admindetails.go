@@ -50,11 +50,15 @@ func isAction(a dohost.Action) error {
 	return nil
 }
 
-// maxResult is the maximum size of the body of the action done: that of a result of package ledger, and some space.
+// withResult are the actions whose requests have a result.
+var withResult = []dohost.Action{dohost.ActionDone, dohost.ActionComplete, dohost.ActionFail}
+
+// maxResult is the maximum size of a result in a request: that of a result of package ledger, and some space.
 const maxResult = 1<<20 + 4<<10
 
 // operate answers POST /v1/objects/class/name/operate?action=cancel&kind=fiber&id=x, which wakes the object. The query may have
-// a digest, an actor and a reason. The body of the action done is the result, as JSON. The bodies of other actions are ignored.
+// a digest, an actor and a reason. The bodies of the actions done, complete and fail are the result, as JSON. Those of
+// other actions are ignored.
 func (a *admin) operate(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	q := r.URL.Query()
 	action := dohost.Action(q.Get("action"))
@@ -67,7 +71,7 @@ func (a *admin) operate(w http.ResponseWriter, r *http.Request, id dohost.ID) (a
 	if req.ID == "" {
 		return nil, &dohost.ArgumentError{Method: "operate", Err: errors.New("want an id")}
 	}
-	if action == dohost.ActionDone {
+	if slices.Contains(withResult, action) {
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxResult)).Decode(&req.Result); err != nil {
 			return nil, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("want a result as JSON in the body: %w", err)}
 		}

@@ -35,7 +35,7 @@ func resourceClass(eggs int) dohost.Class {
 				switch {
 				case r.Kind != "egg":
 					return false, &dohost.ArgumentError{Method: "operate", Err: errors.New("a nest has eggs")}
-				case r.Action == dohost.ActionDone:
+				case r.Action == dohost.ActionDone, r.Action == dohost.ActionComplete, r.Action == dohost.ActionFail:
 					return string(r.Result) == `{"a":1}`, nil
 				case r.Result != nil:
 					return false, errors.New("an action without a result has one")
@@ -75,13 +75,15 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 			t.Errorf("%s: %+v", query, got)
 		}
 	}
-	for body, done := range map[string]bool{`{"a":1}`: true, "null": false, `"` + strings.Repeat("a", 1<<20) + `"`: false} {
-		if got := getJSON[adminapi.Operated](s, "POST", operate+"?action=done&kind=egg&id=1", body); got.Done != done {
-			t.Errorf("done with %.20s: %+v", body, got)
+	for _, action := range []string{"done", "complete", "fail"} {
+		for body, done := range map[string]bool{`{"a":1}`: true, "null": false, `"` + strings.Repeat("a", 1<<20) + `"`: false} {
+			if got := getJSON[adminapi.Operated](s, "POST", operate+"?action="+action+"&kind=egg&id=1", body); got.Done != done {
+				t.Errorf("%s with %.20s: %+v", action, body, got)
+			}
 		}
-	}
-	for _, body := range []string{"", "{", `"` + strings.Repeat("a", 1<<20+4<<10) + `"`} {
-		s.wantError("POST", operate+"?action=done&kind=egg&id=1", body, http.StatusBadRequest, "bad_argument")
+		for _, body := range []string{"", "{", `"` + strings.Repeat("a", 1<<20+4<<10) + `"`} {
+			s.wantError("POST", operate+"?action="+action+"&kind=egg&id=1", body, http.StatusBadRequest, "bad_argument")
+		}
 	}
 	for _, query := range []string{"", "?action=fly&kind=egg&id=1", "?action=delete&kind=egg", "?action=delete&kind=ham&id=1"} {
 		s.wantError("POST", operate+query, `{"action": "delete", "kind": "egg", "id": "1"}`, http.StatusBadRequest, "bad_argument")

@@ -160,6 +160,14 @@ test('a decision has the digest of its item, and only a result has a body', () =
   assert.deepEqual(['', ' ', 'r_1', '"r_1"', 'null'].map((t) => wrongResult(t) === ''), [false, false, false, true, true])
 })
 
+test('an external call is named by its key, and its error is a JSON string', () => {
+  const [item] = items([call('c', 'external', 1, ['complete', 'fail'], { key: 'call_1' })], 'call')
+  assert.equal(new URL(request('/v1/x', 'complete', item, {}).path, 'http://x').searchParams.get('id'), 'call_1')
+  assert.equal(request('/v1/x', 'complete', item, { result: '1' }).body, '1')
+  assert.equal(request('/v1/x', 'fail', item, { result: ' no "paper" ' }).body, '"no \\"paper\\""')
+  assert.deepEqual([wrongResult('', 'fail') === '', wrongResult('no paper', 'fail'), waiting([item])], [false, '', 0])
+})
+
 test('the newest event of the audit log is the first', () => {
   const event = (id, state, fields) => ({ kind: 'approval', id, state, fields: { tool: 'stamp', call: 'c', time: at(1), ...fields } })
   const list = log([event('9', 'requested'), event('10', 'approved', { actor: 'mia', reason: 'checked', late: 'true' })])

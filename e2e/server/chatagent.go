@@ -16,7 +16,7 @@ import (
 )
 
 // chatAgent is a chat agent that obeys commands. "count 20" counts, with words that no other call of its model uses;
-// "ask" calls a tool of the client, "stamp" one of its own that needs an approval, and then both count; "fail" fails.
+// "ask" calls a tool of the client, "stamp" one of its own that needs an approval, "print" one that another party completes, and then all count; "fail" fails.
 type chatAgent struct{ *chat.Agent[struct{}] }
 
 const chatAgents dohost.Namespace[chatAgent] = "ChatAgent"
@@ -39,6 +39,9 @@ func (t *chatAgent) reply(ctx context.Context, r *chat.Reply) error {
 		Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 			return "stamped", dohost.Add(ctx, t.Storage(), "stamps", 1)
 		},
+	}, {
+		ToolSpec: chat.ToolSpec{Name: "print"}, External: &chat.External{},
+		Run: func(context.Context, json.RawMessage) (any, error) { return nil, nil },
 	}, {ToolSpec: chat.ToolSpec{Name: "ask"}}}})
 }
 
@@ -60,7 +63,7 @@ func (counter) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk,
 		for _, part := range p.Partial.Parts {
 			settled = settled || strings.HasPrefix(part.Text("state"), "output-")
 		}
-		if (what == "ask" || what == "stamp") && !settled {
+		if (what == "ask" || what == "stamp" || what == "print") && !settled {
 			c, err := chat.NewChunk("tool-input-available", map[string]any{
 				"toolCallId": fmt.Sprintf("call-%d-%d", time.Now().UnixNano(), call), "toolName": what, "input": map[string]any{"of": p.Partial.ID},
 			})

@@ -19,16 +19,24 @@ export const actions = {
     says: 'The call does not run, and the model gets a refusal. The audit log of the object keeps your name and the reason.',
   },
   done: {
-    button: 'It took effect', title: 'Did this operation take effect?', quiet: false, did: 'recorded as completed',
+    button: 'It took effect', title: 'Did this operation take effect?', quiet: false, did: 'recorded as completed', field: 'Result, as JSON',
     says: 'The ledger records the operation as completed, with your result. No further call is made: a handler that asks for the operation again gets the result. The log of the host keeps your name and the reason.',
   },
   'not-done': {
     button: 'It had no effect', title: 'Did this operation have no effect?', quiet: true, did: 'recorded as failed',
     says: 'The ledger records the operation as failed, without an effect. A handler that asks for it again makes another call: if the first one can still take effect, it happens twice. The log of the host keeps your name and the reason.',
   },
+  complete: {
+    button: 'Enter the result', title: 'Has this call taken effect?', quiet: true, did: 'recorded as completed', field: 'Result, as JSON',
+    says: 'The model receives your result, and the reply continues. A later result of the other party is discarded. The audit log of the object keeps your name and the reason.',
+  },
+  fail: {
+    button: 'It had no effect', title: 'Has this call failed without an effect?', quiet: true, did: 'recorded as failed', field: 'Error, for the model',
+    says: 'The model receives your text as the error of the call, and the reply continues. A later result of the other party is discarded. The audit log of the object keeps your name and the reason.',
+  },
 }
 
-// describe returns an item for the screen: {key, kind, id, digest, name, text, state, word, since, expires, lines, can, open}.
+// describe returns an item for the screen: {key, kind, id, unique, digest, name, text, state, word, since, expires, lines, can, open}.
 function describe(d, key) {
   const of = d.fields ?? {}
   const call = d.kind === 'call'
@@ -36,7 +44,7 @@ function describe(d, key) {
   const word = call ? (d.state === 'pending' && can.includes('deny') ? 'approved' : wordsOfCall[d.state] ?? d.state) : d.state === 'unknown' ? 'outcome unknown' : d.state
   const lines = [['Id', call ? '' : d.id], ['Scope', of.scope], ['Error', of.error], ['Result', of.result], ['Fault', d.fault]].filter(([, v]) => v)
   return {
-    key, kind: d.kind, id: d.id, digest: d.digest ?? '', name: (call ? of.tool : of.kind) || d.id, text: (call ? of.input : of.args) ?? '',
+    key, kind: d.kind, id: d.id, unique: can.includes('complete') ? of.key : '', digest: d.digest ?? '', name: (call ? of.tool : of.kind) || d.id, text: (call ? of.input : of.args) ?? '',
     state: d.state ?? '', word: word ?? '', since: Date.parse(of.since) || 0, expires: Date.parse(of.expires) || 0, lines, can,
     open: can.length > 0 || !ended.has(d.state),
   }
@@ -60,7 +68,9 @@ export function items(details, kind) {
 // waiting counts the items that wait for an operator.
 export const waiting = (list) => list.filter((i) => rank(i) === 0).length
 
-const events = { requested: 'asked for approval', approved: 'approved', denied: 'denied', expired: 'not approved in time' }
+const events = {
+  requested: 'asked for approval', approved: 'approved', denied: 'denied', expired: 'not approved in time', completed: 'completed', failed: 'ended with an error',
+}
 
 // log returns the audit log of approvals, the newest event first: [{key, kind, at, text, reason}].
 export function log(details) {
@@ -110,15 +120,18 @@ export function incomplete(text) {
 
 // request returns the path and the body of a decision about an item, with the result as the operator has written it.
 export function request(path, action, item, answer) {
-  const query = new URLSearchParams({ action, kind: item.kind, id: item.id })
+  const query = new URLSearchParams({ action, kind: item.kind, id: item.unique || item.id })
   for (const [name, value] of [['digest', item.digest], ['actor', answer.actor], ['reason', answer.reason]]) {
     if (value) query.set(name, value)
   }
-  return { path: `${path}/operate?${query}`, body: action === 'done' ? answer.result : undefined }
+  return { path: `${path}/operate?${query}`, body: bodyOf(action, answer.result) }
 }
 
-// wrongResult returns the error of a text that is not JSON, or ''.
-export function wrongResult(text) {
+const bodyOf = (action, result) => (!actions[action].field ? undefined : action === 'fail' ? JSON.stringify(result.trim()) : result)
+
+// wrongResult returns the error of a result that the operator has written, or ''.
+export function wrongResult(text, action) {
+  if (action === 'fail') return text.trim() === '' ? 'Enter the text of the error.' : ''
   if (text.trim() === '') return 'Enter the result, as JSON. A text is in quotes: "r_1".'
   try {
     JSON.parse(text)

@@ -275,6 +275,7 @@ class Form {
     this.#on = on
     const of = actions[action]
     const title = newID('title-')
+    if (action === 'fail') this.#result.placeholder = ''
     this.#actor.value = localStorage.getItem(actorKey) ?? ''
     this.#submit = el('button', { type: 'submit', class: 'main' }, of.button)
     const field = (text, input) => el('label', {}, el('span', {}, text), input)
@@ -282,7 +283,7 @@ class Form {
       el('h3', { id: title }, of.title), el('p', {}, of.says),
       item.text && el('pre', { tabindex: 0, 'aria-label': item.kind === 'call' ? 'Input' : 'Arguments' }, pretty(item.text)),
       incomplete(item.text) && el('p', { class: 'note' }, item.kind === 'call' ? 'The end is missing here. The conversation has the whole input.' : 'The end of the arguments is missing.'),
-      action === 'done' && field('Result, as JSON', this.#result), field('Your name', this.#actor), field('Reason', this.#reason), this.#alert,
+      of.field && field(of.field, this.#result), field('Your name', this.#actor), field('Reason', this.#reason), this.#alert,
       el('div', { class: 'row' }, el('button', { type: 'button', class: 'quiet', click: () => this.#close(false) }, 'Cancel'), this.#submit))
     this.root.addEventListener('submit', (e) => {
       e.preventDefault()
@@ -298,7 +299,7 @@ class Form {
 
   // focus selects the first field without a text.
   focus() {
-    const first = this.#action === 'done' ? this.#result : this.#actor.value ? this.#reason : this.#actor
+    const first = actions[this.#action].field ? this.#result : this.#actor.value ? this.#reason : this.#actor
     first.focus()
     this.root.scrollIntoView({ block: 'nearest' })
   }
@@ -325,7 +326,7 @@ class Form {
   async #send() {
     if (this.#sending) return
     const answer = { actor: this.#actor.value.trim(), reason: this.#reason.value.trim(), result: this.#result.value }
-    const wrong = this.#action === 'done' ? wrongResult(answer.result) : ''
+    const wrong = actions[this.#action].field ? wrongResult(answer.result, this.#action) : ''
     if (wrong || !answer.actor) {
       this.#say(wrong || 'Enter your name: the log keeps it.')
       const field = wrong ? this.#result : this.#actor
