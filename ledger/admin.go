@@ -56,10 +56,17 @@ func (r *row) resource() dohost.Resource {
 	}
 	if op.Result != nil {
 		fields["result"] = clip(string(op.Result), maxArgs)
-		parts = append(parts, "result "+fields["result"])
+		if r.Size > 0 {
+			parts = append(parts, fmt.Sprintf("result of %d bytes", r.Size))
+		} else {
+			parts = append(parts, "result "+fields["result"])
+		}
 	}
 	of := dohost.Resource{
 		Kind: ResourceKind, ID: string(op.ID), State: string(op.Status), Text: strings.Join(parts, ", "), Fields: fields,
+	}
+	if r.Size > 0 {
+		of.Counts = map[string]int64{"result_bytes": int64(r.Size)}
 	}
 	if op.Status == StatusUnknown {
 		of.Can = []dohost.Action{dohost.ActionDone, dohost.ActionNotDone}

@@ -25,7 +25,8 @@ import (
 // must not wait for one outside of it, which cannot return before the section ends.
 //
 // Errors:
-//   - an [UnknownError], if the outcome is unknown and the kind's [Policy] does not allow a repetition
+//   - an [UnknownError], if the outcome is unknown and the kind's [Policy] does not allow a repetition, or if the result cannot be
+//     stored: for one of more than 8 MiB, the Err of the Do that made the call has a [*dohost.LimitError]
 //   - the error of call, if it proves that the operation had no effect; the next Do calls again
 //   - with Reconcile, an error after MaxAttempts calls that had no effect; the next Do calls again
 //   - [dohost.ErrMisuse] for an incomplete Kind, a nil State or a nil call
@@ -78,6 +79,8 @@ type task struct {
 	// other Do writes the row, so another version means that the object has deleted its storage.
 	row     row
 	version uint64
+	// result is the result that is to be stored with the row. Nil means none.
+	result json.RawMessage
 }
 
 func (o *task) do(ctx context.Context, form, text []byte) (json.RawMessage, error) {
@@ -101,12 +104,12 @@ func (o *task) do(ctx context.Context, form, text []byte) (json.RawMessage, erro
 	}
 	if o.row, o.version = old.Value, old.Version; o.row.Expires > 0 && o.row.Expires <= time.Now().UnixMilli() {
 		ok, o.version = false, 0
-		if _, err := operations.Delete(ctx, o.st.Storage(), old.Key); err != nil {
+		if err := deleteRow(ctx, o.st, &o.row); err != nil {
 			return nil, err
 		}
 	}
 	if ok && o.row.Outcome == work.Completed {
-		return o.row.Result, nil
+		return resultOf(ctx, o.st, &o.row)
 	}
 	defer begin(epoch, o.id)()
 	switch {
@@ -158,7 +161,7 @@ func (o *task) run(ctx context.Context, ev work.Event) (json.RawMessage, error) 
 	case err != nil:
 		return nil, err
 	case failed == nil:
-		o.row.Result = result
+		o.result = result
 		return result, o.step(ctx, o.returned(work.Event{}))
 	case !o.row.Doubt && o.noEffect(failed):
 		o.row.Error = clip(failed.Error(), maxError)
@@ -167,8 +170,8 @@ func (o *task) run(ctx context.Context, ev work.Event) (json.RawMessage, error) 
 		}
 		return nil, unmarked(failed)
 	}
+	failed, unstorable := o.tookEffect(failed, "the call took effect, but")
 	o.row.Error = clip(failed.Error(), maxError)
-	_, unstorable := errors.AsType[*resultError](failed)
 	return o.interrupted(ctx, work.Event{Kind: work.Due, Failed: true, Final: unstorable}, failed)
 }
 
@@ -185,6 +188,15 @@ func (o *task) start(ev work.Event) error {
 	o.row.Begun++
 	o.row.Error = ""
 	return nil
+}
+
+// tookEffect records that an operation took effect, if err is about its result. A later answer NotDone does not change that.
+func (o *task) tookEffect(err error, text string) (_ error, unstorable bool) {
+	if _, unstorable = errors.AsType[*resultError](err); unstorable {
+		o.row.TookEffect = true
+		err = fmt.Errorf("%s %w", text, err)
+	}
+	return err, unstorable
 }
 
 var errDeleted = errors.New("ledger: the row was deleted during the call")
@@ -280,9 +292,13 @@ func (o *task) ask(ctx context.Context, ev work.Event, failed error) (json.RawMe
 	if eff := o.apply(work.Event{Kind: work.HookCalled, Owner: newOwner(o.st)}); eff != work.None {
 		return nil, o.impossible(ev)
 	}
+	findErr, _ = o.tookEffect(findErr, "ledger: Find returned Done, but")
+	if findErr == nil && answer == NotDone && o.row.TookEffect {
+		findErr = errors.New("ledger: Find returned NotDone, but the operation took effect: its result could not be stored")
+	}
 	switch {
 	case findErr == nil && answer == Done:
-		o.row.Result = result
+		o.result = result
 		return result, o.step(ctx, work.Event{Kind: work.Decided, Outcome: work.Completed})
 	case findErr == nil && answer == NotDone && o.row.Begun < o.maxAttempts:
 		if err := o.pause(ctx, failed); err != nil {
@@ -316,67 +332,9 @@ func (o *task) step(ctx context.Context, ev work.Event) error {
 	return o.save(ctx)
 }
 
-// save writes the row of a call that may have had its effect, as soon as there is disk space for that.
-func (o *task) save(ctx context.Context) error {
-	for {
-		err := o.put(ctx)
-		if err == nil || !errors.Is(err, dohost.ErrNoSpace) && !errors.Is(err, dohost.ErrOverloaded) {
-			return err
-		}
-		if ended := dohost.Sleep(ctx, time.Second); ended != nil {
-			return o.unknownError(errors.Join(err, ended))
-		}
-	}
-}
-
 // impossible returns the error for an event that the state of the row does not allow.
 func (o *task) impossible(ev work.Event) error {
 	return fmt.Errorf("ledger: operation %s: the event %v is impossible in the state %v", o.id, ev.Kind, o.row.State)
-}
-
-// put writes the row, unless it was deleted since the last time.
-func (o *task) put(ctx context.Context) error {
-	if o.version == 0 {
-		err := operations.Insert(ctx, o.st.Storage(), o.row)
-		if err == nil {
-			o.version = 1
-		}
-		return err
-	}
-	written, err := operations.UpdateIf(ctx, o.st.Storage(), string(o.id), o.version, func(r *row) error {
-		*r = o.row
-		return nil
-	})
-	if _, deleted := errors.AsType[*dohost.RowError](err); deleted {
-		return o.unknownError(errors.Join(errDeleted, o.storedError()))
-	}
-	if err == nil {
-		o.version = written.Version
-	}
-	return err
-}
-
-// restore restores the row of an operation whose call has not begun.
-func (o *task) restore(ctx context.Context, before row, isNew bool) error {
-	if !isNew {
-		o.row = before
-		return o.put(ctx)
-	}
-	_, err := operations.Delete(ctx, o.st.Storage(), string(o.id))
-	return err
-}
-
-// deleteExpired deletes at most two expired rows. So an object does not accumulate expired rows, and needs no alarm for that.
-func (o *task) deleteExpired(ctx context.Context) error {
-	rows, err := operations.List(ctx, o.st.Storage(), &dohost.Query[row]{
-		Index: "expires", End: dohost.KeyOf(time.Now().UnixMilli() + 1), Limit: 2,
-	})
-	for _, r := range rows {
-		if _, err := operations.Delete(ctx, o.st.Storage(), r.Key); err != nil {
-			return err
-		}
-	}
-	return err
 }
 
 // unknownError returns the error of an operation with an unknown outcome.

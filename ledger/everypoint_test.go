@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,8 +39,8 @@ func (s *pointRun) pay(ctx context.Context, h *dohosttest.Host) error {
 		if err != nil {
 			return err
 		}
-		if want := receipt(s.calls()[0]); got != want {
-			return fmt.Errorf("the result is %q, want %q", got, want)
+		if want := receipt(s.calls()[0]) + s.more; got != want {
+			return fmt.Errorf("the result is %.200q, want %.200q", got, want)
 		}
 		return nil
 	}
@@ -92,8 +93,12 @@ func (s *pointRun) check(ctx context.Context, h *dohosttest.Host) error {
 		return fmt.Errorf("at rest the operation is %+v", of)
 	case s.reported && s.effects == 1 && of.Status != ledger.StatusCompleted:
 		return fmt.Errorf("the operation was resolved as done, and is %+v", of)
-	case (of.Status == ledger.StatusCompleted) != (string(of.Result) == fmt.Sprintf("%q", receipt(of.ID))):
-		return fmt.Errorf("the %s operation %s has the result %s", of.Status, of.ID, of.Result)
+	case (of.Status == ledger.StatusCompleted) != (string(of.Result) == `"`+receipt(of.ID)+s.more+`"`):
+		return fmt.Errorf("the %s operation %s has the result %.200s", of.Status, of.ID, of.Result)
+	}
+	parts, err := dohost.CallNoArg(ctx, orders.Get(h, "7"), (*order).parts)
+	if want := (len(of.Result) - 1) >> 20; err != nil || want > 0 && parts != want+1 || want <= 0 && parts != 0 {
+		return fmt.Errorf("a result of %d bytes has %d parts, %v", len(of.Result), parts, err)
 	}
 	for _, id := range s.calls() {
 		if id != of.ID {
@@ -108,8 +113,9 @@ var full = flag.Bool("full", false, "end durable work at all places")
 
 var pairs = flag.Int("pairs", 10, "pairs of points where each policy's scenario is ended twice")
 
-func testEveryPoint(t *testing.T, p ledger.Policy) {
+func testEveryPoint(t *testing.T, p ledger.Policy, more string) {
 	s := &pointRun{shop: newShop(p)}
+	s.more = more
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes:   []dohost.Class{s.class()},
 		Services:  []*dohosttest.FakeService{&s.bank},
@@ -125,11 +131,18 @@ func testEveryPoint(t *testing.T, p ledger.Policy) {
 	}
 }
 
-func TestAtMostOnceAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.AtMostOnce) }
+func TestAtMostOnceAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.AtMostOnce, "") }
 
-func TestIdempotentAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Idempotent) }
+func TestIdempotentAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Idempotent, "") }
 
-func TestReconcileAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Reconcile) }
+func TestReconcileAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Reconcile, "") }
+
+// TestLargeResultAtEveryPoint has a result of two parts.
+func TestLargeResultAtEveryPoint(t *testing.T) {
+	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Reconcile} {
+		t.Run(p.String(), func(t *testing.T) { testEveryPoint(t, p, strings.Repeat("x", mebibyte)) })
+	}
+}
 
 // TestEqualDosAtEveryPoint lets two clients pay at the same time.
 func TestEqualDosAtEveryPoint(t *testing.T) {

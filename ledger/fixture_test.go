@@ -25,6 +25,8 @@ type shop struct {
 	bank dohosttest.FakeService
 	// listener is that of the host.
 	listener dohost.Listener
+	// more is added to each receipt.
+	more string
 	// before and after are called around each request to the bank.
 	before, after func(ctx context.Context, id ledger.ID) error
 
@@ -63,7 +65,7 @@ func newShop(p ledger.Policy) *shop {
 // find asks the bank.
 func (s *shop) find(_ context.Context, id ledger.ID, _ charge) (string, ledger.Answer, error) {
 	if s.bank.Effects(string(id)) > 0 {
-		return receipt(id), ledger.Done, nil
+		return receipt(id) + s.more, ledger.Done, nil
 	}
 	return "", ledger.NotDone, nil
 }
@@ -88,7 +90,7 @@ func (s *shop) request(ctx context.Context, id ledger.ID) (string, error) {
 			return "", err
 		}
 	}
-	return receipt(id), nil
+	return receipt(id) + s.more, nil
 }
 
 // order is an object that pays with a shop.
@@ -122,6 +124,9 @@ func (o *order) all(ctx context.Context) ([]ledger.Operation, error) {
 	return collect(ledger.All(ctx, o.st))
 }
 
+// parts counts the rows with parts of large results.
+func (o *order) parts(ctx context.Context) (int, error) { return ledger.PartsOf(ctx, o.st) }
+
 func collect(records func(func(ledger.Operation, error) bool)) (all []ledger.Operation, err error) {
 	for r, err := range records {
 		if err != nil {
@@ -133,7 +138,7 @@ func collect(records func(func(ledger.Operation, error) bool)) (all []ledger.Ope
 }
 
 func (o *order) done(ctx context.Context, id ledger.ID) error {
-	return ledger.ResolveDone(ctx, o.st, &o.s.kind, id, receipt(id))
+	return ledger.ResolveDone(ctx, o.st, &o.s.kind, id, receipt(id)+o.s.more)
 }
 
 func (o *order) notDone(ctx context.Context, id ledger.ID) error {

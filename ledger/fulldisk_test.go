@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,10 +19,17 @@ func (o *order) payBriefly(ctx context.Context) (string, error) { return o.payWi
 
 // TestFullDiskAfterTheEffect fills the disk during a call. Do waits for space, so the result is not lost.
 func TestFullDiskAfterTheEffect(t *testing.T) {
+	t.Run("small", func(t *testing.T) { testFullDisk(t, "", 0) })
+	t.Run("large", func(t *testing.T) { testFullDisk(t, strings.Repeat("x", 3*mebibyte), 4) })
+}
+
+// testFullDisk has receipts with more bytes, which are stored in parts.
+func testFullDisk(t *testing.T, more string, parts int) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := objectstore.NewMemFS()
 		disk.SetFree(1 << 40)
 		s := newShop(ledger.AtMostOnce)
+		s.more = more
 		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{}, disk), s.class())
 		if err != nil {
 			t.Fatal(err)
@@ -35,11 +43,18 @@ func TestFullDiskAfterTheEffect(t *testing.T) {
 		o := orders.Get(h, "7")
 
 		time.AfterFunc(30*time.Second, free)
-		if got, err := pay(t.Context(), o); err != nil || got != receipt(s.calls()[0]) {
-			t.Errorf("space after 20 s: %q, %v", got, err)
+		if got, err := pay(t.Context(), o); err != nil || got != receipt(s.calls()[0])+more {
+			t.Errorf("space after 20 s: %.200q, %v", got, err)
 		}
+		wantParts := func(when string, want int) {
+			t.Helper()
+			if n, err := dohost.CallNoArg(t.Context(), o, (*order).parts); err != nil || n != want {
+				t.Errorf("%s there are %d parts, %v; want %d", when, n, err, want)
+			}
+		}
+		wantParts("with a result", parts)
 		if r := onlyOperation(t, o); r.Status != ledger.StatusCompleted {
-			t.Errorf("the operation is %+v", r)
+			t.Errorf("the operation is %s", r.Status)
 		}
 
 		o = orders.Get(h, "8")
@@ -49,6 +64,7 @@ func TestFullDiskAfterTheEffect(t *testing.T) {
 		}
 		free()
 		time.Sleep(10 * time.Second)
+		wantParts("without a result", 0)
 		s.after = nil
 		if _, err := pay(t.Context(), o); !errors.Is(err, ledger.ErrUnknown) || s.bank.Total() != 2 {
 			t.Errorf("the next Do: %v, %d charges", err, s.bank.Total())

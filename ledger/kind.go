@@ -48,8 +48,9 @@ const (
 	NotDone               // the call did not take effect, and cannot take effect later
 )
 
-// Kind is a kind of operation: its arguments are of type A, and its result is of type R. Results are stored as JSON. One
-// variable serves all objects. [Declare] makes [dohost.Open] check it. A Kind must not change after its first use.
+// Kind is a kind of operation: its arguments are of type A, and its result is of type R. Results are stored as JSON of at most
+// 8 MiB: if a call returns a larger one, the operation took effect and is unknown. One variable serves all objects. [Declare] makes
+// [dohost.Open] check it. A Kind must not change after its first use.
 type Kind[A, R any] struct {
 	// Name is 1 to 128 bytes of UTF-8, and is stored. It must be unique among the kinds of the class.
 	Name string

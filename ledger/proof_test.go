@@ -102,6 +102,7 @@ func (o *order) wipe(ctx context.Context) error { return o.st.Storage().DeleteAl
 func TestDeleteAllDuringCall(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
 	s.bank.Latency = time.Minute
+	s.more = strings.Repeat("x", mebibyte)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		c := h.Client(func(ctx context.Context) error {
 			if _, err := pay(ctx, o); !errors.Is(err, ledger.ErrUnknown) || !strings.Contains(err.Error(), "the row was deleted during the call") {
@@ -118,6 +119,9 @@ func TestDeleteAllDuringCall(t *testing.T) {
 		}
 		if all := operationsOf(t, o); len(all) != 0 {
 			t.Errorf("the operations are %+v", all)
+		}
+		if n, err := dohost.CallNoArg(t.Context(), o, (*order).parts); err != nil || n != 0 {
+			t.Errorf("%d parts of the result are left, %v", n, err)
 		}
 	})
 }

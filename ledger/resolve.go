@@ -19,10 +19,19 @@ func Get(ctx context.Context, st *dohost.State, id ID) (op Operation, ok bool, e
 	if err != nil || !ok {
 		return Operation{}, false, err
 	}
-	return r.Value.describe(st.Epoch().String()), true, nil
+	op, err = operationOf(ctx, st, &r.Value)
+	return op, err == nil, err
 }
 
-// All yields the operations of the object, in the order of their IDs. ctx must hold the turn until the iteration ends.
+// operationOf describes a row, with its whole result.
+func operationOf(ctx context.Context, st *dohost.State, r *row) (op Operation, err error) {
+	if op = r.describe(st.Epoch().String()); op.Result != nil {
+		op.Result, err = resultOf(ctx, st, r)
+	}
+	return op, err
+}
+
+// All yields the operations of the object with their results, in the order of their IDs. ctx must hold the turn until the iteration ends.
 //
 // Errors: those of [dohost.Collection.All].
 func All(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
@@ -38,14 +47,13 @@ func Unfinished(ctx context.Context, st *dohost.State) iter.Seq2[Operation, erro
 }
 
 func described(ctx context.Context, st *dohost.State, q *dohost.Query[row]) iter.Seq2[Operation, error] {
-	epoch := st.Epoch().String()
 	return func(yield func(Operation, error) bool) {
 		for r, err := range operations.All(ctx, st.Storage(), q) {
-			if err != nil {
-				yield(Operation{}, err)
-				return
+			var op Operation
+			if err == nil {
+				op, err = operationOf(ctx, st, &r.Value)
 			}
-			if !yield(r.Value.describe(epoch), nil) {
+			if !yield(op, err) || err != nil {
 				return
 			}
 		}
@@ -56,7 +64,7 @@ func described(ctx context.Context, st *dohost.State, q *dohost.Query[row]) iter
 // result. Call it after a check of the other side. ctx must hold the turn.
 //
 // Errors: [ErrEnded], [ErrRunning], [dohost.ErrNotFound] for an ID that no operation of this object has, [dohost.ErrMisuse]
-// for an operation of another kind, one for a result that cannot be stored, and those of [dohost.Collection.Put].
+// for an operation of another kind, one for a result that cannot be stored, such as a [*dohost.LimitError], and those of [dohost.Collection.Put].
 func ResolveDone[A, R any](ctx context.Context, st *dohost.State, k *Kind[A, R], id ID, result R) error {
 	data, err := encodeDecodable(result)
 	if err != nil {
@@ -102,6 +110,11 @@ func (k *Kind[A, R]) resolve(ctx context.Context, st *dohost.State, id ID, resul
 	if r.Item, eff = work.Step(r.Item, work.Event{Kind: work.Resolve, Outcome: outcome}, p, now); eff != work.None {
 		return fmt.Errorf("ledger: operation %s: %w", id, ErrEnded)
 	}
-	r.Result, r.Doubt, r.Changed = result, false, now.UnixMilli()
-	return operations.Put(ctx, st.Storage(), r)
+	r.Doubt, r.TookEffect, r.Changed = false, false, now.UnixMilli()
+	return together(ctx, len(result), func(ctx context.Context) error {
+		if err := storeResult(ctx, st, &r, result); err != nil {
+			return err
+		}
+		return operations.Put(ctx, st.Storage(), r)
+	})
 }

@@ -13,7 +13,7 @@ import (
 const (
 	maxArgs   = 4 << 10 // bytes of the JSON of the arguments that a row keeps for a reader
 	maxError  = 4 << 10 // bytes of the text of an error
-	maxResult = 1 << 20 // bytes of a result as JSON
+	maxResult = 8 << 20 // bytes of a result as JSON; a batch of the store has at most 16 MiB
 )
 
 // row is the row of an operation.
@@ -26,11 +26,15 @@ type row struct {
 	Scope    string `msgpack:",omitempty"`
 	// Args is the start of the JSON of the arguments, for a reader.
 	Args   string
-	Result []byte `msgpack:",omitempty"` // JSON
-	Error  string `msgpack:",omitempty"` // of the last call, or of Find
-	Begun  int    // calls, since the operation began or last failed
+	Result []byte `msgpack:",omitempty"` // JSON; only its beginning, for a reader, if Size is not 0
+	// Size is the number of bytes of a result that does not fit into this row: see part.
+	Size  int    `msgpack:",omitempty"`
+	Error string `msgpack:",omitempty"` // of the last call, or of Find
+	Begun int    // calls, since the operation began or last failed
 	// Doubt is set if the outcome of an earlier call than the last is unknown.
 	Doubt bool `msgpack:",omitempty"`
+	// TookEffect is set if the operation took effect, and its result cannot be stored.
+	TookEffect bool `msgpack:",omitempty"`
 	// Started and Changed are when the operation first began, and when its state last changed, in ms since 1970.
 	Started, Changed int64
 }
@@ -69,7 +73,7 @@ func encodeResult(v any) (json.RawMessage, error) {
 		return nil, &resultError{fmt.Errorf("the result cannot be encoded: %w", err)}
 	}
 	if len(data) > maxResult {
-		return nil, &resultError{fmt.Errorf("the result has %d bytes as JSON, more than %d", len(data), maxResult)}
+		return nil, &resultError{&dohost.LimitError{What: "JSON of the result", Size: len(data), Limit: maxResult}}
 	}
 	return data, nil
 }

@@ -54,7 +54,7 @@ func isAction(a dohost.Action) error {
 var withResult = []dohost.Action{dohost.ActionDone, dohost.ActionComplete, dohost.ActionFail}
 
 // maxResult is the maximum size of a result in a request: that of a result of package ledger, and some space.
-const maxResult = 1<<20 + 4<<10
+const maxResult = 8<<20 + 4<<10
 
 // operate answers POST /v1/objects/class/name/operate?action=cancel&kind=fiber&id=x, which wakes the object. The query may have
 // a digest, an actor and a reason. The bodies of the actions done, complete and fail are the result, as JSON. Those of

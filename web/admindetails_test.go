@@ -76,12 +76,12 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 		}
 	}
 	for _, action := range []string{"done", "complete", "fail"} {
-		for body, done := range map[string]bool{`{"a":1}`: true, "null": false, `"` + strings.Repeat("a", 1<<20) + `"`: false} {
+		for body, done := range map[string]bool{`{"a":1}`: true, "null": false, `"` + strings.Repeat("a", 8<<20) + `"`: false} {
 			if got := getJSON[adminapi.Operated](s, "POST", operate+"?action="+action+"&kind=egg&id=1", body); got.Done != done {
 				t.Errorf("%s with %.20s: %+v", action, body, got)
 			}
 		}
-		for _, body := range []string{"", "{", `"` + strings.Repeat("a", 1<<20+4<<10) + `"`} {
+		for _, body := range []string{"", "{", `"` + strings.Repeat("a", 8<<20+4<<10) + `"`} {
 			s.wantError("POST", operate+"?action="+action+"&kind=egg&id=1", body, http.StatusBadRequest, "bad_argument")
 		}
 	}
