@@ -173,7 +173,7 @@ func SetMessages(ctx context.Context, a Ref, list []Message) error {
 // putAll stores messages of the program.
 func (k *conversation) putAll(ctx context.Context, list []Message) error {
 	for _, m := range list {
-		if err := k.put(ctx, m, 0, ""); err != nil {
+		if err := k.put(ctx, m, &replyRow{}); err != nil {
 			return err
 		}
 	}

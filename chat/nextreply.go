@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -74,7 +75,7 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 				if row.Answers {
 					begins, err = k.continues(ctx, row, &m)
 				}
-				row.Message, row.Place = m.ID, last.Place
+				row.Message, row.Place, row.Work = m.ID, last.Place, cmp.Or(last.Work, randomText())
 				return begins, err
 			}
 		}
@@ -83,7 +84,7 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 		}
 	}
 	row.Continues = false
-	row.Message = "msg_" + ulid.Make().String()
+	row.Message, row.Work = "msg_"+ulid.Make().String(), randomText()
 	row.Place, err = k.placeAfter(ctx, row.Users)
 	return true, err
 }

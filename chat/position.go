@@ -10,15 +10,18 @@ import (
 // The names and the numbers of positions are a part of the identity of operations, and so of the format on disk.
 
 // position returns the position of the handler. The handler may continue after any chunk, so equal operations at it are one. The
-// work is the message, not the request: a later request may continue the message, after an approval for example.
+// work is the message, not the request: a later request may continue the message, after an approval for example. A client may
+// choose the id of a message, and use it again after a deletion, so the work has a random name in addition.
 func (s *replyState) position() *dohost.WorkPosition {
-	return dohost.NewWorkPosition("message/"+s.row.Message, nil)
+	return dohost.NewWorkPosition(s.workName(), nil)
 }
+
+func (s *replyState) workName() string { return "message/" + s.row.Message + "/" + s.row.Work }
 
 // positionOfCall returns the position of the runs of a tool call, whose number is callRow.Equal.
 func (s *replyState) positionOfCall(id string) *dohost.WorkPosition {
 	equal := s.calls[id].Equal
-	return dohost.NewWorkPosition("message/"+s.row.Message, func(context.Context) (uint64, error) { return equal, nil })
+	return dohost.NewWorkPosition(s.workName(), func(context.Context) (uint64, error) { return equal, nil })
 }
 
 // equalBefore returns the number of calls before a call in its message, with the same tool and the same input, that have a

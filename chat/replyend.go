@@ -84,7 +84,7 @@ func (k *conversation) endWith(
 ) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		if m != nil && len(m.Parts) > 0 {
-			err := k.put(ctx, *m, row.Place, row.ID)
+			err := k.put(ctx, *m, row)
 			if _, large := errors.AsType[*dohost.LimitError](err); large {
 				err = errors.Join(errUnstorable, err)
 			}

@@ -42,6 +42,7 @@ type replyRow struct {
 	Users     []string        // ids of the user's messages at the end of the sent list
 	Message   string          // id; set when the reply begins, or if it may only continue this message
 	Place     uint64          // of that message
+	Work      string          // of that message: see uimessage.Stored
 	From      uint64          // number of the first chunk of its log
 	Fiber     string
 	FirstRun  uint64 // chunks in the log after the first call of the handler

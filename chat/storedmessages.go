@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -99,18 +100,19 @@ func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) (
 	return all, err
 }
 
-// put stores a message, unless it is stored unchanged. A place of 0 means the present place, or the end.
-func (k *conversation) put(ctx context.Context, m Message, place uint64, by string) error {
+// put stores a message, unless it is stored unchanged. r is the reply that ends with it; the zero replyRow means none.
+func (k *conversation) put(ctx context.Context, m Message, r *replyRow) error {
 	old, _, err := messages.Get(ctx, k.store(), m.ID)
 	if err != nil {
 		return err
 	}
-	_, err = k.putReplacing(ctx, old, m, place, by)
+	old.Work = cmp.Or(old.Work, r.Work)
+	_, err = k.putReplacing(ctx, old, m, r.Place, r.ID)
 	return err
 }
 
-// putReplacing stores a message in place of old, if that has a place, and reports whether that changes anything. by
-// is the request whose reply ends with the message: see syncCalls.
+// putReplacing stores a message in place of old, if that has a place, and reports whether that changes anything. A
+// place of 0 means the present place, or the end. by is the request whose reply ends with the message: see syncCalls.
 func (k *conversation) putReplacing(
 	ctx context.Context, old messageRow, m Message, place uint64, by string,
 ) (changed bool, err error) {
@@ -128,7 +130,7 @@ func (k *conversation) putReplacing(
 			return false, fmt.Errorf("chat: Sanitize changed the id of message %q to %q", id, m.ID)
 		}
 	}
-	row := messageRow{ID: m.ID, Role: m.Role, Place: place}
+	row := messageRow{ID: m.ID, Role: m.Role, Place: place, Work: cmp.Or(old.Work, randomText())}
 	if row.JSON, err = fitRow(m); err != nil {
 		return false, err
 	}

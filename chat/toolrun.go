@@ -316,10 +316,13 @@ var keyEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPad
 
 // newKey returns a random idempotency key. The row of the call keeps it for all runs. It does not derive from the message: a client
 // may choose the id of a message, also the id that another conversation has.
-func newKey() string {
+func newKey() string { return "call_" + randomText() }
+
+// randomText returns 26 letters and digits that no client can guess.
+func randomText() string {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // it never fails
-	return "call_" + keyEncoding.EncodeToString(random[:])
+	return keyEncoding.EncodeToString(random[:])
 }
 
 // taskContext is the context of a task. If that context does not have a value, Value returns the one of the handler's context.

@@ -16,6 +16,9 @@ type Stored struct {
 	Place uint64
 	Role  Role
 	JSON  []byte
+	// Work identifies the durable work of the replies to the message. The server chooses it at random, unlike the ID: a message
+	// that is stored again after its deletion has another one.
+	Work string
 }
 
 // Message decodes the message.
