@@ -57,7 +57,7 @@ import (
 )
 
 // mutated are the packages with mutations, relative to the module.
-var mutated = []string{"runtime", "objectstore", "alarm", "eviction", "agent", "chat", "chat/uimessage", ".", "internal/socket"}
+var mutated = []string{"runtime", "objectstore", "alarm", "eviction", "agent", "chat", "chat/uimessage", "ledger", "internal/work", ".", "internal/socket"}
 
 // settings are the flags.
 type settings struct {
