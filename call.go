@@ -156,6 +156,19 @@ func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) erro
 	return s.to.do(ctx, s.to.at.LocateHost().rt, runtime.Call{Op: "Do", Handler: run})
 }
 
+// Do runs fn with the object id, as [Stub.Do] does. It is for packages that work with objects of any class and know a class
+// only by its name. object is the pointer that the constructor has returned.
+func Do(ctx context.Context, l Locator, id ID, fn func(ctx context.Context, object any) error) error {
+	if st, ok := l.(*State); ok { // as in Get
+		l = st.host()
+	}
+	to := &target{at: l, id: id}
+	if fn == nil {
+		return to.failure("Do", OutcomeNotRun, errNilFunc)
+	}
+	return to.do(ctx, l.LocateHost().rt, runtime.Call{Op: "Do", Handler: runtime.Func(fn)})
+}
+
 // The errors of nil functions. A call of a nil function would panic, and end the incarnation.
 var (
 	errNilMethod = errkind.New(errkind.ErrMisuse, "the method is nil")

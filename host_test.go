@@ -140,6 +140,38 @@ func TestErrorDescribesTheCallThatReturnedIt(t *testing.T) {
 	})
 }
 
+// TestDoKnowsTheClassByName calls an object from outside and from another object, which gives up its turn.
+func TestDoKnowsTheClassByName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last *dohost.State
+		h := open(t, nil, dohost.Bind(relays, func(_ context.Context, st *dohost.State) (*relay, error) {
+			last = st
+			return &relay{nil, st.Storage()}, nil
+		}, nil))
+		id := dohost.ID{Class: string(relays), Name: "x"}
+		add := func(ctx context.Context, object any) error { return dohost.Add(ctx, object.(*relay).store, "n", 1) }
+		err := dohost.Do(t.Context(), h, id, func(ctx context.Context, object any) error {
+			if last.ID() != id {
+				t.Errorf("the object is %v", last.ID())
+			}
+			return dohost.Do(ctx, last, dohost.ID{Class: id.Class, Name: "y"}, add)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		err = relays.Get(h, "y").Do(t.Context(), func(ctx context.Context, r *relay) error {
+			if n, _, err := dohost.Get[int](ctx, r.store, "n"); n != 1 || err != nil {
+				t.Errorf("n is %d, %v", n, err)
+			}
+			return nil
+		})
+		unknown := dohost.Do(t.Context(), h, dohost.ID{Class: "none", Name: "y"}, add)
+		if e, ok := errors.AsType[*dohost.Error](unknown); err != nil || !ok || !errors.Is(unknown, dohost.ErrNotFound) || e.Outcome != dohost.OutcomeNotRun {
+			t.Errorf("%v; %v", err, unknown)
+		}
+	})
+}
+
 // TestRetryStopsAtTheEndOfTheIncarnation ends the incarnation in the first attempt.
 func TestRetryStopsAtTheEndOfTheIncarnation(t *testing.T) {
 	for _, base := range []time.Duration{0, -1} {

@@ -27,8 +27,11 @@ func TestNilArgumentsAreMisuses(t *testing.T) {
 				dohost.CallBare(ctx, s, nil))
 		},
 		"dohost: Do nil/a: the function is nil": func(ctx context.Context, s dohost.Stub[nilObject]) error { return s.Do(ctx, nil) },
-		"dohost: Retry: the function is nil":    inside(func(ctx context.Context, _ *nilObject) error { return dohost.Retry(ctx, nil, nil) }),
-		"dohost: Go: the function is nil":       inside(func(ctx context.Context, o *nilObject) error { return o.st.Go(ctx, "task", nil) }),
+		"dohost: Do nil/b: the function is nil": inside(func(ctx context.Context, o *nilObject) error {
+			return dohost.Do(ctx, o.st, dohost.ID{Class: "nil", Name: "b"}, nil)
+		}),
+		"dohost: Retry: the function is nil": inside(func(ctx context.Context, _ *nilObject) error { return dohost.Retry(ctx, nil, nil) }),
+		"dohost: Go: the function is nil":    inside(func(ctx context.Context, o *nilObject) error { return o.st.Go(ctx, "task", nil) }),
 		"dohost: GoImmediately: the function is nil": inside(func(ctx context.Context, o *nilObject) error {
 			return o.st.GoImmediately(ctx, "task", nil)
 		}),
