@@ -53,6 +53,7 @@ type conversation struct {
 type base interface {
 	agent.Ref
 	Fibers() agent.Fibers
+	Name() string
 	Object() *dohost.State
 	Storage() *dohost.Storage
 	Connections(tag string) iter.Seq[*agent.Conn]
@@ -66,6 +67,7 @@ type class struct {
 	recovery func(self any, ctx context.Context, c *InterruptedReply) (RecoveryAction, error)
 	response func(self any, ctx context.Context, r Response) error
 	sanitize func(self any, m Message) Message
+	asked    func(self any, ctx context.Context, a Asked) error
 }
 
 // Handlers are the functions and the properties of a class of chat agents of type O with a state S. All fields but Reply
@@ -81,6 +83,10 @@ type Handlers[O, S any] struct {
 	// incarnation ends before OnResponse returns, a later incarnation calls it again, at most 5 times. The next request is
 	// answered concurrently.
 	OnResponse func(*O, context.Context, Response) error
+	// OnAsked decides about a request of another agent (see [AgentTool]) before it is stored. An error refuses the request, and
+	// the model of the other agent receives its text. The agent may call OnAsked more than once for a request. The host does
+	// not call Authorize for such requests.
+	OnAsked func(*O, context.Context, Asked) error
 	// Sanitize transforms a message before it is stored. It runs after the built-in sanitizing: see docs/chat.md.
 	Sanitize func(*O, Message) Message
 	// Options tunes the conversations.
@@ -168,6 +174,22 @@ func Bind[O, S any, P interface {
 				return of(o).fiberCancelled(ctx, f)
 			},
 		}),
+	}, append(durableEntries[O, P](), entries...)...)
+	return dohost.InvalidClass(dohost.ExtendClass(agent.Bind[O, S, P](ns, wrapped, &h.Agent, all...), &dohost.ClassExtension{
+		Kinds: []string{detailRequest, detailMessage, detailCall, detailApproval}, Inspect: inspect,
+		Admin: func(ctx context.Context, _ *dohost.State, object any, r *dohost.AdminRequest) (bool, error) {
+			return object.(Ref).conv().onAdmin(ctx, r)
+		},
+	}), errs...)
+}
+
+// durableEntries returns the entries of the durable work of a conversation.
+func durableEntries[O any, P interface {
+	*O
+	Ref
+}]() []agent.Entry[O] {
+	of := func(o *O) *conversation { return P(o).conv() }
+	return []agent.Entry[O]{
 		agent.OnFiber(replyKind, func(o *O, ctx context.Context, f *agent.Fiber[json.RawMessage]) error {
 			return of(o).runFiber(ctx, f)
 		}, &agent.KindOptions{
@@ -177,6 +199,12 @@ func Bind[O, S any, P interface {
 		agent.OnFiber(sweepKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
 			return of(o).sweep(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
+		agent.OnFiber(askKind, func(o *O, ctx context.Context, f *agent.Fiber[outgoing]) error {
+			return of(o).sendAsk(ctx, f)
+		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
+		agent.OnFiber(deliverKind, func(o *O, ctx context.Context, f *agent.Fiber[delivery]) error {
+			return of(o).deliver(ctx, f)
+		}, &agent.KindOptions{MaxRetries: deliverRetries, KeepCompleted: retainEnded, Quiet: true}),
 		agent.OnSchedule(cancelledCallback, func(o *O, ctx context.Context, fiber string) error {
 			return of(o).endCancelled(ctx, fiber)
 		}),
@@ -184,13 +212,7 @@ func Bind[O, S any, P interface {
 			return P(o).conv().expireApproval(ctx, of)
 		}),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),
-	}, entries...)
-	return dohost.InvalidClass(dohost.ExtendClass(agent.Bind[O, S, P](ns, wrapped, &h.Agent, all...), &dohost.ClassExtension{
-		Kinds: []string{detailRequest, detailMessage, detailCall, detailApproval}, Inspect: inspect,
-		Admin: func(ctx context.Context, _ *dohost.State, object any, r *dohost.AdminRequest) (bool, error) {
-			return object.(Ref).conv().onAdmin(ctx, r)
-		},
-	}), errs...)
+	}
 }
 
 func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
@@ -219,6 +241,9 @@ func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
 	}
 	if h.OnResponse != nil {
 		c.response = func(self any, ctx context.Context, r Response) error { return h.OnResponse(self.(*O), ctx, r) }
+	}
+	if h.OnAsked != nil {
+		c.asked = func(self any, ctx context.Context, a Asked) error { return h.OnAsked(self.(*O), ctx, a) }
 	}
 	if h.Sanitize != nil {
 		c.sanitize = func(self any, m Message) Message { return h.Sanitize(self.(*O), m) }

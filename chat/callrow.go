@@ -64,6 +64,8 @@ type callRow struct {
 	Failure  string // the error of an asynchronous call
 	Approved bool   // a client has approved it
 	Expires  int64  // the end of the wait for an approval, or for Complete; 0 if there is none
+	Asks     string `msgpack:",omitempty"` // the agent that the call asks, as class/name; empty for other tools
+	Within   int64  `msgpack:",omitempty"` // the time limit of such a call, in ms; 0 if there is none
 	Created  int64
 	Changed  int64
 }

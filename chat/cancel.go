@@ -50,7 +50,14 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 	if _, err := k.step(&row, row.ending(as), time.Now()); err != nil {
 		return err
 	}
-	if err := k.putReply(ctx, row); err != nil {
+	err := dohost.Transaction(ctx, func(ctx context.Context) error {
+		err := errors.Join(k.putReply(ctx, row), k.answerAsked(ctx, &row, nil))
+		if err == nil && row.Continues && row.Message != "" {
+			err = k.notContinued(ctx, row.Message)
+		}
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	k.requestEnded(row.ID)
@@ -117,6 +124,9 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 		}
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		if err := k.clearAddresses(ctx); err != nil {
+			return err
+		}
 		if err := k.trimTo(ctx, 0); err != nil {
 			return err
 		}

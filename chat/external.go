@@ -151,10 +151,10 @@ func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessag
 		}
 		return l.endExternal(ctx, row, f, certain)
 	}
-	err = k.endStored(ctx, row, f, certain)
+	err = k.endStored(ctx, row, f, certain, true)
 	if _, large := errors.AsType[*dohost.LimitError](err); large {
 		short := &uimessage.ToolAnswer{CallID: f.CallID, State: uimessage.OutputError, ErrorText: largeResultText}
-		err = k.endStored(ctx, row, short, certain && f.State == uimessage.OutputError)
+		err = k.endStored(ctx, row, short, certain && f.State == uimessage.OutputError, true)
 	}
 	if _, large := errors.AsType[*dohost.LimitError](err); large { // not even that: the row ends alone
 		f = &uimessage.ToolAnswer{CallID: f.CallID, State: uimessage.OutputError, ErrorText: largeResultText}
@@ -166,8 +166,8 @@ func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessag
 // largeResultText is the error of a call whose result does not fit into its message.
 const largeResultText = "The result of the call does not fit into the message."
 
-// endStored ends an external call of a stored message.
-func (k *conversation) endStored(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain bool) error {
+// endStored ends an external call of a stored message. With continues it queues a continuation of the message.
+func (k *conversation) endStored(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain, continues bool) error {
 	r, ok, err := messages.Get(ctx, k.store(), row.Message)
 	if err != nil || !ok {
 		return errors.Join(err, fmt.Errorf("%w: the message %q is deleted", ErrNoCall, row.Message))
@@ -194,7 +194,7 @@ func (k *conversation) endStored(ctx context.Context, row callRow, f *uimessage.
 		if err := k.putCall(ctx, row, next); err != nil {
 			return err
 		}
-		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil {
+		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
 			return err
 		}
 		return k.continueMessage(ctx, m.ID, true)
@@ -246,7 +246,7 @@ func queuedAnswer(r *callRow) *uimessage.ToolAnswer {
 
 // expireExternal ends the wait for a completion that has taken too long.
 func (k *conversation) expireExternal(ctx context.Context, row callRow) error {
-	f := &uimessage.ToolAnswer{CallID: row.ID, State: uimessage.OutputError, ErrorText: expiredCallText}
+	f := &uimessage.ToolAnswer{CallID: row.ID, State: uimessage.OutputError, ErrorText: row.expiredText()}
 	return retryNoSpace(ctx, func() error {
 		now, ok, err := callRows.Get(ctx, k.store(), callRows.Key(row))
 		if err != nil || !ok || now.Value.ended() {

@@ -81,6 +81,10 @@ func callDetail(r *callRow) dohost.Resource {
 		text = append(text, "key "+r.Key)
 		d.Fields["key"] = r.Key
 	}
+	if r.Asks != "" {
+		text = append(text, "asks "+r.Asks, "request "+requestOf(r.Key))
+		d.Fields["asks"], d.Fields["request"] = r.Asks, requestOf(r.Key)
+	}
 	d.Text = strings.Join(text, ", ")
 	if expires {
 		d.Fields["expires"] = timeText(r.Expires)
@@ -210,6 +214,10 @@ func requestDetail(r *replyRow) dohost.Resource {
 	add(r.NotBefore != 0 && r.State == work.Waiting, "not before %s", timeText(r.NotBefore))
 	add(attempts > 0, "%d runs", attempts)
 	add(r.Stalls > 1, "the last %d without a new chunk", r.Stalls)
+	if r.Asked != nil {
+		add(true, "asked by %v", r.Asked.caller())
+		d.Fields = map[string]string{"asked by": r.Asked.caller().String(), "request": r.Asked.Request}
+	}
 	add(r.Continues, "continues message %s", r.Message)
 	add(r.Error != "", "%q", strings.ToValidUTF8(r.Error[:min(len(r.Error), 200)], ""))
 	d.Text = strings.Join(text, ", ")

@@ -40,6 +40,11 @@ func (k *conversation) beginNext(ctx context.Context) error {
 			}
 			continue
 		}
+		if row.Continues {
+			if err := k.takeAddress(ctx, &row); err != nil {
+				return err
+			}
+		}
 		started, err := agent.StartFiber(ctx, k.base, replyKind, nil, nil)
 		if err != nil {
 			return err

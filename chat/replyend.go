@@ -43,6 +43,11 @@ var errUnstorable = errors.New("chat: the message is too large to be stored")
 // end ends a reply, in one batch, and notifies its clients.
 func (k *conversation) end(ctx context.Context, l *liveReply, s Status, why failure) error {
 	why = why.truncated()
+	if s == StatusAborted {
+		if err := l.stopAsks(ctx); err != nil {
+			return err
+		}
+	}
 	results, waits := l.abandonedCalls(false)
 	if s == StatusCompleted && waits { // the other calls may run when the reply continues
 		results = slices.DeleteFunc(results, func(c Chunk) bool { return !l.begun(c.Text("toolCallId")) })
@@ -110,7 +115,7 @@ func (k *conversation) endWith(
 			return err
 		}
 		row.Error, row.Public = why.text, why.public
-		if err := k.putReply(ctx, *row); err != nil {
+		if err := errors.Join(k.putReply(ctx, *row), k.answerAsked(ctx, row, m)); err != nil {
 			return err
 		}
 		if err := k.expireEnded(ctx, now); err != nil {

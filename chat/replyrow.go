@@ -55,8 +55,9 @@ type replyRow struct {
 	Public    string // error text for clients
 	Created   int64
 	Ended     int64
-	Collects  bool  // the program has chosen the id, and may repeat the request until it has the result
-	Collected int64 // when Wait first returned the result of such a request; 0 before
+	Collects  bool           // the program has chosen the id, and may repeat the request until it has the result
+	Asked     *returnAddress `msgpack:",omitempty"` // of a request of another agent, and of continuations of its reply
+	Collected int64          // when Wait first returned the result of such a request; 0 before
 }
 
 // forgotten returns the time when the ended request is deleted, in ms.

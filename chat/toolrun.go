@@ -67,11 +67,17 @@ func (t *Tool) timeout() time.Duration {
 // callContextKey is the context key of the call that a tool runs.
 type callContextKey struct{}
 
+// callContext is the value of callContextKey.
+type callContext struct {
+	call Call
+	l    *liveReply
+}
+
 // CallFrom returns the call that the function of a [Tool] runs, with its idempotency key: see [Call]. ok is false for any
 // other context.
 func CallFrom(ctx context.Context) (c Call, ok bool) {
-	c, ok = ctx.Value(callContextKey{}).(Call)
-	return c, ok
+	of, ok := ctx.Value(callContextKey{}).(callContext)
+	return of.call, ok
 }
 
 // toolEvent is the end of a run of a call, or the end of its time.
@@ -217,7 +223,7 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 	ctx, cancel := context.WithCancelCause(valuesOf(task, rs.ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(rs.ctx, func() { cancel(context.Cause(rs.ctx)) })()
-	inner := rs.a.l.positionOfCall(run.call.ID).Context(context.WithValue(ctx, callContextKey{}, run.call))
+	inner := rs.a.l.positionOfCall(run.call.ID).Context(context.WithValue(ctx, callContextKey{}, callContext{run.call, rs.a.l}))
 	if most := run.tool.timeout(); most > 0 {
 		var stop context.CancelFunc
 		inner, stop = context.WithTimeoutCause(inner, most, errToolTimeout)

@@ -1,0 +1,255 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/ledger"
+)
+
+// askKind is the fiber kind of requests to other agents, and of their cancellations.
+const askKind agent.FiberKind[outgoing] = "chat.ask"
+
+// outgoing is a request for another agent, or the cancellation of one.
+type outgoing struct {
+	To      dohost.ID
+	Address returnAddress
+	Text    string
+	Cancel  bool
+}
+
+// returnAddress is the origin of a request of another agent, and the call that its answer completes.
+type returnAddress struct {
+	Request string // id of the request at the asked agent
+	Key     string // of the call
+	Path    []dohost.ID
+	Expires int64 // the end of the wait for the answer, in ms; 0 if there is none
+}
+
+// caller returns the agent that asks.
+func (r *returnAddress) caller() dohost.ID { return r.Path[len(r.Path)-1] }
+
+// over reports whether the wait for the answer has ended.
+func (r *returnAddress) over() bool { return r.Expires != 0 && time.Now().UnixMilli() >= r.Expires }
+
+func (r *returnAddress) public() Asked {
+	a := Asked{Request: r.Request, From: r.caller(), Path: slices.Clone(r.Path)}
+	if r.Expires != 0 {
+		a.Deadline = time.UnixMilli(r.Expires)
+	}
+	return a
+}
+
+// requestOf returns the id of the request of the call with a key.
+func requestOf(key string) string { return "ask_" + strings.TrimPrefix(key, "call_") }
+
+// ask is a call of an agent tool.
+type ask struct {
+	target agentOf
+	to     string
+	text   string
+	depth  int
+	within time.Duration
+}
+
+// askRetry bounds the attempts to send a request, which end with the call. A call without a time limit ends after a day.
+var askRetry = dohost.RetryPolicy{
+	MaxAttempts: -1, MaxDelay: time.Minute, MaxElapsed: 24 * time.Hour,
+	ShouldRetry: func(err error, _ int) bool { return !finalAskError(err) },
+}
+
+// ask starts the fiber that sends the request of a call. The caller hands the call over in the same batch.
+func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
+	return l.retryNoSpace(ctx, func() error {
+		if l.ended { // To may have given up the turn
+			return ErrReplyOver
+		}
+		path := l.path()
+		if n := len(path); n > q.depth {
+			return ledger.NoEffect(fmt.Errorf("no agent was asked: %d agents would ask each other, the limit is %d: %s", n, q.depth, pathText(path)))
+		}
+		old, row := l.calls[call.ID], callRow{}
+		err := dohost.Transaction(ctx, func(ctx context.Context) error {
+			to, err := q.target(ctx, l.k, call, q.to)
+			if err != nil {
+				return ledger.NoEffect(err)
+			}
+			if slices.Contains(path, to) {
+				return ledger.NoEffect(fmt.Errorf("the agent %v was not asked: it waits for this answer: %s", to, pathText(append(path, to))))
+			}
+			row = callAsks(to, q.within)(old)
+			if err := l.k.putCall(ctx, old, row); err != nil {
+				return err
+			}
+			return l.k.startAsk(ctx, &outgoing{To: to, Text: q.text, Address: returnAddress{
+				Request: requestOf(call.Key), Key: call.Key, Path: path, Expires: row.Expires,
+			}})
+		})
+		if _, large := errors.AsType[*dohost.LimitError](err); large {
+			return ledger.NoEffect(err)
+		}
+		if err == nil {
+			l.setCall(row)
+		}
+		return err
+	})
+}
+
+// path returns the agents that ask each other, from the first to this one.
+func (l *liveReply) path() []dohost.ID {
+	self := l.k.base.Object().ID()
+	if l.row.Asked == nil {
+		return []dohost.ID{self}
+	}
+	return append(slices.Clone(l.row.Asked.Path), self)
+}
+
+func pathText(path []dohost.ID) string {
+	var all []string
+	for _, id := range path {
+		all = append(all, id.String())
+	}
+	return strings.Join(all, " → ")
+}
+
+// startAsk starts a fiber that sends a request or a cancellation.
+func (k *conversation) startAsk(ctx context.Context, q *outgoing) error {
+	key := "ask/" + q.Address.Key
+	if q.Cancel {
+		key = "cancel/" + q.Address.Key
+	}
+	_, err := agent.StartFiber(ctx, k.base, askKind, *q, &agent.FiberOptions{Key: key})
+	return err
+}
+
+// sendAsk is the method of askKind.
+func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) error {
+	q := f.Checkpoint()
+	err := dohost.Retry(ctx, &askRetry, func(ctx context.Context) error {
+		if q.Cancel {
+			return k.reach(ctx, q.To, func(ctx context.Context, to *conversation) error { return to.cancelAsked(ctx, q.Address.Request) })
+		}
+		row, ok, err := k.externalCall(ctx, q.Address.Key)
+		if err != nil || !ok || row.ended() {
+			return err
+		}
+		return k.reach(ctx, q.To, func(ctx context.Context, to *conversation) error { return to.acceptAsked(ctx, &q) })
+	})
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == nil || q.Cancel:
+		return nil
+	}
+	_, err = k.complete(ctx, &Completion{Key: q.Address.Key, Error: fmt.Sprintf("The agent %v was not asked: %s", q.To, askErrorText(err))})
+	if errors.Is(err, ErrNoCall) {
+		return nil
+	}
+	return err
+}
+
+// errNoChatAgent is the error of an id that is not a chat agent.
+var errNoChatAgent = errors.New("it is no chat agent")
+
+// reach calls fn with the conversation of another agent.
+func (k *conversation) reach(ctx context.Context, id dohost.ID, fn func(context.Context, *conversation) error) error {
+	return dohost.Do(ctx, k.base.Object(), id, func(ctx context.Context, object any) error {
+		a, ok := object.(Ref)
+		if !ok {
+			return errNoChatAgent
+		}
+		return fn(ctx, a.conv())
+	})
+}
+
+// finalAskError reports whether a repetition of a request is useless: the agent has refused it, or there is no such agent.
+func finalAskError(err error) bool {
+	if _, refused := errors.AsType[*refusedError](err); refused || errors.Is(err, errNoChatAgent) {
+		return true
+	}
+	e, ok := errors.AsType[*dohost.Error](err)
+	return ok && e.Outcome == dohost.OutcomeNotRun && errors.Is(err, dohost.ErrNotFound)
+}
+
+// askErrorText returns the text of an error for the model of the caller.
+func askErrorText(err error) string {
+	if r, ok := errors.AsType[*refusedError](err); ok {
+		return "it refused: " + r.err.Error()
+	}
+	if errors.Is(err, errNoChatAgent) || errors.Is(err, dohost.ErrNotFound) {
+		return "there is no such chat agent"
+	}
+	return "it could not be reached"
+}
+
+// callAsks is the event of a call that asks another agent.
+func callAsks(to dohost.ID, within time.Duration) callEvent {
+	return func(r callRow) callRow {
+		r.Asks, r.Within = to.String(), within.Milliseconds()
+		return r
+	}
+}
+
+// expiredText returns the error of a call that was not completed within its time.
+func (r *callRow) expiredText() string {
+	if r.Asks == "" {
+		return expiredCallText
+	}
+	return fmt.Sprintf("The agent %s did not answer within %v. Its request %s may still have effects.",
+		r.Asks, time.Duration(r.Within)*time.Millisecond, requestOf(r.Key))
+}
+
+// stoppedAskText is the error of a call whose reply was stopped.
+const stoppedAskText = "The reply was stopped, and the request to the agent with it."
+
+// stopAsks ends the calls of a message that wait for other agents, and cancels their requests. It does not continue the
+// message. end applies the error to a call.
+func (k *conversation) stopAsks(ctx context.Context, calls map[string]callRow, end func(callRow, *uimessage.ToolAnswer) error) error {
+	for _, r := range sortedCalls(calls) {
+		if r.Asks == "" || r.ended() {
+			continue
+		}
+		to, err := dohost.ParseID(r.Asks)
+		if err != nil {
+			return err
+		}
+		err = k.startAsk(ctx, &outgoing{To: to, Cancel: true, Address: returnAddress{Request: requestOf(r.Key), Key: r.Key}})
+		if err != nil {
+			return err
+		}
+		err = end(r, &uimessage.ToolAnswer{CallID: r.ID, State: uimessage.OutputError, ErrorText: stoppedAskText})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sortedCalls returns the rows of calls in the order of their ids.
+func sortedCalls(calls map[string]callRow) (all []callRow) {
+	for _, r := range calls {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b callRow) int { return strings.Compare(a.ID, b.ID) })
+	return all
+}
+
+// stopAsks ends the calls of a reply that wait for other agents.
+func (l *liveReply) stopAsks(ctx context.Context) error {
+	return l.retryNoSpace(ctx, func() error {
+		return l.k.stopAsks(ctx, l.calls, func(_ callRow, f *uimessage.ToolAnswer) error {
+			return l.answer(ctx, &answerFrame{ToolAnswer: *f})
+		})
+	})
+}
+
+// responseJSON returns the result of an agent tool.
+func responseJSON(text string) (json.RawMessage, error) { return json.Marshal(agentOutput{text}) }
