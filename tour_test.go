@@ -70,6 +70,20 @@ func TestEffectsPageQuotesTests(t *testing.T) {
 	}
 }
 
+// The code in docs/delegation.md is that of the example, verbatim.
+func TestDelegationPageQuotesExample(t *testing.T) {
+	page, example := read(t, "docs/delegation.md"), read(t, "chat/example_agenttool_test.go")
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(page, -1)
+	for _, block := range blocks {
+		if !strings.Contains(example, block[1]) {
+			t.Errorf("the example does not have this code:\n%s", block[1])
+		}
+	}
+	if len(blocks) != 1 {
+		t.Errorf("the page has %d blocks of code, want 1", len(blocks))
+	}
+}
+
 // examples/orders is a module of its own: .ci/run runs its tests without the workspace, as a user has none. It uses only
 // the public packages.
 func TestOrdersExampleUsesPublicPackages(t *testing.T) {
