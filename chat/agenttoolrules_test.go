@@ -24,7 +24,7 @@ var requestIDs = regexp.MustCompile(`ask_[0-9a-z]+`)
 func teamScenario(tm *team, text, want string, others map[string][]string) dohosttest.Scenario {
 	s := scenario(&countingState{}, &testClients{}, tm.class())
 	s.Reset = func() { clear(tm.runs) }
-	if s.Pairs = min(s.Pairs, 5); !*full && !invariants.Enabled {
+	if !*full && !invariants.Enabled {
 		s.Places, s.Pairs = []dohost.Place{dohost.PlaceCommitted}, 2
 	}
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
@@ -74,6 +74,7 @@ func TestAgentToolAtEveryPoint(t *testing.T) {
 			map[string][]string{"b": {"user: x", "assistant: b says x", "user: y", "assistant: b says y"}}},
 		"chain": {"b: c: hi", "a heard (b heard (c says hi))",
 			map[string][]string{"b": {"user: c: hi", "assistant: b heard (c says hi)"}, "c": {"user: hi", "assistant: c says hi"}}},
+		"sub-agent": {"sub b: hi", "a heard (b says hi)", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

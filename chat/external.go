@@ -21,7 +21,7 @@ import (
 //
 // Timeout and Policy of the tool apply only to Run: a call whose Run was interrupted is handed over again if the policy is
 // Idempotent, up to 5 times in total, and is unknown otherwise. An error of Run ends the call. A stop ends the reply, but
-// not a call that was handed over.
+// not a call that was handed over, except one of an [AgentTool].
 type External struct {
 	// Within bounds the time from the start of Run to Complete. After it the call has the state [CallUnknown], and the model
 	// receives an error. Zero means no bound; [Answer] fails if it is negative.
