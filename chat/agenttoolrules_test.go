@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -362,4 +363,43 @@ func TestAgentToolOfWrongClass(t *testing.T) {
 				"assistant: a heard (The agent "+class+"/a was not asked: there is no such chat agent)")
 		})
 	}
+}
+
+// TestAnswerWithoutCallerIsKept removes the class of the caller. The delivery fails after a day, and an operator repeats it.
+func TestAnswerWithoutCallerIsKept(t *testing.T) {
+	tm := &team{}
+	m := &stepsModel{steps: [][]string{{"ask"}}}
+	tool := chat.AgentTool(members, "ask", "", &chat.AgentToolOptions{
+		Timeout: -1, Parameters: []byte(`{"type":"object"}`), To: func(context.Context, json.RawMessage) (string, error) { return "b", nil },
+	})
+	tm.think = func(ctx context.Context, _ *member, _ *chat.Reply) error { return dohost.Sleep(ctx, time.Minute) }
+	caller, asked := toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} }), tm.class()
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{caller, asked}}, func(t *testing.T, h *dohosttest.Host) {
+		inEvent(t, t.Context(), h, func(ctx context.Context, p *countingAgent) error {
+			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
+			return err
+		})
+		h.Advance(10 * time.Second)
+		if err := h.Restart(asked); err != nil {
+			t.Log(err)
+		}
+		h.Advance(36 * time.Hour)
+		if err := h.Restart(caller, asked); err != nil {
+			t.Fatal(err)
+		}
+		fiber := ""
+		for r, err := range h.Host().Details(t.Context(), dohost.ID{Class: "member", Name: "b"}) {
+			if err == nil && r.Kind == "fiber" && r.State == "failed" {
+				fiber = r.ID
+			}
+		}
+		done, err := h.Host().Operate(t.Context(), dohost.ID{Class: "member", Name: "b"}, &dohost.AdminRequest{Kind: "fiber", ID: fiber, Action: dohost.ActionRetry})
+		if fiber == "" || !done || err != nil {
+			t.Errorf("fiber %q: %t, %v", fiber, done, err)
+		}
+		h.Advance(time.Minute)
+		if answer, _ := answerOf(t, t.Context(), h); answer.PlainText() != "done " {
+			t.Errorf("%q", answer.PlainText())
+		}
+	})
 }

@@ -23,11 +23,11 @@ type delivery struct {
 	Completion Completion
 }
 
-// deliverRetry bounds the attempts of one call of the method, and deliverRetries the calls: about 4 days together. A fiber
+// deliverRetry bounds the attempts of one call of the method, and deliverRetries the calls: about a day together. A fiber
 // that has failed then is kept, and an operator can retry it.
 var deliverRetry = dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: time.Minute, MaxElapsed: time.Hour, ShouldRetry: dohost.RetryAnyError}
 
-const deliverRetries = 100
+const deliverRetries = 24
 
 // waitingRow is the return address of a reply that has ended while calls of its message wait. The reply that continues the
 // message gets it.
