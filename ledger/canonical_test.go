@@ -130,7 +130,7 @@ func TestScopesOfOneScope(t *testing.T) {
 	outer := t.Context()
 	for depth := range 9 {
 		a, b := Scope(outer, "a"), Scope(outer, "b")
-		if x, y := scopeOf(a), scopeOf(b); len(x) != depth+1 || len(y) != depth+1 || x[depth] != "a" || y[depth] != "b" {
+		if x, y := ScopeOf(a), ScopeOf(b); len(x) != depth+1 || len(y) != depth+1 || x[depth] != "a" || y[depth] != "b" {
 			t.Errorf("the scopes are %q and %q", x, y)
 		}
 		outer = Scope(outer, "outer")

@@ -85,7 +85,7 @@ type task struct {
 
 func (o *task) do(ctx context.Context, form, text []byte) (json.RawMessage, error) {
 	epoch := o.st.Epoch().String()
-	scope := scopeOf(ctx)
+	scope := ScopeOf(ctx)
 	if err := o.identify(ctx, scope, form); err != nil {
 		return nil, err
 	}

@@ -32,11 +32,12 @@ type scope struct {
 // of a schedule, not a random number or a time. Scopes nest: the scope of an operation is the list of all names, the
 // outermost first. A position ends the scopes around it, since a repeated run begins without them.
 func Scope(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, scopeKey{}, scope{dohost.WorkPositionOf(ctx), append(scopeOf(ctx), name)})
+	return context.WithValue(ctx, scopeKey{}, scope{dohost.WorkPositionOf(ctx), append(ScopeOf(ctx), name)})
 }
 
-// scopeOf returns a copy of the names of the scope.
-func scopeOf(ctx context.Context) []string {
+// ScopeOf returns the names of the scope of ctx, the outermost first; nil if there is none. Code that gives ctx another position,
+// and so ends the scope, uses it to set the scope again.
+func ScopeOf(ctx context.Context) []string {
 	s, _ := ctx.Value(scopeKey{}).(scope)
 	if s.at != dohost.WorkPositionOf(ctx) {
 		return nil
