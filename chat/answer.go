@@ -284,19 +284,30 @@ func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 	return a.l.apply(ctx, id, callOffered(a.l.row.ID))
 }
 
-// sendResult sends the result of a call.
-func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed error) error {
+// encodeOutput encodes the output of a tool.
+func encodeOutput(out any) (json.RawMessage, error) {
 	raw, err := rawjson.Encode(out)
 	if err == nil && rawjson.Nesting(raw) >= uimessage.MaxNesting {
 		err = errNesting
 	}
+	return raw, err
+}
+
+// resultChunk returns the chunk with the result of a call: its output, or the text of its error.
+func resultChunk(call string, out json.RawMessage, failed error) Chunk {
+	if failed != nil {
+		return uimessage.MakeChunk("tool-output-error", "toolCallId", call, "errorText", clipText(failed.Error(), maxToolError))
+	}
+	return uimessage.MakeChunk("tool-output-available", "toolCallId", call, "output", out)
+}
+
+// sendResult sends the result of a call.
+func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed error) error {
+	raw, err := encodeOutput(out)
 	if err == nil {
 		err = failed
 	}
-	if err != nil {
-		return a.l.sendInTurn(ctx, uimessage.MakeChunk("tool-output-error", "toolCallId", p.Text("toolCallId"), "errorText", clipText(err.Error(), maxToolError)))
-	}
-	return a.l.sendInTurn(ctx, uimessage.MakeChunk("tool-output-available", "toolCallId", p.Text("toolCallId"), "output", raw))
+	return a.l.sendInTurn(ctx, resultChunk(p.Text("toolCallId"), raw, err))
 }
 
 // step asks the model once, or resumes an interrupted step.

@@ -61,9 +61,11 @@ func runModel(ctx context.Context, ch chan<- modelEvent, ask func() iter.Seq2[Ch
 	returned = true
 }
 
-// stream sends the chunks that a model yields. The model runs on a goroutine of its own. When stream
-// returns, that goroutine has ended, or its context is cancelled.
-func (a *answerRun) stream(ctx context.Context, p *Prompt, ask func(context.Context, *Prompt) iter.Seq2[Chunk, error]) error {
+// receive passes each the chunks that a model yields, and save the values of [Prompt.SaveCheckpoint]. The model runs on a
+// goroutine of its own. When receive returns, that goroutine has ended, or its context is cancelled.
+func receive(
+	ctx context.Context, p *Prompt, ask func(context.Context, *Prompt) iter.Seq2[Chunk, error], save func(v any) error, each func(Chunk) error,
+) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ch := make(chan modelEvent, 16)
@@ -79,18 +81,28 @@ func (a *answerRun) stream(ctx context.Context, p *Prompt, ask func(context.Cont
 		case s.err != nil:
 			return s.err
 		case s.saved != nil:
-			s.saved <- a.l.retryNoSpace(ctx, func() error { return a.r.SaveCheckpoint(ctx, s.checkpoint) })
+			s.saved <- save(s.checkpoint)
 			continue
 		}
 		if t := s.chunk.Type(); t == "start" || t == "finish" || t == "start-step" || t == "finish-step" {
-			continue // Answer sends the chunks of steps
+			continue // the caller adds the chunks of steps
 		}
-		a.invalidCall = a.invalidCall || s.chunk.Type() == "tool-input-error"
-		if err := a.recordUnstartedCall(ctx, s.chunk); err != nil {
-			return err
-		}
-		if err := a.r.Send(ctx, s.chunk); err != nil {
+		if err := each(s.chunk); err != nil {
 			return err
 		}
 	}
+}
+
+// stream sends the chunks that a model yields.
+func (a *answerRun) stream(ctx context.Context, p *Prompt, ask func(context.Context, *Prompt) iter.Seq2[Chunk, error]) error {
+	save := func(v any) error {
+		return a.l.retryNoSpace(ctx, func() error { return a.r.SaveCheckpoint(ctx, v) })
+	}
+	return receive(ctx, p, ask, save, func(c Chunk) error {
+		a.invalidCall = a.invalidCall || c.Type() == "tool-input-error"
+		if err := a.recordUnstartedCall(ctx, c); err != nil {
+			return err
+		}
+		return a.r.Send(ctx, c)
+	})
 }

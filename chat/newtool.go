@@ -100,16 +100,21 @@ func NewTool[In, Out any](
 }
 
 // decodeInput decodes the input of a call, and compares it with the schema.
-func decodeInput[In any](schema *jsonschema.Resolved, input json.RawMessage) (in In, err error) {
+func decodeInput[In any](schema *jsonschema.Resolved, input json.RawMessage) (In, error) {
+	return decodeValue[In](schema, input, "the input", "the parameters of the tool")
+}
+
+// decodeValue decodes a value that a model made, and compares it with the schema. name and want describe both in errors.
+func decodeValue[T any](schema *jsonschema.Resolved, data []byte, name, want string) (v T, err error) {
 	var value any
-	if err := json.Unmarshal(input, &value); err != nil {
-		return in, fmt.Errorf("the input is not JSON: %w", err)
+	if err := json.Unmarshal(data, &value); err != nil {
+		return v, fmt.Errorf("%s is not JSON: %w", name, err)
 	}
 	if err := schema.Validate(value); err != nil {
-		return in, fmt.Errorf("the input does not match the parameters of the tool: %w", err)
+		return v, fmt.Errorf("%s does not match %s: %w", name, want, err)
 	}
-	if err := json.Unmarshal(input, &in); err != nil {
-		return in, fmt.Errorf("the input does not match the parameters of the tool: %w", err)
+	if err := json.Unmarshal(data, &v); err != nil {
+		return v, fmt.Errorf("%s does not match %s: %w", name, want, err)
 	}
-	return in, nil
+	return v, nil
 }

@@ -220,14 +220,13 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 		rs.a.l.finish(run)
 		return ErrReplyOver
 	}
-	ctx, cancel := context.WithCancelCause(valuesOf(task, rs.ctx))
-	defer cancel(nil)
-	defer context.AfterFunc(rs.ctx, func() { cancel(context.Cause(rs.ctx)) })()
+	ctx, stop := inTask(task, rs.ctx)
+	defer stop()
 	inner := rs.a.l.positionOfCall(run.call.ID).Context(context.WithValue(ctx, callContextKey{}, callContext{run.call, rs.a.l}))
 	if most := run.tool.timeout(); most > 0 {
-		var stop context.CancelFunc
-		inner, stop = context.WithTimeoutCause(inner, most, errToolTimeout)
-		defer stop()
+		var end context.CancelFunc
+		inner, end = context.WithTimeoutCause(inner, most, errToolTimeout)
+		defer end()
 		defer time.AfterFunc(most, func() { rs.events <- toolEvent{call: run.call.ID, late: true} }).Stop()
 	}
 	out, failed := run.do(inner)
@@ -337,7 +336,15 @@ type taskContext struct {
 	handler context.Context
 }
 
-func valuesOf(task, handler context.Context) context.Context { return taskContext{task, handler} }
+// inTask returns a context for a tool in a task. It has the values of both contexts, and ends with either of them.
+func inTask(task, handler context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(taskContext{task, handler})
+	release := context.AfterFunc(handler, func() { cancel(context.Cause(handler)) })
+	return ctx, func() {
+		release()
+		cancel(nil)
+	}
+}
 
 // Value implements [context.Context].
 func (c taskContext) Value(key any) any {
