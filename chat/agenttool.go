@@ -123,7 +123,7 @@ func agentTool(name, description string, o *AgentToolOptions, target agentOf) To
 	}
 	t.Run = func(ctx context.Context, input json.RawMessage) (any, error) {
 		of, ok := ctx.Value(callContextKey{}).(callContext)
-		if !ok {
+		if !ok || of.l == nil {
 			return nil, ledger.NoEffect(errors.New("the Run of an agent tool is for calls of Answer"))
 		}
 		to := ""

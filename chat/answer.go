@@ -128,7 +128,7 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	case most < 0:
 		return fmt.Errorf("chat: MaxSteps %d: want 1 or more, or 0 for the default", most)
 	case most == 0:
-		most = 20
+		most = defaultSteps
 	}
 	for i := range o.Tools {
 		if err := o.Tools[i].check(); err != nil {

@@ -1,8 +1,6 @@
 package chat
 
 import (
-	"context"
-
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat/uimessage"
 )
@@ -21,7 +19,7 @@ func (s *replyState) workName() string { return "message/" + s.row.Message + "/"
 // positionOfCall returns the position of the runs of a tool call, whose number is callRow.Equal.
 func (s *replyState) positionOfCall(id string) *dohost.WorkPosition {
 	equal := s.calls[id].Equal
-	return dohost.NewWorkPosition(s.workName(), func(context.Context) (uint64, error) { return equal, nil })
+	return fixedPosition(s.workName(), equal)
 }
 
 // equalBefore returns the number of calls before a call in its message, with the same tool and the same input, that have a

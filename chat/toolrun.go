@@ -70,7 +70,7 @@ type callContextKey struct{}
 // callContext is the value of callContextKey.
 type callContext struct {
 	call Call
-	l    *liveReply
+	l    *liveReply // nil for a call of a Worker
 }
 
 // CallFrom returns the call that the function of a [Tool] runs, with its idempotency key: see [Call]. ok is false for any
@@ -222,7 +222,9 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 	}
 	ctx, stop := inTask(task, rs.ctx)
 	defer stop()
-	inner := rs.a.l.positionOfCall(run.call.ID).Context(context.WithValue(ctx, callContextKey{}, callContext{run.call, rs.a.l}))
+	inner := context.WithValue(ctx, callContextKey{}, callContext{run.call, rs.a.l})
+	inner = context.WithValue(inner, toolAgentKey{}, rs.a.l.k.base)
+	inner = rs.a.l.positionOfCall(run.call.ID).Context(inner)
 	if most := run.tool.timeout(); most > 0 {
 		var end context.CancelFunc
 		inner, end = context.WithTimeoutCause(inner, most, errToolTimeout)

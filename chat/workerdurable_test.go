@@ -1,0 +1,125 @@
+package chat_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/ledger"
+)
+
+// TestDurableWorkerRecordsAnswers runs a worker twice: the second run asks no model.
+func TestDurableWorkerRecordsAnswers(t *testing.T) {
+	var keys []string
+	asked := 0
+	steps := inSteps(`{"refund":true,"cents":1,"notes":["<&>"]}`, []string{"a:<&>", "a:<&>"}, []string{"a:2"})
+	w := &chat.Worker[string, verdict]{
+		Name: "w", Durable: true, Tools: []chat.Tool{keyTool("a", 0, &keys, nil)},
+		Model: promptModel(func(p *chat.Prompt) []chat.Chunk { asked++; return steps(p) }),
+	}
+	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		for range 2 {
+			if out, err := w.Run(ctx, c, "go"); out.Cents != 1 || out.Notes[0] != "<&>" || err != nil || asked != 3 || len(keys) != 3 {
+				t.Errorf("%+v, %v, asked %d times, %d calls", out, err, asked, len(keys))
+			}
+		}
+		if _, err := w.Run(ctx, c, "another"); err != nil || asked != 6 {
+			t.Errorf("%v, asked %d times", err, asked)
+		}
+	})
+}
+
+// TestDurableWorkerRecordsNoErrors ends runs with an error. The next run asks only for the last answer again.
+func TestDurableWorkerRecordsNoErrors(t *testing.T) {
+	const valid = `{"refund":true,"cents":1}`
+	for name, test := range map[string]struct {
+		answers []string // "a" is a call, and "!" an error of the model
+		max     int
+		failed  int // answers of the run that fails
+		want    string
+	}{
+		"an error of the model": {[]string{"a", "!", "a", valid}, 0, 2, "overloaded"},
+		"an invalid answer":     {[]string{"a", "x", "x", "x", valid}, 0, 4, "not JSON"},
+		"no more steps":         {[]string{"a", "a", valid}, 2, 2, "has not answered in 2 steps"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var keys []string
+			asked := 0
+			w := &chat.Worker[string, verdict]{
+				Name: "w", Durable: true, MaxSteps: test.max, Tools: []chat.Tool{keyTool("a", 0, &keys, nil)},
+				Model: streamModel(func(_ context.Context, yield func(chat.Chunk, error) bool) {
+					asked++
+					switch answer := test.answers[asked-1]; answer {
+					case "a":
+						yield(chat.ToolInput("call-"+string(rune('0'+asked)), "a", `{}`), nil)
+					case "!":
+						yield(chat.Chunk{}, &chat.ModelError{Provider: "double", Message: "overloaded"})
+					default:
+						yield(chat.TextDelta("t", answer), nil)
+					}
+				}),
+			}
+			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+				if _, err := w.Run(ctx, c, "go"); err == nil || !strings.Contains(err.Error(), test.want) || asked != test.failed {
+					t.Errorf("%v after %d answers, want %s after %d", err, asked, test.want, test.failed)
+				}
+				calls := len(keys)
+				if out, err := w.Run(ctx, c, "go"); err != nil || out.Cents != 1 || asked != len(test.answers) {
+					t.Errorf("the next run: %+v, %v, asked %d times, want %d", out, err, asked, len(test.answers))
+				}
+				if more := slices.Index(test.answers[test.failed:], "a") + 1; len(keys) != calls+more {
+					t.Errorf("%d calls ran in the next run, want %d", len(keys)-calls, more)
+				}
+			})
+		})
+	}
+}
+
+// TestDurableWorkerWithOtherResults runs a worker again whose call has got another result since: an answer to the earlier result is
+// not used.
+func TestDurableWorkerWithOtherResults(t *testing.T) {
+	var keys []string
+	tool := keyTool("a", ledger.Idempotent, &keys, func(run int) error {
+		if run == 1 {
+			return errors.New("refused")
+		}
+		return nil
+	})
+	w := &chat.Worker[string, string]{
+		Name: "w", Durable: true, Tools: []chat.Tool{tool}, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+			calls := callsOf(p)
+			if len(calls) > 0 && calls[len(calls)-1].Text("errorText") == "" {
+				return says("done")
+			}
+			return []chat.Chunk{chat.ToolInput("call-"+string(rune('0'+len(calls))), "a", `{}`)}
+		}),
+	}
+	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		for range 2 {
+			if out, err := w.Run(ctx, c, "go"); out != "done" || err != nil || len(keys) != 2 || keys[0] != keys[1] {
+				t.Errorf("%q, %v, keys %q", out, err, keys)
+			}
+		}
+	})
+}
+
+// TestDurableWorkerLargeAnswer has an answer that is too large to be recorded.
+func TestDurableWorkerLargeAnswer(t *testing.T) {
+	asked := 0
+	w := &chat.Worker[string, string]{Name: "w", Durable: true, Model: promptModel(func(*chat.Prompt) []chat.Chunk {
+		asked++
+		return says(strings.Repeat("<", 1<<18))
+	})}
+	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		if _, err := w.Run(ctx, c, "go"); err == nil || !strings.Contains(err.Error(), "more than 1048576") || asked != 1 {
+			t.Errorf("%v after %d answers", err, asked)
+		}
+		w.Durable = false
+		if out, err := w.Run(ctx, c, "go"); len(out) != 1<<18 || err != nil {
+			t.Errorf("%d bytes, %v", len(out), err)
+		}
+	})
+}

@@ -1,0 +1,247 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/ledger"
+)
+
+// workerShop has a worker with a tool of each policy, and a nested worker. Its services are the judges.
+type workerShop struct {
+	once, again, found dohosttest.FakeService
+	worker             *chat.Worker[errand, report]
+
+	mu sync.Mutex
+	// asked counts the questions to the model by their run and step, and recorded has those whose answer is durable.
+	asked    map[[2]int]int
+	recorded map[[2]int]bool
+	errs     []error
+}
+
+// errand is the input of a run. Run is the number of the run if runs are to be distinguished.
+type errand struct {
+	Run int `json:"run"`
+}
+
+type report struct {
+	Done int `json:"done"`
+}
+
+// stepsOfRun is the number of answers of the model in a run.
+const stepsOfRun = 4
+
+func newWorkerShop(durable bool) *workerShop {
+	s := &workerShop{}
+	s.again.Idempotent = true
+	s.reset()
+	find := func(ctx context.Context, _ json.RawMessage) (any, ledger.Answer, error) {
+		if c, _ := chat.CallFrom(ctx); s.found.Effects(c.Key) > 0 {
+			return "receipt", ledger.Done, nil
+		}
+		return nil, ledger.NotDone, nil
+	}
+	again := s.tool("again", ledger.Idempotent, &s.again)
+	found := s.tool("found", ledger.Reconcile, &s.found)
+	found.Find = find
+	steps := inSteps("helped", []string{"again:1", "again:1"})
+	helper := &chat.Worker[errand, string]{Name: "helper", Durable: durable, Tools: []chat.Tool{again}, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+		s.record(runOf(p), 2)
+		return steps(p)
+	})}
+	s.worker = &chat.Worker[errand, report]{
+		Name: "worker", Durable: durable, Tools: []chat.Tool{s.tool("once", 0, &s.once), again, found, helper.Tool()}, Model: promptModel(s.answer),
+	}
+	return s
+}
+
+func (s *workerShop) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked, s.recorded, s.errs = map[[2]int]int{}, map[[2]int]bool{}, nil
+}
+
+// tool is a tool that requests an effect with the key of its call.
+func (s *workerShop) tool(name string, p ledger.Policy, service *dohosttest.FakeService) chat.Tool {
+	return chat.Tool{ToolSpec: chat.ToolSpec{Name: name}, Policy: p, Run: func(ctx context.Context, input json.RawMessage) (any, error) {
+		c, _ := chat.CallFrom(ctx)
+		var of struct{ Of string }
+		if err := json.Unmarshal(input, &of); err != nil {
+			return nil, err
+		}
+		var run, step int
+		if n, _ := fmt.Sscanf(of.Of, "%d.%d", &run, &step); n == 2 {
+			s.record(run, step)
+		}
+		return "receipt", dohost.Await(ctx, func(ctx context.Context) error { return service.Call(ctx, c.Key, name) })
+	}}
+}
+
+// record records that an answer is durable, since later work has begun.
+func (s *workerShop) record(run, step int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recorded[[2]int{run, step}] = true
+}
+
+// runOf returns the number of the run in the input.
+func runOf(p *chat.Prompt) int {
+	var in errand
+	if err := json.Unmarshal([]byte(p.Messages[0].PlainText()), &in); err != nil {
+		panic(err)
+	}
+	return in.Run
+}
+
+// answer is the model of the worker. Its steps call the tools, with the run and the step as their input.
+func (s *workerShop) answer(p *chat.Prompt) (list []chat.Chunk) {
+	run, step := runOf(p), 0
+	if run == 1 {
+		s.record(0, stepsOfRun-1)
+	}
+	for _, part := range p.Partial.Parts {
+		if part.Type() == "step-start" {
+			step++
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := [2]int{run, step}
+	if s.recorded[at] && s.worker.Durable {
+		s.errs = append(s.errs, fmt.Errorf("the model was asked again for the answer %d of run %d, which is recorded", step, run))
+	}
+	s.asked[at]++
+	attempt := s.asked[at]
+	call := func(tools ...string) {
+		for i, tool := range tools {
+			list = append(list, chat.ToolInput(fmt.Sprintf("%s-%d-%d-%d", tool, step, attempt, i), tool, fmt.Sprintf(`{"of":"%d.%d"}`, run, step)))
+		}
+	}
+	switch step {
+	case 0:
+		call("once", "again", "again")
+	case 1:
+		call("found")
+	case 2:
+		list = []chat.Chunk{chat.ToolInput(fmt.Sprint("helper-", attempt), "helper", fmt.Sprintf(`{"run":%d}`, run))}
+	default:
+		return says(fmt.Sprintf(`{"done":%d}`, len(callsOf(p))))
+	}
+	return list
+}
+
+const twoRuns agent.FiberKind[int] = "two"
+
+// class returns a class whose fiber runs the worker twice. distinct gives the runs different inputs.
+func (s *workerShop) class(distinct bool) dohost.Class {
+	return ledger.Declare(agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
+		&agent.Handlers[clerk, struct{}]{Options: agent.Options{MaxInterruptions: -1}},
+		agent.OnFiber(twoRuns, func(c *clerk, ctx context.Context, _ *agent.Fiber[int]) error {
+			for i := range 2 {
+				in := errand{}
+				if distinct {
+					in.Run = i
+				}
+				out, err := s.worker.Run(ctx, c, in)
+				if err != nil {
+					return err
+				}
+				if err := dohost.Put(ctx, c.Storage(), fmt.Sprint("report ", i), out.Done); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, &agent.KindOptions{KeepCompleted: -1, KeepFailed: -1}),
+	), s.worker.Kinds()...)
+}
+
+// work starts the fiber, and waits for its end.
+func (s *workerShop) work(ctx context.Context, h *dohosttest.Host) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+		return clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error {
+			started, err := agent.StartFiber(ctx, c, twoRuns, 0, &agent.FiberOptions{Key: "two"})
+			if err != nil {
+				return err
+			}
+			info, _, err := c.Fibers().Wait(ctx, started.ID)
+			if err == nil && info.Status != agent.FiberCompleted {
+				err = fmt.Errorf("the fiber is %s: %s", info.Status, info.Error)
+			}
+			return err
+		})
+	})
+}
+
+// check compares the services with the operations.
+func (s *workerShop) check(ctx context.Context, h *dohosttest.Host) error {
+	var errs []error
+	err := clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error {
+		unknown := 0
+		for op, err := range ledger.All(ctx, c.Object()) {
+			switch {
+			case err != nil:
+				return err
+			case op.Kind == "worker/once" && op.Status == ledger.StatusUnknown:
+				unknown++
+			case op.Status != ledger.StatusCompleted || op.Position == "":
+				errs = append(errs, fmt.Errorf("the operation %+v", op))
+			case op.Kind == "worker/once" && s.once.Effects(string(op.ID)) != 1:
+				errs = append(errs, fmt.Errorf("%d effects of the completed operation %s", s.once.Effects(string(op.ID)), op.ID))
+			}
+		}
+		for i := range 2 {
+			// A call is reported also if its outcome is unknown.
+			if n, _, err := dohost.Get[int](ctx, c.Storage(), fmt.Sprint("report ", i)); n != 5 || err != nil {
+				errs = append(errs, fmt.Errorf("report %d has %d calls, %w", i, n, err))
+			}
+		}
+		if n := s.once.Total(); n > 2 || n+unknown < 2 {
+			errs = append(errs, fmt.Errorf("once: %d effects, %d unknown outcomes", n, unknown))
+		}
+		for _, key := range s.once.Keys() {
+			if n := s.once.Effects(key); n > 1 {
+				errs = append(errs, fmt.Errorf("once: %d effects of %s", n, key))
+			}
+		}
+		return nil
+	})
+	// Each run calls again twice itself and twice in the nested worker, and found once.
+	if a, f := s.again.Total(), s.found.Total(); a != 8 || f != 2 || len(s.again.Keys()) != 8 || len(s.found.Keys()) != 2 {
+		errs = append(errs, fmt.Errorf("again: %d effects of %d keys, want 8; found: %d of %d, want 2", a, len(s.again.Keys()), f, len(s.found.Keys())))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(append(append(errs, s.errs...), err)...)
+}
+
+// scenario ends the clerk at all points of the work.
+func (s *workerShop) scenario(distinct bool) dohosttest.Scenario {
+	sc := scenario(&countingState{}, &testClients{}, s.class(distinct))
+	sc.Services = []*dohosttest.FakeService{&s.once, &s.again, &s.found}
+	sc.Run, sc.Check, sc.Reset, sc.SettleTime = s.work, s.check, s.reset, time.Minute
+	return sc
+}
+
+// TestWorkerInFiberAtEveryPoint runs a worker twice with the same input. Its answers are not recorded, so the model is asked again
+// after an interruption.
+func TestWorkerInFiberAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	s := newWorkerShop(false)
+	dohosttest.EveryPoint(t, s.scenario(false))
+}
+
+// TestDurableWorkerAtEveryPoint runs a durable worker with two inputs: the model is not asked again for a recorded answer.
+func TestDurableWorkerAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	s := newWorkerShop(true)
+	dohosttest.EveryPoint(t, s.scenario(true))
+}
