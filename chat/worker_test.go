@@ -360,7 +360,7 @@ func TestWorkerDepth(t *testing.T) {
 	}
 }
 
-// TestWorkerDepthOfTree nests a worker that allows more in one that allows less.
+// TestWorkerDepthOfTree nests workers that allow more, and fewer, than the ones around them.
 func TestWorkerDepthOfTree(t *testing.T) {
 	asked := 0
 	answer := promptModel(func(*chat.Prompt) []chat.Chunk { asked++; return says("done") })
@@ -373,12 +373,12 @@ func TestWorkerDepthOfTree(t *testing.T) {
 		}
 	}
 	leaf := &chat.Worker[refundCase, string]{Name: "leaf", Model: answer}
-	middle := &chat.Worker[refundCase, string]{Name: "middle", Model: call("leaf"), Tools: []chat.Tool{leaf.Tool()}}
-	for depth, want := range map[int]string{2: "too many nested workers", 3: "done"} {
-		root := &chat.Worker[refundCase, string]{Name: "root", Model: call("middle"), Tools: []chat.Tool{middle.Tool()}, Depth: depth}
+	for depths, want := range map[[2]int]string{{2, 5}: "too many nested workers", {3, 5}: "done", {5, 1}: "too many nested workers"} {
+		middle := &chat.Worker[refundCase, string]{Name: "middle", Model: call("leaf"), Tools: []chat.Tool{leaf.Tool()}, Depth: depths[1]}
+		root := &chat.Worker[refundCase, string]{Name: "root", Model: call("middle"), Tools: []chat.Tool{middle.Tool()}, Depth: depths[0]}
 		inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
 			if out, err := root.Run(ctx, c, refundCase{"7"}); !strings.HasSuffix(out, want) || err != nil {
-				t.Errorf("with the depth %d: %q, %v", depth, out, err)
+				t.Errorf("with the depths %v: %q, %v", depths, out, err)
 			}
 		})
 	}

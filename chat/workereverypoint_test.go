@@ -245,3 +245,38 @@ func TestDurableWorkerAtEveryPoint(t *testing.T) {
 	s := newWorkerShop(true)
 	dohosttest.EveryPoint(t, s.scenario(true))
 }
+
+// TestWorkerInAnswerAtEveryPoint answers with a worker as a tool, which the model calls twice with the same input.
+func TestWorkerInAnswerAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	s := newWorkerShop(false)
+	type input struct {
+		Of string `json:"of"`
+	}
+	w := &chat.Worker[input, string]{
+		Name: "worker", Tools: []chat.Tool{s.tool("once", 0, &s.once), s.tool("again", ledger.Idempotent, &s.again)},
+		Model: inSteps("done", []string{"once", "again"}, []string{"again"}),
+	}
+	m := &stepsModel{steps: [][]string{{"worker", "worker"}}}
+	all := &testClients{}
+	sc := scenario(&countingState{}, all, toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{w.Tool()} }))
+	sc.Services = []*dohosttest.FakeService{&s.once, &s.again}
+	reset := sc.Reset
+	sc.Reset = func() { reset(); m.asked = 0 }
+	sc.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").askAll(ctx, "one") }
+	sc.Check = func(ctx context.Context, h *dohosttest.Host) error {
+		if answer, states := answerOf(t, ctx, h); answer.PlainText() != "done " || states["worker"] != "completed" {
+			return fmt.Errorf("the reply is %q, and the worker %s", answer.PlainText(), states["worker"])
+		}
+		for _, key := range s.once.Keys() {
+			if n := s.once.Effects(key); n > 1 {
+				return fmt.Errorf("once: %d effects of %s", n, key)
+			}
+		}
+		if o, a := s.once.Total(), s.again.Total(); o > 2 || a != 4 || len(s.again.Keys()) != 4 {
+			return fmt.Errorf("once: %d effects, want at most 2; again: %d of %d keys, want 4", o, a, len(s.again.Keys()))
+		}
+		return nil
+	}
+	dohosttest.EveryPoint(t, sc)
+}

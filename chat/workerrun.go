@@ -107,17 +107,8 @@ func (r *workerRun) step(ctx context.Context, n int) (workerStep, error) {
 		return workerStep{}, err
 	}
 	return ledger.Do(r.place.context(ctx, 0), r.st, r.stepKind(), stepArgs{n, history},
-		func(ctx context.Context, _ ledger.ID) (workerStep, error) {
-			step, err := r.ask(ctx, n)
-			if data, _ := json.Marshal(step); err == nil && len(data) > maxStepRecord {
-				err = fmt.Errorf("the answer of the model has %d bytes as JSON, more than %d", len(data), maxStepRecord)
-			}
-			return step, err
-		})
+		func(ctx context.Context, _ ledger.ID) (workerStep, error) { return r.ask(ctx, n) })
 }
-
-// maxStepRecord bounds a recorded answer, in bytes of JSON. It is the limit of the ledger.
-const maxStepRecord = 1 << 20
 
 // stepArgs identify an answer of the model in a run.
 type stepArgs struct {
