@@ -15,7 +15,6 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
 )
 
 // requestIDs finds the random ids of requests, which would differ in a replay.
@@ -23,11 +22,8 @@ var requestIDs = regexp.MustCompile(`ask_[0-9a-z]+`)
 
 // teamScenario returns a scenario: the member a gets a text, and answers want. Each of the others has exactly its transcript.
 func teamScenario(tm *team, text, want string, others map[string][]string) dohosttest.Scenario {
-	s := scenario(&countingState{}, &testClients{}, tm.class())
+	s := fewer(scenario(&countingState{}, &testClients{}, tm.class()))
 	s.Reset = func() { clear(tm.runs) }
-	if !*full && !invariants.Enabled {
-		s.Places, s.Pairs = []dohost.Place{dohost.PlaceCommitted}, 2
-	}
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		for answered := false; !answered; time.Sleep(10 * time.Second) {
 			err := askMember(ctx, h, "a", text)

@@ -112,6 +112,14 @@ func scenario(c *countingState, all *testClients, class dohost.Class) dohosttest
 	return s
 }
 
+// fewer returns a long scenario with the ends after the commit, and one pair of points, in a plain go test.
+func fewer(s dohosttest.Scenario) dohosttest.Scenario {
+	if !*full && !invariants.Enabled {
+		s.Places, s.Pairs = []dohost.Place{dohost.PlaceCommitted}, 1
+	}
+	return s
+}
+
 // The tests at every point end agents at more places and pairs of points with -args -full; .ci/run does that.
 var full = flag.Bool("full", false, "end incarnations at all places of allPlaces, and at 25 pairs of points instead of 3")
 

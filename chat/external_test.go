@@ -13,7 +13,6 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -542,12 +541,10 @@ func TestExternalCallsAtEveryPoint(t *testing.T) {
 			bank := dohosttest.FakeService{Idempotent: true}
 			m := &stepsModel{steps: [][]string{{"a:1", "a:2"}, {"a:3"}}}
 			class := delegatingClass(m, chat.External{Async: async})
-			s := scenario(&countingState{}, &testClients{}, class)
+			s := fewer(scenario(&countingState{}, &testClients{}, class))
 			s.Classes = append(s.Classes, executorClass(&bank))
 			s.Services = []*dohosttest.FakeService{&bank}
-			if s.Pairs = min(s.Pairs, 5); !*full && !invariants.Enabled {
-				s.Places, s.Pairs = []dohost.Place{dohost.PlaceCommitted}, 1
-			}
+			s.Pairs = min(s.Pairs, 5)
 			s.Run = func(ctx context.Context, h *dohosttest.Host) error { return runExternal(ctx, h) }
 			s.Check = func(ctx context.Context, h *dohosttest.Host) error { return checkExternal(ctx, h, &bank, async) }
 			dohosttest.EveryPoint(t, s)

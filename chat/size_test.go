@@ -29,7 +29,7 @@ func (p *sizeRecorder) Write(b []byte) (int, error) {
 func TestGetMessagesOfLongConversation(t *testing.T) {
 	t.Parallel()
 	runWithHost(t, countingClass(&countingState{}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		const n, size = 2_000, 10_000
+		const n, size = 1_000, 20_000
 		for from := 0; from < n; from += 500 { // as many as one event can write
 			err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 				var list []chat.Message

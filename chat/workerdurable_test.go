@@ -111,14 +111,14 @@ func TestDurableWorkerLargeAnswer(t *testing.T) {
 	asked := 0
 	w := &chat.Worker[string, string]{Name: "w", Durable: true, Model: promptModel(func(*chat.Prompt) []chat.Chunk {
 		asked++
-		return says(strings.Repeat("<", 1<<18))
+		return says(strings.Repeat("<", 3<<19))
 	})}
 	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
-		if _, err := w.Run(ctx, c, "go"); err == nil || !strings.Contains(err.Error(), "more than 1048576") || asked != 1 {
+		if _, err := w.Run(ctx, c, "go"); err == nil || !strings.Contains(err.Error(), "8388608") || asked != 1 {
 			t.Errorf("%v after %d answers", err, asked)
 		}
 		w.Durable = false
-		if out, err := w.Run(ctx, c, "go"); len(out) != 1<<18 || err != nil {
+		if out, err := w.Run(ctx, c, "go"); len(out) != 3<<19 || err != nil {
 			t.Errorf("%d bytes, %v", len(out), err)
 		}
 	})
