@@ -118,7 +118,9 @@ func Bind[O, S any, P interface {
 	newObject := func(ctx context.Context, st *dohost.State) (*O, error) {
 		a := &Agent[S]{}
 		a.core.init(st, c)
-		ctx = context.WithValue(ctx, constructingKey{}, &a.core)
+		if len(c.workIndexes) > 0 {
+			ctx = context.WithValue(ctx, constructingKey{}, &a.core)
+		}
 		o, err := construct(ctx, a)
 		if err != nil {
 			return nil, err

@@ -456,6 +456,17 @@ func TestOnRowsParksRowThatDoesNotDecode(t *testing.T) {
 			}
 			return err
 		})
+		for range 2 { // a retry parks it again, in the same task
+			inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
+				parked, err := p.Rows().List(ctx, true, 0)
+				if len(parked) != 1 || strings.HasSuffix(parked[0].ID, "/bad") {
+					t.Fatalf("parked: %+v", parked)
+				}
+				_, err2 := p.Rows().Retry(ctx, parked[0].ID)
+				return errors.Join(err, err2)
+			})
+			h.Advance(time.Second)
+		}
 		if err := post(ctx, h, "bad"); err != nil {
 			t.Fatal(err)
 		}

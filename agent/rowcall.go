@@ -206,12 +206,17 @@ func (rw *rowWork) settle(ctx context.Context, x *indexWork, call *rowCall, t ro
 	if err != nil {
 		return err
 	}
-	for key, why := range damaged {
-		if err := rw.parkDamaged(ctx, &t, key, why); err != nil {
-			return err
+	for _, key := range t.Keys {
+		if why := damaged[key]; why != nil {
+			if err := rw.parkDamaged(ctx, &t, key, why); err != nil {
+				return err
+			}
 		}
 	}
-	if len(left) == 0 {
+	switch {
+	case len(left) == 0 && len(t.Keys) == len(damaged) && len(t.Keys) == 1:
+		return nil // the task itself is parked
+	case len(left) == 0:
 		if failed != nil {
 			rw.report(ctx, "rows:error", failed, slog.String("index", t.Index), slog.String("id", t.ID))
 		}
@@ -257,10 +262,13 @@ func (rw *rowWork) unfinished(
 	return left, nil
 }
 
-// parkDamaged parks a row that does not decode, without the other rows of its task.
+// parkDamaged parks a row that does not decode, without the other rows of its task if it has some.
 func (rw *rowWork) parkDamaged(ctx context.Context, t *rowTask, key string, why error) error {
 	parked := *t
-	parked.ID, parked.Keys, parked.Error = t.ID+"/"+workName(key), []string{key}, short(why.Error())
+	parked.Keys, parked.Error = []string{key}, short(why.Error())
+	if len(t.Keys) > 1 {
+		parked.ID += "/" + workName(key)
+	}
 	parked.Item = work.Item{State: work.Dead, Attempt: t.Attempt}
 	rw.reportParked(ctx, &parked)
 	return put(ctx, rw.rows, &rowTasks, &parked)
