@@ -78,3 +78,42 @@ func TestPanicOfUnknown(t *testing.T) {
 		}
 	})
 }
+
+// TestResolvedOperationIsReported resolves two unknown operations, one after the other.
+func TestResolvedOperationIsReported(t *testing.T) {
+	s := newShop(ledger.AtMostOnce)
+	var reported []string
+	s.listener.Service = func(_ dohost.ID, event string, attrs ...slog.Attr) {
+		if event == "ledger:resolved" {
+			reported = append(reported, attrs[len(attrs)-1].String())
+		}
+	}
+	s.after = failures(2, errTimeout)
+	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
+		for _, done := range []bool{false, true} {
+			_, err := pay(t.Context(), o)
+			unknown, ok := errors.AsType[*ledger.UnknownError](err)
+			if !ok {
+				t.Fatal(err)
+			}
+			err = o.Do(t.Context(), func(ctx context.Context, o *order) error {
+				if done {
+					return ledger.ResolveDone(ctx, o.st, &s.kind, unknown.ID, "r_1")
+				}
+				return ledger.ResolveNotDone(ctx, o.st, &s.kind, unknown.ID)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = o.Do(t.Context(), func(ctx context.Context, o *order) error {
+				return ledger.ResolveNotDone(ctx, o.st, &s.kind, unknown.ID)
+			})
+			if !errors.Is(err, ledger.ErrEnded) {
+				t.Errorf("a second decision: %v", err)
+			}
+		}
+		if got := fmt.Sprint(reported); got != "[outcome=not-done outcome=done]" {
+			t.Errorf("the reports are %s", got)
+		}
+	})
+}

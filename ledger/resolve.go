@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"log/slog"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -102,9 +103,9 @@ func (k *Kind[A, R]) resolve(ctx context.Context, st *dohost.State, id ID, resul
 	if r.Open() { // no Do has seen the interruption yet
 		r.Item, _ = work.Step(r.Item, work.Event{Kind: work.Due, Owner: newOwner(st), Final: true}, p, now)
 	}
-	outcome := work.Failed
+	outcome, reported := work.Failed, "not-done"
 	if result != nil {
-		outcome = work.Completed
+		outcome, reported = work.Completed, "done"
 	}
 	var eff work.Effect
 	if r.Item, eff = work.Step(r.Item, work.Event{Kind: work.Resolve, Outcome: outcome}, p, now); eff != work.None {
@@ -115,6 +116,7 @@ func (k *Kind[A, R]) resolve(ctx context.Context, st *dohost.State, id ID, resul
 		if err := storeResult(ctx, st, &r, result); err != nil {
 			return err
 		}
+		st.Report(ctx, "ledger:resolved", slog.String("kind", k.Name), slog.String("operation", string(id)), slog.String("outcome", reported))
 		return operations.Put(ctx, st.Storage(), r)
 	})
 }
