@@ -273,3 +273,30 @@ func TestSetAlarmRefusesTimesOutOfRange(t *testing.T) {
 		}
 	})
 }
+
+// TestAlarmThatReturnsAtItsLimitIsCounted lets the handler return between the mark of the fence and the end of the delivery.
+func TestAlarmThatReturnsAtItsLimitIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, late := newRunLog(), make(chan struct{}, 1)
+		class := log.class(func(ctx context.Context, _ *counter, i alarm.Info) error {
+			if i.Attempt > 0 {
+				return nil
+			}
+			return Wait(ctx, func(context.Context) error {
+				<-late
+				return nil
+			})
+		})
+		h := open(t, objectstore.NewMemFS(), Options{Grace: -1, Listener: Listener{Fenced: func(e Ended) {
+			if e.Why.Reason == ReasonAlarm {
+				late <- struct{}{}
+				time.Sleep(time.Second) // in this time the handler returns
+			}
+		}}}, class)
+		setAlarm(t, h, "a", time.Minute)
+		time.Sleep(time.Hour)
+		if got := fmt.Sprint(attempts(log.of("a"))); got != "[0 1]" {
+			t.Errorf("the attempts are %s, want [0 1]", got)
+		}
+	})
+}

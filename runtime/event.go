@@ -105,7 +105,11 @@ func (ev *event) answer(err error) {
 // Release answers the caller. The event is the output of its own last batch.
 func (ev *event) Release(err error) {
 	if ev.kind == kindAlarm {
-		ev.endDelivery(err != nil)
+		if inc := ev.incarnation; err != nil && inc.cause() != nil {
+			ev.obj.alarmFenced(ev, inc.why) // the handler may return before the fence has got to its event
+		} else {
+			ev.endDelivery(err != nil)
+		}
 	}
 	if err != nil {
 		ev.answer(ev.failure(ev.lost(err), OutcomeUnknown))
