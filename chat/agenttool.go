@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -39,8 +40,9 @@ const (
 // defaults.
 type AgentToolOptions struct {
 	// To returns the name of the agent that a call asks. It is called with the turn of the calling agent, and again if that
-	// is interrupted. An error is the result of the call. Nil means the name of the calling agent, or for a sub-agent the Key
-	// of the call: each call has a sub-agent of its own.
+	// is interrupted. An error is the result of the call. Nil means the name of the calling agent; a
+	// sub-agent, whose name is not unique, then gets an error. For SubAgentTool nil means that each call has a sub-agent of its
+	// own. AgentTool does not ask objects with names that begin with "sub/", which are sub-agents.
 	To func(ctx context.Context, input json.RawMessage) (name string, err error)
 	// Parameters is the JSON schema of the input, an object. The message for the agent is the member "message", if that is a
 	// string, or else the JSON of the input. Nil means an object with a message.
@@ -81,6 +83,12 @@ func AgentTool[O any, P interface {
 }](ns dohost.Namespace[O], name, description string, o *AgentToolOptions) Tool {
 	return agentTool(name, description, o, func(_ context.Context, k *conversation, _ *Call, to string) (dohost.ID, error) {
 		id := dohost.ID{Class: string(ns), Name: cmp.Or(to, k.base.Name())}
+		switch {
+		case to == "" && k.base.Object().ID().Name != k.base.Name(): // the sub-agents of all users may have the same name
+			return id, errors.New("the tool of a sub-agent needs the option To: its own name is not unique")
+		case strings.HasPrefix(to, "sub/"):
+			return id, fmt.Errorf("%.100q is the name of a sub-agent, which only its parent may ask (SubAgentTool)", to)
+		}
 		return id, id.Validate()
 	})
 }
@@ -92,7 +100,7 @@ func SubAgentTool[O any, P interface {
 	Ref
 }](ns dohost.Namespace[O], name, description string, o *AgentToolOptions) Tool {
 	return agentTool(name, description, o, func(ctx context.Context, k *conversation, c *Call, to string) (dohost.ID, error) {
-		stub, err := agent.SubAgent(ctx, k.base, ns, cmp.Or(to, c.Key))
+		stub, err := agent.SubAgent(ctx, k.base, ns, cmp.Or(to, requestOf(c.Key)))
 		if err != nil {
 			return dohost.ID{}, err
 		}

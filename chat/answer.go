@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -284,9 +285,11 @@ func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 	return a.l.apply(ctx, id, callOffered(a.l.row.ID))
 }
 
-// encodeOutput encodes the output of a tool.
+// encodeOutput encodes the output of a tool. A [json.RawMessage] may contain bytes that are not UTF-8, which clients cannot
+// receive.
 func encodeOutput(out any) (json.RawMessage, error) {
 	raw, err := rawjson.Encode(out)
+	raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 	if err == nil && rawjson.Nesting(raw) >= uimessage.MaxNesting {
 		err = errNesting
 	}

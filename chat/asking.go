@@ -2,6 +2,8 @@ package chat
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,8 +50,12 @@ func (r *returnAddress) public() Asked {
 	return a
 }
 
-// requestOf returns the id of the request of the call with a key.
-func requestOf(key string) string { return "ask_" + strings.TrimPrefix(key, "call_") }
+// requestOf returns the id of the request of the call with a key. The clients of the asked agent see the id, and must not learn the
+// key, which completes the call.
+func requestOf(key string) string {
+	sum := sha256.Sum256([]byte("request " + key))
+	return "ask_" + hex.EncodeToString(sum[:16])
+}
 
 // ask is a call of an agent tool.
 type ask struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
@@ -64,6 +65,8 @@ func (c *Completion) check() error {
 		return fmt.Errorf("chat: the completion of %q is unknown without an Error: %w", c.Key, dohost.ErrMisuse)
 	case c.Output != nil && !json.Valid(c.Output):
 		return fmt.Errorf("chat: the Output of %q is not JSON: %w", c.Key, dohost.ErrMisuse)
+	case !utf8.Valid(c.Output): // clients could not receive the conversation
+		return fmt.Errorf("chat: the Output of %q is not UTF-8: %w", c.Key, dohost.ErrMisuse)
 	case len(c.Output) > maxOutput:
 		return &dohost.LimitError{What: "output of a call", Size: len(c.Output), Limit: maxOutput}
 	case rawjson.Nesting(c.Output) >= uimessage.MaxNesting:

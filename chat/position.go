@@ -2,7 +2,6 @@ package chat
 
 import (
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // The names and the numbers of positions are a part of the identity of operations, and so of the format on disk.
@@ -22,29 +21,25 @@ func (s *replyState) positionOfCall(id string) *dohost.WorkPosition {
 	return fixedPosition(s.workName(), equal)
 }
 
-// equalBefore returns the number of calls before a call in its message, with the same tool and the same input, that have a
-// result or may get one. It does not count calls that were interrupted or have failed, since the model may repeat them. After
-// an equal call in any other state, the model intends a second effect. The number does not depend on the ids of the calls: a
-// model that begins an answer again makes calls with other ids.
+// equalBefore returns the number of a call among the calls of its message with the same tool and the same input: the lowest that
+// no other call has that has a result or may get one. Calls that were interrupted or have failed give their number back, since
+// the model may repeat them. After an equal call in any other state, the model intends a second effect. The number does not
+// depend on the ids of the calls: a model that begins an answer again makes calls with other ids.
 func (s *replyState) equalBefore(p Part) (n uint64) {
 	id := p.Text("toolCallId")
-	m := s.partial()
-	for _, other := range m.Parts {
-		if !uimessage.IsCall(other) {
-			continue
-		}
-		r := s.calls[other.Text("toolCallId")]
-		if r.ID == id {
-			break
-		}
-		if r.Digest != s.calls[id].Digest {
+	used := map[uint64]bool{}
+	for other, r := range s.calls {
+		if other == id || r.Attempts == 0 || r.Digest != s.calls[id].Digest {
 			continue
 		}
 		switch r.State {
 		case CallFailed, CallDenied, CallExpired, CallUnknown:
 		default:
-			n++
+			used[r.Equal] = true
 		}
+	}
+	for used[n] {
+		n++
 	}
 	return n
 }

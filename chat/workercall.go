@@ -126,9 +126,16 @@ func (r *workerRun) call(task, caller context.Context, c *workerCall, events cha
 	ctx, stop := inTask(task, caller)
 	defer stop()
 	late := func() { events <- workerEvent{call: c, failed: lateCallError{c.tool.timeout()}} }
+	most := c.tool.timeout()
+	waiting := time.AfterFunc(most+lateGrace, late) // for an equal call, whose tool has not returned
+	defer waiting.Stop()
+	if most <= 0 {
+		waiting.Stop()
+	}
 	out, err := ledger.Do(r.place.context(ctx, c.id.number), r.st, r.toolKind(c.tool), c.input,
 		func(ctx context.Context, id ledger.ID) (json.RawMessage, error) {
-			if most := c.tool.timeout(); most > 0 {
+			waiting.Stop()
+			if most > 0 {
 				defer time.AfterFunc(most+lateGrace, late).Stop()
 			}
 			return r.runTool(ctx, c, id)
