@@ -68,11 +68,12 @@ type Handlers[O any] struct {
 	// there is no item of that kind and id that the action applies to.
 	OnAdmin func(o *O, ctx context.Context, r *AdminRequest) (bool, error)
 
-	// BeforePut is called before each row that the object puts into one of its collections (Insert, Put, Update), with the
-	// context of that write. Its own writes are in the same batch, so they are durable if and only if the row is. It must
-	// not give up the turn. Its error refuses the write. The object is nil while the constructor runs. It is for packages
-	// that define classes, such as package agent, whose alarm must be set in the batch of a row that needs it.
-	BeforePut func(o *O, ctx context.Context, w *RowWrite) error
+	// OnRowWrite is called after each row that the object puts into one of its collections (Insert, Put, Update), and after
+	// each row that it deletes (Delete, but not DeleteAll), with the context of that write. Both are one [Transaction], so
+	// its writes are durable if and only if the row is, and its error rolls back the write. It must not give up the turn.
+	// The object is nil while the constructor runs. It is for packages that define classes, such as package agent, whose alarm
+	// must be set in the batch of a row that needs it.
+	OnRowWrite func(o *O, ctx context.Context, w *RowWrite) error
 
 	// Private selects by their names the objects of the class that callers outside the process cannot reach: ServeObject
 	// and Invoke refuse them. Other objects reach them, by [State.Delegate] too. It may run on many goroutines
@@ -126,10 +127,10 @@ func (h *Handlers[O]) bind(c *Class) {
 			return m(o, ctx, r)
 		}
 	}
-	if m := h.BeforePut; m != nil {
-		c.rt.BeforePut = func(ctx context.Context, instance any, of *objectstore.Collection, w *objectstore.RowWrite) error {
+	if m := h.OnRowWrite; m != nil {
+		c.rt.RowWritten = func(ctx context.Context, instance any, of *objectstore.Collection, w *objectstore.RowWrite, deleted bool) error {
 			o, _ := instance.(*O) // nil while the constructor runs
-			return m(o, ctx, &RowWrite{Collection: of.Name, Key: string(w.Key), entries: w.Entries})
+			return m(o, ctx, &RowWrite{Collection: of.Name, Key: string(w.Key), Deleted: deleted, entries: w.Entries})
 		}
 	}
 	if h.OnSocket != nil {

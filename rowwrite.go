@@ -8,16 +8,17 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// RowWrite is a row that an object is about to put into a collection: see [Handlers].
+// RowWrite is a row that an object has put into a collection, or deleted: see [Handlers].
 type RowWrite struct {
 	// Collection is the name of the collection, and Key the key of the row.
 	Collection, Key string
+	// Deleted is set if the row was deleted. Then it has no places.
+	Deleted bool
 
 	entries []objectstore.IndexEntry
 }
 
-// Places yields the keys that the row will have in an index, and with each the cursor that a query by the index will return
-// for it.
+// Places yields the keys that the row has in an index, and with each the cursor that a query by the index returns for it.
 func (w *RowWrite) Places(index string) iter.Seq2[Key, Cursor] {
 	return func(yield func(Key, Cursor) bool) {
 		for _, e := range w.entries {

@@ -41,14 +41,17 @@ type printer struct{ st *dohost.State }
 
 const printers dohost.Namespace[printer] = "printer"
 
-// TestBeforePut refuses a row, and writes another key in the batch of a row.
-func TestBeforePut(t *testing.T) {
+// TestOnRowWrite refuses a row, and writes another key in the batch of a row.
+func TestOnRowWrite(t *testing.T) {
 	var seen []string
 	refused := errors.New("no such size")
 	class := dohost.Bind(printers, func(ctx context.Context, st *dohost.State) (*printer, error) {
 		return &printer{st}, pages.Put(ctx, st.Storage(), page{ID: "cover", Size: 1})
-	}, &dohost.Handlers[printer]{BeforePut: func(o *printer, ctx context.Context, w *dohost.RowWrite) error {
+	}, &dohost.Handlers[printer]{OnRowWrite: func(o *printer, ctx context.Context, w *dohost.RowWrite) error {
 		places := fmt.Sprintf("%s %s, constructed %t:", w.Collection, w.Key, o != nil)
+		if w.Deleted {
+			places += " deleted"
+		}
 		for key, cursor := range w.Places("tag") {
 			places += fmt.Sprintf(" %q %q", key, cursor)
 		}
@@ -74,6 +77,10 @@ func TestBeforePut(t *testing.T) {
 		if _, ok, _ := pages.Get(ctx, s, "huge"); ok {
 			t.Error("a refused row was written")
 		}
+		before := len(seen)
+		if err := pages.Insert(ctx, s, page{ID: "cover"}); !errors.Is(err, dohost.ErrConflict) || len(seen) != before {
+			t.Errorf("a row that exists: %v, %q", err, seen)
+		}
 		rolledBack := errors.New("rolled back")
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
 			return errors.Join(pages.Put(ctx, s, page{ID: "draft"}), rolledBack)
@@ -97,7 +104,15 @@ func TestBeforePut(t *testing.T) {
 		if seen[len(seen)-1] != want {
 			t.Errorf("%s, want %s", seen[len(seen)-1], want)
 		}
-		return errors.Join(err, err2)
+		existed, err3 := pages.Delete(ctx, s, "one")
+		if got := seen[len(seen)-1]; !existed || got != "pages one, constructed true: deleted" {
+			t.Errorf("a deletion: %t, %s", existed, got)
+		}
+		before = len(seen)
+		if existed, err := pages.Delete(ctx, s, "one"); existed || err != nil || len(seen) != before {
+			t.Errorf("a deletion of no row: %t, %v, %q", existed, err, seen)
+		}
+		return errors.Join(err, err2, err3)
 	})
 	if err != nil || seen[0] != "pages cover, constructed false:" {
 		t.Errorf("%v: %q", err, seen)

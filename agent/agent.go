@@ -44,7 +44,7 @@ func (c *core) init(obj *dohost.State, of *class) {
 	c.fibers = fibers{incarnation: &c.incarnation, rows: &c.rows, ended: c.recovery.ended}
 	c.recovery = recovery{fibers: &c.fibers}
 	c.jobs = jobs{incarnation: &c.incarnation, rows: &c.rows}
-	c.rowWork.init(&c.incarnation, &c.rows)
+	c.rowWork.init(&c.incarnation, &c.rows, &c.destroying)
 	c.clients = clients{&c.incarnation}
 }
 

@@ -31,6 +31,9 @@ func earliest(all ...wakeup) (first wakeup) {
 
 // nextWakeup returns the time of the agent's next work, for the current rows and the heartbeat.
 func (c *core) nextWakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
+	if c.destroying { // no other work begins
+		return wakeup{at: now.Add(c.class.options.KeepAlive), atStart: true}, nil
+	}
 	jobs, err := c.jobs.wakeup(ctx, now)
 	if err != nil {
 		return wakeup{}, err
@@ -44,9 +47,6 @@ func (c *core) nextWakeup(ctx context.Context, now time.Time, sure bool) (wakeup
 		return wakeup{}, err
 	}
 	next := earliest(jobs, fibers, rows, c.heartbeat(now))
-	if c.destroying {
-		next = earliest(next, wakeup{at: now.Add(c.class.options.KeepAlive), atStart: true})
-	}
 	if full := c.fibers.fullUntil; !next.at.IsZero() && next.at.Before(full) { // otherwise due rows would set it to the past, for ever
 		next.at = full
 	}

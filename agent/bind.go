@@ -153,26 +153,26 @@ func Bind[O, S any, P interface {
 		OnAdmin: func(o *O, ctx context.Context, r *dohost.AdminRequest) (bool, error) {
 			return of(o).onAdmin(ctx, r)
 		},
-		BeforePut:  beforePut(c, of),
+		OnRowWrite: onRowWrite(c, of),
 		Private:    func(name string) bool { return strings.HasPrefix(name, subPrefix) },
 		SubObjects: &subs,
 		Protocols:  c.protocols(),
 	}, exposed...), c.errs...)
 }
 
-// beforePut returns the hook of a class before each write of a row; nil if the class has no rows that are work.
-func beforePut[O any](c *class, of func(*O) *core) func(*O, context.Context, *dohost.RowWrite) error {
+// onRowWrite returns the hook of a class after each write of a row; nil if the class has no rows that are work.
+func onRowWrite[O any](c *class, of func(*O) *core) func(*O, context.Context, *dohost.RowWrite) error {
 	if len(c.workIndexes) == 0 {
 		return nil
 	}
 	return func(o *O, ctx context.Context, w *dohost.RowWrite) error {
 		if o != nil {
-			return of(o).rowWork.beforePut(ctx, w)
+			return of(o).rowWork.written(ctx, w)
 		}
 		constructing, ok := ctx.Value(constructingKey{}).(*core)
 		if !ok {
 			return fmt.Errorf("%w: a constructor writes with a context that is not derived from its own", dohost.ErrMisuse)
 		}
-		return constructing.rowWork.beforePut(ctx, w)
+		return constructing.rowWork.written(ctx, w)
 	}
 }

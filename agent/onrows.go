@@ -73,7 +73,7 @@ func (o *RowsOptions) check() error {
 // m runs as a separate event. It gets the row as it is when the call begins. To finish the row, m deletes it or changes it
 // so that it is no longer in the index. The writes of m after its last Await are one batch with the end of the call: if the
 // row leaves the index there, it leaves it together with the effects. m runs at least once for each row, and exactly
-// once if it has no Await.
+// once if it has no Await and returns no error.
 //
 // A call has failed if m returns an error, or nil although the row is still in the index. Then the agent calls m again,
 // later. After RowsOptions.MaxAttempts the row is parked: it stays in the index, and m is not called for it until it is
@@ -81,7 +81,7 @@ func (o *RowsOptions) check() error {
 // successful call, the agent calls m again immediately, with the new row. A row that does not decode is parked.
 //
 // If the end of the incarnation interrupts a call, the next incarnation calls m again. A row whose calls may have ended
-// their process waits until the other rows have begun, and runs without another such row.
+// their process waits until the other rows have begun, and begins when no other such row is running.
 //
 // Open returns an error for an index that the collection does not have, for a second OnRows whose rows overlap, and for
 // options out of their bounds. The names of the collection and of the index, and the prefix, are stored with the state
@@ -100,6 +100,7 @@ func OnRows[O, T any](of *dohost.Collection[T], index string, m func(*O, context
 // begins, in the order of the index. The rows of a call stay together. If the call fails, the rows that are still in the
 // index are passed to m again, without those that were inserted since, and they are parked together: a batch should be
 // small if one row can fail the others, or m should take such a row out of the index itself.
+// All rows of a call have one position: for operations of package ledger, give each row a ledger.Scope of its own.
 func OnRowBatch[O, T any](of *dohost.Collection[T], index string, m func(*O, context.Context, []dohost.Row[T]) error, o *RowsOptions) Entry[O] {
 	var call func(any, context.Context, []any) error
 	if m != nil {
@@ -114,6 +115,9 @@ func OnRowBatch[O, T any](of *dohost.Collection[T], index string, m func(*O, con
 	return workIndexEntry[O](of, index, o, 50, call)
 }
 
+// maxIndexName bounds the name of a workIndex, which is in the keys of tasks.
+const maxIndexName = 800
+
 // workIndex is an index whose rows are work, for rows of any type.
 type workIndex struct {
 	RowsOptions
@@ -121,9 +125,11 @@ type workIndex struct {
 	collection, index string
 
 	keys func(ctx context.Context, s *dohost.Storage, after dohost.Cursor) iter.Seq2[dohost.Row[struct{}], error]
-	// read returns a dohost.Row of the collection's type, and whether the index has it.
+	// read returns a dohost.Row of the collection's type, or nil if there is none, and whether the index has it.
 	read func(ctx context.Context, s *dohost.Storage, key string) (row any, listed bool, err error)
 	call func(self any, ctx context.Context, rows []any) error
+	// rewrite writes a row again, so that its places in the index are those of the present Index.Of.
+	rewrite func(ctx context.Context, s *dohost.Storage, key string) error
 }
 
 func workIndexEntry[O, T any](
@@ -147,6 +153,9 @@ func workIndexEntry[O, T any](
 		if w.Prefix != "" {
 			w.name += "/" + strconv.Quote(string(w.Prefix))
 		}
+		if len(w.name) > maxIndexName {
+			c.mistake("OnRows of %.60q: the names and the prefix have %d bytes together, quoted; the limit is %d", w.name, len(w.name), maxIndexName)
+		}
 		for _, other := range c.workIndexes {
 			if other.collection == of.Name && other.index == index &&
 				(strings.HasPrefix(string(w.Prefix), string(other.Prefix)) || strings.HasPrefix(string(other.Prefix), string(w.Prefix))) {
@@ -159,7 +168,14 @@ func workIndexEntry[O, T any](
 		listed := placesIn(&of.Indexes[at], w.Prefix)
 		w.read = func(ctx context.Context, s *dohost.Storage, key string) (any, bool, error) {
 			row, ok, err := of.Get(ctx, s, key)
-			return row, ok && err == nil && listed(row.Value), err
+			if err != nil || !ok {
+				return nil, false, err
+			}
+			return row, listed(row.Value), nil
+		}
+		w.rewrite = func(ctx context.Context, s *dohost.Storage, key string) error {
+			_, err := of.Update(ctx, s, key, func(*T) error { return nil })
+			return err
 		}
 		c.workIndexes = append(c.workIndexes, w)
 	}}

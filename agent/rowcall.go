@@ -18,7 +18,7 @@ var errStillListed = errors.New("agent: the method has returned nil, but the row
 // start begins calls: first those that were interrupted, then retries, then the rows without a task in the order of the
 // index, and last a suspect. The caller must have the turn to itself: see rowWork.
 func (rw *rowWork) start(ctx context.Context, now time.Time) error {
-	if rw.earliestStart(now).After(now) {
+	if *rw.destroying || rw.earliestStart(now).After(now) {
 		return nil
 	}
 	for _, x := range rw.indexes {
@@ -92,7 +92,7 @@ func (rw *rowWork) startRows(ctx context.Context, x *indexWork, now time.Time) e
 	x.after, x.atEnd = after, atEnd
 	for batch := range slices.Chunk(keys, x.Batch) {
 		origin := fmt.Sprintf("%s.%d", rw.owner, rw.nextRun())
-		t := rowTask{ID: x.name + "/" + origin, Index: x.name, Keys: batch, Origin: origin, Since: now.UnixMilli()}
+		t := rowTask{ID: origin, Index: x.name, Keys: batch, Origin: origin, Since: now.UnixMilli()}
 		eff, err := rw.begin(ctx, x, t, work.Event{Kind: work.Due}, now)
 		if err != nil || eff != work.Run {
 			return err
@@ -143,6 +143,7 @@ func (rw *rowWork) run(ctx context.Context, x *indexWork, call *rowCall, number 
 	case err != nil:
 		return err
 	case !ok || t.Owner != rw.owner || t.Run != number: // DeleteAll
+		x.after, x.atEnd = "", false // the same rows may be in the index again
 		rw.release(x, call)
 	default:
 		if err := rw.callMethod(ctx, x, call, t); err != nil || ctx.Err() != nil {
@@ -173,7 +174,7 @@ func (rw *rowWork) release(x *indexWork, call *rowCall) {
 // of the method.
 func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall, t rowTask) error {
 	var rows []any
-	damaged := map[string]error{}
+	damaged, stale := map[string]error{}, []string{}
 	for _, key := range t.Keys {
 		row, listed, err := x.read(ctx, rw.store(), key)
 		switch {
@@ -183,7 +184,12 @@ func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall, 
 			damaged[key] = err
 		case listed:
 			rows = append(rows, row)
+		case row != nil:
+			stale = append(stale, key)
 		}
+	}
+	if err := rw.rewriteStale(ctx, x, stale); err != nil {
+		return err
 	}
 	var failed error
 	if len(rows) > 0 {
@@ -192,23 +198,36 @@ func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall, 
 	if ctx.Err() != nil {
 		return failed
 	}
+	// The alarm of a running call stays until its outcome is recorded, so release follows.
+	defer rw.release(x, call)
 	return rw.rows.record(ctx, "rows", func(ctx context.Context) error { return rw.settle(ctx, x, call, t, damaged, failed) })
+}
+
+// rewriteStale writes rows again that the stored index has, although Index.Of does not return this place any more. They are not
+// work, and otherwise the index would have them for ever.
+func (rw *rowWork) rewriteStale(ctx context.Context, x *indexWork, keys []string) error {
+	for _, key := range keys {
+		if err := x.rewrite(ctx, rw.store(), key); err != nil && !errors.Is(err, dohost.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
 }
 
 // settle records the outcome of a call: the task keeps the rows that are still in the index, or is deleted.
 func (rw *rowWork) settle(ctx context.Context, x *indexWork, call *rowCall, t rowTask, damaged map[string]error, failed error) error {
-	defer rw.release(x, call)
 	current, ok, err := get(ctx, rw.rows, &rowTasks, t.ID)
 	if err != nil || !ok || current.Owner != t.Owner || current.Run != t.Run {
+		x.after, x.atEnd = "", false // DeleteAll: the same rows may be in the index again
 		return err
 	}
 	left, err := rw.unfinished(ctx, x, call, &t, damaged, failed)
 	if err != nil {
 		return err
 	}
-	for _, key := range t.Keys {
+	for n, key := range t.Keys {
 		if why := damaged[key]; why != nil {
-			if err := rw.parkDamaged(ctx, &t, key, why); err != nil {
+			if err := rw.parkDamaged(ctx, &t, n, why); err != nil {
 				return err
 			}
 		}
@@ -244,16 +263,15 @@ func (rw *rowWork) unfinished(
 	ctx context.Context, x *indexWork, call *rowCall, t *rowTask, damaged map[string]error, failed error,
 ) (left []string, err error) {
 	for _, key := range t.Keys {
-		if damaged[key] != nil {
-			continue
-		}
+		wasDamaged := damaged[key] != nil
 		_, listed, err := x.read(ctx, rw.store(), key)
 		switch {
 		case errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrMisuse):
 			return nil, err
 		case err != nil:
 			damaged[key] = err
-		case listed && failed == nil && call.changed[key]:
+		case listed && wasDamaged, listed && failed == nil && call.changed[key]:
+			delete(damaged, key) // other code has repaired it
 			x.after, x.atEnd = "", false
 		case listed:
 			left = append(left, key)
@@ -263,11 +281,11 @@ func (rw *rowWork) unfinished(
 }
 
 // parkDamaged parks a row that does not decode, without the other rows of its task if it has some.
-func (rw *rowWork) parkDamaged(ctx context.Context, t *rowTask, key string, why error) error {
+func (rw *rowWork) parkDamaged(ctx context.Context, t *rowTask, n int, why error) error {
 	parked := *t
-	parked.Keys, parked.Error = []string{key}, short(why.Error())
+	parked.Keys, parked.Error = []string{t.Keys[n]}, short(why.Error())
 	if len(t.Keys) > 1 {
-		parked.ID += "/" + workName(key)
+		parked.ID += fmt.Sprintf(".%d", n)
 	}
 	parked.Item = work.Item{State: work.Dead, Attempt: t.Attempt}
 	rw.reportParked(ctx, &parked)

@@ -2,9 +2,13 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -18,7 +22,7 @@ import (
 // it, and the batch that takes its last row out of the index deletes it. Tasks also have the rows that wait for a retry, and
 // those that are parked. So the work is the content of the index, and nothing depends on the observation of a change.
 //
-// The alarm is set in the batch that puts a row into the index (beforePut). It is due immediately if a call may begin, and
+// The alarm is set in the batch that puts a row into the index (written). It is due immediately if a call may begin, and
 // otherwise after recheck: the end of a running call begins the next one.
 //
 // after and atEnd remember how far the index was read. They may only be too early: a Transaction that is rolled back may
@@ -29,7 +33,8 @@ type rowWork struct {
 	rows    *rows
 	indexes []*indexWork
 
-	suspectCalls int // running calls of suspects; owned by the holder of the turn
+	destroying   *bool // the destruction of the agent has begun
+	suspectCalls int   // running calls of suspects; owned by the holder of the turn
 }
 
 // indexWork is the work of an index in this incarnation. Owned by the holder of the turn.
@@ -55,7 +60,7 @@ type rowCallKey struct{}
 
 // rowTask is the stored state of the rows of a call.
 type rowTask struct {
-	ID     string // of the index and of the first call
+	ID     string // of the first call
 	Index  string
 	Keys   []string
 	Origin string // names the first call in positions
@@ -78,7 +83,7 @@ var rowTasks = dohost.Collection[rowTask]{
 	Indexes: []dohost.Index[rowTask]{
 		{Name: byMember, Each: func(t rowTask) (keys []dohost.Key) {
 			for _, key := range t.Keys {
-				keys = append(keys, dohost.KeyOf(t.Index)+dohost.KeyOf(key))
+				keys = append(keys, memberKey(t.Index, key))
 			}
 			return keys
 		}},
@@ -103,6 +108,12 @@ var rowTasks = dohost.Collection[rowTask]{
 	},
 }
 
+// memberKey returns the key of a row in the index byMember. A hash has a bounded length.
+func memberKey(index, key string) dohost.Key {
+	sum := sha256.Sum256([]byte(key))
+	return dohost.KeyOf(index) + dohost.KeyOf(hex.EncodeToString(sum[:]))
+}
+
 // position returns the position of a call.
 func (t *rowTask) position() *dohost.WorkPosition {
 	return fixedPosition("rows/"+t.Index+"/"+t.Origin, 0)
@@ -119,8 +130,8 @@ func (x *indexWork) policy() *work.Policy {
 	}
 }
 
-func (rw *rowWork) init(in *incarnation, rs *rows) {
-	rw.incarnation, rw.rows = in, rs
+func (rw *rowWork) init(in *incarnation, rs *rows, destroying *bool) {
+	rw.incarnation, rw.rows, rw.destroying = in, rs, destroying
 	for _, w := range in.class.workIndexes {
 		rw.indexes = append(rw.indexes, &indexWork{workIndex: w, running: map[string]*rowCall{}})
 	}
@@ -128,53 +139,78 @@ func (rw *rowWork) init(in *incarnation, rs *rows) {
 
 // member returns the task of a row.
 func (rw *rowWork) member(ctx context.Context, x *indexWork, key string) (rowTask, bool, error) {
-	return first(ctx, rw.rows, &rowTasks, dohost.Query[rowTask]{Index: byMember, Equal: dohost.KeyOf(x.name) + dohost.KeyOf(key)})
+	return first(ctx, rw.rows, &rowTasks, dohost.Query[rowTask]{Index: byMember, Equal: memberKey(x.name, key)})
 }
 
-// beforePut sets the alarm for a row that is about to be written, if an index of OnRows will have it.
-func (rw *rowWork) beforePut(ctx context.Context, w *dohost.RowWrite) error {
+// written handles a write of a row. It sets the alarm for a row that an index has now, and removes a row that the index does not
+// have from the task of a call that has ended.
+func (rw *rowWork) written(ctx context.Context, w *dohost.RowWrite) error {
 	for _, x := range rw.indexes {
 		if x.collection != w.Collection {
 			continue
 		}
-		if err := rw.beforePutIn(ctx, x, w); err != nil {
+		listed := false
+		for key, cursor := range w.Places(x.index) {
+			if strings.HasPrefix(string(key), string(x.Prefix)) {
+				listed = true
+				x.reread(cursor)
+			}
+		}
+		if err := rw.writtenIn(ctx, x, w.Key, listed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (rw *rowWork) beforePutIn(ctx context.Context, x *indexWork, w *dohost.RowWrite) error {
-	listed := false
-	for key, cursor := range w.Places(x.index) {
-		if len(key) < len(x.Prefix) || key[:len(x.Prefix)] != x.Prefix {
-			continue
-		}
-		listed, x.atEnd = true, false
-		if before := cursor[:len(cursor)-1]; before < x.after {
-			x.after = before
-		}
+// reread makes start read the index again from a row.
+func (x *indexWork) reread(from dohost.Cursor) {
+	x.atEnd = false
+	if before := from[:len(from)-1]; before < x.after {
+		x.after = before
 	}
-	if !listed {
-		return nil
-	}
-	if call := x.running[w.Key]; call != nil {
-		if of, _ := ctx.Value(rowCallKey{}).(*rowCall); of != call {
-			call.changed[w.Key] = true
+}
+
+func (rw *rowWork) writtenIn(ctx context.Context, x *indexWork, key string, listed bool) error {
+	// Two methods that write the same row would otherwise repeat each other without a delay.
+	ofCall := ctx.Value(rowCallKey{}) != nil
+	now := time.Now()
+	if call := x.running[key]; call != nil {
+		if !ofCall {
+			call.changed[key] = true
 		}
-		return nil // the end of the call decides, and the alarm is set
+		if !listed {
+			return nil
+		}
+		return rw.rows.armBy(ctx, now.Add(recheck)) // the end of the call decides
 	}
-	task, ok, err := rw.member(ctx, x, w.Key)
+	task, ok, err := rw.member(ctx, x, key)
 	switch {
 	case err != nil:
 		return err
-	case ok && task.State != work.Running: // else an earlier incarnation has begun the call, and it begins again
+	case ok && !listed:
+		return rw.forget(ctx, task, key)
+	case !listed:
+		return nil
+	case ok && task.State != work.Running && !ofCall: // a running one begins again, since its incarnation has ended
 		task.Item, task.Error = work.Item{}, ""
 		return put(ctx, rw.rows, &rowTasks, &task)
+	case ok:
+		return nil // its alarm is set
 	case x.calls >= x.Parallel:
-		return rw.rows.armBy(ctx, time.Now().Add(recheck))
+		return rw.rows.armBy(ctx, now.Add(recheck))
 	}
-	return rw.rows.armBy(ctx, rw.earliestStart(time.Now()))
+	return rw.rows.armBy(ctx, rw.earliestStart(now))
+}
+
+// forget removes a row from a task without a running call.
+func (rw *rowWork) forget(ctx context.Context, t rowTask, key string) error {
+	t.Keys = slices.DeleteFunc(t.Keys, func(k string) bool { return k == key })
+	if len(t.Keys) > 0 {
+		return put(ctx, rw.rows, &rowTasks, &t)
+	}
+	_, err := remove(ctx, rw.rows, &rowTasks, t.ID)
+	return err
 }
 
 // wakeup returns when a call may begin.
@@ -239,7 +275,8 @@ func (rw *rowWork) due(ctx context.Context, x *indexWork, limit int) (keys []str
 		}
 		busy := x.running[row.Key] != nil || taken[row.Key]
 		if !busy {
-			if _, busy, err = rw.member(ctx, x, row.Key); err != nil {
+			n, err := rowTasks.Count(ctx, rw.store(), &dohost.Query[rowTask]{Index: byMember, Equal: memberKey(x.name, row.Key), Limit: 1})
+			if busy = n > 0; err != nil {
 				return nil, after, false, err
 			}
 		}
@@ -276,26 +313,22 @@ func (rw *rowWork) interrupted(ctx context.Context, x *indexWork, limit int) (fo
 	return found, nil
 }
 
-// wake sets the alarm when the agent wakes, if rows are due and no alarm is set, or if the previous incarnation left calls
-// unfinished.
+// wake sets the alarm when the agent wakes, if it is later than a call may begin: the class may not have had the OnRows when
+// the rows were written, and an alarm that was parked is not set.
 func (rw *rowWork) wake(ctx context.Context) error {
 	if len(rw.indexes) == 0 {
 		return nil
 	}
-	_, set, err := rw.obj.GetAlarm(ctx)
-	if err != nil {
+	now := time.Now()
+	at, set, err := rw.obj.GetAlarm(ctx)
+	if err != nil || set && !at.After(now) {
 		return err
 	}
-	for _, x := range rw.indexes {
-		interrupted, err := rw.interrupted(ctx, x, 1)
-		if err != nil {
-			return err
-		}
-		if len(interrupted) > 0 || !set {
-			return rw.rows.rearm(ctx)
-		}
+	next, err := rw.wakeup(ctx, now)
+	if err != nil || next.at.IsZero() || set && !at.After(next.at) {
+		return err
 	}
-	return nil
+	return rw.rows.rearm(ctx)
 }
 
 // reportParked reports a task that is parked.

@@ -24,9 +24,10 @@ type Class struct {
 	Alarm func(ctx context.Context, instance any, info alarm.Info) error
 	// ByReference lets callers and objects of this class share arguments and results.
 	ByReference bool
-	// BeforePut, if it is set, is called with the turn before each PutRow, as a part of the same batch. Its error refuses
-	// the write. instance is nil while the constructor runs.
-	BeforePut func(ctx context.Context, instance any, c *objectstore.Collection, w *objectstore.RowWrite) error
+	// RowWritten, if it is set, is called with the turn after each PutRow and each DeleteRow of an existing row, in a
+	// Transaction with it. Its error rolls back the write. The RowWrite of a deletion has only a key, and deleted is set.
+	// instance is nil while the constructor runs.
+	RowWritten func(ctx context.Context, instance any, c *objectstore.Collection, w *objectstore.RowWrite, deleted bool) error
 	// Methods are the methods that callers outside the process may name. Arguments and
 	// results are JSON.
 	Methods map[string]Method

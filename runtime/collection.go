@@ -21,14 +21,22 @@ func (s *State) GetRow(ctx context.Context, c *objectstore.Collection, key []byt
 
 // PutRow writes a row, its index entries and its entry in the feed, all or
 // nothing, and returns its new version. It waits as Put does. Errors: those of Put, of
-// objectstore's Batch.PutRow, and of the class's BeforePut.
+// objectstore's Batch.PutRow, and of the class's RowWritten.
 func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objectstore.RowWrite) (version uint64, err error) {
-	if before := s.incarnation().obj.class.BeforePut; before != nil {
-		of, row := *c, w // only a class with the hook allocates them
-		if err := s.beforePut(ctx, before, &of, &row); err != nil {
-			return 0, err
-		}
+	if s.incarnation().obj.class.RowWritten == nil {
+		return s.putRow(ctx, c, w)
 	}
+	of, row := *c, w // only a class with the hook allocates them
+	err = Transaction(ctx, func(ctx context.Context) (err error) {
+		if version, err = s.putRow(ctx, &of, row); err != nil {
+			return err
+		}
+		return s.rowWritten(ctx, &of, &row, false)
+	})
+	return version, err
+}
+
+func (s *State) putRow(ctx context.Context, c *objectstore.Collection, w objectstore.RowWrite) (version uint64, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
 		return 0, err
@@ -44,23 +52,28 @@ func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objects
 	return version, err
 }
 
-// beforePut calls the class's BeforePut, which may use the turn.
-func (s *State) beforePut(
-	ctx context.Context, before func(context.Context, any, *objectstore.Collection, *objectstore.RowWrite) error,
-	c *objectstore.Collection, w *objectstore.RowWrite,
-) error {
-	t, err := s.access(ctx)
-	if err != nil {
-		return err
-	}
-	instance := s.incarnation().instance
-	t.done()
-	return before(ctx, instance, c, w)
+// rowWritten calls the class's RowWritten, which may use the turn.
+func (s *State) rowWritten(ctx context.Context, c *objectstore.Collection, w *objectstore.RowWrite, deleted bool) error {
+	return s.incarnation().obj.class.RowWritten(ctx, s.incarnation().instance, c, w, deleted)
 }
 
 // DeleteRow removes a row and its index entries, and reports whether it existed. It waits
-// as Put does. Errors: those of objectstore's Batch.DeleteRow.
+// as Put does. Errors: those of objectstore's Batch.DeleteRow, and of the class's RowWritten.
 func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []byte, expect uint64) (existed bool, err error) {
+	if s.incarnation().obj.class.RowWritten == nil {
+		return s.deleteRow(ctx, c, key, expect)
+	}
+	of := *c
+	err = Transaction(ctx, func(ctx context.Context) (err error) {
+		if existed, err = s.deleteRow(ctx, &of, key, expect); err != nil || !existed {
+			return err
+		}
+		return s.rowWritten(ctx, &of, &objectstore.RowWrite{Key: key}, true)
+	})
+	return existed && err == nil, err
+}
+
+func (s *State) deleteRow(ctx context.Context, c *objectstore.Collection, key []byte, expect uint64) (existed bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
 		return false, err
