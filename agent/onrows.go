@@ -57,11 +57,11 @@ func (o *RowsOptions) withDefaults(batch int) RowsOptions {
 func (o *RowsOptions) check() error {
 	switch {
 	case o.Parallel < 0 || o.Parallel > 1000:
-		return fmt.Errorf("Parallel is %d: want 1 to 1,000", o.Parallel)
+		return fmt.Errorf("the option Parallel is %d: want 1 to 1,000", o.Parallel)
 	case o.Batch < 0 || o.Batch > 500:
-		return fmt.Errorf("Batch is %d: want 1 to 500", o.Batch)
+		return fmt.Errorf("the option Batch is %d: want 1 to 500", o.Batch)
 	case o.RetryDelay < time.Millisecond || o.MaxRetryDelay < o.RetryDelay:
-		return fmt.Errorf("RetryDelay is %v and MaxRetryDelay %v: want at least 1ms, and no smaller maximum", o.RetryDelay, o.MaxRetryDelay)
+		return fmt.Errorf("the option RetryDelay is %v and MaxRetryDelay %v: want at least 1ms, and no smaller maximum", o.RetryDelay, o.MaxRetryDelay)
 	}
 	return nil
 }

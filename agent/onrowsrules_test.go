@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// J: a row that is inserted during the destruction of an agent with sub-agents.
+// mailTree is an agent with sub-agents and rows that are work.
 type mailTree struct{ *agent.Agent[struct{}] }
 
 const mailTrees dohost.Namespace[mailTree] = "mailtree"

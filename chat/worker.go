@@ -91,7 +91,7 @@ func (w *Worker[In, Out]) check() error {
 	case w.Depth < 0 || w.Depth > workerDepth:
 		return fmt.Errorf("the depth is %d: want 1 to %d, or 0 for the default", w.Depth, workerDepth)
 	case w.Keep < 0 || w.Keep > 0 && w.Keep < time.Millisecond:
-		return errors.New("Keep must be zero, or at least 1 ms")
+		return errors.New("the field Keep must be zero, or at least 1 ms")
 	case schema.err != nil:
 		return schema.err
 	}
