@@ -120,6 +120,14 @@ func fewer(s dohosttest.Scenario) dohosttest.Scenario {
 	return s
 }
 
+// fewest returns a scenario that is a variant of another, with the ends after an Await, in a plain go test.
+func fewest(s dohosttest.Scenario) dohosttest.Scenario {
+	if !*full {
+		s.Places, s.Pairs = []dohost.Place{dohost.PlaceAwaited}, 0
+	}
+	return s
+}
+
 // The tests at every point end agents at more places and pairs of points with -args -full; .ci/run does that.
 var full = flag.Bool("full", false, "end incarnations at all places of allPlaces, and at 25 pairs of points instead of 3")
 

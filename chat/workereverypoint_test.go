@@ -243,7 +243,7 @@ func TestWorkerInFiberAtEveryPoint(t *testing.T) {
 func TestDurableWorkerAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	s := newWorkerShop(true)
-	dohosttest.EveryPoint(t, s.scenario(true))
+	dohosttest.EveryPoint(t, fewest(s.scenario(true)))
 }
 
 // TestWorkerInAnswerAtEveryPoint answers with a worker as a tool, which the model calls twice with the same input.
@@ -259,7 +259,7 @@ func TestWorkerInAnswerAtEveryPoint(t *testing.T) {
 	}
 	m := &stepsModel{steps: [][]string{{"worker", "worker"}}}
 	all := &testClients{}
-	sc := fewer(scenario(&countingState{}, all, toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{w.Tool()} })))
+	sc := fewest(scenario(&countingState{}, all, toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{w.Tool()} })))
 	sc.Services = []*dohosttest.FakeService{&s.once, &s.again}
 	reset := sc.Reset
 	sc.Reset = func() { reset(); m.asked = 0 }
