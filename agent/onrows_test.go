@@ -14,6 +14,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/invariants"
 )
 
 // letter is a row whose index "state" is work while the state is "pending".
@@ -485,7 +486,10 @@ func TestOnRowsParksRowThatDoesNotDecode(t *testing.T) {
 
 // TestOnRowsManyPending has many pending rows, and few calls at a time.
 func TestOnRowsManyPending(t *testing.T) {
-	const n = 3_000
+	n := 3_000
+	if invariants.Enabled { // the race detector
+		n = 1_000
+	}
 	o := &postOffice{options: &agent.RowsOptions{Parallel: 10}}
 	runPost(t, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		for from := 0; from < n; from += 1000 {
