@@ -3,8 +3,10 @@ package dohost
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 
 	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/objectstore"
@@ -149,6 +151,30 @@ func (c *Collection[T]) put(ctx context.Context, s *Storage, v T, expect uint64)
 func (c *Collection[T]) Insert(ctx context.Context, s *Storage, v T) error {
 	_, err := c.put(ctx, s, v, 0)
 	return err
+}
+
+// Ensure inserts a row unless an equal one is stored, and reports whether it did. So a repeated Ensure has no effect. Rows are
+// equal if their values are deeply equal once they are decoded.
+//
+// Errors: [ErrConflict] if another row is stored with the key.
+func (c *Collection[T]) Ensure(ctx context.Context, s *Storage, v T) (inserted bool, err error) {
+	err = c.Insert(ctx, s, v)
+	if !errors.Is(err, ErrConflict) {
+		return err == nil, err
+	}
+	row, ok, getErr := c.Get(ctx, s, c.Key(v))
+	if getErr != nil || !ok {
+		return false, getErr
+	}
+	data, encodeErr := encode(v)
+	if encodeErr != nil {
+		return false, encodeErr
+	}
+	decoded, decodeErr := decode[T](data)
+	if decodeErr != nil || reflect.DeepEqual(decoded, row.Value) {
+		return false, decodeErr
+	}
+	return false, err
 }
 
 // Put writes a row, and replaces the row with the same key if there is one.

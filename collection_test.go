@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
-
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -216,6 +215,32 @@ func TestCollectionWrites(t *testing.T) {
 		var bad *dohost.NameError
 		if err := (&dohost.Collection[order]{Key: orders.Key}).Put(ctx, s, order{ID: "a"}); !errors.As(err, &bad) {
 			t.Errorf("a collection without a name: %v", err)
+		}
+	})
+}
+
+// TestCollectionEnsure inserts a row that is stored: an equal one with a time in another zone and a map, and different ones.
+func TestCollectionEnsure(t *testing.T) {
+	type stamped struct {
+		ID   string
+		At   time.Time
+		Tags map[string]int
+	}
+	stamps := dohost.Collection[stamped]{Name: "stamps", Key: func(s stamped) string { return s.ID }}
+	inShop(t, func(t *testing.T, ctx context.Context, s *dohost.Storage) {
+		v := stamped{"a", time.Now().In(time.FixedZone("far", 3600)), map[string]int{"x": 1, "y": 2, "z": 3}}
+		for i := range 20 { // the order of the map in the encoding varies
+			if inserted, err := stamps.Ensure(ctx, s, v); inserted != (i == 0) || err != nil {
+				t.Fatal(i, inserted, err)
+			}
+		}
+		for _, other := range []stamped{{"a", v.At.Add(1), v.Tags}, {"a", v.At, map[string]int{"x": 1}}, {ID: "a"}} {
+			if inserted, err := stamps.Ensure(ctx, s, other); inserted || !errors.Is(err, dohost.ErrConflict) {
+				t.Errorf("%+v: %t, %v", other, inserted, err)
+			}
+		}
+		if row, _, err := stamps.Get(ctx, s, "a"); row.Version != 1 || !row.Value.At.Equal(v.At) || err != nil {
+			t.Errorf("the row is %+v, %v", row, err)
 		}
 	})
 }
