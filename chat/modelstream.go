@@ -84,13 +84,19 @@ func receive(
 			s.saved <- save(s.checkpoint)
 			continue
 		}
-		if t := s.chunk.Type(); t == "start" || t == "finish" || t == "start-step" || t == "finish-step" {
-			continue // the caller adds the chunks of steps
-		}
 		if err := each(s.chunk); err != nil {
 			return err
 		}
 	}
+}
+
+// isFrame reports whether a chunk begins or ends a message or a step. The loops that ask models add these chunks themselves.
+func isFrame(c Chunk) bool {
+	switch c.Type() {
+	case "start", "finish", "start-step", "finish-step":
+		return true
+	}
+	return false
 }
 
 // stream sends the chunks that a model yields.
@@ -99,6 +105,9 @@ func (a *answerRun) stream(ctx context.Context, p *Prompt, ask func(context.Cont
 		return a.l.retryNoSpace(ctx, func() error { return a.r.SaveCheckpoint(ctx, v) })
 	}
 	return receive(ctx, p, ask, save, func(c Chunk) error {
+		if isFrame(c) {
+			return nil
+		}
 		a.invalidCall = a.invalidCall || c.Type() == "tool-input-error"
 		if err := a.recordUnstartedCall(ctx, c); err != nil {
 			return err

@@ -54,6 +54,10 @@ type Worker[In, Out any] struct {
 	// Messages makes the messages of the prompt. It must return equal messages for equal inputs. Nil means one message of the user
 	// with the input as JSON, or with the input itself if In is string.
 	Messages func(in In) []Message
+	// OnChunk is called for each chunk that the model yields, with the turn, and a ctx that has the values of the ctx of Run: a
+	// [ChunkWriter] in it can store the chunks while the model answers. OnChunk is not called for recorded answers. An error ends
+	// the run. Nil means that the chunks are only part of the answer.
+	OnChunk func(ctx context.Context, c Chunk) error
 	// MaxSteps bounds the answers of the model in one run, repairs included. Zero means 20.
 	MaxSteps int
 	// Depth bounds the nested workers in the call tree of a run, the worker included: 1 means that its tools may run no worker.
@@ -79,7 +83,14 @@ func (w *Worker[In, Out]) output() *outputSchema[Out] {
 	return &w.schema
 }
 
-// check returns an error for fields that are missing or contradict each other.
+// Check returns an error for fields that are missing or contradict each other. Run and Tool call it, too.
+func (w *Worker[In, Out]) Check() error {
+	if err := w.check(); err != nil {
+		return fmt.Errorf("chat: worker %q: %w", w.Name, err)
+	}
+	return nil
+}
+
 func (w *Worker[In, Out]) check() error {
 	switch schema := w.output(); {
 	case !workerName.MatchString(w.Name):
@@ -209,12 +220,13 @@ type workerSpec struct {
 	depth   int
 	durable bool
 	keep    time.Duration
+	onChunk func(context.Context, Chunk) error
 }
 
 func (w *Worker[In, Out]) spec() *workerSpec {
 	return &workerSpec{
 		name: w.Name, system: w.output().prompt(w.Instructions), model: w.Model, tools: w.Tools, steps: cmp.Or(w.MaxSteps, defaultSteps),
-		depth: cmp.Or(w.Depth, workerDepth), durable: w.Durable, keep: w.Keep,
+		depth: cmp.Or(w.Depth, workerDepth), durable: w.Durable, keep: w.Keep, onChunk: w.OnChunk,
 	}
 }
 

@@ -154,12 +154,21 @@ func (r *workerRun) ask(ctx context.Context, n int) (step workerStep, err error)
 		}
 		return nil
 	}
+	each := func(c Chunk) error {
+		if isFrame(c) {
+			return nil
+		}
+		if err := r.onChunk(ctx, c); err != nil {
+			return err
+		}
+		return add(c)
+	}
 	_ = add(uimessage.MakeChunk("start-step"))
 	p := &Prompt{
 		System: r.worker.system, Messages: r.messages, Partial: r.partial.Clone(), Tools: r.specs(),
 		Checkpoint: func(any) (bool, error) { return false, nil },
 	}
-	if err := receive(ctx, p, r.worker.model.Stream, func(any) error { return nil }, add); err != nil {
+	if err := receive(ctx, p, r.worker.model.Stream, func(any) error { return nil }, each); err != nil {
 		return step, err
 	}
 	m := s.Message()
@@ -177,6 +186,18 @@ func (r *workerRun) ask(ctx context.Context, n int) (step workerStep, err error)
 	_ = json.Unmarshal(rawjson.OrNull(m.Metadata), &meta) // metadata of another form has no reason
 	step = workerStep{m.Parts[first:], meta.FinishReason}
 	return step, r.failed(step, n)
+}
+
+// onChunk calls OnChunk. The operation of a recorded answer has no turn.
+func (r *workerRun) onChunk(ctx context.Context, c Chunk) error {
+	call := r.worker.onChunk
+	switch {
+	case call == nil:
+		return nil
+	case r.worker.durable:
+		return dohost.HoldTurn(ctx, func(ctx context.Context) error { return call(ctx, c) })
+	}
+	return call(ctx, c)
 }
 
 // failed returns the error of a run that ends with a step; nil if the run continues, or ends with a valid answer.

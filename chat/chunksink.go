@@ -1,0 +1,189 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
+)
+
+// ErrChunkConflict is the error of a [ChunkWriter] for a chunk whose index has another row: the stream that is replayed is
+// not the stored one, or two writers write one generation. It is [dohost.ErrConflict].
+var ErrChunkConflict = fmt.Errorf("chat: another chunk is stored with the index: %w", dohost.ErrConflict)
+
+// ChunkSink describes how a collection stores the chunks of generations: one row for each chunk, with the indexes 0, 1, 2, …
+// in each generation. Rows are only inserted, so a reader of the collection's feed gets each chunk once, in order.
+//
+// A sink is a description without data. All methods are safe for concurrent use.
+type ChunkSink[T any] struct {
+	// Rows gets the rows. Required.
+	Rows *dohost.Collection[T]
+	// Index names the index of Rows whose keys are KeyOf(generation) + KeyOf(index). If it is empty, the row keys are
+	// string(KeyOf(generation) + KeyOf(index)), or begin with that.
+	Index string
+	// Row returns the row of a chunk. If ok is false, the chunk is not stored and gets no index. Row must return equal rows
+	// for equal arguments. Required.
+	Row func(generation string, index int, c Chunk) (row T, ok bool)
+}
+
+// StoredChunk is a row that has a chunk as it is. [StoredChunks] makes a collection of such rows.
+type StoredChunk struct {
+	Generation string          `json:"generation"`
+	Index      int             `json:"index"`
+	Chunk      json.RawMessage `json:"chunk"`
+}
+
+// StoredChunks returns a sink with a collection of [StoredChunk] rows. feed is the feed of the collection; it may be nil. The
+// collection belongs into a variable, as every collection.
+func StoredChunks(name string, feed *dohost.Feed) *ChunkSink[StoredChunk] {
+	return &ChunkSink[StoredChunk]{
+		Rows: &dohost.Collection[StoredChunk]{Name: name, Feed: feed, Key: func(c StoredChunk) string {
+			return string(dohost.KeyOf(c.Generation) + dohost.KeyOf(c.Index))
+		}},
+		Row: func(generation string, index int, c Chunk) (StoredChunk, bool) {
+			return StoredChunk{generation, index, rawjson.MustEncode(c)}, true
+		},
+	}
+}
+
+// query selects the rows of a generation.
+func (to *ChunkSink[T]) query(generation string) *dohost.Query[T] {
+	return &dohost.Query[T]{Index: to.Index, Prefix: dohost.KeyOf(generation)}
+}
+
+// Read returns the rows of a generation, in the order of their indexes.
+//
+// Errors: [dohost.ErrMisuse], and those of the collection.
+func (to *ChunkSink[T]) Read(ctx context.Context, s *dohost.Storage, generation string) ([]dohost.Row[T], error) {
+	if err := to.check(generation); err != nil {
+		return nil, err
+	}
+	return to.Rows.List(ctx, s, to.query(generation))
+}
+
+func (to *ChunkSink[T]) check(generation string) error {
+	switch {
+	case to == nil || to.Rows == nil || to.Row == nil || to.Rows.Key == nil:
+		return fmt.Errorf("chat: a ChunkSink without Rows, Row, or the Key of Rows: %w", dohost.ErrMisuse)
+	case generation == "":
+		return fmt.Errorf("chat: a generation of the collection %q without an id: %w", to.Rows.Name, dohost.ErrMisuse)
+	case to.Index != "" && !slices.ContainsFunc(to.Rows.Indexes, func(x dohost.Index[T]) bool { return x.Name == to.Index }):
+		return fmt.Errorf("chat: the collection %q of a ChunkSink has no index %q: %w", to.Rows.Name, to.Index, dohost.ErrMisuse)
+	}
+	return nil
+}
+
+// has reports whether a row has the place of a chunk.
+func (to *ChunkSink[T]) has(row T, place dohost.Key) bool {
+	if to.Index == "" {
+		return strings.HasPrefix(to.Rows.Key(row), string(place))
+	}
+	at := slices.IndexFunc(to.Rows.Indexes, func(x dohost.Index[T]) bool { return x.Name == to.Index })
+	x := &to.Rows.Indexes[at]
+	starts := func(k dohost.Key) bool { return strings.HasPrefix(string(k), string(place)) }
+	return x.Of != nil && starts(x.Of(row)) || x.Each != nil && slices.ContainsFunc(x.Each(row), starts)
+}
+
+// ChunkWriter writes the chunks of one generation. It belongs to one event.
+type ChunkWriter[T any] struct {
+	to         *ChunkSink[T]
+	store      *dohost.Storage
+	generation string
+	next       int
+	text       strings.Builder
+}
+
+// Continue returns a writer that continues a generation after the last stored chunk, or begins it.
+//
+// Errors: [dohost.ErrMisuse], and those of the collection.
+func (to *ChunkSink[T]) Continue(ctx context.Context, s *dohost.Storage, generation string) (*ChunkWriter[T], error) {
+	w, err := to.Replay(s, generation)
+	if err != nil {
+		return nil, err
+	}
+	w.next, err = to.Rows.Count(ctx, s, to.query(generation))
+	return w, err
+}
+
+// Replay returns a writer whose first chunk has the index 0. It writes nothing for a chunk that is stored already.
+//
+// Errors: [dohost.ErrMisuse].
+func (to *ChunkSink[T]) Replay(s *dohost.Storage, generation string) (*ChunkWriter[T], error) {
+	if err := to.check(generation); err != nil {
+		return nil, err
+	}
+	return &ChunkWriter[T]{to: to, store: s, generation: generation}, nil
+}
+
+// Write writes the next chunk, in the batch of the event's other writes. After an error the next Write has the same
+// index.
+//
+// Errors: [ErrChunkConflict]; [dohost.ErrMisuse] for a row without the place that [ChunkSink] requires; those of the collection.
+func (w *ChunkWriter[T]) Write(ctx context.Context, c Chunk) error {
+	row, ok := w.to.Row(w.generation, w.next, c)
+	if !ok {
+		w.aggregate(c)
+		return nil
+	}
+	if place := dohost.KeyOf(w.generation) + dohost.KeyOf(w.next); !w.to.has(row, place) {
+		return fmt.Errorf("chat: the row of chunk %d of %q has no key, or index key, that begins with its generation and index: %w",
+			w.next, w.generation, dohost.ErrMisuse)
+	}
+	_, err := w.to.Rows.Ensure(ctx, w.store, row)
+	switch {
+	case errors.Is(err, dohost.ErrConflict):
+		return fmt.Errorf("%w (chunk %d of the generation %q)", ErrChunkConflict, w.next, w.generation)
+	case err != nil:
+		return err
+	}
+	w.next++
+	w.aggregate(c)
+	return nil
+}
+
+func (w *ChunkWriter[T]) aggregate(c Chunk) {
+	if c.Type() == "text-delta" {
+		w.text.WriteString(c.Text("delta"))
+	}
+}
+
+// Finish writes a chunk of the type "finish", which marks the end of a generation.
+//
+// Errors: those of Write.
+func (w *ChunkWriter[T]) Finish(ctx context.Context) error {
+	return w.Write(ctx, uimessage.MakeChunk("finish"))
+}
+
+// Next returns the index of the next chunk, which is the number of the chunks before it.
+func (w *ChunkWriter[T]) Next() int { return w.next }
+
+// Text returns the text of the chunks that were written with w, including those that Row did not store.
+func (w *ChunkWriter[T]) Text() string { return w.text.String() }
+
+// StreamTo writes the chunks of a stream, and returns the text of all chunks of w. The last row is a chunk of the type "finish",
+// unless Row drops it. src runs on a goroutine of its own, without the turn; StreamTo gives up the turn while it waits for a
+// chunk, and other events see the rows that are written until then. The context of src's producer must end with ctx.
+//
+// After an error the chunks that were written remain: see [ChunkSink.Continue].
+//
+// Errors: those of src and of [ChunkWriter.Write]; a [*ModelPanic]; the cause of ctx; those of [dohost.Await].
+func StreamTo[T any](ctx context.Context, w *ChunkWriter[T], src iter.Seq2[Chunk, error]) (text string, err error) {
+	ask := func(context.Context, *Prompt) iter.Seq2[Chunk, error] { return src }
+	noCheckpoint := func(any) error { return fmt.Errorf("chat: StreamTo saves no checkpoint: %w", dohost.ErrMisuse) }
+	if err := receive(ctx, &Prompt{}, ask, noCheckpoint, func(c Chunk) error {
+		if c.Type() == "finish" {
+			return nil // written at the end
+		}
+		return w.Write(ctx, c)
+	}); err != nil {
+		return w.Text(), err
+	}
+	return w.Text(), w.Finish(ctx)
+}
