@@ -10,6 +10,8 @@ import (
 // Extension adds hooks to a class, for a package that builds on agents, such as package chat. Its hooks run
 // before the class's own. Nil fields are skipped.
 type Extension[O any] struct {
+	// Err is an error in the declaration of the extension, which [dohost.Open] returns. Nil means that there is none.
+	Err error
 	// Protocol is the name of the extension's frames: see Protocols in [dohost.Handlers]. Empty if it has none.
 	Protocol string
 	// Connect is called for a new connection before the agent sends the frames of the protocol to it.
@@ -28,6 +30,9 @@ type Extension[O any] struct {
 // Extend adds an extension. Extensions run in the order of the entries.
 func Extend[O any](e Extension[O]) Entry[O] {
 	return Entry[O]{bind: func(c *class) {
+		if e.Err != nil {
+			c.errs = append(c.errs, e.Err)
+		}
 		x := extension{protocol: e.Protocol}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }

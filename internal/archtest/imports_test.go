@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"agent":          {".", "internal/backoff", "internal/work"},
 	"ledger":         {".", "internal/backoff", "internal/work"},
 	"chat":           {"agent", "ledger", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
+	"inbox":          {"agent", "chat", "ledger", "."},
 	"chat/uimessage": {"chat/internal/rawjson"}, // pure: no host and no agent
 	"chat/extract":   {"chat"},
 	"chat/openai":    {"chat", "chat/internal/provider"},
@@ -86,6 +87,7 @@ var testsMayImport = map[string][]string{
 	"ledger":         {"dohosttest", "objectstore", "agent", "chat"}, // for a full disk, and for positions
 	"agent":          {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
 	"chat":           {"dohosttest", "objectstore", "runtime"},       // likewise
+	"inbox":          {"dohosttest"},
 	"chat/openai":    {".", "dohosttest"},
 	"chat/anthropic": {".", "dohosttest"},
 	"web":            {"dohosttest", "examples/counter"},

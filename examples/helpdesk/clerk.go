@@ -1,0 +1,38 @@
+// Package helpdesk has two agents whose inbox is a collection: a Clerk, which answers messages, and a Triage, which answers rows
+// of a type of its own.
+package helpdesk
+
+import (
+	"context"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/inbox"
+	"github.com/dohost/dohost/ledger"
+)
+
+// Clerks is the namespace of Clerk objects.
+const Clerks dohost.Namespace[Clerk] = "clerk"
+
+// Clerk answers the messages to "clerk" in its collection.
+type Clerk struct{ *agent.Agent[struct{}] }
+
+// Messages are the messages and the responses of a Clerk.
+var Messages = inbox.Messages("messages", nil)
+
+// ClerkClass returns the class of clerks that answer with a model.
+func ClerkClass(m chat.Model) dohost.Class {
+	clerk := &inbox.Agent{Name: "clerk", Instructions: "Answer in one sentence.", Model: m}
+	class := agent.Bind(Clerks,
+		func(_ context.Context, a *agent.Agent[struct{}]) (*Clerk, error) { return &Clerk{a}, nil }, nil,
+		agent.Callable("send", (*Clerk).Send),
+		inbox.On(inbox.ForMessages[Clerk](&Messages, clerk)))
+	return ledger.Declare(class, clerk.Kinds()...)
+}
+
+// Send inserts a message. The clerk answers it in a later event: the response is a row, too.
+func (c *Clerk) Send(ctx context.Context, m inbox.Message) (inbox.Message, error) {
+	m.To = "clerk"
+	return inbox.Send(ctx, c.Storage(), &Messages, m)
+}

@@ -1,0 +1,28 @@
+// Package inbox builds agents whose inbox is a collection: a row that waits in the collection makes the agent answer, also
+// after a crash, and code of any kind may insert it.
+//
+// An [Inbox] has the functions of a cycle: Build makes the messages for a model from the rows that wait, Generate asks the model,
+// and Respond writes the response and takes the rows out of the inbox. [On] makes an inbox a part of a class of agents. The
+// rows are of any type. [ForMessages] returns the Inbox of rows of one given type, [Message], with all functions: an [Agent] with
+// a name, instructions, a model and tools.
+//
+// # A cycle
+//
+// The work is the content of an index, as with [agent.OnRowBatch], on which an inbox is built. One cycle of an inbox runs at a
+// time in an object. It takes all rows that are in the index when it begins. So three rows that are inserted together cause one
+// cycle, and a fourth that is inserted during that cycle causes a second one.
+//
+//  1. Build, and then Generate, run with the turn, and may give it up.
+//  2. Respond runs in a [dohost.Transaction]: its writes, and the rows' leaving of the index, are one batch. If the process ends
+//     before that batch is durable, the next incarnation begins the cycle again, from Build; otherwise the cycle is over. So each
+//     row is answered exactly once, although a model may be asked again.
+//  3. Respond is not called if other code has written or deleted a row of the cycle since the cycle began. The cycle begins
+//     again with the rows as they are now. So no change of a row is lost, and no row is answered in a form that it no longer has.
+//
+// A row with a request id (Inbox.Request) has a cycle of its own, and so a response of its own. Rows with equal request ids share
+// one cycle.
+//
+// A repeated cycle has the position ([dohost.WorkPosition]) of the first one, in a ledger scope for its rows. So an operation
+// of package ledger in Build and Generate is not repeated, and a durable [chat.Worker] asks its model only for the answers that are
+// not recorded.
+package inbox

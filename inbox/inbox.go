@@ -1,0 +1,124 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat"
+)
+
+// Inbox describes the inbox of a class of agents of type O: rows of type Row are answered with responses of type Response. All
+// functions get the agent's struct, and a ctx that holds its turn. A description may serve any number of classes; it must not
+// change after the call of [On].
+type Inbox[O, Row, Response any] struct {
+	// Rows is the collection of the rows. Required.
+	Rows *dohost.Collection[Row]
+	// Pending names the index whose rows wait. Required.
+	Pending string
+	// Request returns the request id of a row, or "". Each request id gets a response of its own. Nil means that no row has one.
+	Request func(Row) string
+	// Build returns the messages for the model, from the rows of the cycle in the order of the index. Required.
+	Build func(o *O, ctx context.Context, pending []dohost.Row[Row]) ([]chat.Message, error)
+	// Generate returns the response, usually that of a model. Required.
+	Generate func(o *O, ctx context.Context, c *Cycle[Row]) (Response, error)
+	// Respond writes the response, and deletes the rows of the cycle or changes them so that they are no longer in the index.
+	// It runs in a [dohost.Transaction], so it must not give up the turn. If it fails, or leaves a row in the index, its writes
+	// are rolled back and the cycle has failed. Required.
+	Respond func(o *O, ctx context.Context, r Response, pending []dohost.Row[Row]) error
+	// OnError is called for a cycle that failed, in addition to the report of the host. The rows stay in the index, and a later
+	// cycle repeats the failed one. Its writes are kept; it must not change the rows of the cycle. Nil means that the report is all.
+	OnError func(o *O, ctx context.Context, err error, pending []dohost.Row[Row])
+	// Options tunes the cycles: see [agent.RowsOptions]. Batch bounds the rows of a cycle, and zero means 50. After MaxAttempts
+	// cycles of a row that failed, the row is parked. Parallel must be zero.
+	Options agent.RowsOptions
+
+	err error // of ForMessages
+}
+
+// Cycle is the input of Generate.
+type Cycle[Row any] struct {
+	// Pending are the rows of the cycle, and Messages those that Build made from them.
+	Pending  []dohost.Row[Row]
+	Messages []chat.Message
+	// Request is the request id of the rows, or "".
+	Request string
+}
+
+// check returns the errors in the description.
+func (in *Inbox[O, Row, Response]) check() error {
+	if in == nil {
+		return errors.New("inbox: On without an Inbox")
+	}
+	if in.err != nil {
+		return in.err
+	}
+	if in.Rows == nil {
+		return errors.New("inbox: an Inbox without Rows")
+	}
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("inbox: the Inbox of the collection %q %w", in.Rows.Name, fmt.Errorf(format, args...)))
+	}
+	if in.Build == nil {
+		wrong("has no Build")
+	}
+	if in.Generate == nil {
+		wrong("has no Generate")
+	}
+	if in.Respond == nil {
+		wrong("has no Respond")
+	}
+	if in.index() == nil {
+		wrong("names the index %q for its Pending, which the collection does not have", in.Pending)
+	}
+	if in.Options.Parallel != 0 {
+		wrong("has the option Parallel %d: want zero, since cycles run one at a time", in.Options.Parallel)
+	}
+	return errors.Join(errs...)
+}
+
+func (in *Inbox[O, Row, Response]) index() *dohost.Index[Row] {
+	at := slices.IndexFunc(in.Rows.Indexes, func(x dohost.Index[Row]) bool { return x.Name == in.Pending })
+	if at < 0 {
+		return nil
+	}
+	return &in.Rows.Indexes[at]
+}
+
+// On makes an inbox a part of a class of agents. A class may have several, over one collection or several, as long as no row is in
+// two of them.
+//
+// Open returns an error that names each missing field of in, and the errors of [agent.OnRowBatch].
+func On[O, Row, Response any, P interface {
+	*O
+	Ref
+}](in *Inbox[O, Row, Response]) agent.Entry[O] {
+	if err := in.check(); err != nil {
+		return agent.Extend(agent.Extension[O]{Err: err})
+	}
+	x := in.index()
+	return agent.OnRowBatch(in.Rows, in.Pending, func(o *O, ctx context.Context, rows []dohost.Row[Row]) error {
+		r := &runner[O, Row, Response]{in: in, o: o, store: P(o).Storage(), waits: places(x, in.Options.Prefix)}
+		return r.run(ctx, rows)
+	}, &in.Options)
+}
+
+// Ref is an agent: an [*agent.Agent], a [*chat.Agent], or a struct that embeds one.
+type Ref interface {
+	agent.Ref
+	// Storage returns the storage of the agent's object.
+	Storage() *dohost.Storage
+}
+
+// places returns a function that reports whether an index has a row at a key with a prefix.
+func places[Row any](x *dohost.Index[Row], prefix dohost.Key) func(Row) bool {
+	in := func(k dohost.Key) bool { return k != "" && strings.HasPrefix(string(k), string(prefix)) }
+	return func(v Row) bool {
+		return x.Of != nil && in(x.Of(v)) || x.Each != nil && slices.ContainsFunc(x.Each(v), in)
+	}
+}
