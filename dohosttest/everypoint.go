@@ -50,6 +50,9 @@ type Scenario struct {
 	// Places are the places where incarnations are ended; nil means all, as eviction.Places
 	// lists them.
 	Places []dohost.Place
+	// Endings are the modes of the endings: [dohost.EndFence], [dohost.EndCrash], [dohost.EndPowerCut] and
+	// [dohost.EndKill]. Nil means all four.
+	Endings []dohost.EndMode
 	// Pairs is how many pairs of endings are tried: the second at a point of the recovery
 	// from the first. If there are more pairs, Seed draws them.
 	Pairs int
@@ -117,6 +120,11 @@ func (s *Scenario) check() error {
 		return errors.New("the scenario has no Check: it would pass for any behaviour")
 	case len(s.Classes) == 0:
 		return errors.New("the scenario has no Classes")
+	case s.Endings != nil && len(s.Endings) == 0:
+		return errors.New("the scenario has no Endings: nil means all")
+	}
+	if err := checkEndings("scenario", s.Endings); err != nil {
+		return err
 	}
 	return checkPlaces(s.Places)
 }
@@ -311,12 +319,14 @@ func differ(a, b []Point) error {
 
 // endingsAt returns the endings of a run at a point. Where writes are not synced yet, an
 // ending process may keep or lose them.
-func endingsAt(p Point) []dohost.EndMode {
+func (s *Scenario) endingsAt(p Point) []dohost.EndMode {
 	es := []dohost.EndMode{eviction.EndFence, eviction.EndCrash, eviction.EndPowerCut}
 	if p.Place == eviction.PlaceSync {
 		es = append(es, eviction.EndKill)
 	}
-	return slices.DeleteFunc(es, func(e dohost.EndMode) bool { return !canEnd(e, p) })
+	return slices.DeleteFunc(es, func(e dohost.EndMode) bool {
+		return !canEnd(e, p) || s.Endings != nil && !slices.Contains(s.Endings, e)
+	})
 }
 
 // singles ends a run at every point with every ending.
@@ -326,11 +336,12 @@ func (x *explorer) singles() {
 			x.r.Skipped += len(x.base.points) - i
 			return
 		}
-		if x.s.Places != nil && !slices.Contains(x.s.Places, p.Place) {
+		endings := x.s.endingsAt(p)
+		if x.s.Places != nil && !slices.Contains(x.s.Places, p.Place) || len(endings) == 0 {
 			x.r.Skipped++
 			continue
 		}
-		for _, ending := range endingsAt(p) {
+		for _, ending := range endings {
 			plan := []interruption{{p, ending}}
 			tr := x.s.try(x.t, x.moved, x.order, plan)
 			x.r.Runs[ending]++

@@ -33,7 +33,7 @@ func (w *scenarioRun) sinceEnding() (ps []Point) {
 func (x *explorer) pairs() {
 	var all [][]interruption
 	for _, s := range x.after {
-		for _, ending := range endingsAt(s.then) {
+		for _, ending := range x.s.endingsAt(s.then) {
 			all = append(all, []interruption{s.first, {s.then, ending}})
 		}
 	}

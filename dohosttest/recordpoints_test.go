@@ -45,7 +45,7 @@ func TestPointsBetweenIncarnations(t *testing.T) {
 		t.Errorf("of an import: %v, %v; want %v", imported.err, got, want)
 	}
 	for _, p := range imported.points {
-		if endings := fmt.Sprint(endingsAt(p)); p.Incarnation == 0 && endings != map[string]string{"sync": "[power cut kill]", "durable": "[power cut]"}[p.Place.String()] {
+		if endings := fmt.Sprint((&Scenario{}).endingsAt(p)); p.Incarnation == 0 && endings != map[string]string{"sync": "[power cut kill]", "durable": "[power cut]"}[p.Place.String()] {
 			t.Errorf("%v: %v", p, endings)
 		}
 	}

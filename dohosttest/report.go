@@ -27,7 +27,11 @@ type report struct {
 func (r *report) vacuous(s *Scenario) error {
 	switch {
 	case r.Points == r.Skipped:
-		return fmt.Errorf("no run was interrupted: none of %s is at one of the places %v", count(r.Points, "point"), s.Places)
+		err := fmt.Errorf("no run was interrupted: none of %s is at one of the places %v", count(r.Points, "point"), s.Places)
+		if s.Endings != nil {
+			err = fmt.Errorf("%w and allows one of the Endings %v", err, s.Endings)
+		}
+		return err
 	case s.Pairs > 0 && r.AllPairs == 0:
 		return errors.New("no pair was tried: no run has points after its interruption")
 	}

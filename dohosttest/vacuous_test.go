@@ -72,6 +72,11 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 		"no Classes":         {func(s *Scenario) { s.Classes = nil }, "no Classes"},
 		"place":              {func(s *Scenario) { s.Places = []dohost.Place{99} }, `place "place 99": want some of [construct start`},
 		"no such place here": {func(s *Scenario) { s.Places = []dohost.Place{eviction.PlaceChunk} }, "no run was interrupted: none of 11 points is at one of the places [chunk]"},
+		"no Endings":         {func(s *Scenario) { s.Endings = []dohost.EndMode{} }, "no Endings"},
+		"ending":             {func(s *Scenario) { s.Endings = []dohost.EndMode{dohost.EndRestart} }, "the scenario's Endings contain restart"},
+		"no such ending here": {func(s *Scenario) {
+			s.Places, s.Endings = []dohost.Place{eviction.PlaceCommit}, []dohost.EndMode{dohost.EndKill}
+		}, "places [commit] and allows one of the Endings [kill]"},
 		"a client that fails": {func(s *Scenario) {
 			run := s.Run
 			s.Run = func(ctx context.Context, h *Host) error {
@@ -269,5 +274,24 @@ func TestEveryPointStopsAfterManyFailures(t *testing.T) {
 	}
 	if s := r.summary(); strings.Contains(s, "100% of them") {
 		t.Errorf("summary: %s", s)
+	}
+}
+
+// TestEveryPointWithEndings has no other endings than those of the scenario, in its single endings and in its pairs.
+func TestEveryPointWithEndings(t *testing.T) {
+	s := doing(put)
+	s.Run = func(ctx context.Context, h *Host) error {
+		return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+			_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+			return err
+		})
+	}
+	s.Endings, s.Pairs = []dohost.EndMode{dohost.EndPowerCut}, 5
+	r := explore(t, s)
+	if len(r.Failures) > 0 {
+		t.Error(r.Failures[0].err)
+	}
+	if len(r.Runs) != 1 || r.Runs[dohost.EndPowerCut] == 0 || r.Pairs != 5 {
+		t.Errorf("runs: %v, %d pairs", r.Runs, r.Pairs)
 	}
 }
