@@ -383,7 +383,7 @@ func TestAnswerWithoutCallerIsKept(t *testing.T) {
 		if err := h.Restart(asked); err != nil {
 			t.Log(err)
 		}
-		h.Advance(36 * time.Hour)
+		h.Advance(26 * time.Hour)
 		if err := h.Restart(caller, asked); err != nil {
 			t.Fatal(err)
 		}

@@ -106,9 +106,11 @@ func scenario(c *countingState, all *testClients, class dohost.Class) dohosttest
 	switch {
 	case *full:
 		s.Pairs = 25
+		return s
 	case !invariants.Enabled:
 		s.Pairs = 3
 	}
+	s.Endings = []dohost.EndMode{dohost.EndFence, dohost.EndPowerCut} // a power cut loses all that a crash loses
 	return s
 }
 
@@ -120,10 +122,10 @@ func fewer(s dohosttest.Scenario) dohosttest.Scenario {
 	return s
 }
 
-// fewest returns a scenario that is a variant of another, with the ends after an Await, in a plain go test.
+// fewest returns a scenario that is a variant of another. In a plain go test it has only power cuts after an Await.
 func fewest(s dohosttest.Scenario) dohosttest.Scenario {
 	if !*full {
-		s.Places, s.Pairs = []dohost.Place{dohost.PlaceAwaited}, 0
+		s.Places, s.Pairs, s.Endings = []dohost.Place{dohost.PlaceAwaited}, 0, []dohost.EndMode{dohost.EndPowerCut}
 	}
 	return s
 }

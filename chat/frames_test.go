@@ -44,11 +44,15 @@ func repeated(n int, format string) string {
 
 // scripts returns scripts that once took too long, took too much memory, or ended an incarnation or the process.
 func scripts() map[string]frames {
+	parts := 3_000 // a quadratic number of steps exceeds the bound of play
+	if *full {
+		parts = 9_000
+	}
 	const stores = `{"type":"cf_agent_chat_messages","messages":[%s]}`
-	many := repeated(9_000, `{"id":"a%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
-	others := repeated(9_000, `{"id":"b%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
+	many := repeated(parts, `{"id":"a%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
+	others := repeated(parts, `{"id":"b%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
 	deep := strings.Repeat("[", 9_900) + strings.Repeat("]", 9_900)
-	texts := repeated(9_000, `{"type":"text","text":"%d"}`)
+	texts := repeated(parts, `{"type":"text","text":"%d"}`)
 	call := `{"type":"tool-stamp","toolCallId":"%d","state":"approval-responded","input":{},"approval":{"approved":true}}`
 	question := `{"id":"u","role":"user","parts":[{"type":"text","text":"hi"}]}`
 	return map[string]frames{
@@ -58,9 +62,9 @@ func scripts() map[string]frames {
 			requestText("1", `{"messages":[`+question+`]}`),
 			requestText("2", `{"messages":[`+question+`,{"id":"a","role":"assistant","parts":[`+texts+`]}]}`)},
 		"a message with many calls": {
-			fmt.Sprintf(stores, `{"id":"a","role":"assistant","parts":[`+repeated(9_000, call)+`]}`),
-			requestText("1", `{"messages":[`+question+`,{"id":"a","role":"assistant","parts":[`+repeated(9_000, call)+`]}]}`)},
-		"one message many times": {fmt.Sprintf(stores, repeated(9_000, `{"id":"a","role":"assistant","parts":[{"type":"text","text":"%d"}]}`))},
+			fmt.Sprintf(stores, `{"id":"a","role":"assistant","parts":[`+repeated(parts, call)+`]}`),
+			requestText("1", `{"messages":[`+question+`,{"id":"a","role":"assistant","parts":[`+repeated(parts, call)+`]}]}`)},
+		"one message many times": {fmt.Sprintf(stores, repeated(parts, `{"id":"a","role":"assistant","parts":[{"type":"text","text":"%d"}]}`))},
 		"deep output":            {requestText("1", `{"messages":[`+question+`]}`), `{"type":"cf_agent_tool_result","toolCallId":"call-1","output":` + deep + `}`},
 		"deep message":           {fmt.Sprintf(stores, `{"id":"a","role":"user","parts":[{"type":"data-x","data":`+deep+`}]}`)},
 		"deep text as input": {fmt.Sprintf(stores, `{"id":"a","role":"assistant","parts":[{"type":"tool-x","toolCallId":"1","state":"input-available","input":`+
@@ -68,8 +72,8 @@ func scripts() map[string]frames {
 		"system with a file": {requestText("1", `{"messages":[{"id":"s","role":"system","parts":[{"type":"file","mediaType":"image/png","url":"https://x.test/"}]},`+question+`]}`)},
 		"control characters": {fmt.Sprintf(stores, `{"id":"\u001b]0;x\u0007\n","role":"user","parts":[{"type":"text","text":"x"}]}`)},
 		"many messages of the user": {
-			requestText("1", `{"messages":[`+question+`]}`), requestText("2", `{"messages":[`+repeated(9_000, `{"id":"u%d","role":"user","parts":[]}`)+`]}`),
-			requestText("3", `{"messages":[`+repeated(9_000, `{"id":"v%d","role":"user","parts":[]}`)+`]}`)},
+			requestText("1", `{"messages":[`+question+`]}`), requestText("2", `{"messages":[`+repeated(parts, `{"id":"u%d","role":"user","parts":[]}`)+`]}`),
+			requestText("3", `{"messages":[`+repeated(parts, `{"id":"v%d","role":"user","parts":[]}`)+`]}`)},
 		"many tools": {requestText("1", `{"messages":[`+question+`],"clientTools":[`+repeated(999, `{"name":"t%d"}`)+`]}`),
 			`{"type":"cf_agent_tool_result","toolCallId":"call-1","output":1,"autoContinue":true,"clientTools":[` + repeated(999, `{"name":"t%d"}`) + `]}`},
 		"ends": {`{"type":"cf_agent_chat_request_cancel","id":"1"}`, `{"type":"cf_agent_chat_clear"}`,

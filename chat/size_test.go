@@ -29,11 +29,11 @@ func (p *sizeRecorder) Write(b []byte) (int, error) {
 func TestGetMessagesOfLongConversation(t *testing.T) {
 	t.Parallel()
 	runWithHost(t, countingClass(&countingState{}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		const n, size = 1_000, 20_000
-		for from := 0; from < n; from += 500 { // as many as one event can write
+		const n, size = 250, 20_000
+		for from := 0; from < n; from += 125 {
 			err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 				var list []chat.Message
-				for i := from; i < from+500; i++ {
+				for i := from; i < from+125; i++ {
 					list = append(list, chat.Text(fmt.Sprint("m", i), chat.RoleUser, fmt.Sprint(i)+strings.Repeat("x", size)))
 				}
 				return errors.Join(chat.SetMessages(ctx, p, list), p.Idle(ctx))

@@ -225,7 +225,7 @@ func (s *workerShop) check(ctx context.Context, h *dohosttest.Host) error {
 
 // scenario ends the clerk at all points of the work.
 func (s *workerShop) scenario(distinct bool) dohosttest.Scenario {
-	sc := fewer(scenario(&countingState{}, &testClients{}, s.class(distinct)))
+	sc := fewest(scenario(&countingState{}, &testClients{}, s.class(distinct)))
 	sc.Services = []*dohosttest.FakeService{&s.once, &s.again, &s.found}
 	sc.Run, sc.Check, sc.Reset, sc.SettleTime = s.work, s.check, s.reset, time.Minute
 	return sc
@@ -243,7 +243,7 @@ func TestWorkerInFiberAtEveryPoint(t *testing.T) {
 func TestDurableWorkerAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	s := newWorkerShop(true)
-	dohosttest.EveryPoint(t, fewest(s.scenario(true)))
+	dohosttest.EveryPoint(t, s.scenario(true))
 }
 
 // TestWorkerInAnswerAtEveryPoint answers with a worker as a tool, which the model calls twice with the same input.
