@@ -26,6 +26,8 @@ import (
 //     of the message wait after the end of a reply; in the fiber that delivers the answer. Each move is one batch. So the end
 //     of the reply and the intent to deliver its answer are one batch.
 //   - The caller accepts the first completion of a call. So the delivery may be repeated.
+//   - A message with a row that has an address is continued when its calls have ended, regardless of newer messages. So each
+//     request gets an answer, even if the agent gets further requests while it waits.
 //
 // No event waits for the answer: not on the caller, whose reply has ended, nor on the asked agent, whose reply is a fiber.
 
@@ -69,7 +71,7 @@ type agentOutput struct {
 // which becomes a message of the user at that agent. The result is an object with the text of its reply, as the response. A
 // call is an [External] call: its reply ends, and continues with the answer. Each call is one request at the agent, also after
 // interruptions of either side, and the caller waits without an event, a turn or a connection. A reply of the agent that waits
-// for calls of its own answers when it has continued and ended.
+// for calls of its own answers when it has continued and ended, also if newer messages follow it.
 //
 // The result is an error if the agent fails, is stopped, or refuses the request (OnAsked of [Handlers]); if it has not
 // answered after Timeout; if its class or its name does not exist; if it is already one of the agents that ask each other, or

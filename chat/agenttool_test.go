@@ -227,6 +227,8 @@ func TestAgentToolChain(t *testing.T) {
 		"one agent twice":   {"b: x & b: y", "a heard (b says x, b says y)"},
 		"in the middle":     {"b: c: hi", "a heard (b heard (c says hi))"},
 		"two in the middle": {"b: c: x & d: y", "a heard (b heard (c says x), d says y)"},
+		"two chains":        {"b: c: x & b: c: y", "a heard (b heard (c says x), b heard (c says y))"},
+		"two longer chains": {"b: c: d: x & b: c: d: y", "a heard (b heard (c heard (d says x)), b heard (c heard (d says y)))"},
 		"a sub-agent":       {"sub b: hi", "a heard (b says hi)"},
 		"of a sub-agent":    {"sub b: sub c: hi", "a heard (b heard (c says hi))"},
 		"five":              {"b: c: d: e: f: hi", "a heard (b heard (c heard (d heard (e heard (f says hi)))))"},

@@ -63,7 +63,7 @@ func teamScenario(tm *team, text, want string, others map[string][]string) dohos
 // TestAgentToolAtEveryPoint ends the planner a and the researcher b everywhere: b gets one request for each call, and a uses one
 // answer of each.
 func TestAgentToolAtEveryPoint(t *testing.T) {
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		text, want string
 		others     map[string][]string
 	}{
@@ -71,8 +71,15 @@ func TestAgentToolAtEveryPoint(t *testing.T) {
 			map[string][]string{"b": {"user: x", "assistant: b says x", "user: y", "assistant: b says y"}}},
 		"chain": {"b: c: hi", "a heard (b heard (c says hi))",
 			map[string][]string{"b": {"user: c: hi", "assistant: b heard (c says hi)"}, "c": {"user: hi", "assistant: c says hi"}}},
+		"two chains": {"b: c: x & b: c: y", "a heard (b heard (c says x), b heard (c says y))", map[string][]string{
+			"b": {"user: c: x", "assistant: b heard (c says x)", "user: c: y", "assistant: b heard (c says y)"},
+			"c": {"user: x", "assistant: c says x", "user: y", "assistant: c says y"}}},
 		"sub-agent": {"sub b: hi", "a heard (b says hi)", nil},
-	} {
+	}
+	if !*full {
+		delete(cases, "chain") // two chains have all its steps
+	}
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tm := &team{options: chat.AgentToolOptions{Timeout: 12 * time.Hour}}
@@ -80,7 +87,7 @@ func TestAgentToolAtEveryPoint(t *testing.T) {
 				return dohost.Sleep(ctx, 100*time.Millisecond)
 			}
 			s := teamScenario(tm, c.text, c.want, c.others)
-			if name == "chain" {
+			if strings.Contains(name, "chain") {
 				s = fewest(s)
 			}
 			dohosttest.EveryPoint(t, s)
@@ -234,37 +241,51 @@ func TestCancellationBeforeTheRequest(t *testing.T) {
 	})
 }
 
-// TestAskedAgentWaitsForAnApproval has a reply of the asked agent that ends while a call waits for an approval.
+// TestAskedAgentWaitsForAnApproval has a reply of the asked agent that ends while a call waits for an approval. The prompt of the
+// continuation has the messages before the reply, and no newer ones; the body is not that of a newer request.
 func TestAskedAgentWaitsForAnApproval(t *testing.T) {
 	for name, c := range map[string]struct {
-		newer bool // a newer message follows the reply
-		want  string
+		text, want string
+		newer      bool // a newer message follows the reply
 	}{
-		"continued":     {false, `b heard ("careful")`},
-		"newer message": {true, "The agent member/b did not answer: its reply was not continued."},
+		"continued":     {"tool careful: x", `b heard ("careful")`, false},
+		"newer message": {"tool careful: x", `b heard ("careful")`, true},
+		"two calls":     {"tool careful: x & c: y", `b heard ("careful", c says y)`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			careful := sleeper("careful", time.Second, false)
 			careful.Approve = &chat.Approval{}
+			var prompts []string
 			tm := &team{extra: []chat.Tool{careful}, options: chat.AgentToolOptions{Timeout: 48 * time.Hour}}
+			tm.think = func(ctx context.Context, m *member, r *chat.Reply) error {
+				list, err := r.Messages(ctx, 0)
+				for _, before := range list {
+					prompts = append(prompts, m.Name()+": "+before.PlainText()+string(r.Body()))
+				}
+				return err
+			}
 			runTeam(t, tm, func(t *testing.T, h *dohosttest.Host) {
-				if err := askMember(t.Context(), h, "a", "b: tool careful: x"); err != nil {
+				text := "b: " + strings.ReplaceAll(c.text, "&", "&&")
+				if err := askMember(t.Context(), h, "a", text); err != nil {
 					t.Fatal(err)
 				}
 				h.Advance(24 * time.Hour)
 				h.Evict(dohost.ID{Class: "member", Name: "b"}, dohost.EndFence)
-				wantTranscript(t, h, "a", "user: b: tool careful: x", "assistant: ")
+				wantTranscript(t, h, "a", "user: "+text, "assistant: ")
 				if c.newer {
-					if err := askMember(t.Context(), h, "b", "news"); err != nil {
-						t.Fatal(err)
-					}
+					inMember(t, h, "b", func(ctx context.Context, m *member) error {
+						_, err := chat.Ask(ctx, m, []chat.Message{chat.Text("u", chat.RoleUser, "news")}, &chat.AskOptions{Body: []int{1}})
+						return err
+					})
 					h.Advance(time.Minute)
 				}
+				prompts = nil
 				inMember(t, h, "b", func(ctx context.Context, m *member) error {
 					return chat.Decide(ctx, m, &chat.Decision{Call: "call-0", Approve: true, Actor: "mia"})
 				})
 				h.Advance(time.Minute)
-				wantTranscript(t, h, "a", "user: b: tool careful: x", "assistant: a heard ("+c.want+")")
+				wantTranscript(t, h, "a", "user: "+text, "assistant: a heard ("+c.want+")")
+				wantLines(t, "the prompts have", prompts, "b: "+c.text, "a: "+text)
 			})
 		})
 	}

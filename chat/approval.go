@@ -168,9 +168,9 @@ func (k *conversation) decide(ctx context.Context, d *Decision) error {
 	return nil
 }
 
-// continueMessage queues a continuation of a message, with the body and the tools of the last request. completes is set for Complete.
+// continueMessage queues a continuation of a message. completes is set for Complete.
 func (k *conversation) continueMessage(ctx context.Context, message string, completes bool) error {
-	note, err := k.readNote(ctx, requestNote)
+	note, err := k.requestOfMessage(ctx, message)
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func (k *conversation) acceptAsked(ctx context.Context, q *outgoing) error {
 	}
 	user := Text(id, RoleUser, q.Text)
 	row := replyRow{ID: id, Asked: &q.Address, Users: []string{user.ID}, Created: time.Now().UnixMilli(), Collects: true}
-	err = k.accept(ctx, row, func(ctx context.Context) error { return k.putAll(ctx, []Message{user}) })
+	err = k.accept(ctx, row, func(ctx context.Context) error { return k.putAsked(ctx, user) })
 	if _, large := errors.AsType[*dohost.LimitError](err); large {
 		return &refusedError{err}
 	}
@@ -82,6 +82,19 @@ func (k *conversation) acceptAsked(ctx context.Context, q *outgoing) error {
 		return err
 	}
 	return k.broadcastTranscript(ctx, k.openConns())
+}
+
+// putAsked stores the message of a request of another agent.
+func (k *conversation) putAsked(ctx context.Context, m Message) error {
+	old, _, err := messages.Get(ctx, k.store(), m.ID)
+	if err != nil {
+		return err
+	}
+	old.Asked = true
+	if _, err := k.putReplacing(ctx, old, m, 0, ""); err != nil {
+		return err
+	}
+	return k.trim(ctx)
 }
 
 // answerAsked starts the delivery of the answer to a request of another agent that ends, in the batch of the end. m is its
@@ -157,13 +170,10 @@ func (k *conversation) notContinued(ctx context.Context, message string) error {
 	if err != nil {
 		return err
 	}
-	last, _, err := messages.Last(ctx, k.store(), dohost.Query[messageRow]{})
 	switch {
-	case err != nil:
-		return err
-	case later && last.ID == message:
+	case later:
 		return nil
-	case later || uimessage.CallsInLastStep(&m): // a newer message follows, or the model has not used the results
+	case uimessage.CallsInLastStep(&m): // the model has not used the results
 		return k.giveUpAddress(ctx, &w.Value, "its reply was not continued")
 	}
 	if _, err := waitingRows.Delete(ctx, k.store(), message); err != nil {

@@ -167,8 +167,10 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 	if !k.audience.resumes(conn) {
 		return nil
 	}
-	if err := k.replay(ctx, conn, r); err != nil {
-		return err
+	if !r.Older {
+		if err := k.replay(ctx, conn, r); err != nil {
+			return err
+		}
 	}
 	return k.send(ctx, conn, responseFrame{
 		Type: frameResponse, ID: id, Continuation: r.Continues, Replay: true, ReplayComplete: true,

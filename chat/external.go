@@ -77,9 +77,10 @@ func (c *Completion) check() error {
 
 // Complete ends a call of a tool with [External]. The first completion counts: applied is false if the call has ended
 // before, so an executor may repeat a completion. If no other call of the message waits, the assistant continues the
-// message, unless a newer message follows: then the model receives the result with the next request. Complete is for the
-// program: a class whose calls are completed by other objects or over HTTP has a method that calls Complete, and checks
-// the rights of its callers. Complete waits for space on a full disk, without the turn.
+// message, unless a newer message of a user or of the program follows: then the model receives the result with the next
+// request. A message that answers another agent continues in any case (see [AgentTool]). Complete is for the program: a class
+// whose calls are completed by other objects or over HTTP has a method that calls Complete, and checks the rights of its
+// callers. Complete waits for space on a full disk, without the turn.
 //
 // A completion is discarded after the end of [External].Within, and if an error or an interruption of Run has ended the
 // call. After the end of Within it is reported as chat:late. A result that does not fit into its message becomes an error.

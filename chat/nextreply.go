@@ -62,27 +62,25 @@ func (k *conversation) beginDue(ctx context.Context) error {
 	return dohost.Transaction(ctx, k.beginNext)
 }
 
-// findMessage assigns the message of a reply: a new one after the messages it answers, or the last one if that is the
-// assistant's. begins is false if the row Answers and there is no message that it continues.
+// findMessage assigns the message of a reply: a new one after the messages it answers, or the one that it continues. begins is
+// false if the row Answers and there is no message that it continues.
 func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins bool, err error) {
 	if row.Continues {
-		last, ok, err := messages.Last(ctx, k.store(), dohost.Query[messageRow]{})
+		of, ok, err := k.continued(ctx, row)
 		if err != nil {
 			return false, err
 		}
 		if ok {
-			m, err := last.Message()
+			m, err := of.Message()
 			if err != nil {
 				return false, err
 			}
-			if m.Role == RoleAssistant && (row.Message == "" || row.Message == m.ID) { // otherwise a newer message follows
-				begins := !row.Answers
-				if row.Answers {
-					begins, err = k.continues(ctx, row, &m)
-				}
-				row.Message, row.Place, row.Work = m.ID, last.Place, cmp.Or(last.Work, randomText())
-				return begins, err
+			begins := !row.Answers
+			if row.Answers {
+				begins, err = k.continues(ctx, row, &m)
 			}
+			row.Message, row.Place, row.Work = m.ID, of.Place, cmp.Or(of.Work, randomText())
+			return begins, err
 		}
 		if row.Answers {
 			return false, nil
@@ -92,6 +90,52 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 	row.Message, row.Work = "msg_"+ulid.Make().String(), randomText()
 	row.Place, err = k.placeAfter(ctx, row.Users)
 	return true, err
+}
+
+// continued returns the message that a reply continues. That is the last message, if it is of the assistant. It is an older
+// message only for a row that names it, and only if the newer messages do not end its wait:
+//
+//   - The message must answer another agent: the request of that agent has one answer, regardless of other requests.
+//   - Or all newer messages are requests of other agents, and their answers: no user knows of them.
+//
+// After a newer message of a user or of the program the model gets the results of the older calls with the next request.
+//
+// A reply to an older message is Older: clients receive no chunks of it, since published clients add the chunks of a
+// continuation to their last message. They receive the transcript at its end.
+func (k *conversation) continued(ctx context.Context, row *replyRow) (of messageRow, ok bool, err error) {
+	last, ok, err := messages.Last(ctx, k.store(), dohost.Query[messageRow]{})
+	switch {
+	case err != nil || !ok:
+		return of, false, err
+	case row.Message == "" || row.Message == last.ID:
+		return last, last.Role == RoleAssistant, nil
+	}
+	of, ok, err = messages.Get(ctx, k.store(), row.Message)
+	if err != nil || !ok || of.Role != RoleAssistant {
+		return of, false, err
+	}
+	_, asked, err := waitingRows.Get(ctx, k.store(), of.ID)
+	if err == nil && !asked {
+		asked, err = k.onlyAskedAfter(ctx, of.Place)
+	}
+	row.Older = asked
+	return of, asked, err
+}
+
+// onlyAskedAfter reports whether all messages after a place are requests of other agents, and the replies to them.
+func (k *conversation) onlyAskedAfter(ctx context.Context, place uint64) (bool, error) {
+	replyTo := uint64(0) // the end of the places of replies to the last request
+	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Start: dohost.KeyOf(place + 1)}) {
+		switch {
+		case err != nil:
+			return false, err
+		case row.Value.Asked:
+			replyTo = nextPlace(row.Value.Place)
+		case row.Value.Role != RoleAssistant || row.Value.Place >= replyTo:
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // continues reports whether a request that Answers continues a message now: no call of the message waits for a client or for an

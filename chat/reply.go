@@ -236,12 +236,15 @@ func (l *liveReply) applyOnce(ctx context.Context, id string, e callEvent) error
 	return nil
 }
 
-// publish applies a logged chunk, and sends it to clients.
+// publish applies a logged chunk, and sends it to clients, unless the reply is Older.
 func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
 	if l.chunkLogged(c) {
 		if err := l.k.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, l.k.openConns()); err != nil {
 			return err
 		}
+	}
+	if l.row.Older {
+		return nil
 	}
 	return l.k.broadcast(ctx, l.row.frame(row, false), l.k.audience.live(l.k.openConns()))
 }

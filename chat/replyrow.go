@@ -35,7 +35,7 @@ type replyRow struct {
 	work.Item
 	ID        string          // chosen by the client
 	Number    uint64          // in order of arrival
-	Continues bool            // continues the last message of the assistant
+	Continues bool            // continues a message of the assistant: the last one, or an older one if Older is set
 	Conn      string          // id of the connection that sent the request; "" for the program
 	Body      json.RawMessage // of the request, without the members of the wire protocol
 	Tools     json.RawMessage // of the client
@@ -51,6 +51,7 @@ type replyRow struct {
 	Overlaps  bool   // was queued because of a result, while a reply to the same message was running
 	Completes bool   // was queued by Complete: see AnswerOptions.MaxSteps
 	Answers   bool   // continues because of a client's answer or the program: otherwise skipped
+	Older     bool   `msgpack:",omitempty"` // continues a message that newer ones follow: see findMessage
 	Error     string // error text for the program and operators
 	Public    string // error text for clients
 	Created   int64

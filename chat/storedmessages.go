@@ -130,7 +130,7 @@ func (k *conversation) putReplacing(
 			return false, fmt.Errorf("chat: Sanitize changed the id of message %q to %q", id, m.ID)
 		}
 	}
-	row := messageRow{ID: m.ID, Role: m.Role, Place: place, Work: cmp.Or(old.Work, randomText())}
+	row := messageRow{ID: m.ID, Role: m.Role, Place: place, Work: cmp.Or(old.Work, randomText()), Asked: old.Asked}
 	if row.JSON, err = fitRow(m); err != nil {
 		return false, err
 	}

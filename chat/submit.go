@@ -135,8 +135,10 @@ func (k *conversation) accept(ctx context.Context, row replyRow, store func(cont
 		if err := store(ctx); err != nil {
 			return err
 		}
-		if err := notes.Put(ctx, k.store(), noteRow{Name: requestNote, Body: row.Body, Tools: row.Tools}); err != nil {
-			return err
+		if row.Asked == nil { // it has neither, and the next continuation of a user's message needs those of the user's request
+			if err := notes.Put(ctx, k.store(), noteRow{Name: requestNote, Body: row.Body, Tools: row.Tools}); err != nil {
+				return err
+			}
 		}
 		return k.insertReply(ctx, row)
 	})

@@ -52,7 +52,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	case !f.AutoContinue:
 		return nil
 	}
-	note, err := k.readNote(ctx, requestNote)
+	note, err := k.requestOfMessage(ctx, of)
 	if err != nil {
 		return err
 	}
@@ -253,6 +253,19 @@ func (k *conversation) loadLive(ctx context.Context, row replyRow) (*liveReply, 
 		return k.live, nil
 	}
 	return k.load(ctx, row)
+}
+
+// requestOfMessage returns the body and the tools for a continuation of a message: those of the last request of a client or of the
+// program, or none if the message answers another agent.
+func (k *conversation) requestOfMessage(ctx context.Context, message string) (none noteRow, err error) {
+	if _, asked, err := waitingRows.Get(ctx, k.store(), message); err != nil || asked {
+		return none, err
+	}
+	being, ok, err := k.running(ctx)
+	if err != nil || ok && being.Message == message && being.Asked != nil {
+		return none, err
+	}
+	return k.readNote(ctx, requestNote)
 }
 
 // queueContinuation queues a continuation of a message, unless one is queued, and reports whether one is queued or

@@ -19,6 +19,8 @@ type Stored struct {
 	// Work identifies the durable work of the replies to the message. The server chooses it at random, unlike the ID: a message
 	// that is stored again after its deletion has another one.
 	Work string
+	// Asked is set for a request of another agent. Clients cannot write such a message.
+	Asked bool `msgpack:",omitempty"`
 }
 
 // Message decodes the message.
