@@ -30,6 +30,7 @@ type member struct {
 // team is the state that the members of a test share.
 type team struct {
 	options chat.AgentToolOptions
+	chat    chat.Options
 	think   func(ctx context.Context, m *member, r *chat.Reply) error // called before the model; may be nil
 	asked   func(m *member, ctx context.Context, a chat.Asked) error  // OnAsked; may be nil
 	extra   []chat.Tool
@@ -48,7 +49,7 @@ type askInput struct {
 
 func (tm *team) class() dohost.Class {
 	tm.runs, tm.askOf = map[string]int{}, map[string]chat.Asked{}
-	h := &chat.Handlers[member, struct{}]{Reply: (*member).reply}
+	h := &chat.Handlers[member, struct{}]{Reply: (*member).reply, Options: tm.chat}
 	if tm.asked != nil {
 		h.OnAsked = func(m *member, ctx context.Context, a chat.Asked) error { return tm.asked(m, ctx, a) }
 	}

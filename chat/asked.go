@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat/uimessage"
-	"github.com/dohost/dohost/internal/work"
 )
 
 // deliverKind is the fiber kind of answers for other agents.
@@ -28,18 +26,6 @@ type delivery struct {
 var deliverRetry = dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: time.Minute, MaxElapsed: time.Hour, ShouldRetry: dohost.RetryAnyError}
 
 const deliverRetries = 24
-
-// waitingRow is the return address of a reply that has ended while calls of its message wait. The reply that continues the
-// message gets it.
-type waitingRow struct {
-	Message string
-	Address returnAddress
-}
-
-var waitingRows = dohost.Collection[waitingRow]{
-	Name: "dohost.chat.asked",
-	Key:  func(r waitingRow) string { return r.Message },
-}
 
 // refusedError is the error of an agent that does not accept a request.
 type refusedError struct{ err error }
@@ -95,100 +81,6 @@ func (k *conversation) putAsked(ctx context.Context, m Message) error {
 		return err
 	}
 	return k.trim(ctx)
-}
-
-// answerAsked starts the delivery of the answer to a request of another agent that ends, in the batch of the end. m is its
-// message, or nil. While calls of the message wait, or a continuation is queued, the row of the message keeps the address.
-func (k *conversation) answerAsked(ctx context.Context, row *replyRow, m *Message) error {
-	if row.Asked == nil {
-		return nil
-	}
-	if row.Outcome == work.Completed && m != nil {
-		later, err := k.continuesLater(ctx, m)
-		if err != nil {
-			return err
-		}
-		if later {
-			return waitingRows.Put(ctx, k.store(), waitingRow{m.ID, *row.Asked})
-		}
-	}
-	c := Completion{}
-	switch self := k.base.Object().ID(); row.status() {
-	case StatusCompleted:
-		text := ""
-		if m != nil {
-			text = m.PlainText()
-		}
-		return k.deliverText(ctx, row.Asked, text)
-	case StatusFailed:
-		c.Error = fmt.Sprintf("The agent %v failed: %s", self, row.Public)
-	case StatusSkipped:
-		c.Error = fmt.Sprintf("The agent %v skipped the request.", self)
-	default:
-		c.Error = fmt.Sprintf("The reply of the agent %v was stopped.", self)
-	}
-	return k.startDelivery(ctx, row.Asked, c)
-}
-
-// continuesLater reports whether calls of a message wait, or a continuation of it is queued.
-func (k *conversation) continuesLater(ctx context.Context, m *Message) (bool, error) {
-	if slices.ContainsFunc(m.Parts, uimessage.IsPending) {
-		return true, nil
-	}
-	n, err := replies.Count(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Where: func(r replyRow) bool {
-		return r.Continues && r.Message == m.ID && r.State == work.Waiting
-	}})
-	return n > 0, err
-}
-
-// takeAddress gives a reply that continues a message the return address of the message.
-func (k *conversation) takeAddress(ctx context.Context, row *replyRow) error {
-	w, ok, err := waitingRows.Get(ctx, k.store(), row.Message)
-	if err != nil || !ok {
-		return err
-	}
-	row.Asked = &w.Value.Address
-	_, err = waitingRows.Delete(ctx, k.store(), w.Key)
-	return err
-}
-
-// notContinued decides about the return address of a message after one of its continuations has ended before it began.
-func (k *conversation) notContinued(ctx context.Context, message string) error {
-	w, ok, err := waitingRows.Get(ctx, k.store(), message)
-	if err != nil || !ok {
-		return err
-	}
-	r, stored, err := messages.Get(ctx, k.store(), message)
-	if err != nil || !stored {
-		return errors.Join(err, k.giveUpAddress(ctx, &w.Value, "its message was deleted"))
-	}
-	m, err := r.Message()
-	if err != nil {
-		return err
-	}
-	later, err := k.continuesLater(ctx, &m)
-	if err != nil {
-		return err
-	}
-	switch {
-	case later:
-		return nil
-	case uimessage.CallsInLastStep(&m): // the model has not used the results
-		return k.giveUpAddress(ctx, &w.Value, "its reply was not continued")
-	}
-	if _, err := waitingRows.Delete(ctx, k.store(), message); err != nil {
-		return err
-	}
-	return k.deliverText(ctx, &w.Value.Address, m.PlainText())
-}
-
-// giveUpAddress delivers an error to the return address of a message.
-func (k *conversation) giveUpAddress(ctx context.Context, w *waitingRow, why string) error {
-	if _, err := waitingRows.Delete(ctx, k.store(), w.Message); err != nil {
-		return err
-	}
-	text := fmt.Sprintf("The agent %v did not answer: %s.", k.base.Object().ID(), why)
-	return k.startDelivery(ctx, &w.Address, Completion{Error: text})
 }
 
 // deliverText starts the delivery of a text.
@@ -292,17 +184,6 @@ func (k *conversation) cancelWaiting(ctx context.Context, request string) error 
 		err = k.stopAsks(ctx, calls, func(r callRow, f *uimessage.ToolAnswer) error {
 			return k.endStored(ctx, r, f, false, false)
 		})
-	}
-	return err
-}
-
-// clearAddresses delivers an error for each message that waits, before a conversation is deleted.
-func (k *conversation) clearAddresses(ctx context.Context) error {
-	all, err := waitingRows.List(ctx, k.store(), nil)
-	for _, w := range all {
-		if err == nil {
-			err = k.giveUpAddress(ctx, &w.Value, "its conversation was deleted")
-		}
 	}
 	return err
 }

@@ -174,9 +174,12 @@ func fitRow(m Message) (json.RawMessage, error) {
 	return raw, err
 }
 
-// deleteMessages deletes messages.
+// deleteMessages deletes messages, and gives up their return addresses.
 func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error {
 	left, err := messages.Delete(ctx, k.store(), ids...)
+	if err == nil {
+		err = k.giveUpDeleted(ctx)
+	}
 	if err != nil || !left {
 		return err
 	}
@@ -203,6 +206,9 @@ func (k *conversation) trimNow(ctx context.Context) error {
 
 func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
 	left, err := messages.Trim(ctx, k.store(), keep)
+	if err == nil {
+		err = k.giveUpDeleted(ctx)
+	}
 	if err != nil || !left {
 		return err
 	}

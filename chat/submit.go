@@ -180,6 +180,9 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		return false, err
 	}
 	for _, m := range uimessage.Reconcile(stored, differ, server, inProgress) {
+		if m, err = k.keepAnswer(ctx, rows[m.ID], m); err != nil {
+			return false, err
+		}
 		if err := checkReserve(&m); err != nil {
 			return false, err
 		}
@@ -190,7 +193,10 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		changed = changed || put
 	}
 	if mayDelete {
-		removed := uimessage.RemovedIDs(rows, ids, system)
+		removed, err := k.withoutRequests(ctx, rows, uimessage.RemovedIDs(rows, ids, system))
+		if err != nil {
+			return false, err
+		}
 		if err := k.deleteMessages(ctx, removed...); err != nil {
 			return false, err
 		}

@@ -154,6 +154,17 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 	return m, content || len(calls) > 0
 }
 
+// CallsOf returns a stored message with the calls of a client's copy, which is a result of Reconcile.
+func CallsOf(stored, sent *Message) Message {
+	m := stored.Clone()
+	for i, p := range m.Parts {
+		if now, ok := Call(sent, p.Text("toolCallId")); ok && IsCall(p) {
+			m.Parts[i] = now.clone()
+		}
+	}
+	return m
+}
+
 // textsOf returns the texts of a message, as a key. It is empty if there is no text.
 func textsOf(m *Message) string {
 	var b strings.Builder
@@ -216,9 +227,9 @@ func ChangedMessages(rows map[string]Stored, sent []Message) (stored, changed []
 }
 
 // MayWrite reports whether a client may write a message. It may not if the stored message with that id has another
-// role, or if the message is of the system and system is false.
+// role or is a request of another agent, or if the message is of the system and system is false.
 func MayWrite(row Stored, stored bool, m *Message, system bool) bool {
-	return (!stored || row.Role == m.Role) && (m.Role != RoleSystem || system)
+	return (!stored || row.Role == m.Role && !row.Asked) && (m.Role != RoleSystem || system)
 }
 
 // Writable returns the messages of a client's list that the client may write. ids has their ids, and the ids of stored
