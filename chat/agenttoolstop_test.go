@@ -2,8 +2,11 @@ package chat_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,12 +17,14 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// TestStopOfAgentToolAtEveryPoint stops the reply of a while b waits for c, which thinks for an hour. If a was stopped, neither b
-// nor c answers.
+// TestStopOfAgentToolAtEveryPoint stops the reply of a while b waits for an approval, and for c, which thinks for an hour. If a was
+// stopped, neither b nor c answers, and no call of b waits.
 func TestStopOfAgentToolAtEveryPoint(t *testing.T) {
 	slow := sleeper("slow", 2*time.Hour, false)
 	slow.Policy, slow.Timeout = ledger.Idempotent, -1
-	tm := &team{extra: []chat.Tool{slow}, options: chat.AgentToolOptions{Timeout: 12 * time.Hour}}
+	careful := sleeper("careful", time.Second, false)
+	careful.Approve = &chat.Approval{}
+	tm := &team{extra: []chat.Tool{slow, careful}, options: chat.AgentToolOptions{Timeout: 12 * time.Hour}}
 	tm.think = func(ctx context.Context, m *member, _ *chat.Reply) error {
 		if m.Name() != "c" {
 			return nil
@@ -30,7 +35,7 @@ func TestStopOfAgentToolAtEveryPoint(t *testing.T) {
 	s := fewest(teamScenario(tm, "", "", nil))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		for over := false; !over; time.Sleep(time.Second) {
-			lost := askMember(ctx, h, "a", "b: c: hi & tool slow: x")
+			lost := askMember(ctx, h, "a", "b: c: hi && tool careful: y & tool slow: x")
 			time.Sleep(2 * time.Second)
 			err := members.Get(h, "a").Do(ctx, func(ctx context.Context, m *member) error {
 				stopped, err := chat.Cancel(ctx, m, "one")
@@ -59,21 +64,97 @@ func TestStopOfAgentToolAtEveryPoint(t *testing.T) {
 			return err
 		}
 		stops.Add(1)
-		for name, answer := range map[string]string{"b": "assistant: b heard (c says hi)", "c": "assistant: c says hi"} {
+		for _, name := range []string{"b", "c"} {
 			got, err := transcriptOf(ctx, h, name)
 			if err != nil {
 				return err
 			}
-			if slices.Contains(got, answer) {
+			if slices.ContainsFunc(got, func(m string) bool { return strings.HasPrefix(m, "assistant: "+name) }) {
 				return fmt.Errorf("%s has %q", name, got)
 			}
 		}
-		return nil
+		return members.Get(h, "b").Do(ctx, func(ctx context.Context, m *member) error {
+			for c, err := range chat.Calls(ctx, m) {
+				return fmt.Errorf("the call %s of b is %s: %w", c.Tool, c.State, err)
+			}
+			return nil
+		})
 	}
 	dohosttest.EveryPoint(t, s)
 	if n := stops.Load(); n == 0 {
 		t.Errorf("a was stopped %d times", n)
 	} else {
 		t.Logf("a was stopped in %d checks", n)
+	}
+}
+
+// TestCancelledRequestWithdrawsItsCalls stops a, which waits for b. The calls of b that wait end with the request: an approval does
+// not run them, a completion has no effect, and the message does not continue.
+func TestCancelledRequestWithdrawsItsCalls(t *testing.T) {
+	for name, text := range map[string]string{
+		"waiting": "tool careful: x & tool press: y",
+		"running": "tool careful: x & tool press: y & tool slow: z",
+	} {
+		t.Run(name, func(t *testing.T) {
+			ran := 0
+			careful := sleeper("careful", time.Second, false)
+			run := careful.Run
+			careful.Approve, careful.Run = &chat.Approval{}, func(ctx context.Context, in json.RawMessage) (any, error) {
+				ran++
+				return run(ctx, in)
+			}
+			press := sleeper("press", 0, false)
+			press.External, press.Run = &chat.External{}, func(context.Context, json.RawMessage) (any, error) { return nil, nil }
+			slow := sleeper("slow", time.Hour, false)
+			slow.Timeout = -1
+			tm := &team{extra: []chat.Tool{careful, press, slow}, options: chat.AgentToolOptions{Timeout: 2 * time.Hour}}
+			runTeam(t, tm, func(t *testing.T, h *dohosttest.Host) {
+				if err := askMember(t.Context(), h, "a", "b: "+strings.ReplaceAll(text, "&", "&&")+" & tool slow: x"); err != nil {
+					t.Fatal(err)
+				}
+				h.Advance(10 * time.Second)
+				var keys []string
+				inMember(t, h, "b", func(ctx context.Context, m *member) error {
+					for c := range chat.Calls(ctx, m) {
+						if c.Tool == "press" {
+							keys = append(keys, c.Key)
+						}
+					}
+					return nil
+				})
+				inMember(t, h, "a", func(ctx context.Context, m *member) error {
+					_, err := chat.Cancel(ctx, m, "one")
+					return err
+				})
+				h.Advance(10 * time.Second)
+				if calls, _ := callsIn(t, h, "b"); !slices.Contains(calls, "careful denied") || !slices.Contains(calls, "press unknown") {
+					t.Errorf("%q", calls)
+				}
+				inMember(t, h, "b", func(ctx context.Context, m *member) error {
+					if err := chat.Decide(ctx, m, &chat.Decision{Call: "call-0", Approve: true}); !errors.Is(err, chat.ErrDecided) {
+						t.Errorf("the approval returns %v", err)
+					}
+					if len(keys) != 1 {
+						return fmt.Errorf("%d calls of the press", len(keys))
+					}
+					applied, err := chat.Complete(ctx, m, &chat.Completion{Key: keys[0]})
+					if applied {
+						t.Error("the completion was applied")
+					}
+					var log []string
+					for e, failed := range chat.Approvals(ctx, m, "call-0") {
+						err = errors.Join(err, failed)
+						log = append(log, fmt.Sprint(e.Action, " ", e.Actor, " ", e.Reason, " ", e.Late))
+					}
+					wantLines(t, "the audit log has", log, "requested   false", "denied member/a The request was cancelled. false", "approved   true")
+					return err
+				})
+				h.Advance(3 * time.Hour)
+				list, err := transcriptOf(t.Context(), h, "b")
+				if err != nil || len(list) != 2 || list[1] != "assistant: " || ran != 0 || tm.runs["b"] != 1 {
+					t.Errorf("b has %q, %v; %d runs of the tool, %d of the handler", list, err, ran, tm.runs["b"])
+				}
+			})
+		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
-	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // deliverKind is the fiber kind of answers for other agents.
@@ -128,62 +127,5 @@ func (k *conversation) deliver(ctx context.Context, f *agent.Fiber[delivery]) er
 		return err
 	}
 	_, _, err = k.collect(ctx, &row.Value)
-	return err
-}
-
-// cancelAsked stops a request of another agent. A request that has not arrived is stored as stopped, so that it does nothing
-// when it arrives.
-func (k *conversation) cancelAsked(ctx context.Context, request string) error {
-	row, known, err := replies.Get(ctx, k.store(), request)
-	if err != nil {
-		return err
-	}
-	if !known {
-		now := time.Now()
-		row := replyRow{ID: request, Created: now.UnixMilli(), Collects: true}
-		if _, err := k.step(&row, row.ending(StatusAborted), now); err != nil {
-			return err
-		}
-		return k.putReply(ctx, row)
-	}
-	if row.Value.Open() {
-		_, err := k.cancel(ctx, request)
-		return err
-	}
-	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Where: func(r replyRow) bool {
-		return r.Asked != nil && r.Asked.Request == request
-	}})
-	for _, r := range open {
-		if err == nil {
-			_, err = k.cancel(ctx, r.Key)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return k.cancelWaiting(ctx, request)
-}
-
-// cancelWaiting stops a request whose reply has ended while calls of its message wait. It ends those that wait for other
-// agents.
-func (k *conversation) cancelWaiting(ctx context.Context, request string) error {
-	waiting, err := waitingRows.List(ctx, k.store(), &dohost.Query[waitingRow]{Where: func(w waitingRow) bool {
-		return w.Address.Request == request
-	}})
-	for _, w := range waiting {
-		if err != nil {
-			break
-		}
-		if err = k.giveUpAddress(ctx, &w.Value, "the caller has cancelled the request"); err != nil {
-			break
-		}
-		var calls map[string]callRow
-		if calls, err = k.callsOf(ctx, w.Value.Message); err != nil {
-			break
-		}
-		err = k.stopAsks(ctx, calls, func(r callRow, f *uimessage.ToolAnswer) error {
-			return k.endStored(ctx, r, f, false, false)
-		})
-	}
 	return err
 }
