@@ -75,7 +75,7 @@ func TestStopOfAgentToolAtEveryPoint(t *testing.T) {
 		}
 		return members.Get(h, "b").Do(ctx, func(ctx context.Context, m *member) error {
 			for c, err := range chat.Calls(ctx, m) {
-				return fmt.Errorf("the call %s of b is %s: %w", c.Tool, c.State, err)
+				return fmt.Errorf("the call %s of b is %s, %v", c.Tool, c.State, err)
 			}
 			return nil
 		})
@@ -157,4 +157,68 @@ func TestCancelledRequestWithdrawsItsCalls(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSlowOnAskedDoesNotRepeatRequest has an OnAsked that takes longer than an ended request stays known. Until then, a repetition of
+// the request is accepted and answered.
+func TestSlowOnAskedDoesNotRepeatRequest(t *testing.T) {
+	calls := 0
+	tm := &team{options: chat.AgentToolOptions{Timeout: -1}, asked: func(_ *member, ctx context.Context, _ chat.Asked) error {
+		if calls++; calls > 1 {
+			return nil
+		}
+		return dohost.Sleep(ctx, 40*time.Minute)
+	}}
+	runTeam(t, tm, func(t *testing.T, h *dohosttest.Host) {
+		if err := askMember(t.Context(), h, "a", "b: hi"); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(10 * time.Second)
+		h.Evict(dohost.ID{Class: "member", Name: "a"}, dohost.EndFence)
+		inMember(t, h, "a", func(context.Context, *member) error { return nil })
+		h.Advance(time.Minute)
+		wantTranscript(t, h, "a", "user: b: hi", "assistant: a heard (b says hi)")
+		h.Advance(20 * time.Minute)
+		if err := askMember(t.Context(), h, "b", "news"); err != nil { // its end deletes the rows of old requests
+			t.Fatal(err)
+		}
+		h.Advance(time.Hour)
+		wantTranscript(t, h, "b", "user: hi", "assistant: b says hi", "user: news", "assistant: b says news")
+		if calls != 2 {
+			t.Errorf("OnAsked was called %d times", calls)
+		}
+	})
+}
+
+// TestCancellationDoesNotRestoreDeletedAgent deletes a sub-agent that has a request, and stops the caller then.
+func TestCancellationDoesNotRestoreDeletedAgent(t *testing.T) {
+	tm := &team{think: silentMember, extra: []chat.Tool{sleeper("slow", time.Hour, false)}}
+	runTeam(t, tm, func(t *testing.T, h *dohosttest.Host) {
+		stored := func() (all []string) {
+			for id, err := range h.Host().Objects(t.Context(), "member", "") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, id.Name)
+			}
+			return all
+		}
+		if err := askMember(t.Context(), h, "a", "sub b: hi & tool slow: x"); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(10 * time.Second)
+		wantLines(t, "stored are", stored(), "a", "sub/member/a/b")
+		inMember(t, h, "a", func(ctx context.Context, m *member) error {
+			_, err := m.SubAgents().Delete(ctx, "member", "b")
+			return err
+		})
+		h.Advance(10 * time.Second)
+		wantLines(t, "stored are", stored(), "a")
+		inMember(t, h, "a", func(ctx context.Context, m *member) error {
+			_, err := chat.Cancel(ctx, m, "one")
+			return err
+		})
+		h.Advance(10 * time.Second)
+		wantLines(t, "stored are", stored(), "a")
+	})
 }

@@ -32,19 +32,25 @@ type refusedError struct{ err error }
 func (e *refusedError) Error() string { return "chat: the agent refused the request: " + e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// acceptAsked stores a request of another agent, unless it is known, or the caller does not wait any more. The caller repeats it after any error but a
-// refusedError.
+// acceptAsked stores a request of another agent, unless it is known, or the caller does not wait any more. The caller repeats it
+// after any error but a refusedError.
+//
+// OnAsked may take longer than an ended request stays known, and another acceptAsked may store the request until then. So
+// expireEnded keeps the requests that OnAsked decides about.
 func (k *conversation) acceptAsked(ctx context.Context, q *outgoing) error {
 	id := q.Address.Request
 	if _, known, err := replies.Get(ctx, k.store(), id); err != nil || known {
 		return err
 	}
 	if k.class.asked != nil {
-		if err := k.class.asked(k.owner, ctx, q.Address.public()); err != nil {
+		if err := k.callOnAsked(ctx, q.Address.public()); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			return &refusedError{err}
+		}
+		if _, known, err := replies.Get(ctx, k.store(), id); err != nil || known {
+			return err
 		}
 	}
 	if q.Address.over() { // the hook may have taken long
@@ -67,6 +73,20 @@ func (k *conversation) acceptAsked(ctx context.Context, q *outgoing) error {
 		return err
 	}
 	return k.broadcastTranscript(ctx, k.openConns())
+}
+
+// callOnAsked calls OnAsked.
+func (k *conversation) callOnAsked(ctx context.Context, a Asked) error {
+	if k.deciding == nil {
+		k.deciding = map[string]int{}
+	}
+	k.deciding[a.Request]++
+	defer func() {
+		if k.deciding[a.Request]--; k.deciding[a.Request] == 0 {
+			delete(k.deciding, a.Request)
+		}
+	}()
+	return k.class.asked(k.owner, ctx, a)
 }
 
 // putAsked stores the message of a request of another agent.

@@ -47,6 +47,8 @@ type conversation struct {
 	lastCall   string // the last call of a handler that has begun
 	// waiters are closed when their request has ended.
 	waiters map[string]chan struct{}
+	// deciding counts the calls of OnAsked in progress, by the request. These requests stay known until then: see acceptAsked.
+	deciding map[string]int
 }
 
 // base is the underlying agent.

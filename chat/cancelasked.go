@@ -9,8 +9,9 @@ import (
 	"github.com/dohost/dohost/internal/work"
 )
 
-// cancelAsked stops a request of another agent, by the caller. A request that has not arrived is stored as stopped, so that it does
-// nothing when it arrives.
+// cancelAsked stops a request of another agent, by the caller. A request that OnAsked still decides about is stored as stopped, so
+// that acceptAsked does not store it. Any other unknown request has no effect, and nothing is written: the agent may have been deleted.
+// It cannot come later, since the caller sends it only while the call has not ended, and events begin in the order of their arrival.
 //
 // After it no call of the request begins: the calls of its message that wait end in the batch of the cancellation, or before the
 // running reply does. A client's stop of the reply does not end them: the client sees the calls, and may still decide about them.
@@ -18,6 +19,9 @@ func (k *conversation) cancelAsked(ctx context.Context, request string) error {
 	_, known, err := replies.Get(ctx, k.store(), request)
 	if err != nil {
 		return err
+	}
+	if !known && k.deciding[request] == 0 {
+		return nil
 	}
 	if !known {
 		now := time.Now()
