@@ -151,6 +151,8 @@ func (r *workerRun) call(task, caller context.Context, c *workerCall, events cha
 		e.failed = unknownCallError{unknown.Err}
 	case isFailed:
 		e.failed = failed.error
+	case errors.Is(err, ledger.ErrNoCanonicalForm): // the input of the model
+		e.failed = err
 	default:
 		e.err = err
 	}

@@ -184,6 +184,31 @@ func TestWorkerErrorsOfTools(t *testing.T) {
 	}
 }
 
+// TestWorkerInputWithoutCanonicalForm has calls whose input cannot identify an operation. The model gets an error for each.
+func TestWorkerInputWithoutCanonicalForm(t *testing.T) {
+	for _, input := range []string{`{"of":1,"of":2}`, `{"of":1e9999999}`, `{"of":"` + strings.Repeat("x", 1<<20) + `"}`} {
+		for _, durable := range []bool{false, true} {
+			var keys []string
+			result := ""
+			w := &chat.Worker[string, string]{Name: "w", Durable: durable, Tools: []chat.Tool{keyTool("a", 0, &keys, nil)}, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+				for _, part := range callsOf(p) {
+					result = part.Text("errorText")
+					return says("done")
+				}
+				return []chat.Chunk{chat.ToolInput("c", "a", input)}
+			})}
+			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+				if out, err := w.Run(ctx, c, "go"); out != "done" || err != nil {
+					t.Errorf("%.20s: %q, %v", input, out, err)
+				}
+				if !strings.Contains(result, "the arguments have no canonical form") || len(keys) != 0 {
+					t.Errorf("%.20s: the model gets %q, %d runs", input, result, len(keys))
+				}
+			})
+		}
+	}
+}
+
 // TestWorkerEqualCallsAfterAnError makes two equal calls in one step, whose first fails. A third one repeats it.
 func TestWorkerEqualCallsAfterAnError(t *testing.T) {
 	var keys []string

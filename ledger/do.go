@@ -30,7 +30,8 @@ import (
 //   - the error of call, if it proves that the operation had no effect; the next Do calls again
 //   - with Reconcile, an error after MaxAttempts calls that had no effect; the next Do calls again
 //   - [dohost.ErrMisuse] for an incomplete Kind, a nil State or a nil call
-//   - an error for arguments without a canonical form, or for a stored result that cannot be decoded
+//   - [ErrNoCanonicalForm]
+//   - an error for a stored result that cannot be decoded
 //   - the context's cause, if it has ended before the call, or while Do waits for an equal Do
 //   - those of [dohost.Await] and of [dohost.Collection]
 func Do[A, R any](
@@ -44,7 +45,7 @@ func Do[A, R any](
 	}
 	text, form, err := canonical(k.Same(args))
 	if err != nil {
-		return result, fmt.Errorf("ledger: the arguments of an operation of kind %q have no canonical form: %w", k.Name, err)
+		return result, fmt.Errorf("%w: operation of kind %q: %w", ErrNoCanonicalForm, k.Name, err)
 	}
 	o := k.task(st, args, call)
 	data, err := o.do(ctx, form, text)

@@ -13,6 +13,10 @@ import (
 // [*UnknownError].
 var ErrUnknown = errors.New("ledger: the outcome of the operation is unknown")
 
+// ErrNoCanonicalForm reports arguments that cannot identify an operation, such as an object with two members of one name, or more
+// than 1 MiB as JSON: see Same of [Kind]. Nothing was recorded or called.
+var ErrNoCanonicalForm = errors.New("ledger: the arguments have no canonical form")
+
 // UnknownError wraps [ErrUnknown], with the operation. Callers outside of the process get Text, with the code "unknown_outcome"
 // and the status 409.
 type UnknownError struct {

@@ -133,7 +133,7 @@ func TestDoRefusesArgumentsWithoutCanonicalForm(t *testing.T) {
 	testReporter(t, ledger.AtMostOnce, 1, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], calls *int) {
 		for i, v := range formless {
 			_, err := dohost.Call(t.Context(), r, (*reporter).doFormless, i)
-			if err == nil || !strings.Contains(err.Error(), `operation of kind "report" have no canonical form`) {
+			if err == nil || !errors.Is(err, ledger.ErrNoCanonicalForm) || !strings.Contains(err.Error(), `the arguments have no canonical form: operation of kind "report": `) {
 				t.Errorf("Do with %T: %v", v, err)
 			}
 		}
