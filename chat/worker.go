@@ -132,8 +132,9 @@ func (w *Worker[In, Out]) check() error {
 // [dohost.Exclusive] section. The tools run in tasks of the object, up to 16 calls of a step concurrently, as with [Answer].
 //
 // The JSON of in, which must have all of it, identifies the run at the position of the caller: equal runs that end without an
-// error are different runs, and a run after one that failed is its repetition. Without a position, as in a request, equal runs
-// in one scope are one run: their tools get the results of the first. Set a scope ([ledger.Scope]) to separate them.
+// error are different runs, and a run after one that failed is its repetition. Without a position, as in a request, and in the
+// handler of a reply, which may continue after any chunk, equal runs in one scope are one run: their tools get the results of the
+// first. Set a scope ([ledger.Scope]) to separate them.
 //
 // If ctx ends, so do the stream of the model and the contexts of the tools, and Run returns without waiting for them.
 //

@@ -127,6 +127,30 @@ func TestWorkerEqualRuns(t *testing.T) {
 	})
 }
 
+// TestWorkerEqualRunsInHandler runs a worker in the handler of a reply: equal runs in one scope are one run.
+func TestWorkerEqualRunsInHandler(t *testing.T) {
+	var keys []string
+	w := &chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{keyTool("a", 0, &keys, nil)}, Model: inSteps("done", []string{"a:1"})}
+	tm := &team{think: func(ctx context.Context, m *member, _ *chat.Reply) error {
+		for _, ctx := range []context.Context{ctx, ctx, ledger.Scope(ctx, "second"), ledger.Scope(ctx, "second")} {
+			if _, err := w.Run(ctx, m, "go"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	runTeam(t, tm, func(t *testing.T, h *dohosttest.Host) {
+		if err := askMember(t.Context(), h, "a", "hi"); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(10 * time.Second)
+		wantTranscript(t, h, "a", "user: hi", "assistant: a says hi")
+		if len(keys) != 2 {
+			t.Errorf("the tool has run %d times, want once in each scope", len(keys))
+		}
+	})
+}
+
 // TestWorkerErrorsOfTools has tools whose first run returns an error. The model gets it and makes an equal call. Then the worker
 // runs again.
 func TestWorkerErrorsOfTools(t *testing.T) {
