@@ -31,6 +31,9 @@ type Feed struct {
 	// Values stores each row's value with its entry. Without it, reading an entry returns the value that the row has
 	// by then, and a write costs half as much.
 	Values bool
+	// Before stores with its entry the value that the row had before the change. Together with Values, the two values
+	// of a row may encode to almost 2 MiB. [Collection.Watch] needs both.
+	Before bool
 	// Keep is how many entries are kept. Zero keeps all.
 	Keep int
 	// MaxAge lets an append remove entries that are this much older than the new one. Zero keeps entries of any age.
@@ -80,6 +83,9 @@ type Change struct {
 	// Value is the row, encoded: [Collection.Value] decodes it. It is nil after a
 	// delete, and where a feed without Values finds that the row is gone.
 	Value []byte
+	// Before is the row before the change, encoded: [Collection.ValueBefore] decodes it. It is nil after an insert, and
+	// for an entry of a feed without Before.
+	Before []byte
 }
 
 // FeedError reports that a feed cannot be read from a position, and has the position from where it can be read. It is
@@ -99,7 +105,7 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 	if limit <= 0 {
 		limit = readLimit
 	}
-	found, err := s.rt().ReadFeed(ctx, f.Name, after, limit)
+	found, err := s.rt().ReadFeed(ctx, f.Name, after, limit, 0)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -111,7 +117,7 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 	for i, c := range found {
 		changes[i] = Change{
 			Position: Position{Log: end.Log, Offset: c.Offset},
-			Op:       c.Op, Collection: c.Collection, Key: string(c.Key), Version: c.Version, At: c.At, Value: c.Value,
+			Op:       c.Op, Collection: c.Collection, Key: string(c.Key), Version: c.Version, At: c.At, Value: c.Value, Before: c.Before,
 		}
 	}
 	return changes, nil
@@ -119,12 +125,12 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 
 // Wait returns when [Feed.Read] has an entry after a position. Until then it gives up the
 // turn, as an [Await] does. If ctx has ended, Wait returns the cause of ctx even if there
-// is an entry. A DeleteAll does not wake Wait. The next entry does, and Wait returns
-// a [*FeedError] for a position with a Log.
+// is an entry. A DeleteAll while Wait waits is a [*FeedError] with Reset.
 //
 // Errors: a [*FeedError], the ctx's cause, those of Await.
 func (f *Feed) Wait(ctx context.Context, s *Storage, after Position) error {
-	return s.rt().WaitFeed(ctx, f.Name, after)
+	_, err := s.rt().WaitFeed(ctx, f.Name, after)
+	return err
 }
 
 // Start returns the position before the first entry that is there.
@@ -146,5 +152,15 @@ func (c *Collection[T]) Value(ch Change) (v T, ok bool, err error) {
 		return v, false, nil
 	}
 	v, err = c.decode(ch.Key, ch.Value)
+	return v, err == nil, err
+}
+
+// ValueBefore decodes the row as it was before the change. ok is false if the entry is another collection's, or does
+// not have that value.
+func (c *Collection[T]) ValueBefore(ch Change) (v T, ok bool, err error) {
+	if ch.Collection != c.Name || ch.Before == nil {
+		return v, false, nil
+	}
+	v, err = c.decode(ch.Key, ch.Before)
 	return v, err == nil, err
 }

@@ -179,7 +179,7 @@ func (s *Batch) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
 		op = OpInsert
 	}
 	return rec.version, s.carryOut(p, c, Change{
-		Op: op, Collection: c.Name, Key: w.Key, Version: rec.version, Value: w.Value,
+		Op: op, Collection: c.Name, Key: w.Key, Version: rec.version, Value: w.Value, Before: old.value,
 	})
 }
 
@@ -198,7 +198,7 @@ func (s *Batch) DeleteRow(c *Collection, key []byte, expect uint64) (existed boo
 	if err := p.index(c.Name, key, old.entries, nil); err != nil {
 		return false, err
 	}
-	err = s.carryOut(p, c, Change{Op: OpDelete, Collection: c.Name, Key: key, Version: old.version})
+	err = s.carryOut(p, c, Change{Op: OpDelete, Collection: c.Name, Key: key, Version: old.version, Before: old.value})
 	return err == nil, err
 }
 

@@ -29,7 +29,9 @@ func newCollectionModel(t *rapid.T) *collectionModel {
 		t.Fatal(err)
 	}
 	m := &collectionModel{s: s, o: s.live("c", "a"), now: newCollectionState()}
-	m.feed = Feed{Name: "f", Values: rapid.Bool().Draw(t, "values"), Keep: rapid.IntRange(0, 3).Draw(t, "keep")}
+	m.feed = Feed{
+		Name: "f", Values: rapid.Bool().Draw(t, "values"), Before: rapid.Bool().Draw(t, "before"), Keep: rapid.IntRange(0, 3).Draw(t, "keep"),
+	}
 	m.versions = []collectionState{m.now.clone()}
 	return m
 }
@@ -88,7 +90,7 @@ func (m *collectionModel) put(t *rapid.T) {
 		op = OpInsert
 	}
 	m.now.rows[name][key] = modelRow{value, version}
-	m.now.feed = append(m.now.feed, modelChange{op, name, key, version, value})
+	m.now.feed = append(m.now.feed, modelChange{op, name, key, version, value, old.value})
 }
 
 // log writes a row blindly. Queries do not use that collection; get, fence and onDisk do.
@@ -121,7 +123,7 @@ func (m *collectionModel) delete(t *rapid.T) {
 		return
 	}
 	delete(m.now.rows[name], key)
-	m.now.feed = append(m.now.feed, modelChange{OpDelete, name, key, old.version, ""})
+	m.now.feed = append(m.now.feed, modelChange{OpDelete, name, key, old.version, "", old.value})
 }
 
 func (m *collectionModel) deleteAll(t *rapid.T) {
@@ -160,6 +162,7 @@ func (m *collectionModel) query(t *rapid.T) {
 	if n, err := m.o.CountRows(m.collection(name), q); err != nil || n != len(want) {
 		t.Fatalf("CountRows(%+v) = %d, %v; want %q", q, n, err, want)
 	}
+	m.selects(t, name, q, len(want))
 	// By pages, each from the last row of the previous one.
 	q.Limit = rapid.IntRange(0, 3).Draw(t, "limit")
 	for page := 0; ; page++ {
@@ -176,6 +179,7 @@ func (m *collectionModel) query(t *rapid.T) {
 			}
 			want, q.After = want[1:], append([]byte(nil), r.Cursor...)
 		}
+		m.selects(t, name, q, len(want))
 		most := n
 		if q.Index != "" {
 			most = 2 * n
@@ -192,6 +196,23 @@ func (m *collectionModel) query(t *rapid.T) {
 	}
 }
 
+// selects compares Selects with the number of rows that a query finds without its limit.
+func (m *collectionModel) selects(t *rapid.T, name string, q RowQuery, want int) {
+	selects, err := q.Selects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	it, n := m.o.QueryRows(m.collection(name), RowQuery{Index: q.Index}), 0
+	for it.Next() {
+		if selects(string(it.Row().Cursor)) {
+			n++
+		}
+	}
+	if err := it.Close(); err != nil || n != want {
+		t.Fatalf("Selects of %+v selects %d rows, %v; want %d", q, n, err, want)
+	}
+}
+
 // readFeed reads from a random position.
 func (m *collectionModel) readFeed(t *rapid.T) {
 	all := m.now.feed
@@ -200,7 +221,8 @@ func (m *collectionModel) readFeed(t *rapid.T) {
 		first = max(0, len(all)-m.feed.Keep)
 	}
 	from := rapid.IntRange(0, len(all)).Draw(t, "from")
-	got, err := m.o.ReadFeed("f", Position{Offset: uint64(from)}, 0)
+	limit := rapid.SampledFrom([]int{0, 0, 1, 4}).Draw(t, "bytes")
+	got, err := m.o.ReadFeed("f", Position{Offset: uint64(from)}, 0, limit)
 	if from < first {
 		e, ok := errors.AsType[*FeedError](err)
 		if !ok || e.Reset || e.First.Offset != uint64(first) {
@@ -211,8 +233,20 @@ func (m *collectionModel) readFeed(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	size := 0
 	for i, c := range got {
+		if limit > 0 && size >= limit {
+			t.Fatalf("ReadFeed of %d bytes continued after %d", limit, size)
+		}
+		size += len(c.Value) + len(c.Before)
 		want := all[from+i]
+		before := ""
+		if m.feed.Before {
+			before = want.before
+		}
+		if c.HasBefore != (m.feed.Before && want.op != OpInsert) || string(c.Before) != before || c.Stored != (m.feed.Values && want.op != OpDelete) {
+			t.Fatalf("entry %+v; want %+v with %q before it", c, want, before)
+		}
 		value, present := want.value, want.op != OpDelete
 		if r := m.now.rows[want.collection][want.key]; !m.feed.Values && present {
 			value, present = r.value, r.version > 0
@@ -229,6 +263,9 @@ func (m *collectionModel) readFeed(t *rapid.T) {
 		if old := m.versions[m.durable]; old.resets == m.now.resets {
 			least = min(len(all), len(old.feed))
 		}
+	}
+	if limit > 0 && size >= limit {
+		least = 0
 	}
 	if from+len(got) < least {
 		t.Fatalf("ReadFeed behind %d ends at %d; %d are durable", from, from+len(got), least)

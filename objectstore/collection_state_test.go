@@ -33,7 +33,7 @@ type modelChange struct {
 	op              Op
 	collection, key string
 	version         uint64
-	value           string
+	value, before   string
 }
 
 // collectionState is the model of an object: rows by collection and key, and the feed.
@@ -88,7 +88,7 @@ func (s collectionState) like(got collectionState) bool {
 		return false
 	}
 	for i, c := range got.feed {
-		c.value = s.feed[i].value
+		c.value, c.before = s.feed[i].value, s.feed[i].before
 		if c.op != 0 && c != s.feed[i] {
 			return false
 		}

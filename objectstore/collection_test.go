@@ -184,7 +184,7 @@ func TestCollectionRefusesUnknownFormats(t *testing.T) {
 		rows.Next()
 		byIndex := o.QueryRows(orders, RowQuery{Index: "status"})
 		byIndex.Next()
-		_, feedErr := o.ReadFeed("f", Position{}, 0)
+		_, feedErr := o.ReadFeed("f", Position{}, 0, 0)
 		if err := errors.Join(rows.Close(), byIndex.Close(), feedErr); !errors.Is(err, ErrFormat) {
 			t.Errorf("%s of format 99: %v", name, err)
 		}

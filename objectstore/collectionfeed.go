@@ -14,6 +14,7 @@ import (
 type Feed struct {
 	Name   string
 	Values bool          // keep each value with its entry
+	Before bool          // keep the value before the change with its entry, too
 	Keep   int           // entries to keep; zero means all
 	MaxAge time.Duration // entries older than this may go; zero means none
 }
@@ -58,6 +59,11 @@ type Change struct {
 	// has been deleted since and the feed keeps no values.
 	Value   []byte
 	Present bool
+	// Stored is true if the entry keeps the value, so that Value is not read from the row.
+	Stored bool
+	// Before is the value of the row before the change, if HasBefore is true: the entry keeps it.
+	Before    []byte
+	HasBefore bool
 }
 
 // feedEnds is where a feed begins and ends.
@@ -148,6 +154,7 @@ func (p *plan) append(s *Batch, feed *Feed, f *feedEnds, c Change) error {
 	if c.Offset == f.first {
 		f.firstAt = c.At
 	}
+	c.HasBefore = feed.Before && c.Op != OpInsert
 	*p = append(*p, row{
 		key:   changeKey(feed.Name, c.Offset),
 		value: encodeChange(&c, feed.Values && c.Op != OpDelete),
@@ -223,11 +230,12 @@ func (s *Batch) FeedGrown(name string, after Position) (ready, pending bool, err
 }
 
 // ReadFeed returns up to limit entries after a position: the durable ones, then the batch's own. It stops before an
-// entry that another batch has committed and that is not durable yet. A value that is not stored with its entry is
-// read from its row, as the batch sees it.
+// entry that another batch has committed and that is not durable yet, and when the values that it has read are
+// maxBytes or more; zero means no bound. A value that is not stored with its entry is read from its row, as the
+// batch sees it.
 //
 // Errors: *FeedError, *NameError, ErrFormat.
-func (s *Batch) ReadFeed(name string, after Position, limit int) ([]Change, error) {
+func (s *Batch) ReadFeed(name string, after Position, limit, maxBytes int) ([]Change, error) {
 	f, err := s.feed(name)
 	if err != nil {
 		return nil, err
@@ -240,7 +248,7 @@ func (s *Batch) ReadFeed(name string, after Position, limit int) ([]Change, erro
 	it := s.Scan(Bounds{Space: SpaceCollection, Prefix: base, After: changeKey(name, after.Offset)[1:], Limit: limit})
 	defer it.Close()
 	var changes []Change
-	for it.Next() {
+	for size := 0; (maxBytes == 0 || size < maxBytes) && it.Next(); {
 		offset, c, stored, err := decodeFeedRow(base, it)
 		if err != nil {
 			return nil, err
@@ -251,7 +259,7 @@ func (s *Batch) ReadFeed(name string, after Position, limit int) ([]Change, erro
 		c.Key = append([]byte(nil), c.Key...)
 		switch {
 		case stored:
-			c.Value, c.Present = append([]byte{}, c.Value...), true
+			c.Value, c.Present, c.Stored = append([]byte{}, c.Value...), true, true
 		case c.Op != OpDelete:
 			rec, err := s.row(&Collection{Name: c.Collection}, c.Key)
 			if err != nil {
@@ -259,7 +267,11 @@ func (s *Batch) ReadFeed(name string, after Position, limit int) ([]Change, erro
 			}
 			c.Value, c.Present = rec.value, rec.version > 0
 		}
+		if c.HasBefore {
+			c.Before = append([]byte{}, c.Before...)
+		}
 		changes = append(changes, c)
+		size += len(c.Value) + len(c.Before)
 	}
 	return changes, it.Close()
 }

@@ -15,7 +15,7 @@ func (l live) offsets(t failer, feed string) (got []uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changes, err := l.ReadFeed(feed, start, 0)
+	changes, err := l.ReadFeed(feed, start, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestFeedIsTrimmedByCount(t *testing.T) {
 		}
 		o.commit(t)
 	}
-	_, err := o.ReadFeed("f", Position{Offset: 7}, 0)
+	_, err := o.ReadFeed("f", Position{Offset: 7}, 0, 0)
 	e, ok := errors.AsType[*FeedError](err)
 	if !ok || e.First.Offset != 12 || e.Reset {
 		t.Errorf("reading what is gone: %v", err)
@@ -96,7 +96,7 @@ func TestFeedResetIsReportedToReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // without a log, and with another
-		_, err := o.ReadFeed("f", end, 0)
+		_, err := o.ReadFeed("f", end, 0, 0)
 		if e, ok := errors.AsType[*FeedError](err); !ok || !e.Reset || e.At != end || e.First.Log == end.Log {
 			t.Errorf("reading from the old log: %v", err)
 		}

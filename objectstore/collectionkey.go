@@ -223,20 +223,32 @@ func importedFeed(key, value []byte) ([]byte, error) {
 	return h.encode(), nil
 }
 
+// The flags of an entry of a feed: the values that follow. If both do, the first one follows its length.
+const (
+	changeValue  = 1 << iota // of the row
+	changeBefore             // of the row before the change
+)
+
 // encodeChange leaves out the offset, which is in the key.
 func encodeChange(c *Change, withValue bool) []byte {
-	b := make([]byte, 0, 32+len(c.Collection)+len(c.Key)+len(c.Value))
+	b := make([]byte, 0, 32+len(c.Collection)+len(c.Key)+len(c.Before)+len(c.Value))
 	b = append(b, changeFormat, byte(c.Op))
 	b = binary.AppendUvarint(b, uint64(c.At.UnixMilli()))
 	b = binary.AppendUvarint(b, c.Version)
 	b = appendBytes(appendBytes(b, c.Collection), c.Key)
-	if withValue {
-		return append(append(b, 1), c.Value...)
+	switch {
+	case withValue && c.HasBefore:
+		return append(appendBytes(append(b, changeBefore|changeValue), c.Before), c.Value...)
+	case withValue:
+		return append(append(b, changeValue), c.Value...)
+	case c.HasBefore:
+		return append(append(b, changeBefore), c.Before...)
 	}
 	return append(b, 0)
 }
 
-// decodeChange reads an entry of a feed. stored reports whether the entry has the value.
+// decodeChange reads an entry of a feed, with the value before the change if the entry has it. stored reports whether
+// the entry has the value.
 func decodeChange(b []byte) (c Change, stored bool, err error) {
 	const what = "entry of a feed"
 	r, err := openRecord(what, b, changeFormat)
@@ -249,10 +261,21 @@ func decodeChange(b []byte) (c Change, stored bool, err error) {
 	c.At = time.UnixMilli(int64(r.uvarint())).UTC()
 	c.Version = r.uvarint()
 	c.Collection, c.Key = string(r.bytes()), r.bytes()
-	if c.Op < OpInsert || c.Op > OpDelete || len(r.rest) == 0 || r.rest[0] > 1 {
+	if c.Op < OpInsert || c.Op > OpDelete || len(r.rest) == 0 || r.rest[0] > changeBefore|changeValue {
 		r.bad = true
-	} else if stored = r.rest[0] == 1; stored {
-		c.Value = r.rest[1:]
+		return c, false, r.err(what)
+	}
+	flags := r.rest[0]
+	r.rest = r.rest[1:]
+	stored, c.HasBefore = flags&changeValue != 0, flags&changeBefore != 0
+	switch {
+	case stored && c.HasBefore:
+		c.Before = r.bytes()
+		c.Value = r.rest
+	case stored:
+		c.Value = r.rest
+	case c.HasBefore:
+		c.Before = r.rest
 	}
 	return c, stored, r.err(what)
 }

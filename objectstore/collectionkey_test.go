@@ -13,6 +13,7 @@ import (
 func FuzzCollectionRecords(f *testing.F) {
 	f.Add(rowRecord{version: 3, entries: entriesOf("books", "a b"), value: []byte("a b")}.encode())
 	f.Add(encodeChange(&Change{Op: OpUpdate, Collection: "c", Key: []byte("k"), Version: 2, Value: []byte("v")}, true))
+	f.Add(encodeChange(&Change{Op: OpUpdate, Collection: "c", Key: []byte("k"), Version: 2, Value: []byte("v"), Before: []byte("u"), HasBefore: true}, true))
 	f.Add(encodeEntry([]byte("key")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := decodeRow(b); err == nil {
@@ -47,6 +48,8 @@ func TestCollectionLayout(t *testing.T) {
 		Op: OpUpdate, Collection: "orders", Key: key, Version: 300,
 		At: time.Date(2031, 4, 5, 6, 7, 8, 9e6, time.UTC), Value: []byte("value"),
 	}
+	both := change
+	both.Before, both.HasBefore = []byte("before"), true
 	var b strings.Builder
 	for _, l := range []struct {
 		what       string
@@ -55,6 +58,8 @@ func TestCollectionLayout(t *testing.T) {
 		{"feed", feedKey("session"), (&feedHeader{fork: 0x5f0c3a91, logs: []feedLog{{id, 1}, {id, 258}}}).encode()},
 		{"feed entry", changeKey("session", 258), encodeChange(&change, false)},
 		{"feed entry with its value", changeKey("session", 259), encodeChange(&change, true)},
+		{"feed entry with both values", changeKey("session", 260), encodeChange(&both, true)},
+		{"feed entry with the value before it", changeKey("session", 261), encodeChange(&both, false)},
 		{"index entry", indexKey("orders", entry, key), encodeEntry(key)},
 		{"row", rowKey("orders", key), rowRecord{version: 300, entries: []IndexEntry{entry}, value: []byte("value")}.encode()},
 		{"row without entries", rowKey("orders", key), rowRecord{version: 1}.encode()},

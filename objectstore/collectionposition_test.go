@@ -30,7 +30,7 @@ func (l live) grow(t failer, entries int) Position {
 // wantFeed reads the feed from a position: an error, or so many entries.
 func (l live) wantFeed(t *testing.T, when string, at Position, reset bool, entries int) {
 	t.Helper()
-	changes, err := l.ReadFeed("f", at, 0)
+	changes, err := l.ReadFeed("f", at, 0, 0)
 	e, failed := errors.AsType[*FeedError](err)
 	if failed != reset || failed && !e.Reset || !failed && err != nil || len(changes) != entries {
 		t.Errorf("%s: from %v read %d entries, %v; want %d, reset %t", when, at, len(changes), err, entries, reset)
@@ -39,7 +39,7 @@ func (l live) wantFeed(t *testing.T, when string, at Position, reset bool, entri
 		t.Errorf("%s: grown after %v: %v; want reset %t", when, at, err, reset)
 	}
 	if failed {
-		if _, err := l.ReadFeed("f", e.First, 0); err != nil {
+		if _, err := l.ReadFeed("f", e.First, 0, 0); err != nil {
 			t.Errorf("%s: from the position that the error names: %v", when, err)
 		}
 	}

@@ -53,6 +53,22 @@ func (q *RowQuery) bounds(base []byte) (Bounds, error) {
 	return b, nil
 }
 
+// Selects returns a function that reports whether q selects a row at a cursor, if there is one. It does not consider
+// Limit. Errors: those of a query that QueryRows refuses.
+func (q *RowQuery) Selects() (func(cursor string) bool, error) {
+	b, err := q.bounds(nil)
+	if err != nil {
+		return nil, err
+	}
+	lower, upper, ok, err := b.span()
+	if err != nil {
+		return nil, err
+	}
+	from, to := string(lower[1:]), string(upper[1:])
+	bounded := upper[0] == byte(SpaceCollection) // otherwise upper is the end of the space
+	return func(cursor string) bool { return ok && cursor >= from && (!bounded || cursor < to) }, nil
+}
+
 // RowIterator walks over the rows that a query selects. It is not for concurrent
 // use.
 type RowIterator struct {

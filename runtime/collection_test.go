@@ -35,13 +35,13 @@ func follow(ctx context.Context, h *Host) *follower {
 		f.err <- do(ctx, h, "a", "follow", func(turn context.Context, c *counter) error {
 			at := objectstore.Position{}
 			for {
-				changes, err := c.s.ReadFeed(turn, "f", at, 1)
+				changes, err := c.s.ReadFeed(turn, "f", at, 1, 0)
 				for _, ch := range changes {
 					f.seen += string(ch.Key)
 					at.Offset = ch.Offset
 				}
 				if err == nil && len(changes) == 0 {
-					err = c.s.WaitFeed(turn, "f", at)
+					_, err = c.s.WaitFeed(turn, "f", at)
 				}
 				if err != nil {
 					return err
@@ -121,21 +121,21 @@ func TestFeedWaitErrors(t *testing.T) {
 		err := do(t.Context(), h, "a", "wait", func(ctx context.Context, c *counter) error {
 			short, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			if err := c.s.WaitFeed(short, "f", objectstore.Position{}); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := c.s.WaitFeed(short, "f", objectstore.Position{}); !errors.Is(err, context.DeadlineExceeded) {
 				return fmt.Errorf("waiting for a second: %w", err)
 			}
 			if err := c.order(ctx, "x"); err != nil {
 				return err
 			}
 			// Its own entry exists, so WaitFeed returns immediately.
-			if err := c.s.WaitFeed(ctx, "f", objectstore.Position{}); err != nil {
+			if _, err := c.s.WaitFeed(ctx, "f", objectstore.Position{}); err != nil {
 				return err
 			}
-			if err := c.s.WaitFeed(ctx, "f", objectstore.Position{Log: "another"}); !errors.Is(err, errkind.ErrNotFound) {
+			if _, err := c.s.WaitFeed(ctx, "f", objectstore.Position{Log: "another"}); !errors.Is(err, errkind.ErrNotFound) {
 				return fmt.Errorf("waiting on another log: %w", err)
 			}
 			return Transaction(ctx, func(ctx context.Context) error {
-				if err := c.s.WaitFeed(ctx, "f", objectstore.Position{Offset: 1}); !errors.Is(err, ErrInTransaction) {
+				if _, err := c.s.WaitFeed(ctx, "f", objectstore.Position{Offset: 1}); !errors.Is(err, ErrInTransaction) {
 					return fmt.Errorf("waiting in a transaction: %w", err)
 				}
 				return nil
@@ -158,7 +158,7 @@ func TestFeedWaitFailsWithAnEndedContext(t *testing.T) {
 			}
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
-			if err := c.s.WaitFeed(ended, "f", objectstore.Position{}); !errors.Is(err, context.Canceled) {
+			if _, err := c.s.WaitFeed(ended, "f", objectstore.Position{}); !errors.Is(err, context.Canceled) {
 				return fmt.Errorf("waiting with a context that has ended: %w", err)
 			}
 			return nil
@@ -207,9 +207,9 @@ func TestCollectionRowsEndWithTheTurn(t *testing.T) {
 		_, putErr := stale.s.PutRow(t.Context(), orders, objectstore.RowWrite{Key: []byte("x")})
 		_, deleteErr := stale.s.DeleteRow(t.Context(), orders, []byte("x"), 1)
 		_, countErr := stale.s.CountRows(t.Context(), orders, objectstore.RowQuery{})
-		_, readErr := stale.s.ReadFeed(t.Context(), "f", objectstore.Position{}, 1)
+		_, readErr := stale.s.ReadFeed(t.Context(), "f", objectstore.Position{}, 1, 0)
 		_, _, endsErr := stale.s.FeedEnds(t.Context(), "f")
-		waitErr := stale.s.WaitFeed(t.Context(), "f", objectstore.Position{})
+		_, waitErr := stale.s.WaitFeed(t.Context(), "f", objectstore.Position{})
 		var rowsErr error
 		for _, rowsErr = range stale.s.Rows(t.Context(), orders, objectstore.RowQuery{}) {
 		}

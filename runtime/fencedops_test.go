@@ -85,10 +85,25 @@ var fencedOps = map[string]func(g *zombieCode) error{
 	"CountRows": func(g *zombieCode) error { _, err := g.s.CountRows(g.ctx, orders, objectstore.RowQuery{}); return err },
 	"FeedEnds":  func(g *zombieCode) error { _, _, err := g.s.FeedEnds(g.ctx, "f"); return err },
 	"ReadFeed": func(g *zombieCode) error {
-		_, err := g.s.ReadFeed(g.ctx, "f", objectstore.Position{}, 1)
+		_, err := g.s.ReadFeed(g.ctx, "f", objectstore.Position{}, 1, 0)
 		return err
 	},
-	"WaitFeed": func(g *zombieCode) error { return g.s.WaitFeed(g.ctx, "f", objectstore.Position{}) },
+	"WaitFeed": func(g *zombieCode) error {
+		_, err := g.s.WaitFeed(g.ctx, "f", objectstore.Position{})
+		return err
+	},
+	"FeedReady": func(g *zombieCode) error {
+		_, err := g.s.FeedReady(g.ctx, "f", objectstore.Position{})
+		return err
+	},
+	"Deletions": func(g *zombieCode) error {
+		_, err := g.s.Deletions(g.ctx)
+		return err
+	},
+	"BeginWatch": func(g *zombieCode) error {
+		_, _, err := g.s.BeginWatch(g.ctx)
+		return err
+	},
 	"Await":    func(g *zombieCode) error { return Await(g.ctx, g.fn) },
 	"Wait":     func(g *zombieCode) error { return Wait(g.ctx, g.fn) },
 	"Visit":    func(g *zombieCode) error { return Visit(g.ctx, eviction.PlaceEffect) },

@@ -39,6 +39,9 @@ type Host struct {
 	sweeper   *sweeper
 	start     time.Time
 
+	open    context.Context // ends with ErrClosed when the host begins to close
+	endOpen context.CancelCauseFunc
+
 	phase        atomic.Int32
 	answers      sync.Pool // of empty channels for answers
 	runners      runners
@@ -69,6 +72,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 		zombies: map[zombie]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
 		idleSignal: make(chan struct{}, 1), idle: sync.NewCond(new(sync.Mutex)),
 	}
+	h.open, h.endOpen = context.WithCancelCause(context.Background())
 	h.log = loggerOf(&h.opts.Store)
 	h.lis = h.guarded(h.opts.Listener)
 	h.guardPolicy(&h.opts.Policy)
@@ -198,6 +202,7 @@ func (h *Host) Abandon() {
 
 func (h *Host) shutDown() {
 	h.phase.CompareAndSwap(phaseOpen, phaseClosing)
+	h.endOpen(ErrClosed)
 	h.scheduler.Stop()
 	h.drain()
 	h.guardedStep(eviction.PlaceClose)
@@ -209,6 +214,7 @@ func (h *Host) shutDown() {
 // finish waits for the code of incarnations that have ended, and closes the store.
 func (h *Host) finish() {
 	defer close(h.done)
+	h.endOpen(ErrClosed)
 	h.scheduler.Stop()
 	h.sweeper.stop()
 	h.awaitZero(&h.running, unwindTime, nil)

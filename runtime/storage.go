@@ -107,7 +107,11 @@ func (s *State) DeleteAll(ctx context.Context) error {
 	if t.tx != nil {
 		return ErrInTransaction
 	}
-	return s.write(ctx, (*objectstore.Batch).DeleteAll)
+	if err := s.write(ctx, (*objectstore.Batch).DeleteAll); err != nil {
+		return err
+	}
+	s.incarnation().allDeleted()
+	return nil
 }
 
 // Row is a key and its value.
