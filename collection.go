@@ -114,14 +114,7 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 		return w, err
 	}
 	for _, x := range c.Indexes {
-		var keys []Key
-		if x.Each != nil {
-			keys = x.Each(v)
-		}
-		if x.Of != nil {
-			keys = append(keys[:len(keys):len(keys)], x.Of(v))
-		}
-		for _, k := range keys {
+		for _, k := range x.keys(v) {
 			if !k.wholeParts() {
 				return w, c.badKey(x.Name, k)
 			}
@@ -131,6 +124,17 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 		}
 	}
 	return w, nil
+}
+
+// keys returns the places of a row. Empty ones are none, and equal ones are one.
+func (x *Index[T]) keys(v T) (keys []Key) {
+	if x.Each != nil {
+		keys = x.Each(v)
+	}
+	if x.Of != nil {
+		keys = append(keys[:len(keys):len(keys)], x.Of(v))
+	}
+	return keys
 }
 
 // badKey is the error of an index key that was not made by [KeyOf].

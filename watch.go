@@ -1,0 +1,110 @@
+package dohost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// DeltaKind is the kind of a [Delta].
+type DeltaKind uint8
+
+// The kinds of deltas.
+const (
+	// DeltaReset begins a list of all rows: the consumer drops the rows that it has. A DeltaEnter for each row
+	// follows, and then DeltaReady. Rows that change in between have deltas as well.
+	DeltaReset DeltaKind = 1 + iota
+	// DeltaEnter reports a row that the query selects now.
+	DeltaEnter
+	// DeltaUpdate reports a change of such a row.
+	DeltaUpdate
+	// DeltaExit reports a row that is no longer among them. Delta.Row is the row as it was.
+	DeltaExit
+	// DeltaReady reports that the deltas until now make the result of the query at Delta.At. The watch has nothing else
+	// to report yet, and waits.
+	DeltaReady
+)
+
+// String returns reset, enter, update, exit or ready.
+func (k DeltaKind) String() string {
+	if k < DeltaReset || k > DeltaReady {
+		return fmt.Sprintf("DeltaKind(%d)", uint8(k))
+	}
+	return [...]string{"reset", "enter", "update", "exit", "ready"}[k-DeltaReset]
+}
+
+// Delta is a step of [Collection.Watch].
+type Delta[T any] struct {
+	Kind DeltaKind
+	// Row is the row of a DeltaEnter, DeltaUpdate or DeltaExit.
+	Row Row[T]
+	// Was is the Cursor that the row of a DeltaUpdate had before. It differs from Row.Cursor if the row has moved
+	// within the query.
+	Was Cursor
+	// At is the position to continue from after this delta: see WatchOptions.After. It is the zero
+	// Position from a DeltaReset to the next DeltaReady. If one change has several deltas, since the row has several
+	// places in the index, At is the position after the change in the last of them only.
+	At Position
+}
+
+// WatchOptions tunes a [Collection.Watch]. A nil *WatchOptions means the defaults.
+type WatchOptions struct {
+	// After continues an earlier watch of the same query from the At of one of its deltas. If the feed does not have the
+	// changes since then, the watch begins with a DeltaReset, as it does without After.
+	After Position
+	// Heartbeat is the longest time without a delta: the watch then repeats the DeltaReady. Zero means no repetition.
+	Heartbeat time.Duration
+}
+
+// Watch yields the rows that q selects, and then each change of them, until the loop ends. It needs a [Feed] with
+// Values and Before, and holds no rows: with At, a watch continues exactly where another one has ended, in another
+// incarnation or process.
+//
+// A consumer that keeps a map from Cursor to Row has the result of q whenever Watch yields a DeltaReady:
+//
+//	for d, err := range orders.Watch(ctx, store, q, nil) {
+//		if err != nil {
+//			return err
+//		}
+//		switch d.Kind {
+//		case dohost.DeltaReset:
+//			clear(rows)
+//		case dohost.DeltaEnter, dohost.DeltaUpdate:
+//			delete(rows, d.Was)
+//			rows[d.Row.Cursor] = d.Row
+//		case dohost.DeltaExit:
+//			delete(rows, d.Row.Cursor)
+//		}
+//	}
+//
+// If each row has at most one place in the index of q, a map from Key to Row is sufficient.
+//
+// All deltas are durable: no crash undoes a row or a change that Watch has yielded. All watches of a feed get the changes
+// in its order. A DeltaReset repeats the rows after a DeleteAll, and if the watch was slower than the feed's Keep or
+// MaxAge allow. A watch that begins with After gets one if After is a position of another history: after an
+// import of the object or the restore of a backup.
+//
+// The loop runs with the turn, and may write, Await and Call. Watch gives up the turn before it reads, at least once in
+// 64 changes or 256 rows, and while it waits; it then holds no iterator and no lock. It has at most 256 KiB of rows in
+// memory, or one row.
+//
+// q selects by row alone: Where, and the Of and Each of the index, must return the same for the same row, or the
+// deltas are wrong. A query with a Limit cannot be watched. With Reverse, the first rows are in that order.
+//
+// Errors, the last thing that Watch yields: [ErrMisuse], inside a [Transaction] as well; an error that names the row for
+// a row that does not decode; [ErrOverloaded] if half of Options.MaxEvents are watches of the object; a [*FeedError] if
+// the feed is trimmed ten times in succession before Watch has read all rows; [ErrClosed] when the host begins to close;
+// the ctx's cause; [ErrFenced].
+func (c *Collection[T]) Watch(ctx context.Context, s *Storage, q *Query[T], o *WatchOptions) iter.Seq2[Delta[T], error] {
+	return func(yield func(Delta[T], error) bool) {
+		w, err := c.watch(s, q, o)
+		if err == nil {
+			err = w.run(ctx, yield)
+		}
+		if err != nil && !errors.Is(err, errLoopEnded) {
+			yield(Delta[T]{}, err)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package dohost
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// deltas returns the deltas of a change, without their positions.
+//
+// Errors: errReset for an entry that lacks a value, since the feed did not store both when it was written; an error of
+// a value that does not decode.
+func (w *watcher[T]) deltas(ch *objectstore.Change) ([]Delta[T], error) {
+	if ch.Collection != w.c.Name {
+		return nil, nil
+	}
+	var before, after []Row[T]
+	var err error
+	if ch.Op != OpInsert {
+		if !ch.HasBefore {
+			return nil, errReset
+		}
+		version := ch.Version
+		if ch.Op == OpUpdate {
+			version--
+		}
+		if before, err = w.places(string(ch.Key), ch.Before, version); err != nil {
+			return nil, err
+		}
+	}
+	if ch.Op != OpDelete {
+		if !ch.Stored {
+			return nil, errReset
+		}
+		if after, err = w.places(string(ch.Key), ch.Value, ch.Version); err != nil {
+			return nil, err
+		}
+	}
+	return deltasOf(before, after), nil
+}
+
+// places returns a row once for each of its places that the watch covers, in their order.
+func (w *watcher[T]) places(key string, data []byte, version uint64) ([]Row[T], error) {
+	v, err := w.c.decode(key, data)
+	if err != nil {
+		return nil, err
+	}
+	if w.q.Where != nil && !w.q.Where(v) {
+		return nil, nil
+	}
+	var rows []Row[T]
+	for _, at := range w.cursors(key, v) {
+		if w.covers(at) {
+			rows = append(rows, Row[T]{Key: key, Value: v, Version: version, Cursor: at})
+		}
+	}
+	slices.SortFunc(rows, func(a, b Row[T]) int { return cmp.Compare(a.Cursor, b.Cursor) })
+	return slices.CompactFunc(rows, func(a, b Row[T]) bool { return a.Cursor == b.Cursor }), nil
+}
+
+// cursors returns the places of a row in the order of the query.
+func (w *watcher[T]) cursors(key string, v T) (at []Cursor) {
+	if w.q.Index == "" {
+		return []Cursor{Cursor(key)}
+	}
+	for i := range w.c.Indexes {
+		x := &w.c.Indexes[i]
+		if x.Name != w.q.Index {
+			continue
+		}
+		for _, k := range x.keys(v) {
+			if k != "" {
+				e := objectstore.IndexEntry{Key: []byte(k)}
+				at = append(at, Cursor(e.Cursor([]byte(key))))
+			}
+		}
+	}
+	return at
+}
+
+// covers reports whether the consumer has the row at a place, if there is one.
+func (w *watcher[T]) covers(at Cursor) bool {
+	switch {
+	case !w.selects(string(at)):
+		return false
+	case !w.listing:
+		return true
+	case w.frontier == "":
+		return false
+	case w.q.Reverse:
+		return at >= w.frontier
+	}
+	return at <= w.frontier
+}
+
+// deltasOf returns the deltas between the places of a row before and after a change, both in order. A place that has
+// gone and one that is new are a move.
+func deltasOf[T any](before, after []Row[T]) (deltas []Delta[T]) {
+	var gone, fresh []Row[T]
+	for len(before) > 0 || len(after) > 0 {
+		switch {
+		case len(after) == 0 || len(before) > 0 && before[0].Cursor < after[0].Cursor:
+			gone, before = append(gone, before[0]), before[1:]
+		case len(before) == 0 || before[0].Cursor > after[0].Cursor:
+			fresh, after = append(fresh, after[0]), after[1:]
+		default:
+			deltas = append(deltas, Delta[T]{Kind: DeltaUpdate, Row: after[0], Was: before[0].Cursor})
+			before, after = before[1:], after[1:]
+		}
+	}
+	for len(gone) > 0 && len(fresh) > 0 {
+		deltas = append(deltas, Delta[T]{Kind: DeltaUpdate, Row: fresh[0], Was: gone[0].Cursor})
+		gone, fresh = gone[1:], fresh[1:]
+	}
+	for _, row := range gone {
+		deltas = append(deltas, Delta[T]{Kind: DeltaExit, Row: row})
+	}
+	for _, row := range fresh {
+		deltas = append(deltas, Delta[T]{Kind: DeltaEnter, Row: row})
+	}
+	return deltas
+}
