@@ -25,7 +25,6 @@ type pointWatch struct {
 type watchPoints struct {
 	items    *dohost.Collection[item]
 	watchers []*pointWatch
-	written  int // the number of the writer's last write that succeeded
 }
 
 const pointWrites = 5
@@ -109,9 +108,6 @@ func (w *watchPoints) check(ctx context.Context, h *dohosttest.Host) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
-			if last := p.rows; len(last) == 0 && p.name == "all" {
-				return errors.New("a watcher has no rows")
-			}
 		}
 		return nil
 	})
@@ -136,17 +132,19 @@ func TestWatchAtEveryPoint(t *testing.T) {
 			}
 		},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			var clients []*dohosttest.Client
+			// The writer is first, and the disk slow in the second pass: the watches begin before its rows are durable.
+			clients := []*dohosttest.Client{h.Client(func(ctx context.Context) error { return w.writeAll(ctx, h) })}
 			for _, p := range w.watchers {
 				clients = append(clients, h.Client(func(ctx context.Context) error { return w.follow(ctx, h, p) }))
 			}
-			err := w.writeAll(ctx, h)
+			var err error
 			for _, c := range clients {
 				err = errors.Join(err, c.Wait())
 			}
 			return err
 		},
-		Check: w.check,
+		Check:   w.check,
+		Batched: true,
 	}
 	switch {
 	case *fullWatch:
