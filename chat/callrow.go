@@ -58,7 +58,7 @@ type callRow struct {
 	Attempts int    // runs on the server that began
 	Repeats  bool   // an interrupted run is repeated, or the other side is asked
 	Key      string // the idempotency key; empty before the first run
-	Equal    uint64 // the number of equal calls before it, when it first ran: see equalBefore
+	Equal    uint64 // its number among equal calls, when it first ran: see lowestFree
 	Certain  bool   // an error of the run proves that the run had no effect, or a repetition is harmless
 	Output   string // the JSON of the result of an asynchronous call
 	Failure  string // the error of an asynchronous call

@@ -21,11 +21,19 @@ func (s *replyState) positionOfCall(id string) *dohost.WorkPosition {
 	return fixedPosition(s.workName(), equal)
 }
 
-// equalBefore returns the number of a call among the calls of its message with the same tool and the same input: the lowest that
-// no other call has that has a result or may get one. Calls that were interrupted or have failed give their number back, since
-// the model may repeat them. After an equal call in any other state, the model intends a second effect. The number does not
-// depend on the ids of the calls: a model that begins an answer again makes calls with other ids.
-func (s *replyState) equalBefore(p Part) (n uint64) {
+// lowestFree returns the lowest number that is not used. It is the number of a call among equal calls, those with the same tool and the
+// same input. A number is used while its call has a result or may get one. A call that was interrupted or has failed gives its
+// number back, since the model may repeat the call. After an equal call in any other state, the model intends a second effect. The
+// number does not depend on the ids of the calls: a model that begins an answer again makes calls with other ids.
+func lowestFree(used func(n uint64) bool) (n uint64) {
+	for used(n) {
+		n++
+	}
+	return n
+}
+
+// numberAmongEqual returns the number of a call that begins to run, among the equal calls of its message: see lowestFree.
+func (s *replyState) numberAmongEqual(p Part) uint64 {
 	id := p.Text("toolCallId")
 	used := map[uint64]bool{}
 	for other, r := range s.calls {
@@ -38,8 +46,5 @@ func (s *replyState) equalBefore(p Part) (n uint64) {
 			used[r.Equal] = true
 		}
 	}
-	for used[n] {
-		n++
-	}
-	return n
+	return lowestFree(func(n uint64) bool { return used[n] })
 }

@@ -54,8 +54,7 @@ func callOffered(request string) callEvent {
 	}
 }
 
-// callBegun is the event of a call that begins to run on the server, with its idempotency key and the number of equal calls
-// before it.
+// callBegun is the event of a call that begins to run on the server, with its idempotency key and its number among equal calls.
 func callBegun(t *Tool, key string, equal uint64, now int64) callEvent {
 	return func(r callRow) callRow {
 		if r.Attempts++; r.Attempts == 1 {

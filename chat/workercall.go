@@ -72,8 +72,8 @@ func (r *workerRun) runCalls(ctx context.Context, first int) error {
 	return nil
 }
 
-// calls returns the calls that have no result, and gives a result to those that cannot run. A call gets the lowest number that no
-// equal call has. A call that fails, or has an unknown effect, loses its number: the next equal call is its repetition.
+// calls returns the calls that have no result, and gives a result to those that cannot run. A call gets its number among equal calls:
+// see lowestFree.
 func (r *workerRun) calls(first int) (calls []*workerCall) {
 	for i, p := range r.partial.Parts[first:] {
 		if !uimessage.IsPending(p) {
@@ -92,9 +92,7 @@ func (r *workerRun) calls(first int) (calls []*workerCall) {
 			continue
 		}
 		c.id.digest = string(uimessage.Digest(name, c.input))
-		for r.numbers[c.id] {
-			c.id.number++
-		}
+		c.id.number = lowestFree(func(n uint64) bool { return r.numbers[workerCallID{c.id.digest, n}] })
 		r.numbers[c.id] = true
 		calls = append(calls, c)
 	}
