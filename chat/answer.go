@@ -41,7 +41,7 @@ var ErrNotResumable = errors.New("chat: the provider cannot resume the answer")
 type Prompt struct {
 	// System is the system prompt.
 	System string
-	// Messages are the messages before the reply, the oldest first.
+	// Messages are the context of the reply, the oldest message first: see [Reply.Context].
 	Messages []Message
 	// Partial is the assistant's message so far, with the results of its tool calls; without parts at first. The model
 	// continues from there, in the same text if that was interrupted. For a [ResumableModel] it may end with calls without
@@ -106,7 +106,8 @@ type AnswerOptions struct {
 	// MaxSteps bounds the model's answers for one message. Zero means 20. A client's result and a decision about an approval begin
 	// the count again; [Complete] does not.
 	MaxSteps int
-	// MaxMessages bounds the messages in the prompt, the newest. Zero means all.
+	// MaxMessages bounds the messages in the prompt after the summaries, the newest: see [Reply.Context]. A bound below
+	// [History].Threshold leaves out messages that have no summary. Zero means all.
 	MaxMessages int
 }
 
@@ -136,7 +137,7 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 			return err
 		}
 	}
-	before, err := r.Messages(ctx, o.MaxMessages)
+	before, err := r.Context(ctx, o.MaxMessages)
 	if err != nil {
 		return err
 	}

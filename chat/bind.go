@@ -49,6 +49,8 @@ type conversation struct {
 	waiters map[string]chan struct{}
 	// deciding counts the calls of OnAsked in progress, by the request. These requests stay known until then: see acceptAsked.
 	deciding map[string]int
+	// summarizing is closed at the end of the summary that is being made; nil if there is none.
+	summarizing chan struct{}
 }
 
 // base is the underlying agent.
@@ -111,7 +113,8 @@ type Options struct {
 	// Debounce is how long [PolicyDebounce] waits for another submission. Zero means 750 ms; negative means no wait.
 	Debounce time.Duration
 	// MaxMessages bounds the number of stored messages: the oldest are deleted. Zero means no bound; negative is an
-	// error. It does not bound the messages of a model's prompt.
+	// error. It does not bound the messages of a model's prompt. With History it must be at least twice History.Threshold;
+	// the summaries of deleted messages stay.
 	MaxMessages int
 	// MaxBytes bounds the JSON of the stored messages, in bytes: messages of a client beyond it are refused with a
 	// [*dohost.LimitError]. Replies, and messages of the program, are stored in any case. Zero means 32 MiB; negative
@@ -124,6 +127,8 @@ type Options struct {
 	// SystemFromClients lets clients store, change and delete system messages, which become instructions to the
 	// model. Otherwise system messages of clients are left out.
 	SystemFromClients bool
+	// History makes a model summarise the oldest messages of long conversations. Nil means that only [Summarize] does.
+	History *History
 }
 
 // replyKind is the fiber kind of replies. Its checkpoint belongs to the class.
@@ -178,7 +183,7 @@ func Bind[O, S any, P interface {
 		}),
 	}, append(durableEntries[O, P](), entries...)...)
 	return dohost.InvalidClass(dohost.ExtendClass(agent.Bind[O, S, P](ns, wrapped, &h.Agent, all...), &dohost.ClassExtension{
-		Kinds: []string{detailRequest, detailMessage, detailCall, detailApproval}, Inspect: inspect,
+		Kinds: []string{detailRequest, detailSummary, detailMessage, detailCall, detailApproval}, Inspect: inspect,
 		Admin: func(ctx context.Context, _ *dohost.State, object any, r *dohost.AdminRequest) (bool, error) {
 			return object.(Ref).conv().onAdmin(ctx, r)
 		},
@@ -201,6 +206,9 @@ func durableEntries[O any, P interface {
 		agent.OnFiber(sweepKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
 			return of(o).sweep(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
+		agent.OnFiber(summaryKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
+			return of(o).summarizeFiber(ctx, f)
+		}, &agent.KindOptions{MaxRetries: summaryRetries, KeepCompleted: retainEnded, Quiet: true}),
 		agent.OnFiber(askKind, func(o *O, ctx context.Context, f *agent.Fiber[outgoing]) error {
 			return of(o).sendAsk(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
@@ -231,6 +239,11 @@ func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
 	if p := c.options.Policy; !slices.Contains([]Policy{"", PolicyQueue, PolicyLatest, PolicyMerge, PolicyDrop, PolicyDebounce}, p) {
 		errs = append(errs, fmt.Errorf("chat: Options.Policy is %q: want one of the Policy constants", p))
 	}
+	history, err := h.Options.History.withDefaults(c.options.MaxMessages)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	c.options.History = history
 	c.options.Recovery = c.options.Recovery.withDefaults()
 	c.options.Debounce = max(0, cmp.Or(c.options.Debounce, 750*time.Millisecond))
 	c.options.KeepApprovals = cmp.Or(c.options.KeepApprovals, keepApprovals)

@@ -65,4 +65,15 @@
 //   - An external call leaves the state running when its Run has returned. A completion before that counts too. Without Async
 //     the continuation of the message is queued in the batch of the first completion.
 //   - The audit log has an event for each change of a row that is a decision, in the same batch.
+//
+// # Summaries
+//
+// A summary covers the messages of a range of places ([History], [Summarize]). These rules hold:
+//
+//   - The ranges of the summaries follow each other from the start of the conversation, and the window of a context begins after the
+//     last of them. So each message is in one summary or in the window.
+//   - A summary is stored only if its messages are still those that the model has read. Every later write or deletion of one deletes
+//     the summary and those after it, in the same batch. Only Options.MaxMessages deletes messages and keeps their summaries.
+//   - A message that a reply may still change or answer, that is to be stored before one, or that has a call without a result, is
+//     not covered.
 package chat

@@ -18,6 +18,7 @@ const (
 	detailMessage  = "message"
 	detailCall     = "call"
 	detailApproval = "approval"
+	detailSummary  = "summary"
 )
 
 const (
@@ -32,12 +33,13 @@ const (
 )
 
 // inspect yields the details of a conversation for operators: the open requests and calls, then the newest of the ended
-// requests, of the messages, of the ended calls and of the audit log, the newest first.
+// requests, the last summary, and the newest of the messages, of the ended calls and of the audit log, the newest first.
 func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		_ = inspectOpen(v, yield) &&
 			inspectOpenCalls(v, yield) &&
 			newestOf(&replies, v, "ended", listedRequests, all[replyRow], requestDetail, yield) &&
+			newestOf(&summaries, v, "", 1, all[summaryRow], summaryDetail, yield) &&
 			inspectMessages(v, yield) &&
 			newestOf(&callRows, v, "ended", listedCalls, all[callRow], callDetail, yield) &&
 			newestOf(&approvals, v, "", listedApprovals, all[approvalRow], approvalDetail, yield)
@@ -225,6 +227,14 @@ func requestDetail(r *replyRow) dohost.Resource {
 }
 
 func timeText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+
+// summaryDetail returns the detail of the summaries, given the last one.
+func summaryDetail(r *summaryRow) dohost.Resource {
+	return dohost.Resource{
+		Kind: detailSummary, ID: fmt.Sprint(r.Number), Counts: map[string]int64{"messages": int64(r.Total)},
+		Text: fmt.Sprintf("covers %d messages, the last is %s at place %d, since %s", r.Total, r.Last, r.To, timeText(r.Created)),
+	}
+}
 
 // messageDetail returns the detail of a message: its role and its size.
 func messageDetail(r *messageRow) dohost.Resource {

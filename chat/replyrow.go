@@ -134,7 +134,9 @@ type noteRow struct {
 	Text  string
 	Floor uint64 // see transcript
 	Bytes uint64 // of the messages' JSON
-	Fiber string // of the latest sweep
+	Fiber string // of the latest sweep, or the latest that summarises
+	// Covered is the last place that a summary covers; 0 if there is no summary.
+	Covered uint64 `msgpack:",omitempty"`
 }
 
 // The names of notes.
@@ -142,8 +144,9 @@ const (
 	requestNote  = "request"  // Body and Tools of the last request
 	terminalNote = "terminal" // Reply that has failed and its public error Text, until another reply begins
 	numberNote   = "number"   // Count of requests
-	extentNote   = "extent"   // Count and Bytes of messages, and their Floor
+	extentNote   = "extent"   // Count and Bytes of messages, their Floor, and Covered
 	sweepNote    = "sweep"    // Fiber of the latest sweep
+	summaryNote  = "summary"  // Fiber of the latest that summarises
 	approvalNote = "approval" // Count of events in the audit log
 )
 

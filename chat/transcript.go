@@ -17,7 +17,7 @@ const placeStep = 1 << 20
 
 // transcript is the collection of messages. The extentNote counts them, and has a floor: messages below it are
 // deleted, though their rows may still exist. So one write deletes any number of messages. Only sweep sees the
-// remaining rows.
+// remaining rows. A change of a message that a summary covers deletes the summary: see summaryRow.
 type transcript struct{ rows dohost.Collection[messageRow] }
 
 var messages = transcript{dohost.Collection[messageRow]{
@@ -78,13 +78,20 @@ func (t *transcript) Get(ctx context.Context, s *dohost.Storage, id string) (row
 // written.
 func (t *transcript) Put(ctx context.Context, s *dohost.Storage, old, row messageRow) (written bool, err error) {
 	x, err := extent(ctx, s)
+	first := row.Place // of the places that change
+	if old.Place != 0 {
+		first = min(first, old.Place)
+	}
 	switch {
 	case err != nil || row.Place < x.Floor:
 		return false, err
-	case old.Place != 0 && len(old.JSON) == len(row.JSON):
+	case old.Place != 0 && len(old.JSON) == len(row.JSON) && first > x.Covered:
 		return true, t.rows.Put(ctx, s, row)
 	}
 	return true, dohost.Transaction(ctx, func(ctx context.Context) error {
+		if err := uncover(ctx, s, &x, first); err != nil {
+			return err
+		}
 		if old.Place == 0 {
 			x.Count++
 		}
@@ -116,6 +123,9 @@ func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...strin
 				_, err = t.rows.Delete(ctx, s, id)
 			}
 			if err == nil && there {
+				err = uncover(ctx, s, &x, row.Place)
+			}
+			if err == nil && there {
 				err = deleteCalls(ctx, s, &row, &budget)
 			}
 		}
@@ -127,16 +137,22 @@ func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...strin
 	return budget == 0, err
 }
 
-// Trim deletes all but the newest keep messages. left reports whether there are rows for sweep.
+// Trim deletes all but the newest keep messages. If it keeps none, it deletes the summaries; otherwise they stay, as the
+// memory of the deleted messages. left reports whether there are rows for sweep.
 func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (left bool, err error) {
 	x, err := extent(ctx, s)
-	if err != nil || x.Count <= keep {
+	if err != nil || x.Count <= keep && (keep > 0 || x.Covered == 0) {
 		return false, err
 	}
 	n := int(x.Count - keep)
 	left = n > sweepRows
 	budget := sweepRows
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		if keep == 0 {
+			if err := uncover(ctx, s, &x, 0); err != nil {
+				return err
+			}
+		}
 		for row, err := range t.All(ctx, s, &dohost.Query[messageRow]{Limit: n}) {
 			if err != nil {
 				return err

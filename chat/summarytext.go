@@ -1,0 +1,170 @@
+package chat
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/internal/work"
+)
+
+// The bounds of the prompt of a model that summarises. Longer texts are cut, and the cut text has the number of the bytes left out.
+const (
+	// maxSummaryPrompt ends the range of a summary, in bytes. One message may exceed it.
+	maxSummaryPrompt = 256 << 10
+	// maxSummaryText bounds the text of a message, in bytes.
+	maxSummaryText = 8 << 10
+	// maxSummaryCall bounds the input of a call, and its result, in bytes.
+	maxSummaryCall = 2 << 10
+	// maxSummaryParts bounds the calls and the files of a message, each.
+	maxSummaryParts = 32
+)
+
+// summaryPart are consecutive messages without a summary.
+type summaryPart struct {
+	from, to    uint64 // places; to is that of the last message
+	first, last string // ids
+	messages    int
+	system      []string // ids of the messages of the system
+	prompt      []byte   // a line of JSON for each other message
+	full        bool     // more messages would make the prompt too long
+	digest      string   // of the messages
+}
+
+// gather returns the messages from a place on that may be summarised now: up to the place to, and at most most of them; 0 means
+// no bound. It ends before a message that may still change (see mayChange), and before the prompt becomes too long. It reads the
+// messages one after the other, so it needs the memory of one message and of the prompt.
+func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p summaryPart, err error) {
+	p.from = from
+	var changes changingMessages
+	if changes, err = k.changing(ctx); err != nil {
+		return p, err
+	}
+	sum := sha256.New()
+	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Start: dohost.KeyOf(from), Limit: most}) {
+		if err != nil {
+			return p, err
+		}
+		r := &row.Value
+		if r.Place > to {
+			break
+		}
+		m, err := r.Message()
+		if err != nil {
+			return p, err
+		}
+		if changes.has(r, &m) {
+			break
+		}
+		var line []byte
+		if m.Role != RoleSystem {
+			if line, err = rawjson.Encode(lineOf(&m)); err != nil {
+				return p, err
+			}
+			if len(p.prompt) > 0 && len(p.prompt)+len(line) > maxSummaryPrompt {
+				p.full = true
+				break
+			}
+			p.prompt = append(append(p.prompt, line...), '\n')
+		} else {
+			p.system = append(p.system, m.ID)
+		}
+		if p.messages++; p.messages == 1 {
+			p.first = m.ID
+		}
+		p.to, p.last = r.Place, m.ID
+		fmt.Fprintf(sum, "%q %d %d ", r.ID, r.Place, len(r.JSON))
+		sum.Write(r.JSON) //nolint:errcheck // never fails
+	}
+	p.digest = string(sum.Sum(nil))
+	p.prompt = bytes.TrimSuffix(p.prompt, []byte("\n"))
+	return p, nil
+}
+
+// changingMessages are the messages of open requests: those that they answer, and their replies.
+type changingMessages struct {
+	ids   map[string]bool
+	place uint64 // of the running reply, after the messages that it answers; messages after it wait for it
+}
+
+// changing returns the messages of open requests.
+func (k *conversation) changing(ctx context.Context) (c changingMessages, err error) {
+	c = changingMessages{map[string]bool{}, math.MaxUint64}
+	for row, err := range replies.All(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"}) {
+		if err != nil {
+			return c, err
+		}
+		r := &row.Value
+		for _, id := range append(r.Users, r.Message) {
+			c.ids[id] = true
+		}
+		if r.State == work.Running {
+			c.place = min(c.place, r.Place)
+		}
+	}
+	return c, nil
+}
+
+// has reports whether a message, and those after it, may still change without a client: a request is open for it, a reply is
+// to be stored before it, or one of its calls has no result.
+func (c *changingMessages) has(r *messageRow, m *Message) bool {
+	if c.ids[r.ID] || r.Place >= c.place {
+		return true
+	}
+	for _, p := range m.Parts {
+		if uimessage.IsPending(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// promptLine is a message in the prompt of a model that summarises. As JSON, no text of a client can look like the line of another message.
+type promptLine struct {
+	Role  Role         `json:"role"`
+	Text  string       `json:"text,omitempty"`
+	Files []string     `json:"files,omitempty"`
+	Calls []promptCall `json:"calls,omitempty"`
+}
+
+type promptCall struct {
+	Tool   string `json:"tool"`
+	Input  string `json:"input"`
+	Result string `json:"result,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// lineOf returns a message for the prompt, without reasoning and data.
+func lineOf(m *Message) promptLine {
+	line := promptLine{Role: m.Role, Text: shortened(m.PlainText(), maxSummaryText)}
+	for _, p := range m.Parts {
+		switch {
+		case p.Type() == "file" && len(line.Files) < maxSummaryParts:
+			line.Files = append(line.Files, shortened(p.Text("filename")+" "+p.Text("mediaType"), 200))
+		case uimessage.IsCall(p) && len(line.Calls) < maxSummaryParts:
+			c := promptCall{Tool: shortened(uimessage.ToolName(p), 200), Input: shortened(string(inputOf(p)), maxSummaryCall)}
+			text, failed := toolResultOf(p)
+			if text = shortened(text, maxSummaryCall); failed {
+				c.Error = text
+			} else {
+				c.Result = text
+			}
+			line.Calls = append(line.Calls, c)
+		}
+	}
+	return line
+}
+
+// shortened returns a text of at most most bytes and a note about the rest.
+func shortened(s string, most int) string {
+	cut := clipText(s, most)
+	if len(s) <= most {
+		return cut
+	}
+	return fmt.Sprintf("%s [%d bytes left out]", cut, len(s)-len(cut))
+}
