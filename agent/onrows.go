@@ -102,17 +102,41 @@ func OnRows[O, T any](of *dohost.Collection[T], index string, m func(*O, context
 // small if one row can fail the others, or m should take such a row out of the index itself.
 // All rows of a call have one position: for operations of package ledger, give each row a ledger.Scope of its own.
 func OnRowBatch[O, T any](of *dohost.Collection[T], index string, m func(*O, context.Context, []dohost.Row[T]) error, o *RowsOptions) Entry[O] {
-	var call func(any, context.Context, []any) error
-	if m != nil {
-		call = func(self any, ctx context.Context, rows []any) error {
-			typed := make([]dohost.Row[T], len(rows))
-			for i, row := range rows {
-				typed[i] = row.(dohost.Row[T])
-			}
-			return m(self.(*O), ctx, typed)
+	return workIndexEntry[O](of, index, o, 50, batchCall(m))
+}
+
+// OnRowGroups is [OnRowBatch] with rows of one group in each call. group returns the name of a row's group, which depends on the
+// row alone. So a row that fails a call, or ends its process, affects the rows of its group only. The groups begin in the order of
+// their first rows. A call gets the rows of its group among the first 100 that wait, or Batch if that is more.
+func OnRowGroups[O, T any](
+	of *dohost.Collection[T], index string, group func(T) string, m func(*O, context.Context, []dohost.Row[T]) error, o *RowsOptions,
+) Entry[O] {
+	e := workIndexEntry[O](of, index, o, 50, batchCall(m))
+	return Entry[O]{bind: func(c *class) {
+		if group == nil {
+			c.mistake("OnRowGroups of the index %q without a group function", index)
+			return
 		}
+		before := len(c.workIndexes)
+		e.bind(c)
+		for _, w := range c.workIndexes[before:] {
+			w.group = func(row any) string { return group(row.(dohost.Row[T]).Value) }
+		}
+	}}
+}
+
+// batchCall returns m with rows of any type; nil if m is nil.
+func batchCall[O, T any](m func(*O, context.Context, []dohost.Row[T]) error) func(any, context.Context, []any) error {
+	if m == nil {
+		return nil
 	}
-	return workIndexEntry[O](of, index, o, 50, call)
+	return func(self any, ctx context.Context, rows []any) error {
+		typed := make([]dohost.Row[T], len(rows))
+		for i, row := range rows {
+			typed[i] = row.(dohost.Row[T])
+		}
+		return m(self.(*O), ctx, typed)
+	}
 }
 
 // maxIndexName bounds the name of a workIndex, which is in the keys of tasks.
@@ -128,6 +152,8 @@ type workIndex struct {
 	// read returns a dohost.Row of the collection's type, or nil if there is none, and whether the index has it.
 	read func(ctx context.Context, s *dohost.Storage, key string) (row any, listed bool, err error)
 	call func(self any, ctx context.Context, rows []any) error
+	// group returns the name of the group of a row that read has returned. Nil means that all rows are one group.
+	group func(row any) string
 	// rewrite writes a row again, so that its places in the index are those of the present Index.Of.
 	rewrite func(ctx context.Context, s *dohost.Storage, key string) error
 }

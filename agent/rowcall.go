@@ -79,18 +79,29 @@ func (rw *rowWork) startRetries(ctx context.Context, x *indexWork, now time.Time
 	return err
 }
 
+// groupWindow is the number of rows that are divided into groups: a call gets the rows of its group among them.
+const groupWindow = 100
+
 // startRows begins calls for rows without a task.
 func (rw *rowWork) startRows(ctx context.Context, x *indexWork, now time.Time) error {
 	if x.calls >= x.Parallel {
 		return nil
 	}
 	calls := min(x.Parallel-x.calls, maxStarted)
-	keys, after, atEnd, err := rw.due(ctx, x, calls*x.Batch)
+	limit := calls * x.Batch
+	if x.group != nil {
+		limit = max(limit, groupWindow)
+	}
+	keys, after, atEnd, err := rw.due(ctx, x, limit)
 	if err != nil {
 		return err
 	}
 	x.after, x.atEnd = after, atEnd
-	for batch := range slices.Chunk(keys, x.Batch) {
+	batches, err := rw.batches(ctx, x, keys)
+	if err != nil {
+		return err
+	}
+	for _, batch := range batches[:min(calls, len(batches))] {
 		origin := fmt.Sprintf("%s.%d", rw.owner, rw.nextRun())
 		t := rowTask{ID: origin, Index: x.name, Keys: batch, Origin: origin, Since: now.UnixMilli()}
 		eff, err := rw.begin(ctx, x, t, work.Event{Kind: work.Due}, now)
@@ -99,6 +110,39 @@ func (rw *rowWork) startRows(ctx context.Context, x *indexWork, now time.Time) e
 		}
 	}
 	return nil
+}
+
+// batches returns the rows of calls: those of each group, in the order of their first rows. A row that does not decode has a call
+// of its own.
+func (rw *rowWork) batches(ctx context.Context, x *indexWork, keys []string) (batches [][]string, err error) {
+	if x.group == nil {
+		return slices.Collect(slices.Chunk(keys, x.Batch)), nil
+	}
+	known := x.groups
+	x.groups = map[string]string{} // of these keys alone
+	last := map[string]int{}       // the last batch of a group
+	for _, key := range keys {
+		name, ok := known[key]
+		if !ok {
+			row, _, err := x.read(ctx, rw.store(), key)
+			switch {
+			case errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrMisuse):
+				return nil, err
+			case err != nil || row == nil:
+				batches = append(batches, []string{key})
+				continue
+			}
+			name = x.group(row)
+		}
+		x.groups[key] = name
+		at, ok := last[name]
+		if !ok || len(batches[at]) == x.Batch {
+			at = len(batches)
+			batches, last[name] = append(batches, nil), at
+		}
+		batches[at] = append(batches[at], key)
+	}
+	return batches, nil
 }
 
 // begin begins a call of a task, if its policy allows it, and parks it if it is out of attempts. If the task limit is

@@ -45,6 +45,7 @@ type indexWork struct {
 	settled bool                // no task of an earlier incarnation is left running
 	calls   int                 // running calls
 	running map[string]*rowCall // their rows
+	groups  map[string]string   // of rows without a task, by their keys; nil without workIndex.group
 }
 
 // rowCall is a running call.
@@ -149,6 +150,7 @@ func (rw *rowWork) written(ctx context.Context, w *dohost.RowWrite) error {
 		if x.collection != w.Collection {
 			continue
 		}
+		delete(x.groups, w.Key)
 		listed := false
 		for key, cursor := range w.Places(x.index) {
 			if strings.HasPrefix(string(key), string(x.Prefix)) {
