@@ -49,7 +49,7 @@ func TestAgentAnswersEachRequest(t *testing.T) {
 			t.Errorf("%d responses after an answered request was sent again", n)
 		}
 		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-			r, ok, err := inbox.Reply(ctx, d.Storage(), &messages, "r2", "clerk")
+			r, ok, err := inbox.Reply(ctx, d.Storage(), &messages, inbox.Message{From: "planner", To: "clerk", Request: "r2"})
 			if r.Content != "2+5" || !ok {
 				t.Errorf("%+v, %t", r, ok)
 			}

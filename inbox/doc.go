@@ -8,21 +8,23 @@
 //
 // # A cycle
 //
-// The work is the content of an index, as with [agent.OnRowBatch], on which an inbox is built. One cycle of an inbox runs at a
-// time in an object. It takes all rows that are in the index when it begins. So three rows that are inserted together cause one
-// cycle, and a fourth that is inserted during that cycle causes a second one.
+// The work is the content of an index, as with [agent.OnRowGroups], on which an inbox is built. One cycle of an inbox runs at a
+// time in an object. It takes up to Options.Batch of the rows of a group that are in the index when it begins. So three rows that
+// are inserted together cause one cycle, and a fourth that is inserted during that cycle causes a second one.
 //
 //  1. Build, and then Generate, run with the turn, and may give it up.
 //  2. Respond runs in a [dohost.Transaction]: its writes, and the rows' leaving of the index, are one batch. If the process ends
-//     before that batch is durable, the next incarnation begins the cycle again, from Build; otherwise the cycle is over. So each
-//     row is answered exactly once, although a model may be asked again.
-//  3. Respond is not called if other code has written or deleted a row of the cycle since the cycle began. The cycle begins
-//     again with the rows as they are now. So no change of a row is lost, and no row is answered in a form that it no longer has.
+//     before that batch is durable, the next incarnation begins the cycle again, from Build; otherwise the cycle is over. So a
+//     row has at most one response, although a model may be asked again. A row whose cycles fail MaxAttempts times is parked,
+//     and has none.
+//  3. Respond is not called if other code has changed or deleted a row of the cycle since the cycle began. The cycle begins
+//     again with the rows as they are now, at most three times in succession; then it has failed, and is repeated with a delay. So
+//     no change of a row is lost, and no row is answered in a form that it no longer has.
 //
-// A row with a request id (Inbox.Request) has a cycle of its own, and so a response of its own. Rows with equal request ids share
-// one cycle.
+// Inbox.Group divides the rows into groups with cycles of their own. [Agent] does so for messages with a request id, so that each
+// request has a response of its own.
 //
-// A repeated cycle has the position ([dohost.WorkPosition]) of the first one, in a ledger scope for its rows. So an operation
-// of package ledger in Build and Generate is not repeated, and a durable [chat.Worker] asks its model only for the answers that are
-// not recorded.
+// All repetitions of a cycle have one position ([dohost.WorkPosition]), whether an interruption, an error or a change of a row has
+// ended the cycle before. So an operation of package ledger in Build or Generate is not repeated if its arguments are the
+// same, and a durable [chat.Worker] asks its model only for the answers that are not recorded.
 package inbox

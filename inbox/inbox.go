@@ -20,9 +20,12 @@ type Inbox[O, Row, Response any] struct {
 	Rows *dohost.Collection[Row]
 	// Pending names the index whose rows wait. Required.
 	Pending string
-	// Request returns the request id of a row, or "". Each request id gets a response of its own. Nil means that no row has one.
-	Request func(Row) string
-	// Build returns the messages for the model, from the rows of the cycle in the order of the index. Required.
+	// Group returns the name of the group of a row. The rows of a group share a cycle, and each group has a cycle and a response
+	// of its own. Rows that can fail each other's cycle, such as those of senders that do not trust each other, belong to
+	// different groups. Nil means that all rows are one group.
+	Group func(Row) string
+	// Build returns the messages for the model, from the rows of the cycle. The rows have the order of the index, apart from those
+	// whose order has changed since their first cycle. Required.
 	Build func(o *O, ctx context.Context, pending []dohost.Row[Row]) ([]chat.Message, error)
 	// Generate returns the response, usually that of a model. Required.
 	Generate func(o *O, ctx context.Context, c *Cycle[Row]) (Response, error)
@@ -30,14 +33,16 @@ type Inbox[O, Row, Response any] struct {
 	// It runs in a [dohost.Transaction], so it must not give up the turn. If it fails, or leaves a row in the index, its writes
 	// are rolled back and the cycle has failed. Required.
 	Respond func(o *O, ctx context.Context, r Response, pending []dohost.Row[Row]) error
-	// OnError is called for a cycle that failed, in addition to the report of the host. The rows stay in the index, and a later
-	// cycle repeats the failed one. Its writes are kept; it must not change the rows of the cycle. Nil means that the report is all.
+	// OnError is called for a cycle that failed, in addition to the report of the host, but not for one that an interruption has
+	// ended. The rows stay in the index, and a later cycle repeats the failed one, unless OnError takes them out of the index. Its
+	// writes are kept. Nil means that the report is all.
 	OnError func(o *O, ctx context.Context, err error, pending []dohost.Row[Row])
 	// Options tunes the cycles: see [agent.RowsOptions]. Batch bounds the rows of a cycle, and zero means 50. After MaxAttempts
 	// cycles of a row that failed, the row is parked. Parallel must be zero.
 	Options agent.RowsOptions
 
-	err error // of ForMessages
+	err    error      // of ForMessages
+	prefix dohost.Key // of ForMessages
 }
 
 // Cycle is the input of Generate.
@@ -45,8 +50,8 @@ type Cycle[Row any] struct {
 	// Pending are the rows of the cycle, and Messages those that Build made from them.
 	Pending  []dohost.Row[Row]
 	Messages []chat.Message
-	// Request is the request id of the rows, or "".
-	Request string
+	// Group is the name of the group of the rows.
+	Group string
 }
 
 // check returns the errors in the description.
@@ -76,6 +81,9 @@ func (in *Inbox[O, Row, Response]) check() error {
 	if in.index() == nil {
 		wrong("names the index %q for its Pending, which the collection does not have", in.Pending)
 	}
+	if in.prefix != "" && in.Options.Prefix != "" {
+		wrong("has the option Prefix, which ForMessages sets")
+	}
 	if in.Options.Parallel != 0 {
 		wrong("has the option Parallel %d: want zero, since cycles run one at a time", in.Options.Parallel)
 	}
@@ -101,11 +109,18 @@ func On[O, Row, Response any, P interface {
 	if err := in.check(); err != nil {
 		return agent.Extend(agent.Extension[O]{Err: err})
 	}
-	x := in.index()
-	return agent.OnRowBatch(in.Rows, in.Pending, func(o *O, ctx context.Context, rows []dohost.Row[Row]) error {
-		r := &runner[O, Row, Response]{in: in, o: o, store: P(o).Storage(), waits: places(x, in.Options.Prefix)}
+	x, options := in.index(), in.Options
+	if in.prefix != "" {
+		options.Prefix = in.prefix
+	}
+	group := in.Group
+	if group == nil {
+		group = func(Row) string { return "" }
+	}
+	return agent.OnRowGroups(in.Rows, in.Pending, group, func(o *O, ctx context.Context, rows []dohost.Row[Row]) error {
+		r := &runner[O, Row, Response]{in: in, o: o, store: P(o).Storage(), waits: places(x, options.Prefix), groupOf: group}
 		return r.run(ctx, rows)
-	}, &in.Options)
+	}, &options)
 }
 
 // Ref is an agent: an [*agent.Agent], a [*chat.Agent], or a struct that embeds one.

@@ -179,7 +179,7 @@ func TestInboxRespondIsRolledBack(t *testing.T) {
 // TestInboxParksRows has a row that fails each time. It does not affect the others.
 func TestInboxParksRows(t *testing.T) {
 	in := ticketInbox()
-	in.Request = func(v ticket) string { return v.ID }
+	in.Group = func(v ticket) string { return v.ID }
 	calls := 0
 	build := in.Build
 	in.Build = func(d *desk, ctx context.Context, pending []dohost.Row[ticket]) ([]chat.Message, error) {

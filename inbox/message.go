@@ -2,6 +2,9 @@ package inbox
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -10,8 +13,11 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// Message is the row of an inbox with all functions: see [ForMessages]. People, programs and agents send a message to an agent by
+// Message is the row of an inbox with all functions: see [ForMessages]. Programs and agents send a message to an agent by
 // inserting it into the collection of [Messages], with [Send] or directly.
+//
+// Every writer of the collection is trusted: a row may have any sender, role and time, also those of a response. So code that
+// inserts a message for a client sets To, From and Role itself, and bounds the size of Content.
 type Message struct {
 	// ID is the key of the row.
 	ID string `json:"id"`
@@ -26,11 +32,11 @@ type Message struct {
 	Created time.Time `json:"created"`
 	// Processed is the time of the response; zero if the message waits. A response has its own time.
 	Processed time.Time `json:"processed,omitzero"`
-	// Request is an id that the sender chooses, for a response of its own: see Inbox.Request. InReplyTo of that response is the
-	// same id. A second message with that id gets no second response.
+	// Request is an id that the sender chooses, for a response of its own. InReplyTo of that response is the same id. A second
+	// message with that id from the same sender gets no second response.
 	Request   string `json:"request,omitempty"`
 	InReplyTo string `json:"inReplyTo,omitempty"`
-	// Generation of a response names the chunks of its last answer: see Agent.Chunks.
+	// Generation of a response names its chunks: see Agent.Chunks.
 	Generation string `json:"generation,omitempty"`
 }
 
@@ -38,10 +44,10 @@ type Message struct {
 const (
 	// pendingIndex has the messages that wait, by agent and time.
 	pendingIndex = "pending"
-	// conversationIndex has the other messages of an agent, ordered by the time of the response. The response
-	// follows the messages of its cycle.
+	// conversationIndex has the other messages of an agent, ordered by the time of the response. The response follows the
+	// messages of its cycle. The requests of an agent, and the responses to them, are not in its own conversation.
 	conversationIndex = "conversation"
-	// replyIndex has responses by the request id and the agent.
+	// replyIndex has responses by the request id, the agent and the sender of the request.
 	replyIndex = "reply"
 )
 
@@ -56,20 +62,34 @@ func Messages(name string, feed *dohost.Feed) dohost.Collection[Message] {
 				if !m.waits() {
 					return ""
 				}
-				return dohost.KeyOf(m.To) + dohost.KeyOf(m.Created)
+				return nameKey(m.To) + dohost.KeyOf(m.Created)
 			}},
 			{Name: conversationIndex, Each: conversationKeys},
 			{Name: replyIndex, Of: func(m Message) dohost.Key {
 				if m.InReplyTo == "" {
 					return ""
 				}
-				return dohost.KeyOf(m.InReplyTo) + dohost.KeyOf(m.From)
+				return replyKey(m.InReplyTo, m.From, m.To)
 			}},
 		},
 	}
 }
 
-// waits reports whether an agent has to answer the message. A response is never work for its receiver.
+// nameKey returns the key of a name or a request id. A long one has the key of its hash: no index refuses a message at its
+// response that it has accepted before.
+func nameKey(name string) dohost.Key {
+	if len(name) <= 64 {
+		return dohost.KeyOf(name)
+	}
+	sum := sha256.Sum256([]byte(name))
+	return dohost.KeyOf("sha256:" + hex.EncodeToString(sum[:]))
+}
+
+func replyKey(request, agent, sender string) dohost.Key {
+	return nameKey(request) + nameKey(agent) + nameKey(sender)
+}
+
+// waits reports whether an agent has to answer the message. A row with the role assistant or with InReplyTo is never work.
 func (m *Message) waits() bool {
 	return m.To != "" && m.Processed.IsZero() && m.InReplyTo == "" && m.Role != chat.RoleAssistant
 }
@@ -83,18 +103,25 @@ func conversationKeys(m Message) (keys []dohost.Key) {
 		when = m.Created
 	}
 	rest := dohost.KeyOf(when) + dohost.KeyOf(m.Role == chat.RoleAssistant) + dohost.KeyOf(m.Created)
-	for _, party := range []string{m.To, m.From} {
-		if party != "" {
-			keys = append(keys, dohost.KeyOf(party)+rest)
-		}
+	if m.To != "" && m.InReplyTo == "" {
+		keys = append(keys, nameKey(m.To)+rest)
+	}
+	if m.From != "" && m.Request == "" {
+		keys = append(keys, nameKey(m.From)+rest)
 	}
 	return keys
 }
 
-// Send inserts a message, and returns it. It sets the fields ID, Role and Created if they are zero: to a random id, to the role of
-// a user, and to the present time. The agent answers it in a later event, once the caller's event has ended or gives up the turn.
+// maxContent bounds the content of a message of Send and of a response, in bytes.
+const maxContent = 1 << 20
+
+// Send inserts a message to an agent, and returns it. It sets the fields ID, Role and Created if they are zero: to a random id, to
+// the role of a user, and to the present time. The agent answers in a later event, once the caller's event has ended or gives up
+// the turn. A message to a name that no agent has waits forever.
 //
-// Errors: [dohost.ErrConflict] for an ID that is stored, and those of the collection.
+// Errors: [dohost.ErrMisuse] for a message without To, with a Role other than user and system, with a field of a response
+// (Processed, InReplyTo, Generation), or with a year of Created outside 1 to 9999; a [*dohost.LimitError] for more than 1 MiB
+// of Content; [dohost.ErrConflict] for an ID that is stored; those of the collection.
 func Send(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], m Message) (Message, error) {
 	if m.ID == "" {
 		m.ID = "msg_" + ulid.Make().String()
@@ -105,15 +132,37 @@ func Send(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Me
 	if m.Created.IsZero() {
 		m.Created = time.Now()
 	}
+	if err := m.check(); err != nil {
+		return Message{}, err
+	}
 	return m, messages.Insert(ctx, s, m)
 }
 
-// Reply returns the response to a request id. An agent of that name has stored it, or ok is false.
+func (m *Message) check() error {
+	why := ""
+	switch year := m.Created.UTC().Year(); {
+	case m.To == "":
+		why = "has no To"
+	case m.Role != chat.RoleUser && m.Role != chat.RoleSystem:
+		why = fmt.Sprintf("has the role %.20q: want user or system", m.Role)
+	case !m.Processed.IsZero(), m.InReplyTo != "", m.Generation != "":
+		why = "has a field of a response: Processed, InReplyTo or Generation"
+	case year < 1 || year > 9999:
+		why = fmt.Sprintf("is of the year %d: want 1 to 9999", year)
+	case len(m.Content) > maxContent:
+		return &dohost.LimitError{What: "the content of a message", Size: len(m.Content), Limit: maxContent}
+	default:
+		return nil
+	}
+	return fmt.Errorf("inbox: the message %.64q %s: %w", m.ID, why, dohost.ErrMisuse)
+}
+
+// Reply returns the response to a request: asked has its Request, To and From. ok is false if the agent has not answered.
 //
 // Errors: those of the collection.
-func Reply(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], request, agent string) (m Message, ok bool, err error) {
+func Reply(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], asked Message) (m Message, ok bool, err error) {
 	rows, err := messages.List(ctx, s, &dohost.Query[Message]{
-		Index: replyIndex, Equal: dohost.KeyOf(request) + dohost.KeyOf(agent), Limit: 1,
+		Index: replyIndex, Equal: replyKey(asked.Request, asked.To, asked.From), Limit: 1,
 	})
 	if err != nil || len(rows) == 0 {
 		return Message{}, false, err

@@ -31,8 +31,7 @@ func ClerkClass(m chat.Model) dohost.Class {
 	return ledger.Declare(class, clerk.Kinds()...)
 }
 
-// Send inserts a message. The clerk answers it in a later event: the response is a row, too.
-func (c *Clerk) Send(ctx context.Context, m inbox.Message) (inbox.Message, error) {
-	m.To = "clerk"
-	return inbox.Send(ctx, c.Storage(), &Messages, m)
+// Send inserts a message of the user of this object. The clerk answers it in a later event: the response is a row, too.
+func (c *Clerk) Send(ctx context.Context, text string) (inbox.Message, error) {
+	return inbox.Send(ctx, c.Storage(), &Messages, inbox.Message{To: "clerk", From: "user", Content: text})
 }

@@ -33,7 +33,7 @@ func TestClerk(t *testing.T) {
 	class := helpdesk.ClerkClass(model(strings.ToUpper))
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		send := func(ctx context.Context, c *helpdesk.Clerk) error {
-			_, err := c.Send(ctx, inbox.Message{From: "ada", Content: "hello"})
+			_, err := c.Send(ctx, "hello")
 			return err
 		}
 		if err := helpdesk.Clerks.Get(h, "eu").Do(t.Context(), send); err != nil {
@@ -44,7 +44,7 @@ func TestClerk(t *testing.T) {
 		h.Advance(time.Minute)
 		err := helpdesk.Clerks.Get(h, "eu").Do(t.Context(), func(ctx context.Context, c *helpdesk.Clerk) error {
 			rows, err := helpdesk.Messages.List(ctx, c.Storage(), &dohost.Query[inbox.Message]{Index: "conversation", Prefix: dohost.KeyOf("clerk")})
-			if err == nil && (len(rows) != 2 || rows[1].Value.Content != "HELLO" || rows[1].Value.To != "ada") {
+			if err == nil && (len(rows) != 2 || rows[1].Value.Content != "HELLO" || rows[1].Value.To != "user") {
 				t.Errorf("%+v", rows)
 			}
 			return err

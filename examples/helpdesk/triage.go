@@ -39,7 +39,7 @@ func TriageClass(m chat.Model) dohost.Class {
 	return agent.Bind(Desks,
 		func(_ context.Context, a *agent.Agent[struct{}]) (*Triage, error) { return &Triage{a}, nil }, nil,
 		inbox.On(&inbox.Inbox[Triage, Ticket, string]{
-			Rows: &Tickets, Pending: "new", Request: func(t Ticket) string { return t.ID },
+			Rows: &Tickets, Pending: "new", Group: func(t Ticket) string { return t.ID },
 			Build: func(_ *Triage, _ context.Context, pending []dohost.Row[Ticket]) ([]chat.Message, error) {
 				return []chat.Message{chat.Text(pending[0].Key, chat.RoleUser, pending[0].Value.Text)}, nil
 			},

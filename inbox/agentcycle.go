@@ -1,0 +1,175 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+)
+
+// group returns the group of a message: one for each request, and with EachSender one for each sender.
+func (a *Agent) group(m Message) string {
+	switch {
+	case m.Request != "":
+		return string(dohost.KeyOf("request") + dohost.KeyOf(m.From) + dohost.KeyOf(m.Request))
+	case a.EachSender:
+		return string(dohost.KeyOf("sender") + dohost.KeyOf(m.From))
+	}
+	return ""
+}
+
+// build returns the messages for the model. Messages that wait and are not in the cycle are not among them, so the model answers no
+// message twice.
+func (a *Agent) build(
+	ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], pending []dohost.Row[Message],
+) (list []chat.Message, err error) {
+	left := cmp.Or(a.MaxBytes, defaultBytes)
+	q := &dohost.Query[Message]{
+		Index: conversationIndex, Prefix: nameKey(a.Name), Reverse: true, Limit: cmp.Or(a.MaxMessages, defaultMessages),
+	}
+	for row, err := range messages.All(ctx, s, q) {
+		if err != nil {
+			return nil, err
+		}
+		m := row.Value
+		if left -= len(m.Content); left < 0 {
+			break
+		}
+		role := m.inputRole()
+		if m.From == a.Name && m.To != a.Name {
+			role = chat.RoleAssistant
+		}
+		list = append(list, chat.Text(m.ID, role, m.Content))
+	}
+	slices.Reverse(list)
+	for _, row := range pending {
+		list = append(list, chat.Text(row.Key, row.Value.inputRole(), row.Value.Content))
+	}
+	return list, nil
+}
+
+// inputRole returns the role of a message in the prompt of its receiver.
+func (m *Message) inputRole() chat.Role {
+	if m.Role == chat.RoleSystem {
+		return chat.RoleSystem
+	}
+	return chat.RoleUser
+}
+
+// generationRow has the generation of the last attempt at a cycle that has begun to answer. The response needs it if all its
+// answers were recorded in that attempt.
+type generationRow struct{ Place, Generation string }
+
+var generations = dohost.Collection[generationRow]{
+	Name: "dohost.inbox.generations",
+	Key:  func(r generationRow) string { return r.Place },
+}
+
+// placeOf returns the place of a cycle: all repetitions of the cycle have it.
+func placeOf(ctx context.Context) string {
+	sum := sha256.Sum256([]byte(dohost.WorkPositionOf(ctx).Name()))
+	return hex.EncodeToString(sum[:16])
+}
+
+// writerKey is the context key of the writer of the chunks of an attempt.
+type writerKey struct{}
+
+// chunkWriter is the writer of an attempt. It begins a generation with the first chunk.
+type chunkWriter struct {
+	store      *dohost.Storage
+	place      string
+	generation string
+	to         *chat.ChunkWriter[chat.StoredChunk]
+}
+
+// onChunk returns the function that stores chunks, or nil.
+func (a *Agent) onChunk() func(context.Context, chat.Chunk) error {
+	if a.Chunks == nil {
+		return nil
+	}
+	return func(ctx context.Context, c chat.Chunk) (err error) {
+		w := ctx.Value(writerKey{}).(*chunkWriter)
+		if w.to == nil {
+			w.generation = "gen_" + ulid.Make().String()
+			if w.to, err = a.Chunks.Replay(w.store, w.generation); err != nil {
+				return err
+			}
+			if err := generations.Put(ctx, w.store, generationRow{w.place, w.generation}); err != nil {
+				return err
+			}
+		}
+		err = w.to.Write(ctx, c)
+		if _, tooLarge := errors.AsType[*dohost.LimitError](err); tooLarge {
+			return nil
+		}
+		return err
+	}
+}
+
+func (a *Agent) generate(ctx context.Context, of Ref, c *Cycle[Message]) (r Response, err error) {
+	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
+	if r.Text, err = a.run().Run(context.WithValue(ctx, writerKey{}, w), of, prompt{c.Messages}); err != nil {
+		return r, err
+	}
+	if len(r.Text) > maxContent {
+		return r, &dohost.LimitError{What: "the response of the agent " + a.Name, Size: len(r.Text), Limit: maxContent}
+	}
+	row, _, err := generations.Get(ctx, w.store, w.place)
+	r.Generation = row.Value.Generation
+	return r, err
+}
+
+// respond writes the response to messages, and marks them as processed. A request that has a response gets no second one.
+func (a *Agent) respond(
+	ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], r Response, pending []dohost.Row[Message],
+) error {
+	now := time.Now()
+	last := pending[len(pending)-1].Value
+	reply := Message{
+		ID: "msg_" + ulid.Make().String(), Role: chat.RoleAssistant, Content: r.Text, From: a.Name, To: last.From,
+		Created: now, Processed: now, InReplyTo: last.Request, Generation: r.Generation,
+	}
+	for _, row := range pending {
+		if row.Value.From != reply.To {
+			reply.To = ""
+		}
+		_, err := messages.Update(ctx, s, row.Key, func(m *Message) error {
+			m.Processed = now
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if last.Request != "" {
+		if _, answered, err := Reply(ctx, s, messages, last); err != nil || answered {
+			return err
+		}
+	}
+	return errors.Join(messages.Insert(ctx, s, reply), a.finish(ctx, s, r.Generation))
+}
+
+// finish ends the chunks of a response.
+func (a *Agent) finish(ctx context.Context, s *dohost.Storage, generation string) error {
+	if a.Chunks == nil || generation == "" {
+		return nil
+	}
+	w, err := a.Chunks.Continue(ctx, s, generation)
+	if err == nil {
+		err = w.Finish(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("the chunks of the response: %w", err)
+	}
+	_, err = generations.Delete(ctx, s, placeOf(ctx))
+	return err
+}
