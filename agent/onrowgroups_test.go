@@ -110,6 +110,36 @@ func TestOnRowGroupsAreIndependent(t *testing.T) {
 	})
 }
 
+// TestOnRowGroupsWithMovedRow changes the group of a row while its task waits for a retry.
+func TestOnRowGroupsWithMovedRow(t *testing.T) {
+	o := &postOffice{}
+	class := groupedClass(o, 0, func(p *postman, ctx context.Context, rows []dohost.Row[letter]) error {
+		if rows[0].Value.Text == "a" && len(rows) > 2 {
+			return errors.New("too many letters")
+		}
+		return deliverAll(p, ctx, rows)
+	})
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		insertLetters(t, h, "1:a", "2:a", "3:a")
+		h.Advance(500 * time.Millisecond)
+		insertLetters(t, h, "2:b")
+		h.Advance(time.Minute)
+		if got := strings.Join(o.took(), " "); got != "1,2,3 1,3 2" {
+			t.Errorf("calls: %s", got)
+		}
+		err := postmen.Get(h, "a").Do(t.Context(), func(ctx context.Context, p *postman) error {
+			tasks, err := p.Rows().List(ctx, false, 0)
+			if len(tasks) > 0 {
+				t.Errorf("%+v", tasks)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestOnRowGroupsWithoutGroup(t *testing.T) {
 	class := agent.Bind(postmen, func(_ context.Context, a *agent.Agent[struct{}]) (*postman, error) { return &postman{a, nil}, nil }, nil,
 		agent.OnRowGroups(&letters, "state", nil, deliverAll, nil))

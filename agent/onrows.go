@@ -80,6 +80,9 @@ func (o *RowsOptions) check() error {
 // written again, or retried ([Rows], dohost retry). Other rows are not affected. If other code has written the row during a
 // successful call, the agent calls m again immediately, with the new row. A row that does not decode is parked.
 //
+// A row that leaves the index and enters it again is new work, with another position, after the end of a call that runs for
+// the old one. But if m itself puts its row back, the row remains that of the call.
+//
 // If the end of the incarnation interrupts a call, the next incarnation calls m again. A row whose calls may have ended
 // their process waits until the other rows have begun, and begins when no other such row is running.
 //
@@ -100,7 +103,8 @@ func OnRows[O, T any](of *dohost.Collection[T], index string, m func(*O, context
 // begins, in the order of the index. The rows of a call stay together. If the call fails, the rows that are still in the
 // index are passed to m again, without those that were inserted since, and they are parked together: a batch should be
 // small if one row can fail the others, or m should take such a row out of the index itself.
-// All rows of a call have one position: for operations of package ledger, give each row a ledger.Scope of its own.
+// A row that m takes out of the index is progress: the calls that have failed or were interrupted before do not count for the
+// other rows. All rows of a call have one position: for operations of package ledger, give each row a ledger.Scope of its own.
 func OnRowBatch[O, T any](of *dohost.Collection[T], index string, m func(*O, context.Context, []dohost.Row[T]) error, o *RowsOptions) Entry[O] {
 	return workIndexEntry[O](of, index, o, 50, batchCall(m))
 }

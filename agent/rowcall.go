@@ -102,8 +102,8 @@ func (rw *rowWork) startRows(ctx context.Context, x *indexWork, now time.Time) e
 		return err
 	}
 	for _, batch := range batches[:min(calls, len(batches))] {
-		origin := fmt.Sprintf("%s.%d", rw.owner, rw.nextRun())
-		t := rowTask{ID: origin, Index: x.name, Keys: batch, Origin: origin, Since: now.UnixMilli()}
+		id := rw.newID()
+		t := rowTask{ID: id, Index: x.name, Keys: batch, Origin: id, Since: now.UnixMilli()}
 		eff, err := rw.begin(ctx, x, t, work.Event{Kind: work.Due}, now)
 		if err != nil || eff != work.Run {
 			return err
@@ -145,6 +145,9 @@ func (rw *rowWork) batches(ctx context.Context, x *indexWork, keys []string) (ba
 	return batches, nil
 }
 
+// newID returns the ID of a new task.
+func (rw *rowWork) newID() string { return fmt.Sprintf("%s.%d", rw.owner, rw.nextRun()) }
+
 // begin begins a call of a task, if its policy allows it, and parks it if it is out of attempts. If the task limit is
 // reached, the effect is Wait.
 func (rw *rowWork) begin(ctx context.Context, x *indexWork, t rowTask, ev work.Event, now time.Time) (work.Effect, error) {
@@ -158,8 +161,8 @@ func (rw *rowWork) begin(ctx context.Context, x *indexWork, t rowTask, ev work.E
 		rw.reportParked(ctx, &t)
 		return eff, put(ctx, rw.rows, &rowTasks, &t)
 	}
-	call, run := &rowCall{task: t.ID, suspect: t.Isolated(rw.owner, x.policy()), changed: map[string]bool{}}, t.Run
-	begun, err := rw.startTask(ctx, "rows "+x.name, now, func(ctx context.Context) error { return rw.run(ctx, x, call, run) })
+	call := &rowCall{rowTask: t, suspect: t.Isolated(rw.owner, x.policy()), changed: map[string]bool{}}
+	begun, err := rw.startTask(ctx, "rows "+x.name, now, func(ctx context.Context) error { return rw.run(ctx, x, call) })
 	if err != nil || !begun {
 		return work.Wait, err
 	}
@@ -178,16 +181,15 @@ func (rw *rowWork) begin(ctx context.Context, x *indexWork, t rowTask, ev work.E
 }
 
 // run runs a call, and then begins others.
-func (rw *rowWork) run(ctx context.Context, x *indexWork, call *rowCall, number uint64) error {
+func (rw *rowWork) run(ctx context.Context, x *indexWork, call *rowCall) error {
 	if !call.begun {
 		return nil
 	}
-	t, ok, err := get(ctx, rw.rows, &rowTasks, call.task)
+	t, ok, err := rw.taskOf(ctx, call)
 	switch {
 	case err != nil:
 		return err
-	case !ok || t.Owner != rw.owner || t.Run != number: // DeleteAll
-		x.after, x.atEnd = "", false // the same rows may be in the index again
+	case !ok:
 		rw.release(x, call)
 	default:
 		if err := rw.callMethod(ctx, x, call, t); err != nil || ctx.Err() != nil {
@@ -195,6 +197,52 @@ func (rw *rowWork) run(ctx context.Context, x *indexWork, call *rowCall, number 
 		}
 	}
 	return rw.rows.batch(ctx, false, func(ctx context.Context) error { return rw.start(ctx, time.Now()) })
+}
+
+// taskOf returns the task of a running call: its rows that have not left the index. There is none after the last one has left
+// it, and after DeleteAll.
+func (rw *rowWork) taskOf(ctx context.Context, call *rowCall) (t rowTask, ok bool, err error) {
+	t, ok, err = get(ctx, rw.rows, &rowTasks, call.ID)
+	return t, ok && t.Owner == call.Owner && t.Run == call.Run, err
+}
+
+// takeOut handles a row that leaves the index during its call, in the same batch. The task needs the same alarm afterwards. If
+// the call itself takes the row out, it has made progress: it is not one of the calls that have failed for the other rows.
+// As a call has no other rows than its task, only so many calls make progress.
+func (rw *rowWork) takeOut(ctx context.Context, x *indexWork, call *rowCall, key string) error {
+	t, ok, err := rw.taskOf(ctx, call)
+	at := slices.Index(t.Keys, key)
+	switch {
+	case err != nil || !ok || at < 0:
+		return err
+	case len(t.Keys) == 1:
+		_, err := rowTasks.Delete(ctx, rw.store(), t.ID)
+		return err
+	}
+	t.Keys = slices.Delete(t.Keys, at, at+1)
+	if ctx.Value(rowCallKey{}) == call {
+		if t.Item, _, err = rw.step(t.ID, t.Item, work.Event{Kind: work.Progressed, Run: t.Run}, x.policy(), time.Now()); err != nil {
+			return err
+		}
+		t.Attempt, t.Failures = 0, 0
+	}
+	return rowTasks.Put(ctx, rw.store(), t)
+}
+
+// putBack handles a row that a call puts into the index after it has taken it out: the row remains in the task, whose failed
+// calls count as before. Otherwise a call that fails so would be repeated forever, without a delay.
+func (rw *rowWork) putBack(ctx context.Context, call *rowCall, key string) error {
+	if ctx.Value(rowCallKey{}) != call || call.changed[key] {
+		return nil
+	}
+	t, ok, err := rw.taskOf(ctx, call)
+	if err != nil || slices.Contains(t.Keys, key) {
+		return err
+	}
+	before := t.Keys
+	t = call.rowTask
+	t.Keys = slices.DeleteFunc(slices.Clone(t.Keys), func(k string) bool { return k != key && !(ok && slices.Contains(before, k)) })
+	return put(ctx, rw.rows, &rowTasks, &t)
 }
 
 // release ends a call in memory. A second release has no effect.
@@ -207,10 +255,13 @@ func (rw *rowWork) release(x *indexWork, call *rowCall) {
 	if call.suspect {
 		rw.suspectCalls--
 	}
-	for key, of := range x.running {
-		if of == call {
+	for _, key := range call.Keys {
+		if x.running[key] == call {
 			delete(x.running, key)
 		}
+	}
+	if call.place != "" {
+		x.reread(call.place)
 	}
 }
 
@@ -218,7 +269,7 @@ func (rw *rowWork) release(x *indexWork, call *rowCall) {
 // of the method.
 func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall, t rowTask) error {
 	var rows []any
-	damaged, stale := map[string]error{}, []string{}
+	damaged, stale, moved := map[string]error{}, []string{}, []string{}
 	for _, key := range t.Keys {
 		row, listed, err := x.read(ctx, rw.store(), key)
 		switch {
@@ -226,13 +277,15 @@ func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall, 
 			return err
 		case err != nil:
 			damaged[key] = err
+		case listed && len(rows) > 0 && !x.sameGroup(row, rows[0]):
+			moved = append(moved, key)
 		case listed:
 			rows = append(rows, row)
 		case row != nil:
 			stale = append(stale, key)
 		}
 	}
-	if err := rw.rewriteStale(ctx, x, stale); err != nil {
+	if err := errors.Join(rw.rewriteStale(ctx, x, stale), rw.dropMoved(ctx, x, t, moved)); err != nil {
 		return err
 	}
 	var failed error
@@ -244,7 +297,7 @@ func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall, 
 	}
 	// The alarm of a running call stays until its outcome is recorded, so release follows.
 	defer rw.release(x, call)
-	return rw.rows.record(ctx, "rows", func(ctx context.Context) error { return rw.settle(ctx, x, call, t, damaged, failed) })
+	return rw.rows.record(ctx, "rows", func(ctx context.Context) error { return rw.settle(ctx, x, call, damaged, failed) })
 }
 
 // rewriteStale writes rows again that the stored index has, although Index.Of does not return this place any more. They are not
@@ -259,29 +312,31 @@ func (rw *rowWork) rewriteStale(ctx context.Context, x *indexWork, keys []string
 }
 
 // settle records the outcome of a call: the task keeps the rows that are still in the index, or is deleted.
-func (rw *rowWork) settle(ctx context.Context, x *indexWork, call *rowCall, t rowTask, damaged map[string]error, failed error) error {
-	current, ok, err := get(ctx, rw.rows, &rowTasks, t.ID)
-	if err != nil || !ok || current.Owner != t.Owner || current.Run != t.Run {
-		x.after, x.atEnd = "", false // DeleteAll: the same rows may be in the index again
+func (rw *rowWork) settle(ctx context.Context, x *indexWork, call *rowCall, damaged map[string]error, failed error) error {
+	t, ok, err := rw.taskOf(ctx, call)
+	if err != nil {
 		return err
 	}
 	left, err := rw.unfinished(ctx, x, call, &t, damaged, failed)
 	if err != nil {
 		return err
 	}
-	for n, key := range t.Keys {
+	for _, key := range t.Keys {
 		if why := damaged[key]; why != nil {
-			if err := rw.parkDamaged(ctx, &t, n, why); err != nil {
+			if err := rw.parkDamaged(ctx, &t, key, why); err != nil {
 				return err
 			}
 		}
 	}
 	switch {
-	case len(left) == 0 && len(t.Keys) == len(damaged) && len(t.Keys) == 1:
+	case len(t.Keys) == 1 && damaged[t.Keys[0]] != nil:
 		return nil // the task itself is parked
 	case len(left) == 0:
 		if failed != nil {
-			rw.report(ctx, "rows:error", failed, slog.String("index", t.Index), slog.String("id", t.ID))
+			rw.report(ctx, "rows:error", failed, slog.String("index", call.Index), slog.String("id", call.ID))
+		}
+		if !ok {
+			return nil
 		}
 		_, err := remove(ctx, rw.rows, &rowTasks, t.ID)
 		return err
@@ -316,7 +371,6 @@ func (rw *rowWork) unfinished(
 			damaged[key] = err
 		case listed && wasDamaged, listed && failed == nil && call.changed[key]:
 			delete(damaged, key) // other code has repaired it
-			x.after, x.atEnd = "", false
 		case listed:
 			left = append(left, key)
 		}
@@ -325,11 +379,11 @@ func (rw *rowWork) unfinished(
 }
 
 // parkDamaged parks a row that does not decode, without the other rows of its task if it has some.
-func (rw *rowWork) parkDamaged(ctx context.Context, t *rowTask, n int, why error) error {
+func (rw *rowWork) parkDamaged(ctx context.Context, t *rowTask, key string, why error) error {
 	parked := *t
-	parked.Keys, parked.Error = []string{t.Keys[n]}, short(why.Error())
+	parked.Keys, parked.Error = []string{key}, short(why.Error())
 	if len(t.Keys) > 1 {
-		parked.ID += fmt.Sprintf(".%d", n)
+		parked.ID = rw.newID()
 	}
 	parked.Item = work.Item{State: work.Dead, Attempt: t.Attempt}
 	rw.reportParked(ctx, &parked)

@@ -25,7 +25,7 @@ type RowsInfo struct {
 	Index   string    `json:"index"` // the names of the collection and of the index, and the prefix, quoted
 	Keys    []string  `json:"keys"`  // of the rows
 	State   RowsState `json:"state"`
-	Attempt int       `json:"attempt"`         // calls that failed or were interrupted
+	Attempt int       `json:"attempt"`         // calls that failed or were interrupted, since a row has left the index by a call
 	Error   string    `json:"error,omitempty"` // the last one
 	Since   time.Time `json:"since"`           // the first call
 	Next    time.Time `json:"next,omitzero"`   // the next call, if the rows wait

@@ -19,15 +19,18 @@ import (
 // rowWork calls the methods of OnRows and OnRowBatch.
 //
 // A row of the index without a task is due. A task is stored for the rows of one call. The batch that begins the call inserts
-// it, and the batch that takes its last row out of the index deletes it. Tasks also have the rows that wait for a retry, and
-// those that are parked. So the work is the content of the index, and nothing depends on the observation of a change.
+// it. The batch that takes a row out of the index takes it out of its task too, and deletes the task with the last row. So a
+// row that enters the index again gets another task, unless the running call itself puts it back. Tasks also have the rows
+// that wait for a retry, and those that are parked. So the work is the content of the index, and nothing depends on the
+// observation of a change.
 //
 // The alarm is set in the batch that puts a row into the index (written). It is due immediately if a call may begin, and
 // otherwise after recheck: the end of a running call begins the next one.
 //
 // after and atEnd remember how far the index was read. They may only be too early: a Transaction that is rolled back may
 // have deleted rows or tasks, so they advance in start alone, which has the turn to itself, and each write of a row
-// moves them back.
+// moves them back. The rows of a running call are not due, so the end of the call moves them back to the rows that were
+// written during it.
 type rowWork struct {
 	*incarnation
 	rows    *rows
@@ -50,10 +53,11 @@ type indexWork struct {
 
 // rowCall is a running call.
 type rowCall struct {
-	task    string
+	rowTask                 // as it was when the call began
 	suspect bool            // its calls may have ended their process
 	begun   bool            // it counts in indexWork.calls
 	changed map[string]bool // the rows that other code has written since
+	place   dohost.Cursor   // the first place of those that its rows have got since
 }
 
 // rowCallKey is the context key of the rowCall whose method is running.
@@ -61,7 +65,7 @@ type rowCallKey struct{}
 
 // rowTask is the stored state of the rows of a call.
 type rowTask struct {
-	ID     string // of the first call
+	ID     string
 	Index  string
 	Keys   []string
 	Origin string // names the first call in positions
@@ -151,11 +155,15 @@ func (rw *rowWork) written(ctx context.Context, w *dohost.RowWrite) error {
 			continue
 		}
 		delete(x.groups, w.Key)
-		listed := false
+		listed, call := false, x.running[w.Key]
 		for key, cursor := range w.Places(x.index) {
-			if strings.HasPrefix(string(key), string(x.Prefix)) {
-				listed = true
-				x.reread(cursor)
+			if !strings.HasPrefix(string(key), string(x.Prefix)) {
+				continue
+			}
+			listed = true
+			x.reread(cursor)
+			if call != nil && (call.place == "" || cursor < call.place) {
+				call.place = cursor
 			}
 		}
 		if err := rw.writtenIn(ctx, x, w.Key, listed); err != nil {
@@ -182,9 +190,9 @@ func (rw *rowWork) writtenIn(ctx context.Context, x *indexWork, key string, list
 			call.changed[key] = true
 		}
 		if !listed {
-			return nil
+			return rw.takeOut(ctx, x, call, key)
 		}
-		return rw.rows.armBy(ctx, now.Add(recheck)) // the end of the call decides
+		return errors.Join(rw.putBack(ctx, call, key), rw.rows.armBy(ctx, now.Add(recheck))) // the end of the call decides
 	}
 	task, ok, err := rw.member(ctx, x, key)
 	switch {
@@ -213,6 +221,22 @@ func (rw *rowWork) forget(ctx context.Context, t rowTask, key string) error {
 	}
 	_, err := remove(ctx, rw.rows, &rowTasks, t.ID)
 	return err
+}
+
+// sameGroup reports whether two rows belong to one group.
+func (x *indexWork) sameGroup(a, b any) bool { return x.group == nil || x.group(a) == x.group(b) }
+
+// dropMoved removes rows whose group has changed since their task was made. They have no task then, and are due.
+func (rw *rowWork) dropMoved(ctx context.Context, x *indexWork, t rowTask, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	for _, key := range keys {
+		delete(x.running, key)
+	}
+	x.after, x.atEnd = "", false
+	t.Keys = slices.DeleteFunc(slices.Clone(t.Keys), func(k string) bool { return slices.Contains(keys, k) })
+	return put(ctx, rw.rows, &rowTasks, &t)
 }
 
 // wakeup returns when a call may begin.
