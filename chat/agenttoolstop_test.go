@@ -222,3 +222,52 @@ func TestCancellationDoesNotRestoreDeletedAgent(t *testing.T) {
 		wantLines(t, "stored are", stored(), "a")
 	})
 }
+
+// TestCancelledRequestThatIsForgotten cancels a request whose row is forgotten while its message waits: the program of the asked agent
+// has waited for the first reply.
+func TestCancelledRequestThatIsForgotten(t *testing.T) {
+	ran := 0
+	careful := sleeper("careful", time.Second, false)
+	run := careful.Run
+	careful.Approve, careful.Run = &chat.Approval{}, func(ctx context.Context, in json.RawMessage) (any, error) {
+		ran++
+		return run(ctx, in)
+	}
+	slow := sleeper("slow", 5*time.Hour, false)
+	slow.Timeout = -1
+	tm := &team{extra: []chat.Tool{careful, slow}, options: chat.AgentToolOptions{Timeout: -1}}
+	runTeam(t, tm, func(t *testing.T, h *dohosttest.Host) {
+		if err := askMember(t.Context(), h, "a", "b: tool careful: x & tool slow: x"); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(10 * time.Second)
+		inMember(t, h, "b", func(ctx context.Context, m *member) error {
+			_, _, err := chat.Wait(ctx, m, tm.askOf["b"].Request)
+			return err
+		})
+		h.Advance(time.Hour)
+		inMember(t, h, "b", func(ctx context.Context, m *member) error {
+			id, err := chat.Ask(ctx, m, []chat.Message{chat.Text("u", chat.RoleUser, "hi")}, nil)
+			if err != nil {
+				return err
+			}
+			_, _, err = chat.Wait(ctx, m, id)
+			return err
+		})
+		inMember(t, h, "a", func(ctx context.Context, m *member) error {
+			_, err := chat.Cancel(ctx, m, "one")
+			return err
+		})
+		h.Advance(time.Minute)
+		inMember(t, h, "b", func(ctx context.Context, m *member) error {
+			if err := chat.Decide(ctx, m, &chat.Decision{Call: "call-0", Approve: true}); err == nil {
+				t.Error("a call of the cancelled request is approved")
+			}
+			return nil
+		})
+		h.Advance(time.Minute)
+		if ran != 0 {
+			t.Errorf("the call of the cancelled request ran %d times", ran)
+		}
+	})
+}
