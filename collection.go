@@ -1,6 +1,7 @@
 package dohost
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -158,27 +159,34 @@ func (c *Collection[T]) Insert(ctx context.Context, s *Storage, v T) error {
 }
 
 // Ensure inserts a row unless an equal one is stored, and reports whether it did. So a repeated Ensure has no effect. Rows are
-// equal if their values are deeply equal once they are decoded.
+// equal if their encoded values are, or their decoded values are deeply equal.
 //
-// Errors: [ErrConflict] if another row is stored with the key.
+// Errors: [ErrConflict] if another row is stored with the key; those of Insert and Get; one for a stored row that does not decode.
 func (c *Collection[T]) Ensure(ctx context.Context, s *Storage, v T) (inserted bool, err error) {
-	err = c.Insert(ctx, s, v)
-	if !errors.Is(err, ErrConflict) {
-		return err == nil, err
+	conflict := c.Insert(ctx, s, v)
+	if !errors.Is(conflict, ErrConflict) {
+		return conflict == nil, conflict
 	}
-	row, ok, getErr := c.Get(ctx, s, c.Key(v))
-	if getErr != nil || !ok {
-		return false, getErr
+	key, b := c.Key(v), c.bytes()
+	stored, ok, err := s.rt().GetRow(ctx, &b, []byte(key))
+	if err != nil {
+		return false, err
 	}
-	data, encodeErr := encode(v)
-	if encodeErr != nil {
-		return false, encodeErr
+	data, err := encode(v)
+	if err != nil || bytes.Equal(data, stored.Value) { // also a NaN, which is not equal to itself
+		return false, err
 	}
-	decoded, decodeErr := decode[T](data)
-	if decodeErr != nil || reflect.DeepEqual(decoded, row.Value) {
-		return false, decodeErr
+	if !ok {
+		return false, conflict
 	}
-	return false, err
+	row, err := c.decode(key, stored.Value)
+	if err != nil {
+		return false, err
+	}
+	if again, err := decode[T](data); err != nil || reflect.DeepEqual(again, row) {
+		return false, err
+	}
+	return false, conflict
 }
 
 // Put writes a row, and replaces the row with the same key if there is one.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -241,6 +242,22 @@ func TestCollectionEnsure(t *testing.T) {
 		}
 		if row, _, err := stamps.Get(ctx, s, "a"); row.Version != 1 || !row.Value.At.Equal(v.At) || err != nil {
 			t.Errorf("the row is %+v, %v", row, err)
+		}
+		type measure struct {
+			ID    string
+			Value float64
+		}
+		measures := dohost.Collection[measure]{Name: "stamps", Key: func(m measure) string { return m.ID }}
+		for i := range 2 { // a NaN is not equal to itself
+			if inserted, err := measures.Ensure(ctx, s, measure{"b", math.NaN()}); inserted != (i == 0) || err != nil {
+				t.Error(i, inserted, err)
+			}
+		}
+		type text struct{ ID, Value string }
+		texts := dohost.Collection[text]{Name: "stamps", Key: func(r text) string { return r.ID }}
+		_, err := texts.Ensure(ctx, s, text{"b", "c"})
+		if err == nil || errors.Is(err, dohost.ErrConflict) || !strings.Contains(err.Error(), `collection "stamps", row "b"`) {
+			t.Errorf("a row that does not decode: %v", err)
 		}
 	})
 }
