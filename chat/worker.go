@@ -55,8 +55,9 @@ type Worker[In, Out any] struct {
 	// with the input as JSON, or with the input itself if In is string.
 	Messages func(in In) []Message
 	// OnChunk is called for each chunk that the model yields, with the turn, and a ctx that has the values of the ctx of Run: a
-	// [ChunkWriter] in it can store the chunks while the model answers. OnChunk is not called for recorded answers. An error ends
-	// the run. Nil means that the chunks are only part of the answer.
+	// [ChunkWriter] in it can store the chunks while the model answers. OnChunk must not keep the turn for long. It is not called
+	// for start, finish, start-step and finish-step, nor for recorded answers. An error ends the run. Nil means that no function
+	// is called.
 	OnChunk func(ctx context.Context, c Chunk) error
 	// MaxSteps bounds the answers of the model in one run, repairs included. Zero means 20.
 	MaxSteps int
