@@ -72,8 +72,8 @@ const maxFailures = 50
 
 // EveryPoint runs a scenario untouched, and counts the points where an incarnation can end.
 // Then it runs the scenario again for every point, with [dohost.EndFence], [dohost.EndCrash] and [dohost.EndPowerCut]
-// there, and with [dohost.EndKill] while a record is on its way to the disk. Each run continues until recovery is at
-// rest, and is checked.
+// there, and with [dohost.EndKill] while a record is on its way to the disk. Scenario.Endings restricts these modes. Each run
+// continues until recovery is at rest, and is checked.
 //
 // It fails t if a check fails; and also if there are no points or no check, if two
 // untouched runs pass different points, if a run does not reach the point of its ending,
