@@ -18,10 +18,13 @@ import (
 // not the stored one, or two writers write one generation. It is [dohost.ErrConflict].
 var ErrChunkConflict = fmt.Errorf("chat: another chunk is stored with the index: %w", dohost.ErrConflict)
 
+// ErrGenerationFinished is the error of [ChunkSink.Continue] for a generation that has ended. It is [dohost.ErrConflict].
+var ErrGenerationFinished = fmt.Errorf("chat: the generation has ended: %w", dohost.ErrConflict)
+
 // ChunkSink describes how a collection stores the chunks of generations: one row for each chunk, with the indexes 0, 1, 2, …
 // in each generation. Rows are only inserted, so a reader of the collection's feed gets each chunk once, in order.
 //
-// A sink is a description without data. All methods are safe for concurrent use.
+// A sink is a description without data. All methods are safe for concurrent use if Row is.
 type ChunkSink[T any] struct {
 	// Rows gets the rows. Required.
 	Rows *dohost.Collection[T]
@@ -40,8 +43,8 @@ type StoredChunk struct {
 	Chunk      json.RawMessage `json:"chunk"`
 }
 
-// StoredChunks returns a sink with a collection of [StoredChunk] rows. feed is the feed of the collection; it may be nil. The
-// collection belongs into a variable, as every collection.
+// StoredChunks returns a sink with a collection of [StoredChunk] rows. feed is the feed of the collection; it may be nil.
+// Assign the sink to a variable: a collection must not be made twice.
 func StoredChunks(name string, feed *dohost.Feed) *ChunkSink[StoredChunk] {
 	return &ChunkSink[StoredChunk]{
 		Rows: &dohost.Collection[StoredChunk]{Name: name, Feed: feed, Key: func(c StoredChunk) string {
@@ -91,25 +94,57 @@ func (to *ChunkSink[T]) has(row T, place dohost.Key) bool {
 	return x.Of != nil && starts(x.Of(row)) || x.Each != nil && slices.ContainsFunc(x.Each(row), starts)
 }
 
-// ChunkWriter writes the chunks of one generation. It belongs to one event.
+// ChunkWriter writes the chunks of one generation. It belongs to one event, and must not be used after the rollback of a
+// Transaction in which it wrote. It is not safe for concurrent use.
 type ChunkWriter[T any] struct {
 	to         *ChunkSink[T]
 	store      *dohost.Storage
 	generation string
+	replay     bool // writes chunks that may be stored
 	next       int
+	last       string // the key of the row that it wrote last
 	text       strings.Builder
 }
 
 // Continue returns a writer that continues a generation after the last stored chunk, or begins it.
 //
-// Errors: [dohost.ErrMisuse], and those of the collection.
+// A generation has ended if its last row is the one that Row returns for a chunk of the type "finish". So Row should return no
+// such row for another chunk. If Row drops the finish, a generation has no end, and the caller must know whether it has ended.
+//
+// Errors: [ErrGenerationFinished], [dohost.ErrMisuse], and those of the collection.
 func (to *ChunkSink[T]) Continue(ctx context.Context, s *dohost.Storage, generation string) (*ChunkWriter[T], error) {
 	w, err := to.Replay(s, generation)
 	if err != nil {
 		return nil, err
 	}
-	w.next, err = to.Rows.Count(ctx, s, to.query(generation))
-	return w, err
+	w.replay = false
+	if w.next, err = to.Rows.Count(ctx, s, to.query(generation)); err != nil || w.next == 0 {
+		return w, err
+	}
+	finished, err := to.finishedBefore(ctx, s, generation, w.next)
+	switch {
+	case err != nil:
+		return nil, err
+	case finished:
+		return nil, fmt.Errorf("%w (%q, with %d chunks)", ErrGenerationFinished, generation, w.next)
+	}
+	return w, nil
+}
+
+// finishedBefore reports whether the chunk before an index is the finish.
+func (to *ChunkSink[T]) finishedBefore(ctx context.Context, s *dohost.Storage, generation string, next int) (bool, error) {
+	row, ok := to.Row(generation, next-1, uimessage.MakeChunk("finish"))
+	if !ok {
+		return false, nil
+	}
+	if _, stored, err := to.Rows.Get(ctx, s, to.Rows.Key(row)); !stored {
+		return false, err
+	}
+	_, err := to.Rows.Ensure(ctx, s, row) // writes nothing, since a row with the key is stored
+	if errors.Is(err, dohost.ErrConflict) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Replay returns a writer whose first chunk has the index 0. It writes nothing for a chunk that is stored already.
@@ -119,13 +154,14 @@ func (to *ChunkSink[T]) Replay(s *dohost.Storage, generation string) (*ChunkWrit
 	if err := to.check(generation); err != nil {
 		return nil, err
 	}
-	return &ChunkWriter[T]{to: to, store: s, generation: generation}, nil
+	return &ChunkWriter[T]{to: to, store: s, generation: generation, replay: true}, nil
 }
 
 // Write writes the next chunk, in the batch of the event's other writes. After an error the next Write has the same
 // index.
 //
-// Errors: [ErrChunkConflict]; [dohost.ErrMisuse] for a row without the place that [ChunkSink] requires; those of the collection.
+// Errors: [ErrChunkConflict]; [dohost.ErrMisuse] for a row without the place that [ChunkSink] requires, and after a Transaction
+// that was rolled back; those of the collection.
 func (w *ChunkWriter[T]) Write(ctx context.Context, c Chunk) error {
 	row, ok := w.to.Row(w.generation, w.next, c)
 	if !ok {
@@ -136,16 +172,35 @@ func (w *ChunkWriter[T]) Write(ctx context.Context, c Chunk) error {
 		return fmt.Errorf("chat: the row of chunk %d of %q has no key, or index key, that begins with its generation and index: %w",
 			w.next, w.generation, dohost.ErrMisuse)
 	}
-	_, err := w.to.Rows.Ensure(ctx, w.store, row)
+	err := w.insert(ctx, row)
 	switch {
 	case errors.Is(err, dohost.ErrConflict):
 		return fmt.Errorf("%w (chunk %d of the generation %q)", ErrChunkConflict, w.next, w.generation)
 	case err != nil:
 		return err
 	}
-	w.next++
+	w.next, w.last = w.next+1, w.to.Rows.Key(row)
 	w.aggregate(c)
 	return nil
+}
+
+// insert writes a row after the last one, which is missing if a Transaction was rolled back.
+func (w *ChunkWriter[T]) insert(ctx context.Context, row T) error {
+	if w.last != "" {
+		_, stored, err := w.to.Rows.Get(ctx, w.store, w.last)
+		switch {
+		case err != nil:
+			return err
+		case !stored:
+			return fmt.Errorf("chat: the writer was used in a Transaction that was rolled back, or its last row was deleted (chunk %d of %q): %w",
+				w.next-1, w.generation, dohost.ErrMisuse)
+		}
+	}
+	if !w.replay {
+		return w.to.Rows.Insert(ctx, w.store, row)
+	}
+	_, err := w.to.Rows.Ensure(ctx, w.store, row)
+	return err
 }
 
 func (w *ChunkWriter[T]) aggregate(c Chunk) {
@@ -169,13 +224,14 @@ func (w *ChunkWriter[T]) Text() string { return w.text.String() }
 
 // StreamTo writes the chunks of a stream, and returns the text of all chunks of w. The last row is a chunk of the type "finish",
 // unless Row drops it. src runs on a goroutine of its own, without the turn; StreamTo gives up the turn while it waits for a
-// chunk, and other events see the rows that are written until then. The context of src's producer must end with ctx.
+// chunk, and other events see the rows that are written until then. The context of src ends when StreamTo returns, and src must
+// end then.
 //
 // After an error the chunks that were written remain: see [ChunkSink.Continue].
 //
 // Errors: those of src and of [ChunkWriter.Write]; a [*ModelPanic]; the cause of ctx; those of [dohost.Await].
-func StreamTo[T any](ctx context.Context, w *ChunkWriter[T], src iter.Seq2[Chunk, error]) (text string, err error) {
-	ask := func(context.Context, *Prompt) iter.Seq2[Chunk, error] { return src }
+func StreamTo[T any](ctx context.Context, w *ChunkWriter[T], src func(context.Context) iter.Seq2[Chunk, error]) (text string, err error) {
+	ask := func(ctx context.Context, _ *Prompt) iter.Seq2[Chunk, error] { return src(ctx) }
 	noCheckpoint := func(any) error { return fmt.Errorf("chat: StreamTo saves no checkpoint: %w", dohost.ErrMisuse) }
 	if err := receive(ctx, &Prompt{}, ask, noCheckpoint, func(c Chunk) error {
 		if c.Type() == "finish" {

@@ -39,8 +39,8 @@ var lineSink = &chat.ChunkSink[line]{Rows: &lines, Index: "order", Row: func(gen
 }}
 
 // words yields a text-delta for each word, with a reasoning before the first one, and then err if it is not nil.
-func words(err error, list ...string) iter.Seq2[chat.Chunk, error] {
-	return func(yield func(chat.Chunk, error) bool) {
+func words(err error, list ...string) func(context.Context) iter.Seq2[chat.Chunk, error] {
+	return source(func(yield func(chat.Chunk, error) bool) {
 		if !yield(chat.ReasoningDelta("r", "hm", nil), nil) {
 			return
 		}
@@ -52,7 +52,12 @@ func words(err error, list ...string) iter.Seq2[chat.Chunk, error] {
 		if err != nil {
 			yield(chat.Chunk{}, err)
 		}
-	}
+	})
+}
+
+// source returns a source that needs no context.
+func source(chunks iter.Seq2[chat.Chunk, error]) func(context.Context) iter.Seq2[chat.Chunk, error] {
+	return func(context.Context) iter.Seq2[chat.Chunk, error] { return chunks }
 }
 
 // linesOf returns the texts of a generation. Their indexes must be 0, 1, 2, …
@@ -204,7 +209,7 @@ func TestStreamToMistakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		var panicked *chat.ModelPanic
-		_, err = chat.StreamTo(ctx, w, func(func(chat.Chunk, error) bool) { panic("no chunks") })
+		_, err = chat.StreamTo(ctx, w, source(func(func(chat.Chunk, error) bool) { panic("no chunks") }))
 		if !errors.As(err, &panicked) {
 			t.Errorf("a source that panics: %v", err)
 		}
@@ -226,15 +231,14 @@ func TestStreamToAtEveryPoint(t *testing.T) {
 	class := agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
 		&agent.Handlers[clerk, struct{}]{Options: agent.Options{MaxInterruptions: -1}},
 		agent.OnFiber(writing, func(c *clerk, ctx context.Context, f *agent.Fiber[string]) error {
-			stored, err := lineSink.Read(ctx, c.Storage(), "g")
-			if err != nil || len(stored) > 10 {
-				return err
-			}
 			w, err := lineSink.Continue(ctx, c.Storage(), "g")
-			if err != nil {
+			switch {
+			case errors.Is(err, chat.ErrGenerationFinished):
+				return nil
+			case err != nil:
 				return err
 			}
-			_, err = chat.StreamTo(ctx, w, countedWords(ctx, len(stored)))
+			_, err = chat.StreamTo(ctx, w, func(ctx context.Context) iter.Seq2[chat.Chunk, error] { return countedWords(ctx, w.Next()) })
 			return err
 		}, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1, KeepFailed: -1}))
 	s := dohosttest.Scenario{
