@@ -91,12 +91,17 @@ type WatchOptions struct {
 // memory, or one row.
 //
 // q selects by row alone: Where, and the Of and Each of the index, must return the same for the same row, or the
-// deltas are wrong. A query with a Limit cannot be watched. With Reverse, the first rows are in that order.
+// deltas are wrong. This includes a watch that continues: a program that changes q, Of or Each must not use an older
+// After, or must give the feed another name. A query with a Limit cannot be watched. With Reverse, the first rows are
+// in that order.
+//
+// A change with a value that does not decode leads to a DeltaReset: the row may have been replaced since. A row that
+// does not decode when the rows are listed ends the watch.
 //
 // Errors, the last thing that Watch yields: [ErrMisuse], inside a [Transaction] as well; an error that names the row for
-// a row that does not decode; [ErrOverloaded] if half of Options.MaxEvents are watches of the object; a [*FeedError] if
-// the feed is trimmed ten times in succession before Watch has read all rows; [ErrClosed] when the host begins to close;
-// the ctx's cause; [ErrFenced].
+// a row that does not decode, or for such changes during ten lists in succession; [ErrOverloaded] if
+// half of Options.MaxEvents are watches of the object; a [*FeedError] if the feed is trimmed ten times in succession
+// before Watch has read all rows; [ErrClosed] when the host begins to close; the ctx's cause; [ErrFenced].
 func (c *Collection[T]) Watch(ctx context.Context, s *Storage, q *Query[T], o *WatchOptions) iter.Seq2[Delta[T], error] {
 	return func(yield func(Delta[T], error) bool) {
 		w, err := c.watch(s, q, o)

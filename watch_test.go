@@ -181,29 +181,6 @@ func TestWatchRepeatsAChangeOfSeveralDeltas(t *testing.T) {
 	})
 }
 
-// TestWatchReportsARowThatDoesNotDecode has such a row among the first rows, and in a change.
-func TestWatchReportsARowThatDoesNotDecode(t *testing.T) {
-	for name, late := range map[string]bool{"first rows": false, "change": true} {
-		synctest.Test(t, func(t *testing.T) {
-			h := storeroom(t, objectstore.NewMemFS(), nil)
-			items := itemsWith(0)
-			bad := dohost.Collection[string]{Name: "items", Key: func(s string) string { return s }, Feed: items.Feed}
-			insert := func(ctx context.Context, s *dohost.Storage) error { return bad.Insert(ctx, s, "broken") }
-			if !late {
-				inItems(t, h, insert)
-			}
-			w := watchItems(t, h, items, nil, nil, nil)
-			if late {
-				inItems(t, h, insert)
-			}
-			synctest.Wait()
-			if w.err == nil || !strings.Contains(w.err.Error(), `collection "items", row "broken"`) {
-				t.Errorf("%s: %v; want an error that names the row", name, w.err)
-			}
-		})
-	}
-}
-
 // TestWatchOfAnotherHistoryIsReset continues at positions of a store that its backup does not have, and has.
 func TestWatchOfAnotherHistoryIsReset(t *testing.T) {
 	dir := t.TempDir()

@@ -2,6 +2,7 @@ package dohost
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/dohost/dohost/objectstore"
@@ -9,8 +10,9 @@ import (
 
 // deltas returns the deltas of a change, without their positions.
 //
-// Errors: errReset for an entry that lacks a value, since the feed did not store both when it was written; an error of
-// a value that does not decode.
+// Errors: errReset for an entry that lacks a value, since the feed did not store both when it was written; one that wraps
+// errReset and names the row for a value that does not decode. The row may have another value by now, or none. If it
+// still does not decode, the list of the rows has the error.
 func (w *watcher[T]) deltas(ch *objectstore.Change) ([]Delta[T], error) {
 	if ch.Collection != w.c.Name {
 		return nil, nil
@@ -44,7 +46,7 @@ func (w *watcher[T]) deltas(ch *objectstore.Change) ([]Delta[T], error) {
 func (w *watcher[T]) places(key string, data []byte, version uint64) ([]Row[T], error) {
 	v, err := w.c.decode(key, data)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errReset, err)
 	}
 	if w.q.Where != nil && !w.q.Where(v) {
 		return nil, nil

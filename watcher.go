@@ -105,8 +105,12 @@ func (w *watcher[T]) run(ctx context.Context, yield func(Delta[T], error) bool) 
 		case !ok && !errors.Is(err, errReset):
 			return err
 		}
-		if w.resets++; w.resets > maxWatchResets && trimmed != nil {
+		switch w.resets++; {
+		case w.resets <= maxWatchResets || err == errReset:
+		case trimmed != nil:
 			return fmt.Errorf("dohost: Watch of %q: the feed keeps too few entries to list the rows: %w", w.c.Name, err)
+		default:
+			return err
 		}
 		w.listing, w.frontier, w.at = true, "", Position{}
 	}
