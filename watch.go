@@ -88,7 +88,7 @@ type WatchOptions struct {
 //
 // The loop runs with the turn, and may write, Await and Call. Watch gives up the turn before it reads, at least once in
 // 64 changes or 256 rows, and while it waits; it then holds no iterator and no lock. It has at most 256 KiB of rows in
-// memory, or one row.
+// memory, or one row or change.
 //
 // q selects by row alone: Where, and the Of and Each of the index, must return the same for the same row, or the
 // deltas are wrong. This includes a watch that continues: a program that changes q, Of or Each must not use an older

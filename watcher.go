@@ -138,7 +138,8 @@ func (w *watcher[T]) list(ctx context.Context) error {
 		if err := w.catchUp(ctx, end); err != nil {
 			return err
 		}
-		for _, row := range rows.list {
+		for i, row := range rows.list {
+			rows.list[i] = Row[T]{} // frees the value while the consumer is slow
 			if err := w.send(Delta[T]{Kind: DeltaEnter, Row: row}); err != nil {
 				return err
 			}
@@ -277,7 +278,6 @@ func (w *watcher[T]) read(ctx context.Context, limit int) (n int, err error) {
 		if err := w.change(&changes[i], end.Log); err != nil {
 			return i, err
 		}
-		changes[i] = objectstore.Change{} // frees the values
 	}
 	return len(changes), nil
 }
@@ -289,7 +289,9 @@ func (w *watcher[T]) change(ch *objectstore.Change, log string) error {
 		return err
 	}
 	after := Position{Log: log, Offset: ch.Offset}
+	ch.Value, ch.Before = nil, nil // frees the values while the consumer is slow
 	for i, d := range deltas {
+		deltas[i] = Delta[T]{}
 		switch {
 		case w.listing:
 		case i == len(deltas)-1:
