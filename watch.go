@@ -100,7 +100,7 @@ type WatchOptions struct {
 //
 // Errors, the last thing that Watch yields: [ErrMisuse], inside a [Transaction] as well; an error that names the row for
 // a row that does not decode, or for such changes during ten lists in succession; [ErrOverloaded] if
-// half of Options.MaxEvents are watches of the object; a [*FeedError] if the feed is trimmed ten times in succession
+// the object has 256 watches, or half of Options.MaxEvents; a [*FeedError] if the feed is trimmed ten times in succession
 // before Watch has read all rows; [ErrClosed] when the host begins to close; the ctx's cause; [ErrFenced].
 func (c *Collection[T]) Watch(ctx context.Context, s *Storage, q *Query[T], o *WatchOptions) iter.Seq2[Delta[T], error] {
 	return func(yield func(Delta[T], error) bool) {

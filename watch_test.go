@@ -181,6 +181,21 @@ func TestWatchRepeatsAChangeOfSeveralDeltas(t *testing.T) {
 	})
 }
 
+// TestWatchesOfAnObjectAreBounded begins one more than an object may have by default.
+func TestWatchesOfAnObjectAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := storeroom(t, objectstore.NewMemFS(), nil)
+		items := itemsWith(0)
+		var all []*watchText
+		for range 257 {
+			all = append(all, watchItems(t, h, items, nil, nil, nil))
+		}
+		if last := all[256]; !errors.Is(last.err, dohost.ErrOverloaded) || !strings.Contains(last.err.Error(), "256 watches") || all[255].err != nil {
+			t.Errorf("of 257 watches: %v, %v", all[255].err, last.err)
+		}
+	})
+}
+
 // TestWatchOfAnotherHistoryIsReset continues at positions of a store that its backup does not have, and has.
 func TestWatchOfAnotherHistoryIsReset(t *testing.T) {
 	dir := t.TempDir()

@@ -140,10 +140,13 @@ type wakeReaders chan struct{}
 // Release wakes the readers.
 func (w wakeReaders) Release(error) { close(w) }
 
+// maxWatches bounds the watches of an object: each of them reads every change.
+const maxWatches = 256
+
 // BeginWatch counts a goroutine of an event that follows a feed until end is called. The
 // returned context also ends, with ErrClosed, when the host begins to close.
 //
-// Errors: ErrOverloaded if half of Options.MaxEvents follow feeds.
+// Errors: ErrOverloaded if 256 or half of Options.MaxEvents follow feeds.
 func (s *State) BeginWatch(ctx context.Context) (watch context.Context, end func(), err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -151,7 +154,7 @@ func (s *State) BeginWatch(ctx context.Context) (watch context.Context, end func
 	}
 	defer t.done()
 	h, a := s.incarnation().obj.host(), s.incarnation().activity
-	if most := max(h.opts.MaxEvents/2, 1); a.watches.Add(1) > int64(most) {
+	if most := max(min(h.opts.MaxEvents/2, maxWatches), 1); a.watches.Add(1) > int64(most) {
 		a.watches.Add(-1)
 		return nil, nil, fmt.Errorf("%w: the limit is %d watches per object", ErrOverloaded, most)
 	}
