@@ -68,8 +68,8 @@ const (
 // DeleteAll, after an import of the object, and after a restored backup was opened. A
 // reader gets a [*FeedError] with Reset if the feed does not have the reader's history, even if the
 // feed has become as long as that history. A reader that was not ahead of the import or the
-// backup reads on. A position without Log is valid in any log, and its reader does not
-// notice a change of the history.
+// backup reads on. A position without Log is valid in any log: its reader notices a
+// change of the history only if the feed ends before its Offset, or if a DeleteAll occurs while [Feed.Wait] waits.
 type Position = objectstore.Position
 
 // Change is an entry of a [Feed].

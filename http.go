@@ -169,13 +169,15 @@ const opHTTP = "http"
 func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, body *requestBody, out *responseQueue) (err error) {
 	body.share.begin()
 	defer body.share.release()
-	ctx = &requestContext{Context: ctx, values: r.Context()}
+	own := &requestContext{Context: ctx, values: r.Context()}
+	ctx = own
 	r = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
 		body.ctx, body.own, body.from = ctx, r, r.Body
 		r.Body = body
 	}
 	w := &responseWriter{ctx: ctx, state: runtime.StateOf(ctx, seal.New()), out: out, header: http.Header{}, handlers: c.sockets}
+	own.response = w
 	w.access, _ = ctx.Value(accessKey{}).(*Access)
 	defer func() {
 		// This panic is a way to return: it cuts the connection, and is not an error.
@@ -187,21 +189,6 @@ func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, bo
 	}()
 	c.http(instance, w, r)
 	return w.finish()
-}
-
-// requestContext is a handler's context: that of its event, with the values of the
-// request's.
-type requestContext struct {
-	context.Context
-	values context.Context
-}
-
-// Value looks in the event's context first.
-func (c *requestContext) Value(key any) any {
-	if v := c.Context.Value(key); v != nil {
-		return v
-	}
-	return c.values.Value(key)
 }
 
 // serving is the request's side of a ServeObject, used by its goroutine alone.

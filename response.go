@@ -61,7 +61,8 @@ type responseWriter struct {
 	status int  // zero until WriteHeader
 	begun  bool // the first piece was released
 	body   []byte
-	err    error // of a Write, which cuts the response off
+	err    error           // of a Write, which cuts the response off
+	until  <-chan struct{} // closed when FlushError must not wait for the client any more; nil: never
 
 	handlers *socket.Handlers // nil: the class has none
 	access   *Access          // of the request; nil: the class has no Authorize function
@@ -122,10 +123,14 @@ func (w *responseWriter) FlushError() error {
 		return err
 	}
 	p := w.piece(!w.begun)
-	if err := w.state.Chunk(w.ctx, len(p.body), func(err error) { w.out.put(p, err) }, w.out.wait); err != nil {
-		if errors.Is(err, runtime.ErrInTransaction) {
+	room := func(ctx context.Context) error { return w.out.wait(ctx, w.until) }
+	if err := w.state.Chunk(w.ctx, len(p.body), func(err error) { w.out.put(p, err) }, room); err != nil {
+		switch {
+		case errors.Is(err, runtime.ErrInTransaction):
 			w.body = p.body // a later Flush releases it
-		} else {
+		case errors.Is(err, errFlushEnded):
+			w.begun = true // p was released
+		default:
 			w.err = err // the response would have a hole
 		}
 		return err
@@ -192,6 +197,7 @@ type responseQueue struct {
 	cut            error         // errSlowClient once the host has cut the response
 	spaceFreed     chan struct{} // closed when fewer bytes wait; nil if no Flush waits
 	closed         error         // why no more can be sent
+	onClose        func(error)   // called once with closed, if not nil; it neither blocks nor uses the queue
 	socket         *socket.Conn  // that was accepted
 }
 
@@ -351,6 +357,9 @@ func (o *responseQueue) end() error {
 func (o *responseQueue) closeLocked(why error) {
 	if o.closed == nil {
 		o.closed = why
+		if o.onClose != nil {
+			o.onClose(why)
+		}
 	}
 	o.pieces = nil
 	o.wakeFlushLocked()
@@ -367,25 +376,4 @@ func (o *responseQueue) closedBy() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.closed
-}
-
-// wait returns when little enough is unsent.
-func (o *responseQueue) wait(ctx context.Context) error {
-	for {
-		o.mu.Lock()
-		if o.closed != nil || o.unsent <= maxUnsent {
-			defer o.mu.Unlock()
-			return o.closed
-		}
-		if o.spaceFreed == nil {
-			o.spaceFreed = make(chan struct{})
-		}
-		freed := o.spaceFreed
-		o.mu.Unlock()
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

@@ -47,6 +47,7 @@ type watcher[T any] struct {
 	selects func(cursor string) bool
 	o       WatchOptions
 	yield   func(Delta[T], error) bool
+	poll    func(at Position) error // called between reads without deltas too, with the position of the consumer; or nil
 
 	at        Position
 	deletions uint64 // runtime's Deletions when the watch began or was reset
@@ -121,6 +122,11 @@ func (w *watcher[T]) list(ctx context.Context) error {
 	for first := true; w.listing; first = false {
 		if err := context.Cause(ctx); err != nil {
 			return err
+		}
+		if !first && w.poll != nil {
+			if err := w.poll(Position{}); err != nil {
+				return err
+			}
 		}
 		rows, end, err := w.page(ctx, first)
 		if err != nil {
@@ -216,6 +222,11 @@ func (w *watcher[T]) page(ctx context.Context, first bool) (p page[T], end Posit
 // follow yields changes until an error.
 func (w *watcher[T]) follow(ctx context.Context) error {
 	for {
+		if w.poll != nil {
+			if err := w.poll(w.at); err != nil {
+				return err
+			}
+		}
 		n, err := w.s.rt().Deletions(ctx)
 		if err != nil {
 			return err

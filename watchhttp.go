@@ -2,6 +2,8 @@ package dohost
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +17,9 @@ import (
 // watchHeartbeat is the default of WatchOptions.Heartbeat for ServeWatch.
 const watchHeartbeat = 15 * time.Second
 
+// watchRetry is the delay of the next request of a client when its watch cannot begin.
+const watchRetry = 5 * time.Second
+
 // watchFlush is the number of bytes of events that ServeWatch collects at most before it flushes them, apart from the
 // last event.
 const watchFlush = 32 << 10
@@ -23,11 +28,11 @@ const watchFlush = 32 << 10
 //
 //	func (b *Board) serve(w http.ResponseWriter, r *http.Request) {
 //		if err := tasks.ServeWatch(w, r, b.store, open, nil); err != nil {
-//			...
+//			http.Error(w, "cannot watch", http.StatusInternalServerError) // dropped if events were sent
 //		}
 //	}
 //
-// The events are named reset, enter, update, exit and ready. The data of enter, update and exit is the JSON object
+// The events of a stream are named reset, enter, update, exit and ready. The data of enter, update and exit is the JSON object
 //
 //	{"cursor":"b3Blbg","was":"ZG9uZQ","key":"a","version":2,"value":{...}}
 //
@@ -36,14 +41,19 @@ const watchFlush = 32 << 10
 // the deltas after it. For a request without Last-Event-ID, o.After is the position. After o.Heartbeat, by
 // default 15 s, without an event ServeWatch sends a comment, with the position as an id.
 //
-// While the client reads slowly, ServeWatch waits without the turn; [Options].SendBudget bounds the unsent bytes. It
-// notices that a client has disconnected at the next event or comment.
+// While the client reads slowly, ServeWatch waits without the turn; [Options].SendBudget bounds the unsent bytes. The
+// watch ends when the HTTP server reports that the client has disconnected, or when a write to the client fails.
 //
-// When the host closes, ServeWatch returns nil and the response ends. When the incarnation ends in another way, the
-// connection is cut. In both cases the client connects again and continues.
+// When the host closes, ServeWatch returns nil and the response ends, also if the client does not read. When the
+// incarnation ends in another way, the connection is cut. In both cases the client connects again and continues.
 //
-// Errors: those of Watch, except [ErrClosed], and those of w. If the first error comes before an event, nothing has been
-// written, and the handler may answer.
+// EventSource gives up after a status other than 200. So if the watch cannot begin now, with [ErrOverloaded] or
+// [ErrClosed], ServeWatch sends a comment and the field retry with 5 s, and returns nil: the client connects again
+// after that time.
+//
+// Errors: other errors of Watch, and those of w; [ErrMisuse] for a request that no OnHTTP handler has received. If
+// no event was sent, nothing has been written, and the handler may answer. Otherwise the rest of the handler's response is
+// dropped and the connection is cut.
 func (c *Collection[T]) ServeWatch(w http.ResponseWriter, r *http.Request, s *Storage, q *Query[T], o *WatchOptions) error {
 	var options WatchOptions
 	if o != nil {
@@ -55,19 +65,50 @@ func (c *Collection[T]) ServeWatch(w http.ResponseWriter, r *http.Request, s *St
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		options.After = positionOf(id)
 	}
+	response, ok := r.Context().Value(responseKey{}).(*responseWriter)
+	if !ok {
+		return fmt.Errorf("%w: ServeWatch of %q needs the request of an OnHTTP handler", errCollection, c.Name)
+	}
+	watch, err := c.watch(s, q, &options)
+	if err != nil {
+		return err
+	}
 	e := &eventStream{w: w, rc: http.NewResponseController(w), last: time.Now(), heartbeat: options.Heartbeat}
-	for d, err := range c.Watch(r.Context(), s, q, &options) {
-		if err == nil {
-			err = send(e, d)
-		}
-		if errors.Is(err, ErrClosed) && r.Context().Err() == nil && e.begun {
-			return nil
-		}
-		if err != nil {
+	watch.poll = e.alive
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	response.until = s.rt().Closing()
+	response.out.whenClosed(cancel)
+	defer func() {
+		response.until = nil
+		response.out.whenClosed(nil)
+	}()
+	var failed error
+	err = watch.run(ctx, func(d Delta[T], _ error) bool {
+		failed = send(e, d)
+		return failed == nil
+	})
+	return e.end(response, cmp.Or(failed, err))
+}
+
+// end ends the response after an error of the watch or of the client's connection.
+func (e *eventStream) end(response *responseWriter, err error) error {
+	closes := errors.Is(err, ErrClosed) || errors.Is(err, errFlushEnded)
+	switch {
+	case response.ctx.Err() != nil, response.out.closedBy() != nil:
+		return err
+	case closes && e.begun:
+		return nil
+	case !e.begun && (closes || errors.Is(err, ErrOverloaded)):
+		fmt.Fprintf(&e.buf, ": try again\nretry: %d\n\n", watchRetry.Milliseconds())
+		if err := e.flush(); !errors.Is(err, errFlushEnded) {
 			return err
 		}
+		return nil
+	case e.begun && response.err == nil:
+		response.err = err // the handler cannot add to the events, and the connection is cut
 	}
-	return nil
+	return err
 }
 
 // eventStream is a response of server-sent events.
@@ -96,13 +137,15 @@ func send[T any](e *eventStream, d Delta[T]) error {
 	case DeltaReset:
 		e.ready = false
 		e.add("reset", d.At, []byte("{}"))
+		return e.flush() // the list may be long, and have no rows for the client
 	case DeltaReady:
 		if !e.ready {
 			e.ready = true
 			e.add("ready", d.At, []byte("{}"))
-		} else if e.buf.Len() == 0 && time.Since(e.last) >= e.heartbeat {
-			e.buf.WriteString(": alive\n")
-			e.add("", d.At, nil)
+			return e.flush()
+		}
+		if err := e.alive(d.At); err != nil {
+			return err
 		}
 		return e.flush()
 	default:
@@ -120,6 +163,18 @@ func send[T any](e *eventStream, d Delta[T]) error {
 		return e.flush()
 	}
 	return nil
+}
+
+// alive sends the events, or a comment if there are none, when nothing was sent for a heartbeat. at is the position of the client.
+func (e *eventStream) alive(at Position) error {
+	if time.Since(e.last) < e.heartbeat {
+		return nil
+	}
+	if e.buf.Len() == 0 {
+		e.buf.WriteString(": alive\n")
+		e.add("", at, nil)
+	}
+	return e.flush()
 }
 
 // add adds an event. An event without a position clears the client's last id, so that it does not continue from the

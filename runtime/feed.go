@@ -140,6 +140,9 @@ type wakeReaders chan struct{}
 // Release wakes the readers.
 func (w wakeReaders) Release(error) { close(w) }
 
+// Closing returns a channel that is closed when the host begins to close.
+func (s *State) Closing() <-chan struct{} { return s.incarnation().obj.host().open.Done() }
+
 // maxWatches bounds the watches of an object: each of them reads every change.
 const maxWatches = 256
 
