@@ -95,7 +95,7 @@ func (to *ChunkSink[T]) has(row T, place dohost.Key) bool {
 }
 
 // ChunkWriter writes the chunks of one generation. It belongs to one event, and must not be used after the rollback of a
-// Transaction in which it wrote. It is not safe for concurrent use.
+// Transaction that it has written in. It is not safe for concurrent use.
 type ChunkWriter[T any] struct {
 	to         *ChunkSink[T]
 	store      *dohost.Storage
