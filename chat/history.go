@@ -20,8 +20,8 @@ const (
 // History makes the prompts of long conversations shorter: a model summarises the oldest messages, and [Reply.Context] has the
 // summaries instead of them. The messages stay in the conversation.
 //
-// The batch that ends a reply starts a fiber that summarises, if there are too many messages without a summary. So no reply
-// waits for a summary. See docs/chat.md.
+// The batch that ends a reply starts a fiber that makes one summary, if there are too many messages without one. So no reply
+// waits for a summary, and there are at most as many as replies that have ended. See docs/chat.md.
 type History struct {
 	// Model writes the summaries; it may be a cheaper one than the model of the replies. Its bounds for the length of an answer
 	// must allow for a page of text. It gets no tools. Required.
@@ -96,8 +96,10 @@ type SummarizeOptions struct {
 // written. So it must not be called in a [dohost.Transaction] or a [dohost.Exclusive] section. The summary is in the batch of the
 // caller's next writes. After a crash before that, the next Summarize asks the model again.
 //
-// Errors: those of the model, and one after 10 minutes without an answer; [ErrMessagesChanged], after which the caller may try again; an [*OutputError] for an answer that is
-// empty or was cut off; [dohost.ErrMisuse] without a model, or for an invalid Cutoff; that of [agent.CheckWrite] in an event of
+// Summarize calls the model at most once. If the disk is full then, it keeps the answer and waits for space.
+//
+// Errors: those of the model, and one after 10 minutes without an answer; [ErrMessagesChanged], after which the caller may try
+// again; an [*OutputError] for an answer that is empty, was cut off, or has more than 32 KiB; [dohost.ErrMisuse] without a model, or for an invalid Cutoff; that of [agent.CheckWrite] in an event of
 // a read-only client.
 func Summarize(ctx context.Context, a Ref, o *SummarizeOptions) (*Summary, error) {
 	if err := agent.CheckWrite(ctx); err != nil {

@@ -24,6 +24,7 @@ type historian struct {
 	delay   time.Duration          // of a summary
 	pace    time.Duration          // of a reply
 	fail    func(prompt int) error // of the model that summarises; may be nil
+	silent  bool                   // that model answers with nothing
 
 	mu       sync.Mutex
 	contexts []string        // of the replies, as JSON
@@ -69,6 +70,9 @@ func (s *historian) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.C
 				yield(chat.Chunk{}, err)
 				return
 			}
+		}
+		if s.silent {
+			return
 		}
 		yield(chat.TextDelta("t", strings.Join(wordsOfPrompt(prompt), " ")), nil)
 	}

@@ -200,7 +200,7 @@ func TestHistoryEndsBeforeOpenCall(t *testing.T) {
 func TestHistoryModelFails(t *testing.T) {
 	s := newHistorian(7, 3)
 	s.fail = func(n int) error {
-		if n < 20 {
+		if n < 5 {
 			return errors.New("out of tokens")
 		}
 		return nil

@@ -137,6 +137,9 @@ type noteRow struct {
 	Fiber string // of the latest sweep, or the latest that summarises
 	// Covered is the last place that a summary covers; 0 if there is no summary.
 	Covered uint64 `msgpack:",omitempty"`
+	// Again makes the fiber that summarises make another summary, and Until is the end of a pause in Unix milliseconds: see summaryKind.
+	Again bool  `msgpack:",omitempty"`
+	Until int64 `msgpack:",omitempty"`
 }
 
 // The names of notes.
@@ -146,7 +149,7 @@ const (
 	numberNote   = "number"   // Count of requests
 	extentNote   = "extent"   // Count and Bytes of messages, their Floor, and Covered
 	sweepNote    = "sweep"    // Fiber of the latest sweep
-	summaryNote  = "summary"  // Fiber of the latest that summarises
+	summaryNote  = "summary"  // Fiber of the latest that summarises, Again, Until, and Count of the charged failures
 	approvalNote = "approval" // Count of events in the audit log
 )
 

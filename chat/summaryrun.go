@@ -15,21 +15,29 @@ import (
 
 // summaryKind is the fiber kind of automatic summaries. At most one of a conversation is open. Its rules:
 //
-//   - The batch that ends a reply starts it, if there are too many messages without a summary.
-//   - It summarises until there are few enough, so the messages of replies that end while it runs are not forgotten: its last
-//     look and its end are one batch.
+//   - The batch that ends a reply starts it, if there are too many messages without a summary. If it is open, the batch sets Again in
+//     the note.
+//   - It makes one summary, and one more if Again is set. It clears Again in the batch of the summary, and its last look at Again and
+//     its end are one batch. So there is at most one summary for each reply that ends, and no reply that ends while the fiber runs
+//     is forgotten.
 //   - The first batch after the answer of the model has the row of the summary, if the messages are still the same. So an
 //     interruption repeats at most the call of the model in progress, and no answer is used twice, or for other messages.
-//   - A failed call is reported and repeated with backoff. No reply waits for it: each has the context that is stored.
+//   - A failed call is reported, charged in the note, and repeated with backoff (see chargeSummary). The charges outlive an interruption.
+//     When the budget is spent, the fiber ends, and no other starts for summaryPause.
+//   - No reply waits for it: each has the context that is stored.
 const summaryKind agent.FiberKind[struct{}] = "chat.summary"
 
-// summaryRetry bounds the attempts of one call of the fiber's method, and summaryRetries the calls: about a day together. The end
-// of a later reply starts another fiber.
-var summaryRetry = dohost.RetryPolicy{
-	MaxAttempts: -1, BaseDelay: time.Second, MaxDelay: 5 * time.Minute, MaxElapsed: time.Hour, ShouldRetry: dohost.RetryAnyError,
-}
-
-const summaryRetries = 24
+const (
+	// summaryBudget bounds the failures of one summary: a failed call costs 1, and an invalid answer summaryInvalid, because the
+	// model is likely to answer so again. So there are at most 9 calls, or 3 with invalid answers.
+	summaryBudget  = 9
+	summaryInvalid = 3
+	// summaryPause is the time without summaries after a spent budget. A change of the messages does not end it: otherwise a client
+	// could make the model fail as often as it edits.
+	summaryPause = time.Hour
+	// summaryRetries bounds the interruptions of a fiber.
+	summaryRetries = summaryBudget
+)
 
 const (
 	// maxSummary bounds a summary, in bytes.
@@ -46,8 +54,8 @@ const summaryInstructions = "You summarise a part of a conversation between a us
 	"facts, names, numbers, decisions, results of tools, wishes of the user, and open questions. Leave out courtesies and repetitions. " +
 	"Answer with the summary alone, in the language of the conversation and in at most 300 words."
 
-// summarizeLater starts a fiber that summarises, if there are too many messages without a summary, and no fiber is open. The
-// caller's batch ends a reply.
+// summarizeLater starts a fiber that summarises, or makes the open one summarise again, if there are too many messages without a
+// summary. The caller's batch ends a reply.
 func (k *conversation) summarizeLater(ctx context.Context) error {
 	h := k.class.options.History
 	if h == nil {
@@ -58,12 +66,19 @@ func (k *conversation) summarizeLater(ctx context.Context) error {
 		return err
 	}
 	last, err := k.readNote(ctx, summaryNote)
-	if err != nil {
+	if err != nil || time.Now().UnixMilli() < last.Until {
 		return err
 	}
 	f, ok, err := k.base.Fibers().Get(ctx, last.Fiber)
-	if err != nil || ok && (f.Status == agent.FiberPending || f.Status == agent.FiberRunning) {
+	switch {
+	case err != nil:
 		return err
+	case ok && (f.Status == agent.FiberPending || f.Status == agent.FiberRunning):
+		if last.Again {
+			return nil
+		}
+		last.Again = true
+		return notes.Put(ctx, k.store(), last)
 	}
 	s, err := agent.StartFiber(ctx, k.base, summaryKind, struct{}{}, nil)
 	if errors.Is(err, dohost.ErrOverloaded) { // the end of the next reply tries again
@@ -75,33 +90,79 @@ func (k *conversation) summarizeLater(ctx context.Context) error {
 	return notes.Put(ctx, k.store(), noteRow{Name: summaryNote, Fiber: s.ID})
 }
 
-// summarizeFiber is the method of summaryKind. If messages change while the model answers, the fiber ends: a client that changes
-// them again and again costs at most one answer for each reply.
+// summarizeFiber is the method of summaryKind. A summary that is discarded, because the messages have changed, counts as one.
 func (k *conversation) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct{}]) error {
 	h := k.class.options.History
 	if h == nil { // the class had one when the fiber began
 		return nil
 	}
-	return dohost.Retry(ctx, &summaryRetry, func(ctx context.Context) error {
-		for {
-			row, err := k.summarize(ctx, h, func(messages int) (most, least int) {
-				if messages <= h.Threshold {
-					return 0, 1
-				}
-				return min(messages-h.Window, h.Threshold), 1
-			})
-			switch {
-			case errors.Is(err, ErrMessagesChanged):
-				k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "discarded"))
-				return nil
-			case err != nil && ctx.Err() == nil:
-				k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "failed"), slog.Any("err", err))
+	for {
+		_, err := k.summarize(ctx, h, func(messages int) (most, least int) {
+			if messages <= h.Threshold {
+				return 0, 1
 			}
-			if err != nil || row == nil {
-				return err
-			}
+			return min(messages-h.Window, h.Threshold), 1
+		})
+		again := false
+		switch {
+		case errors.Is(err, ErrMessagesChanged):
+			k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "discarded"))
+			again, err = k.endSummary(ctx)
+		case err != nil && ctx.Err() == nil:
+			again, err = k.chargeSummary(ctx, err)
+		case err == nil:
+			again, err = k.endSummary(ctx)
 		}
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+// endSummary ends the charges of a summary, and reports whether the fiber makes another. It writes in the batch of the summary.
+func (k *conversation) endSummary(ctx context.Context) (again bool, err error) {
+	err = retryNoSpace(ctx, func() error {
+		x, err := k.readNote(ctx, summaryNote)
+		if again = x.Again; err != nil || !again && x.Count == 0 {
+			return err
+		}
+		x.Again, x.Count = false, 0
+		return notes.Put(ctx, k.store(), x)
 	})
+	return again, err
+}
+
+// chargeSummary reports a failed call of the model, and charges it to the budget of the summary. It waits for the time of the next
+// call, with backoff from 1 s to 5 min; again is false if the budget is spent.
+func (k *conversation) chargeSummary(ctx context.Context, failed error) (again bool, err error) {
+	cost := uint64(1)
+	if _, invalid := errors.AsType[*OutputError](failed); invalid {
+		cost = summaryInvalid
+	}
+	var x noteRow
+	err = retryNoSpace(ctx, func() (err error) {
+		if x, err = k.readNote(ctx, summaryNote); err != nil {
+			return err
+		}
+		x.Name = summaryNote
+		x.Count += cost
+		if again = x.Count < summaryBudget; !again {
+			x.Count, x.Again, x.Until = 0, false, time.Now().Add(summaryPause).UnixMilli()
+		}
+		return notes.Put(ctx, k.store(), x)
+	})
+	if err != nil {
+		return false, err
+	}
+	outcome := "failed"
+	if !again {
+		outcome = "gave-up"
+	}
+	k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", outcome), slog.Any("err", failed))
+	if !again {
+		return false, nil
+	}
+	return true, dohost.Sleep(ctx, min(time.Second<<(2*(x.Count-1)), 5*time.Minute))
 }
 
 // summarize makes one summary of the oldest messages without one, and stores it. It returns nil if there are too few. size returns
@@ -140,7 +201,12 @@ func (k *conversation) summarize(ctx context.Context, h *History, size func(mess
 			return nil, err
 		}
 	}
-	row, stored, err := k.putSummary(ctx, &p, content)
+	var row summaryRow
+	stored := false
+	err = retryNoSpace(ctx, func() (err error) { // the answer has a price
+		row, stored, err = k.putSummary(ctx, &p, content)
+		return err
+	})
 	switch {
 	case err != nil:
 		return nil, err
@@ -180,7 +246,7 @@ func (m boundedModel) Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, er
 				continue
 			}
 			if n > maxSummary {
-				yield(Chunk{}, fmt.Errorf("chat: the summary has more than %d bytes", maxSummary))
+				yield(Chunk{}, &OutputError{Err: fmt.Errorf("it has more than %d bytes", maxSummary)})
 				return
 			}
 			if !yield(c, nil) {
