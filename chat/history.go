@@ -150,9 +150,9 @@ func Summaries(ctx context.Context, a Ref) (list []*Summary, err error) {
 
 // Context returns the context of the reply, the oldest message first: the summaries before the reply as messages of the user,
 // which begin with "[Summary] ", and the messages after the last summary: the newest limit of them, or all if limit is 0. So
-// without a limit each message before the reply is either in one summary or in the result. Messages of the system, and those
-// that the reply answers, are in the result in any case, in their order. Without summaries, Context returns the result of
-// [Reply.Messages].
+// without a limit each message before the reply is either in one summary or in the result. Messages of the system in the range of
+// a summary are in the result in any case, in their order. All other messages count towards the limit: those of the system, and
+// those that the reply answers. Without summaries, Context returns the result of [Reply.Messages].
 //
 // The result depends only on the stored messages and summaries.
 func (r *Reply) Context(ctx context.Context, limit int) ([]Message, error) {
