@@ -114,3 +114,20 @@ func TestHistoryOnAFullDisk(t *testing.T) {
 		})
 	}, s.class())
 }
+
+// A summary that could end with the question of a message with an open call ends before the question.
+func TestHistoryLeavesQuestionOfOpenCall(t *testing.T) {
+	s := newHistorian(3, 1)
+	s.run(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		storeWords(t, ctx, h, 3)
+		open, err := chat.NewPart("tool-sign", map[string]any{"toolCallId": "c", "state": "input-available", "input": map[string]any{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := chat.Text("w", chat.RoleAssistant, "w")
+		waits.Parts = append(waits.Parts, open)
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error { return chat.SetMessages(ctx, p, []chat.Message{waits}) })
+		askWord(t, ctx, h, "q1")
+		wantSummaries(t, ctx, h, "2 from m0 to m1")
+	})
+}

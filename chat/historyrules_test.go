@@ -183,15 +183,15 @@ func TestHistoryEndsBeforeOpenCall(t *testing.T) {
 		list = slices.Insert(list, 1, waits)
 		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error { return chat.SetMessages(ctx, p, list) })
 		askWord(t, ctx, h, "q1")
-		wantSummaries(t, ctx, h, "1 from m0 to m0")
+		wantSummaries(t, ctx, h) // m0 is the question of m1
 		r := connectIdle(t, h, "r")
 		defer r.close()
 		r.sendFrame(ctx, map[string]any{"type": "cf_agent_tool_result", "toolCallId": "c", "toolName": "sign", "output": "yes"})
 		h.Advance(time.Second)
 		askWord(t, ctx, h, "q2")
-		wantSummaries(t, ctx, h, "1 from m0 to m0", "7 from m1 to m7")
-		if !strings.Contains(s.prompts[1], `"calls":[{"tool":"sign","input":"{}","result":"yes"}]`) {
-			t.Errorf("the prompt is %s", s.prompts[1])
+		wantSummaries(t, ctx, h, "7 from m0 to m6")
+		if !strings.Contains(s.prompts[0], `"calls":[{"tool":"sign","input":"{}","result":"yes"}]`) {
+			t.Errorf("the prompt is %s", s.prompts[0])
 		}
 	})
 }

@@ -37,7 +37,8 @@ type summaryPart struct {
 }
 
 // gather returns the messages from a place on that may be summarised now: up to the place to, and at most most of them; 0 means
-// no bound. It ends before a message that may still change (see mayChange), and before the prompt becomes too long. It reads the
+// no bound. It ends before a message that may still change (see changingMessages), and before the prompt becomes too long. If that
+// is a message of the assistant, it ends before the messages of the users directly before: a continuation has its question. It reads the
 // messages one after the other, so it needs the memory of one message and of the prompt.
 func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p summaryPart, err error) {
 	p.from = from
@@ -45,21 +46,34 @@ func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p
 	if changes, err = k.changing(ctx); err != nil {
 		return p, err
 	}
+	if most > 0 {
+		most++ // the message after the range may need the end of the range
+	}
 	sum := sha256.New()
+	question, asking := p, false // the range without the messages of the users at its end
 	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Start: dohost.KeyOf(from), Limit: most}) {
 		if err != nil {
 			return p, err
 		}
 		r := &row.Value
-		if r.Place > to {
-			break
-		}
 		m, err := r.Message()
 		if err != nil {
 			return p, err
 		}
 		if changes.has(r, &m) {
+			if m.Role == RoleAssistant && asking {
+				return question, nil
+			}
 			break
+		}
+		if r.Place > to || p.messages+1 == most {
+			break
+		}
+		if m.Role == RoleAssistant {
+			asking = false
+		} else if !asking {
+			question, asking = p, true
+			question.digest = string(sum.Sum(nil))
 		}
 		var line []byte
 		if m.Role != RoleSystem {
