@@ -131,7 +131,7 @@ var fencedOps = map[string]func(g *zombieCode) error{
 
 // unfencedMethods are methods of State, and functions of this package, that have no effect on an
 // object; and functions of a Host that need no incarnation.
-var unfencedMethods = []string{"ID", "Epoch", "Host", "Pin", "StateOf", "Import", "ReviveAlarm", "ParkedAlarms"}
+var unfencedMethods = []string{"ID", "Epoch", "Host", "Closing", "Pin", "StateOf", "Import", "ReviveAlarm", "ParkedAlarms"}
 
 // TestFenceTestsCoverEveryMethodOfState searches State by reflection, and the source for
 // functions with a context: code on top of this package has no other way in.
