@@ -126,7 +126,9 @@ func TestHistoryLeavesQuestionOfOpenCall(t *testing.T) {
 		}
 		waits := chat.Text("w", chat.RoleAssistant, "w")
 		waits.Parts = append(waits.Parts, open)
-		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error { return chat.SetMessages(ctx, p, []chat.Message{waits}) })
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
+			return chat.SetMessages(ctx, p, []chat.Message{waits})
+		})
 		askWord(t, ctx, h, "q1")
 		wantSummaries(t, ctx, h, "2 from m0 to m1")
 	})
