@@ -51,6 +51,9 @@ type conversation struct {
 	deciding map[string]int
 	// summarizing is closed at the end of the summary that is being made; nil if there is none.
 	summarizing chan struct{}
+	// removals counts the deletions of messages in this incarnation, without those for MaxMessages. So a summary knows whether
+	// its oldest messages were deleted for another reason.
+	removals int
 }
 
 // base is the underlying agent.

@@ -102,3 +102,26 @@ func (k *conversation) Rows(ctx context.Context) (chunks, rows int, err error) {
 	rows, err = messages.rows.Count(ctx, k.store(), nil)
 	return chunks, rows, err
 }
+
+// StoreSummaries stores a summary of each of the first n messages: its text.
+func (k *conversation) StoreSummaries(ctx context.Context, n int) error {
+	x, err := extent(ctx, k.store())
+	if err != nil {
+		return err
+	}
+	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Limit: n}) {
+		if err != nil {
+			return err
+		}
+		m, err := row.Value.Message()
+		if err != nil {
+			return err
+		}
+		s := summaryRow{From: x.Covered + 1, To: row.Value.Place, First: m.ID, Last: m.ID, Messages: 1, Content: m.PlainText()}
+		x.Covered = s.To
+		if err := summaries.Put(ctx, k.store(), s); err != nil {
+			return err
+		}
+	}
+	return notes.Put(ctx, k.store(), x)
+}

@@ -32,7 +32,8 @@ type History struct {
 	// Window is the number of the newest messages that get no summary. It must be less than Threshold. Zero means half of
 	// Threshold.
 	Window int
-	// Instructions are the system prompt of Model. Empty means a text that asks for facts, decisions and open questions.
+	// Instructions are the system prompt of Model, also for a summary that replaces older ones. Its prompt has those in lines of the
+	// role "summary". Empty means a text that asks for facts, decisions and open questions.
 	Instructions string
 }
 
@@ -74,7 +75,7 @@ type Summary struct {
 }
 
 // ErrMessagesChanged is the error of [Summarize] if its messages have changed while the model answered: a client has edited or
-// deleted some, or a reply between them was requested.
+// deleted some, a reply between them was requested, or Options.MaxMessages has deleted all of them.
 var ErrMessagesChanged = errors.New("chat: the messages have changed while the model summarised them")
 
 // SummarizeOptions tunes Summarize. A nil *SummarizeOptions, and the zero SummarizeOptions, mean the defaults.
@@ -96,11 +97,12 @@ type SummarizeOptions struct {
 // written. So it must not be called in a [dohost.Transaction] or a [dohost.Exclusive] section. The summary is in the batch of the
 // caller's next writes. After a crash before that, the next Summarize asks the model again.
 //
-// Summarize calls the model at most once. If the disk is full then, it keeps the answer and waits for space.
+// Summarize calls the model at most once, or twice if there are 8 summaries: before it makes another, one summary replaces the oldest
+// four. If the disk is full after an answer, Summarize keeps the answer and waits for space.
 //
 // Errors: those of the model, and one after 10 minutes without an answer; [ErrMessagesChanged], after which the caller may try
-// again; an [*OutputError] for an answer that is empty, was cut off, or has more than 32 KiB; [dohost.ErrMisuse] without a model, or for an invalid Cutoff; that of [agent.CheckWrite] in an event of
-// a read-only client.
+// again; an [*OutputError] for an answer that is empty, was cut off, or has more than 32 KiB; [dohost.ErrMisuse] without a model, or
+// for an invalid Cutoff; that of [agent.CheckWrite] in an event of a read-only client.
 func Summarize(ctx context.Context, a Ref, o *SummarizeOptions) (*Summary, error) {
 	if err := agent.CheckWrite(ctx); err != nil {
 		return nil, err
@@ -136,8 +138,8 @@ func Summarize(ctx context.Context, a Ref, o *SummarizeOptions) (*Summary, error
 	return row.summary(), nil
 }
 
-// Summaries returns the summaries of a conversation, the oldest first. Each begins after the last message of the one before; the
-// first begins at the start of the conversation.
+// Summaries returns the summaries of a conversation, the oldest first, at most 8. Each begins after the last message of the one
+// before; the first begins at the start of the conversation.
 func Summaries(ctx context.Context, a Ref) (list []*Summary, err error) {
 	for row, err := range summaries.All(ctx, a.conv().store(), nil) {
 		if err != nil {

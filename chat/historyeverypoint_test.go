@@ -15,9 +15,9 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// check compares the contexts of all runs of the handler, and the stored summaries, with the conversation of questions.
-func (s *historian) check(ctx context.Context, h *dohosttest.Host, questions []string) error {
-	var words []string // of the conversation
+// check compares the contexts of all runs of the handler, and the stored summaries, with the conversation of words and questions.
+func (s *historian) check(ctx context.Context, h *dohosttest.Host, words, questions []string) error {
+	words = slices.Clone(words)
 	for _, q := range questions {
 		words = append(words, q, q+"!")
 	}
@@ -51,7 +51,7 @@ func (s *historian) check(ctx context.Context, h *dohosttest.Host, questions []s
 		for _, m := range stored[min(len(got), len(stored)):] {
 			got = append(got, m.PlainText())
 		}
-		if !slices.Equal(got, words) || len(list) == 0 || left < s.options.History.Window || left > s.options.History.Threshold {
+		if !slices.Equal(got, words) || len(list) == 0 || len(list) > 8 || left < s.options.History.Window || left > s.options.History.Threshold {
 			err = errors.Join(err, fmt.Errorf("%d summaries, and %d messages after them: %v", len(list), left, got))
 		}
 		open, listErr := p.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberPending, agent.FiberRunning, agent.FiberFailed}})
@@ -93,6 +93,48 @@ func TestHistoryAtEveryPoint(t *testing.T) {
 	sc := fewest(scenario(&countingState{}, &testClients{}, s.class()))
 	sc.Reset = s.reset
 	sc.Run = func(ctx context.Context, h *dohosttest.Host) error { return askInOrder(ctx, h, questions) }
-	sc.Check = func(ctx context.Context, h *dohosttest.Host) error { return s.check(ctx, h, questions) }
+	sc.Check = func(ctx context.Context, h *dohosttest.Host) error { return s.check(ctx, h, nil, questions) }
+	dohosttest.EveryPoint(t, sc)
+}
+
+// TestHistoryMergeAtEveryPoint ends the agent everywhere. The conversation begins with eight messages, each with a summary. The first
+// reply starts the fiber, which merges four of them, and then makes another one.
+func TestHistoryMergeAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	s := newHistorian(2, 1)
+	s.delay, s.pace = 15*time.Millisecond, 20*time.Millisecond
+	words, questions := []string{"m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7"}, []string{"q1", "q2"}
+	sc := fewest(scenario(&countingState{}, &testClients{}, s.class()))
+	sc.Reset = s.reset
+	sc.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+			return countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
+				if list, err := chat.Summaries(ctx, p); err != nil || len(list) > 0 {
+					return err
+				}
+				var list []chat.Message
+				for i, w := range words {
+					list = append(list, chat.Text(w, []chat.Role{chat.RoleUser, chat.RoleAssistant}[i%2], w))
+				}
+				return dohost.Transaction(ctx, func(ctx context.Context) error {
+					return errors.Join(chat.SetMessages(ctx, p, list), p.StoreSummaries(ctx, 8))
+				})
+			})
+		})
+		if err != nil {
+			return err
+		}
+		return askInOrder(ctx, h, questions)
+	}
+	sc.Check = func(ctx context.Context, h *dohosttest.Host) error {
+		err := s.check(ctx, h, words, questions)
+		return errors.Join(err, countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
+			list, err := chat.Summaries(ctx, p)
+			if err == nil && (list[0].Messages != 4 || list[0].First != "m0" || list[0].Last != "m3") {
+				err = fmt.Errorf("the first summary is %+v", list[0])
+			}
+			return err
+		}))
+	}
 	dohosttest.EveryPoint(t, sc)
 }

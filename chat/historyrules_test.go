@@ -143,6 +143,32 @@ func TestHistoryClearedDuringSummary(t *testing.T) {
 	})
 }
 
+// The same, if the last message is stored again at its place, and MaxMessages deletes those before it.
+func TestHistoryClearedAndTrimmedDuringSummary(t *testing.T) {
+	s := newHistorian(4, 2)
+	s.options.MaxMessages = 8
+	s.delay = time.Minute
+	s.run(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		storeWords(t, ctx, h, 4)
+		askWord(t, ctx, h, "q1")
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
+			list := []chat.Message{chat.Text("m3", chat.RoleAssistant, "m3")}
+			for i := range 3 {
+				list = slices.Insert(list, i, chat.Text(fmt.Sprint("n", i), chat.RoleUser, fmt.Sprint("n", i)))
+			}
+			for i := range 7 {
+				list = append(list, chat.Text(fmt.Sprint("o", i), chat.RoleUser, fmt.Sprint("o", i)))
+			}
+			return errors.Join(chat.Clear(ctx, p), chat.SetMessages(ctx, p, list))
+		})
+		if all := allMessages(t, ctx, h); len(all) != 8 || all[0].ID != "m3" {
+			t.Fatalf("%d messages, the first is %s", len(all), all[0].ID)
+		}
+		h.Advance(2 * time.Minute)
+		wantSummaries(t, ctx, h)
+	})
+}
+
 // A message of a client with the mark is a message, in its place.
 func TestHistoryMarkOfClient(t *testing.T) {
 	s := newHistorian(7, 3)
@@ -257,4 +283,100 @@ func TestHistoryInvalidAnswer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// MaxMessages may delete messages while the model summarises them: the summary is stored. A deletion by a client, and one
+// of the last message, discards it.
+func TestHistoryTrimmedDuringSummary(t *testing.T) {
+	deletes := func(ctx context.Context, r *reader, list []chat.Message) {
+		r.sendMessages(ctx, "two", "submit-message", list[1:])
+	}
+	for name, c := range map[string]struct {
+		before int // questions before the change
+		change func(ctx context.Context, r *reader, list []chat.Message)
+		want   []string
+	}{
+		"trimmed":                 {2, nil, []string{"4 from m0 to m3"}},
+		"all trimmed":             {3, nil, nil},
+		"the oldest is deleted":   {0, deletes, nil},
+		"deleted after a trimmed": {2, deletes, nil},
+		"edited after a trimmed": {2, func(ctx context.Context, r *reader, list []chat.Message) {
+			r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_messages", "messages": withText(list, "m3", "new")})
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newHistorian(4, 2)
+			s.options.MaxMessages = 8
+			s.delay = time.Minute
+			s.run(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				storeWords(t, ctx, h, 4)
+				for i := range 1 + c.before {
+					askWord(t, ctx, h, fmt.Sprint("q", i+1))
+				}
+				if c.change != nil {
+					r := connectIdle(t, h, "mallory")
+					defer r.close()
+					c.change(ctx, r, allMessages(t, ctx, h))
+				}
+				h.Advance(70 * time.Second)
+				if len(s.prompts) != 2 { // the second summary has begun
+					t.Fatalf("%d prompts", len(s.prompts))
+				}
+				wantSummaries(t, ctx, h, c.want...)
+			})
+		})
+	}
+}
+
+// One summary replaces the oldest four, before there are more than eight.
+func TestHistoryMergesSummaries(t *testing.T) {
+	s := newHistorian(2, 1)
+	s.run(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		words := append(storeWords(t, ctx, h, 1), "q1")
+		most := 0
+		for i := range 20 {
+			askWord(t, ctx, h, words[len(words)-1])
+			if got, n := s.lastContext(); !slices.Equal(got, words) || n > 8 {
+				t.Fatalf("the context of question %d has %d summaries and the words %v, want %v", i+1, n, got, words)
+			}
+			words = append(words, fmt.Sprintf("q%d!", i+1), fmt.Sprintf("q%d", i+2))
+			most = max(most, len(summariesOf(t, ctx, h)))
+		}
+		if n := len(s.prompts); most != 8 || n != 20+4 {
+			t.Errorf("at most %d summaries, %d prompts; want 8, and 24, 4 of them for merges", most, n)
+		}
+		list := allMessages(t, ctx, h)
+		edited := list[len(list)-4].ID // in one of the last summaries
+		r := connectIdle(t, h, "r")
+		defer r.close()
+		before := summariesOf(t, ctx, h)
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_messages", "messages": withText(list, edited, "new")})
+		h.Advance(time.Second)
+		if after := summariesOf(t, ctx, h); len(after) == 0 || !slices.Equal(after, before[:len(after)]) || len(before)-len(after) > 2 {
+			t.Errorf("after an edit there are the summaries %q, before %q", after, before)
+		}
+	})
+}
+
+// A change of a message whose summary is being merged discards the merged one.
+func TestHistoryChangedDuringMerge(t *testing.T) {
+	s := newHistorian(2, 1)
+	s.run(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		storeWords(t, ctx, h, 8)
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error { return p.StoreSummaries(ctx, 8) })
+		s.delay = time.Minute
+		askWord(t, ctx, h, "q1")
+		askWord(t, ctx, h, "q2")
+		if len(s.prompts) != 1 || !strings.HasPrefix(s.prompts[0], `{"role":"summary","text":"m0"}`) {
+			t.Fatalf("the prompts are %q", s.prompts)
+		}
+		r := connectIdle(t, h, "mallory")
+		defer r.close()
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_chat_messages", "messages": withText(allMessages(t, ctx, h), "m2", "new")})
+		h.Advance(10 * time.Second)
+		wantSummaries(t, ctx, h, "1 from m0 to m0", "1 from m1 to m1")
+		h.Advance(10 * time.Minute)
+		askWord(t, ctx, h, "q3")
+		s.wantContext(t, 2, "m0", "m1", "new", "m3", "m4", "m5", "m6", "m7", "q1", "q1!", "q2", "q2!", "q3")
+	})
 }

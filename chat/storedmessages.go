@@ -176,6 +176,9 @@ func fitRow(m Message) (json.RawMessage, error) {
 
 // deleteMessages deletes messages, and gives up their return addresses.
 func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error {
+	if len(ids) > 0 {
+		k.removals++
+	}
 	left, err := messages.Delete(ctx, k.store(), ids...)
 	if err == nil {
 		err = k.giveUpDeleted(ctx)
@@ -205,6 +208,9 @@ func (k *conversation) trimNow(ctx context.Context) error {
 }
 
 func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
+	if keep == 0 {
+		k.removals++
+	}
 	left, err := messages.Trim(ctx, k.store(), keep)
 	if err == nil {
 		err = k.giveUpDeleted(ctx)

@@ -15,17 +15,28 @@ import (
 // Invariant: the messages with the places of a row are those that the model has summarised, unchanged, except that [transcript.Trim] may have
 // deleted the oldest of them. The transcript, the only writer of messages, keeps it: a write or a deletion at a covered place
 // deletes, in the same batch, the summary of the place and those after it (see uncover). So the context of a reply never has a
-// deleted text. A row is written only if its messages are still the same, and Covered is where it begins.
+// deleted text. A row is written only if its messages are still the same, except for such deletions of the oldest, and Covered is
+// where it begins.
+//
+// There are at most maxSummaries rows. Before there would be more, one summary of the oldest mergedSummaries rows replaces them, in
+// one batch, if they are still the same (see mergeSummaries). The newest rows stay as they are: a change of a message that is not very old
+// deletes no summary of the old ones.
 type summaryRow struct {
 	From, To    uint64
-	First, Last string   // ids of the first and the last message
-	Messages    int      // number
-	System      []string // ids of the messages of the system: the context has these messages
-	Content     string   // empty if there are no other messages
-	Number      int      // of this summary, from 1
-	Total       int      // messages of this summary and those before
+	First, Last string // ids of the first and the last message
+	Messages    int    // number
+	Content     string // empty if all messages are of the system: the context has those themselves
+	Number      int    // of this summary, from 1; that of the last one for a summary of summaries
+	Total       int    // messages of this summary and those before
 	Created     int64
 }
+
+const (
+	// maxSummaries bounds the summaries of a conversation.
+	maxSummaries = 8
+	// mergedSummaries is the number of summaries that one summary replaces.
+	mergedSummaries = 4
+)
 
 var summaries = dohost.Collection[summaryRow]{
 	Name: "dohost.chat.summaries",
@@ -82,20 +93,11 @@ func (k *conversation) contextBefore(ctx context.Context, first, place uint64, l
 		if s.To >= first {
 			break
 		}
-		for _, id := range s.System {
-			m, ok, err := messages.Get(ctx, k.store(), id)
-			if err != nil {
-				return nil, err
-			}
-			if !ok {
-				continue // trimmed
-			}
-			decoded, err := m.Message()
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, decoded)
+		system, err := k.stored(ctx, &dohost.Query[messageRow]{Index: "system", Start: dohost.KeyOf(s.From), End: dohost.KeyOf(s.To + 1)})
+		if err != nil {
+			return nil, err
 		}
+		all = append(all, system...)
 		if s.Content != "" {
 			all = append(all, s.message())
 		}
@@ -116,7 +118,7 @@ func (k *conversation) uncovered(ctx context.Context, limit int) (int, error) {
 	})
 }
 
-// putSummary stores a summary of messages, unless they have changed.
+// putSummary stores a summary of messages, unless they have changed: see [summaryPart.unchanged].
 func (k *conversation) putSummary(ctx context.Context, p *summaryPart, content string) (row summaryRow, stored bool, err error) {
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		x, err := extent(ctx, k.store())
@@ -124,7 +126,7 @@ func (k *conversation) putSummary(ctx context.Context, p *summaryPart, content s
 			return err
 		}
 		now, err := k.gather(ctx, p.from, p.to, 0)
-		if err != nil || now.digest != p.digest {
+		if err != nil || !p.unchanged(&now) {
 			return err
 		}
 		last, err := k.lastSummary(ctx)
@@ -132,7 +134,7 @@ func (k *conversation) putSummary(ctx context.Context, p *summaryPart, content s
 			return err
 		}
 		row = summaryRow{
-			From: p.from, To: p.to, First: p.first, Last: p.last, Messages: p.messages, System: p.system, Content: content,
+			From: p.from, To: p.to, First: p.first, Last: p.last, Messages: p.messages, Content: content,
 			Number: last.Number + 1, Total: last.Total + p.messages, Created: time.Now().UnixMilli(),
 		}
 		x.Covered, stored = row.To, true
@@ -142,4 +144,29 @@ func (k *conversation) putSummary(ctx context.Context, p *summaryPart, content s
 		return summaries.Put(ctx, k.store(), row)
 	})
 	return row, stored && err == nil, err
+}
+
+// putMerged replaces summaries by one of all their messages, unless one was deleted. Only the caller makes summaries, so
+// a row that is there is the same row.
+func (k *conversation) putMerged(ctx context.Context, old []summaryRow, content string) (stored bool, err error) {
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		for _, r := range old {
+			if _, ok, err := summaries.Get(ctx, k.store(), summaries.Key(r)); err != nil || !ok {
+				return err
+			}
+		}
+		for _, r := range old {
+			if _, err := summaries.Delete(ctx, k.store(), summaries.Key(r)); err != nil {
+				return err
+			}
+		}
+		row := old[len(old)-1]
+		row.From, row.First, row.Messages = old[0].From, old[0].First, 0
+		for _, r := range old {
+			row.Messages += r.Messages
+		}
+		row.Content, row.Created, stored = content, time.Now().UnixMilli(), true
+		return summaries.Put(ctx, k.store(), row)
+	})
+	return stored && err == nil, err
 }

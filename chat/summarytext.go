@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat/internal/rawjson"
@@ -30,10 +31,17 @@ type summaryPart struct {
 	from, to    uint64 // places; to is that of the last message
 	first, last string // ids
 	messages    int
-	system      []string // ids of the messages of the system
-	prompt      []byte   // a line of JSON for each other message
+	prompt      []byte   // a line of JSON for each message that is not of the system
 	full        bool     // more messages would make the prompt too long
-	digest      string   // of the messages
+	digests     []string // of the messages
+	removals    int      // of the conversation, when the messages were read
+}
+
+// unchanged reports whether the messages of p are those of now, which has been read later, except that MaxMessages may have deleted
+// the oldest. The last one must be left.
+func (p *summaryPart) unchanged(now *summaryPart) bool {
+	trimmed := len(p.digests) - len(now.digests)
+	return trimmed >= 0 && len(now.digests) > 0 && p.removals == now.removals && slices.Equal(p.digests[trimmed:], now.digests)
 }
 
 // gather returns the messages from a place on that may be summarised now: up to the place to, and at most most of them; 0 means
@@ -41,7 +49,7 @@ type summaryPart struct {
 // is a message of the assistant, it ends before the messages of the users directly before: a continuation has its question. It reads the
 // messages one after the other, so it needs the memory of one message and of the prompt.
 func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p summaryPart, err error) {
-	p.from = from
+	p.from, p.removals = from, k.removals
 	var changes changingMessages
 	if changes, err = k.changing(ctx); err != nil {
 		return p, err
@@ -49,7 +57,6 @@ func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p
 	if most > 0 {
 		most++ // the message after the range may need the end of the range
 	}
-	sum := sha256.New()
 	question, asking := p, false // the range without the messages of the users at its end
 	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Start: dohost.KeyOf(from), Limit: most}) {
 		if err != nil {
@@ -73,7 +80,6 @@ func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p
 			asking = false
 		} else if !asking {
 			question, asking = p, true
-			question.digest = string(sum.Sum(nil))
 		}
 		var line []byte
 		if m.Role != RoleSystem {
@@ -85,17 +91,14 @@ func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p
 				break
 			}
 			p.prompt = append(append(p.prompt, line...), '\n')
-		} else {
-			p.system = append(p.system, m.ID)
 		}
 		if p.messages++; p.messages == 1 {
 			p.first = m.ID
 		}
 		p.to, p.last = r.Place, m.ID
-		fmt.Fprintf(sum, "%q %d %d ", r.ID, r.Place, len(r.JSON))
-		sum.Write(r.JSON) //nolint:errcheck // never fails
+		digest := sha256.Sum256(fmt.Appendf(nil, "%q %d %s", r.ID, r.Place, r.JSON))
+		p.digests = append(p.digests, string(digest[:]))
 	}
-	p.digest = string(sum.Sum(nil))
 	p.prompt = bytes.TrimSuffix(p.prompt, []byte("\n"))
 	return p, nil
 }

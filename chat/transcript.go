@@ -25,6 +25,7 @@ var messages = transcript{dohost.Collection[messageRow]{
 	Key:  func(r messageRow) string { return r.ID },
 	Indexes: []dohost.Index[messageRow]{
 		{Name: "place", Of: func(r messageRow) dohost.Key { return dohost.KeyOf(r.Place) }},
+		{Name: "system", Of: func(r messageRow) dohost.Key { return partialKey(r.Role == RoleSystem, dohost.KeyOf(r.Place)) }},
 	},
 }}
 
@@ -34,7 +35,8 @@ func extent(ctx context.Context, s *dohost.Storage) (noteRow, error) {
 	return row.Value, err
 }
 
-// All yields the messages that q selects, by their places: of all messages, or of those in the index that q names.
+// All yields the messages that q selects, by their places: of all messages, or of those in the index that q names. Of the messages
+// of the system, the index "system" has the places.
 func (t *transcript) All(
 	ctx context.Context, s *dohost.Storage, q *dohost.Query[messageRow],
 ) iter.Seq2[dohost.Row[messageRow], error] {
