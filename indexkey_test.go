@@ -46,3 +46,60 @@ func TestIndexKeysMadeByHandAreRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestInIndexAgreesWithQueries compares InIndex with the rows that a query by the index returns.
+func TestInIndexAgreesWithQueries(t *testing.T) {
+	type tagged struct {
+		ID    string
+		State string
+		Tags  []string
+	}
+	rows := dohost.Collection[tagged]{
+		Name: "tagged",
+		Key:  func(v tagged) string { return v.ID },
+		Indexes: []dohost.Index[tagged]{{
+			Name: "both",
+			Of: func(v tagged) (k dohost.Key) {
+				if v.State != "" {
+					k = dohost.KeyOf(v.State)
+				}
+				return k
+			},
+			Each: func(v tagged) (keys []dohost.Key) {
+				for _, tag := range v.Tags {
+					keys = append(keys, dohost.KeyOf("tag")+dohost.KeyOf(tag))
+				}
+				return keys
+			},
+		}, {Name: "none", Of: func(tagged) dohost.Key { return "" }}},
+	}
+	inStore(t, func(ctx context.Context, s *dohost.Storage) {
+		values := []tagged{{ID: "a"}, {ID: "b", State: "open"}, {ID: "c", Tags: []string{"x", "y"}}, {ID: "d", State: "open", Tags: []string{"y"}}}
+		for _, v := range values {
+			if err := rows.Put(ctx, s, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		compared := 0
+		for _, prefix := range []dohost.Key{"", dohost.KeyOf("open"), dohost.KeyOf("tag"), dohost.KeyOf("tag") + dohost.KeyOf("x"), dohost.KeyOf("closed")} {
+			for _, index := range []string{"both", "none"} {
+				found := map[string]bool{}
+				for row, err := range rows.All(ctx, s, &dohost.Query[tagged]{Index: index, Prefix: prefix}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					found[row.Key] = true
+				}
+				for _, v := range values {
+					if got := rows.InIndex(v, index, prefix); got != found[v.ID] {
+						t.Errorf("InIndex(%s, %s, %q) is %v", v.ID, index, prefix, got)
+					}
+					compared++
+				}
+			}
+		}
+		if compared != 40 || rows.InIndex(values[3], "other", "") {
+			t.Errorf("%d comparisons", compared)
+		}
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 
 	"github.com/dohost/dohost/objectstore"
 )
@@ -53,4 +55,11 @@ func (c *Collection[T]) Keys(ctx context.Context, s *Storage, q *Query[T]) iter.
 			}
 		}
 	}
+}
+
+// InIndex reports whether a row with the value v is in an index under a key that begins with prefix; an empty prefix matches all
+// keys. It is false for an index that the collection does not have. It reads no storage.
+func (c *Collection[T]) InIndex(v T, index string, prefix Key) bool {
+	at := slices.IndexFunc(c.Indexes, func(x Index[T]) bool { return x.Name == index })
+	return at >= 0 && slices.ContainsFunc(c.Indexes[at].keys(v), func(k Key) bool { return k != "" && strings.HasPrefix(string(k), string(prefix)) })
 }

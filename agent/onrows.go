@@ -195,13 +195,12 @@ func workIndexEntry[O, T any](
 		w.keys = func(ctx context.Context, s *dohost.Storage, after dohost.Cursor) iter.Seq2[dohost.Row[struct{}], error] {
 			return of.Keys(ctx, s, &dohost.Query[T]{Index: index, Prefix: w.Prefix, After: after})
 		}
-		listed := placesIn(&of.Indexes[at], w.Prefix)
 		w.read = func(ctx context.Context, s *dohost.Storage, key string) (any, bool, error) {
 			row, ok, err := of.Get(ctx, s, key)
 			if err != nil || !ok {
 				return nil, false, err
 			}
-			return row, listed(row.Value), nil
+			return row, of.InIndex(row.Value, index, w.Prefix), nil
 		}
 		w.rewrite = func(ctx context.Context, s *dohost.Storage, key string) error {
 			_, err := of.Update(ctx, s, key, func(*T) error { return nil })
@@ -209,11 +208,4 @@ func workIndexEntry[O, T any](
 		}
 		c.workIndexes = append(c.workIndexes, w)
 	}}
-}
-
-// placesIn returns a function that reports whether an index has a row at a key with a prefix.
-func placesIn[T any](x *dohost.Index[T], prefix dohost.Key) func(T) bool {
-	in := func(k dohost.Key) bool { return k != "" && strings.HasPrefix(string(k), string(prefix)) }
-	of, each := x.Of, x.Each
-	return func(v T) bool { return of != nil && in(of(v)) || each != nil && slices.ContainsFunc(each(v), in) }
 }

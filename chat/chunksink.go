@@ -88,10 +88,7 @@ func (to *ChunkSink[T]) has(row T, place dohost.Key) bool {
 	if to.Index == "" {
 		return strings.HasPrefix(to.Rows.Key(row), string(place))
 	}
-	at := slices.IndexFunc(to.Rows.Indexes, func(x dohost.Index[T]) bool { return x.Name == to.Index })
-	x := &to.Rows.Indexes[at]
-	starts := func(k dohost.Key) bool { return strings.HasPrefix(string(k), string(place)) }
-	return x.Of != nil && starts(x.Of(row)) || x.Each != nil && slices.ContainsFunc(x.Each(row), starts)
+	return to.Rows.InIndex(row, to.Index, place)
 }
 
 // ChunkWriter writes the chunks of one generation. It belongs to one event, and must not be used after the rollback of a

@@ -17,8 +17,13 @@ type runner[O, Row, Response any] struct {
 	in      *Inbox[O, Row, Response]
 	o       *O
 	store   *dohost.Storage
-	waits   func(Row) bool   // reports whether a row is in the index
+	prefix  dohost.Key       // of the keys of pending rows
 	groupOf func(Row) string // the name of its group
+}
+
+// waits reports whether a row is pending.
+func (r *runner[O, Row, Response]) waits(v Row) bool {
+	return r.in.Rows.InIndex(v, r.in.Pending, r.prefix)
 }
 
 // run runs the cycle of a group, again while other code changes its rows.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
@@ -78,7 +77,7 @@ func (in *Inbox[O, Row, Response]) check() error {
 	if in.Respond == nil {
 		wrong("has no Respond")
 	}
-	if in.index() == nil {
+	if !slices.ContainsFunc(in.Rows.Indexes, func(x dohost.Index[Row]) bool { return x.Name == in.Pending }) {
 		wrong("names the index %q for its Pending, which the collection does not have", in.Pending)
 	}
 	if in.prefix != "" && in.Options.Prefix != "" {
@@ -88,14 +87,6 @@ func (in *Inbox[O, Row, Response]) check() error {
 		wrong("has the option Parallel %d: want zero, since cycles run one at a time", in.Options.Parallel)
 	}
 	return errors.Join(errs...)
-}
-
-func (in *Inbox[O, Row, Response]) index() *dohost.Index[Row] {
-	at := slices.IndexFunc(in.Rows.Indexes, func(x dohost.Index[Row]) bool { return x.Name == in.Pending })
-	if at < 0 {
-		return nil
-	}
-	return &in.Rows.Indexes[at]
 }
 
 // On makes an inbox a part of a class of agents. A class may have several, over one collection or several, as long as no row is in
@@ -109,7 +100,7 @@ func On[O, Row, Response any, P interface {
 	if err := in.check(); err != nil {
 		return agent.Extend(agent.Extension[O]{Err: err})
 	}
-	x, options := in.index(), in.Options
+	options := in.Options
 	if in.prefix != "" {
 		options.Prefix = in.prefix
 	}
@@ -118,7 +109,7 @@ func On[O, Row, Response any, P interface {
 		group = func(Row) string { return "" }
 	}
 	return agent.OnRowGroups(in.Rows, in.Pending, group, func(o *O, ctx context.Context, rows []dohost.Row[Row]) error {
-		r := &runner[O, Row, Response]{in: in, o: o, store: P(o).Storage(), waits: places(x, options.Prefix), groupOf: group}
+		r := &runner[O, Row, Response]{in: in, o: o, store: P(o).Storage(), prefix: options.Prefix, groupOf: group}
 		return r.run(ctx, rows)
 	}, &options)
 }
@@ -128,12 +119,4 @@ type Ref interface {
 	agent.Ref
 	// Storage returns the storage of the agent's object.
 	Storage() *dohost.Storage
-}
-
-// places returns a function that reports whether an index has a row at a key with a prefix.
-func places[Row any](x *dohost.Index[Row], prefix dohost.Key) func(Row) bool {
-	in := func(k dohost.Key) bool { return k != "" && strings.HasPrefix(string(k), string(prefix)) }
-	return func(v Row) bool {
-		return x.Of != nil && in(x.Of(v)) || x.Each != nil && slices.ContainsFunc(x.Each(v), in)
-	}
 }
