@@ -57,6 +57,11 @@ type Prompt struct {
 	SaveCheckpoint func(ctx context.Context, v any) error
 	// Checkpoint decodes the saved value into v, and reports whether there is one.
 	Checkpoint func(v any) (bool, error)
+	// ReportUsage records the usage of this call so far, any number of times: each report replaces the one before. The usage of
+	// ResumeStream is that of the whole answer. The agent estimates, at 4 bytes for a token, the input until a report has InputTokens,
+	// and the output that follows the last report. So a call that is interrupted before its report counts, and the last report should
+	// follow the last chunk. Only the goroutine of Stream may call it. Nil if no agent asks: see [Usage].
+	ReportUsage func(ctx context.Context, u Usage)
 }
 
 // ToolSpec describes a tool to a model.
@@ -327,7 +332,7 @@ func (a *answerRun) step(ctx context.Context) error {
 	if err := a.r.Send(ctx, uimessage.MakeChunk("start-step")); err != nil {
 		return err
 	}
-	if err := a.stream(ctx, p, a.model.Stream); err != nil {
+	if err := a.stream(ctx, p, a.model.Stream, false); err != nil {
 		return err
 	}
 	return a.endStep(ctx)
@@ -339,7 +344,7 @@ func (a *answerRun) step(ctx context.Context) error {
 func (a *answerRun) resumeStep(ctx context.Context) (completed bool, err error) {
 	l := a.l
 	if m, ok := a.model.(ResumableModel); ok {
-		switch err := a.stream(ctx, a.prompt(), m.ResumeStream); {
+		switch err := a.stream(ctx, a.prompt(), m.ResumeStream, true); {
 		case err == nil:
 			return true, a.endStep(ctx)
 		case !errors.Is(err, ErrNotResumable):

@@ -127,6 +127,14 @@ type Options struct {
 	// KeepApprovals is how long the audit log keeps an event (see [Approvals]). Zero means 90 days; negative means forever.
 	// Each new event deletes up to two old ones.
 	KeepApprovals time.Duration
+	// Price returns the price of a call of a model, in millionths of a currency. The argument has the names and the tokens that the
+	// model has reported, or their estimates. The agent calls it with the turn, several times for a call; it must not wait, and must return
+	// equal prices for equal arguments. If it panics, the cost of the call is the one that the model has reported. Nil means that of
+	// the model, which is zero for the models of this module.
+	Price func(u Usage) int64
+	// KeepUsage is how long the agent keeps the row of a call of a model (see [ModelCalls]). Zero means 90 days; negative means as long as
+	// it is one of the last 10,000. Each new row deletes up to two old ones.
+	KeepUsage time.Duration
 	// SystemFromClients lets clients store, change and delete system messages, which become instructions to the
 	// model. Otherwise system messages of clients are left out.
 	SystemFromClients bool
@@ -186,7 +194,7 @@ func Bind[O, S any, P interface {
 		}),
 	}, append(durableEntries[O, P](), entries...)...)
 	return dohost.InvalidClass(dohost.ExtendClass(agent.Bind[O, S, P](ns, wrapped, &h.Agent, all...), &dohost.ClassExtension{
-		Kinds: []string{detailRequest, detailSummary, detailMessage, detailCall, detailApproval}, Inspect: inspect,
+		Kinds: []string{detailRequest, detailSummary, detailMessage, detailCall, detailApproval, detailUsage, detailModelCall}, Inspect: inspect,
 		Admin: func(ctx context.Context, _ *dohost.State, object any, r *dohost.AdminRequest) (bool, error) {
 			return object.(Ref).conv().onAdmin(ctx, r)
 		},
@@ -249,6 +257,7 @@ func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
 	c.options.History = history
 	c.options.Recovery = c.options.Recovery.withDefaults()
 	c.options.Debounce = max(0, cmp.Or(c.options.Debounce, 750*time.Millisecond))
+	c.options.KeepUsage = cmp.Or(c.options.KeepUsage, keepUsage)
 	c.options.KeepApprovals = cmp.Or(c.options.KeepApprovals, keepApprovals)
 	c.options.MaxBytes = cmp.Or(c.options.MaxBytes, maxConversation)
 	c.reply = func(self any, ctx context.Context, r *Reply) error { return h.Reply(self.(*O), ctx, r) }

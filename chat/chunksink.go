@@ -230,12 +230,12 @@ func (w *ChunkWriter[T]) Text() string { return w.text.String() }
 func StreamTo[T any](ctx context.Context, w *ChunkWriter[T], src func(context.Context) iter.Seq2[Chunk, error]) (text string, err error) {
 	ask := func(ctx context.Context, _ *Prompt) iter.Seq2[Chunk, error] { return src(ctx) }
 	noCheckpoint := func(any) error { return fmt.Errorf("chat: StreamTo saves no checkpoint: %w", dohost.ErrMisuse) }
-	if err := receive(ctx, &Prompt{}, ask, noCheckpoint, func(c Chunk) error {
+	if err := receive(ctx, &Prompt{}, &modelRequest{ask: ask, save: noCheckpoint, each: func(c Chunk) error {
 		if c.Type() == "finish" {
 			return nil // written at the end
 		}
 		return w.Write(ctx, c)
-	}); err != nil {
+	}}); err != nil {
 		return w.Text(), err
 	}
 	return w.Text(), w.Finish(ctx)

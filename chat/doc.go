@@ -76,4 +76,12 @@
 //     the summary and those after it, in the same batch. Only Options.MaxMessages deletes messages and keeps their summaries.
 //   - A message that a reply may still change or answer, that is to be stored before one, or that has a call without a result, is
 //     not covered.
+//
+// # Usage
+//
+// Each call of a model has a row ([ModelCalls]). These rules hold:
+//
+//   - The row is durable before the model is asked.
+//   - A change of a row, and the change of the totals of its day, of its reply and of the agent, are one batch. So each total is the sum
+//     of its calls at every time, except those whose rows were deleted.
 package chat

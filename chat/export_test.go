@@ -125,3 +125,40 @@ func (k *conversation) StoreSummaries(ctx context.Context, n int) error {
 	}
 	return notes.Put(ctx, k.store(), x)
 }
+
+// SkipModelCalls makes the next call of a model have a number that is n higher.
+func (k *conversation) SkipModelCalls(ctx context.Context, n uint64) error {
+	_, err := usageTotals.Update(ctx, k.store(), usageScope{Kind: agentScope}.key(), func(r *totalRow) error {
+		r.Last += n
+		return nil
+	})
+	return err
+}
+
+// CheckUsage returns the calls of models, and an error if a total differs from the sum of the rows. All rows must be there.
+func CheckUsage(ctx context.Context, s *dohost.Storage) (calls []ModelCall, err error) {
+	sums := map[string]usageAmounts{}
+	for row, err := range modelCalls.All(ctx, s, nil) {
+		if err != nil {
+			return nil, err
+		}
+		r := &row.Value
+		for _, scope := range r.scopes() {
+			sums[scope.key()] = sums[scope.key()].add(r.Amounts)
+		}
+		calls = append(calls, r.public(""))
+	}
+	totals, err := usageTotals.List(ctx, s, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range totals {
+		if sum := sums[r.Key]; r.Value.Amounts != sum {
+			err = errors.Join(err, fmt.Errorf("the total of %s %s is %+v, the sum of the calls is %+v", r.Value.Kind, r.Value.Name, r.Value.Amounts, sum))
+		}
+	}
+	if len(totals) != len(sums) {
+		err = errors.Join(err, fmt.Errorf("there are %d totals of %d scopes", len(totals), len(sums)))
+	}
+	return calls, err
+}

@@ -19,6 +19,9 @@ const (
 	detailCall     = "call"
 	detailApproval = "approval"
 	detailSummary  = "summary"
+	// detailUsage is the total of the calls of models, and detailModelCall one of them.
+	detailUsage     = "usage"
+	detailModelCall = "model-call"
 )
 
 const (
@@ -33,7 +36,8 @@ const (
 )
 
 // inspect yields the details of a conversation for operators: the open requests and calls, then the newest of the ended
-// requests, the last summary, and the newest of the messages, of the ended calls and of the audit log, the newest first.
+// requests, the last summary, and the newest of the messages, of the ended calls and of the audit log, the newest first, and
+// the usage.
 func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		_ = inspectOpen(v, yield) &&
@@ -42,7 +46,8 @@ func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, e
 			newestOf(&summaries, v, "", 1, all[summaryRow], summaryDetail, yield) &&
 			inspectMessages(v, yield) &&
 			newestOf(&callRows, v, "ended", listedCalls, all[callRow], callDetail, yield) &&
-			newestOf(&approvals, v, "", listedApprovals, all[approvalRow], approvalDetail, yield)
+			newestOf(&approvals, v, "", listedApprovals, all[approvalRow], approvalDetail, yield) &&
+			inspectUsage(v, yield)
 	}
 }
 

@@ -107,7 +107,7 @@ func (k *conversation) callHandler(
 		defer l.stallTimer.Stop()
 	}
 	k.lastCall = l.row.Owner
-	ctx = l.position().Context(ctx)
+	ctx = context.WithValue(l.position().Context(ctx), meterKey{}, l.meter())
 	failed = k.class.reply(k.owner, ctx, &Reply{ID: l.row.ID, Attempt: l.row.Attempt, k: k, l: l, fiber: f})
 	return failed, errors.Is(context.Cause(ctx), errStalled)
 }

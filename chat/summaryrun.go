@@ -271,7 +271,7 @@ func (k *conversation) askForSummary(ctx context.Context, h *History, prompt []b
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, summaryTimeout, errSummaryTimeout)
 	defer stop()
-	return w.Run(ctx, k.base, string(prompt))
+	return w.Run(k.summaryContext(ctx), k.base, string(prompt))
 }
 
 // boundedModel yields the texts of a model, up to maxSummary bytes, and the metadata with the reason of its end.

@@ -70,6 +70,8 @@ type Worker[In, Out any] struct {
 	Durable bool
 	// Keep is the retention period of the operations: see Keep of [ledger.Kind]. Zero means forever.
 	Keep time.Duration
+	// Price is [Options].Price for an agent without a conversation. A chat agent uses that of its class.
+	Price func(Usage) int64
 
 	once   sync.Once
 	schema outputSchema[Out]
@@ -222,13 +224,14 @@ type workerSpec struct {
 	depth   int
 	durable bool
 	keep    time.Duration
+	price   func(Usage) int64
 	onChunk func(context.Context, Chunk) error
 }
 
 func (w *Worker[In, Out]) spec() *workerSpec {
 	return &workerSpec{
 		name: w.Name, system: w.output().prompt(w.Instructions), model: w.Model, tools: w.Tools, steps: cmp.Or(w.MaxSteps, defaultSteps),
-		depth: cmp.Or(w.Depth, workerDepth), durable: w.Durable, keep: w.Keep, onChunk: w.OnChunk,
+		depth: cmp.Or(w.Depth, workerDepth), durable: w.Durable, keep: w.Keep, price: w.Price, onChunk: w.OnChunk,
 	}
 }
 

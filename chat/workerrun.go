@@ -41,11 +41,10 @@ type workerDepthKey struct{}
 
 // begin prepares a run in the context of its caller.
 func (r *workerRun) begin(ctx context.Context, a agent.Ref, input []byte) (err error) {
-	of, ok := a.(interface{ Object() *dohost.State })
-	if !ok {
-		return fmt.Errorf("the agent is nil, or hides its method Object: %w", dohost.ErrMisuse)
+	if r.st, err = objectOf(a); err != nil {
+		return err
 	}
-	r.agent, r.st = a, of.Object()
+	r.agent = a
 	allowed := r.worker.depth
 	if left, ok := ctx.Value(workerDepthKey{}).(int); ok {
 		allowed = min(allowed, left)
@@ -168,7 +167,9 @@ func (r *workerRun) ask(ctx context.Context, n int) (step workerStep, err error)
 		System: r.worker.system, Messages: r.messages, Partial: r.partial.Clone(), Tools: r.specs(),
 		Checkpoint: func(any) (bool, error) { return false, nil },
 	}
-	if err := receive(ctx, p, r.worker.model.Stream, func(any) error { return nil }, each); err != nil {
+	if err := receive(ctx, p, &modelRequest{
+		ask: r.worker.model.Stream, save: func(any) error { return nil }, each: each, usage: r.usage(ctx),
+	}); err != nil {
 		return step, err
 	}
 	m := s.Message()
@@ -188,16 +189,26 @@ func (r *workerRun) ask(ctx context.Context, n int) (step workerStep, err error)
 	return step, r.failed(step, n)
 }
 
-// onChunk calls OnChunk. The operation of a recorded answer has no turn.
+// onChunk calls OnChunk.
 func (r *workerRun) onChunk(ctx context.Context, c Chunk) error {
 	call := r.worker.onChunk
-	switch {
-	case call == nil:
+	if call == nil {
 		return nil
-	case r.worker.durable:
-		return dohost.HoldTurn(ctx, func(ctx context.Context) error { return call(ctx, c) })
 	}
-	return call(ctx, c)
+	return r.hold(ctx, func(ctx context.Context) error { return call(ctx, c) })
+}
+
+// hold calls a function with the turn. The operation of a recorded answer has no turn.
+func (r *workerRun) hold(ctx context.Context, do func(context.Context) error) error {
+	if r.worker.durable {
+		return dohost.HoldTurn(ctx, do)
+	}
+	return do(ctx)
+}
+
+// usage returns the record of a call of the model.
+func (r *workerRun) usage(ctx context.Context) *usageCall {
+	return &usageCall{meter: workerMeter(ctx, r.agent, r.st, r.worker), hold: r.hold, retry: retryNoSpace}
 }
 
 // failed returns the error of a run that ends with a step; nil if the run continues, or ends with a valid answer.

@@ -40,6 +40,8 @@ type Agent struct {
 	Chunks *chat.ChunkSink[chat.StoredChunk]
 	// Keep is the retention period of the recorded answers and calls: see [ledger.Kind]. Zero means forever.
 	Keep time.Duration
+	// Price is the price of the calls of the model: see [chat.Worker]. A chat agent uses that of its class.
+	Price func(chat.Usage) int64
 	// Options tunes the cycles: see Inbox.Options. Prefix must be empty.
 	Options agent.RowsOptions
 
@@ -69,7 +71,7 @@ type prompt struct{ messages []chat.Message }
 func (a *Agent) run() *chat.Worker[prompt, string] {
 	a.once.Do(func() {
 		a.worker = &chat.Worker[prompt, string]{
-			Name: a.Name, Instructions: a.Instructions, Model: a.Model, Tools: a.Tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep,
+			Name: a.Name, Instructions: a.Instructions, Model: a.Model, Tools: a.Tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep, Price: a.Price,
 			Messages: func(in prompt) []chat.Message { return in.messages },
 			OnChunk:  a.onChunk(),
 		}

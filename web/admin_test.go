@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -273,6 +274,26 @@ func (s *server) wantUnready(path, code string) {
 	var e dohost.ErrorBody
 	if err := json.NewDecoder(res.Body).Decode(&e); err != nil || res.StatusCode != 503 || e.Code != code {
 		s.t.Errorf("%s = %d %+v, %v", path, res.StatusCode, e, err)
+	}
+}
+
+// The metrics have the tokens and the cost of a call of a model, of its class. A report with other values counts nothing.
+func TestMetricsCountTokens(t *testing.T) {
+	m := web.NewMetrics()
+	report, id := m.Listener().Service, dohost.ID{Class: "thing", Name: "a"}
+	for range 2 {
+		report(id, "chat:model", slog.String("outcome", "completed"), slog.Int64("input_tokens", 1000), slog.Int64("output_tokens", 20), slog.Int64("cost", 1_500_000))
+	}
+	report(id, "chat:model", slog.String("outcome", "failed"), slog.Int64("input_tokens", -5), slog.String("cost", "much"))
+	res := httptest.NewRecorder()
+	m.ServeHTTP(res, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`dohost_model_tokens_total{class="thing",direction="input"} 2000`, `dohost_model_tokens_total{class="thing",direction="output"} 40`,
+		`dohost_model_cost_total{class="thing"} 3`, `dohost_service_events_total{class="thing",event="chat:model",outcome="completed"} 2`,
+	} {
+		if !strings.Contains(res.Body.String(), want+"\n") {
+			t.Errorf("the metrics have no %s", want)
+		}
 	}
 }
 

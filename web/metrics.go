@@ -21,7 +21,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	host     atomic.Pointer[dohost.Host]
 
-	wakes, ended, events, refused, turns, staleAlarms, parkedAlarms, failures, responses, service *prometheus.CounterVec
+	wakes, ended, events, refused, turns, staleAlarms, parkedAlarms, failures, responses, service, modelTokens, modelCost *prometheus.CounterVec
 
 	eventSeconds, alarmLag, serviceLag, queueDepth *prometheus.HistogramVec
 	storeFailed                                    prometheus.Gauge
@@ -47,6 +47,8 @@ func NewMetrics() *Metrics {
 		failures:     counter("dohost_background_failures_total", "Failures of the host's background work."),
 		responses:    counter("dohost_http_responses_total", "Responses of the listener for clients, by route and status.", "route", "status"),
 		service:      counter("dohost_service_events_total", "Reports of services, such as agents about their fibers, schedules and queues.", "class", "event", "outcome"),
+		modelTokens:  counter("dohost_model_tokens_total", "Tokens of the ended calls of models, by direction: input or output.", "class", "direction"),
+		modelCost:    counter("dohost_model_cost_total", "Cost of the ended calls of models, in units of the currency of the program.", "class"),
 		serviceLag:   histogram("dohost_schedule_lag_seconds", "Time from when a schedule or queue item was due to the start of its run.", prometheus.ExponentialBuckets(0.001, 4, 10)),
 		queueDepth:   histogram("dohost_queue_depth", "Items left in an agent's queue after a run of an item.", prometheus.ExponentialBuckets(1, 4, 8)),
 		eventSeconds: histogram("dohost_event_seconds", "Time from the start of an event to its end, Awaits included.", prometheus.ExponentialBuckets(0.0001, 4, 10)),
@@ -55,7 +57,7 @@ func NewMetrics() *Metrics {
 	}
 	m.registry.MustRegister(
 		m.wakes, m.ended, m.events, m.refused, m.turns, m.staleAlarms, m.parkedAlarms, m.failures, m.responses,
-		m.service, m.serviceLag, m.queueDepth, m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
+		m.service, m.modelTokens, m.modelCost, m.serviceLag, m.queueDepth, m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.failures.WithLabelValues() // so that zero differs from a missing counter
@@ -102,9 +104,23 @@ func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 			m.serviceLag.WithLabelValues(id.Class).Observe(a.Value.Duration().Seconds())
 		case "behind":
 			m.queueDepth.WithLabelValues(id.Class).Observe(float64(a.Value.Int64()))
+		case "input_tokens":
+			m.modelTokens.WithLabelValues(id.Class, "input").Add(positive(a.Value))
+		case "output_tokens":
+			m.modelTokens.WithLabelValues(id.Class, "output").Add(positive(a.Value))
+		case "cost":
+			m.modelCost.WithLabelValues(id.Class).Add(positive(a.Value) / 1e6)
 		}
 	}
 	m.service.WithLabelValues(id.Class, event, outcome).Inc()
+}
+
+// positive returns a number that a counter accepts: one that is not negative, and 0 for any other value.
+func positive(v slog.Value) float64 {
+	if v.Kind() != slog.KindInt64 {
+		return 0
+	}
+	return float64(max(0, v.Int64()))
 }
 
 // Watch adds values that are read from the host: objects in memory, zombies, the store.

@@ -1,0 +1,152 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// Usage is the use of a model by one call, as its provider bills it. A [Model] reports it with [Prompt].ReportUsage.
+type Usage struct {
+	Model string // the name at the provider; at most 200 bytes of it are stored
+	// InputTokens are all tokens of the prompt, also those that the provider had in its cache, which CachedInputTokens counts.
+	InputTokens, CachedInputTokens int64
+	// OutputTokens are all tokens of the answer, also the reasoning, which ReasoningTokens counts.
+	OutputTokens, ReasoningTokens int64
+	// Cost is the price in millionths of a currency that the program chooses: see [Options].Price.
+	Cost int64
+	// Estimated reports that a number is an estimate.
+	Estimated bool
+}
+
+// CallOutcome is the state of a [ModelCall]. After the end of the call it is the reason for the end.
+type CallOutcome string
+
+// The outcomes.
+const (
+	ModelCallRunning     CallOutcome = "running"
+	ModelCallCompleted   CallOutcome = "completed"
+	ModelCallFailed      CallOutcome = "failed"      // the model, or the receiver of its chunks, has returned an error
+	ModelCallStopped     CallOutcome = "stopped"     // its context has ended: a client has stopped the reply, or a time limit
+	ModelCallInterrupted CallOutcome = "interrupted" // by the end of an incarnation
+)
+
+// CallPurpose is the reason for a call of a model.
+type CallPurpose string
+
+// The purposes.
+const (
+	PurposeReply   CallPurpose = "reply"   // a step of [Answer]
+	PurposeWorker  CallPurpose = "worker"  // a step of a [Worker], also within a reply
+	PurposeSummary CallPurpose = "summary" // see [History]
+)
+
+// ModelCall is a call of a model.
+type ModelCall struct {
+	Number   uint64 // in the order of the calls of the agent, from 1 without a gap
+	Purpose  CallPurpose
+	Worker   string // the name of the worker; empty for other purposes
+	Request  string // the id of the request whose reply has made the call; empty if no reply has
+	Message  string // the id of the message of that reply
+	Began    time.Time
+	Duration time.Duration // until the end of the call, or until the row was last written
+	Outcome  CallOutcome
+	Usage
+}
+
+// TotalUsage is the sum of the calls of a period, an agent or a reply. The Model is empty, and Estimated is set if a call is estimated.
+type TotalUsage struct {
+	Calls     int64
+	Estimates int64         // the calls with an estimated number
+	Duration  time.Duration // of the calls together, also of those that ran concurrently
+	Usage
+}
+
+// DailyUsage is the usage of the calls that began on a day.
+type DailyUsage struct {
+	Day string // in UTC, as 2006-01-02
+	TotalUsage
+}
+
+// ModelCalls yields the calls of models in the object of an agent, the oldest first. The agent keeps them for [Options].KeepUsage, and
+// at most the last 10,000. Workers in an [agent.Agent] without a conversation have calls, too.
+func ModelCalls(ctx context.Context, a agent.Ref) iter.Seq2[ModelCall, error] {
+	return func(yield func(ModelCall, error) bool) {
+		st, err := objectOf(a)
+		if err != nil {
+			yield(ModelCall{}, err)
+			return
+		}
+		for row, err := range modelCalls.All(ctx, st.Storage(), nil) {
+			if !yield(row.Value.public(st.Epoch().String()), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// AgentUsage returns the usage of all calls of models in the object of an agent since it exists. [Clear] does not change it.
+func AgentUsage(ctx context.Context, a agent.Ref) (TotalUsage, error) {
+	return usageOf(ctx, a, usageScope{Kind: agentScope})
+}
+
+// ReplyUsage returns the usage of the reply with a message, its continuations and workers included. It is zero if the reply has made no call among
+// the last that [ModelCalls] yields.
+func ReplyUsage(ctx context.Context, a agent.Ref, message string) (TotalUsage, error) {
+	return usageOf(ctx, a, usageScope{replyScope, message})
+}
+
+// UsageByDay yields the usage of the days with calls, the oldest first, of at most the last 90 days.
+func UsageByDay(ctx context.Context, a agent.Ref) iter.Seq2[DailyUsage, error] {
+	return func(yield func(DailyUsage, error) bool) {
+		st, err := objectOf(a)
+		if err != nil {
+			yield(DailyUsage{}, err)
+			return
+		}
+		for row, err := range usageTotals.All(ctx, st.Storage(), &dohost.Query[totalRow]{Prefix: dohost.KeyOf(string(dayScope))}) {
+			if !yield(DailyUsage{row.Value.Name, row.Value.public()}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Usage returns the usage of the reply so far: see [ReplyUsage].
+func (r *Reply) Usage(ctx context.Context) (TotalUsage, error) {
+	return ReplyUsage(ctx, r.k.base, r.l.row.Message)
+}
+
+func usageOf(ctx context.Context, a agent.Ref, s usageScope) (TotalUsage, error) {
+	st, err := objectOf(a)
+	if err != nil {
+		return TotalUsage{}, err
+	}
+	row, _, err := usageTotals.Get(ctx, st.Storage(), s.key())
+	return row.Value.public(), err
+}
+
+// objectOf returns the object of an agent.
+func objectOf(a agent.Ref) (*dohost.State, error) {
+	of, ok := a.(interface{ Object() *dohost.State })
+	if !ok {
+		return nil, fmt.Errorf("the agent is nil, or hides its method Object: %w", dohost.ErrMisuse)
+	}
+	return of.Object(), nil
+}
+
+// ShowUsage returns a class of agents without a conversation whose calls of models operators see, as those of a chat agent. They are made
+// by workers, also by those of package inbox. A class of [Bind] needs no ShowUsage: [dohost.Open] returns an error for it.
+func ShowUsage(c dohost.Class) dohost.Class {
+	return dohost.ExtendClass(c, &dohost.ClassExtension{
+		Kinds: []string{detailUsage, detailModelCall},
+		Inspect: func(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+			return func(yield func(dohost.Resource, error) bool) { inspectUsage(v, yield) }
+		},
+		Admin: func(context.Context, *dohost.State, any, *dohost.AdminRequest) (bool, error) { return false, nil },
+	})
+}
