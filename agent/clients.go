@@ -108,6 +108,9 @@ func (cs *clients) connect(ctx context.Context, conn *Conn, r *http.Request) err
 			return err
 		}
 	}
+	if err := cs.extendedConnected(ctx, conn); err != nil {
+		return err
+	}
 	if cs.class.connect == nil {
 		return nil
 	}

@@ -16,6 +16,9 @@ type Extension[O any] struct {
 	Protocol string
 	// Connect is called for a new connection before the agent sends the frames of the protocol to it.
 	Connect func(*O, context.Context, *Conn) error
+	// Connected is called for a new connection after the agent has sent the frames of the protocol to it, and before
+	// OnConnect.
+	Connected func(*O, context.Context, *Conn) error
 	// Message handles frames that are not part of the agent's own protocol, and reports whether it did.
 	Message func(*O, context.Context, *Conn, dohost.Frame) (handled bool, err error)
 	// Request handles HTTP requests other than WebSocket upgrades, and reports whether it answered.
@@ -36,6 +39,9 @@ func Extend[O any](e Extension[O]) Entry[O] {
 		x := extension{protocol: e.Protocol}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
+		}
+		if e.Connected != nil {
+			x.connected = func(self any, ctx context.Context, conn *Conn) error { return e.Connected(self.(*O), ctx, conn) }
 		}
 		if e.Message != nil {
 			x.message = func(self any, ctx context.Context, conn *Conn, f dohost.Frame) (bool, error) {
@@ -59,10 +65,11 @@ func Extend[O any](e Extension[O]) Entry[O] {
 type extension struct {
 	protocol string
 
-	connect func(self any, ctx context.Context, c *Conn) error
-	message func(self any, ctx context.Context, c *Conn, f dohost.Frame) (handled bool, err error)
-	request func(self any, w http.ResponseWriter, r *http.Request) (handled bool)
-	close   func(self any, ctx context.Context, c *Conn)
+	connect   func(self any, ctx context.Context, c *Conn) error
+	connected func(self any, ctx context.Context, c *Conn) error
+	message   func(self any, ctx context.Context, c *Conn, f dohost.Frame) (handled bool, err error)
+	request   func(self any, w http.ResponseWriter, r *http.Request) (handled bool)
+	close     func(self any, ctx context.Context, c *Conn)
 
 	cancelled func(self any, ctx context.Context, f FiberInfo) error
 }
@@ -73,6 +80,18 @@ func (in *incarnation) extendedConnect(ctx context.Context, conn *Conn) error {
 			continue
 		}
 		if err := x.connect(in.self, ctx, conn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (in *incarnation) extendedConnected(ctx context.Context, conn *Conn) error {
+	for _, x := range in.class.extensions {
+		if x.connected == nil {
+			continue
+		}
+		if err := x.connected(in.self, ctx, conn); err != nil {
 			return err
 		}
 	}

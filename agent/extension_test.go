@@ -22,7 +22,8 @@ func TestExtensionHooksRunBeforeTheClass(t *testing.T) {
 			return r.BroadcastTo(ctx, dohost.Frame{Text: true, Data: []byte(`"` + name + " " + text + `"`)}, []*agent.Conn{c})
 		}
 		return agent.Extend(agent.Extension[wireAgent]{
-			Connect: func(r *wireAgent, ctx context.Context, c *agent.Conn) error { return say(r, ctx, c, "greets") },
+			Connect:   func(r *wireAgent, ctx context.Context, c *agent.Conn) error { return say(r, ctx, c, "greets") },
+			Connected: func(r *wireAgent, ctx context.Context, c *agent.Conn) error { return say(r, ctx, c, "follows") },
 			Message: func(r *wireAgent, ctx context.Context, c *agent.Conn, f dohost.Frame) (bool, error) {
 				if string(f.Data) != name {
 					return false, nil
@@ -41,9 +42,11 @@ func TestExtensionHooksRunBeforeTheClass(t *testing.T) {
 	}
 	s := serve(t, wireClass(nil, extension("one"), extension("two"), agent.Extend(agent.Extension[wireAgent]{})))
 	c := s.dial(t, "/r?_pk=me")
-	c.want(append([]string{`"one greets"`, `"two greets"`}, greeting("r", `{"title":"untitled","count":0}`)...)...)
+	first := append([]string{`"one greets"`, `"two greets"`}, greeting("r", `{"title":"untitled","count":0}`)...)
+	first = append(first, `"one follows"`, `"two follows"`)
+	c.want(first...)
 	other := s.dial(t, "/r?_pk=you")
-	other.want(append([]string{`"one greets"`, `"two greets"`}, greeting("r", `{"title":"untitled","count":0}`)...)...)
+	other.want(first...)
 	for _, frame := range []string{"two", "three"} {
 		c.send(frame)
 	}

@@ -55,6 +55,9 @@ type AgentToolOptions struct {
 	// Depth bounds the number of agents that ask each other in a chain, without the last one. Zero means 5; more than 5, and
 	// less than 0, are errors of [Answer].
 	Depth int
+	// Private hides the progress of the asked agent from the clients of the calling agent: see docs/delegation.md. They see the
+	// call and its result.
+	Private bool
 }
 
 // agentInput is the default input of an agent tool.
@@ -147,7 +150,7 @@ func agentTool(name, description string, o *AgentToolOptions, target agentOf) To
 			}
 		}
 		return nil, of.l.ask(ctx, &of.call, &ask{
-			target: target, to: to, text: messageIn(input), depth: own.Depth, within: own.Timeout,
+			target: target, to: to, text: messageIn(input), depth: own.Depth, within: own.Timeout, hidden: own.Private,
 		})
 	}
 	return t

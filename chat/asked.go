@@ -131,6 +131,9 @@ func (k *conversation) deliver(ctx context.Context, f *agent.Fiber[delivery]) er
 			return nil
 		}
 		err := k.reach(ctx, d.Address.caller(), func(ctx context.Context, caller *conversation) error {
+			if err := d.Address.sendRest(ctx, caller); err != nil {
+				return err
+			}
 			_, err := caller.complete(ctx, &d.Completion)
 			return err
 		})

@@ -34,6 +34,23 @@ type returnAddress struct {
 	Key     string // of the call
 	Path    []dohost.ID
 	Expires int64 // the end of the wait for the answer, in ms; 0 if there is none
+
+	// The progress of the request, for the clients of the caller: see progress.go.
+	Hidden bool            `msgpack:",omitempty"` // they do not see it
+	Base   uint64          `msgpack:",omitempty"` // the number of the first chunk of the next log
+	Next   uint64          `msgpack:",omitempty"` // the number of the first chunk that the caller may lack
+	Rest   []progressChunk `msgpack:",omitempty"` // those chunks, of logs that were deleted
+	Cut    bool            `msgpack:",omitempty"` // Rest has no space for others, and there is no progress after it
+}
+
+// withoutRest returns the address without the rest of the progress.
+func (r *returnAddress) withoutRest() *returnAddress {
+	if r == nil {
+		return nil
+	}
+	a := *r
+	a.Rest = nil
+	return &a
 }
 
 // caller returns the agent that asks.
@@ -64,6 +81,7 @@ type ask struct {
 	text   string
 	depth  int
 	within time.Duration
+	hidden bool // from clients: see AgentToolOptions.Private
 }
 
 // askRetry bounds the attempts to send a request, which end with the call. A call without a time limit ends after a day.
@@ -74,7 +92,8 @@ var askRetry = dohost.RetryPolicy{
 
 // ask starts the fiber that sends the request of a call. The caller hands the call over in the same batch.
 func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
-	return l.retryNoSpace(ctx, func() error {
+	row := callRow{}
+	err := l.retryNoSpace(ctx, func() error {
 		if l.ended { // To may have given up the turn
 			return ErrReplyOver
 		}
@@ -82,7 +101,7 @@ func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
 		if n := len(path); n > q.depth {
 			return ledger.NoEffect(fmt.Errorf("no agent was asked: %d agents would ask each other, the limit is %d: %s", n, q.depth, pathText(path)))
 		}
-		old, row := l.calls[call.ID], callRow{}
+		old := l.calls[call.ID]
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
 			to, err := q.target(ctx, l.k, call, q.to)
 			if err != nil {
@@ -91,12 +110,12 @@ func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
 			if slices.Contains(path, to) {
 				return ledger.NoEffect(fmt.Errorf("the agent %v was not asked: it waits for this answer: %s", to, pathText(append(path, to))))
 			}
-			row = callAsks(to, q.within)(old)
+			row = callAsks(to, q.within, q.hidden)(old)
 			if err := l.k.putCall(ctx, old, row); err != nil {
 				return err
 			}
 			return l.k.startAsk(ctx, &outgoing{To: to, Text: q.text, Address: returnAddress{
-				Request: requestOf(call.Key), Key: call.Key, Path: path, Expires: row.Expires,
+				Request: requestOf(call.Key), Key: call.Key, Path: path, Expires: row.Expires, Hidden: q.hidden,
 			}})
 		})
 		if _, large := errors.AsType[*dohost.LimitError](err); large {
@@ -107,6 +126,10 @@ func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return l.k.sendRunStart(ctx, &row)
 }
 
 // path returns the agents that ask each other, from the first to this one.
@@ -197,9 +220,9 @@ func askErrorText(err error) string {
 }
 
 // callAsks is the event of a call that asks another agent.
-func callAsks(to dohost.ID, within time.Duration) callEvent {
+func callAsks(to dohost.ID, within time.Duration, hidden bool) callEvent {
 	return func(r callRow) callRow {
-		r.Asks, r.Within = to.String(), within.Milliseconds()
+		r.Asks, r.Within, r.Hidden = to.String(), within.Milliseconds(), hidden
 		return r
 	}
 }

@@ -49,6 +49,8 @@ type conversation struct {
 	waiters map[string]chan struct{}
 	// deciding counts the calls of OnAsked in progress, by the request. These requests stay known until then: see acceptAsked.
 	deciding map[string]int
+	// watching has the keys of the calls with a running task of watchAsked.
+	watching map[string]bool
 	// summarizing is closed at the end of the summary that is being made; nil if there is none.
 	summarizing chan struct{}
 	// removals counts the deletions of messages in this incarnation, without those for MaxMessages. So a summary knows whether
@@ -181,8 +183,9 @@ func Bind[O, S any, P interface {
 	of := func(o *O) *conversation { return P(o).conv() }
 	all := append([]agent.Entry[O]{
 		agent.Extend(agent.Extension[O]{
-			Protocol: "chat",
-			Connect:  func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).connect(ctx, conn) },
+			Protocol:  "chat",
+			Connect:   func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).connect(ctx, conn) },
+			Connected: func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).replayRuns(ctx, conn) },
 			Message: func(o *O, ctx context.Context, conn *agent.Conn, f dohost.Frame) (bool, error) {
 				return of(o).receive(ctx, conn, f)
 			},

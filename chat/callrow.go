@@ -66,6 +66,7 @@ type callRow struct {
 	Expires  int64  // the end of the wait for an approval, or for Complete; 0 if there is none
 	Asks     string `msgpack:",omitempty"` // the agent that the call asks, as class/name; empty for other tools
 	Within   int64  `msgpack:",omitempty"` // the time limit of such a call, in ms; 0 if there is none
+	Hidden   bool   `msgpack:",omitempty"` // clients do not see the progress of such a call
 	Created  int64
 	Changed  int64
 }
@@ -104,6 +105,7 @@ var callRows = dohost.Collection[callRow]{
 		{Name: "open", Of: func(r callRow) dohost.Key { return partialKey(!r.ended(), dohost.KeyOf(r.Created)) }},
 		{Name: "ended", Of: func(r callRow) dohost.Key { return partialKey(r.ended(), dohost.KeyOf(r.Changed)) }},
 		{Name: "waiting", Of: func(r callRow) dohost.Key { return partialKey(!r.ended() && r.State != CallExternal, callKey(r.ID)) }},
+		{Name: "asks", Of: func(r callRow) dohost.Key { return partialKey(r.shown(), dohost.KeyOf(r.Created)) }},
 		{Name: "external", Of: func(r callRow) dohost.Key { return partialKey(r.External, dohost.KeyOf(r.Key)) }},
 	},
 }
@@ -189,6 +191,9 @@ func (k *conversation) replaceCalls(ctx context.Context, old, now map[string]cal
 }
 
 func (k *conversation) deleteCall(ctx context.Context, row callRow) error {
+	if err := row.deleteProgress(ctx, k.store()); err != nil {
+		return err
+	}
 	_, err := callRows.Delete(ctx, k.store(), callRows.Key(row))
 	return err
 }
@@ -288,6 +293,9 @@ func deleteCalls(ctx context.Context, s *dohost.Storage, m *messageRow, budget *
 	of := dohost.KeyOf(m.ID)
 	for row, err := range callRows.All(ctx, s, &dohost.Query[callRow]{Start: of, End: of.PrefixEnd()}) {
 		if err != nil || *budget == 0 {
+			return err
+		}
+		if err := row.Value.deleteProgress(ctx, s); err != nil {
 			return err
 		}
 		if _, err := callRows.Delete(ctx, s, row.Key); err != nil {

@@ -51,7 +51,7 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 		return err
 	}
 	err := dohost.Transaction(ctx, func(ctx context.Context) error {
-		err := errors.Join(k.putReply(ctx, row), k.answerAsked(ctx, &row, nil))
+		err := errors.Join(k.putReply(ctx, row), k.answerAsked(ctx, &row, row.Asked, nil))
 		if err == nil && row.Continues && row.Message != "" {
 			err = k.notContinued(ctx, row.Message)
 		}

@@ -78,6 +78,11 @@ func (k *conversation) cancelWaiting(ctx context.Context, w *waitingRow) error {
 	if err != nil || m.ID == "" {
 		return err
 	}
+	for _, p := range m.Parts {
+		if err := k.sendRunEnd(ctx, &m, p.Text("toolCallId")); err != nil {
+			return err
+		}
+	}
 	return k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
 }
 

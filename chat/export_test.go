@@ -29,6 +29,15 @@ func (k *conversation) Idle(ctx context.Context) error {
 	return errors.Join(err, k.checkExtent(ctx), k.checkCalls(ctx))
 }
 
+// ProgressRows returns the number of logs of runs, and of their rows.
+func (k *conversation) ProgressRows(ctx context.Context) (logs, rows int, err error) {
+	if logs, err = progressHeads.Count(ctx, k.store(), nil); err != nil {
+		return 0, 0, err
+	}
+	rows, err = progressRows.Count(ctx, k.store(), nil)
+	return logs, rows, err
+}
+
 // checkCalls compares the rows of calls with the parts of the stored messages.
 func (k *conversation) checkCalls(ctx context.Context) error {
 	rows := map[[2]string]callRow{}

@@ -206,6 +206,9 @@ func (k *conversation) endStored(ctx context.Context, row callRow, f *uimessage.
 	if err != nil {
 		return err
 	}
+	if err := k.sendRunEnd(ctx, &m, row.ID); err != nil {
+		return err
+	}
 	return k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
 }
 

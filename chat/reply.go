@@ -105,6 +105,7 @@ type liveReply struct {
 	cancel     context.CancelCauseFunc // nil until the handler runs
 	stallTimer *time.Timer             // for Stall; nil if there is no bound
 	sending    sync.Mutex              // held by Reply.Send, so that concurrent calls fail instead of corrupting the merger
+	forward    *forwarder              // for the agent that has asked; may be nil
 	running    map[string]*toolRun     // the calls that run in tasks of this incarnation, and have time left
 }
 
@@ -241,6 +242,14 @@ func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
 	if l.chunkLogged(c) {
 		if err := l.k.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, l.k.openConns()); err != nil {
 			return err
+		}
+	}
+	l.forward.notify()
+	if call := l.calls[c.Text("toolCallId")]; call.shown() && call.ended() {
+		if p, ok := l.call(call.ID); ok {
+			if err := l.k.broadcast(ctx, call.endFrame(p, false), l.k.openConns()); err != nil {
+				return err
+			}
 		}
 	}
 	if l.row.Older {

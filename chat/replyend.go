@@ -65,9 +65,14 @@ func (k *conversation) end(ctx context.Context, l *liveReply, s Status, why fail
 	}
 	m := l.partial()
 	row := l.row
-	err := k.endWith(ctx, &row, &m, s, why)
+	to, err := l.addressAtEnd(ctx)
+	if err != nil {
+		return err
+	}
+	row.Asked = to.withoutRest()
+	err = k.endWith(ctx, &row, to, &m, s, why)
 	if errors.Is(err, errUnstorable) {
-		err = k.endWith(ctx, &row, nil, StatusFailed, publicFailure(errUnstorable.Error()))
+		err = k.endWith(ctx, &row, to, nil, StatusFailed, publicFailure(errUnstorable.Error()))
 	}
 	if err != nil {
 		return err
@@ -85,7 +90,7 @@ func (k *conversation) end(ctx context.Context, l *liveReply, s Status, why fail
 }
 
 func (k *conversation) endWith(
-	ctx context.Context, row *replyRow, m *Message, s Status, why failure,
+	ctx context.Context, row *replyRow, to *returnAddress, m *Message, s Status, why failure,
 ) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		if m != nil && len(m.Parts) > 0 {
@@ -115,7 +120,7 @@ func (k *conversation) endWith(
 			return err
 		}
 		row.Error, row.Public = why.text, why.public
-		if err := errors.Join(k.putReply(ctx, *row), k.answerAsked(ctx, row, m)); err != nil {
+		if err := errors.Join(k.putReply(ctx, *row), k.answerAsked(ctx, row, to, m)); err != nil {
 			return err
 		}
 		if err := k.expireEnded(ctx, now); err != nil {

@@ -63,6 +63,11 @@ func (k *conversation) run(
 	if err := k.notifyReplyBegins(ctx, l); err != nil {
 		return l.row, nil, err
 	}
+	l.forward = newForwarder(l)
+	defer l.forward.stop()
+	if err := l.forward.start(ctx); err != nil {
+		return l.row, nil, err
+	}
 	if first && row.Continues {
 		if results, _ := l.abandonedCalls(false); len(results) > 0 {
 			if err := l.addAll(ctx, results); err != nil {

@@ -24,9 +24,9 @@ var waitingRows = dohost.Collection[waitingRow]{
 }
 
 // answerAsked starts the delivery of the answer to a request of another agent that ends, in the batch of the end. m is its
-// message, or nil. While calls of the message wait, or a continuation is queued, the row of the message keeps the address.
-func (k *conversation) answerAsked(ctx context.Context, row *replyRow, m *Message) error {
-	if row.Asked == nil {
+// message, or nil, and to the return address. While calls of the message wait, or a continuation is queued, the row of the message keeps the address.
+func (k *conversation) answerAsked(ctx context.Context, row *replyRow, to *returnAddress, m *Message) error {
+	if to == nil {
 		return nil
 	}
 	if row.Outcome == work.Completed && m != nil {
@@ -35,7 +35,7 @@ func (k *conversation) answerAsked(ctx context.Context, row *replyRow, m *Messag
 			return err
 		}
 		if later {
-			return k.keepAddress(ctx, &waitingRow{m.ID, *row.Asked})
+			return k.keepAddress(ctx, &waitingRow{m.ID, *to})
 		}
 	}
 	c := Completion{}
@@ -45,16 +45,19 @@ func (k *conversation) answerAsked(ctx context.Context, row *replyRow, m *Messag
 		if m != nil {
 			text = m.PlainText()
 		}
-		return k.deliverText(ctx, row.Asked, text)
+		return k.deliverText(ctx, to, text)
 	case StatusFailed:
 		c.Error = fmt.Sprintf("The agent %v failed: %s", self, row.Public)
 	case StatusSkipped:
 		c.Error = fmt.Sprintf("The agent %v skipped the request.", self)
 	default:
-		c.Error = fmt.Sprintf("The reply of the agent %v was stopped.", self)
+		c.Error = fmt.Sprintf(stoppedReplyText, self)
 	}
-	return k.startDelivery(ctx, row.Asked, c)
+	return k.startDelivery(ctx, to, c)
 }
+
+// stoppedReplyText is the format of the error for an agent whose request was stopped.
+const stoppedReplyText = "The reply of the agent %v was stopped."
 
 // keepAddress stores the return address of a message, unless the message was deleted at the end of its reply: see trim.
 func (k *conversation) keepAddress(ctx context.Context, w *waitingRow) error {
@@ -82,6 +85,13 @@ func (k *conversation) takeAddress(ctx context.Context, row *replyRow) error {
 		return err
 	}
 	row.Asked = &w.Value.Address
+	if r, ok, err := messages.Get(ctx, k.store(), row.Message); err == nil && ok {
+		m, err := r.Message()
+		if err != nil {
+			return err
+		}
+		row.Asked.addResults(&m)
+	}
 	_, err = waitingRows.Delete(ctx, k.store(), w.Key)
 	return err
 }

@@ -149,6 +149,9 @@ func (k *conversation) sweepCalls(ctx context.Context, replying string, at *doho
 			}
 		}
 		if !exists {
+			if err := row.Value.deleteProgress(ctx, k.store()); err != nil {
+				return true, err
+			}
 			if _, err := callRows.Delete(ctx, k.store(), row.Key); err != nil {
 				return true, err
 			}

@@ -37,6 +37,7 @@ type reader struct {
 	messages []page           // the last transcript
 	ended    map[string]frame // by request
 	log      []string         // kinds of frames
+	runs     toolRuns         // requests to other agents
 }
 
 // view is a reply as a reader sees it.
@@ -115,6 +116,7 @@ type frame struct {
 	Recovering     bool    `json:"recovering"`
 	Messages       []page  `json:"messages"`
 	Message        page    `json:"message"`
+	toolEvent
 }
 
 func newReader(h *dohosttest.Host, id dohost.ID, name string) *reader {
@@ -195,6 +197,8 @@ func (r *reader) receive(ctx context.Context) (f frame, connected bool, err erro
 
 func (r *reader) handleFrame(ctx context.Context, f frame) error {
 	switch f.Type {
+	case "agent-tool-event":
+		return r.runs.add(f)
 	case "cf_agent_stream_resuming":
 		time.Sleep(r.resumeDelay)
 		r.sendFrame(ctx, map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})

@@ -13,7 +13,7 @@ import (
 )
 
 // casesOfChat is the number of cases of a conversation, so that a missing one is noticed.
-const casesOfChat = 11
+const casesOfChat = 13
 
 // TestPublishedChatClients runs the cases of useAgentChat, with the AI SDK of each generation, in a browser, and
 // compares the clients' frames with the recordings.

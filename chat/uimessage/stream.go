@@ -105,6 +105,22 @@ func CallsInLastStep(m *Message) bool {
 	return false
 }
 
+// ResultsInLastStep returns the chunks of the results of the calls in the last step of a message.
+func ResultsInLastStep(m *Message) (list []Chunk) {
+	for _, p := range slices.Backward(m.Parts) {
+		if p.Type() == "step-start" {
+			break
+		}
+		if IsCall(p) && HasResult(p) && !ProviderExecuted(p) {
+			if f, ok := answerOf(p); ok {
+				list = append(list, f.Chunk())
+			}
+		}
+	}
+	slices.Reverse(list)
+	return list
+}
+
 // Restart returns a stream that begins after the present end of the log, from the message before the reply, and its first
 // chunks: the calls that have a result, and those that began to run, with an error as their result unless they are to repeat.
 // They are not added yet.

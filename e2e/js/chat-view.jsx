@@ -1,7 +1,7 @@
 // A conversation by useAgentChat, as an application would have it.
 
 import { useAgentChat } from "@cloudflare/ai-chat/react";
-import { useAgent } from "agents/react";
+import { useAgent, useAgentToolEvents } from "agents/react";
 import { Suspense } from "react";
 
 const text = (message) => message.parts.filter(({ type }) => type === "text").map((p) => p.text).join("");
@@ -10,7 +10,7 @@ const calls = (message) => message.parts.filter((p) => p.toolCallId).map((p) => 
 function Conversation({ room, onChat, options }) {
   const agent = useAgent({ agent: "ChatAgent", name: room, minReconnectionDelay: 20, maxReconnectionDelay: 200 });
   const chat = useAgentChat({ agent, ...options });
-  onChat(chat, agent);
+  onChat(chat, agent, useAgentToolEvents({ agent }));
   return (
     <section>
       <p className="status">{chat.status}{chat.error ? `: ${chat.error.message}` : ""}</p>

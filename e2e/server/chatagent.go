@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,7 +17,8 @@ import (
 )
 
 // chatAgent is a chat agent that obeys commands. "count 20" counts, with words that no other call of its model uses;
-// "ask" calls a tool of the client, "stamp" one of its own that needs an approval, "print" one that another party completes, and then all count; "fail" fails.
+// "ask" calls a tool of the client, "stamp" one of its own that needs an approval, "print" one that another party completes, "delegate" another
+// agent, which counts as well, and then all count; "fail" fails.
 type chatAgent struct{ *chat.Agent[struct{}] }
 
 const chatAgents dohost.Namespace[chatAgent] = "ChatAgent"
@@ -42,7 +44,9 @@ func (t *chatAgent) reply(ctx context.Context, r *chat.Reply) error {
 	}, {
 		ToolSpec: chat.ToolSpec{Name: "print"}, External: &chat.External{},
 		Run: func(context.Context, json.RawMessage) (any, error) { return nil, nil },
-	}, {ToolSpec: chat.ToolSpec{Name: "ask"}}}})
+	}, {ToolSpec: chat.ToolSpec{Name: "ask"}}, chat.AgentTool(chatAgents, "delegate", "", &chat.AgentToolOptions{
+		To: func(context.Context, json.RawMessage) (string, error) { return t.Name() + "-asked", nil },
+	})}})
 }
 
 // calls counts those of the model in this process.
@@ -63,9 +67,13 @@ func (counter) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk,
 		for _, part := range p.Partial.Parts {
 			settled = settled || strings.HasPrefix(part.Text("state"), "output-")
 		}
-		if (what == "ask" || what == "stamp" || what == "print") && !settled {
+		if slices.Contains([]string{"ask", "stamp", "print", "delegate"}, what) && !settled {
+			input := map[string]any{"of": p.Partial.ID}
+			if what == "delegate" {
+				input = map[string]any{"message": fmt.Sprint("count ", n)}
+			}
 			c, err := chat.NewChunk("tool-input-available", map[string]any{
-				"toolCallId": fmt.Sprintf("call-%d-%d", time.Now().UnixNano(), call), "toolName": what, "input": map[string]any{"of": p.Partial.ID},
+				"toolCallId": fmt.Sprintf("call-%d-%d", time.Now().UnixNano(), call), "toolName": what, "input": input,
 			})
 			yield(c, err)
 			return

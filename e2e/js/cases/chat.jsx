@@ -20,11 +20,12 @@ class View {
     };
     frame();
     this.root = createRoot(this.place);
-    this.root.render(<Chat room={t.room} options={options} onChat={(chat, agent) => this.rendered(chat, agent)} />);
+    this.root.render(<Chat room={t.room} options={options} onChat={(...all) => this.rendered(...all)} />);
   }
 
-  rendered(chat, agent) {
+  rendered(chat, agent, tools) {
     this.chat = chat;
+    this.tools = tools;
     if (this.statuses.at(-1) !== chat.status) this.statuses.push(chat.status);
     if (this.agent === agent) return;
     this.agent = agent;
@@ -192,6 +193,40 @@ const approval = (t) => on(t, 1, async (v) => {
   await v.until("the outcome", () => v.place.textContent.includes("[tool-stamp output-available]"));
 });
 
+// delegate has an agent that asks another one. The hook has its progress under the call, with each word once: on a page that sees all
+// of it, through a kill of the server, and on a page that opens at the end.
+const delegate = (kills) => (t) => on(t, 1, async (a) => {
+  const run = (v) => {
+    const call = v.chat.messages.at(-1)?.parts.find((p) => p.toolCallId);
+    const runs = call ? v.tools.getRunsForToolCall(call.toolCallId) : [];
+    t.same("runs", [runs.length <= 1, v.tools.unboundRuns.length], [true, 0]);
+    return runs[0];
+  };
+  const words = (v) => (run(v)?.parts ?? []).filter((p) => p.type === "text").flatMap((p) => p.text.split(" ").filter(Boolean));
+  const finished = async (v) => {
+    await v.until("the end of the run", () => run(v)?.status === "completed");
+    t.same("the words", words(v).map((w) => w.split(".")[1]), [...Array(40).keys()].map(String));
+    t.same("the summary", run(v).summary.split(" ").filter(Boolean), words(v));
+    t.same("the agent", run(v).agentType, "ChatAgent");
+  };
+  a.send("delegate 40");
+  await a.until("words of the other agent", () => words(a).length > 5);
+  t.same("the run", run(a).status, "running");
+  if (kills) {
+    a.cuts = 1;
+    await t.control("kill", "");
+  }
+  await finished(a);
+  await a.counted(40, 1, 2);
+  const b = new View(t);
+  try {
+    await b.ready();
+    await finished(b);
+  } finally {
+    b.close();
+  }
+});
+
 const clear = (t) => on(t, 2, async (a, b) => {
   a.send("count 3");
   await Promise.all([a.counted(3), b.counted(3)]);
@@ -226,6 +261,8 @@ export default [
   { name: "killed in mid-stream", run: cutOff("kill", "") },
   { name: "tool of the client", run: clientTool },
   { name: "approval", run: approval },
+  { name: "agent tool", run: delegate(false) },
+  { name: "agent tool, killed in mid-stream", run: delegate(true) },
   { name: "clear", run: clear },
   { name: "regenerate", run: regenerate },
   { name: "the model fails", run: fails },
