@@ -253,3 +253,27 @@ func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Con
 	}
 	return context.WithValue(ctx, grantKey{}, grant{access, id}), nil
 }
+
+// AuthorizeHTTP decides whether the sender of the request r may send HTTP requests to an object, as [Host.ServeObject] does
+// before it wakes the object. It is for handlers that answer for objects themselves, such as that of package streams. The
+// returned context is that of r, and [AccessFrom] returns the granted Access from it: the handler must enforce ReadOnly.
+//
+// Errors: an [*Error] with [ErrNotFound] for an unknown class, [ErrForbidden] for a private object, and the errors of
+// Authorize and [CheckCreation].
+func (h *Host) AuthorizeHTTP(r *http.Request, id ID) (context.Context, error) {
+	err := id.Validate()
+	if _, bound := h.classes[id.Class]; err == nil && !bound {
+		err = fmt.Errorf("%w: %q", runtime.ErrNoClass, id.Class)
+	}
+	if err == nil {
+		err = h.reachable(id)
+	}
+	if err != nil {
+		return nil, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun}
+	}
+	all, err := h.authorize(r, id, HTTPAccess, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	return carryAccess(r.Context(), all[0].access), nil
+}

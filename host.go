@@ -207,6 +207,10 @@ func (h *Host) Err() error { return h.rt.Err() }
 // Failed is closed when the store has failed.
 func (h *Host) Failed() <-chan struct{} { return h.rt.Failed() }
 
+// Closing is closed when Close begins, also when the host closes itself after a failure of the store. HTTP handlers that wait
+// for something else than an object end their response then.
+func (h *Host) Closing() <-chan struct{} { return h.rt.Closing() }
+
 // Invoke calls an exposed method by name, with JSON, for a caller outside the process. If the class
 // has an Authorize function, ctx must come from [Host.AuthorizeCall] or [GrantAccess].
 //

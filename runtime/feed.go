@@ -141,7 +141,7 @@ type wakeReaders chan struct{}
 func (w wakeReaders) Release(error) { close(w) }
 
 // Closing returns a channel that is closed when the host begins to close.
-func (s *State) Closing() <-chan struct{} { return s.incarnation().obj.host().open.Done() }
+func (s *State) Closing() <-chan struct{} { return s.incarnation().obj.host().Closing() }
 
 // maxWatches bounds the watches of an object: each of them reads every change.
 const maxWatches = 256

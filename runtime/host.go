@@ -170,6 +170,9 @@ func (h *Host) writesDropped(id ID, epoch objectstore.Epoch, cause error) {
 	}
 }
 
+// Closing returns a channel that is closed when the host begins to close.
+func (h *Host) Closing() <-chan struct{} { return h.open.Done() }
+
 // Close refuses outside calls, lets running events finish for Options.Grace while the host
 // still serves calls from inside, fences the other incarnations, and closes the store. Its
 // error names handlers that did not stop, and the failure of the store. Reports have a second
