@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"ledger":         {".", "internal/backoff", "internal/work"},
 	"chat":           {"agent", "ledger", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
 	"inbox":          {"agent", "chat", "ledger", "."},
+	"streams":        {"."},
 	"chat/uimessage": {"chat/internal/rawjson"}, // pure: no host and no agent
 	"chat/extract":   {"chat"},
 	"chat/openai":    {"chat", "chat/internal/provider"},
@@ -88,6 +89,7 @@ var testsMayImport = map[string][]string{
 	"agent":          {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
 	"chat":           {"dohosttest", "objectstore", "runtime"},       // likewise
 	"inbox":          {"dohosttest"},
+	"streams":        {"dohosttest"},
 	"chat/openai":    {".", "dohosttest"},
 	"chat/anthropic": {".", "dohosttest"},
 	"web":            {"dohosttest", "examples/counter"},

@@ -1,0 +1,26 @@
+// Package streams is a server of the Durable Streams protocol: append-only streams over HTTP that clients create, append to, and
+// read from any offset, also while they grow. Each stream is an object, and the published clients of the protocol work unmodified.
+//
+//	h, err := dohost.Open("data", nil, streams.Classes(nil)...)
+//	...
+//	http.ListenAndServe(addr, streams.Server(h, nil))
+//
+// [Server] answers these requests, for a stream at any path below ServerOptions.Prefix:
+//
+//	PUT      creates a stream, or confirms that it exists with the same properties
+//	POST     appends to it, closes it, or both
+//	GET      returns the data after ?offset=, waits for it with live=long-poll, or follows it with live=sse
+//	HEAD     returns its properties
+//	DELETE   deletes it
+//
+// A response to a writer leaves when the data is durable, and a reader never sees data that is not. Forks and subscriptions of the
+// protocol are refused with status 501.
+//
+// # Objects and readers
+//
+// An append is one event of the stream's object ([Stream]): it writes the data, the state of the stream and the state of the producer in
+// one batch. So a producer that repeats a request after a crash never appends twice.
+//
+// A reader is no event of the object. Each of its reads is a short event, and readers of one stream at one offset share it. Between two
+// reads a reader waits for a signal of the class, outside of the object, which may leave memory in the meantime.
+package streams

@@ -1,0 +1,275 @@
+package streams
+
+import (
+	"context"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Streams is the namespace of streams. The name of an object is the path of the stream, without a slash at its beginning.
+const Streams dohost.Namespace[Stream] = "stream"
+
+// ClassOptions tunes the class of streams. A nil *ClassOptions, and the zero ClassOptions, mean the defaults.
+type ClassOptions struct {
+	// Authorize decides about each request of [Server] for a stream, as [dohost.Handlers].Authorize does. AccessRequest.ID.Name is the
+	// path of the stream. Callers with [dohost.ReadOnly] rights can neither create, append to, close nor delete it. Nil admits all
+	// callers.
+	Authorize func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
+}
+
+// Classes returns the classes of a host that [Server] serves.
+func Classes(o *ClassOptions) []dohost.Class {
+	if o == nil {
+		o = &ClassOptions{}
+	}
+	sig := newSignals()
+	return []dohost.Class{dohost.Bind(Streams, func(_ context.Context, st *dohost.State) (*Stream, error) {
+		return &Stream{state: st, signals: sig}, nil
+	}, &dohost.Handlers[Stream]{Authorize: o.Authorize, OnAlarm: (*Stream).expire, ByReference: true})}
+}
+
+// Stream is the object of a stream. All of its state is in its storage:
+//
+//   - The row of properties exists if and only if the stream does. Each append changes it.
+//   - The chunks are numbered from 1, without gaps, up to the row's Tail. A chunk never changes.
+//   - The row of a producer has its last accepted request.
+//
+// Each event writes all of them in one batch, so they are consistent after any end of an incarnation.
+type Stream struct {
+	state     *dohost.State
+	signals   *signals
+	histories uint64 // that this incarnation has begun
+}
+
+// properties is the state of a stream, apart from its chunks and producers.
+type properties struct {
+	ContentType string // as the creator has sent it
+	Sliding     bool   // TTL is set
+	TTL         time.Duration
+	ExpiresAt   time.Time // zero: not set
+	Deadline    time.Time // the end of the present TTL; zero without one
+
+	Tail      uint64
+	Histories []span
+
+	Closed    bool
+	ClosedBy  producerRequest // zero: not by a producer
+	Seq       string          // the last Stream-Seq
+	Producers int             // rows of producers
+}
+
+// span is a history and the number of the last chunk before it.
+type span struct {
+	History history
+	After   uint64
+}
+
+// chunk is a part of the stream's data: bytes, or JSON messages with commas between them.
+type chunk struct {
+	N    uint64
+	Data []byte
+}
+
+const propertiesKey = "properties"
+
+var chunks = dohost.Collection[chunk]{
+	Name:  "chunks",
+	Key:   func(c chunk) string { return string(dohost.KeyOf(c.N)) },
+	Blind: true,
+}
+
+// load returns the properties, or nil if the stream does not exist. It deletes a stream that has expired.
+func (s *Stream) load(ctx context.Context) (*properties, error) {
+	p, ok, err := dohost.Get[properties](ctx, s.state.Storage(), propertiesKey)
+	if err != nil || !ok {
+		return nil, err
+	}
+	if end := p.end(); !end.IsZero() && !time.Now().Before(end) {
+		return nil, s.remove(ctx)
+	}
+	return &p, nil
+}
+
+// save writes the properties, and the alarm if end, the earlier result of p.end, has changed.
+func (s *Stream) save(ctx context.Context, p *properties, end time.Time) error {
+	if at := p.end(); !at.Equal(end) {
+		if err := s.state.SetAlarm(ctx, at); err != nil {
+			return err
+		}
+	}
+	return dohost.Put(ctx, s.state.Storage(), propertiesKey, *p)
+}
+
+// remove deletes the stream.
+func (s *Stream) remove(ctx context.Context) error {
+	if err := s.state.Storage().DeleteAll(ctx); err != nil {
+		return err
+	}
+	return s.changed(ctx)
+}
+
+// changed wakes the readers when the writes of this event are durable. A wake-up without a change does no harm, so the error of an
+// output that must not leave is ignored.
+func (s *Stream) changed(ctx context.Context) error {
+	name := s.state.ID().Name
+	if !s.signals.watched(name) {
+		return nil
+	}
+	return s.state.Emit(ctx, func(error) { s.signals.wake(name) })
+}
+
+// wakers returns the signals of all streams of the host.
+func (s *Stream) wakers(context.Context, struct{}) (*signals, error) { return s.signals, nil }
+
+// expire is the alarm: it deletes an expired stream, or waits for a deadline that has moved.
+func (s *Stream) expire(ctx context.Context, _ dohost.AlarmInfo) error {
+	p, err := s.load(ctx)
+	if err != nil || p == nil || p.end().IsZero() {
+		return err
+	}
+	return s.state.SetAlarm(ctx, p.end())
+}
+
+// end returns when the stream expires; zero: never.
+func (p *properties) end() time.Time {
+	if p.Deadline.IsZero() || !p.ExpiresAt.IsZero() && p.ExpiresAt.Before(p.Deadline) {
+		return p.ExpiresAt
+	}
+	return p.Deadline
+}
+
+// touch restarts the TTL, and reports whether that has changed the properties. The deadline has some time to spare, so that not every
+// read is a write: a stream never expires early, and at most a sixteenth of its TTL or a minute late.
+func (p *properties) touch() (changed bool) {
+	if !p.Sliding {
+		return false
+	}
+	earliest := time.Now().Add(p.TTL)
+	if !p.Deadline.Before(earliest) {
+		return false
+	}
+	p.Deadline = earliest.Add(min(p.TTL/16, time.Minute))
+	return true
+}
+
+// add appends chunks.
+func (s *Stream) add(ctx context.Context, p *properties, data [][]byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	last := len(p.Histories) - 1
+	if p.Histories[last].History.Fork != s.state.Epoch().Fork {
+		p.Histories = append(p.Histories, span{s.newHistory(p.Histories[last].History), p.Tail})
+	}
+	for _, d := range data {
+		p.Tail++
+		if err := chunks.Put(ctx, s.state.Storage(), chunk{p.Tail, d}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stream) newHistory(last history) history {
+	s.histories++
+	return historyOf(s.state.Epoch(), s.histories, last)
+}
+
+// offset returns the offset after a chunk.
+func (p *properties) offset(n uint64) string {
+	i := len(p.Histories) - 1
+	for i > 0 && n <= p.Histories[i].After {
+		i--
+	}
+	return position{p.Histories[i].History, n}.String()
+}
+
+// has reports whether the stream has a position: it has no offsets of a deleted stream of its name, and none of appends that a
+// restored copy of the store lacks.
+func (p *properties) has(at position) bool {
+	for i, h := range p.Histories {
+		end := p.Tail
+		if i+1 < len(p.Histories) {
+			end = p.Histories[i+1].After
+		}
+		if h.History == at.History {
+			return h.After <= at.N && at.N <= end
+		}
+	}
+	return false
+}
+
+// info is the state of a stream for the header of a response.
+type info struct {
+	ContentType string
+	Sliding     bool
+	TTL         time.Duration
+	ExpiresAt   time.Time
+	Tail        string // offset
+	Closed      bool
+}
+
+func (p *properties) info() info {
+	return info{p.ContentType, p.Sliding, p.TTL, p.ExpiresAt, p.offset(p.Tail), p.Closed}
+}
+
+// createRequest has the properties and the first data of a stream.
+type createRequest struct {
+	ContentType string
+	Sliding     bool
+	TTL         time.Duration
+	ExpiresAt   time.Time
+	Closed      bool
+	Data        [][]byte
+}
+
+// createResult is the answer to a createRequest. Conflict is a stream that exists with other properties.
+type createResult struct {
+	info
+	Created, Conflict bool
+}
+
+// create creates the stream, unless it exists.
+func (s *Stream) create(ctx context.Context, r *createRequest) (createResult, error) {
+	old, err := s.load(ctx)
+	if err != nil {
+		return createResult{}, err
+	}
+	if old != nil {
+		same := mediaType(old.ContentType) == mediaType(r.ContentType) && old.Sliding == r.Sliding && old.TTL == r.TTL &&
+			old.ExpiresAt.Equal(r.ExpiresAt) && old.Closed == r.Closed
+		return createResult{info: old.info(), Conflict: !same}, nil
+	}
+	p := &properties{
+		ContentType: r.ContentType, Sliding: r.Sliding, TTL: r.TTL, ExpiresAt: r.ExpiresAt, Closed: r.Closed,
+		Histories: []span{{History: s.newHistory(history{})}},
+	}
+	p.touch()
+	if err := s.add(ctx, p, r.Data); err != nil {
+		return createResult{}, err
+	}
+	if err := s.save(ctx, p, time.Time{}); err != nil {
+		return createResult{}, err
+	}
+	return createResult{info: p.info(), Created: true}, s.changed(ctx)
+}
+
+// head returns the state of the stream; ok is false if it does not exist.
+func (s *Stream) head(ctx context.Context, _ struct{}) (found *info, err error) {
+	p, err := s.load(ctx)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	i := p.info()
+	return &i, nil
+}
+
+// delete deletes the stream, and reports whether it existed.
+func (s *Stream) delete(ctx context.Context, _ struct{}) (existed bool, err error) {
+	p, err := s.load(ctx)
+	if err != nil || p == nil {
+		return false, err
+	}
+	return true, s.remove(ctx)
+}
