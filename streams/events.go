@@ -21,7 +21,7 @@ type control struct {
 
 // serveEvents answers live=sse. It keeps one page of a client that reads slowly.
 func (s *server) serveEvents(w http.ResponseWriter, r *http.Request, name string, q *readQuery) {
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.MaxEvents)
+	ctx, cancel := context.WithTimeout(r.Context(), s.o.EventStream)
 	defer cancel()
 	rc := http.NewResponseController(w)
 	send := func(event []byte) bool {

@@ -45,7 +45,7 @@ func (r *reading) response(t *testing.T) *httptest.ResponseRecorder {
 // TestWaitingReadersHoldNoObject has a long poll and a response of events that wait while the object leaves memory, and then get data.
 func TestWaitingReadersHoldNoObject(t *testing.T) {
 	run(t, func(t *testing.T, h *dohosttest.Host) {
-		s := Server(h.Host(), &ServerOptions{LongPoll: time.Hour, MaxEvents: time.Hour})
+		s := Server(h.Host(), &ServerOptions{LongPoll: time.Hour, EventStream: time.Hour})
 		serve(s, "PUT", "a", "old", plain)
 		poll, events := startReading(h, s, "a?offset=now&live=long-poll"), startReading(h, s, "a?offset=now&live=sse")
 		h.Advance(5 * time.Minute)

@@ -22,8 +22,8 @@ type ServerOptions struct {
 	MaxBody int64
 	// LongPoll is how long a long poll waits. Zero means 20 s.
 	LongPoll time.Duration
-	// MaxEvents is how long a response of server-sent events lasts. Zero means 60 s, as the protocol recommends: the client connects again.
-	MaxEvents time.Duration
+	// EventStream is how long a response of server-sent events lasts. Zero means 60 s, as the protocol recommends: the client connects again.
+	EventStream time.Duration
 	// MaxWaiting bounds the live readers, of all streams. The status beyond it is 429. Zero means 10,000.
 	MaxWaiting int
 	// StepTimeout bounds each write of a response to a client, of at most 64 KiB. Zero means 30 s.
@@ -51,7 +51,7 @@ func (o *ServerOptions) withDefaults() ServerOptions {
 	}
 	setDefault(&d.Prefix, "/v1/stream/")
 	setDefault(&d.LongPoll, 20*time.Second)
-	setDefault(&d.MaxEvents, time.Minute)
+	setDefault(&d.EventStream, time.Minute)
 	setDefault(&d.MaxWaiting, 10_000)
 	setDefault(&d.StepTimeout, 30*time.Second)
 	if d.MaxBody <= 0 || d.MaxBody > maxBody {
