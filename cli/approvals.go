@@ -30,7 +30,7 @@ type approvalsCmd struct {
 }
 
 // Run is the command.
-func (c *approvalsCmd) Run(ctx context.Context, std streams) error {
+func (c *approvalsCmd) Run(ctx context.Context, std stdio) error {
 	query := url.Values{"kind": {callKind}, "can": {string(dohost.ActionApprove)}, "limit": {strconv.Itoa(c.Limit)}}
 	if c.Log {
 		query = url.Values{"kind": {approvalKind}, "limit": {strconv.Itoa(c.Limit)}}

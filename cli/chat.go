@@ -26,7 +26,7 @@ type chatCmd struct {
 }
 
 // Run is the command.
-func (c *chatCmd) Run(ctx context.Context, std streams) error {
+func (c *chatCmd) Run(ctx context.Context, std stdio) error {
 	if err := checkFilled("--at", "DOHOST_AT", c.At); err != nil {
 		return err
 	}

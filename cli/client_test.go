@@ -14,7 +14,7 @@ import (
 func command(t *testing.T, args ...string) (stderr string, status int) {
 	t.Helper()
 	var err strings.Builder
-	status = App{}.run(t.Context(), args, streams{strings.NewReader(""), io.Discard, &err})
+	status = App{}.run(t.Context(), args, stdio{strings.NewReader(""), io.Discard, &err})
 	return err.String(), status
 }
 

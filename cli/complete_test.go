@@ -23,7 +23,7 @@ func TestCompleteCommand(t *testing.T) {
 		t.Helper()
 		var stdout, stderr strings.Builder
 		args = append(args, "--admin", strings.TrimPrefix(s.URL, "http://"))
-		if got := (App{}).run(t.Context(), args, streams{strings.NewReader(""), &stdout, &stderr}); got != status ||
+		if got := (App{}).run(t.Context(), args, stdio{strings.NewReader(""), &stdout, &stderr}); got != status ||
 			!strings.Contains(stdout.String()+stderr.String(), want) {
 			t.Errorf("%q: status %d, %s%swant %d, %s", args, got, stdout.String(), stderr.String(), status, want)
 		}

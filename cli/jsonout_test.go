@@ -122,7 +122,7 @@ func TestJSONOfCommands(t *testing.T) {
 			args = append(args, "--admin", admin)
 		}
 		var out, stderr strings.Builder
-		status := App{Classes: []dohost.Class{class}}.run(t.Context(), args, streams{strings.NewReader(""), &out, &stderr})
+		status := App{Classes: []dohost.Class{class}}.run(t.Context(), args, stdio{strings.NewReader(""), &out, &stderr})
 		if (status == 0) == strings.HasPrefix(c, "check ") { // the store has a problem
 			t.Errorf("%s: status %d: %s", c, status, stderr.String())
 		}

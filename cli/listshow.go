@@ -21,7 +21,7 @@ type lsCmd struct {
 }
 
 // Run is the command.
-func (c *lsCmd) Run(ctx context.Context, std streams) error {
+func (c *lsCmd) Run(ctx context.Context, std stdio) error {
 	query := url.Values{"limit": {strconv.Itoa(c.Page)}}
 	if c.Class != "" {
 		query.Set("class", c.Class)

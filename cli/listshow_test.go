@@ -34,7 +34,7 @@ func TestCloseClosesSockets(t *testing.T) {
 		asked = ""
 		args := append([]string{"close"}, strings.Fields(c.args)...)
 		args = append(args, "--admin", strings.TrimPrefix(s.URL, "http://"))
-		status := App{}.run(t.Context(), args, streams{strings.NewReader(""), &out, &out})
+		status := App{}.run(t.Context(), args, stdio{strings.NewReader(""), &out, &out})
 		if printed := fmt.Sprintf("%s%d", out.String(), status); printed != c.said || asked != c.asked {
 			t.Errorf("%s: asked %q, said %q; want %q, %q", c.args, asked, printed, c.asked, c.said)
 		}
@@ -54,7 +54,7 @@ func TestLsNamesDamagedBlocks(t *testing.T) {
 	}))
 	defer s.Close()
 	var out, stderr strings.Builder
-	status := App{}.run(t.Context(), []string{"ls", "--admin", strings.TrimPrefix(s.URL, "http://")}, streams{strings.NewReader(""), &out, &stderr})
+	status := App{}.run(t.Context(), []string{"ls", "--admin", strings.TrimPrefix(s.URL, "http://")}, stdio{strings.NewReader(""), &out, &stderr})
 	const note = "dohost: 3 damaged blocks of the disk were skipped: the objects in them are missing (see dohost check)\n"
 	if out.String() != "a/1  cold\na/2  cold\n" || stderr.String() != note || status != 0 {
 		t.Errorf("printed %q and %q, status %d", out.String(), stderr.String(), status)
@@ -86,7 +86,7 @@ socket   closing since 2026-01-02T03:04:06Z, 7 bytes unsent
 	for want, args := range map[string][]string{short: {"show", "room/a"}, long: {"show", "--sockets", "room/a"}} {
 		var out, err strings.Builder
 		args = append(args, "--admin", strings.TrimPrefix(s.URL, "http://"))
-		status := App{}.run(t.Context(), args, streams{strings.NewReader(""), &out, &err})
+		status := App{}.run(t.Context(), args, stdio{strings.NewReader(""), &out, &err})
 		if out.String() != want || status != 0 {
 			t.Errorf("%v: status %d, %s\n%s, want\n%s", args, status, err.String(), out.String(), want)
 		}

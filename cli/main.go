@@ -85,17 +85,17 @@ func (a App) Main() {
 // exit status, and reports every error on the stream of errors. A command that serves or waits ends with ctx. Commands
 // of one process that serve must not run concurrently: they handle its signals.
 func (a App) Run(ctx context.Context, args []string, in io.Reader, out, errors io.Writer) (status int) {
-	return a.run(ctx, args, streams{in, out, errors})
+	return a.run(ctx, args, stdio{in, out, errors})
 }
 
-// streams are the input and the outputs of a command.
-type streams struct {
+// stdio is the input and the outputs of a command.
+type stdio struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
 // run is Main without the exit of the process. It returns the exit status.
-func (a App) run(ctx context.Context, args []string, std streams) (status int) {
+func (a App) run(ctx context.Context, args []string, std stdio) (status int) {
 	var cmds commands
 	options := []kong.Option{
 		kong.Name("dohost"), kong.Description("Durable Objects on your own machine."),

@@ -151,7 +151,7 @@ type exportCmd struct {
 }
 
 // Run is the command.
-func (c *exportCmd) Run(ctx context.Context, std streams) error {
+func (c *exportCmd) Run(ctx context.Context, std stdio) error {
 	if c.Out == "-" {
 		return c.export(ctx, std.out)
 	}
@@ -190,7 +190,7 @@ type importCmd struct {
 }
 
 // Run is the command.
-func (c *importCmd) Run(ctx context.Context, std streams) error {
+func (c *importCmd) Run(ctx context.Context, std stdio) error {
 	in := io.NopCloser(std.in)
 	if c.File != "-" {
 		f, err := os.Open(c.File)

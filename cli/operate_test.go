@@ -80,7 +80,7 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 				args[i] = strings.ReplaceAll(args[i], name, id)
 			}
 		}
-		status := App{}.run(t.Context(), append(args, "--admin", strings.TrimPrefix(s.URL, "http://")), streams{strings.NewReader(""), &out, &stderr})
+		status := App{}.run(t.Context(), append(args, "--admin", strings.TrimPrefix(s.URL, "http://")), stdio{strings.NewReader(""), &out, &stderr})
 		text := dashed.ReplaceAllString(out.String(), "TIME") + stderr.String()
 		for id, name := range fibers {
 			text = strings.ReplaceAll(text, id, name)

@@ -24,7 +24,7 @@ type alarmParkedCmd struct {
 }
 
 // Run is the command.
-func (c *alarmParkedCmd) Run(ctx context.Context, std streams) error {
+func (c *alarmParkedCmd) Run(ctx context.Context, std stdio) error {
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	for p, err := range c.parked(ctx, std.err, c.Class, c.Page) {
 		if err != nil {
@@ -99,7 +99,7 @@ type alarmReviveCmd struct {
 }
 
 // Run is the command.
-func (c *alarmReviveCmd) Run(ctx context.Context, std streams) error {
+func (c *alarmReviveCmd) Run(ctx context.Context, std stdio) error {
 	one := c.ID.ID != dohost.ID{}
 	switch {
 	case one == c.All:
@@ -121,7 +121,7 @@ func (c *alarmReviveCmd) Run(ctx context.Context, std streams) error {
 }
 
 // reviveAll revives alarms until the list cannot be read. It reports the alarms that it could not revive.
-func (c *alarmReviveCmd) reviveAll(ctx context.Context, std streams) error {
+func (c *alarmReviveCmd) reviveAll(ctx context.Context, std stdio) error {
 	n, failed := 0, []error(nil)
 	for p, err := range c.parked(ctx, std.err, c.Class, 1000) {
 		if err == nil {

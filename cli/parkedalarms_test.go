@@ -76,7 +76,7 @@ b/3  no handler, due 2026-01-02T03:04:05Z
 		var out strings.Builder
 		asked = nil
 		args := append(strings.Fields(c.args), "--admin", strings.TrimPrefix(s.URL, "http://"))
-		status := App{}.run(t.Context(), args, streams{strings.NewReader(""), &out, &out})
+		status := App{}.run(t.Context(), args, stdio{strings.NewReader(""), &out, &out})
 		printed := fmt.Sprintf("%s%d", out.String(), status)
 		if got := strings.Join(asked, " "); printed != c.printed || got != c.asked {
 			t.Errorf("%s: asked %q, printed %q; want %q, %q", c.args, got, printed, c.asked, c.printed)

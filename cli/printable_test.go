@@ -46,7 +46,7 @@ func TestCommandsPrintNoControlCharacters(t *testing.T) {
 	defer s.Close()
 	for _, args := range [][]string{{"ls"}, {"ls", "--live"}, {"show", "a/b", "--sockets"}, {"pins", "a/b"}, {"alarm", "show", "a/b"}, {"evict", "a/\x1b[2J"}} {
 		var out, err strings.Builder
-		App{}.run(t.Context(), append(args, "--admin", strings.TrimPrefix(s.URL, "http://")), streams{strings.NewReader(""), &out, &err})
+		App{}.run(t.Context(), append(args, "--admin", strings.TrimPrefix(s.URL, "http://")), stdio{strings.NewReader(""), &out, &err})
 		text := out.String() + err.String()
 		if text == "" || strings.ContainsAny(text, "\x1b\a\u202e\u009b") || strings.Contains(text, "\nobject   forged") {
 			t.Errorf("%q prints %q", args, text)

@@ -54,7 +54,7 @@ func TestResolveCommandSettlesOperations(t *testing.T) {
 		t.Helper()
 		var out, stderr strings.Builder
 		args = append(args, "--admin", strings.TrimPrefix(s.URL, "http://"))
-		if got := (App{}).run(t.Context(), args, streams{strings.NewReader(""), &out, &stderr}); got != status ||
+		if got := (App{}).run(t.Context(), args, stdio{strings.NewReader(""), &out, &stderr}); got != status ||
 			!strings.Contains(out.String()+stderr.String(), want) {
 			t.Errorf("%q: status %d, %s%swant %d, %s", args, got, out.String(), stderr.String(), status, want)
 		}

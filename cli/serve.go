@@ -43,7 +43,7 @@ type serveCmd struct {
 }
 
 // Run is the command.
-func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served servedClasses, ask questions, std streams) error {
+func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served servedClasses, ask questions, std stdio) error {
 	supervised := isSupervised()
 	if c.Supervise && !supervised {
 		if err := c.check(); err != nil {
@@ -96,7 +96,7 @@ func (c *serveCmd) check() error {
 
 // server is a host with its two listeners.
 type server struct {
-	std       streams
+	std       stdio
 	questions questions
 	// classes are those that the public listener serves.
 	classes []string

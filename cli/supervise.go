@@ -33,14 +33,14 @@ const (
 // Signals reach the process as bytes on its standard input. The end of the supervisor ends that input, and so the
 // process. A terminal's Ctrl-C reaches both processes, and only the supervisor handles it.
 type supervisor struct {
-	std       streams
+	std       stdio
 	args      []string // of the process
 	signals   chan os.Signal
 	forwarded bool // a signal was passed on
 }
 
 // supervise is dohost serve --supervise.
-func (c *serveCmd) supervise(ctx context.Context, std streams) error {
+func (c *serveCmd) supervise(ctx context.Context, std stdio) error {
 	s := &supervisor{std, os.Args[1:], make(chan os.Signal, 2), false}
 	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(s.signals)

@@ -40,7 +40,7 @@ func TestServeWithTLS(t *testing.T) {
 		accessFlags: accessFlags{TLSCert: cert, TLSKey: key},
 	}
 	var out strings.Builder
-	s := &server{std: streams{strings.NewReader(""), &out, io.Discard}, served: make(chan error, 2)}
+	s := &server{std: stdio{strings.NewReader(""), &out, io.Discard}, served: make(chan error, 2)}
 	if err := s.open(t.Context(), &cmd, []dohost.Class{adderClass()}); err != nil {
 		t.Fatal(err)
 	}
