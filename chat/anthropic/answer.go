@@ -78,6 +78,8 @@ type answer struct {
 	id        string // unique among all answers
 	trimSpace bool   // drop leading spaces
 	yield     func(chat.Chunk, error) bool
+	report    func(chat.Usage)
+	usage     chat.Usage
 	complete  bool
 	stop      sdk.StopReason
 
@@ -100,6 +102,10 @@ var finishReasons = map[sdk.StopReason]string{
 // add handles an event, and reports whether the consumer wants more. It ignores unknown events.
 func (a *answer) add(e *sdk.MessageStreamEventUnion) bool {
 	switch e.Type {
+	case "message_start":
+		u := &e.Message.Usage
+		a.addUsage(e.Message.Model, u.InputTokens, u.CacheCreationInputTokens, u.CacheReadInputTokens, u.OutputTokens)
+		a.report(a.usage)
 	case "content_block_start":
 		return a.call(false) && a.begin(e)
 	case "content_block_delta":
@@ -108,16 +114,30 @@ func (a *answer) add(e *sdk.MessageStreamEventUnion) bool {
 		return a.end(e.Index)
 	case "message_delta":
 		a.stop = e.Delta.StopReason
+		u := &e.Usage
+		a.addUsage("", u.InputTokens, u.CacheCreationInputTokens, u.CacheReadInputTokens, u.OutputTokens)
 	case "message_stop":
 		a.complete = true
 		if !a.call(finishReasons[a.stop] != "") {
 			return false
 		}
+		a.report(a.usage)
 		if why := finishReasons[a.stop]; why != "" {
 			return a.yield(chat.FinishReason(why), nil)
 		}
 	}
 	return true
+}
+
+// addUsage sets the numbers of the usage so far. The provider counts the cached input apart, and the later event may lack the input.
+func (a *answer) addUsage(model string, input, created, read, output int64) {
+	if a.usage.Model == "" {
+		a.usage.Model = model
+	}
+	if input+created+read > 0 {
+		a.usage.InputTokens, a.usage.CachedInputTokens = input+created+read, read
+	}
+	a.usage.OutputTokens = max(a.usage.OutputTokens, output)
 }
 
 // partID returns the id of a part, unique among all answers.

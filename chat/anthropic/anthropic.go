@@ -115,7 +115,9 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 		stream := m.client.Messages.NewStreaming(ctx, params)
 		defer stream.Close() //nolint:errcheck // the stream has been read
 		opened := stream.Err() == nil
-		a := &answer{id: ulid.Make().String(), trimSpace: blanks, yield: yield}
+		a := &answer{
+			id: ulid.Make().String(), trimSpace: blanks, yield: yield, report: func(u chat.Usage) { provider.Report(ctx, p, u) },
+		}
 		for stream.Next() {
 			if event := stream.Current(); !a.add(&event) {
 				return

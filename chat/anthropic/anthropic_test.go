@@ -82,3 +82,5 @@ func TestStreamResetReportsTruncation(t *testing.T) {
 func TestFiles(t *testing.T) { providertest.Files(t, model) }
 
 func TestMessagesParts(t *testing.T) { providertest.Parts(t, model) }
+
+func TestUsage(t *testing.T) { providertest.Usage(t, model, true) }

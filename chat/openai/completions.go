@@ -2,10 +2,16 @@ package openai
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"net/http"
+	"strings"
+	"sync/atomic"
 
 	"github.com/oklog/ulid/v2"
 	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/openai/openai-go/v3/shared"
 
 	"github.com/dohost/dohost/chat"
@@ -16,7 +22,8 @@ import (
 type CompletionsOptions struct {
 	Options
 	// Params changes the request, such as the temperature. continues reports that the model is to continue an interrupted
-	// text, and need not reason again. Optional. It is called on any goroutine.
+	// text, and need not reason again. Optional. It is called on any goroutine. The request asks for the usage, with
+	// StreamOptions.IncludeUsage. A server that refuses this field is asked again without it, and then not for the usage any more.
 	Params func(p *sdk.ChatCompletionNewParams, continues bool)
 }
 
@@ -26,6 +33,7 @@ type Completions struct {
 	client   sdk.Client
 	provider provider.Provider
 	o        CompletionsOptions
+	noUsage  atomic.Bool // the server refuses the question for the usage
 }
 
 // NewCompletions returns the model with a name.
@@ -54,7 +62,7 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 		if p.Interrupted && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
 			return
 		}
-		stream := m.client.Chat.Completions.NewStreaming(ctx, params)
+		stream := m.open(ctx, params)
 		defer stream.Close() //nolint:errcheck // the stream has been read
 		opened := stream.Err() == nil
 		c := &completion{id: "text-" + ulid.Make().String(), partial: p.Partial.Parts, yield: yield}
@@ -72,13 +80,33 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 			yield(chat.Chunk{}, m.provider.Truncated())
 		default:
 			c.end()
+			provider.Report(ctx, p, c.usage)
 		}
 	}
+}
+
+// open requests an answer. If the server refuses the question for the usage, open requests the answer without it.
+func (m *Completions) open(ctx context.Context, params sdk.ChatCompletionNewParams) *ssestream.Stream[sdk.ChatCompletionChunk] {
+	stream := m.client.Chat.Completions.NewStreaming(ctx, params)
+	e, ok := errors.AsType[*sdk.Error](stream.Err())
+	if !ok || e.StatusCode != http.StatusBadRequest && e.StatusCode != http.StatusUnprocessableEntity || param.IsOmitted(params.StreamOptions) {
+		return stream
+	}
+	if text := e.Message + e.RawJSON(); !strings.Contains(text, "stream_options") && !strings.Contains(text, "include_usage") {
+		return stream
+	}
+	_ = stream.Close() // it has failed
+	m.noUsage.Store(true)
+	params.StreamOptions = sdk.ChatCompletionStreamOptionsParam{}
+	return m.client.Chat.Completions.NewStreaming(ctx, params)
 }
 
 func (m *Completions) params(p *chat.Prompt) (sdk.ChatCompletionNewParams, error) {
 	list, continues := p.ModelMessages(m.o.Strategy)
 	params := sdk.ChatCompletionNewParams{Model: m.model}
+	if !m.noUsage.Load() {
+		params.StreamOptions.IncludeUsage = sdk.Bool(true)
+	}
 	if p.System != "" {
 		params.Messages = append(params.Messages, sdk.SystemMessage(p.System))
 	}
@@ -164,6 +192,7 @@ type completion struct {
 	calls   map[int64]*partialCall
 	order   []*partialCall
 	finish  string
+	usage   chat.Usage
 }
 
 // partialCall is a call with incomplete input.
@@ -175,6 +204,12 @@ type partialCall struct {
 
 // add handles an event, and reports whether the consumer wants more.
 func (c *completion) add(e *sdk.ChatCompletionChunk) bool {
+	if u := &e.Usage; u.PromptTokens+u.CompletionTokens > 0 { // of the whole answer, usually in the last event
+		c.usage = chat.Usage{
+			Model: e.Model, InputTokens: u.PromptTokens, CachedInputTokens: u.PromptTokensDetails.CachedTokens,
+			OutputTokens: u.CompletionTokens, ReasoningTokens: u.CompletionTokensDetails.ReasoningTokens,
+		}
+	}
 	for _, choice := range e.Choices {
 		if choice.Index != 0 {
 			continue

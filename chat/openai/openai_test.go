@@ -156,6 +156,13 @@ func TestStreamResetReportsTruncation(t *testing.T) {
 	})
 }
 
+func TestUsage(t *testing.T) {
+	t.Run("completions", func(t *testing.T) { providertest.Usage(t, completions, true) })
+	t.Run("refused", func(t *testing.T) { providertest.Usage(t, completions, false) })
+	t.Run("responses", func(t *testing.T) { providertest.Usage(t, responses, true) })
+	t.Run("ephemeral", func(t *testing.T) { providertest.Usage(t, ephemeral, true) })
+}
+
 func TestFiles(t *testing.T) {
 	t.Run("completions", func(t *testing.T) { providertest.Files(t, completions) })
 	t.Run("responses", func(t *testing.T) { providertest.Files(t, responses) })

@@ -66,7 +66,7 @@ func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.C
 		if p.Interrupted && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
 			return
 		}
-		a := &answer{yield: yield}
+		a := &answer{yield: yield, report: func(u chat.Usage) { provider.Report(ctx, p, u) }}
 		if !m.o.Ephemeral {
 			step, text := lastStep(p)
 			a.saveID = func(id string) error {
@@ -89,7 +89,7 @@ func (m *Responses) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[
 			yield(chat.Chunk{}, chat.ErrNotResumable)
 			return
 		}
-		a := &answer{id: k.ID, skip: text[k.TextBytes:], resumed: true, yield: yield}
+		a := &answer{id: k.ID, skip: text[k.TextBytes:], resumed: true, yield: yield, report: func(u chat.Usage) { provider.Report(ctx, p, u) }}
 		m.finish(ctx, a, m.fetch(ctx, p, a, k))
 	}
 }

@@ -30,6 +30,7 @@ type answer struct {
 	resumed  bool   // the request was made earlier
 	complete bool
 	yield    func(chat.Chunk, error) bool
+	report   func(chat.Usage)
 
 	calls map[string]string // ids of calls by the ids of their items
 }
@@ -237,6 +238,10 @@ func (a *answer) end(id string) error {
 
 func (a *answer) finish(r *responses.Response) error {
 	a.complete = true
+	a.report(chat.Usage{
+		Model: r.Model, InputTokens: r.Usage.InputTokens, CachedInputTokens: r.Usage.InputTokensDetails.CachedTokens,
+		OutputTokens: r.Usage.OutputTokens, ReasoningTokens: r.Usage.OutputTokensDetails.ReasoningTokens,
+	})
 	if why := finishReasons[r.IncompleteDetails.Reason]; why != "" {
 		return a.yieldChunk(chat.FinishReason(why))
 	}

@@ -8,8 +8,11 @@ import (
 
 // completionsRequest is the body of POST /chat/completions.
 type completionsRequest struct {
-	Model    string `json:"model"`
-	Stream   bool   `json:"stream"`
+	Model   string `json:"model"`
+	Stream  bool   `json:"stream"`
+	Options *struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
 	Messages []struct {
 		Role       string          `json:"role"`
 		Content    json.RawMessage `json:"content"`
@@ -84,5 +87,14 @@ func (d *Double) completions(w http.ResponseWriter, r *http.Request) {
 		finish = "length"
 	}
 	chunk(map[string]any{}, finish)
+	if q.Options != nil && q.Options.IncludeUsage {
+		s.send("", map[string]any{
+			"id": fmt.Sprintf("chatcmpl-%d", g.Number), "object": "chat.completion.chunk", "created": 1, "model": q.Model, "choices": []any{},
+			"usage": map[string]any{
+				"prompt_tokens": inputTokens, "completion_tokens": g.plan.Words, "total_tokens": inputTokens + g.plan.Words,
+				"prompt_tokens_details": map[string]any{"cached_tokens": cachedTokens},
+			},
+		})
+	}
 	s.raw("[DONE]")
 }

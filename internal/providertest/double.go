@@ -64,6 +64,8 @@ type Double struct {
 	Pace time.Duration
 	// RefusePrefill refuses requests that end with a message of the assistant.
 	RefusePrefill bool
+	// RefuseUsage refuses chat completions with stream_options.
+	RefuseUsage bool
 
 	mu        sync.Mutex
 	all       []*Generation
@@ -194,6 +196,10 @@ func (d *Double) startGeneration(w http.ResponseWriter, r *http.Request, q reque
 	}
 	if why != "" {
 		d.refuse(w, http.StatusBadRequest, why)
+		return nil, false
+	}
+	if q, ok := q.(*completionsRequest); ok && d.RefuseUsage && q.Options != nil {
+		d.refuse(w, http.StatusBadRequest, "Unrecognized request argument supplied: stream_options")
 		return nil, false
 	}
 	d.mu.Lock()

@@ -91,6 +91,9 @@ func EveryPoint(t *testing.T, c Case, make New) {
 				return fmt.Errorf("%q was shown of %q", seen, list[1].PlainText())
 			}
 			frames += w.frames
+			if err := checkUsage(ctx, h, len(d.Generations())); err != nil {
+				return err
+			}
 			n, err := c.check(d, &list[1], words, tools)
 			joined += n
 			fetched += d.Fetched()

@@ -89,7 +89,9 @@ func (d *Double) messages(w http.ResponseWriter, r *http.Request) {
 	s := newStream(w, true)
 	s.send("message_start", map[string]any{"message": map[string]any{
 		"id": fmt.Sprintf("msg_%d", g.Number), "type": "message", "role": "assistant", "model": q.Model, "content": []any{},
-		"usage": map[string]any{"input_tokens": 1, "output_tokens": 1},
+		"usage": map[string]any{
+			"input_tokens": inputTokens - cachedTokens - 10, "cache_creation_input_tokens": 10, "cache_read_input_tokens": cachedTokens, "output_tokens": 1,
+		},
 	}})
 	s.send("ping", map[string]any{})
 	index := 0
@@ -127,6 +129,6 @@ func (d *Double) messages(w http.ResponseWriter, r *http.Request) {
 	if g.plan.Length {
 		stop = "max_tokens"
 	}
-	s.send("message_delta", map[string]any{"delta": map[string]any{"stop_reason": stop}, "usage": map[string]any{"output_tokens": 9}})
+	s.send("message_delta", map[string]any{"delta": map[string]any{"stop_reason": stop}, "usage": map[string]any{"output_tokens": g.plan.Words}})
 	s.send("message_stop", map[string]any{})
 }

@@ -110,6 +110,12 @@ func (g *Generation) object(words int) map[string]any {
 	}
 	o := map[string]any{"id": g.ID, "object": "response", "created_at": g.begun.Unix(), "status": status,
 		"background": g.background, "output": output, "model": "double"}
+	if done {
+		o["usage"] = map[string]any{
+			"input_tokens": inputTokens, "input_tokens_details": map[string]any{"cached_tokens": cachedTokens},
+			"output_tokens": g.plan.Words, "output_tokens_details": map[string]any{"reasoning_tokens": 0}, "total_tokens": inputTokens + g.plan.Words,
+		}
+	}
 	if status == "incomplete" {
 		o["incomplete_details"] = map[string]any{"reason": "max_output_tokens"}
 	}

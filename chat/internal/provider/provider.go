@@ -72,6 +72,13 @@ func (p Provider) Truncated() error {
 	return &chat.ModelError{Provider: p.Name, Message: "the connection ended in the middle of the answer", Truncated: true}
 }
 
+// Report records the usage of an answer, if the provider has sent it and an agent asks.
+func Report(ctx context.Context, p *chat.Prompt, u chat.Usage) {
+	if p.ReportUsage != nil && u.InputTokens+u.OutputTokens > 0 {
+		p.ReportUsage(ctx, u)
+	}
+}
+
 // Watch is a middleware for an SDK. It marks errors of reading a response, for [Provider.Failed]. Connections fail
 // with errors of many types, so a list of these errors would be incomplete.
 func Watch(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
