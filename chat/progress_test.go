@@ -385,6 +385,27 @@ func TestProgressEnds(t *testing.T) {
 	}
 }
 
+// TestProgressOfCancelledRequest has a caller whose stop cancels the request of b, which waits for c: the clients of b see the end of the run.
+func TestProgressOfCancelledRequest(t *testing.T) {
+	tm := &team{think: silentMember, extra: []chat.Tool{sleeper("slow", time.Hour, false)}}
+	runTeam(t, tm, func(t *testing.T, h *dohosttest.Host) {
+		r := connectMember(t, h, "b", "r")
+		defer r.close()
+		if err := askMember(t.Context(), h, "a", "b: c: hi & tool slow: x"); err != nil {
+			t.Fatal(err)
+		}
+		r.waitRun(t, func(*runView) bool { return true })
+		h.Advance(time.Second)
+		inMember(t, h, "a", func(ctx context.Context, m *member) error {
+			_, err := chat.Cancel(ctx, m, "one")
+			return err
+		})
+		if v := r.waitRun(t, runEnded); v.status != "aborted" {
+			t.Errorf("the client has seen %q %q", v.status, v.why)
+		}
+	})
+}
+
 // TestProgressIsBounded has an agent that streams more than a log may have, and more runs than may have a log.
 func TestProgressIsBounded(t *testing.T) {
 	big := strings.Repeat("x", 10<<10)

@@ -12,7 +12,7 @@ import (
 )
 
 // forwarder sends the chunks of a reply to the agent that has asked, while that has clients. Its task has the turn, except while
-// it waits for the disk, for the caller, or for a chunk. A nil forwarder has no effect.
+// it waits for the caller or for a chunk. A nil forwarder has no effect.
 type forwarder struct {
 	l     *liveReply
 	next  uint64        // the number of the next chunk that the caller lacks, as far as this agent knows
@@ -106,13 +106,10 @@ func (f *forwarder) run(ctx context.Context) error {
 	return nil
 }
 
-// send sends a batch once its chunks are durable. After an error it sends the same batch again: the caller may have it.
+// send sends a batch. Its chunks are durable: the host sends a call after the earlier writes of the object. After an error it sends the same batch again: the caller may have it.
 func (f *forwarder) send(ctx context.Context, list []progressChunk) error {
 	if len(list) > 0 {
 		f.sent = list[len(list)-1].Number + 1
-	}
-	if err := dohost.AwaitDurable(ctx); err != nil {
-		return err
 	}
 	a := f.l.row.Asked
 	retry := dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: 30 * time.Second, ShouldRetry: func(err error, _ int) bool {

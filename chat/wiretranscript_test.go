@@ -36,6 +36,7 @@ var update = flag.Bool("update", false, "rewrite what the server says in testdat
 //	a connects               and a is cut, and comes back by connecting again
 //	model says 1.0 1.1       a chunk for each word
 //	model calls stamp        and model stops, and model fails
+//	model delegates count 5  a call that asks another agent, which has the same model
 //	the incarnation ends
 //	time passes              five seconds
 const transcripts = "testdata/transcripts/*.txt"
@@ -68,6 +69,10 @@ func (p *scriptedModel) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[ch
 				}
 			case "calls":
 				yield(chunk("tool-input-available", map[string]any{"toolCallId": "call-" + id, "toolName": rest, "input": map[string]any{}}), nil)
+			case "delegates":
+				yield(chunk("tool-input-available", map[string]any{
+					"toolCallId": "call-" + id, "toolName": "delegate", "input": map[string]any{"message": rest},
+				}), nil)
 			case "fails":
 				yield(chat.Chunk{}, &dohost.PublicError{Message: "the model is out"})
 				return
@@ -82,7 +87,9 @@ func (p *scriptedModel) class(o chat.Options) dohost.Class {
 	tools := []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "ask"}}, {
 		ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: &chat.Approval{},
 		Run: func(context.Context, json.RawMessage) (any, error) { return "stamped", nil },
-	}}
+	}, chat.AgentTool(countingAgents, "delegate", "", &chat.AgentToolOptions{
+		To: func(context.Context, json.RawMessage) (string, error) { return "asked", nil },
+	})}
 	return countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, p, &chat.AnswerOptions{Tools: tools})
 	}, Options: o})
@@ -138,7 +145,7 @@ func (s *transcriptRun) record(name string, ws *websocket.Conn, what string) {
 	}
 }
 
-var serverIDs = regexp.MustCompile(`(msg|cont)_[0-9A-Z]{26}`)
+var serverIDs = regexp.MustCompile(`(msg|cont)_[0-9A-Z]{26}|ask_[0-9a-f]{32}`)
 
 // normalized returns a frame with names in place of the ids made by the server.
 func (s *transcriptRun) normalized(f string) string {
@@ -217,7 +224,7 @@ func transcriptFiles(t *testing.T) map[string][]string {
 		}
 		all[f] = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 	}
-	if len(all) != 12 {
+	if len(all) != 13 {
 		t.Errorf("%d transcripts", len(all))
 	}
 	return all
