@@ -53,9 +53,8 @@ type conversation struct {
 	watching map[string]bool
 	// summarizing is closed at the end of the summary that is being made; nil if there is none.
 	summarizing chan struct{}
-	// removals counts the deletions of messages in this incarnation, without those for MaxMessages. So a summary knows whether
-	// its oldest messages were deleted for another reason.
-	removals int
+	// part has the messages that the model is summarising; nil if there are none.
+	part *summaryPart
 }
 
 // base is the underlying agent.

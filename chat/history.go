@@ -75,7 +75,7 @@ type Summary struct {
 }
 
 // ErrMessagesChanged is the error of [Summarize] if its messages have changed while the model answered: a client has edited or
-// deleted some, a reply between them was requested, or Options.MaxMessages has deleted all of them.
+// deleted some, or a reply between them was requested.
 var ErrMessagesChanged = errors.New("chat: the messages have changed while the model summarised them")
 
 // SummarizeOptions tunes Summarize. A nil *SummarizeOptions, and the zero SummarizeOptions, mean the defaults.

@@ -148,6 +148,10 @@ func (k *conversation) putReplacing(
 	if old.Place == row.Place && string(old.JSON) == string(row.JSON) {
 		return false, nil
 	}
+	k.messageChanged(row.Place)
+	if old.Place != 0 {
+		k.messageChanged(old.Place)
+	}
 	return true, dohost.Transaction(ctx, func(ctx context.Context) error {
 		written, err := messages.Put(ctx, k.store(), old, row)
 		switch {
@@ -176,8 +180,14 @@ func fitRow(m Message) (json.RawMessage, error) {
 
 // deleteMessages deletes messages, and gives up their return addresses.
 func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error {
-	if len(ids) > 0 {
-		k.removals++
+	for _, id := range ids {
+		m, ok, err := messages.Get(ctx, k.store(), id)
+		if err != nil {
+			return err
+		}
+		if ok {
+			k.messageChanged(m.Place)
+		}
 	}
 	left, err := messages.Delete(ctx, k.store(), ids...)
 	if err == nil {
@@ -209,7 +219,7 @@ func (k *conversation) trimNow(ctx context.Context) error {
 
 func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
 	if keep == 0 {
-		k.removals++
+		k.messageChanged(0)
 	}
 	left, err := messages.Trim(ctx, k.store(), keep)
 	if err == nil {

@@ -15,8 +15,8 @@ import (
 // Invariant: the messages with the places of a row are those that the model has summarised, unchanged, except that [transcript.Trim] may have
 // deleted the oldest of them. The transcript, the only writer of messages, keeps it: a write or a deletion at a covered place
 // deletes, in the same batch, the summary of the place and those after it (see uncover). So the context of a reply never has a
-// deleted text. A row is written only if its messages are still the same, except for such deletions of the oldest, and Covered is
-// where it begins.
+// deleted text. A row is written only if no such write or deletion has happened since the model got the messages, and Covered is where
+// it begins.
 //
 // There are at most maxSummaries rows. Before there would be more, one summary of the oldest mergedSummaries rows replaces them, in
 // one batch, if they are still the same (see mergeSummaries). The newest rows stay as they are: a change of a message that is not very old
@@ -118,15 +118,20 @@ func (k *conversation) uncovered(ctx context.Context, limit int) (int, error) {
 	})
 }
 
-// putSummary stores a summary of messages, unless they have changed: see [summaryPart.unchanged].
+// putSummary stores a summary of messages, unless they have changed, or a reply between them was requested. MaxMessages may have
+// deleted the oldest of them, or all.
 func (k *conversation) putSummary(ctx context.Context, p *summaryPart, content string) (row summaryRow, stored bool, err error) {
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		x, err := extent(ctx, k.store())
-		if err != nil || x.Covered+1 != p.from {
+		if err != nil || x.Covered+1 != p.from || p.changed {
 			return err
 		}
 		now, err := k.gather(ctx, p.from, p.to, 0)
-		if err != nil || !p.unchanged(&now) {
+		if err != nil {
+			return err
+		}
+		_, left, err := messages.Last(ctx, k.store(), dohost.Query[messageRow]{Start: dohost.KeyOf(p.from), End: dohost.KeyOf(p.to + 1)})
+		if err != nil || left && now.to != p.to {
 			return err
 		}
 		last, err := k.lastSummary(ctx)

@@ -182,25 +182,21 @@ func (k *conversation) summarize(ctx context.Context, h *History, size func(mess
 		k.summarizing = nil
 		close(done)
 	}()
-	n, err := k.uncovered(ctx, 0)
+	p, err := k.nextPart(ctx, size)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	merged, err := k.mergeSummaries(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	most, least := size(n)
-	if most < least {
-		return nil, nil
+	if merged { // the messages may have changed
+		if p, err = k.nextPart(ctx, size); err != nil || p == nil {
+			return nil, err
+		}
 	}
-	if err := k.mergeSummaries(ctx, h); err != nil {
-		return nil, err
-	}
-	x, err := extent(ctx, k.store())
-	if err != nil {
-		return nil, err
-	}
-	p, err := k.gather(ctx, x.Covered+1, math.MaxUint64, most)
-	if err != nil || p.messages == 0 || p.messages < least && !p.full {
-		return nil, err
-	}
+	k.part = p
+	defer func() { k.part = nil }()
 	content, err := k.askForSummary(ctx, h, p.prompt)
 	if err != nil {
 		return nil, err
@@ -208,7 +204,7 @@ func (k *conversation) summarize(ctx context.Context, h *History, size func(mess
 	var row summaryRow
 	stored := false
 	err = retryNoSpace(ctx, func() (err error) { // the answer has a price
-		row, stored, err = k.putSummary(ctx, &p, content)
+		row, stored, err = k.putSummary(ctx, p, content)
 		return err
 	})
 	switch {
@@ -221,11 +217,32 @@ func (k *conversation) summarize(ctx context.Context, h *History, size func(mess
 	return &row, nil
 }
 
+// nextPart returns the messages of the next summary; nil if there are too few. For size see summarize.
+func (k *conversation) nextPart(ctx context.Context, size func(messages int) (most, least int)) (*summaryPart, error) {
+	n, err := k.uncovered(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	most, least := size(n)
+	if most < least {
+		return nil, nil
+	}
+	x, err := extent(ctx, k.store())
+	if err != nil {
+		return nil, err
+	}
+	p, err := k.gather(ctx, x.Covered+1, math.MaxUint64, most)
+	if err != nil || p.messages == 0 || p.messages < least && !p.full {
+		return nil, err
+	}
+	return &p, nil
+}
+
 // mergeSummaries replaces the oldest summaries by one, if there are maxSummaries.
-func (k *conversation) mergeSummaries(ctx context.Context, h *History) error {
+func (k *conversation) mergeSummaries(ctx context.Context, h *History) (merged bool, err error) {
 	rows, err := summaries.List(ctx, k.store(), nil)
 	if err != nil || len(rows) < maxSummaries {
-		return err
+		return false, err
 	}
 	var old []summaryRow
 	var prompt []byte
@@ -236,13 +253,13 @@ func (k *conversation) mergeSummaries(ctx context.Context, h *History) error {
 		}
 		line, err := rawjson.Encode(promptLine{Role: "summary", Text: row.Value.Content})
 		if err != nil {
-			return err
+			return false, err
 		}
 		prompt = append(append(prompt, line...), '\n')
 	}
 	content, err := k.askForSummary(ctx, h, bytes.TrimSuffix(prompt, []byte("\n")))
 	if err != nil {
-		return err
+		return false, err
 	}
 	stored := false
 	err = retryNoSpace(ctx, func() (err error) { // the answer has a price
@@ -251,12 +268,12 @@ func (k *conversation) mergeSummaries(ctx context.Context, h *History) error {
 	})
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case !stored:
-		return ErrMessagesChanged
+		return false, ErrMessagesChanged
 	}
 	k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "merged"), slog.Int("summaries", len(old)))
-	return nil
+	return true, nil
 }
 
 // askForSummary returns the answer of the model to a prompt, or nothing for an empty prompt. It is that of a worker, which refuses an

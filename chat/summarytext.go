@@ -3,10 +3,8 @@ package chat
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat/internal/rawjson"
@@ -31,17 +29,16 @@ type summaryPart struct {
 	from, to    uint64 // places; to is that of the last message
 	first, last string // ids
 	messages    int
-	prompt      []byte   // a line of JSON for each message that is not of the system
-	full        bool     // more messages would make the prompt too long
-	digests     []string // of the messages
-	removals    int      // of the conversation, when the messages were read
+	prompt      []byte // a line of JSON for each message that is not of the system
+	full        bool   // more messages would make the prompt too long
+	changed     bool   // since the messages were read, one was written or deleted, other than for MaxMessages
 }
 
-// unchanged reports whether the messages of p are those of now, which has been read later, except that MaxMessages may have deleted
-// the oldest. The last one must be left.
-func (p *summaryPart) unchanged(now *summaryPart) bool {
-	trimmed := len(p.digests) - len(now.digests)
-	return trimmed >= 0 && len(now.digests) > 0 && p.removals == now.removals && slices.Equal(p.digests[trimmed:], now.digests)
+// messageChanged notes that a message was written at a place, or deleted there for another reason than MaxMessages.
+func (k *conversation) messageChanged(place uint64) {
+	if p := k.part; p != nil && place <= p.to {
+		p.changed = true
+	}
 }
 
 // gather returns the messages from a place on that may be summarised now: up to the place to, and at most most of them; 0 means
@@ -49,7 +46,7 @@ func (p *summaryPart) unchanged(now *summaryPart) bool {
 // is a message of the assistant, it ends before the messages of the users directly before: a continuation has its question. It reads the
 // messages one after the other, so it needs the memory of one message and of the prompt.
 func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p summaryPart, err error) {
-	p.from, p.removals = from, k.removals
+	p.from = from
 	var changes changingMessages
 	if changes, err = k.changing(ctx); err != nil {
 		return p, err
@@ -96,8 +93,6 @@ func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p
 			p.first = m.ID
 		}
 		p.to, p.last = r.Place, m.ID
-		digest := sha256.Sum256(fmt.Appendf(nil, "%q %d %s", r.ID, r.Place, r.JSON))
-		p.digests = append(p.digests, string(digest[:]))
 	}
 	p.prompt = bytes.TrimSuffix(p.prompt, []byte("\n"))
 	return p, nil
