@@ -26,8 +26,9 @@ type serveCmd struct {
 	Listen     string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Address of the listener for clients (${default}): host:port."`
 	Admin      string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Address of the admin listener (${default}): host:port, unix:PATH, or off."`
 	Origin     []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
-	CORS       bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents by HTTP; sockets need --origin."`
+	CORS       bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents and streams by HTTP; sockets need --origin."`
 	NoObjects  bool          `env:"DOHOST_NO_OBJECTS" help:"Serve agents only, and nothing under /objects/."`
+	Streams    bool          `env:"DOHOST_STREAMS" help:"Serve durable streams, for clients of the Durable Streams protocol, under /v1/stream/."`
 	NewObjects int           `env:"DOHOST_NEW_OBJECTS" placeholder:"N" help:"Objects that the clients of one address may create in a minute; 0 for 1000, negative for no limit."`
 	Idle       time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long; an eviction may take up to twice as long. Negative for never (70s; with WebSockets 10s)."`
 	MaxLive    int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects while more than this many are in memory; 0 for no limit."`
@@ -50,6 +51,9 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 			return err
 		}
 		return c.supervise(ctx, std)
+	}
+	if c.Streams {
+		classes = withStreams(classes)
 	}
 	s := &server{std: std, questions: ask, classes: served, supervised: supervised, served: make(chan error, 2)}
 	if err := s.open(ctx, c, classes); err != nil {
@@ -155,7 +159,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	s.public = s.newServer(web.Handler(s.host, &web.Options{
 		Classes: s.classes, NoObjects: c.NoObjects, NewObjects: c.NewObjects,
 		Tokens: allowed.tokens, Hosts: allowed.hosts, Origins: c.Origin, CORS: c.CORS, MaxBody: int64(c.MaxBody) * mib, Page: true, Questions: web.Questions(s.questions),
-		Logger: s.log, Metrics: metrics,
+		Logger: s.log, Metrics: metrics, Handlers: c.handlers(s.host),
 	}))
 	if s.adminAt != nil {
 		if len(allowed.tokens) > 0 && len(allowed.adminTokens) == 0 && !isUnix(c.Admin) {

@@ -69,6 +69,10 @@ type Options struct {
 	CORS bool
 	// AgentsPrefix is the prefix of the agents' paths. Empty means /agents.
 	AgentsPrefix string
+	// Handlers answer the requests whose paths begin with their keys, such as "/v1/stream/", after the checks of Hosts, Tokens and
+	// Origins, and within the bounds of NewObjects and of the times. MaxBody is not theirs. With CORS the pages of all origins may send
+	// these requests, and preflights need no token; the header of a response is the handler's.
+	Handlers map[string]http.Handler
 	// Page serves the page at /, for conversations with chat agents.
 	Page bool
 	// Questions are the page's suggestions.
@@ -125,9 +129,18 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 		toAgents = allowAllOrigins(authorize(opts.Tokens, tk, a))
 	}
 	limit := newCreateLimit(opts.NewObjects)
+	mounted := map[string]http.Handler{}
+	for prefix, h := range opts.Handlers {
+		mounted[prefix] = authorize(opts.Tokens, nil, guard.protect(h))
+		if opts.CORS {
+			mounted[prefix] = passPreflights(h, authorize(opts.Tokens, nil, h))
+		}
+	}
 	route := func(w http.ResponseWriter, r *http.Request) {
 		r = limit.watch(r)
-		if _, ok := a.matches(r); ok {
+		if prefix, ok := p.mount(r); ok {
+			mounted[prefix].ServeHTTP(w, r)
+		} else if _, ok := a.matches(r); ok {
 			toAgents.ServeHTTP(w, r)
 		} else {
 			objects.ServeHTTP(w, r)
@@ -158,6 +171,27 @@ type public struct {
 	host    *dohost.Host
 	opts    Options
 	classes []dohost.Class // that are served
+}
+
+// mount returns the longest key of Options.Handlers that begins the path of a request.
+func (p *public) mount(r *http.Request) (prefix string, ok bool) {
+	for k := range p.opts.Handlers {
+		if strings.HasPrefix(r.URL.Path, k) && (!ok || len(k) > len(prefix)) {
+			prefix, ok = k, true
+		}
+	}
+	return prefix, ok
+}
+
+// passPreflights sends the preflights of browsers, which have no token, to a handler of their own.
+func passPreflights(preflights, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodOptions {
+			preflights.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // served returns a class that the handler serves.

@@ -31,7 +31,7 @@ func (p *public) watch(a *agents, next http.Handler) http.Handler {
 		begun := time.Now()
 		returned := false
 		defer func() {
-			p.opts.Metrics.response(routeOf(a, r), ww.status, !returned)
+			p.opts.Metrics.response(p.routeOf(a, r), ww.status, !returned)
 			level := slog.LevelInfo
 			if ww.status >= http.StatusInternalServerError || !returned {
 				level = slog.LevelWarn
@@ -57,7 +57,10 @@ func validRequestID(id string) bool {
 }
 
 // routeOf is the kind of request for the metrics: few values, for any path.
-func routeOf(a *agents, r *http.Request) string {
+func (p *public) routeOf(a *agents, r *http.Request) string {
+	if _, ok := p.mount(r); ok {
+		return "handler"
+	}
 	if _, ok := a.matches(r); ok {
 		return "agent"
 	}

@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 
 	"web":      {"web/page", "internal/adminapi", "."},
 	"web/page": {},
-	"cli":      {"web", "agent", "chat", "ledger", "internal/adminapi", "."},
+	"cli":      {"web", "agent", "chat", "ledger", "streams", "internal/adminapi", "."},
 
 	"dohosttest": {".", "runtime", "objectstore", "eviction", "internal/..."},
 
