@@ -1,4 +1,4 @@
-// Package e2e runs the published clients of the Agents SDK, from npm, against a real server: in Node.js and in a
+// Package e2e runs the published clients of the Agents SDK and of Durable Streams, from npm, against a real server: in Node.js and in a
 // browser, over a proxy that records the frames.
 //
 //	go test -tags e2e ./e2e            needs node, npm and chromium; npm installs into node_modules
@@ -6,6 +6,9 @@
 //
 // TestPage uses the page of the real dohost, which needs only chromium, and checks every frame that is painted;
 // TestPageDecides lets an operator decide about tool calls and operations; TestPageModel tests its pure modules in Node.
+//
+// TestStreamsConform runs the published conformance tests of Durable Streams against dohost serve --streams, and
+// TestStreamsPublishedClient its published client while the server is killed.
 //
 // The cases are in js/cases, their agents in server. Without the tag there is one test: the recordings contain the
 // examples of docs/wire.md.

@@ -1,0 +1,5 @@
+// The published conformance tests of Durable Streams, against the server at STREAMS.
+
+import { runConformanceTests } from "@durable-streams/server-conformance-tests";
+
+runConformanceTests({ baseUrl: process.env.STREAMS });

@@ -1,0 +1,141 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// streamServer is dohost serve --streams.
+type streamServer struct {
+	t         *testing.T
+	bin, data string
+	at        string // host:port, the same for each process
+	cmd       *exec.Cmd
+}
+
+func startStreams(t *testing.T) *streamServer {
+	t.Helper()
+	install(t)
+	s := &streamServer{t: t, bin: filepath.Join(t.TempDir(), "dohost"), data: filepath.Join(t.TempDir(), "data"), at: "127.0.0.1:0"}
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", s.bin, "../cmd/dohost").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	t.Cleanup(func() { s.kill() })
+	s.start()
+	return s
+}
+
+func (s *streamServer) start() {
+	s.t.Helper()
+	s.cmd = exec.Command(s.bin, "serve", "--streams", "--cors", "--listen", s.at, "--admin", "off", "--data", s.data,
+		"--new-objects=-1", "--log", "off", "--idle", idleAfter.String())
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.cmd.Stderr = os.Stderr
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, s.at, _ = strings.Cut(strings.TrimSpace(line), "http://")
+}
+
+// kill ends the process as SIGKILL does.
+func (s *streamServer) kill() {
+	_ = s.cmd.Process.Kill() // it may have ended
+	_ = s.cmd.Wait()         // the error is the signal
+}
+
+// The conformance tests that pass, and those of forks that fail, since the server answers 501. The others are of subscriptions, and do
+// not run.
+const refusedForks, conforming = 79, 253
+
+// TestStreamsConform runs the published conformance tests. All pass, except those of forks.
+func TestStreamsConform(t *testing.T) {
+	s := startStreams(t)
+	report := filepath.Join(t.TempDir(), "report.json")
+	cmd := exec.CommandContext(t.Context(), filepath.Join("node_modules", ".bin", "vitest"), "run", "--root", ".",
+		"--testTimeout", "60000", "--reporter", "json", "--outputFile", report, "js/streams/conformance.test.mjs")
+	cmd.Env = append(os.Environ(), "STREAMS=http://"+s.at)
+	out, runErr := cmd.CombinedOutput() // an error since tests fail
+	text, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatalf("%v, %v\n%s", runErr, err, out)
+	}
+	var results struct {
+		TestResults []struct {
+			AssertionResults []struct {
+				AncestorTitles  []string
+				Title, Status   string
+				FailureMessages []string
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &results); err != nil {
+		t.Fatal(err)
+	}
+	passed, forks := 0, 0
+	for _, file := range results.TestResults {
+		for _, r := range file.AssertionResults {
+			switch group := strings.Join(r.AncestorTitles, ", "); {
+			case r.Status == "passed":
+				passed++
+			case r.Status == "failed" && strings.HasPrefix(group, "Fork - "):
+				forks++
+			case r.Status == "failed":
+				t.Errorf("%s: %s: %.500s", group, r.Title, strings.Join(r.FailureMessages, "\n"))
+			}
+		}
+	}
+	t.Logf("%d passed, %d of forks failed", passed, forks)
+	if passed != conforming || forks != refusedForks {
+		t.Errorf("%d passed and %d of forks failed, want %d and %d", passed, forks, conforming, refusedForks)
+	}
+}
+
+// TestStreamsPublishedClient has the published client append and read while the server is killed. Each reader gets each message once.
+func TestStreamsPublishedClient(t *testing.T) {
+	s := startStreams(t)
+	const messages, kills = 60, 5
+	cmd := exec.CommandContext(t.Context(), tool(t, "node"), "js/streams/client.mjs", "http://"+s.at+"/v1/stream/a/b", fmt.Sprint(messages))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failure strings.Builder
+	cmd.Stderr = &failure
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	killed := 0
+	var read []string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line := lines.Text()
+		if mode, ok := strings.CutPrefix(line, "read "); ok {
+			read = append(read, mode)
+		}
+		if killed < kills && line == fmt.Sprint("appended ", 10*(killed+1)) {
+			killed++
+			s.kill() // during the next append, or before it
+			s.start()
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("the client: %v\n%s", err, failure.String())
+	}
+	if killed != kills || len(read) != 3 {
+		t.Errorf("%d kills, read %q", killed, read)
+	}
+}
