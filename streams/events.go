@@ -29,28 +29,26 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request, name string
 	}
 	from, begun := q.read, false
 	cursor := strconv.FormatInt(cursorAfter(q.cursor, time.Now()), 10)
-	for {
+	step := func() (more bool) {
 		target := w
 		if begun {
 			target = discarded{} // the client connects again, and gets the error then
 		}
 		p, changed, leave := s.watch(target, r, name, from)
 		if p == nil {
-			return
+			return false
 		}
+		defer leave() // also if the host cuts the response, which is a panic
 		if !begun {
 			beginEvents(w.Header(), p.ContentType)
 		}
-		more := begun && p.Empty && !p.eof() || send(p.event(cursor))
-		begun = true
-		if more && !p.eof() && p.UpToDate {
-			more = s.waitAlive(ctx, changed, send)
+		if !(begun && p.Empty && !p.eof()) && !send(p.event(cursor)) || p.eof() || ctx.Err() != nil {
+			return false
 		}
-		leave()
-		if !more || p.eof() || ctx.Err() != nil {
-			return
-		}
-		from = p.next()
+		from, begun = p.next(), true
+		return !p.UpToDate || s.waitAlive(ctx, changed, send)
+	}
+	for step() {
 	}
 }
 

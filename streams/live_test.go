@@ -280,6 +280,32 @@ func TestSharedReadThatPanicsIsAnError(t *testing.T) {
 	})
 }
 
+// cutWriter is the ResponseWriter of a response that the host cuts, which is a panic.
+type cutWriter struct{ *httptest.ResponseRecorder }
+
+func (cutWriter) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
+
+// TestReaderOfACutResponseLeaves has a live reader in each mode.
+func TestReaderOfACutResponseLeaves(t *testing.T) {
+	run(t, func(t *testing.T, h *dohosttest.Host) {
+		s := Server(h.Host(), nil).(*server)
+		serve(s, "PUT", "a", "x", plain)
+		for _, live := range []string{livePoll, liveEvents} {
+			func() {
+				defer func() {
+					if p := recover(); p != http.ErrAbortHandler {
+						t.Errorf("%s: the response is not cut: %v", live, p)
+					}
+				}()
+				s.ServeHTTP(cutWriter{httptest.NewRecorder()}, httptest.NewRequest("GET", "/v1/stream/a?offset=-1&live="+live, nil))
+			}()
+			if s.signals.Load().watched("a") || s.waiting.Load() > 0 {
+				t.Errorf("%s: the reader has not left", live)
+			}
+		}
+	})
+}
+
 // deadlines is a ResponseWriter that records its deadlines.
 type deadlines struct {
 	*httptest.ResponseRecorder
