@@ -285,6 +285,7 @@ func TestMetricsCountTokens(t *testing.T) {
 		report(id, "chat:model", slog.String("outcome", "completed"), slog.Int64("input_tokens", 1000), slog.Int64("output_tokens", 20), slog.Int64("cost", 1_500_000))
 	}
 	report(id, "chat:model", slog.String("outcome", "failed"), slog.Int64("input_tokens", -5), slog.String("cost", "much"))
+	report(id, "delivery", slog.Int64("input_tokens", 7), slog.Int64("cost", 1_000_000)) // of a service of the program
 	res := httptest.NewRecorder()
 	m.ServeHTTP(res, httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{

@@ -93,7 +93,8 @@ func (m *Metrics) Listener() dohost.Listener {
 	}
 }
 
-// reported counts the reports of a service, by outcome or status if a report contains one.
+// reported counts the reports of a service, by outcome or status if a report contains one. Only those of package chat about calls of
+// models count tokens and cost: attributes of other services may have the same names.
 func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 	outcome := ""
 	for _, a := range attrs {
@@ -104,6 +105,18 @@ func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 			m.serviceLag.WithLabelValues(id.Class).Observe(a.Value.Duration().Seconds())
 		case "behind":
 			m.queueDepth.WithLabelValues(id.Class).Observe(float64(a.Value.Int64()))
+		}
+	}
+	m.service.WithLabelValues(id.Class, event, outcome).Inc()
+	if event == "chat:model" {
+		m.modelCalled(id, attrs)
+	}
+}
+
+// modelCalled counts the tokens and the cost of a call of a model.
+func (m *Metrics) modelCalled(id dohost.ID, attrs []slog.Attr) {
+	for _, a := range attrs {
+		switch a.Key {
 		case "input_tokens":
 			m.modelTokens.WithLabelValues(id.Class, "input").Add(positive(a.Value))
 		case "output_tokens":
@@ -112,7 +125,6 @@ func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 			m.modelCost.WithLabelValues(id.Class).Add(positive(a.Value) / 1e6)
 		}
 	}
-	m.service.WithLabelValues(id.Class, event, outcome).Inc()
 }
 
 // positive returns a number that a counter accepts: one that is not negative, and 0 for any other value.
