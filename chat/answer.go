@@ -53,14 +53,15 @@ type Prompt struct {
 	Tools []ToolSpec
 	// SaveCheckpoint saves a value, as JSON, for the run that resumes an interrupted reply, such as the provider's id
 	// of the answer. It replaces the value of [Reply.SaveCheckpoint]. When SaveCheckpoint returns, the value and all
-	// chunks yielded before are durable. Only the goroutine of Stream may call it.
+	// chunks yielded before are durable. After the end of the stream it returns an error.
 	SaveCheckpoint func(ctx context.Context, v any) error
 	// Checkpoint decodes the saved value into v, and reports whether there is one.
 	Checkpoint func(v any) (bool, error)
 	// ReportUsage records the usage of this call so far, any number of times: each report replaces the one before. The usage of
 	// ResumeStream is that of the whole answer. The agent estimates, at 4 bytes for a token, the input until a report has InputTokens,
 	// and the output that follows the last report. So a call that is interrupted before its report counts, and the last report should
-	// follow the last chunk. Only the goroutine of Stream may call it. Nil if no agent asks: see [Usage].
+	// follow the last chunk. ctx is that of Stream: if it ends, ReportUsage waits for the agent no longer. After the end of the
+	// stream, also by a stop, a report does nothing. It is safe for concurrent use. Nil if no agent asks: see [Usage].
 	ReportUsage func(ctx context.Context, u Usage)
 }
 

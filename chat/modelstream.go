@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"runtime/debug"
 
@@ -15,13 +16,24 @@ type modelEvent struct {
 	checkpoint any
 	saved      chan<- error // nil for other events
 	usage      *Usage       // nil for other events
+	over       bool         // the model has yielded its last chunk
 }
 
+// modelEvents are the events of a call of a model. The model sends them from its goroutine, and from others that it starts, which may
+// outlive the call. So no one closes events: the receiver closes received when it receives no more, and then all senders return.
+type modelEvents struct {
+	events   chan modelEvent
+	received chan struct{}
+}
+
+var errModelOver = errors.New("chat: the call of the model is over")
+
 // usageReporter returns a [Prompt.ReportUsage]: a usage is recorded after the chunks that were yielded before it.
-func usageReporter(ch chan<- modelEvent) func(context.Context, Usage) {
+func usageReporter(ch *modelEvents) func(context.Context, Usage) {
 	return func(ctx context.Context, u Usage) {
 		select {
-		case ch <- modelEvent{usage: &u}:
+		case ch.events <- modelEvent{usage: &u}:
+		case <-ch.received:
 		case <-ctx.Done():
 		}
 	}
@@ -29,30 +41,40 @@ func usageReporter(ch chan<- modelEvent) func(context.Context, Usage) {
 
 // checkpointSaver returns a [Prompt.SaveCheckpoint]: a value is saved after the chunks that were yielded
 // before it.
-func checkpointSaver(ch chan<- modelEvent) func(context.Context, any) error {
+func checkpointSaver(ch *modelEvents) func(context.Context, any) error {
 	return func(ctx context.Context, v any) error {
 		saved := make(chan error, 1)
 		select {
-		case ch <- modelEvent{checkpoint: v, saved: saved}:
+		case ch.events <- modelEvent{checkpoint: v, saved: saved}:
+		case <-ch.received:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 		select {
 		case err := <-saved:
 			return err
+		case <-ch.received:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		select {
+		case err := <-saved: // received was closed later
+			return err
+		default:
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		return errModelOver
 	}
 }
 
-// runModel sends the chunks that a model yields, and closes ch. If the model panics, or
+// runModel sends the chunks that a model yields, and an event that is over. If the model panics, or
 // ends its goroutine, runModel sends a *ModelPanic.
-func runModel(ctx context.Context, ch chan<- modelEvent, ask func() iter.Seq2[Chunk, error]) {
-	defer close(ch)
+func runModel(ctx context.Context, ch *modelEvents, ask func() iter.Seq2[Chunk, error]) {
 	send := func(s modelEvent) bool {
 		select {
-		case ch <- s:
+		case ch.events <- s:
 			return true
 		case <-ctx.Done():
 			return false
@@ -70,6 +92,7 @@ func runModel(ctx context.Context, ch chan<- modelEvent, ask func() iter.Seq2[Ch
 		}
 	}
 	returned = true
+	send(modelEvent{over: true})
 }
 
 // modelRequest is a request to a model, and its receivers.
@@ -98,17 +121,18 @@ func receive(ctx context.Context, p *Prompt, r *modelRequest) error {
 }
 
 func receiveChunks(ctx context.Context, p *Prompt, r *modelRequest) error {
+	ch := &modelEvents{make(chan modelEvent, 16), make(chan struct{})}
+	defer close(ch.received) // after cancel, so that SaveCheckpoint returns the cause of its ctx
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ch := make(chan modelEvent, 16)
 	p.SaveCheckpoint, p.ReportUsage = checkpointSaver(ch), usageReporter(ch)
 	go runModel(inner, ch, func() iter.Seq2[Chunk, error] { return r.ask(inner, p) })
 	for {
-		s, ok, err := dohost.Recv(ctx, ch)
+		s, err := r.next(ctx, ch.events)
 		switch {
 		case err != nil:
 			return err
-		case !ok:
+		case s.over:
 			return nil
 		case s.err != nil:
 			return s.err
@@ -122,13 +146,38 @@ func receiveChunks(ctx context.Context, p *Prompt, r *modelRequest) error {
 	}
 }
 
+var errStoreUsage = errors.New("chat: the row of the usage must be written")
+
+// next receives an event. It writes the row of the usage when that lacks an event for too long.
+func (r *modelRequest) next(ctx context.Context, events <-chan modelEvent) (modelEvent, error) {
+	for {
+		left, lacks := r.usage.untilStore()
+		if !lacks {
+			s, _, err := dohost.Recv(ctx, events)
+			return s, err
+		}
+		wait, stop := context.WithTimeoutCause(ctx, left, errStoreUsage)
+		s, _, err := dohost.Recv(wait, events)
+		stop()
+		switch {
+		case !errors.Is(err, errStoreUsage):
+			return s, err
+		case ctx.Err() != nil:
+			return s, context.Cause(ctx)
+		}
+		if err := r.usage.storeNow(ctx); err != nil {
+			return s, err
+		}
+	}
+}
+
 // receive receives a chunk or a usage. The chunk, and the usage that it changes, are in one batch, unless each gives up the turn.
 func (r *modelRequest) receive(ctx context.Context, s modelEvent) error {
 	if s.usage != nil {
-		if r.usage == nil {
-			return nil
+		if r.usage != nil {
+			r.usage.report(*s.usage)
 		}
-		return r.usage.report(ctx, *s.usage)
+		return nil
 	}
 	if r.usage != nil {
 		r.usage.count(s.chunk)
@@ -153,7 +202,7 @@ func (a *answerRun) stream(
 	ctx context.Context, p *Prompt, ask func(context.Context, *Prompt) iter.Seq2[Chunk, error], resumes bool,
 ) error {
 	return receive(ctx, p, &modelRequest{ask: ask, usage: &usageCall{
-		meter: a.l.meter(), resumes: resumes, retry: a.l.retryNoSpace,
+		meter: a.l.meter(), resumes: resumes, step: a.l.stream.Steps(), retry: a.l.retryNoSpace, pause: usagePause, withChunks: true,
 		hold: func(ctx context.Context, do func(context.Context) error) error { return do(ctx) },
 	}, save: func(v any) error {
 		return a.l.retryNoSpace(ctx, func() error { return a.r.SaveCheckpoint(ctx, v) })

@@ -23,7 +23,7 @@ type Usage struct {
 	Estimated bool
 }
 
-// CallOutcome is the state of a [ModelCall]. After the end of the call it is the reason for the end.
+// CallOutcome is the state of a [ModelCall]: running, or how the call has ended.
 type CallOutcome string
 
 // The outcomes.
@@ -50,8 +50,8 @@ type ModelCall struct {
 	Number   uint64 // in the order of the calls of the agent, from 1 without a gap
 	Purpose  CallPurpose
 	Worker   string // the name of the worker; empty for other purposes
-	Request  string // the id of the request whose reply has made the call; empty if no reply has
-	Message  string // the id of the message of that reply
+	Request  string // the id of the request whose reply, or a worker in it, made the call; otherwise empty
+	Message  string // the id of the message of that reply; otherwise empty
 	Began    time.Time
 	Duration time.Duration // until the end of the call, or until the row was last written
 	Outcome  CallOutcome
@@ -73,7 +73,10 @@ type DailyUsage struct {
 }
 
 // ModelCalls yields the calls of models in the object of an agent, the oldest first. The agent keeps them for [Options].KeepUsage, and
-// at most the last 10,000. Workers in an [agent.Agent] without a conversation have calls, too.
+// at most the last 10,000. Workers in an [agent.Agent] without a conversation have calls, too. ctx must hold the turn of a, or be one of
+// [dohost.HoldTurn].
+//
+// Errors: [dohost.ErrMisuse] for a nil agent, and those of [dohost.Collection.All].
 func ModelCalls(ctx context.Context, a agent.Ref) iter.Seq2[ModelCall, error] {
 	return func(yield func(ModelCall, error) bool) {
 		st, err := objectOf(a)
@@ -89,18 +92,26 @@ func ModelCalls(ctx context.Context, a agent.Ref) iter.Seq2[ModelCall, error] {
 	}
 }
 
-// AgentUsage returns the usage of all calls of models in the object of an agent since it exists. [Clear] does not change it.
+// AgentUsage returns the usage of all calls of models in the object of an agent since the object was created. [Clear] does not change it.
+// ctx must hold the turn of a.
+//
+// Errors: [dohost.ErrMisuse] for a nil agent, and those of [dohost.Collection.Get].
 func AgentUsage(ctx context.Context, a agent.Ref) (TotalUsage, error) {
 	return usageOf(ctx, a, usageScope{Kind: agentScope})
 }
 
-// ReplyUsage returns the usage of the reply with a message, its continuations and workers included. It is zero if the reply has made no call among
-// the last that [ModelCalls] yields.
+// ReplyUsage returns the usage of the reply with a message, its continuations and workers included. The agent keeps it as long as the last
+// call of the reply (see [ModelCalls]). It is zero for a reply without a call, and for an unknown message. ctx must hold the turn of a.
+//
+// Errors: [dohost.ErrMisuse] for a nil agent, and those of [dohost.Collection.Get].
 func ReplyUsage(ctx context.Context, a agent.Ref, message string) (TotalUsage, error) {
 	return usageOf(ctx, a, usageScope{replyScope, message})
 }
 
-// UsageByDay yields the usage of the days with calls, the oldest first, of at most the last 90 days.
+// UsageByDay yields the usage of the last 90 days, today included and the oldest first, without the days that have no calls. ctx must hold the
+// turn of a.
+//
+// Errors: [dohost.ErrMisuse] for a nil agent, and those of [dohost.Collection.All].
 func UsageByDay(ctx context.Context, a agent.Ref) iter.Seq2[DailyUsage, error] {
 	return func(yield func(DailyUsage, error) bool) {
 		st, err := objectOf(a)
@@ -108,7 +119,9 @@ func UsageByDay(ctx context.Context, a agent.Ref) iter.Seq2[DailyUsage, error] {
 			yield(DailyUsage{}, err)
 			return
 		}
-		for row, err := range usageTotals.All(ctx, st.Storage(), &dohost.Query[totalRow]{Prefix: dohost.KeyOf(string(dayScope))}) {
+		first := usageScope{dayScope, firstDay(time.Now().UnixMilli())}
+		kept := &dohost.Query[totalRow]{Prefix: dohost.KeyOf(string(dayScope)), Start: dohost.Key(first.key())}
+		for row, err := range usageTotals.All(ctx, st.Storage(), kept) {
 			if !yield(DailyUsage{row.Value.Name, row.Value.public()}, err) || err != nil {
 				return
 			}
@@ -116,7 +129,9 @@ func UsageByDay(ctx context.Context, a agent.Ref) iter.Seq2[DailyUsage, error] {
 	}
 }
 
-// Usage returns the usage of the reply so far: see [ReplyUsage].
+// Usage returns the usage of the reply so far: see [ReplyUsage]. ctx must hold the turn.
+//
+// Errors: those of ReplyUsage.
 func (r *Reply) Usage(ctx context.Context) (TotalUsage, error) {
 	return ReplyUsage(ctx, r.k.base, r.l.row.Message)
 }
@@ -139,8 +154,9 @@ func objectOf(a agent.Ref) (*dohost.State, error) {
 	return of.Object(), nil
 }
 
-// ShowUsage returns a class of agents without a conversation whose calls of models operators see, as those of a chat agent. They are made
-// by workers, also by those of package inbox. A class of [Bind] needs no ShowUsage: [dohost.Open] returns an error for it.
+// ShowUsage returns c with details for operators: the calls of models, and their totals, as a chat agent has them. It is for agents without
+// a conversation that run workers, such as those of package inbox. A class of [Bind] has these details: [dohost.Open] returns an error
+// for ShowUsage of it.
 func ShowUsage(c dohost.Class) dohost.Class {
 	return dohost.ExtendClass(c, &dohost.ClassExtension{
 		Kinds: []string{detailUsage, detailModelCall},

@@ -237,7 +237,7 @@ func TestUsageOfSummaries(t *testing.T) {
 	})
 }
 
-// A panic of Price, and reports without sense, lose neither the reply nor the sums.
+// Neither a panic of Price nor reports with invalid numbers and names lose the reply or the sums.
 func TestUsageOfHostileReports(t *testing.T) {
 	long := strings.Repeat("ä", 1000)
 	m := &meteredModel{words: 2, tool: "noop", reports: []chat.Usage{

@@ -81,7 +81,7 @@ func (m *bookedModel) answer(ctx context.Context, p *chat.Prompt, a bookedAnswer
 	p.ReportUsage(ctx, bookedUsage(a.Name, bookedWords))
 }
 
-// resumableBookedModel is a bookedModel whose answers can be fetched.
+// resumableBookedModel is a bookedModel that resumes its answers.
 type resumableBookedModel struct{ *bookedModel }
 
 // ResumeStream implements [chat.ResumableModel].
@@ -160,7 +160,7 @@ func TestUsageAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// TestUsageOfResumedAnswersAtEveryPoint does so with a provider that stores its answers: an answer that is fetched is not another call.
+// TestUsageOfResumedAnswersAtEveryPoint does so with a provider that stores its answers: a resumed answer is not another call.
 func TestUsageOfResumedAnswersAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	b := &callBook{}
@@ -173,6 +173,6 @@ func TestUsageOfResumedAnswersAtEveryPoint(t *testing.T) {
 	}
 	dohosttest.EveryPoint(t, s)
 	if resumed == 0 {
-		t.Error("no answer was fetched")
+		t.Error("no answer was resumed")
 	}
 }

@@ -57,11 +57,18 @@ func usageDetail(r *totalRow) dohost.Resource {
 	return d
 }
 
+// openCall is the state of a call whose row has no end: it runs, or the end of its incarnation has interrupted it, and the object has made
+// no call since. A snapshot has no incarnation.
+const openCall = "running-or-interrupted"
+
 // modelCallDetail returns the detail of a call of a model.
 func modelCallDetail(r *modelCallRow) dohost.Resource {
 	d := dohost.Resource{
 		Kind: detailModelCall, ID: fmt.Sprint(r.Number), State: string(r.Outcome), Counts: r.Amounts.counts(),
 		Fields: map[string]string{"purpose": string(r.Purpose), "since": timeText(r.Began)},
+	}
+	if r.open() {
+		d.State = openCall
 	}
 	text := []string{"for a " + string(r.Purpose)}
 	for _, f := range []struct{ name, value string }{{"worker", r.Worker}, {"request", r.Request}, {"message", r.Message}, {"model", r.Model}} {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
-	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // meter records the calls of models that are made in a context: for a reply, for a summary, or by a worker.
@@ -63,63 +62,42 @@ func workerMeter(ctx context.Context, a agent.Ref, st *dohost.State, w *workerSp
 }
 
 const (
-	// bytesPerToken is the number of bytes that an estimate counts as a token.
-	bytesPerToken = 4
-	// fileBytes is the number of bytes that an estimate counts for a file.
-	fileBytes = 4 << 10
-	// usageEvery bounds the output tokens, and usagePause the time, that a row lacks while the model answers: an interruption loses at
-	// most so many.
-	usageEvery = 128
-	usagePause = time.Second
+	// usagePause is the time from a change of the row of a reply to the next chunk that changes it, and workerUsagePause that of a worker.
+	// Without such a chunk the row changes usageGrace later. The row of a reply also changes with the chunk that makes usageEvery tokens of output since its last change,
+	// and with the first chunk after a report of another input or cost. That costs no commit, because the batch of the chunk has it. A
+	// worker has no such batch.
+	usagePause       = time.Second
+	workerUsagePause = 30 * time.Second
+	usageGrace       = 250 * time.Millisecond
+	usageEvery       = 128
 )
-
-// tokens returns the estimated tokens of a text with so many bytes.
-func tokens(bytes int) int64 { return (int64(bytes) + bytesPerToken - 1) / bytesPerToken }
-
-// promptBytes returns the size of a prompt for an estimate.
-func promptBytes(p *Prompt) int {
-	n := len(p.System) + messageBytes(&p.Partial)
-	for i := range p.Messages {
-		n += messageBytes(&p.Messages[i])
-	}
-	for i := range p.Tools {
-		n += len(p.Tools[i].Name) + len(p.Tools[i].Description) + len(p.Tools[i].Parameters)
-	}
-	return n
-}
-
-func messageBytes(m *Message) (n int) {
-	for _, p := range m.Parts {
-		switch {
-		case p.Type() == "text" || p.Type() == "reasoning":
-			n += len(p.Text("text"))
-		case p.Type() == "file":
-			n += fileBytes
-		case uimessage.IsCall(p):
-			n += len(uimessage.ToolName(p)) + len(p.Member("input")) + len(p.Member("output")) + len(p.Text("errorText"))
-		}
-	}
-	return n
-}
 
 // usageCall is the record of one call of a model. Its methods need the turn, or a context for hold.
 type usageCall struct {
 	*meter
 	// resumes is set if the call continues an answer: see ResumableModel.
 	resumes bool
+	step    int // see modelCallRow.Step
+	// pause is the time from a change of the row to the next: see usagePause. withChunks is set if each chunk has a batch.
+	pause      time.Duration
+	withChunks bool
 	// hold calls a function with the turn.
 	hold func(ctx context.Context, do func(context.Context) error) error
 	// retry repeats a function while there is no space on the disk.
 	retry func(ctx context.Context, do func() error) error
 
-	row      modelCallRow    // as it is stored
-	reported usageAmounts    // the amounts that an earlier report of the row has
-	known    Usage           // the last report of the model, or the estimate of the prompt
-	real     bool            // the model has reported
-	bytes    int             // of output after the last report
-	deltas   map[string]bool // the ids of the tool calls whose input came in pieces
-	base     int64           // the milliseconds of the row before this call
+	row      modelCallRow          // as it is stored
+	reported usageAmounts          // the amounts that an earlier report of the row has
+	known    Usage                 // the last report of the model, or the estimate of the prompt
+	real     bool                  // the model has reported
+	bytes    int                   // of output after the last report
+	inputs   map[string]*callInput // of the tool calls, by their ids
+	base     int64                 // the milliseconds of the row before this call
 	from     time.Time
+	ended    time.Time // zero before the end
+	tried    time.Time // of the last attempt to write the row
+	lacks    bool      // the row lacks a chunk or a report
+	soon     bool      // it lacks a report that changes more than the output
 	// continued is set if the row is that of an earlier call, and asked if the model was asked.
 	continued, asked bool
 }
@@ -128,6 +106,9 @@ type usageCall struct {
 func (u *usageCall) begin(ctx context.Context, p *Prompt) error {
 	u.from = time.Now()
 	u.known = Usage{InputTokens: tokens(promptBytes(p)), Estimated: true}
+	if u.resumes {
+		u.countPartial(&p.Partial)
+	}
 	err := u.write(ctx, func(ctx context.Context) error {
 		if u.resumes {
 			if ok, err := u.continueRow(ctx); ok || err != nil {
@@ -139,11 +120,10 @@ func (u *usageCall) begin(ctx context.Context, p *Prompt) error {
 		}
 		row := modelCallRow{
 			Purpose: u.purpose, Worker: u.worker, Request: u.request, Message: u.message, Epoch: u.st.Epoch().String(),
-			Outcome: ModelCallRunning, Began: u.from.UnixMilli(), Written: u.from.UnixMilli(),
+			Outcome: ModelCallRunning, Began: u.from.UnixMilli(), Step: u.step,
 		}
 		row.Amounts = u.amounts()
-		var none modelCallRow
-		if err := u.putModelCall(ctx, &none, &row); err != nil {
+		if err := u.putModelCall(ctx, &row); err != nil {
 			return err
 		}
 		u.row = row
@@ -158,10 +138,11 @@ func (u *usageCall) begin(ctx context.Context, p *Prompt) error {
 	if err == nil {
 		u.asked = true
 	}
+	u.tried = time.Now()
 	return err
 }
 
-// continueRow continues the row of the last step of the reply.
+// continueRow continues the last row of the open step of the reply. The step may have none: the disk was full before its first call.
 func (u *usageCall) continueRow(ctx context.Context) (ok bool, err error) {
 	s := u.st.Storage()
 	total, _, err := usageTotals.Get(ctx, s, usageScope{replyScope, u.message}.key())
@@ -169,7 +150,7 @@ func (u *usageCall) continueRow(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	old, ok, err := modelCalls.Get(ctx, s, modelCallKey(total.Value.Step))
-	if err != nil || !ok {
+	if err != nil || !ok || old.Value.Step != u.step {
 		return false, err
 	}
 	row := old.Value
@@ -178,8 +159,8 @@ func (u *usageCall) continueRow(ctx context.Context) (ok bool, err error) {
 	}
 	row.Epoch, row.Outcome = u.st.Epoch().String(), ModelCallRunning
 	u.known, u.base, u.real = row.Amounts.usage(), row.Amounts.Millis, true
-	u.known.Model = row.Model
-	if err := u.putModelCall(ctx, &old.Value, &row); err != nil {
+	u.known.Model, u.known.Cost = row.Model, row.Stated
+	if err := u.putModelCall(ctx, &row); err != nil {
 		return false, err
 	}
 	u.row, u.continued = row, true
@@ -196,9 +177,13 @@ func (u *usageCall) amounts() usageAmounts {
 	now := u.known
 	now.OutputTokens += tokens(u.bytes)
 	now.Estimated = now.Estimated || !u.real || u.bytes > 0
+	took := time.Since(u.from)
+	if !u.ended.IsZero() {
+		took = u.ended.Sub(u.from)
+	}
 	a := usageAmounts{
 		Calls: 1, Input: now.InputTokens, Cached: now.CachedInputTokens, Output: now.OutputTokens, Reasoning: now.ReasoningTokens,
-		Cost: u.cost(now), Millis: u.base + time.Since(u.from).Milliseconds(),
+		Cost: u.cost(now), Millis: u.base + took.Milliseconds(),
 	}
 	if now.Estimated {
 		a.Estimates = 1
@@ -220,9 +205,8 @@ func (m *meter) cost(u Usage) (cost int64) {
 	return clampAmount(m.price(u))
 }
 
-// report is Prompt.ReportUsage.
-func (u *usageCall) report(ctx context.Context, v Usage) error {
-	first := !u.real
+// report is Prompt.ReportUsage. It changes the row later: see usagePause.
+func (u *usageCall) report(v Usage) {
 	for _, n := range []*int64{&v.InputTokens, &v.CachedInputTokens, &v.OutputTokens, &v.ReasoningTokens, &v.Cost} {
 		*n = clampAmount(*n)
 	}
@@ -233,45 +217,34 @@ func (u *usageCall) report(ctx context.Context, v Usage) error {
 	if v.Model = clipName(v.Model); v.Model == "" {
 		v.Model = u.known.Model
 	}
-	u.known, u.real, u.bytes = v, true, 0
-	if first {
-		return u.storeNow(ctx)
-	}
-	return u.storeSometimes(ctx)
+	old := u.known
+	u.soon = u.soon || !u.real || v.InputTokens != old.InputTokens || v.Cost != old.Cost || v.Estimated != old.Estimated
+	u.known, u.real, u.bytes, u.lacks = v, true, 0, true
 }
 
 // clampAmount returns an amount that sums can have.
 func clampAmount(n int64) int64 { return max(0, min(n, maxAmount>>16)) }
 
-// count counts a chunk of the model.
-func (u *usageCall) count(c Chunk) {
-	switch c.Type() {
-	case "text-delta", "reasoning-delta":
-		u.bytes += len(c.Text("delta"))
-	case "tool-input-delta":
-		if u.deltas == nil {
-			u.deltas = map[string]bool{}
-		}
-		u.deltas[c.Text("toolCallId")] = true
-		u.bytes += len(c.Text("inputTextDelta"))
-	case "tool-input-available":
-		if !u.deltas[c.Text("toolCallId")] {
-			u.bytes += len(c.Member("input"))
-		}
-	}
-}
-
-// storeSometimes writes the row if the stored one lacks too much.
+// storeSometimes writes the row after a chunk if it is time: see usagePause.
 func (u *usageCall) storeSometimes(ctx context.Context) error {
-	now := time.Now()
-	if u.known.OutputTokens+tokens(u.bytes) < u.row.Amounts.Output+usageEvery && now.Sub(time.UnixMilli(u.row.Written)) < usagePause {
+	much := u.withChunks && (u.soon || u.known.OutputTokens+tokens(u.bytes) >= u.row.Amounts.Output+usageEvery)
+	if !u.lacks || !much && time.Since(u.tried) < u.pause {
 		return nil
 	}
 	return u.storeNow(ctx)
 }
 
+// untilStore returns the time until the row must be written; ok is false if it lacks nothing.
+func (u *usageCall) untilStore() (d time.Duration, ok bool) {
+	if u == nil || !u.lacks {
+		return 0, false
+	}
+	return max(0, u.pause+usageGrace-time.Since(u.tried)), true
+}
+
 // storeNow writes the row, unless the disk is full: the model continues to answer.
 func (u *usageCall) storeNow(ctx context.Context) error {
+	u.tried = time.Now()
 	err := u.hold(ctx, func(ctx context.Context) error { return u.store(ctx, ModelCallRunning) })
 	if noSpace(err) {
 		return nil
@@ -282,28 +255,27 @@ func (u *usageCall) storeNow(ctx context.Context) error {
 // store writes the row with the present amounts.
 func (u *usageCall) store(ctx context.Context, o CallOutcome) error {
 	row := u.row
-	row.Model, row.Outcome, row.Written, row.Amounts = u.known.Model, o, time.Now().UnixMilli(), u.amounts()
+	row.Model, row.Outcome, row.Stated, row.Amounts = u.known.Model, o, u.known.Cost, u.amounts()
 	if !u.asked {
-		row.Amounts = usageAmounts{Calls: 1}
+		row.Stated, row.Amounts = 0, usageAmounts{Calls: 1}
 	}
-	old := u.row
-	if err := u.putModelCall(ctx, &old, &row); err != nil {
+	if err := u.putModelCall(ctx, &row); err != nil {
 		return err
 	}
-	u.row = row
+	u.row, u.lacks, u.soon = row, false, false
 	if o != ModelCallRunning {
 		u.reportCall(ctx, &row, row.Amounts.minus(u.reported))
 	}
 	return nil
 }
 
-// end writes the row at the end of the call. failed is the error of the call. If the incarnation has ended, nothing is written: see
-// settleInterrupted. After the end of ctx it does not wait for space on the disk, and an answer is not lost because of that: the row
-// then remains as it is, and counts as interrupted.
+// end writes the row at the end of the call. failed is the error of the call. If the incarnation has ended, the write fails: see
+// settleInterrupted. After the end of ctx, end does not wait for space on the disk: a task of the object waits, and writes the row.
 func (u *usageCall) end(ctx context.Context, failed error) error {
-	if u.row.Number == 0 || errors.Is(failed, dohost.ErrFenced) {
+	if u.row.Number == 0 {
 		return nil
 	}
+	u.ended = time.Now()
 	o := ModelCallCompleted
 	refused, isRefused := errors.AsType[*ModelError](failed)
 	switch {
@@ -324,12 +296,24 @@ func (u *usageCall) end(ctx context.Context, failed error) error {
 	if noSpace(err) && ctx.Err() == nil {
 		err = u.write(ctx, store)
 	}
-	if err != nil && ctx.Err() != nil && !errors.Is(err, dohost.ErrFenced) {
-		err = nil
+	if err != nil && (ctx.Err() != nil || errors.Is(err, ErrReplyOver)) && !errors.Is(err, dohost.ErrFenced) {
+		err = u.hold(context.WithoutCancel(ctx), func(ctx context.Context) error { return u.storeLater(ctx, store) })
 	}
 	if p := u.panicked; p != nil {
 		u.panicked = nil
 		u.st.Report(ctx, "chat:failed", slog.String("hook", "Price"), slog.Any("err", p))
 	}
 	return err
+}
+
+// storeLater starts a task that stores the row at the end of the call as soon as there is space on the disk. The row is the task's from now
+// on. If the incarnation ends before that, the row remains as it is, and counts as interrupted.
+func (u *usageCall) storeLater(ctx context.Context, store func(context.Context) error) error {
+	err := u.st.GoImmediately(ctx, "usage of a model", func(ctx context.Context) error {
+		return retryNoSpace(ctx, func() error { return store(ctx) })
+	})
+	if errors.Is(err, dohost.ErrFenced) {
+		return err
+	}
+	return nil // too many tasks: the row remains as it is
 }

@@ -16,6 +16,8 @@ import (
 //   - A row changes in the batch of a chunk, of a report, or of the end of the call, and at the end of a call in any case.
 //   - Each total is the sum of the amounts of the rows of its scope: a change of a row adds the difference to the totals in the same
 //     batch. So an end of an incarnation counts no call twice, and loses only amounts that no row had.
+//     The difference is that to the stored row, so the sums are right also if the object has deleted its storage during the call. The
+//     row is then inserted again: the provider bills the call.
 //   - A row of an incarnation that has ended is not changed, except that the next call marks it as interrupted, and that
 //     [ResumableModel].ResumeStream continues the row of the answer that it resumes: the provider bills that answer once.
 
@@ -64,11 +66,20 @@ type modelCallRow struct {
 	Model            string
 	Epoch            string // of the incarnation
 	Outcome          CallOutcome
-	Began, Written   int64
-	Amounts          usageAmounts
+	Began            int64
+	// Step is the number of the steps of the message when the call began, the open one included.
+	Step int `msgpack:",omitempty"`
+	// Stated is the cost that the model has reported. That of Amounts is the price, if the program has a function for it.
+	Stated  int64 `msgpack:",omitempty"`
+	Amounts usageAmounts
 }
 
 func (r *modelCallRow) open() bool { return r.Outcome == ModelCallRunning }
+
+// isCall reports whether r is the row of the same call. After a [dohost.Storage.DeleteAll] another call may have its number.
+func (r *modelCallRow) isCall(of *modelCallRow) bool {
+	return r.Began == of.Began && r.Purpose == of.Purpose && r.Worker == of.Worker && r.Request == of.Request && r.Message == of.Message
+}
 
 // public returns the call. epoch is the incarnation of the reader: a call of another one was interrupted.
 func (r *modelCallRow) public(epoch string) ModelCall {
@@ -131,8 +142,8 @@ var usageTotals = dohost.Collection[totalRow]{
 const (
 	// keepUsage is the default of Options.KeepUsage.
 	keepUsage = 90 * 24 * time.Hour
-	// keepDays is how long the totals of a day are kept.
-	keepDays = 90 * 24 * time.Hour
+	// keptDays is the number of days whose totals are kept, today included.
+	keptDays = 90
 	// keptCalls is the number of rows of calls that are kept.
 	keptCalls = 10_000
 	// maxModelName bounds the name of a model, in bytes.
@@ -140,6 +151,11 @@ const (
 )
 
 func dayOf(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateOnly) }
+
+// firstDay returns the first day whose total is kept.
+func firstDay(now int64) string {
+	return time.UnixMilli(now).UTC().AddDate(0, 0, 1-keptDays).Format(time.DateOnly)
+}
 
 // scopes returns the scopes that a call counts towards. A call counts towards the day on which it began.
 func (r *modelCallRow) scopes() []usageScope {
@@ -150,12 +166,16 @@ func (r *modelCallRow) scopes() []usageScope {
 	return list
 }
 
-// putModelCall writes a row in place of old, and adds the difference to the totals, in one batch. A zero old inserts the row: it gets
-// its number, and old rows are deleted.
-func (m *meter) putModelCall(ctx context.Context, old, row *modelCallRow) error {
+// putModelCall writes a row in place of the stored one, and adds the difference to the totals, in one batch. A row that is not stored is
+// inserted: it gets its number, and old rows are deleted.
+func (m *meter) putModelCall(ctx context.Context, row *modelCallRow) error {
 	s := m.st.Storage()
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
-		number := row.Number
+		old, number, err := m.storedCall(ctx, row)
+		if err != nil {
+			return err
+		}
+		inserts := number == 0
 		for _, scope := range row.scopes() {
 			stored, _, err := usageTotals.Get(ctx, s, scope.key())
 			if err != nil {
@@ -186,7 +206,7 @@ func (m *meter) putModelCall(ctx context.Context, old, row *modelCallRow) error 
 		if err := modelCalls.Put(ctx, s, written); err != nil {
 			return err
 		}
-		if row.Number == 0 {
+		if inserts {
 			if err := m.expireCalls(ctx, number, row.Began); err != nil {
 				return err
 			}
@@ -196,9 +216,21 @@ func (m *meter) putModelCall(ctx context.Context, old, row *modelCallRow) error 
 	})
 }
 
+// storedCall returns the stored row of a call and its number, or zero if there is none.
+func (m *meter) storedCall(ctx context.Context, row *modelCallRow) (old modelCallRow, number uint64, err error) {
+	if row.Number == 0 {
+		return old, 0, nil
+	}
+	stored, ok, err := modelCalls.Get(ctx, m.st.Storage(), modelCallKey(row.Number))
+	if err != nil || !ok || !stored.Value.isCall(row) {
+		return old, 0, err
+	}
+	return stored.Value, row.Number, nil
+}
+
 // expireDays deletes up to two totals of days that are too old.
 func expireDays(ctx context.Context, s *dohost.Storage, now int64) error {
-	first := dayOf(now - keepDays.Milliseconds())
+	first := firstDay(now)
 	old, err := usageTotals.List(ctx, s, &dohost.Query[totalRow]{Prefix: dohost.KeyOf(string(dayScope)), Limit: 2})
 	for _, r := range old {
 		if err == nil && r.Value.Name < first {
@@ -208,25 +240,43 @@ func expireDays(ctx context.Context, s *dohost.Storage, now int64) error {
 	return err
 }
 
-// expireCalls deletes up to two rows of calls that are too old, or too many. The total of a reply is deleted with the row of its last
-// call.
+// expireCalls deletes up to two rows of calls that are too old, or too many. It passes over the rows of calls that run, and ends at the
+// first other row that is kept. The total of a reply is deleted with the row of its last call.
 func (m *meter) expireCalls(ctx context.Context, newest uint64, now int64) error {
 	s := m.st.Storage()
-	oldest, err := modelCalls.List(ctx, s, &dohost.Query[modelCallRow]{Limit: 2})
-	for _, r := range oldest {
-		row := &r.Value
-		tooOld := m.keep >= 0 && row.Began < now-m.keep.Milliseconds()
-		if err != nil || row.open() || !tooOld && row.Number+keptCalls > newest {
+	var expired []modelCallRow
+	for r, err := range modelCalls.All(ctx, s, nil) {
+		if err != nil {
 			return err
 		}
-		if _, err = modelCalls.Delete(ctx, s, r.Key); err != nil || row.Message == "" {
+		row := r.Value
+		tooOld := m.keep >= 0 && row.Began < now-m.keep.Milliseconds()
+		if !tooOld && row.Number+keptCalls > newest {
+			break
+		}
+		if row.open() {
 			continue
 		}
-		key := usageScope{replyScope, row.Message}.key()
-		total, ok, getErr := usageTotals.Get(ctx, s, key)
-		if err = getErr; err == nil && ok && total.Value.Last == row.Number {
-			_, err = usageTotals.Delete(ctx, s, key)
+		if expired = append(expired, row); len(expired) == 2 {
+			break
 		}
+	}
+	for i := range expired {
+		if err := deleteCall(ctx, s, &expired[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func deleteCall(ctx context.Context, s *dohost.Storage, row *modelCallRow) error {
+	if _, err := modelCalls.Delete(ctx, s, modelCallKey(row.Number)); err != nil || row.Message == "" {
+		return err
+	}
+	key := usageScope{replyScope, row.Message}.key()
+	total, ok, err := usageTotals.Get(ctx, s, key)
+	if err == nil && ok && total.Value.Last == row.Number {
+		_, err = usageTotals.Delete(ctx, s, key)
 	}
 	return err
 }
@@ -237,13 +287,12 @@ func (m *meter) settleInterrupted(ctx context.Context) error {
 	open, err := modelCalls.List(ctx, m.st.Storage(), &dohost.Query[modelCallRow]{
 		Index: "open", Limit: 100, Where: func(r modelCallRow) bool { return r.Epoch != epoch },
 	})
-	for _, r := range open {
-		if err != nil {
-			return err
-		}
+	for _, r := range open { // none after an error
 		row := r.Value
 		row.Outcome = ModelCallInterrupted
-		err = modelCalls.Put(ctx, m.st.Storage(), row)
+		if err = modelCalls.Put(ctx, m.st.Storage(), row); err != nil {
+			return err
+		}
 		m.reportCall(ctx, &row, row.Amounts)
 	}
 	return err

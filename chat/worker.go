@@ -139,6 +139,8 @@ func (w *Worker[In, Out]) check() error {
 // handler of a reply, which may continue after any chunk, equal runs in one scope are one run: their tools get the results of the
 // first. Set a scope ([ledger.Scope]) to separate them.
 //
+// A model is asked when the row of the call is durable: see [ModelCall]. While the disk is full, Run waits for that, until ctx ends.
+//
 // If ctx ends, so do the stream of the model and the contexts of the tools, and Run returns without waiting for them.
 //
 // Errors: those of the model; an [*OutputError]; [ErrWorkerDepth]; [dohost.ErrMisuse] for a worker with missing or contradicting

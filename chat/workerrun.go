@@ -18,7 +18,8 @@ import (
 )
 
 // workerRun is one run of a worker. It has a loop of its own, apart from that of Answer: each step of Answer is a change of the
-// rows of a reply, which clients see and which waits for them. A worker has no rows but those of the ledger.
+// rows of a reply, which clients see and which waits for them. The rows of a worker are those of its calls of models, and those of the
+// ledger.
 type workerRun struct {
 	worker   *workerSpec
 	messages []Message
@@ -208,7 +209,7 @@ func (r *workerRun) hold(ctx context.Context, do func(context.Context) error) er
 
 // usage returns the record of a call of the model.
 func (r *workerRun) usage(ctx context.Context) *usageCall {
-	return &usageCall{meter: workerMeter(ctx, r.agent, r.st, r.worker), hold: r.hold, retry: retryNoSpace}
+	return &usageCall{meter: workerMeter(ctx, r.agent, r.st, r.worker), hold: r.hold, retry: retryNoSpace, pause: workerUsagePause}
 }
 
 // failed returns the error of a run that ends with a step; nil if the run continues, or ends with a valid answer.
