@@ -147,11 +147,15 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	if err != nil {
 		return err
 	}
+	before = withoutBudget(before)
 	if r.l.row.Completes {
 		most -= r.l.stream.Steps()
 	}
 	a := &answerRun{r: r, l: r.l, model: m, o: o, history: before}
 	for range max(0, most) {
+		if over, err := a.decideBudgets(ctx); over || err != nil {
+			return err
+		}
 		if !a.l.inStep() { // an interrupted step is ended first
 			waits, ran, err := a.runCalls(ctx)
 			if err != nil || waits {
@@ -161,7 +165,9 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 				return nil
 			}
 		}
-		if err := a.step(ctx); err != nil {
+		if err := a.step(ctx); errors.Is(err, errSuspended) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}
@@ -200,7 +206,7 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 		if now, ok := a.l.call(p.Text("toolCallId")); ok {
 			p = now // a client may have answered the call while another one ran
 		}
-		if !uimessage.IsPending(p) {
+		if !uimessage.IsPending(p) || a.l.asksForBudget(p) { // see decideBudgets
 			continue
 		}
 		t, ours := a.tool(uimessage.ToolName(p))
@@ -276,7 +282,7 @@ func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 	switch {
 	case ours && t.Run != nil, ours && t.Approve != nil:
 		runs = runsOnServer
-	case ours, a.l.tools[name]:
+	case ours, a.l.tools[name] && name != budgetTool:
 		runs = runsOnClient
 	}
 	id := c.Text("toolCallId")
@@ -320,8 +326,20 @@ func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed erro
 	return a.l.sendInTurn(ctx, resultChunk(p.Text("toolCallId"), raw, err))
 }
 
-// step asks the model once, or resumes an interrupted step.
+// step asks the model once, or resumes an interrupted step, unless a budget is exhausted.
 func (a *answerRun) step(ctx context.Context) error {
+	over, err := a.l.meter().exhausted(ctx)
+	if err == nil && over == nil {
+		err = a.askModel(ctx)
+		over, _ = errors.AsType[*BudgetError](err)
+	}
+	if over != nil {
+		return a.suspend(ctx, over)
+	}
+	return err
+}
+
+func (a *answerRun) askModel(ctx context.Context) error {
 	a.asked, a.invalidCall = true, false
 	if a.l.inStep() {
 		if over, err := a.resumeStep(ctx); over || err != nil {
@@ -372,26 +390,4 @@ func (a *answerRun) endStep(ctx context.Context) error {
 		a.invalidCall = true
 	}
 	return a.r.Send(ctx, uimessage.MakeChunk("finish-step"))
-}
-
-// prompt returns the prompt of the next answer.
-func (a *answerRun) prompt() *Prompt {
-	return &Prompt{
-		System: a.o.System, Messages: a.history, Partial: a.r.Partial(), Interrupted: a.l.inStep(), Tools: a.specs(), Checkpoint: a.r.Checkpoint,
-	}
-}
-
-func (a *answerRun) specs() (specs []ToolSpec) {
-	for _, t := range a.o.Tools {
-		specs = append(specs, t.ToolSpec)
-	}
-	var clients []ToolSpec
-	if raw := a.r.Tools(); raw != nil && json.Unmarshal(raw, &clients) == nil {
-		for _, t := range clients {
-			if _, ours := a.tool(t.Name); !ours { // providers refuse duplicate tools
-				specs = append(specs, t)
-			}
-		}
-	}
-	return specs
 }

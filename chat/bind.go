@@ -133,6 +133,8 @@ type Options struct {
 	// equal prices for equal arguments. If it panics, the cost of the call is the one that the model has reported. Nil means that of
 	// the model, which is zero for the models of this module.
 	Price func(u Usage) int64
+	// Budget bounds the use of models.
+	Budget Budget
 	// KeepUsage is how long the agent keeps the row of a call of a model (see [ModelCalls]). Zero means 90 days; negative means as long as
 	// it is one of the last 10,000. Each new row deletes up to two old ones.
 	KeepUsage time.Duration
@@ -251,6 +253,9 @@ func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
 	}
 	if p := c.options.Policy; !slices.Contains([]Policy{"", PolicyQueue, PolicyLatest, PolicyMerge, PolicyDrop, PolicyDebounce}, p) {
 		errs = append(errs, fmt.Errorf("chat: Options.Policy is %q: want one of the Policy constants", p))
+	}
+	if err := c.options.Budget.check(); err != nil {
+		errs = append(errs, err)
 	}
 	history, err := h.Options.History.withDefaults(c.options.MaxMessages)
 	if err != nil {

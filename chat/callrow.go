@@ -167,7 +167,10 @@ func (k *conversation) serverCalls(ctx context.Context, needed bool) (server, in
 		}
 	}
 	server = func(message, call string) bool { return calls[key{message, call}].ID != "" }
-	inProgress = func(message, call string) bool { r := calls[key{message, call}]; return r.inProgress() }
+	inProgress = func(message, call string) bool {
+		r := calls[key{message, call}]
+		return r.inProgress() || r.Tool == budgetTool && !k.class.options.Budget.ClientsDecide
+	}
 	return server, inProgress, nil
 }
 

@@ -34,7 +34,7 @@ func (a *answerRun) nextStep(ctx context.Context, t Tool, ours bool, p Part) (ca
 		return stepAbandon, nil
 	case ours && t.Run == nil && state == uimessage.ApprovalResponded:
 		return stepOffer, nil
-	case state == uimessage.ApprovalRequested, !ours && a.l.clientRuns(p), ours && t.Run == nil && uimessage.Approved(p):
+	case state == uimessage.ApprovalRequested, !ours && a.l.clientRuns(p) && uimessage.ToolName(p) != budgetTool, ours && t.Run == nil && uimessage.Approved(p):
 		return stepWait, nil
 	case !ours:
 		return stepFail, fmt.Errorf("there is no tool %q", uimessage.ToolName(p))

@@ -84,4 +84,5 @@
 //   - The row is durable before the model is asked.
 //   - A change of a row, and the change of the totals of its day, of its reply and of the agent, are one batch. So each total is the sum
 //     of its calls at every time, except those whose rows were deleted.
+//   - A budget ([Budget]) is checked with the totals in the store. The grant of an approval, and the end of the wait for it, are one batch.
 package chat

@@ -122,7 +122,7 @@ func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
 			content = append(content, Block{
 				Kind: FileBlock, URL: p.Text("url"), MediaType: p.Text("mediaType"), Name: p.Text("filename"),
 			})
-		case m.Role != RoleAssistant:
+		case m.Role != RoleAssistant, isBudgetCall(p):
 		case t == "reasoning":
 			content = append(content, Block{Kind: ReasoningBlock, Text: p.Text("text"), Metadata: p.Member("providerMetadata")})
 		case uimessage.IsCall(p) && !uimessage.ProviderExecuted(p) && p.Text("state") != uimessage.InputStreaming && p.Text("toolCallId") != "":

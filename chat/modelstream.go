@@ -120,11 +120,16 @@ func receive(ctx context.Context, p *Prompt, r *modelRequest) error {
 	return err
 }
 
-func receiveChunks(ctx context.Context, p *Prompt, r *modelRequest) error {
+func receiveChunks(ctx context.Context, p *Prompt, r *modelRequest) (err error) {
 	ch := &modelEvents{make(chan modelEvent, 16), make(chan struct{})}
 	defer close(ch.received) // after cancel, so that SaveCheckpoint returns the cause of its ctx
-	inner, cancel := context.WithCancel(ctx)
-	defer cancel()
+	inner, cancel := context.WithCancelCause(ctx)
+	defer func() {
+		if isBudgetError(err) {
+			cancel(ErrReplyOver) // a provider that stores the answer stops it
+		}
+		cancel(nil)
+	}()
 	p.SaveCheckpoint, p.ReportUsage = checkpointSaver(ch), usageReporter(ch)
 	go runModel(inner, ch, func() iter.Seq2[Chunk, error] { return r.ask(inner, p) })
 	for {
@@ -146,26 +151,30 @@ func receiveChunks(ctx context.Context, p *Prompt, r *modelRequest) error {
 	}
 }
 
-var errStoreUsage = errors.New("chat: the row of the usage must be written")
-
-// next receives an event. It writes the row of the usage when that lacks an event for too long.
+// next receives an event. It writes the row of the usage when that lacks an event for too long, and returns an error when a budget of time
+// is exhausted.
 func (r *modelRequest) next(ctx context.Context, events <-chan modelEvent) (modelEvent, error) {
+	u := r.usage
+	if u == nil {
+		s, _, err := dohost.Recv(ctx, events)
+		return s, err
+	}
 	for {
-		left, lacks := r.usage.untilStore()
-		if !lacks {
-			s, _, err := dohost.Recv(ctx, events)
-			return s, err
-		}
-		wait, stop := context.WithTimeoutCause(ctx, left, errStoreUsage)
+		store, stopStore := u.withStoreTime(ctx)
+		wait, stop := u.withBudgetTime(store)
 		s, _, err := dohost.Recv(wait, events)
 		stop()
+		stopStore()
 		switch {
-		case !errors.Is(err, errStoreUsage):
+		case !errors.Is(err, errStoreUsage) && !errors.Is(err, errBudgetTime):
 			return s, err
 		case ctx.Err() != nil:
 			return s, context.Cause(ctx)
 		}
-		if err := r.usage.storeNow(ctx); err != nil {
+		if err := u.overBudget(); err != nil {
+			return s, err
+		}
+		if err := u.storeNow(ctx); err != nil {
 			return s, err
 		}
 	}
@@ -185,7 +194,10 @@ func (r *modelRequest) receive(ctx context.Context, s modelEvent) error {
 	if err := r.each(s.chunk); err != nil || r.usage == nil {
 		return err
 	}
-	return r.usage.storeSometimes(ctx)
+	if err := r.usage.storeSometimes(ctx); err != nil {
+		return err
+	}
+	return r.usage.overBudget()
 }
 
 // isFrame reports whether a chunk begins or ends a message or a step. The loops that ask models add these chunks themselves.
@@ -202,8 +214,9 @@ func (a *answerRun) stream(
 	ctx context.Context, p *Prompt, ask func(context.Context, *Prompt) iter.Seq2[Chunk, error], resumes bool,
 ) error {
 	return receive(ctx, p, &modelRequest{ask: ask, usage: &usageCall{
-		meter: a.l.meter(), resumes: resumes, step: a.l.stream.Steps(), retry: a.l.retryNoSpace, pause: usagePause, withChunks: true,
-		hold: func(ctx context.Context, do func(context.Context) error) error { return do(ctx) },
+		meter: a.l.meter(), resumes: resumes, suspends: true, step: a.l.stream.Steps(), retry: a.l.retryNoSpace, pause: usagePause,
+		withChunks: true,
+		hold:       func(ctx context.Context, do func(context.Context) error) error { return do(ctx) },
 	}, save: func(v any) error {
 		return a.l.retryNoSpace(ctx, func() error { return a.r.SaveCheckpoint(ctx, v) })
 	}, each: func(c Chunk) error {

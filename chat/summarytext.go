@@ -158,6 +158,7 @@ func lineOf(m *Message) promptLine {
 		switch {
 		case p.Type() == "file" && len(line.Files) < maxSummaryParts:
 			line.Files = append(line.Files, shortened(p.Text("filename")+" "+p.Text("mediaType"), 200))
+		case isBudgetCall(p):
 		case uimessage.IsCall(p) && len(line.Calls) < maxSummaryParts:
 			c := promptCall{Tool: shortened(uimessage.ToolName(p), 200), Input: shortened(string(inputOf(p)), maxSummaryCall)}
 			text, failed := toolResultOf(p)

@@ -95,6 +95,9 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 		}
 		if p, ok := l.call(f.CallID); ok {
 			how, call := f.EffectOn(p, l.serverRuns(f.CallID)), l.calls[f.CallID]
+			if !continues && k.refusesClient(&call, f) {
+				how = uimessage.Refused
+			}
 			if how == uimessage.Applied && call.inProgress() {
 				how = uimessage.Repeated
 			}
@@ -115,6 +118,9 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 	}
 	p, _ := uimessage.Call(&m, f.CallID)
 	how = f.EffectOn(p, call.Runs == runsOnServer)
+	if !continues && k.refusesClient(&call, f) {
+		how = uimessage.Refused
+	}
 	if how == uimessage.Applied && call.inProgress() {
 		how = uimessage.Repeated
 	}

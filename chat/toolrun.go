@@ -35,6 +35,8 @@ func (t *Tool) check() error {
 	switch {
 	case t.err != nil:
 		return wrong(t.err.Error())
+	case t.Name == budgetTool:
+		return wrong("the name is reserved")
 	case t.Approve != nil && t.Approve.Within < 0:
 		return wrong("Approve.Within is negative")
 	case t.Policy > ledger.Reconcile:

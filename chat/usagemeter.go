@@ -15,6 +15,7 @@ import (
 type meter struct {
 	st               *dohost.State
 	price            func(Usage) int64
+	budget           Budget
 	keep             time.Duration // see Options.KeepUsage
 	purpose          CallPurpose
 	worker           string
@@ -28,7 +29,7 @@ type meterKey struct{}
 // meter returns the meter of a conversation.
 func (k *conversation) meter(p CallPurpose) *meter {
 	o := &k.class.options
-	return &meter{st: k.base.Object(), price: o.Price, keep: o.KeepUsage, purpose: p}
+	return &meter{st: k.base.Object(), price: o.Price, budget: o.Budget, keep: o.KeepUsage, purpose: p}
 }
 
 // summaryContext returns the context of the worker that summarises.
@@ -45,15 +46,15 @@ func (l *liveReply) meter() *meter {
 
 // workerMeter returns the meter of a worker: in the context of a reply, its calls count towards the reply.
 func workerMeter(ctx context.Context, a agent.Ref, st *dohost.State, w *workerSpec) *meter {
-	m := &meter{st: st, price: w.price, keep: keepUsage, purpose: PurposeWorker}
+	m := &meter{st: st, price: w.price, budget: w.budget, keep: keepUsage, purpose: PurposeWorker}
 	if of, ok := ctx.Value(meterKey{}).(*meter); ok && of.st == st {
-		m.price, m.keep, m.request, m.message = of.price, of.keep, of.request, of.message
+		m.price, m.budget, m.keep, m.request, m.message = of.price, of.budget, of.keep, of.request, of.message
 		if of.purpose == PurposeSummary {
 			m.purpose = PurposeSummary
 		}
 	} else if chats, ok := a.(Ref); ok {
 		of := chats.conv().meter(PurposeWorker)
-		m.price, m.keep = of.price, of.keep
+		m.price, m.budget, m.keep = of.price, of.budget, of.keep
 	}
 	if m.purpose == PurposeWorker {
 		m.worker = w.name
@@ -98,6 +99,9 @@ type usageCall struct {
 	tried    time.Time // of the last attempt to write the row
 	lacks    bool      // the row lacks a chunk or a report
 	soon     bool      // it lacks a report that changes more than the output
+	// suspends is set if the call stops when a budget is exhausted, and budgetsLeft are the budgets when the row was last written.
+	suspends    bool
+	budgetsLeft []budgetState
 	// continued is set if the row is that of an earlier call, and asked if the model was asked.
 	continued, asked bool
 }
@@ -110,6 +114,11 @@ func (u *usageCall) begin(ctx context.Context, p *Prompt) error {
 		u.countPartial(&p.Partial)
 	}
 	err := u.write(ctx, func(ctx context.Context) error {
+		if over, err := u.exhausted(ctx); err != nil {
+			return err
+		} else if over != nil {
+			return over
+		}
 		if u.resumes {
 			if ok, err := u.continueRow(ctx); ok || err != nil {
 				return err
@@ -129,6 +138,9 @@ func (u *usageCall) begin(ctx context.Context, p *Prompt) error {
 		u.row = row
 		return nil
 	})
+	if err == nil {
+		err = u.watchBudgets(ctx)
+	}
 	if err == nil {
 		err = dohost.AwaitDurable(ctx)
 	}
@@ -234,12 +246,15 @@ func (u *usageCall) storeSometimes(ctx context.Context) error {
 	return u.storeNow(ctx)
 }
 
-// untilStore returns the time until the row must be written; ok is false if it lacks nothing.
-func (u *usageCall) untilStore() (d time.Duration, ok bool) {
-	if u == nil || !u.lacks {
-		return 0, false
+// errStoreUsage ends the wait for a chunk when the row must be written.
+var errStoreUsage = errors.New("chat: the row of the usage must be written")
+
+// withStoreTime returns a context that ends when the row must be written.
+func (u *usageCall) withStoreTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !u.lacks {
+		return ctx, func() {}
 	}
-	return max(0, u.pause+usageGrace-time.Since(u.tried)), true
+	return context.WithTimeoutCause(ctx, max(0, u.pause+usageGrace-time.Since(u.tried)), errStoreUsage)
 }
 
 // storeNow writes the row, unless the disk is full: the model continues to answer.
@@ -263,9 +278,10 @@ func (u *usageCall) store(ctx context.Context, o CallOutcome) error {
 		return err
 	}
 	u.row, u.lacks, u.soon = row, false, false
-	if o != ModelCallRunning {
-		u.reportCall(ctx, &row, row.Amounts.minus(u.reported))
+	if o == ModelCallRunning {
+		return u.watchBudgets(ctx)
 	}
+	u.reportCall(ctx, &row, row.Amounts.minus(u.reported))
 	return nil
 }
 
@@ -283,7 +299,7 @@ func (u *usageCall) end(ctx context.Context, failed error) error {
 	case u.resumes && errors.Is(failed, ErrNotResumable):
 		o = ModelCallInterrupted
 		u.asked = u.asked && u.continued
-	case ctx.Err() != nil, errors.Is(failed, ErrReplyOver):
+	case ctx.Err() != nil, errors.Is(failed, ErrReplyOver), isBudgetError(failed):
 		o = ModelCallStopped
 	default:
 		o = ModelCallFailed

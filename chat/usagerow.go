@@ -128,6 +128,9 @@ type totalRow struct {
 	Last    uint64 // the number of the last call
 	Step    uint64 // the number of the last step of Answer
 	Amounts usageAmounts
+	// Base are the amounts at the last approval of the budget of the scope, and Grants the number of approvals.
+	Base   usageAmounts `msgpack:",omitempty"`
+	Grants int64        `msgpack:",omitempty"`
 }
 
 func (r *totalRow) public() TotalUsage {

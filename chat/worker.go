@@ -70,6 +70,8 @@ type Worker[In, Out any] struct {
 	Durable bool
 	// Keep is the retention period of the operations: see Keep of [ledger.Kind]. Zero means forever.
 	Keep time.Duration
+	// Budget is [Options].Budget for an agent without a conversation; its Reply bounds nothing. A chat agent uses that of its class.
+	Budget Budget
 	// Price is [Options].Price for an agent without a conversation. A chat agent uses that of its class.
 	Price func(Usage) int64
 
@@ -104,6 +106,8 @@ func (w *Worker[In, Out]) check() error {
 		return errors.New("MaxSteps is negative")
 	case w.Depth < 0 || w.Depth > workerDepth:
 		return fmt.Errorf("the depth is %d: want 1 to %d, or 0 for the default", w.Depth, workerDepth)
+	case w.Budget.check() != nil:
+		return w.Budget.check()
 	case w.Keep < 0 || w.Keep > 0 && w.Keep < time.Millisecond:
 		return errors.New("the field Keep must be zero, or at least 1 ms")
 	case schema.err != nil:
@@ -143,7 +147,7 @@ func (w *Worker[In, Out]) check() error {
 //
 // If ctx ends, so do the stream of the model and the contexts of the tools, and Run returns without waiting for them.
 //
-// Errors: those of the model; an [*OutputError]; [ErrWorkerDepth]; [dohost.ErrMisuse] for a worker with missing or contradicting
+// Errors: those of the model; an [*OutputError]; a [*BudgetError]; [ErrWorkerDepth]; [dohost.ErrMisuse] for a worker with missing or contradicting
 // fields, and for a nil agent; one if MaxSteps answers of the model did not end the run; the cause of ctx; those of [ledger.Do],
 // except the errors of tools and unknown outcomes: the model gets both as the result of the call.
 func (w *Worker[In, Out]) Run(ctx context.Context, a agent.Ref, in In) (Out, error) {
@@ -227,13 +231,14 @@ type workerSpec struct {
 	durable bool
 	keep    time.Duration
 	price   func(Usage) int64
+	budget  Budget
 	onChunk func(context.Context, Chunk) error
 }
 
 func (w *Worker[In, Out]) spec() *workerSpec {
 	return &workerSpec{
 		name: w.Name, system: w.output().prompt(w.Instructions), model: w.Model, tools: w.Tools, steps: cmp.Or(w.MaxSteps, defaultSteps),
-		depth: cmp.Or(w.Depth, workerDepth), durable: w.Durable, keep: w.Keep, price: w.Price, onChunk: w.OnChunk,
+		depth: cmp.Or(w.Depth, workerDepth), durable: w.Durable, keep: w.Keep, price: w.Price, budget: w.Budget, onChunk: w.OnChunk,
 	}
 }
 

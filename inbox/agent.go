@@ -40,6 +40,9 @@ type Agent struct {
 	Chunks *chat.ChunkSink[chat.StoredChunk]
 	// Keep is the retention period of the recorded answers and calls: see [ledger.Kind]. Zero means forever.
 	Keep time.Duration
+	// Budget bounds the use of the model: see [chat.Worker]. A chat agent uses that of its class. A cycle that begins when a budget is
+	// exhausted waits, and looks again every 5 minutes: its messages remain in the inbox, and no attempt fails.
+	Budget chat.Budget
 	// Price is the price of the calls of the model: see [chat.Worker]. A chat agent uses that of its class.
 	Price func(chat.Usage) int64
 	// Options tunes the cycles: see Inbox.Options. Prefix must be empty.
@@ -71,7 +74,7 @@ type prompt struct{ messages []chat.Message }
 func (a *Agent) run() *chat.Worker[prompt, string] {
 	a.once.Do(func() {
 		a.worker = &chat.Worker[prompt, string]{
-			Name: a.Name, Instructions: a.Instructions, Model: a.Model, Tools: a.Tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep, Price: a.Price,
+			Name: a.Name, Instructions: a.Instructions, Model: a.Model, Tools: a.Tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep, Price: a.Price, Budget: a.Budget,
 			Messages: func(in prompt) []chat.Message { return in.messages },
 			OnChunk:  a.onChunk(),
 		}

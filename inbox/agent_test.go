@@ -168,3 +168,24 @@ func TestAgentMistakes(t *testing.T) {
 		}
 	}
 }
+
+// TestAgentWaitsForBudget exhausts the budget of a day. The next message remains in the inbox, without a failed attempt, and is answered on
+// the next day.
+func TestAgentWaitsForBudget(t *testing.T) {
+	m := &clerkModel{}
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, Budget: chat.Budget{Day: chat.Limit{Tokens: 1}}})
+	in.OnError = func(_ *desk, _ context.Context, err error, _ []dohost.Row[inbox.Message]) { t.Error(err) }
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		send(t, ctx, h, fromAda("1")...)
+		h.Advance(5 * time.Second)
+		send(t, ctx, h, fromAda("2")...)
+		h.Advance(time.Hour)
+		equal(t, "prompts", m.took(), "u:1")
+		if n := waiting(t, ctx, h); n != 1 {
+			t.Errorf("%d messages wait", n)
+		}
+		h.Advance(24 * time.Hour)
+		equal(t, "prompts of the next day", m.took(), "u:1 a:1 u:2")
+		equal(t, "responses", responses(t, ctx, h), "1 to ada", "2 to ada")
+	}, inbox.On(in))
+}

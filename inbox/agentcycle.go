@@ -115,9 +115,22 @@ func (a *Agent) onChunk() func(context.Context, chat.Chunk) error {
 	}
 }
 
+// budgetPause is the time between two looks at an exhausted budget.
+const budgetPause = 5 * time.Minute
+
+// generate asks the model. It waits while a budget is exhausted: an error would count as a failed attempt, and the rows would be parked.
 func (a *Agent) generate(ctx context.Context, of Ref, c *Cycle[Message]) (r Response, err error) {
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
-	if r.Text, err = a.run().Run(context.WithValue(ctx, writerKey{}, w), of, prompt{c.Messages}); err != nil {
+	for {
+		r.Text, err = a.run().Run(context.WithValue(ctx, writerKey{}, w), of, prompt{c.Messages})
+		if _, exhausted := errors.AsType[*chat.BudgetError](err); !exhausted {
+			break
+		}
+		if err := dohost.Sleep(ctx, budgetPause); err != nil {
+			return r, err
+		}
+	}
+	if err != nil {
 		return r, err
 	}
 	if len(r.Text) > maxContent {

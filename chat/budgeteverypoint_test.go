@@ -1,0 +1,106 @@
+package chat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// The reply has 6 words of 2 millionths each, one in a second, so that each is in the row of the call. The fifth exhausts the limit.
+const (
+	pricedWords = 6
+	pricedLimit = 9
+)
+
+// approveBudget approves the call that waits, until the text is complete.
+func approveBudget(ctx context.Context, h *dohosttest.Host) error {
+	for {
+		complete := false
+		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+			return countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
+				list, err := chat.Messages(ctx, p, 1)
+				if err != nil || len(list) == 0 {
+					return err
+				}
+				if complete = list[0].PlainText() == thriftyText(pricedWords); complete {
+					return nil
+				}
+				call, waitErr := waitingBudget(ctx, p)
+				if waitErr != nil {
+					return nil // the reply continues
+				}
+				err = chat.Decide(ctx, p, &chat.Decision{Call: call.ID, Digest: call.Digest, Approve: true, Actor: "op"})
+				if errors.Is(err, chat.ErrDecided) {
+					return nil
+				}
+				return err
+			})
+		})
+		if err != nil || complete {
+			return err
+		}
+		if err := dohost.Sleep(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// TestBudgetAtEveryPoint exhausts a budget in the middle of a text. An operator approves it. The text continues exactly, nothing is asked
+// twice, and the approval counts once.
+func TestBudgetAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	m, all := &thriftyModel{words: pricedWords, pace: time.Second}, &testClients{}
+	class := toolClass(m, chat.Options{
+		Budget: chat.Budget{Reply: chat.Limit{Cost: pricedLimit}}, Price: func(u chat.Usage) int64 { return u.OutputTokens },
+	}, func(*countingAgent) []chat.Tool { return nil })
+	s := fewest(scenario(&countingState{}, all, class))
+	reset := s.Reset
+	s.Reset = func() { reset(); m.reset() }
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		if err := all.join(h, "asker").askAll(ctx, "one"); err != nil {
+			return err
+		}
+		return approveBudget(ctx, h)
+	}
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
+		return countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
+			list, err := chat.Messages(ctx, p, 0)
+			if err != nil || len(list) != 2 {
+				return errors.Join(err, fmt.Errorf("%d messages", len(list)))
+			}
+			asked, said := 0, ""
+			for _, part := range list[1].Parts {
+				switch part.Type() {
+				case "tool-dohost_budget":
+					if asked++; len(said) > len(thriftyText(pricedLimit/2+1)) {
+						return fmt.Errorf("the budget is exhausted after %q", said)
+					}
+				case "text":
+					said += part.Text("text")
+				}
+			}
+			n, err := chat.BudgetGrants(ctx, p, chat.BudgetOfReply, list[1].ID)
+			if said != thriftyText(pricedWords) || asked != 1 || n != 1 {
+				err = errors.Join(err, fmt.Errorf("the text is %q; it was asked %d times, and granted %d times", said, asked, n))
+			}
+			events := 0
+			for e, logErr := range chat.Approvals(ctx, p, "") {
+				if err = errors.Join(err, logErr); !e.Late {
+					events++
+				}
+			}
+			if events != 2 {
+				err = errors.Join(err, fmt.Errorf("%d events", events))
+			}
+			_, sumErr := chat.CheckUsage(ctx, p.Storage())
+			return errors.Join(append(m.errs, err, sumErr, p.Idle(ctx))...)
+		})
+	}
+	dohosttest.EveryPoint(t, s)
+}

@@ -1,0 +1,160 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/chat/uimessage"
+)
+
+// budgetTool is the tool whose calls ask for decisions about exhausted budgets. No program, client or model may use the name. A call that
+// asks has a row with this tool that the server runs; a call of a model with this name runs nowhere.
+const budgetTool = "dohost_budget"
+
+// errSuspended ends Answer after a call that asks for a decision about a budget.
+var errSuspended = errors.New("chat: the reply waits for a decision about a budget")
+
+// asksForBudget reports whether a call asks for a decision about a budget.
+func (s *replyState) asksForBudget(p Part) bool {
+	r := s.calls[p.Text("toolCallId")]
+	return r.Tool == budgetTool && r.Runs == runsOnServer && uimessage.ToolName(p) == budgetTool
+}
+
+// suspend asks for a decision about a budget. The chunks and the row of the call are in the batch of the last chunk of the model and of
+// the end of its row. They are in the open step, if there is one: a run that is interrupted between them finds the step open.
+func (a *answerRun) suspend(ctx context.Context, over *BudgetError) error {
+	e := *over
+	e.Interrupted = a.prompt().Interrupted
+	id := "budget_" + ulid.Make().String()
+	if !a.l.inStep() {
+		if err := a.r.Send(ctx, uimessage.MakeChunk("start-step")); err != nil {
+			return err
+		}
+	}
+	if err := a.l.apply(ctx, id, callMade(budgetTool, runsOnServer, a.l.row.ID)); err != nil {
+		return err
+	}
+	for _, c := range []Chunk{
+		uimessage.MakeChunk("tool-input-available", "toolCallId", id, "toolName", budgetTool, "input", rawjson.MustEncode(e)),
+		uimessage.MakeChunk("tool-approval-request", "toolCallId", id, "approvalId", "approve_"+id),
+	} {
+		if err := a.r.Send(ctx, c); err != nil {
+			return err
+		}
+	}
+	return errSuspended
+}
+
+// decideBudgets applies the decisions about budgets in the message of the reply. over reports that the reply does not ask the model now:
+// a call waits for a decision, or the last one was refused and its budget is still exhausted.
+func (a *answerRun) decideBudgets(ctx context.Context) (over bool, err error) {
+	m := a.r.Partial()
+	last := -1
+	for i, p := range m.Parts {
+		if uimessage.IsCall(p) && uimessage.ToolName(p) == budgetTool && a.l.asksForBudget(p) {
+			last = i
+		}
+		if last != i || !uimessage.IsPending(p) {
+			continue
+		}
+		if !a.l.approved(p.Text("toolCallId")) {
+			return true, nil
+		}
+		if err := a.grant(ctx, p); err != nil {
+			return false, err
+		}
+	}
+	if last < 0 || slices.ContainsFunc(m.Parts[last+1:], func(p Part) bool { return p.Type() != "step-start" }) {
+		return false, nil
+	}
+	if r := a.l.calls[m.Parts[last].Text("toolCallId")]; r.State == CallCompleted {
+		return false, nil
+	}
+	e, err := a.l.meter().exhausted(ctx)
+	return e != nil, err
+}
+
+// grant applies an approval: the grant and the result of the call are one batch, so it is applied once.
+func (a *answerRun) grant(ctx context.Context, p Part) error {
+	id := p.Text("toolCallId")
+	var e BudgetError
+	err := json.Unmarshal(rawjson.OrNull(p.Member("input")), &e)
+	scope := usageScope{scopeKind(e.Scope), e.Name}
+	if err == nil && (!a.l.madeByReply(p) || !slices.Contains([]scopeKind{replyScope, dayScope, agentScope}, scope.Kind)) {
+		err = errNoCallRecord
+	}
+	if err != nil {
+		return a.l.sendInTurn(ctx, resultChunk(id, nil, fmt.Errorf("the budget: %w", err)))
+	}
+	c := resultChunk(id, rawjson.MustEncode(map[string]bool{"granted": true}), nil)
+	if err := a.l.addAll(ctx, a.l.stream.Before(c)); err != nil {
+		return err
+	}
+	return a.l.retryNoSpace(ctx, func() error {
+		return dohost.Transaction(ctx, func(ctx context.Context) error {
+			if err := a.l.meter().grant(ctx, scope); err != nil {
+				return err
+			}
+			return a.l.addOnce(ctx, c) // the last write: the memory changes only if it succeeds
+		})
+	})
+}
+
+// isBudgetCall reports whether a part has the name of the reserved tool.
+func isBudgetCall(p Part) bool { return uimessage.IsCall(p) && uimessage.ToolName(p) == budgetTool }
+
+// withoutBudget returns messages for a model, without the calls about budgets and the steps that have nothing else.
+func withoutBudget(list []Message) []Message {
+	for i := range list {
+		if slices.ContainsFunc(list[i].Parts, isBudgetCall) {
+			list = slices.Clone(list)
+			break
+		}
+	}
+	for i := range list {
+		list[i], _ = partsForModel(list[i])
+	}
+	return list
+}
+
+// partsForModel is withoutBudget for one message. interrupted reports that the message ends with such a call, which was made in the
+// middle of a text.
+func partsForModel(m Message) (_ Message, interrupted bool) {
+	if !slices.ContainsFunc(m.Parts, isBudgetCall) {
+		return m, false
+	}
+	var parts []Part
+	for _, p := range m.Parts {
+		switch {
+		case isBudgetCall(p):
+			var e BudgetError
+			interrupted = json.Unmarshal(rawjson.OrNull(p.Member("input")), &e) == nil && e.Interrupted
+			continue
+		case p.Type() == "step-start" && len(parts) > 0 && parts[len(parts)-1].Type() == "step-start":
+			continue // the step had nothing else
+		case p.Type() != "step-start":
+			interrupted = false
+		}
+		parts = append(parts, p)
+	}
+	if n := len(parts); n > 0 && parts[n-1].Type() == "step-start" {
+		parts = parts[:n-1]
+	}
+	m.Parts = parts
+	if n := len(parts); interrupted && (n == 0 || uimessage.IsCall(parts[n-1])) {
+		interrupted = false
+	}
+	return m, interrupted
+}
+
+// refusesClient reports whether a client may not give an answer: the approval of a budget.
+func (k *conversation) refusesClient(call *callRow, f *answerFrame) bool {
+	return call.Tool == budgetTool && call.Runs == runsOnServer && !k.class.options.Budget.ClientsDecide && f.Approved != nil && *f.Approved
+}
