@@ -245,6 +245,12 @@ func TestBudgetDelaysSummaries(t *testing.T) {
 	s.run(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		storeWords(t, ctx, h, 60)
 		askWord(t, ctx, h, "q")
+		h.Advance(time.Minute)
+		for _, line := range inspected(t, h, "fiber") {
+			if strings.Contains(line, "running") || strings.Contains(line, "pending") {
+				t.Errorf("the fiber repeats the call: %s", line)
+			}
+		}
 		h.Advance(time.Hour)
 		if len(s.prompts) != 0 {
 			t.Errorf("the model was asked %d times", len(s.prompts))
@@ -276,4 +282,16 @@ func TestBudgetToolIsReserved(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// A handler that makes its own prompt of the stored messages sends no model the call.
+func TestBudgetCallIsInNoModelMessage(t *testing.T) {
+	call, err := chat.NewPart("tool-dohost_budget", map[string]any{"toolCallId": "b", "state": "approval-requested", "input": map[string]any{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &chat.Prompt{Messages: []chat.Message{{ID: "m", Role: chat.RoleAssistant, Parts: []chat.Part{call}}}}
+	if list, _ := p.ModelMessages(chat.ContinueSyntheticMessage); len(list) != 0 {
+		t.Errorf("the messages are %+v", list)
+	}
 }
