@@ -175,15 +175,15 @@ func (k *conversation) serverCalls(ctx context.Context, needed bool) (server, in
 }
 
 // replaceCalls writes the rows in now that differ from those in old, and deletes the rows of old that
-// are missing from now.
+// are missing from now. It does so in the order of their ids, which is that of their events in the audit log.
 func (k *conversation) replaceCalls(ctx context.Context, old, now map[string]callRow) error {
-	for id, row := range now {
-		if err := k.putCall(ctx, old[id], row); err != nil {
+	for _, row := range sortedCalls(now) {
+		if err := k.putCall(ctx, old[row.ID], row); err != nil {
 			return err
 		}
 	}
-	for id, row := range old {
-		if _, kept := now[id]; kept {
+	for _, row := range sortedCalls(old) {
+		if _, kept := now[row.ID]; kept {
 			continue
 		}
 		if err := k.deleteCall(ctx, row); err != nil {
