@@ -64,12 +64,21 @@ type appendResult struct {
 	Producer producerRequest // the last accepted one, except for seqGap
 }
 
-// append applies a request, unless it is refused. A refusal writes nothing.
-func (s *Stream) append(ctx context.Context, r *appendRequest) (appendResult, error) {
+// append applies a request, unless it is refused. A refusal and an error write nothing.
+func (s *Stream) append(ctx context.Context, r *appendRequest) (result appendResult, err error) {
 	p, err := s.load(ctx)
 	if err != nil || p == nil {
 		return appendResult{Outcome: notFound}, err
 	}
+	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+		result, err = s.appendTo(ctx, p, r)
+		return err
+	})
+	return result, err
+}
+
+// appendTo is append to a stream that exists, in a transaction.
+func (s *Stream) appendTo(ctx context.Context, p *properties, r *appendRequest) (appendResult, error) {
 	last, known, err := s.producer(ctx, r.Producer)
 	if err != nil {
 		return appendResult{}, err

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"errors"
 	"mime"
 
 	"github.com/dohost/dohost"
@@ -48,7 +49,8 @@ func (s *Stream) read(ctx context.Context, r readRequest) (*page, error) {
 	}
 	end := p.end()
 	if p.touch() {
-		if err := s.save(ctx, p, end); err != nil {
+		err := dohost.Transaction(ctx, func(ctx context.Context) error { return s.save(ctx, p, end) })
+		if err != nil && !errors.Is(err, dohost.ErrNoSpace) { // a full disk prevents no read: the deadline stays
 			return nil, err
 		}
 	}
@@ -58,6 +60,9 @@ func (s *Stream) read(ctx context.Context, r readRequest) (*page, error) {
 	}, nil
 }
 
+// maxRows bounds the chunks of a page: a stream of tiny appends needs more pages.
+const maxRows = 4096
+
 // data returns the data of a page, and the number of its last chunk.
 func (s *Stream) data(ctx context.Context, p *properties, after uint64) (data []byte, last uint64, err error) {
 	last = after
@@ -65,7 +70,7 @@ func (s *Stream) data(ctx context.Context, p *properties, after uint64) (data []
 	if array {
 		data = append(data, '[')
 	}
-	from := &dohost.Query[chunk]{After: dohost.Cursor(dohost.KeyOf(after))}
+	from := &dohost.Query[chunk]{After: dohost.Cursor(dohost.KeyOf(after)), End: dohost.KeyOf(p.Tail + 1), Limit: maxRows}
 	for row, err := range chunks.All(ctx, s.state.Storage(), from) {
 		if err != nil {
 			return nil, 0, err

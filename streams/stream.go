@@ -35,7 +35,9 @@ func Classes(o *ClassOptions) []dohost.Class {
 //   - The chunks are numbered from 1, without gaps, up to the row's Tail. A chunk never changes.
 //   - The row of a producer has its last accepted request.
 //
-// Each event writes all of them in one batch, so they are consistent after any end of an incarnation.
+// Each event writes all of them in one batch, so they are consistent after any end of an incarnation. The host keeps the writes of a
+// handler that returns an error. So an event with more than one write has all of them in one Transaction: if a write fails, since the disk
+// is full or the host has no memory for it, none of them remains. Only DeleteAll is possible in no Transaction, and precedes it.
 type Stream struct {
 	state     *dohost.State
 	signals   *signals
@@ -91,7 +93,7 @@ func (s *Stream) load(ctx context.Context) (*properties, error) {
 	return &p, nil
 }
 
-// save writes the properties, and the alarm if end, the earlier result of p.end, has changed.
+// save writes the properties, and the alarm if end, the earlier result of p.end, has changed. It needs a transaction.
 func (s *Stream) save(ctx context.Context, p *properties, end time.Time) error {
 	if at := p.end(); !at.Equal(end) {
 		if err := s.state.SetAlarm(ctx, at); err != nil {
@@ -101,12 +103,12 @@ func (s *Stream) save(ctx context.Context, p *properties, end time.Time) error {
 	return dohost.Put(ctx, s.state.Storage(), propertiesKey, *p)
 }
 
-// remove deletes the stream.
+// remove deletes the stream. Its only write is the last step: an error means that nothing is deleted.
 func (s *Stream) remove(ctx context.Context) error {
-	if err := s.state.Storage().DeleteAll(ctx); err != nil {
+	if err := s.changed(ctx); err != nil {
 		return err
 	}
-	return s.changed(ctx)
+	return s.state.Storage().DeleteAll(ctx)
 }
 
 // changed wakes the readers when the writes of this event are durable. A wake-up without a change does no harm, so the error of an
@@ -246,13 +248,16 @@ func (s *Stream) create(ctx context.Context, r *createRequest) (createResult, er
 		Histories: []span{{History: s.newHistory(history{})}},
 	}
 	p.touch()
-	if err := s.add(ctx, p, r.Data); err != nil {
-		return createResult{}, err
-	}
-	if err := s.save(ctx, p, time.Time{}); err != nil {
-		return createResult{}, err
-	}
-	return createResult{info: p.info(), Created: true}, s.changed(ctx)
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		if err := s.add(ctx, p, r.Data); err != nil {
+			return err
+		}
+		if err := s.save(ctx, p, time.Time{}); err != nil {
+			return err
+		}
+		return s.changed(ctx)
+	})
+	return createResult{info: p.info(), Created: true}, err
 }
 
 // head returns the state of the stream; ok is false if it does not exist.
