@@ -26,7 +26,8 @@ type ServerOptions struct {
 	EventStream time.Duration
 	// MaxWaiting bounds the live readers, of all streams. The status beyond it is 429. Zero means 10,000.
 	MaxWaiting int
-	// StepTimeout bounds each write of a response to a client, of at most 64 KiB. Zero means 30 s.
+	// StepTimeout bounds each write of a response to a client, of at most 64 KiB, and the time that all reads of a request's body wait
+	// for the client; each 16 KiB give a second of it back. Zero means 30 s.
 	StepTimeout time.Duration
 	// Public lets shared caches keep responses with data for a minute, which makes sense if every client may read every stream. The
 	// caches of clients may always keep them.
@@ -90,6 +91,7 @@ type server struct {
 
 // ServeHTTP answers a request.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r = boundBody(w, r, s.o.StepTimeout)
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
