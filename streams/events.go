@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -19,49 +20,40 @@ type control struct {
 	Closed     bool   `json:"streamClosed,omitempty"`
 }
 
-// serveEvents answers live=sse. It keeps one page of a client that reads slowly.
+// serveEvents answers live=sse. It keeps one page of a client that reads slowly, and none of a client that waits.
 func (s *server) serveEvents(w http.ResponseWriter, r *http.Request, name string, q *readQuery) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.EventStream)
 	defer cancel()
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
 	rc := http.NewResponseController(w)
-	send := func(event []byte) bool {
-		return s.host.WriteBody(w, event) == nil && rc.Flush() == nil
-	}
-	from, begun := q.read, false
+	write := func(event []byte) bool { return s.host.WriteBody(w, event) == nil }
+	alive := func() bool { return write([]byte(": alive\n\n")) && rc.Flush() == nil }
+	from, begun, renew := q.read, false, (<-chan time.Time)(nil)
 	cursor := strconv.FormatInt(cursorAfter(q.cursor, time.Now()), 10)
-	step := func() (more bool) {
-		target := w
-		if begun {
-			target = discarded{} // the client connects again, and gets the error then
-		}
-		p, changed, leave := s.watch(target, r, name, from)
-		if p == nil {
-			return false
-		}
-		defer leave() // also if the host cuts the response, which is a panic
+	use := func(p *page) step {
 		if !begun {
 			beginEvents(w.Header(), p.ContentType)
 		}
-		if !(begun && p.Empty && !p.eof()) && !send(p.event(cursor)) || p.eof() || ctx.Err() != nil {
-			return false
+		if !begun || !p.Empty || p.eof() {
+			if !p.Empty && !write(p.dataEvent()) || !write(p.controlEvent(cursor)) || rc.Flush() != nil {
+				return stepEnd
+			}
+			beat.Reset(heartbeat)
 		}
-		from, begun = p.next(), true
-		return !p.UpToDate || s.waitAlive(ctx, changed, send)
-	}
-	for step() {
-	}
-}
-
-// waitAlive waits for a change, and sends a comment after each heartbeat.
-func (s *server) waitAlive(ctx context.Context, changed <-chan struct{}, send func([]byte) bool) bool {
-	for {
-		limited, cancel := context.WithTimeout(ctx, heartbeat)
-		woken := s.wait(limited, changed)
-		idle := limited.Err() != nil && ctx.Err() == nil
-		cancel()
-		if woken || !idle || !send([]byte(": alive\n\n")) {
-			return woken
+		from, begun, renew = p.next(), true, p.renewal()
+		switch {
+		case p.eof() || ctx.Err() != nil:
+			return stepEnd
+		case p.UpToDate:
+			return stepWait
 		}
+		return stepRead
+	}
+	wait := func(changed <-chan struct{}) bool { return s.wait(ctx, changed, renew, beat.C, alive) }
+	target := w
+	for s.watch(target, r, name, from, use, wait) {
+		target = discarded{} // of an error: the client connects again, and gets it then
 	}
 }
 
@@ -80,38 +72,56 @@ func isText(contentType string) bool {
 	return isJSON(contentType) || strings.HasPrefix(mediaType(contentType), "text/")
 }
 
-// lineEnds replaces each end of a line by the beginning of the next line of an event.
-var lineEnds = strings.NewReplacer("\r\n", "\ndata:", "\n", "\ndata:", "\r", "\ndata:")
-
-// eventLines returns a text as lines of an event. Clients remove one space from the beginning of a line, so one is added to a line that
-// has one.
-func eventLines(text string) string {
-	return strings.ReplaceAll("\ndata:"+lineEnds.Replace(text), "\ndata: ", "\ndata:  ")
+// appendLines appends text as lines of an event. Clients remove one space from the beginning of a line, so one is added to a line that has
+// one.
+func appendLines(b, text []byte) []byte {
+	for {
+		end := bytes.IndexAny(text, "\r\n")
+		line := text
+		if end >= 0 {
+			line = text[:end]
+		}
+		b = append(b, "\ndata:"...)
+		if len(line) > 0 && line[0] == ' ' {
+			b = append(b, ' ')
+		}
+		b = append(b, line...)
+		if end < 0 {
+			return b
+		}
+		if bytes.HasPrefix(text[end:], []byte("\r\n")) {
+			end++
+		}
+		text = text[end+1:]
+	}
 }
 
-// event returns the events of a page: its data, if there are any, and the control event.
-func (p *page) event(cursor string) []byte {
-	var b bytes.Buffer
-	switch {
-	case p.Empty:
-	case isText(p.ContentType):
-		b.WriteString("event: data")
-		b.WriteString(eventLines(string(p.Data)))
-		b.WriteString("\n\n")
-	default:
-		b.WriteString("event: data\ndata:")
-		b.Write(base64.StdEncoding.AppendEncode(nil, p.Data))
-		b.WriteString("\n\n")
-	}
+// dataEvent returns the event of the data of a page. The readers of the page share it. It has at most seven times as many bytes as the
+// data, which are line ends then.
+func (p *page) dataEvent() []byte {
+	p.encode.Do(func() {
+		const begin = "event: data"
+		if !isText(p.ContentType) {
+			b := make([]byte, 0, len(begin)+base64.StdEncoding.EncodedLen(len(p.Data))+16)
+			b = append(b, begin+"\ndata:"...)
+			p.event = append(base64.StdEncoding.AppendEncode(b, p.Data), "\n\n"...)
+			return
+		}
+		lines := 1 + bytes.Count(p.Data, []byte{'\n'}) + bytes.Count(p.Data, []byte{'\r'})
+		b := append(make([]byte, 0, len(begin)+len(p.Data)+lines*len("\ndata:")+16), begin...)
+		p.event = append(appendLines(b, p.Data), "\n\n"...)
+	})
+	return p.event
+}
+
+// controlEvent returns the event after the data of a page.
+func (p *page) controlEvent(cursor string) []byte {
 	c := control{NextOffset: p.Next, UpToDate: p.UpToDate, Closed: p.eof()}
 	if !c.Closed {
 		c.Cursor = cursor
 	}
 	data, _ := json.Marshal(c) // always JSON
-	b.WriteString("event: control\ndata:")
-	b.Write(data)
-	b.WriteString("\n\n")
-	return b.Bytes()
+	return fmt.Appendf(nil, "event: control\ndata:%s\n\n", data)
 }
 
 // discarded is the ResponseWriter of an error after the beginning of a response.

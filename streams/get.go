@@ -90,8 +90,11 @@ func (s *server) get(w http.ResponseWriter, r *http.Request, name string) {
 // page reads a page, with the other readers that ask for it. It is nil if the stream does not exist.
 func (s *server) page(ctx context.Context, name string, from readRequest) (*page, error) {
 	at := from.From.String()
-	if from.Start || from.Now {
-		at = map[bool]string{true: offsetStart, false: offsetNow}[from.Start]
+	if from.Now {
+		at = offsetNow
+	}
+	if from.Start {
+		at = offsetStart
 	}
 	return s.reads.do(ctx, at+" "+name, func(ctx context.Context) (*page, error) {
 		return call(ctx, s, name, true, (*Stream).read, from)
@@ -154,11 +157,15 @@ func (p *page) describe(h http.Header, q *readQuery) {
 	}
 }
 
-// etag identifies a page. The page of a stream that was closed later differs.
+// etag identifies a page and the fields of its header: that of a page which was the last one, or that of a stream which was closed later,
+// differs.
 func (p *page) etag() string {
 	tag := p.From + ":" + p.Next
-	if p.eof() {
+	switch {
+	case p.eof():
 		tag += ":c"
+	case p.UpToDate:
+		tag += ":u"
 	}
 	return `"` + tag + `"`
 }
@@ -175,24 +182,29 @@ func matches(field, tag string) bool {
 func (s *server) longPoll(w http.ResponseWriter, r *http.Request, name string, q *readQuery) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.LongPoll)
 	defer cancel()
-	p, changed, leave := s.watch(w, r, name, q.read)
-	for p != nil {
+	from := q.read
+	var last *page // without data
+	use := func(p *page) step {
 		if !p.Empty {
-			leave()
 			s.answer(w, r, p, q)
-			return
+			return stepEnd
 		}
-		if p.eof() || !s.wait(ctx, changed) {
-			leave()
-			p.describe(w.Header(), q)
-			w.Header().Del("Content-Type")
-			w.Header().Set("Cache-Control", "no-store")
-			w.WriteHeader(http.StatusNoContent)
-			return
+		if last, from = p, p.next(); p.eof() {
+			return stepEnd
 		}
-		leave()
-		p, changed, leave = s.watch(w, r, name, p.next())
+		return stepWait
 	}
+	wait := func(changed <-chan struct{}) bool { return s.wait(ctx, changed, last.renewal(), nil, nil) }
+	for s.watch(w, r, name, from, use, wait) {
+		last = nil // the next read may have another answer
+	}
+	if last == nil {
+		return
+	}
+	last.describe(w.Header(), q)
+	w.Header().Del("Content-Type")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // next asks for the page after p.
@@ -201,20 +213,42 @@ func (p *page) next() readRequest {
 	return readRequest{From: at}
 }
 
-// watch reads a page, as first does, and returns a channel that is closed at the next change of the stream after it. The caller must call
-// leave if there is a page.
-func (s *server) watch(w http.ResponseWriter, r *http.Request, name string, from readRequest) (p *page, changed <-chan struct{}, leave func()) {
+// step is the next step of a live reader after a page.
+type step int
+
+const (
+	stepEnd step = iota
+	stepRead
+	stepWait
+)
+
+// watch reads a page, as first does, and calls use with it. If use wants to wait, watch calls wait with a channel that is closed at the
+// next change of the stream after the page, and the page is free for collection then. The result is whether to read the next page.
+func (s *server) watch(
+	w http.ResponseWriter, r *http.Request, name string, from readRequest, use func(*page) step, wait func(<-chan struct{}) bool,
+) (more bool) {
 	sig, err := s.signalsOf(r.Context(), name)
 	if err != nil {
 		s.host.WriteError(w, err)
-		return nil, nil, nil
+		return false
 	}
 	t := sig.join(name)
-	leave = func() { sig.leave(name, t) }
-	if p = s.first(w, r, name, from); p == nil {
-		leave()
+	defer sig.leave(name, t) // also if the host cuts the response, which is a panic
+	switch s.useFirst(w, r, name, from, use) {
+	case stepRead:
+		return true
+	case stepWait:
+		return wait(t.changed)
 	}
-	return p, t.changed, leave
+	return false
+}
+
+// useFirst calls use with the page of first. The page is reachable only during this call.
+func (s *server) useFirst(w http.ResponseWriter, r *http.Request, name string, from readRequest, use func(*page) step) step {
+	if p := s.first(w, r, name, from); p != nil {
+		return use(p)
+	}
+	return stepEnd
 }
 
 // signalsOf returns the signals of the host's streams, which an object knows.
@@ -227,13 +261,23 @@ func (s *server) signalsOf(ctx context.Context, name string) (*signals, error) {
 	return sig, err
 }
 
-// wait waits for a change. It returns false at the end of ctx and when the host closes.
-func (s *server) wait(ctx context.Context, changed <-chan struct{}) bool {
-	select {
-	case <-changed:
-		return true
-	case <-s.host.Closing():
-	case <-ctx.Done():
+// wait waits for a change, or for renew, and calls alive after each beat. It returns false if alive does, at the end of ctx, and when the
+// host closes.
+func (s *server) wait(ctx context.Context, changed <-chan struct{}, renew, beat <-chan time.Time, alive func() bool) bool {
+	for {
+		select {
+		case <-changed:
+			return true
+		case <-renew:
+			return true
+		case <-beat:
+			if !alive() {
+				return false
+			}
+		case <-s.host.Closing():
+			return false
+		case <-ctx.Done():
+			return false
+		}
 	}
-	return false
 }

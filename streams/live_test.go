@@ -331,3 +331,57 @@ func TestWritesHaveDeadlines(t *testing.T) {
 		}
 	})
 }
+
+// TestReadersOfAStreamWithATTLKeepIt has readers that wait for longer than the TTL, and heartbeats in the meantime.
+func TestReadersOfAStreamWithATTLKeepIt(t *testing.T) {
+	run(t, func(t *testing.T, h *dohosttest.Host) {
+		s := Server(h.Host(), nil)
+		serve(s, "PUT", "poll", "", plain, "Stream-TTL: 5")
+		serve(s, "PUT", "events", "", plain, "Stream-TTL: 5")
+		poll, events := startReading(h, s, "poll?offset=-1&live=long-poll"), startReading(h, s, "events?offset=-1&live=sse")
+		h.Advance(19 * time.Second)
+		if w := serve(s, "POST", "poll", "x", plain); w.Code != 204 {
+			t.Errorf("an append under a long poll: %s", summary(w))
+		}
+		if w := poll.response(t); summary(w) != "200 text/plain up-to-date: x" {
+			t.Errorf("long poll: %s", summary(w))
+		}
+		h.Advance(40 * time.Second)
+		if w := serve(s, "POST", "events", "x", plain); w.Code != 204 {
+			t.Errorf("an append under a reader of events: %s", summary(w))
+		}
+		body := events.response(t).Body.String()
+		if data, _ := parseEvents(t, body); data != "x" || strings.Count(body, ": alive") != 3 {
+			t.Errorf("events: %q", body)
+		}
+		h.Advance(6 * time.Second)
+		if w := serve(s, "HEAD", "poll", ""); w.Code != 404 {
+			t.Errorf("without readers: %s", summary(w))
+		}
+	})
+}
+
+// TestReadersShareAnEvent encodes a page for two readers. The event of a page of line ends is the largest.
+func TestReadersShareAnEvent(t *testing.T) {
+	for contentType, most := range map[string]int{"text/plain": 6*chunkSize + 64, "application/octet-stream": chunkSize*4/3 + 64} {
+		p := &page{info: info{ContentType: contentType}, Data: []byte(strings.Repeat("\n", chunkSize))}
+		first, second := p.dataEvent(), p.dataEvent()
+		if &first[0] != &second[0] || cap(first) > most+chunkSize {
+			t.Errorf("%s: %d bytes of %d; shared: %v", contentType, len(first), cap(first), &first[0] == &second[0])
+		}
+	}
+}
+
+// TestETagIsOfTheHeaderToo appends after a page that was up to date.
+func TestETagIsOfTheHeaderToo(t *testing.T) {
+	run(t, func(t *testing.T, h *dohosttest.Host) {
+		s := Server(h.Host(), nil)
+		serve(s, "PUT", "a", strings.Repeat("x", chunkSize), plain)
+		first := serve(s, "GET", "a?offset=-1", "")
+		serve(s, "POST", "a", "more", plain)
+		w := serve(s, "GET", "a?offset=-1", "", "If-None-Match: "+first.Header().Get("ETag"))
+		if first.Header().Get("Stream-Up-To-Date") == "" || w.Code != 200 || w.Header().Get("Stream-Up-To-Date") != "" {
+			t.Errorf("%v, then %d %v", first.Header(), w.Code, w.Header())
+		}
+	})
+}

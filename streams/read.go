@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"mime"
+	"sync"
+	"time"
 
 	"github.com/dohost/dohost"
 )
@@ -15,7 +17,8 @@ type readRequest struct {
 	From  position
 }
 
-// page is the data after an offset, up to the end of the chunk that reaches chunkSize. Readers share it: its memory must not change.
+// page is the data after an offset, up to the end of the chunk that reaches chunkSize, or up to the chunk maxRows. Readers share it: its
+// memory must not change.
 type page struct {
 	info
 	Gone       bool   // the stream does not have the offset
@@ -23,10 +26,22 @@ type page struct {
 	Empty      bool   // there are no chunks
 	From, Next string // offsets
 	UpToDate   bool   // Next is the tail
+
+	encode sync.Once // sets event
+	event  []byte
 }
 
 // eof reports whether the page ends a closed stream.
 func (p *page) eof() bool { return p.UpToDate && p.Closed }
+
+// renewal returns a channel that has a value when a waiting reader has to read again, since each read restarts the TTL: a stream does not
+// expire while it has readers. It is nil without a TTL.
+func (p *page) renewal() <-chan time.Time {
+	if p.TTL <= 0 {
+		return nil
+	}
+	return time.After(p.TTL / 2)
+}
 
 // read returns a page, or nil if the stream does not exist. It restarts the TTL.
 func (s *Stream) read(ctx context.Context, r readRequest) (*page, error) {

@@ -9,8 +9,8 @@ import (
 // sharedReads lets readers of the same data share a read: when a change wakes a thousand readers of a stream, the object has two more
 // events and not a thousand.
 //
-// A reader must see everything that was durable before it asked. So it shares no read that has begun: while one runs, the readers that
-// come form the next group, whose read begins when the present one has ended. One of them performs it, on its own goroutine.
+// A reader must see everything that was durable before it asked. So it shares no read that has begun: while one runs, new readers form
+// the next group, and the group's read begins when the present one has ended. One of them performs it, on its own goroutine.
 type sharedReads struct {
 	mu     sync.Mutex
 	groups map[string]*readGroup // by key: the group that runs
@@ -18,7 +18,7 @@ type sharedReads struct {
 
 // readGroup is the readers that share a read.
 type readGroup struct {
-	turn chan struct{} // has a value when a member has to perform the read
+	turn chan struct{} // has a value when a member must perform the read
 	done chan struct{} // closed after the read
 	page *page
 	err  error
