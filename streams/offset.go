@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -15,9 +16,9 @@ const (
 	offsetNow   = "now"
 )
 
-// history names the offsets of a stream from some chunk on: since its creation, or since its first append in a restored copy of the
-// store. An offset of another history is a position in other data. Later histories of a stream's name sort after earlier ones, since
-// the host's generation grows with each Open.
+// history names the offsets of a stream from some chunk on: since its creation, or since the first append of an incarnation. An offset of
+// another history is a position in other data. Later histories of a stream's name sort after earlier ones, since the host's generation
+// grows with each Open, and the number of an incarnation with each one.
 type history struct {
 	Host, Incarnation uint64 // of the epoch that began the history
 	Serial            uint64 // counts the histories that the incarnation has begun
@@ -28,7 +29,7 @@ type history struct {
 // higher generation.
 func historyOf(e dohost.Epoch, serial uint64, last history) history {
 	h := history{e.Host, e.Incarnation, serial, e.Fork}
-	if h.Host <= last.Host {
+	if cmp.Or(cmp.Compare(h.Host, last.Host), cmp.Compare(h.Incarnation, last.Incarnation), cmp.Compare(h.Serial, last.Serial)) <= 0 {
 		h.Host = last.Host + 1
 	}
 	return h

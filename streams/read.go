@@ -55,10 +55,20 @@ func (s *Stream) read(ctx context.Context, r readRequest) (*page, error) {
 		after = 0
 	case r.Now:
 		after = p.Tail
-	case !p.has(r.From):
-		return &page{info: p.info(), Gone: true}, nil
+	default:
+		if has, err := s.has(ctx, p, r.From); err != nil || !has {
+			return &page{info: p.info(), Gone: true}, err
+		}
 	}
 	data, last, err := s.data(ctx, p, after)
+	if err != nil {
+		return nil, err
+	}
+	from, err := s.at(ctx, p, after)
+	if err != nil {
+		return nil, err
+	}
+	next, err := s.at(ctx, p, last)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +81,7 @@ func (s *Stream) read(ctx context.Context, r readRequest) (*page, error) {
 	}
 	return &page{
 		info: p.info(), Data: data, Empty: last == after,
-		From: p.offset(after), Next: p.offset(last), UpToDate: last == p.Tail,
+		From: from.String(), Next: next.String(), UpToDate: last == p.Tail,
 	}, nil
 }
 

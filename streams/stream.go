@@ -1,7 +1,9 @@
 package streams
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -34,6 +36,7 @@ func Classes(o *ClassOptions) []dohost.Class {
 //   - The row of properties exists if and only if the stream does. Each append changes it.
 //   - The chunks are numbered from 1, without gaps, up to the row's Tail. A chunk never changes.
 //   - The row of a producer has its last accepted request.
+//   - The row of a history has the number of its first chunk.
 //
 // Each event writes all of them in one batch, so they are consistent after any end of an incarnation. The host keeps the writes of a
 // handler that returns an error. So an event with more than one write has all of them in one Transaction: if a write fails, since the disk
@@ -52,8 +55,9 @@ type properties struct {
 	ExpiresAt   time.Time // zero: not set
 	Deadline    time.Time // the end of the present TTL; zero without one
 
-	Tail      uint64
-	Histories []span
+	Tail uint64
+	Last span         // of the tail
+	By   dohost.Epoch // of the incarnation that has begun it
 
 	Closed    bool
 	ClosedBy  producerRequest // zero: not by a producer
@@ -61,10 +65,19 @@ type properties struct {
 	Producers int             // rows of producers
 }
 
-// span is a history and the number of the last chunk before it.
+// span is a history and its first position: the number of its first chunk, or 0 for the history that begins with the stream.
+//
+// Each incarnation begins a history with its first append. The last one may have come from an import or a restored copy of the store, which
+// lacks appends whose offsets clients have, and no state of an object tells the one from the other.
 type span struct {
 	History history
-	After   uint64
+	First   uint64
+}
+
+// spans has a row for each history of the stream.
+var spans = dohost.Collection[span]{
+	Name: "histories",
+	Key:  func(h span) string { return string(dohost.KeyOf(h.First)) },
 }
 
 // chunk is a part of the stream's data: bytes, or JSON messages with commas between them.
@@ -160,9 +173,10 @@ func (s *Stream) add(ctx context.Context, p *properties, data [][]byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	last := len(p.Histories) - 1
-	if p.Histories[last].History.Fork != s.state.Epoch().Fork {
-		p.Histories = append(p.Histories, span{s.newHistory(p.Histories[last].History), p.Tail})
+	if p.By != s.state.Epoch() {
+		if err := s.begin(ctx, p, span{s.newHistory(p.Last.History), p.Tail + 1}); err != nil {
+			return err
+		}
 	}
 	for _, d := range data {
 		p.Tail++
@@ -178,28 +192,35 @@ func (s *Stream) newHistory(last history) history {
 	return historyOf(s.state.Epoch(), s.histories, last)
 }
 
-// offset returns the offset after a chunk.
-func (p *properties) offset(n uint64) string {
-	i := len(p.Histories) - 1
-	for i > 0 && n <= p.Histories[i].After {
-		i--
-	}
-	return position{p.Histories[i].History, n}.String()
+// begin begins a history.
+func (s *Stream) begin(ctx context.Context, p *properties, h span) error {
+	p.Last, p.By = h, s.state.Epoch()
+	return spans.Put(ctx, s.state.Storage(), h)
 }
 
-// has reports whether the stream has a position: it has no offsets of a deleted stream of its name, and none of appends that a
-// restored copy of the store lacks.
-func (p *properties) has(at position) bool {
-	for i, h := range p.Histories {
-		end := p.Tail
-		if i+1 < len(p.Histories) {
-			end = p.Histories[i+1].After
-		}
-		if h.History == at.History {
-			return h.After <= at.N && at.N <= end
-		}
+// at returns the position after a chunk.
+func (s *Stream) at(ctx context.Context, p *properties, n uint64) (position, error) {
+	if n >= p.Last.First {
+		return position{p.Last.History, n}, nil
 	}
-	return false
+	q := &dohost.Query[span]{End: dohost.KeyOf(n + 1), Reverse: true, Limit: 1}
+	rows, err := spans.List(ctx, s.state.Storage(), q)
+	if err != nil || len(rows) == 0 {
+		return position{}, cmp.Or(err, errNoHistory)
+	}
+	return position{rows[0].Value.History, n}, nil
+}
+
+var errNoHistory = errors.New("streams: a chunk has no history")
+
+// has reports whether the stream has a position: it has no offsets of a deleted stream of its name, and none of appends that an import or
+// a restored copy of the store lacks.
+func (s *Stream) has(ctx context.Context, p *properties, want position) (bool, error) {
+	if want.N > p.Tail {
+		return false, nil
+	}
+	at, err := s.at(ctx, p, want.N)
+	return at == want, err
 }
 
 // info is the state of a stream for the header of a response.
@@ -213,7 +234,7 @@ type info struct {
 }
 
 func (p *properties) info() info {
-	return info{p.ContentType, p.Sliding, p.TTL, p.ExpiresAt, p.offset(p.Tail), p.Closed}
+	return info{p.ContentType, p.Sliding, p.TTL, p.ExpiresAt, position{p.Last.History, p.Tail}.String(), p.Closed}
 }
 
 // createRequest has the properties and the first data of a stream.
@@ -245,10 +266,12 @@ func (s *Stream) create(ctx context.Context, r *createRequest) (createResult, er
 	}
 	p := &properties{
 		ContentType: r.ContentType, Sliding: r.Sliding, TTL: r.TTL, ExpiresAt: r.ExpiresAt, Closed: r.Closed,
-		Histories: []span{{History: s.newHistory(history{})}},
 	}
 	p.touch()
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		if err := s.begin(ctx, p, span{History: s.newHistory(history{})}); err != nil {
+			return err
+		}
 		if err := s.add(ctx, p, r.Data); err != nil {
 			return err
 		}

@@ -71,40 +71,6 @@ func TestOffsetsOfARecreatedStreamAreNew(t *testing.T) {
 	})
 }
 
-// TestOffsetsOfARestoredCopyDiffer appends to a stream whose last history is that of another fork, as a restored copy does.
-func TestOffsetsOfARestoredCopyDiffer(t *testing.T) {
-	run(t, func(t *testing.T, h *dohosttest.Host) {
-		ask(t, h, (*Stream).create, &createRequest{ContentType: "text/plain"})
-		ask(t, h, (*Stream).append, text("kept"))
-		var lost position
-		err := Streams.Get(h, "a").Do(t.Context(), func(ctx context.Context, s *Stream) error {
-			p, err := s.load(ctx)
-			if err != nil {
-				return err
-			}
-			p.Histories[0].History.Fork++
-			lost = position{p.Histories[0].History, 2} // an append after the backup
-			return s.save(ctx, p, p.end())
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		kept := ask(t, h, (*Stream).read, readRequest{Start: true})
-		added := ask(t, h, (*Stream).append, text("new"))
-		if !ask(t, h, (*Stream).read, readRequest{From: lost}).Gone {
-			t.Error("the copy has the offset of an append that it lacks")
-		}
-		from, err := parseOffset(kept.Next)
-		p := ask(t, h, (*Stream).read, readRequest{From: from})
-		if err != nil || string(p.Data) != "new" || p.Next != added.Tail || kept.Next >= added.Tail {
-			t.Errorf("after %q: %q up to %q, %v; want new up to %q", kept.Next, p.Data, p.Next, err, added.Tail)
-		}
-		if p := ask(t, h, (*Stream).read, readRequest{Start: true}); string(p.Data) != "keptnew" {
-			t.Errorf("all data: %q", p.Data)
-		}
-	})
-}
-
 // TestStreamExpires has streams with a TTL and with an end. Reads and appends restart the TTL, and an expired stream leaves nothing.
 func TestStreamExpires(t *testing.T) {
 	run(t, func(t *testing.T, h *dohosttest.Host) {
