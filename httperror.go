@@ -242,7 +242,7 @@ func closing(err error) bool {
 	return ok && f != nil && f.Reason == runtime.ReasonClosing
 }
 
-// WriteError answers an HTTP request with err as an [ErrorBody]. For the status 429 or 503 it sets Retry-After. Unless
+// WriteError answers an HTTP request with err as an [ErrorBody]. For the status 429 or 503 it sets Retry-After, if w has none. Unless
 // [Options.ErrorTexts] is set, it replaces a text that is not public, and writes it with an id to the host's logger; the
 // client gets the id. The id is the X-Request-Id of the response, if that has been set.
 func (h *Host) WriteError(w http.ResponseWriter, err error) {
@@ -303,7 +303,9 @@ func (b *ErrorBody) Write(w http.ResponseWriter, status int) {
 	h.Set("Cache-Control", "no-store")
 	switch status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		h.Set("Retry-After", "1")
+		if h.Get("Retry-After") == "" {
+			h.Set("Retry-After", "1")
+		}
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	}

@@ -24,5 +24,5 @@ func (c *serveCmd) handlers(h *dohost.Host) map[string]http.Handler {
 	if !c.Streams {
 		return nil
 	}
-	return map[string]http.Handler{streamPrefix: streams.Server(h, &streams.ServerOptions{Prefix: streamPrefix, CORS: c.CORS})}
+	return map[string]http.Handler{streamPrefix: streams.Server(h, &streams.ServerOptions{Prefix: streamPrefix, CORS: c.CORS, Origins: c.Origin})}
 }

@@ -84,7 +84,7 @@ func (s *Stream) appendTo(ctx context.Context, p *properties, r *appendRequest) 
 		return appendResult{}, err
 	}
 	result := p.judge(r, last, known)
-	if result.Outcome != appended {
+	if result.Outcome != appended || p.Closed { // closing again writes nothing
 		result.info = p.info()
 		return result, nil
 	}
@@ -99,7 +99,7 @@ func (s *Stream) appendTo(ctx context.Context, p *properties, r *appendRequest) 
 	if r.Seq != "" {
 		p.Seq = r.Seq
 	}
-	if r.Close && !p.Closed {
+	if r.Close {
 		p.Closed, p.ClosedBy = true, r.Producer
 	}
 	if err := s.add(ctx, p, r.Data); err != nil {

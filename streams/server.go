@@ -16,7 +16,7 @@ import (
 
 // ServerOptions tunes a Server. A nil *ServerOptions, and the zero ServerOptions, mean the defaults.
 type ServerOptions struct {
-	// Prefix is the beginning of the paths of streams. Empty means "/v1/stream/".
+	// Prefix is the beginning of the paths of streams, with or without a slash at each end. Empty means "/v1/stream/".
 	Prefix string
 	// MaxBody bounds the body of a request in bytes. Zero means 8 MiB, and so does more.
 	MaxBody int64
@@ -34,6 +34,9 @@ type ServerOptions struct {
 	Public bool
 	// CORS lets pages of all origins use the streams.
 	CORS bool
+	// Origins are other origins whose pages may write, as "https://example.com". Without CORS, requests by browsers for pages of another
+	// origin can only read, and get no response that the page can read. A text that is no origin has no effect.
+	Origins []string
 }
 
 const (
@@ -51,6 +54,9 @@ func (o *ServerOptions) withDefaults() ServerOptions {
 		d = *o
 	}
 	setDefault(&d.Prefix, "/v1/stream/")
+	if d.Prefix = strings.Trim(d.Prefix, "/") + "/"; d.Prefix != "/" {
+		d.Prefix = "/" + d.Prefix
+	}
 	setDefault(&d.LongPoll, 20*time.Second)
 	setDefault(&d.EventStream, time.Minute)
 	setDefault(&d.MaxWaiting, 10_000)
@@ -68,16 +74,22 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// Server returns a handler of the Durable Streams protocol for the streams of a host, which must have the classes of [Classes]. Its paths
-// are those of the client, so do not strip ServerOptions.Prefix. The path of a stream is up to 1,024 bytes of UTF-8 without control
-// characters and without empty, "." and ".." segments.
+// Server returns a handler of the Durable Streams protocol for the streams of a host, which must have the classes of [Classes]. It needs
+// the path of the request as the client has sent it, so do not strip ServerOptions.Prefix. The path of a stream is up to 1,024 bytes of
+// UTF-8 without control characters and without empty, "." and ".." segments.
 //
-// Each request is authorized by ClassOptions.Authorize, before the object is woken, and counts as the creation of an object in
-// [dohost.CheckCreation] if the stream does not exist. Errors are a [dohost.ErrorBody]. The Stream-Seq of a stream is that of all its writers.
+// ClassOptions.Authorize decides about each request before the object is woken. The rights are those at the beginning of the response:
+// ServerOptions.EventStream bounds how long a reader keeps them. A request counts as the creation of an object in [dohost.CheckCreation]
+// if the object of the stream is neither in memory nor stored. Errors are a [dohost.ErrorBody]. The Stream-Seq of a stream is that of all
+// its writers.
 //
 // When the host closes, live readers get the end of their response.
 func Server(h *dohost.Host, o *ServerOptions) http.Handler {
-	return &server{host: h, o: o.withDefaults(), reads: newSharedReads()}
+	s := &server{host: h, o: o.withDefaults(), reads: newSharedReads()}
+	for _, origin := range s.o.Origins {
+		_ = s.origins.AddTrustedOrigin(origin) // no request has a text that is no origin
+	}
+	return s
 }
 
 // server is the handler.
@@ -87,6 +99,7 @@ type server struct {
 	reads   *sharedReads
 	waiting atomic.Int64 // live readers
 	signals atomic.Pointer[signals]
+	origins http.CrossOriginProtection
 }
 
 // ServeHTTP answers a request.
@@ -94,13 +107,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = boundBody(w, r, s.o.StepTimeout)
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox") // a stream may contain a page
-	if s.o.CORS {
-		allowAllOrigins(h)
+	if !s.o.Public {
+		h.Add("Vary", "Authorization, Cookie")
 	}
-	if s.o.CORS && r.Method == http.MethodOptions {
-		w.WriteHeader(http.StatusNoContent)
+	if !s.admit(w, r) {
 		return
 	}
 	name, ok := strings.CutPrefix(r.URL.Path, s.o.Prefix)
@@ -117,7 +128,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusBadRequest, "bad_path", `want a path without empty, "." and ".." segments`)
 		return
 	}
-	answer := s.methods()[r.Method]
+	answer := s.method(r.Method)
 	if answer == nil {
 		h.Set("Allow", "GET, HEAD, PUT, POST, DELETE")
 		s.refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", "want GET, HEAD, PUT, POST or DELETE")
@@ -135,10 +146,40 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, r.WithContext(ctx), name)
 }
 
-func (s *server) methods() map[string]func(http.ResponseWriter, *http.Request, string) {
-	return map[string]func(http.ResponseWriter, *http.Request, string){
-		http.MethodGet: s.get, http.MethodHead: s.head, http.MethodPut: s.put, http.MethodPost: s.post, http.MethodDelete: s.delete,
+// admit answers a preflight, and a write of a page of another origin, and reports whether the request is another one.
+func (s *server) admit(w http.ResponseWriter, r *http.Request) bool {
+	if !s.o.CORS {
+		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
+		if s.origins.Check(r) != nil {
+			s.refuse(w, http.StatusForbidden, "foreign_origin", "pages of other origins cannot write")
+			return false
+		}
+		return true
 	}
+	w.Header().Set("Cross-Origin-Resource-Policy", "cross-origin")
+	allowAllOrigins(w.Header())
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return false
+	}
+	return true
+}
+
+// method returns the function that answers requests with a method, or nil.
+func (s *server) method(name string) func(http.ResponseWriter, *http.Request, string) {
+	switch name {
+	case http.MethodGet:
+		return s.get
+	case http.MethodHead:
+		return s.head
+	case http.MethodPut:
+		return s.put
+	case http.MethodPost:
+		return s.post
+	case http.MethodDelete:
+		return s.delete
+	}
+	return nil
 }
 
 // validPath reports whether a path is clean. The host checks the rest of the name.

@@ -53,6 +53,8 @@ func TestRequests(t *testing.T) {
 			{"POST a  two", []string{plain}, "204"},
 			{"POST a {}", []string{asJSON}, "409 other_content_type"},
 			{"POST a x", nil, "400 bad_header"},
+			{"POST a \xe2\x82", []string{plain}, "400 bad_text"},
+			{"PUT b \xff", []string{plain}, "400 bad_text"},
 			{"POST a", []string{plain}, "400 no_body"},
 			{"GET a", nil, "200 text/plain up-to-date: one two"},
 			{"GET a?offset=-1&x=y", nil, "200 text/plain up-to-date: one two"},
@@ -109,6 +111,7 @@ func TestRequests(t *testing.T) {
 			{"POST a", []string{closeIt, ofP, "Producer-Epoch: 1", "Producer-Seq: 1"}, "204 closed epoch 1 seq 1"},
 			{"POST a", []string{closeIt, ofP, "Producer-Epoch: 1", "Producer-Seq: 1"}, "204 closed epoch 1 seq 1"},
 			{"POST a x", []string{plain, ofP, "Producer-Epoch: 1", "Producer-Seq: 2"}, "409 closed closed_stream"},
+			{"POST a x", []string{plain, ofP, "Producer-Epoch: 0", "Producer-Seq: 2"}, "403 closed epoch 1 stale_epoch"},
 			{"GET a", nil, "200 text/plain closed up-to-date: xyz"},
 		},
 		"Stream-Seq": {
@@ -289,4 +292,76 @@ func TestCursorGrows(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPagesOfOtherOriginsCannotWrite has requests by a browser with the cookie of a user. Programs send no such fields.
+func TestPagesOfOtherOriginsCannotWrite(t *testing.T) {
+	run(t, func(t *testing.T, h *dohosttest.Host) {
+		closed := Server(h.Host(), &ServerOptions{Origins: []string{"https://app.example", "no origin"}})
+		open := Server(h.Host(), &ServerOptions{CORS: true, Public: true})
+		serve(closed, "PUT", "a", "", plain)
+		for _, tt := range []struct {
+			s              http.Handler
+			method, origin string
+			want           int
+		}{
+			{closed, "POST", "https://evil.example", 403}, {closed, "DELETE", "https://evil.example", 403},
+			{closed, "POST", "https://app.example", 204}, {closed, "GET", "https://evil.example", 200},
+			{open, "POST", "https://evil.example", 204},
+		} {
+			w := serve(tt.s, tt.method, "a", "x", plain, "Origin: "+tt.origin, "Sec-Fetch-Site: cross-site", "Cookie: session=1")
+			policy, vary := "same-origin", "Authorization, Cookie"
+			if tt.s == open {
+				policy, vary = "cross-origin", ""
+			}
+			if w.Code != tt.want || w.Header().Get("Cross-Origin-Resource-Policy") != policy || w.Header().Get("Vary") != vary {
+				t.Errorf("%s of %s: %s, want %d; %v", tt.method, tt.origin, summary(w), tt.want, w.Header())
+			}
+		}
+	})
+}
+
+// TestRetryAfterOfFullLimits has no place for a live reader.
+func TestRetryAfterOfFullLimits(t *testing.T) {
+	run(t, func(t *testing.T, h *dohosttest.Host) {
+		s := Server(h.Host(), &ServerOptions{MaxWaiting: -1}).(*server)
+		if w := serve(s, "GET", "a?offset=-1&live=sse", ""); w.Code != 429 || w.Header().Get("Retry-After") != "5" {
+			t.Errorf("live readers: %s, %v", summary(w), w.Header())
+		}
+		w := httptest.NewRecorder()
+		s.answerAppend(w, &appendRequest{}, &appendResult{Outcome: tooManyProducers})
+		if w.Code != 429 || w.Header().Get("Retry-After") != "3600" {
+			t.Errorf("producers: %s, %v", summary(w), w.Header())
+		}
+	})
+}
+
+// TestClosingAgainWritesNothing counts the records of a stream that is closed five more times.
+func TestClosingAgainWritesNothing(t *testing.T) {
+	run(t, func(t *testing.T, h *dohosttest.Host) {
+		s := Server(h.Host(), nil)
+		serve(s, "PUT", "a", "", plain, closeIt)
+		before := strings.Count(h.Log(), "durable")
+		for range 5 {
+			if w := serve(s, "POST", "a", "", closeIt); summary(w) != "204 closed" {
+				t.Error(summary(w))
+			}
+		}
+		if n := strings.Count(h.Log(), "durable") - before; n != 0 || before == 0 {
+			t.Errorf("%d records after %d", n, before)
+		}
+	})
+}
+
+// TestPrefixNeedsNoSlashes creates a stream below prefixes.
+func TestPrefixNeedsNoSlashes(t *testing.T) {
+	run(t, func(t *testing.T, h *dohosttest.Host) {
+		for prefix, path := range map[string]string{"": "/v1/stream/a", "x": "/x/b", "/x/y": "/x/y/c%20", "/": "/d", "z/": "/z/e"} {
+			w := httptest.NewRecorder()
+			Server(h.Host(), &ServerOptions{Prefix: prefix}).ServeHTTP(w, httptest.NewRequest("PUT", path, nil))
+			if w.Code != 201 || w.Header().Get("Location") != "http://example.com"+path {
+				t.Errorf("prefix %q: %s, Location %q", prefix, summary(w), w.Header().Get("Location"))
+			}
+		}
+	})
 }

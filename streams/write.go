@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dohost/dohost"
 )
@@ -61,7 +62,7 @@ func (s *server) put(w http.ResponseWriter, r *http.Request, name string) {
 		if r.TLS != nil {
 			scheme = "https"
 		}
-		w.Header().Set("Location", scheme+"://"+r.Host+r.URL.EscapedPath())
+		w.Header().Set("Location", scheme+"://"+r.Host+r.URL.EscapedPath()) // the protocol's tests want an absolute URL
 	}
 	made.describe(w.Header())
 	if made.Created {
@@ -103,7 +104,12 @@ func (s *server) split(w http.ResponseWriter, contentType string, body []byte, m
 		return nil, true
 	}
 	if !isJSON(contentType) {
-		return splitBytes(body, strings.HasPrefix(mediaType(contentType), "text/")), true
+		text := isText(contentType)
+		if text && !utf8.Valid(body) {
+			s.refuse(w, http.StatusBadRequest, "bad_text", "the body of a text must be UTF-8, with whole characters")
+			return nil, false
+		}
+		return splitBytes(body, text), true
 	}
 	data, err := splitJSON(body)
 	if large, ok := errors.AsType[*dohost.LimitError](err); ok {
@@ -186,9 +192,9 @@ func (s *server) answerAppend(w http.ResponseWriter, a *appendRequest, result *a
 	number := func(field string, n int64) { h.Set(field, strconv.FormatInt(n, 10)) }
 	if result.Outcome <= duplicate || result.Outcome == closedBefore {
 		h.Set("Stream-Next-Offset", result.Tail)
-		if result.Closed {
-			h.Set("Stream-Closed", "true")
-		}
+	}
+	if result.Closed {
+		h.Set("Stream-Closed", "true")
 	}
 	switch result.Outcome {
 	case appended, duplicate:
@@ -219,6 +225,7 @@ func (s *server) answerAppend(w http.ResponseWriter, a *appendRequest, result *a
 		number("Producer-Received-Seq", a.Producer.Seq)
 		s.refuse(w, http.StatusConflict, "seq_gap", "Producer-Seq: want %d", result.Producer.Seq)
 	case tooManyProducers:
+		h.Set("Retry-After", "3600") // a producer makes room after days
 		s.refuse(w, http.StatusTooManyRequests, "too_many_producers", "the limit of a stream is %d producers that have appended in the last 7 days", maxProducers)
 	}
 }

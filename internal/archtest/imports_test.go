@@ -89,7 +89,7 @@ var testsMayImport = map[string][]string{
 	"agent":          {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
 	"chat":           {"dohosttest", "objectstore", "runtime"},       // likewise
 	"inbox":          {"dohosttest"},
-	"streams":        {"dohosttest"},
+	"streams":        {"dohosttest", "objectstore"}, // for a full disk
 	"chat/openai":    {".", "dohosttest"},
 	"chat/anthropic": {".", "dohosttest"},
 	"web":            {"dohosttest", "examples/counter"},
