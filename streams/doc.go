@@ -19,7 +19,7 @@
 // # Objects and readers
 //
 // An append is one event of the stream's object ([Stream]): it writes the data, the state of the stream and the state of the producer in
-// one batch. So a producer that repeats a request after a crash never appends twice.
+// one batch, or nothing if a write fails. So a producer that repeats a request after a crash, or after a full disk, appends once.
 //
 // A reader is no event of the object. Each of its reads is a short event, and readers of one stream at one offset share it. Between two
 // reads a reader waits for a signal of the class, outside of the object, which may leave memory in the meantime.
