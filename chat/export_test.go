@@ -163,7 +163,7 @@ func CheckUsage(ctx context.Context, s *dohost.Storage) (calls []ModelCall, err 
 	}
 	for _, r := range totals {
 		if sum := sums[r.Key]; r.Value.Amounts != sum {
-			err = errors.Join(err, fmt.Errorf("the total of %s %s is %+v, the sum of the calls is %+v", r.Value.Kind, r.Value.Name, r.Value.Amounts, sum))
+			err = errors.Join(err, fmt.Errorf("the total of the %s is %+v, the sum of the calls is %+v", r.Value.Kind, r.Value.Amounts, sum)) // its name is random
 		}
 	}
 	if len(totals) != len(sums) {
