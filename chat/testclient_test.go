@@ -46,6 +46,7 @@ type view struct {
 	text       string
 	next       uint64 // number of the next chunk
 	tools      map[string]string
+	outputs    []string // calls, in the order of their results
 	mayRestart bool     // see reader
 	from       uint64   // number of its start
 	restarts   int      // how often the text has disappeared
@@ -404,6 +405,9 @@ func (v *view) add(f frame) error {
 		v.tools = map[string]string{}
 	}
 	v.tools[c.ToolCallID] = state
+	if strings.HasPrefix(state, "output") {
+		v.outputs = append(v.outputs, c.ToolCallID)
+	}
 	return nil
 }
 

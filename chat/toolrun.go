@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -82,9 +83,10 @@ func CallFrom(ctx context.Context) (c Call, ok bool) {
 	return of.call, ok
 }
 
-// toolEvent is the end of a run of a call, or the end of its time.
+// toolEvent is the end of a run of a call, or the end of the time of some run: several may end in the same instant, in which the
+// order of their events is not defined.
 type toolEvent struct {
-	call string
+	run  *toolRun
 	late bool
 	err  error // of the reply, not of the tool
 }
@@ -96,7 +98,7 @@ type toolRuns struct {
 	a      *answerRun
 	ctx    context.Context // of the handler
 	events chan toolEvent
-	open   map[string]*toolRun // started, without a result
+	open   []*toolRun // started, without a result, in the order of their starts
 }
 
 // toolRun is one run of a call.
@@ -106,12 +108,14 @@ type toolRun struct {
 	call Call
 	// again is set if an earlier run was interrupted.
 	again bool
+	// deadline is the end of the time of the run. It is zero before the task begins, and if the time is not limited.
+	deadline time.Time
 }
 
 // runTools runs calls, up to maxParallel concurrently, and returns when each has a result. If ctx ends first, the tasks that
 // still run have an ended context, and send no result.
 func (a *answerRun) runTools(ctx context.Context, calls []*toolRun) error {
-	rs := &toolRuns{a: a, ctx: ctx, events: make(chan toolEvent, 2*len(calls)), open: map[string]*toolRun{}}
+	rs := &toolRuns{a: a, ctx: ctx, events: make(chan toolEvent, 2*len(calls))}
 	for len(calls) > 0 || len(rs.open) > 0 {
 		for len(calls) > 0 && len(rs.open) < maxParallel {
 			err := rs.start(calls[0])
@@ -143,22 +147,33 @@ func (rs *toolRuns) next() error {
 	if err != nil {
 		return err
 	}
-	run, waits := rs.open[e.call]
 	switch {
 	case e.err != nil:
 		return e.err
-	case !waits: // the tool has returned after its time
-		return nil
 	case e.late:
-		if !rs.a.l.finish(run) {
-			return nil // the task sends the result, and is about to end
+		return rs.endLateRuns()
+	}
+	rs.remove(e.run) // which may have been late
+	return nil
+}
+
+// endLateRuns sends the errors of the runs that have no time left. A run that has claimed its result sends it, and is about to end.
+func (rs *toolRuns) endLateRuns() error {
+	now := time.Now()
+	for _, run := range slices.Clone(rs.open) {
+		if run.deadline.IsZero() || now.Before(run.deadline) || !rs.a.l.finish(run) {
+			continue
 		}
 		if err := run.sendResult(rs.ctx, rs.a, nil, run.lateError()); err != nil {
 			return err
 		}
+		rs.remove(run)
 	}
-	delete(rs.open, e.call)
 	return nil
+}
+
+func (rs *toolRuns) remove(run *toolRun) {
+	rs.open = slices.DeleteFunc(rs.open, func(r *toolRun) bool { return r == run })
 }
 
 // finish claims the right to send the result of a run, and reports whether the caller got it. Both the task and the goroutine
@@ -197,7 +212,7 @@ func (rs *toolRuns) start(run *toolRun) error {
 			return err
 		}
 		return l.k.base.Object().Go(ctx, "tool "+run.tool.Name, func(ctx context.Context) error {
-			rs.events <- toolEvent{call: id, err: rs.run(ctx, run)}
+			rs.events <- toolEvent{run: run, err: rs.run(ctx, run)}
 			return nil
 		})
 	})
@@ -211,7 +226,8 @@ func (rs *toolRuns) start(run *toolRun) error {
 	if l.running == nil {
 		l.running = map[string]*toolRun{}
 	}
-	l.running[id], rs.open[id] = run, run
+	l.running[id] = run
+	rs.open = append(rs.open, run)
 	return nil
 }
 
@@ -231,7 +247,8 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 		var end context.CancelFunc
 		inner, end = context.WithTimeoutCause(inner, most, errToolTimeout)
 		defer end()
-		defer time.AfterFunc(most, func() { rs.events <- toolEvent{call: run.call.ID, late: true} }).Stop()
+		run.deadline = time.Now().Add(most)
+		defer time.AfterFunc(most, func() { rs.events <- toolEvent{late: true} }).Stop()
 	}
 	out, failed := run.do(inner)
 	switch {

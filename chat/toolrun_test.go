@@ -202,6 +202,25 @@ func TestToolTimeout(t *testing.T) {
 	}
 }
 
+// TestToolTimeoutsInOneInstant has calls whose times end in one instant: their errors are in the order of the calls.
+func TestToolTimeoutsInOneInstant(t *testing.T) {
+	m := &stepsModel{steps: [][]string{slices.Repeat([]string{"slow"}, 12)}}
+	class := toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool {
+		return []chat.Tool{sleeper("slow", 90*time.Second, true)}
+	})
+	runAsked(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := newReader(h, testID, "r")
+		if err := r.until(ctx, func() bool { return r.views["one"] != nil && len(r.views["one"].outputs) == 12 }, nil); err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range r.views["one"].outputs {
+			if want := fmt.Sprintf("slow-1-%d", i); id != want {
+				t.Errorf("result %d is that of %s, want %s", i, id, want)
+			}
+		}
+	})
+}
+
 // TestStallAfterTool has a model that hangs once after a call, in time or too long.
 func TestStallAfterTool(t *testing.T) {
 	for _, timeout := range []time.Duration{time.Second, time.Minute} {
