@@ -100,7 +100,6 @@ type fold struct {
 	rows    map[dohost.Cursor]dohost.Row[item]
 	at      dohost.Position // of the last delta
 	listing bool            // a reset is not yet ready
-	within  bool            // the change of the last delta has further ones
 	resets  int
 	deltas  int
 	kinds   [dohost.DeltaReady + 1]int
@@ -147,7 +146,6 @@ func (f *fold) apply(d dohost.Delta[item]) error {
 	if f.listing && d.At != (dohost.Position{}) {
 		return fmt.Errorf("the %v of an incomplete list has the position %v", d.Kind, d.At)
 	}
-	f.within = !f.listing && d.Kind != dohost.DeltaReady && d.At == f.at
 	f.at = d.At
 	return nil
 }

@@ -41,6 +41,7 @@ type watchMoment struct {
 type watchRun struct {
 	watchQuery
 	fold
+	within bool          // the change of the last delta has further ones
 	slow   chan struct{} // nil: it does not wait; otherwise for each delta
 	cancel context.CancelFunc
 	err    error // of a delta, or of the end
@@ -95,10 +96,21 @@ func (m *watchModel) start(ctx context.Context, t *rapid.T, earlier *watchRun) {
 // take folds a delta, and compares the rows with the state at the position of a DeltaReady.
 func (m *watchModel) take(r *watchRun, d dohost.Delta[item]) error {
 	r.err = r.apply(d)
+	r.within = !r.listing && d.Kind != dohost.DeltaReady && !m.hasChange(d)
 	if r.err == nil && d.Kind == dohost.DeltaReady {
 		r.err = m.atReady(r, d.At)
 	}
 	return r.err
+}
+
+// hasChange reports whether the change of a delta is one of those until d.At.
+func (m *watchModel) hasChange(d dohost.Delta[item]) bool {
+	row, ok := m.history[d.At].rows[d.Row.Key]
+	same := ok && row.Version == d.Row.Version
+	if d.Kind == dohost.DeltaExit { // has the row as it was
+		return !same
+	}
+	return same
 }
 
 func (m *watchModel) atReady(r *watchRun, at dohost.Position) error {
