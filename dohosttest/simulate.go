@@ -23,7 +23,7 @@ import (
 type Simulation struct {
 	// Scenario has the classes, the check and the other parts of a run. Its Run is for a
 	// workload that is not drawn; with Ops it may be nil, and otherwise runs before them.
-	// Simulate ignores Pairs and Batched.
+	// Simulate ignores Sample, Pairs and Batched.
 	Scenario
 	// Ops are the operations of clients, drawn by weight. After an ending an Op may return
 	// the same errors as Scenario.Run.

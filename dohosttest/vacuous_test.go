@@ -279,13 +279,7 @@ func TestEveryPointStopsAfterManyFailures(t *testing.T) {
 
 // TestEveryPointWithEndings has no other endings than those of the scenario, in its single endings and in its pairs.
 func TestEveryPointWithEndings(t *testing.T) {
-	s := doing(put)
-	s.Run = func(ctx context.Context, h *Host) error {
-		return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-			_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
-			return err
-		})
-	}
+	s := putOnce()
 	s.Endings, s.Pairs = []dohost.EndMode{dohost.EndPowerCut}, 5
 	r := explore(t, s)
 	if len(r.Failures) > 0 {
