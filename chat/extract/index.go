@@ -36,9 +36,12 @@ const (
 	maxSentences = 5
 )
 
-func newIndex(fsys fs.FS) (*index, error) {
-	x := &index{documentFrequency: map[string]int{}}
-	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+// file is a file of the folder.
+type file struct{ name, text string }
+
+// readFolder reads the files, and returns an error if they have no passage.
+func readFolder(fsys fs.FS) (files []file, err error) {
+	err = fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !slices.Contains([]string{".md", ".txt"}, strings.ToLower(path.Ext(name))) {
 			return err
 		}
@@ -50,15 +53,24 @@ func newIndex(fsys fs.FS) (*index, error) {
 		if err != nil {
 			return err
 		}
-		x.files = append(x.files, name)
-		x.passages = append(x.passages, passagesOf(name, string(text))...)
+		files = append(files, file{name, string(text)})
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("extract: %w", err)
 	}
-	if len(x.passages) == 0 {
-		return nil, fmt.Errorf("extract: no text in %d .md and .txt files of at most %d bytes", len(x.files), maxFile)
+	if !slices.ContainsFunc(files, func(f file) bool { return len(passagesOf(f.name, f.text)) > 0 }) {
+		return nil, fmt.Errorf("extract: no text in %d .md and .txt files of at most %d bytes", len(files), maxFile)
+	}
+	return files, nil
+}
+
+// newIndex returns the index of files that have a passage.
+func newIndex(files []file) *index {
+	x := &index{documentFrequency: map[string]int{}}
+	for _, f := range files {
+		x.files = append(x.files, f.name)
+		x.passages = append(x.passages, passagesOf(f.name, f.text)...)
 	}
 	total := 0
 	for i := range x.passages {
@@ -69,7 +81,7 @@ func newIndex(fsys fs.FS) (*index, error) {
 		}
 	}
 	x.size = float64(total) / float64(len(x.passages))
-	return x, nil
+	return x
 }
 
 // passagesOf returns the paragraphs of a text, without its code and tables.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"iter"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dohost/dohost/chat"
@@ -13,8 +14,8 @@ import (
 
 // Model answers from a folder. It is safe for concurrent use.
 type Model struct {
-	x    *index
-	pace time.Duration
+	index func() *index // made for the first question: many programs have a Model and never ask it
+	pace  time.Duration
 }
 
 // Options tunes New. A nil *Options, and the zero Options, mean the defaults.
@@ -34,8 +35,8 @@ func New(fsys fs.FS, o *Options) (*Model, error) {
 	if m.pace < 0 {
 		return nil, fmt.Errorf("extract: Options.Pace is %v: want 0 or more", m.pace)
 	}
-	var err error
-	m.x, err = newIndex(fsys)
+	files, err := readFolder(fsys)
+	m.index = sync.OnceValue(func() *index { return newIndex(files) })
 	return m, err
 }
 
@@ -117,10 +118,11 @@ func (p *passage) title() string {
 
 // answer returns the text of the answer, and the first passage of each file that it quotes.
 func (m *Model) answer(question string) (text string, sources []*passage) {
-	best := m.x.search(question, 2)
+	x := m.index()
+	best := x.search(question, 2)
 	if len(best) == 0 {
 		return fmt.Sprintf("I found nothing about that in %d files. Ask about something that they contain, such as %q.",
-			len(m.x.files), m.x.passages[0].heading), nil
+			len(x.files), x.passages[0].heading), nil
 	}
 	var b strings.Builder
 	for i, f := range best {
@@ -130,7 +132,7 @@ func (m *Model) answer(question string) (text string, sources []*passage) {
 		if i > 0 {
 			b.WriteString("\n\n")
 		}
-		b.WriteString(strings.Join(m.x.best(f.passage, question), " "))
+		b.WriteString(strings.Join(x.best(f.passage, question), " "))
 		if i == 0 || f.file != best[0].file {
 			sources = append(sources, f.passage)
 		}
