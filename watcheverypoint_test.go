@@ -3,16 +3,13 @@ package dohost_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"testing"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/pointtest"
 )
-
-var fullWatch = flag.Bool("full", false, "end watches at all places")
 
 // pointWatch is a watcher outside of the object, which outlives incarnations and processes.
 type pointWatch struct {
@@ -146,12 +143,5 @@ func TestWatchAtEveryPoint(t *testing.T) {
 		Check:   w.check,
 		Batched: true,
 	}
-	switch {
-	case *fullWatch:
-	case invariants.Enabled:
-		s.Places = []dohost.Place{dohost.PlaceAwaited}
-	default:
-		s.Places = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable}
-	}
-	dohosttest.EveryPoint(t, s)
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 60, 0))
 }

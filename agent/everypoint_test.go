@@ -3,7 +3,6 @@ package agent_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // The callbacks of the scenarios. Each writes one line without awaiting, so the line is written once.
@@ -115,11 +114,11 @@ func checkLines(ctx context.Context, h *dohosttest.Host, want map[string]int) er
 
 func TestSchedulesAtEveryPoint(t *testing.T) {
 	o := &callbackLog{}
-	dohosttest.EveryPoint(t, dohosttest.Scenario{
+	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes: []dohost.Class{scenarioClass(o)},
 		Options: dohost.Options{Listener: o.listener()},
 		Reset:   o.reset,
-		Places:  places(),
+		Places:  pointtest.Places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := callOnce(ctx, h, func(ctx context.Context, c *callbackAgent) error {
 				_, err := agent.Schedule(ctx, c, agent.After(time.Second), once, "once", nil)
@@ -133,18 +132,16 @@ func TestSchedulesAtEveryPoint(t *testing.T) {
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			return checkLines(ctx, h, map[string]int{"once": 1, "slowly": 1, "interval": 3, "cron": 2})
 		},
-	})
+	}, 60, 60))
 }
 
-// TestQueueAtEveryPoint ends the agent at all places in every build without the race detector.
 func TestQueueAtEveryPoint(t *testing.T) {
 	o := &callbackLog{}
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{scenarioClass(o)},
 		Options: dohost.Options{Listener: o.listener()},
 		Reset:   o.reset,
-		Places:  places(),
-		Pairs:   pairs(),
+		Places:  pointtest.Places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := callOnce(ctx, h, func(ctx context.Context, c *callbackAgent) error {
 				var errs []error
@@ -162,10 +159,7 @@ func TestQueueAtEveryPoint(t *testing.T) {
 			return errors.Join(checkOrder(ctx, h), checkLines(ctx, h, map[string]int{"item 0": 1, "item 1": 1, "item 3": 1}))
 		},
 	}
-	if !invariants.Enabled {
-		s.Places = allPlaces()
-	}
-	dohosttest.EveryPoint(t, s)
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 100, 60))
 }
 
 // checkOrder expects the items in order and the third one dead after two attempts, and removes that one.
@@ -192,34 +186,4 @@ func checkOrder(ctx context.Context, h *dohosttest.Host) error {
 		_, err = c.DeadLetters().Delete(ctx, "item 2")
 		return errors.Join(err, dohost.Put(ctx, c.Storage(), "checked", true))
 	})
-}
-
-// The tests at every point end agents at more places and pairs of points with -args -full; .ci/run does that.
-var full = flag.Bool("full", false, "end incarnations at all places of allPlaces, and at 60 pairs of points instead of 5")
-
-// allPlaces are the tested places of ends; other code is interrupted between them.
-func allPlaces() []dohost.Place {
-	return []dohost.Place{dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwaited}
-}
-
-// places are some of allPlaces: one before and one after the sync. The race detector makes a run ten times as long.
-func places() []dohost.Place {
-	switch {
-	case *full:
-		return allPlaces()
-	case invariants.Enabled:
-		return []dohost.Place{dohost.PlaceAwaited}
-	}
-	return []dohost.Place{dohost.PlaceCommitted, dohost.PlaceAwaited}
-}
-
-// pairs is the number of pairs of points that a test at every point tries.
-func pairs() int {
-	switch {
-	case *full:
-		return 60
-	case invariants.Enabled:
-		return 0
-	}
-	return 5
 }

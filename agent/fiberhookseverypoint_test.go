@@ -11,6 +11,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // hookAgent is an agent with fibers that are interrupted, and hooks that record their calls.
@@ -153,8 +154,7 @@ func TestFiberHooksAtEveryPoint(t *testing.T) {
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{w.class()},
 		Reset:   w.reset,
-		Places:  places(),
-		Pairs:   pairs(),
+		Places:  pointtest.Places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			stub := hookAgents.Get(h, "a")
 			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
@@ -174,5 +174,5 @@ func TestFiberHooksAtEveryPoint(t *testing.T) {
 			return hookAgents.Get(h, "a").Do(ctx, func(ctx context.Context, n *hookAgent) error { return n.check(ctx) })
 		},
 	}
-	dohosttest.EveryPoint(t, s)
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 100, 60))
 }

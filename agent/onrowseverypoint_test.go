@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // TestOnRowsAtEveryPoint inserts three letters, a fourth during the call for them, and a fifth later. Each call
@@ -48,11 +48,10 @@ func (p *postman) receipts(ctx context.Context, ls ...letter) error {
 }
 
 func (o *postOffice) scenario() dohosttest.Scenario {
-	s := dohosttest.Scenario{
+	return pointtest.Scenario(dohosttest.Scenario{
 		Classes: []dohost.Class{postClass(o)},
 		Reset:   func() { o.took() },
-		Places:  places(),
-		Pairs:   pairs(),
+		Places:  pointtest.Places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := o.postOnce(ctx, h, "a", "b", "c")
 			h.Advance(100 * time.Millisecond)
@@ -61,11 +60,7 @@ func (o *postOffice) scenario() dohosttest.Scenario {
 			return errors.Join(err, o.postOnce(ctx, h, "e"))
 		},
 		Check: checkReceipts,
-	}
-	if !invariants.Enabled {
-		s.Places = allPlaces()
-	}
-	return s
+	}, 60, 60)
 }
 
 // postOnce inserts letters once, however often the call is repeated.

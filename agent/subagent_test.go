@@ -14,6 +14,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // nestedAgent is an agent with nestedAgents as sub-agents.
@@ -150,7 +151,7 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 
 // The destruction of a tree includes all its sub-agents, even if it is interrupted.
 func TestDestroyIncludesSubAgents(t *testing.T) {
-	dohosttest.EveryPoint(t, dohosttest.Scenario{
+	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes: []dohost.Class{nestedClass(nil)},
 		Places:  []dohost.Place{dohost.PlaceStart, dohost.PlaceAlarm, dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwait, dohost.PlaceAwaited, dohost.PlaceResume, dohost.PlaceEnd},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
@@ -203,7 +204,7 @@ func TestDestroyIncludesSubAgents(t *testing.T) {
 			return nil
 		},
 		SettleTime: 2 * time.Minute,
-	})
+	}, 60, 0))
 }
 
 // If a caller asks for a sub-agent during its deletion, it is created again, and its parent lists it.

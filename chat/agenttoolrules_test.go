@@ -15,6 +15,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // requestIDs finds the random ids of requests, which would differ in a replay.
@@ -22,7 +23,7 @@ var requestIDs = regexp.MustCompile(`ask_[0-9a-z]+`)
 
 // teamScenario returns a scenario: the member a gets a text, and answers want. Each of the others has exactly its transcript.
 func teamScenario(tm *team, text, want string, others map[string][]string) dohosttest.Scenario {
-	s := fewer(scenario(&countingState{}, &testClients{}, tm.class()))
+	s := variant(scenario(&countingState{}, &testClients{}, tm.class()))
 	s.Reset = func() { clear(tm.runs) }
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		for answered := false; !answered; time.Sleep(10 * time.Second) {
@@ -76,7 +77,7 @@ func TestAgentToolAtEveryPoint(t *testing.T) {
 			"c": {"user: x", "assistant: c says x", "user: y", "assistant: c says y"}}},
 		"sub-agent": {"sub b: hi", "a heard (b says hi)", nil},
 	}
-	if !*full {
+	if !pointtest.Full() {
 		delete(cases, "chain") // two chains have all its steps
 	}
 	for name, c := range cases {
@@ -88,7 +89,7 @@ func TestAgentToolAtEveryPoint(t *testing.T) {
 			}
 			s := teamScenario(tm, c.text, c.want, c.others)
 			if strings.Contains(name, "chain") {
-				s = fewest(s)
+				s = variant(s)
 			}
 			dohosttest.EveryPoint(t, s)
 		})

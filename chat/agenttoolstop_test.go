@@ -32,7 +32,7 @@ func TestStopOfAgentToolAtEveryPoint(t *testing.T) {
 		return dohost.Sleep(ctx, time.Hour)
 	}
 	var stops atomic.Int64
-	s := fewest(teamScenario(tm, "", "", nil))
+	s := variant(teamScenario(tm, "", "", nil))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		for over := false; !over; time.Sleep(time.Second) {
 			lost := askMember(ctx, h, "a", "b: c: hi && tool careful: y & tool slow: x")

@@ -13,6 +13,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // stamper is a host with a toolModel whose calls need an approval, and a client that has made one call.
@@ -389,7 +390,7 @@ func TestDecisionsAtEveryPoint(t *testing.T) {
 		"approve, begin, deny":  {[2]time.Duration{0, 40 * time.Millisecond}, true},
 		"no decision in time":   {[2]time.Duration{time.Minute, time.Minute}, false},
 	} {
-		if !c.daily && !*full {
+		if !c.daily && !pointtest.Full() {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

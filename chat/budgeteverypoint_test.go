@@ -59,7 +59,7 @@ func TestBudgetAtEveryPoint(t *testing.T) {
 	class := toolClass(m, chat.Options{
 		Budget: chat.Budget{Reply: chat.Limit{Cost: pricedLimit}}, Price: func(u chat.Usage) int64 { return u.OutputTokens },
 	}, func(*countingAgent) []chat.Tool { return nil })
-	s := fewest(scenario(&countingState{}, all, class))
+	s := variant(scenario(&countingState{}, all, class))
 	reset := s.Reset
 	s.Reset = func() { reset(); m.reset() }
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {

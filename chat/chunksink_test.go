@@ -14,6 +14,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // line is a row of a collection of chunks that is not StoredChunk. Its index "order" has the place of a chunk.
@@ -241,9 +242,10 @@ func TestStreamToAtEveryPoint(t *testing.T) {
 			_, err = chat.StreamTo(ctx, w, func(ctx context.Context) iter.Seq2[chat.Chunk, error] { return countedWords(ctx, w.Next()) })
 			return err
 		}, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1, KeepFailed: -1}))
-	s := dohosttest.Scenario{
+	s := pointtest.Scenario(dohosttest.Scenario{
 		Classes: []dohost.Class{class},
 		Reset:   func() { r.seen, r.err = nil, nil },
+		Places:  pointtest.Places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 				return clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error {
@@ -264,11 +266,8 @@ func TestStreamToAtEveryPoint(t *testing.T) {
 			}
 			return r.err
 		},
-	}
-	if *full {
-		s.Places, s.Pairs = allPlaces(), 25
-	}
-	dohosttest.EveryPoint(t, fewest(s))
+	}, 24, 25)
+	dohosttest.EveryPoint(t, s)
 }
 
 // countedWords yields the words from a number to 9, one each 100 ms.

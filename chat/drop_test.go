@@ -12,7 +12,6 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
 )
 
 // discardingClass is a class of countingAgents that run a tool and count. They are interrupted and discard the
@@ -58,9 +57,7 @@ func discardScenario(d chat.RecoveryAction, check func(ctx context.Context, p *c
 	}
 	all := &testClients{counting: c}
 	s := scenario(c, all, discardingClass(c, &cuts, d))
-	if !invariants.Enabled {
-		s.Places = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited} // a reply without a drop covers the other places
-	}
+	s.Places = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited} // a reply without a drop covers the other places
 	reset := s.Reset
 	s.Reset = func() {
 		reset()

@@ -3,7 +3,6 @@ package chat_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // testClients has the readers of a run.
@@ -95,69 +94,27 @@ func (c *testClients) checkAtEnd(ctx context.Context, h *dohosttest.Host, reques
 
 // scenario returns a scenario of clients that send requests to a countingAgent.
 func scenario(c *countingState, all *testClients, class dohost.Class) dohosttest.Scenario {
-	s := dohosttest.Scenario{
+	return pointtest.Scenario(dohosttest.Scenario{
 		Classes: []dohost.Class{class},
 		Reset: func() {
 			c.reset()
 			all.readers = nil
 		},
-		Places: places(),
-	}
-	switch {
-	case *full:
-		s.Pairs = 25
-		return s
-	case !invariants.Enabled:
-		s.Pairs = 3
-	}
-	s.Endings = []dohost.EndMode{dohost.EndFence, dohost.EndPowerCut} // a power cut loses all that a crash loses
+		Places: pointtest.Places(),
+	}, 24, 25)
+}
+
+// variant returns a scenario that takes long, and has few steps that others lack. In a plain go test it has a third of the sample.
+func variant(s dohosttest.Scenario) dohosttest.Scenario {
+	s.Sample = (s.Sample + 2) / 3
 	return s
 }
 
-// fewer returns a long scenario with the ends after the commit, and one pair of points, in a plain go test.
-func fewer(s dohosttest.Scenario) dohosttest.Scenario {
-	if !*full && !invariants.Enabled {
-		s.Places, s.Pairs = []dohost.Place{dohost.PlaceCommitted}, 1
-	}
-	return s
-}
-
-// fewest returns a scenario that is a variant of another. In a plain go test it has only power cuts after an Await.
-func fewest(s dohosttest.Scenario) dohosttest.Scenario {
-	if !*full {
-		s.Places, s.Pairs, s.Endings = []dohost.Place{dohost.PlaceAwaited}, 0, []dohost.EndMode{dohost.EndPowerCut}
-	}
-	return s
-}
-
-// The tests at every point end agents at more places and pairs of points with -args -full; .ci/run does that.
-var full = flag.Bool("full", false, "end incarnations at all places of allPlaces, and at 25 pairs of points instead of 3")
-
-// allPlaces are the points of failure that leave different states on the disk.
-func allPlaces() []dohost.Place {
-	return []dohost.Place{dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwaited}
-}
-
-// places are some of allPlaces: one before and one after the sync. The race detector makes a run ten times slower.
-func places() []dohost.Place {
-	switch {
-	case *full:
-		return allPlaces()
-	case invariants.Enabled:
-		return []dohost.Place{dohost.PlaceAwaited}
-	}
-	return []dohost.Place{dohost.PlaceCommitted, dohost.PlaceAwaited}
-}
-
-// TestReplyAtEveryPoint ends the agent at all places in every build without the race detector.
 func TestReplyAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &countingState{words: 3}
 	all := &testClients{counting: c}
 	s := scenario(c, all, countingClass(c, chat.Options{}))
-	if !invariants.Enabled {
-		s.Places = allPlaces()
-	}
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		late := all.join(h, "late")
 		late.resumeDelay = 250 * time.Millisecond

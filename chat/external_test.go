@@ -541,7 +541,7 @@ func TestExternalCallsAtEveryPoint(t *testing.T) {
 			bank := dohosttest.FakeService{Idempotent: true}
 			m := &stepsModel{steps: [][]string{{"a:1", "a:2"}, {"a:3"}}}
 			class := delegatingClass(m, chat.External{Async: async})
-			s := fewer(scenario(&countingState{}, &testClients{}, class))
+			s := variant(scenario(&countingState{}, &testClients{}, class))
 			s.Classes = append(s.Classes, executorClass(&bank))
 			s.Services = []*dohosttest.FakeService{&bank}
 			s.Pairs = min(s.Pairs, 5)

@@ -16,6 +16,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // frames is a script of frames that one client sends in order.
@@ -45,7 +46,7 @@ func repeated(n int, format string) string {
 // scripts returns scripts that once took too long, took too much memory, or ended an incarnation or the process.
 func scripts() map[string]frames {
 	parts := 3_000 // a quadratic number of steps exceeds the bound of play
-	if *full {
+	if pointtest.Full() {
 		parts = 9_000
 	}
 	const stores = `{"type":"cf_agent_chat_messages","messages":[%s]}`

@@ -90,7 +90,7 @@ func TestHistoryAtEveryPoint(t *testing.T) {
 	s := newHistorian(3, 1)
 	s.delay, s.pace = 15*time.Millisecond, 20*time.Millisecond
 	questions := []string{"q1", "q2", "q3", "q4"}
-	sc := fewest(scenario(&countingState{}, &testClients{}, s.class()))
+	sc := variant(scenario(&countingState{}, &testClients{}, s.class()))
 	sc.Reset = s.reset
 	sc.Run = func(ctx context.Context, h *dohosttest.Host) error { return askInOrder(ctx, h, questions) }
 	sc.Check = func(ctx context.Context, h *dohosttest.Host) error { return s.check(ctx, h, nil, questions) }
@@ -104,7 +104,7 @@ func TestHistoryMergeAtEveryPoint(t *testing.T) {
 	s := newHistorian(2, 1)
 	s.delay, s.pace = 15*time.Millisecond, 20*time.Millisecond
 	words, questions := []string{"m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7"}, []string{"q1", "q2"}
-	sc := fewest(scenario(&countingState{}, &testClients{}, s.class()))
+	sc := variant(scenario(&countingState{}, &testClients{}, s.class()))
 	sc.Reset = s.reset
 	sc.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {

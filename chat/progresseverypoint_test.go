@@ -12,6 +12,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // TestProgressAtEveryPoint ends the caller a and the asked agents everywhere, while a client of a sees the run, and connects again after
@@ -27,7 +28,7 @@ func TestProgressAtEveryPoint(t *testing.T) {
 		"a chain":       {"b: c: hello", "b heard (" + wordsText(words) + ")", false},
 		"a client away": {"b: hello", wordsText(words), true},
 	}
-	if !*full { // the client that is away sees most of the other cases
+	if !pointtest.Full() { // the client that is away sees most of the other cases
 		delete(cases, "one agent")
 		delete(cases, "a chain")
 	}
@@ -44,9 +45,9 @@ func TestProgressAtEveryPoint(t *testing.T) {
 			}
 			var seen []*toolRuns
 			var texts atomic.Int64 // runs with a text
-			s := fewer(scenario(&countingState{}, &testClients{}, tm.class()))
+			s := variant(scenario(&countingState{}, &testClients{}, tm.class()))
 			if name != "one agent" {
-				s = fewest(s)
+				s = variant(s)
 			}
 			s.Reset = func() {
 				clear(tm.runs)

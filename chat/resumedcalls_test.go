@@ -15,7 +15,6 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
 )
 
 // twoCallModel is a model that says a word, calls a tool twice in one answer, and says the other words when some call
@@ -145,9 +144,7 @@ func (m *twoCallModel) class(model chat.Model, o *chat.AnswerOptions) dohost.Cla
 func (m *twoCallModel) atEveryPoint(t *testing.T, model chat.Model, check func(calls []chat.Part) error) {
 	all := &testClients{}
 	s := scenario(m.countingState, all, m.class(model, nil))
-	if !invariants.Enabled {
-		s.Places = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited}
-	}
+	s.Places = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited}
 	reset := s.Reset
 	s.Reset = func() { reset(); m.ran, m.interruptions = map[string]int{}, 0 }
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").askAll(ctx, "one") }

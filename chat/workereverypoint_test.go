@@ -225,7 +225,7 @@ func (s *workerShop) check(ctx context.Context, h *dohosttest.Host) error {
 
 // scenario ends the clerk at all points of the work.
 func (s *workerShop) scenario(distinct bool) dohosttest.Scenario {
-	sc := fewest(scenario(&countingState{}, &testClients{}, s.class(distinct)))
+	sc := variant(scenario(&countingState{}, &testClients{}, s.class(distinct)))
 	sc.Services = []*dohosttest.FakeService{&s.once, &s.again, &s.found}
 	sc.Run, sc.Check, sc.Reset, sc.SettleTime = s.work, s.check, s.reset, time.Minute
 	return sc
@@ -259,7 +259,7 @@ func TestWorkerInAnswerAtEveryPoint(t *testing.T) {
 	}
 	m := &stepsModel{steps: [][]string{{"worker", "worker"}}}
 	all := &testClients{}
-	sc := fewest(scenario(&countingState{}, all, toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{w.Tool()} })))
+	sc := variant(scenario(&countingState{}, all, toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{w.Tool()} })))
 	sc.Services = []*dohosttest.FakeService{&s.once, &s.again}
 	reset := sc.Reset
 	sc.Reset = func() { reset(); m.asked = 0 }

@@ -218,4 +218,3 @@ func (w *scenarioRun) unreached(plan []interruption) error {
 	}
 	return fmt.Errorf("%w: %v was not reached; the object has %d points in this run", errNotDeterministic, s.Point, n)
 }
-

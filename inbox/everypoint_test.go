@@ -15,6 +15,7 @@ import (
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
+	"github.com/dohost/dohost/internal/pointtest"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -49,7 +50,7 @@ func TestInboxAtEveryPoint(t *testing.T) {
 		Classes:  []dohost.Class{deskClass(inbox.On(in))},
 		Services: []*dohosttest.FakeService{service},
 		Reset:    func() { m.took() },
-		Places:   []dohost.Place{dohost.PlaceAwaited},
+		Places:   pointtest.Places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := sendOnce(ctx, h, fromAda("1", "2", "3")...)
 			h.Advance(300 * time.Millisecond)
@@ -60,11 +61,7 @@ func TestInboxAtEveryPoint(t *testing.T) {
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error { return checkAnswered(ctx, h, service, chunks) },
 	}
-	if *full {
-		s.Places = []dohost.Place{dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwaited}
-		s.Pairs = 60
-	}
-	dohosttest.EveryPoint(t, s)
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 40, 60))
 }
 
 // sendOnce sends messages once, however often the call is repeated.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -108,39 +109,33 @@ func (s *pointRun) check(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-// .ci/run tries more pairs, and with -full durable work at all places.
-var full = flag.Bool("full", false, "end durable work at all places")
-
-var pairs = flag.Int("pairs", 10, "pairs of points where each policy's scenario is ended twice")
-
-func testEveryPoint(t *testing.T, p ledger.Policy, more string) {
+func testEveryPoint(t *testing.T, p ledger.Policy, more string, sample int) {
 	s := &pointRun{shop: newShop(p)}
 	s.more = more
-	dohosttest.EveryPoint(t, dohosttest.Scenario{
+	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes:   []dohost.Class{s.class()},
 		Services:  []*dohosttest.FakeService{&s.bank},
 		Run:       s.pay,
 		Check:     s.check,
-		Pairs:     *pairs,
 		HadEffect: func(id string) bool { return s.bank.Effects(id) > 0 },
 		Reset:     func() { s.reported = false; s.reset() },
-	})
+	}, sample, 200))
 	replays := flag.Lookup("dohosttest.replay").Value.String() != ""
 	if !t.Failed() && !replays && (s.unknown > 0) != (p == ledger.AtMostOnce) {
 		t.Errorf("the outcome was reported as unknown %d times", s.unknown)
 	}
 }
 
-func TestAtMostOnceAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.AtMostOnce, "") }
+func TestAtMostOnceAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.AtMostOnce, "", 60) }
 
-func TestIdempotentAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Idempotent, "") }
+func TestIdempotentAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Idempotent, "", 60) }
 
-func TestReconcileAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Reconcile, "") }
+func TestReconcileAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Reconcile, "", 60) }
 
 // TestLargeResultAtEveryPoint has a result of two parts.
 func TestLargeResultAtEveryPoint(t *testing.T) {
 	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Reconcile} {
-		t.Run(p.String(), func(t *testing.T) { testEveryPoint(t, p, strings.Repeat("x", mebibyte)) })
+		t.Run(p.String(), func(t *testing.T) { testEveryPoint(t, p, strings.Repeat("x", mebibyte), 10) })
 	}
 }
 
@@ -148,7 +143,7 @@ func TestLargeResultAtEveryPoint(t *testing.T) {
 func TestEqualDosAtEveryPoint(t *testing.T) {
 	s := &pointRun{shop: newShop(ledger.Idempotent)}
 	s.bank.Latency = time.Second
-	dohosttest.EveryPoint(t, dohosttest.Scenario{
+	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes:  []dohost.Class{s.class()},
 		Services: []*dohosttest.FakeService{&s.bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
@@ -157,5 +152,5 @@ func TestEqualDosAtEveryPoint(t *testing.T) {
 		},
 		Check: s.check,
 		Reset: func() { s.reported = false; s.reset() },
-	})
+	}, 60, 0))
 }

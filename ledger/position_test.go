@@ -10,6 +10,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -56,7 +57,7 @@ func TestAlarmsAtEveryPoint(t *testing.T) {
 	for _, p := range recoverable {
 		t.Run(p.String(), func(t *testing.T) {
 			s := newShop(p)
-			dohosttest.EveryPoint(t, dohosttest.Scenario{
+			dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 				Classes:  []dohost.Class{s.bellClass()},
 				Services: []*dohosttest.FakeService{&s.bank},
 				Run: func(ctx context.Context, h *dohosttest.Host) error {
@@ -76,10 +77,8 @@ func TestAlarmsAtEveryPoint(t *testing.T) {
 					}
 					return nil
 				},
-				Places: workPlaces(),
-				Pairs:  *pairs,
-				Reset:  s.reset,
-			})
+				Reset: s.reset,
+			}, 30, 200))
 		})
 	}
 }
@@ -180,7 +179,7 @@ func (c *cashier) resolve(ctx context.Context, fiber string) error {
 // TestFiberAtMostOnceAtEveryPoint lets an operator resolve the operations that are unknown.
 func TestFiberAtMostOnceAtEveryPoint(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
-	dohosttest.EveryPoint(t, dohosttest.Scenario{
+	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes:  []dohost.Class{s.cashierClass()},
 		Services: []*dohosttest.FakeService{&s.bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
@@ -199,8 +198,6 @@ func TestFiberAtMostOnceAtEveryPoint(t *testing.T) {
 			}
 			return s.checkEffects(ctx, h, 3)
 		},
-		Places: workPlaces(),
-		Pairs:  *pairs,
-		Reset:  s.reset,
-	})
+		Reset: s.reset,
+	}, 30, 200))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/pointtest"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -172,32 +172,18 @@ func (s *shop) checkEffects(ctx context.Context, h *dohosttest.Host, want int) e
 	return err
 }
 
-// workPlaces are all places with -full, and otherwise some: those after a commit, a sync and an Await. The race detector makes a
-// run ten times as long.
-func workPlaces() []dohost.Place {
-	switch {
-	case *full:
-		return nil
-	case invariants.Enabled:
-		return []dohost.Place{dohost.PlaceAwaited}
-	}
-	return []dohost.Place{dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceAwaited}
-}
-
 // testWork plans work at every point of it, and checks the number of its effects.
 func testWork(t *testing.T, p ledger.Policy, want int, do func(context.Context, *cashier) error) {
 	s := newShop(p)
-	dohosttest.EveryPoint(t, dohosttest.Scenario{
+	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes:  []dohost.Class{s.cashierClass()},
 		Services: []*dohosttest.FakeService{&s.bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			return plan(ctx, h, do)
 		},
-		Check:  func(ctx context.Context, h *dohosttest.Host) error { return s.checkEffects(ctx, h, want) },
-		Places: workPlaces(),
-		Pairs:  *pairs,
-		Reset:  s.reset,
-	})
+		Check: func(ctx context.Context, h *dohosttest.Host) error { return s.checkEffects(ctx, h, want) },
+		Reset: s.reset,
+	}, 30, 200))
 }
 
 // recoverable are the policies that need no operator here.

@@ -15,6 +15,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -354,7 +355,7 @@ func (s *shop) tellerClass() dohost.Class {
 // operation.
 func TestToolCallsAtEveryPoint(t *testing.T) {
 	s := newShop(ledger.Idempotent)
-	dohosttest.EveryPoint(t, dohosttest.Scenario{
+	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes:  []dohost.Class{s.tellerClass()},
 		Services: []*dohosttest.FakeService{&s.bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
@@ -379,8 +380,6 @@ func TestToolCallsAtEveryPoint(t *testing.T) {
 			return nil
 		},
 		SettleTime: time.Second,
-		Places:     workPlaces(),
-		Pairs:      *pairs,
 		Reset:      s.reset,
-	})
+	}, 30, 200))
 }

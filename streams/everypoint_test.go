@@ -12,7 +12,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 const pointMessages = 3
@@ -165,13 +165,5 @@ func TestStreamAtEveryPoint(t *testing.T) {
 		},
 		Batched: true,
 	}
-	switch {
-	case *full:
-		s.Pairs = 60
-	case invariants.Enabled:
-		s.Places = []dohost.Place{dohost.PlaceCommitted}
-	default:
-		s.Places = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable}
-	}
-	dohosttest.EveryPoint(t, s)
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 60, 60))
 }

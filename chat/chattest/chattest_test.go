@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -18,16 +17,15 @@ import (
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/chat/chattest"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 	"github.com/dohost/dohost/ledger"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var full = flag.Bool("full", false, "end the calls at all places in each test, not only in TestBookingTool")
-
 // some returns places for a test, or all with -full.
 func some(places ...dohost.Place) []dohost.Place {
-	if *full {
+	if pointtest.Full() {
 		return nil
 	}
 	return places

@@ -2,7 +2,6 @@ package research_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -13,11 +12,8 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/examples/research"
-	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/pointtest"
 )
-
-// The test at every point interrupts the job at more places and pairs of points with -args -full; .ci/run does that.
-var full = flag.Bool("full", false, "interrupt the job at all places instead of three, and at 100 pairs of points instead of 20")
 
 // TestResearchCountIsExactAtEveryPoint interrupts the job of the demo at every point, with a few words to count,
 // and at some pairs of points.
@@ -54,12 +50,8 @@ func TestResearchCountIsExactAtEveryPoint(t *testing.T) {
 			}
 			return nil
 		},
-		Pairs: 100,
 	}
-	if !*full || invariants.Enabled {
-		s.Places, s.Pairs = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceResume}, 20
-	}
-	dohosttest.EveryPoint(t, s)
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 40, 100))
 }
 
 // retryCall repeats an idempotent call until it succeeds.

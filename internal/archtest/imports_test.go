@@ -72,6 +72,7 @@ var mayImport = map[string][]string{
 	"internal/randchat":      {".", "chat", "dohosttest", "internal/randtest", "internal/sockettest", "ledger"},
 	"internal/randprog":      {".", "dohosttest", "internal/randtest", "internal/sockettest"},
 	"internal/randtest":      {".", "runtime", "objectstore", "internal/kernel", "dohosttest", "internal/invariants"},
+	"internal/pointtest":     {".", "dohosttest", "internal/invariants"},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
 	"internal/mutants":       {},
 	"internal/policytest":    {".", "ledger", "dohosttest"},

@@ -30,31 +30,28 @@ type trialResult struct {
 
 // runBaseline builds the tests without any mutation and runs the scenarios, which must pass.
 func (c *checker) runBaseline(ctx context.Context, ms []*mutation) error {
-	patterns := map[scenario][]string{} // by package and flags
+	patterns := map[string][]string{} // by package
 	for _, m := range ms {
 		for _, s := range m.scenarios {
-			with := scenario{pkg: s.pkg, flags: s.flags}
-			if !slices.Contains(patterns[with], s.run) {
-				patterns[with] = append(patterns[with], s.run)
+			if !slices.Contains(patterns[s.pkg], s.run) {
+				patterns[s.pkg] = append(patterns[s.pkg], s.run)
 			}
 		}
 	}
 	c.baseline = map[string]string{}
-	for all, runs := range patterns {
-		if c.baseline[all.pkg] == "" {
-			binary, err := c.begin(ctx, nil, all.pkg).wait()
-			if err != nil {
-				return fmt.Errorf("without a mutation: %w", err)
-			}
-			c.baseline[all.pkg] = binary
+	for pkg, runs := range patterns {
+		binary, err := c.begin(ctx, nil, pkg).wait()
+		if err != nil {
+			return fmt.Errorf("without a mutation: %w", err)
 		}
-		all.run = strings.Join(runs, "|")
-		output, passed, err := c.runTest(ctx, c.baseline[all.pkg], all.pkg, all.args()...)
+		c.baseline[pkg] = binary
+		all := scenario{pkg, strings.Join(runs, "|")}
+		output, passed, err := c.runTest(ctx, binary, pkg, all.args()...)
 		if err == nil && !passed {
 			err = errors.New(tail(output))
 		}
 		if err != nil {
-			return fmt.Errorf("without a mutation, %s fails: %w", all.pkg, err)
+			return fmt.Errorf("without a mutation, %s fails: %w", pkg, err)
 		}
 	}
 	return nil

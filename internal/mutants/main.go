@@ -7,9 +7,8 @@
 //	# The attempts of an alarm are counted in memory.
 //	# scenario: ./internal/simtest ^TestScenarios$/^failing-alarms$
 //
-// A scenario is a package, a pattern for go test -run, and flags of the test, if it needs more
-// endings than a plain go test has: "-pairs=25". The program builds the package's
-// test with the patch in an overlay, so that the sources do not change. It requires that
+// A scenario is a package and a pattern for go test -run. The test has the flag -full. The
+// program builds the package's test with the patch in an overlay, so that the sources do not change. It requires that
 // the untouched run passes, that some runs with an ending fail, that the replay line of the
 // first failure fails in the same way, and that it passes without the patch.
 //

@@ -51,17 +51,18 @@ func TestParseFindingsOfUntouchedRun(t *testing.T) {
 
 func TestParseMutation(t *testing.T) {
 	const diff = "--- a/x/y.go\n+++ b/x/y.go\n@@ -1 +1 @@\n-a\n+b\n"
-	m, err := parseMutation("# One thing\n# is wrong.\n# scenario: ./z ^T$/^u$\n# scenario: ./z ^V$ -full -pairs=3\n\n" + diff)
-	want := &mutation{what: "One thing is wrong.", scenarios: []scenario{{"./z", "^T$/^u$", ""}, {"./z", "^V$", "-full -pairs=3"}}, files: []string{"x/y.go"}}
+	m, err := parseMutation("# One thing\n# is wrong.\n# scenario: ./z ^T$/^u$\n# scenario: ./z ^V$\n\n" + diff)
+	want := &mutation{what: "One thing is wrong.", scenarios: []scenario{{"./z", "^T$/^u$"}, {"./z", "^V$"}}, files: []string{"x/y.go"}}
 	if err != nil || !reflect.DeepEqual(m, want) {
 		t.Errorf("%+v, %v; want %+v", m, err, want)
 	}
 	for text, why := range map[string]string{
-		"# scenario: ./z T\n" + diff:        "what is wrong",
-		"# wrong\n" + diff:                  "which scenario",
-		"# wrong\n# scenario: ./z T\n":      "changes nothing",
-		"# wrong\n# scenario: T\n" + diff:   "want a package",
-		"# wrong\n# scenario: z T\n" + diff: "want a package",
+		"# scenario: ./z T\n" + diff:                "what is wrong",
+		"# wrong\n" + diff:                          "which scenario",
+		"# wrong\n# scenario: ./z T\n":              "changes nothing",
+		"# wrong\n# scenario: T\n" + diff:           "want a package",
+		"# wrong\n# scenario: z T\n" + diff:         "want a package",
+		"# wrong\n# scenario: ./z T -full\n" + diff: "want a package",
 	} {
 		if _, err := parseMutation(text); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v, want an error with %q", text, err, why)

@@ -20,14 +20,13 @@ type mutation struct {
 
 // scenario is a test that runs one scenario at every point.
 type scenario struct {
-	pkg   string // in the form of go test: ./internal/simtest
-	run   string // the pattern for -run
-	flags string // of the test, separated by spaces
+	pkg string // in the form of go test: ./internal/simtest
+	run string // the pattern for -run
 }
 
 // args returns the arguments of a test run.
 func (s scenario) args() []string {
-	return append([]string{"-test.run=" + s.run}, strings.Fields(s.flags)...)
+	return []string{"-test.run=" + s.run, "-full"}
 }
 
 // readMutations reads the patches with matching names.
@@ -78,11 +77,10 @@ func parseMutation(text string) (*mutation, error) {
 			continue
 		}
 		pkg, run, ok := strings.Cut(by, " ")
-		run, flags, _ := strings.Cut(run, " ")
-		if !ok || !strings.HasPrefix(pkg, "./") || run == "" {
-			return nil, fmt.Errorf("%q: want a package, ./like/this, a pattern for -run, and perhaps flags", line)
+		if !ok || !strings.HasPrefix(pkg, "./") || run == "" || strings.Contains(run, " ") {
+			return nil, fmt.Errorf("%q: want a package, ./like/this, and a pattern for -run", line)
 		}
-		m.scenarios = append(m.scenarios, scenario{pkg, run, flags})
+		m.scenarios = append(m.scenarios, scenario{pkg, run})
 	}
 	m.what = strings.Join(what, " ")
 	switch {

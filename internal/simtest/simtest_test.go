@@ -2,30 +2,18 @@ package simtest_test
 
 import (
 	"errors"
-	"flag"
 	"testing"
 
-	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/pointtest"
 	"github.com/dohost/dohost/internal/simtest"
 )
 
-// .ci/run sets both flags.
-var (
-	batched = flag.Bool("batched", false, "also run the scenarios with many segments in a record")
-	pairs   = flag.Int("pairs", 5, "pairs of endings of each scenario; at most 5 with the race detector")
-)
-
-// thorough adjusts a scenario to the time that the build allows. With the race detector a
-// run takes ten times as long.
+// thorough adjusts a scenario to the time that the test has. With -full it also runs with many segments in a record.
 func thorough(s dohosttest.Scenario) dohosttest.Scenario {
-	if invariants.Enabled {
-		s.Places, s.Pairs, s.Batched = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited}, min(*pairs, 5), false
-		return s
-	}
-	s.Batched, s.Pairs = s.Batched || *batched, *pairs
-	return s
+	s.Batched = s.Batched && !invariants.Enabled || pointtest.Full()
+	return pointtest.Scenario(s, 40, 25)
 }
 
 func TestScenarios(t *testing.T) {
