@@ -83,8 +83,8 @@ func CallFrom(ctx context.Context) (c Call, ok bool) {
 	return of.call, ok
 }
 
-// toolEvent is the end of a run of a call, or the end of the time of some run: several may end in the same instant, in which the
-// order of their events is not defined.
+// toolEvent is the end of a run of a call, or the end of the time of some run: several times may end in one instant, and their events
+// then have any order.
 type toolEvent struct {
 	run  *toolRun
 	late bool
