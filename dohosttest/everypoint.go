@@ -149,7 +149,9 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []interr
 		}
 		w.atStandstill(func() {
 			tr.took = time.Since(w.began)
-			tr.points, tr.since = w.points(), w.sinceEnding()
+			if tr.points = w.points(); s.Pairs > 0 {
+				tr.since = w.sinceEnding()
+			}
 			err = w.unreached(plan)
 		})
 		if err != nil {

@@ -27,7 +27,7 @@ func explore(t *testing.T, s *Scenario) *report {
 		orders = append(orders, diskLast)
 	}
 	for _, o := range orders {
-		x := &explorer{t: t, s: s, r: r, order: o, moved: new(atomic.Int64)}
+		x := &explorer{t: t, s: s, r: r, order: o, moved: new(atomic.Int64), draw: rand.New(rand.NewPCG(s.Seed, 1))}
 		if !x.untouched() {
 			return r
 		}
@@ -53,14 +53,11 @@ type explorer struct {
 	order order
 	moved *atomic.Int64
 	base  *trial
-	after []endingPair // all pairs
-	stuck bool         // a bubble is stuck; it may disturb later ones
-}
+	draw  *rand.Rand // of the pairs
+	stuck bool       // a bubble is stuck; it may disturb later ones
 
-// endingPair is an ending and a point of the recovery from it.
-type endingPair struct {
-	first interruption
-	then  Point
+	pairCount int
+	sampled   [][]interruption // pairs, at most Scenario.Pairs
 }
 
 func (x *explorer) fail(tr *trial, plan []interruption, err error) {
@@ -114,16 +111,23 @@ func differ(a, b []Point) error {
 	return nil
 }
 
-// endingsAt returns the endings of a run at a point. Where writes are not synced yet, an
-// ending process may keep or lose them.
-func (s *Scenario) endingsAt(p Point) []dohost.EndMode {
-	es := []dohost.EndMode{eviction.EndFence, eviction.EndCrash, eviction.EndPowerCut}
-	if p.Place == eviction.PlaceSync {
-		es = append(es, eviction.EndKill)
+// endsAt reports whether a run may end in this way at a point. Where writes are not synced yet, an ending process may keep or
+// lose them.
+func (s *Scenario) endsAt(e dohost.EndMode, p Point) bool {
+	if e == eviction.EndKill && p.Place != eviction.PlaceSync || !canEnd(e, p) {
+		return false
 	}
-	return slices.DeleteFunc(es, func(e dohost.EndMode) bool {
-		return !canEnd(e, p) || s.Endings != nil && !slices.Contains(s.Endings, e)
-	})
+	return s.Endings == nil || slices.Contains(s.Endings, e)
+}
+
+// endingsAt returns the endings of runs at a point.
+func (s *Scenario) endingsAt(p Point) (es []dohost.EndMode) {
+	for _, e := range allEndings {
+		if s.endsAt(e, p) {
+			es = append(es, e)
+		}
+	}
+	return es
 }
 
 // singles ends a run at every point with every ending, or does a sample of these runs.

@@ -1,13 +1,27 @@
 package dohosttest
 
-import (
-	"math/rand/v2"
-)
+// A scenario of several objects has millions of pairs. So the explorer keeps none but those that it will try: a sample that
+// each further pair enters with the probability that makes all pairs equally likely.
 
-// addPairs records the points after the first ending of a run.
+// addPairs adds the pairs of an ending that did no harm alone, and each ending at a point after it, to those that the
+// sample is drawn from.
 func (x *explorer) addPairs(first interruption, tr *trial) {
 	for _, p := range tr.since {
-		x.after = append(x.after, endingPair{first, p})
+		for _, ending := range allEndings {
+			if !x.s.endsAt(ending, p) {
+				continue
+			}
+			x.pairCount++
+			at := len(x.sampled)
+			if at < x.s.Pairs {
+				x.sampled = append(x.sampled, nil)
+			} else {
+				at = x.draw.IntN(x.pairCount)
+			}
+			if at < x.s.Pairs {
+				x.sampled[at] = []interruption{first, {p, ending}}
+			}
+		}
 	}
 }
 
@@ -29,18 +43,10 @@ func (w *scenarioRun) sinceEnding() (ps []Point) {
 	return ps
 }
 
-// pairs runs the scenario with two endings. The first is an ending that did no harm alone.
+// pairs runs the scenario with the sampled pairs of endings.
 func (x *explorer) pairs() {
-	var all [][]interruption
-	for _, s := range x.after {
-		for _, ending := range x.s.endingsAt(s.then) {
-			all = append(all, []interruption{s.first, {s.then, ending}})
-		}
-	}
-	x.r.AllPairs += len(all)
-	draw := rand.New(rand.NewPCG(x.s.Seed, 1))
-	draw.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for _, plan := range all[:min(x.s.Pairs, len(all))] {
+	x.r.AllPairs += x.pairCount
+	for _, plan := range x.sampled {
 		if x.over() {
 			return
 		}

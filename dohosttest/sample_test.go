@@ -87,3 +87,53 @@ func TestSampleFindsFailures(t *testing.T) {
 		t.Errorf("with a negative sample: %d failures, and the runs %v", len(r.Failures), r.Runs)
 	}
 }
+
+// TestPairsAreDrawnFromAll compares the pairs of fifteen seeds with all pairs: each seed has as many as the scenario wants, none
+// twice, and later pairs are drawn as often as earlier ones.
+func TestPairsAreDrawnFromAll(t *testing.T) {
+	pairs := func(n int, seed uint64) (plans []string, all int) {
+		s := putOnce()
+		s.Places, s.Endings = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable}, []dohost.EndMode{dohost.EndCrash, dohost.EndPowerCut}
+		s.Pairs, s.Seed = n, seed
+		ended := 0
+		check := s.Check
+		s.Check = func(ctx context.Context, h *Host) error {
+			if len(h.run.endings) == 2 {
+				if ended++; ended%2 == 1 { // the second call is for the same run
+					plans = append(plans, fmt.Sprint(h.run.endings))
+				}
+			}
+			return check(ctx, h)
+		}
+		r := explore(t, s)
+		if len(r.Failures) > 0 {
+			t.Fatal(r.Failures[0].err)
+		}
+		return plans, r.AllPairs
+	}
+	all, n := pairs(1000, 1)
+	const some = 8
+	if len(all) != n || n < 4*some {
+		t.Fatalf("%d of %d pairs", len(all), n)
+	}
+	early, drawn := 0, 0
+	for seed := range uint64(15) {
+		plans, n := pairs(some, seed)
+		again, _ := pairs(some, seed)
+		if sorted := slices.Sorted(slices.Values(plans)); len(slices.Compact(sorted)) != some || n != len(all) || !slices.Equal(plans, again) {
+			t.Fatalf("seed %d: %d of %d pairs: %q, and then %q", seed, len(plans), n, plans, again)
+		}
+		for _, plan := range plans {
+			at := slices.Index(all, plan)
+			if at < 0 {
+				t.Fatalf("seed %d: %s is not among all pairs", seed, plan)
+			}
+			if drawn++; at < len(all)/2 {
+				early++
+			}
+		}
+	}
+	if 5*early < 2*drawn || 5*early > 3*drawn {
+		t.Errorf("%d of %d drawn pairs are in the first half of all", early, drawn)
+	}
+}

@@ -69,7 +69,15 @@ type scenarioRun struct {
 // objectTrace has the points of an object.
 type objectTrace struct {
 	points       []Point
-	incarnations map[uint64]int // number of the incarnation, by its epoch
+	incarnations map[uint64]int         // number of the incarnation, by its epoch
+	records      map[recordPlace]uint64 // points of records
+}
+
+// recordPlace is a place of the records of an event.
+type recordPlace struct {
+	incarnation int
+	event       uint64
+	place       dohost.Place
 }
 
 // interruption is the end of an incarnation, or of the process, at a point.
@@ -202,7 +210,7 @@ func (w *scenarioRun) point(g *stepRequest) Point {
 	at := g.point
 	tr := w.traces[at.ID]
 	if tr == nil {
-		tr = &objectTrace{incarnations: map[uint64]int{}}
+		tr = &objectTrace{incarnations: map[uint64]int{}, records: map[recordPlace]uint64{}}
 		w.traces[at.ID] = tr
 	}
 	if at.Incarnation != 0 && tr.incarnations[at.Incarnation] == 0 {
@@ -214,20 +222,12 @@ func (w *scenarioRun) point(g *stepRequest) Point {
 		Place: at.Place, N: at.N,
 	}
 	if at.Op == "record" {
-		p.N = tr.records(p)
+		at := recordPlace{p.Incarnation, p.Event, p.Place}
+		tr.records[at]++
+		p.N = tr.records[at]
 	}
 	tr.points = append(tr.points, p)
 	return p
-}
-
-// records counts the points of records at the place of p, with p as the last.
-func (tr *objectTrace) records(p Point) uint64 {
-	for _, q := range slices.Backward(tr.points) {
-		if q.Op == p.Op && q.Place == p.Place && q.Event == p.Event && q.Incarnation == p.Incarnation {
-			return q.N + 1
-		}
-	}
-	return 1
 }
 
 // endingAt returns the ending at a point, or None.
