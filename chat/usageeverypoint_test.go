@@ -12,6 +12,7 @@ import (
 
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // bookedModel is a provider with a book of the calls that it has seen, outside of the object. Each call has a name, which it reports
@@ -168,7 +169,7 @@ func TestUsageOfResumedAnswersAtEveryPoint(t *testing.T) {
 		return check(ctx, h)
 	}
 	dohosttest.EveryPoint(t, s)
-	if resumed == 0 {
+	if resumed == 0 && pointtest.Full() { // a sample may have no point during an answer
 		t.Error("no answer was resumed")
 	}
 }
