@@ -127,9 +127,15 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 // turn, as an [Await] does. If ctx has ended, Wait returns the cause of ctx even if there
 // is an entry. A DeleteAll while Wait waits is a [*FeedError] with Reset.
 //
-// Errors: a [*FeedError], the ctx's cause, those of Await.
+// Errors: a [*FeedError]; [ErrOverloaded] if the object has 256 watches and waiting readers, or half of Options.MaxEvents;
+// [ErrClosed] when the host begins to close; the ctx's cause; those of Await.
 func (f *Feed) Wait(ctx context.Context, s *Storage, after Position) error {
-	_, err := s.rt().WaitFeed(ctx, f.Name, after)
+	ctx, end, err := s.rt().BeginWatch(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = s.rt().WaitFeed(ctx, f.Name, after)
 	return err
 }
 

@@ -190,7 +190,7 @@ func TestWatchesOfAnObjectAreBounded(t *testing.T) {
 		for range 257 {
 			all = append(all, watchItems(t, h, items, nil, nil, nil))
 		}
-		if last := all[256]; !errors.Is(last.err, dohost.ErrOverloaded) || !strings.Contains(last.err.Error(), "256 watches") || all[255].err != nil {
+		if last := all[256]; !errors.Is(last.err, dohost.ErrOverloaded) || !strings.Contains(last.err.Error(), "256 watches and") || all[255].err != nil {
 			t.Errorf("of 257 watches: %v, %v", all[255].err, last.err)
 		}
 	})

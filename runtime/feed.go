@@ -159,7 +159,7 @@ func (s *State) BeginWatch(ctx context.Context) (watch context.Context, end func
 	h, a := s.incarnation().obj.host(), s.incarnation().activity
 	if most := max(min(h.opts.MaxEvents/2, maxWatches), 1); a.watches.Add(1) > int64(most) {
 		a.watches.Add(-1)
-		return nil, nil, fmt.Errorf("%w: the limit is %d watches per object", ErrOverloaded, most)
+		return nil, nil, fmt.Errorf("%w: the limit is %d watches and waiting readers of feeds per object", ErrOverloaded, most)
 	}
 	watch, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(h.open, func() { cancel(context.Cause(h.open)) })
