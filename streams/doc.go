@@ -16,6 +16,8 @@
 // A response to a writer leaves when the data is durable, and a reader never sees data that is not. Forks and subscriptions of the
 // protocol are refused with status 501.
 //
+// [ServeFeed] serves the rows of an object's collections, and their changes, in the same protocol.
+//
 // # Objects and readers
 //
 // An append is one event of the stream's object ([Stream]): it writes the data, the state of the stream and the state of the producer in

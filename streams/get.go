@@ -23,8 +23,8 @@ type readQuery struct {
 	read         readRequest
 }
 
-// queryOf decodes the query of a GET. want is the reason if it cannot.
-func queryOf(raw string) (q readQuery, want string) {
+// queryOf decodes the query of a GET. parse decodes an offset that the protocol does not reserve. want is the reason if it cannot.
+func queryOf(raw string, parse func(offset string) bool) (q readQuery, want string) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return q, "a query"
@@ -50,7 +50,7 @@ func queryOf(raw string) (q readQuery, want string) {
 	case offsetNow:
 		q.read.Now = true
 	default:
-		if q.read.From, err = parseOffset(q.offset); err != nil {
+		if !parse(q.offset) {
 			return q, "an offset of this server, -1 or now"
 		}
 	}
@@ -59,7 +59,13 @@ func queryOf(raw string) (q readQuery, want string) {
 
 // get answers GET.
 func (s *server) get(w http.ResponseWriter, r *http.Request, name string) {
-	q, want := queryOf(r.URL.RawQuery)
+	var from position
+	q, want := queryOf(r.URL.RawQuery, func(offset string) bool {
+		var err error
+		from, err = parseOffset(offset)
+		return err == nil
+	})
+	q.read.From = from
 	if want != "" {
 		s.refuse(w, http.StatusBadRequest, "bad_query", "want %s", want)
 		return

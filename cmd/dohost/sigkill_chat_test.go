@@ -246,7 +246,7 @@ func (l *chatClient) receiveUntil(holds func() bool) {
 	l.t.Helper()
 	for asked := l.none; !holds() && l.none < 50; {
 		if l.receive(); l.none > asked && !l.asked {
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 			asked = l.none
 			l.send(map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "p"})
 		}
