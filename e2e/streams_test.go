@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// streamServer is dohost serve --streams.
+// streamServer is the command serve --streams of a program.
 type streamServer struct {
 	t         *testing.T
 	bin, data string
@@ -21,11 +21,11 @@ type streamServer struct {
 	cmd       *exec.Cmd
 }
 
-func startStreams(t *testing.T) *streamServer {
+func startStreams(t *testing.T, program string) *streamServer {
 	t.Helper()
 	install(t)
 	s := &streamServer{t: t, bin: filepath.Join(t.TempDir(), "dohost"), data: filepath.Join(t.TempDir(), "data"), at: "127.0.0.1:0"}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", s.bin, "../cmd/dohost").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", s.bin, program).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	t.Cleanup(func() { s.kill() })
@@ -64,7 +64,7 @@ const refusedForks, conforming = 79, 253
 
 // TestStreamsConform runs the published conformance tests. All pass, except those of forks.
 func TestStreamsConform(t *testing.T) {
-	s := startStreams(t)
+	s := startStreams(t, "../cmd/dohost")
 	report := filepath.Join(t.TempDir(), "report.json")
 	cmd := exec.CommandContext(t.Context(), filepath.Join("node_modules", ".bin", "vitest"), "run", "--root", ".",
 		"--testTimeout", "60000", "--reporter", "json", "--outputFile", report, "js/streams/conformance.test.mjs")
@@ -105,37 +105,54 @@ func TestStreamsConform(t *testing.T) {
 	}
 }
 
-// TestStreamsPublishedClient has the published client append and read while the server is killed. Each reader gets each message once.
-func TestStreamsPublishedClient(t *testing.T) {
-	s := startStreams(t)
-	const messages, kills = 60, 5
-	cmd := exec.CommandContext(t.Context(), tool(t, "node"), "js/streams/client.mjs", "http://"+s.at+"/v1/stream/a/b", fmt.Sprint(messages))
+// killDuring runs a program of a published client, and kills the server after every tenth line with a prefix. It returns the other lines
+// with the prefix read.
+func (s *streamServer) killDuring(kills int, prefix string, args ...string) (read []string) {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), tool(s.t, "node"), args...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	var failure strings.Builder
 	cmd.Stderr = &failure
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	killed := 0
-	var read []string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		line := lines.Text()
-		if mode, ok := strings.CutPrefix(line, "read "); ok {
-			read = append(read, mode)
+		if of, ok := strings.CutPrefix(line, "read "); ok {
+			read = append(read, of)
 		}
-		if killed < kills && line == fmt.Sprint("appended ", 10*(killed+1)) {
+		if killed < kills && line == fmt.Sprint(prefix, " ", 10*(killed+1)) {
 			killed++
-			s.kill() // during the next append, or before it
+			s.kill() // during the next write, or before it
 			s.start()
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("the client: %v\n%s", err, failure.String())
+		s.t.Fatalf("the client: %v\n%s", err, failure.String())
 	}
-	if killed != kills || len(read) != 3 {
-		t.Errorf("%d kills, read %q", killed, read)
+	if killed != kills {
+		s.t.Errorf("%d kills, want %d", killed, kills)
+	}
+	return read
+}
+
+// TestStreamsPublishedClient has the published client append and read while the server is killed. Each reader gets each message once.
+func TestStreamsPublishedClient(t *testing.T) {
+	s := startStreams(t, "../cmd/dohost")
+	if read := s.killDuring(5, "appended", "js/streams/client.mjs", "http://"+s.at+"/v1/stream/a/b", "60"); len(read) != 3 {
+		t.Errorf("read %q", read)
+	}
+}
+
+// TestStreamDBFollowsRows has two published StreamDBs follow the rows of an object while the server is killed, and the object leaves
+// memory between changes. One makes the changes and sees each before the next; both, and a late one, have all rows at the end.
+func TestStreamDBFollowsRows(t *testing.T) {
+	s := startStreams(t, "./server")
+	if read := s.killDuring(3, "changed", "js/streams/statedb.mjs", "http://"+s.at+"/objects/Todo/a", "40"); len(read) != 3 {
+		t.Errorf("read %q", read)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "serve" { // dohost serve, with its page
-		cli.Main(chatAgentClass(), shopClass())
+		cli.Main(chatAgentClass(), shopClass(), todoClass())
 		return
 	}
 	data := flag.String("data", "", "where the store lives")
