@@ -326,17 +326,22 @@ func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed erro
 	return a.l.sendInTurn(ctx, resultChunk(p.Text("toolCallId"), raw, err))
 }
 
-// step asks the model once, or resumes an interrupted step, unless a budget is exhausted.
+// step asks the model once, or resumes an interrupted step. If a budget is exhausted, the reply is suspended. A step that has calls which
+// have not begun ends first, and its complete calls run, as those of an interrupted answer: no continuation begins while they have no
+// result. The next step finds the budget exhausted.
 func (a *answerRun) step(ctx context.Context) error {
 	over, err := a.l.meter().exhausted(ctx)
 	if err == nil && over == nil {
 		err = a.askModel(ctx)
 		over, _ = errors.AsType[*BudgetError](err)
 	}
-	if over != nil {
-		return a.suspend(ctx, over)
+	switch {
+	case over == nil:
+		return err
+	case a.l.inStep() && len(a.l.unstartedCalls()) > 0:
+		return a.endStep(ctx)
 	}
-	return err
+	return a.suspend(ctx, over)
 }
 
 func (a *answerRun) askModel(ctx context.Context) error {

@@ -10,10 +10,10 @@ import (
 // Budget bounds the use of models by the agents of a class. The zero Budget bounds nothing. The agent checks it with the recorded usage
 // (see [ModelCalls]), estimates included, before each call of a model; in a reply also while the model answers.
 //
-// [Answer] asks for a decision when a budget is exhausted: the message of the reply gets a call of the tool "dohost_budget" that waits
-// for an approval, and the reply ends as for any approval. An approval gives the scope its whole limit again, from that time on, and the
-// reply continues in the same message. After a refusal the message stays as it is. Where no reply can wait, in a [Worker] and in a
-// summary, the call of the model is refused with a [*BudgetError].
+// [Answer] asks for a decision when a budget is exhausted: it runs the complete tool calls of the model's answer, the message of the reply
+// gets a call of the tool "dohost_budget" that waits for an approval, and the reply ends as for any approval. An approval gives the scope
+// its whole limit again, from that time on, and the reply continues in the same message. After a refusal the message stays as it is.
+// Where no reply can wait, in a [Worker] and in a summary, the call of the model is refused with a [*BudgetError].
 type Budget struct {
 	// Reply bounds a message of the assistant: the steps of [Answer], its continuations, and the workers of its tools.
 	Reply Limit

@@ -1,0 +1,86 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// outputPrice is the price of a model whose input is free.
+func outputPrice(u chat.Usage) int64 { return u.OutputTokens }
+
+// A budget that is exhausted by a tool call in the middle of an answer cuts that answer off. Its complete calls run, as those of an
+// interrupted answer, then the reply waits for the decision, and after the approval the model gets the results.
+func TestBudgetSuspendsAfterCalls(t *testing.T) {
+	large := `{"text":"` + strings.Repeat("w", 200) + `"}` // 50 tokens
+	for _, c := range []struct {
+		name   string
+		calls  []chat.Chunk
+		waits  bool // for the approval of the tool
+		result string
+	}{
+		{"complete", []chat.Chunk{chat.ToolInput("work-1", "work", large)}, false, `output-available "done"`},
+		{"incomplete", toolInputPieces("work-1", "work", large), false, "output-error "},
+		{"approved", []chat.Chunk{chat.ToolInput("work-1", "work", large)}, true, `output-available "done"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked, ran := 0, 0
+			m := modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) {
+				if asked++; asked > 1 {
+					yield(chat.TextDelta("t", "end"), nil)
+					return
+				}
+				for _, chunk := range append(c.calls, chat.TextDelta("t", "too much")) {
+					if !yield(chunk, nil) {
+						return
+					}
+				}
+			})
+			type input struct {
+				Text string `json:"text"`
+			}
+			work := chat.NewTool("work", "", func(context.Context, input) (string, error) { ran++; return "done", nil }, nil)
+			if c.waits {
+				work.Approve = &chat.Approval{}
+			}
+			o := chat.Options{Price: outputPrice, Budget: chat.Budget{Reply: chat.Limit{Cost: 20}}}
+			runTools(t, m, o, func(*countingAgent) []chat.Tool { return []chat.Tool{work} }, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				h.Advance(10 * time.Second)
+				if c.waits {
+					approveCall(t, ctx, h, "work-1")
+				}
+				if asked != 1 {
+					t.Errorf("the model was asked %d times before the decision", asked)
+				}
+				decideBudget(t, ctx, h, true)
+				answer, _ := answerOf(t, ctx, h)
+				if got := resultOf(answer, "work"); !strings.HasPrefix(got, c.result) || answer.PlainText() != "end" || ran > 1 || asked != 2 || c.waits && ran != 1 {
+					t.Errorf("the tool ran %d times, its result is %q; the model was asked %d times, the text is %q", ran, got, asked, answer.PlainText())
+				}
+				inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error { return p.Idle(ctx) })
+			})
+		})
+	}
+}
+
+// toolInputPieces returns the input of a call that has no end.
+func toolInputPieces(id, tool, input string) (list []chat.Chunk) {
+	for _, m := range []map[string]string{
+		{"type": "tool-input-start", "toolCallId": id, "toolName": tool},
+		{"type": "tool-input-delta", "toolCallId": id, "inputTextDelta": input},
+	} {
+		var c chat.Chunk
+		raw, err := json.Marshal(m)
+		if err = errors.Join(err, json.Unmarshal(raw, &c)); err != nil {
+			panic(err)
+		}
+		list = append(list, c)
+	}
+	return list
+}
