@@ -330,7 +330,7 @@ func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed erro
 // have not begun ends first, and its complete calls run, as those of an interrupted answer: no continuation begins while they have no
 // result. The next step finds the budget exhausted.
 func (a *answerRun) step(ctx context.Context) error {
-	over, err := a.l.meter().exhausted(ctx)
+	over, err := a.l.meter().exhausted(ctx, time.Now())
 	if err == nil && over == nil {
 		err = a.askModel(ctx)
 		over, _ = errors.AsType[*BudgetError](err)

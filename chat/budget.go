@@ -17,7 +17,7 @@ import (
 type Budget struct {
 	// Reply bounds a message of the assistant: the steps of [Answer], its continuations, and the workers of its tools.
 	Reply Limit
-	// Day bounds the calls that begin on a day in UTC.
+	// Day bounds the calls that begin on a day in UTC. A call that lasts beyond midnight counts on the day on which it began.
 	Day Limit
 	// Agent bounds all calls of the object.
 	Agent Limit
@@ -107,14 +107,14 @@ func (s *budgetState) exhausted(more usageAmounts) *BudgetError {
 	return nil
 }
 
-// budgets returns the states of the scopes of a call that begins now. The totals in the store are the state: an ending loses nothing of
-// it but the amounts that no row has.
-func (m *meter) budgets(ctx context.Context) (list []budgetState, err error) {
+// budgets returns the states of the scopes of a call that began at a time, in Unix milliseconds. The totals in the store are the state: an
+// ending loses nothing of it but the amounts that no row has.
+func (m *meter) budgets(ctx context.Context, began int64) (list []budgetState, err error) {
 	if m.budget == (Budget{}) {
 		return nil, nil
 	}
-	now := modelCallRow{Message: m.message, Began: time.Now().UnixMilli()}
-	for _, scope := range now.scopes() {
+	call := modelCallRow{Message: m.message, Began: began}
+	for _, scope := range call.scopes() {
 		limit := m.budget.limit(scope.Kind)
 		if limit == (Limit{}) {
 			continue
@@ -128,9 +128,9 @@ func (m *meter) budgets(ctx context.Context) (list []budgetState, err error) {
 	return list, nil
 }
 
-// exhausted returns the error of the first budget that allows no call now, or nil.
-func (m *meter) exhausted(ctx context.Context) (*BudgetError, error) {
-	list, err := m.budgets(ctx)
+// exhausted returns the error of the first budget that allows no call at a time, or nil.
+func (m *meter) exhausted(ctx context.Context, at time.Time) (*BudgetError, error) {
+	list, err := m.budgets(ctx, at.UnixMilli())
 	return firstExhausted(list, usageAmounts{}), err
 }
 
@@ -164,10 +164,10 @@ func BudgetGrants(ctx context.Context, a Ref, s BudgetScope, name string) (int, 
 
 // The checks of a call while the model answers. Only the calls of a reply have them: a worker could not keep its text.
 
-// watchBudgets reads the budgets after the row of the call was written.
+// watchBudgets reads the budgets after the row of the call was written: those of the day on which the call began.
 func (u *usageCall) watchBudgets(ctx context.Context) (err error) {
 	if u.suspends {
-		u.budgetsLeft, err = u.budgets(ctx)
+		u.budgetsLeft, err = u.budgets(ctx, u.row.Began)
 	}
 	return err
 }

@@ -84,3 +84,25 @@ func toolInputPieces(id, tool, input string) (list []chat.Chunk) {
 	}
 	return list
 }
+
+// A call that lasts beyond midnight counts on the day on which it began, so the budget of that day stops it.
+func TestBudgetOfDayAfterMidnight(t *testing.T) {
+	m := &thriftyModel{words: 35, pace: time.Second}
+	o := chat.Options{Budget: chat.Budget{Day: chat.Limit{Tokens: 41}}}
+	runWithHost(t, toolClass(m, o, func(*countingAgent) []chat.Tool { return nil }), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		today := time.Now().UTC()
+		h.Advance(today.Truncate(24 * time.Hour).Add(24*time.Hour - 10*time.Second).Sub(today))
+		day := time.Now().UTC().Format(time.DateOnly)
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
+			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
+			return err
+		})
+		h.Advance(2 * time.Minute)
+		wantReply(t, ctx, h, 20, "approval-requested", 0)
+		if c := decideBudget(t, ctx, h, true); !strings.Contains(c.Input, day) {
+			t.Errorf("the input is %s, want the day %s", c.Input, day)
+		}
+		h.Advance(time.Minute)
+		wantReply(t, ctx, h, 35, "output-available", 0)
+	})
+}

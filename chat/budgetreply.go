@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -77,7 +78,7 @@ func (a *answerRun) decideBudgets(ctx context.Context) (over bool, err error) {
 	if r := a.l.calls[m.Parts[last].Text("toolCallId")]; r.State == CallCompleted {
 		return false, nil
 	}
-	e, err := a.l.meter().exhausted(ctx)
+	e, err := a.l.meter().exhausted(ctx, time.Now())
 	return e != nil, err
 }
 

@@ -114,7 +114,7 @@ func (u *usageCall) begin(ctx context.Context, p *Prompt) error {
 		u.countPartial(&p.Partial)
 	}
 	err := u.write(ctx, func(ctx context.Context) error {
-		if over, err := u.exhausted(ctx); err != nil {
+		if over, err := u.exhausted(ctx, u.from); err != nil {
 			return err
 		} else if over != nil {
 			return over
