@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/objectstore"
 )
 
 // outputPrice is the price of a model whose input is free.
@@ -105,4 +107,79 @@ func TestBudgetOfDayAfterMidnight(t *testing.T) {
 		h.Advance(time.Minute)
 		wantReply(t, ctx, h, 35, "output-available", 0)
 	})
+}
+
+// An approval that is withdrawn while the disk is full, so that it could not be applied, grants nothing.
+func TestWithdrawnApprovalGrantsNothing(t *testing.T) {
+	refused := 0
+	for i, after := range []time.Duration{200, 700} { // ms, the attempts of the reply and of the refusal are 500 ms apart
+		var disk *objectstore.FS
+		fills := false
+		m := &thriftyModel{words: 40}
+		class := countingClassOf(&countingState{}, &handlers{Reply: func(p *countingAgent, ctx context.Context, r *chat.Reply) error {
+			if fills {
+				fills = false
+				disk.SetFree(0)
+				if err := dohost.Sleep(ctx, 20*time.Second); err != nil {
+					return err
+				}
+			}
+			return chat.Answer(ctx, r, m, nil)
+		}, Options: chat.Options{Budget: chat.Budget{Reply: chat.Limit{Tokens: 61}}}})
+		runLong(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
+			disk = fs
+			inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+				_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
+				return err
+			})
+			time.Sleep(10 * time.Second)
+			decide := func(approve bool) (err error) {
+				inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+					call, waitErr := firstCall(ctx, p)
+					if waitErr != nil {
+						return waitErr
+					}
+					err = chat.Decide(ctx, p, &chat.Decision{Call: call.ID, Approve: approve, Actor: "op"})
+					return nil
+				})
+				return err
+			}
+			fills = true
+			if err := decide(true); err != nil {
+				t.Error(err)
+			}
+			go func() {
+				time.Sleep(25*time.Second + after*time.Millisecond)
+				fs.SetFree(1 << 40)
+			}()
+			time.Sleep(20500 * time.Millisecond)
+			late := decide(false)
+			time.Sleep(time.Minute)
+			inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+				list, err := chat.Messages(ctx, p, 1)
+				if err != nil {
+					return err
+				}
+				n, err := chat.BudgetGrants(ctx, p, chat.BudgetOfReply, list[0].ID)
+				words := strings.Count(list[0].PlainText(), "w")
+				if late == nil {
+					refused++
+				}
+				if late == nil && (n != 0 || words != 30) || late != nil && (!errors.Is(late, chat.ErrDecided) || n != 1 || words != 40) {
+					t.Errorf("run %d: the refusal returns %v, and there are %d grants and %d words", i, late, n, words)
+				}
+				return errors.Join(err, p.Idle(ctx))
+			})
+		}, class)
+	}
+	if refused == 0 {
+		t.Error("no refusal came before the grant")
+	}
+}
+
+func firstCall(ctx context.Context, p *countingAgent) (call chat.Call, err error) {
+	for c, err := range chat.Calls(ctx, p) {
+		return c, err
+	}
+	return call, errors.New("no call is open")
 }

@@ -95,10 +95,15 @@ func (a *answerRun) grant(ctx context.Context, p Part) error {
 		return a.l.sendInTurn(ctx, resultChunk(id, nil, fmt.Errorf("the budget: %w", err)))
 	}
 	c := resultChunk(id, rawjson.MustEncode(map[string]bool{"granted": true}), nil)
-	if err := a.l.addAll(ctx, a.l.stream.Before(c)); err != nil {
-		return err
-	}
 	return a.l.retryNoSpace(ctx, func() error {
+		if now, ok := a.l.call(id); !ok || !uimessage.IsPending(now) {
+			return nil // the approval was withdrawn during a wait for space
+		}
+		for _, before := range a.l.stream.Before(c) {
+			if err := a.l.addOnce(ctx, before); err != nil {
+				return err
+			}
+		}
 		return dohost.Transaction(ctx, func(ctx context.Context) error {
 			if err := a.l.meter().grant(ctx, scope); err != nil {
 				return err
