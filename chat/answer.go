@@ -258,7 +258,7 @@ func (a *answerRun) requestApproval(ctx context.Context, by *Approval, p Part) e
 			return err
 		}
 	}
-	return a.r.Send(ctx, uimessage.MakeChunk("tool-approval-request", "toolCallId", id, "approvalId", "approve_"+id))
+	return a.r.Send(ctx, approvalRequest(id))
 }
 
 // sendToClient sends clients an approved call that a client runs. The call then waits for its result.

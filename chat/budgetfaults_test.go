@@ -183,3 +183,31 @@ func firstCall(ctx context.Context, p *countingAgent) (call chat.Call, err error
 	}
 	return call, errors.New("no call is open")
 }
+
+// A run that is interrupted before the chunk that asks for the decision asks when it resumes.
+func TestSuspensionInterruptedBeforeItAsks(t *testing.T) {
+	m, first := &thriftyModel{words: 40}, true
+	class := countingClassOf(&countingState{}, &handlers{Reply: func(p *countingAgent, ctx context.Context, r *chat.Reply) error {
+		err := chat.Answer(ctx, r, m, nil)
+		if err == nil && first {
+			first = false
+			err = dohost.Sleep(ctx, time.Hour)
+		}
+		return err
+	}, Options: chat.Options{Budget: chat.Budget{Reply: chat.Limit{Tokens: 61}}}})
+	runAsked(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		h.Advance(10 * time.Second)
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
+			chunk, err := p.CutLog(ctx)
+			if chunk != "tool-approval-request" {
+				t.Errorf("the last chunk is %s", chunk)
+			}
+			return err
+		})
+		h.Evict(testID, dohost.EndFence)
+		h.Advance(time.Minute)
+		wantReply(t, ctx, h, 30, "approval-requested", 0)
+		decideBudget(t, ctx, h, true)
+		wantReply(t, ctx, h, 40, "output-available", 1)
+	})
+}

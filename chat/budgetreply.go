@@ -44,7 +44,7 @@ func (a *answerRun) suspend(ctx context.Context, over *BudgetError) error {
 	}
 	for _, c := range []Chunk{
 		uimessage.MakeChunk("tool-input-available", "toolCallId", id, "toolName", budgetTool, "input", rawjson.MustEncode(e)),
-		uimessage.MakeChunk("tool-approval-request", "toolCallId", id, "approvalId", "approve_"+id),
+		approvalRequest(id),
 	} {
 		if err := a.r.Send(ctx, c); err != nil {
 			return err
@@ -62,13 +62,17 @@ func (a *answerRun) decideBudgets(ctx context.Context) (over bool, err error) {
 		if uimessage.IsCall(p) && uimessage.ToolName(p) == budgetTool && a.l.asksForBudget(p) {
 			last = i
 		}
-		if last != i || !uimessage.IsPending(p) {
+		switch id := p.Text("toolCallId"); {
+		case last != i || !uimessage.IsPending(p):
 			continue
-		}
-		if !a.l.approved(p.Text("toolCallId")) {
+		case a.l.approved(id):
+			err = a.grant(ctx, p)
+		case p.Text("state") == uimessage.ApprovalRequested:
 			return true, nil
+		default: // the disk became full during suspend, and the run was interrupted before there was space
+			return true, a.r.Send(ctx, approvalRequest(id))
 		}
-		if err := a.grant(ctx, p); err != nil {
+		if err != nil {
 			return false, err
 		}
 	}
@@ -82,7 +86,8 @@ func (a *answerRun) decideBudgets(ctx context.Context) (over bool, err error) {
 	return e != nil, err
 }
 
-// grant applies an approval: the grant and the result of the call are one batch, so it is applied once.
+// grant applies an approval once: nothing gives up the turn between the grant and the result of the call, so they are one batch, and a
+// crash keeps both or none. If the disk becomes full between them, the transaction undoes the grant.
 func (a *answerRun) grant(ctx context.Context, p Part) error {
 	id := p.Text("toolCallId")
 	var e BudgetError

@@ -71,3 +71,8 @@ var errCallEnded = errors.New("the call has ended before; its result is not stor
 
 // errNoCallRecord is the result of a call that the program stored, or changed, with [SetMessages].
 var errNoCallRecord = errors.New("the server has no record that the model made this call with this input")
+
+// approvalRequest returns the chunk that makes a call wait for an approval.
+func approvalRequest(call string) Chunk {
+	return uimessage.MakeChunk("tool-approval-request", "toolCallId", call, "approvalId", "approve_"+call)
+}

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -90,6 +91,31 @@ func (k *conversation) checkExtent(ctx context.Context) error {
 		return fmt.Errorf("%d messages of %d bytes are counted, %d of %d are there", x.Count, x.Bytes, n, size)
 	}
 	return nil
+}
+
+// CutLog deletes the last chunk of the running reply, and makes the call of that chunk pending: the state of an interruption before that
+// chunk.
+func (k *conversation) CutLog(ctx context.Context) (chunk string, err error) {
+	last, err := chunkRows.List(ctx, k.store(), &dohost.Query[chunkRow]{Reverse: true, Limit: 1})
+	if err != nil || len(last) == 0 {
+		return "", err
+	}
+	var c Chunk
+	if err := json.Unmarshal(last[0].Value.JSON, &c); err != nil {
+		return "", err
+	}
+	row, _, err := k.running(ctx)
+	if err != nil {
+		return "", err
+	}
+	calls, err := k.callsOf(ctx, row.Message)
+	if err != nil {
+		return "", err
+	}
+	call := calls[c.Text("toolCallId")]
+	call.State = CallPending
+	_, err = chunkRows.Delete(ctx, k.store(), last[0].Key)
+	return c.Type(), errors.Join(err, callRows.Put(ctx, k.store(), call))
 }
 
 // Begun returns the number of calls of the handler, from the rows.

@@ -206,6 +206,7 @@ func (s *replyState) repeat(id string) bool { return s.begun(id) && s.calls[id].
 func (s *replyState) callRuns() uimessage.CallRuns {
 	return uimessage.CallRuns{
 		Client: s.clientRuns, External: s.external, Begun: s.begun, Repeat: s.repeat,
+		Approved: func(id string) bool { return s.approved(id) && s.serverRuns(id) },
 		Waits: func(id string) bool {
 			r := s.calls[id]
 			return r.Runs != runsInHandler && r.Reply == s.row.ID

@@ -168,3 +168,28 @@ func TestReplyStateRebuilt(t *testing.T) {
 		t.Errorf("the state before has changed: %d, %v, %q", s.row.From, s.calls, s.partial().PlainText())
 	}
 }
+
+// An approved call of an older request is not abandoned if an interruption follows its repetition in the stream.
+func TestRepeatedCallKeepsItsApproval(t *testing.T) {
+	part, err := NewPart("tool-f", map[string]any{
+		"toolCallId": "1", "state": uimessage.ApprovalResponded, "input": map[string]any{}, "approval": map[string]any{"id": "a", "approved": true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for runs, abandoned := range map[executor]int{runsOnServer: 0, runsOnClient: 1} {
+		row := callRow{Message: "m", ID: "1", Reply: "old", Tool: "f", Runs: runs, State: CallPending, Approved: true}
+		m := Message{ID: "m", Role: RoleAssistant, Parts: []Part{part}}
+		s := newReplyState(replyRow{ID: "new", Message: "m", Continues: true}, m, map[string]callRow{"1": row})
+		for _, c := range s.stream.Before(uimessage.MakeChunk("tool-output-available", "toolCallId", "1")) {
+			s.chunkLogged(c)
+		}
+		s.stream.BeginRun(s.approved)
+		if p, _ := s.call("1"); p.Text("state") != uimessage.InputAvailable {
+			t.Errorf("%s: the call is %s after its repetition", runs, p.Text("state"))
+		}
+		if add, waits := s.abandonedCalls(true); len(add) != abandoned || waits {
+			t.Errorf("%s: %d results, waits %t", runs, len(add), waits)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 // CallRuns is the knowledge of a reply about the runs of its calls.
 type CallRuns struct {
 	Client   func(Part) bool      // reports whether a client runs a call
+	Approved func(id string) bool // reports whether a call that the server runs was approved
 	External func(id string) bool // reports whether a call was handed over to another party
 	Waits    func(id string) bool // reports whether a call runs only after the end of the answer that made it
 	Begun    func(id string) bool // reports whether a call runs on the server, or was interrupted
@@ -66,7 +67,7 @@ func (s *Stream) AbandonedCalls(r CallRuns, resumes bool) (add []Chunk, waits bo
 
 // abandonedCalls returns error results for tool calls whose executor has ended. waits reports whether other calls
 // still wait for a client or another party that runs the tool, or for an approval. Approved calls that have not begun may
-// still run, and get no result.
+// still run, and get no result: also one that the stream has repeated for the clients, whose state is that of an available input again.
 func abandonedCalls(m *Message, r CallRuns) (add []Chunk, waits bool) {
 	for _, p := range m.Parts {
 		if !IsPending(p) {
@@ -78,7 +79,7 @@ func abandonedCalls(m *Message, r CallRuns) (add []Chunk, waits bool) {
 		case r.External(id), p.Text("state") == ApprovalRequested, p.Text("state") == InputAvailable && r.Client(p):
 			waits = true
 			continue
-		case p.Text("state") == ApprovalResponded && !r.Begun(id):
+		case (p.Text("state") == ApprovalResponded || r.Approved(id)) && !r.Begun(id):
 			continue // it may run now
 		case p.Text("state") == InputStreaming:
 			c = newChunk("tool-input-error").with("toolCallId", id).with("toolName", ToolName(p))

@@ -242,9 +242,10 @@ func TestToolCallRepairs(t *testing.T) {
 		Client:   func(p Part) bool { return ToolName(p) == "client" },
 		External: func(id string) bool { return strings.HasPrefix(id, "external") },
 		Begun:    func(id string) bool { return id == "begun" },
+		Approved: func(id string) bool { return id == "repeated" },
 	}
 	m := Message{ID: "m", Role: RoleAssistant, Parts: []Part{
-		part(InputStreaming, "half"), part(InputAvailable, "server"), part(InputAvailable, "client"),
+		part(InputStreaming, "half"), part(InputAvailable, "server"), part(InputAvailable, "client"), part(InputAvailable, "repeated"),
 		part(ApprovalRequested, "asked"), part(ApprovalResponded, "allowed"), part(ApprovalResponded, "begun"), part(OutputAvailable, "done"),
 		part(InputAvailable, "provider").with("providerExecuted", json.RawMessage("true")), newPart("text").with("text", "x"),
 	}}
