@@ -333,7 +333,7 @@ func (a *answerRun) step(ctx context.Context) error {
 	over, err := a.l.meter().exhausted(ctx, time.Now())
 	if err == nil && over == nil {
 		err = a.askModel(ctx)
-		over, _ = errors.AsType[*BudgetError](err)
+		over = exhaustedBudget(err)
 	}
 	switch {
 	case over == nil:

@@ -60,9 +60,17 @@ func (e *BudgetError) Error() string {
 	return fmt.Sprintf("chat: the budget of the %s is exhausted: %s %d of %d", e.Scope, e.Measure, e.Spent, e.Limit)
 }
 
-func isBudgetError(err error) bool {
-	_, ok := errors.AsType[*BudgetError](err)
-	return ok
+// exhaustedError is the error of a call that the budget of its meter refuses or stops. A model may return a BudgetError too, such as that of
+// another agent: no decision about this agent helps then.
+type exhaustedError struct{ *BudgetError }
+
+// Unwrap returns the public error.
+func (e exhaustedError) Unwrap() error { return e.BudgetError }
+
+// exhaustedBudget returns the error in an exhaustedError, or nil for any other error.
+func exhaustedBudget(err error) *BudgetError {
+	e, _ := errors.AsType[exhaustedError](err)
+	return e.BudgetError
 }
 
 // check returns the errors in a budget.
@@ -178,7 +186,7 @@ func (u *usageCall) overBudget() error {
 		return nil
 	}
 	if e := firstExhausted(u.budgetsLeft, u.amounts().minus(u.row.Amounts)); e != nil {
-		return e
+		return exhaustedError{e}
 	}
 	return nil
 }

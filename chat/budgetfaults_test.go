@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -182,6 +183,20 @@ func firstCall(ctx context.Context, p *countingAgent) (call chat.Call, err error
 		return c, err
 	}
 	return call, errors.New("no call is open")
+}
+
+// An error of a model that looks like that of a budget fails the reply: no approval would help.
+func TestBudgetErrorOfModel(t *testing.T) {
+	m := modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) {
+		yield(chat.Chunk{}, fmt.Errorf("another agent: %w", &chat.BudgetError{Scope: chat.BudgetOfAgent, Measure: "cost", Spent: 1, Limit: 1}))
+	})
+	replyWith(t, m, chat.Options{}, nil, func(ctx context.Context, p *countingAgent, r chat.Response) error {
+		calls, err := collectCalls(ctx, p)
+		if r.Status != chat.StatusFailed || !strings.Contains(r.Error, "another agent") || len(calls) != 1 || calls[0].Outcome != chat.ModelCallFailed {
+			t.Errorf("%s: %q; %+v", r.Status, r.Error, calls)
+		}
+		return err
+	})
 }
 
 // A run that is interrupted before the chunk that asks for the decision asks when it resumes.

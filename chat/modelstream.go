@@ -125,7 +125,7 @@ func receiveChunks(ctx context.Context, p *Prompt, r *modelRequest) (err error) 
 	defer close(ch.received) // after cancel, so that SaveCheckpoint returns the cause of its ctx
 	inner, cancel := context.WithCancelCause(ctx)
 	defer func() {
-		if isBudgetError(err) {
+		if exhaustedBudget(err) != nil {
 			cancel(ErrReplyOver) // a provider that stores the answer stops it
 		}
 		cancel(nil)

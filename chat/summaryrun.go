@@ -111,7 +111,7 @@ func (k *conversation) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct
 		case errors.Is(err, ErrMessagesChanged):
 			k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "discarded"))
 			again, err = k.endSummary(ctx)
-		case isBudgetError(err): // without a charge; the end of a later reply tries again
+		case exhaustedBudget(err) != nil: // without a charge; the end of a later reply tries again
 			k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "budget"), slog.Any("err", err))
 			return nil
 		case err != nil && ctx.Err() == nil:

@@ -117,7 +117,7 @@ func (u *usageCall) begin(ctx context.Context, p *Prompt) error {
 		if over, err := u.exhausted(ctx, u.from); err != nil {
 			return err
 		} else if over != nil {
-			return over
+			return exhaustedError{over}
 		}
 		if u.resumes {
 			if ok, err := u.continueRow(ctx); ok || err != nil {
@@ -299,7 +299,7 @@ func (u *usageCall) end(ctx context.Context, failed error) error {
 	case u.resumes && errors.Is(failed, ErrNotResumable):
 		o = ModelCallInterrupted
 		u.asked = u.asked && u.continued
-	case ctx.Err() != nil, errors.Is(failed, ErrReplyOver), isBudgetError(failed):
+	case ctx.Err() != nil, errors.Is(failed, ErrReplyOver), exhaustedBudget(failed) != nil:
 		o = ModelCallStopped
 	default:
 		o = ModelCallFailed
