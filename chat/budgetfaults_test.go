@@ -199,6 +199,26 @@ func TestBudgetErrorOfModel(t *testing.T) {
 	})
 }
 
+// A client whose approval is refused learns the reason, and gets the stored message, since the published client has applied the approval
+// to its copy.
+func TestRefusedApprovalOfClientIsExplained(t *testing.T) {
+	m := &thriftyModel{words: 40}
+	runBudget(t, m, chat.Budget{Reply: chat.Limit{Tokens: 61}}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := connectIdle(t, h, "mallory")
+		defer r.close()
+		id := r.calls("approval-requested")[0]
+		r.sendFrame(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": id, "approved": true, "autoContinue": true})
+		f := r.receiveUntil(t, func(f frame) bool { return f.Error != nil })
+		if text := fmt.Sprint(f.Error); !strings.Contains(text, id) || !strings.Contains(text, "clients may not approve") {
+			t.Errorf("the error is %q", text)
+		}
+		f = r.receiveUntil(t, func(f frame) bool { return f.Message.ID != "" })
+		if last := f.Message.Parts[len(f.Message.Parts)-1]; last.CallID != id || last.State != "approval-requested" {
+			t.Errorf("the stored call is %+v", last)
+		}
+	})
+}
+
 // A run that is interrupted before the chunk that asks for the decision asks when it resumes.
 func TestSuspensionInterruptedBeforeItAsks(t *testing.T) {
 	m, first := &thriftyModel{words: 40}, true

@@ -165,6 +165,11 @@ func partsForModel(m Message) (_ Message, interrupted bool) {
 	return m, interrupted
 }
 
+// clientBudgetError is the error of a client's approval of a budget without Budget.ClientsDecide. It has the message of the call.
+type clientBudgetError struct{ message Message }
+
+func (e *clientBudgetError) Error() string { return "clients may not approve a budget" }
+
 // refusesClient reports whether a client may not give an answer: the approval of a budget.
 func (k *conversation) refusesClient(call *callRow, f *answerFrame) bool {
 	return call.Tool == budgetTool && call.Runs == runsOnServer && !k.class.options.Budget.ClientsDecide && f.Approved != nil && *f.Approved

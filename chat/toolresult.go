@@ -42,7 +42,11 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 		return k.sendRefusal(ctx, conn, &dohost.LimitError{What: "list of tools", Size: len(f.Tools), Limit: maxRequest})
 	}
 	of, how, err := k.applyAnswer(ctx, &f, false)
+	refused, isRefused := errors.AsType[*clientBudgetError](err)
 	switch {
+	case isRefused: // the published client has applied the approval to its copy of the message
+		err = k.sendRefusal(ctx, conn, fmt.Errorf("chat: the tool call %q: %w", f.CallID, err))
+		return errors.Join(err, k.send(ctx, conn, updatedFrame{frameUpdated, refused.message}))
 	case err != nil:
 		return err
 	case of == "":
@@ -96,7 +100,7 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 		if p, ok := l.call(f.CallID); ok {
 			how, call := f.EffectOn(p, l.serverRuns(f.CallID)), l.calls[f.CallID]
 			if !continues && k.refusesClient(&call, f) {
-				how = uimessage.Refused
+				return row.Message, uimessage.Refused, &clientBudgetError{l.partial()}
 			}
 			if how == uimessage.Applied && call.inProgress() {
 				how = uimessage.Repeated
@@ -119,7 +123,7 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 	p, _ := uimessage.Call(&m, f.CallID)
 	how = f.EffectOn(p, call.Runs == runsOnServer)
 	if !continues && k.refusesClient(&call, f) {
-		how = uimessage.Refused
+		return m.ID, uimessage.Refused, &clientBudgetError{m}
 	}
 	if how == uimessage.Applied && call.inProgress() {
 		how = uimessage.Repeated
