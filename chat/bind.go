@@ -255,7 +255,7 @@ func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
 		errs = append(errs, fmt.Errorf("chat: Options.Policy is %q: want one of the Policy constants", p))
 	}
 	if err := c.options.Budget.check(); err != nil {
-		errs = append(errs, err)
+		errs = append(errs, fmt.Errorf("chat: Options.%w", err))
 	}
 	history, err := h.Options.History.withDefaults(c.options.MaxMessages)
 	if err != nil {

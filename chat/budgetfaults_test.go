@@ -219,6 +219,21 @@ func TestRefusedApprovalOfClientIsExplained(t *testing.T) {
 	})
 }
 
+// The error of a limit names it.
+func TestBudgetLimitsAreChecked(t *testing.T) {
+	for want, b := range map[string]chat.Budget{
+		"Budget.Reply": {Reply: chat.Limit{Tokens: -1}}, "Budget.Day": {Day: chat.Limit{Cost: -1}}, "Budget.Agent": {Agent: chat.Limit{Time: time.Microsecond}},
+	} {
+		w := &chat.Worker[string, string]{Name: "w", Model: &thriftyModel{}, Budget: b}
+		_, err := dohost.Open(t.TempDir(), nil, toolClass(&thriftyModel{}, chat.Options{Budget: b}, nil))
+		for prefix, err := range map[string]error{"chat: Options.": err, `chat: worker "w": `: w.Check()} {
+			if err == nil || !strings.Contains(err.Error(), prefix+want+" ") {
+				t.Errorf("%v, want %s%s", err, prefix, want)
+			}
+		}
+	}
+}
+
 // A run that is interrupted before the chunk that asks for the decision asks when it resumes.
 func TestSuspensionInterruptedBeforeItAsks(t *testing.T) {
 	m, first := &thriftyModel{words: 40}, true
