@@ -234,6 +234,32 @@ func TestBudgetLimitsAreChecked(t *testing.T) {
 	}
 }
 
+// A reply without a text has a message that consists of the call about the budget. No model gets a message without parts.
+func TestBudgetCallAloneIsNoMessageOfThePrompt(t *testing.T) {
+	empty, asked := 0, 0
+	m := modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) {
+		asked++
+		for _, message := range p.Messages {
+			if len(message.Parts) == 0 {
+				empty++
+			}
+		}
+		<-ctx.Done()
+	})
+	o := chat.Options{Budget: chat.Budget{Reply: chat.Limit{Time: time.Second}}}
+	runTools(t, m, o, func(*countingAgent) []chat.Tool { return nil }, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		h.Advance(10 * time.Second)
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
+			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("v", chat.RoleUser, "again")}, nil)
+			return err
+		})
+		h.Advance(10 * time.Second)
+		if asked != 2 || empty != 0 {
+			t.Errorf("the model was asked %d times, with %d messages without parts", asked, empty)
+		}
+	})
+}
+
 // A run that is interrupted before the chunk that asks for the decision asks when it resumes.
 func TestSuspensionInterruptedBeforeItAsks(t *testing.T) {
 	m, first := &thriftyModel{words: 40}, true

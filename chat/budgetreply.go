@@ -121,18 +121,19 @@ func (a *answerRun) grant(ctx context.Context, p Part) error {
 // isBudgetCall reports whether a part has the name of the reserved tool.
 func isBudgetCall(p Part) bool { return uimessage.IsCall(p) && uimessage.ToolName(p) == budgetTool }
 
-// withoutBudget returns messages for a model, without the calls about budgets and the steps that have nothing else.
+// withoutBudget returns messages for a model, without the calls about budgets, and without the steps and messages that have nothing else.
 func withoutBudget(list []Message) []Message {
-	for i := range list {
-		if slices.ContainsFunc(list[i].Parts, isBudgetCall) {
-			list = slices.Clone(list)
-			break
+	asks := func(m Message) bool { return slices.ContainsFunc(m.Parts, isBudgetCall) }
+	if !slices.ContainsFunc(list, asks) {
+		return list
+	}
+	var kept []Message
+	for _, m := range list {
+		if short, _ := partsForModel(m); len(short.Parts) > 0 || !asks(m) {
+			kept = append(kept, short)
 		}
 	}
-	for i := range list {
-		list[i], _ = partsForModel(list[i])
-	}
-	return list
+	return kept
 }
 
 // partsForModel is withoutBudget for one message. interrupted reports that the message ends with such a call, which was made in the
