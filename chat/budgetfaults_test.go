@@ -260,6 +260,37 @@ func TestBudgetCallAloneIsNoMessageOfThePrompt(t *testing.T) {
 	})
 }
 
+// A worker that a budget refuses runs after the approval, if the model calls its tool again, as the error says.
+func TestWorkerToolAfterBudget(t *testing.T) {
+	w := &chat.Worker[struct{}, string]{Name: "w", Model: promptModel(func(*chat.Prompt) []chat.Chunk { return says("worked") })}
+	var results []string
+	asked := 0
+	m := modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) {
+		for _, part := range p.Partial.Parts {
+			if part.Type() == "tool-w" {
+				results = append(results, part.Text("errorText")+string(part.Member("output")))
+			}
+		}
+		switch asked++; asked {
+		case 1, 2:
+			yield(chat.ToolInput(fmt.Sprint("w-", asked), "w", `{}`), nil)
+			if asked == 1 {
+				p.ReportUsage(ctx, chat.Usage{OutputTokens: 100})
+			}
+		default:
+			yield(chat.TextDelta("t", "end"), nil)
+		}
+	})
+	o := chat.Options{Price: outputPrice, Budget: chat.Budget{Reply: chat.Limit{Cost: 100}}}
+	runTools(t, m, o, func(*countingAgent) []chat.Tool { return []chat.Tool{w.Tool()} }, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		h.Advance(10 * time.Second)
+		decideBudget(t, ctx, h, true)
+		if len(results) != 3 || !strings.Contains(results[0], "the budget of the reply is exhausted") || !strings.Contains(results[0], "call the tool again") || results[2] != `"worked"` {
+			t.Errorf("the model has seen the results %q", results)
+		}
+	})
+}
+
 // A run that is interrupted before the chunk that asks for the decision asks when it resumes.
 func TestSuspensionInterruptedBeforeItAsks(t *testing.T) {
 	m, first := &thriftyModel{words: 40}, true

@@ -201,7 +201,11 @@ func (w *Worker[In, Out]) Tool() Tool {
 			var none Out
 			return none, fmt.Errorf("chat: worker %q: its tool runs only in Answer and in workers: %w", w.Name, dohost.ErrMisuse)
 		}
-		return w.Run(ctx, a, in)
+		out, err := w.Run(ctx, a, in)
+		if exhaustedBudget(err) != nil { // the model gets the error when its own calls are allowed again
+			err = fmt.Errorf("%w. The reply was allowed to continue since then: call the tool again if its result is still needed", err)
+		}
+		return out, err
 	}, &ToolOptions[In, Out]{Policy: ledger.Idempotent, Timeout: -1})
 	t.err = cmp.Or(t.err, w.check())
 	return t
