@@ -162,7 +162,10 @@ func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessag
 	}
 	if _, large := errors.AsType[*dohost.LimitError](err); large { // not even that: the row ends alone
 		f = &uimessage.ToolAnswer{CallID: f.CallID, State: uimessage.OutputError, ErrorText: largeResultText}
-		err = k.putCall(ctx, row, row.asyncResult(f, false, time.Now().UnixMilli()))
+		next := row.asyncResult(f, false, time.Now().UnixMilli())
+		if err = k.putCall(ctx, row, next); err == nil && next.shown() {
+			err = k.broadcast(ctx, next.endFrame(Part{}, false), k.openConns())
+		}
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -114,7 +115,7 @@ func (r *callRow) chunkFrame(place uint64, chunk []byte, replay bool) agentToolF
 // endFrame returns the last event of a run. p is the part of the call, with its result.
 func (r *callRow) endFrame(p Part, replay bool) agentToolFrame {
 	e := agentToolEvent{Run: requestOf(r.Key)}
-	switch text := clipText(p.Text("errorText"), maxRunSummary); {
+	switch text := clipText(cmp.Or(p.Text("errorText"), r.Failure), maxRunSummary); { // a full message has no space for the error
 	case p.Text("state") == uimessage.OutputAvailable:
 		var out agentOutput
 		_ = json.Unmarshal(p.Member("output"), &out) // a shortened output has no response
@@ -122,7 +123,7 @@ func (r *callRow) endFrame(p Part, replay bool) agentToolFrame {
 		e.Kind, e.Summary = "finished", &summary
 	case text == stoppedAskText || text == withdrawnText || text == fmt.Sprintf(stoppedReplyText, r.Asks):
 		e.Kind, e.Reason = "aborted", text
-	case r.State == CallUnknown:
+	case text == clipText(r.expiredText(), maxRunSummary):
 		e.Kind, e.Error, e.Reason, e.StillRunning = "interrupted", text, "window-exceeded", true
 	default:
 		e.Kind, e.Error = "error", text
