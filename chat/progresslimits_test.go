@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -65,4 +66,26 @@ func TestProgressEndsInLargeMessage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestProgressOfSeveralMessages has two runs, each in a message of its own: a new client gets the answer of each.
+func TestProgressOfSeveralMessages(t *testing.T) {
+	runTeam(t, &team{}, func(t *testing.T, h *dohosttest.Host) {
+		for i := range 2 {
+			inMember(t, h, "a", func(ctx context.Context, m *member) error {
+				_, err := chat.Ask(ctx, m, []chat.Message{chat.Text(fmt.Sprint("u", i), chat.RoleUser, fmt.Sprint("b: ", i))}, nil)
+				return err
+			})
+			h.Advance(5 * time.Second)
+		}
+		late := connectMember(t, h, "a", "late")
+		defer late.close()
+		var got []string
+		for _, id := range late.runs.order {
+			got = append(got, late.runs.runs[id].summary)
+		}
+		if fmt.Sprint(got) != "[b says 0 b says 1]" {
+			t.Errorf("the summaries are %q", got)
+		}
+	})
 }

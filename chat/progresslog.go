@@ -178,7 +178,7 @@ func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
 		return err
 	}
 	slices.Reverse(rows)
-	read := map[string]Message{}
+	var m Message // one at a time: the messages of 64 runs may have 128 MiB
 	for _, r := range rows {
 		call := &r.Value
 		if err := k.send(ctx, conn, call.startFrame(true)); err != nil {
@@ -193,12 +193,10 @@ func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
 			}
 			continue
 		}
-		m, ok := read[call.Message]
-		if !ok {
+		if m.ID != call.Message {
 			if m, err = k.messageOfCall(ctx, call); err != nil {
 				return err
 			}
-			read[call.Message] = m
 		}
 		if p, ok := uimessage.Call(&m, call.ID); ok {
 			if err := k.send(ctx, conn, call.endFrame(p, true)); err != nil {
