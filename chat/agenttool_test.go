@@ -34,7 +34,8 @@ type team struct {
 	think   func(ctx context.Context, m *member, r *chat.Reply) error // called before the model; may be nil
 	asked   func(m *member, ctx context.Context, a chat.Asked) error  // OnAsked; may be nil
 	extra   []chat.Tool
-	after   map[string]time.Duration // of the handler after Answer, by the agent's name
+	after   map[string]time.Duration                                                            // of the handler after Answer, by the agent's name
+	recover func(*member, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) // OnRecovery; may be nil
 
 	mu    sync.Mutex
 	runs  map[string]int        // of the handler, by the agent's name
@@ -49,7 +50,7 @@ type askInput struct {
 
 func (tm *team) class() dohost.Class {
 	tm.runs, tm.askOf = map[string]int{}, map[string]chat.Asked{}
-	h := &chat.Handlers[member, struct{}]{Reply: (*member).reply, Options: tm.chat}
+	h := &chat.Handlers[member, struct{}]{Reply: (*member).reply, OnRecovery: tm.recover, Options: tm.chat}
 	if tm.asked != nil {
 		h.OnAsked = func(m *member, ctx context.Context, a chat.Asked) error { return tm.asked(m, ctx, a) }
 	}

@@ -31,12 +31,20 @@ import (
 //
 // The chunks of one text in one batch become one chunk, before they are in the log of the caller. The time between batches grows with
 // the log, and the log of a run and the number of runs with a log are bounded.
+//
+// Two chunks are marks of this package. cutChunk is the last chunk of a run with chunks that its log does not get: it takes the place
+// of the first of them. restartChunk takes the place of the start chunk of a reply that was restarted: see RecoveryRestart.
 
 const (
-	// maxProgressRows and maxProgressBytes bound the log of a run at the caller: its rows, one for each batch, and the JSON of
-	// its chunks. Later chunks are not sent to clients.
+	cutChunk     = `{"type":"data-agent-tool-cut","data":{}}`
+	restartChunk = `{"type":"data-agent-tool-restart","data":{}}`
+
+	// maxProgressRows and maxProgressBytes bound the log of a run at the caller: its rows, one for each batch, and the bytes of
+	// the frames of its chunks, which a new connection receives. A mark is beyond both.
 	maxProgressRows  = 256
 	maxProgressBytes = 256 << 10
+	// progressFrame is the number of bytes of the frame of a chunk, without the chunk and the id of the call.
+	progressFrame = 160
 	// maxProgressRuns bounds the runs with a log. Another run deletes the log of the oldest one that has ended, or has no log if there is
 	// none.
 	maxProgressRuns = 8

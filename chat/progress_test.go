@@ -42,8 +42,13 @@ type runView struct {
 	preview                                 string
 	seen                                    map[uint64]string // the events by their sequences
 	chunks                                  int
+	bodies                                  []chunkBody
+	frames                                  int // bytes
 	replayed                                int // events
 }
+
+// chunkBody is a chunk as a client sees it.
+type chunkBody struct{ Type, Delta string }
 
 // add adds an event. Two events of a run with one sequence must be equal.
 func (rs *toolRuns) add(f frame) error {
@@ -81,11 +86,12 @@ func (rs *toolRuns) add(f frame) error {
 		if want := uint64(v.chunks + 1); f.Sequence != want {
 			return fmt.Errorf("the sequence of a chunk is %d, want %d", f.Sequence, want)
 		}
-		var c struct{ Type, Delta string }
+		var c chunkBody
 		if err := json.Unmarshal([]byte(e.Body), &c); err != nil {
 			return err
 		}
 		v.chunks++
+		v.bodies, v.frames = append(v.bodies, c), v.frames+f.size
 		if c.Type == "text-delta" {
 			v.text += c.Delta
 		}

@@ -169,6 +169,9 @@ func (l *liveReply) chunksAfter(ctx context.Context, next, at uint64, joins bool
 			return nil, false, err
 		}
 		number := a.Base + row.Value.Seq
+		if row.Value.Seq == l.row.From && l.row.From > 0 { // a restart has deleted the chunks before it
+			row.Value.JSON = []byte(restartChunk)
+		}
 		if joined && number != at && deltas.Join(c) {
 			list[len(list)-1].Number = number
 			continue
@@ -204,6 +207,9 @@ func (l *liveReply) addressAtEnd(ctx context.Context) (*returnAddress, error) {
 		}
 	}
 	a.Rest, a.Base = rest, a.Base+l.stream.Len()
+	if a.Cut { // the caller ignores the number if it has got all chunks
+		a.Rest = append(a.Rest, progressChunk{a.Base - 1, []byte(cutChunk)})
+	}
 	return &a, nil
 }
 
@@ -220,11 +226,12 @@ func (r *returnAddress) addResults(m *Message) {
 	for _, c := range uimessage.ResultsInLastStep(m) {
 		raw := rawjson.MustEncode(c)
 		if size += len(raw); size > maxRest {
-			r.Cut = true
-			return
+			raw, r.Cut = []byte(cutChunk), true
 		}
 		r.Rest = append(r.Rest, progressChunk{r.Base, raw})
-		r.Base++
+		if r.Base++; r.Cut {
+			return
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ type progressHead struct {
 	Next    uint64 // the number of the next chunk of the request
 	Places  uint64 // chunks in the log
 	Rows    int
-	Bytes   int
+	Bytes   int  // of the frames of the chunks
 	Full    bool // the log gets no more chunks
 }
 
@@ -74,12 +74,10 @@ func (k *conversation) takeProgress(ctx context.Context, key string, list []prog
 		}
 	}
 	row := progressRow{Key: key, First: head.Places + 1}
-	head = head.with(list, &row)
+	head = head.with(&call, list, &row)
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if len(row.Chunks) > 0 {
-			if err := progressRows.Put(ctx, k.store(), row); err != nil {
-				return err
-			}
+		if err := progressRows.Put(ctx, k.store(), row); err != nil {
+			return err
 		}
 		return progressHeads.Put(ctx, k.store(), head)
 	})
@@ -96,16 +94,19 @@ func (k *conversation) takeProgress(ctx context.Context, key string, list []prog
 }
 
 // with returns the head after the chunks of a batch, and adds them to its row.
-func (h progressHead) with(list []progressChunk, row *progressRow) progressHead {
+func (h progressHead) with(call *callRow, list []progressChunk, row *progressRow) progressHead {
 	for _, c := range list {
-		if h.Full = h.Full || h.Bytes+len(c.JSON) > maxProgressBytes; h.Full {
+		size := progressFrame + len(call.ID) + len(c.JSON)
+		if h.Full = h.Rows >= maxProgressRows || h.Bytes+size > maxProgressBytes; h.Full {
+			c.JSON = []byte(cutChunk)
+		}
+		h.Next, h.Places, h.Bytes = c.Number+1, h.Places+1, h.Bytes+size
+		row.Chunks = append(row.Chunks, c.JSON)
+		if h.Full {
 			break
 		}
-		h.Next, h.Places, h.Bytes = c.Number+1, h.Places+1, h.Bytes+len(c.JSON)
-		row.Chunks = append(row.Chunks, c.JSON)
 	}
 	h.Rows++
-	h.Full = h.Full || h.Rows >= maxProgressRows
 	return h
 }
 
@@ -127,7 +128,7 @@ func (k *conversation) spaceForLog(ctx context.Context) (free bool, err error) {
 	return false, nil
 }
 
-// deleteProgress deletes the log of the run of a call, if it has one: at most maxProgressRows rows, and those of all runs fit into a batch.
+// deleteProgress deletes the log of the run of a call, if it has one: at most maxProgressRows + 1 rows, and those of all runs fit into a batch.
 func (r *callRow) deleteProgress(ctx context.Context, s *dohost.Storage) error {
 	if !r.shown() {
 		return nil

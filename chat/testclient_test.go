@@ -118,6 +118,7 @@ type frame struct {
 	Messages       []page  `json:"messages"`
 	Message        page    `json:"message"`
 	toolEvent
+	size int // bytes
 }
 
 func newReader(h *dohosttest.Host, id dohost.ID, name string) *reader {
@@ -189,6 +190,7 @@ func (r *reader) receive(ctx context.Context) (f frame, connected bool, err erro
 	if err := json.Unmarshal(data, &f); err != nil {
 		return f, true, err
 	}
+	f.size = len(data)
 	r.log = append(r.log, f.Type)
 	if err := r.handleFrame(ctx, f); err != nil {
 		return f, true, fmt.Errorf("%s: %w", r.name, err)
