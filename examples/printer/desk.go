@@ -75,8 +75,32 @@ func (d *Desk) Ask(ctx context.Context, q Question) (string, error) {
 	return chat.Ask(ctx, d, []chat.Message{chat.Text("user-"+q.ID, chat.RoleUser, q.Text)}, &chat.AskOptions{ID: q.ID})
 }
 
+// maxText bounds the text and the result of a job, in bytes: the feed has two versions of the row in one entry of at most 2 MiB. A
+// job whose report does not fit would stay open, and the executor would print no other one.
+const maxText = 64 << 10
+
+// maxID bounds the id of a job, in bytes.
+const maxID = 200
+
+// checkText returns an error for a text that is too long.
+func checkText(what, text string) error {
+	if len(text) <= maxText {
+		return nil
+	}
+	return &dohost.PublicError{
+		Message: fmt.Sprintf("the %s has %d bytes, the limit is %d", what, len(text), maxText), Code: "too_large", Status: http.StatusRequestEntityTooLarge,
+	}
+}
+
 // Add adds a job, unless the job is known, and returns its row.
 func (d *Desk) Add(ctx context.Context, j Job) (Job, error) {
+	if err := checkText("text", j.Text); err != nil {
+		return j, err
+	}
+	if n := len(j.ID); n == 0 || n > maxID {
+		message := fmt.Sprintf("the id of the job has %d bytes: want 1 to %d", n, maxID)
+		return j, &dohost.PublicError{Message: message, Code: "invalid", Status: http.StatusBadRequest}
+	}
 	j.State, j.Result = "open", ""
 	_, err := jobs.Ensure(ctx, d.Storage(), j)
 	if !errors.Is(err, dohost.ErrConflict) {
@@ -100,6 +124,9 @@ type Result struct {
 
 // Report ends a job, and completes its call in the same batch. Only the first report has an effect.
 func (d *Desk) Report(ctx context.Context, r Result) (Job, error) {
+	if err := checkText("output", r.Output); err != nil {
+		return Job{}, err
+	}
 	row, ok, err := jobs.Get(ctx, d.Storage(), r.ID)
 	switch j := row.Value; {
 	case err != nil:
