@@ -5,11 +5,22 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
+)
+
+const (
+	// silence is the time without a line after which the connection counts as lost: the server sends one each 15 s.
+	silence = 45 * time.Second
+	// answerWithin bounds the time of a report.
+	answerWithin = time.Minute
+	// minWait is the first wait after a lost connection. Each further one is twice as long, up to maxWait.
+	minWait = 100 * time.Millisecond
+	maxWait = 5 * time.Second
 )
 
 // executor prints jobs. Invariants:
@@ -19,51 +30,99 @@ import (
 //   - The book has a line for each printed job. The executor reads it before it prints, so a job that was printed before
 //     a kill is only reported.
 type executor struct {
+	client      *http.Client
 	desk, calls string // URLs
+	token       string // may be empty
 	book        *book
 	delay       time.Duration
+	out         io.Writer
 }
 
-// follow prints the open jobs, and those that are added, until the connection ends.
-func (e *executor) follow(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.desk+"/jobs?open", nil)
-	if err != nil {
-		return err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("the jobs: %s", res.Status)
-	}
-	return eachEvent(res, func(event, data string) error {
-		if event != "enter" {
+// refusal is the error of a request that the server refuses. A repetition is useless.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+
+// run prints jobs until ctx ends, or the server refuses a request. It connects again after any other error.
+func (e *executor) run(ctx context.Context) error {
+	wait, last := minWait, ""
+	for {
+		begun, err := e.follow(ctx)
+		if ctx.Err() != nil {
 			return nil
 		}
+		if _, refused := errors.AsType[*refusal](err); refused {
+			return err
+		}
+		if begun {
+			wait, last = minWait, ""
+		}
+		if err != nil && err.Error() != last {
+			last = err.Error()
+			fmt.Fprintln(e.out, last)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, maxWait)
+	}
+}
+
+// follow prints the open jobs, and those that are added, until the connection ends. begun reports whether the server has sent something.
+func (e *executor) follow(ctx context.Context) (begun bool, err error) {
+	following, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(silence, func() { cancel(fmt.Errorf("the server has sent nothing for %v", silence)) })
+	defer silent.Stop()
+	res, err := e.send(following, http.MethodGet, e.desk+"/jobs?open", nil)
+	if err != nil {
+		return false, cause(following, err)
+	}
+	defer res.Body.Close()
+	err = eachEvent(res.Body, func(event, data string) error {
+		silent.Reset(silence)
+		if event != "enter" {
+			begun = begun || event != ""
+			return nil
+		}
+		begun = true
 		var row struct{ Value Job }
 		if err := json.Unmarshal([]byte(data), &row); err != nil {
 			return err
 		}
-		return e.print(ctx, row.Value)
+		return e.print(ctx, row.Value) // not following: a print may take longer than the server may be silent
 	})
+	return begun, cause(following, err)
 }
 
-// eachEvent calls do for each event of a stream.
-func eachEvent(res *http.Response, do func(event, data string) error) error {
-	lines := bufio.NewScanner(res.Body)
+// cause returns the reason for the end of ctx, or else err.
+func cause(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); why != nil {
+		return why
+	}
+	return err
+}
+
+// eachEvent calls do for each event of a stream, and without an event for each other line.
+func eachEvent(stream io.Reader, do func(event, data string) error) error {
+	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, 4<<20) // a row has at most 2 MiB
 	event := ""
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ": ")
+		var err error
 		switch name {
 		case "event":
 			event = value
 		case "data":
-			if err := do(event, value); err != nil {
-				return err
-			}
+			err = do(event, value)
+		default:
+			err = do("", "")
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return lines.Err()
@@ -80,70 +139,48 @@ func (e *executor) print(ctx context.Context, j Job) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return post(ctx, e.calls+"/report", Result{j.ID, fmt.Sprintf("on page %d", page)}, new(Job))
+	if err := e.post(ctx, e.calls+"/report", Result{j.ID, fmt.Sprintf("on page %d", page)}, new(Job)); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.out, "page %d: %.60q\n", page, j.Text)
+	return nil
 }
 
 // post calls a method of the desk, and decodes its result.
-func post(ctx context.Context, url string, arg, result any) error {
+func (e *executor) post(ctx context.Context, url string, arg, result any) error {
 	body, err := json.Marshal(arg)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	res, err := http.DefaultClient.Do(req)
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	res, err := e.send(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, res.Status)
-	}
 	return json.NewDecoder(res.Body).Decode(result)
 }
 
-// book is the printer: a file with a line for each printed job. It takes the place of a device that has a memory of its jobs.
-type book struct {
-	file  *os.File
-	pages map[string]int // by the id of the job
-}
-
-func openBook(path string) (*book, error) {
-	text, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
-		return nil, err
-	}
-	b := &book{pages: map[string]int{}}
-	for line := range strings.Lines(string(text)) {
-		var j Job
-		if err := json.Unmarshal([]byte(line), &j); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		b.pages[j.ID] = len(b.pages) + 1
-	}
-	b.file, err = os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	return b, err
-}
-
-// print prints a job unless it was printed, and returns its page.
-func (b *book) print(j Job) (page int, err error) {
-	if page, ok := b.pages[j.ID]; ok {
-		return page, nil
-	}
-	line, err := json.Marshal(j)
+// send sends a request. The error is a refusal after a status that another attempt would get again.
+func (e *executor) send(ctx context.Context, method, url string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
-		return 0, err
+		return nil, &refusal{err.Error()}
 	}
-	if _, err := b.file.Write(append(line, '\n')); err != nil { // one write, which a kill does not divide
-		return 0, err
+	if e.token != "" {
+		req.Header.Set("Authorization", "Bearer "+e.token)
 	}
-	if err := b.file.Sync(); err != nil {
-		return 0, err
+	res, err := e.client.Do(req)
+	if err != nil || res.StatusCode == http.StatusOK {
+		return res, err
 	}
-	b.pages[j.ID] = len(b.pages) + 1
-	return b.pages[j.ID], nil
+	text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+	_ = res.Body.Close()
+	why := strings.TrimSpace(fmt.Sprintf("%s: %s %s", url, res.Status, text))
+	switch c := res.StatusCode; {
+	case c == http.StatusRequestTimeout, c == http.StatusTooManyRequests, c < 400, c >= 500:
+		return nil, errors.New(why)
+	}
+	return nil, &refusal{why}
 }
-
-func (b *book) close() { _ = b.file.Close() } // each line is synced

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,6 +32,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// api calls methods of the desk.
+var api = executor{client: http.DefaultClient}
 
 // shop is a server and an executor, each in a process of its own.
 type shop struct {
@@ -137,7 +141,7 @@ func (s *shop) until(what string, do func() bool) {
 // call calls a method of the desk, until the server answers.
 func (s *shop) call(method string, arg, result any) {
 	s.t.Helper()
-	s.until(method, func() bool { return post(s.ctx, s.url+"/objects/desk/front/"+method, arg, result) == nil })
+	s.until(method, func() bool { return api.post(s.ctx, s.url+"/objects/desk/front/"+method, arg, result) == nil })
 }
 
 // transcript returns the texts of the conversation; nil if the server does not answer.
@@ -228,7 +232,7 @@ func TestOptimisticRow(t *testing.T) {
 	}
 	defer res.Body.Close()
 	done := errors.New("the job is done")
-	err = eachEvent(res, func(event, data string) error {
+	err = eachEvent(res.Body, func(event, data string) error {
 		var row struct {
 			Key   string
 			Value Job
@@ -258,5 +262,31 @@ func TestOptimisticRow(t *testing.T) {
 	}
 	if list := s.printed(); len(list) != 1 || list[0].ID != "mine" {
 		t.Errorf("the book has %+v", list)
+	}
+}
+
+// TestCutUpload cuts off the connection of a report in the middle of its body: the report has no effect, and a whole one has.
+func TestCutUpload(t *testing.T) {
+	s := newShop(t)
+	s.call("add", Job{ID: "mine", Text: "a card"}, new(Job))
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := `{"id": "mine", "output": "cut"}` // all of the JSON, and not all of the bytes
+	_, err = fmt.Fprintf(c, "POST /objects/desk/front/report HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body)+1, body)
+	if err = errors.Join(err, c.(*net.TCPConn).CloseWrite()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(c); err != nil { // until the server has ended the request
+		t.Fatal(err)
+	}
+	_ = c.Close() // the server has closed it
+	var j Job
+	if s.call("add", Job{ID: "mine", Text: "a card"}, &j); j.State != "open" {
+		t.Errorf("after the cut report the job is %+v", j)
+	}
+	if s.call("report", Result{ID: "mine", Output: "whole"}, &j); j.State != "done" || j.Result != "whole" {
+		t.Errorf("after the whole report the job is %+v", j)
 	}
 }
