@@ -254,8 +254,8 @@ func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
 	if p := c.options.Policy; !slices.Contains([]Policy{"", PolicyQueue, PolicyLatest, PolicyMerge, PolicyDrop, PolicyDebounce}, p) {
 		errs = append(errs, fmt.Errorf("chat: Options.Policy is %q: want one of the Policy constants", p))
 	}
-	if err := c.options.Budget.check(); err != nil {
-		errs = append(errs, fmt.Errorf("chat: Options.%w", err))
+	if err := c.options.Budget.check("chat: Options."); err != nil {
+		errs = append(errs, err)
 	}
 	history, err := h.Options.History.withDefaults(c.options.MaxMessages)
 	if err != nil {

@@ -73,14 +73,14 @@ func exhaustedBudget(err error) *BudgetError {
 	return e.BudgetError
 }
 
-// check returns an error for the first wrong limit of a budget.
-func (b *Budget) check() error {
+// check returns an error for the first wrong limit of a budget. prefix precedes the field in its text.
+func (b *Budget) check(prefix string) error {
 	for _, l := range []struct {
 		name string
 		Limit
 	}{{"Reply", b.Reply}, {"Day", b.Day}, {"Agent", b.Agent}} {
 		if l.Tokens < 0 || l.Cost < 0 || l.Time < 0 || l.Time > 0 && l.Time < time.Millisecond {
-			return fmt.Errorf("Budget.%s is %d tokens, cost %d, time %v: want at least 1 token, 1 millionth and 1 ms, or 0 for no limit", l.name, l.Tokens, l.Cost, l.Time)
+			return fmt.Errorf("%sBudget.%s is %d tokens, cost %d, time %v: want at least 1 token, 1 millionth and 1 ms, or 0 for no limit", prefix, l.name, l.Tokens, l.Cost, l.Time)
 		}
 	}
 	return nil

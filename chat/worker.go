@@ -106,8 +106,8 @@ func (w *Worker[In, Out]) check() error {
 		return errors.New("MaxSteps is negative")
 	case w.Depth < 0 || w.Depth > workerDepth:
 		return fmt.Errorf("the depth is %d: want 1 to %d, or 0 for the default", w.Depth, workerDepth)
-	case w.Budget.check() != nil:
-		return w.Budget.check()
+	case w.Budget.check("") != nil:
+		return w.Budget.check("")
 	case w.Keep < 0 || w.Keep > 0 && w.Keep < time.Millisecond:
 		return errors.New("the field Keep must be zero, or at least 1 ms")
 	case schema.err != nil:

@@ -65,7 +65,6 @@ type feedClient struct {
 	offset   string
 	rows     map[string]string // JSON, by type and key
 	upToDate bool
-	last     string // the last offset
 	resets   int
 	pages    int
 	inserts  int
