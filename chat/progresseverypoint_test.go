@@ -60,7 +60,7 @@ func TestProgressAtEveryPoint(t *testing.T) {
 				seen = []*toolRuns{&r.runs, &late.runs}
 				ask := func() { r.ask(ctx, "one", c.text, nil) }
 				if c.away {
-					if err := r.until(ctx, func() bool { v := r.runs.last(); return v != nil && v.text != "" }, ask); err != nil {
+					if err := r.until(ctx, func() bool { return r.runs.ended() || r.runs.last() != nil && r.runs.last().text != "" }, ask); err != nil {
 						return err
 					}
 					r.close()
