@@ -147,7 +147,11 @@ func (l *keptAliveAgent) runWork(ctx context.Context) error {
 			if err := dohost.Sleep(ctx, 2*heartbeat+time.Second); err != nil {
 				return err
 			}
-			if err := l.checkAlarm(ctx); err != nil {
+			err := l.checkAlarm(ctx)
+			if errors.Is(err, dohost.ErrFenced) {
+				return err
+			}
+			if err != nil {
 				l.record.addFault(err)
 			}
 			return dohost.Put(ctx, l.Storage(), "round", "done")
