@@ -71,11 +71,11 @@ func ServeFeed(w http.ResponseWriter, r *http.Request, s *dohost.Storage, o *Fee
 		return refuse(w, http.StatusBadRequest, "bad_query", "want "+want)
 	}
 	err := f.serve(w, r, q)
-	trimmed, gone := errors.AsType[*dohost.FeedError](err)
+	_, gone := errors.AsType[*dohost.FeedError](err)
 	switch {
 	case f.begun:
 		return nil // the client continues from the last offset
-	case gone && trimmed != nil, errors.Is(err, errUnreadable):
+	case gone, errors.Is(err, errUnreadable):
 		return refuse(w, http.StatusGone, "gone", "the feed does not have this offset any more: read all rows, from -1")
 	case errors.Is(err, dohost.ErrOverloaded), errors.Is(err, dohost.ErrClosed):
 		h.Set("Retry-After", "5")
