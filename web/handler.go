@@ -73,6 +73,9 @@ type Options struct {
 	// Origins, and within the bounds of NewObjects and of the times. MaxBody is not theirs. With CORS the pages of all origins may send
 	// these requests, and preflights need no token; the header of a response is the handler's.
 	Handlers map[string]http.Handler
+	// OwnTokens reports whether a request for one of Handlers needs none of Tokens, since the handler checks a token of its own. It is
+	// called concurrently. Nil means that none does.
+	OwnTokens func(*http.Request) bool
 	// Page serves the page at /, for conversations with chat agents.
 	Page bool
 	// Questions are the page's suggestions.
@@ -131,9 +134,13 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 	limit := newCreateLimit(opts.NewObjects)
 	mounted := map[string]http.Handler{}
 	for prefix, h := range opts.Handlers {
-		mounted[prefix] = authorize(opts.Tokens, nil, guard.protect(h))
+		protected := guard.protect(h)
 		if opts.CORS {
-			mounted[prefix] = passPreflights(h, authorize(opts.Tokens, nil, h))
+			protected = h
+		}
+		mounted[prefix] = passOwnTokens(opts.OwnTokens, protected, authorize(opts.Tokens, nil, protected))
+		if opts.CORS {
+			mounted[prefix] = passPreflights(h, mounted[prefix])
 		}
 	}
 	route := func(w http.ResponseWriter, r *http.Request) {
@@ -181,6 +188,20 @@ func (p *public) mount(r *http.Request) (prefix string, ok bool) {
 		}
 	}
 	return prefix, ok
+}
+
+// passOwnTokens sends the requests that pass, which may be nil, selects to a handler of their own.
+func passOwnTokens(pass func(*http.Request) bool, own, next http.Handler) http.Handler {
+	if pass == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if pass(r) {
+			own.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // passPreflights sends the preflights of browsers, which have no token, to a handler of their own.

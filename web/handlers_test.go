@@ -24,6 +24,7 @@ func TestHandlersAreGuarded(t *testing.T) {
 		})
 	}
 	o := web.Options{Handlers: map[string]http.Handler{"/v1/": mounted("a"), "/v1/stream/": mounted("b")}, NewObjects: 1, Tokens: []string{"secret"}}
+	o.OwnTokens = func(r *http.Request) bool { return r.URL.Path == "/v1/own" || r.URL.Path == "/own" }
 	cors := o
 	cors.CORS = true
 	for _, tt := range []struct {
@@ -38,6 +39,11 @@ func TestHandlersAreGuarded(t *testing.T) {
 		{&o, "GET", "/v2/x", true, false, 404, ""},
 		{&o, "GET", "/v1/x", false, false, 401, ""},
 		{&o, "OPTIONS", "/v1/x", false, false, 401, ""},
+		{&o, "POST", "/v1/own", false, false, 200, "a/v1/own"},
+		{&o, "POST", "/v1/own", false, true, 403, ""},
+		{&o, "POST", "/v1/own/x", false, false, 401, ""},
+		{&o, "POST", "/own", false, false, 401, ""},
+		{&cors, "POST", "/v1/own", false, true, 200, "a/v1/own"},
 		{&o, "GET", "/v1/x", true, true, 403, ""},
 		{&cors, "GET", "/v1/x", true, true, 200, "a/v1/x"},
 		{&cors, "GET", "/v1/x", false, true, 401, ""},
