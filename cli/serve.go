@@ -22,21 +22,23 @@ import (
 )
 
 type serveCmd struct {
-	Data       string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Folder of the store (${default})."`
-	Listen     string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Address of the listener for clients (${default}): host:port."`
-	Admin      string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Address of the admin listener (${default}): host:port, unix:PATH, or off."`
-	Origin     []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
-	CORS       bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents and streams by HTTP; sockets need --origin."`
-	NoObjects  bool          `env:"DOHOST_NO_OBJECTS" help:"Serve agents only, and nothing under /objects/."`
-	Streams    bool          `env:"DOHOST_STREAMS" help:"Serve durable streams, for clients of the Durable Streams protocol, under /v1/stream/."`
-	NewObjects int           `env:"DOHOST_NEW_OBJECTS" placeholder:"N" help:"Objects that the clients of one address may create in a minute; 0 for 1000, negative for no limit."`
-	Idle       time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long; an eviction may take up to twice as long. Negative for never (70s; with WebSockets 10s)."`
-	MaxLive    int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects while more than this many are in memory; 0 for no limit."`
-	HeapBudget uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no limit."`
-	TimeScale  float64       `env:"DOHOST_TIME_SCALE" default:"1" placeholder:"X" help:"Divide the platform's times by this: idle eviction, limits of handlers."`
-	Grace      time.Duration `env:"DOHOST_GRACE" default:"30s" placeholder:"TIME" help:"Let handlers finish for this long when closing (${default})."`
-	Supervise  bool          `env:"DOHOST_SUPERVISE" help:"Run the server in a child process, and restart it when it is killed or fails."`
-	Log        string        `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"Format of the log: text, json or off; and its level: debug, info, warn or error (${default})."`
+	Data          string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Folder of the store (${default})."`
+	Listen        string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Address of the listener for clients (${default}): host:port."`
+	Admin         string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Address of the admin listener (${default}): host:port, unix:PATH, or off."`
+	Origin        []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
+	CORS          bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents and streams by HTTP; sockets need --origin."`
+	NoObjects     bool          `env:"DOHOST_NO_OBJECTS" help:"Serve agents only, and nothing under /objects/."`
+	Streams       bool          `env:"DOHOST_STREAMS" help:"Serve durable streams, for clients of the Durable Streams protocol, under /v1/stream/."`
+	StreamURL     string        `name:"stream-url" env:"DOHOST_STREAM_URL" placeholder:"URL" help:"URL of the streams that workers of webhooks call back, if it is not that of the request that creates the subscription."`
+	LocalWebhooks bool          `env:"DOHOST_LOCAL_WEBHOOKS" help:"Let subscriptions have webhooks on this machine, by http, for development."`
+	NewObjects    int           `env:"DOHOST_NEW_OBJECTS" placeholder:"N" help:"Objects that the clients of one address may create in a minute; 0 for 1000, negative for no limit."`
+	Idle          time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long; an eviction may take up to twice as long. Negative for never (70s; with WebSockets 10s)."`
+	MaxLive       int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects while more than this many are in memory; 0 for no limit."`
+	HeapBudget    uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no limit."`
+	TimeScale     float64       `env:"DOHOST_TIME_SCALE" default:"1" placeholder:"X" help:"Divide the platform's times by this: idle eviction, limits of handlers."`
+	Grace         time.Duration `env:"DOHOST_GRACE" default:"30s" placeholder:"TIME" help:"Let handlers finish for this long when closing (${default})."`
+	Supervise     bool          `env:"DOHOST_SUPERVISE" help:"Run the server in a child process, and restart it when it is killed or fails."`
+	Log           string        `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"Format of the log: text, json or off; and its level: debug, info, warn or error (${default})."`
 
 	accessFlags
 	limitFlags
@@ -53,7 +55,7 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 		return c.supervise(ctx, std)
 	}
 	if c.Streams {
-		classes = withStreams(classes)
+		classes = c.withStreams(classes)
 	}
 	s := &server{std: std, questions: ask, classes: served, supervised: supervised, served: make(chan error, 2)}
 	if err := s.open(ctx, c, classes); err != nil {
@@ -159,7 +161,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	s.public = s.newServer(web.Handler(s.host, &web.Options{
 		Classes: s.classes, NoObjects: c.NoObjects, NewObjects: c.NewObjects,
 		Tokens: allowed.tokens, Hosts: allowed.hosts, Origins: c.Origin, CORS: c.CORS, MaxBody: int64(c.MaxBody) * mib, Page: true, Questions: web.Questions(s.questions),
-		Logger: s.log, Metrics: metrics, Handlers: c.handlers(s.host),
+		Logger: s.log, Metrics: metrics, Handlers: c.handlers(s.host), OwnTokens: c.ownTokens(),
 	}))
 	if s.adminAt != nil {
 		if len(allowed.tokens) > 0 && len(allowed.adminTokens) == 0 && !isUnix(c.Admin) {

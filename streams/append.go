@@ -66,6 +66,9 @@ type appendResult struct {
 
 // append applies a request, unless it is refused. A refusal and an error write nothing.
 func (s *Stream) append(ctx context.Context, r *appendRequest) (result appendResult, err error) {
+	if err := s.directory.load(ctx, s.state.LocateHost()); err != nil {
+		return appendResult{}, err
+	}
 	p, err := s.load(ctx)
 	if err != nil || p == nil {
 		return appendResult{Outcome: notFound}, err
@@ -74,6 +77,9 @@ func (s *Stream) append(ctx context.Context, r *appendRequest) (result appendRes
 		result, err = s.appendTo(ctx, p, r)
 		return err
 	})
+	if err == nil && len(r.Data) > 0 {
+		_, err = s.notify(ctx)
+	}
 	return result, err
 }
 
@@ -102,12 +108,12 @@ func (s *Stream) appendTo(ctx context.Context, p *properties, r *appendRequest) 
 	if r.Close {
 		p.Closed, p.ClosedBy = true, r.Producer
 	}
+	due := p.due()
 	if err := s.add(ctx, p, r.Data); err != nil {
 		return appendResult{}, err
 	}
-	end := p.end()
 	p.touch()
-	if err := s.save(ctx, p, end); err != nil {
+	if err := s.save(ctx, p, due); err != nil {
 		return appendResult{}, err
 	}
 	result.info = p.info()

@@ -13,15 +13,21 @@
 //	HEAD     returns its properties
 //	DELETE   deletes it
 //
-// A response to a writer leaves when the data is durable, and a reader never sees data that is not. Forks and subscriptions of the
-// protocol are refused with status 501.
+// A response to a writer leaves when the data is durable, and a reader never sees data that is not. Forks of the protocol are refused with
+// status 501.
+//
+// Below the path __ds it answers the requests for subscriptions: durable cursors in streams, and wakes for the workers that move
+// them, by a webhook or by a stream of wakes.
 //
 // [ServeFeed] serves the rows of an object's collections, and their changes, in the same protocol.
 //
-// # Objects and readers
+// # Objects, subscriptions and readers
 //
 // An append is one event of the stream's object ([Stream]): it writes the data, the state of the stream and the state of the producer in
 // one batch, or nothing if a write fails. So a producer that repeats a request after a crash, or after a full disk, appends once.
+//
+// A subscription is an object too ([Subscription]). An append tells the subscriptions of its stream before its response leaves, and the
+// stream keeps that duty in its rows, in the batch of the append, until they have accepted it (notice).
 //
 // A reader is no event of the object. Each of its reads is a short event, and readers of one stream at one offset share it. Between two
 // reads a reader waits for a signal of the class, outside of the object, which may leave memory in the meantime.

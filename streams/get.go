@@ -103,7 +103,7 @@ func (s *server) page(ctx context.Context, name string, from readRequest) (*page
 		at = offsetStart
 	}
 	return s.reads.do(ctx, at+" "+name, func(ctx context.Context) (*page, error) {
-		return call(ctx, s, name, true, (*Stream).read, from)
+		return call(ctx, Streams.Get(s.host, name), true, (*Stream).read, from)
 	})
 }
 
@@ -262,7 +262,7 @@ func (s *server) signalsOf(ctx context.Context, name string) (*signals, error) {
 	if sig := s.signals.Load(); sig != nil {
 		return sig, nil
 	}
-	sig, err := call(ctx, s, name, true, (*Stream).wakers, struct{}{})
+	sig, err := call(ctx, Streams.Get(s.host, name), true, (*Stream).wakers, struct{}{})
 	s.signals.Store(sig)
 	return sig, err
 }

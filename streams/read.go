@@ -72,9 +72,9 @@ func (s *Stream) read(ctx context.Context, r readRequest) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	end := p.end()
+	due := p.due()
 	if p.touch() {
-		err := dohost.Transaction(ctx, func(ctx context.Context) error { return s.save(ctx, p, end) })
+		err := dohost.Transaction(ctx, func(ctx context.Context) error { return s.save(ctx, p, due) })
 		if err != nil && !errors.Is(err, dohost.ErrNoSpace) { // a full disk prevents no read: the deadline stays
 			return nil, err
 		}

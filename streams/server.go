@@ -18,6 +18,9 @@ import (
 type ServerOptions struct {
 	// Prefix is the beginning of the paths of streams, with or without a slash at each end. Empty means "/v1/stream/".
 	Prefix string
+	// URL is the URL of the prefix for the workers of webhooks, as "https://example.com/v1/stream/". Empty means that of the request
+	// that creates the subscription.
+	URL string
 	// MaxBody bounds the body of a request in bytes. Zero means 8 MiB, and so does more.
 	MaxBody int64
 	// LongPoll is how long a long poll waits. Zero means 20 s.
@@ -92,6 +95,22 @@ func Server(h *dohost.Host, o *ServerOptions) http.Handler {
 	return s
 }
 
+// OwnTokens reports whether [Server], with these options, answers a request without asking for the rights of its sender: that of a worker,
+// which presents the token of its wake, and that for the key of webhooks. A server that checks bearer tokens itself lets these requests
+// pass, since the protocol has the wake's token in their place: see OwnTokens of package web's Options.
+func (o *ServerOptions) OwnTokens(r *http.Request) bool {
+	prefix := o.withDefaults().Prefix
+	if !strings.HasPrefix(r.URL.Path, prefix+controlSegment+"/") {
+		return false
+	}
+	_, escaped, _ := strings.Cut(r.URL.EscapedPath(), "/"+controlSegment+"/")
+	if escaped == "jwks.json" {
+		return true
+	}
+	parts := strings.Split(escaped, "/")
+	return r.Method == http.MethodPost && len(parts) == 3 && parts[0] == "subscriptions" && workerActions[parts[2]]
+}
+
 // server is the handler.
 type server struct {
 	host    *dohost.Host
@@ -121,8 +140,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	first, _, _ := strings.Cut(name, "/")
 	switch {
-	case first == "__ds":
-		s.refuse(w, http.StatusNotImplemented, "not_implemented", "this server has no subscriptions")
+	case first == controlSegment:
+		_, escaped, _ := strings.Cut(r.URL.EscapedPath(), "/"+controlSegment)
+		s.control(w, r, controlSegment+escaped)
 		return
 	case !validPath(name):
 		s.refuse(w, http.StatusBadRequest, "bad_path", `want a path without empty, "." and ".." segments`)
@@ -208,8 +228,8 @@ func (s *server) noStream(w http.ResponseWriter) {
 	s.refuse(w, http.StatusNotFound, "no_stream", "there is no such stream")
 }
 
-// call calls a method of a stream. It repeats a call that did not run and, if the call is idempotent, one that may have run.
-func call[In, Out any](ctx context.Context, s *server, name string, idempotent bool, m func(*Stream, context.Context, In) (Out, error), in In) (out Out, err error) {
+// call calls a method of an object. It repeats a call that did not run and, if the call is idempotent, one that may have run.
+func call[O, In, Out any](ctx context.Context, to dohost.Stub[O], idempotent bool, m func(*O, context.Context, In) (Out, error), in In) (out Out, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	p := &dohost.RetryPolicy{}
@@ -217,7 +237,7 @@ func call[In, Out any](ctx context.Context, s *server, name string, idempotent b
 		p.ShouldRetry = dohost.RetryIdempotent
 	}
 	err = dohost.Retry(ctx, p, func(ctx context.Context) (err error) {
-		out, err = dohost.Call(ctx, Streams.Get(s.host, name), m, in)
+		out, err = dohost.Call(ctx, to, m, in)
 		return err
 	})
 	return out, err
@@ -225,19 +245,24 @@ func call[In, Out any](ctx context.Context, s *server, name string, idempotent b
 
 // body reads the body of a request, or answers it. release must be called when the body is not needed any more.
 func (s *server) body(w http.ResponseWriter, r *http.Request) (body []byte, release func(), ok bool) {
-	if r.ContentLength > s.o.MaxBody {
+	return s.bodyUpTo(w, r, s.o.MaxBody)
+}
+
+// bodyUpTo is body with another limit.
+func (s *server) bodyUpTo(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), ok bool) {
+	if r.ContentLength > limit {
 		w.Header().Set("Connection", "close")
-		s.tooLarge(w)
+		s.tooLarge(w, limit)
 		return nil, func() {}, false
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, s.o.MaxBody)
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	body, release, err := s.host.ReadBody(r)
 	if err == nil {
 		return body, release, true
 	}
 	release()
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		s.tooLarge(w)
+		s.tooLarge(w, limit)
 	} else if errors.Is(err, os.ErrDeadlineExceeded) {
 		w.Header().Set("Connection", "close")
 		s.refuse(w, http.StatusRequestTimeout, "slow_body", "the request body arrived too slowly")
@@ -247,14 +272,14 @@ func (s *server) body(w http.ResponseWriter, r *http.Request) (body []byte, rele
 	return nil, func() {}, false
 }
 
-func (s *server) tooLarge(w http.ResponseWriter) {
-	s.refuse(w, http.StatusRequestEntityTooLarge, "too_large", "the limit of a body is %d bytes", s.o.MaxBody)
+func (s *server) tooLarge(w http.ResponseWriter, limit int64) {
+	s.refuse(w, http.StatusRequestEntityTooLarge, "too_large", "the limit of a body is %d bytes", limit)
 }
 
 // head answers HEAD.
 func (s *server) head(w http.ResponseWriter, r *http.Request, name string) {
 	w.Header().Set("Cache-Control", "no-store")
-	found, err := call(r.Context(), s, name, true, (*Stream).head, struct{}{})
+	found, err := call(r.Context(), Streams.Get(s.host, name), true, (*Stream).head, struct{}{})
 	switch {
 	case err != nil:
 		s.host.WriteError(w, err)
@@ -283,7 +308,7 @@ func (i *info) describe(h http.Header) {
 
 // delete answers DELETE.
 func (s *server) delete(w http.ResponseWriter, r *http.Request, name string) {
-	existed, err := call(r.Context(), s, name, false, (*Stream).delete, struct{}{})
+	existed, err := call(r.Context(), Streams.Get(s.host, name), false, (*Stream).delete, struct{}{})
 	switch {
 	case err != nil:
 		s.host.WriteError(w, err)

@@ -144,7 +144,6 @@ func TestRequests(t *testing.T) {
 			{"PUT a", []string{"Content-Type: text/" + strings.Repeat("x", 256)}, "400 bad_header"},
 			{"PUT a", []string{"Stream-Forked-From: /v1/stream/b"}, "501 not_implemented"},
 			{"PUT a", []string{"Stream-Fork-Sub-Offset: 0"}, "501 not_implemented"},
-			{"PUT __ds/subscriptions/x", nil, "501 not_implemented"},
 			{"PATCH a", nil, "405 method_not_allowed"},
 			{"OPTIONS a", nil, "405 method_not_allowed"},
 			{"GET a//b", nil, "400 bad_path"},

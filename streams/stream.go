@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"time"
+	"weak"
 
 	"github.com/dohost/dohost"
 )
@@ -17,7 +18,20 @@ type ClassOptions struct {
 	// Authorize decides about each request of [Server] for a stream, as [dohost.Handlers].Authorize does. AccessRequest.ID.Name is the
 	// path of the stream. Callers with [dohost.ReadOnly] rights can neither create, append to, close nor delete it. Nil admits all
 	// callers.
+	//
+	// For subscriptions ID.Class is [Subscriptions], and ID.Name is the ID that the client has chosen. The client also needs the right to
+	// read each stream that it names, the right to write the wake stream, and the right to read a stream whose path is the pattern: a
+	// function that compares prefixes of paths decides about patterns too. The worker of a wake needs no more than its token.
 	Authorize func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
+	// Webhooks tunes the webhooks of subscriptions. Nil means the defaults.
+	Webhooks *WebhookOptions
+}
+
+// shared is common to the objects of one call of Classes.
+type shared struct {
+	signals     *signals
+	directories *directories
+	sender      *sender
 }
 
 // Classes returns the classes of a host that [Server] serves.
@@ -25,10 +39,18 @@ func Classes(o *ClassOptions) []dohost.Class {
 	if o == nil {
 		o = &ClassOptions{}
 	}
-	sig := newSignals()
-	return []dohost.Class{dohost.Bind(Streams, func(_ context.Context, st *dohost.State) (*Stream, error) {
-		return &Stream{state: st, signals: sig}, nil
-	}, &dohost.Handlers[Stream]{Authorize: o.Authorize, OnAlarm: (*Stream).expire, ByReference: true})}
+	sh := &shared{newSignals(), &directories{byHost: map[weak.Pointer[dohost.Host]]*directory{}}, newSender(o.Webhooks)}
+	return []dohost.Class{
+		dohost.Bind(Streams, func(_ context.Context, st *dohost.State) (*Stream, error) {
+			return &Stream{state: st, signals: sh.signals, directory: sh.directories.of(st.LocateHost())}, nil
+		}, &dohost.Handlers[Stream]{Authorize: o.Authorize, OnAlarm: (*Stream).alarm, ByReference: true}),
+		dohost.Bind(Subscriptions, func(ctx context.Context, st *dohost.State) (*Subscription, error) {
+			return newSubscription(ctx, st, sh)
+		}, &dohost.Handlers[Subscription]{Authorize: o.Authorize, OnAlarm: (*Subscription).alarm, ByReference: true}),
+		dohost.Bind(signers, func(_ context.Context, st *dohost.State) (*signer, error) {
+			return &signer{st}, nil
+		}, &dohost.Handlers[signer]{Private: func(string) bool { return true }}),
+	}
 }
 
 // Stream is the object of a stream. All of its state is in its storage:
@@ -37,6 +59,7 @@ func Classes(o *ClassOptions) []dohost.Class {
 //   - The chunks are numbered from 1, without gaps, up to the row's Tail. A chunk never changes.
 //   - The row of a producer has its last accepted request.
 //   - The row of a history has the number of its first chunk.
+//   - The notices are the changes that subscriptions may not know yet. They may remain for a moment when the stream is deleted.
 //
 // Each event writes all of them in one batch, so they are consistent after any end of an incarnation. The host keeps the writes of a
 // handler that returns an error. So an event with more than one write has all of them in one Transaction: if a write fails, since the disk
@@ -45,6 +68,10 @@ type Stream struct {
 	state     *dohost.State
 	signals   *signals
 	histories uint64 // that this incarnation has begun
+
+	directory   *directory
+	subscribers []*subscriber // that match the path
+	version     uint64        // of the directory when they were found; zero: never
 }
 
 // properties is the state of a stream, apart from its chunks and producers.
@@ -63,6 +90,8 @@ type properties struct {
 	ClosedBy  producerRequest // zero: not by a producer
 	Seq       string          // the last Stream-Seq
 	Producers int             // rows of producers
+
+	Notify time.Time // when the alarm repeats the notices; zero: there were none
 }
 
 // span is a history and its first position: the number of its first chunk, or 0 for the history that begins with the stream.
@@ -101,14 +130,14 @@ func (s *Stream) load(ctx context.Context) (*properties, error) {
 		return nil, err
 	}
 	if end := p.end(); !end.IsZero() && !time.Now().Before(end) {
-		return nil, s.remove(ctx)
+		return nil, s.remove(ctx, &p)
 	}
 	return &p, nil
 }
 
-// save writes the properties, and the alarm if end, the earlier result of p.end, has changed. It needs a transaction.
-func (s *Stream) save(ctx context.Context, p *properties, end time.Time) error {
-	if at := p.end(); !at.Equal(end) {
+// save writes the properties, and the alarm if due, the earlier result of p.due, has changed. It needs a transaction.
+func (s *Stream) save(ctx context.Context, p *properties, due time.Time) error {
+	if at := p.due(); !at.Equal(due) {
 		if err := s.state.SetAlarm(ctx, at); err != nil {
 			return err
 		}
@@ -116,12 +145,15 @@ func (s *Stream) save(ctx context.Context, p *properties, end time.Time) error {
 	return dohost.Put(ctx, s.state.Storage(), propertiesKey, *p)
 }
 
-// remove deletes the stream. Its only write is the last step: an error means that nothing is deleted.
-func (s *Stream) remove(ctx context.Context) error {
+// remove deletes the stream. An error of the deletion means that nothing is deleted.
+func (s *Stream) remove(ctx context.Context, p *properties) error {
 	if err := s.changed(ctx); err != nil {
 		return err
 	}
-	return s.state.Storage().DeleteAll(ctx)
+	if err := s.state.Storage().DeleteAll(ctx); err != nil {
+		return err
+	}
+	return s.noteDeletion(ctx, p.tail().String())
 }
 
 // changed wakes the readers when the writes of this event are durable. A wake-up without a change does no harm, so the error of an
@@ -137,14 +169,52 @@ func (s *Stream) changed(ctx context.Context) error {
 // wakers returns the signals of all streams of the host.
 func (s *Stream) wakers(context.Context, struct{}) (*signals, error) { return s.signals, nil }
 
-// expire is the alarm: it deletes an expired stream, or waits for a deadline that has moved.
-func (s *Stream) expire(ctx context.Context, _ dohost.AlarmInfo) error {
-	p, err := s.load(ctx)
-	if err != nil || p == nil || p.end().IsZero() {
+// alarm deletes an expired stream, or waits for a deadline that has moved. It repeats notices that a crash has interrupted.
+func (s *Stream) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
+	if _, err := s.load(ctx); err != nil {
 		return err
 	}
-	return s.state.SetAlarm(ctx, p.end())
+	remain, err := s.notify(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := s.load(ctx)
+	if err != nil {
+		return err
+	}
+	var next time.Time
+	if remain {
+		next = time.Now().Add(noticeRetry)
+	}
+	if p == nil {
+		if remain {
+			return s.state.SetAlarm(ctx, next)
+		}
+		return nil
+	}
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		if !p.Notify.Equal(next) {
+			p.Notify = next
+			if err := dohost.Put(ctx, s.state.Storage(), propertiesKey, *p); err != nil {
+				return err
+			}
+		}
+		if p.due().IsZero() {
+			return nil
+		}
+		return s.state.SetAlarm(ctx, p.due())
+	})
 }
+
+// due returns the time of the alarm; zero: none.
+func (p *properties) due() time.Time {
+	if end := p.end(); p.Notify.IsZero() || !end.IsZero() && end.Before(p.Notify) {
+		return end
+	}
+	return p.Notify
+}
+
+func (p *properties) tail() position { return position{p.Last.History, p.Tail} }
 
 // end returns when the stream expires; zero: never.
 func (p *properties) end() time.Time {
@@ -172,6 +242,9 @@ func (p *properties) touch() (changed bool) {
 func (s *Stream) add(ctx context.Context, p *properties, data [][]byte) error {
 	if len(data) == 0 {
 		return nil
+	}
+	if err := s.note(ctx, p); err != nil {
+		return err
 	}
 	if p.By != s.state.Epoch() {
 		if err := s.begin(ctx, p, span{s.newHistory(p.Last.History), p.Tail + 1}); err != nil {
@@ -234,7 +307,7 @@ type info struct {
 }
 
 func (p *properties) info() info {
-	return info{p.ContentType, p.Sliding, p.TTL, p.ExpiresAt, position{p.Last.History, p.Tail}.String(), p.Closed}
+	return info{p.ContentType, p.Sliding, p.TTL, p.ExpiresAt, p.tail().String(), p.Closed}
 }
 
 // createRequest has the properties and the first data of a stream.
@@ -255,6 +328,9 @@ type createResult struct {
 
 // create creates the stream, unless it exists.
 func (s *Stream) create(ctx context.Context, r *createRequest) (createResult, error) {
+	if err := s.directory.load(ctx, s.state.LocateHost()); err != nil {
+		return createResult{}, err
+	}
 	old, err := s.load(ctx)
 	if err != nil {
 		return createResult{}, err
@@ -280,6 +356,9 @@ func (s *Stream) create(ctx context.Context, r *createRequest) (createResult, er
 		}
 		return s.changed(ctx)
 	})
+	if err == nil {
+		_, err = s.notify(ctx)
+	}
 	return createResult{info: p.info(), Created: true}, err
 }
 
@@ -299,5 +378,9 @@ func (s *Stream) delete(ctx context.Context, _ struct{}) (existed bool, err erro
 	if err != nil || p == nil {
 		return false, err
 	}
-	return true, s.remove(ctx)
+	if err := s.remove(ctx, p); err != nil {
+		return false, err
+	}
+	_, err = s.notify(ctx)
+	return true, err
 }

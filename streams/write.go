@@ -48,7 +48,7 @@ func (s *server) put(w http.ResponseWriter, r *http.Request, name string) {
 	if c.Data, ok = s.split(w, c.ContentType, body, true); !ok {
 		return
 	}
-	made, err := call(r.Context(), s, name, true, (*Stream).create, c)
+	made, err := call(r.Context(), Streams.Get(s.host, name), true, (*Stream).create, c)
 	if err != nil {
 		s.host.WriteError(w, err)
 		return
@@ -152,7 +152,7 @@ func (s *server) post(w http.ResponseWriter, r *http.Request, name string) {
 	if a.Data, ok = s.split(w, a.ContentType, body, false); !ok {
 		return
 	}
-	result, err := call(r.Context(), s, name, a.Producer.ID != "", (*Stream).append, a)
+	result, err := call(r.Context(), Streams.Get(s.host, name), a.Producer.ID != "", (*Stream).append, a)
 	if err != nil {
 		s.host.WriteError(w, err)
 		return

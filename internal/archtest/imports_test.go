@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"ledger":         {".", "internal/backoff", "internal/work"},
 	"chat":           {"agent", "ledger", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
 	"inbox":          {"agent", "chat", "ledger", "."},
-	"streams":        {"."},
+	"streams":        {"internal/backoff", "."},
 	"chat/uimessage": {"chat/internal/rawjson"}, // pure: no host and no agent
 	"chat/extract":   {"chat"},
 	"chat/openai":    {"chat", "chat/internal/provider"},

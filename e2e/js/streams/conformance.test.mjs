@@ -2,4 +2,4 @@
 
 import { runConformanceTests } from "@durable-streams/server-conformance-tests";
 
-runConformanceTests({ baseUrl: process.env.STREAMS });
+runConformanceTests({ baseUrl: process.env.STREAMS, subscriptions: true });

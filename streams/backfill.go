@@ -1,0 +1,152 @@
+package streams
+
+import (
+	"context"
+
+	"github.com/dohost/dohost"
+)
+
+// backfillPage bounds the streams that one step of a backfill looks at.
+const backfillPage = 256
+
+// backfill links the streams that exist: those that match the pattern, and those that the client has named. Their cursors are the present
+// tails, so a new subscription replays no data. The creation waits for it, and the alarm continues one that a crash has
+// interrupted. Any number of runs may be in progress, since a link that has a cursor keeps it.
+//
+// Between the step that publishes the subscription and the one that reads a tail, a stream may have had an append, whose notice arrives
+// later: it moves the cursor back to the offset before that append (link.Fresh).
+func (s *Subscription) backfill(ctx context.Context) error {
+	for {
+		c, w, err := s.load(ctx)
+		if err != nil || c == nil || !w.Scan && !w.Unread {
+			return err
+		}
+		if w.Scan {
+			err = s.scan(ctx, c, w)
+		} else {
+			err = s.readTails(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// scan links the next streams in order of name that match the pattern.
+func (s *Subscription) scan(ctx context.Context, c *config, w *wake) error {
+	instance, after := c.Instance, w.Scanned
+	var found []string
+	last, seen := "", 0
+	err := dohost.Await(ctx, func(ctx context.Context) error {
+		for id, err := range s.state.LocateHost().Objects(ctx, string(Streams), after) {
+			if err != nil {
+				return err
+			}
+			if s.matches(c, id.Name) {
+				found = append(found, id.Name)
+			}
+			if last, seen = id.Name, seen+1; seen == backfillPage {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	tails, err := s.tails(ctx, found)
+	if err != nil {
+		return err
+	}
+	c, w, err = s.load(ctx)
+	if err != nil || c == nil || c.Instance != instance || !w.Scan || w.Scanned != after {
+		return err // the subscription is deleted, or the other run has made this step
+	}
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		for i, path := range found {
+			if tails[i] == "" {
+				continue // deleted
+			}
+			if err := s.linkAt(ctx, path, tails[i], true); err != nil {
+				return err
+			}
+		}
+		w.Scan, w.Scanned = seen == backfillPage, last
+		return s.save(ctx, w)
+	})
+}
+
+// readTails gives the next links without a cursor one.
+func (s *Subscription) readTails(ctx context.Context) error {
+	rows, err := links.List(ctx, s.state.Storage(), &dohost.Query[link]{Index: "new", Limit: backfillPage})
+	if err != nil {
+		return err
+	}
+	var paths []string
+	for _, row := range rows {
+		paths = append(paths, row.Key)
+	}
+	tails, err := s.tails(ctx, paths)
+	if err != nil {
+		return err
+	}
+	c, w, err := s.load(ctx)
+	if err != nil || c == nil {
+		return err
+	}
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		for i, path := range paths {
+			if tails[i] == "" {
+				tails[i] = offsetStart // it is linked before it exists
+			}
+			if err := s.linkAt(ctx, path, tails[i], false); err != nil {
+				return err
+			}
+		}
+		left, err := links.List(ctx, s.state.Storage(), &dohost.Query[link]{Index: "new", Limit: 1})
+		if err != nil {
+			return err
+		}
+		w.Unread = len(left) > 0
+		return s.save(ctx, w)
+	})
+}
+
+// linkAt gives a link a cursor, unless it has one. With glob it makes the link if there is none.
+func (s *Subscription) linkAt(ctx context.Context, path, tail string, glob bool) error {
+	row, ok, err := links.Get(ctx, s.state.Storage(), path)
+	if err != nil || !ok && !glob {
+		return err
+	}
+	l := row.Value
+	if !ok {
+		l = link{Path: path, Fresh: true}
+	}
+	l.Glob = l.Glob || glob
+	if l.Acked == "" {
+		l.Acked, l.Tail = tail, tail
+	}
+	return links.Put(ctx, s.state.Storage(), l)
+}
+
+// tails returns the tails of streams, with an empty text for one that does not exist or cannot be read: its next append links it, at the
+// offset before that append. It gives up the turn.
+func (s *Subscription) tails(ctx context.Context, paths []string) ([]string, error) {
+	tails := make([]string, len(paths))
+	err := dohost.Await(ctx, func(ctx context.Context) error {
+		for i, path := range paths {
+			_ = dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+				found, err := dohost.Call(ctx, Streams.Get(s.state.LocateHost(), path), (*Stream).head, struct{}{})
+				if found != nil {
+					tails[i] = found.Tail
+				}
+				return err
+			})
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	return tails, err
+}

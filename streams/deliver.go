@@ -1,0 +1,240 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/backoff"
+)
+
+const (
+	firstRetry, maxRetry = time.Second, time.Minute
+	// linger is how long a delivery waits for the response of a webhook whose wake has ended.
+	linger = 2 * time.Second
+	// maxDelivery bounds a request to a webhook, whose worker may extend its lease: an alarm may take 15 minutes.
+	maxDelivery = 10 * time.Minute
+)
+
+func retryDelay(failures int, instance string) time.Duration {
+	return backoff.Jitter(backoff.Delay(failures-1, firstRetry, maxRetry), backoff.Share(instance))
+}
+
+// delivery is a request to a webhook. It ends with the lease of its wake, and shortly after the wake. A nil delivery is none.
+type delivery struct {
+	began time.Time
+
+	mu    sync.Mutex
+	until time.Time
+	timer *time.Timer // nil: the request has not begun
+}
+
+// start begins the request, which cancel ends.
+func (d *delivery) start(cancel func()) (stop func() bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.timer = time.AfterFunc(time.Until(d.until), cancel)
+	return d.timer.Stop
+}
+
+func (d *delivery) extend(lease time.Duration) {
+	if d != nil {
+		d.endAfter(min(lease, maxDelivery-time.Since(d.began)))
+	}
+}
+
+func (d *delivery) end() {
+	if d != nil {
+		d.endAfter(linger)
+	}
+}
+
+func (d *delivery) endAfter(t time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.until = time.Now().Add(t)
+	if d.timer != nil {
+		d.timer.Reset(t)
+	}
+}
+
+// alarm does everything that is due. It delivers at most one wake at a time, since an object has one alarm; a crash repeats the delivery.
+func (s *Subscription) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
+	for {
+		c, w, err := s.load(ctx)
+		if err != nil || c == nil {
+			return err
+		}
+		now := time.Now()
+		switch {
+		case w.Scan || w.Unread:
+			err = s.backfill(ctx)
+		case w.expired(now):
+			err = dohost.Transaction(ctx, func(ctx context.Context) error { return s.expire(ctx, c, w) })
+		case w.ID != "" && !w.Sent && !now.Before(w.Next):
+			err = s.deliver(ctx, c, w)
+		default:
+			return s.arm(ctx, w.due()) // an alarm that has fired is not set any more
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// attempt is the result of an attempt to deliver a wake.
+type attempt struct {
+	failure error
+	done    bool   // the response says that the worker is done
+	links   []link // that were in the wake
+}
+
+// deliver attempts to deliver the wake.
+func (s *Subscription) deliver(ctx context.Context, c *config, w *wake) error {
+	sent, send := w.ID, s.appendWake
+	if c.Type == typeWebhook {
+		send = s.post
+	}
+	a, err := send(ctx, c, w)
+	if err != nil {
+		return err
+	}
+	c, w, err = s.load(ctx)
+	if err != nil || c == nil || w.ID != sent {
+		return err // the worker was faster than the response
+	}
+	return dohost.Transaction(ctx, func(ctx context.Context) error { return s.settle(ctx, c, w, a) })
+}
+
+// settle records the result of an attempt. It needs a transaction.
+func (s *Subscription) settle(ctx context.Context, c *config, w *wake, a attempt) error {
+	switch {
+	case w.expired(time.Now()):
+		return s.expire(ctx, c, w)
+	case a.failure != nil && w.Sent:
+		return nil // a worker has the wake, although its response is lost
+	case a.failure != nil:
+		w.failed(c.Instance)
+		s.state.Report(ctx, "subscription:undelivered", slog.Any("error", a.failure), slog.Int("failures", w.Failures))
+		return s.save(ctx, w)
+	case !a.done:
+		w.Sent = true
+		return s.save(ctx, w)
+	}
+	w.heard(c.Lease)
+	for _, delivered := range a.links {
+		row, ok, err := links.Get(ctx, s.state.Storage(), delivered.Path)
+		if err != nil {
+			return err
+		}
+		if l := row.Value; ok && l.Acked < delivered.Tail {
+			l.Acked = delivered.Tail
+			if err := s.put(ctx, l); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := s.finish(ctx, w)
+	return err
+}
+
+// streamInfo is a stream in a wake.
+type streamInfo struct {
+	Path     string `json:"path"`
+	LinkType string `json:"link_type"`
+	Acked    string `json:"acked_offset"`
+	Tail     string `json:"tail_offset"`
+	Pending  bool   `json:"has_pending"`
+}
+
+func (l *link) info() streamInfo {
+	i := streamInfo{l.Path, "glob", l.Acked, l.Tail, l.Since != 0}
+	if l.Explicit {
+		i.LinkType = "explicit"
+	}
+	if l.Acked == "" { // the tail is being read
+		i.Acked, i.Tail = offsetStart, offsetStart
+	}
+	return i
+}
+
+func infosOf(list []link) []streamInfo {
+	infos := make([]streamInfo, 0, len(list))
+	for _, l := range list {
+		infos = append(infos, l.info())
+	}
+	return infos
+}
+
+// post sends the wake to the webhook.
+func (s *Subscription) post(ctx context.Context, c *config, w *wake) (attempt, error) {
+	w.Lease = time.Now().Add(c.Lease)
+	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return s.save(ctx, w) }); err != nil {
+		return attempt{}, err
+	}
+	list, err := s.list(ctx)
+	if err != nil {
+		return attempt{}, err
+	}
+	body, err := json.Marshal(map[string]any{
+		"subscription_id": s.state.ID().Name,
+		"wake_id":         w.ID,
+		"generation":      w.Generation,
+		"streams":         infosOf(list),
+		"callback_url":    c.Root + subscriptionPath + url.PathEscape(s.state.ID().Name) + "/callback",
+		"callback_token":  tokenOf(w.Generation, c.TokenKey),
+	})
+	if err != nil {
+		return attempt{}, err
+	}
+	d := &delivery{began: time.Now(), until: w.Lease}
+	s.delivery = d
+	result := attempt{links: list}
+	err = dohost.Await(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer d.start(cancel)()
+		key, err := s.directory.signingKey(ctx, s.state.LocateHost())
+		if err == nil {
+			result.done, err = s.sender.send(ctx, c.URL, body, key)
+		}
+		result.failure = err
+		return nil
+	})
+	s.delivery = nil
+	return result, err
+}
+
+// appendWake appends the wake to the wake stream, once: the subscription is an idempotent producer, with its generation as the epoch.
+func (s *Subscription) appendWake(ctx context.Context, c *config, w *wake) (attempt, error) {
+	event, err := json.Marshal(map[string]any{
+		"type":            "wake",
+		"subscription_id": s.state.ID().Name,
+		"stream":          w.Path,
+		"generation":      w.Generation,
+		"ts":              time.Now().UnixMilli(),
+	})
+	if err != nil {
+		return attempt{}, err
+	}
+	r := &appendRequest{
+		ContentType: "application/json", Data: [][]byte{event},
+		Producer: producerRequest{ID: "subscription " + c.Instance, Epoch: int64(w.Generation)},
+	}
+	var result appendResult
+	err = dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) (err error) {
+		result, err = dohost.Call(ctx, Streams.Get(s.state.LocateHost(), c.WakeStream), (*Stream).append, r)
+		return err
+	})
+	if err == nil && result.Outcome > duplicate {
+		err = errWakeStream
+	}
+	return attempt{failure: err}, nil
+}
+
+var errWakeStream = errors.New("the wake stream does not exist, is closed, or is not of the type application/json")

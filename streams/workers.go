@@ -1,0 +1,100 @@
+package streams
+
+import (
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+// claim answers the claim of a worker.
+func (s *server) claim(q *controlRequest) {
+	var r struct {
+		Worker string `json:"worker"`
+	}
+	if !s.decode(q, &r) {
+		return
+	}
+	if r.Worker == "" || len(r.Worker) > maxDescription || !utf8.ValidString(r.Worker) {
+		s.refuseControl(q.w, refused(http.StatusBadRequest, "INVALID_REQUEST", "worker: want 1 to %d bytes of UTF-8", maxDescription))
+		return
+	}
+	claimed, err := call(q.r.Context(), Subscriptions.Get(s.host, q.id), false, (*Subscription).claim, r.Worker)
+	switch {
+	case err != nil:
+		s.host.WriteError(q.w, err)
+	case claimed.Refusal != nil:
+		s.refuseControl(q.w, claimed.Refusal)
+	default:
+		s.writeJSON(q.w, http.StatusOK, map[string]any{
+			"wake_id": claimed.Wake.ID, "generation": claimed.Wake.Generation, "token": claimed.Token,
+			"streams": infosOf(claimed.Links), "lease_ttl_ms": claimed.Lease.Milliseconds(),
+		})
+	}
+}
+
+// ackPullWake answers the ack of a worker that has claimed a wake.
+func (s *server) ackPullWake(q *controlRequest) { s.ack(q, typePullWake) }
+
+// ackWebhook answers the callback of a webhook's worker.
+func (s *server) ackWebhook(q *controlRequest) { s.ack(q, typeWebhook) }
+
+func (s *server) ack(q *controlRequest, kind string) {
+	result, ok := s.ackAs(q, &ackRequest{Type: kind})
+	if ok {
+		s.writeJSON(q.w, http.StatusOK, map[string]any{"ok": true, "next_wake": result.NextWake})
+	}
+}
+
+// release answers the release of a worker: its wake ends, and no cursor moves.
+func (s *server) release(q *controlRequest) {
+	if _, ok := s.ackAs(q, &ackRequest{Type: typePullWake, Release: true}); ok {
+		q.w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// ackAs passes a request of the worker that has the wake on, or answers it.
+func (s *server) ackAs(q *controlRequest, a *ackRequest) (result ackResult, ok bool) {
+	scheme, token, _ := strings.Cut(q.r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		s.refuseControl(q.w, refused(http.StatusUnauthorized, "TOKEN_INVALID", "want the token of the wake as a bearer token"))
+		return result, false
+	}
+	var r struct {
+		Wake       string `json:"wake_id"`
+		Generation uint64 `json:"generation"`
+		Acks       []struct {
+			Stream string `json:"stream"`
+			Path   string `json:"path"`
+			Offset string `json:"offset"`
+		} `json:"acks"`
+		Done bool `json:"done"`
+	}
+	if !s.decode(q, &r) {
+		return result, false
+	}
+	a.Token, a.Wake, a.Generation, a.Done = strings.TrimSpace(token), r.Wake, r.Generation, r.Done
+	if len(r.Acks) > maxListed {
+		s.refuseControl(q.w, refused(http.StatusBadRequest, "INVALID_REQUEST", "acks: want at most %d", maxListed))
+		return result, false
+	}
+	for _, at := range r.Acks {
+		path := at.Stream
+		if path == "" {
+			path = at.Path
+		}
+		a.Acks = append(a.Acks, ack{strings.Trim(path, "/"), at.Offset})
+	}
+	if a.Release {
+		a.Acks, a.Done = nil, true
+	}
+	result, err := call(q.r.Context(), Subscriptions.Get(s.host, q.id), false, (*Subscription).ack, a)
+	switch {
+	case err != nil:
+		s.host.WriteError(q.w, err)
+	case result.Refusal != nil:
+		s.refuseControl(q.w, result.Refusal)
+	default:
+		return result, true
+	}
+	return result, false
+}
