@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,11 +42,10 @@ func damagedStore(t *testing.T, alarms bool) *FS {
 
 // noise is a value that a table cannot compress.
 func noise(n int, seed uint64) string {
-	r := rand.New(rand.NewPCG(seed, 1))
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], seed)
 	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
+	_, _ = rand.NewChaCha8(key).Read(b) // never fails
 	return string(b)
 }
 

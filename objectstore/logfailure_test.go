@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/dohost/dohost/internal/invariants"
 )
 
 // TestLogFileFailureFailsTheStore fails each operation on a log file, alone and with all later ones: also those of the
@@ -43,7 +44,11 @@ func TestLogFileFailureFailsTheStore(t *testing.T) {
 		t.Fatalf("operations on log files: %v, %v", kinds, err)
 	}
 	total := n
-	for k := range total {
+	step := int64(1)
+	if invariants.Enabled { // the race detector
+		step = 5
+	}
+	for k := int64(0); k < total; k += step {
 		for _, last := range []int64{k + 1, 1 << 30} {
 			fs, ledgers, _, err := ops(k+1, last)
 			if n > k && !errors.Is(err, errDisk) {
@@ -60,7 +65,7 @@ func TestLogFileFailureFailsTheStore(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d operations on log files failed: %v", total, kinds)
+	t.Logf("1 of %d of %d operations on log files failed: %v", step, total, kinds)
 }
 
 // TestFlushOfDeletionsThatCannotReplaceTheLogFailsTheStore fails the next log file when no record waits for it.
