@@ -118,7 +118,6 @@ func (w *pointWorker) pull(ctx context.Context) error {
 			return errors.Join(err, fmt.Errorf("ack: %s", summary(r)))
 		}
 	}
-	return nil
 }
 
 // pointProducers append messages to the same streams concurrently, and know which of them follow the creation of the subscription.
