@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/dohost/dohost"
@@ -21,15 +22,18 @@ func (s *Subscription) backfill(ctx context.Context) error {
 		if err != nil || c == nil || !w.Scan && !w.Unread {
 			return err
 		}
-		if w.Scan {
-			err = s.scan(ctx, c, w)
-		} else {
-			err = s.readTails(ctx)
-		}
-		if err != nil {
+		if err := s.fill(ctx, c, w); err != nil {
 			return err
 		}
 	}
+}
+
+// fill is one step of a backfill.
+func (s *Subscription) fill(ctx context.Context, c *config, w *wake) error {
+	if w.Scan {
+		return s.scan(ctx, c, w)
+	}
+	return s.readTails(ctx, c)
 }
 
 // scan links the next streams in order of name that match the pattern.
@@ -64,8 +68,8 @@ func (s *Subscription) scan(ctx context.Context, c *config, w *wake) error {
 	}
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		for i, path := range found {
-			if tails[i] == "" {
-				continue // deleted
+			if tails[i] == "" || tails[i] == unreadable {
+				continue // it is deleted, or its next append links it
 			}
 			if err := s.linkAt(ctx, path, tails[i], true); err != nil {
 				return err
@@ -76,12 +80,15 @@ func (s *Subscription) scan(ctx context.Context, c *config, w *wake) error {
 	})
 }
 
-// readTails gives the next links without a cursor one.
-func (s *Subscription) readTails(ctx context.Context) error {
-	rows, err := links.List(ctx, s.state.Storage(), &dohost.Query[link]{Index: "new", Limit: backfillPage})
+// readTails gives the links without a cursor one. A stream whose tail cannot be read gets its cursor from its next append.
+func (s *Subscription) readTails(ctx context.Context, c *config) error {
+	instance := c.Instance
+	unread := &dohost.Query[link]{Index: "new"} // at most maxExplicit: a link by the pattern has a cursor
+	rows, err := links.List(ctx, s.state.Storage(), unread)
 	if err != nil {
 		return err
 	}
+	read := map[string]string{}
 	var paths []string
 	for _, row := range rows {
 		paths = append(paths, row.Key)
@@ -90,24 +97,30 @@ func (s *Subscription) readTails(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for i, path := range paths {
+		read[path] = tails[i]
+	}
 	c, w, err := s.load(ctx)
-	if err != nil || c == nil {
+	if err != nil || c == nil || c.Instance != instance {
 		return err
 	}
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
-		for i, path := range paths {
-			if tails[i] == "" {
-				tails[i] = offsetStart // it is linked before it exists
-			}
-			if err := s.linkAt(ctx, path, tails[i], false); err != nil {
-				return err
-			}
-		}
-		left, err := links.List(ctx, s.state.Storage(), &dohost.Query[link]{Index: "new", Limit: 1})
-		if err != nil {
+		w.Unread = false
+		if rows, err = links.List(ctx, s.state.Storage(), unread); err != nil {
 			return err
 		}
-		w.Unread = len(left) > 0
+		for _, row := range rows {
+			switch tail, ok := read[row.Key]; {
+			case !ok: // the client has added it since
+				w.Unread = true
+			case tail == unreadable:
+			default:
+				// A stream is linked before it exists.
+				if err := s.linkAt(ctx, row.Key, cmp.Or(tail, offsetStart), false); err != nil {
+					return err
+				}
+			}
+		}
 		return s.save(ctx, w)
 	})
 }
@@ -129,13 +142,16 @@ func (s *Subscription) linkAt(ctx context.Context, path, tail string, glob bool)
 	return links.Put(ctx, s.state.Storage(), l)
 }
 
-// tails returns the tails of streams, with an empty text for one that does not exist or cannot be read: its next append links it, at the
-// offset before that append. It gives up the turn.
+// unreadable is in the place of a tail that cannot be read.
+const unreadable = "unreadable"
+
+// tails returns the tails of streams, with an empty text for one that does not exist, and unreadable for one that fails: its next append
+// links it, at the offset before that append. It gives up the turn.
 func (s *Subscription) tails(ctx context.Context, paths []string) ([]string, error) {
 	tails := make([]string, len(paths))
 	err := dohost.Await(ctx, func(ctx context.Context) error {
 		for i, path := range paths {
-			_ = dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 				found, err := dohost.Call(ctx, Streams.Get(s.state.LocateHost(), path), (*Stream).head, struct{}{})
 				if found != nil {
 					tails[i] = found.Tail
@@ -144,6 +160,9 @@ func (s *Subscription) tails(ctx context.Context, paths []string) ([]string, err
 			})
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
+			}
+			if err != nil {
+				tails[i] = unreadable
 			}
 		}
 		return nil

@@ -132,7 +132,7 @@ func (s *Subscription) settle(ctx context.Context, c *config, w *wake, a attempt
 		if err != nil {
 			return err
 		}
-		if l := row.Value; ok && l.Acked < delivered.Tail {
+		if l := row.Value; ok && l.Moved != w.Generation && l.Acked < delivered.Tail {
 			l.Acked = delivered.Tail
 			if err := s.put(ctx, l); err != nil {
 				return err

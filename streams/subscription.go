@@ -78,6 +78,7 @@ type link struct {
 	Tail           string // of the stream, as far as it is known
 	Since          uint64 // orders the links with pending work by the time when it began; zero: none
 	Fresh          bool   // no worker has moved the cursor
+	Moved          uint64 // the last generation whose worker has an older state of the link: the cursor moved back, or is of a deleted stream
 }
 
 var links = dohost.Collection[link]{

@@ -58,6 +58,11 @@ func (w *wake) due() time.Time {
 	return w.Next
 }
 
+// offered reports whether a worker may have the links of the wake.
+func (w *wake) offered(c *config) bool {
+	return w.ID != "" && (w.Holder != "" || c.Type == typeWebhook && (w.Sent || w.Failures > 0 || !w.Lease.IsZero()))
+}
+
 // expired reports whether the lease has ended.
 func (w *wake) expired(now time.Time) bool { return !w.Lease.IsZero() && !now.Before(w.Lease) }
 
@@ -120,10 +125,10 @@ func (s *Subscription) notice(ctx context.Context, n *noticeRequest) (known bool
 	if err != nil {
 		return false, err
 	}
-	old, l := row.Value, row.Value
-	if ok && l.Tail <= n.Deleted {
-		l = link{Path: l.Path, Explicit: l.Explicit, Acked: offsetStart, Tail: offsetStart, Fresh: true}
-		ok = l.Explicit
+	old, l, moved := row.Value, row.Value, !ok
+	if ok && n.Deleted != "" && l.Tail <= n.Deleted {
+		l = link{Path: l.Path, Explicit: l.Explicit, Acked: offsetStart, Tail: offsetStart, Fresh: true, Moved: l.Moved}
+		ok, moved = l.Explicit, true
 	}
 	if n.From != "" {
 		if !ok {
@@ -134,6 +139,9 @@ func (s *Subscription) notice(ctx context.Context, n *noticeRequest) (known bool
 	}
 	if l == old {
 		return true, nil
+	}
+	if w.offered(c) && (moved || l.Acked < old.Acked) {
+		l.Moved = w.Generation
 	}
 	return true, dohost.Transaction(ctx, func(ctx context.Context) error {
 		if !l.Glob && !l.Explicit {
@@ -210,7 +218,7 @@ func (s *Subscription) ack(ctx context.Context, r *ackRequest) (result ackResult
 		return ackResult{Refusal: refusal}, nil
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if result.Refusal, err = s.move(ctx, r.Acks); err != nil || result.Refusal != nil {
+		if result.Refusal, err = s.move(ctx, w, r.Acks); err != nil || result.Refusal != nil {
 			return err
 		}
 		if w.heard(c.Lease); r.Done {
@@ -242,7 +250,7 @@ func (r *ackRequest) check(c *config, w *wake) *refusal {
 }
 
 // move moves cursors forward, or none of them. It needs a transaction.
-func (s *Subscription) move(ctx context.Context, acks []ack) (*refusal, error) {
+func (s *Subscription) move(ctx context.Context, w *wake, acks []ack) (*refusal, error) {
 	moved := make([]link, 0, len(acks))
 	for _, a := range acks {
 		row, ok, err := links.Get(ctx, s.state.Storage(), a.Stream)
@@ -252,6 +260,8 @@ func (s *Subscription) move(ctx context.Context, acks []ack) (*refusal, error) {
 		_, bad := parseOffset(a.Offset)
 		l := row.Value
 		switch {
+		case ok && bad == nil && l.Moved == w.Generation:
+			continue
 		case !ok:
 			return refused(http.StatusConflict, "INVALID_OFFSET", "acks: %q is not a stream of the subscription", a.Stream), nil
 		case bad != nil:

@@ -1,0 +1,128 @@
+package streams
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// sendNotice sends the subscription s a notice, as a stream does.
+func sendNotice(t *testing.T, h *dohosttest.Host, id string, n *noticeRequest) {
+	t.Helper()
+	d, err := dohost.Call(t.Context(), Subscriptions.Get(h, id), (*Subscription).describe, struct{}{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Instance = d.Config.Instance
+	if known, err := dohost.Call(t.Context(), Subscriptions.Get(h, id), (*Subscription).notice, n); err != nil || !known {
+		t.Fatalf("the notice is refused: %v", err)
+	}
+}
+
+const pullNamed = `{"type":"pull-wake","streams":["events/a","events/b"],"wake_stream":"events/wakes","lease_ttl_ms":1000}`
+
+// TestNamedStreamWithUnreadTailBeginsAtTheNotice appends to a stream while the new subscription waits for the tail of another one.
+func TestNamedStreamWithUnreadTailBeginsAtTheNotice(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		put(t, s, "events/a")
+		tail := put(t, s, "events/b")
+		block(t, h, Streams.Get(h, "events/a"), 2*time.Second)
+		h.Client(func(context.Context) error {
+			want[any](t, s, "201", "PUT", to("s", ""), pullNamed)
+			return nil
+		})
+		h.Advance(100 * time.Millisecond)
+		put(t, s, "events/b")
+		h.Advance(3 * time.Second)
+		if b := claimBy(t, s, "w"); b.Streams[0].Path != "events/b" || b.Streams[0].Acked != tail {
+			t.Errorf("the wake is %+v, want the data after %s", b.Streams, tail)
+		}
+	})
+}
+
+// TestNamedStreamWhoseTailCannotBeRead has a stream that fails while the subscription is created. Its first later append sets the cursor.
+func TestNamedStreamWhoseTailCannotBeRead(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		tail := put(t, s, "events/a")
+		var old properties
+		do := func(f func(ctx context.Context, st *dohost.Storage) error) {
+			t.Helper()
+			if err := Streams.Get(h, "events/a").Do(t.Context(), func(ctx context.Context, s *Stream) error { return f(ctx, s.state.Storage()) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		do(func(ctx context.Context, st *dohost.Storage) (err error) {
+			if old, _, err = dohost.Get[properties](ctx, st, propertiesKey); err != nil {
+				return err
+			}
+			return dohost.Put(ctx, st, propertiesKey, "damaged")
+		})
+		want[any](t, s, "201", "PUT", to("s", ""), pullNamed)
+		do(func(ctx context.Context, st *dohost.Storage) error { return dohost.Put(ctx, st, propertiesKey, old) })
+		put(t, s, "events/a")
+		if b := claimBy(t, s, "w"); b.Streams[0].Path != "events/a" || b.Streams[0].Acked != tail {
+			t.Errorf("the wake is %+v, want the data after %s", b.Streams, tail)
+		}
+	})
+}
+
+// TestDoneDoesNotSkipDataOfLateNotice has a cursor that moves back while a worker has the wake. The worker did not see the data, and its
+// acks of that stream do not move the cursor.
+func TestDoneDoesNotSkipDataOfLateNotice(t *testing.T) {
+	runWebhook(t, func(t *testing.T, h *dohosttest.Host, s http.Handler, r *receiver) {
+		from := put(t, s, "events/late")
+		tail := put(t, s, "events/late")
+		want[any](t, s, "204", "DELETE", to("h", ""), "")
+		want[any](t, s, "201", "PUT", to("h", ""), hook)
+		r.take(t)
+		late := func() { sendNotice(t, h, "h", &noticeRequest{Path: "events/late", From: from, Tail: tail}) }
+		r.set(func(context.Context, *wakeBody) (int, string) {
+			r.set(nil)
+			late()
+			return 200, `{"done":true}`
+		})
+		put(t, s, "events/a")
+		h.Advance(time.Second)
+		list := r.take(t)
+		if len(list) != 2 || list[1].Streams[0].Path != "events/late" || list[1].Streams[0].Acked != from || !list[1].Streams[0].Pending {
+			t.Fatalf("the deliveries are %+v, want the data after %s in the second", list, from)
+		}
+	})
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		from := put(t, s, "events/late")
+		tail := put(t, s, "events/late")
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		put(t, s, "events/a")
+		b := claimBy(t, s, "w")
+		for i := range b.Streams {
+			b.Streams[i].Pending = true // so that the worker acknowledges it
+		}
+		sendNotice(t, h, "s", &noticeRequest{Path: "events/late", From: from, Tail: tail})
+		if ok := want[okBody](t, s, "200", "POST", to("s", "/ack"), b.ackBody(true), b.bearer()); !ok.NextWake {
+			t.Error("no next wake")
+		}
+		if b := claimBy(t, s, "w"); b.Streams[0].Path != "events/late" || b.Streams[0].Acked != from {
+			t.Errorf("the wake is %+v, want the data after %s", b.Streams, from)
+		}
+	})
+}
+
+// TestAckOfDeletedStream has a named stream that is deleted and created again while a worker has the wake.
+func TestAckOfDeletedStream(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		want[any](t, s, "201", "PUT", to("s", ""), pullNamed)
+		put(t, s, "events/a")
+		b := claimBy(t, s, "w")
+		serve(s, "DELETE", "events/a", "")
+		put(t, s, "events/a")
+		want[okBody](t, s, "200", "POST", to("s", "/ack"), b.ackBody(true), b.bearer())
+		again := claimBy(t, s, "w")
+		if w := serve(s, "GET", "events/a?offset="+again.Streams[0].Acked, ""); w.Body.String() != `[{"n":1}]` {
+			t.Errorf("the wake is %+v, and the data after the cursor is %s", again.Streams, w.Body)
+		}
+	})
+}
