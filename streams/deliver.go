@@ -63,28 +63,29 @@ func (d *delivery) endAfter(t time.Duration) {
 	}
 }
 
-// alarm does everything that is due. It delivers at most one wake at a time, since an object has one alarm; a crash repeats the delivery.
+// alarm does one thing that is due, and sets the alarm for the next one: the time of a run is bounded, and the host counts one that is too
+// long as a failure. It delivers at most one wake at a time, since an object has one alarm; a crash repeats the delivery.
 func (s *Subscription) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
-	for {
-		c, w, err := s.load(ctx)
-		if err != nil || c == nil {
-			return err
-		}
-		now := time.Now()
-		switch {
-		case w.Scan || w.Unread:
-			err = s.backfill(ctx)
-		case w.expired(now):
-			err = dohost.Transaction(ctx, func(ctx context.Context) error { return s.expire(ctx, c, w) })
-		case w.ID != "" && !w.Sent && !now.Before(w.Next):
-			err = s.deliver(ctx, c, w)
-		default:
-			return s.arm(ctx, w.due()) // an alarm that has fired is not set any more
-		}
-		if err != nil {
-			return err
-		}
+	c, w, err := s.load(ctx)
+	if err != nil || c == nil {
+		return err
 	}
+	now := time.Now()
+	switch {
+	case w.Scan || w.Unread:
+		err = s.fill(ctx, c, w)
+	case w.expired(now):
+		err = dohost.Transaction(ctx, func(ctx context.Context) error { return s.expire(ctx, c, w) })
+	case w.ID != "" && !w.Sent && !now.Before(w.Next):
+		err = s.deliver(ctx, c, w)
+	}
+	if err != nil {
+		return err
+	}
+	if c, w, err = s.load(ctx); err != nil || c == nil {
+		return err
+	}
+	return s.arm(ctx, w.due()) // an alarm that has fired is not set any more
 }
 
 // attempt is the result of an attempt to deliver a wake.

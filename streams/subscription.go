@@ -145,18 +145,22 @@ func (s *Subscription) load(ctx context.Context) (*config, *wake, error) {
 
 // save writes the row of the wake, and sets the alarm. It needs a transaction.
 func (s *Subscription) save(ctx context.Context, w *wake) error {
-	if at := w.due(); !at.Equal(w.Alarm) {
-		w.Alarm = at
-		if err := s.arm(ctx, at); err != nil {
-			return err
-		}
+	if err := s.arm(ctx, w.due()); err != nil {
+		return err
 	}
 	return dohost.Put(ctx, s.state.Storage(), wakeKey, *w)
 }
 
+// arm sets the alarm, unless it is set to that time; zero means none. A parked alarm is not set: its subscription continues with the next
+// change.
 func (s *Subscription) arm(ctx context.Context, at time.Time) error {
 	if at.IsZero() {
 		return s.state.DeleteAlarm(ctx)
+	}
+	now := time.Now()
+	set, ok, err := s.state.GetAlarm(ctx)
+	if err != nil || ok && (set.Equal(at) || !set.After(now) && !at.After(now)) {
+		return err
 	}
 	return s.state.SetStartAlarm(ctx, at)
 }

@@ -10,6 +10,31 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
+// damage replaces a row of a subscription by one that cannot be read, until restore is called.
+func damage[T any](t *testing.T, h *dohosttest.Host, id, key string) (restore func()) {
+	t.Helper()
+	do := func(f func(context.Context, *dohost.Storage) error) {
+		t.Helper()
+		if err := Subscriptions.Get(h, id).Do(t.Context(), func(ctx context.Context, s *Subscription) error {
+			return f(ctx, s.state.Storage())
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var old T
+	do(func(ctx context.Context, st *dohost.Storage) (err error) {
+		old, _, err = dohost.Get[T](ctx, st, key)
+		if err != nil {
+			return err
+		}
+		return dohost.Put(ctx, st, key, "damaged")
+	})
+	return func() {
+		t.Helper()
+		do(func(ctx context.Context, st *dohost.Storage) error { return dohost.Put(ctx, st, key, old) })
+	}
+}
+
 // sendNotice sends the subscription s a notice, as a stream does.
 func sendNotice(t *testing.T, h *dohosttest.Host, id string, n *noticeRequest) {
 	t.Helper()
@@ -66,6 +91,65 @@ func TestNamedStreamWhoseTailCannotBeRead(t *testing.T) {
 		put(t, s, "events/a")
 		if b := claimBy(t, s, "w"); b.Streams[0].Path != "events/a" || b.Streams[0].Acked != tail {
 			t.Errorf("the wake is %+v, want the data after %s", b.Streams, tail)
+		}
+	})
+}
+
+// TestBusyWebhookIsNoLongAlarm has a webhook with work for more than the time that an alarm may take.
+func TestBusyWebhookIsNoLongAlarm(t *testing.T) {
+	runWebhook(t, func(t *testing.T, h *dohosttest.Host, s http.Handler, r *receiver) {
+		r.set(func(ctx context.Context, _ *wakeBody) (int, string) {
+			serve(s, "POST", "events/a", "1", asJSON) // it fails at the end of the test
+			if err := dohost.Sleep(ctx, 9*time.Second); err != nil {
+				return 500, ""
+			}
+			return 200, `{"done":true}`
+		})
+		put(t, s, "events/a")
+		h.Advance(20 * time.Minute)
+		list := r.take(t)
+		for i, b := range list {
+			if b.Generation != uint64(i+1) {
+				t.Fatalf("delivery %d of %d is of generation %d", i, len(list), b.Generation)
+			}
+		}
+		if len(list) < 120 {
+			t.Errorf("%d deliveries", len(list))
+		}
+	})
+}
+
+// TestParkedAlarmOfSubscriptionIsSetAgain has an alarm that fails until it is parked, since a row cannot be read. The next change of the
+// subscription sets it.
+func TestParkedAlarmOfSubscriptionIsSetAgain(t *testing.T) {
+	runWebhook(t, func(t *testing.T, h *dohosttest.Host, s http.Handler, r *receiver) {
+		r.set(func(context.Context, *wakeBody) (int, string) { return 500, "" })
+		put(t, s, "events/a")
+		h.Advance(100 * time.Millisecond)
+		restore := damage[wake](t, h, "h", wakeKey)
+		h.Advance(time.Hour)
+		restore()
+		r.set(nil)
+		r.take(t)
+		put(t, s, "events/b")
+		h.Advance(time.Second)
+		if b := one(t, r); len(b.Streams) != 2 {
+			t.Errorf("the wake is %+v", b)
+		}
+	})
+}
+
+// TestClaimEndsExpiredLease has a lease that no alarm ends.
+func TestClaimEndsExpiredLease(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		put(t, s, "events/a")
+		first := claimBy(t, s, "w")
+		restore := damage[wake](t, h, "s", wakeKey)
+		h.Advance(time.Hour)
+		restore()
+		if b := claimBy(t, s, "v"); b.Generation != first.Generation+1 {
+			t.Errorf("the wake is %+v", b)
 		}
 	})
 }

@@ -32,10 +32,9 @@ type wake struct {
 	Next       time.Time // the earliest time of the next attempt to deliver
 	Serial     uint64    // of the last link that has had pending work
 
-	Scan    bool      // not all streams that exist have been compared with the pattern
-	Scanned string    // the last one that has
-	Unread  bool      // some links may have no cursor
-	Alarm   time.Time // zero: none
+	Scan    bool   // not all streams that exist have been compared with the pattern
+	Scanned string // the last one that has
+	Unread  bool   // some links may have no cursor
 }
 
 // immediately is an alarm's time in the past.
@@ -311,6 +310,12 @@ func (s *Subscription) claim(ctx context.Context, worker string) (*claimResult, 
 		return &claimResult{Refusal: noSubscription()}, nil
 	case c.Type != typePullWake:
 		return &claimResult{Refusal: refused(http.StatusBadRequest, "INVALID_REQUEST", "the subscription is of the type %s", c.Type)}, nil
+	case w.expired(time.Now()): // the alarm is late, or parked
+		if err := dohost.Transaction(ctx, func(ctx context.Context) error { return s.expire(ctx, c, w) }); err != nil {
+			return nil, err
+		}
+	}
+	switch {
 	case w.Holder != "":
 		r := refused(http.StatusConflict, "ALREADY_CLAIMED", "a worker has the wake")
 		r.holder, r.generation = w.Holder, w.Generation
