@@ -63,26 +63,30 @@ func (s *sender) control(_, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return err
 	}
-	return s.checkAddress(at.Addr().Unmap())
+	return s.checkAddress(at.Addr())
 }
 
 var errLocalAddress = errors.New("the address is of a private, local or reserved network")
+
+// public is the network of all public addresses of IPv6. Those outside of it translate addresses of IPv4, or are local or reserved.
+var public = netip.MustParsePrefix("2000::/3")
 
 // reserved are the networks of no public host that the methods of netip.Addr do not know.
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("100::/64"),
 	netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"),
+	netip.MustParsePrefix("3fff::/20"),
 }
 
 // checkAddress refuses an address that a webhook may not have.
 func (s *sender) checkAddress(a netip.Addr) error {
+	a = a.Unmap().WithZone("") // no prefix contains an address with a zone
 	if a.IsLoopback() && s.o.Loopback {
 		return nil
 	}
-	if !a.IsGlobalUnicast() || a.IsPrivate() {
+	if !a.IsGlobalUnicast() || a.IsPrivate() || a.Is6() && !public.Contains(a) {
 		return errLocalAddress
 	}
 	for _, network := range reserved {
@@ -108,7 +112,7 @@ func (s *sender) checkURL(text string) error {
 	case u.Hostname() == "localhost" && !s.o.Loopback:
 		return errLocalAddress
 	case isAddress:
-		if err := s.checkAddress(address.Unmap()); err != nil {
+		if err := s.checkAddress(address); err != nil {
 			return err
 		}
 	}

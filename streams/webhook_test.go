@@ -319,6 +319,8 @@ func TestWebhookAddresses(t *testing.T) {
 			"https://a.example/" + strings.Repeat("x", maxWebhookURL): false,
 			"https://10.0.0.1/": false, "https://192.168.1.1/": false, "https://169.254.169.254/": false, "https://0.0.0.0/": false,
 			"https://[::]/": false, "https://[fe80::1]/": false, "https://[fd00::1]/": false, "https://[::ffff:10.0.0.1]/": false,
+			"https://[64:ff9b::a00:1%25x]/": false, "https://[2002:a00:1::%25x]/": false, "https://[fec0::1]/": false, "https://[::a00:1]/": false,
+			"https://[5f00::1]/": false, "https://[2001:db8::1]/": false, "https://[2606:4700::1111%25x]/": true,
 			"https://100.64.0.1/": false, "https://224.0.0.1/": false, "https://[64:ff9b::a00:1]/": false,
 			"http://localhost:1/": local, "https://localhost:1/": local, "http://127.0.0.2:1/": local, "http://[::1]:1/": local,
 			"http://[::ffff:127.0.0.1]:1/": local, "http://10.0.0.1/": false,
