@@ -211,7 +211,8 @@ func (s *Subscription) post(ctx context.Context, c *config, w *wake) (attempt, e
 	return result, err
 }
 
-// appendWake appends the wake to the wake stream, once: the subscription is an idempotent producer, with its generation as the epoch.
+// appendWake appends the wake to the wake stream. A crash may repeat it, and a worker that claims the wake twice is refused. The subscription
+// is no idempotent producer: their number is bounded, and each new subscription would be one more.
 func (s *Subscription) appendWake(ctx context.Context, c *config, w *wake) (attempt, error) {
 	event, err := json.Marshal(map[string]any{
 		"type":            "wake",
@@ -223,16 +224,13 @@ func (s *Subscription) appendWake(ctx context.Context, c *config, w *wake) (atte
 	if err != nil {
 		return attempt{}, err
 	}
-	r := &appendRequest{
-		ContentType: "application/json", Data: [][]byte{event},
-		Producer: producerRequest{ID: "subscription " + c.Instance, Epoch: int64(w.Generation)},
-	}
+	r := &appendRequest{ContentType: "application/json", Data: [][]byte{event}}
 	var result appendResult
 	err = dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) (err error) {
 		result, err = dohost.Call(ctx, Streams.Get(s.state.LocateHost(), c.WakeStream), (*Stream).append, r)
 		return err
 	})
-	if err == nil && result.Outcome > duplicate {
+	if err == nil && result.Outcome != appended {
 		err = errWakeStream
 	}
 	return attempt{failure: err}, nil

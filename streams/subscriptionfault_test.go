@@ -210,3 +210,25 @@ func TestAckOfDeletedStream(t *testing.T) {
 		}
 	})
 }
+
+// TestWakeStreamWithManyProducers has a wake stream that accepts no further producer.
+func TestWakeStreamWithManyProducers(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		if err := Streams.Get(h, "events/wakes").Do(t.Context(), func(ctx context.Context, s *Stream) error {
+			p, err := s.load(ctx)
+			if err != nil {
+				return err
+			}
+			p.Producers = maxProducers
+			return dohost.Put(ctx, s.state.Storage(), propertiesKey, *p)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, "events/a")
+		h.Advance(time.Minute)
+		if events := want[[]map[string]any](t, s, "200", "GET", "events/wakes", ""); len(events) != 2 || events[1]["type"] != "wake" {
+			t.Errorf("the wake stream has %v", events)
+		}
+	})
+}
