@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -91,6 +92,12 @@ var links = dohost.Collection[link]{
 			}
 			return dohost.KeyOf(l.Since)
 		}},
+		{Name: "named", Of: func(l link) dohost.Key {
+			if !l.Explicit {
+				return ""
+			}
+			return dohost.KeyOf(l.Path)
+		}},
 		{Name: "new", Of: func(l link) dohost.Key {
 			if l.Acked != "" {
 				return ""
@@ -123,8 +130,7 @@ func (s *Subscription) publish(ctx context.Context, c *config) error {
 	if c.Pattern != "" {
 		e.pattern = strings.Split(c.Pattern, "/")
 	}
-	explicit := &dohost.Query[link]{Where: func(l link) bool { return l.Explicit }}
-	for row, err := range links.All(ctx, s.state.Storage(), explicit) {
+	for row, err := range links.All(ctx, s.state.Storage(), &dohost.Query[link]{Index: "named"}) {
 		if err != nil {
 			return err
 		}
@@ -218,7 +224,8 @@ func (s *Subscription) create(ctx context.Context, want *config) (*subscribed, e
 }
 
 // insert writes the rows of a new subscription.
-func (s *Subscription) insert(ctx context.Context, c *config) error {
+func (s *Subscription) insert(ctx context.Context, want *config) error {
+	c := new(*want) // a call that is repeated has the same config
 	c.Created, c.Instance = time.Now(), rand.Text()
 	c.TokenKey = make([]byte, 32)
 	_, _ = rand.Read(c.TokenKey) // never fails
@@ -295,9 +302,13 @@ func (s *Subscription) delete(ctx context.Context, _ struct{}) (struct{}, error)
 	if err := s.state.Storage().DeleteAll(ctx); err != nil {
 		return struct{}{}, err
 	}
-	s.directory.remove(s.state.ID().Name, c.Instance)
 	s.delivery.end()
-	return struct{}{}, nil
+	// Until the deletion is durable, the streams must find the subscription.
+	err = dohost.Await(ctx, func(context.Context) error { return nil })
+	if err == nil {
+		s.directory.remove(s.state.ID().Name, c.Instance)
+	}
+	return struct{}{}, err
 }
 
 // linked is the result of addStreams and removeStream.
@@ -309,18 +320,13 @@ const (
 	linkedTooMany
 )
 
+var errTooManyNames = errors.New("streams: the subscription names too many streams")
+
 // addStreams links streams by name, at their tails.
 func (s *Subscription) addStreams(ctx context.Context, paths []string) (linked, error) {
 	c, w, err := s.load(ctx)
 	if err != nil || c == nil {
 		return linkedNotFound, err
-	}
-	names, err := links.Count(ctx, s.state.Storage(), &dohost.Query[link]{Where: func(l link) bool { return l.Explicit }})
-	if err != nil {
-		return 0, err
-	}
-	if names+len(paths) > maxExplicit {
-		return linkedTooMany, nil
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		for _, path := range paths {
@@ -338,9 +344,19 @@ func (s *Subscription) addStreams(ctx context.Context, paths []string) (linked, 
 			}
 		}
 		w.Unread = true
-		return s.save(ctx, w)
+		if err := s.save(ctx, w); err != nil {
+			return err
+		}
+		names, err := links.Count(ctx, s.state.Storage(), &dohost.Query[link]{Index: "named"})
+		if err == nil && names > maxExplicit {
+			err = errTooManyNames // nothing is written
+		}
+		return err
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, errTooManyNames):
+		return linkedTooMany, nil
+	case err != nil:
 		return 0, err
 	}
 	if err := s.publish(ctx, c); err != nil {
@@ -365,8 +381,14 @@ func (s *Subscription) removeStream(ctx context.Context, path string) (linked, e
 	} else {
 		_, err = links.Delete(ctx, s.state.Storage(), path)
 	}
-	if err != nil {
-		return 0, err
+	if err == nil { // until that is durable, the stream must find the subscription
+		err = dohost.Await(ctx, func(context.Context) error { return nil })
+	}
+	if err == nil {
+		c, _, err = s.load(ctx)
+	}
+	if err != nil || c == nil {
+		return linkedDone, err
 	}
 	return linkedDone, s.publish(ctx, c)
 }

@@ -2,7 +2,9 @@ package streams
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -230,5 +232,19 @@ func TestWakeStreamWithManyProducers(t *testing.T) {
 		if events := want[[]map[string]any](t, s, "200", "GET", "events/wakes", ""); len(events) != 2 || events[1]["type"] != "wake" {
 			t.Errorf("the wake stream has %v", events)
 		}
+	})
+}
+
+// TestStreamsThatAreNamedAgainAreNoMore names the same streams twice. Their number is more than half of the limit.
+func TestStreamsThatAreNamedAgainAreNoMore(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		var names []string
+		for i := range maxExplicit {
+			names = append(names, fmt.Sprintf("%q", fmt.Sprint("n/", i)))
+		}
+		all := `{"streams":[` + strings.Join(names, ",") + `]}`
+		want[any](t, s, "201", "PUT", to("s", ""), `{"type":"pull-wake","wake_stream":"w",`+all[1:])
+		want[any](t, s, "204", "POST", to("s", "/streams"), all)
+		want[any](t, s, "400 INVALID_REQUEST", "POST", to("s", "/streams"), `{"streams":["more"]}`)
 	})
 }
