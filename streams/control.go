@@ -1,7 +1,10 @@
 package streams
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -156,6 +159,32 @@ func (s *server) decode(q *controlRequest, v any) bool {
 		return false
 	}
 	return true
+}
+
+// boundedList is a list in the body of a request. It has at most maxListed elements: in memory, a list may be many times as large as its text.
+type boundedList[T any] []T
+
+// UnmarshalJSON decodes the elements one by one.
+func (l *boundedList[T]) UnmarshalJSON(text []byte) error {
+	*l = nil
+	d := json.NewDecoder(bytes.NewReader(text))
+	switch begin, err := d.Token(); {
+	case err != nil || begin == nil: // null
+		return err
+	case begin != json.Delim('['):
+		return errors.New("want a list")
+	}
+	for d.More() {
+		if len(*l) == maxListed {
+			return fmt.Errorf("want at most %d elements of a list", maxListed)
+		}
+		var v T
+		if err := d.Decode(&v); err != nil {
+			return err
+		}
+		*l = append(*l, v)
+	}
+	return nil
 }
 
 // jwks answers a request for the keys that sign the deliveries.

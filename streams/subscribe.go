@@ -11,9 +11,9 @@ import (
 
 // subscribeRequest is the body of a PUT of a subscription.
 type subscribeRequest struct {
-	Type    string   `json:"type"`
-	Pattern string   `json:"pattern"`
-	Streams []string `json:"streams"`
+	Type    string              `json:"type"`
+	Pattern string              `json:"pattern"`
+	Streams boundedList[string] `json:"streams"`
 	Webhook struct {
 		URL string `json:"url"`
 	} `json:"webhook"`
@@ -189,7 +189,7 @@ func (s *server) unsubscribe(q *controlRequest) {
 // addStreams answers the POST of streams.
 func (s *server) addStreams(q *controlRequest) {
 	var r struct {
-		Streams []string `json:"streams"`
+		Streams boundedList[string] `json:"streams"`
 	}
 	if !s.decode(q, &r) {
 		return

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -247,4 +248,38 @@ func TestStreamsThatAreNamedAgainAreNoMore(t *testing.T) {
 		want[any](t, s, "204", "POST", to("s", "/streams"), all)
 		want[any](t, s, "400 INVALID_REQUEST", "POST", to("s", "/streams"), `{"streams":["more"]}`)
 	})
+}
+
+// TestWorkerOfNoSubscriptionWakesNoObject sends requests of workers, which need no rights, for subscriptions that do not exist.
+func TestWorkerOfNoSubscriptionWakesNoObject(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		for _, action := range []string{"/ack", "/callback", "/release"} {
+			want[any](t, s, "404 SUBSCRIPTION_NOT_FOUND", "POST", to("x", action), `{}`, "Authorization: Bearer x")
+		}
+		if h.Host().IsLive(Subscriptions.Get(h, "x").ID()) {
+			t.Error("the object is in memory")
+		}
+	})
+}
+
+// TestListsOfRequestsAreBounded decodes lists that are much larger in memory than as text.
+func TestListsOfRequestsAreBounded(t *testing.T) {
+	var few, many boundedList[ack]
+	for text, list := range map[string]*boundedList[ack]{
+		`[` + strings.Repeat(`{},`, maxListed-1) + `{}]`: &few,
+		`[` + strings.Repeat(`{},`, 500_000) + `{}]`:     &many,
+	} {
+		err := json.Unmarshal([]byte(text), list)
+		if (err != nil) != (list == &many) || len(*list) > maxListed {
+			t.Errorf("%d elements: %v", len(*list), err)
+		}
+	}
+	for _, text := range []string{`1`, `{}`, `"x"`, `[1]`} {
+		if err := json.Unmarshal([]byte(text), &few); err == nil {
+			t.Errorf("%s is accepted", text)
+		}
+	}
+	if err := json.Unmarshal([]byte("null"), &few); err != nil || len(few) != 0 {
+		t.Errorf("null: %d elements, %v", len(few), err)
+	}
 }

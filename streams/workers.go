@@ -52,6 +52,25 @@ func (s *server) release(q *controlRequest) {
 	}
 }
 
+// ackBody is a cursor in the body of an ack.
+type ackBody struct {
+	Stream string `json:"stream"`
+	Path   string `json:"path"`
+	Offset string `json:"offset"`
+}
+
+// exists reports whether the subscription exists, or answers the request.
+func (s *server) exists(q *controlRequest) bool {
+	stored, err := s.host.Exists(q.r.Context(), Subscriptions.Get(s.host, q.id).ID())
+	switch {
+	case err != nil:
+		s.host.WriteError(q.w, err)
+	case !stored:
+		s.refuseControl(q.w, noSubscription())
+	}
+	return err == nil && stored
+}
+
 // ackAs passes a request of the worker that has the wake on, or answers it.
 func (s *server) ackAs(q *controlRequest, a *ackRequest) (result ackResult, ok bool) {
 	scheme, token, _ := strings.Cut(q.r.Header.Get("Authorization"), " ")
@@ -60,23 +79,16 @@ func (s *server) ackAs(q *controlRequest, a *ackRequest) (result ackResult, ok b
 		return result, false
 	}
 	var r struct {
-		Wake       string `json:"wake_id"`
-		Generation uint64 `json:"generation"`
-		Acks       []struct {
-			Stream string `json:"stream"`
-			Path   string `json:"path"`
-			Offset string `json:"offset"`
-		} `json:"acks"`
-		Done bool `json:"done"`
+		Wake       string               `json:"wake_id"`
+		Generation uint64               `json:"generation"`
+		Acks       boundedList[ackBody] `json:"acks"`
+		Done       bool                 `json:"done"`
 	}
-	if !s.decode(q, &r) {
+	// A client needs no rights for this request: it must not wake objects that do not exist.
+	if !s.exists(q) || !s.decode(q, &r) {
 		return result, false
 	}
 	a.Token, a.Wake, a.Generation, a.Done = strings.TrimSpace(token), r.Wake, r.Generation, r.Done
-	if len(r.Acks) > maxListed {
-		s.refuseControl(q.w, refused(http.StatusBadRequest, "INVALID_REQUEST", "acks: want at most %d", maxListed))
-		return result, false
-	}
 	for _, at := range r.Acks {
 		path := at.Stream
 		if path == "" {
