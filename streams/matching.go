@@ -2,7 +2,7 @@ package streams
 
 import (
 	"context"
-	"maps"
+	"errors"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,13 +17,20 @@ import (
 // A stream misses no subscription. A subscription is in the directory before it reads the tails of the streams that exist (backfill), and a
 // stream looks into the directory in the event of each append. So the append's event finds the subscription, or it precedes the event that
 // reads the tail, which then includes the append. After a restart, a stream looks into the directory when it has all stored subscriptions.
+//
+// A subscription whose constructor fails, since its rows cannot be read, is not in the directory: it must not stop the appends to all
+// streams. Its next incarnation enters it.
 type directory struct {
+	loading chan struct{} // has room for the token of the event that loads
+
 	mu      sync.Mutex
 	loaded  bool
-	version uint64                 // counts the changes
-	entries map[string]*subscriber // by the ID of the subscription
-	key     *signingKey            // nil: not read yet
+	version uint64        // counts the changes
+	entries []*subscriber // in order of ID; the slice does not change
+	key     *signingKey   // nil: not read yet
 }
+
+func newDirectory() *directory { return &directory{loading: make(chan struct{}, 1)} }
 
 // subscriber is the entry of a subscription. It does not change.
 type subscriber struct {
@@ -47,7 +54,7 @@ func (d *directories) of(h *dohost.Host) *directory {
 	if found := d.byHost[key]; found != nil {
 		return found
 	}
-	made := &directory{entries: map[string]*subscriber{}}
+	made := newDirectory()
 	d.byHost[key] = made
 	runtime.AddCleanup(h, d.forget, key)
 	return made
@@ -59,48 +66,90 @@ func (d *directories) forget(key weak.Pointer[dohost.Host]) {
 	delete(d.byHost, key)
 }
 
-// load enters the stored subscriptions, once for a host.
-func (d *directory) load(ctx context.Context, h *dohost.Host) error {
-	d.mu.Lock()
-	loaded := d.loaded
-	d.mu.Unlock()
-	if loaded {
-		return nil
-	}
-	for id, err := range h.Objects(ctx, string(Subscriptions), "") {
-		if err != nil {
-			return err
-		}
-		// The constructor enters it.
-		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-			return dohost.CallBare(ctx, Subscriptions.Get(h, id.Name), (*Subscription).enter)
-		})
-		if err != nil {
-			return err
-		}
-	}
+// isLoaded reports whether load has succeeded.
+func (d *directory) isLoaded() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.loaded = true
-	return nil
+	return d.loaded
+}
+
+// load enters the stored subscriptions, once for a host. The first call gives up the turn, and so do those that wait for it.
+func (d *directory) load(ctx context.Context, h *dohost.Host) error {
+	if d.isLoaded() {
+		return nil
+	}
+	return dohost.Await(ctx, func(ctx context.Context) error {
+		select {
+		case d.loading <- struct{}{}:
+			defer func() { <-d.loading }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if d.isLoaded() {
+			return nil
+		}
+		for id, err := range h.Objects(ctx, string(Subscriptions), "") {
+			if err == nil {
+				err = d.wake(ctx, h, id)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.loaded = true
+		return nil
+	})
+}
+
+// wake wakes a subscription, whose constructor enters it.
+func (d *directory) wake(ctx context.Context, h *dohost.Host, id dohost.ID) error {
+	err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+		return dohost.CallBare(ctx, Subscriptions.Get(h, id.Name), (*Subscription).enter)
+	})
+	for _, kind := range []error{dohost.ErrFenced, dohost.ErrOverloaded, dohost.ErrClosed} {
+		if errors.Is(err, kind) {
+			return err
+		}
+	}
+	return context.Cause(ctx) // the host reports the error of a constructor
 }
 
 // put enters a subscription, in place of one with its ID.
 func (d *directory) put(s *subscriber) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.version++
-	d.entries[s.id] = s
+	d.change(s.id, func(list []*subscriber, at int, found bool) []*subscriber {
+		if found {
+			list[at] = s
+			return list
+		}
+		return slices.Insert(list, at, s)
+	})
 }
 
 // remove removes an instance of a subscription.
 func (d *directory) remove(id, instance string) {
+	d.change(id, func(list []*subscriber, at int, found bool) []*subscriber {
+		if !found || list[at].instance != instance {
+			return nil
+		}
+		return slices.Delete(list, at, at+1)
+	})
+}
+
+// change replaces the entries by the result of a function of a copy, unless it is nil.
+func (d *directory) change(id string, f func(list []*subscriber, at int, found bool) []*subscriber) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if found := d.entries[id]; found != nil && found.instance == instance {
+	at, found := d.findLocked(id)
+	if list := f(slices.Clone(d.entries), at, found); list != nil {
+		d.entries = list
 		d.version++
-		delete(d.entries, id)
 	}
+}
+
+func (d *directory) findLocked(id string) (at int, found bool) {
+	return slices.BinarySearchFunc(d.entries, id, func(s *subscriber, id string) int { return strings.Compare(s.id, id) })
 }
 
 // count returns the number of subscriptions, without the one with an ID.
@@ -108,7 +157,7 @@ func (d *directory) count(except string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := len(d.entries)
-	if d.entries[except] != nil {
+	if _, found := d.findLocked(except); found {
 		n--
 	}
 	return n
@@ -117,28 +166,26 @@ func (d *directory) count(except string) int {
 // match returns the subscriptions of a stream in order of ID, and the version of the directory. It returns last if the version is since.
 func (d *directory) match(path string, since uint64, last []*subscriber) ([]*subscriber, uint64) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.version == since {
+	entries, version := d.entries, d.version
+	d.mu.Unlock()
+	if version == since {
 		return last, since
 	}
 	var found []*subscriber
-	for _, id := range slices.Sorted(maps.Keys(d.entries)) {
-		if s := d.entries[id]; s.explicit[path] || s.matches(path) {
+	segments := strings.Split(path, "/")
+	for _, s := range entries {
+		if s.explicit[path] || s.pattern != nil && path != s.wakeStream && globMatch(s.pattern, segments) {
 			found = append(found, s)
 		}
 	}
-	return found, d.version
-}
-
-// matches reports whether the pattern of a subscription matches a path.
-func (s *subscriber) matches(path string) bool {
-	return s.pattern != nil && path != s.wakeStream && globMatch(s.pattern, strings.Split(path, "/"))
+	return found, version
 }
 
 // globMatch reports whether a pattern matches a path, both as segments: "*" matches one segment and "**" any number of them.
 func globMatch(pattern, path []string) bool {
 	// match[i] is whether the pattern so far matches the first i segments.
-	match := make([]bool, len(path)+1)
+	var few [16]bool // most paths are short
+	match := append(few[:0], make([]bool, len(path)+1)...)
 	match[0] = true
 	for _, segment := range pattern {
 		if segment == "**" {

@@ -37,40 +37,58 @@ type notice struct {
 // note adds the notices of an append that begins at the tail, and lets the alarm repeat them. It needs a transaction.
 func (s *Stream) note(ctx context.Context, p *properties) error {
 	from := p.tail().String()
-	noted, err := s.change(ctx, func(n *notice) bool {
+	list, err := s.change(ctx, func(n *notice) bool {
 		if n.From != "" {
 			return false
 		}
 		n.From = from
 		return true
 	})
-	if now := time.Now(); noted && p.Notify.Before(now) {
+	if now := time.Now(); list != nil && p.Notify.Before(now) {
 		p.Notify = now.Add(noticeDelay)
 	}
 	return err
 }
 
-// noteDeletion adds the notices of a deletion, and sets the alarm.
-func (s *Stream) noteDeletion(ctx context.Context, tail string) error {
-	noted, err := s.change(ctx, func(n *notice) bool {
+// remove deletes the stream, whose subscriptions must be known. An error means that nothing is deleted.
+func (s *Stream) remove(ctx context.Context, p *properties) error {
+	if err := s.changed(ctx); err != nil {
+		return err
+	}
+	list, err := s.noteDeletion(ctx, p.tail().String())
+	if err != nil {
+		return err
+	}
+	if err := s.state.Storage().DeleteAll(ctx); err != nil || list == nil {
+		return err
+	}
+	// These writes have succeeded before the deletion of all rows.
+	if err := dohost.Put(ctx, s.state.Storage(), noticesKey, list); err != nil {
+		return s.state.Abort(ctx, err, nil)
+	}
+	if err := s.state.SetAlarm(ctx, time.Now().Add(noticeDelay)); err != nil {
+		return s.state.Abort(ctx, err, nil)
+	}
+	return nil
+}
+
+// noteDeletion writes the notices of a deletion, and returns them. There are none without subscriptions.
+func (s *Stream) noteDeletion(ctx context.Context, tail string) ([]notice, error) {
+	return s.change(ctx, func(n *notice) bool {
 		n.Deleted, n.From = tail, ""
 		return true
 	})
-	if err != nil || !noted {
-		return err
-	}
-	return s.state.SetAlarm(ctx, time.Now().Add(noticeDelay))
 }
 
-// change applies a function to the notice of each subscription of the stream, and reports whether there are any.
-func (s *Stream) change(ctx context.Context, set func(*notice) bool) (any bool, err error) {
+// change applies a function to the notice of each subscription of the stream, and returns the list; nil: there are no subscriptions.
+func (s *Stream) change(ctx context.Context, set func(*notice) bool) ([]notice, error) {
 	s.subscribers, s.version = s.directory.match(s.state.ID().Name, s.version, s.subscribers)
 	if len(s.subscribers) == 0 {
-		return false, nil
+		return nil, nil
 	}
 	list, err := s.notices(ctx)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	list = slices.Clone(list)
 	changed := false
@@ -85,10 +103,10 @@ func (s *Stream) change(ctx context.Context, set func(*notice) bool) (any bool, 
 		}
 		changed = set(&list[i]) || changed
 	}
-	if !changed {
-		return true, nil
+	if changed {
+		err = dohost.Put(ctx, s.state.Storage(), noticesKey, list)
 	}
-	return true, dohost.Put(ctx, s.state.Storage(), noticesKey, list)
+	return list, err
 }
 
 func (s *Stream) notices(ctx context.Context) ([]notice, error) {
@@ -99,12 +117,12 @@ func (s *Stream) notices(ctx context.Context) ([]notice, error) {
 // notify calls the subscriptions that the stream has notices for, and reports whether notices remain. It gives up the turn. A
 // subscription that fails is called again by the alarm, which the batch of the notices has set: no error of a call is an error of notify.
 func (s *Stream) notify(ctx context.Context) (remain bool, err error) {
-	list, err := s.notices(ctx)
-	if err != nil || len(list) == 0 {
+	p, err := s.load(ctx) // before the list: it may give up the turn
+	if err != nil {
 		return false, err
 	}
-	p, err := s.load(ctx)
-	if err != nil {
+	list, err := s.notices(ctx)
+	if err != nil || len(list) == 0 {
 		return false, err
 	}
 	tail := ""
@@ -148,11 +166,11 @@ func (s *Stream) tell(ctx context.Context, n notice, tail string) error {
 // settle deletes the notices that were accepted, unless the stream has changed since: then the event of that change calls again. Losing
 // the deletion costs a repetition, so nothing waits for it.
 func (s *Stream) settle(ctx context.Context, sent []notice, accepted []bool, tail string) (remain bool, err error) {
-	list, err := s.notices(ctx)
+	p, err := s.load(ctx)
 	if err != nil {
 		return false, err
 	}
-	p, err := s.load(ctx)
+	list, err := s.notices(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -172,5 +190,8 @@ func (s *Stream) settle(ctx context.Context, sent []notice, accepted []bool, tai
 		_, err := s.state.Storage().Delete(ctx, noticesKey) // nothing remains of a deleted stream
 		return false, err
 	}
-	return len(left) > 0, dohost.PutNoWait(ctx, s.state.Storage(), noticesKey, left)
+	if dohost.PutNoWait(ctx, s.state.Storage(), noticesKey, left) != nil {
+		return true, nil // the append has succeeded, and the alarm tries again
+	}
+	return len(left) > 0, nil
 }

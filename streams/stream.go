@@ -123,16 +123,24 @@ var chunks = dohost.Collection[chunk]{
 	Blind: true,
 }
 
-// load returns the properties, or nil if the stream does not exist. It deletes a stream that has expired.
+// load returns the properties, or nil if the stream does not exist. It deletes a stream that has expired. It may give up the turn before it
+// reads them.
 func (s *Stream) load(ctx context.Context) (*properties, error) {
-	p, ok, err := dohost.Get[properties](ctx, s.state.Storage(), propertiesKey)
-	if err != nil || !ok {
-		return nil, err
+	for {
+		p, ok, err := dohost.Get[properties](ctx, s.state.Storage(), propertiesKey)
+		if err != nil || !ok {
+			return nil, err
+		}
+		switch end := p.end(); {
+		case end.IsZero() || time.Now().Before(end):
+			return &p, nil
+		case s.directory.isLoaded(): // its subscriptions are known
+			return nil, s.remove(ctx, &p)
+		}
+		if err := s.directory.load(ctx, s.state.LocateHost()); err != nil {
+			return nil, err
+		}
 	}
-	if end := p.end(); !end.IsZero() && !time.Now().Before(end) {
-		return nil, s.remove(ctx, &p)
-	}
-	return &p, nil
 }
 
 // save writes the properties, and the alarm if due, the earlier result of p.due, has changed. It needs a transaction.
@@ -143,17 +151,6 @@ func (s *Stream) save(ctx context.Context, p *properties, due time.Time) error {
 		}
 	}
 	return dohost.Put(ctx, s.state.Storage(), propertiesKey, *p)
-}
-
-// remove deletes the stream. An error of the deletion means that nothing is deleted.
-func (s *Stream) remove(ctx context.Context, p *properties) error {
-	if err := s.changed(ctx); err != nil {
-		return err
-	}
-	if err := s.state.Storage().DeleteAll(ctx); err != nil {
-		return err
-	}
-	return s.noteDeletion(ctx, p.tail().String())
 }
 
 // changed wakes the readers when the writes of this event are durable. A wake-up without a change does no harm, so the error of an
@@ -374,6 +371,9 @@ func (s *Stream) head(ctx context.Context, _ struct{}) (found *info, err error) 
 
 // delete deletes the stream, and reports whether it existed.
 func (s *Stream) delete(ctx context.Context, _ struct{}) (existed bool, err error) {
+	if err := s.directory.load(ctx, s.state.LocateHost()); err != nil {
+		return false, err
+	}
 	p, err := s.load(ctx)
 	if err != nil || p == nil {
 		return false, err

@@ -7,10 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/kernel"
+	"github.com/dohost/dohost/objectstore"
 )
 
 // damage replaces a row of a subscription by one that cannot be read, until restore is called.
@@ -214,6 +217,45 @@ func TestAckOfDeletedStream(t *testing.T) {
 	})
 }
 
+// TestDeletionAfterRestartReachesSubscription deletes a stream with the first request to a new process, and lets one expire.
+func TestDeletionAfterRestartReachesSubscription(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		put(t, s, "events/a")
+		if w := serve(s, "PUT", "events/b", "[1]", asJSON, "Stream-TTL: 10"); w.Code != 201 {
+			t.Fatal(code(w))
+		}
+		for _, end := range []func(){
+			func() { serve(Server(h.Host(), nil), "DELETE", "events/a", "") },
+			func() { h.Advance(time.Minute) },
+		} {
+			if err := h.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			end()
+		}
+		h.Advance(time.Minute)
+		if d := want[describedBody](t, Server(h.Host(), nil), "200", "GET", to("s", ""), ""); len(d.Streams) != 0 {
+			t.Errorf("the streams are %+v, want none", d.Streams)
+		}
+	})
+}
+
+// TestDamagedSubscriptionStopsNoAppend restarts the host with a subscription that cannot be read.
+func TestDamagedSubscriptionStopsNoAppend(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		want[any](t, s, "201", "PUT", to("bad", ""), pullAll)
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		damage[config](t, h, "bad", configKey)
+		if err := h.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		s = Server(h.Host(), nil)
+		put(t, s, "events/a")
+		claimBy(t, s, "w")
+	})
+}
+
 // TestWakeStreamWithManyProducers has a wake stream that accepts no further producer.
 func TestWakeStreamWithManyProducers(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
@@ -282,4 +324,67 @@ func TestListsOfRequestsAreBounded(t *testing.T) {
 	if err := json.Unmarshal([]byte("null"), &few); err != nil || len(few) != 0 {
 		t.Errorf("null: %d elements, %v", len(few), err)
 	}
+}
+
+// TestMatchingAllocatesLittle looks for the subscriptions of a stream among many.
+func TestMatchingAllocatesLittle(t *testing.T) {
+	d := newDirectory()
+	for i := range maxSubscriptions {
+		d.put(&subscriber{id: fmt.Sprint(i), pattern: []string{"a", fmt.Sprint(i)}})
+	}
+	allocs := testing.AllocsPerRun(10, func() {
+		if found, _ := d.match("a/7", 0, nil); len(found) != 1 {
+			t.Errorf("%d subscriptions", len(found))
+		}
+	})
+	if allocs > 20 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// TestFullDiskDeletesNoStreamWithSubscription deletes a stream when its subscription cannot be notified any more. Then it deletes no
+// notices.
+func TestFullDiskDeletesNoStreamWithSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		fs.SetFree(1 << 40)
+		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{}, fs), Classes(nil)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		s := Server(h, nil)
+		put(t, s, "events/wakes")
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		put(t, s, "events/a")
+		fs.SetFree(0)
+		time.Sleep(10 * time.Second)
+		if w := serve(s, "DELETE", "events/a", ""); w.Code != 507 {
+			t.Errorf("delete: %s", summary(w))
+		}
+		if w := serve(s, "GET", "events/a", ""); w.Code != 200 {
+			t.Errorf("read: %s", summary(w))
+		}
+		fs.SetFree(1 << 40)
+		time.Sleep(10 * time.Second)
+		err = Streams.Get(h, "events/a").Do(t.Context(), func(ctx context.Context, s *Stream) error {
+			p, err := s.load(ctx)
+			if err != nil {
+				return err
+			}
+			list := []notice{{ID: "s", From: "x"}}
+			if err := dohost.Put(ctx, s.state.Storage(), noticesKey, list); err != nil {
+				return err
+			}
+			fs.SetFree(0)
+			time.Sleep(10 * time.Second)
+			if remain, err := s.settle(ctx, list, []bool{true}, p.tail().String()); err != nil || !remain {
+				t.Errorf("notices that cannot be deleted remain %t, %v", remain, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }
