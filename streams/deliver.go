@@ -134,7 +134,7 @@ func (s *Subscription) settle(ctx context.Context, c *config, w *wake, a attempt
 			return err
 		}
 		if l := row.Value; ok && l.Moved != w.Generation && l.Acked < delivered.Tail {
-			l.Acked = delivered.Tail
+			l.Acked, l.Fresh = delivered.Tail, false
 			if err := s.put(ctx, l); err != nil {
 				return err
 			}

@@ -201,6 +201,26 @@ func TestDoneDoesNotSkipDataOfLateNotice(t *testing.T) {
 	})
 }
 
+// TestAckOfIdleStreamLeavesItsCursorFresh has a worker that acknowledges all streams of a wake, before a late notice moves the cursor of
+// an idle one back.
+func TestAckOfIdleStreamLeavesItsCursorFresh(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		from := put(t, s, "events/late")
+		tail := put(t, s, "events/late")
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		put(t, s, "events/a")
+		b := claimBy(t, s, "w")
+		for i := range b.Streams {
+			b.Streams[i].Pending = true // so that the worker acknowledges it
+		}
+		want[any](t, s, "200", "POST", to("s", "/ack"), b.ackBody(true), b.bearer())
+		sendNotice(t, h, "s", &noticeRequest{Path: "events/late", From: from, Tail: tail})
+		if b := claimBy(t, s, "w"); b.Streams[0].Path != "events/late" || b.Streams[0].Acked != from {
+			t.Errorf("the wake is %+v, want the data after %s", b.Streams, from)
+		}
+	})
+}
+
 // TestAckOfDeletedStream has a named stream that is deleted and created again while a worker has the wake.
 func TestAckOfDeletedStream(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {

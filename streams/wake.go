@@ -270,8 +270,10 @@ func (s *Subscription) move(ctx context.Context, w *wake, acks []ack) (*refusal,
 		case a.Offset > l.Tail:
 			return refused(http.StatusConflict, "INVALID_OFFSET", "acks: %q is after the tail %q", a.Offset, l.Tail), nil
 		}
-		l.Acked = a.Offset
-		moved = append(moved, l)
+		if a.Offset > l.Acked { // an ack at the cursor says nothing about the data before it: a late notice may move it back
+			l.Acked, l.Fresh = a.Offset, false
+			moved = append(moved, l)
+		}
 	}
 	for _, l := range moved {
 		if err := s.put(ctx, l); err != nil {
@@ -281,9 +283,8 @@ func (s *Subscription) move(ctx context.Context, w *wake, acks []ack) (*refusal,
 	return nil, nil
 }
 
-// put writes a link whose cursor a worker has moved.
+// put writes a link whose cursor a worker has moved. It ends the pending work if the cursor is at the tail.
 func (s *Subscription) put(ctx context.Context, l link) error {
-	l.Fresh = false
 	if l.Acked >= l.Tail {
 		l.Since = 0
 	}
