@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"runtime"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ func newDirectory() *directory { return &directory{loading: make(chan struct{}, 
 type subscriber struct {
 	id, instance string
 	pattern      []string        // segments; nil: none
-	explicit     map[string]bool // paths
+	explicit     map[uint64]bool // hashes of paths; a notice for another path with the hash of one has no effect
 	wakeStream   string          // its pattern does not match it: each wake would cause another one
 }
 
@@ -172,14 +173,18 @@ func (d *directory) match(path string, since uint64, last []*subscriber) ([]*sub
 		return last, since
 	}
 	var found []*subscriber
-	segments := strings.Split(path, "/")
+	segments, hash := strings.Split(path, "/"), hashOf(path)
 	for _, s := range entries {
-		if s.explicit[path] || s.pattern != nil && path != s.wakeStream && globMatch(s.pattern, segments) {
+		if s.explicit[hash] || s.pattern != nil && path != s.wakeStream && globMatch(s.pattern, segments) {
 			found = append(found, s)
 		}
 	}
 	return found, version
 }
+
+var pathSeed = maphash.MakeSeed()
+
+func hashOf(path string) uint64 { return maphash.String(pathSeed, path) }
 
 // globMatch reports whether a pattern matches a path, both as segments: "*" matches one segment and "**" any number of them.
 func globMatch(pattern, path []string) bool {

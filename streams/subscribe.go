@@ -65,7 +65,7 @@ func explicitPaths(texts []string) ([]string, error) {
 	for _, text := range texts {
 		path := strings.Trim(text, "/")
 		if !validPath(path) {
-			return nil, fmt.Errorf("streams: %q is not the path of a stream", text)
+			return nil, fmt.Errorf("streams: %.64q is not the path of a stream", text)
 		}
 		paths = append(paths, path)
 	}
@@ -212,6 +212,10 @@ func (s *server) addStreams(q *controlRequest) {
 // removeStream answers the DELETE of a stream.
 func (s *server) removeStream(q *controlRequest) {
 	path := strings.Trim(q.path, "/")
+	if !validPath(path) {
+		s.refuseControl(q.w, refused(http.StatusBadRequest, "INVALID_REQUEST", "want the path of a stream"))
+		return
+	}
 	result, err := call(q.r.Context(), Subscriptions.Get(s.host, q.id), true, (*Subscription).removeStream, path)
 	s.answerLinked(q, result, err)
 }

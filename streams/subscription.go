@@ -92,19 +92,17 @@ var links = dohost.Collection[link]{
 			}
 			return dohost.KeyOf(l.Since)
 		}},
-		{Name: "named", Of: func(l link) dohost.Key {
-			if !l.Explicit {
-				return ""
-			}
-			return dohost.KeyOf(l.Path)
-		}},
-		{Name: "new", Of: func(l link) dohost.Key {
-			if l.Acked != "" {
-				return ""
-			}
-			return dohost.KeyOf(l.Path)
-		}},
+		{Name: "named", Of: func(l link) dohost.Key { return keyIf(l.Explicit) }},
+		{Name: "new", Of: func(l link) dohost.Key { return keyIf(l.Acked == "") }},
 	},
+}
+
+// keyIf is the key of an index in the order of the rows' keys, which are too long to be in it twice.
+func keyIf(in bool) dohost.Key {
+	if !in {
+		return ""
+	}
+	return dohost.KeyOf(in)
 }
 
 const (
@@ -126,7 +124,7 @@ func (s *Subscription) enter(context.Context) error { return nil }
 
 // publish enters the subscription into the directory.
 func (s *Subscription) publish(ctx context.Context, c *config) error {
-	e := &subscriber{id: s.state.ID().Name, instance: c.Instance, wakeStream: c.WakeStream, explicit: map[string]bool{}}
+	e := &subscriber{id: s.state.ID().Name, instance: c.Instance, wakeStream: c.WakeStream, explicit: map[uint64]bool{}}
 	if c.Pattern != "" {
 		e.pattern = strings.Split(c.Pattern, "/")
 	}
@@ -134,7 +132,7 @@ func (s *Subscription) publish(ctx context.Context, c *config) error {
 		if err != nil {
 			return err
 		}
-		e.explicit[row.Key] = true
+		e.explicit[hashOf(row.Key)] = true
 	}
 	s.directory.put(e)
 	return nil

@@ -221,6 +221,29 @@ func TestAckOfIdleStreamLeavesItsCursorFresh(t *testing.T) {
 	})
 }
 
+// TestPathsAtTheirLimits names streams with the longest path, and with none.
+func TestPathsAtTheirLimits(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		long := strings.Repeat("x", maxPath)
+		named := `{"type":"pull-wake","streams":["` + long + `"],"wake_stream":"events/wakes"}`
+		want[any](t, s, "201", "PUT", to("s", ""), named)
+		want[any](t, s, "400 bad_name", "PUT", to("s", ""), strings.Replace(named, "xx", "xxx", 1))
+		put(t, s, long)
+		b := claimBy(t, s, "w")
+		for _, stream := range []string{"", "/"} {
+			body := fmt.Sprintf(`{"wake_id":%q,"generation":1,"acks":[{"stream":%q,"offset":%q}]}`, b.Wake, stream, b.Streams[0].Tail)
+			want[any](t, s, "400 INVALID_REQUEST", "POST", to("s", "/ack"), body, b.bearer())
+			want[any](t, s, "400 INVALID_REQUEST", "DELETE", to("s", "/streams/"+stream), "")
+		}
+		long = strings.Repeat("x", 1<<20)
+		body := fmt.Sprintf(`{"wake_id":%q,"generation":1,"acks":[{"stream":%q,"offset":%q}]}`, b.Wake, long, b.Streams[0].Tail)
+		if w := serve(s, "POST", to("s", "/ack"), body, b.bearer()); code(w) != "409 INVALID_OFFSET" || w.Body.Len() > 1024 {
+			t.Errorf("%s with %d bytes", code(w), w.Body.Len())
+		}
+		want[any](t, s, "200", "POST", to("s", "/ack"), b.ackBody(true), b.bearer())
+	})
+}
+
 // TestAckOfDeletedStream has a named stream that is deleted and created again while a worker has the wake.
 func TestAckOfDeletedStream(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {

@@ -262,9 +262,9 @@ func (s *Subscription) move(ctx context.Context, w *wake, acks []ack) (*refusal,
 		case ok && bad == nil && l.Moved == w.Generation:
 			continue
 		case !ok:
-			return refused(http.StatusConflict, "INVALID_OFFSET", "acks: %q is not a stream of the subscription", a.Stream), nil
+			return refused(http.StatusConflict, "INVALID_OFFSET", "acks: %.64q is not a stream of the subscription", a.Stream), nil
 		case bad != nil:
-			return refused(http.StatusConflict, "INVALID_OFFSET", "acks: %q is not an offset", a.Offset), nil
+			return refused(http.StatusConflict, "INVALID_OFFSET", "acks: %.64q is not an offset", a.Offset), nil
 		case a.Offset < l.Acked:
 			return refused(http.StatusConflict, "INVALID_OFFSET", "acks: %q precedes the cursor %q", a.Offset, l.Acked), nil
 		case a.Offset > l.Tail:

@@ -94,7 +94,11 @@ func (s *server) ackAs(q *controlRequest, a *ackRequest) (result ackResult, ok b
 		if path == "" {
 			path = at.Path
 		}
-		a.Acks = append(a.Acks, ack{strings.Trim(path, "/"), at.Offset})
+		if path = strings.Trim(path, "/"); path == "" {
+			s.refuseControl(q.w, refused(http.StatusBadRequest, "INVALID_REQUEST", "acks: want the path of a stream"))
+			return result, false
+		}
+		a.Acks = append(a.Acks, ack{path, at.Offset})
 	}
 	if a.Release {
 		a.Acks, a.Done = nil, true
