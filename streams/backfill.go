@@ -151,8 +151,13 @@ func (s *Subscription) tails(ctx context.Context, paths []string) ([]string, err
 	tails := make([]string, len(paths))
 	err := dohost.Await(ctx, func(ctx context.Context) error {
 		for i, path := range paths {
-			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-				found, err := dohost.Call(ctx, Streams.Get(s.state.LocateHost(), path), (*Stream).head, struct{}{})
+			h := s.state.LocateHost()
+			exists, err := h.Exists(ctx, Streams.Get(h, path).ID()) // a name of the client must not wake an object
+			if err == nil && !exists {
+				continue
+			}
+			err = dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+				found, err := dohost.Call(ctx, Streams.Get(h, path), (*Stream).head, struct{}{})
 				if found != nil {
 					tails[i] = found.Tail
 				}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/dohost/dohost"
 )
 
 // subscribeRequest is the body of a PUT of a subscription.
@@ -104,8 +106,10 @@ func (s *server) subscribe(q *controlRequest) {
 	}
 }
 
-// authorizeStreams decides about the streams of a new subscription, or answers the request.
+// authorizeStreams decides about the streams of a new subscription, or answers the request. It creates none of them.
 func (s *server) authorizeStreams(q *controlRequest, c *config) bool {
+	uncounted := dohost.CheckCreation(q.r.Context(), func(*dohost.AccessRequest) error { return nil })
+	q = &controlRequest{w: q.w, r: q.r.WithContext(uncounted)}
 	reads := c.Explicit
 	if c.Pattern != "" {
 		reads = append([]string{c.Pattern}, reads...)

@@ -347,6 +347,29 @@ func TestWorkerOfNoSubscriptionWakesNoObject(t *testing.T) {
 	})
 }
 
+// TestNamesAreNoCreations creates a subscription with streams that do not exist: the only object that counts, and wakes, is the subscription.
+func TestNamesAreNoCreations(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		created := ""
+		counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.ServeHTTP(w, r.WithContext(dohost.CheckCreation(r.Context(), func(q *dohost.AccessRequest) error {
+				created += q.ID.Class + "/" + q.ID.Name + " "
+				return nil
+			})))
+		})
+		want[any](t, counted, "201", "PUT", to("s", ""), `{"type":"pull-wake","pattern":"x/*","streams":["a","b"],"wake_stream":"w"}`)
+		want[any](t, counted, "204", "POST", to("s", "/streams"), `{"streams":["c"]}`)
+		if created != "subscription/s " {
+			t.Errorf("the objects that count as created are %s", created)
+		}
+		for _, path := range []string{"a", "b", "c", "x/*", "w"} {
+			if h.Host().IsLive(Streams.Get(h, path).ID()) {
+				t.Errorf("the stream %s is in memory", path)
+			}
+		}
+	})
+}
+
 // TestListsOfRequestsAreBounded decodes lists that are much larger in memory than as text.
 func TestListsOfRequestsAreBounded(t *testing.T) {
 	var few, many boundedList[ack]
