@@ -55,19 +55,21 @@ func (s *Stream) remove(ctx context.Context, p *properties) error {
 	if err := s.changed(ctx); err != nil {
 		return err
 	}
-	list, err := s.noteDeletion(ctx, p.tail().String())
+	list, err := s.noteDeletion(ctx, p.tail().String()) // a full disk refuses the notices before anything is deleted
 	if err != nil {
 		return err
 	}
-	if err := s.state.Storage().DeleteAll(ctx); err != nil || list == nil {
+	if err = s.state.Storage().DeleteAll(ctx); list == nil {
 		return err
 	}
-	// These writes have succeeded before the deletion of all rows.
-	if err := dohost.Put(ctx, s.state.Storage(), noticesKey, list); err != nil {
-		return s.state.Abort(ctx, err, nil)
+	if err == nil {
+		err = dohost.Put(ctx, s.state.Storage(), noticesKey, list)
 	}
-	if err := s.state.SetAlarm(ctx, time.Now().Add(noticeDelay)); err != nil {
-		return s.state.Abort(ctx, err, nil)
+	if err == nil {
+		err = s.state.SetAlarm(ctx, time.Now().Add(noticeDelay))
+	}
+	if err != nil {
+		return s.state.Abort(ctx, err, nil) // DeleteAll is not possible in a transaction
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func Classes(o *ClassOptions) []dohost.Class {
 //
 // Each event writes all of them in one batch, so they are consistent after any end of an incarnation. The host keeps the writes of a
 // handler that returns an error. So an event with more than one write has all of them in one Transaction: if a write fails, since the disk
-// is full or the host has no memory for it, none of them remains. Only DeleteAll is possible in no Transaction, and precedes it.
+// is full or the host has no memory for it, none of them remains. DeleteAll is not possible in a Transaction: see remove.
 type Stream struct {
 	state     *dohost.State
 	signals   *signals
