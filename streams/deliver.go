@@ -127,7 +127,7 @@ func (s *Subscription) settle(ctx context.Context, c *config, w *wake, a attempt
 		w.Sent = true
 		return s.save(ctx, w)
 	}
-	w.heard(c.Lease)
+	w.renew(c.Lease)
 	for _, delivered := range a.links {
 		row, ok, err := links.Get(ctx, s.state.Storage(), delivered.Path)
 		if err != nil {

@@ -26,8 +26,8 @@ const (
 // notice is a change of the stream that a subscription may not know yet.
 //
 // An append and its notices are one batch, which also sets the alarm. The event of the append then calls the subscriptions and deletes
-// the notices, before its response leaves: when a client has the response, each subscription has pending work. A crash in between repeats
-// the calls, by the alarm. A deleted stream has no rows but its notices.
+// the notices, before its response leaves: when a client has the response, each subscription that has answered in time has pending work.
+// After a crash in between, the alarm repeats the calls. A deleted stream has no rows but its notices.
 type notice struct {
 	ID, Instance string // of the subscription
 	Deleted      string // the tail of the stream that was deleted; empty: none was
@@ -141,7 +141,7 @@ func (s *Stream) notify(ctx context.Context) (remain bool, err error) {
 			slots <- struct{}{}
 			calls.Go(func() {
 				defer func() { <-slots }()
-				accepted[i] = s.tell(ctx, n, tail) == nil
+				accepted[i] = s.send(ctx, n, tail) == nil
 			})
 		}
 		calls.Wait()
@@ -153,8 +153,8 @@ func (s *Stream) notify(ctx context.Context) (remain bool, err error) {
 	return s.settle(ctx, list, accepted, tail)
 }
 
-// tell calls a subscription.
-func (s *Stream) tell(ctx context.Context, n notice, tail string) error {
+// send sends a notice to its subscription.
+func (s *Stream) send(ctx context.Context, n notice, tail string) error {
 	in := &noticeRequest{Path: s.state.ID().Name, Instance: n.Instance, Deleted: n.Deleted, From: n.From, Tail: tail}
 	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 		known, err := dohost.Call(ctx, Subscriptions.Get(s.state.LocateHost(), n.ID), (*Subscription).notice, in)

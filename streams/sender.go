@@ -122,7 +122,7 @@ func (s *sender) checkURL(text string) error {
 	return nil
 }
 
-// send sends the body of a wake, and reports whether the response says that the worker is done.
+// send sends the body of a wake, and reports whether the response ends the wake.
 func (s *sender) send(ctx context.Context, to string, body []byte, key *signingKey) (done bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *sender) send(ctx context.Context, to string, body []byte, key *signingK
 	var result struct {
 		Done bool `json:"done"`
 	}
-	// A response of another form says nothing.
+	// A response of another form means that the worker is not done.
 	if text, err := io.ReadAll(io.LimitReader(w.Body, maxWebhookResponse)); err == nil && json.Unmarshal(text, &result) == nil {
 		return result.Done, nil
 	}

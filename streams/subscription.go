@@ -61,7 +61,7 @@ type config struct {
 	// Not compared when the client confirms the subscription.
 	Root     string // the URL of all streams, with a slash at its end
 	Created  time.Time
-	Instance string // unlike that of a deleted subscription with this ID
+	Instance string // differs from that of a deleted subscription with this ID
 	TokenKey []byte
 }
 

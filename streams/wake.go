@@ -28,7 +28,7 @@ type wake struct {
 	Sent       bool      // a worker has it, or the event is in the wake stream
 	Holder     string    // the worker of a pull-wake subscription
 	Lease      time.Time // its end; zero: none
-	Failures   int       // since a worker was heard
+	Failures   int       // of deliveries, and ends of leases, since the last request of a worker
 	Next       time.Time // the earliest time of the next attempt to deliver
 	Serial     uint64    // of the last link that has had pending work
 
@@ -71,12 +71,12 @@ func (w *wake) begin(path string) {
 	w.ID, w.Path, w.Sent = "w_"+rand.Text(), path, false
 }
 
-// heard records a request of the worker that has the wake.
-func (w *wake) heard(lease time.Duration) {
+// renew renews the lease for a request of the worker that has the wake.
+func (w *wake) renew(lease time.Duration) {
 	w.Sent, w.Failures, w.Next, w.Lease = true, 0, time.Time{}, time.Now().Add(lease)
 }
 
-// failed records an attempt to deliver that has failed, or a worker that was not heard until the end of its lease.
+// failed records an attempt to deliver that has failed, or a lease that has ended without a request of its worker.
 func (w *wake) failed(instance string) {
 	w.Failures++
 	w.Next, w.Lease = time.Now().Add(retryDelay(w.Failures, instance)), time.Time{}
@@ -105,7 +105,7 @@ func (s *Subscription) expire(ctx context.Context, c *config, w *wake) error {
 	return err
 }
 
-// noticeRequest tells a subscription about a stream.
+// noticeRequest is a notice of a stream to a subscription.
 type noticeRequest struct {
 	Path, Instance string
 	Deleted        string // the tail of a deleted stream, before From; empty: none was deleted
@@ -220,7 +220,7 @@ func (s *Subscription) ack(ctx context.Context, r *ackRequest) (result ackResult
 		if result.Refusal, err = s.move(ctx, w, r.Acks); err != nil || result.Refusal != nil {
 			return err
 		}
-		if w.heard(c.Lease); r.Done {
+		if w.renew(c.Lease); r.Done {
 			result.NextWake, err = s.finish(ctx, w)
 			return err
 		}
@@ -270,7 +270,7 @@ func (s *Subscription) move(ctx context.Context, w *wake, acks []ack) (*refusal,
 		case a.Offset > l.Tail:
 			return refused(http.StatusConflict, "INVALID_OFFSET", "acks: %q is after the tail %q", a.Offset, l.Tail), nil
 		}
-		if a.Offset > l.Acked { // an ack at the cursor says nothing about the data before it: a late notice may move it back
+		if a.Offset > l.Acked { // no worker has seen the data before an ack at the cursor: a late notice may move it back
 			l.Acked, l.Fresh = a.Offset, false
 			moved = append(moved, l)
 		}
@@ -324,7 +324,7 @@ func (s *Subscription) claim(ctx context.Context, worker string) (*claimResult, 
 	case w.ID == "":
 		return &claimResult{Refusal: refused(http.StatusConflict, "NO_PENDING_WORK", "the subscription has no pending work")}, nil
 	}
-	w.heard(c.Lease)
+	w.renew(c.Lease)
 	w.Holder = worker
 	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return s.save(ctx, w) }); err != nil {
 		return nil, err

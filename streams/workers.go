@@ -71,7 +71,7 @@ func (s *server) exists(q *controlRequest) bool {
 	return err == nil && stored
 }
 
-// ackAs passes a request of the worker that has the wake on, or answers it.
+// ackAs sends a request of the worker that has the wake to the subscription, or answers it.
 func (s *server) ackAs(q *controlRequest, a *ackRequest) (result ackResult, ok bool) {
 	scheme, token, _ := strings.Cut(q.r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
