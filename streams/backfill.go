@@ -3,6 +3,7 @@ package streams
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"github.com/dohost/dohost"
 )
@@ -43,6 +44,9 @@ func (s *Subscription) scan(ctx context.Context, c *config, w *wake) error {
 	last, seen := "", 0
 	err := dohost.Await(ctx, func(ctx context.Context) error {
 		for id, err := range s.state.LocateHost().Objects(ctx, string(Streams), after) {
+			if errors.Is(err, dohost.ErrDamaged) {
+				continue // the objects outside of the damaged block follow
+			}
 			if err != nil {
 				return err
 			}

@@ -90,6 +90,9 @@ func (d *directory) load(ctx context.Context, h *dohost.Host) error {
 			return nil
 		}
 		for id, err := range h.Objects(ctx, string(Subscriptions), "") {
+			if errors.Is(err, dohost.ErrDamaged) {
+				continue // the objects outside of the damaged block follow
+			}
 			if err == nil {
 				err = d.wake(ctx, h, id)
 			}

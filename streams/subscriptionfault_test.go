@@ -2,9 +2,12 @@ package streams
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -297,6 +300,57 @@ func TestDamagedSubscriptionStopsNoAppend(t *testing.T) {
 		put(t, s, "events/a")
 		claimBy(t, s, "w")
 	})
+}
+
+// TestDamagedDiskStopsNoAppend damages the disk where the subscriptions are.
+func TestDamagedDiskStopsNoAppend(t *testing.T) {
+	const subscriptions = 100
+	dir := t.TempDir()
+	open := func() *dohost.Host {
+		t.Helper()
+		h, err := dohost.Open(dir, nil, Classes(nil)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	closed := func(h *dohost.Host) {
+		t.Helper()
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := open()
+	put(t, Server(h, nil), "events/a")
+	for i := range subscriptions {
+		description := rand.Text() + strings.Repeat(rand.Text(), 30) // the tables are compressed
+		want[any](t, Server(h, nil), "201", "PUT", to(fmt.Sprint(i), ""), strings.Replace(pullAll, "{", `{"description":"`+description+`",`, 1))
+	}
+	closed(h)
+	closed(open()) // this flushes the log
+	tables, err := filepath.Glob(filepath.Join(dir, "*", "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("tables %q, %v", tables, err)
+	}
+	for _, name := range tables {
+		table, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table[len(table)/2] ^= 1
+		if err := os.WriteFile(name, table, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h = open()
+	defer closed(h)
+	if w := serve(Server(h, nil), "PUT", "events/b", "[1]", asJSON); w.Code != 201 {
+		t.Errorf("create: %s: %s", code(w), w.Body)
+	}
+	if h.Stats().Damaged == 0 {
+		t.Error("no damage was found")
+	}
+	want[any](t, Server(h, nil), "201", "PUT", to("new", ""), pullAll)
 }
 
 // TestWakeStreamWithManyProducers has a wake stream that accepts no further producer.
