@@ -13,7 +13,7 @@ const backfillPage = 256
 
 // backfill links the streams that exist: those that match the pattern, and those that the client has named. Their cursors are the present
 // tails, so a new subscription replays no data. The creation waits for it, and the alarm continues one that a crash has
-// interrupted. Any number of runs may be in progress, since a link that has a cursor keeps it.
+// interrupted. One event at a time makes a step. A link that has a cursor keeps it.
 //
 // Between the step that publishes the subscription and the one that reads a tail, a stream may have had an append, whose notice arrives
 // later: it moves the cursor back to the offset before that append (link.Fresh).
@@ -29,8 +29,24 @@ func (s *Subscription) backfill(ctx context.Context) error {
 	}
 }
 
-// fill is one step of a backfill.
+// fill is one step of a backfill, or waits for the step of another event.
 func (s *Subscription) fill(ctx context.Context, c *config, w *wake) error {
+	if filling := s.filling; filling != nil {
+		return dohost.Await(ctx, func(ctx context.Context) error {
+			select {
+			case <-filling:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	}
+	filling := make(chan struct{})
+	s.filling = filling
+	defer func() {
+		s.filling = nil
+		close(filling)
+	}()
 	if w.Scan {
 		return s.scan(ctx, c, w)
 	}

@@ -45,7 +45,8 @@ type Subscription struct {
 	state     *dohost.State
 	directory *directory
 	sender    *sender
-	delivery  *delivery // of a webhook, while the alarm waits for its response
+	delivery  *delivery     // of a webhook, while the alarm waits for its response
+	filling   chan struct{} // closed at the end of the present step of a backfill; nil: there is none
 }
 
 // config is the configuration of a subscription.

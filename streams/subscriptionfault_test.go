@@ -78,6 +78,33 @@ func TestNamedStreamWithUnreadTailBeginsAtTheNotice(t *testing.T) {
 	})
 }
 
+// TestConcurrentCreationsReadTailsOnce sends the same request several times while a stream does not answer.
+func TestConcurrentCreationsReadTailsOnce(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		put(t, s, "events/a")
+		block(t, h, Streams.Get(h, "events/a"), 2*time.Second)
+		for range 5 {
+			h.Client(func(context.Context) error {
+				if w := serve(s, "PUT", to("s", ""), pullNamed); w.Code > 201 {
+					t.Errorf("create: %s", code(w))
+				}
+				return nil
+			})
+			h.Advance(10 * time.Millisecond)
+		}
+		h.Advance(3 * time.Second)
+		heads := 0
+		for line := range strings.Lines(h.Log()) {
+			if strings.Contains(line, "stream/events/a:") && strings.Contains(line, " head, start ") {
+				heads++
+			}
+		}
+		if heads != 1 {
+			t.Errorf("the tail was read %d times, want once", heads)
+		}
+	})
+}
+
 // TestNamedStreamWhoseTailCannotBeRead has a stream that fails while the subscription is created. Its first later append sets the cursor.
 func TestNamedStreamWhoseTailCannotBeRead(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
