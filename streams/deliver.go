@@ -17,8 +17,10 @@ const (
 	firstRetry, maxRetry = time.Second, time.Minute
 	// linger is how long a delivery waits for the response of a webhook whose wake has ended.
 	linger = 2 * time.Second
-	// maxDelivery bounds a request to a webhook, whose worker may extend its lease: an alarm may take 15 minutes.
+	// maxDelivery bounds a request to a webhook, whose worker may extend its lease.
 	maxDelivery = 10 * time.Minute
+	// deliveryCheck is the time after which the alarm looks for a delivery that an eviction has ended.
+	deliveryCheck = 5 * time.Second
 )
 
 func retryDelay(failures int, instance string) time.Duration {
@@ -26,7 +28,11 @@ func retryDelay(failures int, instance string) time.Duration {
 }
 
 // delivery is a request to a webhook. It ends with the lease of its wake, and shortly after the wake. A nil delivery is none.
+//
+// It is an event of its own, which the alarm begins, and no part of a run of the alarm: the host would take an alarm that runs at the end of
+// each of several processes for their cause. When the incarnation ends, the alarm of the next one delivers the wake again.
 type delivery struct {
+	wake  string // its ID
 	began time.Time
 
 	mu    sync.Mutex
@@ -64,7 +70,7 @@ func (d *delivery) endAfter(t time.Duration) {
 }
 
 // alarm does one thing that is due, and sets the alarm for the next one: the time of a run is bounded, and the host counts one that is too
-// long as a failure. It delivers at most one wake at a time, since an object has one alarm; a crash repeats the delivery.
+// long as a failure. There is at most one delivery at a time.
 func (s *Subscription) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	c, w, err := s.load(ctx)
 	if err != nil || c == nil {
@@ -76,8 +82,17 @@ func (s *Subscription) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
 		err = s.fill(ctx, c, w)
 	case w.expired(now):
 		err = dohost.Transaction(ctx, func(ctx context.Context) error { return s.expire(ctx, c, w) })
-	case w.ID != "" && !w.Sent && !now.Before(w.Next):
-		err = s.deliver(ctx, c, w)
+	case w.ID == "" || w.Sent:
+	case s.delivery != nil && s.delivery.wake == w.ID:
+		w.Next = now.Add(deliveryCheck)
+		err = dohost.Transaction(ctx, func(ctx context.Context) error { return s.save(ctx, w) })
+	case s.delivery != nil:
+		return s.arm(ctx, now.Add(linger)) // the end of the delivery sets an earlier time
+	case now.Before(w.Next) && w.Lease.IsZero():
+	case c.Type == typeWebhook:
+		err = s.beginDelivery(ctx, c, w)
+	default:
+		err = s.appendWake(ctx, c, w)
 	}
 	if err != nil {
 		return err
@@ -95,23 +110,6 @@ type attempt struct {
 	links   []link // that were in the wake
 }
 
-// deliver attempts to deliver the wake.
-func (s *Subscription) deliver(ctx context.Context, c *config, w *wake) error {
-	sent, send := w.ID, s.appendWake
-	if c.Type == typeWebhook {
-		send = s.post
-	}
-	a, err := send(ctx, c, w)
-	if err != nil {
-		return err
-	}
-	c, w, err = s.load(ctx)
-	if err != nil || c == nil || w.ID != sent {
-		return err // the worker was faster than the response
-	}
-	return dohost.Transaction(ctx, func(ctx context.Context) error { return s.settle(ctx, c, w, a) })
-}
-
 // settle records the result of an attempt. It needs a transaction.
 func (s *Subscription) settle(ctx context.Context, c *config, w *wake, a attempt) error {
 	switch {
@@ -124,7 +122,7 @@ func (s *Subscription) settle(ctx context.Context, c *config, w *wake, a attempt
 		s.state.Report(ctx, "subscription:undelivered", slog.Any("error", a.failure), slog.Int("failures", w.Failures))
 		return s.save(ctx, w)
 	case !a.done:
-		w.Sent = true
+		w.Sent, w.Next = true, time.Time{}
 		return s.save(ctx, w)
 	}
 	w.renew(c.Lease)
@@ -172,10 +170,38 @@ func infosOf(list []link) []streamInfo {
 	return infos
 }
 
-// post sends the wake to the webhook.
-func (s *Subscription) post(ctx context.Context, c *config, w *wake) (attempt, error) {
-	w.Lease = time.Now().Add(c.Lease)
+// beginDelivery begins an attempt to deliver the wake to the webhook.
+func (s *Subscription) beginDelivery(ctx context.Context, c *config, w *wake) error {
+	now := time.Now()
+	w.Lease, w.Next = now.Add(c.Lease), now.Add(deliveryCheck)
 	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return s.save(ctx, w) }); err != nil {
+		return err
+	}
+	d := &delivery{wake: w.ID, began: now, until: w.Lease}
+	if err := s.state.Go(ctx, "webhook", func(ctx context.Context) error { return s.deliver(ctx, d) }); err != nil {
+		return s.record(ctx, d.wake, attempt{failure: err})
+	}
+	s.delivery = d
+	return nil
+}
+
+// deliver is the event of a delivery.
+func (s *Subscription) deliver(ctx context.Context, d *delivery) error {
+	a, err := s.post(ctx, d)
+	if errors.Is(err, dohost.ErrFenced) {
+		return err
+	}
+	s.delivery = nil
+	if err != nil {
+		return err // the alarm delivers again
+	}
+	return s.record(ctx, d.wake, a)
+}
+
+// post sends the wake to the webhook.
+func (s *Subscription) post(ctx context.Context, d *delivery) (attempt, error) {
+	c, w, err := s.load(ctx)
+	if err != nil || c == nil || w.ID != d.wake { // it has ended
 		return attempt{}, err
 	}
 	list, err := s.list(ctx)
@@ -184,7 +210,7 @@ func (s *Subscription) post(ctx context.Context, c *config, w *wake) (attempt, e
 	}
 	body, err := json.Marshal(map[string]any{
 		"subscription_id": s.state.ID().Name,
-		"wake_id":         w.ID,
+		"wake_id":         d.wake,
 		"generation":      w.Generation,
 		"streams":         infosOf(list),
 		"callback_url":    c.Root + subscriptionPath + url.PathEscape(s.state.ID().Name) + "/callback",
@@ -193,8 +219,6 @@ func (s *Subscription) post(ctx context.Context, c *config, w *wake) (attempt, e
 	if err != nil {
 		return attempt{}, err
 	}
-	d := &delivery{began: time.Now(), until: w.Lease}
-	s.delivery = d
 	result := attempt{links: list}
 	err = dohost.Await(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -207,13 +231,24 @@ func (s *Subscription) post(ctx context.Context, c *config, w *wake) (attempt, e
 		result.failure = err
 		return nil
 	})
-	s.delivery = nil
 	return result, err
+}
+
+// record records the result of an attempt to deliver a wake, unless the wake has ended, and sets the alarm.
+func (s *Subscription) record(ctx context.Context, sent string, a attempt) error {
+	c, w, err := s.load(ctx)
+	if err != nil || c == nil {
+		return err
+	}
+	if w.ID != sent {
+		return s.arm(ctx, w.due()) // the worker was faster than the response
+	}
+	return dohost.Transaction(ctx, func(ctx context.Context) error { return s.settle(ctx, c, w, a) })
 }
 
 // appendWake appends the wake to the wake stream. A crash may repeat it, and a worker that claims the wake twice is refused. The subscription
 // is no idempotent producer: their number is bounded, and each new subscription would be one more.
-func (s *Subscription) appendWake(ctx context.Context, c *config, w *wake) (attempt, error) {
+func (s *Subscription) appendWake(ctx context.Context, c *config, w *wake) error {
 	event, err := json.Marshal(map[string]any{
 		"type":            "wake",
 		"subscription_id": s.state.ID().Name,
@@ -222,8 +257,9 @@ func (s *Subscription) appendWake(ctx context.Context, c *config, w *wake) (atte
 		"ts":              time.Now().UnixMilli(),
 	})
 	if err != nil {
-		return attempt{}, err
+		return err
 	}
+	sent := w.ID
 	r := &appendRequest{ContentType: "application/json", Data: [][]byte{event}}
 	var result appendResult
 	err = dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) (err error) {
@@ -233,7 +269,7 @@ func (s *Subscription) appendWake(ctx context.Context, c *config, w *wake) (atte
 	if err == nil && result.Outcome != appended {
 		err = errWakeStream
 	}
-	return attempt{failure: err}, nil
+	return s.record(ctx, sent, attempt{failure: err})
 }
 
 var errWakeStream = errors.New("the wake stream does not exist, is closed, or is not of the type application/json")
