@@ -344,6 +344,9 @@ func (rw *rowWork) settle(ctx context.Context, x *indexWork, call *rowCall, dama
 	if failed == nil {
 		failed = errStillListed
 	}
+	if p, ok := errors.AsType[*PostponeError](failed); ok {
+		return rw.postpone(ctx, x, t, left, p)
+	}
 	ev := work.Event{Kind: work.Returned, Run: t.Run, Failed: true, Jitter: rw.jitter(&t)}
 	if t.Item, _, err = rw.step(t.ID, t.Item, ev, x.policy(), time.Now()); err != nil {
 		return err

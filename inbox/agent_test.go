@@ -169,8 +169,8 @@ func TestAgentMistakes(t *testing.T) {
 	}
 }
 
-// TestAgentWaitsForBudget exhausts the budget of a day. The next message remains in the inbox, without a failed attempt, and is answered on
-// the next day.
+// TestAgentWaitsForBudget exhausts the budget of a day. The next message remains in the inbox, without a failed attempt although its
+// incarnations end, and is answered on the next day.
 func TestAgentWaitsForBudget(t *testing.T) {
 	m := &clerkModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, Budget: chat.Budget{Day: chat.Limit{Tokens: 1}}})
@@ -179,7 +179,10 @@ func TestAgentWaitsForBudget(t *testing.T) {
 		send(t, ctx, h, fromAda("1")...)
 		h.Advance(5 * time.Second)
 		send(t, ctx, h, fromAda("2")...)
-		h.Advance(time.Hour)
+		for range 10 { // more than attempts
+			h.Advance(6 * time.Minute)
+			h.EvictAll()
+		}
 		equal(t, "prompts", m.took(), "u:1")
 		if n := waiting(t, ctx, h); n != 1 {
 			t.Errorf("%d messages wait", n)

@@ -13,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 )
 
@@ -115,20 +116,15 @@ func (a *Agent) onChunk() func(context.Context, chat.Chunk) error {
 	}
 }
 
-// budgetPause is the time between two looks at an exhausted budget.
+// budgetPause is the time between two attempts while a budget is exhausted.
 const budgetPause = 5 * time.Minute
 
-// generate asks the model. It waits while a budget is exhausted: an error would count as a failed attempt, and the rows would be parked.
+// generate asks the model. It postpones the rows while a budget is exhausted: another error would count as a failed attempt.
 func (a *Agent) generate(ctx context.Context, of Ref, c *Cycle[Message]) (r Response, err error) {
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
-	for {
-		r.Text, err = a.run().Run(context.WithValue(ctx, writerKey{}, w), of, prompt{c.Messages})
-		if _, exhausted := errors.AsType[*chat.BudgetError](err); !exhausted {
-			break
-		}
-		if err := dohost.Sleep(ctx, budgetPause); err != nil {
-			return r, err
-		}
+	r.Text, err = a.run().Run(context.WithValue(ctx, writerKey{}, w), of, prompt{c.Messages})
+	if _, exhausted := errors.AsType[*chat.BudgetError](err); exhausted {
+		return r, &agent.PostponeError{After: budgetPause, Err: err}
 	}
 	if err != nil {
 		return r, err

@@ -2,10 +2,12 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 )
 
 // maxChanges bounds the cycles that begin again, without a delay, because other code has changed their rows. Then the cycle has failed, and
@@ -37,7 +39,8 @@ func (r *runner[O, Row, Response]) run(ctx context.Context, rows []dohost.Row[Ro
 		if changed && n == maxChanges {
 			err = fmt.Errorf("inbox: the rows have changed during each of %d cycles", n+1)
 		}
-		if err != nil && ctx.Err() == nil && r.in.OnError != nil {
+		_, postponed := errors.AsType[*agent.PostponeError](err)
+		if err != nil && !postponed && ctx.Err() == nil && r.in.OnError != nil {
 			r.in.OnError(r.o, ctx, err, g.rows)
 		}
 		if err != nil || !changed {

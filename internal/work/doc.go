@@ -58,7 +58,7 @@
 //
 // An attempt is charged before it runs. An interruption (the owner ended) is charged when the item is resumed, in the
 // batch that resumes it: Attempt and Stalls. An error is charged when the code returns it: Attempt and Failures. With
-// Policy.RetryDelay the item then waits for its time without an owner. A call
+// Policy.RetryDelay the item then waits for its time without an owner. A run that postpones its item (Event.Delay) charges nothing. A call
 // of a hook is charged before it begins, by HookCalled: Calls. Progress, which is a new checkpoint or a new chunk of a
 // reply, sets Stalls and Calls to zero. So an item or a hook that ends its process is tried only as often as the policy allows.
 //

@@ -28,6 +28,11 @@ func (it *Item) returned(ev Event, p *Policy, now int64) Effect {
 	default:
 		return Refused
 	}
+	if !ev.Failed && ev.Delay > 0 {
+		it.State, it.Owner, it.NotBefore = Waiting, "", now+max(1, ev.Delay.Milliseconds())
+		it.Stalls, it.FirstStall = 0, 0 // the run has not ended its process
+		return None
+	}
 	if !ev.Failed {
 		it.end(Completed, p, now)
 		return None

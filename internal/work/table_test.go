@@ -113,6 +113,9 @@ func eachEvent(k EventKind, do func(Event)) {
 			ev.Failed, ev.Final, ev.Run = bits&1 == 1, bits>>1&1 == 1, 6+uint64(bits>>2)
 			do(ev)
 		}
+		if k == Returned {
+			do(Event{Kind: k, Owner: me, Run: 7, Delay: 3 * time.Minute})
+		}
 	case Decided, Resolve:
 		if k == Decided {
 			ev.Run = 9
@@ -267,9 +270,12 @@ func (r rules) check(s *taken) {
 	require("so does one after a pause", ev.Kind != Due || eff != None || next.State != Recovering ||
 		next.NotBefore == afterCalls(next.Calls-1, ev.Jitter))
 	require("a result of another run does not count", ev.Kind != Returned || ev.Run == it.Run || eff == Refused || eff == Impossible)
-	waits := ev.Kind == Returned && it.State == Running && next.State == Waiting
+	postponed := ev.Delay > 0 && it.State == Running && eff != Refused
+	require("a postponed item waits for its time without an owner, and is not charged", !postponed || next.State == Waiting && next.Owner == "" &&
+		next.NotBefore == now.Add(3*time.Minute).UnixMilli() && next.Attempt == it.Attempt && next.Failures == it.Failures && next.Stalls == 0)
+	waits := ev.Kind == Returned && it.State == Running && next.State == Waiting && !postponed
 	require("a failed item waits without an owner, if its policy has a delay", ev.Kind != Returned || eff == Refused || it.State != Running ||
-		next.State != Running && next.State != Waiting || waits == (p.RetryDelay > 0) && (!waits || next.Owner == ""))
+		next.State != Running && next.State != Waiting || postponed || waits == (p.RetryDelay > 0) && (!waits || next.Owner == ""))
 	require("the delay after a failure doubles up to its bound, and has its jitter", !waits ||
 		next.NotBefore == now.UnixMilli()+int64(float64([]int64{1, 1, 2, 2, 2}[next.Failures]*time.Minute.Milliseconds())*(1+ev.Jitter)))
 	require("a failed item is charged before it waits, and has attempts left", !waits ||

@@ -161,6 +161,9 @@ type Event struct {
 	Alone bool
 	// Jitter is a share of a delay: HookCalled and Due extend the delay of the hook by it, Returned that of the next run.
 	Jitter float64 // from 0 to 0.25
+	// Delay is set by Returned without Failed for a run that postpones the item: it waits for this time, at least 1 ms, and no
+	// attempt is charged.
+	Delay time.Duration
 }
 
 // Effect is the instruction of a step to the driver.
