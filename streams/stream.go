@@ -348,6 +348,11 @@ func (s *Stream) create(ctx context.Context, r *createRequest) (createResult, er
 		if err := s.add(ctx, p, r.Data); err != nil {
 			return err
 		}
+		if left, err := s.notices(ctx); err != nil {
+			return err
+		} else if len(left) > 0 { // of a deleted stream, too: the alarm must still repeat them
+			p.Notify = time.Now().Add(noticeDelay)
+		}
 		if err := s.save(ctx, p, time.Time{}); err != nil {
 			return err
 		}

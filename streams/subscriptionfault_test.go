@@ -314,6 +314,24 @@ func TestDeletionAfterRestartReachesSubscription(t *testing.T) {
 	})
 }
 
+// TestDeletionReachesSubscriptionAfterCreation deletes a stream and creates it again, with a TTL, while the subscription does not answer.
+func TestDeletionReachesSubscriptionAfterCreation(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		put(t, s, "events/a")
+		block(t, h, Subscriptions.Get(h, "s"), 15*time.Second)
+		h.Client(func(context.Context) error { serve(s, "DELETE", "events/a", ""); return nil })
+		h.Advance(100 * time.Millisecond)
+		if w := serve(s, "PUT", "events/a", "", asJSON, "Stream-TTL: 3600"); w.Code != 201 {
+			t.Fatal(code(w))
+		}
+		h.Advance(time.Minute)
+		if d := want[describedBody](t, s, "200", "GET", to("s", ""), ""); len(d.Streams) != 0 {
+			t.Errorf("the streams are %+v, want none", d.Streams)
+		}
+	})
+}
+
 // TestDamagedSubscriptionStopsNoAppend restarts the host with a subscription that cannot be read.
 func TestDamagedSubscriptionStopsNoAppend(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
