@@ -90,6 +90,13 @@ func (w *pointWorker) subscribe(ctx context.Context, config string, created *boo
 	return nil
 }
 
+// locked returns a variable that subscribe sets.
+func (w *pointWorker) locked(created *bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return *created
+}
+
 // pull claims wakes until all is sent, and there is no work: an ack may have been lost, and a read may have returned more than the wake.
 func (w *pointWorker) pull(ctx context.Context) error {
 	for {
@@ -150,7 +157,7 @@ func (p *pointProducers) produce(ctx context.Context, n int, created *bool) erro
 				return errors.Join(err, fmt.Errorf("message %d: %s", i, summary(r)))
 			}
 		}
-		for i == pointMessages-2 && !*created { // the last messages follow the creation in each run
+		for i == pointMessages-2 && !p.w.locked(created) { // the last messages follow the creation in each run
 			if err := dohost.Sleep(ctx, time.Second); err != nil {
 				return err
 			}
