@@ -101,6 +101,7 @@ type unreadable struct {
 func (u *unreadable) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 	if strings.HasSuffix(name, ".sst") {
 		u.opens.Add(1)
+		<-time.After(time.Millisecond) // of virtual time: a loop without a pause lets the others run
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 	}
 	return u.FS.Open(name, o...)
