@@ -40,12 +40,12 @@ const (
 //   - Each link is a stream with its cursor. The index pending has those with data after the cursor.
 //
 // The generation grows with each wake and never decreases. The alarm is due when the row of the wake says so, since each batch that
-// changes the row sets it (save). It delivers wakes, and ends leases.
+// changes the row sets it (save). It begins deliveries, and ends leases.
 type Subscription struct {
 	state     *dohost.State
 	directory *directory
 	sender    *sender
-	delivery  *delivery     // of a webhook, while the alarm waits for its response
+	delivery  *delivery     // the request to the webhook; nil: none is in progress
 	filling   chan struct{} // closed at the end of the present step of a backfill; nil: there is none
 }
 

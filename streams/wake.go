@@ -29,7 +29,7 @@ type wake struct {
 	Holder     string    // the worker of a pull-wake subscription
 	Lease      time.Time // its end; zero: none
 	Failures   int       // of deliveries, and ends of leases, since the last request of a worker
-	Next       time.Time // the earliest time of the next attempt to deliver
+	Next       time.Time // of the next attempt to deliver; during one, of the next check that it runs
 	Serial     uint64    // of the last link that has had pending work
 
 	Scan    bool   // not all streams that exist have been compared with the pattern
