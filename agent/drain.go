@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// DrainSource is pending work that is done in cycles: see [Drain]. Pending and Cycle are required.
+type DrainSource struct {
+	// Pending reports whether there is work.
+	Pending func(ctx context.Context) (bool, error)
+	// Cycle does a bounded part of the work.
+	Cycle func(ctx context.Context) error
+	// Between is called after each cycle, before the next call of Pending. It is for heartbeats and checkpoints.
+	Between func(ctx context.Context) error
+}
+
+// DrainOptions bounds a [Drain]. Nil means the defaults.
+type DrainOptions struct {
+	// MaxCycles bounds the cycles. Zero means 50; negative means no bound.
+	MaxCycles int
+	// MaxTime is the time after which no cycle begins. Zero means 25 s; negative means no bound.
+	MaxTime time.Duration
+}
+
+// Drained is the result of a [Drain].
+type Drained struct {
+	Cycles int
+	// Completed is true if no work was pending after the last cycle.
+	Completed bool
+}
+
+// Drain runs cycles until no work is pending, or a limit is reached.
+//
+// Errors: those of the functions, with the number of complete cycles; [dohost.ErrMisuse] without a Pending or a Cycle; the context's cause,
+// if it has ended before a cycle.
+func Drain(ctx context.Context, src DrainSource, o *DrainOptions) (d Drained, err error) {
+	if src.Pending == nil || src.Cycle == nil {
+		return d, fmt.Errorf("agent: Drain without the function Pending or Cycle: %w", dohost.ErrMisuse)
+	}
+	limits := DrainOptions{MaxCycles: 50, MaxTime: 25 * time.Second}
+	if o != nil && o.MaxCycles != 0 {
+		limits.MaxCycles = o.MaxCycles
+	}
+	if o != nil && o.MaxTime != 0 {
+		limits.MaxTime = o.MaxTime
+	}
+	for begin := time.Now(); ; d.Cycles++ {
+		pending, err := src.Pending(ctx)
+		switch {
+		case err != nil || !pending:
+			d.Completed = err == nil
+			return d, err
+		case limits.MaxCycles > 0 && d.Cycles == limits.MaxCycles, limits.MaxTime > 0 && time.Since(begin) >= limits.MaxTime:
+			return d, nil
+		case ctx.Err() != nil:
+			return d, context.Cause(ctx)
+		}
+		if err := src.Cycle(ctx); err != nil {
+			return d, err
+		}
+		if src.Between != nil {
+			if err := src.Between(ctx); err != nil {
+				return d, err
+			}
+		}
+	}
+}
