@@ -48,8 +48,12 @@ func (s *source) lifecycle() *agent.Lifecycle[int] {
 		Checkpoint: func(_ context.Context, wake int, f agent.Fence, to []agent.SourceCursor) error {
 			return s.call("checkpoint", wake, f, to)
 		},
-		Complete: func(_ context.Context, wake int, f agent.Fence, done bool) error { return s.call("complete", wake, f, done) },
-		Fail:     func(_ context.Context, wake int, f agent.Fence, cause error) error { return s.call("fail", wake, f, cause) },
+		Complete: func(_ context.Context, wake int, f agent.Fence, done bool) error {
+			return s.call("complete", wake, f, done)
+		},
+		Fail: func(_ context.Context, wake int, f agent.Fence, cause error) error {
+			return s.call("fail", wake, f, cause)
+		},
 	}
 }
 

@@ -24,11 +24,14 @@ var mayImport = map[string][]string{
 	"runtime":     {"objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/seal"},
 	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
 
-	"agent":          {".", "internal/backoff", "internal/work"},
-	"ledger":         {".", "internal/backoff", "internal/work"},
-	"chat":           {"agent", "ledger", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
-	"inbox":          {"agent", "chat", "ledger", "."},
-	"streams":        {"internal/backoff", "."},
+	"agent":   {".", "internal/backoff", "internal/work"},
+	"ledger":  {".", "internal/backoff", "internal/work"},
+	"chat":    {"agent", "ledger", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
+	"inbox":   {"agent", "chat", "ledger", "."},
+	"streams": {"internal/backoff", "."},
+
+	"streams/consumer": {"agent", "internal/backoff", "."},
+
 	"chat/uimessage": {"chat/internal/rawjson"}, // pure: no host and no agent
 	"chat/extract":   {"chat"},
 	"chat/openai":    {"chat", "chat/internal/provider"},
@@ -85,16 +88,17 @@ var mayImport = map[string][]string{
 // testsMayImport lists further imports of test files, in addition to their package's row
 // and to the test machinery in internal.
 var testsMayImport = map[string][]string{
-	".":              {"dohosttest", "examples/..."},
-	"ledger":         {"dohosttest", "objectstore", "agent", "chat"}, // for a full disk, and for positions
-	"agent":          {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
-	"chat":           {"dohosttest", "objectstore", "runtime"},       // likewise
-	"inbox":          {"dohosttest"},
-	"streams":        {"dohosttest", "objectstore"}, // for a full disk
-	"chat/openai":    {".", "dohosttest"},
-	"chat/anthropic": {".", "dohosttest"},
-	"web":            {"dohosttest", "examples/counter"},
-	"cli":            {"dohosttest"},
+	".":                {"dohosttest", "examples/..."},
+	"ledger":           {"dohosttest", "objectstore", "agent", "chat"}, // for a full disk, and for positions
+	"agent":            {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
+	"chat":             {"dohosttest", "objectstore", "runtime"},       // likewise
+	"inbox":            {"dohosttest"},
+	"streams":          {"dohosttest", "objectstore"}, // for a full disk
+	"streams/consumer": {"dohosttest", "streams"},
+	"chat/openai":      {".", "dohosttest"},
+	"chat/anthropic":   {".", "dohosttest"},
+	"web":              {"dohosttest", "examples/counter"},
+	"cli":              {"dohosttest"},
 }
 
 // A dependency is a module that our go.mod files may name directly. Adding one is a decision

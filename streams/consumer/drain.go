@@ -1,0 +1,158 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// drain works on a wake until it has ended, or is stale.
+func (s *Subscription) drain(ctx context.Context, h *dohost.Host, w *wake) error {
+	_, err := agent.RunWake(ctx, w, s.lifecycle(w), func(ctx context.Context, session *agent.Session[*wake]) (struct{}, error) {
+		d := &drain{of: s, host: h, session: session}
+		for i := range w.Streams {
+			d.streams = append(d.streams, &drainedStream{streamTail: w.Streams[i]})
+		}
+		// A wake names tails, so the drain is finite. Data that follow them are in the next wake.
+		if _, err := agent.Drain(ctx, agent.DrainSource{Pending: d.pending, Cycle: d.cycle}, &agent.DrainOptions{MaxCycles: -1, MaxTime: -1}); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, session.Complete(ctx, true)
+	})
+	return err
+}
+
+// lifecycle has the requests for a wake. A failed wake stays claimed until its lease ends, since the agent repeats the drain.
+func (s *Subscription) lifecycle(w *wake) *agent.Lifecycle[*wake] {
+	return &agent.Lifecycle[*wake]{
+		Claim: func(ctx context.Context, w *wake) (agent.Fence, error) {
+			return agent.Fence{Wake: w.Wake, Generation: w.Generation}, s.ack(ctx, w, nil, false)
+		},
+		Heartbeat: func(ctx context.Context, w *wake, _ agent.Fence) error { return s.ack(ctx, w, nil, false) },
+		Checkpoint: func(ctx context.Context, w *wake, _ agent.Fence, to []agent.SourceCursor) error {
+			return s.ack(ctx, w, to, false)
+		},
+		Complete:          func(ctx context.Context, w *wake, _ agent.Fence, done bool) error { return s.ack(ctx, w, nil, done) },
+		HeartbeatInterval: w.Lease / 3,
+	}
+}
+
+// drain is the state of the work on a wake.
+type drain struct {
+	of      *Subscription
+	host    *dohost.Host
+	session *agent.Session[*wake]
+	streams []*drainedStream
+}
+
+// drainedStream is a stream of a drain.
+type drainedStream struct {
+	streamTail
+	at    storedPosition // of the object; not known: it begins at the server's cursor
+	read  bool           // at has been read
+	again bool           // the stream was deleted, and perhaps created again: the object's position is none in it
+	done  bool           // the object has all that the wake names, or the stream has been deleted
+}
+
+// from returns the position where the next read begins.
+func (s *drainedStream) from() position {
+	if !s.at.Known || s.again {
+		return position{Offset: s.Acked}
+	}
+	return s.at.At
+}
+
+// pending reports whether there is a stream with messages of the wake.
+func (d *drain) pending(context.Context) (bool, error) {
+	for _, s := range d.streams {
+		if !s.done {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// cycle takes one response of each pending stream, and acknowledges the positions. An error of one stream does not affect the others.
+func (d *drain) cycle(ctx context.Context) error {
+	var failed []error
+	var moved []agent.SourceCursor
+	for _, s := range d.streams {
+		if s.done {
+			continue
+		}
+		before := s.from()
+		if err := d.take(ctx, s); err != nil {
+			failed = append(failed, fmt.Errorf("stream %q: %w", s.Path, err))
+		}
+		// The server may have lost an earlier acknowledgement, so the first one is sent in any case.
+		if after := s.from(); s.at.Known && !s.again && after.Offset > s.Acked && (after.Offset != before.Offset || s.done) {
+			moved = append(moved, agent.SourceCursor{Source: s.Path, Position: after.Offset})
+		}
+		if ctx.Err() != nil {
+			return errors.Join(append(failed, context.Cause(ctx))...)
+		}
+	}
+	if len(moved) > 0 {
+		failed = append(failed, d.session.Checkpoint(ctx, moved...))
+	}
+	return errors.Join(failed...)
+}
+
+// take reads one response of a stream, and passes it to the stream's object.
+func (d *drain) take(ctx context.Context, s *drainedStream) error {
+	target, name, err := d.of.targetOf(s.Path)
+	if err != nil {
+		return err
+	}
+	if !s.read {
+		if s.at, err = target.at(ctx, d.host, name, positionKey(d.of.ID, s.Path)); err != nil {
+			return err
+		}
+		s.read = true
+		if err := d.checkPosition(ctx, s); err != nil || s.done {
+			return err
+		}
+	}
+	from := s.from()
+	r, err := d.of.read(ctx, http.MethodGet, s.Path, from.Offset)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	switch {
+	case r.next == "" && s.at.Known && !s.again: // it was deleted, and perhaps created again
+		s.again = true
+		return nil
+	case r.next == "": // its messages were deleted with it
+		s.done = true
+		return nil
+	case r.next < from.Offset:
+		return fmt.Errorf("consumer: the server answers a read at %q with the next offset %q", from.Offset, r.next)
+	}
+	p := &passing{drain: d, stream: s, target: target, name: name, next: r.next}
+	if err := p.pass(ctx, r); err != nil {
+		return err
+	}
+	s.done = s.at.At.Skip == 0 && s.at.At.Offset >= s.Tail || r.next == from.Offset
+	return nil
+}
+
+// checkPosition compares the object's position with the tail that the wake names. A later one usually means that an earlier drain has read
+// more than its wake had named. But if it is later than the present tail too, the stream was deleted, and created again.
+func (d *drain) checkPosition(ctx context.Context, s *drainedStream) error {
+	from := s.from()
+	if from.Offset > s.Tail {
+		r, err := d.of.read(ctx, http.MethodHead, s.Path, "")
+		if err != nil {
+			return err
+		}
+		defer r.close()
+		s.again = r.next != "" && from.Offset > r.next
+	}
+	s.done = !s.again && from.Skip == 0 && from.Offset >= s.Tail
+	return nil
+}
