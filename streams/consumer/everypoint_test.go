@@ -67,6 +67,7 @@ func pointScenario(unkind bool) dohosttest.Scenario {
 			}
 			return nil
 		},
+		Places:  pointtest.Places(),
 		Batched: true,
 	}
 }
@@ -75,7 +76,10 @@ func pointScenario(unkind bool) dohosttest.Scenario {
 func send(ctx context.Context, h *dohosttest.Host, f *fakeServer, s *consumer.Subscription, unkind bool, produced *bool) error {
 	accepted := ""
 	var previous []byte
-	for !*produced || !f.settled() {
+	for round := 0; !*produced || !f.settled(); round++ {
+		if round == 1000 { // 5 min
+			return fmt.Errorf("the wake %q has not ended", accepted)
+		}
 		body := f.begin()
 		f.mu.Lock()
 		wake := f.wake

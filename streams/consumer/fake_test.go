@@ -35,7 +35,7 @@ type fakeServer struct {
 	names      int       // of wakes
 	lease      time.Time // its end
 	leaseTime  time.Duration
-	last       []byte // the body of the last delivery
+	last       []byte // the body of the last accepted delivery
 	ended      []string
 	keyReads   int
 	requests   []string
@@ -106,8 +106,7 @@ func (f *fakeServer) begin() []byte {
 		f.wake = fmt.Sprint("w", f.names)
 		f.lease = time.Now().Add(f.leaseTime)
 	}
-	f.last = f.body()
-	return f.last
+	return f.body()
 }
 
 func (f *fakeServer) body() []byte {
@@ -137,6 +136,11 @@ func (f *fakeServer) deliver(ctx context.Context, hook http.Handler, body []byte
 	r.Header.Set("Webhook-Signature", f.sign(body, time.Now()))
 	w := httptest.NewRecorder()
 	hook.ServeHTTP(w, r)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.Code == 202 && bytes.Contains(body, []byte(fmt.Sprintf("%q", f.wake))) {
+		f.last = body
+	}
 	return w
 }
 
