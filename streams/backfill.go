@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/dohost/dohost"
 )
@@ -55,7 +56,7 @@ func (s *Subscription) fill(ctx context.Context, c *config, w *wake) error {
 
 // scan links the next streams in order of name that match the pattern.
 func (s *Subscription) scan(ctx context.Context, c *config, w *wake) error {
-	instance, after := c.Instance, w.Scanned
+	instance, after, matching := c.Instance, w.Scanned, c.pattern()
 	var found []string
 	last, seen := "", 0
 	err := dohost.Await(ctx, func(ctx context.Context) error {
@@ -66,7 +67,7 @@ func (s *Subscription) scan(ctx context.Context, c *config, w *wake) error {
 			if err != nil {
 				return err
 			}
-			if s.matches(c, id.Name) {
+			if matching.matches(id.Name, strings.Split(id.Name, "/")) {
 				found = append(found, id.Name)
 			}
 			if last, seen = id.Name, seen+1; seen == backfillPage {

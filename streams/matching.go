@@ -26,19 +26,45 @@ type directory struct {
 
 	mu      sync.Mutex
 	loaded  bool
-	version uint64        // counts the changes
-	entries []*subscriber // in order of ID; the slice does not change
-	key     *signingKey   // nil: not read yet
+	version uint64         // counts the changes
+	entries []*subscriber  // in order of ID; the slice does not change
+	names   map[uint64]int // the entries that name a stream, by the hash of its path
+	key     *signingKey    // nil: not read yet
 }
 
-func newDirectory() *directory { return &directory{loading: make(chan struct{}, 1)} }
+func newDirectory() *directory {
+	return &directory{loading: make(chan struct{}, 1), names: map[uint64]int{}}
+}
 
 // subscriber is the entry of a subscription. It does not change.
 type subscriber struct {
 	id, instance string
-	pattern      []string        // segments; nil: none
+	pattern      *pattern
 	explicit     map[uint64]bool // hashes of paths; a notice for another path with the hash of one has no effect
-	wakeStream   string          // its pattern does not match it: each wake would cause another one
+}
+
+// matches reports whether the subscription has a stream, whose path has these segments and this hash.
+func (s *subscriber) matches(path string, segments []string, hash uint64) bool {
+	return s.explicit[hash] || s.pattern.matches(path, segments)
+}
+
+// pattern is the pattern of a subscription. A nil pattern matches nothing.
+type pattern struct {
+	segments   []string
+	wakeStream string // does not match: each wake would cause another one
+}
+
+// pattern returns the pattern of the configuration.
+func (c *config) pattern() *pattern {
+	if c.Pattern == "" {
+		return nil
+	}
+	return &pattern{strings.Split(c.Pattern, "/"), c.WakeStream}
+}
+
+// matches reports whether the pattern matches a path, which has these segments.
+func (p *pattern) matches(path string, segments []string) bool {
+	return p != nil && path != p.wakeStream && globMatch(p.segments, segments)
 }
 
 // directories are those of the hosts that have the classes of one call of Classes.
@@ -124,10 +150,13 @@ func (d *directory) wake(ctx context.Context, h *dohost.Host, id dohost.ID) erro
 func (d *directory) put(s *subscriber) {
 	d.change(s.id, func(list []*subscriber, at int, found bool) []*subscriber {
 		if found {
+			d.countLocked(list[at], -1)
 			list[at] = s
-			return list
+		} else {
+			list = slices.Insert(list, at, s)
 		}
-		return slices.Insert(list, at, s)
+		d.countLocked(s, 1)
+		return list
 	})
 }
 
@@ -137,6 +166,7 @@ func (d *directory) remove(id, instance string) {
 		if !found || list[at].instance != instance {
 			return nil
 		}
+		d.countLocked(list[at], -1)
 		return slices.Delete(list, at, at+1)
 	})
 }
@@ -154,6 +184,38 @@ func (d *directory) change(id string, f func(list []*subscriber, at int, found b
 
 func (d *directory) findLocked(id string) (at int, found bool) {
 	return slices.BinarySearchFunc(d.entries, id, func(s *subscriber, id string) int { return strings.Compare(s.id, id) })
+}
+
+// countLocked adds n to the numbers of the entries that name the streams of s.
+func (d *directory) countLocked(s *subscriber, n int) {
+	for hash := range s.explicit {
+		if d.names[hash] += n; d.names[hash] == 0 {
+			delete(d.names, hash)
+		}
+	}
+}
+
+// crowded reports whether a stream would have too many subscriptions with those that s adds: its pattern if it is new, and its names. Each
+// stream that several patterns match is one that the newest of them has in common with the others. So no stream has more than
+// maxPerStream subscriptions by patterns, and as many by name; some more if several are created at the same time.
+func (d *directory) crowded(s *subscriber) bool {
+	d.mu.Lock()
+	at, found := d.findLocked(s.id)
+	entries, full := d.entries, false
+	for hash := range s.explicit {
+		full = full || d.names[hash] >= maxPerStream && !(found && entries[at].explicit[hash])
+	}
+	d.mu.Unlock()
+	if full || found || s.pattern == nil {
+		return full
+	}
+	n := 0
+	for _, other := range entries {
+		if other.pattern != nil && overlap(s.pattern.segments, other.pattern.segments) {
+			n++
+		}
+	}
+	return n >= maxPerStream
 }
 
 // count returns the number of subscriptions, without the one with an ID.
@@ -178,7 +240,7 @@ func (d *directory) match(path string, since uint64, last []*subscriber) ([]*sub
 	var found []*subscriber
 	segments, hash := strings.Split(path, "/"), hashOf(path)
 	for _, s := range entries {
-		if s.explicit[hash] || s.pattern != nil && path != s.wakeStream && globMatch(s.pattern, segments) {
+		if s.matches(path, segments, hash) {
 			found = append(found, s)
 		}
 	}
@@ -210,8 +272,35 @@ func globMatch(pattern, path []string) bool {
 	return match[len(path)]
 }
 
-// validPattern reports whether a pattern is a valid path, and its stars are whole segments.
+// overlap reports whether there is a path that both patterns match.
+func overlap(a, b []string) bool {
+	// match[i] is whether a path matches the part of a so far and the first i segments of b.
+	match := make([]bool, len(b)+1)
+	match[0] = true
+	for i := 1; i <= len(b) && b[i-1] == "**"; i++ {
+		match[i] = true
+	}
+	for _, x := range a {
+		last := match[0] // of the previous part of a, for one segment of b less
+		match[0] = match[0] && x == "**"
+		for i, y := range b {
+			same := match[i+1] // of the previous part of a
+			if x == "**" || y == "**" {
+				match[i+1] = same || match[i]
+			} else {
+				match[i+1] = last && (x == "*" || y == "*" || x == y)
+			}
+			last = same
+		}
+	}
+	return match[len(b)]
+}
+
+// validPattern reports whether a pattern is a valid path of a few segments, and its stars are whole segments.
 func validPattern(pattern string) bool {
+	if strings.Count(pattern, "/") >= maxSegments {
+		return false
+	}
 	for segment := range strings.SplitSeq(pattern, "/") {
 		if strings.Contains(segment, "*") && segment != "*" && segment != "**" {
 			return false

@@ -41,7 +41,7 @@ func (r *subscribeRequest) config() (*config, error) {
 		return nil, fmt.Errorf(`type: want "webhook" or "pull-wake"`)
 	}
 	if c.Pattern != "" && !validPattern(c.Pattern) {
-		return nil, fmt.Errorf(`pattern: want a path in which each "*" and "**" is a whole segment`)
+		return nil, fmt.Errorf(`pattern: want a path of at most %d segments in which each "*" and "**" is a whole segment`, maxSegments)
 	}
 	var err error
 	if c.Explicit, err = explicitPaths(r.Streams); err != nil {
@@ -230,6 +230,8 @@ func (s *server) answerLinked(q *controlRequest, result linked, err error) {
 		s.host.WriteError(q.w, err)
 	case result == linkedNotFound:
 		s.refuseControl(q.w, noSubscription())
+	case result == linkedCrowded:
+		s.refuseControl(q.w, tooManyPerStream())
 	case result == linkedTooMany:
 		s.refuseControl(q.w, refused(http.StatusBadRequest, "INVALID_REQUEST", "streams: the limit of a subscription is %d", maxExplicit))
 	default:

@@ -3,10 +3,8 @@ package streams
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -26,6 +24,10 @@ const (
 
 	// maxSubscriptions bounds the subscriptions of a host: a stream compares its path with each of them.
 	maxSubscriptions = 1000
+	// maxPerStream bounds the subscriptions of a stream by patterns, and those by name: an append costs a call of each.
+	maxPerStream = 100
+	// maxSegments bounds the segments of a pattern.
+	maxSegments = 64
 	// maxExplicit bounds the streams that a subscription names.
 	maxExplicit = 1000
 	// maxListed bounds the streams in a wake and in the description of a subscription. Those with pending work come first.
@@ -123,12 +125,23 @@ func newSubscription(ctx context.Context, st *dohost.State, sh *shared) (*Subscr
 // enter wakes the object, whose constructor enters the subscription into the directory.
 func (s *Subscription) enter(context.Context) error { return nil }
 
+// entry returns an entry without the streams that are named.
+func (s *Subscription) entry(c *config) *subscriber {
+	return &subscriber{id: s.state.ID().Name, instance: c.Instance, pattern: c.pattern(), explicit: map[uint64]bool{}}
+}
+
+// crowds reports whether a stream would have too many subscriptions with this one, which adds names.
+func (s *Subscription) crowds(c *config, names []string) bool {
+	e := s.entry(c)
+	for _, path := range names {
+		e.explicit[hashOf(path)] = true
+	}
+	return s.directory.crowded(e)
+}
+
 // publish enters the subscription into the directory.
 func (s *Subscription) publish(ctx context.Context, c *config) error {
-	e := &subscriber{id: s.state.ID().Name, instance: c.Instance, wakeStream: c.WakeStream, explicit: map[uint64]bool{}}
-	if c.Pattern != "" {
-		e.pattern = strings.Split(c.Pattern, "/")
-	}
+	e := s.entry(c)
 	for row, err := range links.All(ctx, s.state.Storage(), &dohost.Query[link]{Index: "named"}) {
 		if err != nil {
 			return err
@@ -193,6 +206,8 @@ func (s *Subscription) create(ctx context.Context, want *config) (*subscribed, e
 	switch {
 	case created && s.directory.count(s.state.ID().Name) >= maxSubscriptions:
 		return &subscribed{Refusal: refused(http.StatusTooManyRequests, "TOO_MANY_SUBSCRIPTIONS", "the limit of a server is %d subscriptions", maxSubscriptions)}, nil
+	case created && s.crowds(want, want.Explicit):
+		return &subscribed{Refusal: tooManyPerStream()}, nil
 	case created && want.Type == typeWebhook:
 		if err := s.sender.checkURL(want.URL); err != nil {
 			return &subscribed{Refusal: refused(http.StatusBadRequest, "WEBHOOK_URL_REJECTED", "webhook.url: %v", err)}, nil
@@ -220,6 +235,10 @@ func (s *Subscription) create(ctx context.Context, want *config) (*subscribed, e
 	}
 	d.Created = created
 	return d, nil
+}
+
+func tooManyPerStream() *refusal {
+	return refused(http.StatusTooManyRequests, "TOO_MANY_SUBSCRIPTIONS", "the limit of a stream is %d subscriptions that name it, and %d whose patterns have a path in common", maxPerStream, maxPerStream)
 }
 
 // insert writes the rows of a new subscription.
@@ -308,90 +327,4 @@ func (s *Subscription) delete(ctx context.Context, _ struct{}) (struct{}, error)
 		s.directory.remove(s.state.ID().Name, c.Instance)
 	}
 	return struct{}{}, err
-}
-
-// linked is the result of addStreams and removeStream.
-type linked int
-
-const (
-	linkedDone linked = iota
-	linkedNotFound
-	linkedTooMany
-)
-
-var errTooManyNames = errors.New("streams: the subscription names too many streams")
-
-// addStreams links streams by name, at their tails.
-func (s *Subscription) addStreams(ctx context.Context, paths []string) (linked, error) {
-	c, w, err := s.load(ctx)
-	if err != nil || c == nil {
-		return linkedNotFound, err
-	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		for _, path := range paths {
-			row, ok, err := links.Get(ctx, s.state.Storage(), path)
-			if err != nil {
-				return err
-			}
-			l := row.Value
-			if !ok {
-				l = link{Path: path, Fresh: true}
-			}
-			l.Explicit = true
-			if err := links.Put(ctx, s.state.Storage(), l); err != nil {
-				return err
-			}
-		}
-		w.Unread = true
-		if err := s.save(ctx, w); err != nil {
-			return err
-		}
-		names, err := links.Count(ctx, s.state.Storage(), &dohost.Query[link]{Index: "named"})
-		if err == nil && names > maxExplicit {
-			err = errTooManyNames // nothing is written
-		}
-		return err
-	})
-	switch {
-	case errors.Is(err, errTooManyNames):
-		return linkedTooMany, nil
-	case err != nil:
-		return 0, err
-	}
-	if err := s.publish(ctx, c); err != nil {
-		return 0, err
-	}
-	return linkedDone, s.backfill(ctx)
-}
-
-// removeStream removes the name of a stream. A link by the pattern remains.
-func (s *Subscription) removeStream(ctx context.Context, path string) (linked, error) {
-	c, _, err := s.load(ctx)
-	if err != nil || c == nil {
-		return linkedNotFound, err
-	}
-	row, ok, err := links.Get(ctx, s.state.Storage(), path)
-	if err != nil || !ok || !row.Value.Explicit {
-		return linkedDone, err
-	}
-	l := row.Value
-	if l.Explicit = false; l.Glob {
-		err = links.Put(ctx, s.state.Storage(), l)
-	} else {
-		_, err = links.Delete(ctx, s.state.Storage(), path)
-	}
-	if err == nil { // until that is durable, the stream must find the subscription
-		err = dohost.Await(ctx, func(context.Context) error { return nil })
-	}
-	if err == nil {
-		c, _, err = s.load(ctx)
-	}
-	if err != nil || c == nil {
-		return linkedDone, err
-	}
-	return linkedDone, s.publish(ctx, c)
-}
-
-func (s *Subscription) matches(c *config, path string) bool {
-	return c.Pattern != "" && path != c.WakeStream && globMatch(strings.Split(c.Pattern, "/"), strings.Split(path, "/"))
 }

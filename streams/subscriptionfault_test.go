@@ -495,7 +495,7 @@ func TestListsOfRequestsAreBounded(t *testing.T) {
 func TestMatchingAllocatesLittle(t *testing.T) {
 	d := newDirectory()
 	for i := range maxSubscriptions {
-		d.put(&subscriber{id: fmt.Sprint(i), pattern: []string{"a", fmt.Sprint(i)}})
+		d.put(&subscriber{id: fmt.Sprint(i), pattern: &pattern{segments: []string{"a", fmt.Sprint(i)}}})
 	}
 	allocs := testing.AllocsPerRun(10, func() {
 		if found, _ := d.match("a/7", 0, nil); len(found) != 1 {

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -134,7 +135,7 @@ func (s *Subscription) notice(ctx context.Context, n *noticeRequest) (known bool
 			l = link{Path: n.Path, Acked: n.From, Tail: n.From, Fresh: true}
 		}
 		l.grow(n, w)
-		l.Glob = l.Glob || s.matches(c, n.Path)
+		l.Glob = l.Glob || c.pattern().matches(n.Path, strings.Split(n.Path, "/"))
 	}
 	if l == old {
 		return true, nil
