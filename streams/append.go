@@ -77,8 +77,8 @@ func (s *Stream) append(ctx context.Context, r *appendRequest) (result appendRes
 		result, err = s.appendTo(ctx, p, r)
 		return err
 	})
-	if err == nil && len(r.Data) > 0 {
-		_, err = s.notify(ctx)
+	if err == nil && result.Outcome == appended && len(r.Data) > 0 {
+		s.announce(ctx, p)
 	}
 	return result, err
 }

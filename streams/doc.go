@@ -26,8 +26,8 @@
 // An append is one event of the stream's object ([Stream]): it writes the data, the state of the stream and the state of the producer in
 // one batch, or nothing if a write fails. So a producer that repeats a request after a crash, or after a full disk, appends once.
 //
-// A subscription is an object too ([Subscription]). An append tells the subscriptions of its stream before its response leaves, and the
-// stream keeps that duty in its rows, in the batch of the append, until they have accepted it (notice).
+// A subscription is an object too ([Subscription]). An append writes a notice for each subscription of its stream in its batch, and waits for
+// none of them. The stream sends the notices afterwards, and keeps each one until its subscription has accepted it (notice).
 //
 // A reader is no event of the object. Each of its reads is a short event, and readers of one stream at one offset share it. Between two
 // reads a reader waits for a signal of the class, outside of the object, which may leave memory in the meantime.

@@ -23,17 +23,21 @@ import (
 // streams. Its next incarnation enters it.
 type directory struct {
 	loading chan struct{} // has room for the token of the event that loads
+	calls   chan struct{} // has room for the calls of subscriptions that are in progress
 
-	mu      sync.Mutex
-	loaded  bool
-	version uint64         // counts the changes
-	entries []*subscriber  // in order of ID; the slice does not change
-	names   map[uint64]int // the entries that name a stream, by the hash of its path
-	key     *signingKey    // nil: not read yet
+	mu       sync.Mutex
+	loaded   bool
+	version  uint64               // counts the changes
+	entries  []*subscriber        // in order of ID; the slice does not change
+	names    map[uint64]int       // the entries that name a stream, by the hash of its path
+	expected map[string]*expected // by subscription
+	key      *signingKey          // nil: not read yet
 }
 
 func newDirectory() *directory {
-	return &directory{loading: make(chan struct{}, 1), names: map[uint64]int{}}
+	return &directory{
+		loading: make(chan struct{}, 1), calls: make(chan struct{}, maxHostNotices), names: map[uint64]int{}, expected: map[string]*expected{},
+	}
 }
 
 // subscriber is the entry of a subscription. It does not change.
@@ -167,6 +171,7 @@ func (d *directory) remove(id, instance string) {
 			return nil
 		}
 		d.countLocked(list[at], -1)
+		delete(d.expected, id)
 		return slices.Delete(list, at, at+1)
 	})
 }

@@ -3,31 +3,39 @@ package streams
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dohost/dohost"
 )
 
-// noticesKey is the key of the list of notices.
-const noticesKey = "notices"
+// outboxKey is the key of the outbox.
+const outboxKey = "notices"
 
-const (
-	// noticeDelay is the time after which the alarm repeats the notices of an append that a crash has interrupted.
-	noticeDelay = time.Second
-	// noticeRetry is the time after which the alarm repeats notices that a subscription did not accept.
-	noticeRetry = 10 * time.Second
-	// noticeTimeout bounds the time that an append waits for subscriptions.
-	noticeTimeout = 5 * time.Second
-	// maxNotices bounds the concurrent calls of subscriptions.
-	maxNotices = 16
-)
+// outbox is the row of a stream's notices.
+type outbox struct {
+	Notices []notice
+	Retries int // by the alarm since the last append that has added a notice
+}
 
-// notice is a change of the stream that a subscription may not know yet.
+// notice is a change of the stream that a subscription may not know yet: appends since From, and before them a deletion.
 //
-// An append and its notices are one batch, which also sets the alarm. The event of the append then calls the subscriptions and deletes
-// the notices, before its response leaves: when a client has the response, each subscription that has answered in time has pending work.
-// After a crash in between, the alarm repeats the calls. A deleted stream has no rows but its notices.
+// The order of an append to a stream with subscriptions is:
+//
+//  1. The event of the append writes the data, the notices and the alarm in one batch.
+//  2. When the batch is durable, its response leaves and a round begins. The response waits for no subscription.
+//  3. A round calls the subscriptions outside of the turn, each with the newest tail. It repeats until no notice is left but those
+//     that a subscription did not accept.
+//  4. An event that follows the acceptance deletes a notice, if the stream is as it was when the call began. Losing the deletion
+//     costs a repetition, so nothing waits for it.
+//  5. The alarm begins a round for the notices that are left, after an eviction or a crash too. The delays between its rounds double.
+//
+// A notice exists until its subscription has accepted the change. So an end of the incarnation at any point repeats a call, and loses
+// none. A subscription has at most one notice of a stream: appends while one is left write none, and add no call.
+//
+// Each incarnation begins a round with its first event if notices are left, and a round that leaves some sets the alarm unless it is set:
+// a parked alarm keeps no notice for longer than until the next request for the stream.
+//
+// A deleted stream has no rows but its outbox.
 type notice struct {
 	ID, Instance string // of the subscription
 	Deleted      string // the tail of the stream that was deleted; empty: none was
@@ -37,62 +45,65 @@ type notice struct {
 // note adds the notices of an append that begins at the tail, and lets the alarm repeat them. It needs a transaction.
 func (s *Stream) note(ctx context.Context, p *properties) error {
 	from := p.tail().String()
-	list, err := s.change(ctx, func(n *notice) bool {
+	box, err := s.change(ctx, func(n *notice) bool {
 		if n.From != "" {
 			return false
 		}
 		n.From = from
 		return true
 	})
-	if now := time.Now(); list != nil && p.Notify.Before(now) {
-		p.Notify = now.Add(noticeDelay)
+	now := time.Now()
+	if latest := now.Add(noticeDelay); box != nil && (p.Notify.Before(now) || box.Retries == 0 && p.Notify.After(latest)) {
+		p.Notify = latest
 	}
 	return err
 }
 
-// remove deletes the stream, whose subscriptions must be known. An error means that nothing is deleted.
+// remove deletes the stream, whose subscriptions must be known. An error means that nothing is deleted: on a full disk, a stream with
+// subscriptions stays, since they would not learn of its deletion.
 func (s *Stream) remove(ctx context.Context, p *properties) error {
 	if err := s.changed(ctx); err != nil {
 		return err
 	}
-	list, err := s.noteDeletion(ctx, p.tail().String()) // a full disk refuses the notices before anything is deleted
+	box, err := s.noteDeletion(ctx, p.tail().String()) // a full disk refuses the notices before anything is deleted
 	if err != nil {
 		return err
 	}
-	if err = s.state.Storage().DeleteAll(ctx); list == nil {
+	if err = s.state.Storage().DeleteAll(ctx); box == nil {
 		return err
 	}
 	if err == nil {
-		err = dohost.Put(ctx, s.state.Storage(), noticesKey, list)
+		err = dohost.Put(ctx, s.state.Storage(), outboxKey, *box)
 	}
 	if err == nil {
-		err = s.state.SetAlarm(ctx, time.Now().Add(noticeDelay))
+		err = s.state.SetStartAlarm(ctx, time.Now().Add(noticeDelay))
 	}
 	if err != nil {
 		return s.state.Abort(ctx, err, nil) // DeleteAll is not possible in a transaction
 	}
+	s.beginRound(ctx, prompt)
 	return nil
 }
 
-// noteDeletion writes the notices of a deletion, and returns them. There are none without subscriptions.
-func (s *Stream) noteDeletion(ctx context.Context, tail string) ([]notice, error) {
+// noteDeletion writes the notices of a deletion, and returns the outbox. It is nil without subscriptions.
+func (s *Stream) noteDeletion(ctx context.Context, tail string) (*outbox, error) {
 	return s.change(ctx, func(n *notice) bool {
 		n.Deleted, n.From = tail, ""
 		return true
 	})
 }
 
-// change applies a function to the notice of each subscription of the stream, and returns the list; nil: there are no subscriptions.
-func (s *Stream) change(ctx context.Context, set func(*notice) bool) ([]notice, error) {
+// change applies a function to the notice of each subscription of the stream, and returns the outbox; nil: there are no subscriptions.
+func (s *Stream) change(ctx context.Context, set func(*notice) bool) (*outbox, error) {
 	s.subscribers, s.version = s.directory.match(s.state.ID().Name, s.version, s.subscribers)
 	if len(s.subscribers) == 0 {
 		return nil, nil
 	}
-	list, err := s.notices(ctx)
+	box, err := s.outbox(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list = slices.Clone(list)
+	list := slices.Clone(box.Notices)
 	changed := false
 	for _, to := range s.subscribers {
 		i := slices.IndexFunc(list, func(n notice) bool { return n.ID == to.id })
@@ -106,94 +117,13 @@ func (s *Stream) change(ctx context.Context, set func(*notice) bool) ([]notice, 
 		changed = set(&list[i]) || changed
 	}
 	if changed {
-		err = dohost.Put(ctx, s.state.Storage(), noticesKey, list)
+		box = outbox{Notices: list}
+		err = dohost.Put(ctx, s.state.Storage(), outboxKey, box)
 	}
-	return list, err
+	return &box, err
 }
 
-func (s *Stream) notices(ctx context.Context) ([]notice, error) {
-	list, _, err := dohost.Get[[]notice](ctx, s.state.Storage(), noticesKey)
-	return list, err
-}
-
-// notify calls the subscriptions that the stream has notices for, and reports whether notices remain. It gives up the turn. A
-// subscription that fails is called again by the alarm, which the batch of the notices has set: no error of a call is an error of notify.
-func (s *Stream) notify(ctx context.Context) (remain bool, err error) {
-	p, err := s.load(ctx) // before the list: it may give up the turn
-	if err != nil {
-		return false, err
-	}
-	list, err := s.notices(ctx)
-	if err != nil || len(list) == 0 {
-		return false, err
-	}
-	tail := ""
-	if p != nil {
-		tail = p.tail().String()
-	}
-	accepted := make([]bool, len(list))
-	err = dohost.Await(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
-		defer cancel()
-		var calls sync.WaitGroup
-		slots := make(chan struct{}, maxNotices)
-		for i, n := range list {
-			slots <- struct{}{}
-			calls.Go(func() {
-				defer func() { <-slots }()
-				accepted[i] = s.send(ctx, n, tail) == nil
-			})
-		}
-		calls.Wait()
-		return nil
-	})
-	if err != nil {
-		return false, err
-	}
-	return s.settle(ctx, list, accepted, tail)
-}
-
-// send sends a notice to its subscription.
-func (s *Stream) send(ctx context.Context, n notice, tail string) error {
-	in := &noticeRequest{Path: s.state.ID().Name, Instance: n.Instance, Deleted: n.Deleted, From: n.From, Tail: tail}
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-		known, err := dohost.Call(ctx, Subscriptions.Get(s.state.LocateHost(), n.ID), (*Subscription).notice, in)
-		if err == nil && !known {
-			s.directory.remove(n.ID, n.Instance)
-		}
-		return err
-	})
-}
-
-// settle deletes the notices that were accepted, unless the stream has changed since: then the event of that change calls again. Losing
-// the deletion costs a repetition, so nothing waits for it.
-func (s *Stream) settle(ctx context.Context, sent []notice, accepted []bool, tail string) (remain bool, err error) {
-	p, err := s.load(ctx)
-	if err != nil {
-		return false, err
-	}
-	list, err := s.notices(ctx)
-	if err != nil {
-		return false, err
-	}
-	if p != nil && p.tail().String() != tail || p == nil && tail != "" {
-		return len(list) > 0, nil
-	}
-	left := make([]notice, 0, len(list))
-	for _, n := range list {
-		if i := slices.Index(sent, n); i < 0 || !accepted[i] {
-			left = append(left, n)
-		}
-	}
-	if len(left) == len(list) {
-		return len(left) > 0, nil
-	}
-	if len(left) == 0 && p == nil {
-		_, err := s.state.Storage().Delete(ctx, noticesKey) // nothing remains of a deleted stream
-		return false, err
-	}
-	if dohost.PutNoWait(ctx, s.state.Storage(), noticesKey, left) != nil {
-		return true, nil // the append has succeeded, and the alarm tries again
-	}
-	return len(left) > 0, nil
+func (s *Stream) outbox(ctx context.Context) (outbox, error) {
+	box, _, err := dohost.Get[outbox](ctx, s.state.Storage(), outboxKey)
+	return box, err
 }

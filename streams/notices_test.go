@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,26 +32,57 @@ func block[O any](t *testing.T, h *dohosttest.Host, to dohost.Stub[O], d time.Du
 	h.Advance(time.Millisecond)
 }
 
-// TestNoticesAreRepeated appends while the subscription does not answer. The response waits for 5 s, and the alarm repeats the notice.
-func TestNoticesAreRepeated(t *testing.T) {
+// TestAppendWaitsForNoSubscription appends while a subscription does not answer. The other one gets its wakes in the meantime, the appends
+// are one notice, and the alarm repeats it after an eviction.
+func TestAppendWaitsForNoSubscription(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
 		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
-		if w := serve(s, "PUT", "events/a", "", asJSON); w.Code != 201 {
-			t.Fatal(code(w))
+		want[any](t, s, "201", "PUT", to("other", ""), pullAll)
+		from := put(t, s, "events/a")
+		b := claimBy(t, s, "w")
+		want[any](t, s, "200", "POST", to("s", "/ack"), b.ackBody(true), b.bearer())
+		block(t, h, Subscriptions.Get(h, "s"), 20*time.Second)
+		tail := ""
+		for _, pass := range []time.Duration{promptTimeout, time.Millisecond, time.Millisecond} {
+			sent := time.Now()
+			if tail = put(t, s, "events/a"); time.Since(sent) != 0 {
+				t.Errorf("the append takes %v", time.Since(sent))
+			}
+			h.Advance(pass)
+			began := time.Now()
+			b := want[wakeBody](t, s, "200", "POST", to("other", "/claim"), `{"worker":"w"}`)
+			if b.Streams[0].Tail != tail || time.Since(began) != 0 {
+				t.Errorf("the wake of the other subscription is %+v after %v, want the tail %s", b.Streams, time.Since(began), tail)
+			}
+			want[any](t, s, "200", "POST", to("other", "/ack"), b.ackBody(true), b.bearer())
 		}
-		block(t, h, Subscriptions.Get(h, "s"), 8*time.Second)
-		began := time.Now()
-		if w := serve(s, "POST", "events/a", "1", asJSON); w.Code != 204 || time.Since(began) != noticeTimeout {
-			t.Errorf("the append has the response %s after %v", code(w), time.Since(began))
+		if list := left(t, h, "events/a"); len(list) != 1 || list[0].From != from {
+			t.Errorf("the notices %+v are left, want one from %s", list, from)
 		}
-		h.Advance(noticeTimeout)
-		want[any](t, s, "409 NO_PENDING_WORK", "POST", to("s", "/claim"), `{"worker":"w"}`)
-		h.EvictAll()
-		h.Advance(noticeRetry)
-		if b := claimBy(t, s, "w"); b.Streams[0].Path != "events/a" {
-			t.Errorf("the wake is %+v", b)
+		h.EvictAll() // this waits for the turn of the subscription
+		h.Advance(20 * time.Second)
+		b = claimBy(t, s, "w")
+		if b.Streams[0].Acked != from || b.Streams[0].Tail != tail {
+			t.Errorf("the wake is %+v, want the data after %s up to %s", b.Streams, from, tail)
+		}
+		if list := left(t, h, "events/a"); len(list) != 0 {
+			t.Errorf("the notices %+v are left", list)
 		}
 	})
+}
+
+// left returns the notices of a stream.
+func left(t *testing.T, h *dohosttest.Host, path string) (list []notice) {
+	t.Helper()
+	err := Streams.Get(h, path).Do(t.Context(), func(ctx context.Context, s *Stream) error {
+		box, err := s.outbox(ctx)
+		list = box.Notices
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // TestSubscriptionMissesNoConcurrentAppend appends to a stream right after the new subscription has read its tail.
@@ -103,5 +135,55 @@ func TestLateNoticeMovesNewCursorBack(t *testing.T) {
 		want[any](t, s, "200", "POST", to("s", "/ack"), b.ackBody(true), b.bearer())
 		late(d.Config.Instance)
 		want[any](t, s, "409 NO_PENDING_WORK", "POST", to("s", "/claim"), `{"worker":"w"}`)
+	})
+}
+
+// TestClaimWaitsForNotice claims while a notice is on its way. A claim does not wait for one that does not arrive within 5 s, and none
+// waits twice.
+func TestClaimWaitsForNotice(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		from := put(t, s, "events/a")
+		b := claimBy(t, s, "w")
+		want[any](t, s, "200", "POST", to("s", "/ack"), b.ackBody(true), b.bearer())
+		claim := func(status string, after time.Duration, arrive func(context.Context)) {
+			t.Helper()
+			expect := func(s *Subscription, _ context.Context) error {
+				s.directory.expect("s", hashOf("events/a"), from+"0")
+				return nil
+			}
+			if err := dohost.CallBare(t.Context(), Subscriptions.Get(h, "s"), expect); err != nil {
+				t.Fatal(err)
+			}
+			c := h.Client(func(ctx context.Context) error { arrive(ctx); return nil })
+			for _, after := range []time.Duration{after, 0} {
+				began := time.Now()
+				want[any](t, s, status, "POST", to("s", "/claim"), `{"worker":"w"}`)
+				if time.Since(began) != after {
+					t.Errorf("the claim takes %v, want %v", time.Since(began), after)
+				}
+				status = strings.Replace(status, "200", "409 ALREADY_CLAIMED", 1)
+			}
+			if err := c.Wait(); err != nil {
+				t.Error(err)
+			}
+		}
+		tell := func(ctx context.Context, tail string) {
+			err := Streams.Get(h, "events/a").Do(ctx, func(ctx context.Context, s *Stream) error {
+				n := notice{ID: "s", Instance: s.subscribers[0].instance, From: from}
+				return dohost.Await(ctx, func(ctx context.Context) error { return s.send(ctx, n, tail) })
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		claim("409 NO_PENDING_WORK", noticeTimeout, func(context.Context) {})
+		claim("409 NO_PENDING_WORK", noticeTimeout, func(ctx context.Context) { tell(ctx, from) }) // an earlier one
+		claim("200", time.Second, func(ctx context.Context) {
+			if err := dohost.Sleep(ctx, time.Second); err != nil {
+				t.Error(err)
+			}
+			tell(ctx, from+"0")
+		})
 	})
 }

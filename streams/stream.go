@@ -72,6 +72,10 @@ type Stream struct {
 	directory   *directory
 	subscribers []*subscriber // that match the path
 	version     uint64        // of the directory when they were found; zero: never
+
+	rounds  [late + 1]bool  // that are in progress
+	late    map[string]bool // the subscriptions that are late
+	resumed bool            // the notices of earlier incarnations were looked for
 }
 
 // properties is the state of a stream, apart from its chunks and producers.
@@ -126,13 +130,14 @@ var chunks = dohost.Collection[chunk]{
 // load returns the properties, or nil if the stream does not exist. It deletes a stream that has expired. It may give up the turn before it
 // reads them.
 func (s *Stream) load(ctx context.Context) (*properties, error) {
+	s.resume(ctx)
 	for {
 		p, ok, err := dohost.Get[properties](ctx, s.state.Storage(), propertiesKey)
 		if err != nil || !ok {
 			return nil, err
 		}
-		switch end := p.end(); {
-		case end.IsZero() || time.Now().Before(end):
+		switch {
+		case !p.expired():
 			return &p, nil
 		case s.directory.isLoaded(): // its subscriptions are known
 			return nil, s.remove(ctx, &p)
@@ -146,7 +151,11 @@ func (s *Stream) load(ctx context.Context) (*properties, error) {
 // save writes the properties, and the alarm if due, the earlier result of p.due, has changed. It needs a transaction.
 func (s *Stream) save(ctx context.Context, p *properties, due time.Time) error {
 	if at := p.due(); !at.Equal(due) {
-		if err := s.state.SetAlarm(ctx, at); err != nil {
+		set := s.state.SetAlarm
+		if !p.Notify.IsZero() {
+			set = s.state.SetStartAlarm // a crash may have ended a round
+		}
+		if err := set(ctx, at); err != nil {
 			return err
 		}
 	}
@@ -166,43 +175,6 @@ func (s *Stream) changed(ctx context.Context) error {
 // wakers returns the signals of all streams of the host.
 func (s *Stream) wakers(context.Context, struct{}) (*signals, error) { return s.signals, nil }
 
-// alarm deletes an expired stream, or waits for a deadline that has moved. It repeats notices that a crash has interrupted.
-func (s *Stream) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
-	if _, err := s.load(ctx); err != nil {
-		return err
-	}
-	remain, err := s.notify(ctx)
-	if err != nil {
-		return err
-	}
-	p, err := s.load(ctx)
-	if err != nil {
-		return err
-	}
-	var next time.Time
-	if remain {
-		next = time.Now().Add(noticeRetry)
-	}
-	if p == nil {
-		if remain {
-			return s.state.SetAlarm(ctx, next)
-		}
-		return nil
-	}
-	return dohost.Transaction(ctx, func(ctx context.Context) error {
-		if !p.Notify.Equal(next) {
-			p.Notify = next
-			if err := dohost.Put(ctx, s.state.Storage(), propertiesKey, *p); err != nil {
-				return err
-			}
-		}
-		if p.due().IsZero() {
-			return nil
-		}
-		return s.state.SetAlarm(ctx, p.due())
-	})
-}
-
 // due returns the time of the alarm; zero: none.
 func (p *properties) due() time.Time {
 	if end := p.end(); p.Notify.IsZero() || !end.IsZero() && end.Before(p.Notify) {
@@ -219,6 +191,11 @@ func (p *properties) end() time.Time {
 		return p.ExpiresAt
 	}
 	return p.Deadline
+}
+
+func (p *properties) expired() bool {
+	end := p.end()
+	return !end.IsZero() && !time.Now().Before(end)
 }
 
 // touch restarts the TTL, and reports whether that has changed the properties. The deadline has some time to spare, so that not every
@@ -348,9 +325,9 @@ func (s *Stream) create(ctx context.Context, r *createRequest) (createResult, er
 		if err := s.add(ctx, p, r.Data); err != nil {
 			return err
 		}
-		if left, err := s.notices(ctx); err != nil {
+		if box, err := s.outbox(ctx); err != nil {
 			return err
-		} else if len(left) > 0 { // of a deleted stream, too: the alarm must still repeat them
+		} else if len(box.Notices) > 0 { // of a deleted stream, too: the alarm must still repeat them
 			p.Notify = time.Now().Add(noticeDelay)
 		}
 		if err := s.save(ctx, p, time.Time{}); err != nil {
@@ -358,8 +335,8 @@ func (s *Stream) create(ctx context.Context, r *createRequest) (createResult, er
 		}
 		return s.changed(ctx)
 	})
-	if err == nil {
-		_, err = s.notify(ctx)
+	if err == nil && len(r.Data) > 0 {
+		s.announce(ctx, p)
 	}
 	return createResult{info: p.info(), Created: true}, err
 }
@@ -386,6 +363,5 @@ func (s *Stream) delete(ctx context.Context, _ struct{}) (existed bool, err erro
 	if err := s.remove(ctx, p); err != nil {
 		return false, err
 	}
-	_, err = s.notify(ctx)
-	return true, err
+	return true, nil
 }

@@ -127,6 +127,7 @@ func TestPullWake(t *testing.T) {
 		want[any](t, s, "409 NO_PENDING_WORK", "POST", to("s", "/claim"), `{"worker":"w"}`)
 
 		tail := put(t, s, "events/a/b")
+		h.Advance(time.Millisecond)
 		first := claimBy(t, s, "w")
 		if first.Generation != 1 || len(first.Streams) != 2 || first.Streams[0].Path != "events/a/b" || first.Streams[0].Tail != tail || !first.Streams[0].Pending || first.Streams[1].Pending {
 			t.Errorf("the wake is %+v", first)
@@ -158,6 +159,7 @@ func TestPullWake(t *testing.T) {
 			}
 		}
 		put(t, s, "events/a/b") // after the claim
+		h.Advance(time.Millisecond)
 		if r := want[okBody](t, s, "200", "POST", to("s", "/ack"), first.ackBody(true), first.bearer()); !r.OK || !r.NextWake {
 			t.Errorf("done with pending work: %+v", r)
 		}
@@ -215,9 +217,11 @@ func TestSubscriptionOfNamedStreams(t *testing.T) {
 		want[any](t, s, "204", "DELETE", to("s", "/streams/b"), "")
 		put(t, s, "b")
 		put(t, s, "x/y")
+		h.Advance(time.Millisecond)
 		want[any](t, s, "204", "DELETE", to("s", "/streams/x%2Fy"), "")
 		check("x/y glob -1", "a explicit "+at, "later explicit -1") // pending work comes first
 		put(t, s, "later")
+		h.Advance(time.Millisecond)
 		h.EvictAll()
 		b := claimBy(t, s, "w")
 		if len(b.Streams) != 3 || b.Streams[0].Path != "x/y" || b.Streams[1].Path != "later" || b.Streams[1].Acked != "-1" || !b.Streams[1].Pending {
@@ -228,6 +232,7 @@ func TestSubscriptionOfNamedStreams(t *testing.T) {
 		// A deleted stream leaves the subscription, unless it is named.
 		serve(s, "DELETE", "x/y", "")
 		serve(s, "DELETE", "later", "")
+		h.Advance(time.Millisecond)
 		check("a explicit "+at, "later explicit -1")
 		if w := serve(s, "PUT", "x/y", `[1]`, asJSON); w.Code != 201 {
 			t.Fatal(code(w))

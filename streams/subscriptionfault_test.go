@@ -538,13 +538,16 @@ func TestFullDiskDeletesNoStreamWithSubscription(t *testing.T) {
 				return err
 			}
 			list := []notice{{ID: "s", From: "x"}}
-			if err := dohost.Put(ctx, s.state.Storage(), noticesKey, list); err != nil {
+			if err := dohost.Put(ctx, s.state.Storage(), outboxKey, outbox{Notices: list}); err != nil {
 				return err
 			}
 			fs.SetFree(0)
 			time.Sleep(10 * time.Second)
-			if remain, err := s.settle(ctx, list, []bool{true}, p.tail().String()); err != nil || !remain {
-				t.Errorf("notices that cannot be deleted remain %t, %v", remain, err)
+			if again, err := s.settle(ctx, list, []bool{true}, p.tail().String()); err != nil || again != nil {
+				t.Errorf("a round repeats the notices %v that cannot be deleted: %v", again, err)
+			}
+			if box, err := s.outbox(ctx); err != nil || len(box.Notices) != 1 {
+				t.Errorf("the notices %v are left, %v", box.Notices, err)
 			}
 			return nil
 		})

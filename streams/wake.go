@@ -317,7 +317,12 @@ func (s *Subscription) claim(ctx context.Context, worker string) (*claimResult, 
 			return nil, err
 		}
 	}
+	if c, w, err = s.awaitNotices(ctx); err != nil {
+		return nil, err
+	}
 	switch {
+	case c == nil:
+		return &claimResult{Refusal: noSubscription()}, nil
 	case w.Holder != "":
 		r := refused(http.StatusConflict, "ALREADY_CLAIMED", "a worker has the wake")
 		r.holder, r.generation = w.Holder, w.Generation
