@@ -52,11 +52,16 @@ func (s *Stream) note(ctx context.Context, p *properties) error {
 		n.From = from
 		return true
 	})
+	if err != nil || box == nil {
+		return err
+	}
+	// The subscriptions that are late wait for their next retry.
+	waits := !slices.ContainsFunc(s.subscribers, func(to *subscriber) bool { return !s.late[to.id] })
 	now := time.Now()
-	if latest := now.Add(noticeDelay); box != nil && (p.Notify.Before(now) || box.Retries == 0 && p.Notify.After(latest)) {
+	if latest := now.Add(noticeDelay); p.Notify.Before(now) || !waits && p.Notify.After(latest) {
 		p.Notify = latest
 	}
-	return err
+	return nil
 }
 
 // remove deletes the stream, whose subscriptions must be known. An error means that nothing is deleted: on a full disk, a stream with

@@ -59,6 +59,21 @@ func TestAlarmRunsDuringNoRound(t *testing.T) {
 	})
 }
 
+// TestAlarmFollowsEachAppendSoon appends after the alarm has begun a round, which an eviction ends together with the one of the append.
+func TestAlarmFollowsEachAppendSoon(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		block(t, h, Subscriptions.Get(h, "s"), 3*time.Second)
+		for range 3 {
+			put(t, s, "events/a")
+			h.Evict(Streams.Get(h, "events/a").ID(), dohost.EndCrash)
+			h.Advance(noticeDelay / 2)
+		}
+		h.Advance(4*time.Second - 3*noticeDelay/2)
+		want[any](t, s, "200", "POST", to("s", "/claim"), `{"worker":"w"}`)
+	})
+}
+
 // TestSlowSubscriptionIsCalledAgain has a subscription that answers after the time of the first call, and before the alarm.
 func TestSlowSubscriptionIsCalledAgain(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
