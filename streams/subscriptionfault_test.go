@@ -251,6 +251,34 @@ func TestAckOfIdleStreamLeavesItsCursorFresh(t *testing.T) {
 	})
 }
 
+// TestAcksMoveForward has a worker that acknowledges an offset before its cursor, alone and after one that is valid. Neither moves.
+func TestAcksMoveForward(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
+		first := put(t, s, "events/a")
+		second := put(t, s, "events/a")
+		other := put(t, s, "events/b")
+		h.Advance(time.Millisecond)
+		b := claimBy(t, s, "w")
+		ack := func(status string, acks ...string) {
+			t.Helper()
+			body := fmt.Sprintf(`{"wake_id":%q,"generation":1,"acks":[%s]}`, b.Wake, strings.Join(acks, ","))
+			want[any](t, s, status, "POST", to("s", "/ack"), body, b.bearer())
+		}
+		at := func(stream, offset string) string {
+			return fmt.Sprintf(`{"stream":"events/%s","offset":%q}`, stream, offset)
+		}
+		ack("200", at("a", second))
+		ack("409 INVALID_OFFSET", at("a", first))
+		ack("409 INVALID_OFFSET", at("b", other), at("a", first))
+		ack("200", at("a", second))
+		d := want[describedBody](t, s, "200", "GET", to("s", ""), "")
+		if len(d.Streams) != 2 || d.Streams[0].Path != "events/b" || d.Streams[0].Acked >= other || d.Streams[1].Acked != second {
+			t.Errorf("the cursors are %+v", d.Streams)
+		}
+	})
+}
+
 // TestPathsAtTheirLimits names streams with the longest path, and with none.
 func TestPathsAtTheirLimits(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
@@ -282,6 +310,7 @@ func TestAckOfDeletedStream(t *testing.T) {
 		b := claimBy(t, s, "w")
 		serve(s, "DELETE", "events/a", "")
 		put(t, s, "events/a")
+		h.Advance(time.Millisecond)
 		want[okBody](t, s, "200", "POST", to("s", "/ack"), b.ackBody(true), b.bearer())
 		again := claimBy(t, s, "w")
 		if w := serve(s, "GET", "events/a?offset="+again.Streams[0].Acked, ""); w.Body.String() != `[{"n":1}]` {

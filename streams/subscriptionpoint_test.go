@@ -117,6 +117,12 @@ func (w *pointWorker) pull(ctx context.Context) error {
 		if err := json.Unmarshal(r.Body.Bytes(), &b); err != nil {
 			return err
 		}
+		w.mu.Lock()
+		again := b.Generation <= w.generation
+		w.mu.Unlock()
+		if again {
+			return fmt.Errorf("two claims of generation %d", b.Generation)
+		}
 		if err := w.take(ctx, &b); err != nil {
 			return err
 		}
@@ -271,12 +277,15 @@ func subscriptionScenario(classes []dohost.Class, w *pointWorker, config string,
 	}
 }
 
-// TestPullWakeAtEveryPoint has a worker that claims wakes while incarnations and processes end. It gets each message that follows the
-// creation of the subscription once and in order, generations only grow, and in the end all cursors are at the tails.
+// TestPullWakeAtEveryPoint has two workers that claim wakes while incarnations and processes end. They get each message that follows the
+// creation of the subscription once and in order, no two claims have the same generation, and in the end all cursors are at the tails.
 func TestPullWakeAtEveryPoint(t *testing.T) {
 	w := &pointWorker{id: "s"}
 	s := subscriptionScenario(Classes(nil), w, `{"type":"pull-wake","pattern":"events/*","wake_stream":"wakes","lease_ttl_ms":1000}`,
-		func(ctx context.Context) error { return w.pull(ctx) })
+		func(ctx context.Context) error {
+			other := w.h.Client(w.pull)
+			return errors.Join(w.pull(ctx), other.Wait())
+		})
 	dohosttest.EveryPoint(t, pointtest.Scenario(s, 60, 60))
 }
 

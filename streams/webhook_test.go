@@ -113,9 +113,12 @@ func one(t *testing.T, r *receiver) *wakeBody {
 func TestWebhookDelivery(t *testing.T) {
 	runWebhook(t, func(t *testing.T, h *dohosttest.Host, s http.Handler, r *receiver) {
 		tail := ""
-		r.set(func(context.Context, *wakeBody) (int, string) {
+		r.set(func(ctx context.Context, _ *wakeBody) (int, string) {
 			if tail == "" {
 				tail = put(t, s, "events/a") // after the delivery has begun
+				if err := dohost.Sleep(ctx, 10*time.Millisecond); err != nil {
+					return 500, ""
+				}
 			}
 			return 200, `{"done":true}`
 		})
