@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing/iotest"
 	"time"
+
+	"github.com/dohost/dohost"
 )
 
 // fakeServer is a server of streams in memory, in place of one in another process. It shares no code with package streams. deliver is called by
@@ -26,6 +28,7 @@ type fakeServer struct {
 	kid     string // its name
 	kind    string // of the content of all streams; empty: JSON
 	page    int    // of messages in a response; zero: all
+	latency time.Duration
 
 	mu         sync.Mutex
 	streams    map[string][]string
@@ -145,7 +148,7 @@ func (f *fakeServer) deliver(ctx context.Context, hook http.Handler, body []byte
 }
 
 func (f *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := r.Context().Err(); err != nil {
+	if err := dohost.Sleep(r.Context(), f.latency); err != nil {
 		return nil, err
 	}
 	body := ""
