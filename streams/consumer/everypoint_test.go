@@ -113,12 +113,12 @@ func send(ctx context.Context, h *dohosttest.Host, f *fakeServer, s *consumer.Su
 	return nil
 }
 
-// misbehave ends every third lease early, and begins with generation 1 again after five wakes.
+// misbehave ends the lease of the first wake and of each third one after it in the middle of its drain, and begins with generation 1 again after five wakes.
 func (f *fakeServer) misbehave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.leaseTime = 5 * time.Second
-	if f.names%3 == 0 {
+	if f.names%3 == 1 {
 		f.lease = time.Now()
 	}
 	if f.names == 5 && f.wake == "" {
