@@ -24,12 +24,12 @@ var mayImport = map[string][]string{
 	"runtime":     {"objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/seal"},
 	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
 
-	"agent":   {".", "internal/backoff", "internal/work"},
-	"ledger":  {".", "internal/backoff", "internal/work"},
-	"chat":    {"agent", "ledger", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
-	"inbox":   {"agent", "chat", "ledger", "."},
-	"streams": {"internal/backoff", "."},
-
+	"agent":            {".", "internal/backoff", "internal/work"},
+	"ledger":           {".", "internal/backoff", "internal/work"},
+	"chat":             {"agent", "ledger", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
+	"inbox":            {"agent", "chat", "ledger", "."},
+	"streams":          {"internal/backoff", "."},
+	"pool":             {"agent", "internal/backoff", "."},
 	"streams/consumer": {"agent", "internal/backoff", "."},
 
 	"chat/uimessage": {"chat/internal/rawjson"}, // pure: no host and no agent
@@ -95,6 +95,7 @@ var testsMayImport = map[string][]string{
 	"inbox":            {"dohosttest"},
 	"streams":          {"dohosttest", "objectstore"}, // for a full disk
 	"streams/consumer": {"dohosttest", "streams"},
+	"pool":             {"dohosttest", "objectstore"}, // for hosts in memory
 	"chat/openai":      {".", "dohosttest"},
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},

@@ -1,0 +1,375 @@
+package pool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Claim asks for a task.
+type Claim struct {
+	Role string `json:"role"`
+	Conn string `json:"conn"`
+	// WaitMS is how long the worker waits for a task, in milliseconds. It is at most 50 s; zero does not wait.
+	WaitMS int64 `json:"wait_ms,omitempty"`
+}
+
+// Claimed is the answer to a [Claim].
+type Claimed struct {
+	Task *Task `json:"task"` // nil: there is none
+}
+
+// Claim gives a worker the oldest pending task of its role, and counts as a heartbeat. A worker that has a task that it has not
+// started gets this task again, with the same fence: so a repeated claim is harmless, and a connection that works on several tasks
+// starts each before it claims the next. A newer Claim of a connection ends an older one that waits. The worker must [Pool.Start] the
+// task before Task.Lease ends.
+//
+// Errors: [ErrStale].
+func (p *Pool) Claim(ctx context.Context, c Claim) (claimed Claimed, err error) {
+	if err := checkNames("role", c.Role, "conn", c.Conn); err != nil {
+		return Claimed{}, err
+	}
+	wait := time.Duration(c.WaitMS) * time.Millisecond
+	if c.WaitMS < 0 || c.WaitMS > maxWait.Milliseconds() {
+		return Claimed{}, refuse(ErrInvalid, "wait_ms is %d: want 0 to %d", c.WaitMS, maxWait.Milliseconds())
+	}
+	for until, woken := time.Now().Add(wait), false; ; {
+		var fresh bool
+		claimed.Task, fresh, err = p.claim(ctx, c)
+		if err != nil || claimed.Task != nil {
+			if woken && !fresh { // the task that it was woken for is still pending
+				p.wakeClaimer(c.Role)
+			}
+			return claimed, err
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			return Claimed{}, nil
+		}
+		ws := p.claimers[c.Role]
+		if ws == nil {
+			ws = &waiters{}
+			p.claimers[c.Role] = ws
+		}
+		if woken, err = p.wait(ctx, c.Conn, left, ws); err != nil {
+			return Claimed{}, err
+		}
+		if len(*ws) == 0 && p.claimers[c.Role] == ws {
+			delete(p.claimers, c.Role)
+		}
+		if !woken {
+			return Claimed{}, nil
+		}
+	}
+}
+
+// claim claims a task; nil if there is none. fresh is false for a task that the connection had claimed before.
+func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh bool, err error) {
+	err = p.update(ctx, func(ctx context.Context, v *view) error {
+		if _, err := v.beat(ctx, c.Role, c.Conn); err != nil {
+			return err
+		}
+		t, ok, err := first(ctx, p, &tasks, dohost.Query[taskRow]{Index: "conn", Prefix: connStatus(c.Role, c.Conn, Acknowledged)})
+		if err != nil {
+			return err
+		}
+		if !ok {
+			if t, ok, err = v.head(ctx, c.Role); err != nil || !ok {
+				return err
+			}
+			t.Fence++
+			t.Attempts++
+			t.Status, t.Since, t.Conn, t.Reason, t.Progress = Acknowledged, v.now, c.Conn, "", ""
+			t.Lease = v.now.Add(p.options.Acknowledged)
+			v.progressed(&t)
+			if err := v.putHeld(ctx, &t); err != nil {
+				return err
+			}
+			fresh = true
+		}
+		whole, err := v.whole(ctx, t)
+		claimed = &whole
+		return err
+	})
+	return claimed, fresh, err
+}
+
+// progressed moves the deadline of the next progress.
+func (v *view) progressed(t *taskRow) {
+	if t.ProgressBy = (time.Time{}); v.options.Progress >= 0 {
+		t.ProgressBy = v.now.Add(v.options.Progress)
+	}
+}
+
+// putHeld writes a task that a worker has, with the time of its next check.
+func (v *view) putHeld(ctx context.Context, t *taskRow) error {
+	if t.ProgressBy.After(v.now.Add(v.options.Progress)) { // the clock was set back, or the options have changed
+		v.progressed(t)
+	}
+	if t.Check = t.Lease; !t.ProgressBy.IsZero() && t.ProgressBy.Before(t.Check) {
+		t.Check = t.ProgressBy
+	}
+	return tasks.Put(ctx, v.Storage(), *t)
+}
+
+// Hold names a task and the claim of the worker that has it: the ID and the Fence of the task as the pool has returned it to Claim.
+type Hold struct {
+	Task  string `json:"task"`
+	Conn  string `json:"conn"`
+	Fence uint64 `json:"fence"`
+}
+
+// held returns the task of a hold, if its claim is the current one. The worker need not be a worker of the role any more: it may leave
+// when it has a task.
+func (v *view) held(ctx context.Context, h Hold) (taskRow, error) {
+	if err := checkNames("conn", h.Conn); err != nil {
+		return taskRow{}, err
+	}
+	t, err := v.find(ctx, h.Task)
+	if err != nil {
+		return taskRow{}, err
+	}
+	if t.Fence != h.Fence || t.Conn != h.Conn {
+		return t, refuse(ErrFence, "the task %s is %s, and its last claim has the fence %d", t.ID, t.Status, t.Fence)
+	}
+	return t, nil
+}
+
+// had reports whether the hold is an earlier claim of the task.
+func (t *taskRow) had(h Hold) bool {
+	return h.Fence > 0 && (h.Fence < t.Fence || h.Fence == t.Fence && t.Conn == "")
+}
+
+func noTransition(t *taskRow, step string) error {
+	return refuse(ErrTransition, "the task %s is %s: %s is not possible", t.ID, t.Status, step)
+}
+
+// change changes a held task, and returns it without its content.
+func (p *Pool) change(ctx context.Context, h Hold, fn func(context.Context, *view, *taskRow) error) (task Task, err error) {
+	err = p.update(ctx, func(ctx context.Context, v *view) error {
+		t, err := v.held(ctx, h)
+		if err != nil {
+			return err
+		}
+		if err := fn(ctx, v, &t); err != nil {
+			return err
+		}
+		task = t.public(content{})
+		return nil
+	})
+	return task, err
+}
+
+// Start begins the lease of a task that the worker has claimed. A repeated Start renews the lease.
+//
+// Errors: [ErrUnknown], [ErrFence], [ErrTransition].
+func (p *Pool) Start(ctx context.Context, h Hold) (Task, error) {
+	return p.change(ctx, h, func(ctx context.Context, v *view, t *taskRow) error {
+		if !t.Status.held() {
+			return noTransition(t, "a start")
+		}
+		if t.Status == Acknowledged {
+			t.Status, t.Since = Running, v.now
+			v.progressed(t)
+		}
+		t.Lease = v.now.Add(p.options.Lease)
+		return v.putHeld(ctx, t)
+	})
+}
+
+// Renew renews the lease of a running task.
+type Renew struct {
+	Hold
+	// Progress describes the state of the work, in up to 1 KiB. A text that differs from the last one is progress. Empty reports none.
+	Progress string `json:"progress,omitempty"`
+}
+
+// Renew renews the lease of a running task, and moves the deadline of its progress if there is progress.
+//
+// Errors: [ErrUnknown], [ErrFence], [ErrTransition].
+func (p *Pool) Renew(ctx context.Context, r Renew) (Task, error) {
+	if err := checkText("progress", r.Progress, maxProgress); err != nil {
+		return Task{}, err
+	}
+	return p.change(ctx, r.Hold, func(ctx context.Context, v *view, t *taskRow) error {
+		if t.Status != Running {
+			return noTransition(t, "a renewal")
+		}
+		if r.Progress != "" && r.Progress != t.Progress {
+			t.Progress = r.Progress
+			v.progressed(t)
+		}
+		t.Lease = v.now.Add(p.options.Lease)
+		return v.putHeld(ctx, t)
+	})
+}
+
+// Handoff ends a running task with its result.
+type Handoff struct {
+	Hold
+	Result json.RawMessage `json:"result"` // nil: null
+}
+
+// Handoff ends a running task. A repeated Handoff of the claim returns the task and changes nothing. If the claim is not the current
+// one, Handoff is refused, and the pool keeps the result as late: up to three of a task, one of each claim.
+//
+// Errors: [ErrUnknown], [ErrFence], [ErrTransition].
+func (p *Pool) Handoff(ctx context.Context, h Handoff) (task Task, err error) {
+	if len(h.Result) > p.options.MaxResult {
+		return Task{}, refuse(ErrInvalid, "result has %d bytes: want at most %d", len(h.Result), p.options.MaxResult)
+	}
+	if len(h.Result) == 0 {
+		h.Result = json.RawMessage("null")
+	}
+	if !json.Valid(h.Result) {
+		return Task{}, refuse(ErrInvalid, "result is not JSON")
+	}
+	var refused error
+	err = p.update(ctx, func(ctx context.Context, v *view) error {
+		t, err := v.held(ctx, h.Hold)
+		switch {
+		case err != nil && t.had(h.Hold):
+			refused = err
+			return v.keepLate(ctx, &t, h)
+		case err != nil:
+			return err
+		case t.Status == Done:
+			task = t.public(content{})
+			return nil
+		case t.Status != Running:
+			return noTransition(&t, "a handoff")
+		}
+		c, _, err := get(ctx, p, &contents, t.ID)
+		if err != nil {
+			return err
+		}
+		c.Result = bytes.Clone(h.Result)
+		if err := contents.Put(ctx, p.Storage(), c); err != nil {
+			return err
+		}
+		if err := v.end(ctx, &t, Done, ""); err != nil {
+			return err
+		}
+		task = t.public(content{})
+		return v.handedOff(ctx, t.Role)
+	})
+	if err == nil && refused != nil {
+		return Task{}, refused
+	}
+	return task, err
+}
+
+// keepLate keeps the result of a claim that is not the current one.
+func (v *view) keepLate(ctx context.Context, t *taskRow, h Handoff) error {
+	c, _, err := get(ctx, v.Pool, &contents, t.ID)
+	if err != nil || len(c.Late) >= maxLate {
+		return err
+	}
+	for _, l := range c.Late {
+		if l.Fence == h.Fence {
+			return nil
+		}
+	}
+	c.ID = t.ID
+	c.Late = append(c.Late, Late{h.Fence, v.now, bytes.Clone(h.Result)})
+	v.Object().Report(ctx, "pool:late", attrTask(t), attrRole(t.Role))
+	return contents.Put(ctx, v.Storage(), c)
+}
+
+// handedOff records that a role works, and attends to its other tasks: the worker may have left.
+func (v *view) handedOff(ctx context.Context, name string) error {
+	r, ok, err := get(ctx, v.Pool, &roles, name)
+	if err != nil || !ok {
+		return err
+	}
+	if r.Restarts > 0 {
+		r.Restarts = 0
+		if err := roles.Put(ctx, v.Storage(), r); err != nil {
+			return err
+		}
+	}
+	return v.attend(ctx, name, "its worker has handed a task off, and has left")
+}
+
+// Fail reports that a worker could not do its task.
+type Fail struct {
+	Hold
+	Error string `json:"error"` // up to 4 KiB
+	// Retry makes the task pending again, unless it has had MaxAttempts claims.
+	Retry bool `json:"retry,omitempty"`
+}
+
+// Fail ends a task with an error, or makes it pending again.
+//
+// Errors: [ErrUnknown], [ErrFence], [ErrTransition].
+func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
+	if err := checkText("error", f.Error, maxError); err != nil {
+		return Task{}, err
+	}
+	return p.change(ctx, f.Hold, func(ctx context.Context, v *view, t *taskRow) error {
+		switch {
+		case !t.Status.held():
+			return noTransition(t, "a failure")
+		case f.Retry:
+			if err := v.takeBack(ctx, t, f.Error); err != nil {
+				return err
+			}
+		default:
+			if err := v.end(ctx, t, Failed, f.Error); err != nil {
+				return err
+			}
+		}
+		return v.attend(ctx, t.Role, "its worker has failed")
+	})
+}
+
+// Release makes a task pending again, without a count of the claim.
+//
+// Errors: [ErrUnknown], [ErrFence], [ErrTransition].
+func (p *Pool) Release(ctx context.Context, h Hold) (Task, error) {
+	return p.change(ctx, h, func(ctx context.Context, v *view, t *taskRow) error {
+		if !t.Status.held() {
+			return noTransition(t, "a release")
+		}
+		t.Attempts--
+		if err := v.takeBack(ctx, t, "its worker has released it"); err != nil {
+			return err
+		}
+		return v.attend(ctx, t.Role, "its worker has released a task")
+	})
+}
+
+// end ends a task. The claim remains, so that its worker may repeat the request.
+func (v *view) end(ctx context.Context, t *taskRow, s Status, reason string) error {
+	t.Status, t.Since, t.Reason = s, v.now, reason
+	t.Lease, t.ProgressBy, t.Check = time.Time{}, time.Time{}, time.Time{}
+	return tasks.Put(ctx, v.Storage(), *t)
+}
+
+// takeBack takes a task from its worker: it is pending again, or has failed after too many claims. The next claim has another fence, and
+// no connection has this one.
+func (v *view) takeBack(ctx context.Context, t *taskRow, reason string) error {
+	t.Conn = ""
+	if t.Attempts >= v.options.MaxAttempts {
+		v.Object().Report(ctx, "pool:task_failed", attrTask(t), attrRole(t.Role), attrReason(reason))
+		return v.end(ctx, t, Failed, reason)
+	}
+	if err := v.end(ctx, t, Pending, reason); err != nil {
+		return err
+	}
+	r, ok, err := get(ctx, v.Pool, &roles, t.Role)
+	if err != nil || !ok {
+		return err
+	}
+	before := r
+	if r.checkBy(v.now.Add(v.options.Pending)); r != before {
+		if err := roles.Put(ctx, v.Storage(), r); err != nil {
+			return err
+		}
+	}
+	v.wakeClaimer(t.Role)
+	return nil
+}

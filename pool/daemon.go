@@ -1,0 +1,216 @@
+package pool
+
+import (
+	"context"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Poll asks for the restarts that a pool requests.
+type Poll struct {
+	Daemon string `json:"daemon"` // the name of the daemon: a newer Poll of the same name ends an older one
+	Role   string `json:"role"`   // empty: of all roles
+	WaitMS int64  `json:"wait_ms,omitempty"`
+}
+
+// Command is a restart of a role that the pool requests: the daemon stops the processes of the role, if there are any, and starts one.
+type Command struct {
+	Role   string    `json:"role"`
+	Number uint64    `json:"number"`
+	Reason string    `json:"reason"`
+	Asked  time.Time `json:"asked"`
+	After  time.Time `json:"after"` // not before that time
+}
+
+// Polled is the answer to a [Poll].
+type Polled struct {
+	Commands []Command `json:"commands"`
+}
+
+// Commands returns the requested restarts that may begin now, and waits up to WaitMS for one, at most 50 s. It changes nothing: a daemon
+// that means to restart a role calls [Pool.Take] first.
+func (p *Pool) Commands(ctx context.Context, q Poll) (Polled, error) {
+	if err := checkNames("daemon", q.Daemon); err != nil {
+		return Polled{}, err
+	}
+	if q.WaitMS < 0 || q.WaitMS > maxWait.Milliseconds() {
+		return Polled{}, refuse(ErrInvalid, "wait_ms is %d: want 0 to %d", q.WaitMS, maxWait.Milliseconds())
+	}
+	for until := time.Now().Add(time.Duration(q.WaitMS) * time.Millisecond); ; {
+		due, next, err := p.due(ctx, q.Role)
+		left := time.Until(until)
+		if err != nil || len(due) > 0 || left <= 0 {
+			return Polled{Commands: due}, err
+		}
+		wait := left
+		if next > 0 {
+			wait = min(left, next)
+		}
+		begun := time.Now()
+		woken, err := p.wait(ctx, q.Daemon, wait, &p.daemons)
+		if err != nil {
+			return Polled{}, err
+		}
+		if !woken && time.Since(begun) < wait { // a newer poll of the daemon, or the end of the host
+			return Polled{Commands: []Command{}}, nil
+		}
+	}
+}
+
+// due returns the requested restarts that may begin, and otherwise the time until the next one may.
+func (p *Pool) due(ctx context.Context, role string) (due []Command, next time.Duration, err error) {
+	now := p.clock()
+	rows, err := commands.List(ctx, p.Storage(), nil)
+	due = []Command{}
+	for _, row := range rows {
+		c := row.Value
+		if role != "" && c.Role != role {
+			continue
+		}
+		if left := c.After.Sub(now); left <= 0 {
+			due = append(due, Command(c))
+		} else if next == 0 || left < next {
+			next = left
+		}
+	}
+	return due, next, err
+}
+
+// Take takes a requested restart.
+type Take struct {
+	Daemon string `json:"daemon"`
+	Role   string `json:"role"`
+	Number uint64 `json:"number"` // of the Command
+}
+
+// Taken is the answer to a [Take].
+type Taken struct {
+	Deadline time.Time `json:"deadline"` // by the pool's clock: a worker of the role joins before, or the pool requests another restart
+}
+
+// Take takes a requested restart, so that no other daemon does: the role is starting until the Deadline. It is refused if the role is not
+// offline any more. A repeated Take of the daemon returns the same Deadline.
+//
+// Errors: [ErrUnknown].
+func (p *Pool) Take(ctx context.Context, t Take) (taken Taken, err error) {
+	if err := checkNames("daemon", t.Daemon, "role", t.Role); err != nil {
+		return Taken{}, err
+	}
+	none := false
+	err = p.update(ctx, func(ctx context.Context, v *view) error {
+		r, ok, err := get(ctx, p, &roles, t.Role)
+		if err != nil {
+			return err
+		}
+		c, requested, err := get(ctx, p, &commands, t.Role)
+		if err != nil {
+			return err
+		}
+		if !requested {
+			taken.Deadline = r.Starting
+			none = !ok || r.Number != t.Number || r.Daemon != t.Daemon || r.Starting.IsZero() || v.lapsed(r.Starting)
+			return nil
+		}
+		if c.Number != t.Number || v.now.Before(c.After) {
+			none = true
+			return nil
+		}
+		if _, err := commands.Delete(ctx, p.Storage(), t.Role); err != nil {
+			return err
+		}
+		offline, err := v.offline(ctx, &r)
+		if err != nil {
+			return err
+		}
+		if none = !offline; none {
+			r.Restarts-- // it was not needed
+			return roles.Put(ctx, p.Storage(), r)
+		}
+		r.Daemon, r.Starting = t.Daemon, v.now.Add(p.options.Starting)
+		r.checkBy(r.Starting)
+		taken.Deadline = r.Starting
+		if err := roles.Put(ctx, p.Storage(), r); err != nil {
+			return err
+		}
+		return v.needSweep(ctx)
+	})
+	if err == nil && none {
+		return Taken{}, refuse(ErrUnknown, "the pool does not request the restart %d of the role %q now", t.Number, t.Role)
+	}
+	return taken, err
+}
+
+// Exit reports the end of a process of a role.
+type Exit struct {
+	Role string `json:"role"`
+	// Number is that of the restart that has started the process; zero if it was started otherwise.
+	Number uint64 `json:"number,omitempty"`
+	// Conn is the connection of its worker; empty if it is not known.
+	Conn   string `json:"conn,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// Exited removes the worker of a process that has ended, and makes its tasks pending again, without a wait for a TTL or a lease. If the
+// process was that of the last restart, the role is no longer starting.
+//
+// Errors: [ErrUnknown] for the role.
+func (p *Pool) Exited(ctx context.Context, e Exit) error {
+	if err := checkNames("role", e.Role); err != nil {
+		return err
+	}
+	if e.Conn != "" {
+		if err := checkNames("conn", e.Conn); err != nil {
+			return err
+		}
+	}
+	if err := checkText("reason", e.Reason, maxError); err != nil {
+		return err
+	}
+	return p.update(ctx, func(ctx context.Context, v *view) error {
+		if _, ok, err := get(ctx, p, &roles, e.Role); err != nil || !ok {
+			if err == nil {
+				err = refuse(ErrUnknown, "the pool has no role %q", e.Role)
+			}
+			return err
+		}
+		if e.Conn != "" {
+			if err := v.gone(ctx, e); err != nil {
+				return err
+			}
+		}
+		r, _, err := get(ctx, p, &roles, e.Role)
+		if err != nil {
+			return err
+		}
+		if e.Number != 0 && e.Number == r.Number && !r.Starting.IsZero() {
+			r.Starting = time.Time{}
+			if err := roles.Put(ctx, p.Storage(), r); err != nil {
+				return err
+			}
+		}
+		return v.attend(ctx, e.Role, "a process of the role has ended: "+e.Reason)
+	})
+}
+
+// gone removes the worker of a process that has ended, and takes its tasks back. Those beyond the first 100 wait for their leases.
+func (v *view) gone(ctx context.Context, e Exit) error {
+	w, ok, err := get(ctx, v.Pool, &workers, workerKey(e.Role, e.Conn))
+	if err != nil {
+		return err
+	}
+	if ok {
+		if err := v.remove(ctx, w, v.now); err != nil {
+			return err
+		}
+	}
+	held, err := tasks.List(ctx, v.Storage(), &dohost.Query[taskRow]{
+		Index: "conn", Prefix: dohost.KeyOf(e.Role) + dohost.KeyOf(e.Conn), Limit: sweepBatch,
+	})
+	for _, row := range held {
+		if err = v.takeBack(ctx, &row.Value, "its worker has ended: "+e.Reason); err != nil {
+			break
+		}
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+// Package pool is a worker pool: tasks for roles, workers that claim them under leases, and a supervisor that asks for the restart of
+// workers that are gone.
+//
+// One object is one pool. Its methods are JSON over HTTP and over a WebSocket, so a worker is a program in any language: see
+// docs/wire.md. [Work] is a worker in Go.
+//
+// # Tasks
+//
+// A task belongs to a role. A worker of the role claims it, starts it, renews its lease while it works, and hands its result off:
+//
+//	            ┌──────────── released, failed, lease lapsed, worker gone ─────────┐
+//	            ▼                                                                  │
+//	post ─▶ pending ── claim ──▶ acknowledged ── start ──▶ running ── handoff ──▶ done
+//	            │                      │                      │
+//	            └── too many claims ───┴──────────────────────┴──────────────────▶ failed
+//
+//	from          by                                           to            when
+//	pending       Claim                                        acknowledged  a worker of the role asks; the fence is one more
+//	acknowledged  Start                                        running       the claim is the current one
+//	acknowledged  Release, Fail with Retry                     pending       the claim is the current one
+//	acknowledged  the sweep                                    pending       after Acknowledged, if its worker is not reachable
+//	running       Renew                                        running       the claim is the current one
+//	running       Handoff                                      done          the claim is the current one
+//	running       Release, Fail with Retry                     pending       the claim is the current one
+//	running       the sweep                                    pending       the lease has lapsed
+//	both          the sweep                                    pending       no new progress for Progress
+//	both          Exited, for the task's connection            pending       immediately
+//	both          Fail without Retry                           failed        the claim is the current one
+//	both          any way to pending, after MaxAttempts claims failed
+//
+// Every other transition is an [ErrTransition], and the row does not change.
+//
+// # Invariants
+//
+//   - A claim is a connection and a fence. Fences of a task only grow. Start, Renew, Handoff, Fail and Release need the current claim;
+//     otherwise they are an [ErrFence]. The result of a refused handoff is kept with the task, as late.
+//   - A task that is acknowledged or running has exactly one claim. Two claimers of one task: one wins, since a claim is one event.
+//   - A worker is reachable while its Until is in the future. Every worker has an Until. Reads compare it with the clock; the sweep only
+//     removes rows. A heartbeat changes a row that exists, and creates none.
+//   - Leave removes the row of its own connection and no other.
+//   - A role is busy while one of its tasks has a live lease, and starting until a deadline. A role is offline if it has no reachable
+//     worker, is not busy and is not starting. The pool asks for the restart of a role only if it is managed, offline, and has a pending
+//     task.
+//   - The key of a requested restart is the role. So a role has at most one.
+//   - A restart that the pool requests is counted. MaxRestarts of them without a worker that stays for Stable, or hands a task off, are
+//     the end: the pool reports the role as given up, and requests no more until a worker joins or a daemon declares the role.
+//   - Nothing lapses before the host has been up for one TTL, and no lease before the host has been up for one lease as well: until then
+//     the workers cannot have sent heartbeats. The same holds after a sweep that is late by more than a TTL, since the host, or its
+//     machine, stood still, or its clock was set forward.
+//   - Only the clock of the pool's host counts. A request has no times.
+//
+// # Ordering
+//
+// Each method is one [dohost.Transaction]: it changes rows, and the number of rows, together or not at all. Its answer leaves when its
+// writes are durable. So a worker that has the answer to a claim has the claim after any crash. A worker that gets no answer sends the
+// request again: Join, Start, Renew, Handoff and Post with a Key have the same effect when they are repeated, and Claim returns the task
+// that the connection has claimed and not started.
+//
+// A worker that waits for a task holds no turn. A post wakes one of them, after its rows are written and before its own turn ends; the
+// worker reads the rows in a turn of its own. A worker that is woken and does not claim wakes the next one, so no post is lost.
+//
+// # The sweep
+//
+// The sweep is a schedule of the object. It exists while there is something to sweep: workers, tasks or roles with a deadline. It reads
+// rows by index, in the order of their deadlines, and so none that has not lapsed. It handles at most 100 rows of each kind in a turn.
+// The pending tasks of a role have no deadlines of their own: the role has one, and its oldest task decides.
+package pool

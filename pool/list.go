@@ -1,0 +1,170 @@
+package pool
+
+import (
+	"context"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// TaskQuery names a task.
+type TaskQuery struct {
+	Task string `json:"task"`
+}
+
+// Task returns a task.
+//
+// Errors: [ErrUnknown].
+func (p *Pool) Task(ctx context.Context, q TaskQuery) (Task, error) {
+	t, err := p.find(ctx, q.Task)
+	if err != nil {
+		return Task{}, err
+	}
+	c, _, err := get(ctx, p, &contents, t.ID)
+	return t.public(c), err
+}
+
+// ListQuery selects rows of a list. A list has at most 1,000 rows.
+type ListQuery struct {
+	Role   string `json:"role"`             // of the rows; workers and tasks need one
+	Status Status `json:"status,omitempty"` // of tasks; empty: any
+	Limit  int    `json:"limit,omitempty"`  // zero means 100
+	// After continues a list after the Next of the one before.
+	After dohost.Cursor `json:"after,omitempty"`
+}
+
+// checked returns the limit of the query.
+func (q *ListQuery) checked() (limit int, err error) {
+	if q.Limit < 0 || q.Limit > maxListed {
+		return 0, refuse(ErrInvalid, "limit is %d: want 1 to %d, or 0 for 100", q.Limit, maxListed)
+	}
+	if limit = q.Limit; limit == 0 {
+		limit = 100
+	}
+	return limit, checkNames("role", q.Role)
+}
+
+// TaskList is a list of tasks.
+type TaskList struct {
+	Tasks []Task        `json:"tasks"`
+	Next  dohost.Cursor `json:"next,omitempty"` // empty at the end
+}
+
+// Tasks lists the tasks of a role, by status and then in the order of the posts. They have no text and no results.
+func (p *Pool) Tasks(ctx context.Context, q ListQuery) (TaskList, error) {
+	limit, err := q.checked()
+	if err != nil {
+		return TaskList{}, err
+	}
+	prefix := dohost.KeyOf(q.Role)
+	if q.Status != "" {
+		prefix = roleStatus(q.Role, q.Status)
+	}
+	rows, err := tasks.List(ctx, p.Storage(), &dohost.Query[taskRow]{Index: "role", Prefix: prefix, After: q.After, Limit: limit})
+	list := TaskList{Tasks: make([]Task, 0, len(rows))}
+	for _, row := range rows {
+		list.Tasks = append(list.Tasks, row.Value.public(content{}))
+	}
+	if len(rows) == limit {
+		list.Next = rows[limit-1].Cursor
+	}
+	return list, err
+}
+
+// Worker is a worker of a pool.
+type Worker struct {
+	Role      string    `json:"role"`
+	Conn      string    `json:"conn"`
+	Name      string    `json:"name,omitempty"`
+	Joined    time.Time `json:"joined"`
+	Until     time.Time `json:"until"`
+	Reachable bool      `json:"reachable"` // Until is in the future
+}
+
+// WorkerList is a list of workers.
+type WorkerList struct {
+	Workers []Worker      `json:"workers"`
+	Next    dohost.Cursor `json:"next,omitempty"` // empty at the end
+}
+
+// Workers lists the workers of a role, in the order of their last heartbeats. A worker that is not reachable is listed until the sweep
+// removes it.
+func (p *Pool) Workers(ctx context.Context, q ListQuery) (WorkerList, error) {
+	limit, err := q.checked()
+	if err != nil {
+		return WorkerList{}, err
+	}
+	now := p.clock()
+	rows, err := workers.List(ctx, p.Storage(), &dohost.Query[worker]{Index: "role", Prefix: dohost.KeyOf(q.Role), After: q.After, Limit: limit})
+	list := WorkerList{Workers: make([]Worker, 0, len(rows))}
+	for _, row := range rows {
+		w := row.Value
+		list.Workers = append(list.Workers, Worker{w.Role, w.Conn, w.Name, w.Joined, w.Until, w.Until.After(now)})
+	}
+	if len(rows) == limit {
+		list.Next = rows[limit-1].Cursor
+	}
+	return list, err
+}
+
+// Role is a role of a pool.
+type Role struct {
+	Name      string     `json:"name"`
+	Managed   bool       `json:"managed"`
+	Reachable bool       `json:"reachable"` // it has a worker whose Until is in the future
+	Until     *time.Time `json:"until,omitempty"`
+	Busy      bool       `json:"busy"` // one of its tasks has a lease that ends in the future
+	Waiting   bool       `json:"waiting"`
+	Requested *Command   `json:"requested,omitempty"` // the restart that the pool requests
+	Starting  *time.Time `json:"starting,omitempty"`  // the deadline of the restart that a daemon has taken
+	Restarts  int        `json:"restarts"`            // since the last stable worker, or task handed off
+	GivenUp   bool       `json:"given_up"`
+}
+
+// RoleList is the list of roles.
+type RoleList struct {
+	Roles []Role `json:"roles"`
+}
+
+// Roles lists all roles. Role.Waiting reports whether the role has a pending task.
+func (p *Pool) Roles(ctx context.Context, _ struct{}) (RoleList, error) {
+	v, err := p.view(ctx)
+	if err != nil {
+		return RoleList{}, err
+	}
+	rows, err := roles.List(ctx, p.Storage(), nil)
+	list := RoleList{Roles: make([]Role, 0, len(rows))}
+	for _, row := range rows {
+		if err != nil {
+			break
+		}
+		var r Role
+		r, err = v.role(ctx, row.Value)
+		list.Roles = append(list.Roles, r)
+	}
+	return list, err
+}
+
+func (v *view) role(ctx context.Context, r role) (out Role, err error) {
+	out = Role{Name: r.Name, Managed: r.Managed, Restarts: r.Restarts, GivenUp: r.GivenUp, Starting: timeOrNil(r.Starting)}
+	w, ok, err := first(ctx, v.Pool, &workers, dohost.Query[worker]{Index: "role", Prefix: dohost.KeyOf(r.Name), Reverse: true})
+	if err != nil {
+		return Role{}, err
+	}
+	if ok {
+		out.Reachable, out.Until = w.Until.After(v.now), &w.Until
+	}
+	t, ok, err := first(ctx, v.Pool, &tasks, dohost.Query[taskRow]{Index: "held", Prefix: dohost.KeyOf(r.Name), Reverse: true})
+	if err != nil {
+		return Role{}, err
+	}
+	out.Busy = ok && t.Lease.After(v.now)
+	if _, out.Waiting, err = v.head(ctx, r.Name); err != nil {
+		return Role{}, err
+	}
+	c, ok, err := get(ctx, v.Pool, &commands, r.Name)
+	if ok {
+		out.Requested = (*Command)(&c)
+	}
+	return out, err
+}

@@ -1,0 +1,320 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+var (
+	leave  = dohost.NoResult((*Pool).Leave)
+	exited = dohost.NoResult((*Pool).Exited)
+)
+
+// TestStaleConnectionsAreRefused has workers that have left, or were removed, or never joined.
+func TestStaleConnectionsAreRefused(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "old")
+		f.join("a", "new")
+		call(f, leave, Leave{"a", "old"})
+		for _, conn := range []string{"old", "never"} {
+			refused(f, ErrStale, (*Pool).Beat, Beat{"a", conn})
+			refused(f, ErrStale, leave, Leave{"a", conn})
+			refused(f, ErrStale, (*Pool).Claim, Claim{Role: "a", Conn: conn})
+		}
+		refused(f, ErrStale, (*Pool).Beat, Beat{"other", "new"})
+		if r := f.role("a"); !r.Reachable {
+			t.Errorf("the newer worker is gone: %+v", r)
+		}
+		f.sleep(5 * time.Minute) // the sweep removes it
+		refused(f, ErrStale, (*Pool).Beat, Beat{"a", "new"})
+		refused(f, ErrStale, (*Pool).Claim, Claim{Role: "a", Conn: "new"})
+		f.join("a", "new")
+	})
+}
+
+// TestFencedClaimsAreRefused has a worker whose task another worker has.
+func TestFencedClaimsAreRefused(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		id := f.post("a", "x")
+		old := f.claim("a", "1", true)
+		f.sleep(5 * time.Minute) // no renewal
+		f.is(id, "pending 1")
+		check := func() {
+			t.Helper()
+			for name, h := range map[string]Hold{"the old claim": old, "another connection": {id, "2", old.Fence}, "a future fence": {id, "1", 7}, "no fence": {Task: id, Conn: "1"}} {
+				t.Log(name)
+				refused(f, ErrFence, (*Pool).Start, h)
+				refused(f, ErrFence, (*Pool).Renew, Renew{Hold: h})
+				refused(f, ErrFence, (*Pool).Fail, Fail{Hold: h})
+				refused(f, ErrFence, (*Pool).Fail, Fail{Hold: h, Retry: true})
+				refused(f, ErrFence, (*Pool).Release, h)
+			}
+			refused(f, ErrFence, (*Pool).Handoff, Handoff{Hold: Hold{Task: id, Conn: "1"}})
+			refused(f, ErrFence, (*Pool).Handoff, Handoff{Hold: Hold{id, "1", 7}})
+		}
+		check()
+		f.join("a", "2")
+		h := f.claim("a", "2", true)
+		if h.Fence != old.Fence+1 {
+			t.Errorf("fence %d follows %d", h.Fence, old.Fence)
+		}
+		refused(f, ErrFence, (*Pool).Handoff, Handoff{Hold: Hold{id, "1", h.Fence}})
+		for range 2 {
+			if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: old, Result: json.RawMessage(`"late"`)}); !errors.Is(err, ErrFence) {
+				t.Error(err)
+			}
+		}
+		f.is(id, "running 2")
+		call(f, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage(`"new"`)})
+		got := f.task(id)
+		if got.Status != Done || string(got.Result) != `"new"` || len(got.Late) != 1 || string(got.Late[0].Result) != `"late"` || got.Late[0].Fence != old.Fence {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestLateResultsAreBounded hands a task off by claims that have lapsed.
+func TestLateResultsAreBounded(t *testing.T) {
+	inPool(t, &Options{MaxAttempts: 100}, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		id := f.post("a", "x")
+		for range maxLate + 2 {
+			h := f.claim("a", "1", true)
+			call(f, (*Pool).Release, h)
+			_, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage(`1`)})
+			if !errors.Is(err, ErrFence) {
+				t.Error(err)
+			}
+		}
+		if got := f.task(id); len(got.Late) != maxLate || got.Status != Pending {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestMissingTransitionsAreRefused tries each method in each state with the current claim.
+func TestMissingTransitionsAreRefused(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		for range 4 {
+			f.post("a", "x")
+		}
+		acknowledged := func() Hold { return f.claim("a", "1", false) }
+		h := acknowledged()
+		refused(f, ErrTransition, (*Pool).Renew, Renew{Hold: h})
+		refused(f, ErrTransition, (*Pool).Handoff, Handoff{Hold: h})
+		call(f, (*Pool).Start, h)
+		call(f, (*Pool).Start, h)
+		call(f, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage("1")})
+		failed := acknowledged()
+		call(f, (*Pool).Fail, Fail{Hold: failed, Error: "it broke"})
+		for _, ended := range []Hold{h, failed} {
+			refused(f, ErrTransition, (*Pool).Start, ended)
+			refused(f, ErrTransition, (*Pool).Renew, Renew{Hold: ended})
+			refused(f, ErrTransition, (*Pool).Fail, Fail{Hold: ended})
+			refused(f, ErrTransition, (*Pool).Fail, Fail{Hold: ended, Retry: true})
+			refused(f, ErrTransition, (*Pool).Release, ended)
+		}
+		refused(f, ErrTransition, (*Pool).Handoff, Handoff{Hold: failed})
+		before := f.dump()
+		call(f, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage("2")}) // repeated
+		if f.dump() != before {
+			t.Error("a repeated handoff has changed a row")
+		}
+		if got := f.task(failed.Task); got.Reason != "it broke" || got.Status != Failed {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestUnknownNamesAreRefused has roles, tasks and commands that do not exist.
+func TestUnknownNamesAreRefused(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		refused(f, ErrUnknown, (*Pool).Post, NewTask{Role: "a"})
+		refused(f, ErrUnknown, exited, Exit{Role: "a"})
+		refused(f, ErrUnknown, (*Pool).Take, Take{"d", "a", 1})
+		f.join("a", "1")
+		for _, id := range []string{"", "1", "01", "+1", "x", "-1", "99999999999999999999"} {
+			refused(f, ErrUnknown, (*Pool).Task, TaskQuery{id})
+			refused(f, ErrUnknown, (*Pool).Start, Hold{id, "1", 1})
+		}
+		refused(f, ErrUnknown, (*Pool).Take, Take{"d", "a", 0})
+		if ok, err := f.host.Exists(ctx, dohost.ID{Class: "pool", Name: "q"}); ok || err != nil {
+			t.Errorf("%t, %v", ok, err)
+		}
+		if _, err := dohost.Call(ctx, Pools.Get(f.host, "q"), (*Pool).Roles, struct{}{}); err != nil {
+			t.Error(err)
+		}
+		if ok, err := f.host.Exists(ctx, dohost.ID{Class: "pool", Name: "q"}); ok || err != nil {
+			t.Errorf("a list has created the pool: %t, %v", ok, err)
+		}
+	})
+}
+
+// TestArgumentsAreBounded has arguments beyond each limit, and those at the limit.
+func TestArgumentsAreBounded(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		long := strings.Repeat("n", maxName+1)
+		for _, name := range []string{"", long, "a b", "a\n", "\x00", "é", "\xff"} {
+			refused(f, ErrInvalid, (*Pool).Join, Join{Role: name, Conn: "1"})
+			refused(f, ErrInvalid, (*Pool).Join, Join{Role: "a", Conn: name})
+			refused(f, ErrInvalid, (*Pool).Beat, Beat{name, "1"})
+			refused(f, ErrInvalid, leave, Leave{"a", name})
+			refused(f, ErrInvalid, (*Pool).Claim, Claim{Role: "a", Conn: name})
+			refused(f, ErrInvalid, (*Pool).Post, NewTask{Role: name})
+			refused(f, ErrInvalid, (*Pool).Commands, Poll{Daemon: name})
+			refused(f, ErrInvalid, (*Pool).Take, Take{Daemon: name, Role: "a"})
+			refused(f, ErrInvalid, dohost.NoResult((*Pool).Declare), Declare{Role: name})
+			refused(f, ErrInvalid, exited, Exit{Role: name})
+			refused(f, ErrInvalid, (*Pool).Start, Hold{Conn: name})
+			refused(f, ErrInvalid, (*Pool).Tasks, ListQuery{Role: name})
+			refused(f, ErrInvalid, (*Pool).Workers, ListQuery{Role: name})
+		}
+		refused(f, ErrInvalid, exited, Exit{Role: "a", Conn: long})
+		refused(f, ErrInvalid, (*Pool).Join, Join{Role: "a", Conn: "1", Name: long})
+		refused(f, ErrInvalid, (*Pool).Join, Join{Role: "a", Conn: "1", Name: "\xff"})
+		refused(f, ErrInvalid, (*Pool).Post, NewTask{Role: "a", Text: strings.Repeat("x", 64<<10+1)})
+		refused(f, ErrInvalid, (*Pool).Post, NewTask{Role: "a", Key: strings.Repeat("x", maxKey+1)})
+		call(f, (*Pool).Post, NewTask{Role: "a", Text: strings.Repeat("x", 64<<10), Key: strings.Repeat("k", maxKey)})
+		for _, wait := range []int64{-1, maxWait.Milliseconds() + 1, 1 << 62} {
+			refused(f, ErrInvalid, (*Pool).Claim, Claim{Role: "a", Conn: "1", WaitMS: wait})
+			refused(f, ErrInvalid, (*Pool).Commands, Poll{Daemon: "d", WaitMS: wait})
+		}
+		h := f.claim("a", "1", true)
+		refused(f, ErrInvalid, (*Pool).Renew, Renew{Hold: h, Progress: strings.Repeat("x", maxProgress+1)})
+		refused(f, ErrInvalid, (*Pool).Fail, Fail{Hold: h, Error: strings.Repeat("x", maxError+1)})
+		refused(f, ErrInvalid, exited, Exit{Role: "a", Reason: strings.Repeat("x", maxError+1)})
+		refused(f, ErrInvalid, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage(`"` + strings.Repeat("x", 256<<10-1) + `"`)})
+		refused(f, ErrInvalid, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage("{")})
+		for _, limit := range []int{-1, maxListed + 1} {
+			refused(f, ErrInvalid, (*Pool).Tasks, ListQuery{Role: "a", Limit: limit})
+			refused(f, ErrInvalid, (*Pool).Workers, ListQuery{Role: "a", Limit: limit})
+		}
+		call(f, (*Pool).Renew, Renew{Hold: h, Progress: strings.Repeat("x", maxProgress)})
+		call(f, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage(`"` + strings.Repeat("x", 256<<10-2) + `"`)})
+	})
+}
+
+// TestPoolsAreBounded fills a pool with workers, roles and tasks.
+func TestPoolsAreBounded(t *testing.T) {
+	inPool(t, &Options{MaxWorkers: maxRoles + 1, MaxTasks: 3}, func(ctx context.Context, f *fixture) {
+		for i := range maxRoles {
+			f.join("r"+string(rune('A'+i/26))+string(rune('A'+i%26)), "1")
+		}
+		refused(f, ErrFull, (*Pool).Join, Join{Role: "more", Conn: "1"})
+		refused(f, ErrFull, dohost.NoResult((*Pool).Declare), Declare{Role: "more"})
+		f.join("rAA", "2")
+		refused(f, ErrFull, (*Pool).Join, Join{Role: "rAA", Conn: "3"})
+		f.join("rAA", "2") // again
+		call(f, leave, Leave{"rAA", "2"})
+		f.join("rAA", "3")
+		first := f.post("rAA", "0")
+		f.post("rAA", "1")
+		f.post("rAA", "2")
+		refused(f, ErrFull, (*Pool).Post, NewTask{Role: "rAA"})
+		h := f.claim("rAA", "1", true)
+		call(f, (*Pool).Handoff, Handoff{Hold: h})
+		f.is(first, "done 1")
+		f.post("rAA", "3")
+		refused(f, ErrUnknown, (*Pool).Task, TaskQuery{first})
+		refused(f, ErrFull, (*Pool).Post, NewTask{Role: "rAA"})
+	})
+}
+
+// TestPostsWithAKeyAreIdempotent repeats a post.
+func TestPostsWithAKeyAreIdempotent(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		f.join("b", "1")
+		n := NewTask{Role: "a", Text: "x", Key: "k"}
+		id := call(f, (*Pool).Post, n).ID
+		before := f.dump()
+		if again := call(f, (*Pool).Post, n); again.ID != id || again.Text != "x" || f.dump() != before {
+			t.Errorf("%+v", again)
+		}
+		refused(f, ErrKeyUsed, (*Pool).Post, NewTask{Role: "a", Text: "y", Key: "k"})
+		refused(f, ErrKeyUsed, (*Pool).Post, NewTask{Role: "b", Text: "x", Key: "k"})
+		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+		if again := call(f, (*Pool).Post, n); again.ID != id || again.Status != Done {
+			t.Errorf("%+v", again)
+		}
+	})
+}
+
+// TestReadersChangeNothing calls all methods with read-only rights.
+func TestReadersChangeNothing(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		id := f.post("a", "x")
+		before := f.dump()
+		reader := dohost.GrantAccess(ctx, dohost.Access{Identity: "r", Rights: dohost.ReadOnly})
+		args := map[string]string{
+			"join": `{"role":"a","conn":"2"}`, "beat": `{"role":"a","conn":"1"}`, "leave": `{"role":"a","conn":"1"}`,
+			"post": `{"role":"a"}`, "claim": `{"role":"a","conn":"1"}`, "start": `{"task":"1","conn":"1","fence":1}`,
+			"renew": `{"task":"1","conn":"1","fence":1}`, "handoff": `{"task":"1","conn":"1","fence":1}`, "fail": `{"task":"1","conn":"1","fence":1}`,
+			"release": `{"task":"1","conn":"1","fence":1}`, "declare": `{"role":"a"}`, "take": `{"daemon":"d","role":"a"}`, "exited": `{"role":"a"}`,
+			"commands": `{"daemon":"d"}`, "task": `{"task":"` + id + `"}`, "tasks": `{"role":"a"}`, "workers": `{"role":"a"}`, "roles": `{}`,
+		}
+		reads := map[string]bool{"commands": true, "task": true, "tasks": true, "workers": true, "roles": true}
+		methods := Class(nil).Methods()
+		if len(methods) != len(args) {
+			t.Errorf("methods %q", methods)
+		}
+		for _, m := range methods {
+			_, err := f.host.Invoke(reader, f.pool().ID(), m, []byte(args[m]))
+			if reads[m] && err != nil || !reads[m] && !errors.Is(err, dohost.ErrForbidden) {
+				t.Errorf("%s: %v", m, err)
+			}
+		}
+		if f.dump() != before {
+			t.Error("a reader has changed a row")
+		}
+	})
+}
+
+// TestOptionsAreChecked opens hosts with wrong options.
+func TestOptionsAreChecked(t *testing.T) {
+	for _, tt := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Beat: -1}, "Options.Beat is -1ns"},
+		{Options{Beat: time.Minute, TTL: time.Minute}, "want a TTL that is more than Beat"},
+		{Options{Sweep: 365 * 24 * time.Hour}, "Options.Sweep is 8760h0m0s: want at most 720h"},
+		{Options{Lease: 1}, "Options.Lease is 1ns: want at least a millisecond"},
+		{Options{MaxTasks: -1}, "Options.MaxTasks is -1"},
+		{Options{MaxText: 1<<20 + 1}, "Options.MaxText is 1048577"},
+		{Options{MaxResult: 1 << 20}, "Options.MaxResult is 1048576"},
+		{Options{MaxRestarts: 1001, Keep: -1}, "Options.Keep is -1ns"},
+	} {
+		h, err := dohost.Open(t.TempDir(), nil, Class(&tt.o))
+		if err == nil {
+			h.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)
+		}
+	}
+	o, err := (&Options{Beat: time.Second, Progress: -5}).resolved()
+	if err != nil || o.TTL != 2*time.Second || o.Progress != -1 || o.Starting != 90*time.Second || o.Pending != 5*time.Minute {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// TestPoolsHaveNoSharedState sets the state of the agent.
+func TestPoolsHaveNoSharedState(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		err := f.pool().Do(ctx, func(ctx context.Context, p *Pool) error { return p.SetState(ctx, struct{}{}) })
+		if !errors.Is(err, errNoState) {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,139 @@
+package pool
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/backoff"
+)
+
+// Declare declares a role.
+type Declare struct {
+	Role string `json:"role"`
+	// Managed says that a daemon takes the restarts of the role's workers. The pool requests none of an unmanaged role.
+	Managed bool `json:"managed"`
+}
+
+// Declare creates a role, or changes whether it is managed. It also ends the state given up, with all restarts again: a daemon declares its
+// role when it starts.
+//
+// Errors: [ErrFull].
+func (p *Pool) Declare(ctx context.Context, d Declare) error {
+	if err := checkNames("role", d.Role); err != nil {
+		return err
+	}
+	return p.update(ctx, func(ctx context.Context, v *view) error {
+		r, ok, err := get(ctx, p, &roles, d.Role)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			if err := v.checkRoles(ctx); err != nil {
+				return err
+			}
+			r = role{Name: d.Role, Seen: v.now}
+		}
+		if r.Managed = d.Managed; !d.Managed {
+			r.Starting = time.Time{}
+			r.checkBy(v.now.Add(p.options.Keep))
+			if _, err := commands.Delete(ctx, p.Storage(), d.Role); err != nil {
+				return err
+			}
+		}
+		r.GivenUp, r.Warned, r.Restarts = false, false, 0
+		if err := roles.Put(ctx, p.Storage(), r); err != nil {
+			return err
+		}
+		if !r.Check.IsZero() {
+			if err := v.needSweep(ctx); err != nil {
+				return err
+			}
+		}
+		return v.attend(ctx, d.Role, "a daemon has declared it")
+	})
+}
+
+// offline reports whether a role has no worker that may be reachable, no task with a live lease, and no restart that has begun. A busy
+// role is not offline: its worker may have left to work on the task.
+func (v *view) offline(ctx context.Context, r *role) (bool, error) {
+	if reachable, err := v.reachable(ctx, r.Name); err != nil || reachable {
+		return false, err
+	}
+	if !r.Starting.IsZero() && !v.lapsed(r.Starting) {
+		return false, nil
+	}
+	busy, err := v.busy(ctx, r.Name)
+	return !busy, err
+}
+
+// busy reports whether a task of a role has a live lease.
+func (v *view) busy(ctx context.Context, role string) (bool, error) {
+	t, ok, err := first(ctx, v.Pool, &tasks, dohost.Query[taskRow]{Index: "held", Prefix: dohost.KeyOf(role), Reverse: true})
+	return ok && !v.leaseLapsed(t.Lease), err
+}
+
+// attend acts on an offline role with a pending task: it requests a restart if the role is managed, and reports it as unattended if its
+// oldest task has waited for Pending. Every event after which a role may be offline, or have a pending task, calls it.
+func (v *view) attend(ctx context.Context, name, reason string) error {
+	r, ok, err := get(ctx, v.Pool, &roles, name)
+	if err != nil || !ok {
+		return err
+	}
+	oldest, waits, err := v.head(ctx, name)
+	if err != nil || !waits {
+		return err
+	}
+	offline, err := v.offline(ctx, &r)
+	if err != nil || !offline {
+		return err
+	}
+	before := r
+	if age := v.now.Sub(oldest.Since); age >= v.options.Pending && !r.Warned {
+		r.Warned = true
+		v.Object().Report(ctx, "pool:unattended", attrRole(name), attrTask(&oldest), slog.Bool("managed", r.Managed), slog.Duration("age", age))
+	}
+	if r.Managed {
+		if err := v.request(ctx, &r, reason); err != nil {
+			return err
+		}
+	}
+	if r == before {
+		return nil
+	}
+	return roles.Put(ctx, v.Storage(), r)
+}
+
+// request requests a restart of a role, unless one is requested already, or the role is given up.
+func (v *view) request(ctx context.Context, r *role, reason string) error {
+	if r.GivenUp {
+		return nil
+	}
+	if _, requested, err := get(ctx, v.Pool, &commands, r.Name); err != nil || requested {
+		return err
+	}
+	if r.Restarts >= v.options.MaxRestarts {
+		r.GivenUp = true
+		v.Object().Report(ctx, "pool:given_up", attrRole(r.Name), slog.Int("restarts", r.Restarts), attrReason(reason))
+		return nil
+	}
+	after := v.now
+	if r.Restarts > 0 {
+		after = v.now.Add(backoff.Delay(r.Restarts-1, v.options.RestartDelay, max(maxDelay, v.options.RestartDelay)))
+	}
+	r.Restarts++
+	r.Number++
+	r.Starting = time.Time{}
+	c := command{Role: r.Name, Number: r.Number, Reason: reason, Asked: v.now, After: after}
+	if err := commands.Insert(ctx, v.Storage(), c); err != nil {
+		return err
+	}
+	v.daemons.wakeAll()
+	v.Object().Report(ctx, "pool:restart", attrRole(r.Name), slog.Uint64("number", r.Number), attrReason(reason))
+	return nil
+}
+
+func attrRole(name string) slog.Attr     { return slog.String("role", name) }
+func attrTask(t *taskRow) slog.Attr      { return slog.String("task", t.ID) }
+func attrReason(reason string) slog.Attr { return slog.String("reason", reason) }

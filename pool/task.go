@@ -1,0 +1,186 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// NewTask is a task to be posted.
+type NewTask struct {
+	Role string `json:"role"`
+	Text string `json:"text"`
+	// Key makes a repeated post harmless: a second post with the key returns the task of the first, while the pool keeps it.
+	Key string `json:"key,omitempty"`
+}
+
+// Task is a task of a pool.
+type Task struct {
+	ID       string    `json:"id"`
+	Role     string    `json:"role"`
+	Key      string    `json:"key,omitempty"`
+	Status   Status    `json:"status"`
+	Created  time.Time `json:"created"`
+	Since    time.Time `json:"since"` // of the Status
+	Attempts int       `json:"attempts"`
+	// Reason is the reason why the task is pending again; of a failed task, its error.
+	Reason string `json:"reason,omitempty"`
+
+	// Fence is the number of the last claim, and Conn its connection; no Conn if the task is pending.
+	Fence      uint64     `json:"fence"`
+	Conn       string     `json:"conn,omitempty"`
+	Lease      *time.Time `json:"lease,omitempty"`       // end of the lease, or the time to start the task
+	ProgressBy *time.Time `json:"progress_by,omitempty"` // deadline of the next progress
+	Progress   string     `json:"progress,omitempty"`
+
+	// A list of tasks has none of these.
+	Text   string          `json:"text,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Late   []Late          `json:"late,omitempty"`
+}
+
+// public returns the task for callers.
+func (t *taskRow) public(c content) Task {
+	out := Task{
+		ID: t.ID, Role: t.Role, Key: t.Key, Status: t.Status, Created: t.Created, Since: t.Since, Attempts: t.Attempts, Reason: t.Reason,
+		Fence: t.Fence, Conn: t.Conn, Progress: t.Progress, Text: c.Text, Result: c.Result, Late: c.Late,
+	}
+	if t.Status.held() {
+		out.Lease, out.ProgressBy = timeOrNil(t.Lease), timeOrNil(t.ProgressBy)
+	}
+	return out
+}
+
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// whole returns the task with its content.
+func (v *view) whole(ctx context.Context, t taskRow) (Task, error) {
+	c, _, err := get(ctx, v.Pool, &contents, t.ID)
+	return t.public(c), err
+}
+
+// Post posts a task, and wakes a worker of its role. If the role is managed and offline, it requests a restart of the role.
+//
+// Errors: [ErrUnknown] for a role that has never had a worker and that no daemon has declared; [ErrKeyUsed]; [ErrFull].
+func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
+	if err := checkNames("role", n.Role); err != nil {
+		return Task{}, err
+	}
+	if err := checkText("text", n.Text, p.options.MaxText); err != nil {
+		return Task{}, err
+	}
+	if err := checkText("key", n.Key, maxKey); err != nil {
+		return Task{}, err
+	}
+	err = p.update(ctx, func(ctx context.Context, v *view) error {
+		r, ok, err := get(ctx, p, &roles, n.Role)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return refuse(ErrUnknown, "the pool has no role %q: no worker has joined it, and no daemon has declared it", n.Role)
+		}
+		if n.Key != "" {
+			t, found, err := first(ctx, p, &tasks, dohost.Query[taskRow]{Index: "key", Equal: dohost.KeyOf(n.Key)})
+			if err != nil {
+				return err
+			}
+			if found {
+				task, err = v.posted(ctx, t, n)
+				return err
+			}
+		}
+		if err := v.makeRoom(ctx); err != nil {
+			return err
+		}
+		v.meta.Seq++
+		v.meta.Tasks++
+		t := taskRow{
+			ID: strconv.FormatUint(v.meta.Seq, 10), Seq: v.meta.Seq, Key: n.Key, Role: n.Role, Status: Pending, Created: v.now, Since: v.now,
+		}
+		if err := tasks.Insert(ctx, p.Storage(), t); err != nil {
+			return err
+		}
+		c := content{ID: t.ID, Text: n.Text}
+		if err := contents.Insert(ctx, p.Storage(), c); err != nil {
+			return err
+		}
+		task = t.public(c)
+		before := r
+		if r.checkBy(v.now.Add(p.options.Pending)); r != before {
+			if err := roles.Put(ctx, p.Storage(), r); err != nil {
+				return err
+			}
+		}
+		v.wakeClaimer(n.Role)
+		if err := v.needSweep(ctx); err != nil {
+			return err
+		}
+		return v.attend(ctx, n.Role, "a task was posted")
+	})
+	return task, err
+}
+
+// posted answers a post whose key belongs to a task.
+func (v *view) posted(ctx context.Context, t taskRow, n NewTask) (Task, error) {
+	task, err := v.whole(ctx, t)
+	if err == nil && (task.Role != n.Role || task.Text != n.Text) {
+		return Task{}, refuse(ErrKeyUsed, "the key %.40q belongs to the task %s, which has another role or text", n.Key, t.ID)
+	}
+	return task, err
+}
+
+// makeRoom makes room for a task in a full pool.
+func (v *view) makeRoom(ctx context.Context) error {
+	if v.meta.Tasks < v.options.MaxTasks {
+		return nil
+	}
+	oldest, ok, err := first(ctx, v.Pool, &tasks, dohost.Query[taskRow]{Index: "ended"})
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return refuse(ErrFull, "the pool has %d tasks that have not ended, and takes no more", v.meta.Tasks)
+	}
+	return v.forget(ctx, oldest)
+}
+
+// forget deletes a task.
+func (v *view) forget(ctx context.Context, t taskRow) error {
+	v.meta.Tasks--
+	if _, err := tasks.Delete(ctx, v.Storage(), tasks.Key(t)); err != nil {
+		return err
+	}
+	_, err := contents.Delete(ctx, v.Storage(), t.ID)
+	return err
+}
+
+// wakeClaimer wakes a worker that waits for a task of a role.
+func (p *Pool) wakeClaimer(role string) {
+	if ws := p.claimers[role]; ws != nil {
+		ws.wakeOne()
+	}
+}
+
+// head returns the oldest pending task of a role.
+func (v *view) head(ctx context.Context, role string) (taskRow, bool, error) {
+	return first(ctx, v.Pool, &tasks, dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(role, Pending)})
+}
+
+// find returns the task of an id.
+func (p *Pool) find(ctx context.Context, id string) (taskRow, error) {
+	if seq, err := strconv.ParseUint(id, 10, 64); err == nil && strconv.FormatUint(seq, 10) == id {
+		if t, ok, err := get(ctx, p, &tasks, string(dohost.KeyOf(seq))); err != nil || ok {
+			return t, err
+		}
+	}
+	return taskRow{}, refuse(ErrUnknown, "the pool has no task %.40q", id)
+}

@@ -1,0 +1,74 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// waiters are the long polls of an incarnation that wait, the oldest first. The holder of the turn owns them.
+type waiters []*waiter
+
+// waiter is a long poll.
+type waiter struct {
+	client string    // a newer poll of the client ends an older one
+	notify chan bool // has room for one: true to look again, false to end
+}
+
+// wakeOne wakes the oldest waiter.
+func (ws *waiters) wakeOne() {
+	if len(*ws) > 0 {
+		(*ws)[0].notify <- true
+		*ws = slices.Delete(*ws, 0, 1)
+	}
+}
+
+// wakeAll wakes all waiters.
+func (ws *waiters) wakeAll() {
+	for len(*ws) > 0 {
+		ws.wakeOne()
+	}
+}
+
+// end ends the waiter of a client.
+func (ws *waiters) end(client string) {
+	*ws = slices.DeleteFunc(*ws, func(w *waiter) bool {
+		if w.client == client {
+			w.notify <- false
+		}
+		return w.client == client
+	})
+}
+
+// wait gives up the turn until the client's waiter is woken, d is over, a newer poll of the
+// client ends it, or the host begins to close. It reports the first of them. Its
+// error is that of an incarnation that has ended: then the caller does not hold the turn.
+func (p *Pool) wait(ctx context.Context, client string, d time.Duration, ws *waiters) (woken bool, err error) {
+	ws.end(client)
+	w := &waiter{client, make(chan bool, 1)}
+	*ws = append(*ws, w)
+	err = dohost.Await(ctx, func(ctx context.Context) error {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case woken = <-w.notify:
+		case <-timer.C:
+		case <-p.Object().LocateHost().Closing():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		return nil
+	})
+	if errors.Is(err, dohost.ErrFenced) {
+		return false, err
+	}
+	*ws = slices.DeleteFunc(*ws, func(x *waiter) bool { return x == w })
+	select {
+	case woken = <-w.notify: // at the same moment as another reason
+	default:
+	}
+	return woken, err
+}
