@@ -44,9 +44,9 @@
 //   - The key of a requested restart is the role. So a role has at most one.
 //   - A restart that the pool requests is counted. MaxRestarts of them without a worker that stays for Stable, or hands a task off, are
 //     the end: the pool reports the role as given up, and requests no more until a worker joins or a daemon declares the role.
-//   - Nothing lapses before the host has been up for one TTL, and no lease before the host has been up for one lease as well: until then
-//     the workers cannot have sent heartbeats. The same holds after a sweep that is late by more than a TTL, since the host, or its
-//     machine, stood still, or its clock was set forward.
+//   - After a start of the host, nothing lapses in the first TTL since the first request or sweep of the pool, and no lease in the first
+//     lease: before that the workers could not send heartbeats. A start of the host is a new epoch of it, so the end of an incarnation is
+//     none. The same holds when a sweep is late by more than a TTL: the host, or its machine, stood still, or its clock was set forward.
 //   - Only the clock of the pool's host counts. A request has no times.
 //
 // # Ordering

@@ -78,12 +78,12 @@ func (p *Pool) view(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &view{Pool: p, meta: m, stored: m, now: p.clock().Round(0)} // the monotonic clock says nothing in another process
-	if host := p.Object().Epoch().HostPrefix(); !ok || m.Host != host {
+	v := &view{Pool: p, meta: m, stored: m, now: p.clock().Round(0)}                          // the monotonic clock says nothing in another process
+	if host := p.Object().Epoch().HostPrefix(); !ok || m.Host != host || v.now.Before(m.Up) { // or the clock was set back
 		v.meta.Host, v.meta.Up = host, v.now
 	}
 	if m.Sweep != "" {
-		v.away = v.now.Sub(m.Swept) > p.options.Sweep+p.options.TTL
+		v.away = v.now.Sub(later(m.Swept, v.meta.Up)) > p.options.Sweep+p.options.TTL
 	}
 	return v, nil
 }

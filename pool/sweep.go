@@ -83,8 +83,12 @@ func (v *view) sweepFuture(ctx context.Context, _ *swept) (int, error) {
 	latest := v.now.Add(v.options.TTL)
 	rows, err := workers.List(ctx, v.Storage(), &dohost.Query[worker]{Index: "until", Start: dohost.KeyOf(latest).PrefixEnd(), Limit: sweepBatch})
 	for _, row := range rows {
-		row.Value.Until = latest
-		if err = workers.Put(ctx, v.Storage(), row.Value); err != nil {
+		w := row.Value
+		w.Until = latest
+		if w.Joined.After(v.now) {
+			w.Joined = v.now
+		}
+		if err = workers.Put(ctx, v.Storage(), w); err != nil {
 			return 0, err
 		}
 	}
@@ -204,6 +208,12 @@ func (v *view) sweepRole(ctx context.Context, r role, s *swept) error {
 	oldest, waits, err := v.head(ctx, r.Name)
 	if err != nil {
 		return err
+	}
+	if waits && oldest.Since.After(v.now) { // the clock was set back
+		oldest.Since = v.now
+		if err := tasks.Put(ctx, v.Storage(), oldest); err != nil {
+			return err
+		}
 	}
 	r.Check = r.Starting
 	switch {
