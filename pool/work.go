@@ -1,0 +1,263 @@
+package pool
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// WorkOptions tunes [Work].
+type WorkOptions struct {
+	// Role is the role of the worker. Required.
+	Role string
+	// Name is for people, such as the name of the machine. At most 128 bytes.
+	Name string
+	// Wait bounds one request for a task. Zero means 30 s; it is at most 50 s.
+	Wait time.Duration
+}
+
+// ErrNoRetry makes a task fail without further attempts, if the error of a worker's function wraps it.
+var ErrNoRetry = errors.New("pool: the task is not to be repeated")
+
+// errLost is the cause of the end of a task's context when the worker has lost its claim.
+var errLost = fmt.Errorf("pool: the lease of the task has lapsed: %w", ErrFence)
+
+// endTimeout bounds the requests that end a task or a connection after the end of the worker's context.
+const endTimeout = 10 * time.Second
+
+// Work is a worker: it joins a role of a pool, claims tasks one after the other and calls do with each, until ctx ends. It sends heartbeats
+// and renews the lease of the task while do runs. For several tasks at a time, call Work several times.
+//
+// The context of do ends with ctx, or when the worker has lost the task: then its cause is an [ErrFence], and another worker may have the
+// task. do reports progress with [Progress], and must do so within Options.Progress of the pool.
+//
+// The result of do ends the task. If do returns an error, the task is pending again and counts as an attempt, or has failed if the error
+// wraps [ErrNoRetry]; after the end of ctx it is released, and does not count. If do panics, the task has failed, and the panic continues.
+// On each of these paths, and on every return of Work, the worker leaves the pool. An answer that is lost then has an effect nevertheless:
+// a task that was claimed by the last request is pending again after Options.Acknowledged.
+//
+// Work returns the cause of ctx, a refusal such as [ErrFull], or an error of the server about the request, such as that of a wrong token.
+// It repeats requests while the server does not answer.
+func Work(ctx context.Context, c *Client, o *WorkOptions, do func(context.Context, *Task) (json.RawMessage, error)) error {
+	if o == nil || o.Role == "" || do == nil {
+		return refuse(ErrInvalid, "Work without a Role or a function")
+	}
+	wait := o.Wait
+	if wait == 0 {
+		wait = 30 * time.Second
+	}
+	if wait < time.Millisecond || wait > maxWait {
+		return refuse(ErrInvalid, "WorkOptions.Wait is %v: want 0 for the default, or a millisecond to %v", o.Wait, maxWait)
+	}
+	w := &session{client: c, options: *o, wait: wait, conn: rand.Text()}
+	if err := w.join(ctx); err != nil {
+		return err
+	}
+	defer w.leave(ctx)
+	beating, stop := context.WithCancel(ctx)
+	beats := sync.WaitGroup{}
+	beats.Go(func() { w.beat(beating) })
+	defer beats.Wait()
+	defer stop()
+	for {
+		task, err := w.claim(ctx)
+		if err == nil && task != nil {
+			err = w.work(ctx, task, do)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// session is a worker that has joined.
+type session struct {
+	client  *Client
+	options WorkOptions
+	wait    time.Duration
+	conn    string
+	joined  Joined // does not change: the options of the pool
+}
+
+// join joins the role.
+func (w *session) join(ctx context.Context) error {
+	return w.client.repeat(ctx, requestTimeout, "join", Join{Role: w.options.Role, Conn: w.conn, Name: w.options.Name}, &w.joined)
+}
+
+// leave leaves the pool. An error is without consequence: the worker is removed after its TTL.
+func (w *session) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	var none struct{}
+	_ = w.client.repeat(ctx, requestTimeout, "leave", Leave{w.options.Role, w.conn}, &none)
+}
+
+// beat sends heartbeats until ctx ends, and repeats one that has failed soon. A worker that was removed joins again.
+func (w *session) beat(ctx context.Context) {
+	every := milliseconds(w.joined.BeatMS)
+	for pause := every; sleep(ctx, pause); {
+		var beaten Beaten
+		limit := min(requestTimeout, every)
+		err := w.client.request(ctx, limit, "beat", Beat{w.options.Role, w.conn}, &beaten)
+		if errors.Is(err, ErrStale) {
+			var joined Joined
+			err = w.client.request(ctx, limit, "join", Join{Role: w.options.Role, Conn: w.conn, Name: w.options.Name}, &joined)
+		}
+		if pause = every; err != nil {
+			pause = every / 6
+		}
+	}
+}
+
+func milliseconds(n int64) time.Duration { return time.Duration(max(n, 1)) * time.Millisecond }
+
+// claim waits for a task. It returns nil if there was none.
+func (w *session) claim(ctx context.Context) (*Task, error) {
+	var claimed Claimed
+	in := Claim{Role: w.options.Role, Conn: w.conn, WaitMS: w.wait.Milliseconds()}
+	err := w.client.repeat(ctx, w.wait+requestTimeout, "claim", in, &claimed)
+	if errors.Is(err, ErrStale) {
+		return nil, w.join(ctx)
+	}
+	return claimed.Task, err
+}
+
+// work starts a task, and ends it in the way that do does.
+func (w *session) work(ctx context.Context, task *Task, do func(context.Context, *Task) (json.RawMessage, error)) error {
+	hold := Hold{task.ID, w.conn, task.Fence}
+	var started Task
+	begun := time.Now()
+	if err := w.client.repeat(ctx, requestTimeout, "start", hold, &started); err != nil {
+		if errors.Is(err, ErrFence) || errors.Is(err, ErrTransition) || errors.Is(err, ErrUnknown) {
+			return nil // the pool has taken it back
+		}
+		return err
+	}
+	p := &progress{}
+	working, end := context.WithCancelCause(context.WithValue(ctx, progressKey{}, p))
+	renewing, stop := context.WithCancel(working)
+	renewals := sync.WaitGroup{}
+	renewals.Go(func() { w.renew(renewing, hold, p, begun, end) })
+	returned := false
+	defer func() {
+		stop()
+		renewals.Wait()
+		end(nil)
+		if !returned { // a panic, or the end of the goroutine: an error changes nothing about it
+			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+			defer cancel()
+			_ = w.end(ending, "fail", Fail{Hold: hold, Error: "the function of the worker has panicked"})
+		}
+	}()
+	result, failed := do(working, task)
+	returned = true
+	stop()
+	renewals.Wait()
+	return w.ended(ctx, hold, result, failed)
+}
+
+// ended ends a task whose function has returned.
+func (w *session) ended(ctx context.Context, hold Hold, result json.RawMessage, failed error) error {
+	if failed == nil && len(result) > 0 && !json.Valid(result) {
+		failed = fmt.Errorf("pool: the result is not JSON: %w", ErrNoRetry)
+	}
+	switch {
+	case failed == nil:
+		err := w.end(ctx, "handoff", Handoff{hold, result})
+		if errors.Is(err, ErrInvalid) { // it is too large
+			err = w.end(ctx, "fail", Fail{Hold: hold, Error: shorten(err.Error(), maxError)})
+		}
+		return err
+	case ctx.Err() != nil:
+		return w.end(ctx, "release", hold)
+	}
+	return w.end(ctx, "fail", Fail{Hold: hold, Error: shorten(failed.Error(), maxError), Retry: !errors.Is(failed, ErrNoRetry)})
+}
+
+// end ends the worker's part of a task. It repeats the request until ctx ends, and then for a while longer. If the pool has taken the task
+// back, or has received the request before and the answer was lost, the part is over as well.
+func (w *session) end(ctx context.Context, method string, in any) error {
+	var task Task
+	err := w.client.repeat(ctx, requestTimeout, method, in, &task)
+	if err != nil && ctx.Err() != nil {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		err = w.client.repeat(ending, requestTimeout, method, in, &task)
+	}
+	if errors.Is(err, ErrFence) || errors.Is(err, ErrTransition) || errors.Is(err, ErrUnknown) {
+		return nil
+	}
+	return err
+}
+
+// renew renews the lease of a task until ctx ends. When the pool has taken the task back, or when a lease has passed since the last renewal
+// with an answer was sent, it calls end: then another worker may have the task.
+func (w *session) renew(ctx context.Context, hold Hold, p *progress, last time.Time, end context.CancelCauseFunc) {
+	lease := milliseconds(w.joined.LeaseMS)
+	for pause := lease / 3; sleep(ctx, pause); {
+		sent := time.Now()
+		var task Task
+		err := w.client.request(ctx, min(lease/3, lease-sent.Sub(last)), "renew", Renew{hold, p.get()}, &task)
+		if pause = lease / 12; err == nil {
+			pause, last = lease/3, sent
+		}
+		if isRefusal(err) || time.Since(last) >= lease {
+			end(errLost)
+			return
+		}
+	}
+}
+
+// sleep waits, and reports whether ctx has not ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// progressKey is the context key of the progress of a task.
+type progressKey struct{}
+
+// progress is the progress of a task that the next renewal reports.
+type progress struct {
+	mu   sync.Mutex // guards the field below
+	text string
+}
+
+func (p *progress) get() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text
+}
+
+// Progress reports progress of the task whose function runs with ctx: the next renewal of its lease, within a third of a lease, passes text
+// on to the pool. It is progress if text differs from the last one. Longer texts than 1 KiB are cut. With another context it does nothing.
+// Any goroutine may call it.
+func Progress(ctx context.Context, text string) {
+	p, ok := ctx.Value(progressKey{}).(*progress)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text = shorten(text, maxProgress)
+}
+
+// shorten returns a text as UTF-8 of at most so many bytes.
+func shorten(text string, most int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
