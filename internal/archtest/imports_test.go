@@ -95,7 +95,7 @@ var testsMayImport = map[string][]string{
 	"inbox":            {"dohosttest"},
 	"streams":          {"dohosttest", "objectstore"}, // for a full disk
 	"streams/consumer": {"dohosttest", "streams"},
-	"pool":             {"dohosttest", "objectstore"}, // for hosts in memory
+	"pool":             {"dohosttest", "docs", "objectstore"}, // for the examples of the wire, and for hosts in memory
 	"chat/openai":      {".", "dohosttest"},
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},
