@@ -95,7 +95,7 @@ var testsMayImport = map[string][]string{
 	"inbox":            {"dohosttest"},
 	"streams":          {"dohosttest", "objectstore"}, // for a full disk
 	"streams/consumer": {"dohosttest", "streams"},
-	"pool":             {"dohosttest", "docs", "objectstore"}, // for the examples of the wire, and for hosts in memory
+	"pool":             {"dohosttest", "docs", "objectstore", "runtime"}, // for the examples of the wire, hosts in memory, and to count reads
 	"chat/openai":      {".", "dohosttest"},
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},
