@@ -30,6 +30,8 @@ type Polled struct {
 
 // Commands returns the requested restarts that may begin now, and waits up to WaitMS for one, at most 50 s. It changes nothing: a daemon
 // that means to restart a role calls [Pool.Take] first.
+//
+// Errors: [ErrFull] if 100 daemons wait.
 func (p *Pool) Commands(ctx context.Context, q Poll) (Polled, error) {
 	if err := checkNames("daemon", q.Daemon); err != nil {
 		return Polled{}, err
@@ -46,6 +48,9 @@ func (p *Pool) Commands(ctx context.Context, q Poll) (Polled, error) {
 		wait := left
 		if next > 0 {
 			wait = min(left, next)
+		}
+		if len(p.daemons) >= maxPolls {
+			return Polled{}, refuse(ErrFull, "%d daemons wait for commands, and no more may", maxPolls)
 		}
 		begun := time.Now()
 		woken, err := p.wait(ctx, q.Daemon, wait, &p.daemons)

@@ -46,7 +46,7 @@ type Options struct {
 	// MaxTasks bounds the tasks of a pool, those that have ended included. A post to a full pool removes the oldest task that has
 	// ended, and is refused if there is none. Zero means 10,000.
 	MaxTasks int
-	// MaxText bounds the text of a task, in bytes. Zero means 64 KiB; it is at most 1 MiB.
+	// MaxText bounds the text of a task, in bytes. Zero means 64 KiB; it is at most 768 KiB.
 	MaxText int
 	// MaxResult bounds the result of a task, in bytes of JSON. Zero means 256 KiB; it is at most 256 KiB.
 	MaxResult int
@@ -64,12 +64,13 @@ const (
 	maxProgress   = 1 << 10          // bytes of a worker's progress
 	maxError      = 4 << 10          // bytes of the error of a task
 	maxLate       = 3                // late results of a task
+	maxPolls      = 100              // of daemons that wait
 	maxRoles      = 256              // of a pool
 	maxListed     = 1000             // rows in one answer
 	maxWait       = 50 * time.Second // of a long poll
 	maxDelay      = 5 * time.Minute  // before a restart
-	mostText      = 1 << 20          // of Options.MaxText
-	mostResult    = 256 << 10        // of Options.MaxResult
+	mostText      = 768 << 10        // of Options.MaxText
+	mostResult    = 256 << 10        // of Options.MaxResult: a row has the text, and four results
 	sweepBatch    = 100              // rows of one kind in a turn of the sweep
 	longestOption = 30 * 24 * time.Hour
 )

@@ -80,22 +80,44 @@ func TestFencedClaimsAreRefused(t *testing.T) {
 	})
 }
 
-// TestLateResultsAreBounded hands a task off by claims that have lapsed.
-func TestLateResultsAreBounded(t *testing.T) {
-	inPool(t, &Options{MaxAttempts: 100}, func(ctx context.Context, f *fixture) {
+// TestFenceOfAnEarlierClaimIsRefused has one connection that claims a task twice: requests of its first claim arrive late.
+func TestFenceOfAnEarlierClaimIsRefused(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		id := f.post("a", "x")
+		old := f.claim("a", "1", true)
+		call(f, (*Pool).Release, old)
+		h := f.claim("a", "1", true)
+		refused(f, ErrFence, (*Pool).Start, old)
+		refused(f, ErrFence, (*Pool).Renew, Renew{Hold: old})
+		refused(f, ErrFence, (*Pool).Release, old)
+		refused(f, ErrFence, (*Pool).Fail, Fail{Hold: old})
+		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: old}); !errors.Is(err, ErrFence) {
+			t.Error(err)
+		}
+		f.is(id, "running 1")
+		call(f, (*Pool).Renew, Renew{Hold: h})
+	})
+}
+
+// TestLateResultsAreBounded hands a task off by claims that have lapsed. Its text and all results have the greatest length.
+func TestLateResultsAreBounded(t *testing.T) {
+	inPool(t, &Options{MaxAttempts: 100, MaxText: mostText}, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		id := f.post("a", strings.Repeat("x", mostText))
+		result := json.RawMessage(`"` + strings.Repeat("x", mostResult-2) + `"`)
 		for range maxLate + 2 {
 			h := f.claim("a", "1", true)
 			call(f, (*Pool).Release, h)
-			_, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage(`1`)})
+			_, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: h, Result: result})
 			if !errors.Is(err, ErrFence) {
 				t.Error(err)
 			}
 		}
 		if got := f.task(id); len(got.Late) != maxLate || got.Status != Pending {
-			t.Errorf("%+v", got)
+			t.Errorf("%d late results of a task that is %s", len(got.Late), got.Status)
 		}
+		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true), Result: result})
 	})
 }
 
@@ -291,7 +313,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{Options{Sweep: 365 * 24 * time.Hour}, "Options.Sweep is 8760h0m0s: want at most 720h"},
 		{Options{Lease: 1}, "Options.Lease is 1ns: want at least a millisecond"},
 		{Options{MaxTasks: -1}, "Options.MaxTasks is -1"},
-		{Options{MaxText: 1<<20 + 1}, "Options.MaxText is 1048577"},
+		{Options{MaxText: 768<<10 + 1}, "Options.MaxText is 786433"},
 		{Options{MaxResult: 1 << 20}, "Options.MaxResult is 1048576"},
 		{Options{MaxRestarts: 1001, Keep: -1}, "Options.Keep is -1ns"},
 	} {

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,5 +154,23 @@ func TestCommandsWaitForARequest(t *testing.T) {
 		c := got[0].Commands[0]
 		call(f, (*Pool).Take, Take{"d", "a", c.Number})
 		refused(f, ErrUnknown, (*Pool).Take, Take{"e", "a", c.Number})
+	})
+}
+
+// TestPollsAreBounded has as many daemons that wait as may, and one more.
+func TestPollsAreBounded(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		for i := range maxPolls {
+			go func() {
+				if _, err := dohost.Call(ctx, f.pool(), (*Pool).Commands, Poll{Daemon: fmt.Sprint(i), WaitMS: 50_000}); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		synctest.Wait()
+		refused(f, ErrFull, (*Pool).Commands, Poll{Daemon: "more", WaitMS: 1})
+		call(f, (*Pool).Commands, Poll{Daemon: "more"}) // does not wait
+		f.sleep(time.Minute)
 	})
 }
