@@ -65,9 +65,12 @@ func Work(ctx context.Context, c *Client, o *WorkOptions, do func(context.Contex
 	defer beats.Wait()
 	defer stop()
 	for {
+		begun := time.Now()
 		task, err := w.claim(ctx)
 		if err == nil && task != nil {
 			err = w.work(ctx, task, do)
+		} else if err == nil && time.Since(begun) < wait/2 { // such as by a host that closes
+			sleep(ctx, min(wait/2, time.Second))
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -136,6 +139,9 @@ func (w *session) work(ctx context.Context, task *Task, do func(context.Context,
 	var started Task
 	begun := time.Now()
 	if err := w.client.repeat(ctx, requestTimeout, "start", hold, &started); err != nil {
+		if ctx.Err() != nil {
+			return w.end(ctx, "release", hold)
+		}
 		if errors.Is(err, ErrFence) || errors.Is(err, ErrTransition) || errors.Is(err, ErrUnknown) {
 			return nil // the pool has taken it back
 		}

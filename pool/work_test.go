@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,11 +24,13 @@ type poolServer struct {
 	lose     atomic.Int64 // so many answers are lost
 	requests atomic.Int64
 	status   atomic.Int64 // of all answers; zero: the pool's
+	empty    atomic.Bool  // no claim waits
+	blocked  string       // a method without a connection
 }
 
 func (s *poolServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.requests.Add(1)
-	if err := context.Cause(r.Context()); err != nil || s.down.Load() {
+	if err := context.Cause(r.Context()); err != nil || s.down.Load() || path.Base(r.URL.Path) == s.blocked {
 		return nil, errors.Join(err, errors.New("connection refused"))
 	}
 	body, err := io.ReadAll(r.Body)
@@ -38,6 +41,9 @@ func (s *poolServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if status := s.status.Load(); status != 0 {
 		w.WriteHeader(int(status))
 		return w.Result(), nil
+	}
+	if s.empty.Load() {
+		body = bytes.Replace(body, []byte(`"wait_ms":30000`), []byte(`"wait_ms":0`), 1)
 	}
 	result, err := s.host.Invoke(r.Context(), s.pool().ID(), path.Base(r.URL.Path), body)
 	if cause := context.Cause(r.Context()); cause != nil {
@@ -154,6 +160,37 @@ func TestWorkLeavesOnEachPath(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWorkReleasesATaskThatItCannotStart ends a worker that has claimed a task and gets no answer to the start.
+func TestWorkReleasesATaskThatItCannotStart(t *testing.T) {
+	withServer(t, nil, func(ctx context.Context, s *poolServer) {
+		s.blocked = "start"
+		stop := s.worker(ctx, func(context.Context, *Task) (json.RawMessage, error) { return nil, nil })
+		id := s.post("a", "x")
+		s.sleep(10 * time.Second)
+		s.is(id, "acknowledged 1")
+		if err := stop(); err != errStop {
+			t.Error(err)
+		}
+		s.is(id, "pending 0")
+		s.left()
+	})
+}
+
+// TestWorkDoesNotPollHot has a host that closes: it answers each claim without a wait.
+func TestWorkDoesNotPollHot(t *testing.T) {
+	withServer(t, nil, func(ctx context.Context, s *poolServer) {
+		s.empty.Store(true)
+		stop := s.worker(ctx, func(context.Context, *Task) (json.RawMessage, error) { return nil, nil })
+		s.sleep(time.Minute)
+		if n := s.requests.Load(); n > 70 {
+			t.Errorf("%d requests in a minute", n)
+		}
+		if err := stop(); err != errStop {
+			t.Error(err)
+		}
+	})
 }
 
 // TestWorkLeavesAfterAPanic has a function that panics. The task has failed, the worker has left, and the panic continues.
