@@ -245,6 +245,20 @@ func TestTaskOfAReachableWorkerIsNotTouched(t *testing.T) {
 	})
 }
 
+// TestLeaseOfAReachableWorkerLapses has a worker that sends heartbeats, and does not renew the lease of its task.
+func TestLeaseOfAReachableWorkerLapses(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		id := f.post("a", "x")
+		f.claim("a", "1", true)
+		for range 6 {
+			f.sleep(30 * time.Second)
+			call(f, (*Pool).Beat, Beat{"a", "1"})
+		}
+		f.is(id, "pending 1")
+	})
+}
+
 // TestAcknowledgedTaskOfAGoneWorkerIsPendingAgain ends a worker between the claim and the start.
 func TestAcknowledgedTaskOfAGoneWorkerIsPendingAgain(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {

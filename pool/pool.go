@@ -58,7 +58,7 @@ func classWith(o *Options, clock func() time.Time) dohost.Class {
 		agent.Callable("workers", (*Pool).Workers),
 		agent.Callable("roles", (*Pool).Roles),
 	)
-	return dohost.InvalidClass(c, err)
+	return dohost.InvalidClass(dohost.ExtendClass(c, extension()), err)
 }
 
 var errNoState = errors.New("pool: a pool has no shared state")

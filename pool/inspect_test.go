@@ -1,0 +1,68 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// items returns the items of the pool as "kind id state actions".
+func (f *fixture) items(ctx context.Context) (list []string) {
+	f.t.Helper()
+	for r, err := range f.host.Details(ctx, f.pool().ID()) {
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if r.Kind == "schedule" { // the sweep
+			continue
+		}
+		list = append(list, fmt.Sprint(r.Kind, " ", r.ID, " ", r.State, " ", r.Can))
+	}
+	return list
+}
+
+// operate applies an action, and compares whether it was applied.
+func (f *fixture) operate(ctx context.Context, want bool, a dohost.Action, kind, id string) {
+	f.t.Helper()
+	done, err := f.host.Operate(ctx, f.pool().ID(), &dohost.AdminRequest{Action: a, Kind: kind, ID: id})
+	if err != nil || done != want {
+		f.t.Errorf("%s %s %s: %t, %v", a, kind, id, done, err)
+	}
+}
+
+// TestOperatorsSeeAndChangeThePool has a role that is given up, and tasks in each state.
+func TestOperatorsSeeAndChangeThePool(t *testing.T) {
+	inPool(t, &Options{MaxRestarts: 1, Progress: -1}, func(ctx context.Context, f *fixture) {
+		call(f, declare, Declare{"m", true})
+		f.post("m", "x")
+		f.take("m")
+		f.sleep(5 * time.Minute)
+		f.join("a", "1")
+		failed, done, running := f.post("a", "fails"), f.post("a", "is done"), f.post("a", "runs")
+		call(f, (*Pool).Fail, Fail{Hold: f.claim("a", "1", false), Error: "it broke"})
+		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+		f.claim("a", "1", true)
+		equal(t, "items", f.items(ctx), "pool-role a attached []", "pool-role m given-up [retry]", "pool-worker a/1 reachable []",
+			"pool-task 1 pending [delete]", "pool-task "+failed+" failed [delete retry]", "pool-task "+running+" running []")
+		f.operate(ctx, true, dohost.ActionRetry, roleItem, "m")
+		f.operate(ctx, false, dohost.ActionRetry, roleItem, "m")
+		f.operate(ctx, false, dohost.ActionRetry, roleItem, "none")
+		f.operate(ctx, true, dohost.ActionDelete, taskItem, "1")
+		f.operate(ctx, false, dohost.ActionDelete, taskItem, "1")
+		f.operate(ctx, true, dohost.ActionRetry, taskItem, failed)
+		f.operate(ctx, false, dohost.ActionRetry, taskItem, failed)
+		f.operate(ctx, false, dohost.ActionRetry, taskItem, done)
+		f.operate(ctx, true, dohost.ActionDelete, taskItem, done)
+		f.operate(ctx, false, dohost.ActionDelete, taskItem, running)
+		f.operate(ctx, false, dohost.ActionCancel, taskItem, running)
+		f.operate(ctx, false, dohost.ActionDelete, workerItem, "a/1")
+		f.is(failed, "pending 0")
+		equal(t, "items", f.items(ctx), "pool-role a attached []", "pool-role m requested []", "pool-worker a/1 reachable []",
+			"pool-task "+failed+" pending [delete]", "pool-task "+running+" running []")
+		f.sleep(5 * time.Minute)
+		call(f, (*Pool).Roles, struct{}{})
+	})
+}
