@@ -109,6 +109,23 @@ func TestBackwardClockRevivesNobody(t *testing.T) {
 	})
 }
 
+// TestClockIsSetBackWhileNothingIsSwept sets the clock back by a day while the pool has no schedule. A worker that joins then, and dies, is
+// removed.
+func TestClockIsSetBackWhileNothingIsSwept(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		call(f, declare, Declare{"a", true})
+		if _, ok, err := f.alarm(ctx); ok || err != nil {
+			t.Errorf("the pool has an alarm: %t, %v", ok, err)
+		}
+		f.offset = -24 * time.Hour
+		f.join("a", "1")
+		f.sleep(5 * time.Minute)
+		if n := len(call(f, (*Pool).Workers, ListQuery{Role: "a"}).Workers); n != 0 {
+			t.Errorf("%d workers", n)
+		}
+	})
+}
+
 // TestIntervalOfTheSweepChanges opens the host with another interval.
 func TestIntervalOfTheSweepChanges(t *testing.T) {
 	inPool(t, &Options{Sweep: 10 * time.Hour}, func(ctx context.Context, f *fixture) {

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -44,7 +45,7 @@ func TestClaimWaitsForAPost(t *testing.T) {
 		f.sleep(10 * time.Second)
 		id := f.post("a", "x")
 		synctest.Wait()
-		if !ws[0].done || ws[0].err != nil || ws[0].claimed.Task.ID != id || ws[0].took != 10*time.Second || ws[1].done || ws[2].done {
+		if !ws[0].done || ws[0].err != nil || ws[0].claimed.Task == nil || ws[0].claimed.Task.ID != id || ws[0].took != 10*time.Second || ws[1].done || ws[2].done {
 			t.Errorf("%+v, %+v, %+v", ws[0], ws[1], ws[2])
 		}
 		if !other.done || other.claimed.Task != nil || other.err != nil {
@@ -83,7 +84,24 @@ func TestPostIsNotLostWithAWaiter(t *testing.T) {
 	})
 }
 
-// TestClaimThatLostItsAnswerDoesNotKeepTheTask has a client that disconnects while its claim waits. The claim gets the next task, and the
+// TestWakeIsPassedOn posts a task, and removes the worker that it wakes before its claim continues.
+func TestWakeIsPassedOn(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		f.join("a", "2")
+		first, second := f.waitFor(ctx, "a", "1", 40*time.Second), f.waitFor(ctx, "a", "2", 40*time.Second)
+		err := f.pool().Do(ctx, func(ctx context.Context, p *Pool) error {
+			_, err := p.Post(ctx, NewTask{Role: "a"})
+			return errors.Join(err, p.Leave(ctx, Leave{"a", "1"}))
+		})
+		synctest.Wait()
+		if err != nil || !errors.Is(first.err, ErrStale) || !second.done || second.claimed.Task == nil {
+			t.Errorf("%v, %+v, %+v", err, first, second)
+		}
+	})
+}
+
+// TestClaimThatLostItsAnswerIsRepeated has a client that disconnects while its claim waits. The claim gets the next task, and the
 // repeated claim of the client gets the same.
 func TestClaimThatLostItsAnswerIsRepeated(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
