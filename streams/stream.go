@@ -43,10 +43,12 @@ func Classes(o *ClassOptions) []dohost.Class {
 	return []dohost.Class{
 		dohost.Bind(Streams, func(_ context.Context, st *dohost.State) (*Stream, error) {
 			return &Stream{state: st, signals: sh.signals, directory: sh.directories.of(st.LocateHost())}, nil
-		}, &dohost.Handlers[Stream]{Authorize: o.Authorize, OnAlarm: (*Stream).alarm, ByReference: true}),
+		}, &dohost.Handlers[Stream]{Authorize: o.Authorize, OnAlarm: (*Stream).alarm, OnInspect: inspectStream, ByReference: true}),
 		dohost.Bind(Subscriptions, func(ctx context.Context, st *dohost.State) (*Subscription, error) {
 			return newSubscription(ctx, st, sh)
-		}, &dohost.Handlers[Subscription]{Authorize: o.Authorize, OnAlarm: (*Subscription).alarm, ByReference: true}),
+		}, &dohost.Handlers[Subscription]{
+			Authorize: o.Authorize, OnAlarm: (*Subscription).alarm, OnInspect: inspectSubscription, ByReference: true,
+		}),
 		dohost.Bind(signers, func(_ context.Context, st *dohost.State) (*signer, error) {
 			return &signer{st}, nil
 		}, &dohost.Handlers[signer]{Private: func(string) bool { return true }}),
