@@ -249,6 +249,52 @@ func TestWorkSurvivesTheServer(t *testing.T) {
 	})
 }
 
+// TestWorkJoinsAgainWhileItWorks removes a worker from its role during a task.
+func TestWorkJoinsAgainWhileItWorks(t *testing.T) {
+	withServer(t, nil, func(ctx context.Context, s *poolServer) {
+		stop := s.worker(ctx, func(ctx context.Context, _ *Task) (json.RawMessage, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		s.post("a", "x")
+		s.sleep(time.Second)
+		conn := call(s.fixture, (*Pool).Workers, ListQuery{Role: "a"}).Workers[0].Conn
+		call(s.fixture, leave, Leave{"a", conn})
+		s.sleep(30 * time.Second)
+		if r := s.role("a"); !r.Reachable || !r.Busy {
+			t.Errorf("%+v", r)
+		}
+		if err := stop(); err != errStop {
+			t.Error(err)
+		}
+		s.left()
+	})
+}
+
+// TestWorkEndsATaskThatIsTakenBack releases the task of a worker, which notices it with the next renewal.
+func TestWorkEndsATaskThatIsTakenBack(t *testing.T) {
+	withServer(t, nil, func(ctx context.Context, s *poolServer) {
+		var ended []time.Duration
+		stop := s.worker(ctx, func(ctx context.Context, task *Task) (json.RawMessage, error) {
+			begun := time.Now()
+			<-ctx.Done()
+			ended = append(ended, time.Since(begun))
+			return nil, ctx.Err()
+		})
+		id := s.post("a", "x")
+		s.sleep(time.Second)
+		task := s.task(id)
+		call(s.fixture, (*Pool).Release, Hold{id, task.Conn, task.Fence})
+		s.sleep(30 * time.Second)
+		if len(ended) != 1 || ended[0] != 20*time.Second {
+			t.Errorf("ended after %v", ended)
+		}
+		if err := stop(); err != errStop {
+			t.Error(err)
+		}
+	})
+}
+
 // TestLateResultOfWorkIsKept has a worker whose function returns a result after it has lost the task.
 func TestLateResultOfWorkIsKept(t *testing.T) {
 	withServer(t, nil, func(ctx context.Context, s *poolServer) {
