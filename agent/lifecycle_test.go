@@ -176,6 +176,8 @@ func TestSessionCheckpointOrder(t *testing.T) {
 			{[]agent.SourceCursor{at("b", "1"), at("a", "9")}, nil},
 			{[]agent.SourceCursor{at("b", "2"), at("a", "10")}, agent.ErrCheckpointBack},
 			{[]agent.SourceCursor{at("b", "1")}, nil}, // the refused one has moved nothing
+			{[]agent.SourceCursor{at("c", "2"), at("c", "1")}, agent.ErrCheckpointBack},
+			{[]agent.SourceCursor{at("c", "1"), at("c", "2")}, nil},
 		} {
 			if err := w.Checkpoint(ctx, c.to...); !errors.Is(err, c.want) || c.want == nil && err != nil {
 				t.Errorf("Checkpoint of %v: %v, want %v", c.to, err, c.want)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 )
@@ -45,23 +46,23 @@ func (s *Session[W]) Heartbeat(ctx context.Context) error {
 // Checkpoint records how far the work has come in each of the sources, whose effects must be durable. It may repeat the last position of a
 // source.
 //
-// Errors: [ErrCheckpointBack] for a position that precedes an accepted one, and then none is recorded; those of the Lifecycle's Checkpoint;
+// Errors: [ErrCheckpointBack] for a position that precedes an accepted one, or an earlier one of the call, and then none is recorded; those of the Lifecycle's Checkpoint;
 // [ErrWakeEnded]; the context's cause.
 func (s *Session[W]) Checkpoint(ctx context.Context, to ...SourceCursor) error {
 	return s.call(ctx, func() error {
+		at := maps.Clone(s.at)
 		for _, c := range to {
-			if last, ok := s.at[c.Source]; ok && s.compare(c.Source, c.Position, last) < 0 {
+			if last, ok := at[c.Source]; ok && s.compare(c.Source, c.Position, last) < 0 {
 				return fmt.Errorf("%w: source %q is at %q, not %q", ErrCheckpointBack, c.Source, last, c.Position)
 			}
+			at[c.Source] = c.Position
 		}
 		if s.of.Checkpoint != nil {
 			if err := s.of.Checkpoint(ctx, s.wake, s.fence, to); err != nil {
 				return err
 			}
 		}
-		for _, c := range to {
-			s.at[c.Source] = c.Position
-		}
+		s.at = at
 		return nil
 	})
 }
@@ -103,7 +104,7 @@ func (s *Session[W]) end(ctx context.Context, do func() error) error {
 		if err := do(); err != nil {
 			return err
 		}
-		s.ended = false
+		s.ended = true
 		return nil
 	})
 }
