@@ -80,7 +80,8 @@ func (s *Subscription) publicKey(ctx context.Context, id string) (ed25519.Public
 		return key, err
 	}
 	k.begin()
-	if keys, err := s.fetchKeys(ctx); err == nil {
+	// The fetch is not that of a sender alone, so it must not end with the sender's request.
+	if keys, err := s.fetchKeys(context.WithoutCancel(ctx)); err == nil {
 		k.set(keys)
 	} else {
 		k.fail(err)
