@@ -123,6 +123,7 @@ func (p *puller) claim(ctx context.Context) error {
 func (p *puller) wait(ctx context.Context) (own bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, claimEach, errLongWait)
 	defer cancel()
+	begin := time.Now()
 	to := p.of.streamURL(p.stream) + "?" + url.Values{"offset": {p.offset}, "live": {"long-poll"}}.Encode()
 	w, err := p.of.request(ctx, http.MethodGet, to, "", nil)
 	if err != nil {
@@ -137,13 +138,14 @@ func (p *puller) wait(ctx context.Context) (own bool, err error) {
 	case err != nil:
 		return false, err
 	case w.StatusCode == http.StatusNoContent && w.Header.Get("Stream-Next-Offset") != "":
-		p.offset = w.Header.Get("Stream-Next-Offset")
-		return false, nil
+		return false, p.advance(ctx, w, begin)
 	case w.StatusCode != http.StatusOK || w.Header.Get("Stream-Next-Offset") == "" || len(text) > maxWakes:
 		p.offset = "" // the stream may have been deleted, and created again
 		return false, errorOf(w.StatusCode, text)
 	}
-	p.offset = w.Header.Get("Stream-Next-Offset")
+	if err := p.advance(ctx, w, begin); err != nil {
+		return false, err
+	}
 	var events []struct {
 		Subscription string `json:"subscription_id"`
 	}
@@ -154,6 +156,24 @@ func (p *puller) wait(ctx context.Context) (own bool, err error) {
 		own = own || e.Subscription == p.of.ID
 	}
 	return own, nil
+}
+
+// advance moves to the end of a response. A response without events that comes immediately is followed by a pause: the server, or a proxy,
+// does not wait for events.
+func (p *puller) advance(ctx context.Context, w *http.Response, begin time.Time) error {
+	before := p.offset
+	if p.offset = w.Header.Get("Stream-Next-Offset"); len(p.offset) > maxOffset {
+		p.offset = ""
+		return fmt.Errorf("consumer: the stream of wakes has an offset of more than %d bytes", maxOffset)
+	}
+	switch {
+	case w.Header.Get("Stream-Closed") == "true" && (p.offset == before || w.StatusCode == http.StatusNoContent):
+		p.offset = "" // it may be deleted, and created again
+		return fmt.Errorf("consumer: the stream of wakes %q is closed", p.stream)
+	case p.offset == before && time.Since(begin) < firstPause:
+		return dohost.Sleep(ctx, firstPause-time.Since(begin))
+	}
+	return nil
 }
 
 var errLongWait = errors.New("consumer: no wake for long")

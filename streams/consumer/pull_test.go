@@ -122,3 +122,39 @@ func TestPullFindsLostWake(t *testing.T) {
 		t.Errorf("Pull without a stream of wakes returned %v", err)
 	}
 }
+
+// TestPullOfStreamThatDoesNotWait has streams of wakes that are closed, and a server that answers a long poll immediately.
+func TestPullOfStreamThatDoesNotWait(t *testing.T) {
+	for _, closed := range []string{"true", "false"} {
+		f := newFakeServer()
+		s := &consumer.Subscription{Server: root, ID: "s", Targets: []consumer.Target{toTickets()}, Transport: f}
+		o := &dohosttest.Options{Classes: []dohost.Class{consumer.Class(s), ticketClass()}}
+		dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+			var waits, failed atomic.Int64
+			f.setAnswer(func(r *http.Request) (int, string) {
+				if r.URL.Query().Get("live") == "" {
+					return 0, ""
+				}
+				if waits.Add(1) > 1000 {
+					_ = dohost.Sleep(r.Context(), time.Hour) // end a loop that does not wait
+				}
+				return 204, ""
+			})
+			f.header = http.Header{"Stream-Next-Offset": {"-1"}, "Stream-Closed": {closed}}
+			f.append("wakes")
+			ctx, cancel := context.WithCancel(t.Context())
+			c := h.Client(func(context.Context) error {
+				return s.Pull(ctx, h.Host(), &consumer.PullOptions{WakeStream: "wakes", OnError: func(error) { failed.Add(1) }})
+			})
+			h.Advance(2 * time.Minute)
+			if n := waits.Load(); n < 4 || n > 125 || closed == "true" && n > 20 {
+				t.Errorf("closed %s: %d requests in 2 min", closed, n)
+			}
+			if (failed.Load() > 0) != (closed == "true") {
+				t.Errorf("closed %s: %d errors", closed, failed.Load())
+			}
+			cancel()
+			_ = c.Wait() // the error of ctx
+		})
+	}
+}
