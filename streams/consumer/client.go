@@ -24,7 +24,7 @@ type serverError struct {
 }
 
 func (e *serverError) Error() string {
-	return fmt.Sprintf("consumer: the server answered with the status %d %s %s", e.status, e.code, e.message)
+	return fmt.Sprintf("consumer: the server answered with the status %d, code %q: %q", e.status, e.code, e.message)
 }
 
 // request sends a request to the server. The caller closes the body of the response.

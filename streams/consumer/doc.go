@@ -24,6 +24,6 @@
 //   - The server's cursor is the beginning for an object without a position, and nothing else. It never passes the position of an object.
 //   - While a drain runs, a heartbeat leaves each third of the lease, also during a long read or call. If the lease has ended, the server
 //     wakes the worker again, with a higher generation, and refuses the requests of the old one: its drain ends without an error.
-//   - An error of a stream, of its object or of the server fails the drain, after the other streams. The agent repeats it, with a growing
+//   - An error of a stream or of its object fails the drain when it has worked on the other streams; an error of the server fails it immediately. The agent repeats it, with a growing
 //     delay, until the server refuses the wake.
 package consumer

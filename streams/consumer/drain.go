@@ -5,9 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+)
+
+const (
+	// idlePause precedes the end of a wake without progress: the server has it pending, so it would send the next one immediately.
+	idlePause = time.Second
+	// maxFailures bounds the errors in the error of a drain.
+	maxFailures = 10
 )
 
 // drain works on a wake until it has ended, or is stale.
@@ -19,7 +27,15 @@ func (s *Subscription) drain(ctx context.Context, h *dohost.Host, w *wake) error
 		}
 		// A wake names tails, so the drain is finite. Data that follow them are in the next wake.
 		if _, err := agent.Drain(ctx, agent.DrainSource{Pending: d.pending, Cycle: d.cycle}, &agent.DrainOptions{MaxCycles: -1, MaxTime: -1}); err != nil {
+			return struct{}{}, d.failure(err)
+		}
+		if err := d.failure(nil); err != nil {
 			return struct{}{}, err
+		}
+		if !d.moved {
+			if err := dohost.Sleep(ctx, idlePause); err != nil {
+				return struct{}{}, err
+			}
 		}
 		return struct{}{}, session.Complete(ctx, true)
 	})
@@ -47,6 +63,10 @@ type drain struct {
 	host    *dohost.Host
 	session *agent.Session[*wake]
 	streams []*drainedStream
+	moved   bool // an object or a cursor of the server has another position than before
+
+	failures []error // of streams, the first maxFailures
+	failed   int     // streams
 }
 
 // drainedStream is a stream of a drain.
@@ -55,7 +75,7 @@ type drainedStream struct {
 	at    storedPosition // of the object; not known: it begins at the server's cursor
 	read  bool           // at has been read
 	again bool           // the stream was deleted, and perhaps created again: the object's position is none in it
-	done  bool           // the object has all that the wake names, or the stream has been deleted
+	done  bool           // nothing is left to do: it has failed, or the object has all that the wake names, or the stream has been deleted
 }
 
 // from returns the position where the next read begins.
@@ -76,30 +96,77 @@ func (d *drain) pending(context.Context) (bool, error) {
 	return false, nil
 }
 
-// cycle takes one response of each pending stream, and acknowledges the positions. An error of one stream does not affect the others.
+// cycle takes one response of each pending stream, and acknowledges the positions. An error of one stream does not affect the others: the
+// drain continues without it.
 func (d *drain) cycle(ctx context.Context) error {
-	var failed []error
-	var moved []agent.SourceCursor
+	var moved []*drainedStream
 	for _, s := range d.streams {
 		if s.done {
 			continue
 		}
 		before := s.from()
 		if err := d.take(ctx, s); err != nil {
-			failed = append(failed, fmt.Errorf("stream %q: %w", s.Path, err))
+			d.fail(s, err)
 		}
 		// The server may have lost an earlier acknowledgement, so the first one is sent in any case.
 		if after := s.from(); s.at.Known && !s.again && after.Offset > s.Acked && (after.Offset != before.Offset || s.done) {
-			moved = append(moved, agent.SourceCursor{Source: s.Path, Position: after.Offset})
+			moved = append(moved, s)
 		}
 		if ctx.Err() != nil {
-			return errors.Join(append(failed, context.Cause(ctx))...)
+			return context.Cause(ctx)
 		}
 	}
-	if len(moved) > 0 {
-		failed = append(failed, d.session.Checkpoint(ctx, moved...))
+	return d.checkpoint(ctx, moved)
+}
+
+// checkpoint acknowledges the positions of streams. The server refuses all cursors of a request if it refuses one, for example that of a stream
+// that has just been deleted.
+func (d *drain) checkpoint(ctx context.Context, moved []*drainedStream) error {
+	if len(moved) == 0 {
+		return nil
 	}
-	return errors.Join(failed...)
+	cursors := make([]agent.SourceCursor, len(moved))
+	for i, s := range moved {
+		cursors[i] = agent.SourceCursor{Source: s.Path, Position: s.at.At.Offset}
+	}
+	d.moved = true
+	err := d.session.Checkpoint(ctx, cursors...)
+	if !offsetRefused(err) {
+		return err
+	}
+	for i, s := range moved {
+		switch err := d.session.Checkpoint(ctx, cursors[i]); {
+		case offsetRefused(err):
+			d.fail(s, err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+func offsetRefused(err error) bool {
+	e, ok := errors.AsType[*serverError](err)
+	return ok && e.code == "INVALID_OFFSET"
+}
+
+// fail ends the work on a stream. The drain returns the error when it has worked on the other streams.
+func (d *drain) fail(s *drainedStream, err error) {
+	s.done = true
+	if d.failed++; len(d.failures) < maxFailures {
+		d.failures = append(d.failures, fmt.Errorf("stream %q: %w", s.Path, err))
+	}
+}
+
+// failure joins the errors of the streams, and err.
+func (d *drain) failure(err error) error {
+	if n := d.failed - len(d.failures); n > 0 {
+		err = errors.Join(fmt.Errorf("consumer: %d more streams have failed", n), err)
+	}
+	if n := d.session.Wake().Refused; n > 0 {
+		err = errors.Join(fmt.Errorf("consumer: %d streams without a path of 1 to %d bytes, or with offsets of more than %d", n, maxPath, maxOffset), err)
+	}
+	return errors.Join(append(d.failures, err)...)
 }
 
 // take reads one response of a stream, and passes it to the stream's object.
@@ -133,8 +200,11 @@ func (d *drain) take(ctx context.Context, s *drainedStream) error {
 	case r.next < from.Offset:
 		return fmt.Errorf("consumer: the server answers a read at %q with the next offset %q", from.Offset, r.next)
 	}
+	before := s.at
 	p := &passing{drain: d, stream: s, target: target, name: name, next: r.next}
-	if err := p.pass(ctx, r); err != nil {
+	err = p.pass(ctx, r)
+	d.moved = d.moved || s.at != before
+	if err != nil {
 		return err
 	}
 	s.done = s.at.At.Skip == 0 && s.at.At.Offset >= s.Tail || r.next == from.Offset

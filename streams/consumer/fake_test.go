@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -206,7 +207,11 @@ func (f *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.WriteHeader(status)
 		_, _ = w.Write(body) // never fails
 	default:
-		f.serveStream(w, path, r.URL.Query().Get("offset"))
+		if path, err := url.PathUnescape(path); err != nil {
+			w.WriteHeader(400)
+		} else {
+			f.serveStream(w, path, r.URL.Query().Get("offset"))
+		}
 	}
 	return w.Result(), nil
 }

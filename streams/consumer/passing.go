@@ -84,6 +84,10 @@ func (p *passing) passMessages(ctx context.Context, r *response, had int64) erro
 		if err := decoder.Decode(&message); err != nil {
 			return cutOff(err)
 		}
+		if int64(len(message)) > bounded.limit {
+			return bounded.tooLarge()
+		}
+		bounded.begin = decoder.InputOffset()
 		if n < had {
 			p.taken++
 			continue
@@ -143,7 +147,7 @@ func readPart(r io.Reader) (part []byte, err error) {
 	return part[:n], err
 }
 
-// messageReader bounds the messages that a decoder reads. The decoder reads only if it has no complete message.
+// messageReader bounds the bytes that a decoder reads for a message. The decoder reads only if it has no complete message, and it reads ahead.
 type messageReader struct {
 	from  io.Reader
 	limit int64
@@ -151,11 +155,18 @@ type messageReader struct {
 	begin int64 // of the message
 }
 
+// readAhead is room for the comma and the space before a message, and for the end of a number.
+const readAhead = 512
+
 func (m *messageReader) Read(b []byte) (int, error) {
-	if m.read-m.begin > m.limit {
-		return 0, fmt.Errorf("consumer: a message has more than %d bytes", m.limit)
+	if m.read-m.begin > m.limit+readAhead {
+		return 0, m.tooLarge()
 	}
 	n, err := m.from.Read(b)
 	m.read += int64(n)
 	return n, err
+}
+
+func (m *messageReader) tooLarge() error {
+	return fmt.Errorf("consumer: a message has more than %d bytes", m.limit)
 }

@@ -57,6 +57,9 @@ func (s *Subscription) read(ctx context.Context, method, path, offset string) (*
 	}
 	kind, _, _ := mime.ParseMediaType(w.Header.Get("Content-Type")) // another one is no JSON
 	r.json = kind == "application/json"
+	if !r.json && method == http.MethodGet && w.Close && w.ContentLength < 0 && len(w.TransferEncoding) == 0 && !w.Uncompressed {
+		return nil, r.fail(errors.New("consumer: the response has no length, and ends with its connection: a cut would not be seen"))
+	}
 	return r, nil
 }
 

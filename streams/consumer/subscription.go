@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -112,9 +113,15 @@ func (s *Subscription) check() error {
 
 // targetOf returns the target of a stream, and the name of its object.
 func (s *Subscription) targetOf(path string) (*Target, string, error) {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." { // a request for it could leave the root of streams
+			return nil, "", fmt.Errorf("consumer: the path has a segment %q", segment)
+		}
+	}
 	for i := range s.Targets {
-		if name := s.Targets[i].name(path); name != "" {
-			return &s.Targets[i], name, nil
+		name, err := s.Targets[i].nameOf(path)
+		if err != nil || name != "" {
+			return &s.Targets[i], name, err
 		}
 	}
 	return nil, "", fmt.Errorf("consumer: no target has a name for the stream %q", path)

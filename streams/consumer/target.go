@@ -49,6 +49,16 @@ type Target struct {
 	take func(ctx context.Context, h *dohost.Host, name string, t *taking) (at storedPosition, err error)
 }
 
+// nameOf calls name. A path on which it panics must not end the work on other streams.
+func (t *Target) nameOf(path string) (name string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("consumer: the function for the name of an object panicked: %v", p)
+		}
+	}()
+	return t.name(path), nil
+}
+
 // storedPosition is the position of an object, if it is known.
 type storedPosition struct {
 	At    position

@@ -146,14 +146,20 @@ func (s *Subscription) wakeOf(b *wakeBody) (*wake, error) {
 		return nil, fmt.Errorf("a wake has an ID and a token of 1 to %d bytes", maxText)
 	}
 	w := &wake{Wake: b.Wake, Generation: b.Generation, Token: b.Token, Lease: s.lease()}
+	size := 0
 	for _, stream := range b.Streams {
-		if !stream.Pending || len(w.Streams) == maxStreams {
+		tail := streamTail{stream.Path, stream.Acked, stream.Tail}
+		switch {
+		case !stream.Pending:
+			continue
+		case stream.Path == "" || len(stream.Path) > maxPath || len(stream.Acked) > maxOffset || len(stream.Tail) > maxOffset:
+			w.Refused++ // the other streams must not wait for it
+			continue
+		case len(w.Streams) == maxStreams || size+tail.size() > maxStreamBytes:
 			continue
 		}
-		if stream.Path == "" || len(stream.Path) > maxPath || len(stream.Acked) > maxOffset || len(stream.Tail) > maxOffset {
-			return nil, fmt.Errorf("a stream has a path of 1 to %d bytes, and offsets of at most %d", maxPath, maxOffset)
-		}
-		w.Streams = append(w.Streams, streamTail{stream.Path, stream.Acked, stream.Tail})
+		size += tail.size()
+		w.Streams = append(w.Streams, tail)
 	}
 	return w, nil
 }

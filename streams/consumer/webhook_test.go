@@ -125,8 +125,6 @@ func TestWebhookRefusals(t *testing.T) {
 			{"another subscription", bytes.Replace(good, []byte(`"s"`), []byte(`"x"`), 1), "", 400},
 			{"no ID", bytes.Replace(good, []byte(`"wake_id":"w1"`), []byte(`"wake_id":""`), 1), "", 400},
 			{"no token", bytes.Replace(good, []byte(`token of w1`), nil, 1), "", 400},
-			{"a long path", bytes.Replace(good, []byte(`tickets/7`), bytes.Repeat([]byte("a"), 1025), 1), "", 400},
-			{"a long offset", bytes.Replace(good, []byte(`000001`), bytes.Repeat([]byte("1"), 1025), 1), "", 400},
 			{"a large body", make([]byte, 4<<20+1), c.f.sign(make([]byte, 4<<20+1), now), 413},
 		} {
 			if r.want == 400 && r.signature == "" {

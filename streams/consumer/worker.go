@@ -26,6 +26,7 @@ type wake struct {
 	Pull       bool
 	Lease      time.Duration
 	Streams    []streamTail // with pending messages
+	Refused    int          `msgpack:",omitempty"` // streams that are not in Streams, since their paths or offsets are too long
 }
 
 // streamTail is a stream in a wake.
@@ -35,6 +36,8 @@ type streamTail struct {
 	Tail  string
 }
 
+func (s *streamTail) size() int { return len(s.Path) + len(s.Acked) + len(s.Tail) }
+
 const wakeKey = "wake"
 
 var wakes = dohost.Collection[wake]{
@@ -43,8 +46,9 @@ var wakes = dohost.Collection[wake]{
 	Indexes: []dohost.Index[wake]{{Name: "work", Of: func(wake) dohost.Key { return dohost.KeyOf(wakeKey) }}},
 }
 
-// maxStreams bounds the streams of a stored wake. If a wake has more, the server wakes the worker again for the rest.
-const maxStreams = 1000
+// maxStreams and maxStreamBytes bound the streams of a delivery that are stored, the second by their paths and offsets. If a wake has more, the
+// server wakes the worker again for the rest.
+const maxStreams, maxStreamBytes = 1000, 512 << 10
 
 // acceptRequest is a wake for a worker.
 type acceptRequest struct {
@@ -75,15 +79,16 @@ func (w *worker) accept(ctx context.Context, r acceptRequest) (unsure bool, err 
 
 // merge adds the streams of another delivery of the wake, and reports whether it has changed the wake.
 func (w *wake) merge(list []streamTail) (changed bool) {
-	at := map[string]int{}
+	at, size := map[string]int{}, 0
 	for i, s := range w.Streams {
 		at[s.Path] = i
+		size += s.size()
 	}
 	for _, s := range list {
 		i, ok := at[s.Path]
 		switch {
-		case !ok && len(w.Streams) < maxStreams:
-			w.Streams, changed = append(w.Streams, s), true
+		case !ok && len(w.Streams) < maxStreams && size+s.size() <= 2*maxStreamBytes:
+			w.Streams, changed, size = append(w.Streams, s), true, size+s.size()
 		case ok && w.Streams[i].Tail < s.Tail:
 			w.Streams[i].Tail, changed = s.Tail, true
 		}
