@@ -38,29 +38,38 @@ type keySet struct {
 	failure error     // of the last fetch
 }
 
-// verify checks the field Webhook-Signature of a body: t=<seconds>,kid=<name of the key>,ed25519=<base64url>.
-func (s *Subscription) verify(ctx context.Context, field string, body []byte) error {
+// signature is a decoded field Webhook-Signature with the key that it names.
+type signature struct {
+	time  string
+	bytes []byte
+	key   ed25519.PublicKey
+}
+
+// signature decodes a field Webhook-Signature: t=<seconds>,kid=<name of the key>,ed25519=<base64url>. Its time is in the window.
+func (s *Subscription) signature(ctx context.Context, field string) (*signature, error) {
 	parts := map[string]string{}
 	for part := range strings.SplitSeq(field, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		parts[name] = value
 	}
 	seconds, err := strconv.ParseInt(parts["t"], 10, 64)
-	signature, err2 := base64.RawURLEncoding.DecodeString(parts["ed25519"])
-	if err != nil || err2 != nil || len(signature) != ed25519.SignatureSize {
-		return errSignature
+	decoded, err2 := base64.RawURLEncoding.DecodeString(parts["ed25519"])
+	if err != nil || err2 != nil || len(decoded) != ed25519.SignatureSize {
+		return nil, errSignature
 	}
 	if d := time.Since(time.Unix(seconds, 0)); d > maxSkew || d < -maxSkew {
-		return errSignature
+		return nil, errSignature
 	}
 	key, err := s.publicKey(ctx, parts["kid"])
-	if err != nil {
-		return err
+	if err == nil && key == nil {
+		err = errSignature
 	}
-	if key == nil || !ed25519.Verify(key, append([]byte(parts["t"]+"."), body...), signature) {
-		return errSignature
-	}
-	return nil
+	return &signature{parts["t"], decoded, key}, err
+}
+
+// of reports whether it is the signature of a body.
+func (s *signature) of(body []byte) bool {
+	return ed25519.Verify(s.key, append([]byte(s.time+"."), body...), s.bytes)
 }
 
 // publicKey returns a key of the server, or nil for an unknown one. One fetch runs at a time.

@@ -3,7 +3,10 @@ package consumer_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 )
 
 // TestWebhookKeysOfCutOffSender has a sender that disconnects while the keys are fetched. The next delivery is accepted.
@@ -22,6 +25,29 @@ func TestWebhookKeysOfCutOffSender(t *testing.T) {
 		c.wake(t)
 		if n := count(c.f.taken(), "jwks"); n != 1 {
 			t.Errorf("%d requests for keys", n)
+		}
+	})
+}
+
+// unreadBody fails a test that reads it.
+type unreadBody struct{ t *testing.T }
+
+func (b unreadBody) Read([]byte) (int, error) {
+	b.t.Error("the body has been read")
+	return 0, http.ErrBodyNotAllowed
+}
+
+// TestWebhookReadsNoBodyWithoutSignature has senders whose signatures are refused without the body.
+func TestWebhookReadsNoBodyWithoutSignature(t *testing.T) {
+	runConsumer(t, nil, func(t *testing.T, c *consumerTest) {
+		good := c.f.sign(nil, time.Now())
+		for _, field := range []string{"", strings.Replace(good, "k1", "k2", 1), c.f.sign(nil, time.Now().Add(-6*time.Minute))} {
+			r := httptest.NewRequest("POST", "/wake", unreadBody{t})
+			r.Header.Set("Webhook-Signature", field)
+			w := httptest.NewRecorder()
+			if c.hook.ServeHTTP(w, r); w.Code != 401 {
+				t.Errorf("the signature %q: %d", field, w.Code)
+			}
 		}
 	})
 }

@@ -34,6 +34,8 @@ const (
 // [Subscription.Create]. The handler accepts a delivery only with a signature of the server, which it checks before it reads the delivery as
 // JSON, and not later than 5 min after it was signed.
 //
+// It does not read a body without such a field, or with an unknown key or another time.
+//
 // The responses: 202 when the wake is stored durably; 401 without a valid signature; 409 for a wake that the server has replaced; 400 and 413
 // for a body that is no wake or has more than 4 MiB; 503 if the host is overloaded or the server's keys cannot be fetched, after which the server tries
 // again. The handler may be called concurrently. h must have the class of [Class].
@@ -80,18 +82,27 @@ func (k *webhook) receive(w http.ResponseWriter, r *http.Request) (*wake, int, e
 		w.Header().Set("Retry-After", "1")
 		return nil, http.StatusServiceUnavailable, errors.New("too many deliveries at a time")
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(deliveryTimeout)) // a writer without deadlines has its own
+	setDeadline := func() {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(deliveryTimeout)) // a writer without deadlines has its own
+	}
+	setDeadline() // net/http reads a part of a body that the handler has not read
+	// The host does not hold the body of a sender that has no key of the server.
+	signed, err := k.of.signature(r.Context(), r.Header.Get("Webhook-Signature"))
+	switch {
+	case errors.Is(err, errSignature):
+		return nil, http.StatusUnauthorized, err
+	case err != nil:
+		return nil, http.StatusServiceUnavailable, errors.New("the keys of the server cannot be fetched")
+	}
+	setDeadline() // the keys may have been fetched
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDelivery))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("a delivery has at most %d bytes", maxDelivery)
 	} else if err != nil {
 		return nil, http.StatusBadRequest, err
 	}
-	switch err := k.of.verify(r.Context(), r.Header.Get("Webhook-Signature"), body); {
-	case errors.Is(err, errSignature):
-		return nil, http.StatusUnauthorized, err
-	case err != nil:
-		return nil, http.StatusServiceUnavailable, errors.New("the keys of the server cannot be fetched")
+	if !signed.of(body) {
+		return nil, http.StatusUnauthorized, errSignature
 	}
 	accepted, err := k.of.parse(body)
 	if err != nil {
