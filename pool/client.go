@@ -137,7 +137,7 @@ func (c *Client) request(ctx context.Context, limit time.Duration, method string
 	}
 	for _, k := range kinds() {
 		if k := k.(*kind); e.body.Remote && k.code == e.body.Code {
-			return &refusal{k, e.body.Message}
+			return &refusal{k, strings.TrimPrefix(e.body.Message, "pool: ")}
 		}
 	}
 	return e

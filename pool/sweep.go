@@ -12,8 +12,8 @@ import (
 
 // swept counts the work of a sweep.
 type swept struct {
-	workers, tasks, unattended, forgotten int
-	roles                                 map[string]string // to attend to, with the reason
+	workers, tasks, forgotten int
+	roles                     map[string]string // to attend to, with the reason
 }
 
 // sweep removes lapsed workers, takes tasks back, and attends to the roles of both. It is the callback of the schedule. Each turn of it

@@ -15,6 +15,7 @@ import (
 	"github.com/dohost/dohost/examples/research"
 	"github.com/dohost/dohost/examples/room"
 	"github.com/dohost/dohost/internal/recovery"
+	"github.com/dohost/dohost/pool"
 )
 
 func main() {
@@ -26,6 +27,7 @@ func main() {
 		// Only catalogs use mergers.
 		Serve: []string{
 			string(counter.Counters), string(room.Rooms), string(assistant.Assistants), string(research.Catalogs), string(research.Researchers),
+			string(pool.Pools),
 		},
 		Commands: []cli.Command{{
 			Name: "demo", Help: "Run a job under chaos and SIGKILL, and check that nothing was lost.", Value: &demoCmd{},
@@ -43,8 +45,8 @@ func main() {
 const pace = 40 * time.Millisecond
 
 // builtIn returns the classes that serve runs by default: a counter, chat rooms, assistants that answer from
-// the project's documents, and agents that read these documents.
+// the project's documents, agents that read these documents, and pools of workers.
 func builtIn() []dohost.Class {
 	folder := &research.Config{Files: docs.Files, Piece: 256, Mergers: 4, Together: 4, KeepAlive: time.Second}
-	return append([]dohost.Class{counter.Class(), room.Class(), assistant.Class(docs.Files, pace)}, folder.Classes()...)
+	return append([]dohost.Class{counter.Class(), room.Class(), assistant.Class(docs.Files, pace), pool.Class(nil)}, folder.Classes()...)
 }

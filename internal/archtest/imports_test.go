@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 
 	"web":      {"web/page", "internal/adminapi", "."},
 	"web/page": {},
-	"cli":      {"web", "agent", "chat", "ledger", "streams", "internal/adminapi", "."},
+	"cli":      {"web", "agent", "chat", "ledger", "pool", "streams", "internal/adminapi", "."},
 
 	"dohosttest": {".", "runtime", "objectstore", "eviction", "internal/..."},
 

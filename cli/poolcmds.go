@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/pool"
+)
+
+// poolFlags are the flags of the commands that call a pool.
+type poolFlags struct {
+	At        string `env:"DOHOST_AT" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Address of the running host for clients: host:port or a URL (${default})."`
+	Pool      string `required:"" help:"Name of the pool."`
+	TokenFile string `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Present the first token of this file."`
+}
+
+// client returns a client of the pool.
+func (f *poolFlags) client() (*pool.Client, error) {
+	if err := checkFilled("--at", "DOHOST_AT", f.At); err != nil {
+		return nil, err
+	}
+	id := dohost.ID{Class: string(pool.Pools), Name: f.Pool}
+	if err := id.Validate(); err != nil {
+		return nil, fmt.Errorf("--pool: %w", err)
+	}
+	at := f.At
+	if !strings.Contains(at, "://") {
+		at = "http://" + at
+	}
+	c := &pool.Client{URL: strings.TrimSuffix(at, "/") + "/objects/" + id.Class + "/" + dohost.URLName(id.Name), Header: http.Header{}}
+	return c, authorize(c.Header, "--token-file", f.TokenFile)
+}
+
+// postCmd posts a task.
+type postCmd struct {
+	poolFlags
+	Role string `required:"" help:"Role of the workers that the task is for."`
+	Key  string `help:"Post the task once: another post with the key has no effect."`
+	Wait bool   `help:"Wait until the task has ended, and print its result."`
+	Text string `arg:"" help:"The task: the standard input of its worker's command."`
+}
+
+// taskPause is the time between two looks at a task.
+const taskPause = 250 * time.Millisecond
+
+// Run is the command.
+func (c *postCmd) Run(ctx context.Context, out io.Writer) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	task, err := client.Post(ctx, pool.NewTask{Role: c.Role, Text: c.Text, Key: c.Key})
+	if err != nil {
+		return err
+	}
+	if !c.Wait {
+		_, err = fmt.Fprintln(out, task.ID)
+		return err
+	}
+	for task.Status != pool.Done && task.Status != pool.Failed {
+		if err := dohost.Sleep(ctx, taskPause); err != nil {
+			return err
+		}
+		if task, err = client.Task(ctx, task.ID); err != nil {
+			return err
+		}
+	}
+	if task.Status == pool.Failed {
+		return fmt.Errorf("task %s has failed: %s", task.ID, printable(task.Reason))
+	}
+	_, err = fmt.Fprintf(out, "%s\n", task.Result)
+	return err
+}
+
+// workCmd is a worker of a pool that runs a command for each task.
+type workCmd struct {
+	poolFlags
+	Role    string   `required:"" help:"Role of the worker."`
+	Name    string   `help:"Name of the worker, for people. Default: the name of the machine."`
+	Command []string `arg:"" passthrough:"" help:"Program and arguments, after --. The text of the task is its standard input. Its standard output, JSON or text, is the result, and each line of its standard error is progress."`
+}
+
+const (
+	// maxOutput bounds the standard output of a command in bytes.
+	maxOutput = 64 << 10
+	// stopTime is the time between SIGTERM and SIGKILL for a command whose task is over.
+	stopTime = 10 * time.Second
+)
+
+// Run is the command.
+func (c *workCmd) Run(ctx context.Context, std stdio) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	command := c.Command
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return errors.New("want a command after --")
+	}
+	if _, err := exec.LookPath(command[0]); err != nil {
+		return err
+	}
+	if c.Name == "" {
+		c.Name, _ = os.Hostname() // a worker without a name is possible
+	}
+	r := &taskRunner{command: command, err: std.err}
+	return pool.Work(ctx, client, &pool.WorkOptions{Role: c.Role, Name: c.Name}, r.run)
+}
+
+// taskRunner runs a command for each task.
+type taskRunner struct {
+	command []string
+	err     io.Writer
+}
+
+// run runs the command for a task. A status other than 0 fails the attempt.
+func (r *taskRunner) run(ctx context.Context, task *pool.Task) (json.RawMessage, error) {
+	cmd := exec.CommandContext(ctx, r.command[0], r.command[1:]...)
+	cmd.Env = append(os.Environ(), "DOHOST_TASK="+task.ID, "DOHOST_ROLE="+task.Role, fmt.Sprint("DOHOST_ATTEMPT=", task.Attempts), "DOHOST_KEY="+task.Key)
+	cmd.Stdin = strings.NewReader(task.Text)
+	out, lines := &boundedBuffer{limit: maxOutput}, &progressLines{ctx: ctx, out: r.err}
+	cmd.Stdout, cmd.Stderr = out, lines
+	cmd.Cancel = func() error {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil { // not on Windows
+			return cmd.Process.Kill()
+		}
+		return nil
+	}
+	cmd.WaitDelay = stopTime
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil && lines.last() != "":
+		return nil, fmt.Errorf("%w: %s", err, lines.last())
+	case err != nil:
+		return nil, err
+	case out.full:
+		return nil, fmt.Errorf("the command has written more than %d bytes: %w", maxOutput, pool.ErrNoRetry)
+	}
+	if text := bytes.TrimSpace(out.text.Bytes()); len(text) > 0 && json.Valid(text) {
+		return text, nil
+	}
+	return json.Marshal(strings.ToValidUTF8(out.text.String(), "\uFFFD"))
+}
+
+// boundedBuffer keeps the first bytes that are written to it. It has no other methods of a buffer, which io.Copy would call.
+type boundedBuffer struct {
+	text  bytes.Buffer
+	limit int
+	full  bool
+}
+
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	room := b.limit - b.text.Len()
+	b.full = b.full || len(p) > room
+	b.text.Write(p[:min(len(p), room)])
+	return len(p), nil
+}
+
+// progressLines reports lines as progress of a task, and passes them on.
+type progressLines struct {
+	ctx context.Context
+	out io.Writer
+
+	mu   sync.Mutex // guards the fields below: a command whose output outlives it may still write
+	line []byte
+	full string // the last complete line
+}
+
+// maxLine bounds a line of progress in bytes.
+const maxLine = 1024
+
+func (l *progressLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range p {
+		if c != '\n' {
+			if len(l.line) < maxLine {
+				l.line = append(l.line, c)
+			}
+			continue
+		}
+		if text := strings.TrimSpace(strings.ToValidUTF8(string(l.line), "\uFFFD")); text != "" {
+			l.full = text
+			pool.Progress(l.ctx, text)
+		}
+		l.line = l.line[:0]
+	}
+	_, _ = l.out.Write(p) // a terminal may be closed
+	return len(p), nil
+}
+
+// last returns the last complete line.
+func (l *progressLines) last() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.full
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/pool"
+	"github.com/dohost/dohost/web"
+)
+
+// taskCommand is the variable that makes the test binary a command of a worker.
+const taskCommand = "DOHOST_TEST_TASK_COMMAND"
+
+// runTaskCommand is the command, which acts by the text of the task. It returns the exit status.
+func runTaskCommand() int {
+	text, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return 3
+	}
+	switch task := string(text); {
+	case task == "fail":
+		fmt.Fprintf(os.Stderr, "no paper in attempt %s\n", os.Getenv("DOHOST_ATTEMPT"))
+		return 1
+	case task == "json":
+		fmt.Printf("{\"key\": %q}\n", os.Getenv("DOHOST_KEY"))
+	case task == "long":
+		fmt.Print(strings.Repeat("a", maxOutput+1))
+	case task == "hang":
+		fmt.Fprintln(os.Stderr, "hanging")
+		ended := make(chan os.Signal, 1)
+		signal.Notify(ended, syscall.SIGTERM)
+		<-ended
+	default:
+		fmt.Print(strings.ToUpper(task))
+	}
+	return 0
+}
+
+// TestWorkCommand posts tasks by dohost post, and works on them by dohost work.
+func TestWorkCommand(t *testing.T) {
+	h, err := dohost.Open(t.TempDir(), nil, pool.Class(&pool.Options{MaxAttempts: 2}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	s := httptest.NewServer(web.Handler(h, &web.Options{Classes: []string{string(pool.Pools)}}))
+	defer s.Close()
+	defer http.DefaultClient.CloseIdleConnections() // of pool.Client
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(taskCommand, "1")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	run := func(ctx context.Context, args ...string) (int, string) {
+		var out strings.Builder
+		status := (App{}).run(ctx, append(args, "--at", s.URL, "--pool", "build"), stdio{strings.NewReader(""), &out, &out})
+		return status, out.String()
+	}
+	worker := make(chan string, 1)
+	started := make(chan struct{})
+	go func() {
+		var out strings.Builder
+		close(started)
+		status := (App{}).run(ctx, []string{"work", "--at", s.URL, "--pool", "build", "--role", "upper", "--", self}, stdio{strings.NewReader(""), &out, &out})
+		worker <- fmt.Sprint(status, " ", out.String())
+	}()
+	<-started
+	post := func(text string, more ...string) (int, string) {
+		t.Helper()
+		for {
+			status, out := run(t.Context(), append([]string{"post", "--role", "upper", "--wait", text}, more...)...)
+			if status == 0 || !strings.Contains(out, "no role") { // the worker has not joined yet
+				return status, out
+			}
+		}
+	}
+	for _, c := range []struct {
+		text, key string
+		status    int
+		want      string
+	}{
+		{"paint it", "", 0, `"PAINT IT"`},
+		{"json", "k1", 0, `{"key":"k1"}`},
+		{"json", "k1", 0, `{"key":"k1"}`},
+		{"fail", "", 1, "no paper in attempt 2"},
+		{"long", "", 1, "more than 65536 bytes"},
+	} {
+		status, out := post(c.text, "--key", c.key)
+		if compact := strings.ReplaceAll(out, ": ", ":"); status != c.status || !strings.Contains(compact, strings.ReplaceAll(c.want, ": ", ":")) {
+			t.Errorf("post %q: status %d, %s; want %d, %s", c.text, status, out, c.status, c.want)
+		}
+	}
+	status, id := run(t.Context(), "post", "--role", "upper", "hang")
+	if status != 0 {
+		t.Fatal(id)
+	}
+	client := &pool.Client{URL: s.URL + "/objects/pool/build"}
+	task := pool.Task{}
+	for task.Progress != "hanging" && task.Status != pool.Running { // progress is passed on with the next renewal
+		if task, err = client.Task(t.Context(), strings.TrimSpace(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel() // as Ctrl-C
+	if got := <-worker; !strings.HasPrefix(got, "1 ") && !strings.HasPrefix(got, "130 ") {
+		t.Errorf("the worker ended with %s", got)
+	}
+	if task, err = client.Task(t.Context(), task.ID); err != nil || task.Status != pool.Pending || task.Attempts != 0 {
+		t.Errorf("the task of the worker that has ended: %+v, %v", task, err)
+	}
+	workers, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), (*pool.Pool).Workers, pool.ListQuery{Role: "upper"})
+	if text, _ := json.Marshal(workers); err != nil || strings.Contains(string(text), `"upper"`) {
+		t.Errorf("workers after the end: %s, %v", text, err)
+	}
+}
+
+func TestPoolCommandsRefuse(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--pool":              {"work", "--role", "r", "--", "true"},
+		"--role":              {"work", "--pool", "p", "--", "true"},
+		"not found":           {"work", "--pool", "p", "--role", "r", "--", "no-such-program-here"},
+		"--token-file":        {"post", "--pool", "p", "--role", "r", "--token-file", "/no/such/file", "x"},
+		"--at, or DOHOST_AT,": {"post", "--pool", "p", "--role", "r", "--at", "", "x"},
+		"has 2000 bytes":      {"post", "--pool", strings.Repeat("p", 2000), "--role", "r", "x"},
+	} {
+		var out strings.Builder
+		if status := (App{}).run(t.Context(), args, stdio{strings.NewReader(""), &out, &out}); status == 0 || !strings.Contains(out.String(), want) {
+			t.Errorf("%q: status %d, %s; want %q", args, status, out.String(), want)
+		}
+	}
+}
