@@ -48,7 +48,11 @@ func (s *Subscription) lifecycle(w *wake) *agent.Lifecycle[*wake] {
 		Claim: func(ctx context.Context, w *wake) (agent.Fence, error) {
 			return agent.Fence{Wake: w.Wake, Generation: w.Generation}, s.ack(ctx, w, nil, false)
 		},
-		Heartbeat: func(ctx context.Context, w *wake, _ agent.Fence) error { return s.ack(ctx, w, nil, false) },
+		Heartbeat: func(ctx context.Context, w *wake, _ agent.Fence) error {
+			ctx, cancel := context.WithTimeout(ctx, w.Lease/3) // one that hangs does not cost the lease
+			defer cancel()
+			return s.ack(ctx, w, nil, false)
+		},
 		Checkpoint: func(ctx context.Context, w *wake, _ agent.Fence, to []agent.SourceCursor) error {
 			return s.ack(ctx, w, to, false)
 		},

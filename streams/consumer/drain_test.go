@@ -36,6 +36,32 @@ func TestDrainSendsHeartbeats(t *testing.T) {
 	})
 }
 
+// TestDrainHeartbeatMayHang has a heartbeat without a response: the next ones keep the lease.
+func TestDrainHeartbeatMayHang(t *testing.T) {
+	runConsumer(t, func(s *consumer.Subscription) { s.Timeout = time.Hour }, func(t *testing.T, c *consumerTest) {
+		callbacks := 0
+		c.f.setAnswer(func(r *http.Request) (int, string) {
+			switch {
+			case strings.HasSuffix(r.URL.Path, "callback"):
+				if callbacks++; callbacks == 2 {
+					<-r.Context().Done()
+					return 503, ""
+				}
+			case strings.Contains(r.URL.Path, "tickets") && dohost.Sleep(r.Context(), 105*time.Second) != nil:
+				return 503, ""
+			}
+			return 0, ""
+		})
+		c.f.append("tickets/7", "1")
+		c.wake(t)
+		c.h.Advance(110 * time.Second)
+		c.settled(t)
+		if c.f.generation != 1 {
+			t.Errorf("the lease has ended: generation %d", c.f.generation)
+		}
+	})
+}
+
 // TestDrainIsSuperseded ends the lease of a drain. Its requests are refused, it ends without an error, and the next wake is worked on.
 func TestDrainIsSuperseded(t *testing.T) {
 	runConsumer(t, nil, func(t *testing.T, c *consumerTest) {
