@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +25,7 @@ type fixture struct {
 	options *Options
 	fs      *objectstore.FS
 	host    *dohost.Host
-	offset  time.Duration // of the pool's clock
+	offset  atomic.Int64 // of the pool's clock, as a time.Duration
 
 	mu      sync.Mutex
 	reports []string
@@ -44,7 +45,7 @@ func inPool(t *testing.T, o *Options, fn func(ctx context.Context, f *fixture)) 
 func (f *fixture) open() {
 	f.t.Helper()
 	h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{IdleAfter: -1, Listener: dohost.Listener{Service: f.report}}, f.fs),
-		classWith(f.options, func() time.Time { return time.Now().Add(f.offset) }))
+		classWith(f.options, func() time.Time { return time.Now().Add(time.Duration(f.offset.Load())) }))
 	if err != nil {
 		f.t.Fatal(err)
 	}

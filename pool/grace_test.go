@@ -69,7 +69,7 @@ func TestForwardClockLapsesNobody(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		call(f, declare, Declare{"a", true})
 		f.join("a", "1")
-		f.offset = 3 * time.Hour
+		f.offset.Store(int64(3 * time.Hour))
 		if f.post("a", "x"); f.requested("a") {
 			t.Error("a restart immediately after the clock was set")
 		}
@@ -97,7 +97,7 @@ func TestBackwardClockRevivesNobody(t *testing.T) {
 		f.claim("a", "1", true)
 		f.post("b", "y")
 		f.take("b")
-		f.offset = -24 * time.Hour
+		f.offset.Store(int64(-24 * time.Hour))
 		f.sleep(8 * time.Minute)
 		if n := len(call(f, (*Pool).Workers, ListQuery{Role: "a"}).Workers); n != 0 {
 			t.Errorf("%d workers", n)
@@ -117,7 +117,7 @@ func TestClockIsSetBackWhileNothingIsSwept(t *testing.T) {
 		if _, ok, err := f.alarm(ctx); ok || err != nil {
 			t.Errorf("the pool has an alarm: %t, %v", ok, err)
 		}
-		f.offset = -24 * time.Hour
+		f.offset.Store(int64(-24 * time.Hour))
 		f.join("a", "1")
 		f.sleep(5 * time.Minute)
 		if n := len(call(f, (*Pool).Workers, ListQuery{Role: "a"}).Workers); n != 0 {

@@ -85,7 +85,7 @@ type poolModel struct {
 
 const slack = 2 * time.Second
 
-func (m *poolModel) now() time.Time { return time.Now().Add(m.offset).Round(0) }
+func (m *poolModel) now() time.Time { return time.Now().Add(time.Duration(m.offset.Load())).Round(0) }
 
 // disturb records that workers could not send heartbeats until now. The pool notices after a delay.
 func (m *poolModel) disturb(delay time.Duration) {
@@ -425,7 +425,7 @@ func (m *poolModel) jump(t *rapid.T) {
 func (m *poolModel) set(t *rapid.T) {
 	by := time.Duration(rapid.SampledFrom([]int{3600, 24 * 3600, -3600, -24 * 3600}).Draw(t, "by")) * m.unit
 	m.event = fmt.Sprint("clock ", by)
-	m.offset += by
+	m.offset.Add(int64(by))
 	m.disturb(m.o.Sweep + slack)
 	if by > 0 {
 		return
