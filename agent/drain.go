@@ -48,7 +48,7 @@ func Drain(ctx context.Context, src DrainSource, o *DrainOptions) (d Drained, er
 	if o != nil && o.MaxTime != 0 {
 		limits.MaxTime = o.MaxTime
 	}
-	for begin := time.Now(); ; d.Cycles++ {
+	for begin := time.Now(); ; {
 		pending, err := src.Pending(ctx)
 		switch {
 		case err != nil || !pending:
@@ -62,6 +62,7 @@ func Drain(ctx context.Context, src DrainSource, o *DrainOptions) (d Drained, er
 		if err := src.Cycle(ctx); err != nil {
 			return d, err
 		}
+		d.Cycles++
 		if src.Between != nil {
 			if err := src.Between(ctx); err != nil {
 				return d, err

@@ -299,6 +299,12 @@ func TestDrain(t *testing.T) {
 				t.Errorf("Between was called %d times in %d cycles", between, got.Cycles)
 			}
 		}
+		left = 3
+		late := src
+		late.Between = func(context.Context) error { return errWork }
+		if got, err := agent.Drain(t.Context(), late, nil); got != (agent.Drained{Cycles: 1}) || !errors.Is(err, errWork) {
+			t.Errorf("Drain with a failing Between: %+v, %v", got, err)
+		}
 		pendingFails = true
 		if got, err := agent.Drain(t.Context(), src, nil); got.Completed || !errors.Is(err, errWork) {
 			t.Errorf("Drain with a failing Pending: %+v, %v", got, err)
