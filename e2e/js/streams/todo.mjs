@@ -1,42 +1,15 @@
 // A page with the rows of an object: a published StreamDB, a live query of TanStack DB over it, and changes that the page shows before the
 // object has them. The object is the parameter of the URL.
 
-import { createFetchWithBackoff } from "@durable-streams/client";
-import { createStateSchema } from "@durable-streams/state";
-import { createStreamDB } from "@durable-streams/state/db";
 import { createLiveQueryCollection, createOptimisticAction, gt } from "@tanstack/db";
-import { z } from "zod";
+import { call, open } from "./todoobject.mjs";
 
 const object = new URLSearchParams(location.search).get("object");
-const backoffOptions = { initialDelay: 20, maxDelay: 200, multiplier: 2, maxRetries: Infinity };
-const state = createStateSchema({
-  items: { type: "items", primaryKey: "id", schema: z.object({ id: z.string(), n: z.number(), txid: z.string() }) },
-});
-const db = createStreamDB({
-  streamOptions: { url: `${object}/http/`, contentType: "application/json", backoffOptions },
-  live: "long-poll",
-  state,
-});
+const db = open(object);
 const items = db.collections.items;
 const large = createLiveQueryCollection((q) =>
   q.from({ item: items }).where(({ item }) => gt(item.n, 9)).orderBy(({ item }) => item.id),
 );
-const retrying = createFetchWithBackoff(fetch, backoffOptions);
-
-async function call(method, argument) {
-  for (;;) {
-    try {
-      const response = await retrying(`${object}/${method}`, {
-        method: "POST",
-        headers: { "Content-Type": "application/json" },
-        body: JSON.stringify(argument),
-      });
-      if (response.ok) return await response.json();
-    } catch (e) {
-      console.log(`again: ${e}`); // the server was killed: a put may be repeated
-    }
-  }
-}
 
 const change = createOptimisticAction({
   onMutate: (row) => {
@@ -47,14 +20,14 @@ const change = createOptimisticAction({
     }
   },
   mutationFn: async (row) => {
-    await call("put", row);
+    await call(object, "put", row);
     await db.utils.awaitTxId(row.txid, 60_000);
   },
 });
 
 /** put shows a row immediately. Its promise resolves when the row has come back from the object. */
 window.put = (id, n) => change({ id, n, txid: crypto.randomUUID() }).isPersisted.promise;
-window.drop = (id) => call("drop", id);
+window.drop = (id) => call(object, "drop", id);
 
 const text = (list) => list.map(({ id, n }) => `${id}=${n}`).sort().join(" ");
 function render() {
