@@ -23,7 +23,10 @@ import (
 var newAPI = flag.Bool("api", false, "write the exported declarations of the public packages to testdata/api")
 
 // publicPackages are the packages for programs that embed dohost, and for their tests.
-var publicPackages = []string{".", "agent", "chat", "chat/anthropic", "chat/chattest", "chat/extract", "chat/openai", "cli", "dohosttest", "ledger", "ledger/ledgertest", "pool", "streams", "web"}
+var publicPackages = []string{
+	".", "agent", "chat", "chat/anthropic", "chat/chattest", "chat/extract", "chat/openai", "cli", "dohosttest", "inbox", "ledger",
+	"ledger/ledgertest", "pool", "streams", "streams/consumer", "web",
+}
 
 func TestPublicAPI(t *testing.T) {
 	for _, dir := range publicPackages {

@@ -14,8 +14,8 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// DefaultClass is the class of the workers of subscriptions.
-const DefaultClass = "streamworker"
+// ClassName is the class of the workers of subscriptions.
+const ClassName = "streamworker"
 
 // Subscription describes a subscription of a server, and the objects that take its messages. It must not change after the call of [Class].
 type Subscription struct {

@@ -295,7 +295,7 @@ func TestConsumerClassMistakes(t *testing.T) {
 // TestWorkerIsNoObjectOfClients has a client that asks for the worker.
 func TestWorkerIsNoObjectOfClients(t *testing.T) {
 	runConsumer(t, nil, func(t *testing.T, c *consumerTest) {
-		_, err := c.h.Host().AuthorizeHTTP(httptest.NewRequest("GET", "/", nil), dohost.ID{Class: consumer.DefaultClass, Name: "s"})
+		_, err := c.h.Host().AuthorizeHTTP(httptest.NewRequest("GET", "/", nil), dohost.ID{Class: consumer.ClassName, Name: "s"})
 		if !errors.Is(err, dohost.ErrForbidden) {
 			t.Errorf("AuthorizeHTTP returned %v", err)
 		}

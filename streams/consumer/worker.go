@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-const workers dohost.Namespace[worker] = DefaultClass
+const workers dohost.Namespace[worker] = ClassName
 
 // worker is the object that works on the wakes of a subscription.
 type worker struct {
