@@ -235,9 +235,8 @@ func TestDrainPassesWhatAnEarlierOneHasRead(t *testing.T) {
 // TestDrainOfStalledServer has a server that does not end its responses.
 func TestDrainOfStalledServer(t *testing.T) {
 	runConsumer(t, nil, func(t *testing.T, c *consumerTest) {
-		stalled := true
 		c.f.setAnswer(func(r *http.Request) (int, string) {
-			if stalled && strings.Contains(r.URL.Path, "tickets") {
+			if strings.Contains(r.URL.Path, "tickets") {
 				<-r.Context().Done()
 			}
 			return 0, ""
@@ -248,7 +247,7 @@ func TestDrainOfStalledServer(t *testing.T) {
 		if c.reported("rows:error") {
 			t.Error("the read has failed before its time limit")
 		}
-		stalled = false
+		c.f.setAnswer(nil)
 		c.h.Advance(10 * time.Second)
 		c.settled(t)
 		wantTexts(t, c.h, "7", "1")

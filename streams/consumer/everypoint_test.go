@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func pointScenario(unkind bool) dohosttest.Scenario {
 	var s *consumer.Subscription
 	server := &handlerTransport{}
 	s = &consumer.Subscription{Server: root, ID: "s", Targets: []consumer.Target{toTickets()}, Transport: server}
-	produced := false
+	var produced atomic.Bool
 	produce := func(ctx context.Context) error {
 		for i := range pointMessages {
 			for stream := range 2 {
@@ -34,14 +35,15 @@ func pointScenario(unkind bool) dohosttest.Scenario {
 				return err
 			}
 		}
-		produced = true
+		produced.Store(true)
 		return nil
 	}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{consumer.Class(s), ticketClass()},
 		Reset: func() {
-			f, produced = newFakeServer(), false
+			f = newFakeServer()
 			server.fake = f
+			produced.Store(false)
 			f.latency = 1037 * time.Microsecond // requests of the worker never coincide with steps of the sender, so runs are deterministic
 			if !unkind {
 				f.leaseTime = 1000 * time.Hour // a wake that was lost ends never
@@ -74,10 +76,10 @@ func pointScenario(unkind bool) dohosttest.Scenario {
 }
 
 // send delivers the wakes of a server until all messages are acknowledged.
-func send(ctx context.Context, h *dohosttest.Host, f *fakeServer, s *consumer.Subscription, unkind bool, produced *bool) error {
+func send(ctx context.Context, h *dohosttest.Host, f *fakeServer, s *consumer.Subscription, unkind bool, produced *atomic.Bool) error {
 	accepted := ""
 	var previous []byte
-	for round := 0; !*produced || !f.settled(); round++ {
+	for round := 0; !produced.Load() || !f.settled(); round++ {
 		if round == 1000 { // 5 min
 			return fmt.Errorf("the wake %q has not ended", accepted)
 		}

@@ -84,6 +84,12 @@ func (f *fakeServer) settled() bool {
 	return f.wake == "" && !f.pending()
 }
 
+func (f *fakeServer) endedWakes() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.ended)
+}
+
 func (f *fakeServer) pending() bool {
 	for path, messages := range f.streams {
 		if f.acked[path] < len(messages) {

@@ -66,11 +66,13 @@ func TestDrainWithoutProgressPauses(t *testing.T) {
 		c.f.append("tickets/7", "1")
 		for i := range 3 {
 			c.wake(t)
-			if c.h.Advance(900 * time.Millisecond); len(c.f.ended) != i {
-				t.Errorf("the wakes %q have ended within 900 ms", c.f.ended)
+			c.h.Advance(900 * time.Millisecond)
+			if ended := c.f.endedWakes(); len(ended) != i {
+				t.Errorf("the wakes %q have ended within 900 ms", ended)
 			}
-			if c.h.Advance(200 * time.Millisecond); len(c.f.ended) != i+1 {
-				t.Errorf("the wakes %q have ended", c.f.ended)
+			c.h.Advance(200 * time.Millisecond)
+			if ended := c.f.endedWakes(); len(ended) != i+1 {
+				t.Errorf("the wakes %q have ended", ended)
 			}
 		}
 	})
