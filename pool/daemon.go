@@ -129,7 +129,7 @@ func (p *Pool) Take(ctx context.Context, t Take) (taken Taken, err error) {
 			return err
 		}
 		if none = !offline; none {
-			r.Restarts-- // it was not needed
+			r.Restarts = max(0, r.Restarts-1) // it was not needed; they may have been reset since
 			return roles.Put(ctx, p.Storage(), r)
 		}
 		r.Daemon, r.Starting = t.Daemon, v.now.Add(p.options.Starting)

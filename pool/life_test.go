@@ -90,24 +90,30 @@ func TestPostsToAnOfflineRoleRequestOneRestart(t *testing.T) {
 }
 
 // TestRestartOfALiveRoleIsNotTaken has a worker whose heartbeat is late: the pool has requested a restart, and no daemon has taken it yet.
+// Its count of restarts may have been reset in between.
 func TestRestartOfALiveRoleIsNotTaken(t *testing.T) {
-	inPool(t, nil, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
-		f.join("a", "1")
-		f.sleep(65 * time.Second)
-		f.post("a", "x")
-		q := call(f, (*Pool).Commands, Poll{Daemon: "d"})
-		call(f, (*Pool).Beat, Beat{"a", "1"})
-		if len(q.Commands) != 1 {
-			t.Fatalf("%+v", q)
-		}
-		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Take, Take{"d", "a", q.Commands[0].Number}); !errors.Is(err, ErrUnknown) {
-			t.Error(err)
-		}
-		if r := f.role("a"); r.Requested != nil || r.Restarts != 0 || r.Starting != nil {
-			t.Errorf("%+v", r)
-		}
-	})
+	for _, reset := range []bool{false, true} {
+		inPool(t, nil, func(ctx context.Context, f *fixture) {
+			call(f, declare, Declare{"a", true})
+			f.join("a", "1")
+			f.sleep(65 * time.Second)
+			f.post("a", "x")
+			q := call(f, (*Pool).Commands, Poll{Daemon: "d"})
+			call(f, (*Pool).Beat, Beat{"a", "1"})
+			if len(q.Commands) != 1 {
+				t.Fatalf("%+v", q)
+			}
+			if reset {
+				call(f, declare, Declare{"a", true})
+			}
+			if _, err := dohost.Call(ctx, f.pool(), (*Pool).Take, Take{"d", "a", q.Commands[0].Number}); !errors.Is(err, ErrUnknown) {
+				t.Error(err)
+			}
+			if r := f.role("a"); r.Requested != nil || r.Restarts != 0 || r.Starting != nil {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
 }
 
 // TestRestartThatDoesNotLeadToAWorkerLapses takes each restart, and no worker joins. The delays double, and then the role is given up.

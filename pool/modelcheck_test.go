@@ -187,13 +187,29 @@ func (m *poolModel) mayBeReachable(role string, now time.Time) bool {
 	return !s.lo.IsZero() && !lapsed(s, m.calm)
 }
 
+// isOffline reports whether a role is offline for certain.
+func (m *poolModel) isOffline(role string) bool {
+	lapsed := func(s span) bool { return !m.now().Before(s.hi) && !m.now().Before(m.calmBy) }
+	for _, w := range m.workers {
+		if w.role == role && !lapsed(w.until) {
+			return false
+		}
+	}
+	for _, task := range m.tasks {
+		if task.Role == role && task.Status.held() && !lapsed(task.lease) {
+			return false
+		}
+	}
+	s := m.roles[role].starting
+	return s.lo.IsZero() || lapsed(s)
+}
+
 // offlineBy returns the time since when a role is offline with a pending task for certain, and that of its oldest task; ok is false if
 // it has none.
-func (m *poolModel) offlineBy(role string) (by time.Time, oldest span, ok bool) {
-	var seq uint64
+func (m *poolModel) offlineBy(role string) (by time.Time, oldest *modelTask, ok bool) {
 	for _, task := range m.tasks {
-		if task.Role == role && task.Status == Pending && (!ok || task.Seq < seq) {
-			by, oldest, seq, ok = task.since.hi, task.since, task.Seq, true
+		if task.Role == role && task.Status == Pending && (!ok || task.Seq < oldest.Seq) {
+			by, oldest, ok = task.since.hi, task, true
 		}
 	}
 	later := func(t time.Time) {
@@ -304,11 +320,15 @@ func (m *poolModel) checkAttended(t *rapid.T, name string, after snapshot) {
 	if row.Managed && m.overdue(by) && !requested && !row.GivenUp {
 		t.Fatalf("%s: the role %+v is offline since %v, and no restart is requested", m.event, row, by)
 	}
-	if end := oldest.hi.Add(m.o.Pending); by.Before(end) {
+	r := m.roles[name]
+	if r.oldest != oldest {
+		r.oldest, r.oldestAt = oldest, m.now()
+	}
+	if end := oldest.since.hi.Add(m.o.Pending); by.Before(end) {
 		by = end
 	}
-	if !oldest.lo.Equal(oldest.hi) { // the clock was set back: its time begins with the next check of the role
-		by = by.Add(m.o.Keep + 2*m.o.Pending)
+	if !oldest.since.lo.Equal(oldest.since.hi) { // the clock was set back: its time begins with the next check of the role
+		by = later(by, r.oldestAt).Add(m.o.Keep + 2*m.o.Pending)
 	}
 	if m.overdue(by) && !row.Warned {
 		t.Fatalf("%s: the role %+v is unattended since %v, and is not reported", m.event, row, by)
