@@ -58,6 +58,20 @@ func (c *Client) repeat(ctx context.Context, limit time.Duration, method string,
 	return err
 }
 
+// endTimeout bounds the requests that end a task or a process, after the end of the context.
+const endTimeout = 10 * time.Second
+
+// untilEnd is repeat for a request that ends something: it repeats it until ctx ends, and then for endTimeout.
+func (c *Client) untilEnd(ctx context.Context, method string, in, out any) error {
+	err := c.repeat(ctx, requestTimeout, method, in, out)
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	return c.repeat(ending, requestTimeout, method, in, out)
+}
+
 // statusError is the error of a response that is no refusal of a pool.
 type statusError struct {
 	method string

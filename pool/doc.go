@@ -2,7 +2,7 @@
 // workers that are gone.
 //
 // One object is one pool. Its methods are JSON over HTTP and over a WebSocket, so a worker is a program in any language: see
-// docs/wire.md. [Work] is a worker in Go.
+// docs/wire.md. [Work] is a worker in Go, and [Manage] a daemon, which starts the processes of workers.
 //
 // # Tasks
 //

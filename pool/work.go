@@ -17,6 +17,9 @@ type WorkOptions struct {
 	Role string
 	// Name is for people, such as the name of the machine. At most 128 bytes.
 	Name string
+	// Conn is the connection of the worker, which no other worker may have. Empty means a random one, which is best; the process of a daemon
+	// has that of [Process].
+	Conn string
 	// Wait bounds one request for a task. Zero means 30 s; it is at most 50 s.
 	Wait time.Duration
 }
@@ -26,9 +29,6 @@ var ErrNoRetry = errors.New("pool: the task is not to be repeated")
 
 // errLost is the cause of the end of a task's context when the worker has lost its claim.
 var errLost = fmt.Errorf("pool: the lease of the task has lapsed: %w", ErrFence)
-
-// endTimeout bounds the requests that end a task or a connection after the end of the worker's context.
-const endTimeout = 10 * time.Second
 
 // Work is a worker: it joins a role of a pool, claims tasks one after the other and calls do with each, until ctx ends. It sends heartbeats
 // and renews the lease of the task while do runs. For several tasks at a time, call Work several times.
@@ -47,14 +47,14 @@ func Work(ctx context.Context, c *Client, o *WorkOptions, do func(context.Contex
 	if o == nil || o.Role == "" || do == nil {
 		return refuse(ErrInvalid, "Work without a Role or a function")
 	}
-	wait := o.Wait
-	if wait == 0 {
-		wait = 30 * time.Second
+	wait, err := longPoll("WorkOptions", o.Wait)
+	if err != nil {
+		return err
 	}
-	if wait < time.Millisecond || wait > maxWait {
-		return refuse(ErrInvalid, "WorkOptions.Wait is %v: want 0 for the default, or a millisecond to %v", o.Wait, maxWait)
+	w := &session{client: c, options: *o, wait: wait, conn: o.Conn}
+	if w.conn == "" {
+		w.conn = rand.Text()
 	}
-	w := &session{client: c, options: *o, wait: wait, conn: rand.Text()}
 	if err := w.join(ctx); err != nil {
 		return err
 	}
@@ -191,13 +191,7 @@ func (w *session) ended(ctx context.Context, hold Hold, result json.RawMessage, 
 // end ends the worker's part of a task. It repeats the request until ctx ends, and then for a while longer. If the pool has taken the task
 // back, or has received the request before and the answer was lost, the part is over as well.
 func (w *session) end(ctx context.Context, method string, in any) error {
-	var task Task
-	err := w.client.repeat(ctx, requestTimeout, method, in, &task)
-	if err != nil && ctx.Err() != nil {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		err = w.client.repeat(ending, requestTimeout, method, in, &task)
-	}
+	err := w.client.untilEnd(ctx, method, in, new(Task))
 	if errors.Is(err, ErrFence) || errors.Is(err, ErrTransition) || errors.Is(err, ErrUnknown) {
 		return nil
 	}
