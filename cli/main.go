@@ -37,6 +37,7 @@ type commands struct {
 	Alarm     alarmCmd     `cmd:"" help:"Show, set or delete an object's alarm; list and revive parked alarms."`
 	Post      postCmd      `cmd:"" help:"Post a task for the workers of a pool."`
 	Work      workCmd      `cmd:"" help:"Be a worker of a pool: run a command for each task."`
+	Daemon    daemonCmd    `cmd:"" help:"Start and restart the worker of a role of a pool."`
 	Export    exportCmd    `cmd:"" help:"Write an object's durable state to a file."`
 	Import    importCmd    `cmd:"" help:"Create an object from an export."`
 	Backup    backupCmd    `cmd:"" help:"Make a consistent copy of the store of a running host."`

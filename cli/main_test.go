@@ -5,10 +5,17 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/pool"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(taskCommand) != "" { // a command of TestWorkCommand
+	switch {
+	case os.Getenv(taskCommand) == "":
+	case len(os.Args) > 1: // dohost in a process of its own
+		App{Classes: []dohost.Class{pool.Class(quickPool)}}.Main()
+	default: // the command of a worker
 		os.Exit(runTaskCommand())
 	}
 	goleak.VerifyTestMain(m)

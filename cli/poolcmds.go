@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -89,6 +88,7 @@ type workCmd struct {
 	poolFlags
 	Role    string   `required:"" help:"Role of the worker."`
 	Name    string   `help:"Name of the worker, for people. Default: the name of the machine."`
+	Managed bool     `hidden:"" help:"The worker is a process of dohost daemon: it has the connection DOHOST_CONN, and ends when its standard input does."`
 	Command []string `arg:"" passthrough:"" help:"Program and arguments, after --. The text of the task is its standard input. Its standard output, JSON or text, is the result, and each line of its standard error is progress."`
 }
 
@@ -105,21 +105,44 @@ func (c *workCmd) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	command := c.Command
+	command, err := programOf(c.Command)
+	if err != nil {
+		return err
+	}
+	o := &pool.WorkOptions{Role: c.Role, Name: c.Name}
+	if o.Name == "" {
+		o.Name, _ = os.Hostname() // a worker without a name is possible
+	}
+	return untilSignal(ctx, func(ctx context.Context) error {
+		if c.Managed {
+			o.Conn = os.Getenv(connEnv)
+			var end context.CancelCauseFunc
+			ctx, end = context.WithCancelCause(ctx)
+			defer end(nil)
+			go func() {
+				_, _ = io.Copy(io.Discard, std.in)
+				end(errDaemonEnded)
+			}()
+		}
+		return pool.Work(ctx, client, o, (&taskRunner{command: command, err: std.err}).run)
+	})
+}
+
+// connEnv is the variable of a worker's environment that has its connection.
+const connEnv = "DOHOST_CONN"
+
+var errDaemonEnded = errors.New("the daemon has ended")
+
+// programOf returns the program and the arguments of a command line, which may begin with "--".
+func programOf(command []string) ([]string, error) {
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}
 	if len(command) == 0 {
-		return errors.New("want a command after --")
+		return nil, errors.New("want a command after --")
 	}
-	if _, err := exec.LookPath(command[0]); err != nil {
-		return err
-	}
-	if c.Name == "" {
-		c.Name, _ = os.Hostname() // a worker without a name is possible
-	}
-	r := &taskRunner{command: command, err: std.err}
-	return pool.Work(ctx, client, &pool.WorkOptions{Role: c.Role, Name: c.Name}, r.run)
+	_, err := exec.LookPath(command[0])
+	return command, err
 }
 
 // taskRunner runs a command for each task.
@@ -135,12 +158,7 @@ func (r *taskRunner) run(ctx context.Context, task *pool.Task) (json.RawMessage,
 	cmd.Stdin = strings.NewReader(task.Text)
 	out, lines := &boundedBuffer{limit: maxOutput}, &progressLines{ctx: ctx, out: r.err}
 	cmd.Stdout, cmd.Stderr = out, lines
-	cmd.Cancel = func() error {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil { // not on Windows
-			return cmd.Process.Kill()
-		}
-		return nil
-	}
+	cmd.Cancel = func() error { return terminate(cmd.Process) }
 	cmd.WaitDelay = stopTime
 	err := cmd.Run()
 	switch {

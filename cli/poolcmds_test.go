@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -28,6 +29,17 @@ func runTaskCommand() int {
 		return 3
 	}
 	switch task := string(text); {
+	case task == "attempt":
+		fmt.Print(os.Getenv("DOHOST_ATTEMPT"))
+	case strings.HasPrefix(task, "once "): // the first attempt hangs, with a connection to the test
+		if os.Getenv("DOHOST_ATTEMPT") == "1" {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(task, "once "))
+			if err != nil {
+				return 4
+			}
+			_, _ = conn.Read(make([]byte, 1))
+		}
+		fmt.Print(os.Getenv("DOHOST_ATTEMPT"))
 	case task == "fail":
 		fmt.Fprintf(os.Stderr, "no paper in attempt %s\n", os.Getenv("DOHOST_ATTEMPT"))
 		return 1

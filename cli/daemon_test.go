@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/pool"
+	"github.com/dohost/dohost/web"
+)
+
+// quickPool is a pool that notices the end of its workers soon.
+var quickPool = &pool.Options{
+	Beat: 200 * time.Millisecond, TTL: time.Second, Sweep: 500 * time.Millisecond, Pending: 5 * time.Second, Acknowledged: 2 * time.Second,
+	Lease: time.Second, Starting: 5 * time.Second, Stable: time.Second, RestartDelay: 50 * time.Millisecond, MaxRestarts: 1000, MaxAttempts: 1000,
+	Progress: -1,
+}
+
+// readPID reads the output of a daemon until it has started a worker.
+func readPID(t *testing.T, lines *bufio.Scanner) (pid int) {
+	t.Helper()
+	for lines.Scan() {
+		if _, err := fmt.Sscanf(lines.Text(), "dohost: the worker %d of the role upper has started", &pid); err == nil {
+			return pid
+		}
+	}
+	t.Fatal("the daemon has started no worker")
+	return 0
+}
+
+// TestDaemonCommand posts a task for a role of a daemon, and kills the worker during another one. The command of the killed worker is killed
+// too, before the next worker runs it again.
+func TestDaemonCommand(t *testing.T) {
+	h, err := dohost.Open(t.TempDir(), nil, pool.Class(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	s := httptest.NewServer(web.Handler(h, &web.Options{Classes: []string{string(pool.Pools)}}))
+	defer s.Close()
+	defer http.DefaultClient.CloseIdleConnections() // of pool.Client
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(taskCommand, "1")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	output, w := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		defer w.Close()
+		args := []string{"daemon", "--at", s.URL, "--pool", "build", "--role", "upper", "--", self}
+		ended <- (App{}).run(ctx, args, stdio{strings.NewReader(""), w, w})
+	}()
+	client := &pool.Client{URL: s.URL + "/objects/pool/build"}
+	post := func(text string) (task pool.Task) {
+		t.Helper()
+		for { // until the daemon has declared the role
+			task, err := client.Post(t.Context(), pool.NewTask{Role: "upper", Text: text})
+			if err == nil {
+				return task
+			}
+			if !strings.Contains(err.Error(), "no role") {
+				t.Fatal(err)
+			}
+		}
+	}
+	done := func(task pool.Task, want string) {
+		t.Helper()
+		for task.Status != pool.Done && task.Status != pool.Failed {
+			if task, err = client.Task(t.Context(), task.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if string(task.Result) != want {
+			t.Errorf("the task %+v has the result %s, want %s", task, task.Result, want)
+		}
+	}
+	lines := bufio.NewScanner(output)
+	first := post("paint it")
+	pid := readPID(t, lines)
+	done(first, `"PAINT IT"`)
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	second := post("once " + l.Addr().String())
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	worker, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); err == nil || n != 0 { // it ends with its process
+		t.Errorf("the command of the killed worker has written %d bytes, %v", n, err)
+	}
+	if next := readPID(t, lines); next == pid {
+		t.Errorf("the worker %d again", pid)
+	}
+	done(second, "2")
+	go func() { _, _ = io.Copy(io.Discard, output) }()
+
+	third := post("hang")
+	for third.Status != pool.Running {
+		if third, err = client.Task(t.Context(), third.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel() // as Ctrl-C
+	<-ended
+	if task, err := client.Task(t.Context(), third.ID); err != nil || task.Status != pool.Pending || task.Attempts != 0 {
+		t.Errorf("the task of the worker that has ended: %+v, %v", task, err)
+	}
+}
