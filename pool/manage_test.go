@@ -61,6 +61,13 @@ func (ps *processes) list(t *testing.T) []Process {
 	return append([]Process(nil), ps.started...)
 }
 
+// count returns the numbers of processes so far, and of active ones.
+func (ps *processes) count() (started, active int) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return len(ps.started), ps.active
+}
+
 // daemon runs Manage for the role "a" in a bubble until stop is called, which returns its error.
 func (s *poolServer) daemon(ctx context.Context, name string, ps *processes) (stop func() error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -84,7 +91,8 @@ func withDaemon(t *testing.T, o *Options, fn func(ctx context.Context, s *poolSe
 		if err := stop(); err != errStop {
 			t.Error(err)
 		}
-		if ps.list(t); ps.active != 0 {
+		ps.list(t)
+		if _, active := ps.count(); active != 0 {
 			t.Error("a process is active after the end of its daemon")
 		}
 		s.left()
@@ -237,6 +245,7 @@ func TestManageRefusals(t *testing.T) {
 		"no report for any time": {"exited", true, 51 * time.Second},
 	} {
 		withServer(t, nil, func(ctx context.Context, s *poolServer) {
+			s.blocked = tt.blocked
 			ps := &processes{ends: make(chan error)}
 			result := make(chan error, 1)
 			go func() { result <- Manage(ctx, s.client(), &ManageOptions{Role: "a"}, ps.run) }()
@@ -244,20 +253,17 @@ func TestManageRefusals(t *testing.T) {
 			s.post("a", "x")
 			s.sleep(time.Second)
 			s.status.Store(401)
-			s.blocked = tt.blocked
 			if tt.end {
 				ps.ends <- nil
 			}
 			s.sleep(tt.within)
 			select {
 			case err := <-result:
-				if err == nil || len(ps.list(t)) != 1 || ps.active != 0 {
-					t.Errorf("%s: %v, %d processes, %d active", name, err, len(ps.list(t)), ps.active)
+				if n, active := ps.count(); err == nil || n != 1 || active != 0 {
+					t.Errorf("%s: %v, %d processes, %d active", name, err, n, active)
 				}
 			default:
-				t.Errorf("%s: Manage has not returned within %v", name, tt.within)
-				s.blocked = ""
-				<-result
+				t.Fatalf("%s: Manage has not returned within %v", name, tt.within)
 			}
 		})
 	}
