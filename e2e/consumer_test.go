@@ -204,7 +204,7 @@ func (c *ticketTest) run(exactAnswers bool) {
 			want += fmt.Sprintf("%d %d true\n", i/names+1, i)
 			answers = append(answers, fmt.Sprintf(`"about %d: we are on it"`, i))
 		}
-		c.until(fmt.Sprintf("http://%s/tickets/%d", c.hook, n), fmt.Sprintf("%d %d true\n", messages/names+1, messages+n))
+		c.until(fmt.Sprintf("http://%s/tickets/%d", c.hook, n), want) // an answer to an early message may be late, after failed attempts
 		if _, got := c.ask("GET", fmt.Sprintf("http://%s/tickets/%d", c.hook, n), ""); got != want {
 			t.Errorf("ticket %d has\n%s\nwant\n%s", n, got, want)
 		}
