@@ -94,7 +94,10 @@ func (d *daemon) run(ctx context.Context, p pool.Process) error {
 	err = cmd.Wait()
 	killGroup(cmd.Process.Pid)
 	text := "status 0"
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		text = "stopped"
+	case err != nil:
 		text = err.Error()
 	}
 	fmt.Fprintf(d.std.err, "dohost: the worker %d of the role %s has ended: %s\n", cmd.Process.Pid, p.Role, text)
