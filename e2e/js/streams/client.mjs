@@ -11,17 +11,24 @@ async function follow(live) {
   const got = [];
   let offset = "-1";
   for (let closed = false; !closed; ) {
+    let current = true; // closed may precede the last batch; one of an earlier session is read again
     try {
       const response = await stream({ url, offset, live, backoffOptions });
-      response.subscribeJson(async (batch) => {
-        got.push(...batch.items);
-        offset = batch.offset;
+      const last = new Promise((resolve) => {
+        response.subscribeJson(async (batch) => {
+          if (!current) return;
+          got.push(...batch.items);
+          offset = batch.offset;
+          if (batch.streamClosed) resolve();
+        });
       });
       await response.closed;
       closed = response.streamClosed; // the session may also end with its connection
+      if (closed) await Promise.race([last, new Promise((resolve) => setTimeout(resolve, 1000))]);
     } catch (e) {
       console.log(`cut ${live}: ${e}`); // the server was killed in the middle of a response
     }
+    current = false;
   }
   check(live, got);
 }
