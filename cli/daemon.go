@@ -27,11 +27,7 @@ const workerStopTime = stopTime + 15*time.Second
 
 // Run is the command.
 func (c *daemonCmd) Run(ctx context.Context, std stdio) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	command, err := programOf(c.Command)
+	client, command, err := c.program(c.Command)
 	if err != nil {
 		return err
 	}

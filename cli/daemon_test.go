@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/pool"
-	"github.com/dohost/dohost/web"
 )
 
 // quickPool is a pool that notices the end of its workers soon.
@@ -40,19 +36,7 @@ func readPID(t *testing.T, lines *bufio.Scanner) (pid int) {
 // TestDaemonCommand posts a task for a role of a daemon, and kills the worker during another one. The command of the killed worker is killed
 // too, before the next worker runs it again.
 func TestDaemonCommand(t *testing.T) {
-	h, err := dohost.Open(t.TempDir(), nil, pool.Class(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	s := httptest.NewServer(web.Handler(h, &web.Options{Classes: []string{string(pool.Pools)}}))
-	defer s.Close()
-	defer http.DefaultClient.CloseIdleConnections() // of pool.Client
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(taskCommand, "1")
+	_, s, client, self := servePool(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	output, w := io.Pipe()
@@ -62,7 +46,6 @@ func TestDaemonCommand(t *testing.T) {
 		args := []string{"daemon", "--at", s.URL, "--pool", "build", "--role", "upper", "--", self}
 		ended <- (App{}).run(ctx, args, stdio{strings.NewReader(""), w, w})
 	}()
-	client := &pool.Client{URL: s.URL + "/objects/pool/build"}
 	post := func(text string) (task pool.Task) {
 		t.Helper()
 		for { // until the daemon has declared the role
@@ -77,6 +60,7 @@ func TestDaemonCommand(t *testing.T) {
 	}
 	done := func(task pool.Task, want string) {
 		t.Helper()
+		var err error
 		for task.Status != pool.Done && task.Status != pool.Failed {
 			if task, err = client.Task(t.Context(), task.ID); err != nil {
 				t.Fatal(err)

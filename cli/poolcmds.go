@@ -42,6 +42,22 @@ func (f *poolFlags) client() (*pool.Client, error) {
 	return c, authorize(c.Header, "--token-file", f.TokenFile)
 }
 
+// program returns a client of the pool, and the program and the arguments of a command line, which may begin with "--".
+func (f *poolFlags) program(command []string) (*pool.Client, []string, error) {
+	client, err := f.client()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return nil, nil, errors.New("want a command after --")
+	}
+	_, err = exec.LookPath(command[0])
+	return client, command, err
+}
+
 // postCmd posts a task.
 type postCmd struct {
 	poolFlags
@@ -101,11 +117,7 @@ const (
 
 // Run is the command.
 func (c *workCmd) Run(ctx context.Context, std stdio) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	command, err := programOf(c.Command)
+	client, command, err := c.program(c.Command)
 	if err != nil {
 		return err
 	}
@@ -132,18 +144,6 @@ func (c *workCmd) Run(ctx context.Context, std stdio) error {
 const connEnv = "DOHOST_CONN"
 
 var errDaemonEnded = errors.New("the daemon has ended")
-
-// programOf returns the program and the arguments of a command line, which may begin with "--".
-func programOf(command []string) ([]string, error) {
-	if len(command) > 0 && command[0] == "--" {
-		command = command[1:]
-	}
-	if len(command) == 0 {
-		return nil, errors.New("want a command after --")
-	}
-	_, err := exec.LookPath(command[0])
-	return command, err
-}
 
 // taskRunner runs a command for each task.
 type taskRunner struct {

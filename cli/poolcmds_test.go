@@ -58,21 +58,27 @@ func runTaskCommand() int {
 	return 0
 }
 
+// servePool serves pools of a host in this process, and makes commands of the test binary, which is self. client is one of the pool "build".
+func servePool(t *testing.T, o *pool.Options) (h *dohost.Host, s *httptest.Server, client *pool.Client, self string) {
+	t.Helper()
+	t.Setenv(taskCommand, "1")
+	h, err := dohost.Open(t.TempDir(), nil, pool.Class(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	s = httptest.NewServer(web.Handler(h, &web.Options{Classes: []string{string(pool.Pools)}}))
+	t.Cleanup(s.Close)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections) // of pool.Client
+	if self, err = os.Executable(); err != nil {
+		t.Fatal(err)
+	}
+	return h, s, &pool.Client{URL: s.URL + "/objects/pool/build"}, self
+}
+
 // TestWorkCommand posts tasks by dohost post, and works on them by dohost work.
 func TestWorkCommand(t *testing.T) {
-	h, err := dohost.Open(t.TempDir(), nil, pool.Class(&pool.Options{MaxAttempts: 2}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	s := httptest.NewServer(web.Handler(h, &web.Options{Classes: []string{string(pool.Pools)}}))
-	defer s.Close()
-	defer http.DefaultClient.CloseIdleConnections() // of pool.Client
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(taskCommand, "1")
+	h, s, client, self := servePool(t, &pool.Options{MaxAttempts: 2})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	run := func(ctx context.Context, args ...string) (int, string) {
@@ -118,8 +124,8 @@ func TestWorkCommand(t *testing.T) {
 	if status != 0 {
 		t.Fatal(id)
 	}
-	client := &pool.Client{URL: s.URL + "/objects/pool/build"}
-	task := pool.Task{}
+	var task pool.Task
+	var err error
 	for task.Progress != "hanging" && task.Status != pool.Running { // progress is passed on with the next renewal
 		if task, err = client.Task(t.Context(), strings.TrimSpace(id)); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
@@ -24,7 +23,6 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/pool"
-	"github.com/dohost/dohost/web"
 )
 
 var (
@@ -232,23 +230,10 @@ func TestPoolSurvivesSIGKILL(t *testing.T) {
 // TestWorkCommandEndsAfterSIGTERM ends a worker with SIGTERM, and another one by the end of its daemon, while they have a task: they release it,
 // and leave.
 func TestWorkCommandEndsAfterSIGTERM(t *testing.T) {
-	h, err := dohost.Open(t.TempDir(), nil, pool.Class(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	s := httptest.NewServer(web.Handler(h, &web.Options{Classes: []string{string(pool.Pools)}}))
-	defer s.Close()
-	defer http.DefaultClient.CloseIdleConnections()
-	t.Setenv(taskCommand, "1")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	h, s, client, self := servePool(t, nil)
 	if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), dohost.NoResult((*pool.Pool).Declare), pool.Declare{Role: "upper"}); err != nil {
 		t.Fatal(err)
 	}
-	client := &pool.Client{URL: s.URL + "/objects/pool/build"}
 	task, err := client.Post(t.Context(), pool.NewTask{Role: "upper", Text: "hang"})
 	if err != nil {
 		t.Fatal(err)
