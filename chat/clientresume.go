@@ -139,12 +139,16 @@ func (k *conversation) notifyWaiting(ctx context.Context) error {
 	return err
 }
 
-// resumeClient replays a reply to a client. The client receives later chunks live.
+// resumeClient replays a reply to a client. The client receives later chunks live. During a reply, the conversation
+// ignores a client that asks for another one: that has ended since it was offered, all connections received its end, and
+// hooks of 0.21 take a second end for the end of the running reply.
 func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id string) error {
 	row, ok, err := replies.Get(ctx, k.store(), id)
 	switch {
 	case err != nil:
 		return err
+	case k.live != nil && k.live.row.ID != id:
+		return nil
 	case !ok:
 		n, err := k.readNote(ctx, terminalNote)
 		if err != nil {
