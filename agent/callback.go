@@ -88,10 +88,10 @@ func (js *jobs) putPayload(ctx context.Context, key string, raw json.RawMessage)
 func encodePayload[P any](c *class, cb Callback[P], payload P) (json.RawMessage, error) {
 	known, ok := c.callbacks[string(cb)]
 	if !ok {
-		return nil, fmt.Errorf("agent: callback %q is not registered: list it in Bind, with OnSchedule", string(cb))
+		return nil, fmt.Errorf("agent: callback %q is not registered: list it in Bind, with OnSchedule: %w", string(cb), dohost.ErrMisuse)
 	}
 	if t := reflect.TypeFor[P](); t != known.payload {
-		return nil, fmt.Errorf("agent: callback %q takes a payload of type %v, not %v", string(cb), known.payload, t)
+		return nil, fmt.Errorf("agent: callback %q takes a payload of type %v, not %v: %w", string(cb), known.payload, t, dohost.ErrMisuse)
 	}
 	raw, err := marshal(payload)
 	if err != nil {

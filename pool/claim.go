@@ -314,7 +314,7 @@ func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
 		case !t.Status.held():
 			return noTransition(t, "a failure")
 		case f.Retry:
-			if err := v.takeBack(ctx, t, f.Error); err != nil {
+			if err := v.again(ctx, t, f.Error); err != nil {
 				return err
 			}
 		default:
@@ -340,36 +340,4 @@ func (p *Pool) Release(ctx context.Context, h Hold) (Task, error) {
 		}
 		return v.attend(ctx, t.Role, "its worker has released a task")
 	})
-}
-
-// end ends a task. The claim remains, so that its worker may repeat the request.
-func (v *view) end(ctx context.Context, t *taskRow, s Status, reason string) error {
-	t.Status, t.Since, t.Reason = s, v.now, reason
-	t.Lease, t.ProgressBy, t.Check = time.Time{}, time.Time{}, time.Time{}
-	return tasks.Put(ctx, v.Storage(), *t)
-}
-
-// takeBack takes a task from its worker: it is pending again, or has failed after too many claims. The next claim has another fence, and
-// no connection has this one.
-func (v *view) takeBack(ctx context.Context, t *taskRow, reason string) error {
-	t.Conn = ""
-	if t.Attempts >= v.options.MaxAttempts {
-		v.Object().Report(ctx, "pool:task_failed", attrTask(t), attrRole(t.Role), attrReason(reason))
-		return v.end(ctx, t, Failed, reason)
-	}
-	if err := v.end(ctx, t, Pending, reason); err != nil {
-		return err
-	}
-	r, ok, err := get(ctx, v.Pool, &roles, t.Role)
-	if err != nil || !ok {
-		return err
-	}
-	before := r
-	if r.checkBy(v.now.Add(v.options.Pending)); r != before {
-		if err := roles.Put(ctx, v.Storage(), r); err != nil {
-			return err
-		}
-	}
-	v.wakeClaimer(t.Role)
-	return nil
 }

@@ -27,6 +27,8 @@
 //	both          Exited, for the task's connection            pending       immediately
 //	both          Fail without Retry                           failed        the claim is the current one
 //	both          any way to pending, after MaxAttempts claims failed
+//	running       any way to pending, of a task that is once   failed
+//	all three     Cancel                                       failed        always
 //
 // Every other transition is an [ErrTransition], and the row does not change.
 //

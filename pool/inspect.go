@@ -151,7 +151,7 @@ func (p *Pool) operate(ctx context.Context, r *dohost.AdminRequest) (done bool, 
 			return v.forget(ctx, t)
 		}
 		t.Attempts = 0
-		if err := v.takeBack(ctx, &t, "an operator has retried it"); err != nil {
+		if err := v.again(ctx, &t, "an operator has retried it"); err != nil {
 			return err
 		}
 		return v.attend(ctx, t.Role, "an operator has retried a task")

@@ -121,7 +121,7 @@ func (m *poolModel) actions() map[string]func(*rapid.T) {
 		"beat":  m.beatOne,
 		"beats": m.beatAll,
 		"leave": m.leave,
-		"start": m.start, "renew": m.renew, "handoff": m.handoff, "fail": m.fail, "release": m.release,
+		"start": m.start, "renew": m.renew, "handoff": m.handoff, "fail": m.fail, "release": m.release, "cancel": m.cancel,
 		"take": m.takeCommand, "takes": m.takeCommands, "exit": m.exit, "declare": m.declare,
 		"restart": m.restart, "clock": m.jump,
 		"evict": func(*rapid.T) { m.event = "evict"; m.host.Evict(m.pool().ID(), dohost.EndFence) },
@@ -211,7 +211,7 @@ func (m *poolModel) removed(conn string, last time.Time) {
 
 func (m *poolModel) post(t *rapid.T) {
 	role := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(t, "role")
-	n := NewTask{Role: role}
+	n := NewTask{Role: role, Once: rapid.Bool().Draw(t, "once")}
 	var want error
 	if m.roles[role] == nil {
 		want = ErrUnknown
@@ -219,7 +219,7 @@ func (m *poolModel) post(t *rapid.T) {
 	if task, ok := do(m, t, want, (*Pool).Post, n); ok {
 		m.seq++
 		m.tasks[task.ID] = &modelTask{
-			taskRow: taskRow{ID: task.ID, Seq: uint64(m.seq), Role: role, Status: Pending}, since: at(m.now()), late: map[uint64]bool{},
+			taskRow: taskRow{ID: task.ID, Seq: uint64(m.seq), Role: role, Once: n.Once, Status: Pending}, since: at(m.now()), late: map[uint64]bool{},
 		}
 	}
 }
@@ -320,12 +320,35 @@ func (m *poolModel) handoff(t *rapid.T) {
 	}
 }
 
+// takenBack makes a held task pending again, whose worker has not reported the end.
+func (m *poolModel) takenBack(task *modelTask, since span) {
+	if task.Status == Running {
+		task.Uncertain = true
+	}
+	m.pending(task, since)
+}
+
 // pending makes a held task pending again.
 func (m *poolModel) pending(task *modelTask, since span) {
+	over := task.Attempts >= m.o.MaxAttempts || task.Once && task.Status == Running
 	task.Conn, task.Status, task.since = "", Pending, since
-	if task.Attempts >= m.o.MaxAttempts {
+	if over {
 		task.Status = Failed
 	}
+}
+
+// cancel cancels a task, which may have ended.
+func (m *poolModel) cancel(t *rapid.T) {
+	id := fmt.Sprint(rapid.IntRange(max(1, m.seq-3), m.seq+1).Draw(t, "task"))
+	task, want := m.tasks[id], error(nil)
+	if task == nil {
+		want = ErrUnknown
+	}
+	if _, ok := do(m, t, want, (*Pool).Cancel, Cancel{Task: id}); !ok || task.Status.ended() {
+		return
+	}
+	task.Uncertain = task.Uncertain || task.Status == Running
+	task.Status, task.Conn = Failed, ""
 }
 
 func (m *poolModel) fail(t *rapid.T) {
@@ -344,7 +367,7 @@ func (m *poolModel) release(t *rapid.T) {
 	h, task, want := m.hold(t)
 	if _, ok := do(m, t, want, (*Pool).Release, h); ok {
 		task.Attempts--
-		m.pending(task, at(m.now()))
+		m.takenBack(task, at(m.now()))
 	}
 }
 
@@ -401,7 +424,7 @@ func (m *poolModel) exit(t *rapid.T) {
 	}
 	for _, task := range m.tasks {
 		if task.Status.held() && task.Conn == e.Conn {
-			m.pending(task, at(m.now()))
+			m.takenBack(task, at(m.now()))
 		}
 	}
 }

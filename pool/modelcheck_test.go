@@ -114,7 +114,8 @@ func (m *poolModel) checkTasks(t *rapid.T, after snapshot) {
 		if task.Status.held() && !row.Status.held() {
 			m.checkTakenBack(t, task, row)
 		}
-		if row.Status != task.Status || row.Conn != task.Conn || row.Fence != task.Fence || row.Attempts != task.Attempts {
+		if row.Status != task.Status || row.Conn != task.Conn || row.Fence != task.Fence || row.Attempts != task.Attempts ||
+			row.Uncertain != task.Uncertain {
 			t.Fatalf("%s: %+v, want %+v", m.event, row, task.taskRow)
 		}
 		if row.Status.held() != (!row.Lease.IsZero() && !row.Check.IsZero() && row.Conn != "") {
@@ -149,7 +150,7 @@ func (m *poolModel) checkTakenBack(t *rapid.T, task *modelTask, row taskRow) {
 			m.event, task.taskRow, s, task.lease, task.progressBy, m.leaseCalm)
 	}
 	m.counts["swept tasks"]++
-	m.pending(task, at(s))
+	m.takenBack(task, at(s))
 }
 
 // checkOverdue checks that no task remains that the sweep should have taken back.

@@ -56,6 +56,11 @@ type taskRow struct {
 	Fence    uint64    // of the last claim
 	Attempts int       // claims, those that were released not included
 	Reason   string    // why it is pending again; of a failed task, its error
+	Once     bool      `msgpack:",omitempty"` // no worker starts it after another one
+	// Uncertain says that a worker has started it, and that the pool has no report of the end of that attempt.
+	Uncertain bool    `msgpack:",omitempty"`
+	Notify    *Notify `msgpack:",omitempty"` // nil: nothing is notified
+	Notified  bool    `msgpack:",omitempty"` // of its end
 
 	// These belong to the claim. Conn remains when the task has ended.
 	Conn       string
@@ -110,7 +115,13 @@ var tasks = dohost.Collection[taskRow]{
 			return dohost.KeyOf(t.Check)
 		}},
 		{Name: "ended", Of: func(t taskRow) dohost.Key {
-			if !t.Status.ended() {
+			if !t.Status.ended() || t.unnotified() {
+				return ""
+			}
+			return dohost.KeyOf(t.Since)
+		}},
+		{Name: "notify", Of: func(t taskRow) dohost.Key {
+			if !t.unnotified() {
 				return ""
 			}
 			return dohost.KeyOf(t.Since)

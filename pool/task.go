@@ -15,6 +15,15 @@ type NewTask struct {
 	Text string `json:"text"`
 	// Key makes a repeated post harmless: a second post with the key returns the task of the first, while the pool keeps it.
 	Key string `json:"key,omitempty"`
+	// Once says that no worker starts the task after another one has: the task fails if the claim of a worker that has started it ends
+	// without a handoff, for any reason. Claims that end before the start do not count, except against MaxAttempts.
+	Once bool `json:"once,omitempty"`
+
+	// CreateRole creates the role if it does not exist, as one that is not managed. Only for posts in Go.
+	CreateRole bool `json:"-"`
+	// Notify names a callback that runs when the task has ended, at least once, and for each end if an operator retries a failed task. The
+	// pool keeps the task until the callback is in the queue of its agent; see [agent.Enqueue]. Only for posts in Go. Nil notifies nothing.
+	Notify *Notify `json:"-"`
 }
 
 // Task is a task of a pool.
@@ -28,6 +37,10 @@ type Task struct {
 	Attempts int       `json:"attempts"`
 	// Reason is the reason why the task is pending again; of a failed task, its error.
 	Reason string `json:"reason,omitempty"`
+	Once   bool   `json:"once,omitempty"`
+	// Uncertain says that a worker has started the task, and that the pool has no report of the end of that attempt, which may have had
+	// effects: the lease has lapsed, the worker has ended or has released the task, or the task was cancelled.
+	Uncertain bool `json:"uncertain,omitempty"`
 
 	// Fence is the number of the last claim, and Conn its connection; no Conn if the task is pending.
 	Fence      uint64     `json:"fence"`
@@ -46,6 +59,7 @@ type Task struct {
 func (t *taskRow) public(c content) Task {
 	out := Task{
 		ID: t.ID, Role: t.Role, Key: t.Key, Status: t.Status, Created: t.Created, Since: t.Since, Attempts: t.Attempts, Reason: t.Reason,
+		Once: t.Once, Uncertain: t.Uncertain,
 		Fence: t.Fence, Conn: t.Conn, Progress: t.Progress, Text: c.Text, Result: c.Result, Late: c.Late,
 	}
 	if t.Status.held() {
@@ -85,8 +99,14 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 		if err != nil {
 			return err
 		}
-		if !ok {
+		switch {
+		case !ok && !n.CreateRole:
 			return refuse(ErrUnknown, "the pool has no role %q: no worker has joined it, and no daemon has declared it", n.Role)
+		case !ok:
+			if err := v.checkRoles(ctx); err != nil {
+				return err
+			}
+			r = role{Name: n.Role, Seen: v.now} // stored below, with the time of its check
 		}
 		if n.Key != "" {
 			t, found, err := first(ctx, p, &tasks, dohost.Query[taskRow]{Index: "key", Equal: dohost.KeyOf(n.Key)})
@@ -105,6 +125,7 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 		v.meta.Tasks++
 		t := taskRow{
 			ID: strconv.FormatUint(v.meta.Seq, 10), Seq: v.meta.Seq, Key: n.Key, Role: n.Role, Status: Pending, Created: v.now, Since: v.now,
+			Once: n.Once, Notify: n.Notify,
 		}
 		if err := tasks.Insert(ctx, p.Storage(), t); err != nil {
 			return err
@@ -132,8 +153,8 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 // posted answers a post whose key belongs to a task.
 func (v *view) posted(ctx context.Context, t taskRow, n NewTask) (Task, error) {
 	task, err := v.whole(ctx, t)
-	if err == nil && (task.Role != n.Role || task.Text != n.Text) {
-		return Task{}, refuse(ErrKeyUsed, "the key %.40q belongs to the task %s, which has another role or text", n.Key, t.ID)
+	if err == nil && (task.Role != n.Role || task.Text != n.Text || task.Once != n.Once) {
+		return Task{}, refuse(ErrKeyUsed, "the key %.40q belongs to the task %s, which has another role, text or once", n.Key, t.ID)
 	}
 	return task, err
 }

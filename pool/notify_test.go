@@ -1,0 +1,281 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/kernel"
+	"github.com/dohost/dohost/internal/pointtest"
+)
+
+// boss is an agent that posts tasks, and keeps the ends that it is notified of.
+type boss struct {
+	*agent.Agent[struct{}]
+	refuse *bool // makes its callback fail
+}
+
+const (
+	bosses dohost.Namespace[boss] = "boss"
+	ended  agent.Callback[Ended]  = "ended"
+	other  agent.Callback[string] = "other"
+	absent agent.Callback[Ended]  = "absent"
+	wrong  agent.Callback[Ended]  = "other"
+)
+
+var ends = dohost.Collection[Ended]{Name: "ends", Key: func(e Ended) string { return fmt.Sprint(e.Task, e.Error) }}
+
+func bossClass(refuse *bool) dohost.Class {
+	return agent.Bind(bosses, func(_ context.Context, a *agent.Agent[struct{}]) (*boss, error) { return &boss{a, refuse}, nil }, nil,
+		agent.OnSchedule(other, func(*boss, context.Context, string) error { return nil }),
+		agent.OnSchedule(ended, func(b *boss, ctx context.Context, e Ended) error {
+			if b.refuse != nil && *b.refuse {
+				return errors.New("not now")
+			}
+			return ends.Put(ctx, b.Storage(), e)
+		}))
+}
+
+// inPoolWithBoss runs fn with a pool and the boss "b" in a bubble.
+func inPoolWithBoss(t *testing.T, o *Options, fn func(ctx context.Context, f *fixture)) {
+	t.Helper()
+	inPool(t, o, func(ctx context.Context, f *fixture) {
+		f.close()
+		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{IdleAfter: -1, Listener: dohost.Listener{Service: f.report}}, f.fs),
+			classWith(f.options, time.Now), bossClass(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.host = h
+		fn(ctx, f)
+	})
+}
+
+// postFor posts a task whose end a callback of the boss is notified of.
+func postFor(f *fixture, n NewTask, cb agent.Callback[Ended]) string {
+	n.CreateRole, n.Notify = true, &Notify{bosses.Get(f.host, "b").ID(), cb}
+	return call(f, (*Pool).Post, n).ID
+}
+
+// ends returns the ends that the boss has received.
+func (f *fixture) ends() (all []string) {
+	f.t.Helper()
+	f.sleep(time.Second)
+	err := bosses.Get(f.host, "b").Do(f.t.Context(), func(ctx context.Context, b *boss) error {
+		rows, err := ends.List(ctx, b.Storage(), nil)
+		for _, r := range rows {
+			e := r.Value
+			all = append(all, fmt.Sprintf("%s/%s %s %s %s%s %v", e.Pool, e.Task, e.Role, e.Key, e.Result, e.Error, e.Uncertain))
+		}
+		return err
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return all
+}
+
+func TestNotify(t *testing.T) {
+	inPoolWithBoss(t, &Options{MaxTasks: 4}, func(ctx context.Context, f *fixture) {
+		done := postFor(f, NewTask{Role: "new", Key: "k"}, ended)
+		f.join("new", "1")
+		call(f, (*Pool).Handoff, Handoff{f.claim("new", "1", true), json.RawMessage(`{"a":1}`)})
+		failed := postFor(f, NewTask{Role: "new"}, ended)
+		call(f, (*Pool).Fail, Fail{Hold: f.claim("new", "1", true)})
+		once := postFor(f, NewTask{Role: "new", Once: true}, ended)
+		call(f, (*Pool).Release, f.claim("new", "1", true))
+		equal(t, "ends", f.ends(), `p/1 new k {"a":1} false`, "p/2 new  "+noReason+" false", "p/3 new  its worker has released it true")
+
+		_, err := dohost.Call(ctx, f.pool(), func(p *Pool, ctx context.Context, _ struct{}) (bool, error) {
+			return p.operate(ctx, &dohost.AdminRequest{Kind: taskItem, ID: failed, Action: dohost.ActionRetry})
+		}, struct{}{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("new", "1", true)})
+		if all := f.ends(); len(all) != 4 || !slices.Contains(all, "p/2 new  null false") {
+			t.Errorf("after the retry: %q", all)
+		}
+		if done != "1" || once != "3" {
+			t.Errorf("tasks %s and %s", done, once)
+		}
+	})
+}
+
+// TestNotifyGivesUp posts tasks whose notification is not possible.
+func TestNotifyGivesUp(t *testing.T) {
+	inPoolWithBoss(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		post := func(to dohost.ID, cb agent.Callback[Ended]) {
+			call(f, (*Pool).Post, NewTask{Role: "a", Notify: &Notify{to, cb}})
+			call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+		}
+		post(bosses.Get(f.host, "b").ID(), absent)
+		post(bosses.Get(f.host, "b").ID(), wrong)
+		post(dohost.ID{Class: "none", Name: "x"}, ended)
+		f.sleep(time.Second)
+		equal(t, "reports", f.took(), "not_notified a", "not_notified a", "not_notified a")
+		if n := f.unnotified(); n != 0 {
+			t.Errorf("%d tasks", n)
+		}
+	})
+}
+
+// unnotified returns the number of tasks whose agents are not notified yet.
+func (f *fixture) unnotified() (n int) {
+	f.t.Helper()
+	err := f.pool().Do(f.t.Context(), func(ctx context.Context, p *Pool) (err error) {
+		n, err = tasks.Count(ctx, p.Storage(), &dohost.Query[taskRow]{Index: "notify"})
+		return err
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return n
+}
+
+// TestNotifyRepeats has a boss that cannot be reached for a while. The pool keeps the task until then, although it is full and the task's
+// time is over, and gives up after Options.Keep.
+func TestNotifyRepeats(t *testing.T) {
+	inPool(t, &Options{Keep: time.Hour, MaxTasks: 1, Progress: -1}, func(ctx context.Context, f *fixture) {
+		f.close()
+		broken := true
+		open := func(*agent.Agent[struct{}]) error {
+			if broken {
+				return errors.New("the constructor fails")
+			}
+			return nil
+		}
+		c := agent.Bind(bosses, func(_ context.Context, a *agent.Agent[struct{}]) (*boss, error) { return &boss{a, nil}, open(a) }, nil,
+			agent.OnSchedule(ended, func(b *boss, ctx context.Context, e Ended) error { return ends.Put(ctx, b.Storage(), e) }))
+		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{IdleAfter: -1, Listener: dohost.Listener{Service: f.report}}, f.fs), classWith(f.options, time.Now), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.host = h
+		for _, keep := range []bool{false, true} {
+			broken = true
+			f.host.Evict(bosses.Get(f.host, "b").ID(), dohost.EndFence)
+			postFor(f, NewTask{Role: "a"}, ended)
+			f.join("a", "1")
+			call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+			f.sleep(30 * time.Minute)
+			if n := f.unnotified(); n != 1 {
+				t.Errorf("%d tasks wait", n)
+			}
+			refused(f, ErrFull, (*Pool).Post, NewTask{Role: "a"})
+			if broken = keep; keep {
+				f.sleep(35 * time.Minute)
+				if reports := f.took(); !slices.Contains(reports, "not_notified a") {
+					t.Errorf("%q", reports)
+				}
+			} else {
+				f.sleep(2 * time.Minute)
+				equal(t, "ends", f.ends(), "p/1 a  null false")
+			}
+			if n := f.unnotified(); n != 0 {
+				t.Errorf("%d tasks wait at the end", n)
+			}
+		}
+	})
+}
+
+// TestPostOfClientsHasNoNotify posts over HTTP with the fields for Go.
+func TestPostOfClientsHasNoNotify(t *testing.T) {
+	inPoolWithBoss(t, nil, func(ctx context.Context, f *fixture) {
+		body := `{"role":"a","notify":{"To":{"Class":"boss","Name":"b"},"Callback":"ended"},"CreateRole":true,"createrole":true}`
+		if _, err := f.host.Invoke(ctx, f.pool().ID(), "post", []byte(body)); err == nil || !errors.Is(err, ErrUnknown) && !strings.Contains(err.Error(), "unknown field") {
+			t.Errorf("it creates a role: %v", err)
+		}
+		f.join("a", "1")
+		_, _ = f.host.Invoke(ctx, f.pool().ID(), "post", []byte(body))
+		call(f, (*Pool).Post, NewTask{Role: "a"})
+		if c := call(f, (*Pool).Claim, Claim{Role: "a", Conn: "1"}); c.Task != nil {
+			call(f, (*Pool).Cancel, Cancel{Task: c.Task.ID})
+		}
+		equal(t, "ends", f.ends())
+	})
+}
+
+func TestCancel(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		pending, claimed, running := f.post("a", "x"), "", ""
+		if c := call(f, (*Pool).Cancel, Cancel{Task: pending, Reason: "no need"}); c.Status != Failed || c.Reason != "no need" || c.Uncertain {
+			t.Errorf("%+v", c)
+		}
+		call(f, (*Pool).Post, NewTask{Role: "a", Key: "k"})
+		h := f.claim("a", "1", false)
+		if claimed = h.Task; call(f, (*Pool).Cancel, Cancel{Key: "k"}).Uncertain {
+			t.Errorf("a task that was not started: %+v", f.task(claimed))
+		}
+		refused(f, ErrFence, (*Pool).Start, h)
+		f.post("a", "x")
+		h = f.claim("a", "1", true)
+		if running = h.Task; !call(f, (*Pool).Cancel, Cancel{Task: running}).Uncertain || f.task(running).Reason != "cancelled" {
+			t.Errorf("%+v", f.task(running))
+		}
+		refused(f, ErrFence, (*Pool).Renew, Renew{Hold: h})
+		before := f.dump()
+		call(f, (*Pool).Cancel, Cancel{Task: running, Reason: "again"})
+		if f.dump() != before {
+			t.Error("a task that has ended was cancelled")
+		}
+		refused(f, ErrUnknown, (*Pool).Cancel, Cancel{Task: "9"})
+		refused(f, ErrUnknown, (*Pool).Cancel, Cancel{Key: "none"})
+		refused(f, ErrInvalid, (*Pool).Cancel, Cancel{})
+		refused(f, ErrInvalid, (*Pool).Cancel, Cancel{Task: "1", Key: "k"})
+		refused(f, ErrInvalid, (*Pool).Cancel, Cancel{Task: "1", Reason: strings.Repeat("x", maxError+1)})
+		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: h}); !errors.Is(err, ErrFence) || len(f.task(running).Late) != 1 {
+			t.Errorf("%v, %+v", err, f.task(running))
+		}
+	})
+}
+
+// TestNotifyAtEveryPoint has a worker that ends two tasks. Each end is in the rows of the agent that has posted them, and no task waits.
+func TestNotifyAtEveryPoint(t *testing.T) {
+	l := &pointLog{}
+	s := dohosttest.Scenario{
+		Classes: []dohost.Class{Class(nil), bossClass(nil)}, Reset: l.reset, Places: pointtest.Places(), SettleTime: 3 * time.Minute,
+		Run: func(ctx context.Context, h *dohosttest.Host) (err error) {
+			for i := range 2 {
+				n := NewTask{Role: "a", Key: fmt.Sprint(i), CreateRole: true, Notify: &Notify{dohost.ID{Class: "boss", Name: "b"}, ended}}
+				_, err2 := retryCall(ctx, h, (*Pool).Post, n)
+				err = errors.Join(err, err2)
+			}
+			return errors.Join(err, pointClient(ctx, h, l, "1", 2))
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			err := l.checkDone(ctx, h, 2)
+			err2 := bosses.Get(h, "b").Do(ctx, func(ctx context.Context, b *boss) error {
+				rows, err := ends.List(ctx, b.Storage(), nil)
+				if err == nil && len(rows) != 2 {
+					err = fmt.Errorf("%d ends", len(rows))
+				}
+				for _, r := range rows {
+					if e := r.Value; string(e.Result) != l.results[e.Task] {
+						err = errors.Join(err, fmt.Errorf("%+v, want %s", e, l.results[e.Task]))
+					}
+				}
+				return err
+			})
+			err3 := Pools.Get(h, "p").Do(ctx, func(ctx context.Context, p *Pool) error {
+				n, err := tasks.Count(ctx, p.Storage(), &dohost.Query[taskRow]{Index: "notify"})
+				if err == nil && n != 0 {
+					err = fmt.Errorf("%d tasks wait", n)
+				}
+				return err
+			})
+			return errors.Join(err, err2, err3)
+		},
+	}
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 30, 60))
+}

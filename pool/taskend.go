@@ -1,0 +1,95 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// end ends a task. The claim remains, so that its worker may repeat the request.
+func (v *view) end(ctx context.Context, t *taskRow, s Status, reason string) error {
+	t.Status, t.Since, t.Reason = s, v.now, reason
+	t.Lease, t.ProgressBy, t.Check, t.Notified = time.Time{}, time.Time{}, time.Time{}, false
+	return tasks.Put(ctx, v.Storage(), *t)
+}
+
+// takeBack takes a task from a worker that has not reported the end of its attempt. A worker begins its work after the start.
+func (v *view) takeBack(ctx context.Context, t *taskRow, reason string) error {
+	t.Uncertain = t.Uncertain || t.Status == Running
+	return v.again(ctx, t, reason)
+}
+
+// again makes a task pending again, or ends it as failed: after too many claims, and after the start of a task that is done once. The next
+// claim has another fence, and no connection has this one.
+func (v *view) again(ctx context.Context, t *taskRow, reason string) error {
+	t.Conn = ""
+	if t.Attempts >= v.options.MaxAttempts || t.Once && t.Status == Running {
+		v.Object().Report(ctx, "pool:task_failed", attrTask(t), attrRole(t.Role), attrReason(reason))
+		return v.end(ctx, t, Failed, reason)
+	}
+	if err := v.end(ctx, t, Pending, reason); err != nil {
+		return err
+	}
+	r, ok, err := get(ctx, v.Pool, &roles, t.Role)
+	if err != nil || !ok {
+		return err
+	}
+	before := r
+	if r.checkBy(v.now.Add(v.options.Pending)); r != before {
+		if err := roles.Put(ctx, v.Storage(), r); err != nil {
+			return err
+		}
+	}
+	v.wakeClaimer(t.Role)
+	return nil
+}
+
+// Cancel ends a task that has not ended.
+type Cancel struct {
+	Task string `json:"task,omitempty"` // its id; or
+	Key  string `json:"key,omitempty"`  // the key of its post
+	// Reason is the error of the task, up to 4 KiB. Empty means "cancelled".
+	Reason string `json:"reason,omitempty"`
+}
+
+// Cancel ends a task as failed, and returns it. A worker that has it is refused at its next request, and the context of the function of
+// [Work] ends. A task that has ended does not change.
+//
+// Errors: [ErrUnknown].
+func (p *Pool) Cancel(ctx context.Context, c Cancel) (task Task, err error) {
+	if (c.Task == "") == (c.Key == "") {
+		return Task{}, refuse(ErrInvalid, "want a task or a key")
+	}
+	if err := checkText("reason", c.Reason, maxError); err != nil {
+		return Task{}, err
+	}
+	err = p.update(ctx, func(ctx context.Context, v *view) error {
+		t, err := v.findBy(ctx, c)
+		if err != nil {
+			return err
+		}
+		if !t.Status.ended() {
+			t.Uncertain, t.Conn = t.Uncertain || t.Status == Running, ""
+			if err := v.end(ctx, &t, Failed, cmp.Or(c.Reason, "cancelled")); err != nil {
+				return err
+			}
+		}
+		task = t.public(content{})
+		return v.attend(ctx, t.Role, "a task was cancelled")
+	})
+	return task, err
+}
+
+// findBy returns the task with the id or the key.
+func (v *view) findBy(ctx context.Context, c Cancel) (taskRow, error) {
+	if c.Task != "" {
+		return v.find(ctx, c.Task)
+	}
+	t, ok, err := first(ctx, v.Pool, &tasks, dohost.Query[taskRow]{Index: "key", Equal: dohost.KeyOf(c.Key)})
+	if err == nil && !ok {
+		err = refuse(ErrUnknown, "the pool has no task with the key %.40q", c.Key)
+	}
+	return t, err
+}
