@@ -17,14 +17,15 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// askKind is the fiber kind of requests to other agents, and of their cancellations.
+// askKind is the fiber kind of requests to other agents, of tasks for pools, and of their cancellations.
 const askKind agent.FiberKind[outgoing] = "chat.ask"
 
-// outgoing is a request for another agent, or the cancellation of one.
+// outgoing is a request for another agent or a task for a pool, or the cancellation of one.
 type outgoing struct {
 	To      dohost.ID
 	Address returnAddress
 	Text    string
+	Task    *poolTask `msgpack:",omitempty"` // nil for an agent
 	Cancel  bool
 }
 
@@ -87,7 +88,7 @@ type ask struct {
 // askRetry bounds the attempts to send a request, which end with the call. A call without a time limit ends after a day.
 var askRetry = dohost.RetryPolicy{
 	MaxAttempts: -1, MaxDelay: time.Minute, MaxElapsed: 24 * time.Hour,
-	ShouldRetry: func(err error, _ int) bool { return !finalAskError(err) },
+	ShouldRetry: func(err error, _ int) bool { return !finalAskError(err) && !finalTaskError(err) },
 }
 
 // ask starts the fiber that sends the request of a call. The caller hands the call over in the same batch.
@@ -163,12 +164,18 @@ func (k *conversation) startAsk(ctx context.Context, q *outgoing) error {
 func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) error {
 	q := f.Checkpoint()
 	err := dohost.Retry(ctx, &askRetry, func(ctx context.Context) error {
-		if q.Cancel {
+		switch {
+		case q.Cancel && q.Task != nil:
+			return k.sendTask(ctx, &q)
+		case q.Cancel:
 			return k.reach(ctx, q.To, func(ctx context.Context, to *conversation) error { return to.cancelAsked(ctx, q.Address.Request) })
 		}
 		row, ok, err := k.externalCall(ctx, q.Address.Key)
 		if err != nil || !ok || row.ended() {
 			return err
+		}
+		if q.Task != nil {
+			return k.sendTask(ctx, &q)
 		}
 		return k.reach(ctx, q.To, func(ctx context.Context, to *conversation) error { return to.acceptAsked(ctx, &q) })
 	})
@@ -178,11 +185,19 @@ func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) er
 	case err == nil || q.Cancel:
 		return nil
 	}
-	_, err = k.complete(ctx, &Completion{Key: q.Address.Key, Error: fmt.Sprintf("The agent %v was not asked: %s", q.To, askErrorText(err))})
+	_, err = k.complete(ctx, &Completion{Key: q.Address.Key, Error: q.failedText(err), ofTask: true})
 	if errors.Is(err, ErrNoCall) {
 		return nil
 	}
 	return err
+}
+
+// failedText returns the error of a call whose request or task was not sent, for the model.
+func (q *outgoing) failedText(err error) string {
+	if q.Task != nil {
+		return fmt.Sprintf("The call was not posted to the pool %q: %s", q.To.Name, taskErrorText(err))
+	}
+	return fmt.Sprintf("The agent %v was not asked: %s", q.To, askErrorText(err))
 }
 
 // errNoChatAgent is the error of an id that is not a chat agent.
@@ -229,32 +244,51 @@ func callAsks(to dohost.ID, within time.Duration, hidden bool) callEvent {
 
 // expiredText returns the error of a call that was not completed within its time.
 func (r *callRow) expiredText() string {
-	if r.Asks == "" {
+	switch within := time.Duration(r.Within) * time.Millisecond; {
+	case r.Asks == "":
 		return expiredCallText
+	case r.Role != "":
+		return fmt.Sprintf("No worker of the role %q has done the call within %v. Whether it took effect is not known.", r.Role, within)
+	default:
+		return fmt.Sprintf("The agent %s did not answer within %v. Its request %s may still have effects.",
+			r.Asks, within, requestOf(r.Key))
 	}
-	return fmt.Sprintf("The agent %s did not answer within %v. Its request %s may still have effects.",
-		r.Asks, time.Duration(r.Within)*time.Millisecond, requestOf(r.Key))
 }
 
 // stoppedAskText is the error of a call whose reply was stopped.
 const stoppedAskText = "The reply was stopped, and the request to the agent with it."
 
-// stopAsks ends the calls of a message that wait for other agents, and cancels their requests. It does not continue the
+// stoppedTaskText is that of a call with a task.
+const stoppedTaskText = "The reply was stopped, and the task of the call with it."
+
+// cancelAsk starts the fiber that cancels the request or the task of a call that has ended.
+func (k *conversation) cancelAsk(ctx context.Context, r *callRow) error {
+	to, err := dohost.ParseID(r.Asks)
+	if err != nil {
+		return err
+	}
+	q := &outgoing{To: to, Cancel: true, Address: returnAddress{Request: requestOf(r.Key), Key: r.Key}}
+	if r.Role != "" {
+		q.Task = &poolTask{Role: r.Role}
+	}
+	return k.startAsk(ctx, q)
+}
+
+// stopAsks ends the calls of a message that wait for other agents or for workers, and cancels their requests. It does not continue the
 // message. end applies the error to a call.
 func (k *conversation) stopAsks(ctx context.Context, calls map[string]callRow, end func(callRow, *uimessage.ToolAnswer) error) error {
 	for _, r := range sortedCalls(calls) {
 		if r.Asks == "" || r.ended() {
 			continue
 		}
-		to, err := dohost.ParseID(r.Asks)
-		if err != nil {
+		if err := k.cancelAsk(ctx, &r); err != nil {
 			return err
 		}
-		err = k.startAsk(ctx, &outgoing{To: to, Cancel: true, Address: returnAddress{Request: requestOf(r.Key), Key: r.Key}})
-		if err != nil {
-			return err
+		text := stoppedAskText
+		if r.Role != "" {
+			text = stoppedTaskText
 		}
-		err = end(r, &uimessage.ToolAnswer{CallID: r.ID, State: uimessage.OutputError, ErrorText: stoppedAskText})
+		err := end(r, &uimessage.ToolAnswer{CallID: r.ID, State: uimessage.OutputError, ErrorText: text})
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/pool"
 )
 
 // Agent is embedded by the struct of a chat agent: an agent with a state S, and a conversation. Its methods need a
@@ -236,6 +237,7 @@ func durableEntries[O any, P interface {
 		agent.OnSchedule(expireCallback, func(o *O, ctx context.Context, of expiredApproval) error {
 			return P(o).conv().expireApproval(ctx, of)
 		}),
+		agent.OnSchedule(taskCallback, func(o *O, ctx context.Context, e pool.Ended) error { return of(o).taskEnded(ctx, &e) }),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),
 	}
 }

@@ -64,7 +64,8 @@ type callRow struct {
 	Failure  string // the error of an asynchronous call
 	Approved bool   // a client has approved it
 	Expires  int64  // the end of the wait for an approval, or for Complete; 0 if there is none
-	Asks     string `msgpack:",omitempty"` // the agent that the call asks, as class/name; empty for other tools
+	Asks     string `msgpack:",omitempty"` // the agent that the call asks, or the pool of its task, as class/name; empty for other tools
+	Role     string `msgpack:",omitempty"` // of the task; empty for agents
 	Within   int64  `msgpack:",omitempty"` // the time limit of such a call, in ms; 0 if there is none
 	Hidden   bool   `msgpack:",omitempty"` // clients do not see the progress of such a call
 	Created  int64
@@ -106,6 +107,12 @@ var callRows = dohost.Collection[callRow]{
 		{Name: "ended", Of: func(r callRow) dohost.Key { return partialKey(r.ended(), dohost.KeyOf(r.Changed)) }},
 		{Name: "waiting", Of: func(r callRow) dohost.Key { return partialKey(!r.ended() && r.State != CallExternal, callKey(r.ID)) }},
 		{Name: "asks", Of: func(r callRow) dohost.Key { return partialKey(r.shown(), dohost.KeyOf(r.Created)) }},
+		{Name: "task", Of: func(r callRow) dohost.Key {
+			if r.Role == "" {
+				return ""
+			}
+			return dohost.KeyOf(requestOf(r.Key))
+		}},
 		{Name: "external", Of: func(r callRow) dohost.Key { return partialKey(r.External, dohost.KeyOf(r.Key)) }},
 	},
 }

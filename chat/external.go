@@ -22,7 +22,7 @@ import (
 //
 // Timeout and Policy of the tool apply only to Run: a call whose Run was interrupted is handed over again if the policy is
 // Idempotent, up to 5 times in total, and is unknown otherwise. An error of Run ends the call. A stop ends the reply, but
-// not a call that was handed over, except one of an [AgentTool].
+// not a call that was handed over, except one of an [AgentTool] or of a [PoolTool].
 type External struct {
 	// Within bounds the time from the start of Run to Complete. After it the call has the state [CallUnknown], and the model
 	// receives an error. Zero means no bound; [Answer] fails if it is negative.
@@ -52,6 +52,8 @@ type Completion struct {
 	// Unknown states that the executor does not know whether the call took effect. Then the state is CallUnknown instead of
 	// CallFailed. Only for errors.
 	Unknown bool `json:"unknown,omitempty"`
+
+	ofTask bool // the task of the call has ended, or was not posted: see PoolTool
 }
 
 // check returns an error for a completion that no call can have.
@@ -127,7 +129,10 @@ func (k *conversation) complete(ctx context.Context, c *Completion) (applied boo
 			f.State, f.Output, f.ErrorText = uimessage.OutputError, nil, clipText(c.Error, maxToolError)
 		}
 		applied = true
-		return k.endExternal(ctx, row, f, !c.Unknown)
+		if err := k.endExternal(ctx, row, f, !c.Unknown); err != nil || row.Role == "" || c.ofTask {
+			return err
+		}
+		return k.cancelAsk(ctx, &row)
 	})
 	return applied && err == nil, err
 }
@@ -262,7 +267,10 @@ func (k *conversation) expireExternal(ctx context.Context, row callRow) error {
 		if err != nil || !ok || now.Value.ended() {
 			return err
 		}
-		return k.endExternal(ctx, now.Value, f, false)
+		if err := k.endExternal(ctx, now.Value, f, false); err != nil || now.Value.Role == "" {
+			return err
+		}
+		return k.cancelAsk(ctx, &now.Value)
 	})
 }
 

@@ -88,7 +88,11 @@ func callDetail(r *callRow) dohost.Resource {
 		text = append(text, "key "+r.Key)
 		d.Fields["key"] = r.Key
 	}
-	if r.Asks != "" {
+	switch {
+	case r.Role != "":
+		text = append(text, "task of "+r.Asks, "role "+r.Role)
+		d.Fields["pool"], d.Fields["role"] = r.Asks, r.Role
+	case r.Asks != "":
 		text = append(text, "asks "+r.Asks, "request "+requestOf(r.Key))
 		d.Fields["asks"], d.Fields["request"] = r.Asks, requestOf(r.Key)
 	}

@@ -283,7 +283,7 @@ func TestReadersChangeNothing(t *testing.T) {
 			"post": `{"role":"a"}`, "claim": `{"role":"a","conn":"1"}`, "start": `{"task":"1","conn":"1","fence":1}`,
 			"renew": `{"task":"1","conn":"1","fence":1}`, "handoff": `{"task":"1","conn":"1","fence":1}`, "fail": `{"task":"1","conn":"1","fence":1}`,
 			"release": `{"task":"1","conn":"1","fence":1}`, "declare": `{"role":"a"}`, "take": `{"daemon":"d","role":"a"}`, "exited": `{"role":"a"}`,
-			"cancel": `{"task":"1"}`,
+			"cancel":   `{"task":"1"}`,
 			"commands": `{"daemon":"d"}`, "task": `{"task":"` + id + `"}`, "tasks": `{"role":"a"}`, "workers": `{"role":"a"}`, "roles": `{}`,
 		}
 		reads := map[string]bool{"commands": true, "task": true, "tasks": true, "workers": true, "roles": true}

@@ -194,6 +194,9 @@ func (v *view) reachable(ctx context.Context, role string) (bool, error) {
 	return ok && !v.lapsed(w.Until), err
 }
 
+// CheckRole returns an [ErrInvalid] for a text that cannot be the name of a role: 1 to 128 printable ASCII characters without spaces.
+func CheckRole(role string) error { return checkNames("role", role) }
+
 // checkNames refuses names that are missing, too long, or not printable ASCII without spaces: programs write them to terminals. The
 // arguments are pairs of a field and its value.
 func checkNames(pairs ...string) error {

@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 
 	"agent":            {".", "internal/backoff", "internal/work"},
 	"ledger":           {".", "internal/backoff", "internal/work"},
-	"chat":             {"agent", "ledger", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
+	"chat":             {"agent", "ledger", "pool", ".", "chat/uimessage", "chat/internal/rawjson", "internal/work"},
 	"inbox":            {"agent", "chat", "ledger", "."},
 	"streams":          {"internal/backoff", "."},
 	"pool":             {"agent", "internal/backoff", "."},

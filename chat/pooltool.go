@@ -1,0 +1,203 @@
+package chat
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/ledger"
+	"github.com/dohost/dohost/pool"
+)
+
+// A pool tool makes a call a task of a worker pool. Invariants:
+//
+//   - The key of the task is a function of the call's key, so all runs and repetitions post the same task.
+//   - The batch that hands the call over starts the fiber that posts the task. The fiber ends when the pool has stored the task, or
+//     when the call has ended.
+//   - The pool keeps the task until its end is in the queue of this agent (pool.Notify). The callback completes the call.
+//   - The call accepts the first completion, so all of these may be repeated.
+//   - A task with the policy AtMostOnce is started once (pool.NewTask.Once).
+//   - If the call ends first, after a stop or the end of its time, a fiber cancels the task. It begins after the end of the call, so the task
+//     is not posted later.
+
+// taskTimeout is the default of PoolToolOptions.Timeout.
+const taskTimeout = time.Hour
+
+// defaultPool is the default of PoolToolOptions.Pool.
+const defaultPool = "tools"
+
+// PoolToolOptions tunes [PoolTool]. A nil *PoolToolOptions, and the zero PoolToolOptions, mean the defaults.
+type PoolToolOptions[In any] struct {
+	// Pool names the pool, an object of the class of [pool.Class]. Empty means "tools".
+	Pool string
+	// Role is the role of the workers. Empty means the name of the tool. The pool creates it if there is none.
+	Role string
+	// Text returns the text of the task, which is the input of its worker. It is called with the turn, and again after an interruption. An
+	// error is the result of the call. Nil means the JSON of the input.
+	Text func(ctx context.Context, in In) (string, error)
+	// Policy decides about a call whose worker has started and has not reported the end. Zero means AtMostOnce: the call is
+	// [CallUnknown]. With Idempotent another worker gets the task, up to MaxAttempts of the pool. The key of the task is the same then.
+	// Reconcile is an error of [Answer].
+	Policy ledger.Policy
+	// Timeout bounds the time from the start of the call to the result. After it the call is [CallUnknown], and the task is cancelled. Zero
+	// means 1 h; negative means no bound.
+	Timeout time.Duration
+	// Async is that of [External].
+	Async bool
+	// Approve and ApproveWithin are those of [ToolOptions].
+	Approve       func(ctx context.Context, in In) (bool, error)
+	ApproveWithin time.Duration
+}
+
+// PoolTool returns a tool whose calls are tasks of a worker pool of the host: see package pool, dohost work and [pool.Work]. The model
+// receives the JSON schema of In, as with [NewTool]. The result of the task is that of the call. A call is an [External] call: its reply
+// ends, and continues with the result, so it waits without an event, a turn or a connection. It waits for a worker, too: a role without
+// workers is no error before Timeout.
+//
+// A task that fails is an error of the call. The state is [CallUnknown] if a worker has started the task, and the pool has no report of the
+// end of that attempt. A stop of the reply cancels the task; so does dohost or a program that cancels it in the pool, which ends the call.
+//
+// [Answer] returns an error for options that are not valid. The fields of the returned Tool may be changed, except Run, Policy and External.
+func PoolTool[In any](name, description string, o *PoolToolOptions[In]) Tool {
+	var own PoolToolOptions[In]
+	if o != nil {
+		own = *o
+	}
+	to := dohost.ID{Class: string(pool.Pools), Name: cmp.Or(own.Pool, defaultPool)}
+	role := cmp.Or(own.Role, name)
+	own.Policy = cmp.Or(own.Policy, ledger.AtMostOnce)
+	within := max(0, cmp.Or(own.Timeout, taskTimeout)) // negative: no bound, which is 0 for External
+	run := func(ctx context.Context, in In) (any, error) {
+		of, ok := ctx.Value(callContextKey{}).(callContext)
+		if !ok || of.l == nil {
+			return nil, ledger.NoEffect(errors.New("the Run of a pool tool is for calls of Answer"))
+		}
+		text, err := own.text(ctx, in)
+		if err != nil {
+			return nil, ledger.NoEffect(err)
+		}
+		return nil, of.l.post(ctx, &of.call, to, &poolTask{role, text, own.Policy == ledger.AtMostOnce}, within)
+	}
+	t := NewTool(name, description, run, &ToolOptions[In, any]{
+		Policy: ledger.Idempotent, External: &External{Within: within, Async: own.Async}, Approve: own.Approve, ApproveWithin: own.ApproveWithin,
+	})
+	if own.Policy != ledger.AtMostOnce && own.Policy != ledger.Idempotent {
+		t.err = errors.Join(t.err, fmt.Errorf("the Policy is %v: want AtMostOnce or Idempotent", own.Policy))
+	}
+	t.err = errors.Join(t.err, pool.CheckRole(role), to.Validate())
+	return t
+}
+
+// text returns the text of a task.
+func (o *PoolToolOptions[In]) text(ctx context.Context, in In) (string, error) {
+	if o.Text != nil {
+		return o.Text(ctx, in)
+	}
+	raw, err := rawjson.Encode(in)
+	return string(raw), err
+}
+
+// poolTask is the task of a call.
+type poolTask struct {
+	Role string
+	Text string
+	Once bool
+}
+
+// post starts the fiber that posts the task of a call. The caller hands the call over in the same batch.
+func (l *liveReply) post(ctx context.Context, call *Call, to dohost.ID, task *poolTask, within time.Duration) error {
+	return l.retryNoSpace(ctx, func() error {
+		if l.ended { // Text may have given up the turn
+			return ErrReplyOver
+		}
+		old := l.calls[call.ID]
+		row := callPosts(to, task.Role, within)(old)
+		err := dohost.Transaction(ctx, func(ctx context.Context) error {
+			if err := l.k.putCall(ctx, old, row); err != nil {
+				return err
+			}
+			return l.k.startAsk(ctx, &outgoing{To: to, Task: task, Address: returnAddress{Request: requestOf(call.Key), Key: call.Key}})
+		})
+		if _, large := errors.AsType[*dohost.LimitError](err); large {
+			return ledger.NoEffect(err)
+		}
+		if err == nil {
+			l.setCall(row)
+		}
+		return err
+	})
+}
+
+// callPosts is the event of a call that posts a task.
+func callPosts(to dohost.ID, role string, within time.Duration) callEvent {
+	return func(r callRow) callRow {
+		r.Asks, r.Role, r.Within, r.Hidden = to.String(), role, within.Milliseconds(), true
+		return r
+	}
+}
+
+// sendTask posts the task of a call, or cancels it.
+func (k *conversation) sendTask(ctx context.Context, q *outgoing) error {
+	return dohost.Do(ctx, k.base.Object(), q.To, func(ctx context.Context, object any) error {
+		p, ok := object.(*pool.Pool)
+		if !ok {
+			return errNoPool
+		}
+		if q.Cancel {
+			_, err := p.Cancel(ctx, pool.Cancel{Key: q.Address.Request, Reason: "the call has ended"})
+			if errors.Is(err, pool.ErrUnknown) { // it was not posted, or is forgotten
+				return nil
+			}
+			return err
+		}
+		_, err := p.Post(ctx, pool.NewTask{
+			Role: q.Task.Role, Text: q.Task.Text, Key: q.Address.Request, Once: q.Task.Once, CreateRole: true,
+			Notify: &pool.Notify{To: k.base.Object().ID(), Callback: taskCallback},
+		})
+		return err
+	})
+}
+
+// errNoPool is the error of an id that is not a pool.
+var errNoPool = errors.New("it is no pool")
+
+// finalTaskError reports whether a repetition of a post is useless.
+func finalTaskError(err error) bool {
+	return errors.Is(err, errNoPool) || errors.Is(err, pool.ErrInvalid) || errors.Is(err, pool.ErrKeyUsed)
+}
+
+// taskErrorText returns the text of an error for the model.
+func taskErrorText(err error) string {
+	switch {
+	case errors.Is(err, errNoPool) || errors.Is(err, dohost.ErrNotFound):
+		return "there is no such pool"
+	case errors.Is(err, pool.ErrInvalid), errors.Is(err, pool.ErrFull):
+		return err.Error()
+	}
+	return "the pool could not be reached"
+}
+
+// taskCallback completes a call with the end of its task.
+const taskCallback agent.Callback[pool.Ended] = "chat.task"
+
+// taskEnded is the method of taskCallback.
+func (k *conversation) taskEnded(ctx context.Context, e *pool.Ended) error {
+	rows, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{Index: "task", Equal: dohost.KeyOf(e.Key), Limit: 1})
+	if err != nil || len(rows) == 0 { // its message was deleted
+		return err
+	}
+	c := &Completion{Key: rows[0].Value.Key, Output: e.Result, Error: e.Error, Unknown: e.Uncertain, ofTask: true}
+	if err := c.check(); err != nil {
+		c = &Completion{Key: c.Key, Error: fmt.Sprintf("The worker has done the call, and its result is not usable: %v", err), Unknown: true, ofTask: true}
+	}
+	_, err = k.complete(ctx, c)
+	if errors.Is(err, ErrNoCall) {
+		return nil
+	}
+	return err
+}
