@@ -218,13 +218,13 @@ type Handoff struct {
 //
 // Errors: [ErrUnknown], [ErrFence], [ErrTransition].
 func (p *Pool) Handoff(ctx context.Context, h Handoff) (task Task, err error) {
-	if len(h.Result) > p.options.MaxResult {
-		return Task{}, refuse(ErrInvalid, "result has %d bytes: want at most %d", len(h.Result), p.options.MaxResult)
-	}
 	if len(h.Result) == 0 {
 		h.Result = json.RawMessage("null")
 	}
-	if !json.Valid(h.Result) {
+	if err := checkText("result", string(h.Result), p.options.MaxResult); err != nil {
+		return Task{}, err
+	}
+	if !json.Valid(h.Result) { // it ignores bytes that are not UTF-8, which a frame of a WebSocket must not have
 		return Task{}, refuse(ErrInvalid, "result is not JSON")
 	}
 	var refused error

@@ -36,6 +36,11 @@ func (p *Pool) Commands(ctx context.Context, q Poll) (Polled, error) {
 	if err := checkNames("daemon", q.Daemon); err != nil {
 		return Polled{}, err
 	}
+	if q.Role != "" {
+		if err := checkNames("role", q.Role); err != nil {
+			return Polled{}, err
+		}
+	}
 	if q.WaitMS < 0 || q.WaitMS > maxWait.Milliseconds() {
 		return Polled{}, refuse(ErrInvalid, "wait_ms is %d: want 0 to %d", q.WaitMS, maxWait.Milliseconds())
 	}

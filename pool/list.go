@@ -58,6 +58,9 @@ func (p *Pool) Tasks(ctx context.Context, q ListQuery) (TaskList, error) {
 	}
 	prefix := dohost.KeyOf(q.Role)
 	if q.Status != "" {
+		if !q.Status.held() && !q.Status.ended() && q.Status != Pending {
+			return TaskList{}, refuse(ErrInvalid, "status is %.40q: want pending, acknowledged, running, done or failed", q.Status)
+		}
 		prefix = roleStatus(q.Role, q.Status)
 	}
 	rows, err := tasks.List(ctx, p.Storage(), &dohost.Query[taskRow]{Index: "role", Prefix: prefix, After: q.After, Limit: limit})

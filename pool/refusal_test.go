@@ -216,6 +216,10 @@ func TestArgumentsAreBounded(t *testing.T) {
 		refused(f, ErrInvalid, exited, Exit{Role: "a", Reason: strings.Repeat("x", maxError+1)})
 		refused(f, ErrInvalid, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage(`"` + strings.Repeat("x", 256<<10-1) + `"`)})
 		refused(f, ErrInvalid, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage("{")})
+		refused(f, ErrInvalid, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage("\"\xff\"")})
+		refused(f, ErrInvalid, (*Pool).Post, NewTask{Role: "a", Key: "a\x00b"})
+		refused(f, ErrInvalid, (*Pool).Tasks, ListQuery{Role: "a", Status: "waiting"})
+		refused(f, ErrInvalid, (*Pool).Commands, Poll{Daemon: "d", Role: "a b"})
 		for _, limit := range []int{-1, maxListed + 1} {
 			refused(f, ErrInvalid, (*Pool).Tasks, ListQuery{Role: "a", Limit: limit})
 			refused(f, ErrInvalid, (*Pool).Workers, ListQuery{Role: "a", Limit: limit})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -93,6 +94,9 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 	}
 	if err := checkText("key", n.Key, maxKey); err != nil {
 		return Task{}, err
+	}
+	if strings.ContainsRune(n.Key, 0) { // workers pass it on in the environment of a program
+		return Task{}, refuse(ErrInvalid, "key has a zero byte")
 	}
 	err = p.update(ctx, func(ctx context.Context, v *view) error {
 		r, ok, err := get(ctx, p, &roles, n.Role)
