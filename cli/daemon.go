@@ -43,7 +43,7 @@ func (c *daemonCmd) Run(ctx context.Context, std stdio) error {
 		command = slices.Concat(args, []string{"--"}, command)
 	}
 	return untilSignal(ctx, func(ctx context.Context) error {
-		d := &daemon{url: client.URL, command: command, std: std}
+		d := &daemon{url: client.URL, command: command, own: !c.Worker, std: std}
 		return pool.Manage(ctx, client, &pool.ManageOptions{Role: c.Role}, d.run)
 	})
 }
@@ -64,16 +64,25 @@ func untilSignal(parent context.Context, fn func(context.Context) error) error {
 type daemon struct {
 	url     string
 	command []string
+	own     bool // the worker is dohost work
 	std     stdio
 }
 
-// run runs a worker until it ends, and stops it when ctx ends. The worker has a process group, which is killed in the end: the command of a
-// worker that was killed does not run concurrently with that of the next one. The worker's standard input ends with this process.
+// run runs a worker until it ends, and stops it when ctx ends. In the end it kills the process groups of the worker and of the worker's command:
+// the command of a worker that was killed does not run concurrently with that of the next one. The worker's standard input ends with this process.
 func (d *daemon) run(ctx context.Context, p pool.Process) error {
 	cmd := exec.CommandContext(ctx, d.command[0], d.command[1:]...)
 	cmd.Env = append(os.Environ(), "DOHOST_POOL="+d.url, "DOHOST_ROLE="+p.Role, connEnv+"="+p.Conn)
 	cmd.Stdout, cmd.Stderr = d.std.out, d.std.err
 	inGroup(cmd)
+	group, err := newGroupFile()
+	if err != nil {
+		return err
+	}
+	defer group.Close() // nothing of it is needed
+	if d.own {
+		group.inherit(cmd)
+	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -89,6 +98,7 @@ func (d *daemon) run(ctx context.Context, p pool.Process) error {
 	fmt.Fprintf(d.std.err, "dohost: the worker %d of the role %s has started: %s\n", cmd.Process.Pid, p.Role, printable(p.Reason))
 	err = cmd.Wait()
 	killGroup(cmd.Process.Pid)
+	killGroup(group.get())
 	text := "status 0"
 	switch {
 	case ctx.Err() != nil:

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -93,8 +94,11 @@ func TestDaemonCommand(t *testing.T) {
 	if err := worker.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := conn.Read(make([]byte, 1)); err == nil || n != 0 { // it ends with its process
-		t.Errorf("the command of the killed worker has written %d bytes, %v", n, err)
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); err == nil || n != 0 || errors.Is(err, os.ErrDeadlineExceeded) { // it ends with its process
+		t.Errorf("a process of the command of the killed worker remains: %d bytes, %v", n, err)
 	}
 	if next := readPID(t, lines); next == pid {
 		t.Errorf("the worker %d again", pid)

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -136,7 +133,7 @@ func (c *workCmd) Run(ctx context.Context, std stdio) error {
 				end(errDaemonEnded)
 			}()
 		}
-		return pool.Work(ctx, client, o, (&taskRunner{command: command, err: std.err}).run)
+		return pool.Work(ctx, client, o, (newTaskRunner(command, std.err)).run)
 	})
 }
 
@@ -144,89 +141,3 @@ func (c *workCmd) Run(ctx context.Context, std stdio) error {
 const connEnv = "DOHOST_CONN"
 
 var errDaemonEnded = errors.New("the daemon has ended")
-
-// taskRunner runs a command for each task.
-type taskRunner struct {
-	command []string
-	err     io.Writer
-}
-
-// run runs the command for a task. A status other than 0 fails the attempt.
-func (r *taskRunner) run(ctx context.Context, task *pool.Task) (json.RawMessage, error) {
-	cmd := exec.CommandContext(ctx, r.command[0], r.command[1:]...)
-	cmd.Env = append(os.Environ(), "DOHOST_TASK="+task.ID, "DOHOST_ROLE="+task.Role, fmt.Sprint("DOHOST_ATTEMPT=", task.Attempts), "DOHOST_KEY="+task.Key)
-	cmd.Stdin = strings.NewReader(task.Text)
-	out, lines := &boundedBuffer{limit: maxOutput}, &progressLines{ctx: ctx, out: r.err}
-	cmd.Stdout, cmd.Stderr = out, lines
-	cmd.Cancel = func() error { return terminate(cmd.Process) }
-	cmd.WaitDelay = stopTime
-	err := cmd.Run()
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil && lines.last() != "":
-		return nil, fmt.Errorf("%w: %s", err, lines.last())
-	case err != nil:
-		return nil, err
-	case out.full:
-		return nil, fmt.Errorf("the command has written more than %d bytes: %w", maxOutput, pool.ErrNoRetry)
-	}
-	if text := bytes.TrimSpace(out.text.Bytes()); len(text) > 0 && json.Valid(text) {
-		return text, nil
-	}
-	return json.Marshal(strings.ToValidUTF8(out.text.String(), "\uFFFD"))
-}
-
-// boundedBuffer keeps the first bytes that are written to it. It has no other methods of a buffer, which io.Copy would call.
-type boundedBuffer struct {
-	text  bytes.Buffer
-	limit int
-	full  bool
-}
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	room := b.limit - b.text.Len()
-	b.full = b.full || len(p) > room
-	b.text.Write(p[:min(len(p), room)])
-	return len(p), nil
-}
-
-// progressLines reports lines as progress of a task, and passes them on.
-type progressLines struct {
-	ctx context.Context
-	out io.Writer
-
-	mu   sync.Mutex // guards the fields below: a command whose output outlives it may still write
-	line []byte
-	full string // the last complete line
-}
-
-// maxLine bounds a line of progress in bytes.
-const maxLine = 1024
-
-func (l *progressLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range p {
-		if c != '\n' {
-			if len(l.line) < maxLine {
-				l.line = append(l.line, c)
-			}
-			continue
-		}
-		if text := strings.TrimSpace(strings.ToValidUTF8(string(l.line), "\uFFFD")); text != "" {
-			l.full = text
-			pool.Progress(l.ctx, text)
-		}
-		l.line = l.line[:0]
-	}
-	_, _ = l.out.Write(p) // a terminal may be closed
-	return len(p), nil
-}
-
-// last returns the last complete line.
-func (l *progressLines) last() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.full
-}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -31,15 +32,20 @@ func runTaskCommand() int {
 	switch task := string(text); {
 	case task == "attempt":
 		fmt.Print(os.Getenv("DOHOST_ATTEMPT"))
-	case strings.HasPrefix(task, "once "): // the first attempt hangs, with a connection to the test
+	case strings.HasPrefix(task, "once "): // the first attempt hangs, with a process that has a connection to the test
 		if os.Getenv("DOHOST_ATTEMPT") == "1" {
-			conn, err := net.Dial("tcp", strings.TrimPrefix(task, "once "))
-			if err != nil {
+			if cmd, err := startHolder(strings.TrimPrefix(task, "once ")); err != nil || cmd.Wait() != nil {
 				return 4
 			}
-			_, _ = conn.Read(make([]byte, 1))
 		}
 		fmt.Print(os.Getenv("DOHOST_ATTEMPT"))
+	case strings.HasPrefix(task, "hold "): // the command itself has the connection
+		hold(strings.TrimPrefix(task, "hold "))
+	case strings.HasPrefix(task, "leave "): // it leaves such a process
+		if _, err := startHolder(strings.TrimPrefix(task, "leave ")); err != nil {
+			return 4
+		}
+		fmt.Print("left it")
 	case task == "fail":
 		fmt.Fprintf(os.Stderr, "no paper in attempt %s\n", os.Getenv("DOHOST_ATTEMPT"))
 		return 1
@@ -56,6 +62,26 @@ func runTaskCommand() int {
 		fmt.Print(strings.ToUpper(task))
 	}
 	return 0
+}
+
+// holdEnv is the variable that makes the test binary a process that holds its output, and a connection to the address in the variable.
+const holdEnv = "DOHOST_TEST_HOLD"
+
+// startHolder starts such a process.
+func startHolder(addr string) (*exec.Cmd, error) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), holdEnv+"="+addr)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd, cmd.Start()
+}
+
+// hold is the process.
+func hold(addr string) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		os.Exit(5)
+	}
+	_, _ = conn.Read(make([]byte, 1)) // until the test ends it, or the process
 }
 
 // servePool serves pools of a host in this process, and makes commands of the test binary, which is self. client is one of the pool "build".
