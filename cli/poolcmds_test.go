@@ -177,6 +177,10 @@ func TestPoolCommandsRefuse(t *testing.T) {
 		"not found":           {"work", "--pool", "p", "--role", "r", "--", "no-such-program-here"},
 		"--token-file":        {"post", "--pool", "p", "--role", "r", "--token-file", "/no/such/file", "x"},
 		"--at, or DOHOST_AT,": {"post", "--pool", "p", "--role", "r", "--at", "", "x"},
+		`role is "a b"`:       {"work", "--pool", "p", "--role", "a b", "--", "true"},
+		`role is "\x1b[31m"`:  {"daemon", "--pool", "p", "--role", "\x1b[31m", "--", "true"},
+		`role is "a\tb"`:      {"post", "--pool", "p", "--role", "a\tb", "--key", "k", "x"},
+		"http or https":       {"work", "--at", "ftp://host", "--pool", "p", "--role", "r", "--", "true"},
 		"has 2000 bytes":      {"post", "--pool", strings.Repeat("p", 2000), "--role", "r", "x"},
 	} {
 		var out strings.Builder

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 
 // Client calls the methods of a pool over HTTP. Any number of goroutines may use it.
 type Client struct {
-	// URL is that of the pool, such as http://127.0.0.1:8787/objects/pool/build. Required.
+	// URL is that of the pool, such as http://127.0.0.1:8787/objects/pool/build. Required. Without http or https, and a host, all requests
+	// are an [ErrInvalid].
 	URL string
 	// Header is sent with each request, such as an Authorization. It must not change. Nil sends none.
 	Header http.Header
@@ -35,6 +37,9 @@ const (
 //
 // Errors: those of [Pool.Post]; the cause of ctx; the error of the server or of the connection.
 func (c *Client) Post(ctx context.Context, n NewTask) (task Task, err error) {
+	if err := checkNames("role", n.Role); err != nil {
+		return Task{}, err
+	}
 	if n.Key == "" {
 		return task, c.request(ctx, requestTimeout, "post", n, &task)
 	}
@@ -110,8 +115,20 @@ func (e *connectionError) Error() string { return "pool: " + e.err.Error() }
 // Unwrap returns the error of the connection.
 func (e *connectionError) Unwrap() error { return e.err }
 
+// checkURL refuses a URL that no server could answer: otherwise a worker would repeat its request forever.
+func (c *Client) checkURL() error {
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return refuse(ErrInvalid, "the URL of the pool is malformed: want http or https, and a host") // it may have a password
+	}
+	return nil
+}
+
 // request calls a method once.
 func (c *Client) request(ctx context.Context, limit time.Duration, method string, in, out any) error {
+	if err := c.checkURL(); err != nil {
+		return err
+	}
 	body, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("pool: %s: %w", method, err)

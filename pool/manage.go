@@ -43,8 +43,11 @@ type Process struct {
 // Manage returns after the last call of run, and after the report of its end, on which it spends up to 10 s. It returns the cause of ctx, a
 // refusal, or an error of the server about the request, such as that of a wrong token. It repeats requests while the server does not answer.
 func Manage(ctx context.Context, c *Client, o *ManageOptions, run func(context.Context, Process) error) error {
-	if o == nil || o.Role == "" || run == nil {
-		return refuse(ErrInvalid, "Manage without a Role or a function")
+	if o == nil || run == nil {
+		return refuse(ErrInvalid, "Manage without options or a function")
+	}
+	if err := checkNames("role", o.Role); err != nil {
+		return err
 	}
 	wait, err := longPoll("ManageOptions", o.Wait)
 	if err != nil {
@@ -53,6 +56,9 @@ func Manage(ctx context.Context, c *Client, o *ManageOptions, run func(context.C
 	m := &manager{client: c, options: *o, wait: wait, run: run, stop: func() {}}
 	if m.options.Name == "" {
 		m.options.Name = rand.Text()
+	}
+	if err := checkNames("name", m.options.Name); err != nil {
+		return err
 	}
 	var none struct{}
 	if err := c.repeat(ctx, requestTimeout, "declare", Declare{Role: o.Role, Managed: true}, &none); err != nil {

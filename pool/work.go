@@ -44,8 +44,14 @@ var errLost = fmt.Errorf("pool: the lease of the task has lapsed: %w", ErrFence)
 // Work returns the cause of ctx, a refusal such as [ErrFull], or an error of the server about the request, such as that of a wrong token.
 // It repeats requests while the server does not answer.
 func Work(ctx context.Context, c *Client, o *WorkOptions, do func(context.Context, *Task) (json.RawMessage, error)) error {
-	if o == nil || o.Role == "" || do == nil {
-		return refuse(ErrInvalid, "Work without a Role or a function")
+	if o == nil || do == nil {
+		return refuse(ErrInvalid, "Work without options or a function")
+	}
+	if err := checkNames("role", o.Role); err != nil {
+		return err
+	}
+	if err := checkText("name", o.Name, maxName); err != nil {
+		return err
 	}
 	wait, err := longPoll("WorkOptions", o.Wait)
 	if err != nil {
@@ -54,6 +60,9 @@ func Work(ctx context.Context, c *Client, o *WorkOptions, do func(context.Contex
 	w := &session{client: c, options: *o, wait: wait, conn: o.Conn}
 	if w.conn == "" {
 		w.conn = rand.Text()
+	}
+	if err := checkNames("conn", w.conn); err != nil {
+		return err
 	}
 	if err := w.join(ctx); err != nil {
 		return err

@@ -358,6 +358,39 @@ func TestWorkReturnsErrorsOfRequests(t *testing.T) {
 	})
 }
 
+// TestClientsCheckTheirArguments has arguments that no pool accepts, while no server answers: the errors come without a request.
+func TestClientsCheckTheirArguments(t *testing.T) {
+	withServer(t, nil, func(ctx context.Context, s *poolServer) {
+		s.down.Store(true)
+		limited, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		do := func(context.Context, *Task) (json.RawMessage, error) { return nil, nil }
+		run := func(context.Context, Process) error { return nil }
+		for name, err := range map[string]error{
+			"role of Work":     Work(limited, s.client(), &WorkOptions{Role: "a b"}, do),
+			"name of Work":     Work(limited, s.client(), &WorkOptions{Role: "a", Name: "\xff"}, do),
+			"conn of Work":     Work(limited, s.client(), &WorkOptions{Role: "a", Conn: "a b"}, do),
+			"no role of Work":  Work(limited, s.client(), &WorkOptions{}, do),
+			"role of Manage":   Manage(limited, s.client(), &ManageOptions{Role: strings.Repeat("a", maxName+1)}, run),
+			"name of Manage":   Manage(limited, s.client(), &ManageOptions{Role: "a", Name: "a b"}, run),
+			"role of Post":     postError(s.client().Post(limited, NewTask{Role: "", Key: "k"})),
+			"no URL":           Work(limited, &Client{}, &WorkOptions{Role: "a"}, do),
+			"no scheme":        Work(limited, &Client{URL: "127.0.0.1:8787/objects/pool/p"}, &WorkOptions{Role: "a"}, do),
+			"another protocol": Manage(limited, &Client{URL: "ftp://host/objects/pool/p"}, &ManageOptions{Role: "a"}, run),
+			"no host":          postError((&Client{URL: "http:///objects/pool/p"}).Post(limited, NewTask{Role: "a", Key: "k"})),
+		} {
+			if !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if n := s.requests.Load(); n != 0 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+func postError(_ Task, err error) error { return err }
+
 // TestShorten cuts texts at the borders of characters.
 func TestShorten(t *testing.T) {
 	for _, tt := range []struct {
