@@ -64,7 +64,7 @@ func Work(ctx context.Context, c *Client, o *WorkOptions, do func(context.Contex
 	if err := checkNames("conn", w.conn); err != nil {
 		return err
 	}
-	if err := w.join(ctx); err != nil {
+	if err := w.join(ctx, requestTimeout, c.repeat); err != nil {
 		return err
 	}
 	defer w.leave(ctx)
@@ -96,12 +96,41 @@ type session struct {
 	options WorkOptions
 	wait    time.Duration
 	conn    string
-	joined  Joined // does not change: the options of the pool
+
+	mu     sync.Mutex // guards the field below
+	joined Joined     // the last answer
 }
 
-// join joins the role.
-func (w *session) join(ctx context.Context) error {
-	return w.client.repeat(ctx, requestTimeout, "join", Join{Role: w.options.Role, Conn: w.conn, Name: w.options.Name}, &w.joined)
+// join joins the role by a method of the client.
+func (w *session) join(ctx context.Context, limit time.Duration, call func(context.Context, time.Duration, string, any, any) error) error {
+	var joined Joined
+	if err := call(ctx, limit, "join", Join{Role: w.options.Role, Conn: w.conn, Name: w.options.Name}, &joined); err != nil {
+		return err
+	}
+	if err := joined.check(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.joined = joined
+	return nil
+}
+
+// check refuses times that no pool has. With them the worker would send requests without a pause.
+func (j *Joined) check() error {
+	for _, ms := range []int64{j.BeatMS, j.TTLMS, j.LeaseMS} {
+		if ms < 1 || ms > longestOption.Milliseconds() {
+			return fmt.Errorf("pool: join: the server's answer is not that of a pool: it has a time of %d ms", ms)
+		}
+	}
+	return nil
+}
+
+// times returns the time between two heartbeats, and that of a lease.
+func (w *session) times() (beat, lease time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Duration(w.joined.BeatMS) * time.Millisecond, time.Duration(w.joined.LeaseMS) * time.Millisecond
 }
 
 // leave leaves the pool. An error is without consequence: the worker is removed after its TTL.
@@ -114,22 +143,20 @@ func (w *session) leave(ctx context.Context) {
 
 // beat sends heartbeats until ctx ends, and repeats one that has failed soon. A worker that was removed joins again.
 func (w *session) beat(ctx context.Context) {
-	every := milliseconds(w.joined.BeatMS)
+	every, _ := w.times()
 	for pause := every; sleep(ctx, pause); {
 		var beaten Beaten
 		limit := min(requestTimeout, every)
 		err := w.client.request(ctx, limit, "beat", Beat{w.options.Role, w.conn}, &beaten)
 		if errors.Is(err, ErrStale) {
-			var joined Joined
-			err = w.client.request(ctx, limit, "join", Join{Role: w.options.Role, Conn: w.conn, Name: w.options.Name}, &joined)
+			err = w.join(ctx, limit, w.client.request)
 		}
+		every, _ = w.times()
 		if pause = every; err != nil {
 			pause = every / 6
 		}
 	}
 }
-
-func milliseconds(n int64) time.Duration { return time.Duration(max(n, 1)) * time.Millisecond }
 
 // claim waits for a task. It returns nil if there was none.
 func (w *session) claim(ctx context.Context) (*Task, error) {
@@ -137,7 +164,7 @@ func (w *session) claim(ctx context.Context) (*Task, error) {
 	in := Claim{Role: w.options.Role, Conn: w.conn, WaitMS: w.wait.Milliseconds()}
 	err := w.client.repeat(ctx, w.wait+requestTimeout, "claim", in, &claimed)
 	if errors.Is(err, ErrStale) {
-		return nil, w.join(ctx)
+		return nil, w.join(ctx, requestTimeout, w.client.repeat)
 	}
 	return claimed.Task, err
 }
@@ -210,7 +237,7 @@ func (w *session) end(ctx context.Context, method string, in any) error {
 // renew renews the lease of a task until ctx ends. When the pool has taken the task back, or when a lease has passed since the last renewal
 // with an answer was sent, it calls end: then another worker may have the task.
 func (w *session) renew(ctx context.Context, hold Hold, p *progress, last time.Time, end context.CancelCauseFunc) {
-	lease := milliseconds(w.joined.LeaseMS)
+	_, lease := w.times()
 	for pause := lease / 3; sleep(ctx, pause); {
 		sent := time.Now()
 		var task Task
