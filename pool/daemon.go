@@ -31,7 +31,7 @@ type Polled struct {
 // Commands returns the requested restarts that may begin now, and waits up to WaitMS for one, at most 50 s. It changes nothing: a daemon
 // that means to restart a role calls [Pool.Take] first.
 //
-// Errors: [ErrFull] if 100 daemons wait.
+// Errors: [ErrUnknown] if the Role is not declared as managed, and [ErrFull] if 100 daemons wait.
 func (p *Pool) Commands(ctx context.Context, q Poll) (Polled, error) {
 	if err := checkNames("daemon", q.Daemon); err != nil {
 		return Polled{}, err
@@ -70,6 +70,15 @@ func (p *Pool) Commands(ctx context.Context, q Poll) (Polled, error) {
 
 // due returns the requested restarts that may begin, and otherwise the time until the next one may.
 func (p *Pool) due(ctx context.Context, role string) (due []Command, next time.Duration, err error) {
+	if role != "" {
+		r, _, err := get(ctx, p, &roles, role)
+		if err != nil {
+			return nil, 0, err
+		}
+		if !r.Managed {
+			return nil, 0, refuse(ErrUnknown, "the role %q is not declared as managed", role)
+		}
+	}
 	now := p.clock()
 	rows, err := commands.List(ctx, p.Storage(), nil)
 	due = []Command{}

@@ -30,7 +30,8 @@ type Process struct {
 }
 
 // Manage is a daemon: it declares a role as managed, and calls run in a goroutine for each restart of the role that the pool requests, until
-// ctx ends. It declares the role once, so a role that is given up then has all of its restarts again.
+// ctx ends. It declares the role when it starts, so a role that is given up then has all of its restarts again; and again when the pool no longer
+// knows the role as managed, such as after a loss of its data.
 //
 // run starts a process, waits for its end, and returns its error, or nil after a status of zero. The error is the reason of the next restart.
 // Manage reports the end to the pool: the worker with the connection of the process is removed, and its tasks are pending again without a
@@ -60,8 +61,7 @@ func Manage(ctx context.Context, c *Client, o *ManageOptions, run func(context.C
 	if err := checkNames("name", m.options.Name); err != nil {
 		return err
 	}
-	var none struct{}
-	if err := c.repeat(ctx, requestTimeout, "declare", Declare{Role: o.Role, Managed: true}, &none); err != nil {
+	if err := m.declare(ctx); err != nil {
 		return err
 	}
 	ctx, end := context.WithCancelCause(ctx)
@@ -104,6 +104,12 @@ type manager struct {
 	stop    func() // ends the process, and waits for the report of its end
 }
 
+// declare declares the role.
+func (m *manager) declare(ctx context.Context) error {
+	var none struct{}
+	return m.client.repeat(ctx, requestTimeout, "declare", Declare{Role: m.options.Role, Managed: true}, &none)
+}
+
 // poll waits for restarts, and reports whether it has begun one. end ends the daemon.
 func (m *manager) poll(ctx context.Context, end context.CancelCauseFunc) (started bool, err error) {
 	var polled Polled
@@ -111,10 +117,15 @@ func (m *manager) poll(ctx context.Context, end context.CancelCauseFunc) (starte
 	switch err := m.client.repeat(ctx, m.wait+requestTimeout, "commands", in, &polled); {
 	case errors.Is(err, ErrFull): // too many daemons wait, but a process may be active
 		return false, nil
+	case errors.Is(err, ErrUnknown): // the pool has lost its data, or the role is declared as attached
+		return false, m.declare(ctx)
 	case err != nil:
 		return false, err
 	}
 	for _, c := range polled.Commands {
+		if c.Role != m.options.Role {
+			continue // no pool has that answer
+		}
 		var taken Taken
 		err := m.client.repeat(ctx, requestTimeout, "take", Take{Daemon: m.options.Name, Role: c.Role, Number: c.Number}, &taken)
 		if errors.Is(err, ErrUnknown) {

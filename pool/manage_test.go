@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dohost/dohost"
 )
 
 // processes records the processes of a daemon. A process ends with the next error of ends, or with its context.
@@ -291,4 +293,59 @@ func TestManageDoesNotPollHot(t *testing.T) {
 		}
 		s.sleep(time.Minute)
 	})
+}
+
+// TestManageDeclaresItsRoleAgain removes the data of the pool while a daemon waits, and declares its role as attached.
+func TestManageDeclaresItsRoleAgain(t *testing.T) {
+	for name, change := range map[string]func(ctx context.Context, s *poolServer) error{
+		"no data": func(ctx context.Context, s *poolServer) error { return s.destroy(ctx) },
+		"no data, a worker": func(ctx context.Context, s *poolServer) error {
+			err := s.destroy(ctx)
+			s.join("a", "attached")
+			call(s.fixture, leave, Leave{"a", "attached"})
+			return err
+		},
+		"another declaration": func(_ context.Context, s *poolServer) error { call(s.fixture, declare, Declare{Role: "a"}); return nil },
+	} {
+		withDaemon(t, nil, func(ctx context.Context, s *poolServer, ps *processes) {
+			s.sleep(10 * time.Second)
+			if err := change(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+			s.sleep(45 * time.Second)
+			s.post("a", "x")
+			s.sleep(time.Second)
+			if n := len(ps.list(t)); n != 1 || !s.role("a").Managed {
+				t.Errorf("%s: %d processes, %+v", name, n, s.role("a"))
+			}
+		})
+	}
+}
+
+// TestManageIgnoresRestartsOfOtherRoles has a host that answers with a restart of a role that the daemon has not asked for.
+func TestManageIgnoresRestartsOfOtherRoles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &answers{of: map[string]string{"commands": `{"commands":[{"role":"b\u001b[31m","number":1}]}`}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ps := &processes{}
+		if err := Manage(ctx, a.client(), &ManageOptions{Role: "a"}, ps.run); err != context.DeadlineExceeded {
+			t.Error(err)
+		}
+		if list := ps.list(t); len(list) != 0 {
+			t.Errorf("processes %+v", list)
+		}
+		if a.requests > 70 {
+			t.Errorf("%d requests in a minute", a.requests)
+		}
+	})
+}
+
+// destroy deletes the pool.
+func (s *poolServer) destroy(ctx context.Context) error {
+	err := s.pool().Do(ctx, func(ctx context.Context, p *Pool) error { return p.Destroy(ctx) })
+	if errors.Is(err, dohost.ErrFenced) { // it ends the incarnation
+		return nil
+	}
+	return err
 }

@@ -151,6 +151,8 @@ func TestWaitersEndWithTheHost(t *testing.T) {
 func TestCommandsWaitForARequest(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		call(f, declare, Declare{"a", true})
+		call(f, declare, Declare{"b", true})
+		refused(f, ErrUnknown, (*Pool).Commands, Poll{"d", "none", 40_000})
 		var got [3]Polled
 		var took [3]time.Duration
 		begun := time.Now()
