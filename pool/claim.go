@@ -27,7 +27,7 @@ type Claimed struct {
 // starts each before it claims the next. A newer Claim of a connection ends an older one that waits. The worker must [Pool.Start] the
 // task before Task.Lease ends.
 //
-// Errors: [ErrStale].
+// Errors: [ErrStale]; [ErrFull] if there is no task and 2,000 workers of the pool wait.
 func (p *Pool) Claim(ctx context.Context, c Claim) (claimed Claimed, err error) {
 	if err := checkNames("role", c.Role, "conn", c.Conn); err != nil {
 		return Claimed{}, err
@@ -49,16 +49,8 @@ func (p *Pool) Claim(ctx context.Context, c Claim) (claimed Claimed, err error) 
 		if left <= 0 {
 			return Claimed{}, nil
 		}
-		ws := p.claimers[c.Role]
-		if ws == nil {
-			ws = &waiters{}
-			p.claimers[c.Role] = ws
-		}
-		if woken, err = p.wait(ctx, c.Conn, left, ws); err != nil {
+		if woken, err = p.waitForTask(ctx, c, left); err != nil {
 			return Claimed{}, err
-		}
-		if len(*ws) == 0 && p.claimers[c.Role] == ws {
-			delete(p.claimers, c.Role)
 		}
 		if !woken {
 			return Claimed{}, nil

@@ -186,7 +186,7 @@ func (p *Pool) Exited(ctx context.Context, e Exit) error {
 	if err := checkText("reason", e.Reason, maxError); err != nil {
 		return err
 	}
-	return p.update(ctx, func(ctx context.Context, v *view) error {
+	err := p.update(ctx, func(ctx context.Context, v *view) error {
 		if _, ok, err := get(ctx, p, &roles, e.Role); err != nil || !ok {
 			if err == nil {
 				err = refuse(ErrUnknown, "the pool has no role %q", e.Role)
@@ -210,6 +210,10 @@ func (p *Pool) Exited(ctx context.Context, e Exit) error {
 		}
 		return v.attend(ctx, e.Role, "a process of the role has ended: "+e.Reason)
 	})
+	if err == nil && e.Conn != "" {
+		p.endWait(e.Role, e.Conn)
+	}
+	return err
 }
 
 // gone removes the worker of a process that has ended, and takes its tasks back. Those beyond the first 100 wait for their leases.

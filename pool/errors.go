@@ -10,7 +10,7 @@ import (
 
 // These are the refusals of a pool: errors.Is(err, refusal) reports whether err is one of that kind, for the methods of a [Pool] and for
 // those of a [Client]. Over HTTP they have the code that the message begins with. A refused request has changed nothing, apart from a
-// late result that is kept.
+// late result that is kept, and the heartbeat of a Claim that is an ErrFull.
 var (
 	// ErrInvalid reports an argument that is missing, malformed, or larger than its limit.
 	ErrInvalid error = &kind{"invalid", http.StatusBadRequest, errors.New("pool: invalid argument")}
@@ -25,7 +25,7 @@ var (
 	ErrUnknown error = &kind{"unknown", http.StatusNotFound, dohost.ErrNotFound}
 	// ErrKeyUsed reports a post whose key belongs to another task.
 	ErrKeyUsed error = &kind{"key_used", http.StatusConflict, dohost.ErrConflict}
-	// ErrFull reports that the pool has as many workers, tasks or roles as its options allow.
+	// ErrFull reports that the pool has as many workers, tasks or roles as its options allow, or that as many workers or daemons wait as may.
 	ErrFull error = &kind{"full", http.StatusTooManyRequests, dohost.ErrOverloaded}
 )
 

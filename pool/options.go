@@ -64,6 +64,7 @@ const (
 	maxProgress   = 1 << 10          // bytes of a worker's progress
 	maxError      = 4 << 10          // bytes of the error of a task
 	maxLate       = 3                // late results of a task
+	maxWaits      = 2000             // of workers that wait: each is an event of the object, see dohost.Options.MaxEvents
 	maxPolls      = 100              // of daemons that wait
 	maxRoles      = 256              // of a pool
 	maxListed     = 1000             // rows in one answer

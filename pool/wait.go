@@ -72,3 +72,35 @@ func (p *Pool) wait(ctx context.Context, client string, d time.Duration, ws *wai
 	}
 	return woken, err
 }
+
+// waitForTask waits for a task of a claim's role.
+func (p *Pool) waitForTask(ctx context.Context, c Claim, d time.Duration) (woken bool, err error) {
+	p.endWait(c.Role, c.Conn)
+	n := 0
+	for _, ws := range p.claimers {
+		n += len(*ws)
+	}
+	if n >= maxWaits {
+		return false, refuse(ErrFull, "%d workers wait for a task, and no more may: ask again in a second", n)
+	}
+	ws := p.claimers[c.Role]
+	if ws == nil {
+		ws = &waiters{}
+		p.claimers[c.Role] = ws
+	}
+	woken, err = p.wait(ctx, c.Conn, d, ws)
+	if errors.Is(err, dohost.ErrFenced) {
+		return false, err
+	}
+	if len(*ws) == 0 && p.claimers[c.Role] == ws {
+		delete(p.claimers, c.Role)
+	}
+	return woken, err
+}
+
+// endWait ends the claim of a worker that waits.
+func (p *Pool) endWait(role, conn string) {
+	if ws := p.claimers[role]; ws != nil {
+		ws.end(conn)
+	}
+}

@@ -194,3 +194,40 @@ func TestPollsAreBounded(t *testing.T) {
 		f.sleep(time.Minute)
 	})
 }
+
+// TestWaitsAreBounded has workers that wait for a task and whose daemon reports their end, and then as many workers that wait as may, and one more.
+// Other requests of the pool are answered all the time.
+func TestWaitsAreBounded(t *testing.T) {
+	inPool(t, &Options{MaxWorkers: 2 * maxWaits}, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		ended := f.waitFor(ctx, "a", "1", 40*time.Second)
+		call(f, exited, Exit{Role: "a", Conn: "1"})
+		synctest.Wait()
+		if !ended.done || ended.claimed.Task != nil {
+			t.Errorf("the claim of a worker that has ended: %+v", ended)
+		}
+		for i := range maxWaits {
+			role, conn := fmt.Sprint("r", i%2), fmt.Sprint(i)
+			f.join(role, conn)
+			go func() {
+				if _, err := dohost.Call(ctx, f.pool(), (*Pool).Claim, Claim{role, conn, 50_000}); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		synctest.Wait()
+		f.join("r0", "more")
+		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Claim, Claim{"r0", "more", 1}); !errors.Is(err, ErrFull) {
+			t.Error(err)
+		}
+		again := f.waitFor(ctx, "r0", "0", 40*time.Second) // in the place of its older claim
+		if again.done {
+			t.Errorf("%+v", again)
+		}
+		id := f.post("r0", "x")
+		if c := call(f, (*Pool).Claim, Claim{"r0", "more", 0}); c.Task != nil && c.Task.ID != id {
+			t.Errorf("%+v", c)
+		}
+		f.sleep(time.Minute)
+	})
+}

@@ -78,7 +78,7 @@ func Work(ctx context.Context, c *Client, o *WorkOptions, do func(context.Contex
 		task, err := w.claim(ctx)
 		if err == nil && task != nil {
 			err = w.work(ctx, task, do)
-		} else if err == nil && time.Since(begun) < wait/2 { // such as by a host that closes
+		} else if err == nil && time.Since(begun) < wait/2 { // the host closes, or too many workers wait
 			sleep(ctx, min(wait/2, time.Second))
 		}
 		if ctx.Err() != nil {
@@ -163,6 +163,9 @@ func (w *session) claim(ctx context.Context) (*Task, error) {
 	var claimed Claimed
 	in := Claim{Role: w.options.Role, Conn: w.conn, WaitMS: w.wait.Milliseconds()}
 	err := w.client.repeat(ctx, w.wait+requestTimeout, "claim", in, &claimed)
+	if errors.Is(err, ErrFull) {
+		return nil, nil
+	}
 	if errors.Is(err, ErrStale) {
 		return nil, w.join(ctx, requestTimeout, w.client.repeat)
 	}

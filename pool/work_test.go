@@ -193,6 +193,30 @@ func TestWorkDoesNotPollHot(t *testing.T) {
 	})
 }
 
+// TestWorkPollsAFullPool has a pool with as many workers that wait as it may have. A further worker asks for a task each second.
+func TestWorkPollsAFullPool(t *testing.T) {
+	withServer(t, &Options{MaxWorkers: 2 * maxWaits}, func(ctx context.Context, s *poolServer) {
+		for i := range maxWaits {
+			conn := fmt.Sprint(i)
+			s.join("b", conn)
+			go call(s.fixture, (*Pool).Claim, Claim{"b", conn, 50_000})
+		}
+		synctest.Wait()
+		stop := s.worker(ctx, func(context.Context, *Task) (json.RawMessage, error) { return json.RawMessage("1"), nil })
+		s.sleep(10 * time.Second)
+		if n := s.requests.Load(); n < 8 || n > 15 {
+			t.Errorf("%d requests in 10 s", n)
+		}
+		id := s.post("a", "x")
+		s.sleep(2 * time.Second)
+		s.is(id, "done 1")
+		if err := stop(); err != errStop {
+			t.Error(err)
+		}
+		s.sleep(time.Minute)
+	})
+}
+
 // TestWorkLeavesAfterAPanic has a function that panics. The task has failed, the worker has left, and the panic continues.
 func TestWorkLeavesAfterAPanic(t *testing.T) {
 	withServer(t, nil, func(ctx context.Context, s *poolServer) {

@@ -165,8 +165,8 @@ func (p *Pool) Leave(ctx context.Context, l Leave) error {
 		}
 		return v.attend(ctx, l.Role, "its worker has left")
 	})
-	if ws := p.claimers[l.Role]; err == nil && ws != nil {
-		ws.end(l.Conn)
+	if err == nil {
+		p.endWait(l.Role, l.Conn)
 	}
 	return err
 }
