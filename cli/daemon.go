@@ -27,7 +27,7 @@ const workerStopTime = stopTime + 15*time.Second
 
 // Run is the command.
 func (c *daemonCmd) Run(ctx context.Context, std stdio) error {
-	client, command, err := c.program(c.Command)
+	client, command, err := c.program(std.err, c.Command)
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ type poolFlags struct {
 	TokenFile string `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Present the first token of this file."`
 }
 
-// client returns a client of the pool.
-func (f *poolFlags) client() (*pool.Client, error) {
+// client returns a client of the pool, which reports outages of the host to out.
+func (f *poolFlags) client(out io.Writer) (*pool.Client, error) {
 	if err := checkFilled("--at", "DOHOST_AT", f.At); err != nil {
 		return nil, err
 	}
@@ -35,13 +35,13 @@ func (f *poolFlags) client() (*pool.Client, error) {
 	if !strings.Contains(at, "://") {
 		at = "http://" + at
 	}
-	c := &pool.Client{URL: strings.TrimSuffix(at, "/") + "/objects/" + id.Class + "/" + dohost.URLName(id.Name), Header: http.Header{}}
+	c := &pool.Client{URL: strings.TrimSuffix(at, "/") + "/objects/" + id.Class + "/" + dohost.URLName(id.Name), Header: http.Header{}, HTTP: newOutage(out, f.At)}
 	return c, authorize(c.Header, "--token-file", f.TokenFile)
 }
 
 // program returns a client of the pool, and the program and the arguments of a command line, which may begin with "--".
-func (f *poolFlags) program(command []string) (*pool.Client, []string, error) {
-	client, err := f.client()
+func (f *poolFlags) program(out io.Writer, command []string) (*pool.Client, []string, error) {
+	client, err := f.client(out)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -68,8 +68,8 @@ type postCmd struct {
 const taskPause = 250 * time.Millisecond
 
 // Run is the command.
-func (c *postCmd) Run(ctx context.Context, out io.Writer) error {
-	client, err := c.client()
+func (c *postCmd) Run(ctx context.Context, std stdio) error {
+	client, err := c.client(std.err)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c *postCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if !c.Wait {
-		_, err = fmt.Fprintln(out, task.ID)
+		_, err = fmt.Fprintln(std.out, printable(task.ID))
 		return err
 	}
 	for task.Status != pool.Done && task.Status != pool.Failed {
@@ -92,7 +92,7 @@ func (c *postCmd) Run(ctx context.Context, out io.Writer) error {
 	if task.Status == pool.Failed {
 		return fmt.Errorf("task %s has failed: %s", task.ID, printable(task.Reason))
 	}
-	_, err = fmt.Fprintf(out, "%s\n", task.Result)
+	_, err = fmt.Fprintf(std.out, "%s\n", escapeJSON(task.Result))
 	return err
 }
 
@@ -114,7 +114,7 @@ const (
 
 // Run is the command.
 func (c *workCmd) Run(ctx context.Context, std stdio) error {
-	client, command, err := c.program(c.Command)
+	client, command, err := c.program(std.err, c.Command)
 	if err != nil {
 		return err
 	}

@@ -136,6 +136,7 @@ func TestWorkCommand(t *testing.T) {
 		want      string
 	}{
 		{"paint it", "", 0, `"PAINT IT"`},
+		{"clear \u009b2J it", "", 0, `"CLEAR \u009b2J IT"`}, // not as the terminal's control character
 		{"json", "k1", 0, `{"key":"k1"}`},
 		{"json", "k1", 0, `{"key":"k1"}`},
 		{"fail", "", 1, "no paper in attempt 2"},
