@@ -136,7 +136,8 @@ func TestWorkCommand(t *testing.T) {
 		want      string
 	}{
 		{"paint it", "", 0, `"PAINT IT"`},
-		{"clear \u009b2J it", "", 0, `"CLEAR \u009b2J IT"`}, // not as the terminal's control character
+		{"clear \u009b2J it", "", 0, `"CLEAR \u009b2J IT"`},   // not as the terminal's control character
+		{strings.Repeat("<", 60_000), "", 0, `"\u003c\u003c`}, // it has the length of the command's output for the pool
 		{"json", "k1", 0, `{"key":"k1"}`},
 		{"json", "k1", 0, `{"key":"k1"}`},
 		{"fail", "", 1, "no paper in attempt 2"},
@@ -144,7 +145,7 @@ func TestWorkCommand(t *testing.T) {
 	} {
 		status, out := post(c.text, "--key", c.key)
 		if compact := strings.ReplaceAll(out, ": ", ":"); status != c.status || !strings.Contains(compact, strings.ReplaceAll(c.want, ": ", ":")) {
-			t.Errorf("post %q: status %d, %s; want %d, %s", c.text, status, out, c.status, c.want)
+			t.Errorf("post %.40q: status %d, %.200s; want %d, %s", c.text, status, out, c.status, c.want)
 		}
 	}
 	status, id := run(t.Context(), "post", "--role", "upper", "hang")

@@ -64,7 +64,11 @@ func (r *taskRunner) run(ctx context.Context, task *pool.Task) (json.RawMessage,
 	if text := bytes.TrimSpace(out.text.Bytes()); len(text) > 0 && json.Valid(text) {
 		return text, nil
 	}
-	return json.Marshal(strings.ToValidUTF8(out.text.String(), "\uFFFD"))
+	var result bytes.Buffer
+	encoder := json.NewEncoder(&result)
+	encoder.SetEscapeHTML(false) // the result would be longer than the pool allows
+	err = encoder.Encode(strings.ToValidUTF8(out.text.String(), "\uFFFD"))
+	return bytes.TrimSpace(result.Bytes()), err
 }
 
 // wait runs a command in a process group, and kills the group.

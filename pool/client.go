@@ -22,7 +22,8 @@ type Client struct {
 	URL string
 	// Header is sent with each request, such as an Authorization. It must not change. Nil sends none.
 	Header http.Header
-	// HTTP sends the requests. Nil means [http.DefaultClient].
+	// HTTP sends the requests. Nil means [http.DefaultClient]. Its CheckRedirect has no effect: a Client follows no redirects, since a pool has
+	// none, and the requests have tasks and tokens.
 	HTTP *http.Client
 }
 
@@ -129,13 +130,15 @@ func (c *Client) request(ctx context.Context, limit time.Duration, method string
 	if err := c.checkURL(); err != nil {
 		return err
 	}
-	body, err := json.Marshal(in)
-	if err != nil {
+	body := &bytes.Buffer{}
+	encoder := json.NewEncoder(body)
+	encoder.SetEscapeHTML(false) // a result would be longer than the pool allows
+	if err := encoder.Encode(in); err != nil {
 		return fmt.Errorf("pool: %s: %w", method, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.URL, "/")+"/"+method, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.URL, "/")+"/"+method, body)
 	if err != nil {
 		return fmt.Errorf("pool: %s: %w", method, err)
 	}
@@ -143,10 +146,11 @@ func (c *Client) request(ctx context.Context, limit time.Duration, method string
 		req.Header[name] = values
 	}
 	req.Header.Set("Content-Type", "application/json")
-	client := c.HTTP
-	if client == nil {
-		client = http.DefaultClient
+	client := *http.DefaultClient
+	if c.HTTP != nil {
+		client = *c.HTTP
 	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	res, err := client.Do(req)
 	if err != nil {
 		return &connectionError{err}

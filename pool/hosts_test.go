@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -48,4 +49,49 @@ func TestWorkRefusesTimesThatNoPoolHas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestClientsFollowNoRedirects has a host that redirects requests, with their tasks, to itself.
+func TestClientsFollowNoRedirects(t *testing.T) {
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		synctest.Test(t, func(t *testing.T) {
+			requests := 0
+			c := &Client{URL: "http://pool/objects/pool/p", HTTP: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				requests++
+				h := http.Header{"Location": {"http://pool/objects/pool/q"}}
+				return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
+			})}}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, err := c.Post(ctx, NewTask{Role: "a", Key: "k"}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(status)) || requests != 1 {
+				t.Errorf("%d: %v after %d requests", status, err, requests)
+			}
+		})
+	}
+}
+
+// roundTrip is a function as a transport.
+type roundTrip func(r *http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestResultsAreNotEscaped hands off a result of the greatest length that has characters of HTML. Escaped it would be six times as long.
+func TestResultsAreNotEscaped(t *testing.T) {
+	withServer(t, nil, func(ctx context.Context, s *poolServer) {
+		result := json.RawMessage(`"` + strings.Repeat("<", mostResult-2) + `"`)
+		task, err := s.client().Post(ctx, NewTask{Role: "a", Text: "<p>"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := s.worker(ctx, func(context.Context, *Task) (json.RawMessage, error) { return result, nil })
+		s.sleep(time.Second)
+		task, err = s.client().Task(ctx, task.ID)
+		var text string // the answer of the host is escaped, and the result of the pool is not
+		if err != nil || task.Status != Done || json.Unmarshal(task.Result, &text) != nil || len(text) != mostResult-2 || task.Text != "<p>" {
+			t.Errorf("%s, %.80q, %d bytes, %v", task.Status, task.Reason, len(task.Result), err)
+		}
+		if err := stop(); err != errStop {
+			t.Error(err)
+		}
+	})
 }
