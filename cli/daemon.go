@@ -36,9 +36,10 @@ func (c *daemonCmd) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		args := []string{self, "work", "--managed", "--at", c.At, "--pool", c.Pool, "--role", c.Role, "--name", c.Name}
+		// A value that begins with "-" is read only with "=".
+		args := []string{self, "work", "--managed", "--at=" + c.At, "--pool=" + c.Pool, "--role=" + c.Role, "--name=" + c.Name}
 		if c.TokenFile != "" {
-			args = append(args, "--token-file", c.TokenFile)
+			args = append(args, "--token-file="+c.TokenFile)
 		}
 		command = slices.Concat(args, []string{"--"}, command)
 	}
@@ -93,6 +94,7 @@ func (d *daemon) run(ctx context.Context, p pool.Process) error {
 	}
 	cmd.WaitDelay = workerStopTime
 	if err := cmd.Start(); err != nil {
+		fmt.Fprintf(d.std.err, "dohost: no worker of the role %s can be started: %v\n", p.Role, err)
 		return err
 	}
 	fmt.Fprintf(d.std.err, "dohost: the worker %d of the role %s has started: %s\n", cmd.Process.Pid, p.Role, printable(p.Reason))

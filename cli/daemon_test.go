@@ -8,10 +8,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/pool"
 )
 
@@ -116,5 +118,48 @@ func TestDaemonCommand(t *testing.T) {
 	<-ended
 	if task, err := client.Task(t.Context(), third.ID); err != nil || task.Status != pool.Pending || task.Attempts != 0 {
 		t.Errorf("the task of the worker that has ended: %+v, %v", task, err)
+	}
+}
+
+// TestDaemonPassesItsFlagsOn has a daemon whose role and name begin as flags do.
+func TestDaemonPassesItsFlagsOn(t *testing.T) {
+	h, s, client, self := servePool(t, nil)
+	declare := dohost.NoResult((*pool.Pool).Declare)
+	if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), declare, pool.Declare{Role: "-x", Managed: true}); err != nil {
+		t.Fatal(err)
+	}
+	task, err := client.Post(t.Context(), pool.NewTask{Role: "-x", Text: "paint it"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	ended := make(chan int, 1)
+	go func() {
+		args := []string{"daemon", "--at", s.URL, "--pool", "build", "--role=-x", "--name=--name", "--", self}
+		ended <- (App{}).run(ctx, args, stdio{strings.NewReader(""), io.Discard, io.Discard})
+	}()
+	for task.Status != pool.Done {
+		if task, err = client.Task(ctx, task.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if string(task.Result) != `"PAINT IT"` {
+		t.Errorf("%+v", task)
+	}
+	cancel()
+	<-ended
+}
+
+// TestDaemonReportsAWorkerThatCannotStart has a worker whose program is no program.
+func TestDaemonReportsAWorkerThatCannotStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "worker")
+	if err := os.WriteFile(path, []byte("no program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	d := &daemon{command: []string{path}, std: stdio{strings.NewReader(""), &out, &out}}
+	if err := d.run(t.Context(), pool.Process{Role: "upper"}); err == nil || !strings.Contains(out.String(), "no worker of the role upper can be started: ") {
+		t.Errorf("%v, %q", err, out.String())
 	}
 }
