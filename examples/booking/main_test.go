@@ -45,7 +45,7 @@ func (o *office) start(stderr io.Writer, args ...string) (kill func()) {
 	o.t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(append(os.Environ(), asProgram+"=1"), o.env...)
-	cmd.Stderr = stderr
+	cmd.Stderr, cmd.WaitDelay = stderr, 100*time.Millisecond // the worker of a killed daemon holds its output open until it has left
 	if err := cmd.Start(); err != nil {
 		o.t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestKillOfWorkerAndServer(t *testing.T) {
 	if err := os.WriteFile(printed, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.until("the answer", func() bool { return strings.Contains(o.messages(), `"text":"Booked: {\"seat\":12}. Attempt 2.`) })
+	o.until("the answer", func() bool { return strings.Contains(o.messages(), `"text":"Booked: {\"seat\":12}. Attempt 2."`) })
 	if log := o.bookings(); len(log) != 1 || !strings.HasSuffix(log[0], ` {"seat":12}`) {
 		t.Errorf("bookings: %q", log)
 	}
