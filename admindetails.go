@@ -41,28 +41,28 @@ func viewOf(sn *objectstore.Snapshot, id ID) (*Snapshot, error) {
 	return &Snapshot{id, sn, slot}, err
 }
 
-// Scan yields the collection's rows as they are on the disk: in the order of their keys, or,
-// those that are in it, of an index. A row's Cursor is good for a [Query] of that index.
+// Scan yields the rows that q selects as they are on the disk, in the order of the query. It reads each row when the loop asks
+// for it, and no rows except these and those that q.Where rejects. A row's Cursor is good for a [Query] of that index.
 //
-// Errors: a [*NameError], [ErrDamaged], [ErrFenced].
-func (c *Collection[T]) Scan(v *Snapshot, index string) iter.Seq2[Row[T], error] {
-	return c.durable(v, index, false)
-}
-
-// ScanReverse is [Collection.Scan] from the last row to the first. A caller that stops after the newest rows reads no
-// others.
-func (c *Collection[T]) ScanReverse(v *Snapshot, index string) iter.Seq2[Row[T], error] {
-	return c.durable(v, index, true)
-}
-
-func (c *Collection[T]) durable(v *Snapshot, index string, backward bool) iter.Seq2[Row[T], error] {
+// Errors: a [*NameError], [ErrDamaged], [ErrFenced], [ErrMisuse].
+func (c *Collection[T]) Scan(v *Snapshot, q *Query[T]) iter.Seq2[Row[T], error] {
 	return func(yield func(Row[T], error) bool) {
-		for r, err := range v.sn.Rows(v.id, c.Name, index, backward) {
+		rq, err := c.query(q)
+		if err != nil {
+			yield(Row[T]{}, err)
+			return
+		}
+		n := 0
+		for r, err := range v.sn.Rows(v.id, c.Name, rq) {
 			var row Row[T]
 			if err == nil {
 				row, err = c.row(r)
 			}
-			if !yield(row, err) || err != nil {
+			if err == nil && q != nil && q.Where != nil && !q.Where(row.Value) {
+				continue
+			}
+			n++
+			if !yield(row, err) || err != nil || q != nil && n == q.Limit {
 				return
 			}
 		}

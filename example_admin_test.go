@@ -38,7 +38,7 @@ func (p *party) invite(ctx context.Context, g guest) error {
 // listGuests lists the guests for operators, with their tables.
 func listGuests(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
-		for row, err := range guests.Scan(v, "table") {
+		for row, err := range guests.Scan(v, &dohost.Query[guest]{Index: "table"}) {
 			d := dohost.Resource{Kind: "guest", ID: row.Key, State: row.Value.Table, Can: []dohost.Action{dohost.ActionCancel}}
 			if at, _ := v.Alarm(); row.Value.Table == "" && at.IsZero() {
 				d.Fault = "nobody will find a table for them"
@@ -165,7 +165,7 @@ func TestViewIsInvalidAfterItsSequenceEnds(t *testing.T) {
 		}
 	}
 	var got error
-	for _, err := range guests.Scan(kept, "") {
+	for _, err := range guests.Scan(kept, nil) {
 		got = err
 	}
 	if !errors.Is(got, dohost.ErrFenced) {

@@ -39,7 +39,7 @@ func details[T any](
 	v *dohost.Snapshot, of *dohost.Collection[T], index string, detail func(*dohost.Snapshot, *T) dohost.Resource,
 	yield func(dohost.Resource, error) bool,
 ) bool {
-	for row, err := range of.Scan(v, index) {
+	for row, err := range of.Scan(v, &dohost.Query[T]{Index: index}) {
 		if err != nil {
 			yield(dohost.Resource{}, err)
 			return false

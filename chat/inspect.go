@@ -56,7 +56,7 @@ func all[T any](*T) bool { return true }
 
 // inspectOpenCalls yields the calls without a result, the oldest first, and reports whether the consumer wants more.
 func inspectOpenCalls(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
-	for row, err := range callRows.Scan(v, "open") {
+	for row, err := range callRows.Scan(v, &dohost.Query[callRow]{Index: "open"}) {
 		if err != nil {
 			yield(dohost.Resource{}, err)
 			return false
@@ -134,7 +134,7 @@ func approvalDetail(r *approvalRow) dohost.Resource {
 // is not due yet: see the package's comment.
 func inspectOpen(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
 	first := true
-	for row, err := range replies.Scan(v, "open") {
+	for row, err := range replies.Scan(v, &dohost.Query[replyRow]{Index: "open"}) {
 		if err != nil {
 			yield(dohost.Resource{}, err)
 			return false
@@ -162,7 +162,7 @@ func inspectOpen(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bo
 // logLength returns the number of chunks in the log of the running reply. Chunks of earlier replies may still be on the
 // disk.
 func logLength(v *dohost.Snapshot, r *replyRow) (int64, error) {
-	for row, err := range chunkRows.ScanReverse(v, "") {
+	for row, err := range chunkRows.Scan(v, &dohost.Query[chunkRow]{Reverse: true}) {
 		if err != nil || row.Value.Reply != r.Number || row.Value.Seq < r.From {
 			return 0, err
 		}
@@ -174,7 +174,7 @@ func logLength(v *dohost.Snapshot, r *replyRow) (int64, error) {
 // inspectMessages yields the newest messages above the floor, and reports whether the consumer wants more.
 func inspectMessages(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
 	var floor uint64
-	for row, err := range notes.Scan(v, "") {
+	for row, err := range notes.Scan(v, nil) {
 		if err != nil {
 			yield(dohost.Resource{}, err)
 			return false
@@ -193,7 +193,7 @@ func newestOf[T any](
 	of *dohost.Collection[T], v *dohost.Snapshot, index string, n int, wanted func(*T) bool,
 	detail func(*T) dohost.Resource, yield func(dohost.Resource, error) bool,
 ) bool {
-	for row, err := range of.ScanReverse(v, index) {
+	for row, err := range of.Scan(v, &dohost.Query[T]{Index: index, Reverse: true}) {
 		switch {
 		case err != nil:
 			yield(dohost.Resource{}, err)

@@ -20,7 +20,7 @@ const (
 func inspectUsage(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
 	var total []totalRow
 	var days []totalRow
-	for row, err := range usageTotals.Scan(v, "") { // the replies are last: see their key
+	for row, err := range usageTotals.Scan(v, nil) { // the replies are last: see their key
 		if err != nil {
 			yield(dohost.Resource{}, err)
 			return false

@@ -19,7 +19,7 @@ const ResourceKind = "operation"
 func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		for _, index := range []string{"unfinished", ""} {
-			for r, err := range operations.Scan(v, index) {
+			for r, err := range operations.Scan(v, &dohost.Query[row]{Index: index}) {
 				if err != nil {
 					yield(dohost.Resource{}, err)
 					return

@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"testing"
@@ -145,8 +146,8 @@ func (m *collectionModel) get(t *rapid.T) {
 	}
 }
 
-func (m *collectionModel) query(t *rapid.T) {
-	name := collectionNames.Draw(t, "name")
+// drawQuery draws a query without a limit.
+func drawQuery(t *rapid.T) RowQuery {
 	q := RowQuery{Index: rapid.SampledFrom([]string{"", "shelf", "words"}).Draw(t, "index")}
 	q.Reverse = rapid.Bool().Draw(t, "reverse")
 	bound := func(what string) []byte {
@@ -158,6 +159,11 @@ func (m *collectionModel) query(t *rapid.T) {
 	if q.Equal = bound("equal"); q.Equal == nil {
 		q.Prefix, q.Start, q.End = bound("prefix"), bound("start"), bound("end")
 	}
+	return q
+}
+
+func (m *collectionModel) query(t *rapid.T) {
+	name, q := collectionNames.Draw(t, "name"), drawQuery(t)
 	want := m.now.find(name, q)
 	if n, err := m.o.CountRows(m.collection(name), q); err != nil || n != len(want) {
 		t.Fatalf("CountRows(%+v) = %d, %v; want %q", q, n, err, want)
@@ -375,35 +381,54 @@ func (m *collectionModel) dump(t *rapid.T) collectionState {
 	return got
 }
 
-// onDisk reads a snapshot, by keys and by each index, when all commits are durable.
+// onDisk reads a snapshot, by keys, by each index and by a random query, when all commits are durable.
 func (m *collectionModel) onDisk(t *rapid.T) {
 	sn, err := m.s.Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sn.Close()
+	q := drawQuery(t)
 	for name := range m.now.rows {
 		for i, index := range []string{"", "shelf", "words", "", "shelf", "words"} {
-			var got []place
-			backward := i >= 3
-			for r, err := range sn.Rows(ID{Class: "c", Name: "a"}, name, index, backward) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if is := m.now.rows[name][string(r.Key)]; is != (modelRow{string(r.Value), r.Version}) {
-					t.Fatalf("%s has %v in %q, where %v is", name, r, index, is)
-				}
-				at := r.Cursor
-				if index != "" {
-					at = at[:len(at)-len(r.Key)-1]
-				}
-				got = append(got, place{string(at), string(r.Key)})
-			}
-			if want := m.now.find(name, RowQuery{Index: index, Reverse: backward}); !slices.Equal(got, want) {
-				t.Fatalf("%s has %q in %q, want %q; backward: %t", name, got, index, want, backward)
-			}
+			m.onDiskIs(t, sn, name, RowQuery{Index: index, Reverse: i >= 3})
 		}
+		m.onDiskIs(t, sn, name, q)
 	}
+}
+
+// onDiskIs compares the rows of a snapshot that a query selects, all of them, and by pages of two rows.
+func (m *collectionModel) onDiskIs(t *rapid.T, sn *Snapshot, name string, q RowQuery) {
+	want := m.now.find(name, q)
+	if got, _ := m.scan(t, sn, name, q); !slices.Equal(got, want) {
+		t.Fatalf("%s has %q on the disk for %+v, want %q", name, got, q, want)
+	}
+	q.Limit = 2
+	for rest := want; len(rest) > 0; {
+		got, last := m.scan(t, sn, name, q)
+		if n := min(q.Limit, len(rest)); !slices.Equal(got, rest[:n]) {
+			t.Fatalf("%s has the page %q on the disk for %+v, want %q", name, got, q, rest)
+		}
+		rest, q.After = rest[len(got):], last
+	}
+}
+
+// scan returns the places of the rows that a query selects in a snapshot, and the cursor of the last row.
+func (m *collectionModel) scan(t *rapid.T, sn *Snapshot, name string, q RowQuery) (got []place, last []byte) {
+	for r, err := range sn.Rows(ID{Class: "c", Name: "a"}, name, q) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is := m.now.rows[name][string(r.Key)]; is != (modelRow{string(r.Value), r.Version}) {
+			t.Fatalf("%s has %v for %+v, where %v is", name, r, q, is)
+		}
+		at := r.Cursor
+		if q.Index != "" {
+			at = at[:len(at)-len(r.Key)-1]
+		}
+		got, last = append(got, place{string(at), string(r.Key)}), bytes.Clone(r.Cursor)
+	}
+	return got, last
 }
 
 func TestCollectionModel(t *testing.T) {

@@ -88,6 +88,12 @@ func TestReadCostFollowsResultSize(t *testing.T) {
 		{"rows by an index", func() (int, error) {
 			return s.rows(RowQuery{Index: "tenth", Equal: []byte("7"), Limit: 20})
 		}, 20, 20, 20},
+		{"rows of a snapshot by an index", func() (n int, err error) {
+			for _, err = range sn.Rows(ID{"class0", "0000"}, orders.Name, RowQuery{Index: "tenth", Equal: []byte("7"), Limit: 20}) {
+				n++
+			}
+			return n, err
+		}, 20, 20, 20},
 		{"a number of rows", func() (int, error) {
 			return s.live("class0", "0000").CountRows(orders, RowQuery{Index: "tenth", Equal: []byte("7")})
 		}, 100, 0, 100},

@@ -1,46 +1,51 @@
 package objectstore
 
 import (
-	"bytes"
+	"errors"
 	"iter"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Rows yields the durable rows of an object's collection in the order of their keys or, if index is not empty, the
-// rows that have an entry in that index, in its order; a row with several entries appears once for each. With
-// backward the last row comes first. The slices of a row are valid until the next row.
+// Rows yields the durable rows that q selects, in its order. A row with several places in an index appears once for each.
+// It reads each row when the loop asks for it, and no others: by an index, an entry and a row each. The slices of a row are
+// valid until the next row.
 //
-// Errors: *NameError, ErrFormat, ErrFenced.
-func (sn *Snapshot) Rows(id ID, collection, index string, backward bool) iter.Seq2[CollectionRow, error] {
+// Errors: *NameError, ErrFormat, ErrFenced, and one for a query with Equal together with Prefix, Start or End.
+func (sn *Snapshot) Rows(id ID, collection string, q RowQuery) iter.Seq2[CollectionRow, error] {
 	return func(yield func(CollectionRow, error) bool) {
 		base := keyBase(kindRow, 0, collection)
 		err := validateName("collection", collection, MaxCollectionName)
-		if index != "" && err == nil {
-			base = keyBase(kindIndex, 0, collection, index)
-			err = validateName("index", index, MaxCollectionName)
+		if q.Index != "" && err == nil {
+			base = keyBase(kindIndex, 0, collection, q.Index)
+			err = validateName("index", q.Index, MaxCollectionName)
 		}
-		if err != nil {
+		b, wrong := q.bounds(base[1:])
+		lower, upper, ok, outside := b.span()
+		if err = errors.Join(err, wrong, outside); err != nil {
 			yield(CollectionRow{}, err)
 			return
 		}
-		prefix := append(appendObject(nil, id), base...)
-		past := bytes.Clone(prefix)
-		past[len(past)-1] = nameEnd + 1
-		w, err := sn.walk(prefix, past)
+		if !ok {
+			return
+		}
+		object := appendObject(nil, id)
+		w, err := sn.walk(append(object[:len(object):len(object)], lower...), append(object[:len(object):len(object)], upper...))
 		if err != nil {
 			yield(CollectionRow{}, err)
 			return
 		}
 		defer w.close()
 		first, next := (*pebble.Iterator).First, nextRow
-		if backward {
+		if q.Reverse {
 			first, next = (*pebble.Iterator).Last, (*pebble.Iterator).Prev
 		}
-		ok, err := w.step(first, w)
+		n := 0
+		ok, err = w.step(first, w)
 		for ; ok && err == nil; ok, err = w.step(next, w) {
-			row, err := sn.rowAt(id, collection, index != "", w.key[len(prefix):], w.value)
-			if !yield(row, err) || err != nil {
+			row, err := sn.rowAt(id, collection, q.Index != "", w.key[len(object)+len(base):], w.value)
+			n++
+			if !yield(row, err) || err != nil || n == q.Limit {
 				return
 			}
 		}

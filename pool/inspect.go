@@ -31,7 +31,7 @@ func extension() *dohost.ClassExtension {
 func inspect(_ context.Context, s *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		requested := map[string]uint64{}
-		for row, err := range commands.Scan(s, "") {
+		for row, err := range commands.Scan(s, nil) {
 			if err != nil {
 				yield(dohost.Resource{}, err)
 				return
@@ -47,7 +47,7 @@ func inspect(_ context.Context, s *dohost.Snapshot) iter.Seq2[dohost.Resource, e
 
 // list yields the items of the rows of a collection, and reports whether the caller wants more.
 func list[T any](s *dohost.Snapshot, of *dohost.Collection[T], yield func(dohost.Resource, error) bool, item func(T) (dohost.Resource, bool)) bool {
-	for row, err := range of.Scan(s, "") {
+	for row, err := range of.Scan(s, nil) {
 		if err != nil {
 			yield(dohost.Resource{}, err)
 			return false
