@@ -16,13 +16,18 @@ import (
 // Reading it does not wake the object. It is valid while OnInspect's sequence is read; after that [Collection.Scan]
 // yields [ErrFenced].
 type Snapshot struct {
-	id   ID
-	sn   *objectstore.Snapshot
-	slot objectstore.Slot
+	id    ID
+	sn    *objectstore.Snapshot
+	slot  objectstore.Slot
+	query *DetailQuery
 }
 
 // ID is the object's.
 func (v *Snapshot) ID() ID { return v.id }
+
+// Query returns the items that the caller of OnInspect wants. The function may leave others out, and so read fewer rows. It must
+// not change the query.
+func (v *Snapshot) Query() *DetailQuery { return v.query }
 
 // Alarm returns the due time of the object's alarm, or zero if none is set. onStart reports whether the alarm is also
 // delivered when the host starts.
@@ -36,9 +41,9 @@ func (v *Snapshot) Alarm() (at time.Time, onStart bool) {
 // ParkedAlarm returns the object's alarm if it is parked.
 func (v *Snapshot) ParkedAlarm() (ParkedAlarm, bool) { return runtime.ParkedAlarmOf(v.id, v.slot) }
 
-func viewOf(sn *objectstore.Snapshot, id ID) (*Snapshot, error) {
+func viewOf(sn *objectstore.Snapshot, id ID, q *DetailQuery) (*Snapshot, error) {
 	slot, _, err := sn.Slot(id)
-	return &Snapshot{id, sn, slot}, err
+	return &Snapshot{id, sn, slot, q}, err
 }
 
 // Scan yields the rows that q selects as they are on the disk, in the order of the query. It reads each row when the loop asks
@@ -84,6 +89,8 @@ type Resource struct {
 	Fields map[string]string `json:"fields,omitempty"`
 	// Can lists the actions of [Host.Operate] that apply to the item.
 	Can []Action `json:"can,omitempty"`
+	// Cursor continues a list after the item: see [DetailQuery]. An OnInspect function sets it if it considers DetailQuery.After.
+	Cursor string `json:"-"`
 	// Fault describes an inconsistency, which [CheckDir] reports; empty if there is none.
 	Fault string `json:"fault,omitempty"`
 }
@@ -126,6 +133,10 @@ type AdminRequest struct {
 //
 // Errors: a [*NameError], OnInspect's.
 func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
+	return h.details(ctx, id, &DetailQuery{})
+}
+
+func (h *Host) details(ctx context.Context, id ID, q *DetailQuery) iter.Seq2[Resource, error] {
 	return func(yield func(Resource, error) bool) {
 		if err := id.Validate(); err != nil {
 			yield(Resource{}, err)
@@ -141,7 +152,7 @@ func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
 			return
 		}
 		defer sn.Close()
-		v, err := viewOf(sn, id)
+		v, err := viewOf(sn, id, q)
 		if err != nil {
 			yield(Resource{}, err)
 			return
@@ -216,7 +227,7 @@ func checkStore(
 // faults yields the faults that a class finds in an object.
 func (c *Class) faults(ctx context.Context, sn *objectstore.Snapshot, id ID) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		v, err := viewOf(sn, id)
+		v, err := viewOf(sn, id, &DetailQuery{})
 		if err != nil {
 			yield(err.Error())
 			return

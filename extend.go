@@ -39,11 +39,16 @@ func ExtendClass(c Class, x *ClassExtension) Class {
 	of, inspect, admin := *x, c.inspect, c.admin
 	of.Kinds = slices.Clone(x.Kinds)
 	c.inspect = func(ctx context.Context, v *Snapshot) iter.Seq2[Resource, error] {
-		if inspect == nil {
-			return of.Inspect(ctx, v)
+		var lists []iter.Seq2[Resource, error]
+		ours := slices.Contains(of.Kinds, v.query.Kind)
+		if inspect != nil && !ours {
+			lists = append(lists, inspect(ctx, v))
+		}
+		if ours || v.query.Kind == "" {
+			lists = append(lists, of.Inspect(ctx, v))
 		}
 		return func(yield func(Resource, error) bool) {
-			for _, list := range []iter.Seq2[Resource, error]{inspect(ctx, v), of.Inspect(ctx, v)} {
+			for _, list := range lists {
 				for r, err := range list {
 					if !yield(r, err) || err != nil {
 						return

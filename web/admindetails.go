@@ -7,35 +7,46 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/adminapi"
 )
 
-// details answers GET /v1/objects/class/name/details: those of a kind, or those that allow an action, if the query
-// names one. It wakes no object.
+// details answers GET /v1/objects/class/name/details: the items that the query selects. It wakes no object.
 func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
-	limit, kind, can := defaultPage, r.URL.Query().Get("kind"), dohost.Action(r.URL.Query().Get("can"))
-	if s := r.URL.Query().Get("limit"); s != "" {
+	limit, values := defaultPage, r.URL.Query()
+	q := dohost.DetailQuery{
+		Kind: values.Get("kind"), ID: values.Get("id"), State: values.Get("state"), Can: dohost.Action(values.Get("can")),
+		Fields: map[string]string{}, After: values.Get("after"),
+	}
+	for _, field := range values["field"] {
+		name, value, ok := strings.Cut(field, ":")
+		if !ok {
+			return nil, &dohost.ArgumentError{Method: "details", Err: fmt.Errorf("field %q: want name:value", field)}
+		}
+		q.Fields[name] = value
+	}
+	if s := values.Get("limit"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > maxPage {
 			return nil, &dohost.ArgumentError{Method: "details", Err: fmt.Errorf("limit %q: want 1 to %d", s, maxPage)}
 		}
 		limit = n
 	}
-	list := adminapi.DetailList{Details: []dohost.Resource{}}
-	if err := isAction(can); can != "" && err != nil {
+	last, list := "", adminapi.DetailList{Details: []dohost.Resource{}}
+	if err := isAction(q.Can); q.Can != "" && err != nil {
 		return nil, &dohost.ArgumentError{Method: "details", Err: err}
 	}
-	for d, err := range a.host.Details(r.Context(), id) {
+	for d, err := range a.host.FindDetails(r.Context(), id, &q) {
 		switch {
 		case err != nil:
 			return nil, err
-		case kind != "" && d.Kind != kind, can != "" && !slices.Contains(d.Can, can):
 		case len(list.Details) == limit:
-			list.More = true
+			list.More, list.Next = true, last
 			return list, nil
 		default:
+			last = d.Cursor
 			list.Details = append(list.Details, d)
 		}
 	}

@@ -25,7 +25,11 @@ func resourceClass(eggs int) dohost.Class {
 			OnInspect: func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 				return func(yield func(dohost.Resource, error) bool) {
 					for i := range eggs {
-						if !yield(dohost.Resource{Kind: "egg", ID: fmt.Sprint(i), Can: []dohost.Action{dohost.ActionDelete}}, nil) {
+						d := dohost.Resource{Kind: "egg", ID: fmt.Sprint(i), State: "warm", Fields: map[string]string{"hen": "a=b"}, Can: []dohost.Action{dohost.ActionDelete}}
+						if eggs > 3 {
+							d.Cursor = fmt.Sprint("c", i)
+						}
+						if !yield(d, nil) {
 							return
 						}
 					}
@@ -57,13 +61,14 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 	s := start(t, web.Admin(h, nil))
 	for query, want := range map[string]int{
 		"": 3, "?kind=egg": 3, "?kind=ham": 0, "?can=delete": 3, "?can=cancel": 0, "?limit=2": 2, "?limit=3": 3,
+		"?id=1": 1, "?id=9": 0, "?state=warm": 3, "?state=cold": 0, "?field=hen:a=b": 3, "?field=hen:b": 0, "?field=hen:a=b&field=x:": 0,
 	} {
 		list := getJSON[adminapi.DetailList](s, "GET", "/v1/objects/nest/a/details"+query, "")
 		if len(list.Details) != want || list.Details == nil || list.More != (query == "?limit=2") {
 			t.Errorf("%s: %+v", query, list)
 		}
 	}
-	for _, query := range []string{"limit=0", "limit=-1", "limit=10001", "limit=1e3", "can=fly"} {
+	for _, query := range []string{"limit=0", "limit=-1", "limit=10001", "limit=1e3", "can=fly", "field=hen", "after=c1"} {
 		s.wantError("GET", "/v1/objects/nest/a/details?"+query, "", http.StatusBadRequest, "bad_argument")
 	}
 	if h.IsLive(resourceObjects.Get(h, "a").ID()) {
@@ -92,4 +97,19 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 	s.wantError("POST", "/v1/objects/thing/a/operate?action=delete&kind=egg&id=1", "", http.StatusNotFound, "no_method")
 	s.wantError("GET", operate+"?action=delete&kind=egg&id=1", "", http.StatusNotFound, "no_route")
 	s.wantError("POST", "/v1/objects/nest/a/details", "", http.StatusNotFound, "no_route")
+}
+
+// A list has the cursor of its last item if there are more.
+func TestAdminContinuesDetails(t *testing.T) {
+	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1}, resourceClass(4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	s := start(t, web.Admin(h, nil))
+	for query, want := range map[string]string{"?limit=2": "c1", "?limit=4": "", "?limit=2&after=c1": "c1"} { // the class ignores after
+		if list := getJSON[adminapi.DetailList](s, "GET", "/v1/objects/nest/a/details"+query, ""); list.Next != want {
+			t.Errorf("%s: %+v", query, list)
+		}
+	}
 }

@@ -74,10 +74,11 @@ type Revived struct {
 	Revived bool `json:"revived"`
 }
 
-// DetailList is a page of an object's details.
+// DetailList is a page of an object's details. Next is the value of after for the next page; it may be empty although there are more.
 type DetailList struct {
 	Details []dohost.Resource `json:"details"`
 	More    bool              `json:"more,omitempty"`
+	Next    string            `json:"next,omitempty"`
 }
 
 // Operated reports whether the item existed.

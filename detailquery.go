@@ -1,0 +1,68 @@
+package dohost
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+)
+
+// DetailQuery selects items of an object: those that satisfy all of its fields. Nil, and the zero DetailQuery, select all.
+type DetailQuery struct {
+	// Kind, ID and State are those of the items. An empty one selects any.
+	Kind, ID, State string
+	// Can is an action that the items allow. Empty selects any.
+	Can Action
+	// Fields are fields that the items have, with these values.
+	Fields map[string]string
+	// After is the Cursor of the item before the first: the same query continues after it, even if that item has changed or is
+	// gone. It needs items with a Cursor.
+	After string
+}
+
+// selects reports whether an item satisfies the fields apart from After.
+func (q *DetailQuery) selects(d *Resource) bool {
+	if q.Kind != "" && d.Kind != q.Kind || q.ID != "" && d.ID != q.ID || q.State != "" && d.State != q.State {
+		return false
+	}
+	for name, want := range q.Fields {
+		if got, ok := d.Fields[name]; !ok || got != want {
+			return false
+		}
+	}
+	return q.Can == "" || slices.Contains(d.Can, q.Can)
+}
+
+// clone returns a copy that the caller cannot change.
+func (q *DetailQuery) clone() DetailQuery {
+	if q == nil {
+		return DetailQuery{}
+	}
+	c := *q
+	c.Fields = maps.Clone(q.Fields)
+	return c
+}
+
+var errNoCursor = &ArgumentError{Method: "details", Err: errors.New("a list of these items cannot be continued")}
+
+// FindDetails is [Host.Details] of the items that a query selects. The host drops the others, so each class supports all fields
+// but After. An OnInspect function that considers [Snapshot.Query] does not read them.
+//
+// Errors: those of Details; an [*ArgumentError] for After if an item has no Cursor.
+func (h *Host) FindDetails(ctx context.Context, id ID, q *DetailQuery) iter.Seq2[Resource, error] {
+	of := q.clone()
+	return func(yield func(Resource, error) bool) {
+		for d, err := range h.details(ctx, id, &of) {
+			switch {
+			case err == nil && !of.selects(&d):
+				continue
+			case err == nil && of.After != "" && d.Cursor == "":
+				d, err = Resource{}, errNoCursor
+			}
+			if !yield(d, err) || err != nil {
+				return
+			}
+		}
+	}
+}
