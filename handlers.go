@@ -88,7 +88,7 @@ type Handlers[O any] struct {
 	SubObjects *SubObjects
 
 	// Protocols are the names of the protocols of the WebSockets of the class's objects, for programs that list classes.
-	// Objects of package agent speak "agent"; objects of package chat speak "chat" too.
+	// Objects of package agent speak "agent"; those of package chat speak "chat" too, and those of package pool "pool".
 	Protocols []string
 
 	// ByReference makes callers in the process and objects of this class pass arguments and results by reference instead

@@ -267,6 +267,10 @@ func (v *view) keepLate(ctx context.Context, t *taskRow, h Handoff) error {
 	}
 	c.ID = t.ID
 	c.Late = append(c.Late, Late{h.Fence, v.now, bytes.Clone(h.Result)})
+	t.Late = len(c.Late)
+	if err := tasks.Put(ctx, v.Storage(), *t); err != nil {
+		return err
+	}
 	v.Object().Report(ctx, "pool:late", attrTask(t), attrRole(t.Role))
 	return contents.Put(ctx, v.Storage(), c)
 }

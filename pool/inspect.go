@@ -2,8 +2,11 @@ package pool
 
 import (
 	"context"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,111 +21,179 @@ const (
 )
 
 // extension lists the items of a pool for operators, and applies their actions.
-func extension() *dohost.ClassExtension {
+func extension(o *Options) *dohost.ClassExtension {
 	return &dohost.ClassExtension{
-		Kinds: []string{roleItem, workerItem, taskItem}, Inspect: inspect,
+		Kinds: []string{roleItem, workerItem, taskItem},
+		Inspect: func(_ context.Context, s *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+			return func(yield func(dohost.Resource, error) bool) {
+				in := inspection{Snapshot: s, options: o, now: time.Now(), yield: yield}
+				if err := in.list(); err != nil && !errors.Is(err, errEnough) {
+					yield(dohost.Resource{}, err)
+				}
+			}
+		},
 		Admin: func(ctx context.Context, _ *dohost.State, object any, r *dohost.AdminRequest) (bool, error) {
 			return object.(*Pool).operate(ctx, r)
 		},
 	}
 }
 
-// inspect lists the roles, the workers, and the tasks that are not done. A done task is the result of a client, and there may be thousands.
-func inspect(_ context.Context, s *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
-	return func(yield func(dohost.Resource, error) bool) {
-		requested := map[string]uint64{}
-		for row, err := range commands.Scan(s, nil) {
-			if err != nil {
-				yield(dohost.Resource{}, err)
-				return
-			}
-			requested[row.Key] = row.Value.Number
-		}
-		now := time.Now()
-		_ = list(s, &roles, yield, func(r role) (dohost.Resource, bool) { return r.item(requested[r.Name]), true }) &&
-			list(s, &workers, yield, func(w worker) (dohost.Resource, bool) { return w.item(now), true }) &&
-			list(s, &tasks, yield, func(t taskRow) (dohost.Resource, bool) { return t.item(), t.Status != Done })
-	}
+// errEnough ends a list whose reader wants no more items.
+var errEnough = errors.New("pool: the reader wants no more items")
+
+// inspection lists items of a pool as they are on the disk. It reads by the keys and the indexes that suit the query of the reader: a
+// page of the tasks of a role costs the rows of that page.
+type inspection struct {
+	*dohost.Snapshot
+	options *Options
+	now     time.Time
+	yield   func(dohost.Resource, error) bool
 }
 
-// list yields the items of the rows of a collection, and reports whether the caller wants more.
-func list[T any](s *dohost.Snapshot, of *dohost.Collection[T], yield func(dohost.Resource, error) bool, item func(T) (dohost.Resource, bool)) bool {
-	for row, err := range of.Scan(s, nil) {
+// list lists the roles, the workers, and the tasks that are not done. A done task is the result of a client, and there may be thousands:
+// a query by its id, or by a role and the state done, lists it.
+func (in *inspection) list() error {
+	q := in.Query()
+	if q.Kind == "" || q.Kind == roleItem {
+		if err := each(in, &roles, nil, in.role); err != nil {
+			return err
+		}
+	}
+	if q.Kind == "" || q.Kind == workerItem {
+		if err := in.listWorkers(q); err != nil {
+			return err
+		}
+	}
+	if q.Kind != "" && q.Kind != taskItem {
+		return nil
+	}
+	if q.ID != "" {
+		return in.oneTask(q.ID)
+	}
+	if name := q.Fields["role"]; name != "" {
+		return in.listTasks(name, q)
+	}
+	return each(in, &roles, nil, func(r role, _ dohost.Cursor) error {
+		return in.listTasks(r.Name, &dohost.DetailQuery{State: q.State})
+	})
+}
+
+// each calls fn for the rows of a query.
+func each[T any](in *inspection, of *dohost.Collection[T], q *dohost.Query[T], fn func(T, dohost.Cursor) error) error {
+	for row, err := range of.Scan(in.Snapshot, q) {
 		if err != nil {
-			yield(dohost.Resource{}, err)
-			return false
+			return err
 		}
-		if r, ok := item(row.Value); ok && !yield(r, nil) {
-			return false
+		if err := fn(row.Value, row.Cursor); err != nil {
+			return err
 		}
 	}
-	return true
+	return nil
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// item describes a role. number is that of its requested restart; zero: none.
-func (r *role) item(number uint64) dohost.Resource {
-	d := dohost.Resource{Kind: roleItem, ID: r.Name, State: "attached", Counts: map[string]int64{"restarts": int64(r.Restarts)}}
-	var parts []string
-	if r.Managed {
-		d.State = "managed"
-		parts = append(parts, fmt.Sprint(r.Restarts, " restarts in succession"))
-	}
-	switch {
-	case r.GivenUp:
-		d.State, d.Can = "given-up", []dohost.Action{dohost.ActionRetry}
-	case number != 0:
-		d.State = "requested"
-	case !r.Starting.IsZero():
-		d.State = "starting"
-		parts = append(parts, "until "+stamp(r.Starting))
-	}
-	if r.Warned {
-		parts = append(parts, "unattended")
-	}
-	d.Text = strings.Join(parts, ", ")
-	return d
+// one returns the first row of a query.
+func one[T any](in *inspection, of *dohost.Collection[T], q dohost.Query[T]) (v T, ok bool, err error) {
+	q.Limit = 1
+	err = each(in, of, &q, func(row T, _ dohost.Cursor) error {
+		v, ok = row, true
+		return nil
+	})
+	return v, ok, err
 }
 
-// item describes a worker.
-func (w *worker) item(now time.Time) dohost.Resource {
-	state := "reachable"
-	if !w.Until.After(now) {
-		state = "unreachable"
+func (in *inspection) item(d dohost.Resource) error {
+	if !in.yield(d, nil) {
+		return errEnough
 	}
-	return dohost.Resource{
-		Kind: workerItem, ID: w.Role + "/" + w.Conn, State: state, Text: fmt.Sprintf("%q joined %s, reachable until %s", w.Name, stamp(w.Joined), stamp(w.Until)),
-		Fields: map[string]string{"role": w.Role, "name": w.Name, "until": stamp(w.Until)},
-	}
+	return nil
 }
 
-// item describes a task, without its text.
-func (t *taskRow) item() dohost.Resource {
-	d := dohost.Resource{
-		Kind: taskItem, ID: t.ID, State: string(t.Status), Counts: map[string]int64{"attempts": int64(t.Attempts)},
-		Fields: map[string]string{"role": t.Role, "created": stamp(t.Created), "since": stamp(t.Since)},
+// listWorkers lists workers in the order of their roles and connections, which heartbeats do not change.
+func (in *inspection) listWorkers(q *dohost.DetailQuery) error {
+	var rows dohost.Query[worker]
+	if name := q.Fields["role"]; name != "" {
+		rows.Prefix = dohost.KeyOf(name)
 	}
-	parts := []string{"role " + t.Role, "posted " + stamp(t.Created), fmt.Sprint(t.Attempts, " attempts")}
-	if t.Status.held() {
-		d.Fields["lease"] = stamp(t.Lease)
-		parts = append(parts, "lease until "+stamp(t.Lease))
-	} else {
-		d.Can = append(d.Can, dohost.ActionDelete)
+	if q.Kind == workerItem {
+		var err error
+		if rows.After, err = cursorOf(q.After); err != nil {
+			return err
+		}
 	}
-	if t.Status == Failed {
-		d.Can = append(d.Can, dohost.ActionRetry)
+	return each(in, &workers, &rows, in.worker)
+}
+
+// listed are the states of the tasks of a list without a state, in its order.
+var listed = []Status{Running, Acknowledged, Pending, Failed}
+
+// listTasks lists the tasks of a role: those of each state in the order of the posts, those that have ended in the reverse order.
+func (in *inspection) listTasks(name string, q *dohost.DetailQuery) error {
+	states := listed
+	if q.State != "" {
+		states = []Status{Status(q.State)}
 	}
-	if t.Progress != "" {
-		d.Fields["progress"] = t.Progress
-		parts = append(parts, fmt.Sprintf("progress %q", t.Progress))
+	from, after, _ := strings.Cut(q.After, ".")
+	for _, state := range states {
+		if from != "" && from != string(state) {
+			continue
+		}
+		cursor, err := cursorOf(after)
+		if err != nil {
+			return err
+		}
+		from, after = "", ""
+		rows := dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(name, state), After: cursor, Reverse: state.ended()}
+		err = each(in, &tasks, &rows, func(t taskRow, c dohost.Cursor) error {
+			d := in.task(&t)
+			d.Cursor = string(t.Status) + "." + textOf(c)
+			return in.item(d)
+		})
+		if err != nil {
+			return err
+		}
 	}
-	if t.Reason != "" {
-		d.Fields["reason"] = t.Reason
-		parts = append(parts, fmt.Sprintf("%q", t.Reason))
+	if from != "" {
+		return badCursor(q.After)
 	}
-	d.Text = strings.Join(parts, ", ")
-	return d
+	return nil
+}
+
+// oneTask lists the task of an id, with its content.
+func (in *inspection) oneTask(id string) error {
+	seq, err := strconv.ParseUint(id, 10, 64)
+	if err != nil {
+		return nil
+	}
+	t, ok, err := one(in, &tasks, dohost.Query[taskRow]{Equal: dohost.KeyOf(seq)})
+	if err != nil || !ok {
+		return err
+	}
+	c, _, err := one(in, &contents, dohost.Query[content]{Equal: dohost.Key(t.ID)})
+	if err != nil {
+		return err
+	}
+	d := in.task(&t)
+	d.Fields["text"], d.Fields["result"] = shorten(c.Text, maxSeen), shorten(string(c.Result), maxSeen)
+	for i, l := range c.Late {
+		d.Fields[fmt.Sprint("late", i+1)] = fmt.Sprintf("fence %d, %s: %s", l.Fence, stamp(l.At), shorten(string(l.Result), maxSeen))
+	}
+	return in.item(d)
+}
+
+// maxSeen bounds the bytes of a text or a result that an operator sees.
+const maxSeen = 4 << 10
+
+func textOf(c dohost.Cursor) string { return base64.RawURLEncoding.EncodeToString([]byte(c)) }
+
+func cursorOf(text string) (c dohost.Cursor, err error) {
+	if c.UnmarshalText([]byte(text)) != nil {
+		return "", badCursor(text)
+	}
+	return c, nil
+}
+
+func badCursor(text string) error {
+	return &dohost.ArgumentError{Method: "details", Err: fmt.Errorf("after %.40q: want the next of a list", text)}
 }
 
 // operate applies an action of an operator: it begins a role again that is given up, makes a failed task pending again with all of its

@@ -45,8 +45,8 @@ func TestOperatorsSeeAndChangeThePool(t *testing.T) {
 		call(f, (*Pool).Fail, Fail{Hold: f.claim("a", "1", false), Error: "it broke"})
 		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
 		f.claim("a", "1", true)
-		equal(t, "items", f.items(ctx), "pool-role a attached []", "pool-role m given-up [retry]", "pool-worker a/1 reachable []",
-			"pool-task 1 pending [delete]", "pool-task "+failed+" failed [delete retry]", "pool-task "+running+" running []")
+		equal(t, "items", f.items(ctx), "pool-role a busy []", "pool-role m given-up [retry]", "pool-worker a/1 reachable []",
+			"pool-task "+running+" running []", "pool-task "+failed+" failed [delete retry]", "pool-task 1 pending [delete]")
 		f.operate(ctx, true, dohost.ActionRetry, roleItem, "m")
 		f.operate(ctx, false, dohost.ActionRetry, roleItem, "m")
 		f.operate(ctx, false, dohost.ActionRetry, roleItem, "none")
@@ -60,8 +60,8 @@ func TestOperatorsSeeAndChangeThePool(t *testing.T) {
 		f.operate(ctx, false, dohost.ActionCancel, taskItem, running)
 		f.operate(ctx, false, dohost.ActionDelete, workerItem, "a/1")
 		f.is(failed, "pending 0")
-		equal(t, "items", f.items(ctx), "pool-role a attached []", "pool-role m requested []", "pool-worker a/1 reachable []",
-			"pool-task "+failed+" pending [delete]", "pool-task "+running+" running []")
+		equal(t, "items", f.items(ctx), "pool-role a busy []", "pool-role m requested []", "pool-worker a/1 reachable []",
+			"pool-task "+running+" running []", "pool-task "+failed+" pending [delete]")
 		f.sleep(5 * time.Minute)
 		call(f, (*Pool).Roles, struct{}{})
 	})

@@ -38,6 +38,7 @@ func classWith(o *Options, clock func() time.Time) dohost.Class {
 		Authorize: options.Authorize,
 		Validate:  func(*Pool, context.Context, struct{}, *agent.Conn) error { return errNoState },
 	},
+		agent.Extend(agent.Extension[Pool]{Protocol: "pool"}),
 		agent.OnSchedule(sweeping, func(p *Pool, ctx context.Context, _ struct{}) error { return p.sweep(ctx) }),
 		agent.OnRows(&tasks, "notify", (*Pool).notify, notifyOptions),
 		agent.Callable("join", (*Pool).Join),
@@ -60,7 +61,7 @@ func classWith(o *Options, clock func() time.Time) dohost.Class {
 		agent.Callable("workers", (*Pool).Workers),
 		agent.Callable("roles", (*Pool).Roles),
 	)
-	return dohost.InvalidClass(dohost.ExtendClass(c, extension()), err)
+	return dohost.InvalidClass(dohost.ExtendClass(c, extension(&options)), err)
 }
 
 var errNoState = errors.New("pool: a pool has no shared state")

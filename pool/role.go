@@ -114,7 +114,7 @@ func (v *view) request(ctx context.Context, r *role, reason string) error {
 		return err
 	}
 	if r.Restarts >= v.options.MaxRestarts {
-		r.GivenUp = true
+		r.GivenUp, r.Reason = true, reason
 		v.Object().Report(ctx, "pool:given_up", attrRole(r.Name), slog.Int("restarts", r.Restarts), attrReason(reason))
 		return nil
 	}
@@ -124,6 +124,7 @@ func (v *view) request(ctx context.Context, r *role, reason string) error {
 	}
 	r.Restarts++
 	r.Number++
+	r.Reason, r.Asked = reason, v.now
 	r.Starting = time.Time{}
 	c := command{Role: r.Name, Number: r.Number, Reason: reason, Asked: v.now, After: after}
 	if err := commands.Insert(ctx, v.Storage(), c); err != nil {

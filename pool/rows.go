@@ -61,6 +61,7 @@ type taskRow struct {
 	Uncertain bool    `msgpack:",omitempty"`
 	Notify    *Notify `msgpack:",omitempty"` // nil: nothing is notified
 	Notified  bool    `msgpack:",omitempty"` // of its end
+	Late      int     // results of claims that were not the current one
 
 	// These belong to the claim. Conn remains when the task has ended.
 	Conn       string
@@ -148,6 +149,8 @@ type role struct {
 	// Restarts are the restarts since a worker was stable or handed a task off, and Number is that of the last one ever.
 	Restarts int
 	Number   uint64
+	Reason   string    // of that restart; of a role that is given up, of the restart that it would have been
+	Asked    time.Time // the time of the request
 	Starting time.Time // deadline of the restart that a daemon has taken; zero: none
 	Daemon   string    // that has taken it
 	GivenUp  bool      // no further restart is requested
