@@ -39,6 +39,7 @@ type pageClass struct {
 	Name      string   `json:"name"`
 	URL       string   `json:"url,omitempty"` // in the paths of agents; empty if the class is no agent
 	Chat      bool     `json:"chat,omitempty"`
+	Pool      bool     `json:"pool,omitempty"`
 	Questions []string `json:"questions,omitempty"`
 }
 
@@ -59,7 +60,7 @@ func newPages(classes []dohost.Class, facts pageFacts, questions Questions) *pag
 	facts.Process = ulid.Make().String()
 	facts.Classes = []pageClass{}
 	for _, c := range classes {
-		of := pageClass{Name: c.Name(), Chat: c.HasProtocol("chat"), Questions: questions[c.Name()]}
+		of := pageClass{Name: c.Name(), Chat: c.HasProtocol("chat"), Pool: c.HasProtocol("pool"), Questions: questions[c.Name()]}
 		if c.HasProtocol("agent") {
 			of.URL = dohost.URLName(c.Name())
 		}

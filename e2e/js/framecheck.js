@@ -2,6 +2,12 @@
 // of each answer only grows; no answer disappears unless the conversation is cleared; and a reload keeps all of them.
 window.seen = { frames: 0, changes: 0, wrong: [], cleared: false, texts: {} }
 
+// Errors of the page's code, and content that its policy has blocked, are errors of the page.
+addEventListener('error', (e) => seen.wrong.push(`error: ${e.message ?? e.target}`), true)
+addEventListener('unhandledrejection', (e) => seen.wrong.push(`unhandled: ${e.reason}`))
+addEventListener('securitypolicyviolation', (e) => seen.wrong.push(`blocked: ${e.violatedDirective} ${e.blockedURI}`))
+console.error = (...args) => seen.wrong.push(`console: ${args.join(' ')}`)
+
 const textOf = (article) => Array.from(article.querySelectorAll('.parts > .text'), (n) => n.textContent).join('\n')
 
 function look() {

@@ -14,12 +14,13 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/cli"
+	"github.com/dohost/dohost/pool"
 	"github.com/dohost/dohost/web"
 )
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "serve" { // dohost serve, with its page
-		cli.Main(chatAgentClass(), shopClass(), todoClass())
+		cli.Main(chatAgentClass(), shopClass(), todoClass(), pool.Class(&pool.Options{MaxRestarts: 1}))
 		return
 	}
 	data := flag.String("data", "", "where the store lives")

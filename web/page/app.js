@@ -48,7 +48,9 @@ function choose(className, name) {
   if (location.hash !== hash) history.replaceState(null, '', hash)
   document.title = `${of.name}/${chosen.name} · dohost`
   suggestions(of)
-  if (facts.operator) operator.open(chosen)
+  if (facts.operator) operator.open(chosen, Boolean(of.pool))
+  by('pool').hidden = !of.pool
+  document.body.dataset.of = of.pool ? 'pool' : 'talk'
   by('ask').hidden = !of.chat
   if (of.chat) {
     wire = new Wire(host, `${facts.agents}/${of.url}/${chosen.name}`, { facts: learn, frame, state: linkState })

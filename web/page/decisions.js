@@ -136,7 +136,7 @@ class List {
 }
 
 // arrange brings the children of an element into an order. It does not move the one that has the focus.
-function arrange(parent, nodes) {
+export function arrange(parent, nodes) {
   const at = nodes.findIndex((n) => n.contains(document.activeElement))
   const put = (list, place) => {
     for (const n of list) {

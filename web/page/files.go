@@ -1,5 +1,5 @@
 // Package page is the page that a host serves: a conversation with an agent and, on the operators' listener, a live
-// view of its object, with buttons that end it. Its files are written by hand and served unchanged; package web serves
+// view of its object, with buttons that end it, and the tables of a worker pool. Its files are written by hand and served unchanged; package web serves
 // the data for it.
 package page
 

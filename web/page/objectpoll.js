@@ -6,22 +6,25 @@ const most = 300 // details in a poll
 const decidable = ['call', 'operation', 'approval'] // kinds that a poll always has
 
 // Watch polls an object while the page is visible. on gets {reached, object, details, more, error}: more has the kinds with
-// more items than the details have.
+// more items than the details have. list gets the details instead, if it is set: it gets a function that asks for the items of
+// a query.
 export class Watch {
   #host
   #path
   #on
   #busy
+  #list
   #timer = 0
   #ended = false
   #looking = false
   #again = false // look was called during a poll, which may be too old for the caller
 
-  constructor(host, id, busy, on) {
+  constructor(host, id, busy, on, list = null) {
     this.#host = host
     this.#path = `/v1/objects/${encodeURIComponent(id.class)}/${encodeURIComponent(id.name)}`
     this.#busy = busy
     this.#on = on
+    this.#list = list
     this.look()
   }
 
@@ -59,6 +62,7 @@ export class Watch {
   // details gets the items of the object. Those that an operator decides about may come after many others, so they are
   // asked for by their kind if the first list is not complete.
   async #details() {
+    if (this.#list) return this.#list((query) => this.#host.ask('GET', `${this.#path}/details?${query}`, 4000))
     const list = (query) => this.#host.ask('GET', `${this.#path}/details?limit=${most}${query}`, 4000)
     const first = await list('')
     if (!first.more) return { details: first.details, more: [] }

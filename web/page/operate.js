@@ -3,6 +3,7 @@ import { Decisions } from './decisions.js'
 import { by, setText } from './dom.js'
 import { note, render, renderCost } from './panel.js'
 import { changes, Watch } from './objectpoll.js'
+import { PoolView } from './poolview.js'
 
 const done = { fence: 'Evict', restart: 'Restart', crash: 'Crash' }
 
@@ -16,6 +17,8 @@ export class Operator {
   #seen = null
   #epoch = ''
   #decisions
+  #pool
+  #isPool = false
 
   constructor(host, talk) {
     this.#host = host
@@ -23,6 +26,7 @@ export class Operator {
     this.#decisions = new Decisions(host, {
       path: () => this.#watch.path, look: () => this.look(), decided: note, say: talk.say,
     })
+    this.#pool = new PoolView(host, { path: () => this.#watch.path, look: () => this.look(), say: talk.say })
     for (const button of document.querySelectorAll('[data-mode]')) {
       button.addEventListener('click', () => this.#there() && this.#evict(button.dataset.mode))
     }
@@ -39,6 +43,7 @@ export class Operator {
   #render() {
     render(this.#seen, Date.now())
     this.#decisions.render(this.#seen, Date.now())
+    if (this.#isPool) this.#pool.render(Date.now())
   }
 
   // there reports whether the host answers.
@@ -52,15 +57,17 @@ export class Operator {
     by('kill').hidden = !f.kill
   }
 
-  // open selects another object.
-  open(id) {
+  // open selects another object, perhaps a pool.
+  open(id, isPool) {
     this.#watch?.end()
     this.#seen = null
     this.#epoch = ''
     by('history').replaceChildren()
     this.#decisions.fresh()
+    this.#isPool = isPool
+    this.#pool.fresh()
     by('object').setAttribute('aria-label', `The object ${id.class}/${id.name}`)
-    this.#watch = new Watch(this.#host, id, this.#talk.busy, (look) => this.#look(look))
+    this.#watch = new Watch(this.#host, id, this.#talk.busy, (look) => this.#look(look), isPool ? (ask) => this.#pool.details(ask) : null)
     this.#names(id)
   }
 
@@ -80,6 +87,7 @@ export class Operator {
 
   #look(look) {
     for (const c of changes(this.#seen, look, this.#epoch)) note(c.kind, c.text)
+    if (look.pool) this.#pool.seen(look.pool)
     if (look.object?.live) this.#epoch = look.object.epoch
     this.#seen = look.object || !this.#seen ? look : { ...this.#seen, ...look, object: this.#seen.object }
     this.#render()

@@ -11,7 +11,7 @@ export function duration(s) {
 }
 
 // list updates a description list: rows of [term, value], without those with the value null.
-function list(dl, rows) {
+export function list(dl, rows) {
   const want = rows.filter(([, v]) => v !== null && v !== undefined)
   want.forEach(([term, value], i) => {
     let row = dl.children[i]
