@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,9 +35,8 @@ type httpServer interface {
 // httpHost is a host and its HTTP server on loopback.
 type httpHost struct {
 	*host
-	server http.Server
 	listen string
-	served chan error
+	stop   func() error
 }
 
 func (b *bench) openHTTPHost() (*httpHost, error) {
@@ -48,19 +48,25 @@ func (b *bench) openHTTPHost() (*httpHost, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}
-	f := &httpHost{host: h, listen: l.Addr().String(), served: make(chan error, 1)}
-	f.server.Handler = web.Handler(h.Host, &web.Options{Classes: web.Roots(h.Classes()), NewObjects: -1})
-	go func() { f.served <- f.server.Serve(l) }()
-	return f, nil
+	stop := serveOn(l, web.Handler(h.Host, &web.Options{Classes: web.Roots(h.Classes()), NewObjects: -1}))
+	return &httpHost{host: h, listen: l.Addr().String(), stop: stop}, nil
 }
 
-func (f *httpHost) close() error {
-	err := f.server.Close()
-	if served := <-f.served; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
+// serveOn serves HTTP until stop is called.
+func serveOn(l net.Listener, h http.Handler) (stop func() error) {
+	server := &http.Server{Handler: h}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	return func() error {
+		err := server.Close()
+		if over := <-served; !errors.Is(over, http.ErrServerClosed) {
+			err = errors.Join(err, over)
+		}
+		return err
 	}
-	return errors.Join(err, f.host.close())
 }
+
+func (f *httpHost) close() error { return errors.Join(f.stop(), f.host.close()) }
 
 func (f *httpHost) address() string { return f.listen }
 
@@ -81,8 +87,8 @@ type httpConn struct {
 	out  []byte
 }
 
-func dial(ctx context.Context, to httpServer) (*httpConn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", to.address())
+func dial(ctx context.Context, address string) (*httpConn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
@@ -91,23 +97,50 @@ func dial(ctx context.Context, to httpServer) (*httpConn, error) {
 
 // do makes a request to the i-th object, and reads all of the answer.
 func (l *httpConn) do(method string, i int, rest, body string) (answer string, err error) {
-	l.out = fmt.Appendf(l.out[:0], "%s /objects/subject/%s/%s HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n%s",
-		method, name(i), rest, len(body), body)
-	if _, err := l.conn.Write(l.out); err != nil {
-		return "", err
-	}
-	resp, err := http.ReadResponse(l.in, nil)
+	resp, text, err := l.request(method, fmt.Sprintf("/objects/subject/%s/%s", name(i), rest), "", []byte(body))
 	if err != nil {
-		return "", err
-	}
-	text, err := io.ReadAll(resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return "", err
 	}
 	if resp.StatusCode != http.StatusOK {
 		return "", fmt.Errorf("%s %s of %s: %s: %s", method, rest, name(i), resp.Status, text)
 	}
 	return string(text), nil
+}
+
+// request makes a request, and reads all of the answer. fields are lines of the header.
+func (l *httpConn) request(method, path, fields string, body []byte) (*http.Response, []byte, error) {
+	resp, err := l.begin(method, path, fields, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := io.ReadAll(resp.Body)
+	return resp, text, errors.Join(err, resp.Body.Close())
+}
+
+// begin is request without the body of the answer.
+func (l *httpConn) begin(method, path, fields string, body []byte) (*http.Response, error) {
+	l.out = fmt.Appendf(l.out[:0], "%s %s HTTP/1.1\r\nHost: bench\r\n%sContent-Length: %d\r\n\r\n", method, path, fields, len(body))
+	l.out = append(l.out, body...)
+	if _, err := l.conn.Write(l.out); err != nil {
+		return nil, err
+	}
+	return http.ReadResponse(l.in, nil)
+}
+
+// postJSON posts JSON, and decodes the answer.
+func (l *httpConn) postJSON(path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	resp, text, err := l.request(http.MethodPost, path, "Content-Type: application/json\r\n", body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("POST %s: %s: %s", path, resp.Status, text)
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, out)
 }
 
 // postSide adds to objects over HTTP: at least once on each connection.
@@ -119,7 +152,7 @@ type postSide struct {
 
 func (p *postSide) work(ctx context.Context, m *meter) error {
 	return m.each(connections, func(_ int, w *worker) error {
-		l, err := dial(ctx, p)
+		l, err := dial(ctx, p.address())
 		if err != nil {
 			return err
 		}
@@ -150,7 +183,7 @@ func (v *coldReadSide) work(ctx context.Context, m *meter) error {
 	v.rounds++
 	draw := rand.New(rand.NewPCG(v.seed, v.rounds))
 	w := m.worker()
-	l, err := dial(ctx, v)
+	l, err := dial(ctx, v.address())
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,9 @@ var experiments = []experiment{
 	{"W4", "inserts into a collection with watches", watchedChanges},
 	{"W5", "an agent that asks another one, compared with two replies (W5, W6)", delegation},
 	{"LG", "cost of 10,000 operations in one object: Do, listings, start and disk (L3 to L6)", ledgerGrowth},
+	{"PB", "heartbeats of 1,000 workers of a pool, in closed loops, at their pace and over HTTP (PB1 to PB3)", heartbeats},
+	{"PS", "the sweep of a pool with 1,000 workers and 10,000 tasks, compared with smaller pools (PS1, PS2)", sweeps},
+	{"PK", "SIGKILL of workers of a pool: until they are unreachable, their tasks are pending, and running again (PK1 to PK6)", workerKills},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
 	{"P17a", "P3 with an eviction every 10 calls, at any place", underChaosAnywhere},
 	{"O1", "open loop at 50, 80 and 200 % of the capacity of the machine", overloadedMachine},
@@ -80,6 +83,9 @@ var experiments = []experiment{
 }
 
 func main() {
+	if status, is := tool(context.Background()); is {
+		os.Exit(status)
+	}
 	if status, is := recovery.Child(context.Background()); is {
 		os.Exit(status)
 	}
