@@ -29,6 +29,7 @@ type bench struct {
 	profiles string        // the folder for CPU profiles; none if empty
 	alone    bool          // without the sides that dohost is compared with
 	peer     *peer         // or nil
+	streams  *streamPeer   // or nil
 	result   Results
 }
 
@@ -71,6 +72,8 @@ var experiments = []experiment{
 	{"PB", "heartbeats of 1,000 workers of a pool, in closed loops, at their pace and over HTTP (PB1 to PB3)", heartbeats},
 	{"PS", "the sweep of a pool with 1,000 workers and 10,000 tasks, compared with smaller pools (PS1, PS2)", sweeps},
 	{"PK", "SIGKILL of workers of a pool: until they are unreachable, their tasks are pending, and running again (PK1 to PK6)", workerKills},
+	{"SA", "appends to a stream over HTTP (SA1 to SA4)", streamAppends},
+	{"SR", "readers of a stream, by long poll and by server-sent events (SR1 to SR4)", streamReads},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
 	{"P17a", "P3 with an eviction every 10 calls, at any place", underChaosAnywhere},
 	{"O1", "open loop at 50, 80 and 200 % of the capacity of the machine", overloadedMachine},
@@ -116,7 +119,8 @@ func run(ctx context.Context, args []string) error {
 	out := flags.String("out", "bench-results", "the `folder` for results.json, results.md and report.html")
 	add := flags.Bool("add", false, "keep the other rows of the results in the folder, if they are of this machine")
 	dir := flags.String("data", "", "the `folder` for the stores, on the disk to measure; a temporary one if empty")
-	with := flags.String("peer", "", "measure `workerd` too, which npm installs into bench/workerd/node_modules")
+	with := flags.String("peer", "", "measure `peers` too: workerd, which npm installs into bench/workerd/node_modules, "+
+		"@durable-streams/server, which npm has installed in e2e, or both with a comma")
 	b := &bench{rest: rest}
 	flags.StringVar(&b.profiles, "profiles", "", "a `folder` for a CPU profile of each experiment; none if empty")
 	flags.Uint64Var(&b.seed, "seed", 1, "seed of all random choices")
@@ -139,7 +143,7 @@ func run(ctx context.Context, args []string) error {
 			"want at least 1 round, durations above 0 and at least 1000 objects", b.rounds, b.duration, b.endure, b.objects)
 	}
 	if *with != "" {
-		if b.peer, err = findPeer(ctx, *with); err != nil {
+		if err := b.findPeers(ctx, *with); err != nil {
 			return err
 		}
 	}

@@ -19,55 +19,75 @@ type peer struct {
 	folder  string // with its worker and its configuration
 	binary  string
 	version string
-	strace  string // the tool that counts its syncs
-	blind   string // the reason if they are not counted
+	trace   tracer
 }
 
-// findPeer installs the peer of that name, unless it is there.
-func findPeer(ctx context.Context, name string) (*peer, error) {
-	if name != workerd {
-		return nil, fmt.Errorf("-peer %q: want %s", name, workerd)
-	}
-	folder, err := peerFolder()
-	if err != nil {
-		return nil, fmt.Errorf("-peer %s: %w", name, err)
-	}
-	for _, tool := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return nil, fmt.Errorf("-peer %s: there is no %s: install Node.js 18 or newer, with npm", name, tool)
+// findPeers finds the peers of a list of names, with commas between them.
+func (b *bench) findPeers(ctx context.Context, names string) (err error) {
+	for name := range strings.SplitSeq(names, ",") {
+		switch name {
+		case workerd:
+			b.peer, err = findWorkerd(ctx)
+		case streamServerPackage:
+			b.streams, err = findStreamPeer(ctx)
+		default:
+			return fmt.Errorf("-peer %q: want %s, %s, or both with a comma", name, workerd, streamServerPackage)
+		}
+		if err != nil {
+			return fmt.Errorf("-peer %s: %w", name, err)
 		}
 	}
-	p := &peer{folder: folder}
+	return nil
+}
+
+// findTools returns an error that names a tool that is missing.
+func findTools(names ...string) error {
+	for _, tool := range names {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("there is no %s: install Node.js 18 or newer, with npm", tool)
+		}
+	}
+	return nil
+}
+
+// findWorkerd installs workerd, unless it is there.
+func findWorkerd(ctx context.Context) (*peer, error) {
+	folder, err := inCheckout(filepath.Join("bench", workerd, "config.capnp"))
+	if err != nil {
+		return nil, err
+	}
+	if err := findTools("node", "npm"); err != nil {
+		return nil, err
+	}
+	p := &peer{folder: filepath.Dir(folder)}
 	_, err = p.run(ctx, "npm", "install",
 		"--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
 	if err != nil {
-		return nil, fmt.Errorf("-peer %s: npm install in %s: %w", name, folder, err)
+		return nil, fmt.Errorf("npm install in %s: %w", p.folder, err)
 	}
 	out, err := p.run(ctx, "node", "-p", `JSON.stringify(require("workerd"))`)
 	if err != nil {
-		return nil, fmt.Errorf("-peer %s: node: %w", name, err)
+		return nil, fmt.Errorf("node: %w", err)
 	}
 	var installed struct{ Default, Version string }
 	if err := json.Unmarshal(out, &installed); err != nil {
-		return nil, fmt.Errorf("-peer %s: node printed %q: %w", name, out, err)
+		return nil, fmt.Errorf("node printed %q: %w", out, err)
 	}
 	p.binary, p.version = installed.Default, installed.Version
-	if p.strace, err = exec.LookPath("strace"); err != nil {
-		p.blind = "strace is not installed"
-	}
+	p.trace = findTracer()
 	return p, nil
 }
 
-// peerFolder returns the peer's folder in the checkout of the working directory.
-func peerFolder() (string, error) {
+// inCheckout returns the path of a file in the checkout of the working directory.
+func inCheckout(file string) (string, error) {
 	here, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for dir := here; ; dir = filepath.Dir(dir) {
-		folder := filepath.Join(dir, "bench", workerd)
-		if _, err := os.Stat(filepath.Join(folder, "config.capnp")); err == nil {
-			return folder, nil
+		path := filepath.Join(dir, file)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
 		}
 		if dir == filepath.Dir(dir) {
 			return "", fmt.Errorf("%s is not in a checkout of dohost: run bench in one", here)
@@ -88,10 +108,6 @@ func (p *peer) run(ctx context.Context, tool string, args ...string) ([]byte, er
 
 // fact describes the peer in the results.
 func (p *peer) fact() string {
-	syncs := "its syncs were counted by strace in a separate round that is not listed"
-	if p.blind != "" {
-		syncs = "its syncs were not counted: " + p.blind
-	}
 	return fmt.Sprintf("%s %s; %s; its own clock is too coarse for p50 and p99 of calls in process",
-		workerd, p.version, syncs)
+		workerd, p.version, p.trace.fact())
 }

@@ -65,6 +65,11 @@ func (r *running) start(ctx context.Context) error {
 	return nil
 }
 
+// traced is that of tracee.
+func (r *running) traced() (*tracer, int, string) {
+	return &r.peer.trace, r.cmd.Process.Pid, filepath.Dir(r.store)
+}
+
 // close kills the process, and waits for its end.
 func (r *running) close() error {
 	if err := r.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -14,22 +14,50 @@ import (
 	"time"
 )
 
-// outside is a side in a process of the peer. Its allocations are unknown. strace counts its syncs in a round of their
+// outside is a side in a process of a peer. Its allocations are unknown. strace counts its syncs in a round of their
 // own, because that slows it down.
 type outside struct {
 	side
-	at *running
+	at tracee
+}
+
+// tracee is a process whose syncs strace counts.
+type tracee interface {
+	// traced returns the tool, the process, and a folder for a file.
+	traced() (t *tracer, pid int, dir string)
+}
+
+// tracer counts the syncs of processes.
+type tracer struct {
+	strace string // the tool
+	blind  string // the reason if they are not counted
+}
+
+func findTracer() (t tracer) {
+	var err error
+	if t.strace, err = exec.LookPath("strace"); err != nil {
+		t.blind = "strace is not installed"
+	}
+	return t
+}
+
+// fact describes the count of the syncs in the results.
+func (t *tracer) fact() string {
+	if t.blind != "" {
+		return "its syncs were not counted: " + t.blind
+	}
+	return "its syncs were counted by strace in a separate round that is not listed"
 }
 
 // traced runs a round and counts its syncs, or does nothing if that is impossible.
 func (o outside) traced(ctx context.Context, d time.Duration) (r round, err error) {
-	p := o.at.peer
+	p, pid, dir := o.at.traced()
 	if p.blind != "" {
 		return round{}, nil
 	}
-	table := filepath.Join(filepath.Dir(o.at.store), "strace.txt")
+	table := filepath.Join(dir, "strace.txt")
 	cmd := exec.CommandContext(ctx, p.strace,
-		"-f", "-c", "-e", "trace=fsync,fdatasync", "-o", table, "-p", strconv.Itoa(o.at.cmd.Process.Pid))
+		"-f", "-c", "-e", "trace=fsync,fdatasync", "-o", table, "-p", strconv.Itoa(pid))
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return round{}, err
