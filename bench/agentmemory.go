@@ -49,20 +49,8 @@ func agentMemory(ctx context.Context, b *bench) error {
 	return b.agentMemory(ctx, "P7b", b.objects)
 }
 
-func (b *bench) agentMemory(ctx context.Context, id string, n int) (err error) {
-	dir, err := b.newDir()
-	if err != nil {
-		return err
-	}
-	h, err := dohost.Open(dir, &dohost.Options{IdleAfter: time.Hour}, idleAgentClass)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, h.Close()) }()
-	c, err := b.measureLive(ctx, &population{h, func(i int) dohost.ID { return idleAgents.Get(h, name(i)).ID() },
-		func(ctx context.Context, i int) (int, error) {
-			return dohost.Call(ctx, idleAgents.Get(h, name(i)), (*idleAgent).touch, 0)
-		}}, n)
+func (b *bench) agentMemory(ctx context.Context, id string, n int) error {
+	c, err := b.liveCost(ctx, n, idleAgentClass, idlePopulation)
 	if err != nil {
 		return err
 	}
@@ -72,4 +60,26 @@ func (b *bench) agentMemory(ctx context.Context, id string, n int) (err error) {
 		fmt.Sprintf("a full collection with all of them takes %.0f ms", median(c.collections)))
 	b.add(r)
 	return nil
+}
+
+// idlePopulation is a host with idle agents.
+func idlePopulation(h *dohost.Host) *population {
+	return &population{h, func(i int) dohost.ID { return idleAgents.Get(h, name(i)).ID() },
+		func(ctx context.Context, i int) (int, error) {
+			return dohost.Call(ctx, idleAgents.Get(h, name(i)), (*idleAgent).touch, 0)
+		}}
+}
+
+// liveCost measures n live agents of a class, in a host of their own.
+func (b *bench) liveCost(ctx context.Context, n int, c dohost.Class, of func(*dohost.Host) *population) (each *cost, err error) {
+	dir, err := b.newDir()
+	if err != nil {
+		return nil, err
+	}
+	h, err := dohost.Open(dir, &dohost.Options{IdleAfter: time.Hour}, c)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	return b.measureLive(ctx, of(h), n)
 }

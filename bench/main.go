@@ -72,6 +72,7 @@ var experiments = []experiment{
 	{"PB", "heartbeats of 1,000 workers of a pool, in closed loops, at their pace and over HTTP (PB1 to PB3)", heartbeats},
 	{"PS", "the sweep of a pool with 1,000 workers and 10,000 tasks, compared with smaller pools (PS1, PS2)", sweeps},
 	{"PK", "SIGKILL of workers of a pool: until they are unreachable, their tasks are pending, and running again (PK1 to PK6)", workerKills},
+	{"I", "agents with an inbox that has nothing to do: their memory and their wakes (I1, I2)", idleInboxes},
 	{"SA", "appends to a stream over HTTP (SA1 to SA4)", streamAppends},
 	{"SR", "readers of a stream, by long poll and by server-sent events (SR1 to SR4)", streamReads},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/inbox"
+	"github.com/dohost/dohost/internal/kernel"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// clerk is an agent with an inbox.
+type clerk struct {
+	*agent.Agent[struct{}]
+	calls int // of this incarnation
+}
+
+const clerks dohost.Namespace[clerk] = "clerk"
+
+var letters = inbox.Messages("letters", nil)
+
+// yesModel answers immediately.
+type yesModel struct{}
+
+// Stream yields the answer.
+func (yesModel) Stream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) { yield(chat.TextDelta("t", "yes"), nil) }
+}
+
+// clerkClass returns the class of clerks, whose inbox is of the agent "clerk".
+func clerkClass() dohost.Class {
+	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{Agent: a}, nil }, nil,
+		inbox.On(inbox.ForMessages[clerk](&letters, &inbox.Agent{Name: "clerk", Model: yesModel{}})))
+}
+
+// touch counts in memory.
+func (c *clerk) touch(context.Context, int) (int, error) {
+	c.calls++
+	return c.calls, nil
+}
+
+// send sends a message to the agent, unless it has one with that id.
+func (c *clerk) send(ctx context.Context, id string) (struct{}, error) {
+	_, known, err := letters.Get(ctx, c.Storage(), id)
+	if err == nil && !known {
+		_, err = inbox.Send(ctx, c.Storage(), &letters, inbox.Message{ID: id, To: "clerk", From: "ada", Content: "may I?"})
+	}
+	return struct{}{}, err
+}
+
+// left returns the numbers of the messages that wait, and of all.
+func (c *clerk) left(ctx context.Context, _ int) (n [2]int, err error) {
+	if n[0], err = letters.Count(ctx, c.Storage(), &dohost.Query[inbox.Message]{Index: "pending"}); err != nil {
+		return n, err
+	}
+	n[1], err = letters.Count(ctx, c.Storage(), nil)
+	return n, err
+}
+
+// answered sends a message to the i-th agent and waits until the agent has answered. The agent has that many messages then, the answers
+// included.
+func answered(ctx context.Context, h *dohost.Host, i int, id string, messages int) error {
+	stub := clerks.Get(h, name(i))
+	if _, err := dohost.Call(ctx, stub, (*clerk).send, id); err != nil {
+		return err
+	}
+	for end := time.Now().Add(time.Minute); ; {
+		n, err := dohost.Call(ctx, stub, (*clerk).left, 0)
+		switch {
+		case err != nil:
+			return err
+		case n == [2]int{0, messages}:
+			return nil
+		case n[1] > messages:
+			return fmt.Errorf("%v has %d messages, want %d", stub.ID(), n[1], messages)
+		case time.Now().After(end):
+			return fmt.Errorf("of the messages of %v %d of %d wait, want none of %d", stub.ID(), n[0], n[1], messages)
+		}
+		if err := dohost.Sleep(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// idleInboxes measures agents with an inbox that has nothing to do: their memory, and their wakes.
+func idleInboxes(ctx context.Context, b *bench) error {
+	n := min(fewAgents, b.objects)
+	return errors.Join(b.inboxMemory(ctx, n), b.inboxWakes(ctx, n))
+}
+
+// inboxMemory compares the memory of a live agent with an inbox with that of a plain agent.
+func (b *bench) inboxMemory(ctx context.Context, n int) error {
+	with, err := b.liveCost(ctx, n, clerkClass(), func(h *dohost.Host) *population {
+		return &population{h, func(i int) dohost.ID { return clerks.Get(h, name(i)).ID() }, func(ctx context.Context, i int) (int, error) {
+			if err := answered(ctx, h, i, "first", 2); err != nil {
+				return 0, err
+			}
+			return dohost.Call(ctx, clerks.Get(h, name(i)), (*clerk).touch, 0)
+		}}
+	})
+	if err != nil {
+		return err
+	}
+	without, err := b.liveCost(ctx, n, idleAgentClass, idlePopulation)
+	if err != nil {
+		return err
+	}
+	r := Row{
+		ID: "I1", What: fmt.Sprintf("memory of an idle live agent with an inbox that has answered a message, of %d", n), Unit: "B in addition to the user's struct",
+		Notes: []string{
+			fmt.Sprintf("%d goroutines more with all of them live, and %d files more", with.goroutines, with.files),
+			"no inbox: an agent with a state, as in P7a",
+		},
+	}
+	for _, s := range []struct {
+		name  string
+		value float64
+	}{{ours, with.each - float64(unsafe.Sizeof(clerk{}))}, {"no inbox", without.each - float64(unsafe.Sizeof(idleAgent{}))}} {
+		r.Sides = append(r.Sides, Figure{Side: s.name, Value: s.value, Rounds: []float64{s.value}, Checked: int64(n)})
+	}
+	b.add(r)
+	return nil
+}
+
+// clerkHost is a host with agents that have an inbox.
+type clerkHost struct {
+	*dohost.Host
+	fs *objectstore.FS
+}
+
+func (b *bench) openClerks(o *dohost.Options) (*clerkHost, error) {
+	dir, err := b.newDir()
+	if err != nil {
+		return nil, err
+	}
+	if o == nil {
+		o = &dohost.Options{}
+	}
+	fs := objectstore.DiskFS()
+	h, err := dohost.Open(dir, kernel.OnFS(o, fs), clerkClass())
+	return &clerkHost{h, fs}, err
+}
+
+// inboxWakes counts the wakes of agents whose inbox has nothing to do, and that have left memory.
+func (b *bench) inboxWakes(ctx context.Context, n int) (err error) {
+	var wakes atomic.Int64
+	c, err := b.openClerks(&dohost.Options{
+		IdleAfter: b.rest / 4, Listener: dohost.Listener{Waking: func(dohost.ID, dohost.Epoch) { wakes.Add(1) }},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	h, fs := c.Host, c.fs
+	if err := fillBy(b, 0, n, func(i int) error { return answered(ctx, h, i, "first", 2) }); err != nil {
+		return err
+	}
+	for end := time.Now().Add(time.Minute); h.LiveCount() > 0; {
+		if time.Now().After(end) {
+			return fmt.Errorf("%d agents are in memory a minute after they were called", h.LiveCount())
+		}
+		if err := dohost.Sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	before, syncs, d := wakes.Load(), fs.Syncs(), time.Duration(b.rounds)*b.duration
+	if err := dohost.Sleep(ctx, d); err != nil {
+		return err
+	}
+	woken, synced := wakes.Load()-before, fs.Syncs()-syncs
+	alarms, err := countAlarms(ctx, h, string(clerks))
+	if err != nil {
+		return err
+	}
+	const sample = 100
+	if err := fillBy(b, 0, sample, func(i int) error { return answered(ctx, h, i, "second", 4) }); err != nil {
+		return err
+	}
+	hours := float64(n) * d.Hours()
+	b.add(Row{
+		ID: "I2", What: fmt.Sprintf("wakes of an agent with an inbox that has nothing to do, of %d that have left memory", n), Unit: "wakes/hour",
+		Sides: []Figure{{Side: ours, Value: float64(woken) / hours, Checked: sample}},
+		Notes: []string{
+			fmt.Sprintf("%d wakes, and %d syncs of the log, in %s hours of agents: all of them for %s", woken, synced, number(hours), duration(d)),
+			fmt.Sprintf("%d alarms are stored, so no agent would wake later", alarms),
+			fmt.Sprintf("afterwards %d of the agents answer a message each", sample),
+		},
+	})
+	return nil
+}
+
+// countAlarms counts the alarms of a class on the disk, up to 1,000.
+func countAlarms(ctx context.Context, h *dohost.Host, class string) (int, error) {
+	sn, err := kernel.OfHost(h).Store().Snapshot(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer sn.Close()
+	found, _, err := sn.Alarms(class, objectstore.AlarmPos{}, 1000)
+	return len(found), err
+}
