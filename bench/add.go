@@ -19,7 +19,7 @@ func earlier(dir string, here Machine) (*Results, error) {
 		return nil, err
 	}
 	was := r.Machine
-	was.Go, was.Cgo, was.Commit, was.Date = here.Go, here.Cgo, here.Commit, here.Date
+	was.Go, was.Cgo, was.Commit, was.Date, was.Load = here.Go, here.Cgo, here.Commit, here.Date, here.Load
 	if was != here {
 		return nil, fmt.Errorf("-add: the results in %s are of another machine: %+v, this one is %+v", dir, was, here)
 	}
@@ -29,8 +29,8 @@ func earlier(dir string, here Machine) (*Results, error) {
 // add replaces the rows, breakdowns and curves of a later run, and appends new ones. The notes of rows and the titles of
 // breakdowns name that run.
 func (r *Results) add(later *Results) {
-	run := fmt.Sprintf("measured later: commit %s, %s, `%s`, %d rounds of %v",
-		later.Machine.Commit, later.Machine.Date, later.Command, later.Rounds, later.For)
+	run := fmt.Sprintf("measured later: commit %s, %s, `%s`, %d rounds of %v%s",
+		later.Machine.Commit, later.Machine.Date, later.Command, later.Rounds, later.For, later.Machine.loadText())
 	for _, row := range later.Rows {
 		row.Notes = append(slices.Clone(row.Notes), run)
 		r.Rows = replaced(r.Rows, row, func(o Row) bool { return o.ID == row.ID })

@@ -16,12 +16,12 @@ func TestAddKeepsOtherRows(t *testing.T) {
 		Breakdowns: []Breakdown{{ID: "B1", What: "a call"}, {ID: "B2", What: "a wake"}},
 	}
 	later := &Results{
-		Machine: Machine{Commit: "bbb", Date: "2026-01-02"}, Command: "go run ./bench -run X", Rounds: 3, For: time.Second,
+		Machine: Machine{Commit: "bbb", Date: "2026-01-02", Load: 3.14}, Command: "go run ./bench -run X", Rounds: 3, For: time.Second,
 		Rows: []Row{row("X2", 20), row("X3", 30)}, Curves: []Curve{{ID: "X", X: "new"}, {ID: "Z"}},
 		Breakdowns: []Breakdown{{ID: "B1", What: "a call", Ops: 5}},
 	}
 	old.add(later)
-	const run = "measured later: commit bbb, 2026-01-02, `go run ./bench -run X`, 3 rounds of 1s"
+	const run = "measured later: commit bbb, 2026-01-02, `go run ./bench -run X`, 3 rounds of 1s, load average 3.1 before it"
 	const note = "a note; " + run
 	for i, want := range []struct {
 		id, notes string
@@ -54,7 +54,7 @@ func TestAddRefusesAnotherMachine(t *testing.T) {
 		change func(*Machine)
 		same   bool
 	}{
-		"another commit":      {func(m *Machine) { m.Commit, m.Date, m.Go = "bbb", "e", "2" }, true},
+		"another commit":      {func(m *Machine) { m.Commit, m.Date, m.Go, m.Load = "bbb", "e", "2", 7 }, true},
 		"another processor":   {func(m *Machine) { m.Processor = "q" }, false},
 		"more cores":          {func(m *Machine) { m.Cores = 4 }, false},
 		"one of two cores":    {func(m *Machine) { m.GOMAXPROCS = 1 }, false},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -20,13 +21,16 @@ type Machine struct {
 	Cgo        bool
 	Commit     string // with + if the tree had changes
 	Date       string
+	// Load is the load average of the last minute before the run: the processes that ran or waited for the disk. The figures of a machine
+	// with other work are noisy. Zero if it is unknown.
+	Load float64 `json:",omitempty"`
 }
 
 // thisMachine describes the machine of this process. Unknown fields are empty.
 func thisMachine(dir, date string) Machine {
 	m := Machine{
 		Cores: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0), System: runtime.GOOS + "/" + runtime.GOARCH,
-		Go: runtime.Version(), Date: date, Processor: processor(), FileSystem: fileSystem(dir), Commit: commit(),
+		Go: runtime.Version(), Date: date, Processor: processor(), FileSystem: fileSystem(dir), Commit: commit(), Load: load1(),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
@@ -59,6 +63,25 @@ func fileSystem(dir string) string {
 	}
 	lines := strings.Fields(string(out))
 	return lines[len(lines)-1]
+}
+
+func load1() (load float64) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &load)
+	}
+	if err != nil {
+		return 0
+	}
+	return load
+}
+
+// loadText describes the load before a run.
+func (m *Machine) loadText() string {
+	if m.Load == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", load average %.1f before it", m.Load)
 }
 
 func commit() string {

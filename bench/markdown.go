@@ -69,8 +69,8 @@ func (r *Results) facts() []string {
 		fmt.Sprintf("machine: %s, %d cores, GOMAXPROCS %d, %s, file system %s",
 			m.Processor, m.Cores, m.GOMAXPROCS, m.System, m.FileSystem),
 		fmt.Sprintf("build: %s, %s, commit %s, %s", m.Go, cgo, m.Commit, m.Date),
-		fmt.Sprintf("command: `%s`, seed %d, %d rounds of %v for each side, and one that warms up",
-			strings.TrimSpace(r.Command), r.Seed, r.Rounds, r.For.Round(time.Millisecond)),
+		fmt.Sprintf("command: `%s`, seed %d, %d rounds of %v for each side, and one that warms up%s",
+			strings.TrimSpace(r.Command), r.Seed, r.Rounds, r.For.Round(time.Millisecond), m.loadText()),
 	}
 	if r.Peer != "" {
 		facts = append(facts, "peer: "+r.Peer)
