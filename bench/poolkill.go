@@ -73,6 +73,23 @@ func (k *killedRole) end() (err error) {
 // Close closes the listener.
 func (k *killedRole) Close() error { return k.Listener.Close() }
 
+// warmUp lets a worker complete a task. The start of the first worker of a daemon counts as a restart until then, so the next restart would
+// wait for RestartDelay.
+func (k *killedRole) warmUp(ctx context.Context) error {
+	task, err := dohost.Call(ctx, k.stub(), (*pool.Pool).Post, pool.NewTask{Role: k.name, Text: k.Addr().String()})
+	if err != nil {
+		return err
+	}
+	a, err := nextAttempt(k.Listener)
+	if err != nil {
+		return err
+	}
+	if err := a.Close(); err != nil {
+		return err
+	}
+	return k.done(ctx, task.ID, a.number)
+}
+
 // kill posts a task, kills the worker that runs it after a random time, up to d, and waits until another worker runs it, and then for its
 // end.
 func (k *killedRole) kill(ctx context.Context, d time.Duration) error {
@@ -271,6 +288,9 @@ func (b *bench) killManaged(ctx context.Context, p *poolHost, at string, plan ki
 	}
 	defer func() { err = errors.Join(err, k.end()) }()
 	if err := k.start(ctx, at, "daemon"); err != nil {
+		return nil, err
+	}
+	if err := k.warmUp(ctx); err != nil {
 		return nil, err
 	}
 	for i := range plan.managed {
