@@ -128,7 +128,7 @@ func streamAppends(ctx context.Context, b *bench) error {
 func (b *bench) streamAppends(ctx context.Context, id string, producers, size int) (err error) {
 	var sides []named
 	for _, idempotent := range []bool{false, true} {
-		more, err := b.streamSides(ctx, func(at streamServer) (side, error) {
+		more, err := b.streamSides(ctx, true, func(at streamServer) (side, error) {
 			return &appendSide{streamServer: at, producers: producers, size: size, idempotent: idempotent}, nil
 		})
 		if err != nil {

@@ -172,8 +172,8 @@ func (s *runningStreams) close() error {
 	return nil
 }
 
-// streamSides opens a side of dohost and one of the peer, if there is one.
-func (b *bench) streamSides(ctx context.Context, open func(streamServer) (side, error)) (sides []named, err error) {
+// streamSides opens a side of dohost and, if there is a peer and withPeer, one of the peer.
+func (b *bench) streamSides(ctx context.Context, withPeer bool, open func(streamServer) (side, error)) (sides []named, err error) {
 	add := func(name string, at streamServer) error {
 		s, err := open(at)
 		if err != nil {
@@ -189,7 +189,7 @@ func (b *bench) streamSides(ctx context.Context, open func(streamServer) (side, 
 	if err != nil {
 		return nil, err
 	}
-	if err := add(ours, h); err != nil || b.streams == nil {
+	if err := add(ours, h); err != nil || b.streams == nil || !withPeer {
 		return sides, err
 	}
 	p, err := b.openStreamPeer(ctx)
