@@ -257,7 +257,7 @@ func (b *bench) pacedBeats(ctx context.Context, workers, tasks int) error {
 	if r.Sides, err = b.compare(ctx, named{ours, s}, named{"increments", calls}); err != nil {
 		return err
 	}
-	r.Notes = []string{"p50 and p99 are from the time at which a heartbeat is due", sharing(r.Sides), "increments: an object with one key, at the same pace"}
+	r.Notes = []string{"p50 and p99 are from the due time of a heartbeat", sharing(r.Sides), "increments: an object with one key, at the same pace"}
 	b.add(r)
 	return nil
 }

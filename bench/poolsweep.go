@@ -252,7 +252,7 @@ func sweeps(ctx context.Context, b *bench) (err error) {
 	}
 	r := Row{
 		ID: "PS1", Unit: "rows and entries read by a sweep",
-		What: fmt.Sprintf("the sweep of a pool with %d workers and %d tasks, none of which has lapsed", workers, tasks),
+		What: fmt.Sprintf("the sweep of a pool with %d workers and %d tasks when nothing has lapsed", workers, tasks),
 	}
 	if r.Sides, err = b.compare(ctx, sides...); err != nil {
 		return err
