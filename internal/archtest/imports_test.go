@@ -18,7 +18,7 @@ import (
 // written them; so not even internal/invariants is open to them. internal/adminapi has
 // only the JSON types that web and cli share, internal/work and internal/backoff only pure functions.
 var mayImport = map[string][]string{
-	"objectstore": {"internal/engine", "internal/errkind", "internal/guard", "internal/invariants"},
+	"objectstore": {"internal/backoff", "internal/engine", "internal/errkind", "internal/frame", "internal/guard", "internal/invariants"},
 	"eviction":    {},
 	"alarm":       {"objectstore", "internal/backoff", "internal/invariants"},
 	"runtime":     {"objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/seal"},
@@ -61,6 +61,7 @@ var mayImport = map[string][]string{
 	"internal/budget":        {},
 	"internal/engine":        {},
 	"internal/errkind":       {},
+	"internal/frame":         {},
 	"internal/guard":         {},
 	"internal/invariants":    {},
 	"internal/lifecycletest": {},
