@@ -225,6 +225,14 @@ func (b *background) opened() error {
 	return nil
 }
 
+// reopen makes the engine treat failures of flushes as those during Open, until opened is called again: the first one seals
+// the file system. It is for a database that is thrown away if one fails.
+func (b *background) reopen() {
+	b.mu.Lock()
+	b.opening = true
+	b.mu.Unlock()
+}
+
 // close ends all pauses. It is called once.
 func (b *background) close() { close(b.done) }
 

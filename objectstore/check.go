@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/dohost/dohost/internal/frame"
 )
 
 // Problem is an inconsistency that Check found.
@@ -125,6 +127,10 @@ func (c *checker) key() error {
 	case key[0] == keyHost && len(key) == 1:
 		if _, err := decodeHostRecord(c.w.value); err != nil {
 			c.problem(ID{}, "%v", err)
+		}
+	case key[0] == keyFrame:
+		if f, rest, err := frame.Decode(c.w.value); err != nil || len(rest) > 0 || !bytes.Equal(frameKey(f.Number), key) {
+			c.problem(ID{}, "frame of a record cannot be decoded: %v", err)
 		}
 	case key[0] == keyAlarm:
 		_, id, ok := splitAlarmKey(key)

@@ -152,6 +152,9 @@ func (c *committer) end(drained bool) {
 		}
 	}
 	failure := s.Err()
+	if s.ship != nil {
+		s.ship.close(drained && failure == nil)
+	}
 	if failure != nil && s.opts.OnFail != nil {
 		go s.failed(failure)
 	}
@@ -186,9 +189,13 @@ func (c *committer) writeHost(clean bool) error {
 	if err := rec.batch.Set([]byte{keyHost}, value, nil); err != nil {
 		return err
 	}
+	if err := c.addFrame(rec); err != nil {
+		return err
+	}
 	if c.tail, err = c.s.log.Append(h.generation, c.tail, rec); err != nil {
 		return err
 	}
+	c.frames.durable()
 	return rec.batch.Close()
 }
 

@@ -34,8 +34,10 @@ type committer struct {
 	work   work   // taken from the queue and not done
 	rec    record // the one in flight; its lists are reused
 	unused []*layer
-	dead   int64 // weight of the deletions since the last flush by flushDead
-	ended  bool  // end was called
+	dead   int64   // weight of the deletions since the last flush by flushDead
+	frames *framer // nil if no archive gets the records
+	copied bool    // the store is a backup that no host has opened before
+	ended  bool    // end was called
 }
 
 // run commits until the store is closed or fails, and then closes the database.
@@ -128,9 +130,13 @@ func (c *committer) append() bool {
 	err := rec.encode()
 	if err == nil {
 		rec.size = int64(rec.batch.Len())
+		err = c.addFrame(rec)
+	}
+	if err == nil {
 		err = c.appendToLog()
 	}
 	if err == nil {
+		c.frames.durable()
 		err = rec.batch.Close()
 	}
 	if err != nil {

@@ -120,8 +120,19 @@
 // and the first one after an import, draws a new name for the log, so that a [Position] in entries that this feed
 // does not have is detected.
 //
+// # Shipping
+//
+// With Options.Ship each record gets a frame: its operations and its place in the history, with a link to the frame before
+// (internal/frame). The committer adds the frame to the record's own engine batch, so it is durable if and only if the record
+// is. The shipper, on a goroutine of its own, reads the frames of durable records and puts them into the archive, and the next
+// record deletes frames that the archive has. The committer never waits for the shipper, and the shipper never reads beyond
+// the last durable record: the archive has a prefix of the history. The names in the archive decide where shipping continues
+// after a crash. [Restore] verifies all that it replays, and the restored directory is no store before the file DOHOST is
+// renamed. docs/decisions/0031 has the reasons, and the order of the steps.
+//
 // # Keys
 //
+//	f <number, 8 bytes>                    frame of a record
 //	h                                      host record
 //	a <class> 0 <due, 8 bytes> <name> 0    alarm index, of each class
 //	b <class> 0 <name> 0                   alarms that are also delivered at boot

@@ -16,6 +16,7 @@ import (
 func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 	p, release = engine.Options(fs, o.Cache, o.MemTable)
 	p.ReadOnly = o.ReadOnly
+	p.DisableWAL = o.unlogged
 	p.Logger = &engineLogger{log: o.Logger}
 	return p, release
 }

@@ -16,6 +16,7 @@ const (
 	keyStart     = 'b'
 	keySuspect   = 'q'
 	keyParked    = 'p'
+	keyFrame     = 'f'
 	keyImporting = 'i'
 	keyObject    = 'o'
 )

@@ -71,9 +71,13 @@ type Options struct {
 	Entropy io.Reader
 	// Reads counts the engine's work for reads: a seam for tests. Nil counts nothing.
 	Reads *Reads
+	// Ship puts the records into an archive. Nil ships nothing. With ReadOnly it is not used.
+	Ship *Shipping
 	// OneObject lets a record hold the writes of one object only: a seam for tests that
 	// schedule the committer.
 	OneObject bool
+
+	unlogged bool // the engine writes no log: of a restore
 }
 
 func (o *Options) withDefaults() Options {

@@ -53,6 +53,7 @@ type Store struct {
 	lock       io.Closer
 	db         *pebble.DB // used inside engineUse, and by the committer
 	log        recordLog
+	ship       *shipper // nil if there is no archive
 	opened     time.Time
 	identity   Identity
 	generation uint64
@@ -123,12 +124,21 @@ func Open(dir string, o *Options) (*Store, error) {
 	s.log = localLog{s}
 	s.space = spaceGuard{fs: s.fs, dir: dir, flush: s.background.flushError, reserve: opts.ReserveBytes, since: s.opened, on: opts.OnSpace, log: opts.Logger}
 	s.space.measure()
+	if opts.Ship != nil && !opts.ReadOnly {
+		s.ship = newShipper(s, opts.Ship)
+	}
 	c := &committer{s: s}
 	if err = c.begin(&claimed); err == nil && !opts.ReadOnly {
 		err = claimed.finish(s.fs, dir, s.identity)
 	}
 	if err != nil {
+		if s.ship != nil {
+			s.ship.end()
+		}
 		return nil, errors.Join(fmt.Errorf("dohost: opening %s: %w", dir, err), s.closeDB())
+	}
+	if s.ship != nil {
+		go s.ship.run()
 	}
 	go c.run()
 	return s, nil
@@ -165,6 +175,15 @@ func (c *committer) begin(claimed *claim) error {
 	}
 	if s.opts.ReadOnly {
 		return nil
+	}
+	c.copied = claimed.copied
+	if s.ship != nil {
+		if err := c.loadFrames(last); err != nil {
+			return err
+		}
+		if err := s.ship.open(); err != nil {
+			return err
+		}
 	}
 	return c.writeHost(false)
 }
@@ -212,6 +231,7 @@ type Stats struct {
 	Bytes     int64 // bytes of those records
 	Undurable int64 // bytes written and not durable, now: of open batches too
 	Damaged   int64 // blocks and records that could not be read, each counted once, 1,024 at most
+	Ship      ShipStats
 }
 
 // Stats counts the work of the store since Open. The counters are not read at one moment.
@@ -222,6 +242,7 @@ func (s *Store) Stats() Stats {
 		Bytes:     s.counts.bytes.Load(),
 		Undurable: s.budget.held.Load(),
 		Damaged:   s.damages.count(),
+		Ship:      s.ship.stats(),
 	}
 }
 

@@ -95,6 +95,11 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 		so.Hook = h.recordAt
 	}
 	so.OnAlarms = func(cs []objectstore.AlarmChange) { h.scheduler.Changed(cs) }
+	if so.Ship != nil && so.Ship.Context == nil {
+		ship := *so.Ship
+		ship.Context = context.Background() // the store ships its last records while the host closes
+		so.Ship = &ship
+	}
 	h.sweeper = newSweeper(h)
 	store, err := objectstore.Open(dir, &so)
 	if err != nil {

@@ -1,0 +1,205 @@
+package objectstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/frame"
+	"github.com/dohost/dohost/internal/guard"
+)
+
+// Archive keeps the history of a store outside of it: a folder, or a bucket. Objects are never changed. Its methods may be
+// called from any goroutine; they return when ctx ends.
+type Archive interface {
+	// Put makes an object durable, completely or not at all. It must not keep content. Putting an object again with the
+	// same content succeeds; with another content the error is ErrConflict of package dohost, and the object stays.
+	Put(ctx context.Context, name string, content []byte) error
+	// List returns all objects in the order of their names. It includes each object that Put has made durable.
+	List(ctx context.Context) ([]ArchiveObject, error)
+	// Get returns the content of an object.
+	Get(ctx context.Context, name string) ([]byte, error)
+}
+
+// ArchiveObject is an object of an archive.
+type ArchiveObject struct {
+	Name string
+	Size int64 // in bytes
+}
+
+// ErrObjectDiffers reports that an archive has an object of this name with another content.
+var ErrObjectDiffers = errkind.New(errkind.ErrConflict, "the archive has another object of this name")
+
+// errReadOnlyArchive reports a Put to an archive that was opened to be read.
+var errReadOnlyArchive = errkind.New(errkind.ErrForbidden, "the archive was opened to be read")
+
+// DirArchive is an archive in a folder. An object is a file; a file that is being written has a name that ends in
+// ".tmp". Put writes the file under that name, syncs it, renames it and syncs the folder. Other programs may copy
+// or delete files.
+type DirArchive struct {
+	fs   vfs.FS
+	dir  string
+	lock io.Closer // nil if the archive is only read
+}
+
+const tempSuffix = ".tmp"
+
+// OpenDirArchive opens the archive in dir, and makes dir if it is absent. It locks dir: one process at a time may put
+// objects. The caller closes the archive after the store. fsys may be nil for the disk. Errors: ErrLocked, the disk's.
+func OpenDirArchive(fsys *FS, dir string) (*DirArchive, error) {
+	a := ReadDirArchive(fsys, dir)
+	if err := makeDir(a.fs, dir); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(a.fs, dir)
+	if err != nil {
+		return nil, err
+	}
+	names, err := a.fs.List(dir)
+	for _, name := range names { // files that a crash has left
+		if base, ok := strings.CutSuffix(name, tempSuffix); ok && err == nil && isArchiveName(base) {
+			err = a.fs.Remove(a.fs.PathJoin(dir, name))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("dohost: %w", err), lock.Close())
+	}
+	a.lock = lock
+	return a, nil
+}
+
+// ReadDirArchive returns the archive in dir to be read, also while a store ships to it.
+func ReadDirArchive(fsys *FS, dir string) *DirArchive {
+	return &DirArchive{fs: (&Options{FS: fsys}).vfs(), dir: dir}
+}
+
+// Close gives the lock back.
+func (a *DirArchive) Close() error {
+	if a.lock == nil {
+		return nil
+	}
+	return a.lock.Close()
+}
+
+// guardedArchive returns the panics of an archive as errors.
+type guardedArchive struct{ archive Archive }
+
+func (a guardedArchive) guard(call func() error) (err error) {
+	if f := guard.Run(func() { err = call() }); f != nil {
+		return fmt.Errorf("dohost: the archive: %w\n%s", f, f.Stack)
+	}
+	return err
+}
+
+// Put is that of the archive.
+func (a guardedArchive) Put(ctx context.Context, name string, content []byte) error {
+	return a.guard(func() error { return a.archive.Put(ctx, name, content) })
+}
+
+// List is that of the archive.
+func (a guardedArchive) List(ctx context.Context) (list []ArchiveObject, err error) {
+	err = a.guard(func() (err error) { list, err = a.archive.List(ctx); return err })
+	return list, err
+}
+
+// Get is that of the archive.
+func (a guardedArchive) Get(ctx context.Context, name string) (content []byte, err error) {
+	err = a.guard(func() (err error) { content, err = a.archive.Get(ctx, name); return err })
+	return content, err
+}
+
+func isArchiveName(name string) bool {
+	_, ok := frame.ParseName(name)
+	return ok
+}
+
+// Put makes an object durable.
+func (a *DirArchive) Put(ctx context.Context, name string, content []byte) error {
+	switch {
+	case a.lock == nil:
+		return errReadOnlyArchive
+	case !isArchiveName(name):
+		return fmt.Errorf("dohost: %q is no name of an object of an archive", name)
+	}
+	old, err := a.Get(ctx, name)
+	switch {
+	case err == nil && !bytes.Equal(old, content):
+		return fmt.Errorf("%w: %s", ErrObjectDiffers, a.fs.PathJoin(a.dir, name))
+	case err == nil: // an earlier Put may have failed to sync the folder
+		return syncDir(a.fs, a.dir)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	path := a.fs.PathJoin(a.dir, name)
+	file, err := a.fs.Create(path+tempSuffix, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("dohost: %w", err)
+	}
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = a.fs.Rename(path+tempSuffix, path)
+	}
+	if err != nil {
+		_ = a.fs.Remove(path + tempSuffix) // a full disk; the first error counts
+		return fmt.Errorf("dohost: %w", err)
+	}
+	return syncDir(a.fs, a.dir)
+}
+
+// List returns the objects. A folder that is absent has none.
+func (a *DirArchive) List(ctx context.Context) (objects []ArchiveObject, err error) {
+	names, err := a.fs.List(a.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dohost: %w", err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if !isArchiveName(name) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		info, err := a.fs.Stat(a.fs.PathJoin(a.dir, name))
+		if err != nil {
+			return nil, fmt.Errorf("dohost: %w", err)
+		}
+		objects = append(objects, ArchiveObject{Name: name, Size: info.Size()})
+	}
+	return objects, nil
+}
+
+// Get returns the content of an object.
+func (a *DirArchive) Get(ctx context.Context, name string) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	file, err := a.fs.Open(a.fs.PathJoin(a.dir, name), vfs.SequentialReadsOption)
+	if err != nil {
+		return nil, fmt.Errorf("dohost: %w", err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	content := make([]byte, info.Size())
+	_, err = io.ReadFull(file, content)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, fmt.Errorf("dohost: reading %s: %w", a.fs.PathJoin(a.dir, name), err)
+	}
+	return content, nil
+}

@@ -1,0 +1,223 @@
+package objectstore
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/internal/errkind"
+)
+
+// archiveOf returns the archive of a host that makes a record each second: about three in each object after a base of
+// several parts. Row n of object o has the number of the record's batch.
+func archiveOf(t *testing.T, batches int) *memArchive {
+	t.Helper()
+	a, down := newMemArchive(), errors.New("down")
+	a.refuse = down // so the first base is of a later record, and has several rows
+	s := shipTo(t, NewMemFS(), a, func(sh *Shipping) { sh.Every, sh.part = 3*time.Second, 1 })
+	for i := range batches {
+		if i == 3 {
+			a.set(func(a *memArchive) { a.refuse = nil })
+		}
+		put(t, s, "o", "n", fmt.Sprintf("%02d", i))
+		time.Sleep(time.Second)
+	}
+	time.Sleep(5 * time.Second)
+	wantShipped(t, s, a)
+	s.Abandon()
+	return a
+}
+
+// refuses restores a damaged archive, and wants an error of this kind with this text, and no store.
+func refuses(t *testing.T, damage string, a Archive, to RestorePoint, kind error, text string) {
+	t.Helper()
+	fsys := NewMemFS()
+	_, err := Restore(t.Context(), a, restoredDir, to, &Options{FS: fsys})
+	if !errors.Is(err, kind) || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v; want %v with %q", damage, err, kind, text)
+	}
+	if s, err := Open(restoredDir, &Options{FS: fsys, ReadOnly: true}); err == nil {
+		t.Errorf("%s: a refused restore left a store", damage)
+		s.Abandon()
+	}
+}
+
+// TestDamagedArchiveIsRefusedByNumber damages each object of an archive in each way.
+func TestDamagedArchiveIsRefusedByNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		whole := archiveOf(t, 12)
+		list, err := whole.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := parseObjects(list)
+		base := content.bases[0]
+		if len(content.bases) != 1 || len(base.parts) < 2 || len(content.records) < 3 {
+			t.Fatalf("the archive has %s", whole.names())
+		}
+		damaged := func(change func(*memArchive)) *memArchive {
+			a := whole.clone()
+			change(a)
+			return a
+		}
+		flip := func(name string, bit int) *memArchive {
+			return damaged(func(a *memArchive) {
+				b := slices.Clone(a.objects[name])
+				b[bit/8] ^= 1 << (bit % 8)
+				a.objects[name] = b
+			})
+		}
+		tried := 0
+		for i, part := range base.parts {
+			for bit := 0; bit < 8*len(whole.objects[part.String()]); bit += 71 {
+				refuses(t, fmt.Sprint("bit ", bit, " of ", part), flip(part.String(), bit), RestorePoint{}, ErrDamagedArchive,
+					fmt.Sprintf("part %d of the base of record %d", i, base.number))
+				tried++
+			}
+		}
+		for i, o := range content.records {
+			name := o.Name.String()
+			size := len(whole.objects[name]) / int(o.Last-o.First+1) // of a frame
+			for bit := 0; bit < 8*len(whole.objects[name]); bit += 71 {
+				refuses(t, fmt.Sprint("bit ", bit, " of ", name), flip(name, bit), RestorePoint{}, ErrDamagedArchive,
+					fmt.Sprintf(": record %d: ", o.First+uint64(bit/8/size)))
+				tried++
+			}
+			for cut := 1; cut <= int(o.Last-o.First); cut++ {
+				for _, less := range []int{0, 1} {
+					a := damaged(func(a *memArchive) { a.objects[name] = a.objects[name][:size*cut-less] })
+					refuses(t, name+" cut off", a, RestorePoint{}, ErrDamagedArchive, fmt.Sprintf(": record %d: ", int(o.First)+cut-less))
+					tried++
+				}
+			}
+			if i < len(content.records)-1 {
+				a := damaged(func(a *memArchive) { delete(a.objects, name) })
+				refuses(t, name+" missing", a, RestorePoint{}, ErrDamagedArchive, fmt.Sprintf("records %d to %d are missing", o.First, o.Last))
+				refuses(t, name+" missing, by time", a, RestorePoint{Time: time.Now()}, ErrDamagedArchive, fmt.Sprintf("records %d to %d are missing", o.First, o.Last))
+				next := content.records[i+1].Name.String()
+				a = damaged(func(a *memArchive) { a.objects[name], a.objects[next] = a.objects[next], a.objects[name] })
+				refuses(t, name+" swapped", a, RestorePoint{}, ErrDamagedArchive, fmt.Sprintf("record %d: it is missing", o.First))
+			}
+			if o.First == o.Last {
+				continue
+			}
+			a := damaged(func(a *memArchive) {
+				n := o.Name
+				n.First = n.Last
+				a.objects[n.String()] = a.objects[name][size*int(o.Last-o.First):]
+			})
+			refuses(t, name+" repeated", a, RestorePoint{}, ErrDamagedArchive, fmt.Sprintf("record %d is repeated", o.Last))
+		}
+		if tried < 150 {
+			t.Errorf("only %d damages were tried", tried)
+		}
+		first := content.records[0].Name
+		foreign := slices.Clone(whole.objects[first.String()])
+		foreign[25] ^= 1 // the fork, in a frame with a valid sum
+		end := 89 + int(binary.BigEndian.Uint32(foreign[5:]))
+		sum := sha256.Sum256(foreign[:end])
+		copy(foreign[end:], sum[:])
+		refuses(t, "a record of another fork", damaged(func(a *memArchive) { a.objects[first.String()] = foreign }), RestorePoint{},
+			ErrDamagedArchive, fmt.Sprintf("record %d: the frame in its place is of store", first.First))
+		refuses(t, "a base without its first part", damaged(func(a *memArchive) { delete(a.objects, base.parts[0].String()) }),
+			RestorePoint{}, ErrNotArchived, "no complete base")
+		refuses(t, "a base without its last part", damaged(func(a *memArchive) { delete(a.objects, base.parts[len(base.parts)-1].String()) }),
+			RestorePoint{}, ErrNotArchived, "no complete base")
+		refuses(t, "an empty archive", newMemArchive(), RestorePoint{}, errkind.ErrNotFound, "no complete base")
+		s, _ := restored(t, whole, RestorePoint{})
+		s.Abandon()
+	})
+}
+
+// TestRestoreAsOfATime asks for moments between the records, which are a second apart.
+func TestRestoreAsOfATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		a := archiveOf(t, 12)
+		for i := 5; i < 12; i++ {
+			for _, c := range []struct {
+				at   time.Duration
+				want int
+			}{{0, i}, {time.Second - 1, i}, {-1, i - 1}} {
+				at := start.Add(time.Duration(i)*time.Second + c.at)
+				s, done := restored(t, a, RestorePoint{Time: at})
+				s.live("c", "o").want(t, "n", fmt.Sprintf("%02d", c.want))
+				if done.Time.After(at) || !done.Time.Equal(start.Add(time.Duration(c.want)*time.Second)) {
+					t.Errorf("as of %v the last record is of %v", at.Sub(start), done.Time.Sub(start))
+				}
+				s.Abandon()
+			}
+		}
+		s, _ := restored(t, a, RestorePoint{Time: start.Add(time.Hour)})
+		s.live("c", "o").want(t, "n", "11")
+		s.Abandon()
+		refuses(t, "before the first base", a, RestorePoint{Time: start}, ErrNotArchived, "its first base is of record")
+		refuses(t, "before the first base", a, RestorePoint{Record: 1}, ErrNotArchived, "its first base is of record")
+		refuses(t, "a record to come", a, RestorePoint{Record: 99}, ErrNotArchived, "its newest record is 13")
+	})
+}
+
+// TestRestoreNeverOverwrites restores into folders with files.
+func TestRestoreNeverOverwrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := archiveOf(t, 4)
+		fsys := NewMemFS()
+		s := open(t, fsys, Options{})
+		put(t, s, "mine", "n", "1")
+		try := func(name, dir string, want error) {
+			t.Helper()
+			if _, err := Restore(t.Context(), a, dir, RestorePoint{}, &Options{FS: fsys}); !errors.Is(err, want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		try("a store in use", dir, fs.ErrExist)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		try("a store", dir, fs.ErrExist)
+		withoutArchive(t, fsys, func(s *Store) { s.live("c", "mine").want(t, "n", "1") })
+		lock, err := OpenDirArchive(fsys, restoredDir) // another restore has made the folder and its lock
+		if err != nil {
+			t.Fatal(err)
+		}
+		try("a folder that another restore uses", restoredDir, ErrLocked)
+		if err := lock.Close(); err != nil {
+			t.Fatal(err)
+		}
+		try("an empty folder", restoredDir, nil)
+		try("a restored store", restoredDir, fs.ErrExist)
+	})
+}
+
+// TestRestoredStoreShipsToAnArchiveOfItsOwn opens a restored store with the archive that it comes from, and with another.
+func TestRestoredStoreShipsToAnArchiveOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, fsys := archiveOf(t, 5), NewMemFS()
+		if _, err := Restore(t.Context(), a, dir, RestorePoint{}, &Options{FS: fsys}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(dir, &Options{FS: fsys, Ship: &Shipping{Archive: a, Context: t.Context()}})
+		if !errors.Is(err, ErrForeignArchive) {
+			t.Errorf("with the archive of the source: %v", err)
+		}
+		own := newMemArchive()
+		s := shipTo(t, fsys, own)
+		put(t, s, "o", "n", "5")
+		time.Sleep(5 * time.Second)
+		wantShipped(t, s, own)
+		again, _ := restored(t, own, RestorePoint{})
+		if !maps.Equal(rowsOf(t, again), rowsOf(t, s)) {
+			t.Error("the archive of the restored store has another state")
+		}
+		again.Abandon()
+		s.Abandon()
+	})
+}

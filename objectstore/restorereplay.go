@@ -1,0 +1,204 @@
+package objectstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/dohost/dohost/internal/frame"
+)
+
+// maxReplayBatch bounds an engine batch of a restore, in bytes; the last operation may exceed it.
+const maxReplayBatch = 4 << 20
+
+// restorer replays an archive into a new database. Its batches are not logged: until finish the directory is no store, and
+// before that the database is flushed.
+type restorer struct {
+	from  Archive
+	to    RestorePoint
+	store *Store // of its fields, only those of the engine are used
+	fs    vfs.FS
+	dir   string
+	lock  io.Closer
+
+	batch *pebble.Batch
+	at    frame.Position // of the last replayed record
+	bytes int64
+}
+
+// replay writes the database.
+func (r *restorer) replay(ctx context.Context, p restorePlan) (err error) {
+	if r.store.db, err = r.store.openEngine(true); err != nil {
+		return err
+	}
+	b := &r.store.background
+	b.reopen()
+	r.batch = r.store.db.NewBatch()
+	if err = r.replayBase(ctx, p.base); err == nil {
+		err = r.replayRecords(ctx, p)
+	}
+	if err == nil {
+		err = r.write()
+	}
+	if err == nil {
+		err = r.checkHost()
+	}
+	if err == nil {
+		err = r.store.db.Flush()
+	}
+	err = errors.Join(err, b.opened(), r.batch.Close())
+	b.close()
+	return errors.Join(err, r.store.db.Close())
+}
+
+func (r *restorer) get(ctx context.Context, n frame.Name) ([]byte, error) {
+	content, err := r.from.Get(ctx, n.String())
+	r.bytes += int64(len(content))
+	if err != nil {
+		return nil, fmt.Errorf("reading object %v of the archive: %w", n, err)
+	}
+	return content, nil
+}
+
+func (r *restorer) replayBase(ctx context.Context, base archivedBase) error {
+	v := frame.NewBase(base.number)
+	for _, n := range base.parts {
+		content, err := r.get(ctx, n)
+		if err != nil {
+			return err
+		}
+		f, err := v.Next(content)
+		if err == nil {
+			err = r.apply(&f)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrDamagedArchive, err)
+		}
+	}
+	at, complete := v.Position()
+	if !complete {
+		return fmt.Errorf("%w: the base of record %d has no last part", ErrDamagedArchive, base.number)
+	}
+	r.at = at
+	return nil
+}
+
+// replayRecords stops at the last record that was asked for. Times are verified to be in order, so all records after the
+// first one that is too new are too new.
+func (r *restorer) replayRecords(ctx context.Context, p restorePlan) error {
+	for _, o := range p.records {
+		if err := follows(o, r.at.Number, p.base.number); err != nil {
+			return err
+		}
+		content, err := r.get(ctx, o.Name)
+		if err != nil {
+			return err
+		}
+		end, err := r.replayObject(o, content)
+		if err != nil {
+			return fmt.Errorf("%w: object %v: %w", ErrDamagedArchive, o.Name, err)
+		}
+		if end {
+			return nil
+		}
+	}
+	return nil
+}
+
+// replayObject replays the frames of an object. It returns true after the last record that was asked for.
+func (r *restorer) replayObject(o archivedRecords, content []byte) (end bool, err error) {
+	if content, err = r.skip(content); err != nil {
+		return false, err
+	}
+	for len(content) > 0 {
+		if r.to.Record > 0 && r.at.Number >= r.to.Record {
+			return true, nil
+		}
+		at := r.at
+		f, rest, err := at.Next(content)
+		if err != nil {
+			return false, err
+		}
+		if !r.to.Time.IsZero() && f.Time > r.to.Time.UnixNano() {
+			return true, nil
+		}
+		if err := r.apply(&f); err != nil {
+			return false, err
+		}
+		r.at, content = at, rest
+	}
+	if r.at.Number != o.Last {
+		return false, &frame.Error{Number: r.at.Number + 1, Reason: "it is missing at the end of its object"}
+	}
+	return false, nil
+}
+
+// skip returns the frames after those that the base includes: a base may be of a record in the middle of an object.
+func (r *restorer) skip(content []byte) ([]byte, error) {
+	for len(content) > 0 {
+		f, rest, err := frame.Decode(content)
+		if err != nil || f.Number > r.at.Number {
+			return content, nil // it is verified, or refused, as the next record
+		}
+		if f.Number == r.at.Number && f.Sum != r.at.Sum {
+			return nil, &frame.Error{Number: f.Number, Reason: "it is not the record of the base"}
+		}
+		content = rest
+	}
+	return nil, nil
+}
+
+// apply writes the operations of a frame.
+func (r *restorer) apply(f *frame.Frame) (err error) {
+	for op, opErr := range frame.Ops(f.Payload) {
+		switch {
+		case opErr != nil:
+			err = opErr
+		case op.Key[0] == keyFrame:
+			err = errors.New("it changes a frame")
+		case op.Kind == frame.OpSet:
+			err = r.batch.Set(op.Key, op.Value, nil)
+		case op.Kind == frame.OpDelete:
+			err = r.batch.Delete(op.Key, nil)
+		default:
+			err = r.batch.DeleteRange(op.Key, op.Value, nil)
+		}
+		if err != nil {
+			return fmt.Errorf("record %d: %w", f.Number, err)
+		}
+	}
+	if r.batch.Len() >= maxReplayBatch {
+		return r.write()
+	}
+	return nil
+}
+
+// write writes the batch to the database.
+func (r *restorer) write() error {
+	if err := errors.Join(r.store.db.Apply(r.batch, pebble.NoSync), r.store.background.flushError()); err != nil {
+		return err
+	}
+	r.batch.Reset()
+	return nil
+}
+
+// checkHost checks that the rows are those of the store that the frames name.
+func (r *restorer) checkHost() error {
+	v, closer, err := r.store.db.Get([]byte{keyHost})
+	if err != nil {
+		return fmt.Errorf("%w: record %d has no host record: %w", ErrDamagedArchive, r.at.Number, err)
+	}
+	host, err := decodeHostRecord(bytes.Clone(v))
+	if err = errors.Join(err, closer.Close()); err != nil {
+		return err
+	}
+	if host.identity != r.identity() {
+		return fmt.Errorf("%w: its frames are of store %v, its rows of %v", ErrDamagedArchive, r.identity(), host.identity)
+	}
+	return nil
+}

@@ -1,0 +1,394 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost/internal/backoff"
+	"github.com/dohost/dohost/internal/frame"
+)
+
+// Shipping configures the shipping of records to an archive: see the section of the package comment.
+type Shipping struct {
+	// Archive gets the records. It is required. It must be empty, or have records of this store and fork.
+	Archive Archive
+	// Context is the parent of the contexts of the archive's calls. It is required, and must not end before Close has
+	// returned.
+	Context context.Context
+	// Every is the delay before a record is shipped, with all others of that time in one object, unless 4 MiB are
+	// waiting. Zero means one second.
+	Every time.Duration
+	// Backlog bounds the bytes of frames that wait in the store. Beyond it the store drops them, and ships a new base
+	// when the archive is available again. Zero means 1 GiB.
+	Backlog int64
+	// BaseAfter is how many bytes of records follow a base, in addition to four times its size, before the next one is
+	// made. Zero means 256 MiB.
+	BaseAfter int64
+
+	shipment, part int // sizes, for tests; zero means maxShipment and maxBasePart
+}
+
+func (o *Shipping) withDefaults() Shipping {
+	d := *o
+	d.Archive = guardedArchive{o.Archive}
+	if d.Every == 0 {
+		d.Every = time.Second
+	}
+	if d.Backlog == 0 {
+		d.Backlog = 1 << 30
+	}
+	if d.BaseAfter == 0 {
+		d.BaseAfter = 256 << 20
+	}
+	if d.shipment == 0 {
+		d.shipment = maxShipment
+	}
+	if d.part == 0 {
+		d.part = maxBasePart
+	}
+	return d
+}
+
+// Sizes of objects, in bytes: of frames, and of the rows of a part of a base. The last one may exceed them.
+const (
+	maxShipment = 4 << 20
+	maxBasePart = 8 << 20
+)
+
+// The delays of shipping.
+const (
+	shipRetry     = time.Second // after the first failure; doubled after each other one
+	maxShipRetry  = time.Minute
+	shipOpenTime  = 10 * time.Second // of Open, for the comparison with the archive
+	shipCloseTime = 5 * time.Second  // of Close, for the last records
+)
+
+// shipper puts durable records into an archive, on a goroutine of its own. The committer never waits for it.
+type shipper struct {
+	s    *Store
+	opts Shipping
+	ctx  context.Context
+	end  context.CancelFunc
+	wake chan struct{} // cap 1; has a token when there is a record, or many, or the store closes
+	done chan struct{} // closed when the goroutine has ended
+
+	mu        sync.Mutex // guards the fields up to the next comment; not held during I/O
+	made      uint64     // the newest record that is durable with its frame
+	bytes     int64      // of frames since Open, and about those that it found
+	shipped   uint64     // the newest record in the archive
+	sent      int64      // bytes that need not wait any more: shipped, or dropped
+	oldest    time.Time  // when the first record that waits became durable, about; zero if none waits
+	uploaded  int64
+	failures  int64
+	err       error // of the last attempt
+	closing   bool  // the goroutine ends when nothing is left, or at a failure
+	attached  bool  // the archive was compared with the store
+	needsBase bool  // the newest shipped records cannot be restored before a base is complete
+
+	// Only the goroutine uses the rest, and Open before it starts.
+	at        frame.Position // of the newest shipped record, or of the base that was begun
+	linked    bool           // at is such a position, and the frames after it may be in the store
+	shipment  *shipment
+	base      *baseWriter
+	baseBytes int64 // of the newest base
+	sinceBase int64 // bytes of records since then
+}
+
+// shipment is frames that are put as one object. It is kept until the archive has it, so a repeated Put has the same
+// content.
+type shipment struct {
+	name    string
+	content []byte
+	after   frame.Position // of its last record
+	oldest  time.Time      // of the first record after it, about
+}
+
+func newShipper(s *Store, o *Shipping) *shipper {
+	sh := &shipper{s: s, opts: o.withDefaults(), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	sh.ctx, sh.end = context.WithCancel(o.Context)
+	return sh
+}
+
+// recordDurable is called by the committer when a record with a frame is durable. Only such records are shipped.
+func (sh *shipper) recordDurable(at *frame.Position, size int64) {
+	sh.mu.Lock()
+	before := sh.bytes - sh.sent
+	sh.made = at.Number
+	sh.bytes += size
+	first := sh.oldest.IsZero()
+	if first {
+		sh.oldest = time.Unix(0, at.Time)
+	}
+	limit := int64(sh.opts.shipment)
+	many := before < limit && before+size >= limit
+	sh.mu.Unlock()
+	if first || many {
+		sh.signal()
+	}
+}
+
+func (sh *shipper) signal() {
+	select {
+	case sh.wake <- struct{}{}:
+	default:
+	}
+}
+
+// deletable returns the last record whose frame the store need not keep, before the record next, and the bytes that were
+// sent. With drop the backlog was too large, and unsent frames are among them.
+func (sh *shipper) deletable(next uint64) (through uint64, sent int64, drop bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.bytes-sh.sent > sh.opts.Backlog {
+		sh.sent = sh.bytes
+		return next - 1, sh.sent, true
+	}
+	return min(sh.shipped, next-1), sh.sent, false
+}
+
+// run ships until the store closes.
+func (sh *shipper) run() {
+	defer close(sh.done)
+	for failed := 0; sh.wait(failed); {
+		if err := sh.shipAll(); err != nil {
+			failed++
+			sh.failed(err, failed)
+			if sh.isClosing() {
+				return
+			}
+			continue
+		}
+		failed = 0
+		sh.succeeded()
+		if sh.isClosing() {
+			return
+		}
+	}
+}
+
+// wait waits for work: after failures for a delay, otherwise for a record and, if the archive has a base, for others to
+// come. It returns false when shipping must end.
+func (sh *shipper) wait(failed int) bool {
+	delay := sh.opts.Every
+	if failed > 0 {
+		delay = backoff.Delay(failed-1, shipRetry, maxShipRetry)
+	} else if sh.stats().Records == 0 && sh.isAttached() {
+		select {
+		case <-sh.wake:
+		case <-sh.ctx.Done():
+			return false
+		}
+	}
+	if failed == 0 && sh.stats().NeedsBase {
+		delay = 0
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	for !sh.isClosing() && (failed > 0 || sh.stats().Bytes < int64(sh.opts.shipment)) {
+		select {
+		case <-timer.C:
+			return true
+		case <-sh.wake:
+		case <-sh.ctx.Done():
+			return false
+		}
+	}
+	return sh.ctx.Err() == nil
+}
+
+// shipAll ships until nothing is left.
+func (sh *shipper) shipAll() error {
+	if !sh.isAttached() {
+		if err := sh.attach(sh.ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		more, err := sh.step()
+		if !more || err != nil {
+			return err
+		}
+	}
+}
+
+// step puts at most one shipment and one part of a base. It returns false if there was nothing to put.
+func (sh *shipper) step() (more bool, err error) {
+	if sh.shipment == nil && sh.linked {
+		if err := sh.read(); err != nil {
+			return false, err
+		}
+	}
+	if m := sh.shipment; m != nil {
+		if err := sh.opts.Archive.Put(sh.ctx, m.name, m.content); err != nil {
+			return false, err
+		}
+		sh.confirm(m)
+		more = true
+	}
+	switch {
+	case sh.isClosing():
+		return more, nil
+	case sh.base != nil:
+		return true, sh.putBase()
+	case !sh.linked || sh.stats().NeedsBase || sh.sinceBase > sh.opts.BaseAfter+4*sh.baseBytes:
+		return true, sh.beginBase()
+	}
+	return more, nil
+}
+
+// read makes a shipment of the durable frames after sh.at. If the store does not have the next one, at is no longer
+// linked: the frame was dropped, or a host did not ship its records.
+func (sh *shipper) read() error {
+	sh.mu.Lock()
+	made := sh.made
+	sh.mu.Unlock()
+	if made <= sh.at.Number {
+		return nil
+	}
+	m := &shipment{after: sh.at, oldest: time.Now()}
+	c, err := sh.s.cursor(sh.s.db, frameKey(sh.at.Number+1), frameKey(made+1))
+	if err != nil {
+		return err
+	}
+	w := &walker{cursor: c}
+	var broken error // the reason why the next frame cannot follow
+	ok, err := w.first()
+	for ; ok && err == nil; ok, err = w.next() {
+		if len(m.content) >= sh.opts.shipment {
+			f, _, _ := frame.Decode(w.value) // if it is damaged, the next read finds that
+			m.oldest = time.Unix(0, f.Time)
+			break
+		}
+		if _, _, broken = m.after.Next(w.value); broken != nil {
+			break
+		}
+		m.content = append(m.content, w.value...)
+	}
+	if errors.Is(err, ErrDamaged) {
+		broken, err = err, nil
+	}
+	if err = errors.Join(err, c.close()); err != nil {
+		return fmt.Errorf("reading frames: %w", err)
+	}
+	if len(m.content) == 0 {
+		sh.linked = false
+		sh.s.opts.Logger.Warn("records are missing between the archive and the store, a new base is needed", "after", sh.at.Number, "err", broken)
+		return nil
+	}
+	m.name = frame.Name{First: sh.at.Number + 1, Last: m.after.Number}.String()
+	sh.shipment = m
+	return nil
+}
+
+// confirm is called when the archive has a shipment.
+func (sh *shipper) confirm(m *shipment) {
+	sh.at, sh.shipment = m.after, nil
+	n := int64(len(m.content))
+	sh.sinceBase += n
+	sh.sentThrough(m.after.Number, n, m.oldest)
+}
+
+// sentThrough records that the archive has the records up to a number, by an object of n bytes.
+func (sh *shipper) sentThrough(number uint64, n int64, oldest time.Time) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.shipped = max(sh.shipped, number)
+	sh.uploaded += n
+	sh.sent = min(sh.sent+n, sh.bytes)
+	sh.oldest = oldest
+	if sh.shipped >= sh.made {
+		sh.sent, sh.oldest = sh.bytes, time.Time{}
+	}
+}
+
+func (sh *shipper) isClosing() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.closing
+}
+
+func (sh *shipper) isAttached() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.attached
+}
+
+// failed reports a failed attempt. The log has the first of several with the same text.
+func (sh *shipper) failed(err error, n int) {
+	if sh.ctx.Err() != nil {
+		return
+	}
+	sh.mu.Lock()
+	repeated := sh.err != nil && sh.err.Error() == err.Error()
+	sh.failures++
+	sh.err = err
+	sh.mu.Unlock()
+	if !repeated {
+		sh.s.opts.Logger.Error("records cannot be shipped", "err", err, "attempt", n)
+	}
+}
+
+func (sh *shipper) succeeded() {
+	sh.mu.Lock()
+	failed := sh.err != nil
+	sh.err = nil
+	sh.mu.Unlock()
+	if failed {
+		sh.s.opts.Logger.Info("records are shipped again")
+	}
+}
+
+// close ends the shipping. With drain it ships the records that are durable first, for shipCloseTime at most. A Put that
+// does not return is left alone: the goroutine ends after it, and reads the store no more.
+func (sh *shipper) close(drain bool) {
+	sh.mu.Lock()
+	sh.closing = true
+	sh.mu.Unlock()
+	if !drain {
+		sh.end()
+	}
+	sh.signal()
+	timer := time.NewTimer(shipCloseTime)
+	defer timer.Stop()
+	select {
+	case <-sh.done:
+	case <-timer.C:
+		sh.s.opts.Logger.Error("the newest records are not shipped; the next host ships them", "records", sh.stats().Records)
+	}
+	sh.end()
+}
+
+// ShipStats describes the shipping of records.
+type ShipStats struct {
+	On       bool          // there is an archive
+	Record   uint64        // the newest durable record
+	Shipped  uint64        // the newest record in the archive
+	Records  int64         // durable records that are not in the archive
+	Bytes    int64         // of their frames in the store, about
+	Lag      time.Duration // since the oldest of them became durable, about; zero if there is none
+	Uploaded int64         // bytes put into the archive
+	Failures int64         // failed attempts
+	Err      error         // of the last attempt; nil if it succeeded
+	// NeedsBase reports that the newest shipped records cannot be restored before a base is complete.
+	NeedsBase bool
+}
+
+func (sh *shipper) stats() ShipStats {
+	if sh == nil {
+		return ShipStats{}
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	st := ShipStats{
+		On: true, Record: sh.made, Shipped: sh.shipped, Records: int64(sh.made - min(sh.shipped, sh.made)),
+		Bytes: sh.bytes - sh.sent, Uploaded: sh.uploaded, Failures: sh.failures, Err: sh.err,
+		NeedsBase: sh.needsBase,
+	}
+	if !sh.oldest.IsZero() {
+		st.Lag = max(0, time.Since(sh.oldest))
+	}
+	return st
+}

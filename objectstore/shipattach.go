@@ -1,0 +1,157 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/frame"
+)
+
+// ErrForeignArchive reports an archive with the records of another store, or of another history of this store.
+var ErrForeignArchive = errkind.New(errkind.ErrConflict, "the archive is not of this store's history")
+
+// archiveEnd is the newest content of an archive.
+type archiveEnd struct {
+	last frame.Name // the object with the newest record; zero if there is none
+	// base is the newest complete base, and hasBase reports whether there is one and the records from it to the end.
+	base      archivedBase
+	hasBase   bool
+	sinceBase int64 // bytes of records after the base
+}
+
+// endOf finds the end in a list of objects.
+func endOf(objects []ArchiveObject) (e archiveEnd) {
+	list := parseObjects(objects)
+	if n := len(list.bases); n > 0 {
+		e.base, e.hasBase = list.bases[n-1], true
+		e.last = e.base.parts[0]
+	}
+	linked := e.base.number
+	for _, r := range list.records {
+		if r.Last > e.last.Last {
+			e.last = r.Name
+		}
+		if r.Last > linked && r.First <= linked+1 {
+			linked = r.Last
+			e.sinceBase += r.size
+		}
+	}
+	e.hasBase = e.hasBase && linked == e.last.Last
+	return e
+}
+
+// attach compares the end of the archive with the store, and finds the place where shipping continues: the archive
+// alone decides which records are shipped, so a crash between a Put and its confirmation leaves neither a gap nor a
+// repeated record.
+func (sh *shipper) attach(ctx context.Context) error {
+	objects, err := sh.opts.Archive.List(ctx)
+	if err != nil {
+		return fmt.Errorf("listing the archive: %w", err)
+	}
+	e := endOf(objects)
+	at := frame.Position{}
+	if e.last != (frame.Name{}) {
+		if at, err = positionOf(ctx, sh.opts.Archive, e.last); err != nil {
+			return err
+		}
+		if err = sh.compare(&at); err != nil {
+			return err
+		}
+	}
+	sh.at, sh.linked = at, e.last != (frame.Name{})
+	sh.baseBytes, sh.sinceBase = e.base.bytes, e.sinceBase
+	sh.mu.Lock()
+	sh.attached, sh.needsBase = true, !e.hasBase
+	sh.mu.Unlock()
+	if e.last != (frame.Name{}) {
+		sh.sentThrough(at.Number, 0, sh.s.opened)
+	}
+	return nil
+}
+
+// open is attach during Open: an archive of another history is an error of Open, and an archive that cannot be read is
+// compared later.
+func (sh *shipper) open() error {
+	ctx, cancel := context.WithTimeout(sh.ctx, shipOpenTime)
+	defer cancel()
+	err := sh.attach(ctx)
+	if errors.Is(err, ErrForeignArchive) {
+		return err
+	}
+	if err != nil {
+		sh.failed(err, 0)
+	}
+	return nil
+}
+
+// positionOf returns the position after the newest record of an object.
+func positionOf(ctx context.Context, from Archive, n frame.Name) (at frame.Position, err error) {
+	content, err := from.Get(ctx, n.String())
+	if err != nil {
+		return at, fmt.Errorf("reading the end of the archive: %w", err)
+	}
+	if n.Base() {
+		b := frame.NewBase(n.Last)
+		_, err = b.Next(content)
+		at, _ = b.Position()
+	}
+	for rest := content; !n.Base() && err == nil && len(rest) > 0; {
+		var f frame.Frame
+		f, rest, err = frame.Decode(rest)
+		at = frame.After(&f)
+	}
+	if err == nil && at.Number != n.Last {
+		err = fmt.Errorf("it ends with record %d", at.Number)
+	}
+	if err != nil {
+		return at, fmt.Errorf("%w: object %v of the archive: %w", ErrDamaged, n, err)
+	}
+	return at, nil
+}
+
+// compare compares the end of the archive with the frames in the store.
+func (sh *shipper) compare(at *frame.Position) error {
+	s := sh.s
+	here := Identity{Store: at.Store.String(), Fork: at.Fork}
+	if here != s.identity {
+		return fmt.Errorf("%w: the archive is of %v, this store is %v", ErrForeignArchive, here, s.identity)
+	}
+	sh.mu.Lock()
+	made := sh.made
+	sh.mu.Unlock()
+	if at.Number > made {
+		return fmt.Errorf("%w: the archive has records up to %d, this store only up to %d", ErrForeignArchive, at.Number, made)
+	}
+	for i, sum := range []func(*frame.Frame) frame.Sum{
+		func(f *frame.Frame) frame.Sum { return f.Sum },
+		func(f *frame.Frame) frame.Sum { return f.Prev },
+	} {
+		f, ok, err := s.frameOf(at.Number + uint64(i))
+		if err != nil {
+			return err
+		}
+		if ok && sum(&f) != at.Sum {
+			return fmt.Errorf("%w: record %d of the archive is not that of this store", ErrForeignArchive, at.Number)
+		}
+	}
+	return nil
+}
+
+// frameOf returns the frame of a record, if the store still has it.
+func (s *Store) frameOf(number uint64) (f frame.Frame, ok bool, err error) {
+	if !s.engine.acquire() {
+		return f, false, s.refusal()
+	}
+	defer s.engine.release()
+	v, ok, err := s.appendGet(nil, s.db, frameKey(number))
+	if !ok || err != nil {
+		return f, false, err
+	}
+	f, _, err = frame.Decode(v)
+	if err != nil {
+		return f, false, fmt.Errorf("%w: frame of record %d: %w", ErrFormat, number, err)
+	}
+	return f, true, nil
+}
