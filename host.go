@@ -75,6 +75,10 @@ type Options struct {
 	// ErrorTexts lets clients outside the process read the texts of all errors that methods and
 	// handlers return, not only those of a [PublicError]. It is for development.
 	ErrorTexts bool
+	// Ship is the archive that gets a copy of each record, asynchronously: see [Archive]. Nil ships nothing. The archive
+	// must be empty, or have records of this store; otherwise Open returns ErrConflict. Host.Stats has the lag. The caller
+	// closes the archive after the host.
+	Ship Archive
 	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
 	// them.
 	Logger *slog.Logger

@@ -58,7 +58,7 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 		idle.Min = scaled(70 * time.Second)
 	}
 	ro := runtime.Options{
-		Store: objectstore.Options{FS: o.fs, Logger: o.Logger},
+		Store: objectstore.Options{FS: o.fs, Logger: o.Logger, Ship: o.shipping()},
 		Grace: o.Grace, MaxEvents: o.MaxEvents, MaxBytes: o.MaxBytes, MaxAge: o.MaxAge, MaxLive: o.MaxLive,
 		Limits: runtime.Limits{
 			Exclusive: scaled(30 * time.Second), Alarm: scaled(15 * time.Minute), Stall: scaled(30 * time.Second),
@@ -82,6 +82,14 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 		o.tune(&ro)
 	}
 	return ro
+}
+
+// shipping returns nil if there is no archive.
+func (o *Options) shipping() *objectstore.Shipping {
+	if o.Ship == nil {
+		return nil
+	}
+	return &objectstore.Shipping{Archive: o.Ship}
 }
 
 // spread is a hash of an object's name, by FNV-1a. It spreads the evictions of objects that become idle at the same

@@ -103,8 +103,10 @@ func TestJSONOfCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin := fixedHost(t)
-	places := strings.NewReplacer(dir, "DIR", export, "FILE")
-	varying := regexp.MustCompile(`"(store|fork|version|go|bytes)":("[^"]*"|\d+)`)
+	shipped := t.TempDir()
+	shipOneRecord(t, shipped)
+	places := strings.NewReplacer(dir, "DIR", shipped, "SHIPPED", export, "FILE")
+	varying := regexp.MustCompile(`"(store|fork|version|go|bytes|made|record)":("[^"]*"|\d+)`)
 	var text strings.Builder
 	commands := []string{
 		"ls", "ls --live", "show room/a", "show room/a --sockets", "pins room/a",
@@ -114,11 +116,11 @@ func TestJSONOfCommands(t *testing.T) {
 		"close room/a x", "close room/a --all", "evict room/a", "evict room/b",
 		"alarm show room/a", "alarm show room/b", "alarm set room/a 2026-01-02T03:04:05Z", "alarm delete room/a",
 		"alarm parked", "alarm revive room/a", "alarm revive --all",
-		"import room/c " + export, "backup /b", "check " + dir, "version",
+		"import room/c " + export, "backup /b", "check " + dir, "restore --from " + shipped + " --data " + dir + "/new", "version",
 	}
 	for _, c := range commands {
 		args := append(strings.Fields(c), "--json")
-		if c != "version" && !strings.HasPrefix(c, "check ") {
+		if c != "version" && !strings.HasPrefix(c, "check ") && !strings.HasPrefix(c, "restore ") {
 			args = append(args, "--admin", admin)
 		}
 		var out, stderr strings.Builder

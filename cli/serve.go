@@ -23,6 +23,7 @@ import (
 
 type serveCmd struct {
 	Data          string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Folder of the store (${default})."`
+	Ship          string        `env:"DOHOST_SHIP" placeholder:"DIR" help:"Copy each record to this folder, asynchronously, for dohost restore."`
 	Listen        string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Address of the listener for clients (${default}): host:port."`
 	Admin         string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Address of the admin listener (${default}): host:port, unix:PATH, or off."`
 	Origin        []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
@@ -59,7 +60,7 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 	}
 	s := &server{std: std, questions: ask, classes: served, supervised: supervised, served: make(chan error, 2)}
 	if err := s.open(ctx, c, classes); err != nil {
-		return errors.Join(err, s.closeListeners())
+		return errors.Join(err, s.closeListeners(), s.closeArchive())
 	}
 	signals := make(chan os.Signal, 2)
 	if supervised {
@@ -77,7 +78,7 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 // check returns an error that names a flag with an invalid value.
 func (c *serveCmd) check() error {
 	if err := errors.Join(checkFilled("--data", "DOHOST_DATA", c.Data), checkFilled("--listen", "DOHOST_LISTEN", c.Listen),
-		checkFilled("--admin", "DOHOST_ADMIN", c.Admin), checkFolder("--data", c.Data), c.limitFlags.check()); err != nil {
+		checkFilled("--admin", "DOHOST_ADMIN", c.Admin), checkFolder("--data", c.Data), checkShip("--ship", c.Ship, c.Data), c.limitFlags.check()); err != nil {
 		return err
 	}
 	if c.MaxLive < 0 || c.HeapBudget > 1<<40 {
@@ -112,6 +113,7 @@ type server struct {
 
 	log      *slog.Logger
 	host     *dohost.Host
+	archive  *dohost.DirArchive // nil if nothing is shipped
 	public   *http.Server
 	admin    *http.Server // nil if there is none
 	publicAt net.Listener
@@ -151,6 +153,9 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		Listener: dohost.Tee(web.LogListener(s.log), metrics.Listener()),
 	}
 	c.set(o)
+	if err = s.openArchive(c.Ship, o); err != nil {
+		return err
+	}
 	if s.host, err = dohost.Open(c.Data, o, classes...); err != nil {
 		return err
 	}
@@ -317,7 +322,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	go func() { closed <- s.host.Close() }()
 	select {
 	case err := <-closed:
-		return errors.Join(failure, err, s.shutDown(context.WithoutCancel(ctx)))
+		return errors.Join(failure, err, s.closeArchive(), s.shutDown(context.WithoutCancel(ctx)))
 	case <-signals:
 		return s.secondSignalError()
 	}

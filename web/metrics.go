@@ -159,23 +159,30 @@ func (m *Metrics) response(route string, status int, aborted bool) {
 type hostCollector struct{ m *Metrics }
 
 var (
-	descLive      = prometheus.NewDesc("dohost_live_objects", "Objects with an incarnation in memory.", nil, nil)
-	descSockets   = prometheus.NewDesc("dohost_sockets", "WebSockets by state: live (the object is in memory) or hibernating.", []string{"state"}, nil)
-	descZombies   = prometheus.NewDesc("dohost_zombies", "Events that are still running in ended incarnations.", nil, nil)
-	descRecords   = prometheus.NewDesc("dohost_store_records_total", "Records made durable.", nil, nil)
-	descBatches   = prometheus.NewDesc("dohost_store_batches_total", "Batches with writes in the durable records.", nil, nil)
-	descBytes     = prometheus.NewDesc("dohost_store_bytes_total", "Bytes of the durable records.", nil, nil)
-	descDamaged   = prometheus.NewDesc("dohost_store_damaged_blocks", "Blocks and records of the store that could not be read.", nil, nil)
-	descReads     = prometheus.NewDesc("dohost_read_budget_bytes", "Bytes of request bodies and frames that the host is reading or handling.", nil, nil)
-	descReadsFull = prometheus.NewDesc("dohost_read_budget_refused_total", "Requests and frames that were refused because the read budget was exhausted.", nil, nil)
-	descSends     = prometheus.NewDesc("dohost_send_queue_bytes", "Bytes of frames and responses that wait for clients.", nil, nil)
-	descSlow      = prometheus.NewDesc("dohost_slow_sockets_total", "WebSockets closed, and HTTP responses cut, because their clients did not read.", nil, nil)
-	descUndurable = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes written and not durable yet, including writes of running events.", nil, nil)
+	descLive         = prometheus.NewDesc("dohost_live_objects", "Objects with an incarnation in memory.", nil, nil)
+	descSockets      = prometheus.NewDesc("dohost_sockets", "WebSockets by state: live (the object is in memory) or hibernating.", []string{"state"}, nil)
+	descZombies      = prometheus.NewDesc("dohost_zombies", "Events that are still running in ended incarnations.", nil, nil)
+	descRecords      = prometheus.NewDesc("dohost_store_records_total", "Records made durable.", nil, nil)
+	descBatches      = prometheus.NewDesc("dohost_store_batches_total", "Batches with writes in the durable records.", nil, nil)
+	descBytes        = prometheus.NewDesc("dohost_store_bytes_total", "Bytes of the durable records.", nil, nil)
+	descDamaged      = prometheus.NewDesc("dohost_store_damaged_blocks", "Blocks and records of the store that could not be read.", nil, nil)
+	descReads        = prometheus.NewDesc("dohost_read_budget_bytes", "Bytes of request bodies and frames that the host is reading or handling.", nil, nil)
+	descReadsFull    = prometheus.NewDesc("dohost_read_budget_refused_total", "Requests and frames that were refused because the read budget was exhausted.", nil, nil)
+	descSends        = prometheus.NewDesc("dohost_send_queue_bytes", "Bytes of frames and responses that wait for clients.", nil, nil)
+	descSlow         = prometheus.NewDesc("dohost_slow_sockets_total", "WebSockets closed, and HTTP responses cut, because their clients did not read.", nil, nil)
+	descShipRecords  = prometheus.NewDesc("dohost_ship_lag_records", "Durable records that are not in the archive.", nil, nil)
+	descShipBytes    = prometheus.NewDesc("dohost_ship_lag_bytes", "Bytes in the store that wait to be shipped to the archive.", nil, nil)
+	descShipSeconds  = prometheus.NewDesc("dohost_ship_lag_seconds", "Time since the oldest record that is not in the archive became durable; 0 if there is none.", nil, nil)
+	descShipUploaded = prometheus.NewDesc("dohost_ship_bytes_total", "Bytes put into the archive.", nil, nil)
+	descShipFailures = prometheus.NewDesc("dohost_ship_failures_total", "Failed attempts to ship records.", nil, nil)
+	descShipBase     = prometheus.NewDesc("dohost_ship_needs_base", "1 if the newest shipped records cannot be restored before a base is complete, otherwise 0.", nil, nil)
+	descUndurable    = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes written and not durable yet, including writes of running events.", nil, nil)
 )
 
 // Describe yields the names of Collect's metrics.
 func (hostCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descBatches, descBytes, descDamaged, descUndurable, descReads, descReadsFull, descSends, descSlow} {
+	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descBatches, descBytes, descDamaged, descUndurable, descReads, descReadsFull, descSends, descSlow,
+		descShipRecords, descShipBytes, descShipSeconds, descShipUploaded, descShipFailures, descShipBase} {
 		ch <- d
 	}
 }
@@ -205,4 +212,17 @@ func (c hostCollector) Collect(ch chan<- prometheus.Metric) {
 	send(descReadsFull, prometheus.CounterValue, float64(reads.Refused))
 	send(descSends, prometheus.GaugeValue, float64(sends.Used))
 	send(descSlow, prometheus.CounterValue, float64(sends.Refused))
+	if !st.Ship.On {
+		return
+	}
+	send(descShipRecords, prometheus.GaugeValue, float64(st.Ship.Records))
+	send(descShipBytes, prometheus.GaugeValue, float64(st.Ship.Bytes))
+	send(descShipSeconds, prometheus.GaugeValue, st.Ship.Lag.Seconds())
+	send(descShipUploaded, prometheus.CounterValue, float64(st.Ship.Uploaded))
+	send(descShipFailures, prometheus.CounterValue, float64(st.Ship.Failures))
+	base := 0.0
+	if st.Ship.NeedsBase {
+		base = 1
+	}
+	send(descShipBase, prometheus.GaugeValue, base)
 }

@@ -1,0 +1,51 @@
+package dohost
+
+import (
+	"context"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Archive keeps the history of a store outside of it. A host with [Options].Ship puts each durable record into its archive,
+// with others of about a second in one object, and from time to time a base, which is the whole state.
+//
+// Shipping is asynchronous: no call waits for it, and an archive that is not available only lags. The archive has a prefix of
+// the history at any time, and never a record that the store could still lose. [RestoreDir] makes a store of it, as of any
+// record or time since the first base. If more than 1 GiB of records wait, the host drops them and ships a new base later;
+// moments between the two cannot be restored.
+//
+// An implementation for a bucket puts an object only if there is none of that name. [DirArchive] is an archive in a folder.
+type Archive = objectstore.Archive
+
+// ArchiveObject is an object of an archive.
+type ArchiveObject = objectstore.ArchiveObject
+
+// DirArchive is an archive in a folder.
+type DirArchive = objectstore.DirArchive
+
+// OpenDirArchive opens the archive in dir for a host that ships to it, and makes dir if it is absent. It locks dir against
+// other processes. Errors: [ErrConflict] if another process has it open, the disk's.
+func OpenDirArchive(dir string) (*DirArchive, error) { return objectstore.OpenDirArchive(nil, dir) }
+
+// ReadDirArchive returns the archive in dir for [RestoreDir], also while a host ships to it.
+func ReadDirArchive(dir string) *DirArchive { return objectstore.ReadDirArchive(nil, dir) }
+
+// RestorePoint selects a moment of the history in an archive. The zero RestorePoint is the newest record.
+type RestorePoint = objectstore.RestorePoint
+
+// Restored describes a restored store.
+type Restored = objectstore.Restored
+
+// ShipStats describes the shipping of records to an archive.
+type ShipStats = objectstore.ShipStats
+
+// RestoreDir makes a store in dir, which must be absent or empty, as of a moment of the history in an archive. It verifies
+// each record, and the link to the record before it. The first [Open] of the store draws another fork, as for a backup, so
+// a host on it needs an archive of its own. A restore that returns an error, or was interrupted, is no store, and may leave
+// a directory, which is to be removed before the next try.
+//
+// Errors: [ErrDamaged] for a record that is damaged, missing or repeated, with its number; [ErrNotFound] if the archive does
+// not have the moment; fs.ErrExist if dir is not empty; those of the archive and of the disk.
+func RestoreDir(ctx context.Context, from Archive, dir string, to RestorePoint) (Restored, error) {
+	return objectstore.Restore(ctx, from, dir, to, nil)
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dohost/dohost"
+)
+
+// tally counts its calls.
+type tally struct{ st *dohost.State }
+
+const tallies dohost.Namespace[tally] = "tally"
+
+func newTally(_ context.Context, st *dohost.State) (*tally, error) { return &tally{st}, nil }
+
+func tallyClass() dohost.Class { return dohost.Bind(tallies, newTally, nil) }
+
+// add writes the number of a call.
+func (c *tally) add(ctx context.Context, n int) (int, error) {
+	return n, dohost.Put(ctx, c.st.Storage(), "n", n)
+}
+
+func (c *tally) get(ctx context.Context, _ int) (n int, err error) {
+	n, _, err = dohost.Get[int](ctx, c.st.Storage(), "n")
+	return n, err
+}
+
+// shipCalls lets a host on a store answer calls and ship to a folder.
+func shipCalls(t *testing.T, data, folder string, calls int) {
+	t.Helper()
+	a, err := dohost.OpenDirArchive(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := dohost.Open(data, &dohost.Options{Ship: a}, tallyClass())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range calls {
+		if _, err := dohost.Call(t.Context(), tallies.Get(h, "a"), (*tally).add, i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for h.Stats().Ship.NeedsBase { // the last one of a new store
+		if _, err := dohost.Call(t.Context(), tallies.Get(h, "a"), (*tally).add, calls); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(h.Close(), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shipOneRecord fills a folder with the records of a new store.
+func shipOneRecord(t *testing.T, folder string) {
+	t.Helper()
+	shipCalls(t, t.TempDir(), folder, 1)
+}
+
+// TestRestoreCommand restores the folder of two hosts.
+func TestRestoreCommand(t *testing.T) {
+	root := t.TempDir()
+	data, folder, restored := filepath.Join(root, "data"), filepath.Join(root, "shipped"), filepath.Join(root, "new")
+	run := func(want int, args ...string) string {
+		t.Helper()
+		var out strings.Builder
+		if s := (App{Classes: []dohost.Class{tallyClass()}}).Run(t.Context(), args, strings.NewReader(""), &out, &out); s != want {
+			t.Errorf("dohost %s: status %d: %s", strings.Join(args, " "), s, &out)
+		}
+		return out.String()
+	}
+	has := func(text, part string) {
+		t.Helper()
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in %q", part, text)
+		}
+	}
+	value := func(dir string) (n int) {
+		t.Helper()
+		h, err := dohost.Open(dir, nil, tallyClass())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err = dohost.Call(t.Context(), tallies.Get(h, "a"), (*tally).get, 0)
+		if err := errors.Join(err, h.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	shipCalls(t, data, folder, 3)
+	shipCalls(t, data, folder, 3)
+	has(run(0, "restore", "--from", folder, "--data", restored), "as of record ")
+	run(0, "check", restored)
+	if n := value(restored); n != 3 {
+		t.Errorf("the restored object has %d", n)
+	}
+	has(run(1, "restore", "--from", folder, "--data", restored), "is not empty")
+	has(run(1, "restore", "--from", folder, "--data", filepath.Join(root, "x"), "--at", "99"), "its newest record is")
+	has(run(1, "restore", "--from", folder, "--data", filepath.Join(root, "x"), "--at", "2001-01-01T00:00:00Z"), "its first base is of record")
+	has(run(2, "restore", "--from", folder, "--data", filepath.Join(root, "x"), "--at", "0"), "want the number of a record, or a time")
+	has(run(1, "restore", "--from", folder, "--data", filepath.Join(folder, "x")), "not within each other")
+	has(run(1, "serve", "--data", restored, "--ship", folder, "--listen", "127.0.0.1:0", "--admin", "off"), "the archive is not of this store's history")
+	has(run(1, "serve", "--data", data, "--ship", filepath.Join(data, "ship"), "--listen", "127.0.0.1:0"), "not within each other")
+	lock, err := dohost.OpenDirArchive(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	has(run(1, "serve", "--data", data, "--ship", folder, "--listen", "127.0.0.1:0", "--admin", "off"), "locked by another host")
+	runs, err := filepath.Glob(filepath.Join(folder, "*.records.*"))
+	if err != nil || len(runs) == 0 {
+		t.Fatalf("%v, %v", runs, err)
+	}
+	content, err := os.ReadFile(runs[len(runs)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)-1] ^= 1
+	if err := os.WriteFile(runs[len(runs)-1], content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	if _, err := fmt.Sscanf(filepath.Base(runs[len(runs)-1]), "%d.", &last); err != nil {
+		t.Fatal(err)
+	}
+	has(run(1, "restore", "--from", folder, "--data", filepath.Join(root, "x")), fmt.Sprintf("record %d: the checksum", last))
+	run(0, "restore", "--from", folder, "--data", filepath.Join(root, "y"), "--at", fmt.Sprint(last-1))
+}
