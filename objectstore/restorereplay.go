@@ -13,8 +13,9 @@ import (
 	"github.com/dohost/dohost/internal/frame"
 )
 
-// maxReplayBatch bounds an engine batch of a restore, in bytes; the last operation may exceed it.
-const maxReplayBatch = 4 << 20
+// maxReplayBatch bounds an engine batch of a restore, in bytes; the last record may exceed it. The engine keeps the memory of
+// a batch of this size for the next one.
+const maxReplayBatch = 512 << 10
 
 // restorer replays an archive into a new database. Its batches are not logged: until finish the directory is no store, and
 // before that the database is flushed.
