@@ -143,7 +143,7 @@ func (a *DirArchive) Put(ctx context.Context, name string, content []byte) error
 	if err != nil {
 		return fmt.Errorf("dohost: %w", err)
 	}
-	_, err = file.Write(content)
+	_, err = file.Write(bytes.Clone(content)) // a file system may change the slice, and the shipper repeats a Put with it
 	if err == nil {
 		err = file.Sync()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +42,7 @@ func imagesOf(fs *FS, acked func() []int64, f func()) (images []shipImage) {
 // follow one another, so step is no multiple of three.
 func everyPoint(t *testing.T, images []shipImage, step int, f func(shipImage)) {
 	t.Helper()
-	if invariants.Enabled {
+	if invariants.Enabled && step > 1 {
 		step *= 2
 	}
 	tried := 0
@@ -231,13 +232,17 @@ func TestRestoreIsAWholeStoreOrNoneWhereverItIsCutOff(t *testing.T) {
 		for k := 1; k < writes/3; k += 5 {
 			fs := NewMemFS()
 			full := errors.New("the disk is full")
+			var reached atomic.Bool // the engine may need fewer writes this time
 			fs.OnWrite(func(op, path string, n int64) error {
 				if n >= int64(k) && op != "remove" && !strings.Contains(path, "MANIFEST") && !strings.Contains(path, "marker") {
+					reached.Store(true)
 					return full
 				}
 				return nil
 			})
-			if err := restore(fs); err == nil || !strings.Contains(err.Error(), "full") {
+			if err := restore(fs); !reached.Load() {
+				break
+			} else if err == nil || !strings.Contains(err.Error(), "full") {
 				t.Errorf("with a full disk from write %d on: %v", k, err)
 			}
 			failed++
