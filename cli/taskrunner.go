@@ -66,7 +66,7 @@ func (r *taskRunner) run(ctx context.Context, task *pool.Task) (json.RawMessage,
 	}
 	var result bytes.Buffer
 	encoder := json.NewEncoder(&result)
-	encoder.SetEscapeHTML(false) // the result would be longer than the pool allows
+	encoder.SetEscapeHTML(false)                         // the result would be longer than the pool allows
 	text := strings.TrimRight(out.text.String(), "\r\n") // as the command substitution of a shell
 	err = encoder.Encode(strings.ToValidUTF8(text, "\uFFFD"))
 	return bytes.TrimSpace(result.Bytes()), err
