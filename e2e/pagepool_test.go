@@ -203,7 +203,7 @@ func staysCold(t *testing.T, p *poolPages) {
 	p.call(t, "declare", object{"role": "builder", "managed": true})
 	p.do(t, "", `await has("roles", "builder", "State", "offline")`)
 	p.server.evictPool(t, p)
-	p.do(t, "", `await until("the pool has left memory", () => the("#object").dataset.state === "cold"); await twoPolls(); await twoPolls();
+	p.do(t, "", `await until("the pool has left memory", () => the("#object").dataset.state === "cold"); await newPoll(); await newPoll();
 		same(the("#object").dataset.state, "cold"); same(cellOf("roles", "builder", "Kind"), "managed")`)
 }
 
