@@ -157,11 +157,11 @@ func decodeArguments(args json.RawMessage, in reflect.Value) error {
 	return json.Unmarshal(whole, in.Interface())
 }
 
-// decodeFields decodes arguments into the exported fields of a struct, in order.
+// decodeFields decodes arguments into the exported fields of a struct, in order, without those that JSON leaves out.
 func decodeFields(args json.RawMessage, v reflect.Value) error {
 	var fields []reflect.Value
 	for f, field := range v.Fields() {
-		if f.IsExported() {
+		if f.IsExported() && f.Tag.Get("json") != "-" {
 			fields = append(fields, field)
 		}
 	}

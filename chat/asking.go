@@ -185,7 +185,7 @@ func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) er
 	case err == nil || q.Cancel:
 		return nil
 	}
-	_, err = k.complete(ctx, &Completion{Key: q.Address.Key, Error: q.failedText(err), ofTask: true})
+	_, err = k.complete(ctx, &Completion{Key: q.Address.Key, Error: q.failedText(err), Unknown: q.Task != nil && !refusedTask(err)})
 	if errors.Is(err, ErrNoCall) {
 		return nil
 	}
@@ -248,7 +248,7 @@ func (r *callRow) expiredText() string {
 	case r.Asks == "":
 		return expiredCallText
 	case r.Role != "":
-		return fmt.Sprintf("No worker of the role %q has done the call within %v. Whether it took effect is not known.", r.Role, within)
+		return fmt.Sprintf("The call was not done within %v by a worker of the role %q. Whether it took effect is not known.", within, r.Role)
 	default:
 		return fmt.Sprintf("The agent %s did not answer within %v. Its request %s may still have effects.",
 			r.Asks, within, requestOf(r.Key))

@@ -132,7 +132,7 @@ func (k *conversation) complete(ctx context.Context, c *Completion) (applied boo
 		if err := k.endExternal(ctx, row, f, !c.Unknown); err != nil || row.Role == "" || c.ofTask {
 			return err
 		}
-		return k.cancelAsk(ctx, &row)
+		return k.cancelTask(ctx, &row)
 	})
 	return applied && err == nil, err
 }
@@ -270,7 +270,7 @@ func (k *conversation) expireExternal(ctx context.Context, row callRow) error {
 		if err := k.endExternal(ctx, now.Value, f, false); err != nil || now.Value.Role == "" {
 			return err
 		}
-		return k.cancelAsk(ctx, &now.Value)
+		return k.cancelTask(ctx, &now.Value)
 	})
 }
 

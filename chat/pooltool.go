@@ -40,7 +40,7 @@ type PoolToolOptions[In any] struct {
 	// Text returns the text of the task, which is the input of its worker. It is called with the turn, and again after an interruption. An
 	// error is the result of the call. Nil means the JSON of the input.
 	Text func(ctx context.Context, in In) (string, error)
-	// Policy decides about a call whose worker has started and has not reported the end. Zero means AtMostOnce: the call is
+	// Policy decides about a call if a worker has started its task and has not reported the end. Zero means AtMostOnce: the call is
 	// [CallUnknown]. With Idempotent another worker gets the task, up to MaxAttempts of the pool. The key of the task is the same then.
 	// Reconcile is an error of [Answer].
 	Policy ledger.Policy
@@ -55,12 +55,13 @@ type PoolToolOptions[In any] struct {
 }
 
 // PoolTool returns a tool whose calls are tasks of a worker pool of the host: see package pool, dohost work and [pool.Work]. The model
-// receives the JSON schema of In, as with [NewTool]. The result of the task is that of the call. A call is an [External] call: its reply
+// receives the JSON schema of In, as with [NewTool]. The result of the task is the result of the call. A call is an [External] call: its reply
 // ends, and continues with the result, so it waits without an event, a turn or a connection. It waits for a worker, too: a role without
-// workers is no error before Timeout.
+// workers is not an error before Timeout. A task does not name its tool, so give each tool a role of its own.
 //
 // A task that fails is an error of the call. The state is [CallUnknown] if a worker has started the task, and the pool has no report of the
-// end of that attempt. A stop of the reply cancels the task; so does dohost or a program that cancels it in the pool, which ends the call.
+// end of that attempt. If the call ends first, because it was completed by hand, its time is over, or its reply was stopped while it ran, the task is
+// cancelled. A cancellation of the task in the pool ends the call.
 //
 // [Answer] returns an error for options that are not valid. The fields of the returned Tool may be changed, except Run, Policy and External.
 func PoolTool[In any](name, description string, o *PoolToolOptions[In]) Tool {
@@ -81,7 +82,7 @@ func PoolTool[In any](name, description string, o *PoolToolOptions[In]) Tool {
 		if err != nil {
 			return nil, ledger.NoEffect(err)
 		}
-		return nil, of.l.post(ctx, &of.call, to, &poolTask{role, text, own.Policy == ledger.AtMostOnce}, within)
+		return nil, of.l.post(ctx, &of.call, to, &poolTask{role, text, own.Policy == ledger.AtMostOnce, taskWithin(within).Milliseconds()}, within)
 	}
 	t := NewTool(name, description, run, &ToolOptions[In, any]{
 		Policy: ledger.Idempotent, External: &External{Within: within, Async: own.Async}, Approve: own.Approve, ApproveWithin: own.ApproveWithin,
@@ -107,6 +108,8 @@ type poolTask struct {
 	Role string
 	Text string
 	Once bool
+	// WithinMS bounds the time of the task in the pool, from its post: the call may be deleted before it ends.
+	WithinMS int64
 }
 
 // post starts the fiber that posts the task of a call. The caller hands the call over in the same batch.
@@ -133,12 +136,25 @@ func (l *liveReply) post(ctx context.Context, call *Call, to dohost.ID, task *po
 	})
 }
 
+// taskWithin returns the bound of a task's time: later than the end of the call, which cancels it; zero if there is none.
+func taskWithin(within time.Duration) time.Duration {
+	if within == 0 || within > pool.MaxWithin-time.Minute {
+		return 0
+	}
+	return within + time.Minute
+}
+
 // callPosts is the event of a call that posts a task.
 func callPosts(to dohost.ID, role string, within time.Duration) callEvent {
 	return func(r callRow) callRow {
 		r.Asks, r.Role, r.Within, r.Hidden = to.String(), role, within.Milliseconds(), true
 		return r
 	}
+}
+
+// cancelTask is cancelAsk for a call that has ended in this batch. It waits for space by itself: a repetition of the end would have no effect.
+func (k *conversation) cancelTask(ctx context.Context, r *callRow) error {
+	return retryNoSpace(ctx, func() error { return k.cancelAsk(ctx, r) })
 }
 
 // sendTask posts the task of a call, or cancels it.
@@ -157,18 +173,22 @@ func (k *conversation) sendTask(ctx context.Context, q *outgoing) error {
 		}
 		_, err := p.Post(ctx, pool.NewTask{
 			Role: q.Task.Role, Text: q.Task.Text, Key: q.Address.Request, Once: q.Task.Once, CreateRole: true,
-			Notify: &pool.Notify{To: k.base.Object().ID(), Callback: taskCallback},
+			WithinMS: q.Task.WithinMS,
+			Notify:   &pool.Notify{To: k.base.Object().ID(), Callback: taskCallback},
 		})
 		return err
 	})
 }
 
 // errNoPool is the error of an id that is not a pool.
-var errNoPool = errors.New("it is no pool")
+var errNoPool = errors.New("the object is not a pool")
 
 // finalTaskError reports whether a repetition of a post is useless.
-func finalTaskError(err error) bool {
-	return errors.Is(err, errNoPool) || errors.Is(err, pool.ErrInvalid) || errors.Is(err, pool.ErrKeyUsed)
+func finalTaskError(err error) bool { return refusedTask(err) || errors.Is(err, pool.ErrKeyUsed) }
+
+// refusedTask reports whether an error proves that the task does not exist.
+func refusedTask(err error) bool {
+	return errors.Is(err, errNoPool) || errors.Is(err, pool.ErrInvalid) || errors.Is(err, dohost.ErrNotFound)
 }
 
 // taskErrorText returns the text of an error for the model.
@@ -185,15 +205,21 @@ func taskErrorText(err error) string {
 // taskCallback completes a call with the end of its task.
 const taskCallback agent.Callback[pool.Ended] = "chat.task"
 
+// unusableResultText is the error of a call whose result cannot be part of a message.
+const unusableResultText = "A worker has done the call, and its result is not usable: it is nested too deep, or not UTF-8."
+
 // taskEnded is the method of taskCallback.
 func (k *conversation) taskEnded(ctx context.Context, e *pool.Ended) error {
 	rows, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{Index: "task", Equal: dohost.KeyOf(e.Key), Limit: 1})
 	if err != nil || len(rows) == 0 { // its message was deleted
 		return err
 	}
+	if of := rows[0].Value; of.Asks != (dohost.ID{Class: string(pool.Pools), Name: e.Pool}).String() || of.Role != e.Role {
+		return nil // of a task that this call has not posted
+	}
 	c := &Completion{Key: rows[0].Value.Key, Output: e.Result, Error: e.Error, Unknown: e.Uncertain, ofTask: true}
 	if err := c.check(); err != nil {
-		c = &Completion{Key: c.Key, Error: fmt.Sprintf("The worker has done the call, and its result is not usable: %v", err), Unknown: true, ofTask: true}
+		c = &Completion{Key: c.Key, Error: unusableResultText, Unknown: true, ofTask: true}
 	}
 	_, err = k.complete(ctx, c)
 	if errors.Is(err, ErrNoCall) {

@@ -177,7 +177,7 @@ func TestPoolToolWithoutWorkerExpires(t *testing.T) {
 		}
 		h.Advance(2 * time.Minute)
 		wantTranscript(t, h, "a", "user: tool book: x",
-			`assistant: a heard (No worker of the role "book" has done the call within 2h0m0s. Whether it took effect is not known.)`)
+			`assistant: a heard (The call was not done within 2h0m0s by a worker of the role "book". Whether it took effect is not known.)`)
 		wantCancelled(t, h)
 	})
 }
@@ -189,6 +189,19 @@ func wantCancelled(t *testing.T, h *dohosttest.Host) {
 	if len(list.Tasks) != 1 || list.Tasks[0].Status != pool.Failed || list.Tasks[0].Reason != "the call has ended" {
 		t.Errorf("%+v", list.Tasks)
 	}
+}
+
+// TestPoolToolOfADeletedCall deletes a conversation with a call that waits. Its task fails at its deadline.
+func TestPoolToolOfADeletedCall(t *testing.T) {
+	withPool(t, bookTeam(chat.PoolToolOptions[booking]{}), func(t *testing.T, h *dohosttest.Host) {
+		askForBooking(t, h, "tool book: x")
+		inMember(t, h, "a", func(ctx context.Context, m *member) error { return chat.Clear(ctx, m) })
+		h.Advance(70 * time.Minute)
+		list := inPool(t, h, (*pool.Pool).Tasks, pool.ListQuery{Role: "book"})
+		if len(list.Tasks) != 1 || list.Tasks[0].Status != pool.Failed {
+			t.Errorf("%+v", list.Tasks)
+		}
+	})
 }
 
 // TestPoolToolEndsBeforeItsTask ends a call in other ways than by its task. The task is cancelled, and its worker is refused.
@@ -226,6 +239,29 @@ func TestPoolToolEndsBeforeItsTask(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPoolToolOfAnotherPool has a task of another pool with the key of a call and with its callback.
+func TestPoolToolOfAnotherPool(t *testing.T) {
+	withPool(t, bookTeam(chat.PoolToolOptions[booking]{}), func(t *testing.T, h *dohosttest.Host) {
+		askForBooking(t, h, "tool book: x")
+		task, hold := claimBooking(t, h, "w")
+		err := pool.Pools.Get(h, "mallory").Do(t.Context(), func(ctx context.Context, p *pool.Pool) error {
+			notify := &pool.Notify{To: dohost.ID{Class: "member", Name: "a"}, Callback: "chat.task"}
+			posted, err := p.Post(ctx, pool.NewTask{Role: "book", Key: task.Key, CreateRole: true, Notify: notify})
+			if err == nil {
+				_, err = p.Cancel(ctx, pool.Cancel{Task: posted.ID, Reason: "forged"})
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(5 * time.Second)
+		inPool(t, h, (*pool.Pool).Handoff, pool.Handoff{Hold: hold, Result: json.RawMessage(`"seat 1"`)})
+		h.Advance(5 * time.Second)
+		wantTranscript(t, h, "a", "user: tool book: x", `assistant: a heard ("seat 1")`)
+	})
 }
 
 // TestPoolToolIsNotPosted has tasks that the pool cannot take.

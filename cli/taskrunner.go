@@ -53,10 +53,8 @@ func (r *taskRunner) run(ctx context.Context, task *pool.Task) (json.RawMessage,
 	case stopped:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, exec.ErrWaitDelay): // a process that the command has left holds its output open
-	case err != nil && lines.last() != "":
-		return nil, fmt.Errorf("%w: %s", err, lines.last())
 	case err != nil:
-		return nil, err
+		return nil, failure(err, lines.last())
 	}
 	if out.full {
 		return nil, fmt.Errorf("the command has written more than %d bytes: %w", maxOutput, pool.ErrNoRetry)
@@ -70,6 +68,17 @@ func (r *taskRunner) run(ctx context.Context, task *pool.Task) (json.RawMessage,
 	text := strings.TrimRight(out.text.String(), "\r\n") // as the command substitution of a shell
 	err = encoder.Encode(strings.ToValidUTF8(text, "\uFFFD"))
 	return bytes.TrimSpace(result.Bytes()), err
+}
+
+// failure returns the error of a command that has failed, with its last line. A command that a signal has ended may have had effects.
+func failure(err error, line string) error {
+	if e, ok := errors.AsType[*exec.ExitError](err); ok && !e.Exited() {
+		err = fmt.Errorf("%w: %w", pool.ErrUncertain, err)
+	}
+	if line == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, line)
 }
 
 // wait runs a command in a process group, and kills the group.

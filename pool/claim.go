@@ -69,7 +69,7 @@ func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh bool, e
 			return err
 		}
 		if !ok {
-			if t, ok, err = v.head(ctx, c.Role); err != nil || !ok {
+			if t, ok, err = v.claimable(ctx, c.Role); err != nil || !ok {
 				return err
 			}
 			t.Fence++
@@ -87,6 +87,19 @@ func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh bool, e
 		return err
 	})
 	return claimed, fresh, err
+}
+
+// claimable returns the oldest pending task of a role, and ends those whose deadlines are over.
+func (v *view) claimable(ctx context.Context, role string) (taskRow, bool, error) {
+	for {
+		t, ok, err := v.head(ctx, role)
+		if err != nil || !ok || !t.overdue(v.now) {
+			return t, ok, err
+		}
+		if err := v.expire(ctx, &t); err != nil {
+			return t, false, err
+		}
+	}
 }
 
 // progressed moves the deadline of the next progress.
@@ -164,7 +177,7 @@ func (p *Pool) Start(ctx context.Context, h Hold) (Task, error) {
 			return noTransition(t, "a start")
 		}
 		if t.Status == Acknowledged {
-			t.Status, t.Since = Running, v.now
+			t.Status, t.Since, t.Started = Running, v.now, true
 			v.progressed(t)
 		}
 		t.Lease = v.now.Add(p.options.Lease)
@@ -296,6 +309,8 @@ type Fail struct {
 	Error string `json:"error"` // up to 4 KiB
 	// Retry makes the task pending again, unless it has had MaxAttempts claims.
 	Retry bool `json:"retry,omitempty"`
+	// Uncertain states that the attempt may have had effects: see [Task].
+	Uncertain bool `json:"uncertain,omitempty"`
 }
 
 // Fail ends a task with an error, or makes it pending again.
@@ -306,9 +321,11 @@ func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
 		return Task{}, err
 	}
 	return p.change(ctx, f.Hold, func(ctx context.Context, v *view, t *taskRow) error {
-		switch {
-		case !t.Status.held():
+		if !t.Status.held() {
 			return noTransition(t, "a failure")
+		}
+		t.Uncertain = t.Uncertain || f.Uncertain
+		switch {
 		case f.Retry:
 			if err := v.again(ctx, t, f.Error); err != nil {
 				return err

@@ -150,10 +150,11 @@ func (in *inspection) task(t *taskRow) dohost.Resource {
 	if t.Status.held() {
 		d.time("lease", t.Lease, "lease until")
 		d.time("progress_by", t.ProgressBy, "progress due by")
-	} else {
+	}
+	if t.mayDelete() {
 		d.Can = append(d.Can, dohost.ActionDelete)
 	}
-	if t.Status == Failed {
+	if t.mayRetry() {
 		d.Can = append(d.Can, dohost.ActionRetry)
 	}
 	d.text("key", t.Key, "key")

@@ -29,6 +29,7 @@
 //	both          any way to pending, after MaxAttempts claims failed
 //	running       any way to pending, of a task that is once   failed
 //	all three     Cancel                                       failed        always
+//	all three     Claim, the sweep                             failed        its deadline is over
 //
 // Every other transition is an [ErrTransition], and the row does not change.
 //

@@ -196,8 +196,17 @@ func badCursor(text string) error {
 	return &dohost.ArgumentError{Method: "details", Err: fmt.Errorf("after %.40q: want the next of a list", text)}
 }
 
+// mayRetry reports whether an operator may make the task pending again.
+func (t *taskRow) mayRetry() bool {
+	return t.Status == Failed && !t.Cancelled && !(t.Once && t.Started)
+}
+
+// mayDelete reports whether an operator may delete the task.
+func (t *taskRow) mayDelete() bool { return !t.Status.held() && !t.unnotified() }
+
 // operate applies an action of an operator: it begins a role again that is given up, makes a failed task pending again with all of its
-// attempts, or deletes a task that no worker has.
+// attempts, or deletes a task that no worker has. A pending task whose agent is to be notified fails before it is deleted. A task that is done
+// once has no retry after a start, and a cancelled task has none: its call may have ended.
 func (p *Pool) operate(ctx context.Context, r *dohost.AdminRequest) (done bool, err error) {
 	if r.Kind == roleItem && r.Action == dohost.ActionRetry {
 		row, ok, err := get(ctx, p, &roles, r.ID)
@@ -215,10 +224,14 @@ func (p *Pool) operate(ctx context.Context, r *dohost.AdminRequest) (done bool, 
 		switch {
 		case t.ID == "" && isRefusal(err):
 			return nil
-		case err != nil || t.Status.held() || retry && t.Status != Failed:
+		case err != nil || retry && !t.mayRetry() || !retry && !t.mayDelete():
 			return err
 		}
-		if done = true; !retry {
+		done = true
+		switch {
+		case !retry && t.Notify != nil && !t.Status.ended():
+			return v.withdraw(ctx, &t, "an operator has deleted it")
+		case !retry:
 			return v.forget(ctx, t)
 		}
 		t.Attempts = 0

@@ -2,10 +2,8 @@ package pool
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -14,9 +12,9 @@ import (
 )
 
 // The end of a task and the intent to notify of it are one row: a task that has ended, has a Notify, and is not Notified is in the index
-// "notify", whose rows are work of the pool (agent.OnRows). So the notification survives evictions and crashes. It is an item in the queue of
-// the agent to notify, and the item's id is a function of the task and its end, so a repetition that the agent has not run yet replaces it. The
-// agent runs its callback at least once for each end. The pool keeps the task until the item is queued.
+// "notify", whose rows are work of the pool (agent.OnRows). So the notification survives evictions and crashes. It is a schedule of the agent to
+// notify, since the items of a queue wait for one another. A repetition that the agent has not run yet is the same schedule. The agent runs its
+// callback at least once. The pool keeps the task until the schedule is stored, or until it gives up.
 
 // Notify names a callback of an agent that runs when a task has ended: see [NewTask].
 type Notify struct {
@@ -32,7 +30,7 @@ type Ended struct {
 	Key    string          `json:"key,omitempty"`    // of the post
 	Result json.RawMessage `json:"result,omitempty"` // of a task that is done
 	Error  string          `json:"error,omitempty"`  // of a task that has failed
-	// Uncertain says that the failed task may have had effects that no worker has reported: see [Task].
+	// Uncertain states that the failed task may have had effects that no worker has reported: see [Task].
 	Uncertain bool `json:"uncertain,omitempty"`
 }
 
@@ -45,18 +43,26 @@ func (t *taskRow) unnotified() bool { return t.Status.ended() && t.Notify != nil
 // notifyOptions bound the notifications. The agent of one of them may be slow, so others run concurrently.
 var notifyOptions = &agent.RowsOptions{Parallel: 16, MaxAttempts: -1, MaxRetryDelay: time.Minute}
 
-// notifyRetry bounds the attempts of the callback.
+// notifyRetry bounds the attempts of the callback, and notifyTimeout the time of one notification.
 var notifyRetry = dohost.RetryPolicy{MaxAttempts: 10, MaxDelay: time.Minute}
 
-// notify queues the callback of a task that has ended. It gives up after Options.Keep, or if there is no such callback, with a report.
+const notifyTimeout = 30 * time.Second
+
+// notify schedules the callback of a task that has ended. It gives up with a report if the object is not an agent, and after Options.Keep of the
+// pool's time with a host. An agent whose class or callback is missing may have them after the next start.
 func (p *Pool) notify(ctx context.Context, row dohost.Row[taskRow]) error {
 	t := row.Value
-	err := p.enqueueEnd(ctx, &t)
+	v, err := p.view(ctx)
+	if err != nil {
+		return err
+	}
+	until := later(t.Since, v.meta.Up).Add(p.options.Keep)
+	err = p.scheduleEnd(ctx, &t)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case finalNotifyError(err) || p.clock().Sub(t.Since) >= p.options.Keep:
+	case errors.Is(err, errNoAgent) || !p.clock().Before(until):
 		p.Object().Report(ctx, "pool:not_notified", attrTask(&t), attrRole(t.Role), slog.String("agent", t.Notify.To.String()), slog.Any("err", err))
 	default:
 		return err
@@ -72,17 +78,8 @@ func (p *Pool) notify(ctx context.Context, row dohost.Row[taskRow]) error {
 // errNoAgent is the error of an object that is not an agent.
 var errNoAgent = errors.New("pool: the object to notify is not an agent")
 
-// finalNotifyError reports whether a repetition is useless: there is no such agent, or it does not have the callback.
-func finalNotifyError(err error) bool {
-	if errors.Is(err, errNoAgent) || errors.Is(err, dohost.ErrMisuse) {
-		return true
-	}
-	e, ok := errors.AsType[*dohost.Error](err)
-	return ok && e.Outcome == dohost.OutcomeNotRun && errors.Is(err, dohost.ErrNotFound)
-}
-
-// enqueueEnd puts the end of a task into the queue of the agent to notify.
-func (p *Pool) enqueueEnd(ctx context.Context, t *taskRow) error {
+// scheduleEnd schedules the callback of the agent to notify.
+func (p *Pool) scheduleEnd(ctx context.Context, t *taskRow) error {
 	end := Ended{Pool: p.Name(), Task: t.ID, Role: t.Role, Key: t.Key}
 	if t.Status == Done {
 		c, _, err := get(ctx, p, &contents, t.ID)
@@ -93,14 +90,14 @@ func (p *Pool) enqueueEnd(ctx context.Context, t *taskRow) error {
 	} else if end.Error, end.Uncertain = t.Reason, t.Uncertain; end.Error == "" {
 		end.Error = noReason
 	}
-	of := sha256.Sum256([]byte(p.Object().ID().String())) // a queue's ids are short
-	id := fmt.Sprintf("pool:%x:%s:%d", of[:16], t.ID, t.Since.UnixNano())
+	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+	defer cancel()
 	return dohost.Do(ctx, p.Object(), t.Notify.To, func(ctx context.Context, object any) error {
 		a, ok := object.(agent.Ref)
 		if !ok {
 			return errNoAgent
 		}
-		_, err := agent.Enqueue(ctx, a, t.Notify.Callback, end, &agent.QueueOptions{ID: id, Retry: notifyRetry})
+		_, err := agent.Schedule(ctx, a, agent.After(0), t.Notify.Callback, end, &agent.ScheduleOptions{Idempotent: agent.Idempotent, Retry: notifyRetry})
 		return err
 	})
 }

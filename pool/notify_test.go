@@ -44,13 +44,20 @@ func bossClass(refuse *bool) dohost.Class {
 		}))
 }
 
+// object is not an agent.
+type object struct{}
+
+func objectClass() dohost.Class {
+	return dohost.Bind(dohost.Namespace[object]("object"), func(context.Context, *dohost.State) (*object, error) { return &object{}, nil }, nil)
+}
+
 // inPoolWithBoss runs fn with a pool and the boss "b" in a bubble.
 func inPoolWithBoss(t *testing.T, o *Options, fn func(ctx context.Context, f *fixture)) {
 	t.Helper()
 	inPool(t, o, func(ctx context.Context, f *fixture) {
 		f.close()
 		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{IdleAfter: -1, Listener: dohost.Listener{Service: f.report}}, f.fs),
-			classWith(f.options, time.Now), bossClass(nil))
+			classWith(f.options, time.Now), bossClass(nil), objectClass())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,14 +125,109 @@ func TestNotifyGivesUp(t *testing.T) {
 			call(f, (*Pool).Post, NewTask{Role: "a", Notify: &Notify{to, cb}})
 			call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
 		}
-		post(bosses.Get(f.host, "b").ID(), absent)
+		post(f.pool().ID(), ended)
+		post(dohost.ID{Class: "object", Name: "x"}, ended)
+		f.sleep(time.Second)
+		equal(t, "reports", f.took(), "not_notified a") // the second is not an agent, and the pool has no such callback
+		post(bosses.Get(f.host, "b").ID(), absent)      // the next start may have these
 		post(bosses.Get(f.host, "b").ID(), wrong)
 		post(dohost.ID{Class: "none", Name: "x"}, ended)
-		f.sleep(time.Second)
-		equal(t, "reports", f.took(), "not_notified a", "not_notified a", "not_notified a")
+		f.sleep(23 * time.Hour)
+		if n := f.unnotified(); n != 4 {
+			t.Errorf("%d tasks wait", n)
+		}
+		f.sleep(2 * time.Hour)
+		equal(t, "reports", slices.DeleteFunc(f.took(), func(r string) bool { return r != "not_notified a" }),
+			"not_notified a", "not_notified a", "not_notified a", "not_notified a")
 		if n := f.unnotified(); n != 0 {
 			t.Errorf("%d tasks", n)
 		}
+	})
+}
+
+// TestNotifyIsAddedToATask posts a task again, with an agent to notify: a client may have used the key.
+func TestNotifyIsAddedToATask(t *testing.T) {
+	inPoolWithBoss(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		for _, end := range []bool{false, true} {
+			n := NewTask{Role: "a", Key: fmt.Sprint(end)}
+			call(f, (*Pool).Post, n)
+			if end {
+				call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+			}
+			postFor(f, n, ended)
+			if !end {
+				call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+			}
+			n.Notify = &Notify{dohost.ID{Class: "boss", Name: "c"}, ended}
+			refused(f, ErrKeyUsed, (*Pool).Post, n)
+		}
+		equal(t, "ends", f.ends(), "p/1 a false null false", "p/2 a true null false")
+	})
+}
+
+// TestOperatorsAndNotify has operators delete and retry tasks whose agents are notified, and tasks that are done once.
+func TestOperatorsAndNotify(t *testing.T) {
+	inPoolWithBoss(t, nil, func(ctx context.Context, f *fixture) {
+		act := func(a dohost.Action, id string) bool {
+			done, err := dohost.Call(ctx, f.pool(), func(p *Pool, ctx context.Context, _ struct{}) (bool, error) {
+				return p.operate(ctx, &dohost.AdminRequest{Kind: taskItem, ID: id, Action: a})
+			}, struct{}{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return done
+		}
+		deleted := postFor(f, NewTask{Role: "a"}, ended)
+		if !act(dohost.ActionDelete, deleted) || act(dohost.ActionDelete, deleted) && f.unnotified() != 0 {
+			t.Error("delete of a pending task")
+		}
+		equal(t, "ends", f.ends(), "p/1 a  an operator has deleted it false")
+		f.join("a", "1")
+		once := postFor(f, NewTask{Role: "a", Once: true}, ended)
+		call(f, (*Pool).Fail, Fail{Hold: f.claim("a", "1", true), Uncertain: true})
+		early := postFor(f, NewTask{Role: "a", Once: true}, ended)
+		call(f, (*Pool).Fail, Fail{Hold: f.claim("a", "1", false)})
+		cancelled := postFor(f, NewTask{Role: "a"}, ended)
+		call(f, (*Pool).Cancel, Cancel{Task: cancelled})
+		if act(dohost.ActionRetry, once) || !act(dohost.ActionRetry, early) || act(dohost.ActionRetry, cancelled) {
+			t.Error("retries of a task that was started once, of one that was not, and of a cancelled one")
+		}
+		if task := f.task(once); !task.Uncertain || f.task(early).Uncertain {
+			t.Errorf("%+v", task)
+		}
+	})
+}
+
+// TestDeadline has tasks that no worker does in time: pending, claimed after the deadline, and running.
+func TestDeadline(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		n := NewTask{Role: "a", WithinMS: 30_000, CreateRole: true}
+		swept := call(f, (*Pool).Post, n)
+		if swept.Deadline == nil || !swept.Deadline.Equal(time.Now().Add(30*time.Second)) {
+			t.Errorf("%+v", swept)
+		}
+		f.sleep(3 * time.Minute)
+		f.is(swept.ID, "failed 0")
+		f.join("a", "1")
+		late, held := call(f, (*Pool).Post, n).ID, ""
+		f.sleep(30 * time.Second)
+		held = call(f, (*Pool).Post, n).ID
+		h := f.claim("a", "1", true)
+		f.is(late, "failed 0")
+		if h.Task != held {
+			t.Errorf("claimed %+v", h)
+		}
+		for range 10 {
+			f.sleep(20 * time.Second)
+			_, _ = dohost.Call(ctx, f.pool(), (*Pool).Renew, Renew{Hold: h})
+		}
+		f.is(held, "failed 1")
+		if task := f.task(held); task.Reason != "it was not done by its deadline" || !task.Uncertain {
+			t.Errorf("%+v", task)
+		}
+		refused(f, ErrInvalid, (*Pool).Post, NewTask{Role: "a", WithinMS: -1})
+		refused(f, ErrInvalid, (*Pool).Post, NewTask{Role: "a", WithinMS: MaxWithin.Milliseconds() + 1})
 	})
 }
 

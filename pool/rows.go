@@ -61,7 +61,11 @@ type taskRow struct {
 	Uncertain bool    `msgpack:",omitempty"`
 	Notify    *Notify `msgpack:",omitempty"` // nil: nothing is notified
 	Notified  bool    `msgpack:",omitempty"` // of its end
-	Late      int     // results of claims that were not the current one
+	Cancelled bool    `msgpack:",omitempty"`
+	Started   bool    `msgpack:",omitempty"` // by any worker
+	// Deadline is the time after which the task fails unless it has ended; zero: none.
+	Deadline time.Time
+	Late     int // results of claims that were not the current one
 
 	// These belong to the claim. Conn remains when the task has ended.
 	Conn       string
@@ -120,6 +124,12 @@ var tasks = dohost.Collection[taskRow]{
 				return ""
 			}
 			return dohost.KeyOf(t.Since)
+		}},
+		{Name: "deadline", Of: func(t taskRow) dohost.Key {
+			if t.Deadline.IsZero() || t.Status.ended() {
+				return ""
+			}
+			return dohost.KeyOf(t.Deadline)
 		}},
 		{Name: "notify", Of: func(t taskRow) dohost.Key {
 			if !t.unnotified() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -46,6 +47,30 @@ func (w *socketWorker) answer(ctx context.Context) (id, result string) {
 			return f.ID, f.Error + string(f.Result)
 		}
 	}
+}
+
+// TestPostOverASocketHasNoNotify posts with the fields for Go as positional arguments.
+func TestPostOverASocketHasNoNotify(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		id := f.pool().ID()
+		ws, pipe, err := sockettest.Dial(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.host.ServeObject(w, r, id) }), "/?_pk=w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pipe.Close()
+		w := &socketWorker{t, ws}
+		args := `"b","x","k",false,1000,true,{"To":{"Class":"pool","Name":"p"},"Callback":"sweep"}`
+		w.send(ctx, "1", "post", args)
+		if id, result := w.answer(ctx); id != "1" || !strings.HasPrefix(result, "unknown: the pool has no role") {
+			t.Errorf("%s: %s", id, result)
+		}
+		f.join("b", "1")
+		w.send(ctx, "2", "post", args)
+		w.answer(ctx)
+		if dump := f.dump(); !strings.Contains(dump, `"Notify":null`) {
+			t.Error(dump)
+		}
+	})
 }
 
 // TestWorkerOverASocketSendsHeartbeatsWhileItWaits has one connection that waits for a task, and sends a heartbeat.

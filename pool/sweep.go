@@ -54,7 +54,7 @@ func (p *Pool) sweep(ctx context.Context) error {
 // sweepTurn handles up to sweepBatch rows of each kind, and reports whether others remain. Nothing lapses in the first TTL of the host,
 // so until then only tasks that have ended are removed.
 func (v *view) sweepTurn(ctx context.Context, s *swept) (more bool, err error) {
-	steps := []func(context.Context, *swept) (int, error){v.sweepEnded}
+	steps := []func(context.Context, *swept) (int, error){v.sweepEnded, v.sweepDeadlines}
 	if !v.now.Before(v.meta.Up.Add(v.options.TTL)) {
 		steps = append(steps, v.sweepFuture, v.sweepWorkers, v.sweepTasks, v.sweepRoles)
 	}
@@ -148,6 +148,22 @@ func (v *view) sweepTasks(ctx context.Context, s *swept) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+	}
+	return len(rows), nil
+}
+
+// sweepDeadlines ends the tasks whose deadlines are over.
+func (v *view) sweepDeadlines(ctx context.Context, s *swept) (int, error) {
+	rows, err := lapsedRows(ctx, v.Pool, &tasks, "deadline", v.now)
+	if err != nil {
+		return 0, err
+	}
+	for _, row := range rows {
+		t := row.Value
+		if err := v.expire(ctx, &t); err != nil {
+			return 0, err
+		}
+		s.roles[t.Role] = "a task was not done by its deadline"
 	}
 	return len(rows), nil
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/dohost/dohost"
 )
 
+// MaxWithin is the longest deadline of a task.
+const MaxWithin = 365 * 24 * time.Hour
+
 // NewTask is a task to be posted.
 type NewTask struct {
 	Role string `json:"role"`
@@ -20,10 +23,15 @@ type NewTask struct {
 	// without a handoff, for any reason. Claims that end before the start do not count, except against MaxAttempts.
 	Once bool `json:"once,omitempty"`
 
+	// WithinMS is the time in milliseconds after which the task fails, unless it has ended: by the next sweep, and no worker gets it later. Zero
+	// means no bound. It is at most [MaxWithin].
+	WithinMS int64 `json:"within_ms,omitempty"`
+
 	// CreateRole creates the role if it does not exist, as one that is not managed. Only for posts in Go.
 	CreateRole bool `json:"-"`
-	// Notify names a callback that runs when the task has ended, at least once, and for each end if an operator retries a failed task. The
-	// pool keeps the task until the callback is in the queue of its agent; see [agent.Enqueue]. Only for posts in Go. Nil notifies nothing.
+	// Notify names a callback that runs when the task has ended: at least once, and again if an operator retries a failed task that ends
+	// again. The pool keeps the task until the callback is a schedule of its agent (see [agent.Schedule]), for up to Options.Keep. An operator
+	// sees a callback that fails too often as a dead letter of the agent. A repeated post may add it. Only for posts in Go. Nil notifies nothing.
 	Notify *Notify `json:"-"`
 }
 
@@ -48,6 +56,7 @@ type Task struct {
 	Conn       string     `json:"conn,omitempty"`
 	Lease      *time.Time `json:"lease,omitempty"`       // end of the lease, or the time to start the task
 	ProgressBy *time.Time `json:"progress_by,omitempty"` // deadline of the next progress
+	Deadline   *time.Time `json:"deadline,omitempty"`    // of the task
 	Progress   string     `json:"progress,omitempty"`
 
 	// A list of tasks has none of these.
@@ -63,6 +72,7 @@ func (t *taskRow) public(c content) Task {
 		Once: t.Once, Uncertain: t.Uncertain,
 		Fence: t.Fence, Conn: t.Conn, Progress: t.Progress, Text: c.Text, Result: c.Result, Late: c.Late,
 	}
+	out.Deadline = timeOrNil(t.Deadline)
 	if t.Status.held() {
 		out.Lease, out.ProgressBy = timeOrNil(t.Lease), timeOrNil(t.ProgressBy)
 	}
@@ -86,17 +96,8 @@ func (v *view) whole(ctx context.Context, t taskRow) (Task, error) {
 //
 // Errors: [ErrUnknown] for a role that has never had a worker and that no daemon has declared; [ErrKeyUsed]; [ErrFull].
 func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
-	if err := checkNames("role", n.Role); err != nil {
+	if err := n.check(p.options); err != nil {
 		return Task{}, err
-	}
-	if err := checkText("text", n.Text, p.options.MaxText); err != nil {
-		return Task{}, err
-	}
-	if err := checkText("key", n.Key, maxKey); err != nil {
-		return Task{}, err
-	}
-	if strings.ContainsRune(n.Key, 0) { // workers pass it on in the environment of a program
-		return Task{}, refuse(ErrInvalid, "key has a zero byte")
 	}
 	err = p.update(ctx, func(ctx context.Context, v *view) error {
 		r, ok, err := get(ctx, p, &roles, n.Role)
@@ -131,6 +132,9 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 			ID: strconv.FormatUint(v.meta.Seq, 10), Seq: v.meta.Seq, Key: n.Key, Role: n.Role, Status: Pending, Created: v.now, Since: v.now,
 			Once: n.Once, Notify: n.Notify,
 		}
+		if n.WithinMS > 0 {
+			t.Deadline = v.now.Add(time.Duration(n.WithinMS) * time.Millisecond)
+		}
 		if err := tasks.Insert(ctx, p.Storage(), t); err != nil {
 			return err
 		}
@@ -154,11 +158,38 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 	return task, err
 }
 
-// posted answers a post whose key belongs to a task.
+// check refuses a task with an invalid field.
+func (n *NewTask) check(o *Options) error {
+	if err := checkNames("role", n.Role); err != nil {
+		return err
+	}
+	if err := checkText("text", n.Text, o.MaxText); err != nil {
+		return err
+	}
+	if err := checkText("key", n.Key, maxKey); err != nil {
+		return err
+	}
+	if strings.ContainsRune(n.Key, 0) { // workers pass it on in the environment of a program
+		return refuse(ErrInvalid, "key has a zero byte")
+	}
+	if longest := MaxWithin.Milliseconds(); n.WithinMS < 0 || n.WithinMS > longest {
+		return refuse(ErrInvalid, "within_ms is %d: want 1 to %d, or 0 for no bound", n.WithinMS, longest)
+	}
+	return nil
+}
+
+// posted answers a post whose key belongs to a task. A post in Go may come after one of a client with its key, so it adds its Notify.
 func (v *view) posted(ctx context.Context, t taskRow, n NewTask) (Task, error) {
 	task, err := v.whole(ctx, t)
+	if n.Notify != nil && t.Notify != nil && *n.Notify != *t.Notify {
+		return Task{}, refuse(ErrKeyUsed, "the key %.40q belongs to the task %s, which notifies another agent", n.Key, t.ID)
+	}
 	if err == nil && (task.Role != n.Role || task.Text != n.Text || task.Once != n.Once) {
 		return Task{}, refuse(ErrKeyUsed, "the key %.40q belongs to the task %s, which has another role, text or once", n.Key, t.ID)
+	}
+	if err == nil && n.Notify != nil && t.Notify == nil {
+		t.Notify = n.Notify
+		err = tasks.Put(ctx, v.Storage(), t)
 	}
 	return task, err
 }

@@ -71,8 +71,8 @@ func (p *Pool) Cancel(ctx context.Context, c Cancel) (task Task, err error) {
 			return err
 		}
 		if !t.Status.ended() {
-			t.Uncertain, t.Conn = t.Uncertain || t.Status == Running, ""
-			if err := v.end(ctx, &t, Failed, cmp.Or(c.Reason, "cancelled")); err != nil {
+			t.Cancelled = true
+			if err := v.withdraw(ctx, &t, cmp.Or(c.Reason, "cancelled")); err != nil {
 				return err
 			}
 		}
@@ -80,6 +80,20 @@ func (p *Pool) Cancel(ctx context.Context, c Cancel) (task Task, err error) {
 		return v.attend(ctx, t.Role, "a task was cancelled")
 	})
 	return task, err
+}
+
+// withdraw ends a task as failed that has not ended. A worker that has it loses its claim.
+func (v *view) withdraw(ctx context.Context, t *taskRow, reason string) error {
+	t.Uncertain, t.Conn = t.Uncertain || t.Status == Running, ""
+	return v.end(ctx, t, Failed, reason)
+}
+
+// overdue reports whether the deadline of the task is over.
+func (t *taskRow) overdue(now time.Time) bool { return !t.Deadline.IsZero() && !now.Before(t.Deadline) }
+
+// expire ends a task whose deadline is over.
+func (v *view) expire(ctx context.Context, t *taskRow) error {
+	return v.withdraw(ctx, t, "it was not done by its deadline")
 }
 
 // findBy returns the task with the id or the key.

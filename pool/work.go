@@ -27,6 +27,9 @@ type WorkOptions struct {
 // ErrNoRetry makes a task fail without further attempts, if the error of a worker's function wraps it.
 var ErrNoRetry = errors.New("pool: the task is not to be repeated")
 
+// ErrUncertain marks the failure of an attempt that may have had effects, if the error of a worker's function wraps it: see [Task].
+var ErrUncertain = errors.New("pool: the attempt may have had effects")
+
 // errLost is the cause of the end of a task's context when the worker has lost its claim.
 var errLost = fmt.Errorf("pool: the lease of the task has lapsed: %w", ErrFence)
 
@@ -199,7 +202,7 @@ func (w *session) work(ctx context.Context, task *Task, do func(context.Context,
 		if !returned { // a panic, or the end of the goroutine: an error changes nothing about it
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 			defer cancel()
-			_ = w.end(ending, "fail", Fail{Hold: hold, Error: "the function of the worker has panicked"})
+			_ = w.end(ending, "fail", Fail{Hold: hold, Error: "the function of the worker has panicked", Uncertain: true})
 		}
 	}()
 	result, failed := do(working, task)
@@ -224,7 +227,7 @@ func (w *session) ended(ctx context.Context, hold Hold, result json.RawMessage, 
 	case ctx.Err() != nil:
 		return w.end(ctx, "release", hold)
 	}
-	return w.end(ctx, "fail", Fail{Hold: hold, Error: shorten(failed.Error(), maxError), Retry: !errors.Is(failed, ErrNoRetry)})
+	return w.end(ctx, "fail", Fail{Hold: hold, Error: shorten(failed.Error(), maxError), Retry: !errors.Is(failed, ErrNoRetry), Uncertain: errors.Is(failed, ErrUncertain)})
 }
 
 // end ends the worker's part of a task. It repeats the request until ctx ends, and then for a while longer. If the pool has taken the task

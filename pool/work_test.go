@@ -231,6 +231,9 @@ func TestWorkLeavesAfterAPanic(t *testing.T) {
 		}
 		s.left()
 		s.is(id, "failed 1")
+		if !s.task(id).Uncertain {
+			t.Error("the attempt had no effect")
+		}
 	})
 }
 

@@ -50,7 +50,7 @@ func Class() dohost.Class {
 		}})
 }
 
-// script is a model without a provider: it books the numbers of the question, and tells the results.
+// script is a model without a provider: it books the numbers of the question, and answers with the results.
 type script struct{}
 
 // Stream implements [chat.Model].
