@@ -119,7 +119,7 @@ func TestNotify(t *testing.T) {
 
 // TestNotifyGivesUp posts tasks whose notification is not possible.
 func TestNotifyGivesUp(t *testing.T) {
-	inPoolWithBoss(t, nil, func(ctx context.Context, f *fixture) {
+	inPoolWithBoss(t, &Options{Keep: 20 * time.Minute}, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		post := func(to dohost.ID, cb agent.Callback[Ended]) {
 			call(f, (*Pool).Post, NewTask{Role: "a", Notify: &Notify{to, cb}})
@@ -132,11 +132,11 @@ func TestNotifyGivesUp(t *testing.T) {
 		post(bosses.Get(f.host, "b").ID(), absent)      // the next start may have these
 		post(bosses.Get(f.host, "b").ID(), wrong)
 		post(dohost.ID{Class: "none", Name: "x"}, ended)
-		f.sleep(23 * time.Hour)
+		f.sleep(18 * time.Minute)
 		if n := f.unnotified(); n != 4 {
 			t.Errorf("%d tasks wait", n)
 		}
-		f.sleep(2 * time.Hour)
+		f.sleep(5 * time.Minute)
 		equal(t, "reports", slices.DeleteFunc(f.took(), func(r string) bool { return r != "not_notified a" }),
 			"not_notified a", "not_notified a", "not_notified a", "not_notified a")
 		if n := f.unnotified(); n != 0 {
