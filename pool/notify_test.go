@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,10 +19,7 @@ import (
 )
 
 // boss is an agent that posts tasks, and keeps the ends that it is notified of.
-type boss struct {
-	*agent.Agent[struct{}]
-	refuse *bool // makes its callback fail
-}
+type boss struct{ *agent.Agent[struct{}] }
 
 const (
 	bosses dohost.Namespace[boss] = "boss"
@@ -33,13 +31,10 @@ const (
 
 var ends = dohost.Collection[Ended]{Name: "ends", Key: func(e Ended) string { return fmt.Sprint(e.Task, e.Error) }}
 
-func bossClass(refuse *bool) dohost.Class {
-	return agent.Bind(bosses, func(_ context.Context, a *agent.Agent[struct{}]) (*boss, error) { return &boss{a, refuse}, nil }, nil,
+func bossClass() dohost.Class {
+	return agent.Bind(bosses, func(_ context.Context, a *agent.Agent[struct{}]) (*boss, error) { return &boss{a}, nil }, nil,
 		agent.OnSchedule(other, func(*boss, context.Context, string) error { return nil }),
 		agent.OnSchedule(ended, func(b *boss, ctx context.Context, e Ended) error {
-			if b.refuse != nil && *b.refuse {
-				return errors.New("not now")
-			}
 			return ends.Put(ctx, b.Storage(), e)
 		}))
 }
@@ -57,7 +52,7 @@ func inPoolWithBoss(t *testing.T, o *Options, fn func(ctx context.Context, f *fi
 	inPool(t, o, func(ctx context.Context, f *fixture) {
 		f.close()
 		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{IdleAfter: -1, Listener: dohost.Listener{Service: f.report}}, f.fs),
-			classWith(f.options, time.Now), bossClass(nil), objectClass())
+			classWith(f.options, time.Now), bossClass(), objectClass())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,6 +154,7 @@ func TestNotifyIsAddedToATask(t *testing.T) {
 			if !end {
 				call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
 			}
+			f.sleep(time.Second) // the notification is another event
 			n.Notify = &Notify{dohost.ID{Class: "boss", Name: "c"}, ended}
 			refused(f, ErrKeyUsed, (*Pool).Post, n)
 		}
@@ -249,14 +245,14 @@ func (f *fixture) unnotified() (n int) {
 func TestNotifyRepeats(t *testing.T) {
 	inPool(t, &Options{Keep: time.Hour, MaxTasks: 1, Progress: -1}, func(ctx context.Context, f *fixture) {
 		f.close()
-		broken := true
+		var broken atomic.Bool
 		open := func(*agent.Agent[struct{}]) error {
-			if broken {
+			if broken.Load() {
 				return errors.New("the constructor fails")
 			}
 			return nil
 		}
-		c := agent.Bind(bosses, func(_ context.Context, a *agent.Agent[struct{}]) (*boss, error) { return &boss{a, nil}, open(a) }, nil,
+		c := agent.Bind(bosses, func(_ context.Context, a *agent.Agent[struct{}]) (*boss, error) { return &boss{a}, open(a) }, nil,
 			agent.OnSchedule(ended, func(b *boss, ctx context.Context, e Ended) error { return ends.Put(ctx, b.Storage(), e) }))
 		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{IdleAfter: -1, Listener: dohost.Listener{Service: f.report}}, f.fs), classWith(f.options, time.Now), c)
 		if err != nil {
@@ -264,7 +260,7 @@ func TestNotifyRepeats(t *testing.T) {
 		}
 		f.host = h
 		for _, keep := range []bool{false, true} {
-			broken = true
+			broken.Store(true)
 			f.host.Evict(bosses.Get(f.host, "b").ID(), dohost.EndFence)
 			postFor(f, NewTask{Role: "a"}, ended)
 			f.join("a", "1")
@@ -274,7 +270,7 @@ func TestNotifyRepeats(t *testing.T) {
 				t.Errorf("%d tasks wait", n)
 			}
 			refused(f, ErrFull, (*Pool).Post, NewTask{Role: "a"})
-			if broken = keep; keep {
+			if broken.Store(keep); keep {
 				f.sleep(35 * time.Minute)
 				if reports := f.took(); !slices.Contains(reports, "not_notified a") {
 					t.Errorf("%q", reports)
@@ -346,7 +342,7 @@ func TestCancel(t *testing.T) {
 func TestNotifyAtEveryPoint(t *testing.T) {
 	l := &pointLog{}
 	s := dohosttest.Scenario{
-		Classes: []dohost.Class{Class(nil), bossClass(nil)}, Reset: l.reset, Places: pointtest.Places(), SettleTime: 3 * time.Minute,
+		Classes: []dohost.Class{Class(nil), bossClass()}, Reset: l.reset, Places: pointtest.Places(), SettleTime: 3 * time.Minute,
 		Run: func(ctx context.Context, h *dohosttest.Host) (err error) {
 			for i := range 2 {
 				n := NewTask{Role: "a", Key: fmt.Sprint(i), CreateRole: true, Notify: &Notify{dohost.ID{Class: "boss", Name: "b"}, ended}}
