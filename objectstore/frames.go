@@ -99,8 +99,9 @@ func (m *framer) add(rec *record, generation uint64) error {
 	}
 	if through > m.deleted {
 		rec.dead += tombstoneWeight + max(0, hidden-m.hidden)
-		lower, _ := frameBounds()
-		if err := rec.batch.DeleteRange(lower, frameKey(through+1), nil); err != nil {
+		// The ranges of a host do not overlap: the engine splits overlapping ones at each bound of another, so the memory of
+		// a read would grow with the square of their number in a memtable. The first one has the frames of earlier hosts.
+		if err := rec.batch.DeleteRange(frameKey(m.deleted+1), frameKey(through+1), nil); err != nil {
 			return err
 		}
 		m.deleted, m.hidden = through, hidden
