@@ -43,7 +43,7 @@ var errReadOnlyArchive = errkind.New(errkind.ErrForbidden, "the archive was open
 
 // DirArchive is an archive in a folder. An object is a file; a file that is being written has a name that ends in
 // ".tmp". Put writes the file under that name, syncs it, renames it and syncs the folder. Other programs may copy
-// or delete files.
+// or delete files. The folder may be on the disk of the store: Put leaves 256 MiB of the disk free.
 type DirArchive struct {
 	fs   vfs.FS
 	dir  string
@@ -51,6 +51,10 @@ type DirArchive struct {
 }
 
 const tempSuffix = ".tmp"
+
+// archiveReserve is the free space that Put leaves, in bytes: the default of Options.ReserveBytes. A store on the same disk
+// would fail without space for its log, and could not start.
+const archiveReserve = 256 << 20
 
 // OpenDirArchive opens the archive in dir, and makes dir if it is absent. It locks dir: one process at a time may put
 // objects. The caller closes the archive after the store. fsys may be nil for the disk. Errors: ErrLocked, the disk's.
@@ -121,7 +125,7 @@ func isArchiveName(name string) bool {
 	return ok
 }
 
-// Put makes an object durable.
+// Put makes an object durable. It returns ErrNoSpace if less than 256 MiB of the disk would stay free.
 func (a *DirArchive) Put(ctx context.Context, name string, content []byte) error {
 	switch {
 	case a.lock == nil:
@@ -136,6 +140,9 @@ func (a *DirArchive) Put(ctx context.Context, name string, content []byte) error
 	case err == nil: // an earlier Put may have failed to sync the folder
 		return syncDir(a.fs, a.dir)
 	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := a.checkSpace(uint64(len(content))); err != nil {
 		return err
 	}
 	path := a.fs.PathJoin(a.dir, name)
@@ -155,6 +162,16 @@ func (a *DirArchive) Put(ctx context.Context, name string, content []byte) error
 		return fmt.Errorf("dohost: %w", err)
 	}
 	return syncDir(a.fs, a.dir)
+}
+
+// checkSpace checks that the disk has space for an object of n bytes. A file system that cannot report its usage is taken
+// to have space.
+func (a *DirArchive) checkSpace(n uint64) error {
+	u, err := a.fs.GetDiskUsage(a.dir)
+	if err == nil && u.AvailBytes < archiveReserve+n {
+		return fmt.Errorf("%w: a file of %d bytes in %s would leave less than %d bytes of the disk free", ErrNoSpace, n, a.dir, archiveReserve)
+	}
+	return nil
 }
 
 // List returns the objects. A folder that is absent has none.

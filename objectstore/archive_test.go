@@ -147,3 +147,28 @@ func TestDirArchiveHasWholeObjectsWhereverPutIsCutOff(t *testing.T) {
 		}
 	}
 }
+
+// TestDirArchiveLeavesSpaceForTheStore puts objects on a disk that is almost full.
+func TestDirArchiveLeavesSpaceForTheStore(t *testing.T) {
+	fsys, content := NewMemFS(), make([]byte, 1000)
+	a, err := OpenDirArchive(fsys, archiveDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	fsys.SetFree(256<<20 + 999)
+	if err := a.Put(t.Context(), objectName, content); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("Put without space: %v", err)
+	}
+	if list, err := fsys.base.List(archiveDir); err != nil || len(list) != 1 {
+		t.Errorf("a refused Put left %v, %v", list, err)
+	}
+	fsys.SetFree(256<<20 + 1000)
+	if err := a.Put(t.Context(), objectName, content); err != nil {
+		t.Errorf("Put with just enough space: %v", err)
+	}
+	fsys.SetFree(0)
+	if err := a.Put(t.Context(), objectName, content); err != nil {
+		t.Errorf("Put of an object that is there: %v", err)
+	}
+}
