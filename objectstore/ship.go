@@ -2,8 +2,6 @@ package objectstore
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -83,7 +81,8 @@ type shipper struct {
 	oldest    time.Time  // when the first record that waits became durable, about; zero if none waits
 	uploaded  int64
 	failures  int64
-	err       error // of the last attempt
+	err       error // of the last attempt of records
+	baseErr   error // of the last attempt of a base
 	closing   bool  // the goroutine ends when nothing is left, or at a failure
 	attached  bool  // the archive was compared with the store
 	needsBase bool  // the newest shipped records cannot be restored before a base is complete
@@ -93,17 +92,9 @@ type shipper struct {
 	linked    bool           // at is such a position, and the frames after it may be in the store
 	shipment  *shipment
 	base      *baseWriter
+	retry     baseRetry
 	baseBytes int64 // of the newest base
 	sinceBase int64 // bytes of records since then
-}
-
-// shipment is frames that are put as one object. It is kept until the archive has it, so a repeated Put has the same
-// content.
-type shipment struct {
-	name    string
-	content []byte
-	after   frame.Position // of its last record
-	oldest  time.Time      // of the first record after it, about
 }
 
 func newShipper(s *Store, o *Shipping) *shipper {
@@ -156,6 +147,7 @@ func (sh *shipper) run() {
 		if err := sh.shipAll(); err != nil {
 			failed++
 			sh.failed(err, failed)
+			sh.expireBase()
 			if sh.isClosing() {
 				return
 			}
@@ -169,25 +161,29 @@ func (sh *shipper) run() {
 	}
 }
 
-// wait waits for work: after failures for a delay, otherwise for a record and, if the archive has a base, for others to
-// come. It returns false when shipping must end.
+// wait waits for work: after failures for a delay, otherwise for a record, or a base that is due, and, if no base is due,
+// for others to come. It returns false when shipping must end.
 func (sh *shipper) wait(failed int) bool {
 	delay := sh.opts.Every
 	if failed > 0 {
 		delay = backoff.Delay(failed-1, shipRetry, maxShipRetry)
 	} else if sh.stats().Records == 0 && sh.isAttached() {
+		due, stop := sh.baseTimer()
+		defer stop()
 		select {
 		case <-sh.wake:
+		case <-due:
+			return true
 		case <-sh.ctx.Done():
 			return false
 		}
 	}
-	if failed == 0 && sh.stats().NeedsBase {
+	if failed == 0 && sh.isAttached() && sh.baseDue() {
 		delay = 0
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
-	for !sh.isClosing() && (failed > 0 || sh.stats().Bytes < int64(sh.opts.shipment)) {
+	for !sh.isClosing() && (failed > 0 || !sh.linked || sh.stats().Bytes < int64(sh.opts.shipment)) {
 		select {
 		case <-timer.C:
 			return true
@@ -214,7 +210,8 @@ func (sh *shipper) shipAll() error {
 	}
 }
 
-// step puts at most one shipment and one part of a base. It returns false if there was nothing to put.
+// step puts at most one shipment and one part of a base. While more than one shipment waits it puts no part: the records
+// come first. It returns false if there was nothing to put.
 func (sh *shipper) step() (more bool, err error) {
 	if sh.shipment == nil && sh.linked {
 		if err := sh.read(); err != nil {
@@ -226,82 +223,15 @@ func (sh *shipper) step() (more bool, err error) {
 			return false, err
 		}
 		sh.confirm(m)
+		if m.more {
+			return true, nil
+		}
 		more = true
 	}
-	switch {
-	case sh.isClosing():
+	if sh.isClosing() {
 		return more, nil
-	case sh.base != nil:
-		return true, sh.putBase()
-	case !sh.linked || sh.stats().NeedsBase || sh.sinceBase > sh.opts.BaseAfter+4*sh.baseBytes:
-		return true, sh.beginBase()
 	}
-	return more, nil
-}
-
-// read makes a shipment of the durable frames after sh.at. If the store does not have the next one, at is no longer
-// linked: the frame was dropped, or a host did not ship its records.
-func (sh *shipper) read() error {
-	sh.mu.Lock()
-	made := sh.made
-	sh.mu.Unlock()
-	if made <= sh.at.Number {
-		return nil
-	}
-	m := &shipment{after: sh.at, oldest: time.Now()}
-	c, err := sh.s.cursor(sh.s.db, frameKey(sh.at.Number+1), frameKey(made+1))
-	if err != nil {
-		return err
-	}
-	w := &walker{cursor: c}
-	var broken error // the reason why the next frame cannot follow
-	ok, err := w.first()
-	for ; ok && err == nil; ok, err = w.next() {
-		if len(m.content) >= sh.opts.shipment {
-			f, _, _ := frame.Decode(w.value) // if it is damaged, the next read finds that
-			m.oldest = time.Unix(0, f.Time)
-			break
-		}
-		if _, _, broken = m.after.Next(w.value); broken != nil {
-			break
-		}
-		m.content = append(m.content, w.value...)
-	}
-	if errors.Is(err, ErrDamaged) {
-		broken, err = err, nil
-	}
-	if err = errors.Join(err, c.close()); err != nil {
-		return fmt.Errorf("reading frames: %w", err)
-	}
-	if len(m.content) == 0 {
-		sh.linked = false
-		sh.s.opts.Logger.Warn("records are missing between the archive and the store, a new base is needed", "after", sh.at.Number, "err", broken)
-		return nil
-	}
-	m.name = frame.Name{First: sh.at.Number + 1, Last: m.after.Number}.String()
-	sh.shipment = m
-	return nil
-}
-
-// confirm is called when the archive has a shipment.
-func (sh *shipper) confirm(m *shipment) {
-	sh.at, sh.shipment = m.after, nil
-	n := int64(len(m.content))
-	sh.sinceBase += n
-	sh.sentThrough(m.after.Number, n, m.oldest)
-}
-
-// sentThrough records that the archive has the records up to a number, by an object of n bytes.
-func (sh *shipper) sentThrough(number uint64, n int64, oldest time.Time) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	sh.shipped = max(sh.shipped, number)
-	sh.uploaded += n
-	sh.sent = min(sh.sent+n, sh.bytes)
-	sh.oldest = oldest
-	if sh.shipped >= sh.made {
-		sh.sent, sh.oldest = sh.bytes, time.Time{}
-	}
+	return sh.stepBase() || more, nil
 }
 
 func (sh *shipper) isClosing() bool {
@@ -316,7 +246,7 @@ func (sh *shipper) isAttached() bool {
 	return sh.attached
 }
 
-// failed reports a failed attempt. The log has the first of several with the same text.
+// failed reports a failed attempt to ship records. The log has the first of several with the same text.
 func (sh *shipper) failed(err error, n int) {
 	if sh.ctx.Err() != nil {
 		return
@@ -359,36 +289,4 @@ func (sh *shipper) close(drain bool) {
 		sh.s.opts.Logger.Error("the newest records are not shipped; the next host ships them", "records", sh.stats().Records)
 	}
 	sh.end()
-}
-
-// ShipStats describes the shipping of records.
-type ShipStats struct {
-	On       bool          // there is an archive
-	Record   uint64        // the newest durable record
-	Shipped  uint64        // the newest record in the archive
-	Records  int64         // durable records that are not in the archive
-	Bytes    int64         // of their frames in the store, about
-	Lag      time.Duration // since the oldest of them became durable, about; zero if there is none
-	Uploaded int64         // bytes put into the archive
-	Failures int64         // failed attempts
-	Err      error         // of the last attempt; nil if it succeeded
-	// NeedsBase reports that the newest shipped records cannot be restored before a base is complete.
-	NeedsBase bool
-}
-
-func (sh *shipper) stats() ShipStats {
-	if sh == nil {
-		return ShipStats{}
-	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	st := ShipStats{
-		On: true, Record: sh.made, Shipped: sh.shipped, Records: int64(sh.made - min(sh.shipped, sh.made)),
-		Bytes: sh.bytes - sh.sent, Uploaded: sh.uploaded, Failures: sh.failures, Err: sh.err,
-		NeedsBase: sh.needsBase,
-	}
-	if !sh.oldest.IsZero() {
-		st.Lag = max(0, time.Since(sh.oldest))
-	}
-	return st
 }

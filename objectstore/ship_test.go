@@ -147,13 +147,17 @@ func rawFrames(t *testing.T, a *memArchive) (all []rawFrame) {
 // repeated, that each continues the one before, and that a base has the rows that the records lead to.
 func history(t *testing.T, a *memArchive) map[uint64]map[string]string {
 	t.Helper()
+	partial := map[uint64]map[string]string{}
 	records, bases, links := map[uint64]rawFrame{}, map[uint64]map[string]string{}, map[uint64]string{}
 	for _, f := range rawFrames(t, a) {
 		if f.kind != 'r' {
 			if f.part == 0 {
-				bases[f.number], links[f.number] = map[string]string{}, f.prev
+				partial[f.number], links[f.number] = map[string]string{}, f.prev
 			}
-			apply(bases[f.number], f.ops)
+			apply(partial[f.number], f.ops)
+			if f.kind == 'e' {
+				bases[f.number] = partial[f.number]
+			}
 			continue
 		}
 		if _, repeated := records[f.number]; repeated {

@@ -5,11 +5,26 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dohost/dohost/internal/backoff"
 	"github.com/dohost/dohost/internal/frame"
 )
 
-// baseWriter puts a base: the rows of a snapshot. It keeps the snapshot until the archive has all parts, so the store
-// keeps the rows that were overwritten since.
+// The delays of bases. A base keeps a snapshot, so it is dropped when puts have failed for a while. The records do not wait for
+// the next one.
+const (
+	baseFailTime = time.Minute // of failed attempts, until a base is dropped
+	baseDelay    = time.Minute // after the first base that failed; doubled after each other one
+	maxBaseDelay = time.Hour
+)
+
+// baseRetry decides when a base is tried again.
+type baseRetry struct {
+	failed int       // bases in sequence that were dropped
+	at     time.Time // before it nothing of a base is tried; zero before the first failure
+}
+
+// baseWriter puts a base: the rows of a snapshot. It keeps the snapshot until the archive has all parts, or until it
+// is dropped, so the store keeps the rows that were overwritten since.
 type baseWriter struct {
 	sn    *Snapshot
 	w     *walker
@@ -22,6 +37,85 @@ type baseWriter struct {
 	name    string
 	content []byte
 	end     bool // it is the last one
+	// failing is the first of the failed attempts since the last put; zero if there is none. tries is their number.
+	failing time.Time
+	tries   int
+}
+
+// wantsBase reports whether a base is being put or should be begun.
+func (sh *shipper) wantsBase() bool {
+	return sh.base != nil || !sh.linked || sh.stats().NeedsBase || sh.sinceBase > sh.opts.BaseAfter+4*sh.baseBytes
+}
+
+// baseDue reports whether a base is wanted and the delay after a failure has passed.
+func (sh *shipper) baseDue() bool { return !time.Now().Before(sh.retry.at) && sh.wantsBase() }
+
+// baseTimer returns a channel that has a value when a base that has failed is tried again; nil if none has.
+func (sh *shipper) baseTimer() (due <-chan time.Time, stop func()) {
+	if sh.retry.at.IsZero() || !sh.wantsBase() {
+		return nil, func() {}
+	}
+	timer := time.NewTimer(time.Until(sh.retry.at))
+	return timer.C, func() { timer.Stop() }
+}
+
+// stepBase begins a base, or puts its next part, if one is due. A failure is reported here, and does not fail the shipping of
+// records. It returns false if nothing was put.
+func (sh *shipper) stepBase() (more bool) {
+	if !sh.baseDue() {
+		return false
+	}
+	try := sh.putBase
+	if sh.base == nil {
+		try = sh.beginBase
+	}
+	if err := try(); err != nil {
+		sh.baseFailed(err)
+		return false
+	}
+	return true
+}
+
+// baseFailed reports a failed attempt and sets the time of the next one.
+func (sh *shipper) baseFailed(err error) {
+	if sh.ctx.Err() != nil {
+		return
+	}
+	sh.mu.Lock()
+	repeated := sh.baseErr != nil && sh.baseErr.Error() == err.Error()
+	sh.failures++
+	sh.baseErr = err
+	sh.mu.Unlock()
+	if !repeated {
+		sh.s.opts.Logger.Error("a base cannot be shipped", "err", err)
+	}
+	if sh.expireBase(); sh.base != nil {
+		sh.retry.at = time.Now().Add(backoff.Delay(sh.base.tries, shipRetry, maxShipRetry))
+		sh.base.tries++
+	} else if !time.Now().Before(sh.retry.at) { // it could not be begun or read
+		sh.delayBase()
+	}
+}
+
+// expireBase is called after a failed attempt of anything. It drops the base after a minute of them.
+func (sh *shipper) expireBase() {
+	b, now := sh.base, time.Now()
+	switch {
+	case b == nil:
+	case b.failing.IsZero():
+		b.failing = now
+	case now.Sub(b.failing) >= baseFailTime:
+		sh.s.opts.Logger.Warn("a base is given up, another one is begun later", "record", b.at.Number)
+		b.close()
+		sh.base = nil
+		sh.delayBase()
+	}
+}
+
+// delayBase delays the next base, after one that was not completed.
+func (sh *shipper) delayBase() {
+	sh.retry.at = time.Now().Add(backoff.Delay(sh.retry.failed, baseDelay, maxBaseDelay))
+	sh.retry.failed++
 }
 
 // beginBase begins a base of the present durable state.
@@ -100,15 +194,16 @@ func (sh *shipper) putBase() error {
 	n := int64(len(b.content))
 	b.bytes += n
 	b.part++
-	b.content = nil
+	b.content, b.failing, b.tries = nil, time.Time{}, 0
 	sh.mu.Lock()
 	sh.uploaded += n
+	sh.baseErr = nil
 	sh.mu.Unlock()
 	if !b.end {
 		return nil
 	}
 	b.close()
-	sh.base, sh.baseBytes, sh.sinceBase = nil, b.bytes, 0
+	sh.base, sh.baseBytes, sh.sinceBase, sh.retry = nil, b.bytes, 0, baseRetry{}
 	sh.mu.Lock()
 	sh.needsBase = !sh.linked // a gap that was found since needs another one
 	sh.mu.Unlock()

@@ -1,0 +1,87 @@
+package objectstore
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost/internal/frame"
+)
+
+// shipment is frames that are put as one object. It is kept until the archive has it, so a repeated Put has the same
+// content.
+type shipment struct {
+	name    string
+	content []byte
+	after   frame.Position // of its last record
+	oldest  time.Time      // of the first record after it, about
+	more    bool           // more than one shipment was waiting
+}
+
+// read makes a shipment of the durable frames after sh.at. If the store does not have the next one, at is no longer
+// linked: the frame was dropped, or a host did not ship its records.
+func (sh *shipper) read() error {
+	sh.mu.Lock()
+	made := sh.made
+	sh.mu.Unlock()
+	if made <= sh.at.Number {
+		return nil
+	}
+	m := &shipment{after: sh.at, oldest: time.Now()}
+	c, err := sh.s.cursor(sh.s.db, frameKey(sh.at.Number+1), frameKey(made+1))
+	if err != nil {
+		return err
+	}
+	w := &walker{cursor: c}
+	var broken error // the reason why the next frame cannot follow
+	ok, err := w.first()
+	for ; ok && err == nil; ok, err = w.next() {
+		if len(m.content) >= sh.opts.shipment {
+			f, _, _ := frame.Decode(w.value) // if it is damaged, the next read finds that
+			m.oldest, m.more = time.Unix(0, f.Time), true
+			break
+		}
+		if _, _, broken = m.after.Next(w.value); broken != nil {
+			break
+		}
+		m.content = append(m.content, w.value...)
+	}
+	if errors.Is(err, ErrDamaged) {
+		broken, err = err, nil
+	}
+	if err = errors.Join(err, c.close()); err != nil {
+		return fmt.Errorf("reading frames: %w", err)
+	}
+	if len(m.content) == 0 {
+		sh.linked = false
+		sh.mu.Lock()
+		sh.needsBase = true
+		sh.mu.Unlock()
+		sh.s.opts.Logger.Warn("records are missing between the archive and the store, a new base is needed", "after", sh.at.Number, "err", broken)
+		return nil
+	}
+	m.name = frame.Name{First: sh.at.Number + 1, Last: m.after.Number}.String()
+	sh.shipment = m
+	return nil
+}
+
+// confirm is called when the archive has a shipment.
+func (sh *shipper) confirm(m *shipment) {
+	sh.at, sh.shipment = m.after, nil
+	n := int64(len(m.content))
+	sh.sinceBase += n
+	sh.sentThrough(m.after.Number, n, m.oldest)
+}
+
+// sentThrough records that the archive has the records up to a number, by an object of n bytes.
+func (sh *shipper) sentThrough(number uint64, n int64, oldest time.Time) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.shipped = max(sh.shipped, number)
+	sh.uploaded += n
+	sh.sent = min(sh.sent+n, sh.bytes)
+	sh.oldest = oldest
+	if sh.shipped >= sh.made {
+		sh.sent, sh.oldest = sh.bytes, time.Time{}
+	}
+}
