@@ -174,10 +174,10 @@ func (a *DirArchive) checkSpace(n uint64) error {
 	return nil
 }
 
-// List returns the objects. A folder that is absent has none.
+// List returns the objects. A folder that is absent has none, but for a store that ships it is an error: it was there.
 func (a *DirArchive) List(ctx context.Context) (objects []ArchiveObject, err error) {
 	names, err := a.fs.List(a.dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && a.lock == nil {
 		return nil, nil
 	}
 	if err != nil {

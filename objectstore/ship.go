@@ -95,6 +95,9 @@ type shipper struct {
 	retry     baseRetry
 	baseBytes int64 // of the newest base
 	sinceBase int64 // bytes of records since then
+	newest    archivedAt
+	witness   archivedAt // newest at the time checked
+	checked   time.Time  // the last look for the witness
 }
 
 func newShipper(s *Store, o *Shipping) *shipper {
@@ -197,12 +200,12 @@ func (sh *shipper) wait(failed int) bool {
 
 // shipAll ships until nothing is left.
 func (sh *shipper) shipAll() error {
-	if !sh.isAttached() {
-		if err := sh.attach(sh.ctx); err != nil {
-			return err
-		}
-	}
 	for {
+		if !sh.isAttached() {
+			if err := sh.attach(sh.ctx); err != nil {
+				return err
+			}
+		}
 		more, err := sh.step()
 		if !more || err != nil {
 			return err
@@ -219,7 +222,10 @@ func (sh *shipper) step() (more bool, err error) {
 		}
 	}
 	if m := sh.shipment; m != nil {
-		if err := sh.opts.Archive.Put(sh.ctx, m.name, m.content); err != nil {
+		if kept, err := sh.checkArchive(); !kept || err != nil {
+			return true, err
+		}
+		if err := sh.opts.Archive.Put(sh.ctx, m.name.String(), m.content); err != nil {
 			return false, err
 		}
 		sh.confirm(m)

@@ -54,10 +54,13 @@ func (a *memArchive) Put(_ context.Context, name string, content []byte) error {
 func (a *memArchive) List(context.Context) (list []ArchiveObject, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.refuse != nil {
+		return nil, a.refuse
+	}
 	for _, name := range slices.Sorted(maps.Keys(a.objects)) {
 		list = append(list, ArchiveObject{name, int64(len(a.objects[name]))})
 	}
-	return list, a.refuse
+	return list, nil
 }
 
 func (a *memArchive) Get(_ context.Context, name string) ([]byte, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/frame"
@@ -60,7 +62,13 @@ func (sh *shipper) attach(ctx context.Context) error {
 			return err
 		}
 	}
-	sh.at, sh.linked = at, e.last != (frame.Name{})
+	if sh.base != nil { // of an archive that has changed
+		sh.base.close()
+		sh.base = nil
+	}
+	sh.at, sh.linked, sh.shipment = at, e.last != (frame.Name{}), nil
+	sh.newest, sh.checked = archivedAt{e.last, at}, time.Now()
+	sh.witness = sh.newest
 	sh.baseBytes, sh.sinceBase = e.base.bytes, e.sinceBase
 	sh.mu.Lock()
 	sh.attached, sh.needsBase = true, !e.hasBase
@@ -69,6 +77,64 @@ func (sh *shipper) attach(ctx context.Context) error {
 		sh.sentThrough(at.Number, 0, sh.s.opened)
 	}
 	return nil
+}
+
+// archivedAt is an object of the archive and the position after its newest record; zero if there is none.
+type archivedAt struct {
+	name frame.Name
+	at   frame.Position
+}
+
+// checkTime is the least time between two looks for an object that the archive had. A look reads one object.
+const checkTime = time.Minute
+
+// checkArchive is called before records are put. Once a minute it looks for the object that was the newest one at the look
+// before: an archive that was emptied, replaced or unmounted since does not have it, even if objects were put later. It
+// returns false if so; the archive is then compared with the store as at Open. If the object is there and cannot be
+// read, or is damaged, the error or a new base is the result.
+func (sh *shipper) checkArchive() (kept bool, err error) {
+	now := time.Now()
+	if now.Sub(sh.checked) < checkTime {
+		return true, nil
+	}
+	if w := sh.witness; w.name != (frame.Name{}) {
+		kept, err := sh.has(w)
+		if err != nil {
+			return false, err
+		}
+		if !kept {
+			sh.s.opts.Logger.Error("the archive has lost objects, it is compared with the store again", "object", w.name.String())
+			sh.mu.Lock()
+			sh.attached = false
+			sh.mu.Unlock()
+			return false, nil
+		}
+	}
+	sh.witness, sh.checked = sh.newest, now
+	return true, nil
+}
+
+// has reports whether the archive still has an object. A damaged one makes a base necessary.
+func (sh *shipper) has(w archivedAt) (bool, error) {
+	at, err := positionOf(sh.ctx, sh.opts.Archive, w.name)
+	switch {
+	case err == nil:
+		return at == w.at, nil
+	case errors.Is(err, ErrDamaged):
+		sh.s.opts.Logger.Error("an object of the archive is damaged, a new base is needed", "err", err)
+		sh.mu.Lock()
+		sh.needsBase = true
+		sh.mu.Unlock()
+		return true, nil
+	}
+	objects, listErr := sh.opts.Archive.List(sh.ctx)
+	if listErr != nil {
+		return false, fmt.Errorf("listing the archive: %w", listErr)
+	}
+	if slices.ContainsFunc(objects, func(o ArchiveObject) bool { return o.Name == w.name.String() }) {
+		return false, err
+	}
+	return false, nil
 }
 
 // open is attach during Open: an archive of another history is an error of Open, and an archive that cannot be read is

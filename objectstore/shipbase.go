@@ -203,6 +203,7 @@ func (sh *shipper) putBase() error {
 		return nil
 	}
 	b.close()
+	sh.newest = archivedAt{frame.Name{Last: b.at.Number, End: b.part == 1}, b.at}
 	sh.base, sh.baseBytes, sh.sinceBase, sh.retry = nil, b.bytes, 0, baseRetry{}
 	sh.mu.Lock()
 	sh.needsBase = !sh.linked // a gap that was found since needs another one

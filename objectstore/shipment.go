@@ -11,7 +11,7 @@ import (
 // shipment is frames that are put as one object. It is kept until the archive has it, so a repeated Put has the same
 // content.
 type shipment struct {
-	name    string
+	name    frame.Name
 	content []byte
 	after   frame.Position // of its last record
 	oldest  time.Time      // of the first record after it, about
@@ -60,14 +60,14 @@ func (sh *shipper) read() error {
 		sh.s.opts.Logger.Warn("records are missing between the archive and the store, a new base is needed", "after", sh.at.Number, "err", broken)
 		return nil
 	}
-	m.name = frame.Name{First: sh.at.Number + 1, Last: m.after.Number}.String()
+	m.name = frame.Name{First: sh.at.Number + 1, Last: m.after.Number}
 	sh.shipment = m
 	return nil
 }
 
 // confirm is called when the archive has a shipment.
 func (sh *shipper) confirm(m *shipment) {
-	sh.at, sh.shipment = m.after, nil
+	sh.at, sh.shipment, sh.newest = m.after, nil, archivedAt{m.name, m.after}
 	n := int64(len(m.content))
 	sh.sinceBase += n
 	sh.sentThrough(m.after.Number, n, m.oldest)

@@ -1,0 +1,114 @@
+package objectstore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// shipFor puts a row each 20 seconds, for some minutes.
+func shipFor(t *testing.T, s *Store, minutes int) {
+	t.Helper()
+	for i := range 3 * minutes {
+		put(t, s, "o", "n", fmt.Sprint(i))
+		time.Sleep(20 * time.Second)
+	}
+}
+
+// TestArchiveThatLosesObjectsGetsABase empties an archive, sets it back and replaces it while a host ships to it: always
+// between two looks, so that the archive has a newer object before the next one.
+func TestArchiveThatLosesObjectsGetsABase(t *testing.T) {
+	for name, change := range map[string]func(a *memArchive, early map[string][]byte){
+		"emptied":  func(a *memArchive, _ map[string][]byte) { clear(a.objects) },
+		"set back": func(a *memArchive, early map[string][]byte) { a.objects = early },
+		"half a base": func(a *memArchive, _ map[string][]byte) {
+			maps.DeleteFunc(a.objects, func(name string, _ []byte) bool { return !strings.Contains(name, "base.00001") })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newMemArchive()
+				s := shipTo(t, NewMemFS(), a, func(sh *Shipping) { sh.part = 1 })
+				defer s.Abandon()
+				shipFor(t, s, 1)
+				early := a.clone().objects
+				shipFor(t, s, 4)
+				put(t, s, "o", "n", "after a look")
+				time.Sleep(20 * time.Second)
+				a.set(func(a *memArchive) { change(a, early) })
+				shipFor(t, s, 3)
+				wantShipped(t, s, a)
+				r, _ := restored(t, a, RestorePoint{})
+				r.live("c", "o").want(t, "n", "8")
+				r.Abandon()
+				bases := strings.Count(a.names(), ".end")
+				shipFor(t, s, 5)
+				if n := strings.Count(a.names(), ".end"); n != bases {
+					t.Errorf("%d bases, later %d: %s", bases, n, a.names())
+				}
+			})
+		})
+	}
+}
+
+// TestForeignArchiveIsNoticed replaces the archive by one of another store while a host ships to it.
+func TestForeignArchiveIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, other := newMemArchive(), newMemArchive()
+		o := shipTo(t, NewMemFS(), other)
+		shipFor(t, o, 20)
+		o.Abandon()
+		s := shipTo(t, NewMemFS(), a)
+		defer s.Abandon()
+		shipFor(t, s, 2)
+		a.set(func(a *memArchive) { a.objects = other.objects })
+		shipFor(t, s, 3)
+		if st := s.Stats().Ship; !errors.Is(st.Err, ErrForeignArchive) || st.Records == 0 {
+			t.Errorf("with the archive of another store: %+v", st)
+		}
+	})
+}
+
+// TestUnavailableArchiveIsNotALostOne lets the calls of an archive fail at the time of a look.
+func TestUnavailableArchiveIsNotALostOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newMemArchive()
+		s := shipTo(t, NewMemFS(), a)
+		defer s.Abandon()
+		shipFor(t, s, 3)
+		a.set(func(a *memArchive) { a.refuse = errors.New("down") })
+		shipFor(t, s, 5)
+		if !s.ship.isAttached() {
+			t.Error("an archive that is down is taken for one that has lost objects")
+		}
+		a.set(func(a *memArchive) { a.refuse = nil })
+		time.Sleep(2 * time.Minute)
+		wantShipped(t, s, a)
+		if n := strings.Count(a.names(), ".end"); n != 1 {
+			t.Errorf("%d bases: %s", n, a.names())
+		}
+	})
+}
+
+// TestFolderThatIsGoneIsNotEmpty removes the folder of an archive that is open.
+func TestFolderThatIsGoneIsNotEmpty(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a")
+	a, err := OpenDirArchive(nil, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if err := os.Rename(dir, dir+"2"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := a.List(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("List: %v, %v", list, err)
+	}
+}
