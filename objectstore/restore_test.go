@@ -50,6 +50,16 @@ func refuses(t *testing.T, damage string, a Archive, to RestorePoint, kind error
 	}
 }
 
+// changed returns frames with another byte in the first one, which has a valid sum.
+func changed(frames []byte, at int) []byte {
+	b := slices.Clone(frames)
+	b[at] ^= 1
+	end := 89 + int(binary.BigEndian.Uint32(b[5:]))
+	sum := sha256.Sum256(b[:end])
+	copy(b[end:], sum[:])
+	return b
+}
+
 // TestDamagedArchiveIsRefusedByNumber damages each object of an archive in each way.
 func TestDamagedArchiveIsRefusedByNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -109,22 +119,21 @@ func TestDamagedArchiveIsRefusedByNumber(t *testing.T) {
 			if o.First == o.Last {
 				continue
 			}
-			a := damaged(func(a *memArchive) {
-				n := o.Name
-				n.First = n.Last
-				a.objects[n.String()] = a.objects[name][size*int(o.Last-o.First):]
-			})
-			refuses(t, name+" repeated", a, RestorePoint{}, ErrDamagedArchive, fmt.Sprintf("record %d is repeated", o.Last))
+			n := o.Name
+			n.First = n.Last
+			again := whole.objects[name][size*int(o.Last-o.First):]
+			s, _ := restored(t, damaged(func(a *memArchive) { a.objects[n.String()] = again }), RestorePoint{})
+			s.live("c", "o").want(t, "n", "11")
+			s.Abandon()
+			other := changed(again, 49) // its time
+			refuses(t, name+" with another record", damaged(func(a *memArchive) { a.objects[n.String()] = other }), RestorePoint{}, ErrDamagedArchive,
+				fmt.Sprintf("record %d: ", o.Last))
 		}
 		if tried < 150 {
 			t.Errorf("only %d damages were tried", tried)
 		}
 		first := content.records[0].Name
-		foreign := slices.Clone(whole.objects[first.String()])
-		foreign[25] ^= 1 // the fork, in a frame with a valid sum
-		end := 89 + int(binary.BigEndian.Uint32(foreign[5:]))
-		sum := sha256.Sum256(foreign[:end])
-		copy(foreign[end:], sum[:])
+		foreign := changed(whole.objects[first.String()], 25) // its fork
 		refuses(t, "a record of another fork", damaged(func(a *memArchive) { a.objects[first.String()] = foreign }), RestorePoint{},
 			ErrDamagedArchive, fmt.Sprintf("record %d: the frame in its place is of store", first.First))
 		refuses(t, "a base without its first part", damaged(func(a *memArchive) { delete(a.objects, base.parts[0].String()) }),

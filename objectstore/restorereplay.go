@@ -93,7 +93,7 @@ func (r *restorer) replayBase(ctx context.Context, base archivedBase) error {
 // first one that is too new are too new.
 func (r *restorer) replayRecords(ctx context.Context, p restorePlan) error {
 	for _, o := range p.records {
-		if err := follows(o, r.at.Number, p.base.number); err != nil {
+		if err := follows(o, r.at.Number); err != nil {
 			return err
 		}
 		content, err := r.get(ctx, o.Name)
@@ -139,7 +139,8 @@ func (r *restorer) replayObject(o archivedRecords, content []byte) (end bool, er
 	return false, nil
 }
 
-// skip returns the frames after those that the base includes: a base may be of a record in the middle of an object.
+// skip returns the frames after those that were restored: a base may be of a record in the middle of an object, and objects may
+// have the same records. The last one that was restored must be the same in both.
 func (r *restorer) skip(content []byte) ([]byte, error) {
 	for len(content) > 0 {
 		f, rest, err := frame.Decode(content)
@@ -147,7 +148,7 @@ func (r *restorer) skip(content []byte) ([]byte, error) {
 			return content, nil // it is verified, or refused, as the next record
 		}
 		if f.Number == r.at.Number && f.Sum != r.at.Sum {
-			return nil, &frame.Error{Number: f.Number, Reason: "it is not the record of the base"}
+			return nil, &frame.Error{Number: f.Number, Reason: "two objects have different records with this number, or the base is of another one"}
 		}
 		content = rest
 	}

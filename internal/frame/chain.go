@@ -79,9 +79,9 @@ func (p *Position) refuses(f *Frame) string {
 	case f.Store != p.Store || f.Fork != p.Fork:
 		return fmt.Sprintf("the frame in its place is of store %v/%08x, want %v/%08x", f.Store, f.Fork, p.Store, p.Fork)
 	case f.Number <= p.Number:
-		return fmt.Sprintf("record %d comes again in its place", f.Number)
+		return fmt.Sprintf("record %d is repeated", f.Number)
 	case f.Number > p.Number+1:
-		return fmt.Sprintf("it is missing, record %d is in its place", f.Number)
+		return fmt.Sprintf("it is missing, found record %d", f.Number)
 	case f.Prev != p.Sum:
 		return fmt.Sprintf("it does not continue this record %d, but another one", p.Number)
 	case f.Generation < p.Generation:

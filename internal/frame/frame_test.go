@@ -84,7 +84,7 @@ func TestEachDamageOfAHistoryIsRefusedByNumber(t *testing.T) {
 			swapped[i], swapped[number] = swapped[number], swapped[i]
 			refused(swapped, number, "it is missing", fmt.Sprintf("records %d and %d swapped", number, number+1))
 		}
-		refused(slices.Insert(slices.Clone(whole), number, whole[i]), number+1, "comes again", fmt.Sprintf("record %d repeated", number))
+		refused(slices.Insert(slices.Clone(whole), number, whole[i]), number+1, "is repeated", fmt.Sprintf("record %d repeated", number))
 	}
 	t.Logf("%d damages", tried)
 	if tried < 6*8*headerSize {
