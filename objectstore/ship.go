@@ -114,7 +114,7 @@ func (sh *shipper) recordDurable(at *frame.Position, size int64) {
 	sh.bytes += size
 	first := sh.oldest.IsZero()
 	if first {
-		sh.oldest = time.Unix(0, at.Time)
+		sh.oldest = time.Now()
 	}
 	limit := int64(sh.opts.shipment)
 	many := before < limit && before+size >= limit

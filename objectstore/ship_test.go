@@ -157,6 +157,9 @@ func history(t *testing.T, a *memArchive) map[uint64]map[string]string {
 			if f.part == 0 {
 				partial[f.number], links[f.number] = map[string]string{}, f.prev
 			}
+			if partial[f.number] == nil { // its first part is lost
+				continue
+			}
 			apply(partial[f.number], f.ops)
 			if f.kind == 'e' {
 				bases[f.number] = partial[f.number]

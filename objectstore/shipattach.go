@@ -74,7 +74,13 @@ func (sh *shipper) attach(ctx context.Context) error {
 	sh.attached, sh.needsBase = true, !e.hasBase
 	sh.mu.Unlock()
 	if e.last != (frame.Name{}) {
-		sh.sentThrough(at.Number, 0, sh.s.opened)
+		sh.mu.Lock()
+		oldest := sh.oldest
+		sh.mu.Unlock()
+		if oldest.IsZero() {
+			oldest = sh.s.opened
+		}
+		sh.sentThrough(at.Number, 0, oldest)
 	}
 	return nil
 }

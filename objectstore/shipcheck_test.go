@@ -28,8 +28,10 @@ func TestArchiveThatLosesObjectsGetsABase(t *testing.T) {
 	for name, change := range map[string]func(a *memArchive, early map[string][]byte){
 		"emptied":  func(a *memArchive, _ map[string][]byte) { clear(a.objects) },
 		"set back": func(a *memArchive, early map[string][]byte) { a.objects = early },
-		"half a base": func(a *memArchive, _ map[string][]byte) {
-			maps.DeleteFunc(a.objects, func(name string, _ []byte) bool { return !strings.Contains(name, "base.00001") })
+		"half of a base": func(a *memArchive, _ map[string][]byte) {
+			maps.DeleteFunc(a.objects, func(name string, _ []byte) bool {
+				return !strings.Contains(name, ".base.") || strings.Contains(name, "base.00000")
+			})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,4 +113,27 @@ func TestFolderThatIsGoneIsNotEmpty(t *testing.T) {
 	if list, err := a.List(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("List: %v, %v", list, err)
 	}
+}
+
+// TestLagDoesNotFollowTheClockOfFrames has records with times in the past and in the future, as after a change of the clock.
+func TestLagDoesNotFollowTheClockOfFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shipTo(t, NewMemFS(), newMemArchive())
+		time.Sleep(5 * time.Second)
+		s.Abandon()
+		for _, off := range []time.Duration{-time.Hour, time.Hour} {
+			sh := s.ship
+			sh.oldest = time.Time{}
+			at := sh.at
+			at.Number, at.Time = at.Number+1, time.Now().Add(off).UnixNano()
+			sh.recordDurable(&at, 1)
+			time.Sleep(time.Second)
+			if lag := sh.stats().Lag; lag != time.Second {
+				t.Errorf("a clock that is set by %v: a lag of %v", off, lag)
+			}
+			if d := time.Since(sh.durableAt(at.Time)); d < 0 || d > time.Second {
+				t.Errorf("a clock that is set by %v: the next record is %v old", off, d)
+			}
+		}
+	})
 }

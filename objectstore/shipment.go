@@ -38,7 +38,7 @@ func (sh *shipper) read() error {
 	for ; ok && err == nil; ok, err = w.next() {
 		if len(m.content) >= sh.opts.shipment {
 			f, _, _ := frame.Decode(w.value) // if it is damaged, the next read finds that
-			m.oldest, m.more = time.Unix(0, f.Time), true
+			m.oldest, m.more = sh.durableAt(f.Time), true
 			break
 		}
 		if _, _, broken = m.after.Next(w.value); broken != nil {
@@ -63,6 +63,20 @@ func (sh *shipper) read() error {
 	m.name = frame.Name{First: sh.at.Number + 1, Last: m.after.Number}
 	sh.shipment = m
 	return nil
+}
+
+// durableAt returns when a waiting record with this time became durable, about. The clock may have been set since, so the result
+// is not before the oldest waiting record became durable, and not after now.
+func (sh *shipper) durableAt(t int64) time.Time {
+	sh.mu.Lock()
+	oldest := sh.oldest
+	sh.mu.Unlock()
+	now := time.Now()
+	at := now.Add(-time.Duration(max(0, now.UnixNano()-t)))
+	if at.Before(oldest) {
+		return oldest
+	}
+	return at
 }
 
 // confirm is called when the archive has a shipment.
