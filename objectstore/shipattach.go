@@ -17,10 +17,12 @@ var ErrForeignArchive = errkind.New(errkind.ErrConflict, "the archive is not of 
 // archiveEnd is the newest content of an archive.
 type archiveEnd struct {
 	last frame.Name // the object with the newest record; zero if there is none
+	prev frame.Name // the one before, with an older newest record
 	// base is the newest complete base, and hasBase reports whether there is one and the records from it to the end.
 	base      archivedBase
 	hasBase   bool
 	sinceBase int64 // bytes of records after the base
+	damaged   bool  // the newest object was damaged, and last is the one before
 }
 
 // endOf finds the end in a list of objects.
@@ -29,11 +31,16 @@ func endOf(objects []ArchiveObject) (e archiveEnd) {
 	if n := len(list.bases); n > 0 {
 		e.base, e.hasBase = list.bases[n-1], true
 		e.last = e.base.parts[0]
+		if n > 1 {
+			e.prev = list.bases[n-2].parts[0]
+		}
 	}
 	linked := e.base.number
 	for _, r := range list.records {
 		if r.Last > e.last.Last {
-			e.last = r.Name
+			e.prev, e.last = e.last, r.Name
+		} else if r.Last > e.prev.Last && r.Last < e.last.Last {
+			e.prev = r.Name
 		}
 		if r.Last > linked && r.First <= linked+1 {
 			linked = r.Last
@@ -55,7 +62,7 @@ func (sh *shipper) attach(ctx context.Context) error {
 	e := endOf(objects)
 	at := frame.Position{}
 	if e.last != (frame.Name{}) {
-		if at, err = positionOf(ctx, sh.opts.Archive, e.last); err != nil {
+		if at, err = sh.endPosition(ctx, &e); err != nil {
 			return err
 		}
 		if err = sh.compare(&at); err != nil {
@@ -66,7 +73,7 @@ func (sh *shipper) attach(ctx context.Context) error {
 		sh.base.close()
 		sh.base = nil
 	}
-	sh.at, sh.linked, sh.shipment = at, e.last != (frame.Name{}), nil
+	sh.at, sh.linked, sh.shipment = at, e.last != (frame.Name{}) && !e.damaged, nil
 	sh.newest, sh.checked = archivedAt{e.last, at}, time.Now()
 	sh.witness = sh.newest
 	sh.baseBytes, sh.sinceBase = e.base.bytes, e.sinceBase
@@ -83,6 +90,24 @@ func (sh *shipper) attach(ctx context.Context) error {
 		sh.sentThrough(at.Number, 0, oldest)
 	}
 	return nil
+}
+
+// endPosition returns the position of the end. If the newest object is damaged, the end is that of the object before, and a new
+// base is needed: the records after it are not linked to the archive.
+func (sh *shipper) endPosition(ctx context.Context, e *archiveEnd) (at frame.Position, err error) {
+	at, err = positionOf(ctx, sh.opts.Archive, e.last)
+	if !errors.Is(err, ErrDamaged) || e.prev == (frame.Name{}) {
+		return at, err
+	}
+	sh.mu.Lock()
+	made := sh.made
+	sh.mu.Unlock()
+	if e.last.Last > made {
+		return at, fmt.Errorf("%w: the archive has records up to %d, this store only up to %d", ErrForeignArchive, e.last.Last, made)
+	}
+	sh.s.opts.Logger.Error("the newest object of the archive is damaged, a new base is needed", "err", err)
+	e.last, e.damaged, e.hasBase = e.prev, true, false
+	return positionOf(ctx, sh.opts.Archive, e.last)
 }
 
 // archivedAt is an object of the archive and the position after its newest record; zero if there is none.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -136,4 +137,36 @@ func TestLagDoesNotFollowTheClockOfFrames(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestDamagedEndOfAnArchiveGetsABase damages and cuts the newest object of an archive between two hosts.
+func TestDamagedEndOfAnArchiveGetsABase(t *testing.T) {
+	for name, damage := range map[string]func([]byte) []byte{
+		"cut":     func(b []byte) []byte { return b[:len(b)-1] },
+		"empty":   func([]byte) []byte { return nil },
+		"changed": func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fs, a := NewMemFS(), newMemArchive()
+				s := shipTo(t, fs, a)
+				shipFor(t, s, 3)
+				s.Abandon()
+				a.set(func(a *memArchive) {
+					names := slices.Sorted(maps.Keys(a.objects))
+					last := names[len(names)-1]
+					a.objects[last] = damage(a.objects[last])
+				})
+				s = shipTo(t, fs, a)
+				defer s.Abandon()
+				shipFor(t, s, 1)
+				if st := s.Stats().Ship; st.Records != 0 || st.Err != nil || st.NeedsBase {
+					t.Errorf("%+v", st)
+				}
+				r, _ := restored(t, a, RestorePoint{})
+				defer r.Abandon()
+				r.live("c", "o").want(t, "n", "2")
+			})
+		})
+	}
 }
