@@ -14,7 +14,8 @@ import (
 // record or time since the first base. If more than 1 GiB of records wait, the host drops them and ships a new base later;
 // moments between the two cannot be restored.
 //
-// An implementation for a bucket puts an object only if there is none of that name. [DirArchive] is an archive in a folder.
+// An implementation for a bucket puts an object only if there is none of that name. A bucket has no lock: the caller
+// must exclude a second host that ships to the same archive. [DirArchive] is an archive in a folder.
 type Archive = objectstore.Archive
 
 // ArchiveObject is an object of an archive.
