@@ -192,6 +192,9 @@ func (a *DirArchive) List(ctx context.Context) (objects []ArchiveObject, err err
 			return nil, err
 		}
 		info, err := a.fs.Stat(a.fs.PathJoin(a.dir, name))
+		if errors.Is(err, fs.ErrNotExist) { // another program has deleted it
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("dohost: %w", err)
 		}

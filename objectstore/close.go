@@ -152,11 +152,11 @@ func (c *committer) end(drained bool) {
 		}
 	}
 	failure := s.Err()
-	if s.ship != nil {
-		s.ship.close(drained && failure == nil)
-	}
 	if failure != nil && s.opts.OnFail != nil {
 		go s.failed(failure)
+	}
+	if s.ship != nil {
+		s.ship.close(drained && failure == nil)
 	}
 	s.closeErr = errors.Join(s.closeDB(), s.background.failure())
 }

@@ -170,3 +170,40 @@ func TestDamagedEndOfAnArchiveGetsABase(t *testing.T) {
 		})
 	}
 }
+
+// TestFailedStoreIsReportedBeforeTheArchiveAnswers fails the disk while a Put does not return.
+func TestFailedStoreIsReportedBeforeTheArchiveAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, h := NewMemFS(), hungArchive{newMemArchive(), make(chan struct{})}
+		failed := make(chan time.Time, 1)
+		s, err := Open(dir, &Options{FS: fs, Ship: &Shipping{Archive: h, Context: t.Context()}, OnFail: func(error) { failed <- time.Now() }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, "o", "n", "1")
+		time.Sleep(2 * time.Second)
+		start := time.Now()
+		fs.FailSyncs(errors.New("disk failure"))
+		o := s.live("c", "o")
+		o.put(t, "n", "2")
+		if err := o.Commit(o.Batch); err != nil {
+			t.Fatal(err)
+		}
+		if d := (<-failed).Sub(start); d != 0 {
+			t.Errorf("the failure is reported after %v", d)
+		}
+		close(h.hung)
+		s.Abandon()
+	})
+}
+
+// TestListSkipsAFileThatIsGone has a file that is listed and absent: one that another program deletes looks the same.
+func TestListSkipsAFileThatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink(filepath.Join(dir, "absent"), filepath.Join(dir, objectName)); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := ReadDirArchive(nil, dir).List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("List: %v, %v", list, err)
+	}
+}
