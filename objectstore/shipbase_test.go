@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,12 +117,16 @@ func TestRecordsAreShippedBeforeTheNextPartOfABase(t *testing.T) {
 		for i := range 8 {
 			put(t, s, fmt.Sprint("o", i), "n", "1")
 		}
+		var mu sync.Mutex // guards names
 		var names []string
 		burst := make(chan struct{})
 		a.set(func(a *memArchive) {
 			a.refuse = nil
 			a.onPut = func(name string) error {
-				if names = append(names, name); strings.HasSuffix(name, "base.00002") {
+				mu.Lock()
+				names = append(names, name)
+				mu.Unlock()
+				if strings.HasSuffix(name, "base.00002") {
 					close(burst)
 				}
 				time.Sleep(time.Second)
@@ -133,6 +138,8 @@ func TestRecordsAreShippedBeforeTheNextPartOfABase(t *testing.T) {
 			put(t, s, "o0", "n", strings.Repeat("x", 1000))
 		}
 		time.Sleep(2 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
 		order := ""
 		for _, name := range names {
 			if strings.Contains(name, ".base.") {
