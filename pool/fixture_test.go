@@ -24,6 +24,7 @@ type fixture struct {
 	t       *testing.T
 	options *Options
 	fs      *objectstore.FS
+	others  []dohost.Class // of the host, in addition to the pool's
 	host    *dohost.Host
 	offset  atomic.Int64 // of the pool's clock, as a time.Duration
 
@@ -44,8 +45,9 @@ func inPool(t *testing.T, o *Options, fn func(ctx context.Context, f *fixture)) 
 
 func (f *fixture) open() {
 	f.t.Helper()
+	class := classWith(f.options, func() time.Time { return time.Now().Add(time.Duration(f.offset.Load())) })
 	h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{IdleAfter: -1, Listener: dohost.Listener{Service: f.report}}, f.fs),
-		classWith(f.options, func() time.Time { return time.Now().Add(time.Duration(f.offset.Load())) }))
+		append([]dohost.Class{class}, f.others...)...)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/internal/pointtest"
 )
 
@@ -51,12 +50,8 @@ func inPoolWithBoss(t *testing.T, o *Options, fn func(ctx context.Context, f *fi
 	t.Helper()
 	inPool(t, o, func(ctx context.Context, f *fixture) {
 		f.close()
-		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{IdleAfter: -1, Listener: dohost.Listener{Service: f.report}}, f.fs),
-			classWith(f.options, time.Now), bossClass(), objectClass())
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.host = h
+		f.others = []dohost.Class{bossClass(), objectClass()}
+		f.open()
 		fn(ctx, f)
 	})
 }
@@ -254,11 +249,8 @@ func TestNotifyRepeats(t *testing.T) {
 		}
 		c := agent.Bind(bosses, func(_ context.Context, a *agent.Agent[struct{}]) (*boss, error) { return &boss{a}, open(a) }, nil,
 			agent.OnSchedule(ended, func(b *boss, ctx context.Context, e Ended) error { return ends.Put(ctx, b.Storage(), e) }))
-		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{IdleAfter: -1, Listener: dohost.Listener{Service: f.report}}, f.fs), classWith(f.options, time.Now), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.host = h
+		f.others = []dohost.Class{c}
+		f.open()
 		for _, keep := range []bool{false, true} {
 			broken.Store(true)
 			f.host.Evict(bosses.Get(f.host, "b").ID(), dohost.EndFence)
