@@ -84,8 +84,8 @@ func copierClass(found chan<- copyCheckpoint) dohost.Class {
 	})
 }
 
-// copyItems takes items until it is stopped. It reports each item that is done, with its start and the number of
-// items, and each checkpoint when the save has returned.
+// copyItems takes items until it is stopped, and at least one: on a slow machine a short round may be over before the fiber runs. It
+// reports each item that is done, with its start and the number of items, and each checkpoint when the save has returned.
 func (c *copier) copyItems(
 	ctx context.Context, w saveMode, over func() bool, did func(began time.Time, items int) error, acked func(copyCheckpoint) error,
 ) error {
@@ -100,7 +100,7 @@ func (c *copier) copyItems(
 			return acked(p)
 		}
 		p, last := copyCheckpoint{Source: source}, time.Now()
-		for !over() {
+		for p.Items == 0 || !over() {
 			began := time.Now()
 			items <- p.Items
 			item, _, err := dohost.Recv(ctx, items) // writes so far are on their way to the disk
