@@ -225,9 +225,11 @@ func TestArchiveOfAnotherHistoryIsRefused(t *testing.T) {
 		refused("another store", dir, NewMemFS(), "the archive is of")
 		refused("a backup", "/backup", fs, "the archive is of")
 		refused("an older copy", dir, early, "only up to")
-		// The older copy makes as many records, and then has others with the numbers of the archive.
-		withoutShip := newMemArchive()
-		s = shipTo(t, early, withoutShip)
+		// The older copy makes as many records, and then has others with the numbers of the archive. It keeps their frames, since
+		// they cannot be shipped.
+		unreachable := newMemArchive()
+		unreachable.set(func(a *memArchive) { a.refuse = errDisk })
+		s = shipTo(t, early, unreachable)
 		for i := range 9 {
 			put(t, s, "o", "m", fmt.Sprint(i))
 		}
