@@ -1,5 +1,5 @@
-// Package pointtest decides how much the tests at every point of all packages do: a sample in a plain go test, and all points with
-// the flag -full, as .ci/run sets it.
+// Package pointtest decides how much the tests at every point of all packages do: a small sample in a plain go test, all points with
+// the flag -full, and with -points as well a large sample that another seed draws, as .ci/run does for each commit.
 package pointtest
 
 import (
@@ -10,7 +10,11 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-var full = flag.Bool("full", false, "end incarnations at every point, instead of a sample of the points, and at more pairs of points")
+var (
+	full   = flag.Bool("full", false, "end incarnations at every point, instead of a sample of the points, and at more pairs of points")
+	points = flag.Int("points", 0, "with -full: the runs with one ending that a scenario has at most; 0: no limit")
+	seed   = flag.Uint64("points-seed", 0, "the seed that draws those runs, and the pairs")
+)
 
 // Full reports whether the flag -full is set.
 func Full() bool { return *full }
@@ -21,13 +25,13 @@ func Places() []dohost.Place {
 	return []dohost.Place{dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwaited}
 }
 
-// Scenario returns a scenario for this test. With -full it has all runs with one ending, and pairs with two. Otherwise it has a
-// sample with so many runs, and three pairs; with the race detector, which makes a run ten times slower, a fifth of the sample and
-// no pairs.
+// Scenario returns a scenario for this test. With -full it has all runs with one ending, or those of -points, and pairs with two.
+// Otherwise it has a sample with so many runs, and three pairs; with the race detector, which makes a run ten times slower, a fifth
+// of the sample and no pairs.
 func Scenario(s dohosttest.Scenario, sample, pairs int) dohosttest.Scenario {
 	switch {
 	case *full:
-		s.Pairs = pairs
+		s.Pairs, s.Sample, s.Seed = pairs, *points, *seed
 	case invariants.Enabled:
 		s.Sample = max(1, sample/5)
 	default:
