@@ -119,7 +119,7 @@ func TestOnRowBatchProgressAtEveryPoint(t *testing.T) {
 		for _, task := range tasks {
 			for _, key := range task.Keys {
 				row, _, err2 := letters.Get(ctx, p.Storage(), key)
-				if err = errors.Join(err, err2); row.Value.State != "pending" || task.State == agent.RowsParked {
+				if err = errors.Join(err, err2); err2 == nil && (row.Value.State != "pending" || task.State == agent.RowsParked) {
 					wrong = append(wrong, fmt.Sprintf("%+v: %+v", task, row))
 				}
 			}
