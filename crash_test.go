@@ -212,7 +212,7 @@ func TestCrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 		fs.OnWrite(nil)
 		seen := map[int]int{}
 		for _, im := range images {
-			n, err := afterCrash(t, im.fs)
+			n, err := afterCrash(t.Context(), im.fs)
 			if err != nil || int64(n) < im.acked {
 				t.Fatalf("%s: step %d of %d acknowledged; %v", im.what, n, im.acked, err)
 			}
@@ -226,13 +226,12 @@ func TestCrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 }
 
 // afterCrash opens the image, and returns the last step of the object.
-func afterCrash(t *testing.T, fs *objectstore.FS) (n int, err error) {
+func afterCrash(ctx context.Context, fs *objectstore.FS) (n int, err error) {
 	h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{}, fs), featureClass())
 	if err != nil {
 		return 0, err
 	}
 	time.Sleep(time.Hour)
-	ctx := t.Context()
 	err = featureObjects.Get(h, "a").Do(ctx, func(ctx context.Context, c *featureObject) error {
 		n, err = c.check(ctx)
 		return err

@@ -69,7 +69,7 @@ func TestShippedStoreAfterSIGKILL(t *testing.T) {
 	t.Logf("%d restored stores lacked %d increments", shipRounds, lacked)
 }
 
-// alternate increments two counters in turn until the server ends. It begins with the one that the last kill has left behind.
+// alternate increments two counters in turn until the server ends. It begins with the one that a kill before has left lower.
 func (v *serverProcess) alternate() (done chan struct{}) {
 	v.t.Helper()
 	ahead := v.total("left") - v.total("right")
