@@ -143,22 +143,21 @@ func (sh *shipper) deletable(next uint64) (through uint64, sent int64, drop bool
 	return min(sh.shipped, next-1), sh.sent, false
 }
 
-// run ships until the store closes.
+// run ships until the store closes. The last attempt begins after that: an earlier one may have read no frames since the last
+// record was made.
 func (sh *shipper) run() {
 	defer close(sh.done)
 	for failed := 0; sh.wait(failed); {
+		last := sh.isClosing()
 		if err := sh.shipAll(); err != nil {
 			failed++
 			sh.failed(err, failed)
 			sh.expireBase()
-			if sh.isClosing() {
-				return
-			}
-			continue
+		} else {
+			failed = 0
+			sh.succeeded()
 		}
-		failed = 0
-		sh.succeeded()
-		if sh.isClosing() {
+		if last {
 			return
 		}
 	}

@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -152,5 +153,40 @@ func TestRecordsAreShippedBeforeTheNextPartOfABase(t *testing.T) {
 			t.Errorf("objects are put in the order %s", order)
 		}
 		wantShipped(t, s, a)
+	})
+}
+
+// gatedArchive waits with each part of a base, and refuses it then.
+type gatedArchive struct {
+	*memArchive
+	open chan struct{}
+}
+
+func (a gatedArchive) Put(ctx context.Context, name string, content []byte) error {
+	if strings.Contains(name, ".base.") {
+		<-a.open
+		return errors.New("a fault")
+	}
+	return a.memArchive.Put(ctx, name, content)
+}
+
+// TestCloseShipsTheRecordsOfAFailedPart closes the store during a put of a base, which fails then.
+func TestCloseShipsTheRecordsOfAFailedPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := gatedArchive{newMemArchive(), make(chan struct{})}
+		s := shipTo(t, NewMemFS(), a)
+		put(t, s, "o", "n", "1")
+		time.Sleep(2 * time.Second)
+		put(t, s, "o", "n", "2")
+		go func() {
+			time.Sleep(time.Second)
+			close(a.open)
+		}()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if st := s.Stats().Ship; st.Records != 0 || !strings.Contains(a.names(), ".records.") {
+			t.Errorf("after Close: %+v, %s", st, a.names())
+		}
 	})
 }
