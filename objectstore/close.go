@@ -176,9 +176,11 @@ func (c *committer) dropQueued() {
 	c.work.dirty = c.work.dirty[:0]
 }
 
-// writeHost writes the host record, in a record of its own. It tries once: Open and
-// Close return the error.
+// writeHost writes the host record, in a record of its own, which no snapshot contains before it is durable. It tries
+// once: Open and Close return the error.
 func (c *committer) writeHost(clean bool) error {
+	c.s.recordLock <- struct{}{}
+	defer c.s.release()
 	h := c.host
 	h.clean = clean
 	value, err := h.encode()

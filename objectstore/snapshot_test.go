@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func (s *Store) snapshot(t *testing.T) *Snapshot {
@@ -233,4 +234,26 @@ func TestBackup(t *testing.T) {
 	b.live("c", "a").want(t, "n", "1")
 	wantConsistent(t, b)
 	o.want(t, "n", "2")
+}
+
+// TestLastRecordWaitsForASnapshot closes a store while a snapshot is taken: the record of the clean end is readable before it is
+// durable, so the snapshot would contain it.
+func TestLastRecordWaitsForASnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shipTo(t, NewMemFS(), newMemArchive())
+		if err := s.acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := s.Stats().Ship.Record
+		closed := make(chan error)
+		go func() { closed <- s.Close() }()
+		time.Sleep(time.Second)
+		if made := s.Stats().Ship.Record; made != before {
+			t.Errorf("record %d was made during a snapshot", made)
+		}
+		s.release()
+		if err := <-closed; err != nil {
+			t.Fatal(err)
+		}
+	})
 }
