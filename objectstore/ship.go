@@ -221,7 +221,7 @@ func (sh *shipper) step() (more bool, err error) {
 		}
 	}
 	if m := sh.shipment; m != nil {
-		if kept, err := sh.checkArchive(); !kept || err != nil {
+		if valid, err := sh.checkArchive(); !valid || err != nil {
 			return true, err
 		}
 		if err := sh.opts.Archive.Put(sh.ctx, m.name.String(), m.content); err != nil {

@@ -69,10 +69,7 @@ func (sh *shipper) attach(ctx context.Context) error {
 			return err
 		}
 	}
-	if sh.base != nil { // of an archive that has changed
-		sh.base.close()
-		sh.base = nil
-	}
+	sh.dropBase() // the archive may have changed
 	sh.at, sh.linked, sh.shipment = at, e.last != (frame.Name{}) && !e.damaged, nil
 	sh.newest, sh.checked = archivedAt{e.last, at}, time.Now()
 	sh.witness = sh.newest
@@ -120,20 +117,25 @@ type archivedAt struct {
 const checkTime = time.Minute
 
 // checkArchive is called before records are put. Once a minute it looks for the object that was the newest one at the look
-// before: an archive that was emptied, replaced or unmounted since does not have it, even if objects were put later. It
-// returns false if so; the archive is then compared with the store as at Open. If the object is there and cannot be
-// read, or is damaged, the error or a new base is the result.
-func (sh *shipper) checkArchive() (kept bool, err error) {
+// before: an archive that was emptied, replaced or unmounted since does not have it, even if objects were put later. The
+// archive is then compared with the store as at Open. If the object is damaged, a new base is made. In both cases it returns
+// false: the shipment must not be put.
+func (sh *shipper) checkArchive() (valid bool, err error) {
 	now := time.Now()
 	if now.Sub(sh.checked) < checkTime {
 		return true, nil
 	}
 	if w := sh.witness; w.name != (frame.Name{}) {
 		kept, err := sh.has(w)
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrDamaged):
+			sh.s.opts.Logger.Error("an object of the archive is damaged, a new base is needed", "err", err)
+			sh.unlink()
+			sh.witness, sh.newest, sh.checked = archivedAt{}, archivedAt{}, now
+			return false, nil
+		case err != nil:
 			return false, err
-		}
-		if !kept {
+		case !kept:
 			sh.s.opts.Logger.Error("the archive has lost objects, it is compared with the store again", "object", w.name.String())
 			sh.mu.Lock()
 			sh.attached = false
@@ -145,18 +147,25 @@ func (sh *shipper) checkArchive() (kept bool, err error) {
 	return true, nil
 }
 
-// has reports whether the archive still has an object. A damaged one makes a base necessary.
+// unlink makes a base necessary: the records after it are the next ones that are shipped. A base that is being put may be of
+// an earlier record, so it is dropped. The numbers of the records in between are missing in the archive, so a host that
+// attaches before the new base is complete begins another one.
+func (sh *shipper) unlink() {
+	sh.dropBase()
+	sh.linked, sh.shipment = false, nil
+	sh.mu.Lock()
+	sh.needsBase = true
+	sh.mu.Unlock()
+}
+
+// has reports whether the archive still has an object. Errors: ErrDamaged, the archive's.
 func (sh *shipper) has(w archivedAt) (bool, error) {
 	at, err := positionOf(sh.ctx, sh.opts.Archive, w.name)
 	switch {
 	case err == nil:
 		return at == w.at, nil
 	case errors.Is(err, ErrDamaged):
-		sh.s.opts.Logger.Error("an object of the archive is damaged, a new base is needed", "err", err)
-		sh.mu.Lock()
-		sh.needsBase = true
-		sh.mu.Unlock()
-		return true, nil
+		return false, err
 	}
 	objects, listErr := sh.opts.Archive.List(sh.ctx)
 	if listErr != nil {

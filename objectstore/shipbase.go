@@ -106,8 +106,7 @@ func (sh *shipper) expireBase() {
 		b.failing = now
 	case now.Sub(b.failing) >= baseFailTime:
 		sh.s.opts.Logger.Warn("a base is given up, another one is begun later", "record", b.at.Number)
-		b.close()
-		sh.base = nil
+		sh.dropBase()
 		sh.delayBase()
 	}
 }
@@ -158,6 +157,14 @@ func (b *baseWriter) close() {
 	b.sn.Close()
 }
 
+// dropBase ends the base that is being put, if there is one.
+func (sh *shipper) dropBase() {
+	if sh.base != nil {
+		sh.base.close()
+		sh.base = nil
+	}
+}
+
 // fill makes the next part, with rows of at least this size in bytes, if there are as many.
 func (b *baseWriter) fill(size int) (err error) {
 	var rows []byte
@@ -183,8 +190,7 @@ func (sh *shipper) putBase() error {
 	b := sh.base
 	if b.content == nil {
 		if err := b.fill(sh.opts.part); err != nil { // the snapshot is of no use any more
-			b.close()
-			sh.base = nil
+			sh.dropBase()
 			return err
 		}
 	}

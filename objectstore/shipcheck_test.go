@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -168,6 +169,59 @@ func TestDamagedEndOfAnArchiveGetsABase(t *testing.T) {
 				r.live("c", "o").want(t, "n", "2")
 			})
 		})
+	}
+}
+
+// slowArchive takes a while for each part of a base.
+type slowArchive struct{ *memArchive }
+
+func (a slowArchive) Put(ctx context.Context, name string, content []byte) error {
+	if strings.Contains(name, ".base.") {
+		time.Sleep(20 * time.Second)
+	}
+	return a.memArchive.Put(ctx, name, content)
+}
+
+// TestDamageWhileAHostShipsIsReplacedByABase damages recent objects: while the first base is put, or after it. The host ends during
+// the next base, or does not end.
+func TestDamageWhileAHostShipsIsReplacedByABase(t *testing.T) {
+	for _, minutes := range []int{2, 10} {
+		for _, ends := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				a, fs := newMemArchive(), NewMemFS()
+				withoutArchive(t, fs, func(s *Store) {
+					for i := range 20 {
+						put(t, s, fmt.Sprint("o", i), "n", "1")
+					}
+				})
+				part := func(sh *Shipping) { sh.part = 1 }
+				s := shipTo(t, fs, slowArchive{a}, part)
+				defer func() { s.Abandon() }()
+				shipFor(t, s, minutes)
+				bases := strings.Count(a.names(), ".end")
+				a.set(func(a *memArchive) {
+					for name, content := range a.objects {
+						if strings.Contains(name, ".records.") {
+							content[len(content)-1] ^= 1
+						}
+					}
+				})
+				shipFor(t, s, 3)
+				if st := s.Stats().Ship; !st.NeedsBase || st.Records > 2 || strings.Count(a.names(), ".end") != bases {
+					t.Fatalf("%d bases, damage after %d minutes: %+v, %s", bases, minutes, st, a.names())
+				}
+				if ends {
+					s.Abandon()
+					s = shipTo(t, fs, slowArchive{a}, part)
+				}
+				shipFor(t, s, 20)
+				if st := s.Stats().Ship; st.NeedsBase || st.Records != 0 {
+					t.Errorf("damage after %d minutes, the host ends: %v: %+v", minutes, ends, st)
+				}
+				r, _ := restored(t, a, RestorePoint{})
+				r.Abandon()
+			})
+		}
 	}
 }
 
