@@ -174,7 +174,9 @@ func (a *DirArchive) checkSpace(n uint64) error {
 	return nil
 }
 
-// List returns the objects. A folder that is absent has none, but for a store that ships it is an error: it was there.
+// List returns the objects. A folder that is absent has none, but for a store that ships it is an error: it was there. The
+// store deletes frames that the archive has, so List syncs the folder: a Put of this process or of an earlier one may have
+// renamed a file without a sync.
 func (a *DirArchive) List(ctx context.Context) (objects []ArchiveObject, err error) {
 	names, err := a.fs.List(a.dir)
 	if errors.Is(err, fs.ErrNotExist) && a.lock == nil {
@@ -182,6 +184,11 @@ func (a *DirArchive) List(ctx context.Context) (objects []ArchiveObject, err err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dohost: %w", err)
+	}
+	if a.lock != nil {
+		if err := syncDir(a.fs, a.dir); err != nil {
+			return nil, err
+		}
 	}
 	slices.Sort(names)
 	for _, name := range names {

@@ -148,6 +148,50 @@ func TestDirArchiveHasWholeObjectsWhereverPutIsCutOff(t *testing.T) {
 	}
 }
 
+// TestListedObjectsSurviveAPowerCut ends a process during a Put, after the rename: the power is cut after the next process has listed
+// the object.
+func TestListedObjectsSurviveAPowerCut(t *testing.T) {
+	listed := 0
+	for k := int64(1); k <= 5; k++ {
+		fsys := NewMemFS()
+		a, err := OpenDirArchive(fsys, archiveDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fsys.OnWrite(func(_, _ string, n int64) error {
+			if n >= k {
+				return errors.New("the process has ended")
+			}
+			return nil
+		})
+		if err := a.Put(t.Context(), objectName, []byte("content")); err == nil {
+			t.Fatalf("write %d of a Put does not fail it", k)
+		}
+		fsys.OnWrite(nil)
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if a, err = OpenDirArchive(fsys, archiveDir); err != nil {
+			t.Fatal(err)
+		}
+		list, err := a.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed += len(list)
+		after, err := ReadDirArchive(fsys.Crash(0, 1), archiveDir).List(t.Context())
+		if err != nil || len(after) != len(list) {
+			t.Errorf("write %d fails: %v, after a power cut %v, %v", k, list, after, err)
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if listed == 0 {
+		t.Error("no Put has renamed its file")
+	}
+}
+
 // TestDirArchiveLeavesSpaceForTheStore puts objects on a disk that is almost full.
 func TestDirArchiveLeavesSpaceForTheStore(t *testing.T) {
 	fsys, content := NewMemFS(), make([]byte, 1000)
