@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // Archive keeps the history of a store outside of it: a folder, or a bucket. Objects are never changed. Its methods may be
-// called from any goroutine; they return when ctx ends.
+// called from any goroutine. They return when ctx ends; a store gives each call five minutes.
 type Archive interface {
 	// Put makes an object durable, completely or not at all. It must not keep content. Putting an object again with the
 	// same content succeeds; with another content the error is ErrConflict of package dohost, and the object stays.
@@ -93,11 +94,16 @@ func (a *DirArchive) Close() error {
 	return a.lock.Close()
 }
 
-// guardedArchive returns the panics of an archive as errors.
+// callTime bounds a call of the archive by the shipper. An archive that does not answer is then one that fails.
+const callTime = 5 * time.Minute
+
+// guardedArchive bounds the time of the calls of an archive, and returns its panics as errors.
 type guardedArchive struct{ archive Archive }
 
-func (a guardedArchive) guard(call func() error) (err error) {
-	if f := guard.Run(func() { err = call() }); f != nil {
+func (a guardedArchive) guard(ctx context.Context, call func(context.Context) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if f := guard.Run(func() { err = call(ctx) }); f != nil {
 		return fmt.Errorf("dohost: the archive: %w\n%s", f, f.Stack)
 	}
 	return err
@@ -105,18 +111,18 @@ func (a guardedArchive) guard(call func() error) (err error) {
 
 // Put is that of the archive.
 func (a guardedArchive) Put(ctx context.Context, name string, content []byte) error {
-	return a.guard(func() error { return a.archive.Put(ctx, name, content) })
+	return a.guard(ctx, func(ctx context.Context) error { return a.archive.Put(ctx, name, content) })
 }
 
 // List is that of the archive.
 func (a guardedArchive) List(ctx context.Context) (list []ArchiveObject, err error) {
-	err = a.guard(func() (err error) { list, err = a.archive.List(ctx); return err })
+	err = a.guard(ctx, func(ctx context.Context) (err error) { list, err = a.archive.List(ctx); return err })
 	return list, err
 }
 
 // Get is that of the archive.
 func (a guardedArchive) Get(ctx context.Context, name string) (content []byte, err error) {
-	err = a.guard(func() (err error) { content, err = a.archive.Get(ctx, name); return err })
+	err = a.guard(ctx, func(ctx context.Context) (err error) { content, err = a.archive.Get(ctx, name); return err })
 	return content, err
 }
 

@@ -75,6 +75,48 @@ func TestBaseThatCannotBePutIsDropped(t *testing.T) {
 	}
 }
 
+// waitingArchive has a Put that waits for the end of its context.
+type waitingArchive struct {
+	*memArchive
+	parts bool // only for parts of bases
+}
+
+func (a waitingArchive) Put(ctx context.Context, name string, content []byte) error {
+	if a.parts && !strings.Contains(name, ".base.") {
+		return a.memArchive.Put(ctx, name, content)
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// TestArchiveThatDoesNotAnswerIsOneThatFails has puts that return with their context only.
+func TestArchiveThatDoesNotAnswerIsOneThatFails(t *testing.T) {
+	for _, parts := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			a := waitingArchive{newMemArchive(), parts}
+			s := shipTo(t, NewMemFS(), a)
+			defer s.Abandon()
+			put(t, s, "o", "n", "1")
+			time.Sleep(2 * time.Second)
+			put(t, s, "o", "n", "2")
+			time.Sleep(3 * callTime)
+			if st := s.Stats().Ship; !errors.Is(st.Err, context.DeadlineExceeded) || parts && st.Records != 0 {
+				t.Errorf("only parts of bases: %v: %+v", parts, st)
+			}
+			dropped := 0
+			for range 10 {
+				time.Sleep(10 * time.Minute)
+				if snapshotsOf(s) == 0 {
+					dropped++
+				}
+			}
+			if dropped == 0 {
+				t.Errorf("only parts of bases: %v: a base is kept", parts)
+			}
+		})
+	}
+}
+
 // wantRecordsShipped puts a record each minute for two hours, and wants each in the archive two seconds later, with few attempts
 // to make a base.
 func wantRecordsShipped(t *testing.T, s *Store, why error) {
