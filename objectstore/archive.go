@@ -53,6 +53,9 @@ type DirArchive struct {
 
 const tempSuffix = ".tmp"
 
+// maxObject bounds the size of an object that a store ships, in bytes: frames of less than maxShipment and another one.
+const maxObject = int64(maxShipment + frame.MaxPayload + 1<<10)
+
 // archiveReserve is the free space that Put leaves, in bytes: the default of Options.ReserveBytes. A store on the same disk
 // would fail without space for its log, and could not start.
 const archiveReserve = 256 << 20
@@ -216,7 +219,7 @@ func (a *DirArchive) List(ctx context.Context) (objects []ArchiveObject, err err
 	return objects, nil
 }
 
-// Get returns the content of an object.
+// Get returns the content of an object. A file that is larger than any object is not read: the error is ErrDamagedArchive.
 func (a *DirArchive) Get(ctx context.Context, name string) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -227,6 +230,10 @@ func (a *DirArchive) Get(ctx context.Context, name string) ([]byte, error) {
 	}
 	info, err := file.Stat()
 	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if n := info.Size(); n > maxObject {
+		err = fmt.Errorf("%w: %s has %d bytes, a store writes at most %d", ErrDamagedArchive, a.fs.PathJoin(a.dir, name), n, maxObject)
 		return nil, errors.Join(err, file.Close())
 	}
 	content := make([]byte, info.Size())

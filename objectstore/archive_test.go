@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/dohost/dohost/internal/errkind"
 )
@@ -146,6 +148,41 @@ func TestDirArchiveHasWholeObjectsWhereverPutIsCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestLargeFileIsNoObject has a file of 1 TiB without content as the newest object of an archive.
+func TestLargeFileIsNoObject(t *testing.T) {
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		a, err := OpenDirArchive(nil, folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		fsys := NewMemFS()
+		for range 2 {
+			s := shipTo(t, fsys, a)
+			for i := range 3 {
+				put(t, s, "o", "n", fmt.Sprint(i))
+				time.Sleep(5 * time.Second)
+			}
+			if st := s.Stats().Ship; st.Records != 0 || st.Err != nil || st.NeedsBase {
+				t.Errorf("%+v", st)
+			}
+			s.Abandon()
+			list, err := a.List(t.Context())
+			if err != nil || len(list) == 0 {
+				t.Fatal(list, err)
+			}
+			last := list[len(list)-1].Name
+			if err := os.Truncate(filepath.Join(folder, last), 1<<40); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Get(t.Context(), last); !errors.Is(err, ErrDamagedArchive) {
+				t.Errorf("Get of %s: %v", last, err)
+			}
+		}
+	})
 }
 
 // TestListedObjectsSurviveAPowerCut ends a process during a Put, after the rename: the power is cut after the next process has listed

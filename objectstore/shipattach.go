@@ -93,7 +93,7 @@ func (sh *shipper) attach(ctx context.Context) error {
 // base is needed: the records after it are not linked to the archive.
 func (sh *shipper) endPosition(ctx context.Context, e *archiveEnd) (at frame.Position, err error) {
 	at, err = positionOf(ctx, sh.opts.Archive, e.last)
-	if !errors.Is(err, ErrDamaged) || e.prev == (frame.Name{}) {
+	if !errors.Is(err, ErrDamagedArchive) || e.prev == (frame.Name{}) {
 		return at, err
 	}
 	sh.mu.Lock()
@@ -128,7 +128,7 @@ func (sh *shipper) checkArchive() (valid bool, err error) {
 	if w := sh.witness; w.name != (frame.Name{}) {
 		kept, err := sh.has(w)
 		switch {
-		case errors.Is(err, ErrDamaged):
+		case errors.Is(err, ErrDamagedArchive):
 			sh.s.opts.Logger.Error("an object of the archive is damaged, a new base is needed", "err", err)
 			sh.unlink()
 			sh.witness, sh.newest, sh.checked = archivedAt{}, archivedAt{}, now
@@ -158,13 +158,13 @@ func (sh *shipper) unlink() {
 	sh.mu.Unlock()
 }
 
-// has reports whether the archive still has an object. Errors: ErrDamaged, the archive's.
+// has reports whether the archive still has an object. Errors: ErrDamagedArchive, the archive's.
 func (sh *shipper) has(w archivedAt) (bool, error) {
 	at, err := positionOf(sh.ctx, sh.opts.Archive, w.name)
 	switch {
 	case err == nil:
 		return at == w.at, nil
-	case errors.Is(err, ErrDamaged):
+	case errors.Is(err, ErrDamagedArchive):
 		return false, err
 	}
 	objects, listErr := sh.opts.Archive.List(sh.ctx)
@@ -212,7 +212,7 @@ func positionOf(ctx context.Context, from Archive, n frame.Name) (at frame.Posit
 		err = fmt.Errorf("it ends with record %d", at.Number)
 	}
 	if err != nil {
-		return at, fmt.Errorf("%w: object %v of the archive: %w", ErrDamaged, n, err)
+		return at, fmt.Errorf("%w: object %v: %w", ErrDamagedArchive, n, err)
 	}
 	return at, nil
 }
