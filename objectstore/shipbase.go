@@ -129,10 +129,7 @@ func (sh *shipper) beginBase() error {
 	}
 	b := &baseWriter{sn: sn, at: frame.After(&newest)}
 	if err == nil {
-		b.w, err = sn.walk(nil, nil)
-	}
-	if err == nil {
-		b.ok, err = b.w.first()
+		err = b.walk(nil, []byte{keyFrame})
 	}
 	if err != nil {
 		b.close()
@@ -148,6 +145,33 @@ func (sh *shipper) beginBase() error {
 	}
 	sh.s.opts.Logger.Info("shipping a base", "record", b.at.Number)
 	return nil
+}
+
+// walk moves to the first row of a range that begins or ends at the frames. If there is none before them, it moves to the first
+// row after them. Frames are not read: many may wait, and one may be damaged.
+func (b *baseWriter) walk(lower, upper []byte) (err error) {
+	if b.w, err = b.sn.walk(lower, upper); err != nil {
+		return err
+	}
+	b.ok, err = b.w.first()
+	return b.walkOn(err)
+}
+
+// next moves to the next row.
+func (b *baseWriter) next() (err error) {
+	b.ok, err = b.w.next()
+	return b.walkOn(err)
+}
+
+// walkOn continues after the frames if there is no other row before them.
+func (b *baseWriter) walkOn(err error) error {
+	if b.ok || err != nil || b.w.upper == nil {
+		return err
+	}
+	if err := b.w.close(); err != nil {
+		return err
+	}
+	return b.walk([]byte{keyHost}, nil)
 }
 
 func (b *baseWriter) close() {
@@ -169,10 +193,8 @@ func (sh *shipper) dropBase() {
 func (b *baseWriter) fill(size int) (err error) {
 	var rows []byte
 	for b.ok && err == nil && len(rows) < size {
-		if b.w.key[0] != keyFrame {
-			rows = frame.AppendSet(rows, b.w.key, b.w.value)
-		}
-		b.ok, err = b.w.next()
+		rows = frame.AppendSet(rows, b.w.key, b.w.value)
+		err = b.next()
 	}
 	if err != nil {
 		return fmt.Errorf("reading a base: %w", err)

@@ -347,3 +347,43 @@ func TestBasesFollowTheGrowthOfTheArchive(t *testing.T) {
 		s.Abandon()
 	})
 }
+
+// TestDamagedWaitingFrameIsAGap damages a frame that waits in the store: the first one after the records of the archive, or another one.
+func TestDamagedWaitingFrameIsAGap(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			fs, a := NewMemFS(), newMemArchive()
+			s := shipTo(t, fs, a)
+			put(t, s, "o", "n", "shipped")
+			time.Sleep(2 * time.Second)
+			a.set(func(a *memArchive) { a.refuse = errors.New("down") })
+			if !first {
+				put(t, s, "o", "big", noise(5000, 6))
+			}
+			for i := range uint64(3) {
+				put(t, s, "o", "big", noise(5000, 7+i))
+			}
+			s.Abandon()
+			s = shipTo(t, fs, a) // flushes the log into a table
+			s.Abandon()
+			flip(t, fs, damagedAt(t, noise(5000, 7)[4000:4100]))
+			a.set(func(a *memArchive) { a.refuse = nil })
+			s = shipTo(t, fs, a)
+			defer s.Abandon()
+			time.Sleep(2 * baseDelay)
+			for i := range 5 {
+				put(t, s, "o", "n", fmt.Sprint(i))
+				time.Sleep(5 * time.Second)
+			}
+			if st := s.Stats().Ship; st.Records != 0 || st.Err != nil || st.NeedsBase {
+				t.Errorf("the first one: %v: %+v", first, st)
+			}
+			r, _ := restored(t, a, RestorePoint{})
+			r.live("c", "o").want(t, "n", "4")
+			r.Abandon()
+			if n := strings.Count(a.names(), ".end"); n != 2 {
+				t.Errorf("%d bases: %s", n, a.names())
+			}
+		})
+	}
+}

@@ -46,10 +46,11 @@ func (sh *shipper) read() error {
 		}
 		m.content = append(m.content, w.value...)
 	}
-	if errors.Is(err, ErrDamaged) {
-		broken, err = err, nil
+	closeErr := c.close()
+	if errors.Is(err, ErrDamaged) { // the iterator returns it again when it is closed
+		broken, err, closeErr = err, nil, nil
 	}
-	if err = errors.Join(err, c.close()); err != nil {
+	if err = errors.Join(err, closeErr); err != nil {
 		return fmt.Errorf("reading frames: %w", err)
 	}
 	if len(m.content) == 0 {
