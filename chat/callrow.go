@@ -81,6 +81,9 @@ func (r *callRow) ended() bool {
 	return true
 }
 
+// waitsForTask reports whether the call has posted a task, or is about to, and has not ended.
+func (r *callRow) waitsForTask() bool { return r.Role != "" && !r.ended() }
+
 // inProgress reports whether the call runs, on the server or elsewhere: no decision has an effect any more.
 func (r *callRow) inProgress() bool { return r.State == CallRunning || r.State == CallExternal }
 
@@ -200,9 +203,15 @@ func (k *conversation) replaceCalls(ctx context.Context, old, now map[string]cal
 	return nil
 }
 
+// deleteCall deletes the row of a call, and cancels its task.
 func (k *conversation) deleteCall(ctx context.Context, row callRow) error {
 	if err := row.deleteProgress(ctx, k.store()); err != nil {
 		return err
+	}
+	if row.waitsForTask() {
+		if err := k.cancelAsk(ctx, &row); err != nil {
+			return err
+		}
 	}
 	_, err := callRows.Delete(ctx, k.store(), callRows.Key(row))
 	return err
@@ -294,16 +303,24 @@ func (r callRow) failed(now int64) callRow {
 	return r.in(CallFailed, now)
 }
 
-// deleteCalls deletes rows of the calls of a deleted message until budget is zero, and subtracts 1 from budget for each row.
-// sweep deletes the remaining rows.
-func deleteCalls(ctx context.Context, s *dohost.Storage, m *messageRow, budget *int) error {
+// deletedCalls are the calls of messages that are deleted in one batch.
+type deletedCalls struct {
+	budget int       // for further rows; sweep deletes those beyond it
+	tasks  []callRow // those with a task, which have not ended
+}
+
+// delete deletes rows of the calls of a deleted message until the budget is zero.
+func (d *deletedCalls) delete(ctx context.Context, s *dohost.Storage, m *messageRow) error {
 	if !hasCalls(m) {
 		return nil
 	}
 	of := dohost.KeyOf(m.ID)
 	for row, err := range callRows.All(ctx, s, &dohost.Query[callRow]{Start: of, End: of.PrefixEnd()}) {
-		if err != nil || *budget == 0 {
+		if err != nil || d.budget == 0 {
 			return err
+		}
+		if row.Value.waitsForTask() {
+			d.tasks = append(d.tasks, row.Value)
 		}
 		if err := row.Value.deleteProgress(ctx, s); err != nil {
 			return err
@@ -311,7 +328,7 @@ func deleteCalls(ctx context.Context, s *dohost.Storage, m *messageRow, budget *
 		if _, err := callRows.Delete(ctx, s, row.Key); err != nil {
 			return err
 		}
-		*budget--
+		d.budget--
 	}
 	return nil
 }

@@ -22,8 +22,8 @@ import (
 //   - The pool keeps the task until its end is in the queue of this agent (pool.Notify). The callback completes the call.
 //   - The call accepts the first completion, so all of these may be repeated.
 //   - A task with the policy AtMostOnce is started once (pool.NewTask.Once).
-//   - If the call ends first, after a stop or the end of its time, a fiber cancels the task. It begins after the end of the call, so the task
-//     is not posted later.
+//   - If the call ends first, after a stop, a deletion or the end of its time, a fiber cancels the task. It begins after the end of the call,
+//     so the task is not posted later.
 
 // taskTimeout is the default of PoolToolOptions.Timeout.
 const taskTimeout = time.Hour
@@ -60,8 +60,8 @@ type PoolToolOptions[In any] struct {
 // workers is not an error before Timeout. A task does not name its tool, so give each tool a role of its own.
 //
 // A task that fails is an error of the call. The state is [CallUnknown] if a worker has started the task, and the pool has no report of the
-// end of that attempt. If the call ends first, because it was completed by hand, its time is over, or its reply was stopped while it ran, the task is
-// cancelled. A cancellation of the task in the pool ends the call.
+// end of that attempt. If the call ends first, because it was completed by hand, its time is over, its reply was stopped while it ran, or its
+// message was deleted, the task is cancelled. A cancellation of the task in the pool ends the call.
 //
 // [Answer] returns an error for options that are not valid. The fields of the returned Tool may be changed, except Run, Policy and External.
 func PoolTool[In any](name, description string, o *PoolToolOptions[In]) Tool {

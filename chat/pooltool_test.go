@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/pointtest"
@@ -191,17 +192,27 @@ func wantCancelled(t *testing.T, h *dohosttest.Host) {
 	}
 }
 
-// TestPoolToolOfADeletedCall deletes a conversation with a call that waits. Its task fails at its deadline.
+// TestPoolToolOfADeletedCall deletes a call that waits: with the conversation, or by a message without it. Its task is cancelled.
 func TestPoolToolOfADeletedCall(t *testing.T) {
-	withPool(t, bookTeam(chat.PoolToolOptions[booking]{}), func(t *testing.T, h *dohosttest.Host) {
-		askForBooking(t, h, "tool book: x")
-		inMember(t, h, "a", func(ctx context.Context, m *member) error { return chat.Clear(ctx, m) })
-		h.Advance(70 * time.Minute)
-		list := inPool(t, h, (*pool.Pool).Tasks, pool.ListQuery{Role: "book"})
-		if len(list.Tasks) != 1 || list.Tasks[0].Status != pool.Failed {
-			t.Errorf("%+v", list.Tasks)
-		}
-	})
+	for name, end := range map[string]func(ctx context.Context, m *member) error{
+		"clear": func(ctx context.Context, m *member) error { return chat.Clear(ctx, m) },
+		"another message": func(ctx context.Context, m *member) error {
+			list, err := chat.Messages(ctx, m, 1)
+			if err != nil || len(list) != 1 {
+				return errors.Join(err, fmt.Errorf("%d messages", len(list)))
+			}
+			return chat.SetMessages(ctx, m, []chat.Message{chat.Text(list[0].ID, chat.RoleAssistant, "never mind")})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withPool(t, bookTeam(chat.PoolToolOptions[booking]{}), func(t *testing.T, h *dohosttest.Host) {
+				askForBooking(t, h, "tool book: x")
+				inMember(t, h, "a", end)
+				h.Advance(time.Second)
+				wantCancelled(t, h)
+			})
+		})
+	}
 }
 
 // TestPoolToolEndsBeforeItsTask ends a call in other ways than by its task. The task is cancelled, and its worker is refused.
@@ -410,4 +421,22 @@ func TestPoolToolAtEveryPoint(t *testing.T) {
 		},
 	}
 	dohosttest.EveryPoint(t, pointtest.Scenario(s, 24, 25))
+}
+
+// TestEndOfATaskDoesNotRestoreADeletedAgent destroys an agent with a call that waits. The end of the task leaves no data of the agent.
+func TestEndOfATaskDoesNotRestoreADeletedAgent(t *testing.T) {
+	withPool(t, bookTeam(chat.PoolToolOptions[booking]{}), func(t *testing.T, h *dohosttest.Host) {
+		askForBooking(t, h, "tool book: x")
+		_, hold := claimBooking(t, h, "w")
+		id := dohost.ID{Class: "member", Name: "a"}
+		err := members.Get(h, "a").Do(t.Context(), func(ctx context.Context, m *member) error { return m.Destroy(ctx) })
+		if !errors.Is(err, agent.ErrDestroyed) {
+			t.Fatal(err)
+		}
+		inPool(t, h, (*pool.Pool).Handoff, pool.Handoff{Hold: hold})
+		h.Advance(time.Minute)
+		if exists, err := h.Host().Exists(t.Context(), id); err != nil || exists {
+			t.Errorf("the agent exists: %v, %v", exists, err)
+		}
+	})
 }

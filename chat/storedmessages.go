@@ -178,7 +178,7 @@ func fitRow(m Message) (json.RawMessage, error) {
 	return raw, err
 }
 
-// deleteMessages deletes messages, and gives up their return addresses.
+// deleteMessages deletes messages.
 func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error {
 	for _, id := range ids {
 		m, ok, err := messages.Get(ctx, k.store(), id)
@@ -189,11 +189,22 @@ func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error 
 			k.messageChanged(m.Place)
 		}
 	}
-	left, err := messages.Delete(ctx, k.store(), ids...)
+	calls, err := messages.Delete(ctx, k.store(), ids...)
+	return k.messagesDeleted(ctx, calls, err)
+}
+
+// messagesDeleted continues a deletion, in its batch: it gives up the return addresses of the messages, and cancels the tasks of
+// their calls.
+func (k *conversation) messagesDeleted(ctx context.Context, calls deletedCalls, err error) error {
 	if err == nil {
 		err = k.giveUpDeleted(ctx)
 	}
-	if err != nil || !left {
+	for _, r := range calls.tasks {
+		if err == nil {
+			err = k.cancelAsk(ctx, &r)
+		}
+	}
+	if err != nil || calls.budget > 0 {
 		return err
 	}
 	return k.sweepLater(ctx)
@@ -221,14 +232,8 @@ func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
 	if keep == 0 {
 		k.messageChanged(0)
 	}
-	left, err := messages.Trim(ctx, k.store(), keep)
-	if err == nil {
-		err = k.giveUpDeleted(ctx)
-	}
-	if err != nil || !left {
-		return err
-	}
-	return k.sweepLater(ctx)
+	calls, err := messages.Trim(ctx, k.store(), keep)
+	return k.messagesDeleted(ctx, calls, err)
 }
 
 // placeAfter returns the place of a reply to some messages: after the last of them, and after other replies to it.

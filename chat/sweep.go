@@ -149,10 +149,7 @@ func (k *conversation) sweepCalls(ctx context.Context, replying string, at *doho
 			}
 		}
 		if !exists {
-			if err := row.Value.deleteProgress(ctx, k.store()); err != nil {
-				return true, err
-			}
-			if _, err := callRows.Delete(ctx, k.store(), row.Key); err != nil {
+			if err := k.deleteCall(ctx, row.Value); err != nil {
 				return true, err
 			}
 		}

@@ -105,12 +105,12 @@ func (t *transcript) Put(ctx context.Context, s *dohost.Storage, old, row messag
 	})
 }
 
-// Delete deletes messages and the rows of their calls. left reports whether there are rows of calls for sweep.
-func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...string) (left bool, err error) {
+// Delete deletes messages and the rows of their calls.
+func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...string) (calls deletedCalls, err error) {
+	calls.budget = sweepRows
 	if len(ids) == 0 {
-		return false, nil
+		return calls, nil
 	}
-	budget := sweepRows
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		x, err := extent(ctx, s)
 		for _, id := range ids {
@@ -128,7 +128,7 @@ func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...strin
 				err = uncover(ctx, s, &x, row.Place)
 			}
 			if err == nil && there {
-				err = deleteCalls(ctx, s, &row, &budget)
+				err = calls.delete(ctx, s, &row)
 			}
 		}
 		if err != nil {
@@ -136,19 +136,22 @@ func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...strin
 		}
 		return notes.Put(ctx, s, x)
 	})
-	return budget == 0, err
+	return calls, err
 }
 
 // Trim deletes all but the newest keep messages. If it keeps none, it deletes the summaries; otherwise they stay, as the
-// memory of the deleted messages. left reports whether there are rows for sweep.
-func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (left bool, err error) {
+// memory of the deleted messages. Of more than sweepRows messages it deletes none: sweep does.
+func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (calls deletedCalls, err error) {
+	calls.budget = sweepRows
 	x, err := extent(ctx, s)
 	if err != nil || x.Count <= keep && (keep > 0 || x.Covered == 0) {
-		return false, err
+		return calls, err
 	}
 	n := int(x.Count - keep)
-	left = n > sweepRows
-	budget := sweepRows
+	left := n > sweepRows
+	if left {
+		calls.budget = 0
+	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if keep == 0 {
 			if err := uncover(ctx, s, &x, 0); err != nil {
@@ -164,7 +167,7 @@ func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (
 				x.Floor = row.Value.Place + 1
 			} else if _, err := t.rows.Delete(ctx, s, row.Key); err != nil {
 				return err
-			} else if err := deleteCalls(ctx, s, &row.Value, &budget); err != nil {
+			} else if err := calls.delete(ctx, s, &row.Value); err != nil {
 				return err
 			}
 		}
@@ -175,7 +178,7 @@ func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (
 		}
 		return notes.Put(ctx, s, x)
 	})
-	return left || budget == 0, err
+	return calls, err
 }
 
 // End returns the place after all others.

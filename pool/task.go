@@ -31,7 +31,8 @@ type NewTask struct {
 	CreateRole bool `json:"-"`
 	// Notify names a callback that runs when the task has ended: at least once, and again if an operator retries a failed task that ends
 	// again. The pool keeps the task until the callback is a schedule of its agent (see [agent.Schedule]), for up to Options.Keep. An operator
-	// sees a callback that fails too often as a dead letter of the agent. A repeated post may add it. Only for posts in Go. Nil notifies nothing.
+	// sees a callback that fails too often as a dead letter of the agent. An agent that was destroyed begins as a new one: its callback finds
+	// no data. A repeated post may add it. Only for posts in Go. Nil notifies nothing.
 	Notify *Notify `json:"-"`
 }
 
