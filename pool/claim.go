@@ -37,8 +37,13 @@ func (p *Pool) Claim(ctx context.Context, c Claim) (claimed Claimed, err error) 
 		return Claimed{}, refuse(ErrInvalid, "wait_ms is %d: want 0 to %d", c.WaitMS, maxWait.Milliseconds())
 	}
 	for until, woken := time.Now().Add(wait), false; ; {
-		var fresh bool
-		claimed.Task, fresh, err = p.claim(ctx, c)
+		var fresh, more bool
+		claimed.Task, fresh, more, err = p.claim(ctx, c)
+		if err == nil && more {
+			if err = dohost.AwaitDurable(ctx); err == nil {
+				continue
+			}
+		}
 		if err != nil || claimed.Task != nil {
 			if woken && !fresh { // the task that it was woken for is still pending
 				p.wakeClaimer(c.Role)
@@ -58,8 +63,9 @@ func (p *Pool) Claim(ctx context.Context, c Claim) (claimed Claimed, err error) 
 	}
 }
 
-// claim claims a task; nil if there is none. fresh is false for a task that the connection had claimed before.
-func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh bool, err error) {
+// claim claims a task; nil if there is none. fresh is false for a task that the connection had claimed before. With more it has ended
+// sweepBatch tasks whose deadlines are over, and there may be others.
+func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh, more bool, err error) {
 	err = p.update(ctx, func(ctx context.Context, v *view) error {
 		if _, err := v.beat(ctx, c.Role, c.Conn); err != nil {
 			return err
@@ -69,7 +75,7 @@ func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh bool, e
 			return err
 		}
 		if !ok {
-			if t, ok, err = v.claimable(ctx, c.Role); err != nil || !ok {
+			if t, ok, more, err = v.claimable(ctx, c.Role); err != nil || !ok {
 				return err
 			}
 			t.Fence++
@@ -86,20 +92,23 @@ func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh bool, e
 		claimed = &whole
 		return err
 	})
-	return claimed, fresh, err
+	return claimed, fresh, more, err
 }
 
-// claimable returns the oldest pending task of a role, and ends those whose deadlines are over.
-func (v *view) claimable(ctx context.Context, role string) (taskRow, bool, error) {
-	for {
-		t, ok, err := v.head(ctx, role)
-		if err != nil || !ok || !t.overdue(v.now) {
-			return t, ok, err
-		}
-		if err := v.expire(ctx, &t); err != nil {
-			return t, false, err
-		}
+// claimable returns the oldest pending task of a role, and ends those whose deadlines are over: sweepBatch of them at most. more reports
+// whether there may be others.
+func (v *view) claimable(ctx context.Context, role string) (t taskRow, ok, more bool, err error) {
+	if t, ok, err = v.head(ctx, role); err != nil || !ok || !t.overdue(v.now) {
+		return t, ok, false, err
 	}
+	rows, err := tasks.List(ctx, v.Storage(), &dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(role, Pending), Limit: sweepBatch})
+	for _, row := range rows {
+		if err != nil || !row.Value.overdue(v.now) {
+			return row.Value, err == nil, false, err
+		}
+		err = v.expire(ctx, &row.Value)
+	}
+	return taskRow{}, false, len(rows) == sweepBatch, err
 }
 
 // progressed moves the deadline of the next progress.

@@ -222,6 +222,31 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
+// TestClaimEndsFewOverdueTasksInATurn claims a task that follows many whose deadlines are over.
+func TestClaimEndsFewOverdueTasksInATurn(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		f.join("a", "1")
+		for range 2*sweepBatch + 1 {
+			call(f, (*Pool).Post, NewTask{Role: "a", WithinMS: 1000})
+		}
+		want := call(f, (*Pool).Post, NewTask{Role: "a"}).ID
+		f.sleep(2 * time.Second)
+		err := f.pool().Do(ctx, func(ctx context.Context, p *Pool) error {
+			c, _, more, err := p.claim(ctx, Claim{Role: "a", Conn: "1"})
+			if n, failed := tasks.Count(ctx, p.Storage(), &dohost.Query[taskRow]{Index: "ended"}); c != nil || !more || n != sweepBatch || failed != nil {
+				t.Errorf("a turn ends %d tasks, and claims %v, more: %v, %v", n, c, more, failed)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := call(f, (*Pool).Claim, Claim{Role: "a", Conn: "1"}); c.Task == nil || c.Task.ID != want {
+			t.Errorf("claimed %+v, want the task %s", c.Task, want)
+		}
+	})
+}
+
 // unnotified returns the number of tasks whose agents are not notified yet.
 func (f *fixture) unnotified() (n int) {
 	f.t.Helper()
