@@ -5,9 +5,11 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,4 +80,16 @@ func TestCommandIsEndedWithItsProcesses(t *testing.T) {
 		t.Error(err)
 	}
 	ended(t, conn)
+}
+
+// TestStatusOfASignal has commands that end with a status, some of them as a shell after a signal has ended its last command.
+func TestStatusOfASignal(t *testing.T) {
+	t.Setenv(taskCommand, "1")
+	r := newTaskRunner([]string{os.Args[0]}, io.Discard)
+	for status, uncertain := range map[int]bool{1: false, 127: false, 128: false, 129: true, 137: true, 192: true, 193: false, 255: false} {
+		_, err := r.run(t.Context(), &pool.Task{Text: fmt.Sprint("status ", status), Attempts: 1})
+		if err == nil || errors.Is(err, pool.ErrUncertain) != uncertain || !strings.Contains(err.Error(), fmt.Sprint("exit status ", status)) {
+			t.Errorf("status %d: %v", status, err)
+		}
+	}
 }

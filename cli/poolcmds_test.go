@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,6 +50,12 @@ func runTaskCommand() int {
 	case task == "fail":
 		fmt.Fprintf(os.Stderr, "no paper in attempt %s\n", os.Getenv("DOHOST_ATTEMPT"))
 		return 1
+	case strings.HasPrefix(task, "status "):
+		status, err := strconv.Atoi(strings.TrimPrefix(task, "status "))
+		if err != nil {
+			return 5
+		}
+		return status
 	case task == "json":
 		fmt.Printf("{\"key\": %q}\n", os.Getenv("DOHOST_KEY"))
 	case task == "long":

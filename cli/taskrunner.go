@@ -70,9 +70,10 @@ func (r *taskRunner) run(ctx context.Context, task *pool.Task) (json.RawMessage,
 	return bytes.TrimSpace(result.Bytes()), err
 }
 
-// failure returns the error of a command that has failed, with its last line. A command that a signal has ended may have had effects.
+// failure returns the error of a command that has failed, with its last line. A command that a signal has ended may have had effects. Shells
+// report such a command with the number of the signal after 128, and end with that status themselves.
 func failure(err error, line string) error {
-	if e, ok := errors.AsType[*exec.ExitError](err); ok && !e.Exited() {
+	if e, ok := errors.AsType[*exec.ExitError](err); ok && (!e.Exited() || e.ExitCode() > 128 && e.ExitCode() <= 128+maxSignal) {
 		err = fmt.Errorf("%w: %w", pool.ErrUncertain, err)
 	}
 	if line == "" {
@@ -96,6 +97,9 @@ func (r *taskRunner) wait(cmd *exec.Cmd) error {
 	r.group.set(0)
 	return err
 }
+
+// maxSignal is the largest number of a signal.
+const maxSignal = 64
 
 // boundedBuffer keeps the first bytes that are written to it. It has no other methods of a buffer, which io.Copy would call.
 type boundedBuffer struct {
