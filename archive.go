@@ -2,6 +2,9 @@ package dohost
 
 import (
 	"context"
+	"errors"
+	"io"
+	"os"
 
 	"github.com/dohost/dohost/objectstore"
 )
@@ -34,7 +37,7 @@ func ReadDirArchive(dir string) *DirArchive { return objectstore.ReadDirArchive(
 // RestorePoint selects a moment of the history in an archive. The zero RestorePoint is the newest record.
 type RestorePoint = objectstore.RestorePoint
 
-// Restored describes a restored store.
+// Restored describes a restored store, or the state of an object in an archive.
 type Restored = objectstore.Restored
 
 // ShipStats describes the shipping of records to an archive.
@@ -49,4 +52,19 @@ type ShipStats = objectstore.ShipStats
 // not have the moment; fs.ErrExist if dir is not empty; those of the archive and of the disk.
 func RestoreDir(ctx context.Context, from Archive, dir string, to RestorePoint) (Restored, error) {
 	return objectstore.Restore(ctx, from, dir, to, nil)
+}
+
+// ExportArchived writes the state of one object at a moment of the history in an archive, in the form of [Host.Export]:
+// [Host.Import] makes an object of it. It reads and verifies the same records as [RestoreDir], and keeps those of the object in
+// a temporary directory of the system, which it removes.
+//
+// Errors: [ErrDamaged] and [ErrNotFound] as of RestoreDir; ErrNotFound also for an object that was absent, or half imported;
+// those of the archive, of the disk and of w.
+func ExportArchived(ctx context.Context, from Archive, id ID, to RestorePoint, w io.Writer) (done Restored, err error) {
+	dir, err := os.MkdirTemp("", "dohost-restore-*")
+	if err != nil {
+		return done, err
+	}
+	done, err = objectstore.ExportArchived(ctx, from, id, to, dir, w, nil)
+	return done, errors.Join(err, os.RemoveAll(dir))
 }

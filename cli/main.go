@@ -41,7 +41,7 @@ type commands struct {
 	Export    exportCmd    `cmd:"" help:"Write an object's durable state to a file."`
 	Import    importCmd    `cmd:"" help:"Create an object from an export."`
 	Backup    backupCmd    `cmd:"" help:"Make a consistent copy of the store of a running host."`
-	Restore   restoreCmd   `cmd:"" help:"Make a store from the records that dohost serve --ship has put into a folder."`
+	Restore   restoreCmd   `cmd:"" help:"Make a store, or the export of one object, from the records that dohost serve --ship has put into a folder."`
 	Check     checkCmd     `cmd:"" help:"Check the consistency of a store that no host is using."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 }

@@ -152,16 +152,21 @@ type exportCmd struct {
 
 // Run is the command.
 func (c *exportCmd) Run(ctx context.Context, std stdio) error {
-	if c.Out == "-" {
-		return c.export(ctx, std.out)
+	return writeExport(c.Out, std.out, func(w io.Writer) error { return c.export(ctx, w) })
+}
+
+// writeExport calls write with out or, unless path is -, with a new file. It removes the file after an error.
+func writeExport(path string, out io.Writer, write func(io.Writer) error) error {
+	if path == "-" {
+		return write(out)
 	}
-	f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(c.export(ctx, f), f.Sync(), f.Close())
+	err = errors.Join(write(f), f.Sync(), f.Close())
 	if err != nil {
-		err = errors.Join(err, os.Remove(c.Out)) // an incomplete export is useless
+		err = errors.Join(err, os.Remove(path)) // an incomplete export is useless
 	}
 	return err
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -58,9 +61,11 @@ func (s *server) closeArchive() error {
 
 type restoreCmd struct {
 	jsonFlag
-	From string       `required:"" placeholder:"DIR" help:"The folder that dohost serve --ship has filled; a host may be using it."`
-	Data string       `required:"" placeholder:"NEW" help:"The folder of the new store, which must be absent or empty."`
-	At   restorePoint `placeholder:"RECORD|TIME" help:"The number of the last record to restore, or a time such as 2006-01-02T15:04:05Z. Without it, the newest record."`
+	From   string       `required:"" placeholder:"DIR" help:"The folder that dohost serve --ship has filled; a host may be using it."`
+	Data   string       `placeholder:"NEW" help:"The folder of the new store, which must be absent or empty."`
+	Object objectID     `placeholder:"CLASS/NAME" help:"Write the state of this object, as dohost export does, instead of making a store."`
+	Out    string       `short:"o" default:"-" placeholder:"FILE" help:"With --object, the file to write; - is the standard output."`
+	At     restorePoint `placeholder:"RECORD|TIME" help:"The number of the last record to restore, or a time such as 2006-01-02T15:04:05Z. Without it, the newest record."`
 }
 
 // restorePoint is a flag: the number of a record, or a time.
@@ -82,16 +87,29 @@ func (p *restorePoint) UnmarshalText(text []byte) error {
 
 // restoredJSON is the output of restore.
 type restoredJSON struct {
-	Dir    string    `json:"dir"`
+	Dir    string    `json:"dir,omitempty"`
+	Object string    `json:"object,omitempty"`
+	Out    string    `json:"out,omitempty"`
 	Store  string    `json:"store"`
 	Record uint64    `json:"record"`
 	Made   time.Time `json:"made"`
 }
 
+func restoredOf(done dohost.Restored) restoredJSON {
+	return restoredJSON{Store: done.Identity.String(), Record: done.Record, Made: done.Time}
+}
+
 // Run is the command.
-func (c *restoreCmd) Run(ctx context.Context, out io.Writer) error {
-	if c.From == "" || c.Data == "" {
-		return errors.New("--from and --data: want a folder each")
+func (c *restoreCmd) Run(ctx context.Context, std stdio) error {
+	switch {
+	case c.From == "":
+		return errors.New("--from: want a folder")
+	case (c.Data == "") == (c.Object.ID == dohost.ID{}):
+		return errors.New("want either --data, a folder for the whole store, or --object, the name of one object")
+	case c.Data == "":
+		return c.restoreObject(ctx, std)
+	case c.Out != "-":
+		return errors.New("--out: want it with --object only")
 	}
 	if err := checkShip("--from", c.From, c.Data); err != nil {
 		return err
@@ -100,6 +118,34 @@ func (c *restoreCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return c.print(out, restoredJSON{c.Data, done.Identity.String(), done.Record, done.Time},
+	shown := restoredOf(done)
+	shown.Dir = c.Data
+	return c.print(std.out, shown,
 		"restored %s from store %v as of record %d, made at %s\n", c.Data, done.Identity, done.Record, done.Time.Format(time.RFC3339Nano))
+}
+
+// restoreObject writes the export of one object. An interrupt ends it, so that it removes its files. The report goes to the
+// stream of errors if the export goes to the output.
+func (c *restoreCmd) restoreObject(parent context.Context, std stdio) (err error) {
+	if err := checkFolder("--from", c.From); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var done dohost.Restored
+	err = writeExport(c.Out, std.out, func(w io.Writer) (err error) {
+		done, err = dohost.ExportArchived(ctx, dohost.ReadDirArchive(c.From), c.Object.ID, c.At.RestorePoint, w)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	report := std.out
+	if c.Out == "-" {
+		report = std.err
+	}
+	shown := restoredOf(done)
+	shown.Object, shown.Out = c.Object.ID.String(), c.Out
+	return c.print(report, shown, "wrote %v from store %v as of record %d, made at %s\n",
+		printable(c.Object.ID.String()), done.Identity, done.Record, done.Time.Format(time.RFC3339Nano))
 }

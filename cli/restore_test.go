@@ -132,3 +132,63 @@ func TestRestoreCommand(t *testing.T) {
 	has(run(1, "restore", "--from", folder, "--data", filepath.Join(root, "x")), fmt.Sprintf("record %d: the checksum", last))
 	run(0, "restore", "--from", folder, "--data", filepath.Join(root, "y"), "--at", fmt.Sprint(last-1))
 }
+
+// TestRestoreCommandWritesOneObject exports an object from the folder of two hosts, and imports it in a third one.
+func TestRestoreCommandWritesOneObject(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("TMPDIR", filepath.Join(root, "tmp"))
+	folder, file := filepath.Join(root, "shipped"), filepath.Join(root, "a.export")
+	if err := os.Mkdir(filepath.Join(root, "tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := func(want int, args ...string) (out, errs string) {
+		t.Helper()
+		var o, e strings.Builder
+		s := (App{Classes: []dohost.Class{tallyClass()}}).Run(t.Context(), append([]string{"restore", "--from", folder}, args...), strings.NewReader(""), &o, &e)
+		if s != want {
+			t.Errorf("restore %s: status %d: %s", strings.Join(args, " "), s, &e)
+		}
+		if left, err := os.ReadDir(filepath.Join(root, "tmp")); err != nil || len(left) > 0 {
+			t.Errorf("restore %s leaves %v, %v", strings.Join(args, " "), left, err)
+		}
+		return o.String(), e.String()
+	}
+	data := filepath.Join(root, "data")
+	shipCalls(t, data, folder, 3)
+	shipCalls(t, data, folder, 5)
+	report, _ := run(0, "--object", "tally/a", "--out", file)
+	if !strings.Contains(report, "wrote tally/a from store ") {
+		t.Errorf("the report is %q", report)
+	}
+	export, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, report := run(0, "--object", "tally/a")
+	if out != string(export) || !strings.Contains(report, "as of record ") {
+		t.Errorf("the output has %d bytes, the file %d; the report is %q", len(out), len(export), report)
+	}
+	h, err := dohost.Open(filepath.Join(root, "new"), nil, tallyClass())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = h.Import(t.Context(), dohost.ID{Class: "tally", Name: "b"}, strings.NewReader(out))
+	if n, callErr := dohost.Call(t.Context(), tallies.Get(h, "b"), (*tally).get, 0); errors.Join(err, callErr, h.Close()) != nil || n != 5 {
+		t.Errorf("the imported object has %d, %v, %v", n, err, callErr)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"--object tally/none", "no such object: tally/none"},
+		{"--object tally/a --at 999", "its newest record is"},
+		{"--object tally/a --out " + file, "file exists"},
+		{"--object tally/a --data " + data + "2", "want either --data"},
+		{"--at 3", "want either --data"},
+		{"--data " + data + "2 --out " + file, "want it with --object only"},
+	} {
+		if _, errs := run(1, strings.Fields(c.args)...); !strings.Contains(errs, c.want) {
+			t.Errorf("restore %s: %q, want %q", c.args, errs, c.want)
+		}
+	}
+	if _, err := os.Stat(data + "2"); err == nil {
+		t.Error("a refused command has made a store")
+	}
+}

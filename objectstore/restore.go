@@ -20,7 +20,7 @@ type RestorePoint struct {
 	Time time.Time
 }
 
-// Restored describes a restored store.
+// Restored describes a restored store, or the state of an object in an archive.
 type Restored struct {
 	Identity Identity // of the store that shipped the records
 	Record   uint64   // the last restored record
@@ -43,18 +43,13 @@ var (
 // leaves files in dir. Errors: ErrDamagedArchive, ErrNotArchived, fs.ErrExist if dir is not empty, the archive's, the
 // disk's.
 func Restore(ctx context.Context, from Archive, dir string, to RestorePoint, o *Options) (done Restored, err error) {
-	opts := o.withDefaults()
-	opts.unlogged = true
-	s := &Store{opts: opts, dir: dir, fs: opts.vfs()}
-	s.background.init(opts.Logger)
-	s.damages = damages{log: opts.Logger, on: opts.OnDamage}
-	r := &restorer{from: from, to: to, store: s, fs: s.fs, dir: dir}
+	r := newRestorer(from, dir, to, o)
 	if err := r.claim(); err != nil {
 		return done, fmt.Errorf("dohost: restore: %w", err)
 	}
 	plan, err := r.plan(ctx)
 	if err == nil {
-		err = r.replay(ctx, plan)
+		err = r.replay(ctx, plan, func() error { return r.store.db.Flush() })
 	}
 	if err == nil {
 		err = r.finish()
@@ -62,9 +57,21 @@ func Restore(ctx context.Context, from Archive, dir string, to RestorePoint, o *
 	if err = errors.Join(err, r.lock.Close()); err != nil {
 		return done, fmt.Errorf("dohost: restore: %w", err)
 	}
-	return Restored{
-		Identity: r.identity(), Record: r.at.Number, Time: time.Unix(0, r.at.Time).UTC(), Bytes: r.bytes,
-	}, nil
+	return r.restored(), nil
+}
+
+func newRestorer(from Archive, dir string, to RestorePoint, o *Options) *restorer {
+	opts := o.withDefaults()
+	opts.unlogged = true
+	s := &Store{opts: opts, dir: dir, fs: opts.vfs()}
+	s.background.init(opts.Logger)
+	s.damages = damages{log: opts.Logger, on: opts.OnDamage}
+	return &restorer{from: from, to: to, store: s, fs: s.fs, dir: dir}
+}
+
+// restored describes the records that were replayed.
+func (r *restorer) restored() Restored {
+	return Restored{Identity: r.identity(), Record: r.at.Number, Time: time.Unix(0, r.at.Time).UTC(), Bytes: r.bytes}
 }
 
 // claim makes the directory and locks it. It refuses one that has any other file than a lock.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -26,14 +27,15 @@ type restorer struct {
 	fs    vfs.FS
 	dir   string
 	lock  io.Closer
+	spans []span // the keys to restore; nil for all
 
 	batch *pebble.Batch
 	at    frame.Position // of the last replayed record
 	bytes int64
 }
 
-// replay writes the database.
-func (r *restorer) replay(ctx context.Context, p restorePlan) (err error) {
+// replay writes the database, and calls use with the rows in it before it is closed.
+func (r *restorer) replay(ctx context.Context, p restorePlan, use func() error) (err error) {
 	if r.store.db, err = r.store.openEngine(true); err != nil {
 		return err
 	}
@@ -50,7 +52,7 @@ func (r *restorer) replay(ctx context.Context, p restorePlan) (err error) {
 		err = r.checkHost()
 	}
 	if err == nil {
-		err = r.store.db.Flush()
+		err = use()
 	}
 	err = errors.Join(err, b.opened(), r.batch.Close())
 	b.close()
@@ -155,7 +157,7 @@ func (r *restorer) skip(content []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// apply writes the operations of a frame.
+// apply writes the operations of a frame, or those that concern a span.
 func (r *restorer) apply(f *frame.Frame) (err error) {
 	for op, opErr := range frame.Ops(f.Payload) {
 		switch {
@@ -163,12 +165,8 @@ func (r *restorer) apply(f *frame.Frame) (err error) {
 			err = opErr
 		case op.Key[0] == keyFrame:
 			err = errors.New("it changes a frame")
-		case op.Kind == frame.OpSet:
-			err = r.batch.Set(op.Key, op.Value, nil)
-		case op.Kind == frame.OpDelete:
-			err = r.batch.Delete(op.Key, nil)
-		default:
-			err = r.batch.DeleteRange(op.Key, op.Value, nil)
+		case r.spans == nil || slices.ContainsFunc(r.spans, func(s span) bool { return s.concerns(&op) }):
+			err = r.applyOp(&op)
 		}
 		if err != nil {
 			return fmt.Errorf("record %d: %w", f.Number, err)
@@ -178,6 +176,31 @@ func (r *restorer) apply(f *frame.Frame) (err error) {
 		return r.write()
 	}
 	return nil
+}
+
+func (r *restorer) applyOp(op *frame.Op) error {
+	switch op.Kind {
+	case frame.OpSet:
+		return r.batch.Set(op.Key, op.Value, nil)
+	case frame.OpDelete:
+		return r.batch.Delete(op.Key, nil)
+	}
+	return r.batch.DeleteRange(op.Key, op.Value, nil)
+}
+
+// span is a range of keys: from lower, and before upper.
+type span struct{ lower, upper []byte }
+
+// spanOf is the span of one key.
+func spanOf(key []byte) span { return span{key, append(key[:len(key):len(key)], 0)} }
+
+// concerns reports whether an operation may change a row of the span. A deletion of a range may extend beyond it: there is
+// nothing to delete there.
+func (s *span) concerns(op *frame.Op) bool {
+	if op.Kind == frame.OpDeleteRange {
+		return bytes.Compare(op.Key, s.upper) < 0 && bytes.Compare(op.Value, s.lower) > 0
+	}
+	return bytes.Compare(op.Key, s.lower) >= 0 && bytes.Compare(op.Key, s.upper) < 0
 }
 
 // write writes the batch to the database.
