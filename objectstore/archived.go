@@ -8,6 +8,8 @@ import (
 	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // The memory of the engine for the rows of one object, in bytes.
@@ -24,14 +26,15 @@ const (
 // Errors: ErrNoObject for an object that was absent, or half imported; ErrDamagedArchive, ErrNotArchived, fs.ErrExist if
 // scratch is not empty; those of the archive, of the disk and of w.
 func ExportArchived(ctx context.Context, from Archive, id ID, to RestorePoint, scratch string, w io.Writer, o *Options) (Restored, error) {
-	done, err := readArchived(ctx, from, id, to, scratch, o, func(sn *Snapshot, at Restored) error {
+	read := archivedRead{from: from, id: id, to: to, scratch: scratch, options: o}
+	done, err := read.run(ctx, func(sn *Snapshot, at Restored) error {
 		if err := sn.Export(id, contextWriter{ctx, w}); err != nil {
 			return fmt.Errorf("as of record %d: %w", at.Record, err)
 		}
 		return nil
 	})
 	if err != nil {
-		return done, fmt.Errorf("dohost: export from an archive: %w", err)
+		return done, errkind.About("export from an archive", err)
 	}
 	return done, nil
 }
@@ -50,22 +53,31 @@ func (c contextWriter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// readArchived calls read with a snapshot that has the rows of one object at a moment, and no others.
-func readArchived(
-	ctx context.Context, from Archive, id ID, to RestorePoint, scratch string, o *Options, read func(*Snapshot, Restored) error,
-) (done Restored, err error) {
-	if err := id.Validate(); err != nil {
+// archivedRead reads one object from an archive.
+type archivedRead struct {
+	from    Archive
+	id      ID
+	to      RestorePoint
+	scratch string
+	options *Options
+	space   func() error // called before each write to the disk, unless it is nil
+}
+
+// run calls use with a snapshot that has the rows of the object at the moment, and no others.
+func (a *archivedRead) run(ctx context.Context, use func(*Snapshot, Restored) error) (done Restored, err error) {
+	if err := a.id.Validate(); err != nil {
 		return done, err
 	}
 	var small Options
-	if o != nil {
-		small = *o
+	if a.options != nil {
+		small = *a.options
 	}
 	small.Cache, small.MemTable = scratchCache, scratchMemTable
-	r := newRestorer(from, scratch, to, &small)
+	r := newRestorer(a.from, a.scratch, a.to, &small)
+	r.space = a.space
 	s := r.store
 	s.recordLock, s.engine = make(chan struct{}, 1), engineUse{drained: make(chan struct{}, 1)}
-	r.spans = []span{spanOf([]byte{keyHost}), spanOf(importingKey(id)), {appendObject(nil, id), pastObject(id)}}
+	r.spans = []span{spanOf([]byte{keyHost}), spanOf(importingKey(a.id)), {appendObject(nil, a.id), pastObject(a.id)}}
 	if err := r.claim(); err != nil {
 		return done, err
 	}
@@ -80,10 +92,10 @@ func readArchived(
 				return err
 			}
 			defer sn.Close()
-			return read(sn, r.restored())
+			return use(sn, r.restored())
 		})
 	}
-	if err = errors.Join(err, r.lock.Close(), removeScratch(r.fs, scratch)); err != nil {
+	if err = errors.Join(err, r.lock.Close(), removeScratch(r.fs, a.scratch)); err != nil {
 		return done, err
 	}
 	return r.restored(), nil

@@ -348,7 +348,8 @@ func TestArchivedObjectIsReadAlone(t *testing.T) {
 		}
 		for _, id := range neighbours {
 			rows := map[string]string{}
-			_, err := readArchived(t.Context(), a, id, RestorePoint{}, scratchDir, &Options{FS: NewMemFS()}, func(sn *Snapshot, _ Restored) error {
+			read := archivedRead{from: a, id: id, scratch: scratchDir, options: &Options{FS: NewMemFS()}}
+			_, err := read.run(t.Context(), func(sn *Snapshot, _ Restored) error {
 				w, err := sn.walk(nil, nil)
 				if err != nil {
 					return err

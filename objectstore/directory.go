@@ -22,6 +22,9 @@ const (
 	formatNew  = "DOHOST.new" // the next file DOHOST; the only one while a store is being made
 	lockName   = "LOCK"
 	dbName     = "db"
+	// scratchName is a directory that exists while the state of an object is read from the archive. Open removes one that a crash
+	// has left.
+	scratchName = "restore.tmp"
 
 	dbIdentityName = "STORE" // in db, with the content of DOHOST
 	dbIdentityNew  = "STORE.new"
@@ -72,6 +75,9 @@ func claimDir(fsys vfs.FS, dir string, o *Options) (c claim, err error) {
 		c.Identity, err = beginDir(fsys, dir, o.Entropy)
 	} else {
 		err = c.reread(fsys, dir)
+	}
+	if err == nil && !o.ReadOnly && slices.Contains(names, scratchName) {
+		err = removeScratch(fsys, fsys.PathJoin(dir, scratchName))
 	}
 	if err != nil {
 		return c, errors.Join(err, c.lock.Close())

@@ -130,6 +130,29 @@
 // after a crash. [Restore] verifies all that it replays, and the restored directory is no store before the file DOHOST is
 // renamed. docs/decisions/0031 has the reasons, and the order of the steps.
 //
+// # Replacing an object
+//
+// [Store.ArchivedState] reads the state of an object at an earlier moment from the store's own archive, and [Batch.Replace] makes
+// a batch of it: the deletion of all rows and of the alarm, and then the old rows and the old alarm. A batch is never split, so
+// one record has both. After a crash the object has the one state or the other. A state that is larger than a batch is refused
+// before anything is written.
+//
+// The caller keeps this order. It reads the state, while the object may still run. It becomes the owner of the range, and waits
+// until all commits of earlier owners are durable. It takes a [Bookmark], which then names the last record before the replacement:
+// all that is replaced is in that record or an earlier one. It commits the replacement.
+//
+//	state read ──▶ range owned ──▶ earlier commits durable ──▶ bookmark ──▶ replacement committed ──▶ durable
+//
+// The number of a record grows, and the archive is a prefix of the history. So the state before the replacement, and every
+// state before that, can be restored like any other.
+//
+// The rows go through the range, and its readers see them as they see other commits. Two parts are not those of the old state. The
+// alarm gets a new generation, so no delivery of another alarm runs it or ends it. The header of a feed loses its fork: the next
+// entry is in a new log, and a position in entries that the feed no longer has is detected. Versions of rows are those of the old
+// state, and will be given again.
+//
+// The state is read in the directory restore.tmp of the store, which Open removes after a crash.
+//
 // # Keys
 //
 //	f <number, 8 bytes>                    frame of a record

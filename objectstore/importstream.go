@@ -91,12 +91,17 @@ func (in *importStream) slot(im *importer) error {
 	if err != nil {
 		return err
 	}
-	slot.First = slot.Setting()
-	// They would be compared with generations of this store.
-	slot.Generation = im.s.NewAlarmGeneration()
-	slot.Charge.Host, slot.Charge.Begun = 0, false
-	im.slot, im.hasSlot = slot, true
+	im.slot, im.hasSlot = im.s.adopted(slot), true
 	return nil
+}
+
+// adopted returns the slot of another store, or of an earlier moment, with a new generation: a delivery of the old one is none of
+// this one, and the host of its charge is none of this store's generations.
+func (s *Store) adopted(slot Slot) Slot {
+	slot.First = slot.Setting()
+	slot.Generation = s.NewAlarmGeneration()
+	slot.Charge.Host, slot.Charge.Begun = 0, false
+	return slot
 }
 
 func (in *importStream) end() error {

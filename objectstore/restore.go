@@ -11,8 +11,11 @@ import (
 	"github.com/dohost/dohost/internal/frame"
 )
 
-// RestorePoint selects a moment of the history in an archive. The zero RestorePoint is the newest record.
+// RestorePoint selects a moment of the history in an archive. The zero RestorePoint is the newest record. If several fields are
+// set, each is a bound.
 type RestorePoint struct {
+	// Bookmark is the bookmark of the last record to restore. The archive must be of its history.
+	Bookmark Bookmark
 	// Record is the number of the last record to restore. Zero means no bound.
 	Record uint64
 	// Time excludes the records that were made after it. The zero time means no bound. A clock that ran backward does not
@@ -113,8 +116,23 @@ type restorePlan struct {
 	records []archivedRecords // those that follow the base, until the last one
 }
 
+// bound makes the bookmark of the moment a bound of its record.
+func (p *RestorePoint) bound() error {
+	if p.Bookmark == "" {
+		return nil
+	}
+	_, record, err := p.Bookmark.Parse()
+	if err == nil && (p.Record == 0 || record < p.Record) {
+		p.Record = record
+	}
+	return err
+}
+
 // plan chooses the newest complete base that is not after the moment, and the records that follow it.
 func (r *restorer) plan(ctx context.Context) (p restorePlan, err error) {
+	if err := r.to.bound(); err != nil {
+		return p, err
+	}
 	objects, err := r.from.List(ctx)
 	if err != nil {
 		return p, err

@@ -27,7 +27,8 @@ type restorer struct {
 	fs    vfs.FS
 	dir   string
 	lock  io.Closer
-	spans []span // the keys to restore; nil for all
+	spans []span       // the keys to restore; nil for all
+	space func() error // called before each write; nil for none
 
 	batch *pebble.Batch
 	at    frame.Position // of the last replayed record
@@ -88,6 +89,9 @@ func (r *restorer) replayBase(ctx context.Context, base archivedBase) error {
 		return fmt.Errorf("%w: the base of record %d has no last part", ErrDamagedArchive, base.number)
 	}
 	r.at = at
+	if r.to.Bookmark != "" {
+		return r.to.Bookmark.ofHistory(r.identity())
+	}
 	return nil
 }
 
@@ -205,6 +209,11 @@ func (s *span) concerns(op *frame.Op) bool {
 
 // write writes the batch to the database.
 func (r *restorer) write() error {
+	if r.space != nil {
+		if err := r.space(); err != nil {
+			return err
+		}
+	}
 	if err := errors.Join(r.store.db.Apply(r.batch, pebble.NoSync), r.store.background.flushError()); err != nil {
 		return err
 	}

@@ -86,6 +86,8 @@ type shipper struct {
 	closing   bool  // the goroutine ends when nothing is left, or at a failure
 	attached  bool  // the archive was compared with the store
 	needsBase bool  // the newest shipped records cannot be restored before a base is complete
+	// progress is closed when shipped grows or needsBase is cleared; nil if no goroutine waits for that.
+	progress chan struct{}
 
 	// Only the goroutine uses the rest, and Open before it starts.
 	at        frame.Position // of the newest shipped record, or of the base that was begun

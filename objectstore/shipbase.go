@@ -235,6 +235,7 @@ func (sh *shipper) putBase() error {
 	sh.base, sh.baseBytes, sh.sinceBase, sh.retry = nil, b.bytes, 0, baseRetry{}
 	sh.mu.Lock()
 	sh.needsBase = !sh.linked // a gap that was found since needs another one
+	sh.progressLocked()
 	sh.mu.Unlock()
 	sh.s.opts.Logger.Info("shipped a base", "record", b.at.Number, "bytes", b.bytes)
 	return nil

@@ -1,11 +1,13 @@
 package objectstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/dohost/dohost/internal/frame"
+	"github.com/dohost/dohost/internal/invariants"
 )
 
 // shipment is frames that are put as one object. It is kept until the archive has it, so a repeated Put has the same
@@ -93,10 +95,47 @@ func (sh *shipper) sentThrough(number uint64, n int64, oldest time.Time) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.shipped = max(sh.shipped, number)
+	sh.progressLocked()
 	sh.uploaded += n
 	sh.sent = min(sh.sent+n, sh.bytes)
 	sh.oldest = oldest
 	if sh.shipped >= sh.made {
 		sh.sent, sh.oldest = sh.bytes, time.Time{}
+	}
+}
+
+// progressLocked wakes the goroutines in await.
+func (sh *shipper) progressLocked() {
+	invariants.Held(&sh.mu)
+	if sh.progress != nil {
+		close(sh.progress)
+		sh.progress = nil
+	}
+}
+
+// await waits until the archive is complete up to a record: it has the record, and needs no base to restore it.
+func (sh *shipper) await(ctx context.Context, number uint64) error {
+	for {
+		sh.mu.Lock()
+		ready := sh.shipped >= number && !sh.needsBase
+		if sh.progress == nil {
+			sh.progress = make(chan struct{})
+		}
+		progress := sh.progress
+		sh.mu.Unlock()
+		if ready {
+			return nil
+		}
+		select {
+		case <-progress:
+		case <-sh.done:
+			return sh.s.refusal()
+		case <-ctx.Done():
+			err := context.Cause(ctx)
+			if last := sh.stats().Err; last != nil {
+				err = fmt.Errorf("%w; the last error of shipping is: %w", err, last)
+			}
+			return fmt.Errorf("waiting for record %d in the archive: %w", number, err)
+		}
 	}
 }

@@ -57,6 +57,13 @@ func (g *spaceGuard) check() error {
 	return nil
 }
 
+// recheck is check with a look at the disk, for files other than the engine's.
+func (g *spaceGuard) recheck() error {
+	g.measured.Store(int64(time.Since(g.since)))
+	g.measure()
+	return g.check()
+}
+
 // flushError refuses writes while the engine cannot flush: it could probably not create its next log file either, and the
 // store would fail.
 type flushError struct{ err error }

@@ -63,6 +63,8 @@ type Store struct {
 
 	// recordLock is held to keep records from being in flight: a channel, since it is held during I/O.
 	recordLock chan struct{}
+	// scratch is held by the user of the directory scratchName: a channel, since it is held during I/O.
+	scratch chan struct{}
 
 	incarnations atomic.Uint64
 	abandoned    atomic.Bool // abandoned: no output leaves any more
@@ -100,6 +102,7 @@ func Open(dir string, o *Options) (*Store, error) {
 		opened:     time.Now(),
 		done:       make(chan struct{}),
 		recordLock: make(chan struct{}, 1),
+		scratch:    make(chan struct{}, 1),
 		queue:      queue{wake: make(chan struct{}, 1)},
 		engine:     engineUse{drained: make(chan struct{}, 1)},
 		budget:     budget{limit: opts.MaxHostBytes, object: opts.MaxObjectBytes},
