@@ -58,8 +58,9 @@ func (o *object) rememberSlot(inc *incarnation) {
 }
 
 // slotEdit is a write of the alarm slot that is due between two incarnations: the outcome
-// of a delivery that ended its incarnation by its own fault.
+// of a delivery that ended its incarnation by its own fault. With a replacement it is that instead.
 type slotEdit struct {
+	replacement *replacement
 	delivery    *delivery
 	drop        bool   // the alarm is to be removed
 	constructor bool   // the constructor failed, and the handler did not begin
@@ -73,6 +74,20 @@ func (o *object) deferSlotWrite(e *slotEdit) {
 	o.mu.Lock()
 	e.next, o.deferredSlots = o.deferredSlots, e // of different deliveries: their order does not matter
 	o.releaseLocked(o.wakeLocked())
+}
+
+// writeDeferred makes deferred writes: those of slots first, since they are of deliveries of the present state.
+func (o *object) writeDeferred(edits *slotEdit) {
+	for e := edits; e != nil; e = e.next {
+		if e.replacement == nil {
+			o.writeDeferredSlot(e)
+		}
+	}
+	for e := edits; e != nil; e = e.next {
+		if e.replacement != nil {
+			o.runReplacement(e.replacement)
+		}
+	}
 }
 
 // deliveryEnd is the output that ends a delivery. If the writes committed before it are

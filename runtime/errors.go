@@ -147,6 +147,7 @@ const (
 	ReasonPressure    Reason = "pressure"
 	ReasonChaos       Reason = "chaos"
 	ReasonEvicted     Reason = "evicted"
+	ReasonRestored    Reason = "restored to an earlier state"
 	ReasonPanic       Reason = "panic"
 	ReasonAborted     Reason = "aborted"
 	ReasonConstructor Reason = "constructor failed"

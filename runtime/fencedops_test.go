@@ -52,6 +52,8 @@ var fencedOps = map[string]func(g *zombieCode) error{
 	"Emit":          func(g *zombieCode) error { return g.s.Emit(g.ctx, g.out) },
 	"EmitOutput":    func(g *zombieCode) error { return g.s.EmitOutput(g.ctx, 1, g.out) },
 	"Chunk":         func(g *zombieCode) error { return g.s.Chunk(g.ctx, 1, g.out, g.fn) },
+	"Bookmark":      func(g *zombieCode) error { _, err := g.s.Bookmark(g.ctx); return err },
+	"RestoreTo":     func(g *zombieCode) error { return g.s.RestoreTo(g.ctx, objectstore.RestorePoint{Record: 1}) },
 	"Abort":         func(g *zombieCode) error { return g.s.Abort(g.ctx, errors.New("late"), true) },
 	"Get":           func(g *zombieCode) error { _, _, err := g.s.Get(g.ctx, nil, kv, []byte("n")); return err },
 	"Put":           func(g *zombieCode) error { return g.s.Put(g.ctx, kv, []byte("n"), []byte("ghost"), false) },
@@ -131,7 +133,7 @@ var fencedOps = map[string]func(g *zombieCode) error{
 
 // unfencedMethods are methods of State, and functions of this package, that have no effect on an
 // object; and functions of a Host that need no incarnation.
-var unfencedMethods = []string{"ID", "Epoch", "Host", "Closing", "Pin", "StateOf", "Import", "ReviveAlarm", "ParkedAlarms"}
+var unfencedMethods = []string{"ID", "Epoch", "Host", "Closing", "Pin", "StateOf", "Import", "ReviveAlarm", "ParkedAlarms", "RestoreObject"}
 
 // TestFenceTestsCoverEveryMethodOfState searches State by reflection, and the source for
 // functions with a context: code on top of this package has no other way in.

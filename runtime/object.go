@@ -34,7 +34,7 @@ type object struct {
 	events      uint64       // started so far
 
 	alarm         *event    // a delivery that is queued or runs
-	deferredSlots *slotEdit // slot writes that the next runner makes before it begins an incarnation
+	deferredSlots *slotEdit // slot writes, and replacements, that the next runner makes before it begins an incarnation
 	backOff       *backOff  // nil unless the constructor failed last
 
 	last time.Duration // when the last event ended, on the host's clock

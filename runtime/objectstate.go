@@ -15,11 +15,11 @@ import (
 //	cold ── ReviveAlarm ──▶ reviving ── slot committed ──▶ cold
 //	cold ── at rest ──▶ removed
 //
-// Work is a queued event or a deferred slot write. The state changes in transitionLocked only, under object.mu:
+// Work is a queued event, or a deferred write: of a slot, or of all of the object's state. The state changes in transitionLocked only, under object.mu:
 //
 //	state      ended by                        which does this before, without object.mu
 //	cold       any goroutine
-//	starting   the runner                      writes deferred slots, charges the alarm, refuses events
+//	starting   the runner                      makes deferred writes, charges the alarm, refuses events
 //	live       the goroutine that fences it
 //	ending     the same goroutine              drops the writes of a crash, reports the end, answers callers
 //	importing  the goroutine of Host.Import    writes the object's rows

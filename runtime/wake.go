@@ -2,7 +2,7 @@ package runtime
 
 import "github.com/dohost/dohost/internal/invariants"
 
-// wake is the work of a runner between incarnations: pending slot writes, then a new
+// wake is the work of a runner between incarnations: deferred writes, then a new
 // incarnation if an event waits. It returns the first turn of that incarnation to run.
 func (o *object) wake() *turn {
 	o.mu.Lock()
@@ -16,9 +16,7 @@ func (o *object) wake() *turn {
 		edits, delivery := o.deferredSlots, o.alarm
 		o.deferredSlots = nil
 		o.mu.Unlock()
-		for e := edits; e != nil; e = e.next {
-			o.writeDeferredSlot(e)
-		}
+		o.writeDeferred(edits)
 		if delivery != nil {
 			o.admit(delivery)
 		}
