@@ -37,6 +37,10 @@ func ReadDirArchive(dir string) *DirArchive { return objectstore.ReadDirArchive(
 // RestorePoint selects a moment of the history in an archive. The zero RestorePoint is the newest record.
 type RestorePoint = objectstore.RestorePoint
 
+// Bookmark names a moment of a store's history: the state after a record. Bookmarks of one store compare, as strings, in the
+// order of the history. A store made of a backup or by a restore has a history of its own, and refuses bookmarks of another one.
+type Bookmark = objectstore.Bookmark
+
 // Restored describes a restored store, or the state of an object in an archive.
 type Restored = objectstore.Restored
 
@@ -67,4 +71,43 @@ func ExportArchived(ctx context.Context, from Archive, id ID, to RestorePoint, w
 	}
 	done, err = objectstore.ExportArchived(ctx, from, id, to, dir, w, nil)
 	return done, errors.Join(err, os.RemoveAll(dir))
+}
+
+// Bookmark returns the bookmark of the newest durable record. Error: [ErrMisuse] without [Options].Ship.
+func (h *Host) Bookmark() (Bookmark, error) { return h.rt.Store().Bookmark() }
+
+// RestoreObject replaces the state of an object, all of its rows and its alarm, by that of an earlier moment, while the host runs.
+// The moment is a [RestorePoint] with a bookmark, a time or a record; the host must have [Options].Ship. RestoreObject waits until
+// the archive has the moment, reads the state, ends the incarnation, and then replaces the state in one record: after a crash
+// the object has the state before or the restored one. An object that was absent at the moment becomes absent.
+//
+// Queued events wait and run on the restored state; callers of events that have begun get [ErrFenced]. A restored alarm that is
+// due fires. Sockets stay connected. Readers of a feed that have read entries which the restored feed does not have get
+// a [*FeedError] with Reset. Versions of rows are those of the restored rows, and are given again. Effects outside of the
+// object are not undone.
+//
+// The state before the replacement can be restored, too: undo is its bookmark, which the host also logs.
+//
+// Errors: [ErrNotFound] for a moment that the archive does not have or that has not come, and for a class that is not bound;
+// [ErrConflict] for a bookmark of another history; a [*LimitError] for a state of more than 16 MiB; [ErrDamaged]; [ErrNoSpace];
+// [ErrMisuse] without an archive, and for a text that is no bookmark; ctx's. With these the object is as it was.
+// After [ErrFenced] the host has failed or is closing.
+func (h *Host) RestoreObject(ctx context.Context, id ID, to RestorePoint) (undo Bookmark, err error) {
+	return h.rt.RestoreObject(ctx, id, to)
+}
+
+// Bookmark commits the writes of the event and, when they are durable, returns a bookmark. Everything that the object has
+// committed before is in that moment, and nothing that it writes later. It holds the turn until then.
+//
+// Errors: [ErrMisuse] in a [Transaction], and without [Options].Ship.
+func (s *State) Bookmark(ctx context.Context) (Bookmark, error) { return s.rt().Bookmark(ctx) }
+
+// RestoreTo is [Host.RestoreObject] of the object itself. It commits the writes of the event, and gives up the turn until the
+// archive has been read. Writes of other events until then are replaced, too; the host logs the bookmark to undo that. Then
+// the incarnation ends, and the object begins again with the state of the moment: RestoreTo returns the [*Fenced] that the
+// handler should return. After another error the event continues with the turn, and the object is as it was.
+//
+// Errors: those of RestoreObject; [ErrMisuse] in a [Transaction].
+func (s *State) RestoreTo(ctx context.Context, to RestorePoint) error {
+	return s.rt().RestoreTo(ctx, to)
 }

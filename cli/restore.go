@@ -65,21 +65,25 @@ type restoreCmd struct {
 	Data   string       `placeholder:"NEW" help:"The folder of the new store, which must be absent or empty."`
 	Object objectID     `placeholder:"CLASS/NAME" help:"Write the state of this object, as dohost export does, instead of making a store."`
 	Out    string       `short:"o" default:"-" placeholder:"FILE" help:"With --object, the file to write; - is the standard output."`
-	At     restorePoint `placeholder:"RECORD|TIME" help:"The number of the last record to restore, or a time such as 2006-01-02T15:04:05Z. Without it, the newest record."`
+	At     restorePoint `placeholder:"RECORD|TIME" help:"The number of the last record to restore, its bookmark, or a time such as 2006-01-02T15:04:05Z. Without it, the newest record."`
 }
 
-// restorePoint is a flag: the number of a record, or a time.
+// restorePoint is a flag: the number of a record, a bookmark, or a time.
 type restorePoint struct{ dohost.RestorePoint }
 
-// UnmarshalText reads a number or a time.
+// UnmarshalText reads a number, a bookmark or a time.
 func (p *restorePoint) UnmarshalText(text []byte) error {
 	if n, err := strconv.ParseUint(string(text), 10, 64); err == nil && n > 0 {
 		p.Record = n
 		return nil
 	}
+	if _, _, err := dohost.Bookmark(text).Parse(); err == nil {
+		p.Bookmark = dohost.Bookmark(text)
+		return nil
+	}
 	at, err := time.Parse(time.RFC3339Nano, string(text))
 	if err != nil || at.IsZero() {
-		return fmt.Errorf("%q: want the number of a record, or a time such as 2006-01-02T15:04:05Z", text)
+		return fmt.Errorf("%q: want the number of a record, a bookmark, or a time such as 2006-01-02T15:04:05Z", text)
 	}
 	p.Time = at
 	return nil

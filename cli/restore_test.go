@@ -103,7 +103,7 @@ func TestRestoreCommand(t *testing.T) {
 	has(run(1, "restore", "--from", folder, "--data", restored), "is not empty")
 	has(run(1, "restore", "--from", folder, "--data", filepath.Join(root, "x"), "--at", "99"), "its newest record is")
 	has(run(1, "restore", "--from", folder, "--data", filepath.Join(root, "x"), "--at", "2001-01-01T00:00:00Z"), "its first base is of record")
-	has(run(2, "restore", "--from", folder, "--data", filepath.Join(root, "x"), "--at", "0"), "want the number of a record, or a time")
+	has(run(2, "restore", "--from", folder, "--data", filepath.Join(root, "x"), "--at", "0"), "want the number of a record, a bookmark, or a time")
 	has(run(1, "restore", "--from", folder, "--data", filepath.Join(folder, "x")), "not within each other")
 	has(run(1, "serve", "--data", restored, "--ship", folder, "--listen", "127.0.0.1:0", "--admin", "off"), "the archive is not of this store's history")
 	has(run(1, "serve", "--data", data, "--ship", filepath.Join(data, "ship"), "--listen", "127.0.0.1:0"), "not within each other")
@@ -176,8 +176,20 @@ func TestRestoreCommandWritesOneObject(t *testing.T) {
 	if n, callErr := dohost.Call(t.Context(), tallies.Get(h, "b"), (*tally).get, 0); errors.Join(err, callErr, h.Close()) != nil || n != 5 {
 		t.Errorf("the imported object has %d, %v, %v", n, err, callErr)
 	}
+	var store string
+	var fork uint32
+	var record uint64
+	line := strings.NewReplacer("/", " ", ",", " ").Replace(report)
+	if _, err := fmt.Sscanf(line, "wrote tally a from store %s %x as of record %d", &store, &fork, &record); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	at := func(fork uint32) string { return fmt.Sprintf("%016d-%08x-%s", record, fork, store) }
+	if out, _ := run(0, "--object", "tally/a", "--at", at(fork)); out != string(export) {
+		t.Errorf("as of a bookmark: %d bytes, want %d", len(out), len(export))
+	}
 	for _, c := range []struct{ args, want string }{
-		{"--object tally/none", "no such object: tally/none"},
+		{"--object tally/a --at " + at(fork+1), "the bookmark is of another history"},
+		{"--object tally/none --out " + data + "2", "no such object: tally/none"},
 		{"--object tally/a --at 999", "its newest record is"},
 		{"--object tally/a --out " + file, "file exists"},
 		{"--object tally/a --data " + data + "2", "want either --data"},

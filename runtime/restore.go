@@ -108,7 +108,7 @@ func (h *Host) untilClosing(ctx context.Context) (_ context.Context, end func())
 // replacement is a replacement of an object's state that is due between two incarnations.
 type replacement struct {
 	state *objectstore.ArchivedState
-	taken atomic.Bool   // by the runner that makes it or by its caller, who has given up
+	taken atomic.Bool   // by the runner that makes it, or by its caller when that gives up
 	done  chan struct{} // closed when the fields below are set
 	undo  objectstore.Bookmark
 	err   error
