@@ -47,6 +47,7 @@ var fixedAnswers = []struct{ prefix, answer string }{
 	{"GET /v1/objects?limit=1000&live=true", `{"objects": [{"id": "room/a", "durable": true, "live": true, "age_seconds": 3}]}`},
 	{"GET /v1/objects", `{"objects": [{"id": "room/a", "durable": true, "live": true}, {"id": "room/\u202eb", "durable": true, "live": false}]}`},
 	{"GET /v1/parked", `{"parked": [{"object": "room/a", "scheduled": "2026-01-02T03:04:05Z", "reason": "handler failed", "attempts": 7, "err": "no"}]}`},
+	{"POST /v1/objects/room/a/restore", `{"undo": "0000000000000007-5f0c3a91-01ARZ3NDEKTSV4RRFFQ69G5FAV"}`},
 	{"POST /v1/backup", `{}`},
 }
 
@@ -116,11 +117,12 @@ func TestJSONOfCommands(t *testing.T) {
 		"close room/a x", "close room/a --all", "evict room/a", "evict room/b",
 		"alarm show room/a", "alarm show room/b", "alarm set room/a 2026-01-02T03:04:05Z", "alarm delete room/a",
 		"alarm parked", "alarm revive room/a", "alarm revive --all",
-		"import room/c " + export, "backup /b", "check " + dir, "restore --from " + shipped + " --data " + dir + "/new", "version",
+		"import room/c " + export, "backup /b", "check " + dir, "restore --from " + shipped + " --data " + dir + "/new",
+		"restore --object room/a --at 3 --over", "version",
 	}
 	for _, c := range commands {
 		args := append(strings.Fields(c), "--json")
-		if c != "version" && !strings.HasPrefix(c, "check ") && !strings.HasPrefix(c, "restore ") {
+		if c != "version" && !strings.HasPrefix(c, "check ") && !strings.HasPrefix(c, "restore --from") {
 			args = append(args, "--admin", admin)
 		}
 		var out, stderr strings.Builder

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/adminapi"
 )
 
 // checkShip returns an error for a folder of records, in a flag, that is part of the store, or the other way round.
@@ -60,10 +63,12 @@ func (s *server) closeArchive() error {
 }
 
 type restoreCmd struct {
+	hostFlags
 	jsonFlag
-	From   string       `required:"" placeholder:"DIR" help:"The folder that dohost serve --ship has filled; a host may be using it."`
+	From   string       `placeholder:"DIR" help:"The folder that dohost serve --ship has filled; a host may be using it."`
 	Data   string       `placeholder:"NEW" help:"The folder of the new store, which must be absent or empty."`
 	Object objectID     `placeholder:"CLASS/NAME" help:"Write the state of this object, as dohost export does, instead of making a store."`
+	Over   bool         `help:"With --object, replace the state of the object in the running host, which ships its records, by that of the moment --at."`
 	Out    string       `short:"o" default:"-" placeholder:"FILE" help:"With --object, the file to write; - is the standard output."`
 	At     restorePoint `placeholder:"RECORD|TIME" help:"The number of the last record to restore, its bookmark, or a time such as 2006-01-02T15:04:05Z. Without it, the newest record."`
 }
@@ -99,6 +104,12 @@ type restoredJSON struct {
 	Made   time.Time `json:"made"`
 }
 
+// restoredOverJSON is the output of restore --over.
+type restoredOverJSON struct {
+	Object string `json:"object"`
+	Undo   string `json:"undo"` // the bookmark of the state before
+}
+
 func restoredOf(done dohost.Restored) restoredJSON {
 	return restoredJSON{Store: done.Identity.String(), Record: done.Record, Made: done.Time}
 }
@@ -106,6 +117,8 @@ func restoredOf(done dohost.Restored) restoredJSON {
 // Run is the command.
 func (c *restoreCmd) Run(ctx context.Context, std stdio) error {
 	switch {
+	case c.Over:
+		return c.restoreOver(ctx, std.out)
 	case c.From == "":
 		return errors.New("--from: want a folder")
 	case (c.Data == "") == (c.Object.ID == dohost.ID{}):
@@ -126,6 +139,30 @@ func (c *restoreCmd) Run(ctx context.Context, std stdio) error {
 	shown.Dir = c.Data
 	return c.print(std.out, shown,
 		"restored %s from store %v as of record %d, made at %s\n", c.Data, done.Identity, done.Record, done.Time.Format(time.RFC3339Nano))
+}
+
+// restoreOver replaces an object in a running host.
+func (c *restoreCmd) restoreOver(ctx context.Context, out io.Writer) error {
+	to := c.At.RestorePoint
+	switch {
+	case c.From != "" || c.Data != "" || c.Out != "-":
+		return errors.New("--over: want it without --from, --data and --out: the host reads its own archive")
+	case c.Object.ID == dohost.ID{} || to == dohost.RestorePoint{}:
+		return errors.New("--over: want --object and --at")
+	}
+	req := adminapi.RestoreRequest{Bookmark: string(to.Bookmark), Record: to.Record}
+	if !to.Time.IsZero() {
+		req.Time = &to.Time
+	}
+	body, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	done, err := get[adminapi.ObjectRestored](ctx, &c.hostFlags, "POST", objectPath(c.Object.ID, "/restore"), nil, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	return c.print(out, restoredOverJSON{c.Object.ID.String(), done.Undo}, "restored %v; its state before is at the bookmark %s\n", printable(c.Object.ID.String()), printable(done.Undo))
 }
 
 // restoreObject writes the export of one object. An interrupt ends it, so that it removes its files. The report goes to the

@@ -195,6 +195,7 @@ func TestRestoreCommandWritesOneObject(t *testing.T) {
 		{"--object tally/a --data " + data + "2", "want either --data"},
 		{"--at 3", "want either --data"},
 		{"--data " + data + "2 --out " + file, "want it with --object only"},
+		{"--object tally/a --over --at 3", "want it without --from"},
 	} {
 		if _, errs := run(1, strings.Fields(c.args)...); !strings.Contains(errs, c.want) {
 			t.Errorf("restore %s: %q, want %q", c.args, errs, c.want)

@@ -52,6 +52,7 @@ type AdminOptions struct {
 //	GET    .../alarm                               and PUT {"at": time}, DELETE
 //	POST   .../alarm/revive                        make a parked alarm due now
 //	GET    .../export                              and POST .../import
+//	POST   .../restore {"record": number}          replace its state by an earlier one; also "time" or "bookmark"
 //	GET    /v1/parked?class=C&after=C/N&limit=N    parked alarms
 //	POST   /v1/backup {"dir": path}                on the machine of the host
 //	POST   /v1/kill                                end the process, with AdminOptions.Kill

@@ -232,6 +232,8 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 		}
 	case "POST alarm/revive":
 		return a.revive
+	case "POST restore":
+		return a.restore
 	case "GET export":
 		return a.export
 	case "POST import":

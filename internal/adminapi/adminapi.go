@@ -108,3 +108,15 @@ type ClosedSockets struct {
 type BackupRequest struct {
 	Dir string `json:"dir"`
 }
+
+// RestoreRequest names the moment of an object that replaces its present state.
+type RestoreRequest struct {
+	Bookmark string     `json:"bookmark,omitempty"`
+	Record   uint64     `json:"record,omitempty"`
+	Time     *time.Time `json:"time,omitempty"`
+}
+
+// ObjectRestored is the answer to a RestoreRequest. Undo is the bookmark of the state before the restore.
+type ObjectRestored struct {
+	Undo string `json:"undo"`
+}
