@@ -145,10 +145,12 @@ func TestRestoredObjectIsOldOrNewWhereverThePowerFails(t *testing.T) {
 		add(100)
 		time.Sleep(3 * time.Second)
 		fs.OnWrite(nil)
+		mu.Lock()
+		defer mu.Unlock()
 		found := map[int]int{}
 		step := 1
 		if invariants.Enabled {
-			step = 4
+			step = 2
 		}
 		for i := 0; i < len(images); i += step {
 			next := openOn(t, images[i].fs, nil, counter.Class())

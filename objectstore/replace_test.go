@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,18 +137,18 @@ func TestReplacementIsWholeOrNotAtAllWhereverThePowerFails(t *testing.T) {
 		}
 		fill("new", 7)
 		present, neighbour := of(s, "a"), of(s, "ab")
-		done := false
+		var done atomic.Bool
 		images := imagesOf(fsys, func() []int64 {
-			if done {
+			if done.Load() {
 				return []int64{1}
 			}
 			return nil
 		}, func() {
 			o.replace(t, s, RestorePoint{Record: bookmark})
-			done = true
+			done.Store(true)
 			time.Sleep(3 * time.Second)
+			s.Abandon()
 		})
-		s.Abandon()
 		replaced, kept, scratch := 0, 0, 0
 		everyPoint(t, images, 1, func(im shipImage) {
 			if names, _ := im.fs.base.List(dir); slices.Contains(names, scratchName) {
