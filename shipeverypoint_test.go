@@ -150,3 +150,95 @@ func TestShippedStoreAtEveryPoint(t *testing.T) {
 	}
 	t.Logf("%d restored stores were as of a step in the middle", p.between)
 }
+
+// restoredPoints is a client that restores an object to an earlier state.
+type restoredPoints struct {
+	archive  unkindArchive
+	at       int // the step at the bookmark
+	restored bool
+	tries    int // of the step after the restore
+	acked    bool
+}
+
+func (p *restoredPoints) steps(ctx context.Context, h *dohosttest.Host, steps int, tries *int) error {
+	for range steps {
+		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+			*tries++
+			_, err := dohost.Call(ctx, featureObjects.Get(h, "a"), (*featureObject).step, "b")
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *restoredPoints) run(ctx context.Context, h *dohosttest.Host) error {
+	idempotent := &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}
+	before, after := 0, 0
+	if err := p.steps(ctx, h, 2, &before); err != nil {
+		return err
+	}
+	var at dohost.Bookmark
+	err := dohost.Retry(ctx, idempotent, func(ctx context.Context) error {
+		return featureObjects.Get(h, "a").Do(ctx, func(ctx context.Context, c *featureObject) error {
+			n, _, err := dohost.Get[int](ctx, c.store, "n")
+			if err == nil {
+				at, err = c.st.Bookmark(ctx)
+			}
+			p.at = n
+			return err
+		})
+	})
+	if err == nil {
+		err = p.steps(ctx, h, 2, &after)
+	}
+	if err != nil {
+		return err
+	}
+	err = dohost.Retry(ctx, idempotent, func(ctx context.Context) error {
+		_, err := h.Host().RestoreObject(ctx, featureObjects.Get(h, "a").ID(), dohost.RestorePoint{Bookmark: at})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.restored = true
+	h.Advance(2 * time.Second) // the restored alarm fires
+	if err := dohost.Retry(ctx, idempotent, func(ctx context.Context) error { return p.check(ctx, h) }); err != nil {
+		return err
+	}
+	err = p.steps(ctx, h, 1, &p.tries)
+	p.acked = err == nil
+	return err
+}
+
+// check accepts only whole states: the contents of the object are a function of its step.
+func (p *restoredPoints) check(ctx context.Context, h *dohosttest.Host) error {
+	return featureObjects.Get(h, "a").Do(ctx, func(ctx context.Context, c *featureObject) error {
+		n, err := c.check(ctx)
+		if err == nil && p.restored && (n < p.at || n > p.at+p.tries || p.acked && n == p.at) {
+			err = fmt.Errorf("step %d after a restore of step %d and %d tries of a step, acknowledged: %v", n, p.at, p.tries, p.acked)
+		}
+		return err
+	})
+}
+
+// TestRestoredObjectAtEveryPoint ends the object and its process at every point of a restore, and of the steps around it.
+func TestRestoredObjectAtEveryPoint(t *testing.T) {
+	p := &restoredPoints{}
+	s := dohosttest.Scenario{
+		Classes: []dohost.Class{featureClass()},
+		Places:  pointtest.Places(),
+		Options: dohost.Options{Ship: &p.archive},
+		Reset: func() {
+			p.archive.objects, p.archive.puts = map[string][]byte{}, 0
+			p.at, p.restored, p.tries, p.acked = 0, false, 0, false
+		},
+		Run:     p.run,
+		Check:   p.check,
+		Batched: true,
+	}
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 30, 30))
+}
