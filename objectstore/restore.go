@@ -114,6 +114,7 @@ func onlyLock(dir string, names []string) error {
 type restorePlan struct {
 	base    archivedBase
 	records []archivedRecords // those that follow the base, until the last one
+	next    uint64            // the record of the next base, if that is after a time that was asked for; or zero
 }
 
 // bound makes the bookmark of the moment a bound of its record.
@@ -170,8 +171,11 @@ func (r *restorer) plan(ctx context.Context) (p restorePlan, err error) {
 			p.records = append(p.records, o)
 		}
 	}
-	if !r.to.Time.IsZero() {
-		return p, nil // replay checks the records up to that time
+	if !r.to.Time.IsZero() { // replay checks the records up to that time
+		if i+1 < len(list.bases) && (r.to.Record == 0 || list.bases[i+1].number <= r.to.Record) {
+			p.next = list.bases[i+1].number
+		}
+		return p, nil
 	}
 	return p, r.checkRun(p)
 }

@@ -174,6 +174,43 @@ func TestRestoreAsOfATime(t *testing.T) {
 	})
 }
 
+// TestRestoreAsOfATimeInAGapIsRefused has an archive whose newest object is a base: the host dropped the records before it.
+func TestRestoreAsOfATimeInAGapIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, a := time.Now(), newMemArchive()
+		s := shipTo(t, NewMemFS(), a, func(sh *Shipping) { sh.BaseAfter = 1 })
+		for i := range 12 {
+			put(t, s, "o", "n", fmt.Sprintf("%02d", i))
+			time.Sleep(time.Second)
+		}
+		time.Sleep(5 * time.Second)
+		s.Abandon()
+		list, err := a.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := parseObjects(list)
+		n := content.bases[len(content.bases)-1].number // their distance depends on their size
+		if len(content.bases) < 2 || content.bases[len(content.bases)-2].number > n-4 {
+			t.Fatalf("the archive has %s", a.names())
+		}
+		for _, o := range content.records {
+			if o.Last >= n-3 {
+				delete(a.objects, o.Name.String())
+			}
+		}
+		at := func(record uint64) RestorePoint { // half a second after it
+			return RestorePoint{Time: start.Add(time.Duration(record-2)*time.Second + time.Second/2)}
+		}
+		for record := n - 4; record < n; record++ {
+			refuses(t, fmt.Sprint("the time of record ", record), a, at(record), ErrDamagedArchive, fmt.Sprintf("records %d to %d are missing", n-3, n-1))
+		}
+		s, _ = restored(t, a, at(n))
+		s.live("c", "o").want(t, "n", fmt.Sprintf("%02d", n-2))
+		s.Abandon()
+	})
+}
+
 // TestRestoreNeverOverwrites restores into folders with files.
 func TestRestoreNeverOverwrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -114,6 +114,9 @@ func (r *restorer) replayRecords(ctx context.Context, p restorePlan) error {
 			return nil
 		}
 	}
+	if p.next > r.at.Number+1 {
+		return fmt.Errorf("%w: records %d to %d are missing", ErrDamagedArchive, r.at.Number+1, p.next-1)
+	}
 	return nil
 }
 
