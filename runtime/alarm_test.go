@@ -692,3 +692,43 @@ func TestAlarmsDueAtOneInstantRunWithBoundedConcurrency(t *testing.T) {
 		}
 	})
 }
+
+// TestConstructorOfAnEndedIncarnationDoesNotMoveADelivery ends an incarnation while its constructor runs and an alarm is queued. Each
+// constructor sets the alarm again. The first one returns when the second one has: the alarm of the second one is delivered.
+func TestConstructorOfAnEndedIncarnationDoesNotMoveADelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, handler := make(chan bool), make(chan bool)
+		var began, rings atomic.Int32
+		h := open(t, objectstore.NewMemFS(), Options{}, Class{
+			Name: "counter",
+			New: func(ctx context.Context, s *State) (any, error) {
+				n := began.Add(1) - 1
+				if n > 0 {
+					if err := s.SetAlarm(ctx, time.Now().Add(time.Duration(n)*time.Hour)); err != nil {
+						return nil, err
+					}
+				}
+				if n == 1 {
+					<-first
+				}
+				return &counter{s: s}, nil
+			},
+			Alarm: func(context.Context, any, alarm.Info) error { rings.Add(1); return nil },
+		})
+		setAlarm(t, h, "a", time.Second)
+		h.Evict(id("a"), eviction.EndFence)
+		go func() {
+			_ = do(t.Context(), h, "a", "wait", func(context.Context, *counter) error { <-handler; return nil })
+		}()
+		time.Sleep(2 * time.Second) // the constructor waits, and the delivery is queued
+		h.Evict(id("a"), eviction.EndFence)
+		synctest.Wait()
+		close(first)
+		synctest.Wait()
+		close(handler)
+		synctest.Wait()
+		if began.Load() != 3 || rings.Load() != 1 {
+			t.Errorf("%d constructors, %d runs of the alarm; want 3 and 1", began.Load(), rings.Load())
+		}
+	})
+}

@@ -44,14 +44,19 @@ func (o *object) rememberSlot(inc *incarnation) {
 	o.mu.Lock()
 	ev := o.alarm
 	o.mu.Unlock()
-	if ev == nil || !ev.compared {
+	if ev == nil {
 		return
 	}
 	slot, ok, err := inc.batch.Slot()
-	if err != nil {
+	o.mu.Lock()
+	remembers := err == nil && o.incarnation == inc && o.alarm == ev && ev.compared
+	if remembers { // if the incarnation has ended, the delivery is of the next one
+		ev.moved, ev.movedTo = true, generation(slot, ok)
+	}
+	o.mu.Unlock()
+	if !remembers {
 		return
 	}
-	ev.moved, ev.movedTo = true, generation(slot, ok)
 	if next, inherits := alarm.SetByConstructor(slot, ev.slot); ok && inherits {
 		inc.batch.SetSlot(next)
 	}
