@@ -174,3 +174,40 @@ func TestOnRowsDamagedRowWithLongKey(t *testing.T) {
 		wantCalls(t, o, "good")
 	})
 }
+
+// TestOnRowsRefusedWrites makes writes of a collection with work that must fail, and must leave the row and its task.
+func TestOnRowsRefusedWrites(t *testing.T) {
+	o := &postOffice{deliver: func(*postman, context.Context, letter) error { return errors.New("the house is empty") }}
+	runPost(t, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		if err := post(ctx, h, "a"); err != nil {
+			t.Fatal(err)
+		}
+		unchanged := func(*letter) error { return nil }
+		for name, write := range map[string]struct {
+			want error
+			do   func(ctx context.Context, s *dohost.Storage) error
+		}{
+			"delete of an old version": {dohost.ErrConflict, func(ctx context.Context, s *dohost.Storage) error { return letters.DeleteIf(ctx, s, "a", 7) }},
+			"delete of an absent row":  {dohost.ErrNotFound, func(ctx context.Context, s *dohost.Storage) error { return letters.DeleteIf(ctx, s, "b", 1) }},
+			"update of an old version": {dohost.ErrConflict, func(ctx context.Context, s *dohost.Storage) error {
+				_, err := letters.UpdateIf(ctx, s, "a", 7, unchanged)
+				return err
+			}},
+			"insert of a row that exists": {dohost.ErrConflict, func(ctx context.Context, s *dohost.Storage) error {
+				return letters.Insert(ctx, s, letter{ID: "a"})
+			}},
+		} {
+			inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
+				if err := write.do(ctx, p.Storage()); !errors.Is(err, write.want) {
+					t.Errorf("%s: %v", name, err)
+				}
+				row, ok, err := letters.Get(ctx, p.Storage(), "a")
+				tasks, err2 := p.Rows().List(ctx, false, 0)
+				if !ok || row.Value.State != "pending" || len(tasks) != 1 {
+					t.Errorf("%s: the row is %+v, the tasks are %+v", name, row, tasks)
+				}
+				return errors.Join(err, err2)
+			})
+		}
+	})
+}
