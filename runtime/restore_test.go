@@ -620,3 +620,45 @@ func TestHostClosesDuringARestore(t *testing.T) {
 		}
 	})
 }
+
+// TestDeliveryDuringAReplacementIsComparedBeforeAConstructor replaces an alarm that becomes due while the disk does not answer: no
+// incarnation begins for its delivery.
+func TestDeliveryDuringAReplacementIsComparedBeforeAConstructor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		var constructed atomic.Int32
+		h := shipping(t, fs, Class{
+			Name:  "counter",
+			New:   func(ctx context.Context, s *State) (any, error) { constructed.Add(1); return newCounter(ctx, s) },
+			Alarm: func(context.Context, any, alarm.Info) error { t.Error("the replaced alarm fired"); return nil },
+		})
+		if _, err := add(t.Context(), h, "a", 1); err != nil {
+			t.Fatal(err)
+		}
+		earlier := bookmark(t, h, "a")
+		setAlarm(t, h, "a", 10*time.Second)
+		state, err := h.store.ArchivedState(t.Context(), id("a"), earlier)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := fs.HoldSyncs()
+		restored := make(chan error, 1)
+		go func() {
+			r := &replacement{state: state, done: make(chan struct{})}
+			err := h.lookup(id("a")).deferReplacement(t.Context(), r, nil)
+			restored <- errors.Join(err, r.wait(t.Context()))
+		}()
+		time.Sleep(10 * time.Second)
+		if len(restored) > 0 {
+			t.Error("the restore did not wait for the disk")
+		}
+		release()
+		if err := <-restored; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := constructed.Load(); n != 1 {
+			t.Errorf("%d incarnations began, want 1", n)
+		}
+	})
+}

@@ -21,7 +21,7 @@ func (o *object) wake() *turn {
 			o.admit(delivery)
 		}
 		o.mu.Lock()
-		if o.deferredSlots != nil {
+		if o.deferredSlots != nil || o.alarm != nil && o.alarm != delivery { // either may have arrived since
 			o.mu.Unlock()
 			continue
 		}
