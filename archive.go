@@ -107,6 +107,9 @@ func (s *State) Bookmark(ctx context.Context) (Bookmark, error) { return s.rt().
 // the incarnation ends, and the object begins again with the state of the moment: RestoreTo returns the [*Fenced] that the
 // handler should return. After another error the event continues with the turn, and the object is as it was.
 //
+// A handler or a constructor that restores unconditionally may run again on the restored state, without end: a restored alarm that
+// is due fires, and queued events wake the object. In an [Exclusive] section the time limit of the section includes the reading.
+//
 // Errors: those of RestoreObject; [ErrMisuse] in a [Transaction].
 func (s *State) RestoreTo(ctx context.Context, to RestorePoint) error {
 	return s.rt().RestoreTo(ctx, to)

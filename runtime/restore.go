@@ -25,7 +25,7 @@ func (h *Host) RestoreObject(ctx context.Context, id ID, to objectstore.RestoreP
 // RestoreTo is Host.RestoreObject of the object itself. The turn is given up until the archive has been read, and other events
 // run until then; their writes are replaced, too. If RestoreTo succeeds, the incarnation has ended, and the error is the reason.
 //
-// Errors: those of RestoreObject and of Await. After an error other than ErrFenced the object is as it was.
+// Errors: those of RestoreObject and of Await. After an error other than ErrFenced the object is unchanged.
 func (s *State) RestoreTo(ctx context.Context, to objectstore.RestorePoint) error {
 	if stateOf(ctx) != s {
 		return ErrNoTurn
@@ -108,7 +108,7 @@ func (h *Host) untilClosing(ctx context.Context) (_ context.Context, end func())
 // replacement is a replacement of an object's state that is due between two incarnations.
 type replacement struct {
 	state *objectstore.ArchivedState
-	taken atomic.Bool   // by the runner that makes it, or by its caller when that gives up
+	taken atomic.Bool   // by the runner that makes it, or by its caller when the caller gives up
 	done  chan struct{} // closed when the fields below are set
 	undo  objectstore.Bookmark
 	err   error
@@ -152,8 +152,8 @@ func (r *replacement) wait(ctx context.Context) error {
 	return r.err
 }
 
-// runReplacement makes a replacement. The failures of the constructor were those of the old state, and a queued delivery is
-// of an alarm that has been replaced, also if a constructor has moved it.
+// runReplacement makes a replacement. The failures of the constructor were those of the old state, and a queued delivery
+// belongs to the replaced alarm, also if a constructor has set that alarm again.
 func (o *object) runReplacement(r *replacement) {
 	if !r.taken.CompareAndSwap(false, true) {
 		return
