@@ -235,6 +235,7 @@ func TestMomentsThatCannotBeRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, a := NewMemFS(), newMemArchive()
 		s := shipTo(t, fsys, a)
+		time.Sleep(2 * time.Second) // the first base: moments before it cannot be restored
 		defer s.Abandon()
 		put(t, s, "o", "n", "1")
 		small, err := s.Bookmark()
