@@ -54,6 +54,7 @@ type Host struct {
 	incarnations atomic.Int64  // objects with an incarnation in memory
 	emitting     atomic.Int64  // functions given to Emit that outputs wait for, and reports
 	sampled      atomic.Uint64 // shards that shedOne sampled, of all classes
+	restores     chan struct{} // has an element for each running RestoreObject
 
 	mu      sync.Mutex
 	err     error               // why the store failed
@@ -70,7 +71,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h := &Host{
 		opts: opts.withDefaults(), classes: map[string]*class{}, start: time.Now(),
 		zombies: map[zombie]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
-		idleSignal: make(chan struct{}, 1), idle: sync.NewCond(new(sync.Mutex)),
+		idleSignal: make(chan struct{}, 1), restores: make(chan struct{}, maxRestores), idle: sync.NewCond(new(sync.Mutex)),
 	}
 	h.open, h.endOpen = context.WithCancelCause(context.Background())
 	h.log = loggerOf(&h.opts.Store)

@@ -58,6 +58,9 @@ func (s *State) Bookmark(ctx context.Context) (objectstore.Bookmark, error) {
 	return s.Host().store.Bookmark()
 }
 
+// maxRestores bounds the restores of a host that run at a time, and so the memory of their states: of 16 MiB each.
+const maxRestores = 4
+
 // restoreObject is RestoreObject; with only, it does nothing if that incarnation has ended.
 func (h *Host) restoreObject(
 	ctx context.Context, id ID, to objectstore.RestorePoint, only *incarnation,
@@ -70,6 +73,12 @@ func (h *Host) restoreObject(
 	defer h.decrement(&h.active)
 	reading, end := h.untilClosing(ctx)
 	defer end()
+	select {
+	case h.restores <- struct{}{}:
+		defer func() { <-h.restores }()
+	case <-reading.Done():
+		return "", context.Cause(reading)
+	}
 	state, err := h.store.ArchivedState(reading, id, to)
 	if err != nil {
 		return "", err
@@ -146,6 +155,7 @@ func (r *replacement) wait(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	if r.taken.CompareAndSwap(false, true) {
+		r.state = nil // the runner that drops the replacement may come much later
 		return context.Cause(ctx)
 	}
 	<-r.done

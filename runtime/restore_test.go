@@ -233,6 +233,65 @@ func TestRestoreWaitsForAnImport(t *testing.T) {
 	})
 }
 
+// listedArchive counts its lists: each restore makes one.
+type listedArchive struct {
+	objectstore.Archive
+	lists atomic.Int64
+}
+
+func (a *listedArchive) List(ctx context.Context) ([]objectstore.ArchiveObject, error) {
+	a.lists.Add(1)
+	return a.Archive.List(ctx)
+}
+
+// TestRestoresThatWaitAreBounded restores more objects than may have their state in memory, while none of them can be replaced.
+func TestRestoresThatWaitAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, err := objectstore.OpenDirArchive(objectstore.NewMemFS(), "/archive")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &listedArchive{Archive: dir}
+		h := open(t, objectstore.NewMemFS(), Options{Store: objectstore.Options{Ship: &objectstore.Shipping{Archive: a}}})
+		time.Sleep(5 * time.Second)
+		if _, err := add(t.Context(), h, "b", 1); err != nil {
+			t.Fatal(err)
+		}
+		now := bookmark(t, h, "b")
+		time.Sleep(5 * time.Second)
+		before := a.lists.Load()
+		ctx, giveUp := context.WithCancel(t.Context())
+		results := make(chan error, maxRestores+1)
+		var claimed []*object
+		for i := range maxRestores + 1 {
+			name := fmt.Sprint("imported", i)
+			o := h.classes["counter"].objectOf(name)
+			if ok, err := o.claim(); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			claimed = append(claimed, o)
+			go func() { _, err := h.RestoreObject(ctx, id(name), now); results <- err }()
+		}
+		time.Sleep(5 * time.Second)
+		if n := a.lists.Load() - before; n != maxRestores {
+			t.Errorf("%d of %d restores have read the archive, want %d", n, maxRestores+1, maxRestores)
+		}
+		giveUp()
+		for range maxRestores + 1 {
+			if err := <-results; !errors.Is(err, context.Canceled) {
+				t.Errorf("a restore that was given up: %v", err)
+			}
+		}
+		for _, o := range claimed {
+			o.endClaim()
+		}
+		if _, err := h.RestoreObject(t.Context(), id("b"), now); err != nil {
+			t.Error(err)
+		}
+		wantTotal(t, h, "b", 1)
+	})
+}
+
 // TestBookmarkBeforeAReplacementHasAllCommits restores an object with commits that the disk does not have yet.
 func TestBookmarkBeforeAReplacementHasAllCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
