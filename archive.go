@@ -90,14 +90,16 @@ func (h *Host) Bookmark() (Bookmark, error) { return h.rt.Store().Bookmark() }
 //
 // Errors: [ErrNotFound] for a moment that the archive does not have or that has not come, and for a class that is not bound;
 // [ErrConflict] for a bookmark of another history; a [*LimitError] for a state of more than 16 MiB; [ErrDamaged]; [ErrNoSpace];
-// [ErrMisuse] without an archive, and for a text that is no bookmark; ctx's. With these the object is as it was.
-// After [ErrFenced] the host has failed or is closing.
+// [ErrMisuse] without an archive, and for a text that is no bookmark; ctx's. With these the rows and the alarm are as before. After
+// ErrNoSpace, and if ctx ends while the replacement waits for the object, the incarnation may have ended. After [ErrFenced] the
+// host has failed or is closing. Four restores of a host run at a time, the others wait.
 func (h *Host) RestoreObject(ctx context.Context, id ID, to RestorePoint) (undo Bookmark, err error) {
 	return h.rt.RestoreObject(ctx, id, to)
 }
 
 // Bookmark commits the writes of the event and, when they are durable, returns a bookmark. Everything that the object has
-// committed before is in that moment, and nothing that it writes later. It holds the turn until then.
+// committed before is in that moment, and nothing that it writes later. It holds the turn until then. A moment before the
+// first base of the archive, or in a gap of it, cannot be restored.
 //
 // Errors: [ErrMisuse] in a [Transaction], and without [Options].Ship.
 func (s *State) Bookmark(ctx context.Context) (Bookmark, error) { return s.rt().Bookmark(ctx) }
