@@ -15,6 +15,7 @@ import (
 
 // index is the durable index, and a runtime that delivers, in memory.
 type index struct {
+	order sync.Mutex // held over a change of a slot and its report: the store reports changes in their order
 	mu    sync.Mutex
 	slots map[objectstore.ID]objectstore.Slot
 	pos   map[objectstore.AlarmPos]objectstore.Alarm
@@ -44,6 +45,8 @@ func of(class, n string) objectstore.ID { return objectstore.ID{Class: class, Na
 func (x *index) set(n string, due time.Time, mod func(*objectstore.Slot)) { x.setOf("c", n, due, mod) }
 
 func (x *index) setOf(class, n string, due time.Time, mod func(*objectstore.Slot)) {
+	x.order.Lock()
+	defer x.order.Unlock()
 	x.mu.Lock()
 	sl := objectstore.Slot{Due: due.Truncate(time.Millisecond).Round(0), Generation: x.generation()}
 	if mod != nil {
@@ -58,6 +61,13 @@ func (x *index) setOf(class, n string, due time.Time, mod func(*objectstore.Slot
 }
 func (x *index) generation() uint64 { x.gen++; return x.gen }
 func (x *index) clear(i objectstore.ID) {
+	x.order.Lock()
+	defer x.order.Unlock()
+	x.clearLocked(i)
+}
+
+// clearLocked needs x.order.
+func (x *index) clearLocked(i objectstore.ID) {
 	x.mu.Lock()
 	delete(x.slots, i)
 	x.mu.Unlock()
@@ -65,12 +75,14 @@ func (x *index) clear(i objectstore.ID) {
 }
 func (x *index) done(a objectstore.Alarm, again bool) {
 	if !again {
+		x.order.Lock()
 		x.mu.Lock()
 		sl, ok := x.slots[a.ID]
 		x.mu.Unlock()
 		if ok && sl.Generation == a.Generation {
-			x.clear(a.ID)
+			x.clearLocked(a.ID)
 		}
+		x.order.Unlock()
 	}
 	x.mu.Lock()
 	x.out[a.ID]--
