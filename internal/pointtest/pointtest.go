@@ -19,6 +19,12 @@ var (
 // Full reports whether the flag -full is set.
 func Full() bool { return *full }
 
+// Case reports whether a test at every point runs one of its cases: always if it is daily, with -full, and in a replay, whose line may
+// name any case.
+func Case(daily bool) bool {
+	return daily || *full || flag.Lookup("dohosttest.replay").Value.String() != ""
+}
+
 // Places are the places that leave different states on the disk. Agents pass hundreds of points between them, where the state is
 // that of the last of these places.
 func Places() []dohost.Place {
