@@ -16,6 +16,7 @@ import (
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
+	"github.com/dohost/dohost/sharedlog"
 )
 
 // Options tunes a Host. A nil *Options, and the zero Options, mean the defaults. [Open] returns an error for a field
@@ -79,6 +80,11 @@ type Options struct {
 	// must be empty, or have records of this store; otherwise Open returns ErrConflict. Host.Stats has the lag. The caller
 	// closes the archive after the host.
 	Ship Archive
+	// Lease is the right to append to a log outside of the directory, which then has the history of the store: see package
+	// [github.com/dohost/dohost/sharedlog] and docs/shared-log.md. The directory may be empty or old: Open replays the records that
+	// it lacks. When the lease is lost the host fails with ErrFenced, as with a disk that fails. Close releases the lease; if
+	// Open fails, it stays as it is. Nil keeps the history in the directory. Ship cannot be set too.
+	Lease sharedlog.Lease
 	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
 	// them.
 	Logger *slog.Logger
@@ -116,13 +122,15 @@ type EndMode = eviction.EndMode
 // The modes of an eviction: EndFence and EndRestart keep the object's committed writes. EndCrash loses the commits that
 // are not in the record in flight, as a power cut does for all objects. EndPowerCut and EndKill end the process, which
 // only package dohosttest does: after EndKill, as after SIGKILL, the next process finds all writes, synced or not, and
-// after EndPowerCut it does not find the unsynced ones.
+// after EndPowerCut it does not find the unsynced ones. After EndTakeOver another process owns the shared log (see
+// Options.Lease), and the code of the former owner runs on without effect.
 const (
 	EndFence    = eviction.EndFence
 	EndRestart  = eviction.EndRestart
 	EndCrash    = eviction.EndCrash
 	EndPowerCut = eviction.EndPowerCut
 	EndKill     = eviction.EndKill
+	EndTakeOver = eviction.EndTakeOver
 )
 
 // ParseEndMode returns the mode with a name: fence, restart or crash. Any other name is an error.

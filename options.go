@@ -58,7 +58,7 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 		idle.Min = scaled(70 * time.Second)
 	}
 	ro := runtime.Options{
-		Store: objectstore.Options{FS: o.fs, Logger: o.Logger, Ship: o.shipping()},
+		Store: objectstore.Options{FS: o.fs, Logger: o.Logger, Ship: o.shipping(), Shared: o.shared()},
 		Grace: o.Grace, MaxEvents: o.MaxEvents, MaxBytes: o.MaxBytes, MaxAge: o.MaxAge, MaxLive: o.MaxLive,
 		Limits: runtime.Limits{
 			Exclusive: scaled(30 * time.Second), Alarm: scaled(15 * time.Minute), Stall: scaled(30 * time.Second),
@@ -90,6 +90,14 @@ func (o *Options) shipping() *objectstore.Shipping {
 		return nil
 	}
 	return &objectstore.Shipping{Archive: o.Ship}
+}
+
+// shared returns nil if there is no lease.
+func (o *Options) shared() *objectstore.Shared {
+	if o.Lease == nil {
+		return nil
+	}
+	return &objectstore.Shared{Lease: o.Lease}
 }
 
 // spread is a hash of an object's name, by FNV-1a. It spreads the evictions of objects that become idle at the same

@@ -101,9 +101,11 @@ const (
 	// These end the process, with all its incarnations. Only package dohosttest can, in a simulation.
 	EndPowerCut // unsynced writes are lost, and the next process finds the rest
 	EndKill     // as SIGKILL: the next process finds all writes, synced or not
+	// EndTakeOver: another process acquires the shared log, and continues the objects. The former owner's code runs on.
+	EndTakeOver
 )
 
-var modes = []string{"none", "fence", "restart", "crash", "power cut", "kill"}
+var modes = []string{"none", "fence", "restart", "crash", "power cut", "kill", "take-over"}
 
 // String returns the mode's name, as in the flags.
 func (m EndMode) String() string {

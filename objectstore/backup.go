@@ -34,7 +34,7 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 }
 
 // checkpoint copies the database between two records. All applied records are synced by then, so it asks Pebble for
-// no sync: a failed one would end the process.
+// no sync: a failed one would end the process. With a shared log they are not, and are flushed to tables.
 func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	if err := s.acquire(ctx); err != nil {
 		return err
@@ -44,6 +44,17 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 		return s.refusal()
 	}
 	defer s.engine.release()
+	if s.opts.Shared != nil {
+		flushed, err := s.db.AsyncFlush()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-flushed:
+		case <-ctx.Done(): // a flush that fails is repeated
+			return context.Cause(ctx)
+		}
+	}
 	// If the log has failed, parts of the copy may not exist.
 	return errors.Join(s.db.Checkpoint(dir), s.background.failure())
 }

@@ -3,6 +3,7 @@ package objectstore
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dohost/dohost/internal/guard"
 )
@@ -80,6 +81,7 @@ func (s *Store) Abandon() {
 // release that has begun. It does not wait.
 func (s *Store) BeginAbandon() {
 	s.abandoned.Store(true)
+	s.log.Stop()
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
 	s.budget.close()
 }
@@ -158,7 +160,7 @@ func (c *committer) end(drained bool) {
 	if s.ship != nil {
 		s.ship.close(drained && failure == nil)
 	}
-	s.closeErr = errors.Join(s.closeDB(), s.background.failure())
+	s.closeErr = errors.Join(s.log.Release(), s.closeDB(), s.background.failure())
 }
 
 // dropQueued drops filling layers. There are none after a drain.
@@ -176,8 +178,8 @@ func (c *committer) dropQueued() {
 	c.work.dirty = c.work.dirty[:0]
 }
 
-// writeHost writes the host record, in a record of its own, which no snapshot contains before it is durable. It tries
-// once: Open and Close return the error.
+// writeHost writes the host record, in a record of its own, which no snapshot contains before it is durable. Open and
+// Close return its error.
 func (c *committer) writeHost(clean bool) error {
 	c.s.recordLock <- struct{}{}
 	defer c.s.release()
@@ -194,11 +196,23 @@ func (c *committer) writeHost(clean bool) error {
 	if err := c.addFrame(rec); err != nil {
 		return err
 	}
-	if c.tail, err = c.s.log.Append(h.generation, c.tail, rec); err != nil {
+	if err = c.appendHost(rec); err != nil {
 		return err
 	}
 	c.frames.durable()
+	c.chain.durable()
 	return rec.batch.Close()
+}
+
+// appendHost appends the record of a host to the log. A shared log that does not answer is given up after leaseHostTime.
+func (c *committer) appendHost(rec *record) (err error) {
+	late := time.AfterFunc(leaseHostTime, c.s.log.Stop)
+	defer late.Stop()
+	for {
+		if c.tail, err = c.s.log.Append(c.host.generation, c.tail, rec); !repeatable(err) || !c.s.queue.pause(appendRetry) {
+			return err
+		}
+	}
 }
 
 // closeDB waits until all calls inside the database have ended, and closes it.

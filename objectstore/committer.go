@@ -12,6 +12,7 @@ import (
 
 	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/sharedlog"
 )
 
 const (
@@ -36,6 +37,7 @@ type committer struct {
 	unused []*layer
 	dead   int64   // weight of the deletions since the last flush by flushDead
 	frames *framer // nil if no archive gets the records
+	chain  *chain  // nil if there is no shared log
 	copied bool    // the store is a backup that no host has opened before
 	ended  bool    // end was called
 }
@@ -61,7 +63,13 @@ func (c *committer) run() {
 			c.end(true)
 			return
 		default:
-			<-c.s.queue.wake
+			select {
+			case <-c.s.queue.wake:
+			case <-c.s.log.Lost():
+				c.s.fail(errLeaseLost)
+				c.end(false)
+				return
+			}
 		}
 	}
 }
@@ -137,6 +145,7 @@ func (c *committer) append() bool {
 	}
 	if err == nil {
 		c.frames.durable()
+		c.chain.durable()
 		err = rec.batch.Close()
 	}
 	if err != nil {
@@ -170,11 +179,23 @@ func (c *committer) appendToLog() error {
 			c.tail = tail
 			return nil
 		}
-		again := errors.Is(err, errUnknown) || errors.Is(err, errUnavailable)
-		if !again || !c.s.queue.pause(appendRetry) {
+		if !repeatable(err) || !c.s.queue.pause(appendRetry) {
 			return err
 		}
+		select {
+		case <-c.s.log.Lost():
+			return fmt.Errorf("%w: %w", errLeaseLost, err)
+		default:
+		}
 	}
+}
+
+// errLeaseLost is the cause of the failure of a store that has lost its lease.
+var errLeaseLost = fmt.Errorf("%w: the lease on the shared log has ended", ErrFenced)
+
+// repeatable reports whether an append that failed with this error is repeated.
+func repeatable(err error) bool {
+	return errors.Is(err, sharedlog.ErrUnknown) || errors.Is(err, sharedlog.ErrUnavailable)
 }
 
 // collect swaps filling layers to in flight, whole ones, until the record

@@ -130,6 +130,26 @@
 // after a crash. [Restore] verifies all that it replays, and the restored directory is no store before the file DOHOST is
 // renamed. docs/decisions/0031 has the reasons, and the order of the steps.
 //
+// # Shared log
+//
+// With Options.Shared the history is in a shared log (package sharedlog), and the engine is a cache of it. A record gets a frame, as
+// for shipping, but the frame goes to the log and not into the engine:
+//
+//	record encoded ──▶ frame appended to the log ──▶ applied to the engine, unsynced ──▶ outputs leave, if the lease is valid
+//
+// The engine batch of a record also sets the row l, the record's place in the log. The engine's own log keeps the order of its
+// batches, so after a crash the engine has a prefix of the history, and the row names its end. Open replays the records after it,
+// and verifies their chain. It also compares the record that the row names: if the log has another one there, or none, then the log
+// has lost records, and Open refuses it with the number.
+//
+// The order has one reason for each step. The engine gets no record that the log might refuse, because it cannot undo one. The
+// number of a record is that of the last confirmed one, plus one: a host that predicted numbers could append a record after those of
+// its successor. An append with an unknown outcome is repeated with the same bytes, or the store fails. The generation is that of
+// the lease, and the first record of a host has it: a generation from the directory could be given twice. Outputs are checked
+// against the lease when they are released, because a read of a former owner may be old.
+//
+// When the lease is lost the store fails with ErrFenced, like one whose log has failed. Its directory remains a good cache.
+//
 // # Replacing an object
 //
 // [Store.ArchivedState] reads the state of an object at an earlier moment from the store's own archive, and [Batch.Replace] makes
@@ -157,6 +177,7 @@
 //
 //	f <number, 8 bytes>                    frame of a record
 //	h                                      host record
+//	l                                      the last record of the shared log that is applied
 //	a <class> 0 <due, 8 bytes> <name> 0    alarm index, of each class
 //	b <class> 0 <name> 0                   alarms that are also delivered at boot
 //	i <class> 0 <name> 0                   object half imported

@@ -117,15 +117,20 @@ func (m *framer) add(rec *record, generation uint64) error {
 	return d.Finish()
 }
 
-// addFrame adds the frame of a record that is complete otherwise, if the store ships. The first record of a backup
-// deletes the frames of the other fork.
+// addFrame makes the frame of a record that is complete otherwise, if the store has a shared log or ships. The first record of a
+// backup deletes the rows that name the history of the other fork.
 func (c *committer) addFrame(rec *record) error {
+	if c.copied {
+		c.copied = false
+		if err := errors.Join(dropApplied(rec), dropFrames(rec)); err != nil {
+			return err
+		}
+	}
 	switch {
+	case c.chain != nil:
+		return c.chain.add(rec, c.host.generation)
 	case c.frames != nil:
 		return c.frames.add(rec, c.host.generation)
-	case c.copied:
-		c.copied = false
-		return dropFrames(rec)
 	}
 	return nil
 }

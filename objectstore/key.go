@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost/internal/frame"
 )
 
 // First bytes of keys. doc.go draws the key space.
@@ -17,6 +19,7 @@ const (
 	keySuspect   = 'q'
 	keyParked    = 'p'
 	keyFrame     = 'f'
+	keyApplied   = 'l'
 	keyImporting = 'i'
 	keyObject    = 'o'
 )
@@ -141,9 +144,10 @@ func dueMS(t time.Time) int64 {
 
 // The versions of this package's records.
 const (
-	slotVersion  = 2
-	indexVersion = 1
-	hostVersion  = 2
+	slotVersion    = 2
+	indexVersion   = 1
+	hostVersion    = 2
+	appliedVersion = 1
 )
 
 const (
@@ -263,7 +267,14 @@ type hostRecord struct {
 	parent     uint32 // the fork that the store's backup was taken from; zero if the store is no copy
 	generation uint64
 	clean      bool
+	shared     bool // the history is in a shared log
 }
+
+// Bits of the last byte of a host record.
+const (
+	hostClean = 1 << iota
+	hostShared
+)
 
 func (h hostRecord) encode() ([]byte, error) {
 	id, err := ulid.ParseStrict(h.identity.Store)
@@ -274,10 +285,14 @@ func (h hostRecord) encode() ([]byte, error) {
 	b = binary.BigEndian.AppendUint32(b, h.identity.Fork)
 	b = binary.BigEndian.AppendUint32(b, h.parent)
 	b = binary.BigEndian.AppendUint64(b, h.generation)
+	var bits byte
 	if h.clean {
-		return append(b, 1), nil
+		bits |= hostClean
 	}
-	return append(b, 0), nil
+	if h.shared {
+		bits |= hostShared
+	}
+	return append(b, bits), nil
 }
 
 func decodeHostRecord(b []byte) (hostRecord, error) {
@@ -288,7 +303,28 @@ func decodeHostRecord(b []byte) (hostRecord, error) {
 		identity:   Identity{Store: ulid.ULID(b[1:17]).String(), Fork: binary.BigEndian.Uint32(b[17:])},
 		parent:     binary.BigEndian.Uint32(b[21:]),
 		generation: binary.BigEndian.Uint64(b[25:]),
-		clean:      b[33] == 1,
+		clean:      b[33]&hostClean != 0,
+		shared:     b[33]&hostShared != 0,
+	}, nil
+}
+
+// encodePosition encodes the row keyApplied.
+func encodePosition(p *frame.Position) []byte {
+	b := append([]byte{appliedVersion}, p.Store[:]...)
+	b = binary.BigEndian.AppendUint32(b, p.Fork)
+	b = binary.BigEndian.AppendUint64(b, p.Generation)
+	b = binary.BigEndian.AppendUint64(b, p.Number)
+	b = binary.BigEndian.AppendUint64(b, uint64(p.Time))
+	return append(b, p.Sum[:]...)
+}
+
+func decodePosition(b []byte) (frame.Position, error) {
+	if err := checkVersion("position in a shared log", b, appliedVersion, 45+len(frame.Sum{})); err != nil {
+		return frame.Position{}, err
+	}
+	return frame.Position{
+		Store: ulid.ULID(b[1:17]), Fork: binary.BigEndian.Uint32(b[17:]), Generation: binary.BigEndian.Uint64(b[21:]),
+		Number: binary.BigEndian.Uint64(b[29:]), Time: int64(binary.BigEndian.Uint64(b[37:])), Sum: frame.Sum(b[45:]),
 	}, nil
 }
 

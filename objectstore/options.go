@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost/internal/engine"
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/guard"
 )
 
@@ -73,6 +75,8 @@ type Options struct {
 	Reads *Reads
 	// Ship puts the records into an archive. Nil ships nothing. With ReadOnly it is not used.
 	Ship *Shipping
+	// Shared keeps the history of the store in a shared log. Nil keeps it in the directory. It excludes Ship and ReadOnly.
+	Shared *Shared
 	// OneObject lets a record hold the writes of one object only: a seam for tests that
 	// schedule the committer.
 	OneObject bool
@@ -110,6 +114,18 @@ func (o *Options) withDefaults() Options {
 		d.ReserveBytes = max(minReserve, engine.MaxMemTables*d.MemTable)
 	}
 	return d
+}
+
+func (o *Options) check() error {
+	switch s := o.Shared; {
+	case s == nil:
+		return nil
+	case s.Lease == nil || s.Context == nil:
+		return fmt.Errorf("%w: Shared needs a Lease and a Context", errkind.ErrMisuse)
+	case o.Ship != nil || o.ReadOnly:
+		return fmt.Errorf("%w: a store with a lease can neither ship its records nor be read-only", errkind.ErrMisuse)
+	}
+	return nil
 }
 
 func (o *Options) vfs() vfs.FS {

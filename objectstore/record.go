@@ -13,8 +13,9 @@ type record struct {
 	parts []part
 	// changes are the alarm slots that the record changes, in the order of parts.
 	changes []AlarmChange
-	size    int64 // of the engine batch, in bytes
-	dead    int64 // weight of its deletions
+	frame   []byte // for a shared log; nil without one
+	size    int64  // of the engine batch, in bytes
+	dead    int64  // weight of its deletions
 }
 
 // part is one range's layer.

@@ -6,26 +6,22 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Outcomes of an Append after which the committer appends the same record again, with the same epoch and tail, until
-// the store is abandoned. The record's outputs wait until then. The local log has neither.
-var (
-	// errUnknown: the record may have been appended. A log that gets the same record again must report whether it
-	// was.
-	errUnknown = errors.New("dohost: unknown whether the record was appended")
-	// errUnavailable: the record was not appended.
-	errUnavailable = errors.New("dohost: log unavailable")
-)
-
-// recordLog makes records history for good. Its narrow interface permits a log on other machines in place of the
-// local one.
+// recordLog makes records history for good: the log of the engine, or a shared log.
 type recordLog interface {
 	// Append makes a record first durable and then readable, as seen from outside, and returns the log's new tail.
 	// epoch and tail are the committer's: a log shared with other hosts refuses both when they are stale, with
-	// ErrFenced: another host has taken over. After errUnknown and errUnavailable the committer appends the record
-	// again; after every other error the store fails. Only the committer calls Append.
+	// ErrFenced: another host has taken over. After sharedlog.ErrUnknown and sharedlog.ErrUnavailable the committer appends
+	// the same record again, with the same epoch and tail, until the store is abandoned or the lease is lost; the record's
+	// outputs wait until then. After every other error the store fails. Only the committer calls Append.
 	Append(epoch, tail uint64, r *record) (uint64, error)
 	// Valid reports whether outputs may leave: that no other host can have taken over. Any goroutine may call it.
 	Valid() bool
+	// Lost is closed when another host may have taken over, and the store must fail. It is nil if that cannot happen.
+	Lost() <-chan struct{}
+	// Stop makes Append return soon, with an error: the store is abandoned. Any goroutine may call it.
+	Stop()
+	// Release gives the log up, after the last record.
+	Release() error
 }
 
 // localLog is Pebble's own log.
@@ -48,3 +44,12 @@ func (l localLog) Append(_, tail uint64, r *record) (uint64, error) {
 // Valid is true until the store is abandoned. The directory's lock excludes other hosts, but no output may leave an
 // abandoned store, which simulates the end of its process.
 func (l localLog) Valid() bool { return !l.s.abandoned.Load() }
+
+// Lost is nil: the lock of the directory lasts as long as the process.
+func (l localLog) Lost() <-chan struct{} { return nil }
+
+// Stop has no effect: the disk answers.
+func (l localLog) Stop() {}
+
+// Release has no effect: the store gives the lock up when the database is closed.
+func (l localLog) Release() error { return nil }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dohost/dohost/sharedlog"
 )
 
 // scriptedLog is a local log that can be unavailable, as one on other machines can.
@@ -51,11 +53,11 @@ func scripted(t *testing.T, answers []error, f func(t *testing.T, s *Store, log 
 	})
 }
 
-// TestRecordAppendIsRetriedWithSameRecord has a log that first returns errUnknown, and one that returns errUnavailable.
+// TestRecordAppendIsRetriedWithSameRecord has a log that first returns sharedlog.ErrUnknown, and one that returns sharedlog.ErrUnavailable.
 func TestRecordAppendIsRetriedWithSameRecord(t *testing.T) {
 	for _, answers := range [][]error{
-		{fmt.Errorf("%w: no answer", errUnknown), errUnknown},
-		{fmt.Errorf("%w: nobody there", errUnavailable), errUnavailable},
+		{fmt.Errorf("%w: no answer", sharedlog.ErrUnknown), sharedlog.ErrUnknown},
+		{fmt.Errorf("%w: nobody there", sharedlog.ErrUnavailable), sharedlog.ErrUnavailable},
 	} {
 		t.Run(answers[1].Error(), func(t *testing.T) {
 			scripted(t, answers, func(t *testing.T, s *Store, log *scriptedLog, j *releaseLog) {
@@ -90,7 +92,7 @@ func TestRecordAppendIsRetriedWithSameRecord(t *testing.T) {
 
 // TestRecordLogRefusalFencesStore has a log that refuses the host: its objects are fenced, and their commits are lost.
 func TestRecordLogRefusalFencesStore(t *testing.T) {
-	scripted(t, []error{errUnavailable, fmt.Errorf("%w: epoch 7 was seen", ErrFenced)},
+	scripted(t, []error{sharedlog.ErrUnavailable, fmt.Errorf("%w: epoch 7 was seen", ErrFenced)},
 		func(t *testing.T, s *Store, log *scriptedLog, j *releaseLog) {
 			o := s.live("c", "a")
 			o.put(t, "n", "1")
@@ -117,7 +119,7 @@ func TestRecordLogRefusalFencesStore(t *testing.T) {
 
 // TestAbandonDoesNotWaitForTheLog ends a store with a record that the log does not accept.
 func TestAbandonDoesNotWaitForTheLog(t *testing.T) {
-	for _, err := range []error{errUnknown, errUnavailable} {
+	for _, err := range []error{sharedlog.ErrUnknown, sharedlog.ErrUnavailable} {
 		scripted(t, []error{err, err}, func(t *testing.T, s *Store, log *scriptedLog, j *releaseLog) {
 			o := s.live("c", "a")
 			o.put(t, "n", "1")

@@ -173,7 +173,7 @@ func (r *restorer) apply(f *frame.Frame) (err error) {
 		case op.Key[0] == keyFrame:
 			err = errors.New("it changes a frame")
 		case r.spans == nil || slices.ContainsFunc(r.spans, func(s span) bool { return s.concerns(&op) }):
-			err = r.applyOp(&op)
+			err = applyOp(r.batch, &op)
 		}
 		if err != nil {
 			return fmt.Errorf("record %d: %w", f.Number, err)
@@ -185,14 +185,14 @@ func (r *restorer) apply(f *frame.Frame) (err error) {
 	return nil
 }
 
-func (r *restorer) applyOp(op *frame.Op) error {
+func applyOp(b *pebble.Batch, op *frame.Op) error {
 	switch op.Kind {
 	case frame.OpSet:
-		return r.batch.Set(op.Key, op.Value, nil)
+		return b.Set(op.Key, op.Value, nil)
 	case frame.OpDelete:
-		return r.batch.Delete(op.Key, nil)
+		return b.Delete(op.Key, nil)
 	}
-	return r.batch.DeleteRange(op.Key, op.Value, nil)
+	return b.DeleteRange(op.Key, op.Value, nil)
 }
 
 // span is a range of keys: from lower, and before upper.

@@ -90,11 +90,27 @@ type Store struct {
 // Open opens the store in dir, and makes it if dir is empty or absent. If dir is a
 // backup that no host has opened, Open draws a new fork for it and makes that durable
 // before anything else; with ReadOnly it does not. Errors: ErrLocked, ErrForeign,
-// ErrFormat, ErrAbsent, or the disk's. ErrForeign and ErrAbsent leave the files as they
+// ErrFormat, ErrAbsent, ErrSharedHistory, ErrLogDamaged, or those of the disk and of the lease. ErrForeign and ErrAbsent leave the files as they
 // were, with one exception: if nothing but the host record names another store, the
 // engine was open, and may have moved the rows of its log to tables.
 func Open(dir string, o *Options) (*Store, error) {
 	opts := o.withDefaults()
+	if err := opts.check(); err != nil {
+		return nil, err
+	}
+	s, c := newStore(dir, opts)
+	if err := s.open(c); err != nil {
+		s.log.Stop()
+		return nil, fmt.Errorf("dohost: opening %s: %w", dir, err)
+	}
+	if s.ship != nil {
+		go s.ship.run()
+	}
+	go c.run()
+	return s, nil
+}
+
+func newStore(dir string, opts Options) (*Store, *committer) {
 	s := &Store{
 		opts:       opts,
 		dir:        dir,
@@ -109,47 +125,58 @@ func Open(dir string, o *Options) (*Store, error) {
 	}
 	s.background.init(opts.Logger)
 	s.damages = damages{log: opts.Logger, on: opts.OnDamage}
-	claimed, err := claimDir(s.fs, dir, &opts)
+	s.log = localLog{s}
+	if opts.Shared != nil {
+		s.log = newLeaseLog(s, opts.Shared)
+	}
+	return s, &committer{s: s}
+}
+
+// open opens the store, and begins its history, or continues it.
+func (s *Store) open(c *committer) error {
+	claimed, err := claimDir(s.fs, s.dir, &s.opts)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.lock = claimed.lock
+	if l, ok := s.log.(*leaseLog); ok {
+		if err := l.identify(&claimed); err != nil {
+			return errors.Join(err, s.lock.Close())
+		}
+	}
 	s.db, err = s.openEngine(claimed.isNew)
 	switch {
 	case errors.Is(err, pebble.ErrDBDoesNotExist):
-		err = fmt.Errorf("%w: %s", ErrAbsent, dir)
+		err = fmt.Errorf("%w: %s", ErrAbsent, s.dir)
 	case errors.Is(err, errInUse):
-		err = lockError(dir, err)
+		err = lockError(s.dir, err)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("dohost: opening %s: %w", dir, err), s.lock.Close())
+		return errors.Join(err, s.lock.Close())
 	}
-	s.log = localLog{s}
-	s.space = spaceGuard{fs: s.fs, dir: dir, flush: s.background.flushError, reserve: opts.ReserveBytes, since: s.opened, on: opts.OnSpace, log: opts.Logger}
+	s.space = spaceGuard{fs: s.fs, dir: s.dir, flush: s.background.flushError, reserve: s.opts.ReserveBytes, since: s.opened, on: s.opts.OnSpace, log: s.opts.Logger}
 	s.space.measure()
-	if opts.Ship != nil && !opts.ReadOnly {
-		s.ship = newShipper(s, opts.Ship)
+	if s.opts.Ship != nil && !s.opts.ReadOnly {
+		s.ship = newShipper(s, s.opts.Ship)
 	}
-	c := &committer{s: s}
-	if err = c.begin(&claimed); err == nil && !opts.ReadOnly {
-		err = claimed.finish(s.fs, dir, s.identity)
+	if err = c.begin(&claimed); err == nil && !s.opts.ReadOnly {
+		err = claimed.finish(s.fs, s.dir, s.identity)
 	}
 	if err != nil {
 		if s.ship != nil {
 			s.ship.end()
 		}
-		return nil, errors.Join(fmt.Errorf("dohost: opening %s: %w", dir, err), s.closeDB())
+		return errors.Join(err, s.closeDB())
 	}
-	if s.ship != nil {
-		go s.ship.run()
-	}
-	go c.run()
-	return s, nil
+	return nil
 }
 
 // begin reads the record of the last host and starts a new host generation.
 func (c *committer) begin(claimed *claim) error {
 	s := c.s
+	if err := c.loadChain(claimed); err != nil {
+		return err
+	}
 	v, ok, err := s.appendGet(nil, s.db, []byte{keyHost})
 	if err != nil && !s.toleratesDamage(err) {
 		return err
@@ -167,6 +194,9 @@ func (c *committer) begin(claimed *claim) error {
 		return err
 	}
 	if c.host, err = claimed.next(last, s.opts.Entropy); err != nil {
+		return err
+	}
+	if err := c.shareHost(last, claimed.copied); err != nil {
 		return err
 	}
 	s.clean, s.generation, s.identity = last.clean, c.host.generation, c.host.identity
@@ -191,6 +221,34 @@ func (c *committer) begin(claimed *claim) error {
 	return c.writeHost(false)
 }
 
+// loadChain applies the records of the shared log that the directory lacks.
+func (c *committer) loadChain(claimed *claim) (err error) {
+	if l, ok := c.s.log.(*leaseLog); ok {
+		if c.chain, err = l.replay(claimed.Identity); err == nil {
+			c.tail = c.chain.at.Number
+		}
+		return err
+	}
+	return nil
+}
+
+// shareHost completes the host record of a host with a lease. Without one it refuses a directory with the records of a shared log:
+// other hosts may have continued that history.
+func (c *committer) shareHost(last hostRecord, copied bool) error {
+	l, ok := c.s.log.(*leaseLog)
+	if !ok {
+		if last.shared && !copied && !c.s.opts.ReadOnly {
+			return fmt.Errorf("%w: that of this directory is in a shared log, so it needs a lease", ErrSharedHistory)
+		}
+		return nil
+	}
+	if g := l.lease.Generation(); g < c.host.generation {
+		return fmt.Errorf("%w: the lease has generation %d, and the last host of the log had %d", ErrLogDamaged, g, last.generation)
+	}
+	c.host.generation, c.host.shared = l.lease.Generation(), true
+	return nil
+}
+
 // toleratesDamage reports whether a store may be opened without a record that could not be
 // read with this error. A store that is only checked and exported may lack damaged ones.
 func (s *Store) toleratesDamage(err error) bool { return s.opts.ReadOnly && errors.Is(err, ErrDamaged) }
@@ -199,7 +257,7 @@ func (s *Store) toleratesDamage(err error) bool { return s.opts.ReadOnly && erro
 // backup is opened.
 func (s *Store) Identity() Identity { return s.identity }
 
-// Generation is the host generation of this Open: one more than that of the last.
+// Generation is the host generation of this Open: one more than that of the last, or that of the lease.
 func (s *Store) Generation() uint64 { return s.generation }
 
 // Clean reports whether the last host closed the store. It is true of a new store.

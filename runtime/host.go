@@ -101,6 +101,11 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 		ship.Context = context.Background() // the store ships its last records while the host closes
 		so.Ship = &ship
 	}
+	if so.Shared != nil && so.Shared.Context == nil {
+		shared := *so.Shared
+		shared.Context = context.Background() // the store appends its last record while the host closes
+		so.Shared = &shared
+	}
 	h.sweeper = newSweeper(h)
 	store, err := objectstore.Open(dir, &so)
 	if err != nil {

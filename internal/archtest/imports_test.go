@@ -18,11 +18,12 @@ import (
 // written them; so not even internal/invariants is open to them. internal/adminapi has
 // only the JSON types that web and cli share, internal/work and internal/backoff only pure functions.
 var mayImport = map[string][]string{
-	"objectstore": {"internal/backoff", "internal/engine", "internal/errkind", "internal/frame", "internal/guard", "internal/invariants"},
+	"sharedlog":   {},
+	"objectstore": {"sharedlog", "internal/backoff", "internal/engine", "internal/errkind", "internal/frame", "internal/guard", "internal/invariants"},
 	"eviction":    {},
 	"alarm":       {"objectstore", "internal/backoff", "internal/invariants"},
 	"runtime":     {"objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/seal"},
-	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
+	".":           {"runtime", "objectstore", "sharedlog", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel", "internal/seal"},
 
 	"agent":            {".", "internal/backoff", "internal/work"},
 	"ledger":           {".", "internal/backoff", "internal/work"},
@@ -44,7 +45,8 @@ var mayImport = map[string][]string{
 	"web/page": {},
 	"cli":      {"web", "agent", "chat", "ledger", "pool", "streams", "internal/adminapi", "."},
 
-	"dohosttest": {".", "runtime", "objectstore", "eviction", "internal/..."},
+	"sharedlog/logtest": {"sharedlog"},
+	"dohosttest":        {".", "runtime", "objectstore", "sharedlog", "sharedlog/logtest", "eviction", "internal/..."},
 
 	"ledger/ledgertest": {".", "ledger", "dohosttest", "internal/policytest"},
 	"chat/chattest":     {".", "chat", "ledger", "dohosttest", "internal/policytest"},
@@ -90,6 +92,7 @@ var mayImport = map[string][]string{
 // and to the test machinery in internal.
 var testsMayImport = map[string][]string{
 	".":                {"dohosttest", "examples/..."},
+	"objectstore":      {"sharedlog/logtest"},
 	"ledger":           {"dohosttest", "objectstore", "agent", "chat"}, // for a full disk, and for positions
 	"agent":            {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
 	"chat":             {"dohosttest", "objectstore", "runtime"},       // likewise

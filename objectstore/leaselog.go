@@ -1,0 +1,140 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/frame"
+	"github.com/dohost/dohost/sharedlog"
+)
+
+// Errors of Open with a lease.
+var (
+	// ErrSharedHistory reports that the directory and the shared log do not belong together: the log has the history of another
+	// store, or the directory has records that are in no shared log, or a store with a shared log was opened without a lease.
+	ErrSharedHistory = errkind.New(errkind.ErrConflict, "the directory and the shared log have different histories")
+	// ErrLogDamaged reports that the records of a shared log are no continuous history, or that the log has lost records that the
+	// directory has. The error names the number of the record.
+	ErrLogDamaged = errkind.New(errkind.ErrDamaged, "damaged shared log")
+)
+
+// Shared configures a store with its history in a shared log: see the section of the package comment.
+type Shared struct {
+	// Lease is the right to append to the log. It is required. Close releases it. If Open fails, it stays as it is.
+	Lease sharedlog.Lease
+	// Context is the parent of the contexts of the lease's calls. It is required, and must not end before Close has returned.
+	Context context.Context
+}
+
+// The times of a lease's calls.
+const (
+	leaseHostTime    = 10 * time.Second // of Open and Close, for the host record
+	leaseReleaseTime = 5 * time.Second  // of Close, for the release
+)
+
+// maxGeneration is the greatest generation of a host: NewAlarmGeneration has 24 bits for it.
+const maxGeneration = 1<<24 - 1
+
+// leaseLog is a shared log. The engine is a cache of it, and is never synced: after a crash the store reads the lost records from the
+// log.
+type leaseLog struct {
+	s      *Store
+	lease  sharedlog.Lease
+	parent context.Context
+	ctx    context.Context // of all calls but Release; a child of parent
+	stop   context.CancelFunc
+}
+
+func newLeaseLog(s *Store, o *Shared) *leaseLog {
+	l := &leaseLog{s: s, lease: o.Lease, parent: o.Context}
+	l.ctx, l.stop = context.WithCancel(o.Context)
+	return l
+}
+
+// Append appends the frame of a record to the shared log, and then applies the record to the engine. The order matters: the engine
+// cannot undo a record that the log has refused.
+func (l *leaseLog) Append(_, tail uint64, r *record) (uint64, error) {
+	l.s.hook(StageSync, r.objects)
+	if err := l.ctx.Err(); err != nil {
+		return tail, err
+	}
+	if err := l.lease.Append(l.ctx, tail+1, r.frame); err != nil {
+		return tail, fenced(err)
+	}
+	if err := l.apply(r.batch); err != nil {
+		return tail, err
+	}
+	return tail + 1, nil
+}
+
+// fenced makes ErrFenced of the lease's error of that kind.
+func fenced(err error) error {
+	if errors.Is(err, sharedlog.ErrFenced) {
+		return fmt.Errorf("%w: %w", ErrFenced, err)
+	}
+	return err
+}
+
+func (l *leaseLog) apply(b *pebble.Batch) error {
+	defer l.s.dieOfPanic()
+	return errors.Join(l.s.db.Apply(b, pebble.NoSync), l.s.background.failure())
+}
+
+// Valid reports whether the lease is valid and the store is not abandoned.
+func (l *leaseLog) Valid() bool { return !l.s.abandoned.Load() && l.lease.Valid() }
+
+// Lost returns the lease's channel.
+func (l *leaseLog) Lost() <-chan struct{} { return l.lease.Lost() }
+
+// Stop ends the contexts of the lease's calls.
+func (l *leaseLog) Stop() { l.stop() }
+
+// Release releases the lease, unless the store is abandoned: a process that has ended releases nothing.
+func (l *leaseLog) Release() error {
+	defer l.stop()
+	if l.s.abandoned.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(l.parent, leaseReleaseTime)
+	defer cancel()
+	return l.lease.Release(ctx)
+}
+
+// chain makes the frames of the records of a store with a shared log. Only the committer uses it.
+type chain struct {
+	at   frame.Position // of the newest record that is in the log and in the engine
+	next frame.Position // of the record in flight
+}
+
+// add makes the frame of a record that is complete otherwise, and adds the row that names it to the engine batch: the engine has a
+// record if and only if that row has its number, or a later one.
+func (m *chain) add(rec *record, generation uint64) error {
+	ops := rec.batch.Repr()[batchHeader:]
+	h := m.at.Header(generation, time.Now().UnixNano())
+	rec.frame = make([]byte, frame.Size(len(ops)))
+	sum := frame.Encode(rec.frame, &h, ops)
+	m.next = frame.Position{Store: h.Store, Fork: h.Fork, Generation: h.Generation, Number: h.Number, Time: h.Time, Sum: sum}
+	return rec.batch.Set([]byte{keyApplied}, encodePosition(&m.next), nil)
+}
+
+// durable is called when the record in flight is in the log and in the engine.
+func (m *chain) durable() {
+	if m != nil {
+		m.at = m.next
+	}
+}
+
+// newChain returns the chain before the first record of a store.
+func newChain(id Identity) (*chain, error) {
+	store, err := ulid.ParseStrict(id.Store)
+	if err != nil {
+		return nil, fmt.Errorf("dohost: id of a store: %w", err)
+	}
+	return &chain{at: frame.Position{Store: store, Fork: id.Fork}}, nil
+}

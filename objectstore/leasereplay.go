@@ -1,0 +1,143 @@
+package objectstore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dohost/dohost/internal/frame"
+)
+
+// identify makes the directory one of the store that the shared log has, before the engine is opened.
+func (l *leaseLog) identify(c *claim) error {
+	newest := l.lease.Newest()
+	switch g := l.lease.Generation(); {
+	case g == 0 || g > maxGeneration:
+		return fmt.Errorf("dohost: the lease has generation %d, want 1 to %d", g, maxGeneration)
+	case c.copied:
+		return fmt.Errorf("%w: the directory is a backup, which begins a history of its own", ErrSharedHistory)
+	case newest == 0 && c.isNew:
+		return nil
+	case newest == 0:
+		return fmt.Errorf("%w: the log is empty, and the directory has store %v", ErrSharedHistory, c.Identity)
+	}
+	f, err := l.record(1)
+	if err != nil {
+		return err
+	}
+	id := Identity{Store: f.Store.String(), Fork: f.Fork}
+	if !c.isNew && c.Identity != id {
+		return fmt.Errorf("%w: the log has store %v, and the directory %v", ErrSharedHistory, id, c.Identity)
+	}
+	c.Identity = id
+	return nil
+}
+
+// record reads one record of the log.
+func (l *leaseLog) record(number uint64) (f frame.Frame, err error) {
+	err = fmt.Errorf("%w: record %d: it is missing", ErrLogDamaged, number)
+	for b, readErr := range l.lease.Read(l.ctx, number) {
+		if err = fenced(readErr); err != nil {
+			break
+		}
+		var rest []byte
+		if f, rest, err = frame.Decode(b); err == nil && (len(rest) > 0 || f.Number != number) {
+			err = fmt.Errorf("record %d is in its place, and %d more bytes", f.Number, len(rest))
+		}
+		if err != nil {
+			err = fmt.Errorf("%w: record %d: %w", ErrLogDamaged, number, err)
+		}
+		break
+	}
+	return f, err
+}
+
+// replay applies the records that the engine lacks, and returns the chain after them. After a power cut the engine may be empty,
+// although the directory has the store's name.
+func (l *leaseLog) replay(id Identity) (*chain, error) {
+	c, err := newChain(id)
+	if err != nil {
+		return nil, err
+	}
+	at, ok, err := l.s.applied()
+	if err != nil {
+		return nil, err
+	}
+	newest := l.lease.Newest()
+	switch {
+	case ok && at.Number > newest:
+		return nil, fmt.Errorf("%w: record %d: it is missing; the directory has it, and the newest one of the log is %d", ErrLogDamaged, newest+1, newest)
+	case ok:
+		f, err := l.record(at.Number)
+		if err != nil {
+			return nil, err
+		}
+		if frame.After(&f) != at {
+			return nil, fmt.Errorf("%w: record %d: the directory has another one", ErrLogDamaged, at.Number)
+		}
+		c.at = at
+	default:
+		if _, host, err := l.s.appendGet(nil, l.s.db, []byte{keyHost}); host || err != nil {
+			return nil, errors.Join(err, fmt.Errorf("%w: no record of the directory is in the log", ErrSharedHistory))
+		}
+	}
+	return c, l.replayAfter(c, newest)
+}
+
+// replayAfter applies the records after the chain's, up to the newest one. The engine batch of a record also has the row that names
+// the record, so a crash in between leaves a prefix.
+func (l *leaseLog) replayAfter(c *chain, newest uint64) error {
+	if c.at.Number == newest {
+		return nil
+	}
+	for b, err := range l.lease.Read(l.ctx, c.at.Number+1) {
+		if err != nil {
+			return fenced(err)
+		}
+		f, rest, err := c.at.Next(b)
+		if err == nil && len(rest) > 0 {
+			err = &frame.Error{Number: f.Number, Reason: fmt.Sprintf("%d bytes follow its frame", len(rest))}
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrLogDamaged, err)
+		}
+		if err := l.applyFrame(c, &f); err != nil {
+			return err
+		}
+		if c.at.Number == newest {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: record %d: it is missing at the end of the log", ErrLogDamaged, c.at.Number+1)
+}
+
+func (l *leaseLog) applyFrame(c *chain, f *frame.Frame) error {
+	b := l.s.db.NewBatch()
+	for op, err := range frame.Ops(f.Payload) {
+		if err == nil && (op.Key[0] == keyFrame || op.Key[0] == keyApplied) {
+			err = errors.New("it changes a row that is no object's")
+		}
+		if err == nil {
+			err = applyOp(b, &op)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: record %d: %w", ErrLogDamaged, f.Number, err)
+		}
+	}
+	if err := b.Set([]byte{keyApplied}, encodePosition(&c.at), nil); err != nil {
+		return err
+	}
+	return errors.Join(l.apply(b), b.Close())
+}
+
+// applied returns the position of the last record of the shared log that the engine has.
+func (s *Store) applied() (at frame.Position, ok bool, err error) {
+	v, ok, err := s.appendGet(nil, s.db, []byte{keyApplied})
+	if !ok || err != nil {
+		return at, false, err
+	}
+	at, err = decodePosition(v)
+	return at, err == nil, err
+}
+
+// dropApplied deletes the row that names the last record of a shared log, in the first record of a backup.
+func dropApplied(rec *record) error { return rec.delete([]byte{keyApplied}) }

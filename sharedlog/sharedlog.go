@@ -1,0 +1,71 @@
+// Package sharedlog is the interface between a host and a log outside of its machine, which keeps the history of the host's
+// store. Another host that acquires the log continues the history, and excludes the former owner.
+//
+// A host without a shared log keeps its history in its own directory: the log of the embedded database is the history, and a lock
+// excludes other hosts. A host with a [Lease] appends each record to the shared log before it applies the record to its database.
+// The database is then a cache: a host that opens an empty or an old directory replays the records that the directory lacks.
+//
+// # Invariants
+//
+// An implementation and the host keep these together. The tests of package logtest check the part of the implementation.
+//
+//   - Fence. The log decides about each append, in one atomic step: it is refused if another host has acquired the log. A lease
+//     that seems valid is never a reason to accept an append.
+//   - No gap. The record number n is accepted only after the record number n-1. The host numbers a record only after the log has
+//     confirmed the record before. It never predicts a number, so one append is in flight at a time.
+//   - Repetition. If the outcome of an append is unknown, the host repeats it with the same number and the same bytes, and the log
+//     accepts it once.
+//   - Confirmation. The host applies a record, and releases the outputs that depend on it, only after Append has returned nil, and
+//     only while the lease is valid.
+//   - Generation. Each acquisition has a greater generation than all before it. The host never derives it from its directory.
+//   - Verification. The host verifies the chain of sums of all records that it reads. It refuses to open if the log has lost
+//     records that the directory has.
+package sharedlog
+
+import (
+	"context"
+	"errors"
+	"iter"
+)
+
+// Errors of a Lease, to be wrapped. After any other error of Append the host fails.
+var (
+	// ErrFenced: another host has acquired the log, or the lease was released. The append was refused, and each later one will be.
+	ErrFenced = errors.New("sharedlog: fenced by another owner")
+	// ErrUnknown: it is not known whether the record was appended. The host repeats the append.
+	ErrUnknown = errors.New("sharedlog: unknown whether the record was appended")
+	// ErrUnavailable: the record was not appended, and may be later. The host repeats the append.
+	ErrUnavailable = errors.New("sharedlog: log unavailable")
+)
+
+// Log is the history of one store.
+type Log interface {
+	// Acquire makes the caller the owner. When it returns, no append of an earlier owner can succeed any more, and none of
+	// the earlier leases is valid. It may wait until an earlier lease has ended, at most until the end of ctx, whose error it
+	// wraps then. A Log that cannot be reached returns ErrUnavailable.
+	Acquire(ctx context.Context) (Lease, error)
+}
+
+// Lease is the right to append to a log. A host calls its methods; Valid may be called from any goroutine, the others are called by
+// one goroutine at a time.
+type Lease interface {
+	// Generation is greater than that of each earlier lease on the log, and at least 1. It must be less than 1<<24.
+	Generation() uint64
+	// Newest is the number of the newest record when the lease was acquired; 0 if the log is empty.
+	Newest() uint64
+	// Read yields the records from this number, which is at least 1, to the newest one, in order. The host does not change a
+	// yielded slice, and does not use it after the next step. An error ends the sequence.
+	Read(ctx context.Context, from uint64) iter.Seq2[[]byte, error]
+	// Append makes a record durable as the one with this number, which follows the newest one. A record has at most 32 MiB.
+	// If the newest record has this number and the same bytes, and was appended with this lease, Append returns nil. Other
+	// errors than ErrFenced, ErrUnknown and ErrUnavailable make the host fail. The log must not keep the slice. ctx ends when the
+	// host is abandoned.
+	Append(ctx context.Context, number uint64, record []byte) error
+	// Valid reports whether no other host can have acquired the log. It must not block: a host calls it before each output.
+	// An implementation compares the monotonic clock with a deadline before which no acquisition of another host succeeds.
+	Valid() bool
+	// Lost is closed when the lease has ended without Release. The host then fails, and ends its objects.
+	Lost() <-chan struct{}
+	// Release ends the lease, so that another host can acquire the log immediately.
+	Release(ctx context.Context) error
+}
