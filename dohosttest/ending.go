@@ -11,7 +11,21 @@ import (
 
 // allEndings are the modes that end incarnations and processes in a test. A restart differs from a fence only in the
 // reported reason.
-var allEndings = []dohost.EndMode{eviction.EndFence, eviction.EndCrash, eviction.EndPowerCut, eviction.EndKill}
+var allEndings = append(slices.Clone(localEndings), eviction.EndTakeOver)
+
+// localEndings are those of processes without a shared log.
+var localEndings = []dohost.EndMode{eviction.EndFence, eviction.EndCrash, eviction.EndPowerCut, eviction.EndKill}
+
+// endings returns the modes of a test: those that it selects, or all that are possible.
+func endings(selected []dohost.EndMode, sharedLog bool) []dohost.EndMode {
+	switch {
+	case selected != nil:
+		return selected
+	case sharedLog:
+		return allEndings
+	}
+	return localEndings
+}
 
 // canEnd reports whether something at p can end in this mode: between two incarnations, only the process can.
 func canEnd(e dohost.EndMode, p Point) bool { return p.Incarnation != 0 || !e.EndsIncarnation() }
@@ -30,10 +44,11 @@ func parseEnding(s string) (dohost.EndMode, error) {
 }
 
 // checkEndings returns an error for a mode that ends nothing in a test.
-func checkEndings(test string, es []dohost.EndMode) error {
+func checkEndings(test string, es []dohost.EndMode, sharedLog bool) error {
+	possible := endings(nil, sharedLog)
 	for _, e := range es {
-		if !slices.Contains(allEndings, e) {
-			return fmt.Errorf("the %s's Endings contain %v, want some of %v", test, e, allEndings)
+		if !slices.Contains(possible, e) {
+			return fmt.Errorf("the %s's Endings contain %v, want some of %v", test, e, possible)
 		}
 	}
 	return nil

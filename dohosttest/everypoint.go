@@ -48,8 +48,12 @@ type Scenario struct {
 	// lists them.
 	Places []dohost.Place
 	// Endings are the modes of the endings: [dohost.EndFence], [dohost.EndCrash], [dohost.EndPowerCut] and
-	// [dohost.EndKill]. Nil means all four.
+	// [dohost.EndKill], and with SharedLog [dohost.EndTakeOver]. Nil means all of them.
 	Endings []dohost.EndMode
+	// SharedLog keeps the history of the store in a shared log in memory, which each process acquires. With
+	// [dohost.EndTakeOver] another process acquires it, with an older directory or an empty one, while the code of the
+	// former owner runs on for some seconds, without effect but on the Services.
+	SharedLog bool
 	// Sample, if not zero, is how many runs with one ending EveryPoint does, for a test that must be quick. If there are
 	// more, Seed draws them, and the summary says how many of the points were tried. Let another test, or the same test
 	// with a flag, do all.
@@ -73,7 +77,8 @@ const maxFailures = 50
 
 // EveryPoint runs a scenario untouched, and counts the points where an incarnation can end.
 // Then it runs the scenario again for every point, with [dohost.EndFence], [dohost.EndCrash] and [dohost.EndPowerCut]
-// there, and with [dohost.EndKill] while a record is on its way to the disk. Scenario.Endings restricts these modes. Each run
+// there, and with [dohost.EndKill] while a record is on its way to the disk; with Scenario.SharedLog also with
+// [dohost.EndTakeOver] at every point. Scenario.Endings restricts these modes. Each run
 // continues until recovery is at rest, and is checked. Scenario.Sample bounds the number of these runs.
 //
 // It fails t if a check fails; and also if there are no points or no check, if two
@@ -126,11 +131,14 @@ func (s *Scenario) check() error {
 	case s.Endings != nil && len(s.Endings) == 0:
 		return errors.New("the scenario has no Endings: nil means all")
 	}
-	if err := checkEndings("scenario", s.Endings); err != nil {
+	if err := checkEndings("scenario", s.Endings, s.SharedLog); err != nil {
 		return err
 	}
 	return checkPlaces(s.Places)
 }
+
+// endings returns the modes that end runs.
+func (s *Scenario) endings() []dohost.EndMode { return endings(s.Endings, s.SharedLog) }
 
 // try runs a scenario once.
 func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []interruption) *trial {
@@ -138,6 +146,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []interr
 		s.Reset()
 	}
 	w := &scenarioRun{classes: s.Classes, options: s.Options, services: s.Services, hadEffect: s.HadEffect, order: o, moved: moved, plan: plan, targets: plan}
+	w.share(s.SharedLog)
 	tr := &trial{run: w}
 	tr.err = w.runInBubble(t, func(ctx context.Context, h *Host) error {
 		if err := s.run(h); err != nil {

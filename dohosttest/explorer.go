@@ -117,7 +117,7 @@ func (s *Scenario) endsAt(e dohost.EndMode, p Point) bool {
 	if e == eviction.EndKill && p.Place != eviction.PlaceSync || !canEnd(e, p) {
 		return false
 	}
-	return s.Endings == nil || slices.Contains(s.Endings, e)
+	return slices.Contains(s.endings(), e)
 }
 
 // endingsAt returns the endings of runs at a point.

@@ -83,6 +83,7 @@ func (x *workload) try(t *testing.T, p subHistory) *history {
 		classes: x.classes, options: x.options, services: x.services,
 		order: diskDrawn, seed: p.seed, drawEnding: h.drawEnding,
 	}
+	h.run.share(x.sharedLog)
 	h.err = h.run.runInBubble(t, h.runClients)
 	if errors.Is(h.err, errStuck) {
 		return &history{x: x, sub: p, run: &scenarioRun{}, err: h.err} // the other still belongs to its bubble
@@ -106,6 +107,7 @@ func (h *history) runClients(_ context.Context, host *Host) error {
 		return first
 	}
 	h.run.atStandstill(func() { h.endingsOver = true })
+	h.run.calm.Store(true)
 	if h.x.settle > 0 {
 		host.Advance(h.x.settle)
 	} else if err := host.WaitIdle(0); err != nil {

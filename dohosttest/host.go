@@ -23,8 +23,15 @@ import (
 // but not from an object's code.
 type Host struct{ run *scenarioRun }
 
-// LocateHost returns the present [dohost.Host], which makes h a [dohost.Locator].
-func (h *Host) LocateHost() *dohost.Host { return h.Host() }
+// LocateHost returns the present [dohost.Host], which makes h a [dohost.Locator]. In random runs with a shared log it returns a
+// former owner from time to time: a client may learn late of a take-over.
+func (h *Host) LocateHost() *dohost.Host {
+	present := h.Host()
+	if former := h.run.misroute(); former != nil {
+		return former
+	}
+	return present
+}
 
 // Host returns the present [dohost.Host], to export, import, list or serve HTTP with.
 func (h *Host) Host() *dohost.Host {
@@ -208,6 +215,19 @@ type clients struct {
 	mu      sync.Mutex
 	all     []*Client
 	numbers map[string]int64 // by the goroutine's name in its stack
+	calls   map[int64]int    // counted calls, by the client's number
+}
+
+// countCall counts a call of this goroutine's client, and returns the client's number and the count.
+func (cs *clients) countCall() (client int64, n int) {
+	client = cs.current()
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.calls == nil {
+		cs.calls = map[int64]int{}
+	}
+	cs.calls[client]++
+	return client, cs.calls[client]
 }
 
 // add makes another client, and numbers it.

@@ -77,8 +77,10 @@ type Workload[S, In, Out any] struct {
 	Seed uint64
 	// Chance is the probability of an ending at each point, above 0 and at most 1. Zero means 0.01.
 	Chance float64
-	// Endings are the modes of these endings, as in [Simulation]. Nil means all.
+	// Endings are the modes of these endings, as in [Scenario]. Nil means all.
 	Endings []dohost.EndMode
+	// SharedLog keeps the history of the store in a shared log, as in [Scenario].
+	SharedLog bool
 	// CheckTimeout is the limit, by the real clock, for the check of one history, and for the
 	// search for a shorter history than one that failed. Zero means 20 s.
 	CheckTimeout time.Duration
@@ -135,6 +137,7 @@ type workload struct {
 	seed                 uint64
 	chance               float64
 	kinds                []dohost.EndMode
+	sharedLog            bool
 	checkTimeout         time.Duration
 
 	missing []string // required fields that this Workload does not set
@@ -150,7 +153,7 @@ func as[T any](v any) T {
 func (w *Workload[S, In, Out]) untyped() *workload {
 	x := &workload{
 		classes: w.Classes, options: w.Options, services: w.Services, reset: w.Reset, settle: w.SettleTime,
-		clients: w.Clients, calls: w.Calls, runs: w.Runs, seed: w.Seed, chance: w.Chance, kinds: w.Endings, checkTimeout: w.CheckTimeout,
+		clients: w.Clients, calls: w.Calls, runs: w.Runs, seed: w.Seed, chance: w.Chance, sharedLog: w.SharedLog, kinds: w.Endings, checkTimeout: w.CheckTimeout,
 		init:   func() any { return w.Model.Init() },
 		step:   func(s, in any) (any, any) { return w.Model.Step(as[S](s), as[In](in)) },
 		equal:  reflect.DeepEqual,
@@ -184,9 +187,7 @@ func (w *Workload[S, In, Out]) untyped() *workload {
 func (x *workload) fill() {
 	x.clients, x.calls, x.runs = cmp.Or(x.clients, 4), cmp.Or(x.calls, 8), cmp.Or(x.runs, 100)
 	x.chance, x.checkTimeout = cmp.Or(x.chance, 0.01), cmp.Or(x.checkTimeout, 20*time.Second)
-	if x.kinds == nil {
-		x.kinds = allEndings
-	}
+	x.kinds = endings(x.kinds, x.sharedLog)
 }
 
 func (x *workload) check() error {
@@ -201,5 +202,5 @@ func (x *workload) check() error {
 	case len(x.kinds) == 0:
 		return errors.New("the workload has no Endings")
 	}
-	return checkEndings("workload", x.kinds)
+	return checkEndings("workload", x.kinds, x.sharedLog)
 }

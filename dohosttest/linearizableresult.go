@@ -17,7 +17,7 @@ type linearizableResult struct {
 	x        *workload
 	runs     int
 	outcomes [notRun + 1]int // of calls
-	endings  [eviction.EndKill + 1]int
+	endings  [eviction.EndTakeOver + 1]int
 	overlaps int
 	took     time.Duration
 

@@ -25,9 +25,13 @@ type process struct {
 	n     int // counts the processes of a run, from 1
 	fs    *objectstore.FS
 	host  *dohost.Host
-	dying atomic.Bool   // it is ending: nothing that its code does from now on counts
-	ended bool          // its goroutines no longer stop at points; owned by the scheduler
-	gone  chan struct{} // closed when its goroutines have come to rest
+	dying atomic.Bool // it is ending: nothing that its code does from now on counts
+	ended bool        // its goroutines no longer stop at points; owned by the scheduler
+	// fenced: another process owns the log. Its goroutines stop at points, which are no points of the run. Owned by the scheduler.
+	fenced bool
+	gone   chan struct{} // closed when its goroutines have come to rest
+	// unaware: it was taken over and did not notice. Read after gone.
+	unaware bool
 }
 
 // dir is the directory of a store in its file system.
@@ -47,6 +51,14 @@ func (w *scenarioRun) start(fs *objectstore.FS, classes []dohost.Class) (*proces
 		ro.Store.Entropy = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.NewChaCha8(seedOf(w.seed, p.n)), 0)}
 		ro.Store.Cache = 1 << 20
 	})
+	lease, err := w.acquire(p)
+	if err != nil {
+		return nil, err
+	}
+	if lease != nil {
+		o.Lease = lease
+		defer lease.opened.Store(true)
+	}
 	fs.OnWrite(nil) // opening happens at a standstill
 	host, err := dohost.Open(dir, kernel.OnFS(&o, fs), classes...)
 	if err != nil {
@@ -196,7 +208,9 @@ func (w *scenarioRun) closeLast() error {
 		}
 	}
 	for _, p := range w.pastProcesses {
-		<-p.gone
+		if <-p.gone; p.unaware {
+			err = errors.Join(err, errors.New("a host did not notice that another one had taken over"))
+		}
 	}
 	for _, p := range append(w.pastProcesses, p) {
 		if left := p.host.Zombies(); len(left) > 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
+	"github.com/dohost/dohost/sharedlog/logtest"
 )
 
 // maxSteps is the number of steps after which a run is given up.
@@ -46,9 +47,12 @@ type scenarioRun struct {
 
 	processes     int
 	pastProcesses []*process
-	plan          []interruption
-	endings       []interruption // made so far, with their sites
-	panics        atomic.Int64
+	shared        *logtest.Log // nil if the history is in the directories
+	// formerOwner is the last process that was taken over. Any goroutine may read it.
+	formerOwner atomic.Pointer[process]
+	plan        []interruption
+	endings     []interruption // made so far, with their sites
+	panics      atomic.Int64
 	// unknown counts reports of unknown outcomes, and falseUnknown those without an effect.
 	unknown, falseUnknown atomic.Int64
 	drawEnding            func(Point) dohost.EndMode
@@ -61,6 +65,7 @@ type scenarioRun struct {
 	disturbed             bool          // the test has ended something itself, or made the disk fail
 	firstAt               time.Duration // time of the first ending
 
+	calm atomic.Bool // nothing is interrupted any more, for the check
 	over atomic.Bool // the bubble has ended
 
 	log eventLog
@@ -169,7 +174,7 @@ func (w *scenarioRun) name(g *stepRequest) string {
 func (w *scenarioRun) visit(g *stepRequest) eviction.EndMode {
 	w.moved.Add(1)
 	at := g.point
-	if g.proc.ended {
+	if g.proc.ended || g.proc.fenced {
 		return eviction.EndNone
 	}
 	if w.steps++; w.steps > w.maxSteps && w.failed == nil {
@@ -191,6 +196,8 @@ func (w *scenarioRun) visit(g *stepRequest) eviction.EndMode {
 		return ending
 	case eviction.EndPowerCut, eviction.EndKill:
 		w.end(ending == eviction.EndKill)
+	case eviction.EndTakeOver:
+		w.takeOver()
 	}
 	return eviction.EndNone
 }

@@ -36,12 +36,12 @@ type Simulation struct {
 	Runs int
 	// Chance is the probability of an ending at a point, at most 1. Zero means 0.02; negative, none.
 	Chance float64
-	// Endings are the modes of the endings: [dohost.EndFence], [dohost.EndCrash], [dohost.EndPowerCut] and
-	// [dohost.EndKill]. Nil means all four.
+	// Endings are the modes of the endings, as in Scenario.
 	Endings []dohost.EndMode
 	// Faults is the probability of a fault of the host before an operation: its process
-	// ends and the next one starts a while later, or a sync fails, or it restarts in good
-	// order. At most 1; zero means 0.05; negative, none.
+	// ends and the next one starts a while later, or a sync fails (with SharedLog: its lease ends), or it restarts in good
+	// order. At most 1; zero means 0.05; negative, none. With SharedLog a tenth of the appends to the log fail, or lose their
+	// answers.
 	Faults float64
 }
 
@@ -146,7 +146,7 @@ func (s *Simulation) check() error {
 	case !(s.Chance <= 1) || !(s.Faults <= 1):
 		return fmt.Errorf("the simulation's Chance is %v, and Faults %v: want at most 1", s.Chance, s.Faults)
 	}
-	if err := checkEndings("simulation", s.Endings); err != nil {
+	if err := checkEndings("simulation", s.Endings, s.SharedLog); err != nil {
 		return err
 	}
 	for _, op := range s.Ops {
@@ -167,6 +167,7 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 		classes: s.Classes, options: s.Options, services: s.Services, order: diskDrawn, seed: sc.seed,
 		moved: new(atomic.Int64),
 	}
+	w.share(s.SharedLog)
 	w.drawEnding = func(p Point) dohost.EndMode {
 		if !draw {
 			return sc.endings[spot{p.Object, p.Index}]
@@ -186,6 +187,7 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 		if err == nil {
 			err = s.settle(h)
 			w.atStandstill(func() { w.drawEnding = nil }) // the check must not be disturbed
+			w.calm.Store(true)
 		}
 		tr.took = time.Since(w.began)
 		w.atStandstill(func() { tr.points = w.points() })
@@ -205,10 +207,8 @@ func (s *Simulation) drawEnding(r *rand.Rand, place dohost.Place) dohost.EndMode
 	if r.Float64() >= cmp.Or(s.Chance, 0.02) || s.Places != nil && !slices.Contains(s.Places, place) {
 		return eviction.EndNone
 	}
-	if s.Endings == nil {
-		return allEndings[r.IntN(len(allEndings))]
-	}
-	return s.Endings[r.IntN(len(s.Endings))]
+	es := endings(s.Endings, s.SharedLog)
+	return es[r.IntN(len(es))]
 }
 
 // act runs the actions of a script.
@@ -259,6 +259,11 @@ func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 		})
 		return nil
 	case faultSync:
+		if s.SharedLog {
+			h.ExpireLease()
+			h.Advance(a.downtime)
+			return h.Restart()
+		}
 		h.FailSync(errDisk)
 		h.Advance(a.downtime)
 		if err := h.Restart(); err != nil && !strings.Contains(err.Error(), errDisk.Error()) {

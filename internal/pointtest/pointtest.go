@@ -14,6 +14,7 @@ var (
 	full   = flag.Bool("full", false, "end incarnations at every point, instead of a sample of the points, and at more pairs of points")
 	points = flag.Int("points", 0, "with -full: the runs with one ending that a scenario has at most; 0: no limit")
 	seed   = flag.Uint64("points-seed", 0, "the seed that draws those runs, and the pairs")
+	shared = flag.Bool("take-over", false, "keep the history in a shared log, and end runs by take-overs and power cuts alone")
 )
 
 // Full reports whether the flag -full is set.
@@ -35,6 +36,9 @@ func Places() []dohost.Place {
 // Otherwise it has a sample with so many runs, and three pairs; with the race detector, which makes a run ten times slower, a fifth
 // of the sample and no pairs.
 func Scenario(s dohosttest.Scenario, sample, pairs int) dohosttest.Scenario {
+	if *shared {
+		s.SharedLog, s.Endings = true, []dohost.EndMode{dohost.EndTakeOver, dohost.EndPowerCut}
+	}
 	switch {
 	case *full:
 		s.Pairs, s.Sample, s.Seed = pairs, *points, *seed

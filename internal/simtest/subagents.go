@@ -52,6 +52,9 @@ func (n *parentAgent) deleteChild(ctx context.Context, _ none) (none, error) {
 		if ctx.Err() != nil || !errors.Is(err, dohost.ErrFenced) {
 			return none{}, err
 		}
+		if err := dohost.Sleep(ctx, time.Second); err != nil { // a former owner of a shared log gets the error until it ends itself
+			return none{}, err
+		}
 	}
 }
 

@@ -1,0 +1,113 @@
+package dohosttest
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+	"github.com/dohost/dohost/sharedlog"
+	"github.com/dohost/dohost/sharedlog/logtest"
+)
+
+// linger is the delay before the former owner notices a take-over. Its code runs until then.
+const linger = 2 * time.Second
+
+// share gives the run a shared log, if it has one. In a random run a tenth of the appends fail, or their answers are lost.
+func (w *scenarioRun) share(shared bool) {
+	if !shared {
+		return
+	}
+	w.shared = &logtest.Log{Linger: linger}
+	if w.order != diskDrawn {
+		return
+	}
+	faults := []logtest.Fault{logtest.FaultUnavailable, logtest.FaultLost, logtest.FaultLostAnswer}
+	w.shared.OnAppend = func(a logtest.Append) logtest.Fault {
+		if n := hashOf(w.seed, a); n%10 == 0 {
+			return faults[n/10%3]
+		}
+		return logtest.FaultNone
+	}
+}
+
+// ExpireLease ends the lease of the present process, although no other process has acquired the log: the host notices it within two
+// seconds, and fails. Call Restart for the next process. It panics without [Scenario].SharedLog.
+func (h *Host) ExpireLease() {
+	h.run.atStandstill(func() {
+		h.run.shared.Expire()
+		h.run.disturbed = true
+	})
+}
+
+// stepLease is the lease of a process. An append is a step, like a sync of the disk.
+type stepLease struct {
+	sharedlog.Lease
+	run    *scenarioRun
+	proc   *process
+	opened atomic.Bool // the process may stop: opening happens at a standstill
+}
+
+// acquire returns the lease of a process that starts, or nil if there is no shared log.
+func (w *scenarioRun) acquire(p *process) (*stepLease, error) {
+	if w.shared == nil {
+		return nil, nil
+	}
+	lease, err := w.shared.Acquire(w.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &stepLease{Lease: lease, run: w, proc: p}, nil
+}
+
+// Append implements [sharedlog.Lease].
+func (l *stepLease) Append(ctx context.Context, number uint64, record []byte) error {
+	if l.opened.Load() {
+		l.run.sched.ask(&stepRequest{proc: l.proc, point: runtime.Point{Place: eviction.PlaceRecord, Op: fsync}})
+	}
+	return l.Lease.Append(ctx, number, record)
+}
+
+// misroute returns the host of the former owner for some calls of each client in a random run, until it has noticed the take-over.
+func (w *scenarioRun) misroute() *dohost.Host {
+	former := w.formerOwner.Load()
+	if former == nil || w.order != diskDrawn || w.calm.Load() {
+		return nil
+	}
+	select {
+	case <-former.host.Failed():
+		return nil
+	default:
+	}
+	if client, n := w.clients.countCall(); hashOf(w.seed, client, n)%3 > 0 {
+		return nil
+	}
+	return former.host
+}
+
+// takeOver starts the next process while the present one runs, at a standstill. The next one has the directory of the process that
+// was taken over before, as it is now, or an empty one: both lack records.
+func (w *scenarioRun) takeOver() {
+	old := w.current.remove()
+	fs := objectstore.NewMemFS()
+	if former := w.formerOwner.Load(); former != nil {
+		fs = former.fs.Crash(100, 1)
+	}
+	old.fenced = true
+	old.dying.Store(true)
+	w.formerOwner.Store(old)
+	w.pastProcesses = append(w.pastProcesses, old)
+	w.startNext(fs, old)
+	go func() {
+		defer close(old.gone)
+		select {
+		case <-old.host.Failed():
+		case <-time.After(time.Minute):
+			old.unaware = true
+		}
+		_ = old.host.Close() // the error says that it was fenced
+	}()
+}
