@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -189,6 +190,20 @@ func (s *Batch) WaitRoom(ctx context.Context) error {
 		return refusal
 	}
 	return err
+}
+
+// retryFull calls op, which adds to the batch, and repeats it after a wait for room while it returns ErrFull. Errors: op's
+// and WaitRoom's.
+func (s *Batch) retryFull(ctx context.Context, op func() error) error {
+	for {
+		err := op()
+		if !errors.Is(err, ErrFull) {
+			return err
+		}
+		if err := s.WaitRoom(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // returnUnused returns the bytes that the batch holds to the budget, except those that were committed.

@@ -13,21 +13,8 @@ import (
 	"time"
 )
 
-// write calls op, which adds to the batch, and repeats it after a wait for memory.
-func (l live) write(ctx context.Context, op func() error) error {
-	for {
-		err := op()
-		if !errors.Is(err, ErrFull) {
-			return err
-		}
-		if err := l.WaitRoom(ctx); err != nil {
-			return err
-		}
-	}
-}
-
 func (l live) putSize(ctx context.Context, key string, size int) error {
-	return l.write(ctx, func() error { return l.Put(SpaceKV, []byte(key), make([]byte, size), false) })
+	return l.retryFull(ctx, func() error { return l.Put(SpaceKV, []byte(key), make([]byte, size), false) })
 }
 
 // TestBudgetOfObjectWaitsForItsCommits lets a write wait while too many bytes of its object are not durable. Writes of
@@ -238,7 +225,7 @@ func TestBudgetNeverDeadlocks(t *testing.T) {
 							most.Store(max(most.Load(), s.Stats().Undurable))
 						}
 						if r.IntN(4) == 0 {
-							if err := o.write(t.Context(), o.Batch.DeleteAll); err != nil {
+							if err := o.retryFull(t.Context(), o.Batch.DeleteAll); err != nil {
 								t.Error(err)
 							}
 						}

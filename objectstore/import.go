@@ -68,7 +68,7 @@ type importer struct {
 
 func (im *importer) run(id ID, r io.Reader) error {
 	if im.marked {
-		if err := im.write(im.ctx, im.batch.DeleteAll); err != nil {
+		if err := im.batch.retryFull(im.ctx, im.batch.DeleteAll); err != nil {
 			return err
 		}
 	} else if err := im.wantAbsent(id); err != nil {
@@ -131,7 +131,7 @@ func (im *importer) remove() error {
 	e := im.s.NewEpoch()
 	im.r.Begin(e)
 	im.batch = im.r.NewBatch(e)
-	if err := im.write(context.WithoutCancel(im.ctx), im.batch.DeleteAll); err != nil {
+	if err := im.batch.retryFull(context.WithoutCancel(im.ctx), im.batch.DeleteAll); err != nil {
 		im.batch.Discard()
 		return err
 	}
@@ -141,19 +141,6 @@ func (im *importer) remove() error {
 	}
 	im.marked = false
 	return nil
-}
-
-// write calls op, which adds to the batch, and repeats it after a wait for memory.
-func (im *importer) write(ctx context.Context, op func() error) error {
-	for {
-		err := op()
-		if !errors.Is(err, ErrFull) {
-			return err
-		}
-		if err := im.batch.WaitRoom(ctx); err != nil {
-			return err
-		}
-	}
 }
 
 // commit hands the batch over and waits until it is durable. It ignores the ctx: a record cannot be taken back, and

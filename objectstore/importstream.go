@@ -78,7 +78,7 @@ func (in *importStream) row(im *importer) error {
 			return err
 		}
 	}
-	return im.write(im.ctx, func() error { return im.batch.Put(Space(key[0]), key[1:], value, false) })
+	return im.batch.retryFull(im.ctx, func() error { return im.batch.Put(Space(key[0]), key[1:], value, false) })
 }
 
 func (in *importStream) slot(im *importer) error {

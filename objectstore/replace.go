@@ -124,23 +124,12 @@ func (st *ArchivedState) add(key, value []byte) (err error) {
 // A feed gets a new log at its next entry, as after an import, so a reader that has read entries after the moment gets
 // a *FeedError with Reset. Replace waits for memory, as WaitRoom does. After an error the batch is to be discarded.
 func (s *Batch) Replace(ctx context.Context, st *ArchivedState) error {
-	write := func(op func() error) error {
-		for {
-			err := op()
-			if !errors.Is(err, ErrFull) {
-				return err
-			}
-			if err := s.WaitRoom(ctx); err != nil {
-				return err
-			}
-		}
-	}
-	if err := write(s.DeleteAll); err != nil {
+	if err := s.retryFull(ctx, s.DeleteAll); err != nil {
 		return err
 	}
 	for i := range st.rows {
 		r := &st.rows[i]
-		if err := write(func() error { return s.Put(Space(r.key[0]), r.key[1:], r.value, false) }); err != nil {
+		if err := s.retryFull(ctx, func() error { return s.Put(Space(r.key[0]), r.key[1:], r.value, false) }); err != nil {
 			return err
 		}
 	}

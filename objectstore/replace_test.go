@@ -362,3 +362,35 @@ func TestArchivedStateWaitsForTheArchive(t *testing.T) {
 		}
 	})
 }
+
+// TestReplaceWaitsForMemory replaces an object while the disk does not answer and memory has no room: for the deletion of its rows,
+// since too many bytes of the object are not durable, or for a row, since too many of the host are not.
+func TestReplaceWaitsForMemory(t *testing.T) {
+	for name, limit := range map[string]Options{"deletion": {MaxObjectBytes: 1000}, "row": {MaxHostBytes: 4000}} {
+		t.Run(name, func(t *testing.T) {
+			held(t, limit, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
+				release := fs.HoldSyncs()
+				defer release()
+				full := s.live("c", "a")
+				full.put(t, "n", strings.Repeat("x", 3000))
+				full.commitBatch(t)
+				o := full
+				if limit.MaxHostBytes > 0 {
+					o = s.live("c", "b")
+				}
+				state := &ArchivedState{rows: []row{{key: []byte("kn"), value: []byte(strings.Repeat("y", 1500))}}}
+				go func() {
+					if err := o.Replace(t.Context(), state); err != nil {
+						t.Error(err)
+					}
+					j.note("replaced")
+				}()
+				j.want(t)
+				release()
+				j.want(t, "replaced")
+				o.commit(t)
+				o.want(t, "n", strings.Repeat("y", 1500))
+			})
+		})
+	}
+}
