@@ -59,6 +59,16 @@ func (a *unkindArchive) Get(_ context.Context, name string) ([]byte, error) {
 	return content, nil
 }
 
+// retryStep makes a step of an object, and repeats it after errors. It returns the step, and how often it was tried.
+func retryStep(ctx context.Context, h *dohosttest.Host) (n, tries int, err error) {
+	err = dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+		tries++
+		n, err = dohost.Call(ctx, featureObjects.Get(h, "a"), (*featureObject).step, "b")
+		return err
+	})
+	return n, tries, err
+}
+
 // shippedPoints is a client of an object that is shipped.
 type shippedPoints struct {
 	archive unkindArchive
@@ -70,16 +80,11 @@ const shippedSteps = 6
 
 func (p *shippedPoints) run(ctx context.Context, h *dohosttest.Host) error {
 	for range shippedSteps {
-		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-			n, err := dohost.Call(ctx, featureObjects.Get(h, "a"), (*featureObject).step, "b")
-			if err == nil {
-				p.acked = n
-			}
-			return err
-		})
+		n, _, err := retryStep(ctx, h)
 		if err != nil {
 			return err
 		}
+		p.acked = n
 		h.Advance(700 * time.Millisecond) // some records are shipped alone, some with others
 	}
 	return nil
@@ -160,25 +165,12 @@ type restoredPoints struct {
 	acked    bool
 }
 
-func (p *restoredPoints) steps(ctx context.Context, h *dohosttest.Host, steps int, tries *int) error {
-	for range steps {
-		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-			*tries++
-			_, err := dohost.Call(ctx, featureObjects.Get(h, "a"), (*featureObject).step, "b")
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (p *restoredPoints) run(ctx context.Context, h *dohosttest.Host) error {
 	idempotent := &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}
-	before, after := 0, 0
-	if err := p.steps(ctx, h, 2, &before); err != nil {
-		return err
+	for range 2 {
+		if _, _, err := retryStep(ctx, h); err != nil {
+			return err
+		}
 	}
 	var at dohost.Bookmark
 	err := dohost.Retry(ctx, idempotent, func(ctx context.Context) error {
@@ -191,8 +183,10 @@ func (p *restoredPoints) run(ctx context.Context, h *dohosttest.Host) error {
 			return err
 		})
 	})
-	if err == nil {
-		err = p.steps(ctx, h, 2, &after)
+	for range 2 {
+		if err == nil {
+			_, _, err = retryStep(ctx, h)
+		}
 	}
 	if err != nil {
 		return err
@@ -209,7 +203,7 @@ func (p *restoredPoints) run(ctx context.Context, h *dohosttest.Host) error {
 	if err := dohost.Retry(ctx, idempotent, func(ctx context.Context) error { return p.check(ctx, h) }); err != nil {
 		return err
 	}
-	err = p.steps(ctx, h, 1, &p.tries)
+	_, p.tries, err = retryStep(ctx, h)
 	p.acked = err == nil
 	return err
 }
