@@ -29,7 +29,7 @@ type Options struct {
 	// Grace is the time that Close gives handlers to finish. Zero means 30 s; negative, no time.
 	Grace time.Duration
 	// MaxEvents bounds an object's events, queued, running and suspended, and its
-	// background tasks. Zero means 4,096; negative is an error.
+	// background tasks. An event does not count once its answer has left. Zero means 4,096; negative is an error.
 	MaxEvents int
 	// MaxBytes bounds the encoded arguments that wait for an object. Zero means
 	// 64 MiB; negative is an error.

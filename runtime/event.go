@@ -50,7 +50,7 @@ type event struct {
 
 	// Owned by the event's own goroutine.
 	err  error // of the handler, or the reason why its last batch was refused
-	last *turn // the turn that it ends with, set after its code: its own, or a replacement
+	last *turn // the turn that it ends with, set after its code and before committed: its own, or a replacement
 
 	// points counts the visits to each place; nil if the policy has no At.
 	points *visits

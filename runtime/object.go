@@ -146,10 +146,24 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 	if ev.kind != kindCall {
 		return nil // there is one delivery at a time; State.Go bounds tasks
 	}
-	if o.count >= h.opts.MaxEvents || o.bytes+ev.size > h.opts.MaxBytes {
+	if most := h.opts.MaxEvents; o.count >= most && o.count-o.endingLocked() >= most || o.bytes+ev.size > h.opts.MaxBytes {
 		return ErrOverloaded
 	}
 	return nil
+}
+
+// endingLocked returns 1 if an event has committed its last batch and still has the turn, else 0. The event is counted until
+// it passes the turn, and its caller may have the answer before.
+func (o *object) endingLocked() int {
+	invariants.Held(&o.mu)
+	inc := o.incarnation
+	if inc == nil || inc.activity == nil || inc.queue.holder == nil {
+		return 0
+	}
+	if t := inc.queue.holder; t.ev.committed.Load() && t == t.ev.last {
+		return 1
+	}
+	return 0
 }
 
 // queueLocked queues a new turn. The caller must begin the returned runnerRequest without the

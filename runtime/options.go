@@ -13,7 +13,8 @@ type Options struct {
 	Store objectstore.Options
 	// Grace is how long Close lets running events finish. Zero means 30 s; negative, no time.
 	Grace time.Duration
-	// MaxEvents bounds an object's events: queued, running and suspended. Zero means 4,096.
+	// MaxEvents bounds an object's events: queued, running and suspended. An event does not count once its answer has left.
+	// Zero means 4,096.
 	MaxEvents int
 	// MaxBytes bounds the encoded payloads of an object's queued events. Zero means 64 MiB.
 	MaxBytes int

@@ -139,6 +139,86 @@ func TestEventsStartInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
+// TestAnsweredCallLeavesRoomForTheNext has room for one event, and holds up an event that its caller has the answer of.
+func TestAnsweredCallLeavesRoomForTheNext(t *testing.T) {
+	type handler = func(context.Context, *counter) error
+	nothing := func(context.Context, *counter) error { return nil }
+	for name, handle := range map[string]handler{
+		"read":  func(ctx context.Context, c *counter) error { _, err := c.get(ctx, "n"); return err },
+		"write": func(ctx context.Context, c *counter) error { _, err := c.add(ctx, 1); return err },
+		"error": func(context.Context, *counter) error { return errors.New("failed") },
+		"exclusive": func(ctx context.Context, _ *counter) error {
+			return Exclusive(ctx, func(ctx context.Context) error { return Sleep(ctx, time.Second) })
+		},
+		"outlived": func(ctx context.Context, _ *counter) error {
+			go func() { _ = Sleep(ctx, time.Minute) }() // the event ends with another turn
+			synctest.Wait()
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				proceed := make(chan struct{})
+				h := open(t, objectstore.NewMemFS(), Options{MaxEvents: 1, Listener: Listener{EventEnded: func(e Event) {
+					if e.Op == "first" {
+						<-proceed
+					}
+				}}})
+				if err := do(t.Context(), h, "a", "first", handle); err != nil && name != "error" {
+					t.Error(err)
+				}
+				second := goDo(t.Context(), h, "a", "second", nothing)
+				if second.ended() {
+					t.Errorf("the next call was refused: %v", second.err)
+				}
+				if err := do(t.Context(), h, "a", "third", nothing); !errors.Is(err, ErrOverloaded) {
+					t.Errorf("the call after it: %v", err)
+				}
+				close(proceed)
+				if !second.ended() || second.err != nil {
+					t.Errorf("the next call: %v", second.err)
+				}
+			})
+		})
+	}
+}
+
+// TestTurnThatOutlivesItsEventTakesRoom lets a HoldTurn take the turn again when its event has been answered.
+func TestTurnThatOutlivesItsEventTakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{MaxEvents: 2})
+		hold, held := make(chan struct{}), make(chan error, 1)
+		err := do(t.Context(), h, "a", "outlived", func(ctx context.Context, _ *counter) error {
+			go func() {
+				held <- Await(ctx, func(ctx context.Context) error {
+					return HoldTurn(ctx, func(ctx context.Context) error {
+						err := Sleep(ctx, time.Second)
+						<-hold
+						return err
+					})
+				})
+			}()
+			synctest.Wait()
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		nothing := func(context.Context, *counter) error { return nil }
+		second := goDo(t.Context(), h, "a", "second", nothing)
+		synctest.Wait()
+		if err := do(t.Context(), h, "a", "third", nothing); !errors.Is(err, ErrOverloaded) {
+			t.Errorf("with a HoldTurn and a call: %v", err)
+		}
+		close(hold)
+		if !second.ended() || second.err != nil {
+			t.Error(second.err)
+		}
+		<-held // the Await has lost its turn
+	})
+}
+
 func TestTurnQueueLimits(t *testing.T) {
 	refused := func(t *testing.T, what string, err error) {
 		t.Helper()
