@@ -132,6 +132,10 @@ func (c *checker) key() error {
 		if _, err := decodePosition(c.w.value); err != nil {
 			c.problem(ID{}, "%v", err)
 		}
+	case bytes.Equal(key, frameLimitKey):
+		if _, err := decodeFrameLimit(c.w.value); err != nil {
+			c.problem(ID{}, "%v", err)
+		}
 	case key[0] == keyFrame:
 		if f, rest, err := frame.Decode(c.w.value); err != nil || len(rest) > 0 || !bytes.Equal(frameKey(f.Number), key) {
 			c.problem(ID{}, "frame of a record cannot be decoded: %v", err)

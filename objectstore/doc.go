@@ -176,6 +176,7 @@
 // # Keys
 //
 //	f <number, 8 bytes>                    frame of a record
+//	g                                      limit of the numbers of frames
 //	h                                      host record
 //	l                                      the last record of the shared log that is applied
 //	a <class> 0 <due, 8 bytes> <name> 0    alarm index, of each class

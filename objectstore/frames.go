@@ -20,8 +20,8 @@ func frameKey(number uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{keyFrame}, number)
 }
 
-// frameBounds are the bounds of all frames.
-func frameBounds() (lower, upper []byte) { return []byte{keyFrame}, []byte{keyFrame + 1} }
+// frameBounds are the bounds of all frames and of the frame limit.
+func frameBounds() (lower, upper []byte) { return []byte{keyFrame}, []byte{keyLimit, 0} }
 
 // framer makes the frames of records. Only the committer uses it.
 type framer struct {
@@ -32,6 +32,8 @@ type framer struct {
 	// deleted is the last record whose frame was deleted, and hidden the bytes of shipped frames that were.
 	deleted uint64
 	hidden  int64
+	// limit is the number of the frame limit; zero if the next record makes the first one.
+	limit uint64
 	// fresh is set until the first frame of a history is made: frames of another fork are deleted with it.
 	fresh bool
 }
@@ -40,7 +42,7 @@ type framer struct {
 //
 // A host that does not ship makes no frames. Its records are then missing between those of the hosts before and after
 // it: the newest frame is of another generation than the last host. The numbers skip one there, so the shipper finds a
-// gap and makes a new base.
+// gap and makes a new base. A damaged newest frame leaves such a gap, too: see frameLimit.
 func (c *committer) loadFrames(last hostRecord) error {
 	s := c.s
 	id, err := ulid.ParseStrict(s.identity.Store)
@@ -48,18 +50,31 @@ func (c *committer) loadFrames(last hostRecord) error {
 		return fmt.Errorf("dohost: id of a store: %w", err)
 	}
 	c.frames = &framer{ship: s.ship, at: frame.Position{Store: id, Fork: s.identity.Fork}}
-	newest, ok, err := s.newestFrame(s.db)
+	limit, limited, err := s.readFrameLimit()
 	if err != nil {
-		return fmt.Errorf("reading the newest frame; a host that does not ship does not need it: %w", err)
+		return err
 	}
-	if !ok || newest.Store != id || newest.Fork != s.identity.Fork {
+	if limited && limit.fork == s.identity.Fork {
+		c.frames.limit = limit.number
+	}
+	newest, ok, err := s.newestFrame(s.db)
+	switch {
+	case damagedFrame(err) && c.frames.limit > 0:
+		c.skipDamaged(err)
+	case damagedFrame(err) && limited: // of another fork, as the limit
+		c.frames.fresh = true
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading the newest frame; a host that does not ship does not need it: %w", err)
+	case !ok || newest.Store != id || newest.Fork != s.identity.Fork:
 		c.frames.fresh = ok
 		return nil
-	}
-	c.frames.at = frame.After(&newest)
-	s.ship.made = newest.Number
-	if newest.Generation != last.generation {
-		c.frames.at.Number, c.frames.at.Sum = newest.Number+1, frame.Sum{}
+	default:
+		c.frames.at = frame.After(&newest)
+		s.ship.made = newest.Number
+		if newest.Generation != last.generation {
+			c.frames.at.Number, c.frames.at.Sum = newest.Number+1, frame.Sum{}
+		}
 	}
 	lower, upper := frameBounds()
 	used, err := s.db.EstimateDiskUsage(lower, upper)
@@ -69,8 +84,7 @@ func (c *committer) loadFrames(last hostRecord) error {
 
 // newestFrame returns the frame of the newest record that has one.
 func (s *Store) newestFrame(on pebble.Reader) (f frame.Frame, ok bool, err error) {
-	lower, upper := frameBounds()
-	c, err := s.cursor(on, lower, upper)
+	c, err := s.cursor(on, []byte{keyFrame}, []byte{keyFrame + 1})
 	if err != nil {
 		return f, false, err
 	}
@@ -108,6 +122,9 @@ func (m *framer) add(rec *record, generation uint64) error {
 	}
 	if drop {
 		m.ship.s.opts.Logger.Error("shipping lags too far, a new base is needed", "before", h.Number, "limit", m.ship.opts.Backlog)
+	}
+	if err := m.reserve(rec, h.Fork, h.Number); err != nil {
+		return err
 	}
 	m.size = int64(frame.Size(n))
 	d := rec.batch.SetDeferred(1+8, int(m.size))

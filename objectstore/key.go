@@ -20,6 +20,7 @@ const (
 	keyParked    = 'p'
 	keyFrame     = 'f'
 	keyApplied   = 'l'
+	keyLimit     = 'g'
 	keyImporting = 'i'
 	keyObject    = 'o'
 )
@@ -148,6 +149,7 @@ const (
 	indexVersion   = 1
 	hostVersion    = 2
 	appliedVersion = 1
+	limitVersion   = 1
 )
 
 const (

@@ -73,12 +73,13 @@ type shipper struct {
 	wake chan struct{} // cap 1; has a token when there is a record, or many, or the store closes
 	done chan struct{} // closed when the goroutine has ended
 
-	mu        sync.Mutex // guards the fields up to the next comment; not held during I/O
-	made      uint64     // the newest record that is durable with its frame
-	bytes     int64      // of frames since Open, and about those that it found
-	shipped   uint64     // the newest record in the archive
-	sent      int64      // bytes that need not wait any more: shipped, or dropped
-	oldest    time.Time  // when the first record that waits became durable, about; zero if none waits
+	mu        sync.Mutex     // guards the fields up to the next comment; not held during I/O
+	made      uint64         // the newest record that is durable with its frame
+	last      frame.Position // of that record, if it is of this host
+	bytes     int64          // of frames since Open, and about those that it found
+	shipped   uint64         // the newest record in the archive
+	sent      int64          // bytes that need not wait any more: shipped, or dropped
+	oldest    time.Time      // when the first record that waits became durable, about; zero if none waits
 	uploaded  int64
 	failures  int64
 	err       error // of the last attempt of records
@@ -112,7 +113,7 @@ func newShipper(s *Store, o *Shipping) *shipper {
 func (sh *shipper) recordDurable(at *frame.Position, size int64) {
 	sh.mu.Lock()
 	before := sh.bytes - sh.sent
-	sh.made = at.Number
+	sh.made, sh.last = at.Number, *at
 	sh.bytes += size
 	first := sh.oldest.IsZero()
 	if first {

@@ -217,7 +217,7 @@ func apply(rows map[string]string, ops string) {
 	}
 }
 
-// rowsOf returns all rows of the store, except its own record and the frames.
+// rowsOf returns all rows of the store, except its own record, the frames and their limit.
 func rowsOf(t *testing.T, s *Store) map[string]string {
 	t.Helper()
 	sn, err := s.Snapshot(t.Context())
@@ -233,7 +233,7 @@ func rowsOf(t *testing.T, s *Store) map[string]string {
 	rows := map[string]string{}
 	ok, err := w.first()
 	for ; ok && err == nil; ok, err = w.next() {
-		if w.key[0] != keyHost && w.key[0] != keyFrame {
+		if w.key[0] != keyHost && w.key[0] != keyFrame && w.key[0] != keyLimit {
 			rows[string(w.key)] = string(w.value)
 		}
 	}

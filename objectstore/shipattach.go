@@ -250,11 +250,7 @@ func damagedFrame(err error) bool { return errors.Is(err, ErrDamaged) || errors.
 
 // frameOf returns the frame of a record, if the store still has it. With an error ok is false.
 func (s *Store) frameOf(number uint64) (f frame.Frame, ok bool, err error) {
-	if !s.engine.acquire() {
-		return f, false, s.refusal()
-	}
-	defer s.engine.release()
-	v, ok, err := s.appendGet(nil, s.db, frameKey(number))
+	v, ok, err := s.frame(nil, number)
 	if !ok || err != nil {
 		return f, false, err
 	}
@@ -263,4 +259,13 @@ func (s *Store) frameOf(number uint64) (f frame.Frame, ok bool, err error) {
 		return f, false, fmt.Errorf("%w: frame of record %d: %w", ErrFormat, number, err)
 	}
 	return f, true, nil
+}
+
+// frame appends the bytes of the frame of a record to dst, if the store still has it.
+func (s *Store) frame(dst []byte, number uint64) (_ []byte, ok bool, err error) {
+	if !s.engine.acquire() {
+		return dst, false, s.refusal()
+	}
+	defer s.engine.release()
+	return s.appendGet(dst, s.db, frameKey(number))
 }

@@ -1,7 +1,6 @@
 package objectstore
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -119,19 +118,11 @@ func (sh *shipper) delayBase() {
 
 // beginBase begins a base of the present durable state.
 func (sh *shipper) beginBase() error {
-	sn, err := sh.s.Snapshot(sh.ctx)
+	b, err := sh.freeze()
 	if err != nil {
 		return err
 	}
-	newest, ok, err := sh.s.newestFrame(sn.at)
-	if err == nil && !ok {
-		err = errors.New("the store has no frame")
-	}
-	b := &baseWriter{sn: sn, at: frame.After(&newest)}
-	if err == nil {
-		err = b.walk(nil, []byte{keyFrame})
-	}
-	if err != nil {
+	if err := b.walk(nil, []byte{keyFrame}); err != nil {
 		b.close()
 		return fmt.Errorf("beginning a base: %w", err)
 	}
@@ -145,6 +136,19 @@ func (sh *shipper) beginBase() error {
 	}
 	sh.s.opts.Logger.Info("shipping a base", "record", b.at.Number)
 	return nil
+}
+
+// freeze returns the writer of a base of the present durable state. It reads no frame: the newest one before this host may be
+// damaged.
+func (sh *shipper) freeze() (*baseWriter, error) {
+	if err := sh.s.acquire(sh.ctx); err != nil {
+		return nil, err
+	}
+	defer sh.s.release()
+	sn, err := sh.s.freeze()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return &baseWriter{sn: sn, at: sh.last}, err
 }
 
 // walk moves to the first row of a range that begins or ends at the frames. If there is none before them, it moves to the first

@@ -20,8 +20,12 @@ type shipment struct {
 	more    bool           // more than one shipment was waiting
 }
 
+// errMissingFrame reports that the store does not have a frame.
+var errMissingFrame = errors.New("the frame is not in the store")
+
 // read makes a shipment of the durable frames after sh.at. If the store does not have the next one, at is no longer
-// linked: the frame was dropped, or a host did not ship its records.
+// linked: the frame was dropped, or a host did not ship its records. Frames are read one by one: an iterator would also read
+// older ones, and a damaged one among them would end each read.
 func (sh *shipper) read() error {
 	sh.mu.Lock()
 	made := sh.made
@@ -30,30 +34,30 @@ func (sh *shipper) read() error {
 		return nil
 	}
 	m := &shipment{after: sh.at, oldest: time.Now()}
-	c, err := sh.s.cursor(sh.s.db, frameKey(sh.at.Number+1), frameKey(made+1))
-	if err != nil {
-		return err
-	}
-	w := &walker{cursor: c}
 	var broken error // the reason why the next frame cannot follow
-	ok, err := w.first()
-	for ; ok && err == nil; ok, err = w.next() {
+	for m.after.Number < made {
+		content, ok, err := sh.s.frame(m.content, m.after.Number+1)
+		if err != nil && !damagedFrame(err) {
+			return fmt.Errorf("reading frames: %w", err)
+		}
+		next := content[len(m.content):]
 		if len(m.content) >= sh.opts.shipment {
-			f, _, _ := frame.Decode(w.value) // if it is damaged, the next read finds that
+			f, _, _ := frame.Decode(next) // if it is damaged or missing, the next read finds that
 			m.oldest, m.more = sh.durableAt(f.Time), true
 			break
 		}
-		if _, _, broken = m.after.Next(w.value); broken != nil {
+		switch {
+		case err != nil:
+			broken = err
+		case !ok:
+			broken = errMissingFrame
+		default:
+			_, _, broken = m.after.Next(next)
+		}
+		if broken != nil {
 			break
 		}
-		m.content = append(m.content, w.value...)
-	}
-	closeErr := c.close()
-	if errors.Is(err, ErrDamaged) { // the iterator returns it again when it is closed
-		broken, err, closeErr = err, nil, nil
-	}
-	if err = errors.Join(err, closeErr); err != nil {
-		return fmt.Errorf("reading frames: %w", err)
+		m.content = content
 	}
 	if len(m.content) == 0 {
 		sh.linked = false

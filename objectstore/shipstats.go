@@ -11,7 +11,7 @@ type ShipStats struct {
 	Bytes    int64         // of their frames in the store, about
 	Lag      time.Duration // since the oldest of them became durable, about; zero if there is none
 	Uploaded int64         // bytes put into the archive
-	Failures int64         // failed attempts
+	Failures int64         // failed attempts, and a newest frame that Open could not read
 	Err      error         // of the last attempt of records or, if that succeeded, of a base; nil if both succeeded
 	// NeedsBase reports that the newest shipped records cannot be restored before a base is complete.
 	NeedsBase bool

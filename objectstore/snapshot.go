@@ -28,6 +28,11 @@ func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 		return nil, err
 	}
 	defer s.release()
+	return s.freeze()
+}
+
+// freeze makes a snapshot while no record is in flight.
+func (s *Store) freeze() (*Snapshot, error) {
 	if !s.engine.acquire() {
 		return nil, s.refusal()
 	}
