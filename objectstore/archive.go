@@ -173,8 +173,8 @@ func (a *DirArchive) Put(ctx context.Context, name string, content []byte) error
 	return syncDir(a.fs, a.dir)
 }
 
-// checkSpace checks that the disk has space for an object of n bytes. A file system that cannot report its usage is taken
-// to have space.
+// checkSpace checks that the disk has space for an object of n bytes. If the file system does not report its usage,
+// checkSpace returns nil.
 func (a *DirArchive) checkSpace(n uint64) error {
 	u, err := a.fs.GetDiskUsage(a.dir)
 	if err == nil && u.AvailBytes < archiveReserve+n {

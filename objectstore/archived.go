@@ -24,7 +24,7 @@ const (
 // grow with the store or the object.
 //
 // Errors: ErrNoObject for an object that was absent, or half imported; ErrDamagedArchive, ErrNotArchived, fs.ErrExist if
-// scratch is not empty; those of the archive, of the disk and of w.
+// scratch is not empty; the errors of the archive, of the disk and of w.
 func ExportArchived(ctx context.Context, from Archive, id ID, to RestorePoint, scratch string, w io.Writer, o *Options) (Restored, error) {
 	read := archivedRead{from: from, id: id, to: to, scratch: scratch, options: o}
 	done, err := read.run(ctx, func(sn *Snapshot, at Restored) error {

@@ -368,7 +368,7 @@ func TestArchivedObjectIsReadAlone(t *testing.T) {
 	})
 }
 
-// TestDamagedArchiveIsRefusedForEachObject flips bits of each frame, also of those that have nothing of the object.
+// TestDamagedArchiveIsRefusedForEachObject flips bits of each frame, also of frames without a row of the object.
 func TestDamagedArchiveIsRefusedForEachObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := archiveOf(t, 12)

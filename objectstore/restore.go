@@ -113,7 +113,7 @@ func onlyLock(dir string, names []string) error {
 // restorePlan is the objects that a restore reads.
 type restorePlan struct {
 	base    archivedBase
-	records []archivedRecords // those that follow the base, until the last one
+	records []archivedRecords // the records after the base, until the last one
 	next    uint64            // the record of the next base, if that is after a time that was asked for; or zero
 }
 
@@ -213,7 +213,7 @@ func (r *restorer) checkRun(p restorePlan) error {
 }
 
 // follows checks that an object has the record after at, or only earlier ones. Two hosts, or a Put whose answer was lost, may
-// leave objects with the same records: replay verifies that they are the same.
+// leave objects with the same records: replay verifies that the records are the same.
 func follows(o archivedRecords, at uint64) error {
 	if o.First > at+1 {
 		return fmt.Errorf("%w: records %d to %d are missing", ErrDamagedArchive, at+1, o.First-1)

@@ -243,7 +243,7 @@ func TestRestoreNeverOverwrites(t *testing.T) {
 	})
 }
 
-// TestRestoredStoreShipsToAnArchiveOfItsOwn opens a restored store with the archive that it comes from, and with another.
+// TestRestoredStoreShipsToAnArchiveOfItsOwn opens a restored store with the archive of the original, and with another.
 func TestRestoredStoreShipsToAnArchiveOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, fsys := archiveOf(t, 5), NewMemFS()

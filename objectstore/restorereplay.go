@@ -23,7 +23,7 @@ const maxReplayBatch = 512 << 10
 type restorer struct {
 	from  Archive
 	to    RestorePoint
-	store *Store // of its fields, only those of the engine are used
+	store *Store // only its fields of the engine are used
 	fs    vfs.FS
 	dir   string
 	lock  io.Closer
@@ -148,8 +148,8 @@ func (r *restorer) replayObject(o archivedRecords, content []byte) (end bool, er
 	return false, nil
 }
 
-// skip returns the frames after those that were restored: a base may be of a record in the middle of an object, and objects may
-// have the same records. The last one that was restored must be the same in both.
+// skip returns the frames after the newest restored record: a base may be of a record in the middle of an object, and two objects may
+// have the same records. The newest restored record must be the same in both.
 func (r *restorer) skip(content []byte) ([]byte, error) {
 	for len(content) > 0 {
 		f, rest, err := frame.Decode(content)
@@ -164,7 +164,7 @@ func (r *restorer) skip(content []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// apply writes the operations of a frame, or those that concern a span.
+// apply writes the operations of a frame. If there are spans, it writes only the operations on them.
 func (r *restorer) apply(f *frame.Frame) (err error) {
 	for op, opErr := range frame.Ops(f.Payload) {
 		switch {
@@ -224,7 +224,7 @@ func (r *restorer) write() error {
 	return nil
 }
 
-// checkHost checks that the rows are those of the store that the frames name.
+// checkHost checks that the host record names the same store as the frames.
 func (r *restorer) checkHost() error {
 	v, closer, err := r.store.db.Get([]byte{keyHost})
 	if err != nil {

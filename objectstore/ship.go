@@ -76,7 +76,7 @@ type shipper struct {
 	mu        sync.Mutex     // guards the fields up to the next comment; not held during I/O
 	made      uint64         // the newest record that is durable with its frame
 	last      frame.Position // of that record, if it is of this host
-	bytes     int64          // of frames since Open, and about those that it found
+	bytes     int64          // of frames since Open, and about the bytes of the frames that Open found
 	shipped   uint64         // the newest record in the archive
 	sent      int64          // bytes that need not wait any more: shipped, or dropped
 	oldest    time.Time      // when the first record that waits became durable, about; zero if none waits
@@ -167,7 +167,7 @@ func (sh *shipper) run() {
 }
 
 // wait waits for work: after failures for a delay, otherwise for a record, or a base that is due, and, if no base is due,
-// for others to come. It returns false when shipping must end.
+// for more records. It returns false when shipping must end.
 func (sh *shipper) wait(failed int) bool {
 	delay := sh.opts.Every
 	if failed > 0 {

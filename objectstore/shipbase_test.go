@@ -30,7 +30,7 @@ func snapshotsOf(s *Store) int {
 	return len(s.snapshots.open)
 }
 
-// TestBaseThatCannotBePutIsDropped has an archive that fails after the first part of a base: in all puts, or in those of bases.
+// TestBaseThatCannotBePutIsDropped has an archive that fails after the first part of a base: in all puts, or only in puts of bases.
 func TestBaseThatCannotBePutIsDropped(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

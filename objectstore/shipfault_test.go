@@ -245,7 +245,7 @@ func TestArchiveOfAnotherHistoryIsRefused(t *testing.T) {
 	})
 }
 
-// TestNoRecordIsShippedBeforeItIsDurable holds the sync of a record, and then fails it.
+// TestNoRecordIsShippedBeforeItIsDurable delays the sync of a record, and then fails the sync.
 func TestNoRecordIsShippedBeforeItIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, a := NewMemFS(), newMemArchive()

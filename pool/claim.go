@@ -95,8 +95,8 @@ func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh, more b
 	return claimed, fresh, more, err
 }
 
-// claimable returns the oldest pending task of a role, and ends those whose deadlines are over: sweepBatch of them at most. more reports
-// whether there may be others.
+// claimable returns the oldest pending task of a role that is not overdue, and ends the overdue tasks before it: sweepBatch of them at most.
+// more reports whether there may be others.
 func (v *view) claimable(ctx context.Context, role string) (t taskRow, ok, more bool, err error) {
 	if t, ok, err = v.head(ctx, role); err != nil || !ok || !t.overdue(v.now) {
 		return t, ok, false, err

@@ -216,7 +216,7 @@ func (p *Pool) Exited(ctx context.Context, e Exit) error {
 	return err
 }
 
-// gone removes the worker of a process that has ended, and takes its tasks back. Those beyond the first 100 wait for their leases.
+// gone removes the worker of a process that has ended, and takes its tasks back. Tasks beyond the first 100 wait for their leases.
 func (v *view) gone(ctx context.Context, e Exit) error {
 	w, ok, err := get(ctx, v.Pool, &workers, workerKey(e.Role, e.Conn))
 	if err != nil {

@@ -64,8 +64,8 @@ func TestEvictionsDoNotDelayTheSweep(t *testing.T) {
 	})
 }
 
-// TestForwardClockLapsesNobody sets the clock of the pool forward. All workers send heartbeats.
-func TestForwardClockLapsesNobody(t *testing.T) {
+// TestForwardClockLapsesNoWorker sets the clock of the pool forward. All workers send heartbeats.
+func TestForwardClockLapsesNoWorker(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		call(f, declare, Declare{"a", true})
 		f.join("a", "1")
@@ -87,8 +87,8 @@ func TestForwardClockLapsesNobody(t *testing.T) {
 	})
 }
 
-// TestBackwardClockRevivesNobody sets the clock back by a day. A dead worker, its task and a restart lapse as they do otherwise.
-func TestBackwardClockRevivesNobody(t *testing.T) {
+// TestBackwardClockRevivesNoWorker sets the clock back by a day. A dead worker, its task and a restart lapse as they do otherwise.
+func TestBackwardClockRevivesNoWorker(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		call(f, declare, Declare{"a", true})
 		call(f, declare, Declare{"b", true})

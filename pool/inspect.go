@@ -126,7 +126,7 @@ func (in *inspection) listWorkers(q *dohost.DetailQuery) error {
 // listed are the states of the tasks of a list without a state, in its order.
 var listed = []Status{Running, Acknowledged, Pending, Failed}
 
-// listTasks lists the tasks of a role: those of each state in the order of the posts, those that have ended in the reverse order.
+// listTasks lists the tasks of a role: the tasks of each state in the order of the posts, ended tasks in the reverse order.
 func (in *inspection) listTasks(name string, q *dohost.DetailQuery) error {
 	states := listed
 	if q.State != "" {

@@ -37,13 +37,13 @@ type Options struct {
 	MaxRestarts int
 	// RestartDelay is the delay before the second restart in succession, doubled for each further one, up to 5 min or RestartDelay, whichever is longer. Zero means 10 s.
 	RestartDelay time.Duration
-	// MaxAttempts bounds the claims of a task, those that were released not included. Then the task has failed. Zero means 5.
+	// MaxAttempts bounds the claims of a task; released claims do not count. Then the task has failed. Zero means 5.
 	MaxAttempts int
 	// Keep is the retention period of tasks that have ended, and of unmanaged roles without workers and tasks. Zero means 24 h.
 	Keep time.Duration
 	// MaxWorkers bounds the workers of a pool. Zero means 2,000.
 	MaxWorkers int
-	// MaxTasks bounds the tasks of a pool, those that have ended included. A post to a full pool removes the oldest task that has
+	// MaxTasks bounds the tasks of a pool, ended ones included. A post to a full pool removes the oldest task that has
 	// ended, and is refused if there is none. Zero means 10,000.
 	MaxTasks int
 	// MaxText bounds the text of a task, in bytes. Zero means 64 KiB; it is at most 768 KiB.

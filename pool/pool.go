@@ -126,8 +126,8 @@ func (v *view) keepSweeping(ctx context.Context) error {
 	return v.schedule(ctx)
 }
 
-// setBack changes times that are further in the future than the options allow, after the clock was set back. Those of workers and tasks
-// are the sweep's.
+// setBack changes times that are further in the future than the options allow, after the clock was set back. The sweep changes the times of
+// workers and tasks.
 func (v *view) setBack(ctx context.Context) error {
 	v.meta.Up = v.now
 	rows, err := roles.List(ctx, v.Storage(), nil)

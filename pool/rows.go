@@ -54,7 +54,7 @@ type taskRow struct {
 	Created  time.Time
 	Since    time.Time // of the Status
 	Fence    uint64    // of the last claim
-	Attempts int       // claims, those that were released not included
+	Attempts int       // claims, without released ones
 	Reason   string    // why it is pending again; of a failed task, its error
 	Once     bool      `msgpack:",omitempty"` // no worker starts it after another one
 	// Uncertain says that a worker has started it, and that the pool has no report of the end of that attempt.

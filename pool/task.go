@@ -179,7 +179,7 @@ func (n *NewTask) check(o *Options) error {
 	return nil
 }
 
-// posted answers a post whose key belongs to a task. A post in Go may come after one of a client with its key, so it adds its Notify.
+// posted answers a post whose key belongs to a task. A post in Go may follow a post of a client with the same key, so posted adds its Notify.
 func (v *view) posted(ctx context.Context, t taskRow, n NewTask) (Task, error) {
 	task, err := v.whole(ctx, t)
 	if n.Notify != nil && t.Notify != nil && *n.Notify != *t.Notify {

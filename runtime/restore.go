@@ -22,8 +22,8 @@ func (h *Host) RestoreObject(ctx context.Context, id ID, to objectstore.RestoreP
 	return h.restoreObject(ctx, id, to, nil)
 }
 
-// RestoreTo is Host.RestoreObject of the object itself. The turn is given up until the archive has been read, and other events
-// run until then; their writes are replaced, too. If RestoreTo succeeds, the incarnation has ended, and the error is the reason.
+// RestoreTo is Host.RestoreObject of the object itself. RestoreTo gives up the turn until the archive has been read. Other events
+// may run until then, and the replacement discards their writes, too. If RestoreTo succeeds, the incarnation has ended, and the error is the reason.
 //
 // Errors: those of RestoreObject and of Await. After an error other than ErrFenced the object is unchanged.
 func (s *State) RestoreTo(ctx context.Context, to objectstore.RestorePoint) error {
@@ -155,14 +155,14 @@ func (r *replacement) wait(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	if r.taken.CompareAndSwap(false, true) {
-		r.state = nil // the runner that drops the replacement may come much later
+		r.state = nil // a runner may drop the replacement much later
 		return context.Cause(ctx)
 	}
 	<-r.done
 	return r.err
 }
 
-// runReplacement makes a replacement. The failures of the constructor were those of the old state, and a queued delivery
+// runReplacement makes a replacement. It ends the back-off of the constructor, which failed on the old state. A queued delivery
 // belongs to the replaced alarm, also if a constructor has set that alarm again.
 func (o *object) runReplacement(r *replacement) {
 	if !r.taken.CompareAndSwap(false, true) {

@@ -39,7 +39,7 @@ func TestObjectRestoresItself(t *testing.T) {
 			})
 		}
 		if err := restore(objectstore.RestorePoint{Record: 999}); !errors.Is(err, objectstore.ErrNotArchived) {
-			t.Errorf("a moment to come: %v", err)
+			t.Errorf("a moment in the future: %v", err)
 		}
 		wantTotal(t, h, "a", 211)
 		wantRestored(t, restore(earlier))
