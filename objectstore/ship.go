@@ -93,6 +93,7 @@ type shipper struct {
 	// Only the goroutine uses the rest, and Open before it starts.
 	at        frame.Position // of the newest shipped record, or of the base that was begun
 	linked    bool           // at is such a position, and the frames after it may be in the store
+	singly    bool           // an iterator over frames has met damage
 	shipment  *shipment
 	base      *baseWriter
 	retry     baseRetry

@@ -2,8 +2,8 @@ package objectstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/dohost/dohost/internal/frame"
@@ -20,12 +20,8 @@ type shipment struct {
 	more    bool           // more than one shipment was waiting
 }
 
-// errMissingFrame reports that the store does not have a frame.
-var errMissingFrame = errors.New("the frame is not in the store")
-
 // read makes a shipment of the durable frames after sh.at. If the store does not have the next one, at is no longer
-// linked: the frame was dropped, or a host did not ship its records. Frames are read one by one: an iterator would also read
-// older ones, and a damaged one among them would end each read.
+// linked: the frame was dropped, or a host did not ship its records.
 func (sh *shipper) read() error {
 	sh.mu.Lock()
 	made := sh.made
@@ -34,30 +30,31 @@ func (sh *shipper) read() error {
 		return nil
 	}
 	m := &shipment{after: sh.at, oldest: time.Now()}
+	frames := sh.s.frames
+	if sh.singly {
+		frames = sh.s.singleFrames
+	}
 	var broken error // the reason why the next frame cannot follow
-	for m.after.Number < made {
-		content, ok, err := sh.s.frame(m.content, m.after.Number+1)
-		if err != nil && !damagedFrame(err) {
+	for v, err := range frames(sh.at.Number+1, made) {
+		switch {
+		case err != nil && !damagedFrame(err):
 			return fmt.Errorf("reading frames: %w", err)
+		case err != nil && !sh.singly:
+			sh.singly = true
+			return sh.read()
 		}
-		next := content[len(m.content):]
 		if len(m.content) >= sh.opts.shipment {
-			f, _, _ := frame.Decode(next) // if it is damaged or missing, the next read finds that
+			f, _, _ := frame.Decode(v) // if it is damaged, the next read finds that
 			m.oldest, m.more = sh.durableAt(f.Time), true
 			break
 		}
-		switch {
-		case err != nil:
-			broken = err
-		case !ok:
-			broken = errMissingFrame
-		default:
-			_, _, broken = m.after.Next(next)
+		if broken = err; broken == nil {
+			_, _, broken = m.after.Next(v)
 		}
 		if broken != nil {
 			break
 		}
-		m.content = content
+		m.content = append(m.content, v...)
 	}
 	if len(m.content) == 0 {
 		sh.linked = false
@@ -70,6 +67,43 @@ func (sh *shipper) read() error {
 	m.name = frame.Name{First: sh.at.Number + 1, Last: m.after.Number}
 	sh.shipment = m
 	return nil
+}
+
+// frames yields the frames from one number to another that the store has, up to an error. A slice is valid until the next one.
+func (s *Store) frames(first, last uint64) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		c, err := s.cursor(s.db, frameKey(first), frameKey(last+1))
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer func() { _ = c.close() }() // it was only read
+		w := &walker{cursor: c}
+		ok, err := w.first()
+		for ; ok && err == nil; ok, err = w.next() {
+			if !yield(w.value, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// singleFrames is frames by a read for each number, up to the first one that the store does not have. It is slower. It reads newer
+// frames than a damaged one in the same store, where an iterator fails.
+func (s *Store) singleFrames(first, last uint64) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		var v []byte
+		for number := first; number <= last; number++ {
+			var ok bool
+			var err error
+			if v, ok, err = s.frame(v[:0], number); !ok && err == nil || !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // durableAt returns when a waiting record with this time became durable, about. The clock may have been set since, so the result
