@@ -65,6 +65,9 @@ type Scenario struct {
 	Seed uint64
 	// Batched adds a second pass with a slow disk: all waiting writes become one record.
 	Batched bool
+	// Replay, if set, is the value of a replay line, or of [Failure.Replay]: the test does only this run, as it does with the
+	// flag -dohosttest.replay, which has precedence.
+	Replay string
 }
 
 var replayFlag = flag.String("dohosttest.replay", "", "replay one run: the value is in the replay line of a failure")
@@ -91,21 +94,12 @@ const maxFailures = 50
 func EveryPoint(t *testing.T, s Scenario) {
 	t.Helper()
 	failures, summary := Explore(t, s)
-	for _, text := range failures {
-		t.Error(text)
+	for _, f := range failures {
+		t.Error(f)
 	}
 	if summary != "" {
 		t.Log(summary)
 	}
-}
-
-// failure is a run that went wrong.
-type failure struct {
-	plan    []interruption
-	endings []interruption
-	batch   bool
-	err     error
-	log     string
 }
 
 // trial is one run of a scenario.
@@ -158,9 +152,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []interr
 		}
 		w.atStandstill(func() {
 			tr.took = time.Since(w.began)
-			if tr.points = w.points(); s.Pairs > 0 {
-				tr.since = w.sinceEnding()
-			}
+			tr.points, tr.since = w.points(), w.sinceEnding()
 			err = w.unreached(plan)
 		})
 		if err != nil {

@@ -1,6 +1,9 @@
 package dohosttest
 
-import "testing"
+import (
+	"cmp"
+	"testing"
+)
 
 // Service is an outside system of a test, which counts its effects. A [*FakeService] is one. The methods may be called from
 // any goroutine.
@@ -22,13 +25,13 @@ func (s *FakeService) Reset() {
 	s.clear()
 }
 
-// Explore is [EveryPoint] for packages that check a scenario of their own: t does not fail. It returns the texts of the
-// failures, without any if the scenario has passed, and the summary that EveryPoint logs. With -dohosttest.replay it runs
-// only that replay, and the summary is empty. A replay line names t, so run one Explore in a test.
-func Explore(t *testing.T, s Scenario) (failures []string, summary string) {
-	if *replayFlag != "" {
-		return replay(t, &s, *replayFlag), ""
+// Explore is [EveryPoint] for packages that check a scenario of their own: t does not fail. It returns the failures,
+// without any if the scenario has passed, and the summary that EveryPoint logs. With -dohosttest.replay or Scenario.Replay it
+// runs only that replay, and the summary is empty. A replay line names t, so run one Explore in a test.
+func Explore(t *testing.T, s Scenario) (failures []*Failure, summary string) {
+	if text := cmp.Or(*replayFlag, s.Replay); text != "" {
+		return replay(t, &s, text), ""
 	}
 	r := explore(t, &s)
-	return r.texts(t.Name()), r.summary()
+	return r.reported(t.Name()), r.summary()
 }

@@ -10,12 +10,26 @@ import (
 // TestExploreReturnsFailures explores an object with a bug: the test does not fail.
 func TestExploreReturnsFailures(t *testing.T) {
 	failures, summary := dohosttest.Explore(t, tornPurse())
-	if len(failures) == 0 || !strings.Contains(failures[0], "check: the account holds 70, want 100") ||
-		!strings.Contains(failures[0], "replay: go test -run '^TestExploreReturnsFailures$' . -dohosttest.replay='split-account/a:") {
+	if len(failures) == 0 || !strings.Contains(failures[0].Error(), "check: the account holds 70, want 100") ||
+		!strings.Contains(failures[0].Error(), "replay: go test -run '^TestExploreReturnsFailures$' . -dohosttest.replay='split-account/a:") {
 		t.Errorf("failures: %q", failures)
 	}
 	if !strings.Contains(summary, "100% of them tried") {
 		t.Errorf("summary: %q", summary)
+	}
+}
+
+// TestReplayIsARunOfItsOwn does the run of a failure again, and nothing else.
+func TestReplayIsARunOfItsOwn(t *testing.T) {
+	s := tornPurse()
+	failures, _ := dohosttest.Explore(t, s)
+	if len(failures) == 0 {
+		t.Fatal("no failures")
+	}
+	s.Replay = failures[0].Replay()
+	again, summary := dohosttest.Explore(t, s)
+	if len(again) != 1 || again[0].Error() != failures[0].Error() || summary != "" {
+		t.Errorf("the replay of %q fails with %v, %q", s.Replay, again, summary)
 	}
 }
 

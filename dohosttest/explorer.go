@@ -19,7 +19,7 @@ func explore(t *testing.T, s *Scenario) *report {
 	r := &report{Runs: map[dohost.EndMode]int{}}
 	defer func() { r.Took = time.Since(begun) }()
 	if err := s.check(); err != nil {
-		r.Failures = append(r.Failures, failure{err: err})
+		r.Failures = append(r.Failures, &Failure{err: err})
 		return r
 	}
 	orders := []order{diskFirst}
@@ -39,7 +39,7 @@ func explore(t *testing.T, s *Scenario) *report {
 	}
 	if len(r.Failures) == 0 {
 		if err := r.vacuous(s); err != nil {
-			r.Failures = append(r.Failures, failure{err: err})
+			r.Failures = append(r.Failures, &Failure{err: err})
 		}
 	}
 	return r
@@ -61,7 +61,7 @@ type explorer struct {
 }
 
 func (x *explorer) fail(tr *trial, plan []interruption, err error) {
-	x.r.Failures = append(x.r.Failures, failure{plan, tr.run.endings, x.order == diskLast, err, tr.run.log.about(len(plan) > 0)})
+	x.r.Failures = append(x.r.Failures, &Failure{plan: plan, endings: tr.run.endings, order: x.order, err: err, log: tr.run.log.about(len(plan) > 0)})
 }
 
 // untouched runs the scenario twice, without endings.

@@ -81,7 +81,7 @@ func (x *workload) try(t *testing.T, p subHistory) *history {
 	}
 	h.run = &scenarioRun{
 		classes: x.classes, options: x.options, services: x.services,
-		order: diskDrawn, seed: p.seed, drawEnding: h.drawEnding,
+		order: drawnOrder(p.seed), drawEnding: h.drawEnding,
 	}
 	h.run.share(x.sharedLog)
 	h.err = h.run.runInBubble(t, h.runClients)

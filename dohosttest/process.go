@@ -48,7 +48,7 @@ func (w *scenarioRun) start(fs *objectstore.FS, classes []dohost.Class) (*proces
 		ro.Policy.At = func(at runtime.Point) eviction.EndMode { return w.at(p, at) }
 		ro.Store.OneObject = w.order == diskFirst
 		ro.Store.ReserveBytes = 1 // the file system reports its usage only if a test has set it
-		ro.Store.Entropy = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.NewChaCha8(seedOf(w.seed, p.n)), 0)}
+		ro.Store.Entropy = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.NewChaCha8(seedOf(w.order.seed, p.n)), 0)}
 		ro.Store.Cache = 1 << 20
 	})
 	lease, err := w.acquire(p)

@@ -2,7 +2,6 @@ package dohosttest
 
 import (
 	"fmt"
-	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -14,77 +13,6 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/eviction"
 )
-
-// texts formats the failures of a report: those of the first points in full, and the number
-// of the others.
-func (r *report) texts(test string) (all []string) {
-	reported := map[string]bool{}
-	more, places := 0, map[dohost.Place]int{}
-	for _, f := range r.Failures {
-		at := ""
-		if len(f.plan) > 0 {
-			at = fmt.Sprint(f.batch, f.plan[len(f.plan)-1].Point)
-		}
-		if at == "" || len(all) < maxReported && !reported[at] {
-			reported[at] = true
-			all = append(all, f.text(test))
-			continue
-		}
-		more++
-		if n := len(f.plan); n > 0 {
-			places[f.plan[n-1].Point.Place]++
-		}
-	}
-	if more > 0 {
-		var by []string
-		for _, place := range slices.Sorted(maps.Keys(places)) {
-			by = append(by, fmt.Sprintf("%d at %s", places[place], place))
-		}
-		text := fmt.Sprintf("%s: %s", count(more, "more failure"), strings.Join(by, ", "))
-		if len(r.Failures) >= maxFailures {
-			text += "; the points after them were not tried"
-		}
-		all = append(all, text)
-	}
-	return all
-}
-
-// text formats a failure for a person.
-func (f *failure) text(test string) string {
-	var b strings.Builder
-	if len(f.plan) == 0 {
-		fmt.Fprintf(&b, "%v", f.err)
-	}
-	for i, s := range f.plan {
-		if i < len(f.endings) {
-			s = f.endings[i]
-		}
-		then := "after a"
-		if i > 0 {
-			then = "and another, in the recovery from that: a"
-		}
-		fmt.Fprintf(&b, "%s %v at the place %q of class %s, event %s", then, s.Ending, s.Point.Place, s.Point.Object.Class, s.Point.Op)
-		if s.Point.Site != "" {
-			fmt.Fprintf(&b, ", %s", s.Point.Site)
-		}
-		fmt.Fprintf(&b, " (%v)\n", s.Point)
-	}
-	if len(f.plan) > 0 {
-		fmt.Fprintf(&b, "%v", f.err)
-	}
-	if f.log != "" {
-		fmt.Fprintf(&b, "\nlog:\n%s", f.log)
-	}
-	if len(f.plan) > 0 {
-		fmt.Fprintf(&b, "replay: %s", f.replayLine(test))
-	}
-	return b.String()
-}
-
-// replayLine returns the command that repeats the failure.
-func (f *failure) replayLine(test string) string {
-	return fmt.Sprintf("go test -run '%s' . -dohosttest.replay='%s'", pattern(test), formatPlan(f.batch, f.plan))
-}
 
 // pattern returns a regular expression that matches only this test.
 func pattern(test string) string {
@@ -99,10 +27,13 @@ func pattern(test string) string {
 var escaped = strings.NewReplacer("%", "%25", ",", "%2C", ":", "%3A", "'", "%27", "@", "%40")
 
 // formatPlan formats a plan for the flag: object:index:ending@place, one for each ending,
-// after "batched," if the disk is slow.
-func formatPlan(batch bool, plan []interruption) string {
+// after "batched," if the disk is slow, or "drawn:N," if the seed N draws the order.
+func formatPlan(o order, plan []interruption) string {
 	var parts []string
-	if batch {
+	switch {
+	case o.drawn:
+		parts = append(parts, fmt.Sprint("drawn:", o.seed))
+	case o.last:
 		parts = append(parts, "batched")
 	}
 	for _, s := range plan {
@@ -116,10 +47,18 @@ func formatPlan(batch bool, plan []interruption) string {
 const anyPlace = dohost.Place(eviction.NumPlaces)
 
 // parsePlan parses the result of formatPlan. The places may be missing.
-func parsePlan(text string) (batch bool, plan []interruption, err error) {
+func parsePlan(text string) (o order, plan []interruption, err error) {
 	for i, part := range strings.Split(text, ",") {
 		if i == 0 && part == "batched" {
-			batch = true
+			o = diskLast
+			continue
+		}
+		if seed, drawn := strings.CutPrefix(part, "drawn:"); i == 0 && drawn {
+			n, err := strconv.ParseUint(seed, 10, 64)
+			if err != nil {
+				return o, nil, fmt.Errorf("%q: %w", part, err)
+			}
+			o = drawnOrder(n)
 			continue
 		}
 		ending, at := strings.LastIndex(part, ":"), 0
@@ -127,48 +66,44 @@ func parsePlan(text string) (batch bool, plan []interruption, err error) {
 			at = strings.LastIndex(part[:ending], ":")
 		}
 		if at <= 0 {
-			return false, nil, fmt.Errorf("%q: want class/name:point:ending@place", part)
+			return o, nil, fmt.Errorf("%q: want class/name:point:ending@place", part)
 		}
 		var s interruption
 		object, err := url.PathUnescape(part[:at])
 		if err != nil {
-			return false, nil, fmt.Errorf("%q: %w", part, err)
+			return o, nil, fmt.Errorf("%q: %w", part, err)
 		}
 		if s.Point.Object, err = dohost.ParseID(object); err != nil {
-			return false, nil, err
+			return o, nil, err
 		}
 		if s.Point.Index, err = strconv.Atoi(part[at+1 : ending]); err != nil {
-			return false, nil, fmt.Errorf("%q: %w", part, err)
+			return o, nil, fmt.Errorf("%q: %w", part, err)
 		}
 		name, place, named := strings.Cut(part[ending+1:], "@")
 		if s.Ending, err = parseEnding(name); err != nil {
-			return false, nil, err
+			return o, nil, err
 		}
 		if s.Point.Place = anyPlace; named {
 			if s.Point.Place, err = dohost.ParsePlace(place); err != nil {
-				return false, nil, fmt.Errorf("%q: %w", part, err)
+				return o, nil, fmt.Errorf("%q: %w", part, err)
 			}
 		}
 		plan = append(plan, s)
 	}
-	return batch, plan, nil
+	return o, plan, nil
 }
 
-// replay runs a scenario once, with the plan of a failure's replay line, and returns the texts of its failures.
-func replay(t *testing.T, s *Scenario, text string) []string {
-	refuse := func(format string, args ...any) []string {
-		return []string{"-dohosttest.replay: " + fmt.Sprintf(format, args...)}
+// replay runs a scenario once, with the plan of a failure's replay line, and returns its failure.
+func replay(t *testing.T, s *Scenario, text string) []*Failure {
+	refuse := func(format string, args ...any) []*Failure {
+		return []*Failure{{err: fmt.Errorf("-dohosttest.replay: "+format, args...)}}
 	}
-	batch, plan, err := parsePlan(text)
+	o, plan, err := parsePlan(text)
 	if err == nil {
 		err = s.check()
 	}
 	if err != nil {
 		return refuse("%v", err)
-	}
-	o := diskFirst
-	if batch {
-		o = diskLast
 	}
 	for i := range plan {
 		// Compare the run by the names of the points: each name comes from a run with the
@@ -190,8 +125,7 @@ func replay(t *testing.T, s *Scenario, text string) []string {
 	if tr.err == nil {
 		return nil
 	}
-	f := failure{plan, tr.run.endings, batch, tr.err, tr.run.log.about(true)}
-	return []string{f.text(t.Name())}
+	return []*Failure{{plan: plan, endings: tr.run.endings, order: o, err: tr.err, log: tr.run.log.about(len(plan) > 0), test: t.Name()}}
 }
 
 func checkPlaces(places []dohost.Place) error {

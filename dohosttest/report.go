@@ -20,7 +20,7 @@ type report struct {
 	Took     time.Duration
 	Cost     RecoveryCost
 	Worst    RecoveryCost
-	Failures []failure
+	Failures []*Failure
 }
 
 // vacuous returns the reason why a report without failures proves nothing, or nil.

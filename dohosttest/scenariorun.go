@@ -33,7 +33,6 @@ type scenarioRun struct {
 	// hadEffect judges reports of unknown outcomes; may be nil.
 	hadEffect func(id string) bool
 	order     order
-	seed      uint64
 	targets   []interruption // the stack is recorded at points like these
 	moved     *atomic.Int64
 	maxSteps  int
@@ -118,7 +117,7 @@ func (w *scenarioRun) runProcesses(ctx context.Context, f func(ctx context.Conte
 	w.traces = map[dohost.ID]*objectTrace{}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	defer w.cancel(nil)
-	w.sched = newScheduler(w.order, w.seed)
+	w.sched = newScheduler(w.order)
 	w.sched.visit, w.sched.name = w.visit, w.name
 	for _, s := range w.services {
 		s.begin(&w.log)

@@ -39,14 +39,20 @@ type scheduler struct {
 	round   int
 }
 
-// order is the position of the disk.
-type order int
+// order is the position of the disk, or a seed that draws the whole order.
+type order struct {
+	last  bool
+	drawn bool
+	seed  uint64
+}
 
-const (
-	diskFirst order = iota // a record holds one batch
-	diskLast               // a record holds the writes of all objects
-	diskDrawn              // the seed draws it
+var (
+	diskFirst = order{}           // a record holds one batch
+	diskLast  = order{last: true} // a record holds the writes of all objects
 )
+
+// drawnOrder is the order that a seed draws.
+func drawnOrder(seed uint64) order { return order{drawn: true, seed: seed} }
 
 // stepRequest is a request to proceed.
 type stepRequest struct {
@@ -61,10 +67,10 @@ type stepRequest struct {
 	round int
 }
 
-func newScheduler(o order, seed uint64) *scheduler {
+func newScheduler(o order) *scheduler {
 	s := &scheduler{order: o, asked: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
-	if o == diskDrawn {
-		s.draw = rand.New(rand.NewPCG(seed, 0))
+	if o.drawn {
+		s.draw = rand.New(rand.NewPCG(o.seed, 0))
 	}
 	return s
 }
@@ -149,7 +155,7 @@ func (s *scheduler) choose() int {
 	if dead := slices.IndexFunc(s.waiting, func(g *stepRequest) bool { return g.proc != nil && g.proc.ended }); dead >= 0 {
 		return dead
 	}
-	if s.order == diskDrawn {
+	if s.order.drawn {
 		return s.draw.IntN(len(s.waiting))
 	}
 	at := 0

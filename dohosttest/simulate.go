@@ -63,8 +63,8 @@ type Op struct {
 func Simulate(t *testing.T, s Simulation) {
 	t.Helper()
 	first, runs := s.Seed, cmp.Or(s.Runs, 100)
-	if *replayFlag != "" {
-		seed, err := parseSeed(*replayFlag)
+	if text := cmp.Or(*replayFlag, s.Replay); text != "" {
+		seed, err := parseSeed(text)
 		if err != nil {
 			t.Fatalf("-dohosttest.replay: %v", err)
 		}
@@ -119,7 +119,7 @@ type RunStats struct {
 }
 
 // Try runs the simulation once. If the run fails, Try makes it shorter, and the error has
-// the script and the log. For programs that choose the seeds themselves.
+// the script and the log; without Ops it is a [*Failure]. For programs that choose the seeds themselves.
 func (s *Simulation) Try(t *testing.T, seed uint64) (RunStats, error) {
 	if err := s.check(); err != nil {
 		return RunStats{}, err
@@ -130,6 +130,12 @@ func (s *Simulation) Try(t *testing.T, seed uint64) (RunStats, error) {
 		return RunStats{got.run.steps, len(got.points), int(got.ops.Load()), got.run.countEndings(), got.took}, nil
 	}
 	sc, got, note := s.shrink(t, sc, got)
+	if len(s.Ops) == 0 {
+		return RunStats{}, &Failure{
+			plan: got.run.endings, endings: got.run.endings, order: drawnOrder(seed), err: got.err,
+			log: got.run.log.about(len(got.run.endings) > 0), test: t.Name(),
+		}
+	}
 	return RunStats{}, fmt.Errorf("dohosttest: seed %d: %w\n%s:\n%vlog:\n%s", seed, got.err, note, sc, got.run.log.about(len(got.run.endings) > 0))
 }
 
@@ -164,7 +170,7 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 		s.Reset()
 	}
 	w := &scenarioRun{
-		classes: s.Classes, options: s.Options, services: s.Services, order: diskDrawn, seed: sc.seed,
+		classes: s.Classes, options: s.Options, services: s.Services, order: drawnOrder(sc.seed),
 		moved: new(atomic.Int64),
 	}
 	w.share(s.SharedLog)
@@ -217,6 +223,9 @@ func (s *Simulation) act(ctx context.Context, h *Host, sc *script, tr *trial) er
 		if err := s.run(h); err != nil {
 			return err
 		}
+	}
+	if len(s.Ops) == 0 { // no client may draw from the order of steps
+		return nil
 	}
 	begun := time.Now()
 	var clients []*Client

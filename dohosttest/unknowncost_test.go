@@ -65,8 +65,8 @@ func TestCostCountsUnknownOutcomes(t *testing.T) {
 		HadEffect: func(id string) bool { return bank.Effects(id) > 0 },
 	}
 	r := explore(t, &s)
-	for _, text := range r.texts(t.Name()) {
-		t.Error(text)
+	for _, f := range r.reported(t.Name()) {
+		t.Error(f)
 	}
 	t.Log(r.summary())
 	if falsely == 0 || unknown == falsely {

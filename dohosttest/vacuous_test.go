@@ -238,7 +238,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 			if len(r.Failures) == 0 {
 				t.Fatalf("passed: %s", r.summary())
 			}
-			if text := r.Failures[0].text("TestX"); !strings.Contains(text, c.want) {
+			if text := r.Failures[0].Error(); !strings.Contains(text, c.want) {
 				t.Errorf("want %q in:\n%s", c.want, text)
 			}
 		})
@@ -263,8 +263,8 @@ func TestEveryPointStopsAfterManyFailures(t *testing.T) {
 		return nil
 	}
 	r := explore(t, s)
-	texts := r.texts("TestX")
-	last := texts[len(texts)-1]
+	reported := r.reported("TestX")
+	last := reported[len(reported)-1].Error()
 	// The endings at one point are tried together.
 	n := len(r.Failures)
 	said := strings.HasPrefix(last, fmt.Sprintf("%d more failures: ", n-maxReported)) &&

@@ -87,7 +87,10 @@ func (s *Subject) Explore(t *testing.T) (failures []string, summary string) {
 	if fake, ok := s.Service.(*dohosttest.FakeService); ok {
 		sc.Services = append(sc.Services, fake) // for the log
 	}
-	failures, summary = dohosttest.Explore(t, sc)
+	failed, summary := dohosttest.Explore(t, sc)
+	for _, f := range failed {
+		failures = append(failures, f.Error())
+	}
 	if summary == "" { // a replay
 		return failures, ""
 	}
