@@ -67,17 +67,20 @@ func (h *Host) EvictAll() {
 // Crash ends the process at its present step, by a power cut: unsynced writes are lost, and
 // the next process starts with the rest. Callers get [dohost.ErrFenced] or
 // [dohost.ErrClosed].
-func (h *Host) Crash() { h.end(eviction.EndPowerCut) }
+func (h *Host) Crash() { h.end(eviction.EndPowerCut, 0) }
 
 // Kill ends the process as SIGKILL does: the next one starts with all writes, synced or
 // not. Callers get the same errors as from Crash.
-func (h *Host) Kill() { h.end(eviction.EndKill) }
+func (h *Host) Kill() { h.end(eviction.EndKill, 0) }
 
-func (h *Host) end(e dohost.EndMode) {
+// EndFor is Crash or Kill, with a pause before the next process: the mode is [dohost.EndPowerCut] or [dohost.EndKill].
+func (h *Host) EndFor(e dohost.EndMode, pause time.Duration) { h.end(e, pause) }
+
+func (h *Host) end(e dohost.EndMode, pause time.Duration) {
 	h.run.atStandstill(func() {
 		h.run.log.addText(dohost.ID{}, "%v by the test", e)
 		h.run.disturbed = true
-		h.run.end(e == eviction.EndKill)
+		h.run.endFor(e == eviction.EndKill, pause)
 	})
 }
 

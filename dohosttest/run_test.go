@@ -100,6 +100,12 @@ func TestRunSupportsEveryHostFailure(t *testing.T) {
 			t.Error(err)
 		}
 		bump(t, h, 0, 116)
+		down := time.Now()
+		h.EndFor(dohost.EndKill, time.Minute)
+		if d := time.Since(down); d != time.Minute {
+			t.Errorf("the host was down for %v", d)
+		}
+		bump(t, h, 0, 117)
 		if d := time.Since(begun); d < time.Hour || d > 2*time.Hour {
 			t.Errorf("it took %v", d)
 		}
