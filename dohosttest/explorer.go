@@ -61,7 +61,7 @@ type explorer struct {
 }
 
 func (x *explorer) fail(tr *trial, plan []interruption, err error) {
-	x.r.Failures = append(x.r.Failures, &Failure{plan: plan, endings: tr.run.endings, order: x.order, err: err, log: tr.run.log.about(len(plan) > 0)})
+	x.r.Failures = append(x.r.Failures, &Failure{plan: plan, endings: tr.run.endings, order: x.order, err: err, cause: tr.err, log: tr.run.log.about(len(plan) > 0)})
 }
 
 // untouched runs the scenario twice, without endings.

@@ -16,6 +16,7 @@ type Failure struct {
 	endings []interruption // made, with their sites
 	order   order
 	err     error
+	cause   error // the error of the run, which err may explain
 	log     string
 	test    string // the name of the test that can replay the run
 }

@@ -125,7 +125,7 @@ func replay(t *testing.T, s *Scenario, text string) []*Failure {
 	if tr.err == nil {
 		return nil
 	}
-	return []*Failure{{plan: plan, endings: tr.run.endings, order: o, err: tr.err, log: tr.run.log.about(len(plan) > 0), test: t.Name()}}
+	return []*Failure{{plan: plan, endings: tr.run.endings, order: o, err: tr.err, cause: tr.err, log: tr.run.log.about(len(plan) > 0), test: t.Name()}}
 }
 
 func checkPlaces(places []dohost.Place) error {

@@ -65,11 +65,11 @@ func (x *shrinker) run(s *Scenario, f *Failure, plan []interruption) (*trial, *F
 	x.runs++
 	tr := s.try(x.t, new(atomic.Int64), f.order, plan)
 	x.stuck = errors.Is(tr.err, errStuck)
-	if tr.err == nil || !sameKind(tr.err, f.err) {
+	if tr.err == nil || f.cause == nil || !sameKind(tr.err, f.cause) {
 		return tr, nil
 	}
 	return tr, &Failure{
-		plan: plan, endings: tr.run.endings, order: f.order, err: tr.err, log: tr.run.log.about(len(plan) > 0), test: f.test,
+		plan: plan, endings: tr.run.endings, order: f.order, err: tr.err, cause: tr.err, log: tr.run.log.about(len(plan) > 0), test: f.test,
 	}
 }
 

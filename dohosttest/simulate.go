@@ -132,7 +132,7 @@ func (s *Simulation) Try(t *testing.T, seed uint64) (RunStats, error) {
 	sc, got, note := s.shrink(t, sc, got)
 	if len(s.Ops) == 0 {
 		return RunStats{}, &Failure{
-			plan: got.run.endings, endings: got.run.endings, order: drawnOrder(seed), err: got.err,
+			plan: got.run.endings, endings: got.run.endings, order: drawnOrder(seed), err: got.err, cause: got.err,
 			log: got.run.log.about(len(got.run.endings) > 0), test: t.Name(),
 		}
 	}
