@@ -49,10 +49,10 @@ type stateFrame struct {
 
 const stateType = "cf_agent_state"
 
-// Connect connects a client, unless there are enough: then one of them sends a message.
-func (w *Observer) Connect(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
+// Connect connects a client, unless there are enough: then one of them sends a message with the program.
+func (w *Observer) Connect(ctx context.Context, h *dohosttest.Host, r *rand.Rand, p Program) error {
 	if c := w.chooseConnection(r, maxConnections); c != nil {
-		return w.message(ctx, r, c)
+		return w.message(ctx, c, p)
 	}
 	id := fmt.Sprint(w.Next())
 	c := &connection{name: "client " + id, id: id, readonly: r.IntN(2) == 0}
@@ -82,8 +82,8 @@ func (w *Observer) Connect(ctx context.Context, h *dohosttest.Host, r *rand.Rand
 	return w.Err()
 }
 
-// Act makes a client send a message, try to change the state, or leave.
-func (w *Observer) Act(ctx context.Context, r *rand.Rand) error {
+// Act makes a client send a message with a program, try to change the state, or leave.
+func (w *Observer) Act(ctx context.Context, r *rand.Rand, p Program) error {
 	c := w.chooseConnection(r, 1)
 	if c == nil {
 		return w.Err()
@@ -103,16 +103,12 @@ func (w *Observer) Act(ctx context.Context, r *rand.Rand) error {
 		}
 		_ = c.ws.Write(context.WithoutCancel(ctx), websocket.MessageText, text) // likewise
 	default:
-		return w.message(ctx, r, c)
+		return w.message(ctx, c, p)
 	}
 	return w.Err()
 }
 
-func (w *Observer) message(ctx context.Context, r *rand.Rand, c *connection) error {
-	p := Draw(r, w.Next())
-	if r.IntN(2) == 0 {
-		p.Code = append(p.Code, Instr{Op: SetState, N: r.IntN(100)})
-	}
+func (w *Observer) message(ctx context.Context, c *connection, p Program) error {
 	w.Sent("a message of " + c.name + ": " + p.String())
 	text, err := json.Marshal(message{w.nextMessage(c), p})
 	if err != nil {

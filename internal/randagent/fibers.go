@@ -225,8 +225,8 @@ func (c *call) steps(ctx context.Context, p *progress, set, save func(context.Co
 }
 
 // saveCheckpoint saves a checkpoint. One that is saved in an Await is not in the batch of the model.
-func (c *call) saveCheckpoint(ctx context.Context, x *execution, p progress, how saving, set, save func(context.Context, progress) error) error {
-	if how == saveNone {
+func (c *call) saveCheckpoint(ctx context.Context, x *execution, p progress, how Saving, set, save func(context.Context, progress) error) error {
+	if how == SaveNone {
 		return nil
 	}
 	m, f, err := c.fiber(ctx)
@@ -234,7 +234,7 @@ func (c *call) saveCheckpoint(ctx context.Context, x *execution, p progress, how
 		return err
 	}
 	if f != nil {
-		if f.Maybe = p.Done; how != saveAwait {
+		if f.Maybe = p.Done; how != SaveAwait {
 			f.Done, f.Since = p.Done, c.incarnation
 		}
 		if err := c.save(ctx, m); err != nil {
@@ -243,17 +243,17 @@ func (c *call) saveCheckpoint(ctx context.Context, x *execution, p progress, how
 	}
 	serial := m.Serial
 	switch how {
-	case saveSet:
+	case SaveSet:
 		err = set(ctx, p)
-	case saveWait:
+	case SaveWait:
 		err = save(ctx, p)
-	case saveAwait:
+	case SaveAwait:
 		err = dohost.Await(ctx, func(ctx context.Context) error { return save(ctx, p) })
 	}
 	switch {
 	case err == nil && f == nil:
 		c.w.Faultf("%s has ended, and saves a checkpoint", x.name)
-	case errors.Is(err, agent.ErrFiberDone) && how == saveAwait:
+	case errors.Is(err, agent.ErrFiberDone) && how == SaveAwait:
 		return err // it was cancelled during the Await
 	case err != nil && f != nil && !ended(ctx, err):
 		c.w.Faultf("%v cannot save a checkpoint: %v", f, err)
@@ -261,11 +261,11 @@ func (c *call) saveCheckpoint(ctx context.Context, x *execution, p progress, how
 	if err != nil {
 		return err
 	}
-	if how != saveSet {
+	if how != SaveSet {
 		c.w.acknowledge(serial)
 		c.w.counted(c.countName(), c.attempt)
 	}
-	if how == saveAwait {
+	if how == SaveAwait {
 		if m, f, err = c.fiber(ctx); err != nil || f == nil {
 			return err
 		}

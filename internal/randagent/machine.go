@@ -8,6 +8,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // machine is an agent that executes programs.
@@ -148,6 +149,9 @@ func (x *execution) step(ctx context.Context, in Instr, name string) error {
 		if x.w.Compared(); changes[in.Op] {
 			_, err = x.load(ctx)
 		}
+		if x.w.fault != nil && x.w.fault(x.incarnation, in) {
+			x.w.Faultf("%s: %s is not as expected", x.name, randtest.Literal(in))
+		}
 	}
 	return x.unexpected(ctx, in, err)
 }
@@ -164,7 +168,7 @@ var changes = map[Op]bool{
 // unexpected reports an error that is not due to the end of the incarnation or of a cancelled fiber.
 func (x *execution) unexpected(ctx context.Context, in Instr, err error) error {
 	if err != nil && !ended(ctx, err) {
-		x.w.Faultf("%s: %s: %v", x.name, code([]Instr{in}), err)
+		x.w.Faultf("%s: %s: %v", x.name, randtest.Literal(in), err)
 	}
 	return err
 }

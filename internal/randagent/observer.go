@@ -10,6 +10,9 @@ import (
 type Observer struct {
 	randtest.Report
 
+	// fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
+	fault func(incarnation int, in Instr) bool
+
 	mu           sync.Mutex
 	incarnations int
 	acknowledged int            // the newest version of the model that something outside depends on

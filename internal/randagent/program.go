@@ -1,9 +1,7 @@
 package randagent
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/dohost/dohost/internal/randtest"
 )
@@ -44,19 +42,28 @@ const (
 type Instr struct {
 	Op   Op
 	K, N int     `json:",omitempty"`
-	Save saving  `json:",omitempty"` // after the instruction, in a fiber
+	Save Saving  `json:",omitempty"` // after the instruction, in a fiber
 	Body []Instr `json:",omitempty"`
 }
 
-// saving is a way to save a checkpoint.
-type saving int
+// Saving is a way to save a checkpoint.
+type Saving int
 
+// The ways to save a checkpoint.
 const (
-	saveSet   saving = iota // SetCheckpoint
-	saveWait                // SaveCheckpoint
-	saveAwait               // SaveCheckpoint inside an Await
-	saveNone                // not after this instruction
+	SaveSet   Saving = iota // SetCheckpoint
+	SaveWait                // SaveCheckpoint
+	SaveAwait               // SaveCheckpoint inside an Await
+	SaveNone                // not after this instruction
 )
+
+// GoString returns the name of the constant.
+func (s Saving) GoString() string {
+	return "randagent." + [...]string{"SaveSet", "SaveWait", "SaveAwait", "SaveNone"}[s]
+}
+
+// GoString returns the name of the constant.
+func (o Op) GoString() string { return "randagent." + string(o) }
 
 // Program is the work of one call. ID distinguishes the programs of a run.
 type Program struct {
@@ -65,34 +72,7 @@ type Program struct {
 }
 
 // String returns the program as a Go expression.
-func (p Program) String() string {
-	return fmt.Sprintf("randagent.Program{ID: %d, Code: %s}", p.ID, code(p.Code))
-}
-
-func code(list []Instr) string {
-	var b strings.Builder
-	b.WriteString("[]randagent.Instr{")
-	for i, in := range list {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "{Op: randagent.%s", in.Op)
-		for _, f := range []struct {
-			name  string
-			value int
-		}{{"K", in.K}, {"N", in.N}, {"Save", int(in.Save)}} {
-			if f.value != 0 {
-				fmt.Fprintf(&b, ", %s: %d", f.name, f.value)
-			}
-		}
-		if len(in.Body) > 0 {
-			fmt.Fprintf(&b, ", Body: %s", code(in.Body))
-		}
-		b.WriteString("}")
-	}
-	b.WriteString("}")
-	return b.String()
-}
+func (p Program) String() string { return randtest.Literal(p) }
 
 // maxDepth bounds the nesting of bodies.
 const maxDepth = 2
@@ -140,7 +120,7 @@ func pick(r *rand.Rand, from []weighted) Op {
 }
 
 func drawInstr(r *rand.Rand, op Op, depth int, free bool) Instr {
-	in := Instr{Op: op, K: r.IntN(4), N: r.IntN(100), Save: saving(r.IntN(4))}
+	in := Instr{Op: op, K: r.IntN(4), N: r.IntN(100), Save: Saving(r.IntN(4))}
 	switch op {
 	case Fail, Panic:
 		in.N = 1 + r.IntN(5)

@@ -3,9 +3,6 @@ package randagent
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"sync/atomic"
-	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
@@ -20,53 +17,21 @@ var places = []dohost.Place{
 	dohost.PlaceOutcome, dohost.PlaceEnd,
 }
 
-// scenario returns a scenario with everything but its work.
-func scenario(w *Observer) dohosttest.Scenario {
+// Scenario returns a scenario that does the work of a run, and its report.
+func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
+	w := NewObserver()
+	return w.scenario(work), &w.Report
+}
+
+func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{Class(w), ChildClass(w)},
 		Options: dohost.Options{Listener: w.Listener()},
 		Reset:   w.Reset,
+		Run:     randtest.Run(work.Callers, work.Faults, func(a Act) int { return a.At }, w.act),
 		Places:  places,
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
 	}
-}
-
-// Simulation returns a simulation whose clients send random programs. It counts the compared instructions in steps.
-func Simulation(steps *atomic.Int64) dohosttest.Simulation {
-	w := NewObserver()
-	s := dohosttest.Simulation{Scenario: scenario(w), Chance: 0.008, Ops: []dohosttest.Op{{
-		Name: "program", Weight: 8,
-		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
-			return w.Send(ctx, h, Draw(r, w.Next()))
-		},
-	}, {
-		Name: "connect", Weight: 3,
-		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error { return w.Connect(ctx, h, r) },
-	}, {
-		Name: "client", Weight: 2,
-		Do: func(ctx context.Context, _ *dohosttest.Host, r *rand.Rand) error { return w.Act(ctx, r) },
-	}, {
-		Name: "time",
-		Do: func(_ context.Context, h *dohosttest.Host, r *rand.Rand) error {
-			h.Advance(time.Duration(r.IntN(60)) * time.Second)
-			return nil
-		},
-	}}}
-	s.Reset = func() {
-		steps.Add(int64(w.Steps()))
-		w.Reset()
-	}
-	return s
-}
-
-// Programs returns a scenario with programs that a seed draws, of two clients.
-func Programs(seed uint64, each int) dohosttest.Scenario {
-	w := NewObserver()
-	s := scenario(w)
-	s.Run = randtest.TwoClients(seed, each, func(ctx context.Context, h *dohosttest.Host, r *rand.Rand, id int) error {
-		return w.Send(ctx, h, Draw(r, id))
-	})
-	return s
 }
 
 // Send makes the agent execute a program. It returns the faults of the run, and no errors of the call.

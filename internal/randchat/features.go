@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/randtest"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -44,23 +44,30 @@ func (f *Features) Missing() (names []string) {
 	return names
 }
 
-// Simulation is [Simulation], and counts the features of its programs.
-func (f *Features) Simulation(steps *atomic.Int64) dohosttest.Simulation {
-	f.w, f.programs = NewObserver(), map[string]int{}
-	s := simulation(f.w, steps)
+// Scenario is [Scenario], and counts the features of its programs.
+func (f *Features) Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
+	w := NewObserver()
+	s := w.scenario(work)
 	reset := s.Reset
 	s.Reset = func() {
 		f.count()
+		f.w = w
 		f.begun++
 		reset()
 	}
-	return s
+	return s, &w.Report
 }
 
 // count counts the features of a program.
 func (f *Features) count() {
+	if f.w == nil { // before the first program
+		return
+	}
 	f.w.mu.Lock()
 	defer f.w.mu.Unlock()
+	if f.programs == nil {
+		f.programs = map[string]int{}
+	}
 	for name := range f.w.features {
 		f.programs[name]++
 	}

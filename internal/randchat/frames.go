@@ -64,7 +64,7 @@ func (c *client) setList(list []message) {
 		c.stale = c.stale || d.done == 0 // the transcript may be older than the deletion by this client
 	}
 	for _, q := range c.w.requests {
-		if q.client == c && q.acked == 0 && (len(c.w.deletions) > 0 || c.w.answered || c.w.settings.policy == chat.PolicyDrop) {
+		if q.client == c && q.acked == 0 && (len(c.w.deletions) > 0 || c.w.answered || c.w.policy == chat.PolicyDrop) {
 			c.stale = true // its list may change the conversation, without a transcript for this client
 		}
 		switch {
@@ -248,7 +248,7 @@ func (c *client) replyEnds(f frame) {
 	if f.Replay {
 		return
 	}
-	if f.Outcome == skipped && w.settings.policy == chat.PolicyDrop && !q.continues {
+	if f.Outcome == skipped && w.policy == chat.PolicyDrop && !q.continues {
 		c.stale = c.stale || q.resent > 0 || slices.ContainsFunc(w.requests, func(o *request) bool {
 			return o != q && o.client == c && !c.known[o.id] && indexOf(o.list, q.user.ID) >= 0 // it may bring the message
 		})

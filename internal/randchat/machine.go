@@ -30,16 +30,7 @@ func machinesOf(p chat.Policy) dohost.Namespace[machine] {
 
 // agent returns the agent of a run.
 func (w *Observer) agent(h *dohosttest.Host) dohost.Stub[machine] {
-	return machinesOf(w.policy()).Get(h, "a")
-}
-
-func (w *Observer) policy() chat.Policy {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.settings == nil {
-		return chat.PolicyQueue
-	}
-	return w.settings.policy
+	return machinesOf(w.policy).Get(h, "a")
 }
 
 // The ends of requests.
@@ -284,7 +275,7 @@ func (a *machine) checkBegin(ctx context.Context, r *chat.Reply, q *request, p *
 	if p.over() {
 		a.w.Faultf("the handler is called for %s, which has ended: %+v", r.ID, *p)
 	}
-	if wait := time.Since(q.sentAt); a.w.policy() == chat.PolicyDebounce && q.submits && wait <= debounce-time.Millisecond {
+	if wait := time.Since(q.sentAt); a.w.policy == chat.PolicyDebounce && q.submits && wait <= debounce-time.Millisecond {
 		a.w.Faultf("the handler is called for %s %v after it was sent", r.ID, wait)
 	}
 	if e, ok := a.w.replacing(q, a.lastEnd); ok && p.Runs == 0 {

@@ -14,11 +14,13 @@ import (
 type Observer struct {
 	randtest.Report
 
-	calm bool // no instruction ends the incarnation, and no code panics: the test ends it at each point
+	calm   bool // see Workload
+	policy chat.Policy
+	// fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
+	fault func(incarnation int, in Instr) bool
 
 	mu           sync.Mutex
-	settings     *settings // nil before the first instruction
-	now          int       // counts the sent and the received frames
+	now          int // counts the sent and the received frames
 	incarnations int
 	clients      []*client
 	requests     []*request // in order of their first sending
@@ -108,7 +110,7 @@ func (w *Observer) Reset() {
 	w.Clear()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.now, w.incarnations, w.clients, w.requests, w.active, w.settings, w.deletions = 0, 0, nil, nil, nil, nil, nil
+	w.now, w.incarnations, w.clients, w.requests, w.active, w.deletions = 0, 0, nil, nil, nil, nil
 	w.calls, w.callIDs, w.answered, w.rested = map[string]*callLedger{}, nil, false, 0
 	w.keys, w.digests, w.inputs, w.served = map[string]string{}, map[string]string{}, map[string]string{}, map[string]bool{}
 	w.decisions, w.decidedBy, w.running, w.features = nil, map[string]party{}, map[string]int{}, map[string]bool{}
@@ -132,7 +134,7 @@ func (w *Observer) tick() int {
 func (w *Observer) replacing(q *request, until int) (e request, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p := w.settings.policy; !q.submits || q.acked == 0 || p == chat.PolicyQueue || p == chat.PolicyDrop {
+	if p := w.policy; !q.submits || q.acked == 0 || p == chat.PolicyQueue || p == chat.PolicyDrop {
 		return e, false
 	}
 	i := slices.IndexFunc(w.requests, func(e *request) bool {
@@ -142,6 +144,13 @@ func (w *Observer) replacing(q *request, until int) (e request, ok bool) {
 		return e, false
 	}
 	return *w.requests[i], true
+}
+
+// faulty reports whether the model is made to be wrong about an instruction.
+func (w *Observer) faulty(in Instr) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fault != nil && w.fault(w.incarnations, in)
 }
 
 // wake begins an incarnation, and returns its number.
@@ -219,7 +228,7 @@ func (w *Observer) endedLocked(id, outcome, source string) {
 	if q == nil {
 		return
 	}
-	if outcome == skipped && w.settings.policy == chat.PolicyDrop && !q.continues {
+	if outcome == skipped && w.policy == chat.PolicyDrop && !q.continues {
 		q.dropped++
 		w.checkSkippedLocked(q, source)
 		return
@@ -243,7 +252,7 @@ func (w *Observer) endedLocked(id, outcome, source string) {
 
 // checkSkippedLocked checks that the policy allows a request to be skipped.
 func (w *Observer) checkSkippedLocked(q *request, source string) {
-	p := w.settings.policy
+	p := w.policy
 	if q.continues {
 		return // its message has changed, or waits
 	}

@@ -1,11 +1,8 @@
 package randchat
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"strings"
 
-	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/internal/randtest"
 )
 
@@ -35,29 +32,32 @@ const (
 	Operate Op = "Operate" // an operator decides about a call
 	Audit   Op = "Audit"   // the program reads the audit log
 	End     Op = "End"     // the incarnation ends during the run of a call
+
+	Pass Op = "Pass" // N seconds pass
 )
 
 // Instr is an instruction. Client is the number of the client that executes it.
 type Instr struct {
 	Op        Op
-	Client, K int
-	N         int
-	Plan      Plan
+	At        int  `json:",omitempty"` // milliseconds after the beginning of the run
+	Client, K int  `json:",omitempty"`
+	N         int  `json:",omitempty"`
+	Plan      Plan `json:",omitzero"`
 }
 
 // Plan is the reply to a request: its words, each with an act of the handler before it.
 type Plan struct {
-	Model bool // chat.Answer executes it, with a model
-	Words []Word
+	Model bool   `json:",omitempty"` // chat.Answer executes it, with a model
+	Words []Word `json:",omitempty"`
 	// Recovery has the decisions of OnRecovery, one after the other and again.
-	Recovery []recovery
+	Recovery []Recovery `json:",omitempty"`
 }
 
 // Word is a word of a reply.
 type Word struct {
-	Before Act
-	N      int
-	Calls  []Use // of Call, in one step of the model
+	Before Act   `json:",omitempty"`
+	N      int   `json:",omitempty"`
+	Calls  []Use `json:",omitempty"` // of Call, in one step of the model
 }
 
 // Act is an act of a handler.
@@ -75,24 +75,11 @@ const (
 	Call Act = "Call" // the act of a model that calls tools
 )
 
-// String returns the instruction as a Go expression.
-func (in Instr) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "randchat.Instr{Op: randchat.%s", in.Op)
-	for _, f := range []struct {
-		name  string
-		value int
-	}{{"Client", in.Client}, {"K", in.K}, {"N", in.N}} {
-		if f.value != 0 {
-			fmt.Fprintf(&b, ", %s: %d", f.name, f.value)
-		}
-	}
-	if len(in.Plan.Words) > 0 {
-		fmt.Fprintf(&b, ", Plan: %+v", in.Plan)
-	}
-	b.WriteString("}")
-	return b.String()
-}
+// GoString returns the name of the constant.
+func (o Op) GoString() string { return "randchat." + string(o) }
+
+// GoString returns the name of the constant.
+func (a Act) GoString() string { return "randchat." + string(a) }
 
 // weighted is a value with its weight in a draw.
 type weighted[T any] struct {
@@ -116,40 +103,25 @@ var (
 		{Edit, 1}, {Redo, 1}, {Stop, 2}, {Wipe, 1}, {Cancel, 1}, {Clear, 1}, {Answer, 7},
 		{Decide, 9}, {Operate, 5}, {Audit, 2}, {End, 5},
 	}
-	recoveries = []weighted[recovery]{{resume, 3}, {restart, 2}, {stop, 1}, {discard, 1}, {broken, 1}}
-	modelActs  = []weighted[Act]{{Go, 6}, {Sleep, 6}, {Fail, 1}, {Call, 16}}
-	acts       = []weighted[Act]{{Go, 10}, {Sleep, 10}, {Sync, 2}, {Save, 3}, {Fail, 1}, {Panic, 2}}
+	recoveries = []weighted[Recovery]{
+		{RecoverResume, 3}, {RecoverRestart, 2}, {RecoverStop, 1}, {RecoverDiscard, 1}, {RecoverBroken, 1},
+	}
+	modelActs = []weighted[Act]{{Go, 6}, {Sleep, 6}, {Fail, 1}, {Call, 16}}
+	acts      = []weighted[Act]{{Go, 10}, {Sleep, 10}, {Sync, 2}, {Save, 3}, {Fail, 1}, {Panic, 2}}
 )
 
-// Draw draws an instruction. The first one draws the settings of the run.
-func (w *Observer) Draw(r *rand.Rand) Instr {
-	s := w.drawSettings(r)
+// drawInstr draws an instruction of a run, about tools or not.
+func drawInstr(r *rand.Rand, clients int, tools bool) Instr {
 	from := ops
-	if s.tools {
+	if tools {
 		from = toolOps
 	}
-	in := Instr{Op: pick(r, from), Client: r.IntN(s.clients), K: r.IntN(4), N: r.IntN(100)}
+	in := Instr{Op: pick(r, from), Client: r.IntN(clients), K: r.IntN(4), N: r.IntN(100)}
 	switch in.Op {
 	case Submit, Ask, Edit, Redo:
-		in.Plan = drawPlan(r, s.tools)
+		in.Plan = drawPlan(r, tools)
 	}
 	return in
-}
-
-// settings are the settings of a run.
-type settings struct {
-	clients int // at most
-	policy  chat.Policy
-	tools   bool
-}
-
-func (w *Observer) drawSettings(r *rand.Rand) settings {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.settings == nil {
-		w.settings = &settings{1 + r.IntN(maxClients), policies[r.IntN(len(policies))], r.IntN(2) == 0}
-	}
-	return *w.settings
 }
 
 // drawPlan draws a plan, in runs about tools usually one of a model.

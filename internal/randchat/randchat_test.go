@@ -2,21 +2,23 @@ package randchat_test
 
 import (
 	"flag"
+	"math/rand/v2"
 	"testing"
 
-	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/randchat"
 	"github.com/dohost/dohost/internal/randtest"
 )
 
 var (
-	tests        = randtest.NewTests(25, 1)
+	tests        = randtest.NewTests(randchat.Programs, 25, 1)
 	instructions = flag.Int("instructions", 1, "instructions of each caller in a program that ends at every point")
 )
 
 func TestProgramsSimulated(t *testing.T) {
 	var f randchat.Features
-	tests.Simulate(t, 5, f.Simulation)
+	counted := tests
+	counted.Scenario = f.Scenario
+	counted.Simulate(t, 5)
 	t.Log("\n" + f.String())
 	if names := f.Missing(); len(names) > 0 && !t.Failed() {
 		t.Errorf("no program has %q", names)
@@ -24,7 +26,9 @@ func TestProgramsSimulated(t *testing.T) {
 }
 
 func TestProgramsAtEveryPoint(t *testing.T) {
-	tests.EveryPoint(t, func(seed uint64) dohosttest.Scenario { return randchat.Programs(seed, *instructions) })
+	few := tests
+	few.DrawFew = func(r *rand.Rand) randchat.Workload { return randchat.DrawFew(r, *instructions) }
+	few.EveryPoint(t)
 }
 
-func TestProgramsAreRepeatable(t *testing.T) { tests.Repeat(t, randchat.Simulation) }
+func TestProgramsAreRepeatable(t *testing.T) { tests.Repeat(t) }

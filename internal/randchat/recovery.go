@@ -7,20 +7,23 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// recovery is a decision of OnRecovery.
-type recovery string
+// Recovery is a decision of OnRecovery.
+type Recovery string
 
 // The decisions of OnRecovery. The last one returns an error, so the reply resumes.
 const (
-	resume  recovery = "resume"
-	restart recovery = "restart"
-	stop    recovery = "stop"
-	discard recovery = "discard"
-	broken  recovery = "broken"
+	RecoverResume  Recovery = "RecoverResume"
+	RecoverRestart Recovery = "RecoverRestart"
+	RecoverStop    Recovery = "RecoverStop"
+	RecoverDiscard Recovery = "RecoverDiscard"
+	RecoverBroken  Recovery = "RecoverBroken"
 )
 
-var actions = map[recovery]chat.RecoveryAction{
-	resume: chat.RecoveryResume, restart: chat.RecoveryRestart, stop: chat.RecoveryStop, discard: chat.RecoveryDiscard,
+// GoString returns the name of the constant.
+func (d Recovery) GoString() string { return "randchat." + string(d) }
+
+var actions = map[Recovery]chat.RecoveryAction{
+	RecoverResume: chat.RecoveryResume, RecoverRestart: chat.RecoveryRestart, RecoverStop: chat.RecoveryStop, RecoverDiscard: chat.RecoveryDiscard,
 }
 
 // onRecovery compares an interrupted reply with the model, and decides as its plan says. The model changes in the batch
@@ -65,36 +68,36 @@ func (a *machine) onRecovery(ctx context.Context, c *chat.InterruptedReply) (cha
 	}
 	do := q.plan.Recovery[(n-1)%len(q.plan.Recovery)]
 	switch do {
-	case resume:
+	case RecoverResume:
 		return chat.RecoveryResume, nil
-	case broken:
+	case RecoverBroken:
 		return chat.RecoveryDiscard, errFail
 	}
 	a.w.recovers(c.ID, partial.origin(c.ID), do)
-	if do != stop {
+	if do != RecoverStop {
 		p.Saved, p.Saving = 0, 0
 		if err := dohost.Put(ctx, a.Storage(), saidKey(partial.ID), 0); err != nil {
 			return chat.RecoveryResume, err
 		}
 	}
-	if do != restart {
+	if do != RecoverRestart {
 		p.Result = aborted
 	}
 	return actions[do], dohost.Put(ctx, a.Storage(), progressKey(c.ID), p)
 }
 
 // recovers records a decision that is about to be made.
-func (w *Observer) recovers(id, origin string, do recovery) {
+func (w *Observer) recovers(id, origin string, do Recovery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, q := range w.requests {
 		if q.id != id && q.id != origin {
 			continue
 		}
-		if do != stop {
+		if do != RecoverStop {
 			q.restarts++
 		}
-		if do != restart && q.id == id {
+		if do != RecoverRestart && q.id == id {
 			w.stopLocked(q)
 			q.halted = true
 		}

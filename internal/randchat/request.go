@@ -82,7 +82,7 @@ func (w *Observer) newRequest(c *client, in Instr) *request {
 // mayReplaceLocked records that a submission, which is about to be sent, may replace others, or may be replaced by one that
 // is on its way.
 func (w *Observer) mayReplaceLocked(q *request) {
-	if p := w.settings.policy; !q.submits || p == chat.PolicyQueue || p == chat.PolicyDrop {
+	if p := w.policy; !q.submits || p == chat.PolicyQueue || p == chat.PolicyDrop {
 		return
 	}
 	for _, e := range w.requests {

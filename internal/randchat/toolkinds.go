@@ -66,15 +66,18 @@ type Effect string
 
 // The behaviours.
 const (
-	Perform Effect = "act"    // one effect, during an Await
-	InTurn  Effect = "turn"   // one effect, without an Await
-	Refuse  Effect = "refuse" // an error that proves that there was no effect
-	Reject  Effect = "reject" // an error without an effect, and without a proof
-	Lose    Effect = "lose"   // an error after the effect
-	Break   Effect = "break"  // a panic after the effect, in the first run
-	Deaf    Effect = "deaf"   // the effect, also after the end of the context
-	Recant  Effect = "recant" // the effect in the first run, and Refuse in later ones
+	Perform Effect = "Perform" // one effect, during an Await
+	InTurn  Effect = "InTurn"  // one effect, without an Await
+	Refuse  Effect = "Refuse"  // an error that proves that there was no effect
+	Reject  Effect = "Reject"  // an error without an effect, and without a proof
+	Lose    Effect = "Lose"    // an error after the effect
+	Break   Effect = "Break"   // a panic after the effect, in the first run
+	Deaf    Effect = "Deaf"    // the effect, also after the end of the context
+	Recant  Effect = "Recant"  // the effect in the first run, and Refuse in later ones
 )
+
+// GoString returns the name of the constant.
+func (e Effect) GoString() string { return "randchat." + string(e) }
 
 // The answers of Find that are not the truth.
 const (

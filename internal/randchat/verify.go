@@ -40,7 +40,7 @@ func (w *Observer) earlier(q *request) (list []request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.requests {
-		if e.ended > 0 || e.plan.Model || e.halted || e.stopped > 0 || w.settings.policy != chat.PolicyQueue && e.submits {
+		if e.ended > 0 || e.plan.Model || e.halted || e.stopped > 0 || w.policy != chat.PolicyQueue && e.submits {
 			continue // or it may have been skipped
 		}
 		same := e.client != nil && e.client == q.client && e.connection == q.connection && e.resent+q.resent == 0 && e.sent < q.sent
@@ -192,7 +192,7 @@ func (a *machine) checkRequest(ctx context.Context, q *request, list []message) 
 	if text != wordsOf(q.id, said) || !strings.HasPrefix(text, q.seen) && q.restarts == 0 && !q.continued {
 		a.w.Faultf("at rest the reply to %s is %q, want %d words; a client has %q", q.id, text, said, q.seen)
 	}
-	if i < 0 || a.w.gone(q.user.ID, 0) || a.w.policy() == chat.PolicyMerge {
+	if i < 0 || a.w.gone(q.user.ID, 0) || a.w.policy == chat.PolicyMerge {
 		return nil
 	}
 	for i > 0 && list[i].Role == "assistant" {
@@ -206,7 +206,7 @@ func (a *machine) checkRequest(ctx context.Context, q *request, list []message) 
 
 // maySkip reports whether the policy allows a request to be skipped.
 func (w *Observer) maySkip(q *request) bool {
-	p := w.policy()
+	p := w.policy
 	return q.submits && p != chat.PolicyQueue && p != chat.PolicyDrop
 }
 
@@ -240,7 +240,7 @@ func wordsOf(request string, n int) (text string) {
 func (w *Observer) checkPlaces(list []message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.settings.policy == chat.PolicyMerge {
+	if w.policy == chat.PolicyMerge {
 		return // messages are joined at the place of the last
 	}
 	for _, q := range w.requests {
@@ -271,7 +271,7 @@ func (w *Observer) checkPages(list []message) {
 			continue
 		}
 		w.Compared()
-		moved := len(w.deletions) > 0 || w.settings.policy == chat.PolicyMerge // a reply may have lost its question
+		moved := len(w.deletions) > 0 || w.policy == chat.PolicyMerge // a reply may have lost its question
 		if !sameList(c.list, list) && !(moved && sameList(sorted(c.list), sorted(list))) {
 			w.Faultf("at rest %s has\n%v, and the conversation is\n%v", c.name, c.list, list)
 		}

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // maxCopies bounds the copies of a run.
@@ -119,14 +119,14 @@ func (w *Observer) imported(c *copying, name string, host *dohost.Host, err erro
 	}
 }
 
-// choose returns the name of an object: mostly one of the first ones, sometimes a copy.
-func (w *Observer) chooseObject(r *rand.Rand) string {
+// objectOrCopy returns the name of an object: one of the first ones or, from Objects on, of a copy that exists.
+func (w *Observer) objectOrCopy(k int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if k := r.IntN(4 * Objects); len(w.names) > 0 && k < len(w.names) {
-		return w.names[k]
+	if n := k - Objects; n >= 0 && n < len(w.names) {
+		return w.names[n]
 	}
-	return objectName(r.IntN(Objects))
+	return objectName(k % Objects)
 }
 
 // all returns the names of all objects.
@@ -170,9 +170,6 @@ func (w *Observer) Backup(ctx context.Context, host *dohost.Host) error {
 	return errors.Join(copied.Close(), w.Err())
 }
 
-// failedSync is part of the error of a sync that a simulation makes fail.
-const failedSync = "a sync of the disk failed"
-
 func (w *Observer) beginBackup() (list []*copying) {
 	names := w.all()
 	w.mu.Lock()
@@ -190,7 +187,7 @@ func (w *Observer) endBackup(list []*copying, err error) bool {
 	for _, c := range list {
 		c.endLocked()
 	}
-	if err != nil && !errors.Is(err, dohost.ErrClosed) && !errors.Is(err, dohost.ErrFenced) && !strings.Contains(err.Error(), failedSync) {
+	if err != nil && !errors.Is(err, dohost.ErrClosed) && !errors.Is(err, dohost.ErrFenced) && !strings.Contains(err.Error(), randtest.ErrSync.Error()) {
 		w.Faultf("a backup fails: %v", err)
 	}
 	return err == nil

@@ -65,6 +65,10 @@
 //   - The host closes the sockets of an incarnation, then reports its end to the Listener, and then begins the next one.
 //   - A client reports that it leaves before it begins to, and a message as sent after it was written.
 //
+// # Failures
+//
+// A failed program is shortened, and printed as a test for this package: see [Shorter], and Shrink of the package randtest.
+//
 // # Limits
 //
 // After a failed run, or the end of a process, the model does not know when an alarm is due, until a program sets or

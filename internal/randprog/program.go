@@ -3,7 +3,6 @@ package randprog
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/dohost/dohost/internal/randtest"
 )
@@ -64,8 +63,8 @@ const (
 // Instr is an instruction.
 type Instr struct {
 	Op   Op
-	K, N int
-	Body []Instr
+	K, N int     `json:",omitempty"`
+	Body []Instr `json:",omitempty"`
 }
 
 // Program is the work of one event. ID distinguishes the programs of a run.
@@ -75,34 +74,12 @@ type Program struct {
 }
 
 // String returns the program as a Go expression.
-func (p Program) String() string {
-	return fmt.Sprintf("randprog.Program{ID: %d, Code: %s}", p.ID, code(p.Code))
-}
+func (p Program) String() string { return randtest.Literal(p) }
+
+// GoString returns the name of the constant.
+func (o Op) GoString() string { return "randprog." + string(o) }
 
 func (p Program) name() string { return fmt.Sprintf("program %d", p.ID) }
-
-func code(list []Instr) string {
-	var b strings.Builder
-	b.WriteString("[]randprog.Instr{")
-	for i, in := range list {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "{Op: randprog.%s", in.Op)
-		if in.K != 0 {
-			fmt.Fprintf(&b, ", K: %d", in.K)
-		}
-		if in.N != 0 {
-			fmt.Fprintf(&b, ", N: %d", in.N)
-		}
-		if len(in.Body) > 0 {
-			fmt.Fprintf(&b, ", Body: %s", code(in.Body))
-		}
-		b.WriteString("}")
-	}
-	b.WriteString("}")
-	return b.String()
-}
 
 const (
 	numKeys = 4 // few, so that programs meet at them

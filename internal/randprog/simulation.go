@@ -2,91 +2,27 @@ package randprog
 
 import (
 	"context"
-	"math/rand/v2"
-	"sync/atomic"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-// scenario returns a scenario with everything but its work.
-func scenario(w *Observer) dohosttest.Scenario {
+// Scenario returns a scenario that does the work of a run, and its report.
+func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
+	w := NewObserver()
+	return w.scenario(work), &w.Report
+}
+
+func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 	options := dohost.Options{Listener: w.Listener()}
 	w.watch(&options)
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{Class(w)},
 		Options: options,
 		Reset:   w.Reset,
+		Run:     randtest.Run(work.Callers, work.Faults, func(a Act) int { return a.At }, w.act),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
-	}
-}
-
-// Simulation returns a simulation whose clients send random programs. It counts the compared instructions in steps.
-func Simulation(steps *atomic.Int64) dohosttest.Simulation {
-	w := NewObserver()
-	s := dohosttest.Simulation{Scenario: scenario(w), Ops: []dohosttest.Op{{
-		Name: "program",
-		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
-			return w.Send(ctx, h, w.chooseObject(r), Draw(r, w.Next()))
-		},
-	}, {
-		Name: "HTTP request",
-		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
-			return w.SendHTTP(ctx, h, r.IntN(Objects), Draw(r, w.Next()))
-		},
-	}, {
-		Name: "connect",
-		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
-			k := r.IntN(Objects)
-			if w.full(objectName(k)) {
-				return w.Message(ctx, h, r, k, drawWithSockets(r, w.Next()))
-			}
-			return w.Connect(ctx, h, r, k, drawWithSockets(r, w.Next()))
-		},
-	}, {
-		Name: "message", Weight: 2,
-		Do: func(ctx context.Context, h *dohosttest.Host, r *rand.Rand) error {
-			return w.Message(ctx, h, r, r.IntN(Objects), drawWithSockets(r, w.Next()))
-		},
-	}, {
-		Name: "leave",
-		Do:   func(_ context.Context, _ *dohosttest.Host, r *rand.Rand) error { return w.Leave(r, r.IntN(Objects)) },
-	}, {
-		Name: "fill or free the disk",
-		Do: func(_ context.Context, _ *dohosttest.Host, r *rand.Rand) error {
-			return w.FillDisk(r.IntN(3) == 0)
-		},
-	}, {
-		Name: "back up",
-		Do:   func(ctx context.Context, h *dohosttest.Host, _ *rand.Rand) error { return w.Backup(ctx, h.Host()) },
-	}}}
-	s.Reset = func() {
-		steps.Add(int64(w.Steps()))
-		w.Reset()
-	}
-	return s
-}
-
-// Programs returns a scenario with programs that a seed draws, of two clients.
-func Programs(seed uint64, each int) dohosttest.Scenario {
-	w := NewObserver()
-	s := scenario(w)
-	s.Run = randtest.TwoClients(seed, each, w.act)
-	return s
-}
-
-// act draws an operation of a client of [Programs]: sockets get most of them.
-func (w *Observer) act(ctx context.Context, h *dohosttest.Host, r *rand.Rand, id int) error {
-	switch k := r.IntN(Objects); r.IntN(6) {
-	case 0:
-		return w.Send(ctx, h, objectName(k), Draw(r, id))
-	case 1:
-		return w.SendHTTP(ctx, h, k, Draw(r, id))
-	case 2:
-		return w.Leave(r, k)
-	default:
-		return w.Message(ctx, h, r, k, drawWithSockets(r, id))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // socketTags are the tags in programs. The empty one selects all sockets.
@@ -144,7 +145,7 @@ func (w *Observer) socketStep(e *event, in Instr, found []foundSocket, name stri
 	w.actsLocked(e)
 	w.Compared()
 	o := e.o
-	w.checkSocketsLocked(o, e.name+": "+code([]Instr{in}), socketTag(in.K), found)
+	w.checkSocketsLocked(o, e.name+": "+randtest.Literal(in), socketTag(in.K), found)
 	if got != "" && out != nil {
 		out.state = dropped
 		o.pending = slices.DeleteFunc(o.pending, func(p *output) bool { return p == out })
@@ -158,7 +159,7 @@ func (w *Observer) socketStep(e *event, in Instr, found []foundSocket, name stri
 		want = "closed"
 	}
 	if got != want {
-		w.faultOf(o, "%s: %s for the socket of %s returns %q, want %q", e.name, code([]Instr{in}), name, got, want)
+		w.faultOf(o, "%s: %s for the socket of %s returns %q, want %q", e.name, randtest.Literal(in), name, got, want)
 	}
 	switch {
 	case s == nil || got != "":

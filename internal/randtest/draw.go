@@ -1,11 +1,9 @@
 package randtest
 
 import (
-	"context"
-	"errors"
 	"math/rand/v2"
 
-	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost"
 )
 
 // Pick draws an element by its weight.
@@ -23,22 +21,32 @@ func Pick[E any](r *rand.Rand, from []E, weight func(E) int) E {
 	panic("unreachable")
 }
 
-// TwoClients returns the Run of a scenario with two clients, which act so many times each. The numbers of their acts
-// differ, and their draws depend on the seed.
-func TwoClients(seed uint64, times int, act func(ctx context.Context, h *dohosttest.Host, r *rand.Rand, number int) error) func(context.Context, *dohosttest.Host) error {
-	return func(ctx context.Context, h *dohosttest.Host) error {
-		client := func(k int) func(context.Context) error {
-			r := rand.New(rand.NewPCG(seed, uint64(k)))
-			return func(ctx context.Context) error {
-				for i := range times {
-					if err := act(ctx, h, r, (i+1)*10+k); err != nil {
-						return err
-					}
-				}
-				return nil
+// gaps are the times between two acts, in milliseconds: zero, so that they overlap, or enough for timers, alarms and idle
+// eviction.
+var gaps = []int{0, 0, 0, 1, 1000, 30_000, 180_000}
+
+// downtimes are the times between two processes, in milliseconds.
+var downtimes = []int{0, 1000, 60_000, 7_200_000}
+
+// Draw draws the work of a run: a number of acts, which it divides among callers, and with a probability a fault of the host
+// before each. act draws an act, which begins so many milliseconds after the run.
+func Draw[A any](r *rand.Rand, callers, acts int, faults float64, act func(number, at int) A) (work [][]A, list []Fault) {
+	work = make([][]A, callers)
+	at := 0
+	for n := range acts {
+		at += gaps[r.IntN(len(gaps))]
+		if r.Float64() < faults {
+			f := Fault{Kind: faultKinds[r.IntN(len(faultKinds))], At: at, For: downtimes[r.IntN(len(downtimes))]}
+			if f.Kind == Restart {
+				f.For = 0
 			}
+			list = append(list, f)
 		}
-		other := h.Client(client(1))
-		return errors.Join(client(0)(ctx), other.Wait())
+		c := r.IntN(callers)
+		work[c] = append(work[c], act(n+1, at))
 	}
+	return work, list
 }
+
+// modes are the modes of the ends of processes.
+var modes = map[FaultKind]dohost.EndMode{PowerCut: dohost.EndPowerCut, Kill: dohost.EndKill}

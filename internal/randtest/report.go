@@ -1,10 +1,12 @@
 // Package randtest has the parts of tests with random programs that do not depend on the instructions of the programs: the
-// report of a run, draws by weight, two clients, and the tests themselves.
+// report of a run, draws by weight, concurrent callers, faults of the host, the tests themselves, and the shortening of a program
+// that fails, which it prints as a test.
 package randtest
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -20,13 +22,14 @@ type Report struct {
 	steps    int      // instructions that were compared
 	programs []string // that were sent, as Go expressions
 	faults   []string
+	kind     string // the format of the first fault
 }
 
 // Clear begins a new run.
 func (r *Report) Clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.next, r.steps, r.programs, r.faults = 0, 0, nil, nil
+	r.next, r.steps, r.programs, r.faults, r.kind = 0, 0, nil, nil, ""
 }
 
 // Next returns the number of a new program.
@@ -62,6 +65,9 @@ func (r *Report) Sent(program string) {
 func (r *Report) Faultf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.faults) == 0 {
+		r.kind = format
+	}
 	if len(r.faults) < maxFaults {
 		r.faults = append(r.faults, fmt.Sprintf(format, args...))
 	}
@@ -74,5 +80,17 @@ func (r *Report) Err() error {
 	if len(r.faults) == 0 {
 		return nil
 	}
-	return errors.New(strings.Join(append(append(r.faults, "the programs:"), r.programs...), "\n"))
+	return &faulty{r.kind, strings.Join(slices.Concat(r.faults, []string{"the programs:"}, r.programs), "\n")}
+}
+
+// faulty is the error of a Report.
+type faulty struct{ kind, text string }
+
+// Error returns the faults and the programs.
+func (e *faulty) Error() string { return e.text }
+
+// Is reports whether the first faults of two reports are of the same kind.
+func (e *faulty) Is(target error) bool {
+	other, ok := errors.AsType[*faulty](target)
+	return ok && other.kind == e.kind
 }

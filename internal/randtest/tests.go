@@ -1,49 +1,87 @@
 package randtest
 
 import (
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"sync/atomic"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/invariants"
 )
 
+// faults is the usual probability of a fault of the host.
+const faults = 0.05
+
 // Tests are the tests of a package with random programs. Its flags change their extent; builds with the race detector
 // bound it.
-type Tests struct {
+//
+// If a run fails, Shrink shortens its work. The test prints a line that replays the shortest work, and a test that
+// does so, for the test file of the package.
+type Tests[W any] struct {
+	Programs[W]
 	runs       *int
 	first      *uint64
 	everywhere *int
+	replay     *string
 }
 
 // NewTests registers the flags: by default there are so many simulations, and so many programs that end at every point.
-func NewTests(runs, everywhere int) Tests {
-	return Tests{
+func NewTests[W any](p Programs[W], runs, everywhere int) Tests[W] {
+	return Tests[W]{
+		Programs:   p,
 		runs:       flag.Int("programs", runs, "simulations of random programs"),
 		first:      flag.Uint64("programs-first", 1, "the seed of the first of them"),
 		everywhere: flag.Int("programs-everywhere", everywhere, "random programs that end at every point"),
+		replay:     flag.String("programs-replay", "", "the work of one run: the value is in the replay line of a failure"),
 	}
 }
 
-// Simulate runs random programs under random endings, at most raceRuns simulations with the race detector. simulation
-// counts the compared instructions.
-func (o Tests) Simulate(t *testing.T, raceRuns int, simulation func(steps *atomic.Int64) dohosttest.Simulation) {
-	var steps atomic.Int64
-	s := simulation(&steps)
-	if s.Runs, s.Seed = *o.runs, *o.first; invariants.Enabled {
-		s.Runs = min(s.Runs, raceRuns)
+// Simulate runs random programs under random endings, at most raceRuns simulations with the race detector.
+func (o Tests[W]) Simulate(t *testing.T, raceRuns int) {
+	if o.replayed(t) {
+		return
 	}
-	dohosttest.Simulate(t, s)
-	t.Logf("%d simulations from seed %d, %d instructions compared", s.Runs, s.Seed, steps.Load())
-	if !t.Failed() && steps.Load() < 20*int64(s.Runs) {
+	runs, begun := *o.runs, time.Now()
+	if invariants.Enabled {
+		runs = min(runs, raceRuns)
+	}
+	steps, endings := 0, 0
+	for seed := *o.first; seed < *o.first+uint64(runs); seed++ {
+		w, s, report := o.simulation(seed, faults)
+		done, err := s.Try(t, seed)
+		if f, ok := errors.AsType[*dohosttest.Failure](err); ok {
+			t.Fatalf("seed %d: %s\n%v", seed, f.Text(), o.Shrink(t, f, w))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps, endings = steps+report.Steps(), endings+done.Endings
+	}
+	t.Logf("%d simulations from seed %d, %d instructions compared, %d interruptions; %v", runs, *o.first, steps, endings, time.Since(begun).Round(time.Millisecond))
+	if steps < 20*runs {
 		t.Error("hardly any instruction was compared")
 	}
+	if endings == 0 && runs > 1 {
+		t.Error("none of the runs was interrupted")
+	}
+}
+
+// simulation returns the simulation of a seed, its work and its report.
+func (o Tests[W]) simulation(seed uint64, faults float64) (W, dohosttest.Simulation, *Report) {
+	w := o.Draw(rand.New(rand.NewPCG(seed, 2)), faults)
+	s, report := o.Scenario(w)
+	return w, dohosttest.Simulation{Scenario: s, Chance: o.Chance}, report
 }
 
 // EveryPoint ends random programs at every point, half of them with a slow disk, too.
-func (o Tests) EveryPoint(t *testing.T, scenario func(seed uint64) dohosttest.Scenario) {
+func (o Tests[W]) EveryPoint(t *testing.T) {
+	if o.replayed(t) {
+		return
+	}
 	seeds := *o.everywhere
 	if invariants.Enabled {
 		seeds = 1
@@ -51,34 +89,59 @@ func (o Tests) EveryPoint(t *testing.T, scenario func(seed uint64) dohosttest.Sc
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			s := scenario(uint64(seed))
+			w := o.DrawFew(rand.New(rand.NewPCG(uint64(seed), 0)))
+			s, _ := o.Scenario(w)
 			s.Batched = seed%2 == 0
-			dohosttest.EveryPoint(t, s)
+			failures, summary := dohosttest.Explore(t, s)
+			for _, f := range failures {
+				t.Error(f)
+			}
+			if len(failures) > 0 {
+				t.Error(o.Shrink(t, failures[0], w))
+			}
+			t.Log(summary)
 		})
 	}
 }
 
+// replayed does the run of the flag, if there is one.
+func (o Tests[W]) replayed(t *testing.T) bool {
+	if *o.replay == "" {
+		return false
+	}
+	var w W
+	if err := json.Unmarshal([]byte(*o.replay), &w); err != nil {
+		t.Fatalf("-programs-replay: %v", err)
+	}
+	o.Replay(t, "", w)
+	return true
+}
+
+// Replay does one run: with the endings of [dohosttest.Failure.Replay], or ended at every point if replay is empty.
+func (o Tests[W]) Replay(t *testing.T, replay string, w W) {
+	s, _ := o.Scenario(w)
+	s.Replay = replay
+	dohosttest.EveryPoint(t, s)
+}
+
 // Repeat runs simulations with many faults, each seed twice, and compares the runs: they are the same, also if the
 // scheduler of Go orders goroutines differently. There is one for each five runs of Simulate, and at most 20.
-func (o Tests) Repeat(t *testing.T, simulation func(steps *atomic.Int64) dohosttest.Simulation) {
-	var steps atomic.Int64
-	s := simulation(&steps)
-	s.Faults = 0.5
+func (o Tests[W]) Repeat(t *testing.T) {
 	seeds := uint64(min(20, max(5, *o.runs/5)))
 	if invariants.Enabled {
 		seeds = 5
 	}
 	for seed := *o.first; seed < *o.first+seeds; seed++ {
-		first, err := s.Try(t, seed)
-		if err != nil {
-			t.Fatal(err)
+		var stats [2]dohosttest.RunStats
+		for i := range stats {
+			_, s, _ := o.simulation(seed, 0.5)
+			var err error
+			if stats[i], err = s.Try(t, seed); err != nil {
+				t.Fatal(err)
+			}
 		}
-		second, err := s.Try(t, seed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if first != second {
-			t.Errorf("seed %d: the first run has %+v, the second %+v", seed, first, second)
+		if stats[0] != stats[1] {
+			t.Errorf("seed %d: the first run has %+v, the second %+v", seed, stats[0], stats[1])
 		}
 	}
 	t.Logf("%d simulations from seed %d, each twice", seeds, *o.first)

@@ -1,0 +1,50 @@
+package randprog_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/randprog"
+	"github.com/dohost/dohost/internal/randtest"
+)
+
+// wrongAnswer is a fault of the model, which expects another result of an instruction.
+func wrongAnswer(op randprog.Op, incarnation int) randtest.Programs[randprog.Workload] {
+	return randprog.Expecting(func(n int, in randprog.Instr, want string) string {
+		if in.Op == op && n >= incarnation {
+			return "another result"
+		}
+		return want
+	})
+}
+
+// TestFailureShrinksToAnInstruction has a fault that needs one instruction, in the first incarnation, or in the second one.
+func TestFailureShrinksToAnInstruction(t *testing.T) {
+	for name, incarnation := range map[string]int{"put": 1, "recovered": 2} {
+		t.Run(name, func(t *testing.T) {
+			p := wrongAnswer(randprog.Put, incarnation)
+			w := p.DrawFew(rand.New(rand.NewPCG(2, 0)))
+			s, _ := p.Scenario(w)
+			failures, _ := dohosttest.Explore(t, s)
+			if len(failures) == 0 {
+				t.Fatalf("%v does not fail", randtest.Literal(w))
+			}
+			randtest.CheckShrunk(t, p, p.Shrink(t, failures[0], w), name, "randprog_test.go")
+		})
+	}
+}
+
+func TestFailedSimulationShrinksToAnInstruction(t *testing.T) {
+	p := wrongAnswer(randprog.Add, 2)
+	for seed := range uint64(20) {
+		w := p.Draw(rand.New(rand.NewPCG(seed, 2)), 0.05)
+		s, _ := p.Scenario(w)
+		_, err := (&dohosttest.Simulation{Scenario: s}).Try(t, seed)
+		if f, ok := err.(*dohosttest.Failure); ok {
+			randtest.CheckShrunk(t, p, p.Shrink(t, f, w), "simulation", "randprog_test.go")
+			return
+		}
+	}
+	t.Error("no simulation has failed")
+}
