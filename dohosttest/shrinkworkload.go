@@ -9,8 +9,11 @@ import (
 	"time"
 )
 
-// maxShrinkRuns bounds the runs to shorten a workload.
-const maxShrinkRuns = 2000
+// The bounds of shortening a workload. Tests compare the shortest workloads, so a slow machine must reach the first bound first.
+const (
+	maxShrinkRuns   = 2000
+	maxShrinkingFor = 3 * time.Minute // by the real clock
+)
 
 // Shrink shortens the workload of a failure, and returns the shortest workload that it finds, with its failure. workload is a
 // value, such as a list of operations that a seed has drawn; scenario makes the failed scenario of it, and shorter the
@@ -18,11 +21,11 @@ const maxShrinkRuns = 2000
 // kind of run: with the same order of steps and in the same modes of endings at the same places of the same objects, or with
 // fewer endings. Its error is like that of f if [errors.Is] says so, or if their texts differ in numbers only.
 //
-// The search does at most 2,000 runs and takes 20 seconds, by the real clock. If it finds nothing, Shrink returns
+// The search does at most 2,000 runs, and takes at most three minutes by the real clock. If it finds nothing, Shrink returns
 // workload and f.
 func Shrink[W any](t *testing.T, f *Failure, workload W, scenario func(W) Scenario, shorter func(W) iter.Seq[W]) (W, *Failure) {
 	t.Helper()
-	x := &shrinker{t: t, until: time.Now().Add(shrinkFor)}
+	x := &shrinker{t: t, until: time.Now().Add(maxShrinkingFor)}
 	// A sweep continues where the last workload was replaced; the last sweep tries all.
 	for skip := 0; ; {
 		at, replaced := 0, false

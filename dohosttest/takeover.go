@@ -22,12 +22,12 @@ func (w *scenarioRun) share(shared bool) {
 		return
 	}
 	w.shared = &logtest.Log{Linger: linger}
-	if w.order != diskDrawn {
+	if !w.order.drawn {
 		return
 	}
 	faults := []logtest.Fault{logtest.FaultUnavailable, logtest.FaultLost, logtest.FaultLostAnswer}
 	w.shared.OnAppend = func(a logtest.Append) logtest.Fault {
-		if n := hashOf(w.seed, a); n%10 == 0 {
+		if n := hashOf(w.order.seed, a); n%10 == 0 {
 			return faults[n/10%3]
 		}
 		return logtest.FaultNone
@@ -74,7 +74,7 @@ func (l *stepLease) Append(ctx context.Context, number uint64, record []byte) er
 // misroute returns the host of the former owner for some calls of each client in a random run, until it has noticed the take-over.
 func (w *scenarioRun) misroute() *dohost.Host {
 	former := w.formerOwner.Load()
-	if former == nil || w.order != diskDrawn || w.calm.Load() {
+	if former == nil || !w.order.drawn || w.calm.Load() {
 		return nil
 	}
 	select {
@@ -82,7 +82,7 @@ func (w *scenarioRun) misroute() *dohost.Host {
 		return nil
 	default:
 	}
-	if client, n := w.clients.countCall(); hashOf(w.seed, client, n)%3 > 0 {
+	if client, n := w.clients.countCall(); hashOf(w.order.seed, client, n)%3 > 0 {
 		return nil
 	}
 	return former.host
