@@ -181,7 +181,7 @@ func (x *execution) deleteSub(ctx context.Context, m *model, in Instr) error {
 	done(err)
 	x.deleting[name] = slices.DeleteFunc(x.deleting[name], func(r *bool) bool { return r == requested })
 	switch {
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrClosed): // the incarnation of the sub-agent has ended
 		return nil
