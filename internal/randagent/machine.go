@@ -19,6 +19,8 @@ type machine struct {
 	failures    map[int]int        // of the present runs of callbacks, by number
 	deleting    map[string][]*bool // the present deletions of sub-agents, by name: whether it was added again
 	changed     []int              // the numbers of the states that OnStateChanged got
+	runs        map[string]*rowRun // the calls for rows that have begun and not ended, by id
+	interrupted map[string]int     // the attempts of the calls for rows that earlier incarnations have begun; nil before the first comparison
 }
 
 var machines dohost.Namespace[machine] = "random-agent"
@@ -44,7 +46,7 @@ const (
 // Class returns the class of the agent that executes programs.
 func Class(w *Observer) dohost.Class {
 	return agent.Bind(machines, func(ctx context.Context, base *agent.Agent[state]) (*machine, error) {
-		a := &machine{Agent: base, w: w, failures: map[int]int{}, deleting: map[string][]*bool{}}
+		a := &machine{Agent: base, w: w, failures: map[int]int{}, deleting: map[string][]*bool{}, runs: map[string]*rowRun{}}
 		m, err := a.read(ctx)
 		if err != nil {
 			return nil, err
@@ -52,6 +54,7 @@ func Class(w *Observer) dohost.Class {
 		a.incarnation = w.wake(m.Serial)
 		return a, nil
 	}, &agent.Handlers[machine, state]{
+		OnStart:        (*machine).onStart,
 		Validate:       (*machine).validate,
 		OnStateChanged: (*machine).onStateChanged,
 		OnAccept:       (*machine).onAccept,
@@ -63,10 +66,11 @@ func Class(w *Observer) dohost.Class {
 		OnFiberEnded:   (*machine).onFiberEnded,
 		Options:        agent.Options{StuckAfter: 24 * time.Hour},
 	},
-		agent.Sub[machine](children),
-		agent.OnFiber(quiet, (*machine).runFiber, &agent.KindOptions{KeepCompleted: keepCompleted, KeepFailed: keepFailed, Quiet: true}),
-		agent.OnFiber(loud, (*machine).runFiber, &agent.KindOptions{KeepCompleted: -1, KeepFailed: keepFailed}),
-		agent.OnSchedule(timer, (*machine).runTimer), agent.OnSchedule(task, (*machine).runTask))
+		append(rowEntries(),
+			agent.Sub[machine](children),
+			agent.OnFiber(quiet, (*machine).runFiber, &agent.KindOptions{KeepCompleted: keepCompleted, KeepFailed: keepFailed, Quiet: true}),
+			agent.OnFiber(loud, (*machine).runFiber, &agent.KindOptions{KeepCompleted: -1, KeepFailed: keepFailed}),
+			agent.OnSchedule(timer, (*machine).runTimer), agent.OnSchedule(task, (*machine).runTask))...)
 }
 
 var errFail = errors.New("the program fails")
@@ -138,6 +142,8 @@ func (x *execution) step(ctx context.Context, in Instr, name string) error {
 		err = x.changeFiber(ctx, m, in)
 	case Schedule, ScheduleAgain, CancelSchedule:
 		err = x.changeTimer(ctx, m, in)
+	case PutRow, RemoveRow, RetryRows:
+		err = x.changeRows(ctx, m, in)
 	case AddSub, PutSub, DestroySub, DeleteSub:
 		err = x.changeSubs(ctx, m, in)
 	case SetState:
@@ -157,12 +163,13 @@ func (x *execution) step(ctx context.Context, in Instr, name string) error {
 }
 
 // adds are the instructions that use a number.
-var adds = map[Op]bool{Start: true, Run: true, Schedule: true, Enqueue: true, SetState: true}
+var adds = map[Op]bool{Start: true, Run: true, Schedule: true, Enqueue: true, SetState: true, PutRow: true}
 
 // changes are the instructions that change the agent in one batch with the model.
 var changes = map[Op]bool{
 	Start: true, Cancel: true, Restart: true, Remove: true, Schedule: true, ScheduleAgain: true, CancelSchedule: true,
 	Enqueue: true, CancelItem: true, RetryDead: true, DeleteDead: true, SetState: true, AddSub: true,
+	PutRow: true, RemoveRow: true, RetryRows: true,
 }
 
 // unexpected reports an error that is not due to the end of the incarnation or of a cancelled fiber.

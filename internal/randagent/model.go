@@ -22,6 +22,9 @@ type model struct {
 	State   state
 	Subs    map[string]bool // the names of sub-agents
 	Changes map[int]change  // of the state, by number
+	Rows    map[string]*row
+	Work    []*rowWork      // rows of calls, in the order of the first calls
+	Seen    int             // the incarnation that has last compared Work
 	Removed map[string]bool // ids of items that were cancelled while they may have run
 }
 
@@ -114,7 +117,7 @@ func (w when) next(now time.Time) time.Time {
 }
 
 func newModel() *model {
-	return &model{Fibers: map[string]*fiber{}, Runs: map[string]*fiber{}, Timers: map[int]*job{}, Removed: map[string]bool{}, Changes: map[int]change{}, Subs: map[string]bool{}}
+	return &model{Fibers: map[string]*fiber{}, Runs: map[string]*fiber{}, Timers: map[int]*job{}, Removed: map[string]bool{}, Changes: map[int]change{}, Subs: map[string]bool{}, Rows: map[string]*row{}}
 }
 
 // fibers returns the fibers that the agent may still have, by number.

@@ -9,8 +9,8 @@ import (
 // Op is the kind of an instruction.
 type Op string
 
-// The instructions. K selects one of the fibers, schedules, items or dead letters in the model, N is a number. Those
-// with a Body execute it in a transaction, in a fiber or in a callback.
+// The instructions. K selects one of the fibers, schedules, items, dead letters or rows in the model, N is a number. Those
+// with a Body execute it in a transaction, in a fiber, in a callback or in a call for a row.
 const (
 	Start          Op = "Start"          // a fiber: with key K, unless it is zero; of a kind that N selects
 	Run            Op = "Run"            // a fiber of RunFiber
@@ -29,6 +29,9 @@ const (
 	PutSub         Op = "PutSub"         // a value in sub-agent K, which is added
 	DestroySub     Op = "DestroySub"     // sub-agent K, which is added, destroys itself
 	DeleteSub      Op = "DeleteSub"      // sub-agent K
+	PutRow         Op = "PutRow"         // rows from K on, of a family and with an end that N selects
+	RemoveRow      Op = "RemoveRow"      // row K + N
+	RetryRows      Op = "RetryRows"      // the rows of call K
 	SetState       Op = "SetState"       // to N, which Validate may refuse
 	Await          Op = "Await"          // a function that does nothing
 	Sleep          Op = "Sleep"          // N milliseconds
@@ -87,7 +90,7 @@ var (
 	rowOps = []weighted{
 		{Start, 10}, {Cancel, 5}, {Restart, 4}, {Remove, 2}, {Schedule, 6}, {ScheduleAgain, 1}, {CancelSchedule, 3},
 		{Enqueue, 7}, {CancelItem, 2}, {RetryDead, 3}, {DeleteDead, 1}, {SetState, 3}, {Transaction, 3},
-		{AddSub, 2},
+		{AddSub, 2}, {PutRow, 6}, {RemoveRow, 2}, {RetryRows, 1},
 	}
 	// turnOps release the turn, or are not allowed in a transaction.
 	turnOps = []weighted{{Await, 6}, {Sleep, 4}, {Sync, 2}, {Run, 4}, {Wait, 3}, {PutSub, 3}, {DestroySub, 1}, {DeleteSub, 2}}
@@ -131,7 +134,7 @@ func drawInstr(r *rand.Rand, op Op, depth int, free bool) Instr {
 			return Instr{Op: Await, Save: in.Save}
 		}
 		in.Body = drawBody(r, 1+r.IntN(3), depth+1, true)
-	case Start, Schedule, Enqueue:
+	case Start, Schedule, Enqueue, PutRow:
 		if depth < maxDepth {
 			in.Body = drawBody(r, r.IntN(4), depth+1, true)
 		}

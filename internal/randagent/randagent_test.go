@@ -7,7 +7,7 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-var tests = randtest.NewTests(randagent.Programs, 15, 1)
+var tests = randtest.NewTests(randagent.Programs, 13, 1)
 
 func TestProgramsSimulated(t *testing.T) { tests.Simulate(t, 5) }
 

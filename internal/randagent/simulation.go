@@ -103,6 +103,9 @@ func (a *machine) rest(ctx context.Context) (struct{}, error) {
 		a.w.Faultf("at rest there are the schedules %v and the items %v", m.timers(), m.Queue)
 	}
 	a.checkChanges(m)
+	if err := a.checkRows(ctx, m); err != nil {
+		return struct{}{}, err
+	}
 	a.w.checkConnections(m, a.Object().LocateHost())
 	return struct{}{}, nil
 }

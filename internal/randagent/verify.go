@@ -3,6 +3,7 @@ package randagent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -45,7 +46,7 @@ func (a *machine) save(ctx context.Context, m *model) error {
 
 // verify compares the agent with the model. Changes that the agent makes by itself are made in the model.
 func (a *machine) verify(ctx context.Context, m *model) error {
-	if err := a.verifyFibers(ctx, m); err != nil {
+	if err := errors.Join(a.verifyFibers(ctx, m), a.verifyRows(ctx, m)); err != nil {
 		return err
 	}
 	s, err := a.State(ctx)

@@ -41,7 +41,12 @@ const (
 func (k ActKind) GoString() string { return "randagent." + string(k) }
 
 // Programs are the random programs of this package, for its tests.
-var Programs = randtest.Programs[Workload]{Draw: drawWorkload, DrawFew: drawFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.008}
+var Programs = randtest.Programs[Workload]{
+	Draw: drawWorkload, DrawFew: drawFew, FirstFew: firstFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.008,
+}
+
+// firstFew is a seed whose programs insert rows that are work, and whose points take a second.
+const firstFew = 29
 
 // actKinds has each kind as often as its weight.
 var actKinds = slices.Concat(

@@ -18,6 +18,8 @@ type Programs[W any] struct {
 	Draw func(r *rand.Rand, faults float64) W
 	// DrawFew draws a little work, for runs that end at every point.
 	DrawFew func(r *rand.Rand) W
+	// FirstFew is the seed of the first of them.
+	FirstFew uint64
 	// Scenario returns a scenario that does the work, and its report.
 	Scenario func(W) (dohosttest.Scenario, *Report)
 	// Shorter returns the forms of the work with less to do.
@@ -33,7 +35,7 @@ type Shrunk[W any] struct {
 	test    string
 }
 
-// Shrink shortens the work of a failure, within the bounds of [dohosttest.Shrink]: 2,000 runs and 20 seconds. It removes callers,
+// Shrink shortens the work of a failure, within the bounds of [dohosttest.Shrink]: 2,000 runs in three minutes. It removes callers,
 // faults, acts and instructions as long as the shorter work fails in the same way.
 func (p Programs[W]) Shrink(t *testing.T, f *dohosttest.Failure, w W) Shrunk[W] {
 	w, f = dohosttest.Shrink(t, f, w, func(w W) dohosttest.Scenario {

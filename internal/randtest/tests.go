@@ -89,7 +89,7 @@ func (o Tests[W]) EveryPoint(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			w := o.DrawFew(rand.New(rand.NewPCG(uint64(seed), 0)))
+			w := o.DrawFew(rand.New(rand.NewPCG(o.FirstFew+uint64(seed), 0)))
 			s, _ := o.Scenario(w)
 			s.Batched = seed%2 == 0
 			failures, summary := dohosttest.Explore(t, s)
