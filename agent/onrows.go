@@ -76,10 +76,11 @@ func (o *RowsOptions) check() error {
 // once if it has no Await and returns no error.
 //
 // A call has failed if m returns an error, or nil although the row is still in the index. Then the agent calls m again,
-// later. After RowsOptions.MaxAttempts the row is parked: it stays in the index, and m is not called for it until it is
-// written again, or retried ([Rows], dohost retry). Other rows are not affected. A [PostponeError] is no failure: the agent calls m again
-// after its time. If other code has written the row during a
-// successful call, the agent calls m again immediately, with the new row. A row that does not decode is parked.
+// later. After RowsOptions.MaxAttempts the row is parked: it stays in the index, and m is not called for it until other code
+// writes it, or it is retried ([Rows], dohost retry). Other rows are not affected. A [PostponeError] is no failure: the agent
+// calls m again after its time. If other code has written the row during a successful call, the agent calls m again
+// immediately, with the new row. The methods of OnRows and the related functions are not other code: otherwise two methods that
+// write a row of each other would repeat one another without a delay. A row that does not decode is parked.
 //
 // A row that leaves the index and enters it again is new work, with another position, after the end of a call that runs for
 // the old one. But if m itself puts its row back, the row remains that of the call.
