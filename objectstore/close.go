@@ -34,7 +34,15 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// fail makes the store refuse all calls from now on. Only the committer calls it.
+// leaseInvalid fails the store because an output may not leave. A store that continued would tell its objects that their writes
+// are refused, while they could still write. Any goroutine may call it.
+func (s *Store) leaseInvalid() {
+	if !s.abandoned.Load() && s.ended.Load() == nil {
+		s.fail(errLeaseLost)
+	}
+}
+
+// fail makes the store refuse all calls from now on. The committer calls it, and leaseInvalid.
 func (s *Store) fail(cause error) {
 	failure := fmt.Errorf("dohost: store failed: %w", cause)
 	s.ended.Store(&ending{failure: failure, refusal: fmt.Errorf("%w: %w", ErrFenced, failure)})

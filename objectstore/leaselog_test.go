@@ -112,11 +112,12 @@ func TestSharedLogHasEachConfirmedWrite(t *testing.T) {
 	})
 }
 
-// TestFormerOwnerIsFenced takes a log over from a host that still runs.
+// TestFormerOwnerIsFenced takes a log over from a host that still runs, and does not know it. Its first act is a read, whose answer may
+// be old, or a write.
 func TestFormerOwnerIsFenced(t *testing.T) {
-	for _, linger := range []time.Duration{0, time.Hour} {
+	for _, first := range []string{"read", "write"} {
 		synctest.Test(t, func(t *testing.T) {
-			log := &logtest.Log{Linger: linger}
+			log := &logtest.Log{Linger: time.Hour}
 			s := open(t, NewMemFS(), leased(t, log))
 			o := s.live("c", "a")
 			o.put(t, "n", "1")
@@ -126,32 +127,31 @@ func TestFormerOwnerIsFenced(t *testing.T) {
 			n.want(t, "n", "1")
 			n.put(t, "n", "2")
 			n.commit(t)
+			appended := len(log.Records())
 
-			// A read, whose answer may be old, and a write.
 			j := new(releaseLog)
-			o.Emit(entry{j, "read"})
-			err := o.Commit(o.Batch)
-			synctest.Wait()
-			if linger > 0 {
-				if err != nil {
-					t.Fatal(err)
-				}
-				j.want(t, "read!")
+			if first == "write" {
 				o.put(t, "n", "3")
-				o.Emit(entry{j, "write"})
-				if err := o.Commit(o.Batch); err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				j.want(t, "write!")
-			} else if !errors.Is(err, ErrFenced) {
-				t.Errorf("commit of a host that has lost its lease: %v", err)
 			}
+			o.Emit(entry{j, first})
+			if err := o.Commit(o.Batch); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			j.want(t, first+"!")
 			if err := s.Err(); !errors.Is(err, ErrFenced) {
 				t.Errorf("the store failed with %v", err)
 			}
+			if err := o.Put(SpaceKV, []byte("n"), []byte("4"), false); err == nil {
+				if err := o.Commit(o.Batch); !errors.Is(err, ErrFenced) {
+					t.Errorf("a later commit: %v", err)
+				}
+			}
 			if err := s.Close(); !errors.Is(err, ErrFenced) {
 				t.Errorf("Close: %v", err)
+			}
+			if len(log.Records()) != appended {
+				t.Error("the former owner has appended a record")
 			}
 			n.put(t, "m", "1")
 			n.commit(t)

@@ -155,9 +155,12 @@ func TestOutputFailsWithoutValidLease(t *testing.T) {
 		o := s.live("c", "a")
 		try("before", o, true, nil)
 		log.stale.Store(true)
-		try("a write", o, true, ErrFenced)
 		try("a read", o, false, ErrFenced)
-		log.stale.Store(false)
-		try("after", o, true, nil)
+		if err := s.Err(); !errors.Is(err, ErrFenced) {
+			t.Errorf("the store has not failed: %v", err)
+		}
+		if err := o.Commit(o.Batch); !errors.Is(err, ErrFenced) {
+			t.Errorf("a commit after the end of the lease: %v", err)
+		}
 	})
 }

@@ -57,6 +57,7 @@ func (r *Range) releasePass(outs []emission) (more bool) {
 		var err error
 		if !r.store.log.Valid() {
 			err = ErrFenced
+			r.store.leaseInvalid()
 		}
 		if !r.release(outs, err) {
 			return false

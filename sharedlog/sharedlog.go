@@ -61,8 +61,9 @@ type Lease interface {
 	// errors than ErrFenced, ErrUnknown and ErrUnavailable make the host fail. The log must not keep the slice. ctx ends when the
 	// host is abandoned.
 	Append(ctx context.Context, number uint64, record []byte) error
-	// Valid reports whether no other host can have acquired the log. It must not block: a host calls it before each output.
-	// An implementation compares the monotonic clock with a deadline before which no acquisition of another host succeeds.
+	// Valid reports whether no other host can have acquired the log. It must not block: a host calls it before each output, and
+	// fails if it is false. An implementation compares the monotonic clock with a deadline before which no acquisition of
+	// another host succeeds. A lease that was invalid is never valid again.
 	Valid() bool
 	// Lost is closed when the lease has ended without Release. The host then fails, and ends its objects.
 	Lost() <-chan struct{}

@@ -14,7 +14,7 @@ var (
 	full   = flag.Bool("full", false, "end incarnations at every point, instead of a sample of the points, and at more pairs of points")
 	points = flag.Int("points", 0, "with -full: the runs with one ending that a scenario has at most; 0: no limit")
 	seed   = flag.Uint64("points-seed", 0, "the seed that draws those runs, and the pairs")
-	shared = flag.Bool("take-over", false, "keep the history in a shared log, and end runs by take-overs and power cuts alone")
+	shared = flag.Bool("take-over", false, "keep the history in a shared log, and end runs by take-overs, power cuts and kills")
 )
 
 // Full reports whether the flag -full is set.
@@ -37,7 +37,7 @@ func Places() []dohost.Place {
 // of the sample and no pairs.
 func Scenario(s dohosttest.Scenario, sample, pairs int) dohosttest.Scenario {
 	if *shared {
-		s.SharedLog, s.Endings = true, []dohost.EndMode{dohost.EndTakeOver, dohost.EndPowerCut}
+		s.SharedLog, s.Endings = true, []dohost.EndMode{dohost.EndTakeOver, dohost.EndPowerCut, dohost.EndKill}
 	}
 	switch {
 	case *full:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/internal/pointtest"
@@ -21,6 +22,19 @@ func TestScenarios(t *testing.T) {
 		t.Run(n.Name, func(t *testing.T) {
 			t.Parallel()
 			dohosttest.EveryPoint(t, thorough(n.New()))
+		})
+	}
+}
+
+// TestScenariosWithSharedLog ends the scenarios by take-overs, and by ends of processes whose records are in a shared log.
+func TestScenariosWithSharedLog(t *testing.T) {
+	for _, n := range simtest.Scenarios() {
+		t.Run(n.Name, func(t *testing.T) {
+			t.Parallel()
+			s := n.New()
+			s.SharedLog, s.Batched = true, s.Batched && pointtest.Full()
+			s.Endings = []dohost.EndMode{dohost.EndTakeOver, dohost.EndPowerCut, dohost.EndKill}
+			dohosttest.EveryPoint(t, pointtest.Scenario(s, 12, 100))
 		})
 	}
 }
