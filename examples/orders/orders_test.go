@@ -78,6 +78,19 @@ func TestOrderIsChargedAndShippedOnce(t *testing.T) {
 	})
 }
 
+// TestOrderOnASharedLog adds take-overs: another host has the order while the former owner's code runs on.
+func TestOrderOnASharedLog(t *testing.T) {
+	shop := newShop()
+	dohosttest.EveryPoint(t, dohosttest.Scenario{
+		Classes:   []dohost.Class{orders.Class(shop)},
+		Services:  []*dohosttest.FakeService{&shop.bank, &shop.carrier},
+		Run:       func(ctx context.Context, h *dohosttest.Host) error { return place(ctx, h, "7") },
+		Check:     func(context.Context, *dohosttest.Host) error { return shop.once("7") },
+		SharedLog: true,
+		Pairs:     100,
+	})
+}
+
 // declineFirst is a bank that declines every charge with the first key of an order.
 func declineFirst(key string, _ int, m dohosttest.FailurePoint) error {
 	if strings.HasSuffix(key, "/1") && m == dohosttest.FailureBeforeEffect {

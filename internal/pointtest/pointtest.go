@@ -12,7 +12,7 @@ import (
 
 var (
 	full   = flag.Bool("full", false, "end incarnations at every point, instead of a sample of the points, and at more pairs of points")
-	points = flag.Int("points", 0, "with -full: the runs with one ending that a scenario has at most; 0: no limit")
+	points = flag.Int("points", 0, "with -full: the runs with one ending that a scenario has at most, and the pairs; 0: no limit")
 	seed   = flag.Uint64("points-seed", 0, "the seed that draws those runs, and the pairs")
 	shared = flag.Bool("take-over", false, "keep the history in a shared log, and end runs by take-overs, power cuts and kills")
 )
@@ -42,6 +42,9 @@ func Scenario(s dohosttest.Scenario, sample, pairs int) dohosttest.Scenario {
 	switch {
 	case *full:
 		s.Pairs, s.Sample, s.Seed = pairs, *points, *seed
+		if *points > 0 {
+			s.Pairs = min(pairs, *points)
+		}
 	case invariants.Enabled:
 		s.Sample = max(1, sample/5)
 	default:
