@@ -18,12 +18,14 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/sharedlog"
 	"github.com/dohost/dohost/web"
 )
 
 type serveCmd struct {
 	Data          string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Folder of the store (${default})."`
 	Ship          string        `env:"DOHOST_SHIP" placeholder:"DIR" help:"Copy each record to this folder, asynchronously, for dohost restore."`
+	SharedLog     string        `name:"shared-log" env:"DOHOST_SHARED_LOG" placeholder:"DIR" help:"Keep the history in this folder of a shared file system. If another process owns it, wait until that process has ended."`
 	Listen        string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Address of the listener for clients (${default}): host:port."`
 	Admin         string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Address of the admin listener (${default}): host:port, unix:PATH, or off."`
 	Origin        []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
@@ -60,7 +62,7 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 	}
 	s := &server{std: std, questions: ask, classes: served, supervised: supervised, served: make(chan error, 2)}
 	if err := s.open(ctx, c, classes); err != nil {
-		return errors.Join(err, s.closeListeners(), s.closeArchive())
+		return errors.Join(err, s.closeListeners(), s.closeArchive(), s.releaseLog(ctx))
 	}
 	signals := make(chan os.Signal, 2)
 	if supervised {
@@ -78,7 +80,7 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 // check returns an error that names a flag with an invalid value.
 func (c *serveCmd) check() error {
 	if err := errors.Join(checkFilled("--data", "DOHOST_DATA", c.Data), checkFilled("--listen", "DOHOST_LISTEN", c.Listen),
-		checkFilled("--admin", "DOHOST_ADMIN", c.Admin), checkFolder("--data", c.Data), checkShip("--ship", c.Ship, c.Data), c.limitFlags.check()); err != nil {
+		checkFilled("--admin", "DOHOST_ADMIN", c.Admin), checkFolder("--data", c.Data), checkShip("--ship", c.Ship, c.Data), c.checkSharedLog(), c.limitFlags.check()); err != nil {
 		return err
 	}
 	if c.MaxLive < 0 || c.HeapBudget > 1<<40 {
@@ -114,6 +116,7 @@ type server struct {
 	log      *slog.Logger
 	host     *dohost.Host
 	archive  *dohost.DirArchive // nil if nothing is shipped
+	lease    sharedlog.Lease    // nil if the history is in the folder of the store
 	public   *http.Server
 	admin    *http.Server // nil if there is none
 	publicAt net.Listener
@@ -143,13 +146,17 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 			s.log.Warn("every user of this machine can read the token file", "file", path, "want", "mode 0600")
 		}
 	}
+	// Before the listeners: the clients of a waiting process are refused, and turn to the owner.
+	if err := s.acquireLog(ctx, c.SharedLog); err != nil {
+		return err
+	}
 	if err := s.listen(ctx, c); err != nil {
 		return err
 	}
 	metrics := web.NewMetrics()
 	o := &dohost.Options{
 		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: chaos, Logger: s.log,
-		Origins: c.Origin, ErrorTexts: c.errorTexts(c.Listen),
+		Origins: c.Origin, ErrorTexts: c.errorTexts(c.Listen), Lease: s.lease,
 		Listener: dohost.Tee(web.LogListener(s.log), metrics.Listener()),
 	}
 	c.set(o)
@@ -313,7 +320,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	case sig := <-signals:
 		fmt.Fprintf(s.std.err, "dohost: %v: closing; a second signal ends the process immediately\n", sig)
 	case <-s.host.Failed():
-		failure = errors.New("the store has failed; all acknowledged writes are on the disk")
+		failure = errors.New("the store has failed; all acknowledged writes are durable")
 	case failure = <-s.served:
 	case <-ctx.Done():
 	}

@@ -43,9 +43,10 @@ var mayImport = map[string][]string{
 
 	"web":      {"web/page", "internal/adminapi", "."},
 	"web/page": {},
-	"cli":      {"web", "agent", "chat", "ledger", "pool", "streams", "internal/adminapi", "."},
+	"cli":      {"web", "agent", "chat", "ledger", "pool", "streams", "sharedlog", "sharedlog/dirlog", "internal/adminapi", "."},
 
 	"sharedlog/logtest": {"sharedlog"},
+	"sharedlog/dirlog":  {"sharedlog"},
 	"dohosttest":        {".", "runtime", "objectstore", "sharedlog", "sharedlog/logtest", "eviction", "internal/..."},
 
 	"ledger/ledgertest": {".", "ledger", "dohosttest", "internal/policytest"},
@@ -93,6 +94,7 @@ var mayImport = map[string][]string{
 var testsMayImport = map[string][]string{
 	".":                {"dohosttest", "examples/..."},
 	"objectstore":      {"sharedlog/logtest"},
+	"sharedlog/dirlog": {"sharedlog/logtest"},
 	"ledger":           {"dohosttest", "objectstore", "agent", "chat"}, // for a full disk, and for positions
 	"agent":            {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
 	"chat":             {"dohosttest", "objectstore", "runtime"},       // likewise

@@ -10,17 +10,46 @@ import (
 	"github.com/dohost/dohost/sharedlog"
 )
 
-// Run runs the tests of an implementation. open returns a new, empty log; with again it returns another handle of the log that
-// the last call has returned, as another process would have.
-func Run(t *testing.T, open func(t *testing.T, again bool) sharedlog.Log) {
-	for name, test := range map[string]func(t *testing.T, open func(again bool) sharedlog.Log){
+// Implementation is an implementation to test.
+type Implementation struct {
+	// Open returns a new, empty log; with again it returns another handle of the log that the test has opened before, as
+	// another process would have.
+	Open func(t *testing.T, again bool) sharedlog.Log
+	// Suspend makes a lease last no longer than it does without its owner, as if the owner's process was stopped. Nil does
+	// nothing: for a log that can be acquired while its owner is alive.
+	Suspend func(sharedlog.Lease)
+}
+
+// Run runs the tests of an implementation, in parallel.
+func Run(t *testing.T, i Implementation) {
+	if i.Suspend == nil {
+		i.Suspend = func(sharedlog.Lease) {}
+	}
+	for name, test := range map[string]func(t *testing.T, i *opened){
 		"Sequence": testSequence, "Fence": testFence, "Repetition": testRepetition, "Gap": testGap, "Release": testRelease,
 		"Canceled": testCanceled, "Sizes": testSizes,
 	} {
 		t.Run(name, func(t *testing.T) {
-			test(t, func(again bool) sharedlog.Log { return open(t, again) })
+			t.Parallel()
+			test(t, &opened{Implementation: i})
 		})
 	}
+}
+
+// opened has the leases of a test.
+type opened struct {
+	Implementation
+	owner sharedlog.Lease // the last one
+}
+
+// acquire acquires the log of the test with a handle of its own, while the former owner is suspended.
+func (i *opened) acquire(t *testing.T) sharedlog.Lease {
+	t.Helper()
+	if i.owner != nil {
+		i.Suspend(i.owner)
+	}
+	i.owner = acquire(t, i.Open(t, i.owner != nil))
+	return i.owner
 }
 
 func acquire(t *testing.T, l sharedlog.Log) sharedlog.Lease {
@@ -74,14 +103,14 @@ func has(t *testing.T, o sharedlog.Lease, from, newest uint64) {
 	}
 }
 
-func testSequence(t *testing.T, open func(again bool) sharedlog.Log) {
-	o := acquire(t, open(false))
+func testSequence(t *testing.T, i *opened) {
+	o := i.acquire(t)
 	has(t, o, 1, 0)
 	appends(t, o, 1, 20)
 	if err := o.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	next := acquire(t, open(true))
+	next := i.acquire(t)
 	if next.Generation() <= o.Generation() {
 		t.Errorf("generation %d follows %d", next.Generation(), o.Generation())
 	}
@@ -92,10 +121,10 @@ func testSequence(t *testing.T, open func(again bool) sharedlog.Log) {
 }
 
 // testFence takes a log over while its owner still runs.
-func testFence(t *testing.T, open func(again bool) sharedlog.Log) {
-	old := acquire(t, open(false))
+func testFence(t *testing.T, i *opened) {
+	old := i.acquire(t)
 	appends(t, old, 1, 3)
-	o := acquire(t, open(true))
+	o := i.acquire(t)
 	if old.Valid() {
 		t.Error("the former lease is valid")
 	}
@@ -115,27 +144,27 @@ func testFence(t *testing.T, open func(again bool) sharedlog.Log) {
 		t.Errorf("release of the former lease: %v", err)
 	}
 	appends(t, o, 6, 6)
-	has(t, acquire(t, open(true)), 1, 6)
+	has(t, i.acquire(t), 1, 6)
 }
 
 // testRepetition appends the newest record again.
-func testRepetition(t *testing.T, open func(again bool) sharedlog.Log) {
-	o := acquire(t, open(false))
+func testRepetition(t *testing.T, i *opened) {
+	o := i.acquire(t)
 	appends(t, o, 1, 2)
 	appends(t, o, 2, 2)
 	if err := o.Append(t.Context(), 2, []byte("another one")); err == nil {
 		t.Error("another record with the number of the newest one was accepted")
 	}
 	appends(t, o, 3, 3)
-	next := acquire(t, open(true))
+	next := i.acquire(t)
 	if err := next.Append(t.Context(), 3, record(3)); err == nil {
 		t.Error("the record of another lease was taken for a repetition")
 	}
-	has(t, acquire(t, open(true)), 1, 3)
+	has(t, i.acquire(t), 1, 3)
 }
 
-func testGap(t *testing.T, open func(again bool) sharedlog.Log) {
-	o := acquire(t, open(false))
+func testGap(t *testing.T, i *opened) {
+	o := i.acquire(t)
 	appends(t, o, 1, 2)
 	for _, n := range []uint64{0, 1, 4, 100} {
 		err := o.Append(t.Context(), n, record(n))
@@ -143,11 +172,11 @@ func testGap(t *testing.T, open func(again bool) sharedlog.Log) {
 			t.Errorf("append of record %d after record 2: %v", n, err)
 		}
 	}
-	has(t, acquire(t, open(true)), 1, 2)
+	has(t, i.acquire(t), 1, 2)
 }
 
-func testRelease(t *testing.T, open func(again bool) sharedlog.Log) {
-	o := acquire(t, open(false))
+func testRelease(t *testing.T, i *opened) {
+	o := i.acquire(t)
 	appends(t, o, 1, 1)
 	if err := o.Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -158,31 +187,30 @@ func testRelease(t *testing.T, open func(again bool) sharedlog.Log) {
 	if o.Valid() || isClosed(o.Lost()) {
 		t.Errorf("after its release the lease is valid %v, lost %v", o.Valid(), isClosed(o.Lost()))
 	}
-	has(t, acquire(t, open(true)), 1, 1)
+	has(t, i.acquire(t), 1, 1)
 }
 
-func testCanceled(t *testing.T, open func(again bool) sharedlog.Log) {
-	l := open(false)
-	o := acquire(t, l)
+func testCanceled(t *testing.T, i *opened) {
+	o := i.acquire(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	switch err := o.Append(ctx, 1, record(1)); {
 	case err == nil:
-		has(t, acquire(t, l), 1, 1)
+		has(t, i.acquire(t), 1, 1)
 	case !errors.Is(err, context.Canceled):
 		t.Errorf("append with a canceled context: %v", err)
 	}
 }
 
-func testSizes(t *testing.T, open func(again bool) sharedlog.Log) {
-	o := acquire(t, open(false))
+func testSizes(t *testing.T, i *opened) {
+	o := i.acquire(t)
 	sizes := []int{1, 1 << 10, 1<<20 + 1, 20 << 20}
-	for i, size := range sizes {
-		if err := o.Append(t.Context(), uint64(i+1), bytes.Repeat([]byte{byte(i)}, size)); err != nil {
+	for n, size := range sizes {
+		if err := o.Append(t.Context(), uint64(n+1), bytes.Repeat([]byte{byte(n)}, size)); err != nil {
 			t.Fatalf("append of %d bytes: %v", size, err)
 		}
 	}
-	next, n := acquire(t, open(true)), 0
+	next, n := i.acquire(t), 0
 	for b, err := range next.Read(t.Context(), 1) {
 		if err != nil || n >= len(sizes) || len(b) != sizes[n] || b[len(b)-1] != byte(n) {
 			t.Fatalf("record %d has %d bytes, %v", n+1, len(b), err)

@@ -1,17 +1,19 @@
 package logtest
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/dohost/dohost/sharedlog"
 )
 
 func TestLogInMemory(t *testing.T) {
-	var last *Log
-	Run(t, func(_ *testing.T, again bool) sharedlog.Log {
+	var logs sync.Map // by test
+	Run(t, Implementation{Open: func(t *testing.T, again bool) sharedlog.Log {
 		if !again {
-			last = &Log{}
+			logs.Store(t.Name(), &Log{})
 		}
-		return last
-	})
+		l, _ := logs.Load(t.Name())
+		return l.(*Log)
+	}})
 }
