@@ -89,7 +89,7 @@ func (s *Store) Abandon() {
 // release that has begun. It does not wait.
 func (s *Store) BeginAbandon() {
 	s.abandoned.Store(true)
-	s.log.Stop()
+	s.log.Stop(ErrClosed)
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
 	s.budget.close()
 }
@@ -214,7 +214,7 @@ func (c *committer) writeHost(clean bool) error {
 
 // appendHost appends the record of a host to the log. A shared log that does not answer is given up after leaseHostTime.
 func (c *committer) appendHost(rec *record) (err error) {
-	late := time.AfterFunc(leaseHostTime, c.s.log.Stop)
+	late := time.AfterFunc(leaseHostTime, func() { c.s.log.Stop(errNoAnswer) })
 	defer late.Stop()
 	for {
 		if c.tail, err = c.s.log.Append(c.host.generation, c.tail, rec); !repeatable(err) || !c.s.queue.pause(appendRetry) {

@@ -182,11 +182,6 @@ func (c *committer) appendToLog() error {
 		if !repeatable(err) || !c.s.queue.pause(appendRetry) {
 			return err
 		}
-		select {
-		case <-c.s.log.Lost():
-			return fmt.Errorf("%w: %w", errLeaseLost, err)
-		default:
-		}
 	}
 }
 

@@ -38,6 +38,9 @@ const (
 	leaseReleaseTime = 5 * time.Second  // of Close, for the release
 )
 
+// errNoAnswer is the cause when Open or Close gives a record up.
+var errNoAnswer = fmt.Errorf("dohost: the shared log has not accepted a record for %v", leaseHostTime)
+
 // maxGeneration is the greatest generation of a host: NewAlarmGeneration has 24 bits for it.
 const maxGeneration = 1<<24 - 1
 
@@ -48,24 +51,33 @@ type leaseLog struct {
 	lease  sharedlog.Lease
 	parent context.Context
 	ctx    context.Context // of all calls but Release; a child of parent
-	stop   context.CancelFunc
+	stop   context.CancelCauseFunc
 }
 
 func newLeaseLog(s *Store, o *Shared) *leaseLog {
 	l := &leaseLog{s: s, lease: o.Lease, parent: o.Context}
-	l.ctx, l.stop = context.WithCancel(o.Context)
+	l.ctx, l.stop = context.WithCancelCause(o.Context)
 	return l
+}
+
+// watch ends the contexts of the lease's calls when the lease is lost: an append may wait for its context. It returns when they end.
+func (l *leaseLog) watch() {
+	select {
+	case <-l.lease.Lost():
+		l.stop(errLeaseLost)
+	case <-l.ctx.Done():
+	}
 }
 
 // Append appends the frame of a record to the shared log, and then applies the record to the engine. The order matters: the engine
 // cannot undo a record that the log has refused.
 func (l *leaseLog) Append(_, tail uint64, r *record) (uint64, error) {
 	l.s.hook(StageSync, r.objects)
-	if err := l.ctx.Err(); err != nil {
+	if err := context.Cause(l.ctx); err != nil {
 		return tail, err
 	}
 	if err := l.lease.Append(l.ctx, tail+1, r.frame); err != nil {
-		return tail, fenced(err)
+		return tail, l.failure(err)
 	}
 	if err := l.apply(r.batch); err != nil {
 		return tail, err
@@ -73,10 +85,16 @@ func (l *leaseLog) Append(_, tail uint64, r *record) (uint64, error) {
 	return tail + 1, nil
 }
 
-// fenced makes ErrFenced of the lease's error of that kind.
-func fenced(err error) error {
-	if errors.Is(err, sharedlog.ErrFenced) {
+// failure makes ErrFenced of the lease's error of that kind, and replaces an error of a call whose context has ended by the cause.
+func (l *leaseLog) failure(err error) error {
+	cause := context.Cause(l.ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sharedlog.ErrFenced):
 		return fmt.Errorf("%w: %w", ErrFenced, err)
+	case cause != nil:
+		return fmt.Errorf("%w: %v", cause, err) // %v: an unknown outcome is not repeated any more
 	}
 	return err
 }
@@ -93,11 +111,11 @@ func (l *leaseLog) Valid() bool { return !l.s.abandoned.Load() && l.lease.Valid(
 func (l *leaseLog) Lost() <-chan struct{} { return l.lease.Lost() }
 
 // Stop ends the contexts of the lease's calls.
-func (l *leaseLog) Stop() { l.stop() }
+func (l *leaseLog) Stop(cause error) { l.stop(cause) }
 
 // Release releases the lease, unless the store is abandoned: a process that has ended releases nothing.
 func (l *leaseLog) Release() error {
-	defer l.stop()
+	defer l.stop(ErrClosed)
 	if l.s.abandoned.Load() {
 		return nil
 	}

@@ -269,7 +269,7 @@ func TestUnavailableLogDelaysOpenAndCloseForAWhile(t *testing.T) {
 			t.Error("the lease was not released")
 		}
 		begun = time.Now()
-		refusesLog(t, "open", NewMemFS(), log, context.Canceled, "")
+		refusesLog(t, "open", NewMemFS(), log, errNoAnswer, "")
 		if took := time.Since(begun); took < leaseHostTime || took > leaseHostTime+time.Second {
 			t.Errorf("Open after %v", took)
 		}

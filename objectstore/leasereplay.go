@@ -36,7 +36,7 @@ func (l *leaseLog) identify(c *claim) error {
 func (l *leaseLog) record(number uint64) (f frame.Frame, err error) {
 	err = fmt.Errorf("%w: record %d: it is missing", ErrLogDamaged, number)
 	for b, readErr := range l.lease.Read(l.ctx, number) {
-		if err = fenced(readErr); err != nil {
+		if err = l.failure(readErr); err != nil {
 			break
 		}
 		var rest []byte
@@ -91,7 +91,7 @@ func (l *leaseLog) replayAfter(c *chain, newest uint64) error {
 	}
 	for b, err := range l.lease.Read(l.ctx, c.at.Number+1) {
 		if err != nil {
-			return fenced(err)
+			return l.failure(err)
 		}
 		f, rest, err := c.at.Next(b)
 		if err == nil && len(rest) > 0 {

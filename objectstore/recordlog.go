@@ -18,8 +18,9 @@ type recordLog interface {
 	Valid() bool
 	// Lost is closed when another host may have taken over, and the store must fail. It is nil if that cannot happen.
 	Lost() <-chan struct{}
-	// Stop makes Append return soon, with an error: the store is abandoned. Any goroutine may call it.
-	Stop()
+	// Stop makes Append return soon, with this cause: the store is abandoned, or Open or Close gives the log up. Any goroutine may
+	// call it.
+	Stop(cause error)
 	// Release gives the log up, after the last record.
 	Release() error
 }
@@ -49,7 +50,7 @@ func (l localLog) Valid() bool { return !l.s.abandoned.Load() }
 func (l localLog) Lost() <-chan struct{} { return nil }
 
 // Stop has no effect: the disk answers.
-func (l localLog) Stop() {}
+func (l localLog) Stop(error) {}
 
 // Release has no effect: the store gives the lock up when the database is closed.
 func (l localLog) Release() error { return nil }

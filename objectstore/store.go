@@ -100,7 +100,7 @@ func Open(dir string, o *Options) (*Store, error) {
 	}
 	s, c := newStore(dir, opts)
 	if err := s.open(c); err != nil {
-		s.log.Stop()
+		s.log.Stop(err)
 		return nil, fmt.Errorf("dohost: opening %s: %w", dir, err)
 	}
 	if s.ship != nil {
@@ -140,6 +140,7 @@ func (s *Store) open(c *committer) error {
 	}
 	s.lock = claimed.lock
 	if l, ok := s.log.(*leaseLog); ok {
+		go l.watch()
 		if err := l.identify(&claimed); err != nil {
 			return errors.Join(err, s.lock.Close())
 		}

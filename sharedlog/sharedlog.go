@@ -58,8 +58,10 @@ type Lease interface {
 	Read(ctx context.Context, from uint64) iter.Seq2[[]byte, error]
 	// Append makes a record durable as the one with this number, which follows the newest one. A record has at most 32 MiB.
 	// If the newest record has this number and the same bytes, and was appended with this lease, Append returns nil. Other
-	// errors than ErrFenced, ErrUnknown and ErrUnavailable make the host fail. The log must not keep the slice. ctx ends when the
-	// host is abandoned.
+	// errors than ErrFenced, ErrUnknown and ErrUnavailable make the host fail. The log must not keep the slice.
+	//
+	// Append returns soon after the end of ctx, which ends when Lost is closed, and when Open or Close gives the record up. Its error is then
+	// of no importance: the host appends nothing any more.
 	Append(ctx context.Context, number uint64, record []byte) error
 	// Valid reports whether no other host can have acquired the log. It must not block: a host calls it before each output, and
 	// fails if it is false. An implementation compares the monotonic clock with a deadline before which no acquisition of

@@ -1,0 +1,94 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/sharedlog"
+	"github.com/dohost/dohost/sharedlog/logtest"
+)
+
+// userLease is a lease with other methods.
+type userLease struct {
+	sharedlog.Lease
+	onAppend  func(context.Context, uint64) error // if set, its error is that of Append
+	onValid   func()
+	onRelease func()
+}
+
+func (l *userLease) Append(ctx context.Context, number uint64, record []byte) error {
+	if l.onAppend != nil {
+		if err := l.onAppend(ctx, number); err != nil {
+			return err
+		}
+	}
+	return l.Lease.Append(ctx, number, record)
+}
+
+func (l *userLease) Valid() bool {
+	if l.onValid != nil {
+		l.onValid()
+	}
+	return l.Lease.Valid()
+}
+
+func (l *userLease) Release(ctx context.Context) error {
+	if l.onRelease != nil {
+		l.onRelease()
+	}
+	return l.Lease.Release(ctx)
+}
+
+// userLeased returns options with such a lease.
+func userLeased(t *testing.T, log *logtest.Log) (Options, *userLease) {
+	o := leased(t, log)
+	l := &userLease{Lease: o.Shared.Lease}
+	o.Shared.Lease = l
+	return o, l
+}
+
+// closesWithin fails the test if Close takes longer.
+func closesWithin(t *testing.T, s *Store, limit time.Duration) error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Close() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(limit):
+		t.Errorf("Close has not returned after %v", limit)
+		s.Abandon()
+		return <-ended
+	}
+}
+
+// TestLossOfTheLeaseEndsAnAppend has a log that does not answer before the context ends.
+func TestLossOfTheLeaseEndsAnAppend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, failed, j := &logtest.Log{}, make(chan error, 1), new(releaseLog)
+		o, l := userLeased(t, log)
+		o.OnFail = func(err error) { failed <- err }
+		s := open(t, NewMemFS(), o)
+		l.onAppend = func(ctx context.Context, _ uint64) error { <-ctx.Done(); return ctx.Err() }
+		a := s.live("c", "a")
+		a.put(t, "n", "1")
+		a.Emit(entry{j, "write"})
+		a.commitBatch(t)
+		time.Sleep(time.Minute)
+		j.want(t)
+		log.Expire()
+		time.Sleep(time.Second)
+		j.want(t, "write!")
+		select {
+		case err := <-failed:
+			if !errors.Is(err, ErrFenced) {
+				t.Errorf("failed with %v", err)
+			}
+		default:
+			t.Error("the store has not failed")
+		}
+	})
+}
