@@ -58,12 +58,23 @@ func (s *Store) failed(failure error) {
 	}
 }
 
-// shutDown makes the store refuse all calls, unless it does already, and waits until it is closed.
+// shutDown makes the store refuse all calls, unless it does already, and waits until it is closed. A shared log that does not accept
+// a record is given up after leaseHostTime.
 func (s *Store) shutDown(abort bool) {
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
 	s.queue.end(abort)
 	s.budget.close()
-	<-s.done
+	for wait := leaseHostTime; ; {
+		select {
+		case <-s.done:
+			return
+		case <-time.After(wait):
+		}
+		if wait = leaseHostTime - s.Stalled(); wait <= 0 {
+			s.log.Stop(errNoAnswer)
+			wait = leaseHostTime
+		}
+	}
 }
 
 // Close makes all commits durable, writes the mark of a clean end and closes the store. Later calls, and later

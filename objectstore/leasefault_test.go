@@ -92,3 +92,31 @@ func TestLossOfTheLeaseEndsAnAppend(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseGivesUpARecordWhenTheLogDoesNotAnswer closes a store with a record in flight.
+func TestCloseGivesUpARecordWhenTheLogDoesNotAnswer(t *testing.T) {
+	for name, answer := range map[string]func(context.Context, uint64) error{
+		"unavailable": func(context.Context, uint64) error { return sharedlog.ErrUnavailable },
+		"blocked":     func(ctx context.Context, _ uint64) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log, j := &logtest.Log{}, new(releaseLog)
+			o, l := userLeased(t, log)
+			s := open(t, NewMemFS(), o)
+			l.onAppend = answer
+			a := s.live("c", "a")
+			a.put(t, "n", "1")
+			a.Emit(entry{j, "write"})
+			a.commitBatch(t)
+			begun := time.Now()
+			err := closesWithin(t, s, time.Minute)
+			if took := time.Since(begun); err == nil || took < leaseHostTime || took > 2*leaseHostTime {
+				t.Errorf("%s: Close after %v: %v", name, took, err)
+			}
+			j.want(t, "write!")
+			if l.Valid() {
+				t.Errorf("%s: the lease was not released", name)
+			}
+		})
+	}
+}

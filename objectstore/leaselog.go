@@ -34,7 +34,7 @@ type Shared struct {
 
 // The times of a lease's calls.
 const (
-	leaseHostTime    = 10 * time.Second // of Open and Close, for the host record
+	leaseHostTime    = 10 * time.Second // of Open, for the host record, and of Close, for each record
 	leaseReleaseTime = 5 * time.Second  // of Close, for the release
 )
 
