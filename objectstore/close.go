@@ -37,18 +37,36 @@ func (s *Store) Err() error {
 // leaseInvalid fails the store because an output may not leave. A store that continued would tell its objects that their writes
 // are refused, while they could still write. Any goroutine may call it.
 func (s *Store) leaseInvalid() {
-	if !s.abandoned.Load() && s.ended.Load() == nil {
-		s.fail(errLeaseLost)
+	if s.failFrom(nil, errLeaseLost) {
+		s.refuse(true)
 	}
 }
 
-// fail makes the store refuse all calls from now on. The committer calls it, and leaseInvalid.
+// fail makes the store refuse all calls from now on, even if it is being closed. The first cause of a failure stays, and an abandoned
+// store does not fail: the end of its last append is no failure. Only the committer calls fail.
 func (s *Store) fail(cause error) {
+	if !s.failFrom(nil, cause) {
+		if e := s.ended.Load(); e.failure == nil && !s.abandoned.Load() {
+			s.failFrom(e, cause)
+		}
+	}
+	s.refuse(true)
+}
+
+// failFrom makes the store a failed one if it is in this state.
+func (s *Store) failFrom(from *ending, cause error) bool {
 	failure := fmt.Errorf("dohost: store failed: %w", cause)
-	s.ended.Store(&ending{failure: failure, refusal: fmt.Errorf("%w: %w", ErrFenced, failure)})
-	s.queue.end(true)
-	s.budget.close()
+	if !s.ended.CompareAndSwap(from, &ending{failure: failure, refusal: fmt.Errorf("%w: %w", ErrFenced, failure)}) {
+		return false
+	}
 	s.opts.Logger.Error("store failed", "err", cause)
+	return true
+}
+
+// refuse ends the queue and all waits for memory. With abort the committer drops the commits.
+func (s *Store) refuse(abort bool) {
+	s.queue.end(abort)
+	s.budget.close()
 }
 
 // failed calls Options.OnFail.
@@ -62,8 +80,7 @@ func (s *Store) failed(failure error) {
 // a record is given up after leaseHostTime.
 func (s *Store) shutDown(abort bool) {
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
-	s.queue.end(abort)
-	s.budget.close()
+	s.refuse(abort)
 	for wait := leaseHostTime; ; {
 		select {
 		case <-s.done:
@@ -99,9 +116,9 @@ func (s *Store) Abandon() {
 // BeginAbandon is the first half of Abandon: it refuses all later commits, and lets no output leave except those with a
 // release that has begun. It does not wait.
 func (s *Store) BeginAbandon() {
-	s.abandoned.Store(true)
-	s.log.Stop(ErrClosed)
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
+	s.abandoned.Store(true) // after ended, which is the refusal of the outputs
+	s.log.Stop(ErrClosed)
 	s.budget.close()
 }
 

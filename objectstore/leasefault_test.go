@@ -120,3 +120,51 @@ func TestCloseGivesUpARecordWhenTheLogDoesNotAnswer(t *testing.T) {
 		})
 	}
 }
+
+// TestFirstCauseOfAFailureStays has an output that finds the lease invalid while the outcome of an append is unknown.
+func TestFirstCauseOfAFailureStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, failed := &logtest.Log{Linger: time.Hour}, make(chan error, 1)
+		o := leased(t, log)
+		o.OnFail = func(err error) { failed <- err }
+		s := open(t, NewMemFS(), o)
+		log.OnAppend = func(logtest.Append) logtest.Fault { return logtest.FaultLost }
+		a, b := s.live("c", "a"), s.live("c", "b")
+		a.put(t, "n", "1")
+		a.commitBatch(t)
+		synctest.Wait()
+		log.Expire()
+		b.Emit(entry{new(releaseLog), "read"})
+		b.commitBatch(t)
+		if err := s.Err(); !errors.Is(err, errLeaseLost) {
+			t.Errorf("the store has failed with %v", err)
+		}
+		if err := <-failed; !errors.Is(err, errLeaseLost) {
+			t.Errorf("OnFail: %v", err)
+		}
+		if err := s.Close(); !errors.Is(err, errLeaseLost) {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// TestAbandonDuringAnAppendIsNoFailure abandons a store whose log does not answer.
+func TestAbandonDuringAnAppendIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, l := userLeased(t, &logtest.Log{})
+		o.OnFail = func(err error) { t.Errorf("OnFail: %v", err) }
+		s, j := open(t, NewMemFS(), o), new(releaseLog)
+		l.onAppend = func(ctx context.Context, _ uint64) error { <-ctx.Done(); return ctx.Err() }
+		a := s.live("c", "a")
+		a.put(t, "n", "1")
+		a.Emit(entry{j, "write"})
+		a.commitBatch(t)
+		synctest.Wait()
+		s.Abandon()
+		j.want(t, "write!")
+		if err := s.Err(); err != nil {
+			t.Errorf("the store has failed with %v", err)
+		}
+		synctest.Wait()
+	})
+}
