@@ -3,6 +3,7 @@ package objectstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,4 +168,39 @@ func TestAbandonDuringAnAppendIsNoFailure(t *testing.T) {
 		}
 		synctest.Wait()
 	})
+}
+
+// TestPanicOfALeaseFailsTheStore has each method of a lease that a running store calls panic.
+func TestPanicOfALeaseFailsTheStore(t *testing.T) {
+	for name, set := range map[string]func(*userLease, func()){
+		"Append":  func(l *userLease, f func()) { l.onAppend = func(context.Context, uint64) error { f(); return nil } },
+		"Valid":   func(l *userLease, f func()) { l.onValid = f },
+		"Release": func(l *userLease, f func()) { l.onRelease = f },
+	} {
+		for _, write := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				o, l := userLeased(t, &logtest.Log{})
+				s, j := open(t, NewMemFS(), o), new(releaseLog)
+				set(l, func() { panic("by the test") })
+				a := s.live("c", "a")
+				if write {
+					a.put(t, "n", "1")
+				}
+				a.Emit(entry{j, "output"})
+				a.commitBatch(t)
+				synctest.Wait()
+				want, text := "output!", name+": panic: by the test"
+				if name == "Valid" {
+					text = errLeaseLost.Error()
+				}
+				if name == "Release" || name == "Append" && !write {
+					want = "output"
+				}
+				j.want(t, want)
+				if err := closesWithin(t, s, time.Minute); err == nil || !strings.Contains(err.Error(), text) {
+					t.Errorf("panic in %s, a write %v: Close: %v", name, write, err)
+				}
+			})
+		}
+	}
 }

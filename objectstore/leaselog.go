@@ -11,6 +11,7 @@ import (
 
 	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/frame"
+	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/sharedlog"
 )
 
@@ -76,13 +77,23 @@ func (l *leaseLog) Append(_, tail uint64, r *record) (uint64, error) {
 	if err := context.Cause(l.ctx); err != nil {
 		return tail, err
 	}
-	if err := l.lease.Append(l.ctx, tail+1, r.frame); err != nil {
+	err := l.guard("Append", func() error { return l.lease.Append(l.ctx, tail+1, r.frame) })
+	if err != nil {
 		return tail, l.failure(err)
 	}
 	if err := l.apply(r.batch); err != nil {
 		return tail, err
 	}
 	return tail + 1, nil
+}
+
+// guard calls a method of the lease, which must not end the committer by a panic: the error is that of the method, or the panic.
+func (l *leaseLog) guard(method string, f func() error) (err error) {
+	if p := guard.Call(func() { err = f() }); p != nil {
+		err = fmt.Errorf("dohost: the lease's method %s: %w", method, p)
+		l.s.opts.Logger.Error("a method of the lease panicked", "method", method, "panic", p.Value, "stack", string(p.Stack))
+	}
+	return err
 }
 
 // failure makes ErrFenced of the lease's error of that kind, and replaces an error of a call whose context has ended by the cause.
@@ -104,8 +115,14 @@ func (l *leaseLog) apply(b *pebble.Batch) error {
 	return errors.Join(l.s.db.Apply(b, pebble.NoSync), l.s.background.failure())
 }
 
-// Valid reports whether the lease is valid and the store is not abandoned.
-func (l *leaseLog) Valid() bool { return !l.s.abandoned.Load() && l.lease.Valid() }
+// Valid reports whether the lease is valid and the store is not abandoned. After a panic it is not known whether the lease is valid.
+func (l *leaseLog) Valid() (valid bool) {
+	if l.s.abandoned.Load() {
+		return false
+	}
+	_ = l.guard("Valid", func() error { valid = l.lease.Valid(); return nil }) // it is logged
+	return valid
+}
 
 // Lost returns the lease's channel.
 func (l *leaseLog) Lost() <-chan struct{} { return l.lease.Lost() }
@@ -121,7 +138,7 @@ func (l *leaseLog) Release() error {
 	}
 	ctx, cancel := context.WithTimeout(l.parent, leaseReleaseTime)
 	defer cancel()
-	return l.lease.Release(ctx)
+	return l.guard("Release", func() error { return l.lease.Release(ctx) })
 }
 
 // chain makes the frames of the records of a store with a shared log. Only the committer uses it.
