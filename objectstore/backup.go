@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // Backup writes a copy of the durable state to dir, which must be absent or empty
@@ -34,7 +36,7 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 }
 
 // checkpoint copies the database between two records. All applied records are synced by then, so it asks Pebble for
-// no sync: a failed one would end the process. With a shared log they are not, and are flushed to tables.
+// no sync: a failed one would end the process. With a shared log they are not, and are synced first.
 func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	if err := s.acquire(ctx); err != nil {
 		return err
@@ -45,16 +47,24 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	}
 	defer s.engine.release()
 	if s.opts.Shared != nil {
-		flushed, err := s.db.AsyncFlush()
-		if err != nil {
+		if err := s.syncEngine(); err != nil {
 			return err
-		}
-		select {
-		case <-flushed:
-		case <-ctx.Done(): // a flush that fails is repeated
-			return context.Cause(ctx)
 		}
 	}
 	// If the log has failed, parts of the copy may not exist.
 	return errors.Join(s.db.Checkpoint(dir), s.background.failure())
+}
+
+// syncEngine makes the records durable that were applied to the engine without a sync, by a synced write without content after them.
+// The caller prevents records from being in flight.
+func (s *Store) syncEngine() error {
+	defer s.dieOfPanic()
+	b := s.db.NewBatch()
+	if err := b.LogData(nil, nil); err != nil {
+		return err
+	}
+	if err := s.db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
+		return err
+	}
+	return errors.Join(b.SyncWait(), s.background.failure(), b.Close())
 }

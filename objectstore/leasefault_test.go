@@ -204,3 +204,31 @@ func TestPanicOfALeaseFailsTheStore(t *testing.T) {
 		}
 	}
 }
+
+// TestBackupWithALeaseWhileFlushesFail has a disk that takes the engine's log, and no tables.
+func TestBackupWithALeaseWhileFlushesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := NewMemFS()
+		s := open(t, disk, leased(t, &logtest.Log{}))
+		a := s.live("c", "a")
+		a.put(t, "n", "1")
+		a.commit(t)
+		disk.OnWrite(func(_, path string, _ int64) error {
+			if strings.HasSuffix(path, ".sst") {
+				return errors.New("by the test")
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := s.Backup(ctx, "/copy"); err != nil {
+			t.Fatal(err)
+		}
+		b, err := Open("/copy", &Options{FS: disk.Crash(0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Abandon()
+		b.live("c", "a").want(t, "n", "1")
+	})
+}
