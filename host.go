@@ -82,8 +82,8 @@ type Options struct {
 	Ship Archive
 	// Lease is the right to append to a log outside of the directory, which then has the history of the store: see package
 	// [github.com/dohost/dohost/sharedlog] and docs/shared-log.md. The directory may be empty or old: Open replays the records that
-	// it lacks. When the lease is lost the host fails with ErrFenced, as with a disk that fails. Close releases the lease; if
-	// Open fails, it stays as it is. Nil keeps the history in the directory. Ship cannot be set too.
+	// it lacks. When the lease is lost the host fails with ErrFenced, as with a disk that fails. A lease is for one
+	// Open. Close releases it; if Open fails, the caller releases it. Nil keeps the history in the directory. Ship cannot be set too.
 	Lease sharedlog.Lease
 	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
 	// them.

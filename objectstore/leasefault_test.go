@@ -232,3 +232,28 @@ func TestBackupWithALeaseWhileFlushesFail(t *testing.T) {
 		b.live("c", "a").want(t, "n", "1")
 	})
 }
+
+// TestUsedLeaseIsRefused opens a directory with a lease that an earlier Open had, and with one that is not valid any more. Neither is a
+// damage of the log.
+func TestUsedLeaseIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, log := NewMemFS(), &logtest.Log{}
+		open(t, disk, leased(t, log)).Abandon()
+		former, used := leased(t, log), leased(t, log)
+		open(t, disk, used).Abandon()
+		for text, o := range map[string]Options{"another Open has used the lease": used, "the lease on the shared log has ended": former} {
+			o.FS = disk
+			s, err := Open(dir, &o)
+			if err == nil {
+				s.Abandon()
+			}
+			if !errors.Is(err, ErrFenced) || !strings.Contains(err.Error(), text) {
+				t.Errorf("Open: %v, want ErrFenced with %q", err, text)
+			}
+		}
+		if n := len(log.Records()); n != 2 {
+			t.Errorf("the log has %d records, want 2", n)
+		}
+		open(t, disk, leased(t, log))
+	})
+}

@@ -27,7 +27,8 @@ var (
 
 // Shared configures a store with its history in a shared log: see the section of the package comment.
 type Shared struct {
-	// Lease is the right to append to the log. It is required. Close releases it. If Open fails, it stays as it is.
+	// Lease is the right to append to the log. It is required, and is for one Open. Close releases it. If Open fails, it is not
+	// released, and the log may have the record of the host: the caller releases the lease, and acquires the log again.
 	Lease sharedlog.Lease
 	// Context is the parent of the contexts of the lease's calls. It is required, and must not end before Close has returned.
 	Context context.Context

@@ -13,6 +13,8 @@ func (l *leaseLog) identify(c *claim) error {
 	switch g := l.lease.Generation(); {
 	case g == 0 || g > maxGeneration:
 		return fmt.Errorf("dohost: the lease has generation %d, want 1 to %d", g, maxGeneration)
+	case !l.Valid():
+		return errLeaseLost
 	case c.copied:
 		return fmt.Errorf("%w: the directory is a backup, which begins a history of its own", ErrSharedHistory)
 	case newest == 0 && c.isNew:
@@ -64,6 +66,8 @@ func (l *leaseLog) replay(id Identity) (*chain, error) {
 	}
 	newest := l.lease.Newest()
 	switch {
+	case ok && at.Generation == l.lease.Generation():
+		return nil, fmt.Errorf("%w: another Open has used the lease: the directory has record %d of its generation", ErrFenced, at.Number)
 	case ok && at.Number > newest:
 		return nil, fmt.Errorf("%w: record %d: it is missing; the directory has it, and the newest one of the log is %d", ErrLogDamaged, newest+1, newest)
 	case ok:
