@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/dohost/dohost/sharedlog"
 )
@@ -51,6 +52,9 @@ func (i *opened) acquire(t *testing.T) sharedlog.Lease {
 	i.owner = acquire(t, i.Open(t, i.owner != nil))
 	return i.owner
 }
+
+// lossTime is the time in which a lease notices that another host has acquired the log.
+const lossTime = time.Minute
 
 func acquire(t *testing.T, l sharedlog.Log) sharedlog.Lease {
 	t.Helper()
@@ -145,6 +149,13 @@ func testFence(t *testing.T, i *opened) {
 	}
 	appends(t, o, 6, 6)
 	has(t, i.acquire(t), 1, 6)
+	for n, former := range []sharedlog.Lease{old, o} {
+		select {
+		case <-former.Lost():
+		case <-time.After(lossTime):
+			t.Errorf("the loss of lease %d was not noticed within %v", n+1, lossTime)
+		}
+	}
 }
 
 // testRepetition appends the newest record again.
