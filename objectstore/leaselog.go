@@ -51,13 +51,14 @@ const maxGeneration = 1<<24 - 1
 type leaseLog struct {
 	s      *Store
 	lease  sharedlog.Lease
+	lost   <-chan struct{} // of the lease
 	parent context.Context
 	ctx    context.Context // of all calls but Release; a child of parent
 	stop   context.CancelCauseFunc
 }
 
 func newLeaseLog(s *Store, o *Shared) *leaseLog {
-	l := &leaseLog{s: s, lease: o.Lease, parent: o.Context}
+	l := &leaseLog{s: s, lease: o.Lease, lost: o.Lease.Lost(), parent: o.Context}
 	l.ctx, l.stop = context.WithCancelCause(o.Context)
 	return l
 }
@@ -65,7 +66,7 @@ func newLeaseLog(s *Store, o *Shared) *leaseLog {
 // watch ends the contexts of the lease's calls when the lease is lost: an append may wait for its context. It returns when they end.
 func (l *leaseLog) watch() {
 	select {
-	case <-l.lease.Lost():
+	case <-l.lost:
 		l.stop(errLeaseLost)
 	case <-l.ctx.Done():
 	}
@@ -126,7 +127,7 @@ func (l *leaseLog) Valid() (valid bool) {
 }
 
 // Lost returns the lease's channel.
-func (l *leaseLog) Lost() <-chan struct{} { return l.lease.Lost() }
+func (l *leaseLog) Lost() <-chan struct{} { return l.lost }
 
 // Stop ends the contexts of the lease's calls.
 func (l *leaseLog) Stop(cause error) { l.stop(cause) }
