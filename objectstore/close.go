@@ -34,8 +34,8 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// leaseInvalid fails the store because an output may not leave. A store that continued would tell its objects that their writes
-// are refused, while they could still write. Any goroutine may call it.
+// leaseInvalid fails the store because an output may not leave. Otherwise an object whose outputs are refused could still write. Any
+// goroutine may call it.
 func (s *Store) leaseInvalid() {
 	if s.failFrom(nil, errLeaseLost) {
 		s.refuse(true)

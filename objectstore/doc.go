@@ -142,7 +142,7 @@
 // and verifies their chain. It also compares the record that the row names: if the log has another one there, or none, then the log
 // has lost records, and Open refuses it with the number.
 //
-// The order has one reason for each step. The engine gets no record that the log might refuse, because it cannot undo one. The
+// Each step has a reason. The engine gets no record that the log might refuse, because it cannot undo one. The
 // number of a record is that of the last confirmed one, plus one: a host that predicted numbers could append a record after those of
 // its successor. An append with an unknown outcome is repeated with the same bytes, or the store fails. The generation is that of
 // the lease, and the first record of a host has it: a generation from the directory could be given twice. Outputs are checked

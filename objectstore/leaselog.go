@@ -25,7 +25,7 @@ var (
 	ErrLogDamaged = errkind.New(errkind.ErrDamaged, "damaged shared log")
 )
 
-// Shared configures a store with its history in a shared log: see the section of the package comment.
+// Shared configures a store with its history in a shared log: see Shared log in the package comment.
 type Shared struct {
 	// Lease is the right to append to the log. It is required, and is for one Open. Close releases it. If Open fails, it is not
 	// released, and the log may have the record of the host: the caller releases the lease, and acquires the log again.

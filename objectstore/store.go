@@ -90,9 +90,10 @@ type Store struct {
 // Open opens the store in dir, and makes it if dir is empty or absent. If dir is a
 // backup that no host has opened, Open draws a new fork for it and makes that durable
 // before anything else; with ReadOnly it does not. Errors: ErrLocked, ErrForeign,
-// ErrFormat, ErrAbsent, ErrSharedHistory, ErrLogDamaged, or those of the disk and of the lease. ErrForeign and ErrAbsent leave the files as they
-// were, with one exception: if nothing but the host record names another store, the
-// engine was open, and may have moved the rows of its log to tables.
+// ErrFormat, ErrAbsent, ErrSharedHistory, ErrLogDamaged, ErrFenced, or those of the disk
+// and of the lease. ErrForeign and ErrAbsent leave the files as they were, with one
+// exception: if nothing but the host record names another store, the engine was open, and
+// may have moved the rows of its log to tables.
 func Open(dir string, o *Options) (*Store, error) {
 	opts := o.withDefaults()
 	if err := opts.check(); err != nil {

@@ -9,15 +9,15 @@
 //
 // An implementation and the host keep these together. The tests of package logtest check the part of the implementation.
 //
-//   - Fence. The log decides about each append, in one atomic step: it is refused if another host has acquired the log. A lease
-//     that seems valid is never a reason to accept an append.
+//   - Fence. The log decides about each append in one atomic step, and refuses the append if another host has acquired the log. A
+//     lease that seems valid is never a reason to accept an append.
 //   - No gap. The record number n is accepted only after the record number n-1. The host numbers a record only after the log has
 //     confirmed the record before. It never predicts a number, so one append is in flight at a time.
 //   - Repetition. If the outcome of an append is unknown, the host repeats it with the same number and the same bytes, and the log
 //     accepts it once.
-//   - Confirmation. The host applies a record, and releases the outputs that depend on it, only after Append has returned nil, and
-//     only while the lease is valid.
-//   - Generation. Each acquisition has a greater generation than all before it. The host never derives it from its directory.
+//   - Confirmation. The host applies a record only after Append has returned nil. Then it releases the outputs that depend on the
+//     record, if the lease is still valid.
+//   - Generation. Each acquisition has a greater generation than all before it. The host never derives a generation from its directory.
 //   - Verification. The host verifies the chain of sums of all records that it reads. It refuses to open if the log has lost
 //     records that the directory has.
 package sharedlog
@@ -30,24 +30,24 @@ import (
 
 // Errors of a Lease, to be wrapped. After any other error of Append the host fails.
 var (
-	// ErrFenced: another host has acquired the log, or the lease was released. The append was refused, and each later one will be.
+	// ErrFenced: another host has acquired the log, or the lease was released. The append was refused, and so is each later one.
 	ErrFenced = errors.New("sharedlog: fenced by another owner")
 	// ErrUnknown: it is not known whether the record was appended. The host repeats the append.
 	ErrUnknown = errors.New("sharedlog: unknown whether the record was appended")
-	// ErrUnavailable: the record was not appended, and may be later. The host repeats the append.
+	// ErrUnavailable: the record was not appended, and a later attempt may succeed. The host repeats the append.
 	ErrUnavailable = errors.New("sharedlog: log unavailable")
 )
 
 // Log is the history of one store.
 type Log interface {
 	// Acquire makes the caller the owner. When it returns, no append of an earlier owner can succeed any more, and none of
-	// the earlier leases is valid. It may wait until an earlier lease has ended, at most until the end of ctx, whose error it
-	// wraps then. A Log that cannot be reached returns ErrUnavailable.
+	// the earlier leases is valid. Acquire may wait until an earlier lease has ended. If ctx ends first, Acquire returns
+	// an error that wraps that of ctx. A Log that cannot be reached returns ErrUnavailable.
 	Acquire(ctx context.Context) (Lease, error)
 }
 
-// Lease is the right to append to a log. A host calls its methods; Valid may be called from any goroutine, the others are called by
-// one goroutine at a time.
+// Lease is the right to append to a log, for one Open of a host. The host calls Valid from any goroutine, and the other methods from
+// one goroutine at a time. A host fails after a panic of Append or Valid.
 type Lease interface {
 	// Generation is greater than that of each earlier lease on the log, and at least 1. It must be less than 1<<24.
 	Generation() uint64
@@ -64,7 +64,7 @@ type Lease interface {
 	// of no importance: the host appends nothing any more.
 	Append(ctx context.Context, number uint64, record []byte) error
 	// Valid reports whether no other host can have acquired the log. It must not block: a host calls it before each output, and
-	// fails if it is false. An implementation compares the monotonic clock with a deadline before which no acquisition of
+	// fails if the result is false. An implementation compares the monotonic clock with a deadline before which no acquisition of
 	// another host succeeds. A lease that was invalid is never valid again.
 	Valid() bool
 	// Lost is closed when the lease has ended without Release. The host then fails, and ends its objects.

@@ -53,7 +53,7 @@ func (i *opened) acquire(t *testing.T) sharedlog.Lease {
 	return i.owner
 }
 
-// lossTime is the time in which a lease notices that another host has acquired the log.
+// lossTime is how long a lease may take to notice that another host has acquired the log.
 const lossTime = time.Minute
 
 func acquire(t *testing.T, l sharedlog.Log) sharedlog.Lease {
