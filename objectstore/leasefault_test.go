@@ -3,6 +3,7 @@ package objectstore
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,14 @@ type userLease struct {
 	onAppend  func(context.Context, uint64) error // if set, its error is that of Append
 	onValid   func()
 	onRelease func()
+	onRead    func(context.Context) error // if set, its error ends each sequence of Read
+}
+
+func (l *userLease) Read(ctx context.Context, from uint64) iter.Seq2[[]byte, error] {
+	if l.onRead == nil {
+		return l.Lease.Read(ctx, from)
+	}
+	return func(yield func([]byte, error) bool) { yield(nil, l.onRead(ctx)) }
 }
 
 func (l *userLease) Append(ctx context.Context, number uint64, record []byte) error {
@@ -253,6 +262,25 @@ func TestUsedLeaseIsRefused(t *testing.T) {
 		}
 		if n := len(log.Records()); n != 2 {
 			t.Errorf("the log has %d records, want 2", n)
+		}
+		open(t, disk, leased(t, log))
+	})
+}
+
+// TestLossOfTheLeaseEndsAnOpen has a log whose records do not arrive before the context ends.
+func TestLossOfTheLeaseEndsAnOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, log := NewMemFS(), &logtest.Log{}
+		open(t, disk, leased(t, log)).Abandon()
+		o, l := userLeased(t, log)
+		l.onRead = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		time.AfterFunc(time.Minute, log.Expire)
+		o.FS = disk
+		if s, err := Open(dir, &o); !errors.Is(err, errLeaseLost) {
+			t.Errorf("Open: %v", err)
+			if err == nil {
+				s.Abandon()
+			}
 		}
 		open(t, disk, leased(t, log))
 	})
