@@ -102,7 +102,7 @@ func Open(dir string, o *Options) (*Store, error) {
 	s, c := newStore(dir, opts)
 	if err := s.open(c); err != nil {
 		s.log.Stop(err)
-		return nil, fmt.Errorf("dohost: opening %s: %w", dir, err)
+		return nil, err
 	}
 	if s.ship != nil {
 		go s.ship.run()
@@ -143,7 +143,7 @@ func (s *Store) open(c *committer) error {
 	if l, ok := s.log.(*leaseLog); ok {
 		go l.watch()
 		if err := l.identify(&claimed); err != nil {
-			return errors.Join(err, s.lock.Close())
+			return errors.Join(s.openError(err), s.lock.Close())
 		}
 	}
 	s.db, err = s.openEngine(claimed.isNew)
@@ -154,7 +154,7 @@ func (s *Store) open(c *committer) error {
 		err = lockError(s.dir, err)
 	}
 	if err != nil {
-		return errors.Join(err, s.lock.Close())
+		return errors.Join(s.openError(err), s.lock.Close())
 	}
 	s.space = spaceGuard{fs: s.fs, dir: s.dir, flush: s.background.flushError, reserve: s.opts.ReserveBytes, since: s.opened, on: s.opts.OnSpace, log: s.opts.Logger}
 	s.space.measure()
@@ -168,10 +168,13 @@ func (s *Store) open(c *committer) error {
 		if s.ship != nil {
 			s.ship.end()
 		}
-		return errors.Join(err, s.closeDB())
+		return errors.Join(s.openError(err), s.closeDB())
 	}
 	return nil
 }
+
+// openError adds the directory to an error that may not name it.
+func (s *Store) openError(err error) error { return fmt.Errorf("dohost: opening %s: %w", s.dir, err) }
 
 // begin reads the record of the last host and starts a new host generation.
 func (c *committer) begin(claimed *claim) error {
