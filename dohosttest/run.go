@@ -18,6 +18,8 @@ type Options struct {
 	Services []*FakeService
 	// Batched is the slow disk of [Scenario.Batched].
 	Batched bool
+	// SharedLog is the log of [Scenario.SharedLog].
+	SharedLog bool
 }
 
 // Run opens a host for f, in virtual time and on a file system in memory, and closes it
@@ -31,6 +33,7 @@ func Run(t *testing.T, o *Options, f func(t *testing.T, h *Host)) {
 	if o.Batched {
 		w.order = diskLast
 	}
+	w.share(o.SharedLog)
 	err := w.runInBubble(t, func(_ context.Context, h *Host) error { f(w.t, h); return nil })
 	if err != nil && !(errors.Is(err, errExited) && (t.Failed() || t.Skipped())) {
 		t.Error(err)

@@ -34,13 +34,31 @@ func (w *scenarioRun) share(shared bool) {
 	}
 }
 
+// TakeOver starts the next process, which acquires the shared log, while the code of the present one runs on: see
+// [Scenario].SharedLog. It panics without a shared log.
+func (h *Host) TakeOver() {
+	h.wantSharedLog("TakeOver")
+	h.run.atStandstill(func() {
+		h.run.log.addText(dohost.ID{}, "take-over by the test")
+		h.run.disturbed = true
+		h.run.takeOver()
+	})
+}
+
 // ExpireLease ends the lease of the present process, although no other process has acquired the log: the host notices it within two
-// seconds, and fails. Call Restart for the next process. It panics without [Scenario].SharedLog.
+// seconds, and fails. Call Restart for the next process. It panics without a shared log.
 func (h *Host) ExpireLease() {
+	h.wantSharedLog("ExpireLease")
 	h.run.atStandstill(func() {
 		h.run.shared.Expire()
 		h.run.disturbed = true
 	})
+}
+
+func (h *Host) wantSharedLog(method string) {
+	if h.run.shared == nil {
+		panic("dohosttest: Host." + method + " needs the option SharedLog")
+	}
 }
 
 // stepLease is the lease of a process. An append is a step, like a sync of the disk.

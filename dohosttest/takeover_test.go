@@ -2,6 +2,7 @@ package dohosttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -97,6 +98,38 @@ func TestSimulateWithSharedLog(t *testing.T) {
 		Clients: 1, Runs: 30, Faults: 0.2,
 	}
 	Simulate(t, s)
+}
+
+// TestHostTakeOver takes a host over twice, and lets a lease expire.
+func TestHostTakeOver(t *testing.T) {
+	Run(t, &Options{Classes: reading().Classes, SharedLog: true}, func(t *testing.T, h *Host) {
+		ctx := t.Context()
+		write := func(n int) {
+			t.Helper()
+			if _, err := dohost.Call(ctx, registers.Get(h, "a"), (*register).Write, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := range 3 {
+			write(n + 1)
+			former := h.Host()
+			if n == 2 {
+				h.ExpireLease()
+				if err := h.Restart(); !errors.Is(err, dohost.ErrFenced) {
+					t.Errorf("the host without a lease has closed with %v", err)
+				}
+			} else {
+				h.TakeOver()
+			}
+			read, err := dohost.Call(ctx, registers.Get(h, "a"), (*register).Read, 0)
+			if err != nil || read != n+1 {
+				t.Errorf("the next host reads %d, %v", read, err)
+			}
+			if _, err := dohost.Call(ctx, registers.Get(former, "a"), (*register).Read, 0); !byEnding(err) {
+				t.Errorf("the former owner answers with %v", err)
+			}
+		}
+	})
 }
 
 func TestEndTakeOverNeedsSharedLog(t *testing.T) {

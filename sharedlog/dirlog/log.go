@@ -65,7 +65,9 @@ func (l *Log) Acquire(ctx context.Context) (sharedlog.Lease, error) {
 		mark := slot{kind: kindOwner, generation: s.generation + 1, number: s.number, payload: []byte(rand.Text())}
 		switch _, err := l.fill(n+1, &mark); {
 		case errors.Is(err, errFilled): // by the owner, or by another waiting host
-			continue
+			if err := sleep(ctx, l.ttl/polls); err != nil { // the list of slots may be old
+				return nil, fmt.Errorf("dirlog: waiting for the owner of slot %d: %w", n+1, err)
+			}
 		case err != nil:
 			return nil, err
 		}
