@@ -32,8 +32,9 @@ type committer struct {
 	s      *Store
 	host   hostRecord // of this host, without the mark of a clean end
 	tail   uint64
-	work   work   // taken from the queue and not done
-	rec    record // the one in flight; its lists are reused
+	lost   <-chan struct{} // closed when the lease on a shared log has ended; nil without one
+	work   work            // taken from the queue and not done
+	rec    record          // the one in flight; its lists are reused
 	unused []*layer
 	dead   int64   // weight of the deletions since the last flush by flushDead
 	frames *framer // nil if no archive gets the records
@@ -65,7 +66,7 @@ func (c *committer) run() {
 		default:
 			select {
 			case <-c.s.queue.wake:
-			case <-c.s.log.Lost():
+			case <-c.lost:
 				c.s.fail(errLeaseLost)
 				c.end(false)
 				return
@@ -171,15 +172,25 @@ func (c *committer) readSlots() {
 	}
 }
 
-// appendToLog appends the record in flight to the log, and repeats that while the error permits.
+// appendToLog appends the record in flight to the log, and repeats that while the error permits. The first error is logged, and the
+// end of the repetition.
 func (c *committer) appendToLog() error {
-	for {
+	begun := time.Now()
+	for failures := 0; ; failures++ {
 		tail, err := c.s.log.Append(c.s.generation, c.tail, &c.rec)
 		if err == nil {
-			c.tail = tail
+			if c.tail = tail; failures > 0 {
+				c.s.opts.Logger.Info("the shared log has accepted the record", "after", time.Since(begun), "failures", failures)
+			}
 			return nil
 		}
-		if !repeatable(err) || !c.s.queue.pause(appendRetry) {
+		if !repeatable(err) {
+			return err
+		}
+		if failures == 0 {
+			c.s.opts.Logger.Warn("the shared log has not accepted a record, repeating", "err", err)
+		}
+		if !c.s.queue.pause(appendRetry) {
 			return err
 		}
 	}

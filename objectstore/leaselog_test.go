@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -201,7 +202,10 @@ func TestUnknownAppendsAreRepeated(t *testing.T) {
 					}
 					return logtest.FaultNone
 				}
-				s := open(t, NewMemFS(), leased(t, log))
+				var lines strings.Builder
+				opts := leased(t, log)
+				opts.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+				s := open(t, NewMemFS(), opts)
 				o := s.live("c", "a")
 				for i := range 3 {
 					o.put(t, "n", fmt.Sprint(i))
@@ -212,6 +216,9 @@ func TestUnknownAppendsAreRepeated(t *testing.T) {
 				}
 				if n := len(log.Records()); n != 5 || calls != 15 {
 					t.Errorf("faults %d and %d: %d records after %d calls, want 5 after 15", first, second, n, calls)
+				}
+				if failed, accepted := strings.Count(lines.String(), "has not accepted"), strings.Count(lines.String(), "failures=2"); failed != 3 || accepted != 3 {
+					t.Errorf("the errors of 3 records were logged %d times, their ends %d times:\n%s", failed, accepted, &lines)
 				}
 				log.OnAppend = nil
 				again := open(t, NewMemFS(), leased(t, log))

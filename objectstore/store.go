@@ -107,6 +107,7 @@ func Open(dir string, o *Options) (*Store, error) {
 	if s.ship != nil {
 		go s.ship.run()
 	}
+	c.lost = s.log.Lost()
 	go c.run()
 	return s, nil
 }
