@@ -146,7 +146,7 @@ func TestSimFindsMissingFence(t *testing.T) {
 		edit{"objectstore/range.go", "s.r != r || s.epoch != r.owner || r.owner == Epoch{}", "s.r != r"},
 		edit{"runtime/incarnation.go", "PlaceCommit)\n\tif inc.dead.Load() {", "PlaceCommit)\n\tif false {"})
 	out, err := exec.Command(bin, "sim", "--seed", "1", "--runs", "400").CombinedOutput()
-	m := regexp.MustCompile(`(?s)\n(\S+: dohosttest: seed \d+: .*)\nreplay: dohost (sim [^\n]*)\n$`).FindSubmatch(out)
+	m := regexp.MustCompile(`(?s)\n(\S+: seed \d+: .*)\nreplay: dohost (sim [^\n]*)\n$`).FindSubmatch(out)
 	if err == nil || m == nil {
 		t.Fatalf("not found: %v\n%s", err, out)
 	}

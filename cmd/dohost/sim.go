@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -120,7 +121,12 @@ func (s *sim) run(t *testing.T) int {
 				return 0
 			}
 			if err := s.runOnce(t, w, seed); err != nil {
-				fmt.Fprintf(s.out, "\n%s: %v\nreplay: dohost sim --workload %s --seed %d --runs 1%s\n", w.Name, err, w.Name, seed, s.c.flags())
+				text := err.Error()
+				if f, ok := errors.AsType[*dohosttest.Failure](err); ok {
+					text = f.Text() // without its replay line, which is for go test
+				}
+				fmt.Fprintf(s.out, "\n%s: seed %d: %s\nreplay: dohost sim --workload %s --seed %d --runs 1%s\n",
+					w.Name, seed, strings.TrimSpace(text), w.Name, seed, s.c.flags())
 				return 1
 			}
 			if time.Since(s.reported) > time.Second {
