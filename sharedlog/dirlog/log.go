@@ -68,6 +68,7 @@ func (l *Log) Acquire(ctx context.Context) (sharedlog.Lease, error) {
 			if err := sleep(ctx, l.ttl/polls); err != nil { // the list of slots may be old
 				return nil, fmt.Errorf("dirlog: waiting for the owner of slot %d: %w", n+1, err)
 			}
+			continue
 		case err != nil:
 			return nil, err
 		}
