@@ -3,7 +3,6 @@ package dohost
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
@@ -72,25 +71,6 @@ type Row[T any] struct {
 	Cursor Cursor
 }
 
-// Cursor is a row's place in the order of a query: the same query with After set to it continues after that row, even
-// if the row has changed or is gone. As text, and so in JSON, it is base64.
-type Cursor string
-
-// MarshalText encodes the cursor.
-func (c Cursor) MarshalText() ([]byte, error) {
-	return base64.RawURLEncoding.AppendEncode(nil, []byte(c)), nil
-}
-
-// UnmarshalText decodes a cursor that MarshalText encoded.
-func (c *Cursor) UnmarshalText(text []byte) error {
-	b, err := base64.RawURLEncoding.AppendDecode(nil, text)
-	if err != nil {
-		return fmt.Errorf("dohost: cursor: %w", err)
-	}
-	*c = Cursor(b)
-	return nil
-}
-
 // RowError names the row that does not have the state that a write expects, and both versions. It is [ErrNotFound] if
 // the write needs a row and there is none, and otherwise [ErrConflict].
 type RowError = objectstore.RowError
@@ -117,7 +97,7 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 	for _, x := range c.Indexes {
 		for _, k := range x.keys(v) {
 			if !k.wholeParts() {
-				return w, c.badKey(x.Name, k)
+				return w, badKey(c.Name, x.Name, k)
 			}
 			if k != "" {
 				w.Entries = append(w.Entries, objectstore.IndexEntry{Index: x.Name, Key: []byte(k)})
@@ -136,11 +116,6 @@ func (x *Index[T]) keys(v T) (keys []Key) {
 		keys = append(keys[:len(keys):len(keys)], x.Of(v))
 	}
 	return keys
-}
-
-// badKey is the error of an index key that was not made by [KeyOf].
-func (c *Collection[T]) badKey(index string, k Key) error {
-	return fmt.Errorf("%w: %q, index %q: the key %.64q is not made of whole KeyOf parts", errCollection, c.Name, index, k)
 }
 
 func (c *Collection[T]) put(ctx context.Context, s *Storage, v T, expect uint64) (version uint64, err error) {
@@ -216,14 +191,8 @@ func (c *Collection[T]) update(ctx context.Context, s *Storage, key string, vers
 	if err != nil {
 		return Row[T]{}, err
 	}
-	refused := &RowError{Collection: c.Name, Key: key, Expected: version, Actual: row.Version}
-	switch {
-	case !ok:
-		refused.Err = objectstore.ErrNoRow
-		return Row[T]{}, refused
-	case version != objectstore.AnyVersion && version != row.Version:
-		refused.Err = objectstore.ErrConflict
-		return Row[T]{}, refused
+	if err := refuse(c.Name, key, version, row.Version, ok); err != nil {
+		return Row[T]{}, err
 	}
 	if err := change(&row.Value); err != nil {
 		return Row[T]{}, err
@@ -236,6 +205,20 @@ func (c *Collection[T]) update(ctx context.Context, s *Storage, key string, vers
 		return Row[T]{}, err
 	}
 	return row, nil
+}
+
+// refuse returns the error of an update that expects a version of a row, if it is not the actual one.
+func refuse(collection, key string, expected, actual uint64, exists bool) error {
+	refused := &RowError{Collection: collection, Key: key, Expected: expected, Actual: actual}
+	switch {
+	case !exists:
+		refused.Err = objectstore.ErrNoRow
+	case expected != objectstore.AnyVersion && expected != actual:
+		refused.Err = objectstore.ErrConflict
+	default:
+		return nil
+	}
+	return refused
 }
 
 // Delete removes a row and reports whether it existed.
@@ -273,55 +256,6 @@ func (c *Collection[T]) decode(key string, data []byte) (v T, err error) {
 	return v, err
 }
 
-// Query selects the rows that satisfy all of its fields. The zero Query, and nil,
-// select all, in the order of their keys.
-type Query[T any] struct {
-	// Index names the index that orders the rows; the next four fields are keys of it. If it is empty they are row
-	// keys, as [Collection.Key] returns them.
-	Index  string
-	Equal  Key // this key, of whole parts; excludes the other three
-	Prefix Key // keys that begin so: with these parts, or with a [KeyPrefix]
-	Start  Key // the first key, and those it begins
-	End    Key // the key after the last; see [Key.PrefixEnd]
-	// After is the cursor of the row before the first.
-	After Cursor
-	// Reverse walks from the last row to the first. Start and End keep their meaning.
-	Reverse bool
-	// Limit bounds the number of rows. Zero means no bound.
-	Limit int
-	// Where filters rows: if it returns false, the row was read, but is neither returned nor counted for Limit.
-	Where func(T) bool
-}
-
-func (c *Collection[T]) query(q *Query[T]) (objectstore.RowQuery, error) {
-	if q == nil {
-		return objectstore.RowQuery{}, nil
-	}
-	b := objectstore.RowQuery{
-		Index: q.Index, Equal: []byte(q.Equal), Prefix: []byte(q.Prefix), Start: []byte(q.Start), End: []byte(q.End),
-		After: []byte(q.After), Reverse: q.Reverse, Limit: q.Limit,
-	}
-	if q.Limit < 0 || q.Equal != "" && q.Prefix+q.Start+q.End != "" {
-		return b, fmt.Errorf("%w: query of %q has a negative Limit, or Equal together with Prefix, Start or End", errCollection, c.Name)
-	}
-	if q.Where != nil {
-		b.Limit = 0
-	}
-	for _, x := range c.Indexes {
-		if x.Name != q.Index {
-			continue
-		}
-		if !q.Equal.wholeParts() {
-			return b, c.badKey(x.Name, q.Equal)
-		}
-		return b, nil
-	}
-	if q.Index != "" {
-		return b, fmt.Errorf("%w: %q has no index %q", errCollection, c.Name, q.Index)
-	}
-	return b, nil
-}
-
 // All yields the rows that q selects, in order. It reads each row when the loop asks for it, and no rows except these
 // and those that q.Where rejects: by an index, one entry and one row each. A row with several places in the index
 // appears once for each.
@@ -355,10 +289,10 @@ func (c *Collection[T]) All(ctx context.Context, s *Storage, q *Query[T]) iter.S
 	}
 }
 
-// row decodes a row. Its key shares the memory of its cursor's end.
+// row decodes a row.
 func (c *Collection[T]) row(r objectstore.CollectionRow) (row Row[T], err error) {
-	row.Cursor, row.Version = Cursor(r.Cursor), r.Version
-	row.Key = string(row.Cursor[len(row.Cursor)-len(r.Key):])
+	row.Key, row.Cursor = keyAndCursor(r)
+	row.Version = r.Version
 	row.Value, err = c.decode(row.Key, r.Value)
 	return row, err
 }

@@ -36,21 +36,26 @@ func (w *RowWrite) Places(index string) iter.Seq2[Key, Cursor] {
 //
 // Errors: [ErrMisuse].
 func (c *Collection[T]) Keys(ctx context.Context, s *Storage, q *Query[T]) iter.Seq2[Row[struct{}], error] {
+	rq, err := c.query(q)
+	if err == nil && q != nil && q.Where != nil {
+		err = fmt.Errorf("%w: Keys of %q with a query that has a Where", errCollection, c.Name)
+	}
+	return keysOf(ctx, s, c.bytes(), rq, err)
+}
+
+// keysOf yields the error, or the rows of a query without their values.
+func keysOf(ctx context.Context, s *Storage, c objectstore.Collection, q objectstore.RowQuery, err error) iter.Seq2[Row[struct{}], error] {
 	return func(yield func(Row[struct{}], error) bool) {
-		rq, err := c.query(q)
-		if err == nil && q != nil && q.Where != nil {
-			err = fmt.Errorf("%w: Keys of %q with a query that has a Where", errCollection, c.Name)
-		}
 		if err != nil {
 			yield(Row[struct{}]{}, err)
 			return
 		}
-		b, n := c.bytes(), 0
-		for r, err := range s.rt().Rows(ctx, &b, rq) {
-			row := Row[struct{}]{Cursor: Cursor(r.Cursor), Version: r.Version}
-			row.Key = string(row.Cursor[len(row.Cursor)-len(r.Key):])
+		n := 0
+		for r, err := range s.rt().Rows(ctx, &c, q) {
+			row := Row[struct{}]{Version: r.Version}
+			row.Key, row.Cursor = keyAndCursor(r)
 			n++
-			if !yield(row, err) || err != nil || q != nil && n == q.Limit {
+			if !yield(row, err) || err != nil || n == q.Limit {
 				return
 			}
 		}

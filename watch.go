@@ -106,7 +106,10 @@ func (c *Collection[T]) Watch(ctx context.Context, s *Storage, q *Query[T], o *W
 	return func(yield func(Delta[T], error) bool) {
 		w, err := c.watch(s, q, o)
 		if err == nil {
-			err = w.run(ctx, yield)
+			err = w.run(ctx, func(d Delta[any]) bool {
+				row := Row[T]{Key: d.Row.Key, Value: typed[T](d.Row.Value), Version: d.Row.Version, Cursor: d.Row.Cursor}
+				return yield(Delta[T]{Kind: d.Kind, Row: row, Was: d.Was, At: d.At}, nil)
+			})
 		}
 		if err != nil && !errors.Is(err, errLoopEnded) {
 			yield(Delta[T]{}, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -39,14 +40,12 @@ const maxWatchResets = 10
 //   - Nothing is yielded that was read with the turn and not durable: pages wait as above, and the feed is read only
 //     directly after the turn was given up, when the event has no writes of its own that ReadFeed would return.
 //   - While the turn is given up, and while the loop runs, the watcher refers to copies only.
-type watcher[T any] struct {
-	c       *Collection[T]
+type watcher struct {
+	rows    watched
 	s       *Storage
-	q       Query[T]
-	rq      objectstore.RowQuery
 	selects func(cursor string) bool
 	o       WatchOptions
-	yield   func(Delta[T], error) bool
+	yield   func(Delta[any]) bool
 	poll    func(at Position) error // called between reads without deltas too, with the position of the consumer; or nil
 
 	at        Position
@@ -57,33 +56,72 @@ type watcher[T any] struct {
 	announced bool   // by a DeltaReady at the position at
 }
 
+// watched is the collection and the query of a watcher without the type of the rows, so that the code of the watcher is compiled
+// once. Where the type is T, a value of type any holds a T.
+type watched struct {
+	objectstore.Collection
+	query  objectstore.RowQuery
+	decode func(key string, data []byte) (any, error)
+	where  func(v any) bool  // Query.Where, or nil
+	keys   func(v any) []Key // in the index of the query; nil: the rows are in the order of their keys
+}
+
+// row decodes a row.
+func (c *watched) row(r objectstore.CollectionRow) (row Row[any], err error) {
+	row.Key, row.Cursor = keyAndCursor(r)
+	row.Version = r.Version
+	row.Value, err = c.decode(row.Key, r.Value)
+	return row, err
+}
+
 // watch returns the watcher of a query.
-func (c *Collection[T]) watch(s *Storage, q *Query[T], o *WatchOptions) (*watcher[T], error) {
-	w := &watcher[T]{c: c, s: s}
-	if q != nil {
-		w.q = *q
+func (c *Collection[T]) watch(s *Storage, q *Query[T], o *WatchOptions) (*watcher, error) {
+	if q == nil {
+		q = new(Query[T])
 	}
+	query, err := c.query(q)
+	if err != nil {
+		return nil, err
+	}
+	rows := watched{Collection: c.bytes(), query: query}
+	rows.decode = func(key string, data []byte) (any, error) { return c.decode(key, data) }
+	if where := q.Where; where != nil {
+		rows.where = func(v any) bool { return where(typed[T](v)) }
+	}
+	if at := slices.IndexFunc(c.Indexes, func(x Index[T]) bool { return x.Name == q.Index }); at >= 0 && q.Index != "" {
+		index := &c.Indexes[at]
+		rows.keys = func(v any) []Key { return index.keys(typed[T](v)) }
+	}
+	return newWatcher(s, rows, q.Limit, o)
+}
+
+// typed returns the T of a value, which is nil if T is an interface and the value is.
+func typed[T any](v any) T {
+	t, _ := v.(T)
+	return t
+}
+
+// newWatcher returns the watcher of a query with a Limit.
+func newWatcher(s *Storage, rows watched, limit int, o *WatchOptions) (*watcher, error) {
+	w := &watcher{rows: rows, s: s}
 	if o != nil {
 		w.o = *o
 	}
 	switch {
-	case c.Feed == nil || !c.Feed.Values || !c.Feed.Before:
-		return nil, fmt.Errorf("%w: Watch of %q needs a Feed with Values and Before", errCollection, c.Name)
-	case w.q.Limit != 0:
-		return nil, fmt.Errorf("%w: Watch of %q with a Limit: the row after the last one is not known when a row leaves", errCollection, c.Name)
+	case !rows.Feed.Values || !rows.Feed.Before:
+		return nil, fmt.Errorf("%w: Watch of %q needs a Feed with Values and Before", errCollection, rows.Name)
+	case limit != 0:
+		return nil, fmt.Errorf("%w: Watch of %q with a Limit: the row after the last one is not known when a row leaves", errCollection, rows.Name)
 	case w.o.Heartbeat < 0:
-		return nil, fmt.Errorf("%w: Watch of %q with a negative Heartbeat", errCollection, c.Name)
+		return nil, fmt.Errorf("%w: Watch of %q with a negative Heartbeat", errCollection, rows.Name)
 	}
 	var err error
-	if w.rq, err = c.query(&w.q); err != nil {
-		return nil, err
-	}
-	w.selects, err = w.rq.Selects()
+	w.selects, err = rows.query.Selects()
 	return w, err
 }
 
 // run yields deltas until the loop or ctx ends.
-func (w *watcher[T]) run(ctx context.Context, yield func(Delta[T], error) bool) error {
+func (w *watcher) run(ctx context.Context, yield func(Delta[any]) bool) error {
 	ctx, end, err := w.s.rt().BeginWatch(ctx)
 	if err != nil {
 		return err
@@ -109,7 +147,7 @@ func (w *watcher[T]) run(ctx context.Context, yield func(Delta[T], error) bool) 
 		switch w.resets++; {
 		case w.resets <= maxWatchResets || err == errReset:
 		case trimmed != nil:
-			return fmt.Errorf("dohost: Watch of %q: the feed keeps too few entries to list the rows: %w", w.c.Name, err)
+			return fmt.Errorf("dohost: Watch of %q: the feed keeps too few entries to list the rows: %w", w.rows.Name, err)
 		default:
 			return err
 		}
@@ -118,7 +156,7 @@ func (w *watcher[T]) run(ctx context.Context, yield func(Delta[T], error) bool) 
 }
 
 // list yields all rows, by pages.
-func (w *watcher[T]) list(ctx context.Context) error {
+func (w *watcher) list(ctx context.Context) error {
 	for first := true; w.listing; first = false {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -137,7 +175,7 @@ func (w *watcher[T]) list(ctx context.Context) error {
 		}
 		if first {
 			w.at = end
-			if err := w.send(Delta[T]{Kind: DeltaReset}); err != nil {
+			if err := w.send(Delta[any]{Kind: DeltaReset}); err != nil {
 				return err
 			}
 		}
@@ -145,8 +183,8 @@ func (w *watcher[T]) list(ctx context.Context) error {
 			return err
 		}
 		for i, row := range rows.list {
-			rows.list[i] = Row[T]{} // frees the value while the consumer is slow
-			if err := w.send(Delta[T]{Kind: DeltaEnter, Row: row}); err != nil {
+			rows.list[i] = Row[any]{} // frees the value while the consumer is slow
+			if err := w.send(Delta[any]{Kind: DeltaEnter, Row: row}); err != nil {
 				return err
 			}
 		}
@@ -156,7 +194,7 @@ func (w *watcher[T]) list(ctx context.Context) error {
 }
 
 // catchUp yields the changes up to end, which is durable, of the rows that are already listed.
-func (w *watcher[T]) catchUp(ctx context.Context, end Position) error {
+func (w *watcher) catchUp(ctx context.Context, end Position) error {
 	for w.at.Offset < end.Offset {
 		n, err := w.read(ctx, int(min(end.Offset-w.at.Offset, watchChanges)))
 		if err == nil && n == 0 {
@@ -173,14 +211,14 @@ func (w *watcher[T]) catchUp(ctx context.Context, end Position) error {
 }
 
 // page is the rows that a watcher has read with one turn.
-type page[T any] struct {
-	list []Row[T] // without those that Where rejects
-	last Cursor   // of the last row that was read
-	more bool     // there may be rows after it
+type page struct {
+	list []Row[any] // without those that Where rejects
+	last Cursor     // of the last row that was read
+	more bool       // there may be rows after it
 }
 
 // page reads the rows after frontier, and the end of the feed. The first page begins a list.
-func (w *watcher[T]) page(ctx context.Context, first bool) (p page[T], end Position, err error) {
+func (w *watcher) page(ctx context.Context, first bool) (p page, end Position, err error) {
 	n, err := w.s.rt().Deletions(ctx)
 	if err != nil {
 		return p, end, err
@@ -190,10 +228,10 @@ func (w *watcher[T]) page(ctx context.Context, first bool) (p page[T], end Posit
 	} else if n != w.deletions {
 		return p, end, errReset
 	}
-	if _, end, err = w.s.rt().FeedEnds(ctx, w.c.Feed.Name); err != nil {
+	if _, end, err = w.s.rt().FeedEnds(ctx, w.rows.Feed.Name); err != nil {
 		return p, end, err
 	}
-	rq, b := w.rq, w.c.bytes()
+	rq, b := w.rows.query, w.rows.Collection
 	if p.last = w.frontier; p.last != "" {
 		rq.After = []byte(p.last)
 	}
@@ -207,12 +245,12 @@ func (w *watcher[T]) page(ctx context.Context, first bool) (p page[T], end Posit
 			p.more = true
 			break
 		}
-		row, err := w.c.row(r)
+		row, err := w.rows.row(r)
 		if err != nil {
 			return p, end, err
 		}
 		read, size, p.last = read+1, size+len(r.Value)+len(r.Cursor), row.Cursor
-		if w.q.Where == nil || w.q.Where(row.Value) {
+		if w.rows.where == nil || w.rows.where(row.Value) {
 			p.list = append(p.list, row)
 		}
 	}
@@ -220,7 +258,7 @@ func (w *watcher[T]) page(ctx context.Context, first bool) (p page[T], end Posit
 }
 
 // follow yields changes until an error.
-func (w *watcher[T]) follow(ctx context.Context) error {
+func (w *watcher) follow(ctx context.Context) error {
 	for {
 		if w.poll != nil {
 			if err := w.poll(w.at); err != nil {
@@ -234,7 +272,7 @@ func (w *watcher[T]) follow(ctx context.Context) error {
 		if n != w.deletions {
 			return errReset
 		}
-		ready, err := w.s.rt().FeedReady(ctx, w.c.Feed.Name, w.at)
+		ready, err := w.s.rt().FeedReady(ctx, w.rows.Feed.Name, w.at)
 		if err != nil {
 			return err
 		}
@@ -256,14 +294,14 @@ func (w *watcher[T]) follow(ctx context.Context) error {
 }
 
 // wait gives up the turn until the feed has a change after at, or for WatchOptions.Heartbeat.
-func (w *watcher[T]) wait(ctx context.Context) error {
+func (w *watcher) wait(ctx context.Context) error {
 	limited := ctx
 	if w.o.Heartbeat > 0 {
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeoutCause(ctx, w.o.Heartbeat, errHeartbeat)
 		defer cancel()
 	}
-	waited, err := w.s.rt().WaitFeed(limited, w.c.Feed.Name, w.at)
+	waited, err := w.s.rt().WaitFeed(limited, w.rows.Feed.Name, w.at)
 	if err != nil || waited {
 		return err
 	}
@@ -271,17 +309,17 @@ func (w *watcher[T]) wait(ctx context.Context) error {
 }
 
 // giveUpTurn commits the writes of the loop, and lets the object's other events run.
-func (w *watcher[T]) giveUpTurn(ctx context.Context) error {
+func (w *watcher) giveUpTurn(ctx context.Context) error {
 	return runtime.Wait(ctx, func(ctx context.Context) error { return context.Cause(ctx) })
 }
 
 // read yields up to limit changes after at, and returns how many it has read.
-func (w *watcher[T]) read(ctx context.Context, limit int) (n int, err error) {
-	changes, err := w.s.rt().ReadFeed(ctx, w.c.Feed.Name, w.at, limit, watchBytes)
+func (w *watcher) read(ctx context.Context, limit int) (n int, err error) {
+	changes, err := w.s.rt().ReadFeed(ctx, w.rows.Feed.Name, w.at, limit, watchBytes)
 	if err != nil {
 		return 0, err
 	}
-	_, end, err := w.s.rt().FeedEnds(ctx, w.c.Feed.Name)
+	_, end, err := w.s.rt().FeedEnds(ctx, w.rows.Feed.Name)
 	if err != nil {
 		return 0, err
 	}
@@ -294,7 +332,7 @@ func (w *watcher[T]) read(ctx context.Context, limit int) (n int, err error) {
 }
 
 // change yields the deltas of an entry of the feed.
-func (w *watcher[T]) change(ch *objectstore.Change, log string) error {
+func (w *watcher) change(ch *objectstore.Change, log string) error {
 	deltas, err := w.deltas(ch)
 	if err != nil {
 		return err
@@ -302,7 +340,7 @@ func (w *watcher[T]) change(ch *objectstore.Change, log string) error {
 	after := Position{Log: log, Offset: ch.Offset}
 	ch.Value, ch.Before = nil, nil // frees the values while the consumer is slow
 	for i, d := range deltas {
-		deltas[i] = Delta[T]{}
+		deltas[i] = Delta[any]{}
 		switch {
 		case w.listing:
 		case i == len(deltas)-1:
@@ -318,13 +356,13 @@ func (w *watcher[T]) change(ch *objectstore.Change, log string) error {
 	return nil
 }
 
-func (w *watcher[T]) ready() error {
+func (w *watcher) ready() error {
 	w.resets, w.announced = 0, true
-	return w.send(Delta[T]{Kind: DeltaReady, At: w.at})
+	return w.send(Delta[any]{Kind: DeltaReady, At: w.at})
 }
 
-func (w *watcher[T]) send(d Delta[T]) error {
-	if !w.yield(d, nil) {
+func (w *watcher) send(d Delta[any]) error {
+	if !w.yield(d) {
 		return errLoopEnded
 	}
 	return nil

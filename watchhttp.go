@@ -55,7 +55,16 @@ const watchFlush = 32 << 10
 // no event was sent, nothing has been written, and the handler may answer. Otherwise the rest of the handler's response is
 // dropped and the connection is cut.
 func (c *Collection[T]) ServeWatch(w http.ResponseWriter, r *http.Request, s *Storage, q *Query[T], o *WatchOptions) error {
-	var options WatchOptions
+	options := watchOptions(r, o)
+	watch, err := c.watch(s, q, &options)
+	if err != nil {
+		return err
+	}
+	return watch.serve(w, r)
+}
+
+// watchOptions returns the options of a watch that a request has asked for.
+func watchOptions(r *http.Request, o *WatchOptions) (options WatchOptions) {
 	if o != nil {
 		options = *o
 	}
@@ -65,27 +74,28 @@ func (c *Collection[T]) ServeWatch(w http.ResponseWriter, r *http.Request, s *St
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		options.After = positionOf(id)
 	}
+	return options
+}
+
+// serve writes the events of the watch.
+func (w *watcher) serve(rw http.ResponseWriter, r *http.Request) error {
 	response, ok := r.Context().Value(responseKey{}).(*responseWriter)
 	if !ok {
-		return fmt.Errorf("%w: ServeWatch of %q needs the request of an OnHTTP handler", errCollection, c.Name)
+		return fmt.Errorf("%w: ServeWatch of %q needs the request of an OnHTTP handler", errCollection, w.rows.Name)
 	}
-	watch, err := c.watch(s, q, &options)
-	if err != nil {
-		return err
-	}
-	e := &eventStream{w: w, rc: http.NewResponseController(w), last: time.Now(), heartbeat: options.Heartbeat}
-	watch.poll = e.alive
+	e := &eventStream{w: rw, rc: http.NewResponseController(rw), last: time.Now(), heartbeat: w.o.Heartbeat}
+	w.poll = e.alive
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	response.until = s.rt().Closing()
+	response.until = w.s.rt().Closing()
 	response.out.whenClosed(cancel)
 	defer func() {
 		response.until = nil
 		response.out.whenClosed(nil)
 	}()
 	var failed error
-	err = watch.run(ctx, func(d Delta[T], _ error) bool {
-		failed = send(e, d)
+	err := w.run(ctx, func(d Delta[any]) bool {
+		failed = e.send(d)
 		return failed == nil
 	})
 	return e.end(response, cmp.Or(failed, err))
@@ -123,16 +133,16 @@ type eventStream struct {
 }
 
 // watchEvent is the data of an event.
-type watchEvent[T any] struct {
+type watchEvent struct {
 	Cursor  Cursor `json:"cursor"`
 	Was     Cursor `json:"was,omitempty"`
 	Key     string `json:"key,omitempty"`
 	Version uint64 `json:"version"`
-	Value   T      `json:"value"`
+	Value   any    `json:"value"`
 }
 
 // send adds the event of a delta, and flushes when the watch has no other.
-func send[T any](e *eventStream, d Delta[T]) error {
+func (e *eventStream) send(d Delta[any]) error {
 	switch d.Kind {
 	case DeltaReset:
 		e.ready = false
@@ -149,7 +159,7 @@ func send[T any](e *eventStream, d Delta[T]) error {
 		}
 		return e.flush()
 	default:
-		event := watchEvent[T]{Cursor: d.Row.Cursor, Was: d.Was, Key: d.Row.Key, Version: d.Row.Version, Value: d.Row.Value}
+		event := watchEvent{Cursor: d.Row.Cursor, Was: d.Was, Key: d.Row.Key, Version: d.Row.Version, Value: d.Row.Value}
 		if !utf8.ValidString(event.Key) {
 			event.Key = ""
 		}
