@@ -2,6 +2,7 @@ package dohost_test
 
 import (
 	"os"
+	"runtime/debug"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -13,5 +14,6 @@ func TestMain(m *testing.M) {
 	if status, is := crowd.Child(); is {
 		os.Exit(status)
 	}
+	debug.SetGCPercent(400) // simulations leave much garbage, and little else
 	goleak.VerifyTestMain(m)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,10 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // simulations leave much garbage, and little else
+	goleak.VerifyTestMain(m)
+}
 
 // some returns places for a test, or all with -full.
 func some(places ...dohost.Place) []dohost.Place {

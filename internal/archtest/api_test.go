@@ -29,9 +29,10 @@ var publicPackages = []string{
 }
 
 func TestPublicAPI(t *testing.T) {
+	values := constants{root: "../..", packages: map[string]*types.Package{}}
 	for _, dir := range publicPackages {
 		t.Run(dir, func(t *testing.T) {
-			got, err := exported("../..", dir)
+			got, err := exported(&values, dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,12 +56,13 @@ func TestPublicAPI(t *testing.T) {
 
 // exported returns the exported declarations of a package, in the order of go doc and without comments. After an alias
 // of a type of the engine it has the declarations of that type. After constants it has their values.
-func exported(root, dir string) (string, error) {
+func exported(values *constants, dir string) (string, error) {
+	root := values.root
 	p, fset, err := docOf(root, dir)
 	if err != nil {
 		return "", err
 	}
-	w := declarations{fset: fset, constants: constants{root: root, packages: map[string]*types.Package{}}, path: p.ImportPath}
+	w := declarations{fset: fset, constants: values, path: p.ImportPath}
 	w.printf("package %s // import %q\n", p.Name, p.ImportPath)
 	w.values(p.Consts)
 	w.values(p.Vars)
@@ -101,7 +103,7 @@ func docOf(root, dir string) (*doc.Package, *token.FileSet, error) {
 // declarations prints declarations, each in lines of its own.
 type declarations struct {
 	fset      *token.FileSet
-	constants constants
+	constants *constants
 	path      string // the import path of the package that has the declarations
 	text      bytes.Buffer
 	err       error

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +18,10 @@ import (
 	"github.com/dohost/dohost/ledger/ledgertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // simulations leave much garbage, and little else
+	goleak.VerifyTestMain(m)
+}
 
 // charge is the argument of the operations of these tests.
 type charge struct {
