@@ -110,18 +110,20 @@ const (
 
 	ActionComplete Action = "complete" // end an item that another party runs, with its result
 	ActionFail     Action = "fail"     // end it with an error, whose text is the result: the item had no effect
+
+	ActionPost Action = "post" // post a task to the item, which the result describes
 )
 
 // Actions returns all actions.
 func Actions() []Action {
-	return []Action{ActionCancel, ActionRetry, ActionDelete, ActionDone, ActionNotDone, ActionApprove, ActionDeny, ActionComplete, ActionFail}
+	return []Action{ActionCancel, ActionRetry, ActionDelete, ActionDone, ActionNotDone, ActionApprove, ActionDeny, ActionComplete, ActionFail, ActionPost}
 }
 
 // AdminRequest is the request of an operator to apply an action to an item of an object.
 type AdminRequest struct {
 	Action   Action
 	Kind, ID string          // of the item, as in its [Resource]
-	Result   json.RawMessage // of ActionDone, ActionComplete and ActionFail; nil for the others
+	Result   json.RawMessage // of ActionDone, ActionComplete, ActionFail and ActionPost; nil for the others
 	// Digest is the Digest of the Resource that the operator has read; empty for no check. If the content has changed since
 	// then, a handler that checks Digest refuses the action.
 	Digest        string

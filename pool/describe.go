@@ -66,6 +66,7 @@ func (in *inspection) role(r role, _ dohost.Cursor) error {
 	}
 	busy = busy && held.Lease.After(in.now)
 	d := describe(roleItem, r.Name)
+	d.Can = []dohost.Action{dohost.ActionPost}
 	d.Fields["role"], d.Fields["kind"] = r.Name, "attached"
 	if r.Managed {
 		d.Fields["kind"] = "managed"
@@ -73,7 +74,7 @@ func (in *inspection) role(r role, _ dohost.Cursor) error {
 	d.add(d.Fields["kind"])
 	switch d.State = "offline"; {
 	case r.GivenUp:
-		d.State, d.Can = "given-up", []dohost.Action{dohost.ActionRetry}
+		d.State, d.Can = "given-up", append(d.Can, dohost.ActionRetry)
 	case busy:
 		d.State = "busy"
 	case w.Until.After(in.now):

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -204,16 +205,12 @@ func (t *taskRow) mayRetry() bool {
 // mayDelete reports whether an operator may delete the task.
 func (t *taskRow) mayDelete() bool { return !t.Status.held() && !t.unnotified() }
 
-// operate applies an action of an operator: it begins a role again that is given up, makes a failed task pending again with all of its
+// operate applies an action of an operator: it posts a task, begins a role again that is given up, makes a failed task pending again with all of its
 // attempts, or deletes a task that no worker has. A pending task whose agent is to be notified fails before it is deleted. A task that is done
 // once has no retry after a start, and a cancelled task has none: its call may have ended.
 func (p *Pool) operate(ctx context.Context, r *dohost.AdminRequest) (done bool, err error) {
-	if r.Kind == roleItem && r.Action == dohost.ActionRetry {
-		row, ok, err := get(ctx, p, &roles, r.ID)
-		if err != nil || !ok || !row.GivenUp {
-			return false, err
-		}
-		return true, p.Declare(ctx, Declare{Role: row.Name, Managed: row.Managed})
+	if r.Kind == roleItem {
+		return p.operateRole(ctx, r)
 	}
 	retry := r.Action == dohost.ActionRetry
 	if r.Kind != taskItem || !retry && r.Action != dohost.ActionDelete {
@@ -241,4 +238,29 @@ func (p *Pool) operate(ctx context.Context, r *dohost.AdminRequest) (done bool, 
 		return v.attend(ctx, t.Role, "an operator has retried a task")
 	})
 	return done, err
+}
+
+// operatorTask is the Result of an ActionPost.
+type operatorTask struct {
+	Text string `json:"text"`
+	Key  string `json:"key"` // a repeated request with the key has no effect; empty: none
+}
+
+// operateRole applies an action of an operator to a role.
+func (p *Pool) operateRole(ctx context.Context, r *dohost.AdminRequest) (done bool, err error) {
+	row, ok, err := get(ctx, p, &roles, r.ID)
+	switch {
+	case err != nil || !ok:
+		return false, err
+	case r.Action == dohost.ActionRetry && row.GivenUp:
+		return true, p.Declare(ctx, Declare{Role: row.Name, Managed: row.Managed})
+	case r.Action == dohost.ActionPost:
+		var n operatorTask
+		if err := json.Unmarshal(r.Result, &n); err != nil {
+			return false, refuse(ErrInvalid, `the result is not {"text": ..., "key": ...}`)
+		}
+		_, err := p.Post(ctx, NewTask{Role: row.Name, Text: n.Text, Key: n.Key})
+		return err == nil, err
+	}
+	return false, nil
 }

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestOperatorsSeeAndChangeThePool(t *testing.T) {
 		call(f, (*Pool).Fail, Fail{Hold: f.claim("a", "1", false), Error: "it broke"})
 		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
 		f.claim("a", "1", true)
-		equal(t, "items", f.items(ctx), "pool-role a busy []", "pool-role m given-up [retry]", "pool-worker a/1 reachable []",
+		equal(t, "items", f.items(ctx), "pool-role a busy [post]", "pool-role m given-up [post retry]", "pool-worker a/1 reachable []",
 			"pool-task "+running+" running []", "pool-task "+failed+" failed [delete retry]", "pool-task 1 pending [delete]")
 		f.operate(ctx, true, dohost.ActionRetry, roleItem, "m")
 		f.operate(ctx, false, dohost.ActionRetry, roleItem, "m")
@@ -60,9 +61,35 @@ func TestOperatorsSeeAndChangeThePool(t *testing.T) {
 		f.operate(ctx, false, dohost.ActionCancel, taskItem, running)
 		f.operate(ctx, false, dohost.ActionDelete, workerItem, "a/1")
 		f.is(failed, "pending 0")
-		equal(t, "items", f.items(ctx), "pool-role a busy []", "pool-role m requested []", "pool-worker a/1 reachable []",
+		equal(t, "items", f.items(ctx), "pool-role a busy [post]", "pool-role m requested [post]", "pool-worker a/1 reachable []",
 			"pool-task "+running+" running []", "pool-task "+failed+" pending [delete]")
 		f.sleep(5 * time.Minute)
 		call(f, (*Pool).Roles, struct{}{})
+	})
+}
+
+// TestOperatorPostsATask posts a task twice with one key, and tasks that are refused.
+func TestOperatorPostsATask(t *testing.T) {
+	inPool(t, &Options{MaxText: 10}, func(ctx context.Context, f *fixture) {
+		call(f, declare, Declare{"a", true})
+		post := func(id, result string) string {
+			done, err := f.host.Operate(ctx, f.pool().ID(), &dohost.AdminRequest{
+				Action: dohost.ActionPost, Kind: roleItem, ID: id, Result: json.RawMessage(result),
+			})
+			if err == nil {
+				return fmt.Sprint(done)
+			}
+			body, status := dohost.DescribeError(err)
+			return fmt.Sprint(status, " ", body.Code)
+		}
+		equal(t, "answers", []string{
+			post("a", `{"text":"paint it","key":"k"}`), post("a", `{"text":"paint it","key":"k"}`), post("a", `{"text":"another","key":"k"}`),
+			post("a", `{"text":"a long text"}`), post("a", `"paint it"`), post("a", ""), post("none", `{"text":"x"}`), post("a", `{"text":"x"}`),
+		}, "true", "true", "409 key_used", "400 invalid", "400 invalid", "400 invalid", "false", "true")
+		f.operate(ctx, false, dohost.ActionPost, taskItem, "1")
+		f.operate(ctx, false, dohost.ActionDelete, roleItem, "a")
+		if f.is("1", "pending 0"); f.task("1").Text != "paint it" || f.task("2").Text != "x" || !f.requested("a") {
+			t.Errorf("%+v, %+v, %+v", f.task("1"), f.task("2"), f.role("a"))
+		}
 	})
 }

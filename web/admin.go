@@ -47,7 +47,7 @@ type AdminOptions struct {
 //	GET    .../sockets                             its WebSockets
 //	DELETE .../sockets?tag=T                       close them, of one tag or, without it, all
 //	GET    .../details?kind=K&can=A&limit=N        its items, listed by its class; also id, state, field=name:value, after
-//	POST   .../operate?action=A&kind=K&id=I        cancel, retry, delete or resolve one of those
+//	POST   .../operate?action=A&kind=K&id=I        cancel, retry, delete or resolve one of those, or post a task
 //	POST   .../evict?mode=fence                    fence, restart or crash
 //	GET    .../alarm                               and PUT {"at": time}, DELETE
 //	POST   .../alarm/revive                        make a parked alarm due now

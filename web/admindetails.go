@@ -62,13 +62,13 @@ func isAction(a dohost.Action) error {
 }
 
 // withResult are the actions whose requests have a result.
-var withResult = []dohost.Action{dohost.ActionDone, dohost.ActionComplete, dohost.ActionFail}
+var withResult = []dohost.Action{dohost.ActionDone, dohost.ActionComplete, dohost.ActionFail, dohost.ActionPost}
 
 // maxResult is the maximum size of a result in a request: that of a result of package ledger, and some space.
 const maxResult = 8<<20 + 4<<10
 
 // operate answers POST /v1/objects/class/name/operate?action=cancel&kind=fiber&id=x, which wakes the object. The query may have
-// a digest, an actor and a reason. The bodies of the actions done, complete and fail are the result, as JSON. Those of
+// a digest, an actor and a reason. The bodies of the actions done, complete, fail and post are the result, as JSON. Those of
 // other actions are ignored.
 func (a *admin) operate(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	q := r.URL.Query()

@@ -39,7 +39,7 @@ func resourceClass(eggs int) dohost.Class {
 				switch {
 				case r.Kind != "egg":
 					return false, &dohost.ArgumentError{Method: "operate", Err: errors.New("a nest has eggs")}
-				case r.Action == dohost.ActionDone, r.Action == dohost.ActionComplete, r.Action == dohost.ActionFail:
+				case r.Action == dohost.ActionDone, r.Action == dohost.ActionComplete, r.Action == dohost.ActionFail, r.Action == dohost.ActionPost:
 					return string(r.Result) == `{"a":1}`, nil
 				case r.Result != nil:
 					return false, errors.New("an action without a result has one")
@@ -80,7 +80,7 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 			t.Errorf("%s: %+v", query, got)
 		}
 	}
-	for _, action := range []string{"done", "complete", "fail"} {
+	for _, action := range []string{"done", "complete", "fail", "post"} {
 		for body, done := range map[string]bool{`{"a":1}`: true, "null": false, `"` + strings.Repeat("a", 8<<20) + `"`: false} {
 			if got := getJSON[adminapi.Operated](s, "POST", operate+"?action="+action+"&kind=egg&id=1", body); got.Done != done {
 				t.Errorf("%s with %.20s: %+v", action, body, got)
