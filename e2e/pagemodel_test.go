@@ -8,13 +8,15 @@ import (
 	"testing"
 )
 
-// casesOfModel is the number of cases in js/model.mjs: 23, and 5,000 texts that grow.
-const casesOfModel = "5023"
+// casesOfModel are the numbers of cases of each file in js: model.mjs has 23, and 5,000 texts that grow.
+var casesOfModel = map[string]string{"model.mjs": "5023", "pool.mjs": "14"}
 
-// TestPageModel tests the page's processing of frames and texts in Node, without a browser.
+// TestPageModel tests the page's processing of frames and texts, and its tables of pools, in Node, without a browser.
 func TestPageModel(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), tool(t, "node"), "js/model.mjs").CombinedOutput()
-	if got := strings.TrimSpace(string(out)); err != nil || got != casesOfModel {
-		t.Errorf("%v: %s cases, want %s", err, got, casesOfModel)
+	for file, cases := range casesOfModel {
+		out, err := exec.CommandContext(t.Context(), tool(t, "node"), "js/"+file).CombinedOutput()
+		if got := strings.TrimSpace(string(out)); err != nil || got != cases {
+			t.Errorf("%s: %v: %s cases, want %s", file, err, got, cases)
+		}
 	}
 }

@@ -162,7 +162,8 @@ func showHostileTexts(t *testing.T, p *poolPages) {
 	q := strconv.Quote(image)
 	p.do(t, "hostile", fmt.Sprintf(`await has("roles", %[1]s, "Kind", "attached"); await shows("Role " + %[1]s); await until("there is a page of tasks", () => table("tasks").length === 50 && table("tasks")[0].cells[0].textContent === "2");
 		same(cellOf("workers", %[1]s, "Name").includes("\u202e") || cellOf("workers", %[1]s, "Name").includes("\x07"), false);
-		same(document.querySelectorAll("main img, main b").length, 0); same(window.hacked, undefined); the("#role-title").scrollIntoView()`, q))
+		same(document.querySelectorAll("main img, main b").length, 0); same(window.hacked, undefined); same(the("#post-send").textContent, "Post to the role " + %[1]s);
+		the("#role-title").scrollIntoView()`, q))
 	p.do(t, "", `const first = table("tasks")[0].cells[0].textContent; the("#tasks-next").focus(); the("#tasks-next").click();
 		await until("the second page is there", () => table("tasks")[0].cells[0].textContent === "52" && table("tasks").length === 50 && the("#tasks-page").textContent === "Page 2");
 		same(document.activeElement.id, "tasks-next"); the("#tasks-next").click();
@@ -181,6 +182,43 @@ func showHostileTexts(t *testing.T, p *poolPages) {
 	p.pages[0].do(t, pools+`const s = the("#task-state"); s.value = ""; s.dispatchEvent(new Event("change")); await until("there is a button", () => rowOf("tasks", "2"));
 		s.value = "failed"; s.dispatchEvent(new Event("change")); (await until("the failed task has a button", () => rowOf("tasks", "1")?.querySelector("td button"))).click();
 		await until("it is pending again", () => table("tasks").length === 0 && the("#tasks-page").textContent.includes("No tasks")); await until("it is announced", () => the("#said").textContent.includes("task 1 is pending again"))`)
+}
+
+// TestPagePostsATask posts tasks to roles of a pool, with an answer that is lost and a text that the pool refuses.
+func TestPagePostsATask(t *testing.T) {
+	h, c := serveHost(t, buildServer(t)), startChrome(t, tool(t, "chromium", "chromium-browser", "google-chrome"))
+	for _, s := range []screen{desktop, phone} {
+		t.Run(s.name, func(t *testing.T) { postTasks(t, openPool(t, h, c, "posts-"+strconv.FormatBool(s.phone), s)) })
+	}
+}
+
+func postTasks(t *testing.T, p *poolPages) {
+	p.call(t, "declare", object{"role": "builder", "managed": true})
+	p.call(t, "declare", object{"role": "reviewer", "managed": false})
+	const form = `const text = the("#post-text"); const submit = () => the("#post-send").click();
+		const write = (t) => { text.focus(); text.value = t; text.dispatchEvent(new Event("input", {bubbles: true})); };
+		const refuses = (t) => until("the form has the error: " + t, () => the("#post-error").checkVisibility() && the("#post-error").textContent.includes(t));
+		const tasks = () => table("tasks").map((r) => r.cells[0].textContent).join();
+		const posted = (want) => until("there are the tasks " + want, () => tasks() === want && text.value === "" && the("#post-error").hidden);
+		const readTask = async (id) => { rowOf("tasks", id).querySelector("button").click();
+			await until("the content of " + id + " is there", () => the("#content-title").textContent === "Task " + id && !the("#content").hidden); return the("#content-text pre").textContent; };`
+	p.do(t, "", form+`await pick("reviewer"); same(the("#post-send").textContent, "Post to the role reviewer");
+		submit(); await refuses("Enter the text of the task"); same(document.activeElement, text); same(tasks(), "");
+		write("review\n<b>12</b>"); same(the("#post-error").hidden, true); text.setSelectionRange(2, 4); await newPoll();
+		same([document.activeElement === text, text.value, text.selectionStart, text.selectionEnd].join(), "true,review\n<b>12</b>,2,4");
+		the("#post").scrollIntoView()`)
+	p.do(t, "post", `await until("the form is on the screen", () => the("#post-send").checkVisibility())`)
+	p.do(t, "", form+`submit(); await posted("1"); await has("tasks", "1", "State", "pending"); same(await readTask("1"), "review\n<b>12</b>");
+		await until("it is announced", () => the("#said").textContent.includes("A task is posted to the role reviewer"))`)
+	p.do(t, "", form+`window.real = window.fetch; window.fetch = async (path, o) => { const res = await real(path, o);
+			if (String(path).includes("action=post")) throw new TypeError("the connection is lost"); return res; };
+		write("once only"); submit(); await refuses("The pool may have the task or not: the connection is lost"); same(text.value, "once only"); window.fetch = real;
+		await until("the pool has the task", () => tasks() === "1,2"); the("#post").scrollIntoView()`)
+	p.do(t, "post failed", `await until("the alert is on the screen", () => the("#post-error").checkVisibility())`)
+	p.do(t, "", form+`submit(); await posted("1,2"); same(await readTask("2"), "once only");
+		write("x".repeat(70000)); submit(); await refuses("The task is not posted: pool: invalid: text has 70000 bytes"); same(text.value.length, 70000);
+		await pick("builder"); same(the("#post-error").hidden, true); same(the("#post-send").textContent, "Post to the role builder");
+		write("build it"); submit(); submit(); await posted("3"); await has("roles", "builder", "State", "restart requested")`)
 }
 
 // evictPool ends the incarnation of a pool.

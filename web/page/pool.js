@@ -104,6 +104,20 @@ export function content(d) {
     .filter(([, v]) => v).map(([term, v]) => [term, v.slice(0, 5000)])
 }
 
+// wrongPost is the error of a task that the operator has written, or ''.
+export const wrongPost = (text) => (text.trim() === '' ? 'Enter the text of the task.' : '')
+
+// postRequest returns the path and the body of a post to a role. A repeated request with the key posts nothing more.
+export function postRequest(path, name, text, key) {
+  return { path: `${path}/operate?${new URLSearchParams({ action: 'post', kind: 'pool-role', id: name })}`, body: JSON.stringify({ text, key }) }
+}
+
+// postError is the text about a post that has failed with an error, which has a status if the host has answered.
+export function postError({ status = 0, message }) {
+  if (status >= 400 && status < 500) return `The task is not posted: ${message}`
+  return `The pool may have the task or not: ${message}. Post it again: with this text it is posted once.`
+}
+
 // queries returns the queries of a poll for the workers and the tasks of a role.
 export function queries(name, view) {
   const of = (kind, more) => new URLSearchParams({ kind, limit: pageSize, field: `role:${name}`, ...more }).toString()

@@ -1,8 +1,9 @@
 // The tables of a worker pool. A poll updates them without a change of the focus.
 import { arrange } from './decisions.js'
-import { by, el, setText } from './dom.js'
+import { short } from './decide.js'
+import { by, el, newID, setText } from './dom.js'
 import { list, note } from './panel.js'
-import { changes, content, help, queries, role, roleFacts, task, taskStates, worker } from './pool.js'
+import { changes, content, help, postError, postRequest, queries, role, roleFacts, task, taskStates, worker, wrongPost } from './pool.js'
 
 const mostRoles = 256 // of a pool
 
@@ -14,6 +15,8 @@ export class PoolView {
   #seen = null // {role, roles, workers, tasks} of the last poll
   #view = {}
   #content = 0 // counts the requests for the content of a task
+  #draft = null // {role, key} of the task in the form after a post that has failed: a repeated one has no further effect
+  #posting = false
 
   constructor(host, on) {
     this.#host = host
@@ -27,6 +30,14 @@ export class PoolView {
     by('task-state').append(...taskStates.map(([value, text]) => new Option(text, value)))
     by('task-state').addEventListener('change', () => this.#select({ state: by('task-state').value, tasks: [] }))
     by('reset').addEventListener('click', () => this.#retry('pool-role', this.#seen.role, `role ${this.#seen.role}`))
+    by('post').addEventListener('submit', (e) => {
+      e.preventDefault()
+      this.#post(by('post').dataset.role, by('post-text').value)
+    })
+    by('post-text').addEventListener('input', () => {
+      this.#draft = null
+      this.#wrong('')
+    })
     by('content-close').addEventListener('click', () => {
       by('content').hidden = true
       by('tasks-title').focus()
@@ -43,6 +54,9 @@ export class PoolView {
     this.#seen = null
     this.#view = { role: '', state: '', workers: [], tasks: [] }
     by('task-state').value = ''
+    by('post-text').value = ''
+    this.#draft = null
+    this.#wrong('')
     this.#close()
     this.#alert('')
     by('role').hidden = true
@@ -59,6 +73,7 @@ export class PoolView {
   #select(change) {
     if (change.role !== undefined && change.role !== this.#view.role) {
       change = { workers: [], tasks: [], ...change }
+      this.#wrong('')
       this.#close()
     }
     this.#view = { ...this.#view, ...change }
@@ -102,6 +117,9 @@ export class PoolView {
     list(by('role-facts'), roleFacts(of, now))
     setText(by('role-help'), help(of))
     by('reset').hidden = !of.can?.includes('retry')
+    by('post').hidden = !of.can?.includes('post')
+    by('post').dataset.role = of.id
+    setText(by('post-send'), `Post to the role ${short(of.id, 60)}`)
     this.#tables.workers.render(seen.workers.details.map((d) => worker(d, of.fields?.kind ?? '', now)))
     this.#tables.tasks.render(seen.tasks.details.map((d) => task(d, now)))
     for (const name of ['workers', 'tasks']) this.#pager(name, seen[name])
@@ -119,6 +137,42 @@ export class PoolView {
   #alert(text) {
     by('pool-error').hidden = text === ''
     setText(by('pool-error'), text)
+  }
+
+  #wrong(text) {
+    by('post-error').hidden = text === ''
+    setText(by('post-error'), text)
+    by('post-text').toggleAttribute('aria-invalid', text !== '')
+  }
+
+  // post posts a task to a role. The text stays in the form until the pool has the task.
+  async #post(name, text) {
+    const wrong = wrongPost(text)
+    this.#wrong(wrong)
+    if (wrong) by('post-text').focus()
+    if (wrong || this.#posting) return
+    this.#posting = true
+    by('post-send').setAttribute('aria-disabled', 'true')
+    if (this.#draft?.role !== name) this.#draft = { role: name, key: newID('page-') }
+    const draft = this.#draft
+    try {
+      const { path, body } = postRequest(this.#on.path(), name, text, draft.key)
+      const { done } = await this.#host.ask('POST', path, 15000, body)
+      if (!done) throw Object.assign(new Error('the pool has no such role any more'), { status: 404 })
+      const said = `A task is posted to the role ${short(name, 60)}`
+      note('posted', said)
+      this.#on.say(said)
+      if (draft === this.#draft) {
+        by('post-text').value = ''
+        this.#draft = null
+      }
+    } catch (err) {
+      if (draft === this.#draft) this.#wrong(postError(err))
+    } finally {
+      this.#posting = false
+      by('post-send').removeAttribute('aria-disabled')
+    }
+    this.#on.look()
   }
 
   async #retry(kind, id, name) {
