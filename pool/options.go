@@ -67,7 +67,10 @@ const (
 	maxWaits      = 2000             // of workers that wait: each is an event of the object, see dohost.Options.MaxEvents
 	maxPolls      = 100              // of daemons that wait
 	maxRoles      = 256              // of a pool
+	maxNamed      = 5                // roles in the refusal of another one
 	maxListed     = 1000             // rows in one answer
+	maxListedText = 128 << 10        // bytes of the texts of tasks in one answer, apart from those of its last task
+	maxReason     = 256              // bytes of the reason of a restart, which the lists of all roles and of all restarts have
 	maxWait       = 50 * time.Second // of a long poll
 	maxDelay      = 5 * time.Minute  // before a restart
 	mostText      = 768 << 10        // of Options.MaxText

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,24 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 		if ok, err := f.host.Exists(ctx, dohost.ID{Class: "pool", Name: "q"}); ok || err != nil {
 			t.Errorf("a list has created the pool: %t, %v", ok, err)
 		}
+	})
+}
+
+// TestPostToAnUnknownRoleNamesOthers posts to a role of a pool with no role, with some and with many.
+func TestPostToAnUnknownRoleNamesOthers(t *testing.T) {
+	inPool(t, nil, func(ctx context.Context, f *fixture) {
+		post := func() string {
+			_, err := dohost.Call(ctx, f.pool(), (*Pool).Post, NewTask{Role: "bilder"})
+			_, text, _ := strings.Cut(err.Error(), "no daemon has declared it")
+			return text
+		}
+		got := []string{post()}
+		for i := range maxNamed + 2 {
+			f.join(fmt.Sprint("r", i), "1")
+			got = append(got, post())
+		}
+		equal(t, "errors", got, "", "; its roles are r0", "; its roles are r0, r1", "; its roles are r0, r1, r2", "; its roles are r0, r1, r2, r3",
+			"; its roles are r0, r1, r2, r3, r4", "; its roles are r0, r1, r2, r3, r4, and others", "; its roles are r0, r1, r2, r3, r4, and others")
 	})
 }
 

@@ -107,7 +107,7 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 		}
 		switch {
 		case !ok && !n.CreateRole:
-			return refuse(ErrUnknown, "the pool has no role %q: no worker has joined it, and no daemon has declared it", n.Role)
+			return v.noRole(ctx, n.Role)
 		case !ok:
 			if err := v.checkRoles(ctx); err != nil {
 				return err
@@ -157,6 +157,28 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 		return v.attend(ctx, n.Role, "a task was posted")
 	})
 	return task, err
+}
+
+// noRole refuses a role that does not exist, and names others: the caller may have misspelled it.
+func (v *view) noRole(ctx context.Context, name string) error {
+	rows, err := roles.List(ctx, v.Storage(), &dohost.Query[role]{Limit: maxNamed + 1})
+	if err != nil {
+		return err
+	}
+	var known strings.Builder
+	for i, row := range rows {
+		switch {
+		case i == 0:
+			known.WriteString("; its roles are ")
+		case i == maxNamed:
+			known.WriteString(", and others")
+			continue
+		default:
+			known.WriteString(", ")
+		}
+		known.WriteString(row.Key)
+	}
+	return refuse(ErrUnknown, "the pool has no role %q: no worker has joined it, and no daemon has declared it%s", name, known.String())
 }
 
 // check refuses a task with an invalid field.
