@@ -24,7 +24,7 @@ func (p *Pool) Task(ctx context.Context, q TaskQuery) (Task, error) {
 	return t.public(c), err
 }
 
-// ListQuery selects rows of a list. A list has at most 1,000 rows.
+// ListQuery selects rows of a list. A list has at most 1,000 rows, and fewer tasks if their keys, reasons and progress are long.
 type ListQuery struct {
 	Role   string `json:"role"`             // of the rows; workers and tasks need one
 	Status Status `json:"status,omitempty"` // of tasks; empty: any
@@ -63,15 +63,19 @@ func (p *Pool) Tasks(ctx context.Context, q ListQuery) (TaskList, error) {
 		}
 		prefix = roleStatus(q.Role, q.Status)
 	}
-	rows, err := tasks.List(ctx, p.Storage(), &dohost.Query[taskRow]{Index: "role", Prefix: prefix, After: q.After, Limit: limit})
-	list := TaskList{Tasks: make([]Task, 0, len(rows))}
-	for _, row := range rows {
-		list.Tasks = append(list.Tasks, row.Value.public(content{}))
+	list, bytes := TaskList{Tasks: []Task{}}, 0
+	for row, err := range tasks.All(ctx, p.Storage(), &dohost.Query[taskRow]{Index: "role", Prefix: prefix, After: q.After, Limit: limit}) {
+		if err != nil {
+			return TaskList{}, err
+		}
+		t := row.Value
+		list.Tasks = append(list.Tasks, t.public(content{}))
+		if bytes += len(t.Key) + len(t.Reason) + len(t.Progress); len(list.Tasks) == limit || bytes > maxListedText {
+			list.Next = row.Cursor
+			break
+		}
 	}
-	if len(rows) == limit {
-		list.Next = rows[limit-1].Cursor
-	}
-	return list, err
+	return list, nil
 }
 
 // Worker is a worker of a pool.

@@ -114,7 +114,7 @@ func (v *view) request(ctx context.Context, r *role, reason string) error {
 		return err
 	}
 	if r.Restarts >= v.options.MaxRestarts {
-		r.GivenUp, r.Reason = true, reason
+		r.GivenUp, r.Reason = true, shorten(reason, maxReason)
 		v.Object().Report(ctx, "pool:given_up", attrRole(r.Name), slog.Int("restarts", r.Restarts), attrReason(reason))
 		return nil
 	}
@@ -122,6 +122,7 @@ func (v *view) request(ctx context.Context, r *role, reason string) error {
 	if r.Restarts > 0 {
 		after = v.now.Add(backoff.Delay(r.Restarts-1, v.options.RestartDelay, max(maxDelay, v.options.RestartDelay)))
 	}
+	reason = shorten(reason, maxReason)
 	r.Restarts++
 	r.Number++
 	r.Reason, r.Asked = reason, v.now
