@@ -58,7 +58,7 @@ func (p *Pool) Commands(ctx context.Context, q Poll) (Polled, error) {
 			return Polled{}, refuse(ErrFull, "%d daemons wait for commands, and no more may", maxPolls)
 		}
 		begun := time.Now()
-		woken, err := p.wait(ctx, q.Daemon, wait, &p.daemons)
+		woken, err := p.wait(ctx, &waiter{client: q.Daemon, role: q.Role}, wait, &p.daemons)
 		if err != nil {
 			return Polled{}, err
 		}
@@ -80,13 +80,14 @@ func (p *Pool) due(ctx context.Context, role string) (due []Command, next time.D
 		}
 	}
 	now := p.clock()
-	rows, err := commands.List(ctx, p.Storage(), nil)
+	var one *dohost.Query[command] // of a role; nil: of all
+	if role != "" {
+		one = &dohost.Query[command]{Equal: dohost.Key(role)}
+	}
+	rows, err := commands.List(ctx, p.Storage(), one)
 	due = []Command{}
 	for _, row := range rows {
 		c := row.Value
-		if role != "" && c.Role != role {
-			continue
-		}
 		if left := c.After.Sub(now); left <= 0 {
 			due = append(due, Command(c))
 		} else if next == 0 || left < next {

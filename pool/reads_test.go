@@ -2,7 +2,9 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,5 +76,55 @@ func TestSweepReadsOnlyLapsedRows(t *testing.T) {
 				t.Errorf("%d workers of %s, %v", len(list.Workers), role, err)
 			}
 		}
+	})
+}
+
+// TestRestartWakesTheDaemonsOfItsRole has 90 daemons that wait for the restarts of one role each, and 90 requested restarts of other
+// roles that no daemon takes. The request of one more restart reads few rows.
+func TestRestartWakesTheDaemonsOfItsRole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 90
+		var reads objectstore.Reads
+		o := kernel.OnFS(&dohost.Options{IdleAfter: -1}, objectstore.NewMemFS())
+		kernel.Tune(o, func(ro *runtime.Options) { ro.Store.Reads = &reads })
+		h, err := dohost.Open("data", o, Class(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		err = Pools.Get(h, "p").Do(t.Context(), func(ctx context.Context, p *Pool) (err error) {
+			for i := range n {
+				for _, role := range []string{fmt.Sprint("waits", i), fmt.Sprint("requested", i)} {
+					err = errors.Join(err, p.Declare(ctx, Declare{Role: role, Managed: true}))
+				}
+				_, posted := p.Post(ctx, NewTask{Role: fmt.Sprint("requested", i)})
+				err = errors.Join(err, posted)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var woken atomic.Int64
+		for i := range n {
+			go func() {
+				q := Poll{Daemon: fmt.Sprint("d", i), Role: fmt.Sprint("waits", i), WaitMS: maxWait.Milliseconds()}
+				polled, err := dohost.Call(t.Context(), Pools.Get(h, "p"), (*Pool).Commands, q)
+				if err != nil || len(polled.Commands) != 0 && (i != 7 || len(polled.Commands) != 1) {
+					t.Errorf("the daemon %d: %+v, %v", i, polled, err)
+				}
+				woken.Add(int64(len(polled.Commands)))
+			}()
+		}
+		synctest.Wait()
+		before := reads.Gets.Load() + reads.Steps.Load()
+		if _, err := dohost.Call(t.Context(), Pools.Get(h, "p"), (*Pool).Post, NewTask{Role: "waits7"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := reads.Gets.Load() + reads.Steps.Load() - before; n > 30 || woken.Load() != 1 {
+			t.Errorf("the request of a restart has read %d rows and entries, and woken %d daemons", n, woken.Load())
+		}
+		time.Sleep(time.Minute)
 	})
 }

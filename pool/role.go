@@ -131,7 +131,7 @@ func (v *view) request(ctx context.Context, r *role, reason string) error {
 	if err := commands.Insert(ctx, v.Storage(), c); err != nil {
 		return err
 	}
-	v.daemons.wakeAll()
+	v.daemons.wakeDaemons(r.Name)
 	v.Object().Report(ctx, "pool:restart", attrRole(r.Name), slog.Uint64("number", r.Number), attrReason(reason))
 	return nil
 }

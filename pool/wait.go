@@ -15,6 +15,7 @@ type waiters []*waiter
 // waiter is a long poll.
 type waiter struct {
 	client string    // a newer poll of the client ends an older one
+	role   string    // of the restarts that a daemon waits for; empty: of all roles
 	notify chan bool // has room for one: true to look again, false to end
 }
 
@@ -26,11 +27,15 @@ func (ws *waiters) wakeOne() {
 	}
 }
 
-// wakeAll wakes all waiters.
-func (ws *waiters) wakeAll() {
-	for len(*ws) > 0 {
-		ws.wakeOne()
-	}
+// wakeDaemons wakes the daemons that wait for the restart of a role.
+func (ws *waiters) wakeDaemons(role string) {
+	*ws = slices.DeleteFunc(*ws, func(w *waiter) bool {
+		concerned := w.role == "" || w.role == role
+		if concerned {
+			w.notify <- true
+		}
+		return concerned
+	})
 }
 
 // end ends the waiter of a client.
@@ -43,12 +48,12 @@ func (ws *waiters) end(client string) {
 	})
 }
 
-// wait gives up the turn until the client's waiter is woken, d is over, a newer poll of the
+// wait gives up the turn until the waiter is woken, d is over, a newer poll of its
 // client ends it, or the host begins to close. It reports the first of them. Its
 // error is that of an incarnation that has ended: then the caller does not hold the turn.
-func (p *Pool) wait(ctx context.Context, client string, d time.Duration, ws *waiters) (woken bool, err error) {
-	ws.end(client)
-	w := &waiter{client, make(chan bool, 1)}
+func (p *Pool) wait(ctx context.Context, w *waiter, d time.Duration, ws *waiters) (woken bool, err error) {
+	ws.end(w.client)
+	w.notify = make(chan bool, 1)
 	*ws = append(*ws, w)
 	err = dohost.Await(ctx, func(ctx context.Context) error {
 		timer := time.NewTimer(d)
@@ -88,7 +93,7 @@ func (p *Pool) waitForTask(ctx context.Context, c Claim, d time.Duration) (woken
 		ws = &waiters{}
 		p.claimers[c.Role] = ws
 	}
-	woken, err = p.wait(ctx, c.Conn, d, ws)
+	woken, err = p.wait(ctx, &waiter{client: c.Conn}, d, ws)
 	if errors.Is(err, dohost.ErrFenced) {
 		return false, err
 	}
