@@ -93,8 +93,19 @@ func TestOutagesAreReported(t *testing.T) {
 	})
 }
 
-// TestWorkReportsAnOutage begins to work while no host answers. Then a server answers, which is no host.
-func TestWorkReportsAnOutage(t *testing.T) {
+// TestPoolCommandsReportAnOutage begins while no host answers. Then a server answers, which is no host.
+func TestPoolCommandsReportAnOutage(t *testing.T) {
+	commands := map[string][]string{
+		"work":   {"--role", "r", "--", "true"},
+		"daemon": {"--role", "r", "--", "true"},
+		"post":   {"--role", "r", "--key", "k", "text"},
+	}
+	for name, args := range commands {
+		t.Run(name, func(t *testing.T) { reportsAnOutage(t, append([]string{name, "--pool", "p"}, args...)) })
+	}
+}
+
+func reportsAnOutage(t *testing.T, args []string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -102,11 +113,12 @@ func TestWorkReportsAnOutage(t *testing.T) {
 	at := l.Addr().String()
 	l.Close() // no host listens
 	defer http.DefaultClient.CloseIdleConnections()
+	t.Setenv("DOHOST_AT", at)
 	output, w := io.Pipe()
 	status := make(chan int, 1)
 	go func() {
 		defer w.Close()
-		status <- (App{}).run(t.Context(), []string{"work", "--at", at, "--pool", "p", "--role", "r", "--", "true"}, stdio{strings.NewReader(""), io.Discard, w})
+		status <- (App{}).run(t.Context(), args, stdio{strings.NewReader(""), io.Discard, w})
 	}()
 	lines := bufio.NewScanner(output)
 	next := func(want string) {
