@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// ClassExtension adds items to the objects of a class, for a package that works in objects of any class, such as package
+// ClassExtension adds items to the objects of a class, and code that runs when an object wakes, for a package that works in objects of any class, such as package
 // ledger.
 type ClassExtension struct {
 	// Kinds are the kinds of the items. Two extensions of a class must not have a kind in common.
@@ -20,6 +20,9 @@ type ClassExtension struct {
 	// Admin applies an operator's action to an item, like OnAdmin, which does not get requests for these items. object is
 	// the pointer that the constructor has returned.
 	Admin func(ctx context.Context, st *State, object any, r *AdminRequest) (bool, error)
+	// Start, if it is not nil, runs with the object's turn when the object wakes, before the constructor and before any event,
+	// in the batch of the constructor. If it fails, the constructor fails with its error: see [Bind].
+	Start func(ctx context.Context, st *State) error
 }
 
 // ExtendClass returns c with an extension. [Open] returns an error for an extension with an empty field, and for a second one
@@ -36,8 +39,16 @@ func ExtendClass(c Class, x *ClassExtension) Class {
 		}
 	}
 	c.extended = append(slices.Clip(c.extended), x.Kinds...)
-	of, inspect, admin := *x, c.inspect, c.admin
+	of, inspect, admin, construct := *x, c.inspect, c.admin, c.rt.New
 	of.Kinds = slices.Clone(x.Kinds)
+	if of.Start != nil {
+		c.rt.New = func(ctx context.Context, rt *runtime.State) (any, error) {
+			if err := of.Start(ctx, stateOf(rt)); err != nil {
+				return nil, err
+			}
+			return construct(ctx, rt)
+		}
+	}
 	c.inspect = func(ctx context.Context, v *Snapshot) iter.Seq2[Resource, error] {
 		var lists []iter.Seq2[Resource, error]
 		ours := slices.Contains(of.Kinds, v.query.Kind)

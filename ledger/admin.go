@@ -14,7 +14,7 @@ import (
 // ResourceKind is the kind of operations among the items of an object that operators see.
 const ResourceKind = "operation"
 
-// inspect lists the operations of an object for operators: those that have not ended, the oldest first, and then the
+// inspect lists the operations of an object for operators: those that have not ended, in the order of Unfinished, and then the
 // others.
 func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {

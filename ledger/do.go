@@ -130,8 +130,8 @@ func (o *task) do(ctx context.Context, form, text []byte) (json.RawMessage, erro
 	case o.row.State == work.Dead:
 		return o.ask(ctx, work.Event{Kind: work.Retry}, nil)
 	}
-	if epochOf(o.row.Owner) != epoch {
-		o.st.Report(ctx, "ledger:interrupted", slog.String("kind", o.kind), slog.String("operation", string(o.id)))
+	if !o.row.Reported && epochOf(o.row.Owner) != epoch { // the class does not declare its kinds
+		o.row.reportInterrupted(ctx, o.st)
 	}
 	return o.interrupted(ctx, work.Event{Kind: work.Due}, nil)
 }
@@ -187,7 +187,7 @@ func (o *task) start(ev work.Event) error {
 		return o.impossible(ev)
 	}
 	o.row.Begun++
-	o.row.Error = ""
+	o.row.Error, o.row.Reported = "", false
 	return nil
 }
 

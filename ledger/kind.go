@@ -124,7 +124,8 @@ func (k *Kind[A, R]) describe() (name string, err error) {
 	return k.Name, nil
 }
 
-// Declare returns a class with the kinds of the operations of its objects. Operators see the operations
+// Declare returns a class with the kinds of the operations of its objects. When an object wakes, the ledger reports each operation that
+// the end of an incarnation has interrupted to the host's Listener, before any event runs. Operators see the operations
 // ([dohost.Host.Details]) and may resolve them ([dohost.Host.Operate]). [dohost.Open] returns an error for a kind that is incomplete,
 // for two kinds with the same name, and for a class that is declared twice.
 func Declare(c dohost.Class, kinds ...AnyKind) dohost.Class {
@@ -143,7 +144,7 @@ func Declare(c dohost.Class, kinds ...AnyKind) dohost.Class {
 		errs = append(errs, err)
 	}
 	return dohost.InvalidClass(dohost.ExtendClass(c, &dohost.ClassExtension{
-		Kinds: []string{ResourceKind}, Inspect: inspect,
+		Kinds: []string{ResourceKind}, Inspect: inspect, Start: listInterrupted,
 		Admin: func(ctx context.Context, st *dohost.State, _ any, r *dohost.AdminRequest) (bool, error) {
 			return operate(ctx, st, names, r)
 		},

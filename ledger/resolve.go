@@ -39,8 +39,9 @@ func All(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
 	return described(ctx, st, nil)
 }
 
-// Unfinished yields the operations of the object that have neither completed nor failed, the oldest first. ctx must hold the
-// turn until the iteration ends.
+// Unfinished yields the operations of the object that have neither completed nor failed: first those whose call is running, or was
+// interrupted since the object last woke, and then the others, each the oldest first. In a constructor all of them are unknown, since
+// no call is running. ctx must hold the turn until the iteration ends.
 //
 // Errors: those of [dohost.Collection.All].
 func Unfinished(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
@@ -112,11 +113,14 @@ func (k *Kind[A, R]) resolve(ctx context.Context, st *dohost.State, id ID, resul
 		return fmt.Errorf("ledger: operation %s: %w", id, ErrEnded)
 	}
 	r.Doubt, r.TookEffect, r.Changed = false, false, now.UnixMilli()
-	return together(ctx, len(result), func(ctx context.Context) error {
+	err = together(ctx, len(result), func(ctx context.Context) error {
 		if err := storeResult(ctx, st, &r, result); err != nil {
 			return err
 		}
-		st.Report(ctx, "ledger:resolved", slog.String("kind", k.Name), slog.String("operation", string(id)), slog.String("outcome", reported))
 		return operations.Put(ctx, st.Storage(), r)
 	})
+	if err == nil {
+		st.Report(ctx, "ledger:resolved", slog.String("kind", k.Name), slog.String("operation", string(id)), slog.String("outcome", reported))
+	}
+	return err
 }

@@ -33,6 +33,8 @@ type row struct {
 	Begun int    // calls, since the operation began or last failed
 	// Doubt is set if the outcome of an earlier call than the last is unknown.
 	Doubt bool `msgpack:",omitempty"`
+	// Reported is set if the interruption of the present call has been reported: see reportInterrupted.
+	Reported bool `msgpack:",omitempty"`
 	// TookEffect is set if the operation took effect, and its result cannot be stored.
 	TookEffect bool `msgpack:",omitempty"`
 	// Started and Changed are when the operation first began, and when its state last changed, in ms since 1970.
@@ -42,7 +44,20 @@ type row struct {
 // unfinished reports whether the operation has neither completed nor failed.
 func (r *row) unfinished() bool { return r.State != work.Ended }
 
-// operations are the operations of an object. The index unfinished has those that are neither completed nor failed, and
+// The first parts of the keys of the index unfinished.
+const (
+	rankCalling = iota // rows with a call that has not returned, as far as the row knows
+	rankOther          // the others: unknown operations, and those whose interruption has been reported
+)
+
+func (r *row) rank() int {
+	if r.State == work.Running && !r.Reported {
+		return rankCalling
+	}
+	return rankOther
+}
+
+// operations are the operations of an object. The index unfinished has those that are neither completed nor failed, by their rank, and
 // the index expires the rows that expire, in the order of that time.
 var operations = dohost.Collection[row]{
 	Name: "dohost.operations",
@@ -52,7 +67,7 @@ var operations = dohost.Collection[row]{
 			if !r.unfinished() {
 				return ""
 			}
-			return dohost.KeyOf(r.Started)
+			return dohost.KeyOf(r.rank()) + dohost.KeyOf(r.Started)
 		}},
 		{Name: "expires", Of: func(r row) dohost.Key {
 			if r.Expires == 0 {
