@@ -74,6 +74,7 @@ func TestResolveCommandSettlesOperations(t *testing.T) {
 			t.Errorf("order %s: %q, %v; want %q", order, got, err, want)
 		}
 	}
+	expect(0, "outcomes   payment, AtMostOnce, 2 unknown so far, 2 resolved: 1 without an effect (50 % false unknowns)", "show", "payer/ada")
 	if calls != 3 {
 		t.Errorf("%d calls, want 3", calls)
 	}

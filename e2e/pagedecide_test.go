@@ -206,6 +206,8 @@ func resolveOperations(t *testing.T, v *visit) {
 	v.do(t, panel+`send(); await waits("operations", "failed"); if (the("[data-action]")) throw new Error("an operation is still unknown");`)
 	charge(second, `"call 2 of `+second+`"`)
 	v.do(t, panel+`await until("all are completed", () => document.querySelectorAll('#operations li[data-state="completed"]').length === 3);`)
+	v.do(t, panel+`await until("the page has the rate of false unknowns", () => the("#outcomes").textContent ===
+		"charge (AtMostOnce): 3 unknown so far, 3 resolved, 1 without an effect: 33 % false unknowns");`)
 	v.picture(t, "resolved")
 }
 

@@ -14,10 +14,18 @@ import (
 // ResourceKind is the kind of operations among the items of an object that operators see.
 const ResourceKind = "operation"
 
-// inspect lists the operations of an object for operators: those that have not ended, in the order of Unfinished, and then the
+// inspect lists for operators the counts of the unknown outcomes of an object, and its operations: those that have not ended, in the order of Unfinished, and then the
 // others.
 func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
+		for r, err := range inspectOutcomes(v) {
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+		if v.Query().Kind == ResourceOutcomes {
+			return
+		}
 		for _, index := range []string{"unfinished", ""} {
 			for r, err := range operations.Scan(v, &dohost.Query[row]{Index: index}) {
 				if err != nil {
@@ -77,6 +85,9 @@ func (r *row) resource() dohost.Resource {
 // operate resolves an operation for an operator.
 func operate(ctx context.Context, st *dohost.State, kinds map[string]AnyKind, req *dohost.AdminRequest) (bool, error) {
 	wrong := func(err error) error { return &dohost.ArgumentError{Method: "operate", Err: err} }
+	if req.Kind == ResourceOutcomes {
+		return false, wrong(errors.New("the counts of unknown outcomes allow no action"))
+	}
 	if req.Action != dohost.ActionDone && req.Action != dohost.ActionNotDone {
 		return false, wrong(fmt.Errorf("operations do not allow the action %s", req.Action))
 	}

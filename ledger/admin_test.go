@@ -14,14 +14,16 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// details returns the items of an order that operators see.
+// details returns the operations of an order that operators see.
 func details(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) (all []dohost.Resource) {
 	t.Helper()
 	for r, err := range h.Host().Details(t.Context(), o.ID()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, r)
+		if r.Kind != ledger.ResourceOutcomes {
+			all = append(all, r)
+		}
 	}
 	return all
 }

@@ -65,6 +65,7 @@ type task struct {
 	st          *dohost.State
 	kind        string
 	policy      *work.Policy
+	declared    Policy // of the kind
 	maxAttempts int
 	call        func(context.Context, ID) (json.RawMessage, error)
 	find        func(context.Context, ID) (json.RawMessage, Answer, error)
@@ -82,6 +83,8 @@ type task struct {
 	version uint64
 	// result is the result that is to be stored with the row. Nil means none.
 	result json.RawMessage
+	// counts are added to those of the kind when the row is written.
+	counts counted
 }
 
 func (o *task) do(ctx context.Context, form, text []byte) (json.RawMessage, error) {
@@ -248,6 +251,9 @@ func (o *task) pause(ctx context.Context, failed error) error {
 
 // giveUp makes the operation unknown by an event.
 func (o *task) giveUp(ctx context.Context, ev work.Event, cause error, again bool) error {
+	if !again {
+		o.counts.unknown = 1
+	}
 	if err := o.step(ctx, ev); err != nil {
 		return err
 	}
@@ -255,7 +261,8 @@ func (o *task) giveUp(ctx context.Context, ev work.Event, cause error, again boo
 	if again { // it was unknown before
 		return err
 	}
-	o.st.Report(ctx, "ledger:unknown", slog.String("kind", o.kind), slog.String("operation", string(o.id)), slog.Any("err", err))
+	o.st.Report(ctx, "ledger:unknown", slog.String("kind", o.kind), slog.String("operation", string(o.id)),
+		slog.String("policy", o.declared.String()), slog.Any("err", err))
 	return err
 }
 
@@ -296,6 +303,9 @@ func (o *task) ask(ctx context.Context, ev work.Event, failed error) (json.RawMe
 	findErr, _ = o.tookEffect(findErr, "ledger: Find returned Done, but")
 	if findErr == nil && answer == NotDone && o.row.TookEffect {
 		findErr = errors.New("ledger: Find returned NotDone, but the operation took effect: its result could not be stored")
+	}
+	if ev.Kind == work.Retry && findErr == nil && (answer == Done || answer == NotDone) { // it resolves an unknown operation
+		o.counts = resolved(answer == Done)
 	}
 	switch {
 	case findErr == nil && answer == Done:

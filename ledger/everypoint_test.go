@@ -97,6 +97,11 @@ func (s *pointRun) check(ctx context.Context, h *dohosttest.Host) error {
 	case (of.Status == ledger.StatusCompleted) != (string(of.Result) == `"`+receipt(of.ID)+s.more+`"`):
 		return fmt.Errorf("the %s operation %s has the result %.200s", of.Status, of.ID, of.Result)
 	}
+	_, counts, err := outcomesOf(ctx, h, orders.Get(h, "7"))
+	if open := counts["unknown"] - counts["done"] - counts["not_done"]; err != nil || s.reported && counts["unknown"] == 0 || open < 0 || open > 1 ||
+		of.Status == ledger.StatusCompleted && open != 0 {
+		return fmt.Errorf("the counts of the %s operation are %v, %v", of.Status, counts, err)
+	}
 	parts, err := dohost.CallNoArg(ctx, orders.Get(h, "7"), (*order).parts)
 	if want := (len(of.Result) - 1) >> 20; err != nil || want > 0 && parts != want+1 || want <= 0 && parts != 0 {
 		return fmt.Errorf("a result of %d bytes has %d parts, %v", len(of.Result), parts, err)

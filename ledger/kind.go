@@ -144,7 +144,7 @@ func Declare(c dohost.Class, kinds ...AnyKind) dohost.Class {
 		errs = append(errs, err)
 	}
 	return dohost.InvalidClass(dohost.ExtendClass(c, &dohost.ClassExtension{
-		Kinds: []string{ResourceKind}, Inspect: inspect, Start: listInterrupted,
+		Kinds: []string{ResourceKind, ResourceOutcomes}, Inspect: inspect, Start: listInterrupted,
 		Admin: func(ctx context.Context, st *dohost.State, _ any, r *dohost.AdminRequest) (bool, error) {
 			return operate(ctx, st, names, r)
 		},
@@ -191,7 +191,7 @@ func (k *Kind[A, R]) task(st *dohost.State, args A, call func(context.Context, I
 		return encodeDecodable(r)
 	}
 	o := &task{
-		st: st, kind: k.Name, policy: k.policy(), maxAttempts: k.maxAttempts(),
+		st: st, kind: k.Name, policy: k.policy(), declared: k.Policy, maxAttempts: k.maxAttempts(),
 		call:     func(ctx context.Context, id ID) (json.RawMessage, error) { return encode(call(ctx, id)) },
 		unknown:  func(id ID) string { return k.Unknown(id, args) },
 		noEffect: func(err error) bool { return ProvesNoEffect(err) || k.NoEffect != nil && k.NoEffect(err) },

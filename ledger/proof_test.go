@@ -138,6 +138,7 @@ func TestDeleteAllDuringFind(t *testing.T) {
 			if _, err := pay(t.Context(), o); !errors.Is(err, ledger.ErrUnknown) || !strings.Contains(err.Error(), "the row was deleted") {
 				t.Errorf("%s: pay: %v", name, err)
 			}
+			wantOutcomes(t, h, o, "")
 			if all := operationsOf(t, o); len(all) != 0 || len(s.calls()) != 1 {
 				t.Errorf("%s: %d calls, and the operations are %+v", name, len(s.calls()), all)
 			}

@@ -3,9 +3,9 @@ package ledger
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -97,30 +97,33 @@ func (k *Kind[A, R]) resolve(ctx context.Context, st *dohost.State, id ID, resul
 	case found.Value.Kind != k.Name:
 		return fmt.Errorf("ledger: operation %s is of kind %q, not %q: %w", id, found.Value.Kind, k.Name, dohost.ErrMisuse)
 	}
+	counts := resolved(result != nil)
 	r, p, now := found.Value, k.policy(), time.Now()
 	if _, running := progressOf(st.Epoch().String(), id); running {
 		return fmt.Errorf("ledger: operation %s: %w", id, ErrRunning)
 	}
 	if r.Open() { // no Do has seen the interruption yet
 		r.Item, _ = work.Step(r.Item, work.Event{Kind: work.Due, Owner: newOwner(st), Final: true}, p, now)
+		counts.unknown = 1
 	}
-	outcome, reported := work.Failed, "not-done"
+	outcome := work.Failed
 	if result != nil {
-		outcome, reported = work.Completed, "done"
+		outcome = work.Completed
 	}
 	var eff work.Effect
 	if r.Item, eff = work.Step(r.Item, work.Event{Kind: work.Resolve, Outcome: outcome}, p, now); eff != work.None {
 		return fmt.Errorf("ledger: operation %s: %w", id, ErrEnded)
 	}
 	r.Doubt, r.TookEffect, r.Changed = false, false, now.UnixMilli()
-	err = together(ctx, len(result), func(ctx context.Context) error {
-		if err := storeResult(ctx, st, &r, result); err != nil {
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		err := errors.Join(storeResult(ctx, st, &r, result), count(ctx, st, k.Name, k.Policy, counts))
+		if err != nil {
 			return err
 		}
 		return operations.Put(ctx, st.Storage(), r)
 	})
 	if err == nil {
-		st.Report(ctx, "ledger:resolved", slog.String("kind", k.Name), slog.String("operation", string(id)), slog.String("outcome", reported))
+		reportResolved(ctx, st, k.Name, id, k.Policy, result != nil)
 	}
 	return err
 }

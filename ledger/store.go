@@ -30,9 +30,10 @@ func partKey(id ID, number int) string {
 // parts returns the number of rows of the result.
 func (r *row) parts() int { return (r.Size + maxPart - 1) / maxPart }
 
-// together calls write, which writes or deletes a row with a result of some bytes: in a transaction if the result has parts.
-func together(ctx context.Context, size int, write func(context.Context) error) error {
-	if size <= maxPart {
+// together calls write, which writes or deletes the row of an operation: in a transaction if it changes several rows, such as the parts
+// of the result.
+func together(ctx context.Context, several bool, write func(context.Context) error) error {
+	if !several {
 		return write(ctx)
 	}
 	return dohost.Transaction(ctx, write)
@@ -75,7 +76,7 @@ func resultOf(ctx context.Context, st *dohost.State, r *row) (json.RawMessage, e
 
 // deleteRow deletes a row with its result.
 func deleteRow(ctx context.Context, st *dohost.State, r *row) error {
-	return together(ctx, r.Size, func(ctx context.Context) error {
+	return together(ctx, r.Size > maxPart, func(ctx context.Context) error {
 		for i := range r.parts() {
 			if _, err := resultParts.Delete(ctx, st.Storage(), partKey(r.ID, i)); err != nil {
 				return err
@@ -101,15 +102,25 @@ func (o *task) save(ctx context.Context) error {
 
 // put writes the row, and the result if there is one, unless the row was deleted since the last time.
 func (o *task) put(ctx context.Context) error {
-	if o.result == nil {
-		return o.putRow(ctx)
-	}
-	return together(ctx, len(o.result), func(ctx context.Context) error {
-		if err := storeResult(ctx, o.st, &o.row, o.result); err != nil {
+	err := together(ctx, len(o.result) > maxPart || o.counts != counted{}, func(ctx context.Context) error {
+		if o.result != nil {
+			if err := storeResult(ctx, o.st, &o.row, o.result); err != nil {
+				return err
+			}
+		}
+		if err := count(ctx, o.st, o.kind, o.declared, o.counts); err != nil {
 			return err
 		}
 		return o.putRow(ctx)
 	})
+	if err != nil {
+		return err
+	}
+	if c := o.counts; c.done+c.notDone > 0 {
+		reportResolved(ctx, o.st, o.kind, o.id, o.declared, c.done > 0)
+	}
+	o.counts = counted{}
+	return nil
 }
 
 func (o *task) putRow(ctx context.Context) error {

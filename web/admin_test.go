@@ -277,8 +277,9 @@ func (s *server) wantUnready(path, code string) {
 	}
 }
 
-// The metrics have the tokens and the cost of a call of a model, of its class. A report with other values counts nothing.
-func TestMetricsCountTokens(t *testing.T) {
+// The metrics have the tokens and the cost of a call of a model, of its class, and the outcomes of operations. A report with other values
+// counts nothing.
+func TestMetricsCountReportsOfServices(t *testing.T) {
 	m := web.NewMetrics()
 	report, id := m.Listener().Service, dohost.ID{Class: "thing", Name: "a"}
 	for range 2 {
@@ -286,15 +287,24 @@ func TestMetricsCountTokens(t *testing.T) {
 	}
 	report(id, "chat:model", slog.String("outcome", "failed"), slog.Int64("input_tokens", -5), slog.String("cost", "much"))
 	report(id, "delivery", slog.Int64("input_tokens", 7), slog.Int64("cost", 1_000_000)) // of a service of the program
+	report(id, "ledger:unknown", slog.String("policy", "AtMostOnce"))
+	report(id, "ledger:unknown", slog.String("policy", "AtMostOnce"))
+	report(id, "ledger:resolved", slog.String("policy", "AtMostOnce"), slog.String("outcome", "not-done"))
+	report(id, "delivery", slog.String("policy", "AtMostOnce"), slog.String("outcome", "done"))
 	res := httptest.NewRecorder()
 	m.ServeHTTP(res, httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{
 		`dohost_model_tokens_total{class="thing",direction="input"} 2000`, `dohost_model_tokens_total{class="thing",direction="output"} 40`,
 		`dohost_model_cost_total{class="thing"} 3`, `dohost_service_events_total{class="thing",event="chat:model",outcome="completed"} 2`,
+		`dohost_operation_outcomes_total{class="thing",outcome="unknown",policy="AtMostOnce"} 2`,
+		`dohost_operation_outcomes_total{class="thing",outcome="not-done",policy="AtMostOnce"} 1`,
 	} {
 		if !strings.Contains(res.Body.String(), want+"\n") {
 			t.Errorf("the metrics have no %s", want)
 		}
+	}
+	if text := res.Body.String(); strings.Contains(text, `outcome="done",policy`) {
+		t.Errorf("a report of another service is counted: %s", text)
 	}
 }
 

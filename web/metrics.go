@@ -21,7 +21,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	host     atomic.Pointer[dohost.Host]
 
-	wakes, ended, events, refused, turns, staleAlarms, parkedAlarms, failures, responses, service, modelTokens, modelCost *prometheus.CounterVec
+	wakes, ended, events, refused, turns, staleAlarms, parkedAlarms, failures, responses, service, outcomes, modelTokens, modelCost *prometheus.CounterVec
 
 	eventSeconds, alarmLag, serviceLag, queueDepth *prometheus.HistogramVec
 	storeFailed                                    prometheus.Gauge
@@ -47,6 +47,7 @@ func NewMetrics() *Metrics {
 		failures:     counter("dohost_background_failures_total", "Failures of the host's background work."),
 		responses:    counter("dohost_http_responses_total", "Responses of the listener for clients, by route and status.", "route", "status"),
 		service:      counter("dohost_service_events_total", "Reports of services, such as agents about their fibers, schedules and queues.", "class", "event", "outcome"),
+		outcomes:     counter("dohost_operation_outcomes_total", "Outcomes of operations that became unknown, and decisions about them: unknown, done or not-done.", "class", "policy", "outcome"),
 		modelTokens:  counter("dohost_model_tokens_total", "Tokens of the ended calls of models, by direction: input or output.", "class", "direction"),
 		modelCost:    counter("dohost_model_cost_total", "Cost of the ended calls of models, in units of the currency of the program.", "class"),
 		serviceLag:   histogram("dohost_schedule_lag_seconds", "Time from when a schedule or queue item was due to the start of its run.", prometheus.ExponentialBuckets(0.001, 4, 10)),
@@ -57,7 +58,7 @@ func NewMetrics() *Metrics {
 	}
 	m.registry.MustRegister(
 		m.wakes, m.ended, m.events, m.refused, m.turns, m.staleAlarms, m.parkedAlarms, m.failures, m.responses,
-		m.service, m.modelTokens, m.modelCost, m.serviceLag, m.queueDepth, m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
+		m.service, m.outcomes, m.modelTokens, m.modelCost, m.serviceLag, m.queueDepth, m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.failures.WithLabelValues() // so that zero differs from a missing counter
@@ -94,13 +95,15 @@ func (m *Metrics) Listener() dohost.Listener {
 }
 
 // reported counts the reports of a service, by outcome or status if a report contains one. Only those of package chat about calls of
-// models count tokens and cost: attributes of other services may have the same names.
+// models count tokens and cost, and only those of package ledger outcomes by policy: attributes of other services may have the same names.
 func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
-	outcome := ""
+	outcome, policy := "", ""
 	for _, a := range attrs {
 		switch a.Key {
 		case "outcome", "status":
 			outcome = a.Value.String()
+		case "policy":
+			policy = a.Value.String()
 		case "lag":
 			m.serviceLag.WithLabelValues(id.Class).Observe(a.Value.Duration().Seconds())
 		case "behind":
@@ -108,7 +111,12 @@ func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 		}
 	}
 	m.service.WithLabelValues(id.Class, event, outcome).Inc()
-	if event == "chat:model" {
+	switch event {
+	case "ledger:unknown":
+		m.outcomes.WithLabelValues(id.Class, policy, "unknown").Inc()
+	case "ledger:resolved":
+		m.outcomes.WithLabelValues(id.Class, policy, outcome).Inc()
+	case "chat:model":
 		m.modelCalled(id, attrs)
 	}
 }

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { parse, textOf } from '../../web/page/markdown.js'
 import { busy, empty, shown, take, unsent } from '../../web/page/conversation.js'
-import { incomplete, items, log, pretty, request, short, waiting, wrongResult } from '../../web/page/decide.js'
+import { incomplete, items, log, outcomes, pretty, request, short, waiting, wrongResult } from '../../web/page/decide.js'
 import { changes, Watch } from '../../web/page/objectpoll.js'
 
 let cases = 0
@@ -151,6 +151,14 @@ test('two calls with one id are two rows, and an item without fields is a row', 
   assert.equal(items([{ kind: 'operation', id: 'op_1', state: 'unknown', can: ['done', 'not-done'] }], 'operation')[0].word, 'outcome unknown')
 })
 
+test('the counts of unknown outcomes have the rate of false unknowns', () => {
+  const of = (id, counts, fields) => ({ kind: 'outcomes', id, counts, fields })
+  assert.deepEqual(outcomes([{ kind: 'operation' }, of('charge', { unknown: 4, done: 1, not_done: 2 }, { policy: 'AtMostOnce' }), of('a\u202e', { unknown: 1, done: 0, not_done: 0 })]), [
+    'charge (AtMostOnce): 4 unknown so far, 3 resolved, 2 without an effect: 67 % false unknowns', 'a\\u{202e}: 1 unknown so far, none resolved',
+  ])
+  assert.deepEqual(outcomes([{ kind: 'operation' }]), [])
+})
+
 test('a decision has the digest of its item, and only a result has a body', () => {
   const [item] = items([call('c&d', 'approval', 1, ['approve'])], 'call')
   const made = request('/v1/x', 'approve', item, { actor: 'mia & co', reason: '', result: '1' })
@@ -188,7 +196,7 @@ test('an input has its own numbers, names and characters', () => {
 const asks = []
 const seen = await new Promise((resolve) => {
   globalThis.document = { hidden: false }
-  const answers = { '': [{ kind: 'fiber' }, { kind: 'call', id: 'first' }], call: [{ kind: 'call', id: 'c' }], operation: [], approval: [{ kind: 'approval' }] }
+  const answers = { '': [{ kind: 'fiber' }, { kind: 'call', id: 'first' }], call: [{ kind: 'call', id: 'c' }], operation: [], approval: [{ kind: 'approval' }], 'outcomes': [{ kind: 'outcomes' }] }
   const host = { ask: async (method, path) => {
     asks.push(method)
     if (!path.includes('/details')) return { live: false }
@@ -201,7 +209,7 @@ const seen = await new Promise((resolve) => {
   })
 })
 test('the items that an operator decides about are asked for by their kind, if there are too many others', () => {
-  assert.deepEqual(seen.details.map((d) => d.id ?? d.kind), ['fiber', 'c', 'approval'])
+  assert.deepEqual(seen.details.map((d) => d.id ?? d.kind), ['fiber', 'c', 'approval', 'outcomes'])
   assert.deepEqual(seen.more, ['approval'])
   assert.deepEqual(new Set(asks), new Set(['GET']))
 })

@@ -68,6 +68,16 @@ export function items(details, kind) {
 // waiting counts the items that wait for an operator.
 export const waiting = (list) => list.filter((i) => rank(i) === 0).length
 
+// outcomes returns the counts of unknown outcomes of each kind of operations, in words.
+export function outcomes(details) {
+  return details.filter((d) => d.kind === 'outcomes').map((d) => {
+    const { unknown = 0, done = 0, not_done: notDone = 0 } = d.counts ?? {}
+    const all = done + notDone
+    const rate = all ? `${all} resolved, ${notDone} without an effect: ${Math.round((100 * notDone) / all)} % false unknowns` : 'none resolved'
+    return `${short(d.id, 60)}${d.fields?.policy ? ` (${d.fields.policy})` : ''}: ${unknown} unknown so far, ${rate}`
+  })
+}
+
 const events = {
   requested: 'asked for approval', approved: 'approved', denied: 'denied', expired: 'not approved in time', completed: 'completed', failed: 'ended with an error',
 }

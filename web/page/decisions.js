@@ -1,6 +1,6 @@
 // The lists of tool calls, operations and approvals in the panel of an object, with the forms of decisions. A poll
 // updates the lists without a change of the focus or of the fields of a form.
-import { actions, incomplete, items, log, pretty, request, short, waiting, wrongResult } from './decide.js'
+import { actions, incomplete, items, log, outcomes, pretty, request, short, waiting, wrongResult } from './decide.js'
 import { by, el, newID, setText } from './dom.js'
 import { duration } from './panel.js'
 
@@ -43,8 +43,19 @@ export class Decisions {
       list.count(n ? (kind === 'call' ? `${n} to approve` : `${n} unknown`) : '')
       this.#announce(kind, of.slice(0, n))
     }
+    this.#outcomes(outcomes(details))
     this.#log.render(log(details), now, look.more?.includes('approval'), 0)
     by('more').dataset.count = all || ''
+  }
+
+  // outcomes shows the counts of unknown outcomes, also without operations: their rows expire.
+  #outcomes(texts) {
+    const list = by('outcomes')
+    if (texts.length > 0) by('operations').hidden = false
+    list.hidden = texts.length === 0
+    if (list.dataset.of === JSON.stringify(texts)) return
+    list.dataset.of = JSON.stringify(texts)
+    list.replaceChildren(...texts.map((text) => el('p', {}, text)))
   }
 
   // announce announces the waiting items of a kind that are new.

@@ -3,7 +3,7 @@
 const soon = 350 // ms, while the object is busy
 const seldom = 1500
 const most = 300 // details in a poll
-const decidable = ['call', 'operation', 'approval'] // kinds that a poll always has
+const decidable = ['call', 'operation', 'approval', 'outcomes'] // kinds that a poll always has
 
 // Watch polls an object while the page is visible. on gets {reached, object, details, more, error}: more has the kinds with
 // more items than the details have. list gets the details instead, if it is set: it gets a function that asks for the items of
