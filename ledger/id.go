@@ -69,6 +69,9 @@ func secretOf(ctx context.Context, st *dohost.State) ([]byte, error) {
 // idEncoding is the alphabet of IDs.
 var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
+// idBytes is the number of bytes of the hash that an ID has.
+const idBytes = 16
+
 // newID computes the ID of an operation: a hash of all parts, each with its length before it. An operation without a position
 // has no place.
 func newID(secret []byte, kind string, scope []string, args []byte, at *place) ID {
@@ -91,7 +94,7 @@ func newID(secret []byte, kind string, scope []string, args []byte, at *place) I
 		part(binary.BigEndian.AppendUint64(nil, at.number))
 		part(binary.BigEndian.AppendUint64(nil, at.ordinal))
 	}
-	return ID("op_" + idEncoding.EncodeToString(h.Sum(nil)[:16]))
+	return ID("op_" + idEncoding.EncodeToString(h.Sum(nil)[:idBytes]))
 }
 
 // place is the place of an operation in durable work: see dohost.WorkPosition.

@@ -1,0 +1,141 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+
+	"github.com/dohost/dohost"
+)
+
+// ResultDir is a directory with the results of operations, in a file for each: for a call that runs in another process, such as a command
+// in a sandbox, which may end after the process of the object. The other process writes the result. After an interruption,
+// [FindResult] reads the file instead of a second run:
+//
+//	var results = ledger.ResultDir("/var/lib/builds")
+//
+//	var build = ledger.Kind[Commit, Report]{
+//		Name: "build", Same: ledger.Whole[Commit], Policy: ledger.Reconcile,
+//		Find: ledger.FindResult[Commit, Report](results, ledger.Unknown), Unknown: …,
+//	}
+//
+// Only code that the program trusts should be able to write the directory. Nothing deletes its files: delete a file when the operation
+// has completed, or at the latest when [Kind].Keep ends, since a later operation with the same ID would get its result.
+type ResultDir string
+
+// Path returns the path of the file with the result of an operation: the ID and ".json". A program in another language writes the
+// result as JSON to another name in the directory, syncs it, and renames it to this path. So a reader never finds a part of it.
+//
+// Errors: [dohost.ErrMisuse] for a text that is no ID.
+func (d ResultDir) Path(id ID) (string, error) {
+	text, ok := strings.CutPrefix(string(id), "op_")
+	if data, err := idEncoding.DecodeString(text); !ok || err != nil || len(data) != idBytes {
+		return "", fmt.Errorf("ledger: %.64q is no ID of an operation: %w", string(id), dohost.ErrMisuse)
+	}
+	return filepath.Join(string(d), string(id)+".json"), nil
+}
+
+// Write writes the result of an operation. It creates the directory if there is none. The file has the whole result or does not exist,
+// even after a power cut. A second Write replaces the result.
+//
+// Errors: those of [ResultDir.Path], a [*dohost.LimitError] for more than 8 MiB of JSON, and those of the file system. Then the file is
+// as before.
+func (d ResultDir) Write(id ID, result any) error {
+	path, err := d.Path(id)
+	if err != nil {
+		return err
+	}
+	data, err := encodeResult(result)
+	if err != nil {
+		return fmt.Errorf("ledger: operation %s: %w", id, err)
+	}
+	if err := d.write(path, data); err != nil {
+		return fmt.Errorf("ledger: result of operation %s: %w", id, err)
+	}
+	return nil
+}
+
+func (d ResultDir) write(path string, data []byte) (err error) {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(string(d), filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return d.sync()
+}
+
+// sync makes the names in the directory durable. Windows has no such call, and does it itself.
+func (d ResultDir) sync() error {
+	if goruntime.GOOS == "windows" {
+		return nil
+	}
+	f, err := os.Open(string(d))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// read returns the bytes of a file of the directory, and at most one more than a result may have.
+func (d ResultDir) read(path string) ([]byte, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxResult+1))
+	return data, errors.Join(err, f.Close())
+}
+
+// FindResult returns a [Kind].Find that reads the result of an operation from a directory: Done with the result. Without a file the
+// answer is absent: [Unknown] if the other process may still run, or may have ended after its effect; [NotDone] only if it has
+// certainly ended, and a run without a result has no effect or one that is harmless to repeat. A file that cannot be read, or is not
+// the JSON of a result, gives an error, so the answer is Unknown.
+func FindResult[A, R any](d ResultDir, absent Answer) func(context.Context, ID, A) (R, Answer, error) {
+	return func(_ context.Context, id ID, _ A) (result R, _ Answer, err error) {
+		if absent != Unknown && absent != NotDone {
+			return result, Unknown, fmt.Errorf("ledger: FindResult with the answer %d for a missing file: want Unknown or NotDone: %w", absent, dohost.ErrMisuse)
+		}
+		path, err := d.Path(id)
+		if err != nil {
+			return result, Unknown, err
+		}
+		switch data, err := d.read(path); {
+		case errors.Is(err, fs.ErrNotExist):
+			return result, absent, nil
+		case err != nil:
+			return result, Unknown, fmt.Errorf("ledger: result of operation %s: %w", id, err)
+		case len(data) > maxResult:
+			return result, Unknown, &resultError{&dohost.LimitError{What: "file of the result", Size: len(data), Limit: maxResult}}
+		default:
+			if err := json.Unmarshal(data, &result); err != nil {
+				var none R
+				return none, Unknown, fmt.Errorf("ledger: the file with the result of operation %s cannot be decoded: %w", id, err)
+			}
+			return result, Done, nil
+		}
+	}
+}
