@@ -122,7 +122,8 @@ func (o *task) do(ctx context.Context, form, text []byte) (json.RawMessage, erro
 			return nil, err
 		}
 		o.row = row{
-			ID: o.id, Kind: o.kind, Position: o.place.String(), Scope: scopeText(scope), Args: clip(string(text), maxArgs), Started: time.Now().UnixMilli(),
+			ID: o.id, Kind: o.kind, Position: clip(o.place.String(), maxArgs), Scope: clip(scopeText(scope), maxArgs), Args: clip(string(text), maxArgs),
+			Started: time.Now().UnixMilli(),
 		}
 		return o.run(ctx, work.Event{Kind: work.Due})
 	case o.row.State == work.Ended:

@@ -16,12 +16,20 @@ import (
 //
 // Errors: those of [dohost.Collection.Get].
 func Get(ctx context.Context, st *dohost.State, id ID) (op Operation, ok bool, err error) {
-	r, ok, err := operations.Get(ctx, st.Storage(), string(id))
+	r, ok, err := rowOf(ctx, st, id)
 	if err != nil || !ok {
 		return Operation{}, false, err
 	}
 	op, err = operationOf(ctx, st, &r.Value)
 	return op, err == nil, err
+}
+
+// rowOf returns the row of an ID that comes from outside of the ledger. The empty ID is no key of a row.
+func rowOf(ctx context.Context, st *dohost.State, id ID) (r dohost.Row[row], ok bool, err error) {
+	if id == "" {
+		return r, false, nil
+	}
+	return operations.Get(ctx, st.Storage(), string(id))
 }
 
 // operationOf describes a row, with its whole result.
@@ -88,7 +96,7 @@ func (k *Kind[A, R]) resolve(ctx context.Context, st *dohost.State, id ID, resul
 	if k == nil || st == nil {
 		return fmt.Errorf("ledger: a kind or a State is nil: %w", dohost.ErrMisuse)
 	}
-	found, ok, err := operations.Get(ctx, st.Storage(), string(id))
+	found, ok, err := rowOf(ctx, st, id)
 	switch {
 	case err != nil:
 		return err

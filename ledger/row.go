@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxArgs   = 4 << 10 // bytes of the JSON of the arguments that a row keeps for a reader
+	maxArgs   = 4 << 10 // bytes of the JSON of the arguments, of the scope and of the position that a row keeps for a reader
 	maxError  = 4 << 10 // bytes of the text of an error
 	maxResult = 8 << 20 // bytes of a result as JSON; a batch of the store has at most 16 MiB
 )
@@ -129,7 +129,7 @@ type Operation struct {
 	// Position is the name of the durable work that the operation belongs to, the number of the place in it, and the ordinal
 	// among equal operations, such as "fiber/01JD…/2/0": see [dohost.WorkPosition]. It is empty for an operation of the object.
 	Position string
-	Scope    string // the names of its scopes, joined with slashes; empty without a scope
+	Scope    string // the names of its scopes, joined with slashes, at most 4 KiB; empty without a scope
 	Args     string // the first 4 KiB of the JSON of its arguments
 	Status   Status
 	Calls    int             // since it began or last failed

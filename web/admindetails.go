@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -83,7 +84,12 @@ func (a *admin) operate(w http.ResponseWriter, r *http.Request, id dohost.ID) (a
 		return nil, &dohost.ArgumentError{Method: "operate", Err: errors.New("want an id")}
 	}
 	if slices.Contains(withResult, action) {
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxResult)).Decode(&req.Result); err != nil {
+		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxResult))
+		err := dec.Decode(&req.Result)
+		if _, more := dec.Token(); err == nil && more != io.EOF {
+			err = errors.New("the body has more than one value")
+		}
+		if err != nil {
 			return nil, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("want a result as JSON in the body: %w", err)}
 		}
 	}

@@ -86,7 +86,7 @@ func TestAdminDetailsAndOperate(t *testing.T) {
 				t.Errorf("%s with %.20s: %+v", action, body, got)
 			}
 		}
-		for _, body := range []string{"", "{", `"` + strings.Repeat("a", 8<<20+4<<10) + `"`} {
+		for _, body := range []string{"", "{", `1 2`, `"r_1"}`, `"` + strings.Repeat("a", 8<<20+4<<10) + `"`} {
 			s.wantError("POST", operate+"?action="+action+"&kind=egg&id=1", body, http.StatusBadRequest, "bad_argument")
 		}
 	}
