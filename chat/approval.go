@@ -231,13 +231,15 @@ func decided(ctx context.Context, old *callRow, row callRow) callRow {
 	return row
 }
 
-// putCall writes the row of a call. If decision returns an action, putCall also appends the event. All writes of rows use it.
-func (k *conversation) putCall(ctx context.Context, old, row callRow) error {
+// putCall writes the row of a call. If decision returns an action, putCall also appends the event. If the state changes, it calls
+// OnCall; result is the result of a call that has ended. All writes of rows use it.
+func (k *conversation) putCall(ctx context.Context, old, row callRow, result callResult) error {
 	if row == old {
 		return nil
 	}
 	action := cmp.Or(decision(&old, &row), completion(ctx, &old, &row))
-	if action == "" {
+	notifies := k.class.called != nil && row.State != old.State
+	if action == "" && !notifies {
 		err := callRows.Put(ctx, k.store(), row)
 		k.reportUnknown(ctx, &old, &row)
 		return err
@@ -246,7 +248,15 @@ func (k *conversation) putCall(ctx context.Context, old, row callRow) error {
 		if err := callRows.Put(ctx, k.store(), row); err != nil {
 			return err
 		}
-		return k.appendApproval(ctx, &row, action, false)
+		if action != "" {
+			if err := k.appendApproval(ctx, &row, action, false); err != nil {
+				return err
+			}
+		}
+		if notifies {
+			return k.callOnCall(ctx, &row, result)
+		}
+		return nil
 	})
 	k.reportUnknown(ctx, &old, &row)
 	return err

@@ -112,7 +112,7 @@ func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
 				return ledger.NoEffect(fmt.Errorf("the agent %v was not asked: it waits for this answer: %s", to, pathText(append(path, to))))
 			}
 			row = callAsks(to, q.within, q.hidden)(old)
-			if err := l.k.putCall(ctx, old, row); err != nil {
+			if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
 				return err
 			}
 			return l.k.startAsk(ctx, &outgoing{To: to, Text: q.text, Address: returnAddress{

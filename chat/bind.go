@@ -77,6 +77,7 @@ type class struct {
 	response func(self any, ctx context.Context, r Response) error
 	sanitize func(self any, m Message) Message
 	asked    func(self any, ctx context.Context, a Asked) error
+	called   func(self any, ctx context.Context, c Call) error
 }
 
 // Handlers are the functions and the properties of a class of chat agents of type O with a state S. All fields but Reply
@@ -96,6 +97,12 @@ type Handlers[O, S any] struct {
 	// the model of the other agent receives its text. The agent may call OnAsked more than once for a request. The host does
 	// not call Authorize for such requests.
 	OnAsked func(*O, context.Context, Asked) error
+	// OnCall is called when the state of a tool call changes, also to its first one: with CallRunning when a run begins, with
+	// CallCompleted and Output, or with another last state and Error, when the call ends. It is called in the transaction of
+	// the change: its writes and the state are one commit, so a counter that it keeps is exact. It must not give up the turn, and must
+	// not change the conversation. An error is reported, and rolls back the writes of OnCall alone; on a full disk the
+	// change waits. A call that is deleted with its message gets no last state. The calls of a [Worker] have no states.
+	OnCall func(*O, context.Context, Call) error
 	// Sanitize transforms a message before it is stored. It runs after the built-in sanitizing: see docs/chat.md.
 	Sanitize func(*O, Message) Message
 	// Options tunes the conversations.
@@ -280,6 +287,9 @@ func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
 	}
 	if h.OnAsked != nil {
 		c.asked = func(self any, ctx context.Context, a Asked) error { return h.OnAsked(self.(*O), ctx, a) }
+	}
+	if h.OnCall != nil {
+		c.called = func(self any, ctx context.Context, call Call) error { return h.OnCall(self.(*O), ctx, call) }
 	}
 	if h.Sanitize != nil {
 		c.sanitize = func(self any, m Message) Message { return h.Sanitize(self.(*O), m) }

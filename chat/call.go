@@ -1,10 +1,13 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"iter"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -29,7 +32,7 @@ type Call struct {
 	Expires time.Time // the end of the wait for an approval, or for [Complete]; zero if there is none
 	Created time.Time
 	Changed time.Time // the last change of State
-	// Output and Error are set by [FindCall]: the result of the call, or the text of its error.
+	// Output and Error are set by [FindCall] and for OnCall of [Handlers]: the result of the call, or the text of its error.
 	Output json.RawMessage
 	Error  string
 }
@@ -58,6 +61,38 @@ func (r *callRow) call() Call {
 	}
 	c.Error = r.Failure
 	return c
+}
+
+// callResult is the result of a call in a chunk or in a part.
+type callResult struct {
+	output  json.RawMessage
+	failure string
+}
+
+// resultIn returns the result in a chunk or in a part; the zero callResult if there is none.
+func resultIn(v interface {
+	Member(string) json.RawMessage
+	Text(string) string
+}) callResult {
+	return callResult{v.Member("output"), v.Text("errorText")}
+}
+
+// callOnCall calls OnCall after a change of a call's state, in the transaction of the change. An error rolls back the writes of
+// OnCall alone, except if a repetition of the change may succeed.
+func (k *conversation) callOnCall(ctx context.Context, row *callRow, result callResult) error {
+	c := row.call()
+	if row.ended() && !row.Async {
+		c.Output, c.Error = result.output, cmp.Or(result.failure, c.Error)
+	}
+	err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.class.called(k.owner, ctx, c) })
+	switch {
+	case err == nil || noSpace(err) || errors.Is(err, dohost.ErrFenced):
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	k.base.Object().Report(ctx, "chat:failed", slog.String("call", row.ID), slog.String("hook", "OnCall"), slog.Any("err", err))
+	return nil
 }
 
 // maxCallInput bounds the input in the row of a call, in bytes.

@@ -157,7 +157,7 @@ func (k *conversation) syncCalls(ctx context.Context, m *Message, by string) err
 		}
 		next[id] = row
 	}
-	return k.replaceCalls(ctx, had, next)
+	return k.replaceCalls(ctx, had, next, m)
 }
 
 // serverCalls returns functions that report whether the server runs a call without a result, and whether such a call is in progress.
@@ -185,10 +185,14 @@ func (k *conversation) serverCalls(ctx context.Context, needed bool) (server, in
 }
 
 // replaceCalls writes the rows in now that differ from those in old, and deletes the rows of old that
-// are missing from now. It does so in the order of their ids, which is that of their events in the audit log.
-func (k *conversation) replaceCalls(ctx context.Context, old, now map[string]callRow) error {
+// are missing from now. It does so in the order of their ids, which is that of their events in the audit log. m has the results of the calls.
+func (k *conversation) replaceCalls(ctx context.Context, old, now map[string]callRow, m *Message) error {
 	for _, row := range sortedCalls(now) {
-		if err := k.putCall(ctx, old[row.ID], row); err != nil {
+		var result callResult
+		if p, ok := uimessage.Call(m, row.ID); ok {
+			result = resultIn(p)
+		}
+		if err := k.putCall(ctx, old[row.ID], row, result); err != nil {
 			return err
 		}
 	}

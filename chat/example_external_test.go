@@ -77,11 +77,16 @@ func (p *Press) toDesk(ctx context.Context, j Job) error {
 	})
 }
 
+// countCall counts the calls of each tool by their states.
+func (d *Desk) countCall(ctx context.Context, c chat.Call) error {
+	return dohost.Add(ctx, d.Storage(), "calls/"+c.Tool+"/"+string(c.State), 1)
+}
+
 func deskClass() dohost.Class {
 	return chat.Bind(Desks, func(_ context.Context, a *chat.Agent[struct{}]) (*Desk, error) { return &Desk{a}, nil },
 		&chat.Handlers[Desk, struct{}]{Reply: func(d *Desk, ctx context.Context, r *chat.Reply) error {
 			return chat.Answer(ctx, r, printingModel{}, &chat.AnswerOptions{Tools: []chat.Tool{d.printTool()}})
-		}},
+		}, OnCall: (*Desk).countCall},
 		agent.OnSchedule(toPress, (*Desk).toPress))
 }
 
@@ -120,17 +125,20 @@ func ExampleComplete() {
 	defer h.Close()
 	err = Desks.Get(h, "front").Do(context.Background(), func(ctx context.Context, d *Desk) error {
 		_, err := chat.Ask(ctx, d, []chat.Message{chat.Text("m1", chat.RoleUser, "Print my letter.")}, nil)
-		for answer := ""; err == nil && answer == ""; err = dohost.Sleep(ctx, 10*time.Millisecond) {
+		answer := ""
+		for ; err == nil && answer == ""; err = dohost.Sleep(ctx, 10*time.Millisecond) {
 			list, err := chat.Messages(ctx, d, 1)
 			if err != nil {
 				return err
 			}
 			if list[0].Role == chat.RoleAssistant {
 				answer = list[0].PlainText()
-				fmt.Print(answer)
 			}
 		}
-		return err
+		fmt.Println(answer)
+		completed, _, failed := dohost.Get[int](ctx, d.Storage(), "calls/print/completed")
+		fmt.Println("completed calls:", completed)
+		return errors.Join(err, failed)
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -138,4 +146,5 @@ func ExampleComplete() {
 	// Output:
 	// printing: Dear Ada
 	// Your letter is printed.
+	// completed calls: 1
 }

@@ -168,7 +168,7 @@ func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessag
 	if _, large := errors.AsType[*dohost.LimitError](err); large { // not even that: the row ends alone
 		f = &uimessage.ToolAnswer{CallID: f.CallID, State: uimessage.OutputError, ErrorText: largeResultText}
 		next := row.asyncResult(f, false, time.Now().UnixMilli())
-		if err = k.putCall(ctx, row, next); err == nil && next.shown() {
+		if err = k.putCall(ctx, row, next, callResult{}); err == nil && next.shown() {
 			err = k.broadcast(ctx, next.endFrame(Part{}, false), k.openConns())
 		}
 	}
@@ -197,13 +197,13 @@ func (k *conversation) endStored(ctx context.Context, row callRow, f *uimessage.
 	if row.Async {
 		next = row.asyncResult(f, certain, time.Now().UnixMilli())
 		if uimessage.HasResult(p) {
-			return k.putCall(ctx, row, next)
+			return k.putCall(ctx, row, next, callResult{})
 		}
 		f = queuedAnswer(&row) // the program has stored an older copy of the message
 	}
 	f.Apply(p)
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := k.putCall(ctx, row, next); err != nil {
+		if err := k.putCall(ctx, row, next, callResult{}); err != nil {
 			return err
 		}
 		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {

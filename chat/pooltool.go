@@ -121,7 +121,7 @@ func (l *liveReply) post(ctx context.Context, call *Call, to dohost.ID, task *po
 		old := l.calls[call.ID]
 		row := callPosts(to, task.Role, within)(old)
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
-			if err := l.k.putCall(ctx, old, row); err != nil {
+			if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
 				return err
 			}
 			return l.k.startAsk(ctx, &outgoing{To: to, Task: task, Address: returnAddress{Request: requestOf(call.Key), Key: call.Key}})

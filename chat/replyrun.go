@@ -286,7 +286,8 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 				}
 				rows = append(rows, row)
 			}
-			if err := l.k.replaceCalls(ctx, l.calls, to.calls); err != nil {
+			m := to.partial()
+			if err := l.k.replaceCalls(ctx, l.calls, to.calls, &m); err != nil {
 				return err
 			}
 			return l.k.putReply(ctx, to.row)

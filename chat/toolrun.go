@@ -208,7 +208,7 @@ func (rs *toolRuns) start(run *toolRun) error {
 		}
 	}
 	err := dohost.Transaction(rs.ctx, func(ctx context.Context) error {
-		if err := l.k.putCall(ctx, old, row); err != nil {
+		if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
 			return err
 		}
 		return l.k.base.Object().Go(ctx, "tool "+run.tool.Name, func(ctx context.Context) error {
