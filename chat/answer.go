@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/chat/uimessage"
 	"github.com/dohost/dohost/ledger"
 )
@@ -94,6 +92,9 @@ type Tool struct {
 	// External makes another party complete the calls, which Run hands over. Nil means that the result of Run is that of the
 	// call.
 	External *External
+	// Output describes the results. A result that does not match it becomes an error for the model, with the place in the result: that of
+	// Run, of a client, or of [Complete]. The call keeps the schema that it began with. Nil means any result.
+	Output *Output
 	// Approve makes calls wait for an approval. Then the call runs, or is sent to the clients if Run is nil. Nil means that
 	// no call waits.
 	Approve *Approval
@@ -216,7 +217,7 @@ func (a *answerRun) runCalls(ctx context.Context) (waits, ran bool, err error) {
 			return false, false, context.Cause(ctx)
 		case step == stepWait:
 		case step == stepOffer:
-			err = a.sendToClient(ctx, p)
+			err = a.sendToClient(ctx, &t, p)
 		case step == stepAsk:
 			err = a.requestApproval(ctx, t.Approve, p)
 		case step == stepAbandon:
@@ -262,8 +263,8 @@ func (a *answerRun) requestApproval(ctx context.Context, by *Approval, p Part) e
 }
 
 // sendToClient sends clients an approved call that a client runs. The call then waits for its result.
-func (a *answerRun) sendToClient(ctx context.Context, p Part) error {
-	if err := a.l.apply(ctx, p.Text("toolCallId"), callOffered(a.l.row.ID)); err != nil {
+func (a *answerRun) sendToClient(ctx context.Context, t *Tool, p Part) error {
+	if err := a.l.apply(ctx, p.Text("toolCallId"), callOffered(a.l.row.ID, t.Output.schema())); err != nil {
 		return err
 	}
 	c := uimessage.CallChunk(p)
@@ -286,7 +287,7 @@ func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 		runs = runsOnClient
 	}
 	id := c.Text("toolCallId")
-	if err := a.l.apply(ctx, id, callMade(name, runs, a.l.row.ID)); err != nil {
+	if err := a.l.apply(ctx, id, callMade(name, runs, a.l.row.ID, t.Output.schema())); err != nil {
 		return err
 	}
 	if !ours || t.Run != nil || t.Approve == nil || c.Type() == "tool-input-start" || a.l.begun(id) || a.l.approved(id) {
@@ -295,35 +296,7 @@ func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 	if asks, err := t.Approve.asks(ctx, c.Member("input")); asks || err != nil { // runCalls requests the approval
 		return nil
 	}
-	return a.l.apply(ctx, id, callOffered(a.l.row.ID))
-}
-
-// encodeOutput encodes the output of a tool. A [json.RawMessage] may contain bytes that are not UTF-8, which clients cannot
-// receive.
-func encodeOutput(out any) (json.RawMessage, error) {
-	raw, err := rawjson.Encode(out)
-	raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
-	if err == nil && rawjson.Nesting(raw) >= uimessage.MaxNesting {
-		err = errNesting
-	}
-	return raw, err
-}
-
-// resultChunk returns the chunk with the result of a call: its output, or the text of its error.
-func resultChunk(call string, out json.RawMessage, failed error) Chunk {
-	if failed != nil {
-		return uimessage.MakeChunk("tool-output-error", "toolCallId", call, "errorText", clipText(failed.Error(), maxToolError))
-	}
-	return uimessage.MakeChunk("tool-output-available", "toolCallId", call, "output", out)
-}
-
-// sendResult sends the result of a call.
-func (a *answerRun) sendResult(ctx context.Context, p Part, out any, failed error) error {
-	raw, err := encodeOutput(out)
-	if err == nil {
-		err = failed
-	}
-	return a.l.sendInTurn(ctx, resultChunk(p.Text("toolCallId"), raw, err))
+	return a.l.apply(ctx, id, callOffered(a.l.row.ID, t.Output.schema()))
 }
 
 // step asks the model once, or resumes an interrupted step. If a budget is exhausted, the reply is suspended. A step that has calls which

@@ -137,8 +137,8 @@ func (k *conversation) deliver(ctx context.Context, f *agent.Fiber[delivery]) er
 			_, err := caller.complete(ctx, &d.Completion)
 			return err
 		})
-		if errors.Is(err, ErrNoCall) {
-			return nil // its message was deleted
+		if errors.Is(err, ErrNoCall) || errors.Is(err, ErrInvalidOutput) {
+			return nil // its message was deleted, or the model has the error
 		}
 		return err
 	})

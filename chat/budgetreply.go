@@ -39,7 +39,7 @@ func (a *answerRun) suspend(ctx context.Context, over *BudgetError) error {
 			return err
 		}
 	}
-	if err := a.l.apply(ctx, id, callMade(budgetTool, runsOnServer, a.l.row.ID)); err != nil {
+	if err := a.l.apply(ctx, id, callMade(budgetTool, runsOnServer, a.l.row.ID, "")); err != nil {
 		return err
 	}
 	for _, c := range []Chunk{

@@ -68,6 +68,7 @@ type callRow struct {
 	Role     string `msgpack:",omitempty"` // of the task; empty for agents
 	Within   int64  `msgpack:",omitempty"` // the time limit of such a call, in ms; 0 if there is none
 	Hidden   bool   `msgpack:",omitempty"` // clients do not see the progress of such a call
+	Schema   string `msgpack:",omitempty"` // of the result that a client or another party supplies; empty if any is accepted, and after the end
 	Created  int64
 	Changed  int64
 }
@@ -160,28 +161,33 @@ func (k *conversation) syncCalls(ctx context.Context, m *Message, by string) err
 	return k.replaceCalls(ctx, had, next, m)
 }
 
-// serverCalls returns functions that report whether the server runs a call without a result, and whether such a call is in progress.
-// If needed is false, serverCalls reads no rows, and the functions always return false.
-func (k *conversation) serverCalls(ctx context.Context, needed bool) (server, inProgress func(message, call string) bool, err error) {
+// callRules returns the rules for answers of clients to the open calls. If needed is false, callRules reads no rows, and the rules
+// are those of calls without a row.
+func (k *conversation) callRules(ctx context.Context, needed bool) (rules uimessage.CallRules, err error) {
 	type key struct{ message, call string }
 	calls := map[key]callRow{}
 	if needed {
 		open, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{
-			Index: "open", Where: func(r callRow) bool { return r.Runs == runsOnServer },
+			Index: "open", Where: func(r callRow) bool { return r.Runs == runsOnServer || r.Schema != "" },
 		})
 		if err != nil {
-			return nil, nil, err
+			return rules, err
 		}
 		for _, r := range open {
 			calls[key{r.Value.Message, r.Value.ID}] = r.Value
 		}
 	}
-	server = func(message, call string) bool { return calls[key{message, call}].ID != "" }
-	inProgress = func(message, call string) bool {
-		r := calls[key{message, call}]
-		return r.inProgress() || r.Tool == budgetTool && !k.class.options.Budget.ClientsDecide
-	}
-	return server, inProgress, nil
+	return uimessage.CallRules{
+		Server: func(message, call string) bool { return calls[key{message, call}].Runs == runsOnServer },
+		InProgress: func(message, call string) bool {
+			r := calls[key{message, call}]
+			return r.inProgress() || r.Tool == budgetTool && !k.class.options.Budget.ClientsDecide
+		},
+		Amend: func(message string, f *uimessage.ToolAnswer) {
+			r := calls[key{message, f.CallID}]
+			_ = r.withoutInvalidOutput(f) // the message has the error
+		},
+	}, nil
 }
 
 // replaceCalls writes the rows in now that differ from those in old, and deletes the rows of old that
@@ -230,6 +236,9 @@ func digestOf(p Part) string {
 func (r callRow) in(s CallState, now int64) callRow {
 	if r.State != s {
 		r.State, r.Changed = s, now
+	}
+	if r.ended() {
+		r.Schema = ""
 	}
 	return r
 }

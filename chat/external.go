@@ -87,7 +87,10 @@ func (c *Completion) check() error {
 // A completion is discarded after the end of [External].Within, and if an error or an interruption of Run has ended the
 // call. After the end of Within it is reported as chat:late. A result that does not fit into its message becomes an error.
 //
-// Errors: [ErrNoCall], also after the message of the call was deleted; a [*dohost.LimitError] for an output of more than
+// An output that does not match [Tool].Output ends the call, too: its state is [CallUnknown], and the model receives the error, with the
+// place in the output. Complete returns [ErrInvalidOutput] then, and false without an error for a repetition.
+//
+// Errors: [ErrNoCall], also after the message of the call was deleted; [ErrInvalidOutput]; a [*dohost.LimitError] for an output of more than
 // 1 MiB; an error for an output that is nested more than 100 deep; that of [agent.CheckWrite] in an event of a read-only
 // client; [dohost.ErrMisuse] for an invalid Completion and in a transaction.
 func Complete(ctx context.Context, a Ref, c *Completion) (applied bool, err error) {
@@ -105,9 +108,12 @@ func Complete(ctx context.Context, a Ref, c *Completion) (applied bool, err erro
 }
 
 func (k *conversation) complete(ctx context.Context, c *Completion) (applied bool, err error) {
+	var invalid error
+	tool := ""
 	err = retryNoSpace(ctx, func() error {
 		applied = false
 		row, ok, err := k.externalCall(ctx, c.Key)
+		tool = row.Tool
 		if err == nil && ok && !row.ended() && row.overdue(time.Now().UnixMilli()) { // its schedule is late, after a downtime
 			if err = k.expireExternal(ctx, row); err == nil {
 				row, ok, err = k.externalCall(ctx, c.Key)
@@ -128,12 +134,16 @@ func (k *conversation) complete(ctx context.Context, c *Completion) (applied boo
 		if c.Error != "" {
 			f.State, f.Output, f.ErrorText = uimessage.OutputError, nil, clipText(c.Error, maxToolError)
 		}
+		invalid = row.withoutInvalidOutput(f)
 		applied = true
-		if err := k.endExternal(ctx, row, f, !c.Unknown); err != nil || row.Role == "" || c.ofTask {
+		if err := k.endExternal(ctx, row, f, !c.Unknown && invalid == nil); err != nil || row.Role == "" || c.ofTask {
 			return err
 		}
 		return k.cancelTask(ctx, &row)
 	})
+	if err == nil && applied && invalid != nil {
+		applied, err = false, fmt.Errorf("%w (the call %q of the tool %q has ended)", invalid, c.Key, tool)
+	}
 	return applied && err == nil, err
 }
 

@@ -26,6 +26,8 @@ type ToolOptions[In, Out any] struct {
 	ApproveWithin time.Duration
 	// External is for a tool whose run hands the call over. Out is any, and run returns nil, unless [External].Async is set.
 	External *External
+	// Output is that of [Tool]. It is for a tool with External: the results of run have the type Out.
+	Output *Output
 }
 
 // Always is the Approve of a tool whose calls all need an approval.
@@ -43,7 +45,7 @@ func NewTool[In, Out any](
 	if o == nil {
 		o = &ToolOptions[In, Out]{}
 	}
-	t := Tool{ToolSpec: ToolSpec{Name: name, Description: description}, Policy: o.Policy, Timeout: o.Timeout, External: o.External}
+	t := Tool{ToolSpec: ToolSpec{Name: name, Description: description}, Policy: o.Policy, Timeout: o.Timeout, External: o.External, Output: o.Output}
 	schema, err := jsonschema.For[In](nil)
 	var resolved *jsonschema.Resolved
 	if err == nil && schema.Type != "object" {

@@ -82,6 +82,11 @@ func (k *conversation) completeByOperator(ctx context.Context, r *dohost.AdminRe
 	if err := c.check(); err != nil {
 		return err
 	}
+	if c.Error == "" {
+		if err := checkOutput(row.Schema, c.Output); err != nil { // the operator corrects it: the call does not end
+			return fmt.Errorf("%w: %w", errRefused, err)
+		}
+	}
 	ctx = withActor(ctx, actor{name: r.Actor, reason: r.Reason, completes: row.Key})
 	applied, err := k.complete(ctx, c)
 	if err != nil || applied {

@@ -49,6 +49,8 @@ type PoolToolOptions[In any] struct {
 	Timeout time.Duration
 	// Async is that of [External].
 	Async bool
+	// Output is that of [Tool], for the result of the task. The pool does not compare the result: its task is done.
+	Output *Output
 	// Approve and ApproveWithin are those of [ToolOptions].
 	Approve       func(ctx context.Context, in In) (bool, error)
 	ApproveWithin time.Duration
@@ -85,7 +87,7 @@ func PoolTool[In any](name, description string, o *PoolToolOptions[In]) Tool {
 		return nil, of.l.post(ctx, &of.call, to, &poolTask{role, text, own.Policy == ledger.AtMostOnce, taskWithin(within).Milliseconds()}, within)
 	}
 	t := NewTool(name, description, run, &ToolOptions[In, any]{
-		Policy: ledger.Idempotent, External: &External{Within: within, Async: own.Async}, Approve: own.Approve, ApproveWithin: own.ApproveWithin,
+		Policy: ledger.Idempotent, External: &External{Within: within, Async: own.Async}, Output: own.Output, Approve: own.Approve, ApproveWithin: own.ApproveWithin,
 	})
 	if own.Policy != ledger.AtMostOnce && own.Policy != ledger.Idempotent {
 		t.err = errors.Join(t.err, fmt.Errorf("the Policy is %v: want AtMostOnce or Idempotent", own.Policy))
@@ -222,7 +224,7 @@ func (k *conversation) taskEnded(ctx context.Context, e *pool.Ended) error {
 		c = &Completion{Key: c.Key, Error: unusableResultText, Unknown: true, ofTask: true}
 	}
 	_, err = k.complete(ctx, c)
-	if errors.Is(err, ErrNoCall) {
+	if errors.Is(err, ErrNoCall) || errors.Is(err, ErrInvalidOutput) { // the model has the error
 		return nil
 	}
 	return err

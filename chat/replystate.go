@@ -33,23 +33,24 @@ func newReplyState(row replyRow, m Message, calls map[string]callRow) replyState
 type callEvent func(callRow) callRow
 
 // callMade is the event of a call that Answer is to run after the model's answer.
-func callMade(tool string, runs executor, request string) callEvent {
+// schema is that of the result if a client runs it.
+func callMade(tool string, runs executor, request, schema string) callEvent {
 	return func(r callRow) callRow {
 		if r.Tool != "" {
 			return r // the model repeats the id of a call
 		}
 		r.Tool, r.Runs = tool, runs
 		if runs == runsOnClient {
-			r.Offered = request
+			r.Offered, r.Schema = request, schema
 		}
 		return r
 	}
 }
 
 // callOffered is the event of an approved call that a reply sends to clients.
-func callOffered(request string) callEvent {
+func callOffered(request, schema string) callEvent {
 	return func(r callRow) callRow {
-		r.Runs, r.Offered = runsOnClient, request
+		r.Runs, r.Offered, r.Schema = runsOnClient, request, schema
 		return r
 	}
 }
@@ -61,9 +62,9 @@ func callBegun(t *Tool, key string, equal uint64, now int64) callEvent {
 			r.Equal = equal
 		}
 		if external := t.External != nil; r.Attempts == 1 || external != r.External { // or a new version of the program differs
-			r.External, r.Async, r.Expires = external, false, 0
+			r.External, r.Async, r.Expires, r.Schema = external, false, 0, ""
 			if external {
-				r.Async, r.Expires = t.External.Async, t.External.expires(now)
+				r.Async, r.Expires, r.Schema = t.External.Async, t.External.expires(now), t.Output.schema()
 			}
 		}
 		r.Repeats = t.repeats() && r.Attempts < maxToolAttempts

@@ -22,8 +22,8 @@ func TestReplyStateCallEvents(t *testing.T) {
 		want  string
 	}
 	for _, c := range []step{
-		{"a call of the server", "1", callMade("f", runsOnServer, "r"), Chunk{}, "1 f server pending"},
-		{"that call again", "1", callMade("f", runsOnServer, "r"), Chunk{}, "1 f server pending"},
+		{"a call of the server", "1", callMade("f", runsOnServer, "r", ""), Chunk{}, "1 f server pending"},
+		{"that call again", "1", callMade("f", runsOnServer, "r", ""), Chunk{}, "1 f server pending"},
 		{"its input", "1", nil, ToolInput("1", "f", "{}"), "1 f server pending made"},
 		{"its approval is requested", "1", nil, uimessage.MakeChunk("tool-approval-request", "toolCallId", "1"), "1 f server approval made"},
 		{"its approval", "1", callApproved(1), Chunk{}, "1 f server pending made approved"},
@@ -31,16 +31,16 @@ func TestReplyStateCallEvents(t *testing.T) {
 		{"it begins again", "1", callBegun(&Tool{}, "key", 0, 3), Chunk{}, "1 f server running made approved"},
 		{"a preliminary result", "1", nil, uimessage.MakeChunk("tool-output-available", "toolCallId", "1", "preliminary", true), "1 f server running made approved"},
 		{"its result", "1", nil, uimessage.MakeChunk("tool-output-available", "toolCallId", "1"), "1 f server completed made approved"},
-		{"a call of an unknown tool", "2", callMade("g", runsNowhere, "r"), Chunk{}, "2 g nowhere pending"},
+		{"a call of an unknown tool", "2", callMade("g", runsNowhere, "r", ""), Chunk{}, "2 g nowhere pending"},
 		{"its input", "2", nil, ToolInput("2", "g", "{}"), "2 g nowhere pending made"},
 		{"its error", "2", nil, uimessage.MakeChunk("tool-output-error", "toolCallId", "2"), "2 g nowhere failed made"},
-		{"a call of a client", "3", callMade("h", runsOnClient, "r"), Chunk{}, "3 h client pending offered"},
+		{"a call of a client", "3", callMade("h", runsOnClient, "r", ""), Chunk{}, "3 h client pending offered"},
 		{"its input", "3", nil, ToolInput("3", "h", "{}"), "3 h client client made offered"},
 		{"a call that the handler sends", "4", nil, ToolInput("4", "f", "{}"), "4 f  pending made"},
 		{"it is denied", "4", nil, uimessage.MakeChunk("tool-output-denied", "toolCallId", "4"), "4 f  denied made"},
 		{"a call with invalid input", "5", nil, ToolInput("5", "f", "{"), "5 f  failed"},
-		{"an approved call that a client runs", "6", callMade("f", runsOnServer, "r"), Chunk{}, "6 f server pending"},
-		{"it is offered", "6", callOffered("r"), Chunk{}, "6 f client pending offered"},
+		{"an approved call that a client runs", "6", callMade("f", runsOnServer, "r", ""), Chunk{}, "6 f server pending"},
+		{"it is offered", "6", callOffered("r", ""), Chunk{}, "6 f client pending offered"},
 		{"a call that the provider runs", "7", nil, uimessage.MakeChunk("tool-input-available", "toolCallId", "7", "toolName", "f", "providerExecuted", true), ""},
 	} {
 		if c.event != nil {
@@ -97,7 +97,7 @@ func TestReplyStateCalls(t *testing.T) {
 		runs     executor
 	}{{"own", "f", runsOnServer}, {"g1", "g", runsOnClient}, {"h1", "h", runsInHandler}} {
 		if c.runs != runsInHandler {
-			_, made := s.after(c.id, callMade(c.tool, c.runs, "r"))
+			_, made := s.after(c.id, callMade(c.tool, c.runs, "r", ""))
 			s.setCall(made)
 		}
 		_, made, _ := s.afterChunk(ToolInput(c.id, c.tool, ""))

@@ -175,11 +175,11 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if err != nil {
 		return false, err
 	}
-	server, inProgress, err := k.serverCalls(ctx, len(differ) > 0)
+	rules, err := k.callRules(ctx, len(differ) > 0)
 	if err != nil {
 		return false, err
 	}
-	for _, m := range uimessage.Reconcile(stored, differ, server, inProgress) {
+	for _, m := range uimessage.Reconcile(stored, differ, rules) {
 		if m, err = k.keepAnswer(ctx, rows[m.ID], m); err != nil {
 			return false, err
 		}

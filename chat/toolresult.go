@@ -22,6 +22,8 @@ type answerFrame struct {
 	uimessage.ToolAnswer
 	AutoContinue bool            `json:"autoContinue"`
 	Tools        json.RawMessage `json:"-"` // clientTools
+
+	invalid error // the mismatch of a result with the schema of the call: see callRow.withoutInvalidOutput
 }
 
 // toolAnswered applies a client's answer to a call, and requests a continuation of the message if the client asks for
@@ -53,8 +55,11 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: no tool call has the id %q", f.CallID))
 	case how == uimessage.Refused:
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the tool call %q is not waiting for this result or approval", f.CallID))
-	case !f.AutoContinue:
-		return nil
+	case f.invalid != nil: // the model gets the error, and so does the client that has to be corrected
+		err = k.sendRefusal(ctx, conn, fmt.Errorf("%w (the tool call %q)", f.invalid, f.CallID))
+	}
+	if err != nil || !f.AutoContinue {
+		return err
 	}
 	note, err := k.requestOfMessage(ctx, of)
 	if err != nil {
@@ -108,6 +113,7 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 			if how != uimessage.Applied {
 				return row.Message, how, k.notApplied(ctx, f, how, &call)
 			}
+			f.amend(&call)
 			if continues {
 				if err := k.continueMessage(ctx, row.Message, false); err != nil {
 					return row.Message, how, err
@@ -131,6 +137,7 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 	if how != uimessage.Applied {
 		return m.ID, how, k.notApplied(ctx, f, how, &call)
 	}
+	f.amend(&call)
 	f.Apply(p)
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
@@ -142,6 +149,13 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 		return m.ID, uimessage.Applied, err
 	}
 	return m.ID, uimessage.Applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
+}
+
+// amend replaces an invalid result by an error.
+func (f *answerFrame) amend(call *callRow) {
+	if err := call.withoutInvalidOutput(&f.ToolAnswer); err != nil {
+		f.invalid = err
+	}
 }
 
 // notApplied records a decision that has no effect.

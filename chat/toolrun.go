@@ -38,6 +38,8 @@ func (t *Tool) check() error {
 		return wrong(t.err.Error())
 	case t.Name == budgetTool:
 		return wrong("the name is reserved")
+	case t.Output.check() != nil:
+		return wrong(t.Output.check().Error())
 	case t.Approve != nil && t.Approve.Within < 0:
 		return wrong("Approve.Within is negative")
 	case t.Policy > ledger.Reconcile:
@@ -325,6 +327,9 @@ func (run *toolRun) certain(failed error) bool {
 
 // sendResult sends the result of a call. The stream of the reply ignores it if Complete has ended the call.
 func (run *toolRun) sendResult(ctx context.Context, a *answerRun, out any, failed error) error {
+	if failed == nil && run.tool.External == nil {
+		failed = run.tool.checkResult(out)
+	}
 	if failed != nil && run.certain(failed) {
 		if err := a.l.apply(ctx, run.call.ID, callCertain); err != nil {
 			return err

@@ -183,7 +183,9 @@ func (r *workerRun) runTool(ctx context.Context, c *workerCall, id ledger.ID) (o
 	held := dohost.HoldTurn(ctx, func(ctx context.Context) error {
 		var v any
 		if v, err = c.tool.Run(r.toolContext(ctx, c.tool, id, c.input), c.input); err == nil {
-			out, err = encodeOutput(v)
+			if out, err = encodeOutput(v); err == nil {
+				err = checkOutput(c.tool.Output.schema(), out)
+			}
 		}
 		return nil
 	})

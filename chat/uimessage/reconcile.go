@@ -11,7 +11,7 @@ import (
 
 // Reconcile merges the list of a client with the stored messages. It returns the messages to be stored, in the client's
 // order. A client may have an old copy, because its tab slept, and uses its own id for an assistant's message that it
-// received as a stream. server reports whether the server runs a call of a message.
+// received as a stream.
 //
 //   - The calls of a message are those of the stored one, in that order: see [reconciler.withCalls]. A message that is
 //     not stored has none, and one that consists of calls alone is left out.
@@ -21,8 +21,8 @@ import (
 //   - Messages with one id become one, at the place of the first, with the content of the last.
 //
 // It does not modify its arguments. The work is proportional to their size.
-func Reconcile(stored, sent []Message, server, inProgress func(message, call string) bool) []Message {
-	r := newReconciler(stored, server, inProgress)
+func Reconcile(stored, sent []Message, rules CallRules) []Message {
+	r := newReconciler(stored, rules)
 	for _, m := range sent {
 		r.taken[m.ID] = true
 	}
@@ -38,20 +38,30 @@ func Reconcile(stored, sent []Message, server, inProgress func(message, call str
 	return merged
 }
 
-type reconciler struct {
-	server, inProgress func(message, call string) bool
-	stored             []Message // the indexes below have the assistant's
-	ids                map[string]int
-	texts              map[string][]int
-	calls              map[string]int
-	taken              map[string]bool // ids that no other message may get
-	merged             []Message
-	at                 map[string]int // place in merged
+// CallRules decide about the answers in a client's copy of a message.
+type CallRules struct {
+	// Server reports whether the server runs a call of a message.
+	Server func(message, call string) bool
+	// InProgress reports whether no answer has an effect on the call.
+	InProgress func(message, call string) bool
+	// Amend may change an answer before it is applied.
+	Amend func(message string, f *ToolAnswer)
 }
 
-func newReconciler(stored []Message, server, inProgress func(message, call string) bool) *reconciler {
+type reconciler struct {
+	rules  CallRules
+	stored []Message // the indexes below have the assistant's
+	ids    map[string]int
+	texts  map[string][]int
+	calls  map[string]int
+	taken  map[string]bool // ids that no other message may get
+	merged []Message
+	at     map[string]int // place in merged
+}
+
+func newReconciler(stored []Message, rules CallRules) *reconciler {
 	r := &reconciler{
-		server: server, inProgress: inProgress, stored: stored, ids: map[string]int{}, texts: map[string][]int{}, calls: map[string]int{},
+		rules: rules, stored: stored, ids: map[string]int{}, texts: map[string][]int{}, calls: map[string]int{},
 		taken: map[string]bool{}, at: map[string]int{},
 	}
 	for i := range stored {
@@ -142,7 +152,8 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 		if !ok {
 			continue
 		}
-		if f, ok := answerOf(p); ok && !r.inProgress(m.ID, f.CallID) && f.EffectOn(calls[i], r.server(m.ID, f.CallID)) == Applied {
+		if f, ok := answerOf(p); ok && !r.rules.InProgress(m.ID, f.CallID) && f.EffectOn(calls[i], r.rules.Server(m.ID, f.CallID)) == Applied {
+			r.rules.Amend(m.ID, &f)
 			f.Apply(calls[i])
 		}
 		if i >= next {

@@ -114,14 +114,14 @@ func TestReconcile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stored, sent := listOf(t, c.stored), listOf(t, c.sent)
 			before := jsonOf(t, stored) + jsonOf(t, sent)
-			got := Reconcile(stored, sent, serverOfTest, inProgressOfTest)
+			got := Reconcile(stored, sent, rulesOfTest)
 			sameJSON(t, "reconciled", jsonOf(t, got), jsonOf(t, listOf(t, c.want)))
 			against, changed, err := ChangedMessages(rowsOf(stored), sent)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sameJSON(t, "of what differs", byID(stored, Reconcile(against, changed, serverOfTest, inProgressOfTest)), byID(stored, got))
-			sameJSON(t, "and again", jsonOf(t, Reconcile(got, got, serverOfTest, inProgressOfTest)), jsonOf(t, got))
+			sameJSON(t, "of what differs", byID(stored, Reconcile(against, changed, rulesOfTest)), byID(stored, got))
+			sameJSON(t, "and again", jsonOf(t, Reconcile(got, got, rulesOfTest)), jsonOf(t, got))
 			for _, m := range got {
 				for _, p := range m.Parts {
 					p.set("type", "changed")
@@ -192,6 +192,8 @@ func TestReconcileDeletes(t *testing.T) {
 		}
 	}
 }
+
+var rulesOfTest = CallRules{Server: serverOfTest, InProgress: inProgressOfTest, Amend: func(string, *ToolAnswer) {}}
 
 // inProgressOfTest reports whether a call is in progress.
 func inProgressOfTest(_, call string) bool { return strings.HasPrefix(call, "begun") }
