@@ -71,6 +71,17 @@ func (to *ChunkSink[T]) Read(ctx context.Context, s *dohost.Storage, generation 
 	return to.Rows.List(ctx, s, to.query(generation))
 }
 
+// Last returns the index of the last stored chunk of a generation, and -1 if it has none.
+//
+// Errors: those of Read.
+func (to *ChunkSink[T]) Last(ctx context.Context, s *dohost.Storage, generation string) (index int, err error) {
+	if err := to.check(generation); err != nil {
+		return -1, err
+	}
+	n, err := to.Rows.Count(ctx, s, to.query(generation))
+	return n - 1, err
+}
+
 func (to *ChunkSink[T]) check(generation string) error {
 	switch {
 	case to == nil || to.Rows == nil || to.Row == nil || to.Rows.Key == nil:

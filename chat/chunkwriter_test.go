@@ -138,3 +138,26 @@ func TestStreamToEndsItsSource(t *testing.T) {
 		}
 	})
 }
+
+// TestLastChunk reads the index of the last chunk, which a continued generation follows.
+func TestLastChunk(t *testing.T) {
+	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		want := func(generation string, index int) {
+			t.Helper()
+			if got, err := lineSink.Last(ctx, c.Storage(), generation); got != index || err != nil {
+				t.Errorf("%q: %d, %v, want %d", generation, got, err, index)
+			}
+		}
+		want("g", -1)
+		for i := range 3 { // each has a writer of its own, as after an interruption
+			if err := writer(t, ctx, c).Write(ctx, chat.TextDelta("t", "a")); err != nil {
+				t.Error(err)
+			}
+			want("g", i)
+		}
+		want("gg", -1)
+		if got, err := lineSink.Last(ctx, c.Storage(), ""); got != -1 || !errors.Is(err, dohost.ErrMisuse) {
+			t.Errorf("without a generation: %d, %v", got, err)
+		}
+	})
+}
