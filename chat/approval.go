@@ -121,7 +121,8 @@ type Decision struct {
 // the latest decision counts, except that a refusal is final. The model is asked again when no call of the message waits. Decide is for the program. The agent applies decisions in frames of clients in the same
 // way; their actor is the identity in the [dohost.Access] of the client, or else the connection.
 //
-// Errors: [ErrNoCall], [ErrStaleApproval], [ErrNotWaiting], [ErrDecided]; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of
+// Errors: [ErrNoCall], [ErrStaleApproval], [ErrNotWaiting], [ErrDecided]; [dohost.ErrNoSpace] if the disk is full for 20 s: the decision
+// has no effect then; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of
 // a read-only client; [dohost.ErrMisuse] for a nil Decision and in a transaction.
 func Decide(ctx context.Context, a Ref, d *Decision) error {
 	if d == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -134,7 +135,7 @@ func (k *conversation) deliver(ctx context.Context, f *agent.Fiber[delivery]) er
 			if err := d.Address.sendRest(ctx, caller); err != nil {
 				return err
 			}
-			_, err := caller.complete(ctx, &d.Completion)
+			_, err := caller.complete(ctx, &d.Completion, math.MaxInt64)
 			return err
 		})
 		if errors.Is(err, ErrNoCall) || errors.Is(err, ErrInvalidOutput) {

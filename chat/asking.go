@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -185,7 +186,7 @@ func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) er
 	case err == nil || q.Cancel:
 		return nil
 	}
-	_, err = k.complete(ctx, &Completion{Key: q.Address.Key, Error: q.failedText(err), Unknown: q.Task != nil && !refusedTask(err)})
+	_, err = k.complete(ctx, &Completion{Key: q.Address.Key, Error: q.failedText(err), Unknown: q.Task != nil && !refusedTask(err)}, math.MaxInt64)
 	if errors.Is(err, ErrNoCall) {
 		return nil
 	}

@@ -82,7 +82,8 @@ func (c *Completion) check() error {
 // message, unless a newer message of a user or of the program follows: then the model receives the result with the next
 // request. A message that answers another agent continues in any case (see [AgentTool]). Complete is for the program: a class
 // whose calls are completed by other objects or over HTTP has a method that calls Complete, and checks the rights of its
-// callers. Complete waits for space on a full disk, without the turn.
+// callers. On a full disk, Complete waits up to 20 s for space, without the turn; after that it returns [dohost.ErrNoSpace], and the
+// call has not changed.
 //
 // A completion is discarded after the end of [External].Within, and if an error or an interruption of Run has ended the
 // call. After the end of Within it is reported as chat:late. A result that does not fit into its message becomes an error.
@@ -104,13 +105,14 @@ func Complete(ctx context.Context, a Ref, c *Completion) (applied bool, err erro
 	if err := k.store().Sync(ctx); err != nil { // not in a Transaction: frames cannot be rolled back
 		return false, err
 	}
-	return k.complete(ctx, c)
+	return k.complete(ctx, c, answerWait)
 }
 
-func (k *conversation) complete(ctx context.Context, c *Completion) (applied bool, err error) {
+// complete is Complete, with a bound for the wait for space.
+func (k *conversation) complete(ctx context.Context, c *Completion, most time.Duration) (applied bool, err error) {
 	var invalid error
 	tool := ""
-	err = retryNoSpace(ctx, func() error {
+	err = retryNoSpaceWithin(ctx, most, func() error {
 		applied = false
 		row, ok, err := k.externalCall(ctx, c.Key)
 		tool = row.Tool

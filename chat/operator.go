@@ -88,14 +88,14 @@ func (k *conversation) completeByOperator(ctx context.Context, r *dohost.AdminRe
 		}
 	}
 	ctx = withActor(ctx, actor{name: r.Actor, reason: r.Reason, completes: row.Key})
-	applied, err := k.complete(ctx, c)
+	applied, err := k.complete(ctx, c, answerWait)
 	if err != nil || applied {
 		return err
 	}
 	if row, _, err = k.externalCall(ctx, row.Key); err != nil {
 		return err
 	}
-	err = retryNoSpace(ctx, func() error { return k.lateDecision(ctx, &row, action) })
+	err = retryNoSpaceWithin(ctx, answerWait, func() error { return k.lateDecision(ctx, &row, action) })
 	return errors.Join(err, fmt.Errorf("%w: the call has ended: it is %s", errRefused, row.State))
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -223,7 +224,7 @@ func (k *conversation) taskEnded(ctx context.Context, e *pool.Ended) error {
 	if err := c.check(); err != nil {
 		c = &Completion{Key: c.Key, Error: unusableResultText, Unknown: true, ofTask: true}
 	}
-	_, err = k.complete(ctx, c)
+	_, err = k.complete(ctx, c, math.MaxInt64)
 	if errors.Is(err, ErrNoCall) || errors.Is(err, ErrInvalidOutput) { // the model has the error
 		return nil
 	}

@@ -219,11 +219,20 @@ func noSpace(err error) bool {
 	return errors.Is(err, dohost.ErrNoSpace) || errors.Is(err, dohost.ErrOverloaded)
 }
 
+// answerWait bounds the wait of an answer to a call, or of its result, for space. After it the sender gets the error, and may repeat the
+// answer: otherwise it would not know whether a later time has the answer.
+const answerWait = 20 * time.Second
+
 // retryNoSpace calls do, and repeats it every second while there is no space for it.
 func retryNoSpace(ctx context.Context, do func() error) error {
-	for {
+	return retryNoSpaceWithin(ctx, math.MaxInt64, do)
+}
+
+// retryNoSpaceWithin is retryNoSpace with a bound, after which it returns the error of do.
+func retryNoSpaceWithin(ctx context.Context, most time.Duration, do func() error) error {
+	for start := time.Now(); ; {
 		err := do()
-		if !noSpace(err) {
+		if !noSpace(err) || time.Since(start) >= most {
 			return err
 		}
 		if err := dohost.Sleep(ctx, time.Second); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -257,6 +258,9 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 	})
 	if _, large := errors.AsType[*dohost.LimitError](err); large || errors.Is(err, errNesting) {
 		return k.sendRefusal(ctx, conn, err)
+	}
+	if noSpace(err) {
+		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the messages are not stored: %w", err))
 	}
 	if err != nil || !changed {
 		return err

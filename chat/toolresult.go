@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -49,6 +50,8 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	case isRefused: // the published client has applied the approval to its copy of the message
 		err = k.sendRefusal(ctx, conn, fmt.Errorf("chat: the tool call %q: %w", f.CallID, err))
 		return errors.Join(err, k.send(ctx, conn, updatedFrame{frameUpdated, refused.message}))
+	case noSpace(err):
+		return k.refuseWithoutSpace(ctx, conn, &f, err)
 	case err != nil:
 		return err
 	case of == "":
@@ -75,16 +78,38 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	return err
 }
 
+// refuseWithoutSpace sends a client the error of an answer that was not stored, and the message as it is stored: the published client has
+// applied the answer to its copy, and can answer again.
+func (k *conversation) refuseWithoutSpace(ctx context.Context, conn *agent.Conn, f *answerFrame, why error) error {
+	err := k.sendRefusal(ctx, conn, fmt.Errorf("chat: the answer to the tool call %q is not stored: %w", f.CallID, why))
+	if err != nil {
+		return err
+	}
+	call, err := k.findCall(ctx, f.CallID)
+	if err != nil || call.ID == "" {
+		return err
+	}
+	m, err := k.messageOfCall(ctx, &call)
+	if err != nil {
+		return err
+	}
+	return k.send(ctx, conn, updatedFrame{frameUpdated, m})
+}
+
 // sendRefusal sends a client the reason why its frame was refused, if the frame is not a request.
 func (k *conversation) sendRefusal(ctx context.Context, conn *agent.Conn, why error) error {
 	return k.send(ctx, conn, map[string]string{"error": why.Error()})
 }
 
 // applyAnswer applies an answer to its call, in the running reply or in the message that has the call, as soon as there is
-// space for it. With continues it queues a continuation of the message in the same batch. It returns the id of that message, or ""
+// space for it, within answerWait. With continues it queues a continuation of the message in the same batch. It returns the id of that message, or ""
 // if there is none. The call may begin during the wait, so the effect is computed after it.
 func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame, continues bool) (message string, how uimessage.Effect, err error) {
-	err = retryNoSpace(ctx, func() error {
+	most := answerWait
+	if by, ok := ctx.Value(actorKey{}).(actor); ok && by.expired { // nothing repeats it
+		most = math.MaxInt64
+	}
+	err = retryNoSpaceWithin(ctx, most, func() error {
 		message, how, err = k.applyAnswerOnce(ctx, f, continues)
 		return err
 	})
