@@ -3,10 +3,17 @@
 //
 // # Fence
 //
-// The log is a sequence of slots, numbered from 1. A slot is a file that never changes, and holds a record or the beginning of an
-// ownership. A slot is written to a temporary file, synced, and linked to its name, which fails if the name exists. So each slot has
-// one writer, even if clocks are wrong. An owner fills only the slot after the last one that it knows. A host that acquires the log
-// fills that slot itself, and the append of the former owner fails for good.
+// The log is a sequence of slots, numbered from 1. A slot is a file that never changes, and holds a record, the beginning of an
+// ownership, or the name of a base. A slot is written to a temporary file, synced, and linked to its name, which fails if the name
+// exists. So each slot has one writer, even if clocks are wrong. An owner fills only the slot after the last one that it knows. A
+// host that acquires the log fills that slot itself, and the append of the former owner fails for good.
+//
+// # Bases
+//
+// The content of a base is a file, whose name has the slot that publishes it. The file is synced under its name before that slot is
+// filled, as the next slot after the last record. So a base is published under the same fence as a record, and a file without its slot
+// is no base. A purge deletes the slots before the base's record, and keeps the beginnings of ownerships for ever, 64 bytes each: a
+// former owner knows none of the slots after one of those, so it cannot fill a slot that was purged.
 //
 // # Lease
 //
@@ -19,6 +26,7 @@
 // # Files
 //
 //	slots/<slot / 4096, hex>/<slot, hex>   "dhl1", kind, generation, number, length, payload, CRC
+//	bases/<slot, hex>-<generation, hex>    the content of a base
 //	alive/<generation>                     a number that the owner increments
 //	released/<generation>                  empty
 //	tmp/                                   files without their names yet

@@ -20,6 +20,7 @@ type lease struct {
 	log        *Log
 	generation uint64
 	newest     uint64 // when it was acquired
+	acquired   base   // the newest one when it was acquired
 	stop       chan struct{}
 	stopped    chan struct{} // closed when the renewals have ended
 	lost       chan struct{}
@@ -30,23 +31,44 @@ type lease struct {
 	losing     sync.Once
 	stopping   sync.Once
 
-	// Only the goroutine of Append uses the rest.
-	slot   uint64 // the last slot that is known to be filled
-	number uint64 // the newest record
+	// turn is the right to fill the next slot, and guards the rest. It is a channel, since it is held during I/O.
+	turn    chan struct{}
+	slot    uint64 // the last slot that is known to be filled
+	number  uint64 // the newest record
+	record  uint64 // its slot, if this lease has appended it
+	base    base   // the newest one
+	unknown *slot  // may be in the slot after that; nil if that one is empty. The payload of a record is not kept.
 }
+
+func (o *lease) takeTurn(ctx context.Context) error {
+	select {
+	case o.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (o *lease) endTurn() { <-o.turn }
 
 // own begins the lease of an owner that has filled its first slot. The lease counts from begun.
 func (l *Log) own(begun time.Time, n uint64, s *slot) (sharedlog.Lease, error) {
 	o := &lease{
 		log: l, generation: s.generation, newest: s.number, slot: n, number: s.number, begun: begun,
-		stop: make(chan struct{}), stopped: make(chan struct{}), lost: make(chan struct{}),
+		turn: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}), lost: make(chan struct{}),
 	}
 	o.expiry = time.AfterFunc(l.ttl, o.lose)
-	if err := o.renew(0); err != nil {
+	err := o.renew(0)
+	if err == nil {
+		o.acquired, err = l.newestBase() // after the first slot, so that no former owner can publish one
+	}
+	if err != nil {
 		o.expiry.Stop()
 		return nil, err
 	}
+	o.base = o.acquired
 	l.clean(s.generation)
+	l.cleanBases(&o.base)
 	go o.run()
 	return o, nil
 }
@@ -124,17 +146,23 @@ func (o *lease) Read(ctx context.Context, from uint64) iter.Seq2[[]byte, error] 
 	return func(yield func([]byte, error) bool) {
 		for n, next := from, from; next <= o.newest; n++ {
 			s, err := o.log.read(n)
+			if errors.Is(err, fs.ErrNotExist) && next == from {
+				n, s, err = o.firstAfter(n, from, err)
+			}
 			if err == nil {
 				err = context.Cause(ctx)
 			}
-			if err == nil && (s.number > next || s.kind != kindRecord && s.kind != kindOwner) {
+			if err == nil && (s.number > next || s.kind != kindRecord && s.kind != kindOwner && s.kind != kindBase) {
 				err = fmt.Errorf("dirlog: damaged log: %s is of record %d, want record %d", o.log.path(n), s.number, next)
+			}
+			if errors.Is(err, fs.ErrNotExist) && next < o.acquired.number {
+				err = purged(next)
 			}
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			if s.kind == kindOwner || s.number < next {
+			if s.kind != kindRecord || s.number < next {
 				continue
 			}
 			if !yield(s.payload, nil) {
@@ -145,9 +173,34 @@ func (o *lease) Read(ctx context.Context, from uint64) iter.Seq2[[]byte, error] 
 	}
 }
 
+func purged(number uint64) error {
+	return fmt.Errorf("%w: dirlog: record %d", sharedlog.ErrPurged, number)
+}
+
+// firstAfter returns the first filled slot after one that is empty, on the way to a record. The record is purged if a base has it: a
+// purge may be at any point.
+func (o *lease) firstAfter(n, record uint64, absent error) (uint64, slot, error) {
+	if record < o.acquired.number {
+		return n, slot{}, purged(record)
+	}
+	next, err := o.log.after(n)
+	if err != nil || next == 0 {
+		return n, slot{}, errors.Join(err, absent)
+	}
+	s, err := o.log.read(next)
+	return next, s, err
+}
+
 // Append implements [sharedlog.Lease].
 func (o *lease) Append(ctx context.Context, number uint64, record []byte) error {
 	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if err := o.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer o.endTurn()
+	if err := o.settleBase(); err != nil {
 		return err
 	}
 	switch {
@@ -160,23 +213,56 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 	case len(record) > maxRecord:
 		return fmt.Errorf("dirlog: a record has %d bytes, the limit is %d", len(record), maxRecord)
 	}
-	linked, err := o.log.fill(o.slot+1, &slot{kindRecord, o.generation, number, record})
+	if err := o.put(&slot{kindRecord, o.generation, number, record}); err != nil {
+		return err
+	}
+	o.number, o.record = number, o.slot
+	return nil
+}
+
+// put fills the next slot. While it is not known whether that has succeeded, only the same content may be put again. The caller has the
+// turn.
+func (o *lease) put(s *slot) error {
+	linked, err := o.log.fill(o.slot+1, s)
 	switch {
 	case errors.Is(err, errFilled):
 		o.lose()
 		return fmt.Errorf("%w: generation %d: %w", sharedlog.ErrFenced, o.generation, err)
 	case err != nil && linked:
+		if o.unknown = s; s.kind == kindRecord {
+			o.unknown = &slot{kind: kindRecord}
+		}
 		return fmt.Errorf("%w: %w", sharedlog.ErrUnknown, err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", sharedlog.ErrUnavailable, err)
 	}
-	o.slot, o.number = o.slot+1, number
+	o.slot, o.unknown = o.slot+1, nil
+	return nil
+}
+
+// settleBase publishes a base again whose outcome is not known: the slot that it may have is the next one.
+func (o *lease) settleBase() error {
+	s := o.unknown
+	if s == nil || s.kind != kindBase || o.invalid.Load() {
+		return nil
+	}
+	if err := o.put(s); err != nil {
+		if errors.Is(err, sharedlog.ErrUnknown) {
+			err = fmt.Errorf("%w: %v", sharedlog.ErrUnavailable, err) // the record was not appended
+		}
+		return err
+	}
+	o.base = base{slot: o.slot, generation: o.generation}
+	o.base.decode(s.payload)
 	return nil
 }
 
 // repeat accepts the newest record again if this lease has appended it.
 func (o *lease) repeat(number uint64, record []byte) error {
-	s, err := o.log.read(o.slot)
+	if o.record == 0 {
+		return fmt.Errorf("dirlog: append of record %d, which another lease has appended", number)
+	}
+	s, err := o.log.read(o.record)
 	if err != nil {
 		return fmt.Errorf("%w: %w", sharedlog.ErrUnknown, err)
 	}

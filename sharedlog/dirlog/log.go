@@ -31,7 +31,7 @@ const (
 
 // Open returns the log in a directory, and makes the directory if it is absent.
 func Open(dir string) (*Log, error) {
-	for _, name := range []string{"slots", "alive", "released", "tmp"} {
+	for _, name := range []string{"slots", "bases", "alive", "released", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), privateDirs); err != nil {
 			return nil, fmt.Errorf("dirlog: %w", err)
 		}

@@ -17,6 +17,7 @@ const (
 	// Kinds of slots.
 	kindRecord = 'r'
 	kindOwner  = 'o'
+	kindBase   = 'b'
 	headerSize = 4 + 1 + 8 + 8 + 4
 	// slotsInFolder is how many slots a folder has.
 	slotsInFolder = 1 << 12
@@ -77,8 +78,17 @@ func (l *Log) read(n uint64) (s slot, err error) {
 	return s, nil
 }
 
-// last returns the number of the last slot, and its content; 0 for an empty log.
+// last returns the number of the last slot, and its content; 0 for an empty log. The slot of an old list may be purged.
 func (l *Log) last() (n uint64, s slot, err error) {
+	for range 3 {
+		if n, s, err = l.lastListed(); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return n, s, err
+}
+
+func (l *Log) lastListed() (n uint64, s slot, err error) {
 	folders, err := os.ReadDir(filepath.Join(l.dir, "slots")) // sorted
 	if err != nil {
 		return 0, s, fmt.Errorf("dirlog: %w", err)
@@ -99,6 +109,46 @@ func (l *Log) last() (n uint64, s slot, err error) {
 		return n, s, err
 	}
 	return 0, s, nil
+}
+
+// after returns the first slot after one that is filled; 0 if there is none.
+func (l *Log) after(n uint64) (next uint64, err error) {
+	err = l.each(n+1, func(m uint64) (more bool, err error) {
+		next = m
+		return false, nil
+	})
+	return next, err
+}
+
+// each calls f for the filled slots from one on, in order, while f returns true.
+func (l *Log) each(from uint64, f func(n uint64) (more bool, err error)) error {
+	folders, err := os.ReadDir(filepath.Join(l.dir, "slots"))
+	if err != nil {
+		return fmt.Errorf("dirlog: %w", err)
+	}
+	first := filepath.Base(l.folder(from))
+	for _, folder := range folders {
+		if folder.Name() < first {
+			continue
+		}
+		files, err := os.ReadDir(filepath.Join(l.dir, "slots", folder.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("dirlog: %w", err)
+		}
+		for _, file := range files {
+			n, err := strconv.ParseUint(file.Name(), 16, 64)
+			if err != nil {
+				return fmt.Errorf("dirlog: damaged log: %s is no slot", filepath.Join(l.dir, "slots", folder.Name(), file.Name()))
+			}
+			if n < from {
+				continue
+			}
+			if more, err := f(n); !more || err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // errFilled reports that a slot has another content.

@@ -29,6 +29,8 @@ func Run(t *testing.T, i Implementation) {
 	for name, test := range map[string]func(t *testing.T, i *opened){
 		"Sequence": testSequence, "Fence": testFence, "Repetition": testRepetition, "Gap": testGap, "Release": testRelease,
 		"Canceled": testCanceled, "Sizes": testSizes,
+		"Base": testBase, "Bases": testBases, "FailedBase": testFailedBase, "LateBase": testLateBase, "Purge": testPurge,
+		"PurgeNeedsABase": testPurgeNeedsABase, "LatePurge": testLatePurge,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -51,6 +53,15 @@ func (i *opened) acquire(t *testing.T) sharedlog.Lease {
 	}
 	i.owner = acquire(t, i.Open(t, i.owner != nil))
 	return i.owner
+}
+
+// next acquires the log of the test after its owner has released it.
+func (i *opened) next(t *testing.T) sharedlog.Lease {
+	t.Helper()
+	if err := i.owner.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return i.acquire(t)
 }
 
 // lossTime is how long a lease may take to notice that another host has acquired the log.

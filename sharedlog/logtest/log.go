@@ -20,9 +20,14 @@ type Log struct {
 	Linger time.Duration
 	// OnAppend, if set, is called before each append, without a lock. It may block, and its fault is that of the append.
 	OnAppend func(Append) Fault
+	// OnBase, if set, is called before each writing of a base and each purge, as OnAppend is. With FaultUnavailable a base fails in
+	// the middle of its bytes.
+	OnBase func(BaseStep) Fault
 
 	mu         sync.Mutex
-	records    [][]byte
+	records    [][]byte // without the purged ones
+	purged     uint64   // the last purged record; 0 for none
+	base       base
 	generation uint64
 	owner      *lease // nil if there is none
 }
@@ -34,16 +39,42 @@ type Append struct {
 	Attempt    int    // counts the appends with this lease and number, from 1
 }
 
-// Fault is the fault of an append.
+// BaseStep describes the writing of a base, or a purge.
+type BaseStep struct {
+	Generation uint64 // of the lease
+	Number     uint64 // of the base, or of the first record that a purge keeps
+	Purge      bool
+}
+
+// Fault is the fault of an append, of a base or of a purge.
 type Fault uint8
 
 // The faults.
 const (
 	FaultNone        Fault = iota
-	FaultUnavailable       // the record is not appended, and Append returns ErrUnavailable
-	FaultLost              // the record is not appended, and Append returns ErrUnknown
-	FaultLostAnswer        // the record is appended, and Append returns ErrUnknown
+	FaultUnavailable       // it has no effect, and returns ErrUnavailable
+	FaultLost              // it has no effect, and returns ErrUnknown
+	FaultLostAnswer        // it has its effect, and returns ErrUnknown
 )
+
+// fail returns the error of a fault without an effect.
+func (f Fault) fail() error {
+	switch f {
+	case FaultUnavailable:
+		return fmt.Errorf("%w: by the test", sharedlog.ErrUnavailable)
+	case FaultLost:
+		return fmt.Errorf("%w: lost by the test", sharedlog.ErrUnknown)
+	}
+	return nil
+}
+
+// answer returns the error of a call with an effect.
+func (f Fault) answer(err error) error {
+	if f == FaultLostAnswer {
+		return fmt.Errorf("%w: the test has lost the answer", sharedlog.ErrUnknown)
+	}
+	return err
+}
 
 // Acquire implements [sharedlog.Log]. The former lease is invalid when it returns.
 func (l *Log) Acquire(context.Context) (sharedlog.Lease, error) {
@@ -53,7 +84,7 @@ func (l *Log) Acquire(context.Context) (sharedlog.Lease, error) {
 		l.owner.lose(l.Linger)
 	}
 	l.generation++
-	l.owner = &lease{log: l, generation: l.generation, newest: uint64(len(l.records)), lost: make(chan struct{})}
+	l.owner = &lease{log: l, generation: l.generation, newest: l.newestLocked(), base: l.base, lost: make(chan struct{})}
 	return l.owner, nil
 }
 
@@ -67,14 +98,16 @@ func (l *Log) Expire() {
 	}
 }
 
-// Records returns a copy of the log. A change of a record's bytes does not change the log.
+func (l *Log) newestLocked() uint64 { return l.purged + uint64(len(l.records)) }
+
+// Records returns a copy of the records that are not purged. A change of a record's bytes does not change the log.
 func (l *Log) Records() [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return clone(l.records)
 }
 
-// Corrupt replaces the records by others, as a faulty log does.
+// Corrupt replaces the records that are not purged by others, as a faulty log does.
 func (l *Log) Corrupt(records [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,6 +126,7 @@ type lease struct {
 	log        *Log
 	generation uint64
 	newest     uint64
+	base       base   // when it was acquired
 	last       uint64 // the newest record that it has appended; 0 for none
 	number     uint64 // of the last call of Append
 	attempt    int    // the calls of Append with this number
@@ -119,17 +153,25 @@ func (o *lease) Valid() bool {
 func (o *lease) Read(_ context.Context, from uint64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for n := from; ; n++ {
-			o.log.mu.Lock()
-			var record []byte
-			if more := n >= 1 && n <= uint64(len(o.log.records)); more {
-				record = bytes.Clone(o.log.records[n-1])
-			}
-			o.log.mu.Unlock()
-			if record == nil || !yield(record, nil) {
+			record, err := o.log.record(n)
+			if record == nil && err == nil || !yield(record, err) || err != nil {
 				return
 			}
 		}
 	}
+}
+
+// record returns a copy of a record; nil if the log does not have it yet.
+func (l *Log) record(n uint64) ([]byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case n <= l.purged:
+		return nil, fmt.Errorf("%w: record %d", sharedlog.ErrPurged, n)
+	case n > l.newestLocked():
+		return nil, nil
+	}
+	return bytes.Clone(l.records[n-l.purged-1]), nil
 }
 
 func (o *lease) Append(ctx context.Context, number uint64, record []byte) error {
@@ -147,28 +189,21 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	switch fault {
-	case FaultUnavailable:
-		return fmt.Errorf("%w: by the test", sharedlog.ErrUnavailable)
-	case FaultLost:
-		return fmt.Errorf("%w: lost by the test", sharedlog.ErrUnknown)
+	if err := fault.fail(); err != nil {
+		return err
 	}
-	err := o.append(number, record)
-	if fault == FaultLostAnswer {
-		return fmt.Errorf("%w: the test has lost the answer", sharedlog.ErrUnknown)
-	}
-	return err
+	return fault.answer(o.append(number, record))
 }
 
 func (o *lease) append(number uint64, record []byte) error {
 	l := o.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	newest := uint64(len(l.records))
+	newest := l.newestLocked()
 	switch {
 	case o.invalid:
 		return fmt.Errorf("%w: generation %d", sharedlog.ErrFenced, o.generation)
-	case number == newest && o.last == number && bytes.Equal(l.records[number-1], record):
+	case number == newest && o.last == number && bytes.Equal(l.records[len(l.records)-1], record):
 		return nil
 	case number != newest+1:
 		return fmt.Errorf("logtest: append of record %d after record %d", number, newest)
