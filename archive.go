@@ -47,6 +47,9 @@ type Restored = objectstore.Restored
 // ShipStats describes the shipping of records to an archive.
 type ShipStats = objectstore.ShipStats
 
+// SharedLogStats describes the bases of the log of [Options].Lease.
+type SharedLogStats = objectstore.SharedStats
+
 // RestoreDir makes a store in dir, which must be absent or empty, as of a moment of the history in an archive. It verifies
 // each record, and the link to the record before it. The first [Open] of the store draws another fork, as for a backup, so
 // a host on it needs an archive of its own. A restore that returns an error, or was interrupted, is no store, and may leave

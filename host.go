@@ -85,6 +85,10 @@ type Options struct {
 	// it lacks. When the lease is lost the host fails with ErrFenced, as with a disk that fails. A lease is for one
 	// Open. Close releases it; if Open fails, the caller releases it. Nil keeps the history in the directory. Ship cannot be set too.
 	Lease sharedlog.Lease
+	// BaseAfter is how many bytes of records follow a base in the log of Lease, in addition to the size of the base, before the host
+	// writes the next one and purges the records before it. A host that opens an empty directory reads a base and these records. Zero
+	// means 64 MiB; negative is an error. Host.Stats has the failures.
+	BaseAfter int64
 	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
 	// them.
 	Logger *slog.Logger

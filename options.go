@@ -22,6 +22,9 @@ func (o *Options) check() error {
 			return fmt.Errorf("dohost: Options.%s is %d, want 0 for the default, or more", f.name, f.value)
 		}
 	}
+	if o.BaseAfter < 0 {
+		return fmt.Errorf("dohost: Options.BaseAfter is %d, want 0 for the default, or more", o.BaseAfter)
+	}
 	if s := o.TimeScale; s < 0 || math.IsNaN(s) || math.IsInf(s, 0) {
 		return fmt.Errorf("dohost: Options.TimeScale is %v, want 0 for the default, or a finite number above 0", s)
 	}
@@ -97,7 +100,7 @@ func (o *Options) shared() *objectstore.Shared {
 	if o.Lease == nil {
 		return nil
 	}
-	return &objectstore.Shared{Lease: o.Lease}
+	return &objectstore.Shared{Lease: o.Lease, BaseAfter: o.BaseAfter}
 }
 
 // spread is a hash of an object's name, by FNV-1a. It spreads the evictions of objects that become idle at the same

@@ -3,6 +3,8 @@ package dohost
 import (
 	"testing"
 	"time"
+
+	"github.com/dohost/dohost/sharedlog"
 )
 
 func noSockets(ID) int { return 0 }
@@ -36,5 +38,14 @@ func TestTimeScaleNearZeroMakesLongTimes(t *testing.T) {
 		if o.Limits.Stall < 1000*time.Hour {
 			t.Errorf("scale %v: stall limit is %v", scale, o.Limits.Stall)
 		}
+	}
+}
+
+func TestNegativeBaseAfterIsRefused(t *testing.T) {
+	if err := (&Options{BaseAfter: -1}).check(); err == nil {
+		t.Error("it was accepted")
+	}
+	if o := (&Options{BaseAfter: 5, Lease: struct{ sharedlog.Lease }{}}).shared(); o.BaseAfter != 5 {
+		t.Errorf("the store has %d", o.BaseAfter)
 	}
 }

@@ -129,7 +129,7 @@ func (c *checker) key() error {
 			c.problem(ID{}, "%v", err)
 		}
 	case key[0] == keyApplied && len(key) == 1:
-		if _, err := decodePosition(c.w.value); err != nil {
+		if _, err := decodeApplied(c.w.value); err != nil {
 			c.problem(ID{}, "%v", err)
 		}
 	case bytes.Equal(key, frameLimitKey):

@@ -184,6 +184,9 @@ func (c *committer) end(drained bool) {
 		}
 	}
 	c.ended = true
+	if l, ok := s.log.(*leaseLog); ok {
+		l.bases.close()
+	}
 	if drained && !s.opts.ReadOnly {
 		if err := c.writeHost(true); err != nil {
 			s.fail(err)

@@ -150,6 +150,24 @@
 //
 // When the lease is lost the store fails with ErrFenced, like one whose log has failed. Its directory remains a good cache.
 //
+// # Bases
+//
+// The log would grow for ever, and so would the replay of a host without a directory. When the records since the last base are larger
+// than that base and Shared.BaseAfter, a goroutine of the store writes a base to the log: all rows of a snapshot, in parts like those of a
+// shipped base (internal/frame). It takes the snapshot while no record is in flight, so the base is the state after exactly one record.
+// The committer does not wait for the rest. Then the log purges the records before the base:
+//
+//	snapshot after record n ──▶ base n published ──▶ records before n purged
+//
+// Before the second step has certainly happened nothing is purged: after an unknown outcome the host writes another base. The log
+// refuses both steps to a former owner. A failure is counted and repeated later, and does not fail the store.
+//
+// Open continues from the directory if the log still has the record that the row l names, and all after it. Otherwise it reads the base:
+// it deletes all rows of the engine and gives the row l the number 0 in one batch, then writes a batch for each part, the last one with the
+// row l of the base. So an engine with a part of a base is recognized, and the next Open reads the base again. Before rows of an
+// earlier host are deleted the whole base is verified. The last part must have the sum of the log's record with its number, which is
+// never purged before a newer base: so the base and the records after it are one history.
+//
 // # Replacing an object
 //
 // [Store.ArchivedState] reads the state of an object at an earlier moment from the store's own archive, and [Batch.Replace] makes
@@ -178,7 +196,7 @@
 //	f <number, 8 bytes>                    frame of a record
 //	g                                      limit of the numbers of frames
 //	h                                      host record
-//	l                                      the last record of the shared log that is applied
+//	l                                      the last record of the shared log that is applied, and the bytes of records since a base
 //	a <class> 0 <due, 8 bytes> <name> 0    alarm index, of each class
 //	b <class> 0 <name> 0                   alarms that are also delivered at boot
 //	i <class> 0 <name> 0                   object half imported

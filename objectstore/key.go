@@ -310,24 +310,36 @@ func decodeHostRecord(b []byte) (hostRecord, error) {
 	}, nil
 }
 
-// encodePosition encodes the row keyApplied.
-func encodePosition(p *frame.Position) []byte {
-	b := append([]byte{appliedVersion}, p.Store[:]...)
-	b = binary.BigEndian.AppendUint32(b, p.Fork)
-	b = binary.BigEndian.AppendUint64(b, p.Generation)
-	b = binary.BigEndian.AppendUint64(b, p.Number)
-	b = binary.BigEndian.AppendUint64(b, uint64(p.Time))
-	return append(b, p.Sum[:]...)
+// appliedRow is the row keyApplied.
+type appliedRow struct {
+	// at is the position of the last record that the engine has. Its number is 0 while a base is restored: the other rows are then a
+	// part of a state.
+	at frame.Position
+	// since is the bytes of the records since a base, the newest one if no crash has lost this row.
+	since int64
 }
 
-func decodePosition(b []byte) (frame.Position, error) {
-	if err := checkVersion("position in a shared log", b, appliedVersion, 45+len(frame.Sum{})); err != nil {
-		return frame.Position{}, err
+func (r *appliedRow) encode() []byte {
+	b := append([]byte{appliedVersion}, r.at.Store[:]...)
+	b = binary.BigEndian.AppendUint32(b, r.at.Fork)
+	b = binary.BigEndian.AppendUint64(b, r.at.Generation)
+	b = binary.BigEndian.AppendUint64(b, r.at.Number)
+	b = binary.BigEndian.AppendUint64(b, uint64(r.at.Time))
+	b = append(b, r.at.Sum[:]...)
+	return binary.BigEndian.AppendUint64(b, uint64(r.since))
+}
+
+func decodeApplied(b []byte) (r appliedRow, err error) {
+	const sum = 45
+	if err := checkVersion("position in a shared log", b, appliedVersion, sum+len(r.at.Sum)+8); err != nil {
+		return r, err
 	}
-	return frame.Position{
+	r.at = frame.Position{
 		Store: ulid.ULID(b[1:17]), Fork: binary.BigEndian.Uint32(b[17:]), Generation: binary.BigEndian.Uint64(b[21:]),
-		Number: binary.BigEndian.Uint64(b[29:]), Time: int64(binary.BigEndian.Uint64(b[37:])), Sum: frame.Sum(b[45:]),
-	}, nil
+		Number: binary.BigEndian.Uint64(b[29:]), Time: int64(binary.BigEndian.Uint64(b[37:])), Sum: frame.Sum(b[sum:]),
+	}
+	r.since = int64(binary.BigEndian.Uint64(b[sum+len(r.at.Sum):]))
+	return r, nil
 }
 
 func checkVersion(what string, b []byte, version byte, size int) error {

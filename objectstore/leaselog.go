@@ -32,6 +32,11 @@ type Shared struct {
 	Lease sharedlog.Lease
 	// Context is the parent of the contexts of the lease's calls. It is required, and must not end before Close has returned.
 	Context context.Context
+	// BaseAfter is how many bytes of records follow a base in the log, in addition to its size, before the next one is written. Zero
+	// means 64 MiB.
+	BaseAfter int64
+
+	part int // the size of a part of a base, for tests; zero means maxBasePart
 }
 
 // The times of a lease's calls.
@@ -55,11 +60,15 @@ type leaseLog struct {
 	parent context.Context
 	ctx    context.Context // of all calls but Release; a child of parent
 	stop   context.CancelCauseFunc
+	chain  *chain         // set by replay
+	bases  *bases         // writes them
+	first  frame.Position // of the first record that the log must have: that of its base, or record 1
 }
 
 func newLeaseLog(s *Store, o *Shared) *leaseLog {
 	l := &leaseLog{s: s, lease: o.Lease, lost: o.Lease.Lost(), parent: o.Context}
 	l.ctx, l.stop = context.WithCancelCause(o.Context)
+	l.bases = newBases(l, o)
 	return l
 }
 
@@ -143,10 +152,14 @@ func (l *leaseLog) Release() error {
 	return l.guard("Release", func() error { return l.lease.Release(ctx) })
 }
 
-// chain makes the frames of the records of a store with a shared log. Only the committer uses it.
+// chain makes the frames of the records of a store with a shared log. Only the committer uses it, and with the store's recordLock
+// the writer of bases.
 type chain struct {
-	at   frame.Position // of the newest record that is in the log and in the engine
-	next frame.Position // of the record in flight
+	at    frame.Position // of the newest record that is in the log and in the engine
+	next  frame.Position // of the record in flight
+	total int64          // bytes of the frames up to at, since a base
+	size  int64          // of the frame in flight
+	bases *bases
 }
 
 // add makes the frame of a record that is complete otherwise, and adds the row that names it to the engine batch: the engine has a
@@ -157,21 +170,25 @@ func (m *chain) add(rec *record, generation uint64) error {
 	rec.frame = make([]byte, frame.Size(len(ops)))
 	sum := frame.Encode(rec.frame, &h, ops)
 	m.next = frame.Position{Store: h.Store, Fork: h.Fork, Generation: h.Generation, Number: h.Number, Time: h.Time, Sum: sum}
-	return rec.batch.Set([]byte{keyApplied}, encodePosition(&m.next), nil)
+	m.size = int64(len(rec.frame))
+	row := appliedRow{m.next, m.bases.since(m.total + m.size)}
+	return rec.batch.Set([]byte{keyApplied}, row.encode(), nil)
 }
 
 // durable is called when the record in flight is in the log and in the engine.
 func (m *chain) durable() {
-	if m != nil {
-		m.at = m.next
+	if m == nil {
+		return
 	}
+	m.at, m.total = m.next, m.total+m.size
+	m.bases.grown(m.total)
 }
 
 // newChain returns the chain before the first record of a store.
-func newChain(id Identity) (*chain, error) {
+func (l *leaseLog) newChain(id Identity) (*chain, error) {
 	store, err := ulid.ParseStrict(id.Store)
 	if err != nil {
 		return nil, fmt.Errorf("dohost: id of a store: %w", err)
 	}
-	return &chain{at: frame.Position{Store: store, Fork: id.Fork}}, nil
+	return &chain{at: frame.Position{Store: store, Fork: id.Fork}, bases: l.bases}, nil
 }

@@ -409,8 +409,8 @@ func TestSharedLogOfAnotherStoreIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.live("c", "a").want(t, "n", "1")
-			if at, left, err := b.applied(); left || err != nil {
-				t.Errorf("the backup is at record %d of the log, %v", at.Number, err)
+			if row, left, err := b.applied(); left || err != nil {
+				t.Errorf("the backup is at record %d of the log, %v", row.at.Number, err)
 			}
 			if b.Identity().Store != s.Identity().Store || b.Identity().Fork == s.Identity().Fork {
 				t.Errorf("the backup has identity %v, its source %v", b.Identity(), s.Identity())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dohost/dohost/internal/frame"
+	"github.com/dohost/dohost/sharedlog"
 )
 
 // identify makes the directory one of the store that the shared log has, before the engine is opened.
@@ -22,10 +23,14 @@ func (l *leaseLog) identify(c *claim) error {
 	case newest == 0:
 		return fmt.Errorf("%w: the log is empty, and the directory has store %v", ErrSharedHistory, c.Identity)
 	}
-	f, err := l.record(1)
+	f, err := l.record(max(1, l.lease.Base()))
+	if errors.Is(err, sharedlog.ErrPurged) {
+		err = fmt.Errorf("%w: the base is of record %d: %w", ErrLogDamaged, l.lease.Base(), err)
+	}
 	if err != nil {
 		return err
 	}
+	l.first = frame.After(&f)
 	id := Identity{Store: f.Store.String(), Fork: f.Fork}
 	if !c.isNew && c.Identity != id {
 		return fmt.Errorf("%w: the log has store %v, and the directory %v", ErrSharedHistory, id, c.Identity)
@@ -53,43 +58,67 @@ func (l *leaseLog) record(number uint64) (f frame.Frame, err error) {
 	return f, err
 }
 
-// replay applies the records that the engine lacks, and returns the chain after them. After a power cut the engine may be empty,
-// although the directory has the store's name.
+// replay applies the records that the engine lacks, and returns the chain after them. If the log has purged one of them, the engine is
+// emptied, and gets the base first. After a power cut the engine may be empty, although the directory has the store's name.
 func (l *leaseLog) replay(id Identity) (*chain, error) {
-	c, err := newChain(id)
+	c, err := l.newChain(id)
 	if err != nil {
 		return nil, err
 	}
-	at, ok, err := l.s.applied()
+	row, ok, err := l.s.applied()
 	if err != nil {
 		return nil, err
 	}
-	newest := l.lease.Newest()
-	switch {
-	case ok && at.Generation == l.lease.Generation():
-		return nil, fmt.Errorf("%w: another Open has used the lease: the directory has record %d of its generation", ErrFenced, at.Number)
-	case ok && at.Number > newest:
-		return nil, fmt.Errorf("%w: record %d: it is missing; the directory has it, and the newest one of the log is %d", ErrLogDamaged, newest+1, newest)
-	case ok:
-		f, err := l.record(at.Number)
-		if err != nil {
-			return nil, err
-		}
-		if frame.After(&f) != at {
-			return nil, fmt.Errorf("%w: record %d: the directory has another one", ErrLogDamaged, at.Number)
-		}
-		c.at = at
-	default:
+	if !ok {
 		if _, host, err := l.s.appendGet(nil, l.s.db, []byte{keyHost}); host || err != nil {
 			return nil, errors.Join(err, fmt.Errorf("%w: no record of the directory is in the log", ErrSharedHistory))
 		}
 	}
-	return c, l.replayAfter(c, newest)
+	l.chain = c
+	if row.at.Number > 0 || !ok && l.lease.Base() == 0 {
+		if row.at.Number > 0 {
+			err = l.resume(&row)
+		}
+		if err == nil {
+			err = l.replayAfter()
+		}
+		if !errors.Is(err, sharedlog.ErrPurged) {
+			return c, err
+		}
+	}
+	if err = l.restoreBase(row.at.Number > 0); err == nil {
+		err = l.replayAfter()
+	}
+	if errors.Is(err, sharedlog.ErrPurged) {
+		err = fmt.Errorf("%w: the base is of record %d: %w", ErrLogDamaged, l.lease.Base(), err)
+	}
+	return c, err
+}
+
+// resume continues after the last record that the engine has, if the log has the same one.
+func (l *leaseLog) resume(row *appliedRow) error {
+	newest, at := l.lease.Newest(), row.at
+	switch {
+	case at.Generation == l.lease.Generation():
+		return fmt.Errorf("%w: another Open has used the lease: the directory has record %d of its generation", ErrFenced, at.Number)
+	case at.Number > newest:
+		return fmt.Errorf("%w: record %d: it is missing; the directory has it, and the newest one of the log is %d", ErrLogDamaged, newest+1, newest)
+	}
+	f, err := l.record(at.Number)
+	if err != nil {
+		return err
+	}
+	if frame.After(&f) != at {
+		return fmt.Errorf("%w: record %d: the directory has another one", ErrLogDamaged, at.Number)
+	}
+	l.chain.at, l.chain.total = at, row.since
+	return nil
 }
 
 // replayAfter applies the records after the chain's, up to the newest one. The engine batch of a record also has the row that names
 // the record, so a crash in between leaves a prefix.
-func (l *leaseLog) replayAfter(c *chain, newest uint64) error {
+func (l *leaseLog) replayAfter() error {
+	c, newest := l.chain, l.lease.Newest()
 	if c.at.Number == newest {
 		return nil
 	}
@@ -104,7 +133,10 @@ func (l *leaseLog) replayAfter(c *chain, newest uint64) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrLogDamaged, err)
 		}
-		if err := l.applyFrame(c, &f); err != nil {
+		if c.total += int64(len(b)); c.at.Number == l.lease.Base() {
+			c.total = 0
+		}
+		if err := l.applyFrame(&f, &appliedRow{c.at, c.total}); err != nil {
 			return err
 		}
 		if c.at.Number == newest {
@@ -114,7 +146,8 @@ func (l *leaseLog) replayAfter(c *chain, newest uint64) error {
 	return fmt.Errorf("%w: record %d: it is missing at the end of the log", ErrLogDamaged, c.at.Number+1)
 }
 
-func (l *leaseLog) applyFrame(c *chain, f *frame.Frame) error {
+// applyFrame applies the operations of a record, or of a part of a base, together with the row that names the record.
+func (l *leaseLog) applyFrame(f *frame.Frame, row *appliedRow) error {
 	b := l.s.db.NewBatch()
 	for op, err := range frame.Ops(f.Payload) {
 		if err == nil && (op.Key[0] == keyFrame || op.Key[0] == keyApplied) {
@@ -127,20 +160,20 @@ func (l *leaseLog) applyFrame(c *chain, f *frame.Frame) error {
 			return fmt.Errorf("%w: record %d: %w", ErrLogDamaged, f.Number, err)
 		}
 	}
-	if err := b.Set([]byte{keyApplied}, encodePosition(&c.at), nil); err != nil {
+	if err := b.Set([]byte{keyApplied}, row.encode(), nil); err != nil {
 		return err
 	}
 	return errors.Join(l.apply(b), b.Close())
 }
 
-// applied returns the position of the last record of the shared log that the engine has.
-func (s *Store) applied() (at frame.Position, ok bool, err error) {
+// applied returns the row that names the last record of the shared log that the engine has.
+func (s *Store) applied() (r appliedRow, ok bool, err error) {
 	v, ok, err := s.appendGet(nil, s.db, []byte{keyApplied})
 	if !ok || err != nil {
-		return at, false, err
+		return r, false, err
 	}
-	at, err = decodePosition(v)
-	return at, err == nil, err
+	r, err = decodeApplied(v)
+	return r, err == nil, err
 }
 
 // dropApplied deletes the row that names the last record of a shared log, in the first record of a backup.

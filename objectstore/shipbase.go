@@ -197,7 +197,9 @@ func (sh *shipper) dropBase() {
 func (b *baseWriter) fill(size int) (err error) {
 	var rows []byte
 	for b.ok && err == nil && len(rows) < size {
-		rows = frame.AppendSet(rows, b.w.key, b.w.value)
+		if b.w.key[0] != keyApplied { // the header has it
+			rows = frame.AppendSet(rows, b.w.key, b.w.value)
+		}
 		err = b.next()
 	}
 	if err != nil {

@@ -107,6 +107,9 @@ func Open(dir string, o *Options) (*Store, error) {
 	if s.ship != nil {
 		go s.ship.run()
 	}
+	if l, ok := s.log.(*leaseLog); ok {
+		go l.bases.run()
+	}
 	c.lost = s.log.Lost()
 	go c.run()
 	return s, nil
@@ -227,7 +230,8 @@ func (c *committer) begin(claimed *claim) error {
 	return c.writeHost(false)
 }
 
-// loadChain applies the records of the shared log that the directory lacks.
+// loadChain applies the records of the shared log that the directory lacks. Without a lease it refuses a directory that has a part of a
+// base.
 func (c *committer) loadChain(claimed *claim) (err error) {
 	if l, ok := c.s.log.(*leaseLog); ok {
 		if c.chain, err = l.replay(claimed.Identity); err == nil {
@@ -235,7 +239,17 @@ func (c *committer) loadChain(claimed *claim) (err error) {
 		}
 		return err
 	}
-	return nil
+	if !c.s.opts.ReadOnly { // a lease is needed, and so the host record will refuse the directory
+		return nil
+	}
+	row, ok, err := c.s.applied()
+	if err == nil && ok && row.at.Number == 0 {
+		err = fmt.Errorf("%w: the base of its shared log was not restored completely", ErrAbsent)
+	}
+	if c.s.toleratesDamage(err) {
+		return nil
+	}
+	return err
 }
 
 // shareHost completes the host record of a host with a lease. Without one it refuses a directory with the records of a shared log:
@@ -299,6 +313,7 @@ type Stats struct {
 	Undurable int64 // bytes written and not durable, now: of open batches too
 	Damaged   int64 // blocks and records that could not be read, each counted once, 1,024 at most
 	Ship      ShipStats
+	Shared    SharedStats
 }
 
 // Stats counts the work of the store since Open. The counters are not read at one moment.
@@ -310,6 +325,7 @@ func (s *Store) Stats() Stats {
 		Undurable: s.budget.held.Load(),
 		Damaged:   s.damages.count(),
 		Ship:      s.ship.stats(),
+		Shared:    s.sharedStats(),
 	}
 }
 

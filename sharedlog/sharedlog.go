@@ -87,9 +87,9 @@ type Lease interface {
 	// Append returns soon after the end of ctx, which ends when Lost is closed, and when Open or Close gives the record up. Its error is then
 	// of no importance: the host appends nothing any more.
 	Append(ctx context.Context, number uint64, record []byte) error
-	// WriteBase publishes a base: the state after the record with this number, in the bytes that write writes. Write is called at most
-	// once, and buffers nothing itself; an error of it ends WriteBase, with that error. The number is at most that of the newest
-	// record, and not less than that of the newest base.
+	// WriteBase publishes a base: the state after the record with this number, in the bytes that write writes. It calls write once, unless
+	// it fails before; an error of write ends WriteBase, with that error. The number is at most that of the newest record, and not
+	// less than that of the newest base.
 	//
 	// The base is published in one atomic step after its bytes are durable, and replaces the one before. The step is refused with
 	// ErrFenced if the lease has ended. After nil all later owners get this base or a newer one. After another error they get this

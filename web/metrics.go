@@ -184,13 +184,16 @@ var (
 	descShipUploaded = prometheus.NewDesc("dohost_ship_bytes_total", "Bytes put into the archive.", nil, nil)
 	descShipFailures = prometheus.NewDesc("dohost_ship_failures_total", "Failed attempts to ship records.", nil, nil)
 	descShipBase     = prometheus.NewDesc("dohost_ship_needs_base", "1 if the newest shipped records cannot be restored before a base is complete, otherwise 0.", nil, nil)
+	descLogBytes     = prometheus.NewDesc("dohost_shared_log_bytes", "Bytes of the records in the shared log since its newest base.", nil, nil)
+	descLogBases     = prometheus.NewDesc("dohost_shared_log_bases_total", "Bases that the host has written to the shared log.", nil, nil)
+	descLogFailures  = prometheus.NewDesc("dohost_shared_log_failures_total", "Failed attempts to write a base to the shared log, or to purge the records before it.", nil, nil)
 	descUndurable    = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes written and not durable yet, including writes of running events.", nil, nil)
 )
 
 // Describe yields the names of Collect's metrics.
 func (hostCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descBatches, descBytes, descDamaged, descUndurable, descReads, descReadsFull, descSends, descSlow,
-		descShipRecords, descShipBytes, descShipSeconds, descShipUploaded, descShipFailures, descShipBase} {
+		descShipRecords, descShipBytes, descShipSeconds, descShipUploaded, descShipFailures, descShipBase, descLogBytes, descLogBases, descLogFailures} {
 		ch <- d
 	}
 }
@@ -220,6 +223,11 @@ func (c hostCollector) Collect(ch chan<- prometheus.Metric) {
 	send(descReadsFull, prometheus.CounterValue, float64(reads.Refused))
 	send(descSends, prometheus.GaugeValue, float64(sends.Used))
 	send(descSlow, prometheus.CounterValue, float64(sends.Refused))
+	if st.Shared.On {
+		send(descLogBytes, prometheus.GaugeValue, float64(st.Shared.Bytes))
+		send(descLogBases, prometheus.CounterValue, float64(st.Shared.Written))
+		send(descLogFailures, prometheus.CounterValue, float64(st.Shared.Failures))
+	}
 	if !st.Ship.On {
 		return
 	}

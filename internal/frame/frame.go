@@ -37,6 +37,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/oklog/ulid/v2"
 )
@@ -108,6 +109,28 @@ var (
 	errMagic = errors.New("it is not a frame")
 	errSum   = errors.New("the checksum of its frame does not match")
 )
+
+// Read reads the bytes of one frame from r, which [Decode] then checks. The error is io.EOF if there are none. If the frame is cut off, it
+// returns the bytes that are there.
+func Read(r io.Reader) ([]byte, error) {
+	b := make([]byte, headerSize)
+	n, err := io.ReadFull(r, b)
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return b[:n], nil
+	case err != nil:
+		return nil, err
+	}
+	length := binary.BigEndian.Uint32(b[5:])
+	if string(b[:len(magic)]) != magic || length > MaxPayload {
+		return b, nil
+	}
+	out := bytes.NewBuffer(b) // it grows with the bytes that are there: the length may be damaged
+	if _, err := io.CopyN(out, r, int64(length)+sha256.Size); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
 
 // Decode reads the frame at the beginning of b, and checks its sum. It returns the bytes after the frame.
 func Decode(b []byte) (f Frame, rest []byte, err error) {

@@ -6,9 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/oklog/ulid/v2"
 )
@@ -310,5 +312,40 @@ func BenchmarkEncode(b *testing.B) {
 	for b.Loop() {
 		h := p.Header(1, 1)
 		Encode(dst, &h, payload)
+	}
+}
+
+// TestReadFindsTheEndOfEachFrame reads a history from a stream that is cut off at each byte.
+func TestReadFindsTheEndOfEachFrame(t *testing.T) {
+	frames := history(3)
+	whole := slices.Concat(frames...)
+	for cut := range len(whole) + 1 {
+		r, left := iotest.OneByteReader(bytes.NewReader(whole[:cut])), cut
+		for i := 0; ; i++ {
+			b, err := Read(r)
+			if left == 0 {
+				if err != io.EOF {
+					t.Fatalf("%d bytes, frame %d: %v, want io.EOF", cut, i+1, err)
+				}
+				break
+			}
+			want := frames[i][:min(left, len(frames[i]))]
+			if err != nil || !bytes.Equal(b, want) {
+				t.Fatalf("%d bytes, frame %d has %d bytes, want %d: %v", cut, i+1, len(b), len(want), err)
+			}
+			left -= len(want)
+		}
+	}
+	failed := errors.New("by the test")
+	for cut := range len(frames[0]) {
+		r := io.MultiReader(bytes.NewReader(whole[:cut]), iotest.ErrReader(failed))
+		if b, err := Read(r); !errors.Is(err, failed) {
+			t.Errorf("%d bytes and an error: %d bytes, %v", cut, len(b), err)
+		}
+	}
+	damaged := bytes.Clone(frames[0])
+	damaged[5] ^= 0x80 // of its length
+	if b, err := Read(bytes.NewReader(damaged)); err != nil || len(b) > len(damaged) {
+		t.Errorf("a damaged length: %d bytes, %v", len(b), err)
 	}
 }
