@@ -52,7 +52,8 @@ type Scenario struct {
 	Endings []dohost.EndMode
 	// SharedLog keeps the history of the store in a shared log in memory, which each process acquires. With
 	// [dohost.EndTakeOver] another process acquires it, with an older directory or an empty one, while the code of the
-	// former owner runs on for some seconds, without effect but on the Services.
+	// former owner runs on for some seconds, without effect but on the Services. Bases cut the log after a few records
+	// (Options.BaseAfter), also while another process takes over.
 	SharedLog bool
 	// Sample, if not zero, is how many runs with one ending EveryPoint does, for a test that must be quick. If there are
 	// more, Seed draws them, and the summary says how many of the points were tried. Let another test, or the same test

@@ -2,6 +2,7 @@ package dohosttest
 
 import (
 	"context"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -16,22 +17,35 @@ import (
 // linger is the delay before the former owner notices a take-over. Its code runs until then.
 const linger = 2 * time.Second
 
-// share gives the run a shared log, if it has one. In a random run a tenth of the appends fail, or their answers are lost.
+// baseAfter is the bytes of records that follow a base: a few records. In a random run it is drawn.
+const baseAfter = 1000
+
+// share gives the run a shared log, if it has one. In a random run a tenth of the appends, of the bases and of the purges fail, or their
+// answers are lost.
 func (w *scenarioRun) share(shared bool) {
 	if !shared {
 		return
 	}
-	w.shared = &logtest.Log{Linger: linger}
+	w.shared = &logtest.Log{Linger: linger, Unchecked: true}
+	after := int64(baseAfter)
+	if w.order.drawn {
+		after = 1 + int64(hashOf(w.order.seed, "bases")%(4*baseAfter))
+	}
+	if w.options.BaseAfter == 0 {
+		w.options.BaseAfter = after
+	}
 	if !w.order.drawn {
 		return
 	}
 	faults := []logtest.Fault{logtest.FaultUnavailable, logtest.FaultLost, logtest.FaultLostAnswer}
-	w.shared.OnAppend = func(a logtest.Append) logtest.Fault {
-		if n := hashOf(w.order.seed, a); n%10 == 0 {
+	fault := func(step any) logtest.Fault {
+		if n := hashOf(w.order.seed, step); n%10 == 0 {
 			return faults[n/10%3]
 		}
 		return logtest.FaultNone
 	}
+	w.shared.OnAppend = func(a logtest.Append) logtest.Fault { return fault(a) }
+	w.shared.OnBase = func(b logtest.BaseStep) logtest.Fault { return fault(b) }
 }
 
 // TakeOver starts the next process, which acquires the shared log, while the code of the present one runs on: see
@@ -61,7 +75,7 @@ func (h *Host) wantSharedLog(method string) {
 	}
 }
 
-// stepLease is the lease of a process. An append is a step, like a sync of the disk.
+// stepLease is the lease of a process. An append is a step, like a sync of the disk, and so are the publishing of a base and a purge.
 type stepLease struct {
 	sharedlog.Lease
 	run    *scenarioRun
@@ -84,9 +98,28 @@ func (w *scenarioRun) acquire(p *process) (*stepLease, error) {
 // Append implements [sharedlog.Lease].
 func (l *stepLease) Append(ctx context.Context, number uint64, record []byte) error {
 	if l.opened.Load() {
-		l.run.sched.ask(&stepRequest{proc: l.proc, point: runtime.Point{Place: eviction.PlaceRecord, Op: fsync}})
+		l.step(fsync)
 	}
 	return l.Lease.Append(ctx, number, record)
+}
+
+// WriteBase implements [sharedlog.Lease]. The bytes of the base are written before its step.
+func (l *stepLease) WriteBase(ctx context.Context, number uint64, write func(io.Writer) error) error {
+	return l.Lease.WriteBase(ctx, number, func(to io.Writer) error {
+		err := write(to)
+		l.step("base")
+		return err
+	})
+}
+
+// Purge implements [sharedlog.Lease].
+func (l *stepLease) Purge(ctx context.Context, before uint64) error {
+	l.step("purge")
+	return l.Lease.Purge(ctx, before)
+}
+
+func (l *stepLease) step(op string) {
+	l.run.sched.ask(&stepRequest{proc: l.proc, point: runtime.Point{Place: eviction.PlaceRecord, Op: op}})
 }
 
 // misroute returns the host of the former owner for some calls of each client in a random run, until it has noticed the take-over.

@@ -2,6 +2,7 @@ package dohosttest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -98,6 +99,45 @@ func TestSimulateWithSharedLog(t *testing.T) {
 		Clients: 1, Runs: 30, Faults: 0.2,
 	}
 	Simulate(t, s)
+}
+
+// TestTakeOversCrossBases ends runs at every point, the steps of bases and purges among them.
+func TestTakeOversCrossBases(t *testing.T) {
+	var runs, bases, cut int
+	confirmed := 0
+	EveryPoint(t, Scenario{
+		Classes: reading().Classes,
+		Run: func(ctx context.Context, h *Host) error {
+			for n := range 8 {
+				_, err := dohost.Call(ctx, registers.Get(h, "a"), (*register).Write, n+1)
+				if err == nil {
+					confirmed = n + 1
+				} else if !byEnding(err) {
+					return err
+				}
+			}
+			return nil
+		},
+		Check: func(ctx context.Context, h *Host) error {
+			runs++
+			if base, _ := h.run.shared.Base(); base > 0 {
+				bases++
+			}
+			if first := h.run.shared.Records()[0]; binary.BigEndian.Uint64(first[37:]) > 1 { // the number of a frame
+				cut++
+			}
+			n, err := dohost.Call(ctx, registers.Get(h, "a"), (*register).Read, 0)
+			if n < confirmed {
+				return fmt.Errorf("the register has %d, although %d was confirmed", n, confirmed)
+			}
+			return err
+		},
+		Reset:     func() { confirmed = 0 },
+		SharedLog: true, Batched: true,
+	})
+	if *replayFlag == "" && (runs < 100 || bases < runs/2 || cut < runs/2) {
+		t.Errorf("%d of %d checks had a base, and %d a log that was cut", bases, runs, cut)
+	}
 }
 
 // TestHostTakeOver takes a host over twice, and lets a lease expire.

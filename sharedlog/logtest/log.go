@@ -23,6 +23,8 @@ type Log struct {
 	// OnBase, if set, is called before each writing of a base and each purge, as OnAppend is. With FaultUnavailable a base fails in
 	// the middle of its bytes.
 	OnBase func(BaseStep) Fault
+	// Unchecked lets the owner purge records that no base has, which each other log refuses: a test finds the host that does it.
+	Unchecked bool
 
 	mu         sync.Mutex
 	records    [][]byte // without the purged ones
