@@ -40,8 +40,8 @@ type Simulation struct {
 	Endings []dohost.EndMode
 	// Faults is the probability of a fault of the host before an operation: its process
 	// ends and the next one starts a while later, or a sync fails (with SharedLog: its lease ends), or it restarts in good
-	// order. At most 1; zero means 0.05; negative, none. With SharedLog a tenth of the appends to the log fail, or lose their
-	// answers.
+	// order. At most 1; zero means 0.05; negative, none. With SharedLog a tenth of the appends to the log, and of its bases
+	// and purges, fail or lose their answers.
 	Faults float64
 }
 
