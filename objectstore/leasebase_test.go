@@ -101,7 +101,8 @@ func TestLogIsCut(t *testing.T) {
 		const seed = 20261127
 		r := rand.New(rand.NewPCG(seed, 1))
 		log, model := &logtest.Log{}, map[string]string{}
-		log.OnBase = func(logtest.BaseStep) logtest.Fault { return logtest.Fault(max(0, r.IntN(8)-4)) }
+		faults := rand.New(rand.NewPCG(seed, 2)) // of the goroutines of bases
+		log.OnBase = func(logtest.BaseStep) logtest.Fault { return logtest.Fault(max(0, faults.IntN(8)-4)) }
 		disk, old := NewMemFS(), NewMemFS()
 		var restored, written, failures, longest int
 		for n := range 150 {
@@ -182,6 +183,7 @@ func TestBaseIsPublishedBeforeRecordsArePurged(t *testing.T) {
 					t.Errorf("%+v after a failure", st)
 				}
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				want := []string{"base", "base", "purge"}
 				switch {
 				case purge:
