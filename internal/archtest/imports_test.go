@@ -47,7 +47,10 @@ var mayImport = map[string][]string{
 
 	"sharedlog/logtest": {"sharedlog"},
 	"sharedlog/dirlog":  {"sharedlog"},
-	"dohosttest":        {".", "runtime", "objectstore", "sharedlog", "sharedlog/logtest", "eviction", "internal/..."},
+	// A module of its own: the root module must not import it.
+	"cluster/nats/natslog": {"sharedlog"},
+
+	"dohosttest": {".", "runtime", "objectstore", "sharedlog", "sharedlog/logtest", "eviction", "internal/..."},
 
 	"ledger/ledgertest": {".", "ledger", "dohosttest", "internal/policytest"},
 	"chat/chattest":     {".", "chat", "ledger", "dohosttest", "internal/policytest"},
@@ -106,6 +109,8 @@ var testsMayImport = map[string][]string{
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},
 	"cli":              {"dohosttest"},
+
+	"cluster/nats/natslog": {"sharedlog/logtest"},
 }
 
 // A dependency is a module that our go.mod files may name directly. Adding one is a decision
@@ -131,6 +136,8 @@ var dependencies = []dependency{
 	{module: "github.com/netresearch/go-cron"},
 	{module: "github.com/openai/openai-go/v3", importers: []string{"chat/openai"}},
 	{module: "github.com/anthropics/anthropic-sdk-go", importers: []string{"chat/anthropic"}},
+	{module: "github.com/nats-io/nats.go", importers: []string{"cluster/nats/..."}},
+	{module: "github.com/nats-io/nats-server/v2", importers: []string{"cluster/nats/..."}, testOnly: true},
 	{module: "github.com/alecthomas/kong"},
 	{module: "github.com/google/jsonschema-go", importers: []string{"chat"}},
 	{module: "github.com/anishathalye/porcupine", importers: []string{"dohosttest"}, testImporters: []string{"runtime"}, forTests: true},

@@ -1,0 +1,349 @@
+package natslog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/dohost/dohost/sharedlog"
+	"github.com/dohost/dohost/sharedlog/logtest"
+)
+
+// single are the options for one server.
+var single = Options{Replicas: 1, UnsafeReplicas: true, LeaseTime: minLease}
+
+func TestConformanceOneServer(t *testing.T) {
+	t.Parallel()
+	conformance(t, startServers(t, 1, "always"), single)
+}
+
+func TestConformanceThreeServers(t *testing.T) {
+	t.Parallel()
+	conformance(t, startServers(t, 3, "always"), Options{LeaseTime: minLease})
+}
+
+func conformance(t *testing.T, s *servers, o Options) {
+	t.Helper()
+	o.System = s.connect(t, "system")
+	logtest.Run(t, logtest.Implementation{
+		Open: func(t *testing.T, _ bool) sharedlog.Log {
+			return s.open(t, strings.ReplaceAll(t.Name(), "/", "_"), o)
+		},
+		Suspend: func(o sharedlog.Lease) { o.(*lease).endRenewals() },
+	})
+}
+
+// TestFenceIsThatOfTheStream has a former owner whose clock stands still, so that its lease seems valid.
+func TestFenceIsThatOfTheStream(t *testing.T) {
+	t.Parallel()
+	s := startServers(t, 1, "always")
+	old := acquire(t, s.open(t, "main", single))
+	appends(t, old, 1, 2)
+	old.endRenewals()
+	begun := time.Now()
+	o := acquire(t, s.open(t, "main", single))
+	if took := time.Since(begun); took < minLease-time.Second || took > minLease+time.Second {
+		t.Errorf("the log was free after %v", took)
+	}
+	appends(t, o, 3, 3)
+	for n := range uint64(3) {
+		old.invalid.Store(false)
+		old.deadline.Store(int64(time.Hour))
+		if err := old.Append(t.Context(), 3, []byte("former")); !errors.Is(err, sharedlog.ErrFenced) {
+			t.Errorf("append of the former owner: %v", err)
+		}
+		appends(t, o, 4+n, 4+n)
+	}
+	if o.Newest() != 2 || o.Generation() != old.Generation()+1 {
+		t.Errorf("record %d was the newest, generation %d follows %d", o.Newest(), o.Generation(), old.Generation())
+	}
+}
+
+// TestOwnerKeepsTheLogWhileItLives has a second host that waits for more than the time of two leases.
+func TestOwnerKeepsTheLogWhileItLives(t *testing.T) {
+	t.Parallel()
+	s := startServers(t, 1, "always")
+	o := acquire(t, s.open(t, "main", single))
+	done := make(chan error, 1)
+	go func() {
+		l := s.open(t, "main", single)
+		next, err := l.Acquire(t.Context())
+		if err == nil && next.Generation() != 2 {
+			err = fmt.Errorf("generation %d", next.Generation())
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("a second owner: %v", err)
+	case <-o.Lost():
+		t.Fatal("the lease was lost")
+	case <-time.After(2*minLease + time.Second):
+	}
+	if !o.Valid() {
+		t.Error("the lease is not valid")
+	}
+	appends(t, o, 1, 1)
+	begun := time.Now()
+	if err := o.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil || time.Since(begun) > time.Second {
+		t.Errorf("%v after the release: %v", time.Since(begun), err)
+	}
+}
+
+// TestLostAnswerOfAnAppend appends a message that is in the stream already, as after an attempt whose answer was lost.
+func TestLostAnswerOfAnAppend(t *testing.T) {
+	t.Parallel()
+	s := startServers(t, 1, "always")
+	l := s.open(t, "main", single)
+	o := acquire(t, l)
+	large := bytes.Repeat([]byte("x"), o.size)
+	f := frame{kindRecord, o.generation, 1, 0, 1, large}
+	if _, err := l.js.Publish(t.Context(), l.subject(), f.encode(), jetstream.WithExpectLastSequence(o.tail)); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Append(t.Context(), 1, large); err != nil {
+		t.Error(err)
+	}
+	appends(t, o, 2, 2)
+	if info, err := l.stream.Info(t.Context()); err != nil || info.State.LastSeq != 3 {
+		t.Errorf("the stream has %d messages, want the mark and two records: %v", info.State.LastSeq, err)
+	}
+}
+
+// TestLostAnswerOfARenewal changes the revision of the key, as a renewal does whose answer was lost.
+func TestLostAnswerOfARenewal(t *testing.T) {
+	t.Parallel()
+	s := startServers(t, 1, "always")
+	l := s.open(t, "main", single)
+	o := acquire(t, l)
+	put := func(owner string) {
+		t.Helper()
+		for {
+			m, err := l.owners.GetLastMsgForSubject(t.Context(), l.ownerKey())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = l.putKey(t.Context(), owner, m.Sequence); err == nil {
+				return
+			}
+			if !isRefused(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+	put(o.owner)
+	select {
+	case <-o.Lost():
+		t.Fatal("the lease was lost")
+	case <-time.After(minLease + time.Second):
+	}
+	put("another owner")
+	select {
+	case <-o.Lost():
+	case <-time.After(minLease / 2): // long before the deadline
+		t.Error("the lease was not lost, although its key has another owner")
+	}
+}
+
+// TestLateRenewalEndsTheLease has a lease whose deadline has passed when it is renewed, although the servers would accept the renewal.
+func TestLateRenewalEndsTheLease(t *testing.T) {
+	t.Parallel()
+	s := startServers(t, 1, "always")
+	o := acquire(t, s.open(t, "main", single))
+	o.deadline.Store(0)
+	select {
+	case <-o.Lost():
+	case <-time.After(minLease / 2):
+		t.Error("the lease was renewed")
+	}
+}
+
+// TestAppendWithoutServers also appends another record than the one of the failed attempt.
+func TestAppendWithoutServers(t *testing.T) {
+	t.Parallel()
+	s := startServers(t, 1, "always")
+	l := s.open(t, "main", single)
+	o := acquire(t, l)
+	appends(t, o, 1, 1)
+	l.nc.Close()
+	for range 2 {
+		if err := o.Append(t.Context(), 2, record(2)); !errors.Is(err, sharedlog.ErrUnavailable) {
+			t.Errorf("append without a connection: %v", err)
+		}
+	}
+	if err := o.Append(t.Context(), 2, record(3)); err == nil || errors.Is(err, sharedlog.ErrUnavailable) {
+		t.Errorf("append of another record: %v", err)
+	}
+}
+
+func TestSuspendedMachineHasNoLease(t *testing.T) {
+	o := &lease{begun: time.Now(), wall: time.Now().Add(-time.Hour)} // the monotonic clock stood still for an hour
+	o.deadline.Store(int64(time.Minute))
+	if o.Valid() {
+		t.Error("the lease is valid")
+	}
+	o.deadline.Store(int64(2 * time.Hour))
+	if o.Valid() {
+		t.Error("the lease is valid again")
+	}
+}
+
+// TestPartsOfAnUnfinishedRecordAreNoRecord has an owner that ends between two parts of a record.
+func TestPartsOfAnUnfinishedRecordAreNoRecord(t *testing.T) {
+	t.Parallel()
+	s := startServers(t, 1, "always")
+	o := acquire(t, s.open(t, "main", single))
+	appends(t, o, 1, 2)
+	f := frame{kindRecord, o.generation, 3, 0, 2, []byte("the first half")}
+	if err := o.publish(t.Context(), f.encode()); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next := acquire(t, s.open(t, "main", single))
+	if next.Newest() != 2 {
+		t.Fatalf("record %d is the newest, want 2", next.Newest())
+	}
+	appends(t, next, 3, 4)
+	if err := next.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	has(t, acquire(t, s.open(t, "main", single)), 4)
+}
+
+// TestMissingMessageIsNamed deletes messages of the stream, which its configuration forbids.
+func TestMissingMessageIsNamed(t *testing.T) {
+	t.Parallel()
+	s := startServers(t, 1, "always")
+	l := s.open(t, "main", single)
+	o := acquire(t, l)
+	appends(t, o, 1, 5)
+	if err := o.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.stream.DeleteMsg(t.Context(), 3); err == nil {
+		t.Error("the stream lets clients delete a message")
+	}
+	if err := l.stream.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil {
+		t.Fatal(err)
+	}
+	next := acquire(t, l)
+	var failure error
+	for b, err := range next.Read(t.Context(), 1) {
+		if failure = err; err == nil {
+			t.Errorf("read %q", b)
+		}
+	}
+	if failure == nil || !strings.Contains(failure.Error(), "sequence 1 is missing") {
+		t.Errorf("a log without its first messages: %v", failure)
+	}
+}
+
+func TestAssemblyRefusesDamage(t *testing.T) {
+	mark := func(generation, number uint64) frame {
+		return frame{kindMark, generation, number, 0, 1, []byte("owner")}
+	}
+	record := func(generation, number uint64, part, parts uint32) frame {
+		return frame{kindRecord, generation, number, part, parts, fmt.Append(nil, number, part)}
+	}
+	for name, frames := range map[string][]frame{
+		"repeated record":         {mark(1, 0), record(1, 1, 0, 1), record(1, 1, 0, 1)},
+		"missing record":          {mark(1, 0), record(1, 1, 0, 1), record(1, 3, 0, 1)},
+		"missing part":            {mark(1, 0), record(1, 1, 0, 3), record(1, 1, 2, 3)},
+		"former owner":            {mark(1, 0), record(1, 1, 0, 1), mark(2, 1), record(1, 2, 0, 1)},
+		"owner twice":             {mark(1, 0), mark(1, 0)},
+		"owner of another record": {mark(1, 0), record(1, 1, 0, 1), mark(2, 0)},
+		"first record missing":    {mark(1, 0), mark(2, 1)},
+		"first part missing":      {record(1, 1, 1, 2)},
+		"part beyond the last":    {{kindRecord, 1, 1, 1, 1, nil}},
+		"unknown kind":            {{'x', 1, 1, 0, 1, nil}},
+	} {
+		a := assembly{next: 1}
+		var err error
+		for n, f := range frames {
+			if err != nil {
+				t.Fatalf("%s: message %d: %v", name, n, err)
+			}
+			_, _, err = a.add(f.encode())
+		}
+		if err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+	if _, err := decodeFrame([]byte("dhn1r")); !errors.Is(err, errFrame) {
+		t.Errorf("a short message: %v", err)
+	}
+}
+
+// TestUnsafeServersAreRefused opens logs on a server that does not sync each message.
+func TestUnsafeServersAreRefused(t *testing.T) {
+	t.Parallel()
+	s := startServers(t, 1, "2m")
+	nc, system := s.connect(t, "app"), s.connect(t, "system")
+	for _, test := range []struct {
+		want    string // in the error; empty for none
+		options Options
+	}{
+		{"sync_interval: always", Options{Replicas: 1, UnsafeReplicas: true, System: system}},
+		{"UnsafeReplicas", Options{Replicas: 2, System: system}},
+		{"System is nil", Options{}},
+		{"the system account", Options{Replicas: 1, UnsafeReplicas: true, System: nc}},
+		{"LeaseTime 1s", Options{LeaseTime: time.Second, System: system}},
+		{"LeaseTime 2.5s", Options{LeaseTime: 2500 * time.Millisecond, System: system}},
+		{"", Options{Replicas: 1, UnsafeReplicas: true, UnsafeSync: true, System: system}},
+		{"", Options{Replicas: 1, UnsafeReplicas: true, UnsafeSync: true}},
+	} {
+		_, err := Open(t.Context(), nc, "main", &test.options)
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%+v: %v, want %q", test.options, err, test.want)
+		}
+	}
+	if _, err := Open(t.Context(), nc, "a.b", &single); err == nil {
+		t.Error("a cell whose name is a subject of two parts was accepted")
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for version, older := range map[string]bool{
+		"2.15.2": false, "2.15.10": false, "2.16.0": false, "3.0.0": false, "2.15.1": true, "2.9.99": true, "1.99.99": true, "": true, "2.x.3": true, "2.15.3-dev": false,
+	} {
+		if olderThan(version, testedVersion) != older {
+			t.Errorf("%q is older: %v", version, !older)
+		}
+	}
+}
+
+// record is the content of a record in these tests.
+func record(n uint64) []byte { return fmt.Appendf(nil, "record %d", n) }
+
+func appends(t *testing.T, o *lease, from, to uint64) {
+	t.Helper()
+	for n := from; n <= to; n++ {
+		if err := o.Append(t.Context(), n, record(n)); err != nil {
+			t.Fatalf("append of record %d: %v", n, err)
+		}
+	}
+}
+
+// has checks that the log has records up to newest, and no other.
+func has(t *testing.T, o *lease, newest uint64) {
+	t.Helper()
+	n := uint64(0)
+	for b, err := range o.Read(t.Context(), 1) {
+		if n++; err != nil || string(b) != string(record(n)) {
+			t.Fatalf("record %d is %q, %v", n, b, err)
+		}
+	}
+	if n != newest || o.Newest() != newest {
+		t.Errorf("%d records were read, the newest is %d, want %d", n, o.Newest(), newest)
+	}
+}
