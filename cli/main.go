@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/sharedlog"
 	"github.com/dohost/dohost/web"
 )
 
@@ -56,6 +57,14 @@ type App struct {
 	Commands []Command
 	// Questions are suggestions of the page of dohost serve for the agents of a class, by its name.
 	Questions map[string][]string
+	// SharedLog adds a kind of shared log to dohost serve. It is a pointer to a struct of flags, as kong reads them. Nil adds none.
+	SharedLog SharedLog
+}
+
+// SharedLog is a kind of shared log, in addition to one in a folder (--shared-log).
+type SharedLog interface {
+	// OpenLog returns the log that the flags choose, or nil if they choose none.
+	OpenLog(ctx context.Context) (sharedlog.Log, error)
 }
 
 // servedClasses are the names in App.Serve.
@@ -101,6 +110,9 @@ type stdio struct {
 // run is Main without the exit of the process. It returns the exit status.
 func (a App) run(ctx context.Context, args []string, std stdio) (status int) {
 	var cmds commands
+	if a.SharedLog != nil {
+		cmds.Serve.Plugins = kong.Plugins{a.SharedLog}
+	}
 	options := []kong.Option{
 		kong.Name("dohost"), kong.Description("Durable Objects on your own machine."),
 		kong.Writers(std.out, std.err), kong.Exit(func(code int) { panic(exitStatus(code)) }),

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/sharedlog"
 	"github.com/dohost/dohost/web"
@@ -42,6 +44,9 @@ type serveCmd struct {
 	Grace         time.Duration `env:"DOHOST_GRACE" default:"30s" placeholder:"TIME" help:"Let handlers finish for this long when closing (${default})."`
 	Supervise     bool          `env:"DOHOST_SUPERVISE" help:"Run the server in a child process, and restart it when it is killed or fails."`
 	Log           string        `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"Format of the log: text, json or off; and its level: debug, info, warn or error (${default})."`
+
+	// Plugins has App.SharedLog, if it is not nil.
+	kong.Plugins
 
 	accessFlags
 	limitFlags
@@ -147,7 +152,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		}
 	}
 	// Before the listeners: the clients of a waiting process are refused, and turn to the owner.
-	if err := s.acquireLog(ctx, c.SharedLog); err != nil {
+	if err := s.acquireLog(ctx, c); err != nil {
 		return err
 	}
 	if err := s.listen(ctx, c); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dohost/dohost/sharedlog"
 	"github.com/dohost/dohost/sharedlog/dirlog"
 )
 
@@ -16,18 +17,35 @@ func (c *serveCmd) checkSharedLog() error {
 	return checkShip("--shared-log", c.SharedLog, c.Data)
 }
 
-// acquireLog waits until this process owns the shared log, if there is one.
-func (s *server) acquireLog(ctx context.Context, dir string) error {
-	if dir == "" {
-		return nil
+// openLog returns the log that the flags choose, or nil if they choose none.
+func (c *serveCmd) openLog(ctx context.Context) (log sharedlog.Log, err error) {
+	for _, p := range c.Plugins {
+		if log, err = p.(SharedLog).OpenLog(ctx); err != nil {
+			return nil, err
+		}
 	}
-	log, err := dirlog.Open(dir)
+	switch {
+	case log != nil && (c.SharedLog != "" || c.Ship != ""):
+		return nil, errors.New("--shared-log or --ship: want neither of them with another shared log")
+	case c.SharedLog == "":
+		return log, nil
+	}
+	folder, err := dirlog.Open(c.SharedLog)
 	if err != nil {
-		return fmt.Errorf("--shared-log: %w", err)
+		return nil, fmt.Errorf("--shared-log: %w", err)
 	}
-	s.log.Info("acquiring the shared log; if it has an owner, this process waits until the owner has ended", "dir", dir)
+	return folder, nil
+}
+
+// acquireLog waits until this process owns the shared log, if there is one.
+func (s *server) acquireLog(ctx context.Context, c *serveCmd) error {
+	log, err := c.openLog(ctx)
+	if err != nil || log == nil {
+		return err
+	}
+	s.log.Info("acquiring the shared log; if it has an owner, this process waits until the owner has ended")
 	if s.lease, err = log.Acquire(ctx); err != nil {
-		return fmt.Errorf("--shared-log: %w", err)
+		return fmt.Errorf("shared log: %w", err)
 	}
 	s.log.Info("acquired the shared log", "generation", s.lease.Generation(), "records", s.lease.Newest())
 	return nil

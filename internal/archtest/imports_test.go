@@ -108,7 +108,7 @@ var testsMayImport = map[string][]string{
 	"chat/openai":      {".", "dohosttest"},
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},
-	"cli":              {"dohosttest"},
+	"cli":              {"dohosttest", "sharedlog/logtest"},
 
 	"cluster/nats/natslog": {"sharedlog/logtest"},
 }

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/dohost/dohost/sharedlog"
+	"github.com/dohost/dohost/sharedlog/logtest"
+)
+
+// memoryLog is a kind of shared log that a program adds.
+type memoryLog struct {
+	Memory bool `help:"Keep the history in memory."`
+	log    logtest.Log
+}
+
+func (m *memoryLog) OpenLog(context.Context) (sharedlog.Log, error) {
+	if !m.Memory {
+		return nil, nil
+	}
+	return &m.log, nil
+}
+
+func TestServeKeepsItsHistoryInTheSharedLogOfTheProgram(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	added := &memoryLog{}
+	r, w := io.Pipe()
+	status := make(chan int, 1)
+	serve := func(args ...string) []string {
+		return append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin", "off"}, args...)
+	}
+	go func() {
+		status <- App{SharedLog: added}.Run(ctx, serve("--memory"), strings.NewReader(""), w, io.Discard)
+		w.Close()
+	}()
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("serve has ended with status %d", <-status)
+	}
+	go io.Copy(io.Discard, r)
+	cancel()
+	if s := <-status; s != 0 || len(added.log.Records()) == 0 {
+		t.Errorf("exit status %d, %d records", s, len(added.log.Records()))
+	}
+
+	for _, other := range []string{"--shared-log", "--ship"} {
+		var out bytes.Buffer
+		s := App{SharedLog: &memoryLog{}}.Run(t.Context(), serve("--memory", other, t.TempDir()), strings.NewReader(""), io.Discard, &out)
+		if s != 1 || !strings.Contains(out.String(), "want neither") {
+			t.Errorf("%s: exit status %d: %s", other, s, &out)
+		}
+	}
+	var out bytes.Buffer
+	if s := (App{}).Run(t.Context(), serve("--memory"), strings.NewReader(""), io.Discard, &out); s != 2 {
+		t.Errorf("a flag of another program: exit status %d: %s", s, &out)
+	}
+}
