@@ -48,7 +48,9 @@ var mayImport = map[string][]string{
 	"sharedlog/logtest": {"sharedlog"},
 	"sharedlog/dirlog":  {"sharedlog"},
 	// A module of its own: the root module must not import it.
-	"cluster/nats/natslog": {"sharedlog"},
+	"cluster/nats/natslog":           {"sharedlog"},
+	"cluster/nats/internal/natstest": {},
+	"cluster/nats/cmd/...":           {"..."},
 
 	"dohosttest": {".", "runtime", "objectstore", "sharedlog", "sharedlog/logtest", "eviction", "internal/..."},
 
@@ -110,7 +112,7 @@ var testsMayImport = map[string][]string{
 	"web":              {"dohosttest", "examples/counter"},
 	"cli":              {"dohosttest", "sharedlog/logtest"},
 
-	"cluster/nats/natslog": {"sharedlog/logtest"},
+	"cluster/nats/natslog": {"cluster/nats/internal/natstest", "sharedlog/logtest"},
 }
 
 // A dependency is a module that our go.mod files may name directly. Adding one is a decision
@@ -153,7 +155,7 @@ var dependencies = []dependency{
 
 // testMachinery may import the modules for tests. Not dohosttest: it is linked into the tests of users, and into the
 // program.
-var testMachinery = []string{"internal/..."}
+var testMachinery = []string{"internal/...", "cluster/nats/internal/..."}
 
 // maxDirect is how many modules for the product the root's go.mod may require directly: docs/decisions/0014.
 const maxDirect = 8

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/dohost/dohost/cluster/nats/internal/natstest"
 	"github.com/dohost/dohost/sharedlog"
 	"github.com/dohost/dohost/sharedlog/logtest"
 )
@@ -19,20 +20,20 @@ var single = Options{Replicas: 1, UnsafeReplicas: true, LeaseTime: minLease}
 
 func TestConformanceOneServer(t *testing.T) {
 	t.Parallel()
-	conformance(t, startServers(t, 1, "always"), single)
+	conformance(t, natstest.Start(t, 1, "always"), single)
 }
 
 func TestConformanceThreeServers(t *testing.T) {
 	t.Parallel()
-	conformance(t, startServers(t, 3, "always"), Options{LeaseTime: minLease})
+	conformance(t, natstest.Start(t, 3, "always"), Options{LeaseTime: minLease})
 }
 
-func conformance(t *testing.T, s *servers, o Options) {
+func conformance(t *testing.T, s *natstest.Servers, o Options) {
 	t.Helper()
-	o.System = s.connect(t, "system")
+	o.System = s.Connect(t, "system")
 	logtest.Run(t, logtest.Implementation{
 		Open: func(t *testing.T, _ bool) sharedlog.Log {
-			return s.open(t, strings.ReplaceAll(t.Name(), "/", "_"), o)
+			return open(t, s, strings.ReplaceAll(t.Name(), "/", "_"), o)
 		},
 		Suspend: func(o sharedlog.Lease) { o.(*lease).endRenewals() },
 	})
@@ -41,12 +42,12 @@ func conformance(t *testing.T, s *servers, o Options) {
 // TestFenceIsThatOfTheStream has a former owner whose clock stands still, so that its lease seems valid.
 func TestFenceIsThatOfTheStream(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 1, "always")
-	old := acquire(t, s.open(t, "main", single))
+	s := natstest.Start(t, 1, "always")
+	old := acquire(t, open(t, s, "main", single))
 	appends(t, old, 1, 2)
 	old.endRenewals()
 	begun := time.Now()
-	o := acquire(t, s.open(t, "main", single))
+	o := acquire(t, open(t, s, "main", single))
 	if took := time.Since(begun); took < minLease-time.Second || took > minLease+time.Second {
 		t.Errorf("the log was free after %v", took)
 	}
@@ -67,11 +68,11 @@ func TestFenceIsThatOfTheStream(t *testing.T) {
 // TestOwnerKeepsTheLogWhileItLives has a second host that waits for more than the time of two leases.
 func TestOwnerKeepsTheLogWhileItLives(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 1, "always")
-	o := acquire(t, s.open(t, "main", single))
+	s := natstest.Start(t, 1, "always")
+	o := acquire(t, open(t, s, "main", single))
 	done := make(chan error, 1)
 	go func() {
-		l := s.open(t, "main", single)
+		l := open(t, s, "main", single)
 		next, err := l.Acquire(t.Context())
 		if err == nil && next.Generation() != 2 {
 			err = fmt.Errorf("generation %d", next.Generation())
@@ -101,8 +102,8 @@ func TestOwnerKeepsTheLogWhileItLives(t *testing.T) {
 // TestLostAnswerOfAnAppend appends a message that is in the stream already, as after an attempt whose answer was lost.
 func TestLostAnswerOfAnAppend(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 1, "always")
-	l := s.open(t, "main", single)
+	s := natstest.Start(t, 1, "always")
+	l := open(t, s, "main", single)
 	o := acquire(t, l)
 	large := bytes.Repeat([]byte("x"), o.size)
 	f := frame{kindRecord, o.generation, 1, 0, 1, large}
@@ -121,8 +122,8 @@ func TestLostAnswerOfAnAppend(t *testing.T) {
 // TestLostAnswerOfARenewal changes the revision of the key, as a renewal does whose answer was lost.
 func TestLostAnswerOfARenewal(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 1, "always")
-	l := s.open(t, "main", single)
+	s := natstest.Start(t, 1, "always")
+	l := open(t, s, "main", single)
 	o := acquire(t, l)
 	put := func(owner string) {
 		t.Helper()
@@ -156,8 +157,8 @@ func TestLostAnswerOfARenewal(t *testing.T) {
 // TestLateRenewalEndsTheLease has a lease whose deadline has passed when it is renewed, although the servers would accept the renewal.
 func TestLateRenewalEndsTheLease(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 1, "always")
-	o := acquire(t, s.open(t, "main", single))
+	s := natstest.Start(t, 1, "always")
+	o := acquire(t, open(t, s, "main", single))
 	o.deadline.Store(0)
 	select {
 	case <-o.Lost():
@@ -169,8 +170,8 @@ func TestLateRenewalEndsTheLease(t *testing.T) {
 // TestAppendWithoutServers also appends another record than the one of the failed attempt.
 func TestAppendWithoutServers(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 1, "always")
-	l := s.open(t, "main", single)
+	s := natstest.Start(t, 1, "always")
+	l := open(t, s, "main", single)
 	o := acquire(t, l)
 	appends(t, o, 1, 1)
 	l.nc.Close()
@@ -199,8 +200,8 @@ func TestSuspendedMachineHasNoLease(t *testing.T) {
 // TestPartsOfAnUnfinishedRecordAreNoRecord has an owner that ends between two parts of a record.
 func TestPartsOfAnUnfinishedRecordAreNoRecord(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 1, "always")
-	o := acquire(t, s.open(t, "main", single))
+	s := natstest.Start(t, 1, "always")
+	o := acquire(t, open(t, s, "main", single))
 	appends(t, o, 1, 2)
 	f := frame{kindRecord, o.generation, 3, 0, 2, []byte("the first half")}
 	if err := o.publish(t.Context(), f.encode()); err != nil {
@@ -209,7 +210,7 @@ func TestPartsOfAnUnfinishedRecordAreNoRecord(t *testing.T) {
 	if err := o.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	next := acquire(t, s.open(t, "main", single))
+	next := acquire(t, open(t, s, "main", single))
 	if next.Newest() != 2 {
 		t.Fatalf("record %d is the newest, want 2", next.Newest())
 	}
@@ -217,14 +218,14 @@ func TestPartsOfAnUnfinishedRecordAreNoRecord(t *testing.T) {
 	if err := next.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	has(t, acquire(t, s.open(t, "main", single)), 4)
+	has(t, acquire(t, open(t, s, "main", single)), 4)
 }
 
 // TestMissingMessageIsNamed deletes messages of the stream, which its configuration forbids.
 func TestMissingMessageIsNamed(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 1, "always")
-	l := s.open(t, "main", single)
+	s := natstest.Start(t, 1, "always")
+	l := open(t, s, "main", single)
 	o := acquire(t, l)
 	appends(t, o, 1, 5)
 	if err := o.Release(t.Context()); err != nil {
@@ -287,8 +288,8 @@ func TestAssemblyRefusesDamage(t *testing.T) {
 // TestUnsafeServersAreRefused opens logs on a server that does not sync each message.
 func TestUnsafeServersAreRefused(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 1, "2m")
-	nc, system := s.connect(t, "app"), s.connect(t, "system")
+	s := natstest.Start(t, 1, "2m")
+	nc, system := s.Connect(t, "app"), s.Connect(t, "system")
 	for _, test := range []struct {
 		want    string // in the error; empty for none
 		options Options

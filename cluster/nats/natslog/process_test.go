@@ -3,54 +3,23 @@
 package natslog
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
+	"github.com/dohost/dohost/cluster/nats/internal/natstest"
 	"github.com/dohost/dohost/sharedlog"
 )
-
-// own is the process of an owner. It appends records until an append fails, and prints the number of each one, then the error.
-func own(ctx context.Context, urls string) error {
-	nc, err := nats.Connect(urls, connOptions...)
-	if err != nil {
-		return err
-	}
-	l, err := Open(ctx, nc, "main", &Options{UnsafeSync: true})
-	if err != nil {
-		return err
-	}
-	o, err := l.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Println(ready)
-	for n := uint64(1); ; n++ {
-		err := o.Append(ctx, n, record(n))
-		for errors.Is(err, sharedlog.ErrUnknown) { // as a host does
-			err = o.Append(ctx, n, record(n))
-		}
-		if err != nil {
-			fmt.Println(err)
-			return nil
-		}
-		fmt.Println(n)
-	}
-}
 
 // TestStoppedOwnerIsFenced stops the process of an owner for longer than its lease.
 func TestStoppedOwnerIsFenced(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 3, "always")
-	l := s.open(t, "main", Options{})
-	former, lines := startProcess(t, ownerEnv, s.url("app"))
+	s := natstest.Start(t, 3, "always")
+	l := open(t, s, "main", Options{})
+	former, lines := natstest.Process(t, ownerEnv, s.URL("app"))
 	acknowledged := uint64(0)
 	next := func() (text string) {
 		if !lines.Scan() {
@@ -94,9 +63,9 @@ func TestStoppedOwnerIsFenced(t *testing.T) {
 // TestKilledOwnerIsReplaced kills the process of an owner among its appends.
 func TestKilledOwnerIsReplaced(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 3, "always")
-	l := s.open(t, "main", Options{})
-	former, lines := startProcess(t, ownerEnv, s.url("app"))
+	s := natstest.Start(t, 3, "always")
+	l := open(t, s, "main", Options{})
+	former, lines := natstest.Process(t, ownerEnv, s.URL("app"))
 	acknowledged, begun := "", time.Time{}
 	for n := 0; lines.Scan(); n++ {
 		acknowledged = lines.Text()
@@ -121,8 +90,8 @@ func TestKilledOwnerIsReplaced(t *testing.T) {
 // continues.
 func TestKilledLeaderLosesNoAcknowledgedRecord(t *testing.T) {
 	t.Parallel()
-	s := startServers(t, 3, "always")
-	l := s.open(t, "main", Options{LeaseTime: 20 * time.Second})
+	s := natstest.Start(t, 3, "always")
+	l := open(t, s, "main", Options{LeaseTime: 20 * time.Second})
 	o := acquire(t, l)
 	const before, after = 200, 400
 	appends(t, o, 1, before)
@@ -130,7 +99,7 @@ func TestKilledLeaderLosesNoAcknowledgedRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.processes[info.Cluster.Leader].Process.Kill(); err != nil {
+	if err := s.Processes[info.Cluster.Leader].Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	begun, gap, failures := time.Now(), time.Duration(0), map[error]int{}

@@ -1,0 +1,190 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost/cluster/nats/internal/natstest"
+)
+
+// programEnv makes the test binary the program.
+const programEnv = "DOHOST_NATS_TEST"
+
+func TestMain(m *testing.M) {
+	natstest.Serve()
+	if os.Getenv(programEnv) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// node is a process of the program.
+type node struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	objects chan string // the address, once the node is the owner
+	errors  bytes.Buffer
+}
+
+func start(t *testing.T, s *natstest.Servers, args ...string) *node {
+	t.Helper()
+	args = append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin", "off",
+		"--cluster", s.URL("app"), "--cluster-system", s.URL("system")}, args...)
+	n := &node{t: t, cmd: exec.Command(os.Args[0], args...), objects: make(chan string, 1)}
+	n.cmd.Env, n.cmd.Stderr = append(os.Environ(), programEnv+"=1"), &n.errors
+	out, err := n.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = n.cmd.Process.Kill() // it has ended, or the test has
+		_ = n.cmd.Wait()
+	})
+	go func() {
+		defer close(n.objects)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if address, found := strings.CutPrefix(lines.Text(), "objects "); found {
+				n.objects <- strings.TrimSpace(address)
+			}
+		}
+	}()
+	return n
+}
+
+// address waits until the node is the owner.
+func (n *node) address() string {
+	n.t.Helper()
+	address, started := <-n.objects
+	if !started {
+		n.t.Fatalf("the node has ended: %v\n%s", n.cmd.Wait(), &n.errors)
+	}
+	return address
+}
+
+// add adds to a counter. ran is false if the counter certainly has not changed.
+func add(t *testing.T, address, name string, delta int) (total int, ran bool, err error) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/objects/counter/"+name+"/add", strings.NewReader(fmt.Sprint(delta)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, true, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusOK {
+		return total, true, json.NewDecoder(res.Body).Decode(&total)
+	}
+	var refusal struct{ Ran string }
+	err = json.NewDecoder(res.Body).Decode(&refusal)
+	return 0, refusal.Ran != "no", errors.Join(err, fmt.Errorf("status %d", res.StatusCode))
+}
+
+const counters = 4
+
+// load adds until a request fails, with a client for each counter. It returns the increments that were acknowledged, and those
+// without an outcome.
+func load(t *testing.T, address string, enough int, then func()) (acknowledged, unknown [counters]int) {
+	var clients sync.WaitGroup
+	left := make(chan struct{}, enough)
+	for i := range counters {
+		clients.Go(func() {
+			for {
+				_, ran, err := add(t, address, fmt.Sprint(i), 1)
+				if err != nil {
+					if ran {
+						unknown[i]++
+					}
+					return
+				}
+				acknowledged[i]++
+				select {
+				case left <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	go func() {
+		clients.Wait()
+		close(left) // if all clients have failed early
+	}()
+	for range enough {
+		<-left
+	}
+	then()
+	clients.Wait()
+	return acknowledged, unknown
+}
+
+// TestStandbyContinuesTheObjectsOfAKilledNode kills the owner among its clients. The standby has every acknowledged increment. Then a
+// node with an empty directory replaces the standby, which ends in good order.
+func TestStandbyContinuesTheObjectsOfAKilledNode(t *testing.T) {
+	s := natstest.Start(t, 3, "always")
+	owner := start(t, s)
+	address := owner.address()
+	standby := start(t, s)
+	begun := time.Time{}
+	acknowledged, unknown := load(t, address, 200, func() {
+		begun = time.Now()
+		if err := owner.cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	address = standby.address()
+	var totals [counters]int
+	check := func(address string) {
+		t.Helper()
+		for i := range counters {
+			n, _, err := add(t, address, fmt.Sprint(i), 0)
+			if err != nil || n < acknowledged[i] || n > acknowledged[i]+unknown[i] {
+				t.Errorf("counter %d is %d, want %d, or up to %d more: %v", i, n, acknowledged[i], unknown[i], err)
+			}
+			totals[i] = n
+		}
+	}
+	check(address)
+	t.Logf("the standby had answered %v after the kill", time.Since(begun).Round(time.Millisecond))
+	acknowledged, unknown = totals, [counters]int{}
+
+	third := start(t, s)
+	if _, _, err := add(t, address, "0", 5); err != nil {
+		t.Error(err)
+	}
+	acknowledged[0] += 5
+	begun = time.Now()
+	if err := standby.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	check(third.address())
+	t.Logf("the third node had answered %v after the signal", time.Since(begun).Round(time.Millisecond))
+	if err := standby.cmd.Wait(); err != nil {
+		t.Errorf("the standby has ended with %v:\n%s", err, &standby.errors)
+	}
+}
+
+func TestFlagsWithoutTheSystemAccount(t *testing.T) {
+	s := natstest.Start(t, 1, "always")
+	n := start(t, s, "--cluster-system", "")
+	if _, started := <-n.objects; started {
+		t.Error("the node has started")
+	}
+	if err := n.cmd.Wait(); err == nil || !strings.Contains(n.errors.String(), "--unsafe-sync") {
+		t.Errorf("the node has ended with %v: %s", err, &n.errors)
+	}
+}

@@ -1,0 +1,161 @@
+// Package natstest runs servers of NATS as processes of a test binary, so that a test can kill and stop them.
+package natstest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// serverEnv names the file of the configuration in the environment of a server's process.
+const serverEnv = "NATSTEST_SERVER"
+
+// Ready is the first line that a process of Start prints.
+const Ready = "ready"
+
+// Serve runs a server and ends the process, if Servers has started it; otherwise it returns. The main function of the tests calls it
+// first.
+func Serve() {
+	config := os.Getenv(serverEnv)
+	if config == "" {
+		return
+	}
+	if err := serve(config); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serve runs a server until its standard input ends, as it does when the process of the test ends.
+func serve(config string) error {
+	o, err := server.ProcessConfigFile(config)
+	if err != nil {
+		return err
+	}
+	s, err := server.NewServer(o)
+	if err != nil {
+		return err
+	}
+	s.ConfigureLogger()
+	s.Start()
+	if !s.ReadyForConnections(20 * time.Second) {
+		return fmt.Errorf("the server %s is not ready", o.ServerName)
+	}
+	fmt.Println(Ready)
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// Servers are a cluster, or one server. They have two users, app and system, with the password x.
+type Servers struct {
+	Processes map[string]*exec.Cmd // by the name of the server
+	addresses []string
+}
+
+// Start starts servers, which sync after the given time, or "always". The end of the test ends them.
+func Start(tb testing.TB, n int, sync string) *Servers {
+	tb.Helper()
+	s := &Servers{Processes: make(map[string]*exec.Cmd)}
+	ports := freePorts(tb, 2*n)
+	var routes []string
+	for _, port := range ports[n:] {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
+	}
+	for i := range n {
+		name, dir, cluster := fmt.Sprint("n", i+1), tb.TempDir(), ""
+		if n > 1 {
+			cluster = fmt.Sprintf("cluster { name: test, listen: 127.0.0.1:%d, routes: [%s] }", ports[n+i], strings.Join(routes, ", "))
+		}
+		config := fmt.Sprintf(`
+			server_name: %s
+			listen: 127.0.0.1:%d
+			log_file: %q
+			jetstream { store_dir: %q, sync_interval: %s, max_file_store: 4GB, max_memory_store: 64MB }
+			accounts {
+				SYS { users: [{ user: system, password: x }] }
+				APP { jetstream: enabled, users: [{ user: app, password: x }] }
+			}
+			system_account: SYS
+			%s`, name, ports[i], filepath.Join(dir, "log"), filepath.Join(dir, "data"), sync, cluster)
+		file := filepath.Join(dir, "server.conf")
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+		s.addresses = append(s.addresses, fmt.Sprintf("127.0.0.1:%d", ports[i]))
+		s.Processes[name], _ = Process(tb, serverEnv, file)
+	}
+	return s
+}
+
+// Process starts the test binary with a variable in its environment, and waits for the line Ready. It returns the following lines of its
+// output. The end of the test ends the process.
+func Process(tb testing.TB, variable, value string) (*exec.Cmd, *bufio.Scanner) {
+	tb.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), variable+"="+value), os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill() // it has ended, or the test has
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != Ready {
+		tb.Fatalf("the process with %s=%s has not started: %q, %v", variable, value, lines.Text(), lines.Err())
+	}
+	return cmd, lines
+}
+
+func freePorts(tb testing.TB, n int) (ports []int) {
+	tb.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		defer l.Close() // after all ports are known, so that they differ
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// URL returns the URLs of all servers for a user, separated by commas.
+func (s *Servers) URL(user string) string {
+	var list []string
+	for _, address := range s.addresses {
+		list = append(list, "nats://"+user+":x@"+address)
+	}
+	return strings.Join(list, ",")
+}
+
+// Connect returns a connection of its own until the end of the test.
+func (s *Servers) Connect(tb testing.TB, user string) *nats.Conn {
+	tb.Helper()
+	nc, err := nats.Connect(s.URL(user), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(nc.Close)
+	return nc
+}
