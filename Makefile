@@ -7,7 +7,7 @@ test: ## run the tests of the root module
 	go test ./...
 
 modules: ## run the tests of the other modules
-	go test ./bench ./chat/anthropic ./chat/openai ./examples/models
+	go test ./bench ./chat/anthropic ./chat/openai ./cluster/nats/... ./examples/models
 	GOWORK=off go -C examples/orders test ./...
 
 check: ## run everything that a change must pass
