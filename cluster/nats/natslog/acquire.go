@@ -20,7 +20,7 @@ func (l *Log) Acquire(ctx context.Context) (sharedlog.Lease, error) {
 		return nil, err
 	}
 	for {
-		o := &lease{log: l, owner: rand.Text(), seed: maphash.MakeSeed()}
+		o := &lease{log: l, owner: rand.Text(), seed: maphash.MakeSeed(), turn: make(chan struct{}, 1)}
 		free, err := l.takeKey(ctx, o)
 		if err != nil {
 			return nil, fmt.Errorf("natslog: waiting for the owner of cell %s: %w", l.cell, err)
@@ -113,14 +113,14 @@ func (o *lease) mark(ctx context.Context) error {
 		return err
 	}
 	if f.kind != kindMark || string(f.payload) != o.owner { // otherwise the answer to an earlier attempt was lost
-		f = frame{kind: kindMark, generation: f.generation + 1, number: f.newest(), parts: 1, payload: []byte(o.owner)}
+		f = frame{kind: kindMark, generation: f.generation + 1, number: f.newest(), base: f.base, parts: 1, payload: []byte(o.owner)}
 		if sequence, err = o.send(ctx, sequence, f.encode()); err != nil {
 			return err
 		}
 	}
 	o.generation, o.newest, o.number = f.generation, f.number, f.number
 	o.first, o.tail = sequence, sequence
-	return nil
+	return o.findBase(ctx, f.base)
 }
 
 // last returns the last message of the log and its sequence, or 0 for an empty log.

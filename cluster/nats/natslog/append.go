@@ -26,6 +26,16 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
+	if err := o.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer o.endTurn()
+	if err := o.settleBase(ctx); err != nil && o.Valid() {
+		if errors.Is(err, sharedlog.ErrUnknown) {
+			err = fmt.Errorf("%w: %v", sharedlog.ErrUnavailable, err) // the record was not appended
+		}
+		return err
+	}
 	sum := maphash.Bytes(o.seed, record)
 	switch {
 	case !o.Valid():
@@ -43,7 +53,7 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 	parts := max(1, (len(record)+o.size-1)/o.size)
 	for ; o.part < parts; o.part++ {
 		payload := record[o.part*o.size : min((o.part+1)*o.size, len(record))]
-		f := frame{kindRecord, o.generation, number, uint32(o.part), uint32(parts), payload}
+		f := frame{kindRecord, o.generation, number, o.base.sequence, uint32(o.part), uint32(parts), payload}
 		if err := o.publish(ctx, f.encode()); err != nil {
 			return err
 		}
@@ -65,6 +75,7 @@ func (o *lease) publish(ctx context.Context, data []byte) error {
 		o.tail, o.unknown = sequence, false
 		return nil
 	case ctx.Err() != nil:
+		o.unknown = true
 		return context.Cause(ctx)
 	case errors.Is(err, errDamaged) || errors.Is(err, sharedlog.ErrFenced) || errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("natslog: %w", err)

@@ -12,6 +12,12 @@
 // messages yet. So a refused owner reads the message after its last one. If it is its own, it is confirmed; if it is that of another
 // host, the owner is fenced; if there is none, the outcome is unknown, and the host repeats the append.
 //
+// # Bases
+//
+// The content of a base is in a stream for bases. A message of the log names it, so publishing is an append. Each later message of the log
+// has the sequence of this message, so an owner that knows the last message knows the newest base. A purge deletes the messages before a
+// record. It cannot compare anything, so one by a former owner may be late; it deletes only records that a published base has.
+//
 // # Lease
 //
 // The owner of a cell has a key in a bucket with expiry, and renews it three times in the time of a lease. A host acquires the log when the

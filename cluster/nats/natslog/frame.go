@@ -10,7 +10,8 @@ import (
 type frame struct {
 	kind       byte
 	generation uint64
-	number     uint64 // of the record, for a mark that of the newest record
+	number     uint64 // of the record, for other kinds that of the newest record
+	base       uint64 // the sequence of the message of the newest base; 0 for none
 	part       uint32 // of the record, from 0
 	parts      uint32
 	payload    []byte // of a mark, its owner
@@ -19,9 +20,10 @@ type frame struct {
 const (
 	kindRecord = 'r'
 	kindMark   = 'o'
+	kindBase   = 'b'
 
 	magic      = "dhn1"
-	frameStart = len(magic) + 1 + 8 + 8 + 4 + 4
+	frameStart = len(magic) + 1 + 8 + 8 + 8 + 4 + 4
 )
 
 func (f *frame) encode() []byte {
@@ -30,6 +32,7 @@ func (f *frame) encode() []byte {
 	b = append(b, f.kind)
 	b = binary.BigEndian.AppendUint64(b, f.generation)
 	b = binary.BigEndian.AppendUint64(b, f.number)
+	b = binary.BigEndian.AppendUint64(b, f.base)
 	b = binary.BigEndian.AppendUint32(b, f.part)
 	b = binary.BigEndian.AppendUint32(b, f.parts)
 	return append(b, f.payload...)
@@ -45,9 +48,10 @@ func decodeFrame(b []byte) (f frame, err error) {
 	f.kind = b[len(magic)]
 	at := b[len(magic)+1:]
 	f.generation, f.number = binary.BigEndian.Uint64(at), binary.BigEndian.Uint64(at[8:])
-	f.part, f.parts = binary.BigEndian.Uint32(at[16:]), binary.BigEndian.Uint32(at[20:])
+	f.base = binary.BigEndian.Uint64(at[16:])
+	f.part, f.parts = binary.BigEndian.Uint32(at[24:]), binary.BigEndian.Uint32(at[28:])
 	f.payload = b[frameStart:]
-	if f.kind != kindRecord && f.kind != kindMark || f.part >= f.parts {
+	if f.kind != kindRecord && f.kind != kindMark && f.kind != kindBase || f.part >= f.parts {
 		return f, fmt.Errorf("a message of kind %q is part %d of %d", f.kind, f.part+1, f.parts)
 	}
 	return f, nil

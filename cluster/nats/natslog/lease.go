@@ -36,7 +36,12 @@ type lease struct {
 	renewed  chan struct{} // closed when the renewals have ended
 	revision uint64        // of its key; after the beginning only the renewals use it
 
-	// Only the goroutine of Append uses the rest.
+	acquired base // the newest base when the lease began
+
+	// turn is the right to publish the next message, and guards the rest. It is a channel, since it is held during I/O.
+	turn     chan struct{}
+	base     base   // the newest one
+	pending  *base  // may be published; nil if all outcomes of bases are known
 	tail     uint64 // the sequence of its last message
 	number   uint64 // the newest record
 	sum      uint64 // of the newest record; 0 if this lease has appended none

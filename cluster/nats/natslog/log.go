@@ -67,6 +67,7 @@ type Log struct {
 	options Options
 	cell    string
 	stream  jetstream.Stream // of the records
+	bases   jetstream.Stream // of the contents of bases
 	owners  jetstream.Stream // of the keys of owners
 }
 
@@ -91,6 +92,9 @@ func Open(ctx context.Context, nc *nats.Conn, cell string, o *Options) (*Log, er
 		return nil, err
 	}
 	if l.stream, err = l.makeStream(ctx, recordStream(cell, options.Replicas)); err != nil {
+		return nil, err
+	}
+	if l.bases, err = l.makeStream(ctx, baseStream(cell, options.Replicas)); err != nil {
 		return nil, err
 	}
 	if l.owners, err = l.makeStream(ctx, ownerStream(options.Replicas)); err != nil {

@@ -106,7 +106,7 @@ func TestLostAnswerOfAnAppend(t *testing.T) {
 	l := open(t, s, "main", single)
 	o := acquire(t, l)
 	large := bytes.Repeat([]byte("x"), o.size)
-	f := frame{kindRecord, o.generation, 1, 0, 1, large}
+	f := frame{kindRecord, o.generation, 1, 0, 0, 1, large}
 	if _, err := l.js.Publish(t.Context(), l.subject(), f.encode(), jetstream.WithExpectLastSequence(o.tail)); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestPartsOfAnUnfinishedRecordAreNoRecord(t *testing.T) {
 	s := natstest.Start(t, 1, "always")
 	o := acquire(t, open(t, s, "main", single))
 	appends(t, o, 1, 2)
-	f := frame{kindRecord, o.generation, 3, 0, 2, []byte("the first half")}
+	f := frame{kindRecord, o.generation, 3, 0, 0, 2, []byte("the first half")}
 	if err := o.publish(t.Context(), f.encode()); err != nil {
 		t.Fatal(err)
 	}
@@ -244,17 +244,17 @@ func TestMissingMessageIsNamed(t *testing.T) {
 			t.Errorf("read %q", b)
 		}
 	}
-	if failure == nil || !strings.Contains(failure.Error(), "sequence 1 is missing") {
+	if failure == nil || !strings.Contains(failure.Error(), "missing message: record 1") {
 		t.Errorf("a log without its first messages: %v", failure)
 	}
 }
 
 func TestAssemblyRefusesDamage(t *testing.T) {
 	mark := func(generation, number uint64) frame {
-		return frame{kindMark, generation, number, 0, 1, []byte("owner")}
+		return frame{kindMark, generation, number, 0, 0, 1, []byte("owner")}
 	}
 	record := func(generation, number uint64, part, parts uint32) frame {
-		return frame{kindRecord, generation, number, part, parts, fmt.Append(nil, number, part)}
+		return frame{kindRecord, generation, number, 0, part, parts, fmt.Append(nil, number, part)}
 	}
 	for name, frames := range map[string][]frame{
 		"repeated record":         {mark(1, 0), record(1, 1, 0, 1), record(1, 1, 0, 1)},
@@ -265,8 +265,8 @@ func TestAssemblyRefusesDamage(t *testing.T) {
 		"owner of another record": {mark(1, 0), record(1, 1, 0, 1), mark(2, 0)},
 		"first record missing":    {mark(1, 0), mark(2, 1)},
 		"first part missing":      {record(1, 1, 1, 2)},
-		"part beyond the last":    {{kindRecord, 1, 1, 1, 1, nil}},
-		"unknown kind":            {{'x', 1, 1, 0, 1, nil}},
+		"part beyond the last":    {{kindRecord, 1, 1, 0, 1, 1, nil}},
+		"unknown kind":            {{'x', 1, 1, 0, 0, 1, nil}},
 	} {
 		a := assembly{next: 1}
 		var err error

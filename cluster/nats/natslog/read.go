@@ -8,32 +8,55 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/dohost/dohost/sharedlog"
 )
 
-// Read implements [sharedlog.Lease]. Each record has a sequence that is not less than its number, so the reading begins there.
+// Read implements [sharedlog.Lease].
 func (o *lease) Read(ctx context.Context, from uint64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		if from > o.newest {
 			return
 		}
 		a := assembly{next: from}
-		for m, err := range o.log.messages(ctx, max(from, 1), o.first) {
-			if err != nil {
-				yield(nil, fmt.Errorf("natslog: %w", err))
-				return
+		if err := o.read(ctx, &a, func(record []byte) bool { return yield(record, nil) }); err != nil {
+			if errors.Is(err, errMissing) && a.next < o.acquired.number { // a purge deletes records in their order
+				err = fmt.Errorf("%w: record %d: %w", sharedlog.ErrPurged, a.next, err)
 			}
-			record, whole, err := a.add(m.data)
-			if err != nil {
-				yield(nil, fmt.Errorf("natslog: %w", o.log.damaged(m.sequence, err)))
-				return
-			}
-			if whole && (!yield(record, nil) || a.next > o.newest) {
-				return
-			}
+			yield(nil, fmt.Errorf("natslog: %w", err))
 		}
-		yield(nil, fmt.Errorf("natslog: %w", o.log.damaged(o.first, fmt.Errorf("record %d is missing", a.next))))
 	}
 }
+
+// read yields the records from the next one of a to the newest one.
+func (o *lease) read(ctx context.Context, a *assembly, yield func([]byte) bool) error {
+	start, err := o.log.find(ctx, a.next, a.next, o.first) // no record has a sequence that is less than its number
+	if err != nil {
+		return err
+	}
+	for m, err := range o.log.follow(ctx, o.log.stream, o.log.subject(), start) {
+		switch {
+		case err != nil:
+			return err
+		case m.sequence != start:
+			return o.log.damaged(start, errMissing)
+		}
+		record, whole, err := a.add(m.data)
+		if err != nil {
+			return o.log.damaged(m.sequence, err)
+		}
+		if whole && (!yield(record) || a.next > o.newest) {
+			return nil
+		}
+		if start++; start > o.first {
+			break
+		}
+	}
+	return o.log.damaged(o.first, fmt.Errorf("%w: record %d", errMissing, a.next))
+}
+
+// errMissing reports messages that are not in the stream.
+var errMissing = errors.New("missing message")
 
 // assembly puts the records of a log together from their messages.
 type assembly struct {
@@ -50,6 +73,11 @@ func (a *assembly) add(message []byte) (record []byte, whole bool, err error) {
 	switch known := a.generation > 0; {
 	case err != nil:
 		return nil, false, err
+	case f.kind == kindBase:
+		if known && (f.generation != a.generation || f.number != a.number || a.parts > 0) {
+			return nil, false, fmt.Errorf("a base of owner %d after record %d follows owner %d and part %d after record %d", f.generation, f.number, a.generation, a.parts, a.number)
+		}
+		a.generation, a.number = f.generation, f.number
 	case f.kind == kindMark:
 		if known && (f.generation <= a.generation || f.number != a.number) {
 			return nil, false, fmt.Errorf("owner %d after record %d follows owner %d after record %d", f.generation, f.number, a.generation, a.number)
@@ -71,7 +99,7 @@ func (a *assembly) add(message []byte) (record []byte, whole bool, err error) {
 		}
 	}
 	if a.number >= a.next && !whole {
-		return nil, false, fmt.Errorf("record %d is missing", a.next)
+		return nil, false, fmt.Errorf("%w: record %d", errMissing, a.next)
 	}
 	if whole {
 		a.next++
@@ -88,24 +116,21 @@ type message struct {
 // readAhead limits the bytes of messages that wait for the reader.
 const readAhead = 8 << 20
 
-// messages yields the messages with the sequences from one to another. After a failure of a server it continues with the next one.
-func (l *Log) messages(ctx context.Context, from, to uint64) iter.Seq2[message, error] {
+// follow yields the messages of a subject from a sequence on, and waits for more. After a failure of a server it continues with the next one.
+func (l *Log) follow(ctx context.Context, stream jetstream.Stream, subject string, from uint64) iter.Seq2[message, error] {
 	return func(yield func(message, error) bool) {
 		progress := time.Now()
-		for from <= to {
-			begun, stopped := from, false
-			err := l.pull(ctx, from, to, func(m message) bool {
-				from = m.sequence + 1
-				stopped = !yield(m, nil)
-				return !stopped
+		for {
+			more := true
+			err := l.pull(ctx, stream, subject, from, func(m message) bool {
+				from, progress = m.sequence+1, time.Now()
+				more = yield(m, nil)
+				return more
 			})
-			if stopped || err == nil {
+			if !more {
 				return
 			}
-			if from > begun {
-				progress = time.Now()
-			}
-			if !errors.Is(err, errDamaged) && time.Since(progress) < electionTime {
+			if time.Since(progress) < electionTime {
 				if err = sleep(ctx, retryTime); err == nil {
 					continue
 				}
@@ -116,12 +141,12 @@ func (l *Log) messages(ctx context.Context, from, to uint64) iter.Seq2[message, 
 	}
 }
 
-// pull yields messages until one server fails.
-func (l *Log) pull(ctx context.Context, from, to uint64, yield func(message) bool) error {
+// pull yields messages until a server fails, or has no message for some time.
+func (l *Log) pull(ctx context.Context, stream jetstream.Stream, subject string, from uint64, yield func(message) bool) error {
 	attempt, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	consumer, err := l.stream.OrderedConsumer(attempt, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, InactiveThreshold: time.Minute,
+	consumer, err := stream.OrderedConsumer(attempt, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, InactiveThreshold: time.Minute,
 	})
 	if err != nil {
 		return err
@@ -131,7 +156,7 @@ func (l *Log) pull(ctx context.Context, from, to uint64, yield func(message) boo
 		return err
 	}
 	defer it.Stop()
-	for from <= to {
+	for {
 		next, cancel := context.WithTimeout(ctx, answerTime)
 		m, err := it.Next(jetstream.NextContext(next))
 		cancel()
@@ -142,13 +167,8 @@ func (l *Log) pull(ctx context.Context, from, to uint64, yield func(message) boo
 		if err != nil {
 			return err
 		}
-		if meta.Sequence.Stream != from {
-			return l.damaged(meta.Sequence.Stream, fmt.Errorf("sequence %d is missing", from))
-		}
-		if !yield(message{from, m.Data()}) {
+		if !yield(message{meta.Sequence.Stream, m.Data()}) {
 			return nil
 		}
-		from++
 	}
-	return nil
 }
