@@ -177,14 +177,20 @@ func (o *lease) Release(ctx context.Context) error {
 	return o.deleteKey(ctx)
 }
 
-// deleteKey lets a waiting host acquire the log immediately. A key that stays expires.
+// deleteKey lets a waiting host acquire the log immediately. It tries until the lease would have ended: then the key expires.
 func (o *lease) deleteKey(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(o.deadline.Load())-o.elapsed())
 	defer cancel()
-	m := &nats.Msg{Subject: o.log.ownerKey(), Header: nats.Header{operation: {deletion}}}
-	_, err := o.log.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(o.revision),
-		jetstream.WithMsgTTL(o.log.options.LeaseTime), jetstream.WithRetryAttempts(0))
-	if err != nil && !isRefused(err) {
+	err := o.log.persist(ctx, func(ctx context.Context) error {
+		m := &nats.Msg{Subject: o.log.ownerKey(), Header: nats.Header{operation: {deletion}}}
+		_, err := o.log.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(o.revision),
+			jetstream.WithMsgTTL(o.log.options.LeaseTime), jetstream.WithRetryAttempts(0))
+		if isRefused(err) && errors.Is(o.findKey(ctx), sharedlog.ErrFenced) {
+			return nil // deleted by an earlier attempt, or expired
+		}
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("natslog: release of cell %s: %w", o.log.cell, err)
 	}
 	return nil
