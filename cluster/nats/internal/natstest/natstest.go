@@ -63,10 +63,28 @@ type Servers struct {
 	addresses []string
 }
 
+// attempts limits the starts of servers, since another process may take a free port before its server does.
+const attempts = 5
+
 // Start starts servers, which sync after the given time, or "always". The end of the test ends them.
 func Start(tb testing.TB, n int, sync string) *Servers {
 	tb.Helper()
-	s := &Servers{Processes: make(map[string]*exec.Cmd)}
+	for attempt := 1; ; attempt++ {
+		s := &Servers{Processes: make(map[string]*exec.Cmd)}
+		err := s.start(tb, n, sync)
+		if err == nil {
+			return s
+		}
+		if attempt == attempts {
+			tb.Fatal(err)
+		}
+		for _, cmd := range s.Processes {
+			_ = cmd.Process.Kill()
+		}
+	}
+}
+
+func (s *Servers) start(tb testing.TB, n int, sync string) error {
 	ports := freePorts(tb, 2*n)
 	var routes []string
 	for _, port := range ports[n:] {
@@ -90,30 +108,42 @@ func Start(tb testing.TB, n int, sync string) *Servers {
 			%s`, name, ports[i], filepath.Join(dir, "log"), filepath.Join(dir, "data"), sync, cluster)
 		file := filepath.Join(dir, "server.conf")
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-			tb.Fatal(err)
+			return err
 		}
 		s.addresses = append(s.addresses, fmt.Sprintf("127.0.0.1:%d", ports[i]))
-		s.Processes[name], _ = Process(tb, serverEnv, file)
+		cmd, _, err := start(tb, serverEnv, file)
+		if err != nil {
+			return err
+		}
+		s.Processes[name] = cmd
 	}
-	return s
+	return nil
 }
 
 // Process starts the test binary with a variable in its environment, and waits for the line Ready. It returns the following lines of its
 // output. The end of the test ends the process.
 func Process(tb testing.TB, variable, value string) (*exec.Cmd, *bufio.Scanner) {
 	tb.Helper()
+	cmd, lines, err := start(tb, variable, value)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return cmd, lines
+}
+
+func start(tb testing.TB, variable, value string) (*exec.Cmd, *bufio.Scanner, error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr = append(os.Environ(), variable+"="+value), os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		tb.Fatal(err)
+		return nil, nil, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		tb.Fatal(err)
+		return nil, nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
+		return nil, nil, err
 	}
 	tb.Cleanup(func() {
 		_ = in.Close()
@@ -122,9 +152,9 @@ func Process(tb testing.TB, variable, value string) (*exec.Cmd, *bufio.Scanner) 
 	})
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != Ready {
-		tb.Fatalf("the process with %s=%s has not started: %q, %v", variable, value, lines.Text(), lines.Err())
+		return nil, nil, fmt.Errorf("the process with %s=%s has not started: %q, %v", variable, value, lines.Text(), lines.Err())
 	}
-	return cmd, lines
+	return cmd, lines, nil
 }
 
 func freePorts(tb testing.TB, n int) (ports []int) {
