@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/randtest"
@@ -131,7 +130,8 @@ func shorterActs(acts []Act) iter.Seq[[]Act] { return randtest.Shorter(acts, sho
 
 // shorterAct returns the forms of an act with less to do, and those with a call, without a time and without a seed.
 func shorterAct(a Act) iter.Seq[Act] {
-	shorter := randtest.Map(shorterCode(a.Program.Code), func(code []Instr) Act {
+	body := func(in *Instr) *[]Instr { return &in.Body }
+	shorter := randtest.Map(randtest.ShorterNested(a.Program.Code, body), func(code []Instr) Act {
 		with := a
 		with.Program.Code = code
 		return with
@@ -148,24 +148,5 @@ func shorterAct(a Act) iter.Seq[Act] {
 		if a.Seed != 0 {
 			yield(seed)
 		}
-	})
-}
-
-// shorterCode returns the shorter forms of a list: also those with the body of an instruction in place of the instruction.
-func shorterCode(list []Instr) iter.Seq[[]Instr] {
-	return randtest.Join(randtest.Shorter(list, shorterInstr), func(yield func([]Instr) bool) {
-		for i, in := range list {
-			if len(in.Body) > 0 && !yield(slices.Concat(list[:i], in.Body, list[i+1:])) {
-				return
-			}
-		}
-	})
-}
-
-func shorterInstr(in Instr) iter.Seq[Instr] {
-	return randtest.Map(shorterCode(in.Body), func(body []Instr) Instr {
-		with := in
-		with.Body = body
-		return with
 	})
 }

@@ -31,6 +31,25 @@ func Shorter[E any](list []E, shorter func(E) iter.Seq[E]) iter.Seq[[]E] {
 	}
 }
 
+// ShorterNested returns the lists to try in place of a failed list of elements that contain lists themselves: those of Shorter, and
+// those with the list of an element in place of the element. body points to the list of an element.
+func ShorterNested[E any](list []E, body func(*E) *[]E) iter.Seq[[]E] {
+	shorter := func(e E) iter.Seq[E] {
+		return Map(ShorterNested(*body(&e), body), func(list []E) E {
+			with := e
+			*body(&with) = list
+			return with
+		})
+	}
+	return Join(Shorter(list, shorter), func(yield func([]E) bool) {
+		for i := range list {
+			if inner := *body(&list[i]); len(inner) > 0 && !yield(slices.Concat(list[:i], inner, list[i+1:])) {
+				return
+			}
+		}
+	})
+}
+
 // Map returns the results of f for the values of a sequence.
 func Map[A, B any](values iter.Seq[A], f func(A) B) iter.Seq[B] {
 	return func(yield func(B) bool) {

@@ -35,3 +35,33 @@ func TestShorterListsTheShortestFirst(t *testing.T) {
 		t.Errorf("the empty list has the shorter form %v", list)
 	}
 }
+
+// TestShorterNestedOpensElements lists the forms of a tree with two levels.
+func TestShorterNestedOpensElements(t *testing.T) {
+	type node struct {
+		name byte
+		body []node
+	}
+	var text func(list []node) string
+	text = func(list []node) (s string) {
+		for _, n := range list {
+			s += string(n.name)
+			if len(n.body) > 0 {
+				s += "(" + text(n.body) + ")"
+			}
+		}
+		return s
+	}
+	list := []node{{'a', []node{{name: 'b'}, {'c', []node{{name: 'd'}}}}}, {name: 'e'}}
+	var got []string
+	for shorter := range randtest.ShorterNested(list, func(n *node) *[]node { return &n.body }) {
+		got = append(got, text(shorter))
+	}
+	want := []string{"e", "a(bc(d))", "a(c(d))e", "a(b)e", "a(bc)e", "a(bd)e", "bc(d)e"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if now := text(list); now != "a(bc(d))e" {
+		t.Errorf("the list has become %s", now)
+	}
+}
