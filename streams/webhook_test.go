@@ -256,6 +256,9 @@ func TestWebhookThatFails(t *testing.T) {
 		if d := want[describedBody](t, s, "200", "GET", to("h", ""), ""); d.Status != "failed" {
 			t.Errorf("the status is %s", d.Status)
 		}
+		for len(r.take(t)) == 0 { // the next attempt is a minute away then
+			h.Advance(time.Second)
+		}
 		if err := h.Restart(); err != nil { // the schedule of the attempts survives; a start repeats no attempt
 			t.Fatal(err)
 		}
