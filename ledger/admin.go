@@ -14,8 +14,8 @@ import (
 // ResourceKind is the kind of operations among the items of an object that operators see.
 const ResourceKind = "operation"
 
-// inspect lists for operators the counts of the unknown outcomes of an object, and its operations: those that have not ended, in the order of Unfinished, and then the
-// others.
+// inspect lists for operators the counts of the unknown outcomes of an object, and then its operations: those that have not ended, in
+// the order of Unfinished, and then the others.
 func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		for r, err := range inspectOutcomes(v) {

@@ -126,9 +126,9 @@ func (k *Kind[A, R]) describe() (name string, err error) {
 }
 
 // Declare returns a class with the kinds of the operations of its objects. When an object wakes, the ledger reports each operation that
-// the end of an incarnation has interrupted to the host's Listener, before any event runs. Operators see the operations
-// ([dohost.Host.Details]) and may resolve them ([dohost.Host.Operate]). [dohost.Open] returns an error for a kind that is incomplete,
-// for two kinds with the same name, and for a class that is declared twice.
+// the end of an incarnation has interrupted to the host's Listener, before any event runs; after 1 MiB of such operations, the next wake
+// reports the others. Operators see the operations ([dohost.Host.Details]) and may resolve them ([dohost.Host.Operate]). [dohost.Open]
+// returns an error for a kind that is incomplete, for two kinds with the same name, and for a class that is declared twice.
 func Declare(c dohost.Class, kinds ...AnyKind) dohost.Class {
 	var errs []error
 	names := map[string]AnyKind{}

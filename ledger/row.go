@@ -127,7 +127,7 @@ type Operation struct {
 	ID   ID
 	Kind string
 	// Position is the name of the durable work that the operation belongs to, the number of the place in it, and the ordinal
-	// among equal operations, such as "fiber/01JD…/2/0": see [dohost.WorkPosition]. It is empty for an operation of the object.
+	// among equal operations, such as "fiber/01JD…/2/0": see [dohost.WorkPosition]. It has at most 4 KiB, and is empty for an operation of the object.
 	Position string
 	Scope    string // the names of its scopes, joined with slashes, at most 4 KiB; empty without a scope
 	Args     string // the first 4 KiB of the JSON of its arguments

@@ -7,16 +7,21 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// maxMarked bounds the bytes of the rows that a start of an object writes, so that the constructor's batch has room for the constructor.
+// maxMarked bounds the bytes of the rows that a wake of an object reads and writes, so that it takes a short time, and the constructor's
+// batch has room for the constructor. Clients may leave any number of interrupted operations, if they end their requests between two calls.
 const maxMarked = 1 << 20
 
+// markedRow is added for each row to the lengths of its texts.
+const markedRow = 1 << 10
+
 // listInterrupted runs when an object wakes, before any other code of the object. At this moment no Do is in progress, so each row
-// with a call was interrupted. It reports those that no earlier incarnation has reported. A row that cannot be read, and a disk
-// without space, prevent no event of the object: the next Do of the operation returns the error, and a row that is not marked
-// is reported again when the object wakes the next time.
+// with a call was interrupted. It reports those that no earlier incarnation has reported, up to maxMarked; the next wake continues after
+// these. A row that cannot be read, and a disk without space, prevent no event of the object: the next Do of the operation returns the
+// error, and a row that is not marked is reported again when the object wakes the next time.
 func listInterrupted(ctx context.Context, st *dohost.State) error {
 	var ids []string
-	for r, err := range operations.Keys(ctx, st.Storage(), &dohost.Query[row]{Index: "unfinished", Prefix: dohost.KeyOf(rankCalling)}) {
+	q := &dohost.Query[row]{Index: "unfinished", Prefix: dohost.KeyOf(rankCalling), Limit: maxMarked / markedRow}
+	for r, err := range operations.Keys(ctx, st.Storage(), q) {
 		if err != nil {
 			return err
 		}
@@ -28,10 +33,11 @@ func listInterrupted(ctx context.Context, st *dohost.State) error {
 		if err != nil || !ok {
 			continue
 		}
-		r.Value.reportInterrupted(ctx, st)
-		if marked += len(r.Value.Args) + len(r.Value.Scope) + len(r.Value.Error) + 1<<10; marked > maxMarked {
-			continue
+		marked += markedRow + len(r.Value.Position) + len(r.Value.Scope) + len(r.Value.Args) + len(r.Value.Error)
+		if marked > maxMarked {
+			return nil
 		}
+		r.Value.reportInterrupted(ctx, st)
 		r.Value.Reported = true
 		_ = operations.Put(ctx, st.Storage(), r.Value) // see above
 	}

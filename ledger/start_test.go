@@ -104,3 +104,51 @@ func TestInterruptedOperationsAreListedAtStart(t *testing.T) {
 		wake(listed + "the event") // each is reported once
 	})
 }
+
+// TestAWakeReportsABoundedNumberOfOperations has operations whose callers have ended the context between two calls, each with a long
+// scope. A wake reports a part of them, and the next one the others: each is reported once.
+func TestAWakeReportsABoundedNumberOfOperations(t *testing.T) {
+	const n, most = 300, 1 << 20 / (5 << 10) // a row counts as 1 KiB and its texts
+	s := newShop(ledger.Idempotent)
+	s.before = failures(n, errTimeout)
+	var mu sync.Mutex
+	reports := map[string]int{}
+	s.listener.Service = func(_ dohost.ID, event string, attrs ...slog.Attr) {
+		mu.Lock()
+		defer mu.Unlock()
+		if event == "ledger:interrupted" {
+			reports[attrs[1].Value.String()]++
+		}
+	}
+	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
+		for i := range n {
+			err := o.Do(t.Context(), func(ctx context.Context, o *order) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+				defer cancel()
+				_, err := o.payIn(ctx, strings.Repeat("x", 4<<10)+fmt.Sprint(i))
+				return err
+			})
+			unknownID(t, err)
+		}
+		for _, least := range []int{most / 2, n} {
+			if err := h.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			if err := o.Do(t.Context(), func(context.Context, *order) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			h.Advance(time.Second)
+			mu.Lock()
+			got := len(reports)
+			mu.Unlock()
+			if got < least || least < n && got > most {
+				t.Errorf("%d of %d operations are reported, want at least %d", got, n, least)
+			}
+		}
+		for id, times := range reports {
+			if times != 1 {
+				t.Errorf("the operation %s is reported %d times", id, times)
+			}
+		}
+	})
+}
