@@ -27,7 +27,8 @@ import (
 //	}
 //
 // Only code that the program trusts should be able to write the directory. Nothing deletes its files: delete a file when the operation
-// has completed, or at the latest when [Kind].Keep ends, since a later operation with the same ID would get its result.
+// has completed, or at the latest when [Kind].Keep ends, since a later operation with the same ID would get its result. A process that
+// is killed during a Write may leave a file with the ending ".tmp", which may be deleted when no Write of that operation runs.
 type ResultDir string
 
 // Path returns the path of the file with the result of an operation: the ID and ".json". A program in another language writes the
@@ -36,6 +37,7 @@ type ResultDir string
 // Errors: [dohost.ErrMisuse] for a text that is no ID.
 func (d ResultDir) Path(id ID) (string, error) {
 	text, ok := strings.CutPrefix(string(id), "op_")
+	ok = ok && len(text) == idEncoding.EncodedLen(idBytes) // DecodeString ignores newlines
 	if data, err := idEncoding.DecodeString(text); !ok || err != nil || len(data) != idBytes {
 		return "", fmt.Errorf("ledger: %.64q is no ID of an operation: %w", string(id), dohost.ErrMisuse)
 	}
@@ -56,17 +58,19 @@ func (d ResultDir) Write(id ID, result any) error {
 	if err != nil {
 		return fmt.Errorf("ledger: operation %s: %w", id, err)
 	}
-	if err := d.write(path, data); err != nil {
+	if err := writeFile(path, data); err != nil {
 		return fmt.Errorf("ledger: result of operation %s: %w", id, err)
 	}
 	return nil
 }
 
-func (d ResultDir) write(path string, data []byte) (err error) {
-	if err := os.MkdirAll(string(d), 0o700); err != nil {
+// writeFile writes a file durably, with its directory.
+func writeFile(path string, data []byte) error {
+	dir := filepath.Dir(path)
+	if err := makeDir(dir); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(string(d), filepath.Base(path)+".*.tmp")
+	f, err := os.CreateTemp(dir, filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return err
 	}
@@ -78,15 +82,33 @@ func (d ResultDir) write(path string, data []byte) (err error) {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return d.sync()
+	return syncDir(dir)
 }
 
-// sync makes the names in the directory durable. Windows has no such call, and does it itself.
-func (d ResultDir) sync() error {
+// makeDir creates a directory, and those above it, if there is none. A power cut after a Write does not remove the directory with the
+// file, so the name of each new directory is made durable.
+func makeDir(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if parent := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && parent != dir {
+		if err = makeDir(parent); err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+	}
+	switch info, statErr := os.Stat(dir); {
+	case err == nil:
+		return syncDir(filepath.Dir(dir))
+	case statErr == nil && info.IsDir():
+		return nil
+	}
+	return err
+}
+
+// syncDir makes the names in a directory durable. Windows has no such call, and does it itself.
+func syncDir(dir string) error {
 	if goruntime.GOOS == "windows" {
 		return nil
 	}
-	f, err := os.Open(string(d))
+	f, err := os.Open(dir)
 	if err != nil {
 		return err
 	}

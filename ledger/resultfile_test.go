@@ -18,7 +18,7 @@ import (
 const someID = ledger.ID("op_7bs0000000000000000000000g")
 
 func TestResultFiles(t *testing.T) {
-	d := ledger.ResultDir(filepath.Join(t.TempDir(), "results"))
+	d := ledger.ResultDir(filepath.Join(t.TempDir(), "new", "results"))
 	path, err := d.Path(someID)
 	if err != nil || path != filepath.Join(string(d), string(someID)+".json") {
 		t.Fatalf("the path is %q, %v", path, err)
@@ -63,7 +63,9 @@ func TestResultFiles(t *testing.T) {
 	if _, answer, err := find(ledger.Done); answer != ledger.Unknown || !errors.Is(err, dohost.ErrMisuse) {
 		t.Errorf("the answer Done for a missing file: %d, %v", answer, err)
 	}
-	for _, id := range []ledger.ID{"", "op_", "op_../../../../../etc/pa", someID + "0", "../" + someID, someID[:10] + "/../" + someID[10:], "OP_7bs0000000000000000000000g"} {
+	for _, id := range []ledger.ID{
+		"", "op_", "op_../../../../../etc/pa", someID + "0", "../" + someID, someID[:10] + "/../" + someID[10:], someID[:10] + "\n" + someID[10:], "OP_7bs0000000000000000000000g",
+	} {
 		_, pathErr := d.Path(id)
 		_, answer, findErr := ledger.FindResult[charge, string](d, ledger.NotDone)(t.Context(), id, charge{})
 		for _, err := range []error{pathErr, d.Write(id, 1), findErr} {
