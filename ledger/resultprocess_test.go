@@ -75,7 +75,9 @@ func runSandbox(dir string, id ledger.ID) error {
 	if _, err := fmt.Fprintln(f, id); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(os.NewFile(newsFile, "news"), os.Getpid()); err != nil {
+	news := os.NewFile(newsFile, "news")
+	defer news.Close() // the test waits for that, or for the end of the process: not for the cleanup of a file that is unreachable
+	if _, err := fmt.Fprintln(news, os.Getpid()); err != nil {
 		return err
 	}
 	if _, err := io.ReadAll(os.NewFile(gateFile, "gate")); err != nil {
