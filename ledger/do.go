@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -262,8 +261,7 @@ func (o *task) giveUp(ctx context.Context, ev work.Event, cause error, again boo
 	if again { // it was unknown before
 		return err
 	}
-	o.st.Report(ctx, "ledger:unknown", slog.String("kind", o.kind), slog.String("operation", string(o.id)),
-		slog.String("policy", o.declared.String()), slog.Any("err", err))
+	reportUnknown(ctx, o.st, o.kind, o.id, o.declared, err)
 	return err
 }
 

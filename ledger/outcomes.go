@@ -51,6 +51,13 @@ func resolved(done bool) counted {
 	return counted{notDone: 1}
 }
 
+// reportUnknown reports an operation whose outcome has become unknown. The host's metrics count these reports, so there is one for each
+// operation that outcomes counts.
+func reportUnknown(ctx context.Context, st *dohost.State, kind string, id ID, p Policy, err error) {
+	st.Report(ctx, "ledger:unknown", slog.String("kind", kind), slog.String("operation", string(id)),
+		slog.String("policy", p.String()), slog.Any("err", err))
+}
+
 // reportResolved reports a decision about an unknown operation.
 func reportResolved(ctx context.Context, st *dohost.State, kind string, id ID, p Policy, done bool) {
 	outcome := "not-done"

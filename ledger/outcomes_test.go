@@ -6,6 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,6 +43,8 @@ func TestOutcomesAreCounted(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
 	s.kind.Keep = time.Hour
 	s.after = failures(3, errTimeout)
+	var reports reportCounts
+	s.listener.Service = reports.add
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		in := func(scope string) ledger.ID {
 			t.Helper()
@@ -84,6 +90,10 @@ func TestOutcomesAreCounted(t *testing.T) {
 				}
 			}
 		}
+		h.Advance(time.Second)
+		if got := reports.text(); got != "ledger:interrupted 1, ledger:resolved 3, ledger:unknown 4" {
+			t.Errorf("the reports are %s", got)
+		}
 		const last = "charge, AtMostOnce, 4 unknown so far, 3 resolved: 2 without an effect (67 % false unknowns)"
 		wantOutcomes(t, h, o, last)
 		h.Advance(2 * time.Hour)
@@ -97,6 +107,31 @@ func TestOutcomesAreCounted(t *testing.T) {
 		}
 		wantOutcomes(t, h, o, last)
 	})
+}
+
+// reportCounts counts the reports of a host by their events.
+type reportCounts struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (c *reportCounts) add(_ dohost.ID, event string, _ ...slog.Attr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = map[string]int{}
+	}
+	c.of[event]++
+}
+
+func (c *reportCounts) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []string
+	for _, event := range slices.Sorted(maps.Keys(c.of)) {
+		all = append(all, fmt.Sprint(event, " ", c.of[event]))
+	}
+	return strings.Join(all, ", ")
 }
 
 func isArgumentError(err error) bool {

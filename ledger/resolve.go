@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -124,14 +123,20 @@ func (k *Kind[A, R]) resolve(ctx context.Context, st *dohost.State, id ID, resul
 	}
 	r.Doubt, r.TookEffect, r.Changed = false, false, now.UnixMilli()
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		err := errors.Join(storeResult(ctx, st, &r, result), count(ctx, st, k.Name, k.Policy, counts))
-		if err != nil {
+		if err := storeResult(ctx, st, &r, result); err != nil {
+			return err
+		}
+		if err := count(ctx, st, k.Name, k.Policy, counts); err != nil {
 			return err
 		}
 		return operations.Put(ctx, st.Storage(), r)
 	})
-	if err == nil {
-		reportResolved(ctx, st, k.Name, id, k.Policy, result != nil)
+	if err != nil {
+		return err
 	}
-	return err
+	if counts.unknown > 0 {
+		reportUnknown(ctx, st, k.Name, id, k.Policy, fmt.Errorf("%w: the call of %s was interrupted", ErrUnknown, id))
+	}
+	reportResolved(ctx, st, k.Name, id, k.Policy, result != nil)
+	return nil
 }
