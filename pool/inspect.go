@@ -205,9 +205,9 @@ func (t *taskRow) mayRetry() bool {
 // mayDelete reports whether an operator may delete the task.
 func (t *taskRow) mayDelete() bool { return !t.Status.held() && !t.unnotified() }
 
-// operate applies an action of an operator: it posts a task, begins a role again that is given up, makes a failed task pending again with all of its
-// attempts, or deletes a task that no worker has. A pending task whose agent is to be notified fails before it is deleted. A task that is done
-// once has no retry after a start, and a cancelled task has none: its call may have ended.
+// operate applies an action of an operator: it posts a task, begins a role again that is given up, makes a failed task pending again with
+// all of its attempts, or deletes a task that no worker has. A pending task whose agent is to be notified fails before it is deleted. A task
+// that is done once has no retry after a start, and a cancelled task has none: its call may have ended.
 func (p *Pool) operate(ctx context.Context, r *dohost.AdminRequest) (done bool, err error) {
 	if r.Kind == roleItem {
 		return p.operateRole(ctx, r)
@@ -240,10 +240,21 @@ func (p *Pool) operate(ctx context.Context, r *dohost.AdminRequest) (done bool, 
 	return done, err
 }
 
-// operatorTask is the Result of an ActionPost.
-type operatorTask struct {
-	Text string `json:"text"`
-	Key  string `json:"key"` // a repeated request with the key has no effect; empty: none
+// operatorTask is the Result of an ActionPost. A repeated request with a key that is not empty has no effect.
+type operatorTask struct{ text, key string }
+
+// operatorTaskOf decodes a Result. It refuses other fields, which the task would not have, and a missing text.
+func operatorTaskOf(result []byte) (n operatorTask, err error) {
+	var fields map[string]string
+	err = json.Unmarshal(result, &fields)
+	text, ok := fields["text"]
+	n = operatorTask{text, fields["key"]}
+	delete(fields, "text")
+	delete(fields, "key")
+	if err != nil || !ok || len(fields) > 0 {
+		return n, refuse(ErrInvalid, `the result is not {"text": ..., "key": ...}`)
+	}
+	return n, nil
 }
 
 // operateRole applies an action of an operator to a role.
@@ -255,11 +266,10 @@ func (p *Pool) operateRole(ctx context.Context, r *dohost.AdminRequest) (done bo
 	case r.Action == dohost.ActionRetry && row.GivenUp:
 		return true, p.Declare(ctx, Declare{Role: row.Name, Managed: row.Managed})
 	case r.Action == dohost.ActionPost:
-		var n operatorTask
-		if err := json.Unmarshal(r.Result, &n); err != nil {
-			return false, refuse(ErrInvalid, `the result is not {"text": ..., "key": ...}`)
+		n, err := operatorTaskOf(r.Result)
+		if err == nil {
+			_, err = p.Post(ctx, NewTask{Role: row.Name, Text: n.text, Key: n.key})
 		}
-		_, err := p.Post(ctx, NewTask{Role: row.Name, Text: n.Text, Key: n.Key})
 		return err == nil, err
 	}
 	return false, nil

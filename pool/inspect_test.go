@@ -85,7 +85,9 @@ func TestOperatorPostsATask(t *testing.T) {
 		equal(t, "answers", []string{
 			post("a", `{"text":"paint it","key":"k"}`), post("a", `{"text":"paint it","key":"k"}`), post("a", `{"text":"another","key":"k"}`),
 			post("a", `{"text":"a long text"}`), post("a", `"paint it"`), post("a", ""), post("none", `{"text":"x"}`), post("a", `{"text":"x"}`),
-		}, "true", "true", "409 key_used", "400 invalid", "400 invalid", "400 invalid", "false", "true")
+			post("a", "null"), post("a", "{}"), post("a", `{"Text":"x"}`), post("a", `{"text":"x","role":"b"}`), post("a", `{"text":"x"} 1`),
+		}, "true", "true", "409 key_used", "400 invalid", "400 invalid", "400 invalid", "false", "true",
+			"400 invalid", "400 invalid", "400 invalid", "400 invalid", "400 invalid")
 		f.operate(ctx, false, dohost.ActionPost, taskItem, "1")
 		f.operate(ctx, false, dohost.ActionDelete, roleItem, "a")
 		if f.is("1", "pending 0"); f.task("1").Text != "paint it" || f.task("2").Text != "x" || !f.requested("a") {
