@@ -10,8 +10,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// ClassExtension adds items to the objects of a class, and code that runs when an object wakes, for a package that works in objects of any class, such as package
-// ledger.
+// ClassExtension adds items to the objects of a class, and code that runs when an object wakes, for a package that works in objects of
+// any class, such as package ledger.
 type ClassExtension struct {
 	// Kinds are the kinds of the items. Two extensions of a class must not have a kind in common.
 	Kinds []string
