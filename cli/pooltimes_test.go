@@ -18,9 +18,9 @@ import (
 
 var dohostProgram = flag.String("dohost", "", "program of TestKilledWorkersAreNoticed, whose pools have the default options: the test then takes 4 minutes")
 
-// steadyPool is a pool whose workers lapse soon, but not on a busy machine.
+// steadyPool is a pool whose workers lapse soon, but not on a busy machine, where a process may wait for seconds.
 var steadyPool = &pool.Options{
-	Beat: 500 * time.Millisecond, TTL: 2 * time.Second, Sweep: time.Second, Lease: 2 * time.Second, Acknowledged: 2 * time.Second,
+	Beat: 500 * time.Millisecond, TTL: 5 * time.Second, Sweep: time.Second, Lease: 5 * time.Second, Acknowledged: 5 * time.Second,
 	RestartDelay: 50 * time.Millisecond,
 }
 
