@@ -212,10 +212,12 @@ func postTasks(t *testing.T, p *poolPages) {
 		await until("it is announced", () => the("#said").textContent.includes("A task is posted to the role reviewer"))`)
 	p.do(t, "", form+`window.real = window.fetch; window.fetch = async (path, o) => { const res = await real(path, o);
 			if (String(path).includes("action=post")) throw new TypeError("the connection is lost"); return res; };
-		write("once only"); submit(); await refuses("The pool may have the task or not: the connection is lost"); same(text.value, "once only"); window.fetch = real;
+		write("once only"); submit(); await refuses("The pool may have the task or not: the connection is lost"); same(text.value, "once only");
 		await until("the pool has the task", () => tasks() === "1,2"); the("#post").scrollIntoView()`)
 	p.do(t, "post failed", `await until("the alert is on the screen", () => the("#post-error").checkVisibility())`)
-	p.do(t, "", form+`submit(); await posted("1,2"); same(await readTask("2"), "once only");
+	p.do(t, "", form+`window.fetch = (path, o) => String(path).includes("action=post") ? Promise.reject(new TypeError("no network")) : real(path, o);
+		await pick("builder"); submit(); await refuses("The pool may have the task or not: no network"); window.fetch = real; await pick("reviewer");
+		submit(); await posted("1,2"); same(await readTask("2"), "once only");
 		write("x".repeat(70000)); submit(); await refuses("The task is not posted: pool: invalid: text has 70000 bytes"); same(text.value.length, 70000);
 		await pick("builder"); same(the("#post-error").hidden, true); same(the("#post-send").textContent, "Post to the role builder");
 		write("build it"); submit(); submit(); await posted("3"); await has("roles", "builder", "State", "restart requested")`)

@@ -15,7 +15,7 @@ export class PoolView {
   #seen = null // {role, roles, workers, tasks} of the last poll
   #view = {}
   #content = 0 // counts the requests for the content of a task
-  #draft = null // {role, key} of the task in the form after a post that has failed: a repeated one has no further effect
+  #draft = new Map() // roles that the text in the form was posted to, and the keys of these tasks: a repeated post has no further effect
   #posting = false
 
   constructor(host, on) {
@@ -35,7 +35,7 @@ export class PoolView {
       this.#post(by('post').dataset.role, by('post-text').value)
     })
     by('post-text').addEventListener('input', () => {
-      this.#draft = null
+      this.#draft = new Map()
       this.#wrong('')
     })
     by('content-close').addEventListener('click', () => {
@@ -55,7 +55,7 @@ export class PoolView {
     this.#view = { role: '', state: '', workers: [], tasks: [] }
     by('task-state').value = ''
     by('post-text').value = ''
-    this.#draft = null
+    this.#draft = new Map()
     this.#wrong('')
     this.#close()
     this.#alert('')
@@ -153,10 +153,10 @@ export class PoolView {
     if (wrong || this.#posting) return
     this.#posting = true
     by('post-send').setAttribute('aria-disabled', 'true')
-    if (this.#draft?.role !== name) this.#draft = { role: name, key: newID('page-') }
     const draft = this.#draft
+    if (!draft.has(name)) draft.set(name, newID('page-'))
     try {
-      const { path, body } = postRequest(this.#on.path(), name, text, draft.key)
+      const { path, body } = postRequest(this.#on.path(), name, text, draft.get(name))
       const { done } = await this.#host.ask('POST', path, 15000, body)
       if (!done) throw Object.assign(new Error('the pool has no such role any more'), { status: 404 })
       const said = `A task is posted to the role ${short(name, 60)}`
@@ -164,7 +164,7 @@ export class PoolView {
       this.#on.say(said)
       if (draft === this.#draft) {
         by('post-text').value = ''
-        this.#draft = null
+        this.#draft = new Map()
       }
     } catch (err) {
       if (draft === this.#draft) this.#wrong(postError(err))
