@@ -17,6 +17,9 @@ func CountSteps(t interface{ Cleanup(func()) }, f func(n int)) {
 	t.Cleanup(func() { rawjson.OnStep = nil })
 }
 
+// CheckOutput is the check of an Output.
+func CheckOutput(o *Output) error { return o.check() }
+
 // Idle returns an error if rows remain that should be gone when everything has ended.
 func (k *conversation) Idle(ctx context.Context) error {
 	open, err := replies.Count(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})

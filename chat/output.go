@@ -16,7 +16,8 @@ import (
 
 // Output describes the results of a [Tool].
 type Output struct {
-	// Schema is a JSON schema, at most 64 KiB.
+	// Schema is a JSON schema, at most 64 KiB. It must not be recursive. A reference in it is a pointer to another place in it, such as
+	// #/$defs/name.
 	Schema json.RawMessage
 
 	// err is set by OutputOf.
@@ -52,6 +53,9 @@ func (o *Output) check() error {
 	case len(o.Schema) > maxOutputSchema:
 		return fmt.Errorf("the schema of the output has %d bytes, the limit is %d", len(o.Schema), maxOutputSchema)
 	}
+	if err := checkSchemaParts(o.Schema); err != nil {
+		return fmt.Errorf("the schema of the output: %w", err)
+	}
 	if _, err := resolveSchema(o.Schema); err != nil {
 		return fmt.Errorf("the schema of the output: %w", err)
 	}
@@ -66,9 +70,15 @@ func (o *Output) schema() string {
 	return string(o.Schema)
 }
 
-func resolveSchema(raw []byte) (*jsonschema.Resolved, error) {
+func decodeSchema(raw []byte) (*jsonschema.Schema, error) {
 	var schema jsonschema.Schema
-	if err := json.Unmarshal(raw, &schema); err != nil {
+	err := json.Unmarshal(raw, &schema)
+	return &schema, err
+}
+
+func resolveSchema(raw []byte) (*jsonschema.Resolved, error) {
+	schema, err := decodeSchema(raw)
+	if err != nil {
 		return nil, err
 	}
 	return schema.Resolve(nil)

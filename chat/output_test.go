@@ -251,6 +251,11 @@ func TestOutputErrors(t *testing.T) {
 	for want, output := range map[string]*chat.Output{
 		"the output has no schema":          chat.OutputOf[chan int](),
 		"the schema of the output: ":        {Schema: json.RawMessage(`{"type":7}`)},
+		"it is recursive":                   {Schema: json.RawMessage(`{"$ref":"#"}`)},
+		"want one such as #/$defs/name":     {Schema: json.RawMessage(`{"$ref":"#a","$anchor":"a"}`)},
+		"it has a $dynamicRef":              {Schema: json.RawMessage(`{"$dynamicRef":"#a","$dynamicAnchor":"a"}`)},
+		"a schema in it has an $id":         {Schema: json.RawMessage(`{"items":{"$id":"a"}}`)},
+		"nested":                            {Schema: json.RawMessage(strings.Repeat(`{"not":`, 200) + `true` + strings.Repeat(`}`, 200))},
 		"the schema of the output has 7000": {Schema: json.RawMessage(`{"title":"` + strings.Repeat("x", 70_000-12) + `"}`)},
 	} {
 		tool := sleeper("a", 0, false)
@@ -265,4 +270,35 @@ func TestOutputErrors(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOutputSchemas has schemas that a comparison would not end with, or only after an exponential time, and schemas with references
+// that have a bound.
+func TestOutputSchemas(t *testing.T) {
+	for schema, recursive := range map[string]bool{
+		`{"$ref":"#"}`:             true,
+		`{"ALLOF":[{"$ref":"#"}]}`: true,
+		`{"items":{"$ref":"#"}}`:   true,
+		`{"items":{"$ref":"#/%24defs/a"},"$defs":{"a":{"not":{"$ref":"#/$defs/b~1c"}},"b/c":{"if":{"$ref":"#/items"}}}}`: true,
+		doublings(11):                   true,
+		`{"$id":"https://a.example/b"}`: false,
+		`{"$defs":{"a":{"$ref":"#"}}}`:  false,
+		`{"enum":[{"$ref":"#"}]}`:       false,
+		`{"properties":{"$ref":{"$ref":"#/$defs/a"},"b":{"$ref":"#/allOf/0"}},"allOf":[true],"$defs":{"a":{"type":"string"}}}`: false,
+		doublings(10): false,
+	} {
+		err := chat.CheckOutput(&chat.Output{Schema: json.RawMessage(schema)})
+		if got := err != nil && strings.Contains(err.Error(), "it is recursive"); got != recursive || !recursive && err != nil {
+			t.Errorf("%s: %v", schema, err)
+		}
+	}
+}
+
+// doublings returns a schema of which 2^n copies are visited.
+func doublings(n int) string {
+	defs := `"0":true`
+	for i := range n {
+		defs += fmt.Sprintf(`,"%d":{"allOf":[{"$ref":"#/$defs/%d"},{"$ref":"#/$defs/%d"}]}`, i+1, i, i)
+	}
+	return fmt.Sprintf(`{"$ref":"#/$defs/%d","$defs":{%s}}`, n, defs)
 }
