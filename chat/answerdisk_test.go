@@ -244,3 +244,88 @@ func TestAnswersOfClientsOnAFullDisk(t *testing.T) {
 		t.Fatal("no case ran")
 	}
 }
+
+// The time limit of a call ends while the disk is full. A decision, a completion and the frames of a client get an error within the
+// bound, and the call ends when there is space.
+func TestOverdueAnswersOnAFullDisk(t *testing.T) {
+	ran := 0
+	for name, c := range map[string]struct {
+		external bool
+		answer   func(ctx context.Context, p *countingAgent, key string) error // nil for a frame
+		frame    map[string]any
+		want     string // in the frames that the client gets
+	}{
+		"decision": {false, func(ctx context.Context, p *countingAgent, _ string) error {
+			return chat.Decide(ctx, p, &chat.Decision{Call: "a-1-0", Approve: true})
+		}, nil, ""},
+		"completion": {true, func(ctx context.Context, p *countingAgent, key string) error {
+			_, err := chat.Complete(ctx, p, &chat.Completion{Key: key})
+			return err
+		}, nil, ""},
+		"approval": {false, nil, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": "a-1-0", "approved": true}, "not stored: dohost: disk almost full"},
+		"request":  {false, nil, map[string]any{"type": "cf_agent_use_chat_request", "id": "two", "init": map[string]any{"method": "POST", "body": "{}"}}, "two failed"},
+	} {
+		ran++
+		t.Run(name, func(t *testing.T) {
+			key, runs := "", 0
+			tool := counted(&runs, time.Second, nil)
+			tool.Approve.Within = time.Minute
+			if c.external {
+				tool = keeper(&key, chat.External{Within: time.Minute})
+			}
+			class := toolClass(&stepsModel{steps: [][]string{{"a"}}}, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} })
+			runLong(t, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+					_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
+					return err
+				})
+				time.Sleep(time.Second)
+				disk.SetFree(0)
+				time.Sleep(2 * time.Minute)
+				client, start := dialDisk(t, ctx, h), time.Now()
+				if c.frame != nil {
+					client.send(t, ctx, c.frame)
+					time.Sleep(25 * time.Second)
+					if got := client.failures(); !strings.Contains(got, c.want) {
+						t.Errorf("the client gets %q, want %q", got, c.want)
+					}
+				} else {
+					ctx, cancel := context.WithTimeout(ctx, time.Hour)
+					defer cancel()
+					err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error { return c.answer(ctx, p, key) })
+					if waited := time.Since(start); !errors.Is(err, dohost.ErrNoSpace) || waited > 25*time.Second {
+						t.Errorf("after %v: %v", waited, err)
+					}
+				}
+				disk.SetFree(1 << 40)
+				time.Sleep(time.Minute)
+				if n := openCalls(t, h); n != 0 || runs != 0 {
+					t.Errorf("with space: %d open calls, %d runs", n, runs)
+				}
+				stop()
+				_ = client.ws.CloseNow()
+				synctest.Wait()
+			}, class)
+		})
+	}
+	if ran == 0 {
+		t.Fatal("no case ran")
+	}
+}
+
+// failures returns the errors and the failed requests in the frames that the client has received.
+func (c *diskClient) failures() (text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.frames {
+		switch {
+		case f.Type == "" && f.Error != nil:
+			text += fmt.Sprint(f.Error)
+		case f.Type == "cf_agent_use_chat_response" && f.Done:
+			text += f.ID + " failed"
+		}
+	}
+	return text
+}

@@ -157,7 +157,7 @@ func (k *conversation) decide(ctx context.Context, d *Decision) error {
 	}
 	f := &answerFrame{ToolAnswer: uimessage.ToolAnswer{CallID: d.Call, Approved: &d.Approve}}
 	ctx = withActor(ctx, actor{name: d.Actor, reason: d.Reason})
-	_, how, err := k.applyAnswer(ctx, f, true)
+	_, how, err := k.applyAnswer(ctx, f, true, answerWait)
 	switch {
 	case err != nil:
 		return err
@@ -355,7 +355,7 @@ func (k *conversation) scheduleExpiry(ctx context.Context, message, call string,
 }
 
 // expireOverdue ends the waits whose time to decide has passed. The schedule of the expiry may be late: after a downtime of the
-// host, a decision may come first.
+// host, a decision may come first. On a full disk it waits for answerWait.
 func (k *conversation) expireOverdue(ctx context.Context) error {
 	now := time.Now().UnixMilli()
 	overdue, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{
@@ -363,14 +363,14 @@ func (k *conversation) expireOverdue(ctx context.Context) error {
 	})
 	for _, r := range overdue {
 		if err == nil {
-			err = k.expireApproval(ctx, expiredApproval{r.Value.Message, r.Value.ID})
+			err = k.expireApproval(ctx, expiredApproval{r.Value.Message, r.Value.ID}, answerWait)
 		}
 	}
 	return err
 }
 
-// expireApproval ends the wait of a call, if it still waits.
-func (k *conversation) expireApproval(ctx context.Context, of expiredApproval) error {
+// expireApproval ends the wait of a call, if it still waits. most bounds the wait for space.
+func (k *conversation) expireApproval(ctx context.Context, of expiredApproval, most time.Duration) error {
 	calls, err := k.callsOf(ctx, of.Message)
 	if err != nil {
 		return err
@@ -380,11 +380,11 @@ func (k *conversation) expireApproval(ctx context.Context, of expiredApproval) e
 	case !ok || !row.overdue(time.Now().UnixMilli()) || row.ended():
 		return nil
 	case row.External:
-		return k.expireExternal(ctx, row)
+		return k.expireExternal(ctx, row, most)
 	case row.State != CallApproval:
 		return nil
 	}
 	f := &answerFrame{ToolAnswer: uimessage.ToolAnswer{CallID: of.Call, State: uimessage.OutputError, ErrorText: uimessage.ExpiredText}}
-	_, _, err = k.applyAnswer(withActor(ctx, actor{expired: true}), f, true)
+	_, _, err = k.applyAnswer(withActor(ctx, actor{expired: true}), f, true, most)
 	return err
 }

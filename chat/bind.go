@@ -242,7 +242,7 @@ func durableEntries[O any, P interface {
 			return of(o).endCancelled(ctx, fiber)
 		}),
 		agent.OnSchedule(expireCallback, func(o *O, ctx context.Context, of expiredApproval) error {
-			return P(o).conv().expireApproval(ctx, of)
+			return P(o).conv().expireApproval(ctx, of, math.MaxInt64) // nothing repeats it
 		}),
 		agent.OnSchedule(taskCallback, func(o *O, ctx context.Context, e pool.Ended) error { return of(o).taskEnded(ctx, &e) }),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),

@@ -117,7 +117,7 @@ func (k *conversation) complete(ctx context.Context, c *Completion, most time.Du
 		row, ok, err := k.externalCall(ctx, c.Key)
 		tool = row.Tool
 		if err == nil && ok && !row.ended() && row.overdue(time.Now().UnixMilli()) { // its schedule is late, after a downtime
-			if err = k.expireExternal(ctx, row); err == nil {
+			if err = k.expireExternal(ctx, row, 0); err == nil {
 				row, ok, err = k.externalCall(ctx, c.Key)
 			}
 		}
@@ -271,10 +271,10 @@ func queuedAnswer(r *callRow) *uimessage.ToolAnswer {
 	return &uimessage.ToolAnswer{CallID: r.ID, State: uimessage.OutputAvailable, Output: out}
 }
 
-// expireExternal ends the wait for a completion that has taken too long.
-func (k *conversation) expireExternal(ctx context.Context, row callRow) error {
+// expireExternal ends the wait for a completion that has taken too long. most bounds the wait for space.
+func (k *conversation) expireExternal(ctx context.Context, row callRow, most time.Duration) error {
 	f := &uimessage.ToolAnswer{CallID: row.ID, State: uimessage.OutputError, ErrorText: row.expiredText()}
-	return retryNoSpace(ctx, func() error {
+	return retryNoSpaceWithin(ctx, most, func() error {
 		now, ok, err := callRows.Get(ctx, k.store(), callRows.Key(row))
 		if err != nil || !ok || now.Value.ended() {
 			return err

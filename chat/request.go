@@ -135,7 +135,7 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 	}
 	if decidingFrames[head.Type] {
 		if err := k.expireOverdue(ctx); err != nil {
-			return true, err
+			return true, k.refuseOverdue(ctx, conn, head.Type, head.ID, err)
 		}
 	}
 	ctx = withActor(ctx, actorOf(conn))
@@ -147,9 +147,7 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 			err = k.handleRequest(ctx, conn, r)
 		}
 		if err != nil && ctx.Err() == nil {
-			return true, k.send(ctx, conn, responseFrame{
-				Type: frameResponse, ID: head.ID, Body: k.errorText(err), Done: true, Error: true, Outcome: StatusFailed,
-			})
+			return true, k.failRequest(ctx, conn, head.ID, k.errorText(err))
 		}
 		return true, err
 	case frameCancel:
@@ -187,13 +185,27 @@ const readonlyText = "Connection is readonly"
 func (k *conversation) refuseChange(ctx context.Context, conn *agent.Conn, frame, id string) error {
 	switch frame {
 	case frameRequest:
-		return k.send(ctx, conn, responseFrame{
-			Type: frameResponse, ID: id, Body: readonlyText, Done: true, Error: true, Outcome: StatusFailed,
-		})
+		return k.failRequest(ctx, conn, id, readonlyText)
 	case frameCancel:
 		return nil
 	}
 	return k.sendTranscriptTo(ctx, conn, false)
+}
+
+// refuseOverdue answers a frame before which a call should have expired, which has failed with err.
+func (k *conversation) refuseOverdue(ctx context.Context, conn *agent.Conn, frame, id string, err error) error {
+	switch {
+	case !noSpace(err):
+		return err
+	case frame == frameRequest:
+		return k.failRequest(ctx, conn, id, k.errorText(err))
+	}
+	return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the frame %s is not stored: %w", frame, err))
+}
+
+// failRequest answers a request that is not accepted.
+func (k *conversation) failRequest(ctx context.Context, conn *agent.Conn, id, text string) error {
+	return k.send(ctx, conn, responseFrame{Type: frameResponse, ID: id, Body: text, Done: true, Error: true, Outcome: StatusFailed})
 }
 
 // handleRequest accepts a request.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -44,7 +43,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	case len(f.Tools) > maxRequest:
 		return k.sendRefusal(ctx, conn, &dohost.LimitError{What: "list of tools", Size: len(f.Tools), Limit: maxRequest})
 	}
-	of, how, err := k.applyAnswer(ctx, &f, false)
+	of, how, err := k.applyAnswer(ctx, &f, false, answerWait)
 	refused, isRefused := errors.AsType[*clientBudgetError](err)
 	switch {
 	case isRefused: // the published client has applied the approval to its copy of the message
@@ -102,13 +101,11 @@ func (k *conversation) sendRefusal(ctx context.Context, conn *agent.Conn, why er
 }
 
 // applyAnswer applies an answer to its call, in the running reply or in the message that has the call, as soon as there is
-// space for it, within answerWait. With continues it queues a continuation of the message in the same batch. It returns the id of that message, or ""
+// space for it, within most. With continues it queues a continuation of the message in the same batch. It returns the id of that message, or ""
 // if there is none. The call may begin during the wait, so the effect is computed after it.
-func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame, continues bool) (message string, how uimessage.Effect, err error) {
-	most := answerWait
-	if by, ok := ctx.Value(actorKey{}).(actor); ok && by.expired { // nothing repeats it
-		most = math.MaxInt64
-	}
+func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame, continues bool, most time.Duration) (
+	message string, how uimessage.Effect, err error,
+) {
 	err = retryNoSpaceWithin(ctx, most, func() error {
 		message, how, err = k.applyAnswerOnce(ctx, f, continues)
 		return err
