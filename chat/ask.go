@@ -9,7 +9,6 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/chat/uimessage"
 )
@@ -28,9 +27,9 @@ type AskOptions struct {
 // request; see [Wait].
 //
 // Errors: a [*dohost.LimitError]; one for an invalid message; one for a Body that is not JSON; that of
-// [agent.CheckWrite] in an event of a read-only client.
+// [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].
 func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, err error) {
-	if err := agent.CheckWrite(ctx); err != nil {
+	if err := a.conv().checkChange(ctx); err != nil {
 		return "", err
 	}
 	for _, m := range list {
@@ -46,7 +45,7 @@ func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, 
 //
 // Errors: those of [Ask].
 func Continue(ctx context.Context, a Ref, o *AskOptions) (id string, err error) {
-	if err := agent.CheckWrite(ctx); err != nil {
+	if err := a.conv().checkChange(ctx); err != nil {
 		return "", err
 	}
 	return a.conv().askFromProgram(ctx, replyRow{Continues: true, Answers: true}, nil, o)
@@ -158,12 +157,12 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 // has made. Check messages of a client before you pass them to SetMessages.
 //
 // Errors: a [*dohost.LimitError] for a message that does not fit into a row; one for an invalid message;
-// that of [agent.CheckWrite] in an event of a read-only client.
+// that of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].
 func SetMessages(ctx context.Context, a Ref, list []Message) error {
-	if err := agent.CheckWrite(ctx); err != nil {
+	k := a.conv()
+	if err := k.checkChange(ctx); err != nil {
 		return err
 	}
-	k := a.conv()
 	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.putAll(ctx, list) }); err != nil {
 		return err
 	}

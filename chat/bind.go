@@ -41,6 +41,7 @@ type conversation struct {
 
 	// Owned by the goroutine that has the turn.
 	live       *liveReply
+	inOnCall   bool        // OnCall is running
 	clearing   *agent.Conn // the client that is clearing the conversation; sendEnd sends it no transcript; may be nil
 	audience   audience[*agent.Conn]
 	callPrefix string // the prefix of the names that nextCall returns; empty before the first name
@@ -100,7 +101,7 @@ type Handlers[O, S any] struct {
 	// OnCall is called when the state of a tool call changes, also to its first one: with CallRunning when a run begins, with
 	// CallCompleted and Output, or with another last state and Error, when the call ends. It is called in the transaction of
 	// the change: its writes and the state are one commit, so a counter that it keeps is exact. It must not give up the turn, and must
-	// not change the conversation. An error is reported, and rolls back the writes of OnCall alone; on a full disk the
+	// not change the conversation: both fail with [dohost.ErrMisuse]. An error is reported, and rolls back the writes of OnCall alone; on a full disk the
 	// change waits. A call that is deleted with its message gets no last state. The calls of a [Worker] have no states.
 	OnCall func(*O, context.Context, Call) error
 	// Sanitize transforms a message before it is stored. It runs after the built-in sanitizing: see docs/chat.md.

@@ -1,17 +1,20 @@
 package chat
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 )
 
 // Call is a tool call of a conversation. It exists until its message is deleted.
@@ -82,9 +85,13 @@ func resultIn(v interface {
 func (k *conversation) callOnCall(ctx context.Context, row *callRow, result callResult) error {
 	c := row.call()
 	if row.ended() && !row.Async {
-		c.Output, c.Error = result.output, cmp.Or(result.failure, c.Error)
+		c.Output, c.Error = bytes.Clone(result.output), cmp.Or(result.failure, c.Error) // OnCall may change it
 	}
-	err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.class.called(k.owner, ctx, c) })
+	err := dohost.Transaction(ctx, func(ctx context.Context) error {
+		k.inOnCall = true
+		defer func() { k.inOnCall = false }()
+		return k.class.called(k.owner, ctx, c)
+	})
 	switch {
 	case err == nil || noSpace(err) || errors.Is(err, dohost.ErrFenced):
 		return err
@@ -93,6 +100,15 @@ func (k *conversation) callOnCall(ctx context.Context, row *callRow, result call
 	}
 	k.base.Object().Report(ctx, "chat:failed", slog.String("call", row.ID), slog.String("hook", "OnCall"), slog.Any("err", err))
 	return nil
+}
+
+// checkChange returns an error if the program may not change the conversation: its client is read-only, or it is in OnCall. OnCall would
+// be called for the calls in the messages, without an end.
+func (k *conversation) checkChange(ctx context.Context) error {
+	if k.inOnCall {
+		return fmt.Errorf("chat: OnCall must not change the conversation: %w", dohost.ErrMisuse)
+	}
+	return agent.CheckWrite(ctx)
 }
 
 // maxCallInput bounds the input in the row of a call, in bytes.

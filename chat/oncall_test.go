@@ -145,16 +145,31 @@ func TestOnCallAtEveryPoint(t *testing.T) {
 // An error of OnCall changes neither the call nor the reply, is reported, and rolls back the writes of OnCall.
 func TestOnCallFails(t *testing.T) {
 	ran := 0
-	for name, fail := range map[string]func(context.Context) error{
-		"an error":                func(context.Context) error { return errors.New("no counter") },
-		"a wait without the turn": func(ctx context.Context) error { return dohost.Sleep(ctx, time.Second) },
+	for name, fail := range map[string]func(context.Context, *countingAgent) error{
+		"an error":                func(context.Context, *countingAgent) error { return errors.New("no counter") },
+		"a wait without the turn": func(ctx context.Context, _ *countingAgent) error { return dohost.Sleep(ctx, time.Second) },
+		"messages": func(ctx context.Context, p *countingAgent) error {
+			return misuse(chat.SetMessages(ctx, p, []chat.Message{chat.Text("v", chat.RoleUser, "more")}))
+		},
+		"a request": func(ctx context.Context, p *countingAgent) error {
+			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("v", chat.RoleUser, "more")}, nil)
+			return misuse(err)
+		},
+		"a continuation": func(ctx context.Context, p *countingAgent) error {
+			_, err := chat.Continue(ctx, p, nil)
+			return misuse(err)
+		},
+		"a decision": func(ctx context.Context, p *countingAgent) error {
+			return misuse(chat.Decide(ctx, p, &chat.Decision{Call: "a-1-0"}))
+		},
+		"a deletion": func(ctx context.Context, p *countingAgent) error { return misuse(chat.Clear(ctx, p)) },
 	} {
 		ran++
 		t.Run(name, func(t *testing.T) {
 			var reports []string
 			class := onCallClass(&stepsModel{steps: [][]string{{"a"}}}, []chat.Tool{sleeper("a", time.Second, false)},
 				func(p *countingAgent, ctx context.Context, _ chat.Call) error {
-					return errors.Join(dohost.Add(ctx, p.Storage(), "calls", 1), fail(ctx))
+					return errors.Join(dohost.Add(ctx, p.Storage(), "calls", 1), fail(ctx, p))
 				})
 			o := &dohosttest.Options{Classes: []dohost.Class{class}, Options: dohost.Options{Listener: dohost.Listener{
 				Service: func(_ dohost.ID, event string, attrs ...slog.Attr) {
@@ -188,4 +203,37 @@ func TestOnCallFails(t *testing.T) {
 	if ran == 0 {
 		t.Fatal("no case ran")
 	}
+}
+
+// misuse returns ErrMisuse if err is that error, and nil otherwise, so that OnCall succeeds.
+func misuse(err error) error {
+	if errors.Is(err, dohost.ErrMisuse) {
+		return err
+	}
+	return nil
+}
+
+// The Output of OnCall is its own: a change of it changes no message.
+func TestOnCallChangesItsOutput(t *testing.T) {
+	changed, key := 0, ""
+	class := onCallClass(&stepsModel{steps: [][]string{{"a"}}}, []chat.Tool{keeper(&key, chat.External{})},
+		func(_ *countingAgent, _ context.Context, c chat.Call) error {
+			for i := range c.Output {
+				c.Output[i] = '-'
+				changed++
+			}
+			return nil
+		})
+	runAsked(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		h.Advance(5 * time.Second)
+		r := connectIdle(t, h, "r") // it gets the changed message
+		defer r.close()
+		if !complete(t, ctx, h, chat.Completion{Key: key, Output: json.RawMessage(`"a"`)}) {
+			t.Error("the completion is not applied")
+		}
+		h.Advance(5 * time.Second)
+		if answer, _ := answerOf(t, ctx, h); changed == 0 || resultOf(answer, "a") != `output-available "a"` {
+			t.Errorf("%d bytes changed, %s", changed, resultOf(answer, "a"))
+		}
+	})
 }

@@ -294,7 +294,7 @@ func TestOutputSchemas(t *testing.T) {
 	}
 }
 
-// doublings returns a schema of which 2^n copies are visited.
+// doublings returns a schema with references that lead to one schema 2^n times.
 func doublings(n int) string {
 	defs := `"0":true`
 	for i := range n {
