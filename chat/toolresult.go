@@ -89,7 +89,7 @@ func (k *conversation) refuseWithoutSpace(ctx context.Context, conn *agent.Conn,
 		return err
 	}
 	m, err := k.messageOfCall(ctx, &call)
-	if err != nil {
+	if err != nil || m.ID == "" { // deleted
 		return err
 	}
 	return k.send(ctx, conn, updatedFrame{frameUpdated, m})
