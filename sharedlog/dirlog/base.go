@@ -66,14 +66,19 @@ func (l *Log) newestBase() (base, error) {
 	return base{}, nil
 }
 
-// cleanBases removes the content of other bases than the newest one. Their owners are fenced. A failure leaves files that do no harm.
-func (l *Log) cleanBases(newest *base) {
+// cleanBases removes the content of other bases than the newest one, if this owner or an earlier one has written it: this owner may be a
+// former one itself by now. A failure leaves files that do no harm.
+func (l *Log) cleanBases(generation uint64, newest *base) {
 	files, err := os.ReadDir(filepath.Join(l.dir, "bases"))
 	if err != nil {
 		return
 	}
 	for _, file := range files {
-		if path := filepath.Join(l.dir, "bases", file.Name()); path != newest.file(l) {
+		var b base
+		if _, err := fmt.Sscanf(file.Name(), "%x-%x", &b.slot, &b.generation); err != nil || b.generation > generation {
+			continue
+		}
+		if path := b.file(l); path != newest.file(l) {
 			_ = os.Remove(path)
 		}
 	}

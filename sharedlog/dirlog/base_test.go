@@ -291,3 +291,34 @@ func TestBaseIsPublishedByItsSlot(t *testing.T) {
 		}
 	})
 }
+
+// TestLateOwnerRemovesNoNewerBase has an owner that was suspended when it had acquired the log, before it removed old bases.
+func TestLateOwnerRemovesNoNewerBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := open(t)
+		old := acquire(t, a)
+		appendAll(t, old, 3)
+		if err := writeBase(t, old, 1); err != nil {
+			t.Fatal(err)
+		}
+		old.endRenewals()
+		o := acquire(t, b)
+		if err := writeBase(t, o, 3); err != nil {
+			t.Fatal(err)
+		}
+		a.cleanBases(old.generation, &old.base)
+		if err := o.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r, err := acquire(t, a).ReadBase(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(r); err != nil || string(text) != "state 3" {
+			t.Errorf("the base is %q, %v", text, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -68,7 +68,7 @@ func (l *Log) own(begun time.Time, n uint64, s *slot) (sharedlog.Lease, error) {
 	}
 	o.base = o.acquired
 	l.clean(s.generation)
-	l.cleanBases(&o.base)
+	l.cleanBases(s.generation, &o.base)
 	go o.run()
 	return o, nil
 }
