@@ -11,6 +11,7 @@ import (
 	"iter"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -185,21 +186,44 @@ func (o *lease) WriteBase(ctx context.Context, number uint64, write func(io.Writ
 	if err == nil {
 		err = w.flush()
 	}
-	if err != nil {
-		return fmt.Errorf("natslog: base of record %d: %w", number, err)
+	published := false
+	if err == nil {
+		published, err = o.nameBase(ctx, base{number: number, size: w.size, name: w.name})
+	} else {
+		err = fmt.Errorf("natslog: base of record %d: %w", number, err)
 	}
+	switch {
+	case err == nil:
+		o.removeBases(ctx, w.name)
+	case !published:
+		w.remove()
+	}
+	return err
+}
+
+// nameBase publishes the message that names a base. After an error, published reports whether the base may be published.
+func (o *lease) nameBase(ctx context.Context, b base) (published bool, err error) {
 	if err := o.takeTurn(ctx); err != nil {
-		return err
+		return false, err
 	}
 	defer o.endTurn()
 	if err := o.ended(ctx); err != nil {
-		return err
+		return false, err
 	}
-	if err := o.publishBase(ctx, base{number: number, sequence: o.tail + 1, size: w.size, name: w.name}); err != nil {
-		return err
-	}
-	o.removeBases(ctx, w.name)
-	return nil
+	b.sequence = o.tail + 1
+	err = o.publishBase(ctx, b)
+	return err == nil || o.pending != nil && o.pending.name == b.name, err
+}
+
+// removeTime is the time of the removal of a content after a failure, which may be the end of the context.
+const removeTime = 2 * time.Second
+
+// remove removes the content of a base that is not published. The servers have no room for records if they keep the contents of bases
+// for which they have none. The next base of an owner removes a content that stays.
+func (w *baseWriter) remove() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), removeTime)
+	defer cancel()
+	_ = w.log.bases.Purge(ctx, jetstream.WithPurgeSubject(w.log.baseSubject(w.name)))
 }
 
 // publishBase publishes the message that makes a base the newest one. The caller has the turn.

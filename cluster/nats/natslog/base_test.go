@@ -173,3 +173,35 @@ func TestMissingMessageBetweenRecordsIsNamed(t *testing.T) {
 		t.Errorf("a log without a message: %v", failure)
 	}
 }
+
+// TestFailedBaseLeavesNoContent has bases that fail in the middle, at their end and when they are named, and one that may be published.
+func TestFailedBaseLeavesNoContent(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, 1, "always")
+	l := open(t, s, "main", single)
+	o := acquire(t, l)
+	appends(t, o, 1, 2)
+	write := func(ctx context.Context, number uint64, end func() error) error {
+		return o.WriteBase(ctx, number, func(w io.Writer) error {
+			_, err := w.Write(content(1))
+			if n := contents(t, l); n != 1 {
+				t.Errorf("%d bases have contents while one is written", n)
+			}
+			return errors.Join(err, end())
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	for n, err := range []error{
+		write(t.Context(), 1, func() error { return errors.New("by the test") }),
+		write(ctx, 1, func() error { cancel(); return nil }),
+		write(t.Context(), 3, func() error { return nil }), // there is no record 3
+	} {
+		if has := contents(t, l); err == nil || has != 0 {
+			t.Errorf("failed base %d: %d bases have contents, error %v", n, has, err)
+		}
+	}
+	o.tail += 5 // the servers refuse the message, and no message explains that
+	if err := write(t.Context(), 1, func() error { return nil }); !errors.Is(err, sharedlog.ErrUnknown) || contents(t, l) != 1 {
+		t.Errorf("%d bases have contents after one whose outcome is unknown: %v", contents(t, l), err)
+	}
+}
