@@ -66,6 +66,7 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 func (o *lease) publish(ctx context.Context, data []byte) error {
 	attempt, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
+	closed := o.log.nc.IsClosed() // if it is closed later, the message may be in the stream
 	sequence, err := o.send(attempt, o.tail, data)
 	if isRefused(err) {
 		sequence, err = o.resolve(attempt, data, err)
@@ -78,8 +79,9 @@ func (o *lease) publish(ctx context.Context, data []byte) error {
 		o.unknown = true
 		return context.Cause(ctx)
 	case errors.Is(err, errDamaged) || errors.Is(err, sharedlog.ErrFenced) || errors.Is(err, nats.ErrMaxPayload):
+		o.unknown = o.unknown || errors.Is(err, errDamaged)
 		return fmt.Errorf("natslog: %w", err)
-	case errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionClosed):
+	case errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrReconnectBufExceeded) || closed:
 		if o.unknown {
 			break // the message of an earlier attempt may be in the stream
 		}

@@ -60,6 +60,32 @@ func TestStoppedOwnerIsFenced(t *testing.T) {
 	has(t, acquire(t, l), newest)
 }
 
+// TestConnectionClosedDuringAnAppend closes the connection when a record was sent to a server that does not answer.
+func TestConnectionClosedDuringAnAppend(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, 1, "always")
+	l := open(t, s, "main", single)
+	o := acquire(t, l)
+	appends(t, o, 1, 1)
+	o.endRenewals() // so that the record is the only message
+	for _, server := range s.Processes {
+		if err := server.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, done := l.nc.Stats().OutMsgs, make(chan error, 1)
+	go func() { done <- o.Append(t.Context(), 2, record(2)) }()
+	for l.nc.Stats().OutMsgs == before {
+		if err := sleep(t.Context(), time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.nc.Close()
+	if err := <-done; !errors.Is(err, sharedlog.ErrUnknown) {
+		t.Errorf("the append has ended with %v", err)
+	}
+}
+
 // TestKilledOwnerIsReplaced kills the process of an owner among its appends.
 func TestKilledOwnerIsReplaced(t *testing.T) {
 	t.Parallel()
