@@ -119,13 +119,21 @@ func (b *bases) wait(failed int) bool {
 	return b.ctx.Err() == nil
 }
 
-// step writes a base if one is due, and then purges. The order matters: a record is purged only after a base that has it is published.
+// step writes a base if one is due, and then purges. The order matters: a record is purged only after a base that has it is published. A
+// purge that has failed is repeated before the base, since the log may have no room for both.
 func (b *bases) step() error {
-	if b.due() {
-		if err := b.write(); err != nil {
-			return err
-		}
+	err := b.purgeLog()
+	if !b.due() {
+		return err
 	}
+	if failed := b.write(); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return b.purgeLog()
+}
+
+// purgeLog purges the records before the newest base, if they are not purged yet.
+func (b *bases) purgeLog() error {
 	if b.purge == 0 {
 		return nil
 	}

@@ -378,6 +378,35 @@ func TestPurgeOfAnEarlierHostIsCompleted(t *testing.T) {
 	})
 }
 
+// TestFullLogIsPurged has a log without room for a base, and with records that the host before it has not purged.
+func TestFullLogIsPurged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &logtest.Log{}
+		o, l := cutting(t, log, 1000)
+		l.purging = func(context.Context) error { return errors.New("by the test") }
+		s := open(t, NewMemFS(), o)
+		workOn(t, s, 1, 10)
+		synctest.Wait()
+		s.Abandon()
+		base, _ := log.Base()
+		before := len(log.Records())
+
+		next, l := cutting(t, log, 1)
+		l.writes = func(context.Context) error {
+			if len(log.Records()) >= before {
+				return fmt.Errorf("%w: the log is full", sharedlog.ErrUnavailable)
+			}
+			return nil
+		}
+		n := open(t, NewMemFS(), next)
+		time.Sleep(time.Hour)
+		if st := n.Stats().Shared; base == 0 || st.Base <= base || st.Failures > 0 {
+			t.Errorf("base %d is followed by %+v", base, st)
+		}
+		n.live("c", "a").want(t, "n", "10")
+	})
+}
+
 // TestBasesAreNotLargerThanTheirRecords has a large state that changes little.
 func TestBasesAreNotLargerThanTheirRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
