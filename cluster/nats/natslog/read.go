@@ -123,8 +123,9 @@ func (l *Log) follow(ctx context.Context, stream jetstream.Stream, subject strin
 		for {
 			more := true
 			err := l.pull(ctx, stream, subject, from, func(m message) bool {
-				from, progress = m.sequence+1, time.Now()
+				from = m.sequence + 1
 				more = yield(m, nil)
+				progress = time.Now() // the caller may have taken long
 				return more
 			})
 			if !more {
