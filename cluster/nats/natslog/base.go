@@ -298,25 +298,38 @@ func (o *lease) Purge(ctx context.Context, before uint64) error {
 }
 
 // find returns the sequence of the first message of a record, or of a part of it that a former owner has left, between two sequences. If
-// the record was purged, it is the first sequence of the stream.
+// the record was purged, also by a former owner at the same time, it is the first sequence of the stream.
 func (l *Log) find(ctx context.Context, record, from, to uint64) (uint64, error) {
-	err := l.persist(ctx, func(ctx context.Context) error {
-		info, err := l.stream.Info(ctx)
-		if err == nil {
-			from = max(from, info.State.FirstSeq)
-		}
-		return err
-	})
+	from, err := l.notBefore(ctx, from)
 	for from < to && err == nil {
 		middle := from + (to-from)/2
 		var number uint64
-		if number, err = l.numberAt(ctx, middle); number < record {
+		number, err = l.numberAt(ctx, middle)
+		switch {
+		case errors.Is(err, errMissing):
+			missing := err
+			if from, err = l.notBefore(ctx, from); err == nil && from <= middle {
+				err = missing
+			}
+		case number < record:
 			from = middle + 1
-		} else {
+		default:
 			to = middle
 		}
 	}
 	return from, err
+}
+
+// notBefore returns a sequence, or the first one of the stream if that is greater.
+func (l *Log) notBefore(ctx context.Context, sequence uint64) (uint64, error) {
+	err := l.persist(ctx, func(ctx context.Context) error {
+		info, err := l.stream.Info(ctx)
+		if err == nil {
+			sequence = max(sequence, info.State.FirstSeq)
+		}
+		return err
+	})
+	return sequence, err
 }
 
 // numberAt returns the number of the record that the message with a sequence belongs to, or that it follows.

@@ -205,3 +205,36 @@ func TestFailedBaseLeavesNoContent(t *testing.T) {
 		t.Errorf("%d bases have contents after one whose outcome is unknown: %v", contents(t, l), err)
 	}
 }
+
+// TestPurgeDuringASearch purges messages, as a former owner may, at each step of the search for a record.
+func TestPurgeDuringASearch(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, 1, "always")
+	l := open(t, s, "main", single)
+	o := acquire(t, l)
+	appends(t, o, 1, 30) // record n has the sequence n+1
+	search := &purging{Stream: l.stream}
+	l.stream = search
+	for _, test := range []struct{ record, before, want uint64 }{
+		{20, 20, 21}, {28, 28, 29}, {29, 31, 31}, // the last one is purged itself
+	} {
+		search.before = test.before
+		sequence, err := l.find(t.Context(), test.record, 1, o.tail)
+		if err != nil || sequence != test.want {
+			t.Errorf("record %d has the sequence %d, want %d: %v", test.record, sequence, test.want, err)
+		}
+	}
+}
+
+// purging is a stream that loses the messages before a sequence when a message is read.
+type purging struct {
+	jetstream.Stream
+	before uint64
+}
+
+func (p *purging) GetMsg(ctx context.Context, sequence uint64, options ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	if err := p.Purge(ctx, jetstream.WithPurgeSequence(p.before)); err != nil {
+		return nil, err
+	}
+	return p.Stream.GetMsg(ctx, sequence, options...)
+}
