@@ -37,7 +37,7 @@ func own(ctx context.Context, urls string) error {
 	if err != nil {
 		return err
 	}
-	l, err := Open(ctx, nc, "main", &Options{UnsafeSync: true})
+	l, err := Open(ctx, nc, "main", &Options{UnsafeSync: true, LeaseTime: testLease})
 	if err != nil {
 		return err
 	}
@@ -48,8 +48,10 @@ func own(ctx context.Context, urls string) error {
 	fmt.Println(natstest.Ready)
 	for n := uint64(1); ; n++ {
 		err := o.Append(ctx, n, record(n))
-		for errors.Is(err, sharedlog.ErrUnknown) { // as a host does
-			err = o.Append(ctx, n, record(n))
+		for errors.Is(err, sharedlog.ErrUnknown) || errors.Is(err, sharedlog.ErrUnavailable) { // as a host does
+			if err = sleep(ctx, retryTime); err == nil {
+				err = o.Append(ctx, n, record(n))
+			}
 		}
 		if err != nil {
 			fmt.Println(err)

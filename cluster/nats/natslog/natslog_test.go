@@ -16,7 +16,10 @@ import (
 )
 
 // testLease is the time of most leases. The renewals of a shorter one may come too late on a busy machine.
-const testLease = 4 * time.Second
+const testLease = 10 * time.Second
+
+// patience is how much longer than its lease a silent owner may keep the log on a busy machine.
+const patience = 30 * time.Second
 
 // single are the options for one server.
 var single = Options{Replicas: 1, UnsafeReplicas: true, LeaseTime: testLease}
@@ -49,9 +52,8 @@ func TestFenceIsThatOfTheStream(t *testing.T) {
 	old := acquire(t, open(t, s, "main", single))
 	appends(t, old, 1, 2)
 	old.endRenewals()
-	begun := time.Now()
 	o := acquire(t, open(t, s, "main", single))
-	if took := time.Since(begun); took < testLease-time.Second || took > testLease+3*time.Second {
+	if took := o.begun.Sub(old.begun); took < testLease-margin || took > testLease+patience {
 		t.Errorf("the log was free after %v", took)
 	}
 	appends(t, o, 3, 3)
@@ -97,7 +99,7 @@ func TestOwnerKeepsTheLogWhileItLives(t *testing.T) {
 	if err := o.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := <-done; err != nil || time.Since(begun) > testLease/2 {
+	if err := <-done; err != nil || time.Since(begun) > testLease/2 { // before the key expires
 		t.Errorf("%v after the release: %v", time.Since(begun), err)
 	}
 }
@@ -126,7 +128,7 @@ func TestLostAnswerOfAnAppend(t *testing.T) {
 func TestLostAnswerOfARenewal(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
-	const lease = 6 * time.Second
+	const lease = 12 * time.Second
 	l := open(t, s, "main", Options{Replicas: 1, UnsafeReplicas: true, LeaseTime: lease})
 	o := acquire(t, l)
 	put := func(owner string) {

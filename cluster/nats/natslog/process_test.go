@@ -18,7 +18,7 @@ import (
 func TestStoppedOwnerIsFenced(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 3, "always")
-	l := open(t, s, "main", Options{})
+	l := open(t, s, "main", Options{LeaseTime: testLease})
 	former, lines := natstest.Process(t, ownerEnv, s.URL("app"))
 	acknowledged := uint64(0)
 	next := func() (text string) {
@@ -50,7 +50,7 @@ func TestStoppedOwnerIsFenced(t *testing.T) {
 	for text == "" {
 		text = next()
 	}
-	if !strings.HasPrefix(text, sharedlog.ErrFenced.Error()) || acknowledged > o.Newest() {
+	if !strings.Contains(text, sharedlog.ErrFenced.Error()) || acknowledged > o.Newest() {
 		t.Errorf("the former owner has %d acknowledged records, the next one found %d; %s", acknowledged, o.Newest(), text)
 	}
 	newest := o.number
@@ -90,7 +90,7 @@ func TestConnectionClosedDuringAnAppend(t *testing.T) {
 func TestKilledOwnerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 3, "always")
-	l := open(t, s, "main", Options{})
+	l := open(t, s, "main", Options{LeaseTime: testLease})
 	former, lines := natstest.Process(t, ownerEnv, s.URL("app"))
 	acknowledged, begun := "", time.Time{}
 	for n := 0; lines.Scan(); n++ {
@@ -103,8 +103,10 @@ func TestKilledOwnerIsReplaced(t *testing.T) {
 		}
 	}
 	o := acquire(t, l)
-	if took := time.Since(begun); took > defaultLease+3*time.Second {
-		t.Errorf("acquired after %v", took)
+	took := time.Since(begun)
+	t.Logf("acquired after %v", took.Round(time.Millisecond))
+	if took > testLease+patience {
+		t.Error("the killed owner kept the log for too long")
 	}
 	if n, err := strconv.ParseUint(acknowledged, 10, 64); err != nil || n > o.Newest() || n+1 < o.Newest() {
 		t.Errorf("the killed owner has acknowledged %s, the next one found %d: %v", acknowledged, o.Newest(), err)
@@ -117,7 +119,7 @@ func TestKilledOwnerIsReplaced(t *testing.T) {
 func TestKilledLeaderLosesNoAcknowledgedRecord(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 3, "always")
-	l := open(t, s, "main", Options{LeaseTime: 20 * time.Second})
+	l := open(t, s, "main", Options{LeaseTime: time.Minute})
 	o := acquire(t, l)
 	const before, after = 200, 400
 	appends(t, o, 1, before)

@@ -41,7 +41,7 @@ type node struct {
 func start(t *testing.T, s *natstest.Servers, args ...string) *node {
 	t.Helper()
 	args = append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin", "off",
-		"--cluster", s.URL("app"), "--cluster-system", s.URL("system")}, args...)
+		"--cluster", s.URL("app"), "--cluster-system", s.URL("system"), "--cluster-lease", "10s"}, args...) // long, for a busy machine
 	n := &node{t: t, cmd: exec.Command(os.Args[0], args...), objects: make(chan string, 1)}
 	n.cmd.Env, n.cmd.Stderr = append(os.Environ(), programEnv+"=1"), &n.errors
 	out, err := n.cmd.StdoutPipe()

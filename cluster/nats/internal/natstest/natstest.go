@@ -3,6 +3,7 @@ package natstest
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // serverEnv names the file of the configuration in the environment of a server's process.
@@ -73,6 +75,9 @@ func Start(tb testing.TB, n int, sync string) *Servers {
 		s := &Servers{Processes: make(map[string]*exec.Cmd)}
 		err := s.start(tb, n, sync)
 		if err == nil {
+			err = s.ready(tb, n)
+		}
+		if err == nil {
 			return s
 		}
 		if attempt == attempts {
@@ -118,6 +123,40 @@ func (s *Servers) start(tb testing.TB, n int, sync string) error {
 		s.Processes[name] = cmd
 	}
 	return nil
+}
+
+// readyTime is the time in which servers elect their leaders on a busy machine.
+const readyTime = time.Minute
+
+// ready waits until the servers can make a stream that all of them keep.
+func (s *Servers) ready(tb testing.TB, n int) error {
+	ctx, cancel := context.WithTimeout(tb.Context(), readyTime)
+	defer cancel()
+	nc, err := nats.Connect(s.URL("app"))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, err := js.CreateStream(attempt, jetstream.StreamConfig{Name: "ready", Subjects: []string{"ready"}, Replicas: n})
+		if err == nil {
+			err = js.DeleteStream(attempt, "ready")
+		}
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the servers are not ready: %w", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // Process starts the test binary with a variable in its environment, and waits for the line Ready. It returns the following lines of its
