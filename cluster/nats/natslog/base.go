@@ -218,8 +218,8 @@ func (o *lease) nameBase(ctx context.Context, b base) (published bool, err error
 // removeTime is the time of the removal of a content after a failure, which may be the end of the context.
 const removeTime = 2 * time.Second
 
-// remove removes the content of a base that is not published. The servers have no room for records if they keep the contents of bases
-// for which they have none. The next base of an owner removes a content that stays.
+// remove removes the content of a base that is not published. Otherwise failed bases would fill the servers, until they have no room for
+// records. The next base of an owner removes a content that stays.
 func (w *baseWriter) remove() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), removeTime)
 	defer cancel()

@@ -125,7 +125,7 @@ func (s *Servers) start(tb testing.TB, n int, sync string) error {
 	return nil
 }
 
-// readyTime is the time in which servers elect their leaders on a busy machine.
+// readyTime limits the wait for the election of leaders, which is slow on a busy machine.
 const readyTime = time.Minute
 
 // ready waits until the servers can make a stream that all of them keep.
