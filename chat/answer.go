@@ -87,8 +87,12 @@ type Tool struct {
 	// like Run.
 	Find func(ctx context.Context, input json.RawMessage) (any, ledger.Answer, error)
 	// Timeout bounds the time of a run and of Find together, after which ctx ends, and the model receives an error. A result
-	// that comes later is discarded. Waits for an approval do not count. Zero means 60 s; negative means no bound.
+	// that comes later is discarded: see KeepLate. Waits for an approval do not count. Zero means 60 s; negative means no bound.
 	Timeout time.Duration
+	// KeepLate stores a result that comes after Timeout, after the end of the reply, or, with External, after Within: see Late of
+	// [Call]. The model does not receive it. By default such a result is discarded. Both are reported as chat:late. In a [Worker]
+	// it has no effect: the ledger has the result.
+	KeepLate bool
 	// External makes another party complete the calls, which Run hands over. Nil means that the result of Run is that of the
 	// call.
 	External *External

@@ -232,14 +232,14 @@ func decided(ctx context.Context, old *callRow, row callRow) callRow {
 	return row
 }
 
-// putCall writes the row of a call. If decision returns an action, putCall also appends the event. If the state changes, it calls
-// OnCall; result is the result of a call that has ended. All writes of rows use it.
+// putCall writes the row of a call. If decision returns an action, putCall also appends the event. If the state changes, or a late
+// result is kept, it calls OnCall; result is the result of a call that has ended. All writes of rows use it.
 func (k *conversation) putCall(ctx context.Context, old, row callRow, result callResult) error {
 	if row == old {
 		return nil
 	}
 	action := cmp.Or(decision(&old, &row), completion(ctx, &old, &row))
-	notifies := k.class.called != nil && row.State != old.State
+	notifies := k.class.called != nil && (row.State != old.State || row.Late && !old.Late)
 	if action == "" && !notifies {
 		err := callRows.Put(ctx, k.store(), row)
 		k.reportUnknown(ctx, &old, &row)

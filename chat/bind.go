@@ -101,8 +101,9 @@ type Handlers[O, S any] struct {
 	// OnCall is called when the state of a tool call changes, also to its first one: with CallRunning when a run begins, with
 	// CallCompleted and Output, or with another last state and Error, when the call ends. It is called in the transaction of
 	// the change: its writes and the state are one commit, so a counter that it keeps is exact. It must not give up the turn, and must
-	// not change the conversation: both fail with [dohost.ErrMisuse]. An error is reported, and rolls back the writes of OnCall alone; on a full disk the
-	// change waits. A call that is deleted with its message gets no last state. The calls of a [Worker] have no states.
+	// not change the conversation: both fail with [dohost.ErrMisuse]. An error is reported, and rolls back the writes of OnCall alone;
+	// on a full disk the change waits. A late result that is kept leads to another call with the state CallUnknown: see Late of
+	// [Call]. A call that is deleted with its message gets no last state. The calls of a [Worker] have no states.
 	OnCall func(*O, context.Context, Call) error
 	// Sanitize transforms a message before it is stored. It runs after the built-in sanitizing: see docs/chat.md.
 	Sanitize func(*O, Message) Message

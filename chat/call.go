@@ -38,6 +38,9 @@ type Call struct {
 	// Output and Error are set by [FindCall] and for OnCall of [Handlers]: the result of the call, or the text of its error.
 	Output json.RawMessage
 	Error  string
+	// Late marks an Output or an Error that came after the call had ended with the state CallUnknown, which stays. The message has
+	// another error, and so has the model. See KeepLate of [Tool].
+	Late bool
 }
 
 // Calls yields the open calls, the oldest first: those without a result, and asynchronous calls that wait for [Complete].
@@ -54,7 +57,7 @@ func Calls(ctx context.Context, a Ref) iter.Seq2[Call, error] {
 func (r *callRow) call() Call {
 	c := Call{
 		ID: r.ID, Message: r.Message, Request: r.Reply, Tool: r.Tool, Input: r.Input, Digest: hex.EncodeToString([]byte(r.Digest)),
-		Key: r.Key, State: r.State, Created: time.UnixMilli(r.Created), Changed: time.UnixMilli(r.Changed),
+		Key: r.Key, State: r.State, Late: r.Late, Created: time.UnixMilli(r.Created), Changed: time.UnixMilli(r.Changed),
 	}
 	if r.Expires != 0 {
 		c.Expires = time.UnixMilli(r.Expires)
@@ -80,13 +83,14 @@ func resultIn(v interface {
 	return callResult{v.Member("output"), v.Text("errorText")}
 }
 
-// callOnCall calls OnCall after a change of a call's state, in the transaction of the change. An error rolls back the writes of
+// callOnCall calls OnCall after a change of a call's state, or for a late result, in the transaction of the change. An error rolls back the writes of
 // OnCall alone, except if a repetition of the change may succeed.
 func (k *conversation) callOnCall(ctx context.Context, row *callRow, result callResult) error {
 	c := row.call()
-	if row.ended() && !row.Async {
-		c.Output, c.Error = bytes.Clone(result.output), cmp.Or(result.failure, c.Error) // OnCall may change it
+	if row.ended() && !row.Async && !row.Late {
+		c.Output, c.Error = result.output, cmp.Or(result.failure, c.Error)
 	}
+	c.Output = bytes.Clone(c.Output) // OnCall may change it
 	err := dohost.Transaction(ctx, func(ctx context.Context) error {
 		k.inOnCall = true
 		defer func() { k.inOnCall = false }()

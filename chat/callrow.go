@@ -60,8 +60,8 @@ type callRow struct {
 	Key      string // the idempotency key; empty before the first run
 	Equal    uint64 // its number among equal calls, when it first ran: see lowestFree
 	Certain  bool   // an error of the run proves that the run had no effect, or a repetition is harmless
-	Output   string // the JSON of the result of an asynchronous call
-	Failure  string // the error of an asynchronous call
+	Output   string // the JSON of the result of an asynchronous call, or of a late one
+	Failure  string // the error of an asynchronous call, or a late one
 	Approved bool   // a client has approved it
 	Expires  int64  // the end of the wait for an approval, or for Complete; 0 if there is none
 	Asks     string `msgpack:",omitempty"` // the agent that the call asks, or the pool of its task, as class/name; empty for other tools
@@ -69,6 +69,8 @@ type callRow struct {
 	Within   int64  `msgpack:",omitempty"` // the time limit of such a call, in ms; 0 if there is none
 	Hidden   bool   `msgpack:",omitempty"` // clients do not see the progress of such a call
 	Schema   string `msgpack:",omitempty"` // of the result that a client or another party supplies; empty if any is accepted, and after the end
+	KeepLate bool   `msgpack:",omitempty"` // Tool.KeepLate, when the last run began
+	Late     bool   `msgpack:",omitempty"` // Output and Failure came after the end of the call
 	Created  int64
 	Changed  int64
 }
@@ -235,6 +237,9 @@ func digestOf(p Part) string {
 // in changes the state of the row.
 func (r callRow) in(s CallState, now int64) callRow {
 	if r.State != s {
+		if r.Late { // the program has stored another result
+			r.Late, r.Output, r.Failure = false, "", ""
+		}
 		r.State, r.Changed = s, now
 	}
 	if r.ended() {

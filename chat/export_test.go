@@ -76,6 +76,20 @@ func (k *conversation) checkCalls(ctx context.Context) error {
 	return nil
 }
 
+// CheckLiveCalls compares the calls of the running reply with their rows.
+func (k *conversation) CheckLiveCalls(ctx context.Context) error {
+	if k.live == nil {
+		return errors.New("no reply is running")
+	}
+	rows, err := k.callsOf(ctx, k.live.row.Message)
+	for id, r := range rows {
+		if has := k.live.calls[id]; has != r {
+			err = errors.Join(err, fmt.Errorf("the running reply has the call %+v, its row is %+v", has, r))
+		}
+	}
+	return err
+}
+
 // checkExtent compares the count and the bytes of messages with the rows.
 func (k *conversation) checkExtent(ctx context.Context) error {
 	x, err := extent(ctx, k.store())

@@ -77,6 +77,14 @@ func (c *Completion) check() error {
 	return nil
 }
 
+// result returns the result of a checked completion.
+func (c *Completion) result() callResult {
+	if c.Error != "" {
+		return callResult{failure: clipText(c.Error, maxToolError)}
+	}
+	return callResult{output: rawjson.OrNull(c.Output)}
+}
+
 // Complete ends a call of a tool with [External]. The first completion counts: applied is false if the call has ended
 // before, so an executor may repeat a completion. If no other call of the message waits, the assistant continues the
 // message, unless a newer message of a user or of the program follows: then the model receives the result with the next
@@ -86,7 +94,7 @@ func (c *Completion) check() error {
 // call has not changed.
 //
 // A completion is discarded after the end of [External].Within, and if an error or an interruption of Run has ended the
-// call. After the end of Within it is reported as chat:late. A result that does not fit into its message becomes an error.
+// call. After the end of Within it is reported as chat:late, and kept if the tool has KeepLate. A result that does not fit into its message becomes an error.
 //
 // An output that does not match [Tool].Output ends the call, too: its state is [CallUnknown], and the model receives the error, with the
 // place in the output. Complete returns [ErrInvalidOutput] then, and false without an error for a repetition.
@@ -127,8 +135,9 @@ func (k *conversation) complete(ctx context.Context, c *Completion, most time.Du
 		case !ok:
 			return fmt.Errorf("%w: no external call has the key %q", ErrNoCall, c.Key)
 		case row.ended():
-			if row.State == CallUnknown && row.overdue(time.Now().UnixMilli()) {
+			if row.State == CallUnknown && row.overdue(row.Changed) {
 				k.base.Object().Report(ctx, "chat:late", slog.String("call", row.ID), slog.String("tool", row.Tool))
+				return k.keepLate(ctx, row.Message, row.ID, c.result())
 			}
 			return nil
 		}
@@ -308,7 +317,7 @@ func (run *toolRun) handedOver(ctx context.Context, a *answerRun, out any) error
 }
 
 // FindCall returns an external call by its Key, in any state. Its Output and Error are those of its message, which shortens
-// outputs that do not fit; for an asynchronous call they are those of Complete. ok is false if there is no such call, or its
+// outputs that do not fit; for an asynchronous call and for a late result they are those of Complete. ok is false if there is no such call, or its
 // message was deleted.
 func FindCall(ctx context.Context, a Ref, key string) (c Call, ok bool, err error) {
 	k := a.conv()
@@ -317,7 +326,7 @@ func FindCall(ctx context.Context, a Ref, key string) (c Call, ok bool, err erro
 		return c, false, err
 	}
 	c = row.call()
-	if !row.ended() || row.Async {
+	if !row.ended() || row.Async || row.Late {
 		return c, true, nil
 	}
 	m, err := k.messageOfCall(ctx, &row)

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -95,6 +96,11 @@ func callDetail(r *callRow) dohost.Resource {
 	case r.Asks != "":
 		text = append(text, "asks "+r.Asks, "request "+requestOf(r.Key))
 		d.Fields["asks"], d.Fields["request"] = r.Asks, requestOf(r.Key)
+	}
+	if r.Late {
+		late := clipText(cmp.Or(r.Failure, r.Output), maxCallInput)
+		text = append(text, "late result "+late)
+		d.Fields["late"] = late
 	}
 	d.Text = strings.Join(text, ", ")
 	if expires {

@@ -19,6 +19,8 @@ type ToolOptions[In, Out any] struct {
 	Policy  ledger.Policy
 	Find    func(ctx context.Context, in In) (Out, ledger.Answer, error)
 	Timeout time.Duration
+	// KeepLate is that of [Tool].
+	KeepLate bool
 	// Approve reports whether a call needs an approval; see If of [Approval]. Nil means that no call needs one. [Always] is for
 	// all calls.
 	Approve func(ctx context.Context, in In) (bool, error)
@@ -45,7 +47,10 @@ func NewTool[In, Out any](
 	if o == nil {
 		o = &ToolOptions[In, Out]{}
 	}
-	t := Tool{ToolSpec: ToolSpec{Name: name, Description: description}, Policy: o.Policy, Timeout: o.Timeout, External: o.External, Output: o.Output}
+	t := Tool{
+		ToolSpec: ToolSpec{Name: name, Description: description}, Policy: o.Policy, Timeout: o.Timeout, KeepLate: o.KeepLate,
+		External: o.External, Output: o.Output,
+	}
 	schema, err := jsonschema.For[In](nil)
 	var resolved *jsonschema.Resolved
 	if err == nil && schema.Type != "object" {

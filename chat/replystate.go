@@ -58,6 +58,7 @@ func callOffered(request, schema string) callEvent {
 // callBegun is the event of a call that begins to run on the server, with its idempotency key and its number among equal calls.
 func callBegun(t *Tool, key string, equal uint64, now int64) callEvent {
 	return func(r callRow) callRow {
+		r.KeepLate = t.KeepLate
 		if r.Attempts++; r.Attempts == 1 {
 			r.Equal = equal
 		}

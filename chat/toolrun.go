@@ -1,12 +1,12 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base32"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -46,6 +46,8 @@ func (t *Tool) check() error {
 		return wrong("want a Policy of package ledger")
 	case t.Run == nil && (t.Policy != 0 || t.Find != nil):
 		return wrong("Policy and Find are for tools with Run")
+	case t.KeepLate && t.Run == nil:
+		return wrong("KeepLate is for tools with Run")
 	case t.External != nil && t.Run == nil:
 		return wrong("External needs Run, which hands the call over")
 	case t.External != nil && t.External.Within < 0:
@@ -255,10 +257,9 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 	out, failed := run.do(inner)
 	switch {
 	case !rs.a.l.finish(run): // the model has the error of lateError
-		rs.a.l.k.base.Object().Report(task, "chat:late", slog.String("call", run.call.ID), slog.String("tool", run.tool.Name))
-		return nil
+		return run.lateResult(task, inner, rs.a.l, out, failed)
 	case rs.a.l.ended:
-		return ErrReplyOver
+		return cmp.Or(run.lateResult(task, inner, rs.a.l, out, failed), ErrReplyOver)
 	case ctx.Err() != nil || rs.ctx.Err() != nil:
 		return context.Cause(rs.ctx) // the reply, or the incarnation, has ended
 	case inner.Err() != nil && errors.Is(context.Cause(inner), errToolTimeout):
