@@ -131,7 +131,8 @@ type AnswerOptions struct {
 //
 // Tools run in tasks of the object, so Answer must not be called in a [dohost.Exclusive] section, which keeps tasks out.
 //
-// Errors: those of the model and of [Reply.Send], and one for a tool with contradicting fields.
+// Errors: those of the model and of [Reply.Send]; one for a tool with contradicting fields or without a name, and for two tools with one
+// name.
 func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	if o == nil {
 		o = &AnswerOptions{}
@@ -143,10 +144,8 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	case most == 0:
 		most = defaultSteps
 	}
-	for i := range o.Tools {
-		if err := o.Tools[i].check(); err != nil {
-			return err
-		}
+	if err := checkTools(o.Tools); err != nil {
+		return err
 	}
 	before, err := r.Context(ctx, o.MaxMessages)
 	if err != nil {
@@ -178,6 +177,25 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	}
 	_, _, err = a.runCalls(ctx)
 	return err
+}
+
+// checkTools returns an error for a tool that cannot work, and for two tools that a model cannot distinguish.
+func checkTools(tools []Tool) error {
+	names := map[string]bool{}
+	for i := range tools {
+		t := &tools[i]
+		if err := t.check(); err != nil {
+			return err
+		}
+		switch {
+		case t.Name == "":
+			return fmt.Errorf("chat: tool %d has no name", i)
+		case names[t.Name]:
+			return fmt.Errorf("chat: two tools have the name %q", t.Name)
+		}
+		names[t.Name] = true
+	}
+	return nil
 }
 
 // answerRun is the state of one call of Answer.

@@ -110,6 +110,44 @@ func TestNewToolErrors(t *testing.T) {
 	}
 }
 
+// TestToolNames has the errors of Answer for tools that a model cannot distinguish, and the result of a call of a tool that does not
+// exist.
+func TestToolNames(t *testing.T) {
+	book := chat.NewTool("book", "", func(context.Context, stay) (int, error) { return 0, nil }, nil)
+	client := chat.Tool{ToolSpec: chat.ToolSpec{Name: "book"}}
+	other := book
+	other.Name = "cancel"
+	for name, c := range map[string]struct {
+		tools  []chat.Tool
+		failed string // the error of the reply
+		result string // of the call
+	}{
+		"one name":                {[]chat.Tool{book, other, book}, `chat: two tools have the name "book"`, ""},
+		"one name, with a client": {[]chat.Tool{book, client}, `chat: two tools have the name "book"`, ""},
+		"no name":                 {[]chat.Tool{book, {Run: book.Run}}, "chat: tool 1 has no name", ""},
+		"no such tool":            {[]chat.Tool{other}, "", `output-error there is no tool "book"`},
+		"no tools":                {nil, "", `output-error there is no tool "book"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runTools(t, inputModel{"{}"}, chat.Options{}, func(*countingAgent) []chat.Tool { return c.tools }, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
+					r, _, err := chat.Wait(ctx, p, "one")
+					if r.Error != c.failed {
+						t.Errorf("the reply failed with %q, want %q", r.Error, c.failed)
+					}
+					return err
+				})
+				if c.failed != "" {
+					return
+				}
+				if m, _ := answerOf(t, ctx, h); resultOf(m, "book") != c.result {
+					t.Errorf("%q, want %q", resultOf(m, "book"), c.result)
+				}
+			})
+		})
+	}
+}
+
 // TestNewToolFind asks the other side about an interrupted call, with a typed input.
 func TestNewToolFind(t *testing.T) {
 	tool := chat.NewTool("book", "", func(ctx context.Context, s stay) (string, error) {

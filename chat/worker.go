@@ -113,23 +113,16 @@ func (w *Worker[In, Out]) check() error {
 	case schema.err != nil:
 		return schema.err
 	}
-	names := map[string]bool{}
+	if err := checkTools(w.Tools); err != nil {
+		return err
+	}
 	for i := range w.Tools {
-		t := &w.Tools[i]
-		if err := t.check(); err != nil {
-			return err
-		}
-		switch {
-		case t.Name == "":
-			return fmt.Errorf("tool %d has no name", i)
-		case names[t.Name]:
-			return fmt.Errorf("two tools have the name %q", t.Name)
+		switch t := &w.Tools[i]; {
 		case t.Run == nil:
 			return fmt.Errorf("the tool %q has no Run: a client would run it", t.Name)
 		case t.Approve != nil || t.External != nil:
 			return fmt.Errorf("the tool %q has Approve or External, and a worker cannot wait for them", t.Name)
 		}
-		names[t.Name] = true
 	}
 	return nil
 }
