@@ -60,6 +60,23 @@ var planted = []struct {
 		},
 	},
 	{
+		rule: "transports",
+		files: map[string]string{
+			"collection.go":      `package dohost; import (_ "net/http"; _ "strings")`,
+			"http.go":            `package dohost; import _ "net/http"`,
+			"collection_test.go": `package dohost; import _ "net/http"`,
+			"ledger/do.go":       `package ledger; import (_ "net"; _ "github.com/coder/websocket")`,
+			"ledger/errors.go":   `package ledger; import "net/http"; const s = http.StatusConflict; var c http.Client`,
+			"cli/c.go":           `package cli; import _ "net"`,
+		},
+		want: []string{
+			"collection.go:1: collection.go is a primitive, and may not import net/http",
+			"ledger/do.go:1: ledger/do.go is a primitive, and may not import github.com/coder/websocket",
+			"ledger/do.go:1: ledger/do.go is a primitive, and may not import net",
+			"ledger/errors.go:1: ledger/errors.go may use only the statuses of net/http, not http.Client",
+		},
+	},
+	{
 		rule: "import owners",
 		files: map[string]string{
 			"objectstore/o.go":       `package objectstore; import _ "github.com/cockroachdb/pebble/v2/vfs"`,
