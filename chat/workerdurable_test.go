@@ -3,9 +3,11 @@ package chat_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/ledger"
@@ -120,6 +122,49 @@ func TestDurableWorkerLargeAnswer(t *testing.T) {
 		w.Durable = false
 		if out, err := w.Run(ctx, c, "go"); len(out) != 3<<19 || err != nil {
 			t.Errorf("%d bytes, %v", len(out), err)
+		}
+	})
+}
+
+// storingModel is a model of a provider that stores its answers. The first answer has no end.
+type storingModel struct{ asked, resumed int }
+
+// Stream implements [chat.Model].
+func (m *storingModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		m.asked++
+		if err := p.SaveCheckpoint(ctx, "response"); err != nil || !yield(chat.TextDelta("t", "done"), nil) || m.asked > 1 {
+			return
+		}
+		<-ctx.Done()
+		yield(chat.Chunk{}, context.Cause(ctx))
+	}
+}
+
+// ResumeStream implements [chat.ResumableModel].
+func (m *storingModel) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		m.resumed++
+		yield(chat.Chunk{}, chat.ErrNotResumable)
+	}
+}
+
+// TestInterruptedWorkerAnswerIsBilledAgain interrupts an answer, as docs/workers.md describes: a worker resumes no answer.
+func TestInterruptedWorkerAnswerIsBilledAgain(t *testing.T) {
+	m := &storingModel{}
+	w := &chat.Worker[string, string]{Name: "w", Durable: true, Model: m}
+	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if _, err := w.Run(short, c, "go"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the interrupted run: %v", err)
+		}
+		for range 2 { // the second time the answer is recorded
+			out, err := w.Run(ctx, c, "go")
+			calls, failed := chat.CheckUsage(ctx, c.Storage())
+			if out != "done" || errors.Join(err, failed) != nil || m.asked != 2 || m.resumed != 0 || len(calls) != 2 {
+				t.Errorf("%q, %v: asked %d times, resumed %d, %d calls in the usage", out, errors.Join(err, failed), m.asked, m.resumed, len(calls))
+			}
 		}
 	})
 }
