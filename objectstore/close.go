@@ -69,6 +69,15 @@ func (s *Store) refuse(abort bool) {
 	s.budget.close()
 }
 
+// tellFailure calls Options.OnFail if the store has failed.
+func (s *Store) tellFailure() (told bool) {
+	failure := s.Err()
+	if failure != nil && s.opts.OnFail != nil {
+		go s.failed(failure)
+	}
+	return failure != nil
+}
+
 // failed calls Options.OnFail.
 func (s *Store) failed(failure error) {
 	if f := guard.Call(func() { s.opts.OnFail(failure) }); f != nil {
@@ -184,6 +193,7 @@ func (c *committer) end(drained bool) {
 		}
 	}
 	c.ended = true
+	told := s.tellFailure() // before the wait for a base: until then the host repeats calls that the store refuses
 	if l, ok := s.log.(*leaseLog); ok {
 		l.bases.close()
 	}
@@ -193,8 +203,8 @@ func (c *committer) end(drained bool) {
 		}
 	}
 	failure := s.Err()
-	if failure != nil && s.opts.OnFail != nil {
-		go s.failed(failure)
+	if !told {
+		s.tellFailure()
 	}
 	if s.ship != nil {
 		s.ship.close(drained && failure == nil)

@@ -264,6 +264,35 @@ func TestCloseEndsABase(t *testing.T) {
 	}
 }
 
+// TestFailureIsReportedBeforeABaseEnds has a store that fails while a base is written that does not end. Until OnFail the host
+// would repeat the calls that the store refuses, without a pause.
+func TestFailureIsReportedBeforeABaseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, failed := &logtest.Log{Linger: time.Hour}, make(chan error, 2)
+		o, l := cutting(t, log, 1000)
+		l.writes = func(context.Context) error { time.Sleep(time.Hour); return errors.New("by the test") }
+		o.OnFail = func(err error) { failed <- err }
+		s := open(t, NewMemFS(), o)
+		workOn(t, s, 1, 10)
+		synctest.Wait()
+		begun := time.Now()
+		log.Expire()
+		r := s.live("c", "reader")
+		r.Emit(entry{new(releaseLog), "read"})
+		r.commitBatch(t)
+		if err := <-failed; !errors.Is(err, errLeaseLost) || time.Since(begun) > 0 {
+			t.Errorf("OnFail after %v: %v", time.Since(begun), err)
+		}
+		if err := s.Close(); !errors.Is(err, errLeaseLost) {
+			t.Errorf("Close: %v", err)
+		}
+		if len(failed) > 0 {
+			t.Error("OnFail was called twice")
+		}
+		time.Sleep(2 * time.Hour) // the end of the base
+	})
+}
+
 // TestFormerOwnerCutsNothing has a base of a former owner that ends late. The next owner has written one, or not.
 func TestFormerOwnerCutsNothing(t *testing.T) {
 	for _, cut := range []bool{false, true} {
