@@ -4,6 +4,7 @@ package natslog
 
 import (
 	"errors"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,9 +37,7 @@ func TestStoppedOwnerIsFenced(t *testing.T) {
 			t.Fatal(text)
 		}
 	}
-	if err := former.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	suspend(t, former)
 	begun := time.Now()
 	o := acquire(t, l)
 	t.Logf("acquired after %v", time.Since(begun).Round(time.Millisecond))
@@ -60,6 +59,18 @@ func TestStoppedOwnerIsFenced(t *testing.T) {
 	has(t, acquire(t, l), newest)
 }
 
+// suspend stops a child process and returns when all of its threads are stopped, which is some time after the signal.
+func suspend(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatal("the process was not stopped: ", status, err)
+	}
+}
+
 // TestConnectionClosedDuringAnAppend closes the connection when a record was sent to a server that does not answer.
 func TestConnectionClosedDuringAnAppend(t *testing.T) {
 	t.Parallel()
@@ -69,9 +80,7 @@ func TestConnectionClosedDuringAnAppend(t *testing.T) {
 	appends(t, o, 1, 1)
 	o.endRenewals() // so that the record is the only message
 	for _, server := range s.Processes {
-		if err := server.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		suspend(t, server)
 	}
 	before, done := l.nc.Stats().OutMsgs, make(chan error, 1)
 	go func() { done <- o.Append(t.Context(), 2, record(2)) }()
