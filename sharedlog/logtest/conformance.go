@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dohost/dohost/sharedlog"
@@ -19,6 +20,9 @@ type Implementation struct {
 	// Suspend makes a lease last no longer than it does without its owner, as if the owner's process was stopped. Nil does
 	// nothing: for a log that can be acquired while its owner is alive.
 	Suspend func(sharedlog.Lease)
+	// VirtualTime runs each test in a bubble of testing/synctest, so that the test does not wait for the end of a lease. Logs on a
+	// network cannot use it.
+	VirtualTime bool
 }
 
 // Run runs the tests of an implementation, in parallel.
@@ -34,6 +38,10 @@ func Run(t *testing.T, i Implementation) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if i.VirtualTime {
+				synctest.Test(t, func(t *testing.T) { test(t, &opened{Implementation: i}) })
+				return
+			}
 			test(t, &opened{Implementation: i})
 		})
 	}
@@ -73,6 +81,7 @@ func acquire(t *testing.T, l sharedlog.Log) sharedlog.Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = o.Release(context.WithoutCancel(t.Context())) }) // it may be released, or fenced
 	if !o.Valid() || isClosed(o.Lost()) || o.Generation() == 0 {
 		t.Fatalf("a new lease is valid %v, lost %v, of generation %d", o.Valid(), isClosed(o.Lost()), o.Generation())
 	}
