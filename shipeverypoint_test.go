@@ -149,7 +149,7 @@ func TestShippedStoreAtEveryPoint(t *testing.T) {
 		Check:   p.check,
 		Batched: true,
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 30, 30))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 15, 30))
 	if p.between == 0 && !t.Failed() {
 		t.Error("no restored store was as of a step in the middle")
 	}
@@ -234,5 +234,5 @@ func TestRestoredObjectAtEveryPoint(t *testing.T) {
 		Check:   p.check,
 		Batched: true,
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 30, 30))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 15, 30))
 }

@@ -143,5 +143,5 @@ func TestWatchAtEveryPoint(t *testing.T) {
 		Check:   w.check,
 		Batched: true,
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 60, 0))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 30, 0))
 }

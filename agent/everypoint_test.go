@@ -132,7 +132,7 @@ func TestSchedulesAtEveryPoint(t *testing.T) {
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			return checkLines(ctx, h, map[string]int{"once": 1, "slowly": 1, "interval": 3, "cron": 2})
 		},
-	}, 60, 60))
+	}, 30, 60))
 }
 
 func TestQueueAtEveryPoint(t *testing.T) {
@@ -159,7 +159,7 @@ func TestQueueAtEveryPoint(t *testing.T) {
 			return errors.Join(checkOrder(ctx, h), checkLines(ctx, h, map[string]int{"item 0": 1, "item 1": 1, "item 3": 1}))
 		},
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 100, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 50, 60))
 }
 
 // checkOrder expects the items in order and the third one dead after two attempts, and removes that one.

@@ -174,5 +174,5 @@ func TestFiberHooksAtEveryPoint(t *testing.T) {
 			return hookAgents.Get(h, "a").Do(ctx, func(ctx context.Context, n *hookAgent) error { return n.check(ctx) })
 		},
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 100, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 50, 60))
 }

@@ -60,7 +60,7 @@ func (o *postOffice) scenario() dohosttest.Scenario {
 			return errors.Join(err, o.postOnce(ctx, h, "e"))
 		},
 		Check: checkReceipts,
-	}, 60, 60)
+	}, 30, 60)
 }
 
 // postOnce inserts letters once, however often the call is repeated.

@@ -204,7 +204,7 @@ func TestDestroyIncludesSubAgents(t *testing.T) {
 			return nil
 		},
 		SettleTime: 2 * time.Minute,
-	}, 60, 0))
+	}, 30, 0))
 }
 
 // If a caller asks for a sub-agent during its deletion, it is created again, and its parent lists it.

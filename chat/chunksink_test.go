@@ -266,7 +266,7 @@ func TestStreamToAtEveryPoint(t *testing.T) {
 			}
 			return r.err
 		},
-	}, 24, 25)
+	}, 12, 25)
 	dohosttest.EveryPoint(t, s)
 }
 

@@ -101,7 +101,7 @@ func scenario(c *countingState, all *testClients, class dohost.Class) dohosttest
 			all.readers = nil
 		},
 		Places: pointtest.Places(),
-	}, 24, 25)
+	}, 12, 25)
 }
 
 // variant returns a scenario that takes long, and has few steps that others lack. In a plain go test it has a third of the sample.

@@ -420,7 +420,7 @@ func TestPoolToolAtEveryPoint(t *testing.T) {
 			return nil
 		},
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 24, 25))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 12, 25))
 }
 
 // TestEndOfATaskDoesNotRestoreADeletedAgent destroys an agent with a call that waits. The end of the task leaves no data of the agent.

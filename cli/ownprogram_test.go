@@ -97,6 +97,7 @@ func program(t *testing.T) string {
 }
 
 func TestProgramWithOwnClassInTenLines(t *testing.T) {
+	t.Parallel()
 	if n := strings.Count(strings.TrimSpace(mainFile), "\n") + 1; n > 10 {
 		t.Errorf("the main function takes %d lines", n)
 	}

@@ -120,6 +120,7 @@ func (a *restartedServer) add(delta int) (total int, ok bool) {
 // TestServeStartsAndStopsUnderStress finds leaked goroutines, by the leak check in TestMain, a lock or a port that is
 // not released, and answers that a stop contradicts.
 func TestServeStartsAndStopsUnderStress(t *testing.T) {
+	t.Parallel()
 	a := &restartedServer{
 		t: t, client: http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}},
 		cmd: serveCmd{

@@ -303,7 +303,7 @@ func TestWorkloadIsChecked(t *testing.T) {
 // Same seed, same history, on one core or on many.
 func TestLinearizableSameSeedSameHistory(t *testing.T) {
 	for _, m := range []manner{immediate, exclusive, losesUpdates} {
-		for seed := range uint64(10) {
+		for seed := range uint64(rounds(8)) {
 			x := counting(m).untyped()
 			x.chance = 0.03
 			many := x.try(t, x.fullHistory(seed))

@@ -61,7 +61,7 @@ func TestInboxAtEveryPoint(t *testing.T) {
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error { return checkAnswered(ctx, h, service, chunks) },
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 40, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 20, 60))
 }
 
 // sendOnce sends messages once, however often the call is repeated.

@@ -166,5 +166,5 @@ func TestEqualDosAtEveryPoint(t *testing.T) {
 		},
 		Check: s.check,
 		Reset: func() { s.reported = false; s.reset() },
-	}, 60, 0))
+	}, 30, 0))
 }

@@ -78,7 +78,7 @@ func TestAlarmsAtEveryPoint(t *testing.T) {
 					return nil
 				},
 				Reset: s.reset,
-			}, 30, 200))
+			}, 15, 200))
 		})
 	}
 }
@@ -199,5 +199,5 @@ func TestFiberAtMostOnceAtEveryPoint(t *testing.T) {
 			return s.checkEffects(ctx, h, 3)
 		},
 		Reset: s.reset,
-	}, 30, 200))
+	}, 15, 200))
 }

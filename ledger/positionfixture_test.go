@@ -183,7 +183,7 @@ func testWork(t *testing.T, p ledger.Policy, want int, do func(context.Context, 
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error { return s.checkEffects(ctx, h, want) },
 		Reset: s.reset,
-	}, 30, 200))
+	}, 15, 200))
 }
 
 // recoverable are the policies that need no operator here.

@@ -381,5 +381,5 @@ func TestToolCallsAtEveryPoint(t *testing.T) {
 		},
 		SettleTime: time.Second,
 		Reset:      s.reset,
-	}, 30, 200))
+	}, 15, 200))
 }

@@ -142,7 +142,7 @@ func TestResultFileAtEveryPoint(t *testing.T) {
 				t.Error(err)
 			}
 		},
-	}, 60, 200))
+	}, 30, 200))
 	if !t.Failed() && s.unknown == 0 {
 		t.Error("no outcome was unknown")
 	}

@@ -135,7 +135,7 @@ func TestWorkersAtEveryPoint(t *testing.T) {
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error { return l.checkDone(ctx, h, posted) },
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 40, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 20, 60))
 }
 
 // TestPostsRequestOneRestartAtEveryPoint has two clients that post tasks to an offline role at the same time, and two daemons that take its
@@ -192,7 +192,7 @@ func TestPostsRequestOneRestartAtEveryPoint(t *testing.T) {
 			return nil
 		},
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 30, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 15, 60))
 }
 
 // TestSweepAtEveryPoint has a live worker that sends heartbeats and renews its lease while the sweep takes the tasks of two dead workers

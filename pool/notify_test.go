@@ -392,5 +392,5 @@ func TestNotifyAtEveryPoint(t *testing.T) {
 			return errors.Join(err, err2, err3)
 		},
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 30, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 15, 60))
 }

@@ -165,5 +165,5 @@ func TestStreamAtEveryPoint(t *testing.T) {
 		},
 		Batched: true,
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 60, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 30, 60))
 }

@@ -316,5 +316,5 @@ func TestFeedAtEveryPoint(t *testing.T) {
 			}
 			return nil
 		},
-	}, 60, 60))
+	}, 30, 60))
 }

@@ -286,7 +286,7 @@ func TestPullWakeAtEveryPoint(t *testing.T) {
 			other := w.h.Client(w.pull)
 			return errors.Join(w.pull(ctx), other.Wait())
 		})
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 60, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 30, 60))
 }
 
 // TestWebhookAtEveryPoint has a webhook that takes the data of each wake before it answers, or calls back later.
@@ -322,5 +322,5 @@ func TestWebhookAtEveryPoint(t *testing.T) {
 		})
 	reset := s.Reset
 	s.Reset = func() { failed = nil; reset() }
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 60, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 30, 60))
 }

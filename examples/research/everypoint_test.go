@@ -51,7 +51,7 @@ func TestResearchCountIsExactAtEveryPoint(t *testing.T) {
 			return nil
 		},
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(s, 40, 100))
+	dohosttest.EveryPoint(t, pointtest.Scenario(s, 20, 100))
 }
 
 // retryCall repeats an idempotent call until it succeeds.

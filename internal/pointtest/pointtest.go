@@ -33,7 +33,7 @@ func Places() []dohost.Place {
 }
 
 // Scenario returns a scenario for this test. With -full it has all runs with one ending, or those of -points, and pairs with two.
-// Otherwise it has a sample with so many runs, and three pairs; with the race detector, which makes a run ten times slower, a fifth
+// Otherwise it has a sample with so many runs, and two pairs; with the race detector, which makes a run ten times slower, a third
 // of the sample and no pairs.
 func Scenario(s dohosttest.Scenario, sample, pairs int) dohosttest.Scenario {
 	if *shared {
@@ -46,9 +46,9 @@ func Scenario(s dohosttest.Scenario, sample, pairs int) dohosttest.Scenario {
 			s.Pairs = min(pairs, *points)
 		}
 	case invariants.Enabled:
-		s.Sample = max(1, sample/5)
+		s.Sample = max(1, sample/3)
 	default:
-		s.Sample, s.Pairs = sample, min(3, pairs)
+		s.Sample, s.Pairs = sample, min(2, pairs)
 	}
 	return s
 }

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	tests        = randtest.NewTests(randchat.Programs, 25, 1)
+	tests        = randtest.NewTests(randchat.Programs, 16, 1)
 	instructions = flag.Int("instructions", 1, "instructions of each caller in a program that ends at every point")
 )
 

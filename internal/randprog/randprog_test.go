@@ -7,7 +7,7 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-var tests = randtest.NewTests(randprog.Programs, 50, 2)
+var tests = randtest.NewTests(randprog.Programs, 30, 1)
 
 func TestProgramsSimulated(t *testing.T) { tests.Simulate(t, 20) }
 

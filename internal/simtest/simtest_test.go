@@ -14,7 +14,7 @@ import (
 // thorough adjusts a scenario to the time that the test has. With -full it also runs with many segments in a record.
 func thorough(s dohosttest.Scenario) dohosttest.Scenario {
 	s.Batched = s.Batched && !invariants.Enabled || pointtest.Full()
-	return pointtest.Scenario(s, 40, 25)
+	return pointtest.Scenario(s, 20, 25)
 }
 
 func TestScenarios(t *testing.T) {

@@ -131,10 +131,10 @@ func (f *fakeServer) misbehave() {
 // TestConsumerAtEveryPoint has a server that delivers each wake until it is accepted, and then never again: the wake is not lost. Each message
 // is passed once and in order, the acknowledgements never go back, and done follows the acknowledgement of all that the wake names.
 func TestConsumerAtEveryPoint(t *testing.T) {
-	dohosttest.EveryPoint(t, pointtest.Scenario(pointScenario(false), 60, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(pointScenario(false), 30, 60))
 }
 
 // TestConsumerOfUnkindServerAtEveryPoint has a server that repeats and reorders deliveries, ends leases early, and forgets its generations.
 func TestConsumerOfUnkindServerAtEveryPoint(t *testing.T) {
-	dohosttest.EveryPoint(t, pointtest.Scenario(pointScenario(true), 60, 60))
+	dohosttest.EveryPoint(t, pointtest.Scenario(pointScenario(true), 30, 60))
 }
