@@ -63,14 +63,14 @@ func (b *background) init(log *slog.Logger) {
 }
 
 // flushed is called at the end of each flush.
-func (b *background) flushed(i pebble.FlushInfo) {
+func (b *background) flushed(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sealed.Load() && b.logErr == nil {
 		return // the success of a flush that wrote nothing
 	}
-	b.flushEnd = i.Err
-	if i.Err == nil || i.Err.Error() == emptyTable {
+	b.flushEnd = err
+	if err == nil || err.Error() == emptyTable {
 		b.succeededLocked(&b.flush, "flush")
 	}
 }
@@ -79,11 +79,11 @@ func (b *background) flushed(i pebble.FlushInfo) {
 const emptyTable = "pebble: empty table"
 
 // compacted is called at the end of each compaction.
-func (b *background) compacted(i pebble.CompactionInfo) {
+func (b *background) compacted(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.compactionEnd = i.Err
-	if i.Err == nil {
+	b.compactionEnd = err
+	if err == nil {
 		b.succeededLocked(&b.compact, "compaction")
 	}
 }
@@ -236,22 +236,22 @@ func (b *background) reopen() {
 // close ends all pauses. It is called once.
 func (b *background) close() { close(b.done) }
 
-// listener returns the engine's event callbacks.
-func (s *Store) listener() *pebble.EventListener {
+// engineListener returns the engine's event callbacks.
+func engineListener(s *Store) *pebble.EventListener {
 	return &pebble.EventListener{
-		WALCreated:      s.logFileCreated,
-		DataCorruption:  s.damaged,
-		FlushEnd:        s.background.flushed,
-		CompactionEnd:   s.background.compacted,
+		WALCreated:      func(i pebble.WALCreateInfo) { s.logFileCreated(i.Err) },
+		DataCorruption:  func(i pebble.DataCorruptionInfo) { s.damaged(damageOf(i)) },
+		FlushEnd:        func(i pebble.FlushInfo) { s.background.flushed(i.Err) },
+		CompactionEnd:   func(i pebble.CompactionInfo) { s.background.compacted(i.Err) },
 		BackgroundError: s.background.failed,
 	}
 }
 
 // damaged is called for each read and each compaction that meets a damaged block. Files
 // that are missing or incomplete because of sealed are no damage.
-func (s *Store) damaged(i pebble.DataCorruptionInfo) {
+func (s *Store) damaged(d Damage) {
 	if !s.background.sealed.Load() {
-		s.damages.add(damageOf(i))
+		s.damages.add(d)
 	}
 }
 

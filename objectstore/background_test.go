@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -237,7 +236,7 @@ func TestTablePropertiesDamageIsRetriedWithPauses(t *testing.T) {
 			o.put(t, "k", noise(1<<20, uint64(i)))
 			o.commit(t)
 		}
-		if err := s.db.Compact(t.Context(), []byte("a"), []byte("z"), false); err != nil {
+		if err := pebbleDB(s).Compact(t.Context(), []byte("a"), []byte("z"), false); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {
@@ -273,8 +272,8 @@ func TestEngineFailureReportDoesNotBlock(t *testing.T) {
 		var log bytes.Buffer
 		s := open(t, NewMemFS(), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		b, begun := &s.background, time.Now()
-		b.compacted(pebble.CompactionInfo{Err: syscall.EIO})
-		b.compacted(pebble.CompactionInfo{}) // another one, before the first is reported
+		b.compacted(syscall.EIO)
+		b.compacted(nil) // another one, before the first is reported
 		for range 10 {
 			b.failed(syscall.EIO)
 		}

@@ -52,18 +52,18 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 		}
 	}
 	// If the log has failed, parts of the copy may not exist.
-	return errors.Join(s.db.Checkpoint(dir), s.background.failure())
+	return errors.Join(pebbleDB(s).Checkpoint(dir), s.background.failure())
 }
 
 // syncEngine makes the records durable that were applied to the engine without a sync, by a synced write without content after them.
 // The caller prevents records from being in flight.
 func (s *Store) syncEngine() error {
 	defer s.dieOfPanic()
-	b := s.db.NewBatch()
+	b := pebbleDB(s).NewBatch()
 	if err := b.LogData(nil, nil); err != nil {
 		return err
 	}
-	if err := s.db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
+	if err := pebbleDB(s).ApplyNoSyncWait(b, pebble.Sync); err != nil {
 		return err
 	}
 	return errors.Join(b.SyncWait(), s.background.failure(), b.Close())

@@ -80,11 +80,11 @@ func TestCheckFindsDamage(t *testing.T) {
 			o.put(t, "n", "1")
 			o.SetSlot(slot)
 			o.commit(t)
-			b := s.db.NewBatch()
+			b := pebbleDB(s).NewBatch()
 			if err := c.wreck(b); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.db.Apply(b, pebble.Sync); err != nil {
+			if err := pebbleDB(s).Apply(b, pebble.Sync); err != nil {
 				t.Fatal(err)
 			}
 			var found []string

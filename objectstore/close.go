@@ -238,8 +238,8 @@ func (c *committer) writeHost(clean bool) error {
 	if err != nil {
 		return err
 	}
-	rec := &record{batch: c.s.db.NewBatch()}
-	if err := rec.batch.Set([]byte{keyHost}, value, nil); err != nil {
+	rec := &record{batch: pebbleDB(c.s).NewBatch()}
+	if err := pebbleBatch(rec).Set([]byte{keyHost}, value, nil); err != nil {
 		return err
 	}
 	if err := c.addFrame(rec); err != nil {

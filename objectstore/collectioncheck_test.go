@@ -45,11 +45,11 @@ func TestCheckFindsDamagedCollections(t *testing.T) {
 				o.putRow(t, logged, key, "v", "status=open", "status=new")
 			}
 			o.commit(t)
-			b := s.db.NewBatch()
+			b := pebbleDB(s).NewBatch()
 			if err := c.wreck(b); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.db.Apply(b, pebble.Sync); err != nil {
+			if err := pebbleDB(s).Apply(b, pebble.Sync); err != nil {
 				t.Fatal(err)
 			}
 			var found []string

@@ -135,7 +135,7 @@ func (c *committer) append() bool {
 	if c.readSlots(); len(rec.parts) == 0 {
 		return true
 	}
-	rec.batch = s.db.NewBatch(pebble.WithInitialSizeBytes(size))
+	rec.batch = pebbleDB(s).NewBatch(pebble.WithInitialSizeBytes(size))
 	err := rec.encode()
 	if err == nil {
 		rec.size = int64(rec.batch.Len())

@@ -50,20 +50,20 @@ type openCursors struct {
 // Each step is inside engineUse, so once that is closed no step is running and the store may close the iterator.
 type cursor struct {
 	store *Store
-	it    *pebble.Iterator // not touched outside engineUse
-	lower []byte           // names the object in errors, if all of the bounds are within one
-	shut  bool             // Close was called
+	it    engineIterator // not touched outside engineUse
+	lower []byte         // names the object in errors, if all of the bounds are within one
+	shut  bool           // Close was called
 
 	prev, next *cursor // guarded by openCursors.mu
 }
 
 // cursor opens an iterator on a database or snapshot.
-func (s *Store) cursor(on pebble.Reader, lower, upper []byte) (*cursor, error) {
+func (s *Store) cursor(on engineReader, lower, upper []byte) (*cursor, error) {
 	if !s.engine.acquire() {
 		return nil, s.refusal()
 	}
 	defer s.engine.release()
-	it, err := on.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	it, err := on.(pebble.Reader).NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return nil, readError(lower, err)
 	}
@@ -81,13 +81,13 @@ func (s *Store) cursor(on pebble.Reader, lower, upper []byte) (*cursor, error) {
 // nextRow moves an iterator to the next row. A key of this store is its own prefix, so NextPrefix acts as Next, but
 // it seeks past the older versions of a row in the memtable: Next walks through them, and a counter has one for each
 // increment.
-func nextRow(it *pebble.Iterator) bool { return it.NextPrefix() }
+func nextRow(it engineIterator) bool { return it.NextPrefix() }
 
 // rowSink gets the row of a cursor. The slices are valid until add returns.
 type rowSink interface{ add(key, value []byte) }
 
 // step moves the iterator and, if there is a row, passes it to sink.
-func (c *cursor) step(move func(*pebble.Iterator) bool, sink rowSink) (bool, error) {
+func (c *cursor) step(move func(engineIterator) bool, sink rowSink) (bool, error) {
 	if !c.store.engine.acquire() {
 		return false, c.store.refusal()
 	}

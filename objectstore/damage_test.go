@@ -159,11 +159,11 @@ func TestDamagedBlockIsReportedByCheck(t *testing.T) {
 	for _, alarms := range []bool{false, true} {
 		fs := damagedStore(t, alarms)
 		s := open(t, fs, Options{})
-		b := s.db.NewBatch() // a second problem, after the damage
+		b := pebbleDB(s).NewBatch() // a second problem, after the damage
 		if err := b.Set([]byte("zzz"), nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.db.Apply(b, nil); err != nil {
+		if err := pebbleDB(s).Apply(b, nil); err != nil {
 			t.Fatal(err)
 		}
 		s.Abandon()
@@ -372,14 +372,14 @@ func TestAlarmEntryOfUnknownVersionHidesNoAlarm(t *testing.T) {
 		o.SetSlot(Slot{Due: due(int64(i + 1)), Generation: uint64(i + 7), AtStart: true})
 		o.commit(t)
 	}
-	b := s.db.NewBatch()
+	b := pebbleDB(s).NewBatch()
 	stale := alarmKey(1, ID{"c", "2"})
 	for _, key := range [][]byte{stale, alarmKey(2, ID{"c", "1"}), startKey(ID{"c", "1"})} {
 		if err := b.Set(key, []byte{99}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.db.Apply(b, nil); err != nil {
+	if err := pebbleDB(s).Apply(b, nil); err != nil {
 		t.Fatal(err)
 	}
 	sn, err := s.Snapshot(t.Context())
@@ -425,13 +425,13 @@ func TestStoreOpensWithDamageAtTheFirstObjects(t *testing.T) {
 func TestImportMarkAfterDamageIsRead(t *testing.T) {
 	fs := NewMemFS()
 	s := open(t, fs, Options{})
-	b := s.db.NewBatch()
+	b := pebbleDB(s).NewBatch()
 	for i := range 300 { // many blocks
 		if err := b.Set(importingKey(ID{"c", fmt.Sprintf("n%03d%x", i, noise(100, uint64(i)))}), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.db.Apply(b, nil); err != nil {
+	if err := pebbleDB(s).Apply(b, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -454,7 +454,7 @@ func TestImportMarkAfterDamageIsRead(t *testing.T) {
 func TestCheckReportsDamageThatPreventsOpen(t *testing.T) {
 	fs := damagedStore(t, true)
 	s := open(t, fs, Options{})
-	if err := s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false); err != nil {
+	if err := pebbleDB(s).Compact(t.Context(), []byte{0}, []byte{0xff}, false); err != nil {
 		t.Fatal(err)
 	}
 	s.Abandon()

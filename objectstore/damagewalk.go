@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"math/big"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // searchBytes is how many bytes of a key, after those that two keys have in common,
@@ -14,7 +12,7 @@ const searchBytes = 24
 
 // move steps the walker. If it meets damage and onDamage is set, it reports the
 // damage and steps to the first row after it that can be read.
-func (w *walker) move(move func(*pebble.Iterator) bool) (bool, error) {
+func (w *walker) move(move func(engineIterator) bool) (bool, error) {
 	ok, err := w.step(move, w)
 	var damage *DamageError
 	if w.onDamage == nil || !errors.As(err, &damage) {

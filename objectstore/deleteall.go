@@ -3,8 +3,6 @@ package objectstore
 import (
 	"encoding/binary"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/dohost/dohost/internal/invariants"
 )
 
@@ -79,7 +77,7 @@ func (r *Range) clearing() (clearing, error) {
 	cur, err := r.store.cursor(r.store.db, r.prefix, prefixEnd(r.prefix))
 	if err == nil {
 		sink := prefixed{&c, len(r.prefix)}
-		more, stepErr := cur.step((*pebble.Iterator).First, sink)
+		more, stepErr := cur.step(engineIterator.First, sink)
 		for more && stepErr == nil && !c.all {
 			more, stepErr = cur.step(nextRow, sink)
 		}

@@ -14,7 +14,7 @@ type weighingLog struct {
 
 // Append implements recordLog.
 func (l *weighingLog) Append(epoch, tail uint64, r *record) (uint64, error) {
-	l.bytes, l.entries = max(l.bytes, r.batch.Len()), max(l.entries, int(r.batch.Count()))
+	l.bytes, l.entries = max(l.bytes, r.batch.Len()), max(l.entries, int(pebbleBatch(r).Count()))
 	return l.recordLog.Append(epoch, tail, r)
 }
 

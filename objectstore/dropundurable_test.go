@@ -148,11 +148,11 @@ func TestImportTakenBackCanBeRepeated(t *testing.T) {
 			disk := damagedStore(t, true)
 			id := ID{"c", "n250"}
 			s := open(t, disk, Options{})
-			b := s.db.NewBatch()
+			b := pebbleDB(s).NewBatch()
 			if err := b.Set(importingKey(id), nil, nil); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.db.Apply(b, nil); err != nil {
+			if err := pebbleDB(s).Apply(b, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Close(); err != nil {

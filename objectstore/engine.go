@@ -23,12 +23,12 @@ func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 
 // openEngine opens the engine, and makes its database if isNew. Its error is that of a
 // flush, if one failed: see background.
-func (s *Store) openEngine(isNew bool) (*pebble.DB, error) {
+func (s *Store) openEngine(isNew bool) (engineDB, error) {
 	at := s.fs.PathJoin(s.dir, dbName)
 	p, release := engineOptions(&s.opts, &engineFS{s.fs, at, &s.background})
 	defer release()
 	p.ErrorIfNotExists = !isNew
-	p.EventListener = s.listener()
+	p.EventListener = engineListener(s)
 	p.Experimental.CompactionScheduler = newCompactionScheduler(&s.background)
 	db, err := openPebble(at, p)
 	failed := s.background.opened()
@@ -88,9 +88,9 @@ func die(log *slog.Logger, why string) {
 
 // logFileCreated ends the process when Pebble could not sync the directory of its next log file. Pebble is about to
 // panic while a mutex of its own is in a state that turns the panic into a fatal error without the name of the disk.
-func (s *Store) logFileCreated(i pebble.WALCreateInfo) {
-	if i.Err != nil && s.db != nil { // while it is nil, Open returns the error
-		die(s.opts.Logger, fmt.Sprintf("cannot create a log file in %s: %v", s.dir, i.Err))
+func (s *Store) logFileCreated(err error) {
+	if err != nil && s.db != nil { // while it is nil, Open returns the error
+		die(s.opts.Logger, fmt.Sprintf("cannot create a log file in %s: %v", s.dir, err))
 	}
 }
 

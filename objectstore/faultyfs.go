@@ -108,7 +108,7 @@ func (v *faultyFS) Lock(name string) (io.Closer, error) {
 	v.f.crash.RLock()
 	defer v.f.crash.RUnlock()
 	lock, err := v.FS.Lock(name)
-	if v.f.mem != nil && errors.Is(err, syscall.EAGAIN) {
+	if _, mem := v.f.base.(*vfs.MemFS); mem && errors.Is(err, syscall.EAGAIN) {
 		return nil, fmt.Errorf("%w: %s", errInUse, name)
 	}
 	return lock, err

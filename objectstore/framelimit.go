@@ -50,7 +50,7 @@ func (m *framer) reserve(rec *record, fork uint32, number uint64) error {
 		return nil
 	}
 	m.limit = number + frameLimitStep
-	return rec.batch.Set(frameLimitKey, frameLimit{fork, m.limit}.encode(), nil)
+	return pebbleBatch(rec).Set(frameLimitKey, frameLimit{fork, m.limit}.encode(), nil)
 }
 
 // skipDamaged continues after the newest frame when it cannot be read because of cause. The next record gets a number that is

@@ -17,7 +17,7 @@ import (
 func spoilFrame(t *testing.T, fs *FS, number uint64) {
 	t.Helper()
 	withoutArchive(t, fs, func(s *Store) {
-		if err := s.db.Set(frameKey(number), []byte("no frame"), pebble.Sync); err != nil {
+		if err := pebbleDB(s).Set(frameKey(number), []byte("no frame"), pebble.Sync); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -138,7 +138,7 @@ func TestDamagedFrameOfAnotherFork(t *testing.T) {
 		fs := NewMemFS()
 		s := shipTo(t, fs, newMemArchive())
 		put(t, s, "o", "n", "1")
-		if err := s.db.Set(frameKey(s.Stats().Ship.Record), []byte("no frame"), pebble.Sync); err != nil {
+		if err := pebbleDB(s).Set(frameKey(s.Stats().Ship.Record), []byte("no frame"), pebble.Sync); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Backup(t.Context(), restoredDir); err != nil {
@@ -167,7 +167,7 @@ func TestDamagedNewestFrameWithoutALimit(t *testing.T) {
 		s := shipTo(t, fs, a)
 		put(t, s, "o", "n", "1")
 		last := s.Stats().Ship.Record
-		if err := s.db.Set(frameLimitKey, []byte("no limit"), pebble.Sync); err != nil {
+		if err := pebbleDB(s).Set(frameLimitKey, []byte("no limit"), pebble.Sync); err != nil {
 			t.Fatal(err)
 		}
 		s.Abandon()
@@ -175,7 +175,7 @@ func TestDamagedNewestFrameWithoutALimit(t *testing.T) {
 		if l, ok, err := s.readFrameLimit(); !ok || err != nil || l.number <= last {
 			t.Errorf("the limit is %+v, %v, %v", l, ok, err)
 		}
-		if err := s.db.Set(frameLimitKey, []byte("no limit"), pebble.Sync); err != nil {
+		if err := pebbleDB(s).Set(frameLimitKey, []byte("no limit"), pebble.Sync); err != nil {
 			t.Fatal(err)
 		}
 		s.Abandon()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost/internal/frame"
@@ -83,13 +82,13 @@ func (c *committer) loadFrames(last hostRecord) error {
 }
 
 // newestFrame returns the frame of the newest record that has one.
-func (s *Store) newestFrame(on pebble.Reader) (f frame.Frame, ok bool, err error) {
+func (s *Store) newestFrame(on engineReader) (f frame.Frame, ok bool, err error) {
 	c, err := s.cursor(on, []byte{keyFrame}, []byte{keyFrame + 1})
 	if err != nil {
 		return f, false, err
 	}
 	w := &walker{cursor: c}
-	ok, err = w.step((*pebble.Iterator).Last, w)
+	ok, err = w.step(engineIterator.Last, w)
 	if err = errors.Join(err, c.close()); !ok || err != nil {
 		return f, false, err
 	}
@@ -115,7 +114,7 @@ func (m *framer) add(rec *record, generation uint64) error {
 		rec.dead += tombstoneWeight + max(0, hidden-m.hidden)
 		// The ranges of a host do not overlap: the engine splits overlapping ones at each bound of another, so the memory of
 		// a read would grow with the square of their number in a memtable. The first one has the frames of earlier hosts.
-		if err := rec.batch.DeleteRange(frameKey(m.deleted+1), frameKey(through+1), nil); err != nil {
+		if err := pebbleBatch(rec).DeleteRange(frameKey(m.deleted+1), frameKey(through+1), nil); err != nil {
 			return err
 		}
 		m.deleted, m.hidden = through, hidden
@@ -127,7 +126,7 @@ func (m *framer) add(rec *record, generation uint64) error {
 		return err
 	}
 	m.size = int64(frame.Size(n))
-	d := rec.batch.SetDeferred(1+8, int(m.size))
+	d := pebbleBatch(rec).SetDeferred(1+8, int(m.size))
 	copy(d.Key, frameKey(h.Number))
 	sum := frame.Encode(d.Value, &h, rec.batch.Repr()[batchHeader:batchHeader+n])
 	m.next = frame.Position{Store: h.Store, Fork: h.Fork, Generation: h.Generation, Number: h.Number, Time: h.Time, Sum: sum}
@@ -164,5 +163,5 @@ func (m *framer) durable() {
 // dropFrames deletes all frames, in the first record after a fork was drawn: they are of another history.
 func dropFrames(rec *record) error {
 	lower, upper := frameBounds()
-	return rec.batch.DeleteRange(lower, upper, nil)
+	return pebbleBatch(rec).DeleteRange(lower, upper, nil)
 }

@@ -12,7 +12,6 @@ import (
 // test demands. All methods may be called from any goroutine.
 type FS struct {
 	base vfs.FS
-	mem  *vfs.MemFS // nil for the disk
 
 	logRead atomic.Int64 // see LogRead
 
@@ -31,9 +30,7 @@ type FS struct {
 }
 
 // NewMemFS returns an empty file system in memory that tracks synced data.
-func NewMemFS() *FS { return newMemFS(vfs.NewCrashableMem()) }
-
-func newMemFS(m *vfs.MemFS) *FS { return &FS{base: m, mem: m} }
+func NewMemFS() *FS { return &FS{base: vfs.NewCrashableMem()} }
 
 // DiskFS returns the disk with counters and faults. Production leaves Options.FS nil.
 func DiskFS() *FS { return &FS{base: theDisk} }
@@ -42,15 +39,16 @@ func DiskFS() *FS { return &FS{base: theDisk} }
 // unsyncedPercent of the other blocks, chosen by seed. The original is not affected, and the copy has no faults. On a
 // DiskFS it returns nil.
 func (f *FS) Crash(unsyncedPercent int, seed uint64) *FS {
-	if f.mem == nil {
+	mem, ok := f.base.(*vfs.MemFS)
+	if !ok {
 		return nil
 	}
 	f.crash.Lock()
 	defer f.crash.Unlock()
-	return newMemFS(f.mem.CrashClone(vfs.CrashCloneCfg{
+	return &FS{base: mem.CrashClone(vfs.CrashCloneCfg{
 		UnsyncedDataPercent: unsyncedPercent,
 		RNG:                 rand.New(rand.NewPCG(seed, seed)),
-	}))
+	})}
 }
 
 // Syncs counts the syncs of the write-ahead log since the start.

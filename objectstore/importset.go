@@ -1,8 +1,6 @@
 package objectstore
 
-import (
-	"sync"
-)
+import "sync"
 
 // Importing reports whether an import of the object has begun and not been completed. Such an object has part of its
 // rows and must not be run. No I/O.

@@ -3,8 +3,6 @@ package objectstore
 import (
 	"bytes"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/dohost/dohost/internal/invariants"
 )
 
@@ -112,11 +110,11 @@ func (it *Iterator) fill() bool {
 	move := nextRow
 	switch {
 	case !it.started && it.reverse:
-		move = (*pebble.Iterator).Last
+		move = engineIterator.Last
 	case !it.started:
-		move = (*pebble.Iterator).First
+		move = engineIterator.First
 	case it.reverse:
-		move = (*pebble.Iterator).Prev
+		move = engineIterator.Prev
 	}
 	it.started = true
 	it.pending, it.err = it.base.step(move, it)

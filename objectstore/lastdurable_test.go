@@ -13,7 +13,7 @@ import (
 func (l live) behind(t *testing.T, key, value string) {
 	t.Helper()
 	k := append(append([]byte(nil), l.prefix...), byte(SpaceKV))
-	if err := l.Range.store.db.Set(append(k, key...), []byte(value), pebble.Sync); err != nil {
+	if err := pebbleDB(l.Range.store).Set(append(k, key...), []byte(value), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -47,7 +47,7 @@ func TestReadUsesLastDurableBatchInMemory(t *testing.T) {
 	// The alarm slot is kept together with the durable rows.
 	l.SetSlot(Slot{Due: time.UnixMilli(1000), Generation: 7})
 	l.commit(t)
-	if err := l.Range.store.db.Delete(slotKey(l.id), pebble.Sync); err != nil {
+	if err := pebbleDB(l.Range.store).Delete(slotKey(l.id), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	if slot, ok, err := l.Slot(); err != nil || !ok || slot.Generation != 7 {

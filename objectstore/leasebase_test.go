@@ -88,7 +88,7 @@ func workOn(t *testing.T, s *Store, from, to int) {
 // imageOf returns a copy of the directory with all records, as the end of the process leaves it later.
 func imageOf(t *testing.T, s *Store, disk *FS) *FS {
 	t.Helper()
-	if err := s.db.LogData(nil, pebble.Sync); err != nil { // the engine keeps the end of its log in memory
+	if err := pebbleDB(s).LogData(nil, pebble.Sync); err != nil { // the engine keeps the end of its log in memory
 		t.Fatal(err)
 	}
 	return disk.Crash(100, 1)

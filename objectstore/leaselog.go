@@ -121,9 +121,9 @@ func (l *leaseLog) failure(err error) error {
 	return err
 }
 
-func (l *leaseLog) apply(b *pebble.Batch) error {
+func (l *leaseLog) apply(b engineBatch) error {
 	defer l.s.dieOfPanic()
-	return errors.Join(l.s.db.Apply(b, pebble.NoSync), l.s.background.failure())
+	return errors.Join(pebbleDB(l.s).Apply(b.(*pebble.Batch), pebble.NoSync), l.s.background.failure())
 }
 
 // Valid reports whether the lease is valid and the store is not abandoned. After a panic it is not known whether the lease is valid.
@@ -172,7 +172,7 @@ func (m *chain) add(rec *record, generation uint64) error {
 	m.next = frame.Position{Store: h.Store, Fork: h.Fork, Generation: h.Generation, Number: h.Number, Time: h.Time, Sum: sum}
 	m.size = int64(len(rec.frame))
 	row := appliedRow{m.next, m.bases.since(m.total + m.size)}
-	return rec.batch.Set([]byte{keyApplied}, row.encode(), nil)
+	return pebbleBatch(rec).Set([]byte{keyApplied}, row.encode(), nil)
 }
 
 // durable is called when the record in flight is in the log and in the engine.

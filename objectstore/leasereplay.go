@@ -148,7 +148,7 @@ func (l *leaseLog) replayAfter() error {
 
 // applyFrame applies the operations of a record, or of a part of a base, together with the row that names the record.
 func (l *leaseLog) applyFrame(f *frame.Frame, row *appliedRow) error {
-	b := l.s.db.NewBatch()
+	b := pebbleDB(l.s).NewBatch()
 	for op, err := range frame.Ops(f.Payload) {
 		if err == nil && (op.Key[0] == keyFrame || op.Key[0] == keyApplied) {
 			err = errors.New("it changes a row that is no object's")

@@ -20,7 +20,7 @@ func (l *leaseLog) restoreBase(used bool) error {
 			return err
 		}
 	}
-	b := l.s.db.NewBatch()
+	b := pebbleDB(l.s).NewBatch()
 	err := b.DeleteRange([]byte{0}, []byte{0xff}, nil)
 	if err == nil {
 		err = b.Set([]byte{keyApplied}, new(appliedRow).encode(), nil)

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"iter"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // walker is a cursor over a snapshot with copies of the current row.
@@ -24,12 +22,12 @@ func (w *walker) add(key, value []byte) {
 	w.value = append(w.value[:0], value...)
 }
 
-func (w *walker) first() (bool, error) { return w.move((*pebble.Iterator).First) }
+func (w *walker) first() (bool, error) { return w.move(engineIterator.First) }
 
 func (w *walker) next() (bool, error) { return w.move(nextRow) }
 
 func (w *walker) seek(key []byte) (bool, error) {
-	seek := func(it *pebble.Iterator) bool { return it.SeekGE(key) }
+	seek := func(it engineIterator) bool { return it.SeekGE(key) }
 	ok, err := w.step(seek, w)
 	if errors.Is(err, ErrDamaged) {
 		// It may be the error of the seek before this one: the engine returns that again if this

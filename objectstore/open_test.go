@@ -65,7 +65,7 @@ func TestOpenRefusesUnusableDirectories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.db.Set([]byte{keyHost}, []byte{9, 9}, pebble.Sync); err != nil {
+			if err := pebbleDB(s).Set([]byte{keyHost}, []byte{9, 9}, pebble.Sync); err != nil {
 				t.Fatal(err)
 			}
 			s.Abandon()

@@ -88,7 +88,7 @@ func (s *Store) load(dst, key []byte) ([]byte, bool, error) {
 }
 
 // appendGet appends to dst the value of a key of a database or snapshot.
-func (s *Store) appendGet(dst []byte, from pebble.Reader, key []byte) ([]byte, bool, error) {
+func (s *Store) appendGet(dst []byte, from engineReader, key []byte) ([]byte, bool, error) {
 	s.opts.Reads.got()
 	v, closer, err := from.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {

@@ -25,11 +25,11 @@ func (r *Reads) got() {
 }
 
 // walked counts an iterator that is about to be closed, unless r is nil.
-func (r *Reads) walked(it *pebble.Iterator) {
+func (r *Reads) walked(it engineIterator) {
 	if r == nil {
 		return
 	}
-	s := it.Stats()
+	s := it.(*pebble.Iterator).Stats()
 	r.Walks.Add(1)
 	r.Steps.Add(int64(s.InternalStats.PointCount))
 }

@@ -1,15 +1,11 @@
 package objectstore
 
-import (
-	"errors"
-
-	"github.com/cockroachdb/pebble/v2"
-)
+import "errors"
 
 // record is layers that become durable together, as one Pebble batch. It
 // belongs to the committer.
 type record struct {
-	batch *pebble.Batch
+	batch engineBatch
 	parts []part
 	// changes are the alarm slots that the record changes, in the order of parts.
 	changes []AlarmChange
@@ -87,7 +83,7 @@ func (rec *record) row(prefix []byte, w *row, cleared bool) error {
 		}
 		return rec.deleteRow(prefix, w.key)
 	}
-	d := rec.batch.SetDeferred(n+len(w.key), len(w.value))
+	d := pebbleBatch(rec).SetDeferred(n+len(w.key), len(w.value))
 	copy(d.Key[copy(d.Key, prefix):], w.key)
 	copy(d.Value, w.value)
 	return d.Finish()
@@ -98,14 +94,14 @@ func (rec *record) deleteAll(r *Range, c *clearing) error {
 	rec.dead += c.dead
 	if c.all {
 		rec.dead += tombstoneWeight
-		return rec.batch.DeleteRange(r.prefix, prefixEnd(r.prefix), nil)
+		return pebbleBatch(rec).DeleteRange(r.prefix, prefixEnd(r.prefix), nil)
 	}
 	return c.yield(func(key []byte) error { return rec.deleteRow(r.prefix, key) })
 }
 
 func (rec *record) deleteRow(prefix, key []byte) error {
 	rec.dead += tombstoneWeight
-	d := rec.batch.DeleteDeferred(len(prefix) + len(key))
+	d := pebbleBatch(rec).DeleteDeferred(len(prefix) + len(key))
 	copy(d.Key[copy(d.Key, prefix):], key)
 	return d.Finish()
 }
@@ -113,13 +109,13 @@ func (rec *record) deleteRow(prefix, key []byte) error {
 // delete deletes a key.
 func (rec *record) delete(key []byte) error {
 	rec.dead += tombstoneWeight
-	return rec.batch.Delete(key, nil)
+	return pebbleBatch(rec).Delete(key, nil)
 }
 
 func (rec *record) setMark(r *Range, m markChange) error {
 	switch m {
 	case markSet:
-		return rec.batch.Set(importingKey(r.id), []byte{indexVersion}, nil)
+		return pebbleBatch(rec).Set(importingKey(r.id), []byte{indexVersion}, nil)
 	case markCleared:
 		return rec.delete(importingKey(r.id))
 	}
@@ -187,14 +183,14 @@ func (rec *record) setSlot(r *Range, g *layer) error {
 	}
 	s := g.slot.slot
 	entry := indexEntry{dueMS: dueMS(s.Due), generation: s.Generation}.encode()
-	if err := rec.batch.Set(slotKey(r.id), encodeSlot(s), nil); err != nil {
+	if err := pebbleBatch(rec).Set(slotKey(r.id), encodeSlot(s), nil); err != nil {
 		return err
 	}
-	if err := rec.batch.Set(s.indexKey(r.id), entry, nil); err != nil {
+	if err := pebbleBatch(rec).Set(s.indexKey(r.id), entry, nil); err != nil {
 		return err
 	}
 	if s.inStartIndex() {
-		return rec.batch.Set(startKey(r.id), entry, nil)
+		return pebbleBatch(rec).Set(startKey(r.id), entry, nil)
 	}
 	return nil
 }

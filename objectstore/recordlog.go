@@ -32,7 +32,7 @@ type localLog struct{ s *Store }
 // the log are hidden from the engine (see engineFS), so its success alone means nothing.
 func (l localLog) Append(_, tail uint64, r *record) (uint64, error) {
 	defer l.s.dieOfPanic()
-	if err := l.s.db.ApplyNoSyncWait(r.batch, pebble.Sync); err != nil {
+	if err := pebbleDB(l.s).ApplyNoSyncWait(pebbleBatch(r), pebble.Sync); err != nil {
 		return tail, err
 	}
 	l.s.hook(StageSync, r.objects)

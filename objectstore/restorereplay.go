@@ -42,7 +42,7 @@ func (r *restorer) replay(ctx context.Context, p restorePlan, use func() error) 
 	}
 	b := &r.store.background
 	b.reopen()
-	r.batch = r.store.db.NewBatch()
+	r.batch = pebbleDB(r.store).NewBatch()
 	if err = r.replayBase(ctx, p.base); err == nil {
 		err = r.replayRecords(ctx, p)
 	}
@@ -217,7 +217,7 @@ func (r *restorer) write() error {
 			return err
 		}
 	}
-	if err := errors.Join(r.store.db.Apply(r.batch, pebble.NoSync), r.store.background.flushError()); err != nil {
+	if err := errors.Join(pebbleDB(r.store).Apply(r.batch, pebble.NoSync), r.store.background.flushError()); err != nil {
 		return err
 	}
 	r.batch.Reset()

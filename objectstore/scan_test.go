@@ -184,7 +184,7 @@ func TestPutAndGetCopyValues(t *testing.T) {
 // kinds counts the operations of a record that holds one batch.
 func kinds(t *testing.T, o live) map[pebble.InternalKeyKind]int {
 	t.Helper()
-	rec := record{batch: o.store.db.NewBatch()}
+	rec := record{batch: pebbleDB(o.store).NewBatch()}
 	defer rec.batch.Close()
 	rec.parts = []part{{r: o.Range, g: o.g}}
 	if err := rec.parts[0].readSlot(); err != nil {
@@ -194,7 +194,7 @@ func kinds(t *testing.T, o live) map[pebble.InternalKeyKind]int {
 		t.Fatal(err)
 	}
 	count := make(map[pebble.InternalKeyKind]int)
-	for r := rec.batch.Reader(); ; {
+	for r := pebbleBatch(&rec).Reader(); ; {
 		kind, _, _, ok, err := r.Next()
 		if err != nil {
 			t.Fatal(err)

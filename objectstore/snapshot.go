@@ -4,15 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // Snapshot is the durable state at one moment between two records. It never contains writes that could still be lost.
 // Its methods may be called from any goroutine, but not after Close.
 type Snapshot struct {
 	store *Store
-	at    *pebble.Snapshot // not touched outside engineUse
+	at    engineSnapshot // not touched outside engineUse
 }
 
 // openSnapshots lists the snapshots that have to be closed before Pebble is.
@@ -37,7 +35,7 @@ func (s *Store) freeze() (*Snapshot, error) {
 		return nil, s.refusal()
 	}
 	defer s.engine.release()
-	sn := &Snapshot{store: s, at: s.db.NewSnapshot()}
+	sn := &Snapshot{store: s, at: pebbleDB(s).NewSnapshot()}
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
 	if s.snapshots.open == nil {

@@ -3,8 +3,6 @@ package objectstore
 import (
 	"errors"
 	"iter"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // Rows yields the durable rows that q selects, in its order. A row with several places in an index appears once for each.
@@ -36,9 +34,9 @@ func (sn *Snapshot) Rows(id ID, collection string, q RowQuery) iter.Seq2[Collect
 			return
 		}
 		defer w.close()
-		first, next := (*pebble.Iterator).First, nextRow
+		first, next := engineIterator.First, nextRow
 		if q.Reverse {
-			first, next = (*pebble.Iterator).Last, (*pebble.Iterator).Prev
+			first, next = engineIterator.Last, engineIterator.Prev
 		}
 		n := 0
 		ok, err = w.step(first, w)

@@ -51,7 +51,7 @@ type Store struct {
 	dir        string
 	fs         vfs.FS
 	lock       io.Closer
-	db         *pebble.DB // used inside engineUse, and by the committer
+	db         engineDB // used inside engineUse, and by the committer
 	log        recordLog
 	ship       *shipper // nil if there is no archive
 	opened     time.Time

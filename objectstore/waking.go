@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/dohost/dohost/internal/invariants"
 )
 
@@ -92,7 +90,7 @@ func (w *wholeReader) read(r *Range) bool {
 		return false
 	}
 	w.g.cleared, w.g.slot.changed = true, true
-	more, err := c.step((*pebble.Iterator).First, w)
+	more, err := c.step(engineIterator.First, w)
 	for more && w.fits() {
 		more, err = c.step(nextRow, w)
 	}

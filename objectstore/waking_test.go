@@ -54,7 +54,7 @@ func TestWakeReadsSmallObjectIntoMemory(t *testing.T) {
 	l.want(t, "x", "of the disk")
 	l.behind(t, "x", "later")
 	l.behind(t, "zz", "later")
-	if err := l.Range.store.db.Delete(slotKey(l.id), pebble.Sync); err != nil {
+	if err := pebbleDB(l.Range.store).Delete(slotKey(l.id), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	l.wants(t, "x=of the disk", "y=1", "z=1")
@@ -287,7 +287,7 @@ func TestWakeReadOfAClosedStore(t *testing.T) {
 // TestWakeReadOfABadSlotIsDiscarded gives an object an alarm that no build has written.
 func TestWakeReadOfABadSlotIsDiscarded(t *testing.T) {
 	l := small(t, Options{})
-	if err := l.Range.store.db.Set(slotKey(l.id), []byte{255}, pebble.Sync); err != nil {
+	if err := pebbleDB(l.Range.store).Set(slotKey(l.id), []byte{255}, pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	l.SetWaking(true)

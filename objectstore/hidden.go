@@ -1,0 +1,58 @@
+package objectstore
+
+import (
+	"io"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// The public API reaches types of this package, and the compiler loads each type that the fields and methods of a reached
+// type name. With *pebble.DB among them each package of a user's program took 0.6 s longer to compile, mostly for Pebble's generic
+// trees, which it compiled again. So fields and methods of reached types have these interfaces, which name no type of Pebble.
+
+// engineReader is a *pebble.DB or a *pebble.Snapshot.
+type engineReader interface {
+	Get(key []byte) (value []byte, closer io.Closer, err error)
+}
+
+// engineDB is a *pebble.DB.
+type engineDB interface {
+	engineReader
+	AsyncFlush() (<-chan struct{}, error)
+	Close() error
+	EstimateDiskUsage(start, end []byte) (uint64, error)
+	Flush() error
+}
+
+// engineSnapshot is a *pebble.Snapshot.
+type engineSnapshot interface {
+	engineReader
+	Close() error
+}
+
+// engineIterator is a *pebble.Iterator.
+type engineIterator interface {
+	Close() error
+	Error() error
+	First() bool
+	Key() []byte
+	Last() bool
+	NextPrefix() bool
+	Prev() bool
+	SeekGE(key []byte) bool
+	ValueAndErr() ([]byte, error)
+}
+
+// engineBatch is a *pebble.Batch.
+type engineBatch interface {
+	Close() error
+	Len() int
+	Repr() []byte
+	SyncWait() error
+}
+
+// pebbleDB returns the database of an open store.
+func pebbleDB(s *Store) *pebble.DB { return s.db.(*pebble.DB) }
+
+// pebbleBatch returns the batch of a record.
+func pebbleBatch(rec *record) *pebble.Batch { return rec.batch.(*pebble.Batch) }
