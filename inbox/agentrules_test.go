@@ -291,3 +291,39 @@ func TestAgentCallsWithChangedMessageAndCrash(t *testing.T) {
 		}
 	})
 }
+
+// TestRepliesAreNoWork inserts rows to the agent that are responses by one of their fields each. The agent answers none of them, and stores its own
+// response as processed.
+func TestRepliesAreNoWork(t *testing.T) {
+	m := &clerkModel{}
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			for id, msg := range map[string]inbox.Message{
+				"role":      {Role: chat.RoleAssistant},
+				"reply":     {Role: chat.RoleUser, InReplyTo: "r1"},
+				"processed": {Role: chat.RoleUser, Processed: time.Now()},
+			} {
+				msg.ID, msg.From, msg.To, msg.Created = id, "cook", "clerk", time.Now()
+				if err := messages.Insert(ctx, d.Storage(), msg); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		h.Advance(time.Minute)
+		equal(t, "prompts", m.took())
+		if n := waiting(t, ctx, h); n != 0 {
+			t.Errorf("%d messages wait", n)
+		}
+		send(t, ctx, h, request)
+		h.Advance(time.Minute)
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			r, ok, err := inbox.Reply(ctx, d.Storage(), &messages, request)
+			if !ok || r.Processed.IsZero() || r.Role != chat.RoleAssistant || r.InReplyTo != "r1" {
+				t.Errorf("the response is %+v", r)
+			}
+			return err
+		})
+	}, inbox.On(in))
+}
