@@ -163,3 +163,38 @@ func TestRowsDrainMisuse(t *testing.T) {
 		})
 	})
 }
+
+// TestCostOfWakeByRow counts the commits of a row that wakes its agent: that of the insertion, that which begins the call, and that of the effects
+// and the end of the call. So it is one more than those of two calls of a method.
+func TestCostOfWakeByRow(t *testing.T) {
+	runPost(t, &postOffice{}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		records := func(do func() error) int64 {
+			t.Helper()
+			before := h.Host().Stats().Records
+			if err := do(); err != nil {
+				t.Fatal(err)
+			}
+			h.Advance(time.Second)
+			h.EvictAll()
+			return h.Host().Stats().Records - before
+		}
+		write := func(state string) func() error {
+			return func() error {
+				return postmen.Get(h, "a").Do(ctx, func(ctx context.Context, p *postman) error {
+					return letters.Put(ctx, p.Storage(), letter{ID: "1", State: state})
+				})
+			}
+		}
+		records(write("")) // the first wake of the object
+		if n := records(write("sent")); n != 1 {
+			t.Errorf("%d commits of a call", n)
+		}
+		if n := records(write("pending")); n != 3 {
+			t.Errorf("%d commits of a row that is inserted and handled", n)
+		}
+		if n := records(func() error { return nil }); n != 0 {
+			t.Errorf("%d commits of an agent without rows", n)
+		}
+		wantNothingLeft(t, ctx, h)
+	})
+}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
@@ -326,4 +328,64 @@ func TestRepliesAreNoWork(t *testing.T) {
 			return err
 		})
 	}, inbox.On(in))
+}
+
+// TestAgentNameIsUniqueInCollection declares two agents of one name.
+func TestAgentNameIsUniqueInCollection(t *testing.T) {
+	of := func(name string) agent.Entry[desk] {
+		return inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: name, Model: &clerkModel{}}))
+	}
+	h, err := dohost.Open(t.TempDir(), nil, deskClass(of("clerk"), of("cook"), of("clerk")))
+	if err == nil || !strings.Contains(err.Error(), `collection "messages", index "pending", whose rows overlap`) {
+		t.Error(err)
+	}
+	if err == nil {
+		h.Close()
+	}
+}
+
+// TestModelEndsWithHost closes the host while a model is silent: its context ends, and the next host asks again.
+func TestModelEndsWithHost(t *testing.T) {
+	m := &silentModel{}
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		send(t, ctx, h, fromAda("1")...)
+		h.Advance(time.Second)
+		if begun, ended := m.begun.Load(), m.ended.Load(); begun != 1 || ended != 0 {
+			t.Fatalf("%d streams have begun, and %d ended", begun, ended)
+		}
+		if err := h.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(time.Millisecond)
+		if begun, ended := m.begun.Load(), m.ended.Load(); begun != 2 || ended != 1 {
+			t.Errorf("after the end of the host %d streams have begun, and %d ended", begun, ended)
+		}
+		m.answers.Store(true)
+		h.EvictAll()
+		h.Advance(time.Minute)
+		equal(t, "responses", responses(t, ctx, h), "yes to ada")
+		if begun, ended := m.begun.Load(), m.ended.Load(); begun != ended {
+			t.Errorf("%d streams have begun, and %d ended", begun, ended)
+		}
+	}, inbox.On(in))
+}
+
+// silentModel answers nothing until its context ends, unless answers is set.
+type silentModel struct {
+	begun, ended atomic.Int64
+	answers      atomic.Bool
+}
+
+func (m *silentModel) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		m.begun.Add(1)
+		defer m.ended.Add(1)
+		if m.answers.Load() {
+			yield(chat.TextDelta("t", "yes"), nil)
+			return
+		}
+		<-ctx.Done()
+		yield(chat.Chunk{}, context.Cause(ctx))
+	}
 }
