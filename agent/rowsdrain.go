@@ -14,6 +14,9 @@ import (
 //
 // Errors: those of the storage.
 func (r Rows) Pending(ctx context.Context) (bool, error) {
+	if err := r.work.checkTurn(ctx); err != nil {
+		return false, err
+	}
 	next, err := r.work.wakeup(ctx, time.Now())
 	return err == nil && !next.at.IsZero(), err
 }
@@ -32,6 +35,9 @@ func (r Rows) Drain(ctx context.Context, o *DrainOptions) (d Drained, err error)
 		var cancel context.CancelFunc
 		wait, cancel = context.WithTimeoutCause(ctx, limits.MaxTime, errDrainTime)
 		defer cancel()
+	}
+	if err := r.work.checkTurn(ctx); err != nil {
+		return d, err
 	}
 	for before := r.work.ended; ; {
 		d.Cycles = r.work.ended - before
@@ -56,8 +62,11 @@ var errDrainTime = errors.New("agent: the time of the drain is over")
 // Wait gives up the turn until a call of a method of OnRows has ended, or code has written a row of a collection that has an OnRows, or 30 s have
 // passed. It is for loops that look for a result. Between the look and Wait the loop must keep the turn: then it misses no result.
 //
-// Errors: [dohost.ErrMisuse] in a [dohost.Transaction]; [dohost.ErrFenced]; the context's cause.
+// Errors: [dohost.ErrMisuse] in a [dohost.Transaction] and without the turn; [dohost.ErrFenced]; the context's cause.
 func (r Rows) Wait(ctx context.Context) error {
+	if err := r.work.checkTurn(ctx); err != nil {
+		return err
+	}
 	if r.work.changed == nil {
 		r.work.changed = make(chan struct{})
 	}
@@ -72,6 +81,12 @@ func (r Rows) Wait(ctx context.Context) error {
 
 // errRecheck ends a wait that has missed a change, such as the deletion of all rows.
 var errRecheck = errors.New("agent: look again")
+
+// checkTurn returns an error for a context that does not hold the turn, which protects the fields of rowWork.
+func (rw *rowWork) checkTurn(ctx context.Context) error {
+	_, _, err := rw.obj.GetAlarm(ctx)
+	return err
+}
 
 // wakeWaiters ends the calls of Wait. They continue when they get the turn.
 func (rw *rowWork) wakeWaiters() {

@@ -159,6 +159,15 @@ func TestRowsDrainMisuse(t *testing.T) {
 			if !errors.Is(err, dohost.ErrMisuse) {
 				t.Errorf("a wait in a transaction: %v", err)
 			}
+			for name, call := range map[string]func(context.Context) error{
+				"Wait":    p.Rows().Wait,
+				"Pending": func(ctx context.Context) error { _, err := p.Rows().Pending(ctx); return err },
+				"Drain":   func(ctx context.Context) error { _, err := p.Rows().Drain(ctx, nil); return err },
+			} {
+				if err := dohost.Await(ctx, call); !errors.Is(err, dohost.ErrMisuse) {
+					t.Errorf("%s without the turn: %v", name, err)
+				}
+			}
 			return nil
 		})
 	})
