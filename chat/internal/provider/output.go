@@ -2,6 +2,7 @@ package provider
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -90,7 +91,7 @@ func (r *RefusedOutputs) Add(p *chat.Prompt) { r.known.Store(string(p.Output), t
 
 // Refuses reports whether the response to a request says that the request is invalid and names one of the words.
 func Refuses(status int, text string, words ...string) bool {
-	if status != 400 && status != 422 {
+	if status != http.StatusBadRequest && status != http.StatusUnprocessableEntity {
 		return false
 	}
 	for _, word := range words {
