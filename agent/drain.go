@@ -26,6 +26,17 @@ type DrainOptions struct {
 	MaxTime time.Duration
 }
 
+func (o *DrainOptions) withDefaults() DrainOptions {
+	set := DrainOptions{MaxCycles: 50, MaxTime: 25 * time.Second}
+	if o != nil && o.MaxCycles != 0 {
+		set.MaxCycles = o.MaxCycles
+	}
+	if o != nil && o.MaxTime != 0 {
+		set.MaxTime = o.MaxTime
+	}
+	return set
+}
+
 // Drained is the result of a [Drain].
 type Drained struct {
 	Cycles int
@@ -41,13 +52,7 @@ func Drain(ctx context.Context, src DrainSource, o *DrainOptions) (d Drained, er
 	if src.Pending == nil || src.Cycle == nil {
 		return d, fmt.Errorf("agent: Drain without the function Pending or Cycle: %w", dohost.ErrMisuse)
 	}
-	limits := DrainOptions{MaxCycles: 50, MaxTime: 25 * time.Second}
-	if o != nil && o.MaxCycles != 0 {
-		limits.MaxCycles = o.MaxCycles
-	}
-	if o != nil && o.MaxTime != 0 {
-		limits.MaxTime = o.MaxTime
-	}
+	limits := o.withDefaults()
 	for begin := time.Now(); ; {
 		pending, err := src.Pending(ctx)
 		switch {

@@ -252,6 +252,8 @@ func (rw *rowWork) release(x *indexWork, call *rowCall) {
 	}
 	call.begun = false
 	x.calls--
+	rw.ended++
+	rw.wakeWaiters()
 	if call.suspect {
 		rw.suspectCalls--
 	}

@@ -36,8 +36,12 @@ type rowWork struct {
 	rows    *rows
 	indexes []*indexWork
 
-	destroying   *bool // the destruction of the agent has begun
-	suspectCalls int   // running calls of suspects; owned by the holder of the turn
+	destroying *bool // the destruction of the agent has begun
+
+	// Owned by the holder of the turn.
+	suspectCalls int           // running calls of suspects
+	ended        int           // calls
+	changed      chan struct{} // see Rows.Wait; nil if no code waits
 }
 
 // indexWork is the work of an index in this incarnation. Owned by the holder of the turn.
@@ -154,6 +158,7 @@ func (rw *rowWork) written(ctx context.Context, w *dohost.RowWrite) error {
 		if x.collection != w.Collection {
 			continue
 		}
+		rw.wakeWaiters()
 		delete(x.groups, w.Key)
 		listed, call := false, x.running[w.Key]
 		for key, cursor := range w.Places(x.index) {

@@ -49,6 +49,10 @@ type Prompt struct {
 	Interrupted bool
 	// Tools are the tools that the model may call: the server's and the client's.
 	Tools []ToolSpec
+	// Output is the JSON schema that the answer without calls must match; nil for any text. [Worker] sets it, and then System
+	// has it too, and the answer is compared with it. So a model may ignore it, or pass it to a provider that generates
+	// answers by a schema.
+	Output json.RawMessage
 	// SaveCheckpoint saves a value, as JSON, for the run that resumes an interrupted reply, such as the provider's id
 	// of the answer. It replaces the value of [Reply.SaveCheckpoint]. When SaveCheckpoint returns, the value and all
 	// chunks yielded before are durable. After the end of the stream it returns an error.

@@ -62,7 +62,12 @@ func inspectOpenCalls(v *dohost.Snapshot, yield func(dohost.Resource, error) boo
 			yield(dohost.Resource{}, err)
 			return false
 		}
-		if !yield(callDetail(&row.Value), nil) {
+		d := callDetail(&row.Value)
+		if err := addProgress(v, &row.Value, &d); err != nil {
+			yield(dohost.Resource{}, err)
+			return false
+		}
+		if !yield(d, nil) {
 			return false
 		}
 	}

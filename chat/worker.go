@@ -3,6 +3,7 @@ package chat
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -30,8 +31,8 @@ var ErrWorkerDepth = errors.New("chat: too many nested workers")
 // Worker is an agent without memory. Each [Worker.Run] begins with an empty conversation: the model gets the input, calls the
 // tools, and ends with an answer of type Out. A worker has no storage of its own; it runs in the incarnation of an agent.
 //
-// The JSON schema of Out is a part of the system prompt. The answer must be JSON that matches it, as the input of a tool matches
-// its parameters: see [NewTool]. The model may repair an invalid answer twice. If Out is string, the answer is the model's text.
+// The JSON schema of Out is a part of the system prompt, and a model may pass it to its provider (Prompt.Output). The answer must be
+// JSON that matches it, as the input of a tool matches its parameters: see [NewTool]. The model may repair an invalid answer twice. If Out is string, the answer is the model's text.
 //
 // After an interruption the caller runs the worker again: only the bill of the model and the effects of its tools repeat. Each
 // call of a tool is an operation of the ledger with the policy of the tool, at the position and in the scope of the caller
@@ -221,6 +222,7 @@ func (w *Worker[In, Out]) Kinds() (kinds []ledger.AnyKind) {
 type workerSpec struct {
 	name    string
 	system  string
+	output  json.RawMessage // see Prompt.Output
 	model   Model
 	tools   []Tool
 	steps   int
@@ -234,7 +236,7 @@ type workerSpec struct {
 
 func (w *Worker[In, Out]) spec() *workerSpec {
 	return &workerSpec{
-		name: w.Name, system: w.output().prompt(w.Instructions), model: w.Model, tools: w.Tools, steps: cmp.Or(w.MaxSteps, defaultSteps),
+		name: w.Name, system: w.output().prompt(w.Instructions), output: w.output().raw(), model: w.Model, tools: w.Tools, steps: cmp.Or(w.MaxSteps, defaultSteps),
 		depth: cmp.Or(w.Depth, workerDepth), durable: w.Durable, keep: w.Keep, price: w.Price, budget: w.Budget, onChunk: w.OnChunk,
 	}
 }

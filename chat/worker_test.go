@@ -117,6 +117,9 @@ func TestWorkerAnswers(t *testing.T) {
 		if len(p.Messages) != 1 || p.Messages[0].Role != chat.RoleUser || p.Messages[0].PlainText() != `{"order":"7"}` || len(p.Partial.Parts) > 0 {
 			t.Errorf("the context is not fresh: %+v", p)
 		}
+		if !json.Valid(p.Output) || !strings.HasSuffix(p.System, string(p.Output)) {
+			t.Errorf("the schema is %s", p.Output)
+		}
 		if !strings.HasPrefix(p.System, "Be fair.\n") || !strings.Contains(p.System, `"required":["refund","cents"]`) {
 			t.Errorf("the system prompt is %q", p.System)
 		}
@@ -125,7 +128,7 @@ func TestWorkerAnswers(t *testing.T) {
 
 func TestWorkerWithTextsOnly(t *testing.T) {
 	w := &chat.Worker[string, string]{Name: "echo", Instructions: "Be brief.", Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
-		return says(p.System + p.Messages[0].PlainText())
+		return says(p.System + string(p.Output) + p.Messages[0].PlainText())
 	})}
 	other := &chat.Worker[int, string]{Name: "echo", Model: w.Model, Messages: func(in int) []chat.Message {
 		return []chat.Message{chat.Text("m", chat.RoleUser, fmt.Sprint("number ", in))}

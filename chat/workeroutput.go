@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -57,6 +58,14 @@ func (s *outputSchema[Out]) prompt(instructions string) string {
 		instructions += "\n\n"
 	}
 	return instructions + "End with an answer that is one JSON value and nothing else. It must match this JSON schema:\n" + s.text
+}
+
+// raw returns the schema, or nil.
+func (s *outputSchema[Out]) raw() json.RawMessage {
+	if s.resolved == nil {
+		return nil
+	}
+	return json.RawMessage(s.text)
 }
 
 var errNoAnswer = errors.New("it is empty")

@@ -165,7 +165,7 @@ func (r *workerRun) ask(ctx context.Context, n int) (step workerStep, err error)
 	}
 	_ = add(uimessage.MakeChunk("start-step"))
 	p := &Prompt{
-		System: r.worker.system, Messages: r.messages, Partial: r.partial.Clone(), Tools: r.specs(),
+		System: r.worker.system, Messages: r.messages, Partial: r.partial.Clone(), Tools: r.specs(), Output: r.worker.output,
 		Checkpoint: func(any) (bool, error) { return false, nil },
 	}
 	if err := receive(ctx, p, &modelRequest{

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
@@ -290,4 +292,100 @@ func TestAgentCallsWithChangedMessageAndCrash(t *testing.T) {
 			t.Errorf("%d charges", service.Total())
 		}
 	})
+}
+
+// TestRepliesAreNoWork inserts rows to the agent that are responses by one of their fields each. The agent answers none of them, and stores its own
+// response as processed.
+func TestRepliesAreNoWork(t *testing.T) {
+	m := &clerkModel{}
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			for id, msg := range map[string]inbox.Message{
+				"role":      {Role: chat.RoleAssistant},
+				"reply":     {Role: chat.RoleUser, InReplyTo: "r1"},
+				"processed": {Role: chat.RoleUser, Processed: time.Now()},
+			} {
+				msg.ID, msg.From, msg.To, msg.Created = id, "cook", "clerk", time.Now()
+				if err := messages.Insert(ctx, d.Storage(), msg); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		h.Advance(time.Minute)
+		equal(t, "prompts", m.took())
+		if n := waiting(t, ctx, h); n != 0 {
+			t.Errorf("%d messages wait", n)
+		}
+		send(t, ctx, h, request)
+		h.Advance(time.Minute)
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			r, ok, err := inbox.Reply(ctx, d.Storage(), &messages, request)
+			if !ok || r.Processed.IsZero() || r.Role != chat.RoleAssistant || r.InReplyTo != "r1" {
+				t.Errorf("the response is %+v", r)
+			}
+			return err
+		})
+	}, inbox.On(in))
+}
+
+// TestAgentNameIsUniqueInCollection declares two agents of one name.
+func TestAgentNameIsUniqueInCollection(t *testing.T) {
+	of := func(name string) agent.Entry[desk] {
+		return inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: name, Model: &clerkModel{}}))
+	}
+	h, err := dohost.Open(t.TempDir(), nil, deskClass(of("clerk"), of("cook"), of("clerk")))
+	if err == nil || !strings.Contains(err.Error(), `collection "messages", index "pending", whose rows overlap`) {
+		t.Error(err)
+	}
+	if err == nil {
+		h.Close()
+	}
+}
+
+// TestModelEndsWithHost closes the host while a model is silent: its context ends, and the next host asks again.
+func TestModelEndsWithHost(t *testing.T) {
+	m := &silentModel{}
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		send(t, ctx, h, fromAda("1")...)
+		h.Advance(time.Second)
+		if begun, ended := m.begun.Load(), m.ended.Load(); begun != 1 || ended != 0 {
+			t.Fatalf("%d streams have begun, and %d ended", begun, ended)
+		}
+		if err := h.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(time.Millisecond)
+		if begun, ended := m.begun.Load(), m.ended.Load(); begun != 2 || ended != 1 {
+			t.Errorf("after the end of the host %d streams have begun, and %d ended", begun, ended)
+		}
+		m.answers.Store(true)
+		h.EvictAll()
+		h.Advance(time.Minute)
+		equal(t, "responses", responses(t, ctx, h), "yes to ada")
+		if begun, ended := m.begun.Load(), m.ended.Load(); begun != ended {
+			t.Errorf("%d streams have begun, and %d ended", begun, ended)
+		}
+	}, inbox.On(in))
+}
+
+// silentModel answers nothing until its context ends, unless answers is set.
+type silentModel struct {
+	begun, ended atomic.Int64
+	answers      atomic.Bool
+}
+
+func (m *silentModel) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		m.begun.Add(1)
+		defer m.ended.Add(1)
+		if m.answers.Load() {
+			yield(chat.TextDelta("t", "yes"), nil)
+			return
+		}
+		<-ctx.Done()
+		yield(chat.Chunk{}, context.Cause(ctx))
+	}
 }

@@ -119,4 +119,6 @@ type Ref interface {
 	agent.Ref
 	// Storage returns the storage of the agent's object.
 	Storage() *dohost.Storage
+	// Rows returns the handle of the rows of the agent's inboxes.
+	Rows() agent.Rows
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
@@ -168,4 +169,36 @@ func Reply(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[M
 		return Message{}, false, err
 	}
 	return rows[0].Value, true, nil
+}
+
+// ErrNoReply is the error of [WaitReply] for a request that no agent is going to answer: its message was parked or deleted, or the class has no
+// inbox of that agent.
+var ErrNoReply = errors.New("inbox: no agent is going to answer the request")
+
+// WaitReply is [Reply] that waits for the response, with the turn given up. a is the object that has the collection. After an error the caller may
+// wait again, also in another incarnation: the request is stored, and the agent answers it once. A cycle must not wait for a response of
+// its own agent, since cycles run one at a time.
+//
+// Errors: [ErrNoReply]; [dohost.ErrMisuse] for a message without Request; the context's cause, so a limit of time is that of ctx; those of
+// [agent.Rows.Wait] and of the collection.
+func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message], asked Message) (Message, error) {
+	if asked.Request == "" {
+		return Message{}, fmt.Errorf("inbox: a wait for the response to the message %.64q, which has no Request: %w", asked.ID, dohost.ErrMisuse)
+	}
+	for {
+		m, ok, err := Reply(ctx, a.Storage(), messages, asked)
+		if err != nil || ok {
+			return m, err
+		}
+		pending, err := a.Rows().Pending(ctx)
+		switch {
+		case err != nil:
+			return Message{}, err
+		case !pending:
+			return Message{}, fmt.Errorf("%w: %.64q to %.64q", ErrNoReply, asked.Request, asked.To)
+		}
+		if err := a.Rows().Wait(ctx); err != nil {
+			return Message{}, err
+		}
+	}
 }

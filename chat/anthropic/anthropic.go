@@ -50,11 +50,15 @@ type Options struct {
 }
 
 // Model is a model of Anthropic. It is safe for concurrent use.
+//
+// The request of a [chat.Worker] has the schema of its answer as the output format, if no object in the schema may have members of any name. A
+// model or server that refuses the format is asked again without it, and then not for that schema any more.
 type Model struct {
 	model    string
 	client   sdk.Client
 	provider provider.Provider
 	o        Options
+	refused  provider.RefusedOutputs
 }
 
 // New returns the model with a name.
@@ -113,6 +117,12 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			return
 		}
 		stream := m.client.Messages.NewStreaming(ctx, params)
+		if m.refusesOutput(&params, stream.Err()) {
+			_ = stream.Close() // it has failed
+			m.refused.Add(p)
+			params.OutputConfig.Format = sdk.JSONOutputFormatParam{}
+			stream = m.client.Messages.NewStreaming(ctx, params)
+		}
 		defer stream.Close() //nolint:errcheck // the stream has been read
 		opened := stream.Err() == nil
 		a := &answer{
@@ -132,6 +142,13 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			yield(chat.Chunk{}, m.provider.Truncated())
 		}
 	}
+}
+
+// refusesOutput reports whether an error says that the provider refuses the output format of a request.
+func (m *Model) refusesOutput(params *sdk.MessageNewParams, err error) bool {
+	e, ok := errors.AsType[*sdk.Error](err)
+	return ok && params.OutputConfig.Format.Schema != nil &&
+		provider.Refuses(e.StatusCode, e.RawJSON(), "output_config", "output_format", "structured output", "json_schema")
 }
 
 // failed converts an error of the SDK.
@@ -202,6 +219,9 @@ func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool
 			delete(tool.InputSchema.ExtraFields, "type")
 		}
 		params.Tools = append(params.Tools, sdk.ToolUnionParam{OfTool: &tool})
+	}
+	if o, ok := provider.OutputOf(p); ok && o.Closed && !m.refused.Has(p) {
+		params.OutputConfig.Format.Schema = o.Schema
 	}
 	if m.o.Params != nil {
 		m.o.Params(&params)

@@ -49,6 +49,8 @@ func TestToolCalls(t *testing.T) { providertest.Calls(t, model, "toolu_0") }
 
 func TestToolCallsCutOffByLengthLimit(t *testing.T) { providertest.TruncatedCalls(t, model) }
 
+func TestOutput(t *testing.T) { providertest.Output(t, model, false, true) }
+
 func TestProviderFailures(t *testing.T) { providertest.Failures(t, model) }
 
 func TestProviderFailuresInConversations(t *testing.T) { providertest.Conversations(t, model) }

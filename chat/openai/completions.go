@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"net/http"
-	"strings"
 	"sync/atomic"
 
 	"github.com/oklog/ulid/v2"
@@ -28,12 +26,16 @@ type CompletionsOptions struct {
 }
 
 // Completions is a model of the chat completions API. It is safe for concurrent use.
+//
+// The request of a [chat.Worker] without tools has the schema of its answer as the response format. With tools it has not: several servers then
+// generate no calls. A server that refuses the format is asked again without it, and then not for that schema any more.
 type Completions struct {
 	model    string
 	client   sdk.Client
 	provider provider.Provider
 	o        CompletionsOptions
 	noUsage  atomic.Bool // the server refuses the question for the usage
+	refused  provider.RefusedOutputs
 }
 
 // NewCompletions returns the model with a name.
@@ -62,7 +64,7 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 		if p.Interrupted && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
 			return
 		}
-		stream := m.open(ctx, params)
+		stream := m.open(ctx, p, params)
 		defer stream.Close() //nolint:errcheck // the stream has been read
 		opened := stream.Err() == nil
 		c := &completion{id: "text-" + ulid.Make().String(), partial: p.Partial.Parts, yield: yield}
@@ -85,20 +87,32 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 	}
 }
 
-// open requests an answer. If the server refuses the question for the usage, open requests the answer without it.
-func (m *Completions) open(ctx context.Context, params sdk.ChatCompletionNewParams) *ssestream.Stream[sdk.ChatCompletionChunk] {
-	stream := m.client.Chat.Completions.NewStreaming(ctx, params)
-	e, ok := errors.AsType[*sdk.Error](stream.Err())
-	if !ok || e.StatusCode != http.StatusBadRequest && e.StatusCode != http.StatusUnprocessableEntity || param.IsOmitted(params.StreamOptions) {
-		return stream
+// open requests an answer. If the server refuses an optional field, open requests the answer without it.
+func (m *Completions) open(ctx context.Context, p *chat.Prompt, params sdk.ChatCompletionNewParams) *ssestream.Stream[sdk.ChatCompletionChunk] {
+	for {
+		stream := m.client.Chat.Completions.NewStreaming(ctx, params)
+		e, ok := errors.AsType[*sdk.Error](stream.Err())
+		if !ok || !m.withoutRefused(p, &params, e) {
+			return stream
+		}
+		_ = stream.Close() // it has failed
 	}
-	if text := e.Message + e.RawJSON(); !strings.Contains(text, "stream_options") && !strings.Contains(text, "include_usage") {
-		return stream
+}
+
+// withoutRefused removes a field that the server has refused from a request. It reports whether there was one.
+func (m *Completions) withoutRefused(p *chat.Prompt, params *sdk.ChatCompletionNewParams, e *sdk.Error) bool {
+	text := e.Message + e.RawJSON()
+	switch {
+	case !param.IsOmitted(params.StreamOptions) && provider.Refuses(e.StatusCode, text, "stream_options", "include_usage"):
+		m.noUsage.Store(true)
+		params.StreamOptions = sdk.ChatCompletionStreamOptionsParam{}
+	case params.ResponseFormat.OfJSONSchema != nil && provider.Refuses(e.StatusCode, text, "response_format", "json_schema"):
+		m.refused.Add(p)
+		params.ResponseFormat = sdk.ChatCompletionNewParamsResponseFormatUnion{}
+	default:
+		return false
 	}
-	_ = stream.Close() // it has failed
-	m.noUsage.Store(true)
-	params.StreamOptions = sdk.ChatCompletionStreamOptionsParam{}
-	return m.client.Chat.Completions.NewStreaming(ctx, params)
+	return true
 }
 
 func (m *Completions) params(p *chat.Prompt) (sdk.ChatCompletionNewParams, error) {
@@ -128,6 +142,11 @@ func (m *Completions) params(p *chat.Prompt) (sdk.ChatCompletionNewParams, error
 			return params, err
 		}
 		params.Tools = append(params.Tools, sdk.ChatCompletionFunctionTool(f))
+	}
+	if o, ok := provider.OutputOf(p); ok && len(p.Tools) == 0 && !m.refused.Has(p) {
+		params.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
+			Name: outputName, Schema: o.Schema, Strict: sdk.Bool(strict(o)),
+		}}
 	}
 	if m.o.Params != nil {
 		m.o.Params(&params, continues)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/internal/provider"
 )
 
 // content is the kind of a block in the API.
@@ -62,3 +63,9 @@ func schema(t chat.ToolSpec) (s map[string]any, err error) {
 	}
 	return s, nil
 }
+
+// outputName is the name of the schema of an answer, which OpenAI requires.
+const outputName = "answer"
+
+// strict reports whether OpenAI can generate answers that match a schema in any case.
+func strict(o provider.Output) bool { return o.Closed && o.Complete }

@@ -163,6 +163,12 @@ func TestUsage(t *testing.T) {
 	t.Run("ephemeral", func(t *testing.T) { providertest.Usage(t, ephemeral, true) })
 }
 
+func TestOutput(t *testing.T) {
+	t.Run("completions", func(t *testing.T) { providertest.Output(t, completions, true, false) })
+	t.Run("responses", func(t *testing.T) { providertest.Output(t, responses, true, true) })
+	t.Run("ephemeral", func(t *testing.T) { providertest.Output(t, ephemeral, true, true) })
+}
+
 func TestFiles(t *testing.T) {
 	t.Run("completions", func(t *testing.T) { providertest.Files(t, completions) })
 	t.Run("responses", func(t *testing.T) { providertest.Files(t, responses) })

@@ -27,11 +27,15 @@ type ResponsesOptions struct {
 
 // Responses is a model of the Responses API. It saves the id of the current answer with [chat.Prompt.SaveCheckpoint],
 // so a handler that uses it cannot save a checkpoint of its own. It is safe for concurrent use.
+//
+// The request of a [chat.Worker] has the schema of its answer as the format of the text. A server that refuses the format is asked again without
+// it, and then not for that schema any more.
 type Responses struct {
 	model    string
 	client   sdk.Client
 	provider provider.Provider
 	o        ResponsesOptions
+	refused  provider.RefusedOutputs
 }
 
 // NewResponses returns the model with a name.
@@ -138,6 +142,13 @@ func (m *Responses) ask(ctx context.Context, p *chat.Prompt, a *answer) error {
 		return err
 	}
 	stream := m.client.Responses.NewStreaming(ctx, params)
+	e, ok := errors.AsType[*sdk.Error](stream.Err())
+	if ok && params.Text.Format.OfJSONSchema != nil && provider.Refuses(e.StatusCode, e.Message+e.RawJSON(), "text.format", "response_format", "json_schema") {
+		_ = stream.Close() // it has failed
+		m.refused.Add(p)
+		params.Text.Format = responses.ResponseFormatTextConfigUnionParam{}
+		stream = m.client.Responses.NewStreaming(ctx, params)
+	}
 	return m.read(ctx, stream, a)
 }
 
@@ -168,6 +179,11 @@ func (m *Responses) params(p *chat.Prompt) (responses.ResponseNewParams, error) 
 			return params, err
 		}
 		params.Tools = append(params.Tools, responses.ToolUnionParam{OfFunction: &f})
+	}
+	if o, ok := provider.OutputOf(p); ok && !m.refused.Has(p) {
+		params.Text.Format.OfJSONSchema = &responses.ResponseFormatTextJSONSchemaConfigParam{
+			Name: outputName, Schema: o.Schema, Strict: sdk.Bool(strict(o)),
+		}
 	}
 	if m.o.Params != nil {
 		m.o.Params(&params, continues)

@@ -151,6 +151,11 @@ test('two calls with one id are two rows, and an item without fields is a row', 
   assert.equal(items([{ kind: 'operation', id: 'op_1', state: 'unknown', can: ['done', 'not-done'] }], 'operation')[0].word, 'outcome unknown')
 })
 
+test('a call that another agent answers has the agent and its progress', () => {
+  const [item] = items([call('c', 'external', 1, [], { asks: 'researcher/ada', request: 'req_1', progress: '… is 7' })], 'call')
+  assert.deepEqual(item.lines, [['Asks', 'researcher/ada'], ['Progress', '… is 7']])
+})
+
 test('the counts of unknown outcomes have the rate of false unknowns', () => {
   const of = (id, counts, fields) => ({ kind: 'outcomes', id, counts, fields })
   assert.deepEqual(outcomes([{ kind: 'operation' }, of('charge', { unknown: 4, done: 1, not_done: 2 }, { policy: 'AtMostOnce' }), of('a\u202e', { unknown: 1, done: 0, not_done: 0 })]), [

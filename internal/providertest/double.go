@@ -66,6 +66,8 @@ type Double struct {
 	RefusePrefill bool
 	// RefuseUsage refuses chat completions with stream_options.
 	RefuseUsage bool
+	// RefuseOutput refuses requests with the schema of an answer.
+	RefuseOutput bool
 
 	mu        sync.Mutex
 	all       []*Generation
@@ -200,6 +202,10 @@ func (d *Double) startGeneration(w http.ResponseWriter, r *http.Request, q reque
 	}
 	if q, ok := q.(*completionsRequest); ok && d.RefuseUsage && q.Options != nil {
 		d.refuse(w, http.StatusBadRequest, "Unrecognized request argument supplied: stream_options")
+		return nil, false
+	}
+	if field, schema := outputSchema(body); d.RefuseOutput && schema != nil {
+		d.refuse(w, http.StatusBadRequest, field+": the schema is not supported")
 		return nil, false
 	}
 	d.mu.Lock()

@@ -42,7 +42,7 @@ function describe(d, key) {
   const call = d.kind === 'call'
   const can = (d.can ?? []).filter((a) => a in actions)
   const word = call ? (d.state === 'pending' && can.includes('deny') ? 'approved' : wordsOfCall[d.state] ?? d.state) : d.state === 'unknown' ? 'outcome unknown' : d.state
-  const lines = [['Id', call ? '' : d.id], ['Scope', of.scope], ['Error', of.error], ['Result', of.result], ['Fault', d.fault]].filter(([, v]) => v)
+  const lines = [['Id', call ? '' : d.id], ['Scope', of.scope], ['Asks', of.asks], ['Progress', of.progress], ['Error', of.error], ['Result', of.result], ['Fault', d.fault]].filter(([, v]) => v)
   return {
     key, kind: d.kind, id: d.id, unique: can.includes('complete') ? of.key : '', digest: d.digest ?? '', name: (call ? of.tool : of.kind) || d.id, text: (call ? of.input : of.args) ?? '',
     state: d.state ?? '', word: word ?? '', since: Date.parse(of.since) || 0, expires: Date.parse(of.expires) || 0, lines, can,

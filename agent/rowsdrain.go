@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Pending reports whether the agent has rows to call a method of OnRows for: a call is running, or will begin, also after a delay. Parked
+// rows are not pending.
+//
+// Errors: those of the storage.
+func (r Rows) Pending(ctx context.Context) (bool, error) {
+	if err := r.work.checkTurn(ctx); err != nil {
+		return false, err
+	}
+	next, err := r.work.wakeup(ctx, time.Now())
+	return err == nil && !next.at.IsZero(), err
+}
+
+// Drain waits until no row is pending: see [Rows.Pending]. The agent calls the methods in any case, so Drain runs none. A cycle is a call that
+// has ended, and the wait itself ends at MaxTime. The defaults are those of [Drain]: 50 calls, and 25 s. A wake of another system uses it in
+// the function of [RunWake], and passes Completed to the session.
+//
+// Errors: [dohost.ErrMisuse] in a method of OnRows, which would wait for itself; those of [Rows.Wait].
+func (r Rows) Drain(ctx context.Context, o *DrainOptions) (d Drained, err error) {
+	if ctx.Value(rowCallKey{}) != nil {
+		return d, fmt.Errorf("agent: Rows.Drain in a method of OnRows: %w", dohost.ErrMisuse)
+	}
+	limits, wait := o.withDefaults(), ctx
+	if limits.MaxTime > 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeoutCause(ctx, limits.MaxTime, errDrainTime)
+		defer cancel()
+	}
+	if err := r.work.checkTurn(ctx); err != nil {
+		return d, err
+	}
+	for before := r.work.ended; ; {
+		d.Cycles = r.work.ended - before
+		pending, err := r.Pending(ctx)
+		switch {
+		case err != nil || !pending:
+			d.Completed = err == nil
+			return d, err
+		case limits.MaxCycles > 0 && d.Cycles >= limits.MaxCycles:
+			return d, nil
+		}
+		if err := r.Wait(wait); errors.Is(err, errDrainTime) {
+			return d, nil
+		} else if err != nil {
+			return d, err
+		}
+	}
+}
+
+var errDrainTime = errors.New("agent: the time of the drain is over")
+
+// Wait gives up the turn until a call of a method of OnRows has ended, or code has written a row of a collection that has an OnRows, or 30 s have
+// passed. It is for loops that look for a result. Between the look and Wait the loop must keep the turn: then it misses no result.
+//
+// Errors: [dohost.ErrMisuse] in a [dohost.Transaction] and without the turn; [dohost.ErrFenced]; the context's cause.
+func (r Rows) Wait(ctx context.Context) error {
+	if err := r.work.checkTurn(ctx); err != nil {
+		return err
+	}
+	if r.work.changed == nil {
+		r.work.changed = make(chan struct{})
+	}
+	wait, cancel := context.WithTimeoutCause(ctx, recheck, errRecheck)
+	defer cancel()
+	_, _, err := dohost.Recv(wait, r.work.changed)
+	if errors.Is(err, errRecheck) {
+		return nil
+	}
+	return err
+}
+
+// errRecheck ends a wait that has missed a change, such as the deletion of all rows.
+var errRecheck = errors.New("agent: look again")
+
+// checkTurn returns an error for a context that does not hold the turn, which protects the fields of rowWork.
+func (rw *rowWork) checkTurn(ctx context.Context) error {
+	_, _, err := rw.obj.GetAlarm(ctx)
+	return err
+}
+
+// wakeWaiters ends the calls of Wait. They continue when they get the turn.
+func (rw *rowWork) wakeWaiters() {
+	if rw.changed != nil {
+		close(rw.changed)
+		rw.changed = nil
+	}
+}

@@ -1,0 +1,114 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/inbox"
+)
+
+// request is a request of a planner.
+var request = inbox.Message{ID: "5", From: "planner", To: "clerk", Content: "tea", Request: "r1"}
+
+// waitReply waits for the response to a message, in one event.
+func waitReply(ctx context.Context, h *dohosttest.Host, asked inbox.Message) (m inbox.Message, err error) {
+	err = desks.Get(h, "a").Do(ctx, func(ctx context.Context, d *desk) (err error) {
+		m, err = inbox.WaitReply(ctx, d, &messages, asked)
+		return err
+	})
+	return m, err
+}
+
+// TestWaitReply waits for a response, in an incarnation that ends, in the next one, and after the response.
+func TestWaitReply(t *testing.T) {
+	m := &clerkModel{}
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		send(t, ctx, h, append(fromAda("1"), request)...)
+		h.Client(func(ctx context.Context) error {
+			if err := dohost.Sleep(ctx, 1500*time.Millisecond); err != nil {
+				return err
+			}
+			h.EvictAll()
+			return nil
+		})
+		begin := time.Now()
+		if _, err := waitReply(ctx, h, request); !errors.Is(err, dohost.ErrFenced) {
+			t.Errorf("in an incarnation that ends: %v", err)
+		}
+		for range 2 {
+			got, err := waitReply(ctx, h, request)
+			if err != nil || got.Content != "tea" || got.InReplyTo != "r1" {
+				t.Errorf("%+v, %v", got, err)
+			}
+		}
+		if took := time.Since(begin); took > 4*time.Second {
+			t.Errorf("the response came %v after the request", took)
+		}
+		h.Advance(time.Minute)
+		equal(t, "responses", responses(t, ctx, h), "1 to ada", "tea to planner r1")
+	}, inbox.On(in))
+}
+
+// TestWaitReplyEnds waits for responses that do not come.
+func TestWaitReplyEnds(t *testing.T) {
+	broken := errors.New("the model is broken")
+	m := &clerkModel{fail: func(int) error { return broken }}
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, Options: agent.RowsOptions{MaxAttempts: 2}})
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		lost := inbox.Message{ID: "2", From: "planner", To: "nobody", Request: "r2"}
+		deleted := inbox.Message{ID: "3", From: "planner", To: "clerk", Request: "r3"}
+		send(t, ctx, h, lost, request)
+		for name, asked := range map[string]inbox.Message{"no agent": lost, "no message": deleted, "parked": request} {
+			if _, err := waitReply(ctx, h, asked); !errors.Is(err, inbox.ErrNoReply) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := waitReply(ctx, h, inbox.Message{ID: "1", To: "clerk"}); !errors.Is(err, dohost.ErrMisuse) {
+			t.Errorf("a message without a request: %v", err)
+		}
+		late := errors.New("too late")
+		send(t, ctx, h, inbox.Message{ID: "4", From: "planner", Request: "r4"})
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			ctx, cancel := context.WithTimeoutCause(ctx, 100*time.Millisecond, late)
+			defer cancel()
+			if _, err := inbox.WaitReply(ctx, d, &messages, inbox.Message{From: "planner", To: "clerk", Request: "r4"}); !errors.Is(err, late) {
+				t.Errorf("after its time: %v", err)
+			}
+			return nil
+		})
+	}, inbox.On(in))
+}
+
+// TestDrainInbox drains an inbox with a limit: the agent has not more cycles than without.
+func TestDrainInbox(t *testing.T) {
+	m := &clerkModel{}
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		send(t, ctx, h, append(fromAda("1", "2"), request, inbox.Message{ID: "6", From: "bob", Content: "soup", Request: "r3"})...)
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			for _, test := range []struct {
+				o    *agent.DrainOptions
+				want agent.Drained
+			}{
+				{&agent.DrainOptions{MaxCycles: 1}, agent.Drained{Cycles: 1}},
+				{nil, agent.Drained{Cycles: 2, Completed: true}},
+				{nil, agent.Drained{Completed: true}},
+			} {
+				if got, err := d.Rows().Drain(ctx, test.o); got != test.want || err != nil {
+					t.Errorf("%+v, %v, want %+v", got, err, test.want)
+				}
+			}
+			return nil
+		})
+		if n := len(m.took()); n != 3 {
+			t.Errorf("the model was asked %d times", n)
+		}
+		equal(t, "responses", responses(t, ctx, h), "1+2 to ada", "tea to planner r1", "soup to bob r3")
+	}, inbox.On(in))
+}
