@@ -3,6 +3,7 @@
 //
 //	go test -tags e2e ./e2e            needs node, npm and chromium; npm installs into node_modules
 //	go test -tags e2e ./e2e -update    rewrites testdata/frames.json, the recordings
+//	go test -tags e2e ./e2e -run Consumer -kill-for 60s    kills consumers of streams and their servers for a minute
 //
 // TestPage uses the page of the real dohost, which needs only chromium, and checks every frame that is painted;
 // TestPageDecides lets an operator decide about tool calls and operations; TestPageModel tests its pure modules in Node.
