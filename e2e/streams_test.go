@@ -26,10 +26,10 @@ type streamServer struct {
 	killer    string // URL whose requests restart the process before each conformance test; empty: none
 }
 
-func startStreams(t *testing.T, program string) *streamServer {
+func startStreams(t *testing.T, program string, flags ...string) *streamServer {
 	t.Helper()
 	install(t)
-	s := &streamServer{t: t, bin: build(t, program)}
+	s := &streamServer{t: t, bin: build(t, program), flags: flags}
 	s.begin()
 	return s
 }
@@ -88,11 +88,19 @@ func named(beginnings string) string { return "^(" + beginnings + ")" }
 
 func notNamed(beginnings ...string) string { return "^(?!" + strings.Join(beginnings, "|") + ")" }
 
+// evictions returns the flags of a server whose incarnations end with a chance at each place that cuts off no request but those that wait.
+func evictions(t *testing.T, chance string) []string {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	return []string{"--chaos-evict", chance, "--chaos-seed", fmt.Sprint(seed), "--chaos-at", "construct,alarm,outcome,committed,sync,durable,release"}
+}
+
 // TestStreamsConform runs the published conformance tests: alone, while incarnations of the objects end, and with a SIGKILL of the server
 // before each test. All pass, except those of forks.
 //
-// The ends are at places that cut off no request but those that wait for other objects. Each of them delays a request or a wake, so fewer
-// incarnations end during the timed tests, and a timed test may try again, also since the machine is busy.
+// Each end of an incarnation delays a request or a wake, so fewer of them end during the timed tests, and a timed test may try again, also since
+// the machine is busy.
 func TestStreamsConform(t *testing.T) {
 	install(t)
 	t.Parallel() // each test waits for most of its time
@@ -115,10 +123,7 @@ func TestStreamsConform(t *testing.T) {
 			t.Parallel()
 			s := &streamServer{t: t, bin: bin}
 			if c.evict != "" {
-				seed := rand.Uint64()
-				t.Logf("seed %d", seed)
-				s.flags = []string{"--chaos-evict", c.evict, "--chaos-seed", fmt.Sprint(seed),
-					"--chaos-at", "construct,alarm,outcome,committed,sync,durable,release"}
+				s.flags = evictions(t, c.evict)
 			}
 			s.begin()
 			if c.kills {
@@ -242,10 +247,10 @@ func TestStreamsPublishedClient(t *testing.T) {
 	}
 }
 
-// TestStreamDBFollowsRows has two published StreamDBs follow the rows of an object while the server is killed, and the object leaves
-// memory between changes. One makes the changes and sees each before the next; both, and a late one, have all rows at the end.
+// TestStreamDBFollowsRows has two published StreamDBs follow the rows of an object while the server is killed, and incarnations of the object
+// end, also during the readers' requests. One makes the changes and sees each before the next; both, and a late one, have all rows at the end.
 func TestStreamDBFollowsRows(t *testing.T) {
-	s := startStreams(t, "./server")
+	s := startStreams(t, "./server", evictions(t, "0.05")...)
 	if read := s.killDuring(3, "changed", "js/streams/statedb.mjs", "http://"+s.at+"/objects/Todo/a", "40"); len(read) != 3 {
 		t.Errorf("read %q", read)
 	}
