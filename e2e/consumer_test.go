@@ -4,11 +4,13 @@ package e2e
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,12 +90,27 @@ func build(t *testing.T, program string) string {
 	return bin
 }
 
+// killFor is the least time of the kills of a consumer and its server. The default is a share for each run of the checks.
+var killFor = flag.Duration("kill-for", 0, "kill the processes of the consumers of streams for at least this time")
+
 // ticketTest is the example tickets, and a server of streams in another process.
 type ticketTest struct {
 	t               *testing.T
 	root            string // of the streams
 	hook            string // address of the tickets
 	server, tickets *killable
+	proxy           *ackProxy // between them
+}
+
+// newTicketTest returns a test with a server at an address. tickets returns the arguments of the tickets for the root of the streams.
+func newTicketTest(t *testing.T, at string, server *killable, tickets ...string) *ticketTest {
+	c := &ticketTest{t: t, root: "http://" + at + "/v1/stream", hook: freeAddress(t), server: server, proxy: newAckProxy(at)}
+	proxy := httptest.NewServer(c.proxy)
+	t.Cleanup(proxy.Close)
+	t.Cleanup(proxy.CloseClientConnections) // of long polls
+	args := append(tickets, "-addr", c.hook, "-data", filepath.Join(t.TempDir(), "tickets"), proxy.URL+"/v1/stream")
+	c.tickets = &killable{t: t, args: args}
+	return c
 }
 
 // ask sends a request until it has a response of a status below 500, since the process may be killed at any time.
@@ -132,11 +149,11 @@ func pause(t *testing.T) {
 	}
 }
 
-// until repeats a request until its response has a text.
+// until repeats a request until its response has a text. After many kills the retries of a consumer are up to a minute apart.
 func (c *ticketTest) until(url, want string) {
 	c.t.Helper()
 	got := ""
-	for range 1200 {
+	for range 2400 {
 		if _, got = c.ask("GET", url, ""); strings.Contains(got, want) {
 			return
 		}
@@ -146,9 +163,10 @@ func (c *ticketTest) until(url, want string) {
 }
 
 // run appends messages, and kills one of the processes at random after every fifth one. Each ticket has its messages once and in order, and the answer
-// to each. Answers are compared exactly if the server keeps its producers.
+// to each. Acknowledgements do not go backward, and the server refuses those of ended wakes. Answers are compared exactly if the server
+// keeps its producers.
 func (c *ticketTest) run(exactAnswers bool) {
-	const messages, names = 90, 3
+	const least, names = 90, 3
 	t := c.t
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -172,7 +190,9 @@ func (c *ticketTest) run(exactAnswers bool) {
 			t.Fatalf("message %d: %d %s", i, status, text)
 		}
 	}
-	for i := range messages {
+	messages := 0
+	for begin := time.Now(); messages < least || time.Since(begin) < *killFor; messages++ {
+		i := messages
 		if i%5 == 4 {
 			side := random.IntN(2)
 			p := []*killable{c.server, c.tickets}[side]
@@ -215,7 +235,8 @@ func (c *ticketTest) run(exactAnswers bool) {
 			}
 		}
 	}
-	t.Logf("%d kills of the server, %d of the tickets", kills[0], kills[1])
+	c.proxy.check(t)
+	t.Logf("%d messages, %d kills of the server, %d of the tickets", messages+names, kills[0], kills[1])
 	if kills[0] == 0 || kills[1] == 0 {
 		t.Error("one of the processes was not killed")
 	}
@@ -228,14 +249,10 @@ func TestConsumerSurvivesSIGKILL(t *testing.T) {
 	for _, mode := range []string{"-pull=false", "-pull=true"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			at, hook := freeAddress(t), freeAddress(t)
-			root := "http://" + at + "/v1/stream"
-			(&ticketTest{
-				t: t, root: root, hook: hook,
-				server: &killable{t: t, ready: "http://", args: []string{server, "serve", "--streams", "--local-webhooks", "--listen", at, "--admin", "off",
-					"--data", filepath.Join(t.TempDir(), "streams"), "--new-objects=-1", "--log", "off"}},
-				tickets: &killable{t: t, args: []string{tickets, "-addr", hook, "-data", filepath.Join(t.TempDir(), "tickets"), mode, root}},
-			}).run(true)
+			at := freeAddress(t)
+			args := []string{server, "serve", "--streams", "--local-webhooks", "--listen", at, "--admin", "off",
+				"--data", filepath.Join(t.TempDir(), "streams"), "--new-objects=-1", "--log", "off"}
+			newTicketTest(t, at, &killable{t: t, ready: "http://", args: args}, tickets, mode).run(true)
 		})
 	}
 }
@@ -244,16 +261,12 @@ func TestConsumerSurvivesSIGKILL(t *testing.T) {
 func TestConsumerOfReferenceServerSurvivesSIGKILL(t *testing.T) {
 	install(t)
 	t.Parallel()
-	at, hook := freeAddress(t), freeAddress(t)
+	at := freeAddress(t)
 	_, port, _ := strings.Cut(at, ":")
-	root := "http://" + at + "/v1/stream"
 	data := filepath.Join(t.TempDir(), "streams")
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	(&ticketTest{
-		t: t, root: root, hook: hook,
-		server:  &killable{t: t, ready: "listening", args: []string{tool(t, "node"), "js/streams/reference.mjs", port, data}},
-		tickets: &killable{t: t, args: []string{build(t, "../examples/tickets"), "-addr", hook, "-data", filepath.Join(t.TempDir(), "tickets"), root}},
-	}).run(false)
+	server := &killable{t: t, ready: "listening", args: []string{tool(t, "node"), "js/streams/reference.mjs", port, data}}
+	newTicketTest(t, at, server, build(t, "../examples/tickets")).run(false)
 }

@@ -41,10 +41,11 @@ func waitFor(element, text string) string {
 	})`, element, text)
 }
 
-// TestStreamDBInBrowser has two tabs with a published StreamDB and a live query, while the server is killed and the object leaves memory. A tab shows
-// its own change immediately, also while there is no server, and the other one shows it after the server has it.
+// TestStreamDBInBrowser has two tabs with a published StreamDB and a live query, while the server is killed, incarnations of the object end, and
+// the object leaves memory. A tab shows its own change immediately, also while there is no server, and the other one shows it after the server
+// has it.
 func TestStreamDBInBrowser(t *testing.T) {
-	s := startStreams(t, "./server")
+	s := startStreams(t, "./server", evictions(t, "0.05")...)
 	folder := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), filepath.Join("node_modules", ".bin", "esbuild"), "js/streams/todo.mjs", "--bundle",
 		"--format=esm", "--target=es2022", "--log-level=error", `--define:process.env.NODE_ENV="production"`, "--outfile="+filepath.Join(folder, "page.js"))

@@ -19,8 +19,9 @@ const (
 	linger = 2 * time.Second
 	// maxDelivery bounds a request to a webhook, whose worker may extend its lease.
 	maxDelivery = 10 * time.Minute
-	// deliveryCheck is the time after which the alarm looks for a delivery that an eviction has ended.
-	deliveryCheck = 5 * time.Second
+	// firstCheck and maxCheck bound the time after which the alarm looks for a delivery that an eviction has ended: it is the age of the
+	// delivery.
+	firstCheck, maxCheck = time.Second, 5 * time.Second
 )
 
 func retryDelay(failures int, instance string) time.Duration {
@@ -84,7 +85,7 @@ func (s *Subscription) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
 		err = dohost.Transaction(ctx, func(ctx context.Context) error { return s.expire(ctx, c, w) })
 	case w.ID == "" || w.Sent:
 	case s.delivery != nil && s.delivery.wake == w.ID:
-		w.Next = now.Add(deliveryCheck)
+		w.Next = now.Add(min(max(now.Sub(s.delivery.began), firstCheck), maxCheck))
 		err = dohost.Transaction(ctx, func(ctx context.Context) error { return s.save(ctx, w) })
 	case s.delivery != nil:
 		return s.arm(ctx, now.Add(linger)) // the end of the delivery sets an earlier time
@@ -173,7 +174,7 @@ func infosOf(list []link) []streamInfo {
 // beginDelivery begins an attempt to deliver the wake to the webhook.
 func (s *Subscription) beginDelivery(ctx context.Context, c *config, w *wake) error {
 	now := time.Now()
-	w.Lease, w.Next = now.Add(c.Lease), now.Add(deliveryCheck)
+	w.Lease, w.Next = now.Add(c.Lease), now.Add(firstCheck)
 	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return s.save(ctx, w) }); err != nil {
 		return err
 	}

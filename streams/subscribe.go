@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"slices"
@@ -92,7 +93,7 @@ func (s *server) subscribe(q *controlRequest) {
 	if !s.authorizeStreams(q, c) {
 		return
 	}
-	c.Root = s.root(q.r)
+	c.Request, c.Root = rand.Text(), s.root(q.r)
 	made, err := call(q.r.Context(), Subscriptions.Get(s.host, q.id), true, (*Subscription).create, c)
 	switch {
 	case err != nil:

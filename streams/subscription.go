@@ -62,6 +62,7 @@ type config struct {
 	Description string
 
 	// Not compared when the client confirms the subscription.
+	Request  string // identifies the request: its call may be repeated after it has created the subscription
 	Root     string // the URL of all streams, with a slash at its end
 	Created  time.Time
 	Instance string // differs from that of a deleted subscription with this ID
@@ -202,18 +203,19 @@ func (s *Subscription) create(ctx context.Context, want *config) (*subscribed, e
 	if err != nil {
 		return nil, err
 	}
-	created := c == nil
+	missing := c == nil
+	created := missing || c.Request == want.Request
 	switch {
-	case created && s.directory.count(s.state.ID().Name) >= maxSubscriptions:
+	case missing && s.directory.count(s.state.ID().Name) >= maxSubscriptions:
 		return &subscribed{Refusal: refused(http.StatusTooManyRequests, "TOO_MANY_SUBSCRIPTIONS", "the limit of a server is %d subscriptions", maxSubscriptions)}, nil
-	case created && s.crowds(want, want.Explicit):
+	case missing && s.crowds(want, want.Explicit):
 		return &subscribed{Refusal: tooManyPerStream()}, nil
-	case created && want.Type == typeWebhook:
+	case missing && want.Type == typeWebhook:
 		if err := s.sender.checkURL(want.URL); err != nil {
 			return &subscribed{Refusal: refused(http.StatusBadRequest, "WEBHOOK_URL_REJECTED", "webhook.url: %v", err)}, nil
 		}
 		err = s.insert(ctx, want)
-	case created:
+	case missing:
 		err = s.insert(ctx, want)
 	case !c.same(want):
 		return &subscribed{Refusal: refused(http.StatusConflict, "SUBSCRIPTION_ALREADY_EXISTS", "the subscription exists with another configuration")}, nil

@@ -105,6 +105,22 @@ func TestConcurrentCreationsReadTailsOnce(t *testing.T) {
 	})
 }
 
+// TestCreationThatIsCutOff evicts a new subscription while it waits for the tail of a stream. The repeated call has created it.
+func TestCreationThatIsCutOff(t *testing.T) {
+	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
+		put(t, s, "events/a")
+		block(t, h, Streams.Get(h, "events/a"), 2*time.Second)
+		h.Client(func(context.Context) error {
+			want[any](t, s, "201", "PUT", to("s", ""), pullNamed)
+			return nil
+		})
+		h.Advance(time.Second)
+		h.Evict(Subscriptions.Get(h, "s").ID(), dohost.EndFence)
+		h.Advance(3 * time.Second)
+		want[any](t, s, "200", "PUT", to("s", ""), pullNamed)
+	})
+}
+
 // TestNamedStreamWhoseTailCannotBeRead has a stream that fails while the subscription is created. Its first later append sets the cursor.
 func TestNamedStreamWhoseTailCannotBeRead(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {

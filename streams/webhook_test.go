@@ -307,6 +307,27 @@ func TestWebhookThatFails(t *testing.T) {
 	})
 }
 
+// TestEvictionDuringDelivery evicts the subscription while the webhook works, soon after the request has begun and later.
+func TestEvictionDuringDelivery(t *testing.T) {
+	runWebhook(t, func(t *testing.T, h *dohosttest.Host, s http.Handler, r *receiver) {
+		r.set(func(ctx context.Context, _ *wakeBody) (int, string) {
+			<-ctx.Done()
+			return 500, ""
+		})
+		put(t, s, "events/a")
+		h.Advance(100 * time.Millisecond)
+		first := one(t, r)
+		for _, c := range []struct{ age, within time.Duration }{{500 * time.Millisecond, firstCheck}, {6 * time.Second, maxCheck}} {
+			h.Advance(c.age)
+			h.Evict(Subscriptions.Get(h, "h").ID(), dohost.EndFence)
+			h.Advance(c.within)
+			if again := one(t, r); again.Wake != first.Wake {
+				t.Errorf("the wake %s follows %s", again.Wake, first.Wake)
+			}
+		}
+	})
+}
+
 // TestWebhookAddresses checks URLs and addresses.
 func TestWebhookAddresses(t *testing.T) {
 	refused := errors.New("refused by Check")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/streams"
+	"github.com/dohost/dohost/streams/consumer"
 )
 
 // TestTickets runs the program against a server of streams, by a webhook and by a stream of wakes.
@@ -86,5 +88,46 @@ func follow(t *testing.T, root string) {
 	}
 	if got != want {
 		t.Errorf("the answers are %s, want %s", got, want)
+	}
+}
+
+// TestAnswersKeepTheirOrder has a server that refuses the first request for an answer. No answer is sent before the earlier ones are
+// accepted: the server would refuse it.
+func TestAnswersKeepTheirOrder(t *testing.T) {
+	const count = 3
+	sequence := make(chan string, 100)
+	accepted, refused := 0, false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
+		// The ticket sends one request at a time.
+		if sequence <- r.Header.Get("Producer-Seq"); !refused {
+			refused = true
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if accepted++; accepted == count {
+			close(sequence)
+		}
+	}))
+	defer server.Close()
+	h, err := dohost.Open(t.TempDir(), nil, Class(server.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	for i := range count {
+		b := &consumer.Batch{Messages: []json.RawMessage{json.RawMessage(fmt.Sprint(i))}}
+		if err := dohost.CallNoResult(t.Context(), Tickets.Get(h, "7"), (*Ticket).Take, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := ""
+	for n := range sequence {
+		got += n + " "
+	}
+	if want := "0 0 1 2 "; got != want {
+		t.Errorf("the answers were sent in the order %s, want %s", got, want)
 	}
 }

@@ -48,7 +48,7 @@ func Class(server string) dohost.Class {
 		func(_ context.Context, a *agent.Agent[struct{}]) (*Ticket, error) {
 			return &Ticket{a, strings.TrimSuffix(server, "/")}, nil
 		}, nil,
-		agent.OnRows(&messages, "open", (*Ticket).answer, &agent.RowsOptions{MaxAttempts: -1, MaxRetryDelay: 5 * time.Second}))
+		agent.OnRowBatch(&messages, "open", (*Ticket).answer, &agent.RowsOptions{MaxAttempts: -1, MaxRetryDelay: 5 * time.Second}))
 }
 
 // nameOf returns the name of the ticket of a stream.
@@ -75,9 +75,22 @@ func (t *Ticket) Take(ctx context.Context, b *consumer.Batch) error {
 	return dohost.Put(ctx, t.Storage(), "messages", number)
 }
 
-// answer appends an answer to the stream of answers. The ticket is an idempotent producer, so a repeated answer is appended once.
-func (t *Ticket) answer(ctx context.Context, row dohost.Row[Message]) error {
-	m := row.Value
+// answer answers all open messages up to the last one of the rows. Messages before the rows are those of a call that has failed and waits: the
+// stream of answers would refuse the later ones without them.
+func (t *Ticket) answer(ctx context.Context, rows []dohost.Row[Message]) error {
+	for last := rows[len(rows)-1].Value.Number; ; {
+		open, err := messages.List(ctx, t.Storage(), &dohost.Query[Message]{Index: "open", Limit: 1})
+		if err != nil || len(open) == 0 || open[0].Value.Number > last {
+			return err
+		}
+		if err := t.answerOne(ctx, open[0].Value); err != nil {
+			return err
+		}
+	}
+}
+
+// answerOne appends an answer to the stream of answers. The ticket is an idempotent producer, so a repeated answer is appended once.
+func (t *Ticket) answerOne(ctx context.Context, m Message) error {
 	text, err := json.Marshal(fmt.Sprintf("about %s: we are on it", m.Text))
 	if err != nil {
 		return err

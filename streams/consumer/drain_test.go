@@ -76,6 +76,7 @@ func TestDrainIsSuperseded(t *testing.T) {
 		c.h.Advance(time.Second)
 		c.f.lease = time.Now()
 		c.wake(t) // the drain of the first wake is running
+		c.h.Advance(time.Second)
 		if got := c.f.taken(); count(got, "GET /v1/stream/tickets") != 1 {
 			t.Errorf("requests %q, want one read", got)
 		}

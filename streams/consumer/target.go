@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"time"
 
 	"github.com/dohost/dohost"
 )
@@ -29,6 +31,7 @@ type position struct {
 type positionRow struct {
 	Subscription, Stream string
 	At                   position
+	Updated              time.Time
 }
 
 var positions = dohost.Collection[positionRow]{
@@ -38,6 +41,31 @@ var positions = dohost.Collection[positionRow]{
 
 func positionKey(subscription, stream string) string {
 	return string(dohost.KeyOf(subscription) + dohost.KeyOf(stream))
+}
+
+// Position is the position of an object in a stream: see [Positions].
+type Position struct {
+	Subscription, Stream string
+	// Offset precedes the next message. It is an offset of the server, which a request for the stream may have as its parameter.
+	Offset string
+	// Skip is the number of messages after Offset that the object has, or of bytes, if the stream is not JSON: a response is taken in several
+	// parts.
+	Skip int64
+	// Updated is the time of the last batch.
+	Updated time.Time
+}
+
+// Positions returns the positions of an object in the streams that it takes, from its storage, ordered by subscription and stream. It needs
+// the turn of the object. Errors are those of the storage; the iteration ends with one.
+func Positions(ctx context.Context, s *dohost.Storage) iter.Seq2[Position, error] {
+	return func(yield func(Position, error) bool) {
+		for row, err := range positions.All(ctx, s, nil) {
+			r := row.Value
+			if !yield(Position{r.Subscription, r.Stream, r.At.Offset, r.At.Skip, r.Updated}, err) {
+				return
+			}
+		}
+	}
 }
 
 // Target is a class whose objects take the messages of streams: see [To].
@@ -101,7 +129,7 @@ func To[O any](
 				}
 			}
 			at = storedPosition{t.Next, true}
-			return positions.Put(ctx, storage(o), positionRow{t.Batch.Subscription, t.Batch.Stream, t.Next})
+			return positions.Put(ctx, storage(o), positionRow{t.Batch.Subscription, t.Batch.Stream, t.Next, time.Now()})
 		})
 		return at, err
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/dohost/dohost"
 )
@@ -71,6 +73,22 @@ func TestTargetTakesBatchAtItsPosition(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
+	}
+	var listed []Position
+	if err := counters.Get(h, "a").Do(t.Context(), func(ctx context.Context, o *counter) error {
+		for p, err := range Positions(ctx, o.storage()) {
+			if err != nil || p.Updated.IsZero() {
+				t.Errorf("the position is of %v, %v", p.Updated, err)
+			}
+			p.Updated = time.Time{}
+			listed = append(listed, p)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if want := []Position{{Subscription: "s", Stream: "x", Offset: "7"}}; !slices.Equal(listed, want) {
+		t.Errorf("the positions are %v, want %v", listed, want)
 	}
 	if other, err := of.at(t.Context(), h, "a", positionKey("s", "y")); err != nil || other.Known {
 		t.Errorf("the position in another stream is %v, %v", other, err)

@@ -116,6 +116,7 @@ func TestWebhookRefusals(t *testing.T) {
 		}{
 			{"no signature", good, "", 401},
 			{"no JSON, and no signature", []byte("{"), "t=1,kid=k1,ed25519=AA", 401},
+			{"no JSON, and the signature of another body", []byte("{"), c.f.sign(good, now), 401},
 			{"the signature of another body", good, c.f.sign([]byte("{}"), now), 401},
 			{"the signature of another time", good, strings.Replace(c.f.sign(good, now), "t=", "t=1", 1), 401},
 			{"old", good, c.f.sign(good, now.Add(-6*time.Minute)), 401},
