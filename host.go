@@ -89,6 +89,11 @@ type Options struct {
 	// writes the next one and purges the records before it. A host that opens an empty directory reads a base and these records. Zero
 	// means 64 MiB; negative is an error. Host.Stats has the failures.
 	BaseAfter int64
+	// Holds reports whether the host has an object; it is for hosts that divide the objects of a program among them, as those of package
+	// [github.com/dohost/dohost/cluster] do. The host wakes no other object, neither for a call nor for an alarm, and neither imports
+	// nor restores one: the error is ErrElsewhere. Holds must not block, and always returns the same for an object; a panic means false.
+	// It may be called from any goroutine. Nil means all objects.
+	Holds func(ID) bool
 	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
 	// them.
 	Logger *slog.Logger

@@ -63,6 +63,7 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 	ro := runtime.Options{
 		Store: objectstore.Options{FS: o.fs, Logger: o.Logger, Ship: o.shipping(), Shared: o.shared()},
 		Grace: o.Grace, MaxEvents: o.MaxEvents, MaxBytes: o.MaxBytes, MaxAge: o.MaxAge, MaxLive: o.MaxLive,
+		Holds: o.Holds,
 		Limits: runtime.Limits{
 			Exclusive: scaled(30 * time.Second), Alarm: scaled(15 * time.Minute), Stall: scaled(30 * time.Second),
 		},
