@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"web/page": {},
 	"cli":      {"web", "agent", "chat", "ledger", "pool", "streams", "sharedlog", "sharedlog/dirlog", "internal/adminapi", "."},
 
+	"cluster":           {"sharedlog", "."},
 	"sharedlog/logtest": {"sharedlog"},
 	"sharedlog/dirlog":  {"sharedlog"},
 	// A module of its own: the root module must not import it.
