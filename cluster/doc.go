@@ -41,13 +41,15 @@
 //
 //   - At most one valid lease for each cell: by the log, also if the plan is wrong.
 //   - A node that opens a cell is its Owner in the newest plan that it has read. It closes the cell when a newer plan has another Owner.
+//   - A node that can use the table but not the log of a cell gives the cell back after a while, and gets no cells for some time. A node
+//     that has the log but cannot open its directory keeps the cell: the directory may have records that the log has lost.
 //   - A node that could not renew its record until the record may have expired closes all of its cells, so that they are free for the
 //     nodes that the plan then names.
 //   - The cells of a node that has ended are planned anew in one step. Other changes of owners, to balance the nodes and to drain one,
 //     move one cell at a time: the next move is planned when all cells have an Owner that serves them.
 //   - Without further changes of the members the numbers of cells of any two nodes soon differ by at most one, and no more cells
 //     have moved than that needs.
-//   - A request is passed on at most [MaxHops] times, and reaches a host at most once. The router sends it again only if no connection could
+//   - A request is passed on at most two times, and reaches a host at most once. The router sends it again only if no connection could
 //     be made, so that no byte of it was sent.
 //   - A request counts as passed on by a node only with a signature by the secret of the cluster. A request with a wrong one is refused.
 //   - An object exists in its own cell only. A host of a cell refuses to wake an object of another cell: see dohost.Options.Holds.

@@ -13,10 +13,11 @@ type Member struct {
 	Address string `json:"address"`
 }
 
-// Cell is a cell in a plan. Both members are ids of nodes, or empty.
+// Cell is a cell in a plan. Its members are ids of nodes, or empty.
 type Cell struct {
 	Owner  string `json:"owner,omitempty"`  // should have the cell
 	Holder string `json:"holder,omitempty"` // has reported to serve it, and has not reported to have stopped
+	Avoid  string `json:"avoid,omitempty"`  // could not acquire its log
 }
 
 // settled reports whether the node that should have the cell serves it.
@@ -51,7 +52,7 @@ func (p Plan) Equal(other Plan) bool {
 //   - If each cell is served by its owner, one cell moves: from a node that drains, or else from one with the most cells to one with
 //     the fewest, if they differ by more than one.
 //
-// A draining node gets no cell. If all nodes drain, they keep their cells, and cells without an owner stay without one.
+// A draining node gets no cell. If all nodes drain, they keep their cells, and get those without an owner.
 func Next(p Plan, members []Member) Plan {
 	q := p.clone()
 	known := func(id string) bool {
@@ -71,20 +72,25 @@ func Next(p Plan, members []Member) Plan {
 	}
 	l := loadsOf(&q, members)
 	if len(l.stay) == 0 {
+		l.stay, l.leave = l.leave, nil
+	}
+	if len(l.stay) == 0 {
 		return q
 	}
 	for i, c := range q.Cells {
 		if c.Owner != "" {
 			continue
 		}
-		to := l.fewest()
+		to := l.fewest(c.Avoid)
 		if n, stays := l.cells[c.Holder]; stays && l.isStaying(c.Holder) && n <= l.cells[to] {
 			to = c.Holder // the move from it has lost its target
 		}
 		q.Cells[i].Owner = to
 		l.cells[to]++
 	}
-	l.move(&q)
+	if len(q.Draining) < len(members) {
+		l.move(&q)
+	}
 	return q
 }
 
@@ -117,7 +123,14 @@ func loadsOf(p *Plan, members []Member) *loads {
 
 func (l *loads) byCells(a, b string) int { return cmp.Compare(l.cells[a], l.cells[b]) }
 
-func (l *loads) fewest() string { return slices.MinFunc(l.stay, l.byCells) }
+// fewest returns the member that has the fewest cells of those that stay, and is not avoid unless it is the only one.
+func (l *loads) fewest(avoid string) string {
+	list := slices.DeleteFunc(slices.Clone(l.stay), func(id string) bool { return id == avoid })
+	if len(list) == 0 {
+		return avoid
+	}
+	return slices.MinFunc(list, l.byCells)
+}
 
 func (l *loads) isStaying(id string) bool { return slices.Contains(l.stay, id) }
 
@@ -128,7 +141,7 @@ func (l *loads) move(p *Plan) {
 			return
 		}
 	}
-	from, to := slices.MaxFunc(l.stay, l.byCells), l.fewest()
+	from, to := slices.MaxFunc(l.stay, l.byCells), l.fewest("")
 	if len(l.leave) > 0 {
 		if most := slices.MaxFunc(l.leave, l.byCells); l.cells[most] > 0 {
 			from = most
@@ -141,19 +154,33 @@ func (l *loads) move(p *Plan) {
 	p.Cells[i].Owner = to
 }
 
-// report returns the plan after a node has reported the cells that it serves, and whether it drains.
-func (p Plan) report(id string, serves []bool, draining bool) Plan {
+// localState is the state of a cell on a node.
+type localState uint8
+
+const (
+	absent localState = iota
+	held              // its host is open, or is being closed
+	stuck             // its log could not be acquired for long
+)
+
+// report returns the plan after a node has reported the state of its cells, and whether it drains.
+func (p Plan) report(id string, cells []localState, draining bool) Plan {
 	q := p.clone()
 	for i, c := range q.Cells {
 		switch {
-		case serves[i] && c.Owner == id:
-			q.Cells[i].Holder = id
-		case !serves[i] && c.Holder == id:
+		case cells[i] == held && c.Owner == id:
+			q.Cells[i].Holder, q.Cells[i].Avoid = id, ""
+		case cells[i] != held && c.Holder == id:
 			q.Cells[i].Holder = ""
+		case cells[i] == stuck && c.Owner == id && c.Holder == "":
+			q.Cells[i].Owner, q.Cells[i].Avoid = "", id
 		}
 	}
-	if at, has := slices.BinarySearch(q.Draining, id); draining && !has {
+	switch at, has := slices.BinarySearch(q.Draining, id); {
+	case draining && !has:
 		q.Draining = slices.Insert(q.Draining, at, id)
+	case !draining && has:
+		q.Draining = slices.Delete(q.Draining, at, at+1)
 	}
 	return q
 }

@@ -71,47 +71,58 @@ func TestNext(t *testing.T) {
 		members []Member
 		want    Plan
 	}{
-		"first node": {planOf(Cell{}, Cell{}), members("a"), planOf(Cell{"a", ""}, Cell{"a", ""})},
-		"no node":    {planOf(Cell{"a", "a"}), nil, planOf(Cell{})},
+		"first node": {planOf(Cell{}, Cell{}), members("a"), planOf(Cell{Owner: "a"}, Cell{Owner: "a"})},
+		"no node":    {planOf(Cell{Owner: "a", Holder: "a"}), nil, planOf(Cell{})},
 		"ended node": {
-			planOf(Cell{"a", "a"}, Cell{"a", "a"}, Cell{"b", "b"}), members("b", "c"),
-			planOf(Cell{"c", ""}, Cell{"b", ""}, Cell{"b", "b"}),
+			planOf(Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "b", Holder: "b"}), members("b", "c"),
+			planOf(Cell{Owner: "c"}, Cell{Owner: "b"}, Cell{Owner: "b", Holder: "b"}),
 		},
 		"all cells of ended nodes at one time": {
-			planOf(Cell{"a", "a"}, Cell{"b", "b"}, Cell{"c", "c"}), members("d"),
-			planOf(Cell{"d", ""}, Cell{"d", ""}, Cell{"d", ""}),
+			planOf(Cell{Owner: "a", Holder: "a"}, Cell{Owner: "b", Holder: "b"}, Cell{Owner: "c", Holder: "c"}), members("d"),
+			planOf(Cell{Owner: "d"}, Cell{Owner: "d"}, Cell{Owner: "d"}),
 		},
 		"one move": {
-			planOf(Cell{"a", "a"}, Cell{"a", "a"}, Cell{"a", "a"}, Cell{"a", "a"}), members("a", "b"),
-			planOf(Cell{"b", "a"}, Cell{"a", "a"}, Cell{"a", "a"}, Cell{"a", "a"}),
+			planOf(Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}), members("a", "b"),
+			planOf(Cell{Owner: "b", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}),
 		},
 		"no second move": {
-			planOf(Cell{"b", "a"}, Cell{"a", "a"}, Cell{"a", "a"}, Cell{"a", "a"}), members("a", "b"),
-			planOf(Cell{"b", "a"}, Cell{"a", "a"}, Cell{"a", "a"}, Cell{"a", "a"}),
+			planOf(Cell{Owner: "b", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}), members("a", "b"),
+			planOf(Cell{Owner: "b", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}),
 		},
 		"no move during a take-over": {
-			planOf(Cell{"a", ""}, Cell{"a", "a"}, Cell{"a", "a"}, Cell{"a", "a"}), members("a", "b"),
-			planOf(Cell{"a", ""}, Cell{"a", "a"}, Cell{"a", "a"}, Cell{"a", "a"}),
+			planOf(Cell{Owner: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}), members("a", "b"),
+			planOf(Cell{Owner: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}),
 		},
 		"no move for a difference of one": {
-			planOf(Cell{"a", "a"}, Cell{"a", "a"}, Cell{"b", "b"}), members("a", "b"),
-			planOf(Cell{"a", "a"}, Cell{"a", "a"}, Cell{"b", "b"}),
+			planOf(Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "b", Holder: "b"}), members("a", "b"),
+			planOf(Cell{Owner: "a", Holder: "a"}, Cell{Owner: "a", Holder: "a"}, Cell{Owner: "b", Holder: "b"}),
 		},
 		"the move has lost its target": {
-			planOf(Cell{"b", "d"}, Cell{"d", "d"}, Cell{"c", "c"}), members("c", "d"),
-			planOf(Cell{"d", "d"}, Cell{"d", "d"}, Cell{"c", "c"}),
+			planOf(Cell{Owner: "b", Holder: "d"}, Cell{Owner: "d", Holder: "d"}, Cell{Owner: "c", Holder: "c"}), members("c", "d"),
+			planOf(Cell{Owner: "d", Holder: "d"}, Cell{Owner: "d", Holder: "d"}, Cell{Owner: "c", Holder: "c"}),
 		},
 		"draining": {
-			Plan{Cells: []Cell{{"a", "a"}, {"b", "b"}}, Draining: []string{"a", "gone"}}, members("a", "b"),
-			Plan{Cells: []Cell{{"b", "a"}, {"b", "b"}}, Draining: []string{"a"}},
+			Plan{Cells: []Cell{{Owner: "a", Holder: "a"}, {Owner: "b", Holder: "b"}}, Draining: []string{"a", "gone"}}, members("a", "b"),
+			Plan{Cells: []Cell{{Owner: "b", Holder: "a"}, {Owner: "b", Holder: "b"}}, Draining: []string{"a"}},
 		},
 		"a draining node gets no cell": {
-			Plan{Cells: []Cell{{}, {"b", "b"}}, Draining: []string{"a"}}, members("a", "b"),
-			Plan{Cells: []Cell{{"b", ""}, {"b", "b"}}, Draining: []string{"a"}},
+			Plan{Cells: []Cell{{}, {Owner: "b", Holder: "b"}}, Draining: []string{"a"}}, members("a", "b"),
+			Plan{Cells: []Cell{{Owner: "b"}, {Owner: "b", Holder: "b"}}, Draining: []string{"a"}},
 		},
 		"all nodes drain": {
-			Plan{Cells: []Cell{{"a", "a"}, {}}, Draining: []string{"a"}}, members("a"),
-			Plan{Cells: []Cell{{"a", "a"}, {}}, Draining: []string{"a"}},
+			Plan{Cells: []Cell{{Owner: "a", Holder: "a"}, {}}, Draining: []string{"a"}}, members("a"),
+			Plan{Cells: []Cell{{Owner: "a", Holder: "a"}, {Owner: "a"}}, Draining: []string{"a"}},
+		},
+		"a node that could not acquire the log": {
+			planOf(Cell{Avoid: "a"}, Cell{Owner: "b", Holder: "b"}), members("a", "b"),
+			planOf(Cell{Owner: "b", Avoid: "a"}, Cell{Owner: "b", Holder: "b"}),
+		},
+		"the only node could not acquire the log": {
+			planOf(Cell{Avoid: "a"}), members("a"), planOf(Cell{Owner: "a", Avoid: "a"}),
+		},
+		"no move if all nodes drain": {
+			Plan{Cells: []Cell{{Owner: "a", Holder: "a"}, {Owner: "a", Holder: "a"}}, Draining: []string{"a", "b"}}, members("a", "b"),
+			Plan{Cells: []Cell{{Owner: "a", Holder: "a"}, {Owner: "a", Holder: "a"}}, Draining: []string{"a", "b"}},
 		},
 	} {
 		before := c.plan.clone()
@@ -125,23 +136,27 @@ func TestNext(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	p := Plan{Cells: []Cell{{"a", ""}, {"b", "a"}, {"b", ""}, {"b", "b"}}, Draining: []string{"c"}}
+	p := Plan{Cells: []Cell{{Owner: "a", Avoid: "c"}, {Owner: "b", Holder: "a"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, Draining: []string{"c"}}
 	for name, c := range map[string]struct {
-		serves []bool
-		drain  bool
-		want   Plan
+		cells []localState
+		drain bool
+		want  Plan
 	}{
-		"its cell":               {[]bool{true, true, false, false}, false, Plan{[]Cell{{"a", "a"}, {"b", "a"}, {"b", ""}, {"b", "b"}}, []string{"c"}}},
-		"has stopped":            {[]bool{false, false, false, false}, false, Plan{[]Cell{{"a", ""}, {"b", ""}, {"b", ""}, {"b", "b"}}, []string{"c"}}},
-		"not its cell":           {[]bool{false, true, true, true}, false, p},
-		"draining, in the order": {[]bool{false, true, false, false}, true, Plan{p.Cells, []string{"a", "c"}}},
+		"its cell":     {[]localState{held, held, absent, absent}, false, Plan{[]Cell{{Owner: "a", Holder: "a"}, {Owner: "b", Holder: "a"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, []string{"c"}}},
+		"has stopped":  {[]localState{absent, absent, absent, absent}, false, Plan{[]Cell{{Owner: "a", Avoid: "c"}, {Owner: "b"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, []string{"c"}}},
+		"not its cell": {[]localState{absent, held, held, held}, false, p},
+		"draining":     {[]localState{absent, held, absent, absent}, true, Plan{p.Cells, []string{"a", "c"}}},
+		"stuck":        {[]localState{stuck, stuck, stuck, stuck}, false, Plan{[]Cell{{Avoid: "a"}, {Owner: "b"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, []string{"c"}}},
 	} {
-		got := p.report("a", c.serves, c.drain)
+		got := p.report("a", c.cells, c.drain)
 		if !got.Equal(c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
-		if again := got.report("a", c.serves, c.drain); !again.Equal(got) {
+		if again := got.report("a", c.cells, c.drain); !again.Equal(got) {
 			t.Errorf("%s: a second report changes the plan to %v", name, again)
+		}
+		if drains := got.report("c", make([]localState, 4), false); len(drains.Draining) != len(got.Draining)-1 {
+			t.Errorf("%s: a node that does not drain any more: %v", name, drains)
 		}
 	}
 }
@@ -161,7 +176,7 @@ func TestPlansAreBalancedWithMinimalMoves(t *testing.T) {
 		}
 		for i := range p.Cells {
 			id := all[r.IntN(len(all))].ID
-			p.Cells[i] = Cell{id, id}
+			p.Cells[i] = Cell{Owner: id, Holder: id}
 		}
 		drains := 0
 		for _, m := range all[1:] {
@@ -242,10 +257,10 @@ func isBalanced(p Plan, all []Member) bool {
 func TestPlanIsSmall(t *testing.T) {
 	p, _ := NewPlan(MaxCells)
 	for i := range p.Cells {
-		p.Cells[i] = Cell{"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+		p.Cells[i] = Cell{Owner: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Holder: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Avoid: "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 	}
 	data, err := json.Marshal(p)
-	if err != nil || len(data) > 100<<10 {
+	if err != nil || len(data) > 200<<10 {
 		t.Errorf("the plan has %d bytes, %v", len(data), err)
 	}
 }
