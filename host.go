@@ -94,6 +94,9 @@ type Options struct {
 	// nor restores one: the error is ErrElsewhere. Holds must not block, and always returns the same for an object; a panic means false.
 	// It may be called from any goroutine. Nil means all objects.
 	Holds func(ID) bool
+	// StoreMemory is the size in bytes of the block cache of the storage engine, and of each of its up to four
+	// memtables. Zero means 64 MiB. Programs with several hosts choose less; less than 1 MiB is an error.
+	StoreMemory int64
 	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
 	// them.
 	Logger *slog.Logger
