@@ -34,6 +34,8 @@ type Options struct {
 	Cells int
 	// Advertise is the URL of this node for other nodes, such as http://10.0.0.7:8787.
 	Advertise string
+	// Secret signs the requests that nodes pass on. It is the same on all nodes, and has at least 16 bytes.
+	Secret []byte
 	// Log returns the log of a cell. It may be called several times for each.
 	Log func(ctx context.Context, cell int) (sharedlog.Log, error)
 	// Open opens the host of a cell on a lease. If it fails, the node releases the lease.
@@ -52,6 +54,9 @@ func (o *Options) check() (Options, error) {
 	}
 	if c.TTL <= 0 || c.Table == nil || c.Log == nil || c.Open == nil {
 		return c, errors.New("cluster: want Options.Table, TTL, Log and Open")
+	}
+	if len(c.Secret) < minSecret {
+		return c, fmt.Errorf("cluster: the secret has %d bytes, want at least %d", len(c.Secret), minSecret)
 	}
 	if u, err := url.Parse(c.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
 		u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {

@@ -21,7 +21,7 @@ import (
 // sign returns the value of Header for a request, which must have its final URL and host.
 func (rt *router) sign(r *http.Request, p passed) string {
 	fields := strconv.Itoa(p.hops) + " " + p.client
-	mac := hmac.New(sha256.New, rt.o.Secret)
+	mac := hmac.New(sha256.New, rt.node.o.Secret)
 	for _, s := range []string{Header, fields, r.Method, r.Host, r.URL.RequestURI()} {
 		mac.Write([]byte(strconv.Itoa(len(s)) + " " + s))
 	}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -22,12 +21,9 @@ const minSecret = 16
 
 // RouterOptions are the options of [Node.Router].
 type RouterOptions struct {
-	// Cell returns the cell of the object that a request is for; ok is false for a request that is for no object.
+	// Cell returns the cell of the object that a request is for; ok is false for a request that is for no object, and that any cell may
+	// answer.
 	Cell func(r *http.Request) (cell int, ok bool)
-	// Local serves the requests that are for no object.
-	Local http.Handler
-	// Secret signs the requests between nodes. It is the same on all nodes, and has at least 16 bytes.
-	Secret []byte
 	// StepTimeout bounds each write of a response that another node has made. Zero means 30 s; negative, no bound.
 	StepTimeout time.Duration
 	// Transport connects to other nodes. Nil means TCP, and TLS for addresses with https.
@@ -47,10 +43,7 @@ type router struct {
 // If no node serves the cell, the status is 503 with Retry-After, and the request has not run. If the connection to the other node
 // breaks, the status is 502, and it is unknown whether the request has run: the router does not repeat it. The host of the cell checks the
 // credentials of the client. The router replaces RemoteAddr of a request that was passed on by the address of the client.
-func (n *Node) Router(o *RouterOptions) (http.Handler, error) {
-	if len(o.Secret) < minSecret || o.Cell == nil || o.Local == nil {
-		return nil, errors.New("cluster: want RouterOptions.Cell and Local, and a Secret of at least 16 bytes")
-	}
+func (n *Node) Router(o *RouterOptions) http.Handler {
 	r := &router{node: n, o: *o}
 	if r.o.StepTimeout == 0 {
 		r.o.StepTimeout = 30 * time.Second
@@ -63,7 +56,7 @@ func (n *Node) Router(o *RouterOptions) (http.Handler, error) {
 		Rewrite: r.rewrite, Transport: &sender{r}, ErrorHandler: r.fail, FlushInterval: -1,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelWarn),
 	}
-	return r, nil
+	return r
 }
 
 // passed is the content of Header.
@@ -88,8 +81,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	cell, ok := rt.o.Cell(r)
 	if !ok {
-		rt.o.Local.ServeHTTP(w, r)
-		return
+		cell = rt.node.anyCell()
 	}
 	if h := rt.node.Host(cell); h != nil {
 		h.ServeHTTP(w, r)

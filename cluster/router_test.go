@@ -14,10 +14,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/sharedlog"
 )
 
 // served is a host of tests.
@@ -38,22 +40,17 @@ const testSecret = "0123456789abcdef"
 // startRouted starts a router whose requests are for the cell that begins their path, as in /3/rest.
 func startRouted(t *testing.T, id, secret string, cells int) *routed {
 	t.Helper()
-	n := &routed{Node: &Node{self: Member{ID: id}, log: slog.New(slog.DiscardHandler)}}
+	n := &routed{Node: &Node{o: Options{Secret: []byte(secret)}, self: Member{ID: id}, log: slog.New(slog.DiscardHandler)}}
 	for i := range cells {
 		n.cells = append(n.cells, &localCell{node: n.Node, number: i})
 	}
-	h, err := n.Router(&RouterOptions{
+	h := n.Router(&RouterOptions{
 		Cell: func(r *http.Request) (cell int, ok bool) {
 			first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 			_, err := fmt.Sscan(first, &cell)
 			return cell, err == nil && cell < cells
 		},
-		Local:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "local of "+id) }),
-		Secret: []byte(secret),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	n.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.requests.Add(1)
 		h.ServeHTTP(w, r)
@@ -162,8 +159,21 @@ func TestRequestReachesTheOwnerUnchanged(t *testing.T) {
 	if cases != 24 || b.requests.Load() != 24 || a.requests.Load() != 48 {
 		t.Errorf("%d cases, %d and %d requests", cases, a.requests.Load(), b.requests.Load())
 	}
-	if _, body := get(t, b.URL+"/page"); body != "local of b" {
-		t.Errorf("a request for no object: %q", body)
+}
+
+// TestRequestForNoObject is answered by the node itself if it has a cell, and otherwise by another one.
+func TestRequestForNoObject(t *testing.T) {
+	a, b, c := startRouted(t, "a", testSecret, 3), startRouted(t, "b", testSecret, 3), startRouted(t, "c", testSecret, 3)
+	knows(map[string]string{"a": a.URL, "b": b.URL, "c": c.URL}, []string{"", "a", "b"}, a, b, c)
+	for cell, n := range map[int]*routed{1: a, 2: b} {
+		n.serve(cell, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, n.self.ID) })
+	}
+	for want, n := range map[string][]*routed{"a": {a, c}, "b": {b}} {
+		for _, n := range n {
+			if _, body := get(t, n.URL+"/page"); body != want {
+				t.Errorf("%s: %s has answered, want %s", n.self.ID, body, want)
+			}
+		}
 	}
 }
 
@@ -194,7 +204,7 @@ func TestForgedHeadersAreRefused(t *testing.T) {
 	a, other := startRouted(t, "a", testSecret, 2), startRouted(t, "b", "another secret of the cluster", 2)
 	knows(map[string]string{"a": a.URL, "b": other.URL}, []string{"a", "a"}, a, other)
 	a.serve(0, func(http.ResponseWriter, *http.Request) { t.Error("a forged request has reached the host") })
-	rt := &router{o: RouterOptions{Secret: []byte(testSecret)}}
+	rt := &router{node: a.Node}
 	signed := func(method, path, client string, hops int) string {
 		r := httptest.NewRequest(method, path, nil)
 		r.Host = strings.TrimPrefix(a.URL, "http://")
@@ -270,8 +280,8 @@ func TestRefusedConnection(t *testing.T) {
 	if status, body := send(t, http.MethodPost, a.URL+"/0/", nil, strings.NewReader("text")); status != http.StatusServiceUnavailable || ran(t, body) != "no" {
 		t.Errorf("%d %s", status, body)
 	}
-	h, err := a.Router(&RouterOptions{
-		Cell: func(*http.Request) (int, bool) { return 0, true }, Local: http.NotFoundHandler(), Secret: []byte(testSecret),
+	h := a.Router(&RouterOptions{
+		Cell: func(*http.Request) (int, bool) { return 0, true },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if "http://"+address == gone {
 				knows(map[string]string{"b": b.URL}, []string{"b"}, a)
@@ -280,9 +290,6 @@ func TestRefusedConnection(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, network, address)
 		}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := httptest.NewServer(h)
 	defer s.Close()
 	if status, body := send(t, http.MethodPost, s.URL+"/0/", nil, strings.NewReader("text")); status != http.StatusOK || body != "text" {
@@ -412,14 +419,25 @@ func TestWebSocketIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestRouterOptionsAreChecked(t *testing.T) {
-	n := &Node{}
-	cell := func(*http.Request) (int, bool) { return 0, true }
-	for _, o := range []RouterOptions{
-		{Cell: cell, Local: http.NotFoundHandler(), Secret: []byte("short")}, {Cell: cell, Secret: []byte(testSecret)}, {Local: http.NotFoundHandler(), Secret: []byte(testSecret)},
+func TestOptionsAreChecked(t *testing.T) {
+	valid := Options{
+		Table: tableOf{}, TTL: time.Second, Advertise: "http://10.0.0.1:8787", Secret: []byte(testSecret),
+		Log:  func(context.Context, int) (sharedlog.Log, error) { return nil, nil },
+		Open: func(int, sharedlog.Lease) (Host, error) { return nil, nil },
+	}
+	if o, err := valid.check(); err != nil || o.Cells != DefaultCells {
+		t.Errorf("%v, %v", o, err)
+	}
+	for name, change := range map[string]func(*Options){
+		"no table": func(o *Options) { o.Table = nil }, "no TTL": func(o *Options) { o.TTL = 0 }, "no log": func(o *Options) { o.Log = nil },
+		"no open": func(o *Options) { o.Open = nil }, "short secret": func(o *Options) { o.Secret = o.Secret[1:] },
+		"no scheme": func(o *Options) { o.Advertise = "10.0.0.1:8787" }, "no host": func(o *Options) { o.Advertise = "http://:8787" },
+		"a path": func(o *Options) { o.Advertise += "/x" }, "a user": func(o *Options) { o.Advertise = "http://u:p@host" },
 	} {
-		if _, err := n.Router(&o); err == nil {
-			t.Errorf("%v is accepted", o)
+		o := valid
+		change(&o)
+		if _, err := o.check(); err == nil {
+			t.Errorf("%s is accepted", name)
 		}
 	}
 }

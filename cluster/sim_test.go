@@ -167,7 +167,7 @@ func (w *world) join() {
 	w.table.hints[p] = make(chan struct{}, 1)
 	w.table.mu.Unlock()
 	n, err := Start(context.Background(), &Options{
-		Table: tableOf{w.table, p}, TTL: *simTTL, Cells: *simCells, Advertise: "http://node",
+		Table: tableOf{w.table, p}, TTL: *simTTL, Cells: *simCells, Advertise: "http://node", Secret: []byte(testSecret),
 		Log:  func(_ context.Context, cell int) (sharedlog.Log, error) { return logOf{w.logs[cell], p}, nil },
 		Open: p.open,
 	})

@@ -56,6 +56,20 @@ func (n *Node) Status() Status {
 	return s
 }
 
+// anyCell returns a cell that this node serves, or else one that another node serves.
+func (n *Node) anyCell() int {
+	v, found := n.known.Load(), 0
+	for i := len(n.cells) - 1; i >= 0; i-- {
+		if n.cells[i].host() != nil {
+			return i
+		}
+		if _, address := v.holder(i); address != "" {
+			found = i
+		}
+	}
+	return found
+}
+
 // Host returns the host of a cell that this node serves, or nil.
 func (n *Node) Host(cell int) Host {
 	if cell < 0 || cell >= len(n.cells) {
