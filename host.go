@@ -89,6 +89,14 @@ type Options struct {
 	// writes the next one and purges the records before it. A host that opens an empty directory reads a base and these records. Zero
 	// means 64 MiB; negative is an error. Host.Stats has the failures.
 	BaseAfter int64
+	// Holds reports whether the host has an object; it is for hosts that divide the objects of a program among them, as those of package
+	// [github.com/dohost/dohost/cluster] do. The host wakes no other object, neither for a call nor for an alarm, and neither imports
+	// nor restores one: the error is ErrElsewhere. Holds must not block, and always returns the same for an object; a panic means false.
+	// It may be called from any goroutine. Nil means all objects.
+	Holds func(ID) bool
+	// StoreMemory is the size in bytes of the block cache of the storage engine, and of each of its up to four
+	// memtables. Zero means 64 MiB. Programs with several hosts choose less; less than 1 MiB is an error.
+	StoreMemory int64
 	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
 	// them.
 	Logger *slog.Logger

@@ -59,6 +59,7 @@ var errorCodes = []struct {
 	{runtime.ErrHalfImported, "half_imported", http.StatusConflict},
 	{runtime.ErrClosed, "closed", http.StatusServiceUnavailable},
 	{runtime.ErrNoClass, "no_class", http.StatusNotFound},
+	{ErrElsewhere, "elsewhere", http.StatusMisdirectedRequest},
 	{runtime.ErrNoMethod, "no_method", http.StatusNotFound},
 	{errPrivate, "private", http.StatusForbidden},    // precedes its kind, as does
 	{errReadOnly, "read_only", http.StatusForbidden}, // this one

@@ -12,6 +12,9 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
+// minStoreMemory is the least Options.StoreMemory.
+const minStoreMemory = 1 << 20
+
 // check returns an error for an option that is out of its range.
 func (o *Options) check() error {
 	for _, f := range []struct {
@@ -24,6 +27,9 @@ func (o *Options) check() error {
 	}
 	if o.BaseAfter < 0 {
 		return fmt.Errorf("dohost: Options.BaseAfter is %d, want 0 for the default, or more", o.BaseAfter)
+	}
+	if o.StoreMemory != 0 && o.StoreMemory < minStoreMemory {
+		return fmt.Errorf("dohost: Options.StoreMemory is %d, want 0 for the default, or at least %d", o.StoreMemory, minStoreMemory)
 	}
 	if s := o.TimeScale; s < 0 || math.IsNaN(s) || math.IsInf(s, 0) {
 		return fmt.Errorf("dohost: Options.TimeScale is %v, want 0 for the default, or a finite number above 0", s)
@@ -61,8 +67,11 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 		idle.Min = scaled(70 * time.Second)
 	}
 	ro := runtime.Options{
-		Store: objectstore.Options{FS: o.fs, Logger: o.Logger, Ship: o.shipping(), Shared: o.shared()},
+		Store: objectstore.Options{
+			FS: o.fs, Logger: o.Logger, Ship: o.shipping(), Shared: o.shared(), Cache: o.StoreMemory, MemTable: o.StoreMemory,
+		},
 		Grace: o.Grace, MaxEvents: o.MaxEvents, MaxBytes: o.MaxBytes, MaxAge: o.MaxAge, MaxLive: o.MaxLive,
+		Holds: o.Holds,
 		Limits: runtime.Limits{
 			Exclusive: scaled(30 * time.Second), Alarm: scaled(15 * time.Minute), Stall: scaled(30 * time.Second),
 		},

@@ -49,3 +49,16 @@ func TestNegativeBaseAfterIsRefused(t *testing.T) {
 		t.Errorf("the store has %d", o.BaseAfter)
 	}
 }
+
+func TestStoreMemoryIsThatOfTheEngine(t *testing.T) {
+	if err := (&Options{StoreMemory: minStoreMemory - 1}).check(); err == nil {
+		t.Error("too little is accepted")
+	}
+	if err := (&Options{StoreMemory: -1}).check(); err == nil {
+		t.Error("a negative size is accepted")
+	}
+	o := &Options{StoreMemory: 8 << 20}
+	if s := o.runtime(noSockets).Store; o.check() != nil || s.Cache != 8<<20 || s.MemTable != 8<<20 {
+		t.Errorf("%v; the store has a cache of %d bytes, and memtables of %d", o.check(), s.Cache, s.MemTable)
+	}
+}

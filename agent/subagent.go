@@ -90,6 +90,9 @@ func pathOf(own dohost.ID) []dohost.ID {
 	return path
 }
 
+// RootOf returns the root of a sub-agent: the agent that clients reach it through. For any other object it returns the object.
+func RootOf(object dohost.ID) dohost.ID { return pathOf(object)[0] }
+
 // objectOf returns the object name of the agent at the end of a path.
 func objectOf(path []dohost.ID) string {
 	if len(path) == 1 {

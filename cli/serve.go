@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -66,20 +65,33 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 		classes = c.withStreams(classes)
 	}
 	s := &server{std: std, questions: ask, classes: served, supervised: supervised, served: make(chan error, 2)}
+	cells, err := c.openCells(ctx)
+	if err != nil {
+		return err
+	}
+	if cells != nil {
+		return s.serveCells(ctx, c, cells, classes)
+	}
 	if err := s.open(ctx, c, classes); err != nil {
 		return errors.Join(err, s.closeListeners(), s.closeArchive(), s.releaseLog(ctx))
 	}
-	signals := make(chan os.Signal, 2)
-	if supervised {
-		signal.Ignore(os.Interrupt)
-		signal.Notify(signals, syscall.SIGTERM)
-		go readSignals(std.in, signals)
-	} else {
-		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	}
+	signals := s.signals()
 	defer signal.Stop(signals)
 	s.start()
 	return s.wait(ctx, signals)
+}
+
+// signals returns the signals that end the server.
+func (s *server) signals() chan os.Signal {
+	signals := make(chan os.Signal, 2)
+	if s.supervised {
+		signal.Ignore(os.Interrupt)
+		signal.Notify(signals, syscall.SIGTERM)
+		go readSignals(s.std.in, signals)
+	} else {
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	}
+	return signals
 }
 
 // check returns an error that names a flag with an invalid value.
@@ -119,6 +131,7 @@ type server struct {
 	cert, key  string // files for TLS; empty: none
 
 	log      *slog.Logger
+	chaos    dohost.Chaos
 	host     *dohost.Host
 	archive  *dohost.DirArchive // nil if nothing is shipped
 	lease    sharedlog.Lease    // nil if the history is in the folder of the store
@@ -130,26 +143,36 @@ type server struct {
 	served   chan error // errors of listeners
 }
 
-// open opens the listeners, so that a port in use is noticed first, and the host.
-func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) (err error) {
+// prepare checks the flags, and reads the files that they name.
+func (s *server) prepare(c *serveCmd) (allowed access, err error) {
 	if err := c.check(); err != nil {
-		return err
+		return allowed, err
 	}
 	if s.log, err = newLogger(c.Log, s.std.err); err != nil {
-		return err
+		return allowed, err
 	}
-	chaos, err := c.chaos()
-	if err != nil {
-		return err
+	if s.chaos, err = c.chaos(); err != nil {
+		return allowed, err
 	}
-	allowed, err := c.read(c.Listen)
-	if err != nil {
-		return err
+	if allowed, err = c.read(c.Listen); err != nil {
+		return allowed, err
 	}
 	for _, path := range []string{c.TokenFile, c.AdminTokenFile} {
 		if path != "" && readableByOthers(path) {
 			s.log.Warn("every user of this machine can read the token file", "file", path, "want", "mode 0600")
 		}
+	}
+	if s.chaos.Active() {
+		s.log.Warn("chaos", "seed", s.chaos.Seed, "rate", s.chaos.Rate, "mean", s.chaos.Mean, "places", s.chaos.Places, "mode", s.chaos.Mode)
+	}
+	return allowed, nil
+}
+
+// open opens the listeners, so that a port in use is noticed first, and the host.
+func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) (err error) {
+	allowed, err := s.prepare(c)
+	if err != nil {
+		return err
 	}
 	// Before the listeners: the clients of a waiting process are refused, and turn to the owner.
 	if err := s.acquireLog(ctx, c); err != nil {
@@ -159,12 +182,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		return err
 	}
 	metrics := web.NewMetrics()
-	o := &dohost.Options{
-		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: chaos, Logger: s.log,
-		Origins: c.Origin, ErrorTexts: c.errorTexts(c.Listen), Lease: s.lease,
-		Listener: dohost.Tee(web.LogListener(s.log), metrics.Listener()),
-	}
-	c.set(o)
+	o := s.hostOptions(c, metrics, s.lease)
 	if err = s.openArchive(c.Ship, o); err != nil {
 		return err
 	}
@@ -172,24 +190,48 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		return err
 	}
 	metrics.Watch(s.host)
-	if chaos.Active() {
-		s.log.Warn("chaos", "seed", chaos.Seed, "rate", chaos.Rate, "mean", chaos.Mean, "places", chaos.Places, "mode", chaos.Mode)
-	}
-	s.public = s.newServer(web.Handler(s.host, &web.Options{
-		Classes: s.classes, NoObjects: c.NoObjects, NewObjects: c.NewObjects,
-		Tokens: allowed.tokens, Hosts: allowed.hosts, Origins: c.Origin, CORS: c.CORS, MaxBody: int64(c.MaxBody) * mib, Page: true, Questions: web.Questions(s.questions),
-		Logger: s.log, Metrics: metrics, Handlers: c.handlers(s.host), OwnTokens: c.ownTokens(),
-	}))
+	public := s.publicOptions(c, &allowed, metrics)
+	public.Handlers, public.OwnTokens = c.handlers(s.host), c.ownTokens()
+	s.public = s.newServer(web.Handler(s.host, public))
 	if s.adminAt != nil {
-		if len(allowed.tokens) > 0 && len(allowed.adminTokens) == 0 && !isUnix(c.Admin) {
-			s.log.Warn("the admin listener needs no token: every user of this machine is an operator", "flag", "--admin-token-file")
-		}
-		s.admin = s.newServer(web.Admin(s.host, &web.AdminOptions{
-			Metrics: metrics, Ready: s.ready, Logger: s.log, Tokens: allowed.adminTokens, Hosts: c.Host,
-			Kill: killProcess, Supervised: s.supervised, Questions: web.Questions(s.questions),
-		}))
+		s.warnAboutAdmin(c, &allowed)
+		s.admin = s.newServer(web.Admin(s.host, s.adminOptions(c, &allowed, metrics)))
 	}
 	return nil
+}
+
+// hostOptions returns the options of a host.
+func (s *server) hostOptions(c *serveCmd, metrics *web.Metrics, lease sharedlog.Lease) *dohost.Options {
+	o := &dohost.Options{
+		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: s.chaos, Logger: s.log,
+		Origins: c.Origin, ErrorTexts: c.errorTexts(c.Listen), Lease: lease,
+		Listener: dohost.Tee(web.LogListener(s.log), metrics.Listener()),
+	}
+	c.set(o)
+	return o
+}
+
+// publicOptions returns the options of a handler for clients.
+func (s *server) publicOptions(c *serveCmd, allowed *access, metrics *web.Metrics) *web.Options {
+	return &web.Options{
+		Classes: s.classes, NoObjects: c.NoObjects, NewObjects: c.NewObjects,
+		Tokens: allowed.tokens, Hosts: allowed.hosts, Origins: c.Origin, CORS: c.CORS, MaxBody: int64(c.MaxBody) * mib, Page: true, Questions: web.Questions(s.questions),
+		Logger: s.log, Metrics: metrics,
+	}
+}
+
+// adminOptions returns the options of a handler for operators.
+func (s *server) adminOptions(c *serveCmd, allowed *access, metrics *web.Metrics) *web.AdminOptions {
+	return &web.AdminOptions{
+		Metrics: metrics, Ready: s.ready, Logger: s.log, Tokens: allowed.adminTokens, Hosts: c.Host,
+		Kill: killProcess, Supervised: s.supervised, Questions: web.Questions(s.questions),
+	}
+}
+
+func (s *server) warnAboutAdmin(c *serveCmd, allowed *access) {
+	if len(allowed.tokens) > 0 && len(allowed.adminTokens) == 0 && !isUnix(c.Admin) {
+		s.log.Warn("the admin listener needs no token: every user of this machine is an operator", "flag", "--admin-token-file")
+	}
 }
 
 // grace translates the flag: zero means no grace here.
@@ -200,91 +242,15 @@ func grace(d time.Duration) time.Duration {
 	return d
 }
 
-// listen opens the listeners.
-func (s *server) listen(ctx context.Context, c *serveCmd) (err error) {
-	if isUnix(c.Listen) {
-		return fmt.Errorf("--listen %s: want host:port", c.Listen)
-	}
-	if err := c.allow("--listen", c.Listen, "--token-file", c.TokenFile); err != nil {
-		return err
-	}
-	if c.TLSCert != "" {
-		if _, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err != nil {
-			return fmt.Errorf("--tls-cert: %w", err)
-		}
-		s.cert, s.key = c.TLSCert, c.TLSKey
-	}
-	if s.publicAt, err = listenAt(ctx, c.Listen); err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	s.publicAt = &limitedListener{s.publicAt, c.conns()}
-	if c.Admin == "off" {
-		return nil
-	}
-	if err := c.allow("--admin", c.Admin, "--admin-token-file", c.AdminTokenFile); err != nil {
-		return err
-	}
-	if s.adminAt, err = listenAt(ctx, c.Admin); err != nil {
-		return fmt.Errorf("--admin: %w", err)
-	}
-	s.adminAt = &limitedListener{s.adminAt, newConnLimit(adminConns, 0)}
-	return nil
-}
-
-func listenAt(ctx context.Context, addr string) (net.Listener, error) {
-	if isUnix(addr) {
-		return listenUnix(ctx, unixPath(addr))
-	}
-	var lc net.ListenConfig
-	return lc.Listen(ctx, "tcp", addr)
-}
-
-func (s *server) newServer(h http.Handler) *http.Server {
-	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, // HTTP/1.1: WebSockets need it
-		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-	}
-}
-
 // ready returns an error if the host should get no more requests.
 func (s *server) ready() error {
 	if s.closing.Load() {
 		return dohost.ErrClosed
 	}
+	if s.host == nil { // the node has cells
+		return nil
+	}
 	return s.host.Err()
-}
-
-// start serves, and prints the addresses.
-func (s *server) start() {
-	go s.serve(s.public, s.publicAt)
-	scheme := "http://"
-	if s.cert != "" {
-		scheme = "https://"
-	}
-	objects := scheme + s.publicAt.Addr().String()
-	fmt.Fprintf(s.std.out, "objects %s\n", objects)
-	page := objects
-	if s.admin != nil {
-		go s.serve(s.admin, s.adminAt)
-		admin := unixPrefix + s.adminAt.Addr().String()
-		if s.adminAt.Addr().Network() != "unix" {
-			admin = scheme + s.adminAt.Addr().String()
-			page = admin
-		}
-		fmt.Fprintf(s.std.out, "admin   %s\n", admin)
-	}
-	fmt.Fprintf(s.std.out, "page    %s/\n", page)
-}
-
-func (s *server) serve(srv *http.Server, l net.Listener) {
-	serve := func() error { return srv.Serve(l) }
-	if s.cert != "" && l.Addr().Network() != "unix" {
-		serve = func() error { return srv.ServeTLS(l, s.cert, s.key) }
-	}
-	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
-		s.served <- err
-	}
 }
 
 // errSecondSignal is the error after a second signal.
@@ -338,36 +304,4 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	case <-signals:
 		return s.secondSignalError()
 	}
-}
-
-// shutdownTime is the time for the last answers after the host has closed.
-const shutdownTime = 2 * time.Second
-
-// shutDown sends the last answers and closes the listeners.
-func (s *server) shutDown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, shutdownTime)
-	defer cancel()
-	var errs []error
-	for _, srv := range []*http.Server{s.public, s.admin} {
-		if srv == nil {
-			continue
-		}
-		err := srv.Shutdown(ctx)
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = srv.Close() // clients that do not read are cut off
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// closeListeners closes the listeners after a failure of open.
-func (s *server) closeListeners() error {
-	var errs []error
-	for _, l := range []net.Listener{s.publicAt, s.adminAt} {
-		if l != nil {
-			errs = append(errs, l.Close())
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -20,10 +20,11 @@ func (h *Host) deliver(d alarm.Delivery) {
 	ev := &event{op: "alarm", kind: kindAlarm, delivery: &delivery{alarm: a, from: d.From, charge: d.Charge}}
 	ev.turn.ev = ev
 	if err := h.send(a.ID, ev); err != nil {
-		if errors.Is(err, ErrNoClass) {
-			h.lis.alarmEnded(a, newAlarmRun(ev.delivery, 0), err) // stays in the store for a host that has the class
+		foreign := errors.Is(err, ErrNoClass) || errors.Is(err, ErrElsewhere)
+		if foreign {
+			h.lis.alarmEnded(a, newAlarmRun(ev.delivery, 0), err) // stays in the store for a host that has the class, and the object
 		}
-		h.scheduler.Done(a, !errors.Is(err, ErrNoClass))
+		h.scheduler.Done(a, !foreign)
 	}
 }
 

@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/dohost/dohost/alarm"
@@ -15,13 +14,13 @@ import (
 // wake an object that is not in memory: the constructor may be the reason why the alarm is
 // parked.
 //
-// Errors: the cause of ctx; an *Error with ErrNoClass or ErrClosed, or if the object is in
+// Errors: the cause of ctx; an *Error with ErrNoClass, ErrElsewhere or ErrClosed, or if the object is in
 // use and did not run the event that revives the alarm.
 func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error) {
 	const op = "revive alarm"
-	c := h.classes[id.Class]
-	if c == nil {
-		return false, refusal(id, op, fmt.Errorf("%w: %q", ErrNoClass, id.Class))
+	c, err := h.classOf(id)
+	if err != nil {
+		return false, refusal(id, op, err)
 	}
 	if err := id.Validate(); err != nil {
 		return false, refusal(id, op, err)

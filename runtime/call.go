@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"fmt"
 	goruntime "runtime"
 	"time"
 
@@ -95,9 +94,9 @@ func (h *Host) newCall(ctx context.Context, c Call) *event {
 
 // send enqueues ev at the object id, and brings the object into memory if necessary.
 func (h *Host) send(id ID, ev *event) error {
-	class, ok := h.classes[id.Class]
-	if !ok {
-		return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+	class, err := h.classOf(id)
+	if err != nil {
+		return err
 	}
 	for {
 		o := class.lookup(id.Name)

@@ -55,6 +55,28 @@ func (h *Host) Method(class, name string) (Method, error) {
 	return m, nil
 }
 
+// classOf returns the class of an object that the host may wake. Errors: ErrNoClass, ErrElsewhere.
+func (h *Host) classOf(id ID) (*class, error) {
+	c := h.classes[id.Class]
+	switch {
+	case c == nil:
+		return nil, fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+	case h.opts.Holds != nil && !h.isHeld(id):
+		return nil, ErrElsewhere
+	}
+	return c, nil
+}
+
+// isHeld calls Options.Holds. Its caller may be the committer, or hold a turn, so a panic must not leave it.
+func (h *Host) isHeld(id ID) (held bool) {
+	defer func() {
+		if recover() != nil {
+			held = false
+		}
+	}()
+	return h.opts.Holds(id)
+}
+
 // class is a class that is bound to a host.
 type class struct {
 	Class

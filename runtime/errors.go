@@ -24,6 +24,8 @@ var (
 	ErrHalfImported = errkind.New(errkind.ErrDamaged, "object is half imported")
 	// ErrNoClass: no class of that name is bound.
 	ErrNoClass = errkind.New(errkind.ErrNotFound, "no such class")
+	// ErrElsewhere: another host has the object.
+	ErrElsewhere = errkind.ErrElsewhere
 	// ErrNoMethod: the class exposes no method of that name.
 	ErrNoMethod = errkind.New(errkind.ErrNotFound, "no such method")
 )
@@ -251,7 +253,7 @@ func repeatable(err error) bool {
 	if errors.Is(err, ErrFenced) {
 		return true
 	}
-	for _, final := range []error{ErrOverloaded, ErrClosed, errkind.ErrMisuse, ErrNoClass} {
+	for _, final := range []error{ErrOverloaded, ErrClosed, errkind.ErrMisuse, ErrNoClass, ErrElsewhere} {
 		if errors.Is(err, final) {
 			return false
 		}

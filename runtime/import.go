@@ -11,11 +11,11 @@ import (
 // Import creates the object id from an export. Events for the object wait until it is done.
 //
 // Errors: those of objectstore.Store.Import; objectstore.ErrExists also for an object that
-// is in use; ErrNoClass, ErrClosed.
+// is in use; ErrNoClass, ErrElsewhere, ErrClosed.
 func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
-	class := h.classes[id.Class]
-	if class == nil {
-		return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+	class, err := h.classOf(id)
+	if err != nil {
+		return err
 	}
 	if err := id.Validate(); err != nil {
 		return err

@@ -24,6 +24,8 @@ type Options struct {
 	// MaxLive bounds the number of objects in memory; beyond it idle ones are
 	// evicted. Zero means no bound.
 	MaxLive int
+	// Holds reports whether the host may wake an object. Nil means all objects.
+	Holds func(ID) bool
 	// Policy decides on evictions.
 	Policy Policy
 	// Limits are the platform's time limits.

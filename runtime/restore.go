@@ -16,7 +16,7 @@ import (
 //
 // If ctx ends before the incarnation, the object is left as it was.
 //
-// Errors: those of objectstore.Store.ArchivedState, before the incarnation has ended; ErrHalfImported, ErrNoClass,
+// Errors: those of objectstore.Store.ArchivedState, before the incarnation has ended; ErrHalfImported, ErrNoClass, ErrElsewhere,
 // ErrClosed; objectstore.ErrNoSpace and ErrFenced, if the replacement could not be written.
 func (h *Host) RestoreObject(ctx context.Context, id ID, to objectstore.RestorePoint) (undo objectstore.Bookmark, err error) {
 	return h.restoreObject(ctx, id, to, nil)
@@ -65,9 +65,9 @@ const maxRestores = 4
 func (h *Host) restoreObject(
 	ctx context.Context, id ID, to objectstore.RestorePoint, only *incarnation,
 ) (undo objectstore.Bookmark, err error) {
-	class := h.classes[id.Class]
-	if class == nil {
-		return "", fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+	class, err := h.classOf(id)
+	if err != nil {
+		return "", err
 	}
 	h.active.Add(1) // so that Close waits for it
 	defer h.decrement(&h.active)

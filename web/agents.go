@@ -32,8 +32,10 @@ func pathSegments(path string) []string {
 }
 
 // matches reports whether a request is for an agent, and returns the segments after the prefix.
-func (a *agents) matches(r *http.Request) (segments []string, ok bool) {
-	segments = pathSegments(r.URL.EscapedPath())
+func (a *agents) matches(r *http.Request) (segments []string, ok bool) { return a.split(r.URL) }
+
+func (a *agents) split(u *url.URL) (segments []string, ok bool) {
+	segments = pathSegments(u.EscapedPath())
 	if len(segments) < len(a.prefix)+2 {
 		return nil, false
 	}

@@ -12,6 +12,7 @@ var (
 	ErrOverloaded      = errors.New("dohost: overloaded")
 	ErrClosed          = errors.New("dohost: closed")
 	ErrNotFound        = errors.New("dohost: not found")
+	ErrElsewhere       = errors.New("dohost: the object is on another host")
 	ErrConflict        = errors.New("dohost: conflict")
 	ErrUnauthenticated = errors.New("dohost: the request has no valid credentials")
 	ErrForbidden       = errors.New("dohost: access denied")

@@ -1,20 +1,26 @@
 package natslog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/dohost/dohost/cluster"
 	"github.com/dohost/dohost/sharedlog"
 )
 
 // Flags are flags of dohost serve, for cli.App.SharedLog.
 type Flags struct {
 	Cluster      string        `env:"DOHOST_CLUSTER" placeholder:"URL,..." help:"Keep the history in NATS JetStream on these servers. If another process owns the cell, wait until that process has ended."`
-	Cell         string        `env:"DOHOST_CELL" default:"main" placeholder:"NAME" help:"Name of the history in the cluster (${default})."`
+	Cell         string        `env:"DOHOST_CELL" default:"main" placeholder:"NAME" help:"Name of the history in the cluster (${default}); with --cells, of the cluster of nodes."`
+	Cells        int           `env:"DOHOST_CELLS" placeholder:"N" help:"Divide the objects among N cells, and the cells among all nodes with the same --cell. N cannot be changed later."`
+	Advertise    string        `env:"DOHOST_ADVERTISE" placeholder:"URL" help:"URL of this node for other nodes, with --cells; needed if --listen names no address."`
+	Secret       string        `name:"cluster-secret" env:"DOHOST_CLUSTER_SECRET" placeholder:"FILE" help:"File with a secret of at least 16 bytes that all nodes have, with --cells."`
 	ClusterCreds string        `env:"DOHOST_CLUSTER_CREDS" placeholder:"FILE" help:"File of credentials for --cluster."`
 	System       string        `name:"cluster-system" env:"DOHOST_CLUSTER_SYSTEM" placeholder:"URL,..." help:"The same servers with a user of the system account, to check their configuration."`
 	SystemCreds  string        `name:"cluster-system-creds" env:"DOHOST_CLUSTER_SYSTEM_CREDS" placeholder:"FILE" help:"File of credentials for --cluster-system."`
@@ -31,6 +37,47 @@ func (f *Flags) OpenLog(ctx context.Context) (sharedlog.Log, error) {
 	if f.Cluster == "" {
 		return nil, nil
 	}
+	l, err := connected(f, func(nc *nats.Conn, o *Options) (*Log, error) { return Open(ctx, nc, f.Cell, o) })
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// OpenCells returns the options of a node, or nil without --cells. Its connections stay open until the process ends.
+func (f *Flags) OpenCells(ctx context.Context) (*cluster.Options, error) {
+	if f.Cells == 0 {
+		if f.Advertise != "" || f.Secret != "" {
+			return nil, errors.New("--advertise and --cluster-secret: want neither of them without --cells")
+		}
+		return nil, nil
+	}
+	if f.Cluster == "" || f.Secret == "" {
+		return nil, errors.New("--cells: want --cluster and --cluster-secret, too")
+	}
+	if f.Cells < 1 || f.Cells > cluster.MaxCells {
+		return nil, fmt.Errorf("--cells %d: want 1 to %d", f.Cells, cluster.MaxCells)
+	}
+	secret, err := os.ReadFile(f.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("--cluster-secret: %w", err)
+	}
+	return connected(f, func(nc *nats.Conn, o *Options) (*cluster.Options, error) {
+		table, err := OpenTable(ctx, nc, f.Cell, o)
+		if err != nil {
+			return nil, err
+		}
+		return &cluster.Options{
+			Table: table, TTL: table.TTL(), Cells: f.Cells, Advertise: f.Advertise, Secret: bytes.TrimSpace(secret),
+			Log: func(ctx context.Context, cell int) (sharedlog.Log, error) {
+				return Open(ctx, nc, CellName(f.Cell, cell, f.Cells), o)
+			},
+		}, nil
+	})
+}
+
+// connected calls open with connections to the servers, and closes them if it fails.
+func connected[T any](f *Flags, open func(*nats.Conn, *Options) (*T, error)) (*T, error) {
 	o := &Options{
 		Replicas: f.Replicas, LeaseTime: f.LeaseTime, UnsafeReplicas: f.UnsafeReplicas, UnsafeSync: f.UnsafeSync, UnsafeVersion: f.UnsafeVersion,
 	}
@@ -47,7 +94,7 @@ func (f *Flags) OpenLog(ctx context.Context) (sharedlog.Log, error) {
 			return nil, fmt.Errorf("--cluster-system: %w", err)
 		}
 	}
-	l, err := Open(ctx, nc, f.Cell, o)
+	opened, err := open(nc, o)
 	if err != nil {
 		nc.Close()
 		if o.System != nil {
@@ -55,7 +102,7 @@ func (f *Flags) OpenLog(ctx context.Context) (sharedlog.Log, error) {
 		}
 		return nil, fmt.Errorf("--cluster: %w", err)
 	}
-	return l, nil
+	return opened, nil
 }
 
 func connect(urls, creds string) (*nats.Conn, error) {

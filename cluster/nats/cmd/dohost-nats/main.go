@@ -18,6 +18,8 @@ import (
 // pace is the time that an assistant takes for a word, slow enough to watch.
 const pace = 40 * time.Millisecond
 
+var _ cli.Cells = (*natslog.Flags)(nil)
+
 func main() {
 	cli.App{
 		Classes:   []dohost.Class{counter.Class(), room.Class(), assistant.Class(docs.Files, pace), pool.Class(nil)},

@@ -34,15 +34,18 @@ func TestMain(m *testing.M) {
 type node struct {
 	t       *testing.T
 	cmd     *exec.Cmd
-	objects chan string // the address, once the node is the owner
+	objects chan string // the address, once the node listens
+	admins  chan string // the address of the admin listener
 	errors  bytes.Buffer
+
+	at, admin string // the same addresses, of a node with cells
 }
 
 func start(t *testing.T, s *natstest.Servers, args ...string) *node {
 	t.Helper()
 	args = append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin", "off",
 		"--cluster", s.URL("app"), "--cluster-system", s.URL("system"), "--cluster-lease", "10s"}, args...) // long, for a busy machine
-	n := &node{t: t, cmd: exec.Command(os.Args[0], args...), objects: make(chan string, 1)}
+	n := &node{t: t, cmd: exec.Command(os.Args[0], args...), objects: make(chan string, 1), admins: make(chan string, 1)}
 	n.cmd.Env, n.cmd.Stderr = append(os.Environ(), programEnv+"=1"), &n.errors
 	out, err := n.cmd.StdoutPipe()
 	if err != nil {
@@ -61,12 +64,15 @@ func start(t *testing.T, s *natstest.Servers, args ...string) *node {
 			if address, found := strings.CutPrefix(lines.Text(), "objects "); found {
 				n.objects <- strings.TrimSpace(address)
 			}
+			if address, found := strings.CutPrefix(lines.Text(), "admin "); found {
+				n.admins <- strings.TrimSpace(address)
+			}
 		}
 	}()
 	return n
 }
 
-// address waits until the node is the owner.
+// address waits until the node listens: a node without cells listens once it is the owner.
 func (n *node) address() string {
 	n.t.Helper()
 	address, started := <-n.objects

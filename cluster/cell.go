@@ -1,0 +1,24 @@
+package cluster
+
+import (
+	"github.com/dohost/dohost"
+)
+
+// DefaultCells is the number of cells of a new cluster, unless the first node chooses another.
+const DefaultCells = 8
+
+// MaxCells is the largest number of cells.
+const MaxCells = 1024
+
+// CellOf returns the cell of an object, from 0 to cells-1. It is FNV-1a with 64 bits over the class, a zero byte, and the name,
+// modulo cells. Neither a class nor a name has a zero byte.
+func CellOf(id dohost.ID, cells int) int {
+	h := uint64(14695981039346656037)
+	for _, s := range [...]string{id.Class, "\x00", id.Name} {
+		for i := range len(s) {
+			h = (h ^ uint64(s[i])) * 1099511628211
+		}
+	}
+	h ^= h >> 32 // the low bits of FNV-1a depend on the low bits of the text only
+	return int(h % uint64(cells))
+}

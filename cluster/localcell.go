@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// localCell is a cell as this node has it. While the node should have the cell, a goroutine acquires its log, and serves it.
+type localCell struct {
+	node   *Node
+	number int
+	serves atomic.Pointer[Host] // nil if the node does not serve the cell
+
+	// Guarded by the mu of the node.
+	stop    context.CancelFunc // ends the goroutine; nil if there is none
+	holds   bool               // a host is open, or is being closed
+	changed time.Time          // when the fields above and below changed
+	refused bool               // the last Open has failed
+}
+
+// host returns the host that serves the cell here, or nil.
+func (c *localCell) host() Host {
+	if h := c.serves.Load(); h != nil {
+		return *h
+	}
+	return nil
+}
+
+// want starts the goroutine, or makes it end. If the former one has not ended yet, a later tick starts the next one.
+func (c *localCell) want(ctx context.Context, yes bool) {
+	n := c.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !yes {
+		c.stopLocked()
+		return
+	}
+	if c.stop != nil || n.expired {
+		return
+	}
+	ctx, stop := context.WithCancel(ctx)
+	c.stop, c.changed, c.refused = stop, time.Now(), false
+	n.running.Go(func() { c.run(ctx) })
+}
+
+// stopLocked makes the goroutine end.
+func (c *localCell) stopLocked() {
+	if c.stop != nil {
+		c.stop()
+	}
+}
+
+// isStuckLocked reports whether the node cannot acquire the log. A host that cannot be opened is another case: its directory may have
+// records that the log has lost, and another node would serve the cell without them.
+func (c *localCell) isStuckLocked(limit time.Duration) bool {
+	return c.stop != nil && !c.holds && !c.refused && time.Since(c.changed) > limit
+}
+
+// set sets the state of the host.
+func (c *localCell) set(holds, refused bool) {
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	c.holds, c.refused, c.changed = holds, refused, time.Now()
+}
+
+// retry notes that the log is acquired again after a failed Open.
+func (c *localCell) retry() {
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	if c.refused {
+		c.refused, c.changed = false, time.Now()
+	}
+}
+
+// The pauses before a cell is acquired again after a failure.
+const (
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
+
+// run serves the cell until ctx ends, also after failures of its host.
+func (c *localCell) run(ctx context.Context) {
+	n := c.node
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		begun := time.Now()
+		err := c.serve(ctx)
+		if ctx.Err() != nil {
+			if err != nil && !errors.Is(err, context.Canceled) {
+				n.log.Error("a cell was closed with an error", "cell", c.number, "error", err)
+			}
+			break
+		}
+		if time.Since(begun) > longestPause {
+			pause = firstPause
+		}
+		n.log.Error("a cell has failed; it will be acquired again", "cell", c.number, "error", err, "pause", pause)
+		sleep(ctx, pause)
+	}
+	n.mu.Lock()
+	c.stop = nil
+	n.mu.Unlock()
+	n.hint()
+}
+
+// errFailed is the error of a host that has failed without one of its own.
+var errFailed = errors.New("cluster: the host has failed")
+
+// serve acquires the log and serves the cell, until ctx ends or the host fails.
+func (c *localCell) serve(ctx context.Context) error {
+	n := c.node
+	c.retry()
+	log, err := n.o.Log(ctx, c.number)
+	if err != nil {
+		return err
+	}
+	lease, err := log.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return lease.Release(context.WithoutCancel(ctx))
+	}
+	host, err := n.o.Open(c.number, lease)
+	if err != nil {
+		c.set(false, true)
+		return errors.Join(fmt.Errorf("opening cell %d: %w", c.number, err), lease.Release(context.WithoutCancel(ctx)))
+	}
+	n.log.Info("serving a cell", "cell", c.number, "generation", lease.Generation())
+	c.set(true, false)
+	c.serves.Store(&host)
+	n.hint()
+	select {
+	case <-ctx.Done():
+		err = nil
+	case <-host.Failed():
+		err = errFailed
+	}
+	c.serves.Store(nil)
+	n.hint()
+	err = errors.Join(err, host.Close())
+	c.set(false, false)
+	n.log.Info("closed a cell", "cell", c.number)
+	return err
+}
+
+// sleep waits, at most until the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

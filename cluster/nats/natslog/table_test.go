@@ -1,0 +1,129 @@
+package natslog
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/dohost/dohost/cluster"
+	"github.com/dohost/dohost/cluster/nats/internal/natstest"
+)
+
+func openTable(t *testing.T, s *natstest.Servers, name string, o Options) *Table {
+	t.Helper()
+	o.System = s.Connect(t, "system")
+	table, err := OpenTable(t.Context(), s.Connect(t, "app"), name, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func read(t *testing.T, table *Table) cluster.Snapshot {
+	t.Helper()
+	s, err := table.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	servers := natstest.Start(t, 3, "always")
+	o := Options{LeaseTime: testLease}
+	a, b, other := openTable(t, servers, "main", o), openTable(t, servers, "main", o), openTable(t, servers, "main2", o)
+	if s := read(t, a); s.Revision != 0 || len(s.Members) != 0 {
+		t.Fatalf("an empty table has %v", s)
+	}
+	plan, err := cluster.NewPlan(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := a.Swap(t.Context(), 0, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Swap(t.Context(), 0, plan); !errors.Is(err, cluster.ErrConflict) {
+		t.Errorf("a second first plan: %v", err)
+	}
+	plan.Cells[1], plan.Draining = cluster.Cell{Owner: "x", Holder: "y", Avoid: "z"}, []string{"y"}
+	second, err := b.Swap(t.Context(), first, plan)
+	if err != nil || second <= first {
+		t.Errorf("revision %d after %d, %v", second, first, err)
+	}
+	if _, err := a.Swap(t.Context(), first, plan); !errors.Is(err, cluster.ErrConflict) {
+		t.Errorf("an old revision: %v", err)
+	}
+	for _, m := range []cluster.Member{{ID: "M1", Address: "http://one"}, {ID: "M2", Address: "http://two"}} {
+		if err := a.Renew(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := read(t, b)
+	slices.SortFunc(s.Members, func(a, b cluster.Member) int { return strings.Compare(a.ID, b.ID) })
+	if s.Revision != second || !s.Plan.Equal(plan) || len(s.Members) != 2 || s.Members[1] != (cluster.Member{ID: "M2", Address: "http://two"}) {
+		t.Errorf("the table has %v", s)
+	}
+	if s := read(t, other); s.Revision != 0 || len(s.Members) != 0 {
+		t.Errorf("another cluster has %v", s)
+	}
+	<-b.Changed()
+	if err := b.Leave(t.Context(), "M1"); err != nil {
+		t.Error(err)
+	}
+	if err := b.Leave(t.Context(), "never"); err != nil {
+		t.Error(err)
+	}
+	if s := read(t, a); len(s.Members) != 1 || s.Members[0].ID != "M2" {
+		t.Errorf("after Leave the table has %v", s.Members)
+	}
+}
+
+// TestMemberExpires renews one record of two.
+func TestMemberExpires(t *testing.T) {
+	t.Parallel()
+	table := openTable(t, natstest.Start(t, 1, "always"), "main", Options{Replicas: 1, UnsafeReplicas: true, LeaseTime: minLease})
+	begun := time.Now()
+	if err := table.Renew(t.Context(), cluster.Member{ID: "silent"}); err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; ; n++ {
+		if err := table.Renew(t.Context(), cluster.Member{ID: "renewed"}); err != nil {
+			t.Fatal(err)
+		}
+		if members := read(t, table).Members; len(members) == 1 && members[0].ID == "renewed" {
+			break
+		}
+		if time.Since(begun) > minLease+patience {
+			t.Fatalf("after %v the table has %v", time.Since(begun), read(t, table).Members)
+		}
+		if err := sleep(t.Context(), retryTime); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begun); took < minLease-margin {
+		t.Errorf("the record has expired after %v", took)
+	}
+}
+
+func TestTableRefusesDamage(t *testing.T) {
+	t.Parallel()
+	table := openTable(t, natstest.Start(t, 1, "always"), "main", single)
+	if _, err := table.log.js.Publish(t.Context(), table.planKey(), []byte("no plan"), jetstream.WithRetryAttempts(0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := table.Read(t.Context()); !errors.Is(err, errDamaged) {
+		t.Errorf("a damaged plan: %v", err)
+	}
+	if _, err := OpenTable(t.Context(), table.log.nc, strings.Repeat("x", maxClusterName+1), &Options{UnsafeSync: true}); err == nil {
+		t.Error("a long name is accepted")
+	}
+	if name := CellName(strings.Repeat("x", maxClusterName), cluster.MaxCells-1, cluster.MaxCells); !cellName.MatchString(name) {
+		t.Errorf("the cell of a long name cannot be opened: %s", name)
+	}
+}

@@ -1,0 +1,367 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost/sharedlog"
+)
+
+// Host serves a cell. In a program it is a *dohost.Host with an HTTP handler of its own.
+type Host interface {
+	http.Handler
+	// Close refuses new requests, ends the running ones, and releases the lease. It is called once.
+	Close() error
+	// Failed is closed when the host can serve no more, for instance since its lease is lost.
+	Failed() <-chan struct{}
+}
+
+// Options of a node.
+type Options struct {
+	Table Table
+	// TTL is the time to live of the records of Table. The node renews its record three times in it, and reads the table six times.
+	TTL time.Duration
+	// Cells is the number of cells of a new cluster. Start returns an error if the cluster has another number. Zero means DefaultCells.
+	Cells int
+	// Advertise is the URL of this node for other nodes, such as http://10.0.0.7:8787.
+	Advertise string
+	// Secret signs the requests that nodes pass on. It is the same on all nodes, and has at least 16 bytes.
+	Secret []byte
+	// Log returns the log of a cell. It may be called several times for each.
+	Log func(ctx context.Context, cell int) (sharedlog.Log, error)
+	// Open opens the host of a cell on a lease. If it fails, the node releases the lease.
+	Open func(cell int, lease sharedlog.Lease) (Host, error)
+	// Logger gets the changes of cells, and failures. Nil discards them.
+	Logger *slog.Logger
+}
+
+func (o *Options) check() (Options, error) {
+	c := *o
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Cells == 0 {
+		c.Cells = DefaultCells
+	}
+	if c.TTL <= 0 || c.Table == nil || c.Log == nil || c.Open == nil {
+		return c, errors.New("cluster: want Options.Table, TTL, Log and Open")
+	}
+	if len(c.Secret) < minSecret {
+		return c, fmt.Errorf("cluster: the secret has %d bytes, want at least %d", len(c.Secret), minSecret)
+	}
+	if u, err := url.Parse(c.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
+		u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
+		return c, fmt.Errorf("cluster: address %q: want a URL for other nodes, such as http://10.0.0.7:8787", c.Advertise)
+	}
+	return c, nil
+}
+
+// Node is a member of a cluster, and serves the cells that the plan gives to it. Its methods may be called from any goroutine.
+type Node struct {
+	o      Options
+	self   Member
+	log    *slog.Logger
+	cancel context.CancelFunc // ends the goroutine of the node
+	ended  chan struct{}      // closed when that has ended
+	wake   chan struct{}      // holds a hint that a cell has changed
+	known  atomic.Pointer[view]
+	cells  []*localCell
+	expiry *time.Timer // calls expire at the deadline of the record
+
+	drain    atomic.Bool
+	drained  chan struct{} // closed when a draining node has no cell that another node could have
+	draining sync.Once     // closes drained
+
+	// mu guards the rest. It is not held during I/O.
+	mu      sync.Mutex
+	expired bool // the record may have expired, or the node is closed
+	running sync.WaitGroup
+
+	// Of the node's goroutine.
+	sent    time.Time // of the last renewal that succeeded
+	failing bool      // the last tick has failed
+
+	illUntil time.Time     // the node gets no cells until then
+	illTime  time.Duration // the duration of the last such time
+}
+
+// Start makes this process a node. It fails if the table cannot be reached, or has another number of cells. Close ends the node; the end of
+// ctx does not.
+func Start(ctx context.Context, o *Options) (*Node, error) {
+	options, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		o: options, self: Member{ID: rand.Text(), Address: options.Advertise}, log: options.Logger, expired: true,
+		ended: make(chan struct{}), wake: make(chan struct{}, 1), drained: make(chan struct{}),
+	}
+	for i := range options.Cells {
+		n.cells = append(n.cells, &localCell{node: n, number: i})
+	}
+	if err := n.join(ctx); err != nil {
+		return nil, err
+	}
+	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go n.run(ctx)
+	return n, nil
+}
+
+// join checks the number of cells before the node is a member, since the planner would give it cells.
+func (n *Node) join(ctx context.Context) error {
+	s, err := n.o.Table.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Revision == 0 {
+		p, err := NewPlan(n.o.Cells)
+		if err != nil {
+			return err
+		}
+		if _, err = n.o.Table.Swap(ctx, 0, p); err != nil && !errors.Is(err, ErrConflict) {
+			return err
+		}
+		if s, err = n.o.Table.Read(ctx); err != nil {
+			return err
+		}
+	}
+	return n.checkCells(&s)
+}
+
+// checkCells returns an error for the plan of another number of cells: its objects are in other cells than those of this node.
+func (n *Node) checkCells(s *Snapshot) error {
+	if got := len(s.Plan.Cells); got != len(n.cells) {
+		return fmt.Errorf("cluster: the cluster has %d cells, this node %d: the number cannot be changed", got, len(n.cells))
+	}
+	return nil
+}
+
+const (
+	renewals = 3 // in the time to live of a record
+	ticks    = 6 // likewise
+	tries    = 5 // to change the plan, in one tick
+	patience = 4 // times to live, for the acquisition of a log
+
+	firstIllness   = 20 // times to live
+	longestIllness = 200
+)
+
+// run is the node's goroutine.
+func (n *Node) run(ctx context.Context) {
+	defer close(n.ended)
+	ticker := time.NewTicker(n.o.TTL / ticks)
+	defer ticker.Stop()
+	for {
+		n.note(ctx, n.tick(ctx))
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-n.wake:
+		case <-n.o.Table.Changed():
+		}
+	}
+}
+
+// note logs the first failure of several, and the end of them.
+func (n *Node) note(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && !n.failing:
+		n.failing = true
+		n.log.Error("the table of the cluster cannot be used", "error", err)
+	case err == nil && n.failing:
+		n.failing = false
+		n.log.Info("the table of the cluster can be used again")
+	}
+}
+
+// tick renews the record, reads the table, reports the cells, plans if this node is the planner, and opens and closes cells.
+func (n *Node) tick(ctx context.Context) error {
+	if time.Since(n.sent) >= n.o.TTL/renewals {
+		if err := n.renew(ctx); err != nil {
+			return err
+		}
+	}
+	s, err := n.agree(ctx)
+	if err != nil {
+		return err
+	}
+	n.known.Store(newView(&s))
+	for i, c := range n.cells {
+		c.want(ctx, s.Plan.Cells[i].Owner == n.self.ID)
+	}
+	n.checkDrained(&s)
+	return nil
+}
+
+// renew writes the record. The node closes its cells if that does not succeed for five sixths of the time to live.
+func (n *Node) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, n.o.TTL/renewals)
+	defer cancel()
+	sent := time.Now()
+	if err := n.o.Table.Renew(ctx, n.self); err != nil {
+		return err
+	}
+	n.sent = sent
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	left := n.o.TTL*(ticks-1)/ticks - time.Since(sent)
+	n.expired = left <= 0
+	if n.expiry == nil {
+		n.expiry = time.AfterFunc(left, n.expire)
+	} else {
+		n.expiry.Reset(left)
+	}
+	return nil
+}
+
+// expire closes the cells, since other nodes may not count this one as a member any more.
+func (n *Node) expire() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.expired = true
+	for _, c := range n.cells {
+		c.stopLocked()
+	}
+}
+
+// agree returns a snapshot that has the reports of this node, and its plan if it is the planner.
+func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
+	ctx, cancel := context.WithTimeout(ctx, n.o.TTL/renewals)
+	defer cancel()
+	cells := n.states()
+	ill := n.isIll(cells)
+	for range tries {
+		if s, err = n.o.Table.Read(ctx); err != nil {
+			return s, err
+		}
+		if s.Revision == 0 { // the table has lost it
+			if s.Plan, err = NewPlan(len(n.cells)); err != nil {
+				return s, err
+			}
+		}
+		if err = n.checkCells(&s); err != nil {
+			n.expire()
+			return s, err
+		}
+		p := s.Plan.report(n.self.ID, cells, n.drain.Load() || ill)
+		if n.isPlanner(s.Members) {
+			p = Next(p, s.Members)
+		}
+		if s.Revision != 0 && p.Equal(s.Plan) {
+			return s, nil
+		}
+		revision, err := n.o.Table.Swap(ctx, s.Revision, p)
+		if err == nil {
+			s.Plan, s.Revision = p, revision
+			return s, nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			return s, err
+		}
+	}
+	return s, fmt.Errorf("%w, %d times", ErrConflict, tries)
+}
+
+// hasOpenedSince reports whether the node has a host that it has opened after a time.
+func (n *Node) hasOpenedSince(t time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.cells, func(c *localCell) bool { return c.host() != nil && c.changed.After(t) })
+}
+
+// isPlanner reports whether the node has the lowest id.
+func (n *Node) isPlanner(members []Member) bool {
+	lower := func(m Member) bool { return m.ID < n.self.ID }
+	return slices.Contains(members, n.self) && !slices.ContainsFunc(members, lower)
+}
+
+// states returns the states of the cells on this node.
+func (n *Node) states() []localState {
+	list := make([]localState, len(n.cells))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, c := range n.cells {
+		switch {
+		case c.holds:
+			list[i] = held
+		case c.isStuckLocked(patience * n.o.TTL):
+			list[i] = stuck
+		}
+	}
+	return list
+}
+
+// isIll reports whether the node cannot acquire logs. It then drains for a while, so that it does not get cells that others can serve.
+func (n *Node) isIll(cells []localState) bool {
+	now := time.Now()
+	switch {
+	case slices.Contains(cells, stuck) && now.After(n.illUntil):
+		n.illTime = min(max(2*n.illTime, firstIllness*n.o.TTL), longestIllness*n.o.TTL)
+		n.illUntil = now.Add(n.illTime)
+		n.log.Error("the logs of cells cannot be acquired; this node gets no cells for a while", "time", n.illTime)
+	case n.hasOpenedSince(n.illUntil.Add(-n.illTime)):
+		n.illUntil, n.illTime = time.Time{}, 0
+	}
+	return now.Before(n.illUntil)
+}
+
+// Drain gives the cells to other nodes, one after the other, and returns when this node has none, when there is no other node for them, or
+// when ctx ends. The node remains a member that gets no cells.
+func (n *Node) Drain(ctx context.Context) error {
+	n.drain.Store(true)
+	n.hint()
+	select {
+	case <-n.drained:
+		return nil
+	case <-n.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (n *Node) checkDrained(s *Snapshot) {
+	if !slices.Contains(s.Plan.Draining, n.self.ID) {
+		return
+	}
+	has := slices.ContainsFunc(s.Plan.Cells, func(c Cell) bool { return c.Owner == n.self.ID || c.Holder == n.self.ID })
+	others := slices.ContainsFunc(s.Members, func(m Member) bool { return !slices.Contains(s.Plan.Draining, m.ID) })
+	if !has || !others {
+		n.draining.Do(func() { close(n.drained) })
+	}
+}
+
+// Close closes all cells, and deletes the record of the node. It may be called more than once.
+func (n *Node) Close(ctx context.Context) error {
+	n.cancel()
+	<-n.ended
+	n.mu.Lock()
+	if n.expiry != nil {
+		n.expiry.Stop()
+	}
+	n.mu.Unlock()
+	n.expire()
+	n.running.Wait()
+	ctx, cancel := context.WithTimeout(ctx, n.o.TTL)
+	defer cancel()
+	return n.o.Table.Leave(ctx, n.self.ID)
+}
+
+// hint makes the node's goroutine tick.
+func (n *Node) hint() {
+	select {
+	case n.wake <- struct{}{}:
+	default: // it has a hint
+	}
+}

@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"time"
+)
+
+// Header is the header of a request that a node has passed on: the number of nodes that have, the address of the client, and a
+// signature by the secret of the cluster, separated by spaces.
+const Header = "Dohost-Passed-On"
+
+// MaxHops is how often a request is passed on, at most. More than one time is needed only while nodes know different plans.
+const MaxHops = 2
+
+// minSecret is the length of a secret in bytes.
+const minSecret = 16
+
+// RouterOptions are the options of [Node.Router].
+type RouterOptions struct {
+	// Cell returns the cell of the object that a request is for; ok is false for a request that is for no object, and that any cell may
+	// answer.
+	Cell func(r *http.Request) (cell int, ok bool)
+	// StepTimeout bounds each write of a response that another node has made. Zero means 30 s; negative, no bound.
+	StepTimeout time.Duration
+	// Transport connects to other nodes. Nil means TCP, and TLS for addresses with https.
+	Transport *http.Transport
+}
+
+// router passes requests on. Its methods may be called from any goroutine.
+type router struct {
+	node  *Node
+	o     RouterOptions
+	proxy *httputil.ReverseProxy
+}
+
+// Router returns the handler of a node's listener: it serves a request for an object of a cell of this node, and passes others on to the
+// nodes that have their cells. WebSockets are passed on, too, and end with either node.
+//
+// If no node serves the cell, the status is 503 with Retry-After, and the request has not run. If the connection to the other node
+// breaks, the status is 502, and it is unknown whether the request has run: the router does not repeat it. The host of the cell checks the
+// credentials of the client. The router replaces RemoteAddr of a request that was passed on by the address of the client.
+func (n *Node) Router(o *RouterOptions) http.Handler {
+	r := &router{node: n, o: *o}
+	if r.o.StepTimeout == 0 {
+		r.o.StepTimeout = 30 * time.Second
+	}
+	if r.o.Transport == nil {
+		r.o.Transport = &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: dialTime}
+	}
+	r.o.Transport = transport(r.o.Transport)
+	r.proxy = &httputil.ReverseProxy{
+		Rewrite: r.rewrite, Transport: &sender{r}, ErrorHandler: r.fail, FlushInterval: -1,
+		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelWarn),
+	}
+	return r
+}
+
+// passed is the content of Header.
+type passed struct {
+	hops   int
+	client string // the address of the client's connection
+}
+
+type passedKey struct{}
+
+// ServeHTTP serves a request, or passes it on.
+func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p := passed{client: r.RemoteAddr}
+	if header, has := r.Header[Header]; has {
+		var ok bool
+		if p, ok = rt.verify(r, header); !ok {
+			refuse(w)
+			return
+		}
+		r.Header.Del(Header) // it is not for the object
+		r.RemoteAddr = p.client
+	}
+	cell, ok := rt.o.Cell(r)
+	if !ok {
+		cell = rt.node.anyCell()
+	}
+	if h := rt.node.Host(cell); h != nil {
+		h.ServeHTTP(w, r)
+		return
+	}
+	id, address := rt.node.known.Load().holder(cell)
+	if address == "" || id == rt.node.self.ID || p.hops >= MaxHops {
+		unavailable(w)
+		return
+	}
+	p.hops++
+	to := &target{cell: cell, id: id, address: address, passed: p}
+	if rt.o.StepTimeout > 0 {
+		w = &stepWriter{ResponseWriter: w, rc: http.NewResponseController(w), step: rt.o.StepTimeout}
+	}
+	rt.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passedKey{}, to)))
+}
+
+// target is the node that gets a request.
+type target struct {
+	cell        int
+	id, address string
+	passed      passed
+}
+
+func targetOf(r *http.Request) *target {
+	t, _ := r.Context().Value(passedKey{}).(*target)
+	return t
+}
+
+// rewrite makes the request to the other node as the client has sent it.
+func (rt *router) rewrite(pr *httputil.ProxyRequest) {
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // also the part that net/http cannot parse
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values, has := pr.In.Header[name]; has { // of a proxy before the cluster
+			pr.Out.Header[name] = values
+		}
+	}
+	if mayRepeat(pr.Out) {
+		pr.Out.Body = &onceBody{http.NoBody}
+	} else if pr.Out.Body != nil && pr.Out.Body != http.NoBody {
+		pr.Out.Body = &onceBody{pr.Out.Body}
+	}
+}
+
+// mayRepeat reports whether an http.Transport could send the request a second time after the connection has broken, unless it has a body:
+// an object's handler of GET may write.
+func mayRepeat(r *http.Request) bool {
+	if r.Body != nil && r.Body != http.NoBody {
+		return false
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return true
+	}
+	return r.Header["Idempotency-Key"] != nil || r.Header["X-Idempotency-Key"] != nil
+}
+
+// onceBody cannot be read again. The server closes the body itself, so that it can still be read after a connection was refused.
+type onceBody struct{ io.Reader }
+
+// Close does nothing.
+func (*onceBody) Close() error { return nil }

@@ -1,0 +1,142 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost/sharedlog"
+)
+
+// simLog is the log of a cell without records: it has the leases only.
+type simLog struct {
+	cell int
+	mu   sync.Mutex
+	last *simLease
+}
+
+// logOf is a log as one process reaches it.
+type logOf struct {
+	*simLog
+	p *simProcess
+}
+
+// simLease is valid until its process has not reached the log for the time of a lease.
+type simLease struct {
+	sharedlog.Lease // panics: the node calls no other method
+	log             *simLog
+	p               *simProcess
+	generation      uint64
+	lost            chan struct{}
+
+	// Guarded by the mu of the log.
+	invalid bool // lost is closed
+	ended   bool // another process may acquire the log
+}
+
+const simLeaseTime = 3 * time.Second
+
+func (l logOf) Acquire(ctx context.Context) (sharedlog.Lease, error) {
+	for {
+		if err := l.p.reach(ctx, toLogs); err != nil {
+			return nil, err
+		}
+		if o := l.take(); o != nil {
+			return o, nil
+		}
+		sleep(ctx, 100*time.Millisecond)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (l logOf) take() *simLease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	generation := uint64(1)
+	if l.last != nil {
+		if !l.last.ended && l.last.p.silent(toLogs) < simLeaseTime {
+			return nil
+		}
+		l.last.endLocked()
+		generation = l.last.generation + 1
+	}
+	l.last = &simLease{log: l.simLog, p: l.p, generation: generation, lost: make(chan struct{})}
+	return l.last
+}
+
+func (o *simLease) endLocked() {
+	o.ended = true
+	if !o.invalid {
+		o.invalid = true
+		close(o.lost)
+	}
+}
+
+// expire makes the leases of a process invalid that has not reached the logs since a time.
+func (p *simProcess) expire(since time.Time) {
+	p.mu.Lock()
+	same := p.since[toLogs].Equal(since)
+	p.mu.Unlock()
+	for _, l := range p.world.logs {
+		l.mu.Lock()
+		if o := l.last; same && o != nil && o.p == p && !o.invalid {
+			o.invalid = true
+			close(o.lost)
+		}
+		l.mu.Unlock()
+	}
+}
+
+func (o *simLease) Generation() uint64 { return o.generation }
+
+func (o *simLease) Release(ctx context.Context) error {
+	if err := o.p.reach(ctx, toLogs); err != nil {
+		return err
+	}
+	o.log.mu.Lock()
+	defer o.log.mu.Unlock()
+	o.endLocked()
+	return nil
+}
+
+// valid is the lease's own view.
+func (o *simLease) valid() bool {
+	o.log.mu.Lock()
+	defer o.log.mu.Unlock()
+	return !o.invalid && o.p.silent(toLogs) < simLeaseTime-500*time.Millisecond
+}
+
+// simHost is the host of a cell.
+type simHost struct {
+	lease  *simLease
+	p      *simProcess
+	closed chan struct{}
+}
+
+func (h *simHost) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+func (h *simHost) Failed() <-chan struct{} { return h.lease.lost }
+
+func (h *simHost) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	close(h.closed) // panics at a second call
+	sleep(ctx, 50*time.Millisecond)
+	return h.lease.Release(ctx)
+}
+
+func (p *simProcess) open(cell int, l sharedlog.Lease) (Host, error) {
+	sleep(context.Background(), 50*time.Millisecond)
+	lease := l.(*simLease)
+	if lease.log.cell != cell {
+		return nil, errors.New("the lease is of another cell")
+	}
+	if p.failOpen.CompareAndSwap(true, false) {
+		return nil, errors.New("the directory cannot be opened")
+	}
+	return &simHost{lease: lease, p: p, closed: make(chan struct{})}, nil
+}

@@ -1,0 +1,35 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrConflict is an error of Table.Swap, to be wrapped: the plan has another revision.
+var ErrConflict = errors.New("cluster: the plan has another revision")
+
+// Snapshot is the content of a Table.
+type Snapshot struct {
+	Members  []Member
+	Plan     Plan
+	Revision uint64 // of the plan; 0 if there is none
+}
+
+// Table has the members of a cluster, and its plan. All nodes use the same one. Its methods may be called from any goroutine.
+//
+// A Table decides nothing that must be right for data to be right. It may be late, and it may lose members. Only Swap compares.
+type Table interface {
+	// Renew writes the record of a member, which expires after the time to live of the table.
+	Renew(ctx context.Context, m Member) error
+	// Leave deletes the record of a member. It returns nil if there is none.
+	Leave(ctx context.Context, id string) error
+	// Read returns the members that have not expired, and the plan. It may return an older state than the newest one.
+	Read(ctx context.Context) (Snapshot, error)
+	// Swap writes the plan if the present one has this revision, in one atomic step, and returns the new revision, which is greater.
+	// Revision 0 means that there is no plan. Its error is ErrConflict if the plan has another revision. After any other error the plan may
+	// be written.
+	Swap(ctx context.Context, revision uint64, p Plan) (uint64, error)
+	// Changed yields a hint after a change by any node, so that nodes read the table sooner. Hints may be lost. The channel is always the
+	// same, and is nil if the table gives no hints.
+	Changed() <-chan struct{}
+}
