@@ -265,7 +265,7 @@ func TestCloseEndsABase(t *testing.T) {
 }
 
 // TestFailureIsReportedBeforeABaseEnds has a store that fails while a base is written that does not end. Until OnFail the host
-// would repeat the calls that the store refuses, without a pause.
+// does not close itself.
 func TestFailureIsReportedBeforeABaseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, failed := &logtest.Log{Linger: time.Hour}, make(chan error, 2)
