@@ -283,10 +283,7 @@ func TestCompletionIsAppliedOnceOnFullDisk(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	class := toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} })
 	runLong(t, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
-		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
-			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
-			return err
-		})
+		askToGo(t, h)
 		time.Sleep(time.Second)
 		disk.SetFree(0)
 		applied := make(chan bool, 2)
