@@ -30,6 +30,11 @@ func (a *machine) checkCalls(ctx context.Context, list []message) (*auditLog, er
 	a.w.checkOpen(list, open)
 	for i := range list {
 		for _, k := range list[i].Calls {
+			if kindOf(k.ID).external != nil {
+				if err := a.checkExternal(ctx, k); err != nil {
+					return nil, err
+				}
+			}
 			n, err := get[int](ctx, a, toolKey(k.ID))
 			if err != nil {
 				return nil, err
@@ -68,6 +73,9 @@ func (w *Observer) checkOpen(list []message, open []chat.Call) {
 		if c.State == chat.CallApproval && c.Expires.IsZero() != (l.kind.within == 0) {
 			w.Faultf("at rest the call %+v has a wrong end of its wait", c)
 		}
+		if external := c.State == chat.CallExternal; external && l.elsewhere == nil || !external && k.State == "input-available" && l.elsewhere != nil {
+			w.Faultf("at rest the call %+v has the wrong state for the tool", c)
+		}
 	}
 	if len(parts) > 0 {
 		w.Faultf("at rest the calls %v are not in the list of open calls", parts)
@@ -77,9 +85,9 @@ func (w *Observer) checkOpen(list []message, open []chat.Call) {
 // openStates and endStates are the states of calls that their parts may have.
 var (
 	openStates = map[string][]chat.CallState{
-		"input-available":    {chat.CallClient},
+		"input-available":    {chat.CallClient, chat.CallExternal},
 		"approval-requested": {chat.CallApproval},
-		"approval-responded": {chat.CallPending},
+		"approval-responded": {chat.CallPending, chat.CallExternal},
 	}
 	endStates = map[string][]chat.CallState{
 		"output-available": {chat.CallCompleted},
@@ -93,7 +101,7 @@ func (w *Observer) checkResult(k call, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := w.calls[k.ID]
-	if l == nil || l.kind.client {
+	if l == nil || l.kind.client || l.elsewhere != nil {
 		return
 	}
 	completed := k.State == "output-available"
@@ -131,7 +139,7 @@ func (w *Observer) checkWait(list []message, i int, k call, h *history) {
 		waits := slices.ContainsFunc(list[i].Calls, func(o call) bool { return o.State == "approval-requested" || o.State == "input-available" })
 		continues := i == len(list)-1 && !waits && (h.actor == "program" || h.actor == "operator") && !l.quiet &&
 			!w.mayEndUncontinuedLocked(l)
-		wrong = h.state != chat.ApprovalApproved || l.runs > 0 || continues
+		wrong = h.state != chat.ApprovalApproved || l.runs > 0 && l.elsewhere == nil || l.runs == 0 && continues
 	}
 	if wrong {
 		w.Faultf("at rest the call %v waits after %+v: %+v", k, *h, *l)
@@ -172,6 +180,12 @@ func (w *Observer) checkRows(list []message, rows map[string]dohost.Resource, lo
 // checkEndLocked compares the final state of a call with its runs, its effect, its plan and the audit log.
 func (w *Observer) checkEndLocked(l *callLedger, state chat.CallState, h *history) {
 	w.endsLocked(l, state)
+	if l.elsewhere != nil && state != chat.CallDenied {
+		if wrong := w.unprovenLocked(l, state); wrong != "" {
+			w.Faultf("at rest the call %s is %s, and it %s: %+v, %+v", l.id, state, wrong, *l, *l.elsewhere)
+		}
+		return
+	}
 	disturbed := w.stoppedLocked(l.id) || l.ended > l.made
 	givenUp := w.stoppedLocked(l.id) || l.ended-l.made >= enoughEndings
 	policy, use := l.kind.policy, l.use
