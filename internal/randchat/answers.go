@@ -105,7 +105,9 @@ func (w *Observer) checkCallsLocked(m *message, source string, durable bool) {
 			l.state, l.output, l.ended = k.State, k.Output, w.incarnations
 		}
 		known := k.State != "output-available" || k.Output == fmt.Sprintf("%q", receipt(k.ID))
-		if l.kind.client || l.elsewhere != nil {
+		if l.async() {
+			known = k.State != "output-available" || k.Output == l.queued()
+		} else if l.kind.client || l.elsewhere != nil {
 			known = k.State != "output-available" || slices.Contains(l.outputs, k.Output)
 		}
 		if l.state != k.State || l.output != k.Output || !known || k.State == "output-denied" && !l.denied {

@@ -60,6 +60,9 @@ func (w *Observer) checkOpen(list []message, open []chat.Call) {
 		}
 	}
 	for i, c := range open {
+		if l := w.calls[c.ID]; l != nil && l.async() && c.State == chat.CallExternal {
+			continue // its part has a result
+		}
 		k, ok := parts[c.ID+" "+c.Message]
 		delete(parts, c.ID+" "+c.Message)
 		if !ok || i > 0 && c.Created.Before(open[i-1].Created) || !slices.Contains(openStates[k.State], c.State) {
@@ -168,6 +171,10 @@ func (w *Observer) checkRows(list []message, rows map[string]dohost.Resource, lo
 			l := w.calls[k.ID]
 			switch ended := endStates[k.State]; {
 			case l == nil, !ok && ended != nil: // the host lists some of the ended calls
+			case l.async() && ok: // its part has another result
+				if endedState(chat.CallState(r.State)) {
+					w.checkEndLocked(l, chat.CallState(r.State), log.of(k.ID))
+				}
 			case !ok, !slices.Contains(append(openStates[k.State], ended...), chat.CallState(r.State)):
 				w.Faultf("at rest operators see %+v of the call %v", r, k)
 			case ended != nil:

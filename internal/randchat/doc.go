@@ -63,6 +63,7 @@
 //   - the first completion counts, before the end of the time: the call has its state and its result, in the batch of Complete
 //   - a completion of a call that has ended changes nothing, and Complete finds each call that the conversation has
 //   - a call that was handed over waits until it is completed or its time is over: no interruption and no stop ends it
+//   - the part of an asynchronous call has its key and the status queued, and its row has the completion
 //   - a call without a doubt about its effect is not unknown, and one fails only by a completion or an error of its run
 //   - the last message continues after its last completion, and the audit log has the completions of operators
 //

@@ -41,6 +41,12 @@ type externalLedger struct {
 	operated              bool // an operator has sent a completion
 }
 
+// async reports whether another party completes a call after the model has got a first result.
+func (l *callLedger) async() bool { return l.elsewhere != nil && l.kind.external.Async }
+
+// queued returns the first result of an asynchronous call.
+func (l *callLedger) queued() string { return fmt.Sprintf(`{"id":%q,"status":"queued"}`, l.key) }
+
 // sent reports whether a completion with the given state was sent.
 func (e *externalLedger) sent(state chat.CallState) bool {
 	return slices.ContainsFunc(e.completions, func(c *completion) bool { return c.state() == state })
@@ -96,7 +102,7 @@ func (w *Observer) completes(to aim) *completion {
 	defer w.mu.Unlock()
 	var ids []string
 	for _, id := range w.callIDs {
-		if l := w.calls[id]; l.kind.external != nil && l.key != "" && (l.state == "" || to.N%6 == 0) {
+		if l := w.calls[id]; l.kind.external != nil && l.key != "" && (l.state == "" || l.async() || to.N%6 == 0) {
 			ids = append(ids, id)
 		}
 	}
@@ -250,9 +256,17 @@ func (a *machine) checkExternal(ctx context.Context, k call) error {
 	if err != nil {
 		return err
 	}
+	c, _, err := chat.FindCall(ctx, a, a.w.keyOf(k.ID))
+	if err != nil {
+		return err
+	}
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	l := a.w.calls[k.ID]
+	if l.async() {
+		a.w.checkAsyncLocked(k, &c, handed, result)
+		return nil
+	}
 	e, ended := l.elsewhere, strings.HasPrefix(k.State, "output-")
 	wrong := ""
 	switch {
@@ -272,6 +286,39 @@ func (a *machine) checkExternal(ctx context.Context, k call) error {
 		a.w.Faultf("at rest the call %v %s; the applied completion is %q: %+v, %+v", k, wrong, result, *l, *e)
 	}
 	return nil
+}
+
+// keyOf returns the key of a call, or "" before its first run.
+func (w *Observer) keyOf(call string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls[call].key
+}
+
+// checkAsyncLocked compares an asynchronous call, at rest, with the completion that was applied: its row has that, and its part the
+// first result. found is the call by its key.
+func (w *Observer) checkAsyncLocked(k call, found *chat.Call, handed bool, result string) {
+	l := w.calls[k.ID]
+	wrong := ""
+	switch {
+	case l.runs == 0:
+	case found.ID != k.ID:
+		wrong = "is not found by its key"
+	case result != "" && (!endedState(found.State) || found.Error+string(found.Output) != result):
+		wrong = "has lost its completion"
+	case result == "" && handed && !l.elsewhere.operated && !l.mayExpire() && found.State != chat.CallExternal:
+		wrong = "was handed over, and nothing has ended it"
+	case handed && k.State != "output-available":
+		wrong = "has no first result"
+	case found.State == chat.CallExternal && l.mayExpire():
+		wrong = "waits after its time"
+	}
+	if wrong != "" {
+		w.Faultf("at rest the asynchronous call %v %s; the applied completion is %q: %+v, %+v", k, wrong, result, *found, *l)
+	}
+	if result != "" {
+		w.occursLocked("an asynchronous call has the result of its completion")
+	}
 }
 
 // mayExpire reports whether the time to complete an external call is over.

@@ -43,6 +43,7 @@ var kinds = []kind{
 	{name: "approvedfind", policy: ledger.Reconcile, approve: true, timeout: toolTime, weight: 3},
 	{name: "external", external: &chat.External{}, weight: 6},
 	{name: "timedexternal", external: &chat.External{Within: externalTime}, policy: ledger.Idempotent, weight: 5},
+	{name: "asyncexternal", external: &chat.External{Async: true, Within: 2 * externalTime}, policy: ledger.Idempotent, weight: 4},
 	{name: "approvedexternal", external: &chat.External{}, approve: true, weight: 3},
 	{name: "approvedclient", client: true, approve: true, within: approvalTime, weight: 2},
 }
