@@ -60,10 +60,7 @@ func TestAnswersOnAFullDisk(t *testing.T) {
 				m := &stepsModel{steps: [][]string{{"a"}}}
 				class := toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} })
 				runLong(t, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
-					inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
-						_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
-						return err
-					})
+					askToGo(t, h)
 					time.Sleep(time.Second)
 					disk.SetFree(0)
 					time.AfterFunc(full, func() { disk.SetFree(1 << 40) })
@@ -198,10 +195,7 @@ func TestAnswersOfClientsOnAFullDisk(t *testing.T) {
 			runLong(t, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
-				inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
-					_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
-					return err
-				})
+				askToGo(t, h)
 				time.Sleep(time.Second)
 				answer := c.frame
 				if answer == nil {
@@ -277,10 +271,7 @@ func TestOverdueAnswersOnAFullDisk(t *testing.T) {
 			runLong(t, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
-				inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
-					_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
-					return err
-				})
+				askToGo(t, h)
 				time.Sleep(time.Second)
 				disk.SetFree(0)
 				time.Sleep(2 * time.Minute)

@@ -129,10 +129,7 @@ func TestWithdrawnApprovalGrantsNothing(t *testing.T) {
 		}, Options: chat.Options{Budget: chat.Budget{Reply: chat.Limit{Tokens: 61}}}})
 		runLong(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
 			disk = fs
-			inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
-				_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
-				return err
-			})
+			askToGo(t, h)
 			time.Sleep(10 * time.Second)
 			decide := func(approve bool) (err error) {
 				inAgent(t, h, func(ctx context.Context, p *countingAgent) error {

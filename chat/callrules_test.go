@@ -376,10 +376,7 @@ func TestRefusalOnFullDisk(t *testing.T) {
 				})
 				return decided
 			}
-			inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
-				_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
-				return err
-			})
+			askToGo(t, h)
 			time.Sleep(time.Second)
 			if err := decide(true); err != nil {
 				t.Fatal(err)

@@ -282,6 +282,7 @@ func queuedAnswer(r *callRow) *uimessage.ToolAnswer {
 
 // expireExternal ends the wait for a completion that has taken too long. most bounds the wait for space.
 func (k *conversation) expireExternal(ctx context.Context, row callRow, most time.Duration) error {
+	ctx = withActor(ctx, actor{expired: true}) // not the operator whose completion is too late
 	f := &uimessage.ToolAnswer{CallID: row.ID, State: uimessage.OutputError, ErrorText: row.expiredText()}
 	return retryNoSpaceWithin(ctx, most, func() error {
 		now, ok, err := callRows.Get(ctx, k.store(), callRows.Key(row))

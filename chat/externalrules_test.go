@@ -215,6 +215,37 @@ func TestRepeatedCompletionIsNotLate(t *testing.T) {
 	})
 }
 
+// TestCallCompletedBeforeItsRunBegins completes a call whose row is stored as running, and whose Run waits for the turn. Run is not called,
+// and the reply continues.
+func TestCallCompletedBeforeItsRunBegins(t *testing.T) {
+	m := &stepsModel{steps: [][]string{{"a", "b"}}}
+	runs := 0
+	runTools(t, m, chat.Options{}, func(p *countingAgent) []chat.Tool {
+		first := chat.Tool{ToolSpec: chat.ToolSpec{Name: "a"}, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+			for c, err := range chat.Calls(ctx, p) {
+				if err != nil || c.Tool != "b" {
+					continue
+				}
+				applied, err := chat.Complete(ctx, p, &chat.Completion{Key: c.Key, Output: json.RawMessage(`"early"`)})
+				return applied, err
+			}
+			return "there is no call of b", nil
+		}}
+		return []chat.Tool{first, external("b", chat.External{}, func(context.Context, chat.Call) (any, error) { runs++; return nil, nil })}
+	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		h.Advance(time.Minute)
+		var r chat.Response
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) (err error) {
+			r, _, err = chat.Wait(ctx, p, "one")
+			return err
+		})
+		_, states := answerOf(t, ctx, h)
+		if runs != 0 || m.asked != 2 || states["b"] != "completed" || r.Status != chat.StatusCompleted {
+			t.Errorf("b ran %d times, and is %s; the model was asked %d times; the request is %s", runs, states["b"], m.asked, r.Status)
+		}
+	})
+}
+
 // A completion of a service, as JSON.
 func TestNullOutputWithError(t *testing.T) {
 	key := ""
@@ -283,10 +314,7 @@ func TestCompletionIsAppliedOnceOnFullDisk(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	class := toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} })
 	runLong(t, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
-		inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
-			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
-			return err
-		})
+		askToGo(t, h)
 		time.Sleep(time.Second)
 		disk.SetFree(0)
 		applied := make(chan bool, 2)

@@ -51,6 +51,15 @@ func inAgent(t *testing.T, h *dohost.Host, f func(ctx context.Context, p *counti
 	}
 }
 
+// askToGo asks the agent for a reply to the message "go".
+func askToGo(t *testing.T, h *dohost.Host) {
+	t.Helper()
+	inAgent(t, h, func(ctx context.Context, p *countingAgent) error {
+		_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, nil)
+		return err
+	})
+}
+
 // wantRows checks the numbers of rows of chunks and messages.
 func wantRows(t *testing.T, h *dohost.Host, what string, is func(chunks, rows int) bool) {
 	t.Helper()

@@ -161,6 +161,25 @@ func TestOperatorCompletionIsRefused(t *testing.T) {
 	})
 }
 
+// TestOperatorCompletionAfterWithin completes a call when its time is over, before the schedule of that has run: the time ends the call,
+// and the audit log has the operator as late.
+func TestOperatorCompletionAfterWithin(t *testing.T) {
+	key := ""
+	m := &stepsModel{steps: [][]string{{"a"}}}
+	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{Within: time.Hour})} },
+		func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			h.Advance(time.Minute)
+			h.EndFor(dohost.EndKill, 2*time.Hour)
+			r := dohost.AdminRequest{ID: "a-1-0", Action: dohost.ActionComplete, Result: json.RawMessage("1"), Actor: "mia", Reason: "saw it"}
+			if done, err := operateCall(ctx, h, r); done || err == nil || !strings.Contains(err.Error(), "the call has ended: it is unknown") {
+				t.Errorf("%t, %v", done, err)
+			}
+			if got, want := auditOf(t, ctx, h), []string{"completed a late=true mia: saw it"}; !slices.Equal(got, want) {
+				t.Errorf("the audit log is %q, want %q", got, want)
+			}
+		})
+}
+
 // sameIDModel makes one call with the id "x" in each message.
 type sameIDModel struct{}
 

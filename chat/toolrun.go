@@ -237,10 +237,13 @@ func (rs *toolRuns) start(run *toolRun) error {
 
 // run runs a call in its task. It sends an error of the tool as the result; the error that run returns ends Answer.
 func (rs *toolRuns) run(task context.Context, run *toolRun) error {
-	p, ok := rs.a.l.call(run.call.ID)
-	if rs.a.l.ended || rs.ctx.Err() != nil || !ok || uimessage.HasResult(p) { // the reply has ended before the task began
+	switch p, ok := rs.a.l.call(run.call.ID); {
+	case rs.a.l.ended || rs.ctx.Err() != nil || !ok: // the reply has ended before the task began
 		rs.a.l.finish(run)
 		return ErrReplyOver
+	case uimessage.HasResult(p): // Complete, or the end of External.Within, was faster than the task
+		rs.a.l.finish(run)
+		return nil
 	}
 	ctx, stop := inTask(task, rs.ctx)
 	defer stop()

@@ -13,8 +13,10 @@
 // of them wait, the scheduler lets one proceed. It chooses by the name of the step, which does not
 // depend on the time of its request. So a scenario passes the same points in each run, on one core
 // or on many. Only Go's scheduler decides between goroutines that interact without the host: two
-// that share a variable in a function of one Await, or bare goroutines in a scenario that call the
-// same method of the same object at the same moment. Use [Host.Client] instead of bare goroutines.
+// that share a variable in a function of one Await, two whose own timers are due at the same moment,
+// or bare goroutines in a scenario that call the same method of the same object at the same moment.
+// Use [Host.Client] instead of bare goroutines, and [dohost.Sleep] instead of timers: the scheduler
+// orders the ends of sleeps, of clients and in the functions of Awaits.
 //
 // # Rules inside a bubble
 //

@@ -107,14 +107,7 @@ func (s *FakeService) wait(ctx context.Context) error {
 	if s.Latency == 0 {
 		return nil
 	}
-	timer := time.NewTimer(s.Latency)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return context.Cause(ctx)
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return dohost.Sleep(ctx, s.Latency)
 }
 
 // countRequest counts a request, and calls Fail.

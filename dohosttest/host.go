@@ -14,6 +14,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/kernel"
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -286,12 +287,14 @@ func (cs *clients) joinOthers(excuse func(error) bool) error {
 }
 
 // Client runs f as a client of its own. Clients start in the order of their Client calls,
-// and if two make a request at the same moment the earlier client is first: that makes a
-// scenario with several clients the same in each run, unlike bare goroutines. The context
-// of f ends when the run is given up, not with the context of its caller.
+// and if two make a request, or return from a [dohost.Sleep] with the context of f, at the
+// same moment the earlier client is first: that makes a scenario with several clients the
+// same in each run, unlike bare goroutines. The context of f ends when the run is given up,
+// not with the context of its caller.
 func (h *Host) Client(f func(ctx context.Context) error) *Client {
 	c, number := h.run.clients.add()
 	ctx := context.WithValue(h.run.ctx, clientKey{}, number)
+	ctx = runtime.OnSlept(ctx, seal.New(), func() { h.run.pause(ctx) })
 	go func() {
 		h.run.clients.assign(number)
 		err := errExited

@@ -159,12 +159,12 @@ func (w *scenarioRun) name(g *stepRequest) string {
 	at := g.point
 	if g.do != nil {
 		if at.Ctx != nil {
-			return fmt.Sprintf("%v asks", clientOf(at.Ctx))
+			return fmt.Sprintf("%09d asks", clientOf(at.Ctx))
 		}
-		return fmt.Sprintf("%v asks", g.client)
+		return fmt.Sprintf("%09d asks", g.client)
 	}
 	if at.Place == eviction.PlaceSend || at.Place == eviction.PlaceAnswer {
-		return fmt.Sprintf("%v %v %d %d %d %v %s", clientOf(at.Ctx), at.From, at.Incarnation, at.Event, at.N, at.ID, at.Op)
+		return fmt.Sprintf("%09d %v %d %d %d %v %s", clientOf(at.Ctx), at.From, at.Incarnation, at.Event, at.N, at.ID, at.Op)
 	}
 	return fmt.Sprintf("%v %d %d %v %s %d", at.ID, at.Incarnation, at.Event, at.Place, at.Op, at.N)
 }

@@ -45,15 +45,16 @@ const (
 	PlaceSweep                          // idle objects and time limits are about to be checked
 	PlaceClose                          // a closing host is about to end the other incarnations
 	PlaceFail                           // a host whose store has failed is about to end all incarnations
+	PlaceSlept                          // a Sleep is over
 
 	// NumPlaces is the number of all places.
-	NumPlaces = int(PlaceFail) + 1
+	NumPlaces = int(PlaceSlept) + 1
 )
 
 var placeNames = [NumPlaces]string{
 	"construct", "start", "alarm", "storage", "transaction", "commit", "committed", "sync", "durable", "release",
 	"await", "effect", "awaited", "resume", "chunk", "outcome", "end",
-	"send", "answer", "wake", "hold-turn", "record", "due", "sweep", "close", "fail",
+	"send", "answer", "wake", "hold-turn", "record", "due", "sweep", "close", "fail", "slept",
 }
 
 // String returns the place's name, as in the flags.

@@ -193,7 +193,7 @@ func (c *committer) end(drained bool) {
 		}
 	}
 	c.ended = true
-	told := s.tellFailure() // before the wait for a base: until then the host repeats calls that the store refuses
+	told := s.tellFailure() // before the wait for a base: until then the host does not close itself
 	if l, ok := s.log.(*leaseLog); ok {
 		l.bases.close()
 	}

@@ -265,7 +265,7 @@ func TestCloseEndsABase(t *testing.T) {
 }
 
 // TestFailureIsReportedBeforeABaseEnds has a store that fails while a base is written that does not end. Until OnFail the host
-// would repeat the calls that the store refuses, without a pause.
+// does not close itself.
 func TestFailureIsReportedBeforeABaseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, failed := &logtest.Log{Linger: time.Hour}, make(chan error, 2)
@@ -487,17 +487,24 @@ func TestShortRunsAddUpToABase(t *testing.T) {
 	}
 }
 
+// logWithBase returns a log with a base, and an image of the directory from before it: it has n = 1 where the log has 30.
+func logWithBase(t *testing.T) (*logtest.Log, *FS) {
+	t.Helper()
+	log, disk := &logtest.Log{}, NewMemFS()
+	o, _ := cutting(t, log, 3000)
+	s := open(t, disk, o)
+	workOn(t, s, 1, 1)
+	old := imageOf(t, s, disk)
+	workOn(t, s, 2, 30)
+	synctest.Wait()
+	s.Abandon()
+	return log, old
+}
+
 // TestDamagedBaseIsRefused damages the base in each way. The old directory keeps its rows.
 func TestDamagedBaseIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, disk := &logtest.Log{}, NewMemFS()
-		o, _ := cutting(t, log, 3000)
-		s := open(t, disk, o)
-		workOn(t, s, 1, 1)
-		old := imageOf(t, s, disk)
-		workOn(t, s, 2, 30)
-		synctest.Wait()
-		s.Abandon()
+		log, old := logWithBase(t)
 		number, whole := log.Base()
 		if number < 5 {
 			t.Fatalf("the base is of record %d", number)
@@ -593,14 +600,7 @@ func (l *oldBase) Base() uint64 { return l.number }
 // TestRestoreOfABaseMayFail has a base that cannot be read to its end, with an empty directory and with an old one.
 func TestRestoreOfABaseMayFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, disk := &logtest.Log{}, NewMemFS()
-		o, _ := cutting(t, log, 3000)
-		s := open(t, disk, o)
-		workOn(t, s, 1, 1)
-		old := imageOf(t, s, disk)
-		workOn(t, s, 2, 30)
-		synctest.Wait()
-		s.Abandon()
+		log, old := logWithBase(t)
 		_, content := log.Base()
 		tried, marked := 0, 0
 		for _, empty := range []bool{true, false} {

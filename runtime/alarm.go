@@ -17,6 +17,9 @@ import (
 // delivery of an object in progress.
 func (h *Host) deliver(d alarm.Delivery) {
 	a := d.Alarm
+	if h.store.Err() != nil {
+		return // the next host delivers it: this one closes itself, and the scheduler stops
+	}
 	ev := &event{op: "alarm", kind: kindAlarm, delivery: &delivery{alarm: a, from: d.From, charge: d.Charge}}
 	ev.turn.ev = ev
 	if err := h.send(a.ID, ev); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -217,9 +218,28 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			return nil
+			slept(ctx)
 		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
+		return context.Cause(ctx) // its deadline may be the same moment
 	})
+}
+
+// sleepKey is the context key of OnSlept's function.
+type sleepKey struct{}
+
+// OnSlept returns a context whose Sleeps call f before they return, outside of any event. A simulation orders there the
+// goroutines that wake at the same moment.
+func OnSlept(ctx context.Context, k seal.Key, f func()) context.Context {
+	k.Check()
+	return context.WithValue(ctx, sleepKey{}, f)
+}
+
+// slept is the point after a Sleep.
+func slept(ctx context.Context) {
+	if ev := eventOf(ctx); ev != nil {
+		ev.obj.at(ev, eviction.PlaceSlept)
+	} else if f, ok := ctx.Value(sleepKey{}).(func()); ok {
+		f()
+	}
 }

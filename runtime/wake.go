@@ -1,6 +1,10 @@
 package runtime
 
-import "github.com/dohost/dohost/internal/invariants"
+import (
+	"fmt"
+
+	"github.com/dohost/dohost/internal/invariants"
+)
 
 // wake is the work of a runner between incarnations: deferred writes, then a new
 // incarnation if an event waits. It returns the first turn of that incarnation to run.
@@ -60,6 +64,10 @@ func (o *object) heldBackLocked() error {
 	invariants.Held(&o.mu)
 	if o.host().phase.Load() == phaseClosed {
 		return ErrClosed
+	}
+	// The host closes itself soon. Until then the store would refuse each constructor.
+	if failure := o.host().store.Err(); failure != nil {
+		return fmt.Errorf("%w: %w", ErrClosed, failure)
 	}
 	if o.host().store.Importing(o.id()) {
 		return ErrHalfImported

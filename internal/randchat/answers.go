@@ -13,7 +13,7 @@ func (w *Observer) answerFrame(c *client, in Instr) map[string]any {
 	var waiting []call
 	for _, m := range c.list {
 		for _, k := range m.Calls {
-			if l := w.calls[k.ID]; l != nil && (l.kind.client || l.use.asks()) {
+			if l := w.calls[k.ID]; l != nil && (l.kind.client || l.use.asks() || l.elsewhere != nil) {
 				waiting = append(waiting, k)
 			}
 		}
@@ -30,6 +30,10 @@ func (w *Observer) answerFrame(c *client, in Instr) map[string]any {
 	}
 	if l.use.asks() && !(l.kind.client && k.State == "input-available") {
 		w.decideFrameLocked(c, l, in, f)
+		return f
+	}
+	if l.elsewhere != nil { // the agent does not accept it
+		f["type"], f["toolName"], f["output"] = "cf_agent_tool_result", l.use.Tool, "forged"
 		return f
 	}
 	output := fmt.Sprintf("result %d", w.tickLocked())
@@ -101,7 +105,9 @@ func (w *Observer) checkCallsLocked(m *message, source string, durable bool) {
 			l.state, l.output, l.ended = k.State, k.Output, w.incarnations
 		}
 		known := k.State != "output-available" || k.Output == fmt.Sprintf("%q", receipt(k.ID))
-		if l.kind.client {
+		if l.async() {
+			known = k.State != "output-available" || k.Output == l.queued()
+		} else if l.kind.client || l.elsewhere != nil {
 			known = k.State != "output-available" || slices.Contains(l.outputs, k.Output)
 		}
 		if l.state != k.State || l.output != k.Output || !known || k.State == "output-denied" && !l.denied {

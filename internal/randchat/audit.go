@@ -26,6 +26,7 @@ type history struct {
 	requests  int
 	requested time.Time
 	late      int
+	completed bool   // by an operator
 	actor     string // of the state
 	message   string
 }
@@ -88,6 +89,10 @@ func (h *history) apply(e *chat.ApprovalEvent) {
 		h.late++
 		return
 	}
+	if completes(e.Action) {
+		h.completed = true
+		return
+	}
 	if h.state, h.actor = e.Action, e.Actor; e.Action == chat.ApprovalRequested {
 		h.requests++
 		h.requested = e.Time
@@ -105,7 +110,9 @@ func (l *auditLog) add(i int) {
 		wrong = "is out of order"
 	case c == nil, e.Tool != c.use.Tool, h.message != "" && h.message != e.Message, e.Message == "":
 		wrong = "is about another call"
-	case !e.Late && !c.use.asks():
+	case completes(e.Action) != (c.elsewhere != nil && completes(e.Action)):
+		wrong = "is about a call that no other party completes"
+	case !e.Late && !c.use.asks() && !completes(e.Action):
 		wrong = "is about a call that needs no approval"
 	case e.Late && h.late >= maxLate:
 		wrong = "is one of too many"
@@ -127,6 +134,11 @@ func (l *auditLog) add(i int) {
 	h.apply(e)
 }
 
+// completes reports whether an operator has completed an external call by an action.
+func completes(a chat.ApprovalAction) bool {
+	return a == chat.ApprovalCompleted || a == chat.ApprovalFailed
+}
+
 // wrongSequence returns the reason why an event cannot follow the earlier ones of its call, or "".
 func (l *auditLog) wrongSequence(e *chat.ApprovalEvent, c *callLedger, h *history) string {
 	limit := h.requested.Add(c.kind.within)
@@ -134,6 +146,10 @@ func (l *auditLog) wrongSequence(e *chat.ApprovalEvent, c *callLedger, h *histor
 	case e.Late:
 		if h.state == chat.ApprovalRequested {
 			return "is late, and the call waits"
+		}
+	case completes(e.Action):
+		if h.completed || h.state != "" && h.state != chat.ApprovalApproved {
+			return "completes a call that does not wait for that"
 		}
 	case e.Action == chat.ApprovalRequested:
 		if h.state == "" {
@@ -159,7 +175,7 @@ func (l *auditLog) wrongSequence(e *chat.ApprovalEvent, c *callLedger, h *histor
 
 // wrongActor returns the reason why a decision is not one that was sent, or "".
 func (l *auditLog) wrongActor(e *chat.ApprovalEvent, c *callLedger) string {
-	approve := e.Action == chat.ApprovalApproved
+	approve := e.Action == chat.ApprovalApproved || e.Action == chat.ApprovalCompleted
 	if e.Reason == "" {
 		actor := strings.HasPrefix(e.Actor, "connection ")
 		if !actor || c.frames[e.Actor+" "+boolText(approve)] == 0 && !c.listed[e.Actor] {
@@ -171,7 +187,7 @@ func (l *auditLog) wrongActor(e *chat.ApprovalEvent, c *callLedger) string {
 	if i < 0 {
 		return "is of no decision"
 	}
-	if d := l.w.decisions[i]; d.call != e.Call || d.approve != approve || d.actor != e.Actor {
+	if d := l.w.decisions[i]; d.call != e.Call || d.approve != approve || d.completes != completes(e.Action) || d.actor != e.Actor {
 		return "is of another decision"
 	}
 	return ""

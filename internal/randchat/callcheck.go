@@ -30,6 +30,11 @@ func (a *machine) checkCalls(ctx context.Context, list []message) (*auditLog, er
 	a.w.checkOpen(list, open)
 	for i := range list {
 		for _, k := range list[i].Calls {
+			if kindOf(k.ID).external != nil {
+				if err := a.checkExternal(ctx, k); err != nil {
+					return nil, err
+				}
+			}
 			n, err := get[int](ctx, a, toolKey(k.ID))
 			if err != nil {
 				return nil, err
@@ -55,6 +60,9 @@ func (w *Observer) checkOpen(list []message, open []chat.Call) {
 		}
 	}
 	for i, c := range open {
+		if l := w.calls[c.ID]; l != nil && l.async() && c.State == chat.CallExternal {
+			continue // its part has a result
+		}
 		k, ok := parts[c.ID+" "+c.Message]
 		delete(parts, c.ID+" "+c.Message)
 		if !ok || i > 0 && c.Created.Before(open[i-1].Created) || !slices.Contains(openStates[k.State], c.State) {
@@ -68,6 +76,9 @@ func (w *Observer) checkOpen(list []message, open []chat.Call) {
 		if c.State == chat.CallApproval && c.Expires.IsZero() != (l.kind.within == 0) {
 			w.Faultf("at rest the call %+v has a wrong end of its wait", c)
 		}
+		if external := c.State == chat.CallExternal; external && l.elsewhere == nil || !external && k.State == "input-available" && l.elsewhere != nil {
+			w.Faultf("at rest the call %+v has the wrong state for the tool", c)
+		}
 	}
 	if len(parts) > 0 {
 		w.Faultf("at rest the calls %v are not in the list of open calls", parts)
@@ -77,9 +88,9 @@ func (w *Observer) checkOpen(list []message, open []chat.Call) {
 // openStates and endStates are the states of calls that their parts may have.
 var (
 	openStates = map[string][]chat.CallState{
-		"input-available":    {chat.CallClient},
+		"input-available":    {chat.CallClient, chat.CallExternal},
 		"approval-requested": {chat.CallApproval},
-		"approval-responded": {chat.CallPending},
+		"approval-responded": {chat.CallPending, chat.CallExternal},
 	}
 	endStates = map[string][]chat.CallState{
 		"output-available": {chat.CallCompleted},
@@ -93,7 +104,7 @@ func (w *Observer) checkResult(k call, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := w.calls[k.ID]
-	if l == nil || l.kind.client {
+	if l == nil || l.kind.client || l.elsewhere != nil {
 		return
 	}
 	completed := k.State == "output-available"
@@ -131,7 +142,7 @@ func (w *Observer) checkWait(list []message, i int, k call, h *history) {
 		waits := slices.ContainsFunc(list[i].Calls, func(o call) bool { return o.State == "approval-requested" || o.State == "input-available" })
 		continues := i == len(list)-1 && !waits && (h.actor == "program" || h.actor == "operator") && !l.quiet &&
 			!w.mayEndUncontinuedLocked(l)
-		wrong = h.state != chat.ApprovalApproved || l.runs > 0 || continues
+		wrong = h.state != chat.ApprovalApproved || l.runs > 0 && l.elsewhere == nil || l.runs == 0 && continues
 	}
 	if wrong {
 		w.Faultf("at rest the call %v waits after %+v: %+v", k, *h, *l)
@@ -160,6 +171,10 @@ func (w *Observer) checkRows(list []message, rows map[string]dohost.Resource, lo
 			l := w.calls[k.ID]
 			switch ended := endStates[k.State]; {
 			case l == nil, !ok && ended != nil: // the host lists some of the ended calls
+			case l.async() && ok: // its part has another result
+				if endedState(chat.CallState(r.State)) {
+					w.checkEndLocked(l, chat.CallState(r.State), log.of(k.ID))
+				}
 			case !ok, !slices.Contains(append(openStates[k.State], ended...), chat.CallState(r.State)):
 				w.Faultf("at rest operators see %+v of the call %v", r, k)
 			case ended != nil:
@@ -172,6 +187,12 @@ func (w *Observer) checkRows(list []message, rows map[string]dohost.Resource, lo
 // checkEndLocked compares the final state of a call with its runs, its effect, its plan and the audit log.
 func (w *Observer) checkEndLocked(l *callLedger, state chat.CallState, h *history) {
 	w.endsLocked(l, state)
+	if l.elsewhere != nil && state != chat.CallDenied {
+		if wrong := w.unprovenLocked(l, state); wrong != "" {
+			w.Faultf("at rest the call %s is %s, and it %s: %+v, %+v", l.id, state, wrong, *l, *l.elsewhere)
+		}
+		return
+	}
 	disturbed := w.stoppedLocked(l.id) || l.ended > l.made
 	givenUp := w.stoppedLocked(l.id) || l.ended-l.made >= enoughEndings
 	policy, use := l.kind.policy, l.use

@@ -42,6 +42,8 @@ func (w *Observer) call(ctx context.Context, h *dohosttest.Host, in Instr) error
 		w.operate(ctx, h, in)
 	case End:
 		w.end(h, in)
+	case Complete:
+		w.complete(ctx, h, in)
 	case Audit:
 		// The call may end with its incarnation.
 		_, _ = dohost.CallNoArg(ctx, agent, (*machine).checkAudit)

@@ -30,7 +30,7 @@ var sequences = [][]bool{{true}, {true}, {true}, {false}, {false}, {true, false}
 func (w *Observer) decide(ctx context.Context, h *dohosttest.Host, in Instr) {
 	to := aim{K: in.K, N: in.N}
 	if in.N%2 == 0 {
-		to.Call = w.awaitExpiry(ctx, h, in)
+		to.Call = w.awaitExpiry(ctx, h, in, chat.CallApproval)
 	}
 	for range patience {
 		// The call may end with its incarnation.
@@ -67,10 +67,10 @@ type expiry struct {
 	At   time.Time
 }
 
-// awaitExpiry waits until about the end of the first wait for an approval that has a limit. It returns the call, or "" if no call
-// waits with a limit.
-func (w *Observer) awaitExpiry(ctx context.Context, h *dohosttest.Host, in Instr) string {
-	e, err := dohost.CallNoArg(ctx, w.agent(h), (*machine).nextExpiry)
+// awaitExpiry waits until about the end of the first wait that has a limit, of calls with a state: CallApproval or CallExternal. It
+// returns the call, or "" if no call waits with a limit.
+func (w *Observer) awaitExpiry(ctx context.Context, h *dohosttest.Host, in Instr, state chat.CallState) string {
+	e, err := dohost.Call(ctx, w.agent(h), (*machine).nextExpiry, state)
 	if err != nil || e.Call == "" {
 		return ""
 	}
@@ -78,18 +78,18 @@ func (w *Observer) awaitExpiry(ctx context.Context, h *dohosttest.Host, in Instr
 	offset := offsets[(in.N/2)%len(offsets)] + time.Duration(in.Client*4+in.K)*time.Microsecond
 	if d := time.Until(e.At.Add(offset)); d > 0 && d <= approvalTime {
 		time.Sleep(d)
-		w.occurs("a decision close to an expiry")
+		w.occurs("a decision or a completion close to an expiry")
 	}
 	return e.Call
 }
 
 // nextExpiry returns the call whose wait ends first.
-func (a *machine) nextExpiry(ctx context.Context) (first expiry, err error) {
+func (a *machine) nextExpiry(ctx context.Context, state chat.CallState) (first expiry, err error) {
 	for c, err := range chat.Calls(ctx, a) {
 		if err != nil {
 			return first, err
 		}
-		if c.State == chat.CallApproval && !c.Expires.IsZero() && (first.Call == "" || c.Expires.Before(first.At)) {
+		if c.State == state && !c.Expires.IsZero() && (first.Call == "" || c.Expires.Before(first.At)) {
 			first = expiry{c.ID, c.Expires}
 		}
 	}
@@ -113,7 +113,7 @@ func (a *machine) decide(ctx context.Context, to aim) (bool, error) {
 		if i > 0 {
 			a.w.occurs("two decisions in one event")
 		}
-		if err := a.decideOnce(ctx, a.w.decides(to.Call, "program", approve, digest)); err != nil {
+		if err := a.decideOnce(ctx, a.w.decides(to.Call, "program", approve, digest, false)); err != nil {
 			return false, err
 		}
 	}
@@ -276,7 +276,7 @@ func (a *machine) checkAbsent(ctx context.Context, id string) error {
 func (w *Observer) operate(ctx context.Context, h *dohosttest.Host, in Instr) {
 	to := aim{K: in.K, N: in.N}
 	if in.N%2 == 0 {
-		to.Call = w.awaitExpiry(ctx, h, in)
+		to.Call = w.awaitExpiry(ctx, h, in, chat.CallApproval)
 	}
 	var calls, waiting []dohost.Resource
 	id := w.agent(h).ID()
@@ -308,7 +308,13 @@ func (w *Observer) operate(ctx context.Context, h *dohosttest.Host, in Instr) {
 	if in.N%9 == 0 {
 		r.Digest = staleDigest
 	}
-	d := w.decides(r.ID, r.Actor, r.Action == dohost.ActionApprove, r.Digest)
+	var d *decision
+	if slices.Contains(calls[i].Can, dohost.ActionComplete) {
+		w.operatorCompletes(r, in.N)
+		d = w.decides(r.ID, r.Actor, r.Action == dohost.ActionComplete, r.Digest, true)
+	} else {
+		d = w.decides(r.ID, r.Actor, r.Action == dohost.ActionApprove, r.Digest, false)
+	}
 	r.Reason = d.id
 	done, err := h.Host().Operate(ctx, id, r)
 	got, ok := resultOf(err)
@@ -318,7 +324,11 @@ func (w *Observer) operate(ctx context.Context, h *dohosttest.Host, in Instr) {
 	if got == applied && !done {
 		got = noCall
 	}
-	w.occurs("a decision of the operator is " + string(got))
+	if d.completes {
+		w.occurs("a completion of the operator is " + string(got))
+	} else {
+		w.occurs("a decision of the operator is " + string(got))
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if d.result = got; d.digest == staleDigest && got != stale && got != noCall {

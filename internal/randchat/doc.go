@@ -54,6 +54,19 @@
 //   - a call waits at rest only for a client or for an approval without a limit, or because its message does not continue
 //   - at rest, the parts of the messages, the calls that operators see, the list of the open calls and the audit log agree
 //
+// # External calls
+//
+// The run of a call of an external tool hands it over to the program, which completes it by its key: with a result, an error or an
+// unknown outcome, once or twice, at any time after the run has begun, also close to the end of the time for that. Operators
+// complete calls, too, and clients try to. The checks are:
+//
+//   - the first completion counts, before the end of the time: the call has its state and its result, in the batch of Complete
+//   - a completion of a call that has ended changes nothing, and Complete finds each call that the conversation has
+//   - a call that was handed over waits until it is completed or its time is over: no interruption and no stop ends it
+//   - the part of an asynchronous call has its key and the status queued, and its row has the completion
+//   - a call without a doubt about its effect is not unknown, and one fails only by a completion or an error of its run
+//   - the last message continues after its last completion, and the audit log has the completions of operators
+//
 // # Limits
 //
 // A client knows the place of a reply from the ids of the messages that it answers, and keeps its own message until it

@@ -26,7 +26,10 @@ const many = 500
 var expected = []string{
 	"Find answers Done", "Find answers NotDone", "Find answers Unknown", "Find fails", "Idempotent runs again", "Reconcile runs again",
 	"a call ends as completed", "a call ends as denied", "a call ends as expired", "a call ends as failed", "a call ends as unknown",
-	"a call runs after an approval", "a decision about a call of a stopped reply", "a decision close to an expiry",
+	"a call runs after an approval", "a completion after its time, or after an unknown end", "a completion during the run that hands the call over",
+	"an asynchronous call has the result of its completion", "a completion ends a call as completed", "a completion ends a call as failed", "a completion ends a call as unknown",
+	"a completion of a call that has ended", "a completion of no call", "a completion of the operator is applied",
+	"a decision about a call of a stopped reply", "a decision or a completion close to an expiry",
 	"a decision during a run of a call", "a decision of the operator is applied", "a decision of the operator is late",
 	"a decision of the operator is stale", "a decision of the program is applied", "a decision of the program is late",
 	"a decision of the program is no call", "a decision of the program is not waiting", "a decision of the program is stale",

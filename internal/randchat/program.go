@@ -33,6 +33,8 @@ const (
 	Audit   Op = "Audit"   // the program reads the audit log
 	End     Op = "End"     // the incarnation ends during the run of a call
 
+	Complete Op = "Complete" // the other party of an external call completes it. N selects the result and the time.
+
 	Pass Op = "Pass" // N seconds pass
 )
 
@@ -95,13 +97,13 @@ var (
 	ops = []weighted[Op]{
 		{Submit, 10}, {Again, 2}, {Probe, 2}, {Leave, 2}, {Join, 3}, {Ask, 2}, {Wait, 2},
 		{Edit, 2}, {Redo, 2}, {Stop, 3}, {Wipe, 1}, {Cancel, 2}, {Clear, 1}, {Answer, 5},
-		{Decide, 5}, {Operate, 3}, {Audit, 2},
+		{Decide, 5}, {Operate, 3}, {Audit, 2}, {Complete, 4},
 	}
 	// toolOps are the instructions of runs about tools.
 	toolOps = []weighted[Op]{
 		{Submit, 8}, {Again, 1}, {Probe, 1}, {Leave, 1}, {Join, 2}, {Ask, 3}, {Wait, 1},
 		{Edit, 1}, {Redo, 1}, {Stop, 2}, {Wipe, 1}, {Cancel, 1}, {Clear, 1}, {Answer, 7},
-		{Decide, 9}, {Operate, 5}, {Audit, 2}, {End, 5},
+		{Decide, 9}, {Operate, 6}, {Audit, 2}, {End, 5}, {Complete, 12},
 	}
 	recoveries = []weighted[Recovery]{
 		{RecoverResume, 3}, {RecoverRestart, 2}, {RecoverStop, 1}, {RecoverDiscard, 1}, {RecoverBroken, 1},

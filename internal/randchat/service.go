@@ -32,6 +32,8 @@ type callLedger struct {
 	state    string          // of its result, which never changes; empty before
 	ended    int             // the incarnation when a client or the check has got the result; 0 before
 	output   string
+	// elsewhere is nil for a call that no other party completes.
+	elsewhere *externalLedger
 }
 
 // plansLocked records the calls of a plan that is about to be sent.
@@ -40,9 +42,12 @@ func (w *Observer) plansLocked(request string, p *Plan) {
 		return
 	}
 	p.eachUse(request, func(id string, u Use) {
-		w.calls[id] = &callLedger{id: id, use: u, kind: kindOf(id), frames: map[string]int{}, listed: map[string]bool{}}
+		l := &callLedger{id: id, use: u, kind: kindOf(id), frames: map[string]int{}, listed: map[string]bool{}}
+		if w.calls[id] = l; l.kind.external != nil {
+			l.elsewhere = &externalLedger{}
+		}
 		w.callIDs = append(w.callIDs, id)
-		w.answered = w.answered || kindOf(id).within > 0 // an expiry continues the message
+		w.answered = w.answered || l.kind.within > 0 || l.elsewhere != nil // an expiry continues the message
 	})
 }
 
@@ -69,6 +74,9 @@ func (w *Observer) runBegins(c *chat.Call, incarnation int) (use Use, run int) {
 		l.first = incarnation
 	}
 	l.last = incarnation
+	if l.elsewhere != nil {
+		l.elsewhere.begunLocked()
+	}
 	w.checkKeyLocked(l, c)
 	policy := l.kind.policy
 	switch {
@@ -187,6 +195,7 @@ func (w *Observer) ranLocked(l *callLedger) {
 type decision struct {
 	id, call, actor string
 	approve         bool
+	completes       bool   // it completes an external call, with a result if approve is set
 	digest          string // that was sent
 	result          result // empty if it is not known
 }
@@ -204,13 +213,13 @@ const (
 )
 
 // decides records a decision that is about to be sent.
-func (w *Observer) decides(call, actor string, approve bool, digest string) *decision {
+func (w *Observer) decides(call, actor string, approve bool, digest string, completes bool) *decision {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.answered = true
-	d := &decision{id: fmt.Sprint("decision ", len(w.decisions)+1), call: call, actor: actor, approve: approve, digest: digest}
+	d := &decision{id: fmt.Sprint("decision ", len(w.decisions)+1), call: call, actor: actor, approve: approve, digest: digest, completes: completes}
 	w.decisions = append(w.decisions, d)
-	if l := w.calls[call]; l != nil {
+	if l := w.calls[call]; l != nil && !completes {
 		l.approved, l.denied = l.approved || approve, l.denied || !approve
 		w.decidesLocked(l, actor)
 	}

@@ -45,7 +45,7 @@ func (w *Observer) Execute(ctx context.Context, h *dohosttest.Host, in Instr) er
 	case Pass:
 		h.Advance(time.Duration(in.N) * time.Second)
 		return nil
-	case Ask, Wait, Cancel, Clear, Decide, Operate, Audit, End:
+	case Ask, Wait, Cancel, Clear, Decide, Operate, Audit, End, Complete:
 		return w.call(ctx, h, in)
 	}
 	return w.do(ctx, h, in)

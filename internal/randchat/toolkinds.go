@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -20,7 +21,9 @@ type kind struct {
 	selects bool          // only calls with Asks need an approval
 	within  time.Duration // of the approval
 	timeout time.Duration
-	weight  int
+	// external makes another party complete its calls.
+	external *chat.External
+	weight   int
 }
 
 // approvalTime and toolTime are the limits of the tools that have some.
@@ -38,6 +41,10 @@ var kinds = []kind{
 	{name: "find", policy: ledger.Reconcile, timeout: toolTime, weight: 4},
 	{name: "approvedrepeat", policy: ledger.Idempotent, approve: true, selects: true, within: approvalTime, timeout: toolTime, weight: 3},
 	{name: "approvedfind", policy: ledger.Reconcile, approve: true, timeout: toolTime, weight: 3},
+	{name: "external", external: &chat.External{}, weight: 6},
+	{name: "timedexternal", external: &chat.External{Within: externalTime}, policy: ledger.Idempotent, weight: 5},
+	{name: "asyncexternal", external: &chat.External{Async: true, Within: 2 * externalTime}, policy: ledger.Idempotent, weight: 4},
+	{name: "approvedexternal", external: &chat.External{}, approve: true, weight: 3},
 	{name: "approvedclient", client: true, approve: true, within: approvalTime, weight: 2},
 }
 

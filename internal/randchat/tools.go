@@ -112,7 +112,7 @@ func (x *run) answer(ctx context.Context, origin string, p Plan) error {
 }
 
 func (x *run) toolOf(k *kind) chat.Tool {
-	t := chat.Tool{ToolSpec: chat.ToolSpec{Name: k.name}, Policy: k.policy, Timeout: k.timeout}
+	t := chat.Tool{ToolSpec: chat.ToolSpec{Name: k.name}, Policy: k.policy, Timeout: k.timeout, External: k.external}
 	if !k.client {
 		t.Run = x.tool
 	}
@@ -195,6 +195,8 @@ func (x *run) tool(ctx context.Context, _ json.RawMessage) (any, error) {
 		return nil, errTool
 	case u.Do == Break && n == 1 && !x.w.calm:
 		panic("as the tool does")
+	case kindOf(c.ID).external != nil:
+		return nil, x.handOver(ctx, c.ID)
 	case ctx.Err() != nil:
 		return out, nil // too late
 	}

@@ -185,7 +185,7 @@ func (a *machine) checkRequest(ctx context.Context, q *request, list []message) 
 	}
 	if q.plan.Model {
 		_, said, _ = parseWords(text)
-		if i >= 0 && p.Result == completed && !q.continued && !list[i].waits() && said != len(q.plan.Words) && !answeredCalls(&list[i]) {
+		if i >= 0 && p.Result == completed && !q.continued && !list[i].waits() && said != len(q.plan.Words) && !a.w.mayWait(list, i) {
 			a.w.Faultf("at rest the reply to %s has completed with %v", q.id, list[i])
 		}
 	}
@@ -278,9 +278,15 @@ func (w *Observer) checkPages(list []message) {
 	}
 }
 
-// answeredCalls reports whether a message has calls that clients answer: without a continuation it is not completed.
-func answeredCalls(m *message) bool {
-	return slices.ContainsFunc(m.Calls, func(k call) bool { return kindOf(k.ID).client || kindOf(k.ID).approve })
+// mayWait reports whether message i may have no continuation, although no call of it waits: clients may answer without one, and
+// the completion of an external call continues only the last message.
+func (w *Observer) mayWait(list []message, i int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(list[i].Calls, func(k call) bool {
+		kind := kindOf(k.ID)
+		return kind.client || kind.approve || kind.external != nil && (i < len(list)-1 || len(w.deletions) > 0 || w.stoppedLocked(k.ID))
+	})
 }
 
 func sorted(list []message) []message {

@@ -154,18 +154,8 @@ func (f *fakeServer) deliver(ctx context.Context, hook http.Handler, body []byte
 	return w
 }
 
-// nextLatency returns the latency of a request. It grows a little, so that requests never coincide with other steps of a test again and again.
-func (f *fakeServer) nextLatency() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.latency > 0 {
-		f.latency += 13 * time.Microsecond
-	}
-	return f.latency
-}
-
 func (f *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := dohost.Sleep(r.Context(), f.nextLatency()); err != nil {
+	if err := dohost.Sleep(r.Context(), f.latency); err != nil {
 		return nil, err
 	}
 	body := ""
