@@ -58,7 +58,7 @@ type reach struct {
 	found map[string]bool
 }
 
-// follow visits what a type reaches. at is the last place in this module on the way to it.
+// follow visits the types that a type reaches. at is the last place in this module on the way to it.
 func (r *reach) follow(ty types.Type, at string) {
 	switch x := ty.(type) {
 	case *types.Alias:
