@@ -9,10 +9,9 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Pending reports whether the agent has rows to call a method of OnRows for: a call is running, or will begin, also after a delay. Parked
-// rows are not pending.
+// Pending reports whether a call of a method of OnRows is running or will begin, possibly after a delay. Parked rows are not pending.
 //
-// Errors: those of the storage.
+// Errors: [dohost.ErrMisuse] without the turn; [dohost.ErrFenced]; those of the storage.
 func (r Rows) Pending(ctx context.Context) (bool, error) {
 	if err := r.work.checkTurn(ctx); err != nil {
 		return false, err
@@ -60,7 +59,7 @@ func (r Rows) Drain(ctx context.Context, o *DrainOptions) (d Drained, err error)
 var errDrainTime = errors.New("agent: the time of the drain is over")
 
 // Wait gives up the turn until a call of a method of OnRows has ended, or code has written a row of a collection that has an OnRows, or 30 s have
-// passed. It is for loops that look for a result. Between the look and Wait the loop must keep the turn: then it misses no result.
+// passed. It is for loops that look for a result. The loop must keep the turn between its read and Wait: then it misses no result.
 //
 // Errors: [dohost.ErrMisuse] in a [dohost.Transaction] and without the turn; [dohost.ErrFenced]; the context's cause.
 func (r Rows) Wait(ctx context.Context) error {

@@ -90,7 +90,7 @@ func pathOf(own dohost.ID) []dohost.ID {
 	return path
 }
 
-// RootOf returns the root of a sub-agent: the agent that clients reach it through. For any other object it returns the object.
+// RootOf returns the root agent of a sub-agent, through which clients reach it. For any other object it returns the object itself.
 func RootOf(object dohost.ID) dohost.ID { return pathOf(object)[0] }
 
 // objectOf returns the object name of the agent at the end of a path.

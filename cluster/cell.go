@@ -10,8 +10,8 @@ const DefaultCells = 8
 // MaxCells is the largest number of cells.
 const MaxCells = 1024
 
-// CellOf returns the cell of an object, from 0 to cells-1. It is FNV-1a with 64 bits over the class, a zero byte, and the name,
-// modulo cells. Neither a class nor a name has a zero byte.
+// CellOf returns the cell of an object, from 0 to cells-1. It is FNV-1a with 64 bits over the class, a zero byte, and the name;
+// the upper 32 bits are then XORed into the lower ones, and the result is taken modulo cells. It panics if cells is 0. Neither a class nor a name has a zero byte.
 func CellOf(id dohost.ID, cells int) int {
 	h := uint64(14695981039346656037)
 	for _, s := range [...]string{id.Class, "\x00", id.Name} {

@@ -16,7 +16,7 @@
 //
 // # Ownership
 //
-// The plan is only a wish. It names the node that should have a cell (Owner), and the node that has reported to serve it (Holder). A
+// The plan is advisory: only the log grants ownership. It names the node that should have a cell (Owner), and the node that has reported to serve it (Holder). A
 // node serves a cell from the moment that its host is open on a lease of the cell's log until it begins to close that host. The fence
 // is that of the log: it refuses the appends of a former owner, and its lease is invalid before another acquisition can succeed. So a wrong
 // plan, a wrong table, a wrong clock or a wrong address may make a cell unavailable. They never make two hosts confirm writes of
@@ -26,27 +26,28 @@
 //
 //	 move of a cell from A to B                         take-over of a cell of A, which has ended
 //	1 the planner writes Owner = B                      1 the record of A expires, or A deletes it
-//	2 A stops to accept requests for the cell           2 the planner writes Owner = B, Holder = none
+//	2 A stops accepting requests for the cell           2 the planner writes Owner = B, Holder = none
 //	3 A closes the host, which releases the lease       3 B acquires the log when the lease of A has ended
 //	4 A writes Holder = none                            4 B opens a host, and serves
 //	5 B acquires the log, opens a host, and serves      5 B writes Holder = B
 //	6 B writes Holder = B
 //
-// B waits for the log from step 1 of a move on, so steps 4 and 5 may come in any order. All changes of the plan are compare-and-set
+// B waits for the log from step 1 of a move on, so steps 4 and 5 may occur in any order. All changes of the plan are compare-and-set
 // on its revision, so the plans form one sequence. The member with the lowest id is the planner, so that writes seldom conflict; two
 // planners would do no harm. A node writes only its own id as a Holder, only if it is the Owner in the plan that it replaces, and
 // removes only its own id. The planner removes the ids of nodes that are not members.
 //
 // # Invariants
 //
-//   - At most one valid lease for each cell: by the log, also if the plan is wrong.
+//   - At most one host can append to the log of a cell, even if the plan is wrong. The documentation of a log states when two leases can
+//     be valid at one time.
 //   - A node that opens a cell is its Owner in the newest plan that it has read. It closes the cell when a newer plan has another Owner.
 //   - A node that can use the table but not the log of a cell gives the cell back after a while, and gets no cells for some time. A node
 //     that has the log but cannot open its directory keeps the cell: the directory may have records that the log has lost.
 //   - A node that could not renew its record until the record may have expired closes all of its cells, so that they are free for the
 //     nodes that the plan then names.
 //   - The cells of a node that has ended are planned anew in one step. Other changes of owners, to balance the nodes and to drain one,
-//     move one cell at a time: the next move is planned when all cells have an Owner that serves them.
+//     move one cell at a time: the next move is planned when all cells are served by their Owners.
 //   - Without further changes of the members the numbers of cells of any two nodes soon differ by at most one, and no more cells
 //     have moved than that needs.
 //   - A request is passed on at most two times, and reaches a host at most once. The router sends it again only if no connection could
@@ -56,7 +57,7 @@
 //
 // # Time
 //
-// A node ends without a word: its record expires after the time to live of the table, the planner reads that at its next tick, and the
+// If a node ends without Close, its record expires after the time to live of the table, the planner reads that at its next tick, and the
 // new owner at its own or by the hint of the table. The leases of the logs end concurrently. The package compares no clocks of
 // different machines.
 //

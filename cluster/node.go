@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/sharedlog"
 )
 
-// Host serves a cell. In a program it is a *dohost.Host with an HTTP handler of its own.
+// Host serves a cell. Its ServeHTTP is called concurrently, and may be called during and after Close. In a program it is a *dohost.Host with an HTTP handler of its own.
 type Host interface {
 	http.Handler
 	// Close refuses new requests, ends the running ones, and releases the lease. It is called once.
@@ -25,8 +25,9 @@ type Host interface {
 	Failed() <-chan struct{}
 }
 
-// Options of a node.
+// Options of a node. The node calls Log and Open from several goroutines, but for each cell from one at a time.
 type Options struct {
+	// Table has the members and the plan. Required.
 	Table Table
 	// TTL is the time to live of the records of Table. The node renews its record three times in it, and reads the table six times.
 	TTL time.Duration
@@ -90,11 +91,11 @@ type Node struct {
 	sent    time.Time // of the last renewal that succeeded
 	failing bool      // the last tick has failed
 
-	illUntil time.Time     // the node gets no cells until then
-	illTime  time.Duration // the duration of the last such time
+	backoffUntil time.Time     // the node gets no cells until then
+	backoffTime  time.Duration // the duration of the last such time
 }
 
-// Start makes this process a node. It fails if the table cannot be reached, or has another number of cells. Close ends the node; the end of
+// Start makes this process a node. It fails if an option is invalid, or if the table cannot be reached, or has another number of cells. Close ends the node; the end of
 // ctx does not.
 func Start(ctx context.Context, o *Options) (*Node, error) {
 	options, err := o.check()
@@ -151,8 +152,8 @@ const (
 	tries    = 5 // to change the plan, in one tick
 	patience = 4 // times to live, for the acquisition of a log
 
-	firstIllness   = 20 // times to live
-	longestIllness = 200
+	firstBackoff   = 20 // times to live
+	longestBackoff = 200
 )
 
 // run is the node's goroutine.
@@ -240,7 +241,7 @@ func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
 	ctx, cancel := context.WithTimeout(ctx, n.o.TTL/renewals)
 	defer cancel()
 	cells := n.states()
-	ill := n.isIll(cells)
+	backsOff := n.backsOff(cells)
 	for range tries {
 		if s, err = n.o.Table.Read(ctx); err != nil {
 			return s, err
@@ -254,7 +255,7 @@ func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
 			n.expire()
 			return s, err
 		}
-		p := s.Plan.report(n.self.ID, cells, n.drain.Load() || ill)
+		p := s.Plan.report(n.self.ID, cells, n.drain.Load() || backsOff)
 		if n.isPlanner(s.Members) {
 			p = Next(p, s.Members)
 		}
@@ -302,22 +303,23 @@ func (n *Node) states() []localState {
 	return list
 }
 
-// isIll reports whether the node cannot acquire logs. It then drains for a while, so that it does not get cells that others can serve.
-func (n *Node) isIll(cells []localState) bool {
+// backsOff reports whether the node cannot acquire logs. It then drains for a while, so that it does not get cells that others can serve.
+func (n *Node) backsOff(cells []localState) bool {
 	now := time.Now()
 	switch {
-	case slices.Contains(cells, stuck) && now.After(n.illUntil):
-		n.illTime = min(max(2*n.illTime, firstIllness*n.o.TTL), longestIllness*n.o.TTL)
-		n.illUntil = now.Add(n.illTime)
-		n.log.Error("the logs of cells cannot be acquired; this node gets no cells for a while", "time", n.illTime)
-	case n.hasOpenedSince(n.illUntil.Add(-n.illTime)):
-		n.illUntil, n.illTime = time.Time{}, 0
+	case slices.Contains(cells, stuck) && now.After(n.backoffUntil):
+		n.backoffTime = min(max(2*n.backoffTime, firstBackoff*n.o.TTL), longestBackoff*n.o.TTL)
+		n.backoffUntil = now.Add(n.backoffTime)
+		n.log.Error("the logs of cells cannot be acquired; this node gets no cells for a while", "time", n.backoffTime)
+	case n.hasOpenedSince(n.backoffUntil.Add(-n.backoffTime)):
+		n.backoffUntil, n.backoffTime = time.Time{}, 0
 	}
-	return now.Before(n.illUntil)
+	return now.Before(n.backoffUntil)
 }
 
 // Drain gives the cells to other nodes, one after the other, and returns when this node has none, when there is no other node for them, or
-// when ctx ends. The node remains a member that gets no cells.
+// when ctx ends. The node remains a member that gets no cells. Drain returns
+// nil if Close is called, and the cause of ctx if ctx ends first.
 func (n *Node) Drain(ctx context.Context) error {
 	n.drain.Store(true)
 	n.hint()
@@ -342,7 +344,8 @@ func (n *Node) checkDrained(s *Snapshot) {
 	}
 }
 
-// Close closes all cells, and deletes the record of the node. It may be called more than once.
+// Close closes all cells, waits without a limit until their hosts are closed, and deletes the record of the node. ctx and the time to live
+// bound only the deletion, whose error it returns. It may be called more than once.
 func (n *Node) Close(ctx context.Context) error {
 	n.cancel()
 	<-n.ended

@@ -123,7 +123,7 @@ const retryAfter = "1"
 func unavailable(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", retryAfter)
 	answer(w, http.StatusServiceUnavailable, &dohost.ErrorBody{
-		Code: "no_owner", Message: "no node serves the object at the moment", Ran: dohost.OutcomeNotRun.String(), Retryable: true,
+		Code: "not_served", Message: "no node serves the object at the moment", Ran: dohost.OutcomeNotRun.String(), Retryable: true,
 	})
 }
 

@@ -8,20 +8,20 @@ import (
 
 // Member is a node that has joined and has not expired.
 type Member struct {
-	ID string `json:"id"` // unlike that of any other process of the cluster, also of an earlier one with the same address
+	ID string `json:"id"` // unique; a process that starts again has another one
 	// Address is the URL of the node for other nodes, such as http://10.0.0.7:8787.
 	Address string `json:"address"`
 }
 
-// Cell is a cell in a plan. Its members are ids of nodes, or empty.
+// Cell is a cell in a plan. Its fields are ids of nodes, or empty.
 type Cell struct {
 	Owner  string `json:"owner,omitempty"`  // should have the cell
 	Holder string `json:"holder,omitempty"` // has reported to serve it, and has not reported to have stopped
 	Avoid  string `json:"avoid,omitempty"`  // could not acquire its log
 }
 
-// settled reports whether the node that should have the cell serves it.
-func (c Cell) settled() bool { return c.Owner != "" && c.Owner == c.Holder }
+// isServed reports whether the node that should have the cell serves it.
+func (c Cell) isServed() bool { return c.Owner != "" && c.Owner == c.Holder }
 
 // Plan is the plan of a cluster: see the comment of the package.
 type Plan struct {
@@ -46,7 +46,7 @@ func (p Plan) Equal(other Plan) bool {
 	return slices.Equal(p.Cells, other.Cells) && slices.Equal(p.Draining, other.Draining)
 }
 
-// Next returns the plan after p with these members. It is p itself if nothing is to be done.
+// Next returns the plan after p with these members. It equals p if no change is needed.
 //
 //   - Nodes that are not members are removed from the plan. Cells without an owner get the one with the fewest cells.
 //   - If each cell is served by its owner, one cell moves: from a node that drains, or else from one with the most cells to one with
@@ -137,7 +137,7 @@ func (l *loads) isStaying(id string) bool { return slices.Contains(l.stay, id) }
 // move plans one move, if no cell is without the node that should serve it.
 func (l *loads) move(p *Plan) {
 	for _, c := range p.Cells {
-		if !c.settled() {
+		if !c.isServed() {
 			return
 		}
 	}

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Header is the header of a request that a node has passed on: the number of nodes that have, the address of the client, and a
+// Header is the header of a request that a node has passed on: the number of times that nodes have passed it on, the address of the client, and a
 // signature by the secret of the cluster, separated by spaces.
 const Header = "Dohost-Passed-On"
 
-// MaxHops is how often a request is passed on, at most. More than one time is needed only while nodes know different plans.
+// MaxHops is the largest number of times that nodes pass on a request. More than one is needed only while nodes have read different plans.
 const MaxHops = 2
 
 // minSecret is the length of a secret in bytes.
@@ -22,7 +22,7 @@ const minSecret = 16
 // RouterOptions are the options of [Node.Router].
 type RouterOptions struct {
 	// Cell returns the cell of the object that a request is for; ok is false for a request that is for no object, and that any cell may
-	// answer.
+	// answer. It is called concurrently.
 	Cell func(r *http.Request) (cell int, ok bool)
 	// StepTimeout bounds each write of a response that another node has made. Zero means 30 s; negative, no bound.
 	StepTimeout time.Duration
@@ -43,6 +43,7 @@ type router struct {
 // If no node serves the cell, the status is 503 with Retry-After, and the request has not run. If the connection to the other node
 // breaks, the status is 502, and it is unknown whether the request has run: the router does not repeat it. The host of the cell checks the
 // credentials of the client. The router replaces RemoteAddr of a request that was passed on by the address of the client.
+// A request whose Header has no valid signature gets the status 403.
 func (n *Node) Router(o *RouterOptions) http.Handler {
 	r := &router{node: n, o: *o}
 	if r.o.StepTimeout == 0 {

@@ -120,8 +120,8 @@ func ran(t *testing.T, body string) string {
 	return b.Ran
 }
 
-// TestRequestReachesTheOwnerUnchanged sends requests to both nodes. The owner gets the same.
-func TestRequestReachesTheOwnerUnchanged(t *testing.T) {
+// TestRequestReachesTheHolderUnchanged sends requests to both nodes. The owner gets the same.
+func TestRequestReachesTheHolderUnchanged(t *testing.T) {
 	a, b := startRouted(t, "a", testSecret, 2), startRouted(t, "b", testSecret, 2)
 	knows(map[string]string{"a": a.URL, "b": b.URL}, []string{"a", "b"}, a, b)
 	echo := func(w http.ResponseWriter, r *http.Request) {
@@ -234,7 +234,7 @@ func TestForgedHeadersAreRefused(t *testing.T) {
 	}
 }
 
-func TestNoOwner(t *testing.T) {
+func TestNoHolder(t *testing.T) {
 	a, b := startRouted(t, "a", testSecret, 4), startRouted(t, "b", testSecret, 4)
 	address := map[string]string{"a": a.URL, "b": b.URL}
 	if status, body := get(t, a.URL+"/0/"); status != http.StatusServiceUnavailable || ran(t, body) != "no" {

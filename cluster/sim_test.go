@@ -299,8 +299,8 @@ func (w *world) owners() (without int) {
 // limit is the time until all cells have owners again. Each node without logs may have a cell before a good node gets it.
 func (w *world) limit() time.Duration {
 	const closing = 10 * time.Second
-	ill := len(w.processes) - len(w.goodOnes())
-	return 2**simTTL + simLeaseTime + 3*time.Second + time.Duration(ill)*(closing+simLeaseTime+(patience+2)**simTTL)
+	broken := len(w.processes) - len(w.goodOnes())
+	return 2**simTTL + simLeaseTime + 3*time.Second + time.Duration(broken)*(closing+simLeaseTime+(patience+2)**simTTL)
 }
 
 // await waits until a condition is true.

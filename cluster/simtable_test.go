@@ -169,7 +169,7 @@ func (s *simTable) checkLocked(by *simProcess, p Plan) {
 		switch {
 		case before.Owner != c.Owner && by.world.good(before.Owner, 2*s.ttl):
 			moved++
-		case !c.settled():
+		case !c.isServed():
 			unsettled++
 		}
 	}

@@ -17,7 +17,7 @@ type Snapshot struct {
 
 // Table has the members of a cluster, and its plan. All nodes use the same one. Its methods may be called from any goroutine.
 //
-// A Table decides nothing that must be right for data to be right. It may be late, and it may lose members. Only Swap compares.
+// Data stays correct if a Table returns an old state or loses members. Only Swap must be atomic.
 type Table interface {
 	// Renew writes the record of a member, which expires after the time to live of the table.
 	Renew(ctx context.Context, m Member) error
@@ -26,8 +26,8 @@ type Table interface {
 	// Read returns the members that have not expired, and the plan. It may return an older state than the newest one.
 	Read(ctx context.Context) (Snapshot, error)
 	// Swap writes the plan if the present one has this revision, in one atomic step, and returns the new revision, which is greater.
-	// Revision 0 means that there is no plan. Its error is ErrConflict if the plan has another revision. After any other error the plan may
-	// be written.
+	// Revision 0 means that there is no plan. Its error is ErrConflict if the plan has another revision. After any other error it is unknown
+	// whether the plan was written.
 	Swap(ctx context.Context, revision uint64, p Plan) (uint64, error)
 	// Changed yields a hint after a change by any node, so that nodes read the table sooner. Hints may be lost. The channel is always the
 	// same, and is nil if the table gives no hints.

@@ -41,8 +41,8 @@ type Agent struct {
 	// Keep is the retention period of the recorded answers and calls: see [ledger.Kind]. Zero means forever.
 	Keep time.Duration
 	// Budget bounds the use of the model: see [chat.Worker]. A chat agent uses that of its class. A cycle that begins when a budget is
-	// exhausted waits, and looks again every 5 minutes: its messages remain in the inbox, and no attempt fails. A Model that returns a
-	// [chat.BudgetError] itself, such as that of another agent, has the same effect.
+	// exhausted waits, and looks again every 5 minutes: its messages remain in the inbox, and no attempt fails. A Model that itself
+	// returns a [chat.BudgetError], for example because it asks another agent, has the same effect.
 	Budget chat.Budget
 	// Price is the price of the calls of the model: see [chat.Worker]. A chat agent uses that of its class.
 	Price func(chat.Usage) int64

@@ -12,7 +12,7 @@ import (
 // ok is false for a request that any host of the classes can answer. A ticket for a socket belongs to the object of the socket. The options
 // must have no Handlers.
 //
-// The object of a sub-agent's request is its root, which passes the request on.
+// The object of a sub-agent's request is its root, which delegates the request.
 func ObjectOf(classes []dohost.Class, o *Options) func(r *http.Request) (id dohost.ID, ok bool) {
 	opts := o.withDefaults()
 	p := &public{opts: opts, classes: slices.DeleteFunc(slices.Clone(classes), func(c dohost.Class) bool {
@@ -31,7 +31,7 @@ func ObjectOf(classes []dohost.Class, o *Options) func(r *http.Request) (id doho
 	}
 }
 
-// parsePath returns the URL of a path as it stands in a request.
+// parsePath returns the URL of a path as in a request.
 func parsePath(path string) (*url.URL, bool) {
 	u, err := url.ParseRequestURI(path)
 	return u, err == nil

@@ -17,7 +17,7 @@ import (
 
 // TestAPIReachesNoForeignGenericTypes follows the fields and methods of the exported types of the public packages. The compiler loads all
 // types that it can reach there, and compiles the methods of generic ones again in each package that uses one of ours: Pebble's
-// took 0.6 s.
+// took 0.65 s of processor time.
 func TestAPIReachesNoForeignGenericTypes(t *testing.T) {
 	out, err := exec.Command("go", "list", "-C", "../..", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", "./...").Output()
 	if err != nil {

@@ -31,6 +31,11 @@
 // that leads the bucket is killed, the owner's host fails, and the program acquires the log again. With [Options.LeaseTime] of 20 s the
 // host waits for the election instead, but a host that replaces a killed owner waits for 20 s as well.
 //
+// # Table
+//
+// [Table] has the members and the plan of several cells, in the bucket of the owners. [Options.LeaseTime] is also the time to live of a
+// member's record.
+//
 // # Servers
 //
 // Open refuses servers that lose acknowledged messages in a power failure, and those that were not tested: see [Options]. Servers sync

@@ -18,7 +18,7 @@ import (
 type Flags struct {
 	Cluster      string        `env:"DOHOST_CLUSTER" placeholder:"URL,..." help:"Keep the history in NATS JetStream on these servers. If another process owns the cell, wait until that process has ended."`
 	Cell         string        `env:"DOHOST_CELL" default:"main" placeholder:"NAME" help:"Name of the history in the cluster (${default}); with --cells, of the cluster of nodes."`
-	Cells        int           `env:"DOHOST_CELLS" placeholder:"N" help:"Divide the objects among N cells, and the cells among all nodes with the same --cell. N cannot be changed later."`
+	Cells        int           `env:"DOHOST_CELLS" placeholder:"N" help:"Divide the objects among N cells, and the cells among all nodes with the same --cell. N is 1 to 1024, and cannot be changed later."`
 	Advertise    string        `env:"DOHOST_ADVERTISE" placeholder:"URL" help:"URL of this node for other nodes, with --cells; needed if --listen names no address."`
 	Secret       string        `name:"cluster-secret" env:"DOHOST_CLUSTER_SECRET" placeholder:"FILE" help:"File with a secret of at least 16 bytes that all nodes have, with --cells."`
 	ClusterCreds string        `env:"DOHOST_CLUSTER_CREDS" placeholder:"FILE" help:"File of credentials for --cluster."`
