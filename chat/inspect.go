@@ -64,8 +64,7 @@ func inspectOpenCalls(v *dohost.Snapshot, yield func(dohost.Resource, error) boo
 		}
 		d := callDetail(&row.Value)
 		if err := addProgress(v, &row.Value, &d); err != nil {
-			yield(dohost.Resource{}, err)
-			return false
+			d.Fault = err.Error() // operators need the call more than its progress
 		}
 		if !yield(d, nil) {
 			return false

@@ -31,6 +31,9 @@ func addProgress(v *dohost.Snapshot, r *callRow, d *dohost.Resource) error {
 		if err != nil {
 			return err
 		}
+		if size > maxProgressText {
+			break
+		}
 		for _, raw := range slices.Backward(row.Value.Chunks) {
 			if size > maxProgressText {
 				break

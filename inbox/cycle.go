@@ -65,6 +65,7 @@ func cycleContext(ctx context.Context) context.Context {
 // cycle runs one cycle. changed reports that it has ended without a response because other code has changed its rows.
 func (r *runner[O, Row, Response]) cycle(ctx context.Context, g *group[Row]) (changed bool, err error) {
 	c := &Cycle[Row]{Pending: g.rows, Group: g.name}
+	ctx = context.WithValue(ctx, cycleKey{}, r.prefix)
 	if c.Messages, err = r.in.Build(r.o, ctx, g.rows); err != nil {
 		return false, fmt.Errorf("inbox: build: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -172,29 +173,32 @@ func Reply(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[M
 }
 
 // ErrNoReply is the error of [WaitReply] for a request that no agent is going to answer: its message was parked or deleted, or the class has no
-// inbox of that agent.
+// inbox of that agent. In the last case WaitReply returns it once no row of the object is pending.
 var ErrNoReply = errors.New("inbox: no agent is going to answer the request")
 
-// WaitReply is [Reply] that waits for the response, with the turn given up. a is the object that has the collection. After an error the caller may
-// wait again, also in another incarnation: the request is stored, and the agent answers it once. A cycle must not wait for a response of
-// its own agent, since cycles run one at a time.
+// WaitReply is [Reply] that waits for the response, and gives up the turn until then. a is the object that has the collection, and asked the
+// inserted message, with its ID. After an error the caller may wait again, also in another incarnation: the request is stored, and the
+// agent answers it once. A cycle may wait for another agent, but agents must not wait for each other: only ctx ends that.
 //
-// Errors: [ErrNoReply]; [dohost.ErrMisuse] for a message without Request; the context's cause, so a limit of time is that of ctx; those of
-// [agent.Rows.Wait] and of the collection.
+// Errors: [ErrNoReply]; [dohost.ErrMisuse] for a message without Request, and in a cycle of the agent that is to answer; the context's
+// cause, so a limit of time is that of ctx; those of [agent.Rows.Wait] and of the collection.
 func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message], asked Message) (Message, error) {
 	if asked.Request == "" {
 		return Message{}, fmt.Errorf("inbox: a wait for the response to the message %.64q, which has no Request: %w", asked.ID, dohost.ErrMisuse)
+	}
+	if prefix, inCycle := ctx.Value(cycleKey{}).(dohost.Key); inCycle && prefix == nameKey(asked.To) {
+		return Message{}, fmt.Errorf("inbox: a cycle of the agent %.64q waits for its own response: %w", asked.To, dohost.ErrMisuse)
 	}
 	for {
 		m, ok, err := Reply(ctx, a.Storage(), messages, asked)
 		if err != nil || ok {
 			return m, err
 		}
-		pending, err := a.Rows().Pending(ctx)
+		waits, err := isWaiting(ctx, a, messages, asked.ID)
 		switch {
 		case err != nil:
 			return Message{}, err
-		case !pending:
+		case !waits:
 			return Message{}, fmt.Errorf("%w: %.64q to %.64q", ErrNoReply, asked.Request, asked.To)
 		}
 		if err := a.Rows().Wait(ctx); err != nil {
@@ -202,3 +206,28 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 		}
 	}
 }
+
+// cycleKey is the context key of the prefix of the rows whose cycle runs.
+type cycleKey struct{}
+
+// isWaiting reports whether a message may still be answered: it is in the collection and not parked, and some row of the object is pending.
+func isWaiting(ctx context.Context, a Ref, messages *dohost.Collection[Message], id string) (bool, error) {
+	if id != "" {
+		if _, ok, err := messages.Get(ctx, a.Storage(), id); !ok || err != nil {
+			return false, err
+		}
+		parked, err := a.Rows().List(ctx, true, maxListed)
+		if err != nil {
+			return false, err
+		}
+		for _, p := range parked {
+			if slices.Contains(p.Keys, id) {
+				return false, nil
+			}
+		}
+	}
+	return a.Rows().Pending(ctx)
+}
+
+// maxListed is how many parked calls isWaiting looks at.
+const maxListed = 100

@@ -85,6 +85,51 @@ func TestWaitReplyEnds(t *testing.T) {
 	}, inbox.On(in))
 }
 
+// TestWaitReplyEndsAmongPendingRows waits for responses that do not come, while a message to another agent waits for ever.
+func TestWaitReplyEndsAmongPendingRows(t *testing.T) {
+	broken := &clerkModel{fail: func(int) error { return errors.New("the model is broken") }}
+	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: broken, Options: agent.RowsOptions{MaxAttempts: 2}})
+	other := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "other", Model: broken, Options: agent.RowsOptions{MaxAttempts: -1}})
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		deleted := inbox.Message{ID: "3", From: "planner", To: "clerk", Request: "r3"}
+		send(t, ctx, h, inbox.Message{ID: "1", From: "planner", To: "other"}, request)
+		for name, asked := range map[string]inbox.Message{"no message": deleted, "parked": request} {
+			if _, err := waitReply(ctx, h, asked); !errors.Is(err, inbox.ErrNoReply) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			if pending, err := d.Rows().Pending(ctx); !pending || err != nil {
+				t.Errorf("pending %t, %v", pending, err)
+			}
+			return nil
+		})
+	}, inbox.On(clerk), inbox.On(other))
+}
+
+// TestWaitReplyInACycle waits in a cycle for the response of another agent, and of its own one.
+func TestWaitReplyInACycle(t *testing.T) {
+	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})
+	planner := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "planner", Model: &clerkModel{}})
+	generate := planner.Generate
+	own := inbox.Message{ID: "1", From: "ada", To: "planner", Request: "r0"}
+	planner.Generate = func(d *desk, ctx context.Context, c *inbox.Cycle[inbox.Message]) (inbox.Response, error) {
+		if _, err := inbox.WaitReply(ctx, d, &messages, own); !errors.Is(err, dohost.ErrMisuse) {
+			t.Errorf("for its own agent: %v", err)
+		}
+		if got, err := inbox.WaitReply(ctx, d, &messages, request); err != nil || got.Content != "tea" {
+			t.Errorf("for another agent: %+v, %v", got, err)
+		}
+		return generate(d, ctx, c)
+	}
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		send(t, ctx, h, own, request)
+		if _, err := waitReply(ctx, h, own); err != nil {
+			t.Error(err)
+		}
+	}, inbox.On(clerk), inbox.On(planner))
+}
+
 // TestDrainInbox drains an inbox with a limit: the agent has not more cycles than without.
 func TestDrainInbox(t *testing.T) {
 	m := &clerkModel{}

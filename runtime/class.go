@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -69,12 +70,11 @@ func (h *Host) classOf(id ID) (*class, error) {
 
 // isHeld calls Options.Holds. Its caller may be the committer, or hold a turn, so a panic must not leave it.
 func (h *Host) isHeld(id ID) (held bool) {
-	defer func() {
-		if recover() != nil {
-			held = false
-		}
-	}()
-	return h.opts.Holds(id)
+	if f := guard.Call(func() { held = h.opts.Holds(id) }); f != nil {
+		h.log.Error("Options.Holds has panicked: the object counts as one of another host", "object", id.String(), "panic", f.Value, "stack", string(f.Stack))
+		return false
+	}
+	return held
 }
 
 // class is a class that is bound to a host.

@@ -1,10 +1,6 @@
 package runtime
 
-import (
-	"fmt"
-
-	"github.com/dohost/dohost/internal/invariants"
-)
+import "github.com/dohost/dohost/internal/invariants"
 
 // wake is the work of a runner between incarnations: deferred writes, then a new
 // incarnation if an event waits. It returns the first turn of that incarnation to run.
@@ -66,8 +62,8 @@ func (o *object) heldBackLocked() error {
 		return ErrClosed
 	}
 	// The host closes itself soon. Until then the store would refuse each constructor.
-	if failure := o.host().store.Err(); failure != nil {
-		return fmt.Errorf("%w: %w", ErrClosed, failure)
+	if o.host().store.Err() != nil {
+		return ErrClosed // without the reason, which decides about repetitions and statuses when it is wrapped
 	}
 	if o.host().store.Importing(o.id()) {
 		return ErrHalfImported

@@ -117,7 +117,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			return
 		}
 		stream := m.client.Messages.NewStreaming(ctx, params)
-		if m.refusesOutput(&params, stream.Err()) {
+		if p.Output != nil && m.refusesOutput(&params, stream.Err()) {
 			_ = stream.Close() // it has failed
 			m.refused.Add(p)
 			params.OutputConfig.Format = sdk.JSONOutputFormatParam{}

@@ -106,7 +106,7 @@ func (m *Completions) withoutRefused(p *chat.Prompt, params *sdk.ChatCompletionN
 	case !param.IsOmitted(params.StreamOptions) && provider.Refuses(e.StatusCode, text, "stream_options", "include_usage"):
 		m.noUsage.Store(true)
 		params.StreamOptions = sdk.ChatCompletionStreamOptionsParam{}
-	case params.ResponseFormat.OfJSONSchema != nil && provider.Refuses(e.StatusCode, text, "response_format", "json_schema"):
+	case p.Output != nil && params.ResponseFormat.OfJSONSchema != nil && provider.Refuses(e.StatusCode, text, "response_format", "json_schema"):
 		m.refused.Add(p)
 		params.ResponseFormat = sdk.ChatCompletionNewParamsResponseFormatUnion{}
 	default:

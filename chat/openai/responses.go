@@ -143,7 +143,7 @@ func (m *Responses) ask(ctx context.Context, p *chat.Prompt, a *answer) error {
 	}
 	stream := m.client.Responses.NewStreaming(ctx, params)
 	e, ok := errors.AsType[*sdk.Error](stream.Err())
-	if ok && params.Text.Format.OfJSONSchema != nil && provider.Refuses(e.StatusCode, e.Message+e.RawJSON(), "text.format", "response_format", "json_schema") {
+	if ok && p.Output != nil && params.Text.Format.OfJSONSchema != nil && provider.Refuses(e.StatusCode, e.Message+e.RawJSON(), "text.format", "response_format", "json_schema") {
 		_ = stream.Close() // it has failed
 		m.refused.Add(p)
 		params.Text.Format = responses.ResponseFormatTextConfigUnionParam{}

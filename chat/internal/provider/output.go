@@ -1,8 +1,10 @@
 package provider
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -58,12 +60,18 @@ func (o *Output) convert(schema map[string]any) map[string]any {
 	if _, typed := schema["type"]; !typed {
 		o.Closed = false
 	}
-	if members, isObject := schema["properties"].(map[string]any); isObject || schema["type"] == "object" {
+	if members, isObject := schema["properties"].(map[string]any); isObject || mayBeObject(schema["type"]) {
 		o.Closed = o.Closed && schema["additionalProperties"] == false
 		required, _ := schema["required"].([]any)
 		o.Complete = o.Complete && len(required) == len(members)
 	}
 	return to
+}
+
+// mayBeObject reports whether a type of a schema, or a list of types, includes objects.
+func mayBeObject(of any) bool {
+	list, _ := of.([]any)
+	return of == "object" || slices.Contains(list, any("object"))
 }
 
 // value returns the converted schema of a value. A schema that is true or false has no type.
@@ -76,18 +84,31 @@ func (o *Output) value(v any) any {
 	return o.convert(schema)
 }
 
-// RefusedOutputs remembers the schemas that a server has refused. The zero value is ready for use. The schemas of a program are few: each
-// belongs to a type.
-type RefusedOutputs struct{ known sync.Map }
+// RefusedOutputs remembers the schemas that a server has refused, at most maxRefused. The zero value is ready for use, by any goroutine.
+type RefusedOutputs struct {
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]bool
+}
+
+// maxRefused bounds RefusedOutputs. The schemas of a program are usually few: each belongs to a type.
+const maxRefused = 1000
 
 // Has reports whether the server has refused the schema of a prompt.
 func (r *RefusedOutputs) Has(p *chat.Prompt) bool {
-	_, ok := r.known.Load(string(p.Output))
-	return ok
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known[sha256.Sum256(p.Output)]
 }
 
-// Add records that the server has refused the schema of a prompt.
-func (r *RefusedOutputs) Add(p *chat.Prompt) { r.known.Store(string(p.Output), true) }
+// Add records that the server has refused the schema of a prompt. Beyond maxRefused it forgets all others.
+func (r *RefusedOutputs) Add(p *chat.Prompt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == nil || len(r.known) >= maxRefused {
+		r.known = map[[sha256.Size]byte]bool{}
+	}
+	r.known[sha256.Sum256(p.Output)] = true
+}
 
 // Refuses reports whether the response to a request says that the request is invalid and names one of the words.
 func Refuses(status int, text string, words ...string) bool {
