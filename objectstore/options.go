@@ -1,13 +1,13 @@
 package objectstore
 
 import (
+	"crypto/rand"
 	"fmt"
 	"io"
 	"iter"
 	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost/internal/engine"
 	"github.com/dohost/dohost/internal/errkind"
@@ -69,7 +69,7 @@ type Options struct {
 	// disables it.
 	Hook func(stage Stage, objects iter.Seq[ID])
 	// Entropy is the source of the random parts of the store's identity and of the names of logs; several goroutines
-	// may read it concurrently. Nil means [ulid.DefaultEntropy]; a test has one with a seed.
+	// may read it concurrently. Nil means [rand.Reader]; a test has one with a seed.
 	Entropy io.Reader
 	// Reads counts the engine's work for reads: a seam for tests. Nil counts nothing.
 	Reads *Reads
@@ -90,7 +90,7 @@ func (o *Options) withDefaults() Options {
 		d = *o
 	}
 	if d.Entropy == nil {
-		d.Entropy = ulid.DefaultEntropy()
+		d.Entropy = rand.Reader
 	}
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
