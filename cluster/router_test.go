@@ -331,24 +331,26 @@ func TestRequestIsNotRepeated(t *testing.T) {
 		}
 	}()
 	knows(map[string]string{"b": "http://" + l.Addr().String()}, []string{"b"}, a)
+	methods := []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPost, http.MethodPut, http.MethodDelete}
 	cases := 0
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodDelete} {
-		for _, body := range []string{"", "text"} {
-			cases++
-			header := http.Header{"Idempotency-Key": {"1"}, "X-Idempotency-Key": {"1"}}
-			if status, _ := send(t, method, a.URL+"/0/first", header, strings.NewReader(body)); status != http.StatusOK {
-				t.Fatalf("%s: %d", method, status)
-			}
-			status, text := send(t, method, a.URL+"/0/break", header, strings.NewReader(body))
-			if status != http.StatusBadGateway || method != http.MethodHead && ran(t, text) != "unknown" {
-				t.Errorf("%s: %d %s", method, status, text)
-			}
-			if got := <-arrived + " " + <-arrived; got != method+"/0/first "+method+"/0/break" || len(arrived) != 0 {
-				t.Errorf("%s: %s have arrived, and %d more", method, got, len(arrived))
-			}
+	for i := range 4 * len(methods) {
+		cases++
+		method, body, header := methods[i/4], [...]string{"", "text"}[i%2], http.Header(nil)
+		if i%4 > 1 {
+			header = http.Header{"Idempotency-Key": {"1"}, "X-Idempotency-Key": {"1"}}
+		}
+		if status, _ := send(t, method, a.URL+"/0/first", header, strings.NewReader(body)); status != http.StatusOK {
+			t.Fatalf("%s: %d", method, status)
+		}
+		status, text := send(t, method, a.URL+"/0/break", header, strings.NewReader(body))
+		if status != http.StatusBadGateway || method != http.MethodHead && ran(t, text) != "unknown" {
+			t.Errorf("%s: %d %s", method, status, text)
+		}
+		if got := <-arrived + " " + <-arrived; got != method+"/0/first "+method+"/0/break" || len(arrived) != 0 {
+			t.Errorf("%s: %s have arrived, and %d more", method, got, len(arrived))
 		}
 	}
-	if cases != 12 {
+	if cases != 28 {
 		t.Errorf("%d cases", cases)
 	}
 }
