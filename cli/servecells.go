@@ -102,16 +102,25 @@ func (s *server) openNode(ctx context.Context, c *serveCmd, cells *cluster.Optio
 	if err != nil {
 		return nil, err
 	}
-	object := web.ObjectOf(classes, s.publicOptions(c, &allowed, nil))
-	s.public = s.newServer(node.Router(&cluster.RouterOptions{Cell: func(r *http.Request) (int, bool) {
-		id, ok := object(r)
-		return cellOf(id, o.Cells), ok
-	}}))
+	s.public = s.newServer(node.Router(s.routerOptions(c, &allowed, o.Cells, classes)))
 	if s.adminAt != nil {
 		s.warnAboutAdmin(c, &allowed)
 		s.admin = s.newServer(web.AdminCells(adminOf(node), s.adminOptions(c, &allowed, nil)))
 	}
 	return node, nil
+}
+
+// routerOptions returns the options of the router of a node.
+func (s *server) routerOptions(c *serveCmd, allowed *access, cells int, classes []dohost.Class) *cluster.RouterOptions {
+	public := s.publicOptions(c, allowed, nil)
+	object := web.ObjectOf(classes, public)
+	return &cluster.RouterOptions{
+		Cell: func(r *http.Request) (int, bool) {
+			id, ok := object(r)
+			return cellOf(id, cells), ok
+		},
+		Bound: func(next http.Handler) http.Handler { return web.BoundBodies(public, next) },
+	}
 }
 
 // adminOf is the part of an operator's handler that depends on the node.

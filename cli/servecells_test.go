@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -183,5 +184,31 @@ func TestServeCellsRefusesFlags(t *testing.T) {
 		if status != 1 || !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%s: exit status %d: %s", tt.flags, status, &out)
 		}
+	}
+}
+
+// deadlineWriter is a response that stores the deadline of its request's body.
+type deadlineWriter struct {
+	http.ResponseWriter
+	deadline time.Time
+}
+
+func (d *deadlineWriter) SetReadDeadline(at time.Time) error {
+	d.deadline = at
+	return nil
+}
+
+// TestPassedOnBodyHasDeadline is for a request to another node, whose body no handler of this one bounds.
+func TestPassedOnBodyHasDeadline(t *testing.T) {
+	o := (&server{}).routerOptions(&serveCmd{}, &access{}, 2, []dohost.Class{counter.Class()})
+	w := &deadlineWriter{ResponseWriter: httptest.NewRecorder()}
+	reached := false
+	o.Bound(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("1")))
+	if !reached || w.deadline.IsZero() {
+		t.Errorf("the handler is reached: %t; the deadline is %v", reached, w.deadline)
+	}
+	id := dohost.ID{Class: "counter", Name: "0"}
+	if cell, ok := o.Cell(httptest.NewRequest(http.MethodPost, "/objects/counter/0/add", nil)); !ok || cell != cluster.CellOf(id, 2) {
+		t.Errorf("the cell is %d, %t", cell, ok)
 	}
 }

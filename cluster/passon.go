@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -101,12 +102,19 @@ func (s *sender) send(r *http.Request, address string, p passed) (*http.Response
 
 // fail answers a request that another node has not answered.
 func (rt *router) fail(w http.ResponseWriter, r *http.Request, err error) {
-	switch to := targetOf(r); {
+	to := targetOf(r)
+	badBody, _ := errors.AsType[*bodyError](err)
+	if badBody == nil && r.Context().Err() != nil {
+		badBody = to.body.failure() // net/http has ended the context for it
+	}
+	switch {
+	case badBody != nil:
+		refuseBody(w, errors.Is(badBody, os.ErrDeadlineExceeded))
 	case r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the client has disconnected
 	case errors.Is(err, errNotSent):
 		rt.node.log.Warn("a node cannot be reached", "node", to.address, "cell", to.cell, "error", err)
-		unavailable(w)
+		unavailable(w, r)
 	default:
 		rt.node.log.Warn("a node has not answered a request", "node", to.address, "cell", to.cell, "error", err)
 		body := dohost.ErrorBody{
@@ -120,7 +128,7 @@ func (rt *router) fail(w http.ResponseWriter, r *http.Request, err error) {
 const retryAfter = "1"
 
 // unavailable answers a request for a cell that no node serves now.
-func unavailable(w http.ResponseWriter) {
+func unavailable(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Retry-After", retryAfter)
 	answer(w, http.StatusServiceUnavailable, &dohost.ErrorBody{
 		Code: "not_served", Message: "no node serves the object at the moment", Ran: dohost.OutcomeNotRun.String(), Retryable: true,
@@ -128,10 +136,22 @@ func unavailable(w http.ResponseWriter) {
 }
 
 // refuse answers a request whose Header has no valid signature.
-func refuse(w http.ResponseWriter) {
+func refuse(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusForbidden, &dohost.ErrorBody{
 		Code: "not_signed", Message: "the header " + Header + " has no valid signature: only nodes of the cluster send it", Ran: dohost.OutcomeNotRun.String(),
 	})
+}
+
+// refuseBody answers a request whose body cannot be read: it stalls, or is malformed.
+func refuseBody(w http.ResponseWriter, slow bool) {
+	status, body := http.StatusBadRequest, dohost.ErrorBody{
+		Code: "bad_body", Message: "the request body cannot be read", Ran: dohost.OutcomeUnknown.String(),
+	}
+	if slow {
+		status, body.Code, body.Message = http.StatusRequestTimeout, "slow_body", "the request body arrived too slowly"
+	}
+	w.Header().Set("Connection", "close")
+	answer(w, status, &body)
 }
 
 func answer(w http.ResponseWriter, status int, body *dohost.ErrorBody) {
