@@ -58,7 +58,7 @@ func (s *server) newServer(h http.Handler) *http.Server {
 	}
 }
 
-// start serves, and prints the addresses.
+// start serves, and prints the addresses. That of the page is not printed for cells, whose admin listener has none.
 func (s *server) start() {
 	go s.serve(s.public, s.publicAt)
 	scheme := "http://"
@@ -77,7 +77,9 @@ func (s *server) start() {
 		}
 		fmt.Fprintf(s.std.out, "admin   %s\n", admin)
 	}
-	fmt.Fprintf(s.std.out, "page    %s/\n", page)
+	if s.host != nil {
+		fmt.Fprintf(s.std.out, "page    %s/\n", page)
+	}
 }
 
 func (s *server) serve(srv *http.Server, l net.Listener) {
