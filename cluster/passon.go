@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bufio"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -108,6 +109,7 @@ func (rt *router) fail(w http.ResponseWriter, r *http.Request, err error) {
 		badBody = to.body.failure() // net/http has ended the context for it
 	}
 	switch {
+	case isHijacked(w): // the client has not read the header of the upgrade
 	case badBody != nil:
 		refuseBody(w, errors.Is(badBody, os.ErrDeadlineExceeded))
 	case r.Context().Err() != nil:
@@ -164,8 +166,14 @@ func answer(w http.ResponseWriter, status int, body *dohost.ErrorBody) {
 // stepWriter sets a deadline for each write of a response.
 type stepWriter struct {
 	http.ResponseWriter
-	rc   *http.ResponseController
-	step time.Duration
+	rc       *http.ResponseController
+	step     time.Duration
+	hijacked bool
+}
+
+func isHijacked(w http.ResponseWriter) bool {
+	s, ok := w.(*stepWriter)
+	return ok && s.hijacked
 }
 
 // Unwrap is for http.ResponseController.
@@ -189,6 +197,35 @@ func (w *stepWriter) FlushError() error {
 	return w.rc.Flush()
 }
 
+// Hijack returns the connection of a WebSocket.
+func (w *stepWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, buffered, err := w.rc.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	w.hijacked = true
+	s := &stepConn{c, w.step}
+	s.extend() // the proxy writes the header of the response to buffered
+	return s, buffered, nil
+}
+
 func (w *stepWriter) extend() {
 	_ = w.rc.SetWriteDeadline(time.Now().Add(w.step)) // not every server has one
+}
+
+// stepConn is the connection to the client of a WebSocket, with a deadline for each write. It has no CloseWrite: the proxy would call it when
+// the owner has closed its connection, and then wait for a client that need not close its own.
+type stepConn struct {
+	net.Conn
+	step time.Duration
+}
+
+// Write writes at most the 32 KiB of the proxy's buffer.
+func (c *stepConn) Write(p []byte) (int, error) {
+	c.extend()
+	return c.Conn.Write(p)
+}
+
+func (c *stepConn) extend() {
+	_ = c.SetWriteDeadline(time.Now().Add(c.step)) // a closed connection fails in Write
 }

@@ -25,7 +25,7 @@ type RouterOptions struct {
 	// Cell returns the cell of the object that a request is for; ok is false for a request that is for no object, and that any cell may
 	// answer. It is called concurrently.
 	Cell func(r *http.Request) (cell int, ok bool)
-	// StepTimeout bounds each write of a response that another node has made. Zero means 30 s; negative, no bound.
+	// StepTimeout bounds each write of a response that another node has made, and each write to the client of a WebSocket. Zero means 30 s; negative, no bound.
 	StepTimeout time.Duration
 	// Bound returns a handler that bounds the time of the body of a request before next, and the router uses it for the requests that no
 	// host of this node gets. A body that has a deadline in it is answered with the status 408. Nil bounds nothing: then a client that

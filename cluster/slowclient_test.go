@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -40,9 +42,14 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "uni
 
 func (p *pipes) dial() net.Conn {
 	client, conn := net.Pipe()
-	p.conns <- conn
+	p.conns <- &halfCloser{conn}
 	return client
 }
+
+// halfCloser has the method of a TCP connection that the proxy looks for.
+type halfCloser struct{ net.Conn }
+
+func (*halfCloser) CloseWrite() error { return nil }
 
 // inMemory runs f with a node that has no cell, and knows the owner of cell 0 of two, which serves it with h. dial connects a client to the
 // node. All connections are in memory.
@@ -144,5 +151,68 @@ func TestStalledBodyIsNotADisconnect(t *testing.T) {
 	(&router{}).fail(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil), context.Canceled)
 	if w.Code != http.StatusRequestTimeout || ran(t, w.Body.String()) != "unknown" {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// upgraded is a connection after the request of an upgrade. The owner runs f with its own.
+func upgraded(t *testing.T, f func(owner net.Conn), client func(c net.Conn)) {
+	ended := make(chan struct{})
+	upgrade := func(w http.ResponseWriter, _ *http.Request) {
+		defer close(ended)
+		c, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_ = buffered.Flush()
+		f(c)
+	}
+	inMemory(t, upgrade, func(t *testing.T, _ *routed, dial func() net.Conn) {
+		c := dial()
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		client(c)
+		<-ended
+	})
+}
+
+// TestSilentClientDoesNotKeepAWebSocket has an owner that writes after a long pause and closes its connection, and a client that closes none.
+func TestSilentClientDoesNotKeepAWebSocket(t *testing.T) {
+	late := func(owner net.Conn) {
+		time.Sleep(time.Hour)
+		_, _ = io.WriteString(owner, "late")
+	}
+	upgraded(t, late, func(c net.Conn) {
+		_ = c.SetReadDeadline(time.Now().Add(2 * time.Hour))
+		if got, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 101 ") || !strings.HasSuffix(string(got), "late") {
+			t.Errorf("%q, %v: the connection of the client is still open", got, err)
+		}
+	})
+}
+
+// TestClientThatReadsNothingDoesNotKeepAWebSocket has an owner that writes, and a client that reads at most the header of the response.
+func TestClientThatReadsNothingDoesNotKeepAWebSocket(t *testing.T) {
+	for _, header := range []bool{true, false} {
+		upgraded(t, func(owner net.Conn) {
+			_ = owner.SetWriteDeadline(time.Now().Add(time.Hour))
+			var err error
+			for err == nil {
+				_, err = owner.Write(make([]byte, 1000))
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("header %t: %v: the connection of the owner is still open", header, err)
+			}
+		}, func(c net.Conn) {
+			if header {
+				if _, err := http.ReadResponse(bufio.NewReaderSize(c, 16), nil); err != nil {
+					t.Error(err)
+				}
+			}
+			time.Sleep(2 * time.Hour)
+		})
 	}
 }
