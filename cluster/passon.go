@@ -87,6 +87,7 @@ func (s *sender) RoundTrip(r *http.Request) (*http.Response, error) {
 	if address == "" || id == to.id || id == s.node.self.ID {
 		return nil, err
 	}
+	s.node.passing.move(to, id, address)
 	return s.send(r, address, to.passed)
 }
 
@@ -105,14 +106,15 @@ func (s *sender) send(r *http.Request, address string, p passed) (*http.Response
 func (rt *router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	to := targetOf(r)
 	badBody, _ := errors.AsType[*bodyError](err)
-	if badBody == nil && r.Context().Err() != nil {
+	lost := errors.Is(context.Cause(r.Context()), errNoMember)
+	if badBody == nil && !lost && r.Context().Err() != nil {
 		badBody = to.body.failure() // net/http has ended the context for it
 	}
 	switch {
 	case isHijacked(w): // the client has not read the header of the upgrade
 	case badBody != nil:
 		refuseBody(w, errors.Is(badBody, os.ErrDeadlineExceeded))
-	case r.Context().Err() != nil:
+	case !lost && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the client has disconnected
 	case errors.Is(err, errNotSent):
 		rt.node.log.Warn("a node cannot be reached", "node", to.address, "cell", to.cell, "error", err)

@@ -46,7 +46,7 @@ type router struct {
 // nodes that have their cells. WebSockets are passed on, too, and end with either node.
 //
 // If no node serves the cell, the status is 503 with Retry-After, and the request has not run. If the connection to the other node
-// breaks, the status is 502, and it is unknown whether the request has run: the router does not repeat it. The host of the cell checks the
+// breaks, or the node is not a member any more for 30 s, the status is 502, and it is unknown whether the request has run: the router does not repeat it. The host of the cell checks the
 // credentials of the client. The router replaces RemoteAddr of a request that was passed on by the address of the client.
 // A request whose Header has no valid signature gets the status 403.
 func (n *Node) Router(o *RouterOptions) http.Handler {
@@ -114,7 +114,9 @@ func (rt *router) passOn(to *target) http.Handler {
 		if rt.o.StepTimeout > 0 {
 			w = &stepWriter{ResponseWriter: w, rc: http.NewResponseController(w), step: rt.o.StepTimeout}
 		}
-		rt.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passedKey{}, to)))
+		ctx, end := rt.node.passing.begin(r.Context(), to)
+		defer end()
+		rt.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, passedKey{}, to)))
 	})
 }
 

@@ -275,7 +275,16 @@ func refusing(t *testing.T) string {
 func TestRefusedConnection(t *testing.T) {
 	a, b := startRouted(t, "a", testSecret, 1), startRouted(t, "b", testSecret, 1)
 	gone := refusing(t)
-	b.serve(0, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	b.serve(0, func(w http.ResponseWriter, r *http.Request) {
+		a.passing.mu.Lock()
+		defer a.passing.mu.Unlock()
+		for to := range a.passing.requests {
+			if to.id != "b" {
+				t.Errorf("the request counts as one to %s", to.id)
+			}
+		}
+		_, _ = io.Copy(w, r.Body)
+	})
 	knows(map[string]string{"gone": gone}, []string{"gone"}, a)
 	if status, body := send(t, http.MethodPost, a.URL+"/0/", nil, strings.NewReader("text")); status != http.StatusServiceUnavailable || ran(t, body) != "no" {
 		t.Errorf("%d %s", status, body)

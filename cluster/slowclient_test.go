@@ -85,7 +85,9 @@ func inMemory(t *testing.T, h http.HandlerFunc, f func(t *testing.T, node *route
 // boundTo30s is a simple Bound.
 func boundTo30s(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(30 * time.Second))
+		if r.Body != nil && r.Body != http.NoBody {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(30 * time.Second))
+		}
 		next.ServeHTTP(w, r)
 	})
 }
