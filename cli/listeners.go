@@ -95,9 +95,9 @@ func (s *server) serve(srv *http.Server, l net.Listener) {
 // shutdownTime is the time for the last answers after the host has closed.
 const shutdownTime = 2 * time.Second
 
-// shutDown sends the last answers and closes the listeners.
-func (s *server) shutDown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, shutdownTime)
+// shutDown sends the last answers, for at most a time, and closes the listeners.
+func (s *server) shutDown(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var errs []error
 	for _, srv := range []*http.Server{s.public, s.admin} {

@@ -300,7 +300,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	go func() { closed <- s.host.Close() }()
 	select {
 	case err := <-closed:
-		return errors.Join(failure, err, s.closeArchive(), s.shutDown(context.WithoutCancel(ctx)))
+		return errors.Join(failure, err, s.closeArchive(), s.shutDown(context.WithoutCancel(ctx), shutdownTime))
 	case <-signals:
 		return s.secondSignalError()
 	}

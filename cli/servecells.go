@@ -139,14 +139,15 @@ func adminOf(node *cluster.Node) *web.Cells {
 // drainTime is the time that other nodes have to take all cells, in addition to that of the handlers.
 const drainTime = 30 * time.Second
 
-// leave gives the cells to other nodes, closes those that are left, and sends the last answers.
+// leave gives the cells to other nodes, closes those that are left, and sends the last answers. It waits for requests that this node has
+// passed on as for those of its own handlers.
 func (s *server) leave(ctx context.Context, node *cluster.Node, grace time.Duration) error {
 	draining, cancel := context.WithTimeout(ctx, drainTime+grace)
 	defer cancel()
 	if err := node.Drain(draining); err != nil {
 		s.log.Warn("the other nodes have not taken all cells in time", "error", err)
 	}
-	return errors.Join(node.Close(ctx), s.shutDown(ctx))
+	return errors.Join(node.Close(ctx), s.shutDown(ctx, max(grace, shutdownTime)))
 }
 
 // cellOf returns the cell of an object. A sub-agent is in that of its root.
