@@ -98,8 +98,21 @@ func (s *sender) send(r *http.Request, address string, p passed) (*http.Response
 	}
 	r = r.Clone(r.Context())
 	r.URL.Scheme, r.URL.Host = u.Scheme, u.Host
+	r.Host = sentHost(r)
 	r.Header.Set(Header, s.sign(r, p))
 	return s.o.Transport.RoundTrip(r)
+}
+
+// sentHost returns the host that net/http sends for a request: never none, and without the zone of an IPv6 address.
+func sentHost(r *http.Request) string {
+	if r.Host == "" {
+		return r.URL.Host
+	}
+	end := strings.LastIndex(r.Host, "]")
+	if zone := strings.Index(r.Host, "%"); strings.HasPrefix(r.Host, "[") && zone >= 0 && zone < end {
+		return r.Host[:zone] + r.Host[end:]
+	}
+	return r.Host
 }
 
 // fail answers a request that another node has not answered.
