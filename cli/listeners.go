@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// listen opens the listeners.
-func (s *server) listen(ctx context.Context, c *serveCmd) (err error) {
+// listen opens the listeners, of one host or of a node with this number of cells in its cluster.
+func (s *server) listen(ctx context.Context, c *serveCmd, cells int) (err error) {
 	if isUnix(c.Listen) {
 		return fmt.Errorf("--listen %s: want host:port", c.Listen)
 	}
@@ -28,7 +28,7 @@ func (s *server) listen(ctx context.Context, c *serveCmd) (err error) {
 	if s.publicAt, err = listenAt(ctx, c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	s.publicAt = &limitedListener{s.publicAt, c.conns()}
+	s.publicAt = &limitedListener{s.publicAt, c.conns(cells)}
 	if c.Admin == "off" {
 		return nil
 	}

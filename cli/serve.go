@@ -178,7 +178,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	if err := s.acquireLog(ctx, c); err != nil {
 		return err
 	}
-	if err := s.listen(ctx, c); err != nil {
+	if err := s.listen(ctx, c, 0); err != nil {
 		return err
 	}
 	metrics := web.NewMetrics()

@@ -85,11 +85,11 @@ func (s *server) openNode(ctx context.Context, c *serveCmd, cells *cluster.Optio
 	if err != nil {
 		return nil, err
 	}
-	if err := s.listen(ctx, c); err != nil {
-		return nil, err
-	}
 	o := *cells
 	o.Logger, o.Cells = s.log, cmp.Or(o.Cells, cluster.DefaultCells)
+	if err := s.listen(ctx, c, o.Cells); err != nil {
+		return nil, err
+	}
 	o.Open = func(cell int, lease sharedlog.Lease) (cluster.Host, error) {
 		return s.openCell(c, &allowed, cell, o.Cells, lease, classes)
 	}
