@@ -114,19 +114,3 @@ func TestTickEndsRequestsToLostNodes(t *testing.T) {
 		}
 	})
 }
-
-// TestHostThatNetHTTPChangesIsSigned has requests with a Host that another node does not get as it is.
-func TestHostThatNetHTTPChangesIsSigned(t *testing.T) {
-	for host, want := range map[string]string{
-		"": "owner", "x:80": "x:80", "[fe80::1]:80": "[fe80::1]:80", "[fe80::1%25en0]:80": "[fe80::1]:80", "[fe80::1%en0%1]": "[fe80::1]", "x%y]": "x%y]", "[x%]y]z": "[x]z",
-		"[x%y": "[x%y", "[x]%y": "[x]%y",
-	} {
-		echo := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "host "+r.Host) }
-		inMemory(t, echo, func(t *testing.T, _ *routed, dial func() net.Conn) {
-			request := "GET /x HTTP/1.1\r\nConnection: close\r\nHost: " + host + "\r\n\r\n"
-			if got := answerOf(t, dial(), time.Second, request); !strings.HasSuffix(got, "\r\n\r\nhost "+want) {
-				t.Errorf("%s: %q, want host %s", host, got, want)
-			}
-		})
-	}
-}

@@ -130,14 +130,21 @@ func (rt *router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case !lost && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the client has disconnected
 	case errors.Is(err, errNotSent):
-		rt.node.log.Warn("a node cannot be reached", "node", to.address, "cell", to.cell, "error", err)
+		rt.note("a node cannot be reached", to, err)
 		unavailable(w, r)
 	default:
-		rt.node.log.Warn("a node has not answered a request", "node", to.address, "cell", to.cell, "error", err)
+		rt.note("a node has not answered a request", to, err)
 		body := dohost.ErrorBody{
 			Code: "no_answer", Message: "the node of the object has not answered", Ran: dohost.OutcomeUnknown.String(),
 		}
 		answer(w, http.StatusBadGateway, &body)
+	}
+}
+
+// note logs a failure of another node, of which each request has one.
+func (rt *router) note(failure string, to *target, err error) {
+	if skipped, ok := rt.failures.next(); ok {
+		rt.node.log.Warn(failure, "node", to.address, "cell", to.cell, "error", err, "not_logged", skipped)
 	}
 }
 

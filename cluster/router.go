@@ -40,6 +40,8 @@ type router struct {
 	node  *Node
 	o     RouterOptions
 	proxy *httputil.ReverseProxy
+
+	failures rareLog // of other nodes
 }
 
 // Router returns the handler of a node's listener: it serves a request for an object of a cell of this node, and passes others on to the
