@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/dohost/dohost/cluster"
 	"github.com/dohost/dohost/sharedlog"
+	"github.com/dohost/dohost/sharedlog/logtest"
 )
 
 // oneConn is a listener in memory with one connection.
@@ -44,12 +46,11 @@ func TestLeaveWaitsForPassedOnRequests(t *testing.T) {
 		answered     bool
 	}{{30 * time.Second, 25 * time.Second, true}, {30 * time.Second, 35 * time.Second, false}, {0, time.Second, true}} {
 		synctest.Test(t, func(t *testing.T) {
-			o, err := (&memoryCells{Number: 2}).OpenCells(t.Context())
-			if err != nil {
-				t.Fatal(err)
+			o := &cluster.Options{
+				Table: &memoryCells{}, TTL: time.Minute, Cells: 2, Secret: []byte("0123456789abcdef"), Advertise: "http://node",
+				Log:  func(context.Context, int) (sharedlog.Log, error) { return &logtest.Log{}, nil },
+				Open: func(int, sharedlog.Lease) (cluster.Host, error) { return nil, errors.New("not opened") },
 			}
-			o.Advertise = "http://node"
-			o.Open = func(int, sharedlog.Lease) (cluster.Host, error) { return nil, errors.New("not opened") }
 			node, err := cluster.Start(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
