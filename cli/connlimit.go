@@ -126,12 +126,15 @@ const (
 	maxConns      = 100_000
 	reservedFiles = 256 // for the store, the admin listener and the log
 	adminConns    = 64  // of those
+	cellFiles     = 32  // for the store and the log of each cell: a node may get all cells
 )
 
-// defaultConns is the number of connections if the process may open this many files, the store's files included.
-func defaultConns(files uint64) int {
-	if files > maxConns+reservedFiles {
-		return maxConns
+// defaultConns is the number of connections if the process may open this many files, the store's files included. With cells each
+// connection may need a second one, to another node.
+func defaultConns(files uint64, cells int) int {
+	reserved, each := uint64(reservedFiles), uint64(1)
+	if cells > 0 {
+		reserved, each = reserved+cellFiles*uint64(cells), 2
 	}
-	return int(max(files-min(files, reservedFiles), files/4))
+	return int(min(max(files-min(files, reserved), files/4)/each, maxConns))
 }

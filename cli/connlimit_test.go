@@ -36,9 +36,31 @@ func TestConnLimit(t *testing.T) {
 }
 
 func TestConnLimitDefaultLeavesFilesForTheStore(t *testing.T) {
-	for files, want := range map[uint64]int{100: 25, 256: 64, 1024: 768, 20_000: 19_744, 1 << 20: maxConns, 1<<64 - 1: maxConns} {
-		if got := defaultConns(files); got != want {
-			t.Errorf("%d files: %d connections, want %d", files, got, want)
+	for _, tt := range []struct {
+		files       uint64
+		cells, want int
+	}{
+		{100, 0, 25}, {256, 0, 64}, {1024, 0, 768}, {20_000, 0, 19_744}, {1 << 20, 0, maxConns}, {1<<64 - 1, 0, maxConns},
+		{100, 8, 12}, {1024, 8, 256}, {20_000, 8, 9744}, {20_000, 1024, 2500}, {150_000, 8, 74_744}, {1<<64 - 1, 8, maxConns},
+	} {
+		if got := defaultConns(tt.files, tt.cells); got != tt.want {
+			t.Errorf("%d files, %d cells: %d connections, want %d", tt.files, tt.cells, got, tt.want)
+		}
+	}
+}
+
+// TestListenersOfCellsLeaveFiles is for the call of defaultConns.
+func TestListenersOfCellsLeaveFiles(t *testing.T) {
+	for _, cells := range []int{0, 8} {
+		s := &server{}
+		if err := s.listen(t.Context(), &serveCmd{Listen: "127.0.0.1:0", Admin: "off"}, cells); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := s.publicAt.(*limitedListener).limit.total, defaultConns(maxFiles(), cells); got != want {
+			t.Errorf("%d cells: %d connections, want %d", cells, got, want)
+		}
+		if err := s.closeListeners(); err != nil {
+			t.Error(err)
 		}
 	}
 }

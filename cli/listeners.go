@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// listen opens the listeners.
-func (s *server) listen(ctx context.Context, c *serveCmd) (err error) {
+// listen opens the listeners, of one host or of a node with this number of cells in its cluster.
+func (s *server) listen(ctx context.Context, c *serveCmd, cells int) (err error) {
 	if isUnix(c.Listen) {
 		return fmt.Errorf("--listen %s: want host:port", c.Listen)
 	}
@@ -28,7 +28,7 @@ func (s *server) listen(ctx context.Context, c *serveCmd) (err error) {
 	if s.publicAt, err = listenAt(ctx, c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	s.publicAt = &limitedListener{s.publicAt, c.conns()}
+	s.publicAt = &limitedListener{s.publicAt, c.conns(cells)}
 	if c.Admin == "off" {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (s *server) newServer(h http.Handler) *http.Server {
 	}
 }
 
-// start serves, and prints the addresses.
+// start serves, and prints the addresses. That of the page is not printed for cells, whose admin listener has none.
 func (s *server) start() {
 	go s.serve(s.public, s.publicAt)
 	scheme := "http://"
@@ -77,7 +77,9 @@ func (s *server) start() {
 		}
 		fmt.Fprintf(s.std.out, "admin   %s\n", admin)
 	}
-	fmt.Fprintf(s.std.out, "page    %s/\n", page)
+	if s.host != nil {
+		fmt.Fprintf(s.std.out, "page    %s/\n", page)
+	}
 }
 
 func (s *server) serve(srv *http.Server, l net.Listener) {
@@ -93,9 +95,9 @@ func (s *server) serve(srv *http.Server, l net.Listener) {
 // shutdownTime is the time for the last answers after the host has closed.
 const shutdownTime = 2 * time.Second
 
-// shutDown sends the last answers and closes the listeners.
-func (s *server) shutDown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, shutdownTime)
+// shutDown sends the last answers, for at most a time, and closes the listeners.
+func (s *server) shutDown(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var errs []error
 	for _, srv := range []*http.Server{s.public, s.admin} {

@@ -178,7 +178,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	if err := s.acquireLog(ctx, c); err != nil {
 		return err
 	}
-	if err := s.listen(ctx, c); err != nil {
+	if err := s.listen(ctx, c, 0); err != nil {
 		return err
 	}
 	metrics := web.NewMetrics()
@@ -300,7 +300,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	go func() { closed <- s.host.Close() }()
 	select {
 	case err := <-closed:
-		return errors.Join(failure, err, s.closeArchive(), s.shutDown(context.WithoutCancel(ctx)))
+		return errors.Join(failure, err, s.closeArchive(), s.shutDown(context.WithoutCancel(ctx), shutdownTime))
 	case <-signals:
 		return s.secondSignalError()
 	}

@@ -85,11 +85,11 @@ func (s *server) openNode(ctx context.Context, c *serveCmd, cells *cluster.Optio
 	if err != nil {
 		return nil, err
 	}
-	if err := s.listen(ctx, c); err != nil {
-		return nil, err
-	}
 	o := *cells
 	o.Logger, o.Cells = s.log, cmp.Or(o.Cells, cluster.DefaultCells)
+	if err := s.listen(ctx, c, o.Cells); err != nil {
+		return nil, err
+	}
 	o.Open = func(cell int, lease sharedlog.Lease) (cluster.Host, error) {
 		return s.openCell(c, &allowed, cell, o.Cells, lease, classes)
 	}
@@ -102,16 +102,25 @@ func (s *server) openNode(ctx context.Context, c *serveCmd, cells *cluster.Optio
 	if err != nil {
 		return nil, err
 	}
-	object := web.ObjectOf(classes, s.publicOptions(c, &allowed, nil))
-	s.public = s.newServer(node.Router(&cluster.RouterOptions{Cell: func(r *http.Request) (int, bool) {
-		id, ok := object(r)
-		return cellOf(id, o.Cells), ok
-	}}))
+	s.public = s.newServer(node.Router(s.routerOptions(c, &allowed, o.Cells, classes)))
 	if s.adminAt != nil {
 		s.warnAboutAdmin(c, &allowed)
 		s.admin = s.newServer(web.AdminCells(adminOf(node), s.adminOptions(c, &allowed, nil)))
 	}
 	return node, nil
+}
+
+// routerOptions returns the options of the router of a node.
+func (s *server) routerOptions(c *serveCmd, allowed *access, cells int, classes []dohost.Class) *cluster.RouterOptions {
+	public := s.publicOptions(c, allowed, nil)
+	object := web.ObjectOf(classes, public)
+	return &cluster.RouterOptions{
+		Cell: func(r *http.Request) (int, bool) {
+			id, ok := object(r)
+			return cellOf(id, cells), ok
+		},
+		Bound: func(next http.Handler) http.Handler { return web.BoundBodies(public, next) },
+	}
 }
 
 // adminOf is the part of an operator's handler that depends on the node.
@@ -130,14 +139,15 @@ func adminOf(node *cluster.Node) *web.Cells {
 // drainTime is the time that other nodes have to take all cells, in addition to that of the handlers.
 const drainTime = 30 * time.Second
 
-// leave gives the cells to other nodes, closes those that are left, and sends the last answers.
+// leave gives the cells to other nodes, closes those that are left, and sends the last answers. It waits for requests that this node has
+// passed on as for those of its own handlers.
 func (s *server) leave(ctx context.Context, node *cluster.Node, grace time.Duration) error {
 	draining, cancel := context.WithTimeout(ctx, drainTime+grace)
 	defer cancel()
 	if err := node.Drain(draining); err != nil {
 		s.log.Warn("the other nodes have not taken all cells in time", "error", err)
 	}
-	return errors.Join(node.Close(ctx), s.shutDown(ctx))
+	return errors.Join(node.Close(ctx), s.shutDown(ctx, max(grace, shutdownTime)))
 }
 
 // cellOf returns the cell of an object. A sub-agent is in that of its root.

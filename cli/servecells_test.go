@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -118,14 +119,18 @@ func TestServeCells(t *testing.T) {
 	}()
 	addresses := map[string]string{}
 	lines := bufio.NewScanner(r)
-	for len(addresses) < 3 && lines.Scan() {
+	for len(addresses) < 2 && lines.Scan() {
 		kind, address, _ := strings.Cut(lines.Text(), " ")
 		addresses[kind] = strings.TrimSpace(address)
 	}
-	if len(addresses) < 3 {
+	if len(addresses) < 2 {
 		t.Fatalf("serve has ended with status %d: %s", <-status, &log)
 	}
-	go io.Copy(io.Discard, r)
+	rest := make(chan string, 1)
+	go func() {
+		b, _ := io.ReadAll(r)
+		rest <- string(b)
+	}()
 	for i := range objects {
 		if got := call(t, http.MethodPost, fmt.Sprint(addresses["objects"], "/objects/counter/", i, "/add"), http.StatusOK, "1"); strings.TrimSpace(got) != "1" {
 			t.Errorf("counter %d: %s", i, got)
@@ -162,6 +167,9 @@ func TestServeCells(t *testing.T) {
 		t.Errorf("an import into another cell: %s", got)
 	}
 	cancel()
+	if got := <-rest; got != "" {
+		t.Errorf("the output is %q after the addresses, want nothing", got)
+	}
 	if got := <-status; got != 0 || len(cells.table.Members) != 0 {
 		t.Errorf("exit status %d, members %v: %s", got, cells.table.Members, &log)
 	}
@@ -183,5 +191,31 @@ func TestServeCellsRefusesFlags(t *testing.T) {
 		if status != 1 || !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%s: exit status %d: %s", tt.flags, status, &out)
 		}
+	}
+}
+
+// deadlineWriter is a response that stores the deadline of its request's body.
+type deadlineWriter struct {
+	http.ResponseWriter
+	deadline time.Time
+}
+
+func (d *deadlineWriter) SetReadDeadline(at time.Time) error {
+	d.deadline = at
+	return nil
+}
+
+// TestPassedOnBodyHasDeadline is for a request to another node, whose body no handler of this one bounds.
+func TestPassedOnBodyHasDeadline(t *testing.T) {
+	o := (&server{}).routerOptions(&serveCmd{}, &access{}, 2, []dohost.Class{counter.Class()})
+	w := &deadlineWriter{ResponseWriter: httptest.NewRecorder()}
+	reached := false
+	o.Bound(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("1")))
+	if !reached || w.deadline.IsZero() {
+		t.Errorf("the handler is reached: %t; the deadline is %v", reached, w.deadline)
+	}
+	id := dohost.ID{Class: "counter", Name: "0"}
+	if cell, ok := o.Cell(httptest.NewRequest(http.MethodPost, "/objects/counter/0/add", nil)); !ok || cell != cluster.CellOf(id, 2) {
+		t.Errorf("the cell is %d, %t", cell, ok)
 	}
 }

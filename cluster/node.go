@@ -68,19 +68,22 @@ func (o *Options) check() (Options, error) {
 
 // Node is a member of a cluster, and serves the cells that the plan gives to it. Its methods may be called from any goroutine.
 type Node struct {
-	o      Options
-	self   Member
-	log    *slog.Logger
-	cancel context.CancelFunc // ends the goroutine of the node
-	ended  chan struct{}      // closed when that has ended
-	wake   chan struct{}      // holds a hint that a cell has changed
-	known  atomic.Pointer[view]
-	cells  []*localCell
-	expiry *time.Timer // calls expire at the deadline of the record
+	o       Options
+	self    Member
+	log     *slog.Logger
+	cancel  context.CancelFunc // ends the goroutine of the node
+	ended   chan struct{}      // closed when that has ended
+	wake    chan struct{}      // holds a hint that a cell has changed
+	known   atomic.Pointer[view]
+	passing passing // of its router
+	cells   []*localCell
+	expiry  *time.Timer // calls expire at the deadline of the record
 
 	drain    atomic.Bool
 	drained  chan struct{} // closed when a draining node has no cell that another node could have
 	draining sync.Once     // closes drained
+
+	unsigned rareLog // requests with a wrong signature
 
 	// mu guards the rest. It is not held during I/O.
 	mu      sync.Mutex
@@ -197,7 +200,7 @@ func (n *Node) tick(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.known.Store(newView(&s))
+	n.learn(newView(&s))
 	for i, c := range n.cells {
 		c.want(ctx, s.Plan.Cells[i].Owner == n.self.ID)
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bufio"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -85,6 +87,7 @@ func (s *sender) RoundTrip(r *http.Request) (*http.Response, error) {
 	if address == "" || id == to.id || id == s.node.self.ID {
 		return nil, err
 	}
+	s.node.passing.move(to, id, address)
 	return s.send(r, address, to.passed)
 }
 
@@ -95,20 +98,42 @@ func (s *sender) send(r *http.Request, address string, p passed) (*http.Response
 	}
 	r = r.Clone(r.Context())
 	r.URL.Scheme, r.URL.Host = u.Scheme, u.Host
+	r.Host = sentHost(r)
 	r.Header.Set(Header, s.sign(r, p))
 	return s.o.Transport.RoundTrip(r)
 }
 
+// sentHost returns the host that net/http sends for a request: never none, and without the zone of an IPv6 address.
+func sentHost(r *http.Request) string {
+	if r.Host == "" {
+		return r.URL.Host
+	}
+	end := strings.LastIndex(r.Host, "]")
+	if zone := strings.Index(r.Host, "%"); strings.HasPrefix(r.Host, "[") && zone >= 0 && zone < end {
+		return r.Host[:zone] + r.Host[end:]
+	}
+	return r.Host
+}
+
 // fail answers a request that another node has not answered.
 func (rt *router) fail(w http.ResponseWriter, r *http.Request, err error) {
-	switch to := targetOf(r); {
-	case r.Context().Err() != nil:
+	to := targetOf(r)
+	badBody, _ := errors.AsType[*bodyError](err)
+	lost := errors.Is(context.Cause(r.Context()), errNoMember)
+	if badBody == nil && !lost && r.Context().Err() != nil {
+		badBody = to.body.failure() // net/http has ended the context for it
+	}
+	switch {
+	case isHijacked(w): // the client has not read the header of the upgrade
+	case badBody != nil:
+		refuseBody(w, errors.Is(badBody, os.ErrDeadlineExceeded))
+	case !lost && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the client has disconnected
 	case errors.Is(err, errNotSent):
-		rt.node.log.Warn("a node cannot be reached", "node", to.address, "cell", to.cell, "error", err)
-		unavailable(w)
+		rt.note("a node cannot be reached", to, err)
+		unavailable(w, r)
 	default:
-		rt.node.log.Warn("a node has not answered a request", "node", to.address, "cell", to.cell, "error", err)
+		rt.note("a node has not answered a request", to, err)
 		body := dohost.ErrorBody{
 			Code: "no_answer", Message: "the node of the object has not answered", Ran: dohost.OutcomeUnknown.String(),
 		}
@@ -116,11 +141,18 @@ func (rt *router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
+// note logs a failure of another node. While a node is down, each request for it fails.
+func (rt *router) note(failure string, to *target, err error) {
+	if skipped, ok := rt.failures.next(); ok {
+		rt.node.log.Warn(failure, "node", to.address, "cell", to.cell, "error", err, "not_logged", skipped)
+	}
+}
+
 // retryAfter is the number of seconds in Retry-After.
 const retryAfter = "1"
 
 // unavailable answers a request for a cell that no node serves now.
-func unavailable(w http.ResponseWriter) {
+func unavailable(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Retry-After", retryAfter)
 	answer(w, http.StatusServiceUnavailable, &dohost.ErrorBody{
 		Code: "not_served", Message: "no node serves the object at the moment", Ran: dohost.OutcomeNotRun.String(), Retryable: true,
@@ -128,10 +160,22 @@ func unavailable(w http.ResponseWriter) {
 }
 
 // refuse answers a request whose Header has no valid signature.
-func refuse(w http.ResponseWriter) {
+func refuse(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusForbidden, &dohost.ErrorBody{
 		Code: "not_signed", Message: "the header " + Header + " has no valid signature: only nodes of the cluster send it", Ran: dohost.OutcomeNotRun.String(),
 	})
+}
+
+// refuseBody answers a request whose body cannot be read: it stalls, or is malformed.
+func refuseBody(w http.ResponseWriter, slow bool) {
+	status, body := http.StatusBadRequest, dohost.ErrorBody{
+		Code: "bad_body", Message: "the request body cannot be read", Ran: dohost.OutcomeUnknown.String(),
+	}
+	if slow {
+		status, body.Code, body.Message = http.StatusRequestTimeout, "slow_body", "the request body arrived too slowly"
+	}
+	w.Header().Set("Connection", "close")
+	answer(w, status, &body)
 }
 
 func answer(w http.ResponseWriter, status int, body *dohost.ErrorBody) {
@@ -144,8 +188,14 @@ func answer(w http.ResponseWriter, status int, body *dohost.ErrorBody) {
 // stepWriter sets a deadline for each write of a response.
 type stepWriter struct {
 	http.ResponseWriter
-	rc   *http.ResponseController
-	step time.Duration
+	rc       *http.ResponseController
+	step     time.Duration
+	hijacked bool
+}
+
+func isHijacked(w http.ResponseWriter) bool {
+	s, ok := w.(*stepWriter)
+	return ok && s.hijacked
 }
 
 // Unwrap is for http.ResponseController.
@@ -169,6 +219,35 @@ func (w *stepWriter) FlushError() error {
 	return w.rc.Flush()
 }
 
+// Hijack returns the connection of a WebSocket.
+func (w *stepWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, buffered, err := w.rc.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	w.hijacked = true
+	s := &stepConn{c, w.step}
+	s.extend() // the proxy writes the header of the response to buffered
+	return s, buffered, nil
+}
+
 func (w *stepWriter) extend() {
 	_ = w.rc.SetWriteDeadline(time.Now().Add(w.step)) // not every server has one
+}
+
+// stepConn is the connection to the client of a WebSocket, with a deadline for each write. It has no CloseWrite: the proxy would call it when
+// the owner has closed its connection, and then wait for a client that need not close its own.
+type stepConn struct {
+	net.Conn
+	step time.Duration
+}
+
+// Write writes at most the 32 KiB of the proxy's buffer.
+func (c *stepConn) Write(p []byte) (int, error) {
+	c.extend()
+	return c.Conn.Write(p)
+}
+
+func (c *stepConn) extend() {
+	_ = c.SetWriteDeadline(time.Now().Add(c.step)) // a closed connection fails in Write
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
+	"sync"
 	"time"
 )
 
@@ -24,8 +25,12 @@ type RouterOptions struct {
 	// Cell returns the cell of the object that a request is for; ok is false for a request that is for no object, and that any cell may
 	// answer. It is called concurrently.
 	Cell func(r *http.Request) (cell int, ok bool)
-	// StepTimeout bounds each write of a response that another node has made. Zero means 30 s; negative, no bound.
+	// StepTimeout bounds each write of a response that another node has made, and each write to the client of a WebSocket. Zero means 30 s; negative, no bound.
 	StepTimeout time.Duration
+	// Bound returns a handler that bounds the time of the body of a request before next, and the router uses it for the requests that no
+	// host of this node gets. A body that has a deadline in it is answered with the status 408. Nil bounds nothing: then a client that
+	// sends no body keeps its connection for as long as it wants.
+	Bound func(next http.Handler) http.Handler
 	// Transport connects to other nodes. Nil means TCP, and TLS for addresses with https.
 	Transport *http.Transport
 }
@@ -35,13 +40,15 @@ type router struct {
 	node  *Node
 	o     RouterOptions
 	proxy *httputil.ReverseProxy
+
+	failures rareLog // of other nodes
 }
 
 // Router returns the handler of a node's listener: it serves a request for an object of a cell of this node, and passes others on to the
 // nodes that have their cells. WebSockets are passed on, too, and end with either node.
 //
 // If no node serves the cell, the status is 503 with Retry-After, and the request has not run. If the connection to the other node
-// breaks, the status is 502, and it is unknown whether the request has run: the router does not repeat it. The host of the cell checks the
+// breaks, or the node is not a member any more for 30 s, the status is 502, and it is unknown whether the request has run: the router does not repeat it. The host of the cell checks the
 // credentials of the client. The router replaces RemoteAddr of a request that was passed on by the address of the client.
 // A request whose Header has no valid signature gets the status 403.
 func (n *Node) Router(o *RouterOptions) http.Handler {
@@ -70,12 +77,21 @@ type passedKey struct{}
 
 // ServeHTTP serves a request, or passes it on.
 func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h, here := rt.route(r)
+	if !here && rt.o.Bound != nil {
+		h = rt.o.Bound(h)
+	}
+	h.ServeHTTP(w, r)
+}
+
+// route returns the handler of a request, and whether that is the host of a cell of this node. It removes Header from the request.
+func (rt *router) route(r *http.Request) (h http.Handler, here bool) {
 	p := passed{client: r.RemoteAddr}
 	if header, has := r.Header[Header]; has {
 		var ok bool
 		if p, ok = rt.verify(r, header); !ok {
-			refuse(w)
-			return
+			rt.node.noteUnsigned(r)
+			return http.HandlerFunc(refuse), false
 		}
 		r.Header.Del(Header) // it is not for the object
 		r.RemoteAddr = p.client
@@ -85,20 +101,26 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		cell = rt.node.anyCell()
 	}
 	if h := rt.node.Host(cell); h != nil {
-		h.ServeHTTP(w, r)
-		return
+		return h, true
 	}
 	id, address := rt.node.known.Load().holder(cell)
 	if address == "" || id == rt.node.self.ID || p.hops >= MaxHops {
-		unavailable(w)
-		return
+		return http.HandlerFunc(unavailable), false
 	}
 	p.hops++
-	to := &target{cell: cell, id: id, address: address, passed: p}
-	if rt.o.StepTimeout > 0 {
-		w = &stepWriter{ResponseWriter: w, rc: http.NewResponseController(w), step: rt.o.StepTimeout}
-	}
-	rt.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passedKey{}, to)))
+	return rt.passOn(&target{cell: cell, id: id, address: address, passed: p}), false
+}
+
+// passOn returns a handler that passes a request on.
+func (rt *router) passOn(to *target) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if rt.o.StepTimeout > 0 {
+			w = &stepWriter{ResponseWriter: w, rc: http.NewResponseController(w), step: rt.o.StepTimeout}
+		}
+		ctx, end := rt.node.passing.begin(r.Context(), to)
+		defer end()
+		rt.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, passedKey{}, to)))
+	})
 }
 
 // target is the node that gets a request.
@@ -106,6 +128,7 @@ type target struct {
 	cell        int
 	id, address string
 	passed      passed
+	body        *onceBody // nil if the request has none
 }
 
 func targetOf(r *http.Request) *target {
@@ -122,9 +145,10 @@ func (rt *router) rewrite(pr *httputil.ProxyRequest) {
 		}
 	}
 	if mayRepeat(pr.Out) {
-		pr.Out.Body = &onceBody{http.NoBody}
+		pr.Out.Body = &onceBody{Reader: http.NoBody}
 	} else if pr.Out.Body != nil && pr.Out.Body != http.NoBody {
-		pr.Out.Body = &onceBody{pr.Out.Body}
+		body := &onceBody{Reader: pr.Out.Body}
+		pr.Out.Body, targetOf(pr.Out).body = body, body
 	}
 }
 
@@ -135,14 +159,46 @@ func mayRepeat(r *http.Request) bool {
 		return false
 	}
 	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
 	}
 	return r.Header["Idempotency-Key"] != nil || r.Header["X-Idempotency-Key"] != nil
 }
 
 // onceBody cannot be read again. The server closes the body itself, so that it can still be read after a connection was refused.
-type onceBody struct{ io.Reader }
+type onceBody struct {
+	io.Reader
+	mu  sync.Mutex // guards err; held during a Read
+	err *bodyError // of the last Read
+}
+
+// Read reads. Its errors are bodyErrors.
+func (b *onceBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, err := b.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		b.err = &bodyError{err}
+		err = b.err
+	}
+	return n, err
+}
+
+// failure waits for the end of a Read, and returns the error of the last one, or nil.
+func (b *onceBody) failure() *bodyError {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
+}
 
 // Close does nothing.
 func (*onceBody) Close() error { return nil }
+
+// bodyError is an error of the client's body, which is none of the other node.
+type bodyError struct{ error }
+
+// Unwrap is for package errors.
+func (e *bodyError) Unwrap() error { return e.error }

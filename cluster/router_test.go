@@ -275,7 +275,16 @@ func refusing(t *testing.T) string {
 func TestRefusedConnection(t *testing.T) {
 	a, b := startRouted(t, "a", testSecret, 1), startRouted(t, "b", testSecret, 1)
 	gone := refusing(t)
-	b.serve(0, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	b.serve(0, func(w http.ResponseWriter, r *http.Request) {
+		a.passing.mu.Lock()
+		defer a.passing.mu.Unlock()
+		for to := range a.passing.requests {
+			if to.id != "b" {
+				t.Errorf("the request counts as one to %s", to.id)
+			}
+		}
+		_, _ = io.Copy(w, r.Body)
+	})
 	knows(map[string]string{"gone": gone}, []string{"gone"}, a)
 	if status, body := send(t, http.MethodPost, a.URL+"/0/", nil, strings.NewReader("text")); status != http.StatusServiceUnavailable || ran(t, body) != "no" {
 		t.Errorf("%d %s", status, body)
@@ -331,24 +340,26 @@ func TestRequestIsNotRepeated(t *testing.T) {
 		}
 	}()
 	knows(map[string]string{"b": "http://" + l.Addr().String()}, []string{"b"}, a)
+	methods := []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPost, http.MethodPut, http.MethodDelete}
 	cases := 0
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodDelete} {
-		for _, body := range []string{"", "text"} {
-			cases++
-			header := http.Header{"Idempotency-Key": {"1"}, "X-Idempotency-Key": {"1"}}
-			if status, _ := send(t, method, a.URL+"/0/first", header, strings.NewReader(body)); status != http.StatusOK {
-				t.Fatalf("%s: %d", method, status)
-			}
-			status, text := send(t, method, a.URL+"/0/break", header, strings.NewReader(body))
-			if status != http.StatusBadGateway || method != http.MethodHead && ran(t, text) != "unknown" {
-				t.Errorf("%s: %d %s", method, status, text)
-			}
-			if got := <-arrived + " " + <-arrived; got != method+"/0/first "+method+"/0/break" || len(arrived) != 0 {
-				t.Errorf("%s: %s have arrived, and %d more", method, got, len(arrived))
-			}
+	for i := range 4 * len(methods) {
+		cases++
+		method, body, header := methods[i/4], [...]string{"", "text"}[i%2], http.Header(nil)
+		if i%4 > 1 {
+			header = http.Header{"Idempotency-Key": {"1"}, "X-Idempotency-Key": {"1"}}
+		}
+		if status, _ := send(t, method, a.URL+"/0/first", header, strings.NewReader(body)); status != http.StatusOK {
+			t.Fatalf("%s: %d", method, status)
+		}
+		status, text := send(t, method, a.URL+"/0/break", header, strings.NewReader(body))
+		if status != http.StatusBadGateway || method != http.MethodHead && ran(t, text) != "unknown" {
+			t.Errorf("%s: %d %s", method, status, text)
+		}
+		if got := <-arrived + " " + <-arrived; got != method+"/0/first "+method+"/0/break" || len(arrived) != 0 {
+			t.Errorf("%s: %s have arrived, and %d more", method, got, len(arrived))
 		}
 	}
-	if cases != 12 {
+	if cases != 28 {
 		t.Errorf("%d cases", cases)
 	}
 }

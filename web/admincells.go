@@ -18,9 +18,9 @@ type Cells struct {
 //
 //	GET /healthz, /readyz     of the node
 //	GET /cells                the cells, their nodes, and the members of the cluster
-//	ANY /cells/{cell}/...     the paths of [Admin], for a cell that this node serves
+//	ANY /cells/{cell}/...     the paths of [Admin] except its page, for a cell that this node serves
 //
-// It has the checks of Admin. Of the options it uses Ready, Hosts and Tokens; the handlers of cells have their own, and check again.
+// It has the checks and the times of Admin. Of the options it uses Ready, Hosts and Tokens; the handlers of cells have their own, and check again.
 func AdminCells(c *Cells, o *AdminOptions) http.Handler {
 	a := &admin{}
 	if o != nil {
@@ -36,20 +36,25 @@ func AdminCells(c *Cells, o *AdminOptions) http.Handler {
 		writeJSON(w, http.StatusOK, c.Status())
 	})
 	operators := authorize(a.opts.Tokens, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if number, _, ok := cellOf(r); ok {
+			c.refuse(w, r, number)
+			return
+		}
 		if _, pattern := mux.Handler(r); pattern == "" {
 			noRoute(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	}))
-	options := (*Options)(nil).withDefaults()
-	return a.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if number, ok := cellOf(r); ok { // bypasses the mux, which would clean the names in the path
-			c.serve(w, r, number)
-			return
+	return BoundBodies(nil, a.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if number, path, ok := cellOf(r); ok && !isPage(path) { // bypasses the mux, which would clean the names in the path
+			if h := c.admin(number); h != nil {
+				http.StripPrefix(cellPrefix+number, h).ServeHTTP(w, r)
+				return
+			}
 		}
-		boundBodies(options.StepTimeout, options.BodyTimeout, operators).ServeHTTP(w, r)
-	}))
+		operators.ServeHTTP(w, r)
+	})))
 }
 
 func (a *admin) nodeReady(w http.ResponseWriter, _ *http.Request) {
@@ -65,21 +70,31 @@ func (a *admin) nodeReady(w http.ResponseWriter, _ *http.Request) {
 // cellPrefix begins the paths of cells.
 const cellPrefix = "/cells/"
 
-// cellOf returns the part of a path that should be the number of a cell.
-func cellOf(r *http.Request) (number string, ok bool) {
+// cellOf returns the part of a path that should be the number of a cell, and the path on its Admin handler.
+func cellOf(r *http.Request) (number, path string, ok bool) {
 	rest, ok := strings.CutPrefix(r.URL.Path, cellPrefix)
 	number, _, inside := strings.Cut(rest, "/")
-	return number, ok && inside
+	return number, rest[len(number):], ok && inside
 }
 
-func (c *Cells) serve(w http.ResponseWriter, r *http.Request, number string) {
-	var h http.Handler
+// isPage reports whether a path is that of a file of the page. Those need no token, and name one another by absolute paths, without the cell.
+func isPage(path string) bool {
+	return path == "/" || path != hostPath && strings.HasPrefix(path, "/page/")
+}
+
+// admin returns the handler of a cell that this node serves, or nil.
+func (c *Cells) admin(number string) http.Handler {
 	if n, err := strconv.Atoi(number); err == nil {
-		h = c.Admin(n)
+		return c.Admin(n)
 	}
-	if h == nil {
-		refuse(w, http.StatusNotFound, "no_cell", "this node does not serve cell "+strconv.Quote(number)+": GET /cells lists the nodes of the cells")
+	return nil
+}
+
+// refuse answers a request for a cell that this node does not serve, or for its page.
+func (c *Cells) refuse(w http.ResponseWriter, r *http.Request, number string) {
+	if c.admin(number) != nil {
+		noRoute(w, r)
 		return
 	}
-	http.StripPrefix(cellPrefix+number, h).ServeHTTP(w, r)
+	refuse(w, http.StatusNotFound, "no_cell", "this node does not serve cell "+strconv.Quote(number)+": GET /cells lists the nodes of the cells")
 }

@@ -10,6 +10,13 @@ import (
 	"time"
 )
 
+// BoundBodies is for a handler that is not [Handler]: it bounds the time for the body of a request, as Handler does, before next gets the
+// request. It has to be the outermost handler. Of the options it uses StepTimeout and BodyTimeout; nil means the defaults.
+func BoundBodies(o *Options, next http.Handler) http.Handler {
+	opts := o.withDefaults()
+	return boundBodies(opts.StepTimeout, opts.BodyTimeout, next)
+}
+
 // boundBodies sets deadlines for each request's body, from the start of the request: net/http reads the unread rest of
 // a body after the handler has returned. It has to be the outermost handler. A refusal with an unread body closes the
 // connection.

@@ -89,6 +89,12 @@ func TestBodyUnreadTimesOut(t *testing.T) {
 		public := Handler(h.Host(), &Options{Classes: classes, Hosts: []string{"localhost"}, Page: true})
 		guarded := Handler(h.Host(), &Options{Classes: classes, Tokens: []string{"x"}})
 		operators, locked := Admin(h.Host(), nil), Admin(h.Host(), &AdminOptions{Tokens: []string{"x"}})
+		cells := AdminCells(&Cells{Admin: func(cell int) http.Handler {
+			if cell == 1 {
+				return operators
+			}
+			return nil
+		}}, nil)
 		for _, tt := range []struct {
 			handler http.Handler
 			request string
@@ -110,6 +116,10 @@ func TestBodyUnreadTimesOut(t *testing.T) {
 			{operators, "POST /v1/objects/plain/a/evict", "", 200},
 			{operators, "POST /agents/plain/a", "", 403},
 			{locked, "POST /v1/kill", "", 401},
+			{cells, "POST /cells/1/x", "", 404},
+			{cells, "POST /cells/0/x", "", 404},
+			{cells, "POST /cells/1/x", "Origin: http://evil.example", 403},
+			{cells, "POST /cells/1/v1/objects/plain/a/evict", "", 200},
 		} {
 			for _, length := range []string{"Content-Length: 60000", "Transfer-Encoding: chunked"} {
 				host := "Host: localhost"
