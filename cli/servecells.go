@@ -22,8 +22,8 @@ import (
 // Cells is a [SharedLog] that can divide the objects among the cells of several nodes.
 type Cells interface {
 	SharedLog
-	// OpenCells returns the options of a node, or nil if the flags choose one host. The command sets Open and Logger, and Advertise if it
-	// is empty.
+	// OpenCells returns the options of a node, or nil if the flags choose one host. The command sets Open, ReleaseTime and Logger, and
+	// Advertise if it is empty.
 	OpenCells(ctx context.Context) (*cluster.Options, error)
 }
 
@@ -89,7 +89,7 @@ func (s *server) openNode(ctx context.Context, c *serveCmd, cells *cluster.Optio
 		return nil, err
 	}
 	o := *cells
-	o.Logger, o.Cells = s.log, cmp.Or(o.Cells, cluster.DefaultCells)
+	o.Logger, o.Cells, o.ReleaseTime = s.log, cmp.Or(o.Cells, cluster.DefaultCells), openTime+c.Grace
 	o.Open = func(cell int, lease sharedlog.Lease) (cluster.Host, error) {
 		return s.openCell(c, &allowed, cell, o.Cells, lease, classes)
 	}
@@ -126,6 +126,9 @@ func adminOf(node *cluster.Node) *web.Cells {
 		},
 	}
 }
+
+// openTime is the time that a host regularly needs at most to open: it reads the records since the last base.
+const openTime = 30 * time.Second
 
 // drainTime is the time that other nodes have to take all cells, in addition to that of the handlers.
 const drainTime = 30 * time.Second

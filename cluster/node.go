@@ -35,6 +35,9 @@ type Options struct {
 	Cells int
 	// Advertise is the URL of this node for other nodes, such as http://10.0.0.7:8787.
 	Advertise string
+	// ReleaseTime is the longest time that a node regularly needs to release a log: for an Open that has begun, and then for Close. A node
+	// waits for a log this long and four times TTL, before it gives the cell back, and gets no cells for a while.
+	ReleaseTime time.Duration
 	// Secret signs the requests that nodes pass on. It is the same on all nodes, and has at least 16 bytes.
 	Secret []byte
 	// Log returns the log of a cell. It may be called several times for each.
@@ -150,11 +153,14 @@ const (
 	renewals = 3 // in the time to live of a record
 	ticks    = 6 // likewise
 	tries    = 5 // to change the plan, in one tick
-	patience = 4 // times to live, for the acquisition of a log
+	patience = 4 // times to live, for the acquisition of a log, in addition to ReleaseTime
 
-	firstBackoff   = 20 // times to live
-	longestBackoff = 200
+	firstBackoff   = 5 // times the wait for a log, so that other nodes without logs give the cells back before this one gets them again
+	longestBackoff = 50
 )
+
+// wait is the time after which a node gives back a cell whose log it cannot acquire.
+func (o *Options) wait() time.Duration { return o.ReleaseTime + patience*o.TTL }
 
 // run is the node's goroutine.
 func (n *Node) run(ctx context.Context) {
@@ -199,7 +205,7 @@ func (n *Node) tick(ctx context.Context) error {
 	}
 	n.known.Store(newView(&s))
 	for i, c := range n.cells {
-		c.want(ctx, s.Plan.Cells[i].Owner == n.self.ID)
+		c.want(ctx, s.Plan.Cells[i])
 	}
 	n.checkDrained(&s)
 	return nil
@@ -294,9 +300,9 @@ func (n *Node) states() []localState {
 	defer n.mu.Unlock()
 	for i, c := range n.cells {
 		switch {
-		case c.holds:
+		case c.phase == serving:
 			list[i] = held
-		case c.isStuckLocked(patience * n.o.TTL):
+		case c.isStuckLocked(n.o.wait()):
 			list[i] = stuck
 		}
 	}
@@ -308,7 +314,7 @@ func (n *Node) backsOff(cells []localState) bool {
 	now := time.Now()
 	switch {
 	case slices.Contains(cells, stuck) && now.After(n.backoffUntil):
-		n.backoffTime = min(max(2*n.backoffTime, firstBackoff*n.o.TTL), longestBackoff*n.o.TTL)
+		n.backoffTime = min(max(2*n.backoffTime, firstBackoff*n.o.wait()), longestBackoff*n.o.wait())
 		n.backoffUntil = now.Add(n.backoffTime)
 		n.log.Error("the logs of cells cannot be acquired; this node gets no cells for a while", "time", n.backoffTime)
 	case n.hasOpenedSince(n.backoffUntil.Add(-n.backoffTime)):
