@@ -261,7 +261,7 @@ func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
 			n.expire()
 			return s, err
 		}
-		p := s.Plan.report(n.self.ID, cells, n.drain.Load() || backsOff)
+		p := s.Plan.report(n.self.ID, cells, n.drain.Load(), backsOff)
 		if n.isPlanner(s.Members) {
 			p = Next(p, s.Members)
 		}
@@ -309,7 +309,7 @@ func (n *Node) states() []localState {
 	return list
 }
 
-// backsOff reports whether the node cannot acquire logs. It then drains for a while, so that it does not get cells that others can serve.
+// backsOff reports whether the node cannot acquire logs. It then gets no cells for a while that others can serve.
 func (n *Node) backsOff(cells []localState) bool {
 	now := time.Now()
 	switch {
@@ -323,9 +323,9 @@ func (n *Node) backsOff(cells []localState) bool {
 	return now.Before(n.backoffUntil)
 }
 
-// Drain gives the cells to other nodes, one after the other, and returns when this node has none, when there is no other node for them, or
-// when ctx ends. The node remains a member that gets no cells. Drain returns
-// nil if Close is called, and the cause of ctx if ctx ends first.
+// Drain gives the cells to other nodes, one after the other, and returns when this node has none, when all nodes drain, or when ctx ends.
+// While the only other nodes cannot acquire logs, or while any cell is not served by its owner, no cell moves. The node remains a member
+// that gets no cells. Drain returns nil if Close is called, and the cause of ctx if ctx ends first.
 func (n *Node) Drain(ctx context.Context) error {
 	n.drain.Store(true)
 	n.hint()
@@ -339,6 +339,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	}
 }
 
+// checkDrained ends Drain if this node has no cell, or if all nodes drain. It waits for a node that backs off: that may get cells later.
 func (n *Node) checkDrained(s *Snapshot) {
 	if !slices.Contains(s.Plan.Draining, n.self.ID) {
 		return
