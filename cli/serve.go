@@ -64,8 +64,12 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 	if c.Streams {
 		classes = c.withStreams(classes)
 	}
-	s := &server{std: std, questions: ask, classes: served, supervised: supervised, served: make(chan error, 2)}
-	cells, err := c.openCells(ctx)
+	log, err := newLogger(c.Log, std.err)
+	if err != nil {
+		return err
+	}
+	s := &server{std: std, questions: ask, classes: served, supervised: supervised, log: log, served: make(chan error, 2)}
+	cells, err := c.openCells(ctx, s.log)
 	if err != nil {
 		return err
 	}
@@ -146,9 +150,6 @@ type server struct {
 // prepare checks the flags, and reads the files that they name.
 func (s *server) prepare(c *serveCmd) (allowed access, err error) {
 	if err := c.check(); err != nil {
-		return allowed, err
-	}
-	if s.log, err = newLogger(c.Log, s.std.err); err != nil {
 		return allowed, err
 	}
 	if s.chaos, err = c.chaos(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os/signal"
@@ -23,15 +24,15 @@ import (
 type Cells interface {
 	SharedLog
 	// OpenCells returns the options of a node, or nil if the flags choose one host. The command sets Open, ReleaseTime and Logger, and
-	// Advertise if it is empty.
-	OpenCells(ctx context.Context) (*cluster.Options, error)
+	// Advertise if it is empty. log gets warnings.
+	OpenCells(ctx context.Context, log *slog.Logger) (*cluster.Options, error)
 }
 
 // openCells returns the cells that the flags choose, or nil.
-func (c *serveCmd) openCells(ctx context.Context) (cells *cluster.Options, err error) {
+func (c *serveCmd) openCells(ctx context.Context, log *slog.Logger) (cells *cluster.Options, err error) {
 	for _, p := range c.Plugins {
 		if p, ok := p.(Cells); ok {
-			if cells, err = p.OpenCells(ctx); err != nil {
+			if cells, err = p.OpenCells(ctx, log); err != nil {
 				return nil, err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -32,7 +33,7 @@ type memoryCells struct {
 	logs  [8]logtest.Log
 }
 
-func (m *memoryCells) OpenCells(context.Context) (*cluster.Options, error) {
+func (m *memoryCells) OpenCells(context.Context, *slog.Logger) (*cluster.Options, error) {
 	if m.Number == 0 {
 		return nil, nil
 	}

@@ -25,6 +25,9 @@ type Host interface {
 	Failed() <-chan struct{}
 }
 
+// MinSecret is the smallest length of a secret in bytes.
+const MinSecret = minSecret
+
 // Options of a node. The node calls Log and Open from several goroutines, but for each cell from one at a time.
 type Options struct {
 	// Table has the members and the plan. Required.
@@ -38,7 +41,7 @@ type Options struct {
 	// ReleaseTime is the longest time that a node regularly needs to release a log: for an Open that has begun, and then for Close. A node
 	// waits for a log this long and four times TTL, before it gives the cell back, and gets no cells for a while.
 	ReleaseTime time.Duration
-	// Secret signs the requests that nodes pass on. It is the same on all nodes, and has at least 16 bytes.
+	// Secret signs the requests that nodes pass on. It is the same on all nodes, and has at least MinSecret bytes.
 	Secret []byte
 	// Log returns the log of a cell. It may be called several times for each.
 	Log func(ctx context.Context, cell int) (sharedlog.Log, error)
