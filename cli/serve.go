@@ -183,7 +183,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		return err
 	}
 	metrics := web.NewMetrics()
-	o := s.hostOptions(c, metrics, s.lease)
+	o := s.hostOptions(c, s.log, metrics, s.lease)
 	if err = s.openArchive(c.Ship, o); err != nil {
 		return err
 	}
@@ -202,11 +202,11 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 }
 
 // hostOptions returns the options of a host.
-func (s *server) hostOptions(c *serveCmd, metrics *web.Metrics, lease sharedlog.Lease) *dohost.Options {
+func (s *server) hostOptions(c *serveCmd, log *slog.Logger, metrics *web.Metrics, lease sharedlog.Lease) *dohost.Options {
 	o := &dohost.Options{
-		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: s.chaos, Logger: s.log,
+		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: s.chaos, Logger: log,
 		Origins: c.Origin, ErrorTexts: c.errorTexts(c.Listen), Lease: lease,
-		Listener: dohost.Tee(web.LogListener(s.log), metrics.Listener()),
+		Listener: dohost.Tee(web.LogListener(log), metrics.Listener()),
 	}
 	c.set(o)
 	return o

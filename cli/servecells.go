@@ -149,8 +149,8 @@ func cellOf(id dohost.ID, cells int) int { return cluster.CellOf(agent.RootOf(id
 
 // openCell opens the host of a cell.
 func (s *server) openCell(c *serveCmd, allowed *access, cell, cells int, lease sharedlog.Lease, classes []dohost.Class) (cluster.Host, error) {
-	metrics := web.NewMetrics()
-	o := s.hostOptions(c, metrics, lease)
+	metrics, log := web.NewMetrics(), s.log.With("cell", cell)
+	o := s.hostOptions(c, log, metrics, lease)
 	o.StoreMemory = cellMemory
 	o.Holds = func(id dohost.ID) bool { return cellOf(id, cells) == cell }
 	h, err := dohost.Open(filepath.Join(c.Data, "cells", strconv.Itoa(cell)), o, classes...)
@@ -158,9 +158,9 @@ func (s *server) openCell(c *serveCmd, allowed *access, cell, cells int, lease s
 		return nil, err
 	}
 	metrics.Watch(h)
-	return &cellHost{
-		Host: h, Handler: web.Handler(h, s.publicOptions(c, allowed, metrics)), admin: web.Admin(h, s.adminOptions(c, allowed, metrics)),
-	}, nil
+	public, admin := s.publicOptions(c, allowed, metrics), s.adminOptions(c, allowed, metrics)
+	public.Logger, admin.Logger = log, log
+	return &cellHost{Host: h, Handler: web.Handler(h, public), admin: web.Admin(h, admin)}, nil
 }
 
 // address returns the URL of the listener for other nodes.
