@@ -88,6 +88,8 @@ type Node struct {
 	drained  chan struct{} // closed when a draining node has no cell that another node could have
 	draining sync.Once     // closes drained
 
+	unsigned rareLog // requests with a wrong signature
+
 	// mu guards the rest. It is not held during I/O.
 	mu      sync.Mutex
 	expired bool // the record may have expired, or the node is closed

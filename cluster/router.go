@@ -74,6 +74,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if header, has := r.Header[Header]; has {
 		var ok bool
 		if p, ok = rt.verify(r, header); !ok {
+			rt.node.noteUnsigned(r)
 			refuse(w)
 			return
 		}
