@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/dohost/dohost/sharedlog"
 )
 
 // Host serves a cell. Its ServeHTTP is called concurrently, and may be called during and after Close. In a program it is a *dohost.Host with an HTTP handler of its own.
@@ -23,53 +20,6 @@ type Host interface {
 	Close() error
 	// Failed is closed when the host can serve no more, for instance since its lease is lost.
 	Failed() <-chan struct{}
-}
-
-// MinSecret is the smallest length of a secret in bytes.
-const MinSecret = minSecret
-
-// Options of a node. The node calls Log and Open from several goroutines, but for each cell from one at a time.
-type Options struct {
-	// Table has the members and the plan. Required.
-	Table Table
-	// TTL is the time to live of the records of Table. The node renews its record three times in it, and reads the table six times.
-	TTL time.Duration
-	// Cells is the number of cells of a new cluster. Start returns an error if the cluster has another number. Zero means DefaultCells.
-	Cells int
-	// Advertise is the URL of this node for other nodes, such as http://10.0.0.7:8787.
-	Advertise string
-	// ReleaseTime is the longest time that a node regularly needs to release a log: for an Open that has begun, and then for Close. A node
-	// waits for a log this long and four times TTL, before it gives the cell back, and gets no cells for a while.
-	ReleaseTime time.Duration
-	// Secret signs the requests that nodes pass on. It is the same on all nodes, and has at least MinSecret bytes.
-	Secret []byte
-	// Log returns the log of a cell. It may be called several times for each.
-	Log func(ctx context.Context, cell int) (sharedlog.Log, error)
-	// Open opens the host of a cell on a lease. If it fails, the node releases the lease.
-	Open func(cell int, lease sharedlog.Lease) (Host, error)
-	// Logger gets the changes of cells, and failures. Nil discards them.
-	Logger *slog.Logger
-}
-
-func (o *Options) check() (Options, error) {
-	c := *o
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Cells == 0 {
-		c.Cells = DefaultCells
-	}
-	if c.TTL <= 0 || c.Table == nil || c.Log == nil || c.Open == nil {
-		return c, errors.New("cluster: want Options.Table, TTL, Log and Open")
-	}
-	if len(c.Secret) < minSecret {
-		return c, fmt.Errorf("cluster: the secret has %d bytes, want at least %d", len(c.Secret), minSecret)
-	}
-	if u, err := url.Parse(c.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
-		u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return c, fmt.Errorf("cluster: address %q: want a URL for other nodes, such as http://10.0.0.7:8787", c.Advertise)
-	}
-	return c, nil
 }
 
 // Node is a member of a cluster, and serves the cells that the plan gives to it. Its methods may be called from any goroutine.
@@ -163,9 +113,6 @@ const (
 	firstBackoff   = 5 // times the wait for a log, so that other nodes without logs give the cells back before this one gets them again
 	longestBackoff = 50
 )
-
-// wait is the time after which a node gives back a cell whose log it cannot acquire.
-func (o *Options) wait() time.Duration { return o.ReleaseTime + patience*o.TTL }
 
 // run is the node's goroutine.
 func (n *Node) run(ctx context.Context) {
