@@ -276,8 +276,8 @@ func (n *Node) backsOff(cells []localState) bool {
 }
 
 // Drain gives the cells to other nodes, one after the other, and returns when this node has none, when all nodes drain, or when ctx ends.
-// While the only other nodes cannot acquire logs, or while any cell is not served by its owner, no cell moves. The node remains a member
-// that gets no cells. Drain returns nil if Close is called, and the cause of ctx if ctx ends first.
+// No cell moves while the other nodes cannot acquire logs, or while a cell is not served by its owner. The node remains a member that gets
+// no cells. Drain returns nil if Close is called, and the cause of ctx if ctx ends first.
 func (n *Node) Drain(ctx context.Context) error {
 	n.drain.Store(true)
 	n.hint()

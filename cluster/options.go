@@ -69,7 +69,7 @@ func (o *Options) check() (Options, error) {
 	return c, nil
 }
 
-// isHere reports whether a host is the machine of whoever connects to it.
+// isHere reports whether a host is the machine of the node that connects to it.
 func isHere(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")

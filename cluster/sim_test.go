@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,7 +44,8 @@ type simProcess struct {
 	heal   [places]chan struct{} // closed when the place can be reached again; nil while it can be reached
 	since  [places]time.Time     // of the failure; the zero time if there is none
 	killed bool
-	left   bool // ended by Drain and Close
+	left   bool // Drain has returned, or Close was called
+	closed bool // Close has returned
 	joined time.Time
 }
 
@@ -130,6 +132,12 @@ func (p *simProcess) leave() {
 	p.left = true
 }
 
+func (p *simProcess) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
 func (p *simProcess) id() string { return p.self.Load().(string) }
 
 func (p *simProcess) isGood(d time.Duration) bool {
@@ -149,6 +157,7 @@ type world struct {
 
 	mu        sync.Mutex
 	processes []*simProcess
+	leaving   []*simProcess // that drain or close
 	byID      map[string]*simProcess
 	ending    sync.WaitGroup
 }
@@ -208,12 +217,14 @@ func (w *world) end(p *simProcess, drain bool) {
 			w.processes = append(w.processes[:i:i], w.processes[i+1:]...)
 		}
 	}
-	if !drain {
+	if drain {
+		w.leaving = append(w.leaving, p)
+	} else {
 		p.kill()
 	}
 	w.ending.Go(func() {
 		if drain {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute+longestBackoff*simWait())
 			defer cancel()
 			if err := p.node.Drain(ctx); err != nil {
 				w.t.Errorf("draining: %v", err)
@@ -224,6 +235,9 @@ func (w *world) end(p *simProcess, drain bool) {
 		if drain && err != nil {
 			w.t.Errorf("closing: %v", err)
 		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.closed = true
 	})
 }
 
@@ -280,9 +294,11 @@ func (w *world) mendAll() {
 
 // owners checks that a cell has at most one valid owner, and returns the number of cells without one.
 func (w *world) owners() (without int) {
+	w.leaving = slices.DeleteFunc(w.leaving, (*simProcess).isClosed)
+	processes := slices.Concat(w.processes, w.leaving)
 	for cell := range *simCells {
 		valid, live := 0, 0
-		for _, p := range w.processes {
+		for _, p := range processes {
 			h, ok := p.node.Host(cell).(*simHost)
 			if !ok {
 				continue
@@ -351,7 +367,7 @@ func TestClusterSurvivesFailures(t *testing.T) {
 			w.owners()
 		}
 		w.mendAll()
-		w.await(time.Duration(*simCells)*(2*simSlowest+*simTTL)+time.Minute, "balance", func() bool {
+		w.await(time.Duration(*simCells)*(2*simSlowest+*simTTL)+longestBackoff*simWait(), "balance", func() bool {
 			s := w.table.now()
 			return w.owners() == 0 && len(s.Members) == len(w.processes) && isBalanced(s.Plan, s.Members)
 		})

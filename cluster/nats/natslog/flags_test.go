@@ -29,7 +29,7 @@ func TestSecretFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), c.mode); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(path, c.mode); err != nil { // whatever the umask is
+		if err := os.Chmod(path, c.mode); err != nil { // independently of the umask
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
