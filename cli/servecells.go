@@ -90,10 +90,11 @@ func (s *server) openNode(ctx context.Context, c *serveCmd, cells *cluster.Optio
 		return nil, err
 	}
 	o := *cells
-	o.Logger, o.Cells, o.ReleaseTime = s.log, cmp.Or(o.Cells, cluster.DefaultCells), openTime+c.Grace
+	o.Logger, o.Cells = s.log, cmp.Or(o.Cells, cluster.DefaultCells)
 	o.Open = func(cell int, lease sharedlog.Lease) (cluster.Host, error) {
 		return s.openCell(c, &allowed, cell, o.Cells, lease, classes)
 	}
+	o.ReleaseTime = openTime + c.Grace
 	if o.Advertise == "" {
 		if o.Advertise, err = s.address(); err != nil {
 			return nil, err
