@@ -64,8 +64,12 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 	if c.Streams {
 		classes = c.withStreams(classes)
 	}
-	s := &server{std: std, questions: ask, classes: served, supervised: supervised, served: make(chan error, 2)}
-	cells, err := c.openCells(ctx)
+	log, err := newLogger(c.Log, std.err)
+	if err != nil {
+		return err
+	}
+	s := &server{std: std, questions: ask, classes: served, supervised: supervised, log: log, served: make(chan error, 2)}
+	cells, err := c.openCells(ctx, s.log)
 	if err != nil {
 		return err
 	}
@@ -148,9 +152,6 @@ func (s *server) prepare(c *serveCmd) (allowed access, err error) {
 	if err := c.check(); err != nil {
 		return allowed, err
 	}
-	if s.log, err = newLogger(c.Log, s.std.err); err != nil {
-		return allowed, err
-	}
 	if s.chaos, err = c.chaos(); err != nil {
 		return allowed, err
 	}
@@ -182,7 +183,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		return err
 	}
 	metrics := web.NewMetrics()
-	o := s.hostOptions(c, metrics, s.lease)
+	o := s.hostOptions(c, s.log, metrics, s.lease)
 	if err = s.openArchive(c.Ship, o); err != nil {
 		return err
 	}
@@ -201,11 +202,11 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 }
 
 // hostOptions returns the options of a host.
-func (s *server) hostOptions(c *serveCmd, metrics *web.Metrics, lease sharedlog.Lease) *dohost.Options {
+func (s *server) hostOptions(c *serveCmd, log *slog.Logger, metrics *web.Metrics, lease sharedlog.Lease) *dohost.Options {
 	o := &dohost.Options{
-		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: s.chaos, Logger: s.log,
+		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: s.chaos, Logger: log,
 		Origins: c.Origin, ErrorTexts: c.errorTexts(c.Listen), Lease: lease,
-		Listener: dohost.Tee(web.LogListener(s.log), metrics.Listener()),
+		Listener: dohost.Tee(web.LogListener(log), metrics.Listener()),
 	}
 	c.set(o)
 	return o

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os/signal"
@@ -22,16 +23,16 @@ import (
 // Cells is a [SharedLog] that can divide the objects among the cells of several nodes.
 type Cells interface {
 	SharedLog
-	// OpenCells returns the options of a node, or nil if the flags choose one host. The command sets Open and Logger, and Advertise if it
-	// is empty.
-	OpenCells(ctx context.Context) (*cluster.Options, error)
+	// OpenCells returns the options of a node, or nil if the flags choose one host. The command sets Open, ReleaseTime and Logger, and
+	// Advertise if it is empty. log gets warnings.
+	OpenCells(ctx context.Context, log *slog.Logger) (*cluster.Options, error)
 }
 
 // openCells returns the cells that the flags choose, or nil.
-func (c *serveCmd) openCells(ctx context.Context) (cells *cluster.Options, err error) {
+func (c *serveCmd) openCells(ctx context.Context, log *slog.Logger) (cells *cluster.Options, err error) {
 	for _, p := range c.Plugins {
 		if p, ok := p.(Cells); ok {
-			if cells, err = p.OpenCells(ctx); err != nil {
+			if cells, err = p.OpenCells(ctx, log); err != nil {
 				return nil, err
 			}
 		}
@@ -93,6 +94,7 @@ func (s *server) openNode(ctx context.Context, c *serveCmd, cells *cluster.Optio
 	o.Open = func(cell int, lease sharedlog.Lease) (cluster.Host, error) {
 		return s.openCell(c, &allowed, cell, o.Cells, lease, classes)
 	}
+	o.ReleaseTime = openTime + c.Grace
 	if o.Advertise == "" {
 		if o.Advertise, err = s.address(); err != nil {
 			return nil, err
@@ -136,6 +138,9 @@ func adminOf(node *cluster.Node) *web.Cells {
 	}
 }
 
+// openTime is the time that a host regularly needs at most to open: it reads the records since the last base.
+const openTime = 30 * time.Second
+
 // drainTime is the time that other nodes have to take all cells, in addition to that of the handlers.
 const drainTime = 30 * time.Second
 
@@ -155,8 +160,8 @@ func cellOf(id dohost.ID, cells int) int { return cluster.CellOf(agent.RootOf(id
 
 // openCell opens the host of a cell.
 func (s *server) openCell(c *serveCmd, allowed *access, cell, cells int, lease sharedlog.Lease, classes []dohost.Class) (cluster.Host, error) {
-	metrics := web.NewMetrics()
-	o := s.hostOptions(c, metrics, lease)
+	metrics, log := web.NewMetrics(), s.log.With("cell", cell)
+	o := s.hostOptions(c, log, metrics, lease)
 	o.StoreMemory = cellMemory
 	o.Holds = func(id dohost.ID) bool { return cellOf(id, cells) == cell }
 	h, err := dohost.Open(filepath.Join(c.Data, "cells", strconv.Itoa(cell)), o, classes...)
@@ -164,9 +169,9 @@ func (s *server) openCell(c *serveCmd, allowed *access, cell, cells int, lease s
 		return nil, err
 	}
 	metrics.Watch(h)
-	return &cellHost{
-		Host: h, Handler: web.Handler(h, s.publicOptions(c, allowed, metrics)), admin: web.Admin(h, s.adminOptions(c, allowed, metrics)),
-	}, nil
+	public, admin := s.publicOptions(c, allowed, metrics), s.adminOptions(c, allowed, metrics)
+	public.Logger, admin.Logger = log, log
+	return &cellHost{Host: h, Handler: web.Handler(h, public), admin: web.Admin(h, admin)}, nil
 }
 
 // address returns the URL of the listener for other nodes.

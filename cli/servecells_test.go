@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +35,7 @@ type memoryCells struct {
 	logs  [8]logtest.Log
 }
 
-func (m *memoryCells) OpenCells(context.Context) (*cluster.Options, error) {
+func (m *memoryCells) OpenCells(context.Context, *slog.Logger) (*cluster.Options, error) {
 	if m.Number == 0 {
 		return nil, nil
 	}
@@ -173,6 +175,25 @@ func TestServeCells(t *testing.T) {
 	if got := <-status; got != 0 || len(cells.table.Members) != 0 {
 		t.Errorf("exit status %d, members %v: %s", got, cells.table.Members, &log)
 	}
+	for i := range objects {
+		id := dohost.ID{Class: "counter", Name: fmt.Sprint(i)}
+		if want := fmt.Sprint("msg=request cell=", cluster.CellOf(id, 3), " "); !hasLine(log.String(), want, fmt.Sprint("/objects/counter/", i, "/add")) {
+			t.Errorf("the request for %v is not logged with %s: %s", id, want, &log)
+		}
+	}
+	if want := fmt.Sprint("msg=operator cell=", own, " "); !hasLine(log.String(), want, "/export") {
+		t.Errorf("the export is not logged with %s: %s", want, &log)
+	}
+}
+
+// hasLine reports whether a line of a text has all parts.
+func hasLine(text string, parts ...string) bool {
+	for line := range strings.Lines(text) {
+		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
+			return true
+		}
+	}
+	return false
 }
 
 func TestServeCellsRefusesFlags(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -65,7 +66,7 @@ func (a *restartedServer) serve() {
 	if a.signals != nil {
 		return
 	}
-	s := &server{std: stdio{strings.NewReader(""), io.Discard, io.Discard}, classes: []string{adderClass().Name()}, served: make(chan error, 2)}
+	s := &server{std: stdio{strings.NewReader(""), io.Discard, io.Discard}, classes: []string{adderClass().Name()}, log: slog.New(slog.DiscardHandler), served: make(chan error, 2)}
 	if err := s.open(a.t.Context(), &a.cmd, []dohost.Class{adderClass()}); err != nil {
 		a.t.Errorf("start: %v, %v", err, s.closeListeners())
 		return

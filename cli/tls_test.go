@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"io"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -40,7 +41,7 @@ func TestServeWithTLS(t *testing.T) {
 		accessFlags: accessFlags{TLSCert: cert, TLSKey: key},
 	}
 	var out strings.Builder
-	s := &server{std: stdio{strings.NewReader(""), &out, io.Discard}, served: make(chan error, 2)}
+	s := &server{std: stdio{strings.NewReader(""), &out, io.Discard}, log: slog.New(slog.DiscardHandler), served: make(chan error, 2)}
 	if err := s.open(t.Context(), &cmd, []dohost.Class{adderClass()}); err != nil {
 		t.Fatal(err)
 	}

@@ -42,8 +42,10 @@
 //   - At most one host can append to the log of a cell, even if the plan is wrong. The documentation of a log states when two leases can
 //     be valid at one time.
 //   - A node that opens a cell is its Owner in the newest plan that it has read. It closes the cell when a newer plan has another Owner.
-//   - A node that can use the table but not the log of a cell gives the cell back after a while, and gets no cells for some time. A node
-//     that has the log but cannot open its directory keeps the cell: the directory may have records that the log has lost.
+//   - A node that can use the table but not the log of a cell gives the cell back after a while, and gets no cells for some time. The
+//     while begins when no other node reports to serve the cell, and is longer than a regular Open and Close: see Options.ReleaseTime. A
+//     node that has the log keeps the cell, however long its host needs to open. It also keeps a cell whose directory it cannot open: the
+//     directory may have records that the log has lost.
 //   - A node that could not renew its record until the record may have expired closes all of its cells, so that they are free for the
 //     nodes that the plan then names.
 //   - The cells of a node that has ended are planned anew in one step. Other changes of owners, to balance the nodes and to drain one,

@@ -16,10 +16,19 @@ type localCell struct {
 
 	// Guarded by the mu of the node.
 	stop    context.CancelFunc // ends the goroutine; nil if there is none
-	holds   bool               // a host is open, or is being closed
-	changed time.Time          // when the fields above and below changed
-	refused bool               // the last Open has failed
+	phase   phase
+	changed time.Time // when the phase began; later, if another node has reported to serve the cell since then
 }
+
+// phase is the phase of a cell whose goroutine runs.
+type phase uint8
+
+const (
+	acquiring phase = iota // it waits for the log, or pauses after a failure
+	opening                // it has the log, and opens a host
+	refused                // the last Open has failed
+	serving                // a host is open, or is being closed
+)
 
 // host returns the host that serves the cell here, or nil.
 func (c *localCell) host() Host {
@@ -29,20 +38,23 @@ func (c *localCell) host() Host {
 	return nil
 }
 
-// want starts the goroutine, or makes it end. If the former one has not ended yet, a later tick starts the next one.
-func (c *localCell) want(ctx context.Context, yes bool) {
+// want starts the goroutine, or makes it end, as the plan says. If the former one has not ended yet, a later tick starts the next one.
+func (c *localCell) want(ctx context.Context, plan Cell) {
 	n := c.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !yes {
+	if plan.Owner != n.self.ID {
 		c.stopLocked()
 		return
+	}
+	if c.stop != nil && c.phase == acquiring && plan.Holder != "" && plan.Holder != n.self.ID {
+		c.changed = time.Now() // that node has the log
 	}
 	if c.stop != nil || n.expired {
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
-	c.stop, c.changed, c.refused = stop, time.Now(), false
+	c.stop, c.phase, c.changed = stop, acquiring, time.Now()
 	n.running.Go(func() { c.run(ctx) })
 }
 
@@ -53,25 +65,18 @@ func (c *localCell) stopLocked() {
 	}
 }
 
-// isStuckLocked reports whether the node cannot acquire the log. A host that cannot be opened is another case: its directory may have
-// records that the log has lost, and another node would serve the cell without them.
+// isStuckLocked reports whether the node cannot acquire the log. A host that is opened for long, or cannot be opened, is another case:
+// another node would need as long, and the directory may have records that the log has lost.
 func (c *localCell) isStuckLocked(limit time.Duration) bool {
-	return c.stop != nil && !c.holds && !c.refused && time.Since(c.changed) > limit
+	return c.stop != nil && c.phase == acquiring && time.Since(c.changed) > limit
 }
 
-// set sets the state of the host.
-func (c *localCell) set(holds, refused bool) {
+// enter begins a phase. Another attempt to acquire the log does not begin it anew.
+func (c *localCell) enter(p phase) {
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
-	c.holds, c.refused, c.changed = holds, refused, time.Now()
-}
-
-// retry notes that the log is acquired again after a failed Open.
-func (c *localCell) retry() {
-	c.node.mu.Lock()
-	defer c.node.mu.Unlock()
-	if c.refused {
-		c.refused, c.changed = false, time.Now()
+	if c.phase != p {
+		c.phase, c.changed = p, time.Now()
 	}
 }
 
@@ -111,7 +116,7 @@ var errFailed = errors.New("cluster: the host has failed")
 // serve acquires the log and serves the cell, until ctx ends or the host fails.
 func (c *localCell) serve(ctx context.Context) error {
 	n := c.node
-	c.retry()
+	c.enter(acquiring)
 	log, err := n.o.Log(ctx, c.number)
 	if err != nil {
 		return err
@@ -123,13 +128,14 @@ func (c *localCell) serve(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return lease.Release(context.WithoutCancel(ctx))
 	}
+	c.enter(opening)
 	host, err := n.o.Open(c.number, lease)
 	if err != nil {
-		c.set(false, true)
+		c.enter(refused)
 		return errors.Join(fmt.Errorf("opening cell %d: %w", c.number, err), lease.Release(context.WithoutCancel(ctx)))
 	}
 	n.log.Info("serving a cell", "cell", c.number, "generation", lease.Generation())
-	c.set(true, false)
+	c.enter(serving)
 	c.serves.Store(&host)
 	n.hint()
 	select {
@@ -141,7 +147,7 @@ func (c *localCell) serve(ctx context.Context) error {
 	c.serves.Store(nil)
 	n.hint()
 	err = errors.Join(err, host.Close())
-	c.set(false, false)
+	c.enter(acquiring)
 	n.log.Info("closed a cell", "cell", c.number)
 	return err
 }

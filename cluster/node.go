@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/dohost/dohost/sharedlog"
 )
 
 // Host serves a cell. Its ServeHTTP is called concurrently, and may be called during and after Close. In a program it is a *dohost.Host with an HTTP handler of its own.
@@ -23,47 +20,6 @@ type Host interface {
 	Close() error
 	// Failed is closed when the host can serve no more, for instance since its lease is lost.
 	Failed() <-chan struct{}
-}
-
-// Options of a node. The node calls Log and Open from several goroutines, but for each cell from one at a time.
-type Options struct {
-	// Table has the members and the plan. Required.
-	Table Table
-	// TTL is the time to live of the records of Table. The node renews its record three times in it, and reads the table six times.
-	TTL time.Duration
-	// Cells is the number of cells of a new cluster. Start returns an error if the cluster has another number. Zero means DefaultCells.
-	Cells int
-	// Advertise is the URL of this node for other nodes, such as http://10.0.0.7:8787.
-	Advertise string
-	// Secret signs the requests that nodes pass on. It is the same on all nodes, and has at least 16 bytes.
-	Secret []byte
-	// Log returns the log of a cell. It may be called several times for each.
-	Log func(ctx context.Context, cell int) (sharedlog.Log, error)
-	// Open opens the host of a cell on a lease. If it fails, the node releases the lease.
-	Open func(cell int, lease sharedlog.Lease) (Host, error)
-	// Logger gets the changes of cells, and failures. Nil discards them.
-	Logger *slog.Logger
-}
-
-func (o *Options) check() (Options, error) {
-	c := *o
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Cells == 0 {
-		c.Cells = DefaultCells
-	}
-	if c.TTL <= 0 || c.Table == nil || c.Log == nil || c.Open == nil {
-		return c, errors.New("cluster: want Options.Table, TTL, Log and Open")
-	}
-	if len(c.Secret) < minSecret {
-		return c, fmt.Errorf("cluster: the secret has %d bytes, want at least %d", len(c.Secret), minSecret)
-	}
-	if u, err := url.Parse(c.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
-		u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return c, fmt.Errorf("cluster: address %q: want a URL for other nodes, such as http://10.0.0.7:8787", c.Advertise)
-	}
-	return c, nil
 }
 
 // Node is a member of a cluster, and serves the cells that the plan gives to it. Its methods may be called from any goroutine.
@@ -153,10 +109,10 @@ const (
 	renewals = 3 // in the time to live of a record
 	ticks    = 6 // likewise
 	tries    = 5 // to change the plan, in one tick
-	patience = 4 // times to live, for the acquisition of a log
+	patience = 4 // times to live, for the acquisition of a log, in addition to ReleaseTime
 
-	firstBackoff   = 20 // times to live
-	longestBackoff = 200
+	firstBackoff   = 5 // times the wait for a log, so that other nodes without logs give the cells back before this one gets them again
+	longestBackoff = 50
 )
 
 // run is the node's goroutine.
@@ -202,7 +158,7 @@ func (n *Node) tick(ctx context.Context) error {
 	}
 	n.learn(newView(&s))
 	for i, c := range n.cells {
-		c.want(ctx, s.Plan.Cells[i].Owner == n.self.ID)
+		c.want(ctx, s.Plan.Cells[i])
 	}
 	n.checkDrained(&s)
 	return nil
@@ -258,7 +214,7 @@ func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
 			n.expire()
 			return s, err
 		}
-		p := s.Plan.report(n.self.ID, cells, n.drain.Load() || backsOff)
+		p := s.Plan.report(n.self.ID, cells, n.drain.Load(), backsOff)
 		if n.isPlanner(s.Members) {
 			p = Next(p, s.Members)
 		}
@@ -297,21 +253,21 @@ func (n *Node) states() []localState {
 	defer n.mu.Unlock()
 	for i, c := range n.cells {
 		switch {
-		case c.holds:
+		case c.phase == serving:
 			list[i] = held
-		case c.isStuckLocked(patience * n.o.TTL):
+		case c.isStuckLocked(n.o.wait()):
 			list[i] = stuck
 		}
 	}
 	return list
 }
 
-// backsOff reports whether the node cannot acquire logs. It then drains for a while, so that it does not get cells that others can serve.
+// backsOff reports whether the node cannot acquire logs. It then gets no cells for a while that others can serve.
 func (n *Node) backsOff(cells []localState) bool {
 	now := time.Now()
 	switch {
 	case slices.Contains(cells, stuck) && now.After(n.backoffUntil):
-		n.backoffTime = min(max(2*n.backoffTime, firstBackoff*n.o.TTL), longestBackoff*n.o.TTL)
+		n.backoffTime = min(max(2*n.backoffTime, firstBackoff*n.o.wait()), longestBackoff*n.o.wait())
 		n.backoffUntil = now.Add(n.backoffTime)
 		n.log.Error("the logs of cells cannot be acquired; this node gets no cells for a while", "time", n.backoffTime)
 	case n.hasOpenedSince(n.backoffUntil.Add(-n.backoffTime)):
@@ -320,9 +276,9 @@ func (n *Node) backsOff(cells []localState) bool {
 	return now.Before(n.backoffUntil)
 }
 
-// Drain gives the cells to other nodes, one after the other, and returns when this node has none, when there is no other node for them, or
-// when ctx ends. The node remains a member that gets no cells. Drain returns
-// nil if Close is called, and the cause of ctx if ctx ends first.
+// Drain gives the cells to other nodes, one after the other, and returns when this node has none, when all nodes drain, or when ctx ends.
+// No cell moves while the other nodes cannot acquire logs, or while a cell is not served by its owner. The node remains a member that gets
+// no cells. Drain returns nil if Close is called, and the cause of ctx if ctx ends first.
 func (n *Node) Drain(ctx context.Context) error {
 	n.drain.Store(true)
 	n.hint()
@@ -336,6 +292,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	}
 }
 
+// checkDrained ends Drain if this node has no cell, or if all nodes drain. It waits for a node that backs off: that may get cells later.
 func (n *Node) checkDrained(s *Snapshot) {
 	if !slices.Contains(s.Plan.Draining, n.self.ID) {
 		return

@@ -25,8 +25,9 @@ func (c Cell) isServed() bool { return c.Owner != "" && c.Owner == c.Holder }
 
 // Plan is the plan of a cluster: see the comment of the package.
 type Plan struct {
-	Cells    []Cell   `json:"cells"`
-	Draining []string `json:"draining,omitempty"` // nodes that should have no cells, sorted
+	Cells      []Cell   `json:"cells"`
+	Draining   []string `json:"draining,omitempty"`   // nodes that end, sorted
+	BackingOff []string `json:"backingOff,omitempty"` // nodes that could not acquire logs, and should have no cells for a while, sorted
 }
 
 // NewPlan returns the plan of a new cluster. Its cells have no owners.
@@ -38,29 +39,31 @@ func NewPlan(cells int) (Plan, error) {
 }
 
 func (p Plan) clone() Plan {
-	return Plan{slices.Clone(p.Cells), slices.Clone(p.Draining)}
+	return Plan{slices.Clone(p.Cells), slices.Clone(p.Draining), slices.Clone(p.BackingOff)}
 }
 
 // Equal reports whether the plans are the same.
 func (p Plan) Equal(other Plan) bool {
-	return slices.Equal(p.Cells, other.Cells) && slices.Equal(p.Draining, other.Draining)
+	return slices.Equal(p.Cells, other.Cells) && slices.Equal(p.Draining, other.Draining) &&
+		slices.Equal(p.BackingOff, other.BackingOff)
 }
 
 // Next returns the plan after p with these members. It equals p if no change is needed.
 //
 //   - Nodes that are not members are removed from the plan. Cells without an owner get the one with the fewest cells.
-//   - If each cell is served by its owner, one cell moves: from a node that drains, or else from one with the most cells to one with
-//     the fewest, if they differ by more than one.
+//   - If each cell is served by its owner, one cell moves: from a node that drains or backs off, or else from one with the most cells to
+//     one with the fewest, if they differ by more than one.
 //
-// A draining node gets no cell. If all nodes drain, they keep their cells, and get those without an owner.
+// A node that drains or backs off gets no cell. If all nodes do, they keep their cells, and get those without an owner.
 func Next(p Plan, members []Member) Plan {
 	q := p.clone()
 	known := func(id string) bool {
 		return slices.ContainsFunc(members, func(m Member) bool { return m.ID == id })
 	}
-	q.Draining = slices.DeleteFunc(q.Draining, func(id string) bool { return !known(id) })
-	if len(q.Draining) == 0 {
-		q.Draining = nil
+	for _, list := range []*[]string{&q.Draining, &q.BackingOff} {
+		if *list = slices.DeleteFunc(*list, func(id string) bool { return !known(id) }); len(*list) == 0 {
+			*list = nil
+		}
 	}
 	for i, c := range q.Cells {
 		if c.Owner != "" && !known(c.Owner) {
@@ -71,7 +74,8 @@ func Next(p Plan, members []Member) Plan {
 		}
 	}
 	l := loadsOf(&q, members)
-	if len(l.stay) == 0 {
+	allLeave := len(l.stay) == 0
+	if allLeave {
 		l.stay, l.leave = l.leave, nil
 	}
 	if len(l.stay) == 0 {
@@ -88,7 +92,7 @@ func Next(p Plan, members []Member) Plan {
 		q.Cells[i].Owner = to
 		l.cells[to]++
 	}
-	if len(q.Draining) < len(members) {
+	if !allLeave {
 		l.move(&q)
 	}
 	return q
@@ -97,15 +101,15 @@ func Next(p Plan, members []Member) Plan {
 // loads are the numbers of cells that nodes own.
 type loads struct {
 	cells map[string]int // of all members
-	stay  []string       // the members that do not drain, sorted
-	leave []string       // those that drain, sorted
+	stay  []string       // the members that neither drain nor back off, sorted
+	leave []string       // the others, sorted
 }
 
 func loadsOf(p *Plan, members []Member) *loads {
 	l := &loads{cells: make(map[string]int, len(members))}
 	for _, m := range members {
 		l.cells[m.ID] = 0
-		if slices.Contains(p.Draining, m.ID) {
+		if slices.Contains(p.Draining, m.ID) || slices.Contains(p.BackingOff, m.ID) {
 			l.leave = append(l.leave, m.ID)
 		} else {
 			l.stay = append(l.stay, m.ID)
@@ -163,8 +167,8 @@ const (
 	stuck             // its log could not be acquired for long
 )
 
-// report returns the plan after a node has reported the state of its cells, and whether it drains.
-func (p Plan) report(id string, cells []localState, draining bool) Plan {
+// report returns the plan after a node has reported the state of its cells, whether it drains, and whether it backs off.
+func (p Plan) report(id string, cells []localState, drains, backsOff bool) Plan {
 	q := p.clone()
 	for i, c := range q.Cells {
 		switch {
@@ -176,11 +180,17 @@ func (p Plan) report(id string, cells []localState, draining bool) Plan {
 			q.Cells[i].Owner, q.Cells[i].Avoid = "", id
 		}
 	}
-	switch at, has := slices.BinarySearch(q.Draining, id); {
-	case draining && !has:
-		q.Draining = slices.Insert(q.Draining, at, id)
-	case !draining && has:
-		q.Draining = slices.Delete(q.Draining, at, at+1)
-	}
+	q.Draining, q.BackingOff = listed(q.Draining, id, drains), listed(q.BackingOff, id, backsOff)
 	return q
+}
+
+// listed changes a sorted list so that it has the id, or does not.
+func listed(list []string, id string, should bool) []string {
+	switch at, has := slices.BinarySearch(list, id); {
+	case should && !has:
+		return slices.Insert(list, at, id)
+	case !should && has:
+		return slices.Delete(list, at, at+1)
+	}
+	return list
 }

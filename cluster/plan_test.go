@@ -113,6 +113,14 @@ func TestNext(t *testing.T) {
 			Plan{Cells: []Cell{{Owner: "a", Holder: "a"}, {}}, Draining: []string{"a"}}, members("a"),
 			Plan{Cells: []Cell{{Owner: "a", Holder: "a"}, {Owner: "a"}}, Draining: []string{"a"}},
 		},
+		"a node that backs off gets no cell": {
+			Plan{Cells: []Cell{{}, {Owner: "b", Holder: "b"}}, BackingOff: []string{"a", "gone"}}, members("a", "b"),
+			Plan{Cells: []Cell{{Owner: "b"}, {Owner: "b", Holder: "b"}}, BackingOff: []string{"a"}},
+		},
+		"one node drains, and the other one backs off": {
+			Plan{Cells: []Cell{{Owner: "a", Holder: "a"}, {Owner: "a", Holder: "a"}}, Draining: []string{"a"}, BackingOff: []string{"b"}}, members("a", "b"),
+			Plan{Cells: []Cell{{Owner: "a", Holder: "a"}, {Owner: "a", Holder: "a"}}, Draining: []string{"a"}, BackingOff: []string{"b"}},
+		},
 		"a node that could not acquire the log": {
 			planOf(Cell{Avoid: "a"}, Cell{Owner: "b", Holder: "b"}), members("a", "b"),
 			planOf(Cell{Owner: "b", Avoid: "a"}, Cell{Owner: "b", Holder: "b"}),
@@ -138,24 +146,25 @@ func TestNext(t *testing.T) {
 func TestReport(t *testing.T) {
 	p := Plan{Cells: []Cell{{Owner: "a", Avoid: "c"}, {Owner: "b", Holder: "a"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, Draining: []string{"c"}}
 	for name, c := range map[string]struct {
-		cells []localState
-		drain bool
-		want  Plan
+		cells           []localState
+		drain, backsOff bool
+		want            Plan
 	}{
-		"its cell":     {[]localState{held, held, absent, absent}, false, Plan{[]Cell{{Owner: "a", Holder: "a"}, {Owner: "b", Holder: "a"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, []string{"c"}}},
-		"has stopped":  {[]localState{absent, absent, absent, absent}, false, Plan{[]Cell{{Owner: "a", Avoid: "c"}, {Owner: "b"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, []string{"c"}}},
-		"not its cell": {[]localState{absent, held, held, held}, false, p},
-		"draining":     {[]localState{absent, held, absent, absent}, true, Plan{p.Cells, []string{"a", "c"}}},
-		"stuck":        {[]localState{stuck, stuck, stuck, stuck}, false, Plan{[]Cell{{Avoid: "a"}, {Owner: "b"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, []string{"c"}}},
+		"its cell":     {[]localState{held, held, absent, absent}, false, false, Plan{Cells: []Cell{{Owner: "a", Holder: "a"}, {Owner: "b", Holder: "a"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, Draining: []string{"c"}}},
+		"has stopped":  {[]localState{absent, absent, absent, absent}, false, false, Plan{Cells: []Cell{{Owner: "a", Avoid: "c"}, {Owner: "b"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, Draining: []string{"c"}}},
+		"not its cell": {[]localState{absent, held, held, held}, false, false, p},
+		"draining":     {[]localState{absent, held, absent, absent}, true, false, Plan{Cells: p.Cells, Draining: []string{"a", "c"}}},
+		"backing off":  {[]localState{absent, held, absent, absent}, false, true, Plan{Cells: p.Cells, Draining: p.Draining, BackingOff: []string{"a"}}},
+		"stuck":        {[]localState{stuck, stuck, stuck, stuck}, false, false, Plan{Cells: []Cell{{Avoid: "a"}, {Owner: "b"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, Draining: []string{"c"}}},
 	} {
-		got := p.report("a", c.cells, c.drain)
+		got := p.report("a", c.cells, c.drain, c.backsOff)
 		if !got.Equal(c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
-		if again := got.report("a", c.cells, c.drain); !again.Equal(got) {
+		if again := got.report("a", c.cells, c.drain, c.backsOff); !again.Equal(got) {
 			t.Errorf("%s: a second report changes the plan to %v", name, again)
 		}
-		if drains := got.report("c", make([]localState, 4), false); len(drains.Draining) != len(got.Draining)-1 {
+		if drains := got.report("c", make([]localState, 4), false, false); len(drains.Draining) != len(got.Draining)-1 {
 			t.Errorf("%s: a node that does not drain any more: %v", name, drains)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,10 +18,10 @@ import (
 var (
 	simNodes  = flag.Int("cluster.nodes", 6, "nodes of the simulation, at most")
 	simCells  = flag.Int("cluster.cells", 16, "cells of the simulation")
-	simTime   = flag.Duration("cluster.time", 30*time.Minute, "virtual time of the simulation")
+	simTime   = flag.Duration("cluster.time", time.Hour, "virtual time of the simulation")
 	simTTL    = flag.Duration("cluster.ttl", 3*time.Second, "time to live of the records of members")
 	simPause  = flag.Duration("cluster.pause", 20*time.Second, "the longest pause between two failures")
-	simRandom = flag.Uint64("cluster.seed", 0, "seed of the simulation; 0 for a random one")
+	simRandom = flag.Uint64("cluster.seed", 1, "seed of the simulation; 0 for a random one")
 )
 
 // place is a part of the world that a process may fail to reach.
@@ -43,7 +44,8 @@ type simProcess struct {
 	heal   [places]chan struct{} // closed when the place can be reached again; nil while it can be reached
 	since  [places]time.Time     // of the failure; the zero time if there is none
 	killed bool
-	left   bool // ended by Drain and Close
+	left   bool // Drain has returned, or Close was called
+	closed bool // Close has returned
 	joined time.Time
 }
 
@@ -123,6 +125,19 @@ func (p *simProcess) kill() {
 	}
 }
 
+// leave notes that the process ends: its record may expire while its hosts are closed.
+func (p *simProcess) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = true
+}
+
+func (p *simProcess) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
 func (p *simProcess) id() string { return p.self.Load().(string) }
 
 func (p *simProcess) isGood(d time.Duration) bool {
@@ -138,10 +153,21 @@ type world struct {
 	table *simTable
 	logs  []*simLog
 
+	hostTime time.Duration // if it is not zero, each host needs it to open and to close
+
 	mu        sync.Mutex
 	processes []*simProcess
+	leaving   []*simProcess // that drain or close
 	byID      map[string]*simProcess
 	ending    sync.WaitGroup
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, r: rand.New(rand.NewPCG(seed, 0)), table: newSimTable(t, *simTTL, seed), byID: map[string]*simProcess{}}
+	for i := range *simCells {
+		w.logs = append(w.logs, &simLog{cell: i})
+	}
+	return w
 }
 
 // good reports whether a process has had no failure for so long.
@@ -168,8 +194,8 @@ func (w *world) join() {
 	w.table.mu.Unlock()
 	n, err := Start(context.Background(), &Options{
 		Table: tableOf{w.table, p}, TTL: *simTTL, Cells: *simCells, Advertise: "http://node", Secret: []byte(testSecret),
-		Log:  func(_ context.Context, cell int) (sharedlog.Log, error) { return logOf{w.logs[cell], p}, nil },
-		Open: p.open,
+		ReleaseTime: simRelease, Open: p.open,
+		Log: func(_ context.Context, cell int) (sharedlog.Log, error) { return logOf{w.logs[cell], p}, nil },
 	})
 	if errors.Is(err, errLost) {
 		return // a later event starts another one
@@ -191,24 +217,27 @@ func (w *world) end(p *simProcess, drain bool) {
 			w.processes = append(w.processes[:i:i], w.processes[i+1:]...)
 		}
 	}
-	if !drain {
+	if drain {
+		w.leaving = append(w.leaving, p)
+	} else {
 		p.kill()
 	}
 	w.ending.Go(func() {
 		if drain {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute+longestBackoff*simWait())
 			defer cancel()
 			if err := p.node.Drain(ctx); err != nil {
 				w.t.Errorf("draining: %v", err)
 			}
-			p.mu.Lock()
-			p.left = true
-			p.mu.Unlock()
+			p.leave()
 		}
 		err := p.node.Close(context.Background())
 		if drain && err != nil {
 			w.t.Errorf("closing: %v", err)
 		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.closed = true
 	})
 }
 
@@ -265,9 +294,11 @@ func (w *world) mendAll() {
 
 // owners checks that a cell has at most one valid owner, and returns the number of cells without one.
 func (w *world) owners() (without int) {
+	w.leaving = slices.DeleteFunc(w.leaving, (*simProcess).isClosed)
+	processes := slices.Concat(w.processes, w.leaving)
 	for cell := range *simCells {
 		valid, live := 0, 0
-		for _, p := range w.processes {
+		for _, p := range processes {
 			h, ok := p.node.Host(cell).(*simHost)
 			if !ok {
 				continue
@@ -298,9 +329,8 @@ func (w *world) owners() (without int) {
 
 // limit is the time until all cells have owners again. Each node without logs may have a cell before a good node gets it.
 func (w *world) limit() time.Duration {
-	const closing = 10 * time.Second
 	broken := len(w.processes) - len(w.goodOnes())
-	return 2**simTTL + simLeaseTime + 3*time.Second + time.Duration(broken)*(closing+simLeaseTime+(patience+2)**simTTL)
+	return 5*simSlowest + 2**simTTL + simLeaseTime + 3*time.Second + time.Duration(broken)*(simSlowest+simLeaseTime+2**simTTL+simWait())
 }
 
 // await waits until a condition is true.
@@ -322,10 +352,7 @@ func TestClusterSurvivesFailures(t *testing.T) {
 	}
 	t.Logf("-cluster.seed=%d", seed)
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 0)), table: newSimTable(t, *simTTL, seed), byID: map[string]*simProcess{}}
-		for i := range *simCells {
-			w.logs = append(w.logs, &simLog{cell: i})
-		}
+		w := newWorld(t, seed)
 		events, begun := map[string]int{}, time.Now()
 		var slowest time.Duration
 		for time.Since(begun) < *simTime {
@@ -340,7 +367,7 @@ func TestClusterSurvivesFailures(t *testing.T) {
 			w.owners()
 		}
 		w.mendAll()
-		w.await(time.Duration(*simCells)*(*simTTL)+time.Minute, "balance", func() bool {
+		w.await(time.Duration(*simCells)*(2*simSlowest+*simTTL)+longestBackoff*simWait(), "balance", func() bool {
 			s := w.table.now()
 			return w.owners() == 0 && len(s.Members) == len(w.processes) && isBalanced(s.Plan, s.Members)
 		})
@@ -348,12 +375,7 @@ func TestClusterSurvivesFailures(t *testing.T) {
 		if len(events) < 7 || w.table.moves == 0 {
 			t.Error("the simulation has not had each event")
 		}
-		for _, p := range w.processes {
-			if err := p.node.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		}
-		w.ending.Wait()
+		w.endAll()
 		if s := w.table.now(); len(s.Members) != 0 {
 			t.Errorf("the table has %d members after the end of all nodes", len(s.Members))
 		}

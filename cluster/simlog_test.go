@@ -122,15 +122,37 @@ func (h *simHost) ServeHTTP(http.ResponseWriter, *http.Request) {}
 func (h *simHost) Failed() <-chan struct{} { return h.lease.lost }
 
 func (h *simHost) Close() error {
+	close(h.closed) // panics at a second call
+	sleep(context.Background(), h.p.world.duration())
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	close(h.closed) // panics at a second call
-	sleep(ctx, 50*time.Millisecond)
 	return h.lease.Release(ctx)
 }
 
+// simSlowest is the longest time that a host needs to open or to close.
+const simSlowest = 40 * time.Second
+
+// simRelease is Options.ReleaseTime: a host may be opened and closed while another node waits for the log.
+const simRelease = 2 * simSlowest
+
+func simWait() time.Duration { return (&Options{TTL: *simTTL, ReleaseTime: simRelease}).wait() }
+
+// duration returns the time that a host needs to open or to close.
+func (w *world) duration() time.Duration {
+	if w.hostTime != 0 {
+		return w.hostTime
+	}
+	s := w.table
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.r.IntN(40) == 0 {
+		return simSlowest/2 + time.Duration(s.r.Int64N(int64(simSlowest/2)))
+	}
+	return 50 * time.Millisecond
+}
+
 func (p *simProcess) open(cell int, l sharedlog.Lease) (Host, error) {
-	sleep(context.Background(), 50*time.Millisecond)
+	sleep(context.Background(), p.world.duration())
 	lease := l.(*simLease)
 	if lease.log.cell != cell {
 		return nil, errors.New("the lease is of another cell")

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,8 +46,8 @@ func (f *Flags) OpenLog(ctx context.Context) (sharedlog.Log, error) {
 	return l, nil
 }
 
-// OpenCells returns the options of a node, or nil without --cells. Its connections stay open until the process ends.
-func (f *Flags) OpenCells(ctx context.Context) (*cluster.Options, error) {
+// OpenCells returns the options of a node, or nil without --cells. Its connections stay open until the process ends. log gets warnings.
+func (f *Flags) OpenCells(ctx context.Context, log *slog.Logger) (*cluster.Options, error) {
 	if f.Cells == 0 {
 		if f.Advertise != "" || f.Secret != "" {
 			return nil, errors.New("--advertise and --cluster-secret: want neither of them without --cells")
@@ -58,22 +60,43 @@ func (f *Flags) OpenCells(ctx context.Context) (*cluster.Options, error) {
 	if f.Cells < 1 || f.Cells > cluster.MaxCells {
 		return nil, fmt.Errorf("--cells %d: want 1 to %d", f.Cells, cluster.MaxCells)
 	}
-	secret, err := os.ReadFile(f.Secret)
+	secret, err := readSecret(f.Secret, log)
 	if err != nil {
 		return nil, fmt.Errorf("--cluster-secret: %w", err)
 	}
 	return connected(f, func(nc *nats.Conn, o *Options) (*cluster.Options, error) {
+		o.Logger = log
 		table, err := OpenTable(ctx, nc, f.Cell, o)
 		if err != nil {
 			return nil, err
 		}
 		return &cluster.Options{
-			Table: table, TTL: table.TTL(), Cells: f.Cells, Advertise: f.Advertise, Secret: bytes.TrimSpace(secret),
+			Table: table, TTL: table.TTL(), Cells: f.Cells, Advertise: f.Advertise, Secret: secret,
 			Log: func(ctx context.Context, cell int) (sharedlog.Log, error) {
 				return Open(ctx, nc, CellName(f.Cell, cell, f.Cells), o)
 			},
 		}, nil
 	})
+}
+
+// readSecret reads the file of a secret, without spaces and newlines around it.
+func readSecret(path string, log *slog.Logger) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	data = bytes.TrimSpace(data)
+	if len(data) < cluster.MinSecret {
+		return nil, fmt.Errorf("%s: the secret has %d bytes, want at least %d", path, len(data), cluster.MinSecret)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if runtime.GOOS != "windows" && info.Mode()&0o004 != 0 {
+		log.Warn("every user of this machine can read the secret of the cluster", "file", path, "want", "mode 0600")
+	}
+	return data, nil
 }
 
 // connected calls open with connections to the servers, and closes them if it fails.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"time"
 
@@ -23,6 +24,8 @@ type Options struct {
 	Replicas int
 	// LeaseTime is the time after which another host replaces a silent owner, in whole seconds, and at least 2 s; 0 means 3 s.
 	LeaseTime time.Duration
+	// Logger gets the damage that a Table skips. Nil discards it.
+	Logger *slog.Logger
 
 	UnsafeReplicas bool // accept fewer than three replicas
 	UnsafeSync     bool // do not check that the servers sync each record
@@ -46,6 +49,9 @@ func (o *Options) check() (Options, error) {
 	}
 	if c.LeaseTime == 0 {
 		c.LeaseTime = defaultLease
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	switch {
 	case c.Replicas < 1 || c.Replicas > 5:

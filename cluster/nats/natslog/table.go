@@ -24,7 +24,7 @@ type Table struct {
 
 	// mu guards known. It is not held during I/O.
 	mu    sync.Mutex
-	known map[string]cluster.Member // by id; the record of an id never changes
+	known map[string]cluster.Member // by id; the record of an id never changes. The zero Member is one that is damaged
 }
 
 // OpenTable returns the table of a cluster. It uses the connection until the connection is closed. The logs of its cells have the names
@@ -132,7 +132,7 @@ func (t *Table) Read(ctx context.Context) (s cluster.Snapshot, err error) {
 	return s, err
 }
 
-// members returns the records that have not expired.
+// members returns the records that have not expired, without damaged ones: a node with such a record is no member.
 func (t *Table) members(ctx context.Context) (list []cluster.Member, err error) {
 	info, err := t.log.owners.Info(ctx, jetstream.WithSubjectFilter(t.memberKey("*")))
 	if err != nil {
@@ -146,15 +146,19 @@ func (t *Table) members(ctx context.Context) (list []cluster.Member, err error) 
 		id := subject[strings.LastIndexByte(subject, '.')+1:]
 		m, ok := known[id]
 		if !ok {
-			if m, err = t.member(ctx, id); errors.Is(err, jetstream.ErrMsgNotFound) {
+			switch m, err = t.member(ctx, id); {
+			case errors.Is(err, jetstream.ErrMsgNotFound):
 				continue // it has expired by now
-			}
-			if err != nil {
+			case errors.Is(err, errDamaged):
+				t.log.options.Logger.Error("a record in the table of the cluster is skipped", "error", t.failed(err))
+			case err != nil:
 				return nil, t.failed(err)
 			}
 		}
 		next[id] = m
-		list = append(list, m)
+		if m.ID != "" {
+			list = append(list, m)
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,8 +171,11 @@ func (t *Table) member(ctx context.Context, id string) (m cluster.Member, err er
 	if err != nil {
 		return m, err
 	}
-	if err := json.Unmarshal(msg.Data, &m); err != nil || m.ID != id {
-		return m, fmt.Errorf("%w: the record of member %s: %w", errDamaged, id, err)
+	if err := json.Unmarshal(msg.Data, &m); err != nil {
+		return cluster.Member{}, fmt.Errorf("%w: the record of member %q: %w", errDamaged, id, err)
+	}
+	if m.ID != id {
+		return cluster.Member{}, fmt.Errorf("%w: the record of member %q has the id %q", errDamaged, id, m.ID)
 	}
 	return m, nil
 }

@@ -1,7 +1,9 @@
 package natslog
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -108,6 +110,31 @@ func TestMemberExpires(t *testing.T) {
 	}
 	if took := time.Since(begun); took < minLease-margin {
 		t.Errorf("the record has expired after %v", took)
+	}
+}
+
+// TestTableSkipsDamagedMembers has two damaged records and a good one. Each is logged once.
+func TestTableSkipsDamagedMembers(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	o := single
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	table := openTable(t, natstest.Start(t, 1, "always"), "main", o)
+	for id, text := range map[string]string{"broken": "no record", "renamed": `{"id":"other","address":"http://other"}`} {
+		if _, err := table.log.js.Publish(t.Context(), table.memberKey(id), []byte(text), jetstream.WithRetryAttempts(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.Renew(t.Context(), cluster.Member{ID: "good"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if s := read(t, table); len(s.Members) != 1 || s.Members[0].ID != "good" {
+			t.Errorf("the members are %v", s.Members)
+		}
+	}
+	if got := log.String(); strings.Count(got, "broken") != 1 || !strings.Contains(got, `\"renamed\" has the id \"other\"`) || strings.Count(got, "\n") != 2 {
+		t.Errorf("the log is %s", got)
 	}
 }
 
