@@ -389,7 +389,7 @@ func TestDamagedArchiveIsRefusedForEachObject(t *testing.T) {
 				}
 			}
 		}
-		if tried < 300 {
+		if tried < 150 {
 			t.Errorf("only %d damages were tried", tried)
 		}
 	})
