@@ -218,9 +218,9 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			slept(ctx)
 		case <-ctx.Done():
 		}
+		slept(ctx)
 		return context.Cause(ctx) // its deadline may be the same moment
 	})
 }
