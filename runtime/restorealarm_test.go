@@ -28,6 +28,7 @@ func TestDeferredSlotWritesComeBeforeAReplacement(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.Evict(id("a"), eviction.EndFence)
+		synctest.Wait() // the event is counted until its goroutine has ended
 		o := h.classes["counter"].objectOf("a")
 		if ok, err := o.claim(); !ok || err != nil {
 			t.Fatal(ok, err)

@@ -106,7 +106,7 @@ func (w *Observer) checkCallsLocked(m *message, source string, durable bool) {
 		}
 		known := k.State != "output-available" || k.Output == fmt.Sprintf("%q", receipt(k.ID))
 		if l.async() {
-			known = k.State != "output-available" || k.Output == l.queued()
+			known = k.State != "output-available" || l.knowsQueued(k.Output)
 		} else if l.kind.client || l.elsewhere != nil {
 			known = k.State != "output-available" || slices.Contains(l.outputs, k.Output)
 		}

@@ -32,17 +32,23 @@ func (w *Observer) decide(ctx context.Context, h *dohosttest.Host, in Instr) {
 	if in.N%2 == 0 {
 		to.Call = w.awaitExpiry(ctx, h, in, chat.CallApproval)
 	}
-	for range patience {
-		// The call may end with its incarnation.
-		if decided, err := dohost.Call(ctx, w.agent(h), (*machine).decide, to); err != nil || decided {
-			return
-		}
-		time.Sleep(time.Second)
-	}
+	w.tryFor(ctx, h, to, (*machine).decide)
 }
 
 // patience bounds the wait of an instruction for a call, in seconds.
 const patience = 3
+
+// tryFor calls a method each second until it has found its call, which may end with its incarnation, or the patience ends.
+func (w *Observer) tryFor(ctx context.Context, h *dohosttest.Host, to aim, method func(*machine, context.Context, aim) (bool, error)) {
+	for range patience {
+		if found, err := dohost.Call(ctx, w.agent(h), method, to); err != nil || found {
+			return
+		}
+		if err := dohost.Sleep(ctx, time.Second); err != nil {
+			return
+		}
+	}
+}
 
 // end ends the incarnation during the run of a call.
 func (w *Observer) end(h *dohosttest.Host, in Instr) {

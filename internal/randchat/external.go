@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -44,8 +45,17 @@ type externalLedger struct {
 // async reports whether another party completes a call after the model has got a first result.
 func (l *callLedger) async() bool { return l.elsewhere != nil && l.kind.external.Async }
 
-// queued returns the first result of an asynchronous call.
-func (l *callLedger) queued() string { return fmt.Sprintf(`{"id":%q,"status":"queued"}`, l.key) }
+// knowsQueued reports whether an output is the first result of an asynchronous call. The key in it is known from the first run,
+// which a call that an operator has completed may not have.
+func (l *callLedger) knowsQueued(output string) bool {
+	if l.key != "" {
+		return output == fmt.Sprintf(`{"id":%q,"status":"queued"}`, l.key)
+	}
+	return l.elsewhere.operated && queuedOutput.MatchString(output)
+}
+
+// queuedOutput is the first result of an asynchronous call.
+var queuedOutput = regexp.MustCompile(`^{"id":"call_[0-9a-z]{26}","status":"queued"}$`)
 
 // sent reports whether a completion with the given state was sent.
 func (e *externalLedger) sent(state chat.CallState) bool {
@@ -66,15 +76,7 @@ func (w *Observer) complete(ctx context.Context, h *dohosttest.Host, in Instr) {
 	if in.N%3 == 0 {
 		to.Call = w.awaitExpiry(ctx, h, in, chat.CallExternal)
 	}
-	for range patience {
-		// The call may end with its incarnation.
-		if completed, err := dohost.Call(ctx, w.agent(h), (*machine).complete, to); err != nil || completed {
-			return
-		}
-		if err := dohost.Sleep(ctx, time.Second); err != nil {
-			return
-		}
-	}
+	w.tryFor(ctx, h, to, (*machine).complete)
 }
 
 // complete completes an external call, sometimes twice, and reports whether it has chosen one.
