@@ -236,6 +236,7 @@ func (s *serving) finish(err error) {
 	failed := s.write()
 	switch {
 	case err != nil:
+		s.out.close(err) // code of an ended incarnation may still write
 		s.fail(err)
 	case failed != nil:
 		panic(http.ErrAbortHandler)
