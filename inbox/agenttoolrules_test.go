@@ -31,16 +31,22 @@ func named(text string, list []inbox.Message) string {
 
 const lateText = "the agent b of desk/a did not answer within 2m0s; its request NAME may still have effects"
 
-// TestAgentToolWithSilentAgent asks a name that no agent has. The model gets an error after the time limit, and asks the same again: that
-// is a second request.
+// TestAgentToolWithSilentAgent asks a name that no agent has. The model gets an error after the time limit, which a kill of the process does not
+// extend, and asks the same again: that is a second request.
 func TestAgentToolWithSilentAgent(t *testing.T) {
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		askA(t, ctx, h, "b: hi")
-		h.Advance(119 * time.Second)
+		h.Advance(time.Minute)
+		h.Kill()
+		h.Advance(59 * time.Second)
 		if n := len(requests(t, ctx, h, "a")); n != 1 {
 			t.Errorf("%d requests within the time limit", n)
 		}
-		h.Advance(2 * time.Minute)
+		h.Advance(2 * time.Second)
+		if n := len(requests(t, ctx, h, "a")); n != 2 {
+			t.Errorf("%d requests after the time limit", n)
+		}
+		h.Advance(118 * time.Second)
 		if got := replyTo(t, ctx, h, "a", "r1"); got != "" {
 			t.Errorf("%q before the end of the second limit", got)
 		}
@@ -112,12 +118,14 @@ func TestAgentToolDiscardsLateResponse(t *testing.T) {
 func TestAgentToolAcrossDowntime(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit, thinks time.Duration
+		object        string // of the asked agents
 		want          string
 	}{
-		"a long limit":           {time.Hour, time.Minute, "b says hi, c says x"},
-		"the default limit":      {0, time.Minute, lateText + ", c says x"},
-		"a response in the time": {0, time.Second, "b says hi, c says x"},
-		"no limit":               {-1, time.Minute, "b says hi, c says x"},
+		"a long limit":                {time.Hour, time.Minute, "a", "b says hi, c says x"},
+		"the default limit":           {0, time.Minute, "a", lateText + ", c says x"},
+		"a response in the time":      {0, time.Second, "a", "b says hi, c says x"},
+		"a response in the time, far": {0, time.Second, "other", "b says hi, c says x"},
+		"no limit":                    {-1, time.Minute, "a", "b says hi, c says x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -131,13 +139,16 @@ func TestAgentToolAcrossDowntime(t *testing.T) {
 					t.Fatal(err)
 				}
 				h.Advance(5 * time.Minute)
-				all := requests(t, ctx, h, "a")
+				all := requests(t, ctx, h, c.object)
 				if got := named(replyTo(t, ctx, h, "a", "r1"), all); got != "a heard ("+c.want+")" || len(all) != 2 {
 					t.Errorf("%q, want %q; %d requests", got, c.want, len(all))
 				}
 			}, team(func(a *inbox.Agent, tools []inbox.AgentTool) {
 				r := &relay{name: a.Name}
 				a.Model = r
+				if c.object != "a" {
+					elsewhere(c.object)(a, tools)
+				}
 				switch a.Name {
 				case "a":
 					tools[1].Timeout, tools[2].Timeout = c.limit, time.Hour
