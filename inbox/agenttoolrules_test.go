@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
@@ -200,6 +201,43 @@ func TestAgentToolAsksAnotherObject(t *testing.T) {
 			}, team(elsewhere("other"), "a", "b", "c")...)
 		})
 	}
+}
+
+// lab is an agent of another class, with a collection of its own.
+type lab struct{ *agent.Agent[struct{}] }
+
+// TestAgentToolAsksAnotherClass has two agents of different classes that share nothing but the collection of one of them.
+func TestAgentToolAsksAnotherClass(t *testing.T) {
+	const labs dohost.Namespace[lab] = "lab"
+	samples := inbox.Messages("samples", nil)
+	researcher := &inbox.Agent{Name: "researcher", Model: &relay{name: "researcher"}}
+	labClass := agent.Bind(labs, func(_ context.Context, a *agent.Agent[struct{}]) (*lab, error) { return &lab{a}, nil }, nil,
+		inbox.On(inbox.ForMessages[lab](&samples, researcher)))
+	tool := researcher.Tool(&samples)
+	tool.To = func(_ context.Context, by inbox.Ref, _ json.RawMessage) (dohost.ID, error) {
+		return labs.Get(by.Object(), "north").ID(), nil
+	}
+	a := &inbox.Agent{Name: "a", Model: &relay{name: "a"}, Agents: []inbox.AgentTool{tool}}
+	classes := []dohost.Class{labClass, deskClass(inbox.On(inbox.ForMessages[desk](&messages, a)))}
+	dohosttest.Run(t, &dohosttest.Options{Classes: classes}, func(t *testing.T, h *dohosttest.Host) {
+		askA(t, t.Context(), h, "researcher: hi")
+		h.Advance(500 * time.Millisecond)
+		h.Kill()
+		h.Advance(20 * time.Second)
+		if got := replyTo(t, t.Context(), h, "a", "r1"); got != "a heard (researcher says hi)" {
+			t.Errorf("%q", got)
+		}
+		err := labs.Get(h, "north").Do(t.Context(), func(ctx context.Context, l *lab) error {
+			rows, err := samples.List(ctx, l.Storage(), &dohost.Query[inbox.Message]{Where: func(m inbox.Message) bool { return len(m.Path) > 0 }})
+			if len(rows) != 1 || rows[0].Value.Path[0].String() != "a of desk/a" {
+				t.Errorf("the requests %+v", rows)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestAgentToolAsksNoAgent asks objects that have no such agent.
