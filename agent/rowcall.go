@@ -171,7 +171,7 @@ func (rw *rowWork) begin(ctx context.Context, x *indexWork, t rowTask, ev work.E
 	}
 	call.begun = true
 	x.calls++
-	if call.suspect {
+	if call.runsAlone() {
 		rw.suspectCalls++
 	}
 	for _, key := range t.Keys {
@@ -250,13 +250,13 @@ func (rw *rowWork) release(x *indexWork, call *rowCall) {
 	if !call.begun {
 		return
 	}
+	if call.runsAlone() {
+		rw.suspectCalls--
+	}
 	call.begun = false
 	x.calls--
 	rw.ended++
 	rw.wakeWaiters()
-	if call.suspect {
-		rw.suspectCalls--
-	}
 	for _, key := range call.Keys {
 		if x.running[key] == call {
 			delete(x.running, key)

@@ -69,9 +69,19 @@ func (r Rows) Wait(ctx context.Context) error {
 	if r.work.changed == nil {
 		r.work.changed = make(chan struct{})
 	}
+	changed := r.work.changed
+	call, inCall := ctx.Value(rowCallKey{}).(*rowCall)
+	if inCall {
+		if err := r.work.beginWait(ctx, call); err != nil {
+			return err
+		}
+	}
 	wait, cancel := context.WithTimeoutCause(ctx, recheck, errRecheck)
 	defer cancel()
-	_, _, err := dohost.Recv(wait, r.work.changed)
+	_, _, err := dohost.Recv(wait, changed)
+	if inCall && !errors.Is(err, dohost.ErrFenced) { // which returns without the turn
+		r.work.endWait(call)
+	}
 	if errors.Is(err, errRecheck) {
 		return nil
 	}
@@ -86,6 +96,32 @@ func (rw *rowWork) checkTurn(ctx context.Context) error {
 	_, _, err := rw.obj.GetAlarm(ctx)
 	return err
 }
+
+// beginWait counts a wait of a call. While a suspect waits, another one may run: the first runs no code, and it may wait for the rows of
+// the other. Each beginWait that succeeds has an endWait.
+func (rw *rowWork) beginWait(ctx context.Context, call *rowCall) error {
+	before := call.runsAlone()
+	call.waits++
+	if !before {
+		return nil
+	}
+	rw.suspectCalls--
+	err := rw.wake(ctx)
+	if err != nil {
+		rw.endWait(call)
+	}
+	return err
+}
+
+// endWait ends a wait of a call, which holds the turn again.
+func (rw *rowWork) endWait(call *rowCall) {
+	if call.waits--; call.runsAlone() {
+		rw.suspectCalls++
+	}
+}
+
+// runsAlone reports whether no other suspect may begin. No code of a call runs that waits.
+func (c *rowCall) runsAlone() bool { return c.begun && c.suspect && c.waits == 0 }
 
 // wakeWaiters ends the calls of Wait. They continue when they get the turn.
 func (rw *rowWork) wakeWaiters() {

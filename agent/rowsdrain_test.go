@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,6 +171,106 @@ func TestRowsDrainMisuse(t *testing.T) {
 			}
 			return nil
 		})
+	})
+}
+
+// withValues is a context of a task with the values of the call that has started it.
+type withValues struct {
+	context.Context
+	call context.Context
+}
+
+func (c withValues) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.call.Value(key)
+}
+
+// TestRowsWaitOfSuspect has a call that waits until another row is handled, in two tasks. The process ends twice during both calls, so it may be either that
+// ends it, and one of them runs at a time. A call that waits runs no code, so it does not keep the other back.
+func TestRowsWaitOfSuspect(t *testing.T) {
+	sent := func(ctx context.Context, p *postman) error {
+		for {
+			row, _, err := letters.Get(ctx, p.Storage(), "other")
+			if err != nil || row.Value.State == "sent" {
+				return err
+			}
+			if err := p.Rows().Wait(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	o := &postOffice{options: &agent.RowsOptions{Parallel: 2}, deliver: func(p *postman, ctx context.Context, l letter) error {
+		if l.ID == "other" {
+			return errors.Join(dohost.Sleep(ctx, time.Second), p.done(ctx, l.ID))
+		}
+		both := make(chan error, 2)
+		for range 2 {
+			err := p.Object().Go(ctx, "wait", func(task context.Context) error {
+				both <- sent(withValues{task, ctx}, p)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		for range 2 {
+			if err, _, failed := dohost.Recv(ctx, both); err != nil || failed != nil {
+				return errors.Join(err, failed)
+			}
+		}
+		return p.done(ctx, l.ID)
+	}}
+	runPost(t, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		if err := post(ctx, h, "call", "other"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			h.Advance(500 * time.Millisecond)
+			h.Kill()
+		}
+		h.Advance(1500 * time.Millisecond)
+		if calls := o.took(); len(calls) != 6 {
+			t.Errorf("calls %q", calls)
+		}
+		wantNothingLeft(t, ctx, h)
+	})
+}
+
+// TestRowsWaitOfSuspectEnds has a suspect that runs on after a wait, for two seconds, while another suspect runs for one. The third begins after both.
+func TestRowsWaitOfSuspectEnds(t *testing.T) {
+	o := &postOffice{options: &agent.RowsOptions{Parallel: 3}, deliver: func(p *postman, ctx context.Context, l letter) error {
+		if l.ID == "1" {
+			wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			if err := p.Rows().Wait(wait); !errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
+			if err := dohost.Sleep(ctx, time.Second); err != nil {
+				return err
+			}
+		}
+		return errors.Join(dohost.Sleep(ctx, time.Second), p.done(ctx, l.ID))
+	}}
+	runPost(t, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		if err := post(ctx, h, "1", "2", "3"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			h.Advance(500 * time.Millisecond)
+			h.Kill()
+		}
+		o.took()
+		for _, want := range []string{"1,2", "", "3"} { // after 0.5 s, 1.5 s and 2.5 s
+			h.Advance(500 * time.Millisecond)
+			if got := strings.Join(o.took(), ","); got != want {
+				t.Errorf("calls %q, want %q", got, want)
+			}
+			h.Advance(500 * time.Millisecond)
+		}
+		h.Advance(time.Second)
+		wantNothingLeft(t, ctx, h)
 	})
 }
 

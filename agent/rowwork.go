@@ -39,7 +39,7 @@ type rowWork struct {
 	destroying *bool // the destruction of the agent has begun
 
 	// Owned by the holder of the turn.
-	suspectCalls int           // running calls of suspects
+	suspectCalls int           // running calls of suspects that do not wait: see rowCall.runsAlone
 	ended        int           // calls
 	changed      chan struct{} // see Rows.Wait; nil if no code waits
 }
@@ -60,6 +60,7 @@ type rowCall struct {
 	rowTask                 // as it was when the call began
 	suspect bool            // its calls may have ended their process
 	begun   bool            // it counts in indexWork.calls
+	waits   int             // in Rows.Wait
 	changed map[string]bool // the rows that other code has written since
 	place   dohost.Cursor   // the first place of those that its rows have got since
 }

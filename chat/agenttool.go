@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/jsonschema-go/jsonschema"
-
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/ledger"
@@ -60,10 +58,9 @@ type AgentToolOptions struct {
 	Private bool
 }
 
-// agentInput is the default input of an agent tool.
-type agentInput struct {
-	Message string `json:"message" jsonschema:"the request, with all that the agent needs to know"`
-}
+// agentParameters are the default parameters of an agent tool.
+var agentParameters = json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","description":"the request, with all that the agent ` +
+	`needs to know"}},"required":["message"],"additionalProperties":false}`)
 
 // agentOutput is the result of an agent tool.
 type agentOutput struct {
@@ -123,14 +120,12 @@ func agentTool(name, description string, o *AgentToolOptions, target agentOf) To
 	}
 	own.Depth = cmp.Or(own.Depth, maxDepth)
 	own.Timeout = max(0, cmp.Or(own.Timeout, askTimeout)) // negative: no bound, which is 0 for External
-	t := NewTool(name, description, func(context.Context, agentInput) (any, error) { return nil, nil }, &ToolOptions[agentInput, any]{
-		Policy: ledger.Idempotent, External: &External{Within: own.Timeout},
-	})
-	if own.Parameters != nil {
-		if t.Parameters = own.Parameters; t.err == nil {
-			t.valid, t.err = validator(own.Parameters)
-		}
+	if own.Parameters == nil {
+		own.Parameters = agentParameters
 	}
+	t := NewTool(name, description, func(context.Context, json.RawMessage) (any, error) { return nil, nil }, &ToolOptions[json.RawMessage, any]{
+		Policy: ledger.Idempotent, External: &External{Within: own.Timeout}, Parameters: own.Parameters,
+	})
 	if own.Depth < 0 || own.Depth > maxDepth {
 		t.err = fmt.Errorf("the Depth is %d: want 1 to %d, or 0 for the default", own.Depth, maxDepth)
 	}
@@ -154,22 +149,6 @@ func agentTool(name, description string, o *AgentToolOptions, target agentOf) To
 		})
 	}
 	return t
-}
-
-// validator returns a function that compares inputs with a JSON schema.
-func validator(schema json.RawMessage) (func(json.RawMessage) error, error) {
-	var s jsonschema.Schema
-	if err := json.Unmarshal(schema, &s); err != nil {
-		return nil, fmt.Errorf("the Parameters: %w", err)
-	}
-	resolved, err := s.Resolve(nil)
-	if err != nil {
-		return nil, fmt.Errorf("the Parameters: %w", err)
-	}
-	return func(input json.RawMessage) error {
-		_, err := decodeInput[any](resolved, input)
-		return err
-	}, nil
 }
 
 // messageIn returns the text for the asked agent.

@@ -106,6 +106,9 @@ type Tool struct {
 	// Approve makes calls wait for an approval. Then the call runs, or is sent to the clients if Run is nil. Nil means that
 	// no call waits.
 	Approve *Approval
+	// Unrecorded is for a tool of a [Worker] that stores its effects itself, under the Key of its [Call]: a call is no operation of the
+	// ledger, and a repeated run calls the tool again, with the same Key. It needs the policy Idempotent. [Answer] ignores it.
+	Unrecorded bool
 
 	// err and valid are set by NewTool: its error, and the check of an input.
 	err   error

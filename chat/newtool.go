@@ -16,9 +16,12 @@ import (
 // ToolOptions tunes NewTool. A nil *ToolOptions, and the zero ToolOptions, mean the defaults. The fields are those of [Tool],
 // with typed inputs.
 type ToolOptions[In, Out any] struct {
-	Policy  ledger.Policy
-	Find    func(ctx context.Context, in In) (Out, ledger.Answer, error)
-	Timeout time.Duration
+	// Parameters is the JSON schema of the input. Nil means that of In. Otherwise In need not be a struct: [json.RawMessage] gets the
+	// input as it is.
+	Parameters json.RawMessage
+	Policy     ledger.Policy
+	Find       func(ctx context.Context, in In) (Out, ledger.Answer, error)
+	Timeout    time.Duration
 	// KeepLate is that of [Tool].
 	KeepLate bool
 	// Approve reports whether a call needs an approval; see If of [Approval]. Nil means that no call needs one. [Always] is for
@@ -51,17 +54,9 @@ func NewTool[In, Out any](
 		ToolSpec: ToolSpec{Name: name, Description: description}, Policy: o.Policy, Timeout: o.Timeout, KeepLate: o.KeepLate,
 		External: o.External, Output: o.Output,
 	}
-	schema, err := jsonschema.For[In](nil)
 	var resolved *jsonschema.Resolved
-	if err == nil && schema.Type != "object" {
-		err = fmt.Errorf("the input is of type %T, want a struct", *new(In))
-	}
-	if err == nil {
-		resolved, err = schema.Resolve(nil)
-	}
-	if err == nil {
-		t.Parameters, err = rawjson.Encode(schema)
-	}
+	var err error
+	t.Parameters, resolved, err = inputSchema[In](o.Parameters)
 	switch {
 	case err != nil:
 	case run == nil:
@@ -104,6 +99,28 @@ func NewTool[In, Out any](
 		}
 	}
 	return t
+}
+
+// inputSchema returns the schema of the inputs of a tool: own, or that of In.
+func inputSchema[In any](own json.RawMessage) (raw json.RawMessage, resolved *jsonschema.Resolved, err error) {
+	schema := &jsonschema.Schema{}
+	switch raw = own; {
+	case own != nil:
+		if err = json.Unmarshal(own, schema); err != nil {
+			err = fmt.Errorf("the Parameters: %w", err)
+		}
+	default:
+		if schema, err = jsonschema.For[In](nil); err == nil && schema.Type != "object" {
+			err = fmt.Errorf("the input is of type %T, want a struct", *new(In))
+		}
+		if err == nil {
+			raw, err = rawjson.Encode(schema)
+		}
+	}
+	if err == nil {
+		resolved, err = schema.Resolve(nil)
+	}
+	return raw, resolved, err
 }
 
 // decodeInput decodes the input of a call, and compares it with the schema.

@@ -53,6 +53,10 @@ func TestNewTool(t *testing.T) {
 			return s.Nights > 3, nil
 		},
 	})
+	echo := func(_ context.Context, in json.RawMessage) (json.RawMessage, error) { return in, nil }
+	withParameters := chat.NewTool("book", "", echo, &chat.ToolOptions[json.RawMessage, json.RawMessage]{
+		Parameters: json.RawMessage(`{"type":"object","required":["room"]}`),
+	})
 	for name, c := range map[string]struct {
 		tool  chat.Tool
 		input string
@@ -65,6 +69,8 @@ func TestNewTool(t *testing.T) {
 		"an unknown field":   {tool, `{"room":7,"guest":"ada","pet":true}`, "output-error the input does not match the parameters of the tool: ", 0},
 		"null":               {tool, `null`, "output-error the input does not match the parameters of the tool: ", 0},
 		"a large number":     {tool, `{"room":1e30,"guest":"ada"}`, "output-error the input does not match the parameters of the tool: ", 0},
+		"own parameters":     {withParameters, `{"room":7,"pet":"a"}`, `output-available {"room":7,"pet":"a"}`, 0},
+		"no room in them":    {withParameters, `{"pet":"a"}`, "output-error the input does not match the parameters of the tool: ", 0},
 		"no approval needed": {withApproval, `{"room":7,"guest":"ada","nights":2}`, `output-available {"ada":7}`, 1},
 		"an approval needed": {withApproval, `{"room":7,"guest":"ada","nights":4}`, "approval-requested ", 1},
 		"invalid, and no approval requested": {
@@ -90,8 +96,10 @@ func TestNewToolErrors(t *testing.T) {
 	type endless struct{ C chan int }
 	for want, tool := range map[string]chat.Tool{
 		"the input is of type string, want a struct": chat.NewTool("book", "", func(context.Context, string) (int, error) { return 0, nil }, nil),
-		"the function is nil":                        chat.NewTool[stay, int]("book", "", nil, nil),
-		"chan":                                       chat.NewTool("book", "", func(context.Context, endless) (int, error) { return 0, nil }, nil),
+		"the Parameters: ": chat.NewTool("book", "", func(context.Context, stay) (int, error) { return 0, nil },
+			&chat.ToolOptions[stay, int]{Parameters: json.RawMessage(`{"type":`)}),
+		"the function is nil": chat.NewTool[stay, int]("book", "", nil, nil),
+		"chan":                chat.NewTool("book", "", func(context.Context, endless) (int, error) { return 0, nil }, nil),
 		"the policy Reconcile needs Find": chat.NewTool("book", "", func(context.Context, stay) (int, error) { return 0, nil },
 			&chat.ToolOptions[stay, int]{Policy: ledger.Reconcile}),
 	} {

@@ -54,6 +54,8 @@ func (t *Tool) check() error {
 		return wrong("External.Within is negative")
 	case t.External != nil && t.Policy == ledger.Reconcile:
 		return wrong("External allows the policies AtMostOnce and Idempotent")
+	case t.Unrecorded && t.Policy != ledger.Idempotent:
+		return wrong("Unrecorded needs the policy Idempotent")
 	case (t.Policy == ledger.Reconcile) != (t.Find != nil):
 		return wrong("the policy Reconcile needs Find, and no other policy calls it")
 	}

@@ -35,8 +35,9 @@ var ErrWorkerDepth = errors.New("chat: too many nested workers")
 // JSON that matches it, as the input of a tool matches its parameters: see [NewTool]. The model may repair an invalid answer twice. If Out is string, the answer is the model's text.
 //
 // After an interruption the caller runs the worker again: only the bill of the model and the effects of its tools repeat. Each
-// call of a tool is an operation of the ledger with the policy of the tool, at the position and in the scope of the caller
-// ([dohost.WorkPosition], [ledger.Scope]). A repeated run that makes the same call gets the recorded result: see docs/workers.md.
+// call of a tool is an operation of the ledger, with the policy of the tool, at the position and in the scope of the caller
+// ([dohost.WorkPosition], [ledger.Scope]). A repeated run that makes the same call gets the recorded result: see docs/workers.md. An
+// Unrecorded tool is called again.
 //
 // The fields must not change after the first use. A Worker must not be copied. All methods are safe for concurrent use.
 type Worker[In, Out any] struct {
@@ -210,7 +211,9 @@ func (w *Worker[In, Out]) Tool() Tool {
 func (w *Worker[In, Out]) Kinds() (kinds []ledger.AnyKind) {
 	run := &workerRun{worker: w.spec()}
 	for i := range w.Tools {
-		kinds = append(kinds, run.toolKind(&w.Tools[i]))
+		if t := &w.Tools[i]; !t.Unrecorded {
+			kinds = append(kinds, run.toolKind(t))
+		}
 	}
 	if w.Durable {
 		kinds = append(kinds, run.stepKind())

@@ -64,7 +64,7 @@ func (r *workerRun) runCalls(ctx context.Context, first int) error {
 			continue
 		}
 		delete(open, e.call)
-		if e.failed != nil {
+		if e.failed != nil && !e.call.tool.Unrecorded { // its effects have the key of the call, and so has the error
 			delete(r.numbers, e.call.id)
 		}
 		r.result(e.call.index, e.out, e.failed)
@@ -130,14 +130,13 @@ func (r *workerRun) call(task, caller context.Context, c *workerCall, events cha
 	if most <= 0 {
 		waiting.Stop()
 	}
-	out, err := ledger.Do(r.place.context(ctx, c.id.number), r.st, r.toolKind(c.tool), c.input,
-		func(ctx context.Context, id ledger.ID) (json.RawMessage, error) {
-			waiting.Stop()
-			if most > 0 {
-				defer time.AfterFunc(most+lateGrace, late).Stop()
-			}
-			return r.runTool(ctx, c, id)
-		})
+	out, err := r.perform(ctx, c, func(ctx context.Context, id ledger.ID) (json.RawMessage, error) {
+		waiting.Stop()
+		if most > 0 {
+			defer time.AfterFunc(most+lateGrace, late).Stop()
+		}
+		return r.runTool(ctx, c, id)
+	})
 	unknown, isUnknown := err.(*ledger.UnknownError) // and not one that the tool has returned
 	failed, isFailed := errors.AsType[*toolError](err)
 	switch {
@@ -155,6 +154,24 @@ func (r *workerRun) call(task, caller context.Context, c *workerCall, events cha
 		e.err = err
 	}
 	return e
+}
+
+// perform runs a call as an operation of the ledger, or without one if its tool is Unrecorded.
+func (r *workerRun) perform(
+	ctx context.Context, c *workerCall, run func(context.Context, ledger.ID) (json.RawMessage, error),
+) (out json.RawMessage, err error) {
+	if !c.tool.Unrecorded {
+		return ledger.Do(r.place.context(ctx, c.id.number), r.st, r.toolKind(c.tool), c.input, run)
+	}
+	key, err := r.place.key(r.st.ID(), c)
+	if err != nil {
+		return nil, err
+	}
+	err = dohost.Await(ctx, func(ctx context.Context) error {
+		out, err = run(ctx, ledger.ID(key))
+		return err
+	})
+	return out, err
 }
 
 // toolError is an error that a tool has returned.

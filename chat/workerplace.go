@@ -2,9 +2,12 @@ package chat
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -40,6 +43,17 @@ func (p *workerPlace) context(ctx context.Context, number uint64) context.Contex
 		ctx = ledger.Scope(ctx, name)
 	}
 	return ctx
+}
+
+// key returns the key of a call that is no operation of the ledger. It is a function of the object and of the place of the call, so all
+// repetitions of the run have it.
+func (p *workerPlace) key(of dohost.ID, c *workerCall) (string, error) {
+	raw, err := rawjson.Encode([]any{of.String(), p.name, p.scope, c.tool.Name, c.id.digest, c.id.number})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(raw)
+	return "call_" + hex.EncodeToString(sum[:16]), nil
 }
 
 // pass records that the run has succeeded.

@@ -19,6 +19,8 @@ type Agent struct {
 	// Name is the address of the agent: it answers the messages To that name. 1 to 64 letters, digits, underscores and hyphens.
 	// It is a part of the identity of the operations of its tools. Required.
 	Name string
+	// Description is for the models of other agents, which get this agent as a tool: see Agent.Tool.
+	Description string
 	// Instructions are the system prompt.
 	Instructions string
 	// Model answers. Required.
@@ -26,6 +28,8 @@ type Agent struct {
 	// Tools are the tools that the model may call: those of a [chat.Worker]. A call is an operation of the ledger, with the policy
 	// of its tool. A repeated cycle gets the recorded results.
 	Tools []chat.Tool
+	// Agents are other agents that the model may ask. Each is a tool for the model, too, and no name may be that of another tool.
+	Agents []AgentTool
 	// MaxMessages bounds the number of earlier messages in the prompt, and MaxBytes the size of their Content. The newest remain.
 	// Zero means 100 messages and 256 KiB.
 	MaxMessages, MaxBytes int
@@ -74,8 +78,12 @@ type prompt struct{ messages []chat.Message }
 // same response without the model.
 func (a *Agent) run() *chat.Worker[prompt, string] {
 	a.once.Do(func() {
+		tools := slices.Clone(a.Tools)
+		for i := range a.Agents {
+			tools = append(tools, a.Agents[i].tool())
+		}
 		a.worker = &chat.Worker[prompt, string]{
-			Name: a.Name, Instructions: a.Instructions, Model: a.Model, Tools: a.Tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep, Price: a.Price, Budget: a.Budget,
+			Name: a.Name, Instructions: a.Instructions, Model: a.Model, Tools: tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep, Price: a.Price, Budget: a.Budget,
 			Messages: func(in prompt) []chat.Message { return in.messages },
 			OnChunk:  a.onChunk(),
 		}
@@ -135,9 +143,12 @@ func (a *Agent) check(messages *dohost.Collection[Message]) error {
 	wrong := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("inbox: the agent %.64q: "+format, append([]any{a.Name}, args...)...))
 	}
-	for _, name := range []string{pendingIndex, conversationIndex, replyIndex} {
-		if !slices.ContainsFunc(messages.Indexes, func(x dohost.Index[Message]) bool { return x.Name == name }) {
-			wrong("the collection %q has no index %q: want a collection that Messages returned", messages.Name, name)
+	if missing := missingIndex(messages); missing != "" {
+		wrong("the collection %q has no index %q: want a collection that Messages returned", messages.Name, missing)
+	}
+	for i := range a.Agents {
+		if err := a.Agents[i].check(); err != nil {
+			wrong("%w", err)
 		}
 	}
 	if a.MaxMessages < 0 || a.MaxBytes < 0 {

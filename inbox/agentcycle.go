@@ -122,7 +122,9 @@ const budgetPause = 5 * time.Minute
 // generate asks the model. It postpones the rows while a budget is exhausted: another error would count as a failed attempt.
 func (a *Agent) generate(ctx context.Context, of Ref, c *Cycle[Message]) (r Response, err error) {
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
-	r.Text, err = a.run().Run(context.WithValue(ctx, writerKey{}, w), of, prompt{c.Messages})
+	ctx = context.WithValue(ctx, writerKey{}, w)
+	ctx = context.WithValue(ctx, askerKey{}, newAsker(of, a.Name, c.Pending))
+	r.Text, err = a.run().Run(ctx, of, prompt{c.Messages})
 	if _, exhausted := errors.AsType[*chat.BudgetError](err); exhausted {
 		return r, &agent.PostponeError{After: budgetPause, Err: err}
 	}

@@ -24,6 +24,13 @@
 // Inbox.Group divides the rows into groups with cycles of their own. [Agent] does so for messages with a request id, so that each
 // request has a response of its own.
 //
+// # Other agents
+//
+// The model of an [Agent] may ask other agents, as tools: see Agent.Agents and [AgentTool]. A question is a message with a request id, which all
+// repetitions of a cycle have in common. So the asked agent has one request, wherever the two are interrupted.
+//
+// # Positions
+//
 // All repetitions of a cycle have one position ([dohost.WorkPosition]), whether an interruption, an error or a change of a row has
 // ended the cycle before. So an operation of package ledger in Build or Generate is not repeated if its arguments are the
 // same, and a durable [chat.Worker] asks its model only for the answers that are not recorded.

@@ -117,6 +117,8 @@ func On[O, Row, Response any, P interface {
 // Ref is an agent: an [*agent.Agent], a [*chat.Agent], or a struct that embeds one.
 type Ref interface {
 	agent.Ref
+	// Object returns the agent's object.
+	Object() *dohost.State
 	// Storage returns the storage of the agent's object.
 	Storage() *dohost.Storage
 	// Rows returns the handle of the rows of the agent's inboxes.

@@ -19,7 +19,7 @@ import (
 // inserting it into the collection of [Messages], with [Send] or directly.
 //
 // Every writer of the collection is trusted: a row may have any sender, role and time, also those of a response. So code that
-// inserts a message for a client sets To, From and Role itself, and bounds the size of Content.
+// inserts a message for a client sets To, From and Role itself, leaves Path empty, and bounds the size of Content.
 type Message struct {
 	// ID is the key of the row.
 	ID string `json:"id"`
@@ -38,6 +38,9 @@ type Message struct {
 	// message with that id from the same sender gets no second response.
 	Request   string `json:"request,omitempty"`
 	InReplyTo string `json:"inReplyTo,omitempty"`
+	// Path of a request are the agents that wait for each other, from the first to the sender, if an agent tool has made it: see
+	// [AgentTool]. Other messages have none.
+	Path []Address `json:"path,omitempty" msgpack:",omitempty"`
 	// Generation of a response names its chunks: see Agent.Chunks.
 	Generation string `json:"generation,omitempty"`
 }
@@ -75,6 +78,16 @@ func Messages(name string, feed *dohost.Feed) dohost.Collection[Message] {
 			}},
 		},
 	}
+}
+
+// missingIndex returns the name of an index that a collection lacks to be one of Messages; empty if it has all of them.
+func missingIndex(messages *dohost.Collection[Message]) string {
+	for _, name := range []string{replyIndex, pendingIndex, conversationIndex} {
+		if !slices.ContainsFunc(messages.Indexes, func(x dohost.Index[Message]) bool { return x.Name == name }) {
+			return name
+		}
+	}
+	return ""
 }
 
 // nameKey returns the key of a name or a request id. A long one has the key of its hash: no index refuses a message at its
@@ -178,7 +191,7 @@ var ErrNoReply = errors.New("inbox: no agent is going to answer the request")
 
 // WaitReply is [Reply] that waits for the response, and gives up the turn until then. a is the object that has the collection, and asked the
 // inserted message, with its ID. After an error the caller may wait again, also in another incarnation: the request is stored, and the
-// agent answers it once. A cycle may wait for another agent, but agents must not wait for each other: only ctx ends that.
+// agent answers it once. A cycle may wait for another agent, but agents must not wait for each other: only ctx ends that. An [AgentTool] refuses a request that would wait for itself.
 //
 // Errors: [ErrNoReply]; [dohost.ErrMisuse] for a message without Request, and in a cycle of the agent that is to answer; the context's
 // cause, so a limit of time is that of ctx; those of [agent.Rows.Wait] and of the collection.

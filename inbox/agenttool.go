@@ -1,0 +1,208 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/ledger"
+)
+
+// An agent tool makes a call of one agent (the caller) a request of another one (the asked agent): a message. Invariants:
+//
+//   - The message is the only record of the call. Its key and its request id are a function of the key of the call, which all
+//     repetitions of the caller's cycle have. So a repetition finds the message of the first run, and inserts none.
+//   - The path is in the message: the agents that wait for each other, from the first to the caller. The asked agent appends itself
+//     when it asks in turn. So the path outlives all incarnations, and an agent that is in it is never asked.
+//   - The time of the message begins the time limit, and a response counts if its own time is within the limit. So a
+//     repetition gets the result of the first run, also after the limit: the response, or the error.
+//   - The response is stored as processed, with the request id in InReplyTo: it is never work, neither of the caller nor of another agent.
+//
+// The order in a call: the path is checked; the message is inserted; the call gives up the turn, which commits the message. No event
+// holds a turn while it waits: not the cycle of the caller, nor the event that looks for the response in another object.
+
+const (
+	// askTimeout is the default of AgentTool.Timeout.
+	askTimeout = 120 * time.Second
+	// lookTime is the least time for the search for a response. A repetition may begin after the time limit, and the response may be
+	// older.
+	lookTime = 5 * time.Second
+	// maxDepth is the default of AgentTool.Depth, and its maximum.
+	maxDepth = 5
+)
+
+// AgentTool lets the model of an [Agent] ask another agent, as a tool with an input of its choice: see Agent.Agents. [Agent.Tool]
+// returns one with the fields Name, Description and Messages.
+//
+// A call of the tool inserts a message of a user with a request id, from the calling agent to the asked one, and waits for the
+// response to it. The result is an object with the text, as the response. Each call is one message, also after interruptions of either
+// side: a repeated cycle waits for the response to the message of the first one. The caller waits without the turn.
+//
+// The model gets an error if the asked agent has not answered in time; if its message was parked or deleted, or no agent of
+// the class has that name; if the asked agent is already one of those that wait for each other, or Depth of them do. There is no
+// automatic retry.
+type AgentTool struct {
+	// Name is the name of the tool, and that of the asked agent: the To of its messages. Required.
+	Name string
+	// Description is for the model.
+	Description string
+	// Messages is the collection of the asked agent's messages. Required, unless Insert and Wait are set.
+	Messages *dohost.Collection[Message]
+	// To returns the object of the asked agent. It is called with the turn of the calling agent, and again in a repeated cycle. An error is
+	// the result of the call. Nil means the object of the calling agent.
+	To func(ctx context.Context, by Ref, input json.RawMessage) (dohost.ID, error)
+	// Insert and Wait are for asked agents without Messages, such as an [Inbox] with rows of another type, or an agent of another
+	// program. Both are called with the turn of the calling agent, and again in a repeated cycle.
+	//
+	// Insert inserts the request unless one with its ID is stored, and returns the stored one. Its Created begins the time limit.
+	Insert func(ctx context.Context, by Ref, m Message) (stored Message, err error)
+	// Wait returns the response, which has a Content. It must give up the turn while it waits, and end with ctx. A response without a
+	// Created counts, however late.
+	Wait func(ctx context.Context, by Ref, asked Message) (Message, error)
+	// Parameters is the JSON schema of the input, an object. The content of the message is the member "message", if that is a
+	// string, or else the JSON of the input. Nil means an object with a message.
+	Parameters json.RawMessage
+	// Timeout bounds the time from the message to the response. After it the model receives an error, and the response is discarded: it
+	// stays in the collection, where [Reply] finds it. Zero means 120 s; negative means no bound.
+	Timeout time.Duration
+	// Depth bounds the number of agents that wait for each other, without the last one. Zero means 5, the most.
+	Depth int
+}
+
+// Tool returns the agent as a tool of other agents in its object. messages is the collection of its messages. Set To if the others are in
+// another object.
+func (a *Agent) Tool(messages *dohost.Collection[Message]) AgentTool {
+	return AgentTool{Name: a.Name, Description: a.Description, Messages: messages}
+}
+
+// Address is an agent of an object.
+type Address struct {
+	Object string `json:"object"` // the [dohost.ID], as a string
+	Agent  string `json:"agent"`
+}
+
+// String returns the address for a reader.
+func (a Address) String() string { return a.Agent + " of " + a.Object }
+
+// check returns the errors in the description.
+func (t *AgentTool) check() error {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("the agent tool %.64q "+format, append([]any{t.Name}, args...)...))
+	}
+	switch {
+	case t.Messages != nil && (t.Insert != nil || t.Wait != nil):
+		wrong("has Messages and one of Insert and Wait: want Messages alone, or the two others")
+	case t.Messages != nil:
+		if missing := missingIndex(t.Messages); missing != "" {
+			wrong("has the collection %q, which has no index %q: want one that Messages returned", t.Messages.Name, missing)
+		}
+	case t.Insert == nil && t.Wait == nil:
+		wrong("needs Messages, the collection of the asked agent, or else Insert, which inserts the request, and Wait, which waits for the response")
+	case t.Insert == nil:
+		wrong("needs Insert, which inserts the request, since it has no Messages")
+	case t.Wait == nil:
+		wrong("needs Wait, which waits for the response, since it has no Messages")
+	}
+	if t.Name == "" {
+		wrong("needs a Name")
+	}
+	if t.Depth < 0 || t.Depth > maxDepth {
+		wrong("has the Depth %d: want 1 to %d, or 0 for the default", t.Depth, maxDepth)
+	}
+	return errors.Join(errs...)
+}
+
+// defaultParameters are the parameters of an agent tool without Parameters.
+var defaultParameters = json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","description":"the request, with all that the agent ` +
+	`needs to know"}},"required":["message"],"additionalProperties":false}`)
+
+// answer is the result of an agent tool.
+type answer struct {
+	Response string `json:"response"`
+}
+
+// tool returns the tool for a worker.
+func (t *AgentTool) tool() chat.Tool {
+	parameters := t.Parameters
+	if parameters == nil {
+		parameters = defaultParameters
+	}
+	tool := chat.NewTool(t.Name, t.Description, t.call, &chat.ToolOptions[json.RawMessage, answer]{
+		Parameters: parameters, Policy: ledger.Idempotent, Timeout: -1,
+	})
+	tool.Unrecorded = true
+	return tool
+}
+
+// askerKey is the context key of the asker.
+type askerKey struct{}
+
+// asker is the agent whose cycle runs.
+type asker struct {
+	ref  Ref
+	name string
+	path []Address // the agents that wait for each other, from the first to this one
+}
+
+// newAsker returns the agent whose cycle has the pending messages. Those of a request have one path, unless the program has
+// inserted another: then the longest counts.
+func newAsker(of Ref, name string, pending []dohost.Row[Message]) *asker {
+	var path []Address
+	for _, row := range pending {
+		if m := row.Value; m.Request != "" && len(m.Path) > len(path) {
+			path = m.Path
+		}
+	}
+	return &asker{of, name, append(slices.Clone(path), Address{of.Object().ID().String(), name})}
+}
+
+// mayAsk returns an error if the agent must not ask another one.
+func (by *asker) mayAsk(to Address, depth int) error {
+	if n := len(by.path); n > depth {
+		return fmt.Errorf("no agent was asked: %d agents would ask each other, the limit is %d: %s", n, depth, pathText(by.path))
+	}
+	if slices.Contains(by.path, to) {
+		return fmt.Errorf("the agent %v was not asked: it waits for this answer: %s", to, pathText(append(slices.Clone(by.path), to)))
+	}
+	return nil
+}
+
+// call is the function of the tool.
+func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (a answer, err error) {
+	by := ctx.Value(askerKey{}).(*asker)
+	call, _ := chat.CallFrom(ctx)
+	object := by.ref.Object().ID()
+	if t.To != nil {
+		if object, err = t.To(ctx, by.ref, input); err == nil {
+			err = object.Validate()
+		}
+		if err != nil {
+			return a, err
+		}
+	}
+	to := Address{object.String(), t.Name}
+	if err := by.mayAsk(to, cmp.Or(t.Depth, maxDepth)); err != nil {
+		return a, err
+	}
+	id := requestOf(call.Key)
+	m := Message{
+		ID: id, Role: chat.RoleUser, Content: messageIn(input), From: by.name, To: t.Name, Created: time.Now(), Request: id, Path: by.path,
+	}
+	r, err := t.ask(ctx, by.ref, object, m)
+	switch {
+	case errors.Is(err, errLate):
+		return a, fmt.Errorf("the agent %v did not answer within %v; its request %s may still have effects", to, t.timeout(), id)
+	case err != nil:
+		return a, fmt.Errorf("the agent %v has not answered the request %s: %w", to, id, err)
+	}
+	return answer{r.Content}, nil
+}
+
+func (t *AgentTool) timeout() time.Duration { return max(0, cmp.Or(t.Timeout, askTimeout)) } // 0: no bound

@@ -1,0 +1,129 @@
+package inbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// errLate is the error of a response that is not there in time.
+var errLate = errors.New("inbox: the time for the response is over")
+
+// errNoAgent is the error of an object that has no inbox.
+var errNoAgent = errors.New("inbox: the object is no agent")
+
+// ask inserts a request, unless an earlier run of its call has done so, and waits for the response.
+func (t *AgentTool) ask(ctx context.Context, by Ref, object dohost.ID, m Message) (r Message, err error) {
+	insert, wait := t.Insert, t.Wait
+	if t.Messages != nil {
+		insert = func(ctx context.Context, by Ref, m Message) (Message, error) {
+			return inObject(ctx, by, object, func(ctx context.Context, of Ref) (Message, error) { return sendOnce(ctx, of, t.Messages, m) })
+		}
+		wait = func(ctx context.Context, by Ref, m Message) (Message, error) {
+			return inObject(ctx, by, object, func(ctx context.Context, of Ref) (Message, error) { return WaitReply(ctx, of, t.Messages, m) })
+		}
+	}
+	limit := t.timeout()
+	stored, err := until(ctx, m.Created, limit, func(ctx context.Context) (Message, error) { return insert(ctx, by, m) })
+	if err != nil {
+		return r, err
+	}
+	waits := limit
+	if limit > 0 && !stored.Created.Equal(m.Created) { // an earlier run has inserted it
+		waits = max(limit, time.Since(stored.Created)+lookTime)
+	}
+	r, err = until(ctx, stored.Created, waits, func(ctx context.Context) (Message, error) { return wait(ctx, by, stored) })
+	if err == nil && limit > 0 && !r.Created.IsZero() && r.Created.Sub(stored.Created) >= limit {
+		return r, errLate
+	}
+	return r, err
+}
+
+// until calls fn with a context that ends when a limit has passed since a time, and returns errLate if fn has failed since then. The limit
+// zero is none.
+func until(ctx context.Context, since time.Time, limit time.Duration, fn func(context.Context) (Message, error)) (Message, error) {
+	if limit == 0 {
+		return fn(ctx)
+	}
+	limited, cancel := context.WithDeadlineCause(ctx, since.Add(limit), errLate)
+	defer cancel()
+	m, err := fn(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = errLate
+	}
+	return m, err
+}
+
+// reachRetry repeats a call of the object of an asked agent until its context ends. Both calls may be repeated.
+var reachRetry = dohost.RetryPolicy{MaxAttempts: -1, ShouldRetry: func(err error, attempt int) bool {
+	e, ok := errors.AsType[*dohost.Error](err)
+	return ok && e.Overloaded() || dohost.RetryIdempotent(err, attempt)
+}}
+
+// inObject calls fn with an agent of an object.
+func inObject(
+	ctx context.Context, by Ref, object dohost.ID, fn func(ctx context.Context, of Ref) (Message, error),
+) (m Message, err error) {
+	if object == by.Object().ID() {
+		return fn(ctx, by)
+	}
+	err = dohost.Retry(ctx, &reachRetry, func(ctx context.Context) error {
+		result := make(chan Message, 1) // of this attempt: the function of an earlier one may still run
+		err := dohost.Do(ctx, by.Object(), object, func(ctx context.Context, o any) error {
+			of, ok := o.(Ref)
+			if !ok {
+				return errNoAgent
+			}
+			m, err := fn(ctx, of)
+			if err == nil {
+				result <- m
+			}
+			return err
+		})
+		if err == nil {
+			m = <-result
+		}
+		return err
+	})
+	return m, err
+}
+
+// sendOnce is Send, unless the message is stored. It returns the stored message.
+func sendOnce(ctx context.Context, of Ref, messages *dohost.Collection[Message], m Message) (Message, error) {
+	old, stored, err := messages.Get(ctx, of.Storage(), m.ID)
+	if err != nil || stored {
+		return old.Value, err
+	}
+	return Send(ctx, of.Storage(), messages, m)
+}
+
+// requestOf returns the id of the request of the call with a key.
+func requestOf(key string) string {
+	sum := sha256.Sum256([]byte("request " + key))
+	return "ask_" + hex.EncodeToString(sum[:16])
+}
+
+// messageIn returns the content of the message for an input.
+func messageIn(input json.RawMessage) string {
+	var in struct {
+		Message *string `json:"message"`
+	}
+	if err := json.Unmarshal(input, &in); err != nil || in.Message == nil {
+		return string(input)
+	}
+	return *in.Message
+}
+
+func pathText(path []Address) string {
+	var all []string
+	for _, a := range path {
+		all = append(all, a.String())
+	}
+	return strings.Join(all, " → ")
+}
