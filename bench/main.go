@@ -74,7 +74,7 @@ var experiments = []experiment{
 	{"PK", "SIGKILL of workers of a pool: until they are unreachable, their tasks are pending, and running again (PK1 to PK6)", workerKills},
 	{"I", "agents with an inbox that has nothing to do: their memory and their wakes (I1, I2)", idleInboxes},
 	{"SA", "appends to a stream over HTTP (SA1 to SA4)", streamAppends},
-	{"SR", "readers of a stream, by long poll and by server-sent events (SR1 to SR4)", streamReads},
+	{"SR", "readers of a stream, by long poll and by server-sent events (SR1 to SR4), and from the sync (SR5, SR6)", streamReads},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
 	{"P17a", "P3 with an eviction every 10 calls, at any place", underChaosAnywhere},
 	{"O1", "open loop at 50, 80 and 200 % of the capacity of the machine", overloadedMachine},

@@ -141,6 +141,11 @@ func (b *bench) streamAppends(ctx context.Context, id string, producers, size in
 			sides = append(sides, s)
 		}
 	}
+	l := &raw{objects: producers, callers: producers, appends: true, size: size}
+	if err := l.open(b); err != nil {
+		return errors.Join(err, closeAll(sides))
+	}
+	sides = append(sides, named{limit, l})
 	r := Row{ID: id, Unit: "appends/s", What: fmt.Sprintf("appends of %d bytes to a stream over HTTP, %d producers, an append of each outstanding", size, producers)}
 	if producers == 1 {
 		r.What = fmt.Sprintf("appends of %d bytes to a stream over HTTP, 1 producer, one append after the other", size)
@@ -148,7 +153,8 @@ func (b *bench) streamAppends(ctx context.Context, id string, producers, size in
 	if r.Sides, err = b.compare(ctx, sides...); err != nil {
 		return err
 	}
-	r.Notes = []string{"idempotent: with the headers of an idempotent producer, whose last request the server writes with the message", sharing(r.Sides), b.streamNote()}
+	r.Notes = []string{"idempotent: with the headers of an idempotent producer, whose last request the server writes with the message",
+		"limit: a synced commit of a row of the same size for each append, by as many goroutines, without HTTP", sharing(r.Sides), b.streamNote()}
 	b.add(r)
 	return nil
 }

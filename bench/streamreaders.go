@@ -26,7 +26,8 @@ const (
 type readSide struct {
 	streamServer
 	readers int
-	live    string // long-poll or sse
+	live    string    // long-poll or sse
+	log     syncedLog // measures from its sync; nil: from the beginning of the append
 
 	reconnected atomic.Int64
 
@@ -42,9 +43,15 @@ type readSide struct {
 	failed  error // of a reader
 }
 
-// openReaders opens a stream with readers.
-func openReaders(ctx context.Context, at streamServer, readers int, live string) (*readSide, error) {
-	s := &readSide{streamServer: at, readers: readers, live: live, got: make(chan struct{}, 1)}
+// syncedLog is a server whose log reports the ends of its syncs.
+type syncedLog interface {
+	begin()
+	durable() time.Time
+}
+
+// openReaders opens a stream with readers. The times are those from the sync if there is a log.
+func openReaders(ctx context.Context, at streamServer, readers int, live string, log syncedLog) (*readSide, error) {
+	s := &readSide{streamServer: at, readers: readers, live: live, log: log, got: make(chan struct{}, 1)}
 	if err := createStream(ctx, at, 0, "text/plain"); err != nil {
 		return nil, err
 	}
@@ -86,7 +93,13 @@ func (s *readSide) received(had int64, text string) (now int64, err error) {
 			return had, fmt.Errorf("the message after %d of %d is %.20q", had, s.sent, text)
 		}
 		if had++; had == s.sent {
-			s.took = append(s.took, time.Since(s.at))
+			from := s.at
+			if s.log != nil {
+				if from = s.log.durable(); from.IsZero() {
+					return had, errors.New("a reader has a message before a sync of the log")
+				}
+			}
+			s.took = append(s.took, time.Since(from))
 			if s.missing--; s.missing == 0 {
 				s.signal()
 			}
@@ -217,6 +230,9 @@ func (s *readSide) one(ctx context.Context, l *httpConn) error {
 	s.mu.Lock()
 	message := streamMessage(s.sent, readMessage)
 	s.sent++
+	if s.log != nil {
+		s.log.begin()
+	}
 	s.missing, s.at = s.readers, time.Now()
 	s.mu.Unlock()
 	if err := l.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -259,7 +275,7 @@ func streamReads(ctx context.Context, b *bench) (err error) {
 	for _, live := range []string{"long-poll", "sse"} {
 		for _, readers := range []int{1, min(streamReaders, b.objects/10)} {
 			id++
-			sides, err := b.streamSides(ctx, readers == 1, func(at streamServer) (side, error) { return openReaders(ctx, at, readers, live) })
+			sides, err := b.streamSides(ctx, readers == 1, func(at streamServer) (side, error) { return openReaders(ctx, at, readers, live, nil) })
 			if err != nil {
 				return err
 			}
@@ -275,5 +291,34 @@ func streamReads(ctx context.Context, b *bench) (err error) {
 			b.add(r)
 		}
 	}
+	for _, live := range []string{"long-poll", "sse"} {
+		id++
+		if err := b.readsAfterSync(ctx, fmt.Sprint("SR", id), live); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readsAfterSync measures the time from the sync of an append to the reader of the stream.
+func (b *bench) readsAfterSync(ctx context.Context, id, live string) error {
+	h, err := b.openStreams(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := openReaders(ctx, h, 1, live, h)
+	if err != nil {
+		return errors.Join(err, h.close())
+	}
+	r := Row{
+		ID: id, Unit: "messages received/s", What: fmt.Sprintf("messages of %d bytes from the sync of an append to 1 reader by %s", readMessage, live),
+		Target: Target{Text: "p99 ≤ 1 ms", P99: time.Millisecond},
+		Notes: []string{"p50 and p99 are from the end of the first sync of the log after the beginning of the append to the reader; " +
+			"messages/s include the sync", "the client shares the machine and the process with the server"},
+	}
+	if r.Sides, err = b.compare(ctx, named{ours, s}); err != nil {
+		return fmt.Errorf("%s: %w", id, err)
+	}
+	b.add(r)
 	return nil
 }

@@ -70,3 +70,54 @@ func TestReadersNoticeOtherMessages(t *testing.T) {
 	check(t, s.verify(t.Context(), 6), "")
 	check(t, s.verify(t.Context(), 5), "5 messages were received, and 3 readers should have 2")
 }
+
+// fixedLog is a log whose sync has ended at a time.
+type fixedLog time.Time
+
+func (fixedLog) begin()               {}
+func (l fixedLog) durable() time.Time { return time.Time(l) }
+
+// TestReadsAfterSyncBeginAtTheSync has a message that a reader receives a minute after the beginning of its append, and half a minute after
+// its sync. A message without a sync is a fault of the server.
+func TestReadsAfterSyncBeginAtTheSync(t *testing.T) {
+	for _, c := range []struct {
+		log  syncedLog
+		want time.Duration
+		err  string
+	}{
+		{nil, time.Minute, ""},
+		{fixedLog(time.Now().Add(-30 * time.Second)), 30 * time.Second, ""},
+		{fixedLog{}, 0, "before a sync of the log"},
+	} {
+		s := &readSide{sent: 1, missing: 1, at: time.Now().Add(-time.Minute), got: make(chan struct{}, 1), log: c.log}
+		_, err := s.received(0, string(streamMessage(0, readMessage)))
+		check(t, err, c.err)
+		if err == nil && (len(s.took) != 1 || s.took[0] < c.want || s.took[0] >= c.want+29*time.Second) {
+			t.Errorf("the message took %v, want %v", s.took, c.want)
+		}
+	}
+}
+
+// TestHostReportsTheFirstSync appends two messages to a stream.
+func TestHostReportsTheFirstSync(t *testing.T) {
+	h, err := small(t).openStreams(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &appendSide{streamServer: h, producers: 1, size: 100}
+	began := time.Now()
+	h.begin()
+	if err := s.work(t.Context(), &meter{until: began}); err != nil { // creates a stream, and appends once
+		t.Fatal(err)
+	}
+	first := h.durable()
+	if err := s.work(t.Context(), &meter{until: began}); err != nil {
+		t.Fatal(err)
+	}
+	if again := h.durable(); first.Before(began) || first.After(time.Now()) || !again.Equal(first) {
+		t.Errorf("the first sync is at %v, and later at %v; the appends began at %v", first, again, began)
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -150,14 +150,14 @@ func (f *faultyFile) Sync() error {
 	if err := f.syncing(); err != nil {
 		return err
 	}
-	return f.File.Sync()
+	return f.synced(f.File.Sync())
 }
 
 func (f *faultyFile) SyncData() error {
 	if err := f.syncing(); err != nil {
 		return err
 	}
-	return f.File.SyncData()
+	return f.synced(f.File.SyncData())
 }
 
 // SyncTo may sync everything, so it counts as a sync.
@@ -165,7 +165,8 @@ func (f *faultyFile) SyncTo(length int64) (bool, error) {
 	if err := f.syncing(); err != nil {
 		return false, err
 	}
-	return f.File.SyncTo(length)
+	all, err := f.File.SyncTo(length)
+	return all, f.synced(err)
 }
 
 func (f *faultyFile) syncing() error {
@@ -176,6 +177,14 @@ func (f *faultyFile) syncing() error {
 		return f.f.sync()
 	}
 	return nil
+}
+
+// synced is called with the result of a sync, and returns it.
+func (f *faultyFile) synced(err error) error {
+	if err == nil && f.wal {
+		f.f.synced()
+	}
+	return err
 }
 
 // replayedFile is a log that is read when the store is opened.

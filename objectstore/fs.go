@@ -25,6 +25,7 @@ type FS struct {
 	failSyncs  error
 	failWrites error
 	onWrite    func(op string, path string, n int64) error
+	onSynced   func()
 	held       chan struct{} // closed on release; nil unless syncs are held
 	free       *uint64       // nil: as base reports
 }
@@ -84,6 +85,14 @@ func (f *FS) OnWrite(fn func(op string, path string, n int64) error) {
 	f.onWrite, f.writes = fn, 0
 }
 
+// OnSynced calls fn after each successful sync of the write-ahead log, before the store learns of its end. Several goroutines may call fn
+// concurrently.
+func (f *FS) OnSynced(fn func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onSynced = fn
+}
+
 // HoldSyncs blocks syncs of the write-ahead log until release is called. A blocked sync counts when it resumes.
 func (f *FS) HoldSyncs() (release func()) {
 	held := make(chan struct{})
@@ -131,4 +140,14 @@ func (f *FS) sync() error {
 	defer f.mu.Unlock()
 	f.syncs++
 	return f.failSyncs
+}
+
+// synced is called after a sync of the write-ahead log.
+func (f *FS) synced() {
+	f.mu.Lock()
+	fn := f.onSynced
+	f.mu.Unlock()
+	if fn != nil {
+		fn()
+	}
 }

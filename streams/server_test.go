@@ -142,9 +142,6 @@ func TestRequests(t *testing.T) {
 		"refused": {
 			{"PUT a", []string{"Content-Type: text"}, "400 bad_header"},
 			{"PUT a", []string{"Content-Type: text/" + strings.Repeat("x", 256)}, "400 bad_header"},
-			{"PUT a", []string{"Stream-Forked-From: /v1/stream/b"}, "501 not_implemented"},
-			{"PUT a", []string{"Stream-Fork-Offset: -1"}, "501 not_implemented"},
-			{"PUT a", []string{"Stream-Fork-Sub-Offset: 0"}, "501 not_implemented"},
 			{"GET a", nil, "404 no_stream"},
 			{"PATCH a", nil, "405 method_not_allowed"},
 			{"OPTIONS a", nil, "405 method_not_allowed"},

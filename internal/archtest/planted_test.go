@@ -77,6 +77,25 @@ var planted = []struct {
 		},
 	},
 	{
+		rule: "wake names",
+		files: map[string]string{
+			"agent/lifecycle.go":           "package agent; type Lifecycle struct{}; func RunWake() {}; func beat() { RunWake() }",
+			"agent/session.go":             "package agent; type Session struct{ of Lifecycle }",
+			"agent/a.go":                   "package agent\ntype a struct{ Lifecycle int }\nfunc b(s *Session) { c.RunWake(); beat() }",
+			"agent/a_test.go":              "package agent; var _ Lifecycle",
+			"chat/c.go":                    `package chat; import a "github.com/dohost/dohost/agent"; var _, _ = a.RunWake, b.RunWake; var _ a.Other`,
+			"streams/consumer/drain.go":    `package consumer; import "github.com/dohost/dohost/agent"; var _ = agent.RunWake`,
+			"examples/queue/queue.go":      `package queue; import "github.com/dohost/dohost/agent"; var _ = agent.RunWake`,
+			"streams/consumer/x/select.go": `package x; import "github.com/dohost/dohost/agent"; var _ agent.Session`,
+		},
+		want: []string{
+			"agent/a.go:3: Session is for wakes of other systems, which agents do not know",
+			"agent/a.go:3: beat is for wakes of other systems, which agents do not know",
+			"chat/c.go:1: agent.RunWake is for wakes of other systems: only streams/consumer uses it",
+			"streams/consumer/x/select.go:1: agent.Session is for wakes of other systems: only streams/consumer uses it",
+		},
+	},
+	{
 		rule: "import owners",
 		files: map[string]string{
 			"objectstore/o.go":       `package objectstore; import _ "github.com/cockroachdb/pebble/v2/vfs"`,

@@ -27,6 +27,7 @@ var rules = map[string]func(*tree) []string{
 	"error texts":         errorTexts,
 	"row writers":         rowWriters,
 	"transports":          transportImports,
+	"wake names":          wakeNames,
 }
 
 func TestRepository(t *testing.T) {
