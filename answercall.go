@@ -140,7 +140,6 @@ type exposedCall struct {
 	*RemoteCall
 	host   *Host
 	method runtime.Method
-	stores bool // it has an id, and the method is not one of ExposeRead
 	share  *bodyShare
 
 	answer []byte // set when Handle returns; nil if there is none
@@ -169,7 +168,6 @@ func (h *Host) invoke(ctx context.Context, c *RemoteCall) (answer []byte, err er
 	}
 	x := &exposedCall{
 		RemoteCall: c, host: h, method: m, share: argumentShare(ctx),
-		stores: c.CallID != "" && !h.classes[c.ID.Class].reads[c.Method],
 	}
 	err = h.rt.Do(ctx, c.ID, runtime.Call{Op: c.Method, Size: len(c.Argument), Depth: c.Depth, Handler: x})
 	if e := errorOf(err); err != nil && (e.Outcome != OutcomeRan || x.answer == nil) {
@@ -182,7 +180,7 @@ func (h *Host) invoke(ctx context.Context, c *RemoteCall) (answer []byte, err er
 func (x *exposedCall) Handle(ctx context.Context, instance any) error {
 	x.share.begin()
 	defer x.share.release()
-	if !x.stores {
+	if x.CallID == "" {
 		return x.run(ctx, instance, maxCallResult)
 	}
 	st := stateOf(runtime.StateOf(ctx, seal.New()))

@@ -52,9 +52,9 @@ const (
 // The object stores the result of a call with an id (see [InvokeOptions]) in one batch with the last writes of the method, and a
 // repetition gets that result. So the effects of a method without an Await occur once, however often the call is repeated. A method that awaits
 // runs at most once: if its incarnation ends during an Await, the error of this call and of all repetitions has OutcomeUnknown
-// and the code "call_interrupted", until Keep is over. A repetition waits for a run in progress. A
-// method of ExposeRead stores nothing, and may run several times. [Storage.DeleteAll] deletes stored results. The JSON of a result that
-// is stored has at most 1 MiB.
+// and the code "call_interrupted", until Keep is over. A repetition waits for a run in progress. That
+// also holds for the methods of ExposeRead, which may write. So a call with an id creates the object. [Storage.DeleteAll] deletes the stored
+// results of earlier calls. The JSON of a result that is stored has at most 1 MiB.
 //
 // Invoke repeats a call with an id for up to a minute while its outcome is unknown, or while no host serves the object.
 //
