@@ -27,8 +27,8 @@ const callPath = "/dohost/call"
 // The bounds of calls.
 const (
 	callTime       = 20 * time.Second // of an attempt
-	maxCalls       = 1024             // that wait on a node
-	maxObjectCalls = 64               // of these, to one object
+	maxCalls       = 2048             // that wait on a node
+	maxObjectCalls = 256              // of these, to one object
 	maxArgument    = 16 << 20         // bytes
 	maxAnswer      = 32 << 20         // bytes of an answer that is read
 	maxRefusal     = 64 << 10         // bytes of an error that is read
@@ -97,7 +97,7 @@ func failure(c *dohost.RemoteCall, err error, o dohost.Outcome, retryable bool) 
 var errNotServed = errors.New("cluster: no node serves the object at the moment")
 
 // InvokeRemote implements [dohost.Remote]: it sends a call to the node that serves the cell of the object, once. It refuses a call with
-// ErrOverloaded while 64 other calls of this node wait for the object, or 1024 for all objects.
+// ErrOverloaded while 256 other calls of this node wait for the object, or 2048 for all objects.
 func (n *Node) InvokeRemote(ctx context.Context, c *dohost.RemoteCall) (answer []byte, err error) {
 	client, end, err := n.calls.begin(c.ID)
 	if err != nil {

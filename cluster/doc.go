@@ -71,8 +71,8 @@
 //	  - Only a node that knows the secret can make such a call, and only of an exposed method. A captured request gives its sender the stored
 //	    result; it runs again only at the same process and after the retention period of the result.
 //	  - A node never passes a call on. A request that arrives late, since a node was suspended, is refused there or by the fence of the log.
-//	  - An attempt ends after 20 s, and when the other node is not a member any more for 30 s. At most 64 attempts of a node wait for one
-//	    object, and 1024 in all.
+//	  - An attempt ends after 20 s, and when the other node is not a member any more for 30 s. At most 256 attempts of a node wait for one
+//	    object, and 2048 in all.
 //
 // # Time
 //
