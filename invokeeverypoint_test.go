@@ -3,11 +3,13 @@ package dohost_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"testing"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/internal/pointtest"
 )
 
@@ -103,7 +105,8 @@ func TestCallsWithIDsAtEveryPoint(t *testing.T) {
 		SharedLog: true,
 	}
 	dohosttest.EveryPoint(t, pointtest.Scenario(s, 60, 40))
-	if interrupted == 0 {
+	replays := flag.Lookup("dohosttest.replay").Value.String() != ""
+	if !replays && !invariants.Enabled && interrupted == 0 { // the sample of race builds is small
 		t.Error("no call was interrupted")
 	}
 }
