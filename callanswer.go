@@ -39,7 +39,7 @@ var sentKinds = []struct {
 }{
 	{"fenced", ErrFenced}, {"overloaded", ErrOverloaded}, {"closed", ErrClosed}, {"not_found", ErrNotFound}, {"elsewhere", ErrElsewhere},
 	{"conflict", ErrConflict}, {"unauthenticated", ErrUnauthenticated}, {"forbidden", ErrForbidden}, {"misuse", ErrMisuse},
-	{"no_space", ErrNoSpace}, {"damaged", ErrDamaged}, {"call_interrupted", errCallInterrupted},
+	{"no_space", ErrNoSpace}, {"damaged", ErrDamaged}, {"call_interrupted", errCallInterrupted}, {"panicked", errCallPanicked},
 	{"deadline", context.DeadlineExceeded}, {"canceled", context.Canceled},
 }
 
@@ -64,6 +64,9 @@ func encodeFailure(e *Error) []byte {
 		c.Public = &publicPart{p.Message, p.Code, p.Status}
 	} else if p, ok := errors.AsType[publicTexter](err.Err); ok {
 		c.Public = &publicPart{Message: p.PublicText()}
+	}
+	if _, panicked := errors.AsType[*PanicError](err.Err); panicked {
+		c.Kinds = append(c.Kinds, "panicked")
 	}
 	for _, k := range sentKinds {
 		if errors.Is(err.Err, k.err) {

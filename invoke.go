@@ -23,7 +23,7 @@ type InvokeOptions struct {
 	// less than zero and more than 30 days are errors.
 	Keep time.Duration
 	// Since is when the program has chosen the CallID. If that is longer ago than Keep, Invoke makes no call and returns an error, since
-	// the call may have run, and its result may have been deleted: the code of [DescribeError] is "call_expired". Zero means now.
+	// the call may have run, and its result may have been deleted: the code of [DescribeError] is "call_expired". Zero means that Invoke does not check it.
 	Since time.Time
 }
 
@@ -34,6 +34,7 @@ const (
 	maxKeep       = 30 * defaultKeep
 	generatedKeep = 2 * time.Minute // longer than all attempts of a call together
 	maxRepeating  = time.Minute     // from the first attempt to the start of the last
+	maxPanics     = 3               // attempts until one that ends with a panic is not repeated
 
 	maxCallArgument = 16 << 20 // bytes of JSON
 	maxCallResult   = 16 << 20 // likewise
@@ -56,7 +57,8 @@ const (
 // also holds for the methods of ExposeRead, which may write. So a call with an id creates the object. [Storage.DeleteAll] deletes the stored
 // results of earlier calls. The JSON of a result that is stored has at most 1 MiB.
 //
-// Invoke repeats a call with an id for up to a minute while its outcome is unknown, or while no host serves the object.
+// Invoke repeats a call with an id for up to a minute while its outcome is unknown, or while no host serves the object, and at most twice
+// if a method of the object panics.
 //
 // Errors are those of Call, with these differences. An error of the method is not the same value: errors.As finds a [*PublicError]
 // in it without its Err, errors.Is the kinds of errors, and its text has at most 4 KiB. [ErrElsewhere] means that the host has no
@@ -88,8 +90,10 @@ var (
 	errCallExpired = errkind.New(errkind.ErrConflict, "the call id is older than the retention period of its result")
 	// errCallInterrupted is the error of a call whose earlier run has committed writes and has not returned.
 	errCallInterrupted = errkind.New(errkind.ErrFenced, "the incarnation of an earlier run of this call has ended during an Await")
-	errCallConflict    = errkind.New(errkind.ErrConflict, "the call id belongs to a call of another method, or with another argument")
-	errCallsFull       = errkind.New(errkind.ErrOverloaded, "the object stores too many results of calls")
+	// errCallPanicked is that of a panic on another host.
+	errCallPanicked = errkind.New(errkind.ErrFenced, "the object's code panicked")
+	errCallConflict = errkind.New(errkind.ErrConflict, "the call id belongs to a call of another method, or with another argument")
+	errCallsFull    = errkind.New(errkind.ErrOverloaded, "the object stores too many results of calls")
 )
 
 // outcomeOf returns the outcome of a call that was not made.
@@ -142,9 +146,13 @@ func (t *target) invoke(ctx context.Context, c *RemoteCall) (result json.RawMess
 	return result, nil
 }
 
-// mayRepeatCall permits a repetition of a call with an id.
+// mayRepeatCall permits a repetition of a call with an id. After a panic, of its method or of another one, it permits few: each run of a
+// method that panics ends an incarnation.
 func mayRepeatCall(err error, attempt int) bool {
 	e := errorOf(err)
+	if _, panicked := errors.AsType[*PanicError](err); (panicked || errors.Is(err, errCallPanicked)) && attempt >= maxPanics {
+		return false
+	}
 	return e != nil && !e.Overloaded() && e.Outcome == OutcomeUnknown && !errors.Is(err, errCallInterrupted) || retryNotRun(err, attempt)
 }
 

@@ -70,7 +70,10 @@ func (a *account) big(ctx context.Context, size int) (string, error) {
 	return strings.Repeat("x", size), err
 }
 
+var panics atomic.Int64 // runs of the method that panics
+
 func (a *account) panics(ctx context.Context, n int) (int, error) {
+	panics.Add(1)
 	if _, err := a.deposit(ctx, n); err != nil {
 		return 0, err
 	}
@@ -410,6 +413,21 @@ func TestRepetitionWaitsForTheRun(t *testing.T) {
 		}
 		if n, err := dohost.Invoke[int](t.Context(), a, "balance", 0, nil); err != nil || n != 1 {
 			t.Errorf("the balance is %d, %v", n, err)
+		}
+	})
+}
+
+// TestPanicIsRepeatedTwice calls a method that panics, of both hosts.
+func TestPanicIsRepeatedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := openPair(t)
+		defer p.close(t)
+		for _, name := range []string{"a", "b"} {
+			account, runs := accounts.Get(p, name), panics.Load()
+			_, err := dohost.Invoke[int](t.Context(), account, "panic", 1, &dohost.InvokeOptions{CallID: "x"})
+			if e, _ := errors.AsType[*dohost.Error](err); !errors.Is(err, dohost.ErrFenced) || e.Outcome != dohost.OutcomeUnknown || panics.Load()-runs != 3 {
+				t.Errorf("%s: %v after %d runs", name, err, panics.Load()-runs)
+			}
 		}
 	})
 }
