@@ -38,9 +38,13 @@ const (
 
 // Callee is a [Host] whose objects other cells call. A *dohost.Host has these methods. Calls to the objects of another Host fail.
 type Callee interface {
+	// AnswerCall runs a call, or finds its stored answer.
 	AnswerCall(ctx context.Context, c *dohost.RemoteCall) []byte
+	// ReadCall reads the argument of a call within the read budget. release is not nil.
 	ReadCall(r *http.Request) (ctx context.Context, argument []byte, release func(), err error)
+	// WriteBody writes an answer within the send budget.
 	WriteBody(w http.ResponseWriter, body []byte) error
+	// WriteError answers a request whose argument cannot be read with a dohost.ErrorBody.
 	WriteError(w http.ResponseWriter, err error)
 }
 
