@@ -247,7 +247,7 @@ func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Con
 	if _, err := h.callable(id, method, access); err != nil {
 		return refused(err)
 	}
-	ctx := context.WithValue(r.Context(), argumentKey{}, &argument{})
+	ctx := withArgument(r.Context())
 	if access == nil {
 		return ctx, nil
 	}

@@ -85,6 +85,18 @@ func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error
 	return body, share.requestEnded, nil
 }
 
+// ReadCall is ReadBody for a request that carries the argument of a call from another host. The context is for [Host.AnswerCall].
+func (h *Host) ReadCall(r *http.Request) (ctx context.Context, argument []byte, release func(), err error) {
+	ctx = withArgument(r.Context())
+	argument, release, err = h.ReadBody(r.WithContext(ctx))
+	return ctx, argument, release, err
+}
+
+// withArgument returns a context for ReadBody and the call.
+func withArgument(ctx context.Context) context.Context {
+	return context.WithValue(ctx, argumentKey{}, &argument{})
+}
+
 type argumentKey struct{}
 
 // argument connects the body that ReadBody reads with the call of Invoke, by the context of AuthorizeCall.

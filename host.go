@@ -94,6 +94,8 @@ type Options struct {
 	// nor restores one: the error is ErrElsewhere. Holds must not block, and always returns the same for an object; a panic means false.
 	// It may be called from any goroutine. Nil means all objects.
 	Holds func(ID) bool
+	// Remote carries calls of [Invoke] to objects of other hosts, by Holds. Nil means that these calls return ErrElsewhere.
+	Remote Remote
 	// StoreMemory is the size in bytes of the block cache of the storage engine, and of each of its up to four
 	// memtables. Zero means 64 MiB. Programs with several hosts choose less; less than 1 MiB is an error.
 	StoreMemory int64
@@ -157,6 +159,8 @@ type Host struct {
 	reads   *budget.Budget
 	origins []string
 	log     *slog.Logger // nil discards
+	remote  Remote       // Options.Remote
+	calls   callsInProgress
 	// errorTexts is Options.ErrorTexts.
 	errorTexts bool
 	// authorizes reports whether a class has an Authorize function.
@@ -176,7 +180,7 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	h := &Host{classes: map[string]Class{}, origins: slices.Clone(o.Origins), log: o.Logger, errorTexts: o.ErrorTexts}
+	h := &Host{classes: map[string]Class{}, origins: slices.Clone(o.Origins), log: o.Logger, remote: o.Remote, errorTexts: o.ErrorTexts}
 	var rts []runtime.Class
 	inURLs := map[string]string{}
 	var invalid []error

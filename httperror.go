@@ -51,15 +51,18 @@ var errorCodes = []struct {
 }{
 	{ErrNoSpace, "no_space", http.StatusInsufficientStorage},
 	{objectstore.ErrDamaged, "damaged", http.StatusInternalServerError},
-	{runtime.ErrConstructor, "constructor", http.StatusInternalServerError}, // precedes the errors that may cause it, as does
-	{ErrFenced, "fenced", http.StatusInternalServerError},                   // this one
-	{errTooManyNew, "too_many_new", http.StatusTooManyRequests},             // precedes its kind
+	{runtime.ErrConstructor, "constructor", http.StatusInternalServerError},  // precedes the errors that may cause it, as does
+	{errCallInterrupted, "call_interrupted", http.StatusInternalServerError}, // precedes its kind, which does too
+	{ErrFenced, "fenced", http.StatusInternalServerError},
+	{errTooManyNew, "too_many_new", http.StatusTooManyRequests}, // precedes its kind
 	{runtime.ErrOverloaded, "overloaded", http.StatusServiceUnavailable},
 	{ErrOverloaded, "overloaded", http.StatusServiceUnavailable},
 	{runtime.ErrHalfImported, "half_imported", http.StatusConflict},
 	{runtime.ErrClosed, "closed", http.StatusServiceUnavailable},
 	{runtime.ErrNoClass, "no_class", http.StatusNotFound},
 	{ErrElsewhere, "elsewhere", http.StatusMisdirectedRequest},
+	{errCallConflict, "call_conflict", http.StatusConflict},
+	{errCallExpired, "call_expired", http.StatusConflict},
 	{runtime.ErrNoMethod, "no_method", http.StatusNotFound},
 	{errPrivate, "private", http.StatusForbidden},    // precedes its kind, as does
 	{errReadOnly, "read_only", http.StatusForbidden}, // this one
@@ -209,6 +212,9 @@ func classify(err error, remote bool) (code string, status int) {
 			return "read_only", http.StatusForbidden
 		}
 		return "failed", http.StatusInternalServerError
+	}
+	if e, ok := err.(*remoteError); ok {
+		return e.code, e.status
 	}
 	if !insideObject(err) {
 		if code, status := classifyRequest(err); code != "" {

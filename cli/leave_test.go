@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/cluster"
 	"github.com/dohost/dohost/sharedlog"
 	"github.com/dohost/dohost/sharedlog/logtest"
@@ -49,7 +50,7 @@ func TestLeaveWaitsForPassedOnRequests(t *testing.T) {
 			o := &cluster.Options{
 				Table: &memoryCells{}, TTL: time.Minute, Cells: 2, Secret: []byte("0123456789abcdef"), Advertise: "http://node",
 				Log:  func(context.Context, int) (sharedlog.Log, error) { return &logtest.Log{}, nil },
-				Open: func(int, sharedlog.Lease) (cluster.Host, error) { return nil, errors.New("not opened") },
+				Open: func(int, sharedlog.Lease, dohost.Remote) (cluster.Host, error) { return nil, errors.New("not opened") },
 			}
 			node, err := cluster.Start(t.Context(), o)
 			if err != nil {

@@ -91,9 +91,10 @@ func (s *server) openNode(ctx context.Context, c *serveCmd, cells *cluster.Optio
 	if err := s.listen(ctx, c, o.Cells); err != nil {
 		return nil, err
 	}
-	o.Open = func(cell int, lease sharedlog.Lease) (cluster.Host, error) {
-		return s.openCell(c, &allowed, cell, o.Cells, lease, classes)
+	o.Open = func(cell int, lease sharedlog.Lease, remote dohost.Remote) (cluster.Host, error) {
+		return s.openCell(c, &allowed, &clusterCell{cell, o.Cells, lease, remote}, classes)
 	}
+	o.Cell = func(id dohost.ID) int { return cellOf(id, o.Cells) }
 	o.ReleaseTime = openTime + c.Grace
 	if o.Advertise == "" {
 		if o.Advertise, err = s.address(); err != nil {
@@ -158,13 +159,20 @@ func (s *server) leave(ctx context.Context, node *cluster.Node, grace time.Durat
 // cellOf returns the cell of an object. A sub-agent is in that of its root.
 func cellOf(id dohost.ID, cells int) int { return cluster.CellOf(agent.RootOf(id), cells) }
 
+// clusterCell is a cell that a node has acquired.
+type clusterCell struct {
+	number, of int
+	lease      sharedlog.Lease
+	remote     dohost.Remote // for objects of other cells
+}
+
 // openCell opens the host of a cell.
-func (s *server) openCell(c *serveCmd, allowed *access, cell, cells int, lease sharedlog.Lease, classes []dohost.Class) (cluster.Host, error) {
-	metrics, log := web.NewMetrics(), s.log.With("cell", cell)
-	o := s.hostOptions(c, log, metrics, lease)
-	o.StoreMemory = cellMemory
-	o.Holds = func(id dohost.ID) bool { return cellOf(id, cells) == cell }
-	h, err := dohost.Open(filepath.Join(c.Data, "cells", strconv.Itoa(cell)), o, classes...)
+func (s *server) openCell(c *serveCmd, allowed *access, cell *clusterCell, classes []dohost.Class) (cluster.Host, error) {
+	metrics, log := web.NewMetrics(), s.log.With("cell", cell.number)
+	o := s.hostOptions(c, log, metrics, cell.lease)
+	o.StoreMemory, o.Remote = cellMemory, cell.remote
+	o.Holds = func(id dohost.ID) bool { return cellOf(id, cell.of) == cell.number }
+	h, err := dohost.Open(filepath.Join(c.Data, "cells", strconv.Itoa(cell.number)), o, classes...)
 	if err != nil {
 		return nil, err
 	}

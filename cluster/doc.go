@@ -57,6 +57,23 @@
 //   - A request counts as passed on by a node only with a signature by the secret of the cluster. A request with a wrong one is refused.
 //   - An object exists in its own cell only. A host of a cell refuses to wake an object of another cell: see dohost.Options.Holds.
 //
+// # Calls of objects
+//
+// A [Node] is the dohost.Remote of its hosts: dohost.Invoke calls an object of another cell through it. InvokeRemote is one attempt, and
+// dohost.Invoke repeats it.
+//
+//		object, in its host          writes of the caller are durable
+//		Node.InvokeRemote            the cell of the callee: here, or on the node that serves it by the newest plan read
+//		POST, CallHeader             signed for the id of that process, the call and the sum of its argument
+//		router of that node          verifies the signature, then reads the argument, then its sum
+//		Host.AnswerCall              a stored result, or a run; the answer leaves when it is durable with the effects
+//
+//	  - Only a node that knows the secret can make such a call, and only of an exposed method. A captured request gives its sender the stored
+//	    result; it runs again only at the same process and after the retention period of the result.
+//	  - A node never passes a call on. A request that arrives late, since a node was suspended, is refused there or by the fence of the log.
+//	  - An attempt ends after 20 s, and when the other node is not a member any more for 30 s. At most 256 attempts of a node wait for one
+//	    object, and 2048 in all.
+//
 // # Time
 //
 // If a node ends without Close, its record expires after the time to live of the table, the planner reads that at its next tick, and the
@@ -65,6 +82,6 @@
 //
 // # Not here
 //
-// A call of an object to an object in another cell returns dohost.ErrElsewhere and has no effect. WebSockets end when their cell moves or when
+// dohost.Call of an object in another cell returns dohost.ErrElsewhere and has no effect. WebSockets end when their cell moves or when
 // the node that accepted them ends, and clients connect again. Each node lists and inspects its own cells.
 package cluster

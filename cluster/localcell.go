@@ -129,7 +129,7 @@ func (c *localCell) serve(ctx context.Context) error {
 		return lease.Release(context.WithoutCancel(ctx))
 	}
 	c.enter(opening)
-	host, err := n.o.Open(c.number, lease)
+	host, err := n.o.Open(c.number, lease, n)
 	if err != nil {
 		c.enter(refused)
 		return errors.Join(fmt.Errorf("opening cell %d: %w", c.number, err), lease.Release(context.WithoutCancel(ctx)))

@@ -31,7 +31,8 @@ type Node struct {
 	ended   chan struct{}      // closed when that has ended
 	wake    chan struct{}      // holds a hint that a cell has changed
 	known   atomic.Pointer[view]
-	passing passing // of its router
+	passing passing // of its router, and calls of its objects
+	calls   calls
 	cells   []*localCell
 	expiry  *time.Timer // calls expire at the deadline of the record
 
@@ -316,6 +317,7 @@ func (n *Node) Close(ctx context.Context) error {
 	n.mu.Unlock()
 	n.expire()
 	n.running.Wait()
+	n.calls.close()
 	ctx, cancel := context.WithTimeout(ctx, n.o.TTL)
 	defer cancel()
 	return n.o.Table.Leave(ctx, n.self.ID)

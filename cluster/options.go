@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/sharedlog"
 )
 
@@ -29,12 +30,14 @@ type Options struct {
 	// ReleaseTime is the longest time that a node regularly needs to release a log: for an Open that has begun, and then for Close. A node
 	// waits for a log this long and four times TTL, before it gives the cell back, and gets no cells for a while.
 	ReleaseTime time.Duration
-	// Secret signs the requests that nodes pass on. It is the same on all nodes, and has at least MinSecret bytes.
+	// Secret signs the requests that nodes pass on, and calls of objects. It is the same on all nodes, and has at least MinSecret bytes.
 	Secret []byte
 	// Log returns the log of a cell. It may be called several times for each.
 	Log func(ctx context.Context, cell int) (sharedlog.Log, error)
-	// Open opens the host of a cell on a lease. If it fails, the node releases the lease.
-	Open func(cell int, lease sharedlog.Lease) (Host, error)
+	// Open opens the host of a cell on a lease. remote is the node, for dohost.Options.Remote. If Open fails, the node releases the lease.
+	Open func(cell int, lease sharedlog.Lease, remote dohost.Remote) (Host, error)
+	// Cell returns the cell of an object, for calls of objects. It is called concurrently. Nil means [CellOf].
+	Cell func(id dohost.ID) int
 	// Logger gets the changes of cells, and failures. Nil discards them.
 	Logger *slog.Logger
 }
@@ -47,6 +50,9 @@ func (o *Options) check() (Options, error) {
 	}
 	if c.Cells == 0 {
 		c.Cells = DefaultCells
+	}
+	if c.Cell == nil {
+		c.Cell = func(id dohost.ID) int { return CellOf(id, c.Cells) }
 	}
 	if c.TTL <= 0 || c.Table == nil || c.Log == nil || c.Open == nil {
 		return c, errors.New("cluster: want Options.Table, TTL, Log and Open")

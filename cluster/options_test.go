@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/sharedlog"
 )
 
@@ -23,7 +24,7 @@ func TestAddressesOfNodes(t *testing.T) {
 		o := &Options{
 			Table: tableOf{}, TTL: time.Second, Advertise: address, Secret: []byte(testSecret), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			Log:  func(context.Context, int) (sharedlog.Log, error) { return nil, nil },
-			Open: func(int, sharedlog.Lease) (Host, error) { return nil, nil },
+			Open: func(int, sharedlog.Lease, dohost.Remote) (Host, error) { return nil, nil },
 		}
 		got := good
 		if _, err := o.check(); err != nil {

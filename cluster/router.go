@@ -77,7 +77,12 @@ type passedKey struct{}
 
 // ServeHTTP serves a request, or passes it on.
 func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h, here := rt.route(r)
+	h, here := http.Handler(nil), false
+	if header, has := r.Header[CallHeader]; has {
+		h = rt.called(r, header)
+	} else {
+		h, here = rt.route(r)
+	}
 	if !here && rt.o.Bound != nil {
 		h = rt.o.Bound(h)
 	}

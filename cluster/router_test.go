@@ -33,6 +33,7 @@ type routed struct {
 	*Node
 	*httptest.Server
 	requests atomic.Int64
+	around   atomic.Pointer[func(http.Handler) http.Handler] // if set, it wraps the router
 }
 
 const testSecret = "0123456789abcdef"
@@ -53,6 +54,10 @@ func startRouted(t *testing.T, id, secret string, cells int) *routed {
 	})
 	n.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.requests.Add(1)
+		if around := n.around.Load(); around != nil {
+			(*around)(h).ServeHTTP(w, r)
+			return
+		}
 		h.ServeHTTP(w, r)
 	}))
 	t.Cleanup(n.Server.Close)
@@ -434,7 +439,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	valid := Options{
 		Table: tableOf{}, TTL: time.Second, Advertise: "http://10.0.0.1:8787", Secret: []byte(testSecret),
 		Log:  func(context.Context, int) (sharedlog.Log, error) { return nil, nil },
-		Open: func(int, sharedlog.Lease) (Host, error) { return nil, nil },
+		Open: func(int, sharedlog.Lease, dohost.Remote) (Host, error) { return nil, nil },
 	}
 	if o, err := valid.check(); err != nil || o.Cells != DefaultCells {
 		t.Errorf("%v, %v", o, err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/sharedlog"
 )
 
@@ -151,7 +152,7 @@ func (w *world) duration() time.Duration {
 	return 50 * time.Millisecond
 }
 
-func (p *simProcess) open(cell int, l sharedlog.Lease) (Host, error) {
+func (p *simProcess) open(cell int, l sharedlog.Lease, _ dohost.Remote) (Host, error) {
 	sleep(context.Background(), p.world.duration())
 	lease := l.(*simLease)
 	if lease.log.cell != cell {

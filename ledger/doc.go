@@ -33,6 +33,9 @@
 //  6. An unknown operation is repeated only if its policy is Idempotent and its MaxAttempts allow it. Otherwise it ends only by
 //     an answer of Find, or by a decision of an operator ([ResolveDone], [ResolveNotDone]).
 //
+// A call of another object by [dohost.Invoke] with the ID as its CallID is an operation with the policy Idempotent: that object runs it once
+// in the retention period of its result, also after the calling object has moved to another machine.
+//
 // Package ledger/ledgertest tests whether the declared policy of a kind is true.
 //
 // When an incarnation ends, the request of its call may still be in transit, and may take effect later. So the outcome of the

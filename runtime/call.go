@@ -14,6 +14,8 @@ type Call struct {
 	Op string
 	// Size is the number of bytes of the encoded payload, zero if it is not encoded.
 	Size int
+	// Depth is the DepthOf its context on another host, if it has arrived from there.
+	Depth int
 	// Handler runs while the object's turn is held. It may continue after the caller has
 	// gone.
 	Handler Handler
@@ -86,10 +88,17 @@ func (h *Host) newCall(ctx context.Context, c Call) *event {
 	ev := &event{op: c.Op, size: c.Size, handler: c.Handler, done: done}
 	ev.turn.ev = ev
 	ev.parent = eventOf(ctx)
-	if ev.parent != nil {
-		ev.depth = ev.parent.depth + 1
-	}
+	ev.depth = uint8(min(max(DepthOf(ctx), c.Depth), maxDepth+1))
 	return ev
+}
+
+// DepthOf returns the depth of a call with this context: the number of calls, from event to event, that lead to it. It is 0 outside
+// of events.
+func DepthOf(ctx context.Context) int {
+	if ev := eventOf(ctx); ev != nil {
+		return int(ev.depth) + 1
+	}
+	return 0
 }
 
 // send enqueues ev at the object id, and brings the object into memory if necessary.

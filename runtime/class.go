@@ -62,11 +62,14 @@ func (h *Host) classOf(id ID) (*class, error) {
 	switch {
 	case c == nil:
 		return nil, fmt.Errorf("%w: %q", ErrNoClass, id.Class)
-	case h.opts.Holds != nil && !h.isHeld(id):
+	case h.IsElsewhere(id):
 		return nil, ErrElsewhere
 	}
 	return c, nil
 }
+
+// IsElsewhere reports whether another host has the object, by Options.Holds.
+func (h *Host) IsElsewhere(id ID) bool { return h.opts.Holds != nil && !h.isHeld(id) }
 
 // isHeld calls Options.Holds. Its caller may be the committer, or hold a turn, so a panic must not leave it.
 func (h *Host) isHeld(id ID) (held bool) {

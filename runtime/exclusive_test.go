@@ -183,6 +183,16 @@ func TestCallChainDepthIsLimited(t *testing.T) {
 		if err := hop(t.Context(), 0); !errors.Is(err, ErrDeadlock) || deepest != maxDepth {
 			t.Errorf("%v at depth %d", err, deepest)
 		}
+		for depth, want := range map[int]error{maxDepth: nil, maxDepth + 1: ErrDeadlock, 1000: ErrDeadlock, -1: nil} {
+			got := -1
+			err := h.Do(t.Context(), ID{Class: "counter", Name: "a"}, Call{Op: "deep", Depth: depth, Handler: Func(func(ctx context.Context, _ any) error {
+				got = DepthOf(ctx)
+				return nil
+			})})
+			if !errors.Is(err, want) || err == nil && got != max(depth, 0)+1 {
+				t.Errorf("a call of depth %d from another host: %v, and one from it has depth %d", depth, err, got)
+			}
+		}
 	})
 }
 

@@ -111,6 +111,7 @@ var testsMayImport = map[string][]string{
 	"chat/openai":      {".", "dohosttest"},
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},
+	"cluster":          {"sharedlog/logtest"},
 	"cli":              {"dohosttest", "examples/counter", "sharedlog/logtest"},
 
 	"cluster/nats/natslog": {"cluster/nats/internal/natstest", "sharedlog/logtest"},

@@ -1,0 +1,273 @@
+package dohost
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost/internal/seal"
+	"github.com/dohost/dohost/runtime"
+)
+
+const (
+	// keepMore is added to the retention period, for attempts that are on their way, and clocks of machines that differ.
+	keepMore = 3 * time.Minute
+	// maxStoredResult bounds the stored result of a call, as JSON.
+	maxStoredResult = 1 << 20
+	// maxStoredCalls bounds the results that an object stores, in bytes.
+	maxStoredCalls = 64 << 20
+	// storedCallSize is counted for each stored call in addition to its texts.
+	storedCallSize = 256
+	// deletedCalls is the number of expired rows that a new call deletes at most.
+	deletedCalls = 4
+)
+
+// storedCall is the row of a call with an id.
+type storedCall struct {
+	ID     string
+	Method string
+	Sum    []byte // SHA-256 of the argument
+	// Answer is the encoded answer. Without one the run is in progress, or was interrupted after its first Await.
+	Answer  []byte `msgpack:",omitempty"`
+	Expires int64  // ms since 1970
+}
+
+func (r *storedCall) size() int {
+	return storedCallSize + len(r.ID) + len(r.Method) + len(r.Answer)
+}
+
+// storedCalls are the calls with an id of an object. They are rows of the object, so they move and are restored with its effects.
+var storedCalls = Collection[storedCall]{
+	Name:    "dohost.calls",
+	Key:     func(r storedCall) string { return r.ID },
+	Indexes: []Index[storedCall]{{Name: "expires", Of: func(r storedCall) Key { return KeyOf(r.Expires) }}},
+}
+
+// callTotal has the sum of the sizes of the stored calls of an object, in its only row.
+type callTotal struct{ Bytes int }
+
+var callTotals = Collection[callTotal]{Name: "dohost.calls.total", Key: func(callTotal) string { return totalKey }}
+
+const totalKey = "total"
+
+// addToTotal adds to the size of the stored calls, and returns the sum.
+func addToTotal(ctx context.Context, s *Storage, n int) (sum int, err error) {
+	total, _, err := callTotals.Get(ctx, s, totalKey)
+	if err != nil {
+		return 0, err
+	}
+	sum = max(total.Value.Bytes+n, 0) // DeleteAll may have deleted the row
+	return sum, callTotals.Put(ctx, s, callTotal{sum})
+}
+
+// admitCall writes the row of a call that is about to run. It also deletes some expired rows, so an object needs no alarm for them.
+func admitCall(ctx context.Context, s *Storage, row storedCall) error {
+	expired, err := storedCalls.List(ctx, s, &Query[storedCall]{
+		Index: "expires", End: KeyOf(time.Now().UnixMilli() + 1), Limit: deletedCalls,
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range expired {
+		if err := removeCall(ctx, s, &r.Value); err != nil {
+			return err
+		}
+	}
+	return Transaction(ctx, func(ctx context.Context) error {
+		total, err := addToTotal(ctx, s, row.size())
+		if err == nil && total > maxStoredCalls {
+			err = errCallsFull
+		}
+		if err != nil {
+			return err
+		}
+		return storedCalls.Put(ctx, s, row)
+	})
+}
+
+// removeCall deletes a row.
+func removeCall(ctx context.Context, s *Storage, row *storedCall) error {
+	return Transaction(ctx, func(ctx context.Context) error {
+		if _, err := storedCalls.Delete(ctx, s, row.ID); err != nil {
+			return err
+		}
+		_, err := addToTotal(ctx, s, -row.size())
+		return err
+	})
+}
+
+// callsInProgress are the runs of calls with an id, of all objects of a host. Entries are added and read with the turn of the object.
+type callsInProgress struct {
+	mu      sync.Mutex // guards running; no lock is taken while it is held
+	running map[callInProgress]chan struct{}
+}
+
+type callInProgress struct {
+	epoch Epoch // of the incarnation
+	id    string
+}
+
+// begin adds a run. end removes it.
+func (c *callsInProgress) begin(key callInProgress) (end func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running == nil {
+		c.running = map[callInProgress]chan struct{}{}
+	}
+	done := make(chan struct{})
+	c.running[key] = done
+	return func() {
+		c.mu.Lock()
+		delete(c.running, key)
+		c.mu.Unlock()
+		close(done)
+	}
+}
+
+// get returns a channel that is closed when the run ends; nil if there is none.
+func (c *callsInProgress) get(key callInProgress) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running[key]
+}
+
+// exposedCall is a call of Invoke at the host of the object. After an error of the host the event may still use it.
+type exposedCall struct {
+	*RemoteCall
+	host   *Host
+	method runtime.Method
+	share  *bodyShare
+
+	answer []byte // set when Handle returns; nil if there is none
+}
+
+// AnswerCall runs a call that a [Remote] of another host has received, and returns the answer for it. The caller has verified that the call is one
+// of another host: AnswerCall calls no Authorize function. It does not change c. If ctx comes from [Host.ReadCall], the
+// argument counts toward the read budget until the method has returned.
+func (h *Host) AnswerCall(ctx context.Context, c *RemoteCall) (answer []byte) {
+	answer, err := h.invoke(ctx, c)
+	if err == nil {
+		return answer
+	}
+	e := errorOf(err)
+	if e.Err == runtime.ErrClosed {
+		e.Retryable = true // another host may have the object soon
+	}
+	return encodeFailure(e)
+}
+
+// invoke runs a call of an object of this host. The answer has the error of the method; err is an *Error of the host.
+func (h *Host) invoke(ctx context.Context, c *RemoteCall) (answer []byte, err error) {
+	m, err := h.rt.Method(c.ID.Class, c.Method)
+	if err != nil {
+		return nil, &Error{Op: c.Method, ID: c.ID, Err: err, Outcome: OutcomeNotRun}
+	}
+	x := &exposedCall{
+		RemoteCall: c, host: h, method: m, share: argumentShare(ctx),
+	}
+	err = h.rt.Do(ctx, c.ID, runtime.Call{Op: c.Method, Size: len(c.Argument), Depth: c.Depth, Handler: x})
+	if e := errorOf(err); err != nil && (e.Outcome != OutcomeRan || x.answer == nil) {
+		return nil, unmarked(err)
+	}
+	return x.answer, nil
+}
+
+// Handle runs the method, or finds its answer.
+func (x *exposedCall) Handle(ctx context.Context, instance any) error {
+	x.share.begin()
+	defer x.share.release()
+	if x.CallID == "" {
+		return x.run(ctx, instance, maxCallResult)
+	}
+	st := stateOf(runtime.StateOf(ctx, seal.New()))
+	store, sum := st.Storage(), sha256.Sum256(x.Argument)
+	for {
+		row, found, err := storedCalls.Get(ctx, store, x.CallID)
+		if err != nil {
+			return notRunError{err}
+		}
+		if !found {
+			break
+		}
+		if row.Value.Method != x.Method || !bytes.Equal(row.Value.Sum, sum[:]) {
+			x.refuse(errCallConflict, OutcomeNotRun)
+			return nil
+		}
+		if x.answer = row.Value.Answer; len(x.answer) > 0 {
+			return countResult(ctx, len(x.answer))
+		}
+		running := x.host.calls.get(callInProgress{st.Epoch(), x.CallID})
+		if running == nil {
+			x.refuse(errCallInterrupted, OutcomeUnknown)
+			return nil
+		}
+		if _, _, err := Recv(ctx, running); err != nil {
+			return err
+		}
+	}
+	return x.runAndStore(ctx, st, instance, sum[:])
+}
+
+// runAndStore runs the method for the first time, and stores its answer.
+func (x *exposedCall) runAndStore(ctx context.Context, st *State, instance any, sum []byte) error {
+	store := st.Storage()
+	row := storedCall{ID: x.CallID, Method: x.Method, Sum: sum, Expires: x.expiry()}
+	if err := admitCall(ctx, store, row); err != nil {
+		return notRunError{err}
+	}
+	defer x.host.calls.begin(callInProgress{st.Epoch(), x.CallID})()
+	failed := x.run(ctx, instance, maxStoredResult)
+	if _, ok := failed.(notRunError); ok {
+		if err := removeCall(ctx, store, &row); err != nil {
+			return notRunError{errors.Join(failed, err)}
+		}
+		return failed
+	}
+	if x.answer == nil { // the incarnation has ended
+		return failed
+	}
+	row.Answer, row.Expires = x.answer, x.expiry()
+	if err := x.store(ctx, store, row); err != nil {
+		x.answer = encodeFailure(&Error{Op: x.Method, ID: x.ID, Err: fmt.Errorf("dohost: the result of the call cannot be stored: %w", err), Outcome: OutcomeRan})
+		return errors.Join(failed, err)
+	}
+	return failed
+}
+
+// store writes the row of a call that has returned.
+func (x *exposedCall) store(ctx context.Context, s *Storage, row storedCall) error {
+	return Transaction(ctx, func(ctx context.Context) error {
+		if _, err := addToTotal(ctx, s, len(row.Answer)); err != nil {
+			return err
+		}
+		return storedCalls.Put(ctx, s, row)
+	})
+}
+
+func (x *exposedCall) expiry() int64 { return time.Now().Add(x.Keep + keepMore).UnixMilli() }
+
+// run runs the method, and sets the answer.
+func (x *exposedCall) run(ctx context.Context, instance any, most int) error {
+	result, err := x.method(ctx, instance, x.Argument)
+	if _, ok := err.(notRunError); ok {
+		return err
+	}
+	if err == nil && len(result) > most {
+		err = &LimitError{What: "JSON of the result", Size: len(result), Limit: most}
+	}
+	if err != nil {
+		x.refuse(err, OutcomeRan)
+		return err
+	}
+	x.answer = encodeResult(result)
+	return countResult(ctx, len(x.answer))
+}
+
+// refuse sets an answer with an error.
+func (x *exposedCall) refuse(err error, o Outcome) {
+	x.answer = encodeFailure(&Error{Op: x.Method, ID: x.ID, Err: err, Outcome: o})
+}

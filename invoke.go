@@ -1,0 +1,216 @@
+package dohost
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/runtime"
+)
+
+// InvokeOptions are the options of [Invoke]. Nil means the zero InvokeOptions.
+type InvokeOptions struct {
+	// CallID names the call at the object, in 1 to 128 bytes of UTF-8: no other call to that object may have it. Invoke repeats a
+	// call with an id, and the program may do so too, also after a restart if it has stored the id. The ID of an operation of
+	// package ledger is such an id. Empty means a random id for an object of another host, and none for one of this host.
+	CallID string
+	// Keep is the retention period of the result of a call with a CallID. A repetition after it runs the method again. Zero means 24 h;
+	// less than zero and more than 30 days are errors.
+	Keep time.Duration
+	// Since is when the program has chosen the CallID. If that is longer ago than Keep, Invoke makes no call and returns an error, since
+	// the call may have run, and its result may have been deleted: the code of [DescribeError] is "call_expired". Zero means that Invoke does not check it.
+	Since time.Time
+}
+
+// The bounds of a call of Invoke.
+const (
+	maxCallID     = 128
+	defaultKeep   = 24 * time.Hour
+	maxKeep       = 30 * defaultKeep
+	generatedKeep = 2 * time.Minute // longer than all attempts of a call together
+	maxRepeating  = time.Minute     // from the first attempt to the start of the last
+	maxPanics     = 3               // attempts until one that ends with a panic is not repeated
+
+	maxCallArgument = 16 << 20 // bytes of JSON
+	maxCallResult   = 16 << 20 // likewise
+)
+
+// Invoke calls an exposed method ([Expose], [ExposeRead]) of an object by its name, and returns its result when everything that the object
+// has written is durable. It is [Call] for objects that another host may have, as in a cluster (package cluster), and works for
+// objects of this host in the same way. Argument and result are JSON of at most 16 MiB, also for a class bound ByReference. The
+// type of the result cannot be inferred:
+//
+//	balance, err := dohost.Invoke[int](ctx, Accounts.Get(st, "bob"), "deposit", 5, nil)
+//
+// Inside a turn Invoke is an [Await]: the call leaves once the caller's writes are durable. As with Call, the host calls no Authorize
+// function.
+//
+// The object stores the result of a call with an id (see [InvokeOptions]) in one batch with the last writes of the method, and a
+// repetition gets that result. So the effects of a method without an Await occur once, however often the call is repeated. A method that awaits
+// runs at most once: if its incarnation ends during an Await, the error of this call and of all repetitions has OutcomeUnknown
+// and the code "call_interrupted", until Keep is over. A repetition waits for a run in progress. That
+// also holds for the methods of ExposeRead, which may write. So a call with an id creates the object. [Storage.DeleteAll] deletes the stored
+// results of earlier calls. The JSON of a result that is stored has at most 1 MiB.
+//
+// Invoke repeats a call with an id for up to a minute while its outcome is unknown, or while no host serves the object, and at most twice
+// if a method of the object panics.
+//
+// Errors are those of Call, with these differences. An error of the method is not the same value: errors.As finds a [*PublicError]
+// in it without its Err, errors.Is the kinds of errors, and its text has at most 4 KiB. [ErrElsewhere] means that the host has no
+// Options.Remote. [ErrConflict] means that the CallID belongs to another call, [ErrOverloaded] also that the object stores
+// 64 MiB of results, or that too many calls wait for it.
+func Invoke[Out, O, In any](ctx context.Context, s Stub[O], method string, in In, o *InvokeOptions) (Out, error) {
+	var out, none Out
+	c, err := o.call(s.to.id, method)
+	if err == nil {
+		c.Argument, err = json.Marshal(in)
+	}
+	if err == nil && len(c.Argument) > maxCallArgument {
+		err = &LimitError{What: "JSON of the argument", Size: len(c.Argument), Limit: maxCallArgument}
+	}
+	if err != nil {
+		return none, s.to.failure(method, outcomeOf(err), err)
+	}
+	result, err := s.to.invoke(ctx, c)
+	if err != nil {
+		return none, err
+	}
+	if err := json.Unmarshal(result, &out); err != nil {
+		return none, s.to.failure(method, OutcomeRan, fmt.Errorf("dohost: the result of %s cannot be decoded: %w", method, err))
+	}
+	return out, nil
+}
+
+var (
+	errCallExpired = errkind.New(errkind.ErrConflict, "the call id is older than the retention period of its result")
+	// errCallInterrupted is the error of a call whose earlier run has committed writes and has not returned.
+	errCallInterrupted = errkind.New(errkind.ErrFenced, "the incarnation of an earlier run of this call has ended during an Await")
+	// errCallPanicked is that of a panic on another host.
+	errCallPanicked = errkind.New(errkind.ErrFenced, "the object's code panicked")
+	errCallConflict = errkind.New(errkind.ErrConflict, "the call id belongs to a call of another method, or with another argument")
+	errCallsFull    = errkind.New(errkind.ErrOverloaded, "the object stores too many results of calls")
+)
+
+// outcomeOf returns the outcome of a call that was not made.
+func outcomeOf(err error) Outcome {
+	if err == errCallExpired {
+		return OutcomeUnknown // of an earlier one
+	}
+	return OutcomeNotRun
+}
+
+// call returns the call with these options, without its argument.
+func (o *InvokeOptions) call(id ID, method string) (*RemoteCall, error) {
+	c := &RemoteCall{ID: id, Method: method}
+	if o == nil {
+		return c, nil
+	}
+	c.CallID, c.Keep = o.CallID, o.Keep
+	if c.Keep == 0 {
+		c.Keep = defaultKeep
+	}
+	switch {
+	case c.Keep < 0 || c.Keep > maxKeep:
+		return nil, fmt.Errorf("%w: InvokeOptions.Keep is %v: want at most %v", ErrMisuse, o.Keep, maxKeep)
+	case c.CallID == "" && (o.Keep != 0 || !o.Since.IsZero()):
+		return nil, fmt.Errorf("%w: InvokeOptions.Keep and Since without a CallID", ErrMisuse)
+	case len(c.CallID) > maxCallID || !utf8.ValidString(c.CallID):
+		return nil, fmt.Errorf("%w: the call id %.140q: want up to %d bytes of UTF-8", ErrMisuse, c.CallID, maxCallID)
+	case !o.Since.IsZero() && time.Since(o.Since) > c.Keep:
+		return nil, errCallExpired
+	}
+	return c, nil
+}
+
+// invoke makes a call, and repeats one with an id. The error is an *Error.
+func (t *target) invoke(ctx context.Context, c *RemoteCall) (result json.RawMessage, err error) {
+	if c.CallID == "" && t.at.LocateHost().rt.IsElsewhere(t.id) {
+		c.CallID, c.Keep = rand.Text(), generatedKeep
+	}
+	if c.CallID == "" {
+		return t.invokeOnce(ctx, c)
+	}
+	policy := &RetryPolicy{MaxAttempts: -1, BaseDelay: 50 * time.Millisecond, MaxDelay: time.Second, MaxElapsed: maxRepeating, ShouldRetry: mayRepeatCall}
+	err = Retry(ctx, policy, func(ctx context.Context) error {
+		result, err = t.invokeOnce(ctx, c)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// mayRepeatCall permits a repetition of a call with an id. After a panic, of its method or of another one, it permits few: each run of a
+// method that panics ends an incarnation.
+func mayRepeatCall(err error, attempt int) bool {
+	e := errorOf(err)
+	if _, panicked := errors.AsType[*PanicError](err); (panicked || errors.Is(err, errCallPanicked)) && attempt >= maxPanics {
+		return false
+	}
+	return e != nil && !e.Overloaded() && e.Outcome == OutcomeUnknown && !errors.Is(err, errCallInterrupted) || retryNotRun(err, attempt)
+}
+
+// invokeOnce makes one attempt of a call. The error is an *Error.
+func (t *target) invokeOnce(ctx context.Context, c *RemoteCall) (result json.RawMessage, err error) {
+	h := t.at.LocateHost()
+	var answer []byte
+	if h.rt.IsElsewhere(t.id) {
+		answer, err = h.invokeElsewhere(ctx, c)
+	} else if answer, err = h.invoke(ctx, c); err != nil {
+		if e, ok := err.(*Error); ok && e.Err == runtime.ErrClosed {
+			_, fixed := t.at.(*Host)
+			e.Retryable = !fixed
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decodeAnswer(c, answer)
+}
+
+// invokeElsewhere makes one attempt of a call to an object of another host.
+func (h *Host) invokeElsewhere(ctx context.Context, c *RemoteCall) (answer []byte, err error) {
+	if h.remote == nil {
+		return nil, &Error{Op: c.Method, ID: c.ID, Err: ErrElsewhere, Outcome: OutcomeNotRun}
+	}
+	sent := *c
+	sent.Depth = runtime.DepthOf(ctx)
+	began := false
+	answer, err = AwaitValue(ctx, func(ctx context.Context) ([]byte, error) {
+		began = true
+		return h.remote.InvokeRemote(ctx, &sent)
+	})
+	if _, ok := err.(*Error); err == nil || ok {
+		return answer, err
+	}
+	failed := &Error{Op: c.Method, ID: c.ID, Err: err}
+	if !began {
+		failed.Outcome = OutcomeNotRun
+	}
+	return nil, failed
+}
+
+// Remote carries calls of [Invoke] to the hosts that have the objects: see [Options]. Package cluster has one. Its method may be called from any
+// goroutine.
+type Remote interface {
+	// InvokeRemote makes one attempt of a call. It does not change c. It passes c to [Host.AnswerCall] of the host that has the
+	// object, and returns the answer. Its error is an [*Error] with the outcome of the attempt; with any other error the outcome is unknown.
+	// Retryable is set if another attempt may succeed. InvokeRemote ends soon after ctx, and bounds the time of an attempt.
+	InvokeRemote(ctx context.Context, c *RemoteCall) (answer []byte, err error)
+}
+
+// RemoteCall is a call of [Invoke] on its way to another host.
+type RemoteCall struct {
+	ID       ID
+	Method   string
+	CallID   string        // never empty
+	Keep     time.Duration // the retention period
+	Depth    int           // of the chain of calls that has led to this one
+	Argument []byte        // JSON
+}
