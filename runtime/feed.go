@@ -57,8 +57,13 @@ func (s *State) WaitFeed(ctx context.Context, feed string, after objectstore.Pos
 			err = Wait(ctx, func(ctx context.Context) error {
 				select {
 				case <-grown:
-					return nil
 				case <-ctx.Done():
+				}
+				slept(ctx) // a panic closes grown, and then ends the incarnation: a simulation orders that
+				select {
+				case <-grown:
+					return nil
+				default:
 					return context.Cause(ctx)
 				}
 			})

@@ -83,6 +83,7 @@ var mayImport = map[string][]string{
 	"internal/crowd":         {},
 	"internal/randagent":     {".", "agent", "dohosttest", "internal/randtest", "internal/sockettest"},
 	"internal/randchat":      {".", "chat", "dohosttest", "internal/randtest", "internal/sockettest", "ledger"},
+	"internal/randinbox":     {".", "agent", "chat", "dohosttest", "inbox", "internal/randtest", "ledger"},
 	"internal/randprog":      {".", "dohosttest", "internal/randtest", "internal/sockettest"},
 	"internal/randtest":      {".", "runtime", "objectstore", "internal/kernel", "dohosttest", "internal/invariants"},
 	"internal/pointtest":     {".", "dohosttest", "internal/invariants"},

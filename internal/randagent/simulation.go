@@ -10,13 +10,6 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-// places are the places where endings differ in their effect. Storage operations are not among them.
-var places = []dohost.Place{
-	dohost.PlaceConstruct, dohost.PlaceStart, dohost.PlaceAlarm, dohost.PlaceTransaction, dohost.PlaceCommit, dohost.PlaceCommitted,
-	dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwait, dohost.PlaceAwaited, dohost.PlaceResume,
-	dohost.PlaceOutcome, dohost.PlaceEnd,
-}
-
 // Scenario returns a scenario that does the work of a run, and its report.
 func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 	w := NewObserver()
@@ -29,7 +22,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 		Options: dohost.Options{Listener: w.Listener()},
 		Reset:   w.Reset,
 		Run:     randtest.Run(work.Callers, work.Faults, func(a Act) int { return a.At }, w.act),
-		Places:  places,
+		Places:  randtest.Places(),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
 	}
 }

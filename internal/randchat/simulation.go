@@ -5,18 +5,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/randtest"
 )
-
-// places are the places where endings differ in their effect. Storage operations are not among them.
-var places = []dohost.Place{
-	dohost.PlaceConstruct, dohost.PlaceStart, dohost.PlaceAlarm, dohost.PlaceTransaction, dohost.PlaceCommit, dohost.PlaceCommitted,
-	dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwait, dohost.PlaceEffect, dohost.PlaceAwaited, dohost.PlaceResume,
-	dohost.PlaceOutcome, dohost.PlaceEnd,
-}
 
 // Scenario returns a scenario that does the work of a run, and its report.
 func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
@@ -29,7 +21,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: Classes(w),
 		Reset:   w.Reset,
-		Places:  places,
+		Places:  randtest.Places(),
 		Run:     randtest.Run(work.Callers, work.Faults, func(in Instr) int { return in.At }, w.Execute),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
 	}

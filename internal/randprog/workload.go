@@ -117,16 +117,10 @@ func (w *Observer) act(ctx context.Context, h *dohosttest.Host, a Act) error {
 
 // Shorter returns the forms of the work with less to do.
 func Shorter(work Workload) iter.Seq[Workload] {
-	return randtest.Join(
-		randtest.Map(randtest.Shorter(work.Callers, nil), work.withCallers),
-		randtest.Map(randtest.Shorter(work.Faults, nil), func(list []randtest.Fault) Workload { return Workload{work.Callers, list} }),
-		randtest.Map(randtest.Shorter(work.Callers, shorterActs), work.withCallers),
-	)
+	return randtest.ShorterWork(work.Callers, work.Faults, func(callers [][]Act, faults []randtest.Fault) Workload {
+		return Workload{callers, faults}
+	}, shorterAct)
 }
-
-func (work Workload) withCallers(callers [][]Act) Workload { return Workload{callers, work.Faults} }
-
-func shorterActs(acts []Act) iter.Seq[[]Act] { return randtest.Shorter(acts, shorterAct) }
 
 // shorterAct returns the forms of an act with less to do, and those with a call, without a time and without a seed.
 func shorterAct(a Act) iter.Seq[Act] {

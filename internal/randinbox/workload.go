@@ -1,0 +1,129 @@
+package randinbox
+
+import (
+	"context"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/randtest"
+)
+
+// Workload is the work of a run: the acts of each caller, and the faults of the host.
+type Workload struct {
+	Callers [][]Act
+	Faults  []randtest.Fault `json:",omitempty"`
+}
+
+// Act is an act of a caller. Seed makes the choices that depend on the kind: the query and the pace of a watch.
+type Act struct {
+	Kind    ActKind
+	At      int     `json:",omitempty"` // milliseconds after the beginning of the run
+	Seed    int     `json:",omitempty"`
+	For     int     `json:",omitempty"` // seconds, of ActWait and ActWatch
+	Program Program `json:",omitzero"`
+}
+
+// ActKind is the kind of an act.
+type ActKind string
+
+// The acts.
+const (
+	ActCall  ActKind = "ActCall"  // of the object, with the program
+	ActWatch ActKind = "ActWatch" // a watch begins, or continues
+	ActEvict ActKind = "ActEvict" // all incarnations are evicted
+	ActWait  ActKind = "ActWait"  // time passes
+)
+
+// GoString returns the name of the constant.
+func (k ActKind) GoString() string { return "randinbox." + string(k) }
+
+// Programs are the random programs of this package, for its tests.
+var Programs = randtest.Programs[Workload]{
+	Draw: drawWorkload, DrawFew: drawFew, FirstFew: firstFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.003,
+}
+
+// firstFew is a seed whose programs send messages that are answered, and whose points take less than a second.
+const firstFew = 1
+
+// actKinds has each kind as often as its weight.
+var actKinds = slices.Concat(
+	slices.Repeat([]ActKind{ActCall}, 9), slices.Repeat([]ActKind{ActWatch}, 4), []ActKind{ActEvict, ActWait},
+)
+
+// drawWorkload draws the work of a simulation.
+func drawWorkload(r *rand.Rand, faults float64) (work Workload) {
+	work.Callers, work.Faults = randtest.Draw(r, 3, 16, faults, func(number, at int) Act {
+		a := Act{Kind: actKinds[r.IntN(len(actKinds))], At: at, Seed: r.IntN(1000)}
+		switch a.Kind {
+		case ActWait, ActWatch:
+			a.For = r.IntN(60)
+		case ActCall:
+			a.Program = Draw(r, number)
+		}
+		return a
+	})
+	return work
+}
+
+// drawFew draws a call for each of two callers, and a watch.
+func drawFew(r *rand.Rand) (work Workload) {
+	for caller := range 2 {
+		work.Callers = append(work.Callers, []Act{{Kind: ActCall, Program: Draw(r, 10+caller)}})
+	}
+	work.Callers = append(work.Callers, []Act{{Kind: ActWatch, Seed: r.IntN(1000), For: 5}})
+	return work
+}
+
+// act does an act.
+func (w *Observer) act(_ context.Context, h *dohosttest.Host, a Act) error {
+	switch a.Kind {
+	case ActCall:
+		// A program may run for minutes, and its caller continues after some of them.
+		c := h.Client(func(ctx context.Context) error { return w.Send(ctx, h, a.Program) })
+		if a.Seed%3 > 0 {
+			return c.Wait()
+		}
+	case ActWatch:
+		h.Client(func(ctx context.Context) error { return w.watch(ctx, h, a.Seed, time.Duration(a.For)*time.Second) })
+	case ActEvict:
+		if a.Seed%2 == 0 {
+			h.EvictAll()
+		} else {
+			h.Evict(offices.Get(h, "a").ID(), dohost.EndCrash)
+		}
+	case ActWait:
+		h.Advance(time.Duration(a.For) * time.Second)
+	}
+	return w.Err()
+}
+
+// Shorter returns the forms of the work with less to do.
+func Shorter(work Workload) iter.Seq[Workload] {
+	return randtest.ShorterWork(work.Callers, work.Faults, func(callers [][]Act, faults []randtest.Fault) Workload {
+		return Workload{callers, faults}
+	}, shorterAct)
+}
+
+// shorterAct returns the forms of an act with less to do, and those without a time and without a seed.
+func shorterAct(a Act) iter.Seq[Act] {
+	body := func(in *Instr) *[]Instr { return &in.Body }
+	shorter := randtest.Map(randtest.ShorterNested(a.Program.Code, body), func(code []Instr) Act {
+		with := a
+		with.Program.Code = code
+		return with
+	})
+	return randtest.Join(shorter, func(yield func(Act) bool) {
+		at, seed := a, a
+		at.At, seed.Seed = 0, 0
+		if a.At != 0 && !yield(at) {
+			return
+		}
+		if a.Seed != 0 {
+			yield(seed)
+		}
+	})
+}
