@@ -112,7 +112,7 @@ func answerOf(t *testing.T, c net.Conn, within time.Duration, request string) st
 func TestStalledBodyOfPassedOnRequestEnds(t *testing.T) {
 	reads := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	refuses := func(w http.ResponseWriter, _ *http.Request) {
-		// Until the transport reads the body: net/http of the node would wait for a later Read with a mutex, for which virtual time stops.
+		// Until the transport reads the body. For a later Read, net/http of the node would wait with a mutex, and virtual time stops.
 		time.Sleep(time.Second)
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusUnauthorized)
