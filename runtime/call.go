@@ -14,7 +14,7 @@ type Call struct {
 	Op string
 	// Size is the number of bytes of the encoded payload, zero if it is not encoded.
 	Size int
-	// Depth is the DepthOf its context on another host, if it has arrived from there.
+	// Depth is the result of DepthOf on the host that the call has arrived from, or 0.
 	Depth int
 	// Handler runs while the object's turn is held. It may continue after the caller has
 	// gone.

@@ -133,7 +133,7 @@ var fencedOps = map[string]func(g *zombieCode) error{
 
 // unfencedMethods are methods of State, and functions of this package, that have no effect on an
 // object; and functions of a Host that need no incarnation.
-var unfencedMethods = []string{"ID", "Epoch", "Host", "Closing", "Pin", "StateOf", "OnSlept", "Import", "ReviveAlarm", "ParkedAlarms", "RestoreObject"}
+var unfencedMethods = []string{"ID", "Epoch", "Host", "Closing", "Pin", "StateOf", "DepthOf", "OnSlept", "Import", "ReviveAlarm", "ParkedAlarms", "RestoreObject"}
 
 // TestFenceTestsCoverEveryMethodOfState searches State by reflection, and the source for
 // functions with a context: code on top of this package has no other way in.
