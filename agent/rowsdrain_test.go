@@ -238,13 +238,20 @@ func TestRowsWaitOfSuspect(t *testing.T) {
 	})
 }
 
-// TestRowsWaitOfSuspectEnds has a suspect that runs on after a wait, for two seconds, while another suspect runs for one. The third begins after both.
+// TestRowsWaitOfSuspectEnds has a suspect that runs on after a wait, for two seconds, while another suspect runs for one. The third begins after
+// both, whatever has ended the wait.
 func TestRowsWaitOfSuspectEnds(t *testing.T) {
+	for name, cause := range map[string]error{"a time limit": errors.New("late"), "a fence of another object": dohost.ErrFenced} {
+		t.Run(name, func(t *testing.T) { runSuspectsAfterWait(t, cause) })
+	}
+}
+
+func runSuspectsAfterWait(t *testing.T, cause error) {
 	o := &postOffice{options: &agent.RowsOptions{Parallel: 3}, deliver: func(p *postman, ctx context.Context, l letter) error {
 		if l.ID == "1" {
-			wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			wait, cancel := context.WithTimeoutCause(ctx, 100*time.Millisecond, cause)
 			defer cancel()
-			if err := p.Rows().Wait(wait); !errors.Is(err, context.DeadlineExceeded) {
+			if err := p.Rows().Wait(wait); !errors.Is(err, cause) {
 				return err
 			}
 			if err := dohost.Sleep(ctx, time.Second); err != nil {
