@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -120,10 +121,15 @@ func messageIn(input json.RawMessage) string {
 	return *in.Message
 }
 
+// pathText returns a path for a model. Agent tools make no path of more than maxDepth+1 addresses, and no address of more than 2,000
+// bytes, but a program may have inserted others.
 func pathText(path []Address) string {
 	var all []string
-	for _, a := range path {
-		all = append(all, a.String())
+	for _, a := range path[:min(len(path), maxDepth+1)] {
+		all = append(all, fmt.Sprintf("%.2000v", a))
+	}
+	if len(path) > len(all) {
+		all = append(all, "…")
 	}
 	return strings.Join(all, " → ")
 }

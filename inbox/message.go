@@ -38,8 +38,8 @@ type Message struct {
 	// message with that id from the same sender gets no second response.
 	Request   string `json:"request,omitempty"`
 	InReplyTo string `json:"inReplyTo,omitempty"`
-	// Path of a request are the agents that wait for each other, from the first to the sender, if an agent tool has made it: see
-	// [AgentTool]. Other messages have none.
+	// Path lists the agents that wait for each other, from the first to the sender, in a request of an agent tool: see [AgentTool].
+	// Other messages have none.
 	Path []Address `json:"path,omitempty" msgpack:",omitempty"`
 	// Generation of a response names its chunks: see Agent.Chunks.
 	Generation string `json:"generation,omitempty"`
@@ -135,8 +135,8 @@ const maxContent = 1 << 20
 // the turn. A message to a name that no agent has waits forever.
 //
 // Errors: [dohost.ErrMisuse] for a message without To, with a Role other than user and system, with a field of a response
-// (Processed, InReplyTo, Generation), or with a year of Created outside 1 to 9999; a [*dohost.LimitError] for more than 1 MiB
-// of Content; [dohost.ErrConflict] for an ID that is stored; those of the collection.
+// (Processed, InReplyTo, Generation), with more than 5 addresses in Path, or with a year of Created outside 1 to 9999; a
+// [*dohost.LimitError] for more than 1 MiB of Content; [dohost.ErrConflict] for an ID that is stored; those of the collection.
 func Send(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], m Message) (Message, error) {
 	if m.ID == "" {
 		m.ID = "msg_" + ulid.Make().String()
@@ -162,6 +162,8 @@ func (m *Message) check() error {
 		why = fmt.Sprintf("has the role %.20q: want user or system", m.Role)
 	case !m.Processed.IsZero(), m.InReplyTo != "", m.Generation != "":
 		why = "has a field of a response: Processed, InReplyTo or Generation"
+	case len(m.Path) > maxDepth:
+		why = fmt.Sprintf("has %d addresses in its Path: want at most %d", len(m.Path), maxDepth)
 	case year < 1 || year > 9999:
 		why = fmt.Sprintf("is of the year %d: want 1 to 9999", year)
 	case len(m.Content) > maxContent:
