@@ -46,7 +46,9 @@ const (
 //
 // The model gets an error if the asked agent has not answered in time; if its message was parked or deleted, or no agent of
 // the class has that name; if the asked agent is already one of those that wait for each other, or Depth of them do. There is no
-// automatic retry.
+// automatic retry of a request. An object that cannot be called, for example because its constructor fails, is called again until the
+// end of the time limit. The model gets the text of a [dohost.PublicError]; other errors of the object, and of Insert and Wait, are
+// reported as "inbox:error", and the model gets "internal error".
 type AgentTool struct {
 	// Name is the name of the tool, and that of the asked agent: the To of its messages. Required.
 	Name string
@@ -195,12 +197,15 @@ func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (a answer, 
 	m := Message{
 		ID: id, Role: chat.RoleUser, Content: messageIn(input), From: by.name, To: t.Name, Created: time.Now(), Request: id, Path: by.path,
 	}
+	if n := len(m.Content); t.Messages != nil && n > maxContent {
+		return a, fmt.Errorf("the agent %v was not asked: the message has %d bytes, the limit is %d", to, n, maxContent)
+	}
 	r, err := t.ask(ctx, by.ref, object, m)
 	switch {
 	case errors.Is(err, errLate):
 		return a, fmt.Errorf("the agent %v did not answer within %v; its request %s may still have effects", to, t.timeout(), id)
 	case err != nil:
-		return a, fmt.Errorf("the agent %v has not answered the request %s: %w", to, id, err)
+		return a, fmt.Errorf("the agent %v has not answered the request %s: %s", to, id, failureText(ctx, by.ref, object, err))
 	}
 	return answer{r.Content}, nil
 }

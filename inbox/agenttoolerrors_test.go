@@ -2,12 +2,18 @@ package inbox_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
@@ -33,6 +39,62 @@ func TestAgentToolWithForgedPath(t *testing.T) {
 					t.Errorf("%d bytes: %.200q", len(got), got)
 				}
 			}, team(nil, "a", "b")...)
+		})
+	}
+}
+
+// TestAgentToolHidesErrors asks an agent whose constructor fails or panics with a text that no model may get. The host reports it once.
+func TestAgentToolHidesErrors(t *testing.T) {
+	const secret = "password hunter2"
+	for name, c := range map[string]struct {
+		fails   func(run int) error // panics or returns an error
+		want    string
+		reports int64
+	}{
+		"an error of some constructors": {func(run int) error {
+			if run > 2 {
+				return nil
+			}
+			return errors.New(secret)
+		}, "a heard (researcher says hi)", 1},
+		"an error of all constructors": {func(int) error { return errors.New(secret) }, "did not answer within 30s", 1},
+		"a panic of all constructors":  {func(int) error { panic(secret) }, "did not answer within 30s", 1},
+		"an error that is a public one": {func(int) error { return &dohost.PublicError{Message: "closed", Err: dohost.ErrNotFound} },
+			": closed)", 0},
+		"a mistake":      {func(int) error { return fmt.Errorf("%s: %w", secret, dohost.ErrMisuse) }, ": internal error)", 1},
+		"no such object": {func(int) error { return fmt.Errorf("%s: %w", secret, dohost.ErrNotFound) }, ": there is no such object)", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runs := 0
+			const labs dohost.Namespace[lab] = "lab"
+			samples := inbox.Messages("samples", nil)
+			researcher := &inbox.Agent{Name: "researcher", Model: &relay{name: "researcher"}}
+			construct := func(_ context.Context, a *agent.Agent[struct{}]) (*lab, error) { runs++; return &lab{a}, c.fails(runs) }
+			labClass := agent.Bind(labs, construct, nil, inbox.On(inbox.ForMessages[lab](&samples, researcher)))
+			tool := researcher.Tool(&samples)
+			tool.Timeout = 30 * time.Second
+			tool.To = func(_ context.Context, by inbox.Ref, _ json.RawMessage) (dohost.ID, error) {
+				return labs.Get(by.Object(), "north").ID(), nil
+			}
+			a := &inbox.Agent{Name: "a", Model: &relay{name: "a"}, Agents: []inbox.AgentTool{tool}}
+			var reports atomic.Int64
+			o := &dohosttest.Options{Classes: []dohost.Class{labClass, deskClass(inbox.On(inbox.ForMessages[desk](&messages, a)))}}
+			o.Options.Listener.Service = func(id dohost.ID, event string, attrs ...slog.Attr) {
+				if event == "inbox:error" && id.Name == "a" && strings.Contains(fmt.Sprint(attrs), "lab/north") {
+					reports.Add(1)
+				}
+			}
+			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+				askA(t, t.Context(), h, "researcher: hi")
+				h.Advance(time.Minute)
+				got := replyTo(t, t.Context(), h, "a", "r1")
+				if !strings.Contains(got, c.want) || strings.Contains(got, secret) {
+					t.Errorf("%q, want %q", got, c.want)
+				}
+			})
+			if n := reports.Load(); n != c.reports {
+				t.Errorf("%d reports, want %d", n, c.reports)
+			}
 		})
 	}
 }

@@ -243,7 +243,7 @@ func TestAgentToolAsksAnotherClass(t *testing.T) {
 // TestAgentToolAsksNoAgent asks objects that have no such agent.
 func TestAgentToolAsksNoAgent(t *testing.T) {
 	for object, want := range map[string]string{
-		"nobody/a": "no such class",
+		"nobody/a": "there is no such object",
 		"desk/":    "is empty",
 		"!":        "no desk today",
 	} {
