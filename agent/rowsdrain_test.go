@@ -73,6 +73,31 @@ func TestRowsDrain(t *testing.T) {
 	})
 }
 
+// TestRowsParked asks about rows that are parked, wait for a retry and are handled.
+func TestRowsParked(t *testing.T) {
+	runPost(t, slowOffice(), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		if err := post(ctx, h, "bad", "good"); err != nil {
+			t.Fatal(err)
+		}
+		wantParked := func(collection, key string, want bool) {
+			t.Helper()
+			inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
+				got, err := p.Rows().Parked(ctx, collection, key)
+				if got != want {
+					t.Errorf("the row %q of %q is parked: %t", key, collection, got)
+				}
+				return err
+			})
+		}
+		h.Advance(3 * time.Second)
+		wantParked(letters.Name, "bad", false)
+		h.Advance(10 * time.Second)
+		wantParked(letters.Name, "bad", true)
+		wantParked(letters.Name, "good", false)
+		wantParked("another", "bad", false)
+	})
+}
+
 // TestRowsDrainOfDeletedRow deletes the row that a drain waits for.
 func TestRowsDrainOfDeletedRow(t *testing.T) {
 	for name, test := range map[string]struct {

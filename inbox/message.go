@@ -188,12 +188,13 @@ func Reply(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[M
 }
 
 // ErrNoReply is the error of [WaitReply] for a request that no agent is going to answer: its message was parked or deleted, or the class has no
-// inbox of that agent. In the last case WaitReply returns it once no row of the object is pending.
+// inbox of that agent. In the last case WaitReply returns it up to 30 s after no row of the object is pending.
 var ErrNoReply = errors.New("inbox: no agent is going to answer the request")
 
 // WaitReply is [Reply] that waits for the response, and gives up the turn until then. a is the object that has the collection, and asked the
 // inserted message, with its ID. After an error the caller may wait again, also in another incarnation: the request is stored, and the
-// agent answers it once. A cycle may wait for another agent, but agents must not wait for each other: only ctx ends that. An [AgentTool] refuses a request that would wait for itself.
+// agent answers it once. A cycle may wait for another agent, but agents must not wait for each other: only ctx ends that. An [AgentTool]
+// refuses a request that would wait for itself.
 //
 // Errors: [ErrNoReply]; [dohost.ErrMisuse] for a message without Request, and in a cycle of the agent that is to answer; the context's
 // cause, so a limit of time is that of ctx; those of [agent.Rows.Wait] and of the collection.
@@ -204,12 +205,17 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 	if prefix, inCycle := ctx.Value(cycleKey{}).(dohost.Key); inCycle && prefix == nameKey(asked.To) {
 		return Message{}, fmt.Errorf("inbox: a cycle of the agent %.64q waits for its own response: %w", asked.To, dohost.ErrMisuse)
 	}
+	var looked time.Time // at all rows of the object, which costs more than the reads of the message and its response
 	for {
 		m, ok, err := Reply(ctx, a.Storage(), messages, asked)
 		if err != nil || ok {
 			return m, err
 		}
 		waits, err := isWaiting(ctx, a, messages, asked.ID)
+		if err == nil && waits && time.Since(looked) >= lookPause {
+			looked = time.Now()
+			waits, err = a.Rows().Pending(ctx)
+		}
 		switch {
 		case err != nil:
 			return Message{}, err
@@ -222,27 +228,20 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 	}
 }
 
+// lookPause is the least time between two looks of a WaitReply at all rows. It is less than that after which [agent.Rows.Wait] returns in any case.
+const lookPause = 20 * time.Second
+
 // cycleKey is the context key of the prefix of the rows whose cycle runs.
 type cycleKey struct{}
 
-// isWaiting reports whether a message may still be answered: it is in the collection and not parked, and some row of the object is pending.
+// isWaiting reports whether a message is in the collection and not parked. A message without an id is taken for one.
 func isWaiting(ctx context.Context, a Ref, messages *dohost.Collection[Message], id string) (bool, error) {
-	if id != "" {
-		if _, ok, err := messages.Get(ctx, a.Storage(), id); !ok || err != nil {
-			return false, err
-		}
-		parked, err := a.Rows().List(ctx, true, maxListed)
-		if err != nil {
-			return false, err
-		}
-		for _, p := range parked {
-			if slices.Contains(p.Keys, id) {
-				return false, nil
-			}
-		}
+	if id == "" {
+		return true, nil
 	}
-	return a.Rows().Pending(ctx)
+	if _, ok, err := messages.Get(ctx, a.Storage(), id); !ok || err != nil {
+		return false, err
+	}
+	parked, err := a.Rows().Parked(ctx, messages.Name, id)
+	return !parked, err
 }
-
-// maxListed is how many parked calls isWaiting looks at.
-const maxListed = 100
