@@ -60,7 +60,8 @@ type AgentTool struct {
 	// the result of the call. Nil means the object of the calling agent.
 	To func(ctx context.Context, by Ref, input json.RawMessage) (dohost.ID, error)
 	// Insert and Wait are for asked agents without Messages, such as an [Inbox] with rows of another type, or an agent of another
-	// program. Both are called with the turn of the calling agent, and again in a repeated cycle.
+	// program. Both are called with the turn of the calling agent, and again in a repeated cycle. Such an agent may have the name of one that
+	// waits, so a cycle of agents through it is not found before Depth is reached, and only if Insert stores the Path.
 	//
 	// Insert inserts the request unless one with its ID is stored, and returns the stored one. Its Created begins the time limit.
 	Insert func(ctx context.Context, by Ref, m Message) (stored Message, err error)
@@ -165,12 +166,14 @@ func newAsker(of Ref, name string, pending []dohost.Row[Message]) *asker {
 	return &asker{of, name, append(slices.Clone(path), Address{of.Object().ID().String(), name})}
 }
 
-// mayAsk returns an error if the agent must not ask another one.
-func (by *asker) mayAsk(to Address, depth int) error {
+// mayAsk returns an error if the agent must not ask another one. The address of an asked agent without Messages may be that of another agent,
+// which waits for nothing.
+func (by *asker) mayAsk(t *AgentTool, to Address) error {
+	depth := cmp.Or(t.Depth, maxDepth)
 	if n := len(by.path); n > depth {
 		return fmt.Errorf("no agent was asked: %d agents would ask each other, the limit is %d: %s", n, depth, pathText(by.path))
 	}
-	if slices.Contains(by.path, to) {
+	if t.Messages != nil && slices.Contains(by.path, to) {
 		return fmt.Errorf("the agent %v was not asked: it waits for this answer: %s", to, pathText(append(slices.Clone(by.path), to)))
 	}
 	return nil
@@ -190,7 +193,7 @@ func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (a answer, 
 		}
 	}
 	to := Address{object.String(), t.Name}
-	if err := by.mayAsk(to, cmp.Or(t.Depth, maxDepth)); err != nil {
+	if err := by.mayAsk(t, to); err != nil {
 		return a, err
 	}
 	id := requestOf(call.Key)
