@@ -264,7 +264,7 @@ func TestRowsWaitOfSuspect(t *testing.T) {
 }
 
 // TestRowsWaitOfSuspectEnds has a suspect that runs on after a wait, for two seconds, while another suspect runs for one. The third begins after
-// both, whatever has ended the wait.
+// both, also if the wait ends with an ErrFenced of another object.
 func TestRowsWaitOfSuspectEnds(t *testing.T) {
 	for name, cause := range map[string]error{"a time limit": errors.New("late"), "a fence of another object": dohost.ErrFenced} {
 		t.Run(name, func(t *testing.T) { runSuspectsAfterWait(t, cause) })
