@@ -98,3 +98,17 @@ func TestAgentToolHidesErrors(t *testing.T) {
 		})
 	}
 }
+
+// TestAgentToolWithLargeMessage has a model that asks with more than 1 MiB.
+func TestAgentToolWithLargeMessage(t *testing.T) {
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		m := inbox.Message{ID: "1", From: "ada", To: "a", Role: chat.RoleUser, Request: "r1", Created: time.Now()}
+		m.Content = "b: " + strings.Repeat("x", 1<<20+1)
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error { return messages.Insert(ctx, d.Storage(), m) })
+		h.Advance(10 * time.Second)
+		want := "a heard (the agent b of desk/a was not asked: the message has 1048577 bytes, the limit is 1048576)"
+		if got := replyTo(t, ctx, h, "a", "r1"); got != want {
+			t.Errorf("%.200q, want %q", got, want)
+		}
+	}, team(nil, "a", "b")...)
+}
