@@ -79,7 +79,7 @@ func (r Rows) Wait(ctx context.Context) error {
 	wait, cancel := context.WithTimeoutCause(ctx, recheck, errRecheck)
 	defer cancel()
 	_, _, err := dohost.Recv(wait, changed)
-	if inCall && !errors.Is(err, dohost.ErrFenced) { // which returns without the turn
+	if inCall && r.work.checkTurn(ctx) == nil { // err does not decide it: the cause of ctx may be an ErrFenced of another object
 		r.work.endWait(call)
 	}
 	if errors.Is(err, errRecheck) {

@@ -73,6 +73,31 @@ func TestRowsDrain(t *testing.T) {
 	})
 }
 
+// TestRowsParked asks about rows that are parked, wait for a retry and are handled.
+func TestRowsParked(t *testing.T) {
+	runPost(t, slowOffice(), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		if err := post(ctx, h, "bad", "good"); err != nil {
+			t.Fatal(err)
+		}
+		wantParked := func(collection, key string, want bool) {
+			t.Helper()
+			inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
+				got, err := p.Rows().Parked(ctx, collection, key)
+				if got != want {
+					t.Errorf("the row %q of %q is parked: %t", key, collection, got)
+				}
+				return err
+			})
+		}
+		h.Advance(3 * time.Second)
+		wantParked(letters.Name, "bad", false)
+		h.Advance(10 * time.Second)
+		wantParked(letters.Name, "bad", true)
+		wantParked(letters.Name, "good", false)
+		wantParked("another", "bad", false)
+	})
+}
+
 // TestRowsDrainOfDeletedRow deletes the row that a drain waits for.
 func TestRowsDrainOfDeletedRow(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -238,13 +263,20 @@ func TestRowsWaitOfSuspect(t *testing.T) {
 	})
 }
 
-// TestRowsWaitOfSuspectEnds has a suspect that runs on after a wait, for two seconds, while another suspect runs for one. The third begins after both.
+// TestRowsWaitOfSuspectEnds has a suspect that runs on after a wait, for two seconds, while another suspect runs for one. The third begins after
+// both, also if the wait ends with an ErrFenced of another object.
 func TestRowsWaitOfSuspectEnds(t *testing.T) {
+	for name, cause := range map[string]error{"a time limit": errors.New("late"), "a fence of another object": dohost.ErrFenced} {
+		t.Run(name, func(t *testing.T) { runSuspectsAfterWait(t, cause) })
+	}
+}
+
+func runSuspectsAfterWait(t *testing.T, cause error) {
 	o := &postOffice{options: &agent.RowsOptions{Parallel: 3}, deliver: func(p *postman, ctx context.Context, l letter) error {
 		if l.ID == "1" {
-			wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			wait, cancel := context.WithTimeoutCause(ctx, 100*time.Millisecond, cause)
 			defer cancel()
-			if err := p.Rows().Wait(wait); !errors.Is(err, context.DeadlineExceeded) {
+			if err := p.Rows().Wait(wait); !errors.Is(err, cause) {
 				return err
 			}
 			if err := dohost.Sleep(ctx, time.Second); err != nil {

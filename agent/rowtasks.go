@@ -58,6 +58,21 @@ func (r Rows) List(ctx context.Context, parked bool, limit int) ([]RowsInfo, err
 	return list(ctx, r.work.rows, &rowTasks, q, func(_ context.Context, t rowTask) (RowsInfo, error) { return t.info(), nil })
 }
 
+// Parked reports whether a row of a collection that has an OnRows is parked. In contrast to List, it reads that row alone.
+//
+// Errors: those of the collections.
+func (r Rows) Parked(ctx context.Context, collection, key string) (bool, error) {
+	for _, x := range r.work.indexes {
+		if x.collection != collection {
+			continue
+		}
+		if t, ok, err := r.work.member(ctx, x, key); err != nil || ok && t.info().State == RowsParked {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
 // Retry makes parked or waiting rows due, as if they had never failed. Operations of package ledger keep their identity: an
 // operation that an earlier call has completed is not repeated. It returns false if there are no such rows.
 func (r Rows) Retry(ctx context.Context, id string) (existed bool, err error) {

@@ -107,7 +107,7 @@ type Tool struct {
 	// no call waits.
 	Approve *Approval
 	// Unrecorded is for a tool of a [Worker] that stores its effects itself, under the Key of its [Call]: a call is no operation of the
-	// ledger, and a repeated run calls the tool again, with the same Key. It needs the policy Idempotent. [Answer] ignores it.
+	// ledger, and a repeated run calls the tool again, with the same Key. It needs the policy Idempotent. [Answer] returns an error for it.
 	Unrecorded bool
 
 	// err and valid are set by NewTool: its error, and the check of an input.
@@ -151,7 +151,7 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	case most == 0:
 		most = defaultSteps
 	}
-	if err := checkTools(o.Tools); err != nil {
+	if err := checkAnswerTools(o.Tools); err != nil {
 		return err
 	}
 	before, err := r.Context(ctx, o.MaxMessages)

@@ -103,23 +103,27 @@ func NewTool[In, Out any](
 
 // inputSchema returns the schema of the inputs of a tool: own, or that of In.
 func inputSchema[In any](own json.RawMessage) (raw json.RawMessage, resolved *jsonschema.Resolved, err error) {
-	schema := &jsonschema.Schema{}
-	switch raw = own; {
-	case own != nil:
-		if err = json.Unmarshal(own, schema); err != nil {
-			err = fmt.Errorf("the Parameters: %w", err)
+	if own != nil {
+		schema := &jsonschema.Schema{}
+		if err = json.Unmarshal(own, schema); err == nil {
+			resolved, err = schema.Resolve(nil)
 		}
-	default:
-		if schema, err = jsonschema.For[In](nil); err == nil && schema.Type != "object" {
-			err = fmt.Errorf("the input is of type %T, want a struct", *new(In))
+		if err != nil {
+			return nil, nil, fmt.Errorf("the Parameters: %w", err)
 		}
-		if err == nil {
-			raw, err = rawjson.Encode(schema)
-		}
+		return own, resolved, nil
 	}
-	if err == nil {
-		resolved, err = schema.Resolve(nil)
+	schema, err := jsonschema.For[In](nil)
+	if err != nil {
+		return nil, nil, err
 	}
+	if schema.Type != "object" {
+		return nil, nil, fmt.Errorf("the input is of type %T, want a struct", *new(In))
+	}
+	if raw, err = rawjson.Encode(schema); err != nil {
+		return nil, nil, err
+	}
+	resolved, err = schema.Resolve(nil)
 	return raw, resolved, err
 }
 

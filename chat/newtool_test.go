@@ -98,6 +98,8 @@ func TestNewToolErrors(t *testing.T) {
 		"the input is of type string, want a struct": chat.NewTool("book", "", func(context.Context, string) (int, error) { return 0, nil }, nil),
 		"the Parameters: ": chat.NewTool("book", "", func(context.Context, stay) (int, error) { return 0, nil },
 			&chat.ToolOptions[stay, int]{Parameters: json.RawMessage(`{"type":`)}),
+		"the Parameters": chat.NewTool("book", "", func(context.Context, stay) (int, error) { return 0, nil },
+			&chat.ToolOptions[stay, int]{Parameters: json.RawMessage(`{"pattern":"("}`)}),
 		"the function is nil": chat.NewTool[stay, int]("book", "", nil, nil),
 		"chan":                chat.NewTool("book", "", func(context.Context, endless) (int, error) { return 0, nil }, nil),
 		"the policy Reconcile needs Find": chat.NewTool("book", "", func(context.Context, stay) (int, error) { return 0, nil },

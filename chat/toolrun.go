@@ -62,6 +62,14 @@ func (t *Tool) check() error {
 	return nil
 }
 
+// checkAnswerTools is checkTools for the tools of Answer.
+func checkAnswerTools(tools []Tool) error {
+	if i := slices.IndexFunc(tools, func(t Tool) bool { return t.Unrecorded }); i >= 0 {
+		return fmt.Errorf("chat: tool %q: Unrecorded is for tools of a Worker", tools[i].Name)
+	}
+	return checkTools(tools)
+}
+
 // timeout returns the time limit of a call, or zero for none.
 func (t *Tool) timeout() time.Duration {
 	switch {

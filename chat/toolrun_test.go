@@ -338,6 +338,7 @@ func TestToolOptions(t *testing.T) {
 		"Policy and Find are for tools with": {Policy: ledger.Idempotent},
 		"the policy Reconcile needs Find":    {Run: run, Policy: ledger.Reconcile},
 		"no other policy calls it":           {Run: run, Find: find},
+		"Unrecorded is for tools of a":       {Run: run, Policy: ledger.Idempotent, Unrecorded: true},
 	} {
 		tool.Name = "a"
 		m := &stepsModel{steps: [][]string{{"a"}}}

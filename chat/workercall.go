@@ -163,10 +163,7 @@ func (r *workerRun) perform(
 	if !c.tool.Unrecorded {
 		return ledger.Do(r.place.context(ctx, c.id.number), r.st, r.toolKind(c.tool), c.input, run)
 	}
-	key, err := r.place.key(r.st.ID(), c)
-	if err != nil {
-		return nil, err
-	}
+	key := r.place.key(r.st.ID(), c)
 	err = dohost.Await(ctx, func(ctx context.Context) error {
 		out, err = run(ctx, ledger.ID(key))
 		return err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -46,14 +45,10 @@ func (p *workerPlace) context(ctx context.Context, number uint64) context.Contex
 }
 
 // key returns the key of a call that is no operation of the ledger. It is a function of the object and of the place of the call, so all
-// repetitions of the run have it.
-func (p *workerPlace) key(of dohost.ID, c *workerCall) (string, error) {
-	raw, err := rawjson.Encode([]any{of.String(), p.name, p.scope, c.tool.Name, c.id.digest, c.id.number})
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(raw)
-	return "call_" + hex.EncodeToString(sum[:16]), nil
+// repetitions of the run have it. The digest and the names may have any bytes: %q keeps them apart, and JSON does not.
+func (p *workerPlace) key(of dohost.ID, c *workerCall) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", []string{of.String(), p.name, c.tool.Name, c.id.digest}, p.scope, c.id.number))
+	return "call_" + hex.EncodeToString(sum[:16])
 }
 
 // pass records that the run has succeeded.

@@ -152,6 +152,7 @@ func TestSendMistakes(t *testing.T) {
 				{From: "ada", Content: "no To"}, {To: "clerk", Role: chat.RoleAssistant}, {To: "clerk", Role: "banana"},
 				{To: "clerk", Processed: time.Now()}, {To: "clerk", InReplyTo: "x"}, {To: "clerk", Generation: "x"},
 				{To: "clerk", Created: time.Unix(1<<61, 0)}, {To: "clerk", Created: time.Unix(-1<<61, 0)},
+				{To: "clerk", Path: make([]inbox.Address, 6)},
 			} {
 				if _, err := inbox.Send(ctx, d.Storage(), &messages, m); err == nil {
 					t.Errorf("no error: %+v", m)

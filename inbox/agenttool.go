@@ -46,7 +46,9 @@ const (
 //
 // The model gets an error if the asked agent has not answered in time; if its message was parked or deleted, or no agent of
 // the class has that name; if the asked agent is already one of those that wait for each other, or Depth of them do. There is no
-// automatic retry.
+// automatic retry of a request. An object that cannot be called, for example because its constructor fails, is called again until the
+// end of the time limit. The model gets the text of a [dohost.PublicError]; other errors of the object, and of Insert and Wait, are
+// reported as "inbox:error", and the model gets "internal error".
 type AgentTool struct {
 	// Name is the name of the tool, and that of the asked agent: the To of its messages. Required.
 	Name string
@@ -58,7 +60,8 @@ type AgentTool struct {
 	// the result of the call. Nil means the object of the calling agent.
 	To func(ctx context.Context, by Ref, input json.RawMessage) (dohost.ID, error)
 	// Insert and Wait are for asked agents without Messages, such as an [Inbox] with rows of another type, or an agent of another
-	// program. Both are called with the turn of the calling agent, and again in a repeated cycle.
+	// program. Both are called with the turn of the calling agent, and again in a repeated cycle. Such an agent may have the name of one that
+	// waits, so a cycle of agents through it is not found before Depth is reached, and only if Insert stores the Path.
 	//
 	// Insert inserts the request unless one with its ID is stored, and returns the stored one. Its Created begins the time limit.
 	Insert func(ctx context.Context, by Ref, m Message) (stored Message, err error)
@@ -163,12 +166,14 @@ func newAsker(of Ref, name string, pending []dohost.Row[Message]) *asker {
 	return &asker{of, name, append(slices.Clone(path), Address{of.Object().ID().String(), name})}
 }
 
-// mayAsk returns an error if the agent must not ask another one.
-func (by *asker) mayAsk(to Address, depth int) error {
+// mayAsk returns an error if the agent must not ask another one. The address of an asked agent without Messages may be that of another agent,
+// which waits for nothing.
+func (by *asker) mayAsk(t *AgentTool, to Address) error {
+	depth := cmp.Or(t.Depth, maxDepth)
 	if n := len(by.path); n > depth {
 		return fmt.Errorf("no agent was asked: %d agents would ask each other, the limit is %d: %s", n, depth, pathText(by.path))
 	}
-	if slices.Contains(by.path, to) {
+	if t.Messages != nil && slices.Contains(by.path, to) {
 		return fmt.Errorf("the agent %v was not asked: it waits for this answer: %s", to, pathText(append(slices.Clone(by.path), to)))
 	}
 	return nil
@@ -188,19 +193,22 @@ func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (a answer, 
 		}
 	}
 	to := Address{object.String(), t.Name}
-	if err := by.mayAsk(to, cmp.Or(t.Depth, maxDepth)); err != nil {
+	if err := by.mayAsk(t, to); err != nil {
 		return a, err
 	}
 	id := requestOf(call.Key)
 	m := Message{
 		ID: id, Role: chat.RoleUser, Content: messageIn(input), From: by.name, To: t.Name, Created: time.Now(), Request: id, Path: by.path,
 	}
+	if n := len(m.Content); t.Messages != nil && n > maxContent {
+		return a, fmt.Errorf("the agent %v was not asked: the message has %d bytes, the limit is %d", to, n, maxContent)
+	}
 	r, err := t.ask(ctx, by.ref, object, m)
 	switch {
 	case errors.Is(err, errLate):
 		return a, fmt.Errorf("the agent %v did not answer within %v; its request %s may still have effects", to, t.timeout(), id)
 	case err != nil:
-		return a, fmt.Errorf("the agent %v has not answered the request %s: %w", to, id, err)
+		return a, fmt.Errorf("the agent %v has not answered the request %s: %s", to, id, failureText(ctx, by.ref, object, err))
 	}
 	return answer{r.Content}, nil
 }

@@ -243,7 +243,7 @@ func TestAgentToolAsksAnotherClass(t *testing.T) {
 // TestAgentToolAsksNoAgent asks objects that have no such agent.
 func TestAgentToolAsksNoAgent(t *testing.T) {
 	for object, want := range map[string]string{
-		"nobody/a": "no such class",
+		"nobody/a": "there is no such object",
 		"desk/":    "is empty",
 		"!":        "no desk today",
 	} {
@@ -291,10 +291,16 @@ func TestAgentToolParameters(t *testing.T) {
 	}
 }
 
-// TestAgentToolWithFunctions asks an agent with rows of its own, by Insert and Wait.
+// TestAgentToolWithFunctions asks an agent with rows of its own, by Insert and Wait, which may have the name of the agent that asks.
 func TestAgentToolWithFunctions(t *testing.T) {
+	for _, name := range []string{"tickets", "a"} {
+		t.Run(name, func(t *testing.T) { askByFunctions(t, name) })
+	}
+}
+
+func askByFunctions(t *testing.T, name string) {
 	tool := inbox.AgentTool{
-		Name: "tickets", Parameters: json.RawMessage(`{"type":"object"}`),
+		Name: name, Parameters: json.RawMessage(`{"type":"object"}`),
 		Insert: func(ctx context.Context, by inbox.Ref, m inbox.Message) (inbox.Message, error) {
 			_, ok, err := tickets.Get(ctx, by.Storage(), m.ID)
 			if err == nil && !ok {
@@ -316,7 +322,7 @@ func TestAgentToolWithFunctions(t *testing.T) {
 	}
 	a := &inbox.Agent{Name: "a", Model: &relay{name: "a"}, Agents: []inbox.AgentTool{tool}}
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		askA(t, ctx, h, "tickets: hi")
+		askA(t, ctx, h, name+": hi")
 		h.Advance(1500 * time.Millisecond)
 		h.Kill()
 		h.Advance(20 * time.Second)

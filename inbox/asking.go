@@ -6,6 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,20 +63,40 @@ func until(ctx context.Context, since time.Time, limit time.Duration, fn func(co
 	return m, err
 }
 
-// reachRetry repeats a call of the object of an asked agent until its context ends. Both calls may be repeated.
-var reachRetry = dohost.RetryPolicy{MaxAttempts: -1, ShouldRetry: func(err error, attempt int) bool {
+// isTransient is a ShouldRetry for the object of an asked agent that ends, or is overloaded. Both calls may be repeated.
+func isTransient(err error, attempt int) bool {
 	e, ok := errors.AsType[*dohost.Error](err)
 	return ok && e.Overloaded() || dohost.RetryIdempotent(err, attempt)
-}}
+}
 
-// inObject calls fn with an agent of an object.
+// mayRunLater reports whether a call did not run and may run later: that of an object whose constructor fails, but not of one that is not here.
+func mayRunLater(err error) bool {
+	e, ok := errors.AsType[*dohost.Error](err)
+	never := []error{dohost.ErrNotFound, dohost.ErrElsewhere, dohost.ErrForbidden, dohost.ErrMisuse}
+	return ok && e.Outcome == dohost.OutcomeNotRun && !slices.ContainsFunc(never, func(kind error) bool { return errors.Is(err, kind) })
+}
+
+// inObject calls fn with an agent of an object. It retries until ctx ends, and reports the first error that is not transient.
 func inObject(
 	ctx context.Context, by Ref, object dohost.ID, fn func(ctx context.Context, of Ref) (Message, error),
 ) (m Message, err error) {
 	if object == by.Object().ID() {
 		return fn(ctx, by)
 	}
-	err = dohost.Retry(ctx, &reachRetry, func(ctx context.Context) error {
+	reported := false
+	policy := dohost.RetryPolicy{MaxAttempts: -1, ShouldRetry: func(err error, attempt int) bool {
+		switch {
+		case isTransient(err, attempt):
+			return true
+		case !mayRunLater(err):
+			return false
+		case !reported:
+			reported = true
+			reportFailure(ctx, by, object, err)
+		}
+		return true
+	}}
+	err = dohost.Retry(ctx, &policy, func(ctx context.Context) error {
 		result := make(chan Message, 1) // of this attempt: the function of an earlier one may still run
 		err := dohost.Do(ctx, by.Object(), object, func(ctx context.Context, o any) error {
 			of, ok := o.(Ref)
@@ -92,6 +115,36 @@ func inObject(
 		return err
 	})
 	return m, err
+}
+
+// reportFailure reports an error that a model does not get.
+func reportFailure(ctx context.Context, by Ref, object dohost.ID, err error) {
+	by.Object().Report(ctx, "inbox:error", slog.String("asked", object.String()), slog.Any("err", err))
+}
+
+// failureText returns the text of an error for a model. The texts of other errors, such as those of a constructor, may have secrets, and are
+// reported.
+func failureText(ctx context.Context, by Ref, object dohost.ID, err error) string {
+	for _, known := range []error{ErrNoReply, errNoAgent} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	if public, ok := errors.AsType[interface {
+		error
+		PublicText() string
+	}](err); ok {
+		return public.PublicText()
+	}
+	reportFailure(ctx, by, object, err)
+	e, ok := errors.AsType[*dohost.Error](err)
+	switch {
+	case ok && e.Outcome == dohost.OutcomeNotRun && errors.Is(err, dohost.ErrNotFound):
+		return "there is no such object"
+	case ok && e.Outcome == dohost.OutcomeNotRun && errors.Is(err, dohost.ErrElsewhere):
+		return "another host has the object"
+	}
+	return "internal error"
 }
 
 // sendOnce is Send, unless the message is stored. It returns the stored message.
@@ -120,10 +173,15 @@ func messageIn(input json.RawMessage) string {
 	return *in.Message
 }
 
+// pathText returns a path for a model. Agent tools make no path of more than maxDepth+1 addresses, and no address of more than 2,000
+// bytes, but a program may have inserted others.
 func pathText(path []Address) string {
 	var all []string
-	for _, a := range path {
-		all = append(all, a.String())
+	for _, a := range path[:min(len(path), maxDepth+1)] {
+		all = append(all, fmt.Sprintf("%.2000v", a))
+	}
+	if len(path) > len(all) {
+		all = append(all, "…")
 	}
 	return strings.Join(all, " → ")
 }

@@ -38,8 +38,8 @@ type Message struct {
 	// message with that id from the same sender gets no second response.
 	Request   string `json:"request,omitempty"`
 	InReplyTo string `json:"inReplyTo,omitempty"`
-	// Path of a request are the agents that wait for each other, from the first to the sender, if an agent tool has made it: see
-	// [AgentTool]. Other messages have none.
+	// Path lists the agents that wait for each other, from the first to the sender, in a request of an agent tool: see [AgentTool].
+	// Other messages have none.
 	Path []Address `json:"path,omitempty" msgpack:",omitempty"`
 	// Generation of a response names its chunks: see Agent.Chunks.
 	Generation string `json:"generation,omitempty"`
@@ -135,8 +135,8 @@ const maxContent = 1 << 20
 // the turn. A message to a name that no agent has waits forever.
 //
 // Errors: [dohost.ErrMisuse] for a message without To, with a Role other than user and system, with a field of a response
-// (Processed, InReplyTo, Generation), or with a year of Created outside 1 to 9999; a [*dohost.LimitError] for more than 1 MiB
-// of Content; [dohost.ErrConflict] for an ID that is stored; those of the collection.
+// (Processed, InReplyTo, Generation), with more than 5 addresses in Path, or with a year of Created outside 1 to 9999; a
+// [*dohost.LimitError] for more than 1 MiB of Content; [dohost.ErrConflict] for an ID that is stored; those of the collection.
 func Send(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], m Message) (Message, error) {
 	if m.ID == "" {
 		m.ID = "msg_" + ulid.Make().String()
@@ -162,6 +162,8 @@ func (m *Message) check() error {
 		why = fmt.Sprintf("has the role %.20q: want user or system", m.Role)
 	case !m.Processed.IsZero(), m.InReplyTo != "", m.Generation != "":
 		why = "has a field of a response: Processed, InReplyTo or Generation"
+	case len(m.Path) > maxDepth:
+		why = fmt.Sprintf("has %d addresses in its Path: want at most %d", len(m.Path), maxDepth)
 	case year < 1 || year > 9999:
 		why = fmt.Sprintf("is of the year %d: want 1 to 9999", year)
 	case len(m.Content) > maxContent:
@@ -186,12 +188,13 @@ func Reply(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[M
 }
 
 // ErrNoReply is the error of [WaitReply] for a request that no agent is going to answer: its message was parked or deleted, or the class has no
-// inbox of that agent. In the last case WaitReply returns it once no row of the object is pending.
+// inbox of that agent. In the last case WaitReply returns it up to 30 s after no row of the object is pending.
 var ErrNoReply = errors.New("inbox: no agent is going to answer the request")
 
 // WaitReply is [Reply] that waits for the response, and gives up the turn until then. a is the object that has the collection, and asked the
 // inserted message, with its ID. After an error the caller may wait again, also in another incarnation: the request is stored, and the
-// agent answers it once. A cycle may wait for another agent, but agents must not wait for each other: only ctx ends that. An [AgentTool] refuses a request that would wait for itself.
+// agent answers it once. A cycle may wait for another agent, but agents must not wait for each other: only ctx ends that. An [AgentTool]
+// refuses a request that would wait for itself.
 //
 // Errors: [ErrNoReply]; [dohost.ErrMisuse] for a message without Request, and in a cycle of the agent that is to answer; the context's
 // cause, so a limit of time is that of ctx; those of [agent.Rows.Wait] and of the collection.
@@ -202,12 +205,17 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 	if prefix, inCycle := ctx.Value(cycleKey{}).(dohost.Key); inCycle && prefix == nameKey(asked.To) {
 		return Message{}, fmt.Errorf("inbox: a cycle of the agent %.64q waits for its own response: %w", asked.To, dohost.ErrMisuse)
 	}
+	var looked time.Time // at all rows of the object, which costs more than the reads of the message and its response
 	for {
 		m, ok, err := Reply(ctx, a.Storage(), messages, asked)
 		if err != nil || ok {
 			return m, err
 		}
 		waits, err := isWaiting(ctx, a, messages, asked.ID)
+		if err == nil && waits && time.Since(looked) >= lookPause {
+			looked = time.Now()
+			waits, err = a.Rows().Pending(ctx)
+		}
 		switch {
 		case err != nil:
 			return Message{}, err
@@ -220,27 +228,20 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 	}
 }
 
+// lookPause is the least time between two looks of a WaitReply at all rows. It is less than that after which [agent.Rows.Wait] returns in any case.
+const lookPause = 20 * time.Second
+
 // cycleKey is the context key of the prefix of the rows whose cycle runs.
 type cycleKey struct{}
 
-// isWaiting reports whether a message may still be answered: it is in the collection and not parked, and some row of the object is pending.
+// isWaiting reports whether a message is in the collection and not parked. A message without an id is taken for one.
 func isWaiting(ctx context.Context, a Ref, messages *dohost.Collection[Message], id string) (bool, error) {
-	if id != "" {
-		if _, ok, err := messages.Get(ctx, a.Storage(), id); !ok || err != nil {
-			return false, err
-		}
-		parked, err := a.Rows().List(ctx, true, maxListed)
-		if err != nil {
-			return false, err
-		}
-		for _, p := range parked {
-			if slices.Contains(p.Keys, id) {
-				return false, nil
-			}
-		}
+	if id == "" {
+		return true, nil
 	}
-	return a.Rows().Pending(ctx)
+	if _, ok, err := messages.Get(ctx, a.Storage(), id); !ok || err != nil {
+		return false, err
+	}
+	parked, err := a.Rows().Parked(ctx, messages.Name, id)
+	return !parked, err
 }
-
-// maxListed is how many parked calls isWaiting looks at.
-const maxListed = 100

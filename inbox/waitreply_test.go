@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -104,6 +105,42 @@ func TestWaitReplyEndsAmongPendingRows(t *testing.T) {
 			}
 			return nil
 		})
+	}, inbox.On(clerk), inbox.On(other))
+}
+
+// TestWaitReplyOfNoAgent waits for an agent that the class does not have, from before the end of another cycle.
+func TestWaitReplyOfNoAgent(t *testing.T) {
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		lost := inbox.Message{ID: "2", From: "planner", To: "nobody", Request: "r2"}
+		send(t, ctx, h, lost, request)
+		ctx, cancel := context.WithTimeout(ctx, 35*time.Second)
+		defer cancel()
+		if _, err := waitReply(ctx, h, lost); !errors.Is(err, inbox.ErrNoReply) {
+			t.Error(err)
+		}
+	}, inbox.On(in))
+}
+
+// TestWaitReplyEndsAmongParkedRows waits for the responses to 120 requests that are parked, while a message to another agent waits for ever.
+func TestWaitReplyEndsAmongParkedRows(t *testing.T) {
+	broken := &clerkModel{fail: func(int) error { return errors.New("the model is broken") }}
+	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: broken, Options: agent.RowsOptions{MaxAttempts: 1}})
+	other := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "other", Model: broken, Options: agent.RowsOptions{MaxAttempts: -1}})
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		list := []inbox.Message{{ID: "other", From: "planner", To: "other"}}
+		for i := range 120 {
+			list = append(list, inbox.Message{ID: fmt.Sprint(i), From: "planner", To: "clerk", Request: fmt.Sprint("r", i)})
+		}
+		send(t, ctx, h, list...)
+		h.Advance(3 * time.Minute)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		for _, asked := range list[1:] {
+			if _, err := waitReply(ctx, h, asked); !errors.Is(err, inbox.ErrNoReply) {
+				t.Fatalf("%s: %v", asked.ID, err)
+			}
+		}
 	}, inbox.On(clerk), inbox.On(other))
 }
 
