@@ -103,7 +103,7 @@ func removeCall(ctx context.Context, s *Storage, row *storedCall) error {
 // callsInProgress are the runs of calls with an id, of all objects of a host. Entries are added and read with the turn of the object.
 type callsInProgress struct {
 	mu      sync.Mutex // guards running; no lock is taken while it is held
-	running map[callInProgress]chan struct{}
+	running map[callInProgress]*callRun
 }
 
 type callInProgress struct {
@@ -111,25 +111,33 @@ type callInProgress struct {
 	id    string
 }
 
+// callRun is a run of a call. It does not change.
+type callRun struct {
+	row  storedCall    // as it was when the run began
+	done chan struct{} // closed when the run ends
+}
+
 // begin adds a run. end removes it.
-func (c *callsInProgress) begin(key callInProgress) (end func()) {
+func (c *callsInProgress) begin(key callInProgress, row storedCall) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running == nil {
-		c.running = map[callInProgress]chan struct{}{}
+		c.running = map[callInProgress]*callRun{}
 	}
-	done := make(chan struct{})
-	c.running[key] = done
+	run := &callRun{row, make(chan struct{})}
+	c.running[key] = run
 	return func() {
 		c.mu.Lock()
-		delete(c.running, key)
+		if c.running[key] == run {
+			delete(c.running, key)
+		}
 		c.mu.Unlock()
-		close(done)
+		close(run.done)
 	}
 }
 
-// get returns a channel that is closed when the run ends; nil if there is none.
-func (c *callsInProgress) get(key callInProgress) <-chan struct{} {
+// get returns the run; nil if there is none.
+func (c *callsInProgress) get(key callInProgress) *callRun {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.running[key]
@@ -186,30 +194,36 @@ func (x *exposedCall) Handle(ctx context.Context, instance any) error {
 	st := stateOf(runtime.StateOf(ctx, seal.New()))
 	store, sum := st.Storage(), sha256.Sum256(x.Argument)
 	for {
-		row, found, err := storedCalls.Get(ctx, store, x.CallID)
-		if err != nil {
+		run := x.host.calls.get(callInProgress{st.Epoch(), x.CallID})
+		row, found, err := earlierCall(ctx, store, x.CallID, run)
+		switch {
+		case err != nil:
 			return notRunError{err}
-		}
-		if !found {
-			break
-		}
-		if row.Value.Method != x.Method || !bytes.Equal(row.Value.Sum, sum[:]) {
+		case !found:
+			return x.runAndStore(ctx, st, instance, sum[:])
+		case row.Method != x.Method || !bytes.Equal(row.Sum, sum[:]):
 			x.refuse(errCallConflict, OutcomeNotRun)
 			return nil
-		}
-		if x.answer = row.Value.Answer; len(x.answer) > 0 {
+		case len(row.Answer) > 0:
+			x.answer = row.Answer
 			return countResult(ctx, len(x.answer))
-		}
-		running := x.host.calls.get(callInProgress{st.Epoch(), x.CallID})
-		if running == nil {
+		case run == nil:
 			x.refuse(errCallInterrupted, OutcomeUnknown)
 			return nil
 		}
-		if _, _, err := Recv(ctx, running); err != nil {
+		if _, _, err := Recv(ctx, run.done); err != nil {
 			return err
 		}
 	}
-	return x.runAndStore(ctx, st, instance, sum[:])
+}
+
+// earlierCall returns the row of a call with an id. If it is in progress, its row may have been deleted.
+func earlierCall(ctx context.Context, s *Storage, id string, run *callRun) (row storedCall, found bool, err error) {
+	if run != nil {
+		return run.row, true, nil
+	}
+	stored, found, err := storedCalls.Get(ctx, s, id)
+	return stored.Value, found, err
 }
 
 // runAndStore runs the method for the first time, and stores its answer.
@@ -219,7 +233,7 @@ func (x *exposedCall) runAndStore(ctx context.Context, st *State, instance any, 
 	if err := admitCall(ctx, store, row); err != nil {
 		return notRunError{err}
 	}
-	defer x.host.calls.begin(callInProgress{st.Epoch(), x.CallID})()
+	defer x.host.calls.begin(callInProgress{st.Epoch(), x.CallID}, row)()
 	failed := x.run(ctx, instance, maxStoredResult)
 	if _, ok := failed.(notRunError); ok {
 		if err := removeCall(ctx, store, &row); err != nil {
