@@ -64,10 +64,11 @@ func addToTotal(ctx context.Context, s *Storage, n int) (sum int, err error) {
 	return sum, callTotals.Put(ctx, s, callTotal{sum})
 }
 
-// admitCall writes the row of a call that is about to run. It also deletes some expired rows, so an object needs no alarm for them.
-func admitCall(ctx context.Context, s *Storage, row storedCall) error {
+// admitCall writes the row of a call that is about to run. It also deletes some expired rows, so an object needs no alarm for them: not those of
+// runs in progress, which may be longer than the retention period.
+func admitCall(ctx context.Context, s *Storage, row storedCall, inProgress func(id string) bool) error {
 	expired, err := storedCalls.List(ctx, s, &Query[storedCall]{
-		Index: "expires", End: KeyOf(time.Now().UnixMilli() + 1), Limit: deletedCalls,
+		Index: "expires", End: KeyOf(time.Now().UnixMilli() + 1), Where: func(r storedCall) bool { return !inProgress(r.ID) }, Limit: deletedCalls,
 	})
 	if err != nil {
 		return err
@@ -230,7 +231,8 @@ func earlierCall(ctx context.Context, s *Storage, id string, run *callRun) (row 
 func (x *exposedCall) runAndStore(ctx context.Context, st *State, instance any, sum []byte) error {
 	store := st.Storage()
 	row := storedCall{ID: x.CallID, Method: x.Method, Sum: sum, Expires: x.expiry()}
-	if err := admitCall(ctx, store, row); err != nil {
+	inProgress := func(id string) bool { return x.host.calls.get(callInProgress{st.Epoch(), id}) != nil }
+	if err := admitCall(ctx, store, row, inProgress); err != nil {
 		return notRunError{err}
 	}
 	defer x.host.calls.begin(callInProgress{st.Epoch(), x.CallID}, row)()
