@@ -203,7 +203,7 @@ func (x *exposedCall) Handle(ctx context.Context, instance any) error {
 		case !found:
 			return x.runAndStore(ctx, st, instance, sum[:])
 		case row.Method != x.Method || !bytes.Equal(row.Sum, sum[:]):
-			x.refuse(errCallConflict, OutcomeNotRun)
+			x.refuse(errCallConflict, OutcomeUnknown) // of the call that has the id
 			return nil
 		case len(row.Answer) > 0:
 			x.answer = row.Answer

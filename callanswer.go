@@ -39,7 +39,7 @@ var sentKinds = []struct {
 }{
 	{"fenced", ErrFenced}, {"overloaded", ErrOverloaded}, {"closed", ErrClosed}, {"not_found", ErrNotFound}, {"elsewhere", ErrElsewhere},
 	{"conflict", ErrConflict}, {"unauthenticated", ErrUnauthenticated}, {"forbidden", ErrForbidden}, {"misuse", ErrMisuse},
-	{"no_space", ErrNoSpace}, {"damaged", ErrDamaged}, {"call_interrupted", errCallInterrupted}, {"panicked", errCallPanicked},
+	{"no_space", ErrNoSpace}, {"damaged", ErrDamaged}, {"call_interrupted", errCallInterrupted}, {"call_conflict", errCallConflict}, {"panicked", errCallPanicked},
 	{"deadline", context.DeadlineExceeded}, {"canceled", context.Canceled},
 }
 

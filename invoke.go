@@ -62,8 +62,8 @@ const (
 //
 // Errors are those of Call, with these differences. An error of the method is not the same value: errors.As finds a [*PublicError]
 // in it without its Err, errors.Is the kinds of errors, and its text has at most 4 KiB. [ErrElsewhere] means that the host has no
-// Options.Remote. [ErrConflict] means that the CallID belongs to another call, [ErrOverloaded] also that the object stores
-// 64 MiB of results, or that too many calls wait for it.
+// Options.Remote. [ErrConflict] means that the CallID belongs to another call, which may have run: the outcome is unknown.
+// [ErrOverloaded] also means that the object stores 64 MiB of results, or that too many calls wait for it.
 func Invoke[Out, O, In any](ctx context.Context, s Stub[O], method string, in In, o *InvokeOptions) (Out, error) {
 	var out, none Out
 	c, err := o.call(s.to.id, method)
@@ -153,7 +153,10 @@ func mayRepeatCall(err error, attempt int) bool {
 	if _, panicked := errors.AsType[*PanicError](err); (panicked || errors.Is(err, errCallPanicked)) && attempt >= maxPanics {
 		return false
 	}
-	return e != nil && !e.Overloaded() && e.Outcome == OutcomeUnknown && !errors.Is(err, errCallInterrupted) || retryNotRun(err, attempt)
+	if errors.Is(err, errCallInterrupted) || errors.Is(err, errCallConflict) {
+		return false
+	}
+	return e != nil && !e.Overloaded() && e.Outcome == OutcomeUnknown || retryNotRun(err, attempt)
 }
 
 // invokeOnce makes one attempt of a call. The error is an *Error.
