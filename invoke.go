@@ -34,7 +34,7 @@ const (
 	maxKeep       = 30 * defaultKeep
 	generatedKeep = 2 * time.Minute // longer than all attempts of a call together
 	maxRepeating  = time.Minute     // from the first attempt to the start of the last
-	maxPanics     = 3               // attempts until one that ends with a panic is not repeated
+	maxPanics     = 3               // attempts until one that ends with a panic or a time limit is not repeated
 
 	maxCallArgument = 16 << 20 // bytes of JSON
 	maxCallResult   = 16 << 20 // likewise
@@ -57,8 +57,9 @@ const (
 // also holds for the methods of ExposeRead, which may write. So a call with an id creates the object. [Storage.DeleteAll] deletes the stored
 // results of earlier calls. The JSON of a result that is stored has at most 1 MiB.
 //
-// Invoke repeats a call with an id for up to a minute while its outcome is unknown, or while no host serves the object, and at most twice
-// if a method of the object panics.
+// Invoke repeats a call with an id for up to a minute while its outcome is unknown, or while no host serves the object. It repeats the call at most
+// twice if a method of the object panics or exceeds a time limit, and not at all if [State.Abort] or a restore ends its incarnation: both may also
+// delete the id, so a repetition by the program may run the method again.
 //
 // Errors are those of Call, with these differences. An error of the method is not the same value: errors.As finds a [*PublicError]
 // in it without its Err, errors.Is the kinds of errors, and its text has at most 4 KiB. [ErrElsewhere] means that the host has no
@@ -90,8 +91,9 @@ var (
 	errCallExpired = errkind.New(errkind.ErrConflict, "the call id is older than the retention period of its result")
 	// errCallInterrupted is the error of a call whose earlier run has committed writes and has not returned.
 	errCallInterrupted = errkind.New(errkind.ErrFenced, "the incarnation of an earlier run of this call has ended during an Await")
-	// errCallPanicked is that of a panic on another host.
-	errCallPanicked = errkind.New(errkind.ErrFenced, "the object's code panicked")
+	// errCodeReset and errCodeFault are ends of an incarnation: by State.Abort or a restore, and by a panic or a time limit.
+	errCodeReset    = errors.New("the object's code has aborted or restored the object")
+	errCodeFault    = errors.New("the object's code has panicked, or exceeded a time limit")
 	errCallConflict = errkind.New(errkind.ErrConflict, "the call id belongs to a call of another method, or with another argument")
 	errCallsFull    = errkind.New(errkind.ErrOverloaded, "the object stores too many results of calls")
 )
@@ -146,17 +148,38 @@ func (t *target) invoke(ctx context.Context, c *RemoteCall) (result json.RawMess
 	return result, nil
 }
 
-// mayRepeatCall permits a repetition of a call with an id. After a panic, of its method or of another one, it permits few: each run of a
-// method that panics ends an incarnation.
+// mayRepeatCall permits a repetition of a call with an id. After a fault of the object's code, in its method or in another one, it permits few:
+// each run of a method that panics ends an incarnation. After an abort or a restore it permits none, since the object's code has ended the incarnation
+// on purpose, and the row of the call may be lost.
 func mayRepeatCall(err error, attempt int) bool {
 	e := errorOf(err)
-	if _, panicked := errors.AsType[*PanicError](err); (panicked || errors.Is(err, errCallPanicked)) && attempt >= maxPanics {
+	if e == nil || e.Outcome != OutcomeUnknown {
+		return retryNotRun(err, attempt)
+	}
+	end := codeEnd(e)
+	switch {
+	case end == errCodeReset, end == errCodeFault && attempt >= maxPanics:
+		return false
+	case errors.Is(err, errCallInterrupted), errors.Is(err, errCallConflict):
 		return false
 	}
-	if errors.Is(err, errCallInterrupted) || errors.Is(err, errCallConflict) {
-		return false
+	return !e.Overloaded()
+}
+
+// codeEnd returns errCodeReset or errCodeFault if the object's code has ended the incarnation of an attempt, and nil otherwise.
+func codeEnd(e *Error) error {
+	switch err := e.Err.(type) {
+	case *Fenced:
+		switch err.Reason {
+		case runtime.ReasonAborted, runtime.ReasonRestored:
+			return errCodeReset
+		case runtime.ReasonPanic, runtime.ReasonConstructor, runtime.ReasonExclusive, runtime.ReasonAlarm, runtime.ReasonEvent, runtime.ReasonOutput:
+			return errCodeFault
+		}
+	case *remoteError:
+		return err.end
 	}
-	return e != nil && !e.Overloaded() && e.Outcome == OutcomeUnknown || retryNotRun(err, attempt)
+	return nil
 }
 
 // invokeOnce makes one attempt of a call. The error is an *Error.
