@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"sync"
@@ -28,7 +29,7 @@ const (
 
 // storedCall is the row of a call with an id.
 type storedCall struct {
-	ID     string
+	Key    string // of callKey
 	Method string
 	Sum    []byte // SHA-256 of the argument
 	// Answer is the encoded answer. Without one the run is in progress, or was interrupted after its first Await.
@@ -37,14 +38,23 @@ type storedCall struct {
 }
 
 func (r *storedCall) size() int {
-	return storedCallSize + len(r.ID) + len(r.Method) + len(r.Answer)
+	return storedCallSize + len(r.Key) + len(r.Method) + len(r.Answer)
 }
 
 // storedCalls are the calls with an id of an object. They are rows of the object, so they move and are restored with its effects.
 var storedCalls = Collection[storedCall]{
 	Name:    "dohost.calls",
-	Key:     func(r storedCall) string { return r.ID },
+	Key:     func(r storedCall) string { return r.Key },
 	Indexes: []Index[storedCall]{{Name: "expires", Of: func(r storedCall) Key { return KeyOf(r.Expires) }}},
+}
+
+// callKey returns the key of the row of a call. Each caller has ids of its own.
+func callKey(c *RemoteCall) string {
+	h := sha256.New()
+	for _, s := range []string{c.Caller.Class, c.Caller.Name, c.CallID} {
+		fmt.Fprintf(h, "%d %s", len(s), s)
+	}
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
 // callTotal has the sum of the sizes of the stored calls of an object, in its only row.
@@ -66,9 +76,9 @@ func addToTotal(ctx context.Context, s *Storage, n int) (sum int, err error) {
 
 // admitCall writes the row of a call that is about to run. It also deletes some expired rows, so an object needs no alarm for them: not those of
 // runs in progress, which may be longer than the retention period.
-func admitCall(ctx context.Context, s *Storage, row storedCall, inProgress func(id string) bool) error {
+func admitCall(ctx context.Context, s *Storage, row storedCall, inProgress func(key string) bool) error {
 	expired, err := storedCalls.List(ctx, s, &Query[storedCall]{
-		Index: "expires", End: KeyOf(time.Now().UnixMilli() + 1), Where: func(r storedCall) bool { return !inProgress(r.ID) }, Limit: deletedCalls,
+		Index: "expires", End: KeyOf(time.Now().UnixMilli() + 1), Where: func(r storedCall) bool { return !inProgress(r.Key) }, Limit: deletedCalls,
 	})
 	if err != nil {
 		return err
@@ -93,7 +103,7 @@ func admitCall(ctx context.Context, s *Storage, row storedCall, inProgress func(
 // removeCall deletes a row.
 func removeCall(ctx context.Context, s *Storage, row *storedCall) error {
 	return Transaction(ctx, func(ctx context.Context) error {
-		if _, err := storedCalls.Delete(ctx, s, row.ID); err != nil {
+		if _, err := storedCalls.Delete(ctx, s, row.Key); err != nil {
 			return err
 		}
 		_, err := addToTotal(ctx, s, -row.size())
@@ -108,8 +118,8 @@ type callsInProgress struct {
 }
 
 type callInProgress struct {
-	epoch Epoch // of the incarnation
-	id    string
+	epoch Epoch  // of the incarnation
+	key   string // of callKey
 }
 
 // callRun is a run of a call. It does not change.
@@ -150,6 +160,7 @@ type exposedCall struct {
 	host   *Host
 	method runtime.Method
 	share  *bodyShare
+	key    string // of callKey
 
 	answer []byte // set when Handle returns; nil if there is none
 }
@@ -176,7 +187,7 @@ func (h *Host) invoke(ctx context.Context, c *RemoteCall) (answer []byte, err er
 		return nil, &Error{Op: c.Method, ID: c.ID, Err: err, Outcome: OutcomeNotRun}
 	}
 	x := &exposedCall{
-		RemoteCall: c, host: h, method: m, share: argumentShare(ctx),
+		RemoteCall: c, host: h, method: m, share: argumentShare(ctx), key: callKey(c),
 	}
 	err = h.rt.Do(ctx, c.ID, runtime.Call{Op: c.Method, Size: len(c.Argument), Depth: c.Depth, Handler: x})
 	if e := errorOf(err); err != nil && (e.Outcome != OutcomeRan || x.answer == nil) {
@@ -195,8 +206,8 @@ func (x *exposedCall) Handle(ctx context.Context, instance any) error {
 	st := stateOf(runtime.StateOf(ctx, seal.New()))
 	store, sum := st.Storage(), sha256.Sum256(x.Argument)
 	for {
-		run := x.host.calls.get(callInProgress{st.Epoch(), x.CallID})
-		row, found, err := earlierCall(ctx, store, x.CallID, run)
+		run := x.host.calls.get(callInProgress{st.Epoch(), x.key})
+		row, found, err := earlierCall(ctx, store, x.key, run)
 		switch {
 		case err != nil:
 			return notRunError{err}
@@ -219,23 +230,23 @@ func (x *exposedCall) Handle(ctx context.Context, instance any) error {
 }
 
 // earlierCall returns the row of a call with an id. If it is in progress, its row may have been deleted.
-func earlierCall(ctx context.Context, s *Storage, id string, run *callRun) (row storedCall, found bool, err error) {
+func earlierCall(ctx context.Context, s *Storage, key string, run *callRun) (row storedCall, found bool, err error) {
 	if run != nil {
 		return run.row, true, nil
 	}
-	stored, found, err := storedCalls.Get(ctx, s, id)
+	stored, found, err := storedCalls.Get(ctx, s, key)
 	return stored.Value, found, err
 }
 
 // runAndStore runs the method for the first time, and stores its answer.
 func (x *exposedCall) runAndStore(ctx context.Context, st *State, instance any, sum []byte) error {
 	store := st.Storage()
-	row := storedCall{ID: x.CallID, Method: x.Method, Sum: sum, Expires: x.expiry()}
-	inProgress := func(id string) bool { return x.host.calls.get(callInProgress{st.Epoch(), id}) != nil }
+	row := storedCall{Key: x.key, Method: x.Method, Sum: sum, Expires: x.expiry()}
+	inProgress := func(key string) bool { return x.host.calls.get(callInProgress{st.Epoch(), key}) != nil }
 	if err := admitCall(ctx, store, row, inProgress); err != nil {
 		return notRunError{err}
 	}
-	defer x.host.calls.begin(callInProgress{st.Epoch(), x.CallID}, row)()
+	defer x.host.calls.begin(callInProgress{st.Epoch(), x.key}, row)()
 	failed := x.run(ctx, instance, maxStoredResult)
 	if _, ok := failed.(notRunError); ok {
 		if err := removeCall(ctx, store, &row); err != nil {

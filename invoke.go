@@ -10,14 +10,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/runtime"
 )
 
 // InvokeOptions are the options of [Invoke]. Nil means the zero InvokeOptions.
 type InvokeOptions struct {
-	// CallID names the call at the object, in 1 to 128 bytes of UTF-8: no other call to that object may have it. Invoke repeats a
-	// call with an id, and the program may do so too, also after a restart if it has stored the id. The ID of an operation of
-	// package ledger is such an id. Empty means a random id for an object of another host, and none for one of this host.
+	// CallID names the call, in 1 to 128 bytes of UTF-8: no other call from the calling object to that object may have it. All calls
+	// with a context that is not of an event have one set of ids. Invoke repeats a call with an id, and the program may do so too,
+	// also after a restart if it has stored the id. The ID of an operation of package ledger is such an id. Empty means a random id for an object of another host, and none for one of this host.
 	CallID string
 	// Keep is the retention period of the result of a call with a CallID. A repetition after it runs the method again. Zero means 24 h;
 	// less than zero and more than 30 days are errors.
@@ -69,6 +70,9 @@ func Invoke[Out, O, In any](ctx context.Context, s Stub[O], method string, in In
 	var out, none Out
 	c, err := o.call(s.to.id, method)
 	if err == nil {
+		if caller := runtime.StateOf(ctx, seal.New()); caller != nil {
+			c.Caller = caller.ID()
+		}
 		c.Argument, err = json.Marshal(in)
 	}
 	if err == nil && len(c.Argument) > maxCallArgument {
@@ -235,6 +239,7 @@ type Remote interface {
 type RemoteCall struct {
 	ID       ID
 	Method   string
+	Caller   ID            // the calling object; the zero ID for a caller outside of objects
 	CallID   string        // never empty
 	Keep     time.Duration // the retention period
 	Depth    int           // of the chain of calls that has led to this one

@@ -21,7 +21,8 @@ func (n *Node) sendCall(ctx context.Context, client *http.Transport, to *target,
 	}
 	sum := sha256.Sum256(c.Argument)
 	r.Header.Set(CallHeader, n.signCall(&sentCall{
-		To: to.id, Cell: to.cell, Class: []byte(c.ID.Class), Name: []byte(c.ID.Name), Method: []byte(c.Method), CallID: []byte(c.CallID),
+		To: to.id, Cell: to.cell, Class: []byte(c.ID.Class), Name: []byte(c.ID.Name), Method: []byte(c.Method),
+		CallerClass: []byte(c.Caller.Class), CallerName: []byte(c.Caller.Name), CallID: []byte(c.CallID),
 		Keep: c.Keep.Milliseconds(), Depth: c.Depth, Size: int64(len(c.Argument)), Sum: sum[:],
 	}))
 	res, err := client.RoundTrip(r)

@@ -133,11 +133,14 @@ type sentCall struct {
 	Class  []byte `json:"class"`
 	Name   []byte `json:"name"`
 	Method []byte `json:"method"`
-	CallID []byte `json:"call_id"`
-	Keep   int64  `json:"keep_ms"`
-	Depth  int    `json:"depth"`
-	Size   int64  `json:"size"` // of the argument
-	Sum    []byte `json:"sum"`  // its SHA-256
+	// CallerClass and CallerName are empty for a caller outside of objects.
+	CallerClass []byte `json:"caller_class"`
+	CallerName  []byte `json:"caller_name"`
+	CallID      []byte `json:"call_id"`
+	Keep        int64  `json:"keep_ms"`
+	Depth       int    `json:"depth"`
+	Size        int64  `json:"size"` // of the argument
+	Sum         []byte `json:"sum"`  // its SHA-256
 }
 
 // signCall returns the value of CallHeader.
