@@ -160,8 +160,10 @@ type exposedCall struct {
 	host   *Host
 	method runtime.Method
 	share  *bodyShare
-	key    string // of callKey
+	key    string          // of callKey
+	gone   <-chan struct{} // closed when no caller waits for the answer
 
+	waited bool   // for an earlier run; there is no argument any more
 	answer []byte // set when Handle returns; nil if there is none
 }
 
@@ -187,7 +189,7 @@ func (h *Host) invoke(ctx context.Context, c *RemoteCall) (answer []byte, err er
 		return nil, &Error{Op: c.Method, ID: c.ID, Err: err, Outcome: OutcomeNotRun}
 	}
 	x := &exposedCall{
-		RemoteCall: c, host: h, method: m, share: argumentShare(ctx), key: callKey(c),
+		RemoteCall: c, host: h, method: m, share: argumentShare(ctx), key: callKey(c), gone: ctx.Done(),
 	}
 	err = h.rt.Do(ctx, c.ID, runtime.Call{Op: c.Method, Size: len(c.Argument), Depth: c.Depth, Handler: x})
 	if e := errorOf(err); err != nil && (e.Outcome != OutcomeRan || x.answer == nil) {
@@ -211,6 +213,9 @@ func (x *exposedCall) Handle(ctx context.Context, instance any) error {
 		switch {
 		case err != nil:
 			return notRunError{err}
+		case !found && x.waited:
+			x.answer = encodeFailure(&Error{Op: x.Method, ID: x.ID, Err: errRunWithoutResult, Outcome: OutcomeNotRun, Retryable: true})
+			return nil
 		case !found:
 			return x.runAndStore(ctx, st, instance, sum[:])
 		case row.Method != x.Method || !bytes.Equal(row.Sum, sum[:]):
@@ -223,10 +228,28 @@ func (x *exposedCall) Handle(ctx context.Context, instance any) error {
 			x.refuse(errCallInterrupted, OutcomeUnknown)
 			return nil
 		}
-		if _, _, err := Recv(ctx, run.done); err != nil {
+		if err := x.wait(ctx, run); err != nil {
 			return err
 		}
 	}
+}
+
+// wait waits until an earlier run of the call has ended. It releases the argument first: few repetitions need it.
+func (x *exposedCall) wait(ctx context.Context, run *callRun) error {
+	without := *x.RemoteCall
+	without.Argument = nil
+	x.RemoteCall, x.waited = &without, true
+	x.share.release()
+	return Await(ctx, func(ctx context.Context) error {
+		select {
+		case <-run.done:
+			return nil
+		case <-x.gone:
+			return notRunError{context.Canceled}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
 }
 
 // earlierCall returns the row of a call with an id. If it is in progress, its row may have been deleted.

@@ -99,7 +99,9 @@ var (
 	errCodeReset    = errors.New("the object's code has aborted or restored the object")
 	errCodeFault    = errors.New("the object's code has panicked, or exceeded a time limit")
 	errCallConflict = errkind.New(errkind.ErrConflict, "the call id belongs to a call of another method, or with another argument")
-	errCallsFull    = errkind.New(errkind.ErrOverloaded, "the object stores too many results of calls")
+	// errRunWithoutResult is the error of a repetition that has waited for a run, and needs its argument again.
+	errRunWithoutResult = errors.New("dohost: an earlier run of this call has ended, and the object has no result of it")
+	errCallsFull        = errkind.New(errkind.ErrOverloaded, "the object stores too many results of calls")
 )
 
 // outcomeOf returns the outcome of a call that was not made.

@@ -1,12 +1,18 @@
 package dohost_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/objectstore"
 )
 
 // repeatDuring repeats a call of a slow method, after a while, when another call has returned.
@@ -73,6 +79,40 @@ func TestRunAfterTheRetentionPeriodIsInterrupted(t *testing.T) {
 		}
 		if err := call(); codeOf(err) != "call_interrupted" {
 			t.Error(err)
+		}
+	})
+}
+
+// TestWaitingRepetitionReleasesItsArgument lets repetitions with a large argument wait, and their callers disconnect.
+func TestWaitingRepetitionReleasesItsArgument(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := openOn(t, objectstore.NewMemFS(), &dohost.Options{MaxEvents: 3, Grace: -1}, accountClass())
+		id := accounts.Get(h, "b").ID()
+		text := fmt.Sprint(int(time.Hour), strings.Repeat(" ", 2<<20))
+		call := func(repetition bool) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(text))
+			ctx, argument, release, err := h.ReadCall(r)
+			defer release()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if repetition {
+				go func() {
+					time.Sleep(10 * time.Second)
+					if used := h.ReadBudget().Used; used > 3<<20 {
+						t.Errorf("%d bytes are in use while a repetition waits", used)
+					}
+				}()
+			}
+			h.AnswerCall(ctx, &dohost.RemoteCall{ID: id, Method: "long", CallID: "x", Keep: time.Minute, Argument: argument})
+		}
+		for i := range 4 {
+			call(i > 0)
+		}
+		if n, err := dohost.Invoke[int](t.Context(), accounts.Get(h, "b"), "balance", 0, nil); err != nil || n != 0 {
+			t.Errorf("%d, %v: the repetitions have not ended", n, err)
 		}
 	})
 }
