@@ -168,9 +168,12 @@ type exposedCall struct {
 }
 
 // AnswerCall runs a call that a [Remote] of another host has received, and returns the answer for it. The caller has verified that the call is one
-// of another host: AnswerCall calls no Authorize function. It does not change c. If ctx comes from [Host.ReadCall], the
+// of another host: AnswerCall calls no Authorize function. It refuses a call without an id, or with an id or a retention period that Invoke refuses. It does not change c. If ctx comes from [Host.ReadCall], the
 // argument counts toward the read budget until the method has returned.
 func (h *Host) AnswerCall(ctx context.Context, c *RemoteCall) (answer []byte) {
+	if c.CallID == "" || len(c.CallID) > maxCallID || c.Keep < 0 || c.Keep > maxKeep {
+		return encodeFailure(&Error{Op: c.Method, ID: c.ID, Err: errCallRange, Outcome: OutcomeNotRun})
+	}
 	answer, err := h.invoke(ctx, c)
 	if err == nil {
 		return answer

@@ -101,6 +101,7 @@ var (
 	errCallConflict = errkind.New(errkind.ErrConflict, "the call id belongs to a call of another method, or with another argument")
 	// errRunWithoutResult is the error of a repetition that has waited for a run, and needs its argument again.
 	errRunWithoutResult = errors.New("dohost: an earlier run of this call has ended, and the object has no result of it")
+	errCallRange        = errkind.New(errkind.ErrMisuse, "the id or the retention period of a call is out of range")
 	errCallsFull        = errkind.New(errkind.ErrOverloaded, "the object stores too many results of calls")
 )
 

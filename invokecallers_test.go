@@ -1,8 +1,10 @@
 package dohost_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/dohost/dohost"
 )
@@ -32,6 +34,26 @@ func TestCallersHaveIDsOfTheirOwn(t *testing.T) {
 		}
 		if calls != 16 {
 			t.Errorf("%d calls", calls)
+		}
+	})
+}
+
+// TestAnswerCallChecksTheCall passes calls that Invoke does not make.
+func TestAnswerCallChecksTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := openPair(t)
+		defer p.close(t)
+		for _, c := range []dohost.RemoteCall{
+			{CallID: "", Keep: time.Hour}, {CallID: strings.Repeat("x", 129), Keep: time.Hour}, {CallID: "x", Keep: -1}, {CallID: "x", Keep: 721 * time.Hour},
+		} {
+			c.ID, c.Method, c.Argument = accounts.Get(p, "b").ID(), "deposit", []byte("1")
+			answer := string(p.hosts[1].Load().AnswerCall(t.Context(), &c))
+			if !strings.Contains(answer, "out of range") || !strings.Contains(answer, `"kinds":["misuse"]`) {
+				t.Errorf("%+v: %s", c, answer)
+			}
+		}
+		if n, err := dohost.Invoke[int](t.Context(), accounts.Get(p, "b"), "balance", 0, nil); err != nil || n != 0 {
+			t.Errorf("the balance is %d, %v", n, err)
 		}
 	})
 }
