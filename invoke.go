@@ -23,7 +23,7 @@ type InvokeOptions struct {
 	// Keep is the retention period of the result of a call with a CallID. A repetition after it runs the method again. Zero means 24 h;
 	// less than zero and more than 30 days are errors.
 	Keep time.Duration
-	// Since is when the program has chosen the CallID. If that is longer ago than Keep, Invoke makes no call and returns an error, since
+	// Since is when the program has chosen the CallID. If that is longer ago than Keep, Invoke makes no attempt and returns an error, since
 	// the call may have run, and its result may have been deleted: the code of [DescribeError] is "call_expired". Zero means that Invoke does not check it.
 	Since time.Time
 }
@@ -81,7 +81,7 @@ func Invoke[Out, O, In any](ctx context.Context, s Stub[O], method string, in In
 	if err != nil {
 		return none, s.to.failure(method, outcomeOf(err), err)
 	}
-	result, err := s.to.invoke(ctx, c)
+	result, err := s.to.invoke(ctx, c, o)
 	if err != nil {
 		return none, err
 	}
@@ -130,14 +130,19 @@ func (o *InvokeOptions) call(id ID, method string) (*RemoteCall, error) {
 		return nil, fmt.Errorf("%w: InvokeOptions.Keep and Since without a CallID", ErrMisuse)
 	case len(c.CallID) > maxCallID || !utf8.ValidString(c.CallID):
 		return nil, fmt.Errorf("%w: the call id %.140q: want up to %d bytes of UTF-8", ErrMisuse, c.CallID, maxCallID)
-	case !o.Since.IsZero() && time.Since(o.Since) > c.Keep:
+	case o.expired(c):
 		return nil, errCallExpired
 	}
 	return c, nil
 }
 
+// expired reports whether the retention period of a result of the call may be over.
+func (o *InvokeOptions) expired(c *RemoteCall) bool {
+	return o != nil && !o.Since.IsZero() && time.Since(o.Since) > c.Keep
+}
+
 // invoke makes a call, and repeats one with an id. The error is an *Error.
-func (t *target) invoke(ctx context.Context, c *RemoteCall) (result json.RawMessage, err error) {
+func (t *target) invoke(ctx context.Context, c *RemoteCall, o *InvokeOptions) (result json.RawMessage, err error) {
 	if c.CallID == "" && t.at.LocateHost().rt.IsElsewhere(t.id) {
 		c.CallID, c.Keep = rand.Text(), generatedKeep
 	}
@@ -146,6 +151,9 @@ func (t *target) invoke(ctx context.Context, c *RemoteCall) (result json.RawMess
 	}
 	policy := &RetryPolicy{MaxAttempts: -1, BaseDelay: 50 * time.Millisecond, MaxDelay: time.Second, MaxElapsed: maxRepeating, ShouldRetry: mayRepeatCall}
 	err = Retry(ctx, policy, func(ctx context.Context) error {
+		if o.expired(c) {
+			return t.failure(c.Method, OutcomeUnknown, errCallExpired)
+		}
 		result, err = t.invokeOnce(ctx, c)
 		return err
 	})
@@ -167,7 +175,7 @@ func mayRepeatCall(err error, attempt int) bool {
 	switch {
 	case end == errCodeReset, end == errCodeFault && attempt >= maxPanics:
 		return false
-	case errors.Is(err, errCallInterrupted), errors.Is(err, errCallConflict):
+	case errors.Is(err, errCallInterrupted), errors.Is(err, errCallConflict), errors.Is(err, errCallExpired):
 		return false
 	}
 	return !e.Overloaded()

@@ -57,3 +57,24 @@ func TestAnswerCallChecksTheCall(t *testing.T) {
 		}
 	})
 }
+
+// TestCallExpiresBetweenAttempts loses the answers of a call until its retention period is over.
+func TestCallExpiresBetweenAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := openPair(t)
+		defer p.close(t)
+		p.fault = func(_ int64, after bool) error {
+			if after {
+				return errLost
+			}
+			return nil
+		}
+		start := time.Now()
+		_, err := dohost.Invoke[int](t.Context(), accounts.Get(p, "b"), "deposit", 1, &dohost.InvokeOptions{
+			CallID: "x", Keep: time.Hour, Since: start.Add(10*time.Second - time.Hour),
+		})
+		if d := time.Since(start); codeOf(err) != "call_expired" || d < 10*time.Second || d > 15*time.Second {
+			t.Errorf("%v after %v", err, d)
+		}
+	})
+}
