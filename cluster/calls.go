@@ -30,7 +30,7 @@ const (
 	maxCalls       = 2048             // that wait on a node
 	maxObjectCalls = 256              // of these, to one object
 	maxArgument    = 16 << 20         // bytes
-	maxAnswer      = 32 << 20         // bytes of an answer that is read
+	maxAnswer      = 17 << 20         // bytes of an answer: a result of 16 MiB, and the rest
 	maxRefusal     = 64 << 10         // bytes of an error that is read
 	maxIdleCalls   = 64               // idle connections to a node
 	maxIdleTime    = time.Minute

@@ -345,3 +345,11 @@ func sumOf(argument string) []byte {
 	sum := sha256.Sum256([]byte(argument))
 	return sum[:]
 }
+
+// TestLongAnswerIsNotRead has an answer whose length is too large.
+func TestLongAnswerIsNotRead(t *testing.T) {
+	res := &http.Response{ContentLength: maxAnswer + 1, Body: io.NopCloser(unread{t})}
+	if _, err := readAnswer(res); err == nil {
+		t.Error("there is no error")
+	}
+}
