@@ -56,7 +56,9 @@ const (
 // runs at most once: if its incarnation ends during an Await, the error of this call and of all repetitions has OutcomeUnknown
 // and the code "call_interrupted", until Keep is over. A repetition waits for a run in progress. That
 // also holds for the methods of ExposeRead, which may write. So a call with an id creates the object. [Storage.DeleteAll] deletes the stored
-// results of earlier calls. The JSON of a result that is stored has at most 1 MiB.
+// results of earlier calls, and the rows of calls in progress: if a method or another event calls it, and the incarnation of the method then ends during
+// an Await, a repetition runs the method again. The JSON of a result that is stored has at most 1 MiB, so larger results fail in each call with an id
+// and in each call from another host.
 //
 // Invoke repeats a call with an id for up to a minute while its outcome is unknown, or while no host serves the object. It repeats the call at most
 // twice if a method of the object panics or exceeds a time limit, and not at all if [State.Abort] or a restore ends its incarnation: both may also
