@@ -168,8 +168,9 @@ type exposedCall struct {
 }
 
 // AnswerCall runs a call that a [Remote] of another host has received, and returns the answer for it. The caller has verified that the call is one
-// of another host: AnswerCall calls no Authorize function. It refuses a call without an id, or with an id or a retention period that Invoke refuses. It does not change c. If ctx comes from [Host.ReadCall], the
-// argument counts toward the read budget until the method has returned.
+// of another host: AnswerCall calls no Authorize function. It refuses a call without an id, and one whose id or retention period is longer than Invoke
+// permits. It does not change c. If ctx comes from [Host.ReadCall], the argument counts toward the read budget until the method has returned. A
+// repetition that waits for a run in progress releases it.
 func (h *Host) AnswerCall(ctx context.Context, c *RemoteCall) (answer []byte) {
 	if c.CallID == "" || len(c.CallID) > maxCallID || c.Keep < 0 || c.Keep > maxKeep {
 		return encodeFailure(&Error{Op: c.Method, ID: c.ID, Err: errCallRange, Outcome: OutcomeNotRun})

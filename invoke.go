@@ -18,7 +18,8 @@ import (
 type InvokeOptions struct {
 	// CallID names the call, in 1 to 128 bytes of UTF-8: no other call from the calling object to that object may have it. All calls
 	// with a context that is not of an event have one set of ids. Invoke repeats a call with an id, and the program may do so too,
-	// also after a restart if it has stored the id. The ID of an operation of package ledger is such an id. Empty means a random id for an object of another host, and none for one of this host.
+	// also after a restart if it has stored the id. The ID of an operation of package ledger is such an id. Empty means a random id
+	// for an object of another host, and none for one of this host.
 	CallID string
 	// Keep is the retention period of the result of a call with a CallID. A repetition after it runs the method again. Zero means 24 h;
 	// less than zero and more than 30 days are errors.
