@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"sync"
@@ -28,7 +29,7 @@ const (
 
 // storedCall is the row of a call with an id.
 type storedCall struct {
-	ID     string
+	Key    string // of callKey
 	Method string
 	Sum    []byte // SHA-256 of the argument
 	// Answer is the encoded answer. Without one the run is in progress, or was interrupted after its first Await.
@@ -37,14 +38,23 @@ type storedCall struct {
 }
 
 func (r *storedCall) size() int {
-	return storedCallSize + len(r.ID) + len(r.Method) + len(r.Answer)
+	return storedCallSize + len(r.Key) + len(r.Method) + len(r.Answer)
 }
 
 // storedCalls are the calls with an id of an object. They are rows of the object, so they move and are restored with its effects.
 var storedCalls = Collection[storedCall]{
 	Name:    "dohost.calls",
-	Key:     func(r storedCall) string { return r.ID },
+	Key:     func(r storedCall) string { return r.Key },
 	Indexes: []Index[storedCall]{{Name: "expires", Of: func(r storedCall) Key { return KeyOf(r.Expires) }}},
+}
+
+// callKey returns the key of the row of a call. Each caller has ids of its own.
+func callKey(c *RemoteCall) string {
+	h := sha256.New()
+	for _, s := range []string{c.Caller.Class, c.Caller.Name, c.CallID} {
+		fmt.Fprintf(h, "%d %s", len(s), s)
+	}
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
 // callTotal has the sum of the sizes of the stored calls of an object, in its only row.
@@ -64,10 +74,11 @@ func addToTotal(ctx context.Context, s *Storage, n int) (sum int, err error) {
 	return sum, callTotals.Put(ctx, s, callTotal{sum})
 }
 
-// admitCall writes the row of a call that is about to run. It also deletes some expired rows, so an object needs no alarm for them.
-func admitCall(ctx context.Context, s *Storage, row storedCall) error {
+// admitCall writes the row of a call that is about to run. It also deletes some expired rows, so an object needs no alarm for them: not those of
+// runs in progress, which may be longer than the retention period.
+func admitCall(ctx context.Context, s *Storage, row storedCall, inProgress func(key string) bool) error {
 	expired, err := storedCalls.List(ctx, s, &Query[storedCall]{
-		Index: "expires", End: KeyOf(time.Now().UnixMilli() + 1), Limit: deletedCalls,
+		Index: "expires", End: KeyOf(time.Now().UnixMilli() + 1), Where: func(r storedCall) bool { return !inProgress(r.Key) }, Limit: deletedCalls,
 	})
 	if err != nil {
 		return err
@@ -92,7 +103,7 @@ func admitCall(ctx context.Context, s *Storage, row storedCall) error {
 // removeCall deletes a row.
 func removeCall(ctx context.Context, s *Storage, row *storedCall) error {
 	return Transaction(ctx, func(ctx context.Context) error {
-		if _, err := storedCalls.Delete(ctx, s, row.ID); err != nil {
+		if _, err := storedCalls.Delete(ctx, s, row.Key); err != nil {
 			return err
 		}
 		_, err := addToTotal(ctx, s, -row.size())
@@ -103,33 +114,41 @@ func removeCall(ctx context.Context, s *Storage, row *storedCall) error {
 // callsInProgress are the runs of calls with an id, of all objects of a host. Entries are added and read with the turn of the object.
 type callsInProgress struct {
 	mu      sync.Mutex // guards running; no lock is taken while it is held
-	running map[callInProgress]chan struct{}
+	running map[callInProgress]*callRun
 }
 
 type callInProgress struct {
-	epoch Epoch // of the incarnation
-	id    string
+	epoch Epoch  // of the incarnation
+	key   string // of callKey
+}
+
+// callRun is a run of a call. It does not change.
+type callRun struct {
+	row  storedCall    // as it was when the run began
+	done chan struct{} // closed when the run ends
 }
 
 // begin adds a run. end removes it.
-func (c *callsInProgress) begin(key callInProgress) (end func()) {
+func (c *callsInProgress) begin(key callInProgress, row storedCall) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running == nil {
-		c.running = map[callInProgress]chan struct{}{}
+		c.running = map[callInProgress]*callRun{}
 	}
-	done := make(chan struct{})
-	c.running[key] = done
+	run := &callRun{row, make(chan struct{})}
+	c.running[key] = run
 	return func() {
 		c.mu.Lock()
-		delete(c.running, key)
+		if c.running[key] == run {
+			delete(c.running, key)
+		}
 		c.mu.Unlock()
-		close(done)
+		close(run.done)
 	}
 }
 
-// get returns a channel that is closed when the run ends; nil if there is none.
-func (c *callsInProgress) get(key callInProgress) <-chan struct{} {
+// get returns the run; nil if there is none.
+func (c *callsInProgress) get(key callInProgress) *callRun {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.running[key]
@@ -141,14 +160,21 @@ type exposedCall struct {
 	host   *Host
 	method runtime.Method
 	share  *bodyShare
+	key    string          // of callKey
+	gone   <-chan struct{} // closed when no caller waits for the answer
 
+	waited bool   // for an earlier run; there is no argument any more
 	answer []byte // set when Handle returns; nil if there is none
 }
 
 // AnswerCall runs a call that a [Remote] of another host has received, and returns the answer for it. The caller has verified that the call is one
-// of another host: AnswerCall calls no Authorize function. It does not change c. If ctx comes from [Host.ReadCall], the
-// argument counts toward the read budget until the method has returned.
+// of another host: AnswerCall calls no Authorize function. It refuses a call without an id, and one whose id or retention period is longer than Invoke
+// permits. It does not change c. If ctx comes from [Host.ReadCall], the argument counts toward the read budget until the method has returned. A
+// repetition that waits for a run in progress releases it.
 func (h *Host) AnswerCall(ctx context.Context, c *RemoteCall) (answer []byte) {
+	if c.CallID == "" || len(c.CallID) > maxCallID || c.Keep < 0 || c.Keep > maxKeep {
+		return encodeFailure(&Error{Op: c.Method, ID: c.ID, Err: errCallRange, Outcome: OutcomeNotRun})
+	}
 	answer, err := h.invoke(ctx, c)
 	if err == nil {
 		return answer
@@ -167,7 +193,7 @@ func (h *Host) invoke(ctx context.Context, c *RemoteCall) (answer []byte, err er
 		return nil, &Error{Op: c.Method, ID: c.ID, Err: err, Outcome: OutcomeNotRun}
 	}
 	x := &exposedCall{
-		RemoteCall: c, host: h, method: m, share: argumentShare(ctx),
+		RemoteCall: c, host: h, method: m, share: argumentShare(ctx), key: callKey(c), gone: ctx.Done(),
 	}
 	err = h.rt.Do(ctx, c.ID, runtime.Call{Op: c.Method, Size: len(c.Argument), Depth: c.Depth, Handler: x})
 	if e := errorOf(err); err != nil && (e.Outcome != OutcomeRan || x.answer == nil) {
@@ -186,40 +212,68 @@ func (x *exposedCall) Handle(ctx context.Context, instance any) error {
 	st := stateOf(runtime.StateOf(ctx, seal.New()))
 	store, sum := st.Storage(), sha256.Sum256(x.Argument)
 	for {
-		row, found, err := storedCalls.Get(ctx, store, x.CallID)
-		if err != nil {
+		run := x.host.calls.get(callInProgress{st.Epoch(), x.key})
+		row, found, err := earlierCall(ctx, store, x.key, run)
+		switch {
+		case err != nil:
 			return notRunError{err}
-		}
-		if !found {
-			break
-		}
-		if row.Value.Method != x.Method || !bytes.Equal(row.Value.Sum, sum[:]) {
-			x.refuse(errCallConflict, OutcomeNotRun)
+		case !found && x.waited:
+			x.answer = encodeFailure(&Error{Op: x.Method, ID: x.ID, Err: errRunWithoutResult, Outcome: OutcomeNotRun, Retryable: true})
 			return nil
-		}
-		if x.answer = row.Value.Answer; len(x.answer) > 0 {
+		case !found:
+			return x.runAndStore(ctx, st, instance, sum[:])
+		case row.Method != x.Method || !bytes.Equal(row.Sum, sum[:]):
+			x.refuse(errCallConflict, OutcomeUnknown) // of the call that has the id
+			return nil
+		case len(row.Answer) > 0:
+			x.answer = row.Answer
 			return countResult(ctx, len(x.answer))
-		}
-		running := x.host.calls.get(callInProgress{st.Epoch(), x.CallID})
-		if running == nil {
+		case run == nil:
 			x.refuse(errCallInterrupted, OutcomeUnknown)
 			return nil
 		}
-		if _, _, err := Recv(ctx, running); err != nil {
+		if err := x.wait(ctx, run); err != nil {
 			return err
 		}
 	}
-	return x.runAndStore(ctx, st, instance, sum[:])
+}
+
+// wait waits until an earlier run of the call has ended. It releases the argument first: few repetitions need it.
+func (x *exposedCall) wait(ctx context.Context, run *callRun) error {
+	without := *x.RemoteCall
+	without.Argument = nil
+	x.RemoteCall, x.waited = &without, true
+	x.share.release()
+	return Await(ctx, func(ctx context.Context) error {
+		select {
+		case <-run.done:
+			return nil
+		case <-x.gone:
+			return notRunError{context.Canceled}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+// earlierCall returns the row of a call with an id. If it is in progress, its row may have been deleted.
+func earlierCall(ctx context.Context, s *Storage, key string, run *callRun) (row storedCall, found bool, err error) {
+	if run != nil {
+		return run.row, true, nil
+	}
+	stored, found, err := storedCalls.Get(ctx, s, key)
+	return stored.Value, found, err
 }
 
 // runAndStore runs the method for the first time, and stores its answer.
 func (x *exposedCall) runAndStore(ctx context.Context, st *State, instance any, sum []byte) error {
 	store := st.Storage()
-	row := storedCall{ID: x.CallID, Method: x.Method, Sum: sum, Expires: x.expiry()}
-	if err := admitCall(ctx, store, row); err != nil {
+	row := storedCall{Key: x.key, Method: x.Method, Sum: sum, Expires: x.expiry()}
+	inProgress := func(key string) bool { return x.host.calls.get(callInProgress{st.Epoch(), key}) != nil }
+	if err := admitCall(ctx, store, row, inProgress); err != nil {
 		return notRunError{err}
 	}
-	defer x.host.calls.begin(callInProgress{st.Epoch(), x.CallID})()
+	defer x.host.calls.begin(callInProgress{st.Epoch(), x.key}, row)()
 	failed := x.run(ctx, instance, maxStoredResult)
 	if _, ok := failed.(notRunError); ok {
 		if err := removeCall(ctx, store, &row); err != nil {

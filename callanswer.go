@@ -39,9 +39,15 @@ var sentKinds = []struct {
 }{
 	{"fenced", ErrFenced}, {"overloaded", ErrOverloaded}, {"closed", ErrClosed}, {"not_found", ErrNotFound}, {"elsewhere", ErrElsewhere},
 	{"conflict", ErrConflict}, {"unauthenticated", ErrUnauthenticated}, {"forbidden", ErrForbidden}, {"misuse", ErrMisuse},
-	{"no_space", ErrNoSpace}, {"damaged", ErrDamaged}, {"call_interrupted", errCallInterrupted}, {"panicked", errCallPanicked},
+	{"no_space", ErrNoSpace}, {"damaged", ErrDamaged}, {"call_interrupted", errCallInterrupted}, {"call_conflict", errCallConflict},
 	{"deadline", context.DeadlineExceeded}, {"canceled", context.Canceled},
 }
+
+// sentEnds are the results of codeEnd.
+var sentEnds = []struct {
+	name string
+	err  error
+}{{"reset", errCodeReset}, {"fault", errCodeFault}}
 
 // encodeResult returns the answer with the JSON of a result.
 func encodeResult(result []byte) []byte {
@@ -65,8 +71,11 @@ func encodeFailure(e *Error) []byte {
 	} else if p, ok := errors.AsType[publicTexter](err.Err); ok {
 		c.Public = &publicPart{Message: p.PublicText()}
 	}
-	if _, panicked := errors.AsType[*PanicError](err.Err); panicked {
-		c.Kinds = append(c.Kinds, "panicked")
+	end := codeEnd(e)
+	for _, k := range sentEnds {
+		if end == k.err {
+			c.Kinds = append(c.Kinds, k.name)
+		}
 	}
 	for _, k := range sentKinds {
 		if errors.Is(err.Err, k.err) {
@@ -92,6 +101,11 @@ func decodeAnswer(c *RemoteCall, answer []byte) (json.RawMessage, error) {
 			e.are = append(e.are, k.err)
 		}
 	}
+	for _, k := range sentEnds {
+		if slices.Contains(a.Error.Kinds, k.name) {
+			e.end = k.err
+		}
+	}
 	if p := a.Error.Public; p != nil {
 		e.are = append(e.are, &PublicError{Message: p.Message, Code: p.Code, Status: p.Status})
 	}
@@ -104,6 +118,7 @@ type remoteError struct {
 	are    []error // the kinds of the error, and its PublicError
 	code   string  // of DescribeError
 	status int
+	end    error // of codeEnd
 }
 
 // Error returns the text that the error has on its host.

@@ -10,19 +10,21 @@ import (
 	"unicode/utf8"
 
 	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/runtime"
 )
 
 // InvokeOptions are the options of [Invoke]. Nil means the zero InvokeOptions.
 type InvokeOptions struct {
-	// CallID names the call at the object, in 1 to 128 bytes of UTF-8: no other call to that object may have it. Invoke repeats a
-	// call with an id, and the program may do so too, also after a restart if it has stored the id. The ID of an operation of
-	// package ledger is such an id. Empty means a random id for an object of another host, and none for one of this host.
+	// CallID names the call, in 1 to 128 bytes of UTF-8: no other call from the calling object to that object may have it. All calls
+	// with a context that is not of an event have one set of ids. Invoke repeats a call with an id, and the program may do so too,
+	// also after a restart if it has stored the id. The ID of an operation of package ledger is such an id. Empty means a random id
+	// for an object of another host, and none for one of this host.
 	CallID string
 	// Keep is the retention period of the result of a call with a CallID. A repetition after it runs the method again. Zero means 24 h;
 	// less than zero and more than 30 days are errors.
 	Keep time.Duration
-	// Since is when the program has chosen the CallID. If that is longer ago than Keep, Invoke makes no call and returns an error, since
+	// Since is when the program has chosen the CallID. If that is longer ago than Keep, Invoke makes no attempt and returns an error, since
 	// the call may have run, and its result may have been deleted: the code of [DescribeError] is "call_expired". Zero means that Invoke does not check it.
 	Since time.Time
 }
@@ -34,7 +36,7 @@ const (
 	maxKeep       = 30 * defaultKeep
 	generatedKeep = 2 * time.Minute // longer than all attempts of a call together
 	maxRepeating  = time.Minute     // from the first attempt to the start of the last
-	maxPanics     = 3               // attempts until one that ends with a panic is not repeated
+	maxPanics     = 3               // attempts until one that ends with a panic or a time limit is not repeated
 
 	maxCallArgument = 16 << 20 // bytes of JSON
 	maxCallResult   = 16 << 20 // likewise
@@ -55,19 +57,25 @@ const (
 // runs at most once: if its incarnation ends during an Await, the error of this call and of all repetitions has OutcomeUnknown
 // and the code "call_interrupted", until Keep is over. A repetition waits for a run in progress. That
 // also holds for the methods of ExposeRead, which may write. So a call with an id creates the object. [Storage.DeleteAll] deletes the stored
-// results of earlier calls. The JSON of a result that is stored has at most 1 MiB.
+// results of earlier calls, and the rows of calls in progress: if a method or another event calls it, and the incarnation of the method then ends during
+// an Await, a repetition runs the method again. The JSON of a result that is stored has at most 1 MiB, so larger results fail in each call with an id
+// and in each call from another host.
 //
-// Invoke repeats a call with an id for up to a minute while its outcome is unknown, or while no host serves the object, and at most twice
-// if a method of the object panics.
+// Invoke repeats a call with an id for up to a minute while its outcome is unknown, or while no host serves the object. It repeats the call at most
+// twice if a method of the object panics or exceeds a time limit, and not at all if [State.Abort] or a restore ends its incarnation: both may also
+// delete the id, so a repetition by the program may run the method again.
 //
 // Errors are those of Call, with these differences. An error of the method is not the same value: errors.As finds a [*PublicError]
 // in it without its Err, errors.Is the kinds of errors, and its text has at most 4 KiB. [ErrElsewhere] means that the host has no
-// Options.Remote. [ErrConflict] means that the CallID belongs to another call, [ErrOverloaded] also that the object stores
-// 64 MiB of results, or that too many calls wait for it.
+// Options.Remote. [ErrConflict] means that the CallID belongs to another call, which may have run: the outcome is unknown.
+// [ErrOverloaded] also means that the object stores 64 MiB of results, or that too many calls wait for it.
 func Invoke[Out, O, In any](ctx context.Context, s Stub[O], method string, in In, o *InvokeOptions) (Out, error) {
 	var out, none Out
 	c, err := o.call(s.to.id, method)
 	if err == nil {
+		if caller := runtime.StateOf(ctx, seal.New()); caller != nil {
+			c.Caller = caller.ID()
+		}
 		c.Argument, err = json.Marshal(in)
 	}
 	if err == nil && len(c.Argument) > maxCallArgument {
@@ -76,7 +84,7 @@ func Invoke[Out, O, In any](ctx context.Context, s Stub[O], method string, in In
 	if err != nil {
 		return none, s.to.failure(method, outcomeOf(err), err)
 	}
-	result, err := s.to.invoke(ctx, c)
+	result, err := s.to.invoke(ctx, c, o)
 	if err != nil {
 		return none, err
 	}
@@ -90,10 +98,14 @@ var (
 	errCallExpired = errkind.New(errkind.ErrConflict, "the call id is older than the retention period of its result")
 	// errCallInterrupted is the error of a call whose earlier run has committed writes and has not returned.
 	errCallInterrupted = errkind.New(errkind.ErrFenced, "the incarnation of an earlier run of this call has ended during an Await")
-	// errCallPanicked is that of a panic on another host.
-	errCallPanicked = errkind.New(errkind.ErrFenced, "the object's code panicked")
+	// errCodeReset and errCodeFault are ends of an incarnation: by State.Abort or a restore, and by a panic or a time limit.
+	errCodeReset    = errors.New("the object's code has aborted or restored the object")
+	errCodeFault    = errors.New("the object's code has panicked, or exceeded a time limit")
 	errCallConflict = errkind.New(errkind.ErrConflict, "the call id belongs to a call of another method, or with another argument")
-	errCallsFull    = errkind.New(errkind.ErrOverloaded, "the object stores too many results of calls")
+	// errRunWithoutResult is the error of a repetition that has waited for a run, and needs its argument again.
+	errRunWithoutResult = errors.New("dohost: an earlier run of this call has ended, and the object has no result of it")
+	errCallRange        = errkind.New(errkind.ErrMisuse, "the id or the retention period of a call is out of range")
+	errCallsFull        = errkind.New(errkind.ErrOverloaded, "the object stores too many results of calls")
 )
 
 // outcomeOf returns the outcome of a call that was not made.
@@ -121,14 +133,19 @@ func (o *InvokeOptions) call(id ID, method string) (*RemoteCall, error) {
 		return nil, fmt.Errorf("%w: InvokeOptions.Keep and Since without a CallID", ErrMisuse)
 	case len(c.CallID) > maxCallID || !utf8.ValidString(c.CallID):
 		return nil, fmt.Errorf("%w: the call id %.140q: want up to %d bytes of UTF-8", ErrMisuse, c.CallID, maxCallID)
-	case !o.Since.IsZero() && time.Since(o.Since) > c.Keep:
+	case o.expired(c):
 		return nil, errCallExpired
 	}
 	return c, nil
 }
 
+// expired reports whether the retention period of a result of the call may be over.
+func (o *InvokeOptions) expired(c *RemoteCall) bool {
+	return o != nil && !o.Since.IsZero() && time.Since(o.Since) > c.Keep
+}
+
 // invoke makes a call, and repeats one with an id. The error is an *Error.
-func (t *target) invoke(ctx context.Context, c *RemoteCall) (result json.RawMessage, err error) {
+func (t *target) invoke(ctx context.Context, c *RemoteCall, o *InvokeOptions) (result json.RawMessage, err error) {
 	if c.CallID == "" && t.at.LocateHost().rt.IsElsewhere(t.id) {
 		c.CallID, c.Keep = rand.Text(), generatedKeep
 	}
@@ -137,6 +154,9 @@ func (t *target) invoke(ctx context.Context, c *RemoteCall) (result json.RawMess
 	}
 	policy := &RetryPolicy{MaxAttempts: -1, BaseDelay: 50 * time.Millisecond, MaxDelay: time.Second, MaxElapsed: maxRepeating, ShouldRetry: mayRepeatCall}
 	err = Retry(ctx, policy, func(ctx context.Context) error {
+		if o.expired(c) {
+			return t.failure(c.Method, OutcomeUnknown, errCallExpired)
+		}
 		result, err = t.invokeOnce(ctx, c)
 		return err
 	})
@@ -146,14 +166,38 @@ func (t *target) invoke(ctx context.Context, c *RemoteCall) (result json.RawMess
 	return result, nil
 }
 
-// mayRepeatCall permits a repetition of a call with an id. After a panic, of its method or of another one, it permits few: each run of a
-// method that panics ends an incarnation.
+// mayRepeatCall permits a repetition of a call with an id. After a fault of the object's code, in its method or in another one, it permits few:
+// each run of a method that panics ends an incarnation. After an abort or a restore it permits none, since the object's code has ended the incarnation
+// on purpose, and the row of the call may be lost.
 func mayRepeatCall(err error, attempt int) bool {
 	e := errorOf(err)
-	if _, panicked := errors.AsType[*PanicError](err); (panicked || errors.Is(err, errCallPanicked)) && attempt >= maxPanics {
+	if e == nil || e.Outcome != OutcomeUnknown {
+		return retryNotRun(err, attempt)
+	}
+	end := codeEnd(e)
+	switch {
+	case end == errCodeReset, end == errCodeFault && attempt >= maxPanics:
+		return false
+	case errors.Is(err, errCallInterrupted), errors.Is(err, errCallConflict), errors.Is(err, errCallExpired):
 		return false
 	}
-	return e != nil && !e.Overloaded() && e.Outcome == OutcomeUnknown && !errors.Is(err, errCallInterrupted) || retryNotRun(err, attempt)
+	return !e.Overloaded()
+}
+
+// codeEnd returns errCodeReset or errCodeFault if the object's code has ended the incarnation of an attempt, and nil otherwise.
+func codeEnd(e *Error) error {
+	switch err := e.Err.(type) {
+	case *Fenced:
+		switch err.Reason {
+		case runtime.ReasonAborted, runtime.ReasonRestored:
+			return errCodeReset
+		case runtime.ReasonPanic, runtime.ReasonConstructor, runtime.ReasonExclusive, runtime.ReasonAlarm, runtime.ReasonEvent, runtime.ReasonOutput:
+			return errCodeFault
+		}
+	case *remoteError:
+		return err.end
+	}
+	return nil
 }
 
 // invokeOnce makes one attempt of a call. The error is an *Error.
@@ -209,6 +253,7 @@ type Remote interface {
 type RemoteCall struct {
 	ID       ID
 	Method   string
+	Caller   ID            // the calling object; the zero ID for a caller outside of objects
 	CallID   string        // never empty
 	Keep     time.Duration // the retention period
 	Depth    int           // of the chain of calls that has led to this one

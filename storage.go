@@ -151,7 +151,8 @@ func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, 
 	return deleted, nil
 }
 
-// DeleteAll removes all data of the object, its alarm included. It waits as [Put] does.
+// DeleteAll removes all data of the object, its alarm included. It waits as [Put] does. It also removes the ids and the results of calls of [Invoke]: a
+// repetition of such a call runs the method again. It gets the result of a call that is in progress, unless the incarnation ends before the method returns.
 //
 // Errors: [ErrMisuse] in a transaction, [ErrOverloaded].
 func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll(ctx) }

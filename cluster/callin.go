@@ -42,7 +42,8 @@ var errOtherArgument = errors.New("cluster: the body is not the argument of the 
 // serveCall reads the argument of a call, makes the call, and writes the answer.
 func serveCall(w http.ResponseWriter, r *http.Request, callee Callee, s *sentCall) {
 	c := &dohost.RemoteCall{
-		ID: dohost.ID{Class: string(s.Class), Name: string(s.Name)}, Method: string(s.Method), CallID: string(s.CallID),
+		ID: dohost.ID{Class: string(s.Class), Name: string(s.Name)}, Method: string(s.Method),
+		Caller: dohost.ID{Class: string(s.CallerClass), Name: string(s.CallerName)}, CallID: string(s.CallID),
 		Keep: time.Duration(s.Keep) * time.Millisecond, Depth: s.Depth,
 	}
 	if r.ContentLength != s.Size {

@@ -21,7 +21,8 @@ func (n *Node) sendCall(ctx context.Context, client *http.Transport, to *target,
 	}
 	sum := sha256.Sum256(c.Argument)
 	r.Header.Set(CallHeader, n.signCall(&sentCall{
-		To: to.id, Cell: to.cell, Class: []byte(c.ID.Class), Name: []byte(c.ID.Name), Method: []byte(c.Method), CallID: []byte(c.CallID),
+		To: to.id, Cell: to.cell, Class: []byte(c.ID.Class), Name: []byte(c.ID.Name), Method: []byte(c.Method),
+		CallerClass: []byte(c.Caller.Class), CallerName: []byte(c.Caller.Name), CallID: []byte(c.CallID),
 		Keep: c.Keep.Milliseconds(), Depth: c.Depth, Size: int64(len(c.Argument)), Sum: sum[:],
 	}))
 	res, err := client.RoundTrip(r)
@@ -35,14 +36,22 @@ func (n *Node) sendCall(ctx context.Context, client *http.Transport, to *target,
 	if res.StatusCode != http.StatusOK {
 		return nil, refusal(c, res)
 	}
-	answer, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	if err == nil && len(answer) > maxAnswer {
-		err = &dohost.LimitError{What: "answer", Size: len(answer), Limit: maxAnswer}
-	}
-	if err != nil {
+	if answer, err = readAnswer(res); err != nil {
 		return nil, failure(c, noAnswer(ctx, err), dohost.OutcomeUnknown, false)
 	}
 	return answer, nil
+}
+
+// readAnswer reads an answer, unless it is too long.
+func readAnswer(res *http.Response) ([]byte, error) {
+	size := res.ContentLength // -1 if it is unknown
+	if size <= maxAnswer {
+		answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+		if size = int64(len(answer)); err != nil || size <= maxAnswer {
+			return answer, err
+		}
+	}
+	return nil, &dohost.LimitError{What: "answer", Size: int(size), Limit: maxAnswer}
 }
 
 // noAnswer returns the error of a request that may have arrived.

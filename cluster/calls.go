@@ -30,7 +30,7 @@ const (
 	maxCalls       = 2048             // that wait on a node
 	maxObjectCalls = 256              // of these, to one object
 	maxArgument    = 16 << 20         // bytes
-	maxAnswer      = 32 << 20         // bytes of an answer that is read
+	maxAnswer      = 17 << 20         // bytes of an answer: a result of 16 MiB, and the rest
 	maxRefusal     = 64 << 10         // bytes of an error that is read
 	maxIdleCalls   = 64               // idle connections to a node
 	maxIdleTime    = time.Minute
@@ -133,11 +133,14 @@ type sentCall struct {
 	Class  []byte `json:"class"`
 	Name   []byte `json:"name"`
 	Method []byte `json:"method"`
-	CallID []byte `json:"call_id"`
-	Keep   int64  `json:"keep_ms"`
-	Depth  int    `json:"depth"`
-	Size   int64  `json:"size"` // of the argument
-	Sum    []byte `json:"sum"`  // its SHA-256
+	// CallerClass and CallerName are empty for a caller outside of objects.
+	CallerClass []byte `json:"caller_class"`
+	CallerName  []byte `json:"caller_name"`
+	CallID      []byte `json:"call_id"`
+	Keep        int64  `json:"keep_ms"`
+	Depth       int    `json:"depth"`
+	Size        int64  `json:"size"` // of the argument
+	Sum         []byte `json:"sum"`  // its SHA-256
 }
 
 // signCall returns the value of CallHeader.

@@ -49,7 +49,7 @@ func (p *purse) move(ctx context.Context, m move) (int, error) {
 	if _, err := p.add(ctx, -m.N); err != nil {
 		return 0, err
 	}
-	return dohost.Invoke[int](ctx, purses.Get(p.st, m.To), "add", m.N, nil)
+	return dohost.Invoke[int](ctx, purses.Get(p.st, m.To), "add", m.N, &dohost.InvokeOptions{CallID: "1"}) // other callers use this id too
 }
 
 func (p *purse) hang(ctx context.Context, n int) (int, error) { return n, dohost.Sleep(ctx, time.Hour) }
@@ -344,4 +344,12 @@ func (zeros) Read(p []byte) (int, error) {
 func sumOf(argument string) []byte {
 	sum := sha256.Sum256([]byte(argument))
 	return sum[:]
+}
+
+// TestLongAnswerIsNotRead has an answer whose length is too large.
+func TestLongAnswerIsNotRead(t *testing.T) {
+	res := &http.Response{ContentLength: maxAnswer + 1, Body: io.NopCloser(unread{t})}
+	if _, err := readAnswer(res); err == nil {
+		t.Error("there is no error")
+	}
 }
