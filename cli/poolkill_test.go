@@ -36,21 +36,21 @@ type poolProcesses struct {
 	program string        // dohost
 	pause   time.Duration // between two looks of until
 	at, dir string
+	options string // of the pool: a key of poolsOfTests
 	client  *pool.Client
 	running map[string]*exec.Cmd
 	pid     atomic.Int64 // of the daemon's worker
 	started atomic.Int64 // workers that the daemons have started
 }
 
-// newPoolProcesses prepares processes of a program, and closes the idle connections to them in the end.
-func newPoolProcesses(t *testing.T, program string) *poolProcesses {
+// newPoolProcesses prepares processes of a program with the given options of the pool, and closes the idle connections to them in the end.
+func newPoolProcesses(t *testing.T, program, options string) *poolProcesses {
 	t.Helper()
-	t.Setenv(taskCommand, "1")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &poolProcesses{t: t, program: program, at: l.Addr().String(), dir: t.TempDir(), running: map[string]*exec.Cmd{}}
+	p := &poolProcesses{t: t, program: program, at: l.Addr().String(), dir: t.TempDir(), options: options, running: map[string]*exec.Cmd{}}
 	l.Close() // its port is free for the host
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	p.client = &pool.Client{URL: "http://" + p.at + "/objects/pool/build"}
@@ -70,6 +70,7 @@ func (p *poolProcesses) start(name string) {
 		"worker": {"work", "--at", p.at, "--pool", "build", "--role", "lower", "--", self},
 	}[name]
 	cmd := exec.Command(p.program, args...)
+	cmd.Env = append(os.Environ(), taskCommand+"=1", poolOptions+"="+p.options)
 	output, err := cmd.StderrPipe()
 	if err != nil {
 		p.t.Fatal(err)
@@ -189,6 +190,7 @@ func (p *poolProcesses) until(event string, holds func(ctx context.Context) (boo
 // TestPoolSurvivesSIGKILL kills a host, a daemon and workers with SIGKILL, and stops workers with SIGSTOP until the pool has given their task to
 // another, while tasks are posted. Each task ends with the result of its last attempt: that of an earlier one is refused.
 func TestPoolSurvivesSIGKILL(t *testing.T) {
+	t.Parallel()
 	seed := *killSeed
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -198,7 +200,7 @@ func TestPoolSurvivesSIGKILL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPoolProcesses(t, self)
+	p := newPoolProcesses(t, self, "")
 	names := []string{"host", "daemon", "worker"}
 	for _, name := range names {
 		p.start(name)

@@ -68,6 +68,7 @@ func (k *killedWorker) check(t *testing.T, of poolTimes) {
 // takes their tasks back. Two posts at the same time request one restart of the managed role. With -dohost the times are those of the default
 // options, and otherwise shorter ones.
 func TestKilledWorkersAreNoticed(t *testing.T) {
+	t.Parallel()
 	times := poolTimes{steadyPool.TTL, steadyPool.Sweep, steadyPool.Lease}
 	program, err := os.Executable()
 	if err != nil {
@@ -76,8 +77,7 @@ func TestKilledWorkersAreNoticed(t *testing.T) {
 	if *dohostProgram != "" {
 		program, times = *dohostProgram, poolTimes{time.Minute, 2 * time.Minute, time.Minute}
 	}
-	t.Setenv(poolOptions, "steady")
-	p := newPoolProcesses(t, program)
+	p := newPoolProcesses(t, program, "steady")
 	p.pause = times.ttl / 200
 	for _, name := range []string{"host", "daemon", "worker"} {
 		p.start(name)

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -49,7 +52,7 @@ func noise(n int, seed uint64) string {
 	return string(b)
 }
 
-// flip flips one bit of the only table of a store: of the byte that of chooses.
+// flip flips one bit of the only table of a store: in the block of the byte that of chooses.
 func flip(t *testing.T, fs *FS, of func(table []byte) int) {
 	t.Helper()
 	names, err := fs.base.List(dir + "/db")
@@ -69,7 +72,8 @@ func flip(t *testing.T, fs *FS, of func(table []byte) int) {
 	}
 }
 
-// flipIn flips one bit of a table: of the byte that of chooses.
+// flipIn flips one bit of a table: in the block of the byte that of chooses. It is a bit of the first byte: Pebble searches the flipped bit of a
+// damaged block from the start, which takes a third of a second for a bit at the end.
 func flipIn(t *testing.T, fs *FS, name string, of func(table []byte) int) {
 	t.Helper()
 	f, err := fs.base.OpenReadWrite(dir+"/db/"+name, vfs.WriteCategoryUnspecified)
@@ -84,13 +88,44 @@ func flipIn(t *testing.T, fs *FS, name string, of func(table []byte) int) {
 	if _, err := f.ReadAt(b, 0); err != nil {
 		t.Fatal(err)
 	}
-	at := of(b)
+	at := blockStart(t, b, of(b))
 	if _, err := f.WriteAt([]byte{b[at] ^ 1}, int64(at)); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// blockStart returns the start of the block of a table that has the byte at a place.
+func blockStart(t *testing.T, table []byte, at int) int {
+	t.Helper()
+	var o objstorage.MemObj
+	if err := o.Write(slices.Clone(table)); err != nil {
+		t.Fatal(err)
+	}
+	var options pebble.Options
+	options.EnsureDefaults()
+	r, err := sstable.NewReader(t.Context(), &o, options.MakeReaderOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	l, err := r.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := append(slices.Clone(l.Index), l.TopIndex, l.Properties, l.MetaIndex)
+	for _, b := range l.Data {
+		blocks = append(blocks, b.Handle)
+	}
+	for _, b := range blocks {
+		if start, end := int(b.Offset), int(b.Offset+b.Length); start <= at && at < end {
+			return start
+		}
+	}
+	t.Fatalf("no block of %d has the byte %d", len(blocks), at)
+	return 0
 }
 
 func third(table []byte) int { return len(table) / 3 }
