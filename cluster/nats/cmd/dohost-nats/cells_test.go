@@ -16,6 +16,8 @@ var (
 	soak   = flag.Duration("soak", 0, "after the events, suspend and kill nodes and servers for this time")
 	rounds = flag.Int("rounds", 0, "likewise, for a number of rounds")
 	only   = flag.String("events", "suspend,pause,kill,drain,server,servers", "the events of these rounds, separated by commas")
+	blobs  = flag.Int("blobs", 8, "values of 256 KiB in the log of a cell whose owner is killed")
+	calls  = flag.Int("calls", 2, "additions by each of 256 callers")
 	seed   = flag.Uint64("seed", 0, "the seed of the events; 0 draws one")
 )
 
@@ -116,6 +118,29 @@ func (d *drive) killServers() {
 	d.servers.Restart(d.t, "n1", "n2", "n3")
 }
 
+// ownerOf returns the place of the node that serves a cell.
+func (d *drive) ownerOf(cell int) int {
+	d.t.Helper()
+	for limit := time.Now().Add(clusterTime); ; pause(d.t, limit, "an owner") {
+		for _, i := range d.places() {
+			if d.list[i].status().Cells[cell].Here {
+				return i
+			}
+		}
+	}
+}
+
+// large kills the owner of a cell with a long log.
+func (d *drive) large() {
+	d.load.fill(*blobs)
+	s, err := d.js.Stream(d.t.Context(), "dohost-main-0-of-8")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Logf("the log of the cell has %.1f MB", float64(s.CachedInfo().State.Bytes)/1e6)
+	d.kill(d.ownerOf(0))
+}
+
 // owner draws a place with a node.
 func (d *drive) owner() int {
 	list := d.places()
@@ -160,7 +185,12 @@ func TestCellsOfThreeNodes(t *testing.T) {
 	d.awaitBalance()
 	d.during("a third node joins", func() { d.join(2, t.TempDir()) })
 	d.during("SIGSTOP of an owner", func() { d.suspend(d.owner()) })
-	d.during("kill -9 of an owner", func() { d.kill(d.owner()) })
+	d.during("kill -9 of an owner", d.large)
+	d.load.checkBlobs(*blobs)
+	for _, n := range []int{1, objects} {
+		rate := d.load.crowd(n, 256, *calls)
+		d.load.check(fmt.Sprintf("256 callers of %d objects, %.0f additions/s", n, rate))
+	}
 	d.during("kill -9 of the server that leads the bucket", func() { d.killServer("KV_dohost") })
 	d.during("kill -9 of all servers", d.killServers)
 	d.during("a node drains", func() { d.drain(d.owner()) })

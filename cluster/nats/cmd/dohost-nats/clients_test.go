@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -171,6 +172,57 @@ func (l *traffic) start() (stop func()) {
 	return func() {
 		close(done)
 		running.Wait()
+	}
+}
+
+// crowd has callers of the first objects, each with a number of acknowledged additions. It returns the additions per second.
+func (l *traffic) crowd(objects, callers, calls int) float64 {
+	begun := time.Now()
+	var running sync.WaitGroup
+	for i := range callers {
+		running.Go(func() {
+			place, answered := i%len(l.addresses), 0
+			for answered < calls && time.Since(begun) < clusterTime {
+				if l.call(l.t.Context(), longestWait, place, *l.addresses[place].Load(), i%objects, "add") {
+					answered++
+				}
+			}
+			if answered < calls {
+				l.t.Errorf("%d answers for one of %d callers of %d objects in %v", answered, callers, objects, clusterTime)
+			}
+		})
+	}
+	running.Wait()
+	return float64(callers*calls) / time.Since(begun).Seconds()
+}
+
+// fill writes blobs to the first object.
+func (l *traffic) fill(blobs int) {
+	l.t.Helper()
+	for seed := range blobs {
+		for limit := time.Now().Add(clusterTime); ; pause(l.t, limit, "a large write") {
+			if _, err := call(l.t.Context(), l.http, *l.addresses[0].Load()+"/objects/tally/"+l.names[0]+"/write", seed, &struct{}{}); err == nil {
+				break
+			}
+		}
+	}
+}
+
+// checkBlobs reads the blobs of the first object.
+func (l *traffic) checkBlobs(blobs int) {
+	l.t.Helper()
+	for limit := time.Now().Add(clusterTime); ; pause(l.t, limit, "a large read") {
+		n := 0
+		_, err := call(l.t.Context(), l.http, *l.addresses[0].Load()+"/objects/tally/"+l.names[0]+"/written", struct{}{}, &n)
+		if err == nil {
+			if n != blobs {
+				l.t.Errorf("%d of %d blobs are left", n, blobs)
+			}
+			return
+		}
+		if strings.Contains(err.Error(), "other bytes") {
+			l.t.Fatal(err)
+		}
 	}
 }
 

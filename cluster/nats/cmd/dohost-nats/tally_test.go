@@ -3,7 +3,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -21,7 +25,7 @@ func tallyProgram() {
 	class := dohost.Bind(tallies, func(_ context.Context, st *dohost.State) (*tally, error) { return &tally{st}, nil },
 		&dohost.Handlers[tally]{OnAlarm: (*tally).resume},
 		dohost.Expose("add", (*tally).add), dohost.ExposeRead("total", (*tally).total), dohost.Expose("forward", (*tally).forward),
-		dohost.ExposeRead("account", (*tally).account))
+		dohost.ExposeRead("account", (*tally).account), dohost.Expose("write", (*tally).write), dohost.ExposeRead("written", (*tally).written))
 	cli.App{Classes: []dohost.Class{class}, SharedLog: &natslog.Flags{}}.Main()
 }
 
@@ -31,6 +35,7 @@ const (
 	effectPrefix  = "effect/"  // the number of effects of an addition, by its id
 	pendingPrefix = "pending/" // the callee of a call, by its id
 	sentPrefix    = "sent/"    // the number of completed calls, by callee
+	blobPrefix    = "blob/"    // random bytes, by their seed
 )
 
 // add adds one to the total and returns it. It does so again if it is called again with one id.
@@ -121,4 +126,34 @@ func (c *tally) counts(ctx context.Context, prefix string) (map[string]int, erro
 		counts[it.Key[len(prefix):]] = it.Value
 	}
 	return counts, nil
+}
+
+// blobSize is the number of bytes of a blob.
+const blobSize = 256 << 10
+
+// blob returns the bytes of a seed.
+func blob(seed int) []byte {
+	b := make([]byte, blobSize)
+	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b) // it never fails
+	return b
+}
+
+// write stores a blob.
+func (c *tally) write(ctx context.Context, seed int) (struct{}, error) {
+	return struct{}{}, dohost.Put(ctx, c.st.Storage(), blobPrefix+strconv.Itoa(seed), blob(seed))
+}
+
+// written returns the number of blobs, or an error if one has other bytes.
+func (c *tally) written(ctx context.Context, _ struct{}) (n int, err error) {
+	for it, err := range dohost.All[[]byte](ctx, c.st.Storage(), &dohost.ListOptions{Prefix: blobPrefix}) {
+		if err != nil {
+			return n, err
+		}
+		seed, err := strconv.Atoi(it.Key[len(blobPrefix):])
+		if err != nil || !bytes.Equal(it.Value, blob(seed)) {
+			return n, fmt.Errorf("blob %s has other bytes: %v", it.Key, err)
+		}
+		n++
+	}
+	return n, nil
 }
