@@ -112,6 +112,21 @@ func (d *drive) killServer(stream string) {
 	d.servers.Restart(d.t, leader)
 }
 
+// suspendServer stops a server until the objects answer without it, and then continues it.
+func (d *drive) suspendServer(name string) {
+	d.awaitReplicas()
+	server := d.servers.Processes[name].Process
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		d.t.Fatal(err)
+	}
+	begun := time.Now()
+	d.load.awaitAnswers(d.places()...)
+	d.t.Logf("the objects answer %v after the stop of server %s", time.Since(begun).Round(time.Millisecond), name)
+	if err := server.Signal(syscall.SIGCONT); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 // killServers kills all servers together, and starts them again.
 func (d *drive) killServers() {
 	d.servers.Kill(d.t, "n1", "n2", "n3")
@@ -133,11 +148,9 @@ func (d *drive) ownerOf(cell int) int {
 // large kills the owner of a cell with a long log.
 func (d *drive) large() {
 	d.load.fill(*blobs)
-	s, err := d.js.Stream(d.t.Context(), "dohost-main-0-of-8")
-	if err != nil {
-		d.t.Fatal(err)
+	if s, err := d.js.Stream(d.t.Context(), "dohost-main-0-of-8"); err == nil {
+		d.t.Logf("the log of the cell has %.1f MB", float64(s.CachedInfo().State.Bytes)/1e6)
 	}
-	d.t.Logf("the log of the cell has %.1f MB", float64(s.CachedInfo().State.Bytes)/1e6)
 	d.kill(d.ownerOf(0))
 }
 
@@ -163,6 +176,8 @@ func (d *drive) round(number int, events []string) {
 			d.drain(i)
 		case "server":
 			d.killServer([]string{"KV_dohost", fmt.Sprintf("dohost-main-%d-of-%d", d.r.IntN(cells), cells)}[d.r.IntN(2)])
+		case "stop-server":
+			d.suspendServer(fmt.Sprint("n", 1+number%3))
 		case "servers":
 			d.killServers()
 		default:

@@ -52,7 +52,7 @@ type addition struct {
 
 func newTraffic(t *testing.T, seed uint64) *traffic {
 	l := &traffic{
-		t: t, seed: seed, begun: time.Now(), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, errors: map[string]int{},
+		t: t, seed: seed, begun: time.Now(), http: &http.Client{Timeout: longestWait, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, errors: map[string]int{},
 	}
 	t.Cleanup(l.http.CloseIdleConnections)
 	for o := range objects {
