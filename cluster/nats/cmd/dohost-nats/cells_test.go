@@ -46,16 +46,6 @@ func (d *drive) during(event string, f func()) {
 	d.load.check(fmt.Sprintf("%s, after %v", event, time.Since(begun).Round(time.Millisecond)))
 }
 
-// places are the places with nodes.
-func (d *drive) places() (list []int) {
-	for i, n := range d.list {
-		if n != nil {
-			list = append(list, i)
-		}
-	}
-	return list
-}
-
 // suspend stops a node until the others serve all objects, and then continues it, with requests that it has not read.
 func (d *drive) suspend(i int) {
 	n := d.list[i]
@@ -133,18 +123,6 @@ func (d *drive) killServers() {
 	d.servers.Restart(d.t, "n1", "n2", "n3")
 }
 
-// ownerOf returns the place of the node that serves a cell.
-func (d *drive) ownerOf(cell int) int {
-	d.t.Helper()
-	for limit := time.Now().Add(clusterTime); ; pause(d.t, limit, "an owner") {
-		for _, i := range d.places() {
-			if d.list[i].status().Cells[cell].Here {
-				return i
-			}
-		}
-	}
-}
-
 // large kills the owner of a cell with a long log.
 func (d *drive) large() {
 	d.load.fill(*blobs)
@@ -194,7 +172,7 @@ func TestCellsOfThreeNodes(t *testing.T) {
 		*seed = rand.Uint64()
 	}
 	t.Logf("-seed %d", *seed)
-	d := &drive{newNodes(t), newTraffic(t, *seed), rand.New(rand.NewPCG(*seed, 0))}
+	d := &drive{newNodes(t, "tally"), newTraffic(t, *seed), rand.New(rand.NewPCG(*seed, 0))}
 	d.join(0, t.TempDir())
 	d.join(1, t.TempDir())
 	d.awaitBalance()

@@ -51,17 +51,18 @@ func pause(t *testing.T, limit time.Time, name string) {
 	}
 }
 
-// nodes are processes with the class of tallies, on three servers. A place of the list may be empty.
+// nodes are processes of a program, on three servers. A place of the list may be empty.
 type nodes struct {
 	t       *testing.T
+	program string
 	servers *natstest.Servers
 	js      jetstream.JetStream
 	secret  string
 	list    [3]*node
 }
 
-func newNodes(t *testing.T) *nodes {
-	c := &nodes{t: t, servers: natstest.Start(t, 3, "always"), secret: filepath.Join(t.TempDir(), "secret")}
+func newNodes(t *testing.T, program string) *nodes {
+	c := &nodes{t: t, program: program, servers: natstest.Start(t, 3, "always"), secret: filepath.Join(t.TempDir(), "secret")}
 	if err := os.WriteFile(c.secret, []byte("a secret of this test"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func newNodes(t *testing.T) *nodes {
 // start starts a process on a directory.
 func (c *nodes) start(cells int, data string) *node {
 	c.t.Helper()
-	return start(c.t, c.servers, "tally", "--data", data, "--admin", "127.0.0.1:0", "--cluster-lease", lease.String(),
+	return start(c.t, c.servers, c.program, "--data", data, "--admin", "127.0.0.1:0", "--cluster-lease", lease.String(),
 		"--cells", fmt.Sprint(cells), "--cluster-secret", c.secret)
 }
 
@@ -132,6 +133,28 @@ func (c *nodes) awaitBalance() {
 		}
 		if ok && sum == cells && most-least <= 1 {
 			return
+		}
+	}
+}
+
+// places are the places with nodes.
+func (c *nodes) places() (list []int) {
+	for i, n := range c.list {
+		if n != nil {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// ownerOf returns the place of the node that serves a cell.
+func (c *nodes) ownerOf(cell int) int {
+	c.t.Helper()
+	for limit := time.Now().Add(clusterTime); ; pause(c.t, limit, "an owner") {
+		for _, i := range c.places() {
+			if c.list[i].status().Cells[cell].Here {
+				return i
+			}
 		}
 	}
 }

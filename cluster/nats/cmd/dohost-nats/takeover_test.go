@@ -25,7 +25,9 @@ import (
 // programEnv makes the test binary a program.
 const programEnv = "DOHOST_NATS_TEST"
 
-var programs = map[string]func(){"builtin": main, "tally": tallyProgram}
+const builtin = "builtin"
+
+var programs = map[string]func(){builtin: main, "tally": tallyProgram}
 
 func TestMain(m *testing.M) {
 	natstest.Serve()
@@ -54,7 +56,7 @@ type node struct {
 func serve(t *testing.T, s *natstest.Servers, args ...string) *node {
 	t.Helper()
 	args = append([]string{"--data", t.TempDir(), "--admin", "off", "--cluster-lease", "10s"}, args...) // long, for a busy machine
-	return start(t, s, "builtin", args...)
+	return start(t, s, builtin, args...)
 }
 
 func start(t *testing.T, s *natstest.Servers, program string, args ...string) *node {
