@@ -15,7 +15,7 @@ import (
 var (
 	soak   = flag.Duration("soak", 0, "after the events, suspend and kill nodes and servers for this time")
 	rounds = flag.Int("rounds", 0, "likewise, for a number of rounds")
-	only   = flag.String("events", "suspend,pause,kill,drain,server,servers", "the events of these rounds, separated by commas")
+	events = flag.String("events", "suspend,pause,kill,drain,server,stop-server,servers", "the events of these rounds, separated by commas")
 	blobs  = flag.Int("blobs", 8, "values of 256 KiB in the log of a cell whose owner is killed")
 	calls  = flag.Int("calls", 2, "additions by each of 256 callers")
 	seed   = flag.Uint64("seed", 0, "the seed of the events; 0 draws one")
@@ -123,8 +123,8 @@ func (d *drive) killServers() {
 	d.servers.Restart(d.t, "n1", "n2", "n3")
 }
 
-// large kills the owner of a cell with a long log.
-func (d *drive) large() {
+// killAfterWrites kills the owner of a cell with a long log.
+func (d *drive) killAfterWrites() {
 	d.load.fill(*blobs)
 	if s, err := d.js.Stream(d.t.Context(), "dohost-main-0-of-8"); err == nil {
 		d.t.Logf("the log of the cell has %.1f MB", float64(s.CachedInfo().State.Bytes)/1e6)
@@ -178,7 +178,7 @@ func TestCellsOfThreeNodes(t *testing.T) {
 	d.awaitBalance()
 	d.during("a third node joins", func() { d.join(2, t.TempDir()) })
 	d.during("SIGSTOP of an owner", func() { d.suspend(d.owner()) })
-	d.during("kill -9 of an owner", d.large)
+	d.during("kill -9 of an owner", d.killAfterWrites)
 	d.load.checkBlobs(*blobs)
 	for _, n := range []int{1, objects} {
 		rate := d.load.crowd(n, 256, *calls)
@@ -188,7 +188,7 @@ func TestCellsOfThreeNodes(t *testing.T) {
 	d.during("kill -9 of all servers", d.killServers)
 	d.during("a node drains", func() { d.drain(d.owner()) })
 	for begun, i := time.Now(), 0; i < *rounds || time.Since(begun) < *soak; i++ {
-		d.round(i, strings.Split(*only, ","))
+		d.round(i, strings.Split(*events, ","))
 		if t.Failed() {
 			break
 		}

@@ -155,16 +155,18 @@ func (l *traffic) start() (stop func()) {
 		running.Go(func() {
 			place, r := i%len(l.addresses), rand.New(rand.NewPCG(l.seed, uint64(l.calls.Load())+uint64(i)))
 			for wait := firstWait; ; {
-				begun, pause := time.Now(), 10*time.Millisecond
+				begun, rest := time.Now(), 10*time.Millisecond
 				if address := *l.addresses[place].Load(); address != "" && l.call(l.t.Context(), wait, place, address, r.IntN(objects), drawn(r)) {
 					wait = firstWait
-				} else if pause = 50 * time.Millisecond; time.Since(begun) >= wait {
+				} else if rest = 50 * time.Millisecond; time.Since(begun) >= wait {
 					wait = min(2*wait, longestWait)
 				}
 				select {
 				case <-done:
 					return
-				case <-time.After(pause):
+				case <-l.t.Context().Done(): // the test has failed
+					return
+				case <-time.After(rest):
 				}
 			}
 		})
@@ -182,7 +184,7 @@ func (l *traffic) crowd(objects, callers, calls int) float64 {
 	for i := range callers {
 		running.Go(func() {
 			place, answered := i%len(l.addresses), 0
-			for answered < calls && time.Since(begun) < clusterTime {
+			for answered < calls && time.Since(begun) < clusterTime && l.t.Context().Err() == nil {
 				if l.call(l.t.Context(), longestWait, place, *l.addresses[place].Load(), i%objects, "add") {
 					answered++
 				}

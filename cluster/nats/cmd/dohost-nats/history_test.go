@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -99,13 +100,22 @@ func (h *history) verdict(last int) (err error) {
 	default:
 		switch porcupine.CheckOperationsTimeout(h.model(answered), ops, time.Minute) {
 		case porcupine.Illegal:
-			err = fmt.Errorf("no order of these %d calls, one after another, explains all answers", len(ops))
+			err = fmt.Errorf("no order of these %d calls, one after another, explains all answers:%s", len(ops), listed(ops))
 		case porcupine.Unknown:
 			err = fmt.Errorf("no verdict on %d calls", len(ops))
 		}
 	}
 	h.ops, h.start, h.loose, h.additions = nil, counted{total: last}, unknown-effects, h.additions+acknowledged
 	return err
+}
+
+// listed returns a line for each call.
+func listed(ops []porcupine.Operation) string {
+	var lines strings.Builder
+	for _, o := range ops {
+		fmt.Fprintf(&lines, "\n\t%v to %v: adds %d, total %v", time.Duration(o.Call), time.Duration(o.Return), o.Input.(input).n, o.Output)
+	}
+	return lines.String()
 }
 
 // gap is the longest time between two answers to additions of this part.

@@ -74,6 +74,9 @@ func start(t *testing.T, s *natstest.Servers, program string, args ...string) *n
 	t.Cleanup(func() {
 		_ = n.cmd.Process.Kill() // it has ended, or the test has
 		_ = n.cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s, process %d:\n%s", program, n.cmd.Process.Pid, &n.errors)
+		}
 	})
 	go func() {
 		defer close(n.objects)
