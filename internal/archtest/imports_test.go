@@ -145,7 +145,7 @@ var dependencies = []dependency{
 	{module: "github.com/nats-io/nats-server/v2", importers: []string{"cluster/nats/..."}, testOnly: true},
 	{module: "github.com/alecthomas/kong"},
 	{module: "github.com/google/jsonschema-go", importers: []string{"chat"}},
-	{module: "github.com/anishathalye/porcupine", importers: []string{"dohosttest"}, testImporters: []string{"runtime"}, forTests: true},
+	{module: "github.com/anishathalye/porcupine", importers: []string{"dohosttest"}, testImporters: []string{"runtime", "cluster/nats/cmd/..."}, forTests: true},
 	{module: "github.com/HdrHistogram/hdrhistogram-go", importers: []string{"bench/..."}},
 	{module: "gonum.org/v1/plot", importers: []string{"bench/..."}},
 	{module: "golang.org/x/tools", importers: []string{"tools/..."}},

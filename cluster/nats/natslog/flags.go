@@ -128,8 +128,17 @@ func connected[T any](f *Flags, open func(*nats.Conn, *Options) (*T, error)) (*T
 	return opened, nil
 }
 
+// The connection to a server that is silent for maxPings+1 times pingTime is replaced by one to another server: a server that is suspended,
+// or whose machine is lost, does not close it.
+const (
+	pingTime = time.Second
+	maxPings = 2
+)
+
 func connect(urls, creds string) (*nats.Conn, error) {
-	options := []nats.Option{nats.Name("dohost"), nats.MaxReconnects(-1), nats.ReconnectWait(retryTime)}
+	options := []nats.Option{
+		nats.Name("dohost"), nats.MaxReconnects(-1), nats.ReconnectWait(retryTime), nats.PingInterval(pingTime), nats.MaxPingsOutstanding(maxPings),
+	}
 	if creds != "" {
 		options = append(options, nats.UserCredentials(creds))
 	}

@@ -80,7 +80,8 @@ type Log struct {
 var cellName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // Open returns the log of a cell, and makes its stream, and the bucket of owners, if they are absent. The log uses the connection until the
-// end of its last lease; the caller closes it.
+// end of its last lease; the caller closes it. The PingInterval of the connection decides how soon it leaves a server that is suspended, or whose
+// machine is lost. The default of package nats is two minutes, and Flags set a second.
 func Open(ctx context.Context, nc *nats.Conn, cell string, o *Options) (*Log, error) {
 	options, err := o.check()
 	if err != nil {

@@ -71,6 +71,29 @@ func suspend(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
+// TestConnectionLeavesASilentServer stops the server of a connection, which does not close it.
+func TestConnectionLeavesASilentServer(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, 3, "always")
+	nc, err := connect(s.URL("app"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	silent := nc.ConnectedServerName()
+	suspend(t, s.Processes[silent])
+	begun := time.Now()
+	for server := silent; server == silent || server == ""; server = nc.ConnectedServerName() {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("the connection is still to the server that is stopped, or to none")
+		}
+		if err := sleep(t.Context(), 20*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("connected to another server after %v", time.Since(begun).Round(time.Millisecond))
+}
+
 // TestConnectionClosedDuringAnAppend closes the connection when a record was sent to a server that does not answer.
 func TestConnectionClosedDuringAnAppend(t *testing.T) {
 	t.Parallel()

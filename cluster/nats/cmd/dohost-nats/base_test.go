@@ -39,6 +39,7 @@ func count(t *testing.T, h *dohost.Host, delta int) int {
 
 // TestNewNodeReadsABase has a host that writes bases, and two others that open empty directories.
 func TestNewNodeReadsABase(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t, 3, "always")
 	l, err := natslog.Open(t.Context(), s.Connect(t, "app"), "main", &natslog.Options{System: s.Connect(t, "system"), LeaseTime: time.Minute})
 	if err != nil {

@@ -3,187 +3,199 @@
 package main
 
 import (
-	"encoding/json"
+	"flag"
 	"fmt"
-	"net/http"
-	"os"
-	"path/filepath"
+	"math/rand/v2"
 	"strings"
-	"sync"
+	"syscall"
 	"testing"
 	"time"
-
-	"github.com/dohost/dohost/cluster"
-	"github.com/dohost/dohost/cluster/nats/internal/natstest"
 )
 
-const (
-	cells        = 4
-	cellCounters = 12
-	clusterTime  = 3 * time.Minute // for each change of the nodes, on a busy machine
+var (
+	soak   = flag.Duration("soak", 0, "after the events, suspend and kill nodes and servers for this time")
+	rounds = flag.Int("rounds", 0, "likewise, for a number of rounds")
+	events = flag.String("events", "suspend,pause,kill,drain,server,stop-server,servers", "the events of these rounds, separated by commas")
+	blobs  = flag.Int("blobs", 8, "values of 256 KiB in the log of a cell whose owner is killed")
+	calls  = flag.Int("calls", 2, "additions by each of 256 callers")
+	seed   = flag.Uint64("seed", 0, "the seed of the events; 0 draws one")
 )
 
-// status returns the state of the cluster as a node knows it.
-func (n *node) status() (s cluster.Status) {
-	n.t.Helper()
-	res, err := http.Get(n.admin + "/cells")
-	if err != nil {
-		n.t.Fatalf("%v\n%s", err, &n.errors)
-	}
-	defer res.Body.Close()
-	if err := json.NewDecoder(res.Body).Decode(&s); err != nil {
-		n.t.Fatal(err)
-	}
-	return s
+// lease is short for a test of many rounds. A busy machine may lose a lease; then the cells are acquired again.
+const lease = 3 * time.Second
+
+// drive is a cluster, its clients and its events.
+type drive struct {
+	*nodes
+	load *traffic
+	r    *rand.Rand
 }
 
-// pause waits between two attempts.
-func pause(t *testing.T, limit time.Time, name string) {
-	t.Helper()
-	if time.Now().After(limit) {
-		t.Fatalf("%s takes too long", name)
-	}
-	select {
-	case <-time.After(20 * time.Millisecond):
-	case <-t.Context().Done():
-		t.Fatal(t.Context().Err())
-	}
-}
-
-// awaitShare waits until a node serves so many cells, and each cell is served.
-func (n *node) awaitShare(share int) {
-	n.t.Helper()
-	for limit := time.Now().Add(clusterTime); ; pause(n.t, limit, fmt.Sprint("a share of ", share)) {
-		here, all := 0, true
-		for _, c := range n.status().Cells {
-			all = all && c.Holder == c.Owner && c.Holder != ""
-			if c.Here {
-				here++
-			}
-		}
-		if here == share && all {
-			return
-		}
-	}
-}
-
-// insist adds to a counter until a node has answered, and returns the total, and the number of attempts without an outcome.
-func insist(t *testing.T, address string, i, delta int) (total, unknown int) {
-	t.Helper()
-	for limit := time.Now().Add(clusterTime); ; pause(t, limit, fmt.Sprint("an answer of counter ", i)) {
-		total, ran, err := add(t, address, fmt.Sprint(i), delta)
-		if err == nil {
-			return total, unknown
-		}
-		if ran {
-			unknown++
-		}
-	}
-}
-
-// totals are the acknowledged increments of counters, and those without an outcome.
-type totals struct{ acknowledged, unknown [cellCounters]int }
-
-// check reads each counter by each node.
-func (all *totals) check(t *testing.T, nodes ...string) {
-	t.Helper()
-	for i := range cellCounters {
-		for _, address := range nodes {
-			total, _ := insist(t, address, i, 0)
-			if total < all.acknowledged[i] || total > all.acknowledged[i]+all.unknown[i] {
-				t.Errorf("counter %d is %d at %s, want %d, or up to %d more", i, total, address, all.acknowledged[i], all.unknown[i])
-			}
-		}
-	}
-}
-
-// load adds to all counters at a node, each by a client of its own, until stop is closed and each client has another answer.
-func (all *totals) load(t *testing.T, address string, stop <-chan struct{}) (longest time.Duration) {
-	t.Helper()
-	var clients sync.WaitGroup
-	gaps := make([]time.Duration, cellCounters)
-	for i := range cellCounters {
-		clients.Go(func() {
-			for last, stopped := time.Now(), false; !stopped; {
-				select {
-				case <-stop:
-					stopped = true
-				default:
-				}
-				_, unknown := insist(t, address, i, 1)
-				all.acknowledged[i]++
-				all.unknown[i] += unknown
-				gaps[i] = max(gaps[i], time.Since(last))
-				last = time.Now()
-			}
-		})
-	}
-	clients.Wait()
-	for _, gap := range gaps {
-		longest = max(longest, gap)
-	}
-	return longest
-}
-
-// during runs f while clients add to the counters at a node.
-func (all *totals) during(t *testing.T, address string, f func()) (longest time.Duration) {
-	t.Helper()
-	stop, done := make(chan struct{}), make(chan time.Duration, 1)
-	go func() { done <- all.load(t, address, stop) }()
+// during has clients call while an event occurs, and checks their histories.
+func (d *drive) during(event string, f func()) {
+	d.t.Helper()
+	d.load.use(d.list)
+	stop := d.load.start()
+	d.load.awaitAnswers(d.places()...)
+	begun := time.Now()
 	f()
-	close(stop)
-	return <-done
+	d.awaitBalance()
+	d.load.use(d.list)
+	d.load.awaitAnswers(d.places()...)
+	stop()
+	d.load.check(fmt.Sprintf("%s, after %v", event, time.Since(begun).Round(time.Millisecond)))
 }
 
-// TestCellsOfThreeNodes kills a node among its clients, replaces it by another one, and ends the other in good order. Each node answers for
-// all objects.
+// suspend stops a node until the others serve all objects, and then continues it, with requests that it has not read.
+func (d *drive) suspend(i int) {
+	n := d.list[i]
+	n.signal(syscall.SIGSTOP)
+	d.list[i] = nil // for awaitBalance
+	d.awaitBalance()
+	d.load.awaitAnswers(d.places()...)
+	answered := d.load.sendLate(i)
+	n.signal(syscall.SIGCONT)
+	answered()
+	d.list[i] = n
+}
+
+// pause stops a node for a time about that of a lease: others may or may not have its cells when it continues.
+func (d *drive) pause(i int) {
+	d.list[i].signal(syscall.SIGSTOP)
+	select {
+	case <-time.After(time.Duration(d.r.Int64N(int64(2 * lease)))):
+	case <-d.t.Context().Done():
+		d.t.Fatal(d.t.Context().Err())
+	}
+	answered := d.load.sendLate(i)
+	d.list[i].signal(syscall.SIGCONT)
+	answered()
+}
+
+// kill kills a node, and then starts another one with its directory.
+func (d *drive) kill(i int) {
+	n := d.leave(i)
+	n.signal(syscall.SIGKILL)
+	d.awaitBalance()
+	d.load.awaitAnswers(d.places()...)
+	d.join(i, n.data)
+}
+
+// drain ends a node in good order, and then starts another one with an empty directory.
+func (d *drive) drain(i int) {
+	n := d.leave(i)
+	n.signal(syscall.SIGINT)
+	if err := n.cmd.Wait(); err != nil {
+		d.t.Errorf("the node has ended with %v:\n%s", err, &n.errors)
+	}
+	d.awaitBalance()
+	d.load.awaitAnswers(d.places()...)
+	d.join(i, d.t.TempDir())
+}
+
+// killServer kills the server that leads a stream, and starts it again.
+func (d *drive) killServer(stream string) {
+	d.awaitReplicas() // the servers that are left have all messages
+	leader := d.leader(stream)
+	d.servers.Kill(d.t, leader)
+	d.load.awaitAnswers(d.places()...)
+	d.servers.Restart(d.t, leader)
+}
+
+// suspendServer stops a server until the objects answer without it, and then continues it.
+func (d *drive) suspendServer(name string) {
+	d.awaitReplicas()
+	server := d.servers.Processes[name].Process
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		d.t.Fatal(err)
+	}
+	begun := time.Now()
+	d.load.awaitAnswers(d.places()...)
+	d.t.Logf("the objects answer %v after the stop of server %s", time.Since(begun).Round(time.Millisecond), name)
+	if err := server.Signal(syscall.SIGCONT); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// killServers kills all servers together, and starts them again.
+func (d *drive) killServers() {
+	d.servers.Kill(d.t, "n1", "n2", "n3")
+	d.servers.Restart(d.t, "n1", "n2", "n3")
+}
+
+// killAfterWrites kills the owner of a cell with a long log.
+func (d *drive) killAfterWrites() {
+	d.load.fill(*blobs)
+	if s, err := d.js.Stream(d.t.Context(), "dohost-main-0-of-8"); err == nil {
+		d.t.Logf("the log of the cell has %.1f MB", float64(s.CachedInfo().State.Bytes)/1e6)
+	}
+	d.kill(d.ownerOf(0))
+}
+
+// owner draws a place with a node.
+func (d *drive) owner() int {
+	list := d.places()
+	return list[d.r.IntN(len(list))]
+}
+
+// round is one drawn event.
+func (d *drive) round(number int, events []string) {
+	d.t.Helper()
+	event, i := events[d.r.IntN(len(events))], d.owner()
+	d.during(fmt.Sprintf("round %d, %s of node %d", number, event, i), func() {
+		switch event {
+		case "suspend":
+			d.suspend(i)
+		case "pause":
+			d.pause(i)
+		case "kill":
+			d.kill(i)
+		case "drain":
+			d.drain(i)
+		case "server":
+			d.killServer([]string{"KV_dohost", fmt.Sprintf("dohost-main-%d-of-%d", d.r.IntN(cells), cells)}[d.r.IntN(2)])
+		case "stop-server":
+			d.suspendServer(fmt.Sprint("n", 1+number%3))
+		case "servers":
+			d.killServers()
+		default:
+			d.t.Fatalf("-events has %q", event)
+		}
+	})
+}
+
+// TestCellsOfThreeNodes has clients at all nodes while nodes and servers are killed, suspended and replaced. All answers must be those of
+// counters that no failure has touched, and each call between objects must have one effect.
 func TestCellsOfThreeNodes(t *testing.T) {
-	s := natstest.Start(t, 3, "always")
-	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("a secret of this test"), 0o600); err != nil {
-		t.Fatal(err)
+	t.Parallel()
+	if *seed == 0 {
+		*seed = rand.Uint64()
 	}
-	join := func() *node {
-		n := start(t, s, "--admin", "127.0.0.1:0", "--cells", fmt.Sprint(cells), "--cluster-secret", secret)
-		n.at = n.address()
-		n.admin = <-n.admins
-		return n
+	t.Logf("-seed %d", *seed)
+	d := &drive{newNodes(t, "tally"), newTraffic(t, *seed), rand.New(rand.NewPCG(*seed, 0))}
+	d.join(0, t.TempDir())
+	d.join(1, t.TempDir())
+	d.awaitBalance()
+	d.during("a third node joins", func() { d.join(2, t.TempDir()) })
+	d.during("SIGSTOP of an owner", func() { d.suspend(d.owner()) })
+	d.during("kill -9 of an owner", d.killAfterWrites)
+	d.load.checkBlobs(*blobs)
+	for _, n := range []int{1, objects} {
+		rate := d.load.crowd(n, 256, *calls)
+		d.load.check(fmt.Sprintf("256 callers of %d objects, %.0f additions/s", n, rate))
 	}
-	var all totals
-	first := join()
-	first.awaitShare(cells)
-	second := join()
-	gap := all.during(t, first.at, func() { second.awaitShare(cells / 2) })
-	t.Logf("the longest gap while cells moved: %v", gap.Round(time.Millisecond))
-	all.check(t, first.at, second.at)
+	d.during("kill -9 of the server that leads the bucket", func() { d.killServer("KV_dohost") })
+	d.during("kill -9 of all servers", d.killServers)
+	d.during("a node drains", func() { d.drain(d.owner()) })
+	for begun, i := time.Now(), 0; i < *rounds || time.Since(begun) < *soak; i++ {
+		d.round(i, strings.Split(*events, ","))
+		if t.Failed() {
+			break
+		}
+	}
+	d.load.checkEffects()
 
-	gap = all.during(t, second.at, func() {
-		if err := first.cmd.Process.Kill(); err != nil {
-			t.Error(err)
-		}
-		second.awaitShare(cells)
-	})
-	t.Logf("the longest gap after a kill: %v; the lease is 10s", gap.Round(time.Millisecond))
-	all.check(t, second.at)
-
-	third := join()
-	third.awaitShare(cells / 2)
-	all.check(t, second.at, third.at)
-	gap = all.during(t, third.at, func() {
-		if err := second.cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Error(err)
-		}
-		if err := second.cmd.Wait(); err != nil {
-			t.Errorf("the node has ended with %v:\n%s", err, &second.errors)
-		}
-	})
-	t.Logf("the longest gap while a node drained: %v", gap.Round(time.Millisecond))
-	third.awaitShare(cells)
-	all.check(t, third.at)
-	for limit := time.Now().Add(clusterTime); len(third.status().Members) != 1; {
-		pause(t, limit, "the end of the other members")
-	}
-	wrong := start(t, s, "--cells", fmt.Sprint(cells+1), "--cluster-secret", secret)
+	wrong := d.start(cells+1, t.TempDir())
 	if _, started := <-wrong.objects; started {
 		t.Error("a node with another number of cells has started")
 	}

@@ -5,9 +5,12 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,13 +22,21 @@ import (
 	"github.com/dohost/dohost/cluster/nats/internal/natstest"
 )
 
-// programEnv makes the test binary the program.
+// programEnv makes the test binary a program.
 const programEnv = "DOHOST_NATS_TEST"
+
+const builtin = "builtin"
+
+var programs = map[string]func(){builtin: main, "tally": tallyProgram}
 
 func TestMain(m *testing.M) {
 	natstest.Serve()
-	if os.Getenv(programEnv) != "" {
-		main()
+	if program := programs[os.Getenv(programEnv)]; program != nil {
+		program()
+		return
+	}
+	if err := flag.Set("test.parallel", "4"); err != nil { // the tests wait, and use little of the processors
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
@@ -38,15 +49,21 @@ type node struct {
 	admins  chan string // the address of the admin listener
 	errors  bytes.Buffer
 
-	at, admin string // the same addresses, of a node with cells
+	at, admin, data string // the same addresses, and the directory, of a node with cells
 }
 
-func start(t *testing.T, s *natstest.Servers, args ...string) *node {
+// serve starts the program with the built-in classes.
+func serve(t *testing.T, s *natstest.Servers, args ...string) *node {
 	t.Helper()
-	args = append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin", "off",
-		"--cluster", s.URL("app"), "--cluster-system", s.URL("system"), "--cluster-lease", "10s"}, args...) // long, for a busy machine
+	args = append([]string{"--data", t.TempDir(), "--admin", "off", "--cluster-lease", "10s"}, args...) // long, for a busy machine
+	return start(t, s, builtin, args...)
+}
+
+func start(t *testing.T, s *natstest.Servers, program string, args ...string) *node {
+	t.Helper()
+	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--cluster", s.URL("app"), "--cluster-system", s.URL("system")}, args...)
 	n := &node{t: t, cmd: exec.Command(os.Args[0], args...), objects: make(chan string, 1), admins: make(chan string, 1)}
-	n.cmd.Env, n.cmd.Stderr = append(os.Environ(), programEnv+"=1"), &n.errors
+	n.cmd.Env, n.cmd.Stderr = append(os.Environ(), programEnv+"="+program), &n.errors
 	out, err := n.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +74,9 @@ func start(t *testing.T, s *natstest.Servers, args ...string) *node {
 	t.Cleanup(func() {
 		_ = n.cmd.Process.Kill() // it has ended, or the test has
 		_ = n.cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s, process %d:\n%s", program, n.cmd.Process.Pid, &n.errors)
+		}
 	})
 	go func() {
 		defer close(n.objects)
@@ -84,21 +104,32 @@ func (n *node) address() string {
 
 // add adds to a counter. ran is false if the counter certainly has not changed.
 func add(t *testing.T, address, name string, delta int) (total int, ran bool, err error) {
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/objects/counter/"+name+"/add", strings.NewReader(fmt.Sprint(delta)))
+	ran, err = call(t.Context(), http.DefaultClient, address+"/objects/counter/"+name+"/add", delta, &total)
+	return total, ran, err
+}
+
+// call calls a method. ran is false if it certainly has not run.
+func call(ctx context.Context, c *http.Client, url string, in, out any) (ran bool, err error) {
+	body, err := json.Marshal(in)
 	if err != nil {
-		t.Fatal(err)
+		return false, err
 	}
-	res, err := http.DefaultClient.Do(req)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
-		return 0, true, err
+		return false, err
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		failed, ok := errors.AsType[*net.OpError](err)
+		return !ok || failed.Op != "dial", err
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusOK {
-		return total, true, json.NewDecoder(res.Body).Decode(&total)
+		return true, json.NewDecoder(res.Body).Decode(out)
 	}
-	var refusal struct{ Ran string }
+	var refusal struct{ Ran, Message string }
 	err = json.NewDecoder(res.Body).Decode(&refusal)
-	return 0, refusal.Ran != "no", errors.Join(err, fmt.Errorf("status %d", res.StatusCode))
+	return refusal.Ran != "no", errors.Join(err, fmt.Errorf("status %d: %s", res.StatusCode, refusal.Message))
 }
 
 const counters = 4
@@ -141,10 +172,11 @@ func load(t *testing.T, address string, enough int, then func()) (acknowledged, 
 // TestStandbyContinuesTheObjectsOfAKilledNode kills the owner among its clients. The standby has every acknowledged increment. Then a
 // node with an empty directory replaces the standby, which ends in good order.
 func TestStandbyContinuesTheObjectsOfAKilledNode(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t, 3, "always")
-	owner := start(t, s)
+	owner := serve(t, s)
 	address := owner.address()
-	standby := start(t, s)
+	standby := serve(t, s)
 	begun := time.Time{}
 	acknowledged, unknown := load(t, address, 200, func() {
 		begun = time.Now()
@@ -168,7 +200,7 @@ func TestStandbyContinuesTheObjectsOfAKilledNode(t *testing.T) {
 	t.Logf("the standby had answered %v after the kill", time.Since(begun).Round(time.Millisecond))
 	acknowledged, unknown = totals, [counters]int{}
 
-	third := start(t, s)
+	third := serve(t, s)
 	if _, _, err := add(t, address, "0", 5); err != nil {
 		t.Error(err)
 	}
@@ -185,8 +217,9 @@ func TestStandbyContinuesTheObjectsOfAKilledNode(t *testing.T) {
 }
 
 func TestFlagsWithoutTheSystemAccount(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t, 1, "always")
-	n := start(t, s, "--cluster-system", "")
+	n := serve(t, s, "--cluster-system", "")
 	if _, started := <-n.objects; started {
 		t.Error("the node has started")
 	}

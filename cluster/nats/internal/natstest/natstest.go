@@ -62,6 +62,7 @@ func serve(config string) error {
 // Servers are a cluster, or one server. They have two users, app and system, with the password x.
 type Servers struct {
 	Processes map[string]*exec.Cmd // by the name of the server
+	configs   map[string]string    // files, likewise
 	addresses []string
 }
 
@@ -72,7 +73,7 @@ const attempts = 5
 func Start(tb testing.TB, n int, sync string) *Servers {
 	tb.Helper()
 	for attempt := 1; ; attempt++ {
-		s := &Servers{Processes: make(map[string]*exec.Cmd)}
+		s := &Servers{Processes: make(map[string]*exec.Cmd), configs: make(map[string]string)}
 		err := s.start(tb, n, sync)
 		if err == nil {
 			err = s.ready(tb, n)
@@ -120,9 +121,44 @@ func (s *Servers) start(tb testing.TB, n int, sync string) error {
 		if err != nil {
 			return err
 		}
-		s.Processes[name] = cmd
+		s.Processes[name], s.configs[name] = cmd, file
 	}
 	return nil
+}
+
+// Kill kills servers, all before it waits for the end of the first.
+func (s *Servers) Kill(tb testing.TB, names ...string) {
+	tb.Helper()
+	for _, name := range names {
+		if err := s.Processes[name].Process.Kill(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for _, name := range names {
+		_ = s.Processes[name].Wait() // its error is the signal
+	}
+}
+
+// Restart starts servers that have ended, with their files and their addresses.
+func (s *Servers) Restart(tb testing.TB, names ...string) {
+	tb.Helper()
+	for _, name := range names {
+		for attempt := 1; ; attempt++ {
+			cmd, _, err := start(tb, serverEnv, s.configs[name])
+			if err == nil {
+				s.Processes[name] = cmd
+				break
+			}
+			if attempt == attempts {
+				tb.Fatal(err)
+			}
+			select {
+			case <-tb.Context().Done():
+				tb.Fatal(tb.Context().Err())
+			case <-time.After(time.Second): // another process may have its port
+			}
+		}
+	}
 }
 
 // readyTime limits the wait for the election of leaders, which is slow on a busy machine.
