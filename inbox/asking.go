@@ -2,14 +2,9 @@ package inbox
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -153,34 +148,4 @@ func sendOnce(ctx context.Context, of Ref, messages *dohost.Collection[Message],
 		return old.Value, err
 	}
 	return Send(ctx, of.Storage(), messages, m)
-}
-
-// requestOf returns the id of the request of the call with a key.
-func requestOf(key string) string {
-	sum := sha256.Sum256([]byte("request " + key))
-	return "ask_" + hex.EncodeToString(sum[:16])
-}
-
-// messageIn returns the content of the message for an input.
-func messageIn(input json.RawMessage) string {
-	var in struct {
-		Message *string `json:"message"`
-	}
-	if err := json.Unmarshal(input, &in); err != nil || in.Message == nil {
-		return string(input)
-	}
-	return *in.Message
-}
-
-// pathText returns a path for a model. Agent tools make no path of more than maxDepth+1 addresses, and no address of more than 2,000
-// bytes, but a program may have inserted others.
-func pathText(path []Address) string {
-	var all []string
-	for _, a := range path[:min(len(path), maxDepth+1)] {
-		all = append(all, fmt.Sprintf("%.2000v", a))
-	}
-	if len(path) > len(all) {
-		all = append(all, "…")
-	}
-	return strings.Join(all, " → ")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/internal/agenttool"
 )
 
 // Message is the row of an inbox with all functions: see [ForMessages]. Programs and agents send a message to an agent by
@@ -172,8 +173,8 @@ func (m *Message) check() error {
 		why = "has a field of a response: Processed, InReplyTo, Generation or Expired"
 	case m.Request == "" && !m.Deadline.IsZero():
 		why = "has a Deadline, and no Request"
-	case len(m.Path) > maxDepth:
-		why = fmt.Sprintf("has %d addresses in its Path: want at most %d", len(m.Path), maxDepth)
+	case len(m.Path) > agenttool.MaxDepth:
+		why = fmt.Sprintf("has %d addresses in its Path: want at most %d", len(m.Path), agenttool.MaxDepth)
 	case year < 1 || year > 9999:
 		why = fmt.Sprintf("is of the year %d: want 1 to 9999", year)
 	case deadline < 1 || deadline > 9999:
