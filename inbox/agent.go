@@ -40,7 +40,7 @@ type Agent struct {
 	EachSender bool
 	// Chunks stores the chunks of the model while it answers, so that readers of its feed see the text grow. Each attempt has a
 	// generation, with a random id, for all its answers. The last chunk, "finish", is in the batch of the response. The chunks of
-	// failed and interrupted attempts remain. A chunk that is too large for a row is left out. Nil means that chunks are not stored.
+	// failed, interrupted and expired attempts remain. A chunk that is too large for a row is left out. Nil means that chunks are not stored.
 	Chunks *chat.ChunkSink[chat.StoredChunk]
 	// Keep is the retention period of the recorded answers and calls: see [ledger.Kind]. Zero means forever.
 	Keep time.Duration

@@ -66,6 +66,11 @@ func (a *Agent) expire(ctx context.Context, of Ref, messages *dohost.Collection[
 			return err
 		}
 	}
+	if a.Chunks != nil { // they remain, without an end
+		if _, err := generations.Delete(ctx, of.Storage(), placeOf(ctx)); err != nil {
+			return err
+		}
+	}
 	if answered {
 		return nil
 	}

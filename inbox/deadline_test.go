@@ -172,14 +172,34 @@ func TestDeadlineWaitsForTool(t *testing.T) {
 		ended++
 		return "done", err
 	}}
-	a := &inbox.Agent{Name: "clerk", Model: lookingModel{"slow"}, Tools: []chat.Tool{slow}}
+	chunks := chat.StoredChunks("chunks", nil)
+	a := &inbox.Agent{Name: "clerk", Model: lookingModel{"slow"}, Tools: []chat.Tool{slow}, Chunks: chunks}
+	generations := dohost.Collection[struct{ Place string }]{
+		Name: "dohost.inbox.generations", Key: func(r struct{ Place string }) string { return r.Place },
+	}
+	begun := func(ctx context.Context, d *desk) int {
+		n, err := generations.Count(ctx, d.Storage(), nil)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		send(t, ctx, h, within("1", 2*time.Second))
 		h.Advance(5 * time.Second)
 		equal(t, "states", states(t, ctx, h), "1 waiting")
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			if n := begun(ctx, d); n != 1 {
+				t.Errorf("%d generations during the cycle", n)
+			}
+			return nil
+		})
 		h.Advance(6 * time.Second)
 		equal(t, "states", states(t, ctx, h), "1 expired")
 		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			if rows, err := chunks.Rows.List(ctx, d.Storage(), nil); len(rows) != 2 || begun(ctx, d) != 0 {
+				t.Errorf("%d chunks, %d generations after the cycle, %v", len(rows), begun(ctx, d), err)
+			}
 			var outcomes []string
 			for op, err := range ledger.All(ctx, d.Object()) {
 				if err != nil {
