@@ -320,7 +320,7 @@ func TestDeadlineAtEveryPoint(t *testing.T) {
 				},
 				Check: func(ctx context.Context, h *dohosttest.Host) error { return checkExpired(ctx, h, researcher) },
 			}
-			dohosttest.EveryPoint(t, pointtest.Scenario(s, 12, 40))
+			dohosttest.EveryPoint(t, pointtest.Scenario(s, 6, 40))
 		})
 	}
 }
