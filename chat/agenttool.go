@@ -11,6 +11,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/agenttool"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -28,13 +29,6 @@ import (
 //     request gets an answer, even if the agent gets further requests while it waits.
 //
 // No event waits for the answer: not on the caller, whose reply has ended, nor on the asked agent, whose reply is a fiber.
-
-const (
-	// askTimeout is the default of AgentToolOptions.Timeout.
-	askTimeout = 120 * time.Second
-	// maxDepth is the default of AgentToolOptions.Depth, and its maximum.
-	maxDepth = 5
-)
 
 // AgentToolOptions tunes [AgentTool] and [SubAgentTool]. A nil *AgentToolOptions, and the zero AgentToolOptions, mean the
 // defaults.
@@ -56,15 +50,6 @@ type AgentToolOptions struct {
 	// Private hides the progress of the asked agent from the clients of the calling agent: see docs/delegation.md. They see the
 	// call and its result.
 	Private bool
-}
-
-// agentParameters are the default parameters of an agent tool.
-var agentParameters = json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","description":"the request, with all that the agent ` +
-	`needs to know"}},"required":["message"],"additionalProperties":false}`)
-
-// agentOutput is the result of an agent tool.
-type agentOutput struct {
-	Response string `json:"response"`
 }
 
 // AgentTool returns a tool that lets a model ask another chat agent of the host. The input is an object with a message,
@@ -102,7 +87,7 @@ func SubAgentTool[O any, P interface {
 	Ref
 }](ns dohost.Namespace[O], name, description string, o *AgentToolOptions) Tool {
 	return agentTool(name, description, o, func(ctx context.Context, k *conversation, c *Call, to string) (dohost.ID, error) {
-		stub, err := agent.SubAgent(ctx, k.base, ns, cmp.Or(to, requestOf(c.Key)))
+		stub, err := agent.SubAgent(ctx, k.base, ns, cmp.Or(to, agenttool.RequestID(c.Key)))
 		if err != nil {
 			return dohost.ID{}, err
 		}
@@ -118,16 +103,16 @@ func agentTool(name, description string, o *AgentToolOptions, target agentOf) To
 	if o != nil {
 		own = *o
 	}
-	own.Depth = cmp.Or(own.Depth, maxDepth)
-	own.Timeout = max(0, cmp.Or(own.Timeout, askTimeout)) // negative: no bound, which is 0 for External
+	own.Depth = cmp.Or(own.Depth, agenttool.MaxDepth)
+	own.Timeout = agenttool.Timeout(own.Timeout) // 0, no limit, is the same for External
 	if own.Parameters == nil {
-		own.Parameters = agentParameters
+		own.Parameters = agenttool.Parameters
 	}
 	t := NewTool(name, description, func(context.Context, json.RawMessage) (any, error) { return nil, nil }, &ToolOptions[json.RawMessage, any]{
 		Policy: ledger.Idempotent, External: &External{Within: own.Timeout}, Parameters: own.Parameters,
 	})
-	if own.Depth < 0 || own.Depth > maxDepth {
-		t.err = fmt.Errorf("the Depth is %d: want 1 to %d, or 0 for the default", own.Depth, maxDepth)
+	if own.Depth < 0 || own.Depth > agenttool.MaxDepth {
+		t.err = fmt.Errorf("the Depth is %d: want 1 to %d, or 0 for the default", own.Depth, agenttool.MaxDepth)
 	}
 	t.Run = func(ctx context.Context, input json.RawMessage) (any, error) {
 		of, ok := ctx.Value(callContextKey{}).(callContext)
@@ -145,21 +130,10 @@ func agentTool(name, description string, o *AgentToolOptions, target agentOf) To
 			}
 		}
 		return nil, of.l.ask(ctx, &of.call, &ask{
-			target: target, to: to, text: messageIn(input), depth: own.Depth, within: own.Timeout, hidden: own.Private,
+			target: target, to: to, text: agenttool.Message(input), depth: own.Depth, within: own.Timeout, hidden: own.Private,
 		})
 	}
 	return t
-}
-
-// messageIn returns the text for the asked agent.
-func messageIn(input json.RawMessage) string {
-	var in struct {
-		Message *string `json:"message"`
-	}
-	if err := json.Unmarshal(input, &in); err != nil || in.Message == nil {
-		return string(input)
-	}
-	return *in.Message
 }
 
 // Asked is the origin of a request that a call of another agent made: see [AgentTool].

@@ -2,8 +2,6 @@ package chat
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +13,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/internal/agenttool"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -69,13 +68,6 @@ func (r *returnAddress) public() Asked {
 	return a
 }
 
-// requestOf returns the id of the request of the call with a key. The clients of the asked agent see the id, and must not learn the
-// key, which completes the call.
-func requestOf(key string) string {
-	sum := sha256.Sum256([]byte("request " + key))
-	return "ask_" + hex.EncodeToString(sum[:16])
-}
-
 // ask is a call of an agent tool.
 type ask struct {
 	target agentOf
@@ -100,8 +92,8 @@ func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
 			return ErrReplyOver
 		}
 		path := l.path()
-		if n := len(path); n > q.depth {
-			return ledger.NoEffect(fmt.Errorf("no agent was asked: %d agents would ask each other, the limit is %d: %s", n, q.depth, pathText(path)))
+		if err := agenttool.CheckDepth(path, q.depth); err != nil {
+			return ledger.NoEffect(err)
 		}
 		old := l.calls[call.ID]
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
@@ -109,15 +101,15 @@ func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
 			if err != nil {
 				return ledger.NoEffect(err)
 			}
-			if slices.Contains(path, to) {
-				return ledger.NoEffect(fmt.Errorf("the agent %v was not asked: it waits for this answer: %s", to, pathText(append(path, to))))
+			if err := agenttool.CheckCycle(path, to); err != nil {
+				return ledger.NoEffect(err)
 			}
 			row = callAsks(to, q.within, q.hidden)(old)
 			if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
 				return err
 			}
 			return l.k.startAsk(ctx, &outgoing{To: to, Text: q.text, Address: returnAddress{
-				Request: requestOf(call.Key), Key: call.Key, Path: path, Expires: row.Expires, Hidden: q.hidden,
+				Request: agenttool.RequestID(call.Key), Key: call.Key, Path: path, Expires: row.Expires, Hidden: q.hidden,
 			}})
 		})
 		if _, large := errors.AsType[*dohost.LimitError](err); large {
@@ -141,14 +133,6 @@ func (l *liveReply) path() []dohost.ID {
 		return []dohost.ID{self}
 	}
 	return append(slices.Clone(l.row.Asked.Path), self)
-}
-
-func pathText(path []dohost.ID) string {
-	var all []string
-	for _, id := range path {
-		all = append(all, id.String())
-	}
-	return strings.Join(all, " → ")
 }
 
 // startAsk starts a fiber that sends a request or a cancellation.
@@ -252,7 +236,7 @@ func (r *callRow) expiredText() string {
 		return fmt.Sprintf("The call was not done within %v by a worker of the role %q. Whether it took effect is not known.", within, r.Role)
 	default:
 		return fmt.Sprintf("The agent %s did not answer within %v. Its request %s may still have effects.",
-			r.Asks, within, requestOf(r.Key))
+			r.Asks, within, agenttool.RequestID(r.Key))
 	}
 }
 
@@ -268,7 +252,7 @@ func (k *conversation) cancelAsk(ctx context.Context, r *callRow) error {
 	if err != nil {
 		return err
 	}
-	q := &outgoing{To: to, Cancel: true, Address: returnAddress{Request: requestOf(r.Key), Key: r.Key}}
+	q := &outgoing{To: to, Cancel: true, Address: returnAddress{Request: agenttool.RequestID(r.Key), Key: r.Key}}
 	if r.Role != "" {
 		q.Task = &poolTask{Role: r.Role}
 	}
@@ -316,4 +300,6 @@ func (l *liveReply) stopAsks(ctx context.Context) error {
 }
 
 // responseJSON returns the result of an agent tool.
-func responseJSON(text string) (json.RawMessage, error) { return json.Marshal(agentOutput{text}) }
+func responseJSON(text string) (json.RawMessage, error) {
+	return json.Marshal(agenttool.Output{Response: text})
+}

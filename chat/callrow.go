@@ -9,6 +9,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/internal/agenttool"
 )
 
 // CallState is the state of a tool call.
@@ -117,7 +118,7 @@ var callRows = dohost.Collection[callRow]{
 			if r.Role == "" {
 				return ""
 			}
-			return dohost.KeyOf(requestOf(r.Key))
+			return dohost.KeyOf(agenttool.RequestID(r.Key))
 		}},
 		{Name: "external", Of: func(r callRow) dohost.Key { return partialKey(r.External, dohost.KeyOf(r.Key)) }},
 	},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/agenttool"
 	"github.com/dohost/dohost/internal/work"
 )
 
@@ -98,8 +99,8 @@ func callDetail(r *callRow) dohost.Resource {
 		text = append(text, "task of "+r.Asks, "role "+r.Role)
 		d.Fields["pool"], d.Fields["role"] = r.Asks, r.Role
 	case r.Asks != "":
-		text = append(text, "asks "+r.Asks, "request "+requestOf(r.Key))
-		d.Fields["asks"], d.Fields["request"] = r.Asks, requestOf(r.Key)
+		text = append(text, "asks "+r.Asks, "request "+agenttool.RequestID(r.Key))
+		d.Fields["asks"], d.Fields["request"] = r.Asks, agenttool.RequestID(r.Key)
 	}
 	if r.Late {
 		late := clipText(cmp.Or(r.Failure, r.Output), maxCallInput)

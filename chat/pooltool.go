@@ -11,6 +11,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat/internal/rawjson"
+	"github.com/dohost/dohost/internal/agenttool"
 	"github.com/dohost/dohost/ledger"
 	"github.com/dohost/dohost/pool"
 )
@@ -127,7 +128,7 @@ func (l *liveReply) post(ctx context.Context, call *Call, to dohost.ID, task *po
 			if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
 				return err
 			}
-			return l.k.startAsk(ctx, &outgoing{To: to, Task: task, Address: returnAddress{Request: requestOf(call.Key), Key: call.Key}})
+			return l.k.startAsk(ctx, &outgoing{To: to, Task: task, Address: returnAddress{Request: agenttool.RequestID(call.Key), Key: call.Key}})
 		})
 		if _, large := errors.AsType[*dohost.LimitError](err); large {
 			return ledger.NoEffect(err)

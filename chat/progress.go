@@ -9,6 +9,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/internal/agenttool"
 )
 
 // The clients of an agent that asks another one (the caller) see the progress of each request at the asked agent, in frames of the
@@ -111,21 +112,21 @@ func (r *callRow) startFrame(replay bool) agentToolFrame {
 		class = id.Class
 	}
 	return agentToolFrame{frameAgentTool, r.ID, 0, agentToolEvent{
-		Kind: "started", Run: requestOf(r.Key), AgentType: class, InputPreview: input, Order: new(int),
+		Kind: "started", Run: agenttool.RequestID(r.Key), AgentType: class, InputPreview: input, Order: new(int),
 	}, replay}
 }
 
 // chunkFrame returns the event of a chunk at a place of the log.
 func (r *callRow) chunkFrame(place uint64, chunk []byte, replay bool) agentToolFrame {
-	return agentToolFrame{frameAgentTool, r.ID, place, agentToolEvent{Kind: "chunk", Run: requestOf(r.Key), Body: string(chunk)}, replay}
+	return agentToolFrame{frameAgentTool, r.ID, place, agentToolEvent{Kind: "chunk", Run: agenttool.RequestID(r.Key), Body: string(chunk)}, replay}
 }
 
 // endFrame returns the last event of a run. p is the part of the call, with its result.
 func (r *callRow) endFrame(p Part, replay bool) agentToolFrame {
-	e := agentToolEvent{Run: requestOf(r.Key)}
+	e := agentToolEvent{Run: agenttool.RequestID(r.Key)}
 	switch text := clipText(cmp.Or(p.Text("errorText"), r.Failure), maxRunSummary); { // a full message has no space for the error
 	case p.Text("state") == uimessage.OutputAvailable:
-		var out agentOutput
+		var out agenttool.Output
 		_ = json.Unmarshal(p.Member("output"), &out) // a shortened output has no response
 		summary := clipText(out.Response, maxRunSummary)
 		e.Kind, e.Summary = "finished", &summary

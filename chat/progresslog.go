@@ -9,6 +9,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/internal/agenttool"
 )
 
 // progressHead is the state of the log of a run at the caller. It exists until its call is deleted, or its log.
@@ -233,7 +234,7 @@ func (k *conversation) watchAsked(ctx context.Context, call *callRow) error {
 	if err != nil || k.watching[call.Key] {
 		return err
 	}
-	key, request := call.Key, requestOf(call.Key)
+	key, request := call.Key, agenttool.RequestID(call.Key)
 	err = k.base.Object().GoImmediately(ctx, "progress", func(ctx context.Context) error {
 		defer delete(k.watching, key)
 		err := k.reach(ctx, to, func(ctx context.Context, asked *conversation) error {

@@ -40,7 +40,7 @@ type Agent struct {
 	EachSender bool
 	// Chunks stores the chunks of the model while it answers, so that readers of its feed see the text grow. Each attempt has a
 	// generation, with a random id, for all its answers. The last chunk, "finish", is in the batch of the response. The chunks of
-	// failed and interrupted attempts remain. A chunk that is too large for a row is left out. Nil means that chunks are not stored.
+	// failed, interrupted and expired attempts remain. A chunk that is too large for a row is left out. Nil means that chunks are not stored.
 	Chunks *chat.ChunkSink[chat.StoredChunk]
 	// Keep is the retention period of the recorded answers and calls: see [ledger.Kind]. Zero means forever.
 	Keep time.Duration
@@ -83,7 +83,7 @@ func (a *Agent) run() *chat.Worker[prompt, string] {
 			tools = append(tools, a.Agents[i].tool())
 		}
 		a.worker = &chat.Worker[prompt, string]{
-			Name: a.Name, Instructions: a.Instructions, Model: a.Model, Tools: tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep, Price: a.Price, Budget: a.Budget,
+			Name: a.Name, Instructions: a.Instructions, Model: withDeadline(a.Model), Tools: tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep, Price: a.Price, Budget: a.Budget,
 			Messages: func(in prompt) []chat.Message { return in.messages },
 			OnChunk:  a.onChunk(),
 		}
@@ -116,6 +116,9 @@ func ForMessages[O any, P interface {
 	}
 	in.Options = a.Options
 	in.prefix = nameKey(a.Name)
+	in.expiry = &expiry[O, Message]{cycleDeadline, func(o *O, ctx context.Context, pending []dohost.Row[Message]) error {
+		return a.expire(ctx, P(o), messages, pending)
+	}}
 	in.Group = a.group
 	in.Build = func(o *O, ctx context.Context, pending []dohost.Row[Message]) ([]chat.Message, error) {
 		return a.build(ctx, P(o).Storage(), messages, pending)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/internal/agenttool"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -22,20 +23,15 @@ import (
 //     when it asks in turn. So the path outlives all incarnations, and an agent that is in it is never asked.
 //   - The time of the message begins the time limit, and a response counts if its own time is within the limit. So a
 //     repetition gets the result of the first run, also after the limit: the response, or the error.
+//   - The end of the time limit is the deadline of the message, so the asked agent does not answer when the caller has an error.
 //   - The response is stored as processed, with the request id in InReplyTo: it is never work, neither of the caller nor of another agent.
 //
 // The order in a call: the path is checked; the message is inserted; the call gives up the turn, which commits the message. No event
 // holds a turn while it waits: not the cycle of the caller, nor the event that looks for the response in another object.
 
-const (
-	// askTimeout is the default of AgentTool.Timeout.
-	askTimeout = 120 * time.Second
-	// lookTime is the least time for the search for a response. A repetition may begin after the time limit, and the response may be
-	// older.
-	lookTime = 5 * time.Second
-	// maxDepth is the default of AgentTool.Depth, and its maximum.
-	maxDepth = 5
-)
+// lookTime is the least time for the search for a response. A repetition may begin after the time limit, and the response may be
+// older.
+const lookTime = 5 * time.Second
 
 // AgentTool lets the model of an [Agent] ask another agent, as a tool with an input of its choice: see Agent.Agents. [Agent.Tool]
 // returns one with the fields Name, Description and Messages.
@@ -63,7 +59,8 @@ type AgentTool struct {
 	// program. Both are called with the turn of the calling agent, and again in a repeated cycle. Such an agent may have the name of one that
 	// waits, so a cycle of agents through it is not found before Depth is reached, and only if Insert stores the Path.
 	//
-	// Insert inserts the request unless one with its ID is stored, and returns the stored one. Its Created begins the time limit.
+	// Insert inserts the request unless one with its ID is stored, and returns the stored one. Its Created begins the time limit. An agent that
+	// observes the Deadline does not answer in vain; the clock is that of the calling agent's host.
 	Insert func(ctx context.Context, by Ref, m Message) (stored Message, err error)
 	// Wait returns the response, which has a Content. It must give up the turn while it waits, and end with ctx. A response without a
 	// Created counts, however late.
@@ -71,8 +68,9 @@ type AgentTool struct {
 	// Parameters is the JSON schema of the input, an object. The content of the message is the member "message", if that is a
 	// string, or else the JSON of the input. Nil means an object with a message.
 	Parameters json.RawMessage
-	// Timeout bounds the time from the message to the response. After it the model receives an error, and the response is discarded: it
-	// stays in the collection, where [Reply] finds it. Zero means 120 s; negative means no bound.
+	// Timeout bounds the time from the message to the response. After it the model receives an error, and the asked agent does not answer any
+	// more: the end of the time is the Deadline of the message, unless that of the request that the caller answers is earlier. A response that
+	// Wait returns is discarded if it is later. Zero means 120 s; negative means no bound.
 	Timeout time.Duration
 	// Depth bounds the number of agents that wait for each other, without the last one. Zero means 5, the most.
 	Depth int
@@ -116,28 +114,19 @@ func (t *AgentTool) check() error {
 	if t.Name == "" {
 		wrong("needs a Name")
 	}
-	if t.Depth < 0 || t.Depth > maxDepth {
-		wrong("has the Depth %d: want 1 to %d, or 0 for the default", t.Depth, maxDepth)
+	if t.Depth < 0 || t.Depth > agenttool.MaxDepth {
+		wrong("has the Depth %d: want 1 to %d, or 0 for the default", t.Depth, agenttool.MaxDepth)
 	}
 	return errors.Join(errs...)
-}
-
-// defaultParameters are the parameters of an agent tool without Parameters.
-var defaultParameters = json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","description":"the request, with all that the agent ` +
-	`needs to know"}},"required":["message"],"additionalProperties":false}`)
-
-// answer is the result of an agent tool.
-type answer struct {
-	Response string `json:"response"`
 }
 
 // tool returns the tool for a worker.
 func (t *AgentTool) tool() chat.Tool {
 	parameters := t.Parameters
 	if parameters == nil {
-		parameters = defaultParameters
+		parameters = agenttool.Parameters
 	}
-	tool := chat.NewTool(t.Name, t.Description, t.call, &chat.ToolOptions[json.RawMessage, answer]{
+	tool := chat.NewTool(t.Name, t.Description, t.call, &chat.ToolOptions[json.RawMessage, agenttool.Output]{
 		Parameters: parameters, Policy: ledger.Idempotent, Timeout: -1,
 	})
 	tool.Unrecorded = true
@@ -152,6 +141,8 @@ type asker struct {
 	ref  Ref
 	name string
 	path []Address // the agents that wait for each other, from the first to this one
+	// deadline is that of the cycle. The requests of the agent have no later one.
+	deadline time.Time
 }
 
 // newAsker returns the agent whose cycle has the pending messages. Those of a request have one path, unless the program has
@@ -163,24 +154,20 @@ func newAsker(of Ref, name string, pending []dohost.Row[Message]) *asker {
 			path = m.Path
 		}
 	}
-	return &asker{of, name, append(slices.Clone(path), Address{of.Object().ID().String(), name})}
+	return &asker{of, name, append(slices.Clone(path), Address{of.Object().ID().String(), name}), cycleDeadline(pending)}
 }
 
 // mayAsk returns an error if the agent must not ask another one. The address of an asked agent without Messages may be that of another agent,
 // which waits for nothing.
 func (by *asker) mayAsk(t *AgentTool, to Address) error {
-	depth := cmp.Or(t.Depth, maxDepth)
-	if n := len(by.path); n > depth {
-		return fmt.Errorf("no agent was asked: %d agents would ask each other, the limit is %d: %s", n, depth, pathText(by.path))
+	if err := agenttool.CheckDepth(by.path, cmp.Or(t.Depth, agenttool.MaxDepth)); err != nil || t.Messages == nil {
+		return err
 	}
-	if t.Messages != nil && slices.Contains(by.path, to) {
-		return fmt.Errorf("the agent %v was not asked: it waits for this answer: %s", to, pathText(append(slices.Clone(by.path), to)))
-	}
-	return nil
+	return agenttool.CheckCycle(by.path, to)
 }
 
 // call is the function of the tool.
-func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (a answer, err error) {
+func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (out agenttool.Output, err error) {
 	by := ctx.Value(askerKey{}).(*asker)
 	call, _ := chat.CallFrom(ctx)
 	object := by.ref.Object().ID()
@@ -189,28 +176,37 @@ func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (a answer, 
 			err = object.Validate()
 		}
 		if err != nil {
-			return a, err
+			return out, err
 		}
 	}
 	to := Address{object.String(), t.Name}
 	if err := by.mayAsk(t, to); err != nil {
-		return a, err
+		return out, err
 	}
-	id := requestOf(call.Key)
+	id := agenttool.RequestID(call.Key)
+	now := time.Now()
 	m := Message{
-		ID: id, Role: chat.RoleUser, Content: messageIn(input), From: by.name, To: t.Name, Created: time.Now(), Request: id, Path: by.path,
+		ID: id, Role: chat.RoleUser, Content: agenttool.Message(input), From: by.name, To: t.Name, Created: now, Request: id, Path: by.path,
+		Deadline: t.deadline(by, now),
 	}
 	if n := len(m.Content); t.Messages != nil && n > maxContent {
-		return a, fmt.Errorf("the agent %v was not asked: the message has %d bytes, the limit is %d", to, n, maxContent)
+		return out, fmt.Errorf("the agent %v was not asked: the message has %d bytes, the limit is %d", to, n, maxContent)
 	}
-	r, err := t.ask(ctx, by.ref, object, m)
+	r, err := t.ask(ctx, by, object, m)
 	switch {
 	case errors.Is(err, errLate):
-		return a, fmt.Errorf("the agent %v did not answer within %v; its request %s may still have effects", to, t.timeout(), id)
+		return out, fmt.Errorf("the agent %v did not answer within %v; its request %s may still have effects", to, agenttool.Timeout(t.Timeout), id)
 	case err != nil:
-		return a, fmt.Errorf("the agent %v has not answered the request %s: %s", to, id, failureText(ctx, by.ref, object, err))
+		return out, fmt.Errorf("the agent %v has not answered the request %s: %s", to, id, failureText(ctx, by.ref, object, err))
 	}
-	return answer{r.Content}, nil
+	return agenttool.Output{Response: r.Content}, nil
 }
 
-func (t *AgentTool) timeout() time.Duration { return max(0, cmp.Or(t.Timeout, askTimeout)) } // 0: no bound
+// deadline returns the deadline of a request of a given time. It is not later than that of the cycle that asks.
+func (t *AgentTool) deadline(by *asker, created time.Time) time.Time {
+	limit := agenttool.Timeout(t.Timeout)
+	if limit == 0 {
+		return by.deadline
+	}
+	return earlier(created.Add(limit), by.deadline)
+}

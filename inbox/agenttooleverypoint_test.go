@@ -31,16 +31,7 @@ func TestAgentToolAtEveryPoint(t *testing.T) {
 				Reset:   func() { log.took() },
 				Places:  pointtest.Places(),
 				Run: func(ctx context.Context, h *dohosttest.Host) error {
-					return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-						return desks.Get(h, "a").Do(ctx, func(ctx context.Context, d *desk) error {
-							m := inbox.Message{ID: "1", From: "ada", To: "a", Content: "b: x & b: x", Request: "r1"}
-							if _, ok, err := messages.Get(ctx, d.Storage(), m.ID); ok || err != nil {
-								return err
-							}
-							_, err := inbox.Send(ctx, d.Storage(), &messages, m)
-							return err
-						})
-					})
+					return askOnce(ctx, h, "a", inbox.Message{ID: "1", To: "a", Content: "b: x & b: x"})
 				},
 				Check: func(ctx context.Context, h *dohosttest.Host) error {
 					return errors.Join(checkResearcher(ctx, h, researcher), checkPlanner(ctx, h), log.check())
@@ -49,6 +40,24 @@ func TestAgentToolAtEveryPoint(t *testing.T) {
 			dohosttest.EveryPoint(t, pointtest.Scenario(s, 15, 40))
 		})
 	}
+}
+
+// askOnce sends requests of ada to an object, however often the call is repeated.
+func askOnce(ctx context.Context, h *dohosttest.Host, object string, list ...inbox.Message) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+		return desks.Get(h, object).Do(ctx, func(ctx context.Context, d *desk) error {
+			for _, m := range list {
+				m.From, m.Request = "ada", "r"+m.ID
+				if _, ok, err := messages.Get(ctx, d.Storage(), m.ID); ok || err != nil {
+					return err
+				}
+				if _, err := inbox.Send(ctx, d.Storage(), &messages, m); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
 }
 
 // check returns an error if a response was work of an agent.

@@ -78,42 +78,6 @@ func TestAgentToolWithParkedRequest(t *testing.T) {
 	}, "a", "b")...)
 }
 
-// TestAgentToolDiscardsLateResponse has an agent that answers a minute after the time limit, and a caller that is killed later. The
-// repeated cycle has the error of the first one, although the response is stored.
-func TestAgentToolDiscardsLateResponse(t *testing.T) {
-	log := &asked{}
-	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		askA(t, ctx, h, "b: hi & c: slowly")
-		h.Advance(4 * time.Minute) // b has answered, and c has not
-		all := requests(t, ctx, h, "a")
-		for _, m := range all {
-			inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-				if _, ok, err := inbox.Reply(ctx, d.Storage(), &messages, m); ok != (m.To == "b") || err != nil {
-					t.Errorf("a response of %s: %t, %v", m.To, ok, err)
-				}
-				return nil
-			})
-		}
-		h.Kill()
-		h.Advance(10 * time.Minute)
-		if got := named(replyTo(t, ctx, h, "a", "r1"), all); got != "a heard ("+lateText+", c says slowly)" || len(all) != 2 {
-			t.Errorf("%q, %d requests", got, len(all))
-		}
-		equal(t, "prompts", log.took(), "a got b: hi & c: slowly") // and none with a response
-	}, team(func(a *inbox.Agent, tools []inbox.AgentTool) {
-		r := &relay{name: a.Name}
-		a.Model = r
-		switch a.Name {
-		case "a":
-			tools[2].Timeout, r.log = time.Hour, log
-		case "b":
-			r.wait = 3 * time.Minute
-		case "c":
-			r.wait = 8 * time.Minute
-		}
-	}, "a", "b", "c")...)
-}
-
 // TestAgentToolAcrossDowntime closes the host for 20 minutes while agents wait for each other. The time limit counts, and a response
 // within it counts after the downtime.
 func TestAgentToolAcrossDowntime(t *testing.T) {

@@ -2,14 +2,9 @@ package inbox
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -22,7 +17,7 @@ var errLate = errors.New("inbox: the time for the response is over")
 var errNoAgent = errors.New("inbox: the object is no agent")
 
 // ask inserts a request, unless an earlier run of its call has done so, and waits for the response.
-func (t *AgentTool) ask(ctx context.Context, by Ref, object dohost.ID, m Message) (r Message, err error) {
+func (t *AgentTool) ask(ctx context.Context, by *asker, object dohost.ID, m Message) (r Message, err error) {
 	insert, wait := t.Insert, t.Wait
 	if t.Messages != nil {
 		insert = func(ctx context.Context, by Ref, m Message) (Message, error) {
@@ -32,29 +27,28 @@ func (t *AgentTool) ask(ctx context.Context, by Ref, object dohost.ID, m Message
 			return inObject(ctx, by, object, func(ctx context.Context, of Ref) (Message, error) { return WaitReply(ctx, of, t.Messages, m) })
 		}
 	}
-	limit := t.timeout()
-	stored, err := until(ctx, m.Created, limit, func(ctx context.Context) (Message, error) { return insert(ctx, by, m) })
+	stored, err := until(ctx, m.Deadline, func(ctx context.Context) (Message, error) { return insert(ctx, by.ref, m) })
 	if err != nil {
 		return r, err
 	}
-	waits := limit
-	if limit > 0 && !stored.Created.Equal(m.Created) { // an earlier run has inserted it
-		waits = max(limit, time.Since(stored.Created)+lookTime)
+	deadline := t.deadline(by, stored.Created)
+	end := deadline
+	if look := time.Now().Add(lookTime); !end.IsZero() && !stored.Created.Equal(m.Created) && end.Before(look) { // an earlier run has inserted it
+		end = look
 	}
-	r, err = until(ctx, stored.Created, waits, func(ctx context.Context) (Message, error) { return wait(ctx, by, stored) })
-	if err == nil && limit > 0 && !r.Created.IsZero() && r.Created.Sub(stored.Created) >= limit {
+	r, err = until(ctx, end, func(ctx context.Context) (Message, error) { return wait(ctx, by.ref, stored) })
+	if errors.Is(err, ErrExpired) || err == nil && !deadline.IsZero() && !r.Created.IsZero() && !r.Created.Before(deadline) {
 		return r, errLate
 	}
 	return r, err
 }
 
-// until calls fn with a context that ends when a limit has passed since a time, and returns errLate if fn has failed since then. The limit
-// zero is none.
-func until(ctx context.Context, since time.Time, limit time.Duration, fn func(context.Context) (Message, error)) (Message, error) {
-	if limit == 0 {
+// until calls fn with a context that ends at a time, and returns errLate if fn has failed since then. The time zero is none.
+func until(ctx context.Context, end time.Time, fn func(context.Context) (Message, error)) (Message, error) {
+	if end.IsZero() {
 		return fn(ctx)
 	}
-	limited, cancel := context.WithDeadlineCause(ctx, since.Add(limit), errLate)
+	limited, cancel := context.WithDeadlineCause(ctx, end, errLate)
 	defer cancel()
 	m, err := fn(limited)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
@@ -154,34 +148,4 @@ func sendOnce(ctx context.Context, of Ref, messages *dohost.Collection[Message],
 		return old.Value, err
 	}
 	return Send(ctx, of.Storage(), messages, m)
-}
-
-// requestOf returns the id of the request of the call with a key.
-func requestOf(key string) string {
-	sum := sha256.Sum256([]byte("request " + key))
-	return "ask_" + hex.EncodeToString(sum[:16])
-}
-
-// messageIn returns the content of the message for an input.
-func messageIn(input json.RawMessage) string {
-	var in struct {
-		Message *string `json:"message"`
-	}
-	if err := json.Unmarshal(input, &in); err != nil || in.Message == nil {
-		return string(input)
-	}
-	return *in.Message
-}
-
-// pathText returns a path for a model. Agent tools make no path of more than maxDepth+1 addresses, and no address of more than 2,000
-// bytes, but a program may have inserted others.
-func pathText(path []Address) string {
-	var all []string
-	for _, a := range path[:min(len(path), maxDepth+1)] {
-		all = append(all, fmt.Sprintf("%.2000v", a))
-	}
-	if len(path) > len(all) {
-		all = append(all, "…")
-	}
-	return strings.Join(all, " → ")
 }

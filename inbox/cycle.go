@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
@@ -64,18 +65,25 @@ func cycleContext(ctx context.Context) context.Context {
 
 // cycle runs one cycle. changed reports that it has ended without a response because other code has changed its rows.
 func (r *runner[O, Row, Response]) cycle(ctx context.Context, g *group[Row]) (changed bool, err error) {
-	c := &Cycle[Row]{Pending: g.rows, Group: g.name}
 	ctx = context.WithValue(ctx, cycleKey{}, r.prefix)
-	if c.Messages, err = r.in.Build(r.o, ctx, g.rows); err != nil {
-		return false, fmt.Errorf("inbox: build: %w", err)
+	var deadline time.Time
+	if r.in.expiry != nil {
+		deadline = r.in.expiry.deadline(g.rows)
 	}
-	response, err := r.in.Generate(r.o, ctx, c)
-	if err != nil {
-		return false, fmt.Errorf("inbox: generate: %w", err)
+	var response Response
+	expired := isOver(deadline)
+	if !expired {
+		response, err = r.answer(ctx, g)
+		if expired = isOver(deadline) || errors.Is(err, errDeadline); err != nil && !expired {
+			return false, err
+		}
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
 		if _, changed, err = r.reread(ctx, g); err != nil || changed {
 			return err
+		}
+		if expired {
+			return r.in.expiry.expire(r.o, ctx, g.rows)
 		}
 		if err := r.in.Respond(r.o, ctx, response, g.rows); err != nil {
 			return err
@@ -86,6 +94,18 @@ func (r *runner[O, Row, Response]) cycle(ctx context.Context, g *group[Row]) (ch
 		return false, fmt.Errorf("inbox: respond: %w", err)
 	}
 	return changed, nil
+}
+
+// answer returns the response of a cycle.
+func (r *runner[O, Row, Response]) answer(ctx context.Context, g *group[Row]) (response Response, err error) {
+	c := &Cycle[Row]{Pending: g.rows, Group: g.name}
+	if c.Messages, err = r.in.Build(r.o, ctx, g.rows); err != nil {
+		return response, fmt.Errorf("inbox: build: %w", err)
+	}
+	if response, err = r.in.Generate(r.o, ctx, c); err != nil {
+		return response, fmt.Errorf("inbox: generate: %w", err)
+	}
+	return response, nil
 }
 
 // checkLeft returns an error for a row of a group that is still in the index.

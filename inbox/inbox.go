@@ -40,8 +40,10 @@ type Inbox[O, Row, Response any] struct {
 	// cycles of a row that failed, the row is parked. Parallel must be zero.
 	Options agent.RowsOptions
 
-	err    error      // of ForMessages
-	prefix dohost.Key // of ForMessages
+	// Set by ForMessages.
+	err    error
+	prefix dohost.Key
+	expiry *expiry[O, Row]
 }
 
 // Cycle is the input of Generate.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/internal/agenttool"
 )
 
 // Message is the row of an inbox with all functions: see [ForMessages]. Programs and agents send a message to an agent by
@@ -38,6 +39,12 @@ type Message struct {
 	// message with that id from the same sender gets no second response.
 	Request   string `json:"request,omitempty"`
 	InReplyTo string `json:"inReplyTo,omitempty"`
+	// Deadline is the time after which no code waits for the response to a request; zero if there is none. The agent asks its model for a request
+	// until then, and responds before it or not at all: see Expired. It has no effect in a message without Request.
+	Deadline time.Time `json:"deadline,omitzero" msgpack:",omitempty"`
+	// Expired is set, with Processed, if the agent has found the deadline of the request to be over. The request has no response, and is not
+	// in the conversation of the agent.
+	Expired bool `json:"expired,omitempty" msgpack:",omitempty"`
 	// Path lists the agents that wait for each other, from the first to the sender, in a request of an agent tool: see [AgentTool].
 	// Other messages have none.
 	Path []Address `json:"path,omitempty" msgpack:",omitempty"`
@@ -50,7 +57,8 @@ const (
 	// pendingIndex has the messages that wait, by agent and time.
 	pendingIndex = "pending"
 	// conversationIndex has the other messages of an agent, ordered by the time of the response. The response follows the
-	// messages of its cycle. The requests of an agent, and the responses to them, are not in its own conversation.
+	// messages of its cycle. The requests of an agent, and the responses to them, are not in its own conversation. Expired requests are in
+	// none: a model would answer them in a later cycle.
 	conversationIndex = "conversation"
 	// replyIndex has responses by the request id, the agent and the sender of the request.
 	replyIndex = "reply"
@@ -110,7 +118,7 @@ func (m *Message) waits() bool {
 }
 
 func conversationKeys(m Message) (keys []dohost.Key) {
-	if m.waits() {
+	if m.waits() || m.Expired {
 		return nil
 	}
 	when := m.Processed
@@ -132,11 +140,11 @@ const maxContent = 1 << 20
 
 // Send inserts a message to an agent, and returns it. It sets the fields ID, Role and Created if they are zero: to a random id, to
 // the role of a user, and to the present time. The agent answers in a later event, once the caller's event has ended or gives up
-// the turn. A message to a name that no agent has waits forever.
+// the turn. A message to a name that no agent has waits forever. A Deadline that is over is no error: the request expires.
 //
 // Errors: [dohost.ErrMisuse] for a message without To, with a Role other than user and system, with a field of a response
-// (Processed, InReplyTo, Generation), with more than 5 addresses in Path, or with a year of Created outside 1 to 9999; a
-// [*dohost.LimitError] for more than 1 MiB of Content; [dohost.ErrConflict] for an ID that is stored; those of the collection.
+// (Processed, InReplyTo, Generation, Expired), with a Deadline but no Request, with more than 5 addresses in Path, or with a year of Created
+// or Deadline outside 1 to 9999; a [*dohost.LimitError] for more than 1 MiB of Content; [dohost.ErrConflict] for an ID that is stored; those of the collection.
 func Send(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], m Message) (Message, error) {
 	if m.ID == "" {
 		m.ID = "msg_" + ulid.Make().String()
@@ -155,17 +163,22 @@ func Send(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Me
 
 func (m *Message) check() error {
 	why := ""
-	switch year := m.Created.UTC().Year(); {
+	year, deadline := m.Created.UTC().Year(), m.Deadline.UTC().Year()
+	switch {
 	case m.To == "":
 		why = "has no To"
 	case m.Role != chat.RoleUser && m.Role != chat.RoleSystem:
 		why = fmt.Sprintf("has the role %.20q: want user or system", m.Role)
-	case !m.Processed.IsZero(), m.InReplyTo != "", m.Generation != "":
-		why = "has a field of a response: Processed, InReplyTo or Generation"
-	case len(m.Path) > maxDepth:
-		why = fmt.Sprintf("has %d addresses in its Path: want at most %d", len(m.Path), maxDepth)
+	case !m.Processed.IsZero(), m.InReplyTo != "", m.Generation != "", m.Expired:
+		why = "has a field of a response: Processed, InReplyTo, Generation or Expired"
+	case m.Request == "" && !m.Deadline.IsZero():
+		why = "has a Deadline, and no Request"
+	case len(m.Path) > agenttool.MaxDepth:
+		why = fmt.Sprintf("has %d addresses in its Path: want at most %d", len(m.Path), agenttool.MaxDepth)
 	case year < 1 || year > 9999:
 		why = fmt.Sprintf("is of the year %d: want 1 to 9999", year)
+	case deadline < 1 || deadline > 9999:
+		why = fmt.Sprintf("has a Deadline in the year %d: want 1 to 9999", deadline)
 	case len(m.Content) > maxContent:
 		return &dohost.LimitError{What: "the content of a message", Size: len(m.Content), Limit: maxContent}
 	default:
@@ -196,8 +209,9 @@ var ErrNoReply = errors.New("inbox: no agent is going to answer the request")
 // agent answers it once. A cycle may wait for another agent, but agents must not wait for each other: only ctx ends that. An [AgentTool]
 // refuses a request that would wait for itself.
 //
-// Errors: [ErrNoReply]; [dohost.ErrMisuse] for a message without Request, and in a cycle of the agent that is to answer; the context's
-// cause, so a limit of time is that of ctx; those of [agent.Rows.Wait] and of the collection.
+// Errors: [ErrNoReply]; [ErrExpired] after the Deadline of the request, also if the agent has not marked it yet; [dohost.ErrMisuse] for a
+// message without Request, and in a cycle of the agent that is to answer; the context's cause, so a limit of time is that of ctx; those of
+// [agent.Rows.Wait] and of the collection.
 func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message], asked Message) (Message, error) {
 	if asked.Request == "" {
 		return Message{}, fmt.Errorf("inbox: a wait for the response to the message %.64q, which has no Request: %w", asked.ID, dohost.ErrMisuse)
@@ -211,7 +225,7 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 		if err != nil || ok {
 			return m, err
 		}
-		waits, err := isWaiting(ctx, a, messages, asked.ID)
+		stored, waits, err := isWaiting(ctx, a, messages, asked)
 		if err == nil && waits && time.Since(looked) >= lookPause {
 			looked = time.Now()
 			waits, err = a.Rows().Pending(ctx)
@@ -219,10 +233,12 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 		switch {
 		case err != nil:
 			return Message{}, err
+		case stored.Expired, waits && isOver(stored.Deadline):
+			return Message{}, fmt.Errorf("%w: %.64q to %.64q", ErrExpired, asked.Request, asked.To)
 		case !waits:
 			return Message{}, fmt.Errorf("%w: %.64q to %.64q", ErrNoReply, asked.Request, asked.To)
 		}
-		if err := a.Rows().Wait(ctx); err != nil {
+		if err := waitRows(ctx, a, stored.Deadline); err != nil {
 			return Message{}, err
 		}
 	}
@@ -234,14 +250,16 @@ const lookPause = 20 * time.Second
 // cycleKey is the context key of the prefix of the rows whose cycle runs.
 type cycleKey struct{}
 
-// isWaiting reports whether a message is in the collection and not parked. A message without an id is taken for one.
-func isWaiting(ctx context.Context, a Ref, messages *dohost.Collection[Message], id string) (bool, error) {
-	if id == "" {
-		return true, nil
+// isWaiting returns a message as it is stored, and reports whether it is in the collection and not parked. A message without an id is taken
+// for one.
+func isWaiting(ctx context.Context, a Ref, messages *dohost.Collection[Message], asked Message) (stored Message, waits bool, err error) {
+	if asked.ID == "" {
+		return asked, true, nil
 	}
-	if _, ok, err := messages.Get(ctx, a.Storage(), id); !ok || err != nil {
-		return false, err
+	row, ok, err := messages.Get(ctx, a.Storage(), asked.ID)
+	if !ok || err != nil {
+		return Message{}, false, err
 	}
-	parked, err := a.Rows().Parked(ctx, messages.Name, id)
-	return !parked, err
+	parked, err := a.Rows().Parked(ctx, messages.Name, asked.ID)
+	return row.Value, !parked, err
 }
