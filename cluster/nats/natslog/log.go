@@ -72,6 +72,7 @@ type Log struct {
 	js      jetstream.JetStream
 	options Options
 	cell    string
+	table   *Table           // has the session of the leases; nil for sessions of single leases
 	stream  jetstream.Stream // of the records
 	bases   jetstream.Stream // of the contents of bases
 	owners  jetstream.Stream // of the keys of owners
@@ -126,8 +127,6 @@ func ownerStream(replicas int) jetstream.StreamConfig {
 }
 
 func (l *Log) subject() string { return "dohost.log." + l.cell }
-
-func (l *Log) ownerKey() string { return "$KV.dohost." + l.cell }
 
 // makeStream makes a stream, or checks the properties on which the package depends of one that exists.
 func (l *Log) makeStream(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {

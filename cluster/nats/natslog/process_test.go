@@ -78,7 +78,7 @@ func TestConnectionClosedDuringAnAppend(t *testing.T) {
 	l := open(t, s, "main", single)
 	o := acquire(t, l)
 	appends(t, o, 1, 1)
-	o.endRenewals() // so that the record is the only message
+	o.session.endRenewals() // so that the record is the only message
 	for _, server := range s.Processes {
 		suspend(t, server)
 	}
