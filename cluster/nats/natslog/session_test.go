@@ -191,61 +191,98 @@ func TestReleaseOfOneCell(t *testing.T) {
 	free(t, a, 0)
 }
 
-// TestStaleReadsMakeNoSecondLease has the writes that follow old reads: that a session has no key, or that a cell has its former owner.
-func TestStaleReadsMakeNoSecondLease(t *testing.T) {
+// oldRead is a bucket with a former leader that answers the first read of one key.
+type oldRead struct {
+	jetstream.Stream
+	name    string
+	message *jetstream.RawStreamMsg // nil if the key did not exist
+	read    bool
+}
+
+func (r *oldRead) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	if r.read || subject != keySubject(r.name) {
+		return r.Stream.GetLastMsgForSubject(ctx, subject)
+	}
+	if r.read = true; r.message == nil {
+		return nil, jetstream.ErrMsgNotFound
+	}
+	return r.message, nil
+}
+
+// TestOldReadsMakeNoSecondLease has a node that reads that a session has no key, or that a cell has a former owner or none.
+func TestOldReadsMakeNoSecondLease(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	a, b := joinNode(t, s, "main", unhurried), joinNode(t, s, "main", unhurried)
 	l := b.log(t, 0)
-	former := free(t, a, 0)
-	read := former.revision // of the key when the reader reads it
-	if err := former.Release(t.Context()); err != nil {
-		t.Fatal(err)
+	old := []*jetstream.RawStreamMsg{nil} // the messages of the owner's key
+	now := func() *jetstream.RawStreamMsg {
+		t.Helper()
+		m, err := l.key(t.Context(), l.cell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	for range 2 {
+		o := free(t, a, 0)
+		old = append(old, now())
+		if err := o.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		old = append(old, now())
 	}
 	o := free(t, a, 0)
-	appends(t, o, 1, 1)
-	if _, err := l.deleteKey(t.Context(), a.own.name, 0, markTime); !isRefused(err) {
-		t.Errorf("the end of a session whose key exists: %v", err)
+	bucket := l.owners
+	l.owners = &oldRead{Stream: bucket, name: a.own.name}
+	if _, err := l.tryAcquire(t.Context()); !errors.Is(err, errOwned) {
+		t.Errorf("the session has no key in an old read: %v", err)
 	}
-	for _, revision := range []uint64{0, read} {
-		late := &lease{log: l, session: b.own, owner: "late", revision: revision}
-		if err := late.takeKey(t.Context()); !errors.Is(err, errOwned) {
-			t.Errorf("the key of the owner after an old read: %v", err)
+	for n, m := range old {
+		l.owners = &oldRead{Stream: bucket, name: l.cell, message: m}
+		if _, err := l.tryAcquire(t.Context()); !errors.Is(err, errOwned) {
+			t.Errorf("message %d of the owner's key is read: %v", n, err)
 		}
 	}
 	a.renew(t)
-	appends(t, o, 2, 2)
+	appends(t, o, 1, 1)
+}
 
-	// The key of the session expires. A renewal that arrives later is refused, also after the mark has expired.
+// TestEndedSessionStaysEnded has a renewal that arrives after the key has expired, and after the mark of the end has expired.
+func TestEndedSessionStaysEnded(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, 1, "always")
+	a, b := joinNode(t, s, "main", unhurried), joinNode(t, s, "main", unhurried)
+	l, o := b.log(t, 0), free(t, a, 0)
 	expire := func() {
 		t.Helper()
 		if err := l.owners.Purge(t.Context(), jetstream.WithPurgeSubject(keySubject(a.own.name))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	renewal := func() error {
-		_, err := l.put(t.Context(), a.own.name, a.own.data, a.own.revision, time.Minute)
-		return err
+	refused := func(when string) {
+		t.Helper()
+		if _, err := l.put(t.Context(), a.own.name, a.own.data, a.own.revision, time.Minute); !isRefused(err) {
+			t.Errorf("a renewal %s: %v", when, err)
+		}
 	}
 	expire()
-	if ended, err := l.endAbsent(t.Context(), a.own.name); err != nil || !ended {
-		t.Fatalf("the session has ended %v, %v", ended, err)
-	}
-	if ended, err := l.endAbsent(t.Context(), a.own.name); err != nil || !ended {
-		t.Errorf("the mark of the end was not read: %v, %v", ended, err)
-	}
-	if err := renewal(); !isRefused(err) {
-		t.Errorf("a renewal after the mark: %v", err)
+	for n := range 2 { // a second host finds the mark
+		if ended, err := l.endAbsent(t.Context(), a.own.name); err != nil || !ended {
+			t.Fatalf("host %d: the session has ended %v, %v", n, ended, err)
+		}
+		refused("after the mark")
 	}
 	expire()
-	if err := renewal(); !isRefused(err) {
-		t.Errorf("a renewal after the end of the mark: %v", err)
-	}
+	refused("after the end of the mark")
 	free(t, b, 0)
 	if err := a.Renew(t.Context(), a.member); !errors.Is(err, sharedlog.ErrFenced) {
-		t.Errorf("a renewal of the session: %v", err)
+		t.Errorf("a renewal of the node: %v", err)
 	}
 	fenced(t, o)
+	if members := read(t, b.Table).Members; len(members) != 1 {
+		t.Errorf("the members are %v", members)
+	}
 }
 
 // TestLostAnswersOfASession has writes that the servers have accepted already, as after attempts whose answers were lost.
