@@ -58,15 +58,16 @@ func TestFenceIsThatOfTheStream(t *testing.T) {
 	old := acquire(t, open(t, s, "main", single))
 	appends(t, old, 1, 2)
 	old.session.endRenewals()
+	renewed := *old.session.sent.Load()
 	o := acquire(t, open(t, s, "main", single))
-	if took := o.session.begun.Sub(old.session.begun); took < testLease-margin || took > testLease+patience {
+	if took := o.session.sent.Load().since(renewed); took < testLease-margin || took > testLease+patience {
 		t.Errorf("the log was free after %v", took)
 	}
 	appends(t, o, 3, 3)
 	for n := range uint64(3) {
 		old.invalid.Store(false)
 		old.session.invalid.Store(false)
-		old.session.deadline.Store(int64(time.Hour))
+		old.session.sent.Store(&moment{time.Now().Add(time.Hour), time.Now().Add(time.Hour).Round(0)})
 		if err := old.Append(t.Context(), 3, []byte("former")); !errors.Is(err, sharedlog.ErrFenced) {
 			t.Errorf("append of the former owner: %v", err)
 		}

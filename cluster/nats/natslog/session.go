@@ -24,11 +24,9 @@ type session struct {
 	name string // of the key; no other session has it
 	data []byte // the value of the key
 
-	begun    time.Time
-	wall     time.Time    // begun, without the monotonic clock
-	deadline atomic.Int64 // in nanoseconds after begun
-	invalid  atomic.Bool
-	expiry   *time.Timer // calls lose at the deadline
+	sent    atomic.Pointer[moment] // of the last renewal that was acknowledged
+	invalid atomic.Bool
+	expiry  *time.Timer // calls lose at the deadline
 
 	// Of the goroutine that renews the session.
 	revision uint64 // of the key; 0 before it exists
@@ -127,21 +125,20 @@ func (s *session) begin(ctx context.Context) error {
 		sent, err := s.write(ctx, func(ctx context.Context) (uint64, error) {
 			return s.log.put(ctx, s.name, s.data, s.revision, s.log.options.LeaseTime)
 		})
-		s.begun, s.wall = sent, sent.Round(0)
+		s.sent.Store(&sent)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	s.deadline.Store(int64(s.log.options.LeaseTime - margin))
 	s.expiry = time.AfterFunc(s.left(), s.lose)
 	return nil
 }
 
 // write repeats a conditional write of the key until the servers decide it, and returns when the accepted attempt was sent.
-func (s *session) write(ctx context.Context, attempt func(context.Context) (uint64, error)) (sent time.Time, err error) {
+func (s *session) write(ctx context.Context, attempt func(context.Context) (uint64, error)) (sent moment, err error) {
 	for {
-		sent = time.Now()
+		sent = now()
 		revision, err := attempt(ctx)
 		if err == nil {
 			s.revision = revision
@@ -199,6 +196,7 @@ func (s *session) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.log.options.LeaseTime/renewals)
 	defer cancel()
 	if !s.valid() { // it must not be valid again
+		s.lose()
 		return fmt.Errorf("%w: the key %s was not renewed in time", sharedlog.ErrFenced, s.name)
 	}
 	sent, err := s.write(ctx, func(ctx context.Context) (uint64, error) {
@@ -210,7 +208,7 @@ func (s *session) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.deadline.Store(int64(s.since(sent) + s.log.options.LeaseTime - margin))
+	s.sent.Store(&sent)
 	s.expiry.Reset(s.left())
 	s.freeEnded(ctx)
 	return nil
@@ -320,14 +318,9 @@ func (s *session) has(owner string) bool {
 	return s.leases[owner] != nil
 }
 
-// since is the time from the beginning to t, by the clock that is ahead: the monotonic clock stands still while a machine is suspended.
-func (s *session) since(t time.Time) time.Duration {
-	return max(t.Sub(s.begun), t.Round(0).Sub(s.wall))
-}
-
 // left is the time to the deadline.
 func (s *session) left() time.Duration {
-	return time.Duration(s.deadline.Load()) - s.since(time.Now())
+	return s.log.options.LeaseTime - margin - now().since(*s.sent.Load())
 }
 
 // valid reports whether the key is certain to exist.
@@ -340,4 +333,18 @@ func (s *session) valid() bool {
 		return false
 	}
 	return true
+}
+
+// moment is a time by two clocks.
+type moment struct{ monotonic, wall time.Time }
+
+func now() moment {
+	t := time.Now()
+	return moment{t, t.Round(0)} // Round removes the reading of the monotonic clock
+}
+
+// since is the time since an earlier moment, by the clock that is ahead: the monotonic clock stands still while a machine is suspended, and
+// the wall clock may be set back.
+func (m moment) since(earlier moment) time.Duration {
+	return max(m.monotonic.Sub(earlier.monotonic), m.wall.Sub(earlier.wall))
 }

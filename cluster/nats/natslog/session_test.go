@@ -76,10 +76,10 @@ func TestOneRenewalForAllCells(t *testing.T) {
 	}
 	const times = 5
 	for range times {
-		before := n.own.deadline.Load()
+		before := n.own.sent.Load()
 		n.renew(t)
 		for _, o := range leases {
-			if !o.Valid() || o.session.deadline.Load() <= before {
+			if !o.Valid() || o.session.sent.Load() == before {
 				t.Fatalf("cell %s was not renewed", o.log.cell)
 			}
 		}
@@ -302,8 +302,8 @@ func TestLostAnswersOfASession(t *testing.T) {
 		if _, err := l.put(t.Context(), x.name, x.data, x.revision, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		before := x.deadline.Load()
-		if err := x.renew(t.Context()); err != nil || !x.valid() || x.deadline.Load() <= before {
+		before := x.sent.Load()
+		if err := x.renew(t.Context()); err != nil || !x.valid() || x.sent.Load() == before {
 			t.Fatalf("a renewal: %v", err)
 		}
 	}
@@ -423,29 +423,30 @@ func TestDamagedKeyOfAnOwner(t *testing.T) {
 	}
 }
 
-// TestClockThatIsAheadEndsTheSession moves each of the clocks, without servers.
+// TestClockThatIsAheadEndsTheSession moves each of the clocks after a renewal, without servers.
 func TestClockThatIsAheadEndsTheSession(t *testing.T) {
-	for name, jump := range map[string]struct{ monotonic, wall time.Duration }{
+	l := &Log{options: Options{LeaseTime: time.Minute}}
+	for name, passed := range map[string]struct{ monotonic, wall time.Duration }{
 		"the monotonic clock stood still": {0, time.Hour},
 		"the wall clock was set back":     {time.Hour, -time.Hour},
 		"both":                            {time.Hour, time.Hour},
 	} {
-		now := time.Now()
-		s := &session{begun: now.Add(-jump.monotonic), wall: now.Round(0).Add(-jump.wall), leases: map[string]*lease{}, ended: map[*lease]struct{}{}}
+		s := l.newSession(ofMember, nil)
 		leases := []*lease{{session: s, owner: "a"}, {session: s, owner: "b"}}
 		for _, o := range leases {
 			s.add(o)
 		}
-		s.deadline.Store(int64(2 * time.Hour))
+		good := now()
+		s.sent.Store(&good)
 		if !leases[0].Valid() {
 			t.Errorf("%s: the lease is not valid before its deadline", name)
 		}
-		s.deadline.Store(int64(time.Minute))
+		s.sent.Store(&moment{good.monotonic.Add(-passed.monotonic), good.wall.Add(-passed.wall)})
 		for n, o := range leases {
 			if o.Valid() {
 				t.Errorf("%s: lease %d is valid", name, n)
 			}
-			s.deadline.Store(int64(2 * time.Hour)) // a renewal that was acknowledged too late
+			s.sent.Store(&good) // a renewal that is acknowledged too late
 		}
 	}
 }
@@ -455,20 +456,26 @@ func TestLateRenewalEndsTheSession(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	n := joinNode(t, s, "main", unhurried)
-	o, revision := free(t, n, 0), n.own.revision
-	n.own.deadline.Store(0)
+	o, revision := free(t, n, 1), n.own.revision
+	past := moment{time.Now().Add(-unhurried.LeaseTime), time.Now().Round(0)}
+	n.own.sent.Store(&past)
 	if err := n.own.renew(t.Context()); !errors.Is(err, sharedlog.ErrFenced) {
 		t.Errorf("the renewal: %v", err)
 	}
 	m, err := n.Table.log.key(t.Context(), n.own.name)
-	if err != nil || m.Sequence != revision || o.Valid() {
-		t.Errorf("the session was renewed: revision %d, want %d; the lease is valid %v; %v", m.Sequence, revision, o.Valid(), err)
+	if err != nil || m.Sequence != revision {
+		t.Errorf("the session was renewed: revision %d, want %d; %v", m.Sequence, revision, err)
 	}
+	fenced(t, o)
 	former := n.own
 	n.renew(t)
 	if n.own == former || !n.own.valid() {
 		t.Error("the node has no new session")
 	}
+	o = free(t, n, 0)
+	n.own.sent.Store(&past)
+	n.renew(t)
+	fenced(t, o)
 	if members := read(t, n.Table).Members; len(members) != 1 {
 		t.Errorf("the node counts as %v", members)
 	}

@@ -149,6 +149,12 @@ func (t *Table) Renew(ctx context.Context, m cluster.Member) error {
 
 // begin begins a session. The caller has the turn.
 func (t *Table) begin(ctx context.Context) error {
+	t.mu.Lock()
+	former := t.own
+	t.mu.Unlock()
+	if former != nil {
+		former.lose() // its timer may be late
+	}
 	if t.next == nil {
 		data, err := json.Marshal(t.self)
 		if err != nil {

@@ -105,7 +105,7 @@ func TestMemberExpires(t *testing.T) {
 	if err := silent.Renew(t.Context(), cluster.Member{ID: "silent"}); err != nil {
 		t.Fatal(err)
 	}
-	begun := silent.own.begun
+	begun := silent.own.sent.Load().monotonic
 	for {
 		err := renewed.Renew(t.Context(), cluster.Member{ID: "renewed"})
 		if err != nil && !errors.Is(err, sharedlog.ErrFenced) { // the record may expire on a busy machine
