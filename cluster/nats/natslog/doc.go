@@ -59,7 +59,7 @@
 // # Table
 //
 // [Table] has the members and the plan of several cells, in the bucket of the owners. The record of a member is the session of its node,
-// so the node is a member if and only if its cells cannot be acquired. For at most two seconds after a mark has ended a session, a node that has
+// so the node is a member as long as no other node can acquire its cells. For at most two seconds after a mark has ended a session, a node that has
 // not read the table since the record expired may still count the member.
 //
 // # Servers

@@ -24,7 +24,7 @@ type Options struct {
 	Replicas int
 	// LeaseTime is the time after which another host replaces a silent owner, in whole seconds, and at least 2 s; 0 means 3 s.
 	LeaseTime time.Duration
-	// Logger gets the damage that a Table skips. Nil discards it.
+	// Logger gets the damage that a Table skips, and the releases that it repeats. Nil discards them.
 	Logger *slog.Logger
 
 	UnsafeReplicas bool // accept fewer than three replicas
