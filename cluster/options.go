@@ -32,7 +32,8 @@ type Options struct {
 	ReleaseTime time.Duration
 	// Secret signs the requests that nodes pass on, and calls of objects. It is the same on all nodes, and has at least MinSecret bytes.
 	Secret []byte
-	// Log returns the log of a cell. It may be called several times for each.
+	// Log returns the log of a cell. It may be called several times for each. The leases of the logs may end with the record in Table: the node
+	// calls Log after the first Renew, and has released all leases before Leave.
 	Log func(ctx context.Context, cell int) (sharedlog.Log, error)
 	// Open opens the host of a cell on a lease. remote is the node, for dohost.Options.Remote. If Open fails, the node releases the lease.
 	Open func(cell int, lease sharedlog.Lease, remote dohost.Remote) (Host, error)

@@ -37,6 +37,7 @@ const (
 type simProcess struct {
 	world    *world
 	node     *Node
+	session  simSession
 	failOpen atomic.Bool  // the next open fails
 	self     atomic.Value // the id of the node, a string
 
@@ -88,7 +89,7 @@ func (p *simProcess) cut(list ...place) {
 		if p.heal[at] == nil {
 			now := time.Now()
 			p.heal[at], p.since[at] = make(chan struct{}), now
-			if at == toLogs {
+			if at == toLogs && !p.world.nodeLeases {
 				time.AfterFunc(simLeaseTime-500*time.Millisecond, func() { p.expire(now) })
 			}
 		}
@@ -99,7 +100,7 @@ func (p *simProcess) cut(list ...place) {
 func (p *simProcess) mend() {
 	for _, l := range p.world.logs {
 		l.mu.Lock()
-		if l.last != nil && l.last.p == p && p.silent(toLogs) >= simLeaseTime {
+		if l.last != nil && l.last.p == p && l.last.isFreeLocked() {
 			l.last.endLocked()
 		}
 		l.mu.Unlock()
@@ -152,6 +153,8 @@ type world struct {
 	r     *rand.Rand
 	table *simTable
 	logs  []*simLog
+
+	nodeLeases bool // a process has one lease for all logs, which is its record in the table
 
 	hostTime time.Duration // if it is not zero, each host needs it to open and to close
 
@@ -270,9 +273,15 @@ func (w *world) event() string {
 		w.end(p, true)
 		return "drain"
 	case 2:
+		if w.nodeLeases { // the logs and the table are in one place
+			p.cut(toTable, toLogs)
+		}
 		p.cut(toTable)
 		return "no table"
 	case 3:
+		if w.nodeLeases {
+			p.cut(toTable, toLogs)
+		}
 		p.cut(toLogs)
 		return "no logs"
 	case 4:
@@ -345,7 +354,10 @@ func (w *world) await(limit time.Duration, name string, done func() bool) {
 
 // TestClusterSurvivesFailures has nodes that join, end, drain, and lose the table or the logs, in virtual time. After each event all cells
 // soon have an owner, as long as a node has no failure. In the end they are balanced.
-func TestClusterSurvivesFailures(t *testing.T) {
+func TestClusterSurvivesFailures(t *testing.T) { surviveFailures(t, false) }
+
+func surviveFailures(t *testing.T, nodeLeases bool) {
+	t.Helper()
 	seed := *simRandom
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -353,6 +365,7 @@ func TestClusterSurvivesFailures(t *testing.T) {
 	t.Logf("-cluster.seed=%d", seed)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seed)
+		w.nodeLeases = nodeLeases
 		events, begun := map[string]int{}, time.Now()
 		var slowest time.Duration
 		for time.Since(begun) < *simTime {

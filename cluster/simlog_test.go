@@ -30,6 +30,7 @@ type simLease struct {
 	log             *simLog
 	p               *simProcess
 	generation      uint64
+	session         int // of the process
 	lost            chan struct{}
 
 	// Guarded by the mu of the log.
@@ -57,16 +58,29 @@ func (l logOf) Acquire(ctx context.Context) (sharedlog.Lease, error) {
 func (l logOf) take() *simLease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	generation := uint64(1)
+	generation, session := uint64(1), 0
+	if l.p.world.nodeLeases {
+		if session = l.p.currentSession(); session == 0 {
+			return nil
+		}
+	}
 	if l.last != nil {
-		if !l.last.ended && l.last.p.silent(toLogs) < simLeaseTime {
+		if !l.last.isFreeLocked() {
 			return nil
 		}
 		l.last.endLocked()
 		generation = l.last.generation + 1
 	}
-	l.last = &simLease{log: l.simLog, p: l.p, generation: generation, lost: make(chan struct{})}
+	l.last = &simLease{log: l.simLog, p: l.p, generation: generation, session: session, lost: make(chan struct{})}
 	return l.last
+}
+
+// isFreeLocked reports whether another process may acquire the log.
+func (o *simLease) isFreeLocked() bool {
+	if o.p.world.nodeLeases {
+		return o.ended || o.p.hasExpired(o.session)
+	}
+	return o.ended || o.p.silent(toLogs) >= simLeaseTime
 }
 
 func (o *simLease) endLocked() {
@@ -82,13 +96,8 @@ func (p *simProcess) expire(since time.Time) {
 	p.mu.Lock()
 	same := p.since[toLogs].Equal(since)
 	p.mu.Unlock()
-	for _, l := range p.world.logs {
-		l.mu.Lock()
-		if o := l.last; same && o != nil && o.p == p && !o.invalid {
-			o.invalid = true
-			close(o.lost)
-		}
-		l.mu.Unlock()
+	if same {
+		p.loseAll()
 	}
 }
 
@@ -108,6 +117,9 @@ func (o *simLease) Release(ctx context.Context) error {
 func (o *simLease) valid() bool {
 	o.log.mu.Lock()
 	defer o.log.mu.Unlock()
+	if o.p.world.nodeLeases {
+		return !o.invalid && o.session == o.p.currentSession()
+	}
 	return !o.invalid && o.p.silent(toLogs) < simLeaseTime-500*time.Millisecond
 }
 

@@ -83,6 +83,7 @@ type tableOf struct {
 var errLost = errors.New("the answer is lost")
 
 func (s tableOf) Renew(ctx context.Context, m Member) error {
+	sent := time.Now()
 	if err := s.p.reach(ctx, toTable); err != nil {
 		return err
 	}
@@ -90,11 +91,14 @@ func (s tableOf) Renew(ctx context.Context, m Member) error {
 	defer s.mu.Unlock()
 	s.p.self.Store(m.ID)
 	_, had := s.records[m.ID]
+	had = had && time.Now().Before(s.records[m.ID].until)
 	s.records[m.ID] = simRecord{m, time.Now().Add(s.ttl)}
 	if !had {
 		s.hintLocked()
 	}
-	if s.r.IntN(50) == 0 {
+	lost := s.r.IntN(50) == 0
+	s.p.renewSessionLocked(sent, s.ttl, had, !lost)
+	if lost {
 		return errLost
 	}
 	return nil
@@ -107,6 +111,7 @@ func (s tableOf) Leave(ctx context.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.records, id)
+	s.p.endSessionLocked()
 	s.hintLocked()
 	return nil
 }

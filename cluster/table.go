@@ -15,13 +15,15 @@ type Snapshot struct {
 	Revision uint64 // of the plan; 0 if there is none
 }
 
-// Table has the members of a cluster, and its plan. All nodes use the same one. Its methods may be called from any goroutine.
+// Table has the members of a cluster, and its plan, as one node reaches them. Its methods may be called from any goroutine.
 //
 // Data stays correct if a Table returns an old state or loses members. Only Swap must be atomic.
 type Table interface {
-	// Renew writes the record of a member, which expires after the time to live of the table.
+	// Renew writes the record of the node, which expires after the time to live of the table. All calls have the same member. The record may
+	// also be the lease of all logs that the node has acquired: see Options.Log. If it has expired, Renew writes it anew, and those leases
+	// stay lost.
 	Renew(ctx context.Context, m Member) error
-	// Leave deletes the record of a member. It returns nil if there is none.
+	// Leave deletes the record of the node. It returns nil if there is none.
 	Leave(ctx context.Context, id string) error
 	// Read returns the members that have not expired, and the plan. It may return an older state than the newest one.
 	Read(ctx context.Context) (Snapshot, error)

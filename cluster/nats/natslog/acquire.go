@@ -6,33 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"time"
+	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dohost/dohost/sharedlog"
 )
 
-// Acquire implements [sharedlog.Log]. It waits until the owner has released the log, or was silent for the time of a lease.
+// Acquire implements [sharedlog.Log]. It waits until the owner has released the log, or the owner's session has ended. The log of a Table
+// also waits until the record of the node is renewed.
 func (l *Log) Acquire(ctx context.Context) (sharedlog.Lease, error) {
 	if err := l.checkServers(ctx); err != nil {
 		return nil, err
 	}
 	for {
-		o := &lease{log: l, owner: rand.Text(), seed: maphash.MakeSeed(), turn: make(chan struct{}, 1)}
-		free, err := l.takeKey(ctx, o)
-		if err != nil {
-			return nil, fmt.Errorf("natslog: waiting for the owner of cell %s: %w", l.cell, err)
-		}
-		if free {
-			err := o.begin(ctx)
-			if err == nil {
-				return o, nil
-			}
-			if !errors.Is(err, errTooLate) {
-				return nil, errors.Join(fmt.Errorf("natslog: acquiring cell %s: %w", l.cell, err), o.deleteKey(ctx))
-			}
+		o, err := l.tryAcquire(ctx)
+		switch {
+		case err == nil:
+			return o, nil
+		case errors.Is(err, errOwned) || errors.Is(err, errTooLate):
+		default:
+			return nil, fmt.Errorf("natslog: acquiring cell %s: %w", l.cell, err)
 		}
 		if err := sleep(ctx, retryTime); err != nil {
 			return nil, fmt.Errorf("natslog: waiting for the owner of cell %s: %w", l.cell, err)
@@ -40,44 +34,119 @@ func (l *Log) Acquire(ctx context.Context) (sharedlog.Lease, error) {
 	}
 }
 
-// errTooLate reports that the key of an owner may have expired before its lease began.
-var errTooLate = errors.New("natslog: the key has expired before the lease began")
+var (
+	// errOwned reports that the log has another owner.
+	errOwned = errors.New("natslog: the log has another owner")
+	// errTooLate reports that the node has no session, or that the session has ended before the lease began.
+	errTooLate = errors.New("natslog: the session has ended before the lease began")
+)
 
-// takeKey makes o the owner if the log has none. The answer of the server that compares the revisions decides; a read may be old, or
-// the answer to an earlier attempt may have been lost.
-func (l *Log) takeKey(ctx context.Context, o *lease) (free bool, err error) {
+// tryAcquire makes the caller the owner if the log has none.
+func (l *Log) tryAcquire(ctx context.Context) (*lease, error) {
+	var s *session // of the node; nil for a log without a Table
+	if l.table != nil {
+		if s = l.table.session(); s == nil {
+			return nil, errTooLate
+		}
+	}
+	revision, err := l.findFree(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		if s, err = l.beginSession(ctx); err != nil {
+			return nil, err
+		}
+	}
+	o := &lease{
+		log: l, session: s, owner: rand.Text(), revision: revision, lost: make(chan struct{}), seed: maphash.MakeSeed(), turn: make(chan struct{}, 1),
+	}
+	if !s.add(o) {
+		return nil, errTooLate
+	}
+	if err = o.takeKey(ctx); err == nil {
+		err = o.begin(ctx)
+	}
+	if err == nil {
+		return o, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+	defer cancel()
+	return nil, errors.Join(err, o.Release(ctx))
+}
+
+// beginSession begins a session with one lease.
+func (l *Log) beginSession(ctx context.Context) (*session, error) {
+	s := l.newSession(ofLease, []byte(l.cell))
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.renewed = make(chan struct{})
+	go s.run(ctx)
+	return s, nil
+}
+
+// findFree returns the revision of the owner's key if the log has no owner: the key is deleted, or its session has ended, or it is that
+// of an earlier lease of this node. The error is errOwned if the log has an owner.
+func (l *Log) findFree(ctx context.Context, s *session) (revision uint64, err error) {
 	err = l.persist(ctx, func(ctx context.Context) error {
-		last, err := l.owners.GetLastMsgForSubject(ctx, l.ownerKey())
-		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-			last = &jetstream.RawStreamMsg{}
-		case err != nil:
+		m, err := l.key(ctx, l.cell)
+		if err != nil {
 			return err
-		case last.Header.Get(operation) == "" && string(last.Data) != o.owner:
+		}
+		revision = m.Sequence
+		if revision == 0 || isDeleted(m) {
 			return nil
 		}
-		o.begun = time.Now()
-		o.wall = o.begun.Round(0)
-		o.revision, err = l.putKey(ctx, o.owner, last.Sequence)
-		if free = err == nil; isRefused(err) {
-			return nil // another waiting host was faster
+		owner, name, _ := strings.Cut(string(m.Data), " ")
+		if !sessionName.MatchString(name) {
+			return fmt.Errorf("%w: the key of the owner is %q", errDamaged, m.Data)
 		}
-		return err
+		free := false
+		if s != nil && s.name == name {
+			free = !s.has(owner)
+		} else if free, err = l.endAbsent(ctx, name); err != nil {
+			return err
+		}
+		if !free {
+			return errOwned
+		}
+		return nil
 	})
-	return free, err
+	return revision, err
 }
 
-// putKey writes a key whose last revision is known, and returns the next one. The key expires after the time of a lease.
-func (l *Log) putKey(ctx context.Context, owner string, revision uint64) (uint64, error) {
-	ack, err := l.js.PublishMsg(ctx, &nats.Msg{Subject: l.ownerKey(), Data: []byte(owner)},
-		jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(l.options.LeaseTime), jetstream.WithRetryAttempts(0))
-	if err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
+// takeKey writes the key of the owner, if the key still has the revision that findFree has found. The error is errOwned if another host
+// was faster.
+func (o *lease) takeKey(ctx context.Context) error {
+	l := o.log
+	return l.persist(ctx, func(ctx context.Context) error {
+		if !o.Valid() {
+			return errTooLate
+		}
+		revision, refusal := l.put(ctx, l.cell, []byte(o.value()), o.revision, 0)
+		if refusal == nil {
+			o.revision = revision
+		}
+		if !isRefused(refusal) {
+			return refusal
+		}
+		m, err := l.key(ctx, l.cell)
+		switch {
+		case err != nil:
+			return err
+		case string(m.Data) == o.value(): // the answer to an earlier attempt was lost
+			o.revision = m.Sequence
+			return nil
+		case m.Sequence > o.revision:
+			return errOwned
+		}
+		return refusal // the servers have not decided an earlier attempt yet
+	})
 }
 
-// begin excludes the former owner from the log, and starts the renewals. o has the key.
+// begin excludes the former owner from the log. o has the key.
 func (o *lease) begin(ctx context.Context) error {
 	l := o.log
 	o.size = int(l.nc.MaxPayload()) - headerRoom
@@ -85,7 +154,6 @@ func (o *lease) begin(ctx context.Context) error {
 	if o.size < minPart {
 		return fmt.Errorf("the servers accept messages of %d bytes: want max_payload to be at least %d", l.nc.MaxPayload(), minPart+headerRoom)
 	}
-	o.deadline.Store(int64(l.options.LeaseTime - margin))
 	err := l.persist(ctx, func(ctx context.Context) error {
 		if !o.Valid() {
 			return errTooLate
@@ -98,10 +166,6 @@ func (o *lease) begin(ctx context.Context) error {
 	if o.generation >= maxGeneration {
 		return fmt.Errorf("the log had %d owners, the limit is %d", o.generation, maxGeneration)
 	}
-	ctx, o.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	o.lost, o.renewed = make(chan struct{}), make(chan struct{})
-	o.expiry = time.AfterFunc(time.Duration(o.deadline.Load())-o.elapsed(), o.lose)
-	go o.run(ctx)
 	return nil
 }
 

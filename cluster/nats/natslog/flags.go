@@ -72,9 +72,7 @@ func (f *Flags) OpenCells(ctx context.Context, log *slog.Logger) (*cluster.Optio
 		}
 		return &cluster.Options{
 			Table: table, TTL: table.TTL(), Cells: f.Cells, Advertise: f.Advertise, Secret: secret,
-			Log: func(ctx context.Context, cell int) (sharedlog.Log, error) {
-				return Open(ctx, nc, CellName(f.Cell, cell, f.Cells), o)
-			},
+			Log: func(ctx context.Context, cell int) (sharedlog.Log, error) { return table.Log(ctx, cell, f.Cells) },
 		}, nil
 	})
 }

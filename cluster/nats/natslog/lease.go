@@ -2,39 +2,26 @@ package natslog
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/dohost/dohost/sharedlog"
 )
 
-// lease is the right to append to a Log.
+// lease is the right to append to a Log, while its session is valid.
 type lease struct {
 	log        *Log
-	owner      string // random: the value of its key and of its mark
+	session    *session
+	owner      string // random: its key and its mark have it
+	revision   uint64 // of its key; until the servers have acknowledged that, of the key before
 	generation uint64
 	newest     uint64 // the newest record when the lease began
 	first      uint64 // the sequence of its mark
 	size       int    // the longest part of a record
 	seed       maphash.Seed
 
-	begun    time.Time
-	wall     time.Time    // begun, without the monotonic clock
-	deadline atomic.Int64 // in nanoseconds after begun
-	invalid  atomic.Bool
-	lost     chan struct{}
-	losing   sync.Once
-	expiry   *time.Timer // calls lose at the deadline
-	cancel   context.CancelFunc
-	renewed  chan struct{} // closed when the renewals have ended
-	revision uint64        // of its key; after the beginning only the renewals use it
+	invalid atomic.Bool
+	lost    chan struct{}
+	losing  sync.Once
 
 	acquired base // the newest base when the lease began
 
@@ -51,95 +38,19 @@ type lease struct {
 	unknown  bool   // an attempt to publish the next message has an unknown outcome
 }
 
-const (
-	renewals      = 3 // in a lease's time
-	margin        = 500 * time.Millisecond
-	maxGeneration = 1 << 24 // of a host
-)
+const maxGeneration = 1 << 24 // of a host
 
-// operation is the header that marks a deleted key for clients of buckets.
-const (
-	operation = "KV-Operation"
-	deletion  = "DEL"
-)
-
-// run renews the lease until it ends.
-func (o *lease) run(ctx context.Context) {
-	defer close(o.renewed)
-	ticker := time.NewTicker(o.log.options.LeaseTime / renewals)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if err := o.renew(ctx); errors.Is(err, sharedlog.ErrFenced) {
-			o.lose()
-			return
-		}
-	}
-}
-
-func (o *lease) endRenewals() {
-	o.cancel()
-	<-o.renewed
-}
-
-// renew extends the lease if the servers acknowledge a new revision of the key. An error other than ErrFenced ends no lease.
-func (o *lease) renew(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, o.log.options.LeaseTime/renewals)
-	defer cancel()
-	for {
-		if !o.Valid() {
-			return sharedlog.ErrFenced // it must not be valid again
-		}
-		sent := o.elapsed()
-		revision, err := o.log.putKey(ctx, o.owner, o.revision)
-		if err == nil {
-			o.revision = revision
-			deadline := sent + o.log.options.LeaseTime - margin
-			o.deadline.Store(int64(deadline))
-			o.expiry.Reset(deadline - o.elapsed())
-			return nil
-		}
-		if !isRefused(err) {
-			return err
-		}
-		if err := o.findKey(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// findKey finds the revision of the key after a refusal: the answer to an earlier renewal may have been lost. ErrFenced means that the key
-// has expired, or has another owner.
-func (o *lease) findKey(ctx context.Context) error {
-	m, err := o.log.owners.GetLastMsgForSubject(ctx, o.log.ownerKey())
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return fmt.Errorf("%w: its key has expired", sharedlog.ErrFenced)
-	case err != nil:
-		return err
-	case string(m.Data) != o.owner:
-		return fmt.Errorf("%w: its key has another owner", sharedlog.ErrFenced)
-	case m.Sequence == o.revision: // refused because of an earlier attempt that the servers have not decided yet
-		return sleep(ctx, retryTime)
-	}
-	o.revision = m.Sequence
-	return nil
-}
+// value is the value of its key.
+func (o *lease) value() string { return o.owner + " " + o.session.name }
 
 // lose ends a lease that another host may have by now.
 func (o *lease) lose() {
 	o.invalid.Store(true)
+	o.session.remove(o)
+	if o.session.cancel != nil {
+		o.session.invalid.Store(true) // no other lease needs its renewals
+	}
 	o.losing.Do(func() { close(o.lost) })
-}
-
-// elapsed is the time since the lease began, by the clock that is ahead: the monotonic clock stands still while a machine is suspended.
-func (o *lease) elapsed() time.Duration {
-	now := time.Now()
-	return max(now.Sub(o.begun), now.Round(0).Sub(o.wall))
 }
 
 // Generation implements [sharedlog.Lease].
@@ -152,46 +63,34 @@ func (o *lease) Newest() uint64 { return o.newest }
 func (o *lease) Lost() <-chan struct{} { return o.lost }
 
 // Valid implements [sharedlog.Lease].
-func (o *lease) Valid() bool {
-	if o.invalid.Load() {
-		return false
-	}
-	if int64(o.elapsed()) >= o.deadline.Load() {
-		o.invalid.Store(true) // a renewal that is acknowledged now must not make it valid again
-		return false
-	}
-	return true
-}
+func (o *lease) Valid() bool { return !o.invalid.Load() && o.session.valid() }
 
-// Release implements [sharedlog.Lease].
+// Release implements [sharedlog.Lease]. If the servers do not acknowledge it in the time of a lease, the renewals of the node repeat it.
 func (o *lease) Release(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	released := !o.invalid.Swap(true)
-	o.expiry.Stop()
-	o.endRenewals()
-	if !released {
-		return nil
+	o.invalid.Store(true)
+	s := o.session
+	s.remove(o)
+	if s.cancel != nil {
+		return s.endWithLease(ctx)
 	}
-	return o.deleteKey(ctx)
+	ctx, cancel := context.WithTimeout(ctx, o.log.options.LeaseTime)
+	defer cancel()
+	return s.free(ctx, o)
 }
 
-// deleteKey lets a waiting host acquire the log immediately. It tries until the lease would have ended: then the key expires.
-func (o *lease) deleteKey(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(o.deadline.Load())-o.elapsed())
-	defer cancel()
-	err := o.log.persist(ctx, func(ctx context.Context) error {
-		m := &nats.Msg{Subject: o.log.ownerKey(), Header: nats.Header{operation: {deletion}}}
-		_, err := o.log.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(o.revision),
-			jetstream.WithMsgTTL(o.log.options.LeaseTime), jetstream.WithRetryAttempts(0))
-		if isRefused(err) && errors.Is(o.findKey(ctx), sharedlog.ErrFenced) {
-			return nil // deleted by an earlier attempt, or expired
+// freeKey deletes the key of the owner, unless another owner has it. After that the key has another revision than an earlier write of this
+// lease expects, so the servers refuse such a write that arrives later.
+func (o *lease) freeKey(ctx context.Context) error {
+	l := o.log
+	return l.persist(ctx, func(ctx context.Context) error {
+		m, err := l.key(ctx, l.cell)
+		if err != nil || m.Sequence > o.revision && string(m.Data) != o.value() {
+			return err
 		}
+		_, err = l.deleteKey(ctx, l.cell, m.Sequence, 0)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("natslog: release of cell %s: %w", o.log.cell, err)
-	}
-	return nil
 }

@@ -24,7 +24,7 @@ type Options struct {
 	Replicas int
 	// LeaseTime is the time after which another host replaces a silent owner, in whole seconds, and at least 2 s; 0 means 3 s.
 	LeaseTime time.Duration
-	// Logger gets the damage that a Table skips. Nil discards it.
+	// Logger gets the damage that a Table skips, and the releases that it repeats. Nil discards them.
 	Logger *slog.Logger
 
 	UnsafeReplicas bool // accept fewer than three replicas
@@ -72,6 +72,7 @@ type Log struct {
 	js      jetstream.JetStream
 	options Options
 	cell    string
+	table   *Table           // has the session of the leases; nil for sessions of single leases
 	stream  jetstream.Stream // of the records
 	bases   jetstream.Stream // of the contents of bases
 	owners  jetstream.Stream // of the keys of owners
@@ -127,8 +128,6 @@ func ownerStream(replicas int) jetstream.StreamConfig {
 }
 
 func (l *Log) subject() string { return "dohost.log." + l.cell }
-
-func (l *Log) ownerKey() string { return "$KV.dohost." + l.cell }
 
 // makeStream makes a stream, or checks the properties on which the package depends of one that exists.
 func (l *Log) makeStream(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {

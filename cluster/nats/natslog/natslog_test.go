@@ -24,24 +24,30 @@ const patience = 30 * time.Second
 // single are the options for one server.
 var single = Options{Replicas: 1, UnsafeReplicas: true, LeaseTime: testLease}
 
+// TestConformanceOneServer has the logs of tables: each handle is that of another node.
 func TestConformanceOneServer(t *testing.T) {
 	t.Parallel()
-	conformance(t, natstest.Start(t, 1, "always"), single)
+	s := natstest.Start(t, 1, "always")
+	o := single
+	o.System = s.Connect(t, "system")
+	logtest.Run(t, logtest.Implementation{
+		Open: func(t *testing.T, _ bool) sharedlog.Log {
+			n := startNode(t, s, strings.ReplaceAll(t.Name(), "/", "_"), o)
+			return n.log(t, 0)
+		},
+		Suspend: func(o sharedlog.Lease) { suspendNode(o.(*lease).log.table) },
+	})
 }
 
 func TestConformanceThreeServers(t *testing.T) {
 	t.Parallel()
-	conformance(t, natstest.Start(t, 3, "always"), Options{LeaseTime: testLease})
-}
-
-func conformance(t *testing.T, s *natstest.Servers, o Options) {
-	t.Helper()
-	o.System = s.Connect(t, "system")
+	s := natstest.Start(t, 3, "always")
+	o := Options{LeaseTime: testLease, System: s.Connect(t, "system")}
 	logtest.Run(t, logtest.Implementation{
 		Open: func(t *testing.T, _ bool) sharedlog.Log {
 			return open(t, s, strings.ReplaceAll(t.Name(), "/", "_"), o)
 		},
-		Suspend: func(o sharedlog.Lease) { o.(*lease).endRenewals() },
+		Suspend: func(o sharedlog.Lease) { o.(*lease).session.endRenewals() },
 	})
 }
 
@@ -51,15 +57,17 @@ func TestFenceIsThatOfTheStream(t *testing.T) {
 	s := natstest.Start(t, 1, "always")
 	old := acquire(t, open(t, s, "main", single))
 	appends(t, old, 1, 2)
-	old.endRenewals()
+	old.session.endRenewals()
+	renewed := *old.session.sent.Load()
 	o := acquire(t, open(t, s, "main", single))
-	if took := o.begun.Sub(old.begun); took < testLease-margin || took > testLease+patience {
+	if took := o.session.sent.Load().since(renewed); took < testLease-margin || took > testLease+patience {
 		t.Errorf("the log was free after %v", took)
 	}
 	appends(t, o, 3, 3)
 	for n := range uint64(3) {
 		old.invalid.Store(false)
-		old.deadline.Store(int64(time.Hour))
+		old.session.invalid.Store(false)
+		old.session.sent.Store(&moment{time.Now().Add(time.Hour), time.Now().Add(time.Hour).Round(0)})
 		if err := old.Append(t.Context(), 3, []byte("former")); !errors.Is(err, sharedlog.ErrFenced) {
 			t.Errorf("append of the former owner: %v", err)
 		}
@@ -124,55 +132,6 @@ func TestLostAnswerOfAnAppend(t *testing.T) {
 	}
 }
 
-// TestLostAnswerOfARenewal changes the revision of the key, as a renewal does whose answer was lost.
-func TestLostAnswerOfARenewal(t *testing.T) {
-	t.Parallel()
-	s := natstest.Start(t, 1, "always")
-	const lease = 12 * time.Second
-	l := open(t, s, "main", Options{Replicas: 1, UnsafeReplicas: true, LeaseTime: lease})
-	o := acquire(t, l)
-	put := func(owner string) {
-		t.Helper()
-		for {
-			m, err := l.owners.GetLastMsgForSubject(t.Context(), l.ownerKey())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err = l.putKey(t.Context(), owner, m.Sequence); err == nil {
-				return
-			}
-			if !isRefused(err) {
-				t.Fatal(err)
-			}
-		}
-	}
-	put(o.owner)
-	select {
-	case <-o.Lost():
-		t.Fatal("the lease was lost")
-	case <-time.After(lease):
-	}
-	put("another owner")
-	select {
-	case <-o.Lost():
-	case <-time.After(lease - lease/renewals - margin - 200*time.Millisecond): // before the deadline, and after a renewal
-		t.Error("the lease was not lost, although its key has another owner")
-	}
-}
-
-// TestLateRenewalEndsTheLease has a lease whose deadline has passed when it is renewed, although the servers would accept the renewal.
-func TestLateRenewalEndsTheLease(t *testing.T) {
-	t.Parallel()
-	s := natstest.Start(t, 1, "always")
-	o := acquire(t, open(t, s, "main", single))
-	o.deadline.Store(0)
-	select {
-	case <-o.Lost():
-	case <-time.After(testLease - time.Second):
-		t.Error("the lease was renewed")
-	}
-}
-
 // TestAppendWithoutServers also appends another record than the one of the failed attempt.
 func TestAppendWithoutServers(t *testing.T) {
 	t.Parallel()
@@ -188,18 +147,6 @@ func TestAppendWithoutServers(t *testing.T) {
 	}
 	if err := o.Append(t.Context(), 2, record(3)); err == nil || errors.Is(err, sharedlog.ErrUnavailable) {
 		t.Errorf("append of another record: %v", err)
-	}
-}
-
-func TestSuspendedMachineHasNoLease(t *testing.T) {
-	o := &lease{begun: time.Now(), wall: time.Now().Add(-time.Hour)} // the monotonic clock stood still for an hour
-	o.deadline.Store(int64(time.Minute))
-	if o.Valid() {
-		t.Error("the lease is valid")
-	}
-	o.deadline.Store(int64(2 * time.Hour))
-	if o.Valid() {
-		t.Error("the lease is valid again")
 	}
 }
 

@@ -59,6 +59,54 @@ func TestStoppedOwnerIsFenced(t *testing.T) {
 	has(t, acquire(t, l), newest)
 }
 
+// TestStoppedNodeLosesAllCells stops the process of a node for longer than its session. When it continues, it begins another session.
+func TestStoppedNodeLosesAllCells(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, 1, "always")
+	next := startNode(t, s, "main", single)
+	former, lines := natstest.Process(t, nodeEnv, s.URL("app"))
+	acknowledged := uint64(0) // in both cells
+	for acknowledged < 50 {
+		if !lines.Scan() {
+			t.Fatal("the node has ended", lines.Err())
+		}
+		n, err := strconv.ParseUint(lines.Text(), 10, 64)
+		if err != nil {
+			t.Fatal(lines.Text())
+		}
+		acknowledged = n
+	}
+	suspend(t, former)
+	var leases []*lease
+	for cell := range 2 {
+		o := acquire(t, next.log(t, cell))
+		appends(t, o, o.Newest()+1, o.Newest()+10)
+		leases = append(leases, o)
+	}
+	if err := former.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	refusals := 0
+	for lines.Scan() { // the node ends after the second refusal
+		if n, err := strconv.ParseUint(lines.Text(), 10, 64); err == nil && refusals == 0 {
+			acknowledged = n
+		} else if strings.Contains(lines.Text(), sharedlog.ErrFenced.Error()) {
+			refusals++
+		}
+	}
+	if refusals != len(leases) {
+		t.Errorf("%d appends of the former owner were refused, want one in each cell", refusals)
+	}
+	for _, o := range leases {
+		if acknowledged > o.Newest() {
+			t.Errorf("cell %s: the former owner has %d acknowledged records, the next one found %d", o.log.cell, acknowledged, o.Newest())
+		}
+		if err := o.Append(t.Context(), o.number+1, record(o.number+1)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // suspend stops a child process and returns when all of its threads are stopped, which is some time after the signal.
 func suspend(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
@@ -101,7 +149,7 @@ func TestConnectionClosedDuringAnAppend(t *testing.T) {
 	l := open(t, s, "main", single)
 	o := acquire(t, l)
 	appends(t, o, 1, 1)
-	o.endRenewals() // so that the record is the only message
+	o.session.endRenewals() // so that the record is the only message
 	for _, server := range s.Processes {
 		suspend(t, server)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,19 +17,25 @@ import (
 	"github.com/dohost/dohost/sharedlog"
 )
 
-// Table is the [cluster.Table] of a cluster, in the bucket of the owners. The plan is a key that is written by comparing its revision. The
-// record of a member is a key that expires after [Options.LeaseTime]. A hint is a message that the servers do not store.
+// Table is the [cluster.Table] of a cluster for one node, in the bucket of the owners. The plan is a key that is written by comparing its
+// revision. The record of a member is a key that expires after [Options.LeaseTime]; it is the session of the node, so one renewal extends
+// the leases of all cells that the node has acquired with [Table.Log]. A hint is a message that the servers do not store.
 type Table struct {
 	log     *Log // its cell is the name of the cluster
 	changed chan struct{}
 
-	// mu guards known. It is not held during I/O.
+	// turn is the right to write the record of the node, and guards the next fields. It is a channel, since it is held during I/O.
+	turn chan struct{}
+	self cluster.Member // the node; the zero Member before the first Renew
+	next *session       // that has not begun, although its key may exist; nil if there is none
+
+	// mu guards the rest. It is not held during I/O.
 	mu    sync.Mutex
-	known map[string]cluster.Member // by id; the record of an id never changes. The zero Member is one that is damaged
+	own   *session                  // the last one that has begun; nil before that, and after Leave
+	known map[string]cluster.Member // by the names of keys, whose values never change. The zero Member is one that is damaged
 }
 
-// OpenTable returns the table of a cluster. It uses the connection until the connection is closed. The logs of its cells have the names
-// that [CellName] returns.
+// OpenTable returns the table of a cluster. It uses the connection until the connection is closed.
 func OpenTable(ctx context.Context, nc *nats.Conn, name string, o *Options) (*Table, error) {
 	options, err := o.check()
 	if err != nil {
@@ -43,7 +50,7 @@ func OpenTable(ctx context.Context, nc *nats.Conn, name string, o *Options) (*Ta
 	}
 	t := &Table{
 		log:     &Log{nc: nc, js: js, options: options, cell: name},
-		changed: make(chan struct{}, 1), known: map[string]cluster.Member{},
+		changed: make(chan struct{}, 1), turn: make(chan struct{}, 1), known: map[string]cluster.Member{},
 	}
 	if err := t.log.checkServers(ctx); err != nil {
 		return nil, err
@@ -65,9 +72,21 @@ func CellName(name string, cell, cells int) string {
 	return fmt.Sprintf("%s-%d-of-%d", name, cell, cells)
 }
 
-func (t *Table) planKey() string { return t.log.ownerKey() + ".plan" }
+// Log returns the log of a cell of so many cells, for [cluster.Options.Log]. Its name is that of [CellName]. Its leases are valid as long as
+// the record of the node is, so Acquire waits until Renew has succeeded.
+func (t *Table) Log(ctx context.Context, cell, cells int) (*Log, error) {
+	l, err := Open(ctx, t.log.nc, CellName(t.log.cell, cell, cells), &t.log.options)
+	if err != nil {
+		return nil, err
+	}
+	l.table = t
+	return l, nil
+}
 
-func (t *Table) memberKey(id string) string { return t.log.ownerKey() + ".member." + id }
+func (t *Table) planKey() string { return t.log.cell + ".plan" }
+
+// memberKey is the name of the keys of all members, or of one session.
+func (t *Table) memberKey(session string) string { return t.log.cell + "." + ofMember + "." + session }
 
 func (t *Table) hintSubject() string { return "dohost.hint." + t.log.cell }
 
@@ -87,28 +106,109 @@ func (t *Table) Changed() <-chan struct{} { return t.changed }
 // TTL is the time to live of the record of a member.
 func (t *Table) TTL() time.Duration { return t.log.options.LeaseTime }
 
-// Renew implements [cluster.Table].
+// session returns the session of the node, or nil if there is none that is valid.
+func (t *Table) session() *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.own == nil || !t.own.valid() {
+		return nil
+	}
+	return t.own
+}
+
+func (t *Table) setSession(s *session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.own = s
+}
+
+// Renew implements [cluster.Table]. All calls have the same member. If the session of the node has ended, another one begins: the leases of
+// the former session stay invalid.
 func (t *Table) Renew(ctx context.Context, m cluster.Member) error {
-	data, err := json.Marshal(m)
-	if err != nil {
+	if err := t.takeTurn(ctx); err != nil {
 		return err
 	}
-	msg := &nats.Msg{Subject: t.memberKey(m.ID), Data: data}
-	if _, err = t.log.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(t.TTL()), jetstream.WithRetryAttempts(0)); err != nil {
-		return t.failed(err)
+	defer t.endTurn()
+	if t.self == (cluster.Member{}) {
+		t.self = m
 	}
-	t.mu.Lock()
-	_, known := t.known[m.ID]
-	t.mu.Unlock()
-	if !known { // no Read has found it yet
-		t.hint()
+	if m != t.self {
+		return fmt.Errorf("natslog: table of cluster %s: the member is %v, and was %v", t.log.cell, m, t.self)
+	}
+	err := error(nil)
+	if s := t.session(); s != nil {
+		err = s.renew(ctx)
+	} else {
+		err = t.begin(ctx)
+	}
+	if err != nil {
+		return t.failed(err)
 	}
 	return nil
 }
 
-// Leave implements [cluster.Table].
+// begin begins a session. The caller has the turn.
+func (t *Table) begin(ctx context.Context) error {
+	t.mu.Lock()
+	former := t.own
+	t.mu.Unlock()
+	if former != nil {
+		former.lose() // its timer may be late
+	}
+	if t.next == nil {
+		data, err := json.Marshal(t.self)
+		if err != nil {
+			return err
+		}
+		t.next = t.log.newSession(ofMember, data)
+	}
+	err := t.next.begin(ctx)
+	if err == nil {
+		t.setSession(t.next)
+		t.hint()
+	}
+	if err == nil || errors.Is(err, sharedlog.ErrFenced) {
+		t.next = nil
+	}
+	return err
+}
+
+func (t *Table) takeTurn(ctx context.Context) error {
+	select {
+	case t.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t *Table) endTurn() { <-t.turn }
+
+// Leave implements [cluster.Table]. The id is that of the node. After it all cells of the node are free, and its leases are lost.
 func (t *Table) Leave(ctx context.Context, id string) error {
-	if err := t.log.owners.Purge(ctx, jetstream.WithPurgeSubject(t.memberKey(id))); err != nil {
+	if err := t.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer t.endTurn()
+	t.mu.Lock()
+	s := t.own
+	t.mu.Unlock()
+	if t.next != nil {
+		s = t.next // the former one has expired
+	}
+	switch {
+	case s == nil:
+		return nil
+	case id != t.self.ID:
+		return fmt.Errorf("natslog: table of cluster %s: the node is %q, not %q", t.log.cell, t.self.ID, id)
+	}
+	if err := s.end(ctx); err != nil {
+		return t.failed(err)
+	}
+	t.next = nil
+	t.setSession(nil)
+	// The mark of the end lives for a second, and nodes that have read the record count it as a member until then.
+	if err := t.log.owners.Purge(ctx, jetstream.WithPurgeSubject(keySubject(s.name))); err != nil {
 		return t.failed(err)
 	}
 	t.hint()
@@ -117,13 +217,11 @@ func (t *Table) Leave(ctx context.Context, id string) error {
 
 // Read implements [cluster.Table]. The leader of the stream answers all of its requests.
 func (t *Table) Read(ctx context.Context) (s cluster.Snapshot, err error) {
-	m, err := t.log.owners.GetLastMsgForSubject(ctx, t.planKey())
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-	case err != nil:
+	m, err := t.log.key(ctx, t.planKey())
+	if err != nil {
 		return s, t.failed(err)
-	default:
-		s.Revision = m.Sequence
+	}
+	if s.Revision = m.Sequence; s.Revision > 0 {
 		if err := json.Unmarshal(m.Data, &s.Plan); err != nil {
 			return s, t.failed(fmt.Errorf("%w: the plan: %w", errDamaged, err))
 		}
@@ -132,9 +230,10 @@ func (t *Table) Read(ctx context.Context) (s cluster.Snapshot, err error) {
 	return s, err
 }
 
-// members returns the records that have not expired, without damaged ones: a node with such a record is no member.
+// members returns the records that have not expired, without damaged ones: a node with such a record is no member. A node whose session
+// has just expired may have two records.
 func (t *Table) members(ctx context.Context) (list []cluster.Member, err error) {
-	info, err := t.log.owners.Info(ctx, jetstream.WithSubjectFilter(t.memberKey("*")))
+	info, err := t.log.owners.Info(ctx, jetstream.WithSubjectFilter(keySubject(t.memberKey("*"))))
 	if err != nil {
 		return nil, t.failed(err)
 	}
@@ -143,20 +242,18 @@ func (t *Table) members(ctx context.Context) (list []cluster.Member, err error) 
 	t.mu.Unlock()
 	next := make(map[string]cluster.Member, len(info.State.Subjects))
 	for subject := range info.State.Subjects {
-		id := subject[strings.LastIndexByte(subject, '.')+1:]
-		m, ok := known[id]
+		session := subject[strings.LastIndexByte(subject, '.')+1:]
+		m, ok := known[session]
 		if !ok {
-			switch m, err = t.member(ctx, id); {
-			case errors.Is(err, jetstream.ErrMsgNotFound):
-				continue // it has expired by now
+			switch m, err = t.member(ctx, session); {
 			case errors.Is(err, errDamaged):
 				t.log.options.Logger.Error("a record in the table of the cluster is skipped", "error", t.failed(err))
 			case err != nil:
 				return nil, t.failed(err)
 			}
 		}
-		next[id] = m
-		if m.ID != "" {
+		next[session] = m
+		if m.ID != "" && !slices.Contains(list, m) {
 			list = append(list, m)
 		}
 	}
@@ -166,16 +263,17 @@ func (t *Table) members(ctx context.Context) (list []cluster.Member, err error) 
 	return list, nil
 }
 
-func (t *Table) member(ctx context.Context, id string) (m cluster.Member, err error) {
-	msg, err := t.log.owners.GetLastMsgForSubject(ctx, t.memberKey(id))
-	if err != nil {
+// member returns the member with a session, or the zero Member if the session has ended.
+func (t *Table) member(ctx context.Context, session string) (m cluster.Member, err error) {
+	msg, err := t.log.key(ctx, t.memberKey(session))
+	if err != nil || msg.Sequence == 0 || isDeleted(msg) {
 		return m, err
 	}
 	if err := json.Unmarshal(msg.Data, &m); err != nil {
-		return cluster.Member{}, fmt.Errorf("%w: the record of member %q: %w", errDamaged, id, err)
+		return cluster.Member{}, fmt.Errorf("%w: the record %s: %w", errDamaged, t.memberKey(session), err)
 	}
-	if m.ID != id {
-		return cluster.Member{}, fmt.Errorf("%w: the record of member %q has the id %q", errDamaged, id, m.ID)
+	if m.ID == "" {
+		return m, fmt.Errorf("%w: the record %s has no id", errDamaged, t.memberKey(session))
 	}
 	return m, nil
 }
@@ -186,8 +284,7 @@ func (t *Table) Swap(ctx context.Context, revision uint64, p cluster.Plan) (uint
 	if err != nil {
 		return 0, err
 	}
-	ack, err := t.log.js.PublishMsg(ctx, &nats.Msg{Subject: t.planKey(), Data: data},
-		jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))
+	next, err := t.log.put(ctx, t.planKey(), data, revision, 0)
 	switch {
 	case isRefused(err):
 		return 0, fmt.Errorf("natslog: %w: %w", cluster.ErrConflict, err)
@@ -195,7 +292,7 @@ func (t *Table) Swap(ctx context.Context, revision uint64, p cluster.Plan) (uint
 		return 0, t.failed(err)
 	}
 	t.hint()
-	return ack.Sequence, nil
+	return next, nil
 }
 
 // failed adds the name of the cluster to an error.

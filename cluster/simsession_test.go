@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+)
+
+// simSession is the lease of a process for all of its logs, in a world whose table gives one: it is valid as long as the record of the
+// process exists. The mu of the table guards it.
+type simSession struct {
+	number int       // of the record; another one after each expiry
+	until  time.Time // when the record expires
+	frozen time.Time // when its leases are invalid: half a second before the record of the last acknowledged renewal expires
+}
+
+// TestNodeLeasesSurviveFailures is TestClusterSurvivesFailures with one lease for each node, its record in the table.
+func TestNodeLeasesSurviveFailures(t *testing.T) { surviveFailures(t, true) }
+
+// renewSessionLocked extends the session of a process. had reports whether its record had not expired.
+func (p *simProcess) renewSessionLocked(sent time.Time, ttl time.Duration, had, acknowledged bool) {
+	if !had {
+		p.session.number++
+	}
+	p.session.until = time.Now().Add(ttl)
+	if !acknowledged {
+		return
+	}
+	p.session.frozen = sent.Add(ttl - 500*time.Millisecond)
+	frozen := p.session.frozen
+	time.AfterFunc(time.Until(frozen), func() {
+		if p.isFrozen(frozen) {
+			p.loseAll()
+		}
+	})
+}
+
+// isFrozen reports whether the session was not renewed since a deadline was set.
+func (p *simProcess) isFrozen(deadline time.Time) bool {
+	s := p.world.table
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return p.session.frozen.Equal(deadline)
+}
+
+// loseAll makes all leases of a process invalid.
+func (p *simProcess) loseAll() {
+	for _, l := range p.world.logs {
+		l.mu.Lock()
+		if o := l.last; o != nil && o.p == p && !o.invalid {
+			o.invalid = true
+			close(o.lost)
+		}
+		l.mu.Unlock()
+	}
+}
+
+// currentSession returns the number of the process's session, or 0 if its record has expired, or may have expired before the deadline.
+func (p *simProcess) currentSession() int {
+	s := p.world.table
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !time.Now().Before(p.session.frozen) {
+		return 0
+	}
+	return p.session.number
+}
+
+// hasExpired reports whether the record of a session has expired.
+func (p *simProcess) hasExpired(session int) bool {
+	s := p.world.table
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return session != p.session.number || !time.Now().Before(p.session.until)
+}
+
+// endSessionLocked deletes the record of a process.
+func (p *simProcess) endSessionLocked() { p.session.until, p.session.frozen = time.Time{}, time.Time{} }
