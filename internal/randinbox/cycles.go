@@ -12,6 +12,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/inbox"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // cycle is a cycle of an inbox, from Build to Respond.
@@ -116,13 +117,13 @@ func observed[Row, R any](name string, in *inbox.Inbox[office, Row, R], item fun
 		}
 		for _, t := range now.tasks {
 			if o.w.fails(t, failRespond) {
-				return errFail
+				return randtest.ErrFail
 			}
 		}
 		return nil
 	}
 	in.OnError = func(o *office, ctx context.Context, err error, pending []dohost.Row[Row]) {
-		if !ended(ctx, err) && !errors.Is(err, errModel) && !strings.Contains(err.Error(), "the rows have changed") {
+		if !randtest.Ended(ctx, err) && !errors.Is(err, errModel) && !strings.Contains(err.Error(), "the rows have changed") {
 			o.w.Faultf("a cycle of %s fails: %v", name, err)
 		}
 		_ = o.failed(ctx, name, ids(items(pending))) // the incarnation has ended, and the next one compares
@@ -138,10 +139,10 @@ func (o *office) runTasks(ctx context.Context, now *cycle) error {
 			return err
 		}
 		if o.w.fails(t, failGenerate) {
-			return errFail
+			return randtest.ErrFail
 		}
 		if now.inbox == shop && o.w.fails(t, failBudget) {
-			return errors.Join(o.postponed(ctx, now), &agent.PostponeError{After: time.Second, Err: errFail})
+			return errors.Join(o.postponed(ctx, now), &agent.PostponeError{After: time.Second, Err: randtest.ErrFail})
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/inbox"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // names are the receivers of messages. No agent has the last one.
@@ -24,7 +25,7 @@ func (x *execution) insert(ctx context.Context, m *model, in Instr) error {
 	switch in.Op {
 	case Repeat:
 		list := m.sorted(func(i *inbox.Message) bool { return waits(i) && !isJob(i) })
-		if i, ok := at(list, in.K); ok {
+		if i, ok := randtest.At(list, in.K); ok {
 			return x.sendMessage(ctx, m, *i)
 		}
 		return nil
@@ -69,7 +70,7 @@ func (x *execution) message(m *model, in Instr, n int) inbox.Message {
 func (x *execution) sendMessage(ctx context.Context, m *model, msg inbox.Message) error {
 	sent, err := inbox.Send(ctx, x.Storage(), &messages, msg)
 	if _, stored := m.Items[msg.ID]; stored {
-		if !errors.Is(err, dohost.ErrConflict) && !ended(ctx, err) {
+		if !errors.Is(err, dohost.ErrConflict) && !randtest.Ended(ctx, err) {
 			x.w.Faultf("%s: a second message %s: %v", x.name, msg.ID, err)
 		}
 		if errors.Is(err, dohost.ErrConflict) {
@@ -123,7 +124,7 @@ func (x *execution) put(ctx context.Context, m *model, in Instr, n int) error {
 // change executes an instruction that changes pending rows.
 func (x *execution) change(ctx context.Context, m *model, in Instr) error {
 	if in.Op == Retry {
-		c, ok := at(m.Calls, in.K)
+		c, ok := randtest.At(m.Calls, in.K)
 		if !ok || c.Touched || x.cycle != "" { // cycles that revive each other never end
 			return nil
 		}
@@ -139,7 +140,7 @@ func (x *execution) change(ctx context.Context, m *model, in Instr) error {
 		}
 		return x.save(ctx, m)
 	}
-	i, ok := at(m.pending(), in.K)
+	i, ok := randtest.At(m.pending(), in.K)
 	if !ok || in.Op == Edit && m.Next >= maxNumber {
 		return nil
 	}
@@ -194,7 +195,7 @@ func (x *execution) update(ctx context.Context, now *inbox.Message) (err error) 
 
 // reply compares the reply to a request with the model.
 func (x *execution) reply(ctx context.Context, m *model, in Instr) error {
-	asked, ok := at(m.requests(), in.K)
+	asked, ok := randtest.At(m.requests(), in.K)
 	if !ok {
 		return nil
 	}
@@ -212,7 +213,7 @@ func (x *execution) reply(ctx context.Context, m *model, in Instr) error {
 var errLate = errors.New("the reply is late")
 
 func (x *execution) waitReply(ctx context.Context, m *model, in Instr) error {
-	asked, ok := at(m.requests(), in.K)
+	asked, ok := randtest.At(m.requests(), in.K)
 	if !ok {
 		return nil
 	}
@@ -222,7 +223,7 @@ func (x *execution) waitReply(ctx context.Context, m *model, in Instr) error {
 	begun := time.Now()
 	got, err := inbox.WaitReply(limited, x, &messages, *asked)
 	if own := x.cycle == asked.To; own || errors.Is(err, dohost.ErrMisuse) {
-		if own != errors.Is(err, dohost.ErrMisuse) && !ended(ctx, err) {
+		if own != errors.Is(err, dohost.ErrMisuse) && !randtest.Ended(ctx, err) {
 			x.w.Faultf("%s: WaitReply in a cycle of %q for %s: %v", x.name, x.cycle, rowText(asked), err)
 		}
 		if errors.Is(err, dohost.ErrMisuse) {
@@ -276,7 +277,7 @@ func (x *execution) drain(ctx context.Context, in Instr) error {
 	begun := time.Now()
 	got, err := x.Rows().Drain(ctx, &limits)
 	if x.cycle != "" {
-		if !errors.Is(err, dohost.ErrMisuse) && !ended(ctx, err) {
+		if !errors.Is(err, dohost.ErrMisuse) && !randtest.Ended(ctx, err) {
 			x.w.Faultf("%s: Drain in a cycle: %v", x.name, err)
 		}
 		if errors.Is(err, dohost.ErrMisuse) {

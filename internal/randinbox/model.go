@@ -255,14 +255,6 @@ func (c *call) reset(incarnation int) {
 	c.State, c.Failures, c.Since, c.Postponed = agent.RowsWaiting, 0, incarnation, false
 }
 
-// at returns element k of a list, counted around.
-func at[T any](list []T, k int) (t T, ok bool) {
-	if len(list) == 0 {
-		return t, false
-	}
-	return list[k%len(list)], true
-}
-
 func (c *call) String() string {
 	return fmt.Sprintf("the call %s of %s with the rows %q (%s, %d failures, touched %t)", c.ID, c.Inbox, c.Keys, c.State, c.Failures, c.Touched)
 }
