@@ -46,6 +46,9 @@ func (a *answerer) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Ch
 	}
 	return func(yield func(chat.Chunk, error) bool) {
 		a.w.Acknowledge(now.serial)
+		if now.done {
+			a.w.Faultf("the model of %s is asked for the rows %q, whose request has a reply", now.inbox, now.rows)
+		}
 		if got := strings.Join(numbers, " "); got != now.prompt {
 			a.w.Faultf("the model of %s gets the tasks %q, want %q", now.inbox, got, now.prompt)
 		}

@@ -144,19 +144,22 @@ func (x *execution) change(ctx context.Context, m *model, in Instr) error {
 	if !ok || in.Op == Edit && m.Next >= maxNumber {
 		return nil
 	}
-	if c := m.callWith(i.To, i.ID); in.Op == Delete && i.To == x.cycle && c != nil && c.State == agent.RowsRunning {
+	if c := m.callWith(i.To, i.ID); (in.Op == Delete || in.Op == Reinsert) && i.To == x.cycle && c != nil && c.State == agent.RowsRunning {
 		return nil // it would not be new work if the same cycle inserted it again
 	}
 	now := *i
 	var err error
-	if in.Op == Delete {
+	switch in.Op {
+	case Delete:
 		err = x.remove(ctx, i)
 		delete(m.Items, i.ID)
-	} else {
+	case Reinsert:
+		err = x.reinsert(ctx, m, i)
+	default:
 		if in.N%4 > 0 {
 			now.Content = m.newTask(in.N, in.Body)
 		}
-		if in.N%4 == 2 && now.To != shop {
+		if in.N%4 > 1 && now.To != shop {
 			now.Request = [...]string{"", "r1", "r2"}[in.N/4%3]
 		}
 		err = x.update(ctx, &now)
@@ -167,6 +170,23 @@ func (x *execution) change(ctx context.Context, m *model, in Instr) error {
 	}
 	m.written(i.To, i.ID, x.cycle != "", x.incarnation)
 	return x.save(ctx, m)
+}
+
+// reinsert deletes a row, and inserts it again.
+func (x *execution) reinsert(ctx context.Context, m *model, i *inbox.Message) error {
+	if err := x.remove(ctx, i); err != nil {
+		return err
+	}
+	delete(m.Items, i.ID)
+	m.written(i.To, i.ID, x.cycle != "", x.incarnation)
+	m.Items[i.ID] = i
+	if now := x.cycles[i.To]; now != nil && slices.Contains(now.rows, i.ID) {
+		now.again = true // it may end as if the row had not left
+	}
+	if i.To != shop {
+		return messages.Insert(ctx, x.Storage(), *i)
+	}
+	return jobs.Insert(ctx, x.Storage(), job{ID: i.ID, Rank: int(i.Created.Unix()), Group: i.From, Content: i.Content})
 }
 
 func (x *execution) remove(ctx context.Context, i *inbox.Message) error {
@@ -217,6 +237,8 @@ func (x *execution) waitReply(ctx context.Context, m *model, in Instr) error {
 	if !ok {
 		return nil
 	}
+	c := m.callWith(asked.To, asked.ID)
+	parked := c != nil && c.State == agent.RowsParked && m.replyTo(asked) == nil
 	limit := time.Duration(in.N)*100*time.Millisecond + apart(in.N)
 	limited, cancel := context.WithTimeoutCause(ctx, limit, errLate)
 	defer cancel()
@@ -244,7 +266,7 @@ func (x *execution) waitReply(ctx context.Context, m *model, in Instr) error {
 	} else if errors.Is(err, inbox.ErrNoReply) {
 		return x.noReply(ctx, m, asked)
 	}
-	if want := m.replyTo(asked); time.Since(begun) < limit || want != nil && time.Since(want.Processed) > time.Second {
+	if want := m.replyTo(asked); parked || time.Since(begun) < limit || want != nil && time.Since(want.Processed) > time.Second {
 		x.w.Faultf("%s: WaitReply for %s is late after %v", x.name, rowText(asked), time.Since(begun))
 	}
 	return nil

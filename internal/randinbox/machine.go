@@ -101,7 +101,7 @@ func (x *execution) execute(ctx context.Context, m *model, in Instr) error {
 			return nil
 		}
 		return x.insert(ctx, m, in)
-	case Edit, Delete, Retry:
+	case Edit, Delete, Reinsert, Retry:
 		return x.change(ctx, m, in)
 	case Reply:
 		return x.reply(ctx, m, in)
