@@ -83,7 +83,7 @@ func (w *Observer) take(seed int) *watcher {
 		return nil
 	}
 	p.busy = true
-	if seed%3 == 0 { // a new watch
+	if seed%3 > 0 && !p.several { // a new watch
 		p.at, p.begun = dohost.Position{}, false
 	}
 	return p
@@ -117,7 +117,7 @@ func (w *Observer) follow(ctx context.Context, b *board, p *watcher, seed int, m
 	begun, count, writes := time.Now(), 0, 0
 	p.again = p.several
 	if seed%5 == 1 && most > 0 {
-		if err := b.putInLoop(ctx, p, seed); err != nil {
+		if err := b.putInLoop(ctx, p, seed, seed); err != nil {
 			return err
 		}
 	}
@@ -133,7 +133,8 @@ func (w *Observer) follow(ctx context.Context, b *board, p *watcher, seed int, m
 		if err := w.fold(ctx, b, p, d); err != nil {
 			return err
 		}
-		if count++; most == 0 && d.Kind == dohost.DeltaReady || w.Err() != nil || seed%4 == 1 && count > seed/4%12 {
+		breaks := seed%4 == 1 || p.several && seed/4%12 < 4 && most > 0
+		if count++; most == 0 && d.Kind == dohost.DeltaReady || w.Err() != nil || breaks && count > seed/4%12 && !(p.several && p.listing) {
 			return nil
 		}
 		switch {
@@ -141,11 +142,15 @@ func (w *Observer) follow(ctx context.Context, b *board, p *watcher, seed int, m
 			if err := dohost.Sleep(limited, time.Duration(1+seed)*10*time.Millisecond); err != nil {
 				return err
 			}
-		case seed%4 == 3 && count%3 == 0 && most > 0:
+		case seed%4 == 3 && count%2 == 0 && most > 0:
 			if writes++; writes > 4 {
 				break
 			}
-			if err := b.putInLoop(ctx, p, seed+count); err != nil {
+			k := count // or the row that the watch has listed last
+			if d.Row.Key != "" {
+				k = int(d.Row.Key[1] - '0')
+			}
+			if err := b.putInLoop(ctx, p, k, seed+count); err != nil {
 				return err
 			}
 		}
@@ -154,9 +159,9 @@ func (w *Observer) follow(ctx context.Context, b *board, p *watcher, seed int, m
 }
 
 // putInLoop writes notes in the event of a watch, which reports them once they are durable.
-func (b *board) putInLoop(ctx context.Context, p *watcher, n int) error {
+func (b *board) putInLoop(ctx context.Context, p *watcher, k, n int) error {
 	x := &execution{board: b, name: fmt.Sprint("the loop of ", p.name)}
-	return x.step(ctx, Instr{Op: Put, K: n % 8, N: n}, "")
+	return x.step(ctx, Instr{Op: Put, K: k % 8, N: n}, "")
 }
 
 // fold applies a delta, and compares the rows with the notes at a position.

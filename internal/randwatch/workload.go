@@ -49,12 +49,12 @@ const firstFew = 7
 
 // actKinds has each kind as often as its weight.
 var actKinds = slices.Concat(
-	slices.Repeat([]ActKind{ActCall}, 9), slices.Repeat([]ActKind{ActWatch}, 8), []ActKind{ActEvict, ActWait},
+	slices.Repeat([]ActKind{ActCall}, 9), slices.Repeat([]ActKind{ActWatch}, 12), []ActKind{ActEvict, ActWait},
 )
 
 // drawWorkload draws the work of a simulation.
 func drawWorkload(r *rand.Rand, faults float64) (work Workload) {
-	work.Callers, work.Faults = randtest.Draw(r, 3, 24, faults, func(number, at int) Act {
+	work.Callers, work.Faults = randtest.Draw(r, 3, 32, faults, func(number, at int) Act {
 		a := Act{Kind: actKinds[r.IntN(len(actKinds))], At: at, Seed: r.IntN(1000)}
 		switch a.Kind {
 		case ActWait, ActWatch:
