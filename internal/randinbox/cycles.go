@@ -106,7 +106,7 @@ func observed[Row, R any](name string, in *inbox.Inbox[office, Row, R], item fun
 		if ids := ids(items(pending)); !slices.Equal(ids, now.rows) {
 			o.w.Faultf("Respond of %s gets the rows %q, and Build got %q", name, ids, now.rows)
 		}
-		left := slices.ContainsFunc(now.tasks, func(t task) bool { return o.w.fails(t, failLeft) })
+		left := o.leaves(now)
 		if left && now.last.Number%2 == 0 {
 			return nil // all rows
 		}
@@ -131,12 +131,14 @@ func observed[Row, R any](name string, in *inbox.Inbox[office, Row, R], item fun
 		return nil
 	}
 	in.OnError = func(o *office, ctx context.Context, err error, pending []dohost.Row[Row]) {
-		if !expected(ctx, err) {
-			o.w.Faultf("a cycle of %s fails: %v", name, err)
-		}
-		_ = o.failed(ctx, name, ids(items(pending))) // the incarnation has ended, and the next one compares
+		_ = o.failed(ctx, name, ids(items(pending)), err) // the incarnation has ended, and the next one compares
 	}
 	return in
+}
+
+// leaves reports whether Respond leaves a row of a cycle in the index.
+func (o *office) leaves(now *cycle) bool {
+	return slices.ContainsFunc(now.tasks, func(t task) bool { return o.w.fails(t, failLeft) })
 }
 
 // expected reports whether a cycle may fail with an error.
@@ -333,7 +335,10 @@ func (o *office) finishJobs(ctx context.Context, group string, pending []dohost.
 func row0(rows []dohost.Row[job]) string { return rows[0].Key }
 
 // failed counts a cycle that failed.
-func (o *office) failed(ctx context.Context, name string, keys []string) error {
+func (o *office) failed(ctx context.Context, name string, keys []string, why error) error {
+	if !expected(ctx, why) {
+		o.w.Faultf("a cycle of %s fails: %v", name, why)
+	}
 	m, err := o.read(ctx)
 	if err != nil {
 		return err
