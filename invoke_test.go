@@ -124,19 +124,23 @@ func placeOf(id dohost.ID) int {
 	return 1
 }
 
-func openPair(t *testing.T) *pair {
+// withPair runs f in a bubble, with a pair that is open.
+func withPair(t *testing.T, f func(t *testing.T, p *pair)) {
 	t.Helper()
-	p := &pair{}
-	for i := range p.hosts {
-		h, err := dohost.Open(t.TempDir(), &dohost.Options{
-			Remote: p, Holds: func(id dohost.ID) bool { return placeOf(id) == i }, Grace: -1,
-		}, accountClass())
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		p := &pair{}
+		for i := range p.hosts {
+			h, err := dohost.Open(t.TempDir(), &dohost.Options{
+				Remote: p, Holds: func(id dohost.ID) bool { return placeOf(id) == i }, Grace: -1,
+			}, accountClass())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.hosts[i].Store(h)
 		}
-		p.hosts[i].Store(h)
-	}
-	return p
+		defer p.close(t)
+		f(t, p)
+	})
 }
 
 func (p *pair) close(t *testing.T) {
@@ -178,9 +182,7 @@ var errLost = errors.New("the answer is lost")
 
 // TestCallOfAnotherHostRunsOnce loses the answers of the first attempts, with a call that has an id of the host.
 func TestCallOfAnotherHostRunsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		p.fault = func(n int64, after bool) error {
 			if after && n <= 3 {
 				return errLost
@@ -199,9 +201,7 @@ func TestCallOfAnotherHostRunsOnce(t *testing.T) {
 
 // TestObjectCallsObjectOfAnotherHost makes a call from inside a turn. The answers of its first attempts are lost.
 func TestObjectCallsObjectOfAnotherHost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		p.fault = func(n int64, after bool) error {
 			switch {
 			case n == 1 && !after:
@@ -225,9 +225,7 @@ func TestObjectCallsObjectOfAnotherHost(t *testing.T) {
 
 // TestUnansweredCallHasAnUnknownOutcome loses all answers, and then does not reach the other host.
 func TestUnansweredCallHasAnUnknownOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		p.fault = func(_ int64, after bool) error {
 			if after {
 				return errLost
@@ -257,9 +255,7 @@ func TestUnansweredCallHasAnUnknownOutcome(t *testing.T) {
 
 // TestErrorsOfInvoke compares the errors of methods of this host and of another one.
 func TestErrorsOfInvoke(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		cases := 0
 		for _, name := range []string{"a", "b"} {
 			for _, id := range []string{"", "with an id"} {
@@ -312,9 +308,7 @@ func TestErrorsOfInvoke(t *testing.T) {
 
 // TestCallIDsAreChecked repeats calls with ids in wrong ways, and after their retention period.
 func TestCallIDsAreChecked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		begun := time.Now()
 		for _, name := range []string{"a", "b"} {
 			account := accounts.Get(p, name)
@@ -378,9 +372,7 @@ func TestCallIDsAreChecked(t *testing.T) {
 
 // TestRepetitionWaitsForTheRun repeats a call while its method awaits, and after its incarnation has ended.
 func TestRepetitionWaitsForTheRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		a := accounts.Get(p, "a")
 		invoke := func(ctx context.Context, id string) (int, error) {
 			return dohost.Invoke[int](ctx, a, "long", 10*time.Second, &dohost.InvokeOptions{CallID: id})
@@ -424,9 +416,7 @@ func TestRepetitionWaitsForTheRun(t *testing.T) {
 
 // TestPanicIsRepeatedTwice calls a method that panics, of both hosts.
 func TestPanicIsRepeatedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		for _, name := range []string{"a", "b"} {
 			account, runs := accounts.Get(p, name), panics.Load()
 			_, err := dohost.Invoke[int](t.Context(), account, "panic", 1, &dohost.InvokeOptions{CallID: "x"})
@@ -439,9 +429,7 @@ func TestPanicIsRepeatedTwice(t *testing.T) {
 
 // TestStoredCalls counts the rows of calls: those of methods that write nothing, that end their incarnation, and that delete all.
 func TestStoredCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		for i, c := range []struct {
 			method string
 			arg    any
@@ -487,9 +475,7 @@ var callTotals = dohost.Collection[callTotal]{Name: "dohost.calls.total", Key: f
 
 // TestStoredCallsAreBounded fills the table of an account.
 func TestStoredCallsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		b, calls := accounts.Get(p, "b"), 0
 		call := func(id int) error {
 			_, err := dohost.Invoke[string](t.Context(), b, "big", 1000, &dohost.InvokeOptions{CallID: fmt.Sprint(id), Keep: time.Hour})
@@ -549,9 +535,7 @@ func TestStoredCallsAreBounded(t *testing.T) {
 
 // TestChainOfRemoteCallsEnds lets two accounts of two hosts call each other.
 func TestChainOfRemoteCallsEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		_, err := dohost.Invoke[int](t.Context(), accounts.Get(p, "a"), "chain", [2]string{"a", "b"}, nil)
 		if !errors.Is(err, dohost.ErrMisuse) || p.attempts.Load() > 70 {
 			t.Errorf("%v after %d attempts", err, p.attempts.Load())

@@ -3,7 +3,6 @@ package dohost_test
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -11,9 +10,7 @@ import (
 
 // TestCallersHaveIDsOfTheirOwn makes calls with one id from three objects, and from outside of objects, to objects of both hosts.
 func TestCallersHaveIDsOfTheirOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		calls := 0
 		for _, callee := range []string{"ax", "bx"} {
 			for range 2 { // the second time all calls are repetitions
@@ -40,9 +37,7 @@ func TestCallersHaveIDsOfTheirOwn(t *testing.T) {
 
 // TestAnswerCallChecksTheCall passes calls that Invoke does not make.
 func TestAnswerCallChecksTheCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		for _, c := range []dohost.RemoteCall{
 			{CallID: "", Keep: time.Hour}, {CallID: strings.Repeat("x", 129), Keep: time.Hour}, {CallID: "x", Keep: -1}, {CallID: "x", Keep: 721 * time.Hour},
 		} {
@@ -60,9 +55,7 @@ func TestAnswerCallChecksTheCall(t *testing.T) {
 
 // TestCallExpiresBetweenAttempts loses the answers of a call until its retention period is over.
 func TestCallExpiresBetweenAttempts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		p.fault = func(_ int64, after bool) error {
 			if after {
 				return errLost

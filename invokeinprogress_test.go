@@ -18,9 +18,7 @@ import (
 // repeatDuring repeats a call of a slow method, after a while, when another call has returned.
 func repeatDuring(t *testing.T, slow, keep, after time.Duration, other string, arg any) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		a := accounts.Get(p, "a")
 		results := make(chan int, 2)
 		call := func() {
@@ -59,9 +57,7 @@ func TestRepetitionAfterTheRetentionPeriodWaitsForTheRun(t *testing.T) {
 
 // TestRunAfterTheRetentionPeriodIsInterrupted ends the incarnation of a run whose row has expired.
 func TestRunAfterTheRetentionPeriodIsInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := openPair(t)
-		defer p.close(t)
+	withPair(t, func(t *testing.T, p *pair) {
 		a := accounts.Get(p, "a")
 		call := func() error {
 			_, err := dohost.Invoke[int](t.Context(), a, "long", time.Hour, &dohost.InvokeOptions{CallID: "x", Keep: time.Minute})

@@ -17,6 +17,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/sockettest"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -81,28 +82,10 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// pipeListener is a listener in memory.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func (p *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipeListener) Close() error   { close(p.done); return nil }
-func (p *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
-
 // socketServer is a server of a host's socketObjects, in memory.
 type socketServer struct {
 	*dohost.Host
-	pipes *pipeListener
+	pipes *sockettest.Pipes
 	hooks *socketHooks
 }
 
@@ -113,7 +96,7 @@ func openSocketServer(t *testing.T, e *socketHooks, o *dohost.Options) *socketSe
 
 func openSocketServerOn(t *testing.T, fs *objectstore.FS, e *socketHooks, o *dohost.Options) *socketServer {
 	t.Helper()
-	d := &socketServer{openOn(t, fs, o, e.class()), &pipeListener{make(chan net.Conn), make(chan struct{})}, e}
+	d := &socketServer{openOn(t, fs, o, e.class()), sockettest.NewPipes(), e}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.ServeObject(w, r, socketObjects.Get(d, strings.TrimPrefix(r.URL.Path, "/")).ID())
 	})}
@@ -136,7 +119,7 @@ func (d *socketServer) dial(t *testing.T, path string) (*websocket.Conn, net.Con
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
 		under = client
-		d.pipes.conns <- server
+		d.pipes.Pass(server)
 		return client, nil
 	}}
 	ws, _, err := websocket.Dial(t.Context(), "ws://hall/"+path, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})

@@ -137,6 +137,40 @@ func TestWatchNoticesADeleteAllWithoutHistory(t *testing.T) {
 	}
 }
 
+// TestWatchNoticesADeleteAllBeforeItReads deletes rows that no feed has recorded while the watch gives up the turn to read a change. Its
+// position has no log, so the first change after the DeleteAll follows it.
+func TestWatchNoticesADeleteAllBeforeItReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := storeroom(t, objectstore.NewMemFS(), nil)
+		items := itemsWith(0)
+		old := *items
+		old.Feed = nil
+		inItems(t, h, putItems(&old, item{ID: "a"}))
+		proceed, holds := make(chan struct{}), make(chan struct{})
+		first := true
+		w := watchItems(t, h, items, nil, nil, func(ctx context.Context, _ *dohost.Storage, d dohost.Delta[item]) error {
+			if d.Kind != dohost.DeltaReady || !first {
+				return nil
+			}
+			first = false
+			_, _, err := dohost.Recv(ctx, proceed)
+			close(holds)
+			time.Sleep(time.Second) // with the turn, until the DeleteAll is in the queue
+			return err
+		})
+		inItems(t, h, putItems(items, item{ID: "b"}))
+		close(proceed)
+		<-holds
+		inItems(t, h, func(ctx context.Context, s *dohost.Storage) error {
+			return errors.Join(s.DeleteAll(ctx), items.Put(ctx, s, item{ID: "c"}), s.Sync(ctx))
+		})
+		synctest.Wait()
+		if got := w.text(); got != "reset enter a ready reset enter c ready" {
+			t.Error(got)
+		}
+	})
+}
+
 // TestWatchDoesNotYieldUndurableWritesOfItsLoop writes in the loop while nothing becomes durable.
 func TestWatchDoesNotYieldUndurableWritesOfItsLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

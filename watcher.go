@@ -265,12 +265,8 @@ func (w *watcher) follow(ctx context.Context) error {
 				return err
 			}
 		}
-		n, err := w.s.rt().Deletions(ctx)
-		if err != nil {
+		if err := w.checkDeletions(ctx); err != nil {
 			return err
-		}
-		if n != w.deletions {
-			return errReset
 		}
 		ready, err := w.s.rt().FeedReady(ctx, w.rows.Feed.Name, w.at)
 		if err != nil {
@@ -287,10 +283,22 @@ func (w *watcher) follow(ctx context.Context) error {
 		} else if err != nil {
 			return err
 		}
+		if err := w.checkDeletions(ctx); err != nil { // a position without a log is valid in the next one
+			return err
+		}
 		if _, err := w.read(ctx, watchChanges); err != nil {
 			return err
 		}
 	}
+}
+
+// checkDeletions returns errReset after a DeleteAll.
+func (w *watcher) checkDeletions(ctx context.Context) error {
+	n, err := w.s.rt().Deletions(ctx)
+	if err == nil && n != w.deletions {
+		err = errReset
+	}
+	return err
 }
 
 // wait gives up the turn until the feed has a change after at, or for WatchOptions.Heartbeat.

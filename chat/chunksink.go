@@ -110,7 +110,7 @@ type ChunkWriter[T any] struct {
 	generation string
 	replay     bool // writes chunks that may be stored
 	next       int
-	last       string // the key of the row that it wrote last
+	last       string // the key of the row before next, if w wrote it or continues after it
 	text       strings.Builder
 }
 
@@ -128,6 +128,14 @@ func (to *ChunkSink[T]) Continue(ctx context.Context, s *dohost.Storage, generat
 	w.replay = false
 	if w.next, err = to.Rows.Count(ctx, s, to.query(generation)); err != nil || w.next == 0 {
 		return w, err
+	}
+	q := to.query(generation)
+	q.Reverse, q.Limit = true, 1
+	for row, err := range to.Rows.All(ctx, s, q) {
+		if err != nil {
+			return nil, err
+		}
+		w.last = row.Key
 	}
 	finished, err := to.finishedBefore(ctx, s, generation, w.next)
 	switch {
@@ -168,8 +176,8 @@ func (to *ChunkSink[T]) Replay(s *dohost.Storage, generation string) (*ChunkWrit
 // Write writes the next chunk, in the batch of the event's other writes. After an error the next Write has the same
 // index.
 //
-// Errors: [ErrChunkConflict]; [dohost.ErrMisuse] for a row without the place that [ChunkSink] requires, and after a Transaction
-// that was rolled back; those of the collection.
+// Errors: [ErrChunkConflict]; [dohost.ErrMisuse] for a row without the place that [ChunkSink] requires, and if the row before it was
+// deleted or was written in a Transaction that was rolled back; those of the collection.
 func (w *ChunkWriter[T]) Write(ctx context.Context, c Chunk) error {
 	row, ok := w.to.Row(w.generation, w.next, c)
 	if !ok {
@@ -192,7 +200,7 @@ func (w *ChunkWriter[T]) Write(ctx context.Context, c Chunk) error {
 	return nil
 }
 
-// insert writes a row after the last one, which is missing if a Transaction was rolled back.
+// insert writes a row after the last one, which is missing if a Transaction was rolled back, or other code has deleted the generation.
 func (w *ChunkWriter[T]) insert(ctx context.Context, row T) error {
 	if w.last != "" {
 		_, stored, err := w.to.Rows.Get(ctx, w.store, w.last)

@@ -52,6 +52,25 @@ func TestChunkWriterAfterRollback(t *testing.T) {
 	})
 }
 
+// TestChunkWriterContinuesNoDeletedGeneration deletes a generation before the first write of a writer that continues it.
+func TestChunkWriterContinuesNoDeletedGeneration(t *testing.T) {
+	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		if err := writer(t, ctx, c).Write(ctx, chat.TextDelta("t", "a")); err != nil {
+			t.Fatal(err)
+		}
+		w := writer(t, ctx, c)
+		if err := c.Storage().DeleteAll(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Write(ctx, chat.TextDelta("t", "b")); !errors.Is(err, dohost.ErrMisuse) {
+			t.Errorf("the index 1 follows none: %v", err)
+		}
+		if got := linesOf(t, ctx, c, "g"); len(got) > 0 {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
 // TestChunkWritersOfOneGeneration writes equal chunks with two writers that continue one generation.
 func TestChunkWritersOfOneGeneration(t *testing.T) {
 	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {

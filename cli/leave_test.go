@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,31 +13,10 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/cluster"
+	"github.com/dohost/dohost/internal/sockettest"
 	"github.com/dohost/dohost/sharedlog"
 	"github.com/dohost/dohost/sharedlog/logtest"
 )
-
-// oneConn is a listener in memory with one connection.
-type oneConn struct {
-	conn chan net.Conn
-	done chan struct{}
-}
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conn:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *oneConn) Close() error {
-	close(l.done)
-	return nil
-}
-
-func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
 
 // TestLeaveWaitsForPassedOnRequests has a request on the listener that no host of the node handles.
 func TestLeaveWaitsForPassedOnRequests(t *testing.T) {
@@ -63,10 +41,9 @@ func TestLeaveWaitsForPassedOnRequests(t *testing.T) {
 				time.Sleep(tt.takes)
 				_, _ = io.WriteString(w, "done")
 			}))
-			client, conn := net.Pipe()
-			l := &oneConn{make(chan net.Conn, 1), make(chan struct{})}
-			l.conn <- conn
-			go s.serve(s.public, l)
+			pipes := sockettest.NewPipes()
+			go s.serve(s.public, pipes)
+			client := pipes.Dial()
 			answer := make(chan string, 1)
 			go func() {
 				_, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

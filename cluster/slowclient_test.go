@@ -16,51 +16,32 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 	"time"
+
+	"github.com/dohost/dohost/internal/sockettest"
 )
-
-// pipes is a listener in memory, for a bubble of testing/synctest.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	close(p.done)
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
-
-func (p *pipes) dial() net.Conn {
-	client, conn := net.Pipe()
-	p.conns <- &halfCloser{conn}
-	return client
-}
 
 // halfCloser has the method of a TCP connection that the proxy looks for.
 type halfCloser struct{ net.Conn }
 
 func (*halfCloser) CloseWrite() error { return nil }
 
+// dial connects a client to a server whose connection is a halfCloser.
+func dial(to *sockettest.Pipes) net.Conn {
+	client, conn := net.Pipe()
+	to.Pass(&halfCloser{conn})
+	return client
+}
+
 // inMemory runs f with a node that has no cell, and knows the owner of cell 0 of two, which serves it with h. dial connects a client to the
 // node. All connections are in memory.
 func inMemory(t *testing.T, h http.HandlerFunc, f func(t *testing.T, node *routed, dial func() net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := map[string]*routed{}
-		listeners := map[string]*pipes{}
+		listeners := map[string]*sockettest.Pipes{}
 		ended := make(chan error, 2)
 		transport := &http.Transport{DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
 			host, _, _ := net.SplitHostPort(address)
-			return listeners[host].dial(), nil
+			return dial(listeners[host]), nil
 		}}
 		for _, id := range []string{"owner", "node"} {
 			n := &routed{Node: &Node{o: Options{Secret: []byte(testSecret)}, self: Member{ID: id}, log: slog.New(slog.DiscardHandler)}}
@@ -70,7 +51,7 @@ func inMemory(t *testing.T, h http.HandlerFunc, f func(t *testing.T, node *route
 			router := n.Router(&RouterOptions{Transport: transport, Bound: boundTo30s, Cell: func(r *http.Request) (int, bool) {
 				return strings.Count(r.URL.Path, "other"), true
 			}})
-			l := &pipes{make(chan net.Conn), make(chan struct{})}
+			l := sockettest.NewPipes()
 			server := &http.Server{Handler: router}
 			go func() { ended <- server.Serve(l) }()
 			defer server.Close()
@@ -78,7 +59,7 @@ func inMemory(t *testing.T, h http.HandlerFunc, f func(t *testing.T, node *route
 		}
 		nodes["owner"].serve(0, h)
 		knows(map[string]string{"owner": "http://owner", "node": "http://node"}, []string{"owner", ""}, nodes["node"], nodes["owner"])
-		f(t, nodes["node"], listeners["node"].dial)
+		f(t, nodes["node"], func() net.Conn { return dial(listeners["node"]) })
 	})
 }
 

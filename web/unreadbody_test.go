@@ -14,42 +14,17 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/sockettest"
 )
-
-// pipeListener is a listener in memory, for a bubble of testing/synctest.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func (p *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipeListener) Close() error {
-	close(p.done)
-	return nil
-}
-
-func (p *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
 
 // servePipes serves h, with the times of package cli, while f runs.
 func servePipes(t *testing.T, h http.Handler, f func(dial func() net.Conn)) {
 	t.Helper()
-	l := &pipeListener{make(chan net.Conn), make(chan struct{})}
+	l := sockettest.NewPipes()
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
 	ended := make(chan error)
 	go func() { ended <- server.Serve(l) }()
-	f(func() net.Conn {
-		client, conn := net.Pipe()
-		l.conns <- conn
-		return client
-	})
+	f(l.Dial)
 	_ = server.Close()
 	<-ended
 }

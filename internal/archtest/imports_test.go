@@ -86,6 +86,7 @@ var mayImport = map[string][]string{
 	"internal/randchat":      {".", "chat", "dohosttest", "internal/randtest", "internal/sockettest", "ledger"},
 	"internal/randinbox":     {".", "agent", "chat", "dohosttest", "inbox", "internal/randtest", "ledger"},
 	"internal/randprog":      {".", "dohosttest", "internal/randtest", "internal/sockettest"},
+	"internal/randwatch":     {".", "chat", "dohosttest", "internal/randtest"},
 	"internal/randtest":      {".", "runtime", "objectstore", "internal/kernel", "dohosttest", "internal/invariants"},
 	"internal/pointtest":     {".", "dohosttest", "internal/invariants"},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},

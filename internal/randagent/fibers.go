@@ -8,6 +8,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // progress is the checkpoint of a fiber.
@@ -22,7 +23,7 @@ func (x *execution) changeFiber(ctx context.Context, m *model, in Instr) error {
 	if in.Op == Start {
 		return x.start(ctx, m, in)
 	}
-	f, ok := at(m.fibers(), in.K)
+	f, ok := randtest.At(m.fibers(), in.K)
 	if !ok {
 		return nil
 	}
@@ -123,7 +124,7 @@ func (x *execution) start(ctx context.Context, m *model, in Instr) error {
 
 // wait waits for a fiber, for a minute at most.
 func (x *execution) wait(ctx context.Context, m *model, in Instr) error {
-	f, ok := at(m.fibers(), in.K)
+	f, ok := randtest.At(m.fibers(), in.K)
 	if !ok {
 		return nil
 	}
@@ -172,7 +173,7 @@ func (a *machine) runFiber(ctx context.Context, s *agent.Fiber[progress]) error 
 		return err2
 	case f == nil:
 		return err
-	case errors.Is(err, errFail):
+	case errors.Is(err, randtest.ErrFail):
 		f.Errors++
 		return errors.Join(err, a.save(ctx, m))
 	case err != nil:
@@ -255,14 +256,14 @@ func (c *call) saveCheckpoint(ctx context.Context, x *execution, p progress, how
 		c.w.Faultf("%s has ended, and saves a checkpoint", x.name)
 	case errors.Is(err, agent.ErrFiberDone) && how == SaveAwait:
 		return err // it was cancelled during the Await
-	case err != nil && f != nil && !ended(ctx, err):
+	case err != nil && f != nil && !randtest.Ended(ctx, err):
 		c.w.Faultf("%v cannot save a checkpoint: %v", f, err)
 	}
 	if err != nil {
 		return err
 	}
 	if how != SaveSet {
-		c.w.acknowledge(serial)
+		c.w.Acknowledge(serial)
 		c.w.counted(c.countName(), c.attempt)
 	}
 	if how == SaveAwait {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // runNow runs a fiber in this event.
@@ -23,13 +24,13 @@ func (x *execution) runNow(ctx context.Context, in Instr) error {
 		return err
 	}
 	err = agent.RunFiber(ctx, x.machine, name, func(ctx context.Context) error {
-		x.w.acknowledge(m.Serial)
+		x.w.Acknowledge(m.Serial)
 		return x.runCode(ctx, name, p)
 	})
 	if err == nil {
 		x.w.Compared()
 	}
-	return x.unexpected(ctx, in, err)
+	return x.w.Unexpected(ctx, x.name, in, err)
 }
 
 // runCode executes the rest of the code of a fiber of RunFiber.
@@ -39,7 +40,7 @@ func (a *machine) runCode(ctx context.Context, name string, p progress) error {
 	failed := c.steps(ctx, &p,
 		func(ctx context.Context, p progress) error { return agent.SetCheckpoint(ctx, p) },
 		func(ctx context.Context, p progress) error { return agent.SaveCheckpoint(ctx, p) })
-	if failed != nil && !errors.Is(failed, errFail) {
+	if failed != nil && !errors.Is(failed, randtest.ErrFail) {
 		return failed
 	}
 	return errors.Join(failed, a.endRun(ctx, name))
@@ -80,11 +81,11 @@ func (a *machine) onInterrupted(ctx context.Context, i *agent.InterruptedRun) er
 	name := "hook of " + i.Name
 	switch (f.Number + i.Attempt) % 5 {
 	case 0:
-		if a.w.try(name) == 1 {
-			return errFail
+		if a.w.Try(name) == 1 {
+			return randtest.ErrFail
 		}
 	case 1:
-		if a.w.try(name) == 1 {
+		if a.w.Try(name) == 1 {
 			panic("as the hook says")
 		}
 	case 2:
@@ -140,7 +141,7 @@ func (a *machine) onRecovery(ctx context.Context, list []*agent.InterruptedFiber
 		case 1:
 			err = i.Complete(ctx, f.Number)
 		case 2:
-			err = i.Fail(ctx, errFail)
+			err = i.Fail(ctx, randtest.ErrFail)
 		default:
 			err = i.Resume(ctx)
 		}
@@ -161,8 +162,8 @@ func (a *machine) onRecovery(ctx context.Context, list []*agent.InterruptedFiber
 	if err := a.save(ctx, m); err != nil {
 		return err
 	}
-	if a.w.try(fmt.Sprint("recovery ", len(list)))%4 == 3 {
-		return errFail
+	if a.w.Try(fmt.Sprint("recovery ", len(list)))%4 == 3 {
+		return randtest.ErrFail
 	}
 	for _, f := range rest {
 		f.end(agent.FiberFailed, a.incarnation, time.Now())
@@ -184,11 +185,11 @@ func (a *machine) onFiberEnded(ctx context.Context, info agent.FiberInfo) error 
 	restarts := f.Restarts
 	switch n := a.w.hook(f.endName()); {
 	case f.Number%6 == 1 && n == 1:
-		return errFail
+		return randtest.ErrFail
 	case f.Number%6 == 2 && n == 1:
 		panic("as the hook says")
 	case f.Number%6 == 3:
-		if err := dohost.Await(ctx, func(context.Context) error { a.w.acknowledge(m.Serial); return nil }); err != nil {
+		if err := dohost.Await(ctx, func(context.Context) error { a.w.Acknowledge(m.Serial); return nil }); err != nil {
 			return err
 		}
 		if m, err = a.load(ctx); err != nil {

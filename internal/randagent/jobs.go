@@ -9,6 +9,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // payload is the payload of schedules and items.
@@ -32,7 +33,7 @@ func (x *execution) changeTimer(ctx context.Context, m *model, in Instr) error {
 		m.Timers[j.Number] = j
 		return x.save(ctx, m)
 	}
-	j, ok := at(m.timers(), in.K)
+	j, ok := randtest.At(m.timers(), in.K)
 	if !ok {
 		return nil
 	}
@@ -66,7 +67,7 @@ func (x *execution) changeQueue(ctx context.Context, m *model, in Instr) error {
 	case Enqueue:
 		return x.enqueue(ctx, m, in)
 	case CancelItem:
-		j, ok := at(m.Queue, in.K)
+		j, ok := randtest.At(m.Queue, in.K)
 		if !ok {
 			return nil
 		}
@@ -79,7 +80,7 @@ func (x *execution) changeQueue(ctx context.Context, m *model, in Instr) error {
 		m.Removed[j.ID] = true
 		return x.save(ctx, m)
 	}
-	j, ok := at(m.Dead, in.K)
+	j, ok := randtest.At(m.Dead, in.K)
 	if !ok {
 		return nil
 	}
@@ -98,7 +99,7 @@ func (x *execution) changeQueue(ctx context.Context, m *model, in Instr) error {
 		if err == nil {
 			x.w.Faultf("%s: a dead letter is retried, although its id is in the queue as %v", x.name, queued)
 		}
-		if ended(ctx, err) {
+		if randtest.Ended(ctx, err) {
 			return err
 		}
 		return nil
@@ -163,7 +164,7 @@ func (a *machine) runTimer(ctx context.Context, p payload) error {
 		a.w.Faultf("schedule %v runs at %d", j, now)
 	}
 	defer a.w.enter(fmt.Sprint("schedule ", p.Number), a.incarnation)()
-	if j != nil && j.When.recurs() && a.w.try(fmt.Sprint("begin ", p.Number)) > maxBegins {
+	if j != nil && j.When.recurs() && a.w.Try(fmt.Sprint("begin ", p.Number)) > maxBegins {
 		return a.cancelSelf(ctx, m, j)
 	}
 	m, failed, last, err := a.runJob(ctx, p, func(m *model) *job { return m.Timers[p.Number] })
@@ -226,7 +227,7 @@ func (a *machine) runTask(ctx context.Context, p payload) error {
 // runJob executes the code of a callback. It returns the model at its end, and whether the row ends with this attempt.
 func (a *machine) runJob(ctx context.Context, p payload, of func(*model) *job) (m *model, failed error, last bool, err error) {
 	x := &execution{machine: a, name: fmt.Sprint("job ", p.Number)}
-	if failed = x.do(ctx, p.Code); failed != nil && !errors.Is(failed, errFail) {
+	if failed = x.do(ctx, p.Code); failed != nil && !errors.Is(failed, randtest.ErrFail) {
 		return nil, nil, false, failed
 	}
 	if m, err = a.load(ctx); err != nil {

@@ -51,7 +51,7 @@ func Class(w *Observer) dohost.Class {
 		if err != nil {
 			return nil, err
 		}
-		a.incarnation = w.wake(m.Serial)
+		a.incarnation = w.Wake(m.Serial)
 		return a, nil
 	}, &agent.Handlers[machine, state]{
 		OnStart:        (*machine).onStart,
@@ -73,13 +73,11 @@ func Class(w *Observer) dohost.Class {
 			agent.OnSchedule(timer, (*machine).runTimer), agent.OnSchedule(task, (*machine).runTask))...)
 }
 
-var errFail = errors.New("the program fails")
-
 // run executes a program, as one event. It returns the version of the model.
 func (a *machine) run(ctx context.Context, p Program) (serial int, err error) {
 	x := &execution{machine: a, name: fmt.Sprint("program ", p.ID)}
 	failed := x.do(ctx, p.Code)
-	if failed != nil && !errors.Is(failed, errFail) {
+	if failed != nil && !errors.Is(failed, randtest.ErrFail) {
 		return 0, failed
 	}
 	m, err := a.load(ctx)
@@ -96,43 +94,32 @@ type execution struct {
 }
 
 func (x *execution) do(ctx context.Context, list []Instr) error {
-	for i, in := range list {
-		if err := x.step(ctx, in, fmt.Sprintf("%s/%d", x.name, i)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return randtest.Do(list, x.name, func(in Instr, name string) error { return x.step(ctx, in, name) })
 }
 
 // step executes an instruction between two comparisons. An error ends the program.
 func (x *execution) step(ctx context.Context, in Instr, name string) error {
 	switch in.Op {
 	case Fail, Panic:
-		if x.w.try(name) > in.N {
-			return nil
-		}
-		if in.Op == Panic {
-			panic("as the program says")
-		}
-		return errFail
+		return x.w.Fail(name, in.N, in.Op == Panic)
 	case Transaction:
 		return x.transaction(ctx, in, name)
 	}
 	m, err := x.load(ctx)
 	if err != nil {
-		return x.unexpected(ctx, in, err)
+		return x.w.Unexpected(ctx, x.name, in, err)
 	}
 	if adds[in.Op] && m.Next >= maxNumber {
 		return nil
 	}
 	switch in.Op {
 	case Await:
-		err = dohost.Await(ctx, func(context.Context) error { x.w.acknowledge(m.Serial); return nil })
+		err = dohost.Await(ctx, func(context.Context) error { x.w.Acknowledge(m.Serial); return nil })
 	case Sleep:
 		err = dohost.Sleep(ctx, time.Duration(in.N)*time.Millisecond)
 	case Sync:
 		if err = x.Storage().Sync(ctx); err == nil {
-			x.w.acknowledge(m.Serial)
+			x.w.Acknowledge(m.Serial)
 		}
 	case Run:
 		return x.runNow(ctx, in)
@@ -159,7 +146,7 @@ func (x *execution) step(ctx context.Context, in Instr, name string) error {
 			x.w.Faultf("%s: %s is not as expected", x.name, randtest.Literal(in))
 		}
 	}
-	return x.unexpected(ctx, in, err)
+	return x.w.Unexpected(ctx, x.name, in, err)
 }
 
 // adds are the instructions that use a number.
@@ -172,36 +159,10 @@ var changes = map[Op]bool{
 	PutRow: true, RemoveRow: true, RetryRows: true,
 }
 
-// unexpected reports an error that is not due to the end of the incarnation or of a cancelled fiber.
-func (x *execution) unexpected(ctx context.Context, in Instr, err error) error {
-	if err != nil && !ended(ctx, err) {
-		x.w.Faultf("%s: %s: %v", x.name, randtest.Literal(in), err)
-	}
-	return err
-}
-
-// ended reports whether an error is due to the end of the incarnation or of a cancelled fiber.
-func ended(ctx context.Context, err error) bool {
-	return err != nil && (ctx.Err() != nil || errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed) || errors.Is(err, errFail))
-}
-
-var errRollback = errors.New("rolled back")
-
 func (x *execution) transaction(ctx context.Context, in Instr, name string) error {
 	inner := &execution{machine: x.machine, name: name}
-	err := dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := inner.do(ctx, in.Body); err != nil {
-			return err
-		}
-		if in.N%2 == 1 {
-			return errRollback
-		}
-		return nil
-	})
-	if errors.Is(err, errRollback) {
-		return nil
-	}
-	return x.unexpected(ctx, in, err)
+	err := randtest.Transaction(ctx, in.N%2 == 1, func(ctx context.Context) error { return inner.do(ctx, in.Body) })
+	return x.w.Unexpected(ctx, x.name, in, err)
 }
 
 // expect compares the result of an instruction with that of the model.

@@ -136,14 +136,6 @@ func (m *model) number() int {
 	return m.Next
 }
 
-// at returns element k of a list, counted around.
-func at[T any](list []T, k int) (t T, ok bool) {
-	if len(list) == 0 {
-		return t, false
-	}
-	return list[k%len(list)], true
-}
-
 // find returns the job of a number.
 func find(list []*job, number int) (j *job, i int) {
 	i = slices.IndexFunc(list, func(j *job) bool { return j.Number == number })

@@ -8,21 +8,18 @@ import (
 
 // Observer checks a run. Its methods may be called from any goroutine.
 type Observer struct {
-	randtest.Report
+	randtest.StoredReport
 
 	// fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
 	fault func(incarnation int, in Instr) bool
 
-	mu           sync.Mutex
-	incarnations int
-	acknowledged int            // the newest version of the model that something outside depends on
-	active       map[string]int // the incarnation of the call of each fiber and callback that runs
-	attempts     map[string]int // of fibers and hooks: the last that is known to be counted
-	tries        map[string]int // of instructions that fail
-	hooks        map[string]int // calls of OnFiberEnded
-	connections  []*connection  // in the order of their requests
-	children     map[string]*childModel
-	ends         int // of incarnations, by more than an eviction
+	mu          sync.Mutex
+	active      map[string]int // the incarnation of the call of each fiber and callback that runs
+	attempts    map[string]int // of fibers and hooks: the last that is known to be counted
+	hooks       map[string]int // calls of OnFiberEnded
+	connections []*connection  // in the order of their requests
+	children    map[string]*childModel
+	ends        int // of incarnations, by more than an eviction
 }
 
 // NewObserver returns an Observer.
@@ -37,26 +34,8 @@ func (w *Observer) Reset() {
 	w.Clear()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.incarnations, w.acknowledged, w.connections, w.ends, w.children = 0, 0, nil, 0, map[string]*childModel{}
-	w.active, w.attempts, w.tries, w.hooks = map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
-}
-
-// wake begins an incarnation that has found a version of the model, and returns its number.
-func (w *Observer) wake(serial int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.incarnations++
-	if serial < w.acknowledged {
-		w.Faultf("incarnation %d finds version %d of the model, and %d was acknowledged", w.incarnations, serial, w.acknowledged)
-	}
-	return w.incarnations
-}
-
-// acknowledge records that something outside depends on a version of the model.
-func (w *Observer) acknowledge(serial int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.acknowledged = max(w.acknowledged, serial)
+	w.connections, w.ends, w.children = nil, 0, map[string]*childModel{}
+	w.active, w.attempts, w.hooks = map[string]int{}, map[string]int{}, map[string]int{}
 }
 
 // enter begins a call of a fiber or a callback. An incarnation runs each only once at a time.
@@ -66,7 +45,7 @@ func (w *Observer) enter(name string, incarnation int) (leave func()) {
 	if w.active[name] == incarnation {
 		w.Faultf("%s runs twice in incarnation %d", name, incarnation)
 	}
-	if incarnation == w.incarnations {
+	if incarnation == w.Incarnations() {
 		w.active[name] = incarnation
 	}
 	return func() {
@@ -94,14 +73,6 @@ func (w *Observer) counted(name string, n int) {
 	if last, ok := w.attempts[name]; !ok || n > last {
 		w.attempts[name] = n
 	}
-}
-
-// try counts the tries of an instruction that fails.
-func (w *Observer) try(name string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.tries[name]++
-	return w.tries[name]
 }
 
 // hook counts a call of OnFiberEnded for the end of a fiber.

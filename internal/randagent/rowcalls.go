@@ -9,6 +9,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // The ends of a call for rows, which the first of them selects. Those of a number of tries finish the rows afterwards.
@@ -41,7 +42,7 @@ func (a *machine) runRows(ctx context.Context, f family, rows []dohost.Row[entry
 	e := rows[0].Value
 	x := &execution{machine: a, name: fmt.Sprint("row ", e.Number)}
 	failed := x.do(ctx, e.Code)
-	if failed != nil && !errors.Is(failed, errFail) {
+	if failed != nil && !errors.Is(failed, randtest.ErrFail) {
 		return failed
 	}
 	if m, err = a.load(ctx); err != nil {
@@ -102,7 +103,7 @@ func (a *machine) beginRows(ctx context.Context, m *model, f family, rows []doho
 // finishRows ends the code of a call: it finishes some of its rows, and returns the error of the method.
 func (a *machine) finishRows(ctx context.Context, m *model, run *rowRun, e entry) (_ *model, failed, err error) {
 	keys := slices.Clone(m.workOf(run.id).Keys)
-	n := a.w.try(fmt.Sprint("rows ", e.Number))
+	n := a.w.Try(fmt.Sprint("rows ", e.Number))
 	end := e.End
 	switch tries := 1 + e.N%3; {
 	case end == endError && n > e.N%4, (end == endLeft || end == endPostponed) && n > tries, end == endPutBack && n > 2:
@@ -110,9 +111,9 @@ func (a *machine) finishRows(ctx context.Context, m *model, run *rowRun, e entry
 	}
 	switch end {
 	case endDoneError, endPutBack, endError, endNever:
-		failed = errFail
+		failed = randtest.ErrFail
 	case endPostponed:
-		failed = &agent.PostponeError{After: time.Duration(e.N%40) * 50 * time.Millisecond, Err: errFail}
+		failed = &agent.PostponeError{After: time.Duration(e.N%40) * 50 * time.Millisecond, Err: randtest.ErrFail}
 	}
 	switch {
 	case end >= endError && end != endPutBack:
@@ -132,7 +133,7 @@ func (a *machine) finishRows(ctx context.Context, m *model, run *rowRun, e entry
 		return m, nil, err
 	}
 	if e.N%5 == 0 {
-		if err := dohost.Await(ctx, func(context.Context) error { a.w.acknowledge(m.Serial); return nil }); err != nil {
+		if err := dohost.Await(ctx, func(context.Context) error { a.w.Acknowledge(m.Serial); return nil }); err != nil {
 			return m, nil, err
 		}
 		if m, err = a.load(ctx); err != nil {

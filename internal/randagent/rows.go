@@ -10,6 +10,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // entry is a row. While it has a family, it is work: a method of [agent.OnRows] or a related function gets it.
@@ -178,7 +179,7 @@ func (w *rowWork) reset() {
 // changeRows executes an instruction for rows.
 func (x *execution) changeRows(ctx context.Context, m *model, in Instr) error {
 	if in.Op == RetryRows {
-		w, ok := at(slices.DeleteFunc(slices.Clone(m.Work), func(w *rowWork) bool { return len(w.Keys) == 0 }), in.K)
+		w, ok := randtest.At(slices.DeleteFunc(slices.Clone(m.Work), func(w *rowWork) bool { return len(w.Keys) == 0 }), in.K)
 		if !ok {
 			return nil
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // state is the agent's state. Each change has another number.
@@ -32,7 +33,7 @@ func (x *execution) setState(ctx context.Context, m *model, in Instr) error {
 		*s = next
 		return nil
 	})
-	if c := agent.ConnFromContext(ctx); c != nil && c.Readonly() && !ended(ctx, err) {
+	if c := agent.ConnFromContext(ctx); c != nil && c.Readonly() && !randtest.Ended(ctx, err) {
 		if !errors.Is(err, dohost.ErrForbidden) {
 			x.w.Faultf("%s: a message of a readonly connection sets the state: %v", x.name, err)
 		}

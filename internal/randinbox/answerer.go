@@ -45,7 +45,10 @@ func (a *answerer) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Ch
 		}
 	}
 	return func(yield func(chat.Chunk, error) bool) {
-		a.w.acknowledge(now.serial)
+		a.w.Acknowledge(now.serial)
+		if now.done {
+			a.w.Faultf("the model of %s is asked for the rows %q, whose request has a reply", now.inbox, now.rows)
+		}
 		if got := strings.Join(numbers, " "); got != now.prompt {
 			a.w.Faultf("the model of %s gets the tasks %q, want %q", now.inbox, got, now.prompt)
 		}
@@ -82,7 +85,7 @@ func stamp(w *Observer) chat.Tool {
 			w.Faultf("the tool gets %s, want %s", input, want)
 		}
 		return "stamped", dohost.Await(ctx, func(context.Context) error {
-			w.acknowledge(now.serial)
+			w.Acknowledge(now.serial)
 			w.stamped(now.stamp(), c.Key)
 			return nil
 		})

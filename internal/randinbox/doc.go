@@ -18,6 +18,8 @@
 //     its id. Replies, and rows with a field of a reply, begin no call
 //   - the model is asked once for a prompt in an incarnation, unless its answer was an error. The effect of a tool has one key at a
 //     position. Neither happens before the rows are durable
+//   - a Respond that succeeds and leaves a row in the index, in any way, has failed, and its writes are rolled back
+//   - the model is not asked for a request that has a reply, and WaitReply does not wait for a parked one
 //   - the attempts of a call are its failed cycles and its interruptions, and a budget that is exhausted counts as none; rows are parked
 //     exactly when their attempts are used up, and reported; writes of other code, and Retry, bring them back
 //   - Reply returns the reply of the model; WaitReply returns it, or ErrNoReply if no agent is going to answer; Drain returns when no row is

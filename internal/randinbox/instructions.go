@@ -11,6 +11,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/inbox"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // names are the receivers of messages. No agent has the last one.
@@ -24,7 +25,7 @@ func (x *execution) insert(ctx context.Context, m *model, in Instr) error {
 	switch in.Op {
 	case Repeat:
 		list := m.sorted(func(i *inbox.Message) bool { return waits(i) && !isJob(i) })
-		if i, ok := at(list, in.K); ok {
+		if i, ok := randtest.At(list, in.K); ok {
 			return x.sendMessage(ctx, m, *i)
 		}
 		return nil
@@ -69,7 +70,7 @@ func (x *execution) message(m *model, in Instr, n int) inbox.Message {
 func (x *execution) sendMessage(ctx context.Context, m *model, msg inbox.Message) error {
 	sent, err := inbox.Send(ctx, x.Storage(), &messages, msg)
 	if _, stored := m.Items[msg.ID]; stored {
-		if !errors.Is(err, dohost.ErrConflict) && !ended(ctx, err) {
+		if !errors.Is(err, dohost.ErrConflict) && !randtest.Ended(ctx, err) {
 			x.w.Faultf("%s: a second message %s: %v", x.name, msg.ID, err)
 		}
 		if errors.Is(err, dohost.ErrConflict) {
@@ -123,7 +124,7 @@ func (x *execution) put(ctx context.Context, m *model, in Instr, n int) error {
 // change executes an instruction that changes pending rows.
 func (x *execution) change(ctx context.Context, m *model, in Instr) error {
 	if in.Op == Retry {
-		c, ok := at(m.Calls, in.K)
+		c, ok := randtest.At(m.Calls, in.K)
 		if !ok || c.Touched || x.cycle != "" { // cycles that revive each other never end
 			return nil
 		}
@@ -139,23 +140,26 @@ func (x *execution) change(ctx context.Context, m *model, in Instr) error {
 		}
 		return x.save(ctx, m)
 	}
-	i, ok := at(m.pending(), in.K)
+	i, ok := randtest.At(m.pending(), in.K)
 	if !ok || in.Op == Edit && m.Next >= maxNumber {
 		return nil
 	}
-	if c := m.callWith(i.To, i.ID); in.Op == Delete && i.To == x.cycle && c != nil && c.State == agent.RowsRunning {
+	if c := m.callWith(i.To, i.ID); (in.Op == Delete || in.Op == Reinsert) && i.To == x.cycle && c != nil && c.State == agent.RowsRunning {
 		return nil // it would not be new work if the same cycle inserted it again
 	}
 	now := *i
 	var err error
-	if in.Op == Delete {
+	switch in.Op {
+	case Delete:
 		err = x.remove(ctx, i)
 		delete(m.Items, i.ID)
-	} else {
+	case Reinsert:
+		err = x.reinsert(ctx, m, i)
+	default:
 		if in.N%4 > 0 {
 			now.Content = m.newTask(in.N, in.Body)
 		}
-		if in.N%4 == 2 && now.To != shop {
+		if in.N%4 > 1 && now.To != shop {
 			now.Request = [...]string{"", "r1", "r2"}[in.N/4%3]
 		}
 		err = x.update(ctx, &now)
@@ -166,6 +170,23 @@ func (x *execution) change(ctx context.Context, m *model, in Instr) error {
 	}
 	m.written(i.To, i.ID, x.cycle != "", x.incarnation)
 	return x.save(ctx, m)
+}
+
+// reinsert deletes a row, and inserts it again.
+func (x *execution) reinsert(ctx context.Context, m *model, i *inbox.Message) error {
+	if err := x.remove(ctx, i); err != nil {
+		return err
+	}
+	delete(m.Items, i.ID)
+	m.written(i.To, i.ID, x.cycle != "", x.incarnation)
+	m.Items[i.ID] = i
+	if now := x.cycles[i.To]; now != nil && slices.Contains(now.rows, i.ID) {
+		now.again = true // it may end as if the row had not left
+	}
+	if i.To != shop {
+		return messages.Insert(ctx, x.Storage(), *i)
+	}
+	return jobs.Insert(ctx, x.Storage(), job{ID: i.ID, Rank: int(i.Created.Unix()), Group: i.From, Content: i.Content})
 }
 
 func (x *execution) remove(ctx context.Context, i *inbox.Message) error {
@@ -194,7 +215,7 @@ func (x *execution) update(ctx context.Context, now *inbox.Message) (err error) 
 
 // reply compares the reply to a request with the model.
 func (x *execution) reply(ctx context.Context, m *model, in Instr) error {
-	asked, ok := at(m.requests(), in.K)
+	asked, ok := randtest.At(m.requests(), in.K)
 	if !ok {
 		return nil
 	}
@@ -212,17 +233,19 @@ func (x *execution) reply(ctx context.Context, m *model, in Instr) error {
 var errLate = errors.New("the reply is late")
 
 func (x *execution) waitReply(ctx context.Context, m *model, in Instr) error {
-	asked, ok := at(m.requests(), in.K)
+	asked, ok := randtest.At(m.requests(), in.K)
 	if !ok {
 		return nil
 	}
+	c := m.callWith(asked.To, asked.ID)
+	parked := c != nil && c.State == agent.RowsParked && m.replyTo(asked) == nil
 	limit := time.Duration(in.N)*100*time.Millisecond + apart(in.N)
 	limited, cancel := context.WithTimeoutCause(ctx, limit, errLate)
 	defer cancel()
 	begun := time.Now()
 	got, err := inbox.WaitReply(limited, x, &messages, *asked)
 	if own := x.cycle == asked.To; own || errors.Is(err, dohost.ErrMisuse) {
-		if own != errors.Is(err, dohost.ErrMisuse) && !ended(ctx, err) {
+		if own != errors.Is(err, dohost.ErrMisuse) && !randtest.Ended(ctx, err) {
 			x.w.Faultf("%s: WaitReply in a cycle of %q for %s: %v", x.name, x.cycle, rowText(asked), err)
 		}
 		if errors.Is(err, dohost.ErrMisuse) {
@@ -243,7 +266,7 @@ func (x *execution) waitReply(ctx context.Context, m *model, in Instr) error {
 	} else if errors.Is(err, inbox.ErrNoReply) {
 		return x.noReply(ctx, m, asked)
 	}
-	if want := m.replyTo(asked); time.Since(begun) < limit || want != nil && time.Since(want.Processed) > time.Second {
+	if want := m.replyTo(asked); parked || time.Since(begun) < limit || want != nil && time.Since(want.Processed) > time.Second {
 		x.w.Faultf("%s: WaitReply for %s is late after %v", x.name, rowText(asked), time.Since(begun))
 	}
 	return nil
@@ -276,7 +299,7 @@ func (x *execution) drain(ctx context.Context, in Instr) error {
 	begun := time.Now()
 	got, err := x.Rows().Drain(ctx, &limits)
 	if x.cycle != "" {
-		if !errors.Is(err, dohost.ErrMisuse) && !ended(ctx, err) {
+		if !errors.Is(err, dohost.ErrMisuse) && !randtest.Ended(ctx, err) {
 			x.w.Faultf("%s: Drain in a cycle: %v", x.name, err)
 		}
 		if errors.Is(err, dohost.ErrMisuse) {

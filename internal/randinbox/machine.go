@@ -45,18 +45,16 @@ func Class(w *Observer) dohost.Class {
 		if err != nil {
 			return nil, err
 		}
-		o.incarnation = w.wake(m.Serial)
+		o.incarnation = w.Wake(m.Serial)
 		return o, nil
 	}, nil, inboxEntries(w)...)
 }
-
-var errFail = errors.New("the program fails")
 
 // run executes a program, as one event. It returns the version of the model.
 func (o *office) run(ctx context.Context, p Program) (serial int, err error) {
 	x := &execution{office: o, name: fmt.Sprint("program ", p.ID)}
 	failed := x.do(ctx, p.Code)
-	if failed != nil && !errors.Is(failed, errFail) {
+	if failed != nil && !errors.Is(failed, randtest.ErrFail) {
 		return 0, failed
 	}
 	m, err := o.load(ctx)
@@ -74,25 +72,14 @@ type execution struct {
 }
 
 func (x *execution) do(ctx context.Context, list []Instr) error {
-	for i, in := range list {
-		if err := x.step(ctx, in, fmt.Sprintf("%s/%d", x.name, i)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return randtest.Do(list, x.name, func(in Instr, name string) error { return x.step(ctx, in, name) })
 }
 
 // step executes an instruction between two comparisons. An error ends the program.
 func (x *execution) step(ctx context.Context, in Instr, name string) error {
 	switch in.Op {
 	case Fail, Panic:
-		if x.w.try(name) > in.N {
-			return nil
-		}
-		if in.Op == Panic {
-			panic("as the program says")
-		}
-		return errFail
+		return x.w.Fail(name, in.N, in.Op == Panic)
 	case Transaction:
 		return x.transaction(ctx, in, name)
 	}
@@ -104,7 +91,7 @@ func (x *execution) step(ctx context.Context, in Instr, name string) error {
 		x.w.Compared()
 		_, err = x.load(ctx)
 	}
-	return x.unexpected(ctx, in, err)
+	return x.w.Unexpected(ctx, x.name, in, err)
 }
 
 func (x *execution) execute(ctx context.Context, m *model, in Instr) error {
@@ -114,7 +101,7 @@ func (x *execution) execute(ctx context.Context, m *model, in Instr) error {
 			return nil
 		}
 		return x.insert(ctx, m, in)
-	case Edit, Delete, Retry:
+	case Edit, Delete, Reinsert, Retry:
 		return x.change(ctx, m, in)
 	case Reply:
 		return x.reply(ctx, m, in)
@@ -129,43 +116,17 @@ func (x *execution) execute(ctx context.Context, m *model, in Instr) error {
 	case Sync:
 		err := x.Storage().Sync(ctx)
 		if err == nil {
-			x.w.acknowledge(m.Serial)
+			x.w.Acknowledge(m.Serial)
 		}
 		return err
 	}
-	return dohost.Await(ctx, func(context.Context) error { x.w.acknowledge(m.Serial); return nil })
+	return dohost.Await(ctx, func(context.Context) error { x.w.Acknowledge(m.Serial); return nil })
 }
-
-// unexpected reports an error that is not due to the end of the incarnation.
-func (x *execution) unexpected(ctx context.Context, in Instr, err error) error {
-	if err != nil && !ended(ctx, err) {
-		x.w.Faultf("%s: %s: %v", x.name, randtest.Literal(in), err)
-	}
-	return err
-}
-
-// ended reports whether an error is due to the end of the incarnation, or one of a program.
-func ended(ctx context.Context, err error) bool {
-	return err != nil && (ctx.Err() != nil || errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed) || errors.Is(err, errFail))
-}
-
-var errRollback = errors.New("rolled back")
 
 func (x *execution) transaction(ctx context.Context, in Instr, name string) error {
 	inner := &execution{office: x.office, name: name, cycle: x.cycle}
-	err := dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := inner.do(ctx, in.Body); err != nil {
-			return err
-		}
-		if in.N%2 == 1 {
-			return errRollback
-		}
-		return nil
-	})
-	if errors.Is(err, errRollback) {
-		return nil
-	}
-	return x.unexpected(ctx, in, err)
+	err := randtest.Transaction(ctx, in.N%2 == 1, func(ctx context.Context) error { return inner.do(ctx, in.Body) })
+	return x.w.Unexpected(ctx, x.name, in, err)
 }
 
 // modelKey is the key of the model.

@@ -111,6 +111,7 @@ const (
 	failGenerate
 	failRespond
 	failBudget
+	failLeft // Respond succeeds, and leaves rows in the index
 )
 
 // always is a number of times that is larger than any number of attempts.
@@ -119,7 +120,7 @@ const always = 1000
 // newTask returns a task that n selects.
 func (m *model) newTask(n int, code []Instr) string {
 	m.Next++
-	t := task{Number: m.Next, Fails: failure(n / 3 % 4), Times: [...]int{0, 0, 0, 1, 2, 0, always, 0}[n%8], Late: n % 5 * 300, Code: code}
+	t := task{Number: m.Next, Fails: failure(n / 3 % 5), Times: [...]int{0, 0, 0, 1, 2, 0, always, 0}[n%8], Late: n % 5 * 300, Code: code}
 	if t.Fails == failBudget && t.Times == always {
 		t.Times = 2
 	}
@@ -253,14 +254,6 @@ func (m *model) sameGroup(c *call) []string {
 // reset makes rows due as if no call had failed.
 func (c *call) reset(incarnation int) {
 	c.State, c.Failures, c.Since, c.Postponed = agent.RowsWaiting, 0, incarnation, false
-}
-
-// at returns element k of a list, counted around.
-func at[T any](list []T, k int) (t T, ok bool) {
-	if len(list) == 0 {
-		return t, false
-	}
-	return list[k%len(list)], true
 }
 
 func (c *call) String() string {

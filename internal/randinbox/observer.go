@@ -12,18 +12,15 @@ import (
 
 // Observer checks a run. Its methods may be called from any goroutine.
 type Observer struct {
-	randtest.Report
+	randtest.StoredReport
 
-	mu           sync.Mutex
-	incarnations int
-	acknowledged int               // the newest version of the model that something outside depends on
-	tries        map[string]int    // of instructions and tasks that fail
-	answers      map[string]bool   // of the model, by incarnation and prompt
-	stamps       map[string]string // the keys of effects, by task and position
-	parked       map[string]bool   // ids of rows that were reported as parked
-	moments      map[dohost.Position]moment
-	newest       dohost.Position // of the feed, durable or not
-	watchers     []*watcher
+	mu       sync.Mutex
+	answers  map[string]bool   // of the model, by incarnation and prompt
+	stamps   map[string]string // the keys of effects, by task and position
+	parked   map[string]bool   // ids of rows that were reported as parked
+	moments  map[dohost.Position]moment
+	newest   dohost.Position // of the feed, durable or not
+	watchers []*watcher
 }
 
 // moment is the content of the messages at a position of their feed.
@@ -44,40 +41,13 @@ func (w *Observer) Reset() {
 	w.Clear()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.incarnations, w.acknowledged, w.tries, w.answers = 0, 0, map[string]int{}, map[string]bool{}
-	w.stamps, w.parked = map[string]string{}, map[string]bool{}
+	w.answers, w.stamps, w.parked = map[string]bool{}, map[string]string{}, map[string]bool{}
 	w.moments, w.newest, w.watchers = map[dohost.Position]moment{{}: {}}, dohost.Position{}, newWatchers()
-}
-
-// wake begins an incarnation that has found a version of the model, and returns its number.
-func (w *Observer) wake(serial int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.incarnations++
-	if serial < w.acknowledged {
-		w.Faultf("incarnation %d finds version %d of the model, and %d was acknowledged", w.incarnations, serial, w.acknowledged)
-	}
-	return w.incarnations
-}
-
-// acknowledge records that something outside depends on a version of the model.
-func (w *Observer) acknowledge(serial int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.acknowledged = max(w.acknowledged, serial)
-}
-
-// try counts the tries of an instruction or a task that fails.
-func (w *Observer) try(name string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.tries[name]++
-	return w.tries[name]
 }
 
 // fails reports whether a task fails at a place this time.
 func (w *Observer) fails(t task, at failure) bool {
-	return t.Fails == at && t.Times > 0 && w.try(fmt.Sprint("task ", t.Number)) <= t.Times
+	return t.Fails == at && t.Times > 0 && w.Try(fmt.Sprint("task ", t.Number)) <= t.Times
 }
 
 // answered records that the model has answered a prompt, which an incarnation does not send again.

@@ -17,6 +17,7 @@ const (
 	Shape       Op = "Shape"       // a row to agent K that is no work, of a form that N selects
 	Edit        Op = "Edit"        // the pending row K: its content, its request, or nothing
 	Delete      Op = "Delete"      // the pending row K
+	Reinsert    Op = "Reinsert"    // the pending row K, deleted and inserted again
 	Put         Op = "Put"         // jobs from K on
 	Retry       Op = "Retry"       // the rows of call K
 	Reply       Op = "Reply"       // to request K
@@ -57,7 +58,7 @@ type weighted struct {
 }
 
 var (
-	rowOps = []weighted{{Send, 12}, {Repeat, 2}, {Shape, 2}, {Edit, 5}, {Delete, 3}, {Put, 6}, {Retry, 2}, {Reply, 3}, {Transaction, 3}}
+	rowOps = []weighted{{Send, 12}, {Repeat, 2}, {Shape, 2}, {Edit, 8}, {Delete, 3}, {Reinsert, 3}, {Put, 6}, {Retry, 2}, {Reply, 3}, {Transaction, 3}}
 	// turnOps release the turn, or are not allowed in a transaction.
 	turnOps = []weighted{{Await, 5}, {Sleep, 6}, {Sync, 2}, {WaitReply, 5}, {Drain, 3}, {Stream, 5}}
 	endOps  = []weighted{{Fail, 3}, {Panic, 1}}

@@ -31,7 +31,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, p Program) error {
 	w.Sent(p.String())
 	if serial, err := dohost.Call(ctx, offices.Get(h, "a"), (*office).run, p); err == nil {
-		w.acknowledge(serial)
+		w.Acknowledge(serial)
 	}
 	return w.Err()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
+	"github.com/dohost/dohost/internal/randtest"
 )
 
 // watcher is a client outside of the object that folds the deltas of a query. It continues after the end of a watch.
@@ -107,7 +108,7 @@ func (w *Observer) follow(ctx context.Context, o *office, p *watcher, seed int, 
 	defer cancel()
 	for d, err := range messages.Watch(limited, o.Storage(), p.query, &dohost.WatchOptions{After: p.at}) {
 		if err != nil {
-			if !errors.Is(err, errWatched) && !ended(ctx, err) {
+			if !errors.Is(err, errWatched) && !randtest.Ended(ctx, err) {
 				w.Faultf("a watch of %s: %v", p.name, err)
 			}
 			return err
@@ -166,7 +167,7 @@ func (w *Observer) fold(p *watcher, d dohost.Delta[inbox.Message]) {
 		}
 		return
 	}
-	w.acknowledged = max(w.acknowledged, now.serial)
+	w.Acknowledge(now.serial)
 	w.compareLocked(p, d.At, now.rows)
 }
 

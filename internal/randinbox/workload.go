@@ -110,20 +110,6 @@ func Shorter(work Workload) iter.Seq[Workload] {
 
 // shorterAct returns the forms of an act with less to do, and those without a time and without a seed.
 func shorterAct(a Act) iter.Seq[Act] {
-	body := func(in *Instr) *[]Instr { return &in.Body }
-	shorter := randtest.Map(randtest.ShorterNested(a.Program.Code, body), func(code []Instr) Act {
-		with := a
-		with.Program.Code = code
-		return with
-	})
-	return randtest.Join(shorter, func(yield func(Act) bool) {
-		at, seed := a, a
-		at.At, seed.Seed = 0, 0
-		if a.At != 0 && !yield(at) {
-			return
-		}
-		if a.Seed != 0 {
-			yield(seed)
-		}
-	})
+	return randtest.ShorterAct(a, func(a *Act) *[]Instr { return &a.Program.Code }, func(in *Instr) *[]Instr { return &in.Body },
+		func(a *Act) bool { return randtest.Zero(&a.At) }, func(a *Act) bool { return randtest.Zero(&a.Seed) })
 }

@@ -1,6 +1,6 @@
-// Package sockettest connects WebSocket clients to a handler in memory, without a server:
-// it works in a bubble of testing/synctest, and needs no goroutine of its own. The handler
-// gets the client's request, with its context.
+// Package sockettest connects clients in memory, for tests in a bubble of testing/synctest. Dial connects a WebSocket client to a handler
+// without a server, and needs no goroutine of its own: the handler gets the client's request, with its context. Pipes is the listener of
+// a server.
 package sockettest
 
 import (
