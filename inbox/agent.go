@@ -138,9 +138,6 @@ func ForMessages[O any, P interface {
 		return a.summarizeFiber(ctx, P(o), h)
 	}, &agent.KindOptions{MaxRetries: summary.Budget, KeepCompleted: time.Hour, Quiet: true})
 	in.Build = func(o *O, ctx context.Context, pending []dohost.Row[Message]) ([]chat.Message, error) {
-		if err := a.summarizeLater(ctx, P(o), h); err != nil {
-			return nil, err
-		}
 		return a.build(ctx, P(o).Storage(), messages, pending)
 	}
 	in.Generate = func(o *O, ctx context.Context, c *Cycle[Message]) (Response, error) {
@@ -148,6 +145,9 @@ func ForMessages[O any, P interface {
 			if _, answered, err := Reply(ctx, P(o).Storage(), messages, m); err != nil || answered {
 				return Response{}, err // respond inserts nothing
 			}
+		}
+		if err := a.summarizeLater(ctx, P(o), h); err != nil {
+			return Response{}, err
 		}
 		return a.generate(ctx, P(o), c)
 	}

@@ -17,8 +17,8 @@ import (
 
 // The fiber that summarises. At most one of a conversation is open. Its rules:
 //
-//   - The batch of a response starts it, and so does the beginning of a cycle, if there are too many messages without a summary and
-//     none is open. So it also starts while the cycles fail, since their prompts are too long.
+//   - The batch of a response starts it, and so does Generate before it asks the model, if there are too many messages without a summary
+//     and none is open. So it also starts while the cycles fail because their prompts are too long.
 //   - It makes summaries until there are not too many messages. Its last look at them and its end are one batch, so no response that
 //     is stored while the fiber runs is forgotten. Each summary covers a message that no summary covers: the number of summaries is
 //     bounded by that of the messages, and of the writes to covered ones. It ends after a summary that it must discard.
