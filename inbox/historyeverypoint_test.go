@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
 	"github.com/dohost/dohost/internal/pointtest"
@@ -33,9 +34,56 @@ func TestHistoryAtEveryPoint(t *testing.T) {
 			}
 			return nil
 		},
-		Check: func(ctx context.Context, h *dohosttest.Host) error { return s.check(ctx, h, in, questions) },
+		Check: func(ctx context.Context, h *dohosttest.Host) error { return s.check(ctx, h, in, 3, nil, questions) },
 	}
 	dohosttest.EveryPoint(t, pointtest.Scenario(sc, 15, 40))
+}
+
+// TestHistoryMergeAtEveryPoint imports messages for nine summaries before the first question, whose cycle starts the fiber. Before the ninth, one
+// replaces the oldest four.
+func TestHistoryMergeAtEveryPoint(t *testing.T) {
+	s := &scribe{delay: 5 * time.Millisecond, pace: 20 * time.Millisecond}
+	in := inbox.ForMessages[desk](&messages, s.agent("clerk", 2, 1))
+	words := make([]string, 18)
+	for i := range words {
+		words[i] = fmt.Sprint("m", i)
+	}
+	questions := []string{"q1", "q2"}
+	sc := dohosttest.Scenario{
+		Classes: []dohost.Class{deskClass(inbox.On(in))},
+		Reset:   s.reset,
+		Places:  pointtest.Places(),
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+				return desks.Get(h, "a").Do(ctx, func(ctx context.Context, d *desk) error {
+					for i, word := range words {
+						at := time.Date(1999, 1, 1, 0, 0, i, 0, time.UTC)
+						m := inbox.Message{ID: word, Content: word, From: "ada", To: "clerk", Role: chat.RoleUser, Created: at, Processed: at}
+						if _, err := messages.Ensure(ctx, d.Storage(), m); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			})
+			for _, q := range questions {
+				err = errors.Join(err, askAndWait(ctx, h, q))
+				h.Advance(200 * time.Millisecond)
+			}
+			return err
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			err := s.check(ctx, h, in, 2, words, questions)
+			return errors.Join(err, desks.Get(h, "a").Do(ctx, func(ctx context.Context, d *desk) error {
+				list, err := inbox.Summaries(ctx, d.Storage(), &messages, "clerk")
+				if err == nil && (list[0].Messages < 5 || len(list) > 8) {
+					err = fmt.Errorf("%d summaries, the first has %d messages", len(list), list[0].Messages)
+				}
+				return err
+			}))
+		},
+	}
+	dohosttest.EveryPoint(t, pointtest.Scenario(sc, 6, 20))
 }
 
 // askAndWait sends a request once, and waits for its response.
@@ -55,16 +103,16 @@ func askAndWait(ctx context.Context, h *dohosttest.Host, q string) error {
 	})
 }
 
-// check compares the prompts of all attempts with the conversation, and the stored summaries with the stored messages.
-func (s *scribe) check(ctx context.Context, h *dohosttest.Host, in *deskInbox, questions []string) error {
-	var words []string
+// check compares the prompts of all attempts with the conversation of words and questions, and the stored summaries with the stored messages.
+func (s *scribe) check(ctx context.Context, h *dohosttest.Host, in *deskInbox, threshold int, words, questions []string) error {
+	words = slices.Clone(words)
 	for _, q := range questions {
 		words = append(words, q, q+"!")
 	}
 	var errs []error
 	s.mu.Lock()
 	for _, asked := range s.asked {
-		if got := wordsOf(asked); len(got)%2 != 1 || len(got) > len(words) || !slices.Equal(got, words[:len(got)]) {
+		if got := wordsOf(asked); len(got) > len(words) || !slices.Equal(got, words[:len(got)]) || !slices.Contains(questions, got[len(got)-1]) {
 			errs = append(errs, fmt.Errorf("a prompt has the words %q", got))
 		}
 	}
@@ -84,7 +132,7 @@ func (s *scribe) check(ctx context.Context, h *dohosttest.Host, in *deskInbox, q
 			for _, one := range list {
 				covered += one.Messages
 			}
-			if left := len(words) - covered; len(list) == 0 || left < 1 || left > 3 {
+			if left := len(words) - covered; len(list) == 0 || left < 1 || left > threshold {
 				err = errors.Join(err, fmt.Errorf("%d summaries, and %d messages after them", len(list), left))
 			}
 			open, listErr := openFibers(ctx, d)
