@@ -88,15 +88,18 @@ func (a *Agent) summarizeLater(ctx context.Context, of Ref, h *history) error {
 			return err
 		}
 	}
-	started, err := agent.StartFiber(ctx, of, h.summaryKind(), struct{}{}, nil)
-	if errors.Is(err, dohost.ErrOverloaded) { // the next cycle tries again
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		started, err := agent.StartFiber(ctx, of, h.summaryKind(), struct{}{}, nil)
+		if err != nil {
+			return err
+		}
+		x.Fiber = started.ID
+		return summaryStates.Put(ctx, s, x)
+	})
+	if errors.Is(err, dohost.ErrOverloaded) || errors.Is(err, dohost.ErrNoSpace) { // no failure of the cycle: the next one tries again
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	x.Fiber = started.ID
-	return summaryStates.Put(ctx, s, x)
+	return err
 }
 
 // pauses reports whether no fiber may start. A clock that was set back does not extend a pause.
