@@ -14,6 +14,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/summary"
 	"github.com/dohost/dohost/pool"
 )
 
@@ -233,7 +234,7 @@ func durableEntries[O any, P interface {
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
 		agent.OnFiber(summaryKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
 			return of(o).summarizeFiber(ctx, f)
-		}, &agent.KindOptions{MaxRetries: summaryRetries, KeepCompleted: retainEnded, Quiet: true}),
+		}, &agent.KindOptions{MaxRetries: summary.Budget, KeepCompleted: retainEnded, Quiet: true}),
 		agent.OnFiber(askKind, func(o *O, ctx context.Context, f *agent.Fiber[outgoing]) error {
 			return of(o).sendAsk(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),

@@ -8,11 +8,12 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/summary"
 )
 
 const (
 	// defaultCutoff is the default of SummarizeOptions.Cutoff.
-	defaultCutoff = 100
+	defaultCutoff = summary.DefaultThreshold
 	// minSummarized is the number of the newest messages that Summarize leaves, and the least that it summarises.
 	minSummarized = 20
 )
@@ -42,20 +43,13 @@ func (h *History) withDefaults(most int) (*History, error) {
 	if h == nil {
 		return nil, nil
 	}
-	d := *h
-	if d.Threshold == 0 {
-		d.Threshold = defaultCutoff
-	}
-	if d.Window == 0 {
-		d.Window = d.Threshold / 2
-	}
+	d, err := *h, error(nil)
+	d.Threshold, d.Window, err = summary.Limits(h.Threshold, h.Window)
 	switch {
 	case d.Model == nil:
 		return nil, errors.New("chat: History.Model is nil")
-	case d.Threshold < 2:
-		return nil, fmt.Errorf("chat: History.Threshold is %d: want 2 or more, or 0 for the default", d.Threshold)
-	case d.Window < 0 || d.Window >= d.Threshold:
-		return nil, fmt.Errorf("chat: History.Window is %d: want 1 to Threshold-1, or 0 for the default", d.Window)
+	case err != nil:
+		return nil, fmt.Errorf("chat: %w", err)
 	case most > 0 && most < 2*d.Threshold:
 		return nil, fmt.Errorf("chat: Options.MaxMessages is %d: want at least twice History.Threshold, or else messages are deleted before their summary", most)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/summary"
 )
 
 // summaryRow is a summary of the messages with the places From to To. The From of a row is the place after the To of the row
@@ -18,7 +19,7 @@ import (
 // deleted text. A row is written only if no such write or deletion has happened since the model got the messages, and Covered is where
 // it begins.
 //
-// There are at most maxSummaries rows. Before there would be more, one summary of the oldest mergedSummaries rows replaces them, in
+// There are at most [summary.MaxRows] rows. Before there would be more, one summary of the oldest [summary.MergedRows] rows replaces them, in
 // one batch, if they are still the same (see mergeSummaries). The newest rows stay as they are: a change of a message that is not very old
 // deletes no summary of the old ones.
 type summaryRow struct {
@@ -31,13 +32,6 @@ type summaryRow struct {
 	Created     int64
 }
 
-const (
-	// maxSummaries bounds the summaries of a conversation.
-	maxSummaries = 8
-	// mergedSummaries is the number of summaries that one summary replaces.
-	mergedSummaries = 4
-)
-
 var summaries = dohost.Collection[summaryRow]{
 	Name: "dohost.chat.summaries",
 	Key:  func(r summaryRow) string { return string(dohost.KeyOf(r.To)) },
@@ -47,12 +41,9 @@ func (r *summaryRow) summary() *Summary {
 	return &Summary{Content: r.Content, First: r.First, Last: r.Last, Messages: r.Messages, Created: time.UnixMilli(r.Created)}
 }
 
-// summaryMark is the beginning of a summary in a context.
-const summaryMark = "[Summary] "
-
 // message returns the message of the summary in a context.
 func (r *summaryRow) message() Message {
-	return Text(fmt.Sprintf("summary_%d", r.To), RoleUser, summaryMark+r.Content)
+	return Text(fmt.Sprintf("summary_%d", r.To), RoleUser, summary.Mark+r.Content)
 }
 
 // uncover deletes the summaries of a place and of the places after it, and changes x accordingly. The caller writes x in the

@@ -3,21 +3,18 @@ package chat
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"math"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/chat/uimessage"
+	"github.com/dohost/dohost/internal/summary"
 	"github.com/dohost/dohost/internal/work"
 )
 
-// The bounds of the prompt of a model that summarises. Longer texts are cut, and the cut text has the number of the bytes left out.
+// The bounds of the calls in the prompt of a model that summarises, in addition to those of package summary. Longer texts are cut, and the
+// cut text has the number of the bytes left out.
 const (
-	// maxSummaryPrompt ends the range of a summary, in bytes. One message may exceed it.
-	maxSummaryPrompt = 256 << 10
-	// maxSummaryText bounds the text of a message, in bytes.
-	maxSummaryText = 8 << 10
 	// maxSummaryCall bounds the input of a call, and its result, in bytes.
 	maxSummaryCall = 2 << 10
 	// maxSummaryParts bounds the calls and the files of a message, each.
@@ -83,7 +80,7 @@ func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p
 			if line, err = rawjson.Encode(lineOf(&m)); err != nil {
 				return p, err
 			}
-			if len(p.prompt) > 0 && len(p.prompt)+len(line) > maxSummaryPrompt {
+			if len(p.prompt) > 0 && len(p.prompt)+len(line) > summary.MaxPrompt {
 				p.full = true
 				break
 			}
@@ -153,16 +150,16 @@ type promptCall struct {
 
 // lineOf returns a message for the prompt, without reasoning and data.
 func lineOf(m *Message) promptLine {
-	line := promptLine{Role: m.Role, Text: shortened(m.PlainText(), maxSummaryText)}
+	line := promptLine{Role: m.Role, Text: summary.Shorten(m.PlainText(), summary.MaxText)}
 	for _, p := range m.Parts {
 		switch {
 		case p.Type() == "file" && len(line.Files) < maxSummaryParts:
-			line.Files = append(line.Files, shortened(p.Text("filename")+" "+p.Text("mediaType"), 200))
+			line.Files = append(line.Files, summary.Shorten(p.Text("filename")+" "+p.Text("mediaType"), 200))
 		case isBudgetCall(p):
 		case uimessage.IsCall(p) && len(line.Calls) < maxSummaryParts:
-			c := promptCall{Tool: shortened(uimessage.ToolName(p), 200), Input: shortened(string(inputOf(p)), maxSummaryCall)}
+			c := promptCall{Tool: summary.Shorten(uimessage.ToolName(p), 200), Input: summary.Shorten(string(inputOf(p)), maxSummaryCall)}
 			text, failed := toolResultOf(p)
-			if text = shortened(text, maxSummaryCall); failed {
+			if text = summary.Shorten(text, maxSummaryCall); failed {
 				c.Error = text
 			} else {
 				c.Result = text
@@ -171,13 +168,4 @@ func lineOf(m *Message) promptLine {
 		}
 	}
 	return line
-}
-
-// shortened returns a text of at most most bytes and a note about the rest.
-func shortened(s string, most int) string {
-	cut := clipText(s, most)
-	if len(s) <= most {
-		return cut
-	}
-	return fmt.Sprintf("%s [%d bytes left out]", cut, len(s)-len(cut))
 }

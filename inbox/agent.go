@@ -11,6 +11,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/internal/summary"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -33,6 +34,11 @@ type Agent struct {
 	// MaxMessages bounds the number of earlier messages in the prompt, and MaxBytes the size of their Content. The newest remain.
 	// Zero means 100 messages and 256 KiB.
 	MaxMessages, MaxBytes int
+	// History gives the agent summaries instead of the oldest messages of a long conversation: see docs/inbox.md. It needs MaxMessages to
+	// be zero: the prompt then has the summaries, and all messages without one. A summary is made when there are more than
+	// History.Threshold of these, or more than MaxBytes. The newest History.Window messages get none, as far as they have half of MaxBytes.
+	// Nil means that there are no summaries.
+	History *chat.History
 	// MaxSteps bounds the answers of the model in one cycle. Zero means 20.
 	MaxSteps int
 	// EachSender gives the messages of each sender a cycle and a response of their own. Otherwise a cycle has the messages of all
@@ -55,6 +61,8 @@ type Agent struct {
 
 	once   sync.Once
 	worker *chat.Worker[prompt, string]
+	// summarizer asks the model of History; nil without one.
+	summarizer *chat.Worker[string, string]
 }
 
 // Response is the response of an [Agent].
@@ -87,13 +95,20 @@ func (a *Agent) run() *chat.Worker[prompt, string] {
 			Messages: func(in prompt) []chat.Message { return in.messages },
 			OnChunk:  a.onChunk(),
 		}
+		a.summarizer = a.newSummarizer()
 	})
 	return a.worker
 }
 
 // Kinds returns the kinds of the operations of the agent, for [ledger.Declare]: operators then see the operations, and may resolve
 // unknown ones.
-func (a *Agent) Kinds() []ledger.AnyKind { return a.run().Kinds() }
+func (a *Agent) Kinds() []ledger.AnyKind {
+	kinds := a.run().Kinds()
+	if a.summarizer != nil {
+		kinds = append(kinds, a.summarizer.Kinds()...)
+	}
+	return kinds
+}
 
 // ForMessages returns the inbox of an agent over a collection of [Messages]. The program may replace functions of the inbox, such as
 // Build, and set OnError, before it passes the inbox to [On].
@@ -120,6 +135,11 @@ func ForMessages[O any, P interface {
 		return a.expire(ctx, P(o), messages, pending)
 	}}
 	in.Group = a.group
+	h := &history{messages, a.Name}
+	in.rowWritten = h.rowWritten
+	in.summarize = agent.OnFiber(h.summaryKind(), func(o *O, ctx context.Context, _ *agent.Fiber[struct{}]) error {
+		return a.summarizeFiber(ctx, P(o), h)
+	}, &agent.KindOptions{MaxRetries: summary.Budget, KeepCompleted: time.Hour, Quiet: true})
 	in.Build = func(o *O, ctx context.Context, pending []dohost.Row[Message]) ([]chat.Message, error) {
 		return a.build(ctx, P(o).Storage(), messages, pending)
 	}
@@ -129,10 +149,13 @@ func ForMessages[O any, P interface {
 				return Response{}, err // respond inserts nothing
 			}
 		}
+		if err := a.summarizeLater(ctx, P(o), h); err != nil {
+			return Response{}, err
+		}
 		return a.generate(ctx, P(o), c)
 	}
 	in.Respond = func(o *O, ctx context.Context, r Response, pending []dohost.Row[Message]) error {
-		return a.respond(ctx, P(o).Storage(), messages, r, pending)
+		return errors.Join(a.respond(ctx, P(o).Storage(), messages, r, pending), a.summarizeLater(ctx, P(o), h))
 	}
 	return in
 }
@@ -156,6 +179,9 @@ func (a *Agent) check(messages *dohost.Collection[Message]) error {
 	}
 	if a.MaxMessages < 0 || a.MaxBytes < 0 {
 		wrong("MaxMessages is %d and MaxBytes %d: want 1 or more, or 0 for the default", a.MaxMessages, a.MaxBytes)
+	}
+	if err := a.checkHistory(); err != nil {
+		wrong("%w", err)
 	}
 	if a.Chunks != nil && a.Chunks.Rows == nil {
 		wrong("Chunks has no Rows")

@@ -33,6 +33,12 @@ func (a *Agent) group(m Message) string {
 func (a *Agent) build(
 	ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], pending []dohost.Row[Message],
 ) (list []chat.Message, err error) {
+	if a.History != nil {
+		if list, err = (&history{messages, a.Name}).context(ctx, s); err != nil {
+			return nil, err
+		}
+		return appendCycle(list, pending), nil
+	}
 	left := cmp.Or(a.MaxBytes, defaultBytes)
 	q := &dohost.Query[Message]{
 		Index: conversationIndex, Prefix: nameKey(a.Name), Reverse: true, Limit: cmp.Or(a.MaxMessages, defaultMessages),
@@ -45,22 +51,31 @@ func (a *Agent) build(
 		if left -= len(m.Content); left < 0 {
 			break
 		}
-		role := m.inputRole()
-		if m.From == a.Name && m.To != a.Name {
-			role = chat.RoleAssistant
-		}
-		list = append(list, chat.Text(m.ID, role, m.Content))
+		list = append(list, m.inPrompt(a.Name))
 	}
 	slices.Reverse(list)
-	for _, row := range pending {
-		list = append(list, chat.Text(row.Key, row.Value.inputRole(), row.Value.Content))
-	}
-	return list, nil
+	return appendCycle(list, pending), nil
 }
 
-// inputRole returns the role of a message in the prompt of its receiver.
-func (m *Message) inputRole() chat.Role {
-	if m.Role == chat.RoleSystem {
+// appendCycle appends the messages of a cycle to a prompt.
+func appendCycle(list []chat.Message, pending []dohost.Row[Message]) []chat.Message {
+	for _, row := range pending {
+		list = append(list, row.Value.inPrompt(row.Value.To))
+	}
+	return list
+}
+
+// inPrompt returns a message in the prompt of an agent that has it in its conversation.
+func (m *Message) inPrompt(agent string) chat.Message {
+	return chat.Text(m.ID, m.roleFor(agent), m.Content)
+}
+
+// roleFor returns the role of a message in the prompt of an agent.
+func (m *Message) roleFor(agent string) chat.Role {
+	switch {
+	case m.From == agent && m.To != agent:
+		return chat.RoleAssistant
+	case m.Role == chat.RoleSystem:
 		return chat.RoleSystem
 	}
 	return chat.RoleUser

@@ -24,6 +24,11 @@
 // Inbox.Group divides the rows into groups with cycles of their own. [Agent] does so for messages with a request id, so that each
 // request has a response of its own.
 //
+// # Long conversations
+//
+// With Agent.History a model summarises the oldest messages of the conversation of an [Agent]: see docs/inbox.md. Each message that is
+// processed is in exactly one summary or, as it is, in the prompt.
+//
 // # Other agents
 //
 // The model of an [Agent] may ask other agents, as tools: see Agent.Agents and [AgentTool]. A question is a message with a request id, which all

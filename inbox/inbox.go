@@ -41,9 +41,11 @@ type Inbox[O, Row, Response any] struct {
 	Options agent.RowsOptions
 
 	// Set by ForMessages.
-	err    error
-	prefix dohost.Key
-	expiry *expiry[O, Row]
+	err        error
+	prefix     dohost.Key
+	summarize  agent.Entry[O] // the fiber that summarises
+	rowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
+	expiry     *expiry[O, Row]
 }
 
 // Cycle is the input of Generate.
@@ -110,10 +112,14 @@ func On[O, Row, Response any, P interface {
 	if group == nil {
 		group = func(Row) string { return "" }
 	}
-	return agent.OnRowGroups(in.Rows, in.Pending, group, func(o *O, ctx context.Context, rows []dohost.Row[Row]) error {
+	rows := agent.OnRowGroups(in.Rows, in.Pending, group, func(o *O, ctx context.Context, rows []dohost.Row[Row]) error {
 		r := &runner[O, Row, Response]{in: in, o: o, store: P(o).Storage(), prefix: options.Prefix, groupOf: group}
 		return r.run(ctx, rows)
 	}, &options)
+	if in.rowWritten == nil {
+		return rows
+	}
+	return agent.Extend(agent.Extension[O]{Entries: []agent.Entry[O]{rows, in.summarize}, RowWritten: in.rowWritten})
 }
 
 // Ref is an agent: an [*agent.Agent], a [*chat.Agent], or a struct that embeds one.
@@ -123,6 +129,8 @@ type Ref interface {
 	Object() *dohost.State
 	// Storage returns the storage of the agent's object.
 	Storage() *dohost.Storage
+	// Fibers returns the handle of the agent's fibers.
+	Fibers() agent.Fibers
 	// Rows returns the handle of the rows of the agent's inboxes.
 	Rows() agent.Rows
 }

@@ -60,6 +60,8 @@ const (
 	// messages of its cycle. The requests of an agent, and the responses to them, are not in its own conversation. Expired requests are in
 	// none: a model would answer them in a later cycle.
 	conversationIndex = "conversation"
+	// systemIndex has those of the conversation that are of the system in the prompt of the agent, in the same order.
+	systemIndex = "system"
 	// replyIndex has responses by the request id, the agent and the sender of the request.
 	replyIndex = "reply"
 )
@@ -78,6 +80,7 @@ func Messages(name string, feed *dohost.Feed) dohost.Collection[Message] {
 				return nameKey(m.To) + dohost.KeyOf(m.Created)
 			}},
 			{Name: conversationIndex, Each: conversationKeys},
+			{Name: systemIndex, Each: systemKeys},
 			{Name: replyIndex, Of: func(m Message) dohost.Key {
 				if m.InReplyTo == "" {
 					return ""
@@ -90,7 +93,7 @@ func Messages(name string, feed *dohost.Feed) dohost.Collection[Message] {
 
 // missingIndex returns the name of an index that a collection lacks to be one of Messages; empty if it has all of them.
 func missingIndex(messages *dohost.Collection[Message]) string {
-	for _, name := range []string{replyIndex, pendingIndex, conversationIndex} {
+	for _, name := range []string{replyIndex, pendingIndex, conversationIndex, systemIndex} {
 		if !slices.ContainsFunc(messages.Indexes, func(x dohost.Index[Message]) bool { return x.Name == name }) {
 			return name
 		}
@@ -133,6 +136,17 @@ func conversationKeys(m Message) (keys []dohost.Key) {
 		keys = append(keys, nameKey(m.From)+rest)
 	}
 	return keys
+}
+
+// systemKeys returns the keys in the conversations where roleFor is that of the system.
+func systemKeys(m Message) []dohost.Key {
+	if m.Role != chat.RoleSystem {
+		return nil
+	}
+	if m.From != m.To {
+		m.From = "" // for the sender it is a message of the assistant
+	}
+	return conversationKeys(m)
 }
 
 // maxContent bounds the content of a message of Send and of a response, in bytes.

@@ -16,7 +16,7 @@ import (
 //
 // agent, chat, ledger and web use the public API alone, which proves that an outsider could have
 // written them; so not even internal/invariants is open to them. internal/adminapi has
-// only the JSON types that web and cli share, internal/work, internal/backoff and internal/agenttool only pure functions.
+// only the JSON types that web and cli share, internal/agenttool, internal/summary, internal/work and internal/backoff only pure functions.
 var mayImport = map[string][]string{
 	"sharedlog":   {},
 	"objectstore": {"sharedlog", "internal/backoff", "internal/engine", "internal/errkind", "internal/frame", "internal/guard", "internal/invariants"},
@@ -27,8 +27,8 @@ var mayImport = map[string][]string{
 
 	"agent":            {".", "internal/backoff", "internal/work"},
 	"ledger":           {".", "internal/backoff", "internal/work"},
-	"chat":             {"agent", "ledger", "pool", ".", "chat/uimessage", "chat/internal/rawjson", "internal/agenttool", "internal/work"},
-	"inbox":            {"agent", "chat", "ledger", "internal/agenttool", "."},
+	"chat":             {"agent", "ledger", "pool", ".", "chat/uimessage", "chat/internal/rawjson", "internal/agenttool", "internal/summary", "internal/work"},
+	"inbox":            {"agent", "chat", "internal/agenttool", "internal/summary", "ledger", "."},
 	"streams":          {"internal/backoff", "."},
 	"pool":             {"agent", "internal/backoff", "."},
 	"streams/consumer": {"agent", "internal/backoff", "."},
@@ -78,6 +78,7 @@ var mayImport = map[string][]string{
 	"internal/kernel":        {"runtime", "objectstore"},
 	"internal/recovery":      {".", "ledger", "objectstore", "internal/kernel"},
 	"internal/work":          {"internal/backoff"}, // a leaf without state
+	"internal/summary":       {},                   // pure functions
 	"internal/socket":        {"runtime", "objectstore", "eviction", "internal/budget"},
 	"internal/seal":          {},
 	"internal/sockettest":    {},
