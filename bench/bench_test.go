@@ -154,9 +154,10 @@ func TestVerifyNoticesOneCall(t *testing.T) {
 		"appends":    &counting{host: rows, objects: 10, callers: 4, method: (*subject).append, appends: true},
 	}
 	for name, r := range map[string]*raw{
-		"raw":      {objects: 10, callers: 4},
-		"raw rows": {objects: 10, callers: 4, appends: true},
-		"pipeline": {objects: 1, depth: 8},
+		"raw":       {objects: 10, callers: 4},
+		"raw rows":  {objects: 10, callers: 4, appends: true},
+		"pipeline":  {objects: 1, depth: 8},
+		"raw chain": {objects: 10, callers: 4, appends: true, size: 300, commits: 3},
 	} {
 		if err := r.open(b); err != nil {
 			t.Fatal(err)

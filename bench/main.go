@@ -65,7 +65,7 @@ var experiments = []experiment{
 	{"C", "ways to save a fiber's checkpoint: their cost, and the cost of a kill with each of them (C0 to C4c)", checkpointExperiment},
 	{"P16", "one object broadcasts to 10,000 sockets that hibernate, and their memory", broadcastExperiment},
 	{"L", "operations of package ledger, and the same number of Awaits without it (L1, L2)", ledgerOperations},
-	{"W", "rows that are work, compared with a second call for each row (W1 to W3)", rowWork},
+	{"W", "rows that are work, compared with a second call for each row and with the limit (W1 to W3)", rowWork},
 	{"W4", "inserts into a collection with watches", watchedChanges},
 	{"W5", "an agent that asks another one, compared with two replies (W5, W6)", delegation},
 	{"LG", "cost of 10,000 operations in one object: Do, listings, start and disk (L3 to L6)", ledgerGrowth},
