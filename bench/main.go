@@ -68,6 +68,8 @@ var experiments = []experiment{
 	{"W", "rows that are work, compared with a second call for each row and with the limit (W1 to W3)", rowWork},
 	{"W4", "inserts into a collection with watches", watchedChanges},
 	{"W5", "an agent that asks another one, compared with two replies (W5, W6)", delegation},
+	{"W7", "an agent with an inbox that asks another one, of its object and of another one", agentTools},
+	{"W8", "the time from the sync of an insert to the watches of its collection", watchDelays},
 	{"LG", "cost of 10,000 operations in one object: Do, listings, start and disk (L3 to L6)", ledgerGrowth},
 	{"PB", "heartbeats of 1,000 workers of a pool, in closed loops, at their pace and over HTTP (PB1 to PB3)", heartbeats},
 	{"PS", "the sweep of a pool with 1,000 workers and 10,000 tasks, compared with smaller pools (PS1, PS2)", sweeps},
