@@ -119,6 +119,9 @@ func (rw *rowWork) batches(ctx context.Context, x *indexWork, keys []string) (ba
 		return slices.Collect(slices.Chunk(keys, x.Batch)), nil
 	}
 	known := x.groups
+	if x.groups = nil; len(keys) == 0 {
+		return nil, nil
+	}
 	x.groups = map[string]string{} // of these keys alone
 	last := map[string]int{}       // the last batch of a group
 	for _, key := range keys {
@@ -175,7 +178,7 @@ func (rw *rowWork) begin(ctx context.Context, x *indexWork, t rowTask, ev work.E
 		rw.suspectCalls++
 	}
 	for _, key := range t.Keys {
-		x.running[key] = call
+		x.beginRunning(key, call)
 	}
 	return eff, nil
 }
@@ -259,7 +262,7 @@ func (rw *rowWork) release(x *indexWork, call *rowCall) {
 	rw.wakeWaiters()
 	for _, key := range call.Keys {
 		if x.running[key] == call {
-			delete(x.running, key)
+			x.endRunning(key)
 		}
 	}
 	if call.place != "" {

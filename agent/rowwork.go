@@ -44,7 +44,8 @@ type rowWork struct {
 	changed      chan struct{} // see Rows.Wait; nil if no code waits
 }
 
-// indexWork is the work of an index in this incarnation. Owned by the holder of the turn.
+// indexWork is the work of an index in this incarnation. Owned by the holder of the turn. Its maps are nil while they are empty, since most
+// agents in memory have nothing to do.
 type indexWork struct {
 	*workIndex
 	after   dohost.Cursor       // the rows up to here have a task
@@ -52,7 +53,7 @@ type indexWork struct {
 	settled bool                // no task of an earlier incarnation is left running
 	calls   int                 // running calls
 	running map[string]*rowCall // their rows
-	groups  map[string]string   // of rows without a task, by their keys; nil without workIndex.group
+	groups  map[string]string   // of rows without a task, by their keys; none without workIndex.group
 }
 
 // rowCall is a running call.
@@ -143,7 +144,7 @@ func (x *indexWork) policy() *work.Policy {
 func (rw *rowWork) init(in *incarnation, rs *rows, destroying *bool) {
 	rw.incarnation, rw.rows, rw.destroying = in, rs, destroying
 	for _, w := range in.class.workIndexes {
-		rw.indexes = append(rw.indexes, &indexWork{workIndex: w, running: map[string]*rowCall{}})
+		rw.indexes = append(rw.indexes, &indexWork{workIndex: w})
 	}
 }
 
@@ -177,6 +178,21 @@ func (rw *rowWork) written(ctx context.Context, w *dohost.RowWrite) error {
 		}
 	}
 	return nil
+}
+
+// beginRunning records the call of a row.
+func (x *indexWork) beginRunning(key string, call *rowCall) {
+	if x.running == nil {
+		x.running = map[string]*rowCall{}
+	}
+	x.running[key] = call
+}
+
+// endRunning forgets the call of a row.
+func (x *indexWork) endRunning(key string) {
+	if delete(x.running, key); len(x.running) == 0 {
+		x.running = nil
+	}
 }
 
 // reread makes start read the index again from a row.
@@ -238,7 +254,7 @@ func (rw *rowWork) dropMoved(ctx context.Context, x *indexWork, t rowTask, keys 
 		return nil
 	}
 	for _, key := range keys {
-		delete(x.running, key)
+		x.endRunning(key)
 	}
 	x.after, x.atEnd = "", false
 	t.Keys = slices.DeleteFunc(slices.Clone(t.Keys), func(k string) bool { return slices.Contains(keys, k) })

@@ -63,6 +63,7 @@ type raw struct {
 	appends bool
 	size    int           // minimum bytes of a batch; 0: no minimum
 	pace    time.Duration // between the commits of a caller; 0: none
+	commits int           // of an operation, without depth; 0: 1
 
 	dir    string
 	fs     countingFS
@@ -167,17 +168,24 @@ func (r *raw) work(ctx context.Context, m *meter) error {
 				next = next.Add(r.pace)
 			}
 			began := time.Now()
-			b, err := r.batch(i)
-			if err == nil {
-				err = r.db.Apply(b, pebble.Sync)
+			for range max(1, r.commits) {
+				if err := r.commit(i); err != nil {
+					return err
+				}
 			}
 			w.did(began)
-			if err := errors.Join(err, b.Close()); err != nil {
-				return err
-			}
 		}
 		return nil
 	})
+}
+
+// commit commits the next number of an object, and returns when it is durable.
+func (r *raw) commit(object int) error {
+	b, err := r.batch(object)
+	if err == nil {
+		err = r.db.Apply(b, pebble.Sync)
+	}
+	return errors.Join(err, b.Close())
 }
 
 // pipeline has one goroutine that commits, and one that waits for the syncs in order.
@@ -236,8 +244,8 @@ func (r *raw) verify(_ context.Context, done int64) error {
 			}
 		}
 	}
-	if sum != uint64(done) {
-		return fmt.Errorf("%d commits, %d counted", sum, done)
+	if want := uint64(done) * uint64(max(1, r.commits)); sum != want {
+		return fmt.Errorf("%d commits, %d counted", sum, want)
 	}
 	return nil
 }

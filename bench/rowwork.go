@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,18 +45,20 @@ func (s *sorter) sort(ctx context.Context, number int) (struct{}, error) {
 	return struct{}{}, errors.Join(err, dohost.Put(ctx, s.Storage(), fmt.Sprintf("receipt/%012d", number), number))
 }
 
+// onParcels sorts parcels. Their callers continue when that is durable.
 func (s *sorter) onParcels(ctx context.Context, rows []dohost.Row[parcel]) error {
 	for _, row := range rows {
 		if _, err := s.sort(ctx, row.Value.Number); err != nil {
 			return err
 		}
 	}
-	for _, row := range rows {
-		if ch, ok := s.side.waiting.LoadAndDelete(row.Value.Number); ok {
-			close(ch.(chan struct{}))
+	return s.Object().Emit(ctx, func(err error) {
+		for _, row := range rows {
+			if ch, ok := s.side.waiting.LoadAndDelete(row.Value.Number); ok {
+				ch.(chan error) <- err
+			}
 		}
-	}
-	return nil
+	})
 }
 
 // left returns the numbers of the parcels and of the receipts.
@@ -80,7 +83,7 @@ type rowSide struct {
 	agents, callers int
 	entries         []agent.Entry[sorter] // none if a second call sorts the parcel
 	next            atomic.Int64
-	waiting         sync.Map // a chan struct{} for each number that is inserted and not sorted
+	waiting         sync.Map // a chan error for each number that is inserted and not sorted
 }
 
 func (b *bench) openRows(entries ...agent.Entry[sorter]) (s *rowSide, err error) {
@@ -111,11 +114,11 @@ func (s *rowSide) work(ctx context.Context, m *meter) error {
 	})
 }
 
-// one inserts a parcel, and returns when it is sorted.
+// one inserts a parcel, and returns when it is sorted durably.
 func (s *rowSide) one(ctx context.Context) error {
 	number := int(s.next.Add(1))
 	stub := sorters.Get(s, name(number%s.agents))
-	sorted := make(chan struct{})
+	sorted := make(chan error, 1)
 	if len(s.entries) > 0 {
 		s.waiting.Store(number, sorted)
 	}
@@ -127,8 +130,8 @@ func (s *rowSide) one(ctx context.Context) error {
 		return err
 	}
 	select {
-	case <-sorted:
-		return nil
+	case err := <-sorted:
+		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -160,7 +163,7 @@ func (s *rowSide) syncs() int64 { return s.fs.Syncs() }
 
 func (s *rowSide) close() error { return s.Close() }
 
-// rowWork measures rows that are work, each from its insertion to the end of its call.
+// rowWork measures rows that are work, each from its insertion until the writes of its call are durable.
 func rowWork(ctx context.Context, b *bench) error {
 	for _, r := range []struct {
 		id, what        string
@@ -177,7 +180,26 @@ func rowWork(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// compareRows compares rows that are work with a second call that handles the row.
+// rowCost returns the commits of a row that is work, while there are no others, and the bytes of one of them.
+func (b *bench) rowCost(ctx context.Context, e agent.Entry[sorter]) (commits, size int, err error) {
+	s, err := b.openRows(e)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	const rows = 50
+	before := s.Stats()
+	for range rows {
+		if err := s.one(ctx); err != nil {
+			return 0, 0, err
+		}
+	}
+	after := s.Stats()
+	batches := after.Batches - before.Batches
+	return int(math.Round(float64(batches) / rows)), int((after.Bytes - before.Bytes) / batches), nil
+}
+
+// compareRows compares rows that are work with a second call that handles the row, and with the commits of such a row in raw Pebble.
 func (b *bench) compareRows(ctx context.Context, r Row, agents, callers int) (err error) {
 	one := agent.OnRows(&parcels, "number", func(s *sorter, ctx context.Context, row dohost.Row[parcel]) error {
 		return s.onParcels(ctx, []dohost.Row[parcel]{row})
@@ -195,7 +217,15 @@ func (b *bench) compareRows(ctx context.Context, r Row, agents, callers int) (er
 		s.agents, s.callers = agents, callers
 		sides = append(sides, named{c.name, s})
 	}
-	if r.Sides, err = b.compare(ctx, sides...); err != nil {
+	commits, size, err := b.rowCost(ctx, one)
+	l := &raw{objects: callers, callers: callers, appends: true, size: size, commits: commits}
+	if err == nil {
+		err = l.open(b)
+	}
+	if err != nil {
+		return errors.Join(err, closeAll(sides))
+	}
+	if r.Sides, err = b.compare(ctx, append(sides, named{limit, l})...); err != nil {
 		return err
 	}
 	var syncs []string
@@ -203,8 +233,9 @@ func (b *bench) compareRows(ctx context.Context, r Row, agents, callers int) (er
 		syncs = append(syncs, fmt.Sprintf("%s %.2f", f.Side, f.Syncs))
 	}
 	r.Notes = []string{
-		"a row is inserted by a call; its method deletes it and writes a receipt. It counts when the method has returned, before these writes are durable",
+		"a row is inserted by a call; its method deletes it and writes a receipt. It counts when these writes are durable",
 		"two calls: the same writes, by a second call of the client, which is durable when it returns",
+		fmt.Sprintf("limit: %d synced commits of %d B for each row, one after the other, by as many goroutines as there are callers", commits, size),
 		"syncs for each row: " + strings.Join(syncs, "; "),
 	}
 	b.add(r)

@@ -5,7 +5,41 @@ import (
 	"testing"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/kernel"
+	"github.com/dohost/dohost/objectstore"
 )
+
+// TestRowCost counts the commits of a row: the insertion, the start of its call, and the writes of the call.
+func TestRowCost(t *testing.T) {
+	commits, size, err := small(t).rowCost(t.Context(), agent.OnRowBatch(&parcels, "number", (*sorter).onParcels, nil))
+	if err != nil || commits != 3 || size < 100 || size > 1000 {
+		t.Errorf("%d commits of %d B, %v: want 3 of a few hundred bytes", commits, size, err)
+	}
+}
+
+// TestParcelIsSortedDurably reads the durable state when the caller continues: the parcel is not in it.
+func TestParcelIsSortedDurably(t *testing.T) {
+	s, err := small(t).openRows(agent.OnRowBatch(&parcels, "number", (*sorter).onParcels, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	const rows = 20
+	for i := range rows {
+		if err := s.one(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sn, err := kernel.OfHost(s.Host).Store().Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for row, err := range sn.Rows(sorters.Get(s, name(0)).ID(), parcels.Name, objectstore.RowQuery{}) {
+			t.Errorf("after %d calls, the parcel %q is on the disk, %v", i+1, row.Key, err)
+		}
+		sn.Close()
+	}
+}
 
 // TestVerifyNoticesParcels sorts ten parcels, and then inserts one that nothing sorts, or counts one that was not inserted.
 func TestVerifyNoticesParcels(t *testing.T) {

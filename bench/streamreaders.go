@@ -43,12 +43,6 @@ type readSide struct {
 	failed  error // of a reader
 }
 
-// syncedLog is a server whose log reports the ends of its syncs.
-type syncedLog interface {
-	begin()
-	durable() time.Time
-}
-
 // openReaders opens a stream with readers. The times are those from the sync if there is a log.
 func openReaders(ctx context.Context, at streamServer, readers int, live string, log syncedLog) (*readSide, error) {
 	s := &readSide{streamServer: at, readers: readers, live: live, log: log, got: make(chan struct{}, 1)}

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -36,21 +35,7 @@ type streamHost struct {
 	dir    string
 	listen string
 	stop   func() error
-	synced atomic.Int64 // when the first sync of the log since the last call of begin has ended, in ns after programBegan; zero: none has
-}
-
-// programBegan has the monotonic clock, which the times of syncs need.
-var programBegan = time.Now()
-
-// begin begins to wait for the next sync.
-func (s *streamHost) begin() { s.synced.Store(0) }
-
-// durable returns the end of the first sync since begin, or the zero time.
-func (s *streamHost) durable() (at time.Time) {
-	if ns := s.synced.Load(); ns != 0 {
-		at = programBegan.Add(time.Duration(ns))
-	}
-	return at
+	firstSync
 }
 
 func (b *bench) openStreams(ctx context.Context) (s *streamHost, err error) {
@@ -63,7 +48,7 @@ func (b *bench) openStreams(ctx context.Context) (s *streamHost, err error) {
 
 func (s *streamHost) start(ctx context.Context) (err error) {
 	s.fs = objectstore.DiskFS()
-	s.fs.OnSynced(func() { s.synced.CompareAndSwap(0, int64(time.Since(programBegan))) })
+	s.fs.OnSynced(s.ended)
 	if s.Host, err = dohost.Open(s.dir, kernel.OnFS(&dohost.Options{IdleAfter: -1}, s.fs), durable.Classes(nil)...); err != nil {
 		return err
 	}

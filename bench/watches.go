@@ -43,14 +43,19 @@ type watchSide struct {
 	next atomic.Int64
 	seen []atomic.Int64 // the number of notes that each watch has received
 
+	log    firstSync
+	delays chan time.Duration // from log to each watch, with room for one of each; nil: not measured
+	ended  <-chan struct{}    // a watch has ended
+
 	running sync.WaitGroup // the watches
 	stop    context.CancelFunc
 	failed  error // of a watch, after their end
 	once    sync.Once
 }
 
-func (b *bench) openWatches(ctx context.Context, watches int) (s *watchSide, err error) {
-	s = &watchSide{seen: make([]atomic.Int64, watches)}
+// openWatches opens a side. delays may be nil.
+func (b *bench) openWatches(ctx context.Context, watches int, delays chan time.Duration) (s *watchSide, err error) {
+	s = &watchSide{seen: make([]atomic.Int64, watches), delays: delays}
 	if s.dir, err = b.newDir(); err != nil {
 		return nil, err
 	}
@@ -58,6 +63,7 @@ func (b *bench) openWatches(ctx context.Context, watches int) (s *watchSide, err
 		return nil, err
 	}
 	ctx, s.stop = context.WithCancel(ctx)
+	s.ended = ctx.Done()
 	for i := range s.seen {
 		s.running.Go(func() {
 			if err := s.watch(ctx, &s.seen[i]); ctx.Err() == nil {
@@ -71,6 +77,7 @@ func (b *bench) openWatches(ctx context.Context, watches int) (s *watchSide, err
 
 func (s *watchSide) open() (err error) {
 	s.fs = objectstore.DiskFS()
+	s.fs.OnSynced(s.log.ended)
 	s.Host, err = dohost.Open(s.dir, kernel.OnFS(&dohost.Options{IdleAfter: -1}, s.fs), dohost.Bind(boards,
 		func(_ context.Context, st *dohost.State) (*board, error) { return &board{st.Storage()}, nil }, nil))
 	return err
@@ -88,10 +95,30 @@ func (s *watchSide) watch(ctx context.Context, seen *atomic.Int64) error {
 				seen.Store(0)
 			case dohost.DeltaEnter:
 				seen.Add(1)
+				if err := s.delayed(); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	})
+}
+
+// delayed records the delay of a note that a watch has received, if delays are measured.
+func (s *watchSide) delayed() error {
+	if s.delays == nil {
+		return nil
+	}
+	took, err := delayOf(&s.log)
+	if err != nil {
+		return err
+	}
+	select {
+	case s.delays <- took:
+		return nil
+	default:
+		return errors.New("a watch has received a note twice")
+	}
 }
 
 func (s *watchSide) work(ctx context.Context, m *meter) error {
@@ -152,7 +179,7 @@ func watchedChanges(ctx context.Context, b *bench) (err error) {
 		name    string
 		watches int
 	}{{ours, 64}, {"1 watch", 1}, {"no watch", 0}} {
-		s, err := b.openWatches(ctx, c.watches)
+		s, err := b.openWatches(ctx, c.watches, nil)
 		if err != nil {
 			return errors.Join(err, closeAll(sides))
 		}
