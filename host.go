@@ -177,7 +177,7 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	if err := o.check(); err != nil {
+	if err := errors.Join(o.check(), procedureMistakes()); err != nil {
 		return nil, err
 	}
 	h := &Host{classes: map[string]Class{}, origins: slices.Clone(o.Origins), log: o.Logger, remote: o.Remote, errorTexts: o.ErrorTexts}
