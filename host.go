@@ -205,12 +205,13 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	h.sockets, h.reads = socket.New(limits), limits.Reads
 	ro := o.runtime(h.sockets.Count)
 	ro.Owner, ro.Ended, ro.Abandoned = h, h.sockets.Ended, h.sockets.Abandon
-	rt, err := runtime.Open(dir, ro, rts)
-	if err != nil {
+	ro.Opened = func(rt *runtime.Host) { // an object that an alarm wakes may use the host
+		h.rt = rt
+		h.sockets.Serve(rt)
+	}
+	if _, err := runtime.Open(dir, ro, rts); err != nil {
 		return nil, err
 	}
-	h.rt = rt
-	h.sockets.Serve(rt)
 	return h, nil
 }
 
