@@ -87,7 +87,7 @@ var mayImport = map[string][]string{
 	"internal/randprog":      {".", "dohosttest", "internal/randtest", "internal/sockettest"},
 	"internal/randtest":      {".", "runtime", "objectstore", "internal/kernel", "dohosttest", "internal/invariants"},
 	"internal/pointtest":     {".", "dohosttest", "internal/invariants"},
-	"internal/celltest":      {".", "objectstore", "sharedlog/logtest", "internal/kernel"},
+	"internal/celltest":      {".", "objectstore", "sharedlog/logtest", "internal/invariants", "internal/kernel"},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
 	"internal/mutants":       {},
 	"internal/policytest":    {".", "ledger", "dohosttest"},

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/sharedlog/logtest"
@@ -25,6 +27,7 @@ type Ending int
 const (
 	NoEnding    Ending = iota
 	LostCall           // the call does not arrive
+	LateCall           // it arrives a minute later, when the caller has repeated it
 	LostAnswer         // the call runs, and its answer is lost
 	CalleeTaken        // then another host takes over the cell of the callee
 	CallerTaken        // or that of the caller
@@ -33,7 +36,7 @@ const (
 
 // String returns the name of the ending.
 func (e Ending) String() string {
-	return [...]string{"none", "lost call", "lost answer", "callee taken over", "caller taken over"}[e]
+	return [...]string{"none", "lost call", "late call", "lost answer", "callee taken over", "caller taken over"}[e]
 }
 
 // Scenario is a program with objects of two cells.
@@ -52,13 +55,20 @@ type Cells struct {
 	classes []dohost.Class
 	logs    [2]logtest.Log
 	hosts   [2]atomic.Pointer[dohost.Host]
-	former  []*dohost.Host
 	t       *testing.T
+
+	mu     sync.Mutex     // guards the next two; no lock is taken while it is held, except by Open
+	former []*dohost.Host // those that have lost their cells
+	closed bool
 
 	calls  atomic.Int64 // between cells
 	most   atomic.Int64 // the longest one, in ns
 	ending Ending
 	at     int64 // the number of the call
+	late   sync.WaitGroup
+
+	// Fault, if Run has set it, returns the ending of each other call. It may be called from any goroutine.
+	Fault func(call *dohost.RemoteCall) Ending
 }
 
 // At locates the host of a cell.
@@ -95,23 +105,40 @@ func (c *Cells) Until(ctx context.Context, fn func(context.Context) (bool, error
 	return errors.New("the condition is not true after an hour")
 }
 
+// lateness is the time until a late call arrives.
+const lateness = time.Minute
+
 // InvokeRemote implements [dohost.Remote].
 func (c *Cells) InvokeRemote(ctx context.Context, call *dohost.RemoteCall) ([]byte, error) {
+	ending := NoEnding
+	switch n := c.calls.Add(1); {
+	case n == c.at:
+		ending = c.ending
+	case c.Fault != nil:
+		ending = c.Fault(call)
+	}
 	lost := &dohost.Error{Op: call.Method, ID: call.ID, Err: errors.New("celltest: the connection is cut"), Outcome: dohost.OutcomeUnknown}
-	ends := c.calls.Add(1) == c.at && c.ending != NoEnding
-	if ends && c.ending == LostCall {
+	cell := c.s.Cell(call.ID)
+	switch ending {
+	case LostCall:
+		return nil, lost
+	case LateCall:
+		c.late.Go(func() {
+			time.Sleep(lateness)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), 20*time.Second)
+			defer cancel()
+			c.hosts[cell].Load().AnswerCall(ctx, call)
+		})
 		return nil, lost
 	}
 	ctx, cancel := context.WithTimeout(arrived{ctx}, 20*time.Second) // as package cluster does
 	defer cancel()
-	cell := c.s.Cell(call.ID)
 	begin := time.Now()
 	answer := c.hosts[cell].Load().AnswerCall(ctx, call)
 	c.took(time.Since(begin))
-	if !ends {
+	switch ending {
+	case NoEnding:
 		return answer, nil
-	}
-	switch c.ending {
 	case CalleeTaken:
 		c.TakeOver(cell)
 	case CallerTaken:
@@ -136,6 +163,11 @@ func (arrived) Value(any) any { return nil }
 
 // TakeOver opens another host on the log of a cell. The code of the former one runs on, until its next write.
 func (c *Cells) TakeOver(cell int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed { // the last call ends after the run
+		return
+	}
 	if h := c.hosts[cell].Load(); h != nil {
 		c.former = append(c.former, h)
 	}
@@ -171,6 +203,10 @@ func (s *Scenario) run(t *testing.T, ending Ending, at int64) (calls int64) {
 }
 
 func (c *Cells) close() {
+	c.late.Wait()
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
 	for i := range c.hosts {
 		c.former = append(c.former, c.hosts[i].Load())
 	}
@@ -185,7 +221,8 @@ func Once(t *testing.T, s *Scenario) {
 	s.run(t, NoEnding, 0)
 }
 
-// EveryCall runs a scenario without an interruption, and then with each ending of each call that this run had.
+// EveryCall runs a scenario without an interruption, and then with each ending of each call that this run had. Race builds
+// have a third of these runs.
 func EveryCall(t *testing.T, s *Scenario) {
 	t.Helper()
 	calls := s.run(t, NoEnding, 0)
@@ -194,7 +231,11 @@ func EveryCall(t *testing.T, s *Scenario) {
 	}
 	runs := 0
 	for e := LostCall; e <= lastEnding; e++ {
-		for at := int64(1); at <= calls; at++ {
+		step, first := int64(1), int64(1)
+		if invariants.Enabled { // the race detector makes a run much slower
+			step, first = 3, 1+int64(e)%3
+		}
+		for at := first; at <= calls; at += step {
 			s.run(t, e, at)
 			runs++
 		}
