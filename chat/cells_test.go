@@ -81,7 +81,7 @@ func TestAgentToolAcrossCellsAtEveryCall(t *testing.T) {
 					err = wantAt(ctx, c, name, want...)
 				}
 			}
-			time.Sleep(5 * time.Minute) // a late call
+			c.Sleep(5 * time.Minute) // a late call
 			if err == nil {
 				err = wantAt(ctx, c, "b", "user: c: hi", "assistant: b heard (c says hi)")
 			}
@@ -138,7 +138,7 @@ func cancelAcrossCells(t *testing.T, test func(*testing.T, *celltest.Scenario), 
 			if err := askAt(ctx, c, "b: hi & tool slow: x"); err != nil {
 				return err
 			}
-			time.Sleep(10 * time.Second)
+			c.Sleep(10 * time.Second)
 			err := c.Retry(ctx, func(ctx context.Context) error {
 				return memberAt(c, "a").Do(ctx, func(ctx context.Context, m *member) error {
 					_, err := chat.Cancel(ctx, m, "one")
@@ -148,7 +148,7 @@ func cancelAcrossCells(t *testing.T, test func(*testing.T, *celltest.Scenario), 
 			if err != nil {
 				return err
 			}
-			time.Sleep(5 * time.Minute)
+			c.Sleep(5 * time.Minute)
 			if err := wantAt(ctx, c, "b", want...); err != nil {
 				return err
 			}

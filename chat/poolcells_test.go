@@ -78,7 +78,7 @@ func TestPoolToolAcrossCellsAtEveryCall(t *testing.T) {
 			if err := wantAt(ctx, c, "a", "user: tool book: seat", `assistant: a heard ({"seat":1})`); err != nil {
 				return err
 			}
-			time.Sleep(5 * time.Minute) // a late call
+			c.Sleep(5 * time.Minute) // a late call
 			all, err := tasksAt(ctx, c)
 			if err == nil && fmt.Sprint(all) != "[done]" {
 				err = fmt.Errorf("the pool has the tasks %v", all)
@@ -105,7 +105,7 @@ func TestTaskAfterItsCancellation(t *testing.T) {
 			if err := askAt(ctx, c, "tool book: seat & tool slow: x"); err != nil {
 				return err
 			}
-			time.Sleep(10 * time.Second)
+			c.Sleep(10 * time.Second)
 			err := memberAt(c, "a").Do(ctx, func(ctx context.Context, m *member) error {
 				_, err := chat.Cancel(ctx, m, "one")
 				return err
@@ -113,7 +113,7 @@ func TestTaskAfterItsCancellation(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			time.Sleep(5 * time.Minute)
+			c.Sleep(5 * time.Minute)
 			all, err := tasksAt(ctx, c)
 			if err == nil && fmt.Sprint(all) != "[failed]" {
 				err = fmt.Errorf("the pool has the tasks %v", all)

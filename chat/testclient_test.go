@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/sockettest"
 )
 
@@ -122,6 +123,8 @@ type frame struct {
 
 // hosted has a host, which may be replaced.
 type hosted interface{ Host() *dohost.Host }
+
+var _ hosted = (*dohosttest.Host)(nil)
 
 func newReader(h hosted, id dohost.ID, name string) *reader {
 	return &reader{h: h, id: id, name: name, views: map[string]*view{}, ended: map[string]frame{}}

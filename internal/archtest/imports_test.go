@@ -113,7 +113,7 @@ var testsMayImport = map[string][]string{
 	"chat/openai":      {".", "dohosttest"},
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},
-	"cluster":          {"sharedlog/logtest"},
+	"cluster":          {"sharedlog/logtest", "agent", "chat"}, // for agents that ask each other
 	"cli":              {"dohosttest", "examples/counter", "sharedlog/logtest"},
 
 	"cluster/nats/natslog": {"cluster/nats/internal/natstest", "sharedlog/logtest"},

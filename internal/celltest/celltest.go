@@ -105,6 +105,9 @@ func (c *Cells) Until(ctx context.Context, fn func(context.Context) (bool, error
 	return errors.New("the condition is not true after an hour")
 }
 
+// Sleep waits in virtual time.
+func (c *Cells) Sleep(d time.Duration) { time.Sleep(d) }
+
 // lateness is the time until a late call arrives.
 const lateness = time.Minute
 
