@@ -197,7 +197,7 @@ func TestProgressAcrossCellsAtEveryCall(t *testing.T) {
 			return wantAt(ctx, c, "b", "user: hello", "assistant: "+strings.TrimSpace(wordsText(words))+" ")
 		},
 	})
-	if texts < 30 {
+	if texts < 10 { // of 22 in a race build
 		t.Errorf("%d clients have seen the text", texts)
 	}
 }
