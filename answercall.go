@@ -188,7 +188,7 @@ func (h *Host) AnswerCall(ctx context.Context, c *RemoteCall) (answer []byte) {
 
 // invoke runs a call of an object of this host. The answer has the error of the method; err is an *Error of the host.
 func (h *Host) invoke(ctx context.Context, c *RemoteCall) (answer []byte, err error) {
-	m, err := h.rt.Method(c.ID.Class, c.Method)
+	m, err := h.invocable(c.ID.Class, c.Method)
 	if err != nil {
 		return nil, &Error{Op: c.Method, ID: c.ID, Err: err, Outcome: OutcomeNotRun}
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/dohost/dohost/alarm"
 	"github.com/dohost/dohost/internal/errkind"
@@ -174,8 +175,8 @@ func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Ou
 }
 
 // Expose lets callers outside the process call the method m by name: see [Host.Invoke]. Argument and
-// result are JSON; no argument is the zero value. The name "http" is reserved. Callers with [ReadOnly] rights of
-// [Handlers].Authorize cannot call it.
+// result are JSON; no argument is the zero value. The name "http" is reserved, and so are names that begin with "dohost.". Callers with
+// [ReadOnly] rights of [Handlers].Authorize cannot call it.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return Entry[O]{bind: func(c *Class) {
 		switch {
@@ -185,6 +186,8 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 			c.addError("Expose of %q without a method", name)
 		case name == opHTTP: // package web uses this name for requests to OnHTTP
 			c.addError("Expose of %q: the name is reserved", name)
+		case strings.HasPrefix(name, reservedMethods):
+			c.addError("Expose of %q: names that begin with %q are reserved", name, reservedMethods)
 		case c.rt.Methods[name] != nil:
 			c.addError("a second Expose of %q", name)
 		}

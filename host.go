@@ -177,7 +177,7 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	if err := o.check(); err != nil {
+	if err := errors.Join(o.check(), procedureMistakes()); err != nil {
 		return nil, err
 	}
 	h := &Host{classes: map[string]Class{}, origins: slices.Clone(o.Origins), log: o.Logger, remote: o.Remote, errorTexts: o.ErrorTexts}
@@ -205,12 +205,13 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	h.sockets, h.reads = socket.New(limits), limits.Reads
 	ro := o.runtime(h.sockets.Count)
 	ro.Owner, ro.Ended, ro.Abandoned = h, h.sockets.Ended, h.sockets.Abandon
-	rt, err := runtime.Open(dir, ro, rts)
-	if err != nil {
+	ro.Opened = func(rt *runtime.Host) { // an object that an alarm wakes may use the host
+		h.rt = rt
+		h.sockets.Serve(rt)
+	}
+	if _, err := runtime.Open(dir, ro, rts); err != nil {
 		return nil, err
 	}
-	h.rt = rt
-	h.sockets.Serve(rt)
 	return h, nil
 }
 

@@ -70,8 +70,13 @@ const (
 // Options.Remote. [ErrConflict] means that the CallID belongs to another call, which may have run: the outcome is unknown.
 // [ErrOverloaded] also means that the object stores 64 MiB of results, or that too many calls wait for it.
 func Invoke[Out, O, In any](ctx context.Context, s Stub[O], method string, in In, o *InvokeOptions) (Out, error) {
+	return invokeMethod[Out](ctx, &s.to, method, in, o)
+}
+
+// invokeMethod is Invoke for an object of any class.
+func invokeMethod[Out any](ctx context.Context, to *target, method string, in any, o *InvokeOptions) (Out, error) {
 	var out, none Out
-	c, err := o.call(s.to.id, method)
+	c, err := o.call(to.id, method)
 	if err == nil {
 		if caller := runtime.StateOf(ctx, seal.New()); caller != nil {
 			c.Caller = caller.ID()
@@ -82,14 +87,14 @@ func Invoke[Out, O, In any](ctx context.Context, s Stub[O], method string, in In
 		err = &LimitError{What: "JSON of the argument", Size: len(c.Argument), Limit: maxCallArgument}
 	}
 	if err != nil {
-		return none, s.to.failure(method, outcomeOf(err), err)
+		return none, to.failure(method, outcomeOf(err), err)
 	}
-	result, err := s.to.invoke(ctx, c, o)
+	result, err := to.invoke(ctx, c, o)
 	if err != nil {
 		return none, err
 	}
 	if err := json.Unmarshal(result, &out); err != nil {
-		return none, s.to.failure(method, OutcomeRan, fmt.Errorf("dohost: the result of %s cannot be decoded: %w", method, err))
+		return none, to.failure(method, OutcomeRan, fmt.Errorf("dohost: the result of %s cannot be decoded: %w", method, err))
 	}
 	return out, nil
 }

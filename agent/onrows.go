@@ -153,6 +153,7 @@ type workIndex struct {
 	RowsOptions
 	name              string // in stored rows and positions
 	collection, index string
+	of                any // the *dohost.Collection
 
 	keys func(ctx context.Context, s *dohost.Storage, after dohost.Cursor) iter.Seq2[dohost.Row[struct{}], error]
 	// read returns a dohost.Row of the collection's type, or nil if there is none, and whether the index has it.
@@ -177,7 +178,7 @@ func workIndexEntry[O, T any](
 			c.mistake("OnRows of the collection %q: it has no index %q", of.Name, index)
 			return
 		}
-		w := &workIndex{RowsOptions: o.withDefaults(batch), collection: of.Name, index: index, call: call}
+		w := &workIndex{RowsOptions: o.withDefaults(batch), collection: of.Name, index: index, of: of, call: call}
 		if err := w.check(); err != nil {
 			c.mistake("OnRows of the collection %q, index %q: %w", of.Name, index, err)
 		}

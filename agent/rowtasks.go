@@ -58,6 +58,17 @@ func (r Rows) List(ctx context.Context, parked bool, limit int) ([]RowsInfo, err
 	return list(ctx, r.work.rows, &rowTasks, q, func(_ context.Context, t rowTask) (RowsInfo, error) { return t.info(), nil })
 }
 
+// Collection returns the collection of that name that has an OnRows of the agent's class, as a [*dohost.Collection]. Nil means that there is
+// none. It is for packages that reach the rows of agents of any class, such as package inbox.
+func (r Rows) Collection(name string) any {
+	for _, x := range r.work.indexes {
+		if x.collection == name {
+			return x.of
+		}
+	}
+	return nil
+}
+
 // Parked reports whether a row of a collection that has an OnRows is parked. In contrast to List, it reads that row alone.
 //
 // Errors: those of the collections.

@@ -28,6 +28,8 @@ import (
 //   - A message with a row that has an address is continued when its calls have ended, regardless of newer messages. So each
 //     request gets an answer, even if the agent gets further requests while it waits.
 //
+// asktransport.go has the messages between the agents.
+//
 // No event waits for the answer: not on the caller, whose reply has ended, nor on the asked agent, whose reply is a fiber.
 
 // AgentToolOptions tunes [AgentTool] and [SubAgentTool]. A nil *AgentToolOptions, and the zero AgentToolOptions, mean the
@@ -52,7 +54,7 @@ type AgentToolOptions struct {
 	Private bool
 }
 
-// AgentTool returns a tool that lets a model ask another chat agent of the host. The input is an object with a message,
+// AgentTool returns a tool that lets a model ask another chat agent, of this host or of another one as in a cluster. The input is an object with a message,
 // which becomes a message of the user at that agent. The result is an object with the text of its reply, as the response. A
 // call is an [External] call: its reply ends, and continues with the answer. Each call is one request at the agent, also after
 // interruptions of either side, and the caller waits without an event, a turn or a connection. A reply of the agent that waits

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -28,10 +27,11 @@ var deliverRetry = dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: time.Minute, Ma
 const deliverRetries = 24
 
 // refusedError is the error of an agent that does not accept a request.
-type refusedError struct{ err error }
+type refusedError struct{ text string }
 
-func (e *refusedError) Error() string { return "chat: the agent refused the request: " + e.err.Error() }
-func (e *refusedError) Unwrap() error { return e.err }
+func (e *refusedError) Error() string { return "chat: the agent refused the request: " + e.text }
+
+func refused(err error) error { return &refusedError{clipText(err.Error(), maxToolError)} }
 
 // acceptAsked stores a request of another agent, unless it is known, or the caller does not wait any more. The caller repeats it
 // after any error but a refusedError.
@@ -48,7 +48,7 @@ func (k *conversation) acceptAsked(ctx context.Context, q *outgoing) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return &refusedError{err}
+			return refused(err)
 		}
 		if _, known, err := replies.Get(ctx, k.store(), id); err != nil || known {
 			return err
@@ -68,7 +68,7 @@ func (k *conversation) acceptAsked(ctx context.Context, q *outgoing) error {
 	row := replyRow{ID: id, Asked: &q.Address, Users: []string{user.ID}, Created: time.Now().UnixMilli(), Collects: true}
 	err = k.accept(ctx, row, func(ctx context.Context) error { return k.putAsked(ctx, user) })
 	if _, large := errors.AsType[*dohost.LimitError](err); large {
-		return &refusedError{err}
+		return refused(err)
 	}
 	if err != nil {
 		return err
@@ -131,17 +131,9 @@ func (k *conversation) deliver(ctx context.Context, f *agent.Fiber[delivery]) er
 			k.base.Object().Report(ctx, "chat:late", slog.String("request", d.Address.Request), slog.String("caller", d.Address.caller().String()))
 			return nil
 		}
-		err := k.reach(ctx, d.Address.caller(), func(ctx context.Context, caller *conversation) error {
-			if err := d.Address.sendRest(ctx, caller); err != nil {
-				return err
-			}
-			_, err := caller.complete(ctx, &d.Completion, math.MaxInt64)
-			return err
+		return callAgent(ctx, k, d.Address.caller(), answerProcedure, sentAnswer{
+			d.Address.Key, d.Address.Rest, d.Completion.Output, d.Completion.Error, d.Completion.Unknown,
 		})
-		if errors.Is(err, ErrNoCall) || errors.Is(err, ErrInvalidOutput) {
-			return nil // its message was deleted, or the model has the error
-		}
-		return err
 	})
 	if err != nil {
 		return err

@@ -27,6 +27,7 @@ type outgoing struct {
 	Text    string
 	Task    *poolTask `msgpack:",omitempty"` // nil for an agent
 	Cancel  bool
+	Unsure  bool `msgpack:",omitempty"` // a cancellation: the request or the task may still be on its way
 }
 
 // returnAddress is the origin of a request of another agent, and the call that its answer completes.
@@ -153,7 +154,7 @@ func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) er
 		case q.Cancel && q.Task != nil:
 			return k.sendTask(ctx, &q)
 		case q.Cancel:
-			return k.reach(ctx, q.To, func(ctx context.Context, to *conversation) error { return to.cancelAsked(ctx, q.Address.Request) })
+			return callAgent(ctx, k, q.To, cancelProcedure, cancelledAsk{q.Address.Request, q.Unsure})
 		}
 		row, ok, err := k.externalCall(ctx, q.Address.Key)
 		if err != nil || !ok || row.ended() {
@@ -162,7 +163,7 @@ func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) er
 		if q.Task != nil {
 			return k.sendTask(ctx, &q)
 		}
-		return k.reach(ctx, q.To, func(ctx context.Context, to *conversation) error { return to.acceptAsked(ctx, &q) })
+		return k.sendRequest(ctx, &q)
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -185,23 +186,9 @@ func (q *outgoing) failedText(err error) string {
 	return fmt.Sprintf("The agent %v was not asked: %s", q.To, askErrorText(err))
 }
 
-// errNoChatAgent is the error of an id that is not a chat agent.
-var errNoChatAgent = errors.New("it is no chat agent")
-
-// reach calls fn with the conversation of another agent.
-func (k *conversation) reach(ctx context.Context, id dohost.ID, fn func(context.Context, *conversation) error) error {
-	return dohost.Do(ctx, k.base.Object(), id, func(ctx context.Context, object any) error {
-		a, ok := object.(Ref)
-		if !ok {
-			return errNoChatAgent
-		}
-		return fn(ctx, a.conv())
-	})
-}
-
 // finalAskError reports whether a repetition of a request is useless: the agent has refused it, or there is no such agent.
 func finalAskError(err error) bool {
-	if _, refused := errors.AsType[*refusedError](err); refused || errors.Is(err, errNoChatAgent) {
+	if _, refused := errors.AsType[*refusedError](err); refused || isNoChatAgent(err) {
 		return true
 	}
 	e, ok := errors.AsType[*dohost.Error](err)
@@ -211,9 +198,9 @@ func finalAskError(err error) bool {
 // askErrorText returns the text of an error for the model of the caller.
 func askErrorText(err error) string {
 	if r, ok := errors.AsType[*refusedError](err); ok {
-		return "it refused: " + r.err.Error()
+		return "it refused: " + r.text
 	}
-	if errors.Is(err, errNoChatAgent) || errors.Is(err, dohost.ErrNotFound) {
+	if isNoChatAgent(err) || errors.Is(err, dohost.ErrNotFound) {
 		return "there is no such chat agent"
 	}
 	return "it could not be reached"
@@ -252,7 +239,11 @@ func (k *conversation) cancelAsk(ctx context.Context, r *callRow) error {
 	if err != nil {
 		return err
 	}
-	q := &outgoing{To: to, Cancel: true, Address: returnAddress{Request: agenttool.RequestID(r.Key), Key: r.Key}}
+	unsure, err := k.isOnItsWay(ctx, r.Key)
+	if err != nil {
+		return err
+	}
+	q := &outgoing{To: to, Cancel: true, Unsure: unsure, Address: returnAddress{Request: agenttool.RequestID(r.Key), Key: r.Key}}
 	if r.Role != "" {
 		q.Task = &poolTask{Role: r.Role}
 	}

@@ -10,19 +10,19 @@ import (
 )
 
 // cancelAsked stops a request of another agent, by the caller. A request that OnAsked still decides about is stored as stopped, so
-// that acceptAsked does not store it. A request without a trace has no effect, and nothing is written: the agent may have been deleted.
-// It cannot come later, since the caller sends it only while the call has not ended, and events begin in the order of their arrival.
+// that acceptAsked does not store it; and so is an unknown one that is on its way from another host, and may arrive later (unsure). Of any other request
+// without a trace nothing is written: the agent may have been deleted.
 //
 // The row of a request may be forgotten while its message waits, or while a continuation of the message runs: both have its address.
 //
 // After it no call of the request begins: the calls of its message that wait end in the batch of the cancellation, or before the
 // running reply does. A client's stop of the reply does not end them: the client sees the calls, and may still decide about them.
-func (k *conversation) cancelAsked(ctx context.Context, request string) error {
+func (k *conversation) cancelAsked(ctx context.Context, request string, unsure bool) error {
 	_, known, err := replies.Get(ctx, k.store(), request)
 	if err != nil {
 		return err
 	}
-	if !known && k.deciding[request] > 0 {
+	if !known && (unsure || k.deciding[request] > 0) {
 		now := time.Now()
 		row := replyRow{ID: request, Created: now.UnixMilli(), Collects: true}
 		if _, err := k.step(&row, row.ending(StatusAborted), now); err != nil {

@@ -24,8 +24,9 @@ import (
 //   - The pool keeps the task until its end is in the queue of this agent (pool.Notify). The callback completes the call.
 //   - The call accepts the first completion, so all of these may be repeated.
 //   - A task with the policy AtMostOnce is started once (pool.NewTask.Once).
-//   - If the call ends first, after a stop, a deletion or the end of its time, a fiber cancels the task. It begins after the end of the call,
-//     so the task is not posted later.
+//   - If the call ends first, after a stop, a deletion or the end of its time, a fiber cancels the task. A post may be on its way from another
+//     host then, if its fiber had not ended when the call ended. In that case the cancellation posts a task that has ended, with the key: the late
+//     post finds it. Both are one batch.
 
 // taskTimeout is the default of PoolToolOptions.Timeout.
 const taskTimeout = time.Hour
@@ -58,7 +59,7 @@ type PoolToolOptions[In any] struct {
 	ApproveWithin time.Duration
 }
 
-// PoolTool returns a tool whose calls are tasks of a worker pool of the host: see package pool, dohost work and [pool.Work]. The model
+// PoolTool returns a tool whose calls are tasks of a worker pool, of this host or of another one as in a cluster: see package pool, dohost work and [pool.Work]. The model
 // receives the JSON schema of In, as with [NewTool]. The result of the task is the result of the call. A call is an [External] call: its reply
 // ends, and continues with the result, so it waits without an event, a turn or a connection. It waits for a worker, too: a role without
 // workers is not an error before Timeout. A task does not name its tool, so give each tool a role of its own.
@@ -163,45 +164,116 @@ func (k *conversation) cancelTask(ctx context.Context, r *callRow) error {
 
 // sendTask posts the task of a call, or cancels it.
 func (k *conversation) sendTask(ctx context.Context, q *outgoing) error {
-	return dohost.Do(ctx, k.base.Object(), q.To, func(ctx context.Context, object any) error {
-		p, ok := object.(*pool.Pool)
-		if !ok {
-			return errNoPool
-		}
-		if q.Cancel {
-			_, err := p.Cancel(ctx, pool.Cancel{Key: q.Address.Request, Reason: "the call has ended"})
-			if errors.Is(err, pool.ErrUnknown) { // it was not posted, or is forgotten
-				return nil
-			}
+	t := sentTask{Task: *q.Task, Text: []byte(q.Task.Text), Key: q.Address.Request, To: k.base.Object().ID(), Cancel: q.Cancel, Unsure: q.Unsure}
+	t.Task.Text = ""
+	r, err := taskProcedure.Call(ctx, k.base.Object(), q.To, t, nil)
+	if err == nil && r.Code != "" {
+		err = &taskError{r}
+	}
+	return err
+}
+
+// sentTask is a task, or the cancellation of one.
+type sentTask struct {
+	Task   poolTask  `json:"task"` // without its text,
+	Text   []byte    `json:"text"` // which may not be UTF-8: the pool refuses it
+	Key    string    `json:"key"`
+	To     dohost.ID `json:"to"` // the agent to notify
+	Cancel bool      `json:"cancel,omitempty"`
+	Unsure bool      `json:"unsure,omitempty"` // the post may be on its way
+}
+
+// sentTaskResult is the result of a sentTask; zero if the pool has the task.
+type sentTaskResult struct {
+	Code string `json:"code,omitempty"` // of the refusal of the pool, or codeNoPool
+	Text string `json:"text,omitempty"`
+}
+
+// taskError is the refusal of a task.
+type taskError struct{ sentTaskResult }
+
+func (e *taskError) Error() string { return "pool: " + e.Text }
+
+// codeNoPool is the code of an object that is not a pool.
+const codeNoPool = "no_pool"
+
+// taskProcedure posts a task, or cancels it. A repetition finds the task by its key.
+var taskProcedure = dohost.NewProcedure("chat.task", func(ctx context.Context, object any, t sentTask) (r sentTaskResult, err error) {
+	p, ok := object.(*pool.Pool)
+	if !ok {
+		return sentTaskResult{Code: codeNoPool, Text: "the object is not a pool"}, nil
+	}
+	if t.Cancel {
+		err = t.cancel(ctx, p)
+	} else {
+		_, err = p.Post(ctx, t.posted(true))
+	}
+	if public, ok := errors.AsType[*dohost.PublicError](err); ok && refusesTask(err) {
+		return sentTaskResult{public.Code, public.Message}, nil
+	}
+	return r, err
+})
+
+// posted returns the task for the pool.
+func (t *sentTask) posted(notifies bool) pool.NewTask {
+	n := pool.NewTask{Role: t.Task.Role, Text: string(t.Text), Key: t.Key, Once: t.Task.Once, CreateRole: true, WithinMS: t.Task.WithinMS}
+	if notifies {
+		n.Notify = &pool.Notify{To: t.To, Callback: taskCallback}
+	}
+	return n
+}
+
+// cancel cancels the task. A post that is on its way from another host may arrive later: then it finds a task that has ended.
+func (t *sentTask) cancel(ctx context.Context, p *pool.Pool) error {
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		c := pool.Cancel{Key: t.Key, Reason: "the call has ended"}
+		_, err := p.Cancel(ctx, c)
+		if !errors.Is(err, pool.ErrUnknown) {
 			return err
 		}
-		_, err := p.Post(ctx, pool.NewTask{
-			Role: q.Task.Role, Text: q.Task.Text, Key: q.Address.Request, Once: q.Task.Once, CreateRole: true,
-			WithinMS: q.Task.WithinMS,
-			Notify:   &pool.Notify{To: k.base.Object().ID(), Callback: taskCallback},
-		})
+		if !t.Unsure { // it was not posted, or is forgotten
+			return nil
+		}
+		if _, err = p.Post(ctx, t.posted(false)); err == nil {
+			_, err = p.Cancel(ctx, c)
+		}
 		return err
 	})
 }
 
-// errNoPool is the error of an id that is not a pool.
-var errNoPool = errors.New("the object is not a pool")
+// refusesTask reports whether the pool has refused a task, and refuses it again.
+func refusesTask(err error) bool {
+	return errors.Is(err, pool.ErrInvalid) || errors.Is(err, pool.ErrKeyUsed)
+}
 
 // finalTaskError reports whether a repetition of a post is useless.
-func finalTaskError(err error) bool { return refusedTask(err) || errors.Is(err, pool.ErrKeyUsed) }
+func finalTaskError(err error) bool {
+	_, refused := errors.AsType[*taskError](err)
+	return refused || refusedTask(err)
+}
 
 // refusedTask reports whether an error proves that the task does not exist.
 func refusedTask(err error) bool {
-	return errors.Is(err, errNoPool) || errors.Is(err, pool.ErrInvalid) || errors.Is(err, dohost.ErrNotFound)
+	if e, ok := errors.AsType[*taskError](err); ok {
+		return e.Code != codeKeyUsed
+	}
+	return errors.Is(err, dohost.ErrNotFound)
 }
+
+// codeKeyUsed is the code of pool.ErrKeyUsed.
+const codeKeyUsed = "key_used"
 
 // taskErrorText returns the text of an error for the model.
 func taskErrorText(err error) string {
+	e, refused := errors.AsType[*taskError](err)
+	p, public := errors.AsType[*dohost.PublicError](err)
 	switch {
-	case errors.Is(err, errNoPool) || errors.Is(err, dohost.ErrNotFound):
+	case refused && e.Code != codeNoPool && e.Code != codeKeyUsed:
+		return e.Error()
+	case public && p.Code == "full":
+		return "pool: " + p.Message
+	case refused && e.Code == codeNoPool || errors.Is(err, dohost.ErrNotFound):
 		return "there is no such pool"
-	case errors.Is(err, pool.ErrInvalid), errors.Is(err, pool.ErrFull):
-		return err.Error()
 	}
 	return "the pool could not be reached"
 }

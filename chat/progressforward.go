@@ -116,14 +116,9 @@ func (f *forwarder) send(ctx context.Context, list []progressChunk) error {
 		return !finalAskError(err) && !f.over && !f.l.ended
 	}}
 	err := dohost.Retry(ctx, &retry, func(ctx context.Context) error {
-		got := make(chan progressTaken, 1) // the function may continue after an error of reach
-		err := f.l.k.reach(ctx, a.caller(), func(ctx context.Context, caller *conversation) error {
-			taken, err := caller.takeProgress(ctx, a.Key, list, false)
-			got <- taken
-			return err
-		})
+		taken, err := progressProcedure.Call(ctx, f.l.k.base.Object(), a.caller(), sentProgress{a.Key, list}, nil)
 		if err == nil {
-			f.taken = <-got
+			f.taken = taken
 		}
 		return err
 	})
@@ -233,13 +228,4 @@ func (r *returnAddress) addResults(m *Message) {
 			return
 		}
 	}
-}
-
-// sendRest sends the caller the chunks in a return address.
-func (r *returnAddress) sendRest(ctx context.Context, caller *conversation) error {
-	if len(r.Rest) == 0 {
-		return nil
-	}
-	_, err := caller.takeProgress(ctx, r.Key, r.Rest, true)
-	return err
 }

@@ -237,12 +237,7 @@ func (k *conversation) watchAsked(ctx context.Context, call *callRow) error {
 	key, request := call.Key, agenttool.RequestID(call.Key)
 	err = k.base.Object().GoImmediately(ctx, "progress", func(ctx context.Context) error {
 		defer delete(k.watching, key)
-		err := k.reach(ctx, to, func(ctx context.Context, asked *conversation) error {
-			if l := asked.live; l != nil && l.row.Asked != nil && l.row.Asked.Request == request {
-				return l.forward.start(ctx)
-			}
-			return nil // its next run asks
-		})
+		err := callAgent(ctx, k, to, watchProcedure, request)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -21,7 +21,7 @@ import (
 // reader is a client with a page that reconnects when its connection ends. It builds the page from frames alone, by
 // its own rules, and checks at each frame that texts only grow.
 type reader struct {
-	h           *dohosttest.Host
+	h           hosted
 	id          dohost.ID
 	name        string
 	ws          *websocket.Conn // nil if not connected
@@ -121,7 +121,12 @@ type frame struct {
 	size int // bytes
 }
 
-func newReader(h *dohosttest.Host, id dohost.ID, name string) *reader {
+// hosted has a host, which may be replaced.
+type hosted interface{ Host() *dohost.Host }
+
+var _ hosted = (*dohosttest.Host)(nil)
+
+func newReader(h hosted, id dohost.ID, name string) *reader {
 	return &reader{h: h, id: id, name: name, views: map[string]*view{}, ended: map[string]frame{}}
 }
 

@@ -83,13 +83,19 @@ func startCalling(t *testing.T, id string) *routed {
 // open opens the host of a cell on its log, and makes the node serve it.
 func (n *routed) open(t *testing.T, log *logtest.Log, cell int) *dohost.Host {
 	t.Helper()
+	return n.openClasses(t, log, cell, purseClass())
+}
+
+// openClasses is open with these classes.
+func (n *routed) openClasses(t *testing.T, log *logtest.Log, cell int, classes ...dohost.Class) *dohost.Host {
+	t.Helper()
 	lease, err := log.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	h, err := dohost.Open(t.TempDir(), &dohost.Options{
 		Lease: lease, Remote: n.Node, Holds: func(id dohost.ID) bool { return CellOf(id, cellsOfCalls) == cell }, Grace: -1,
-	}, purseClass())
+	}, classes...)
 	if err != nil {
 		t.Fatal(err)
 	}

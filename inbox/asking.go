@@ -13,18 +13,18 @@ import (
 // errLate is the error of a response that is not there in time.
 var errLate = errors.New("inbox: the time for the response is over")
 
-// errNoAgent is the error of an object that has no inbox.
-var errNoAgent = errors.New("inbox: the object is no agent")
+// errNoAgent is the error of an object that has no inbox over the collection.
+var errNoAgent = errors.New("inbox: the object is no agent, or has no such inbox")
 
 // ask inserts a request, unless an earlier run of its call has done so, and waits for the response.
 func (t *AgentTool) ask(ctx context.Context, by *asker, object dohost.ID, m Message) (r Message, err error) {
 	insert, wait := t.Insert, t.Wait
 	if t.Messages != nil {
 		insert = func(ctx context.Context, by Ref, m Message) (Message, error) {
-			return inObject(ctx, by, object, func(ctx context.Context, of Ref) (Message, error) { return sendOnce(ctx, of, t.Messages, m) })
+			return t.insertIn(ctx, by, object, m)
 		}
 		wait = func(ctx context.Context, by Ref, m Message) (Message, error) {
-			return inObject(ctx, by, object, func(ctx context.Context, of Ref) (Message, error) { return WaitReply(ctx, of, t.Messages, m) })
+			return t.waitIn(ctx, by, object, m)
 		}
 	}
 	stored, err := until(ctx, m.Deadline, func(ctx context.Context) (Message, error) { return insert(ctx, by.ref, m) })
@@ -68,47 +68,6 @@ func mayRunLater(err error) bool {
 	e, ok := errors.AsType[*dohost.Error](err)
 	never := []error{dohost.ErrNotFound, dohost.ErrElsewhere, dohost.ErrForbidden, dohost.ErrMisuse}
 	return ok && e.Outcome == dohost.OutcomeNotRun && !slices.ContainsFunc(never, func(kind error) bool { return errors.Is(err, kind) })
-}
-
-// inObject calls fn with an agent of an object. It retries until ctx ends, and reports the first error that is not transient.
-func inObject(
-	ctx context.Context, by Ref, object dohost.ID, fn func(ctx context.Context, of Ref) (Message, error),
-) (m Message, err error) {
-	if object == by.Object().ID() {
-		return fn(ctx, by)
-	}
-	reported := false
-	policy := dohost.RetryPolicy{MaxAttempts: -1, ShouldRetry: func(err error, attempt int) bool {
-		switch {
-		case isTransient(err, attempt):
-			return true
-		case !mayRunLater(err):
-			return false
-		case !reported:
-			reported = true
-			reportFailure(ctx, by, object, err)
-		}
-		return true
-	}}
-	err = dohost.Retry(ctx, &policy, func(ctx context.Context) error {
-		result := make(chan Message, 1) // of this attempt: the function of an earlier one may still run
-		err := dohost.Do(ctx, by.Object(), object, func(ctx context.Context, o any) error {
-			of, ok := o.(Ref)
-			if !ok {
-				return errNoAgent
-			}
-			m, err := fn(ctx, of)
-			if err == nil {
-				result <- m
-			}
-			return err
-		})
-		if err == nil {
-			m = <-result
-		}
-		return err
-	})
-	return m, err
 }
 
 // reportFailure reports an error that a model does not get.

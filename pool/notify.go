@@ -14,7 +14,7 @@ import (
 // The end of a task and the intent to notify of it are one row: a task that has ended, has a Notify, and is not Notified is in the index
 // "notify", whose rows are work of the pool (agent.OnRows). So the notification survives evictions and crashes. It is a schedule of the agent to
 // notify, since the items of a queue wait for one another. A repetition that the agent has not run yet is the same schedule. The agent runs its
-// callback at least once. The pool keeps the task until the schedule is stored, or until it gives up.
+// callback at least once, and may be on another host. The pool keeps the task until the schedule is stored, or until it gives up.
 
 // Notify names a callback of an agent that runs when a task has ended: see [NewTask].
 type Notify struct {
@@ -78,6 +78,27 @@ func (p *Pool) notify(ctx context.Context, row dohost.Row[taskRow]) error {
 // errNoAgent is the error of an object that is not an agent.
 var errNoAgent = errors.New("pool: the object to notify is not an agent")
 
+// sentEnd is a notification: a callback, and its argument. The agent may be on another host.
+type sentEnd struct {
+	Callback agent.Callback[Ended] `json:"callback"`
+	Ended    Ended                 `json:"ended"`
+}
+
+// tookEnd is the result of a notification.
+type tookEnd struct {
+	NoAgent bool `json:"noAgent,omitempty"`
+}
+
+// endProcedure schedules a callback. A repetition finds the schedule, unless it has run: then the callback runs again.
+var endProcedure = dohost.NewProcedure("pool.end", func(ctx context.Context, object any, in sentEnd) (tookEnd, error) {
+	a, ok := object.(agent.Ref)
+	if !ok {
+		return tookEnd{NoAgent: true}, nil
+	}
+	_, err := agent.Schedule(ctx, a, agent.After(0), in.Callback, in.Ended, &agent.ScheduleOptions{Idempotent: agent.Idempotent, Retry: notifyRetry})
+	return tookEnd{}, err
+})
+
 // scheduleEnd schedules the callback of the agent to notify.
 func (p *Pool) scheduleEnd(ctx context.Context, t *taskRow) error {
 	end := Ended{Pool: p.Name(), Task: t.ID, Role: t.Role, Key: t.Key}
@@ -92,12 +113,9 @@ func (p *Pool) scheduleEnd(ctx context.Context, t *taskRow) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
-	return dohost.Do(ctx, p.Object(), t.Notify.To, func(ctx context.Context, object any) error {
-		a, ok := object.(agent.Ref)
-		if !ok {
-			return errNoAgent
-		}
-		_, err := agent.Schedule(ctx, a, agent.After(0), t.Notify.Callback, end, &agent.ScheduleOptions{Idempotent: agent.Idempotent, Retry: notifyRetry})
-		return err
-	})
+	took, err := endProcedure.Call(ctx, p.Object(), t.Notify.To, sentEnd{t.Notify.Callback, end}, nil)
+	if err == nil && took.NoAgent {
+		err = errNoAgent
+	}
+	return err
 }

@@ -117,6 +117,9 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 		Classes: h.alarmClasses, Window: h.alarmWindow, StartAlarms: h.startAlarms, StartBefore: store.Generation() << 40, Deliver: h.deliver,
 		CrashLoop: h.crashLoop, OnError: h.lis.failed, Step: func() { h.guardedStep(eviction.PlaceDue) },
 	})
+	if h.opts.Opened != nil {
+		h.opts.Opened(h)
+	}
 	h.sweeper.start()
 	h.scheduler.Start()
 	return h, nil

@@ -34,6 +34,8 @@ type Options struct {
 	Listener Listener
 	// Owner is an arbitrary value for Host.Owner.
 	Owner any
+	// Opened, if it is set, is called by Open before the first alarm is delivered.
+	Opened func(*Host)
 	// Ended is called for each incarnation that has ended, before the next one begins and
 	// before the Listener. It must be quick. Optional.
 	Ended func(id ID, why *Fenced, mode eviction.EndMode)

@@ -212,6 +212,7 @@ func TestErrorResponses(t *testing.T) {
 		want               dohost.ErrorBody
 	}{
 		{"POST", "/objects/thing/a/none", "", 404, "no_method", dohost.ErrorBody{Op: "none", Object: "thing/a", Ran: "no"}},
+		{"POST", "/objects/thing/a/" + procedureName, "1", 404, "no_method", dohost.ErrorBody{Op: procedureName, Object: "thing/a", Ran: "no"}},
 		{"POST", "/objects/none/a/put", "", 404, "no_class", dohost.ErrorBody{Op: "put", Object: "none/a", Ran: "no"}},
 		{"GET", "/objects/none/a/http", "", 404, "no_class", dohost.ErrorBody{Op: "http", Object: "none/a", Ran: "no"}},
 		{"GET", "/objects/mute/a/http", "", 404, "no_http_handler", dohost.ErrorBody{Op: "http", Object: "mute/a", Ran: "no"}},

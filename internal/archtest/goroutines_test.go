@@ -22,7 +22,7 @@ const (
 // testGoroutineDirs are the folders whose goroutines run in tests and in the benchmark only. Their rows are in the
 // second table.
 var testGoroutineDirs = []string{
-	"bench/...", "dohosttest/...",
+	"bench/...", "internal/celltest", "dohosttest/...",
 	"internal/crowd", "internal/lifecycletest", "internal/providertest", "internal/randagent", "internal/randchat",
 	"internal/randprog", "internal/recovery",
 }

@@ -90,6 +90,7 @@ var mayImport = map[string][]string{
 	"internal/randwatch":     {".", "chat", "dohosttest", "internal/randtest"},
 	"internal/randtest":      {".", "runtime", "objectstore", "internal/kernel", "dohosttest", "internal/invariants"},
 	"internal/pointtest":     {".", "dohosttest", "internal/invariants"},
+	"internal/celltest":      {".", "objectstore", "sharedlog/logtest", "internal/invariants", "internal/kernel"},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
 	"internal/mutants":       {},
 	"internal/policytest":    {".", "ledger", "dohosttest"},
@@ -115,7 +116,7 @@ var testsMayImport = map[string][]string{
 	"chat/openai":      {".", "dohosttest"},
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},
-	"cluster":          {"sharedlog/logtest"},
+	"cluster":          {"sharedlog/logtest", "agent", "chat"}, // for agents that ask each other
 	"cli":              {"dohosttest", "examples/counter", "sharedlog/logtest"},
 
 	"cluster/nats/natslog": {"cluster/nats/internal/natstest", "sharedlog/logtest"},

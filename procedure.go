@@ -1,0 +1,106 @@
+package dohost
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/dohost/dohost/runtime"
+)
+
+// Procedure is a function that runs with an object of any class and any host, and that objects call by its name. It is [Do] for objects
+// of all hosts, as [Invoke] is [Call] for them. It is for packages that work with objects of any class, such as package chat.
+//
+// No client can call a procedure: [Host.Invoke] and [Host.AuthorizeCall] find the methods of a class alone, and no class can expose a
+// method with the name of a procedure. The caller of a procedure is Go code with a [Locator], so an object, or the program itself, of this host or, as in
+// a cluster, of another one that package cluster trusts by its secret. So the function may trust its argument as far as the program trusts
+// its own objects. It gets no Access.
+type Procedure[In, Out any] struct{ method string }
+
+// reservedMethods begins the names of procedures among the names of methods.
+const reservedMethods = "dohost."
+
+// procedures are the procedures of the program.
+var procedures struct {
+	mu     sync.Mutex // guards the rest; no lock is taken while it is held
+	byName map[string]runtime.Method
+	errs   []error // the mistakes in NewProcedure, reported by Open
+}
+
+// NewProcedure makes a procedure. It is for the variables of packages, so that all programs of a cluster have the same ones: a host answers a
+// call of a name that its program does not have with [ErrNotFound]. fn gets the pointer that the constructor of the object has returned, with the
+// object's turn. Argument and result are JSON, as for [Expose].
+//
+// [Open] returns the errors in the arguments: an empty name, a name given twice, a nil fn, and types that JSON cannot carry.
+func NewProcedure[In, Out any](name string, fn func(ctx context.Context, object any, in In) (Out, error)) Procedure[In, Out] {
+	method := reservedMethods + name
+	run := func(ctx context.Context, object any, argument []byte) ([]byte, error) {
+		var in In
+		if err := json.Unmarshal(argument, &in); err != nil {
+			return nil, notRunError{&ArgumentError{method, err}}
+		}
+		out, err := fn(ctx, object, in)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(out)
+	}
+	procedures.mu.Lock()
+	defer procedures.mu.Unlock()
+	mistake := func(err error) {
+		procedures.errs = append(procedures.errs, fmt.Errorf("dohost: NewProcedure of %q: %w", name, err))
+	}
+	switch {
+	case name == "":
+		mistake(errors.New("want a name"))
+	case fn == nil:
+		mistake(errNilFunc)
+	case procedures.byName[method] != nil:
+		mistake(errors.New("the name is taken"))
+	}
+	for _, err := range []error{checkJSON(reflect.TypeFor[In](), true), checkJSON(reflect.TypeFor[Out](), false)} {
+		if err != nil {
+			mistake(err)
+		}
+	}
+	if procedures.byName == nil {
+		procedures.byName = map[string]runtime.Method{}
+	}
+	procedures.byName[method] = run
+	return Procedure[In, Out]{method}
+}
+
+// Call runs the function with an object, and returns its result when everything that the object has written is durable. It makes the call, and
+// repeats it, as [Invoke] calls a method, with its errors. So an error of the function is not the same value: a result fits better for an
+// outcome that the caller must distinguish. A call to another host without a CallID in o has a random id. The function does not run again for
+// it if it has given up the turn and was interrupted: then repeat Call, if two runs of the function have the same effect as one.
+func (p Procedure[In, Out]) Call(ctx context.Context, l Locator, id ID, in In, o *InvokeOptions) (Out, error) {
+	if st, ok := l.(*State); ok { // as in Get
+		l = st.host()
+	}
+	return invokeMethod[Out](ctx, &target{at: l, id: id}, p.method, in, o)
+}
+
+// invocable returns a method that objects call: a procedure, or a method that the class exposes.
+func (h *Host) invocable(class, name string) (runtime.Method, error) {
+	if !strings.HasPrefix(name, reservedMethods) {
+		return h.rt.Method(class, name)
+	}
+	procedures.mu.Lock()
+	defer procedures.mu.Unlock()
+	if m := procedures.byName[name]; m != nil {
+		return m, nil // the call itself finds that there is no such class
+	}
+	return nil, fmt.Errorf("%w: the program has no procedure %q", runtime.ErrNoMethod, name)
+}
+
+// procedureMistakes returns the errors in the procedures of the program.
+func procedureMistakes() error {
+	procedures.mu.Lock()
+	defer procedures.mu.Unlock()
+	return errors.Join(procedures.errs...)
+}
