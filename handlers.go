@@ -130,7 +130,7 @@ func (h *Handlers[O]) bind(c *Class) {
 	if m := h.OnRowWrite; m != nil {
 		c.rt.RowWritten = func(ctx context.Context, instance any, of *objectstore.Collection, w *objectstore.RowWrite, deleted bool) error {
 			o, _ := instance.(*O) // nil while the constructor runs
-			return m(o, ctx, &RowWrite{Collection: of.Name, Key: string(w.Key), Deleted: deleted, entries: w.Entries})
+			return m(o, ctx, &RowWrite{Collection: of.Name, Key: string(w.Key), Deleted: deleted, entries: w.Entries, former: *w.Former})
 		}
 	}
 	if h.OnSocket != nil {

@@ -17,13 +17,18 @@ type RowWrite struct {
 	// Deleted is set if the row was deleted. Then it has no places.
 	Deleted bool
 
-	entries []objectstore.IndexEntry
+	entries, former []objectstore.IndexEntry
 }
 
 // Places yields the keys that the row has in an index, and with each the cursor that a query by the index returns for it.
-func (w *RowWrite) Places(index string) iter.Seq2[Key, Cursor] {
+func (w *RowWrite) Places(index string) iter.Seq2[Key, Cursor] { return w.places(w.entries, index) }
+
+// FormerPlaces yields the keys that the row had in an index before the write, as Places does. A new row had none.
+func (w *RowWrite) FormerPlaces(index string) iter.Seq2[Key, Cursor] { return w.places(w.former, index) }
+
+func (w *RowWrite) places(entries []objectstore.IndexEntry, index string) iter.Seq2[Key, Cursor] {
 	return func(yield func(Key, Cursor) bool) {
-		for _, e := range w.entries {
+		for _, e := range entries {
 			if e.Index == index && !yield(Key(e.Key), Cursor(e.Cursor([]byte(w.Key)))) {
 				return
 			}

@@ -55,6 +55,9 @@ func TestOnRowWrite(t *testing.T) {
 		for key, cursor := range w.Places("tag") {
 			places += fmt.Sprintf(" %q %q", key, cursor)
 		}
+		for key, cursor := range w.FormerPlaces("tag") {
+			places += fmt.Sprintf(", formerly %q %q", key, cursor)
+		}
 		seen = append(seen, places)
 		if w.Key == "huge" {
 			return refused
@@ -104,9 +107,15 @@ func TestOnRowWrite(t *testing.T) {
 		if seen[len(seen)-1] != want {
 			t.Errorf("%s, want %s", seen[len(seen)-1], want)
 		}
+		former := fmt.Sprintf(", formerly %q %s, formerly %q %s", dohost.KeyOf("blue"), cursors[0], dohost.KeyOf("red"), cursors[1])
+		err4 := pages.Put(ctx, s, page{ID: "one"})
+		if want := "pages one, constructed true:" + former; seen[len(seen)-1] != want {
+			t.Errorf("an update: %s, want %s", seen[len(seen)-1], want)
+		}
+		err = errors.Join(err, err4, pages.Put(ctx, s, page{ID: "one", Tags: []string{"red", "blue"}}))
 		existed, err3 := pages.Delete(ctx, s, "one")
-		if got := seen[len(seen)-1]; !existed || got != "pages one, constructed true: deleted" {
-			t.Errorf("a deletion: %t, %s", existed, got)
+		if got, want := seen[len(seen)-1], "pages one, constructed true: deleted"+former; !existed || got != want {
+			t.Errorf("a deletion: %t, %s, want %s", existed, got, want)
 		}
 		before = len(seen)
 		if existed, err := pages.Delete(ctx, s, "one"); existed || err != nil || len(seen) != before {

@@ -160,7 +160,7 @@ func (m *archivedModel) step() {
 		o.putRow(t, modelCollection, key, place, "by="+place)
 		m.rows[id][key] = place
 	case n < 14:
-		_, err = o.DeleteRow(modelCollection, []byte(key), AnyVersion)
+		_, _, err = o.DeleteRow(modelCollection, []byte(key), AnyVersion)
 		delete(m.rows[id], key)
 	case n < 16:
 		err = o.Delete(SpaceKV, []byte(key), false)

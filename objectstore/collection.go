@@ -54,6 +54,8 @@ type RowWrite struct {
 	// Blind writes without reading the old row. The old row's index entries would stay, the version becomes 1, and
 	// the change an insertion. Blind is for a row without Entries, of any version, of a collection without a feed.
 	Blind bool
+	// Former, if it is not nil, receives the entries that the row had before. It is nil for a blind write.
+	Former *[]IndexEntry
 }
 
 // AnyVersion expects nothing of a row's version.
@@ -169,6 +171,9 @@ func (s *Batch) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
 	if err := s.r.store.space.check(); err != nil {
 		return 0, err
 	}
+	if w.Former != nil {
+		*w.Former = old.entries
+	}
 	rec := rowRecord{version: old.version + 1, entries: sortedEntries(w.Entries), value: w.Value}
 	p := plan{{key: rowKey(c.Name, w.Key), value: rec.encode()}}
 	if err := p.index(c.Name, w.Key, old.entries, rec.entries); err != nil {
@@ -183,23 +188,23 @@ func (s *Batch) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
 	})
 }
 
-// DeleteRow removes a row and its index entries, and appends to the collection's
+// DeleteRow removes a row and its index entries, which it returns, and appends to the collection's
 // feed. Unless AnyVersion is expected, a row that is not there is ErrNoRow. Errors:
 // as of PutRow, without ErrNoSpace.
-func (s *Batch) DeleteRow(c *Collection, key []byte, expect uint64) (existed bool, err error) {
+func (s *Batch) DeleteRow(c *Collection, key []byte, expect uint64) (former []IndexEntry, existed bool, err error) {
 	old, err := s.row(c, key)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	if err := c.expect(key, expect, old.version, false); err != nil || old.version == 0 {
-		return false, err
+		return nil, false, err
 	}
 	p := plan{{key: rowKey(c.Name, key), deleted: true}}
 	if err := p.index(c.Name, key, old.entries, nil); err != nil {
-		return false, err
+		return nil, false, err
 	}
 	err = s.carryOut(p, c, Change{Op: OpDelete, Collection: c.Name, Key: key, Version: old.version, Before: old.value})
-	return err == nil, err
+	return old.entries, err == nil, err
 }
 
 // carryOut appends the feed's writes to a plan and writes it.

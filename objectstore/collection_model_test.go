@@ -116,7 +116,7 @@ func (m *collectionModel) delete(t *rapid.T) {
 	case expect == 0:
 		want = ErrConflict
 	}
-	existed, err := m.o.DeleteRow(m.collection(name), []byte(key), expect)
+	_, existed, err := m.o.DeleteRow(m.collection(name), []byte(key), expect)
 	if !errors.Is(err, want) || err == nil && existed != (old.version > 0) {
 		t.Fatalf("DeleteRow(%q) of %v = %v, %v; want %v", key, old, existed, err, want)
 	}

@@ -37,7 +37,7 @@ func TestRowErrorNamesBothVersions(t *testing.T) {
 		{"y", 1, 0, ErrNoRow, ErrNoRow},
 		{"y", 0, 0, nil, ErrNoRow},
 	} {
-		_, err := o.DeleteRow(orders, []byte(c.key), c.expect)
+		_, _, err := o.DeleteRow(orders, []byte(c.key), c.expect)
 		if e, ok := errors.AsType[*RowError](err); !ok || *e != (RowError{"orders", c.key, c.expect, c.actual, c.delete}) {
 			t.Errorf("deleting %s, expecting %d: %v; want %v", c.key, c.expect, err, c.delete)
 		}
@@ -151,7 +151,7 @@ func TestQueryAllowsWritesDuringIteration(t *testing.T) {
 		if len(got) > 1 {
 			continue
 		}
-		if _, err := o.DeleteRow(orders, []byte("b"), AnyVersion); err != nil {
+		if _, _, err := o.DeleteRow(orders, []byte("b"), AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		o.putRow(t, orders, "c", "new", "status=paid")

@@ -26,7 +26,8 @@ type Class struct {
 	// ByReference lets callers and objects of this class share arguments and results.
 	ByReference bool
 	// RowWritten, if it is set, is called with the turn after each PutRow and each DeleteRow of an existing row, in a
-	// Transaction with it. Its error rolls back the write. The RowWrite of a deletion has only a key, and deleted is set.
+	// Transaction with it. Its error rolls back the write. The RowWrite has the former entries; that of a deletion has them
+	// and a key only, and deleted is set.
 	// instance is nil while the constructor runs.
 	RowWritten func(ctx context.Context, instance any, c *objectstore.Collection, w *objectstore.RowWrite, deleted bool) error
 	// Methods are the methods that callers outside the process may name. Arguments and

@@ -26,7 +26,8 @@ func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objects
 	if s.incarnation().obj.class.RowWritten == nil {
 		return s.putRow(ctx, c, w)
 	}
-	of, row := *c, w // only a class with the hook allocates them
+	of, row, former := *c, w, new([]objectstore.IndexEntry) // only a class with the hook allocates them
+	row.Former = former
 	err = Transaction(ctx, func(ctx context.Context) (err error) {
 		if version, err = s.putRow(ctx, &of, row); err != nil {
 			return err
@@ -61,32 +62,36 @@ func (s *State) rowWritten(ctx context.Context, c *objectstore.Collection, w *ob
 // as Put does. Errors: those of objectstore's Batch.DeleteRow, and of the class's RowWritten.
 func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []byte, expect uint64) (existed bool, err error) {
 	if s.incarnation().obj.class.RowWritten == nil {
-		return s.deleteRow(ctx, c, key, expect)
+		_, existed, err = s.deleteRow(ctx, c, key, expect)
+		return existed, err
 	}
 	of := *c
 	err = Transaction(ctx, func(ctx context.Context) (err error) {
-		if existed, err = s.deleteRow(ctx, &of, key, expect); err != nil || !existed {
+		var former []objectstore.IndexEntry
+		if former, existed, err = s.deleteRow(ctx, &of, key, expect); err != nil || !existed {
 			return err
 		}
-		return s.rowWritten(ctx, &of, &objectstore.RowWrite{Key: key}, true)
+		return s.rowWritten(ctx, &of, &objectstore.RowWrite{Key: key, Former: &former}, true)
 	})
 	return existed && err == nil, err
 }
 
-func (s *State) deleteRow(ctx context.Context, c *objectstore.Collection, key []byte, expect uint64) (existed bool, err error) {
+func (s *State) deleteRow(
+	ctx context.Context, c *objectstore.Collection, key []byte, expect uint64,
+) (former []objectstore.IndexEntry, existed bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	defer t.done()
 	err = s.write(ctx, func(seg *objectstore.Batch) (err error) {
-		existed, err = seg.DeleteRow(c, key, expect)
+		former, existed, err = seg.DeleteRow(c, key, expect)
 		return err
 	})
 	if existed {
 		s.incarnation().feedGrows(c.Feed.Name)
 	}
-	return existed, err
+	return former, existed, err
 }
 
 // Rows yields the rows of a collection that q selects: see objectstore's
