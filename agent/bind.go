@@ -118,7 +118,7 @@ func Bind[O, S any, P interface {
 	newObject := func(ctx context.Context, st *dohost.State) (*O, error) {
 		a := &Agent[S]{}
 		a.core.init(st, c)
-		if len(c.workIndexes) > 0 {
+		if c.observesRows() {
 			ctx = context.WithValue(ctx, constructingKey{}, &a.core)
 		}
 		o, err := construct(ctx, a)
@@ -160,19 +160,19 @@ func Bind[O, S any, P interface {
 	}, exposed...), c.errs...)
 }
 
-// onRowWrite returns the hook of a class after each write of a row; nil if the class has no rows that are work.
+// onRowWrite returns the hook of a class after each write of a row; nil if the class does not need it.
 func onRowWrite[O any](c *class, of func(*O) *core) func(*O, context.Context, *dohost.RowWrite) error {
-	if len(c.workIndexes) == 0 {
+	if !c.observesRows() {
 		return nil
 	}
 	return func(o *O, ctx context.Context, w *dohost.RowWrite) error {
 		if o != nil {
-			return of(o).rowWork.written(ctx, w)
+			return of(o).rowWritten(ctx, w)
 		}
 		constructing, ok := ctx.Value(constructingKey{}).(*core)
 		if !ok {
 			return fmt.Errorf("%w: a constructor writes with a context that is not derived from its own", dohost.ErrMisuse)
 		}
-		return constructing.rowWork.written(ctx, w)
+		return constructing.rowWritten(ctx, w)
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/dohost/dohost"
 )
@@ -10,6 +11,11 @@ import (
 // Extension adds hooks to a class, for a package that builds on agents, such as package chat. Its hooks run
 // before the class's own. Nil fields are skipped.
 type Extension[O any] struct {
+	// Entries are entries of the extension itself, such as its kinds of fibers.
+	Entries []Entry[O]
+	// RowWritten is called after each row of a collection that the agent has written or deleted, also while its constructor runs: see
+	// OnRowWrite in [dohost.Handlers]. s is the agent's storage.
+	RowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
 	// Err is an error in the declaration of the extension, which [dohost.Open] returns. Nil means that there is none.
 	Err error
 	// Protocol is the name of the extension's frames: see Protocols in [dohost.Handlers]. Empty if it has none.
@@ -36,7 +42,14 @@ func Extend[O any](e Extension[O]) Entry[O] {
 		if e.Err != nil {
 			c.errs = append(c.errs, e.Err)
 		}
-		x := extension{protocol: e.Protocol}
+		for i, entry := range e.Entries {
+			if entry.bind == nil {
+				c.mistake("entry %d of an extension is the zero Entry", i)
+				continue
+			}
+			entry.bind(c)
+		}
+		x := extension{protocol: e.Protocol, rowWritten: e.RowWritten}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
 		}
@@ -72,6 +85,29 @@ type extension struct {
 	close     func(self any, ctx context.Context, c *Conn)
 
 	cancelled func(self any, ctx context.Context, f FiberInfo) error
+
+	rowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
+}
+
+// observesRows reports whether the class needs a call for each row that is written.
+func (c *class) observesRows() bool {
+	return len(c.workIndexes) > 0 || slices.ContainsFunc(c.extensions, func(x extension) bool { return x.rowWritten != nil })
+}
+
+// rowWritten handles a write of a row.
+func (c *core) rowWritten(ctx context.Context, w *dohost.RowWrite) error {
+	if err := c.rowWork.written(ctx, w); err != nil {
+		return err
+	}
+	for _, x := range c.class.extensions {
+		if x.rowWritten == nil {
+			continue
+		}
+		if err := x.rowWritten(ctx, c.store(), w); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (in *incarnation) extendedConnect(ctx context.Context, conn *Conn) error {

@@ -145,3 +145,51 @@ func TestExtensionHookCommitsWithFiberCancellation(t *testing.T) {
 		wantEqual(t, "told", strings.Join(cancelled, ";"), "job cancelled;job cancelled")
 	})
 }
+
+// An extension has an entry of its own, and sees the rows of the agent, those of its constructor included. Its error undoes the write.
+func TestExtensionSeesRows(t *testing.T) {
+	things := dohost.Collection[string]{Name: "things", Key: func(s string) string { return s }}
+	refused := errors.New("not this one")
+	var seen []string
+	construct := func(ctx context.Context, a *agent.Agent[noState]) (*fiberAgent, error) {
+		return &fiberAgent{a, nil}, things.Put(ctx, a.Storage(), "first")
+	}
+	class := agent.Bind(fiberAgents, construct, nil, agent.Extend(agent.Extension[fiberAgent]{
+		Entries: []agent.Entry[fiberAgent]{
+			agent.OnFiber(testKind, func(w *fiberAgent, ctx context.Context, _ *agent.Fiber[int]) error {
+				return things.Put(ctx, w.Storage(), "of a fiber")
+			}, nil),
+		},
+		RowWritten: func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error {
+			if w.Collection != things.Name {
+				return nil
+			}
+			if w.Key == "refused" {
+				return refused
+			}
+			_, stored, err := things.Get(ctx, s, w.Key)
+			seen = append(seen, joinValues(w.Key, w.Deleted, stored))
+			return err
+		},
+	}))
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		do(t, h, func(ctx context.Context, w *fiberAgent) error {
+			if err := things.Put(ctx, w.Storage(), "refused"); !errors.Is(err, refused) {
+				t.Errorf("a refused row: %v", err)
+			}
+			if _, ok, err := things.Get(ctx, w.Storage(), "refused"); ok || err != nil {
+				t.Errorf("a refused row is stored: %t, %v", ok, err)
+			}
+			_, err := things.Delete(ctx, w.Storage(), "first")
+			_, startErr := agent.StartFiber(ctx, w, testKind, 0, nil)
+			return errors.Join(err, startErr)
+		})
+		h.Advance(time.Second)
+		wantEqual(t, "seen", strings.Join(seen, ";"), "first false true;first true false;of a fiber false true")
+	})
+	_, err := dohost.Open(t.TempDir(), nil, agent.Bind(fiberAgents, construct, nil,
+		agent.Extend(agent.Extension[fiberAgent]{Entries: make([]agent.Entry[fiberAgent], 1)})))
+	if err == nil || !strings.Contains(err.Error(), "entry 0 of an extension is the zero Entry") {
+		t.Error(err)
+	}
+}
