@@ -42,6 +42,7 @@ type Inbox[O, Row, Response any] struct {
 
 	err    error      // of ForMessages
 	prefix dohost.Key // of ForMessages
+	agent  string     // the name of the agent of ForMessages
 }
 
 // Cycle is the input of Generate.
@@ -90,7 +91,7 @@ func (in *Inbox[O, Row, Response]) check() error {
 }
 
 // On makes an inbox a part of a class of agents. A class may have several, over one collection or several, as long as no row is in
-// two of them.
+// two of them, and no two agents of [ForMessages] have one name.
 //
 // Open returns an error that names each missing field of in, and the errors of [agent.OnRowBatch].
 func On[O, Row, Response any, P interface {
@@ -108,10 +109,17 @@ func On[O, Row, Response any, P interface {
 	if group == nil {
 		group = func(Row) string { return "" }
 	}
-	return agent.OnRowGroups(in.Rows, in.Pending, group, func(o *O, ctx context.Context, rows []dohost.Row[Row]) error {
+	rows := agent.OnRowGroups(in.Rows, in.Pending, group, func(o *O, ctx context.Context, rows []dohost.Row[Row]) error {
 		r := &runner[O, Row, Response]{in: in, o: o, store: P(o).Storage(), prefix: options.Prefix, groupOf: group}
 		return r.run(ctx, rows)
 	}, &options)
+	if in.agent == "" {
+		return rows
+	}
+	return agent.Extend(agent.Extension[O]{
+		Name: fmt.Sprintf("the agent %q", in.agent), Description: fmt.Sprintf("an inbox over the collection %q", in.Rows.Name),
+		Entries: []agent.Entry[O]{rows},
+	})
 }
 
 // Ref is an agent: an [*agent.Agent], a [*chat.Agent], or a struct that embeds one.
