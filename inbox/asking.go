@@ -96,7 +96,7 @@ func inObject(
 		}
 		return true
 	}}
-	err = dohost.Retry(ctx, &policy, func(ctx context.Context) error {
+	once := func(ctx context.Context) error {
 		result := make(chan Message, 1) // of this attempt: the function of an earlier one may still run
 		err := dohost.Do(ctx, by.Object(), object, func(ctx context.Context, o any) error {
 			of, ok := o.(Ref)
@@ -113,8 +113,8 @@ func inObject(
 			m = <-result
 		}
 		return err
-	})
-	return m, err
+	}
+	return m, by.Rows().WaitElsewhere(ctx, func(ctx context.Context) error { return dohost.Retry(ctx, &policy, once) })
 }
 
 // reportFailure reports an error that a model does not get.
