@@ -12,10 +12,10 @@ import (
 // mutation is a patch that breaks the module, with the scenarios and tests that must find it.
 type mutation struct {
 	name      string
-	path      string // of the patch
-	what      string // describes the bug
+	path      string     // of the patch
+	what      string     // describes the bug
 	scenarios []scenario // and plain tests
-	files     []string // the changed files, slashed and relative to the module
+	files     []string   // the changed files, slashed and relative to the module
 }
 
 // scenario is a test that runs one scenario at every point, or a plain test.
