@@ -24,7 +24,9 @@ type RowWrite struct {
 func (w *RowWrite) Places(index string) iter.Seq2[Key, Cursor] { return w.places(w.entries, index) }
 
 // FormerPlaces yields the keys that the row had in an index before the write, as Places does. A new row had none.
-func (w *RowWrite) FormerPlaces(index string) iter.Seq2[Key, Cursor] { return w.places(w.former, index) }
+func (w *RowWrite) FormerPlaces(index string) iter.Seq2[Key, Cursor] {
+	return w.places(w.former, index)
+}
 
 func (w *RowWrite) places(entries []objectstore.IndexEntry, index string) iter.Seq2[Key, Cursor] {
 	return func(yield func(Key, Cursor) bool) {

@@ -12,7 +12,6 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/inbox"
 )
 
@@ -39,7 +38,7 @@ func TestInterruptionIsNoError(t *testing.T) {
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		send(t, ctx, h, fromAda("1")...)
 		h.Advance(time.Second)
-		if !h.Evict(desks.Get(h, "a").ID(), eviction.EndFence) {
+		if !h.Evict(desks.Get(h, "a").ID(), dohost.EndFence) {
 			t.Error("there was no incarnation")
 		}
 		h.Advance(time.Minute)
