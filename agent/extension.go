@@ -16,6 +16,8 @@ type Extension[O any] struct {
 	// RowWritten is called after each row of a collection that the agent has written or deleted, also while its constructor runs: see
 	// OnRowWrite in [dohost.Handlers]. s is the agent's storage.
 	RowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
+	// Name is unique in a class: Open returns an error for two extensions with one Name, which has both descriptions. An empty name is none.
+	Name, Description string
 	// Err is an error in the declaration of the extension, which [dohost.Open] returns. Nil means that there is none.
 	Err error
 	// Protocol is the name of the extension's frames: see Protocols in [dohost.Handlers]. Empty if it has none.
@@ -42,6 +44,11 @@ func Extend[O any](e Extension[O]) Entry[O] {
 		if e.Err != nil {
 			c.errs = append(c.errs, e.Err)
 		}
+		for _, other := range c.extensions {
+			if e.Name != "" && other.name == e.Name {
+				c.mistake("two of %s in one class: %s, and %s", e.Name, other.description, e.Description)
+			}
+		}
 		for i, entry := range e.Entries {
 			if entry.bind == nil {
 				c.mistake("entry %d of an extension is the zero Entry", i)
@@ -49,7 +56,7 @@ func Extend[O any](e Extension[O]) Entry[O] {
 			}
 			entry.bind(c)
 		}
-		x := extension{protocol: e.Protocol, rowWritten: e.RowWritten}
+		x := extension{name: e.Name, description: e.Description, protocol: e.Protocol, rowWritten: e.RowWritten}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
 		}
@@ -76,7 +83,7 @@ func Extend[O any](e Extension[O]) Entry[O] {
 
 // extension is an Extension for a struct of any type.
 type extension struct {
-	protocol string
+	name, description, protocol string
 
 	connect   func(self any, ctx context.Context, c *Conn) error
 	connected func(self any, ctx context.Context, c *Conn) error

@@ -12,6 +12,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // parcel is a row that counts how often it is decoded.
@@ -37,10 +38,17 @@ type depot struct{ *agent.Agent[struct{}] }
 
 const depots dohost.Namespace[depot] = "depot"
 
-// TestOnRowsReadsFewRows lets an agent with 1,000 rows that are work wake. Until the first call the agent decodes no more rows than are divided
+// TestOnRowsReadsFewRows lets an agent with 1,000 rows that are work wake, and with the flag -full one with 10,000. Until the first call the agent decodes no more rows than are divided
 // into groups, and those of the call; and each row a few times until it is handled.
 func TestOnRowsReadsFewRows(t *testing.T) {
-	const rows = 1_000
+	for _, rows := range []int{1_000, 10_000} {
+		if pointtest.Case(rows == 1_000) {
+			t.Run(fmt.Sprint(rows), func(t *testing.T) { readFewRows(t, rows) })
+		}
+	}
+}
+
+func readFewRows(t *testing.T, rows int) {
 	first := int64(-1) // the rows that are decoded before the first call
 	take := func(d *depot, ctx context.Context, list []dohost.Row[parcel]) error {
 		if first < 0 {
@@ -56,26 +64,16 @@ func TestOnRowsReadsFewRows(t *testing.T) {
 	class := agent.Bind(depots, func(_ context.Context, a *agent.Agent[struct{}]) (*depot, error) { return &depot{a}, nil }, nil,
 		agent.OnRowGroups(&parcels, "all", func(parcel) string { return "" }, take, nil))
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		err := depots.Get(h, "a").Do(t.Context(), func(ctx context.Context, d *depot) error {
-			for i := range rows {
-				if err := parcels.Insert(ctx, d.Storage(), parcel{fmt.Sprintf("%05d", i)}); err != nil {
-					return err
-				}
-			}
-			parcelsDecoded.Store(0)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		insertParcels(t, h, rows)
+		parcelsDecoded.Store(0)
 		h.Advance(time.Minute)
 		if first < 1 || first > 150 {
 			t.Errorf("%d rows were decoded before the first call", first)
 		}
-		if n := parcelsDecoded.Load(); n < rows || n > 10*rows {
+		if n := parcelsDecoded.Load(); n < int64(rows) || n > 10*int64(rows) {
 			t.Errorf("%d rows were decoded for %d", n, rows)
 		}
-		err = depots.Get(h, "a").Do(t.Context(), func(ctx context.Context, d *depot) error {
+		err := depots.Get(h, "a").Do(t.Context(), func(ctx context.Context, d *depot) error {
 			n, err := parcels.Count(ctx, d.Storage(), nil)
 			if n > 0 {
 				t.Errorf("%d rows are left", n)

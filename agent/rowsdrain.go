@@ -88,6 +88,29 @@ func (r Rows) Wait(ctx context.Context) error {
 	return err
 }
 
+// WaitElsewhere calls fn, which waits without the turn for something that other code does, such as another object. It is for methods of OnRows whose
+// wait may need a row of their own agent to be handled, as that of an agent that asks another one, which asks back. Until fn returns, rows that
+// wait because their calls may have ended their process begin although the method has not returned. Outside of such a method it only calls fn.
+//
+// Errors: that of fn; [dohost.ErrMisuse] without the turn; [dohost.ErrFenced].
+func (r Rows) WaitElsewhere(ctx context.Context, fn func(context.Context) error) error {
+	call, inCall := ctx.Value(rowCallKey{}).(*rowCall)
+	if !inCall {
+		return fn(ctx)
+	}
+	if err := r.work.checkTurn(ctx); err != nil {
+		return err
+	}
+	if err := r.work.beginWait(ctx, call); err != nil {
+		return err
+	}
+	err := fn(ctx)
+	if r.work.checkTurn(ctx) == nil { // as in Wait
+		r.work.endWait(call)
+	}
+	return err
+}
+
 // errRecheck ends a wait that has missed a change, such as the deletion of all rows.
 var errRecheck = errors.New("agent: look again")
 

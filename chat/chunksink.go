@@ -235,10 +235,12 @@ func (w *ChunkWriter[T]) Finish(ctx context.Context) error {
 // Next returns the index of the next chunk, which is the number of the chunks before it.
 func (w *ChunkWriter[T]) Next() int { return w.next }
 
-// Text returns the text of the chunks that were written with w, including those that Row did not store.
+// Text returns the text of the chunks that were written with w, including those that Row did not store, but not that of chunks that another writer
+// of the generation has written.
 func (w *ChunkWriter[T]) Text() string { return w.text.String() }
 
-// StreamTo writes the chunks of a stream, and returns the text of all chunks of w. The last row is a chunk of the type "finish",
+// StreamTo writes the chunks of a stream, and returns the text of all chunks that w has written: without the text of the chunks that were stored
+// before, if w is that of [ChunkSink.Continue]. The last row is a chunk of the type "finish",
 // unless Row drops it. src runs on a goroutine of its own, without the turn; StreamTo gives up the turn while it waits for a
 // chunk, and other events see the rows that are written until then. The context of src ends when StreamTo returns, and src must
 // end then.

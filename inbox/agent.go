@@ -18,7 +18,7 @@ import (
 // Agent describes an agent that answers [Message] rows. It must not be copied, or changed after its first use.
 type Agent struct {
 	// Name is the address of the agent: it answers the messages To that name. 1 to 64 letters, digits, underscores and hyphens.
-	// It is a part of the identity of the operations of its tools. Required.
+	// It is a part of the identity of the operations of its tools, so a class has each name once. Required.
 	Name string
 	// Description is for the models of other agents, which get this agent as a tool: see Agent.Tool.
 	Description string
@@ -130,7 +130,7 @@ func ForMessages[O any, P interface {
 		return in
 	}
 	in.Options = a.Options
-	in.prefix = nameKey(a.Name)
+	in.prefix, in.agent = nameKey(a.Name), a.Name
 	in.expiry = &expiry[O, Message]{cycleDeadline, func(o *O, ctx context.Context, pending []dohost.Row[Message]) error {
 		return a.expire(ctx, P(o), messages, pending)
 	}}

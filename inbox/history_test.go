@@ -18,7 +18,12 @@ import (
 // A conversation with more than 100 messages keeps the newest 50 verbatim.
 func TestHistoryKeepsWindow(t *testing.T) {
 	s := &scribe{}
-	runHistory(t, s.agent("clerk", 0, 0), func(t *testing.T, ctx context.Context, h *dohosttest.Host, in *deskInbox) {
+	m, cheaper := answering{s}, s
+	clerk := &inbox.Agent{
+		Name: "clerk", Model: m,
+		History: &chat.History{Model: cheaper},
+	}
+	runHistory(t, clerk, func(t *testing.T, ctx context.Context, h *dohosttest.Host, in *deskInbox) {
 		store(t, ctx, h, "m", 98, time.Now().Add(-time.Hour))
 		say(t, ctx, h, "q1")
 		wantSummaries(t, ctx, h, in) // 100 messages are not too many

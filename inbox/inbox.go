@@ -43,6 +43,7 @@ type Inbox[O, Row, Response any] struct {
 	// Set by ForMessages.
 	err        error
 	prefix     dohost.Key
+	agent      string         // its name
 	summarize  agent.Entry[O] // the fiber that summarises
 	rowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
 	expiry     *expiry[O, Row]
@@ -94,7 +95,7 @@ func (in *Inbox[O, Row, Response]) check() error {
 }
 
 // On makes an inbox a part of a class of agents. A class may have several, over one collection or several, as long as no row is in
-// two of them.
+// two of them, and no two agents of [ForMessages] have one name.
 //
 // Open returns an error that names each missing field of in, and the errors of [agent.OnRowBatch].
 func On[O, Row, Response any, P interface {
@@ -116,10 +117,13 @@ func On[O, Row, Response any, P interface {
 		r := &runner[O, Row, Response]{in: in, o: o, store: P(o).Storage(), prefix: options.Prefix, groupOf: group}
 		return r.run(ctx, rows)
 	}, &options)
-	if in.rowWritten == nil {
+	if in.agent == "" {
 		return rows
 	}
-	return agent.Extend(agent.Extension[O]{Entries: []agent.Entry[O]{rows, in.summarize}, RowWritten: in.rowWritten})
+	return agent.Extend(agent.Extension[O]{
+		Name: fmt.Sprintf("the agent %q", in.agent), Description: fmt.Sprintf("an inbox over the collection %q", in.Rows.Name),
+		Entries: []agent.Entry[O]{rows, in.summarize}, RowWritten: in.rowWritten,
+	})
 }
 
 // Ref is an agent: an [*agent.Agent], a [*chat.Agent], or a struct that embeds one.

@@ -163,7 +163,7 @@ func (t *AgentTool) waitIn(ctx context.Context, by Ref, object dohost.ID, asked 
 // inObject calls fn, which calls an object. It retries until ctx ends, and reports the first error that is not transient.
 func inObject(ctx context.Context, by Ref, object dohost.ID, fn func(context.Context) error) error {
 	reported := false
-	return dohost.Retry(ctx, &dohost.RetryPolicy{MaxAttempts: -1, ShouldRetry: func(err error, attempt int) bool {
+	policy := dohost.RetryPolicy{MaxAttempts: -1, ShouldRetry: func(err error, attempt int) bool {
 		switch {
 		case isTransient(err, attempt):
 			return true
@@ -174,5 +174,6 @@ func inObject(ctx context.Context, by Ref, object dohost.ID, fn func(context.Con
 			reportFailure(ctx, by, object, err)
 		}
 		return true
-	}}, fn)
+	}}
+	return by.Rows().WaitElsewhere(ctx, func(ctx context.Context) error { return dohost.Retry(ctx, &policy, fn) })
 }

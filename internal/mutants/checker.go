@@ -22,7 +22,7 @@ type checker struct {
 type trialResult struct {
 	m     *mutation
 	s     scenario
-	found int     // failed runs with an ending
+	found int     // failed runs with an ending, or failed plain tests
 	first finding // the first of them
 	took  time.Duration
 	err   error // why the mutation proves nothing
@@ -30,28 +30,31 @@ type trialResult struct {
 
 // runBaseline builds the tests without any mutation and runs the scenarios, which must pass.
 func (c *checker) runBaseline(ctx context.Context, ms []*mutation) error {
-	patterns := map[string][]string{} // by package
+	patterns := map[scenario][]string{} // by package and kind
 	for _, m := range ms {
 		for _, s := range m.scenarios {
-			if !slices.Contains(patterns[s.pkg], s.run) {
-				patterns[s.pkg] = append(patterns[s.pkg], s.run)
+			of := scenario{pkg: s.pkg, plain: s.plain}
+			if !slices.Contains(patterns[of], s.run) {
+				patterns[of] = append(patterns[of], s.run)
 			}
 		}
 	}
 	c.baseline = map[string]string{}
-	for pkg, runs := range patterns {
-		binary, err := c.begin(ctx, nil, pkg).wait()
-		if err != nil {
-			return fmt.Errorf("without a mutation: %w", err)
+	for all, runs := range patterns {
+		if c.baseline[all.pkg] == "" {
+			binary, err := c.begin(ctx, nil, all.pkg).wait()
+			if err != nil {
+				return fmt.Errorf("without a mutation: %w", err)
+			}
+			c.baseline[all.pkg] = binary
 		}
-		c.baseline[pkg] = binary
-		all := scenario{pkg, strings.Join(runs, "|")}
-		output, passed, err := c.runTest(ctx, binary, pkg, all.args()...)
+		all.run = strings.Join(runs, "|")
+		output, passed, err := c.runTest(ctx, c.baseline[all.pkg], all.pkg, all.args()...)
 		if err == nil && !passed {
 			err = errors.New(tail(output))
 		}
 		if err != nil {
-			return fmt.Errorf("without a mutation, %s fails: %w", pkg, err)
+			return fmt.Errorf("without a mutation, %s fails: %w", all.pkg, err)
 		}
 	}
 	return nil
@@ -100,6 +103,9 @@ func (c *checker) try(ctx context.Context, binary string, v *trialResult) error 
 	}
 	if passed {
 		return errors.New("it survives")
+	}
+	if v.s.plain {
+		return v.takeFailures(output)
 	}
 	f := parseFindings(output)
 	if f.withoutEnding != "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -80,6 +81,26 @@ var id = regexp.MustCompile(`\b([0-7][0-9A-HJKMNP-TV-Z]{25}|(op|call)_[0-9a-z]{2
 // same reports whether two failures have the same error.
 func same(a, b finding) bool {
 	return id.ReplaceAllString(a.err, "") == id.ReplaceAllString(b.err, "")
+}
+
+// failedTest is the line of a failed test that is no subtest.
+var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+
+// takeFailures reads the output of a failed plain test.
+func (v *trialResult) takeFailures(output string) error {
+	failed := failedTest.FindAllStringSubmatch(output, -1)
+	if len(failed) == 0 {
+		return fmt.Errorf("no test has failed, but the process:\n%s", tail(output))
+	}
+	v.found = len(failed)
+	v.first = finding{where: failed[0][1], replay: fmt.Sprintf("go test -run '%s' .", v.s.run)}
+	for line := range strings.Lines(output) {
+		if m := failureLine.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
+			v.first.err = m[1]
+			break
+		}
+	}
+	return nil
 }
 
 // first returns the first failure with an error of the module, not of the harness.

@@ -1,15 +1,16 @@
 // Mutants verifies that dohosttest finds bugs. Each patch in testdata breaks a promise of
-// the module. No test without endings notices the patch. A scenario of internal/simtest, or
-// of another package, must find it when it is ended at every point.
+// the module. A scenario of internal/simtest, or of another package, must find it when it is ended at every point,
+// and not without an ending. A few patches break rules that plain tests guard.
 //
 // A patch begins with lines that describe the bug and name the scenario that must find it:
 //
 //	# The attempts of an alarm are counted in memory.
 //	# scenario: ./internal/simtest ^TestScenarios$/^failing-alarms$
 //
-// A scenario is a package and a pattern for go test -run. The test has the flag -full. The
+// A scenario is a package and a pattern for go test -run. The test has the flag -full. A line "# test:" with both names a plain
+// test instead: it must fail with the patch, and pass without it. The
 // program builds the package's test with the patch in an overlay, so that the sources do not change. It requires that
-// the untouched run passes, that some runs with an ending fail, that the replay line of the
+// the untouched run of a scenario passes, that some runs with an ending fail, that the replay line of the
 // first failure fails in the same way, and that it passes without the patch.
 //
 // All mutations together take as long as the other checks. The checks of a commit try a

@@ -51,8 +51,8 @@ func TestParseFindingsOfUntouchedRun(t *testing.T) {
 
 func TestParseMutation(t *testing.T) {
 	const diff = "--- a/x/y.go\n+++ b/x/y.go\n@@ -1 +1 @@\n-a\n+b\n"
-	m, err := parseMutation("# One thing\n# is wrong.\n# scenario: ./z ^T$/^u$\n# scenario: ./z ^V$\n\n" + diff)
-	want := &mutation{what: "One thing is wrong.", scenarios: []scenario{{"./z", "^T$/^u$"}, {"./z", "^V$"}}, files: []string{"x/y.go"}}
+	m, err := parseMutation("# One thing\n# is wrong.\n# scenario: ./z ^T$/^u$\n# test: ./z ^V$\n\n" + diff)
+	want := &mutation{what: "One thing is wrong.", scenarios: []scenario{{"./z", "^T$/^u$", false}, {"./z", "^V$", true}}, files: []string{"x/y.go"}}
 	if err != nil || !reflect.DeepEqual(m, want) {
 		t.Errorf("%+v, %v; want %+v", m, err, want)
 	}
@@ -61,12 +61,26 @@ func TestParseMutation(t *testing.T) {
 		"# wrong\n" + diff:                          "which scenario",
 		"# wrong\n# scenario: ./z T\n":              "changes nothing",
 		"# wrong\n# scenario: T\n" + diff:           "want a package",
+		"# wrong\n# test: T\n" + diff:               "want a package",
 		"# wrong\n# scenario: z T\n" + diff:         "want a package",
 		"# wrong\n# scenario: ./z T -full\n" + diff: "want a package",
 	} {
 		if _, err := parseMutation(text); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v, want an error with %q", text, err, why)
 		}
+	}
+}
+
+// TestFailuresOfPlainTest reads the output of two failed tests, and of a process that ended before any of its tests.
+func TestFailuresOfPlainTest(t *testing.T) {
+	v := &trialResult{s: scenario{"./z", "^TestA", true}}
+	err := v.takeFailures("--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/one (0.00s)\n        a_test.go:25: got 1\n        a_test.go:26: and 2\n--- FAIL: TestAB (0.00s)\nFAIL\n")
+	want := finding{where: "TestA", err: "got 1", replay: "go test -run '^TestA' ."}
+	if err != nil || v.found != 2 || v.first != want {
+		t.Errorf("%d failures, the first %+v, %v", v.found, v.first, err)
+	}
+	if err := v.takeFailures("panic: in init\n"); err == nil {
+		t.Error("a process that ran no test has found a mutation")
 	}
 }
 

@@ -9,23 +9,27 @@ import (
 	"strings"
 )
 
-// mutation is a patch that breaks the module, with the scenarios that must find it.
+// mutation is a patch that breaks the module, with the scenarios and tests that must find it.
 type mutation struct {
 	name      string
-	path      string // of the patch
-	what      string // describes the bug
-	scenarios []scenario
-	files     []string // the changed files, slashed and relative to the module
+	path      string     // of the patch
+	what      string     // describes the bug
+	scenarios []scenario // and plain tests
+	files     []string   // the changed files, slashed and relative to the module
 }
 
-// scenario is a test that runs one scenario at every point.
+// scenario is a test that runs one scenario at every point, or a plain test.
 type scenario struct {
-	pkg string // in the form of go test: ./internal/simtest
-	run string // the pattern for -run
+	pkg   string // in the form of go test: ./internal/simtest
+	run   string // the pattern for -run
+	plain bool   // ends no incarnation
 }
 
 // args returns the arguments of a test run.
 func (s scenario) args() []string {
+	if s.plain {
+		return []string{"-test.run=" + s.run}
+	}
 	return []string{"-test.run=" + s.run, "-full"}
 }
 
@@ -71,8 +75,9 @@ func parseMutation(text string) (*mutation, error) {
 		if !ok {
 			continue
 		}
-		by, ok := strings.CutPrefix(comment, "scenario: ")
-		if !ok {
+		by, atPoints := strings.CutPrefix(comment, "scenario: ")
+		by, plain := strings.CutPrefix(by, "test: ")
+		if !atPoints && !plain {
 			what = append(what, comment)
 			continue
 		}
@@ -80,14 +85,14 @@ func parseMutation(text string) (*mutation, error) {
 		if !ok || !strings.HasPrefix(pkg, "./") || run == "" || strings.Contains(run, " ") {
 			return nil, fmt.Errorf("%q: want a package, ./like/this, and a pattern for -run", line)
 		}
-		m.scenarios = append(m.scenarios, scenario{pkg, run})
+		m.scenarios = append(m.scenarios, scenario{pkg, run, plain})
 	}
 	m.what = strings.Join(what, " ")
 	switch {
 	case m.what == "":
 		return nil, errors.New("no line says what is wrong")
 	case len(m.scenarios) == 0:
-		return nil, errors.New("no line says which scenario finds it")
+		return nil, errors.New("no line says which scenario or test finds it")
 	case len(m.files) == 0:
 		return nil, errors.New("it changes nothing")
 	}
