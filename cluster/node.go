@@ -44,7 +44,8 @@ type Node struct {
 
 	// mu guards the rest. It is not held during I/O.
 	mu      sync.Mutex
-	expired bool // the record may have expired, or the node is closed
+	expired bool // the record may have expired
+	closing bool // Close was called
 	running sync.WaitGroup
 
 	// Of the node's goroutine.
@@ -258,6 +259,8 @@ func (n *Node) states() []localState {
 			list[i] = held
 		case c.isStuckLocked(n.o.wait()):
 			list[i] = stuck
+		case n.closing && c.stop == nil:
+			list[i] = closed
 		}
 	}
 	return list
@@ -305,9 +308,16 @@ func (n *Node) checkDrained(s *Snapshot) {
 	}
 }
 
-// Close closes all cells, waits without a limit until their hosts are closed, and deletes the record of the node. ctx and the time to live
-// bound only the deletion, whose error it returns. It may be called more than once.
+// Close closes all cells, waits without a limit until their hosts are closed, and deletes the record of the node. Until then it renews the
+// record, on which the leases of the hosts may depend, and gives each cell back when its host is closed. ctx and the time to live bound
+// only the deletion, whose error it returns. It may be called more than once.
 func (n *Node) Close(ctx context.Context) error {
+	n.drain.Store(true)
+	n.mu.Lock()
+	n.closing = true
+	n.mu.Unlock()
+	n.expire()
+	n.running.Wait()
 	n.cancel()
 	<-n.ended
 	n.mu.Lock()
@@ -315,8 +325,6 @@ func (n *Node) Close(ctx context.Context) error {
 		n.expiry.Stop()
 	}
 	n.mu.Unlock()
-	n.expire()
-	n.running.Wait()
 	n.calls.close()
 	ctx, cancel := context.WithTimeout(ctx, n.o.TTL)
 	defer cancel()

@@ -165,6 +165,7 @@ const (
 	absent localState = iota
 	held              // its host is open, or is being closed
 	stuck             // its log could not be acquired for long
+	closed            // the node is closing, and its host is closed
 )
 
 // report returns the plan after a node has reported the state of its cells, whether it drains, and whether it backs off.
@@ -176,7 +177,7 @@ func (p Plan) report(id string, cells []localState, drains, backsOff bool) Plan 
 			q.Cells[i].Holder, q.Cells[i].Avoid = id, ""
 		case cells[i] != held && c.Holder == id:
 			q.Cells[i].Holder = ""
-		case cells[i] == stuck && c.Owner == id && c.Holder == "":
+		case (cells[i] == stuck || cells[i] == closed) && c.Owner == id && c.Holder == "":
 			q.Cells[i].Owner, q.Cells[i].Avoid = "", id
 		}
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -75,3 +76,57 @@ func (p *simProcess) hasExpired(session int) bool {
 
 // endSessionLocked deletes the record of a process.
 func (p *simProcess) endSessionLocked() { p.session.until, p.session.frozen = time.Time{}, time.Time{} }
+
+// TestCloseKeepsTheLease closes a node with a host that needs longer than the record of the node lives. The other cells do not wait for it.
+func TestCloseKeepsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.nodeLeases, w.hostTime = true, time.Millisecond
+		w.join()
+		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
+		p := w.processes[0]
+		slow := p.node.Host(*simCells - 1).(*simHost)
+		slow.slow = 20 * *simTTL
+		w.join()
+		next := w.processes[1]
+		p.leave()
+		ended := make(chan error)
+		go func() { ended <- p.node.Close(t.Context()) }()
+		w.await(10**simTTL, "taking the other cells", func() bool { return len(next.serves()) == *simCells-1 })
+		for closing := time.Now(); time.Since(closing) < 5**simTTL; time.Sleep(*simTTL / ticks) {
+			if !slow.lease.valid() {
+				t.Fatal("the lease has ended before its host is closed")
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		w.await(10**simTTL, "taking the last cell", func() bool { return len(next.serves()) == *simCells })
+		w.processes = w.processes[1:]
+		w.endAll()
+	})
+}
+
+// TestCloseOpensNoCell closes a node that is alone, so that the plan still gives all cells to it.
+func TestCloseOpensNoCell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.nodeLeases, w.hostTime = true, time.Millisecond
+		w.join()
+		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
+		p := w.processes[0]
+		p.node.Host(0).(*simHost).slow = 5 * *simTTL
+		p.leave()
+		ended := make(chan error)
+		go func() { ended <- p.node.Close(t.Context()) }()
+		synctest.Wait()
+		for closing := time.Now(); time.Since(closing) < 4**simTTL; time.Sleep(*simTTL / ticks) {
+			if cells := p.serves(); len(cells) > 0 {
+				t.Fatalf("the node serves the cells %v", cells)
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
