@@ -197,9 +197,10 @@ func (n *Node) expire() {
 	}
 }
 
-// agree returns a snapshot that has the reports of this node, and its plan if it is the planner.
+// agree returns a snapshot that has the reports of this node, and its plan if it is the planner. The next renewal is due after a third of
+// the time to live, and does not wait longer than a sixth for a slow table.
 func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
-	ctx, cancel := context.WithTimeout(ctx, n.o.TTL/renewals)
+	ctx, cancel := context.WithDeadline(ctx, n.sent.Add(n.o.TTL/renewals+n.o.TTL/ticks))
 	defer cancel()
 	cells := n.states()
 	backsOff := n.backsOff(cells)
