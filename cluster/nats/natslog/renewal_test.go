@@ -69,3 +69,21 @@ func TestRenewalAcknowledgedTooLate(t *testing.T) {
 		}
 	})
 }
+
+// TestRenewalsDoNotWaitForReleases has a release that the servers do not answer, although they accept renewals.
+func TestRenewalsDoNotWaitForReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, o := beginOn(t, &acceptingServers{accepted: func() {}})
+		o.lose()
+		begun := time.Now()
+		if err := s.renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took == 0 || took > defaultLease/6 {
+			t.Errorf("the renewal and the release took %v", took)
+		}
+		if len(s.ended) != 1 || !s.valid() {
+			t.Errorf("%d releases are repeated; the session is valid %v", len(s.ended), s.valid())
+		}
+	})
+}

@@ -224,8 +224,11 @@ func (s *session) checkTime() error {
 	return fmt.Errorf("%w: the key %s was not renewed in time", sharedlog.ErrFenced, s.name)
 }
 
-// freeEnded frees the cells whose leases have ended without a release that the servers have acknowledged.
+// freeEnded frees the cells whose leases have ended without a release that the servers have acknowledged. The next renewal does not wait
+// for it.
 func (s *session) freeEnded(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.log.options.LeaseTime/renewals/2)
+	defer cancel()
 	s.mu.Lock()
 	ended := slices.Collect(maps.Keys(s.ended))
 	s.mu.Unlock()
