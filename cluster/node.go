@@ -217,6 +217,9 @@ func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
 			n.expire()
 			return s, err
 		}
+		if !s.othersStay(n.self.ID) { // they would give back the cells of this node, too
+			keep(cells)
+		}
 		p := s.Plan.report(n.self.ID, cells, n.drain.Load(), backsOff)
 		if n.isPlanner(s.Members) {
 			p = Next(p, s.Members)
@@ -303,15 +306,14 @@ func (n *Node) checkDrained(s *Snapshot) {
 		return
 	}
 	has := slices.ContainsFunc(s.Plan.Cells, func(c Cell) bool { return c.Owner == n.self.ID || c.Holder == n.self.ID })
-	others := slices.ContainsFunc(s.Members, func(m Member) bool { return !slices.Contains(s.Plan.Draining, m.ID) })
-	if !has || !others {
+	if !has || !s.othersStay(n.self.ID) {
 		n.draining.Do(func() { close(n.drained) })
 	}
 }
 
 // Close closes all cells, waits without a limit until their hosts are closed, and deletes the record of the node. Until then it renews the
-// record, on which the leases of the hosts may depend, and gives each cell back when its host is closed. ctx and the time to live bound
-// only the deletion, whose error it returns. It may be called more than once.
+// record, on which the leases of the hosts may depend, and gives each cell back when its host is closed, if another node does not drain.
+// ctx and the time to live bound only the deletion, whose error it returns. It may be called more than once.
 func (n *Node) Close(ctx context.Context) error {
 	n.drain.Store(true)
 	n.mu.Lock()

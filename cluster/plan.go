@@ -168,6 +168,15 @@ const (
 	closed            // the node is closing, and its host is closed
 )
 
+// keep makes the cells of a closing node cells that it does not give back.
+func keep(cells []localState) {
+	for i, c := range cells {
+		if c == closed {
+			cells[i] = absent
+		}
+	}
+}
+
 // report returns the plan after a node has reported the state of its cells, whether it drains, and whether it backs off.
 func (p Plan) report(id string, cells []localState, drains, backsOff bool) Plan {
 	q := p.clone()

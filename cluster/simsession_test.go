@@ -130,3 +130,34 @@ func TestCloseOpensNoCell(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseOfAllNodesPlansNothing closes both nodes of a cluster, each with a slow host: neither gives its other cells to the other one.
+func TestCloseOfAllNodesPlansNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.nodeLeases, w.hostTime = true, time.Millisecond
+		w.join()
+		w.join()
+		w.await(time.Hour, "balance", func() bool {
+			s := w.table.now()
+			return w.owners() == 0 && len(s.Members) == 2 && isBalanced(s.Plan, s.Members)
+		})
+		ended := make(chan error)
+		for _, p := range w.processes {
+			p.node.Host(p.serves()[0]).(*simHost).slow = 10 * *simTTL
+			p.leave()
+			go func() { ended <- p.node.Close(t.Context()) }()
+		}
+		time.Sleep(2 * *simTTL)
+		before := w.table.now().Revision
+		time.Sleep(5 * *simTTL)
+		if after := w.table.now().Revision; after != before {
+			t.Errorf("the nodes have written %d plans while they wait", after-before)
+		}
+		for range w.processes {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
