@@ -21,7 +21,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 	"github.com/dohost/dohost/sharedlog"
-	"github.com/dohost/dohost/sharedlog/dirlog"
+	"github.com/dohost/dohost/sharedlog/logtest"
 )
 
 // httpObject is an object with an HTTP handler that a test chooses.
@@ -490,11 +490,7 @@ func (l *lostLease) Lost() <-chan struct{} { return l.lost }
 // TestHTTPRequestOfALostLeaseGetsRetryAfter has a handler that has written when its host loses the lease. Another host may serve the object
 // then. The client must not repeat the request blindly, since the handler has run.
 func TestHTTPRequestOfALostLeaseGetsRetryAfter(t *testing.T) {
-	log, err := dirlog.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease, err := log.Acquire(t.Context())
+	lease, err := new(logtest.Log).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
