@@ -20,6 +20,8 @@ import (
 	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
+	"github.com/dohost/dohost/sharedlog"
+	"github.com/dohost/dohost/sharedlog/logtest"
 )
 
 // httpObject is an object with an HTTP handler that a test chooses.
@@ -475,6 +477,39 @@ func TestHTTPRequestToAClosedHostGetsRetryAfter(t *testing.T) {
 			t.Fatalf("%+v %v", e, c.header)
 		}
 	})
+}
+
+// lostLease is a lease that a test ends.
+type lostLease struct {
+	sharedlog.Lease
+	lost chan struct{}
+}
+
+func (l *lostLease) Lost() <-chan struct{} { return l.lost }
+
+// TestHTTPRequestOfALostLeaseGetsRetryAfter has a handler that has written when its host loses the lease. Another host may serve the object
+// then. The client must not repeat the request blindly, since the handler has run.
+func TestHTTPRequestOfALostLeaseGetsRetryAfter(t *testing.T) {
+	lease, err := new(logtest.Log).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lostLease{Lease: lease, lost: make(chan struct{})}
+	h := open(t, &dohost.Options{Lease: l}, httpClass(func(p *httpObject, _ http.ResponseWriter, r *http.Request) {
+		if err := put(p, r, "key"); err != nil {
+			t.Error(err)
+		}
+		close(l.lost)
+		<-r.Context().Done()
+	}))
+	c := newClient()
+	if p := <-serve(h, c, get(t)); p != nil {
+		t.Fatal(p)
+	}
+	e := c.wantError(t, http.StatusServiceUnavailable, "fenced")
+	if e.Ran != "unknown" || e.Retryable || c.header.Get("Retry-After") == "" {
+		t.Errorf("%+v %v", e, c.header)
+	}
 }
 
 func TestHTTPHandlerHasTheRequestsValuesAndTheTurn(t *testing.T) {

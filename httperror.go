@@ -129,7 +129,7 @@ func describe(err error) (ErrorBody, int) {
 	switch {
 	case status == http.StatusTooManyRequests:
 		b.Overloaded = false // the caller has reached its limit, not the object
-	case b.Overloaded, closing(cause) && !b.Remote:
+	case b.Overloaded, servedElsewhere(cause) && !b.Remote:
 		status = http.StatusServiceUnavailable
 	}
 	return b, status
@@ -246,10 +246,10 @@ func classifyRequest(err error) (code string, status int) {
 	return "", 0
 }
 
-// closing reports whether the host is closing, so that another host may serve the object.
-func closing(err error) bool {
+// servedElsewhere reports whether the host is closing, or has lost its lease on the shared log, so that another host may serve the object.
+func servedElsewhere(err error) bool {
 	f, ok := errors.AsType[*Fenced](err)
-	return ok && f != nil && f.Reason == runtime.ReasonClosing
+	return ok && f != nil && (f.Reason == runtime.ReasonClosing || f.Reason == runtime.ReasonStore && errors.Is(f.Err, ErrFenced))
 }
 
 // WriteError answers an HTTP request with err as an [ErrorBody]. For the status 429 or 503 it sets Retry-After, if w has none. Unless

@@ -32,6 +32,9 @@ func TestDescribeErrorOfWrappedCauses(t *testing.T) {
 		{&dohost.Error{Err: dohost.ErrOverloaded, Outcome: dohost.OutcomeRan}, "failed", http.StatusInternalServerError},
 		{&dohost.Error{Err: dohost.ErrOverloaded, Outcome: dohost.OutcomeNotRun}, "overloaded", http.StatusServiceUnavailable},
 		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonClosing}}, "fenced", http.StatusServiceUnavailable},
+		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonStore, Err: fmt.Errorf("%w: no lease", dohost.ErrFenced)}}, "fenced", http.StatusServiceUnavailable},
+		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonStore, Err: errors.New("no disk")}}, "fenced", http.StatusInternalServerError},
+		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonAborted, Err: fmt.Errorf("callee: %w", dohost.ErrFenced)}}, "fenced", http.StatusInternalServerError},
 		{&dohost.Error{Err: context.DeadlineExceeded}, "timeout", http.StatusGatewayTimeout},
 	} {
 		if b, status := dohost.DescribeError(c.err); b.Code != c.code || status != c.status {

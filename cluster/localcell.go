@@ -50,7 +50,7 @@ func (c *localCell) want(ctx context.Context, plan Cell) {
 	if c.stop != nil && c.phase == acquiring && plan.Holder != "" && plan.Holder != n.self.ID {
 		c.changed = time.Now() // that node has the log
 	}
-	if c.stop != nil || n.expired {
+	if c.stop != nil || n.expired || n.closing {
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)

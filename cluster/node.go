@@ -44,7 +44,8 @@ type Node struct {
 
 	// mu guards the rest. It is not held during I/O.
 	mu      sync.Mutex
-	expired bool // the record may have expired, or the node is closed
+	expired bool // the record may have expired
+	closing bool // Close was called
 	running sync.WaitGroup
 
 	// Of the node's goroutine.
@@ -196,9 +197,10 @@ func (n *Node) expire() {
 	}
 }
 
-// agree returns a snapshot that has the reports of this node, and its plan if it is the planner.
+// agree returns a snapshot that has the reports of this node, and its plan if it is the planner. The next renewal is due after a third of
+// the time to live, and does not wait longer than a sixth for a slow table.
 func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
-	ctx, cancel := context.WithTimeout(ctx, n.o.TTL/renewals)
+	ctx, cancel := context.WithDeadline(ctx, n.sent.Add(n.o.TTL/renewals+n.o.TTL/ticks))
 	defer cancel()
 	cells := n.states()
 	backsOff := n.backsOff(cells)
@@ -214,6 +216,9 @@ func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
 		if err = n.checkCells(&s); err != nil {
 			n.expire()
 			return s, err
+		}
+		if !s.othersStay(n.self.ID) { // they would give back the cells of this node, too
+			keep(cells)
 		}
 		p := s.Plan.report(n.self.ID, cells, n.drain.Load(), backsOff)
 		if n.isPlanner(s.Members) {
@@ -258,6 +263,8 @@ func (n *Node) states() []localState {
 			list[i] = held
 		case c.isStuckLocked(n.o.wait()):
 			list[i] = stuck
+		case n.closing && c.stop == nil:
+			list[i] = closed
 		}
 	}
 	return list
@@ -299,15 +306,21 @@ func (n *Node) checkDrained(s *Snapshot) {
 		return
 	}
 	has := slices.ContainsFunc(s.Plan.Cells, func(c Cell) bool { return c.Owner == n.self.ID || c.Holder == n.self.ID })
-	others := slices.ContainsFunc(s.Members, func(m Member) bool { return !slices.Contains(s.Plan.Draining, m.ID) })
-	if !has || !others {
+	if !has || !s.othersStay(n.self.ID) {
 		n.draining.Do(func() { close(n.drained) })
 	}
 }
 
-// Close closes all cells, waits without a limit until their hosts are closed, and deletes the record of the node. ctx and the time to live
-// bound only the deletion, whose error it returns. It may be called more than once.
+// Close closes all cells, waits without a limit until their hosts are closed, and deletes the record of the node. Until then it renews the
+// record, on which the leases of the hosts may depend, and gives each cell back when its host is closed, if another node does not drain.
+// ctx and the time to live bound only the deletion, whose error it returns. It may be called more than once.
 func (n *Node) Close(ctx context.Context) error {
+	n.drain.Store(true)
+	n.mu.Lock()
+	n.closing = true
+	n.mu.Unlock()
+	n.expire()
+	n.running.Wait()
 	n.cancel()
 	<-n.ended
 	n.mu.Lock()
@@ -315,8 +328,6 @@ func (n *Node) Close(ctx context.Context) error {
 		n.expiry.Stop()
 	}
 	n.mu.Unlock()
-	n.expire()
-	n.running.Wait()
 	n.calls.close()
 	ctx, cancel := context.WithTimeout(ctx, n.o.TTL)
 	defer cancel()

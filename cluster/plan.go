@@ -165,7 +165,17 @@ const (
 	absent localState = iota
 	held              // its host is open, or is being closed
 	stuck             // its log could not be acquired for long
+	closed            // the node is closing, and its host is closed
 )
+
+// keep makes the cells of a closing node cells that it does not give back.
+func keep(cells []localState) {
+	for i, c := range cells {
+		if c == closed {
+			cells[i] = absent
+		}
+	}
+}
 
 // report returns the plan after a node has reported the state of its cells, whether it drains, and whether it backs off.
 func (p Plan) report(id string, cells []localState, drains, backsOff bool) Plan {
@@ -176,7 +186,7 @@ func (p Plan) report(id string, cells []localState, drains, backsOff bool) Plan 
 			q.Cells[i].Holder, q.Cells[i].Avoid = id, ""
 		case cells[i] != held && c.Holder == id:
 			q.Cells[i].Holder = ""
-		case cells[i] == stuck && c.Owner == id && c.Holder == "":
+		case (cells[i] == stuck || cells[i] == closed) && c.Owner == id && c.Holder == "":
 			q.Cells[i].Owner, q.Cells[i].Avoid = "", id
 		}
 	}

@@ -126,7 +126,7 @@ func (p *simProcess) kill() {
 	}
 }
 
-// leave notes that the process ends: its record may expire while its hosts are closed.
+// leave notes that the process ends, and gives back its cells.
 func (p *simProcess) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

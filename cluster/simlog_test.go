@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -128,6 +129,7 @@ type simHost struct {
 	lease  *simLease
 	p      *simProcess
 	closed chan struct{}
+	slow   time.Duration // that it needs to close; 0 for a random one
 }
 
 func (h *simHost) ServeHTTP(http.ResponseWriter, *http.Request) {}
@@ -136,7 +138,7 @@ func (h *simHost) Failed() <-chan struct{} { return h.lease.lost }
 
 func (h *simHost) Close() error {
 	close(h.closed) // panics at a second call
-	sleep(context.Background(), h.p.world.duration())
+	sleep(context.Background(), cmp.Or(h.slow, h.p.world.duration()))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return h.lease.Release(ctx)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -75,3 +76,88 @@ func (p *simProcess) hasExpired(session int) bool {
 
 // endSessionLocked deletes the record of a process.
 func (p *simProcess) endSessionLocked() { p.session.until, p.session.frozen = time.Time{}, time.Time{} }
+
+// TestCloseKeepsTheLease closes a node with a host that needs longer than the record of the node lives. The other cells do not wait for it.
+func TestCloseKeepsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.nodeLeases, w.hostTime = true, time.Millisecond
+		w.join()
+		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
+		p := w.processes[0]
+		slow := p.node.Host(*simCells - 1).(*simHost)
+		slow.slow = 20 * *simTTL
+		w.join()
+		next := w.processes[1]
+		p.leave()
+		ended := make(chan error)
+		go func() { ended <- p.node.Close(t.Context()) }()
+		w.await(10**simTTL, "taking the other cells", func() bool { return len(next.serves()) == *simCells-1 })
+		for closing := time.Now(); time.Since(closing) < 5**simTTL; time.Sleep(*simTTL / ticks) {
+			if !slow.lease.valid() {
+				t.Fatal("the lease has ended before its host is closed")
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		w.await(10**simTTL, "taking the last cell", func() bool { return len(next.serves()) == *simCells })
+		w.processes = w.processes[1:]
+		w.endAll()
+	})
+}
+
+// TestCloseOpensNoCell closes a node that is alone, so that the plan still gives all cells to it.
+func TestCloseOpensNoCell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.nodeLeases, w.hostTime = true, time.Millisecond
+		w.join()
+		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
+		p := w.processes[0]
+		p.node.Host(0).(*simHost).slow = 5 * *simTTL
+		p.leave()
+		ended := make(chan error)
+		go func() { ended <- p.node.Close(t.Context()) }()
+		synctest.Wait()
+		for closing := time.Now(); time.Since(closing) < 4**simTTL; time.Sleep(*simTTL / ticks) {
+			if cells := p.serves(); len(cells) > 0 {
+				t.Fatalf("the node serves the cells %v", cells)
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCloseOfAllNodesPlansNothing closes both nodes of a cluster, each with a slow host: neither gives its other cells to the other one.
+func TestCloseOfAllNodesPlansNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.nodeLeases, w.hostTime = true, time.Millisecond
+		w.join()
+		w.join()
+		w.await(time.Hour, "balance", func() bool {
+			s := w.table.now()
+			return w.owners() == 0 && len(s.Members) == 2 && isBalanced(s.Plan, s.Members)
+		})
+		ended := make(chan error)
+		for _, p := range w.processes {
+			p.node.Host(p.serves()[0]).(*simHost).slow = 10 * *simTTL
+			p.leave()
+			go func() { ended <- p.node.Close(t.Context()) }()
+		}
+		time.Sleep(2 * *simTTL)
+		before := w.table.now().Revision
+		time.Sleep(5 * *simTTL)
+		if after := w.table.now().Revision; after != before {
+			t.Errorf("the nodes have written %d plans while they wait", after-before)
+		}
+		for range w.processes {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

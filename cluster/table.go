@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // ErrConflict is an error of Table.Swap, to be wrapped: the plan has another revision.
@@ -13,6 +14,11 @@ type Snapshot struct {
 	Members  []Member
 	Plan     Plan
 	Revision uint64 // of the plan; 0 if there is none
+}
+
+// othersStay reports whether a member does not drain, apart from the node with this id.
+func (s *Snapshot) othersStay(id string) bool {
+	return slices.ContainsFunc(s.Members, func(m Member) bool { return m.ID != id && !slices.Contains(s.Plan.Draining, m.ID) })
 }
 
 // Table has the members of a cluster, and its plan, as one node reaches them. Its methods may be called from any goroutine.

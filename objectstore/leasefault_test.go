@@ -3,6 +3,7 @@ package objectstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -284,4 +285,17 @@ func TestLossOfTheLeaseEndsAnOpen(t *testing.T) {
 		}
 		open(t, disk, leased(t, log))
 	})
+}
+
+// TestEndedCallNamesItsCauseOnce has a call of a lease that returns the cause of its context, as it may.
+func TestEndedCallNamesItsCauseOnce(t *testing.T) {
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(errLeaseLost)
+	l := &leaseLog{ctx: ctx}
+	for _, err := range []error{context.Cause(ctx), fmt.Errorf("append: %w: %w", sharedlog.ErrUnknown, context.Cause(ctx)), sharedlog.ErrUnknown} {
+		got := l.failure(err)
+		if !errors.Is(got, ErrFenced) || repeatable(got) || strings.Count(got.Error(), errLeaseLost.Error()) != 1 {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
 }

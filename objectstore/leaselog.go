@@ -115,6 +115,8 @@ func (l *leaseLog) failure(err error) error {
 		return nil
 	case errors.Is(err, sharedlog.ErrFenced):
 		return fmt.Errorf("%w: %w", ErrFenced, err)
+	case cause != nil && errors.Is(err, cause):
+		return cause
 	case cause != nil:
 		return fmt.Errorf("%w: %v", cause, err) // %v: an unknown outcome is not repeated any more
 	}

@@ -103,7 +103,7 @@ var mayImport = map[string][]string{
 // testsMayImport lists further imports of test files, in addition to their package's row
 // and to the test machinery in internal.
 var testsMayImport = map[string][]string{
-	".":                {"dohosttest", "examples/..."},
+	".":                {"dohosttest", "sharedlog/logtest", "examples/..."},
 	"objectstore":      {"sharedlog/logtest"},
 	"sharedlog/dirlog": {"sharedlog/logtest"},
 	"ledger":           {"dohosttest", "objectstore", "agent", "chat"}, // for a full disk, and for positions

@@ -101,7 +101,7 @@ func (l *Log) findFree(ctx context.Context, s *session) (revision uint64, err er
 		}
 		owner, name, _ := strings.Cut(string(m.Data), " ")
 		if !sessionName.MatchString(name) {
-			return fmt.Errorf("%w: the key of the owner is %q", errDamaged, m.Data)
+			return fmt.Errorf("%w: the key %s of the owner is %q: want the names of a lease and its session", errDamaged, l.cell, m.Data)
 		}
 		free := false
 		if s != nil && s.name == name {

@@ -143,13 +143,15 @@ func (l *Log) makeStream(ctx context.Context, want jetstream.StreamConfig) (jets
 		return nil, fmt.Errorf("natslog: stream %s: %w", want.Name, err)
 	}
 	has := s.CachedInfo().Config
-	unlimited := has.MaxMsgs <= 0 && has.MaxBytes <= 0 && has.MaxAge == 0 && (want.MaxMsgsPerSubject > 0 || has.MaxMsgsPerSubject <= 0)
+	// With an older message a key would exist again when the mark of its end expires. A marker of the servers for an expired key would look
+	// like the key.
+	unlimited := has.MaxMsgs <= 0 && has.MaxBytes <= 0 && has.MaxAge == 0 && max(has.MaxMsgsPerSubject, 0) == want.MaxMsgsPerSubject
 	switch {
 	case has.Replicas != want.Replicas:
 		return nil, fmt.Errorf("natslog: stream %s has %d replicas, want %d", want.Name, has.Replicas, want.Replicas)
 	case has.Storage != want.Storage || has.Retention != want.Retention || has.PersistMode != want.PersistMode || !unlimited || has.AllowDirect ||
-		has.AllowMsgTTL != want.AllowMsgTTL || has.MaxMsgsPerSubject > 1 || !has.DenyDelete || has.Mirror != nil || len(has.Sources) > 0:
-		return nil, fmt.Errorf("natslog: stream %s has another configuration than this package makes: want a file, no limits, no direct reads, no deletion of messages", want.Name)
+		has.AllowMsgTTL != want.AllowMsgTTL || has.SubjectDeleteMarkerTTL != 0 || !has.DenyDelete || has.Mirror != nil || len(has.Sources) > 0:
+		return nil, fmt.Errorf("natslog: stream %s has another configuration than this package makes: want a file, no limits, one message for each key of a bucket, no markers of expired keys, no direct reads, no deletion of messages", want.Name)
 	}
 	return s, nil
 }

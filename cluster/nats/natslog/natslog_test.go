@@ -266,6 +266,36 @@ func TestUnsafeServersAreRefused(t *testing.T) {
 	}
 }
 
+// TestOtherBucketsAreRefused opens a log with a bucket of another program.
+func TestOtherBucketsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, 1, "always")
+	l := open(t, s, "main", single)
+	for name, change := range map[string]func(*jetstream.StreamConfig){
+		"":                         func(*jetstream.StreamConfig) {},
+		"older messages of a key":  func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 2 },
+		"all messages of a key":    func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 0 },
+		"markers of expired keys":  func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Hour },
+		"keys that never expire":   func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false },
+		"reads of other servers":   func(c *jetstream.StreamConfig) { c.AllowDirect = true },
+		"deletion of any messages": func(c *jetstream.StreamConfig) { c.DenyDelete = false },
+		"a limit of all messages":  func(c *jetstream.StreamConfig) { c.MaxMsgs = 100 },
+	} {
+		c := ownerStream(1)
+		change(&c)
+		if err := l.js.DeleteStream(t.Context(), c.Name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.js.CreateStream(t.Context(), c); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		_, err := l.makeStream(t.Context(), ownerStream(1))
+		if refused := err != nil && strings.Contains(err.Error(), "another configuration"); refused != (name != "") {
+			t.Errorf("a bucket with %q: %v", name, err)
+		}
+	}
+}
+
 func TestVersions(t *testing.T) {
 	for version, older := range map[string]bool{
 		"2.15.2": false, "2.15.10": false, "2.16.0": false, "3.0.0": false, "2.15.1": true, "2.9.99": true, "1.99.99": true, "": true, "2.x.3": true, "2.15.3-dev": false,

@@ -195,13 +195,15 @@ func (s *session) endRenewals() {
 func (s *session) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.log.options.LeaseTime/renewals)
 	defer cancel()
-	if !s.valid() { // it must not be valid again
-		s.lose()
-		return fmt.Errorf("%w: the key %s was not renewed in time", sharedlog.ErrFenced, s.name)
+	sent, err := moment{}, s.checkTime() // it must not be valid again
+	if err == nil {
+		sent, err = s.write(ctx, func(ctx context.Context) (uint64, error) {
+			return s.log.put(ctx, s.name, s.data, s.revision, s.log.options.LeaseTime)
+		})
 	}
-	sent, err := s.write(ctx, func(ctx context.Context) (uint64, error) {
-		return s.log.put(ctx, s.name, s.data, s.revision, s.log.options.LeaseTime)
-	})
+	if err == nil {
+		err = s.checkTime()
+	}
 	if errors.Is(err, sharedlog.ErrFenced) {
 		s.lose()
 	}
@@ -214,8 +216,19 @@ func (s *session) renew(ctx context.Context) error {
 	return nil
 }
 
-// freeEnded frees the cells whose leases have ended without a release that the servers have acknowledged.
+// checkTime returns an error if the session has ended.
+func (s *session) checkTime() error {
+	if s.valid() {
+		return nil
+	}
+	return fmt.Errorf("%w: the key %s was not renewed in time", sharedlog.ErrFenced, s.name)
+}
+
+// freeEnded frees the cells whose leases have ended without a release that the servers have acknowledged. The next renewal does not wait
+// for it.
 func (s *session) freeEnded(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.log.options.LeaseTime/renewals/2)
+	defer cancel()
 	s.mu.Lock()
 	ended := slices.Collect(maps.Keys(s.ended))
 	s.mu.Unlock()

@@ -407,7 +407,8 @@ func TestCanceledAcquisitionLeavesNoOwner(t *testing.T) {
 	}
 }
 
-// TestDamagedKeyOfAnOwner has values that name no session: no host writes to a key that such a value names.
+// TestDamagedKeyOfAnOwner has values that name no session: no host writes to a key that such a value names. The cell is free when the key
+// is deleted.
 func TestDamagedKeyOfAnOwner(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
@@ -420,6 +421,14 @@ func TestDamagedKeyOfAnOwner(t *testing.T) {
 		if _, err := l.Acquire(t.Context()); !errors.Is(err, errDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("%q", value)) {
 			t.Errorf("the value %q: %v", value, err)
 		}
+		bucket, err := l.js.KeyValue(t.Context(), "dohost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := bucket.Delete(t.Context(), l.cell); err != nil { // by an operator
+			t.Fatal(err)
+		}
+		free(t, n, cell)
 	}
 }
 

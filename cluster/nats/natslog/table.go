@@ -246,6 +246,8 @@ func (t *Table) members(ctx context.Context) (list []cluster.Member, err error) 
 		m, ok := known[session]
 		if !ok {
 			switch m, err = t.member(ctx, session); {
+			case errors.Is(err, jetstream.ErrMsgNotFound):
+				continue // the record has expired by now, or the read is old: it is no reason to skip the record the next time
 			case errors.Is(err, errDamaged):
 				t.log.options.Logger.Error("a record in the table of the cluster is skipped", "error", t.failed(err))
 			case err != nil:
@@ -265,8 +267,8 @@ func (t *Table) members(ctx context.Context) (list []cluster.Member, err error) 
 
 // member returns the member with a session, or the zero Member if the session has ended.
 func (t *Table) member(ctx context.Context, session string) (m cluster.Member, err error) {
-	msg, err := t.log.key(ctx, t.memberKey(session))
-	if err != nil || msg.Sequence == 0 || isDeleted(msg) {
+	msg, err := t.log.owners.GetLastMsgForSubject(ctx, keySubject(t.memberKey(session)))
+	if err != nil || isDeleted(msg) {
 		return m, err
 	}
 	if err := json.Unmarshal(msg.Data, &m); err != nil {

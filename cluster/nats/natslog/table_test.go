@@ -167,3 +167,18 @@ func TestTableRefusesDamage(t *testing.T) {
 		t.Errorf("the cell of a long name cannot be opened: %s", name)
 	}
 }
+
+// TestOldReadOfARecord has a node that reads once that another one has no record, although the bucket has its key.
+func TestOldReadOfARecord(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, 1, "always")
+	a, b := joinNode(t, s, "main", unhurried), openTable(t, s, "main", unhurried)
+	bucket := b.log.owners
+	b.log.owners = &oldRead{Stream: bucket, name: a.own.name}
+	if members := read(t, b).Members; len(members) != 0 {
+		t.Fatalf("the old read has the members %v", members)
+	}
+	if members := read(t, b).Members; len(members) != 1 || members[0] != a.member {
+		t.Errorf("the members are %v", members)
+	}
+}
