@@ -181,6 +181,42 @@ func TestHistoryChangedDuringSummary(t *testing.T) {
 	}
 }
 
+// A program lets a client edit the first of 60 messages 20 times while a summary is made, and 20 times before each later message. An edit
+// costs no call of the model: it ends the fiber, and the next message starts one, which makes the summaries of the whole conversation.
+func TestHistoryOfEditsIsBounded(t *testing.T) {
+	s := &scribe{delay: time.Second}
+	runHistory(t, s.agent("clerk", 10, 5), func(t *testing.T, ctx context.Context, h *dohosttest.Host, in *deskInbox) {
+		edit := func() {
+			for range 20 {
+				change(t, ctx, h, "m0", func(m *inbox.Message) error { m.Content += "x"; return nil })
+				h.Advance(100 * time.Millisecond)
+			}
+		}
+		calls := func(when string, want int) {
+			t.Helper()
+			s.mu.Lock()
+			n := len(s.prompts)
+			s.prompts = nil
+			s.mu.Unlock()
+			if n != want {
+				t.Errorf("%s the model was called %d times, want %d", when, n, want)
+			}
+		}
+		store(t, ctx, h, "m", 60, time.Now().Add(-time.Hour))
+		send(t, ctx, h, fromAda("q0")...)
+		h.Advance(100 * time.Millisecond)
+		edit()
+		calls("during the edits", 1)
+		for i := range 3 {
+			edit()
+			say(t, ctx, h, fmt.Sprint("q", i+1))
+			h.Advance(time.Minute)
+			calls("after a message", 6)
+			inDesk(t, ctx, h, func(ctx context.Context, d *desk) error { return checkContext(ctx, d, in, "clerk") })
+		}
+	})
+}
+
 // A clock that was set back puts a response before the covered messages: their summaries are deleted, and no message is lost.
 func TestHistoryWhenTheClockIsSetBack(t *testing.T) {
 	s := &scribe{}
