@@ -107,7 +107,11 @@ func TestHistoryIsBoundedInBytes(t *testing.T) {
 // A change of a covered message deletes its summary and the later ones, in the same batch. So does its deletion, and a message between
 // those that are covered.
 func TestHistoryOfChangedMessages(t *testing.T) {
-	for name, change := range map[string]func(ctx context.Context, d *desk) error{
+	for name, changed := range map[string]func(ctx context.Context, d *desk) error{
+		"last of its summary": func(ctx context.Context, d *desk) error {
+			_, err := messages.Update(ctx, d.Storage(), "m9", func(m *inbox.Message) error { m.Content = "new"; return nil })
+			return err
+		},
 		"changed": func(ctx context.Context, d *desk) error {
 			_, err := messages.Update(ctx, d.Storage(), "m7", func(m *inbox.Message) error { m.Content = "new"; return nil })
 			return err
@@ -136,8 +140,10 @@ func TestHistoryOfChangedMessages(t *testing.T) {
 				store(t, ctx, h, "m", 14, time.Now().Add(-time.Hour))
 				say(t, ctx, h, "q1")
 				wantSummaries(t, ctx, h, in, "5 from m0 to m4", "5 from m5 to m9", "4 from m10 to m13")
+				change(t, ctx, h, "m13", func(m *inbox.Message) error { m.Content = "new"; return nil }) // the last covered message
+				wantSummaries(t, ctx, h, in, "5 from m0 to m4", "5 from m5 to m9")
 				inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-					return errors.Join(change(ctx, d), checkContext(ctx, d, in, "clerk"))
+					return errors.Join(changed(ctx, d), checkContext(ctx, d, in, "clerk"))
 				})
 				wantSummaries(t, ctx, h, in, "5 from m0 to m4")
 				inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
