@@ -22,7 +22,8 @@ const (
 // summaries instead of them. The messages stay in the conversation.
 //
 // The batch that ends a reply starts a fiber that makes one summary, if there are too many messages without one. So no reply
-// waits for a summary, and there are at most as many as replies that have ended. See docs/chat.md.
+// waits for a summary, and there are at most as many as replies that have ended. See docs/chat.md. An agent of package inbox has other rules:
+// see docs/inbox.md.
 type History struct {
 	// Model writes the summaries; it may be a cheaper one than the model of the replies. Its bounds for the length of an answer
 	// must allow for a page of text. It gets no tools. Required.

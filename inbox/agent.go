@@ -37,7 +37,8 @@ type Agent struct {
 	// History gives the agent summaries instead of the oldest messages of a long conversation: see docs/inbox.md. It needs MaxMessages to
 	// be zero: the prompt then has the summaries, and all messages without one. A summary is made when there are more than
 	// History.Threshold of these, or more than MaxBytes. The newest History.Window messages get none, as far as they have half of MaxBytes.
-	// Nil means that there are no summaries.
+	// The kinds of the operations begin with Name and "-summary", so no other agent of the class may have that name. Nil means that there are
+	// no summaries.
 	History *chat.History
 	// MaxSteps bounds the answers of the model in one cycle. Zero means 20.
 	MaxSteps int

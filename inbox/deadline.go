@@ -102,13 +102,20 @@ func (m deadlineModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[cha
 			yield(chat.Chunk{}, context.Cause(limited))
 			return
 		}
+		var failed error
 		for c, err := range m.Model.Stream(limited, p) {
-			if err != nil && limited.Err() != nil {
-				err = context.Cause(limited)
+			if failed = err; err != nil {
+				break
 			}
-			if !yield(c, err) {
+			if !yield(c, nil) {
 				return
 			}
+		}
+		if limited.Err() != nil { // also without an error of the model, whose answer may be incomplete
+			failed = context.Cause(limited)
+		}
+		if failed != nil {
+			yield(chat.Chunk{}, failed)
 		}
 	}
 }

@@ -112,7 +112,11 @@ func TestHistoryIsBoundedInBytes(t *testing.T) {
 // A change of a covered message deletes its summary and the later ones, in the same batch. So does its deletion, and a message between
 // those that are covered.
 func TestHistoryOfChangedMessages(t *testing.T) {
-	for name, change := range map[string]func(ctx context.Context, d *desk) error{
+	for name, changed := range map[string]func(ctx context.Context, d *desk) error{
+		"last of its summary": func(ctx context.Context, d *desk) error {
+			_, err := messages.Update(ctx, d.Storage(), "m9", func(m *inbox.Message) error { m.Content = "new"; return nil })
+			return err
+		},
 		"changed": func(ctx context.Context, d *desk) error {
 			_, err := messages.Update(ctx, d.Storage(), "m7", func(m *inbox.Message) error { m.Content = "new"; return nil })
 			return err
@@ -141,8 +145,10 @@ func TestHistoryOfChangedMessages(t *testing.T) {
 				store(t, ctx, h, "m", 14, time.Now().Add(-time.Hour))
 				say(t, ctx, h, "q1")
 				wantSummaries(t, ctx, h, in, "5 from m0 to m4", "5 from m5 to m9", "4 from m10 to m13")
+				change(t, ctx, h, "m13", func(m *inbox.Message) error { m.Content = "new"; return nil }) // the last covered message
+				wantSummaries(t, ctx, h, in, "5 from m0 to m4", "5 from m5 to m9")
 				inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-					return errors.Join(change(ctx, d), checkContext(ctx, d, in, "clerk"))
+					return errors.Join(changed(ctx, d), checkContext(ctx, d, in, "clerk"))
 				})
 				wantSummaries(t, ctx, h, in, "5 from m0 to m4")
 				inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
@@ -184,6 +190,42 @@ func TestHistoryChangedDuringSummary(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A program lets a client edit the first of 60 messages 20 times while a summary is made, and 20 times before each later message. An edit
+// costs no call of the model: it ends the fiber, and the next message starts one, which makes the summaries of the whole conversation.
+func TestHistoryOfEditsIsBounded(t *testing.T) {
+	s := &scribe{delay: time.Second}
+	runHistory(t, s.agent("clerk", 10, 5), func(t *testing.T, ctx context.Context, h *dohosttest.Host, in *deskInbox) {
+		edit := func() {
+			for range 20 {
+				change(t, ctx, h, "m0", func(m *inbox.Message) error { m.Content += "x"; return nil })
+				h.Advance(100 * time.Millisecond)
+			}
+		}
+		calls := func(when string, want int) {
+			t.Helper()
+			s.mu.Lock()
+			n := len(s.prompts)
+			s.prompts = nil
+			s.mu.Unlock()
+			if n != want {
+				t.Errorf("%s the model was called %d times, want %d", when, n, want)
+			}
+		}
+		store(t, ctx, h, "m", 60, time.Now().Add(-time.Hour))
+		send(t, ctx, h, fromAda("q0")...)
+		h.Advance(100 * time.Millisecond)
+		edit()
+		calls("during the edits", 1)
+		for i := range 3 {
+			edit()
+			say(t, ctx, h, fmt.Sprint("q", i+1))
+			h.Advance(time.Minute)
+			calls("after a message", 6)
+			inDesk(t, ctx, h, func(ctx context.Context, d *desk) error { return checkContext(ctx, d, in, "clerk") })
+		}
+	})
 }
 
 // A clock that was set back puts a response before the covered messages: their summaries are deleted, and no message is lost.

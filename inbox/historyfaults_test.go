@@ -111,11 +111,18 @@ func TestHistoryModelHangs(t *testing.T) {
 	})
 }
 
-// terseModel summarises with one letter.
-type terseModel struct{}
+// terseModel summarises with one letter, after a time.
+type terseModel struct{ delay time.Duration }
 
-func (terseModel) Stream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
-	return func(yield func(chat.Chunk, error) bool) { yield(chat.TextDelta("t", "s"), nil) }
+func (m terseModel) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		select {
+		case <-time.After(m.delay):
+			yield(chat.TextDelta("t", "s"), nil)
+		case <-ctx.Done():
+			yield(chat.Chunk{}, context.Cause(ctx))
+		}
+	}
 }
 
 // While the cycles fail because the prompt is too long, they start the fiber. So a summary ends the failures.
@@ -133,6 +140,28 @@ func TestHistoryStartsWhileCyclesFail(t *testing.T) {
 			t.Errorf("%d messages wait after the summaries", n)
 		}
 	})
+}
+
+// A slow summary may end after the attempts of a message whose prompt is too long. A larger number of attempts suffices.
+func TestHistoryWhileAttemptsFail(t *testing.T) {
+	for attempts, parked := range map[int]bool{0: true, 10: false} {
+		t.Run(fmt.Sprint(attempts), func(t *testing.T) {
+			a := &inbox.Agent{Name: "clerk", Model: &limitModel{}, History: &chat.History{Model: terseModel{7 * time.Minute}, Threshold: 10, Window: 2}}
+			a.Options.MaxAttempts = attempts
+			runHistory(t, a, func(t *testing.T, ctx context.Context, h *dohosttest.Host, in *deskInbox) {
+				store(t, ctx, h, strings.Repeat("m", 28), 11, time.Now().Add(-time.Hour))
+				send(t, ctx, h, fromAda("q")...)
+				h.Advance(15 * time.Minute)
+				inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+					got, err := d.Rows().Parked(ctx, messages.Name, "q")
+					if n, countErr := messages.Count(ctx, d.Storage(), &dohost.Query[inbox.Message]{Index: "pending"}); got != parked || (n > 0) != parked || countErr != nil {
+						t.Errorf("the message is parked: %t, and %d wait, %v", got, n, countErr)
+					}
+					return err
+				})
+			})
+		})
+	}
 }
 
 // An exhausted budget ends the fiber without a charge. The next cycle after it starts another.

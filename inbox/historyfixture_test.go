@@ -163,7 +163,7 @@ func checkContext(ctx context.Context, d *desk, in *deskInbox, name string) erro
 		m := row.Value
 		answers := m.Role == chat.RoleAssistant || m.InReplyTo != ""
 		waits := m.To != "" && m.Processed.IsZero() && !answers
-		if !waits && (m.To == name && m.InReplyTo == "" || m.From == name && m.Request == "") {
+		if !waits && !m.Expired && (m.To == name && m.InReplyTo == "" || m.From == name && m.Request == "") {
 			all = append(all, m)
 		}
 	}

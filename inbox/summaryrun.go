@@ -20,8 +20,8 @@ import (
 //   - The batch of a response starts it, and so does Generate before it asks the model, if there are too many messages without a summary
 //     and none is open. So it also starts while the cycles fail because their prompts are too long.
 //   - It makes summaries until there are not too many messages. Its last look at them and its end are one batch, so no response that
-//     is stored while the fiber runs is forgotten. Each summary covers a message that no summary covers: the number of summaries is
-//     bounded by that of the messages, and of the writes to covered ones. It ends after a summary that it must discard.
+//     is stored while the fiber runs is forgotten. It ends after a summary that it must discard. So a write to a covered message costs no
+//     summary before the next cycle, and a cycle at most those of the whole conversation, however often covered messages were written.
 //   - The first batch after the answer of the model has the summary, if the messages are still the same. The answer is an operation of the
 //     ledger at the position of the fiber. So an interruption repeats at most the call of the model in progress.
 //   - A failed call is reported, charged in summaryState, and repeated with backoff. The charges outlive an interruption. When the
