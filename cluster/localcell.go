@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/dohost/dohost/sharedlog"
 )
 
 // localCell is a cell as this node has it. While the node should have the cell, a goroutine acquires its log, and serves it.
@@ -126,13 +128,13 @@ func (c *localCell) serve(ctx context.Context) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return lease.Release(context.WithoutCancel(ctx))
+		return c.release(ctx, lease)
 	}
 	c.enter(opening)
 	host, err := n.o.Open(c.number, lease, n)
 	if err != nil {
 		c.enter(refused)
-		return errors.Join(fmt.Errorf("opening cell %d: %w", c.number, err), lease.Release(context.WithoutCancel(ctx)))
+		return errors.Join(fmt.Errorf("opening cell %d: %w", c.number, err), c.release(ctx, lease))
 	}
 	n.log.Info("serving a cell", "cell", c.number, "generation", lease.Generation())
 	c.enter(serving)
@@ -150,6 +152,14 @@ func (c *localCell) serve(ctx context.Context) error {
 	c.enter(acquiring)
 	n.log.Info("closed a cell", "cell", c.number)
 	return err
+}
+
+// release releases a log that no host has got, also after the end of ctx. It takes at most the time to live: if the log cannot be reached, the node
+// notices that when it acquires the log again, and gives the cell back.
+func (c *localCell) release(ctx context.Context, lease sharedlog.Lease) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.node.o.TTL)
+	defer cancel()
+	return lease.Release(ctx)
 }
 
 // sleep waits, at most until the end of ctx.
