@@ -31,7 +31,9 @@ func (a *idleRowAgent) work() *indexWork { return a.core.rowWork.indexes[0] }
 func TestIdleRowWorkHasNoMaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ns = dohost.Namespace[idleRowAgent]("rows")
-		class := Bind(ns, func(_ context.Context, a *Agent[struct{}]) (*idleRowAgent, error) { return &idleRowAgent{Agent: a}, nil }, nil,
+		class := Bind(ns, func(_ context.Context, a *Agent[struct{}]) (*idleRowAgent, error) {
+			return &idleRowAgent{Agent: a}, nil
+		}, nil,
 			OnRowGroups(&idleRows, "key", func(r idleRow) string { return r.Group },
 				func(a *idleRowAgent, ctx context.Context, rows []dohost.Row[idleRow]) error {
 					a.running += len(a.work().running)
