@@ -83,7 +83,7 @@ func (o *RowsOptions) check() error {
 // write a row of each other would repeat one another without a delay. A row that does not decode is parked.
 //
 // A row that leaves the index and enters it again is new work, with another position, after the end of a call that runs for
-// the old one. But if m itself puts its row back, the row remains that of the call.
+// the old one. But a row that only m itself takes out and puts back remains that of its call.
 //
 // If the end of the incarnation interrupts a call, the next incarnation calls m again. A row whose calls may have ended
 // their process waits until the other rows have begun, and begins when no other such row is running.
@@ -163,6 +163,16 @@ type workIndex struct {
 	group func(row any) string
 	// rewrite writes a row again, so that its places in the index are those of the present Index.Of.
 	rewrite func(ctx context.Context, s *dohost.Storage, key string) error
+}
+
+// covers reports whether a row with these places in the index is work.
+func (w *workIndex) covers(places iter.Seq2[dohost.Key, dohost.Cursor]) bool {
+	for key := range places {
+		if strings.HasPrefix(string(key), string(w.Prefix)) {
+			return true
+		}
+	}
+	return false
 }
 
 func workIndexEntry[O, T any](

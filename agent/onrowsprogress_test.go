@@ -198,6 +198,71 @@ func testReinserted(t *testing.T, end func(*dohosttest.Host), parallel int, keys
 	})
 }
 
+// TestOnRowsReinsertedByCall has a call during which other code, or the call of another row, takes its row out of the index or puts it
+// into the index. The row is new work then, with another position, also if its call writes it before it fails. A row that only its own
+// call puts back is not.
+func TestOnRowsReinsertedByCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, other, after string // writes of the row: "-" takes it out of the index, "+" puts it there or writes it
+		positions            int
+	}{
+		"reinserted":               {"", "-+", "+", 2},
+		"reinserted, and put back": {"", "-+", "-+", 2},
+		"taken out":                {"", "-", "+", 2},
+		"inserted":                 {"-", "+", "+", 2},
+		"written":                  {"", "+", "+", 1},
+		"written, and put back":    {"", "+", "-+", 1},
+		"put back":                 {"-", "", "+", 1},
+	} {
+		for _, byCall := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/by a call %t", name, byCall), func(t *testing.T) {
+				positions := map[string]bool{}
+				o := &postOffice{options: &agent.RowsOptions{Parallel: 2}}
+				o.deliver = func(p *postman, ctx context.Context, l letter) error {
+					if l.ID == "b" {
+						return errors.Join(p.write(ctx, c.other), p.done(ctx, "b"))
+					}
+					positions[dohost.WorkPositionOf(ctx).Name()] = true
+					if l.Text == "new" {
+						return p.done(ctx, "a")
+					}
+					return errors.Join(p.write(ctx, c.before), dohost.Sleep(ctx, time.Minute), p.write(ctx, c.after), errors.New("the bag is torn"))
+				}
+				runPost(t, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+					if err := post(ctx, h, "a"); err != nil {
+						t.Fatal(err)
+					}
+					h.Advance(time.Second)
+					if byCall {
+						if err := post(ctx, h, "b"); err != nil {
+							t.Fatal(err)
+						}
+					} else {
+						inPost(t, ctx, h, func(ctx context.Context, p *postman) error { return p.write(ctx, c.other) })
+					}
+					h.Advance(time.Hour)
+					if len(positions) != c.positions {
+						t.Errorf("the calls have the positions %v, want %d", positions, c.positions)
+					}
+					wantNothingLeft(t, ctx, h)
+				})
+			})
+		}
+	}
+}
+
+// write makes the writes of TestOnRowsReinsertedByCall.
+func (p *postman) write(ctx context.Context, writes string) (err error) {
+	for _, w := range writes {
+		if w == '-' {
+			err = errors.Join(err, p.done(ctx, "a"))
+		} else {
+			err = errors.Join(err, letters.Put(ctx, p.Storage(), letter{ID: "a", State: "pending", Text: "new"}))
+		}
+	}
+	return err
+}
+
 // TestOnRowsLeavesBeforeCrash ends the process after a row has left the index, and inserts it again.
 func TestOnRowsLeavesBeforeCrash(t *testing.T) {
 	o := &postOffice{}

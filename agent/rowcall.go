@@ -164,7 +164,7 @@ func (rw *rowWork) begin(ctx context.Context, x *indexWork, t rowTask, ev work.E
 		rw.reportParked(ctx, &t)
 		return eff, put(ctx, rw.rows, &rowTasks, &t)
 	}
-	call := &rowCall{rowTask: t, suspect: t.Isolated(rw.owner, x.policy()), changed: map[string]bool{}}
+	call := &rowCall{rowTask: t, suspect: t.Isolated(rw.owner, x.policy()), changed: map[string]bool{}, renewed: map[string]bool{}}
 	begun, err := rw.startTask(ctx, "rows "+x.name, now, func(ctx context.Context) error { return rw.run(ctx, x, call) })
 	if err != nil || !begun {
 		return work.Wait, err
@@ -233,9 +233,9 @@ func (rw *rowWork) takeOut(ctx context.Context, x *indexWork, call *rowCall, key
 }
 
 // putBack handles a row that a call puts into the index after it has taken it out: the row remains in the task, whose failed
-// calls count as before. Otherwise a call that fails so would be repeated forever, without a delay.
+// calls count as before. Otherwise a call that fails so would be repeated forever, without a delay. A renewed row is new work.
 func (rw *rowWork) putBack(ctx context.Context, call *rowCall, key string) error {
-	if ctx.Value(rowCallKey{}) != call || call.changed[key] {
+	if ctx.Value(rowCallKey{}) != call || call.renewed[key] {
 		return nil
 	}
 	t, ok, err := rw.taskOf(ctx, call)

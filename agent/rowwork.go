@@ -20,7 +20,7 @@ import (
 //
 // A row of the index without a task is due. A task is stored for the rows of one call. The batch that begins the call inserts
 // it. The batch that takes a row out of the index takes it out of its task too, and deletes the task with the last row. So a
-// row that enters the index again gets another task, unless the running call itself puts it back. Tasks also have the rows
+// row that enters the index again gets another task, unless only the running call takes it out and puts it back. Tasks also have the rows
 // that wait for a retry, and those that are parked. So the work is the content of the index, and nothing depends on the
 // observation of a change.
 //
@@ -63,6 +63,7 @@ type rowCall struct {
 	begun   bool            // it counts in indexWork.calls
 	waits   int             // in Rows.Wait
 	changed map[string]bool // the rows that other code has written since
+	renewed map[string]bool // the rows that other code, or another call, has taken out of the index or put into it since
 	place   dohost.Cursor   // the first place of those that its rows have got since
 }
 
@@ -172,6 +173,9 @@ func (rw *rowWork) written(ctx context.Context, w *dohost.RowWrite) error {
 			if call != nil && (call.place == "" || cursor < call.place) {
 				call.place = cursor
 			}
+		}
+		if call != nil && ctx.Value(rowCallKey{}) != call && listed != x.covers(w.FormerPlaces(x.index)) {
+			call.renewed[w.Key] = true
 		}
 		if err := rw.writtenIn(ctx, x, w.Key, listed); err != nil {
 			return err

@@ -145,9 +145,12 @@ func waits(i *inbox.Message) bool {
 	return i != nil && i.To != "" && i.Processed.IsZero() && i.InReplyTo == "" && i.Role != chat.RoleAssistant
 }
 
-// groupOf names the group of a row: each request has one of its own, and so has each sender of some inboxes.
+// groupOf names the group of a row: each request has one of its own, and so has each sender of some inboxes. A row that the model does not
+// have is in none.
 func groupOf(i *inbox.Message) string {
 	switch {
+	case i == nil:
+		return "none"
 	case i.Request != "":
 		return "request " + i.From + "/" + i.Request
 	case inboxes[i.To].eachSender, i.To == shop:

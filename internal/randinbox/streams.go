@@ -42,11 +42,14 @@ func (x *execution) stream(ctx context.Context, in Instr) error {
 			return err2
 		}
 		w, err = streams.Continue(ctx, x.Storage(), generation)
-		ended := len(before) > 0 && before[len(before)-1] == finish
-		if err == nil && ended || err != nil && (!errors.Is(err, chat.ErrGenerationFinished) || !ended) {
+		finished := errors.Is(err, chat.ErrGenerationFinished)
+		if err != nil && !finished {
+			return err
+		}
+		if ended := len(before) > 0 && before[len(before)-1] == finish; finished != ended {
 			x.w.Faultf("%s: Continue of %s with %q: %v", x.name, generation, before, err)
 		}
-		if err != nil {
+		if finished {
 			return nil
 		}
 		if list = list[min(w.Next(), len(list)):]; w.Next() != len(before) {

@@ -83,7 +83,9 @@ func (o *office) verifyCalls(ctx context.Context, m *model) error {
 		}
 		m.Calls = slices.DeleteFunc(m.Calls, func(other *call) bool { return other == c })
 	}
-	begun := slices.SortedFunc(maps.Values(listed), func(a, b agent.RowsInfo) int { return cmp.Or(a.Since.Compare(b.Since), order(a.ID)-order(b.ID)) })
+	begun := slices.SortedFunc(maps.Values(listed), func(a, b agent.RowsInfo) int {
+		return cmp.Or(a.Since.Compare(b.Since), slices.Compare(order(a.ID), order(b.ID)))
+	})
 	for _, info := range begun {
 		o.beginCall(m, info, unknown)
 	}
@@ -91,13 +93,17 @@ func (o *office) verifyCalls(ctx context.Context, m *model) error {
 	return nil
 }
 
-// order returns the last part of the id of a call, which orders the calls of an incarnation.
-func order(id string) int {
-	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '.')+1:])
-	if err != nil {
-		panic(err)
+// order returns the numbers in the id of a call, which order the calls that begin at one time: those of its process, of its incarnation,
+// and of the call.
+func order(id string) (numbers []int) {
+	for _, part := range strings.Split(id, ".")[1:] {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			panic(err)
+		}
+		numbers = append(numbers, n)
 	}
-	return n
+	return numbers
 }
 
 // beginCall makes a call in the model that has begun since the last comparison. It has the first rows that are due.
