@@ -180,8 +180,8 @@ func (h *Host) AnswerCall(ctx context.Context, c *RemoteCall) (answer []byte) {
 		return answer
 	}
 	e := errorOf(err)
-	if e.Err == runtime.ErrClosed {
-		e.Retryable = true // another host may have the object soon
+	if e.Err == runtime.ErrClosed || e.Err == errNoProcedure {
+		e.Retryable = true // another host may have the object soon, or this one a later program
 	}
 	return encodeFailure(e)
 }

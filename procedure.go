@@ -13,12 +13,19 @@ import (
 )
 
 // Procedure is a function that runs with an object of any class and any host, and that objects call by its name. It is [Do] for objects
-// of all hosts, as [Invoke] is [Call] for them. It is for packages that work with objects of any class, such as package chat.
+// of all hosts, as [Invoke] is [Call] for them:
+//
+//	               a class that the caller knows    any class
+//	this host      Call, Stub.Do                    Do
+//	all hosts      Invoke                           Procedure.Call
+//
+// So a program calls its own classes with Invoke. A Procedure is for packages that work with objects of any class, such as package chat, and for
+// functions that clients must not call.
 //
 // No client can call a procedure: [Host.Invoke] and [Host.AuthorizeCall] find the methods of a class alone, and no class can expose a
-// method with the name of a procedure. The caller of a procedure is Go code with a [Locator], so an object, or the program itself, of this host or, as in
-// a cluster, of another one that package cluster trusts by its secret. So the function may trust its argument as far as the program trusts
-// its own objects. It gets no Access.
+// method with the name of a procedure. The caller is code with a [Locator]: an object or the program, on this host or, as in a cluster, on
+// another one that package cluster trusts by its secret. So the function may trust its argument as far as the program trusts its own objects. It
+// gets no Access.
 type Procedure[In, Out any] struct{ method string }
 
 // reservedMethods begins the names of procedures among the names of methods.
@@ -31,11 +38,15 @@ var procedures struct {
 	errs   []error // the mistakes in NewProcedure, reported by Open
 }
 
-// NewProcedure makes a procedure. It is for the variables of packages, so that all programs of a cluster have the same ones: a host answers a
-// call of a name that its program does not have with [ErrNotFound]. fn gets the pointer that the constructor of the object has returned, with the
-// object's turn. Argument and result are JSON, as for [Expose].
+// NewProcedure makes a procedure. It is for the variables of packages, so that all programs of a cluster have the same ones, before [Open]. The
+// name begins with that of the package, as "chat.ask". fn gets the pointer that the constructor of the object has returned, with the object's turn. It
+// compares its type, since a caller may name any object. Argument and result are JSON, as for [Expose].
 //
-// [Open] returns the errors in the arguments: an empty name, a name given twice, a nil fn, and types that JSON cannot carry.
+// A host of a program without a procedure of the name, as during an upgrade, answers a call with [ErrNotFound] and OutcomeNotRun. If it is another host
+// than the caller's, the error is Retryable, since a later one may have the procedure.
+//
+// [Open] returns the errors in the arguments: an empty name, a name given twice, a nil fn, and types that JSON cannot carry. A procedure with one of
+// these errors does not exist.
 func NewProcedure[In, Out any](name string, fn func(ctx context.Context, object any, in In) (Out, error)) Procedure[In, Out] {
 	method := reservedMethods + name
 	run := func(ctx context.Context, object any, argument []byte) ([]byte, error) {
@@ -49,23 +60,20 @@ func NewProcedure[In, Out any](name string, fn func(ctx context.Context, object 
 		}
 		return json.Marshal(out)
 	}
+	mistakes := []error{checkJSON(reflect.TypeFor[In](), true), checkJSON(reflect.TypeFor[Out](), false)}
 	procedures.mu.Lock()
 	defer procedures.mu.Unlock()
-	mistake := func(err error) {
-		procedures.errs = append(procedures.errs, fmt.Errorf("dohost: NewProcedure of %q: %w", name, err))
-	}
 	switch {
 	case name == "":
-		mistake(errors.New("want a name"))
+		mistakes = append(mistakes, errors.New("want a name"))
 	case fn == nil:
-		mistake(errNilFunc)
+		mistakes = append(mistakes, errNilFunc)
 	case procedures.byName[method] != nil:
-		mistake(errors.New("the name is taken"))
+		mistakes = append(mistakes, errors.New("the name is taken"))
 	}
-	for _, err := range []error{checkJSON(reflect.TypeFor[In](), true), checkJSON(reflect.TypeFor[Out](), false)} {
-		if err != nil {
-			mistake(err)
-		}
+	if err := errors.Join(mistakes...); err != nil {
+		procedures.errs = append(procedures.errs, fmt.Errorf("dohost: NewProcedure of %q: %w", name, err))
+		return Procedure[In, Out]{}
 	}
 	if procedures.byName == nil {
 		procedures.byName = map[string]runtime.Method{}
@@ -95,8 +103,11 @@ func (h *Host) invocable(class, name string) (runtime.Method, error) {
 	if m := procedures.byName[name]; m != nil {
 		return m, nil // the call itself finds that there is no such class
 	}
-	return nil, fmt.Errorf("%w: the program has no procedure %q", runtime.ErrNoMethod, name)
+	return nil, errNoProcedure
 }
+
+// errNoProcedure is the error of a call of a procedure that the program does not have. The Error of the call has its name.
+var errNoProcedure = fmt.Errorf("%w: the program has no such procedure", runtime.ErrNoMethod)
 
 // procedureMistakes returns the errors in the procedures of the program.
 func procedureMistakes() error {

@@ -88,11 +88,12 @@ func (r Rows) Wait(ctx context.Context) error {
 	return err
 }
 
-// WaitElsewhere calls fn, which waits without the turn for something that other code does, such as another object. It is for methods of OnRows whose
-// wait may need a row of their own agent to be handled, as that of an agent that asks another one, which asks back. Until fn returns, rows that
-// wait because their calls may have ended their process begin although the method has not returned. Outside of such a method it only calls fn.
+// WaitElsewhere calls fn and returns its error. It is for a method of OnRows that waits for another object: fn calls that object, and gives up the
+// turn while it waits. Rows whose calls may have ended their process are handled one at a time. A call that is inside of fn does not count, so the
+// next of these rows may begin. Without WaitElsewhere, a method whose callee needs one of them, such as an agent that asks another one, which asks
+// back, would wait for itself. Calls of one method may be nested and concurrent. Outside of such a method WaitElsewhere only calls fn.
 //
-// Errors: that of fn; [dohost.ErrMisuse] without the turn; [dohost.ErrFenced].
+// Errors: that of fn; in a method also [dohost.ErrMisuse] without the turn, [dohost.ErrFenced], and those of the storage.
 func (r Rows) WaitElsewhere(ctx context.Context, fn func(context.Context) error) error {
 	call, inCall := ctx.Value(rowCallKey{}).(*rowCall)
 	if !inCall {
@@ -104,11 +105,12 @@ func (r Rows) WaitElsewhere(ctx context.Context, fn func(context.Context) error)
 	if err := r.work.beginWait(ctx, call); err != nil {
 		return err
 	}
-	err := fn(ctx)
-	if r.work.checkTurn(ctx) == nil { // as in Wait
-		r.work.endWait(call)
-	}
-	return err
+	defer func() { // also after a panic, which the method may recover
+		if r.work.checkTurn(ctx) == nil { // as in Wait
+			r.work.endWait(call)
+		}
+	}()
+	return fn(ctx)
 }
 
 // errRecheck ends a wait that has missed a change, such as the deletion of all rows.

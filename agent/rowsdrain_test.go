@@ -267,16 +267,24 @@ func TestRowsWaitOfSuspect(t *testing.T) {
 // both, also if the wait ends with an ErrFenced of another object.
 func TestRowsWaitOfSuspectEnds(t *testing.T) {
 	for name, cause := range map[string]error{"a time limit": errors.New("late"), "a fence of another object": dohost.ErrFenced} {
-		t.Run(name, func(t *testing.T) { runSuspectsAfterWait(t, cause) })
+		t.Run(name, func(t *testing.T) {
+			runSuspects(t, func(ctx context.Context, p *postman) error {
+				wait, cancel := context.WithTimeoutCause(ctx, 100*time.Millisecond, cause)
+				defer cancel()
+				if err := p.Rows().Wait(wait); !errors.Is(err, cause) {
+					return err
+				}
+				return nil
+			})
+		})
 	}
 }
 
-func runSuspectsAfterWait(t *testing.T, cause error) {
+// runSuspects has a suspect that waits for 0.1 s, and runs on for two seconds, while another one runs for one. The third begins after both.
+func runSuspects(t *testing.T, wait func(context.Context, *postman) error) {
 	o := &postOffice{options: &agent.RowsOptions{Parallel: 3}, deliver: func(p *postman, ctx context.Context, l letter) error {
 		if l.ID == "1" {
-			wait, cancel := context.WithTimeoutCause(ctx, 100*time.Millisecond, cause)
-			defer cancel()
-			if err := p.Rows().Wait(wait); !errors.Is(err, cause) {
+			if err := wait(ctx, p); err != nil {
 				return err
 			}
 			if err := dohost.Sleep(ctx, time.Second); err != nil {
@@ -303,6 +311,28 @@ func runSuspectsAfterWait(t *testing.T, cause error) {
 		}
 		h.Advance(time.Second)
 		wantNothingLeft(t, ctx, h)
+	})
+}
+
+// TestWaitElsewhereEndsWithPanic has a suspect that recovers a panic of the function that waits, and runs on for two seconds. The third suspect
+// begins after it and the second one.
+func TestWaitElsewhereEndsWithPanic(t *testing.T) {
+	waits := func(ctx context.Context, p *postman) (err error) {
+		defer func() { _ = recover() }()
+		return p.Rows().WaitElsewhere(ctx, func(ctx context.Context) error {
+			_ = dohost.Sleep(ctx, 100*time.Millisecond)
+			panic("while it waits")
+		})
+	}
+	runSuspects(t, waits)
+}
+
+// TestWaitElsewhereNested has a suspect with two waits, one within the other.
+func TestWaitElsewhereNested(t *testing.T) {
+	runSuspects(t, func(ctx context.Context, p *postman) error {
+		return p.Rows().WaitElsewhere(ctx, func(ctx context.Context) error {
+			return p.Rows().WaitElsewhere(ctx, func(ctx context.Context) error { return dohost.Sleep(ctx, 100*time.Millisecond) })
+		})
 	})
 }
 

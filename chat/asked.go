@@ -26,6 +26,13 @@ var deliverRetry = dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: time.Minute, Ma
 
 const deliverRetries = 24
 
+// maxDeciding bounds the concurrent calls of OnAsked for one request. The caller repeats a request of another host after about a minute, while an
+// earlier call may run on.
+const maxDeciding = 4
+
+// errDeciding is the error of a further repetition, which the caller repeats later.
+var errDeciding = fmt.Errorf("chat: %d calls of OnAsked decide about the request: %w", maxDeciding, dohost.ErrOverloaded)
+
 // refusedError is the error of an agent that does not accept a request.
 type refusedError struct{ text string }
 
@@ -44,6 +51,9 @@ func (k *conversation) acceptAsked(ctx context.Context, q *outgoing) error {
 		return err
 	}
 	if k.class.asked != nil {
+		if k.deciding[id] >= maxDeciding {
+			return errDeciding
+		}
 		if err := k.callOnAsked(ctx, q.Address.public()); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

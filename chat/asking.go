@@ -188,11 +188,15 @@ func (q *outgoing) failedText(err error) string {
 
 // finalAskError reports whether a repetition of a request is useless: the agent has refused it, or there is no such agent.
 func finalAskError(err error) bool {
-	if _, refused := errors.AsType[*refusedError](err); refused || isNoChatAgent(err) {
-		return true
-	}
+	_, refused := errors.AsType[*refusedError](err)
+	return refused || isNoChatAgent(err) || isNoObject(err)
+}
+
+// isNoObject reports whether a call and its repetitions have not run, since there is no such object. A program of an older version, without the
+// procedure, may be replaced: that error is Retryable.
+func isNoObject(err error) bool {
 	e, ok := errors.AsType[*dohost.Error](err)
-	return ok && e.Outcome == dohost.OutcomeNotRun && errors.Is(err, dohost.ErrNotFound)
+	return ok && e.Outcome == dohost.OutcomeNotRun && !e.Retryable && errors.Is(err, dohost.ErrNotFound)
 }
 
 // askErrorText returns the text of an error for the model of the caller.

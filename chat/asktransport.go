@@ -27,7 +27,8 @@ import (
 //     whose ask fiber has not ended when the call ends leaves a row of the request that has ended (outgoing.Unsure), and the late attempt finds it. The
 //     fiber cannot have an attempt on its way after it ended before the call: it ends with the answer to an attempt, and the row of the request stays
 //     known for retainEnded after the end of the request, longer than any attempt.
-//   - A function that waits gives an error before an attempt to another host ends, so that its calls do not pile up, except OnAsked.
+//   - A function that waits gives an error before an attempt to another host ends, so that its calls do not pile up. OnAsked may take
+//     longer: at most maxDeciding of its calls for one request run concurrently.
 //
 // The order of a request: the row of the call and its ask fiber are one batch; chat.ask; the end of the reply and its delivery fiber are one batch;
 // chat.answer; the end of the call. chat.cancel begins after the batch that ends the call.

@@ -96,8 +96,9 @@ type Handlers[O, S any] struct {
 	// answered concurrently.
 	OnResponse func(*O, context.Context, Response) error
 	// OnAsked decides about a request of another agent (see [AgentTool]) before it is stored. An error refuses the request, and
-	// the model of the other agent receives its text. The agent may call OnAsked more than once for a request. The host does
-	// not call Authorize for such requests.
+	// the model of the other agent receives its text. The agent may call OnAsked more than once for a request: after an
+	// interruption, and concurrently, at most four times, if it takes longer than a minute and the request is of another host. The host does not call
+	// Authorize for such requests.
 	OnAsked func(*O, context.Context, Asked) error
 	// OnCall is called when the state of a tool call changes, also to its first one: with CallRunning when a run begins, with
 	// CallCompleted and Output, or with another last state and Error, when the call ends. It is called in the transaction of

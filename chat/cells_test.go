@@ -106,6 +106,34 @@ func TestAgentToolErrorsAcrossCells(t *testing.T) {
 	})
 }
 
+// TestSlowOnAskedAcrossCells has an OnAsked that takes half an hour, while the caller repeats its request.
+func TestSlowOnAskedAcrossCells(t *testing.T) {
+	now, most := 0, 0
+	tm := &team{asked: func(_ *member, ctx context.Context, _ chat.Asked) error {
+		now++
+		most = max(most, now)
+		err := dohost.Sleep(ctx, 30*time.Minute)
+		now--
+		return err
+	}}
+	celltest.Once(t, &celltest.Scenario{
+		Classes: farTeam(tm), Cell: cellOfMember,
+		Run: func(ctx context.Context, c *celltest.Cells) error {
+			if err := askAt(ctx, c, "b: hi"); err != nil {
+				return err
+			}
+			c.Sleep(time.Hour)
+			if most < 2 || most > 4 {
+				return fmt.Errorf("%d concurrent calls of OnAsked, want 2 to 4", most)
+			}
+			if err := wantAt(ctx, c, "a", "user: b: hi", "assistant: a heard (b says hi)"); err != nil {
+				return err
+			}
+			return wantAt(ctx, c, "b", "user: hi", "assistant: b says hi")
+		},
+	})
+}
+
 // TestCancelAcrossCellsAtEveryCall stops a reply that waits for agents of another cell, which answer after a day. Each call between the cells is
 // interrupted.
 func TestCancelAcrossCellsAtEveryCall(t *testing.T) {

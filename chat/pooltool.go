@@ -257,7 +257,7 @@ func refusedTask(err error) bool {
 	if e, ok := errors.AsType[*taskError](err); ok {
 		return e.Code != codeKeyUsed
 	}
-	return errors.Is(err, dohost.ErrNotFound)
+	return isNoObject(err)
 }
 
 // codeKeyUsed is the code of pool.ErrKeyUsed.
@@ -272,7 +272,7 @@ func taskErrorText(err error) string {
 		return e.Error()
 	case public && p.Code == "full":
 		return "pool: " + p.Message
-	case refused && e.Code == codeNoPool || errors.Is(err, dohost.ErrNotFound):
+	case refused && e.Code == codeNoPool || isNoObject(err):
 		return "there is no such pool"
 	}
 	return "the pool could not be reached"

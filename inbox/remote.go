@@ -12,10 +12,10 @@ import (
 //
 //   - The insertion has the id of the message, which all repetitions have. The asked object inserts the message unless it has one with that id.
 //     Both are one batch, so the message is there once, wherever an answer is lost or an owner of either object ends.
-//   - A wait writes nothing. It ends after pollTime, since the attempt of a call to another host ends soon after that, and the caller waits
+//   - A wait changes no message. It ends after pollTime, since the attempt of a call to another host ends soon after that, and the caller waits
 //     again. So an interruption of the asked object costs one wait, and the response is read from the rows of the object.
 //   - The response is in the collection of the asked object until the program deletes it. The caller reads it in pieces, since a call from
-//     another host has a result of at most 1 MiB. It does not change after it is stored.
+//     another host has a result of at most 1 MiB, which the asked object stores for 5 min. It does not change after it is stored.
 //
 // The order: the insertion is durable before its answer leaves. The first wait begins after that answer. The caller pauses between two waits: a
 // node has places for a number of calls to one object, and calls without a place get one of those that pause.
