@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/sharedlog"
 )
 
-// TestCellIsGivenBackAfterARefusedOpen has a node that cannot open a host, and loses the logs meanwhile: it cannot release the log of the cell.
+// TestCellIsGivenBackAfterARefusedOpen has a node that loses the logs while it opens a host, and cannot open it: it cannot release the log.
 func TestCellIsGivenBackAfterARefusedOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
