@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,12 +21,12 @@ func TestCellIsGivenBackAfterARefusedOpen(t *testing.T) {
 		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
 		other := w.processes[0]
 		p := &simProcess{world: w, joined: time.Now()}
-		refused := false
+		var refused atomic.Bool
 		n, err := Start(t.Context(), &Options{
 			Table: tableOf{w.table, p}, TTL: *simTTL, Cells: *simCells, Advertise: "http://node", Secret: []byte(testSecret),
 			Log: func(_ context.Context, cell int) (sharedlog.Log, error) { return logOf{w.logs[cell], p}, nil },
 			Open: func(int, sharedlog.Lease, dohost.Remote) (Host, error) {
-				refused = true
+				refused.Store(true)
 				p.cut(toLogs)
 				return nil, errors.New("the directory cannot be read")
 			},
@@ -33,7 +34,7 @@ func TestCellIsGivenBackAfterARefusedOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.await(time.Minute, "the refusal", func() bool { return refused })
+		w.await(time.Minute, "the refusal", func() bool { return refused.Load() })
 		w.await(time.Hour, "the other node", func() bool { return len(other.serves()) == *simCells })
 		p.mend()
 		if err := n.Close(t.Context()); err != nil {
