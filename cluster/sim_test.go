@@ -365,7 +365,7 @@ func surviveFailures(t *testing.T, nodeLeases bool) {
 	t.Logf("-cluster.seed=%d", seed)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seed)
-		w.nodeLeases = nodeLeases
+		w.nodeLeases, w.table.loses = nodeLeases, true
 		events, begun := map[string]int{}, time.Now()
 		var slowest time.Duration
 		for time.Since(begun) < *simTime {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -129,7 +130,7 @@ type simHost struct {
 	lease  *simLease
 	p      *simProcess
 	closed chan struct{}
-	slow   time.Duration // that it needs to close; 0 for a random one
+	slow   atomic.Int64 // the time.Duration that it needs to close; 0 for a random one
 }
 
 func (h *simHost) ServeHTTP(http.ResponseWriter, *http.Request) {}
@@ -138,7 +139,7 @@ func (h *simHost) Failed() <-chan struct{} { return h.lease.lost }
 
 func (h *simHost) Close() error {
 	close(h.closed) // panics at a second call
-	sleep(context.Background(), cmp.Or(h.slow, h.p.world.duration()))
+	sleep(context.Background(), cmp.Or(time.Duration(h.slow.Load()), h.p.world.duration()))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return h.lease.Release(ctx)

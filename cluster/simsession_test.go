@@ -86,7 +86,7 @@ func TestCloseKeepsTheLease(t *testing.T) {
 		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
 		p := w.processes[0]
 		slow := p.node.Host(*simCells - 1).(*simHost)
-		slow.slow = 20 * *simTTL
+		slow.slow.Store(int64(20 * *simTTL))
 		w.join()
 		next := w.processes[1]
 		p.leave()
@@ -115,7 +115,7 @@ func TestCloseOpensNoCell(t *testing.T) {
 		w.join()
 		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
 		p := w.processes[0]
-		p.node.Host(0).(*simHost).slow = 5 * *simTTL
+		p.node.Host(0).(*simHost).slow.Store(int64(5 * *simTTL))
 		p.leave()
 		ended := make(chan error)
 		go func() { ended <- p.node.Close(t.Context()) }()
@@ -144,7 +144,7 @@ func TestCloseOfAllNodesPlansNothing(t *testing.T) {
 		})
 		ended := make(chan error)
 		for _, p := range w.processes {
-			p.node.Host(p.serves()[0]).(*simHost).slow = 10 * *simTTL
+			p.node.Host(p.serves()[0]).(*simHost).slow.Store(int64(10 * *simTTL))
 			p.leave()
 			go func() { ended <- p.node.Close(t.Context()) }()
 		}
