@@ -44,9 +44,11 @@ func (c *core) init(obj *dohost.State, of *class) {
 	c.fibers = fibers{incarnation: &c.incarnation, rows: &c.rows, ended: c.recovery.ended}
 	c.recovery = recovery{fibers: &c.fibers}
 	c.jobs = jobs{incarnation: &c.incarnation, rows: &c.rows}
-	c.rowWork.init(&c.incarnation, &c.rows, &c.destroying)
+	c.rowWork.init(&c.incarnation, &c.rows, c)
 	c.clients = clients{&c.incarnation}
 }
+
+func (c *core) isDestroying() bool { return c.destroying }
 
 func (a *promoted) base() *core { return &a.core }
 

@@ -8,14 +8,41 @@ import (
 	"github.com/dohost/dohost"
 )
 
+// Handle is an agent of any struct. The hooks of an [Extension] get one that need no struct, since they run while the constructor does, too.
+type Handle interface {
+	Ref
+	// Object returns the agent's object.
+	Object() *dohost.State
+	// Storage returns the storage of the agent's object.
+	Storage() *dohost.Storage
+	// Fibers returns the handle of the agent's fibers.
+	Fibers() Fibers
+	// Rows returns the handle of the agent's rows.
+	Rows() Rows
+}
+
+// handle is the Handle of a core.
+type handle struct{ c *core }
+
+func (h handle) base() *core              { return h.c }
+func (h handle) Object() *dohost.State    { return h.c.obj }
+func (h handle) Storage() *dohost.Storage { return h.c.store() }
+func (h handle) Fibers() Fibers           { return Fibers{&h.c.fibers} }
+func (h handle) Rows() Rows               { return Rows{&h.c.rowWork} }
+
 // Extension adds hooks to a class, for a package that builds on agents, such as package chat. Its hooks run
 // before the class's own. Nil fields are skipped.
 type Extension[O any] struct {
 	// Entries are entries of the extension itself, such as its kinds of fibers.
 	Entries []Entry[O]
 	// RowWritten is called after each row of a collection that the agent has written or deleted, also while its constructor runs: see
-	// OnRowWrite in [dohost.Handlers]. s is the agent's storage.
-	RowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
+	// OnRowWrite in [dohost.Handlers].
+	RowWritten func(ctx context.Context, a Handle, w *dohost.RowWrite) error
+	// RowsParked is called after rows of a collection were parked, in the same batch: see [Rows.Parked].
+	RowsParked func(ctx context.Context, a Handle, collection string, keys []string) error
+	// Once is a name for an extension that several entries of a class need: the class has the first extension of that name, and the others
+	// are left out. An empty name is none.
+	Once string
 	// Name is unique in a class: Open returns an error for two extensions with one Name, which has both descriptions. An empty name is none.
 	Name, Description string
 	// Err is an error in the declaration of the extension, which [dohost.Open] returns. Nil means that there is none.
@@ -41,6 +68,9 @@ type Extension[O any] struct {
 // Extend adds an extension. Extensions run in the order of the entries.
 func Extend[O any](e Extension[O]) Entry[O] {
 	return Entry[O]{bind: func(c *class) {
+		if e.Once != "" && slices.ContainsFunc(c.extensions, func(x extension) bool { return x.once == e.Once }) {
+			return
+		}
 		if e.Err != nil {
 			c.errs = append(c.errs, e.Err)
 		}
@@ -56,7 +86,9 @@ func Extend[O any](e Extension[O]) Entry[O] {
 			}
 			entry.bind(c)
 		}
-		x := extension{name: e.Name, description: e.Description, protocol: e.Protocol, rowWritten: e.RowWritten}
+		x := extension{
+			name: e.Name, description: e.Description, once: e.Once, protocol: e.Protocol, rowWritten: e.RowWritten, rowsParked: e.RowsParked,
+		}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
 		}
@@ -83,7 +115,7 @@ func Extend[O any](e Extension[O]) Entry[O] {
 
 // extension is an Extension for a struct of any type.
 type extension struct {
-	name, description, protocol string
+	name, description, once, protocol string
 
 	connect   func(self any, ctx context.Context, c *Conn) error
 	connected func(self any, ctx context.Context, c *Conn) error
@@ -93,7 +125,8 @@ type extension struct {
 
 	cancelled func(self any, ctx context.Context, f FiberInfo) error
 
-	rowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
+	rowWritten func(ctx context.Context, a Handle, w *dohost.RowWrite) error
+	rowsParked func(ctx context.Context, a Handle, collection string, keys []string) error
 }
 
 // observesRows reports whether the class needs a call for each row that is written.
@@ -110,7 +143,7 @@ func (c *core) rowWritten(ctx context.Context, w *dohost.RowWrite) error {
 		if x.rowWritten == nil {
 			continue
 		}
-		if err := x.rowWritten(ctx, c.store(), w); err != nil {
+		if err := x.rowWritten(ctx, handle{c}, w); err != nil {
 			return err
 		}
 	}

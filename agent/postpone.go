@@ -11,7 +11,7 @@ import (
 // PostponeError is the error of a method of [OnRows], [OnRowBatch] or [OnRowGroups] that leaves its rows for a later call. It is for work
 // that cannot be done at this time although nothing is wrong, such as while a budget is exhausted: unlike another error, it counts as no
 // attempt, is not reported, and does not park the rows. The writes of the call remain, as after any error. A write of such a row by
-// other code makes the row due immediately.
+// other code makes the row due immediately, and so does [Rows.Wake].
 type PostponeError struct {
 	// After is the time until the next call. Less than a second means a second.
 	After time.Duration
@@ -29,11 +29,52 @@ func (e *PostponeError) Unwrap() error { return e.Err }
 func (e *PostponeError) delay() time.Duration { return max(e.After, time.Second) }
 
 // postpone records a call that has postponed its rows.
-func (rw *rowWork) postpone(ctx context.Context, x *indexWork, t rowTask, left []string, p *PostponeError) (err error) {
-	ev := work.Event{Kind: work.Returned, Run: t.Run, Delay: p.delay()}
+func (rw *rowWork) postpone(ctx context.Context, x *indexWork, call *rowCall, t rowTask, left []string, p *PostponeError) (err error) {
+	delay := p.delay()
+	if call.woken {
+		delay = time.Millisecond // the least of work.Event
+	}
+	ev := work.Event{Kind: work.Returned, Run: t.Run, Delay: delay}
 	if t.Item, _, err = rw.step(t.ID, t.Item, ev, x.policy(), time.Now()); err != nil {
 		return err
 	}
-	t.Keys, t.Error = left, short(p.Error())
+	t.Keys, t.Error, t.Postponed = left, short(p.Error()), true
+	return put(ctx, rw.rows, &rowTasks, &t)
+}
+
+// CallID returns the id of the call of a method of [OnRows], [OnRowBatch] or [OnRowGroups] that ctx belongs to, for [Rows.Wake]. All calls for the
+// same rows have it, also after an interruption: it is that of their [RowsInfo]. It is empty in any other context, also in one of another object.
+func (r Rows) CallID(ctx context.Context) string {
+	call, ok := ctx.Value(rowCallKey{}).(*rowCall)
+	if !ok || call.of != r.work {
+		return ""
+	}
+	return call.ID
+}
+
+// Wake makes the rows of a call due that has postponed them: it is for code that stores a result that the call waits for. id is that of [Rows.CallID]. If
+// the call still runs, a [PostponeError] that it returns has no delay. So a call that looks for a result, arranges for a Wake in the same
+// turn, and returns a PostponeError misses no result. Earlier failures of the rows still count. Wake has no effect on rows that wait for another
+// reason, and on parked ones.
+//
+// Errors: [dohost.ErrMisuse] without the turn; [dohost.ErrFenced]; those of the storage.
+func (r Rows) Wake(ctx context.Context, id string) error {
+	rw := r.work
+	t, ok, err := get(ctx, rw.rows, &rowTasks, id)
+	if err != nil || !ok {
+		return err
+	}
+	for _, x := range rw.indexes {
+		for _, key := range t.Keys {
+			if call := x.running[key]; call != nil && call.ID == id {
+				call.woken = true
+				return nil
+			}
+		}
+	}
+	if !t.Postponed {
+		return nil
+	}
+	t.NotBefore = time.Now().UnixMilli()
 	return put(ctx, rw.rows, &rowTasks, &t)
 }

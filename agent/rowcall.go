@@ -18,7 +18,7 @@ var errStillListed = errors.New("agent: the method has returned nil, but the row
 // start begins calls: first those that were interrupted, then retries, then the rows without a task in the order of the
 // index, and last a suspect. The caller must have the turn to itself: see rowWork.
 func (rw *rowWork) start(ctx context.Context, now time.Time) error {
-	if *rw.destroying || rw.earliestStart(now).After(now) {
+	if rw.of.isDestroying() || rw.earliestStart(now).After(now) {
 		return nil
 	}
 	for _, x := range rw.indexes {
@@ -159,12 +159,12 @@ func (rw *rowWork) begin(ctx context.Context, x *indexWork, t rowTask, ev work.E
 		return eff, err
 	}
 	t.Item = next
+	t.Postponed = false
 	if eff != work.Run {
 		t.Error = errInterrupted.Error()
-		rw.reportParked(ctx, &t)
-		return eff, put(ctx, rw.rows, &rowTasks, &t)
+		return eff, rw.park(ctx, x, &t)
 	}
-	call := &rowCall{rowTask: t, suspect: t.Isolated(rw.owner, x.policy()), changed: map[string]bool{}, renewed: map[string]bool{}}
+	call := &rowCall{rowTask: t, of: rw, suspect: t.Isolated(rw.owner, x.policy()), changed: map[string]bool{}, renewed: map[string]bool{}}
 	begun, err := rw.startTask(ctx, "rows "+x.name, now, func(ctx context.Context) error { return rw.run(ctx, x, call) })
 	if err != nil || !begun {
 		return work.Wait, err
@@ -248,6 +248,16 @@ func (rw *rowWork) putBack(ctx context.Context, call *rowCall, key string) error
 	return put(ctx, rw.rows, &rowTasks, &t)
 }
 
+// forget removes a row from a task without a running call.
+func (rw *rowWork) forget(ctx context.Context, t rowTask, key string) error {
+	t.Keys = slices.DeleteFunc(t.Keys, func(k string) bool { return k == key })
+	if len(t.Keys) > 0 {
+		return put(ctx, rw.rows, &rowTasks, &t)
+	}
+	_, err := remove(ctx, rw.rows, &rowTasks, t.ID)
+	return err
+}
+
 // release ends a call in memory. A second release has no effect.
 func (rw *rowWork) release(x *indexWork, call *rowCall) {
 	if !call.begun {
@@ -328,7 +338,7 @@ func (rw *rowWork) settle(ctx context.Context, x *indexWork, call *rowCall, dama
 	}
 	for _, key := range t.Keys {
 		if why := damaged[key]; why != nil {
-			if err := rw.parkDamaged(ctx, &t, key, why); err != nil {
+			if err := rw.parkDamaged(ctx, x, &t, key, why); err != nil {
 				return err
 			}
 		}
@@ -350,7 +360,7 @@ func (rw *rowWork) settle(ctx context.Context, x *indexWork, call *rowCall, dama
 		failed = errStillListed
 	}
 	if p, ok := errors.AsType[*PostponeError](failed); ok {
-		return rw.postpone(ctx, x, t, left, p)
+		return rw.postpone(ctx, x, call, t, left, p)
 	}
 	ev := work.Event{Kind: work.Returned, Run: t.Run, Failed: true, Jitter: rw.jitter(&t)}
 	if t.Item, _, err = rw.step(t.ID, t.Item, ev, x.policy(), time.Now()); err != nil {
@@ -359,7 +369,7 @@ func (rw *rowWork) settle(ctx context.Context, x *indexWork, call *rowCall, dama
 	t.Keys, t.Error = left, short(failed.Error())
 	rw.report(ctx, "rows:error", failed, slog.String("index", t.Index), slog.String("id", t.ID), slog.Int("attempt", t.Attempt))
 	if !t.Open() {
-		rw.reportParked(ctx, &t)
+		return rw.park(ctx, x, &t)
 	}
 	return put(ctx, rw.rows, &rowTasks, &t)
 }
@@ -384,16 +394,4 @@ func (rw *rowWork) unfinished(
 		}
 	}
 	return left, nil
-}
-
-// parkDamaged parks a row that does not decode, without the other rows of its task if it has some.
-func (rw *rowWork) parkDamaged(ctx context.Context, t *rowTask, key string, why error) error {
-	parked := *t
-	parked.Keys, parked.Error = []string{key}, short(why.Error())
-	if len(t.Keys) > 1 {
-		parked.ID = rw.newID()
-	}
-	parked.Item = work.Item{State: work.Dead, Attempt: t.Attempt}
-	rw.reportParked(ctx, &parked)
-	return put(ctx, rw.rows, &rowTasks, &parked)
 }

@@ -92,7 +92,7 @@ func (r Rows) Retry(ctx context.Context, id string) (existed bool, err error) {
 		if existed = ok && t.State != work.Running; err != nil || !existed {
 			return err
 		}
-		t.Item, t.Error = work.Item{}, ""
+		t.reset()
 		return put(ctx, r.work.rows, &rowTasks, &t)
 	})
 	return existed && err == nil, err

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -36,12 +35,19 @@ type rowWork struct {
 	rows    *rows
 	indexes []*indexWork
 
-	destroying *bool // the destruction of the agent has begun
+	of rowOwner
 
 	// Owned by the holder of the turn.
 	suspectCalls int           // running calls of suspects that do not wait: see rowCall.runsAlone
 	ended        int           // calls
 	changed      chan struct{} // see Rows.Wait; nil if no code waits
+}
+
+// rowOwner is the agent of a rowWork.
+type rowOwner interface {
+	isDestroying() bool // its destruction has begun
+	// rowsParked is called in the batch that parks rows of a collection.
+	rowsParked(ctx context.Context, collection string, keys []string) error
 }
 
 // indexWork is the work of an index in this incarnation. Owned by the holder of the turn. Its maps are nil while they are empty, since most
@@ -58,11 +64,13 @@ type indexWork struct {
 
 // rowCall is a running call.
 type rowCall struct {
-	rowTask                 // as it was when the call began
+	rowTask // as it was when the call began
+	of      *rowWork
 	suspect bool            // its calls may have ended their process
 	begun   bool            // it counts in indexWork.calls
 	waits   int             // in Rows.Wait
 	changed map[string]bool // the rows that other code has written since
+	woken   bool            // by Rows.Wake: its PostponeError has no delay
 	renewed map[string]bool // the rows that other code, or another call, has taken out of the index or put into it since
 	place   dohost.Cursor   // the first place of those that its rows have got since
 }
@@ -78,6 +86,8 @@ type rowTask struct {
 	Origin string // names the first call in positions
 	Since  int64  // the time of the first call, in ms since 1970
 	Error  string `msgpack:",omitempty"`
+	// Postponed is set in the state Waiting alone, if the last call returned a PostponeError.
+	Postponed bool `msgpack:",omitempty"`
 	work.Item
 }
 
@@ -131,6 +141,9 @@ func (t *rowTask) position() *dohost.WorkPosition {
 	return fixedPosition("rows/"+t.Index+"/"+t.Origin, 0)
 }
 
+// reset makes the rows due, as if no call had failed.
+func (t *rowTask) reset() { t.Item, t.Error, t.Postponed = work.Item{}, "", false }
+
 // policy returns the policy of the tasks of an index. A task that is out of attempts is parked.
 func (x *indexWork) policy() *work.Policy {
 	retries := x.MaxAttempts - 1
@@ -142,8 +155,8 @@ func (x *indexWork) policy() *work.Policy {
 	}
 }
 
-func (rw *rowWork) init(in *incarnation, rs *rows, destroying *bool) {
-	rw.incarnation, rw.rows, rw.destroying = in, rs, destroying
+func (rw *rowWork) init(in *incarnation, rs *rows, of rowOwner) {
+	rw.incarnation, rw.rows, rw.of = in, rs, of
 	for _, w := range in.class.workIndexes {
 		rw.indexes = append(rw.indexes, &indexWork{workIndex: w})
 	}
@@ -229,7 +242,7 @@ func (rw *rowWork) writtenIn(ctx context.Context, x *indexWork, key string, list
 	case !listed:
 		return nil
 	case ok && task.State != work.Running && !ofCall: // a running one begins again, since its incarnation has ended
-		task.Item, task.Error = work.Item{}, ""
+		task.reset()
 		return put(ctx, rw.rows, &rowTasks, &task)
 	case ok:
 		return nil // its alarm is set
@@ -237,16 +250,6 @@ func (rw *rowWork) writtenIn(ctx context.Context, x *indexWork, key string, list
 		return rw.rows.armBy(ctx, now.Add(recheck))
 	}
 	return rw.rows.armBy(ctx, rw.earliestStart(now))
-}
-
-// forget removes a row from a task without a running call.
-func (rw *rowWork) forget(ctx context.Context, t rowTask, key string) error {
-	t.Keys = slices.DeleteFunc(t.Keys, func(k string) bool { return k == key })
-	if len(t.Keys) > 0 {
-		return put(ctx, rw.rows, &rowTasks, &t)
-	}
-	_, err := remove(ctx, rw.rows, &rowTasks, t.ID)
-	return err
 }
 
 // sameGroup reports whether two rows belong to one group.
@@ -381,11 +384,6 @@ func (rw *rowWork) wake(ctx context.Context) error {
 		return err
 	}
 	return rw.rows.rearm(ctx)
-}
-
-// reportParked reports a task that is parked.
-func (rw *rowWork) reportParked(ctx context.Context, t *rowTask) {
-	rw.report(ctx, "rows:parked", errors.New(t.Error), slog.String("index", t.Index), slog.String("id", t.ID), slog.Int("rows", len(t.Keys)))
 }
 
 // jitter returns the jitter of the delay before the next call.

@@ -97,8 +97,7 @@ type Tool struct {
 	// [Call]. The model does not receive it. By default such a result is discarded. Both are reported as chat:late. In a [Worker]
 	// it has no effect: the ledger has the result.
 	KeepLate bool
-	// External makes another party complete the calls, which Run hands over. Nil means that the result of Run is that of the
-	// call.
+	// External makes another party complete the calls, which Run hands over. Nil means that the result of Run is that of the call.
 	External *External
 	// Output describes the results. A result that does not match it becomes an error for the model, with the place in the result: that of
 	// Run, of a client, or of [Complete]. The call keeps the schema that it began with. Nil means any result.
@@ -107,7 +106,8 @@ type Tool struct {
 	// no call waits.
 	Approve *Approval
 	// Unrecorded is for a tool of a [Worker] that stores its effects itself, under the Key of its [Call]: a call is no operation of the
-	// ledger, and a repeated run calls the tool again, with the same Key. It needs the policy Idempotent. [Answer] returns an error for it.
+	// ledger, and a repeated run calls it again, with the same Key. It needs the policy Idempotent. [Answer] returns an error for it. If the
+	// error of a call has an [agent.PostponeError], the run ends with it when the other calls of the step have ended.
 	Unrecorded bool
 
 	// err and valid are set by NewTool: its error, and the check of an input.

@@ -56,6 +56,10 @@ type Worker[In, Out any] struct {
 	// Messages makes the messages of the prompt. It must return equal messages for equal inputs. Nil means one message of the user
 	// with the input as JSON, or with the input itself if In is string.
 	Messages func(in In) []Message
+	// Identity returns the messages that identify a recorded answer of a Durable worker, in addition to the answers and results before it in the
+	// run: a recorded answer is used if they are equal, although other messages of the prompt are not. It is for a prompt with earlier messages of
+	// a conversation, which may grow between two runs. Nil means all messages of the prompt.
+	Identity func(in In) []Message
 	// OnChunk is called for each chunk that the model yields, with the turn, and a ctx that has the values of the ctx of Run: a
 	// [ChunkWriter] in it can store the chunks while the model answers. OnChunk must not keep the turn for long. It is not called
 	// for start, finish, start-step and finish-step, nor for recorded answers. An error ends the run. Nil means that no function
@@ -67,7 +71,7 @@ type Worker[In, Out any] struct {
 	// The lowest bound in a tree counts. Zero means 5, the most.
 	Depth int
 	// Durable records each answer of the model as an operation of the ledger. A repeated run uses the recorded answers as long as
-	// its conversation is the same, and asks the model only for the rest. An answer that ends the run with an error is not
+	// its conversation, or its Identity, is the same, and asks the model only for the rest. An answer that ends the run with an error is not
 	// recorded.
 	Durable bool
 	// Keep is the retention period of the operations: see Keep of [ledger.Kind]. Zero means forever.
@@ -159,8 +163,12 @@ func (w *Worker[In, Out]) Run(ctx context.Context, a agent.Ref, in In) (Out, err
 	if w.Messages != nil {
 		messages = w.Messages(in)
 	}
+	identity := messages
+	if w.Identity != nil {
+		identity = w.Identity(in)
+	}
 	run := &workerRun{
-		worker: w.spec(), messages: messages,
+		worker: w.spec(), messages: messages, identity: identity,
 		accept: func(text string) (err error) {
 			out, err = w.output().decode(text)
 			return err

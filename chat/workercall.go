@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat/internal/rawjson"
 	"github.com/dohost/dohost/chat/uimessage"
 	"github.com/dohost/dohost/ledger"
@@ -34,11 +35,15 @@ type workerEvent struct {
 	out    json.RawMessage
 	failed error // for the model
 	err    error // of the run
+	// postponed is the error of an unrecorded tool that ends the run when the other calls of the step have ended.
+	postponed *agent.PostponeError
 }
 
-// runCalls runs the calls of the last step, up to maxParallel concurrently, and returns when each has a result. first is the
-// index of the first part of the step. If ctx ends first, the tasks that still run have an ended context.
+// runCalls runs the calls of the last step, up to maxParallel concurrently, and returns when each has a result, or has postponed the run:
+// then the error is the shortest postponement. first is the index of the first part of the step. If ctx ends first, the tasks that still run
+// have an ended context.
 func (r *workerRun) runCalls(ctx context.Context, first int) error {
+	var postponed *agent.PostponeError
 	calls := r.calls(first)
 	events := make(chan workerEvent, 2*len(calls))
 	open := map[*workerCall]bool{}
@@ -64,10 +69,19 @@ func (r *workerRun) runCalls(ctx context.Context, first int) error {
 			continue
 		}
 		delete(open, e.call)
+		if p := e.postponed; p != nil {
+			if postponed == nil || p.After < postponed.After {
+				postponed = p
+			}
+			continue
+		}
 		if e.failed != nil && !e.call.tool.Unrecorded { // its effects have the key of the call, and so has the error
 			delete(r.numbers, e.call.id)
 		}
 		r.result(e.call.index, e.out, e.failed)
+	}
+	if postponed != nil {
+		return postponed
 	}
 	return nil
 }
@@ -139,11 +153,14 @@ func (r *workerRun) call(task, caller context.Context, c *workerCall, events cha
 	})
 	unknown, isUnknown := err.(*ledger.UnknownError) // and not one that the tool has returned
 	failed, isFailed := errors.AsType[*toolError](err)
+	postponed, isPostponed := errors.AsType[*agent.PostponeError](err)
 	switch {
 	case err == nil:
 		e.out = out
 	case ctx.Err() != nil:
 		e.err = context.Cause(ctx)
+	case isPostponed && c.tool.Unrecorded:
+		e.postponed = postponed
 	case isUnknown:
 		e.failed = unknownCallError{unknown.Err}
 	case isFailed:

@@ -23,6 +23,7 @@ import (
 type workerRun struct {
 	worker   *workerSpec
 	messages []Message
+	identity []Message               // those that identify recorded answers
 	accept   func(text string) error // decodes the answer
 
 	// Set by begin.
@@ -119,7 +120,7 @@ type stepArgs struct {
 // history returns a digest of the conversation so far. A recorded answer counts only for the same conversation: a repeated run
 // may get another result of a call, such as one that came after the time of the call.
 func (r *workerRun) history() (string, error) {
-	raw, err := rawjson.Encode([]any{r.worker.system, r.messages, r.partial})
+	raw, err := rawjson.Encode([]any{r.worker.system, r.identity, r.partial})
 	if err != nil {
 		return "", fmt.Errorf("the messages: %w", err)
 	}
@@ -256,6 +257,7 @@ func (r *workerRun) repair(invalid error) {
 	text := fmt.Sprintf("Your last answer is not valid: %v. Answer again, with the whole answer.", clipText(invalid.Error(), maxToolError))
 	ask := Text(fmt.Sprintf("repair-%d", r.repairs), RoleUser, text)
 	r.messages = slices.Concat(r.messages, []Message{r.partial, ask})
+	r.identity = slices.Concat(r.identity, []Message{r.partial, ask})
 	r.restart()
 }
 

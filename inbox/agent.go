@@ -81,7 +81,10 @@ const (
 // prompt is the input of the worker. Its JSON is the identity of a run, and has nothing: the scope and the position of a cycle
 // tell its runs apart. While a cycle waits for its repetition, others may run, and rows may change. The calls of its tools must
 // stay the same operations.
-type prompt struct{ messages []chat.Message }
+type prompt struct {
+	messages []chat.Message
+	cycle    []chat.Message // those of the cycle: recorded answers count for them, however long the conversation has become since
+}
 
 // run returns the worker that asks the model. It records each answer, so that a cycle that is repeated after Generate gets the
 // same response without the model.
@@ -94,6 +97,7 @@ func (a *Agent) run() *chat.Worker[prompt, string] {
 		a.worker = &chat.Worker[prompt, string]{
 			Name: a.Name, Instructions: a.Instructions, Model: withDeadline(a.Model), Tools: tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep, Price: a.Price, Budget: a.Budget,
 			Messages: func(in prompt) []chat.Message { return in.messages },
+			Identity: func(in prompt) []chat.Message { return in.cycle },
 			OnChunk:  a.onChunk(),
 		}
 		a.summarizer = a.newSummarizer()

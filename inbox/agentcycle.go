@@ -83,7 +83,11 @@ func (m *Message) roleFor(agent string) chat.Role {
 
 // generationRow has the generation of the last attempt at a cycle that has begun to answer. The response needs it if all its
 // answers were recorded in that attempt.
-type generationRow struct{ Place, Generation string }
+type generationRow struct {
+	Place, Generation string
+	// Paused is set if the attempt has ended as postponed. The next one continues the generation.
+	Paused bool `msgpack:",omitempty"`
+}
 
 var generations = dohost.Collection[generationRow]{
 	Name: "dohost.inbox.generations",
@@ -115,11 +119,7 @@ func (a *Agent) onChunk() func(context.Context, chat.Chunk) error {
 	return func(ctx context.Context, c chat.Chunk) (err error) {
 		w := ctx.Value(writerKey{}).(*chunkWriter)
 		if w.to == nil {
-			w.generation = "gen_" + ulid.Make().String()
-			if w.to, err = a.Chunks.Replay(w.store, w.generation); err != nil {
-				return err
-			}
-			if err := generations.Put(ctx, w.store, generationRow{w.place, w.generation}); err != nil {
+			if err := a.openChunks(ctx, w); err != nil {
 				return err
 			}
 		}
@@ -131,6 +131,33 @@ func (a *Agent) onChunk() func(context.Context, chat.Chunk) error {
 	}
 }
 
+// openChunks continues the generation of a postponed attempt, or begins another one.
+func (a *Agent) openChunks(ctx context.Context, w *chunkWriter) error {
+	row, _, err := generations.Get(ctx, w.store, w.place)
+	if err != nil {
+		return err
+	}
+	if w.generation = row.Value.Generation; row.Value.Paused {
+		w.to, err = a.Chunks.Continue(ctx, w.store, w.generation)
+	}
+	if w.to == nil { // also if the program has deleted the chunks
+		w.generation = "gen_" + ulid.Make().String()
+		w.to, err = a.Chunks.Replay(w.store, w.generation)
+	}
+	if err != nil {
+		return err
+	}
+	return generations.Put(ctx, w.store, generationRow{Place: w.place, Generation: w.generation})
+}
+
+// pauseChunks makes the next attempt continue the generation of this one.
+func (a *Agent) pauseChunks(ctx context.Context, w *chunkWriter) error {
+	if w.to == nil {
+		return nil
+	}
+	return generations.Put(ctx, w.store, generationRow{w.place, w.generation, true})
+}
+
 // budgetPause is the time between two attempts while a budget is exhausted.
 const budgetPause = 5 * time.Minute
 
@@ -138,10 +165,13 @@ const budgetPause = 5 * time.Minute
 func (a *Agent) generate(ctx context.Context, of Ref, c *Cycle[Message]) (r Response, err error) {
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
 	ctx = context.WithValue(ctx, writerKey{}, w)
-	ctx = context.WithValue(ctx, askerKey{}, newAsker(of, a.Name, c.Pending))
-	r.Text, err = a.run().Run(ctx, of, prompt{c.Messages})
+	ctx = context.WithValue(ctx, askerKey{}, newAsker(ctx, of, a.Name, c.Pending))
+	r.Text, err = a.run().Run(ctx, of, prompt{c.Messages, appendCycle(nil, c.Pending)})
 	if _, exhausted := errors.AsType[*chat.BudgetError](err); exhausted {
-		return r, &agent.PostponeError{After: budgetPause, Err: err}
+		err = &agent.PostponeError{After: budgetPause, Err: err}
+	}
+	if _, later := errors.AsType[*agent.PostponeError](err); later {
+		return r, errors.Join(err, a.pauseChunks(ctx, w))
 	}
 	if err != nil {
 		return r, err
@@ -181,7 +211,7 @@ func (a *Agent) respond(
 			return err
 		}
 	}
-	return errors.Join(messages.Insert(ctx, s, reply), a.finish(ctx, s, r.Generation))
+	return errors.Join(messages.Insert(ctx, s, reply), a.finish(ctx, s, r.Generation), a.forgetAsked(ctx, s))
 }
 
 // finish ends the chunks of a response.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/internal/agenttool"
 	"github.com/dohost/dohost/ledger"
@@ -17,8 +18,8 @@ import (
 
 // An agent tool makes a call of one agent (the caller) a request of another one (the asked agent): a message. Invariants:
 //
-//   - The message is the only record of the call. Its key and its request id are a function of the key of the call, which all
-//     repetitions of the caller's cycle have. So a repetition finds the message of the first run, and inserts none.
+//   - The key of the message and its request id are a function of the key of the call, which all repetitions of the caller's cycle
+//     have. So a repetition finds the message of the first run, and inserts none.
 //   - The path is in the message: the agents that wait for each other, from the first to the caller. The asked agent appends itself
 //     when it asks in turn. So the path outlives all incarnations, and an agent that is in it is never asked.
 //   - The time of the message begins the time limit, and a response counts if its own time is within the limit. So a
@@ -26,8 +27,8 @@ import (
 //   - The end of the time limit is the deadline of the message, so the asked agent does not answer when the caller has an error.
 //   - The response is stored as processed, with the request id in InReplyTo: it is never work, neither of the caller nor of another agent.
 //
-// The order in a call: the path is checked; the message is inserted; the call gives up the turn, which commits the message. No event
-// holds a turn while it waits: not the cycle of the caller, nor the event that looks for the response in another object.
+// The order in a call: the path is checked; the message is inserted, or found; without an outcome the cycle ends as postponed. See awaitedRow for the
+// wake-up. Only for an agent without Messages the cycle itself waits, without the turn.
 
 // lookTime is the least time for the search for a response. A repetition may begin after the time limit, and the response may be
 // older.
@@ -36,9 +37,9 @@ const lookTime = 5 * time.Second
 // AgentTool lets the model of an [Agent] ask another agent, as a tool with an input of its choice: see Agent.Agents. [Agent.Tool]
 // returns one with the fields Name, Description and Messages.
 //
-// A call of the tool inserts a message of a user with a request id, from the calling agent to the asked one, and waits for the
-// response to it. The result is an object with the text, as the response. Each call is one message, also after interruptions of either
-// side: a repeated cycle waits for the response to the message of the first one. The caller waits without the turn.
+// A call of the tool inserts a message of a user with a request id, from the calling agent to the asked one. The cycle of the caller then ends, and is
+// repeated when there is a response: that counts as no attempt, and the caller answers other messages until then. The result is an object with the text,
+// as the response. Each call is one message, also after interruptions of either side: a repeated cycle finds the message of the first one.
 //
 // The model gets an error if the asked agent has not answered in time; if its message was parked or deleted, or no agent of
 // the class has that name; if the asked agent is already one of those that wait for each other, or Depth of them do. There is no
@@ -143,18 +144,24 @@ type asker struct {
 	path []Address // the agents that wait for each other, from the first to this one
 	// deadline is that of the cycle. The requests of the agent have no later one.
 	deadline time.Time
+	call     string // of the rows of the cycle: see agent.Rows.CallID
+	place    string // of the cycle
 }
+
+// waiter returns the cycle, for the wake-up.
+func (by *asker) waiter() waiter { return waiter{by.ref.Object().ID(), by.call} }
 
 // newAsker returns the agent whose cycle has the pending messages. Those of a request have one path, unless the program has
 // inserted another: then the longest counts.
-func newAsker(of Ref, name string, pending []dohost.Row[Message]) *asker {
+func newAsker(ctx context.Context, of Ref, name string, pending []dohost.Row[Message]) *asker {
 	var path []Address
 	for _, row := range pending {
 		if m := row.Value; m.Request != "" && len(m.Path) > len(path) {
 			path = m.Path
 		}
 	}
-	return &asker{of, name, append(slices.Clone(path), Address{of.Object().ID().String(), name}), cycleDeadline(pending)}
+	path = append(slices.Clone(path), Address{of.Object().ID().String(), name})
+	return &asker{of, name, path, cycleDeadline(pending), of.Rows().CallID(ctx), placeOf(ctx)}
 }
 
 // mayAsk returns an error if the agent must not ask another one. The address of an asked agent without Messages may be that of another agent,
@@ -193,7 +200,10 @@ func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (out agentt
 		return out, fmt.Errorf("the agent %v was not asked: the message has %d bytes, the limit is %d", to, n, maxContent)
 	}
 	r, err := t.ask(ctx, by, object, m)
+	_, later := errors.AsType[*agent.PostponeError](err)
 	switch {
+	case later:
+		return out, err
 	case errors.Is(err, errLate):
 		return out, fmt.Errorf("the agent %v did not answer within %v; its request %s may still have effects", to, agenttool.Timeout(t.Timeout), id)
 	case err != nil:

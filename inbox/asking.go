@@ -3,11 +3,13 @@ package inbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 )
 
 // errLate is the error of a response that is not there in time.
@@ -16,18 +18,96 @@ var errLate = errors.New("inbox: the time for the response is over")
 // errNoAgent is the error of an object that has no inbox over the collection.
 var errNoAgent = errors.New("inbox: the object is no agent, or has no such inbox")
 
-// ask inserts a request, unless an earlier run of its call has done so, and waits for the response.
+// askPause bounds the time after which a cycle that waits for an outcome looks again, and unreachablePause that after which it calls an object again.
+const (
+	askPause         = 5 * time.Minute
+	unreachablePause = time.Minute
+)
+
+// postponed returns the error that ends a cycle until a time of its choice, and until the time limit of a request at the latest. It is later than
+// the limit by 2 ms at most, and never earlier: rows wait for whole milliseconds.
+func postponed(after time.Duration, deadline time.Time, why error) error {
+	if !deadline.IsZero() {
+		after = min(after, time.Until(deadline).Truncate(time.Millisecond)+2*time.Millisecond)
+	}
+	return &agent.PostponeError{After: after, Err: why}
+}
+
+// ask returns the response to a request. If it has no outcome yet, the error is an agent.PostponeError.
 func (t *AgentTool) ask(ctx context.Context, by *asker, object dohost.ID, m Message) (r Message, err error) {
-	insert, wait := t.Insert, t.Wait
-	if t.Messages != nil {
-		insert = func(ctx context.Context, by Ref, m Message) (Message, error) {
-			return t.insertIn(ctx, by, object, m)
-		}
-		wait = func(ctx context.Context, by Ref, m Message) (Message, error) {
-			return t.waitIn(ctx, by, object, m)
+	if t.Messages == nil {
+		return t.askOutside(ctx, by, m)
+	}
+	o, err := t.look(ctx, by, object, m)
+	if err != nil {
+		return r, err
+	}
+	deadline := t.deadline(by, o.Created)
+	switch {
+	case o.NoAgent:
+		return r, errNoAgent
+	case o.NoReply:
+		return r, ErrNoReply
+	case o.Expired, o.Waits && isOver(deadline):
+		return r, errLate
+	case o.Waits:
+		return r, postponed(askPause, deadline, fmt.Errorf("the agent %s of %v has not answered the request %s yet", m.To, object, m.Request))
+	case isLate(o.Response, deadline):
+		return r, errLate
+	}
+	return o.Response, nil
+}
+
+// isLate reports whether a response was made after the time limit.
+func isLate(r Message, deadline time.Time) bool {
+	return !deadline.IsZero() && !r.Created.IsZero() && !r.Created.Before(deadline)
+}
+
+// look inserts a request into an object, unless an earlier run of the cycle has done so, and returns its outcome. If the object cannot be called,
+// the error is an agent.PostponeError, or errLate after the time limit.
+func (t *AgentTool) look(ctx context.Context, by *asker, object dohost.ID, m Message) (o outcome, err error) {
+	s := by.ref.Storage()
+	row, known, err := askedRows.Get(ctx, s, askedKey(by.place, m.Request))
+	if err != nil {
+		return o, err
+	}
+	x := row.Value
+	if !known {
+		x = askedRow{Place: by.place, Request: m.Request, Created: m.Created}
+	}
+	m.Created, m.Deadline = x.Created, t.deadline(by, x.Created)
+	if object == by.ref.Object().ID() {
+		o, err = look(ctx, by.ref, t.Messages, m, x.Inserted, by.waiter())
+	} else {
+		policy := dohost.RetryPolicy{MaxElapsed: time.Second, ShouldRetry: isTransient}
+		err = dohost.Retry(ctx, &policy, func(ctx context.Context) error {
+			o, err = t.lookIn(ctx, by, object, m, x.Inserted)
+			return err
+		})
+	}
+	later := err != nil && ctx.Err() == nil && (isTransient(err, 1) || mayRunLater(err))
+	if err == nil {
+		x.Created, x.Inserted = o.Created, true
+	}
+	if (err == nil && o.Waits || later) && (x.Inserted != row.Value.Inserted || !x.Created.Equal(row.Value.Created)) {
+		if err := askedRows.Put(ctx, s, x); err != nil {
+			return o, err
 		}
 	}
-	stored, err := until(ctx, m.Deadline, func(ctx context.Context) (Message, error) { return insert(ctx, by.ref, m) })
+	switch {
+	case !later:
+		return o, err
+	case isOver(m.Deadline):
+		return o, errLate
+	case !known && !isTransient(err, 1):
+		reportFailure(ctx, by.ref, object, err)
+	}
+	return o, postponed(min(time.Since(x.Created), unreachablePause), m.Deadline, fmt.Errorf("the object %v cannot be called: %w", object, err))
+}
+
+// askOutside asks an agent that has no Messages, and waits for the response.
+func (t *AgentTool) askOutside(ctx context.Context, by *asker, m Message) (r Message, err error) {
+	stored, err := until(ctx, m.Deadline, func(ctx context.Context) (Message, error) { return t.Insert(ctx, by.ref, m) })
 	if err != nil {
 		return r, err
 	}
@@ -36,8 +116,14 @@ func (t *AgentTool) ask(ctx context.Context, by *asker, object dohost.ID, m Mess
 	if look := time.Now().Add(lookTime); !end.IsZero() && !stored.Created.Equal(m.Created) && end.Before(look) { // an earlier run has inserted it
 		end = look
 	}
-	r, err = until(ctx, end, func(ctx context.Context) (Message, error) { return wait(ctx, by.ref, stored) })
-	if errors.Is(err, ErrExpired) || err == nil && !deadline.IsZero() && !r.Created.IsZero() && !r.Created.Before(deadline) {
+	r, err = until(ctx, end, func(ctx context.Context) (m Message, err error) {
+		err = by.ref.Rows().WaitElsewhere(ctx, func(ctx context.Context) error {
+			m, err = t.Wait(ctx, by.ref, stored)
+			return err
+		})
+		return m, err
+	})
+	if errors.Is(err, ErrExpired) || err == nil && isLate(r, deadline) {
 		return r, errLate
 	}
 	return r, err
@@ -98,13 +184,4 @@ func failureText(ctx context.Context, by Ref, object dohost.ID, err error) strin
 		return "another host has the object"
 	}
 	return "internal error"
-}
-
-// sendOnce is Send, unless the message is stored. It returns the stored message.
-func sendOnce(ctx context.Context, of Ref, messages *dohost.Collection[Message], m Message) (Message, error) {
-	old, stored, err := messages.Get(ctx, of.Storage(), m.ID)
-	if err != nil || stored {
-		return old.Value, err
-	}
-	return Send(ctx, of.Storage(), messages, m)
 }

@@ -32,7 +32,8 @@
 // # Other agents
 //
 // The model of an [Agent] may ask other agents, as tools: see Agent.Agents and [AgentTool]. A question is a message with a request id, which all
-// repetitions of a cycle have in common. So the asked agent has one request, wherever the two are interrupted.
+// repetitions of a cycle have in common. So the asked agent has one request, wherever the two are interrupted. The cycle that asks ends, and is repeated
+// when there is a response.
 //
 // # Positions
 //

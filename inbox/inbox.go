@@ -45,7 +45,7 @@ type Inbox[O, Row, Response any] struct {
 	prefix     dohost.Key
 	agent      string         // its name
 	summarize  agent.Entry[O] // the fiber that summarises
-	rowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
+	rowWritten func(ctx context.Context, a agent.Handle, w *dohost.RowWrite) error
 	expiry     *expiry[O, Row]
 }
 
@@ -118,23 +118,13 @@ func On[O, Row, Response any, P interface {
 		return r.run(ctx, rows)
 	}, &options)
 	if in.agent == "" {
-		return rows
+		return agent.Extend(agent.Extension[O]{Entries: []agent.Entry[O]{rows, outcomes[O, P]()}})
 	}
 	return agent.Extend(agent.Extension[O]{
 		Name: fmt.Sprintf("the agent %q", in.agent), Description: fmt.Sprintf("an inbox over the collection %q", in.Rows.Name),
-		Entries: []agent.Entry[O]{rows, in.summarize}, RowWritten: in.rowWritten,
+		Entries: []agent.Entry[O]{rows, in.summarize, outcomes[O, P]()}, RowWritten: in.rowWritten,
 	})
 }
 
 // Ref is an agent: an [*agent.Agent], a [*chat.Agent], or a struct that embeds one.
-type Ref interface {
-	agent.Ref
-	// Object returns the agent's object.
-	Object() *dohost.State
-	// Storage returns the storage of the agent's object.
-	Storage() *dohost.Storage
-	// Fibers returns the handle of the agent's fibers.
-	Fibers() agent.Fibers
-	// Rows returns the handle of the rows of the agent's inboxes.
-	Rows() agent.Rows
-}
+type Ref interface{ agent.Handle }

@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -10,92 +9,119 @@ import (
 
 // An agent tool reaches an asked agent with Messages in another object, of this host or of another one, by two procedures. Invariants:
 //
-//   - The insertion has the id of the message, which all repetitions have. The asked object inserts the message unless it has one with that id.
+//   - A look has the id of the message, which all repetitions have. The asked object inserts the message unless it has one with that id.
 //     Both are one batch, so the message is there once, wherever an answer is lost or an owner of either object ends.
-//   - A wait changes no message. It ends after pollTime, since the attempt of a call to another host ends soon after that, and the caller waits
-//     again. So an interruption of the asked object costs one wait, and the response is read from the rows of the object.
 //   - The response is in the collection of the asked object until the program deletes it. The caller reads it in pieces, since a call from
 //     another host has a result of at most 1 MiB, which the asked object stores for 5 min. It does not change after it is stored.
 //
-// The order: the insertion is durable before its answer leaves. The first wait begins after that answer. The caller pauses between two waits: a
-// node has places for a number of calls to one object, and calls without a place get one of those that pause.
+// No call waits for an outcome: see awaitedRow. An object that cannot be called is called again by a repetition of the cycle. Its time limit does not
+// begin again: see askedRow.
 
-const (
-	// pollTime bounds a wait for a response. It is less than the time of an attempt of a call to another host, 20 s.
-	pollTime = 15 * time.Second
-	// pollPause is the time between two waits.
-	pollPause = time.Second
-	// maxPiece bounds the part of a response in the result of a wait, in bytes.
-	maxPiece = 512 << 10
-)
+// maxPiece bounds the part of a response in the result of a call, in bytes.
+const maxPiece = 512 << 10
 
-// insertion is a message that the collection of an object gets.
-type insertion struct {
+// outcome is the state of a request.
+type outcome struct {
+	Created  time.Time `json:"created"` // the time of the stored message
+	NoAgent  bool      `json:"noAgent,omitempty"`
+	NoReply  bool      `json:"noReply,omitempty"`
+	Expired  bool      `json:"expired,omitempty"`
+	Waits    bool      `json:"waits,omitempty"` // there is no outcome yet
+	Response Message   `json:"response"`        // in another object without its content
+}
+
+// look inserts a message, unless it is there or an earlier look has inserted it (asked), and returns its outcome. w is to be woken if there is none yet.
+func look(ctx context.Context, of Ref, messages *dohost.Collection[Message], m Message, asked bool, w waiter) (o outcome, err error) {
+	row, ok, err := messages.Get(ctx, of.Storage(), m.ID)
+	stored := row.Value
+	switch {
+	case err == nil && !ok && asked: // the program has deleted it
+		stored = m
+	case err == nil && !ok:
+		stored, err = Send(ctx, of.Storage(), messages, m)
+	}
+	if err != nil {
+		return o, err
+	}
+	o.Created = stored.Created
+	if o.Response, ok, err = Reply(ctx, of.Storage(), messages, stored); err != nil || ok {
+		return o, err
+	}
+	stored, waits, err := isWaiting(ctx, of, messages, stored)
+	if err == nil && waits && of.Object().ID() != w.Object { // in the object of the caller its own row is pending
+		waits, err = of.Rows().Pending(ctx)
+	}
+	switch {
+	case err != nil:
+		return o, err
+	case stored.Expired, waits && isOver(stored.Deadline):
+		o.Expired = true
+	case !waits:
+		o.NoReply = true
+	default:
+		o.Waits = true
+		return o, await(ctx, of, messages, stored, w)
+	}
+	return o, nil
+}
+
+// lookIn is a look in an object.
+type lookIn struct {
 	Collection string  `json:"collection"`
 	Message    Message `json:"message"` // without its content,
 	Content    []byte  `json:"content"` // which may not be UTF-8
+	Asked      bool    `json:"asked,omitempty"`
+	Waiter     waiter  `json:"waiter"`
 }
 
-// inserted is the result of an insertion.
-type inserted struct {
-	NoAgent bool    `json:"noAgent,omitempty"`
-	Stored  Message `json:"stored"` // without its content
+// lookedIn is the result of a look in an object.
+type lookedIn struct {
+	outcome
+	piece
 }
 
-var insertProcedure = dohost.NewProcedure("inbox.insert", func(ctx context.Context, object any, in insertion) (r inserted, err error) {
+// piece is a piece of the content of a response.
+type piece struct {
+	Bytes []byte `json:"bytes,omitempty"`
+	Size  int    `json:"size"` // of the content
+}
+
+// pieceOf returns the piece of a content at an offset.
+func pieceOf(content string, from int) piece {
+	n := len(content)
+	from = min(max(from, 0), n)
+	return piece{[]byte(content[from:min(from+maxPiece, n)]), n}
+}
+
+var lookProcedure = dohost.NewProcedure("inbox.look", func(ctx context.Context, object any, in lookIn) (r lookedIn, err error) {
 	of, messages, ok := inboxOf(object, in.Collection)
 	if !ok {
-		return inserted{NoAgent: true}, nil
+		r.NoAgent = true
+		return r, nil
 	}
 	in.Message.Content = string(in.Content)
-	r.Stored, err = sendOnce(ctx, of, messages, in.Message)
-	r.Stored.Content = ""
+	r.outcome, err = look(ctx, of, messages, in.Message, in.Asked, in.Waiter)
+	r.piece = pieceOf(r.Response.Content, 0)
+	r.Response.Content = ""
 	return r, err
 })
 
-// poll is a wait for the response to a message.
-type poll struct {
-	Collection string  `json:"collection"`
-	Asked      Message `json:"asked"` // its ID, To, From, Request and Deadline
-	From       int     `json:"from"`  // the first byte of the piece of the content
+// readIn reads a piece of a response.
+type readIn struct {
+	Collection string `json:"collection"`
+	Request    string `json:"request"`
+	To         string `json:"to"`
+	From       string `json:"from"`
+	At         int    `json:"at"` // the first byte
 }
 
-// polled is the result of a poll.
-type polled struct {
-	NoAgent  bool    `json:"noAgent,omitempty"`
-	NoReply  bool    `json:"noReply,omitempty"`
-	Expired  bool    `json:"expired,omitempty"`
-	Waits    bool    `json:"waits,omitempty"`
-	Response Message `json:"response"` // without its content
-	Piece    []byte  `json:"piece"`    // of the content
-	Size     int     `json:"size"`     // of the content
-}
-
-// errPollTime is the end of a poll without a response.
-var errPollTime = errors.New("inbox: the agent has not answered yet")
-
-var waitProcedure = dohost.NewProcedure("inbox.wait", func(ctx context.Context, object any, p poll) (polled, error) {
-	of, messages, ok := inboxOf(object, p.Collection)
+var readProcedure = dohost.NewProcedure("inbox.read", func(ctx context.Context, object any, in readIn) (piece, error) {
+	of, messages, ok := inboxOf(object, in.Collection)
 	if !ok {
-		return polled{NoAgent: true}, nil
+		return piece{}, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, pollTime, errPollTime)
-	defer cancel()
-	m, err := WaitReply(ctx, of, messages, p.Asked)
-	switch {
-	case errors.Is(err, ErrExpired):
-		return polled{Expired: true}, nil
-	case errors.Is(err, ErrNoReply):
-		return polled{NoReply: true}, nil
-	case err != nil && context.Cause(ctx) == errPollTime:
-		return polled{Waits: true}, nil
-	case err != nil:
-		return polled{}, err
-	}
-	r := polled{Response: m, Size: len(m.Content)}
-	from := min(max(p.From, 0), r.Size)
-	r.Piece, r.Response.Content = []byte(m.Content[from:min(from+maxPiece, r.Size)]), ""
-	return r, nil
+	r, _, err := Reply(ctx, of.Storage(), messages, Message{Request: in.Request, To: in.To, From: in.From})
+	return pieceOf(r.Content, in.At), err
 })
 
 // inboxOf returns an object as an agent with an inbox over a collection of messages.
@@ -106,74 +132,58 @@ func inboxOf(object any, collection string) (of Ref, messages *dohost.Collection
 	return of, messages, ok
 }
 
-// insertIn inserts a request into the collection of an object, unless it is there, and returns the stored one.
-func (t *AgentTool) insertIn(ctx context.Context, by Ref, object dohost.ID, m Message) (Message, error) {
-	if object == by.Object().ID() {
-		return sendOnce(ctx, by, t.Messages, m)
-	}
-	in := insertion{t.Messages.Name, m, []byte(m.Content)}
+// lookIn is look in another object.
+func (t *AgentTool) lookIn(ctx context.Context, by *asker, object dohost.ID, m Message, asked bool) (outcome, error) {
+	in := lookIn{t.Messages.Name, m, []byte(m.Content), asked, by.waiter()}
 	in.Message.Content = ""
-	var r inserted
-	err := inObject(ctx, by, object, func(ctx context.Context) (err error) {
-		r, err = insertProcedure.Call(ctx, by.Object(), object, in, nil)
-		return err
-	})
-	if err == nil && r.NoAgent {
-		err = errNoAgent
+	r, err := lookProcedure.Call(ctx, by.ref.Object(), object, in, nil)
+	if err != nil {
+		return outcome{}, err
 	}
-	return r.Stored, err
+	content := r.Bytes
+	for len(content) < r.Size {
+		at := readIn{t.Messages.Name, m.Request, m.To, m.From, len(content)}
+		next, err := readProcedure.Call(ctx, by.ref.Object(), object, at, nil)
+		if err != nil {
+			return outcome{}, err
+		}
+		if len(next.Bytes) == 0 {
+			return outcome{}, errNoAgent // the program has deleted the response, or the inbox
+		}
+		content = append(content, next.Bytes...)
+	}
+	r.Response.Content = string(content)
+	return r.outcome, nil
 }
 
-// waitIn waits for the response to a request in an object.
-func (t *AgentTool) waitIn(ctx context.Context, by Ref, object dohost.ID, asked Message) (Message, error) {
-	if object == by.Object().ID() {
-		return WaitReply(ctx, by, t.Messages, asked)
-	}
-	p := poll{Collection: t.Messages.Name, Asked: Message{ID: asked.ID, To: asked.To, From: asked.From, Request: asked.Request, Deadline: asked.Deadline}}
-	var content []byte
-	for {
-		var r polled
-		p.From = len(content)
-		err := inObject(ctx, by, object, func(ctx context.Context) (err error) {
-			r, err = waitProcedure.Call(ctx, by.Object(), object, p, nil)
-			return err
-		})
-		switch {
-		case err != nil:
-			return Message{}, err
-		case r.NoAgent:
-			return Message{}, errNoAgent
-		case r.Expired:
-			return Message{}, ErrExpired
-		case r.NoReply:
-			return Message{}, ErrNoReply
-		case r.Waits:
-			if err := dohost.Sleep(ctx, pollPause); err != nil {
-				return Message{}, err
-			}
-			continue
-		}
-		if content = append(content, r.Piece...); len(content) >= r.Size || len(r.Piece) == 0 {
-			r.Response.Content = string(content)
-			return r.Response, nil
-		}
-	}
+// askedRow is a request without an outcome so far, in the object of the caller. Its cycle deletes it in the batch of the response. It remembers
+// the time of the request, and whether the message was inserted: a message that is not there any more was deleted, and is not inserted again.
+type askedRow struct {
+	Place    string // of the cycle
+	Request  string
+	Created  time.Time
+	Inserted bool
 }
 
-// inObject calls fn, which calls an object. It retries until ctx ends, and reports the first error that is not transient.
-func inObject(ctx context.Context, by Ref, object dohost.ID, fn func(context.Context) error) error {
-	reported := false
-	policy := dohost.RetryPolicy{MaxAttempts: -1, ShouldRetry: func(err error, attempt int) bool {
-		switch {
-		case isTransient(err, attempt):
-			return true
-		case !mayRunLater(err):
-			return false
-		case !reported:
-			reported = true
-			reportFailure(ctx, by, object, err)
+var askedRows = dohost.Collection[askedRow]{
+	Name: "dohost.inbox.asked",
+	Key:  func(r askedRow) string { return askedKey(r.Place, r.Request) },
+}
+
+func askedKey(place, request string) string {
+	return string(dohost.KeyOf(place) + dohost.KeyOf(request))
+}
+
+// forgetAsked deletes the requests of the cycle.
+func (a *Agent) forgetAsked(ctx context.Context, s *dohost.Storage) error {
+	if len(a.Agents) == 0 {
+		return nil
+	}
+	rows, err := askedRows.List(ctx, s, &dohost.Query[askedRow]{Prefix: dohost.KeyOf(placeOf(ctx))})
+	for _, row := range rows {
+		if err == nil {
+			_, err = askedRows.Delete(ctx, s, row.Key)
 		}
-		return true
-	}}
-	return by.Rows().WaitElsewhere(ctx, func(ctx context.Context) error { return dohost.Retry(ctx, &policy, fn) })
+	}
+	return err
 }

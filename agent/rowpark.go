@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/dohost/dohost/internal/work"
+)
+
+// park stores a task that has become one of parked rows, in the same batch as the effects of the extensions.
+func (rw *rowWork) park(ctx context.Context, x *indexWork, t *rowTask) error {
+	rw.report(ctx, "rows:parked", errors.New(t.Error), slog.String("index", t.Index), slog.String("id", t.ID), slog.Int("rows", len(t.Keys)))
+	if err := put(ctx, rw.rows, &rowTasks, t); err != nil {
+		return err
+	}
+	return rw.of.rowsParked(ctx, x.collection, t.Keys)
+}
+
+// rowsParked calls the hooks of the extensions.
+func (c *core) rowsParked(ctx context.Context, collection string, keys []string) error {
+	for _, x := range c.class.extensions {
+		if x.rowsParked == nil {
+			continue
+		}
+		if err := x.rowsParked(ctx, handle{c}, collection, keys); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parkDamaged parks a row that does not decode, without the other rows of its task if it has some.
+func (rw *rowWork) parkDamaged(ctx context.Context, x *indexWork, t *rowTask, key string, why error) error {
+	parked := *t
+	parked.Keys, parked.Error = []string{key}, short(why.Error())
+	if len(t.Keys) > 1 {
+		parked.ID = rw.newID()
+	}
+	parked.Item = work.Item{State: work.Dead, Attempt: t.Attempt}
+	return rw.park(ctx, x, &parked)
+}

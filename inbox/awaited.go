@@ -1,0 +1,163 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// A cycle that has asked another agent with Messages does not wait: it ends, and is repeated when the request has an outcome. Invariants:
+//
+//   - The outcome of a request is a function of the rows of the asked object: a response, or a message that is expired, parked or deleted. Each run
+//     of the cycle looks at them. A wake-up carries no outcome: a lost one costs time, and one too many costs a run.
+//   - A look without an outcome stores an awaitedRow in the asked object, in the same turn. The batch that makes an outcome finds the row, deletes
+//     it, and wakes the caller: directly in the same object, or else by a fiber that it starts. So no outcome goes unnoticed.
+//   - A wake-up that comes before the end of the cycle that looked makes the repetition immediate: see agent.Rows.Wake.
+//   - The repetition is at the end of the time limit, and after askPause in any case: a writer without the inbox, or an import, may have
+//     made the outcome.
+//
+// The order: the message and the awaitedRow are one batch of the asked object; the cycle of the caller ends as postponed; the outcome and the
+// wake-up, or its fiber, are one batch; the cycle of the caller is repeated, with the recorded answers of its model, and looks again.
+
+// awaitedRow is a request in this object whose outcome a cycle waits for.
+type awaitedRow struct {
+	Collection string // of the request, with its id
+	ID         string
+	Reply      string // its key in the index of responses
+	Waiter     waiter
+}
+
+// waiter is a cycle that is to be repeated.
+type waiter struct {
+	Object dohost.ID
+	Call   string // its agent.Rows.CallID
+}
+
+// byResponse has the awaited requests by their responses.
+const byResponse = "response"
+
+var awaited = dohost.Collection[awaitedRow]{
+	Name: "dohost.inbox.awaited",
+	Key:  func(r awaitedRow) string { return awaitedKey(r.Collection, r.ID) },
+	Indexes: []dohost.Index[awaitedRow]{{Name: byResponse, Of: func(r awaitedRow) dohost.Key {
+		return dohost.KeyOf(r.Collection) + dohost.Key(r.Reply)
+	}}},
+}
+
+func awaitedKey(collection, id string) string {
+	return string(dohost.KeyOf(collection) + dohost.KeyOf(id))
+}
+
+// await records that a cycle waits for the outcome of a request.
+func await(ctx context.Context, of Ref, messages *dohost.Collection[Message], m Message, w waiter) error {
+	r := awaitedRow{messages.Name, m.ID, string(replyKey(m.Request, m.To, m.From)), w}
+	old, ok, err := awaited.Get(ctx, of.Storage(), awaitedKey(r.Collection, r.ID))
+	if err != nil || ok && old.Value == r {
+		return err
+	}
+	return awaited.Put(ctx, of.Storage(), r)
+}
+
+// outcomes is the part of a class that notices the outcomes of requests.
+func outcomes[O any, P interface {
+	*O
+	Ref
+}]() agent.Entry[O] {
+	return agent.Extend(agent.Extension[O]{
+		Once: "inbox.outcomes",
+		Entries: []agent.Entry[O]{agent.OnFiber(wakeKind, func(o *O, ctx context.Context, f *agent.Fiber[waiter]) error {
+			return wake(ctx, P(o), f.Checkpoint())
+		}, &agent.KindOptions{KeepCompleted: time.Minute, KeepFailed: time.Minute, Quiet: true})},
+		RowWritten: func(ctx context.Context, of agent.Handle, w *dohost.RowWrite) error {
+			for key := range w.Places(replyIndex) {
+				q := &dohost.Query[awaitedRow]{Index: byResponse, Equal: dohost.KeyOf(w.Collection) + key}
+				rows, err := awaited.List(ctx, of.Storage(), q)
+				if err != nil {
+					return err
+				}
+				for _, row := range rows {
+					if err := settle(ctx, of, row.Value); err != nil {
+						return err
+					}
+				}
+			}
+			if !leftInbox(w) {
+				return nil
+			}
+			return settleID(ctx, of, w.Collection, w.Key)
+		},
+		RowsParked: func(ctx context.Context, of agent.Handle, collection string, keys []string) error {
+			for _, key := range keys {
+				if err := settleID(ctx, of, collection, key); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
+}
+
+// leftInbox reports whether a row waited for an agent before it was written, and does not afterwards, or waits for another one.
+func leftInbox(w *dohost.RowWrite) bool {
+	for before := range w.FormerPlaces(pendingIndex) {
+		for now := range w.Places(pendingIndex) {
+			return now != before
+		}
+		return true
+	}
+	return false
+}
+
+// settleID is settle for the request with an id, if a cycle waits for it.
+func settleID(ctx context.Context, of Ref, collection, id string) error {
+	row, ok, err := awaited.Get(ctx, of.Storage(), awaitedKey(collection, id))
+	if err != nil || !ok {
+		return err
+	}
+	return settle(ctx, of, row.Value)
+}
+
+// settle wakes the cycle that waits for a request with an outcome.
+func settle(ctx context.Context, of Ref, r awaitedRow) error {
+	if _, err := awaited.Delete(ctx, of.Storage(), awaitedKey(r.Collection, r.ID)); err != nil {
+		return err
+	}
+	if r.Waiter.Object == of.Object().ID() {
+		return of.Rows().Wake(ctx, r.Waiter.Call)
+	}
+	_, err := agent.StartFiber(ctx, of, wakeKind, r.Waiter, nil)
+	if errors.Is(err, dohost.ErrOverloaded) || errors.Is(err, dohost.ErrNoSpace) { // no reason to lose the outcome: the caller looks again itself
+		return nil
+	}
+	return err
+}
+
+// wakeKind is the kind of the fibers that wake cycles of other objects.
+const wakeKind agent.FiberKind[waiter] = "inbox.wake"
+
+// wakeRetry bounds the calls of a wake-up. Afterwards the caller has looked itself.
+var wakeRetry = dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: 30 * time.Second, MaxElapsed: askPause, ShouldRetry: dohost.RetryAnyError}
+
+// wake wakes a cycle of another object.
+func wake(ctx context.Context, of Ref, w waiter) error {
+	err := dohost.Retry(ctx, &wakeRetry, func(ctx context.Context) error {
+		_, err := wakeProcedure.Call(ctx, of.Object(), w.Object, w.Call, nil)
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		of.Object().Report(ctx, "inbox:error", slog.String("caller", w.Object.String()), slog.Any("err", err))
+		return nil
+	}
+	return err
+}
+
+var wakeProcedure = dohost.NewProcedure("inbox.wake", func(ctx context.Context, object any, call string) (struct{}, error) {
+	if of, ok := object.(Ref); ok {
+		return struct{}{}, of.Rows().Wake(ctx, call)
+	}
+	return struct{}{}, nil
+})
