@@ -135,12 +135,18 @@ func (a *Agent) onChunk() func(context.Context, chat.Chunk) error {
 const budgetPause = 5 * time.Minute
 
 // generate asks the model. It postpones the rows while a budget is exhausted: another error would count as a failed attempt.
-func (a *Agent) generate(ctx context.Context, of Ref, c *Cycle[Message]) (r Response, err error) {
+func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collection[Message], c *Cycle[Message]) (r Response, err error) {
+	if err := a.withdrawQuestions(ctx, of, messages); err != nil {
+		return r, err
+	}
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
 	ctx = context.WithValue(ctx, writerKey{}, w)
 	ctx = context.WithValue(ctx, askerKey{}, newAsker(of, a.Name, c.Pending))
 	r.Text, err = a.run().Run(ctx, of, prompt{c.Messages})
 	if _, exhausted := errors.AsType[*chat.BudgetError](err); exhausted {
+		if err := a.askForDecision(ctx, of, messages, c.Pending); err != nil {
+			return r, err
+		}
 		return r, &agent.PostponeError{After: budgetPause, Err: err}
 	}
 	if err != nil {

@@ -109,7 +109,7 @@ var testsMayImport = map[string][]string{
 	"ledger":           {"dohosttest", "objectstore", "agent", "chat"}, // for a full disk, and for positions
 	"agent":            {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
 	"chat":             {"dohosttest", "objectstore", "runtime"},       // likewise
-	"inbox":            {"dohosttest"},
+	"inbox":            {"dohosttest", "objectstore"}, // for a full disk
 	"streams":          {"dohosttest", "objectstore"}, // for a full disk
 	"streams/consumer": {"dohosttest", "streams"},
 	"pool":             {"dohosttest", "docs", "objectstore", "runtime"}, // for the examples of the wire, hosts in memory, and to count reads
