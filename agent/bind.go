@@ -149,7 +149,7 @@ func Bind[O, S any, P interface {
 				return of(o).clients.disconnected(ctx, &Conn{s}, how)
 			},
 		},
-		OnInspect: inspect,
+		OnInspect: c.inspect,
 		OnAdmin: func(o *O, ctx context.Context, r *dohost.AdminRequest) (bool, error) {
 			return of(o).onAdmin(ctx, r)
 		},

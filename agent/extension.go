@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"slices"
 
@@ -63,6 +64,12 @@ type Extension[O any] struct {
 	// Cancelled is called for a fiber of [StartFiber] that [Fibers.Cancel] ends, in the same batch. The fiber's
 	// method may still be running, or may never have begun. If Cancelled fails, the fiber is not cancelled.
 	Cancelled func(*O, context.Context, FiberInfo) error
+	// Kinds are the kinds of the items that the extension shows to operators. Inspect yields these items, after those of the agent: see OnInspect
+	// in [dohost.Handlers]. Admin applies an operator's action to an item of these kinds, and returns false if the extension has no such item: several
+	// extensions may have one kind. Both are required with Kinds.
+	Kinds   []string
+	Inspect func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
+	Admin   func(*O, context.Context, *dohost.AdminRequest) (done bool, err error)
 }
 
 // Extend adds an extension. Extensions run in the order of the entries.
@@ -88,6 +95,14 @@ func Extend[O any](e Extension[O]) Entry[O] {
 		}
 		x := extension{
 			name: e.Name, description: e.Description, once: e.Once, protocol: e.Protocol, rowWritten: e.RowWritten, rowsParked: e.RowsParked,
+		}
+		if len(e.Kinds) > 0 && (e.Inspect == nil || e.Admin == nil) {
+			c.mistake("an extension with items of kind %q has no Inspect or no Admin", e.Kinds[0])
+		} else if len(e.Kinds) > 0 {
+			x.kinds, x.inspect = slices.Clone(e.Kinds), e.Inspect
+			x.admin = func(self any, ctx context.Context, r *dohost.AdminRequest) (bool, error) {
+				return e.Admin(self.(*O), ctx, r)
+			}
 		}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
@@ -127,6 +142,10 @@ type extension struct {
 
 	rowWritten func(ctx context.Context, a Handle, w *dohost.RowWrite) error
 	rowsParked func(ctx context.Context, a Handle, collection string, keys []string) error
+
+	kinds   []string
+	inspect func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
+	admin   func(self any, ctx context.Context, r *dohost.AdminRequest) (done bool, err error)
 }
 
 // observesRows reports whether the class needs a call for each row that is written.
@@ -213,6 +232,20 @@ func (in *incarnation) extendedCancelled(ctx context.Context, f FiberInfo) error
 		}
 	}
 	return nil
+}
+
+// extendedAdmin applies an operator's action to an item of an extension. known reports that an extension has items of that kind.
+func (in *incarnation) extendedAdmin(ctx context.Context, r *dohost.AdminRequest) (done, known bool, err error) {
+	for _, x := range in.class.extensions {
+		if !slices.Contains(x.kinds, r.Kind) {
+			continue
+		}
+		known = true
+		if done, err := x.admin(in.self, ctx, r); done || err != nil {
+			return done, true, err
+		}
+	}
+	return false, known, nil
 }
 
 // protocols returns the protocols of the class's agents.

@@ -23,14 +23,24 @@ const (
 
 // inspect lists an agent's items for operators. The agent has only the object's alarm, so an item that needs an alarm
 // and has none never runs, which is a fault.
-func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+func (c *class) inspect(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
-		_ = details(v, &fiberRows, "", fiberDetail, yield) &&
+		more := details(v, &fiberRows, "", fiberDetail, yield) &&
 			details(v, &scheduleRows, byDue, scheduleDetail, yield) &&
 			details(v, &queue, byPlace, itemDetail, yield) &&
 			details(v, &deadLetterRows, byDied, deadLetterDetail, yield) &&
 			details(v, &rowTasks, "", rowsDetail, yield) &&
 			details(v, &subRows, "", subDetail, yield)
+		for _, x := range c.extensions {
+			if !more || x.inspect == nil {
+				continue
+			}
+			for d, err := range x.inspect(ctx, v) {
+				if more = yield(d, err) && err == nil; !more {
+					return
+				}
+			}
+		}
 	}
 }
 
@@ -200,6 +210,9 @@ func (c *core) onAdmin(ctx context.Context, r *dohost.AdminRequest) (bool, error
 	}
 	fn, ok := acts[act{r.Kind, r.Action}]
 	if !ok {
+		if done, known, err := c.extendedAdmin(ctx, r); known {
+			return done, err
+		}
 		return false, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("items of kind %q do not allow the action %s", r.Kind, r.Action)}
 	}
 	return fn(ctx, r.ID)

@@ -166,13 +166,6 @@ func (m *meter) grant(ctx context.Context, s usageScope) error {
 	return usageTotals.Put(ctx, m.st.Storage(), total)
 }
 
-// BudgetGrants returns the number of approvals that have extended the budget of a scope. name is the id of the message or the day, and
-// empty for the agent.
-func BudgetGrants(ctx context.Context, a Ref, s BudgetScope, name string) (int, error) {
-	row, _, err := usageTotals.Get(ctx, a.conv().store(), usageScope{scopeKind(s), name}.key())
-	return int(row.Value.Grants), err
-}
-
 // The checks of a call while the model answers. Only the calls of a reply have them: a worker could not keep its text.
 
 // watchBudgets reads the budgets after the row of the call was written: those of the day on which the call began.

@@ -14,30 +14,42 @@ import (
 	"github.com/dohost/dohost/internal/adminapi"
 )
 
-// The kinds of the items of a chat agent that these commands read.
-const (
-	callKind     = "call"
-	approvalKind = "approval"
+// The kinds of the items that these commands decide, and of those of the audit logs: of a chat agent, and of agents with an inbox.
+var (
+	decidedKinds = []string{callKind, "budget"}
+	loggedKinds  = []string{"approval", "budget-event"}
 )
 
-// approvalsCmd lists the calls of a chat agent that wait for an approval, or its audit log.
+// callKind is the kind of the tool calls of a chat agent.
+const callKind = "call"
+
+// approvalsCmd lists the tool calls and the exhausted budgets of an agent that wait for an approval, or its audit log.
 type approvalsCmd struct {
 	hostFlags
 	jsonFlag
-	Object objectID `arg:"" name:"class/name" help:"The chat agent."`
+	Object objectID `arg:"" name:"class/name" help:"The agent."`
 	Log    bool     `help:"List the audit log instead, the newest decision first."`
 	Limit  int      `default:"100" help:"List at most that many."`
 }
 
 // Run is the command.
 func (c *approvalsCmd) Run(ctx context.Context, std stdio) error {
-	query := url.Values{"kind": {callKind}, "can": {string(dohost.ActionApprove)}, "limit": {strconv.Itoa(c.Limit)}}
+	kinds, can := decidedKinds, dohost.ActionApprove
 	if c.Log {
-		query = url.Values{"kind": {approvalKind}, "limit": {strconv.Itoa(c.Limit)}}
+		kinds, can = loggedKinds, ""
 	}
-	list, err := detailsOf(ctx, &c.hostFlags, c.Object.ID, query)
-	if err != nil {
-		return err
+	var list adminapi.DetailList
+	for _, kind := range kinds {
+		query := url.Values{"kind": {kind}, "limit": {strconv.Itoa(c.Limit)}}
+		if can != "" {
+			query.Set("can", string(can))
+		}
+		of, err := detailsOf(ctx, &c.hostFlags, c.Object.ID, query)
+		if err != nil {
+			return err
+		}
+		list.Details = append(list.Details, of.Details...)
+		list.More = list.More || of.More
 	}
 	if c.JSON {
 		if list.More {
@@ -46,7 +58,7 @@ func (c *approvalsCmd) Run(ctx context.Context, std stdio) error {
 		return printJSON(std.out, list.Details...)
 	}
 	if len(list.Details) == 0 {
-		what := "call that waits for an approval"
+		what := "call and no budget that waits for an approval"
 		if c.Log {
 			what = "entry in its audit log"
 		}
@@ -63,12 +75,12 @@ func (c *approvalsCmd) Run(ctx context.Context, std stdio) error {
 	return table.Flush()
 }
 
-// decideCmd decides about a call that waits for an approval.
+// decideCmd decides about a call or an exhausted budget that waits for an approval.
 type decideCmd struct {
 	hostFlags
 	jsonFlag
-	Object objectID `arg:"" name:"class/name" help:"The chat agent."`
-	Call   string   `arg:"" help:"Id of the call, as approvals prints it."`
+	Object objectID `arg:"" name:"class/name" help:"The agent."`
+	Call   string   `arg:"" help:"Id of the call or of the question about a budget, as approvals prints it."`
 	Digest string   `help:"Decide only if the call has this digest. Without the flag, the command uses the digest that the call has now."`
 	actorFlags
 }
@@ -106,28 +118,48 @@ func (c *denyCmd) Run(ctx context.Context, out io.Writer) error {
 }
 
 func (c *decideCmd) do(ctx context.Context, out io.Writer, a dohost.Action, doneText string) error {
-	calls, err := detailsOf(ctx, &c.hostFlags, c.Object.ID, url.Values{"kind": {callKind}})
+	item, err := c.item(ctx)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(calls.Details, func(d dohost.Resource) bool { return d.ID == c.Call })
-	if i < 0 { // without the digest, the decision could be about any input
-		return fmt.Errorf("%v has no call %s", printable(c.Object.String()), printable(c.Call))
-	}
 	if c.Digest == "" {
-		c.Digest = calls.Details[i].Digest
+		c.Digest = item.Digest
 	}
 	query := url.Values{
-		"action": {string(a)}, "kind": {callKind}, "id": {c.Call}, "digest": {c.Digest}, "actor": {c.actor()}, "reason": {c.Reason},
+		"action": {string(a)}, "kind": {item.Kind}, "id": {c.Call}, "digest": {c.Digest}, "actor": {c.actor()}, "reason": {c.Reason},
 	}
 	o, err := get[adminapi.Operated](ctx, &c.hostFlags, "POST", objectPath(c.Object.ID, "/operate"), query, nil)
 	if err == nil && !o.Done {
-		err = fmt.Errorf("%v has no call %s", printable(c.Object.String()), printable(c.Call))
+		err = c.noItem()
 	}
 	if err == nil {
-		text := calls.Details[i].Text
-		did := actedJSON{Action: string(a), Object: c.Object.String(), Kind: callKind, ID: c.Call, Text: text, Count: 1}
-		err = c.print(out, did, "%s call %s of %v%s\n", doneText, printable(c.Call), printable(c.Object.String()), printable(": "+text))
+		did := actedJSON{Action: string(a), Object: c.Object.String(), Kind: item.Kind, ID: c.Call, Text: item.Text, Count: 1}
+		err = c.print(out, did, "%s %s %s of %v%s\n", doneText, item.Kind, printable(c.Call), printable(c.Object.String()), printable(": "+item.Text))
 	}
 	return err
+}
+
+// item returns the item to decide. Without its digest, the decision could be about any input.
+func (c *decideCmd) item(ctx context.Context) (item dohost.Resource, err error) {
+	var found []dohost.Resource
+	for _, kind := range decidedKinds {
+		list, err := detailsOf(ctx, &c.hostFlags, c.Object.ID, url.Values{"kind": {kind}})
+		if err != nil {
+			return item, err
+		}
+		if i := slices.IndexFunc(list.Details, func(d dohost.Resource) bool { return d.ID == c.Call }); i >= 0 {
+			found = append(found, list.Details[i])
+		}
+	}
+	switch len(found) {
+	case 0:
+		return item, c.noItem()
+	case 1:
+		return found[0], nil
+	}
+	return item, fmt.Errorf("%v has a call and a budget with the id %s", printable(c.Object.String()), printable(c.Call))
+}
+
+func (c *decideCmd) noItem() error {
+	return fmt.Errorf("%v has no call and no budget %s", printable(c.Object.String()), printable(c.Call))
 }

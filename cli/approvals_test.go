@@ -85,7 +85,7 @@ func TestApprovalCommands(t *testing.T) {
 		}
 		return stdout.String()
 	}
-	expect(0, "booking/ada has no call that waits for an approval\n", "approvals", "booking/ada")
+	expect(0, "booking/ada has no call and no budget that waits for an approval\n", "approvals", "booking/ada")
 	expect(0, "booking/ada has no entry in its audit log\n", "approvals", "booking/ada", "--log")
 	ask("one")
 	expect(0, `call_one  approval  "book" {"room": 7}, since 20`, "approvals", "booking/ada")
@@ -93,7 +93,7 @@ func TestApprovalCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(expect(0, `"id":"call_one"`, "approvals", "booking/ada", "--json")), &call); err != nil || len(call.Digest) != 64 {
 		t.Errorf("%+v, %v", call, err)
 	}
-	expect(1, "booking/ada has no call none", "approve", "booking/ada", "none")
+	expect(1, "booking/ada has no call and no budget none", "approve", "booking/ada", "none")
 	expect(1, "the decision is about another input", "approve", "booking/ada", "call_one", "--digest", strings.Repeat("0", 64))
 	expect(1, "no such class", "deny", "egg/ada", "call_one")
 	if n := booked.Load(); n != 0 {

@@ -51,9 +51,10 @@ type Agent struct {
 	Chunks *chat.ChunkSink[chat.StoredChunk]
 	// Keep is the retention period of the recorded answers and calls: see [ledger.Kind]. Zero means forever.
 	Keep time.Duration
-	// Budget bounds the use of the model: see [chat.Worker]. A chat agent uses that of its class. A cycle that begins when a budget is
-	// exhausted waits, and looks again every 5 minutes: its messages remain in the inbox, and no attempt fails. A Model that itself
-	// returns a [chat.BudgetError], for example because it asks another agent, has the same effect.
+	// Budget bounds the use of the model: see [chat.Worker]. A chat agent uses that of its class. A cycle that finds a budget exhausted waits:
+	// its messages remain in the inbox, and no attempt fails. It asks for a decision ([BudgetQuestions], [DecideBudget]), and without one looks
+	// again every 5 minutes. A Model that itself returns a [chat.BudgetError], for example because it asks another agent, makes the cycle wait
+	// without a question.
 	Budget chat.Budget
 	// Price is the price of the calls of the model: see [chat.Worker]. A chat agent uses that of its class.
 	Price func(chat.Usage) int64
@@ -141,7 +142,10 @@ func ForMessages[O any, P interface {
 	}}
 	in.Group = a.group
 	h := &history{messages, a.Name}
-	in.rowWritten = h.rowWritten
+	in.budgets = &budgetItems{messages.Name, a.Name}
+	in.rowWritten = func(ctx context.Context, of agent.Handle, w *dohost.RowWrite) error {
+		return errors.Join(h.rowWritten(ctx, of, w), in.budgets.rowWritten(ctx, of.Storage(), w))
+	}
 	in.summarize = agent.OnFiber(h.summaryKind(), func(o *O, ctx context.Context, _ *agent.Fiber[struct{}]) error {
 		return a.summarizeFiber(ctx, P(o), h)
 	}, &agent.KindOptions{MaxRetries: summary.Budget, KeepCompleted: time.Hour, Quiet: true})
@@ -157,7 +161,7 @@ func ForMessages[O any, P interface {
 		if err := a.summarizeLater(ctx, P(o), h); err != nil {
 			return Response{}, err
 		}
-		return a.generate(ctx, P(o), c)
+		return a.generate(ctx, P(o), messages, c)
 	}
 	in.Respond = func(o *O, ctx context.Context, r Response, pending []dohost.Row[Message]) error {
 		return errors.Join(a.respond(ctx, P(o).Storage(), messages, r, pending), a.summarizeLater(ctx, P(o), h))

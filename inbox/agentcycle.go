@@ -162,12 +162,18 @@ func (a *Agent) pauseChunks(ctx context.Context, w *chunkWriter) error {
 const budgetPause = 5 * time.Minute
 
 // generate asks the model. It postpones the rows while a budget is exhausted: another error would count as a failed attempt.
-func (a *Agent) generate(ctx context.Context, of Ref, c *Cycle[Message]) (r Response, err error) {
+func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collection[Message], c *Cycle[Message]) (r Response, err error) {
+	if err := a.withdrawQuestions(ctx, of, messages); err != nil {
+		return r, err
+	}
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
 	ctx = context.WithValue(ctx, writerKey{}, w)
 	ctx = context.WithValue(ctx, askerKey{}, newAsker(ctx, of, a.Name, c.Pending))
 	r.Text, err = a.run().Run(ctx, of, prompt{c.Messages, appendCycle(nil, c.Pending)})
 	if _, exhausted := errors.AsType[*chat.BudgetError](err); exhausted {
+		if err := a.askForDecision(ctx, of, messages, c.Pending); err != nil {
+			return r, err
+		}
 		err = &agent.PostponeError{After: budgetPause, Err: err}
 	}
 	if _, later := errors.AsType[*agent.PostponeError](err); later {

@@ -29,6 +29,11 @@
 // With Agent.History a model summarises the oldest messages of the conversation of an [Agent]: see docs/inbox.md. Each message that is
 // processed is in exactly one summary or, as it is, in the prompt.
 //
+// # Budgets
+//
+// A cycle that finds the budget of its [Agent] exhausted is postponed, and asks for a decision: [BudgetQuestions] returns the open questions, and
+// [DecideBudget] decides one. An approval grants the limit again, once; a refusal parks the messages. See docs/inbox.md.
+//
 // # Other agents
 //
 // The model of an [Agent] may ask other agents, as tools: see Agent.Agents and [AgentTool]. A question is a message with a request id, which all

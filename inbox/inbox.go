@@ -45,6 +45,7 @@ type Inbox[O, Row, Response any] struct {
 	prefix     dohost.Key
 	agent      string         // its name
 	summarize  agent.Entry[O] // the fiber that summarises
+	budgets    *budgetItems
 	rowWritten func(ctx context.Context, a agent.Handle, w *dohost.RowWrite) error
 	expiry     *expiry[O, Row]
 }
@@ -123,6 +124,10 @@ func On[O, Row, Response any, P interface {
 	return agent.Extend(agent.Extension[O]{
 		Name: fmt.Sprintf("the agent %q", in.agent), Description: fmt.Sprintf("an inbox over the collection %q", in.Rows.Name),
 		Entries: []agent.Entry[O]{rows, in.summarize, outcomes[O, P]()}, RowWritten: in.rowWritten,
+		Kinds: []string{detailBudget, detailBudgetEvent}, Inspect: in.budgets.inspect,
+		Admin: func(o *O, ctx context.Context, r *dohost.AdminRequest) (bool, error) {
+			return decideByOperator(ctx, P(o), r)
+		},
 	})
 }
 

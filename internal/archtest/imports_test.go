@@ -109,15 +109,15 @@ var testsMayImport = map[string][]string{
 	"ledger":           {"dohosttest", "objectstore", "agent", "chat"}, // for a full disk, and for positions
 	"agent":            {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
 	"chat":             {"dohosttest", "objectstore", "runtime"},       // likewise
-	"inbox":            {"dohosttest"},
-	"streams":          {"dohosttest", "objectstore"}, // for a full disk
+	"inbox":            {"dohosttest", "objectstore"},                  // for a full disk
+	"streams":          {"dohosttest", "objectstore"},                  // for a full disk
 	"streams/consumer": {"dohosttest", "streams"},
 	"pool":             {"dohosttest", "docs", "objectstore", "runtime"}, // for the examples of the wire, hosts in memory, and to count reads
 	"chat/openai":      {".", "dohosttest"},
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},
 	"cluster":          {"sharedlog/logtest", "agent", "chat"}, // for agents that ask each other
-	"cli":              {"dohosttest", "examples/counter", "sharedlog/logtest"},
+	"cli":              {"dohosttest", "inbox", "examples/counter", "sharedlog/logtest"},
 
 	"cluster/nats/natslog": {"cluster/nats/internal/natstest", "sharedlog/logtest"},
 }

@@ -1,0 +1,82 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// TestRowsPark parks a batch that is postponed. A Park that is rolled back has no effect, the rows of the batch are parked together, other rows
+// are not, and a retry makes them due.
+func TestRowsPark(t *testing.T) {
+	o, open := &postOffice{}, false
+	o.batch = func(p *postman, ctx context.Context, ls []letter) error {
+		if !open {
+			return &agent.PostponeError{After: time.Hour, Err: errors.New("closed")}
+		}
+		var errs []error
+		for _, l := range ls {
+			errs = append(errs, p.done(ctx, l.ID))
+		}
+		return errors.Join(errs...)
+	}
+	runPost(t, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		if err := post(ctx, h, "a", "b"); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(time.Second)
+		if err := post(ctx, h, "c"); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(time.Second)
+		wantCalls(t, o, "a,b", "c")
+		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
+			refused, rolledBack := errors.New("refused"), errors.New("rolled back")
+			park := func(ctx context.Context, collection, key string, want bool) {
+				t.Helper()
+				if got, err := p.Rows().Park(ctx, collection, key, refused); got != want || err != nil {
+					t.Errorf("Park of %q: %t, %v", key, got, err)
+				}
+			}
+			if err := dohost.Transaction(ctx, func(ctx context.Context) error {
+				park(ctx, letters.Name, "a", true)
+				return rolledBack
+			}); !errors.Is(err, rolledBack) {
+				t.Error(err)
+			}
+			park(ctx, letters.Name, "b", true)
+			park(ctx, letters.Name, "a", false) // with b
+			park(ctx, letters.Name, "d", false)
+			park(ctx, "another", "c", false)
+			tasks, err := p.Rows().List(ctx, true, 0)
+			if len(tasks) != 1 || strings.Join(tasks[0].Keys, ",") != "a,b" || tasks[0].Error != "refused" {
+				t.Errorf("parked: %+v", tasks)
+			}
+			return err
+		})
+		h.Advance(30 * time.Minute)
+		wantCalls(t, o)
+		h.Advance(31 * time.Minute)
+		wantCalls(t, o, "c")
+		open = true
+		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
+			tasks, err := p.Rows().List(ctx, true, 0)
+			for _, task := range tasks {
+				_, retryErr := p.Rows().Retry(ctx, task.ID)
+				err = errors.Join(err, retryErr)
+			}
+			return err
+		})
+		h.Advance(time.Second)
+		wantCalls(t, o, "a,b")
+		h.Advance(time.Hour)
+		wantCalls(t, o, "c")
+		wantNothingLeft(t, ctx, h)
+	})
+}

@@ -1,0 +1,143 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat"
+)
+
+// An exhausted budget of an Agent makes its cycles wait, and asks for a decision. Invariants:
+//
+//   - A question is a stored row. An agent has at most one for each scope of its budget: a repeated cycle, and the cycles of other groups, find
+//     it. Its id belongs to no other question.
+//   - A wait is a stored row for each message of a cycle that has found the budget exhausted. It names the question. A wait exists only while its
+//     message is in the inbox, and a question only while it has a wait: see budgetItems.rowWritten.
+//   - The question and the waits are in the batch that postpones the cycle. A crash before that batch is durable repeats the cycle, which asks.
+//   - A decision deletes the question and its waits, and has its effect, in one batch: the grant and the due messages, or the parked messages.
+//     So the repetition of a decision, for example after a lost answer, finds no question, and has no effect.
+//   - A grant extends the scope, which all agents of the object have in common. So it ends the questions of all of them about that scope.
+//   - A cycle that begins while the budget allows a call ends the questions of its agent: the budget is that of another day, a higher one, or
+//     was granted otherwise. The messages are due then.
+//
+// The order in a cycle: the questions that are out of date end; the agent asks its model; after an exhausted budget, the question and the waits
+// are written, and the method returns a PostponeError without a pause. A decision in between, while the cycle runs, makes no message of the
+// cycle due and parks none: the cycle gets the grant, or asks again.
+
+// BudgetQuestion is an exhausted budget of an [Agent] that waits for a decision.
+type BudgetQuestion struct {
+	ID    string
+	Agent string // its name
+	// Scope and Name are those of the exhausted budget: see [chat.BudgetError]. So are Measure, Spent and Limit, when a cycle last looked.
+	Scope        chat.BudgetScope
+	Name         string
+	Measure      string
+	Spent, Limit int64
+	Since        time.Time // of the first cycle that waits
+	Messages     int       // the number of the messages that wait
+}
+
+// BudgetDecision is a decision about a [BudgetQuestion]. Without Approve it is a refusal.
+type BudgetDecision struct {
+	Question string // its ID
+	Approve  bool   // false refuses the grant
+	Actor    string // at most 256 bytes
+	Reason   string // at most 2 KiB
+}
+
+// ErrNoQuestion is the error of a decision about a question that does not exist: it was decided, its messages have left the inbox, or the budget
+// is not exhausted any more.
+var ErrNoQuestion = errors.New("inbox: there is no such question about a budget")
+
+// BudgetQuestions returns the open questions about the budgets of the agents in an object, in the order of the names of their collections and
+// agents. ctx must hold the turn.
+//
+// Errors: those of the collections.
+func BudgetQuestions(ctx context.Context, of Ref) (list []BudgetQuestion, err error) {
+	rows, err := questions.List(ctx, of.Storage(), nil)
+	for _, row := range rows {
+		q := row.Value
+		over, err := q.isOver(ctx, of)
+		if err != nil {
+			return nil, err
+		}
+		if over {
+			continue
+		}
+		n, err := waits.Count(ctx, of.Storage(), q.waits())
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, BudgetQuestion{
+			ID: q.ID, Agent: q.Agent, Scope: q.Scope, Name: q.Name, Measure: q.Measure, Spent: q.Spent, Limit: q.Limit,
+			Since: time.UnixMilli(q.Since), Messages: n,
+		})
+	}
+	return list, err
+}
+
+// DecideBudget decides a question, and records the decision in the audit log of [BudgetEvents]. An approval gives the scope its whole limit again,
+// from now on, for all agents of the object, as [chat.GrantBudget] does, and makes the messages due that wait for the budget of that scope. A
+// refusal parks the messages that wait for this question, with the exhausted budget as the reason: a [WaitReply] for them returns [ErrNoReply].
+// [agent.Rows.List] lists them, and after a retry they ask again.
+//
+// The decision, its effect and the end of the question are one batch. A question is decided once: the second decision is ErrNoQuestion, so
+// a caller may repeat one whose answer was lost. DecideBudget is for the program: clients decide only if it exposes a method. ctx must hold the
+// turn.
+//
+// Errors: [ErrNoQuestion]; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] for a nil
+// decision; those of the collections.
+func DecideBudget(ctx context.Context, of Ref, d *BudgetDecision) error {
+	if d == nil {
+		return fmt.Errorf("inbox: the decision is nil: %w", dohost.ErrMisuse)
+	}
+	if err := agent.CheckWrite(ctx); err != nil {
+		return err
+	}
+	switch {
+	case len(d.Actor) > maxActor:
+		return &dohost.LimitError{What: "actor of a decision", Size: len(d.Actor), Limit: maxActor}
+	case len(d.Reason) > maxReason:
+		return &dohost.LimitError{What: "reason of a decision", Size: len(d.Reason), Limit: maxReason}
+	}
+	q, ok, err := questionOf(ctx, of.Storage(), d.Question)
+	if err == nil && ok {
+		var over bool
+		if over, err = q.isOver(ctx, of); over && err == nil {
+			ok, err = false, q.end(ctx, of, BudgetWithdrawn, nil)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return fmt.Errorf("%w: %.64q", ErrNoQuestion, d.Question)
+	case !d.Approve:
+		return q.end(ctx, of, BudgetDenied, d)
+	}
+	return q.approve(ctx, of, d)
+}
+
+// approve grants the scope of a question, and ends all questions about it.
+func (q *questionRow) approve(ctx context.Context, of Ref, d *BudgetDecision) error {
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		if err := chat.GrantBudget(ctx, of, q.Scope, q.Name); err != nil {
+			return err
+		}
+		same, err := questions.List(ctx, of.Storage(), &dohost.Query[questionRow]{Index: byScope, Equal: q.scopeKey()})
+		for _, row := range same {
+			action, by := BudgetWithdrawn, (*BudgetDecision)(nil)
+			if row.Value.ID == q.ID {
+				action, by = BudgetApproved, d
+			}
+			if err == nil {
+				err = row.Value.end(ctx, of, action, by)
+			}
+		}
+		return err
+	})
+}

@@ -1,0 +1,31 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// BudgetRows returns the numbers of the stored questions about budgets, and of the messages that wait for them.
+func BudgetRows(ctx context.Context, s *dohost.Storage) (asked, waiting int, err error) {
+	asked, err = questions.Count(ctx, s, nil)
+	waiting, waitErr := waits.Count(ctx, s, nil)
+	return asked, waiting, errors.Join(err, waitErr)
+}
+
+// AskForDecision is the end of a cycle that has found a budget exhausted.
+func (a *Agent) AskForDecision(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {
+	return a.askForDecision(ctx, of, messages, pending)
+}
+
+// AgeBudgetEvents makes the events of the audit log older.
+func AgeBudgetEvents(ctx context.Context, s *dohost.Storage, by time.Duration) error {
+	rows, err := budgetEvents.List(ctx, s, nil)
+	for _, row := range rows {
+		row.Value.At -= by.Milliseconds()
+		err = errors.Join(err, budgetEvents.Put(ctx, s, row.Value))
+	}
+	return err
+}
