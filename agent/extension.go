@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"slices"
 
@@ -13,9 +14,14 @@ import (
 type Extension[O any] struct {
 	// Entries are entries of the extension itself, such as its kinds of fibers.
 	Entries []Entry[O]
+	// Wake is called when the agent wakes, after its constructor and before OnStart, in the same batch. If it fails, the constructor has
+	// failed.
+	Wake func(ctx context.Context, st *dohost.State) error
 	// RowWritten is called after each row of a collection that the agent has written or deleted, also while its constructor runs: see
-	// OnRowWrite in [dohost.Handlers]. s is the agent's storage.
-	RowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
+	// OnRowWrite in [dohost.Handlers]. st is the agent's object.
+	RowWritten func(ctx context.Context, st *dohost.State, w *dohost.RowWrite) error
+	// Inspect lists items for operators, after those of the agent: see OnInspect in [dohost.Handlers]. They allow no action.
+	Inspect func(v *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 	// Name is unique in a class: Open returns an error for two extensions with one Name, which has both descriptions. An empty name is none.
 	Name, Description string
 	// Err is an error in the declaration of the extension, which [dohost.Open] returns. Nil means that there is none.
@@ -56,7 +62,9 @@ func Extend[O any](e Extension[O]) Entry[O] {
 			}
 			entry.bind(c)
 		}
-		x := extension{name: e.Name, description: e.Description, protocol: e.Protocol, rowWritten: e.RowWritten}
+		x := extension{
+			name: e.Name, description: e.Description, protocol: e.Protocol, wake: e.Wake, rowWritten: e.RowWritten, inspect: e.Inspect,
+		}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
 		}
@@ -81,6 +89,42 @@ func Extend[O any](e Extension[O]) Entry[O] {
 	}}
 }
 
+// ExtendShared adds one extension for all entries of a class with the same name: Bind calls of with the parts of these entries, in their
+// order. It is for hooks that need to know all parts of a package in a class, such as all its inboxes. The parts of one name have one type,
+// and of one behaviour.
+func ExtendShared[O, P any](name string, part P, of func(parts []P) Extension[O]) Entry[O] {
+	return Entry[O]{bind: func(c *class) {
+		at := slices.IndexFunc(c.shared, func(x *sharedExtension) bool { return x.name == name })
+		if at < 0 {
+			at = len(c.shared)
+			c.shared = append(c.shared, &sharedExtension{name: name})
+		}
+		x := c.shared[at]
+		x.parts = append(x.parts, part)
+		x.bind = func() {
+			parts := make([]P, len(x.parts))
+			for i := range parts {
+				parts[i] = x.parts[i].(P)
+			}
+			Extend(of(parts)).bind(c)
+		}
+	}}
+}
+
+// sharedExtension is an extension of ExtendShared before the parts are complete.
+type sharedExtension struct {
+	name  string
+	parts []any
+	bind  func()
+}
+
+// bindShared binds the shared extensions, when all entries are bound.
+func (c *class) bindShared() {
+	for _, x := range c.shared {
+		x.bind()
+	}
+}
+
 // extension is an Extension for a struct of any type.
 type extension struct {
 	name, description, protocol string
@@ -93,7 +137,9 @@ type extension struct {
 
 	cancelled func(self any, ctx context.Context, f FiberInfo) error
 
-	rowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
+	wake       func(ctx context.Context, st *dohost.State) error
+	rowWritten func(ctx context.Context, st *dohost.State, w *dohost.RowWrite) error
+	inspect    func(v *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 }
 
 // observesRows reports whether the class needs a call for each row that is written.
@@ -110,11 +156,38 @@ func (c *core) rowWritten(ctx context.Context, w *dohost.RowWrite) error {
 		if x.rowWritten == nil {
 			continue
 		}
-		if err := x.rowWritten(ctx, c.store(), w); err != nil {
+		if err := x.rowWritten(ctx, c.obj, w); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (in *incarnation) extendedWake(ctx context.Context) error {
+	for _, x := range in.class.extensions {
+		if x.wake == nil {
+			continue
+		}
+		if err := x.wake(ctx, in.obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// extendedInspect yields the items of the extensions, and reports whether the caller wants more.
+func (c *class) extendedInspect(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
+	for _, x := range c.extensions {
+		if x.inspect == nil {
+			continue
+		}
+		for d, err := range x.inspect(v) {
+			if !yield(d, err) || err != nil {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (in *incarnation) extendedConnect(ctx context.Context, conn *Conn) error {

@@ -160,14 +160,14 @@ func TestExtensionSeesRows(t *testing.T) {
 				return things.Put(ctx, w.Storage(), "of a fiber")
 			}, nil),
 		},
-		RowWritten: func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error {
+		RowWritten: func(ctx context.Context, st *dohost.State, w *dohost.RowWrite) error {
 			if w.Collection != things.Name {
 				return nil
 			}
 			if w.Key == "refused" {
 				return refused
 			}
-			_, stored, err := things.Get(ctx, s, w.Key)
+			_, stored, err := things.Get(ctx, st.Storage(), w.Key)
 			seen = append(seen, joinValues(w.Key, w.Deleted, stored))
 			return err
 		},

@@ -21,16 +21,17 @@ const (
 	detailSub        = "sub-agent"
 )
 
-// inspect lists an agent's items for operators. The agent has only the object's alarm, so an item that needs an alarm
-// and has none never runs, which is a fault.
-func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+// inspect lists an agent's items for operators, and then those of the extensions. The agent has only the object's alarm, so an item that
+// needs an alarm and has none never runs, which is a fault.
+func (c *class) inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		_ = details(v, &fiberRows, "", fiberDetail, yield) &&
 			details(v, &scheduleRows, byDue, scheduleDetail, yield) &&
 			details(v, &queue, byPlace, itemDetail, yield) &&
 			details(v, &deadLetterRows, byDied, deadLetterDetail, yield) &&
 			details(v, &rowTasks, "", rowsDetail, yield) &&
-			details(v, &subRows, "", subDetail, yield)
+			details(v, &subRows, "", subDetail, yield) &&
+			c.extendedInspect(v, yield)
 	}
 }
 

@@ -92,7 +92,7 @@ func (h *history) rows(ctx context.Context, s *dohost.Storage) (list []summaryRo
 }
 
 // rowWritten keeps the summaries correct: it deletes those of a place that the written row has or had, and those after it.
-func (h *history) rowWritten(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error {
+func (h *history) rowWritten(ctx context.Context, st *dohost.State, w *dohost.RowWrite) error {
 	if w.Collection != h.messages.Name {
 		return nil
 	}
@@ -107,11 +107,11 @@ func (h *history) rowWritten(ctx context.Context, s *dohost.Storage, w *dohost.R
 	if first == "" {
 		return nil
 	}
-	x, err := h.state(ctx, s)
+	x, err := h.state(ctx, st.Storage())
 	if err != nil || first > x.Covered {
 		return err
 	}
-	return h.uncover(ctx, s, x, first)
+	return h.uncover(ctx, st.Storage(), x, first)
 }
 
 // uncover deletes the summaries of a place and of the places after it.

@@ -45,7 +45,7 @@ type Inbox[O, Row, Response any] struct {
 	prefix     dohost.Key
 	agent      string         // its name
 	summarize  agent.Entry[O] // the fiber that summarises
-	rowWritten func(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error
+	rowWritten func(ctx context.Context, st *dohost.State, w *dohost.RowWrite) error
 	expiry     *expiry[O, Row]
 }
 
