@@ -131,7 +131,7 @@ func ForMessages[O any, P interface {
 		return in
 	}
 	in.Options = a.Options
-	in.prefix, in.agent = nameKey(a.Name), a.Name
+	in.prefix, in.agent, in.messages = nameKey(a.Name), a.Name, messages
 	in.expiry = &expiry[O, Message]{cycleDeadline, func(o *O, ctx context.Context, pending []dohost.Row[Message]) error {
 		return a.expire(ctx, P(o), messages, pending)
 	}}

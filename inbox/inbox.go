@@ -43,8 +43,9 @@ type Inbox[O, Row, Response any] struct {
 	// Set by ForMessages.
 	err        error
 	prefix     dohost.Key
-	agent      string         // its name
-	summarize  agent.Entry[O] // the fiber that summarises
+	agent      string                      // its name
+	messages   *dohost.Collection[Message] // its collection
+	summarize  agent.Entry[O]              // the fiber that summarises
 	rowWritten func(ctx context.Context, st *dohost.State, w *dohost.RowWrite) error
 	expiry     *expiry[O, Row]
 }
@@ -117,12 +118,13 @@ func On[O, Row, Response any, P interface {
 		r := &runner[O, Row, Response]{in: in, o: o, store: P(o).Storage(), prefix: options.Prefix, groupOf: group}
 		return r.run(ctx, rows)
 	}, &options)
+	part := shared[O](classPart{collection: in.Rows.Name, index: in.Pending, prefix: options.Prefix, messages: in.messages})
 	if in.agent == "" {
-		return rows
+		return agent.Extend(agent.Extension[O]{Entries: []agent.Entry[O]{rows, part}})
 	}
 	return agent.Extend(agent.Extension[O]{
 		Name: fmt.Sprintf("the agent %q", in.agent), Description: fmt.Sprintf("an inbox over the collection %q", in.Rows.Name),
-		Entries: []agent.Entry[O]{rows, in.summarize}, RowWritten: in.rowWritten,
+		Entries: []agent.Entry[O]{rows, in.summarize, part}, RowWritten: in.rowWritten,
 	})
 }
 

@@ -154,7 +154,7 @@ const maxContent = 1 << 20
 
 // Send inserts a message to an agent, and returns it. It sets the fields ID, Role and Created if they are zero: to a random id, to
 // the role of a user, and to the present time. The agent answers in a later event, once the caller's event has ended or gives up
-// the turn. A message to a name that no agent has waits forever. A Deadline that is over is no error: the request expires.
+// the turn. A message to a name that no agent has waits: see [Unknown]. A Deadline that is over is no error: the request expires.
 //
 // Errors: [dohost.ErrMisuse] for a message without To, with a Role other than user and system, with a field of a response
 // (Processed, InReplyTo, Generation, Expired), with a Deadline but no Request, with more than 5 addresses in Path, or with a year of Created
