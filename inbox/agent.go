@@ -153,7 +153,8 @@ func ForMessages[O any, P interface {
 		if err := a.summarizeLater(ctx, P(o), h); err != nil {
 			return Response{}, err
 		}
-		return a.generate(ctx, P(o), c)
+		r, err := a.generate(ctx, P(o), c)
+		return r, a.awaitSummary(ctx, P(o), h, err)
 	}
 	in.Respond = func(o *O, ctx context.Context, r Response, pending []dohost.Row[Message]) error {
 		return errors.Join(a.respond(ctx, P(o).Storage(), messages, r, pending), a.summarizeLater(ctx, P(o), h))
