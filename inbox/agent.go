@@ -137,7 +137,7 @@ func ForMessages[O any, P interface {
 	}}
 	in.Group = a.group
 	h := &history{messages, a.Name}
-	in.rowWritten = h.rowWritten
+	in.rowWritten, in.inspect = h.rowWritten, h.inspect
 	in.summarize = agent.OnFiber(h.summaryKind(), func(o *O, ctx context.Context, _ *agent.Fiber[struct{}]) error {
 		return a.summarizeFiber(ctx, P(o), h)
 	}, &agent.KindOptions{MaxRetries: summary.Budget, KeepCompleted: time.Hour, Quiet: true})

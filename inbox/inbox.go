@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/dohost/dohost"
@@ -47,6 +48,7 @@ type Inbox[O, Row, Response any] struct {
 	messages   *dohost.Collection[Message] // its collection
 	summarize  agent.Entry[O]              // the fiber that summarises
 	rowWritten func(ctx context.Context, st *dohost.State, w *dohost.RowWrite) error
+	inspect    func(v *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 	expiry     *expiry[O, Row]
 }
 
@@ -124,7 +126,7 @@ func On[O, Row, Response any, P interface {
 	}
 	return agent.Extend(agent.Extension[O]{
 		Name: fmt.Sprintf("the agent %q", in.agent), Description: fmt.Sprintf("an inbox over the collection %q", in.Rows.Name),
-		Entries: []agent.Entry[O]{rows, in.summarize, part}, RowWritten: in.rowWritten,
+		Entries: []agent.Entry[O]{rows, in.summarize, part}, RowWritten: in.rowWritten, Inspect: in.inspect,
 	})
 }
 
