@@ -40,6 +40,7 @@ type ChunkSink[T any] struct {
 type StoredChunk struct {
 	Generation string          `json:"generation"`
 	Index      int             `json:"index"`
+	Kind       ChunkKind       `json:"kind"` // see [KindOf]
 	Chunk      json.RawMessage `json:"chunk"`
 }
 
@@ -51,7 +52,7 @@ func StoredChunks(name string, feed *dohost.Feed) *ChunkSink[StoredChunk] {
 			return string(dohost.KeyOf(c.Generation) + dohost.KeyOf(c.Index))
 		}},
 		Row: func(generation string, index int, c Chunk) (StoredChunk, bool) {
-			return StoredChunk{generation, index, rawjson.MustEncode(c)}, true
+			return StoredChunk{Generation: generation, Index: index, Kind: KindOf(c), Chunk: rawjson.MustEncode(c)}, true
 		},
 	}
 }
@@ -220,7 +221,7 @@ func (w *ChunkWriter[T]) insert(ctx context.Context, row T) error {
 }
 
 func (w *ChunkWriter[T]) aggregate(c Chunk) {
-	if c.Type() == "text-delta" {
+	if KindOf(c) == ChunkText {
 		w.text.WriteString(c.Text("delta"))
 	}
 }
