@@ -139,6 +139,9 @@ func (a *Agent) generate(ctx context.Context, of Ref, c *Cycle[Message]) (r Resp
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
 	ctx = context.WithValue(ctx, writerKey{}, w)
 	ctx = context.WithValue(ctx, askerKey{}, newAsker(of, a.Name, c.Pending))
+	if ctx, err = a.inGeneration(ctx, w); err != nil {
+		return r, err
+	}
 	r.Text, err = a.run().Run(ctx, of, prompt{c.Messages})
 	if _, exhausted := errors.AsType[*chat.BudgetError](err); exhausted {
 		return r, &agent.PostponeError{After: budgetPause, Err: err}
