@@ -25,6 +25,7 @@ type class struct {
 	exposed []any          // dohost.Entry[O]
 
 	extensions []extension
+	shared     []*sharedExtension
 
 	callbacks   map[string]callback
 	workIndexes []*workIndex
@@ -115,6 +116,7 @@ func Bind[O, S any, P interface {
 		}
 		e.bind(c)
 	}
+	c.bindShared()
 	newObject := func(ctx context.Context, st *dohost.State) (*O, error) {
 		a := &Agent[S]{}
 		a.core.init(st, c)

@@ -36,14 +36,14 @@ func (h handle) Rows() Rows               { return Rows{&h.c.rowWork} }
 type Extension[O any] struct {
 	// Entries are entries of the extension itself, such as its kinds of fibers.
 	Entries []Entry[O]
+	// Wake is called when the agent wakes, after its constructor and before OnStart, in the same batch. If it fails, the constructor has
+	// failed.
+	Wake func(ctx context.Context, a Handle) error
 	// RowWritten is called after each row of a collection that the agent has written or deleted, also while its constructor runs: see
 	// OnRowWrite in [dohost.Handlers].
 	RowWritten func(ctx context.Context, a Handle, w *dohost.RowWrite) error
 	// RowsParked is called after rows of a collection were parked, in the same batch: see [Rows.Parked].
 	RowsParked func(ctx context.Context, a Handle, collection string, keys []string) error
-	// Once is a name for an extension that several entries of a class need: the class has the first extension of that name, and the others
-	// are left out. An empty name is none.
-	Once string
 	// Name is unique in a class: Open returns an error for two extensions with one Name, which has both descriptions. An empty name is none.
 	Name, Description string
 	// Err is an error in the declaration of the extension, which [dohost.Open] returns. Nil means that there is none.
@@ -64,20 +64,17 @@ type Extension[O any] struct {
 	// Cancelled is called for a fiber of [StartFiber] that [Fibers.Cancel] ends, in the same batch. The fiber's
 	// method may still be running, or may never have begun. If Cancelled fails, the fiber is not cancelled.
 	Cancelled func(*O, context.Context, FiberInfo) error
-	// Kinds are the kinds of the items that the extension shows to operators. Inspect yields these items, after those of the agent: see OnInspect
-	// in [dohost.Handlers]. Admin applies an operator's action to an item of these kinds, and returns false if the extension has no such item: several
-	// extensions may have one kind. Both are required with Kinds.
-	Kinds   []string
+	// Inspect yields items for operators, after those of the agent: see OnInspect in [dohost.Handlers].
 	Inspect func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
-	Admin   func(*O, context.Context, *dohost.AdminRequest) (done bool, err error)
+	// Kinds are the kinds of the items of Inspect that allow actions. Admin applies one to an item of these kinds, and returns false if the extension
+	// has no such item: several extensions may have one kind. Inspect and Admin are required with Kinds.
+	Kinds []string
+	Admin func(*O, context.Context, *dohost.AdminRequest) (done bool, err error)
 }
 
 // Extend adds an extension. Extensions run in the order of the entries.
 func Extend[O any](e Extension[O]) Entry[O] {
 	return Entry[O]{bind: func(c *class) {
-		if e.Once != "" && slices.ContainsFunc(c.extensions, func(x extension) bool { return x.once == e.Once }) {
-			return
-		}
 		if e.Err != nil {
 			c.errs = append(c.errs, e.Err)
 		}
@@ -94,12 +91,13 @@ func Extend[O any](e Extension[O]) Entry[O] {
 			entry.bind(c)
 		}
 		x := extension{
-			name: e.Name, description: e.Description, once: e.Once, protocol: e.Protocol, rowWritten: e.RowWritten, rowsParked: e.RowsParked,
+			name: e.Name, description: e.Description, protocol: e.Protocol, wake: e.Wake, rowWritten: e.RowWritten, rowsParked: e.RowsParked,
+			inspect: e.Inspect,
 		}
 		if len(e.Kinds) > 0 && (e.Inspect == nil || e.Admin == nil) {
 			c.mistake("an extension with items of kind %q has no Inspect or no Admin", e.Kinds[0])
 		} else if len(e.Kinds) > 0 {
-			x.kinds, x.inspect = slices.Clone(e.Kinds), e.Inspect
+			x.kinds = slices.Clone(e.Kinds)
 			x.admin = func(self any, ctx context.Context, r *dohost.AdminRequest) (bool, error) {
 				return e.Admin(self.(*O), ctx, r)
 			}
@@ -128,9 +126,45 @@ func Extend[O any](e Extension[O]) Entry[O] {
 	}}
 }
 
+// ExtendShared adds one extension for all entries of a class with the same name: Bind calls of with the parts of these entries, in their
+// order. It is for hooks that need to know all parts of a package in a class, such as all its inboxes. The parts of one name have one type,
+// and their functions of make the same extension.
+func ExtendShared[O, P any](name string, part P, of func(parts []P) Extension[O]) Entry[O] {
+	return Entry[O]{bind: func(c *class) {
+		at := slices.IndexFunc(c.shared, func(x *sharedExtension) bool { return x.name == name })
+		if at < 0 {
+			at = len(c.shared)
+			c.shared = append(c.shared, &sharedExtension{name: name})
+		}
+		x := c.shared[at]
+		x.parts = append(x.parts, part)
+		x.bind = func() {
+			parts := make([]P, len(x.parts))
+			for i := range parts {
+				parts[i] = x.parts[i].(P)
+			}
+			Extend(of(parts)).bind(c)
+		}
+	}}
+}
+
+// sharedExtension is an extension of ExtendShared before the parts are complete.
+type sharedExtension struct {
+	name  string
+	parts []any
+	bind  func()
+}
+
+// bindShared binds the shared extensions, when all entries are bound.
+func (c *class) bindShared() {
+	for _, x := range c.shared {
+		x.bind()
+	}
+}
+
 // extension is an Extension for a struct of any type.
 type extension struct {
-	name, description, once, protocol string
+	name, description, protocol string
 
 	connect   func(self any, ctx context.Context, c *Conn) error
 	connected func(self any, ctx context.Context, c *Conn) error
@@ -140,6 +174,7 @@ type extension struct {
 
 	cancelled func(self any, ctx context.Context, f FiberInfo) error
 
+	wake       func(ctx context.Context, a Handle) error
 	rowWritten func(ctx context.Context, a Handle, w *dohost.RowWrite) error
 	rowsParked func(ctx context.Context, a Handle, collection string, keys []string) error
 
@@ -163,6 +198,18 @@ func (c *core) rowWritten(ctx context.Context, w *dohost.RowWrite) error {
 			continue
 		}
 		if err := x.rowWritten(ctx, handle{c}, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *core) extendedWake(ctx context.Context) error {
+	for _, x := range c.class.extensions {
+		if x.wake == nil {
+			continue
+		}
+		if err := x.wake(ctx, handle{c}); err != nil {
 			return err
 		}
 	}

@@ -21,8 +21,8 @@ const (
 	detailSub        = "sub-agent"
 )
 
-// inspect lists an agent's items for operators. The agent has only the object's alarm, so an item that needs an alarm
-// and has none never runs, which is a fault.
+// inspect lists an agent's items for operators, and then those of the extensions. The agent has only the object's alarm, so an item that
+// needs an alarm and has none never runs, which is a fault.
 func (c *class) inspect(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		more := details(v, &fiberRows, "", fiberDetail, yield) &&

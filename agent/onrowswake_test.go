@@ -109,11 +109,11 @@ func TestRowsWakeLeavesParkedRows(t *testing.T) {
 	})
 }
 
-// TestExtensionSeesParkedRows has an extension that two entries of a class need. It is called once for rows that are parked after failures, after
-// interruptions, and because one does not decode, in the batch that parks them.
+// TestExtensionSeesParkedRows has an extension that is called for rows that are parked after failures, after interruptions, and because one does not
+// decode, in the batch that parks them.
 func TestExtensionSeesParkedRows(t *testing.T) {
 	var seen []string
-	x := agent.Extend(agent.Extension[fiberAgent]{Once: "parked", RowsParked: func(ctx context.Context, a agent.Handle, collection string, keys []string) error {
+	x := agent.Extend(agent.Extension[fiberAgent]{RowsParked: func(ctx context.Context, a agent.Handle, collection string, keys []string) error {
 		for _, key := range keys {
 			parked, err := a.Rows().Parked(ctx, collection, key)
 			if err != nil {
@@ -131,7 +131,7 @@ func TestExtensionSeesParkedRows(t *testing.T) {
 		Name: things.Name, Key: func(int) string { return "7" },
 		Indexes: []dohost.Index[int]{{Name: "all", Of: func(int) dohost.Key { return dohost.KeyOf("7") }}},
 	}
-	class := agent.Bind(fiberAgents, func(_ context.Context, a *agent.Agent[noState]) (*fiberAgent, error) { return &fiberAgent{a, nil}, nil }, nil, x, x, agent.OnFiber(testKind, func(*fiberAgent, context.Context, *agent.Fiber[int]) error { return nil }, nil),
+	class := agent.Bind(fiberAgents, func(_ context.Context, a *agent.Agent[noState]) (*fiberAgent, error) { return &fiberAgent{a, nil}, nil }, nil, x, agent.OnFiber(testKind, func(*fiberAgent, context.Context, *agent.Fiber[int]) error { return nil }, nil),
 		agent.OnRows(&things, "all", func(w *fiberAgent, ctx context.Context, r dohost.Row[string]) error {
 			if r.Value == "interrupted" {
 				return dohost.Sleep(ctx, time.Hour)

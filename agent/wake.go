@@ -16,6 +16,9 @@ func (c *core) wake(ctx context.Context) error {
 	if err := c.rowWork.wake(ctx); err != nil {
 		return err
 	}
+	if err := c.extendedWake(ctx); err != nil {
+		return err
+	}
 	if c.class.start == nil {
 		return nil
 	}

@@ -40,7 +40,11 @@ type ChunkSink[T any] struct {
 type StoredChunk struct {
 	Generation string          `json:"generation"`
 	Index      int             `json:"index"`
+	Kind       ChunkKind       `json:"kind"` // see [KindOf]
 	Chunk      json.RawMessage `json:"chunk"`
+	// Parent is set in the first chunk of a generation, the one with index 0, if it began in a tool of a model whose chunks are stored, too: it
+	// is the generation of that model. See [InGeneration].
+	Parent string `json:"parent,omitempty" msgpack:",omitempty"`
 }
 
 // StoredChunks returns a sink with a collection of [StoredChunk] rows. feed is the feed of the collection; it may be nil.
@@ -51,7 +55,7 @@ func StoredChunks(name string, feed *dohost.Feed) *ChunkSink[StoredChunk] {
 			return string(dohost.KeyOf(c.Generation) + dohost.KeyOf(c.Index))
 		}},
 		Row: func(generation string, index int, c Chunk) (StoredChunk, bool) {
-			return StoredChunk{generation, index, rawjson.MustEncode(c)}, true
+			return StoredChunk{Generation: generation, Index: index, Kind: KindOf(c), Chunk: rawjson.MustEncode(c)}, true
 		},
 	}
 }
@@ -156,7 +160,7 @@ func (to *ChunkSink[T]) finishedBefore(ctx context.Context, s *dohost.Storage, g
 	if _, stored, err := to.Rows.Get(ctx, s, to.Rows.Key(row)); !stored {
 		return false, err
 	}
-	_, err := to.Rows.Ensure(ctx, s, row) // writes nothing, since a row with the key is stored
+	err := to.ensure(ctx, s, row) // writes nothing, since a row with the key is stored
 	if errors.Is(err, dohost.ErrConflict) {
 		return false, nil
 	}
@@ -183,6 +187,9 @@ func (w *ChunkWriter[T]) Write(ctx context.Context, c Chunk) error {
 	if !ok {
 		w.aggregate(c)
 		return nil
+	}
+	if w.next == 0 {
+		setParent(&row, parentOf(ctx, w.generation))
 	}
 	if place := dohost.KeyOf(w.generation) + dohost.KeyOf(w.next); !w.to.has(row, place) {
 		return fmt.Errorf("chat: the row of chunk %d of %q has no key, or index key, that begins with its generation and index: %w",
@@ -215,12 +222,11 @@ func (w *ChunkWriter[T]) insert(ctx context.Context, row T) error {
 	if !w.replay {
 		return w.to.Rows.Insert(ctx, w.store, row)
 	}
-	_, err := w.to.Rows.Ensure(ctx, w.store, row)
-	return err
+	return w.to.ensure(ctx, w.store, row)
 }
 
 func (w *ChunkWriter[T]) aggregate(c Chunk) {
-	if c.Type() == "text-delta" {
+	if KindOf(c) == ChunkText {
 		w.text.WriteString(c.Text("delta"))
 	}
 }
@@ -249,7 +255,9 @@ func (w *ChunkWriter[T]) Text() string { return w.text.String() }
 //
 // Errors: those of src and of [ChunkWriter.Write]; a [*ModelPanic]; the cause of ctx; those of [dohost.Await].
 func StreamTo[T any](ctx context.Context, w *ChunkWriter[T], src func(context.Context) iter.Seq2[Chunk, error]) (text string, err error) {
-	ask := func(ctx context.Context, _ *Prompt) iter.Seq2[Chunk, error] { return src(ctx) }
+	ask := func(ctx context.Context, _ *Prompt) iter.Seq2[Chunk, error] {
+		return src(InGeneration(ctx, func() string { return w.generation }))
+	}
 	noCheckpoint := func(any) error { return fmt.Errorf("chat: StreamTo saves no checkpoint: %w", dohost.ErrMisuse) }
 	if err := receive(ctx, &Prompt{}, &modelRequest{ask: ask, save: noCheckpoint, each: func(c Chunk) error {
 		if c.Type() == "finish" {

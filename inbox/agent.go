@@ -136,7 +136,7 @@ func ForMessages[O any, P interface {
 		return in
 	}
 	in.Options = a.Options
-	in.prefix, in.agent = nameKey(a.Name), a.Name
+	in.prefix, in.agent, in.messages = nameKey(a.Name), a.Name, messages
 	in.expiry = &expiry[O, Message]{cycleDeadline, func(o *O, ctx context.Context, pending []dohost.Row[Message]) error {
 		return a.expire(ctx, P(o), messages, pending)
 	}}
@@ -146,6 +146,7 @@ func ForMessages[O any, P interface {
 	in.rowWritten = func(ctx context.Context, of agent.Handle, w *dohost.RowWrite) error {
 		return errors.Join(h.rowWritten(ctx, of, w), in.budgets.rowWritten(ctx, of.Storage(), w))
 	}
+	in.inspect = h.inspect
 	in.summarize = agent.OnFiber(h.summaryKind(), func(o *O, ctx context.Context, _ *agent.Fiber[struct{}]) error {
 		return a.summarizeFiber(ctx, P(o), h)
 	}, &agent.KindOptions{MaxRetries: summary.Budget, KeepCompleted: time.Hour, Quiet: true})
@@ -161,7 +162,8 @@ func ForMessages[O any, P interface {
 		if err := a.summarizeLater(ctx, P(o), h); err != nil {
 			return Response{}, err
 		}
-		return a.generate(ctx, P(o), messages, c)
+		r, err := a.generate(ctx, P(o), messages, c)
+		return r, a.awaitSummary(ctx, P(o), h, err)
 	}
 	in.Respond = func(o *O, ctx context.Context, r Response, pending []dohost.Row[Message]) error {
 		return errors.Join(a.respond(ctx, P(o).Storage(), messages, r, pending), a.summarizeLater(ctx, P(o), h))

@@ -169,6 +169,9 @@ func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collectio
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
 	ctx = context.WithValue(ctx, writerKey{}, w)
 	ctx = context.WithValue(ctx, askerKey{}, newAsker(ctx, of, a.Name, c.Pending))
+	if ctx, err = a.inGeneration(ctx, w); err != nil {
+		return r, err
+	}
 	r.Text, err = a.run().Run(ctx, of, prompt{c.Messages, appendCycle(nil, c.Pending)})
 	if _, exhausted := errors.AsType[*chat.BudgetError](err); exhausted {
 		if err := a.askForDecision(ctx, of, messages, c.Pending); err != nil {

@@ -130,27 +130,17 @@ func TestAgentToolWithoutWakeUp(t *testing.T) {
 	for _, object := range []string{"a", "other"} {
 		t.Run(object, func(t *testing.T) {
 			class := func() dohost.Class {
-				return deskClass(team(func(a *inbox.Agent, tools []inbox.AgentTool) {
-					a.Agents = []inbox.AgentTool{(&inbox.Agent{Name: "person"}).Tool(&messages), {Name: "b"}}
-					a.Agents = a.Agents[:1]
+				return deskClass(append(team(func(a *inbox.Agent, _ []inbox.AgentTool) {
+					a.Agents = []inbox.AgentTool{(&inbox.Agent{Name: "person"}).Tool(&messages)}
 					a.Agents[0].Timeout = time.Hour
 					if object != "a" {
 						elsewhere(object)(a, a.Agents)
 					}
-				}, "a", "b")...)
+				}, "a"), answeredElsewhere("person"))...)
 			}
 			dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class()}}, func(t *testing.T, h *dohosttest.Host) {
 				ctx := t.Context()
 				askA(t, ctx, h, "person: hi")
-				if object != "a" { // an agent that is busy: else no agent would answer there
-					err := desks.Get(h, object).Do(ctx, func(ctx context.Context, d *desk) error {
-						_, err := inbox.Send(ctx, d.Storage(), &messages, inbox.Message{From: "ada", To: "b", Content: "person: hi", Request: "r9"})
-						return err
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-				}
 				h.Advance(time.Minute)
 				if err := h.Restart(deskClass()); err != nil {
 					t.Fatal(err)
@@ -200,6 +190,13 @@ func TestAgentToolAnsweredByAProgram(t *testing.T) {
 			_, err := messages.Delete(ctx, d.Storage(), m.ID)
 			return err
 		}, "a heard (the agent person of desk/a has not answered the request NAME: inbox: no agent is going to answer the request)"},
+		"a mark": {func(ctx context.Context, d *desk, m inbox.Message) error {
+			_, err := messages.Update(ctx, d.Storage(), m.ID, func(m *inbox.Message) error {
+				m.Processed = time.Now()
+				return nil
+			})
+			return err
+		}, "a heard (the agent person of desk/a has not answered the request NAME: inbox: no agent is going to answer the request)"},
 		"an expiry": {func(ctx context.Context, d *desk, m inbox.Message) error {
 			_, err := messages.Update(ctx, d.Storage(), m.ID, func(m *inbox.Message) error {
 				m.Processed, m.Expired = time.Now(), true
@@ -219,8 +216,34 @@ func TestAgentToolAnsweredByAProgram(t *testing.T) {
 				if got := named(replyTo(t, ctx, h, "a", "r1"), all); got != c.want || len(all) != 1 {
 					t.Errorf("%q, want %q; %d requests", got, c.want, len(all))
 				}
-			}, team(func(a *inbox.Agent, _ []inbox.AgentTool) {
+			}, append(team(func(a *inbox.Agent, _ []inbox.AgentTool) {
 				a.Agents = []inbox.AgentTool{(&inbox.Agent{Name: "person"}).Tool(&messages)}
+			}, "a"), answeredElsewhere("person"))...)
+		})
+	}
+}
+
+// answeredElsewhere declares a name that no agent has.
+func answeredElsewhere(name string) agent.Entry[desk] {
+	return inbox.Elsewhere[desk](func(other string) bool { return other == name })
+}
+
+// TestAgentToolWithUnknownName asks a name that no agent has, in the caller's object and in another one. The model has the error immediately.
+func TestAgentToolWithUnknownName(t *testing.T) {
+	for _, object := range []string{"a", "other"} {
+		t.Run(object, func(t *testing.T) {
+			runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				askA(t, ctx, h, "person: hi")
+				h.Advance(time.Second)
+				want := "a heard (the agent person of desk/" + object + " has not answered the request NAME: inbox: no agent is going to answer the request)"
+				if got := named(replyTo(t, ctx, h, "a", "r1"), requests(t, ctx, h, object)); got != want {
+					t.Errorf("%q, want %q", got, want)
+				}
+			}, team(func(a *inbox.Agent, tools []inbox.AgentTool) {
+				tools[0] = (&inbox.Agent{Name: "person"}).Tool(&messages)
+				if object != "a" {
+					elsewhere(object)(a, tools)
+				}
 			}, "a")...)
 		})
 	}

@@ -32,7 +32,7 @@ func named(text string, list []inbox.Message) string {
 
 const lateText = "the agent b of desk/a did not answer within 2m0s; its request NAME may still have effects"
 
-// TestAgentToolWithSilentAgent asks a name that no agent has. The model gets an error after the time limit, which a kill of the process does not
+// TestAgentToolWithSilentAgent asks a name that is answered elsewhere. The model gets an error after the time limit, which a kill of the process does not
 // extend, and asks the same again: that is a second request.
 func TestAgentToolWithSilentAgent(t *testing.T) {
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -56,10 +56,10 @@ func TestAgentToolWithSilentAgent(t *testing.T) {
 		if got := named(replyTo(t, ctx, h, "a", "r1"), all); got != "a heard ("+lateText+", "+lateText+")" || len(all) != 2 {
 			t.Errorf("%q, %d requests", got, len(all))
 		}
-	}, team(func(a *inbox.Agent, tools []inbox.AgentTool) {
+	}, append(team(func(a *inbox.Agent, tools []inbox.AgentTool) {
 		a.Model = &relay{name: "a", then: "b: hi"}
 		a.Agents = []inbox.AgentTool{(&inbox.Agent{Name: "b"}).Tool(&messages)}
-	}, "a")...)
+	}, "a"), answeredElsewhere("b"))...)
 }
 
 // TestAgentToolWithParkedRequest asks an agent whose cycles fail.

@@ -62,43 +62,40 @@ func await(ctx context.Context, of Ref, messages *dohost.Collection[Message], m 
 	return awaited.Put(ctx, of.Storage(), r)
 }
 
-// outcomes is the part of a class that notices the outcomes of requests.
-func outcomes[O any, P interface {
-	*O
-	Ref
-}]() agent.Entry[O] {
-	return agent.Extend(agent.Extension[O]{
-		Once: "inbox.outcomes",
-		Entries: []agent.Entry[O]{agent.OnFiber(wakeKind, func(o *O, ctx context.Context, f *agent.Fiber[waiter]) error {
-			return wake(ctx, P(o), f.Checkpoint())
-		}, &agent.KindOptions{KeepCompleted: time.Minute, KeepFailed: time.Minute, Quiet: true})},
-		RowWritten: func(ctx context.Context, of agent.Handle, w *dohost.RowWrite) error {
-			for key := range w.Places(replyIndex) {
-				q := &dohost.Query[awaitedRow]{Index: byResponse, Equal: dohost.KeyOf(w.Collection) + key}
-				rows, err := awaited.List(ctx, of.Storage(), q)
-				if err != nil {
-					return err
-				}
-				for _, row := range rows {
-					if err := settle(ctx, of, row.Value); err != nil {
-						return err
-					}
-				}
+// wakeFiber returns the kind of the fibers that wake cycles of other objects.
+func wakeFiber[O any]() agent.Entry[O] {
+	return agent.OnFiber(wakeKind, func(o *O, ctx context.Context, f *agent.Fiber[waiter]) error {
+		return wake(ctx, any(o).(Ref), f.Checkpoint())
+	}, &agent.KindOptions{KeepCompleted: time.Minute, KeepFailed: time.Minute, Quiet: true})
+}
+
+// settleWritten notices the outcomes of requests that the write of a row makes: it is a response, or the message has left the inbox.
+func settleWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
+	for key := range w.Places(replyIndex) {
+		rows, err := awaited.List(ctx, of.Storage(), &dohost.Query[awaitedRow]{Index: byResponse, Equal: dohost.KeyOf(w.Collection) + key})
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if err := settle(ctx, of, row.Value); err != nil {
+				return err
 			}
-			if !leftInbox(w) {
-				return nil
-			}
-			return settleID(ctx, of, w.Collection, w.Key)
-		},
-		RowsParked: func(ctx context.Context, of agent.Handle, collection string, keys []string) error {
-			for _, key := range keys {
-				if err := settleID(ctx, of, collection, key); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	})
+		}
+	}
+	if !leftInbox(w) {
+		return nil
+	}
+	return settleID(ctx, of, w.Collection, w.Key)
+}
+
+// settleParked notices that messages were parked.
+func settleParked(ctx context.Context, of agent.Handle, collection string, keys []string) error {
+	for _, key := range keys {
+		if err := settleID(ctx, of, collection, key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // leftInbox reports whether a row waited for an agent before it was written, and does not afterwards, or waits for another one.

@@ -118,7 +118,7 @@ func TestDeadlineOfAnsweredRequest(t *testing.T) {
 	}, inbox.On(in))
 }
 
-// TestWaitReplyUntilDeadline waits for requests that expire: of an agent that is busy, of one that does not exist, and after the deadline.
+// TestWaitReplyUntilDeadline waits for requests that expire: of an agent that is busy, of a name that is answered elsewhere, and after the deadline.
 func TestWaitReplyUntilDeadline(t *testing.T) {
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &relay{name: "clerk", wait: time.Minute}})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -144,7 +144,7 @@ func TestWaitReplyUntilDeadline(t *testing.T) {
 		equal(t, "states", states(t, ctx, h), "1 waiting", "2 waiting", "3 waiting", "4 waiting")
 		h.Advance(2 * time.Minute)
 		equal(t, "states", states(t, ctx, h), "1 clerk says 1", "2 waiting", "3 expired", "4 expired")
-	}, inbox.On(in))
+	}, inbox.On(in), answeredElsewhere("nobody"))
 }
 
 // TestDeadlineMistakes sends messages with deadlines that are not valid.

@@ -142,28 +142,6 @@ func TestHistoryStartsWhileCyclesFail(t *testing.T) {
 	})
 }
 
-// A slow summary may end after the attempts of a message whose prompt is too long. A larger number of attempts suffices.
-func TestHistoryWhileAttemptsFail(t *testing.T) {
-	for attempts, parked := range map[int]bool{0: true, 10: false} {
-		t.Run(fmt.Sprint(attempts), func(t *testing.T) {
-			a := &inbox.Agent{Name: "clerk", Model: &limitModel{}, History: &chat.History{Model: terseModel{7 * time.Minute}, Threshold: 10, Window: 2}}
-			a.Options.MaxAttempts = attempts
-			runHistory(t, a, func(t *testing.T, ctx context.Context, h *dohosttest.Host, in *deskInbox) {
-				store(t, ctx, h, strings.Repeat("m", 28), 11, time.Now().Add(-time.Hour))
-				send(t, ctx, h, fromAda("q")...)
-				h.Advance(15 * time.Minute)
-				inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-					got, err := d.Rows().Parked(ctx, messages.Name, "q")
-					if n, countErr := messages.Count(ctx, d.Storage(), &dohost.Query[inbox.Message]{Index: "pending"}); got != parked || (n > 0) != parked || countErr != nil {
-						t.Errorf("the message is parked: %t, and %d wait, %v", got, n, countErr)
-					}
-					return err
-				})
-			})
-		})
-	}
-}
-
 // An exhausted budget ends the fiber without a charge. The next cycle after it starts another.
 func TestHistoryWaitsForBudget(t *testing.T) {
 	s := &scribe{}

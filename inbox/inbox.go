@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/dohost/dohost"
@@ -43,10 +44,12 @@ type Inbox[O, Row, Response any] struct {
 	// Set by ForMessages.
 	err        error
 	prefix     dohost.Key
-	agent      string         // its name
-	summarize  agent.Entry[O] // the fiber that summarises
+	agent      string                      // its name
+	messages   *dohost.Collection[Message] // its collection
+	summarize  agent.Entry[O]              // the fiber that summarises
 	budgets    *budgetItems
 	rowWritten func(ctx context.Context, a agent.Handle, w *dohost.RowWrite) error
+	inspect    func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 	expiry     *expiry[O, Row]
 }
 
@@ -118,12 +121,13 @@ func On[O, Row, Response any, P interface {
 		r := &runner[O, Row, Response]{in: in, o: o, store: P(o).Storage(), prefix: options.Prefix, groupOf: group}
 		return r.run(ctx, rows)
 	}, &options)
+	part := shared[O](classPart{collection: in.Rows.Name, index: in.Pending, prefix: options.Prefix, messages: in.messages})
 	if in.agent == "" {
-		return agent.Extend(agent.Extension[O]{Entries: []agent.Entry[O]{rows, outcomes[O, P]()}})
+		return agent.Extend(agent.Extension[O]{Entries: []agent.Entry[O]{rows, part}})
 	}
 	return agent.Extend(agent.Extension[O]{
 		Name: fmt.Sprintf("the agent %q", in.agent), Description: fmt.Sprintf("an inbox over the collection %q", in.Rows.Name),
-		Entries: []agent.Entry[O]{rows, in.summarize, outcomes[O, P]()}, RowWritten: in.rowWritten,
+		Entries: []agent.Entry[O]{rows, in.summarize, part, agent.Extend(agent.Extension[O]{Inspect: in.inspect})}, RowWritten: in.rowWritten,
 		Kinds: []string{detailBudget, detailBudgetEvent}, Inspect: in.budgets.inspect,
 		Admin: func(o *O, ctx context.Context, r *dohost.AdminRequest) (bool, error) {
 			return decideByOperator(ctx, P(o), r)

@@ -154,7 +154,7 @@ const maxContent = 1 << 20
 
 // Send inserts a message to an agent, and returns it. It sets the fields ID, Role and Created if they are zero: to a random id, to
 // the role of a user, and to the present time. The agent answers in a later event, once the caller's event has ended or gives up
-// the turn. A message to a name that no agent has waits forever. A Deadline that is over is no error: the request expires.
+// the turn. A message to a name that no agent has waits: see [Unknown]. A Deadline that is over is no error: the request expires.
 //
 // Errors: [dohost.ErrMisuse] for a message without To, with a Role other than user and system, with a field of a response
 // (Processed, InReplyTo, Generation, Expired), with a Deadline but no Request, with more than 5 addresses in Path, or with a year of Created
@@ -215,7 +215,7 @@ func Reply(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[M
 }
 
 // ErrNoReply is the error of [WaitReply] for a request that no agent is going to answer: its message was parked or deleted, or the class has no
-// inbox of that agent. In the last case WaitReply returns it up to 30 s after no row of the object is pending.
+// inbox of that agent, and does not name it in [Elsewhere].
 var ErrNoReply = errors.New("inbox: no agent is going to answer the request")
 
 // WaitReply is [Reply] that waits for the response, and gives up the turn until then. a is the object that has the collection, and asked the
@@ -233,17 +233,15 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 	if prefix, inCycle := ctx.Value(cycleKey{}).(dohost.Key); inCycle && prefix == nameKey(asked.To) {
 		return Message{}, fmt.Errorf("inbox: a cycle of the agent %.64q waits for its own response: %w", asked.To, dohost.ErrMisuse)
 	}
-	var looked time.Time // at all rows of the object, which costs more than the reads of the message and its response
 	for {
 		m, ok, err := Reply(ctx, a.Storage(), messages, asked)
 		if err != nil || ok {
 			return m, err
 		}
-		stored, waits, err := isWaiting(ctx, a, messages, asked)
-		if err == nil && waits && time.Since(looked) >= lookPause {
-			looked = time.Now()
-			waits, err = a.Rows().Pending(ctx)
+		if a.Rows().Collection(messages.Name) == nil {
+			return Message{}, fmt.Errorf("%w: %.64q to %.64q: the object has no inbox over %q", ErrNoReply, asked.Request, asked.To, messages.Name)
 		}
+		stored, waits, err := isWaiting(ctx, a, messages, asked)
 		switch {
 		case err != nil:
 			return Message{}, err
@@ -258,14 +256,11 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 	}
 }
 
-// lookPause is the least time between two looks of a WaitReply at all rows. It is less than that after which [agent.Rows.Wait] returns in any case.
-const lookPause = 20 * time.Second
-
 // cycleKey is the context key of the prefix of the rows whose cycle runs.
 type cycleKey struct{}
 
-// isWaiting returns a message as it is stored, and reports whether it is in the collection and not parked. A message without an id is taken
-// for one.
+// isWaiting returns a message as it is stored, and reports whether it waits there, is not parked, and is to a name that an agent has, or for
+// which Elsewhere answers. A message without an id is taken for one.
 func isWaiting(ctx context.Context, a Ref, messages *dohost.Collection[Message], asked Message) (stored Message, waits bool, err error) {
 	if asked.ID == "" {
 		return asked, true, nil
@@ -274,6 +269,13 @@ func isWaiting(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 	if !ok || err != nil {
 		return Message{}, false, err
 	}
+	if !row.Value.waits() { // other code has marked it, without a response
+		return row.Value, false, nil
+	}
 	parked, err := a.Rows().Parked(ctx, messages.Name, asked.ID)
-	return row.Value, !parked, err
+	if err != nil || parked {
+		return row.Value, false, err
+	}
+	unknown, err := isUnknown(ctx, a.Storage(), messages, &row.Value)
+	return row.Value, !unknown, err
 }

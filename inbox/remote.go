@@ -48,9 +48,6 @@ func look(ctx context.Context, of Ref, messages *dohost.Collection[Message], m M
 		return o, err
 	}
 	stored, waits, err := isWaiting(ctx, of, messages, stored)
-	if err == nil && waits && of.Object().ID() != w.Object { // in the object of the caller its own row is pending
-		waits, err = of.Rows().Pending(ctx)
-	}
 	switch {
 	case err != nil:
 		return o, err

@@ -27,7 +27,9 @@ import (
 //   - A failed call is reported, charged in summaryState, and repeated with backoff. The charges outlive an interruption. When the
 //     budget of failures is spent, the fiber ends, and no other starts for summary.Pause. An exhausted chat.Budget ends the fiber without
 //     a charge.
-//   - No cycle waits for it: each has the context that is stored.
+//   - No cycle waits for it: each has the context that is stored. But a cycle that fails while the fiber is open postpones its messages, since its
+//     prompt may be too long until the summary is stored. So the failure counts as no attempt. The charges bound the life of a fiber, and
+//     maxAwaited that of several fibers that end without a summary: see awaitSummary.
 
 // summaryKeep is the retention period of the recorded answers of the summarising model. Only the fiber needs them.
 const summaryKeep = 24 * time.Hour
@@ -82,11 +84,8 @@ func (a *Agent) summarizeLater(ctx context.Context, of Ref, h *history) error {
 	if n, err := a.excess(ctx, s, h, false); err != nil || n == 0 {
 		return err
 	}
-	if x.Fiber != "" {
-		f, ok, err := of.Fibers().Get(ctx, x.Fiber)
-		if err != nil || ok && (f.Status == agent.FiberPending || f.Status == agent.FiberRunning) {
-			return err
-		}
+	if open, err := x.isOpen(ctx, of); err != nil || open {
+		return err
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		started, err := agent.StartFiber(ctx, of, h.summaryKind(), struct{}{}, nil)
@@ -100,6 +99,56 @@ func (a *Agent) summarizeLater(ctx context.Context, of Ref, h *history) error {
 		return nil
 	}
 	return err
+}
+
+// isOpen reports whether the last fiber has not ended.
+func (x *summaryState) isOpen(ctx context.Context, of Ref) (bool, error) {
+	if x.Fiber == "" {
+		return false, nil
+	}
+	f, ok, err := of.Fibers().Get(ctx, x.Fiber)
+	return err == nil && ok && (f.Status == agent.FiberPending || f.Status == agent.FiberRunning), err
+}
+
+const (
+	// maxAwaitPause bounds the time until the next cycle of messages whose cycle has failed while a summary is being made. That is as long as
+	// such cycles have failed, so a quick summary does not delay the messages much.
+	maxAwaitPause = 30 * time.Second
+	// maxAwaited bounds the time from the first such failure, until a summary is stored or a fiber has spent its budget. A fiber has spent it
+	// earlier. But fibers whose summaries are discarded, since clients change the messages, follow each other.
+	maxAwaited = 2 * time.Hour
+)
+
+// awaitSummary returns the error of a cycle whose Generate has failed. It postpones the messages while a fiber is open.
+func (a *Agent) awaitSummary(ctx context.Context, of Ref, h *history, failed error) error {
+	_, postponed := errors.AsType[*agent.PostponeError](failed)
+	if failed == nil || a.History == nil || postponed || errors.Is(failed, errDeadline) || ctx.Err() != nil {
+		return failed
+	}
+	x, err := h.state(ctx, of.Storage())
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	open, err := x.isOpen(ctx, of)
+	switch {
+	case err != nil:
+		return errors.Join(failed, err)
+	case !open:
+		return failed
+	}
+	now := time.Now()
+	age := now.Sub(time.UnixMilli(x.Awaited))
+	switch {
+	case x.Awaited == 0, age < 0: // the clock was set back
+		x.Awaited, age = now.UnixMilli(), 0
+		if err := summaryStates.Put(ctx, of.Storage(), x); err != nil {
+			return errors.Join(failed, err)
+		}
+	case age > maxAwaited:
+		return failed
+	}
+	h.report(ctx, of, "awaited", slog.Any("err", failed))
+	return &agent.PostponeError{After: min(age, maxAwaitPause), Err: failed}
 }
 
 // pauses reports whether no fiber may start. A clock that was set back does not extend a pause.
@@ -163,7 +212,7 @@ func (h *history) charge(ctx context.Context, of Ref, failed error) (again bool,
 			return err
 		}
 		if x.Failures, spent = summary.Charge(x.Failures, invalid); spent {
-			x.Failures, x.Until = 0, time.Now().Add(summary.Pause).UnixMilli()
+			x.Failures, x.Awaited, x.Until = 0, 0, time.Now().Add(summary.Pause).UnixMilli()
 		}
 		return summaryStates.Put(ctx, of.Storage(), x)
 	})
@@ -258,7 +307,7 @@ func (h *history) put(ctx context.Context, s *dohost.Storage, p *part, content s
 		if n := len(list); n > 0 {
 			row.Number = list[n-1].Number + 1
 		}
-		x.Covered, x.Failures = p.to, 0
+		x.Covered, x.Failures, x.Awaited = p.to, 0, 0
 		return errors.Join(summaryStates.Put(ctx, s, x), summaries.Insert(ctx, s, *row))
 	})
 	return row, err

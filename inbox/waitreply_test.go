@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
 )
@@ -84,6 +86,23 @@ func TestWaitReplyEnds(t *testing.T) {
 			return nil
 		})
 	}, inbox.On(in))
+}
+
+// TestWaitReplyWithoutInbox waits in an object of a class without inboxes, for a response that is stored and for one that is not.
+func TestWaitReplyWithoutInbox(t *testing.T) {
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		answered := inbox.Message{ID: "2", From: "planner", To: "clerk", Request: "r2"}
+		send(t, ctx, h, request, answered)
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			return messages.Insert(ctx, d.Storage(), inbox.Message{ID: "3", Role: chat.RoleAssistant, Content: "yes", From: "clerk", To: "planner", InReplyTo: "r2"})
+		})
+		if m, err := waitReply(ctx, h, answered); m.Content != "yes" || err != nil {
+			t.Errorf("%+v, %v", m, err)
+		}
+		if _, err := waitReply(ctx, h, request); !errors.Is(err, inbox.ErrNoReply) || !strings.Contains(err.Error(), `no inbox over "messages"`) {
+			t.Error(err)
+		}
+	})
 }
 
 // TestWaitReplyEndsAmongPendingRows waits for responses that do not come, while a message to another agent waits for ever.

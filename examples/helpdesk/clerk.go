@@ -1,5 +1,5 @@
-// Package helpdesk has two agents whose inbox is a collection: a Clerk, which answers messages, and a Triage, which answers rows
-// of a type of its own.
+// Package helpdesk has agents whose inbox is a collection: a Clerk, which answers messages, a Triage, which answers rows
+// of a type of its own, and a Room with two agents and a page for its visitors.
 package helpdesk
 
 import (

@@ -71,7 +71,7 @@ func (a *answerer) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Ch
 			}
 		}
 		if yield(chat.TextDelta("t", "re "), nil) && yield(chat.TextDelta("t", now.prompt), nil) {
-			a.w.answered(now.asked)
+			a.w.answered(now)
 		}
 	}
 }

@@ -16,8 +16,8 @@
 //   - Build gets rows that wait, as they are then; the prompt has the conversation of the agent before them, within its limits
 //   - a cycle inserts one reply to its rows, with the text of the model; a request has one reply, also if there are several messages with
 //     its id. Replies, and rows with a field of a reply, begin no call
-//   - the model is asked once for a prompt in an incarnation, unless its answer was an error. The effect of a tool has one key at a
-//     position. Neither happens before the rows are durable
+//   - the model is asked once for the messages of a cycle in an incarnation, unless its answer was an error; the reply has that answer, also if
+//     the conversation has become longer since. The effect of a tool has one key at a position. Neither happens before the rows are durable
 //   - a Respond that succeeds and leaves a row in the index, in any way, has failed, and its writes are rolled back
 //   - the model is not asked for a request that has a reply, and WaitReply does not wait for a parked one
 //   - the attempts of a call are its failed cycles and its interruptions, and a budget that is exhausted counts as none; rows are parked

@@ -264,7 +264,7 @@ func (x *execution) waitReply(ctx context.Context, m *model, in Instr) error {
 		}
 		return nil
 	} else if errors.Is(err, inbox.ErrNoReply) {
-		return x.noReply(ctx, m, asked)
+		return x.noReply(m, asked)
 	}
 	if want := m.replyTo(asked); parked || time.Since(begun) < limit || want != nil && time.Since(want.Processed) > time.Second {
 		x.w.Faultf("%s: WaitReply for %s is late after %v", x.name, rowText(asked), time.Since(begun))
@@ -272,18 +272,14 @@ func (x *execution) waitReply(ctx context.Context, m *model, in Instr) error {
 	return nil
 }
 
-// noReply checks that no agent answers a request: its row was deleted or is parked, or there is no other work and no such agent.
-func (x *execution) noReply(ctx context.Context, m *model, asked *inbox.Message) error {
-	pending, err := x.Rows().Pending(ctx)
-	if err != nil {
-		return err
-	}
+// noReply checks that no agent answers a request: its row was deleted, marked or is parked, or there is no such agent.
+func (x *execution) noReply(m *model, asked *inbox.Message) error {
 	c := m.callWith(asked.To, asked.ID)
 	switch {
 	case m.replyTo(asked) != nil:
 	case m.Items[asked.ID] == nil, c != nil && c.State == agent.RowsParked:
 		return nil
-	case !pending && (!waits(m.Items[asked.ID]) || inboxes[asked.To].attempts() > 0 && asked.To == "nobody"):
+	case !waits(m.Items[asked.ID]), asked.To == "nobody":
 		return nil
 	}
 	x.w.Faultf("%s: WaitReply returns no reply for %s, which is in %v", x.name, rowText(asked), c)

@@ -3,6 +3,7 @@ package randinbox
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/dohost/dohost"
@@ -15,9 +16,9 @@ type Observer struct {
 	randtest.StoredReport
 
 	mu       sync.Mutex
-	answers  map[string]bool   // of the model, by incarnation and prompt
-	stamps   map[string]string // the keys of effects, by task and position
-	parked   map[string]bool   // ids of rows that were reported as parked
+	answers  map[string][]answer // of the model, by the position and the messages of a cycle
+	stamps   map[string]string   // the keys of effects, by task and position
+	parked   map[string]bool     // ids of rows that were reported as parked
 	moments  map[dohost.Position]moment
 	newest   dohost.Position // of the feed, durable or not
 	watchers []*watcher
@@ -41,7 +42,7 @@ func (w *Observer) Reset() {
 	w.Clear()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.answers, w.stamps, w.parked = map[string]bool{}, map[string]string{}, map[string]bool{}
+	w.answers, w.stamps, w.parked = map[string][]answer{}, map[string]string{}, map[string]bool{}
 	w.moments, w.newest, w.watchers = map[dohost.Position]moment{{}: {}}, dohost.Position{}, newWatchers()
 }
 
@@ -50,14 +51,31 @@ func (w *Observer) fails(t task, at failure) bool {
 	return t.Fails == at && t.Times > 0 && w.Try(fmt.Sprint("task ", t.Number)) <= t.Times
 }
 
-// answered records that the model has answered a prompt, which an incarnation does not send again.
-func (w *Observer) answered(prompt string) {
+// answer is a text of the model for a cycle.
+type answer struct {
+	incarnation int
+	text        string
+}
+
+// answered records that the model has answered the messages of a cycle. An incarnation does not ask for them again, although the conversation
+// before them has become longer.
+func (w *Observer) answered(now *cycle) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.answers[prompt] {
-		w.Faultf("the model is asked again after its answer to %s", prompt)
+	if slices.ContainsFunc(w.answers[now.asked], func(a answer) bool { return a.incarnation == now.owner }) {
+		w.Faultf("the model is asked again after its answer in incarnation %d to %s", now.owner, now.asked)
 	}
-	w.answers[prompt] = true
+	w.answers[now.asked] = append(w.answers[now.asked], answer{now.owner, "re " + now.prompt})
+}
+
+// texts returns the answers of the model for a cycle.
+func (w *Observer) texts(now *cycle) (list []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.answers[now.asked] {
+		list = append(list, a.text)
+	}
+	return list
 }
 
 // stamped records a request with an effect outside, for a task at a position. A repeated request has the key of the first.
