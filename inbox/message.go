@@ -240,7 +240,7 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 			return m, err
 		}
 		stored, waits, err := isWaiting(ctx, a, messages, asked)
-		if err == nil && waits && time.Since(looked) >= lookPause {
+		if err == nil && waits && !isOver(stored.Deadline) && time.Since(looked) >= lookPause {
 			looked = time.Now()
 			waits, err = a.Rows().Pending(ctx)
 		}
