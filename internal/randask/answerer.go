@@ -47,6 +47,7 @@ func (a *answerer) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Ch
 			}
 		}
 		a.w.asksModel(now, t, step, got)
+		p.ReportUsage(ctx, chat.Usage{InputTokens: callTokens})
 		if a.w.fails(t, failModel) {
 			yield(chat.Chunk{}, errModel)
 			return

@@ -35,6 +35,32 @@ func (h *history) check() {
 		h.w.Compared()
 		h.checkResult(s)
 	}
+	h.checkBudgets()
+}
+
+// checkBudgets checks that no scout is asked after the calls of its object have used up the budget of the day: those with a stored response
+// count for certain.
+func (h *history) checkBudgets() {
+	for _, c := range h.w.calls {
+		if c.agent != "scout" {
+			continue
+		}
+		spent := map[string]bool{}
+		for _, other := range h.w.calls {
+			ended := func(r *inbox.Message) bool { return nameOfReply(r) == other.task && r.Created.Before(c.at) }
+			if other.object == c.object && other.at.UTC().YearDay() == c.at.UTC().YearDay() && slices.ContainsFunc(h.replies[c.object], ended) {
+				spent[fmt.Sprint(other.task, "/", other.step)] = true
+			}
+		}
+		if len(spent)*callTokens >= dayTokens {
+			h.w.Faultf("the scout of %s is asked at %s, after %d calls on that day: %v", c.object, clock(c.at), len(spent), spent)
+		}
+	}
+}
+
+func nameOfReply(r *inbox.Message) string {
+	a, _ := parse[answer](r.Content)
+	return a.Of
 }
 
 // checkEnd checks that a message has exactly one end: it was deleted, it has expired, its agent has responded, or it is parked.

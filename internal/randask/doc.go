@@ -23,6 +23,7 @@
 //     begun, if the prompt is the same. The rows of a cycle are messages that wait, and its prompt has neither requests of the agent to others
 //     nor the responses to them
 //   - no agent is asked before the rows of the cycle are durable, and no acknowledged change is lost
+//   - a scout is not asked when its object has used up the tokens of the day, and its messages are answered on a later day, or expire
 //   - WaitReply returns the only response to a request, or an error if it has none
 //
 // No rule depends on whether an agent answers its other messages while it waits for another agent.
@@ -31,5 +32,6 @@
 //
 // A caller that is interrupted, or whose asked object is, may miss a response of the last 6 s of the time limit: then the model accepts both
 // results. A request that is parked as an incarnation begins is found up to 30 s later. All rows decode, no clock differs, and nothing deletes or
-// changes responses. Whether the attempts of a call are right is checked by package randinbox.
+// changes responses. A call of a model counts for the budget once the response of its cycle is stored; no budget is granted. Whether the
+// attempts of a call are right is checked by package randinbox.
 package randask

@@ -27,6 +27,7 @@ type Observer struct {
 	asking       map[string]map[string]bool // the prompts of the cycles that have asked a question, by name
 	begun        map[string]bool            // questions whose model was asked
 	seen         []sight
+	calls        []modelCall          // of all models
 	acknowledged map[string]int       // the changes of each object that something outside depends on
 	woken        map[string]time.Time // the beginning of the last incarnation of each object
 	parked       map[string]time.Time // the times of reports, by object and id of the call; not those as an incarnation begins
@@ -41,6 +42,13 @@ type sight struct {
 	at time.Time
 }
 
+// modelCall is a call of a model.
+type modelCall struct {
+	object, agent, task string
+	step                int
+	at                  time.Time
+}
+
 // NewObserver returns an Observer.
 func NewObserver() *Observer {
 	w := new(Observer)
@@ -53,7 +61,7 @@ func (w *Observer) Reset() {
 	w.Clear()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tasks, w.seen, w.silence = 0, nil, nil
+	w.tasks, w.seen, w.calls, w.silence = 0, nil, nil, nil
 	w.questions, w.positions, w.deadlines = map[string]*question{}, map[string]map[string]bool{}, map[string][]time.Time{}
 	w.begun, w.asking, w.acknowledged = map[string]bool{}, map[string]map[string]bool{}, map[string]int{}
 	w.woken, w.parked, w.retried = map[string]time.Time{}, map[string]time.Time{}, map[string]bool{}
@@ -122,6 +130,14 @@ func (w *Observer) acknowledge(object string, end int) {
 	w.acknowledged[object] = max(w.acknowledged[object], end)
 }
 
+// begins records a cycle.
+func (w *Observer) begins(now *cycle) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name := now.tasks[len(now.tasks)-1].Name
+	w.deadlines[name] = append(w.deadlines[name], now.deadline)
+}
+
 // asksModel records that the model of a cycle is asked for a step of a task, with the results of the steps before.
 func (w *Observer) asksModel(now *cycle, t task, step int, got answer) {
 	w.acknowledge(now.object, now.end)
@@ -138,8 +154,8 @@ func (w *Observer) asksModel(now *cycle, t task, step int, got answer) {
 		w.Faultf("%s is asked for %s, want %+v", who, encode(t), q)
 		return
 	}
+	w.calls = append(w.calls, modelCall{now.object, now.agent, t.Name, step, time.Now()})
 	note(w.positions, t.Name, now.position)
-	w.deadlines[t.Name] = append(w.deadlines[t.Name], now.deadline)
 	w.begun[t.Name] = true
 	prompt := now.prompt + encode(got)
 	for _, c := range slices.Concat(t.Asks[step:min(step+1, len(t.Asks))]...) {
@@ -185,6 +201,7 @@ func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 		Classes: []dohost.Class{Class(w)},
 		Options: dohost.Options{Listener: w.Listener()},
 		Reset:   w.Reset,
+		Timeout: 7 * 24 * time.Hour, // of budgets
 		Run:     work.Run(w.act),
 		Places:  randtest.Places(),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },

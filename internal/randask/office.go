@@ -49,13 +49,18 @@ var tools = map[string]limits{
 	"ghost": {20 * time.Second, 5}, // no agent has the name
 }
 
-// options are the options of the agents. Those with MaxAttempts 1,000 ask others, or end the process, without being parked.
+// options are the options of the agents.
 var options = map[string]agent.RowsOptions{
 	"clerk": {Batch: 3, MaxAttempts: 6},
 	"scout": {Batch: 2, MaxAttempts: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: time.Second},
 	"guide": {},
 	"envoy": {MaxAttempts: 4, RetryDelay: 2 * time.Second},
 }
+
+const (
+	callTokens = 100             // of a call of a model
+	dayTokens  = 10 * callTokens // of all agents of an object, after which the scout waits for the next day
+)
 
 func attemptsOf(name string) int {
 	if n := options[name].MaxAttempts; n > 0 {
@@ -75,6 +80,9 @@ func Class(w *Observer) dohost.Class {
 	for _, name := range []string{"clerk", "scout", "guide", "envoy"} {
 		a := &inbox.Agent{
 			Name: name, Model: &answerer{w}, Agents: agentTools(w), EachSender: name == "guide", MaxMessages: 5, Options: options[name],
+		}
+		if name == "scout" {
+			a.Budget.Day.Tokens = dayTokens
 		}
 		entries = append(entries, inbox.On(observed(name, inbox.ForMessages[office](&letters, a))))
 	}
@@ -246,8 +254,9 @@ func (o *office) begin(ctx context.Context, name string, c *inbox.Cycle[inbox.Me
 			o.w.Faultf("the prompt of %s in %s has the message %s, whose row is %s", name, o.name(), msg.ID, text(&m))
 		}
 	}
-	end, err := o.end(ctx)
-	now.end = end
+	o.w.begins(now)
+	var err error
+	now.end, err = o.end(ctx)
 	return now, err
 }
 
