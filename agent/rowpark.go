@@ -31,7 +31,6 @@ func (r Rows) Park(ctx context.Context, collection, key string, why error) (park
 			if err := rw.park(ctx, x, &t); err != nil {
 				return err
 			}
-			rw.wakeWaiters()
 			parked = true
 		}
 		return nil
@@ -42,6 +41,7 @@ func (r Rows) Park(ctx context.Context, collection, key string, why error) (park
 // park stores a task that has become one of parked rows, in the same batch as the effects of the extensions.
 func (rw *rowWork) park(ctx context.Context, x *indexWork, t *rowTask) error {
 	rw.report(ctx, "rows:parked", errors.New(t.Error), slog.String("index", t.Index), slog.String("id", t.ID), slog.Int("rows", len(t.Keys)))
+	rw.wakeWaiters()
 	if err := put(ctx, rw.rows, &rowTasks, t); err != nil {
 		return err
 	}

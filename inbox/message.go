@@ -241,13 +241,13 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 		if a.Rows().Collection(messages.Name) == nil {
 			return Message{}, fmt.Errorf("%w: %.64q to %.64q: the object has no inbox over %q", ErrNoReply, asked.Request, asked.To, messages.Name)
 		}
-		stored, waits, err := isWaiting(ctx, a, messages, asked)
+		stored, waits, unknown, err := isWaiting(ctx, a, messages, asked)
 		switch {
 		case err != nil:
 			return Message{}, err
 		case stored.Expired, waits && isOver(stored.Deadline):
 			return Message{}, fmt.Errorf("%w: %.64q to %.64q", ErrExpired, asked.Request, asked.To)
-		case !waits:
+		case !waits, unknown:
 			return Message{}, fmt.Errorf("%w: %.64q to %.64q", ErrNoReply, asked.Request, asked.To)
 		}
 		if err := waitRows(ctx, a, stored.Deadline); err != nil {
@@ -259,23 +259,26 @@ func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message],
 // cycleKey is the context key of the prefix of the rows whose cycle runs.
 type cycleKey struct{}
 
-// isWaiting returns a message as it is stored, and reports whether it waits there, is not parked, and is to a name that an agent has, or for
-// which Elsewhere answers. A message without an id is taken for one.
-func isWaiting(ctx context.Context, a Ref, messages *dohost.Collection[Message], asked Message) (stored Message, waits bool, err error) {
+// isWaiting returns a message as it is stored, and reports whether it waits there and is not parked, and whether it waits for a name that no agent
+// has. A message without an id is taken for one that waits.
+func isWaiting(
+	ctx context.Context, a Ref, messages *dohost.Collection[Message], asked Message,
+) (stored Message, waits, unknown bool, err error) {
 	if asked.ID == "" {
-		return asked, true, nil
+		return asked, true, false, nil
 	}
 	row, ok, err := messages.Get(ctx, a.Storage(), asked.ID)
 	if !ok || err != nil {
-		return Message{}, false, err
+		return Message{}, false, false, err
 	}
-	if !row.Value.waits() { // other code has marked it, without a response
-		return row.Value, false, nil
+	stored = row.Value
+	if !stored.waits() { // other code has marked it, without a response
+		return stored, false, false, nil
 	}
 	parked, err := a.Rows().Parked(ctx, messages.Name, asked.ID)
 	if err != nil || parked {
-		return row.Value, false, err
+		return stored, false, false, err
 	}
-	unknown, err := isUnknown(ctx, a.Storage(), messages, &row.Value)
-	return row.Value, !unknown, err
+	unknown, err = isUnknown(ctx, a.Storage(), messages, &stored)
+	return stored, true, unknown, err
 }

@@ -47,13 +47,13 @@ func look(ctx context.Context, of Ref, messages *dohost.Collection[Message], m M
 	if o.Response, ok, err = Reply(ctx, of.Storage(), messages, stored); err != nil || ok {
 		return o, err
 	}
-	stored, waits, err := isWaiting(ctx, of, messages, stored)
+	stored, waits, unknown, err := isWaiting(ctx, of, messages, stored)
 	switch {
 	case err != nil:
 		return o, err
-	case stored.Expired, waits && isOver(stored.Deadline):
+	case stored.Expired, waits && !unknown && isOver(stored.Deadline):
 		o.Expired = true
-	case !waits:
+	case !waits, unknown: // also after the deadline: a repetition has the error of the first run
 		o.NoReply = true
 	default:
 		o.Waits = true

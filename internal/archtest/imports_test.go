@@ -84,6 +84,7 @@ var mayImport = map[string][]string{
 	"internal/sockettest":    {},
 	"internal/crowd":         {},
 	"internal/randagent":     {".", "agent", "dohosttest", "internal/randtest", "internal/sockettest"},
+	"internal/randask":       {".", "agent", "chat", "dohosttest", "inbox", "internal/randtest"},
 	"internal/randchat":      {".", "chat", "dohosttest", "internal/randtest", "internal/sockettest", "ledger"},
 	"internal/randinbox":     {".", "agent", "chat", "dohosttest", "inbox", "internal/randtest", "ledger"},
 	"internal/randprog":      {".", "dohosttest", "internal/randtest", "internal/sockettest"},

@@ -214,7 +214,7 @@ func (c *call) steps(ctx context.Context, p *progress, set, save func(context.Co
 	x := &execution{machine: c.machine, name: fmt.Sprint("fiber ", p.Number)}
 	for p.Done < len(p.Code) {
 		in := p.Code[p.Done]
-		if err := x.step(ctx, in, fmt.Sprintf("%s/%d", x.name, p.Done)); err != nil {
+		if err := x.one(ctx, fmt.Sprintf("%s/%d", x.name, p.Done), in); err != nil {
 			return err
 		}
 		p.Done++

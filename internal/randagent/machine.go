@@ -2,8 +2,6 @@ package randagent
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -75,16 +73,15 @@ func Class(w *Observer) dohost.Class {
 
 // run executes a program, as one event. It returns the version of the model.
 func (a *machine) run(ctx context.Context, p Program) (serial int, err error) {
-	x := &execution{machine: a, name: fmt.Sprint("program ", p.ID)}
-	failed := x.do(ctx, p.Code)
-	if failed != nil && !errors.Is(failed, randtest.ErrFail) {
-		return 0, failed
-	}
-	m, err := a.load(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return m.Serial, nil
+	return p.Run(func(name string, list []Instr) error {
+		return (&execution{machine: a, name: name}).do(ctx, list)
+	}, func() (int, error) {
+		m, err := a.load(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return m.Serial, nil
+	})
 }
 
 // execution is the execution of a list of instructions.
@@ -94,20 +91,20 @@ type execution struct {
 }
 
 func (x *execution) do(ctx context.Context, list []Instr) error {
-	return randtest.Do(list, x.name, func(in Instr, name string) error { return x.step(ctx, in, name) })
+	return randtest.Execute(ctx, &x.w.StoredReport, x.name, list, Instr.control, x.step)
 }
 
-// step executes an instruction between two comparisons. An error ends the program.
-func (x *execution) step(ctx context.Context, in Instr, name string) error {
-	switch in.Op {
-	case Fail, Panic:
-		return x.w.Fail(name, in.N, in.Op == Panic)
-	case Transaction:
-		return x.transaction(ctx, in, name)
-	}
+// one executes an instruction with a name.
+func (x *execution) one(ctx context.Context, name string, in Instr) error {
+	return randtest.ExecuteOne(ctx, &x.w.StoredReport, name, in, Instr.control, x.step)
+}
+
+// step executes an instruction between two comparisons.
+func (x *execution) step(ctx context.Context, name string, in Instr) error {
+	x = &execution{machine: x.machine, name: name}
 	m, err := x.load(ctx)
 	if err != nil {
-		return x.w.Unexpected(ctx, x.name, in, err)
+		return err
 	}
 	if adds[in.Op] && m.Next >= maxNumber {
 		return nil
@@ -146,7 +143,7 @@ func (x *execution) step(ctx context.Context, in Instr, name string) error {
 			x.w.Faultf("%s: %s is not as expected", x.name, randtest.Literal(in))
 		}
 	}
-	return x.w.Unexpected(ctx, x.name, in, err)
+	return err
 }
 
 // adds are the instructions that use a number.
@@ -157,12 +154,6 @@ var changes = map[Op]bool{
 	Start: true, Cancel: true, Restart: true, Remove: true, Schedule: true, ScheduleAgain: true, CancelSchedule: true,
 	Enqueue: true, CancelItem: true, RetryDead: true, DeleteDead: true, SetState: true, AddSub: true,
 	PutRow: true, RemoveRow: true, RetryRows: true,
-}
-
-func (x *execution) transaction(ctx context.Context, in Instr, name string) error {
-	inner := &execution{machine: x.machine, name: name}
-	err := randtest.Transaction(ctx, in.N%2 == 1, func(ctx context.Context) error { return inner.do(ctx, in.Body) })
-	return x.w.Unexpected(ctx, x.name, in, err)
 }
 
 // expect compares the result of an instruction with that of the model.

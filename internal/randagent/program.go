@@ -68,14 +68,13 @@ func (s Saving) GoString() string {
 // GoString returns the name of the constant.
 func (o Op) GoString() string { return "randagent." + string(o) }
 
-// Program is the work of one call. ID distinguishes the programs of a run.
-type Program struct {
-	ID   int
-	Code []Instr
+// control is for [randtest.Execute].
+func (in Instr) control() (kind randtest.Control, n int, body []Instr) {
+	return randtest.Control(in.Op), in.N, in.Body
 }
 
-// String returns the program as a Go expression.
-func (p Program) String() string { return randtest.Literal(p) }
+// Program is the work of one call.
+type Program = randtest.Program[Instr]
 
 // maxDepth bounds the nesting of bodies.
 const maxDepth = 2
@@ -99,7 +98,7 @@ var (
 
 // Draw draws a program.
 func Draw(r *rand.Rand, id int) Program {
-	return Program{id, drawBody(r, 1+r.IntN(4), 0, true)}
+	return Program{ID: id, Code: drawBody(r, 1+r.IntN(4), 0, true)}
 }
 
 // drawBody draws n instructions at a depth; with free ones that release the turn, too.

@@ -21,7 +21,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 		Classes: []dohost.Class{Class(w), ChildClass(w)},
 		Options: dohost.Options{Listener: w.Listener()},
 		Reset:   w.Reset,
-		Run:     randtest.Run(work.Callers, work.Faults, func(a Act) int { return a.At }, w.act),
+		Run:     work.Run(w.act),
 		Places:  randtest.Places(),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
 	}
@@ -29,11 +29,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 
 // Send makes the agent execute a program. It returns the faults of the run, and no errors of the call.
 func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, p Program) error {
-	w.Sent(p.String())
-	if serial, err := dohost.Call(ctx, machines.Get(h, "a"), (*machine).run, p); err == nil {
-		w.Acknowledge(serial)
-	}
-	return w.Err()
+	return w.StoredReport.Send(p.String(), func() (int, error) { return dohost.Call(ctx, machines.Get(h, "a"), (*machine).run, p) })
 }
 
 // Check compares the agent, which is at rest, with the model.
@@ -43,7 +39,7 @@ func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
 		err = errors.Join(err, h.WaitIdle(0))
 	}
 	if err == nil { // each client that is connected gets this state
-		err = errors.Join(w.Send(ctx, h, Program{-w.Next(), []Instr{{Op: SetState, N: 1}}}), h.WaitIdle(0))
+		err = errors.Join(w.Send(ctx, h, Program{ID: -w.Next(), Code: []Instr{{Op: SetState, N: 1}}}), h.WaitIdle(0))
 	}
 	if err == nil {
 		_, err = dohost.CallNoArg(ctx, machines.Get(h, "a"), (*machine).rest)

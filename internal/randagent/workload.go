@@ -11,20 +11,11 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-// Workload is the work of a run: the acts of each caller, and the faults of the host.
-type Workload struct {
-	Callers [][]Act
-	Faults  []randtest.Fault `json:",omitempty"`
-}
+// Workload is the work of a run.
+type Workload = randtest.Workload[ActKind, Instr]
 
-// Act is an act of a caller. Seed makes the choices that depend on the state of the run, such as the choice of a connection.
-type Act struct {
-	Kind    ActKind
-	At      int     `json:",omitempty"` // milliseconds after the beginning of the run
-	Seed    int     `json:",omitempty"`
-	For     int     `json:",omitempty"` // seconds, of ActWait
-	Program Program `json:",omitzero"`
-}
+// Act is an act of a caller.
+type Act = randtest.Act[ActKind, Instr]
 
 // ActKind is the kind of an act.
 type ActKind string
@@ -54,20 +45,17 @@ var actKinds = slices.Concat(
 )
 
 // drawWorkload draws the work of a simulation.
-func drawWorkload(r *rand.Rand, faults float64) (work Workload) {
-	work.Callers, work.Faults = randtest.Draw(r, 3, 30, faults, func(number, at int) Act {
-		a := Act{Kind: actKinds[r.IntN(len(actKinds))], At: at, Seed: r.IntN(1000)}
+func drawWorkload(r *rand.Rand, faults float64) Workload {
+	return randtest.DrawWorkload(r, 30, faults, actKinds, func(a *Act, number int) {
 		if a.Kind == ActWait {
 			a.For = r.IntN(60)
-			return a
+			return
 		}
 		a.Program = Draw(r, number)
 		if a.Kind != ActCall && r.IntN(2) == 0 {
 			a.Program.Code = append(a.Program.Code, Instr{Op: SetState, N: r.IntN(100)})
 		}
-		return a
 	})
-	return work
 }
 
 // drawFew draws a call for each of two callers.
@@ -93,20 +81,7 @@ func (w *Observer) act(ctx context.Context, h *dohosttest.Host, a Act) error {
 	return nil
 }
 
-// Shorter returns the forms of the work with less to do.
+// Shorter returns the forms of the work with less to do, also with calls in place of other acts.
 func Shorter(work Workload) iter.Seq[Workload] {
-	return randtest.ShorterWork(work.Callers, work.Faults, func(callers [][]Act, faults []randtest.Fault) Workload {
-		return Workload{callers, faults}
-	}, shorterAct)
-}
-
-// shorterAct returns the forms of an act with less to do, and those with a call, without a time and without a seed.
-func shorterAct(a Act) iter.Seq[Act] {
-	return randtest.ShorterAct(a, func(a *Act) *[]Instr { return &a.Program.Code }, func(in *Instr) *[]Instr { return &in.Body },
-		func(a *Act) bool {
-			changed := a.Kind != ActCall && len(a.Program.Code) > 0
-			a.Kind = ActCall
-			return changed
-		},
-		func(a *Act) bool { return randtest.Zero(&a.At) }, func(a *Act) bool { return randtest.Zero(&a.Seed) })
+	return work.Shorter(func(in *Instr) *[]Instr { return &in.Body }, randtest.AsCall[ActKind, Instr](ActCall))
 }

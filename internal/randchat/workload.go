@@ -52,18 +52,10 @@ func DrawFew(r *rand.Rand, each int) Workload {
 
 // Shorter returns the forms of the work with less to do.
 func Shorter(work Workload) iter.Seq[Workload] {
-	with := func(callers [][]Instr, faults []randtest.Fault) Workload {
+	return randtest.ShorterWork(work.Callers, work.Faults, func(callers [][]Instr, faults []randtest.Fault) Workload {
 		return Workload{work.Policy, work.Calm, callers, faults}
-	}
-	withCallers := func(callers [][]Instr) Workload { return with(callers, work.Faults) }
-	return randtest.Join(
-		randtest.Map(randtest.Shorter(work.Callers, nil), withCallers),
-		randtest.Map(randtest.Shorter(work.Faults, nil), func(list []randtest.Fault) Workload { return with(work.Callers, list) }),
-		randtest.Map(randtest.Shorter(work.Callers, shorterCaller), withCallers),
-	)
+	}, shorterInstr)
 }
-
-func shorterCaller(list []Instr) iter.Seq[[]Instr] { return randtest.Shorter(list, shorterInstr) }
 
 // shorterInstr returns the forms of an instruction with a shorter plan, and that without a time.
 func shorterInstr(in Instr) iter.Seq[Instr] {

@@ -42,14 +42,13 @@ type Instr struct {
 // GoString returns the name of the constant.
 func (o Op) GoString() string { return "randinbox." + string(o) }
 
-// Program is the work of one call. ID distinguishes the programs of a run.
-type Program struct {
-	ID   int
-	Code []Instr
+// control is for [randtest.Execute].
+func (in Instr) control() (kind randtest.Control, n int, body []Instr) {
+	return randtest.Control(in.Op), in.N, in.Body
 }
 
-// String returns the program as a Go expression.
-func (p Program) String() string { return randtest.Literal(p) }
+// Program is the work of one call.
+type Program = randtest.Program[Instr]
 
 // weighted is an instruction with its weight in a draw.
 type weighted struct {
@@ -66,7 +65,7 @@ var (
 
 // Draw draws a program.
 func Draw(r *rand.Rand, id int) Program {
-	return Program{id, drawBody(r, 1+r.IntN(4), 0, true)}
+	return Program{ID: id, Code: drawBody(r, 1+r.IntN(4), 0, true)}
 }
 
 // maxDepth bounds the nesting of bodies.

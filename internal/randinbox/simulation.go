@@ -21,7 +21,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 		Classes: []dohost.Class{Class(w)},
 		Options: dohost.Options{Listener: w.Listener()},
 		Reset:   w.Reset,
-		Run:     randtest.Run(work.Callers, work.Faults, func(a Act) int { return a.At }, w.act),
+		Run:     work.Run(w.act),
 		Places:  randtest.Places(),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
 	}
@@ -29,11 +29,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 
 // Send makes the object execute a program. It returns the faults of the run, and no errors of the call.
 func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, p Program) error {
-	w.Sent(p.String())
-	if serial, err := dohost.Call(ctx, offices.Get(h, "a"), (*office).run, p); err == nil {
-		w.Acknowledge(serial)
-	}
-	return w.Err()
+	return w.StoredReport.Send(p.String(), func() (int, error) { return dohost.Call(ctx, offices.Get(h, "a"), (*office).run, p) })
 }
 
 // Check compares the object, which is at rest, with the model.

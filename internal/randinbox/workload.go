@@ -12,20 +12,11 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-// Workload is the work of a run: the acts of each caller, and the faults of the host.
-type Workload struct {
-	Callers [][]Act
-	Faults  []randtest.Fault `json:",omitempty"`
-}
+// Workload is the work of a run.
+type Workload = randtest.Workload[ActKind, Instr]
 
-// Act is an act of a caller. Seed makes the choices that depend on the kind: the query and the pace of a watch.
-type Act struct {
-	Kind    ActKind
-	At      int     `json:",omitempty"` // milliseconds after the beginning of the run
-	Seed    int     `json:",omitempty"`
-	For     int     `json:",omitempty"` // seconds, of ActWait and ActWatch
-	Program Program `json:",omitzero"`
-}
+// Act is an act of a caller.
+type Act = randtest.Act[ActKind, Instr]
 
 // ActKind is the kind of an act.
 type ActKind string
@@ -55,18 +46,15 @@ var actKinds = slices.Concat(
 )
 
 // drawWorkload draws the work of a simulation.
-func drawWorkload(r *rand.Rand, faults float64) (work Workload) {
-	work.Callers, work.Faults = randtest.Draw(r, 3, 16, faults, func(number, at int) Act {
-		a := Act{Kind: actKinds[r.IntN(len(actKinds))], At: at, Seed: r.IntN(1000)}
+func drawWorkload(r *rand.Rand, faults float64) Workload {
+	return randtest.DrawWorkload(r, 16, faults, actKinds, func(a *Act, number int) {
 		switch a.Kind {
 		case ActWait, ActWatch:
 			a.For = r.IntN(60)
 		case ActCall:
 			a.Program = Draw(r, number)
 		}
-		return a
 	})
-	return work
 }
 
 // drawFew draws a call for each of two callers, and a watch.
@@ -103,13 +91,5 @@ func (w *Observer) act(_ context.Context, h *dohosttest.Host, a Act) error {
 
 // Shorter returns the forms of the work with less to do.
 func Shorter(work Workload) iter.Seq[Workload] {
-	return randtest.ShorterWork(work.Callers, work.Faults, func(callers [][]Act, faults []randtest.Fault) Workload {
-		return Workload{callers, faults}
-	}, shorterAct)
-}
-
-// shorterAct returns the forms of an act with less to do, and those without a time and without a seed.
-func shorterAct(a Act) iter.Seq[Act] {
-	return randtest.ShorterAct(a, func(a *Act) *[]Instr { return &a.Program.Code }, func(in *Instr) *[]Instr { return &in.Body },
-		func(a *Act) bool { return randtest.Zero(&a.At) }, func(a *Act) bool { return randtest.Zero(&a.Seed) })
+	return work.Shorter(func(in *Instr) *[]Instr { return &in.Body })
 }

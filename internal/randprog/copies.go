@@ -162,7 +162,7 @@ func (w *Observer) Backup(ctx context.Context, host *dohost.Host) error {
 		return fmt.Errorf("opening %s: %w", dir, err)
 	}
 	for _, c := range list {
-		read := Program{-restored.Next(), []Instr{{Op: List}, {Op: ListRows}, {Op: ReadFeed}, {Op: GetAlarm}, {Op: Put, N: 1}, {Op: Sync}, {Op: List}}}
+		read := Program{ID: -restored.Next(), Code: []Instr{{Op: List}, {Op: ListRows}, {Op: ReadFeed}, {Op: GetAlarm}, {Op: Put, N: 1}, {Op: Sync}, {Op: List}}}
 		if err := restored.Send(ctx, copied, c.from.name, read); err != nil {
 			return errors.Join(fmt.Errorf("%s: %w", dir, err), copied.Close())
 		}

@@ -67,19 +67,13 @@ type Instr struct {
 	Body []Instr `json:",omitempty"`
 }
 
-// Program is the work of one event. ID distinguishes the programs of a run.
-type Program struct {
-	ID   int
-	Code []Instr
-}
-
-// String returns the program as a Go expression.
-func (p Program) String() string { return randtest.Literal(p) }
+// Program is the work of one event.
+type Program = randtest.Program[Instr]
 
 // GoString returns the name of the constant.
 func (o Op) GoString() string { return "randprog." + string(o) }
 
-func (p Program) name() string { return fmt.Sprintf("program %d", p.ID) }
+func nameOf(p Program) string { return fmt.Sprintf("program %d", p.ID) }
 
 const (
 	numKeys = 4 // few, so that programs meet at them
@@ -114,12 +108,12 @@ var (
 
 // Draw draws a program.
 func Draw(r *rand.Rand, id int) Program {
-	return Program{id, drawBody(r, 1+r.IntN(6), 0, true)}
+	return Program{ID: id, Code: drawBody(r, 1+r.IntN(6), 0, true)}
 }
 
 // drawWithSockets draws a program with many instructions for sockets.
 func drawWithSockets(r *rand.Rand, id int) Program {
-	return Program{id, mixSockets(r, drawBody(r, 1+r.IntN(4), 0, true))}
+	return Program{ID: id, Code: mixSockets(r, drawBody(r, 1+r.IntN(4), 0, true))}
 }
 
 // mixSockets adds instructions for sockets to a list.

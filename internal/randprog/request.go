@@ -72,7 +72,7 @@ func (r *response) Write(p []byte) (int, error) {
 // SendHTTP is [Observer.Send] by an HTTP request.
 func (w *Observer) SendHTTP(ctx context.Context, h *dohosttest.Host, k int, p Program) error {
 	w.Sent(objectName(k) + ": " + p.String())
-	q := request{Name: p.name(), Code: p.Code}
+	q := request{Name: nameOf(p), Code: p.Code}
 	r, err := http.NewRequestWithContext(context.WithValue(ctx, requestKey{}, q), http.MethodGet, "/", nil)
 	if err != nil {
 		return err

@@ -29,15 +29,15 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 // Send makes an object execute a program. It returns the faults of the run, and no errors of the call.
 func (w *Observer) Send(ctx context.Context, h dohost.Locator, object string, p Program) error {
 	w.Sent(object + ": " + p.String())
-	answer, err := dohost.Call(ctx, machines.Get(h, object), (*machine).run, request{Name: p.name(), Code: p.Code})
-	w.answered(object, p.name(), answer, err)
+	answer, err := dohost.Call(ctx, machines.Get(h, object), (*machine).run, request{Name: nameOf(p), Code: p.Code})
+	w.answered(object, nameOf(p), answer, err)
 	return w.Err()
 }
 
 // Check compares the objects, which are at rest, with the model.
 func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
 	for _, name := range w.all() {
-		read := Program{-w.Next(), []Instr{{Op: List}, {Op: ListRows}, {Op: ReadFeed}, {Op: GetAlarm}}}
+		read := Program{ID: -w.Next(), Code: []Instr{{Op: List}, {Op: ListRows}, {Op: ReadFeed}, {Op: GetAlarm}}}
 		if err := w.Send(ctx, h, name, read); err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
 	}
 	w.checkClients(h)
 	for k := range Objects { // which the idle eviction has ended
-		if err := w.Send(ctx, h, objectName(k), Program{-w.Next(), []Instr{{Op: Sockets}, {Op: List}}}); err != nil {
+		if err := w.Send(ctx, h, objectName(k), Program{ID: -w.Next(), Code: []Instr{{Op: Sockets}, {Op: List}}}); err != nil {
 			return err
 		}
 	}

@@ -21,11 +21,11 @@ const maxSockets = 3
 func (w *Observer) Connect(ctx context.Context, h *dohosttest.Host, r *rand.Rand, k int, p Program) error {
 	p.Code = slices.Insert(slices.Clone(p.Code), r.IntN(len(p.Code)+1), Instr{Op: Accept, K: r.IntN(numKeys), N: r.IntN(100)})
 	w.Sent(objectName(k) + ", a request for a socket" + ": " + p.String())
-	s := w.request(objectName(k), p.name())
+	s := w.request(objectName(k), nameOf(p))
 	serve := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h.Host().ServeObject(rw, r, machines.Get(h, objectName(k)).ID())
 	})
-	q := request{Name: p.name(), Code: p.Code, Socket: true}
+	q := request{Name: nameOf(p), Code: p.Code, Socket: true}
 	ws, _, err := sockettest.Dial(context.WithValue(ctx, requestKey{}, q), serve, "/")
 	if err != nil {
 		w.disconnected(s, noClosingFrame)
@@ -162,10 +162,10 @@ func (w *Observer) disconnected(s *socket, code int) {
 func (w *Observer) beginMessage(s *socket, p Program) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.code[p.name()] = p.Code
+	w.code[nameOf(p)] = p.Code
 	s.busy = true
 	s.requested++
-	return fmt.Sprintf("%d %q", s.requested, p.name())
+	return fmt.Sprintf("%d %q", s.requested, nameOf(p))
 }
 
 func (w *Observer) endMessage(s *socket, err error) {

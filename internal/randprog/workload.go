@@ -9,20 +9,11 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-// Workload is the work of a run: the acts of each caller, and the faults of the host.
-type Workload struct {
-	Callers [][]Act
-	Faults  []randtest.Fault `json:",omitempty"`
-}
+// Workload is the work of a run.
+type Workload = randtest.Workload[ActKind, Instr]
 
-// Act is an act of a caller. Seed makes the choices that depend on the state of the run, such as the choice of a socket.
-type Act struct {
-	Kind    ActKind
-	At      int     `json:",omitempty"` // milliseconds after the beginning of the run
-	Object  int     `json:",omitempty"`
-	Seed    int     `json:",omitempty"`
-	Program Program `json:",omitzero"`
-}
+// Act is an act of a caller.
+type Act = randtest.Act[ActKind, Instr]
 
 // ActKind is the kind of an act.
 type ActKind string
@@ -115,20 +106,7 @@ func (w *Observer) act(ctx context.Context, h *dohosttest.Host, a Act) error {
 	return w.FillDisk(a.Kind == ActFill)
 }
 
-// Shorter returns the forms of the work with less to do.
+// Shorter returns the forms of the work with less to do, also with calls in place of other acts.
 func Shorter(work Workload) iter.Seq[Workload] {
-	return randtest.ShorterWork(work.Callers, work.Faults, func(callers [][]Act, faults []randtest.Fault) Workload {
-		return Workload{callers, faults}
-	}, shorterAct)
-}
-
-// shorterAct returns the forms of an act with less to do, and those with a call, without a time and without a seed.
-func shorterAct(a Act) iter.Seq[Act] {
-	return randtest.ShorterAct(a, func(a *Act) *[]Instr { return &a.Program.Code }, func(in *Instr) *[]Instr { return &in.Body },
-		func(a *Act) bool {
-			changed := a.Kind != ActCall && len(a.Program.Code) > 0
-			a.Kind = ActCall
-			return changed
-		},
-		func(a *Act) bool { return randtest.Zero(&a.At) }, func(a *Act) bool { return randtest.Zero(&a.Seed) })
+	return work.Shorter(func(in *Instr) *[]Instr { return &in.Body }, randtest.AsCall[ActKind, Instr](ActCall))
 }

@@ -13,18 +13,66 @@ var ErrFail = errors.New("the program fails")
 
 var errRollback = errors.New("rolled back")
 
-// Do executes instructions until an error. Each has the name of the list and its place.
-func Do[I any](list []I, name string, step func(in I, name string) error) error {
+// Control is the kind of an instruction that ends a program, or has other instructions in a transaction.
+type Control string
+
+// The kinds of such instructions: the values of an instruction's kind.
+const (
+	Fail        Control = "Fail"        // with ErrFail, the first times
+	Panic       Control = "Panic"       // the first times
+	Transaction Control = "Transaction" // of the body, which is rolled back if the number is odd
+)
+
+// Execute executes instructions until an error. Each has the name of the list and its place: see [ExecuteOne].
+func Execute[I any](ctx context.Context, r *StoredReport, name string, list []I, control ControlOf[I], step Step[I]) error {
 	for i, in := range list {
-		if err := step(in, fmt.Sprintf("%s/%d", name, i)); err != nil {
+		if err := ExecuteOne(ctx, r, fmt.Sprintf("%s/%d", name, i), in, control, step); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Fail fails an instruction the first times, by a panic or with ErrFail.
-func (r *StoredReport) Fail(name string, times int, panics bool) error {
+// ControlOf returns the kind of an instruction, its number and its body.
+type ControlOf[I any] func(I) (kind Control, n int, body []I)
+
+// Step executes an instruction that has no Control.
+type Step[I any] func(ctx context.Context, name string, in I) error
+
+// ExecuteOne executes an instruction with a name. It reports an error that is due to neither an end nor a program.
+func ExecuteOne[I any](ctx context.Context, r *StoredReport, name string, in I, control ControlOf[I], step Step[I]) error {
+	var err error
+	switch kind, n, body := control(in); kind {
+	case Fail, Panic:
+		err = r.fail(name, n, kind == Panic)
+	case Transaction:
+		err = InTransaction(ctx, n%2 == 1, func(ctx context.Context) error { return Execute(ctx, r, name, body, control, step) })
+	default:
+		err = step(ctx, name, in)
+	}
+	return r.Unexpected(ctx, name, in, err)
+}
+
+// Run executes a program with do as one event, and returns the version of the model afterwards, which serial reads.
+func (p Program[I]) Run(do func(name string, list []I) error, serial func() (int, error)) (int, error) {
+	if err := do(fmt.Sprint("program ", p.ID), p.Code); err != nil && !errors.Is(err, ErrFail) {
+		return 0, err
+	}
+	return serial()
+}
+
+// Send sends a program with call, which returns the version of the model after it. Send returns the faults of the run, and no errors of
+// the call.
+func (r *StoredReport) Send(program string, call func() (serial int, err error)) error {
+	r.Sent(program)
+	if serial, err := call(); err == nil {
+		r.Acknowledge(serial)
+	}
+	return r.Err()
+}
+
+// fail fails an instruction the first times, by a panic or with ErrFail.
+func (r *StoredReport) fail(name string, times int, panics bool) error {
 	switch {
 	case r.Try(name) > times:
 		return nil
@@ -34,8 +82,8 @@ func (r *StoredReport) Fail(name string, times int, panics bool) error {
 	return ErrFail
 }
 
-// Transaction calls body in a Transaction, which is rolled back afterwards if undo is set.
-func Transaction(ctx context.Context, undo bool, body func(context.Context) error) error {
+// InTransaction calls body in a Transaction, which is rolled back afterwards if undo is set.
+func InTransaction(ctx context.Context, undo bool, body func(context.Context) error) error {
 	err := dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := body(ctx); err != nil {
 			return err

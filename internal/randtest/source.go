@@ -5,6 +5,7 @@ import (
 	"go/format"
 	"math"
 	"reflect"
+	"regexp"
 	"strings"
 )
 
@@ -22,6 +23,9 @@ func Source(replay string, work any) string {
 	return string(formatted)
 }
 
+// generic matches the name of a type of this package with type arguments. The last one is of the package with its alias.
+var generic = regexp.MustCompile(`\brandtest\.(\w+)\[.*[/.](\w+)\.\w+\]+$`)
+
 // Literal returns a value of exported fields as a Go expression, as %#v does, but without the fields that are zero. The method
 // GoString of a constant returns its name.
 func Literal(v any) string { return literal(reflect.ValueOf(v), true, math.MaxInt) }
@@ -34,7 +38,7 @@ func literal(v reflect.Value, typed bool, most int) string {
 	}
 	name := ""
 	if typed {
-		name = v.Type().String()
+		name = generic.ReplaceAllString(v.Type().String(), "$2.$1")
 	}
 	var parts []string
 	switch v.Kind() {

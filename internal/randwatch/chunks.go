@@ -148,7 +148,7 @@ func storedOf(list []string) []string {
 func (x *execution) write(ctx context.Context, m *model, in Instr, g stream, w *chat.ChunkWriter[chat.StoredChunk]) error {
 	undo, list := in.N%2 == 1, words(g, w.Next(), in.N/2%4, -1, in.N/8)
 	first := w.Next()
-	err := randtest.Transaction(ctx, undo, func(ctx context.Context) error {
+	err := randtest.InTransaction(ctx, undo, func(ctx context.Context) error {
 		for _, word := range list {
 			if err := w.Write(ctx, chunkOf(word)); err != nil {
 				return err

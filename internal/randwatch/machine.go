@@ -41,16 +41,15 @@ func Class(w *Observer) dohost.Class {
 
 // run executes a program, as one event. It returns the version of the model.
 func (b *board) run(ctx context.Context, p Program) (serial int, err error) {
-	x := &execution{board: b, name: fmt.Sprint("program ", p.ID)}
-	failed := x.do(ctx, p.Code)
-	if failed != nil && !errors.Is(failed, randtest.ErrFail) {
-		return 0, failed
-	}
-	m, err := b.load(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return m.Serial, nil
+	return p.Run(func(name string, list []Instr) error {
+		return (&execution{board: b, name: name}).do(ctx, list)
+	}, func() (int, error) {
+		m, err := b.load(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return m.Serial, nil
+	})
 }
 
 // execution is the execution of a list of instructions.
@@ -60,19 +59,12 @@ type execution struct {
 }
 
 func (x *execution) do(ctx context.Context, list []Instr) error {
-	return randtest.Do(list, x.name, func(in Instr, name string) error { return x.step(ctx, in, name) })
+	return randtest.Execute(ctx, &x.w.StoredReport, x.name, list, Instr.control, x.step)
 }
 
-// step executes an instruction between two comparisons. An error ends the program.
-func (x *execution) step(ctx context.Context, in Instr, name string) error {
-	switch in.Op {
-	case Fail, Panic:
-		return x.w.Fail(name, in.N, in.Op == Panic)
-	case Transaction:
-		inner := &execution{board: x.board, name: name}
-		err := randtest.Transaction(ctx, in.N%2 == 1, func(ctx context.Context) error { return inner.do(ctx, in.Body) })
-		return x.w.Unexpected(ctx, x.name, in, err)
-	}
+// step executes an instruction between two comparisons.
+func (x *execution) step(ctx context.Context, name string, in Instr) error {
+	x = &execution{board: x.board, name: name}
 	m, err := x.load(ctx)
 	if err == nil {
 		err = x.execute(ctx, m, in)
@@ -81,7 +73,7 @@ func (x *execution) step(ctx context.Context, in Instr, name string) error {
 		x.w.Compared()
 		_, err = x.load(ctx)
 	}
-	return x.w.Unexpected(ctx, x.name, in, err)
+	return err
 }
 
 func (x *execution) execute(ctx context.Context, m *model, in Instr) error {

@@ -80,18 +80,14 @@ func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 		Classes: []dohost.Class{Class(w)},
 		Reset:   w.Reset,
 		Places:  randtest.Places(),
-		Run:     randtest.Run(work.Callers, work.Faults, func(a Act) int { return a.At }, w.act),
+		Run:     work.Run(w.act),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
 	}, &w.Report
 }
 
 // Send makes the object execute a program. It returns the faults of the run, and no errors of the call.
 func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, p Program) error {
-	w.Sent(p.String())
-	if serial, err := dohost.Call(ctx, boards.Get(h, "a"), (*board).run, p); err == nil {
-		w.Acknowledge(serial)
-	}
-	return w.Err()
+	return w.StoredReport.Send(p.String(), func() (int, error) { return dohost.Call(ctx, boards.Get(h, "a"), (*board).run, p) })
 }
 
 // Check compares the object, which is at rest, with the model.

@@ -38,14 +38,13 @@ type Instr struct {
 // GoString returns the name of the constant.
 func (o Op) GoString() string { return "randwatch." + string(o) }
 
-// Program is the work of one call. ID distinguishes the programs of a run.
-type Program struct {
-	ID   int
-	Code []Instr
+// control is for [randtest.Execute].
+func (in Instr) control() (kind randtest.Control, n int, body []Instr) {
+	return randtest.Control(in.Op), in.N, in.Body
 }
 
-// String returns the program as a Go expression.
-func (p Program) String() string { return randtest.Literal(p) }
+// Program is the work of one call.
+type Program = randtest.Program[Instr]
 
 // weighted is an instruction with its weight in a draw.
 type weighted struct {
@@ -62,7 +61,7 @@ var (
 
 // Draw draws a program.
 func Draw(r *rand.Rand, id int) Program {
-	return Program{id, drawBody(r, 1+r.IntN(6), 0)}
+	return Program{ID: id, Code: drawBody(r, 1+r.IntN(6), 0)}
 }
 
 // drawBody draws n instructions at a depth: those of a transaction keep the turn.

@@ -161,7 +161,7 @@ func (w *Observer) follow(ctx context.Context, b *board, p *watcher, seed int, m
 // putInLoop writes notes in the event of a watch, which reports them once they are durable.
 func (b *board) putInLoop(ctx context.Context, p *watcher, k, n int) error {
 	x := &execution{board: b, name: fmt.Sprint("the loop of ", p.name)}
-	return x.step(ctx, Instr{Op: Put, K: k % 8, N: n}, "")
+	return x.do(ctx, []Instr{{Op: Put, K: k % 8, N: n}})
 }
 
 // fold applies a delta, and compares the rows with the notes at a position.
