@@ -9,7 +9,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Handle is an agent of any struct. The hooks of an [Extension] get one that need no struct, since they run while the constructor does, too.
+// Handle is an agent of any struct. The hooks of an [Extension] that need no struct get a Handle, since RowWritten may run before the constructor has
+// returned the struct.
 type Handle interface {
 	Ref
 	// Object returns the agent's object.
@@ -66,7 +67,7 @@ type Extension[O any] struct {
 	Cancelled func(*O, context.Context, FiberInfo) error
 	// Inspect yields items for operators, after those of the agent: see OnInspect in [dohost.Handlers].
 	Inspect func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
-	// Kinds are the kinds of the items of Inspect that allow actions. Admin applies one to an item of these kinds, and returns false if the extension
+	// Kinds are the kinds of the items of Inspect that Admin is called for. Admin applies an action to an item, and returns false if the extension
 	// has no such item: several extensions may have one kind. Inspect and Admin are required with Kinds.
 	Kinds []string
 	Admin func(*O, context.Context, *dohost.AdminRequest) (done bool, err error)
@@ -126,9 +127,9 @@ func Extend[O any](e Extension[O]) Entry[O] {
 	}}
 }
 
-// ExtendShared adds one extension for all entries of a class with the same name: Bind calls of with the parts of these entries, in their
-// order. It is for hooks that need to know all parts of a package in a class, such as all its inboxes. The parts of one name have one type,
-// and their functions of make the same extension.
+// ExtendShared adds one extension for all entries of a class that have the same name. Bind makes it by one call of the function of, with the
+// parts of these entries in the order of the entries. It is for hooks that need all parts of a package in a class, such as all inboxes.
+// Entries with one name must have parts of one type, and equivalent functions: Bind calls that of the last entry.
 func ExtendShared[O, P any](name string, part P, of func(parts []P) Extension[O]) Entry[O] {
 	return Entry[O]{bind: func(c *class) {
 		at := slices.IndexFunc(c.shared, func(x *sharedExtension) bool { return x.name == name })

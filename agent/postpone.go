@@ -52,10 +52,10 @@ func (r Rows) CallID(ctx context.Context) string {
 	return call.ID
 }
 
-// Wake makes the rows of a call due that has postponed them: it is for code that stores a result that the call waits for. id is that of [Rows.CallID]. If
-// the call still runs, a [PostponeError] that it returns has no delay. So a call that looks for a result, arranges for a Wake in the same
-// turn, and returns a PostponeError misses no result. Earlier failures of the rows still count. Wake has no effect on rows that wait for another
-// reason, and on parked ones.
+// Wake makes rows due that are postponed by a [PostponeError]. It is for code that stores the result that their call needs. id is the [Rows.CallID]
+// of that call. If the call still runs and then returns a PostponeError, the next call follows without a delay. So a call misses no result
+// if it looks for the result and arranges for a Wake in one turn, and returns a PostponeError. Earlier failures of the rows still count. Wake has
+// no effect on rows that wait for another reason, nor on parked rows.
 //
 // Errors: [dohost.ErrMisuse] without the turn; [dohost.ErrFenced]; those of the storage.
 func (r Rows) Wake(ctx context.Context, id string) error {

@@ -8,9 +8,9 @@ import (
 	"github.com/dohost/dohost/internal/work"
 )
 
-// Park parks a row that waits, because a [PostponeError] has postponed it or its last call has failed, and with it the other rows of that call:
-// as if their calls had failed too often. why is the reason for operators. A retry, or a write of a row by other code, makes the rows due
-// again. It returns false if the row does not wait: its call runs, it is parked already, or it has no call.
+// Park parks a row that waits after a [PostponeError] or a failed call, together with the other rows of that call, as if the call had failed too
+// often. why is the reason, for operators. A retry, or a write of a row by other code, makes the rows due again. Park returns false if the row
+// does not wait: its call is running, the row is parked already, or no call for it has begun.
 //
 // Errors: those of the collections.
 func (r Rows) Park(ctx context.Context, collection, key string, why error) (parked bool, err error) {
@@ -38,7 +38,7 @@ func (r Rows) Park(ctx context.Context, collection, key string, why error) (park
 	return parked && err == nil, err
 }
 
-// park stores a task that has become one of parked rows, in the same batch as the effects of the extensions.
+// park stores and reports a task whose rows are parked, and calls the hooks of the extensions in the same batch.
 func (rw *rowWork) park(ctx context.Context, x *indexWork, t *rowTask) error {
 	rw.report(ctx, "rows:parked", errors.New(t.Error), slog.String("index", t.Index), slog.String("id", t.ID), slog.Int("rows", len(t.Keys)))
 	rw.wakeWaiters()

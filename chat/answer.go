@@ -106,8 +106,8 @@ type Tool struct {
 	// no call waits.
 	Approve *Approval
 	// Unrecorded is for a tool of a [Worker] that stores its effects itself, under the Key of its [Call]: a call is no operation of the
-	// ledger, and a repeated run calls it again, with the same Key. It needs the policy Idempotent. [Answer] returns an error for it. If the
-	// error of a call has an [agent.PostponeError], the run ends with it when the other calls of the step have ended.
+	// ledger, and a repeated run calls the tool again, with the same Key. It needs the policy Idempotent. [Answer] returns an error for it. If a
+	// call returns an [agent.PostponeError], also a wrapped one, the run ends with that error when the other calls of the step have ended.
 	Unrecorded bool
 
 	// err and valid are set by NewTool: its error, and the check of an input.

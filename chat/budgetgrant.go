@@ -24,8 +24,8 @@ func (w *Worker[In, Out]) Exhausted(ctx context.Context, a agent.Ref) (*BudgetEr
 }
 
 // GrantBudget gives a scope its whole limit again, from now on, as the approval of an exhausted budget does. name is the id of the message
-// or the day, and empty for the agent. Each call is a grant: a caller that may repeat it stores that it was made, in the same batch. It
-// continues no reply: see [Decide]. ctx must hold the turn of a.
+// or the day, and empty for the agent. Each call adds a grant. So a caller that may be repeated must store, in the same batch, that it has made
+// the grant. GrantBudget does not continue a suspended reply: see [Decide]. ctx must hold the turn of a.
 //
 // Errors: [dohost.ErrMisuse] for a nil agent, an unknown scope, and a name that is missing or, for the agent, is not empty; that of
 // [agent.CheckWrite] in an event of a read-only client; those of [dohost.Collection.Put].

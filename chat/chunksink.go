@@ -42,8 +42,8 @@ type StoredChunk struct {
 	Index      int             `json:"index"`
 	Kind       ChunkKind       `json:"kind"` // see [KindOf]
 	Chunk      json.RawMessage `json:"chunk"`
-	// Parent is set in the first chunk of a generation, the one with index 0, if it began in a tool of a model whose chunks are stored, too: it
-	// is the generation of that model. See [InGeneration].
+	// Parent is the generation of the calling model, if this generation began in a tool of a model whose chunks are stored, too. Only
+	// the chunk with index 0 has it. See [InGeneration].
 	Parent string `json:"parent,omitempty" msgpack:",omitempty"`
 }
 

@@ -25,9 +25,9 @@ type enclosingGeneration struct {
 type generationKey struct{}
 
 // InGeneration returns a context for the run of a model whose chunks the caller stores as a generation, such as the ctx of [Worker.Run].
-// Other generations that begin in this context, for example those of workers in the tools of the run, name it: see Parent of [StoredChunk].
-// current returns the id of the generation, or "" while it has none. It is called with the turn of the object that stores the
-// chunks. [StreamTo] does this for its source, and an agent of package inbox with Chunks for its tools.
+// Generations that begin in this context, for example those of workers in the tools of the run, have that generation as the Parent of their first
+// [StoredChunk]. current returns the id of the generation, or "" until it has one. It is called with the turn of the object that stores the
+// chunks. [StreamTo] calls InGeneration for its source, and an agent of package inbox with Chunks for its tools.
 func InGeneration(ctx context.Context, current func() string) context.Context {
 	outer, _ := ctx.Value(generationKey{}).(*enclosingGeneration)
 	return context.WithValue(ctx, generationKey{}, &enclosingGeneration{current, outer})

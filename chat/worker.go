@@ -56,8 +56,8 @@ type Worker[In, Out any] struct {
 	// Messages makes the messages of the prompt. It must return equal messages for equal inputs. Nil means one message of the user
 	// with the input as JSON, or with the input itself if In is string.
 	Messages func(in In) []Message
-	// Identity returns the messages that identify a recorded answer of a Durable worker, in addition to the answers and results before it in the
-	// run: a recorded answer is used if they are equal, although other messages of the prompt are not. It is for a prompt with earlier messages of
+	// Identity returns the messages that identify the recorded answers of a Durable worker. A repeated run uses a recorded answer if these messages, and
+	// the answers and results before it in the run, are equal; other messages of the prompt may differ. Identity is for prompts that begin with
 	// a conversation, which may grow between two runs. Nil means all messages of the prompt.
 	Identity func(in In) []Message
 	// OnChunk is called for each chunk that the model yields, with the turn, and a ctx that has the values of the ctx of Run: a

@@ -14,7 +14,8 @@ import (
 	"github.com/dohost/dohost/internal/adminapi"
 )
 
-// The kinds of the items that these commands decide, and of those of the audit logs: of a chat agent, and of agents with an inbox.
+// decidedKinds are the kinds of the items that these commands decide, and loggedKinds those of the audit logs. In both lists the first kind is that
+// of chat agents, and the second that of agents with an inbox.
 var (
 	decidedKinds = []string{callKind, "budget"}
 	loggedKinds  = []string{"approval", "budget-event"}
@@ -139,7 +140,7 @@ func (c *decideCmd) do(ctx context.Context, out io.Writer, a dohost.Action, done
 	return err
 }
 
-// item returns the item to decide. Without its digest, the decision could be about any input.
+// item returns the call or the question with the id of the command. Its digest makes the decision apply to the present input of a call alone.
 func (c *decideCmd) item(ctx context.Context) (item dohost.Resource, err error) {
 	var found []dohost.Resource
 	for _, kind := range decidedKinds {

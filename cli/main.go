@@ -29,8 +29,8 @@ type commands struct {
 	Retry     retryCmd     `cmd:"" help:"Run a failed fiber or a dead letter of an object again."`
 	Delete    deleteCmd    `cmd:"" help:"Delete an ended fiber or a dead letter of an object."`
 	Approvals approvalsCmd `cmd:"" help:"List the tool calls and the exhausted budgets of an agent that wait for an approval, or its audit log."`
-	Approve   approveCmd   `cmd:"" help:"Approve a tool call of a chat agent, or more of an exhausted budget."`
-	Deny      denyCmd      `cmd:"" help:"Refuse a tool call of a chat agent, or more of an exhausted budget."`
+	Approve   approveCmd   `cmd:"" help:"Approve a tool call of a chat agent, or a grant for an exhausted budget."`
+	Deny      denyCmd      `cmd:"" help:"Refuse a tool call of a chat agent, or a grant for an exhausted budget."`
 	Complete  completeCmd  `cmd:"" help:"End a tool call of a chat agent that another party runs."`
 	Resolve   resolveCmd   `cmd:"" help:"Decide the outcome of an unknown operation of an object."`
 	Close     closeCmd     `cmd:"" help:"Close an object's WebSockets."`

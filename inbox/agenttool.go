@@ -28,7 +28,7 @@ import (
 //   - The response is stored as processed, with the request id in InReplyTo: it is never work, neither of the caller nor of another agent.
 //
 // The order in a call: the path is checked; the message is inserted, or found; without an outcome the cycle ends as postponed. See awaitedRow for the
-// wake-up. Only for an agent without Messages the cycle itself waits, without the turn.
+// wake-up. If the tool has no Messages, the cycle itself waits, without the turn.
 
 // lookTime is the least time for the search for a response. A repetition may begin after the time limit, and the response may be
 // older.

@@ -18,14 +18,15 @@ var errLate = errors.New("inbox: the time for the response is over")
 // errNoAgent is the error of an object that has no inbox over the collection.
 var errNoAgent = errors.New("inbox: the object is no agent, or has no such inbox")
 
-// askPause bounds the time after which a cycle that waits for an outcome looks again, and unreachablePause that after which it calls an object again.
+// askPause is the longest time until a cycle that waits for an outcome looks again, and unreachablePause the longest time until it calls an object
+// again that could not be called.
 const (
 	askPause         = 5 * time.Minute
 	unreachablePause = time.Minute
 )
 
-// postponed returns the error that ends a cycle until a time of its choice, and until the time limit of a request at the latest. It is later than
-// the limit by 2 ms at most, and never earlier: rows wait for whole milliseconds.
+// postponed returns the error that postpones a cycle by the time after, or until the deadline of a request if that is earlier. The repetition
+// is never before the deadline then, and at most 2 ms after it: rows wait for whole milliseconds.
 func postponed(after time.Duration, deadline time.Time, why error) error {
 	if !deadline.IsZero() {
 		after = min(after, time.Until(deadline).Truncate(time.Millisecond)+2*time.Millisecond)
@@ -58,7 +59,7 @@ func (t *AgentTool) ask(ctx context.Context, by *asker, object dohost.ID, m Mess
 	return o.Response, nil
 }
 
-// isLate reports whether a response was made after the time limit.
+// isLate reports whether a response has a time that is not before the end of the time limit.
 func isLate(r Message, deadline time.Time) bool {
 	return !deadline.IsZero() && !r.Created.IsZero() && !r.Created.Before(deadline)
 }

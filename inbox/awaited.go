@@ -15,7 +15,8 @@ import (
 //   - The outcome of a request is a function of the rows of the asked object: a response, or a message that is expired, parked or deleted. Each run
 //     of the cycle looks at them. A wake-up carries no outcome: a lost one costs time, and one too many costs a run.
 //   - A look without an outcome stores an awaitedRow in the asked object, in the same turn. The batch that makes an outcome finds the row, deletes
-//     it, and wakes the caller: directly in the same object, or else by a fiber that it starts. So no outcome goes unnoticed.
+//     it, and wakes the caller: directly in the same object, or else by a fiber that it starts. If no fiber can be started, because the object is
+//     overloaded or the disk is full, the caller finds the outcome after askPause.
 //   - A wake-up that comes before the end of the cycle that looked makes the repetition immediate: see agent.Rows.Wake.
 //   - The repetition is at the end of the time limit, and after askPause in any case: a writer without the inbox, or an import, may have
 //     made the outcome.
@@ -118,7 +119,7 @@ func settleID(ctx context.Context, of Ref, collection, id string) error {
 	return settle(ctx, of, row.Value)
 }
 
-// settle wakes the cycle that waits for a request with an outcome.
+// settle deletes the row of a request that has an outcome, and wakes the cycle that waits for it.
 func settle(ctx context.Context, of Ref, r awaitedRow) error {
 	if _, err := awaited.Delete(ctx, of.Storage(), awaitedKey(r.Collection, r.ID)); err != nil {
 		return err

@@ -25,14 +25,14 @@ import (
 //     was granted otherwise. The messages are due then.
 //
 // The order in a cycle: the questions that are out of date end; the agent asks its model; after an exhausted budget, the question and the waits
-// are written, and the method returns a PostponeError without a pause. A decision in between, while the cycle runs, makes no message of the
-// cycle due and parks none: the cycle gets the grant, or asks again.
+// are written, and the method returns a PostponeError without releasing the turn in between. A decision while the cycle runs does not start or park
+// the messages of the cycle: after an approval the cycle uses the grant, and after a refusal it asks again.
 
 // BudgetQuestion is an exhausted budget of an [Agent] that waits for a decision.
 type BudgetQuestion struct {
 	ID    string
 	Agent string // its name
-	// Scope and Name are those of the exhausted budget: see [chat.BudgetError]. So are Measure, Spent and Limit, when a cycle last looked.
+	// Scope and Name are those of the exhausted budget: see [chat.BudgetError]. Measure, Spent and Limit are its state when a cycle last looked.
 	Scope        chat.BudgetScope
 	Name         string
 	Measure      string
@@ -81,9 +81,9 @@ func BudgetQuestions(ctx context.Context, of Ref) (list []BudgetQuestion, err er
 }
 
 // DecideBudget decides a question, and records the decision in the audit log of [BudgetEvents]. An approval gives the scope its whole limit again,
-// from now on, for all agents of the object, as [chat.GrantBudget] does, and makes the messages due that wait for the budget of that scope. A
+// from now on, for all agents of the object, as [chat.GrantBudget] does. All messages that wait for the budget of that scope are due then. A
 // refusal parks the messages that wait for this question, with the exhausted budget as the reason: a [WaitReply] for them returns [ErrNoReply].
-// [agent.Rows.List] lists them, and after a retry they ask again.
+// [agent.Rows.List] lists the parked messages. After a retry, their cycle asks again.
 //
 // The decision, its effect and the end of the question are one batch. A question is decided once: the second decision is ErrNoQuestion, so
 // a caller may repeat one whose answer was lost. DecideBudget is for the program: clients decide only if it exposes a method. ctx must hold the

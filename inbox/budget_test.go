@@ -191,7 +191,7 @@ func TestBudgetDenied(t *testing.T) {
 				t.Errorf("parked: %+v", parked)
 			}
 			for _, rows := range parked {
-				if rows.Error != "inbox: more was refused: chat: the budget of the agent is exhausted: cost 1 of 1" {
+				if rows.Error != "inbox: the grant was refused: chat: the budget of the agent is exhausted: cost 1 of 1" {
 					t.Errorf("the error of parked rows: %s", rows.Error)
 				}
 				if _, retryErr := d.Rows().Retry(ctx, rows.ID); retryErr != nil {

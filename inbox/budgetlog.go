@@ -23,8 +23,8 @@ const (
 	BudgetWithdrawn BudgetAction = "withdrawn" // without a decision: see ErrNoQuestion
 )
 
-// BudgetEvent is an entry of the audit log of the questions about budgets in an object. The log is only appended to. It has the events of the
-// last 90 days, and the last one.
+// BudgetEvent is an entry of the audit log of the questions about budgets in an object. An entry does not change. Each new entry deletes up to two
+// that are older than 90 days, so the log has at least the entries of the last 90 days, and the newest one.
 type BudgetEvent struct {
 	Number        uint64 // in the order of the log, from 1 without a gap
 	Question      string // its id
@@ -112,10 +112,10 @@ func (q *questionRow) log(ctx context.Context, s *dohost.Storage, how BudgetActi
 	return err
 }
 
-// budgetItems are the questions about the budgets of an agent, for the class.
+// budgetItems has the hooks of the class for the questions about the budgets of an agent.
 type budgetItems struct{ collection, agent string }
 
-// rowWritten deletes the wait of a message that leaves the inbox of the agent.
+// rowWritten deletes the wait of a message that leaves the inbox of the agent, and ends the question if that was its last wait.
 func (b *budgetItems) rowWritten(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error {
 	listed := func(places iter.Seq2[dohost.Key, dohost.Cursor]) bool {
 		for key := range places {

@@ -103,7 +103,7 @@ func (q *questionRow) end(ctx context.Context, of Ref, how BudgetAction, d *Budg
 			if how != BudgetDenied {
 				continue
 			}
-			if _, err := of.Rows().Park(ctx, q.Collection, row.Value.Key, fmt.Errorf("inbox: more was refused: %w", q.exhausted())); err != nil {
+			if _, err := of.Rows().Park(ctx, q.Collection, row.Value.Key, fmt.Errorf("inbox: the grant was refused: %w", q.exhausted())); err != nil {
 				return err
 			}
 		}
@@ -138,7 +138,7 @@ func (q *questionRow) report(ctx context.Context, of Ref, how BudgetAction, d *B
 	of.Object().Report(ctx, "inbox:budget", attrs...)
 }
 
-// makeDue makes messages due whose cycles wait.
+// makeDue makes waiting messages due: it wakes each of their cycles once.
 func makeDue(ctx context.Context, of Ref, waiting []dohost.Row[waitRow]) error {
 	woken := map[string]bool{}
 	for _, row := range waiting {
@@ -172,8 +172,8 @@ func (a *Agent) withdrawQuestions(ctx context.Context, of Ref, messages *dohost.
 	return nil
 }
 
-// askForDecision stores that messages wait for a decision about the budget of the agent, if it is exhausted: a model may return the
-// [chat.BudgetError] of another agent. While the disk is full, the next cycle asks.
+// askForDecision stores a question about the exhausted budget of the agent, and the messages that wait for it. It stores nothing if that budget
+// is not exhausted, since the model may have returned the [chat.BudgetError] of another agent. If the disk is full, the next cycle asks.
 func (a *Agent) askForDecision(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {
 	over, err := a.run().Exhausted(ctx, of)
 	if over == nil || err != nil {

@@ -68,7 +68,7 @@ type summaryState struct {
 	Fiber    string        `msgpack:",omitempty"` // the id of the last fiber
 	Failures uint64        `msgpack:",omitempty"` // of the present summary: see summary.Charge
 	Until    int64         `msgpack:",omitempty"` // the end of a pause in Unix milliseconds
-	Awaited  int64         `msgpack:",omitempty"` // the first cycle that was postponed for the present summary, in Unix milliseconds
+	Awaited  int64         `msgpack:",omitempty"` // the time of the first cycle that was postponed for the present summary, in Unix milliseconds
 }
 
 var summaryStates = dohost.Collection[summaryState]{

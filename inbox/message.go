@@ -214,8 +214,8 @@ func Reply(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[M
 	return rows[0].Value, true, nil
 }
 
-// ErrNoReply is the error of [WaitReply] for a request that no agent is going to answer: its message was parked or deleted, or the class has no
-// inbox of that agent, and does not name it in [Elsewhere].
+// ErrNoReply is the error of [WaitReply] for a request that no agent is going to answer: its message was parked, deleted, or marked as processed
+// without a response; the class has no agent of that name, and no [Elsewhere] that knows it; or the object has no inbox over the collection.
 var ErrNoReply = errors.New("inbox: no agent is going to answer the request")
 
 // WaitReply is [Reply] that waits for the response, and gives up the turn until then. a is the object that has the collection, and asked the
@@ -279,6 +279,6 @@ func isWaiting(
 	if err != nil || parked {
 		return stored, false, false, err
 	}
-	unknown, err = isUnknown(ctx, a.Storage(), messages, &stored)
+	unknown, err = isUnknown(ctx, a, messages, &stored)
 	return stored, true, unknown, err
 }

@@ -9,8 +9,9 @@ import (
 
 // An agent tool reaches an asked agent with Messages in another object, of this host or of another one, by two procedures. Invariants:
 //
-//   - A look has the id of the message, which all repetitions have. The asked object inserts the message unless it has one with that id.
-//     Both are one batch, so the message is there once, wherever an answer is lost or an owner of either object ends.
+//   - A look has the id of the message, which all repetitions have. The asked object inserts the message unless it has one with that id, or the
+//     caller knows that an earlier look inserted it. The check and the insertion are one batch, so the message is inserted once, even if an answer
+//     is lost or an owner of either object ends.
 //   - The response is in the collection of the asked object until the program deletes it. The caller reads it in pieces, since a call from
 //     another host has a result of at most 1 MiB, which the asked object stores for 5 min. It does not change after it is stored.
 //
@@ -27,10 +28,11 @@ type outcome struct {
 	NoReply  bool      `json:"noReply,omitempty"`
 	Expired  bool      `json:"expired,omitempty"`
 	Waits    bool      `json:"waits,omitempty"` // there is no outcome yet
-	Response Message   `json:"response"`        // in another object without its content
+	Response Message   `json:"response"`        // between objects it has no content: see piece
 }
 
-// look inserts a message, unless it is there or an earlier look has inserted it (asked), and returns its outcome. w is to be woken if there is none yet.
+// look inserts a message, unless it is stored or an earlier look has inserted it (asked), and returns its outcome. Without an outcome, look records
+// that w waits for it.
 func look(ctx context.Context, of Ref, messages *dohost.Collection[Message], m Message, asked bool, w waiter) (o outcome, err error) {
 	row, ok, err := messages.Get(ctx, of.Storage(), m.ID)
 	stored := row.Value

@@ -111,11 +111,11 @@ func (x *summaryState) isOpen(ctx context.Context, of Ref) (bool, error) {
 }
 
 const (
-	// maxAwaitPause bounds the time until the next cycle of messages whose cycle has failed while a summary is being made. That is as long as
-	// such cycles have failed, so a quick summary does not delay the messages much.
+	// maxAwaitPause bounds the pause after a cycle that has failed while a summary is being made. The pause is the time since the first such
+	// failure, so a quick summary does not delay the messages much.
 	maxAwaitPause = 30 * time.Second
-	// maxAwaited bounds the time from the first such failure, until a summary is stored or a fiber has spent its budget. A fiber has spent it
-	// earlier. But fibers whose summaries are discarded, since clients change the messages, follow each other.
+	// maxAwaited bounds the time from the first such failure: later failures count as attempts. A fiber whose model fails spends its budget of
+	// failures earlier. But if clients change the messages, each fiber may discard its summary, and another fiber starts.
 	maxAwaited = 2 * time.Hour
 )
 

@@ -21,9 +21,9 @@ import (
 //   - The batch that puts a message to an unknown name into the index "pending" inserts the record, and the batch that takes it out deletes the
 //     record: a change of To, a response of a program, or a deletion. The key of the record is a function of the place of the message in the
 //     index, so the hook finds the record without the former message. The message itself does not change.
-//   - Messages to names that inboxes take have no records while an incarnation lives, since its class does not change. So a write of
-//     such a message reads and writes nothing more. When an object wakes, the batch of the constructor deletes the records of names that have
-//     become known, before any message is answered: at most 1,000 records. The others are deleted at later wakes.
+//   - An incarnation inserts no records of names that inboxes take, since its class does not change. So a write of a message to such a
+//     name reads and writes no record. When an object wakes, the batch of the constructor deletes the records of names that have
+//     become known, before any message is answered: at most 1,000 records. Later wakes delete the others.
 //   - A record is reported once, in the batch that inserts it.
 //
 // A message that has waited since a version of the class with an agent of that name gets its record with its next write.
@@ -75,9 +75,9 @@ func shared[O any](part classPart) agent.Entry[O] {
 	})
 }
 
-// Elsewhere makes names known that no agent of the class has: messages to them are answered elsewhere, for example by a person, by another
-// object, or by an [agent.OnRows] of the program. They are kept as before, and are neither recorded nor reported: see [Unknown]. It counts for
-// all collections of the class.
+// Elsewhere declares names that no agent of the class has: their messages are answered elsewhere, for example by a person, by another object, or by
+// an [agent.OnRows] of the program. Such messages are kept, but neither recorded as [Unknown] nor reported. The declaration applies to all
+// collections of the class.
 //
 // is must be safe for concurrent use, and depend on the name alone. Open returns an error if it is nil.
 func Elsewhere[O any](is func(name string) bool) agent.Entry[O] {
@@ -87,12 +87,12 @@ func Elsewhere[O any](is func(name string) bool) agent.Entry[O] {
 	return shared[O](classPart{elsewhere: is})
 }
 
-// UnknownTarget is a message that waits, and to whose name no agent of the class answers.
+// UnknownTarget is a waiting message to a name that no agent of the class has.
 type UnknownTarget struct {
 	Collection string    // the name of the collection
 	Key        string    // the key of the message
 	To         string    // the name; at most 256 bytes of it
-	Since      time.Time // the write of the message
+	Since      time.Time // the time of the write that the object recorded
 	// Cursor continues a list after the message.
 	Cursor dohost.Cursor
 }
@@ -100,8 +100,8 @@ type UnknownTarget struct {
 // Unknown returns messages that wait for names that no agent of the class has, ordered by the collection, the name and the key. after is
 // empty, or the Cursor of the last message of the page before. limit is 1 to 100; zero means 50. s is the storage of the object with the inboxes.
 //
-// The object records a message when it is written, reports it as "inbox:unknown", and keeps it: another object or a program may
-// answer it, or a later version of the class. Names of [Elsewhere] are not listed.
+// The object records such a message when it is written, reports it as "inbox:unknown", and keeps it: another object, the program, or an agent in
+// a later version of the class may answer it. Messages to names that [Elsewhere] knows have no record.
 //
 // Errors: [dohost.ErrMisuse] for a limit that is out of range; those of the collection.
 func Unknown(ctx context.Context, s *dohost.Storage, after dohost.Cursor, limit int) (list []UnknownTarget, err error) {
@@ -155,10 +155,11 @@ func (u *unknownNames) elsewhere(name string) bool {
 	return false
 }
 
-// isUnknown reports whether a message waits for a name that no agent has.
-func isUnknown(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], m *Message) (bool, error) {
-	_, unknown, err := unknownRows.Get(ctx, s, unknownKey(messages.Name, nameKey(m.To), m.ID))
-	return unknown, err
+// isUnknown reports whether a message waits for a name that no agent has. A record may be older than the agent.
+func isUnknown(ctx context.Context, of Ref, messages *dohost.Collection[Message], m *Message) (bool, error) {
+	name := nameKey(m.To)
+	_, recorded, err := unknownRows.Get(ctx, of.Storage(), unknownKey(messages.Name, name, m.ID))
+	return recorded && !of.Rows().Takes(messages.Name, pendingIndex, name), err
 }
 
 // unknownKey returns the key of the record of a row, given the key of its name.
@@ -239,7 +240,7 @@ func (u *unknownNames) inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[
 		case "":
 		case detailUnknown:
 			if rows.Limit = 0; rows.After.UnmarshalText([]byte(query.After)) != nil {
-				yield(dohost.Resource{}, &dohost.ArgumentError{Method: "details", Err: fmt.Errorf("the cursor %.64q is none of %s", query.After, detailUnknown)})
+				yield(dohost.Resource{}, &dohost.ArgumentError{Method: "details", Err: fmt.Errorf("%.64q is not a cursor of the kind %s", query.After, detailUnknown)})
 				return
 			}
 		default:

@@ -179,6 +179,28 @@ func TestUnknownTargetBecomesKnown(t *testing.T) {
 	}
 }
 
+// More messages wait for a name than a wake deletes records of. When the class gets an agent of the name, WaitReply waits for its response to each.
+func TestUnknownTargetsThatBecomeKnown(t *testing.T) {
+	var reports unknownReports
+	dohosttest.Run(t, reports.options(deskClass(names("clerk")...)), func(t *testing.T, h *dohosttest.Host) {
+		last := inbox.Message{ID: "z", From: "ada", To: "bob", Request: "r1"}
+		list := []inbox.Message{last}
+		for i := range 1000 {
+			list = append(list, inbox.Message{ID: fmt.Sprintf("m%03d", i), To: "bob"})
+		}
+		send(t, t.Context(), h, list...)
+		if _, err := waitReply(t.Context(), h, last); !errors.Is(err, inbox.ErrNoReply) {
+			t.Errorf("before there is an agent: %v", err)
+		}
+		if err := h.Restart(deskClass(names("clerk", "bob")...)); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := waitReply(t.Context(), h, last); m.InReplyTo != "r1" || err != nil {
+			t.Errorf("%+v, %v", m, err)
+		}
+	})
+}
+
 // An inbox with functions of its own, over the same collection, takes the messages to its names.
 func TestUnknownTargetOfOtherInbox(t *testing.T) {
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})

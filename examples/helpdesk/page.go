@@ -61,8 +61,8 @@ func (o *Room) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// send stores a message. The client chooses the text and one of the agents, and nothing else. The content type keeps pages of other sites
-// from posting without a permission of this one.
+// send stores a message. The client chooses only the text and the agent. A page of another site cannot post this content type, since a browser
+// first asks the server for permission (CORS), and the room grants none.
 func (o *Room) send(w http.ResponseWriter, r *http.Request) {
 	to := r.URL.Query().Get("to")
 	if !slices.Contains(targets, to) || r.Header.Get("Content-Type") != "application/json" {

@@ -227,7 +227,8 @@ func (q *question) end(created, cycle time.Time) time.Time {
 	return cycle
 }
 
-// checkIDs checks that each call of a tool is one request: equal calls of one step, and of new messages to the caller, are others.
+// checkIDs checks that each call of a tool is one request. A question has several requests only if a step has equal calls, or if several
+// messages to the caller have its task.
 func (h *history) checkIDs(q *question) {
 	if q.by == nil {
 		return

@@ -30,8 +30,7 @@
 //
 // # Limits
 //
-// A caller that is interrupted, or whose asked object is, may miss a response of the last 6 s of the time limit: then the model accepts both
-// results. All rows decode, no clock differs, and nothing deletes or
-// changes responses. A call of a model counts for the budget once the response of its cycle is stored; no budget is granted. Whether the
-// attempts of a call are right is checked by package randinbox.
+// If the caller or the asked object is interrupted, the caller may miss a response in the last 6 s of the time limit: then the model accepts both
+// results. All rows decode, all clocks agree, and nothing deletes or changes responses. The model counts a call towards the budget once the
+// response of its cycle is stored; no budget is granted. Package randinbox checks the attempts of a call.
 package randask

@@ -52,9 +52,9 @@ func (work Workload[K, I]) Run(act func(context.Context, *dohosttest.Host, Act[K
 	return Run(work.Callers, work.Faults, func(a Act[K, I]) int { return a.At }, act)
 }
 
-// Shorter returns the forms of the work with less to do: with less acts, faults and instructions, and with acts without a time, without a
-// seed, and in the form that a function of simpler makes. body points to the instructions of an instruction. A function of simpler
-// returns false if it has not changed the act.
+// Shorter returns the forms of the work with less to do: with fewer acts, faults and instructions, and with acts without a time, without a
+// seed, or changed by a function of simpler. body returns a pointer to the instructions in the body of an instruction. A function of
+// simpler returns false if it has not changed the act.
 func (work Workload[K, I]) Shorter(body func(*I) *[]I, simpler ...func(*Act[K, I]) bool) iter.Seq[Workload[K, I]] {
 	simpler = append(simpler, func(a *Act[K, I]) bool { return Zero(&a.At) }, func(a *Act[K, I]) bool { return Zero(&a.Seed) })
 	shorter := func(a Act[K, I]) iter.Seq[Act[K, I]] {
