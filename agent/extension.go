@@ -144,15 +144,28 @@ func ExtendShared[O, P any](name string, part P, of func(parts []P) Extension[O]
 			for i := range parts {
 				parts[i] = x.parts[i].(P)
 			}
+			x.value = parts
 			Extend(of(parts)).bind(c)
 		}
 	}}
+}
+
+// SharedParts returns the parts of [ExtendShared] of a name in the class of an agent; nil if it has none. They must not be changed.
+func SharedParts[P any](a Ref, name string) []P {
+	for _, x := range a.base().class.shared {
+		if x.name == name {
+			parts, _ := x.value.([]P)
+			return parts
+		}
+	}
+	return nil
 }
 
 // sharedExtension is an extension of ExtendShared before the parts are complete.
 type sharedExtension struct {
 	name  string
 	parts []any
+	value any // the parts, as a slice of their type; set by bind
 	bind  func()
 }
 

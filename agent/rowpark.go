@@ -8,34 +8,40 @@ import (
 	"github.com/dohost/dohost/internal/work"
 )
 
-// Park parks a row that waits after a [PostponeError] or a failed call, together with the other rows of that call, as if the call had failed too
-// often. why is the reason, for operators. A retry, or a write of a row by other code, makes the rows due again. Park returns false if the row
-// does not wait: its call is running, the row is parked already, or no call for it has begun.
+// Park parks rows of a collection that wait after a [PostponeError] or a failed call, together with the other rows of their calls, as if the calls
+// had failed too often. why is the reason, for operators. A retry, or a write of a row by other code, makes the rows due again. Park returns the
+// number of these calls. It leaves out a row that does not wait: its call is running, the row is parked already, or no call for it has begun. All
+// is one batch.
 //
 // Errors: those of the collections.
-func (r Rows) Park(ctx context.Context, collection, key string, why error) (parked bool, err error) {
+func (r Rows) Park(ctx context.Context, collection string, keys []string, why error) (parked int, err error) {
 	rw := r.work
 	err = rw.rows.transaction(ctx, func(ctx context.Context) error {
 		for _, x := range rw.indexes {
 			if x.collection != collection {
 				continue
 			}
-			t, ok, err := rw.member(ctx, x, key)
-			if err != nil {
-				return err
+			for _, key := range keys {
+				t, ok, err := rw.member(ctx, x, key)
+				if err != nil {
+					return err
+				}
+				if !ok || t.State != work.Waiting {
+					continue
+				}
+				t.Item, t.Error, t.Postponed = work.Item{State: work.Dead, Attempt: t.Attempt}, short(why.Error()), false
+				if err := rw.park(ctx, x, &t); err != nil {
+					return err
+				}
+				parked++
 			}
-			if !ok || t.State != work.Waiting {
-				continue
-			}
-			t.Item, t.Error, t.Postponed = work.Item{State: work.Dead, Attempt: t.Attempt}, short(why.Error()), false
-			if err := rw.park(ctx, x, &t); err != nil {
-				return err
-			}
-			parked = true
 		}
 		return nil
 	})
-	return parked && err == nil, err
+	if err != nil {
+		return 0, err
+	}
+	return parked, nil
 }
 
 // park stores and reports a task whose rows are parked, and calls the hooks of the extensions in the same batch.

@@ -38,22 +38,21 @@ func TestRowsPark(t *testing.T) {
 		wantCalls(t, o, "a,b", "c")
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
 			refused, rolledBack := errors.New("refused"), errors.New("rolled back")
-			park := func(ctx context.Context, collection, key string, want bool) {
+			park := func(ctx context.Context, collection string, want int, keys ...string) {
 				t.Helper()
-				if got, err := p.Rows().Park(ctx, collection, key, refused); got != want || err != nil {
-					t.Errorf("Park of %q: %t, %v", key, got, err)
+				if got, err := p.Rows().Park(ctx, collection, keys, refused); got != want || err != nil {
+					t.Errorf("Park of %q: %d, %v", keys, got, err)
 				}
 			}
 			if err := dohost.Transaction(ctx, func(ctx context.Context) error {
-				park(ctx, letters.Name, "a", true)
+				park(ctx, letters.Name, 1, "a")
 				return rolledBack
 			}); !errors.Is(err, rolledBack) {
 				t.Error(err)
 			}
-			park(ctx, letters.Name, "b", true)
-			park(ctx, letters.Name, "a", false) // with b
-			park(ctx, letters.Name, "d", false)
-			park(ctx, "another", "c", false)
+			park(ctx, letters.Name, 1, "b", "a", "d") // a is parked with b
+			park(ctx, letters.Name, 0, "a")
+			park(ctx, "another", 0, "c")
 			tasks, err := p.Rows().List(ctx, true, 0)
 			if len(tasks) != 1 || strings.Join(tasks[0].Keys, ",") != "a,b" || tasks[0].Error != "refused" {
 				t.Errorf("parked: %+v", tasks)

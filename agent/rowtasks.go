@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -69,13 +67,6 @@ func (r Rows) Collection(name string) any {
 		}
 	}
 	return nil
-}
-
-// Takes reports whether the class has an OnRows for the rows of a collection that an index has under a key.
-func (r Rows) Takes(collection, index string, key dohost.Key) bool {
-	return slices.ContainsFunc(r.work.indexes, func(x *indexWork) bool {
-		return x.collection == collection && x.index == index && strings.HasPrefix(string(key), string(x.Prefix))
-	})
 }
 
 // Parked reports whether a row of a collection that has an OnRows is parked. In contrast to List, it reads that row alone.

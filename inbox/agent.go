@@ -49,7 +49,9 @@ type Agent struct {
 	// generation, with a random id, for all its answers. The last chunk, "finish", is in the batch of the response. The chunks of
 	// failed, interrupted and expired attempts remain. A chunk that is too large for a row is left out. Nil means that chunks are not stored.
 	Chunks *chat.ChunkSink[chat.StoredChunk]
-	// Keep is the retention period of the recorded answers and calls: see [ledger.Kind]. Zero means forever.
+	// Keep is the retention period of the recorded answers and calls: see [ledger.Kind]. It must be longer than the time limit of each of Agents,
+	// since a cycle that waits for another agent is repeated with the records. A cycle that waits longer for a decision about its budget
+	// asks the model again, and its tools run again. Zero means forever.
 	Keep time.Duration
 	// Budget bounds the use of the model: see [chat.Worker]. A chat agent uses that of its class. A cycle that finds a budget exhausted waits:
 	// its messages remain in the inbox, and no attempt fails. It asks for a decision ([BudgetQuestions], [DecideBudget]), and without one looks
@@ -192,6 +194,9 @@ func (a *Agent) check(messages *dohost.Collection[Message]) error {
 		wrong("MaxMessages is %d and MaxBytes %d: want 1 or more, or 0 for the default", a.MaxMessages, a.MaxBytes)
 	}
 	if err := a.checkHistory(); err != nil {
+		wrong("%w", err)
+	}
+	if err := a.checkKeep(); err != nil {
 		wrong("%w", err)
 	}
 	if a.Chunks != nil && a.Chunks.Rows == nil {

@@ -168,7 +168,8 @@ func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collectio
 	}
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
 	ctx = context.WithValue(ctx, writerKey{}, w)
-	ctx = context.WithValue(ctx, askerKey{}, newAsker(ctx, of, a.Name, c.Pending))
+	by := newAsker(ctx, of, a.Name, messages.Name, c.Pending)
+	ctx = context.WithValue(ctx, askerKey{}, by)
 	if ctx, err = a.inGeneration(ctx, w); err != nil {
 		return r, err
 	}
@@ -180,7 +181,7 @@ func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collectio
 		err = &agent.PostponeError{After: budgetPause, Err: err}
 	}
 	if _, later := errors.AsType[*agent.PostponeError](err); later {
-		return r, errors.Join(err, a.pauseChunks(ctx, w))
+		return r, errors.Join(by.rest(err), a.pauseChunks(ctx, w))
 	}
 	if err != nil {
 		return r, err
@@ -220,7 +221,7 @@ func (a *Agent) respond(
 			return err
 		}
 	}
-	return errors.Join(messages.Insert(ctx, s, reply), a.finish(ctx, s, r.Generation), a.forgetAsked(ctx, s))
+	return errors.Join(messages.Insert(ctx, s, reply), a.finish(ctx, s, r.Generation))
 }
 
 // finish ends the chunks of a response.

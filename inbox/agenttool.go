@@ -121,6 +121,17 @@ func (t *AgentTool) check() error {
 	return errors.Join(errs...)
 }
 
+// checkKeep returns an error for an agent whose records may end while it waits for another agent.
+func (a *Agent) checkKeep() error {
+	for i := range a.Agents {
+		t := &a.Agents[i]
+		if limit := agenttool.Timeout(t.Timeout); a.Keep > 0 && (limit == 0 || limit >= a.Keep) {
+			return fmt.Errorf("the field Keep is %v, and the agent tool %.64q may wait as long or longer: want a longer Keep, or zero for no limit", a.Keep, t.Name)
+		}
+	}
+	return nil
+}
+
 // tool returns the tool for a worker.
 func (t *AgentTool) tool() chat.Tool {
 	parameters := t.Parameters
@@ -146,6 +157,9 @@ type asker struct {
 	deadline time.Time
 	call     string // of the rows of the cycle: see agent.Rows.CallID
 	place    string // of the cycle
+	// The collection of the cycle, and its first message.
+	collection, message string
+	until               time.Time // the time of the next look for an outcome; zero if no call of the cycle waits. Owned by the holder of the turn
 }
 
 // waiter returns the cycle, for the wake-up.
@@ -153,7 +167,7 @@ func (by *asker) waiter() waiter { return waiter{by.ref.Object().ID(), by.call} 
 
 // newAsker returns the agent whose cycle has the pending messages. Those of a request have one path, unless the program has
 // inserted another: then the longest counts.
-func newAsker(ctx context.Context, of Ref, name string, pending []dohost.Row[Message]) *asker {
+func newAsker(ctx context.Context, of Ref, name, collection string, pending []dohost.Row[Message]) *asker {
 	var path []Address
 	for _, row := range pending {
 		if m := row.Value; m.Request != "" && len(m.Path) > len(path) {
@@ -161,7 +175,10 @@ func newAsker(ctx context.Context, of Ref, name string, pending []dohost.Row[Mes
 		}
 	}
 	path = append(slices.Clone(path), Address{of.Object().ID().String(), name})
-	return &asker{of, name, path, cycleDeadline(pending), of.Rows().CallID(ctx), placeOf(ctx)}
+	return &asker{
+		ref: of, name: name, path: path, deadline: cycleDeadline(pending), call: of.Rows().CallID(ctx), place: placeOf(ctx),
+		collection: collection, message: pending[0].Key,
+	}
 }
 
 // mayAsk returns an error if the agent must not ask another one. The address of an asked agent without Messages may be that of another agent,

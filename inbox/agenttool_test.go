@@ -150,13 +150,8 @@ func TestAgentTool(t *testing.T) {
 				if n := waiting(t, ctx, h); len(all) != c.requests || n != 0 {
 					t.Errorf("%d requests, want %d; %d messages wait", len(all), c.requests, n)
 				}
+				wantNoRecords(t, ctx, h)
 				inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-					for _, of := range []string{"dohost.inbox.asked", "dohost.inbox.awaited"} {
-						records := dohost.Collection[any]{Name: of, Key: func(any) string { return "" }}
-						if n, err := records.Count(ctx, d.Storage(), nil); n > 0 || err != nil {
-							t.Errorf("%d rows of %q remain, %v", n, of, err)
-						}
-					}
 					for op, err := range ledger.All(ctx, d.Object()) {
 						if err != nil || !strings.HasSuffix(op.Kind, "/model step") {
 							t.Errorf("the ledger has %+v, %v", op, err)

@@ -324,6 +324,24 @@ func TestAgentToolMistakes(t *testing.T) {
 	}
 }
 
+// TestAgentToolKeep has records of an agent that end before the time limit of its agent tool.
+func TestAgentToolKeep(t *testing.T) {
+	for _, c := range []struct {
+		keep, limit time.Duration
+		ok          bool
+	}{{0, -1, true}, {time.Hour, 59 * time.Minute, true}, {time.Hour, time.Hour, false}, {time.Hour, -1, false}, {2 * time.Minute, 0, false}} {
+		tool := inbox.AgentTool{Name: "b", Messages: &messages, Timeout: c.limit}
+		a := &inbox.Agent{Name: "a", Model: &clerkModel{}, Keep: c.keep, Agents: []inbox.AgentTool{tool}}
+		h, err := dohost.Open(t.TempDir(), nil, deskClass(inbox.On(inbox.ForMessages[desk](&messages, a))))
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), `the agent tool "b" may wait as long or longer`) {
+			t.Errorf("Keep %v, a limit of %v: %v", c.keep, c.limit, err)
+		}
+		if err == nil {
+			h.Close()
+		}
+	}
+}
+
 // TestAgentToolDepthIsConfigurable bounds a chain of three agents to two.
 func TestAgentToolDepthIsConfigurable(t *testing.T) {
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {

@@ -25,13 +25,25 @@ const (
 	unreachablePause = time.Minute
 )
 
-// postponed returns the error that postpones a cycle by the time after, or until the deadline of a request if that is earlier. The repetition
-// is never before the deadline then, and at most 2 ms after it: rows wait for whole milliseconds.
-func postponed(after time.Duration, deadline time.Time, why error) error {
-	if !deadline.IsZero() {
-		after = min(after, time.Until(deadline).Truncate(time.Millisecond)+2*time.Millisecond)
+// postponed returns the error that postpones a cycle by the time after, or until the deadline of a request if that is earlier. The time counts from
+// this call: other tools of the step may run much longer. See asker.rest.
+func (by *asker) postponed(after time.Duration, deadline time.Time, why error) error {
+	at := time.Now().Add(after)
+	if !deadline.IsZero() && deadline.Before(at) {
+		at = deadline
 	}
+	by.until = earlier(by.until, at)
 	return &agent.PostponeError{After: after, Err: why}
+}
+
+// rest returns the error of a cycle that ends as postponed, with the time that is left. The repetition is never before the deadline of a request:
+// rows wait for whole milliseconds.
+func (by *asker) rest(err error) error {
+	p, ok := errors.AsType[*agent.PostponeError](err)
+	if !ok || by.until.IsZero() {
+		return err
+	}
+	return &agent.PostponeError{After: time.Until(by.until).Truncate(time.Millisecond) + 2*time.Millisecond, Err: p.Err}
 }
 
 // ask returns the response to a request. If it has no outcome yet, the error is an agent.PostponeError.
@@ -52,7 +64,7 @@ func (t *AgentTool) ask(ctx context.Context, by *asker, object dohost.ID, m Mess
 	case o.Expired, o.Waits && isOver(deadline):
 		return r, errLate
 	case o.Waits:
-		return r, postponed(askPause, deadline, fmt.Errorf("the agent %s of %v has not answered the request %s yet", m.To, object, m.Request))
+		return r, by.postponed(askPause, deadline, fmt.Errorf("the agent %s of %v has not answered the request %s yet", m.To, object, m.Request))
 	case isLate(o.Response, deadline):
 		return r, errLate
 	}
@@ -74,7 +86,7 @@ func (t *AgentTool) look(ctx context.Context, by *asker, object dohost.ID, m Mes
 	}
 	x := row.Value
 	if !known {
-		x = askedRow{Place: by.place, Request: m.Request, Created: m.Created}
+		x = askedRow{Place: by.place, Request: m.Request, Created: m.Created, Collection: by.collection, Message: by.message}
 	}
 	m.Created, m.Deadline = x.Created, t.deadline(by, x.Created)
 	if object == by.ref.Object().ID() {
@@ -103,7 +115,7 @@ func (t *AgentTool) look(ctx context.Context, by *asker, object dohost.ID, m Mes
 	case !known && !isTransient(err, 1):
 		reportFailure(ctx, by.ref, object, err)
 	}
-	return o, postponed(min(time.Since(x.Created), unreachablePause), m.Deadline, fmt.Errorf("the object %v cannot be called: %w", object, err))
+	return o, by.postponed(min(time.Since(x.Created), unreachablePause), m.Deadline, fmt.Errorf("the object %v cannot be called: %w", object, err))
 }
 
 // askOutside asks an agent that has no Messages, and waits for the response.

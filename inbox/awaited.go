@@ -50,7 +50,7 @@ var awaited = dohost.Collection[awaitedRow]{
 }
 
 func awaitedKey(collection, id string) string {
-	return string(dohost.KeyOf(collection) + dohost.KeyOf(id))
+	return string(dohost.KeyOf(collection) + nameKey(id))
 }
 
 // await records that a cycle waits for the outcome of a request.
@@ -86,7 +86,7 @@ func settleWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
 	if !leftInbox(w) {
 		return nil
 	}
-	return settleID(ctx, of, w.Collection, w.Key)
+	return errors.Join(settleID(ctx, of, w.Collection, w.Key), forgetAsked(ctx, of.Storage(), w.Collection, w.Key))
 }
 
 // settleParked notices that messages were parked.

@@ -96,14 +96,15 @@ func (q *questionRow) end(ctx context.Context, of Ref, how BudgetAction, d *Budg
 		if err != nil {
 			return err
 		}
+		var keys []string
 		for _, row := range waiting {
 			if _, err := waits.Delete(ctx, s, row.Key); err != nil {
 				return err
 			}
-			if how != BudgetDenied {
-				continue
-			}
-			if _, err := of.Rows().Park(ctx, q.Collection, row.Value.Key, fmt.Errorf("inbox: the grant was refused: %w", q.exhausted())); err != nil {
+			keys = append(keys, row.Value.Key)
+		}
+		if how == BudgetDenied {
+			if _, err := of.Rows().Park(ctx, q.Collection, keys, fmt.Errorf("inbox: the grant was refused: %w", q.exhausted())); err != nil {
 				return err
 			}
 		}

@@ -71,8 +71,8 @@ func (a *Agent) expire(ctx context.Context, of Ref, messages *dohost.Collection[
 			return err
 		}
 	}
-	if err := a.forgetAsked(ctx, of.Storage()); err != nil || answered {
-		return err
+	if answered {
+		return nil
 	}
 	of.Object().Report(ctx, "inbox:expired", slog.String("agent", a.Name), slog.String("from", m.From), slog.String("request", m.Request))
 	return nil

@@ -279,6 +279,5 @@ func isWaiting(
 	if err != nil || parked {
 		return stored, false, false, err
 	}
-	unknown, err = isUnknown(ctx, a, messages, &stored)
-	return stored, true, unknown, err
+	return stored, true, isUnknown(a, messages.Name, stored.To), nil
 }

@@ -128,7 +128,7 @@ func inboxOf(object any, collection string) (of Ref, messages *dohost.Collection
 	if of, ok = object.(Ref); ok {
 		messages, ok = of.Rows().Collection(collection).(*dohost.Collection[Message])
 	}
-	return of, messages, ok
+	return of, messages, ok && hasInbox(of, collection)
 }
 
 // lookIn is look in another object.
@@ -141,7 +141,7 @@ func (t *AgentTool) lookIn(ctx context.Context, by *asker, object dohost.ID, m M
 	}
 	content := r.Bytes
 	for len(content) < r.Size {
-		at := readIn{t.Messages.Name, m.Request, m.To, m.From, len(content)}
+		at := readIn{t.Messages.Name, r.Response.InReplyTo, r.Response.From, r.Response.To, len(content)} // the request may have been changed
 		next, err := readProcedure.Call(ctx, by.ref.Object(), object, at, nil)
 		if err != nil {
 			return outcome{}, err
@@ -155,30 +155,35 @@ func (t *AgentTool) lookIn(ctx context.Context, by *asker, object dohost.ID, m M
 	return r.outcome, nil
 }
 
-// askedRow is a request without an outcome so far, in the object of the caller. Its cycle deletes it in the batch of the response. It remembers
+// askedRow is a request without an outcome so far, in the object of the caller. It remembers
 // the time of the request, and whether the message was inserted: a message that is not there any more was deleted, and is not inserted again.
 type askedRow struct {
 	Place    string // of the cycle
 	Request  string
 	Created  time.Time
 	Inserted bool
+	// The first message of the cycle, with its collection. The row is deleted when the message leaves the inbox.
+	Collection, Message string
 }
 
 var askedRows = dohost.Collection[askedRow]{
 	Name: "dohost.inbox.asked",
 	Key:  func(r askedRow) string { return askedKey(r.Place, r.Request) },
+	Indexes: []dohost.Index[askedRow]{{Name: byMessage, Of: func(r askedRow) dohost.Key {
+		return dohost.Key(awaitedKey(r.Collection, r.Message))
+	}}},
 }
+
+// byMessage has the requests of cycles by the first messages of these.
+const byMessage = "message"
 
 func askedKey(place, request string) string {
 	return string(dohost.KeyOf(place) + dohost.KeyOf(request))
 }
 
-// forgetAsked deletes the requests of the cycle.
-func (a *Agent) forgetAsked(ctx context.Context, s *dohost.Storage) error {
-	if len(a.Agents) == 0 {
-		return nil
-	}
-	rows, err := askedRows.List(ctx, s, &dohost.Query[askedRow]{Prefix: dohost.KeyOf(placeOf(ctx))})
+// forgetAsked deletes the requests of the cycle of a message.
+func forgetAsked(ctx context.Context, s *dohost.Storage, collection, message string) error {
+	rows, err := askedRows.List(ctx, s, &dohost.Query[askedRow]{Index: byMessage, Equal: dohost.Key(awaitedKey(collection, message))})
 	for _, row := range rows {
 		if err == nil {
 			_, err = askedRows.Delete(ctx, s, row.Key)

@@ -122,6 +122,9 @@ const (
 // awaitSummary returns the error of a cycle whose Generate has failed. It postpones the messages while a fiber is open.
 func (a *Agent) awaitSummary(ctx context.Context, of Ref, h *history, failed error) error {
 	_, postponed := errors.AsType[*agent.PostponeError](failed)
+	if failed == nil && a.History != nil {
+		return h.endAwaited(ctx, of.Storage())
+	}
 	if failed == nil || a.History == nil || postponed || errors.Is(failed, errDeadline) || ctx.Err() != nil {
 		return failed
 	}
@@ -149,6 +152,16 @@ func (a *Agent) awaitSummary(ctx context.Context, of Ref, h *history, failed err
 	}
 	h.report(ctx, of, "awaited", slog.Any("err", failed))
 	return &agent.PostponeError{After: min(age, maxAwaitPause), Err: failed}
+}
+
+// endAwaited forgets earlier failures after a cycle that has an answer: later ones are not a part of the same time.
+func (h *history) endAwaited(ctx context.Context, s *dohost.Storage) error {
+	x, err := h.state(ctx, s)
+	if err != nil || x.Awaited == 0 {
+		return err
+	}
+	x.Awaited = 0
+	return summaryStates.Put(ctx, s, x)
 }
 
 // pauses reports whether no fiber may start. A clock that was set back does not extend a pause.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,9 +57,12 @@ type classPart struct {
 	elsewhere         func(name string) bool      // nil for an inbox
 }
 
+// sharedName is the name of the shared extension.
+const sharedName = "the inboxes"
+
 // shared returns the entry that adds a part to the inboxes of a class.
 func shared[O any](part classPart) agent.Entry[O] {
-	return agent.ExtendShared("the inboxes", part, func(parts []classPart) agent.Extension[O] {
+	return agent.ExtendShared(sharedName, part, func(parts []classPart) agent.Extension[O] {
 		u := unknownNames{parts: parts, messages: map[string]*dohost.Collection[Message]{}}
 		for _, p := range parts {
 			if p.messages != nil {
@@ -155,11 +159,16 @@ func (u *unknownNames) elsewhere(name string) bool {
 	return false
 }
 
-// isUnknown reports whether a message waits for a name that no agent has. A record may be older than the agent.
-func isUnknown(ctx context.Context, of Ref, messages *dohost.Collection[Message], m *Message) (bool, error) {
-	name := nameKey(m.To)
-	_, recorded, err := unknownRows.Get(ctx, of.Storage(), unknownKey(messages.Name, name, m.ID))
-	return recorded && !of.Rows().Takes(messages.Name, pendingIndex, name), err
+// isUnknown reports whether no agent of an object's class has a name. It does not read the records: one may be older than the agent, and a message
+// may be older than the removal of its agent. A class without an inbox has no known names, and other code answers its messages.
+func isUnknown(of Ref, collection, name string) bool {
+	u := unknownNames{parts: agent.SharedParts[classPart](of, sharedName)}
+	return len(u.parts) > 0 && !u.taken(collection, nameKey(name)) && !u.elsewhere(name)
+}
+
+// hasInbox reports whether an object's class has an inbox over a collection.
+func hasInbox(of Ref, collection string) bool {
+	return slices.ContainsFunc(agent.SharedParts[classPart](of, sharedName), func(p classPart) bool { return p.collection == collection })
 }
 
 // unknownKey returns the key of the record of a row, given the key of its name.
