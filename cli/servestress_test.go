@@ -119,9 +119,9 @@ func (a *restartedServer) add(delta int) (total int, ok bool) {
 }
 
 // TestServeStartsAndStopsUnderStress finds leaked goroutines, by the leak check in TestMain, a lock or a port that is
-// not released, and answers that a stop contradicts.
+// not released, and answers that a stop contradicts. It is not parallel to tests that start processes: until such a process has replaced its
+// image, it has a copy of the lock of the data directory, which the next start finds.
 func TestServeStartsAndStopsUnderStress(t *testing.T) {
-	t.Parallel()
 	a := &restartedServer{
 		t: t, client: http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}},
 		cmd: serveCmd{
