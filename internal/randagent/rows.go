@@ -111,6 +111,7 @@ type rowRun struct {
 	keys    []string
 	charges Charges         // when it began
 	changed map[string]bool // the rows that code outside of such calls has written since
+	renewed map[string]bool // the rows that other code, or another call, has taken out of the index or put into it since
 	called  bool
 	numbers map[string]int // of its rows, when the method was called
 	suspect bool           // it was interrupted more than once
@@ -255,10 +256,14 @@ func (a *machine) written(ctx context.Context, m *model, key string, to family, 
 		r = &row{}
 		m.Rows[key] = r
 	}
+	from := r.Family
 	r.Family, r.Number = to, number
 	caller, _ := ctx.Value(rowRunKey{}).(*rowRun)
 	for f := range families {
 		if run := a.runOver(f, key); run != nil {
+			if caller != run && (f == from) != (f == to) {
+				run.renewed[key] = true
+			}
 			m.writtenDuring(run, caller, key, f == to)
 			continue
 		}
@@ -286,7 +291,7 @@ func (a *machine) runOver(f family, key string) *rowRun {
 }
 
 // writtenDuring changes the model after a write of a row during a call for it. A row that the call itself takes out of the
-// index is progress, unless the call puts it back.
+// index is progress, unless the call puts it back. A renewed row is new work: if the call puts it back, it is due.
 func (m *model) writtenDuring(run, caller *rowRun, key string, listed bool) {
 	if caller == nil {
 		run.changed[key] = true
@@ -302,7 +307,7 @@ func (m *model) writtenDuring(run, caller *rowRun, key string, listed bool) {
 		if caller == run && len(w.Keys) > 0 {
 			w.Charges, w.CalledAt = Charges{}, 0
 		}
-	case !in && listed && caller == run && !run.changed[key]:
+	case !in && listed && caller == run && !run.renewed[key]:
 		before := w.Keys
 		w.Keys = slices.DeleteFunc(slices.Clone(run.keys), func(k string) bool { return k != key && !slices.Contains(before, k) })
 		w.Charges, w.CalledAt = run.charges, run.charges.Attempt

@@ -138,7 +138,9 @@ func (a *machine) compareRows(m *model, w *rowWork, info agent.RowsInfo) (runs b
 		return false
 	}
 	if a.runs[w.ID] == nil {
-		run := &rowRun{id: w.ID, family: w.Family, keys: slices.Clone(w.Keys), charges: w.Charges, changed: map[string]bool{}}
+		run := &rowRun{
+			id: w.ID, family: w.Family, keys: slices.Clone(w.Keys), charges: w.Charges, changed: map[string]bool{}, renewed: map[string]bool{},
+		}
 		if _, ok := a.interrupted[w.ID]; ok && w.Stalls > 1 {
 			run.suspect = true
 			for _, other := range a.runs {
