@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 )
@@ -121,7 +122,8 @@ func TestResearchAfterSIGKILL(t *testing.T) {
 	}
 	_ = v.logged()
 	v = startProcess(t, bin, data)
-	for read := 0; read < files; { // poll the catalog, not the readers
+	for read := 0; read < files; { // poll the catalog, not the readers, and leave them the processor
+		<-time.After(20 * time.Millisecond)
 		v.retry("POST", v.objects+"/objects/catalog/main/read", "", &read)
 	}
 	want, err := countDirectly((&demoCmd{}).files(&demoPlan{}))
