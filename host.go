@@ -96,8 +96,9 @@ type Options struct {
 	Holds func(ID) bool
 	// Remote carries calls of [Invoke] to objects of other hosts, by Holds. Nil means that these calls return ErrElsewhere.
 	Remote Remote
-	// StoreMemory is the size in bytes of the block cache of the storage engine, and of each of its up to four
-	// memtables. Zero means 64 MiB. Programs with several hosts choose less; less than 1 MiB is an error.
+	// StoreMemory is the size in bytes of each of the up to four memtables of the storage engine, and the least size of its block cache,
+	// which also holds blocks in the memory that the memtables do not use. So the engine takes at most five times as much. Zero means
+	// 64 MiB. Programs with several hosts choose less; less than 1 MiB is an error.
 	StoreMemory int64
 	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
 	// them.

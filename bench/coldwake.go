@@ -55,7 +55,7 @@ func coldWake(ctx context.Context, b *bench) error {
 		fmt.Sprintf("limit: a scan of %d keys by a new iterator", wakeRows),
 		fmt.Sprintf("1 caller, which calls %s objects in a random order and evicts each after its call; "+
 			"the eviction counts in the rate, but not in p50 and p99", number(float64(n))),
-		fmt.Sprintf("the rows are in tables: about %.2g MiB of keys and values, with a block cache of %d MiB",
+		fmt.Sprintf("the rows are in tables: about %.2g MiB of keys and values, with a block cache of at least %d MiB",
 			float64(size)/(1<<20), engine.Cache>>20),
 		fmt.Sprintf("%.4g %% of the calls met an object without a table entry: one that was called for the first time, "+
 			"or evicted %v before", 100*float64(s.absent)/float64(s.calls), forgotten),

@@ -33,10 +33,11 @@ const (
 	MemTable = 64 << 20
 )
 
-// Options returns Pebble's options for a store on fs, with a block cache and memtables of so many bytes. release
-// gives back this hold on the cache; the database has its own.
+// Options returns Pebble's options for a store on fs, with a block cache of at least so many bytes, and memtables of so many bytes.
+// Pebble takes the memory of the memtables from that of the cache, so the cache gets the memory of both: while the memtables are small
+// it holds more blocks. release gives back this hold on the cache; the database has its own.
 func Options(fs vfs.FS, cache, memTable int64) (o *pebble.Options, release func()) {
-	c := pebble.NewCache(cache)
+	c := pebble.NewCache(cache + MaxMemTables*memTable)
 	o = &pebble.Options{
 		FS:                          fs,
 		Cache:                       c,

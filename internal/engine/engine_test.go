@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -51,5 +53,41 @@ func TestManifestSizeIsBounded(t *testing.T) {
 	// The last list, and the one before it, which is removed a little later.
 	if size == 0 || size > 3*maxManifest {
 		t.Errorf("after %d flushes the lists of tables have %d bytes", flushes, size)
+	}
+}
+
+// TestBlockCacheKeepsItsSize fills the memtables, whose memory the engine takes from that of the cache. The cache must still hold as
+// many bytes of blocks as Options promises.
+func TestBlockCacheKeepsItsSize(t *testing.T) {
+	const cache, memTable, rows, rowBytes = 4 << 20, 4 << 20, 6000, 4 << 10
+	o, release := Options(vfs.NewMem(), cache, memTable)
+	defer release()
+	db, err := pebble.Open("d", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	random := rand.NewChaCha8([32]byte{1})
+	value := make([]byte, rowBytes)
+	for i := range rows {
+		_, _ = random.Read(value) // so that no block is compressed
+		if err := db.Set(fmt.Appendf(nil, "%06d", i), value, pebble.NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m := db.Metrics().MemTable; m.Size < memTable {
+		t.Fatalf("the memtables have %d bytes, want at least %d", m.Size, memTable)
+	}
+	for i := range rows / 2 { // those of the tables
+		if _, closer, err := db.Get(fmt.Appendf(nil, "%06d", i)); err != nil || closer.Close() != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if size := db.Metrics().BlockCache.Size; size < cache*9/10 || size > cache+MaxMemTables*memTable {
+		t.Errorf("the cache has blocks of %d bytes, want %d at least", size, cache)
 	}
 }
