@@ -62,7 +62,8 @@ func (s *State) Epoch() Epoch { return s.rt().Epoch() }
 func (s *State) Storage() *Storage { return &s.store }
 
 // SetAlarm sets the object's one alarm in place of the one that was set or is parked. A
-// time in the past means now: AlarmInfo.Scheduled is then the time of this call, not at.
+// time that is not in the future means now: the alarm is due when it is durable, and AlarmInfo.Scheduled is the time of this
+// call, rounded down to a millisecond. A later time is rounded up to a millisecond.
 // The alarm is one of the event's writes. It survives restarts, fires without a request,
 // never early, and at least once: see [Handlers].OnAlarm.
 //

@@ -78,6 +78,9 @@ func (rc *recovery) askInterrupted(ctx context.Context, row *fiberRow, until tim
 	}
 	outcome := "recovered"
 	if failed == nil {
+		if !until.IsZero() {
+			ctx = rc.rows.unarmedContext(ctx) // of recovery.begin
+		}
 		if err := rc.end(ctx, row.ID); err != nil {
 			return err
 		}

@@ -82,8 +82,8 @@ func TestFiberRecoveryReadsAreBounded(t *testing.T) {
 		{"run, rung", runLong, true, false, 1},
 		{"large, started, called", startLong, false, true, 4},
 		{"large, started, rung", startLong, true, true, 6}, // the alarm looks for waiting rows, and sets itself
-		{"large, run, called", runLong, false, true, 7},    // an alarm before the hook, one after it, and one after recovery
-		{"large, run, rung", runLong, true, true, 7},
+		{"large, run, called", runLong, false, true, 6},    // an alarm before the hook, and one after recovery
+		{"large, run, rung", runLong, true, true, 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reads objectstore.Reads

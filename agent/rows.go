@@ -58,6 +58,12 @@ func (rs *rows) batches(ctx context.Context, sure bool, change func(ctx context.
 	return rs.arm(ctx, false)
 }
 
+// unarmedContext returns a context whose writes leave the alarm as it is: the next pause, or the end of the caller's batches, sets it
+// before they are committed.
+func (rs *rows) unarmedContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, batchKey{}, rs)
+}
+
 // transaction is batch in a Transaction, for changes that belong together.
 func (rs *rows) transaction(ctx context.Context, change func(context.Context) error) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error { return rs.batch(ctx, false, change) })

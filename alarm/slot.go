@@ -12,9 +12,9 @@ const MaxRuns = 7
 
 // Info describes a run to the alarm handler.
 type Info struct {
-	// Scheduled is when the alarm was due: the time that SetAlarm was given, or the time of
-	// that call if it was later, rounded up to a millisecond; for a retry, the time of the
-	// retry. For a delivery because the host has started, it may be in the future.
+	// Scheduled is when the alarm was due: the time that SetAlarm was given, rounded up to a
+	// millisecond, or the time of that call if it was not earlier, rounded down; for a retry, the
+	// time of the retry. For a delivery because the host has started, it may be in the future.
 	Scheduled time.Time
 	// Attempt counts the runs of this alarm that failed before; zero at first.
 	Attempt int

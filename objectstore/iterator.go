@@ -45,7 +45,7 @@ func (s *Batch) Scan(b Bounds) *Iterator {
 	// Memory first: a layer that leaves memory in between is readable in Pebble by then.
 	var below bool
 	it.rows, below = s.overlay(lower, upper, &b)
-	if below && s.r.prefetch() {
+	if below && s.r.Prefetch() {
 		it.rows, below = s.overlay(lower, upper, &b)
 	}
 	if below {

@@ -17,7 +17,7 @@ func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 		if found {
 			return v, ok, nil
 		}
-		if !r.prefetch() {
+		if !r.prefetch(false) {
 			return r.store.load(dst, key)
 		}
 	}
@@ -54,7 +54,7 @@ func (r *Range) slot() (Slot, bool, error) {
 		if c := r.rememberedSlot(); c.changed {
 			return c.slot, c.set, nil
 		}
-		if r.prefetch() {
+		if r.prefetch(false) {
 			continue
 		}
 		v, ok, err := r.store.load(nil, append(r.prefix[:len(r.prefix):len(r.prefix)], slotRow...))

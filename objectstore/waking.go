@@ -16,8 +16,9 @@ const (
 	maxMerged = maxLastDurable
 )
 
-// wholeAt is the number of the read of a waking object, among those that find nothing in memory, that reads it whole:
-// the second, since most constructors read one row, and reading the whole object would cost more.
+// wholeAt is the number of the look-up of a waking object, among the reads that find nothing in memory, that reads it whole:
+// the second, since most constructors read one row, and reading the whole object would cost more. A scan needs an
+// iterator in any case, so also the first one reads the object whole.
 const wholeAt = 2
 
 // SetWaking notes that the object wakes or, with false, that it is awake. An object reads much while it wakes: it is
@@ -28,25 +29,22 @@ func (r *Range) SetWaking(on bool) {
 	r.waking, r.misses = on, 0
 }
 
-// Prefetch reads the object whole now, if it wakes and has not been read whole yet.
-func (r *Range) Prefetch() {
-	r.mu.Lock()
-	r.misses = max(r.misses, wholeAt-1)
-	r.mu.Unlock()
-	r.prefetch()
-}
+// Prefetch reads the object whole now, if it wakes and no read has tried that yet. It reports whether memory has more now.
+func (r *Range) Prefetch() bool { return r.prefetch(true) }
 
-// prefetch is called by a read that has found nothing in memory. It reports whether memory has more now.
-func (r *Range) prefetch() bool {
+// prefetch is called by a read that has found nothing in memory. It reads the object whole if the read is a scan, or the second
+// look-up, and reports whether memory has more now.
+func (r *Range) prefetch(scan bool) bool {
 	r.mu.Lock()
 	if !r.waking || r.whole || r.misses >= wholeAt {
 		r.mu.Unlock()
 		return false
 	}
-	if r.misses++; r.misses < wholeAt {
+	if r.misses++; r.misses < wholeAt && !scan {
 		r.mu.Unlock()
 		return false
 	}
+	r.misses = wholeAt
 	w := r.readWholeLocked()
 	r.mu.Unlock()
 	return r.adopt(w, w.read(r))

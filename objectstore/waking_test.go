@@ -187,6 +187,31 @@ func TestDeleteAllHidesRowsReadAtWake(t *testing.T) {
 	}
 }
 
+// TestWakeReadsObjectWholeAtFirstScan counts the reads of the engine for each order of the reads of a constructor.
+func TestWakeReadsObjectWholeAtFirstScan(t *testing.T) {
+	for _, c := range []struct {
+		first       string
+		gets, walks int64
+	}{{"scan", 0, 1}, {"look-up", 1, 0}, {"look-up, scan", 1, 1}, {"look-up, look-up", 1, 1}, {"scan, look-up, scan", 0, 1}} {
+		var reads Reads
+		l := small(t, Options{Reads: &reads})
+		l.SetWaking(true)
+		gets, walks := reads.Gets.Load(), reads.Walks.Load()
+		for _, read := range strings.Split(c.first, ", ") {
+			if read == "scan" {
+				if rows, err := collect(l.Scan(Bounds{Space: SpaceKV})); err != nil || len(rows) != 3 {
+					t.Fatalf("the rows are %q, %v", rows, err)
+				}
+				continue
+			}
+			l.want(t, "y", "1")
+		}
+		if gets, walks := reads.Gets.Load()-gets, reads.Walks.Load()-walks; gets != c.gets || walks != c.walks {
+			t.Errorf("%s: %d look-ups and %d iterators, want %d and %d", c.first, gets, walks, c.gets, c.walks)
+		}
+	}
+}
+
 // TestWakeDoesNotReadAllOfLargeObject has one object with a row too many, and one with a byte too many.
 func TestWakeDoesNotReadAllOfLargeObject(t *testing.T) {
 	for name, add := range map[string]func(l live){

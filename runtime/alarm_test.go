@@ -113,6 +113,30 @@ func TestAlarmSetForNowInItsOwnHandlerIsNotLost(t *testing.T) {
 	})
 }
 
+// An alarm for now is due immediately, also between two milliseconds; a later one is never early.
+func TestAlarmSetForNowDoesNotWaitForTheNextMillisecond(t *testing.T) {
+	for _, c := range []struct{ in, want time.Duration }{
+		{-time.Hour, 0}, {-time.Nanosecond, 0}, {0, 0},
+		{time.Nanosecond, 700 * time.Microsecond}, {700 * time.Microsecond, 700 * time.Microsecond}, {time.Millisecond, 1700 * time.Microsecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(300 * time.Microsecond)
+			log := newRunLog()
+			h := open(t, objectstore.NewMemFS(), Options{}, log.class(func(_ context.Context, _ *counter, i alarm.Info) error {
+				if early := time.Until(i.Scheduled); early > 0 {
+					t.Errorf("in %v: the alarm runs %v early", c.in, early)
+				}
+				return nil
+			}))
+			setAlarm(t, h, "a", c.in)
+			time.Sleep(time.Second)
+			if got := log.of("a"); !slices.Equal(got, []run{{"a", 0, c.want}}) {
+				t.Errorf("in %v: the runs are %v, want one after %v", c.in, got, c.want)
+			}
+		})
+	}
+}
+
 // A handler that does not give up the turn takes effect exactly once, at every power
 // failure. Unsynced writes may be lost or found.
 func TestAlarmTakesEffectOnceWhereverThePowerFails(t *testing.T) {

@@ -75,9 +75,9 @@ func (t *turn) visitStorage() {
 }
 
 // SetAlarm sets the object's one alarm, in place of the one that was set or is parked.
-// A time in the past means now: Info.Scheduled is then the time of this call, and not
-// at. Resolution is a millisecond, rounded up. Like a write it is part of the batch,
-// and waits as Put does.
+// A time that is not in the future means now: the alarm is due when it is durable, and
+// Info.Scheduled is the time of this call, rounded down to a millisecond. A later time is
+// rounded up. Like a write the alarm is part of the batch, and waits as Put does.
 //
 // Errors: ErrNoAlarmHandler; an error for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.setAlarm(ctx, at, false) }
@@ -99,8 +99,8 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, onStart bool) error 
 		return err
 	}
 	defer t.done()
-	if now := time.Now(); at.Before(now) {
-		at = now
+	if now := time.Now(); !at.After(now) {
+		at = now.Truncate(time.Millisecond) // rounded up, it would not be due before the next millisecond
 	}
 	if err := s.write(ctx, (*objectstore.Batch).Reserve); err != nil {
 		return err

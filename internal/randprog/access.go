@@ -262,6 +262,9 @@ func (x *execution) accessAlarm(ctx context.Context, in Instr) (got string, appl
 		at := time.Now().Add(time.Duration(in.N) * time.Second)
 		err = x.st.SetAlarm(ctx, at)
 		due := at.Add(time.Millisecond - 1).UnixMilli()
+		if in.N == 0 {
+			due = at.UnixMilli()
+		}
 		apply = func(s *state) string { s.alarm = modelAlarm{set: true, at: due}; return "" }
 	case DeleteAlarm:
 		err = x.st.DeleteAlarm(ctx)

@@ -38,8 +38,8 @@ func (l *loop) begin(ctx context.Context, p progress) (none, error) {
 
 // arm sets the alarm and stores its time.
 func (l *loop) arm(ctx context.Context, p progress, at time.Time) error {
-	if now := time.Now(); at.Before(now) {
-		at = now
+	if now := time.Now(); !at.After(now) {
+		at = now.Truncate(time.Millisecond) // as SetAlarm does
 	}
 	p.Armed = at.Add(time.Millisecond - 1).UnixMilli()
 	return errors.Join(l.st.SetAlarm(ctx, at), dohost.Put(ctx, l.st.Storage(), "progress", p))
