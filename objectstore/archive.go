@@ -26,7 +26,7 @@ type Archive interface {
 	Put(ctx context.Context, name string, content []byte) error
 	// List returns all objects in the order of their names. It includes each object that Put has made durable.
 	List(ctx context.Context) ([]ArchiveObject, error)
-	// Get returns the content of an object.
+	// Get returns the content of an object. The archive must not change the slice afterwards.
 	Get(ctx context.Context, name string) ([]byte, error)
 }
 

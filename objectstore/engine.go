@@ -12,11 +12,17 @@ import (
 	"github.com/dohost/dohost/internal/engine"
 )
 
+// restoreCompactFrom makes the engine compact tables of a restore when four layers of them overlap. A restore reads nothing before its
+// end, and each compaction writes the rows again. The engine of the first host compacts the rest.
+const restoreCompactFrom = 8
+
 // engineOptions configures Pebble.
 func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 	p, release = engine.Options(fs, o.Cache, o.MemTable)
 	p.ReadOnly = o.ReadOnly
-	p.DisableWAL = o.unlogged
+	if o.unlogged {
+		p.DisableWAL, p.L0CompactionThreshold = true, restoreCompactFrom
+	}
 	p.Logger = &engineLogger{log: o.Logger}
 	return p, release
 }

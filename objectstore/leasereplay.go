@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/dohost/dohost/internal/frame"
 	"github.com/dohost/dohost/sharedlog"
 )
@@ -164,6 +166,17 @@ func (l *leaseLog) applyFrame(f *frame.Frame, row *appliedRow) error {
 		return err
 	}
 	return errors.Join(l.apply(b), b.Close())
+}
+
+// applyOp adds an operation to an engine batch.
+func applyOp(b *pebble.Batch, op *frame.Op) error {
+	switch op.Kind {
+	case frame.OpSet:
+		return b.Set(op.Key, op.Value, nil)
+	case frame.OpDelete:
+		return b.Delete(op.Key, nil)
+	}
+	return b.DeleteRange(op.Key, op.Value, nil)
 }
 
 // applied returns the row that names the last record of the shared log that the engine has.

@@ -14,10 +14,6 @@ import (
 	"github.com/dohost/dohost/internal/frame"
 )
 
-// maxReplayBatch bounds an engine batch of a restore, in bytes; the last record may exceed it. The engine keeps the memory of
-// a batch of this size for the next one.
-const maxReplayBatch = 512 << 10
-
 // restorer replays an archive into a new database. Its batches are not logged: until finish the directory is no store, and
 // before that the database is flushed.
 type restorer struct {
@@ -30,7 +26,8 @@ type restorer struct {
 	spans []span       // the keys to restore; nil for all
 	space func() error // called before each write; nil for none
 
-	batch *pebble.Batch
+	batch replayBatch
+	held  int64          // bytes of the frames since the last write of the batch
 	at    frame.Position // of the last replayed record
 	bytes int64
 }
@@ -42,7 +39,7 @@ func (r *restorer) replay(ctx context.Context, p restorePlan, use func() error) 
 	}
 	b := &r.store.background
 	b.reopen()
-	r.batch = pebbleDB(r.store).NewBatch()
+	r.batch.index = map[string]int{}
 	if err = r.replayBase(ctx, p.base); err == nil {
 		err = r.replayRecords(ctx, p)
 	}
@@ -55,7 +52,7 @@ func (r *restorer) replay(ctx context.Context, p restorePlan, use func() error) 
 	if err == nil {
 		err = use()
 	}
-	err = errors.Join(err, b.opened(), r.batch.Close())
+	err = errors.Join(err, b.opened())
 	b.close()
 	return errors.Join(err, r.store.db.Close())
 }
@@ -122,8 +119,10 @@ func (r *restorer) replayRecords(ctx context.Context, p restorePlan) error {
 
 // replayObject replays the frames of an object. It returns true after the last record that was asked for.
 func (r *restorer) replayObject(o archivedRecords, content []byte) (end bool, err error) {
-	if content, err = r.skip(content); err != nil {
-		return false, err
+	if o.First <= r.at.Number {
+		if content, err = r.skip(content); err != nil {
+			return false, err
+		}
 	}
 	for len(content) > 0 {
 		if r.to.Record > 0 && r.at.Number >= r.to.Record {
@@ -164,7 +163,8 @@ func (r *restorer) skip(content []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// apply writes the operations of a frame. If there are spans, it writes only the operations on them.
+// apply adds the operations of a frame to the batch. If there are spans, it adds only the operations on them. It writes the batch when it
+// is of frames of half a memtable: their values stay in memory until then.
 func (r *restorer) apply(f *frame.Frame) (err error) {
 	for op, opErr := range frame.Ops(f.Payload) {
 		switch {
@@ -173,26 +173,16 @@ func (r *restorer) apply(f *frame.Frame) (err error) {
 		case op.Key[0] == keyFrame:
 			err = errors.New("it changes a frame")
 		case r.spans == nil || slices.ContainsFunc(r.spans, func(s span) bool { return s.concerns(&op) }):
-			err = applyOp(r.batch, &op)
+			r.batch.add(&op)
 		}
 		if err != nil {
 			return fmt.Errorf("record %d: %w", f.Number, err)
 		}
 	}
-	if r.batch.Len() >= maxReplayBatch {
+	if r.held += int64(frame.Size(len(f.Payload))); r.held >= r.store.opts.MemTable/2 {
 		return r.write()
 	}
 	return nil
-}
-
-func applyOp(b *pebble.Batch, op *frame.Op) error {
-	switch op.Kind {
-	case frame.OpSet:
-		return b.Set(op.Key, op.Value, nil)
-	case frame.OpDelete:
-		return b.Delete(op.Key, nil)
-	}
-	return b.DeleteRange(op.Key, op.Value, nil)
 }
 
 // span is a range of keys: from lower, and before upper.
@@ -217,11 +207,12 @@ func (r *restorer) write() error {
 			return err
 		}
 	}
-	if err := errors.Join(pebbleDB(r.store).Apply(r.batch, pebble.NoSync), r.store.background.flushError()); err != nil {
-		return err
+	r.held = 0
+	b, err := r.batch.take(pebbleDB(r.store))
+	if err == nil {
+		err = errors.Join(pebbleDB(r.store).Apply(b, pebble.NoSync), r.store.background.flushError())
 	}
-	r.batch.Reset()
-	return nil
+	return errors.Join(err, b.Close())
 }
 
 // checkHost checks that the host record names the same store as the frames.
