@@ -503,22 +503,27 @@ func TestBudgetForClients(t *testing.T) {
 		})))
 }
 
+// eventNumbers returns the numbers and the actions of the audit log.
+func eventNumbers(t *testing.T, ctx context.Context, h *dohosttest.Host) (list []string) {
+	t.Helper()
+	inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+		for e, err := range inbox.BudgetEvents(ctx, d) {
+			if err != nil {
+				return err
+			}
+			list = append(list, fmt.Sprint(e.Number, " ", e.Action))
+		}
+		return nil
+	})
+	return list
+}
+
 // TestBudgetEventsExpire lets the retention period of the audit log pass. Each new event deletes up to two that are too old.
 func TestBudgetEventsExpire(t *testing.T) {
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, _ func() []string) {
 		want := func(numbers ...string) {
 			t.Helper()
-			var got []string
-			inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-				for e, err := range inbox.BudgetEvents(ctx, d) {
-					if err != nil {
-						return err
-					}
-					got = append(got, fmt.Sprint(e.Number, " ", e.Action))
-				}
-				return nil
-			})
-			equal(t, "events", got, numbers...)
+			equal(t, "events", eventNumbers(t, ctx, h), numbers...)
 		}
 		send(t, ctx, h, asking("0"))
 		for _, id := range []string{"1", "2"} {
@@ -536,5 +541,44 @@ func TestBudgetEventsExpire(t *testing.T) {
 		send(t, ctx, h, asking("3"))
 		h.Advance(5 * time.Second)
 		want("3 requested", "4 approved", "5 requested")
+	}, thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
+}
+
+// TestBudgetEventsAreBounded fills the audit log: a message that waits for a decision is inserted and deleted. The log keeps the newest 10,000 events.
+func TestBudgetEventsAreBounded(t *testing.T) {
+	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, _ func() []string) {
+		wait := func(id string) {
+			send(t, ctx, h, asking(id))
+			h.Advance(time.Second)
+		}
+		leave := func(id string) {
+			inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+				_, err := messages.Delete(ctx, d.Storage(), id)
+				return err
+			})
+		}
+		want := func(numbers ...string) {
+			t.Helper()
+			equal(t, "events", eventNumbers(t, ctx, h), numbers...)
+		}
+		send(t, ctx, h, asking("0"))
+		h.Advance(5 * time.Second)
+		for _, id := range []string{"1", "2"} {
+			wait(id)
+			leave(id)
+		}
+		want("1 requested", "2 withdrawn", "3 requested", "4 withdrawn")
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			return inbox.NumberBudgetEvent(ctx, d.Storage(), 4, inbox.MaxBudgetEvents)
+		})
+		wait("3")
+		want("2 withdrawn", "3 requested", "10000 withdrawn", "10001 requested")
+		leave("3")
+		want("3 requested", "10000 withdrawn", "10001 requested", "10002 withdrawn")
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error { // as if the log had had no bound: it becomes shorter
+			return errors.Join(inbox.NumberBudgetEvent(ctx, d.Storage(), 10_000, 2), inbox.NumberBudgetEvent(ctx, d.Storage(), 10_001, 5))
+		})
+		wait("4")
+		want("5 requested", "10002 withdrawn", "10003 requested")
 	}, thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
 }

@@ -30,6 +30,18 @@ func AgeBudgetEvents(ctx context.Context, s *dohost.Storage, by time.Duration) e
 	return err
 }
 
+// MaxBudgetEvents bounds the number of the events of the audit log.
+const MaxBudgetEvents = maxBudgetEvents
+
+// NumberBudgetEvent gives an event of the audit log another number.
+func NumberBudgetEvent(ctx context.Context, s *dohost.Storage, from, to uint64) error {
+	key := budgetEvents.Key(budgetEventRow{Number: from})
+	row, _, err := budgetEvents.Get(ctx, s, key)
+	row.Value.Number = to
+	_, deleteErr := budgetEvents.Delete(ctx, s, key)
+	return errors.Join(err, deleteErr, budgetEvents.Insert(ctx, s, row.Value))
+}
+
 // UnknownHook returns the hook that records messages to unknown names, in a class whose agents have these names.
 func UnknownHook(messages *dohost.Collection[Message], names ...string) func(context.Context, Ref, *dohost.RowWrite) error {
 	u := unknownNames{messages: map[string]*dohost.Collection[Message]{messages.Name: messages}}
