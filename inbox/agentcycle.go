@@ -163,7 +163,7 @@ const budgetPause = 5 * time.Minute
 
 // generate asks the model. It postpones the rows while a budget is exhausted: another error would count as a failed attempt.
 func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collection[Message], c *Cycle[Message]) (r Response, err error) {
-	if err := a.withdrawQuestions(ctx, of, messages); err != nil {
+	if err := a.reviewQuestions(ctx, of, messages, c.Pending); err != nil {
 		return r, err
 	}
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}

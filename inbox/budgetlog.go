@@ -146,7 +146,8 @@ func (b *budgetItems) rowWritten(ctx context.Context, s *dohost.Storage, w *doho
 func (b *budgetItems) inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		of := questionRow{Collection: b.collection, Agent: b.agent}
-		for row, err := range questions.Scan(v, &dohost.Query[questionRow]{Prefix: of.agentKey()}) {
+		open := func(q questionRow) bool { return q.Ended == "" }
+		for row, err := range questions.Scan(v, &dohost.Query[questionRow]{Prefix: of.agentKey(), Where: open}) {
 			var d dohost.Resource
 			if err == nil {
 				d, err = row.Value.resource(v)

@@ -20,6 +20,14 @@ func (a *Agent) AskForDecision(ctx context.Context, of Ref, messages *dohost.Col
 	return a.askForDecision(ctx, of, messages, pending)
 }
 
+// SettledMessages is the number of messages that one batch settles after the end of a question.
+const SettledMessages = settledMessages
+
+// ReviewQuestions is the beginning of a cycle with messages.
+func (a *Agent) ReviewQuestions(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {
+	return a.reviewQuestions(ctx, of, messages, pending)
+}
+
 // AgeBudgetEvents makes the events of the audit log older.
 func AgeBudgetEvents(ctx context.Context, s *dohost.Storage, by time.Duration) error {
 	rows, err := budgetEvents.List(ctx, s, nil)
