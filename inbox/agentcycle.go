@@ -178,7 +178,7 @@ func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collectio
 		if err := a.askForDecision(ctx, of, messages, c.Pending); err != nil {
 			return r, err
 		}
-		err = &agent.PostponeError{After: budgetPause, Err: err}
+		err = by.postponed(budgetPause, by.deadline, err)
 	}
 	if _, later := errors.AsType[*agent.PostponeError](err); later {
 		return r, errors.Join(by.rest(err), a.pauseChunks(ctx, w))

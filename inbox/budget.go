@@ -24,6 +24,8 @@ import (
 //   - A cycle that begins while the budget allows a call ends the questions of its agent: the budget is that of another day, a higher one, or
 //     was granted otherwise. The messages are due then.
 //
+// The cycle of a request that waits is repeated at the deadline, which marks the request as expired.
+//
 // The order in a cycle: the questions that are out of date end; the agent asks its model; after an exhausted budget, the question and the waits
 // are written, and the method returns a PostponeError without releasing the turn in between. A decision while the cycle runs does not start or park
 // the messages of the cycle: after an approval the cycle uses the grant, and after a refusal it asks again.

@@ -338,6 +338,28 @@ func TestBudgetMessagesLeave(t *testing.T) {
 	}, thrifty("clerk", m, ofDay(1)))
 }
 
+// TestBudgetUntilDeadline sends requests with deadlines while a budget is exhausted. A cycle that waits ends at the deadline, and not before it.
+func TestBudgetUntilDeadline(t *testing.T) {
+	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, _ func() []string) {
+		send(t, ctx, h, fromAda("1")...)
+		h.Advance(5 * time.Second)
+		send(t, ctx, h, within("2", 90*time.Second), within("3", 7*time.Minute), within("4", 0))
+		for _, c := range []struct {
+			until  time.Duration
+			states []string
+		}{
+			{89990 * time.Millisecond, []string{"2 waiting", "3 waiting", "4 waiting"}}, {20 * time.Millisecond, []string{"2 expired", "3 waiting", "4 waiting"}},
+			{329980 * time.Millisecond, []string{"2 expired", "3 waiting", "4 waiting"}}, {20 * time.Millisecond, []string{"2 expired", "3 expired", "4 waiting"}},
+		} {
+			h.Advance(c.until)
+			equal(t, "states", states(t, ctx, h), c.states...)
+		}
+		if list := openQuestions(t, ctx, h); len(list) != 1 || list[0].Messages != 1 {
+			t.Errorf("questions: %+v", list)
+		}
+	}, thrifty("clerk", &clerkModel{}, ofDay(1)))
+}
+
 // TestBudgetMessageLeavesDuringCycle has a cycle whose only message leaves the inbox before the agent finds its budget exhausted.
 func TestBudgetMessageLeavesDuringCycle(t *testing.T) {
 	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &clerkModel{}, ofDay(1)))
