@@ -120,15 +120,7 @@ type budgetItems struct{ collection, agent string }
 
 // rowWritten deletes the wait of a message that leaves the inbox of the agent, and ends the question if that was its last wait.
 func (b *budgetItems) rowWritten(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error {
-	listed := func(places iter.Seq2[dohost.Key, dohost.Cursor]) bool {
-		for key := range places {
-			if strings.HasPrefix(string(key), string(nameKey(b.agent))) {
-				return true
-			}
-		}
-		return false
-	}
-	if w.Collection != b.collection || !listed(w.FormerPlaces(pendingIndex)) || listed(w.Places(pendingIndex)) {
+	if w.Collection != b.collection || leftInbox(w) != nameKey(b.agent) {
 		return nil
 	}
 	key := waits.Key(waitRow{Collection: b.collection, Agent: b.agent, Key: w.Key})
