@@ -175,10 +175,15 @@ func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collectio
 	}
 	r.Text, err = a.run().Run(ctx, of, prompt{c.Messages, appendCycle(nil, c.Pending)})
 	if _, exhausted := errors.AsType[*chat.BudgetError](err); exhausted {
-		if err := a.askForDecision(ctx, of, messages, c.Pending); err != nil {
-			return r, err
+		pause := budgetPause
+		over, askErr := a.askForDecision(ctx, of, messages, c.Pending)
+		if askErr != nil {
+			return r, askErr
 		}
-		err = by.postponed(budgetPause, by.deadline, err)
+		if _, other := errors.AsType[otherBudget](err); !over && !other { // a grant, or another day, since the call was refused
+			pause = 0
+		}
+		err = by.postponed(pause, by.deadline, err)
 	}
 	if _, later := errors.AsType[*agent.PostponeError](err); later {
 		return r, errors.Join(by.rest(err), a.pauseChunks(ctx, w))

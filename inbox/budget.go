@@ -24,6 +24,8 @@ import (
 //   - A cycle that begins while the budget allows a call ends the questions of its agent: the budget is that of another day, a higher one, or
 //     was granted otherwise. The messages are due then.
 //
+// A grant may come between the refusal of the call and the question. Then there is no question, and the cycle is repeated after a second.
+//
 // The cycle of a request that waits is repeated at the deadline, which marks the request as expired.
 //
 // The order in a cycle: the questions that are out of date end; the agent asks its model; after an exhausted budget, the question and the waits

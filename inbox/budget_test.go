@@ -360,6 +360,38 @@ func TestBudgetUntilDeadline(t *testing.T) {
 	}, thrifty("clerk", &clerkModel{}, ofDay(1)))
 }
 
+// TestBudgetGrantedDuringRefusal grants a budget when the call of a cycle is refused already, and its question is not stored yet. The cycle is repeated
+// after a second, without a question.
+func TestBudgetGrantedDuringRefusal(t *testing.T) {
+	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
+	generate, refused := in.Generate, func() {}
+	in.Generate = func(d *desk, ctx context.Context, c *inbox.Cycle[inbox.Message]) (inbox.Response, error) {
+		refused()
+		return generate(d, ctx, c)
+	}
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		send(t, ctx, h, asking("1"))
+		h.Advance(5 * time.Second)
+		event := func(fn func(ctx context.Context, d *desk) error) {
+			h.Client(func(ctx context.Context) error { return desks.Get(h, "a").Do(ctx, fn) })
+			time.Sleep(time.Millisecond) // with the turn: the event is in line
+		}
+		refused = func() {
+			refused = func() {}
+			event(func(ctx context.Context, _ *desk) error {
+				time.Sleep(time.Second) // the call that will be refused is in line
+				event(func(ctx context.Context, d *desk) error { return chat.GrantBudget(ctx, d, chat.BudgetOfAgent, "") })
+				return nil
+			})
+		}
+		send(t, ctx, h, asking("2"))
+		h.Advance(5 * time.Second)
+		equal(t, "responses", responses(t, ctx, h), "1 to planner 1", "2 to planner 2")
+		wantBudgets(t, ctx, h, 1)
+		wantNoQuestion(t, ctx, h)
+	}, inbox.On(in))
+}
+
 // TestBudgetMessageLeavesDuringCycle has a cycle whose only message leaves the inbox before the agent finds its budget exhausted.
 func TestBudgetMessageLeavesDuringCycle(t *testing.T) {
 	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &clerkModel{}, ofDay(1)))
@@ -420,9 +452,10 @@ func TestBudgetOfAnotherAgent(t *testing.T) {
 	}}
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, reports func() []string) {
 		send(t, ctx, h, fromAda("1")...)
-		h.Advance(2 * time.Minute)
-		wantNoQuestion(t, ctx, h)
 		h.Advance(4 * time.Minute)
+		wantNoQuestion(t, ctx, h)
+		equal(t, "responses", responses(t, ctx, h))
+		h.Advance(2 * time.Minute)
 		equal(t, "responses", responses(t, ctx, h), "1 to ada")
 		equal(t, "reports", reports())
 	}, thrifty("clerk", m, chat.Budget{Agent: chat.Limit{Cost: 10}}))

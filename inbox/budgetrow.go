@@ -112,12 +112,21 @@ func (q *questionRow) report(ctx context.Context, of Ref, how BudgetAction, d *B
 	of.Object().Report(ctx, "inbox:budget", attrs...)
 }
 
-// askForDecision stores a question about the exhausted budget of the agent, and the messages that wait for it. It stores nothing if that budget
-// is not exhausted, since the model may have returned the [chat.BudgetError] of another agent. If the disk is full, the next cycle asks.
-func (a *Agent) askForDecision(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {
+// otherBudget is the error of a model that itself returns a [chat.BudgetError], for example because it asks another agent.
+type otherBudget struct{ error }
+
+// Unwrap returns the error of the model.
+func (e otherBudget) Unwrap() error { return e.error }
+
+// askForDecision stores a question about the exhausted budget of the agent, and the messages that wait for it, and reports whether that budget is
+// exhausted. The check and the question are one batch: the call may have been refused before a grant, and the model may have
+// returned the error of another budget. If the disk is full, the next cycle asks.
+func (a *Agent) askForDecision(
+	ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message],
+) (exhausted bool, err error) {
 	over, err := a.run().Exhausted(ctx, of)
 	if over == nil || err != nil {
-		return err
+		return false, err
 	}
 	var q questionRow
 	var asked bool
@@ -128,12 +137,12 @@ func (a *Agent) askForDecision(ctx context.Context, of Ref, messages *dohost.Col
 		return putWaits(ctx, of.Storage(), messages, &q, pending, of.Rows().CallID(ctx))
 	})
 	if errors.Is(err, dohost.ErrNoSpace) {
-		return nil
+		return true, nil
 	}
 	if err == nil && asked {
 		q.report(ctx, of, BudgetRequested, nil)
 	}
-	return err
+	return true, err
 }
 
 // putQuestion stores a question, unless the agent has one for that scope, whose amounts it updates.

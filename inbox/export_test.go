@@ -17,7 +17,8 @@ func BudgetRows(ctx context.Context, s *dohost.Storage) (asked, waiting int, err
 
 // AskForDecision is the end of a cycle that has found a budget exhausted.
 func (a *Agent) AskForDecision(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {
-	return a.askForDecision(ctx, of, messages, pending)
+	_, err := a.askForDecision(ctx, of, messages, pending)
+	return err
 }
 
 // SettledMessages is the number of messages that one batch settles after the end of a question.
