@@ -98,7 +98,7 @@ func (a *Agent) run() *chat.Worker[prompt, string] {
 			tools = append(tools, a.Agents[i].tool())
 		}
 		a.worker = &chat.Worker[prompt, string]{
-			Name: a.Name, Instructions: a.Instructions, Model: withDeadline(a.Model), Tools: tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep, Price: a.Price, Budget: a.Budget,
+			Name: a.Name, Instructions: a.Instructions, Model: forCycles(a.Model), Tools: tools, MaxSteps: a.MaxSteps, Durable: true, Keep: a.Keep, Price: a.Price, Budget: a.Budget,
 			Messages: func(in prompt) []chat.Message { return in.messages },
 			Identity: func(in prompt) []chat.Message { return in.cycle },
 			OnChunk:  a.onChunk(),

@@ -163,7 +163,7 @@ const budgetPause = 5 * time.Minute
 
 // generate asks the model. It postpones the rows while a budget is exhausted: another error would count as a failed attempt.
 func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collection[Message], c *Cycle[Message]) (r Response, err error) {
-	if err := a.withdrawQuestions(ctx, of, messages); err != nil {
+	if err := a.reviewQuestions(ctx, of, messages, c.Pending); err != nil {
 		return r, err
 	}
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
@@ -175,10 +175,15 @@ func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collectio
 	}
 	r.Text, err = a.run().Run(ctx, of, prompt{c.Messages, appendCycle(nil, c.Pending)})
 	if _, exhausted := errors.AsType[*chat.BudgetError](err); exhausted {
-		if err := a.askForDecision(ctx, of, messages, c.Pending); err != nil {
-			return r, err
+		pause := budgetPause
+		over, askErr := a.askForDecision(ctx, of, messages, c.Pending)
+		if askErr != nil {
+			return r, askErr
 		}
-		err = &agent.PostponeError{After: budgetPause, Err: err}
+		if _, other := errors.AsType[otherBudget](err); !over && !other { // a grant, or another day, since the call was refused
+			pause = 0
+		}
+		err = by.postponed(pause, by.deadline, err)
 	}
 	if _, later := errors.AsType[*agent.PostponeError](err); later {
 		return r, errors.Join(by.rest(err), a.pauseChunks(ctx, w))

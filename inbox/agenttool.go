@@ -159,7 +159,7 @@ type asker struct {
 	place    string // of the cycle
 	// The collection of the cycle, and its first message.
 	collection, message string
-	until               time.Time // the time of the next look for an outcome; zero if no call of the cycle waits. Owned by the holder of the turn
+	until               time.Time // the time of the next look for an outcome, or at a budget; zero if the cycle waits for none. Owned by the holder of the turn
 }
 
 // waiter returns the cycle, for the wake-up.

@@ -17,16 +17,22 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// wantNoRecords expects that an object has no records of requests of agent tools.
+// wantRecords compares the numbers of the records of requests of agent tools in an object: of the requests of cycles, and of those that are waited for.
+func wantRecords(t *testing.T, ctx context.Context, d *desk, asked, awaited int) {
+	t.Helper()
+	for of, want := range map[string]int{"dohost.inbox.asked": asked, "dohost.inbox.awaited": awaited} {
+		records := dohost.Collection[any]{Name: of, Key: func(any) string { return "" }}
+		if n, err := records.Count(ctx, d.Storage(), nil); n != want || err != nil {
+			t.Errorf("%d rows of %q, want %d, %v", n, of, want, err)
+		}
+	}
+}
+
+// wantNoRecords expects that an object has none of these records.
 func wantNoRecords(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 	t.Helper()
 	inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-		for _, of := range []string{"dohost.inbox.asked", "dohost.inbox.awaited"} {
-			records := dohost.Collection[any]{Name: of, Key: func(any) string { return "" }}
-			if n, err := records.Count(ctx, d.Storage(), nil); n > 0 || err != nil {
-				t.Errorf("%d rows of %q remain, %v", n, of, err)
-			}
-		}
+		wantRecords(t, ctx, d, 0, 0)
 		return nil
 	})
 }
@@ -68,6 +74,29 @@ func TestAgentToolOfDeletedMessage(t *testing.T) {
 			h.Advance(10 * time.Minute)
 		}
 		wantNoRecords(t, ctx, h)
+	}, slowTeam()...)
+}
+
+// TestAgentToolOfMovedMessage changes the time and the agent of messages while a cycle waits for another agent. A message with another time
+// remains in the inbox, and one of another agent does not.
+func TestAgentToolOfMovedMessage(t *testing.T) {
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		askA(t, ctx, h, "b: hi")
+		h.Advance(3 * time.Second)
+		move := func(asked, awaited int, how func(m *inbox.Message)) {
+			t.Helper()
+			inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+				rows, err := messages.List(ctx, d.Storage(), nil)
+				for _, row := range rows {
+					_, moveErr := messages.Update(ctx, d.Storage(), row.Key, func(m *inbox.Message) error { how(m); return nil })
+					err = errors.Join(err, moveErr)
+				}
+				wantRecords(t, ctx, d, asked, awaited)
+				return err
+			})
+		}
+		move(1, 1, func(m *inbox.Message) { m.Created = m.Created.Add(time.Second) })
+		move(0, 0, func(m *inbox.Message) { m.To = "c" })
 	}, slowTeam()...)
 }
 

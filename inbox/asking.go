@@ -25,8 +25,8 @@ const (
 	unreachablePause = time.Minute
 )
 
-// postponed returns the error that postpones a cycle by the time after, or until the deadline of a request if that is earlier. The time counts from
-// this call: other tools of the step may run much longer. See asker.rest.
+// postponed returns the error that postpones a cycle by the time after, or until the deadline of a request if that is earlier: of a request to another
+// agent, or of that which the cycle answers. The time counts from this call: other tools of the step may run much longer. See asker.rest.
 func (by *asker) postponed(after time.Duration, deadline time.Time, why error) error {
 	at := time.Now().Add(after)
 	if !deadline.IsZero() && deadline.Before(at) {

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"time"
 
@@ -83,7 +84,7 @@ func settleWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
 			}
 		}
 	}
-	if !leftInbox(w) {
+	if leftInbox(w) == "" {
 		return nil
 	}
 	return errors.Join(settleID(ctx, of, w.Collection, w.Key), forgetAsked(ctx, of.Storage(), w.Collection, w.Key))
@@ -99,15 +100,26 @@ func settleParked(ctx context.Context, of agent.Handle, collection string, keys 
 	return nil
 }
 
-// leftInbox reports whether a row waited for an agent before it was written, and does not afterwards, or waits for another one.
-func leftInbox(w *dohost.RowWrite) bool {
-	for before := range w.FormerPlaces(pendingIndex) {
-		for now := range w.Places(pendingIndex) {
-			return now != before
-		}
-		return true
+// leftInbox returns the key of the name of the agent whose inbox a message leaves with a write: it waited for that agent before the write, and does not
+// afterwards, or waits for another one. The key is empty for any other write.
+func leftInbox(w *dohost.RowWrite) dohost.Key {
+	if before := waitedFor(w.FormerPlaces(pendingIndex)); before != waitedFor(w.Places(pendingIndex)) {
+		return before
 	}
-	return false
+	return ""
+}
+
+// createdSize is the size of the time at the end of a place in the index of the messages that wait. The name is before it.
+var createdSize = len(dohost.KeyOf(time.Time{}))
+
+// waitedFor returns the key of the name of the agent that a message waits for, given its places in the index; empty if it waits for none.
+func waitedFor(places iter.Seq2[dohost.Key, dohost.Cursor]) dohost.Key {
+	for place := range places {
+		if len(place) > createdSize {
+			return place[:len(place)-createdSize]
+		}
+	}
+	return ""
 }
 
 // settleID is settle for the request with an id, if a cycle waits for it.

@@ -13,16 +13,20 @@ import (
 
 // An exhausted budget of an Agent makes its cycles wait, and asks for a decision. Invariants:
 //
-//   - A question is a stored row. An agent has at most one for each scope of its budget: a repeated cycle, and the cycles of other groups, find
-//     it. Its id belongs to no other question.
+//   - A question is a stored row. An agent has at most one open question for each scope of its budget: a repeated cycle, and the cycles of other
+//     groups, find it. Its id belongs to no other question.
 //   - A wait is a stored row for each message of a cycle that has found the budget exhausted. It names the question. A wait exists only while its
 //     message is in the inbox, and a question only while it has a wait: see budgetItems.rowWritten.
 //   - The question and the waits are in the batch that postpones the cycle. A crash before that batch is durable repeats the cycle, which asks.
-//   - A decision deletes the question and its waits, and has its effect, in one batch: the grant and the due messages, or the parked messages.
-//     So the repetition of a decision, for example after a lost answer, finds no question, and has no effect.
+//   - A decision ends the question in one batch, with the grant. So the repetition of a decision, for example after a lost answer, finds no open
+//     question, and has no effect. The messages are due, or parked, in that batch and, if there are many, in later ones: see questionRow.end.
 //   - A grant extends the scope, which all agents of the object have in common. So it ends the questions of all of them about that scope.
 //   - A cycle that begins while the budget allows a call ends the questions of its agent: the budget is that of another day, a higher one, or
 //     was granted otherwise. The messages are due then.
+//
+// A grant may come between the refusal of the call and the question. Then there is no question, and the cycle is repeated after a second.
+//
+// The cycle of a request that waits is repeated at the deadline, which marks the request as expired.
 //
 // The order in a cycle: the questions that are out of date end; the agent asks its model; after an exhausted budget, the question and the waits
 // are written, and the method returns a PostponeError without releasing the turn in between. A decision while the cycle runs does not start or park
@@ -58,7 +62,7 @@ var ErrNoQuestion = errors.New("inbox: there is no such question about a budget"
 //
 // Errors: those of the collections.
 func BudgetQuestions(ctx context.Context, of Ref) (list []BudgetQuestion, err error) {
-	rows, err := questions.List(ctx, of.Storage(), nil)
+	rows, err := questions.List(ctx, of.Storage(), &dohost.Query[questionRow]{Where: func(q questionRow) bool { return q.Ended == "" }})
 	for _, row := range rows {
 		q := row.Value
 		over, err := q.isOver(ctx, of)
@@ -85,7 +89,8 @@ func BudgetQuestions(ctx context.Context, of Ref) (list []BudgetQuestion, err er
 // refusal parks the messages that wait for this question, with the exhausted budget as the reason: a [WaitReply] for them returns [ErrNoReply].
 // [agent.Rows.List] lists the parked messages. After a retry, their cycle asks again.
 //
-// The decision, its effect and the end of the question are one batch. A question is decided once: the second decision is ErrNoQuestion, so
+// The decision, the grant and the end of the question are one batch, which also has the effect on the first 50 messages, and on the others of their cycles.
+// A fiber has the effect on the rest, in batches of that size, also after a crash. A question is decided once: the second decision is ErrNoQuestion, so
 // a caller may repeat one whose answer was lost. DecideBudget is for the program: clients decide only if it exposes a method. ctx must hold the
 // turn.
 //
@@ -105,10 +110,11 @@ func DecideBudget(ctx context.Context, of Ref, d *BudgetDecision) error {
 		return &dohost.LimitError{What: "reason of a decision", Size: len(d.Reason), Limit: maxReason}
 	}
 	q, ok, err := questionOf(ctx, of.Storage(), d.Question)
-	if err == nil && ok {
+	if ok = ok && q.Ended == ""; err == nil && ok {
 		var over bool
 		if over, err = q.isOver(ctx, of); over && err == nil {
-			ok, err = false, q.end(ctx, of, BudgetWithdrawn, nil)
+			ok = false
+			_, err = q.end(ctx, of, BudgetWithdrawn, nil, settledMessages)
 		}
 	}
 	switch {
@@ -117,7 +123,8 @@ func DecideBudget(ctx context.Context, of Ref, d *BudgetDecision) error {
 	case !ok:
 		return fmt.Errorf("%w: %.64q", ErrNoQuestion, d.Question)
 	case !d.Approve:
-		return q.end(ctx, of, BudgetDenied, d)
+		_, err := q.end(ctx, of, BudgetDenied, d, settledMessages)
+		return err
 	}
 	return q.approve(ctx, of, d)
 }
@@ -129,13 +136,15 @@ func (q *questionRow) approve(ctx context.Context, of Ref, d *BudgetDecision) er
 			return err
 		}
 		same, err := questions.List(ctx, of.Storage(), &dohost.Query[questionRow]{Index: byScope, Equal: q.scopeKey()})
+		most, n := settledMessages, 0 // of all questions together
 		for _, row := range same {
 			action, by := BudgetWithdrawn, (*BudgetDecision)(nil)
 			if row.Value.ID == q.ID {
 				action, by = BudgetApproved, d
 			}
 			if err == nil {
-				err = row.Value.end(ctx, of, action, by)
+				n, err = row.Value.end(ctx, of, action, by, most)
+				most = max(0, most-n)
 			}
 		}
 		return err

@@ -338,6 +338,60 @@ func TestBudgetMessagesLeave(t *testing.T) {
 	}, thrifty("clerk", m, ofDay(1)))
 }
 
+// TestBudgetUntilDeadline sends requests with deadlines while a budget is exhausted. A cycle that waits ends at the deadline, and not before it.
+func TestBudgetUntilDeadline(t *testing.T) {
+	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, _ func() []string) {
+		send(t, ctx, h, fromAda("1")...)
+		h.Advance(5 * time.Second)
+		send(t, ctx, h, within("2", 90*time.Second), within("3", 7*time.Minute), within("4", 0))
+		for _, c := range []struct {
+			until  time.Duration
+			states []string
+		}{
+			{89990 * time.Millisecond, []string{"2 waiting", "3 waiting", "4 waiting"}}, {20 * time.Millisecond, []string{"2 expired", "3 waiting", "4 waiting"}},
+			{329980 * time.Millisecond, []string{"2 expired", "3 waiting", "4 waiting"}}, {20 * time.Millisecond, []string{"2 expired", "3 expired", "4 waiting"}},
+		} {
+			h.Advance(c.until)
+			equal(t, "states", states(t, ctx, h), c.states...)
+		}
+		if list := openQuestions(t, ctx, h); len(list) != 1 || list[0].Messages != 1 {
+			t.Errorf("questions: %+v", list)
+		}
+	}, thrifty("clerk", &clerkModel{}, ofDay(1)))
+}
+
+// TestBudgetGrantedDuringRefusal grants a budget when the call of a cycle is refused already, and its question is not stored yet. The cycle is repeated
+// after a second, without a question.
+func TestBudgetGrantedDuringRefusal(t *testing.T) {
+	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
+	generate, refused := in.Generate, func() {}
+	in.Generate = func(d *desk, ctx context.Context, c *inbox.Cycle[inbox.Message]) (inbox.Response, error) {
+		refused()
+		return generate(d, ctx, c)
+	}
+	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		send(t, ctx, h, asking("1"))
+		h.Advance(5 * time.Second)
+		event := func(fn func(ctx context.Context, d *desk) error) {
+			h.Client(func(ctx context.Context) error { return desks.Get(h, "a").Do(ctx, fn) })
+			time.Sleep(time.Millisecond) // with the turn: the event is in line
+		}
+		refused = func() {
+			refused = func() {}
+			event(func(ctx context.Context, _ *desk) error {
+				time.Sleep(time.Second) // the call that will be refused is in line
+				event(func(ctx context.Context, d *desk) error { return chat.GrantBudget(ctx, d, chat.BudgetOfAgent, "") })
+				return nil
+			})
+		}
+		send(t, ctx, h, asking("2"))
+		h.Advance(5 * time.Second)
+		equal(t, "responses", responses(t, ctx, h), "1 to planner 1", "2 to planner 2")
+		wantBudgets(t, ctx, h, 1)
+		wantNoQuestion(t, ctx, h)
+	}, inbox.On(in))
+}
+
 // TestBudgetMessageLeavesDuringCycle has a cycle whose only message leaves the inbox before the agent finds its budget exhausted.
 func TestBudgetMessageLeavesDuringCycle(t *testing.T) {
 	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &clerkModel{}, ofDay(1)))
@@ -398,9 +452,10 @@ func TestBudgetOfAnotherAgent(t *testing.T) {
 	}}
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, reports func() []string) {
 		send(t, ctx, h, fromAda("1")...)
-		h.Advance(2 * time.Minute)
-		wantNoQuestion(t, ctx, h)
 		h.Advance(4 * time.Minute)
+		wantNoQuestion(t, ctx, h)
+		equal(t, "responses", responses(t, ctx, h))
+		h.Advance(2 * time.Minute)
 		equal(t, "responses", responses(t, ctx, h), "1 to ada")
 		equal(t, "reports", reports())
 	}, thrifty("clerk", m, chat.Budget{Agent: chat.Limit{Cost: 10}}))
@@ -503,22 +558,27 @@ func TestBudgetForClients(t *testing.T) {
 		})))
 }
 
+// eventNumbers returns the numbers and the actions of the audit log.
+func eventNumbers(t *testing.T, ctx context.Context, h *dohosttest.Host) (list []string) {
+	t.Helper()
+	inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+		for e, err := range inbox.BudgetEvents(ctx, d) {
+			if err != nil {
+				return err
+			}
+			list = append(list, fmt.Sprint(e.Number, " ", e.Action))
+		}
+		return nil
+	})
+	return list
+}
+
 // TestBudgetEventsExpire lets the retention period of the audit log pass. Each new event deletes up to two that are too old.
 func TestBudgetEventsExpire(t *testing.T) {
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, _ func() []string) {
 		want := func(numbers ...string) {
 			t.Helper()
-			var got []string
-			inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-				for e, err := range inbox.BudgetEvents(ctx, d) {
-					if err != nil {
-						return err
-					}
-					got = append(got, fmt.Sprint(e.Number, " ", e.Action))
-				}
-				return nil
-			})
-			equal(t, "events", got, numbers...)
+			equal(t, "events", eventNumbers(t, ctx, h), numbers...)
 		}
 		send(t, ctx, h, asking("0"))
 		for _, id := range []string{"1", "2"} {
@@ -536,5 +596,44 @@ func TestBudgetEventsExpire(t *testing.T) {
 		send(t, ctx, h, asking("3"))
 		h.Advance(5 * time.Second)
 		want("3 requested", "4 approved", "5 requested")
+	}, thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
+}
+
+// TestBudgetEventsAreBounded fills the audit log: a message that waits for a decision is inserted and deleted. The log keeps the newest 10,000 events.
+func TestBudgetEventsAreBounded(t *testing.T) {
+	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, _ func() []string) {
+		wait := func(id string) {
+			send(t, ctx, h, asking(id))
+			h.Advance(time.Second)
+		}
+		leave := func(id string) {
+			inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+				_, err := messages.Delete(ctx, d.Storage(), id)
+				return err
+			})
+		}
+		want := func(numbers ...string) {
+			t.Helper()
+			equal(t, "events", eventNumbers(t, ctx, h), numbers...)
+		}
+		send(t, ctx, h, asking("0"))
+		h.Advance(5 * time.Second)
+		for _, id := range []string{"1", "2"} {
+			wait(id)
+			leave(id)
+		}
+		want("1 requested", "2 withdrawn", "3 requested", "4 withdrawn")
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
+			return inbox.NumberBudgetEvent(ctx, d.Storage(), 4, inbox.MaxBudgetEvents)
+		})
+		wait("3")
+		want("2 withdrawn", "3 requested", "10000 withdrawn", "10001 requested")
+		leave("3")
+		want("3 requested", "10000 withdrawn", "10001 requested", "10002 withdrawn")
+		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error { // as if the log had had no bound: it becomes shorter
+			return errors.Join(inbox.NumberBudgetEvent(ctx, d.Storage(), 10_000, 2), inbox.NumberBudgetEvent(ctx, d.Storage(), 10_001, 5))
+		})
+		wait("4")
+		want("5 requested", "10002 withdrawn", "10003 requested")
 	}, thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
 }

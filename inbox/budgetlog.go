@@ -23,8 +23,8 @@ const (
 	BudgetWithdrawn BudgetAction = "withdrawn" // without a decision: see ErrNoQuestion
 )
 
-// BudgetEvent is an entry of the audit log of the questions about budgets in an object. An entry does not change. Each new entry deletes up to two
-// that are older than 90 days, so the log has at least the entries of the last 90 days, and the newest one.
+// BudgetEvent is an entry of the audit log of the questions about budgets in an object. An entry does not change. The log has at most the newest
+// 10,000 entries. Each new entry deletes up to two, the oldest first, that are too many or older than 90 days.
 type BudgetEvent struct {
 	Number        uint64 // in the order of the log, from 1 without a gap
 	Question      string // its id
@@ -57,8 +57,10 @@ const (
 	// maxActor and maxReason bound the texts of a decision, in bytes.
 	maxActor  = 256
 	maxReason = 2 << 10
-	// keepBudgetEvents is the retention period of the events.
+	// keepBudgetEvents is the retention period of the events, and maxBudgetEvents bounds their number: a client that inserts and deletes messages
+	// while a budget is exhausted adds two with each.
 	keepBudgetEvents = 90 * 24 * time.Hour
+	maxBudgetEvents  = 10_000
 	// listedBudgetEvents is the number of the events that operators see, the newest.
 	listedBudgetEvents = 100
 )
@@ -84,7 +86,7 @@ func BudgetEvents(ctx context.Context, of Ref) iter.Seq2[BudgetEvent, error] {
 	}
 }
 
-// log appends an event of a question, and deletes up to two that are too old.
+// log appends an event of a question, and deletes up to two that are too old or too many.
 func (q *questionRow) log(ctx context.Context, s *dohost.Storage, how BudgetAction, d *BudgetDecision) error {
 	last, err := budgetEvents.List(ctx, s, &dohost.Query[budgetEventRow]{Reverse: true, Limit: 1})
 	if err != nil {
@@ -105,7 +107,8 @@ func (q *questionRow) log(ctx context.Context, s *dohost.Storage, how BudgetActi
 	}
 	old, err := budgetEvents.List(ctx, s, &dohost.Query[budgetEventRow]{Limit: 2})
 	for _, row := range old {
-		if err == nil && row.Value.Number < e.Number && row.Value.At < now.Add(-keepBudgetEvents).UnixMilli() {
+		tooOld := row.Value.Number < e.Number && row.Value.At < now.Add(-keepBudgetEvents).UnixMilli()
+		if err == nil && (tooOld || row.Value.Number+maxBudgetEvents <= e.Number) {
 			_, err = budgetEvents.Delete(ctx, s, row.Key)
 		}
 	}
@@ -117,15 +120,7 @@ type budgetItems struct{ collection, agent string }
 
 // rowWritten deletes the wait of a message that leaves the inbox of the agent, and ends the question if that was its last wait.
 func (b *budgetItems) rowWritten(ctx context.Context, s *dohost.Storage, w *dohost.RowWrite) error {
-	listed := func(places iter.Seq2[dohost.Key, dohost.Cursor]) bool {
-		for key := range places {
-			if strings.HasPrefix(string(key), string(nameKey(b.agent))) {
-				return true
-			}
-		}
-		return false
-	}
-	if w.Collection != b.collection || !listed(w.FormerPlaces(pendingIndex)) || listed(w.Places(pendingIndex)) {
+	if w.Collection != b.collection || leftInbox(w) != nameKey(b.agent) {
 		return nil
 	}
 	key := waits.Key(waitRow{Collection: b.collection, Agent: b.agent, Key: w.Key})
@@ -143,7 +138,8 @@ func (b *budgetItems) rowWritten(ctx context.Context, s *dohost.Storage, w *doho
 func (b *budgetItems) inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		of := questionRow{Collection: b.collection, Agent: b.agent}
-		for row, err := range questions.Scan(v, &dohost.Query[questionRow]{Prefix: of.agentKey()}) {
+		open := func(q questionRow) bool { return q.Ended == "" }
+		for row, err := range questions.Scan(v, &dohost.Query[questionRow]{Prefix: of.agentKey(), Where: open}) {
 			var d dohost.Resource
 			if err == nil {
 				d, err = row.Value.resource(v)

@@ -3,7 +3,6 @@ package inbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -23,20 +22,33 @@ type questionRow struct {
 	Spent, Limit      int64
 	Grants            int // of the scope, when a cycle last found it exhausted
 	Since             int64
+	// Ended is set if the question has ended, but messages still wait for it. Fiber settles them.
+	Ended BudgetAction `msgpack:",omitempty"`
+	Fiber string       `msgpack:",omitempty"`
 }
 
 // The indexes of questions.
 const (
 	byID    = "id"
-	byScope = "scope"
+	byScope = "scope" // open questions alone
 )
 
 var questions = dohost.Collection[questionRow]{
 	Name: "dohost.inbox.budgets",
-	Key:  func(q questionRow) string { return string(q.agentKey() + q.scopeKey()) },
+	Key: func(q questionRow) string {
+		if q.Ended != "" { // the agent may have another question for the scope
+			return string(q.agentKey() + q.scopeKey() + dohost.KeyOf(q.ID))
+		}
+		return string(q.agentKey() + q.scopeKey())
+	},
 	Indexes: []dohost.Index[questionRow]{
 		{Name: byID, Of: func(q questionRow) dohost.Key { return dohost.KeyOf(q.ID) }},
-		{Name: byScope, Of: func(q questionRow) dohost.Key { return q.scopeKey() }},
+		{Name: byScope, Of: func(q questionRow) dohost.Key {
+			if q.Ended != "" {
+				return ""
+			}
+			return q.scopeKey()
+		}},
 	},
 }
 
@@ -48,15 +60,15 @@ func (q *questionRow) scopeKey() dohost.Key {
 	return dohost.KeyOf(string(q.Scope)) + dohost.KeyOf(q.Name)
 }
 
-// waits returns the query of the waits of a question.
+// waits returns the query of the waits of a question, those of one call after each other.
 func (q *questionRow) waits() *dohost.Query[waitRow] {
-	return &dohost.Query[waitRow]{Index: byQuestion, Equal: dohost.KeyOf(q.ID)}
+	return &dohost.Query[waitRow]{Index: byQuestion, Prefix: dohost.KeyOf(q.ID)}
 }
 
 // waitRow is a message that waits for a decision. Key is that of the message, and Call the agent.Rows.CallID of its cycle.
 type waitRow struct{ Collection, Agent, Key, Question, Call string }
 
-// byQuestion is the index of waits by their questions.
+// byQuestion is the index of waits by their questions and calls.
 const byQuestion = "question"
 
 var waits = dohost.Collection[waitRow]{
@@ -65,7 +77,7 @@ var waits = dohost.Collection[waitRow]{
 		return string(dohost.KeyOf(w.Collection) + dohost.KeyOf(w.Agent) + nameKey(w.Key))
 	},
 	Indexes: []dohost.Index[waitRow]{
-		{Name: byQuestion, Of: func(w waitRow) dohost.Key { return dohost.KeyOf(w.Question) }},
+		{Name: byQuestion, Of: func(w waitRow) dohost.Key { return dohost.KeyOf(w.Question) + dohost.KeyOf(w.Call) }},
 	},
 }
 
@@ -88,45 +100,6 @@ func (q *questionRow) isOver(ctx context.Context, of Ref) (bool, error) {
 	return n != q.Grants, err
 }
 
-// end deletes a question and its waits, records how it has ended, and parks the messages after a refusal, or else makes them due.
-func (q *questionRow) end(ctx context.Context, of Ref, how BudgetAction, d *BudgetDecision) error {
-	s := of.Storage()
-	err := dohost.Transaction(ctx, func(ctx context.Context) error {
-		waiting, err := waits.List(ctx, s, q.waits())
-		if err != nil {
-			return err
-		}
-		var keys []string
-		for _, row := range waiting {
-			if _, err := waits.Delete(ctx, s, row.Key); err != nil {
-				return err
-			}
-			keys = append(keys, row.Value.Key)
-		}
-		if how == BudgetDenied {
-			if _, err := of.Rows().Park(ctx, q.Collection, keys, fmt.Errorf("inbox: the grant was refused: %w", q.exhausted())); err != nil {
-				return err
-			}
-		}
-		if _, err := questions.Delete(ctx, s, questions.Key(*q)); err != nil {
-			return err
-		}
-		if err := q.log(ctx, s, how, d); err != nil || how == BudgetDenied {
-			return err
-		}
-		return makeDue(ctx, of, waiting)
-	})
-	if err == nil {
-		q.report(ctx, of, how, d)
-	}
-	return err
-}
-
-// exhausted returns the error of the exhausted budget.
-func (q *questionRow) exhausted() *chat.BudgetError {
-	return &chat.BudgetError{Scope: q.Scope, Name: q.Name, Measure: q.Measure, Spent: q.Spent, Limit: q.Limit}
-}
-
 // report reports an event of a question.
 func (q *questionRow) report(ctx context.Context, of Ref, how BudgetAction, d *BudgetDecision) {
 	attrs := []slog.Attr{
@@ -139,46 +112,21 @@ func (q *questionRow) report(ctx context.Context, of Ref, how BudgetAction, d *B
 	of.Object().Report(ctx, "inbox:budget", attrs...)
 }
 
-// makeDue makes waiting messages due: it wakes each of their cycles once.
-func makeDue(ctx context.Context, of Ref, waiting []dohost.Row[waitRow]) error {
-	woken := map[string]bool{}
-	for _, row := range waiting {
-		call := row.Value.Call
-		if woken[call] {
-			continue
-		}
-		woken[call] = true
-		if err := of.Rows().Wake(ctx, call); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// otherBudget is the error of a model that itself returns a [chat.BudgetError], for example because it asks another agent.
+type otherBudget struct{ error }
 
-// withdrawQuestions ends the questions of an agent whose budget allows a call of the model.
-func (a *Agent) withdrawQuestions(ctx context.Context, of Ref, messages *dohost.Collection[Message]) error {
-	key := questionRow{Collection: messages.Name, Agent: a.Name}
-	open, err := questions.List(ctx, of.Storage(), &dohost.Query[questionRow]{Prefix: key.agentKey()})
-	if err != nil || len(open) == 0 {
-		return err
-	}
-	if over, err := a.run().Exhausted(ctx, of); over != nil || err != nil {
-		return err
-	}
-	for _, row := range open {
-		if err := row.Value.end(ctx, of, BudgetWithdrawn, nil); err != nil && !errors.Is(err, dohost.ErrNoSpace) {
-			return err
-		}
-	}
-	return nil
-}
+// Unwrap returns the error of the model.
+func (e otherBudget) Unwrap() error { return e.error }
 
-// askForDecision stores a question about the exhausted budget of the agent, and the messages that wait for it. It stores nothing if that budget
-// is not exhausted, since the model may have returned the [chat.BudgetError] of another agent. If the disk is full, the next cycle asks.
-func (a *Agent) askForDecision(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {
+// askForDecision stores a question about the exhausted budget of the agent, and the messages that wait for it, and reports whether that budget is
+// exhausted. The check and the question are one batch: the call may have been refused before a grant, and the model may have
+// returned the error of another budget. If the disk is full, the next cycle asks.
+func (a *Agent) askForDecision(
+	ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message],
+) (exhausted bool, err error) {
 	over, err := a.run().Exhausted(ctx, of)
 	if over == nil || err != nil {
-		return err
+		return false, err
 	}
 	var q questionRow
 	var asked bool
@@ -189,12 +137,12 @@ func (a *Agent) askForDecision(ctx context.Context, of Ref, messages *dohost.Col
 		return putWaits(ctx, of.Storage(), messages, &q, pending, of.Rows().CallID(ctx))
 	})
 	if errors.Is(err, dohost.ErrNoSpace) {
-		return nil
+		return true, nil
 	}
 	if err == nil && asked {
 		q.report(ctx, of, BudgetRequested, nil)
 	}
-	return err
+	return true, err
 }
 
 // putQuestion stores a question, unless the agent has one for that scope, whose amounts it updates.
@@ -256,7 +204,7 @@ func endUnused(ctx context.Context, s *dohost.Storage, id string) error {
 	if id == "" {
 		return nil
 	}
-	n, err := waits.Count(ctx, s, &dohost.Query[waitRow]{Index: byQuestion, Equal: dohost.KeyOf(id), Limit: 1})
+	n, err := waits.Count(ctx, s, &dohost.Query[waitRow]{Index: byQuestion, Prefix: dohost.KeyOf(id), Limit: 1})
 	if err != nil || n > 0 {
 		return err
 	}
@@ -264,7 +212,7 @@ func endUnused(ctx context.Context, s *dohost.Storage, id string) error {
 	if err != nil || !ok {
 		return err
 	}
-	if _, err := questions.Delete(ctx, s, questions.Key(q)); err != nil {
+	if _, err := questions.Delete(ctx, s, questions.Key(q)); err != nil || q.Ended != "" {
 		return err
 	}
 	return q.log(ctx, s, BudgetWithdrawn, nil)

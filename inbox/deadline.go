@@ -78,19 +78,34 @@ func (a *Agent) expire(ctx context.Context, of Ref, messages *dohost.Collection[
 	return nil
 }
 
-// deadlineModel is a model that is not asked after the deadline of the cycle, and whose answer ends there. The tools of a cycle do not end
-// there: it would not be known whether they took effect.
-type deadlineModel struct{ chat.Model }
+// cycleModel is the model of a cycle. It is not asked after the deadline, and its answer ends there. The tools of a cycle do not end
+// there: it would not be known whether they took effect. An error of a budget that the model itself returns is an otherBudget.
+type cycleModel struct{ chat.Model }
 
-// withDeadline returns a model that observes the deadline of its cycle.
-func withDeadline(m chat.Model) chat.Model {
+// forCycles returns the model of the cycles of an agent.
+func forCycles(m chat.Model) chat.Model {
 	if m == nil {
 		return nil
 	}
-	return deadlineModel{m}
+	return cycleModel{m}
 }
 
-func (m deadlineModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m cycleModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	stream := m.untilDeadline(ctx, p)
+	return func(yield func(chat.Chunk, error) bool) {
+		for c, err := range stream {
+			if _, other := errors.AsType[*chat.BudgetError](err); other {
+				err = otherBudget{err}
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// untilDeadline asks the model until the deadline of the cycle.
+func (m cycleModel) untilDeadline(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	of, ok := ctx.Value(askerKey{}).(*asker)
 	if !ok || of.deadline.IsZero() {
 		return m.Model.Stream(ctx, p)

@@ -144,7 +144,7 @@ func TestWaitReplyUntilDeadline(t *testing.T) {
 		equal(t, "states", states(t, ctx, h), "1 waiting", "2 waiting", "3 waiting", "4 waiting")
 		h.Advance(2 * time.Minute)
 		equal(t, "states", states(t, ctx, h), "1 clerk says 1", "2 waiting", "3 expired", "4 expired")
-		if _, err := waitReply(ctx, h, nobody); !errors.Is(err, inbox.ErrExpired) { // now no row of the object is pending
+		if _, err := waitReply(ctx, h, nobody); !errors.Is(err, inbox.ErrExpired) { // no call for the messages runs or will begin
 			t.Errorf("2, at rest: %v", err)
 		}
 	}, inbox.On(in), answeredElsewhere("nobody"))

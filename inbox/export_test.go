@@ -17,7 +17,16 @@ func BudgetRows(ctx context.Context, s *dohost.Storage) (asked, waiting int, err
 
 // AskForDecision is the end of a cycle that has found a budget exhausted.
 func (a *Agent) AskForDecision(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {
-	return a.askForDecision(ctx, of, messages, pending)
+	_, err := a.askForDecision(ctx, of, messages, pending)
+	return err
+}
+
+// SettledMessages is the number of messages that one batch settles after the end of a question.
+const SettledMessages = settledMessages
+
+// ReviewQuestions is the beginning of a cycle with messages.
+func (a *Agent) ReviewQuestions(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {
+	return a.reviewQuestions(ctx, of, messages, pending)
 }
 
 // AgeBudgetEvents makes the events of the audit log older.
@@ -28,6 +37,18 @@ func AgeBudgetEvents(ctx context.Context, s *dohost.Storage, by time.Duration) e
 		err = errors.Join(err, budgetEvents.Put(ctx, s, row.Value))
 	}
 	return err
+}
+
+// MaxBudgetEvents bounds the number of the events of the audit log.
+const MaxBudgetEvents = maxBudgetEvents
+
+// NumberBudgetEvent gives an event of the audit log another number.
+func NumberBudgetEvent(ctx context.Context, s *dohost.Storage, from, to uint64) error {
+	key := budgetEvents.Key(budgetEventRow{Number: from})
+	row, _, err := budgetEvents.Get(ctx, s, key)
+	row.Value.Number = to
+	_, deleteErr := budgetEvents.Delete(ctx, s, key)
+	return errors.Join(err, deleteErr, budgetEvents.Insert(ctx, s, row.Value))
 }
 
 // UnknownHook returns the hook that records messages to unknown names, in a class whose agents have these names.

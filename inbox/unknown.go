@@ -70,7 +70,7 @@ func shared[O any](part classPart) agent.Entry[O] {
 			}
 		}
 		return agent.Extension[O]{
-			Entries: []agent.Entry[O]{wakeFiber[O]()}, Wake: u.wake, Inspect: u.inspect,
+			Entries: []agent.Entry[O]{wakeFiber[O](), settleFiber[O]()}, Wake: u.wake, Inspect: u.inspect,
 			RowWritten: func(ctx context.Context, of agent.Handle, w *dohost.RowWrite) error {
 				return errors.Join(settleWritten(ctx, of, w), u.rowWritten(ctx, of, w))
 			},
@@ -126,23 +126,10 @@ type unknownNames struct {
 	messages map[string]*dohost.Collection[Message] // by their names
 }
 
-// createdSize is the size of the time at the end of a place in the index of the messages that wait. The name is before it.
-var createdSize = len(dohost.KeyOf(time.Time{}))
-
-// unknown returns the key of the name of a message that waits, given the places of its row; empty if no message waits, or an inbox takes it.
-func (u *unknownNames) unknown(collection string, places iter.Seq2[dohost.Key, dohost.Cursor]) dohost.Key {
-	for place := range places {
-		if len(place) > createdSize && !u.taken(collection, place) {
-			return place[:len(place)-createdSize]
-		}
-	}
-	return ""
-}
-
-// taken reports whether an inbox takes the rows of a place.
-func (u *unknownNames) taken(collection string, place dohost.Key) bool {
+// taken reports whether an inbox takes the messages to a name, given its key.
+func (u *unknownNames) taken(collection string, name dohost.Key) bool {
 	for _, p := range u.parts {
-		if p.collection == collection && p.index == pendingIndex && strings.HasPrefix(string(place), string(p.prefix)) {
+		if p.collection == collection && p.index == pendingIndex && strings.HasPrefix(string(name), string(p.prefix)) {
 			return true
 		}
 	}
@@ -182,13 +169,13 @@ func (u *unknownNames) rowWritten(ctx context.Context, of Ref, w *dohost.RowWrit
 	if messages == nil {
 		return nil
 	}
-	before, now := u.unknown(w.Collection, w.FormerPlaces(pendingIndex)), u.unknown(w.Collection, w.Places(pendingIndex))
-	if before != "" && before != now {
-		if _, err := unknownRows.Delete(ctx, of.Storage(), unknownKey(w.Collection, before, w.Key)); err != nil {
+	if left := leftInbox(w); left != "" && !u.taken(w.Collection, left) {
+		if _, err := unknownRows.Delete(ctx, of.Storage(), unknownKey(w.Collection, left, w.Key)); err != nil {
 			return err
 		}
 	}
-	if now == "" {
+	now := waitedFor(w.Places(pendingIndex))
+	if now == "" || u.taken(w.Collection, now) {
 		return nil
 	}
 	m, _, err := messages.Get(ctx, of.Storage(), w.Key)

@@ -1,0 +1,194 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat"
+)
+
+// The end of a question settles the messages that wait for it: it makes them due, or parks them after a refusal. A batch of the store has a limit, and
+// any number of messages may wait, so only the first ones are settled in the batch of the end. Invariants:
+//
+//   - The end is one batch: the grant, the event in the audit log, and the settled messages. If others wait, the same batch stores the question as ended,
+//     and starts a fiber. An ended question is decided already: a second decision is ErrNoQuestion, and the next exhausted budget is another question.
+//   - Each batch of the fiber settles some messages and deletes their waits. The last one deletes the question. So a wait exists exactly until its
+//     message is settled, and after a crash the fiber continues with the first wait.
+//   - The messages of one call are settled together, since they are parked together. A batch has settledMessages, and the rest of the last call.
+//   - A cycle whose messages wait for a refused question does not ask again: it is postponed until the fiber has parked them. After an approval a cycle
+//     need not wait for the fiber. If it asks again, its messages wait for the new question.
+//   - If the fiber cannot start or has failed, the next cycle of the agent starts another.
+
+// settledMessages is the number of messages that are settled in one batch. Their calls have up to 499 more.
+const settledMessages = 50
+
+// settling is the checkpoint of a fiber that settles messages.
+type settling struct {
+	Question string `json:"question"` // its ID
+	Settled  int    `json:"settled"`  // messages
+}
+
+const settleKind agent.FiberKind[settling] = "inbox.settle"
+
+// settleFiber returns the kind of the fibers that settle messages.
+func settleFiber[O any]() agent.Entry[O] {
+	return agent.OnFiber(settleKind, func(o *O, ctx context.Context, f *agent.Fiber[settling]) error {
+		return settleAll(ctx, any(o).(Ref), f)
+	}, &agent.KindOptions{KeepCompleted: time.Minute, KeepFailed: time.Minute, Quiet: true})
+}
+
+// end ends a question, and settles up to most of its messages in the same batch. It returns their number.
+func (q *questionRow) end(ctx context.Context, of Ref, how BudgetAction, d *BudgetDecision, most int) (n int, err error) {
+	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+		if _, err := questions.Delete(ctx, of.Storage(), questions.Key(*q)); err != nil {
+			return err
+		}
+		if err := q.log(ctx, of.Storage(), how, d); err != nil {
+			return err
+		}
+		left, ended := false, *q
+		ended.Ended = how
+		if n, left, err = ended.settle(ctx, of, most); err != nil || !left {
+			return err
+		}
+		return ended.settleLater(ctx, of)
+	})
+	if err == nil {
+		q.report(ctx, of, how, d)
+	}
+	return n, err
+}
+
+// settle settles messages of an ended question, those of whole calls, until there are most. left reports that others wait.
+func (q *questionRow) settle(ctx context.Context, of Ref, most int) (n int, left bool, err error) {
+	var keys, calls []string
+	for row, err := range waits.All(ctx, of.Storage(), q.waits()) {
+		if err != nil {
+			return 0, true, err
+		}
+		w := row.Value
+		if next := len(calls) == 0 || calls[len(calls)-1] != w.Call; next && len(keys) >= most {
+			left = true
+			break
+		} else if next {
+			calls = append(calls, w.Call)
+		}
+		keys = append(keys, w.Key)
+		if _, err := waits.Delete(ctx, of.Storage(), row.Key); err != nil {
+			return 0, true, err
+		}
+	}
+	if q.Ended == BudgetDenied {
+		_, err := of.Rows().Park(ctx, q.Collection, keys, q.refused())
+		return len(keys), left, err
+	}
+	for _, call := range calls {
+		if err := of.Rows().Wake(ctx, call); err != nil {
+			return 0, true, err
+		}
+	}
+	return len(keys), left, nil
+}
+
+// refused returns the reason for the messages that a refusal parks.
+func (q *questionRow) refused() error {
+	over := &chat.BudgetError{Scope: q.Scope, Name: q.Name, Measure: q.Measure, Spent: q.Spent, Limit: q.Limit}
+	return fmt.Errorf("inbox: the grant was refused: %w", over)
+}
+
+// settleLater stores an ended question, and starts its fiber unless it is open.
+func (q *questionRow) settleLater(ctx context.Context, of Ref) error {
+	if q.Fiber != "" {
+		f, ok, err := of.Fibers().Get(ctx, q.Fiber)
+		if err != nil || ok && (f.Status == agent.FiberPending || f.Status == agent.FiberRunning) {
+			return err
+		}
+	}
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		started, err := agent.StartFiber(ctx, of, settleKind, settling{Question: q.ID}, nil)
+		if err != nil && !errors.Is(err, dohost.ErrOverloaded) { // then a cycle starts it
+			return err
+		}
+		q.Fiber = started.ID
+		return questions.Put(ctx, of.Storage(), *q)
+	})
+}
+
+// settleAll is the method of the fiber.
+func settleAll(ctx context.Context, of Ref, f *agent.Fiber[settling]) error {
+	for at := f.Checkpoint(); ; {
+		left := false
+		err := dohost.Transaction(ctx, func(ctx context.Context) error {
+			q, ok, err := questionOf(ctx, of.Storage(), at.Question)
+			if err != nil || !ok { // its last message has left the inbox
+				return err
+			}
+			var n int
+			if n, left, err = q.settle(ctx, of, settledMessages); err != nil {
+				return err
+			}
+			if !left {
+				_, err := questions.Delete(ctx, of.Storage(), questions.Key(q))
+				return err
+			}
+			at.Settled += n
+			return f.SetCheckpoint(ctx, at) // progress, so no interruption counts twice
+		})
+		if err != nil || !left {
+			return err
+		}
+		if err := dohost.AwaitDurable(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// reviewQuestions looks at the questions of an agent when a cycle begins. If the budget allows a call of the model, the open ones end. If the messages of
+// the cycle wait for a refused one, which its fiber settles, the error is an agent.PostponeError.
+func (a *Agent) reviewQuestions(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {
+	key := questionRow{Collection: messages.Name, Agent: a.Name}
+	rows, err := questions.List(ctx, of.Storage(), &dohost.Query[questionRow]{Prefix: key.agentKey()})
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	over, err := a.run().Exhausted(ctx, of)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		q := row.Value
+		switch {
+		case q.Ended != "":
+			err = q.settleLater(ctx, of)
+		case over == nil:
+			_, err = q.end(ctx, of, BudgetWithdrawn, nil, settledMessages)
+		}
+		if err != nil && !errors.Is(err, dohost.ErrNoSpace) {
+			return err
+		}
+		if q.Ended != BudgetDenied {
+			continue
+		}
+		if waits, err := q.hasWait(ctx, of.Storage(), pending); err != nil {
+			return err
+		} else if waits {
+			return &agent.PostponeError{Err: q.refused()}
+		}
+	}
+	return nil
+}
+
+// hasWait reports whether one of the messages of a cycle waits for a question.
+func (q *questionRow) hasWait(ctx context.Context, s *dohost.Storage, pending []dohost.Row[Message]) (bool, error) {
+	for _, row := range pending {
+		w, ok, err := waits.Get(ctx, s, waits.Key(waitRow{Collection: q.Collection, Agent: q.Agent, Key: row.Key}))
+		if err != nil || ok && w.Value.Question == q.ID {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
