@@ -15,7 +15,7 @@ import (
 // engineOptions configures Pebble.
 func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 	p, release = engine.Options(fs, o.Cache, o.MemTable)
-	p.ReadOnly = o.ReadOnly
+	p.ReadOnly = o.ReadOnly && !o.standby
 	p.DisableWAL = o.unlogged
 	p.Logger = &engineLogger{log: o.Logger}
 	return p, release
