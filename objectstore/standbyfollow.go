@@ -248,7 +248,7 @@ func (y *Standby) applyObject(ctx context.Context, o archivedRecords) error {
 	if err != nil {
 		return err
 	}
-	b := pebbleDB(y.store.Load()).NewBatch()
+	var b engineBatch = pebbleDB(y.store.Load()).NewBatch()
 	defer func() { _ = b.Close() }() // it has been applied, or is dropped
 	at := y.begun(content)
 	var refused error
@@ -311,13 +311,13 @@ func (y *Standby) checkRecord(f *frame.Frame) (err error) {
 }
 
 // add adds the operations of a record to the batch, and applies the batch if it is large.
-func (y *Standby) add(ctx context.Context, b *pebble.Batch, f *frame.Frame) error {
+func (y *Standby) add(ctx context.Context, b engineBatch, f *frame.Frame) error {
 	for op, err := range frame.Ops(f.Payload) {
-		if err := errors.Join(err, applyOp(b, &op)); err != nil {
+		if err := errors.Join(err, applyOp(b.(*pebble.Batch), &op)); err != nil {
 			return err
 		}
 	}
-	if b.Len() < maxReplayBatch {
+	if len(b.Repr()) < maxReplayBatch {
 		return nil
 	}
 	at := frame.After(f)
@@ -325,26 +325,26 @@ func (y *Standby) add(ctx context.Context, b *pebble.Batch, f *frame.Frame) erro
 }
 
 // apply makes the batch durable together with the row that names its last record, and empties it.
-func (y *Standby) apply(ctx context.Context, b *pebble.Batch, at *frame.Position) error {
+func (y *Standby) apply(ctx context.Context, b engineBatch, at *frame.Position) error {
 	s := y.store.Load()
 	if err := s.space.check(); err != nil {
 		return laterError{err}
 	}
 	row := appliedRow{at: *at}
-	if err := b.Set([]byte{keyApplied}, row.encode(), nil); err != nil {
+	if err := b.(*pebble.Batch).Set([]byte{keyApplied}, row.encode(), nil); err != nil {
 		return err
 	}
 	if err := s.applyFollowed(ctx, b); err != nil {
 		return err
 	}
-	b.Reset()
+	b.(*pebble.Batch).Reset()
 	y.applied(at)
 	return nil
 }
 
 // applyFollowed applies a batch of a standby between two snapshots. If that fails the store fails, like one whose record cannot be
 // made durable: its readers must not see rows that a power cut could undo.
-func (s *Store) applyFollowed(ctx context.Context, b *pebble.Batch) error {
+func (s *Store) applyFollowed(ctx context.Context, b engineBatch) error {
 	if err := s.acquire(ctx); err != nil {
 		return err
 	}
@@ -354,7 +354,7 @@ func (s *Store) applyFollowed(ctx context.Context, b *pebble.Batch) error {
 	}
 	defer s.engine.release()
 	defer s.dieOfPanic()
-	err := pebbleDB(s).ApplyNoSyncWait(b, pebble.Sync)
+	err := pebbleDB(s).ApplyNoSyncWait(b.(*pebble.Batch), pebble.Sync)
 	if err == nil {
 		err = errors.Join(b.SyncWait(), s.background.failure())
 	}
