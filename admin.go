@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/dohost/dohost/internal/socket"
@@ -43,25 +41,11 @@ func (h *Host) Inspect(ctx context.Context, id ID) (Info, error) {
 	if err := id.Validate(); err != nil {
 		return Info{}, err
 	}
-	sn, err := h.rt.Store().Snapshot(ctx)
-	if err != nil {
-		return Info{}, err
-	}
-	defer sn.Close()
 	rt, _ := h.rt.Inspect(id)
 	rt.ID = id
 	info := h.infoOf(rt)
-	if info.Durable, err = sn.Exists(id); err != nil {
+	if err := h.inspection().inspect(ctx, &info); err != nil {
 		return Info{}, err
-	}
-	slot, ok, err := sn.Slot(id)
-	if err != nil {
-		return Info{}, err
-	}
-	if p, parked := runtime.ParkedAlarmOf(id, slot); parked {
-		info.Parked = &p
-	} else if ok {
-		info.Alarm, info.Attempt, info.Err = slot.Due, slot.Attempt, slot.Error
 	}
 	return info, nil
 }
@@ -146,35 +130,12 @@ func (h *Host) Zombies() []string { return h.rt.Zombies() }
 func (h *Host) Stats() StoreStats { return h.rt.Store().Stats() }
 
 // Classes returns the classes that are bound, in order of their names.
-func (h *Host) Classes() []Class {
-	var cs []Class
-	for _, name := range slices.Sorted(maps.Keys(h.classes)) {
-		cs = append(cs, h.classes[name])
-	}
-	return cs
-}
+func (h *Host) Classes() []Class { return h.inspection().bound() }
 
 // StoredClasses returns the names of the classes that have durable objects, in order. With
 // [ErrDamaged], they are the classes that have an object outside the damaged blocks.
 func (h *Host) StoredClasses(ctx context.Context) ([]string, error) {
-	sn, err := h.rt.Store().Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer sn.Close()
-	var names []string
-	var damage error
-	for name, err := range sn.Classes() {
-		switch {
-		case err == nil:
-			names = append(names, name)
-		case errors.Is(err, objectstore.ErrDamaged):
-			damage = errors.Join(damage, err)
-		default:
-			return nil, err
-		}
-	}
-	return names, damage
+	return h.inspection().storedClasses(ctx)
 }
 
 // CheckProblem is a problem that [CheckDir] found.

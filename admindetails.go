@@ -135,36 +135,7 @@ type AdminRequest struct {
 //
 // Errors: a [*NameError], OnInspect's.
 func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
-	return h.details(ctx, id, &DetailQuery{})
-}
-
-func (h *Host) details(ctx context.Context, id ID, q *DetailQuery) iter.Seq2[Resource, error] {
-	return func(yield func(Resource, error) bool) {
-		if err := id.Validate(); err != nil {
-			yield(Resource{}, err)
-			return
-		}
-		c := h.classes[id.Class]
-		if c.inspect == nil {
-			return
-		}
-		sn, err := h.rt.Store().Snapshot(ctx)
-		if err != nil {
-			yield(Resource{}, err)
-			return
-		}
-		defer sn.Close()
-		v, err := viewOf(sn, id, q)
-		if err != nil {
-			yield(Resource{}, err)
-			return
-		}
-		for d, err := range c.inspect(ctx, v) {
-			if !yield(d, err) || err != nil {
-				return
-			}
-		}
-	}
+	return h.inspection().details(ctx, id, &DetailQuery{})
 }
 
 // Operate applies an action to an item of an object: see [Host.Details]. It is an event of the object, wakes the

@@ -51,18 +51,5 @@ var errNoCursor = &ArgumentError{Method: "details", Err: errors.New("a list of t
 //
 // Errors: those of Details; an [*ArgumentError] for After if an item has no Cursor.
 func (h *Host) FindDetails(ctx context.Context, id ID, q *DetailQuery) iter.Seq2[Resource, error] {
-	of := q.clone()
-	return func(yield func(Resource, error) bool) {
-		for d, err := range h.details(ctx, id, &of) {
-			switch {
-			case err == nil && !of.selects(&d):
-				continue
-			case err == nil && of.After != "" && d.Cursor == "":
-				d, err = Resource{}, errNoCursor
-			}
-			if !yield(d, err) || err != nil {
-				return
-			}
-		}
-	}
+	return h.inspection().findDetails(ctx, id, q)
 }

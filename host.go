@@ -299,19 +299,7 @@ func (h *Host) Evict(id ID, mode EndMode) bool { return mode.EndsIncarnation() &
 // wakes none of them. After [ErrDamaged] the iteration may continue with the objects outside
 // the damaged block.
 func (h *Host) Objects(ctx context.Context, class, after string) iter.Seq2[ID, error] {
-	return func(yield func(ID, error) bool) {
-		sn, err := h.rt.Store().Snapshot(ctx)
-		if err != nil {
-			yield(ID{}, err)
-			return
-		}
-		defer sn.Close()
-		for id, err := range sn.Objects(class, after) {
-			if !yield(id, err) {
-				return
-			}
-		}
-	}
+	return h.inspection().objects(ctx, class, after)
 }
 
 // Exists reports whether the object has durable data. It does not wake the object.
@@ -326,12 +314,7 @@ func (h *Host) Exists(ctx context.Context, id ID) (bool, error) {
 
 // Export writes the object's durable state to w. It does not wake it.
 func (h *Host) Export(ctx context.Context, id ID, w io.Writer) error {
-	sn, err := h.rt.Store().Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	defer sn.Close()
-	return sn.Export(id, w)
+	return h.inspection().export(ctx, id, w)
 }
 
 // Identity names a store, and one of its histories: see [Host.Backup].

@@ -52,6 +52,9 @@ var fixedAnswers = []struct{ prefix, answer string }{
 	{"GET /v1/parked", `{"parked": [{"object": "room/a", "scheduled": "2026-01-02T03:04:05Z", "reason": "handler failed", "attempts": 7, "err": "no"}]}`},
 	{"POST /v1/objects/room/a/restore", `{"undo": "0000000000000007-5f0c3a91-01ARZ3NDEKTSV4RRFFQ69G5FAV"}`},
 	{"POST /v1/backup", `{}`},
+	{"GET /v1/standby", `{"store": "01ARZ3NDEKTSV4RRFFQ69G5FAV/5f0c3a91", "record": 7, "made": "2026-01-02T03:04:05Z", "archived": 9,
+		"lag_records": 2, "lag_seconds": 1.5, "waiting": "record 8 is missing in the archive"}`},
+	{"POST /v1/promote", `{"store": "01ARZ3NDEKTSV4RRFFQ69G5FAV/5f0c3a91", "record": 9, "made": "2026-01-02T03:04:05Z", "archived": 9, "promoted": true}`},
 }
 
 const fixedCall = `{"kind": "call", "id": "c1", "state": "approval", "text": "\"book\" {}", "digest": "d1",
@@ -121,7 +124,7 @@ func TestJSONOfCommands(t *testing.T) {
 		"alarm show room/a", "alarm show room/b", "alarm set room/a 2026-01-02T03:04:05Z", "alarm delete room/a",
 		"alarm parked", "alarm revive room/a", "alarm revive --all",
 		"import room/c " + export, "backup /b", "check " + dir, "restore --from " + shipped + " --data " + dir + "/new",
-		"restore --object room/a --at 3 --over", "version",
+		"restore --object room/a --at 3 --over", "standby --status", "promote --as-is", "version",
 	}
 	for _, c := range commands {
 		args := append(strings.Fields(c), "--json")

@@ -70,16 +70,23 @@ func (s *server) start() {
 	page := objects
 	if s.admin != nil {
 		go s.serve(s.admin, s.adminAt)
-		admin := unixPrefix + s.adminAt.Addr().String()
-		if s.adminAt.Addr().Network() != "unix" {
-			admin = scheme + s.adminAt.Addr().String()
+		if admin := s.printAdmin(scheme); s.adminAt.Addr().Network() != "unix" {
 			page = admin
 		}
-		fmt.Fprintf(s.std.out, "admin   %s\n", admin)
 	}
 	if s.host != nil {
 		fmt.Fprintf(s.std.out, "page    %s/\n", page)
 	}
+}
+
+// printAdmin prints the address of the admin listener, and returns it.
+func (s *server) printAdmin(scheme string) string {
+	admin := unixPrefix + s.adminAt.Addr().String()
+	if s.adminAt.Addr().Network() != "unix" {
+		admin = scheme + s.adminAt.Addr().String()
+	}
+	fmt.Fprintf(s.std.out, "admin   %s\n", admin)
+	return admin
 }
 
 func (s *server) serve(srv *http.Server, l net.Listener) {

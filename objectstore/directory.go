@@ -73,8 +73,8 @@ func claimDir(fsys vfs.FS, dir string, o *Options) (c claim, err error) {
 	}
 	if c.isNew {
 		c.Identity, err = beginDir(fsys, dir, o.Entropy)
-	} else {
-		err = c.reread(fsys, dir)
+	} else if err = c.reread(fsys, dir); err == nil {
+		err = c.checkStandby(dir, o)
 	}
 	if err == nil && !o.ReadOnly && slices.Contains(names, scratchName) {
 		err = removeScratch(fsys, fsys.PathJoin(dir, scratchName))
@@ -93,12 +93,26 @@ func (c *claim) reread(fsys vfs.FS, dir string) (err error) {
 	return wantManifest(fsys, dir)
 }
 
+// checkStandby keeps hosts from a standby, and a standby from other stores.
+func (c *claim) checkStandby(dir string, o *Options) error {
+	switch {
+	case o.standby && !c.standby:
+		return fmt.Errorf("%w: %s has %v", ErrNotStandby, dir, c.identityFile)
+	case c.standby && !o.ReadOnly:
+		return fmt.Errorf("%w: %s has %v", ErrStandby, dir, c.identityFile)
+	}
+	return nil
+}
+
 // beginDir prepares the making of a store. If that was begun before and cut off, it
 // removes the part of the database that is there: it never held anything, and Pebble
 // does not promise that it can be opened.
 func beginDir(fsys vfs.FS, dir string, entropy io.Reader) (id Identity, err error) {
 	if _, err := fsys.Stat(fsys.PathJoin(dir, formatName)); err == nil {
 		return id, fmt.Errorf("%w: another host has just created the store in %s", ErrLocked, dir)
+	}
+	if f, err := readIdentity(fsys, fsys.PathJoin(dir, formatNew)); err == nil && f.standby {
+		return id, fmt.Errorf("%w: %s has a part of %v", ErrStandby, dir, f)
 	}
 	if err := fsys.RemoveAll(fsys.PathJoin(dir, dbName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return id, fmt.Errorf("dohost: %w", err)

@@ -130,6 +130,12 @@
 // after a crash. [Restore] verifies all that it replays, and the restored directory is no store before the file DOHOST is
 // renamed. docs/decisions/0031 has the reasons, and the order of the steps.
 //
+// # Standby
+//
+// A [Standby] follows an archive in a directory of its own: it begins with the newest base, and then verifies and applies the records as
+// they come. Its store is read-only, and its directory is no store for a host before it is promoted. The comment of Standby has the
+// invariants. docs/decisions/0041 has the reasons.
+//
 // # Shared log
 //
 // With Options.Shared the history is in a shared log (package sharedlog), and the engine is a cache of it. A record gets a frame, as
@@ -196,7 +202,7 @@
 //	f <number, 8 bytes>                    frame of a record
 //	g                                      limit of the numbers of frames
 //	h                                      host record
-//	l                                      the last record of the shared log that is applied, and the bytes of records since a base
+//	l                                      the last record of the shared log, or of a standby's archive, that is applied
 //	a <class> 0 <due, 8 bytes> <name> 0    alarm index, of each class
 //	b <class> 0 <name> 0                   alarms that are also delivered at boot
 //	i <class> 0 <name> 0                   object half imported

@@ -19,7 +19,7 @@ const restoreCompactFrom = 8
 // engineOptions configures Pebble.
 func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 	p, release = engine.Options(fs, o.Cache, o.MemTable)
-	p.ReadOnly = o.ReadOnly
+	p.ReadOnly = o.ReadOnly && !o.standby
 	if o.unlogged {
 		p.DisableWAL, p.L0CompactionThreshold = true, restoreCompactFrom
 	}

@@ -31,6 +31,8 @@ type identityFile struct {
 	Identity
 	// copied marks the directory as a backup that no host has opened: its fork is that of the source of the backup.
 	copied bool
+	// standby marks the directory as one that follows an archive: see Standby.
+	standby bool
 }
 
 // The lines of an identity file.
@@ -38,14 +40,22 @@ const (
 	formatLine   = "dohost store, format %d\n"
 	identityLine = "store %s fork %08x\n"
 	copiedLine   = "copy of " + identityLine
+	standbyLine  = "standby of " + identityLine
 )
 
 func (f identityFile) String() string {
-	line := identityLine
-	if f.copied {
-		line = copiedLine
+	return strings.TrimSuffix(fmt.Sprintf(f.line(), f.Store, f.Fork), "\n")
+}
+
+// line is the format of the line with the identity.
+func (f *identityFile) line() string {
+	switch {
+	case f.copied:
+		return copiedLine
+	case f.standby:
+		return standbyLine
 	}
-	return strings.TrimSuffix(fmt.Sprintf(line, f.Store, f.Fork), "\n")
+	return identityLine
 }
 
 // drawIdentity returns the identity of a store that is being made.
@@ -118,11 +128,8 @@ func readIdentity(fsys vfs.FS, path string) (f identityFile, err error) {
 	if n != formatNumber {
 		return f, fmt.Errorf("%w: %s has format %d, this build reads format %d", ErrFormat, path, n, formatNumber)
 	}
-	line := identityLine
-	if f.copied = strings.HasPrefix(identity, "copy "); f.copied {
-		line = copiedLine
-	}
-	_, err = fmt.Sscanf(identity, line, &f.Store, &f.Fork)
+	f.copied, f.standby = strings.HasPrefix(identity, "copy "), strings.HasPrefix(identity, "standby ")
+	_, err = fmt.Sscanf(identity, f.line(), &f.Store, &f.Fork)
 	if _, idErr := ulid.ParseStrict(f.Store); err != nil || idErr != nil || f.Fork == 0 {
 		return f, fmt.Errorf("%w: %s does not name a store and a fork", ErrForeign, path)
 	}
@@ -130,7 +137,8 @@ func readIdentity(fsys vfs.FS, path string) (f identityFile, err error) {
 }
 
 // wantDatabase checks, without changing anything, that the directory db exists and names the store that DOHOST names.
-// A backup may have another fork there already if its first Open was cut off: the host record decides then.
+// A backup may have another fork there already if its first Open was cut off: the host record decides then. The database of a
+// promoted standby still names the standby.
 func wantDatabase(fsys vfs.FS, dir string, f identityFile) error {
 	path := fsys.PathJoin(dir, dbName, dbIdentityName)
 	db, err := readIdentity(fsys, path)

@@ -135,8 +135,9 @@ func TestLayout(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "format %d\n", formatNumber)
 	for _, copied := range []bool{false, true} {
-		fmt.Fprintf(&b, "identity file, of a copy %v\n\t%q\n", copied, identityFile{identity, copied})
+		fmt.Fprintf(&b, "identity file, of a copy %v\n\t%q\n", copied, identityFile{Identity: identity, copied: copied})
 	}
+	fmt.Fprintf(&b, "identity file, of a standby\n\t%q\n", identityFile{Identity: identity, standby: true})
 	for _, l := range []struct {
 		what       string
 		key, value []byte

@@ -83,6 +83,7 @@ type Options struct {
 	OneObject bool
 
 	unlogged bool // the engine writes no log: of a restore
+	standby  bool // with ReadOnly: the engine gets the records of an archive
 }
 
 func (o *Options) withDefaults() Options {

@@ -271,7 +271,9 @@ func (c *committer) shareHost(last hostRecord, copied bool) error {
 
 // toleratesDamage reports whether a store may be opened without a record that could not be
 // read with this error. A store that is only checked and exported may lack damaged ones.
-func (s *Store) toleratesDamage(err error) bool { return s.opts.ReadOnly && errors.Is(err, ErrDamaged) }
+func (s *Store) toleratesDamage(err error) bool {
+	return s.opts.ReadOnly && !s.opts.standby && errors.Is(err, ErrDamaged)
+}
 
 // Identity names the store and its history. It is the same for every Open, until a
 // backup is opened.

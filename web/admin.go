@@ -64,7 +64,7 @@ type AdminOptions struct {
 // AdminOptions.Hosts (without Hosts but with Tokens: to any name), and it refuses pages of
 // other origins.
 func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
-	a := &admin{host: h}
+	a := &admin{host: h, reads: h}
 	if o != nil {
 		a.opts = *o
 	}
@@ -129,8 +129,9 @@ func noRoute(w http.ResponseWriter, r *http.Request) {
 
 // admin is the operator's handler.
 type admin struct {
-	host *dohost.Host
-	opts AdminOptions
+	host  *dohost.Host // nil for a standby
+	reads inspected
+	opts  AdminOptions
 }
 
 // guard refuses requests that a page of another origin could have sent: with a Host that the listener does not have,

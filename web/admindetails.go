@@ -39,7 +39,7 @@ func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 	if err := isAction(q.Can); q.Can != "" && err != nil {
 		return nil, &dohost.ArgumentError{Method: "details", Err: err}
 	}
-	for d, err := range a.host.FindDetails(r.Context(), id, &q) {
+	for d, err := range a.reads.FindDetails(r.Context(), id, &q) {
 		switch {
 		case err != nil:
 			return nil, err

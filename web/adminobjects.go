@@ -128,7 +128,7 @@ func (a *admin) page(ctx context.Context, class string, after dohost.ID, limit i
 	classes := []string{class}
 	if class == "" {
 		var err error
-		if classes, err = a.host.StoredClasses(ctx); err != nil && !skipped(&list.Damaged, err) {
+		if classes, err = a.reads.StoredClasses(ctx); err != nil && !skipped(&list.Damaged, err) {
 			return adminapi.ObjectList{}, err
 		}
 	}
@@ -140,7 +140,7 @@ func (a *admin) page(ctx context.Context, class string, after dohost.ID, limit i
 		if c == after.Class {
 			name = after.Name
 		}
-		for id, err := range a.host.Objects(ctx, c, name) {
+		for id, err := range a.reads.Objects(ctx, c, name) {
 			switch {
 			case err == nil:
 			case skipped(&list.Damaged, err):
@@ -152,7 +152,7 @@ func (a *admin) page(ctx context.Context, class string, after dohost.ID, limit i
 				list.Next = list.Objects[limit-1].ID
 				return list, nil
 			}
-			list.Objects = append(list.Objects, adminapi.Object{ID: id.String(), Durable: true, Live: a.host.IsLive(id)})
+			list.Objects = append(list.Objects, adminapi.Object{ID: id.String(), Durable: true, Live: a.reads.IsLive(id)})
 		}
 	}
 	return list, nil
@@ -173,9 +173,12 @@ func (a *admin) listLive(w http.ResponseWriter, class string) {
 func (a *admin) object(w http.ResponseWriter, r *http.Request) {
 	segments, ok := splitPath(r.URL, "/v1/objects/", 2)
 	_, verb, _ := cutSegments(r.URL.EscapedPath(), "/v1/objects/", 2)
-	handle := a.verb(r.Method + " " + verb)
+	handle := a.read(r.Method + " " + verb)
+	if handle == nil && a.host != nil {
+		handle = a.verb(r.Method + " " + verb)
+	}
 	if !ok || handle == nil {
-		noRoute(w, r)
+		a.noRoute(w, r)
 		return
 	}
 	id := dohost.ID{Class: segments[0], Name: segments[1]}
@@ -200,14 +203,27 @@ func (a *admin) object(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// verb returns the function for one object. The function itself sends an answer that is not JSON.
-func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohost.ID) (any, error) {
+// read returns the function that reads the durable state of one object. The function itself sends an answer that is not JSON.
+func (a *admin) read(name string) func(http.ResponseWriter, *http.Request, dohost.ID) (any, error) {
 	switch name {
 	case "GET ":
 		return func(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
-			info, err := a.host.Inspect(r.Context(), id)
+			info, err := a.reads.Inspect(r.Context(), id)
 			return objectOf(info), err
 		}
+	case "GET details":
+		return a.details
+	case "GET alarm":
+		return func(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) { return a.alarm(r, id) }
+	case "GET export":
+		return a.export
+	}
+	return nil
+}
+
+// verb is read for the functions that need a running host.
+func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohost.ID) (any, error) {
+	switch name {
 	case "GET pins":
 		return func(_ http.ResponseWriter, _ *http.Request, id dohost.ID) (any, error) {
 			return adminapi.Object{ID: id.String(), Pins: pinsOf(a.host.Pins(id))}, nil
@@ -216,14 +232,10 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 		return func(_ http.ResponseWriter, _ *http.Request, id dohost.ID) (any, error) { return a.sockets(id), nil }
 	case "DELETE sockets":
 		return a.closeSockets
-	case "GET details":
-		return a.details
 	case "POST operate":
 		return a.operate
 	case "POST evict":
 		return a.evict
-	case "GET alarm":
-		return func(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) { return a.alarm(r, id) }
 	case "PUT alarm":
 		return a.setAlarm
 	case "DELETE alarm":
@@ -234,14 +246,12 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 		return a.revive
 	case "POST restore":
 		return a.restore
-	case "GET export":
-		return a.export
 	case "POST import":
 		return func(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 			if err := a.host.Import(r.Context(), id, r.Body); err != nil {
 				return nil, err
 			}
-			info, err := a.host.Inspect(r.Context(), id)
+			info, err := a.reads.Inspect(r.Context(), id)
 			return objectOf(info), err
 		}
 	}
@@ -260,7 +270,7 @@ func (a *admin) evict(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any
 }
 
 func (a *admin) alarm(r *http.Request, id dohost.ID) (adminapi.Alarm, error) {
-	info, err := a.host.Inspect(r.Context(), id)
+	info, err := a.reads.Inspect(r.Context(), id)
 	if err != nil || info.Alarm.IsZero() {
 		return adminapi.Alarm{}, err
 	}
@@ -290,7 +300,7 @@ func orMissing(err error) error {
 func (a *admin) export(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	begun := &startedWriter{w: w}
-	if err := a.host.Export(r.Context(), id, begun); err != nil {
+	if err := a.reads.Export(r.Context(), id, begun); err != nil {
 		if begun.begun {
 			panic(http.ErrAbortHandler)
 		}

@@ -24,8 +24,8 @@ func nameList(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// boundClass returns a class that the host runs.
-func boundClass(h *dohost.Host, name string) (dohost.Class, bool) {
+// boundClass returns a class that the host runs, or that the standby inspects.
+func boundClass(h inspected, name string) (dohost.Class, bool) {
 	classes := h.Classes()
 	i := slices.IndexFunc(classes, func(c dohost.Class) bool { return c.Name() == name })
 	if i < 0 {
@@ -34,7 +34,7 @@ func boundClass(h *dohost.Host, name string) (dohost.Class, bool) {
 	return classes[i], true
 }
 
-func classNames(h *dohost.Host) []string {
+func classNames(h inspected) []string {
 	var names []string
 	for _, c := range h.Classes() {
 		names = append(names, c.Name())
@@ -50,17 +50,17 @@ func noClass(what string) error {
 // known returns an error for a class that is neither bound nor has objects on the disk: operators may inspect the
 // objects of a class that is no longer bound.
 func (a *admin) known(ctx context.Context, class string) error {
-	if _, ok := boundClass(a.host, class); ok {
+	if _, ok := boundClass(a.reads, class); ok {
 		return nil
 	}
-	stored, err := a.host.StoredClasses(ctx)
+	stored, err := a.reads.StoredClasses(ctx)
 	if slices.Contains(stored, class) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	all := append(classNames(a.host), stored...)
+	all := append(classNames(a.reads), stored...)
 	slices.Sort(all)
 	return noClass(fmt.Sprintf("%q; the classes are: %s", class, nameList(slices.Compact(all))))
 }

@@ -1,0 +1,291 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/frame"
+)
+
+// Errors of a standby, and of Open.
+var (
+	// ErrStandby reports a directory that follows an archive. It is no store before it is promoted; with ReadOnly it can be opened.
+	ErrStandby = errkind.New(errkind.ErrConflict, "the directory is a standby that was not promoted")
+	// ErrNotStandby reports a directory with a store that does not follow an archive, for instance a promoted standby.
+	ErrNotStandby = errkind.New(errkind.ErrConflict, "the directory has a store that is no standby")
+	// ErrStandbyLags reports that a standby was not promoted, because it may lack records of the archive.
+	ErrStandbyLags = errkind.New(errkind.ErrConflict, "the standby may lack records of the archive")
+	// errNoBase reports that a standby has no state yet.
+	errNoBase = errkind.New(errkind.ErrNotFound, "the standby has no state yet: the archive had no complete base")
+)
+
+// Standby is a copy of a store in its own directory that follows the store's archive. It can be read, and promoted. Its methods may be
+// called from any goroutine.
+//
+// # Invariants
+//
+//   - The state is that after one record of the archive's history. The engine batch of records also sets the row l, which names the last
+//     of them, so a crash leaves both or neither, and the next OpenStandby continues after that record. The batch is synced, and a
+//     [Snapshot] is between two batches.
+//   - Each applied record is verified: it continues the chain after the record that the row l names. Nothing else writes to the
+//     engine. So the standby never has a record that the archive did not have.
+//   - A damaged or repeated record, and one of another history, end Follow with its number. The records before it are applied. A missing
+//     record may still arrive, for instance in a folder that another program copies, so the standby waits and reports the number.
+//   - The directory is locked by one process. Before the state of a base is complete the directory is no store, and the next OpenStandby
+//     begins again. Then the file DOHOST names a standby, and Open of a host refuses the directory.
+//   - Promotion is one rename: DOHOST then names a copy, like that of [Restore]. The first host that opens it draws a new fork, so its
+//     records never continue the chain of the archive, and an archive of the old fork refuses them. After it nothing is applied.
+//
+// The order of the first start, after the lock:
+//
+//	part 0 of the base verified ──▶ DOHOST.new names the standby ──▶ rows and row l flushed ──▶ db/STORE ──▶ DOHOST.new renamed to DOHOST
+type Standby struct {
+	dir  string
+	from Archive
+	opts Options // of the store
+	fs   vfs.FS
+
+	// applying is held by a pass over the archive, by Promote and by Close: a channel, since it is held during I/O. It guards the
+	// next five fields.
+	applying chan struct{}
+	lock     io.Closer      // of the directory, while there is no store
+	at       frame.Position // of the last applied record
+	compared bool           // the archive is of the history of at
+	newest   uint64         // the newest record of the archive at the last list
+	closed   bool
+	listTook time.Duration // of the last list of the archive; used by Follow
+
+	store    atomic.Pointer[Store] // nil before the first base is complete
+	promoted chan struct{}         // closed by Promote
+
+	mu     sync.Mutex // guards status and since
+	status StandbyStatus
+	since  time.Time // when the archive was first seen with a record that is not applied; zero if it has none
+}
+
+// StandbyStatus describes a standby at its last look at the archive.
+type StandbyStatus struct {
+	Identity Identity  // of the store that it follows; zero before the first base
+	Record   uint64    // the last applied record; zero before the first base
+	Time     time.Time // when that record was made; zero before the first base
+	Archived uint64    // the newest record in the archive
+	Lag      uint64    // records in the archive that are not applied
+	// LagTime is the time since the standby found the oldest of them; zero if there is none.
+	LagTime time.Duration
+	// Waiting is why the standby cannot continue before the archive changes; empty if it has applied all records.
+	Waiting  string
+	Promoted bool
+}
+
+// OpenStandby opens the standby in dir, which must be one, or absent, or empty. The caller runs Follow, and closes the standby. Of o it
+// uses FS, Logger, Cache, MemTable, ReserveBytes and OnDamage. Errors: ErrLocked, ErrNotStandby, ErrForeign, ErrFormat, the disk's.
+func OpenStandby(dir string, from Archive, o *Options) (*Standby, error) {
+	var d Options
+	if o != nil {
+		d = Options{FS: o.FS, Logger: o.Logger, Cache: o.Cache, MemTable: o.MemTable, ReserveBytes: o.ReserveBytes, OnDamage: o.OnDamage}
+	}
+	opts := d.withDefaults()
+	y := &Standby{
+		dir: dir, from: followedArchive{guardedArchive{from}}, opts: opts, fs: opts.vfs(), applying: make(chan struct{}, 1), promoted: make(chan struct{}),
+	}
+	names, err := y.fs.List(dir)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("dohost: standby: %w", err)
+	case slices.Contains(names, formatName):
+		err = y.open()
+	default:
+		err = y.claim()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dohost: standby: %w", err)
+	}
+	return y, nil
+}
+
+// open opens the store of a standby with a state.
+func (y *Standby) open() error {
+	opts := y.opts
+	opts.ReadOnly, opts.standby = true, true
+	s, err := Open(y.dir, &opts)
+	if err != nil {
+		return err
+	}
+	row, ok, err := s.applied()
+	if err == nil && (!ok || row.at.Number == 0) {
+		err = fmt.Errorf("%w: the database does not name its last record", ErrForeign)
+	}
+	if id := (Identity{row.at.Store.String(), row.at.Fork}); err == nil && id != s.Identity() {
+		err = fmt.Errorf("%w: the last record is of %v, the store is %v", ErrForeign, id, s.Identity())
+	}
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	y.applied(&row.at)
+	y.store.Store(s)
+	return nil
+}
+
+// Store returns the store, which is read-only, and may be read while records are applied. Before the first base is complete it is an
+// error of kind ErrNotFound.
+func (y *Standby) Store() (*Store, error) {
+	if s := y.store.Load(); s != nil {
+		return s, nil
+	}
+	return nil, errNoBase
+}
+
+// Status describes the standby. No I/O.
+func (y *Standby) Status() StandbyStatus {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	st := y.status
+	if !y.since.IsZero() {
+		st.LagTime = time.Since(y.since)
+	}
+	return st
+}
+
+// applied sets the last applied record.
+func (y *Standby) applied(at *frame.Position) {
+	y.at = *at
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	st := &y.status
+	st.Identity, st.Record, st.Time = Identity{at.Store.String(), at.Fork}, at.Number, time.Unix(0, at.Time).UTC()
+	y.lagLocked()
+}
+
+// listed sets the newest record of the archive.
+func (y *Standby) listed(newest uint64) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.status.Archived = newest
+	y.lagLocked()
+}
+
+func (y *Standby) lagLocked() {
+	st := &y.status
+	switch st.Lag = max(st.Archived, st.Record) - st.Record; {
+	case st.Lag == 0:
+		y.since = time.Time{}
+	case y.since.IsZero():
+		y.since = time.Now()
+	}
+}
+
+// wait sets why the standby cannot continue, and logs it once. An empty reason ends the wait.
+func (y *Standby) wait(why string) {
+	y.mu.Lock()
+	changed := y.status.Waiting != why
+	y.status.Waiting = why
+	record := y.status.Record
+	y.mu.Unlock()
+	switch {
+	case !changed:
+	case why == "":
+		y.opts.Logger.Info("the standby continues", "record", record)
+	default:
+		y.opts.Logger.Warn("the standby waits", "record", record, "why", why)
+	}
+}
+
+// acquire waits until no pass is running, and prevents others until release.
+func (y *Standby) acquire(ctx context.Context) error {
+	if err := ctx.Err(); err != nil { // select would choose at random
+		return err
+	}
+	select {
+	case y.applying <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if y.closed {
+		y.release()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (y *Standby) release() { <-y.applying }
+
+// Promote applies the records that the archive has, and makes the directory a store, which the first host that opens it makes a new
+// history. Follow then returns nil, and the standby can be read until Close. If the archive has a record that cannot be applied, lacks
+// the last applied record, or cannot be read, the standby stays one, and continues: the error is ErrStandbyLags with the reason. Other
+// errors: those of Follow, ErrClosed, ctx's. A promoted standby is promoted again without an effect.
+//
+// A host that still ships to the archive is not stopped by this. Its history and that of the promoted store are then different ones.
+func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
+	return y.promote(ctx, func() error {
+		if err := y.catchUp(ctx); err != nil {
+			return err
+		}
+		if st := y.Status(); st.Waiting != "" || st.Lag > 0 {
+			return fmt.Errorf("%w: %s", ErrStandbyLags, st.Waiting)
+		}
+		return nil
+	})
+}
+
+// PromoteAsIs is Promote without a look at the archive. Records that only the archive has are lost for the promoted store.
+func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
+	return y.promote(ctx, func() error { return nil })
+}
+
+func (y *Standby) promote(ctx context.Context, prepare func() error) (StandbyStatus, error) {
+	if err := y.acquire(ctx); err != nil {
+		return StandbyStatus{}, fmt.Errorf("dohost: promote: %w", err)
+	}
+	defer y.release()
+	if y.Status().Promoted {
+		return y.Status(), nil
+	}
+	err := prepare()
+	s, stateErr := y.Store()
+	if err == nil {
+		err = stateErr
+	}
+	if err == nil {
+		err = errors.Join(s.refusal(), s.background.failure())
+	}
+	if err == nil {
+		err = putIdentity(y.fs, y.dir, formatName, formatTemp, identityFile{Identity: s.Identity(), copied: true})
+	}
+	if err != nil {
+		return StandbyStatus{}, fmt.Errorf("dohost: promote: %w", err)
+	}
+	y.mu.Lock()
+	y.status.Promoted = true
+	y.mu.Unlock()
+	close(y.promoted)
+	y.opts.Logger.Info("the standby is promoted", "record", y.at.Number)
+	return y.Status(), nil
+}
+
+// Close waits for a pass over the archive, and closes the store. Closing twice is allowed.
+func (y *Standby) Close() error {
+	y.applying <- struct{}{}
+	defer y.release()
+	if y.closed {
+		return nil
+	}
+	y.closed = true
+	var err error
+	if s := y.store.Load(); s != nil {
+		err = s.Close()
+	}
+	if y.lock != nil {
+		err = errors.Join(err, y.lock.Close())
+	}
+	return err
+}

@@ -1,0 +1,365 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/dohost/dohost/internal/frame"
+)
+
+// The times between two looks at the archive. A list of many objects takes long, so the pause is at least ten times as long.
+const (
+	followEvery  = time.Second
+	followAtMost = time.Minute
+)
+
+// Follow applies the records of the archive as they come, until ctx ends or the standby is promoted; then it returns nil. It looks
+// about once a second. An archive that cannot be read or lacks a record, and a disk that is almost full, are reported by Status and
+// tried again. Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrClosed, those of the disk.
+func (y *Standby) Follow(ctx context.Context) error {
+	for {
+		pause, err := y.pass(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("dohost: standby: %w", err)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-y.promoted:
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// pass applies the records that the archive has now, and returns the time until the next pass.
+func (y *Standby) pass(ctx context.Context) (time.Duration, error) {
+	if err := y.acquire(ctx); err != nil {
+		return 0, err
+	}
+	defer y.release()
+	select {
+	case <-y.promoted:
+		return followEvery, nil
+	default:
+	}
+	err := y.catchUp(ctx)
+	return min(max(followEvery, 10*y.listTook), followAtMost), err
+}
+
+// laterError is an error after which a later pass may succeed.
+type laterError struct{ error }
+
+// Unwrap returns the cause.
+func (e laterError) Unwrap() error { return e.error }
+
+// followedArchive makes errors of an archive laterErrors, unless an object is damaged.
+type followedArchive struct{ guardedArchive }
+
+// List is that of the archive.
+func (a followedArchive) List(ctx context.Context) ([]ArchiveObject, error) {
+	list, err := a.guardedArchive.List(ctx)
+	if err != nil {
+		return nil, laterError{fmt.Errorf("listing the archive: %w", err)}
+	}
+	return list, nil
+}
+
+// Get is that of the archive.
+func (a followedArchive) Get(ctx context.Context, name string) ([]byte, error) {
+	content, err := a.guardedArchive.Get(ctx, name)
+	if err != nil && !errors.Is(err, ErrDamagedArchive) {
+		return nil, laterError{fmt.Errorf("reading object %s of the archive: %w", name, err)}
+	}
+	return content, err
+}
+
+// catchUp applies the records that the archive has. It returns an error if the standby must stop, and otherwise sets the reason to
+// wait, if there is one.
+func (y *Standby) catchUp(ctx context.Context) error {
+	why, err := y.applyListed(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if later, ok := errors.AsType[laterError](err); ok {
+		why, err = later.Error(), nil
+	}
+	if err == nil {
+		y.wait(why)
+	}
+	return err
+}
+
+// applyListed lists the archive and applies the records. A list of a folder is not of one moment: it may have an object and lack one
+// that was put before it. So it lists a second time before it reports a missing record.
+func (y *Standby) applyListed(ctx context.Context) (why string, err error) {
+	for try := 0; ; try++ {
+		list, newest, err := y.list(ctx)
+		if err != nil {
+			return "", err
+		}
+		if y.store.Load() == nil {
+			if len(list.bases) == 0 {
+				return "the archive has no complete base yet", nil
+			}
+			if err := y.begin(ctx, list.bases[len(list.bases)-1]); err != nil {
+				return "", err
+			}
+		}
+		if newest < y.newest { // it was emptied or replaced, or its disk is not mounted
+			y.compared = false
+		}
+		y.newest = newest
+		if !y.compared && newest > 0 {
+			if err := y.compare(ctx, &list); err != nil {
+				return "", err
+			}
+			y.compared = true
+		}
+		if err := y.applyRecords(ctx, list.records); err != nil {
+			return "", err
+		}
+		switch at := y.at.Number; {
+		case newest == at:
+			return "", nil
+		case newest < at:
+			return fmt.Sprintf("the newest record of the archive is %d, the standby has record %d", newest, at), nil
+		case try > 0:
+			return y.missing(&list), nil
+		}
+	}
+}
+
+// list returns the objects of the archive, and its newest record.
+func (y *Standby) list(ctx context.Context) (list archiveList, newest uint64, err error) {
+	begun := time.Now()
+	objects, err := y.from.List(ctx)
+	y.listTook = time.Since(begun)
+	if err != nil {
+		return list, 0, err
+	}
+	list = parseObjects(objects)
+	for _, o := range list.records {
+		newest = max(newest, o.Last)
+	}
+	for _, b := range list.bases {
+		newest = max(newest, b.number)
+	}
+	y.listed(newest)
+	return list, newest, nil
+}
+
+// applyRecords applies the objects that continue the last applied record, one after the other. Two objects may have the same records.
+func (y *Standby) applyRecords(ctx context.Context, records []archivedRecords) error {
+	for {
+		for len(records) > 0 && records[0].Last <= y.at.Number {
+			records = records[1:]
+		}
+		i := slices.IndexFunc(records, func(o archivedRecords) bool { return o.First <= y.at.Number+1 && o.Last > y.at.Number })
+		if i < 0 {
+			return nil
+		}
+		if err := y.applyObject(ctx, records[i]); err != nil {
+			y.compared = false
+			return err
+		}
+	}
+}
+
+// missing is the reason to wait if the archive has later records than the next one.
+func (y *Standby) missing(list *archiveList) string {
+	var first uint64 // the first record after the missing ones
+	for _, o := range list.records {
+		if o.First > y.at.Number && (first == 0 || o.First < first) {
+			first = o.First
+		}
+	}
+	why := ""
+	if first > 0 {
+		why = fmt.Sprintf("records %d to %d are missing in the archive", y.at.Number+1, first-1)
+	} else {
+		why = fmt.Sprintf("record %d is missing in the archive", y.at.Number+1)
+	}
+	if n := len(list.bases); n > 0 && list.bases[n-1].number > y.at.Number {
+		why += fmt.Sprintf("; a new standby in an empty directory would begin after them, with the base of record %d", list.bases[n-1].number)
+	}
+	return why
+}
+
+// compare checks that the archive is of the standby's history: by the object that has the last applied record, or by any other. It
+// verifies the chain of the object, so an object that was refused after its last record is refused again.
+func (y *Standby) compare(ctx context.Context, list *archiveList) error {
+	name, has := y.witness(list)
+	content, err := y.from.Get(ctx, name.String())
+	if err != nil {
+		return err
+	}
+	f, _, err := frame.Decode(content)
+	if name.Base() {
+		f, err = frame.NewBase(name.Last).Next(content)
+	}
+	if id := (Identity{f.Store.String(), f.Fork}); err == nil && id != y.Status().Identity {
+		return fmt.Errorf("%w: the archive is of %v, the standby follows %v", ErrForeignArchive, id, y.Status().Identity)
+	}
+	same := !has || !name.Base() || f.Prev == y.at.Sum
+	for at := y.begun(content); err == nil && has && !name.Base() && len(content) > 0; {
+		if f, content, err = at.Next(content); f.Number == y.at.Number {
+			same = f.Sum == y.at.Sum
+		}
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: object %v: %w", ErrDamagedArchive, name, err)
+	case !same:
+		return fmt.Errorf("%w: record %d of the archive is not that of the standby", ErrForeignArchive, y.at.Number)
+	}
+	return nil
+}
+
+// witness returns an object to compare, and whether it has the last applied record.
+func (y *Standby) witness(list *archiveList) (name frame.Name, has bool) {
+	for _, o := range list.records {
+		if name = o.Name; o.First <= y.at.Number && o.Last >= y.at.Number {
+			return name, true
+		}
+	}
+	for _, b := range list.bases {
+		if name = b.parts[0]; b.number == y.at.Number {
+			return name, true
+		}
+	}
+	return name, false
+}
+
+// applyObject verifies and applies the records of an object, in batches. The records before a refused one are applied.
+func (y *Standby) applyObject(ctx context.Context, o archivedRecords) error {
+	content, err := y.from.Get(ctx, o.Name.String())
+	if err != nil {
+		return err
+	}
+	var b engineBatch = pebbleDB(y.store.Load()).NewBatch()
+	defer func() { _ = b.Close() }() // it has been applied, or is dropped
+	at := y.begun(content)
+	var refused error
+	for len(content) > 0 {
+		next := at
+		f, rest, err := next.Next(content)
+		if err == nil {
+			err = y.checkRecord(&f)
+		}
+		if refused = err; err != nil {
+			break
+		}
+		if at, content = next, rest; at.Number <= y.at.Number {
+			continue
+		}
+		if err := y.add(ctx, b, &f); err != nil {
+			return err
+		}
+	}
+	if refused == nil && at.Number != o.Last {
+		refused = &frame.Error{Number: at.Number + 1, Reason: "it is missing at the end of its object"}
+	}
+	if at.Number > y.at.Number {
+		if err := y.apply(ctx, b, &at); err != nil {
+			return err
+		}
+	}
+	if refused != nil {
+		return fmt.Errorf("%w: object %v: %w", ErrDamagedArchive, o.Name, refused)
+	}
+	return nil
+}
+
+// begun returns the position before the records of an object: the last applied record, or an earlier one if an object has been applied
+// in part, or a base is of a record within it, or two objects have the same records. The chain from there is verified, too.
+func (y *Standby) begun(content []byte) frame.Position {
+	at := y.at
+	if f, _, err := frame.Decode(content); err == nil && f.Number <= at.Number {
+		at.Generation, at.Number, at.Time, at.Sum = f.Generation, f.Number-1, f.Time, f.Prev
+	}
+	return at
+}
+
+// checkRecord checks that a record that continues the one before changes rows of the store only, and that the last applied one is the
+// same in the archive.
+func (y *Standby) checkRecord(f *frame.Frame) (err error) {
+	if f.Number == y.at.Number && frame.After(f) != y.at {
+		err = errors.New("the archive has two records with this number")
+	}
+	for op, opErr := range frame.Ops(f.Payload) {
+		if opErr == nil && (op.Key[0] == keyFrame || op.Key[0] == keyApplied) {
+			opErr = errors.New("it changes a row that is not part of the state")
+		}
+		err = errors.Join(err, opErr)
+	}
+	if err != nil {
+		return &frame.Error{Number: f.Number, Reason: err.Error()}
+	}
+	return nil
+}
+
+// add adds the operations of a record to the batch, and applies the batch if it is large.
+func (y *Standby) add(ctx context.Context, b engineBatch, f *frame.Frame) error {
+	for op, err := range frame.Ops(f.Payload) {
+		if err := errors.Join(err, applyOp(b.(*pebble.Batch), &op)); err != nil {
+			return err
+		}
+	}
+	if len(b.Repr()) < maxReplayBatch {
+		return nil
+	}
+	at := frame.After(f)
+	return y.apply(ctx, b, &at)
+}
+
+// apply makes the batch durable together with the row that names its last record, and empties it.
+func (y *Standby) apply(ctx context.Context, b engineBatch, at *frame.Position) error {
+	s := y.store.Load()
+	if err := s.space.check(); err != nil {
+		return laterError{err}
+	}
+	row := appliedRow{at: *at}
+	if err := b.(*pebble.Batch).Set([]byte{keyApplied}, row.encode(), nil); err != nil {
+		return err
+	}
+	if err := s.applyFollowed(ctx, b); err != nil {
+		return err
+	}
+	b.(*pebble.Batch).Reset()
+	y.applied(at)
+	return nil
+}
+
+// applyFollowed applies a batch of a standby between two snapshots. If that fails the store fails, like one whose record cannot be
+// made durable: its readers must not see rows that a power cut could undo.
+func (s *Store) applyFollowed(ctx context.Context, b engineBatch) error {
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release()
+	if !s.engine.acquire() {
+		return s.refusal()
+	}
+	defer s.engine.release()
+	defer s.dieOfPanic()
+	err := pebbleDB(s).ApplyNoSyncWait(b.(*pebble.Batch), pebble.Sync)
+	if err == nil {
+		err = errors.Join(b.SyncWait(), s.background.failure())
+	}
+	if err != nil && s.failFrom(nil, err) {
+		s.refuse(true)
+	}
+	return err
+}
