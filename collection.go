@@ -107,7 +107,7 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 	return w, nil
 }
 
-// keys returns the places of a row. Empty ones are none, and equal ones are one.
+// keys returns the places of a row. It drops empty and duplicate places.
 func (x *Index[T]) keys(v T) (keys []Key) {
 	if x.Each != nil {
 		keys = x.Each(v)

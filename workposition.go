@@ -27,7 +27,7 @@ type WorkPosition struct {
 // must be stored, and must change only when that place changes. Next calls it. A nil number means that the work may continue
 // anywhere after an interruption: then equal steps are one step, with the number 0.
 //
-// A position without a name is none: operations at it belong to the object.
+// With an empty name, operations at the position belong to the object.
 func NewWorkPosition(name string, number func(context.Context) (uint64, error)) *WorkPosition {
 	return &WorkPosition{name: name, number: number}
 }

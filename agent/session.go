@@ -43,7 +43,7 @@ func (s *Session[W]) Heartbeat(ctx context.Context) error {
 	})
 }
 
-// Checkpoint records how far the work has come in each of the sources, whose effects must be durable. It may repeat the last position of a
+// Checkpoint records the position reached in each source. The effects up to it must be durable. It may repeat the last position of a
 // source.
 //
 // Errors: [ErrCheckpointBack] for a position that precedes an accepted one, or an earlier one of the call, and then none is recorded; those of the Lifecycle's Checkpoint;

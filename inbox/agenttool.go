@@ -165,8 +165,8 @@ type asker struct {
 // waiter returns the cycle, for the wake-up.
 func (by *asker) waiter() waiter { return waiter{by.ref.Object().ID(), by.call} }
 
-// newAsker returns the agent whose cycle has the pending messages. Those of a request have one path, unless the program has
-// inserted another: then the longest counts.
+// newAsker returns the agent whose cycle has the pending messages. All messages of a request have the same path,
+// unless the program has inserted one with another path: then the longest path counts.
 func newAsker(ctx context.Context, of Ref, name, collection string, pending []dohost.Row[Message]) *asker {
 	var path []Address
 	for _, row := range pending {
@@ -229,7 +229,7 @@ func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (out agentt
 	return agenttool.Output{Response: r.Content}, nil
 }
 
-// deadline returns the deadline of a request of a given time. It is not later than that of the cycle that asks.
+// deadline returns the deadline of a request of a given time. It is at most the deadline of the asking cycle.
 func (t *AgentTool) deadline(by *asker, created time.Time) time.Time {
 	limit := agenttool.Timeout(t.Timeout)
 	if limit == 0 {

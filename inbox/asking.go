@@ -142,7 +142,7 @@ func (t *AgentTool) askOutside(ctx context.Context, by *asker, m Message) (r Mes
 	return r, err
 }
 
-// until calls fn with a context that ends at a time, and returns errLate if fn has failed since then. The time zero is none.
+// until calls fn with a context that ends at a time, and returns errLate if fn has failed since then. The zero time means no deadline.
 func until(ctx context.Context, end time.Time, fn func(context.Context) (Message, error)) (Message, error) {
 	if end.IsZero() {
 		return fn(ctx)

@@ -18,7 +18,7 @@ var ErrExpired = fmt.Errorf("inbox: the deadline of the request is over: %w", Er
 // errDeadline ends a call of the model at the deadline of its cycle, and a wait for a response at that of the request.
 var errDeadline = errors.New("inbox: the deadline is over")
 
-// isOver reports whether a deadline is over. A zero deadline is none.
+// isOver reports whether a deadline is over. The zero time means no deadline.
 func isOver(deadline time.Time) bool { return !deadline.IsZero() && !time.Now().Before(deadline) }
 
 // earlier returns the earlier one of two deadlines.

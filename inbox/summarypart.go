@@ -11,9 +11,9 @@ import (
 	"github.com/dohost/dohost/internal/summary"
 )
 
-// excess returns the number of messages that the next summary is to cover: all but those of the window, and at most Threshold. It
-// is zero if there are not too many messages; with always, only if there are no more than those of the window. The window has at most
-// History.Window messages, and half of MaxBytes.
+// excess returns the number of messages that the next summary is to cover: all messages before the window, and at most Threshold. It
+// is zero if there are not too many messages. If always is set, it is zero only if all messages fit into the window. The window has at
+// most History.Window messages, and half of MaxBytes.
 func (a *Agent) excess(ctx context.Context, s *dohost.Storage, h *history, always bool) (int, error) {
 	threshold, window, err := summary.Limits(a.History.Threshold, a.History.Window)
 	if err != nil {

@@ -277,7 +277,7 @@ func (s *Store) toleratesDamage(err error) bool { return s.opts.ReadOnly && erro
 // backup is opened.
 func (s *Store) Identity() Identity { return s.identity }
 
-// Generation is the host generation of this Open: one more than that of the last, or that of the lease.
+// Generation is the host generation of this Open: the previous generation plus one, or the lease's generation.
 func (s *Store) Generation() uint64 { return s.generation }
 
 // Clean reports whether the last host closed the store. It is true of a new store.

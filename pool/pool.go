@@ -81,7 +81,7 @@ func (p *Pool) view(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &view{Pool: p, meta: m, stored: m, now: p.clock().Round(0)}                          // the monotonic clock says nothing in another process
+	v := &view{Pool: p, meta: m, stored: m, now: p.clock().Round(0)}                          // monotonic times of different processes cannot be compared
 	if host := p.Object().Epoch().HostPrefix(); !ok || m.Host != host || v.now.Before(m.Up) { // or the clock was set back
 		v.meta.Host, v.meta.Up = host, v.now
 	}
