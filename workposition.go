@@ -58,7 +58,7 @@ func (p *WorkPosition) Name() string {
 // the run has passed since that place. Until the step is passed, the next equal step has the same ordinal: a step that fails is
 // repeated, not followed by another one. ctx must hold the turn.
 //
-// Errors: those of the number function.
+// Errors: the errors of the number function.
 func (p *WorkPosition) Next(ctx context.Context, step string) (number, ordinal uint64, err error) {
 	if p.number == nil {
 		return 0, 0, nil
@@ -69,7 +69,7 @@ func (p *WorkPosition) Next(ctx context.Context, step string) (number, ordinal u
 	return number, ordinal, err
 }
 
-// Pass records that a step has succeeded. number and ordinal are those that Next has returned for it. The caller must hold the
+// Pass records that a step has succeeded. number and ordinal are the values that Next has returned for it. The caller must hold the
 // turn.
 func (p *WorkPosition) Pass(step string, number, ordinal uint64) {
 	if p.number == nil {

@@ -25,7 +25,7 @@ type history struct {
 	calls       []*call // by client, in the client's order
 	events      []event
 	endingsOver bool // no more endings
-	drawn       int  // endings, including those that sub omits
+	drawn       int  // endings, also in the calls that sub omits
 	err         error
 }
 

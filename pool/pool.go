@@ -13,7 +13,7 @@ import (
 const Pools dohost.Namespace[Pool] = "pool"
 
 // Pool is a pool of workers: see the package. All methods are events of the object, and need a ctx that holds its turn: call them by
-// [dohost.Call]. Their errors are those that they name, [ErrInvalid] for an argument, and those of the storage.
+// [dohost.Call]. They return the errors that they name, [ErrInvalid] for an argument, and the errors of the storage.
 type Pool struct {
 	*agent.Agent[struct{}]
 	options *Options // resolved
