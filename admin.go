@@ -104,8 +104,8 @@ func (h *Host) CloseSockets(id ID, tag string) int {
 // closePolicy is "policy violation".
 const closePolicy = 1008
 
-// SocketCount returns the number of WebSockets of objects that have an incarnation, and of
-// those that have none: these hibernate.
+// SocketCount returns the number of WebSockets of objects with an incarnation, and of objects
+// without one: the latter hibernate.
 func (h *Host) SocketCount() (live, hibernating int) {
 	for id, n := range h.sockets.Objects() {
 		if h.IsLive(id) {
@@ -144,7 +144,7 @@ type CheckProblem = objectstore.Problem
 // CheckStats counts the data that [CheckDir] read.
 type CheckStats = objectstore.CheckStats
 
-// CheckDir reads the whole store in dir, which no host may be using, and reports all problems: those of the stored data
+// CheckDir reads the whole store in dir, which no host may be using, and reports all problems: problems of the stored data
 // itself, and the faults that the classes find in their objects ([Handlers].OnInspect). It returns an error only if it
 // could not finish.
 func CheckDir(ctx context.Context, dir string, report func(CheckProblem), classes ...Class) (stats CheckStats, err error) {

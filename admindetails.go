@@ -46,8 +46,8 @@ func viewOf(sn *objectstore.Snapshot, id ID, q *DetailQuery) (*Snapshot, error) 
 	return &Snapshot{id, sn, slot, q}, err
 }
 
-// Scan yields the rows that q selects as they are on the disk, in the order of the query. It reads each row when the loop asks
-// for it, and no rows except these and those that q.Where rejects. A row's Cursor is good for a [Query] of that index.
+// Scan yields the rows that q selects as they are on the disk, in the order of the query. It reads a row when the loop asks
+// for it, and no others except the rows that q.Where rejects. A row's Cursor is good for a [Query] of that index.
 //
 // Errors: a [*NameError], [ErrDamaged], [ErrFenced], [ErrMisuse].
 func (c *Collection[T]) Scan(v *Snapshot, q *Query[T]) iter.Seq2[Row[T], error] {
@@ -85,7 +85,7 @@ type Resource struct {
 	// Counts are numbers about the item by their names, for programs: Text has them in words.
 	Counts map[string]int64 `json:"counts,omitempty"`
 	// Fields are the texts and times of the item by their names, for programs. Do not parse Text for them: it contains texts that
-	// a client or a model has chosen, and those can imitate other fields.
+	// a client or a model has chosen, and such texts can imitate other fields.
 	Fields map[string]string `json:"fields,omitempty"`
 	// Can lists the actions of [Host.Operate] that apply to the item.
 	Can []Action `json:"can,omitempty"`

@@ -74,8 +74,8 @@ func addToTotal(ctx context.Context, s *Storage, n int) (sum int, err error) {
 	return sum, callTotals.Put(ctx, s, callTotal{sum})
 }
 
-// admitCall writes the row of a call that is about to run. It also deletes some expired rows, so an object needs no alarm for them: not those of
-// runs in progress, which may be longer than the retention period.
+// admitCall writes the row of a call that is about to run. It also deletes some expired rows, so an object needs no alarm for them: it keeps the
+// rows of runs in progress, which may take longer than the retention period.
 func admitCall(ctx context.Context, s *Storage, row storedCall, inProgress func(key string) bool) error {
 	expired, err := storedCalls.List(ctx, s, &Query[storedCall]{
 		Index: "expires", End: KeyOf(time.Now().UnixMilli() + 1), Where: func(r storedCall) bool { return !inProgress(r.Key) }, Limit: deletedCalls,
@@ -168,8 +168,8 @@ type exposedCall struct {
 }
 
 // AnswerCall runs a call that a [Remote] of another host has received, and returns the answer for it. The caller has verified that the call is one
-// of another host: AnswerCall calls no Authorize function. It refuses a call without an id, and one whose id or retention period is longer than Invoke
-// permits. It does not change c. If ctx comes from [Host.ReadCall], the argument counts toward the read budget until the method has returned. A
+// of another host: AnswerCall calls no Authorize function. It refuses a call without an id, and a call with a longer id or retention period than
+// Invoke permits. It does not change c. If ctx comes from [Host.ReadCall], the argument counts toward the read budget until the method has returned. A
 // repetition that waits for a run in progress releases it.
 func (h *Host) AnswerCall(ctx context.Context, c *RemoteCall) (answer []byte) {
 	if c.CallID == "" || len(c.CallID) > maxCallID || c.Keep < 0 || c.Keep > maxKeep {

@@ -56,17 +56,17 @@ type SharedLogStats = objectstore.SharedStats
 // a directory, which is to be removed before the next try.
 //
 // Errors: [ErrDamaged] for a record that is damaged, missing or repeated, with its number; [ErrNotFound] if the archive does
-// not have the moment; fs.ErrExist if dir is not empty; those of the archive and of the disk.
+// not have the moment; fs.ErrExist if dir is not empty; the errors of the archive and of the disk.
 func RestoreDir(ctx context.Context, from Archive, dir string, to RestorePoint) (Restored, error) {
 	return objectstore.Restore(ctx, from, dir, to, nil)
 }
 
 // ExportArchived writes the state of one object at a moment of the history in an archive, in the form of [Host.Export]:
-// [Host.Import] makes an object of it. It reads and verifies the same records as [RestoreDir], and keeps those of the object in
-// a temporary directory of the system, which it removes.
+// [Host.Import] makes an object of it. It reads and verifies the same records as [RestoreDir], and keeps the records of the object
+// in a temporary directory of the system, which it removes.
 //
 // Errors: [ErrDamaged] and [ErrNotFound] as of RestoreDir; ErrNotFound also for an object that was absent, or half imported;
-// those of the archive, of the disk and of w.
+// the errors of the archive, of the disk and of w.
 func ExportArchived(ctx context.Context, from Archive, id ID, to RestorePoint, w io.Writer) (done Restored, err error) {
 	dir, err := os.MkdirTemp("", "dohost-restore-*")
 	if err != nil {
@@ -79,14 +79,14 @@ func ExportArchived(ctx context.Context, from Archive, id ID, to RestorePoint, w
 // Bookmark returns the bookmark of the newest durable record. Error: [ErrMisuse] without [Options].Ship.
 func (h *Host) Bookmark() (Bookmark, error) { return h.rt.Store().Bookmark() }
 
-// RestoreObject replaces the state of an object, all of its rows and its alarm, by that of an earlier moment, while the host runs.
+// RestoreObject replaces the state of an object, all of its rows and its alarm, by its state of an earlier moment, while the host runs.
 // The moment is a [RestorePoint] with a bookmark, a time or a record; the host must have [Options].Ship. RestoreObject waits until
 // the archive has the moment, reads the state, ends the incarnation, and then replaces the state in one record: after a crash
 // the object has the state before or the restored one. An object that was absent at the moment becomes absent.
 //
 // Queued events wait and run on the restored state; callers of events that have begun get [ErrFenced]. A restored alarm that is
 // due fires. Sockets stay connected. Readers of a feed that have read entries which the restored feed does not have get
-// a [*FeedError] with Reset. Versions of rows are those of the restored rows, and are given again. Effects outside of the
+// a [*FeedError] with Reset. Rows have the versions of the earlier moment, and these are given again. Effects outside of the
 // object are not undone.
 //
 // The state before the replacement can be restored, too: undo is its bookmark, which the host also logs.
@@ -115,7 +115,7 @@ func (s *State) Bookmark(ctx context.Context) (Bookmark, error) { return s.rt().
 // A handler or a constructor that restores unconditionally may run again on the restored state, without end: a restored alarm that
 // is due fires, and queued events wake the object. In an [Exclusive] section the time limit of the section includes the reading.
 //
-// Errors: those of RestoreObject; [ErrMisuse] in a [Transaction].
+// Errors: the errors of RestoreObject; [ErrMisuse] in a [Transaction].
 func (s *State) RestoreTo(ctx context.Context, to RestorePoint) error {
 	return s.rt().RestoreTo(ctx, to)
 }

@@ -255,9 +255,9 @@ func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Con
 }
 
 // AuthorizeHTTP decides whether the sender of the request r may send HTTP requests to an object, as [Host.ServeObject] does
-// before it wakes the object. It is for handlers that answer for objects themselves, such as that of package streams. The
-// returned context is that of r, and [AccessFrom] returns the granted Access from it: the handler must enforce ReadOnly. A class without
-// an Authorize function grants none, and admits every sender. The access is that of this time: a handler with a long response asks again.
+// before it wakes the object. It is for handlers that answer for objects themselves, such as the handler of package streams. The
+// returned context derives from the context of r, and [AccessFrom] returns the granted Access from it: the handler must enforce ReadOnly. A class without
+// an Authorize function grants none, and admits every sender. The access is valid at this time: a handler with a long response asks again.
 //
 // Errors: an [*Error] with [ErrNotFound] for an unknown class, [ErrForbidden] for a private object, and the errors of
 // Authorize and [CheckCreation].

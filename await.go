@@ -23,7 +23,7 @@ func Await(ctx context.Context, fn func(context.Context) error) error {
 
 // AwaitValue is [Await] of an fn that returns a value. With an error it returns the zero value.
 //
-// Errors: those of [Await].
+// Errors: the errors of [Await].
 func AwaitValue[R any](ctx context.Context, fn func(context.Context) (R, error)) (R, error) {
 	var v, none R
 	if fn == nil {
@@ -63,7 +63,7 @@ func HoldTurn(ctx context.Context, fn func(context.Context) error) error {
 // Recv receives from a channel with the turn given up, without waiting for the
 // disk. ok is false when the channel is closed.
 //
-// Errors: the ctx's cause, and those of [Await].
+// Errors: the ctx's cause, and the errors of [Await].
 func Recv[T any](ctx context.Context, ch <-chan T) (v T, ok bool, err error) {
 	err = runtime.Wait(ctx, func(ctx context.Context) error {
 		select {
@@ -78,7 +78,7 @@ func Recv[T any](ctx context.Context, ch <-chan T) (v T, ok bool, err error) {
 
 // Sleep waits at least d with the turn given up.
 //
-// Errors: the ctx's cause, and those of [Await].
+// Errors: the ctx's cause, and the errors of [Await].
 func Sleep(ctx context.Context, d time.Duration) error { return runtime.Sleep(ctx, d) }
 
 // Exclusive keeps every other event out of the object while fn runs, and during the Awaits inside fn. Only a [HoldTurn]

@@ -42,7 +42,7 @@ func (c *Class) addError(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("dohost: class %q: %w", c.rt.Name, fmt.Errorf(format, args...)))
 }
 
-// InvalidClass returns c with errors that [Open] returns in addition to those that [Bind] has found. It ignores nil
+// InvalidClass returns c with errors. [Open] returns them in addition to the errors that [Bind] has found. It ignores nil
 // errors. It is for packages that make classes of their users' input, such as package agent.
 func InvalidClass(c Class, errs ...error) Class {
 	c.errs = slices.Clip(c.errs)
@@ -84,7 +84,7 @@ type Entry[O any] struct {
 // that callers outside the process may call by name. Bind copies h.
 //
 // [Open] returns the errors in the arguments: a nil constructor, a zero Entry, an entry without a name or a method, a
-// name given twice, an argument or a result that JSON cannot carry, and those that the fields of [Handlers] and
+// name given twice, an argument or a result that JSON cannot carry, and the errors that the fields of [Handlers] and
 // [SocketHandlers] document.
 func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, error), h *Handlers[O], entries ...Entry[O]) Class {
 	c := Class{rt: runtime.Class{

@@ -23,7 +23,7 @@ import (
 //		},
 //	}
 //
-// Its methods need a ctx that holds the turn of the storage's object, as those of [Storage] do. In addition to the
+// Its methods need a ctx that holds the turn of the storage's object, as the methods of [Storage] do. In addition to the
 // errors that they name they return [ErrMisuse], [ErrFenced], a [*LimitError], a [*NameError] or
 // [ErrDamaged]. A write commits row, index entries and feed entry together, as part of the event's writes; a failed
 // write has written nothing.
@@ -33,8 +33,8 @@ import (
 //
 // An index that is added later lacks the older rows until they are written again.
 type Collection[T any] struct {
-	// Name is 1 to 128 bytes of text without control characters, unlike that of
-	// any other collection of the class.
+	// Name is 1 to 128 bytes of text without control characters, and no other
+	// collection of the class has it.
 	Name string
 	// Key returns a row's key, which is not empty. Rows are in the order of its
 	// bytes; string(KeyOf(n)) makes that the order of numbers or times.
@@ -43,15 +43,15 @@ type Collection[T any] struct {
 	Indexes []Index[T]
 	// Feed records every change. Nil records none. Collections may share one.
 	Feed *Feed
-	// Blind makes Put write without reading the old row, which suits rows that are written once, such as those of a
-	// log. Each Put then sets a row's version to 1, so an UpdateIf or DeleteIf of version 1 does not notice it. A
+	// Blind makes Put write without reading the old row, which suits rows that are written once, such as the rows of
+	// a log. Each Put then sets a row's version to 1, so an UpdateIf or DeleteIf of version 1 does not notice it. A
 	// collection that has Indexes or a Feed, or had Indexes once, cannot be blind.
 	Blind bool
 }
 
 // Index is an order of a [Collection]'s rows. Of and Each depend on the row alone.
 type Index[T any] struct {
-	// Name is 1 to 128 bytes, like that of a collection.
+	// Name is 1 to 128 bytes, like the name of a collection.
 	Name string
 	// Of returns the row's place, made with [KeyOf], or "" for a row that is not in the
 	// index.
@@ -107,7 +107,7 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 	return w, nil
 }
 
-// keys returns the places of a row. Empty ones are none, and equal ones are one.
+// keys returns the places of a row. It drops empty and duplicate places.
 func (x *Index[T]) keys(v T) (keys []Key) {
 	if x.Each != nil {
 		keys = x.Each(v)
@@ -136,7 +136,7 @@ func (c *Collection[T]) Insert(ctx context.Context, s *Storage, v T) error {
 // Ensure inserts a row unless an equal one is stored, and reports whether it did. So a repeated Ensure has no effect. Rows are
 // equal if their encoded values are, or their decoded values are deeply equal.
 //
-// Errors: [ErrConflict] if another row is stored with the key; those of Insert and Get; one for a stored row that does not decode.
+// Errors: [ErrConflict] if another row is stored with the key; the errors of Insert and Get; one for a stored row that does not decode.
 func (c *Collection[T]) Ensure(ctx context.Context, s *Storage, v T) (inserted bool, err error) {
 	conflict := c.Insert(ctx, s, v)
 	if !errors.Is(conflict, ErrConflict) {
@@ -181,7 +181,7 @@ func (c *Collection[T]) Update(ctx context.Context, s *Storage, key string, chan
 
 // UpdateIf is Update of a row that has the version that the caller saw.
 //
-// Errors: those of Update.
+// Errors: the errors of Update.
 func (c *Collection[T]) UpdateIf(ctx context.Context, s *Storage, key string, version uint64, change func(*T) error) (Row[T], error) {
 	return c.update(ctx, s, key, version, change)
 }
@@ -256,8 +256,8 @@ func (c *Collection[T]) decode(key string, data []byte) (v T, err error) {
 	return v, err
 }
 
-// All yields the rows that q selects, in order. It reads each row when the loop asks for it, and no rows except these
-// and those that q.Where rejects: by an index, one entry and one row each. A row with several places in the index
+// All yields the rows that q selects, in order. It reads a row when the loop asks for it, and no others except the
+// rows that q.Where rejects: by an index, one entry and one row each. A row with several places in the index
 // appears once for each.
 //
 // The loop must not give up the turn: the step after an Await or Call yields [ErrMisuse]. It may write. In the

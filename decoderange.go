@@ -154,7 +154,7 @@ func (c shapeBuilder) record(t reflect.Type) *shape {
 	return s
 }
 
-// inlines reports whether msgpack encodes the fields of an embedded struct as those of the struct s that embeds it:
+// inlines reports whether msgpack encodes the fields of an embedded struct as fields of the struct s that embeds it:
 // unless they shadow others, or a tag forbids it.
 func (c shapeBuilder) inlines(s *shape, t reflect.Type, of *shape, tag []string) bool {
 	for t.Kind() == reflect.Pointer {

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// DetailQuery selects items of an object: those that satisfy all of its fields. Nil, and the zero DetailQuery, select all.
+// DetailQuery selects the items of an object that satisfy all of its fields. Nil, and the zero DetailQuery, select all.
 type DetailQuery struct {
-	// Kind, ID and State are those of the items. An empty one selects any.
+	// Kind, ID and State must equal the fields of the item. An empty one selects any.
 	Kind, ID, State string
 	// Can is an action that the items allow. Empty selects any.
 	Can Action
@@ -49,7 +49,7 @@ var errNoCursor = &ArgumentError{Method: "details", Err: errors.New("a list of t
 // FindDetails is [Host.Details] of the items that a query selects. The host drops the others, so each class supports all fields
 // but After. An OnInspect function that considers [Snapshot.Query] does not read them.
 //
-// Errors: those of Details; an [*ArgumentError] for After if an item has no Cursor.
+// Errors: the errors of Details; an [*ArgumentError] for After if an item has no Cursor.
 func (h *Host) FindDetails(ctx context.Context, id ID, q *DetailQuery) iter.Seq2[Resource, error] {
 	return h.inspection().findDetails(ctx, id, q)
 }

@@ -15,7 +15,7 @@ import (
 type ClassExtension struct {
 	// Kinds are the kinds of the items. Two extensions of a class must not have a kind in common.
 	Kinds []string
-	// Inspect lists the items, after those of OnInspect: see [Handlers].
+	// Inspect lists the items, after the items of OnInspect: see [Handlers].
 	Inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
 	// Admin applies an operator's action to an item, like OnAdmin, which does not get requests for these items. object is
 	// the pointer that the constructor has returned.

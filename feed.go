@@ -24,9 +24,9 @@ import (
 //		}
 //	}
 //
-// Its methods need a ctx that holds the turn, like those of a Collection.
+// Its methods need a ctx that holds the turn, like the methods of a Collection.
 type Feed struct {
-	// Name is 1 to 128 bytes, like that of a collection.
+	// Name is 1 to 128 bytes, like the name of a collection.
 	Name string
 	// Values stores each row's value with its entry. Without it, reading an entry returns the value that the row has
 	// by then, and a write costs half as much.
@@ -96,8 +96,8 @@ type FeedError = objectstore.FeedError
 // readLimit is the default limit of Read.
 const readLimit = 100
 
-// Read returns the entries after a position, at most limit; zero means 100. Durable entries come first, then those
-// that this event has written since its last Await. Read stops before an entry of another event that is not durable
+// Read returns the entries after a position, at most limit; zero means 100. Durable entries come first, then the
+// entries that this event has written since its last Await. Read stops before an entry of another event that is not durable
 // yet, so a reader never sees an entry that a crash could undo.
 //
 // Errors: a [*FeedError].
@@ -128,7 +128,7 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 // is an entry. A DeleteAll while Wait waits is a [*FeedError] with Reset.
 //
 // Errors: a [*FeedError]; [ErrOverloaded] if the object has 256 watches and waiting readers, or half of Options.MaxEvents;
-// [ErrClosed] when the host begins to close; the ctx's cause; those of Await.
+// [ErrClosed] when the host begins to close; the ctx's cause; the errors of Await.
 func (f *Feed) Wait(ctx context.Context, s *Storage, after Position) error {
 	ctx, end, err := s.rt().BeginWatch(ctx)
 	if err != nil {

@@ -83,12 +83,12 @@ type Handlers[O any] struct {
 
 	// SubObjects declare that objects of the class pass requests on to other objects, by
 	// [State.Delegate]. The host calls the Authorize functions of all of these objects before it
-	// wakes any. They are for packages that define classes, such as package agent. SubObjects without Path or Next, and
-	// those with an empty class, are an error of [Open].
+	// wakes any. They are for packages that define classes, such as package agent. SubObjects without Path or Next, or
+	// with an empty class, are an error of [Open].
 	SubObjects *SubObjects
 
 	// Protocols are the names of the protocols of the WebSockets of the class's objects, for programs that list classes.
-	// Objects of package agent speak "agent"; those of package chat speak "chat" too, and those of package pool "pool".
+	// Objects of package agent speak "agent"; objects of package chat speak "chat" too, and objects of package pool "pool".
 	Protocols []string
 
 	// ByReference makes callers in the process and objects of this class pass arguments and results by reference instead

@@ -55,7 +55,7 @@ type Options struct {
 	MaxFrame int
 	// ReadBudget bounds the bytes of request bodies and frames that the host reads and handles at
 	// one time, for all clients together. They count until their handler has returned, also while it
-	// awaits. The first 4 KiB of each do not count, nor do those of a body beyond 16 MiB. A client
+	// awaits. The first 4 KiB of each do not count, nor do the bytes of a body beyond 16 MiB. A client
 	// that finds the budget exhausted for 10 s gets status 503, or its socket is closed with
 	// CloseBusy. A body that is larger than the budget is refused with status 413. Zero means
 	// DefaultReadBudget; negative is an error.
@@ -74,7 +74,7 @@ type Options struct {
 	// Listener is notified of the host's actions. The zero value ignores them.
 	Listener Listener
 	// ErrorTexts lets clients outside the process read the texts of all errors that methods and
-	// handlers return, not only those of a [PublicError]. It is for development.
+	// handlers return, not only the text of a [PublicError]. It is for development.
 	ErrorTexts bool
 	// Ship is the archive that gets a copy of each record, asynchronously: see [Archive]. Nil ships nothing. The archive
 	// must be empty, or have records of this store; otherwise Open returns ErrConflict. Host.Stats has the lag. The caller
@@ -89,8 +89,8 @@ type Options struct {
 	// writes the next one and purges the records before it. A host that opens an empty directory reads a base and these records. Zero
 	// means 64 MiB; negative is an error. Host.Stats has the failures.
 	BaseAfter int64
-	// Holds reports whether the host has an object; it is for hosts that divide the objects of a program among them, as those of package
-	// [github.com/dohost/dohost/cluster] do. The host wakes no other object, neither for a call nor for an alarm, and neither imports
+	// Holds reports whether the host has an object; it is for hosts that divide the objects of a program among them, as the hosts of
+	// package [github.com/dohost/dohost/cluster] do. The host wakes no other object, neither for a call nor for an alarm, and neither imports
 	// nor restores one: the error is ErrElsewhere. Holds must not block, and always returns the same for an object; a panic means false.
 	// It may be called from any goroutine. Nil means all objects.
 	Holds func(ID) bool
@@ -172,7 +172,7 @@ type Host struct {
 // alarms that are due. Close it in the end.
 //
 // Errors: [ErrConflict] if another host has the store open; [ErrDamaged] for an unknown format, and for a directory, or
-// a database in it, that is not the store's; [ErrNotFound] if the store's database is missing or incomplete; and those
+// a database in it, that is not the store's; [ErrNotFound] if the store's database is missing or incomplete; and errors
 // that name a mistake in the options or classes, which leave the directory unchanged.
 func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	if o == nil {
@@ -221,8 +221,8 @@ func (h *Host) LocateHost() *Host { return h }
 
 // Close refuses new calls and gives running events Options.Grace to finish; until then it serves calls between
 // objects. Then it fences the remaining events and closes the store. Its error names the handlers that did not stop,
-// and the cause if the store has failed. Close closes the sockets last, and cuts those of clients that do not answer
-// within 5 s. It may be called more than once.
+// and the cause if the store has failed. Close closes the sockets last, and cuts the sockets of clients that do not
+// answer within 5 s. It may be called more than once.
 //
 // After the store is closed, reports that wait for [Listener].Service have a second to reach it. Close discards the
 // others, and reports their number to Listener.Failed and the log: no call of Service begins after Close has returned.

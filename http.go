@@ -20,7 +20,7 @@ import (
 // runs as an event of the object; the calling goroutine writes the released parts of the response. A part reaches the
 // client only when all earlier writes of the object are durable.
 //
-// The handler's Flush, and that of [http.ResponseController], releases a part. It is an [Await] that also waits while
+// The handler's Flush, and the Flush of [http.ResponseController], releases a part. It is an [Await] that also waits while
 // more than 256 KiB is unsent to a slow client. [Options].SendBudget bounds the unsent bytes of all clients. Reading
 // the request's body gives up the turn as well. At most 16 MiB of a response may be unflushed; the rest is released
 // when the handler returns. A handler can neither hijack the connection nor send informational responses. If it has

@@ -65,7 +65,7 @@ const (
 // twice if a method of the object panics or exceeds a time limit, and not at all if [State.Abort] or a restore ends its incarnation: both may also
 // delete the id, so a repetition by the program may run the method again.
 //
-// Errors are those of Call, with these differences. An error of the method is not the same value: errors.As finds a [*PublicError]
+// The errors are as for Call, with these differences. An error of the method is not the same value: errors.As finds a [*PublicError]
 // in it without its Err, errors.Is the kinds of errors, and its text has at most 4 KiB. [ErrElsewhere] means that the host has no
 // Options.Remote. [ErrConflict] means that the CallID belongs to another call, which may have run: the outcome is unknown.
 // [ErrOverloaded] also means that the object stores 64 MiB of results, or that too many calls wait for it.

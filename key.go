@@ -115,7 +115,7 @@ func number(first byte, n uint64) Key {
 }
 
 // floatPart flips the sign bit of positive numbers and all bits of negative ones,
-// which makes their order that of integers.
+// so they sort as integers.
 func floatPart(f float64) Key {
 	bits := math.Float64bits(f)
 	switch {

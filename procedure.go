@@ -39,7 +39,7 @@ var procedures struct {
 }
 
 // NewProcedure makes a procedure. It is for the variables of packages, so that all programs of a cluster have the same ones, before [Open]. The
-// name begins with that of the package, as "chat.ask". fn gets the pointer that the constructor of the object has returned, with the object's turn. It
+// name begins with the name of the package, as in "chat.ask". fn gets the pointer that the constructor of the object has returned, with the object's turn. It
 // compares its type, since a caller may name any object. Argument and result are JSON, as for [Expose].
 //
 // A host of a program without a procedure of the name, as during an upgrade, answers a call with [ErrNotFound] and OutcomeNotRun. If it is another host

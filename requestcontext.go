@@ -2,8 +2,8 @@ package dohost
 
 import "context"
 
-// requestContext is a handler's context: that of its event, with the values of the
-// request's.
+// requestContext is a handler's context: the context of its event, with the values of
+// the request's context.
 type requestContext struct {
 	context.Context
 	values   context.Context

@@ -163,7 +163,7 @@ func (w *responseWriter) piece(withHeader bool) piece {
 // the client has received it. If the host cuts the response, WriteBody panics with [http.ErrAbortHandler], so that the
 // server closes the connection. [Host.ServeObject] does the same for responses of objects.
 //
-// Errors: those of w, also if the client has disconnected.
+// Errors: the errors of w, also if the client has disconnected.
 func (h *Host) WriteBody(w http.ResponseWriter, body []byte) error {
 	out := newResponseQueue(h.sockets, http.NewResponseController(w))
 	out.put(piece{body: body, last: true}, nil)

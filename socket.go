@@ -37,8 +37,8 @@ var errNotUTF8 = errors.New("dohost: the text frame is not valid UTF-8")
 // connection stays, with its tags and its attachment, and the next message wakes the
 // object. Every other end closes the object's sockets: see [CloseRestart].
 //
-// Its methods may be called from any goroutine; those that take a context need one of an
-// event of the object.
+// Its methods may be called from any goroutine; the methods that take a context need the context
+// of an event of the object.
 type Socket struct{ c *socket.Conn }
 
 // Frame is one message to or from a client. The host receives at most [Options].MaxFrame
@@ -168,8 +168,8 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 // originsOf returns the origins of pages that may connect to a class.
 func (h *Host) originsOf(c *socket.Handlers) []string { return slices.Concat(h.origins, c.Origins) }
 
-// Sockets returns the object's sockets, in the order of their acceptance: those that are open, or will be when the
-// client is answered. With a tag it returns only the sockets that have it.
+// Sockets returns the object's sockets, in the order of their acceptance, that are open, or will be when the client
+// is answered. With a tag it returns only the sockets that have it.
 func (s *State) Sockets(tag string) []*Socket {
 	cs := s.sockets().Of(s.ID(), tag)
 	all, each := make([]*Socket, len(cs)), make([]Socket, len(cs))
@@ -219,7 +219,7 @@ func (o *AcceptOptions) check() error {
 	return nil
 }
 
-// responseOf finds the handler's writer under those that wrap it.
+// responseOf finds the handler's writer under the writers that wrap it.
 func responseOf(w http.ResponseWriter) (*responseWriter, bool) {
 	for {
 		switch t := w.(type) {

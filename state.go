@@ -34,7 +34,7 @@ func (s *State) host() *Host { return s.rt().Host().Owner().(*Host) }
 func (s *State) sockets() *socket.Table { return s.host().sockets }
 
 // Report passes an event of a service on top of this package to the host's [Listener]. The report is an output, as
-// those of [State.Emit]: it leaves when everything committed before is durable, in order with the object's other
+// with [State.Emit]: it leaves when everything committed before is durable, in order with the object's other
 // outputs. It does not leave if the writes of the event are rolled back, or are lost with the end of the incarnation.
 // The host calls the Listener for the reports in their order. No output waits for that call, so a caller may get its
 // answer before the Listener gets the report. A context of this incarnation without the turn is sufficient; with another

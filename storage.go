@@ -61,7 +61,7 @@ func Put[T any](ctx context.Context, s *Storage, key string, v T) error {
 // in a crash although later answers have left. Durable Objects call it
 // allowUnconfirmed.
 //
-// Errors: those of Put.
+// Errors: the errors of Put.
 func PutNoWait[T any](ctx context.Context, s *Storage, key string, v T) error {
 	return put(ctx, s, key, v, true)
 }
@@ -73,7 +73,7 @@ func put[T any](ctx context.Context, s *Storage, key string, v T, noWait bool) e
 // GetMany returns the values of up to 128 keys, and reads them in the order of the arguments. The map lacks keys that
 // do not exist.
 //
-// Errors: those of [Get], and a [*LimitError] for too many keys.
+// Errors: the errors of [Get], and a [*LimitError] for too many keys.
 func GetMany[T any](ctx context.Context, s *Storage, keys ...string) (map[string]T, error) {
 	if err := batchLimit(len(keys)); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func GetMany[T any](ctx context.Context, s *Storage, keys ...string) (map[string
 // PutMany writes up to 128 keys, in the order of their bytes: all of them, or after
 // an error none. It waits as [Put] does, and is a [Transaction].
 //
-// Errors: those of Put, and a [*LimitError] for too many keys.
+// Errors: the errors of Put, and a [*LimitError] for too many keys.
 func PutMany[T any](ctx context.Context, s *Storage, values map[string]T) error {
 	if err := batchLimit(len(values)); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *Storage) Delete(ctx context.Context, key string) (existed bool, err err
 // DeleteMany removes up to 128 keys, in the order of the arguments, and returns how many existed. After an error it
 // has removed none. It is a [Transaction].
 //
-// Errors: those of Delete, and a [*LimitError] for too many keys.
+// Errors: the errors of Delete, and a [*LimitError] for too many keys.
 func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, err error) {
 	if err := batchLimit(len(keys)); err != nil {
 		return 0, err
@@ -157,8 +157,8 @@ func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, 
 // Errors: [ErrMisuse] in a transaction, [ErrOverloaded].
 func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll(ctx) }
 
-// Sync commits the writes of the event and returns when all writes of the object are durable, those of PutNoWait
-// included. It holds the turn until then; [AwaitDurable] gives it up.
+// Sync commits the writes of the event and returns when all writes of the object are durable, including the writes
+// of PutNoWait. It holds the turn until then; [AwaitDurable] gives it up.
 //
 // Errors: [ErrMisuse] in a transaction.
 func (s *Storage) Sync(ctx context.Context) error {
@@ -190,7 +190,7 @@ type Item[T any] struct {
 // must not give up the turn: the step after an Await or Call yields [ErrMisuse].
 // An error is the last thing that it yields.
 //
-// Errors: those of [Get], [ErrMisuse].
+// Errors: the errors of [Get], [ErrMisuse].
 func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[T], error] {
 	return func(yield func(Item[T], error) bool) {
 		for row, err := range s.rt().Scan(ctx, o.bounds()) {
@@ -211,7 +211,7 @@ func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[
 // List returns the selected keys and values as of one moment, for loops
 // that give up the turn.
 //
-// Errors: those of [Get].
+// Errors: the errors of [Get].
 func List[T any](ctx context.Context, s *Storage, o *ListOptions) ([]Item[T], error) {
 	var items []Item[T]
 	for it, err := range All[T](ctx, s, o) {
@@ -235,7 +235,7 @@ func (o *ListOptions) bounds() objectstore.Bounds {
 
 // Add adds delta to the number at key, which is zero if the key is not there.
 //
-// Errors: those of [Get] and [Put].
+// Errors: the errors of [Get] and [Put].
 func Add(ctx context.Context, s *Storage, key string, delta int) error {
 	n, _, err := Get[int](ctx, s, key)
 	if err != nil {

@@ -90,8 +90,8 @@ func (w *watcher) covers(at Cursor) bool {
 	return at <= w.frontier
 }
 
-// deltasOf returns the deltas between the places of a row before and after a change, both in order. A place that has
-// gone and one that is new are a move.
+// deltasOf returns the deltas between the places of a row before and after a change, both in order. A removed place and
+// a new place are a move.
 func deltasOf(before, after []Row[any]) (deltas []Delta[any]) {
 	var gone, fresh []Row[any]
 	for len(before) > 0 || len(after) > 0 {

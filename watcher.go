@@ -212,7 +212,7 @@ func (w *watcher) catchUp(ctx context.Context, end Position) error {
 
 // page is the rows that a watcher has read with one turn.
 type page struct {
-	list []Row[any] // without those that Where rejects
+	list []Row[any] // without the rows that Where rejects
 	last Cursor     // of the last row that was read
 	more bool       // there may be rows after it
 }

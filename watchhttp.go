@@ -51,7 +51,7 @@ const watchFlush = 32 << 10
 // [ErrClosed], ServeWatch sends a comment and the field retry with 5 s, and returns nil: the client connects again
 // after that time.
 //
-// Errors: other errors of Watch, and those of w; [ErrMisuse] for a request that no OnHTTP handler has received. If
+// Errors: other errors of Watch, and the errors of w; [ErrMisuse] for a request that no OnHTTP handler has received. If
 // no event was sent, nothing has been written, and the handler may answer. Otherwise the rest of the handler's response is
 // dropped and the connection is cut.
 func (c *Collection[T]) ServeWatch(w http.ResponseWriter, r *http.Request, s *Storage, q *Query[T], o *WatchOptions) error {

@@ -27,7 +27,7 @@ type WorkPosition struct {
 // must be stored, and must change only when that place changes. Next calls it. A nil number means that the work may continue
 // anywhere after an interruption: then equal steps are one step, with the number 0.
 //
-// A position without a name is none: operations at it belong to the object.
+// With an empty name, operations at the position belong to the object.
 func NewWorkPosition(name string, number func(context.Context) (uint64, error)) *WorkPosition {
 	return &WorkPosition{name: name, number: number}
 }
@@ -58,7 +58,7 @@ func (p *WorkPosition) Name() string {
 // the run has passed since that place. Until the step is passed, the next equal step has the same ordinal: a step that fails is
 // repeated, not followed by another one. ctx must hold the turn.
 //
-// Errors: those of the number function.
+// Errors: the errors of the number function.
 func (p *WorkPosition) Next(ctx context.Context, step string) (number, ordinal uint64, err error) {
 	if p.number == nil {
 		return 0, 0, nil
@@ -69,7 +69,7 @@ func (p *WorkPosition) Next(ctx context.Context, step string) (number, ordinal u
 	return number, ordinal, err
 }
 
-// Pass records that a step has succeeded. number and ordinal are those that Next has returned for it. The caller must hold the
+// Pass records that a step has succeeded. number and ordinal are the values that Next has returned for it. The caller must hold the
 // turn.
 func (p *WorkPosition) Pass(step string, number, ordinal uint64) {
 	if p.number == nil {

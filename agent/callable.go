@@ -98,7 +98,7 @@ type Stream struct {
 
 // Send sends v, as JSON, once all earlier writes of the agent are durable.
 //
-// Errors: [dohost.ErrClosed] when the client has disconnected or the method has returned; those of
+// Errors: [dohost.ErrClosed] when the client has disconnected or the method has returned; the errors of
 // [dohost.Socket.Send]; one for a value that is not JSON.
 func (s *Stream) Send(ctx context.Context, v any) error {
 	if s.ended {
@@ -223,7 +223,7 @@ func marshal(v any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// The texts of errNoMethod and errNotCallable are those of the Agents SDK.
+// The Agents SDK has the texts of errNoMethod and errNotCallable.
 var (
 	errNoMethod    = errors.New("does not exist")
 	errNotCallable = errors.New("is not callable")

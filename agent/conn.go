@@ -83,7 +83,7 @@ func (c *Conn) State(v any) (bool, error) {
 // SetState stores v, as JSON, with the connection for as long as the connection lasts. It takes effect
 // immediately.
 //
-// Errors: those of [dohost.Socket.SetAttachment], and one for a value that is not JSON.
+// Errors: the errors of [dohost.Socket.SetAttachment], and one for a value that is not JSON.
 func (c *Conn) SetState(ctx context.Context, v any) error {
 	raw, err := marshal(v)
 	if err != nil {
@@ -140,14 +140,14 @@ func (a *promoted) Connections(tag string) iter.Seq[*Conn] { return a.core.clien
 
 // Broadcast sends a frame to all connections but some.
 //
-// Errors: those of [dohost.State.Broadcast].
+// Errors: the errors of [dohost.State.Broadcast].
 func (a *promoted) Broadcast(ctx context.Context, f dohost.Frame, except ...*Conn) error {
 	return a.core.clients.broadcast(ctx, f, func(to *Conn) bool { return !slices.ContainsFunc(except, to.Is) })
 }
 
 // BroadcastTo sends a frame to some connections.
 //
-// Errors: those of [dohost.State.Broadcast].
+// Errors: the errors of [dohost.State.Broadcast].
 func (a *promoted) BroadcastTo(ctx context.Context, f dohost.Frame, to []*Conn) error {
 	sockets := make([]*dohost.Socket, len(to))
 	for i, conn := range to {

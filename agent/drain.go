@@ -46,7 +46,7 @@ type Drained struct {
 
 // Drain runs cycles until no work is pending, or a limit is reached.
 //
-// Errors: those of the functions, with the number of complete cycles; [dohost.ErrMisuse] without a Pending or a Cycle; the context's cause,
+// Errors: the errors of the functions, with the number of complete cycles; [dohost.ErrMisuse] without a Pending or a Cycle; the context's cause,
 // if it has ended before a cycle.
 func Drain(ctx context.Context, src DrainSource, o *DrainOptions) (d Drained, err error) {
 	if src.Pending == nil || src.Cycle == nil {

@@ -45,7 +45,8 @@ type Extension[O any] struct {
 	RowWritten func(ctx context.Context, a Handle, w *dohost.RowWrite) error
 	// RowsParked is called after rows of a collection were parked, in the same batch: see [Rows.Parked].
 	RowsParked func(ctx context.Context, a Handle, collection string, keys []string) error
-	// Name is unique in a class: Open returns an error for two extensions with one Name, which has both descriptions. An empty name is none.
+	// Name is unique in a class: Open returns an error for two extensions with one Name, which has both descriptions. With an empty Name the extension
+	// has no name.
 	Name, Description string
 	// Err is an error in the declaration of the extension, which [dohost.Open] returns. Nil means that there is none.
 	Err error
@@ -65,7 +66,7 @@ type Extension[O any] struct {
 	// Cancelled is called for a fiber of [StartFiber] that [Fibers.Cancel] ends, in the same batch. The fiber's
 	// method may still be running, or may never have begun. If Cancelled fails, the fiber is not cancelled.
 	Cancelled func(*O, context.Context, FiberInfo) error
-	// Inspect yields items for operators, after those of the agent: see OnInspect in [dohost.Handlers].
+	// Inspect yields items for operators, after the items of the agent: see OnInspect in [dohost.Handlers].
 	Inspect func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 	// Kinds are the kinds of the items of Inspect that Admin is called for. Admin applies an action to an item, and returns false if the extension
 	// has no such item: several extensions may have one kind. Inspect and Admin are required with Kinds.
@@ -129,7 +130,7 @@ func Extend[O any](e Extension[O]) Entry[O] {
 
 // ExtendShared adds one extension for all entries of a class that have the same name. Bind makes it by one call of the function of, with the
 // parts of these entries in the order of the entries. It is for hooks that need all parts of a package in a class, such as all inboxes.
-// Entries with one name must have parts of one type, and equivalent functions: Bind calls that of the last entry.
+// Entries with one name must have parts of one type, and equivalent functions: Bind calls the function of the last entry.
 func ExtendShared[O, P any](name string, part P, of func(parts []P) Extension[O]) Entry[O] {
 	return Entry[O]{bind: func(c *class) {
 		at := slices.IndexFunc(c.shared, func(x *sharedExtension) bool { return x.name == name })

@@ -61,7 +61,7 @@ func (s FiberStatus) final() bool { return s != FiberPending && s != FiberRunnin
 type FiberQuery struct {
 	Kind   string        // empty for all
 	Status []FiberStatus // none for all
-	// Dead selects the dead fibers only: those of [StartFiber] and of [RunFiber], the oldest first.
+	// Dead selects the dead fibers only: fibers of [StartFiber] and of [RunFiber], the oldest first.
 	Dead  bool
 	Limit int // zero means 50; at most 100
 }
@@ -138,7 +138,7 @@ func (f Fibers) GetByKey(ctx context.Context, key string) (info FiberInfo, ok bo
 // Wait returns when a fiber has ended or is dead. It gives up the turn while it waits. ok is false if
 // there is no such fiber. The end of ctx ends the wait.
 //
-// Errors: the ctx's cause, and those of [dohost.Recv].
+// Errors: the ctx's cause, and the errors of [dohost.Recv].
 func (f Fibers) Wait(ctx context.Context, id string) (info FiberInfo, ok bool, err error) {
 	fs := f.fibers
 	for {
@@ -287,7 +287,7 @@ func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, er
 // or OnRecovery again, with its count of hook calls at zero; any other is restarted, as [Fibers.Restart] describes. Retry
 // reports whether there was such a fiber.
 //
-// Errors: those of Restart.
+// Errors: the errors of Restart.
 func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) {
 	fs := f.fibers
 	row, eff, err := fs.stepRow(ctx, id, work.Event{Kind: work.Retry})

@@ -46,8 +46,8 @@ type Handlers[O, S any] struct {
 	// OnMessage handles frames that are not part of the wire protocol. Without it they are ignored.
 	OnMessage func(*O, context.Context, *Conn, dohost.Frame) error
 
-	// OnClose is called once when a connection has ended. It is not called for a refused connection, nor for one
-	// that ended with an incarnation: see [dohost.CloseRestart].
+	// OnClose is called once when a connection has ended. It is not called for a refused connection, nor for a
+	// connection that ended with an incarnation: see [dohost.CloseRestart].
 	OnClose func(*O, context.Context, *Conn, dohost.Closing) error
 
 	// Validate refuses changes of the state: if it returns an error, the state does not change. It must not change

@@ -45,7 +45,7 @@ func (c *core) keepAlive(ctx context.Context) (release func(context.Context) err
 
 // KeepAliveWhile keeps the agent alive while fn runs.
 //
-// Errors: fn's, and those of [Agent.KeepAlive].
+// Errors: fn's, and the errors of [Agent.KeepAlive].
 func KeepAliveWhile(ctx context.Context, a Ref, fn func(context.Context) error) (err error) {
 	release, err := a.base().keepAlive(ctx)
 	if err != nil {

@@ -38,7 +38,7 @@ type SourceCursor struct {
 //
 // The functions get the context of RunWake. A call of one Session's functions begins when the last one has returned.
 type Lifecycle[W any] struct {
-	// Claim makes this worker the one that works on the wake. It should return ErrWakeStale or ErrWakeClaimed, also wrapped, for a wake that
+	// Claim assigns the wake to this worker alone. It should return ErrWakeStale or ErrWakeClaimed, also wrapped, for a wake that
 	// it cannot have.
 	Claim func(ctx context.Context, wake W) (Fence, error)
 	// Heartbeat extends the claim.
@@ -64,7 +64,7 @@ type Lifecycle[W any] struct {
 // [dohost.Await], or outside of objects. If Heartbeat returns ErrWakeStale, the context of fn ends with it. Other errors of Heartbeat are
 // ignored: the next call may succeed.
 //
-// Errors: those of Claim, fn, Complete and Fail; [ErrWakeStale], joined to the error of fn, if a heartbeat got it; [dohost.ErrMisuse] without
+// Errors: the errors of Claim, fn, Complete and Fail; [ErrWakeStale], joined to the error of fn, if a heartbeat got it; [dohost.ErrMisuse] without
 // a Claim or an fn.
 func RunWake[W, R any](
 	ctx context.Context, wake W, l *Lifecycle[W], fn func(context.Context, *Session[W]) (R, error),

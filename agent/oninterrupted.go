@@ -39,7 +39,7 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 	}
 	rc, now := i.recovery, time.Now().UnixMilli()
 	next := fiberRow{
-		// Its count of hook calls starts from that of the interrupted fiber, until it saves a new checkpoint.
+		// Its count of hook calls starts from the count of the interrupted fiber, until it saves a new checkpoint.
 		Item: work.Item{State: work.Running, Owner: rc.owner, Run: rc.nextRun(), Calls: i.row.Calls, FirstCall: i.row.FirstCall},
 		ID:   ulid.Make().String(), Name: i.Name, Checkpoint: i.row.Checkpoint, Saved: i.row.Saved, Work: i.row.work(),
 		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,

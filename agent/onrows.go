@@ -83,7 +83,7 @@ func (o *RowsOptions) check() error {
 // write a row of each other would repeat one another without a delay. A row that does not decode is parked.
 //
 // A row that leaves the index and enters it again is new work, with another position, after the end of a call that runs for
-// the old one. But a row that only m itself takes out and puts back remains that of its call.
+// the old one. If only m itself takes the row out and puts it back, the row stays in the current call.
 //
 // If the end of the incarnation interrupts a call, the next incarnation calls m again. A row whose calls may have ended
 // their process waits until the other rows have begun, and begins when no other such row is running.
@@ -102,8 +102,8 @@ func OnRows[O, T any](of *dohost.Collection[T], index string, m func(*O, context
 }
 
 // OnRowBatch is [OnRows] with up to RowsOptions.Batch rows for each call: all rows that are in the index when the call
-// begins, in the order of the index. The rows of a call stay together. If the call fails, the rows that are still in the
-// index are passed to m again, without those that were inserted since, and they are parked together: a batch should be
+// begins, in the order of the index. The rows of a call stay together. If the call fails, m gets the rows that are still in the
+// index again; rows inserted in between are not included. The rows of a call are parked together: a batch should be
 // small if one row can fail the others, or m should take such a row out of the index itself.
 // A row that m takes out of the index is progress: the calls that have failed or were interrupted before do not count for the
 // other rows. All rows of a call have one position: for operations of package ledger, give each row a ledger.Scope of its own.

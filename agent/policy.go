@@ -41,7 +41,7 @@ func (js *jobs) callbackPolicy() work.Policy {
 	return work.Policy{Known: true, Resumable: true, MaxRetries: js.class.options.MaxInterruptions - 1, Isolate: 1}
 }
 
-// schedulePolicy returns the policy of a schedule. One that recurs skips a run that was cut off too often.
+// schedulePolicy returns the policy of a schedule. A recurring schedule skips a run that was interrupted too often.
 func (js *jobs) schedulePolicy(j *scheduleRow) *work.Policy {
 	p := js.callbackPolicy()
 	p.GiveUp = !j.Kind.recurs()

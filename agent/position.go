@@ -20,7 +20,7 @@ func workName(s string) string {
 	return s
 }
 
-// work returns the name of the fiber in positions. A fiber that OnInterrupted has resumed has that of the interrupted one. A
+// work returns the name of the fiber in positions. A fiber that OnInterrupted has resumed has the name of the interrupted fiber. A
 // fiber of RunFiber in durable work has the name of that work in its own.
 func (r *fiberRow) work() string { return cmp.Or(r.Work, "fiber/"+r.ID) }
 

@@ -43,7 +43,7 @@ func (rw *rowWork) postpone(ctx context.Context, x *indexWork, call *rowCall, t 
 }
 
 // CallID returns the id of the call of a method of [OnRows], [OnRowBatch] or [OnRowGroups] that ctx belongs to, for [Rows.Wake]. All calls for the
-// same rows have it, also after an interruption: it is that of their [RowsInfo]. It is empty in any other context, also in one of another object.
+// same rows have it, also after an interruption: it is in their [RowsInfo]. It is empty in any other context, also in one of another object.
 func (r Rows) CallID(ctx context.Context) string {
 	call, ok := ctx.Value(rowCallKey{}).(*rowCall)
 	if !ok || call.of != r.work {
@@ -57,7 +57,7 @@ func (r Rows) CallID(ctx context.Context) string {
 // if it looks for the result and arranges for a Wake in one turn, and returns a PostponeError. Earlier failures of the rows still count. Wake has
 // no effect on rows that wait for another reason, nor on parked rows.
 //
-// Errors: [dohost.ErrMisuse] without the turn; [dohost.ErrFenced]; those of the storage.
+// Errors: [dohost.ErrMisuse] without the turn; [dohost.ErrFenced]; the errors of the storage.
 func (r Rows) Wake(ctx context.Context, id string) error {
 	rw := r.work
 	t, ok, err := get(ctx, rw.rows, &rowTasks, id)

@@ -20,7 +20,7 @@ import (
 // panic does; if a caller of RunFiber recovers, the fiber has failed.
 //
 // Errors: fn's; one for a nil fn, and for a name that is empty, longer than 256 bytes, or begins with "dohost.";
-// those of [dohost.Collection].
+// the errors of [dohost.Collection].
 func RunFiber(ctx context.Context, a Ref, name string, fn func(context.Context) error) error {
 	if fn == nil {
 		return fmt.Errorf("agent: RunFiber of %q without a function", name)
@@ -55,7 +55,7 @@ func RunFiber(ctx context.Context, a Ref, name string, fn func(context.Context) 
 
 // RunFiberValue is [RunFiber] of an fn that returns a value. With an error it returns the zero value.
 //
-// Errors: those of [RunFiber].
+// Errors: the errors of [RunFiber].
 func RunFiberValue[T any](ctx context.Context, a Ref, name string, fn func(context.Context) (T, error)) (T, error) {
 	var v, zero T
 	if fn == nil {

@@ -33,7 +33,7 @@ func (s *Session[W]) Fence() Fence { return s.fence }
 
 // Heartbeat extends the claim.
 //
-// Errors: those of the Lifecycle's Heartbeat, [ErrWakeEnded], the context's cause.
+// Errors: the errors of the Lifecycle's Heartbeat, [ErrWakeEnded], the context's cause.
 func (s *Session[W]) Heartbeat(ctx context.Context) error {
 	return s.call(ctx, func() error {
 		if s.of.Heartbeat == nil {
@@ -43,11 +43,11 @@ func (s *Session[W]) Heartbeat(ctx context.Context) error {
 	})
 }
 
-// Checkpoint records how far the work has come in each of the sources, whose effects must be durable. It may repeat the last position of a
+// Checkpoint records the position reached in each source. The effects up to it must be durable. It may repeat the last position of a
 // source.
 //
-// Errors: [ErrCheckpointBack] for a position that precedes an accepted one, or an earlier one of the call, and then none is recorded; those of the Lifecycle's Checkpoint;
-// [ErrWakeEnded]; the context's cause.
+// Errors: [ErrCheckpointBack] for a position that precedes an accepted one, or an earlier one of the call, and then none is recorded; the errors of
+// the Lifecycle's Checkpoint; [ErrWakeEnded]; the context's cause.
 func (s *Session[W]) Checkpoint(ctx context.Context, to ...SourceCursor) error {
 	return s.call(ctx, func() error {
 		at := maps.Clone(s.at)
@@ -76,7 +76,7 @@ func (s *Session[W]) compare(source, a, b string) int {
 
 // Complete ends the wake. Set done only if nothing is pending. If done is false, the source should send another wake soon.
 //
-// Errors: those of the Lifecycle's Complete, after which the wake has not ended; [ErrWakeEnded]; the context's cause.
+// Errors: the errors of the Lifecycle's Complete, after which the wake has not ended; [ErrWakeEnded]; the context's cause.
 func (s *Session[W]) Complete(ctx context.Context, done bool) error {
 	return s.end(ctx, func() error {
 		if s.of.Complete == nil {
@@ -88,7 +88,7 @@ func (s *Session[W]) Complete(ctx context.Context, done bool) error {
 
 // Fail ends the wake after an error of the work.
 //
-// Errors: those of the Lifecycle's Fail, after which the wake has not ended; [ErrWakeEnded]; the context's cause.
+// Errors: the errors of the Lifecycle's Fail, after which the wake has not ended; [ErrWakeEnded]; the context's cause.
 func (s *Session[W]) Fail(ctx context.Context, cause error) error {
 	return s.end(ctx, func() error {
 		if s.of.Fail == nil {

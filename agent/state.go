@@ -52,8 +52,8 @@ func (a *Agent[S]) State(ctx context.Context) (s S, err error) {
 // called the method gets the new state too, before the answer to its call: the client did not make the change
 // itself.
 //
-// Errors: that of [CheckWrite] in an event of a client that may only read;
-// that of Validate; a [*dohost.LimitError] for a state of more than nearly 2 MiB.
+// Errors: the error of [CheckWrite] in an event of a client that may only read;
+// the error of Validate; a [*dohost.LimitError] for a state of more than nearly 2 MiB.
 func (a *Agent[S]) SetState(ctx context.Context, s S) error {
 	if err := CheckWrite(ctx); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (a *Agent[S]) SetState(ctx context.Context, s S) error {
 // UpdateState calls change with the state, and sets the result. Members that a client has sent and S does not
 // have are lost.
 //
-// Errors: change's, and those of State and SetState.
+// Errors: change's, and the errors of State and SetState.
 func (a *Agent[S]) UpdateState(ctx context.Context, change func(*S) error) error {
 	s, err := a.State(ctx)
 	if err != nil {

@@ -224,7 +224,7 @@ type deletion struct {
 // Delete destroys a sub-agent with its own sub-agents, and reports whether there was one. If [SubAgent]
 // or a request asks for it during the deletion, it is listed afterwards, as a new agent.
 //
-// Errors: [dohost.ErrNotFound] for a class without a [Sub] entry, and those of a call.
+// Errors: [dohost.ErrNotFound] for a class without a [Sub] entry, and the errors of a call.
 func (s SubAgents) Delete(ctx context.Context, class, name string) (existed bool, err error) {
 	c := s.c
 	object, err := c.subAgentObject(class, name)

@@ -187,7 +187,7 @@ func TestDocsSurvivalTable(t *testing.T) {
 		{"connections, with their own state", false}, {"a task of Object().Go", true},
 		{"fields of its struct, and all other memory", false},
 	}
-	table := [][]string{{"what"}, {"---"}}
+	table := [][]string{{"state"}, {"---"}}
 	for _, r := range rows {
 		table = append(table, []string{r.what})
 	}

@@ -9,7 +9,7 @@ import (
 // Delivery is an alarm to deliver.
 type Delivery struct {
 	objectstore.Alarm
-	// From is the due time of the delivery: that of the alarm or, for a delivery at the start, the start of the host.
+	// From is the due time of the delivery: the due time of the alarm or, for a delivery at the start, the start of the host.
 	From time.Time
 	// Charge reports whether the run must be charged: see MustCharge.
 	Charge bool

@@ -35,7 +35,7 @@ type Config struct {
 	// but each may have at least 256.
 	Limit int
 	// Concurrency bounds the deliveries of a class that are out and not noted as waiting; 256.
-	// With those that wait, 16 times as many may be out.
+	// Including waiting deliveries, the bound is 16 x Concurrency.
 	Concurrency int
 	// HostConcurrency is the same for all classes together; twice Concurrency. Reserve is
 	// how many deliveries of a class may be out beyond that; an eighth of Concurrency.

@@ -51,7 +51,7 @@ func (s *Scheduler) queueStartAlarmsOf(q *alarmQueue) {
 	}
 }
 
-// suspectsMayRun reports whether suspects may be delivered. Those that run alone wait until all other alarms
+// suspectsMayRun reports whether suspects may be delivered. Alarms that run alone wait until all other alarms
 // have run that were due at the start or are delivered because of it.
 func (s *Scheduler) suspectsMayRun() bool {
 	if !s.suspectsReleased {

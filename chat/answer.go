@@ -28,7 +28,7 @@ type ResumableModel interface {
 	// ResumeStream resumes the answer that the prompt's Partial begins: it yields the rest of that answer. It may yield
 	// tool calls of Partial again, with their ids.
 	//
-	// Errors: [ErrNotResumable] if the answer is not available, and those of Stream.
+	// Errors: [ErrNotResumable] if the answer is not available, and the errors of Stream.
 	ResumeStream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
@@ -60,9 +60,9 @@ type Prompt struct {
 	// Checkpoint decodes the saved value into v, and reports whether there is one.
 	Checkpoint func(v any) (bool, error)
 	// ReportUsage records the usage of this call so far, any number of times: each report replaces the one before. The usage of
-	// ResumeStream is that of the whole answer. The agent estimates, at 4 bytes for a token, the input until a report has InputTokens,
+	// ResumeStream is for the whole answer. The agent estimates, at 4 bytes for a token, the input until a report has InputTokens,
 	// and the output that follows the last report. So a call that is interrupted before its report counts, and the last report should
-	// follow the last chunk. ctx is that of Stream: if it ends, ReportUsage waits for the agent no longer. After the end of the
+	// follow the last chunk. ctx is the context of Stream: if it ends, ReportUsage waits for the agent no longer. After the end of the
 	// stream, also by a stop, a report does nothing. It is safe for concurrent use. Nil if no agent asks: see [Usage].
 	ReportUsage func(ctx context.Context, u Usage)
 }
@@ -97,10 +97,10 @@ type Tool struct {
 	// [Call]. The model does not receive it. By default such a result is discarded. Both are reported as chat:late. In a [Worker]
 	// it has no effect: the ledger has the result.
 	KeepLate bool
-	// External makes another party complete the calls, which Run hands over. Nil means that the result of Run is that of the call.
+	// External makes another party complete the calls, which Run hands over. Nil means that the result of Run is the result of the call.
 	External *External
-	// Output describes the results. A result that does not match it becomes an error for the model, with the place in the result: that of
-	// Run, of a client, or of [Complete]. The call keeps the schema that it began with. Nil means any result.
+	// Output describes the results. A result that does not match it becomes an error for the model, with the place in the result. It applies
+	// to the results of Run, of clients and of [Complete]. The call keeps the schema that it began with. Nil means any result.
 	Output *Output
 	// Approve makes calls wait for an approval. Then the call runs, or is sent to the clients if Run is nil. Nil means that
 	// no call waits.
@@ -138,7 +138,7 @@ type AnswerOptions struct {
 //
 // Tools run in tasks of the object, so Answer must not be called in a [dohost.Exclusive] section, which keeps tasks out.
 //
-// Errors: those of the model and of [Reply.Send]; one for a tool with contradicting fields or without a name, and for two tools with one
+// Errors: the errors of the model and of [Reply.Send]; one for a tool with contradicting fields or without a name, and for two tools with one
 // name.
 func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	if o == nil {
@@ -329,7 +329,7 @@ func (a *answerRun) recordUnstartedCall(ctx context.Context, c Chunk) error {
 }
 
 // step asks the model once, or resumes an interrupted step. If a budget is exhausted, the reply is suspended. A step that has calls which
-// have not begun ends first, and its complete calls run, as those of an interrupted answer: no continuation begins while they have no
+// have not begun ends first, and its complete calls run, as after an interrupted answer: no continuation begins while they have no
 // result. The next step finds the budget exhausted.
 func (a *answerRun) step(ctx context.Context) error {
 	over, err := a.l.meter().exhausted(ctx, time.Now())

@@ -122,7 +122,7 @@ type Decision struct {
 // way; their actor is the identity in the [dohost.Access] of the client, or else the connection.
 //
 // Errors: [ErrNoCall], [ErrStaleApproval], [ErrNotWaiting], [ErrDecided]; [dohost.ErrNoSpace] if the disk is full for 20 s: the decision
-// has no effect then; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of
+// has no effect then; a [*dohost.LimitError]; the error of [agent.CheckWrite] in an event of
 // a read-only client; [dohost.ErrMisuse] for a nil Decision and in a transaction.
 func Decide(ctx context.Context, a Ref, d *Decision) error {
 	if d == nil {

@@ -26,7 +26,7 @@ type AskOptions struct {
 // Ask stores messages like [SetMessages], and queues a request to answer them. It returns the id of the accepted
 // request; see [Wait].
 //
-// Errors: a [*dohost.LimitError]; one for an invalid message; one for a Body that is not JSON; that of
+// Errors: a [*dohost.LimitError]; one for an invalid message; one for a Body that is not JSON; the error of
 // [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].
 func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, err error) {
 	if err := a.conv().checkChange(ctx); err != nil {
@@ -43,7 +43,7 @@ func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, 
 // Continue requests that the assistant continue its last message, without a new message. The request is skipped if,
 // when its turn comes, the last message is not the assistant's or has calls that wait for a client.
 //
-// Errors: those of [Ask].
+// Errors: the errors of [Ask].
 func Continue(ctx context.Context, a Ref, o *AskOptions) (id string, err error) {
 	if err := a.conv().checkChange(ctx); err != nil {
 		return "", err
@@ -85,7 +85,7 @@ func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []
 // no such request, or it is no longer known: see ID of [AskOptions]. Wait records in the batch of the caller's next writes that
 // the program has the result.
 //
-// Errors: ctx's cause, and those of [dohost.Recv].
+// Errors: ctx's cause, and the errors of [dohost.Recv].
 func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err error) {
 	k := a.conv()
 	for request != "" {
@@ -157,7 +157,7 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 // has made. Check messages of a client before you pass them to SetMessages.
 //
 // Errors: a [*dohost.LimitError] for a message that does not fit into a row; one for an invalid message;
-// that of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].
+// the error of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].
 func SetMessages(ctx context.Context, a Ref, list []Message) error {
 	k := a.conv()
 	if err := k.checkChange(ctx); err != nil {

@@ -234,7 +234,7 @@ func (r *callRow) expiredText() string {
 // stoppedAskText is the error of a call whose reply was stopped.
 const stoppedAskText = "The reply was stopped, and the request to the agent with it."
 
-// stoppedTaskText is that of a call with a task.
+// stoppedTaskText is the text for a stopped call with a task.
 const stoppedTaskText = "The reply was stopped, and the task of the call with it."
 
 // cancelAsk starts the fiber that cancels the request or the task of a call that has ended.

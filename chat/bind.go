@@ -111,8 +111,8 @@ type Handlers[O, S any] struct {
 	Sanitize func(*O, Message) Message
 	// Options tunes the conversations.
 	Options Options
-	// Agent has the handlers of any agent. The agent calls them for the requests and frames that are not those of a
-	// conversation, and for fibers other than replies.
+	// Agent has the handlers of any agent. The agent calls them for requests and frames outside of the conversation, and for fibers
+	// other than replies.
 	Agent agent.Handlers[O, S]
 }
 
@@ -142,8 +142,8 @@ type Options struct {
 	KeepApprovals time.Duration
 	// Price returns the price of a call of a model, in millionths of a currency. The argument has the names and the tokens that the
 	// model has reported, or their estimates. The agent calls it with the turn, several times for a call; it must not wait, and must return
-	// equal prices for equal arguments. If it panics, the cost of the call is the one that the model has reported. Nil means that of
-	// the model, which is zero for the models of this module.
+	// equal prices for equal arguments. If it panics, the call costs the amount that the model has reported. Nil means the cost
+	// that the model reports, which is zero for the models of this module.
 	Price func(u Usage) int64
 	// Budget bounds the use of models.
 	Budget Budget
@@ -166,7 +166,7 @@ const nextCallback agent.Callback[struct{}] = "chat.next"
 // cancelledCallback ends the reply of a cancelled fiber, given the fiber's id.
 const cancelledCallback agent.Callback[string] = "chat.cancelled"
 
-// Bind makes a class of chat agents, like [agent.Bind]. The entries are those of any agent. Bind copies h.
+// Bind makes a class of chat agents, like [agent.Bind]. Any agent has the same kinds of entries. Bind copies h.
 //
 // [dohost.Open] returns the errors that [agent.Bind] finds and those that the fields of [Handlers] and [Options]
 // document; a nil h is one, since it has no Reply.

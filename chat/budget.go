@@ -60,8 +60,8 @@ func (e *BudgetError) Error() string {
 	return fmt.Sprintf("chat: the budget of the %s is exhausted: %s %d of %d", e.Scope, e.Measure, e.Spent, e.Limit)
 }
 
-// exhaustedError is the error of a call that the budget of its meter refuses or stops. A model may return a BudgetError too, such as that of
-// another agent: no decision about this agent helps then.
+// exhaustedError is the error of a call that the budget of its meter refuses or stops. A model may return a BudgetError too, such as the error
+// of another agent: no decision about this agent helps then.
 type exhaustedError struct{ *BudgetError }
 
 // Unwrap returns the public error.

@@ -14,7 +14,7 @@ import (
 // Exhausted returns the error that the next call of the worker's model would get from the [Budget] that applies to a run in an agent now,
 // or nil if the call is allowed. ctx must hold the turn of a.
 //
-// Errors: [dohost.ErrMisuse] for a nil agent, and those of [dohost.Collection.Get].
+// Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.Get].
 func (w *Worker[In, Out]) Exhausted(ctx context.Context, a agent.Ref) (*BudgetError, error) {
 	st, err := objectOf(a)
 	if err != nil {
@@ -27,8 +27,8 @@ func (w *Worker[In, Out]) Exhausted(ctx context.Context, a agent.Ref) (*BudgetEr
 // or the day, and empty for the agent. Each call adds a grant. So a caller that may be repeated must store, in the same batch, that it has made
 // the grant. GrantBudget does not continue a suspended reply: see [Decide]. ctx must hold the turn of a.
 //
-// Errors: [dohost.ErrMisuse] for a nil agent, an unknown scope, and a name that is missing or, for the agent, is not empty; that of
-// [agent.CheckWrite] in an event of a read-only client; those of [dohost.Collection.Put].
+// Errors: [dohost.ErrMisuse] for a nil agent, an unknown scope, and a name that is missing or, for the agent, is not empty; the error of
+// [agent.CheckWrite] in an event of a read-only client; the errors of [dohost.Collection.Put].
 func GrantBudget(ctx context.Context, a agent.Ref, s BudgetScope, name string) error {
 	if err := agent.CheckWrite(ctx); err != nil {
 		return err
@@ -47,7 +47,7 @@ func GrantBudget(ctx context.Context, a agent.Ref, s BudgetScope, name string) e
 // BudgetGrants returns the number of grants of a scope: of approvals that have extended its budget, and calls of [GrantBudget]. name is the
 // id of the message or the day, and empty for the agent. ctx must hold the turn of a.
 //
-// Errors: [dohost.ErrMisuse] for a nil agent, and those of [dohost.Collection.Get].
+// Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.Get].
 func BudgetGrants(ctx context.Context, a agent.Ref, s BudgetScope, name string) (int, error) {
 	st, err := objectOf(a)
 	if err != nil {

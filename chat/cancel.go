@@ -12,7 +12,7 @@ import (
 // Cancel ends the reply to a request, or a queued request, and reports whether there was one. The chunks sent so far
 // stay.
 //
-// Errors: [dohost.ErrMisuse] in a transaction, since a stop cannot be rolled back; that of [agent.CheckWrite] in an
+// Errors: [dohost.ErrMisuse] in a transaction, since a stop cannot be rolled back; the error of [agent.CheckWrite] in an
 // event of a read-only client.
 func Cancel(ctx context.Context, a Ref, request string) (bool, error) {
 	if err := agent.CheckWrite(ctx); err != nil {
@@ -99,7 +99,7 @@ func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
 
 // Clear deletes the conversation, and ends all running and queued requests.
 //
-// Errors: [dohost.ErrMisuse] in a transaction, since a stop cannot be rolled back; that of [agent.CheckWrite] in an
+// Errors: [dohost.ErrMisuse] in a transaction, since a stop cannot be rolled back; the error of [agent.CheckWrite] in an
 // event of a read-only client.
 func Clear(ctx context.Context, a Ref) error {
 	if err := agent.CheckWrite(ctx); err != nil {

@@ -24,7 +24,7 @@ var chunkKinds = map[string]ChunkKind{
 	"tool-input-error":     ChunkToolCallEnd,
 }
 
-// KindOf returns the kind of a chunk. The text of a generation is that of its chunks of the kind text, in their order.
+// KindOf returns the kind of a chunk. The text of a generation has its chunks of the kind text, in their order.
 func KindOf(c Chunk) ChunkKind {
 	if kind, ok := chunkKinds[c.Type()]; ok {
 		return kind

@@ -67,7 +67,7 @@ func (to *ChunkSink[T]) query(generation string) *dohost.Query[T] {
 
 // Read returns the rows of a generation, in the order of their indexes.
 //
-// Errors: [dohost.ErrMisuse], and those of the collection.
+// Errors: [dohost.ErrMisuse], and the errors of the collection.
 func (to *ChunkSink[T]) Read(ctx context.Context, s *dohost.Storage, generation string) ([]dohost.Row[T], error) {
 	if err := to.check(generation); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (to *ChunkSink[T]) Read(ctx context.Context, s *dohost.Storage, generation 
 
 // Last returns the index of the last stored chunk of a generation, and -1 if it has none.
 //
-// Errors: those of Read.
+// Errors: the errors of Read.
 func (to *ChunkSink[T]) Last(ctx context.Context, s *dohost.Storage, generation string) (index int, err error) {
 	if err := to.check(generation); err != nil {
 		return -1, err
@@ -120,10 +120,10 @@ type ChunkWriter[T any] struct {
 
 // Continue returns a writer that continues a generation after the last stored chunk, or begins it.
 //
-// A generation has ended if its last row is the one that Row returns for a chunk of the type "finish". So Row should return no
+// A generation has ended if its last row is the row that Row returns for a chunk of the type "finish". So Row should return no
 // such row for another chunk. If Row drops the finish, a generation has no end, and the caller must know whether it has ended.
 //
-// Errors: [ErrGenerationFinished], [dohost.ErrMisuse], and those of the collection.
+// Errors: [ErrGenerationFinished], [dohost.ErrMisuse], and the errors of the collection.
 func (to *ChunkSink[T]) Continue(ctx context.Context, s *dohost.Storage, generation string) (*ChunkWriter[T], error) {
 	w, err := to.Replay(s, generation)
 	if err != nil {
@@ -181,7 +181,7 @@ func (to *ChunkSink[T]) Replay(s *dohost.Storage, generation string) (*ChunkWrit
 // index.
 //
 // Errors: [ErrChunkConflict]; [dohost.ErrMisuse] for a row without the place that [ChunkSink] requires, and if the row before it was
-// deleted or was written in a Transaction that was rolled back; those of the collection.
+// deleted or was written in a Transaction that was rolled back; the errors of the collection.
 func (w *ChunkWriter[T]) Write(ctx context.Context, c Chunk) error {
 	row, ok := w.to.Row(w.generation, w.next, c)
 	if !ok {
@@ -233,7 +233,7 @@ func (w *ChunkWriter[T]) aggregate(c Chunk) {
 
 // Finish writes a chunk of the type "finish", which marks the end of a generation.
 //
-// Errors: those of Write.
+// Errors: the errors of Write.
 func (w *ChunkWriter[T]) Finish(ctx context.Context) error {
 	return w.Write(ctx, uimessage.MakeChunk("finish"))
 }
@@ -241,19 +241,19 @@ func (w *ChunkWriter[T]) Finish(ctx context.Context) error {
 // Next returns the index of the next chunk, which is the number of the chunks before it.
 func (w *ChunkWriter[T]) Next() int { return w.next }
 
-// Text returns the text of the chunks that were written with w, including those that Row did not store, but not that of chunks that another writer
+// Text returns the text of the chunks that were written with w, including chunks that Row did not store, but not that of chunks that another writer
 // of the generation has written.
 func (w *ChunkWriter[T]) Text() string { return w.text.String() }
 
 // StreamTo writes the chunks of a stream, and returns the text of all chunks that w has written: without the text of the chunks that were stored
-// before, if w is that of [ChunkSink.Continue]. The last row is a chunk of the type "finish",
+// before, if w is from [ChunkSink.Continue]. The last row is a chunk of the type "finish",
 // unless Row drops it. src runs on a goroutine of its own, without the turn; StreamTo gives up the turn while it waits for a
 // chunk, and other events see the rows that are written until then. The context of src ends when StreamTo returns, and src must
 // end then.
 //
 // After an error the chunks that were written remain: see [ChunkSink.Continue].
 //
-// Errors: those of src and of [ChunkWriter.Write]; a [*ModelPanic]; the cause of ctx; those of [dohost.Await].
+// Errors: the errors of src and of [ChunkWriter.Write]; a [*ModelPanic]; the cause of ctx; the errors of [dohost.Await].
 func StreamTo[T any](ctx context.Context, w *ChunkWriter[T], src func(context.Context) iter.Seq2[Chunk, error]) (text string, err error) {
 	ask := func(ctx context.Context, _ *Prompt) iter.Seq2[Chunk, error] {
 		return src(InGeneration(ctx, func() string { return w.generation }))

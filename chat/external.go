@@ -100,7 +100,7 @@ func (c *Completion) result() callResult {
 // place in the output. Complete returns [ErrInvalidOutput] then, and false without an error for a repetition.
 //
 // Errors: [ErrNoCall], also after the message of the call was deleted; [ErrInvalidOutput]; a [*dohost.LimitError] for an output of more than
-// 1 MiB; an error for an output that is nested more than 100 deep; that of [agent.CheckWrite] in an event of a read-only
+// 1 MiB; an error for an output that is nested more than 100 deep; the error of [agent.CheckWrite] in an event of a read-only
 // client; [dohost.ErrMisuse] for an invalid Completion and in a transaction.
 func Complete(ctx context.Context, a Ref, c *Completion) (applied bool, err error) {
 	if err := c.check(); err != nil {

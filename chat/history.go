@@ -21,8 +21,8 @@ const (
 // History makes the prompts of long conversations shorter: a model summarises the oldest messages, and [Reply.Context] has the
 // summaries instead of them. The messages stay in the conversation.
 //
-// The batch that ends a reply starts a fiber that makes one summary, if there are too many messages without one. So no reply
-// waits for a summary, and there are at most as many as replies that have ended. See docs/chat.md. An agent of package inbox has other rules:
+// The batch that ends a reply starts a fiber that makes one summary, if too many messages are in no summary. Replies
+// never wait for summaries. At most one summary is made per ended reply. See docs/chat.md. An agent of package inbox has other rules:
 // see docs/inbox.md.
 type History struct {
 	// Model writes the summaries; it may be a cheaper one than the model of the replies. Its bounds for the length of an answer

@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// ToolOptions tunes NewTool. A nil *ToolOptions, and the zero ToolOptions, mean the defaults. The fields are those of [Tool],
+// ToolOptions tunes NewTool. A nil *ToolOptions, and the zero ToolOptions, mean the defaults. The fields are as in [Tool],
 // with typed inputs.
 type ToolOptions[In, Out any] struct {
 	// Parameters is the JSON schema of the input. Nil means that of In. Otherwise In need not be a struct: [json.RawMessage] gets the
@@ -22,7 +22,7 @@ type ToolOptions[In, Out any] struct {
 	Policy     ledger.Policy
 	Find       func(ctx context.Context, in In) (Out, ledger.Answer, error)
 	Timeout    time.Duration
-	// KeepLate is that of [Tool].
+	// KeepLate is as in [Tool].
 	KeepLate bool
 	// Approve reports whether a call needs an approval; see If of [Approval]. Nil means that no call needs one. [Always] is for
 	// all calls.
@@ -31,7 +31,7 @@ type ToolOptions[In, Out any] struct {
 	ApproveWithin time.Duration
 	// External is for a tool whose run hands the call over. Out is any, and run returns nil, unless [External].Async is set.
 	External *External
-	// Output is that of [Tool]. It is for a tool with External: the results of run have the type Out.
+	// Output is as in [Tool]. It is for a tool with External: the results of run have the type Out.
 	Output *Output
 }
 

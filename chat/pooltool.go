@@ -50,11 +50,11 @@ type PoolToolOptions[In any] struct {
 	// Timeout bounds the time from the start of the call to the result. After it the call is [CallUnknown], and the task is cancelled. Zero
 	// means 1 h; negative means no bound.
 	Timeout time.Duration
-	// Async is that of [External].
+	// Async is as in [External].
 	Async bool
-	// Output is that of [Tool], for the result of the task. The pool does not compare the result: its task is done.
+	// Output is as in [Tool], for the result of the task. The pool does not compare the result: its task is done.
 	Output *Output
-	// Approve and ApproveWithin are those of [ToolOptions].
+	// Approve and ApproveWithin are as in [ToolOptions].
 	Approve       func(ctx context.Context, in In) (bool, error)
 	ApproveWithin time.Duration
 }

@@ -59,7 +59,7 @@ const (
 	progressInterval = 200 * time.Millisecond
 	// maxRunSummary bounds the text of an answer in an event, in bytes.
 	maxRunSummary = 8 << 10
-	// lastSequence is the sequence of the last event of a run: more than those of all chunks.
+	// lastSequence is the sequence of the last event of a run: greater than the sequence of any chunk.
 	lastSequence = 1 << 32
 )
 

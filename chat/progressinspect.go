@@ -17,8 +17,8 @@ const (
 	inspectedBatches = 4
 )
 
-// addProgress adds the progress of a request to another agent to the detail of its open call: the end of the text that the log of the caller has. There
-// is none without a log, so none without a client.
+// addProgress adds the progress of a request to another agent to the detail of its open call: the end of the text that the log of the caller has. Without
+// a log, and so without a client, there is no progress.
 func addProgress(v *dohost.Snapshot, r *callRow, d *dohost.Resource) error {
 	if !r.shown() {
 		return nil

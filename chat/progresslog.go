@@ -50,8 +50,8 @@ type progressTaken struct {
 	Every time.Duration // the time until the next batch
 }
 
-// takeProgress adds chunks of a request to the log of its run, and sends them to clients. last is set for those that come with the answer,
-// or before it: they complete a log, although no client may be connected now.
+// takeProgress adds chunks of a request to the log of its run, and sends them to clients. last is set for chunks that arrive
+// with or just before the answer: they complete a log, although no client may be connected now.
 func (k *conversation) takeProgress(ctx context.Context, key string, list []progressChunk, last bool) (t progressTaken, err error) {
 	call, ok, err := k.externalCall(ctx, key)
 	if err != nil || !ok || call.ended() || !call.shown() {

@@ -90,7 +90,7 @@ func (r *Reply) Send(ctx context.Context, c Chunk) error {
 
 // Say adds to the current text of the reply.
 //
-// Errors: those of Send.
+// Errors: the errors of Send.
 func (r *Reply) Say(ctx context.Context, text string) error {
 	if text == "" {
 		return nil

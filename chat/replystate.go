@@ -33,7 +33,7 @@ func newReplyState(row replyRow, m Message, calls map[string]callRow) replyState
 type callEvent func(callRow) callRow
 
 // callMade is the event of a call that Answer is to run after the model's answer.
-// schema is that of the result if a client runs it.
+// schema is the schema of the result if a client runs it.
 func callMade(tool string, runs executor, request, schema string) callEvent {
 	return func(r callRow) callRow {
 		if r.Tool != "" {

@@ -257,8 +257,8 @@ func (k *conversation) mergeSummaries(ctx context.Context, h *History) (merged b
 	return true, nil
 }
 
-// askForSummary returns the answer of the model to a prompt, or nothing for an empty prompt. It is that of a worker, which refuses an
-// answer that was cut off.
+// askForSummary returns the answer of the model to a prompt, or nothing for an empty prompt. A worker asks the
+// model and rejects truncated answers.
 func (k *conversation) askForSummary(ctx context.Context, h *History, prompt []byte) (string, error) {
 	if len(prompt) == 0 {
 		return "", nil

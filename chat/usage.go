@@ -76,7 +76,7 @@ type DailyUsage struct {
 // at most the last 10,000. Workers in an [agent.Agent] without a conversation have calls, too. ctx must hold the turn of a, or be one of
 // [dohost.HoldTurn].
 //
-// Errors: [dohost.ErrMisuse] for a nil agent, and those of [dohost.Collection.All].
+// Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.All].
 func ModelCalls(ctx context.Context, a agent.Ref) iter.Seq2[ModelCall, error] {
 	return func(yield func(ModelCall, error) bool) {
 		st, err := objectOf(a)
@@ -95,7 +95,7 @@ func ModelCalls(ctx context.Context, a agent.Ref) iter.Seq2[ModelCall, error] {
 // AgentUsage returns the usage of all calls of models in the object of an agent since the object was created. [Clear] does not change it.
 // ctx must hold the turn of a.
 //
-// Errors: [dohost.ErrMisuse] for a nil agent, and those of [dohost.Collection.Get].
+// Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.Get].
 func AgentUsage(ctx context.Context, a agent.Ref) (TotalUsage, error) {
 	return usageOf(ctx, a, usageScope{Kind: agentScope})
 }
@@ -103,7 +103,7 @@ func AgentUsage(ctx context.Context, a agent.Ref) (TotalUsage, error) {
 // ReplyUsage returns the usage of the reply with a message, its continuations and workers included. The agent keeps it as long as the last
 // call of the reply (see [ModelCalls]). It is zero for a reply without a call, and for an unknown message. ctx must hold the turn of a.
 //
-// Errors: [dohost.ErrMisuse] for a nil agent, and those of [dohost.Collection.Get].
+// Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.Get].
 func ReplyUsage(ctx context.Context, a agent.Ref, message string) (TotalUsage, error) {
 	return usageOf(ctx, a, usageScope{replyScope, message})
 }
@@ -111,7 +111,7 @@ func ReplyUsage(ctx context.Context, a agent.Ref, message string) (TotalUsage, e
 // UsageByDay yields the usage of the last 90 days, today included and the oldest first, without the days that have no calls. ctx must hold the
 // turn of a.
 //
-// Errors: [dohost.ErrMisuse] for a nil agent, and those of [dohost.Collection.All].
+// Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.All].
 func UsageByDay(ctx context.Context, a agent.Ref) iter.Seq2[DailyUsage, error] {
 	return func(yield func(DailyUsage, error) bool) {
 		st, err := objectOf(a)
@@ -131,7 +131,7 @@ func UsageByDay(ctx context.Context, a agent.Ref) iter.Seq2[DailyUsage, error] {
 
 // Usage returns the usage of the reply so far: see [ReplyUsage]. ctx must hold the turn.
 //
-// Errors: those of ReplyUsage.
+// Errors: the errors of ReplyUsage.
 func (r *Reply) Usage(ctx context.Context) (TotalUsage, error) {
 	return ReplyUsage(ctx, r.k.base, r.l.row.Message)
 }
@@ -155,7 +155,7 @@ func objectOf(a agent.Ref) (*dohost.State, error) {
 }
 
 // ShowUsage returns c with details for operators: the calls of models, and their totals, as a chat agent has them. It is for agents without
-// a conversation that run workers, such as those of package inbox. A class of [Bind] has these details: [dohost.Open] returns an error
+// a conversation that run workers, such as the agents of package inbox. A class of [Bind] has these details: [dohost.Open] returns an error
 // for ShowUsage of it.
 func ShowUsage(c dohost.Class) dohost.Class {
 	return dohost.ExtendClass(c, &dohost.ClassExtension{

@@ -69,7 +69,7 @@ type modelCallRow struct {
 	Began            int64
 	// Step is the number of the steps of the message when the call began, the open one included.
 	Step int `msgpack:",omitempty"`
-	// Stated is the cost that the model has reported. That of Amounts is the price, if the program has a function for it.
+	// Stated is the cost that the model has reported. Amounts.Cost is the computed price if Options.Price is set.
 	Stated  int64 `msgpack:",omitempty"`
 	Amounts usageAmounts
 }

@@ -138,7 +138,7 @@ func (w *Worker[In, Out]) check() error {
 // [dohost.Exclusive] section. The tools run in tasks of the object, up to 16 calls of a step concurrently, as with [Answer].
 //
 // The JSON of in, which must have all of it, identifies the run at the position of the caller: equal runs that end without an
-// error are different runs, and a run after one that failed is its repetition. Without a position, as in a request, and in the
+// error are different runs, and a run after a failed run is its repetition. Without a position, as in a request, and in the
 // handler of a reply, which may continue after any chunk, equal runs in one scope are one run: their tools get the results of the
 // first. Set a scope ([ledger.Scope]) to separate them.
 //
@@ -146,8 +146,8 @@ func (w *Worker[In, Out]) check() error {
 //
 // If ctx ends, so do the stream of the model and the contexts of the tools, and Run returns without waiting for them.
 //
-// Errors: those of the model; an [*OutputError]; a [*BudgetError]; [ErrWorkerDepth]; [dohost.ErrMisuse] for a worker with missing or contradicting
-// fields, and for a nil agent; one if MaxSteps answers of the model did not end the run; the cause of ctx; those of [ledger.Do],
+// Errors: the errors of the model; an [*OutputError]; a [*BudgetError]; [ErrWorkerDepth]; [dohost.ErrMisuse] for a worker with missing or contradicting
+// fields, and for a nil agent; one if MaxSteps answers of the model did not end the run; the cause of ctx; the errors of [ledger.Do],
 // except the errors of tools and unknown outcomes: the model gets both as the result of the call.
 func (w *Worker[In, Out]) Run(ctx context.Context, a agent.Ref, in In) (Out, error) {
 	var out, none Out
@@ -193,7 +193,7 @@ func inputMessages(in any, input []byte) []Message {
 }
 
 // Tool returns the worker as a tool of [Answer], or of another worker. In must be a struct: see [NewTool]. Its policy is
-// Idempotent: an interrupted call runs the worker again, and the calls of its tools are those of the interrupted run. The tool has
+// Idempotent: an interrupted call runs the worker again, and its tools repeat the calls of the interrupted run. The tool has
 // no Timeout.
 //
 // A worker with missing or contradicting fields is an error of [Answer].

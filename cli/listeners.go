@@ -58,7 +58,7 @@ func (s *server) newServer(h http.Handler) *http.Server {
 	}
 }
 
-// start serves, and prints the addresses. That of the page is not printed for cells, whose admin listener has none.
+// start serves, and prints the addresses. Cells have no page, so start prints no address for it.
 func (s *server) start() {
 	go s.serve(s.public, s.publicAt)
 	scheme := "http://"

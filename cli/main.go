@@ -53,7 +53,7 @@ type commands struct {
 type App struct {
 	Classes []dohost.Class
 	// Serve are the names of the classes that the public listener of dohost serve serves. Nil means
-	// all classes except those that are used only as sub-agents: see [web.Roots]. The admin listener
+	// all classes except classes that are used only as sub-agents: see [web.Roots]. The admin listener
 	// serves all.
 	Serve    []string
 	Commands []Command

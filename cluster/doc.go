@@ -18,7 +18,7 @@
 //
 // The plan is advisory: only the log grants ownership. It names the node that should have a cell (Owner), and the node that has reported to serve it (Holder). A
 // node serves a cell from the moment that its host is open on a lease of the cell's log until it begins to close that host. The fence
-// is that of the log: it refuses the appends of a former owner, and its lease is invalid before another acquisition can succeed. So a wrong
+// is the log's: it refuses the appends of a former owner, and its lease is invalid before another acquisition can succeed. So a wrong
 // plan, a wrong table, a wrong clock or a wrong address may make a cell unavailable. They never make two hosts confirm writes of
 // one cell.
 //

@@ -99,7 +99,7 @@ func (n *Node) join(ctx context.Context) error {
 	return n.checkCells(&s)
 }
 
-// checkCells returns an error for the plan of another number of cells: its objects are in other cells than those of this node.
+// checkCells returns an error for the plan of another number of cells: its objects are in other cells than the cells of this node.
 func (n *Node) checkCells(s *Snapshot) error {
 	if got := len(s.Plan.Cells); got != len(n.cells) {
 		return fmt.Errorf("cluster: the cluster has %d cells, this node %d: the number cannot be changed", got, len(n.cells))

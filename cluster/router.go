@@ -202,7 +202,7 @@ func (b *onceBody) failure() *bodyError {
 // Close does nothing.
 func (*onceBody) Close() error { return nil }
 
-// bodyError is an error of the client's body, which is none of the other node.
+// bodyError is an error of the client's body. It is the client's fault, not the other node's.
 type bodyError struct{ error }
 
 // Unwrap is for package errors.

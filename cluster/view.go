@@ -26,7 +26,7 @@ func (v *view) holder(cell int) (id, address string) {
 // CellStatus is a cell as a node knows it.
 type CellStatus struct {
 	Cell
-	// Address is that of the Holder; empty if there is none.
+	// Address is the address of the Holder; empty without a Holder.
 	Address string `json:"address,omitempty"`
 	// Here reports whether this node serves the cell.
 	Here bool `json:"here"`

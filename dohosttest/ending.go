@@ -13,10 +13,10 @@ import (
 // reported reason.
 var allEndings = append(slices.Clone(localEndings), eviction.EndTakeOver)
 
-// localEndings are those of processes without a shared log.
+// localEndings are the endings of processes without a shared log.
 var localEndings = []dohost.EndMode{eviction.EndFence, eviction.EndCrash, eviction.EndPowerCut, eviction.EndKill}
 
-// endings returns the modes of a test: those that it selects, or all that are possible.
+// endings returns the modes that a test selects, or all possible modes.
 func endings(selected []dohost.EndMode, sharedLog bool) []dohost.EndMode {
 	switch {
 	case selected != nil:

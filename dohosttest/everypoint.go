@@ -24,7 +24,7 @@ type Scenario struct {
 	// has ended something, clients may get [dohost.ErrFenced] and [dohost.ErrClosed] from
 	// that ending, and Check must accept the resulting state; every other error is a
 	// failure. [Host.Client] starts further clients: Run lasts until they have returned,
-	// and their errors count like those of Run.
+	// and their errors count like the errors of Run.
 	Run func(ctx context.Context, h *Host) error
 	// Check returns an error if the state is wrong after recovery. It is called twice: for
 	// the present incarnations, and for new ones that know only the store.
@@ -37,7 +37,7 @@ type Scenario struct {
 	HadEffect func(id string) bool
 	// Reset, if set, is called before every run.
 	Reset func()
-	// Options are those of the host. The test sets Chaos and keeps the store in memory.
+	// Options are the host's options. The test sets Chaos and keeps the store in memory.
 	Options dohost.Options
 	// SettleTime, if set, is how long the run lasts after Run, for a scenario with alarms that
 	// never end. Otherwise a run ends when no alarm is set and no event runs.
@@ -59,8 +59,8 @@ type Scenario struct {
 	// more, Seed draws them, and the summary says how many of the points were tried. Let another test, or the same test
 	// with a flag, do all.
 	Sample int
-	// Pairs is how many pairs of endings are tried: the second at a point of the recovery
-	// from the first, one of those that were tried. If there are more pairs, Seed draws them.
+	// Pairs is how many pairs of endings are tried: the first ending is one that was tried
+	// alone, the second at a point of the recovery from it. If there are more pairs, Seed draws them.
 	Pairs int
 	// Seed draws the sample and the pairs.
 	Seed uint64

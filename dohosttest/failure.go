@@ -63,8 +63,8 @@ func (f *Failure) Text() string {
 	return b.String()
 }
 
-// reported returns the failures of a report for a person: those of the first points, and one with the number of the
-// others.
+// reported returns the failures of a report for a person: the failures of the first points, and a line with the number
+// of the others.
 func (r *report) reported(test string) (all []*Failure) {
 	seen := map[string]bool{}
 	more, places := 0, map[dohost.Place]int{}

@@ -19,7 +19,7 @@ import (
 // never ran, ran once and ran twice. The zero FakeService takes every request as a new one.
 //
 // Inside an Await each request is a point: the incarnation may end between its effect and
-// its answer (effect). Further points are those of the Await: before the first request
+// its answer (effect). The Await has further points: before the first request
 // (await), and after the last answer (awaited).
 //
 // A FakeService in [Scenario.Services] starts empty in every run. Its methods may be called
@@ -223,7 +223,7 @@ func (b *RecoveryCost) add(c RecoveryCost) {
 	b.judged = b.judged || c.judged
 }
 
-// String formats the cost as a line, without unknown outcomes if there are none.
+// String formats the cost as a line. It omits unknown outcomes if their number is zero.
 func (b RecoveryCost) String() string {
 	s := fmt.Sprintf("%s repeated (%d bytes), %s redelivered, %s more, %v",
 		count(b.Effects, "effect"), b.Bytes, count(b.Events, "event"), count(b.Incarnations, "incarnation"), b.Time.Round(time.Millisecond))

@@ -25,7 +25,7 @@ type history struct {
 	calls       []*call // by client, in the client's order
 	events      []event
 	endingsOver bool // no more endings
-	drawn       int  // endings, including those that sub omits
+	drawn       int  // endings, also in the calls that sub omits
 	err         error
 }
 
@@ -117,7 +117,7 @@ func (h *history) runClients(_ context.Context, host *Host) error {
 	return host.Client(func(ctx context.Context) error { return h.client(ctx, host, h.sub.clients) }).Wait()
 }
 
-// client makes the calls of a client. It waits the pause of an omitted call, too.
+// client makes the calls of a client. It also sleeps for the pause of an omitted call.
 func (h *history) client(ctx context.Context, host *Host, n int) error {
 	for _, c := range h.calls[n*h.sub.calls : (n+1)*h.sub.calls] {
 		time.Sleep(c.pause)

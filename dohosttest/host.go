@@ -88,7 +88,7 @@ func (h *Host) end(e dohost.EndMode, pause time.Duration) {
 // Restart closes the process in good order and starts the next one with the given classes,
 // as a newer version of the program would; without classes, it keeps the present ones.
 // After a failed sync the next process starts with the synced writes, on a disk that works.
-// The error is that of [dohost.Host.Close].
+// It returns the error of [dohost.Host.Close].
 func (h *Host) Restart(classes ...dohost.Class) error {
 	var old *process
 	h.run.atStandstill(func() {

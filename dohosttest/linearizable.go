@@ -59,7 +59,7 @@ type Workload[S, In, Out any] struct {
 	Services []*FakeService
 	// Reset, if set, is called before every run.
 	Reset func()
-	// Options are those of the host. The test sets Chaos and keeps the store in memory.
+	// Options are the host's options. The test sets Chaos and keeps the store in memory.
 	Options dohost.Options
 	// SettleTime, if set, is how long the run lasts after the clients, for objects with alarms
 	// that never end. Otherwise all must come to rest within a day.

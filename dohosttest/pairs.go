@@ -1,10 +1,10 @@
 package dohosttest
 
-// A scenario of several objects has millions of pairs. So the explorer keeps none but those that it will try: a sample that
+// A scenario of several objects has millions of pairs. So the explorer keeps only the pairs that it will try: a sample that
 // each further pair enters with the probability that makes all pairs equally likely.
 
-// addPairs adds the pairs of an ending that did no harm alone, and each ending at a point after it, to those that the
-// sample is drawn from.
+// addPairs adds the pairs of an ending that did no harm alone, and each ending at a point after it, to the population of
+// the sample.
 func (x *explorer) addPairs(first interruption, tr *trial) {
 	for _, p := range tr.since {
 		for _, ending := range allEndings {

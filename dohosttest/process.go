@@ -95,7 +95,7 @@ func (w *scenarioRun) at(p *process, at runtime.Point) eviction.EndMode {
 	return w.sched.ask(g)
 }
 
-// currentProcess has the present process. Calls that come while there is none wait, as they would at
+// currentProcess has the present process. Calls that come while no process runs wait, as they would at
 // a listener.
 type currentProcess struct {
 	mu   sync.Mutex

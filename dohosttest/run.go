@@ -12,7 +12,7 @@ import (
 type Options struct {
 	// Classes are the classes of the objects.
 	Classes []dohost.Class
-	// Options are those of the host. The test sets Chaos and keeps the store in memory.
+	// Options are the host's options. The test sets Chaos and keeps the store in memory.
 	Options dohost.Options
 	// Services are doubles; the log has their requests.
 	Services []*FakeService

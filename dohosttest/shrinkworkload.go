@@ -19,7 +19,7 @@ const (
 // value, such as a list of operations that a seed has drawn; scenario makes the failed scenario of it, and shorter the
 // workloads to try in its place, the shortest first. A shorter workload replaces its origin if it fails like f in the same
 // kind of run: with the same order of steps and in the same modes of endings at the same places of the same objects, or with
-// fewer endings. Its error is like that of f if [errors.Is] says so, or if their texts differ in numbers only.
+// fewer endings. Its error is like the error of f if [errors.Is] says so, or if their texts differ in numbers only.
 //
 // The search does at most 2,000 runs, and takes at most three minutes by the real clock. If it finds nothing, Shrink returns
 // workload and f.
@@ -76,7 +76,7 @@ func (x *shrinker) run(s *Scenario, f *Failure, plan []interruption) (*trial, *F
 	}
 }
 
-// fails runs a scenario without endings, and then with endings like those of f, until it fails like f.
+// fails runs a scenario without endings, and then with the endings of f, until it fails like f.
 func (x *shrinker) fails(s *Scenario, f *Failure) *Failure {
 	if err := s.check(); err != nil {
 		return nil

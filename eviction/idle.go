@@ -2,7 +2,7 @@ package eviction
 
 import "time"
 
-// Idle draws the time until an object without work is evicted. The zero Idle is that of Durable Objects: 70 to 140 s.
+// Idle draws the time until an object without work is evicted. The zero Idle has the times of Durable Objects: 70 to 140 s.
 type Idle struct {
 	// Min and Max bound the draw. Zero means 70 s and twice Min; a negative Min, for ever.
 	Min, Max time.Duration

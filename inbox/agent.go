@@ -26,10 +26,10 @@ type Agent struct {
 	Instructions string
 	// Model answers. Required.
 	Model chat.Model
-	// Tools are the tools that the model may call: those of a [chat.Worker]. A call is an operation of the ledger, with the policy
+	// Tools are the tools that the model may call, as in a [chat.Worker]. A call is an operation of the ledger, with the policy
 	// of its tool. A repeated cycle gets the recorded results.
 	Tools []chat.Tool
-	// Agents are other agents that the model may ask. Each is a tool for the model, too, and no name may be that of another tool.
+	// Agents are other agents that the model may ask. Each is a tool for the model, too, and no two tools may have the same name.
 	Agents []AgentTool
 	// MaxMessages bounds the number of earlier messages in the prompt, and MaxBytes the size of their Content. The newest remain.
 	// Zero means 100 messages and 256 KiB.

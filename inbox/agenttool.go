@@ -47,7 +47,7 @@ const lookTime = 5 * time.Second
 // end of the time limit. The model gets the text of a [dohost.PublicError]; other errors of the object, and of Insert and Wait, are
 // reported as "inbox:error", and the model gets "internal error".
 type AgentTool struct {
-	// Name is the name of the tool, and that of the asked agent: the To of its messages. Required.
+	// Name is the name of the tool and of the asked agent: the To of its messages. Required.
 	Name string
 	// Description is for the model.
 	Description string
@@ -61,7 +61,7 @@ type AgentTool struct {
 	// waits, so a cycle of agents through it is not found before Depth is reached, and only if Insert stores the Path.
 	//
 	// Insert inserts the request unless one with its ID is stored, and returns the stored one. Its Created begins the time limit. An agent that
-	// observes the Deadline does not answer in vain; the clock is that of the calling agent's host.
+	// observes the Deadline does not answer in vain; the clock of the calling agent's host sets it.
 	Insert func(ctx context.Context, by Ref, m Message) (stored Message, err error)
 	// Wait returns the response, which has a Content. It must give up the turn while it waits, and end with ctx. A response without a
 	// Created counts, however late.
@@ -70,7 +70,7 @@ type AgentTool struct {
 	// string, or else the JSON of the input. Nil means an object with a message.
 	Parameters json.RawMessage
 	// Timeout bounds the time from the message to the response. After it the model receives an error, and the asked agent does not answer any
-	// more: the end of the time is the Deadline of the message, unless that of the request that the caller answers is earlier. A response that
+	// more: the end of the time is the Deadline of the message, unless the request that the caller answers has an earlier one. A response that
 	// Wait returns is discarded if it is later. Zero means 120 s; negative means no bound.
 	Timeout time.Duration
 	// Depth bounds the number of agents that wait for each other, without the last one. Zero means 5, the most.
@@ -153,7 +153,7 @@ type asker struct {
 	ref  Ref
 	name string
 	path []Address // the agents that wait for each other, from the first to this one
-	// deadline is that of the cycle. The requests of the agent have no later one.
+	// deadline is the cycle's deadline. The requests of the agent have no later one.
 	deadline time.Time
 	call     string // of the rows of the cycle: see agent.Rows.CallID
 	place    string // of the cycle
@@ -165,8 +165,8 @@ type asker struct {
 // waiter returns the cycle, for the wake-up.
 func (by *asker) waiter() waiter { return waiter{by.ref.Object().ID(), by.call} }
 
-// newAsker returns the agent whose cycle has the pending messages. Those of a request have one path, unless the program has
-// inserted another: then the longest counts.
+// newAsker returns the agent whose cycle has the pending messages. All messages of a request have the same path,
+// unless the program has inserted one with another path: then the longest path counts.
 func newAsker(ctx context.Context, of Ref, name, collection string, pending []dohost.Row[Message]) *asker {
 	var path []Address
 	for _, row := range pending {
@@ -181,7 +181,7 @@ func newAsker(ctx context.Context, of Ref, name, collection string, pending []do
 	}
 }
 
-// mayAsk returns an error if the agent must not ask another one. The address of an asked agent without Messages may be that of another agent,
+// mayAsk returns an error if the agent must not ask another one. An asked agent without Messages may have the address of another agent,
 // which waits for nothing.
 func (by *asker) mayAsk(t *AgentTool, to Address) error {
 	if err := agenttool.CheckDepth(by.path, cmp.Or(t.Depth, agenttool.MaxDepth)); err != nil || t.Messages == nil {
@@ -229,7 +229,7 @@ func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (out agentt
 	return agenttool.Output{Response: r.Content}, nil
 }
 
-// deadline returns the deadline of a request of a given time. It is not later than that of the cycle that asks.
+// deadline returns the deadline of a request of a given time. It is at most the deadline of the asking cycle.
 func (t *AgentTool) deadline(by *asker, created time.Time) time.Time {
 	limit := agenttool.Timeout(t.Timeout)
 	if limit == 0 {

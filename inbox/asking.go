@@ -142,7 +142,7 @@ func (t *AgentTool) askOutside(ctx context.Context, by *asker, m Message) (r Mes
 	return r, err
 }
 
-// until calls fn with a context that ends at a time, and returns errLate if fn has failed since then. The time zero is none.
+// until calls fn with a context that ends at a time, and returns errLate if fn has failed since then. The zero time means no deadline.
 func until(ctx context.Context, end time.Time, fn func(context.Context) (Message, error)) (Message, error) {
 	if end.IsZero() {
 		return fn(ctx)
@@ -162,7 +162,7 @@ func isTransient(err error, attempt int) bool {
 	return ok && e.Overloaded() || dohost.RetryIdempotent(err, attempt)
 }
 
-// mayRunLater reports whether a call did not run and may run later: that of an object whose constructor fails, but not of one that is not here.
+// mayRunLater reports whether a call did not run and may run later: true if the constructor of the object fails, false if the object is not here.
 func mayRunLater(err error) bool {
 	e, ok := errors.AsType[*dohost.Error](err)
 	never := []error{dohost.ErrNotFound, dohost.ErrElsewhere, dohost.ErrForbidden, dohost.ErrMisuse}
@@ -174,7 +174,7 @@ func reportFailure(ctx context.Context, by Ref, object dohost.ID, err error) {
 	by.Object().Report(ctx, "inbox:error", slog.String("asked", object.String()), slog.Any("err", err))
 }
 
-// failureText returns the text of an error for a model. The texts of other errors, such as those of a constructor, may have secrets, and are
+// failureText returns the text of an error for a model. The texts of other errors, such as errors of a constructor, may have secrets, and are
 // reported.
 func failureText(ctx context.Context, by Ref, object dohost.ID, err error) string {
 	for _, known := range []error{ErrNoReply, errNoAgent} {

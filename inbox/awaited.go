@@ -15,9 +15,9 @@ import (
 //
 //   - The outcome of a request is a function of the rows of the asked object: a response, or a message that is expired, parked or deleted. Each run
 //     of the cycle looks at them. A wake-up carries no outcome: a lost one costs time, and one too many costs a run.
-//   - A look without an outcome stores an awaitedRow in the asked object, in the same turn. The batch that makes an outcome finds the row, deletes
-//     it, and wakes the caller: directly in the same object, or else by a fiber that it starts. If no fiber can be started, because the object is
-//     overloaded or the disk is full, the caller finds the outcome after askPause.
+//   - If the request has no outcome yet, the cycle stores an awaitedRow in the asked object, in the turn of its look. The batch that makes an outcome
+//     finds the row, deletes it, and wakes the caller: directly in the same object, or else by a fiber that it starts. If no fiber can be started,
+//     because the object is overloaded or the disk is full, the caller finds the outcome after askPause.
 //   - A wake-up that comes before the end of the cycle that looked makes the repetition immediate: see agent.Rows.Wake.
 //   - The repetition is at the end of the time limit, and after askPause in any case: a writer without the inbox, or an import, may have
 //     made the outcome.

@@ -56,7 +56,7 @@ type group[Row any] struct {
 	rows []dohost.Row[Row]
 }
 
-// cycleContext returns the context of a cycle. The position is that of the call, but a new value: the ordinals of equal
+// cycleContext returns the context of a cycle. The position is the call's, but a new value: the ordinals of equal
 // operations begin at zero in each cycle, so a cycle that begins again finds the operations of the one before, whether an
 // interruption, an error or a change of a row has ended that one.
 func cycleContext(ctx context.Context) context.Context {

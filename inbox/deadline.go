@@ -15,10 +15,10 @@ import (
 // ErrExpired is the error of [WaitReply] for a request whose Deadline is over: it has no response, and gets none. It is an [ErrNoReply].
 var ErrExpired = fmt.Errorf("inbox: the deadline of the request is over: %w", ErrNoReply)
 
-// errDeadline ends a call of the model at the deadline of its cycle, and a wait for a response at that of the request.
+// errDeadline ends a call of the model at the deadline of its cycle, and a wait for a response at the deadline of the request.
 var errDeadline = errors.New("inbox: the deadline is over")
 
-// isOver reports whether a deadline is over. A zero deadline is none.
+// isOver reports whether a deadline is over. The zero time means no deadline.
 func isOver(deadline time.Time) bool { return !deadline.IsZero() && !time.Now().Before(deadline) }
 
 // earlier returns the earlier one of two deadlines.
@@ -29,7 +29,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// cycleDeadline returns the deadline of a cycle: that of its request. A program may have sent the request in several messages: then the latest
+// cycleDeadline returns the deadline of a cycle, which its request sets. A program may have sent the request in several messages: then the latest
 // counts, since the response is for all of them.
 func cycleDeadline(pending []dohost.Row[Message]) (latest time.Time) {
 	for _, row := range pending {

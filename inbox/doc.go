@@ -15,8 +15,8 @@
 //  1. Build, and then Generate, run with the turn, and may give it up.
 //  2. Respond runs in a [dohost.Transaction]: its writes, and the rows' leaving of the index, are one batch. If the process ends
 //     before that batch is durable, the next incarnation begins the cycle again, from Build; otherwise the cycle is over. So a
-//     row has at most one response, although a model may be asked again. A row whose cycles fail MaxAttempts times is parked,
-//     and has none; nor has a request that is not answered before its deadline.
+//     row has at most one response, although a model may be asked again. If the cycles of a row fail MaxAttempts times,
+//     the row is parked without a response. A request that misses its deadline gets no response either.
 //  3. Respond is not called if other code has changed or deleted a row of the cycle since the cycle began. The cycle begins
 //     again with the rows as they are now, at most three times in succession; then it has failed, and is repeated with a delay. So
 //     no change of a row is lost, and no row is answered in a form that it no longer has.

@@ -16,9 +16,9 @@ import (
 
 // An agent with a History has summaries instead of the oldest messages of its conversation. Invariants:
 //
-//   - The order of a conversation is that of the conversation index. The place of a message is the cursor of its entry, a function of
+//   - The conversation index has the order of a conversation. The place of a message is the cursor of its entry, a function of
 //     the stored row. So neither a clock nor the order of events takes part when a reader derives the context.
-//   - The summaries of a conversation are numbered. Each covers the places after those of the one before, up to its To. The To of
+//   - The summaries of a conversation are numbered. Each covers the places after the To of the summary before it, up to its own To. The To of
 //     the last one is summaryState.Covered; it is empty without summaries. The messages after Covered are the window. So each message
 //     that has a place is in exactly one summary or in the window, and the context is a function of the stored rows.
 //   - The messages at the places of a summary are those that the model has summarised. Each write of a row with a place in the
@@ -92,7 +92,7 @@ func (h *history) rows(ctx context.Context, s *dohost.Storage) (list []summaryRo
 	return list, err
 }
 
-// rowWritten keeps the summaries correct: it deletes those of a place that the written row has or had, and those after it.
+// rowWritten keeps the summaries correct: it deletes the summaries of a place that the written row has or had, and the summaries after it.
 func (h *history) rowWritten(ctx context.Context, of agent.Handle, w *dohost.RowWrite) error {
 	if w.Collection != h.messages.Name {
 		return nil
@@ -171,7 +171,7 @@ func (h *history) context(ctx context.Context, s *dohost.Storage) (list []chat.M
 // Summaries returns the summaries of the conversation of the agent with a name, the oldest first, at most 8: see Agent.History. Each begins after the last
 // message of the one before, and the first at the start of the conversation.
 //
-// Errors: those of the collection.
+// Errors: the errors of the collection.
 func Summaries(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], name string) (list []*chat.Summary, err error) {
 	h := &history{messages, name}
 	rows, err := h.rows(ctx, s)
@@ -187,9 +187,9 @@ func Summaries(ctx context.Context, s *dohost.Storage, messages *dohost.Collecti
 // It gives up the turn while the model answers, and it does not wait for the automatic summaries: of two summaries of the same messages, the
 // second is discarded. The summary is in the batch of the caller's next writes.
 //
-// Errors: those of the model, and one after 10 minutes without an answer; [chat.ErrMessagesChanged], after which the caller may try
+// Errors: the errors of the model, and one after 10 minutes without an answer; [chat.ErrMessagesChanged], after which the caller may try
 // again; a [*chat.OutputError] for an answer that is empty, was cut off, or has more than 32 KiB; a [*chat.BudgetError];
-// [dohost.ErrMisuse] for an Agent without a History; that of [agent.CheckWrite] in an event of a read-only client.
+// [dohost.ErrMisuse] for an Agent without a History; the error of [agent.CheckWrite] in an event of a read-only client.
 func (a *Agent) Summarize(ctx context.Context, of Ref, messages *dohost.Collection[Message]) (*chat.Summary, error) {
 	if err := agent.CheckWrite(ctx); err != nil {
 		return nil, err

@@ -21,13 +21,13 @@ type Inbox[O, Row, Response any] struct {
 	// Pending names the index whose rows wait. Required.
 	Pending string
 	// Group returns the name of the group of a row. The rows of a group share a cycle, and each group has a cycle and a response
-	// of its own. Rows that can fail each other's cycle, such as those of senders that do not trust each other, belong to
+	// of its own. Rows that can fail each other's cycle, such as rows of senders that do not trust each other, belong to
 	// different groups. Nil means that all rows are one group.
 	Group func(Row) string
 	// Build returns the messages for the model, from the rows of the cycle. The rows have the order of the index, apart from those
 	// whose order has changed since their first cycle. Required.
 	Build func(o *O, ctx context.Context, pending []dohost.Row[Row]) ([]chat.Message, error)
-	// Generate returns the response, usually that of a model. Required.
+	// Generate returns the response, usually from a model. Required.
 	Generate func(o *O, ctx context.Context, c *Cycle[Row]) (Response, error)
 	// Respond writes the response, and deletes the rows of the cycle or changes them so that they are no longer in the index.
 	// It runs in a [dohost.Transaction], so it must not give up the turn. If it fails, or leaves a row in the index, its writes

@@ -19,7 +19,7 @@ import (
 // Message is the row of an inbox with all functions: see [ForMessages]. Programs and agents send a message to an agent by
 // inserting it into the collection of [Messages], with [Send] or directly.
 //
-// Every writer of the collection is trusted: a row may have any sender, role and time, also those of a response. So code that
+// Every writer of the collection is trusted: a row may have any sender, role and time, and may look like a response. So code that
 // inserts a message for a client sets To, From and Role itself, leaves Path empty, and bounds the size of Content.
 type Message struct {
 	// ID is the key of the row.
@@ -27,7 +27,7 @@ type Message struct {
 	// Role is user or system for a message to an agent, and assistant for a response.
 	Role    chat.Role `json:"role"`
 	Content string    `json:"content"`
-	// To is the name of the agent that answers, and From that of the sender. A response is from the agent, to the sender of the
+	// To is the name of the agent that answers, and From the name of the sender. A response is from the agent, to the sender of the
 	// messages that it answers, or to "" if these have several senders.
 	To   string `json:"to,omitempty"`
 	From string `json:"from,omitempty"`
@@ -60,7 +60,7 @@ const (
 	// messages of its cycle. The requests of an agent, and the responses to them, are not in its own conversation. Expired requests are in
 	// none: a model would answer them in a later cycle.
 	conversationIndex = "conversation"
-	// systemIndex has those of the conversation that are of the system in the prompt of the agent, in the same order.
+	// systemIndex has the messages of the conversation that the system has in the prompt of the agent, in the same order.
 	systemIndex = "system"
 	// replyIndex has responses by the request id, the agent and the sender of the request.
 	replyIndex = "reply"
@@ -138,7 +138,7 @@ func conversationKeys(m Message) (keys []dohost.Key) {
 	return keys
 }
 
-// systemKeys returns the keys in the conversations where roleFor is that of the system.
+// systemKeys returns the keys in the conversations where roleFor returns the role of the system.
 func systemKeys(m Message) []dohost.Key {
 	if m.Role != chat.RoleSystem {
 		return nil
@@ -158,7 +158,8 @@ const maxContent = 1 << 20
 //
 // Errors: [dohost.ErrMisuse] for a message without To, with a Role other than user and system, with a field of a response
 // (Processed, InReplyTo, Generation, Expired), with a Deadline but no Request, with more than 5 addresses in Path, or with a year of Created
-// or Deadline outside 1 to 9999; a [*dohost.LimitError] for more than 1 MiB of Content; [dohost.ErrConflict] for an ID that is stored; those of the collection.
+// or Deadline outside 1 to 9999; a [*dohost.LimitError] for more than 1 MiB of Content; [dohost.ErrConflict] for an ID that is stored; the errors of
+// the collection.
 func Send(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], m Message) (Message, error) {
 	if m.ID == "" {
 		m.ID = "msg_" + ulid.Make().String()
@@ -203,7 +204,7 @@ func (m *Message) check() error {
 
 // Reply returns the response to a request: asked has its Request, To and From. ok is false if the agent has not answered.
 //
-// Errors: those of the collection.
+// Errors: the errors of the collection.
 func Reply(ctx context.Context, s *dohost.Storage, messages *dohost.Collection[Message], asked Message) (m Message, ok bool, err error) {
 	rows, err := messages.List(ctx, s, &dohost.Query[Message]{
 		Index: replyIndex, Equal: replyKey(asked.Request, asked.To, asked.From), Limit: 1,
@@ -224,7 +225,7 @@ var ErrNoReply = errors.New("inbox: no agent is going to answer the request")
 // refuses a request that would wait for itself.
 //
 // Errors: [ErrNoReply]; [ErrExpired] after the Deadline of the request, also if the agent has not marked it yet; [dohost.ErrMisuse] for a
-// message without Request, and in a cycle of the agent that is to answer; the context's cause, so a limit of time is that of ctx; those of
+// message without Request, and in a cycle of the agent that is to answer; the context's cause, so ctx limits the time; the errors of
 // [agent.Rows.Wait] and of the collection.
 func WaitReply(ctx context.Context, a Ref, messages *dohost.Collection[Message], asked Message) (Message, error) {
 	if asked.Request == "" {

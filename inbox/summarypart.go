@@ -11,9 +11,9 @@ import (
 	"github.com/dohost/dohost/internal/summary"
 )
 
-// excess returns the number of messages that the next summary is to cover: all but those of the window, and at most Threshold. It
-// is zero if there are not too many messages; with always, only if there are no more than those of the window. The window has at most
-// History.Window messages, and half of MaxBytes.
+// excess returns the number of messages that the next summary is to cover: all messages before the window, and at most Threshold. It
+// is zero if there are not too many messages. If always is set, it is zero only if all messages fit into the window. The window has at
+// most History.Window messages, and half of MaxBytes.
 func (a *Agent) excess(ctx context.Context, s *dohost.Storage, h *history, always bool) (int, error) {
 	threshold, window, err := summary.Limits(a.History.Threshold, a.History.Window)
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *Agent) excess(ctx context.Context, s *dohost.Storage, h *history, alway
 
 // part are consecutive messages without a summary.
 type part struct {
-	after, to   dohost.Cursor // places: that before the first message, and that of the last one
+	after, to   dohost.Cursor // places: the place before the first message, and the place of the last one
 	first, last string        // ids
 	messages    int
 	prompt      string // a line of JSON for each message that is not of the system
@@ -98,7 +98,7 @@ func (h *history) gather(ctx context.Context, s *dohost.Storage, after dohost.Cu
 	return p, nil
 }
 
-// nextPart returns the messages of the next summary. Without messages, there is none to be made.
+// nextPart returns the messages of the next summary. Without messages, no summary is to be made.
 func (a *Agent) nextPart(ctx context.Context, s *dohost.Storage, h *history, always bool) (p part, err error) {
 	n, err := a.excess(ctx, s, h, always)
 	if err != nil || n == 0 {

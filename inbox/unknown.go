@@ -107,7 +107,7 @@ type UnknownTarget struct {
 // The object records such a message when it is written, reports it as "inbox:unknown", and keeps it: another object, the program, or an agent in
 // a later version of the class may answer it. Messages to names that [Elsewhere] knows have no record.
 //
-// Errors: [dohost.ErrMisuse] for a limit that is out of range; those of the collection.
+// Errors: [dohost.ErrMisuse] for a limit that is out of range; the errors of the collection.
 func Unknown(ctx context.Context, s *dohost.Storage, after dohost.Cursor, limit int) (list []UnknownTarget, err error) {
 	if limit < 0 || limit > 100 {
 		return nil, fmt.Errorf("inbox: Unknown with the limit %d: want 1 to 100, or 0 for the default: %w", limit, dohost.ErrMisuse)

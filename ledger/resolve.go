@@ -13,7 +13,7 @@ import (
 
 // Get returns an operation of the object. ok is false if the object has no such operation. ctx must hold the turn.
 //
-// Errors: those of [dohost.Collection.Get].
+// Errors: the errors of [dohost.Collection.Get].
 func Get(ctx context.Context, st *dohost.State, id ID) (op Operation, ok bool, err error) {
 	r, ok, err := rowOf(ctx, st, id)
 	if err != nil || !ok {
@@ -41,7 +41,7 @@ func operationOf(ctx context.Context, st *dohost.State, r *row) (op Operation, e
 
 // All yields the operations of the object with their results, in the order of their IDs. ctx must hold the turn until the iteration ends.
 //
-// Errors: those of [dohost.Collection.All].
+// Errors: the errors of [dohost.Collection.All].
 func All(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
 	return described(ctx, st, nil)
 }
@@ -50,7 +50,7 @@ func All(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
 // interrupted since the object last woke, and then the others, each the oldest first. In a constructor all of them are unknown, since
 // no call is running. ctx must hold the turn until the iteration ends.
 //
-// Errors: those of [dohost.Collection.All].
+// Errors: the errors of [dohost.Collection.All].
 func Unfinished(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
 	return described(ctx, st, &dohost.Query[row]{Index: "unfinished"})
 }
@@ -73,7 +73,7 @@ func described(ctx context.Context, st *dohost.State, q *dohost.Query[row]) iter
 // result. Call it after a check of the other side. ctx must hold the turn.
 //
 // Errors: [ErrEnded], [ErrRunning], [dohost.ErrNotFound] for an ID that no operation of this object has, [dohost.ErrMisuse]
-// for an operation of another kind, one for a result that cannot be stored, such as a [*dohost.LimitError], and those of [dohost.Collection.Put].
+// for an operation of another kind, one for a result that cannot be stored, such as a [*dohost.LimitError], and the errors of [dohost.Collection.Put].
 func ResolveDone[A, R any](ctx context.Context, st *dohost.State, k *Kind[A, R], id ID, result R) error {
 	data, err := encodeDecodable(result)
 	if err != nil {
@@ -85,7 +85,7 @@ func ResolveDone[A, R any](ctx context.Context, st *dohost.State, k *Kind[A, R],
 // ResolveNotDone records that an operation with an unknown outcome had no effect: the next [Do] calls again. The caller must
 // know that the interrupted call cannot take effect later. ctx must hold the turn.
 //
-// Errors: those of [ResolveDone].
+// Errors: the errors of [ResolveDone].
 func ResolveNotDone[A, R any](ctx context.Context, st *dohost.State, k *Kind[A, R], id ID) error {
 	return k.resolve(ctx, st, id, nil)
 }

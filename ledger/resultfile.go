@@ -47,7 +47,7 @@ func (d ResultDir) Path(id ID) (string, error) {
 // Write writes the result of an operation. It creates the directory if there is none. The file has the whole result or does not exist,
 // even after a power cut. A second Write replaces the result.
 //
-// Errors: those of [ResultDir.Path], a [*dohost.LimitError] for more than 8 MiB of JSON, and those of the file system. Then the file is
+// Errors: the errors of [ResultDir.Path], a [*dohost.LimitError] for more than 8 MiB of JSON, and the errors of the file system. Then the file is
 // as before.
 func (d ResultDir) Write(id ID, result any) error {
 	path, err := d.Path(id)

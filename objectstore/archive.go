@@ -112,18 +112,18 @@ func (a guardedArchive) guard(ctx context.Context, call func(context.Context) er
 	return err
 }
 
-// Put is that of the archive.
+// Put is the put of the archive.
 func (a guardedArchive) Put(ctx context.Context, name string, content []byte) error {
 	return a.guard(ctx, func(ctx context.Context) error { return a.archive.Put(ctx, name, content) })
 }
 
-// List is that of the archive.
+// List is the list of the archive.
 func (a guardedArchive) List(ctx context.Context) (list []ArchiveObject, err error) {
 	err = a.guard(ctx, func(ctx context.Context) (err error) { list, err = a.archive.List(ctx); return err })
 	return list, err
 }
 
-// Get is that of the archive.
+// Get is the get of the archive.
 func (a guardedArchive) Get(ctx context.Context, name string) (content []byte, err error) {
 	err = a.guard(ctx, func(ctx context.Context) (err error) { content, err = a.archive.Get(ctx, name); return err })
 	return content, err

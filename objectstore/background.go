@@ -51,7 +51,7 @@ type background struct {
 	unknown        int // failures of other work
 }
 
-// attempts are those of one kind of work since its last success.
+// attempts counts the attempts of one kind of work since its last success.
 type attempts struct {
 	err    error // of the last one; nil if that succeeded
 	failed int   // how many in a row

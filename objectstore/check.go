@@ -11,8 +11,8 @@ import (
 
 // Problem is an inconsistency that Check found.
 type Problem struct {
-	Object ID     // the object concerned; zero if none is
-	Key    []byte // the key in the store; nil if it is none in particular
+	Object ID     // zero if the problem concerns no object
+	Key    []byte // the key in the store; nil if the problem concerns no single key
 	Detail string
 }
 

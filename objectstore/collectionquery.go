@@ -54,7 +54,7 @@ func (q *RowQuery) bounds(base []byte) (Bounds, error) {
 }
 
 // Selects returns a function that reports whether q selects a row at a cursor, if there is one. It does not consider
-// Limit. Errors: those of a query that QueryRows refuses.
+// Limit. Errors: the errors of a query that QueryRows refuses.
 func (q *RowQuery) Selects() (func(cursor string) bool, error) {
 	b, err := q.bounds(nil)
 	if err != nil {

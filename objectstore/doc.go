@@ -46,19 +46,19 @@
 // joins the newest undurable layer that is gated, which is one that holds a write that is not NoWait. If there
 // is none it leaves immediately. A Sync output waits for NoWait writes as well. The outputs of a range are always
 // released in the order of their commits: one goroutine releases at a time, and an output that could leave still
-// queues after those that are waiting or leaving.
+// queues after the outputs that are waiting or leaving.
 //
 // Durable views. Only the committer writes, and a [Snapshot] is taken between two records: it contains nothing that a
 // power cut could undo. A range's own reads do return such state, so their outputs wait.
 //
 // DeleteAll. The goroutine that calls it reads the keys of the object, up to 1,000, and the record deletes these, or
-// the whole range if there are more. The keys include those of earlier commits. If another commit comes in between,
+// the whole range if there are more. The keys include the keys of earlier commits. If another commit comes in between,
 // the record deletes the whole range. So a record is made without reading rows, and its size counts deletions.
 //
 // Alarms. An object's slot and its entries in the alarm indexes change in one record. The record removes the entry of
 // the slot that Pebble holds when the record is built: a slot set a thousand times in between costs one entry. A slot
-// has one entry: in the index of its class, in that of the suspects if it has a charge, or in that of the parked
-// alarms. It has one more in the start index if it has AtStart and is neither a suspect nor parked.
+// has one entry: in the index of its class, in the index of the suspects if it has a charge, or in the index of
+// the parked alarms. It has one more in the start index if it has AtStart and is neither a suspect nor parked.
 //
 // Failure. A failed sync fails the store, not an object: the log's error is final, and the unsynced writes stay
 // visible to readers. So the store writes nothing more, releases every output with [ErrFenced], refuses commits, and
@@ -149,9 +149,9 @@
 // has lost records, and Open refuses it with the number.
 //
 // Each step has a reason. The engine gets no record that the log might refuse, because it cannot undo one. The
-// number of a record is that of the last confirmed one, plus one: a host that predicted numbers could append a record after those of
-// its successor. An append with an unknown outcome is repeated with the same bytes, or the store fails. The generation is that of
-// the lease, and the first record of a host has it: a generation from the directory could be given twice. Outputs are checked
+// number of a record is the number of the last confirmed record plus one: a host that predicted numbers could append a record after the records
+// of its successor. An append with an unknown outcome is repeated with the same bytes, or the store fails. The generation comes from the lease,
+// and the first record of a host has it: a generation from the directory could be given twice. Outputs are checked
 // against the lease when they are released, because a read of a former owner may be old.
 //
 // When the lease is lost the store fails with ErrFenced, like one whose log has failed. Its directory remains a good cache.
@@ -159,8 +159,8 @@
 // # Bases
 //
 // The log would grow for ever, and so would the replay of a host without a directory. When the records since the last base are larger
-// than that base and Shared.BaseAfter, a goroutine of the store writes a base to the log: all rows of a snapshot, in parts like those of a
-// shipped base (internal/frame). It takes the snapshot while no record is in flight, so the base is the state after exactly one record.
+// than that base and Shared.BaseAfter, a goroutine of the store writes a base to the log: all rows of a snapshot, in parts like the parts of
+// a shipped base (internal/frame). It takes the snapshot while no record is in flight, so the base is the state after exactly one record.
 // The committer does not wait for the rest. Then the log purges the records before the base:
 //
 //	snapshot after record n ──▶ base n published ──▶ records before n purged
@@ -190,10 +190,10 @@
 // The number of a record grows, and the archive is a prefix of the history. So the state before the replacement, and every
 // state before that, can be restored like any other.
 //
-// The rows go through the range, and its readers see them as they see other commits. Two parts are not those of the old state. The
+// The rows go through the range, and its readers see them as they see other commits. Two parts are not from the old state. The
 // alarm gets a new generation, so no delivery of another alarm runs it or ends it. The header of a feed loses its fork: the next
-// entry is in a new log, and a position in entries that the feed no longer has is detected. Versions of rows are those of the old
-// state, and will be given again.
+// entry is in a new log, and a position in entries that the feed no longer has is detected. Rows have the versions of the old state,
+// and these will be given again.
 //
 // The state is read in the directory restore.tmp of the store, which Open removes after a crash.
 //
@@ -220,7 +220,7 @@
 //	r <collection> 0 <key>                          row
 //
 // Names have no control characters, so the zero byte ends them and keeps their order. Records of this package begin
-// with a version byte, and an unknown one is [ErrFormat]. Values of rows are the caller's. Those of collections
+// with a version byte, and an unknown one is [ErrFormat]. Values of rows are the caller's. Rows of collections
 // follow a header of this package: the row's version, and its index entries, so that an update finds the entries to
 // remove without asking the caller.
 package objectstore

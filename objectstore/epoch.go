@@ -2,7 +2,7 @@ package objectstore
 
 import "strconv"
 
-// Epoch numbers an incarnation of an object. Fork is that of the store's [Identity];
+// Epoch numbers an incarnation of an object. Fork is the fork of the store's [Identity];
 // Host is the generation of the host, written and synced once per Open; Incarnation is a
 // counter in memory. An incarnation costs no write. Epochs are comparable, and no two
 // incarnations have the same one, also if a store and its restored backup both run.

@@ -95,8 +95,8 @@ func (in *importStream) slot(im *importer) error {
 	return nil
 }
 
-// adopted returns the slot of another store, or of an earlier moment, with a new generation: a delivery of the old one is none of
-// this one, and the host of its charge is none of this store's generations.
+// adopted returns the slot of another store, or of an earlier moment, with a new generation. A delivery of the
+// old slot does not count for the new one, and the charging host is unknown to this store.
 func (s *Store) adopted(slot Slot) Slot {
 	slot.First = slot.Setting()
 	slot.Generation = s.NewAlarmGeneration()

@@ -29,8 +29,8 @@ type Slot struct {
 	Error string
 }
 
-// Setting identifies one setting of an alarm among all settings of the object's alarms. Those of an imported object include the
-// settings in its former store: they may have the same generations, but not the same times too.
+// Setting identifies one setting of an alarm among all settings of the object's alarms. For an imported
+// object this includes the settings in its former store: two settings may have the same generation, but not the same time too.
 type Setting struct {
 	DueMS      int64 // ms since 1970
 	Generation uint64

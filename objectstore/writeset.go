@@ -57,7 +57,7 @@ func (w *writeSet) find(key []byte) int {
 }
 
 // set writes a row. It returns the row's place and, if the row was there already, its old
-// state. That shares no memory with the row if the row had not been saved by the savepoint
+// state. The old state shares no memory with the row if the row had not been saved by the savepoint
 // since, or by a later one; else the new value may be in the place of the old one.
 func (w *writeSet) set(key, value []byte, deleted bool, since uint32) (at int, old row, had bool) {
 	at = w.find(key)

@@ -17,7 +17,7 @@ import (
 
 // Client calls the methods of a pool over HTTP. Any number of goroutines may use it.
 type Client struct {
-	// URL is that of the pool, such as http://127.0.0.1:8787/objects/pool/build. Required. Without http or https, and a host, all requests
+	// URL is the URL of the pool, such as http://127.0.0.1:8787/objects/pool/build. Required. Without http or https, and a host, all requests
 	// are an [ErrInvalid].
 	URL string
 	// Header is sent with each request, such as an Authorization. It must not change. Nil sends none.
@@ -36,7 +36,7 @@ const (
 
 // Post posts a task: see [Pool.Post]. If it has a key, Post repeats a request without an answer until ctx ends.
 //
-// Errors: those of [Pool.Post]; the cause of ctx; the error of the server or of the connection.
+// Errors: the errors of [Pool.Post]; the cause of ctx; the error of the server or of the connection.
 func (c *Client) Post(ctx context.Context, n NewTask) (task Task, err error) {
 	if err := checkNames("role", n.Role); err != nil {
 		return Task{}, err
@@ -49,7 +49,7 @@ func (c *Client) Post(ctx context.Context, n NewTask) (task Task, err error) {
 
 // Task returns a task: see [Pool.Task].
 //
-// Errors: those of [Pool.Task]; the cause of ctx; the error of the server.
+// Errors: the errors of [Pool.Task]; the cause of ctx; the error of the server.
 func (c *Client) Task(ctx context.Context, id string) (task Task, err error) {
 	return task, c.repeat(ctx, requestTimeout, "task", TaskQuery{id}, &task)
 }
@@ -167,7 +167,7 @@ func (c *Client) request(ctx context.Context, limit time.Duration, method string
 		return nil
 	}
 	e := &statusError{method: method, status: res.StatusCode}
-	if json.Unmarshal(text, &e.body) != nil { // such as that of a proxy
+	if json.Unmarshal(text, &e.body) != nil { // such as the answer of a proxy
 		return e
 	}
 	for _, k := range kinds() {

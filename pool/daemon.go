@@ -164,7 +164,7 @@ func (p *Pool) Take(ctx context.Context, t Take) (taken Taken, err error) {
 // Exit reports the end of a process of a role.
 type Exit struct {
 	Role string `json:"role"`
-	// Number is that of the restart that has started the process; zero if it was started otherwise.
+	// Number is the number of the restart that has started the process; zero if it was started otherwise.
 	Number uint64 `json:"number,omitempty"`
 	// Conn is the connection of its worker; empty if it is not known.
 	Conn   string `json:"conn,omitempty"`
@@ -172,7 +172,7 @@ type Exit struct {
 }
 
 // Exited removes the worker of a process that has ended, and makes its tasks pending again, without a wait for a TTL or a lease. If the
-// process was that of the last restart, the role is no longer starting.
+// last restart started this process, the role is no longer starting.
 //
 // Errors: [ErrUnknown] for the role.
 func (p *Pool) Exited(ctx context.Context, e Exit) error {

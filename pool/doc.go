@@ -48,8 +48,8 @@
 //   - A restart that the pool requests is counted. MaxRestarts of them without a worker that stays for Stable, or hands a task off, are
 //     the end: the pool reports the role as given up, and requests no more until a worker joins or a daemon declares the role.
 //   - After a start of the host, nothing lapses in the first TTL since the first request or sweep of the pool, and no lease in the first
-//     lease: before that the workers could not send heartbeats. A start of the host is a new epoch of it, so the end of an incarnation is
-//     none. The same holds when a sweep is late by more than a TTL: the host, or its machine, stood still, or its clock was set forward.
+//     lease: before that the workers could not send heartbeats. Only a start of the host begins a new epoch of it; the end of an
+//     incarnation does not. The same holds when a sweep is late by more than a TTL: the host, or its machine, stood still, or its clock was set forward.
 //   - Only the clock of the pool's host counts. A request has no times.
 //
 // # Ordering

@@ -8,8 +8,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// These are the refusals of a pool: errors.Is(err, refusal) reports whether err is one of that kind, for the methods of a [Pool] and for
-// those of a [Client]. Over HTTP they have the code that the message begins with. A refused request has changed nothing, apart from a
+// These are the refusals of a pool: errors.Is(err, refusal) reports whether err is one of that kind, for the methods of a [Pool] and of
+// a [Client]. Over HTTP they have the code that the message begins with. A refused request has changed nothing, apart from a
 // late result that is kept, and the heartbeat of a Claim that is an ErrFull.
 var (
 	// ErrInvalid reports an argument that is missing, malformed, or larger than its limit.

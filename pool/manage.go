@@ -42,7 +42,7 @@ type Process struct {
 // before it calls run again.
 //
 // Manage returns after the last call of run, and after the report of its end, on which it spends up to 10 s. It returns the cause of ctx, a
-// refusal, or an error of the server about the request, such as that of a wrong token. It repeats requests while the server does not answer.
+// refusal, or an error of the server about the request, such as the error for a wrong token. It repeats requests while the server does not answer.
 func Manage(ctx context.Context, c *Client, o *ManageOptions, run func(context.Context, Process) error) error {
 	if o == nil || run == nil {
 		return refuse(ErrInvalid, "Manage without options or a function")

@@ -13,7 +13,7 @@ import (
 const Pools dohost.Namespace[Pool] = "pool"
 
 // Pool is a pool of workers: see the package. All methods are events of the object, and need a ctx that holds its turn: call them by
-// [dohost.Call]. Their errors are those that they name, [ErrInvalid] for an argument, and those of the storage.
+// [dohost.Call]. They return the errors that they name, [ErrInvalid] for an argument, and the errors of the storage.
 type Pool struct {
 	*agent.Agent[struct{}]
 	options *Options // resolved
@@ -81,7 +81,7 @@ func (p *Pool) view(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &view{Pool: p, meta: m, stored: m, now: p.clock().Round(0)}                          // the monotonic clock says nothing in another process
+	v := &view{Pool: p, meta: m, stored: m, now: p.clock().Round(0)}                          // monotonic times of different processes cannot be compared
 	if host := p.Object().Epoch().HostPrefix(); !ok || m.Host != host || v.now.Before(m.Up) { // or the clock was set back
 		v.meta.Host, v.meta.Up = host, v.now
 	}

@@ -50,7 +50,7 @@ func (ws *waiters) end(client string) {
 
 // wait gives up the turn until the waiter is woken, d is over, a newer poll of its
 // client ends it, or the host begins to close. It reports the first of them. Its
-// error is that of an incarnation that has ended: then the caller does not hold the turn.
+// error means that the incarnation has ended: then the caller does not hold the turn.
 func (p *Pool) wait(ctx context.Context, w *waiter, d time.Duration, ws *waiters) (woken bool, err error) {
 	ws.end(w.client)
 	w.notify = make(chan bool, 1)

@@ -17,8 +17,8 @@ type WorkOptions struct {
 	Role string
 	// Name is for people, such as the name of the machine. At most 128 bytes.
 	Name string
-	// Conn is the connection of the worker, which no other worker may have. Empty means a random one, which is best; the process of a daemon
-	// has that of [Process].
+	// Conn is the connection of the worker, which no other worker may have. Empty means a random one, which is best; [Process] sets it for the
+	// process of a daemon.
 	Conn string
 	// Wait bounds one request for a task. Zero means 30 s; it is at most 50 s.
 	Wait time.Duration

@@ -18,7 +18,7 @@ type Join struct {
 	Name string `json:"name,omitempty"` // for people
 }
 
-// Joined is the answer to a [Join]. The times are those of the pool's options, in milliseconds.
+// Joined is the answer to a [Join]. The times are the times of the pool's options, in milliseconds.
 type Joined struct {
 	Until   time.Time `json:"until"` // by the pool's clock
 	BeatMS  int64     `json:"beat_ms"`

@@ -20,7 +20,7 @@ func (s *State) GetRow(ctx context.Context, c *objectstore.Collection, key []byt
 }
 
 // PutRow writes a row, its index entries and its entry in the feed, all or
-// nothing, and returns its new version. It waits as Put does. Errors: those of Put, of
+// nothing, and returns its new version. It waits as Put does. Errors: the errors of Put, of
 // objectstore's Batch.PutRow, and of the class's RowWritten.
 func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objectstore.RowWrite) (version uint64, err error) {
 	if s.incarnation().obj.class.RowWritten == nil {
@@ -59,7 +59,7 @@ func (s *State) rowWritten(ctx context.Context, c *objectstore.Collection, w *ob
 }
 
 // DeleteRow removes a row and its index entries, and reports whether it existed. It waits
-// as Put does. Errors: those of objectstore's Batch.DeleteRow, and of the class's RowWritten.
+// as Put does. Errors: the errors of objectstore's Batch.DeleteRow, and of the class's RowWritten.
 func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []byte, expect uint64) (existed bool, err error) {
 	if s.incarnation().obj.class.RowWritten == nil {
 		_, existed, err = s.deleteRow(ctx, c, key, expect)

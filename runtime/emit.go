@@ -32,7 +32,7 @@ func (s *State) Emit(ctx context.Context, f func(error)) error {
 // be the committer. f holds size bytes in memory until then. They count as undurable bytes:
 // EmitOutput waits as Put does, unless size is zero.
 //
-// Errors: those of Emit; ErrOverloaded and ctx's cause, as Put.
+// Errors: the errors of Emit; ErrOverloaded and ctx's cause, as Put.
 func (s *State) EmitOutput(ctx context.Context, size int, f func(error)) error {
 	return s.emit(ctx, size, func(ev *event) objectstore.Output {
 		if ev.points != nil {

@@ -36,7 +36,7 @@ func (s *State) ReadFeed(ctx context.Context, feed string, after objectstore.Pos
 // there is no entry yet it is an Await, which gives up the turn: then waited is true. A
 // DeleteAll until then is a *objectstore.FeedError with Reset.
 //
-// Errors: *objectstore.FeedError, the ctx's cause, those of Await.
+// Errors: *objectstore.FeedError, the ctx's cause, the errors of Await.
 func (s *State) WaitFeed(ctx context.Context, feed string, after objectstore.Position) (waited bool, err error) {
 	var deletions uint64
 	for ; ; waited = true {

@@ -10,7 +10,7 @@ import (
 
 // Import creates the object id from an export. Events for the object wait until it is done.
 //
-// Errors: those of objectstore.Store.Import; objectstore.ErrExists also for an object that
+// Errors: the errors of objectstore.Store.Import; objectstore.ErrExists also for an object that
 // is in use; ErrNoClass, ErrElsewhere, ErrClosed.
 func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 	class, err := h.classOf(id)

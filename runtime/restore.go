@@ -16,7 +16,7 @@ import (
 //
 // If ctx ends before the incarnation, the object is left as it was.
 //
-// Errors: those of objectstore.Store.ArchivedState, before the incarnation has ended; ErrHalfImported, ErrNoClass, ErrElsewhere,
+// Errors: the errors of objectstore.Store.ArchivedState, before the incarnation has ended; ErrHalfImported, ErrNoClass, ErrElsewhere,
 // ErrClosed; objectstore.ErrNoSpace and ErrFenced, if the replacement could not be written.
 func (h *Host) RestoreObject(ctx context.Context, id ID, to objectstore.RestorePoint) (undo objectstore.Bookmark, err error) {
 	return h.restoreObject(ctx, id, to, nil)
@@ -25,7 +25,7 @@ func (h *Host) RestoreObject(ctx context.Context, id ID, to objectstore.RestoreP
 // RestoreTo is Host.RestoreObject of the object itself. RestoreTo gives up the turn until the archive has been read. Other events
 // may run until then, and the replacement discards their writes, too. If RestoreTo succeeds, the incarnation has ended, and the error is the reason.
 //
-// Errors: those of RestoreObject and of Await. After an error other than ErrFenced the object is unchanged.
+// Errors: the errors of RestoreObject and of Await. After an error other than ErrFenced the object is unchanged.
 func (s *State) RestoreTo(ctx context.Context, to objectstore.RestorePoint) error {
 	if stateOf(ctx) != s {
 		return ErrNoTurn
@@ -42,7 +42,7 @@ func (s *State) RestoreTo(ctx context.Context, to objectstore.RestorePoint) erro
 // Bookmark commits the batch and, when everything that the object has committed is durable, NoWait writes included, returns the
 // bookmark of the newest record. It keeps the turn, so a write of a later event is in a later record.
 //
-// Errors: those of Sync; objectstore.ErrNotShipping.
+// Errors: the errors of Sync; objectstore.ErrNotShipping.
 func (s *State) Bookmark(ctx context.Context) (objectstore.Bookmark, error) {
 	t, err := s.access(ctx)
 	if err != nil {

@@ -172,7 +172,7 @@ func (s *State) Go(ctx context.Context, op string, fn func(context.Context) erro
 // if a Transaction around this call is rolled back. Its outputs are released after the
 // writes of this batch are durable.
 //
-// Errors: those of Go, ErrClosed, and ErrFenced.
+// Errors: the errors of Go, ErrClosed, and ErrFenced.
 func (s *State) GoImmediately(ctx context.Context, op string, fn func(context.Context) error) error {
 	return s.task(ctx, op, fn, func(ev *event) error { return s.incarnation().obj.enqueue(ev, true) })
 }

@@ -81,8 +81,7 @@ func (s *State) waitRoom(ctx context.Context, seg *objectstore.Batch) error {
 	return inc.orFenced()
 }
 
-// Delete removes a key and reports whether it existed. It waits as Put does. Errors: those
-// of Put, without objectstore.ErrNoSpace.
+// Delete removes a key and reports whether it existed. It waits as Put does. Errors: the errors of Put, without objectstore.ErrNoSpace.
 func (s *State) Delete(ctx context.Context, sp objectstore.Space, key []byte, noWait bool) (existed bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -97,7 +96,7 @@ func (s *State) Delete(ctx context.Context, sp objectstore.Space, key []byte, no
 }
 
 // DeleteAll removes everything that the object has stored, the alarm included. It waits as
-// Put does. Errors: ErrInTransaction; those of Put, without objectstore.ErrNoSpace.
+// Put does. Errors: ErrInTransaction; the errors of Put, without objectstore.ErrNoSpace.
 func (s *State) DeleteAll(ctx context.Context) error {
 	t, err := s.storage(ctx)
 	if err != nil {

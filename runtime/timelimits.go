@@ -35,7 +35,7 @@ func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongT
 	return nil, inc.longTurnLocked(now)
 }
 
-// limit returns the limit of the event's handler, or zero. A Limit that does not return is none.
+// limit returns the limit of the event's handler, or zero. If Limit does not return, the event has no limit.
 func (ev *event) limit() (limit time.Duration) {
 	if h, ok := ev.handler.(LimitedHandler); ok {
 		guard.Run(func() { limit = h.Limit() })

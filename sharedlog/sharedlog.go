@@ -60,7 +60,7 @@ var ErrPurged = errors.New("sharedlog: record purged")
 type Log interface {
 	// Acquire makes the caller the owner. When it returns, no append of an earlier owner can succeed any more, and none of
 	// the earlier leases is valid. Acquire may wait until an earlier lease has ended. If ctx ends first, Acquire returns
-	// an error that wraps that of ctx. A Log that cannot be reached returns ErrUnavailable.
+	// an error that wraps the error of ctx. A Log that cannot be reached returns ErrUnavailable.
 	Acquire(ctx context.Context) (Lease, error)
 }
 
@@ -68,7 +68,7 @@ type Log interface {
 // one goroutine at a time, and the other methods from one goroutine at a time: a base is written while records are appended. A host
 // fails after a panic of Append or Valid.
 type Lease interface {
-	// Generation is greater than that of each earlier lease on the log, and at least 1. It must be less than 1<<24.
+	// Generation is greater than the generation of each earlier lease on the log, and at least 1. It must be less than 1<<24.
 	Generation() uint64
 	// Newest is the number of the newest record when the lease was acquired; 0 if the log is empty.
 	Newest() uint64
@@ -88,8 +88,8 @@ type Lease interface {
 	// of no importance: the host appends nothing any more.
 	Append(ctx context.Context, number uint64, record []byte) error
 	// WriteBase publishes a base: the state after the record with this number, in the bytes that write writes. It calls write once, unless
-	// it fails before; an error of write ends WriteBase, with that error. The number is at most that of the newest record, and not
-	// less than that of the newest base.
+	// it fails before; an error of write ends WriteBase, with that error. The number is at most the number of the newest record, and
+	// not less than the number of the newest base.
 	//
 	// The base is published in one atomic step after its bytes are durable, and replaces the one before. The step is refused with
 	// ErrFenced if the lease has ended. After nil all later owners get this base or a newer one. After another error they get this
@@ -98,7 +98,7 @@ type Lease interface {
 	// WriteBase returns soon after the end of ctx, which ends with the lease and with the host. Its errors do not make a host fail.
 	WriteBase(ctx context.Context, number uint64, write func(io.Writer) error) error
 	// Purge deletes the records with smaller numbers than this one, in their order, and returns nil if there are none. It
-	// refuses a number that is greater than that of the newest base, and a lease that has ended. If it fails, a part of the records may
+	// refuses a number that is greater than the number of the newest base, and a lease that has ended. If it fails, a part of the records may
 	// be deleted; the host repeats it. Its errors do not make a host fail.
 	Purge(ctx context.Context, before uint64) error
 	// Valid reports whether no other host can have acquired the log. It must not block: a host calls it before each output, and

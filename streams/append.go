@@ -10,11 +10,11 @@ import (
 const (
 	// maxProducers bounds the producers of a stream.
 	maxProducers = 1000
-	// producerAge is the idle time after which the row of a producer may make room for that of another one.
+	// producerAge is the idle time after which the row of a producer may make room for the row of another producer.
 	producerAge = 7 * 24 * time.Hour
 )
 
-// producerRequest identifies a request of an idempotent producer. The zero value is none.
+// producerRequest identifies a request of an idempotent producer. The zero value means no producer.
 type producerRequest struct {
 	ID         string
 	Epoch, Seq int64

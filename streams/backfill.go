@@ -12,7 +12,7 @@ import (
 // backfillPage bounds the streams that one step of a backfill looks at.
 const backfillPage = 256
 
-// backfill links the streams that exist: those that match the pattern, and those that the client has named. Their cursors are the present
+// backfill links the existing streams that match the pattern or that the client has named. Their cursors are the present
 // tails, so a new subscription replays no data. The creation waits for it, and the alarm continues one that a crash has
 // interrupted. One event at a time makes a step. A link that has a cursor keeps it.
 //
@@ -146,7 +146,7 @@ func (s *Subscription) readTails(ctx context.Context, c *config) error {
 	})
 }
 
-// linkAt gives a link a cursor, unless it has one. With glob it makes the link if there is none.
+// linkAt gives a link a cursor, unless it has one. With glob it makes a missing link.
 func (s *Subscription) linkAt(ctx context.Context, path, tail string, glob bool) error {
 	row, ok, err := links.Get(ctx, s.state.Storage(), path)
 	if err != nil || !ok && !glob {

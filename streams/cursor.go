@@ -14,7 +14,7 @@ const (
 	maxCursor      = 1 << 40
 )
 
-// cursorAfter returns the cursor of a response: of now, or a later one than that of the request.
+// cursorAfter returns the cursor of a response: of now, or a later one than the cursor of the request.
 func cursorAfter(last int64, now time.Time) int64 {
 	n := max(0, (now.Unix()-cursorEpoch)/int64(cursorInterval/time.Second))
 	if last >= n {

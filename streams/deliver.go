@@ -28,7 +28,7 @@ func retryDelay(failures int, instance string) time.Duration {
 	return backoff.Jitter(backoff.Delay(failures-1, firstRetry, maxRetry), backoff.Share(instance))
 }
 
-// delivery is a request to a webhook. It ends with the lease of its wake, and shortly after the wake. A nil delivery is none.
+// delivery is a request to a webhook. It ends with the lease of its wake, and shortly after the wake. A nil delivery means that there is no delivery.
 //
 // It is an event of its own, which the alarm begins, and no part of a run of the alarm: the host would take an alarm that runs at the end of
 // each of several processes for their cause. When the incarnation ends, the alarm of the next one delivers the wake again.

@@ -54,7 +54,7 @@ func inspectSubscription(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost
 	}
 }
 
-// resources lists the rows of a collection, or of an index of it, without those that f returns no kind for.
+// resources lists the rows of a collection, or of an index of it. If f returns no kind for a row, the row is omitted.
 func resources[T any](c *dohost.Collection[T], v *dohost.Snapshot, index string, f func(T) dohost.Resource) iter.Seq2[dohost.Resource, error] {
 	return func(yield func(dohost.Resource, error) bool) {
 		for row, err := range c.Scan(v, &dohost.Query[T]{Index: index}) {

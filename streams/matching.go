@@ -71,7 +71,7 @@ func (p *pattern) matches(path string, segments []string) bool {
 	return p != nil && path != p.wakeStream && globMatch(p.segments, segments)
 }
 
-// directories are those of the hosts that have the classes of one call of Classes.
+// directories are the directories of the hosts that have the classes of one call of Classes.
 type directories struct {
 	mu     sync.Mutex
 	byHost map[weak.Pointer[dohost.Host]]*directory

@@ -69,7 +69,7 @@ var withResult = []dohost.Action{dohost.ActionDone, dohost.ActionComplete, dohos
 const maxResult = 8<<20 + 4<<10
 
 // operate answers POST /v1/objects/class/name/operate?action=cancel&kind=fiber&id=x, which wakes the object. The query may have
-// a digest, an actor and a reason. The bodies of the actions done, complete, fail and post are the result, as JSON. Those of
+// a digest, an actor and a reason. The bodies of the actions done, complete, fail and post are the result, as JSON. Bodies of
 // other actions are ignored.
 func (a *admin) operate(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	q := r.URL.Query()

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxAddresses is the number of addresses that a createLimit counts one by one. Those beyond share one budget.
+	// maxAddresses is the number of addresses that a createLimit counts one by one. Further clients share one budget.
 	maxAddresses = 10_000
 	ipv6Network  = 64 // bits of the network that usually belongs to one client
 )

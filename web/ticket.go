@@ -41,7 +41,7 @@ type ticket struct {
 
 func newTickets() *tickets { return &tickets{issued: map[string]ticket{}} }
 
-// issue returns a ticket for a path as it stands in a URL, and for the identity of a token.
+// issue returns a ticket for a path as written in a URL, and for the identity of a token.
 func (t *tickets) issue(path, token string, now time.Time) string {
 	text := rand.Text()
 	t.mu.Lock()

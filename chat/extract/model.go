@@ -26,7 +26,7 @@ type Options struct {
 
 // New reads the .md and .txt files of a folder and its subfolders. It skips files larger than 1 MiB.
 //
-// Errors: those of reading, and one for a folder without text.
+// Errors: the errors of reading, and one for a folder without text.
 func New(fsys fs.FS, o *Options) (*Model, error) {
 	m := &Model{}
 	if o != nil {

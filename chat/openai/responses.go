@@ -63,7 +63,7 @@ type answerCheckpoint struct {
 
 // Stream implements [chat.Model].
 //
-// Errors: a [*chat.ModelError]; one for a file that cannot be sent; those of [chat.Prompt.SaveCheckpoint]; the cause of
+// Errors: a [*chat.ModelError]; one for a file that cannot be sent; the errors of [chat.Prompt.SaveCheckpoint]; the cause of
 // ctx.
 func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
@@ -83,7 +83,7 @@ func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.C
 
 // ResumeStream implements [chat.ResumableModel].
 //
-// Errors: [chat.ErrNotResumable], and those of Stream.
+// Errors: [chat.ErrNotResumable], and the errors of Stream.
 func (m *Responses) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		step, text := lastStep(p)

@@ -75,7 +75,7 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 
 // ParseList decodes a client's list of messages.
 //
-// Errors: those of [Message.UnmarshalJSON] and of [CheckID].
+// Errors: the errors of [Message.UnmarshalJSON] and of [CheckID].
 func ParseList(raw json.RawMessage) (list []Message, err error) {
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, err

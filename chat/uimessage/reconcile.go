@@ -13,10 +13,10 @@ import (
 // order. A client may have an old copy, because its tab slept, and uses its own id for an assistant's message that it
 // received as a stream.
 //
-//   - The calls of a message are those of the stored one, in that order: see [reconciler.withCalls]. A message that is
+//   - A message has the calls of the stored message, in their order: see [reconciler.withCalls]. A message that is
 //     not stored has none, and one that consists of calls alone is left out.
-//   - An assistant's message gets the id of a stored one: the one of the same id, else one with the same texts, else
-//     one with a common call. A stored message matches once by its texts, so two messages with the same texts stay
+//   - An assistant's message gets the id of a stored one: the message with the same id, else a message with the same texts,
+//     else a message with a common call. A stored message matches once by its texts, so two messages with the same texts stay
 //     two.
 //   - Messages with one id become one, at the place of the first, with the content of the last.
 //
@@ -195,7 +195,7 @@ func textsOf(m *Message) string {
 // But if an assistant's message has an unknown id, it may match any stored message, so everything is returned;
 // also if one id occurs twice, since the last counts.
 //
-// Errors: those of [Stored.Message], and one for a message that cannot be encoded.
+// Errors: the errors of [Stored.Message], and one for a message that cannot be encoded.
 func ChangedMessages(rows map[string]Stored, sent []Message) (stored, changed []Message, err error) {
 	own, seen := false, map[string]bool{}
 	for _, m := range sent {

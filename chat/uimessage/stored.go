@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost/chat/internal/rawjson"
 )
 
-// Stored is a stored message. The names of its fields are those of a row in the store.
+// Stored is a stored message. Its fields have the names of the stored row.
 type Stored struct {
 	ID string
 	// Place is the message's position in the conversation; 0 if it has none. Places have gaps, so that a reply can be
@@ -25,7 +25,7 @@ type Stored struct {
 
 // Message decodes the message.
 //
-// Errors: those of [Message.UnmarshalJSON].
+// Errors: the errors of [Message.UnmarshalJSON].
 func (r *Stored) Message() (m Message, err error) {
 	rawjson.Step(1 + len(r.JSON)/64)
 	if err = json.Unmarshal(r.JSON, &m); err != nil {

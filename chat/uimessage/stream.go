@@ -57,7 +57,7 @@ func (s *Stream) Answer(f *ToolAnswer) {
 // Before returns the chunks to be logged before a chunk of the run.
 func (s *Stream) Before(c Chunk) []Chunk { return s.merger.before(c) }
 
-// Next returns the chunks to be logged for a chunk of the run, after those of Before.
+// Next returns the chunks to be logged for a chunk of the run, after the chunks of Before.
 func (s *Stream) Next(c Chunk) []Chunk { return s.merger.next(c) }
 
 // Finish returns the chunks that end the stream and its open parts. Unless the reply has completed, they contain no

@@ -17,6 +17,39 @@ var planted = []struct {
 	want  []string
 }{
 	{
+		rule: "layers",
+		files: map[string]string{
+			"AGENTS.md":     "| layer | x |\n|---|---|\n| `web`, `gone` | x |\n| root | x |\n| `alarm` | x |\n| other packages in `internal` | x |\n",
+			"web/w.go":      `package web; import _ "github.com/dohost/dohost"`,
+			"web/page/p.go": `package page; import _ "github.com/dohost/dohost/alarm"`,
+			"d.go":          `package dohost; import (_ "github.com/dohost/dohost/web/page"; _ "github.com/dohost/dohost/internal/free")`,
+			"d_test.go":     `package dohost; import _ "github.com/dohost/dohost/web"`,
+			"alarm/a.go":    `package alarm; import _ "github.com/dohost/dohost"`,
+		},
+		want: []string{
+			"AGENTS.md: the table of layers names gone, which is no package",
+			"alarm/a.go:1: alarm imports ., which is in a row above it in AGENTS.md",
+			"d.go:1: . imports web/page, which is in a row above it in AGENTS.md",
+		},
+	},
+	{
+		rule: "leaf table",
+		files: map[string]string{
+			"AGENTS.md":       "| layer | x |\n|---|---|\n| root | x |\n| `alarm`, `internal/a`, `internal/b`, `internal/c` | x |\n",
+			"ARCHITECTURE.md": "| package | contents | imported by |\n|---|---|---|\n| `internal/a` | x | the root |\n| `internal/c` | x | |\n",
+			"d.go":            `package dohost; import _ "github.com/dohost/dohost/internal/a"`,
+			"alarm/a.go":      `package alarm; import _ "github.com/dohost/dohost/internal/a"`,
+			"internal/a/a.go": `package a`,
+			"internal/b/b.go": `package b`,
+			"internal/c/c.go": `package c; import _ "github.com/dohost/dohost/alarm"`,
+		},
+		want: []string{
+			"ARCHITECTURE.md: internal/a is imported by the root, `alarm`, not by the root",
+			"ARCHITECTURE.md: internal/b in the table of small packages: false, want true",
+			"ARCHITECTURE.md: internal/c in the table of small packages: true, want false",
+		},
+	},
+	{
 		rule: "import direction",
 		files: map[string]string{
 			"alarm/a.go":             `package alarm; import _ "github.com/dohost/dohost/objectstore"`,

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"go/ast"
+	"go/token"
 	"io/fs"
 	"maps"
 	"os"
@@ -24,7 +25,7 @@ import (
 
 var lower = flag.Bool("lower", false, "write the present counts of banned phrases to testdata/prose.txt")
 
-// A phrase is banned from comments, documents and the help of commands.
+// A phrase is banned from comments, documents, the help of commands, and the texts of errors, logs and pages.
 type phrase struct {
 	name string
 	re   *regexp.Regexp
@@ -41,16 +42,20 @@ var phrases = []phrase{
 	{"beside", regexp.MustCompile(`(?i)\bbesides?\b`)},
 	{"meanwhile", regexp.MustCompile(`(?i)\bmeanwhile\b`)},
 	{"at-once", regexp.MustCompile(`(?i)\bat once\b`)},
+	{"that-of", regexp.MustCompile(`(?i)\b(that|those) of\b`)},
+	{"one-that", regexp.MustCompile(`(?i)\b(one|those) that\b`)},
+	{"whose", regexp.MustCompile(`(?i)\bwhose\b`)},
+	{"none-of", regexp.MustCompile(`(?i)\bnone of\b`)},
 }
 
-// passage is a comment, the help of a flag or a command, or a document.
+// passage is a comment, the help of a flag or a command, a text of an error, of the log or of a page, or a document.
 type passage struct {
-	place string // a folder, a package and " tests", or the path of a document
+	place string // a folder, a package and " tests" or " texts", or the path of a document
 	at    string
 	text  string
 }
 
-// passages returns the comments and the help of the packages, the comments of the page's modules and styles, and the
+// passages returns the comments and the help of the packages, the texts of their errors and logs, the pages, the comments of the page's modules and styles, and the
 // documents of a repository.
 func passages(fsys fs.FS) (all []passage, err error) {
 	t, err := load(fsys)
@@ -72,8 +77,22 @@ func passages(fsys fs.FS) (all []passage, err error) {
 				text := reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("help")
 				all = append(all, passage{place, fmt.Sprintf("%s:%d", pos.Filename, pos.Line), text})
 			}
+			if call, ok := n.(*ast.CallExpr); ok && !f.test && makesText(call) {
+				pos := t.fset.Position(call.Pos())
+				for _, text := range literals(call) {
+					all = append(all, passage{place + " texts", fmt.Sprintf("%s:%d", pos.Filename, pos.Line), text})
+				}
+			}
 			return true
 		})
+	}
+	err = eachFile(fsys, ".html", func(p string) error {
+		text, err := fs.ReadFile(fsys, p)
+		all = append(all, passage{path.Dir(p) + " texts", p, markup.ReplaceAllString(string(text), " ")})
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, ext := range []string{".js", ".css"} {
 		err := eachFile(fsys, ext, func(p string) error {
@@ -98,10 +117,33 @@ func passages(fsys fs.FS) (all []passage, err error) {
 	return all, err
 }
 
+// makesText reports whether a call makes an error or a line of the log of its arguments.
+func makesText(call *ast.CallExpr) bool {
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	x, ok := f.X.(*ast.Ident)
+	return ok && (x.Name == "slog" || x.Name == "errors" && f.Sel.Name == "New" || x.Name == "fmt" && f.Sel.Name == "Errorf")
+}
+
+// literals returns the arguments that are string literals.
+func literals(call *ast.CallExpr) (texts []string) {
+	for _, arg := range call.Args {
+		if l, ok := arg.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			if text, err := strconv.Unquote(l.Value); err == nil {
+				texts = append(texts, text)
+			}
+		}
+	}
+	return texts
+}
+
 // glossary is the document that lists the phrases.
 const glossary = "docs/glossary.md"
 
 var (
+	markup        = regexp.MustCompile(`(?s)<script.*?</script>|<style.*?</style>|<[^>]*>`)
 	quoted        = regexp.MustCompile("`[^`\n]*`")
 	scriptComment = regexp.MustCompile(`(?s:/\*.*?\*/)|(?m:(?:^|\s)//.*$)`)
 	fenced        = regexp.MustCompile("(?ms)^```.*?^```$|^    .*?$")
@@ -240,6 +282,9 @@ func TestBannedPhrasesAreCounted(t *testing.T) {
 		glossary:          {Data: []byte("what")},
 		"cli/c.go":        {Data: []byte("package cli\n\ntype flags struct {\n\tDir string `name:\"who\" help:\"What it is.\"`\n}\n")},
 		"page/p.js":       {Data: []byte("// What\nconst what = \"https://who\"; // who\n/* who\nis told */\n")},
+		"cli/e.go":        {Data: []byte("package cli\n\nvar err = errors.New(\"who at once\")\nvar x = other(\"who\")\nvar a = slog.String(\"behind\", \"x\")\n")},
+		"cli/e_test.go":   {Data: []byte("package cli\n\nvar err = errors.New(\"who\")\n")},
+		"page/p.html":     {Data: []byte("<p title=who>one that\nis <b>none of</b> those of it, whose</p><script>who</script>\n")},
 		"page/p.css":      {Data: []byte(".what { color: red; } /* Behind. */\n")},
 	})
 	if err != nil {
@@ -247,8 +292,10 @@ func TestBannedPhrasesAreCounted(t *testing.T) {
 	}
 	found, words := countPhrases(all)
 	const want = "alarm\tat-once\t1\nalarm\tbehind\t1\nalarm\tbeside\t1\nalarm\tgo-on\t1\nalarm\tis-told\t1\nalarm\tmeanwhile\t1\n" +
-		"alarm\tof-which\t1\nalarm\tsomebody\t1\nalarm\twhat\t1\nalarm\twho\t1\nalarm tests\twhat\t1\ncli\twhat\t1\ndocs/a.md\twhat\t1\n" +
-		"page\tbehind\t1\npage\tis-told\t1\npage\twhat\t1\npage\twho\t2\n"
+		"alarm\tof-which\t1\nalarm\tsomebody\t1\nalarm\twhat\t1\nalarm\twho\t1\nalarm tests\twhat\t1\ncli\twhat\t1\n" +
+		"cli texts\tat-once\t1\ncli texts\tbehind\t1\ncli texts\twho\t1\ndocs/a.md\twhat\t1\n" +
+		"page\tbehind\t1\npage\tis-told\t1\npage\twhat\t1\npage\twho\t2\n" +
+		"page texts\tnone-of\t1\npage texts\tone-that\t1\npage texts\tthat-of\t1\npage texts\twhose\t1\n"
 	if found.String() != want || words["alarm"] != 23 {
 		t.Errorf("%v\nfound\n%swant\n%s", words, found, want)
 	}

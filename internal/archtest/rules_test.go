@@ -28,6 +28,8 @@ var rules = map[string]func(*tree) []string{
 	"row writers":         rowWriters,
 	"transports":          transportImports,
 	"wake names":          wakeNames,
+	"layers":              layers,
+	"leaf table":          leafTable,
 }
 
 func TestRepository(t *testing.T) {

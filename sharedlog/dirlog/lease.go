@@ -96,7 +96,7 @@ func (o *lease) endRenewals() {
 	<-o.stopped
 }
 
-// renew tells waiting hosts that the owner is alive, and extends the lease. n differs from that of the last call.
+// renew extends the lease. Waiting hosts see it and keep waiting. n differs in each call.
 func (o *lease) renew(n int) error {
 	begun := time.Since(o.begun)
 	if n > 0 && !o.Valid() {

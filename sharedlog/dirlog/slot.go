@@ -30,7 +30,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// slot is the content of a slot. The number is that of the newest record up to this slot.
+// slot is the content of a slot. The number belongs to the newest record up to this slot.
 type slot struct {
 	kind       byte
 	generation uint64

@@ -21,7 +21,7 @@ type Config struct {
 // Create creates the subscription at the server, unless it exists with the same properties. A new subscription begins at the present tails of its
 // streams.
 //
-// Errors: those of the server, one of them for a subscription with other properties; those of the network.
+// Errors: the errors of the server, one of them for a subscription with other properties; the errors of the network.
 func (s *Subscription) Create(ctx context.Context, c *Config) error {
 	body := map[string]any{"lease_ttl_ms": s.lease().Milliseconds()}
 	set := func(name, value string) {

@@ -78,7 +78,7 @@ type drainedStream struct {
 	streamTail
 	at    storedPosition // of the object; not known: it begins at the server's cursor
 	read  bool           // at has been read
-	again bool           // the stream was deleted, and perhaps created again: the object's position is none in it
+	again bool           // the stream was deleted, and perhaps created again: the object's position is not valid in it
 	done  bool           // nothing is left to do: it has failed, or the object has all that the wake names, or the stream has been deleted
 }
 
@@ -123,8 +123,8 @@ func (d *drain) cycle(ctx context.Context) error {
 	return d.checkpoint(ctx, moved)
 }
 
-// checkpoint acknowledges the positions of streams. The server refuses all cursors of a request if it refuses one, for example that of a stream
-// that has just been deleted.
+// checkpoint acknowledges the positions of streams. The server refuses all cursors of a request if it refuses one, for example the cursor of a
+// stream that has just been deleted.
 func (d *drain) checkpoint(ctx context.Context, moved []*drainedStream) error {
 	if len(moved) == 0 {
 		return nil

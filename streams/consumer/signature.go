@@ -89,7 +89,7 @@ func (s *Subscription) publicKey(ctx context.Context, id string) (ed25519.Public
 		return key, err
 	}
 	k.begin()
-	// The fetch is not that of a sender alone, so it must not end with the sender's request.
+	// Several senders may wait for the fetch, so it must not end with one sender's request.
 	if keys, err := s.fetchKeys(context.WithoutCancel(ctx)); err == nil {
 		k.set(keys)
 	} else {

@@ -24,7 +24,7 @@ type Subscription struct {
 	Server string
 	// ID is the ID of the subscription, of 1 to 256 bytes. It is also the name of its worker. Required.
 	ID string
-	// Targets are the classes that take the messages. The first one that has a name for the path of a stream takes those of the stream.
+	// Targets are the classes that take the messages. The first one that has a name for the path of a stream takes the messages of the stream.
 	// A stream without a target fails each drain. Required.
 	Targets []Target
 	// Header is added to all requests, for the authorization of the server. A server has no right to get it from another host: redirects

@@ -15,7 +15,7 @@ import (
 type Batch struct {
 	Subscription string
 	Stream       string // its path
-	// Messages are those of a stream of JSON, at most 256 and, beyond the first one, 1 MiB.
+	// Messages are messages of a stream of JSON, at most 256 and, beyond the first one, 1 MiB.
 	Messages []json.RawMessage
 	// Data is a part of a stream of another type, of at most 1 MiB. It may begin and end anywhere.
 	Data []byte
@@ -56,7 +56,7 @@ type Position struct {
 }
 
 // Positions returns the positions of an object in the streams that it takes, from its storage, ordered by subscription and stream. It needs
-// the turn of the object. Errors are those of the storage; the iteration ends with one.
+// the turn of the object. The storage can return an error, and ends the iteration.
 func Positions(ctx context.Context, s *dohost.Storage) iter.Seq2[Position, error] {
 	return func(yield func(Position, error) bool) {
 		for row, err := range positions.All(ctx, s, nil) {

@@ -30,8 +30,8 @@ const (
 	checkEach = 100 * time.Millisecond
 )
 
-// Webhook returns the handler for the deliveries of the subscription. Its URL is that of the subscription at the server: see
-// [Subscription.Create]. The handler accepts a delivery only with a signature of the server, which it checks before it reads the delivery as
+// Webhook returns the handler for the deliveries of the subscription. Its URL is the URL of the subscription at the server:
+// see [Subscription.Create]. The handler accepts a delivery only with a signature of the server, which it checks before it reads the delivery as
 // JSON, and not later than 5 min after it was signed.
 //
 // It does not read a body without such a field, or with an unknown key or another time.
@@ -73,7 +73,7 @@ func (k *webhook) serve(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// receive reads and stores a delivery. The status is that of an error.
+// receive reads and stores a delivery. The status is an error status.
 func (k *webhook) receive(w http.ResponseWriter, r *http.Request) (*wake, int, error) {
 	select {
 	case k.busy <- struct{}{}:

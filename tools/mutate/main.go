@@ -30,7 +30,7 @@
 // A mutation has a name: the file, the function, the operator, and the index among the mutations
 // of the function by this operator. The name does not depend on the rest of the file.
 //
-// The tests are those of the root module and of examples/orders. The first pass runs the scenarios:
+// The tests are the tests of the root module and of examples/orders. The first pass runs the scenarios:
 // the tests that call EveryPoint or Simulate of dohosttest. The second pass runs the other tests
 // for the mutations that are left. Each test first runs without a mutation, and must pass; that run
 // shows which mutations the test reaches, and it runs again only with those. A test that fails or

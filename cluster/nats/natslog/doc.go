@@ -9,8 +9,8 @@
 // the server refuses each message of the former owner, even if clocks are wrong.
 //
 // A refusal alone is not a proof: the answer to an earlier attempt may have been lost, or a new leader of the stream may not have all
-// messages yet. So a refused owner reads the message after its last one. If it is its own, it is confirmed; if it is that of another
-// host, the owner is fenced; if there is none, the outcome is unknown, and the host repeats the append.
+// messages yet. So a refused owner reads the message after its last one. If it is its own, it is confirmed; if it is another host's, the
+// owner is fenced; if there is none, the outcome is unknown, and the host repeats the append.
 //
 // # Bases
 //
@@ -55,7 +55,7 @@
 // log has one history, since the fence compares no times, and a former owner can only answer reads with old rows.
 //
 // A lease of three seconds, the default, does not outlast an election of the servers, which takes four to nine seconds: if the server
-// that leads the bucket is killed, the owner's host fails, and the program acquires the log again. With cells, those of all nodes fail. With
+// that leads the bucket is killed, the owner's host fails, and the program acquires the log again. With cells, the hosts of all nodes fail. With
 // [Options.LeaseTime] of 20 s the hosts wait for the election instead, but a host that replaces a killed owner waits for 20 s as well.
 //
 // # Table
@@ -66,7 +66,7 @@
 //
 // # Servers
 //
-// Open refuses servers that lose acknowledged messages in a power failure, and those that were not tested: see [Options]. Servers sync
+// Open refuses servers that lose acknowledged messages in a power failure, and servers that were not tested: see [Options]. Servers sync
 // each message only with sync_interval: always. Never remove a peer of the stream while another server is down or unreachable: several
 // open issues of nats-server lose acknowledged messages then. A host verifies the chain of all records that it reads, so it refuses to
 // open on a stream that has lost records, if its directory has them.

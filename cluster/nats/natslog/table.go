@@ -72,7 +72,7 @@ func CellName(name string, cell, cells int) string {
 	return fmt.Sprintf("%s-%d-of-%d", name, cell, cells)
 }
 
-// Log returns the log of a cell of so many cells, for [cluster.Options.Log]. Its name is that of [CellName]. Its leases are valid as long as
+// Log returns the log of a cell of so many cells, for [cluster.Options.Log]. [CellName] makes its name. Its leases are valid as long as
 // the record of the node is, so Acquire waits until Renew has succeeded.
 func (t *Table) Log(ctx context.Context, cell, cells int) (*Log, error) {
 	l, err := Open(ctx, t.log.nc, CellName(t.log.cell, cell, cells), &t.log.options)
@@ -184,7 +184,7 @@ func (t *Table) takeTurn(ctx context.Context) error {
 
 func (t *Table) endTurn() { <-t.turn }
 
-// Leave implements [cluster.Table]. The id is that of the node. After it all cells of the node are free, and its leases are lost.
+// Leave implements [cluster.Table]. id names the node. After it all cells of the node are free, and its leases are lost.
 func (t *Table) Leave(ctx context.Context, id string) error {
 	if err := t.takeTurn(ctx); err != nil {
 		return err

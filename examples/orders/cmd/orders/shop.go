@@ -24,7 +24,7 @@ type httpShop struct {
 
 // Charge requests a charge.
 //
-// Errors: [orders.ErrDeclined], and those of the connection. Without a connection the request was not sent, so the error
+// Errors: [orders.ErrDeclined], and the errors of the connection. Without a connection the request was not sent, so the error
 // proves that it had no effect.
 func (s *httpShop) Charge(ctx context.Context, key string, of orders.Charge) (string, error) {
 	body, err := json.Marshal(bank.Entry{Key: key, Order: of.Order, Cents: of.Cents})
