@@ -266,7 +266,7 @@ func (k *conversation) putCall(ctx context.Context, old, row callRow, result cal
 // reportUnknown reports a call whose effect has become unknown.
 func (k *conversation) reportUnknown(ctx context.Context, old, row *callRow) {
 	if row.State == CallUnknown && old.State != CallUnknown {
-		k.base.Object().Report(ctx, "chat:unknown", slog.String("call", row.ID), slog.String("tool", row.Tool))
+		k.object().Report(ctx, "chat:unknown", slog.String("call", row.ID), slog.String("tool", row.Tool))
 	}
 }
 
@@ -296,9 +296,9 @@ func (k *conversation) appendApproval(ctx context.Context, row *callRow, action 
 	if late {
 		outcome = "late"
 	}
-	k.base.Object().Report(ctx, "chat:approval", slog.String("call", row.ID), slog.String("tool", row.Tool),
+	k.object().Report(ctx, "chat:approval", slog.String("call", row.ID), slog.String("tool", row.Tool),
 		slog.String("outcome", outcome), slog.String("actor", event.Actor))
-	keep := k.class.options.KeepApprovals
+	keep := k.options().KeepApprovals
 	if keep < 0 {
 		return nil
 	}

@@ -121,7 +121,7 @@ func (k *conversation) deliverText(ctx context.Context, to *returnAddress, text 
 	}
 	c := Completion{Output: out}
 	if len(out) > maxOutput {
-		c = Completion{Error: fmt.Sprintf("The answer of the agent %v has %d bytes, the limit is %d.", k.base.Object().ID(), len(out), maxOutput)}
+		c = Completion{Error: fmt.Sprintf("The answer of the agent %v has %d bytes, the limit is %d.", k.object().ID(), len(out), maxOutput)}
 	}
 	return k.startDelivery(ctx, to, c)
 }
@@ -138,7 +138,7 @@ func (k *conversation) deliver(ctx context.Context, f *agent.Fiber[delivery]) er
 	d := f.Checkpoint()
 	err := dohost.Retry(ctx, &deliverRetry, func(ctx context.Context) error {
 		if d.Address.over() {
-			k.base.Object().Report(ctx, "chat:late", slog.String("request", d.Address.Request), slog.String("caller", d.Address.caller().String()))
+			k.object().Report(ctx, "chat:late", slog.String("request", d.Address.Request), slog.String("caller", d.Address.caller().String()))
 			return nil
 		}
 		return callAgent(ctx, k, d.Address.caller(), answerProcedure, sentAnswer{

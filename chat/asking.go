@@ -129,7 +129,7 @@ func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
 
 // path returns the agents that ask each other, from the first to this one.
 func (l *liveReply) path() []dohost.ID {
-	self := l.k.base.Object().ID()
+	self := l.object().ID()
 	if l.row.Asked == nil {
 		return []dohost.ID{self}
 	}

@@ -130,14 +130,14 @@ func isNoChatAgent(err error) bool {
 
 // callAgent calls a procedure without a result of another agent.
 func callAgent[In any](ctx context.Context, k *conversation, id dohost.ID, p dohost.Procedure[In, struct{}], in In) error {
-	_, err := p.Call(ctx, k.base.Object(), id, in, nil)
+	_, err := p.Call(ctx, k.object(), id, in, nil)
 	return err
 }
 
 // sendRequest sends a request to another agent.
 func (k *conversation) sendRequest(ctx context.Context, q *outgoing) error {
 	a := &q.Address
-	r, err := askProcedure.Call(ctx, k.base.Object(), q.To, sentAsk{a.Request, a.Key, a.Path, a.Expires, a.Hidden, []byte(q.Text)}, nil)
+	r, err := askProcedure.Call(ctx, k.object(), q.To, sentAsk{a.Request, a.Key, a.Path, a.Expires, a.Hidden, []byte(q.Text)}, nil)
 	if err == nil && r.Refused != "" {
 		err = &refusedError{r.Refused}
 	}

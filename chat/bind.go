@@ -33,6 +33,10 @@ type Ref interface {
 
 func (k *conversation) conv() *conversation { return k }
 
+func (k *conversation) object() *dohost.State { return k.base.Object() }
+
+func (k *conversation) options() *Options { return &k.class.options }
+
 // conversation is the in-memory state of one incarnation of a chat agent.
 type conversation struct {
 	// Set before any of the object's code runs.

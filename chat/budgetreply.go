@@ -173,5 +173,5 @@ func (e *clientBudgetError) Error() string { return "clients may not approve a b
 
 // refusesClient reports whether a client may not give an answer: the approval of a budget.
 func (k *conversation) refusesClient(call *callRow, f *answerFrame) bool {
-	return call.Tool == budgetTool && call.Runs == runsOnServer && !k.class.options.Budget.ClientsDecide && f.Approved != nil && *f.Approved
+	return call.Tool == budgetTool && call.Runs == runsOnServer && !k.options().Budget.ClientsDecide && f.Approved != nil && *f.Approved
 }

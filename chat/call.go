@@ -102,7 +102,7 @@ func (k *conversation) callOnCall(ctx context.Context, row *callRow, result call
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	k.base.Object().Report(ctx, "chat:failed", slog.String("call", row.ID), slog.String("hook", "OnCall"), slog.Any("err", err))
+	k.object().Report(ctx, "chat:failed", slog.String("call", row.ID), slog.String("hook", "OnCall"), slog.Any("err", err))
 	return nil
 }
 

@@ -184,7 +184,7 @@ func (k *conversation) callRules(ctx context.Context, needed bool) (rules uimess
 		Server: func(message, call string) bool { return calls[key{message, call}].Runs == runsOnServer },
 		InProgress: func(message, call string) bool {
 			r := calls[key{message, call}]
-			return r.inProgress() || r.Tool == budgetTool && !k.class.options.Budget.ClientsDecide
+			return r.inProgress() || r.Tool == budgetTool && !k.options().Budget.ClientsDecide
 		},
 		Amend: func(message string, f *uimessage.ToolAnswer) {
 			r := calls[key{message, f.CallID}]

@@ -136,7 +136,7 @@ func (k *conversation) complete(ctx context.Context, c *Completion, most time.Du
 			return fmt.Errorf("%w: no external call has the key %q", ErrNoCall, c.Key)
 		case row.ended():
 			if row.State == CallUnknown && row.overdue(row.Changed) {
-				k.base.Object().Report(ctx, "chat:late", slog.String("call", row.ID), slog.String("tool", row.Tool))
+				k.object().Report(ctx, "chat:late", slog.String("call", row.ID), slog.String("tool", row.Tool))
 				return k.keepLate(ctx, row.Message, row.ID, c.result())
 			}
 			return nil

@@ -106,7 +106,7 @@ func Summarize(ctx context.Context, a Ref, o *SummarizeOptions) (*Summary, error
 	if o == nil {
 		o = &SummarizeOptions{}
 	}
-	switch def := k.class.options.History; {
+	switch def := k.options().History; {
 	case o.Model != nil:
 		h.Model = o.Model
 	case def != nil:

@@ -14,7 +14,7 @@ func (run *toolRun) lateResult(task, inner context.Context, l *liveReply, out an
 	if failed != nil && (errors.Is(failed, inner.Err()) || errors.Is(failed, context.Cause(inner))) || task.Err() != nil {
 		return nil
 	}
-	l.k.base.Object().Report(task, "chat:late", slog.String("call", run.call.ID), slog.String("tool", run.tool.Name))
+	l.object().Report(task, "chat:late", slog.String("call", run.call.ID), slog.String("tool", run.tool.Name))
 	if run.tool.External != nil { // the result is that of Complete
 		return nil
 	}

@@ -164,9 +164,9 @@ func (k *conversation) cancelTask(ctx context.Context, r *callRow) error {
 
 // sendTask posts the task of a call, or cancels it.
 func (k *conversation) sendTask(ctx context.Context, q *outgoing) error {
-	t := sentTask{Task: *q.Task, Text: []byte(q.Task.Text), Key: q.Address.Request, To: k.base.Object().ID(), Cancel: q.Cancel, Unsure: q.Unsure}
+	t := sentTask{Task: *q.Task, Text: []byte(q.Task.Text), Key: q.Address.Request, To: k.object().ID(), Cancel: q.Cancel, Unsure: q.Unsure}
 	t.Task.Text = ""
-	r, err := taskProcedure.Call(ctx, k.base.Object(), q.To, t, nil)
+	r, err := taskProcedure.Call(ctx, k.object(), q.To, t, nil)
 	if err == nil && r.Code != "" {
 		err = &taskError{r}
 	}

@@ -235,7 +235,7 @@ func (k *conversation) watchAsked(ctx context.Context, call *callRow) error {
 		return err
 	}
 	key, request := call.Key, agenttool.RequestID(call.Key)
-	err = k.base.Object().GoImmediately(ctx, "progress", func(ctx context.Context) error {
+	err = k.object().GoImmediately(ctx, "progress", func(ctx context.Context) error {
 		defer delete(k.watching, key)
 		err := callAgent(ctx, k, to, watchProcedure, request)
 		if ctx.Err() != nil {

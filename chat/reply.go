@@ -109,12 +109,16 @@ type liveReply struct {
 	running    map[string]*toolRun     // the calls that run in tasks of this incarnation, and have time left
 }
 
+func (l *liveReply) object() *dohost.State { return l.k.object() }
+
+func (l *liveReply) options() *Options { return l.k.options() }
+
 func (l *liveReply) send(ctx context.Context, c Chunk) error {
 	if l.ended {
 		return ErrReplyOver
 	}
 	if l.stallTimer != nil && len(l.running) == 0 {
-		l.stallTimer.Reset(l.k.class.options.Stall)
+		l.stallTimer.Reset(l.options().Stall)
 	}
 	return l.sendMerged(ctx, c)
 }
@@ -193,7 +197,7 @@ func (l *liveReply) retryNoSpace(ctx context.Context, do func() error) error {
 		watched := l.stallTimer != nil && l.stallTimer.Stop()
 		err = dohost.Sleep(ctx, time.Second)
 		if watched {
-			l.stallTimer.Reset(l.k.class.options.Stall)
+			l.stallTimer.Reset(l.options().Stall)
 		}
 		switch {
 		case err != nil:

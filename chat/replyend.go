@@ -26,7 +26,7 @@ func (f failure) truncated() failure {
 }
 
 // errorText returns the text of an error for clients.
-func (k *conversation) errorText(err error) string { return k.base.Object().ErrorText("chat", err) }
+func (k *conversation) errorText(err error) string { return k.object().ErrorText("chat", err) }
 
 // endWhenSpace ends a reply, as soon as there is disk space for that.
 func (k *conversation) endWhenSpace(ctx context.Context, l *liveReply, s Status, why failure) error {
@@ -175,7 +175,7 @@ func (k *conversation) callOnResponse(ctx context.Context, row replyRow, again b
 	case k.class.response == nil: // the class had one when the reply ended
 		return k.endNotifying(ctx, row.ID)
 	case again && row.Calls >= work.MaxCalls:
-		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"),
+		k.object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"),
 			slog.String("err", "interrupted too often"), slog.Int("calls", row.Calls))
 		return k.endNotifying(ctx, row.ID)
 	}
@@ -195,7 +195,7 @@ func (k *conversation) callOnResponse(ctx context.Context, row replyRow, again b
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"), slog.Any("err", err))
+		k.object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"), slog.Any("err", err))
 	}
 	return k.endNotifying(ctx, row.ID)
 }

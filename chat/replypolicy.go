@@ -13,7 +13,7 @@ import (
 
 // replyPolicy returns the policy of requests.
 func (k *conversation) replyPolicy() *work.Policy {
-	p := k.class.options.Recovery.policy()
+	p := k.options().Recovery.policy()
 	p.EndHook, p.EndHookAfterCancel = k.class.response != nil, true
 	return p
 }

@@ -130,7 +130,7 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 	}
 	if err := checkFrame(f.Data); err != nil {
 		id := strings.ToValidUTF8(head.ID[:min(len(head.ID), uimessage.MaxID)], "")
-		k.base.Object().Report(ctx, "chat:refused", slog.String("request", id), slog.Any("err", err))
+		k.object().Report(ctx, "chat:refused", slog.String("request", id), slog.Any("err", err))
 		return true, k.sendRefusal(ctx, conn, err)
 	}
 	if decidingFrames[head.Type] {
@@ -261,7 +261,7 @@ func (k *conversation) serve(w http.ResponseWriter, r *http.Request) bool {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := k.writeTranscript(r.Context(), w); err != nil {
-		k.base.Object().Report(r.Context(), "chat:failed", slog.String("frame", "get-messages"), slog.Any("err", err))
+		k.object().Report(r.Context(), "chat:failed", slog.String("frame", "get-messages"), slog.Any("err", err))
 		panic(http.ErrAbortHandler) // earlier windows may be on the wire already
 	}
 	return true

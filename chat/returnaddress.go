@@ -39,7 +39,7 @@ func (k *conversation) answerAsked(ctx context.Context, row *replyRow, to *retur
 		}
 	}
 	c := Completion{}
-	switch self := k.base.Object().ID(); row.status() {
+	switch self := k.object().ID(); row.status() {
 	case StatusCompleted:
 		text := ""
 		if m != nil {
@@ -131,7 +131,7 @@ func (k *conversation) giveUpAddress(ctx context.Context, w *waitingRow, why str
 	if _, err := waitingRows.Delete(ctx, k.store(), w.Message); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("The agent %v did not answer: %s.", k.base.Object().ID(), why)
+	text := fmt.Sprintf("The agent %v did not answer: %s.", k.object().ID(), why)
 	return k.startDelivery(ctx, &w.Address, Completion{Error: text})
 }
 

@@ -70,7 +70,7 @@ func (k *conversation) writeTranscript(ctx context.Context, w http.ResponseWrite
 // Errors: a [*dohost.LimitError].
 func (k *conversation) checkSize(ctx context.Context, before uint64) error {
 	x, err := extent(ctx, k.store())
-	if most := k.class.options.MaxBytes; err == nil && most > 0 && x.Bytes > max(before, uint64(most)) {
+	if most := k.options().MaxBytes; err == nil && most > 0 && x.Bytes > max(before, uint64(most)) {
 		err = &dohost.LimitError{What: "conversation", Size: int(x.Bytes), Limit: most}
 	}
 	return err
@@ -221,7 +221,7 @@ func (k *conversation) trim(ctx context.Context) error {
 
 // trimNow is trim, also while a reply continues a message.
 func (k *conversation) trimNow(ctx context.Context) error {
-	most := k.class.options.MaxMessages
+	most := k.options().MaxMessages
 	if most == 0 {
 		return nil
 	}

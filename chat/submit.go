@@ -37,11 +37,11 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 	for i := range rows {
 		open[i] = rows[i].Value
 	}
-	a := k.class.options.Policy.admit(open)
+	a := k.options().Policy.admit(open)
 	if a.drop {
 		return true, false, false, nil
 	}
-	row.NotBefore = k.class.options.due(time.Now())
+	row.NotBefore = k.options().due(time.Now())
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		for _, r := range open {
 			if slices.Contains(a.skip, r.ID) {
@@ -75,7 +75,7 @@ func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []strin
 		if err != nil {
 			return nil, err
 		}
-		if replying && m.ID == current.Message || !uimessage.MayWrite(row, stored, &m, k.class.options.SystemFromClients) {
+		if replying && m.ID == current.Message || !uimessage.MayWrite(row, stored, &m, k.options().SystemFromClients) {
 			continue
 		}
 		if m.Role != RoleUser {
@@ -167,10 +167,10 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		sent = slices.DeleteFunc(slices.Clone(sent), func(m Message) bool { return m.ID == current.Message })
 		delete(rows, current.Message)
 	}
-	system := k.class.options.SystemFromClients
+	system := k.options().SystemFromClients
 	list, ids := uimessage.Writable(rows, sent, system)
 	if n := len(sent) - len(list); n > 0 {
-		k.base.Object().Report(ctx, "chat:refused", slog.Int("messages", n))
+		k.object().Report(ctx, "chat:refused", slog.Int("messages", n))
 	}
 	stored, differ, err := uimessage.ChangedMessages(rows, list)
 	if err != nil {
@@ -248,7 +248,7 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 		list, err = uimessage.ParseList(rawjson.OrNull(f["messages"]))
 	}
 	if err != nil {
-		k.base.Object().Report(ctx, "chat:refused", slog.Any("err", err))
+		k.object().Report(ctx, "chat:refused", slog.Any("err", err))
 		return nil
 	}
 	changed := false

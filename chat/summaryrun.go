@@ -40,7 +40,7 @@ var errSummaryTimeout = fmt.Errorf("chat: the model has not summarised in %v", s
 // summarizeLater starts a fiber that summarises, or makes the open one summarise again, if there are too many messages without a
 // summary. The caller's batch ends a reply.
 func (k *conversation) summarizeLater(ctx context.Context) error {
-	h := k.class.options.History
+	h := k.options().History
 	if h == nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (k *conversation) summarizeLater(ctx context.Context) error {
 
 // summarizeFiber is the method of summaryKind. A summary that is discarded, because the messages have changed, counts as one.
 func (k *conversation) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct{}]) error {
-	h := k.class.options.History
+	h := k.options().History
 	if h == nil { // the class had one when the fiber began
 		return nil
 	}
@@ -89,10 +89,10 @@ func (k *conversation) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct
 		again := false
 		switch {
 		case errors.Is(err, ErrMessagesChanged):
-			k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "discarded"))
+			k.object().Report(ctx, "chat:summary", slog.String("outcome", "discarded"))
 			again, err = k.endSummary(ctx)
 		case exhaustedBudget(err) != nil: // without a charge; the end of a later reply tries again
-			k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "budget"), slog.Any("err", err))
+			k.object().Report(ctx, "chat:summary", slog.String("outcome", "budget"), slog.Any("err", err))
 			return nil
 		case err != nil && ctx.Err() == nil:
 			again, err = k.chargeSummary(ctx, err)
@@ -142,7 +142,7 @@ func (k *conversation) chargeSummary(ctx context.Context, failed error) (again b
 	if !again {
 		outcome = "gave-up"
 	}
-	k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", outcome), slog.Any("err", failed))
+	k.object().Report(ctx, "chat:summary", slog.String("outcome", outcome), slog.Any("err", failed))
 	if !again {
 		return false, nil
 	}
@@ -194,7 +194,7 @@ func (k *conversation) summarize(ctx context.Context, h *History, size func(mess
 	case !stored:
 		return nil, ErrMessagesChanged
 	}
-	k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "stored"), slog.Int("messages", row.Messages))
+	k.object().Report(ctx, "chat:summary", slog.String("outcome", "stored"), slog.Int("messages", row.Messages))
 	return &row, nil
 }
 
@@ -253,7 +253,7 @@ func (k *conversation) mergeSummaries(ctx context.Context, h *History) (merged b
 	case !stored:
 		return false, ErrMessagesChanged
 	}
-	k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "merged"), slog.Int("summaries", len(old)))
+	k.object().Report(ctx, "chat:summary", slog.String("outcome", "merged"), slog.Int("summaries", len(old)))
 	return true, nil
 }
 

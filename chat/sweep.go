@@ -97,7 +97,7 @@ func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) erro
 			err = dohost.AwaitDurable(ctx)
 		}
 		if err != nil && ctx.Err() == nil { // the fiber runs again immediately
-			k.base.Object().Report(ctx, "chat:failed", slog.Any("err", err))
+			k.object().Report(ctx, "chat:failed", slog.Any("err", err))
 			err = dohost.Sleep(ctx, time.Second)
 		}
 		if err != nil || !left {

@@ -28,8 +28,8 @@ type meterKey struct{}
 
 // meter returns the meter of a conversation.
 func (k *conversation) meter(p CallPurpose) *meter {
-	o := &k.class.options
-	return &meter{st: k.base.Object(), price: o.Price, budget: o.Budget, keep: o.KeepUsage, purpose: p}
+	o := k.options()
+	return &meter{st: k.object(), price: o.Price, budget: o.Budget, keep: o.KeepUsage, purpose: p}
 }
 
 // summaryContext returns the context of the worker that summarises.

@@ -28,6 +28,7 @@ var rules = map[string]func(*tree) []string{
 	"row writers":         rowWriters,
 	"transports":          transportImports,
 	"wake names":          wakeNames,
+	"selector chains":     selectorChains,
 }
 
 func TestRepository(t *testing.T) {
