@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"net/http"
 	"slices"
@@ -33,24 +32,16 @@ type Ref interface {
 
 func (k *conversation) conv() *conversation { return k }
 
-func (k *conversation) object() *dohost.State { return k.base.Object() }
-
-func (k *conversation) options() *Options { return &k.class.options }
-
 // conversation is the in-memory state of one incarnation of a chat agent.
 type conversation struct {
-	// Set before any of the object's code runs.
-	base  base
-	class *class
-	owner any // the user's struct
-
+	*shared
 	// Owned by the goroutine that has the turn.
 	live       *liveReply
 	inOnCall   bool        // OnCall is running
 	clearing   *agent.Conn // the client that is clearing the conversation; sendEnd sends it no transcript; may be nil
 	audience   audience[*agent.Conn]
 	callPrefix string // the prefix of the names that nextCall returns; empty before the first name
-	calls      int    // the number of names that nextCall has returned
+	callNumber int    // the number of names that nextCall has returned
 	lastCall   string // the last call of a handler that has begun
 	// waiters are closed when their request has ended.
 	waiters map[string]chan struct{}
@@ -62,28 +53,6 @@ type conversation struct {
 	summarizing chan struct{}
 	// part has the messages that the model is summarising; nil if there are none.
 	part *summaryPart
-}
-
-// base is the underlying agent.
-type base interface {
-	agent.Ref
-	Fibers() agent.Fibers
-	Name() string
-	Object() *dohost.State
-	Storage() *dohost.Storage
-	Connections(tag string) iter.Seq[*agent.Conn]
-	BroadcastTo(ctx context.Context, f dohost.Frame, to []*agent.Conn) error
-}
-
-// class is the part that all chat agents of a class share. Hooks receive the agent's struct as self.
-type class struct {
-	options  Options
-	reply    func(self any, ctx context.Context, r *Reply) error
-	recovery func(self any, ctx context.Context, c *InterruptedReply) (RecoveryAction, error)
-	response func(self any, ctx context.Context, r Response) error
-	sanitize func(self any, m Message) Message
-	asked    func(self any, ctx context.Context, a Asked) error
-	called   func(self any, ctx context.Context, c Call) error
 }
 
 // Handlers are the functions and the properties of a class of chat agents of type O with a state S. All fields but Reply
@@ -183,7 +152,7 @@ func Bind[O, S any, P interface {
 	}
 	c, errs := newClass(*h)
 	wrapped := func(ctx context.Context, a *agent.Agent[S]) (*O, error) {
-		own := &Agent[S]{Agent: a, conversation: conversation{base: a, class: c}}
+		own := &Agent[S]{Agent: a, conversation: conversation{shared: &shared{base: a, class: c}}}
 		self, err := construct(ctx, own)
 		if err != nil || self == nil {
 			return nil, err

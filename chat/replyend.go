@@ -26,7 +26,7 @@ func (f failure) truncated() failure {
 }
 
 // errorText returns the text of an error for clients.
-func (k *conversation) errorText(err error) string { return k.object().ErrorText("chat", err) }
+func (s *shared) errorText(err error) string { return s.object().ErrorText("chat", err) }
 
 // endWhenSpace ends a reply, as soon as there is disk space for that.
 func (k *conversation) endWhenSpace(ctx context.Context, l *liveReply, s Status, why failure) error {

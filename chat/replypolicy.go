@@ -43,8 +43,8 @@ func (k *conversation) nextCall() string {
 	if k.callPrefix == "" {
 		k.callPrefix = ulid.Make().String()
 	}
-	k.calls++
-	return k.callPrefix + "/" + strconv.Itoa(k.calls)
+	k.callNumber++
+	return k.callPrefix + "/" + strconv.Itoa(k.callNumber)
 }
 
 // isFirst reports whether this incarnation has begun the reply, and has not called its handler.

@@ -27,9 +27,9 @@ type meter struct {
 type meterKey struct{}
 
 // meter returns the meter of a conversation.
-func (k *conversation) meter(p CallPurpose) *meter {
-	o := k.options()
-	return &meter{st: k.object(), price: o.Price, budget: o.Budget, keep: o.KeepUsage, purpose: p}
+func (s *shared) meter(p CallPurpose) *meter {
+	o := s.options()
+	return &meter{st: s.object(), price: o.Price, budget: o.Budget, keep: o.KeepUsage, purpose: p}
 }
 
 // summaryContext returns the context of the worker that summarises.
