@@ -49,10 +49,14 @@ type conversation struct {
 	deciding map[string]int
 	// watching has the keys of the calls with a running task of watchAsked.
 	watching map[string]bool
-	// summarizing is closed at the end of the summary that is being made; nil if there is none.
-	summarizing chan struct{}
-	// part has the messages that the model is summarising; nil if there are none.
-	part *summaryPart
+
+	summaries summarizer
+}
+
+// init prepares a conversation, in which the values know each other.
+func (k *conversation) init(s *shared) {
+	k.shared = s
+	k.summaries = summarizer{shared: s, conv: k}
 }
 
 // Handlers are the functions and the properties of a class of chat agents of type O with a state S. All fields but Reply
@@ -152,7 +156,8 @@ func Bind[O, S any, P interface {
 	}
 	c, errs := newClass(*h)
 	wrapped := func(ctx context.Context, a *agent.Agent[S]) (*O, error) {
-		own := &Agent[S]{Agent: a, conversation: conversation{shared: &shared{base: a, class: c}}}
+		own := &Agent[S]{Agent: a}
+		own.init(&shared{base: a, class: c})
 		self, err := construct(ctx, own)
 		if err != nil || self == nil {
 			return nil, err
@@ -207,7 +212,7 @@ func durableEntries[O any, P interface {
 			return of(o).sweep(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
 		agent.OnFiber(summaryKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
-			return of(o).summarizeFiber(ctx, f)
+			return of(o).summaries.summarizeFiber(ctx, f)
 		}, &agent.KindOptions{MaxRetries: summary.Budget, KeepCompleted: retainEnded, Quiet: true}),
 		agent.OnFiber(askKind, func(o *O, ctx context.Context, f *agent.Fiber[outgoing]) error {
 			return of(o).sendAsk(ctx, f)

@@ -126,7 +126,7 @@ func (k *conversation) endWith(
 		if err := k.expireEnded(ctx, now); err != nil {
 			return err
 		}
-		if err := k.summarizeLater(ctx); err != nil {
+		if err := k.summaries.summarizeLater(ctx); err != nil {
 			return err
 		}
 		return k.beginNext(ctx)

@@ -48,4 +48,3 @@ func (s *shared) readNote(ctx context.Context, name string) (noteRow, error) {
 	row, _, err := notes.Get(ctx, s.store(), name)
 	return row.Value, err
 }
-

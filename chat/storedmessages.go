@@ -148,9 +148,9 @@ func (k *conversation) putReplacing(
 	if old.Place == row.Place && string(old.JSON) == string(row.JSON) {
 		return false, nil
 	}
-	k.messageChanged(row.Place)
+	k.summaries.messageChanged(row.Place)
 	if old.Place != 0 {
-		k.messageChanged(old.Place)
+		k.summaries.messageChanged(old.Place)
 	}
 	return true, dohost.Transaction(ctx, func(ctx context.Context) error {
 		written, err := messages.Put(ctx, k.store(), old, row)
@@ -186,7 +186,7 @@ func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error 
 			return err
 		}
 		if ok {
-			k.messageChanged(m.Place)
+			k.summaries.messageChanged(m.Place)
 		}
 	}
 	calls, err := messages.Delete(ctx, k.store(), ids...)
@@ -230,7 +230,7 @@ func (k *conversation) trimNow(ctx context.Context) error {
 
 func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
 	if keep == 0 {
-		k.messageChanged(0)
+		k.summaries.messageChanged(0)
 	}
 	calls, err := messages.Trim(ctx, k.store(), keep)
 	return k.messagesDeleted(ctx, calls, err)

@@ -37,9 +37,22 @@ const maxSummary = 32 << 10
 // errSummaryTimeout ends a call of the model: other summaries wait for it.
 var errSummaryTimeout = fmt.Errorf("chat: the model has not summarised in %v", summary.Timeout)
 
+// summarizer makes the summaries of a conversation, stores them, and reads the messages with them.
+type summarizer struct {
+	*shared
+	conv *conversation
+
+	// Owned by the goroutine that has the turn.
+
+	// summarizing is closed at the end of the summary that is being made; nil if there is none.
+	summarizing chan struct{}
+	// part has the messages that the model is summarising; nil if there are none.
+	part *summaryPart
+}
+
 // summarizeLater starts a fiber that summarises, or makes the open one summarise again, if there are too many messages without a
 // summary. The caller's batch ends a reply.
-func (k *conversation) summarizeLater(ctx context.Context) error {
+func (k *summarizer) summarizeLater(ctx context.Context) error {
 	h := k.options().History
 	if h == nil {
 		return nil
@@ -74,7 +87,7 @@ func (k *conversation) summarizeLater(ctx context.Context) error {
 }
 
 // summarizeFiber is the method of summaryKind. A summary that is discarded, because the messages have changed, counts as one.
-func (k *conversation) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct{}]) error {
+func (k *summarizer) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct{}]) error {
 	h := k.options().History
 	if h == nil { // the class had one when the fiber began
 		return nil
@@ -106,7 +119,7 @@ func (k *conversation) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct
 }
 
 // endSummary ends the charges of a summary, and reports whether the fiber makes another. It writes in the batch of the summary.
-func (k *conversation) endSummary(ctx context.Context) (again bool, err error) {
+func (k *summarizer) endSummary(ctx context.Context) (again bool, err error) {
 	err = retryNoSpace(ctx, func() error {
 		x, err := k.readNote(ctx, summaryNote)
 		if again = x.Again; err != nil || !again && x.Count == 0 {
@@ -120,7 +133,7 @@ func (k *conversation) endSummary(ctx context.Context) (again bool, err error) {
 
 // chargeSummary reports a failed call of the model, and charges it to the budget of the summary. It waits for the time of the next
 // call, with backoff from 1 s to 5 min; again is false if the budget is spent.
-func (k *conversation) chargeSummary(ctx context.Context, failed error) (again bool, err error) {
+func (k *summarizer) chargeSummary(ctx context.Context, failed error) (again bool, err error) {
 	_, invalid := errors.AsType[*OutputError](failed)
 	var x noteRow
 	err = retryNoSpace(ctx, func() (err error) {
@@ -151,7 +164,7 @@ func (k *conversation) chargeSummary(ctx context.Context, failed error) (again b
 
 // summarize makes one summary of the oldest messages without one, and stores it. It returns nil if there are too few. size returns
 // the bounds of the number of messages, given the number of those without a summary. The bound of the prompt allows for fewer.
-func (k *conversation) summarize(ctx context.Context, h *History, size func(messages int) (most, least int)) (*summaryRow, error) {
+func (k *summarizer) summarize(ctx context.Context, h *History, size func(messages int) (most, least int)) (*summaryRow, error) {
 	for k.summarizing != nil {
 		if _, _, err := dohost.Recv(ctx, k.summarizing); err != nil {
 			return nil, err
@@ -199,7 +212,7 @@ func (k *conversation) summarize(ctx context.Context, h *History, size func(mess
 }
 
 // nextPart returns the messages of the next summary; nil if there are too few. For size see summarize.
-func (k *conversation) nextPart(ctx context.Context, size func(messages int) (most, least int)) (*summaryPart, error) {
+func (k *summarizer) nextPart(ctx context.Context, size func(messages int) (most, least int)) (*summaryPart, error) {
 	n, err := k.uncovered(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -220,7 +233,7 @@ func (k *conversation) nextPart(ctx context.Context, size func(messages int) (mo
 }
 
 // mergeSummaries replaces the oldest summaries by one, if there are [summary.MaxRows].
-func (k *conversation) mergeSummaries(ctx context.Context, h *History) (merged bool, err error) {
+func (k *summarizer) mergeSummaries(ctx context.Context, h *History) (merged bool, err error) {
 	rows, err := summaries.List(ctx, k.store(), nil)
 	if err != nil || len(rows) < summary.MaxRows {
 		return false, err
@@ -259,7 +272,7 @@ func (k *conversation) mergeSummaries(ctx context.Context, h *History) (merged b
 
 // askForSummary returns the answer of the model to a prompt, or nothing for an empty prompt. It is that of a worker, which refuses an
 // answer that was cut off.
-func (k *conversation) askForSummary(ctx context.Context, h *History, prompt []byte) (string, error) {
+func (k *summarizer) askForSummary(ctx context.Context, h *History, prompt []byte) (string, error) {
 	if len(prompt) == 0 {
 		return "", nil
 	}

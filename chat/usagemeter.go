@@ -33,7 +33,7 @@ func (s *shared) meter(p CallPurpose) *meter {
 }
 
 // summaryContext returns the context of the worker that summarises.
-func (k *conversation) summaryContext(ctx context.Context) context.Context {
+func (k *summarizer) summaryContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, meterKey{}, k.meter(PurposeSummary))
 }
 
