@@ -72,7 +72,7 @@ func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []
 	if _, known, err := replies.Get(ctx, k.store(), row.ID); err != nil || known {
 		return row.ID, err
 	}
-	if err := k.accept(ctx, row, func(ctx context.Context) error { return k.putAll(ctx, list) }); err != nil {
+	if err := k.accept(ctx, row, func(ctx context.Context) error { return k.messages.putAll(ctx, list) }); err != nil {
 		return "", err
 	}
 	if len(list) == 0 {
@@ -149,7 +149,7 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 	if limit < 0 {
 		return nil, errors.New("chat: the limit is negative")
 	}
-	return a.conv().newest(ctx, dohost.Query[messageRow]{Limit: limit})
+	return a.conv().messages.newest(ctx, dohost.Query[messageRow]{Limit: limit})
 }
 
 // SetMessages stores messages, replaces stored messages with the same ids, and sends clients the conversation. A tool
@@ -163,14 +163,14 @@ func SetMessages(ctx context.Context, a Ref, list []Message) error {
 	if err := k.checkChange(ctx); err != nil {
 		return err
 	}
-	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.putAll(ctx, list) }); err != nil {
+	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.messages.putAll(ctx, list) }); err != nil {
 		return err
 	}
 	return k.broadcastTranscript(ctx, k.openConns())
 }
 
 // putAll stores messages of the program.
-func (k *conversation) putAll(ctx context.Context, list []Message) error {
+func (k *storedMessages) putAll(ctx context.Context, list []Message) error {
 	for _, m := range list {
 		if err := k.put(ctx, m, &replyRow{}); err != nil {
 			return err

@@ -107,10 +107,10 @@ func (k *conversation) putAsked(ctx context.Context, m Message) error {
 		return err
 	}
 	old.Asked = true
-	if _, err := k.putReplacing(ctx, old, m, 0, ""); err != nil {
+	if _, err := k.messages.putReplacing(ctx, old, m, 0, ""); err != nil {
 		return err
 	}
-	return k.trim(ctx)
+	return k.messages.trim(ctx)
 }
 
 // deliverText starts the delivery of a text.

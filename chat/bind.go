@@ -50,13 +50,15 @@ type conversation struct {
 	// watching has the keys of the calls with a running task of watchAsked.
 	watching map[string]bool
 
+	messages  storedMessages
 	summaries summarizer
 }
 
 // init prepares a conversation, in which the values know each other.
 func (k *conversation) init(s *shared) {
 	k.shared = s
-	k.summaries = summarizer{shared: s, conv: k}
+	k.messages = storedMessages{shared: s, conv: k, summaries: &k.summaries}
+	k.summaries = summarizer{shared: s, messages: &k.messages}
 }
 
 // Handlers are the functions and the properties of a class of chat agents of type O with a state S. All fields but Reply

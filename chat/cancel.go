@@ -127,7 +127,7 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 		if err := k.clearAddresses(ctx); err != nil {
 			return err
 		}
-		if err := k.trimTo(ctx, 0); err != nil {
+		if err := k.messages.trimTo(ctx, 0); err != nil {
 			return err
 		}
 		for _, name := range []string{terminalNote, requestNote} {

@@ -130,7 +130,7 @@ func (k *conversation) withdrawStored(ctx context.Context, message string) (m Me
 		}
 	}
 	if err == nil {
-		_, err = k.putReplacing(ctx, row, m, 0, "")
+		_, err = k.messages.putReplacing(ctx, row, m, 0, "")
 	}
 	return m, err
 }

@@ -51,7 +51,7 @@ func (k *conversation) checkCalls(ctx context.Context) error {
 		}
 		rows[[2]string{row.Value.Message, row.Value.ID}] = row.Value
 	}
-	all, err := k.newest(ctx, dohost.Query[messageRow]{})
+	all, err := k.messages.newest(ctx, dohost.Query[messageRow]{})
 	if err != nil {
 		return err
 	}

@@ -227,7 +227,7 @@ func (k *conversation) endStored(ctx context.Context, row callRow, f *uimessage.
 		if err := k.putCall(ctx, row, next, callResult{}); err != nil {
 			return err
 		}
-		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
+		if _, err := k.messages.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
 			return err
 		}
 		return k.continueMessage(ctx, m.ID, true)

@@ -118,7 +118,7 @@ func (k *conversation) transcriptFrame(ctx context.Context, connect bool) (dohos
 	if connect {
 		after = `,"connect":true}`
 	}
-	data, err := k.messagesJSON(ctx, `{"type":"`+frameMessages+`","messages":`, after)
+	data, err := k.messages.messagesJSON(ctx, `{"type":"`+frameMessages+`","messages":`, after)
 	return dohost.Frame{Text: true, Data: data}, err
 }
 

@@ -88,7 +88,7 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 	}
 	row.Continues = false
 	row.Message, row.Work = "msg_"+ulid.Make().String(), randomText()
-	row.Place, err = k.placeAfter(ctx, row.Users)
+	row.Place, err = k.messages.placeAfter(ctx, row.Users)
 	return true, err
 }
 

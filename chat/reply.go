@@ -41,7 +41,7 @@ func (r *Reply) Partial() Message { return r.l.partial() }
 // Messages returns the messages before the reply, the oldest first: the newest limit of them, or all if
 // limit is 0.
 func (r *Reply) Messages(ctx context.Context, limit int) ([]Message, error) {
-	return r.k.newest(ctx, dohost.Query[messageRow]{End: dohost.KeyOf(r.l.row.Place), Limit: limit})
+	return r.k.messages.newest(ctx, dohost.Query[messageRow]{End: dohost.KeyOf(r.l.row.Place), Limit: limit})
 }
 
 // Body returns the members of the request's body that are not of the wire protocol: an object, or nil.

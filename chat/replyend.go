@@ -94,7 +94,7 @@ func (k *conversation) endWith(
 ) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		if m != nil && len(m.Parts) > 0 {
-			err := k.put(ctx, *m, row)
+			err := k.messages.put(ctx, *m, row)
 			if _, large := errors.AsType[*dohost.LimitError](err); large {
 				err = errors.Join(errUnstorable, err)
 			}
@@ -104,7 +104,7 @@ func (k *conversation) endWith(
 		} else if err := k.syncStored(ctx, row); err != nil {
 			return err
 		}
-		if err := k.trimNow(ctx); err != nil {
+		if err := k.messages.trimNow(ctx); err != nil {
 			return err
 		}
 		if err := k.deleteLog(ctx, row.Number, row.From, math.MaxUint64); err != nil {

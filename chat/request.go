@@ -260,7 +260,7 @@ func (k *conversation) serve(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if err := k.writeTranscript(r.Context(), w); err != nil {
+	if err := k.messages.writeTranscript(r.Context(), w); err != nil {
 		k.object().Report(r.Context(), "chat:failed", slog.String("frame", "get-messages"), slog.Any("err", err))
 		panic(http.ErrAbortHandler) // earlier windows may be on the wire already
 	}

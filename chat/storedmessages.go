@@ -13,9 +13,16 @@ import (
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
+// storedMessages reads and changes the stored messages of a conversation.
+type storedMessages struct {
+	*shared
+	conv      *conversation
+	summaries *summarizer
+}
+
 // messagesJSON returns the conversation as JSON, between two texts. It may be large; rows already contain the JSON of
 // the wire, so nothing is parsed.
-func (k *conversation) messagesJSON(ctx context.Context, before, after string) ([]byte, error) {
+func (k *storedMessages) messagesJSON(ctx context.Context, before, after string) ([]byte, error) {
 	all := append([]byte(before), '[')
 	sep := ""
 	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
@@ -34,7 +41,7 @@ const window = 256 << 10
 // writeTranscript writes the conversation in windows, and waits for the client after each. So it needs the memory of
 // one window, however long the conversation is. The conversation may change while it waits: each window has the
 // messages that are stored when it is read.
-func (k *conversation) writeTranscript(ctx context.Context, w http.ResponseWriter) error {
+func (k *storedMessages) writeTranscript(ctx context.Context, w http.ResponseWriter) error {
 	out := http.NewResponseController(w)
 	sep := "["
 	for after := dohost.Cursor(""); ; {
@@ -68,7 +75,7 @@ func (k *conversation) writeTranscript(ctx context.Context, w http.ResponseWrite
 // checkSize returns an error if the messages exceed MaxBytes and are larger than before.
 //
 // Errors: a [*dohost.LimitError].
-func (k *conversation) checkSize(ctx context.Context, before uint64) error {
+func (k *storedMessages) checkSize(ctx context.Context, before uint64) error {
 	x, err := extent(ctx, k.store())
 	if most := k.options().MaxBytes; err == nil && most > 0 && x.Bytes > max(before, uint64(most)) {
 		err = &dohost.LimitError{What: "conversation", Size: int(x.Bytes), Limit: most}
@@ -77,7 +84,7 @@ func (k *conversation) checkSize(ctx context.Context, before uint64) error {
 }
 
 // stored returns the messages that a query selects.
-func (k *conversation) stored(ctx context.Context, q *dohost.Query[messageRow]) ([]Message, error) {
+func (k *storedMessages) stored(ctx context.Context, q *dohost.Query[messageRow]) ([]Message, error) {
 	var all []Message
 	for row, err := range messages.All(ctx, k.store(), q) {
 		if err != nil {
@@ -93,7 +100,7 @@ func (k *conversation) stored(ctx context.Context, q *dohost.Query[messageRow]) 
 }
 
 // newest returns the last of the messages that a query selects, in order.
-func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) ([]Message, error) {
+func (k *storedMessages) newest(ctx context.Context, q dohost.Query[messageRow]) ([]Message, error) {
 	q.Reverse = true
 	all, err := k.stored(ctx, &q)
 	slices.Reverse(all)
@@ -101,7 +108,7 @@ func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) (
 }
 
 // put stores a message, unless it is stored unchanged. r is the reply that ends with it; the zero replyRow means none.
-func (k *conversation) put(ctx context.Context, m Message, r *replyRow) error {
+func (k *storedMessages) put(ctx context.Context, m Message, r *replyRow) error {
 	old, _, err := messages.Get(ctx, k.store(), m.ID)
 	if err != nil {
 		return err
@@ -113,7 +120,7 @@ func (k *conversation) put(ctx context.Context, m Message, r *replyRow) error {
 
 // putReplacing stores a message in place of old, if that has a place, and reports whether that changes anything. A
 // place of 0 means the present place, or the end. by is the request whose reply ends with the message: see syncCalls.
-func (k *conversation) putReplacing(
+func (k *storedMessages) putReplacing(
 	ctx context.Context, old messageRow, m Message, place uint64, by string,
 ) (changed bool, err error) {
 	if err := uimessage.Check(&m); err != nil {
@@ -160,7 +167,7 @@ func (k *conversation) putReplacing(
 		case !written:
 			m.Parts = nil
 		}
-		return k.syncCalls(ctx, &m, by)
+		return k.conv.syncCalls(ctx, &m, by)
 	})
 }
 
@@ -179,7 +186,7 @@ func fitRow(m Message) (json.RawMessage, error) {
 }
 
 // deleteMessages deletes messages.
-func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error {
+func (k *storedMessages) deleteMessages(ctx context.Context, ids ...string) error {
 	for _, id := range ids {
 		m, ok, err := messages.Get(ctx, k.store(), id)
 		if err != nil {
@@ -195,24 +202,24 @@ func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error 
 
 // messagesDeleted continues a deletion, in its batch: it gives up the return addresses of the messages, and cancels the tasks of
 // their calls.
-func (k *conversation) messagesDeleted(ctx context.Context, calls deletedCalls, err error) error {
+func (k *storedMessages) messagesDeleted(ctx context.Context, calls deletedCalls, err error) error {
 	if err == nil {
-		err = k.giveUpDeleted(ctx)
+		err = k.conv.giveUpDeleted(ctx)
 	}
 	for _, r := range calls.tasks {
 		if err == nil {
-			err = k.cancelAsk(ctx, &r)
+			err = k.conv.cancelAsk(ctx, &r)
 		}
 	}
 	if err != nil || calls.budget > 0 {
 		return err
 	}
-	return k.sweepLater(ctx)
+	return k.conv.sweepLater(ctx)
 }
 
 // trim deletes the oldest messages beyond MaxMessages.
-func (k *conversation) trim(ctx context.Context) error {
-	being, ok, err := k.running(ctx)
+func (k *storedMessages) trim(ctx context.Context) error {
+	being, ok, err := k.conv.running(ctx)
 	if err != nil || ok && being.Continues { // the reply needs its message and the rows of its calls, and trims at its end
 		return err
 	}
@@ -220,7 +227,7 @@ func (k *conversation) trim(ctx context.Context) error {
 }
 
 // trimNow is trim, also while a reply continues a message.
-func (k *conversation) trimNow(ctx context.Context) error {
+func (k *storedMessages) trimNow(ctx context.Context) error {
 	most := k.options().MaxMessages
 	if most == 0 {
 		return nil
@@ -228,7 +235,7 @@ func (k *conversation) trimNow(ctx context.Context) error {
 	return k.trimTo(ctx, uint64(most))
 }
 
-func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
+func (k *storedMessages) trimTo(ctx context.Context, keep uint64) error {
 	if keep == 0 {
 		k.summaries.messageChanged(0)
 	}
@@ -237,7 +244,7 @@ func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
 }
 
 // placeAfter returns the place of a reply to some messages: after the last of them, and after other replies to it.
-func (k *conversation) placeAfter(ctx context.Context, users []string) (uint64, error) {
+func (k *storedMessages) placeAfter(ctx context.Context, users []string) (uint64, error) {
 	if len(users) == 0 {
 		return messages.End(ctx, k.store())
 	}

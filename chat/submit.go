@@ -22,7 +22,7 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 		return false, false, false, err
 	}
 	store := func(ctx context.Context) (err error) {
-		changed, err = k.merge(ctx, sent, true)
+		changed, err = k.messages.merge(ctx, sent, true)
 		return err
 	}
 	if !row.Submits {
@@ -108,7 +108,7 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 			return nil, err
 		}
 		earlier = append(earlier, m)
-		if err := k.deleteMessages(ctx, id); err != nil {
+		if err := k.messages.deleteMessages(ctx, id); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +147,7 @@ func (k *conversation) accept(ctx context.Context, row replyRow, store func(cont
 
 // merge stores the list of a client, as far as the client may write it, and reports whether that changes anything. The
 // message of the running reply belongs to the server: a client has at most the beginning of it.
-func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool) (changed bool, err error) {
+func (k *storedMessages) merge(ctx context.Context, sent []Message, mayDelete bool) (changed bool, err error) {
 	if len(sent) == 0 {
 		return false, nil
 	}
@@ -159,7 +159,7 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if err != nil {
 		return false, err
 	}
-	current, ok, err := k.running(ctx)
+	current, ok, err := k.conv.running(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -176,12 +176,12 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if err != nil {
 		return false, err
 	}
-	rules, err := k.callRules(ctx, len(differ) > 0)
+	rules, err := k.conv.callRules(ctx, len(differ) > 0)
 	if err != nil {
 		return false, err
 	}
 	for _, m := range uimessage.Reconcile(stored, differ, rules) {
-		if m, err = k.keepAnswer(ctx, rows[m.ID], m); err != nil {
+		if m, err = k.conv.keepAnswer(ctx, rows[m.ID], m); err != nil {
 			return false, err
 		}
 		if err := checkReserve(&m); err != nil {
@@ -194,7 +194,7 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		changed = changed || put
 	}
 	if mayDelete {
-		removed, err := k.withoutRequests(ctx, rows, uimessage.RemovedIDs(rows, ids, system))
+		removed, err := k.conv.withoutRequests(ctx, rows, uimessage.RemovedIDs(rows, ids, system))
 		if err != nil {
 			return false, err
 		}
@@ -228,7 +228,7 @@ func checkReserve(m *Message) error {
 	return err
 }
 
-func (k *conversation) rowsOf(ctx context.Context) (map[string]messageRow, error) {
+func (k *storedMessages) rowsOf(ctx context.Context) (map[string]messageRow, error) {
 	rows := map[string]messageRow{}
 	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
 		if err != nil {
@@ -253,7 +253,7 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 	}
 	changed := false
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
-		changed, err = k.merge(ctx, list, false)
+		changed, err = k.messages.merge(ctx, list, false)
 		return err
 	})
 	if _, large := errors.AsType[*dohost.LimitError](err); large || errors.Is(err, errNesting) {

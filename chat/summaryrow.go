@@ -84,7 +84,7 @@ func (k *summarizer) contextBefore(ctx context.Context, first, place uint64, lim
 		if s.To >= first {
 			break
 		}
-		system, err := k.conv.stored(ctx, &dohost.Query[messageRow]{Index: "system", Start: dohost.KeyOf(s.From), End: dohost.KeyOf(s.To + 1)})
+		system, err := k.messages.stored(ctx, &dohost.Query[messageRow]{Index: "system", Start: dohost.KeyOf(s.From), End: dohost.KeyOf(s.To + 1)})
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +94,7 @@ func (k *summarizer) contextBefore(ctx context.Context, first, place uint64, lim
 		}
 		from = s.To + 1
 	}
-	window, err := k.conv.newest(ctx, dohost.Query[messageRow]{Start: dohost.KeyOf(from), End: dohost.KeyOf(place), Limit: limit})
+	window, err := k.messages.newest(ctx, dohost.Query[messageRow]{Start: dohost.KeyOf(from), End: dohost.KeyOf(place), Limit: limit})
 	return append(all, window...), err
 }
 

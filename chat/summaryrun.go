@@ -40,7 +40,7 @@ var errSummaryTimeout = fmt.Errorf("chat: the model has not summarised in %v", s
 // summarizer makes the summaries of a conversation, stores them, and reads the messages with them.
 type summarizer struct {
 	*shared
-	conv *conversation
+	messages *storedMessages
 
 	// Owned by the goroutine that has the turn.
 

@@ -162,7 +162,7 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 	f.amend(&call)
 	f.Apply(p)
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
+		if _, err := k.messages.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
 			return err
 		}
 		return k.continueMessage(ctx, m.ID, false)
