@@ -78,7 +78,7 @@ func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []
 	if len(list) == 0 {
 		return row.ID, nil
 	}
-	return row.ID, k.broadcastTranscript(ctx, k.openConns())
+	return row.ID, k.clients.broadcastTranscript(ctx, k.clients.openConns())
 }
 
 // Wait returns the result of a request after it has ended, and releases the turn until then. ok is false if there is
@@ -123,7 +123,7 @@ func (k *conversation) collect(ctx context.Context, row *replyRow) (r Response, 
 
 // requestEnded removes a request that has ended from memory, and wakes the callers that wait for it.
 func (k *conversation) requestEnded(request string) {
-	k.audience.requestOver(request)
+	k.clients.audience.requestOver(request)
 	if ch, ok := k.waiters[request]; ok {
 		close(ch)
 		delete(k.waiters, request)
@@ -166,7 +166,7 @@ func SetMessages(ctx context.Context, a Ref, list []Message) error {
 	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.messages.putAll(ctx, list) }); err != nil {
 		return err
 	}
-	return k.broadcastTranscript(ctx, k.openConns())
+	return k.clients.broadcastTranscript(ctx, k.clients.openConns())
 }
 
 // putAll stores messages of the program.

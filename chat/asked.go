@@ -83,7 +83,7 @@ func (k *conversation) acceptAsked(ctx context.Context, q *outgoing) error {
 	if err != nil {
 		return err
 	}
-	return k.broadcastTranscript(ctx, k.openConns())
+	return k.clients.broadcastTranscript(ctx, k.clients.openConns())
 }
 
 // callOnAsked calls OnAsked.

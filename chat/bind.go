@@ -37,9 +37,7 @@ type conversation struct {
 	*shared
 	// Owned by the goroutine that has the turn.
 	live       *liveReply
-	inOnCall   bool        // OnCall is running
-	clearing   *agent.Conn // the client that is clearing the conversation; sendEnd sends it no transcript; may be nil
-	audience   audience[*agent.Conn]
+	inOnCall   bool   // OnCall is running
 	callPrefix string // the prefix of the names that nextCall returns; empty before the first name
 	callNumber int    // the number of names that nextCall has returned
 	lastCall   string // the last call of a handler that has begun
@@ -50,6 +48,7 @@ type conversation struct {
 	// watching has the keys of the calls with a running task of watchAsked.
 	watching map[string]bool
 
+	clients   clientList
 	messages  storedMessages
 	summaries summarizer
 }
@@ -57,6 +56,7 @@ type conversation struct {
 // init prepares a conversation, in which the values know each other.
 func (k *conversation) init(s *shared) {
 	k.shared = s
+	k.clients = clientList{shared: s, conv: k, messages: &k.messages}
 	k.messages = storedMessages{shared: s, conv: k, summaries: &k.summaries}
 	k.summaries = summarizer{shared: s, messages: &k.messages}
 }
@@ -183,7 +183,7 @@ func Bind[O, S any, P interface {
 				return of(o).receive(ctx, conn, f)
 			},
 			Request: func(o *O, w http.ResponseWriter, r *http.Request) bool { return of(o).serve(w, r) },
-			Close:   func(o *O, _ context.Context, conn *agent.Conn) { of(o).audience.gone(conn) },
+			Close:   func(o *O, _ context.Context, conn *agent.Conn) { of(o).clients.audience.gone(conn) },
 			Cancelled: func(o *O, ctx context.Context, f agent.FiberInfo) error {
 				return of(o).fiberCancelled(ctx, f)
 			},

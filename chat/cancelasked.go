@@ -83,7 +83,7 @@ func (k *conversation) cancelWaiting(ctx context.Context, w *waitingRow) error {
 			return err
 		}
 	}
-	return k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
+	return k.clients.broadcast(ctx, updatedFrame{frameUpdated, m}, k.clients.openConns())
 }
 
 // withdrawnText is the result of a call that waits when its request is cancelled.

@@ -65,12 +65,12 @@ func (k *conversation) connect(ctx context.Context, conn *agent.Conn) error {
 	if !conn.Protocol() {
 		return nil
 	}
-	k.audience.connected(conn)
+	k.clients.audience.connected(conn)
 	s, err := k.streamStatus(ctx)
 	if err != nil || s.running == "" && s.next == "" {
 		return err
 	}
-	return k.sendStatus(ctx, conn, s.frame(conn.ID(), ""))
+	return k.clients.sendStatus(ctx, conn, s.frame(conn.ID(), ""))
 }
 
 // probe answers a client that asks for a reply to resume.
@@ -79,20 +79,20 @@ func (k *conversation) probe(ctx context.Context, conn *agent.Conn, id string) e
 	if err != nil {
 		return err
 	}
-	first := k.audience.probed(conn)
+	first := k.clients.audience.probed(conn)
 	f := s.frame(conn.ID(), id)
 	if first && (f.Reason == "idle" || f.ended) {
-		if err := k.sendMissedTranscript(ctx, conn); err != nil {
+		if err := k.clients.sendMissedTranscript(ctx, conn); err != nil {
 			return err
 		}
 	}
-	return k.sendStatus(ctx, conn, f)
+	return k.clients.sendStatus(ctx, conn, f)
 }
 
 // sendMissedTranscript sends a new connection the transcript if a request has ended recently: the client may have
 // received the beginning of its reply on a previous connection. It does so after a failed reply, too, because the replay
 // of a failed reply has only the error.
-func (k *conversation) sendMissedTranscript(ctx context.Context, conn *agent.Conn) error {
+func (k *clientList) sendMissedTranscript(ctx context.Context, conn *agent.Conn) error {
 	last, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "ended", Reverse: true, Limit: 1})
 	if err != nil || len(last) == 0 {
 		return err
@@ -101,18 +101,18 @@ func (k *conversation) sendMissedTranscript(ctx context.Context, conn *agent.Con
 }
 
 // sendStatus sends a client the state of a request's stream.
-func (k *conversation) sendStatus(ctx context.Context, conn *agent.Conn, f streamFrame) error {
+func (k *clientList) sendStatus(ctx context.Context, conn *agent.Conn, f streamFrame) error {
 	if err := k.send(ctx, conn, f); err != nil {
 		return err
 	}
-	if k.audience.sent(conn, f) && k.live != nil && k.live.recovering {
-		return k.send(ctx, conn, recoveringFrame{frameRecovering, true, k.live.row.ID})
+	if l := k.conv.live; k.audience.sent(conn, f) && l != nil && l.recovering {
+		return k.send(ctx, conn, recoveringFrame{frameRecovering, true, l.row.ID})
 	}
 	return nil
 }
 
 // notifyReplyBegins notifies waiting connections that a reply begins, and all connections that a reply resumes.
-func (k *conversation) notifyReplyBegins(ctx context.Context, l *liveReply) error {
+func (k *clientList) notifyReplyBegins(ctx context.Context, l *liveReply) error {
 	for _, conn := range k.audience.waitOver() {
 		if err := k.sendStatus(ctx, conn, streamFrame{Type: frameResuming, ID: l.row.ID}); err != nil {
 			return err
@@ -125,12 +125,12 @@ func (k *conversation) notifyReplyBegins(ctx context.Context, l *liveReply) erro
 }
 
 // notifyWaiting sends the new state to connections that wait for a reply, if that ended before it began.
-func (k *conversation) notifyWaiting(ctx context.Context) error {
+func (k *clientList) notifyWaiting(ctx context.Context) error {
 	waiting := k.audience.waitOver()
 	if len(waiting) == 0 {
 		return nil
 	}
-	s, err := k.streamStatus(ctx)
+	s, err := k.conv.streamStatus(ctx)
 	for _, conn := range waiting {
 		if err == nil {
 			err = k.sendStatus(ctx, conn, s.frame(conn.ID(), ""))
@@ -158,7 +158,7 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 		if n.Reply == id && id != "" {
 			f.Error, f.Body, f.Outcome = true, n.Text, StatusFailed
 		}
-		return k.send(ctx, conn, f)
+		return k.clients.send(ctx, conn, f)
 	case row.Value.State == work.Waiting:
 		return nil
 	}
@@ -166,9 +166,9 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 	if !r.Open() {
 		end := r.endFrame()
 		end.Replay = true
-		return k.send(ctx, conn, end)
+		return k.clients.send(ctx, conn, end)
 	}
-	if !k.audience.resumes(conn) {
+	if !k.clients.audience.resumes(conn) {
 		return nil
 	}
 	if !r.Older {
@@ -176,7 +176,7 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 			return err
 		}
 	}
-	return k.send(ctx, conn, responseFrame{
+	return k.clients.send(ctx, conn, responseFrame{
 		Type: frameResponse, ID: id, Continuation: r.Continues, Replay: true, ReplayComplete: true,
 	})
 }
@@ -195,7 +195,7 @@ func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow
 		if joins {
 			last.JSON = deltas.JSON()
 		}
-		return k.send(ctx, conn, r.frame(last, true))
+		return k.clients.send(ctx, conn, r.frame(last, true))
 	}
 	err := k.eachChunk(ctx, r, func(row chunkRow) error {
 		var c Chunk

@@ -190,7 +190,7 @@ func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessag
 		f = &uimessage.ToolAnswer{CallID: f.CallID, State: uimessage.OutputError, ErrorText: largeResultText}
 		next := row.asyncResult(f, false, time.Now().UnixMilli())
 		if err = k.putCall(ctx, row, next, callResult{}); err == nil && next.shown() {
-			err = k.broadcast(ctx, next.endFrame(Part{}, false), k.openConns())
+			err = k.clients.broadcast(ctx, next.endFrame(Part{}, false), k.clients.openConns())
 		}
 	}
 	return err
@@ -238,7 +238,7 @@ func (k *conversation) endStored(ctx context.Context, row callRow, f *uimessage.
 	if err := k.sendRunEnd(ctx, &m, row.ID); err != nil {
 		return err
 	}
-	return k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
+	return k.clients.broadcast(ctx, updatedFrame{frameUpdated, m}, k.clients.openConns())
 }
 
 // endExternal is conversation.endExternal for a call of the running reply.

@@ -61,7 +61,7 @@ func (k *conversation) takeProgress(ctx context.Context, key string, list []prog
 	if err != nil {
 		return t, err
 	}
-	head, open := stored.Value, k.openConns()
+	head, open := stored.Value, k.clients.openConns()
 	t = progressTaken{Next: head.Next, Full: head.Full, Every: progressInterval << (head.Rows / 32)}
 	t.Quiet = head.Full || len(open) == 0 && (head.Places == 0 || !last)
 	list = slices.DeleteFunc(slices.Clone(list), func(c progressChunk) bool { return c.Number < head.Next })
@@ -86,7 +86,7 @@ func (k *conversation) takeProgress(ctx context.Context, key string, list []prog
 		return t, err
 	}
 	for i, c := range row.Chunks {
-		if err := k.broadcast(ctx, call.chunkFrame(row.First+uint64(i), c, false), open); err != nil {
+		if err := k.clients.broadcast(ctx, call.chunkFrame(row.First+uint64(i), c, false), open); err != nil {
 			return t, err
 		}
 	}
@@ -154,7 +154,7 @@ func (k *conversation) sendRunStart(ctx context.Context, row *callRow) error {
 	if !row.shown() {
 		return nil
 	}
-	return k.broadcast(ctx, row.startFrame(false), k.openConns())
+	return k.clients.broadcast(ctx, row.startFrame(false), k.clients.openConns())
 }
 
 // sendRunEnd sends clients the last event of the run of a call that has ended. m is the message of the call.
@@ -167,7 +167,7 @@ func (k *conversation) sendRunEnd(ctx context.Context, m *Message, id string) er
 	if !ok {
 		return nil
 	}
-	return k.broadcast(ctx, row.Value.endFrame(p, false), k.openConns())
+	return k.clients.broadcast(ctx, row.Value.endFrame(p, false), k.clients.openConns())
 }
 
 // replayRuns sends a new connection the events of the newest runs, and asks for the progress of those that have not ended.
@@ -183,7 +183,7 @@ func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
 	var m Message // one at a time: the messages of 64 runs may have 128 MiB
 	for _, r := range rows {
 		call := &r.Value
-		if err := k.send(ctx, conn, call.startFrame(true)); err != nil {
+		if err := k.clients.send(ctx, conn, call.startFrame(true)); err != nil {
 			return err
 		}
 		if err := k.replayLog(ctx, conn, call); err != nil {
@@ -201,7 +201,7 @@ func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
 			}
 		}
 		if p, ok := uimessage.Call(&m, call.ID); ok {
-			if err := k.send(ctx, conn, call.endFrame(p, true)); err != nil {
+			if err := k.clients.send(ctx, conn, call.endFrame(p, true)); err != nil {
 				return err
 			}
 		}
@@ -220,7 +220,7 @@ func (k *conversation) replayLog(ctx context.Context, conn *agent.Conn, call *ca
 			return err
 		}
 		for i, c := range row.Value.Chunks {
-			if err := k.send(ctx, conn, call.chunkFrame(row.Value.First+uint64(i), c, true)); err != nil {
+			if err := k.clients.send(ctx, conn, call.chunkFrame(row.Value.First+uint64(i), c, true)); err != nil {
 				return err
 			}
 		}

@@ -244,14 +244,14 @@ func (l *liveReply) applyOnce(ctx context.Context, id string, e callEvent) error
 // publish applies a logged chunk, and sends it to clients, unless the reply is Older.
 func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
 	if l.chunkLogged(c) {
-		if err := l.k.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, l.k.openConns()); err != nil {
+		if err := l.k.clients.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, l.k.clients.openConns()); err != nil {
 			return err
 		}
 	}
 	l.forward.notify()
 	if call := l.calls[c.Text("toolCallId")]; call.shown() && call.ended() {
 		if p, ok := l.call(call.ID); ok {
-			if err := l.k.broadcast(ctx, call.endFrame(p, false), l.k.openConns()); err != nil {
+			if err := l.k.clients.broadcast(ctx, call.endFrame(p, false), l.k.clients.openConns()); err != nil {
 				return err
 			}
 		}
@@ -259,7 +259,7 @@ func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
 	if l.row.Older {
 		return nil
 	}
-	return l.k.broadcast(ctx, l.row.frame(row, false), l.k.audience.live(l.k.openConns()))
+	return l.k.clients.broadcast(ctx, l.row.frame(row, false), l.k.clients.caughtUp())
 }
 
 // frame is a chunk on the wire.

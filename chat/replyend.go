@@ -144,15 +144,15 @@ func (k *conversation) syncStored(ctx context.Context, row *replyRow) error {
 
 // sendEnd sends clients the transcript, the end-of-reply frame, and to some of them the transcript again: see audience.
 func (k *conversation) sendEnd(ctx context.Context, row *replyRow) error {
-	first := k.audience.ending(row.ID, row.Continues, k.openConns(k.clearing))
-	if err := k.broadcastTranscript(ctx, first); err != nil {
+	first := k.clients.audience.ending(row.ID, row.Continues, k.clients.openConns(k.clients.clearing))
+	if err := k.clients.broadcastTranscript(ctx, first); err != nil {
 		return err
 	}
-	again := k.audience.ended(row.Continues, k.openConns(k.clearing))
-	if err := errors.Join(k.broadcast(ctx, row.endFrame(), k.openConns()), k.notifyWaiting(ctx)); err != nil {
+	again := k.clients.audience.ended(row.Continues, k.clients.openConns(k.clients.clearing))
+	if err := errors.Join(k.clients.broadcast(ctx, row.endFrame(), k.clients.openConns()), k.clients.notifyWaiting(ctx)); err != nil {
 		return err
 	}
-	return k.broadcastTranscript(ctx, again)
+	return k.clients.broadcastTranscript(ctx, again)
 }
 
 func (r *replyRow) endFrame() responseFrame {

@@ -60,7 +60,7 @@ func (k *conversation) run(
 			return l.row, nil, err
 		}
 	}
-	if err := k.notifyReplyBegins(ctx, l); err != nil {
+	if err := k.clients.notifyReplyBegins(ctx, l); err != nil {
 		return l.row, nil, err
 	}
 	l.forward = newForwarder(l)

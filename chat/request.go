@@ -189,7 +189,7 @@ func (k *conversation) refuseChange(ctx context.Context, conn *agent.Conn, frame
 	case frameCancel:
 		return nil
 	}
-	return k.sendTranscriptTo(ctx, conn, false)
+	return k.clients.sendTranscriptTo(ctx, conn, false)
 }
 
 // refuseOverdue answers a frame before which a call should have expired, which has failed with err.
@@ -205,7 +205,7 @@ func (k *conversation) refuseOverdue(ctx context.Context, conn *agent.Conn, fram
 
 // failRequest answers a request that is not accepted.
 func (k *conversation) failRequest(ctx context.Context, conn *agent.Conn, id, text string) error {
-	return k.send(ctx, conn, responseFrame{Type: frameResponse, ID: id, Body: text, Done: true, Error: true, Outcome: StatusFailed})
+	return k.clients.send(ctx, conn, responseFrame{Type: frameResponse, ID: id, Body: text, Done: true, Error: true, Outcome: StatusFailed})
 }
 
 // handleRequest accepts a request.
@@ -220,7 +220,7 @@ func (k *conversation) handleRequest(ctx context.Context, conn *agent.Conn, f re
 	}
 	if known { // its client was not sure that the request arrived
 		if !before.Value.Open() {
-			return k.send(ctx, conn, before.Value.endFrame())
+			return k.clients.send(ctx, conn, before.Value.endFrame())
 		}
 		return nil
 	}
@@ -238,20 +238,20 @@ func (k *conversation) handleRequest(ctx context.Context, conn *agent.Conn, f re
 		return err
 	}
 	if dropped {
-		if err := k.sendTranscriptTo(ctx, conn, false); err != nil {
+		if err := k.clients.sendTranscriptTo(ctx, conn, false); err != nil {
 			return err
 		}
 		row.State, row.Outcome = work.Ended, work.Skipped
-		return k.send(ctx, conn, row.endFrame())
+		return k.clients.send(ctx, conn, row.endFrame())
 	}
-	k.audience.requested(row.ID, conn)
+	k.clients.audience.requested(row.ID, conn)
 	switch {
 	case merged: // its client has the separate messages, and would send them again
-		return k.broadcastTranscript(ctx, k.openConns())
+		return k.clients.broadcastTranscript(ctx, k.clients.openConns())
 	case !changed:
 		return nil
 	}
-	return k.broadcastTranscript(ctx, k.openConns(conn))
+	return k.clients.broadcastTranscript(ctx, k.clients.openConns(conn))
 }
 
 // serve answers HTTP requests for the transcript.

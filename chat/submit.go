@@ -265,5 +265,5 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 	if err != nil || !changed {
 		return err
 	}
-	return k.broadcastTranscript(ctx, k.openConns(conn))
+	return k.clients.broadcastTranscript(ctx, k.clients.openConns(conn))
 }

@@ -48,7 +48,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	switch {
 	case isRefused: // the published client has applied the approval to its copy of the message
 		err = k.sendRefusal(ctx, conn, fmt.Errorf("chat: the tool call %q: %w", f.CallID, err))
-		return errors.Join(err, k.send(ctx, conn, updatedFrame{frameUpdated, refused.message}))
+		return errors.Join(err, k.clients.send(ctx, conn, updatedFrame{frameUpdated, refused.message}))
 	case noSpace(err):
 		return k.refuseWithoutSpace(ctx, conn, &f, err)
 	case err != nil:
@@ -72,7 +72,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	}
 	open, err := k.queueContinuation(ctx, conn.ID(), of, note, false)
 	if err == nil && open && conn.Protocol() { // as if the client had asked for the continuation
-		k.audience.waits(conn)
+		k.clients.audience.waits(conn)
 	}
 	return err
 }
@@ -92,12 +92,12 @@ func (k *conversation) refuseWithoutSpace(ctx context.Context, conn *agent.Conn,
 	if err != nil || m.ID == "" { // deleted
 		return err
 	}
-	return k.send(ctx, conn, updatedFrame{frameUpdated, m})
+	return k.clients.send(ctx, conn, updatedFrame{frameUpdated, m})
 }
 
 // sendRefusal sends a client the reason why its frame was refused, if the frame is not a request.
 func (k *conversation) sendRefusal(ctx context.Context, conn *agent.Conn, why error) error {
-	return k.send(ctx, conn, map[string]string{"error": why.Error()})
+	return k.clients.send(ctx, conn, map[string]string{"error": why.Error()})
 }
 
 // applyAnswer applies an answer to its call, in the running reply or in the message that has the call, as soon as there is
@@ -170,7 +170,7 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 	if err != nil {
 		return m.ID, uimessage.Applied, err
 	}
-	return m.ID, uimessage.Applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
+	return m.ID, uimessage.Applied, k.clients.broadcast(ctx, updatedFrame{frameUpdated, m}, k.clients.openConns())
 }
 
 // amend replaces an invalid result by an error.
@@ -290,7 +290,7 @@ func (l *liveReply) answer(ctx context.Context, f *answerFrame) error {
 		}
 		l.answered(&f.ToolAnswer)
 	}
-	return l.k.broadcast(ctx, updatedFrame{frameUpdated, l.partial()}, l.k.openConns())
+	return l.k.clients.broadcast(ctx, updatedFrame{frameUpdated, l.partial()}, l.k.clients.openConns())
 }
 
 // loadLive returns the running reply, even before its fiber has begun.
