@@ -280,7 +280,7 @@ func (a *answerRun) requestApproval(ctx context.Context, by *Approval, p Part) e
 	id := p.Text("toolCallId")
 	if by.Within > 0 {
 		expires := time.Now().Add(by.Within)
-		err := a.l.retryNoSpace(ctx, func() error { return a.l.k.scheduleExpiry(ctx, a.l.row.Message, id, expires) })
+		err := a.l.retryNoSpace(ctx, func() error { return a.l.scheduleExpiry(ctx, id, expires) })
 		if err != nil {
 			return err
 		}

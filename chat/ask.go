@@ -29,7 +29,7 @@ type AskOptions struct {
 // Errors: a [*dohost.LimitError]; one for an invalid message; one for a Body that is not JSON; that of
 // [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].
 func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, err error) {
-	if err := a.conv().checkChange(ctx); err != nil {
+	if err := a.conv().calls.checkChange(ctx); err != nil {
 		return "", err
 	}
 	for _, m := range list {
@@ -45,7 +45,7 @@ func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, 
 //
 // Errors: those of [Ask].
 func Continue(ctx context.Context, a Ref, o *AskOptions) (id string, err error) {
-	if err := a.conv().checkChange(ctx); err != nil {
+	if err := a.conv().calls.checkChange(ctx); err != nil {
 		return "", err
 	}
 	return a.conv().askFromProgram(ctx, replyRow{Continues: true, Answers: true}, nil, o)
@@ -160,7 +160,7 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 // that of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].
 func SetMessages(ctx context.Context, a Ref, list []Message) error {
 	k := a.conv()
-	if err := k.checkChange(ctx); err != nil {
+	if err := k.calls.checkChange(ctx); err != nil {
 		return err
 	}
 	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.messages.putAll(ctx, list) }); err != nil {

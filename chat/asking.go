@@ -106,7 +106,7 @@ func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
 				return ledger.NoEffect(err)
 			}
 			row = callAsks(to, q.within, q.hidden)(old)
-			if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
+			if err := l.k.calls.putCall(ctx, old, row, callResult{}); err != nil {
 				return err
 			}
 			return l.k.startAsk(ctx, &outgoing{To: to, Text: q.text, Address: returnAddress{
@@ -156,7 +156,7 @@ func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) er
 		case q.Cancel:
 			return callAgent(ctx, k, q.To, cancelProcedure, cancelledAsk{q.Address.Request, q.Unsure})
 		}
-		row, ok, err := k.externalCall(ctx, q.Address.Key)
+		row, ok, err := k.calls.externalCall(ctx, q.Address.Key)
 		if err != nil || !ok || row.ended() {
 			return err
 		}
@@ -171,7 +171,7 @@ func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) er
 	case err == nil || q.Cancel:
 		return nil
 	}
-	_, err = k.complete(ctx, &Completion{Key: q.Address.Key, Error: q.failedText(err), Unknown: q.Task != nil && !refusedTask(err)}, math.MaxInt64)
+	_, err = k.calls.complete(ctx, &Completion{Key: q.Address.Key, Error: q.failedText(err), Unknown: q.Task != nil && !refusedTask(err)}, math.MaxInt64)
 	if errors.Is(err, ErrNoCall) {
 		return nil
 	}

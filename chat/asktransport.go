@@ -91,7 +91,7 @@ var (
 				return struct{}{}, err
 			}
 		}
-		_, err := k.complete(ctx, &Completion{Key: a.Key, Output: a.Output, Error: a.Error, Unknown: a.Unknown}, answerSpaceTime)
+		_, err := k.calls.complete(ctx, &Completion{Key: a.Key, Output: a.Output, Error: a.Error, Unknown: a.Unknown}, answerSpaceTime)
 		if errors.Is(err, ErrNoCall) || errors.Is(err, ErrInvalidOutput) {
 			return struct{}{}, nil // its message was deleted, or the model has the error
 		}

@@ -37,7 +37,6 @@ type conversation struct {
 	*shared
 	// Owned by the goroutine that has the turn.
 	live       *liveReply
-	inOnCall   bool   // OnCall is running
 	callPrefix string // the prefix of the names that nextCall returns; empty before the first name
 	callNumber int    // the number of names that nextCall has returned
 	lastCall   string // the last call of a handler that has begun
@@ -49,6 +48,7 @@ type conversation struct {
 	watching map[string]bool
 
 	clients   clientList
+	calls     toolCalls
 	messages  storedMessages
 	summaries summarizer
 }
@@ -57,7 +57,8 @@ type conversation struct {
 func (k *conversation) init(s *shared) {
 	k.shared = s
 	k.clients = clientList{shared: s, conv: k, messages: &k.messages}
-	k.messages = storedMessages{shared: s, conv: k, summaries: &k.summaries}
+	k.messages = storedMessages{shared: s, conv: k, calls: &k.calls, summaries: &k.summaries}
+	k.calls = toolCalls{shared: s, conv: k, clients: &k.clients, messages: &k.messages}
 	k.summaries = summarizer{shared: s, messages: &k.messages}
 }
 
@@ -226,7 +227,7 @@ func durableEntries[O any, P interface {
 			return of(o).endCancelled(ctx, fiber)
 		}),
 		agent.OnSchedule(expireCallback, func(o *O, ctx context.Context, of expiredApproval) error {
-			return P(o).conv().expireApproval(ctx, of, math.MaxInt64) // nothing repeats it
+			return P(o).conv().calls.expireApproval(ctx, of, math.MaxInt64) // nothing repeats it
 		}),
 		agent.OnSchedule(taskCallback, func(o *O, ctx context.Context, e pool.Ended) error { return of(o).taskEnded(ctx, &e) }),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),

@@ -113,7 +113,7 @@ func (k *conversation) withdrawStored(ctx context.Context, message string) (m Me
 	if m, err = row.Message(); err != nil {
 		return m, err
 	}
-	calls, err := k.callsOf(ctx, message)
+	calls, err := k.calls.callsOf(ctx, message)
 	if err != nil {
 		return m, err
 	}

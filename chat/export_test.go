@@ -81,7 +81,7 @@ func (k *conversation) CheckLiveCalls(ctx context.Context) error {
 	if k.live == nil {
 		return errors.New("no reply is running")
 	}
-	rows, err := k.callsOf(ctx, k.live.row.Message)
+	rows, err := k.calls.callsOf(ctx, k.live.row.Message)
 	for id, r := range rows {
 		if has := k.live.calls[id]; has != r {
 			err = errors.Join(err, fmt.Errorf("the running reply has the call %+v, its row is %+v", has, r))
@@ -125,7 +125,7 @@ func (k *conversation) CutLog(ctx context.Context) (chunk string, err error) {
 	if err != nil {
 		return "", err
 	}
-	calls, err := k.callsOf(ctx, row.Message)
+	calls, err := k.calls.callsOf(ctx, row.Message)
 	if err != nil {
 		return "", err
 	}

@@ -144,7 +144,7 @@ func (k *conversation) continues(ctx context.Context, row *replyRow, m *Message)
 	if row.Overlaps && !uimessage.CallsInLastStep(m) { // the other reply has used the results
 		return false, nil
 	}
-	calls, err := k.callsOf(ctx, m.ID)
+	calls, err := k.calls.callsOf(ctx, m.ID)
 	elsewhere, approved := false, false
 	for _, p := range m.Parts {
 		switch r := calls[p.Text("toolCallId")]; {

@@ -126,7 +126,7 @@ func (l *liveReply) post(ctx context.Context, call *Call, to dohost.ID, task *po
 		old := l.calls[call.ID]
 		row := callPosts(to, task.Role, within)(old)
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
-			if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
+			if err := l.k.calls.putCall(ctx, old, row, callResult{}); err != nil {
 				return err
 			}
 			return l.k.startAsk(ctx, &outgoing{To: to, Task: task, Address: returnAddress{Request: agenttool.RequestID(call.Key), Key: call.Key}})
@@ -297,7 +297,7 @@ func (k *conversation) taskEnded(ctx context.Context, e *pool.Ended) error {
 	if err := c.check(); err != nil {
 		c = &Completion{Key: c.Key, Error: unusableResultText, Unknown: true, ofTask: true}
 	}
-	_, err = k.complete(ctx, c, math.MaxInt64)
+	_, err = k.calls.complete(ctx, c, math.MaxInt64)
 	if errors.Is(err, ErrNoCall) || errors.Is(err, ErrInvalidOutput) { // the model has the error
 		return nil
 	}

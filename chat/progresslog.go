@@ -53,7 +53,7 @@ type progressTaken struct {
 // takeProgress adds chunks of a request to the log of its run, and sends them to clients. last is set for those that come with the answer,
 // or before it: they complete a log, although no client may be connected now.
 func (k *conversation) takeProgress(ctx context.Context, key string, list []progressChunk, last bool) (t progressTaken, err error) {
-	call, ok, err := k.externalCall(ctx, key)
+	call, ok, err := k.calls.externalCall(ctx, key)
 	if err != nil || !ok || call.ended() || !call.shown() {
 		return progressTaken{Quiet: true, Full: true}, err
 	}
@@ -118,7 +118,7 @@ func (k *conversation) spaceForLog(ctx context.Context) (free bool, err error) {
 		return err == nil, err
 	}
 	for _, h := range heads {
-		call, ok, err := k.externalCall(ctx, h.Key)
+		call, ok, err := k.calls.externalCall(ctx, h.Key)
 		if err != nil {
 			return false, err
 		}
@@ -196,7 +196,7 @@ func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
 			continue
 		}
 		if m.ID != call.Message {
-			if m, err = k.messageOfCall(ctx, call); err != nil {
+			if m, err = k.calls.messageOfCall(ctx, call); err != nil {
 				return err
 			}
 		}

@@ -177,7 +177,7 @@ func (l *liveReply) addOnce(ctx context.Context, c Chunk) error {
 		if row, err = l.log(ctx, seq, c); err != nil {
 			return err
 		}
-		return l.k.putCall(ctx, old, call, resultIn(c))
+		return l.k.calls.putCall(ctx, old, call, resultIn(c))
 	})
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (l *liveReply) applyOnce(ctx context.Context, id string, e callEvent) error
 	if row == old {
 		return nil
 	}
-	if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
+	if err := l.k.calls.putCall(ctx, old, row, callResult{}); err != nil {
 		return err
 	}
 	l.setCall(row)

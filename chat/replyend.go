@@ -139,7 +139,7 @@ func (k *conversation) syncStored(ctx context.Context, row *replyRow) error {
 	if err != nil {
 		return err
 	}
-	return k.syncCalls(ctx, &m, "")
+	return k.calls.syncCalls(ctx, &m, "")
 }
 
 // sendEnd sends clients the transcript, the end-of-reply frame, and to some of them the transcript again: see audience.

@@ -130,7 +130,7 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*liveReply, erro
 	if err != nil {
 		return nil, err
 	}
-	calls, err := k.callsOf(ctx, row.Message)
+	calls, err := k.calls.callsOf(ctx, row.Message)
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +287,7 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 				rows = append(rows, row)
 			}
 			m := to.partial()
-			if err := l.k.replaceCalls(ctx, l.calls, to.calls, &m); err != nil {
+			if err := l.k.calls.replaceCalls(ctx, l.calls, to.calls, &m); err != nil {
 				return err
 			}
 			return l.k.putReply(ctx, to.row)

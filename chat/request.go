@@ -131,10 +131,10 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 	if err := checkFrame(f.Data); err != nil {
 		id := strings.ToValidUTF8(head.ID[:min(len(head.ID), uimessage.MaxID)], "")
 		k.object().Report(ctx, "chat:refused", slog.String("request", id), slog.Any("err", err))
-		return true, k.sendRefusal(ctx, conn, err)
+		return true, k.calls.sendRefusal(ctx, conn, err)
 	}
 	if decidingFrames[head.Type] {
-		if err := k.expireOverdue(ctx); err != nil {
+		if err := k.calls.expireOverdue(ctx); err != nil {
 			return true, k.refuseOverdue(ctx, conn, head.Type, head.ID, err)
 		}
 	}
@@ -158,7 +158,7 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 	case frameMessages:
 		return true, k.setMessages(ctx, conn, f.Data)
 	case frameToolResult, frameToolApproval:
-		return true, k.toolAnswered(ctx, conn, f.Data)
+		return true, k.calls.toolAnswered(ctx, conn, f.Data)
 	case frameResume:
 		return true, k.probe(ctx, conn, head.ProbeID)
 	case frameResumeAck:
@@ -200,7 +200,7 @@ func (k *conversation) refuseOverdue(ctx context.Context, conn *agent.Conn, fram
 	case frame == frameRequest:
 		return k.failRequest(ctx, conn, id, k.errorText(err))
 	}
-	return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the frame %s is not stored: %w", frame, err))
+	return k.calls.sendRefusal(ctx, conn, fmt.Errorf("chat: the frame %s is not stored: %w", frame, err))
 }
 
 // failRequest answers a request that is not accepted.

@@ -17,6 +17,7 @@ import (
 type storedMessages struct {
 	*shared
 	conv      *conversation
+	calls     *toolCalls
 	summaries *summarizer
 }
 
@@ -167,7 +168,7 @@ func (k *storedMessages) putReplacing(
 		case !written:
 			m.Parts = nil
 		}
-		return k.conv.syncCalls(ctx, &m, by)
+		return k.calls.syncCalls(ctx, &m, by)
 	})
 }
 

@@ -176,7 +176,7 @@ func (k *storedMessages) merge(ctx context.Context, sent []Message, mayDelete bo
 	if err != nil {
 		return false, err
 	}
-	rules, err := k.conv.callRules(ctx, len(differ) > 0)
+	rules, err := k.calls.callRules(ctx, len(differ) > 0)
 	if err != nil {
 		return false, err
 	}
@@ -257,10 +257,10 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 		return err
 	})
 	if _, large := errors.AsType[*dohost.LimitError](err); large || errors.Is(err, errNesting) {
-		return k.sendRefusal(ctx, conn, err)
+		return k.calls.sendRefusal(ctx, conn, err)
 	}
 	if noSpace(err) {
-		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the messages are not stored: %w", err))
+		return k.calls.sendRefusal(ctx, conn, fmt.Errorf("chat: the messages are not stored: %w", err))
 	}
 	if err != nil || !changed {
 		return err

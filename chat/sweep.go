@@ -149,7 +149,7 @@ func (k *conversation) sweepCalls(ctx context.Context, replying string, at *doho
 			}
 		}
 		if !exists {
-			if err := k.deleteCall(ctx, row.Value); err != nil {
+			if err := k.calls.deleteCall(ctx, row.Value); err != nil {
 				return true, err
 			}
 		}

@@ -217,12 +217,12 @@ func (rs *toolRuns) start(run *toolRun) error {
 	old, row := l.after(id, callBegun(&run.tool, newKey(), l.numberAmongEqual(run.part), time.Now().UnixMilli()))
 	run.call = row.call()
 	if row.External && row.Expires != 0 && (row.Attempts == 1 || !old.External) { // a call with a time limit always has a schedule
-		if err := l.k.scheduleExpiry(rs.ctx, row.Message, id, time.UnixMilli(row.Expires)); err != nil {
+		if err := l.k.calls.scheduleExpiry(rs.ctx, row.Message, id, time.UnixMilli(row.Expires)); err != nil {
 			return err
 		}
 	}
 	err := dohost.Transaction(rs.ctx, func(ctx context.Context) error {
-		if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
+		if err := l.k.calls.putCall(ctx, old, row, callResult{}); err != nil {
 			return err
 		}
 		return l.object().Go(ctx, "tool "+run.tool.Name, func(ctx context.Context) error {
