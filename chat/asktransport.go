@@ -74,7 +74,7 @@ type sentProgress struct {
 
 var (
 	askProcedure = procedure("ask", func(ctx context.Context, k *conversation, q sentAsk) (acceptedAsk, error) {
-		err := k.acceptAsked(ctx, &outgoing{Text: string(q.Text), Address: returnAddress{
+		err := k.asked.acceptAsked(ctx, &outgoing{Text: string(q.Text), Address: returnAddress{
 			Request: q.Request, Key: q.Key, Path: q.Path, Expires: q.Expires, Hidden: q.Hidden,
 		}})
 		if r, ok := errors.AsType[*refusedError](err); ok {
@@ -83,7 +83,7 @@ var (
 		return acceptedAsk{}, err
 	})
 	cancelProcedure = procedure("cancel", func(ctx context.Context, k *conversation, q cancelledAsk) (struct{}, error) {
-		return struct{}{}, k.cancelAsked(ctx, q.Request, q.Unsure)
+		return struct{}{}, k.asked.cancelAsked(ctx, q.Request, q.Unsure)
 	})
 	answerProcedure = procedure("answer", func(ctx context.Context, k *conversation, a sentAnswer) (struct{}, error) {
 		if len(a.Rest) > 0 {

@@ -42,14 +42,13 @@ type conversation struct {
 	lastCall   string // the last call of a handler that has begun
 	// waiters are closed when their request has ended.
 	waiters map[string]chan struct{}
-	// deciding counts the calls of OnAsked in progress, by the request. These requests stay known until then: see acceptAsked.
-	deciding map[string]int
 	// watching has the keys of the calls with a running task of watchAsked.
 	watching map[string]bool
 
 	clients   clientList
 	calls     toolCalls
 	messages  storedMessages
+	asked     askedRequests
 	summaries summarizer
 }
 
@@ -57,8 +56,9 @@ type conversation struct {
 func (k *conversation) init(s *shared) {
 	k.shared = s
 	k.clients = clientList{shared: s, conv: k, messages: &k.messages}
-	k.messages = storedMessages{shared: s, conv: k, calls: &k.calls, summaries: &k.summaries}
+	k.messages = storedMessages{shared: s, conv: k, calls: &k.calls, asked: &k.asked, summaries: &k.summaries}
 	k.calls = toolCalls{shared: s, conv: k, clients: &k.clients, messages: &k.messages}
+	k.asked = askedRequests{shared: s, conv: k, calls: &k.calls, clients: &k.clients, messages: &k.messages}
 	k.summaries = summarizer{shared: s, messages: &k.messages}
 }
 
@@ -221,7 +221,7 @@ func durableEntries[O any, P interface {
 			return of(o).sendAsk(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
 		agent.OnFiber(deliverKind, func(o *O, ctx context.Context, f *agent.Fiber[delivery]) error {
-			return of(o).deliver(ctx, f)
+			return of(o).asked.deliver(ctx, f)
 		}, &agent.KindOptions{MaxRetries: deliverRetries, KeepCompleted: retainEnded, Quiet: true}),
 		agent.OnSchedule(cancelledCallback, func(o *O, ctx context.Context, fiber string) error {
 			return of(o).endCancelled(ctx, fiber)

@@ -51,9 +51,9 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 		return err
 	}
 	err := dohost.Transaction(ctx, func(ctx context.Context) error {
-		err := errors.Join(k.putReply(ctx, row), k.answerAsked(ctx, &row, row.Asked, nil))
+		err := errors.Join(k.putReply(ctx, row), k.asked.answerAsked(ctx, &row, row.Asked, nil))
 		if err == nil && row.Continues && row.Message != "" {
-			err = k.notContinued(ctx, row.Message)
+			err = k.asked.notContinued(ctx, row.Message)
 		}
 		return err
 	})
@@ -124,7 +124,7 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 		}
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := k.clearAddresses(ctx); err != nil {
+		if err := k.asked.clearAddresses(ctx); err != nil {
 			return err
 		}
 		if err := k.messages.trimTo(ctx, 0); err != nil {

@@ -41,7 +41,7 @@ func (k *conversation) beginNext(ctx context.Context) error {
 			continue
 		}
 		if row.Continues {
-			if err := k.takeAddress(ctx, &row); err != nil {
+			if err := k.asked.takeAddress(ctx, &row); err != nil {
 				return err
 			}
 		}

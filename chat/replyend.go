@@ -120,7 +120,7 @@ func (k *conversation) endWith(
 			return err
 		}
 		row.Error, row.Public = why.text, why.public
-		if err := errors.Join(k.putReply(ctx, *row), k.answerAsked(ctx, row, to, m)); err != nil {
+		if err := errors.Join(k.putReply(ctx, *row), k.asked.answerAsked(ctx, row, to, m)); err != nil {
 			return err
 		}
 		if err := k.expireEnded(ctx, now); err != nil {

@@ -18,6 +18,7 @@ type storedMessages struct {
 	*shared
 	conv      *conversation
 	calls     *toolCalls
+	asked     *askedRequests
 	summaries *summarizer
 }
 
@@ -205,7 +206,7 @@ func (k *storedMessages) deleteMessages(ctx context.Context, ids ...string) erro
 // their calls.
 func (k *storedMessages) messagesDeleted(ctx context.Context, calls deletedCalls, err error) error {
 	if err == nil {
-		err = k.conv.giveUpDeleted(ctx)
+		err = k.asked.giveUpDeleted(ctx)
 	}
 	for _, r := range calls.tasks {
 		if err == nil {

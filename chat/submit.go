@@ -181,7 +181,7 @@ func (k *storedMessages) merge(ctx context.Context, sent []Message, mayDelete bo
 		return false, err
 	}
 	for _, m := range uimessage.Reconcile(stored, differ, rules) {
-		if m, err = k.conv.keepAnswer(ctx, rows[m.ID], m); err != nil {
+		if m, err = k.asked.keepAnswer(ctx, rows[m.ID], m); err != nil {
 			return false, err
 		}
 		if err := checkReserve(&m); err != nil {
@@ -194,7 +194,7 @@ func (k *storedMessages) merge(ctx context.Context, sent []Message, mayDelete bo
 		changed = changed || put
 	}
 	if mayDelete {
-		removed, err := k.conv.withoutRequests(ctx, rows, uimessage.RemovedIDs(rows, ids, system))
+		removed, err := k.asked.withoutRequests(ctx, rows, uimessage.RemovedIDs(rows, ids, system))
 		if err != nil {
 			return false, err
 		}

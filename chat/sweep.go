@@ -26,7 +26,7 @@ const sweepKind agent.FiberKind[struct{}] = "chat.sweep"
 func (k *conversation) expireEnded(ctx context.Context, now time.Time) error {
 	old, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{
 		Index: "forgotten", End: dohost.KeyOf(now.UnixMilli()), Limit: 100,
-		Where: func(r replyRow) bool { return k.deciding[r.ID] == 0 },
+		Where: func(r replyRow) bool { return k.asked.deciding[r.ID] == 0 },
 	})
 	for _, r := range old {
 		if err == nil {
