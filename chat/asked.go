@@ -47,6 +47,7 @@ type askedRequests struct {
 	calls    *toolCalls
 	clients  *clientList
 	messages *storedMessages
+	sent     *sentRequests
 
 	// deciding counts the calls of OnAsked in progress, by the request. These requests stay known until then: see acceptAsked. Owned
 	// by the goroutine that has the turn.
@@ -154,7 +155,7 @@ func (k *askedRequests) deliver(ctx context.Context, f *agent.Fiber[delivery]) e
 			k.object().Report(ctx, "chat:late", slog.String("request", d.Address.Request), slog.String("caller", d.Address.caller().String()))
 			return nil
 		}
-		return callAgent(ctx, k.conv, d.Address.caller(), answerProcedure, sentAnswer{
+		return callAgent(ctx, k.shared, d.Address.caller(), answerProcedure, sentAnswer{
 			d.Address.Key, d.Address.Rest, d.Completion.Output, d.Completion.Error, d.Completion.Unknown,
 		})
 	})

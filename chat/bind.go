@@ -42,13 +42,12 @@ type conversation struct {
 	lastCall   string // the last call of a handler that has begun
 	// waiters are closed when their request has ended.
 	waiters map[string]chan struct{}
-	// watching has the keys of the calls with a running task of watchAsked.
-	watching map[string]bool
 
 	clients   clientList
 	calls     toolCalls
 	messages  storedMessages
 	asked     askedRequests
+	sent      sentRequests
 	summaries summarizer
 }
 
@@ -56,9 +55,10 @@ type conversation struct {
 func (k *conversation) init(s *shared) {
 	k.shared = s
 	k.clients = clientList{shared: s, conv: k, messages: &k.messages}
-	k.messages = storedMessages{shared: s, conv: k, calls: &k.calls, asked: &k.asked, summaries: &k.summaries}
-	k.calls = toolCalls{shared: s, conv: k, clients: &k.clients, messages: &k.messages}
-	k.asked = askedRequests{shared: s, conv: k, calls: &k.calls, clients: &k.clients, messages: &k.messages}
+	k.messages = storedMessages{shared: s, conv: k, calls: &k.calls, asked: &k.asked, sent: &k.sent, summaries: &k.summaries}
+	k.calls = toolCalls{shared: s, conv: k, clients: &k.clients, messages: &k.messages, sent: &k.sent}
+	k.asked = askedRequests{shared: s, conv: k, calls: &k.calls, clients: &k.clients, messages: &k.messages, sent: &k.sent}
+	k.sent = sentRequests{shared: s, calls: &k.calls, clients: &k.clients}
 	k.summaries = summarizer{shared: s, messages: &k.messages}
 }
 
@@ -179,7 +179,7 @@ func Bind[O, S any, P interface {
 		agent.Extend(agent.Extension[O]{
 			Protocol:  "chat",
 			Connect:   func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).connect(ctx, conn) },
-			Connected: func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).replayRuns(ctx, conn) },
+			Connected: func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).sent.replayRuns(ctx, conn) },
 			Message: func(o *O, ctx context.Context, conn *agent.Conn, f dohost.Frame) (bool, error) {
 				return of(o).receive(ctx, conn, f)
 			},
@@ -218,7 +218,7 @@ func durableEntries[O any, P interface {
 			return of(o).summaries.summarizeFiber(ctx, f)
 		}, &agent.KindOptions{MaxRetries: summary.Budget, KeepCompleted: retainEnded, Quiet: true}),
 		agent.OnFiber(askKind, func(o *O, ctx context.Context, f *agent.Fiber[outgoing]) error {
-			return of(o).sendAsk(ctx, f)
+			return of(o).sent.sendAsk(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
 		agent.OnFiber(deliverKind, func(o *O, ctx context.Context, f *agent.Fiber[delivery]) error {
 			return of(o).asked.deliver(ctx, f)
@@ -229,7 +229,7 @@ func durableEntries[O any, P interface {
 		agent.OnSchedule(expireCallback, func(o *O, ctx context.Context, of expiredApproval) error {
 			return P(o).conv().calls.expireApproval(ctx, of, math.MaxInt64) // nothing repeats it
 		}),
-		agent.OnSchedule(taskCallback, func(o *O, ctx context.Context, e pool.Ended) error { return of(o).taskEnded(ctx, &e) }),
+		agent.OnSchedule(taskCallback, func(o *O, ctx context.Context, e pool.Ended) error { return of(o).sent.taskEnded(ctx, &e) }),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),
 	}
 }

@@ -131,6 +131,7 @@ type toolCalls struct {
 	conv     *conversation
 	clients  *clientList
 	messages *storedMessages
+	sent     *sentRequests
 
 	inOnCall bool // OnCall is running; owned by the goroutine that has the turn
 }
@@ -233,7 +234,7 @@ func (k *toolCalls) deleteCall(ctx context.Context, row callRow) error {
 		return err
 	}
 	if row.waitsForTask() {
-		if err := k.conv.cancelAsk(ctx, &row); err != nil {
+		if err := k.sent.cancelAsk(ctx, &row); err != nil {
 			return err
 		}
 	}

@@ -79,7 +79,7 @@ func (k *askedRequests) cancelWaiting(ctx context.Context, w *waitingRow) error 
 		return err
 	}
 	for _, p := range m.Parts {
-		if err := k.conv.sendRunEnd(ctx, &m, p.Text("toolCallId")); err != nil {
+		if err := k.sent.sendRunEnd(ctx, &m, p.Text("toolCallId")); err != nil {
 			return err
 		}
 	}
@@ -117,7 +117,7 @@ func (k *askedRequests) withdrawStored(ctx context.Context, message string) (m M
 	if err != nil {
 		return m, err
 	}
-	err = k.conv.stopAsks(ctx, calls, func(_ callRow, f *uimessage.ToolAnswer) error {
+	err = k.sent.stopAsks(ctx, calls, func(_ callRow, f *uimessage.ToolAnswer) error {
 		if p, ok := uimessage.Call(&m, f.CallID); ok {
 			f.Apply(p)
 		}

@@ -150,7 +150,7 @@ func (k *toolCalls) complete(ctx context.Context, c *Completion, most time.Durat
 		if err := k.endExternal(ctx, row, f, !c.Unknown && invalid == nil); err != nil || row.Role == "" || c.ofTask {
 			return err
 		}
-		return k.conv.cancelTask(ctx, &row)
+		return k.sent.cancelTask(ctx, &row)
 	})
 	if err == nil && applied && invalid != nil {
 		applied, err = false, fmt.Errorf("%w (the call %q of the tool %q has ended)", invalid, c.Key, tool)
@@ -235,7 +235,7 @@ func (k *toolCalls) endStored(ctx context.Context, row callRow, f *uimessage.Too
 	if err != nil {
 		return err
 	}
-	if err := k.conv.sendRunEnd(ctx, &m, row.ID); err != nil {
+	if err := k.sent.sendRunEnd(ctx, &m, row.ID); err != nil {
 		return err
 	}
 	return k.clients.broadcast(ctx, updatedFrame{frameUpdated, m}, k.clients.openConns())
@@ -292,7 +292,7 @@ func (k *toolCalls) expireExternal(ctx context.Context, row callRow, most time.D
 		if err := k.endExternal(ctx, now.Value, f, false); err != nil || now.Value.Role == "" {
 			return err
 		}
-		return k.conv.cancelTask(ctx, &now.Value)
+		return k.sent.cancelTask(ctx, &now.Value)
 	})
 }
 

@@ -52,7 +52,7 @@ type progressTaken struct {
 
 // takeProgress adds chunks of a request to the log of its run, and sends them to clients. last is set for those that come with the answer,
 // or before it: they complete a log, although no client may be connected now.
-func (k *conversation) takeProgress(ctx context.Context, key string, list []progressChunk, last bool) (t progressTaken, err error) {
+func (k *sentRequests) takeProgress(ctx context.Context, key string, list []progressChunk, last bool) (t progressTaken, err error) {
 	call, ok, err := k.calls.externalCall(ctx, key)
 	if err != nil || !ok || call.ended() || !call.shown() {
 		return progressTaken{Quiet: true, Full: true}, err
@@ -112,7 +112,7 @@ func (h progressHead) with(call *callRow, list []progressChunk, row *progressRow
 }
 
 // spaceForLog makes space for the log of another run, and reports whether there is any.
-func (k *conversation) spaceForLog(ctx context.Context) (free bool, err error) {
+func (k *sentRequests) spaceForLog(ctx context.Context) (free bool, err error) {
 	heads, err := progressHeads.List(ctx, k.store(), &dohost.Query[progressHead]{Index: "created"})
 	if err != nil || len(heads) < maxProgressRuns {
 		return err == nil, err
@@ -150,7 +150,7 @@ func (r *callRow) deleteProgress(ctx context.Context, s *dohost.Storage) error {
 }
 
 // sendRunStart sends clients the first event of the run of a call.
-func (k *conversation) sendRunStart(ctx context.Context, row *callRow) error {
+func (k *sentRequests) sendRunStart(ctx context.Context, row *callRow) error {
 	if !row.shown() {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (k *conversation) sendRunStart(ctx context.Context, row *callRow) error {
 }
 
 // sendRunEnd sends clients the last event of the run of a call that has ended. m is the message of the call.
-func (k *conversation) sendRunEnd(ctx context.Context, m *Message, id string) error {
+func (k *sentRequests) sendRunEnd(ctx context.Context, m *Message, id string) error {
 	row, ok, err := callRows.Get(ctx, k.store(), string(dohost.KeyOf(m.ID)+callKey(id)))
 	if err != nil || !ok || !row.Value.shown() || !row.Value.ended() {
 		return err
@@ -171,7 +171,7 @@ func (k *conversation) sendRunEnd(ctx context.Context, m *Message, id string) er
 }
 
 // replayRuns sends a new connection the events of the newest runs, and asks for the progress of those that have not ended.
-func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
+func (k *sentRequests) replayRuns(ctx context.Context, conn *agent.Conn) error {
 	if !conn.Protocol() {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
 }
 
 // replayLog sends a new connection the log of a run.
-func (k *conversation) replayLog(ctx context.Context, conn *agent.Conn, call *callRow) error {
+func (k *sentRequests) replayLog(ctx context.Context, conn *agent.Conn, call *callRow) error {
 	if _, ok, err := progressHeads.Get(ctx, k.store(), call.Key); err != nil || !ok {
 		return err
 	}
@@ -229,7 +229,7 @@ func (k *conversation) replayLog(ctx context.Context, conn *agent.Conn, call *ca
 }
 
 // watchAsked starts a task that asks an asked agent for the progress of a call, unless one runs.
-func (k *conversation) watchAsked(ctx context.Context, call *callRow) error {
+func (k *sentRequests) watchAsked(ctx context.Context, call *callRow) error {
 	to, err := dohost.ParseID(call.Asks)
 	if err != nil || k.watching[call.Key] {
 		return err
@@ -237,7 +237,7 @@ func (k *conversation) watchAsked(ctx context.Context, call *callRow) error {
 	key, request := call.Key, agenttool.RequestID(call.Key)
 	err = k.object().GoImmediately(ctx, "progress", func(ctx context.Context) error {
 		defer delete(k.watching, key)
-		err := callAgent(ctx, k, to, watchProcedure, request)
+		err := callAgent(ctx, k.shared, to, watchProcedure, request)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -19,6 +19,7 @@ type storedMessages struct {
 	conv      *conversation
 	calls     *toolCalls
 	asked     *askedRequests
+	sent      *sentRequests
 	summaries *summarizer
 }
 
@@ -210,7 +211,7 @@ func (k *storedMessages) messagesDeleted(ctx context.Context, calls deletedCalls
 	}
 	for _, r := range calls.tasks {
 		if err == nil {
-			err = k.conv.cancelAsk(ctx, &r)
+			err = k.sent.cancelAsk(ctx, &r)
 		}
 	}
 	if err != nil || calls.budget > 0 {
