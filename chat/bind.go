@@ -49,17 +49,19 @@ type conversation struct {
 	asked     askedRequests
 	sent      sentRequests
 	summaries summarizer
+	sweeper   sweeper
 }
 
 // init prepares a conversation, in which the values know each other.
 func (k *conversation) init(s *shared) {
 	k.shared = s
 	k.clients = clientList{shared: s, conv: k, messages: &k.messages}
-	k.messages = storedMessages{shared: s, conv: k, calls: &k.calls, asked: &k.asked, sent: &k.sent, summaries: &k.summaries}
+	k.messages = storedMessages{shared: s, conv: k, calls: &k.calls, asked: &k.asked, sent: &k.sent, summaries: &k.summaries, sweeper: &k.sweeper}
 	k.calls = toolCalls{shared: s, conv: k, clients: &k.clients, messages: &k.messages, sent: &k.sent}
 	k.asked = askedRequests{shared: s, conv: k, calls: &k.calls, clients: &k.clients, messages: &k.messages, sent: &k.sent}
 	k.sent = sentRequests{shared: s, calls: &k.calls, clients: &k.clients}
 	k.summaries = summarizer{shared: s, messages: &k.messages}
+	k.sweeper = sweeper{shared: s, conv: k, calls: &k.calls}
 }
 
 // Handlers are the functions and the properties of a class of chat agents of type O with a state S. All fields but Reply
@@ -212,7 +214,7 @@ func durableEntries[O any, P interface {
 			KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true,
 		}),
 		agent.OnFiber(sweepKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
-			return of(o).sweep(ctx, f)
+			return of(o).sweeper.sweep(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
 		agent.OnFiber(summaryKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
 			return of(o).summaries.summarizeFiber(ctx, f)

@@ -107,7 +107,7 @@ func (k *conversation) endWith(
 		if err := k.messages.trimNow(ctx); err != nil {
 			return err
 		}
-		if err := k.deleteLog(ctx, row.Number, row.From, math.MaxUint64); err != nil {
+		if err := k.sweeper.deleteLog(ctx, row.Number, row.From, math.MaxUint64); err != nil {
 			return err
 		}
 		if s == StatusFailed {

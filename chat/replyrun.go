@@ -276,7 +276,7 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 					return err
 				}
 			}
-			if err := l.k.deleteLog(ctx, l.row.Number, l.row.From, to.row.From); err != nil {
+			if err := l.k.sweeper.deleteLog(ctx, l.row.Number, l.row.From, to.row.From); err != nil {
 				return err
 			}
 			for i, c := range add {

@@ -21,6 +21,7 @@ type storedMessages struct {
 	asked     *askedRequests
 	sent      *sentRequests
 	summaries *summarizer
+	sweeper   *sweeper
 }
 
 // messagesJSON returns the conversation as JSON, between two texts. It may be large; rows already contain the JSON of
@@ -217,7 +218,7 @@ func (k *storedMessages) messagesDeleted(ctx context.Context, calls deletedCalls
 	if err != nil || calls.budget > 0 {
 		return err
 	}
-	return k.conv.sweepLater(ctx)
+	return k.sweeper.sweepLater(ctx)
 }
 
 // trim deletes the oldest messages beyond MaxMessages.
