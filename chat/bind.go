@@ -180,7 +180,7 @@ func Bind[O, S any, P interface {
 	all := append([]agent.Entry[O]{
 		agent.Extend(agent.Extension[O]{
 			Protocol:  "chat",
-			Connect:   func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).connect(ctx, conn) },
+			Connect:   func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).clients.connect(ctx, conn) },
 			Connected: func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).sent.replayRuns(ctx, conn) },
 			Message: func(o *O, ctx context.Context, conn *agent.Conn, f dohost.Frame) (bool, error) {
 				return of(o).receive(ctx, conn, f)

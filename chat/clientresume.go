@@ -36,7 +36,7 @@ func (s streamStatus) frame(conn, probe string) streamFrame {
 	return streamFrame{Type: frameNone, Reason: "idle", ProbeID: probe}
 }
 
-func (k *conversation) streamStatus(ctx context.Context) (s streamStatus, err error) {
+func (k *clientList) streamStatus(ctx context.Context) (s streamStatus, err error) {
 	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Limit: 1})
 	if err != nil {
 		return s, err
@@ -61,32 +61,32 @@ func (k *conversation) streamStatus(ctx context.Context) (s streamStatus, err er
 }
 
 // connect notifies a new connection of the running or queued request.
-func (k *conversation) connect(ctx context.Context, conn *agent.Conn) error {
+func (k *clientList) connect(ctx context.Context, conn *agent.Conn) error {
 	if !conn.Protocol() {
 		return nil
 	}
-	k.clients.audience.connected(conn)
+	k.audience.connected(conn)
 	s, err := k.streamStatus(ctx)
 	if err != nil || s.running == "" && s.next == "" {
 		return err
 	}
-	return k.clients.sendStatus(ctx, conn, s.frame(conn.ID(), ""))
+	return k.sendStatus(ctx, conn, s.frame(conn.ID(), ""))
 }
 
 // probe answers a client that asks for a reply to resume.
-func (k *conversation) probe(ctx context.Context, conn *agent.Conn, id string) error {
+func (k *clientList) probe(ctx context.Context, conn *agent.Conn, id string) error {
 	s, err := k.streamStatus(ctx)
 	if err != nil {
 		return err
 	}
-	first := k.clients.audience.probed(conn)
+	first := k.audience.probed(conn)
 	f := s.frame(conn.ID(), id)
 	if first && (f.Reason == "idle" || f.ended) {
-		if err := k.clients.sendMissedTranscript(ctx, conn); err != nil {
+		if err := k.sendMissedTranscript(ctx, conn); err != nil {
 			return err
 		}
 	}
-	return k.clients.sendStatus(ctx, conn, f)
+	return k.sendStatus(ctx, conn, f)
 }
 
 // sendMissedTranscript sends a new connection the transcript if a request has ended recently: the client may have
@@ -130,7 +130,7 @@ func (k *clientList) notifyWaiting(ctx context.Context) error {
 	if len(waiting) == 0 {
 		return nil
 	}
-	s, err := k.conv.streamStatus(ctx)
+	s, err := k.streamStatus(ctx)
 	for _, conn := range waiting {
 		if err == nil {
 			err = k.sendStatus(ctx, conn, s.frame(conn.ID(), ""))
@@ -142,12 +142,13 @@ func (k *clientList) notifyWaiting(ctx context.Context) error {
 // resumeClient replays a reply to a client. The client receives later chunks live. During a reply, the conversation
 // ignores a client that asks for another one: that has ended since it was offered, all connections received its end, and
 // hooks of 0.21 take a second end for the end of the running reply.
-func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id string) error {
+func (k *clientList) resumeClient(ctx context.Context, conn *agent.Conn, id string) error {
 	row, ok, err := replies.Get(ctx, k.store(), id)
+	live := k.conv.live
 	switch {
 	case err != nil:
 		return err
-	case k.live != nil && k.live.row.ID != id:
+	case live != nil && live.row.ID != id:
 		return nil
 	case !ok:
 		n, err := k.readNote(ctx, terminalNote)
@@ -158,7 +159,7 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 		if n.Reply == id && id != "" {
 			f.Error, f.Body, f.Outcome = true, n.Text, StatusFailed
 		}
-		return k.clients.send(ctx, conn, f)
+		return k.send(ctx, conn, f)
 	case row.Value.State == work.Waiting:
 		return nil
 	}
@@ -166,9 +167,9 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 	if !r.Open() {
 		end := r.endFrame()
 		end.Replay = true
-		return k.clients.send(ctx, conn, end)
+		return k.send(ctx, conn, end)
 	}
-	if !k.clients.audience.resumes(conn) {
+	if !k.audience.resumes(conn) {
 		return nil
 	}
 	if !r.Older {
@@ -176,7 +177,7 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 			return err
 		}
 	}
-	return k.clients.send(ctx, conn, responseFrame{
+	return k.send(ctx, conn, responseFrame{
 		Type: frameResponse, ID: id, Continuation: r.Continues, Replay: true, ReplayComplete: true,
 	})
 }
@@ -184,7 +185,7 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 // replay sends a client the reply so far. It merges the deltas of one text or reasoning into one chunk with the number
 // of the last: fewer updates for clients that start from nothing. A reply that continues an older message is replayed
 // chunk by chunk, since clients skip chunks by their numbers.
-func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow) error {
+func (k *clientList) replay(ctx context.Context, conn *agent.Conn, r *replyRow) error {
 	var last chunkRow
 	var deltas uimessage.Deltas // from last on
 	joins := false
@@ -195,9 +196,9 @@ func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow
 		if joins {
 			last.JSON = deltas.JSON()
 		}
-		return k.clients.send(ctx, conn, r.frame(last, true))
+		return k.send(ctx, conn, r.frame(last, true))
 	}
-	err := k.eachChunk(ctx, r, func(row chunkRow) error {
+	err := k.conv.eachChunk(ctx, r, func(row chunkRow) error {
 		var c Chunk
 		if err := json.Unmarshal(row.JSON, &c); err != nil {
 			return err

@@ -74,7 +74,7 @@ func frameOf(v any) (dohost.Frame, error) {
 	return dohost.Frame{Text: true, Data: data}, err
 }
 
-// clientList sends frames to the connected clients of a conversation.
+// clientList sends frames to the connected clients of a conversation, and lets them resume the running reply.
 type clientList struct {
 	*shared
 	conv     *conversation

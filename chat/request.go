@@ -160,9 +160,9 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 	case frameToolResult, frameToolApproval:
 		return true, k.calls.toolAnswered(ctx, conn, f.Data)
 	case frameResume:
-		return true, k.probe(ctx, conn, head.ProbeID)
+		return true, k.clients.probe(ctx, conn, head.ProbeID)
 	case frameResumeAck:
-		return true, k.resumeClient(ctx, conn, head.ID)
+		return true, k.clients.resumeClient(ctx, conn, head.ID)
 	}
 	return false, nil
 }

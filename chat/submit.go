@@ -18,7 +18,7 @@ import (
 // submit accepts a client's request as the policy decides, and sets the Users of its row. changed reports whether the
 // conversation has changed, and merged whether the policy has merged waiting messages into the client's message.
 func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message) (dropped, changed, merged bool, err error) {
-	if row.Users, err = k.usersOf(ctx, sent); err != nil {
+	if row.Users, err = k.messages.usersOf(ctx, sent); err != nil {
 		return false, false, false, err
 	}
 	store := func(ctx context.Context) (err error) {
@@ -51,10 +51,10 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 			}
 		}
 		if merged = len(a.merge) > 0 && len(row.Users) > 0; merged {
-			if sent, err = k.join(ctx, a.merge, sent, row.Users[len(row.Users)-1]); err != nil {
+			if sent, err = k.messages.join(ctx, a.merge, sent, row.Users[len(row.Users)-1]); err != nil {
 				return err
 			}
-			if row.Users, err = k.usersOf(ctx, sent); err != nil {
+			if row.Users, err = k.messages.usersOf(ctx, sent); err != nil {
 				return err
 			}
 		}
@@ -65,8 +65,8 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 
 // usersOf returns the ids of the user's messages at the end of a client's list. It skips messages that the client may
 // not write, since their ids may belong to other messages.
-func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []string, err error) {
-	current, replying, err := k.running(ctx)
+func (k *storedMessages) usersOf(ctx context.Context, sent []Message) (ids []string, err error) {
+	current, replying, err := k.conv.running(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []strin
 }
 
 // join merges the user's waiting messages into the sent message with the id last.
-func (k *conversation) join(ctx context.Context, waiting []string, sent []Message, last string) ([]Message, error) {
+func (k *storedMessages) join(ctx context.Context, waiting []string, sent []Message, last string) ([]Message, error) {
 	var earlier []Message
 	waits := map[string]bool{}
 	for _, id := range waiting {
@@ -108,7 +108,7 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 			return nil, err
 		}
 		earlier = append(earlier, m)
-		if err := k.messages.deleteMessages(ctx, id); err != nil {
+		if err := k.deleteMessages(ctx, id); err != nil {
 			return nil, err
 		}
 	}
