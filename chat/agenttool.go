@@ -73,7 +73,7 @@ func AgentTool[O any, P interface {
 	return agentTool(name, description, o, func(_ context.Context, k *conversation, _ *Call, to string) (dohost.ID, error) {
 		id := dohost.ID{Class: string(ns), Name: cmp.Or(to, k.base.Name())}
 		switch {
-		case to == "" && k.base.Object().ID().Name != k.base.Name(): // the sub-agents of all users may have the same name
+		case to == "" && k.object().ID().Name != k.base.Name(): // the sub-agents of all users may have the same name
 			return id, errors.New("the tool of a sub-agent needs the option To: its own name is not unique")
 		case strings.HasPrefix(to, "sub/"):
 			return id, fmt.Errorf("%.100q is the name of a sub-agent, which only its parent may ask (SubAgentTool)", to)
@@ -148,8 +148,9 @@ type Asked struct {
 
 // Asked returns the origin of the request. ok is false unless another agent has asked, by an [AgentTool].
 func (r *Reply) Asked() (a Asked, ok bool) {
-	if r.l.row.Asked == nil {
+	from := r.l.row.Asked
+	if from == nil {
 		return a, false
 	}
-	return r.l.row.Asked.public(), true
+	return from.public(), true
 }

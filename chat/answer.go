@@ -2,118 +2,12 @@ package chat
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/dohost/dohost/chat/uimessage"
-	"github.com/dohost/dohost/ledger"
 )
-
-// Model produces the assistant's messages.
-type Model interface {
-	// Stream continues a conversation: it yields chunks, and at most one error, as the last. The chunks of a tool call
-	// end with tool-input-available; its id is unique in the message. Stream is called on a goroutine of its own, without
-	// the turn. It must stop when ctx ends or yield returns false. If it panics, or calls runtime.Goexit, the reply fails
-	// with a [*ModelPanic].
-	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
-}
-
-// ResumableModel is a Model of a provider that stores its answers. [Answer] resumes an interrupted answer with
-// ResumeStream before it asks for a new one.
-type ResumableModel interface {
-	Model
-	// ResumeStream resumes the answer that the prompt's Partial begins: it yields the rest of that answer. It may yield
-	// tool calls of Partial again, with their ids.
-	//
-	// Errors: [ErrNotResumable] if the answer is not available, and the errors of Stream.
-	ResumeStream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
-}
-
-// ErrNotResumable is the error of a provider that does not have the answer, or has a different one.
-var ErrNotResumable = errors.New("chat: the provider cannot resume the answer")
-
-// Prompt is the input of a model.
-type Prompt struct {
-	// System is the system prompt.
-	System string
-	// Messages are the context of the reply, the oldest message first: see [Reply.Context].
-	Messages []Message
-	// Partial is the assistant's message so far, with the results of its tool calls; without parts at first. The model
-	// continues from there, in the same text if that was interrupted. For a [ResumableModel] it may end with calls without
-	// a result, which have not run.
-	Partial Message
-	// Interrupted reports that Partial was interrupted before the end of a step.
-	Interrupted bool
-	// Tools are the tools that the model may call: the server's and the client's.
-	Tools []ToolSpec
-	// Output is the JSON schema that the answer without calls must match; nil for any text. [Worker] sets it, and then System
-	// has it too, and the answer is compared with it. So a model may ignore it, or pass it to a provider that generates
-	// answers by a schema.
-	Output json.RawMessage
-	// SaveCheckpoint saves a value, as JSON, for the run that resumes an interrupted reply, such as the provider's id
-	// of the answer. It replaces the value of [Reply.SaveCheckpoint]. When SaveCheckpoint returns, the value and all
-	// chunks yielded before are durable. After the end of the stream it returns an error.
-	SaveCheckpoint func(ctx context.Context, v any) error
-	// Checkpoint decodes the saved value into v, and reports whether there is one.
-	Checkpoint func(v any) (bool, error)
-	// ReportUsage records the usage of this call so far, any number of times: each report replaces the one before. The usage of
-	// ResumeStream is for the whole answer. The agent estimates, at 4 bytes for a token, the input until a report has InputTokens,
-	// and the output that follows the last report. So a call that is interrupted before its report counts, and the last report should
-	// follow the last chunk. ctx is the context of Stream: if it ends, ReportUsage waits for the agent no longer. After the end of the
-	// stream, also by a stop, a report does nothing. It is safe for concurrent use. Nil if no agent asks: see [Usage].
-	ReportUsage func(ctx context.Context, u Usage)
-}
-
-// ToolSpec describes a tool to a model.
-type ToolSpec struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Parameters  json.RawMessage `json:"parameters,omitempty"` // a JSON schema
-}
-
-// Tool is a tool that runs on the server.
-type Tool struct {
-	ToolSpec
-	// Run runs a call, with the turn, in a task of the object: the calls of a step run concurrently, up to 16 of a reply.
-	// ctx has the values of the handler's context, and ends with the reply; [CallFrom] returns the call. The result is
-	// encoded as JSON; the model receives the text of an error. Nil means that a client runs the tool.
-	Run func(ctx context.Context, input json.RawMessage) (any, error)
-	// Policy is the treatment of a call that was interrupted by the end of an incarnation. Zero means AtMostOnce: the call does
-	// not run again, and the model receives an error, which states that the effect is unknown. Idempotent runs the call again,
-	// with the same [Call].Key, up to 5 times in total. Reconcile calls Find, and runs the call again only after NotDone. An
-	// error of Run does not lead to another run. With AtMostOnce and Reconcile, an error that is not marked with
-	// [ledger.NoEffect] leaves the call in the state [CallUnknown]; so does any error after an interruption.
-	Policy ledger.Policy
-	// Find asks the other side about an interrupted call. Required for Reconcile; nil for the other policies. It is called
-	// like Run.
-	Find func(ctx context.Context, input json.RawMessage) (any, ledger.Answer, error)
-	// Timeout bounds the time of a run and of Find together, after which ctx ends, and the model receives an error. A result
-	// that comes later is discarded: see KeepLate. Waits for an approval do not count. Zero means 60 s; negative means no bound.
-	Timeout time.Duration
-	// KeepLate stores a result that comes after Timeout, after the end of the reply, or, with External, after Within: see Late of
-	// [Call]. The model does not receive it. By default such a result is discarded. Both are reported as chat:late. In a [Worker]
-	// it has no effect: the ledger has the result.
-	KeepLate bool
-	// External makes another party complete the calls, which Run hands over. Nil means that the result of Run is the result of the call.
-	External *External
-	// Output describes the results. A result that does not match it becomes an error for the model, with the place in the result. It applies
-	// to the results of Run, of clients and of [Complete]. The call keeps the schema that it began with. Nil means any result.
-	Output *Output
-	// Approve makes calls wait for an approval. Then the call runs, or is sent to the clients if Run is nil. Nil means that
-	// no call waits.
-	Approve *Approval
-	// Unrecorded is for a tool of a [Worker] that stores its effects itself, under the Key of its [Call]: a call is no operation of the
-	// ledger, and a repeated run calls the tool again, with the same Key. It needs the policy Idempotent. [Answer] returns an error for it. If a
-	// call returns an [agent.PostponeError], also a wrapped one, the run ends with that error when the other calls of the step have ended.
-	Unrecorded bool
-
-	// err and valid are set by NewTool: its error, and the check of an input.
-	err   error
-	valid func(input json.RawMessage) error
-}
 
 // AnswerOptions tunes Answer. A nil *AnswerOptions, and the zero AnswerOptions, mean the defaults.
 type AnswerOptions struct {
@@ -280,7 +174,7 @@ func (a *answerRun) requestApproval(ctx context.Context, by *Approval, p Part) e
 	id := p.Text("toolCallId")
 	if by.Within > 0 {
 		expires := time.Now().Add(by.Within)
-		err := a.l.retryNoSpace(ctx, func() error { return a.l.k.scheduleExpiry(ctx, a.l.row.Message, id, expires) })
+		err := a.l.retryNoSpace(ctx, func() error { return a.l.scheduleExpiry(ctx, id, expires) })
 		if err != nil {
 			return err
 		}

@@ -135,11 +135,11 @@ func Decide(ctx context.Context, a Ref, d *Decision) error {
 	if err := k.store().Sync(ctx); err != nil { // not in a Transaction: frames cannot be rolled back
 		return err
 	}
-	return k.decide(ctx, d)
+	return k.calls.decide(ctx, d)
 }
 
 // decide applies a decision of the program or of an operator.
-func (k *conversation) decide(ctx context.Context, d *Decision) error {
+func (k *toolCalls) decide(ctx context.Context, d *Decision) error {
 	if err := checkActor(d.Actor, d.Reason); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func decided(ctx context.Context, old *callRow, row callRow) callRow {
 
 // putCall writes the row of a call. If decision returns an action, putCall also appends the event. If the state changes, or a late
 // result is kept, it calls OnCall; result is the result of a call that has ended. All writes of rows use it.
-func (k *conversation) putCall(ctx context.Context, old, row callRow, result callResult) error {
+func (k *toolCalls) putCall(ctx context.Context, old, row callRow, result callResult) error {
 	if row == old {
 		return nil
 	}
@@ -264,14 +264,14 @@ func (k *conversation) putCall(ctx context.Context, old, row callRow, result cal
 }
 
 // reportUnknown reports a call whose effect has become unknown.
-func (k *conversation) reportUnknown(ctx context.Context, old, row *callRow) {
+func (k *toolCalls) reportUnknown(ctx context.Context, old, row *callRow) {
 	if row.State == CallUnknown && old.State != CallUnknown {
-		k.base.Object().Report(ctx, "chat:unknown", slog.String("call", row.ID), slog.String("tool", row.Tool))
+		k.object().Report(ctx, "chat:unknown", slog.String("call", row.ID), slog.String("tool", row.Tool))
 	}
 }
 
 // appendApproval appends an event to the audit log, and deletes a few old ones.
-func (k *conversation) appendApproval(ctx context.Context, row *callRow, action ApprovalAction, late bool) error {
+func (k *toolCalls) appendApproval(ctx context.Context, row *callRow, action ApprovalAction, late bool) error {
 	note, err := k.readNote(ctx, approvalNote)
 	if err != nil {
 		return err
@@ -296,9 +296,9 @@ func (k *conversation) appendApproval(ctx context.Context, row *callRow, action 
 	if late {
 		outcome = "late"
 	}
-	k.base.Object().Report(ctx, "chat:approval", slog.String("call", row.ID), slog.String("tool", row.Tool),
+	k.object().Report(ctx, "chat:approval", slog.String("call", row.ID), slog.String("tool", row.Tool),
 		slog.String("outcome", outcome), slog.String("actor", event.Actor))
-	keep := k.class.options.KeepApprovals
+	keep := k.options().KeepApprovals
 	if keep < 0 {
 		return nil
 	}
@@ -312,7 +312,7 @@ func (k *conversation) appendApproval(ctx context.Context, row *callRow, action 
 }
 
 // lateDecision records a decision or a completion without an effect.
-func (k *conversation) lateDecision(ctx context.Context, call *callRow, action ApprovalAction) error {
+func (k *toolCalls) lateDecision(ctx context.Context, call *callRow, action ApprovalAction) error {
 	events, err := approvals.List(ctx, k.store(), &dohost.Query[approvalRow]{
 		Index: "call", Equal: dohost.KeyOf(call.Message) + callKey(call.ID), Limit: maxLateDecisions,
 		Where: func(r approvalRow) bool { return r.Late },
@@ -349,14 +349,19 @@ type expiredApproval struct{ Message, Call string }
 const expireCallback agent.Callback[expiredApproval] = "chat.expire"
 
 // scheduleExpiry schedules the end of the wait of a call.
-func (k *conversation) scheduleExpiry(ctx context.Context, message, call string, at time.Time) error {
+func (k *toolCalls) scheduleExpiry(ctx context.Context, message, call string, at time.Time) error {
 	_, err := agent.Schedule(ctx, k.base, agent.At(at), expireCallback, expiredApproval{message, call}, nil)
 	return err
 }
 
+// scheduleExpiry is toolCalls.scheduleExpiry for a call of the reply's message.
+func (l *liveReply) scheduleExpiry(ctx context.Context, call string, at time.Time) error {
+	return l.k.calls.scheduleExpiry(ctx, l.row.Message, call, at)
+}
+
 // expireOverdue ends the waits whose time to decide has passed. The schedule of the expiry may be late: after a downtime of the
 // host, a decision may come first. On a full disk it waits for answerWait.
-func (k *conversation) expireOverdue(ctx context.Context) error {
+func (k *toolCalls) expireOverdue(ctx context.Context) error {
 	now := time.Now().UnixMilli()
 	overdue, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{
 		Index: "open", Where: func(r callRow) bool { return r.State == CallApproval && r.overdue(now) },
@@ -370,7 +375,7 @@ func (k *conversation) expireOverdue(ctx context.Context) error {
 }
 
 // expireApproval ends the wait of a call, if it still waits. most bounds the wait for space.
-func (k *conversation) expireApproval(ctx context.Context, of expiredApproval, most time.Duration) error {
+func (k *toolCalls) expireApproval(ctx context.Context, of expiredApproval, most time.Duration) error {
 	calls, err := k.callsOf(ctx, of.Message)
 	if err != nil {
 		return err

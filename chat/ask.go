@@ -29,7 +29,7 @@ type AskOptions struct {
 // Errors: a [*dohost.LimitError]; one for an invalid message; one for a Body that is not JSON; the error of
 // [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].
 func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, err error) {
-	if err := a.conv().checkChange(ctx); err != nil {
+	if err := a.conv().calls.checkChange(ctx); err != nil {
 		return "", err
 	}
 	for _, m := range list {
@@ -45,7 +45,7 @@ func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, 
 //
 // Errors: the errors of [Ask].
 func Continue(ctx context.Context, a Ref, o *AskOptions) (id string, err error) {
-	if err := a.conv().checkChange(ctx); err != nil {
+	if err := a.conv().calls.checkChange(ctx); err != nil {
 		return "", err
 	}
 	return a.conv().askFromProgram(ctx, replyRow{Continues: true, Answers: true}, nil, o)
@@ -72,13 +72,13 @@ func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []
 	if _, known, err := replies.Get(ctx, k.store(), row.ID); err != nil || known {
 		return row.ID, err
 	}
-	if err := k.accept(ctx, row, func(ctx context.Context) error { return k.putAll(ctx, list) }); err != nil {
+	if err := k.accept(ctx, row, func(ctx context.Context) error { return k.messages.putAll(ctx, list) }); err != nil {
 		return "", err
 	}
 	if len(list) == 0 {
 		return row.ID, nil
 	}
-	return row.ID, k.broadcastTranscript(ctx, k.openConns())
+	return row.ID, k.clients.broadcastTranscript(ctx, k.clients.openConns())
 }
 
 // Wait returns the result of a request after it has ended, and releases the turn until then. ok is false if there is
@@ -123,7 +123,7 @@ func (k *conversation) collect(ctx context.Context, row *replyRow) (r Response, 
 
 // requestEnded removes a request that has ended from memory, and wakes the callers that wait for it.
 func (k *conversation) requestEnded(request string) {
-	k.audience.requestOver(request)
+	k.clients.audience.requestOver(request)
 	if ch, ok := k.waiters[request]; ok {
 		close(ch)
 		delete(k.waiters, request)
@@ -149,7 +149,7 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 	if limit < 0 {
 		return nil, errors.New("chat: the limit is negative")
 	}
-	return a.conv().newest(ctx, dohost.Query[messageRow]{Limit: limit})
+	return a.conv().messages.newest(ctx, dohost.Query[messageRow]{Limit: limit})
 }
 
 // SetMessages stores messages, replaces stored messages with the same ids, and sends clients the conversation. A tool
@@ -160,17 +160,17 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 // the error of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].
 func SetMessages(ctx context.Context, a Ref, list []Message) error {
 	k := a.conv()
-	if err := k.checkChange(ctx); err != nil {
+	if err := k.calls.checkChange(ctx); err != nil {
 		return err
 	}
-	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.putAll(ctx, list) }); err != nil {
+	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.messages.putAll(ctx, list) }); err != nil {
 		return err
 	}
-	return k.broadcastTranscript(ctx, k.openConns())
+	return k.clients.broadcastTranscript(ctx, k.clients.openConns())
 }
 
 // putAll stores messages of the program.
-func (k *conversation) putAll(ctx context.Context, list []Message) error {
+func (k *storedMessages) putAll(ctx context.Context, list []Message) error {
 	for _, m := range list {
 		if err := k.put(ctx, m, &replyRow{}); err != nil {
 			return err

@@ -40,12 +40,26 @@ func (e *refusedError) Error() string { return "chat: the agent refused the requ
 
 func refused(err error) error { return &refusedError{clipText(err.Error(), maxToolError)} }
 
+// askedRequests accepts and cancels the requests of other agents, keeps their return addresses, and delivers the answers.
+type askedRequests struct {
+	*shared
+	conv     *conversation
+	calls    *toolCalls
+	clients  *clientList
+	messages *storedMessages
+	sent     *sentRequests
+
+	// deciding counts the calls of OnAsked in progress, by the request. These requests stay known until then: see acceptAsked. Owned
+	// by the goroutine that has the turn.
+	deciding map[string]int
+}
+
 // acceptAsked stores a request of another agent, unless it is known, or the caller does not wait any more. The caller repeats it
 // after any error but a refusedError.
 //
 // OnAsked may take longer than an ended request stays known, and another acceptAsked may store the request until then. So
 // expireEnded keeps the requests that OnAsked decides about.
-func (k *conversation) acceptAsked(ctx context.Context, q *outgoing) error {
+func (k *askedRequests) acceptAsked(ctx context.Context, q *outgoing) error {
 	id := q.Address.Request
 	if _, known, err := replies.Get(ctx, k.store(), id); err != nil || known {
 		return err
@@ -76,18 +90,18 @@ func (k *conversation) acceptAsked(ctx context.Context, q *outgoing) error {
 	}
 	user := Text(id, RoleUser, q.Text)
 	row := replyRow{ID: id, Asked: &q.Address, Users: []string{user.ID}, Created: time.Now().UnixMilli(), Collects: true}
-	err = k.accept(ctx, row, func(ctx context.Context) error { return k.putAsked(ctx, user) })
+	err = k.conv.accept(ctx, row, func(ctx context.Context) error { return k.putAsked(ctx, user) })
 	if _, large := errors.AsType[*dohost.LimitError](err); large {
 		return refused(err)
 	}
 	if err != nil {
 		return err
 	}
-	return k.broadcastTranscript(ctx, k.openConns())
+	return k.clients.broadcastTranscript(ctx, k.clients.openConns())
 }
 
 // callOnAsked calls OnAsked.
-func (k *conversation) callOnAsked(ctx context.Context, a Asked) error {
+func (k *askedRequests) callOnAsked(ctx context.Context, a Asked) error {
 	if k.deciding == nil {
 		k.deciding = map[string]int{}
 	}
@@ -101,47 +115,47 @@ func (k *conversation) callOnAsked(ctx context.Context, a Asked) error {
 }
 
 // putAsked stores the message of a request of another agent.
-func (k *conversation) putAsked(ctx context.Context, m Message) error {
+func (k *askedRequests) putAsked(ctx context.Context, m Message) error {
 	old, _, err := messages.Get(ctx, k.store(), m.ID)
 	if err != nil {
 		return err
 	}
 	old.Asked = true
-	if _, err := k.putReplacing(ctx, old, m, 0, ""); err != nil {
+	if _, err := k.messages.putReplacing(ctx, old, m, 0, ""); err != nil {
 		return err
 	}
-	return k.trim(ctx)
+	return k.messages.trim(ctx)
 }
 
 // deliverText starts the delivery of a text.
-func (k *conversation) deliverText(ctx context.Context, to *returnAddress, text string) error {
+func (k *askedRequests) deliverText(ctx context.Context, to *returnAddress, text string) error {
 	out, err := responseJSON(text)
 	if err != nil {
 		return err
 	}
 	c := Completion{Output: out}
 	if len(out) > maxOutput {
-		c = Completion{Error: fmt.Sprintf("The answer of the agent %v has %d bytes, the limit is %d.", k.base.Object().ID(), len(out), maxOutput)}
+		c = Completion{Error: fmt.Sprintf("The answer of the agent %v has %d bytes, the limit is %d.", k.object().ID(), len(out), maxOutput)}
 	}
 	return k.startDelivery(ctx, to, c)
 }
 
 // startDelivery starts a fiber that completes the caller's call.
-func (k *conversation) startDelivery(ctx context.Context, to *returnAddress, c Completion) error {
+func (k *askedRequests) startDelivery(ctx context.Context, to *returnAddress, c Completion) error {
 	c.Key = to.Key
 	_, err := agent.StartFiber(ctx, k.base, deliverKind, delivery{*to, c}, nil)
 	return err
 }
 
 // deliver is the method of deliverKind.
-func (k *conversation) deliver(ctx context.Context, f *agent.Fiber[delivery]) error {
+func (k *askedRequests) deliver(ctx context.Context, f *agent.Fiber[delivery]) error {
 	d := f.Checkpoint()
 	err := dohost.Retry(ctx, &deliverRetry, func(ctx context.Context) error {
 		if d.Address.over() {
-			k.base.Object().Report(ctx, "chat:late", slog.String("request", d.Address.Request), slog.String("caller", d.Address.caller().String()))
+			k.object().Report(ctx, "chat:late", slog.String("request", d.Address.Request), slog.String("caller", d.Address.caller().String()))
 			return nil
 		}
-		return callAgent(ctx, k, d.Address.caller(), answerProcedure, sentAnswer{
+		return callAgent(ctx, k.shared, d.Address.caller(), answerProcedure, sentAnswer{
 			d.Address.Key, d.Address.Rest, d.Completion.Output, d.Completion.Error, d.Completion.Unknown,
 		})
 	})
@@ -152,6 +166,6 @@ func (k *conversation) deliver(ctx context.Context, f *agent.Fiber[delivery]) er
 	if err != nil || !ok || row.Value.Open() {
 		return err
 	}
-	_, _, err = k.collect(ctx, &row.Value)
+	_, _, err = k.conv.collect(ctx, &row.Value)
 	return err
 }

@@ -106,10 +106,10 @@ func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
 				return ledger.NoEffect(err)
 			}
 			row = callAsks(to, q.within, q.hidden)(old)
-			if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
+			if err := l.k.calls.putCall(ctx, old, row, callResult{}); err != nil {
 				return err
 			}
-			return l.k.startAsk(ctx, &outgoing{To: to, Text: q.text, Address: returnAddress{
+			return l.k.sent.startAsk(ctx, &outgoing{To: to, Text: q.text, Address: returnAddress{
 				Request: agenttool.RequestID(call.Key), Key: call.Key, Path: path, Expires: row.Expires, Hidden: q.hidden,
 			}})
 		})
@@ -124,20 +124,30 @@ func (l *liveReply) ask(ctx context.Context, call *Call, q *ask) error {
 	if err != nil {
 		return err
 	}
-	return l.k.sendRunStart(ctx, &row)
+	return l.k.sent.sendRunStart(ctx, &row)
 }
 
 // path returns the agents that ask each other, from the first to this one.
 func (l *liveReply) path() []dohost.ID {
-	self := l.k.base.Object().ID()
+	self := l.object().ID()
 	if l.row.Asked == nil {
 		return []dohost.ID{self}
 	}
 	return append(slices.Clone(l.row.Asked.Path), self)
 }
 
+// sentRequests sends the requests of tool calls to other agents and their tasks to pools, cancels them, and keeps the progress of
+// their runs.
+type sentRequests struct {
+	*shared
+	calls   *toolCalls
+	clients *clientList
+
+	watching map[string]bool // keys of the calls with a running task of watchAsked; owned by the goroutine that has the turn
+}
+
 // startAsk starts a fiber that sends a request or a cancellation.
-func (k *conversation) startAsk(ctx context.Context, q *outgoing) error {
+func (k *sentRequests) startAsk(ctx context.Context, q *outgoing) error {
 	key := "ask/" + q.Address.Key
 	if q.Cancel {
 		key = "cancel/" + q.Address.Key
@@ -147,16 +157,16 @@ func (k *conversation) startAsk(ctx context.Context, q *outgoing) error {
 }
 
 // sendAsk is the method of askKind.
-func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) error {
+func (k *sentRequests) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) error {
 	q := f.Checkpoint()
 	err := dohost.Retry(ctx, &askRetry, func(ctx context.Context) error {
 		switch {
 		case q.Cancel && q.Task != nil:
 			return k.sendTask(ctx, &q)
 		case q.Cancel:
-			return callAgent(ctx, k, q.To, cancelProcedure, cancelledAsk{q.Address.Request, q.Unsure})
+			return callAgent(ctx, k.shared, q.To, cancelProcedure, cancelledAsk{q.Address.Request, q.Unsure})
 		}
-		row, ok, err := k.externalCall(ctx, q.Address.Key)
+		row, ok, err := k.calls.externalCall(ctx, q.Address.Key)
 		if err != nil || !ok || row.ended() {
 			return err
 		}
@@ -171,7 +181,7 @@ func (k *conversation) sendAsk(ctx context.Context, f *agent.Fiber[outgoing]) er
 	case err == nil || q.Cancel:
 		return nil
 	}
-	_, err = k.complete(ctx, &Completion{Key: q.Address.Key, Error: q.failedText(err), Unknown: q.Task != nil && !refusedTask(err)}, math.MaxInt64)
+	_, err = k.calls.complete(ctx, &Completion{Key: q.Address.Key, Error: q.failedText(err), Unknown: q.Task != nil && !refusedTask(err)}, math.MaxInt64)
 	if errors.Is(err, ErrNoCall) {
 		return nil
 	}
@@ -238,7 +248,7 @@ const stoppedAskText = "The reply was stopped, and the request to the agent with
 const stoppedTaskText = "The reply was stopped, and the task of the call with it."
 
 // cancelAsk starts the fiber that cancels the request or the task of a call that has ended.
-func (k *conversation) cancelAsk(ctx context.Context, r *callRow) error {
+func (k *sentRequests) cancelAsk(ctx context.Context, r *callRow) error {
 	to, err := dohost.ParseID(r.Asks)
 	if err != nil {
 		return err
@@ -256,7 +266,7 @@ func (k *conversation) cancelAsk(ctx context.Context, r *callRow) error {
 
 // stopAsks ends the calls of a message that wait for other agents or for workers, and cancels their requests. It does not continue the
 // message. end applies the error to a call.
-func (k *conversation) stopAsks(ctx context.Context, calls map[string]callRow, end func(callRow, *uimessage.ToolAnswer) error) error {
+func (k *sentRequests) stopAsks(ctx context.Context, calls map[string]callRow, end func(callRow, *uimessage.ToolAnswer) error) error {
 	for _, r := range sortedCalls(calls) {
 		if r.Asks == "" || r.ended() {
 			continue
@@ -288,7 +298,7 @@ func sortedCalls(calls map[string]callRow) (all []callRow) {
 // stopAsks ends the calls of a reply that wait for other agents.
 func (l *liveReply) stopAsks(ctx context.Context) error {
 	return l.retryNoSpace(ctx, func() error {
-		return l.k.stopAsks(ctx, l.calls, func(_ callRow, f *uimessage.ToolAnswer) error {
+		return l.k.sent.stopAsks(ctx, l.calls, func(_ callRow, f *uimessage.ToolAnswer) error {
 			return l.answer(ctx, &answerFrame{ToolAnswer: *f})
 		})
 	})

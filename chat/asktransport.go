@@ -74,7 +74,7 @@ type sentProgress struct {
 
 var (
 	askProcedure = procedure("ask", func(ctx context.Context, k *conversation, q sentAsk) (acceptedAsk, error) {
-		err := k.acceptAsked(ctx, &outgoing{Text: string(q.Text), Address: returnAddress{
+		err := k.asked.acceptAsked(ctx, &outgoing{Text: string(q.Text), Address: returnAddress{
 			Request: q.Request, Key: q.Key, Path: q.Path, Expires: q.Expires, Hidden: q.Hidden,
 		}})
 		if r, ok := errors.AsType[*refusedError](err); ok {
@@ -83,22 +83,22 @@ var (
 		return acceptedAsk{}, err
 	})
 	cancelProcedure = procedure("cancel", func(ctx context.Context, k *conversation, q cancelledAsk) (struct{}, error) {
-		return struct{}{}, k.cancelAsked(ctx, q.Request, q.Unsure)
+		return struct{}{}, k.asked.cancelAsked(ctx, q.Request, q.Unsure)
 	})
 	answerProcedure = procedure("answer", func(ctx context.Context, k *conversation, a sentAnswer) (struct{}, error) {
 		if len(a.Rest) > 0 {
-			if _, err := k.takeProgress(ctx, a.Key, a.Rest, true); err != nil {
+			if _, err := k.sent.takeProgress(ctx, a.Key, a.Rest, true); err != nil {
 				return struct{}{}, err
 			}
 		}
-		_, err := k.complete(ctx, &Completion{Key: a.Key, Output: a.Output, Error: a.Error, Unknown: a.Unknown}, answerSpaceTime)
+		_, err := k.calls.complete(ctx, &Completion{Key: a.Key, Output: a.Output, Error: a.Error, Unknown: a.Unknown}, answerSpaceTime)
 		if errors.Is(err, ErrNoCall) || errors.Is(err, ErrInvalidOutput) {
 			return struct{}{}, nil // its message was deleted, or the model has the error
 		}
 		return struct{}{}, err
 	})
 	progressProcedure = procedure("progress", func(ctx context.Context, k *conversation, p sentProgress) (progressTaken, error) {
-		return k.takeProgress(ctx, p.Key, p.Chunks, false)
+		return k.sent.takeProgress(ctx, p.Key, p.Chunks, false)
 	})
 	watchProcedure = procedure("watch", func(ctx context.Context, k *conversation, request string) (struct{}, error) {
 		if l := k.live; l != nil && l.row.Asked != nil && l.row.Asked.Request == request {
@@ -129,15 +129,15 @@ func isNoChatAgent(err error) bool {
 }
 
 // callAgent calls a procedure without a result of another agent.
-func callAgent[In any](ctx context.Context, k *conversation, id dohost.ID, p dohost.Procedure[In, struct{}], in In) error {
-	_, err := p.Call(ctx, k.base.Object(), id, in, nil)
+func callAgent[In any](ctx context.Context, s *shared, id dohost.ID, p dohost.Procedure[In, struct{}], in In) error {
+	_, err := p.Call(ctx, s.object(), id, in, nil)
 	return err
 }
 
 // sendRequest sends a request to another agent.
-func (k *conversation) sendRequest(ctx context.Context, q *outgoing) error {
+func (k *sentRequests) sendRequest(ctx context.Context, q *outgoing) error {
 	a := &q.Address
-	r, err := askProcedure.Call(ctx, k.base.Object(), q.To, sentAsk{a.Request, a.Key, a.Path, a.Expires, a.Hidden, []byte(q.Text)}, nil)
+	r, err := askProcedure.Call(ctx, k.object(), q.To, sentAsk{a.Request, a.Key, a.Path, a.Expires, a.Hidden, []byte(q.Text)}, nil)
 	if err == nil && r.Refused != "" {
 		err = &refusedError{r.Refused}
 	}
@@ -146,7 +146,7 @@ func (k *conversation) sendRequest(ctx context.Context, q *outgoing) error {
 
 // isOnItsWay reports whether the request or the task of a call may be on its way: the fiber that sends it has not ended. It is called in the batch that
 // ends the call.
-func (k *conversation) isOnItsWay(ctx context.Context, key string) (bool, error) {
+func (k *sentRequests) isOnItsWay(ctx context.Context, key string) (bool, error) {
 	f, ok, err := k.base.Fibers().GetByKey(ctx, "ask/"+key)
 	return ok && f.Status != agent.FiberCompleted, err
 }

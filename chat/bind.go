@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"net/http"
 	"slices"
@@ -35,51 +34,34 @@ func (k *conversation) conv() *conversation { return k }
 
 // conversation is the in-memory state of one incarnation of a chat agent.
 type conversation struct {
-	// Set before any of the object's code runs.
-	base  base
-	class *class
-	owner any // the user's struct
-
+	*shared
 	// Owned by the goroutine that has the turn.
 	live       *liveReply
-	inOnCall   bool        // OnCall is running
-	clearing   *agent.Conn // the client that is clearing the conversation; sendEnd sends it no transcript; may be nil
-	audience   audience[*agent.Conn]
 	callPrefix string // the prefix of the names that nextCall returns; empty before the first name
-	calls      int    // the number of names that nextCall has returned
+	callNumber int    // the number of names that nextCall has returned
 	lastCall   string // the last call of a handler that has begun
 	// waiters are closed when their request has ended.
 	waiters map[string]chan struct{}
-	// deciding counts the calls of OnAsked in progress, by the request. These requests stay known until then: see acceptAsked.
-	deciding map[string]int
-	// watching has the keys of the calls with a running task of watchAsked.
-	watching map[string]bool
-	// summarizing is closed at the end of the summary that is being made; nil if there is none.
-	summarizing chan struct{}
-	// part has the messages that the model is summarising; nil if there are none.
-	part *summaryPart
+
+	clients   clientList
+	calls     toolCalls
+	messages  storedMessages
+	asked     askedRequests
+	sent      sentRequests
+	summaries summarizer
+	sweeper   sweeper
 }
 
-// base is the underlying agent.
-type base interface {
-	agent.Ref
-	Fibers() agent.Fibers
-	Name() string
-	Object() *dohost.State
-	Storage() *dohost.Storage
-	Connections(tag string) iter.Seq[*agent.Conn]
-	BroadcastTo(ctx context.Context, f dohost.Frame, to []*agent.Conn) error
-}
-
-// class is the part that all chat agents of a class share. Hooks receive the agent's struct as self.
-type class struct {
-	options  Options
-	reply    func(self any, ctx context.Context, r *Reply) error
-	recovery func(self any, ctx context.Context, c *InterruptedReply) (RecoveryAction, error)
-	response func(self any, ctx context.Context, r Response) error
-	sanitize func(self any, m Message) Message
-	asked    func(self any, ctx context.Context, a Asked) error
-	called   func(self any, ctx context.Context, c Call) error
+// init prepares a conversation, in which the values know each other.
+func (k *conversation) init(s *shared) {
+	k.shared = s
+	k.clients = clientList{shared: s, conv: k, messages: &k.messages}
+	k.messages = storedMessages{shared: s, conv: k, calls: &k.calls, asked: &k.asked, sent: &k.sent, summaries: &k.summaries, sweeper: &k.sweeper}
+	k.calls = toolCalls{shared: s, conv: k, clients: &k.clients, messages: &k.messages, sent: &k.sent}
+	k.asked = askedRequests{shared: s, conv: k, calls: &k.calls, clients: &k.clients, messages: &k.messages, sent: &k.sent}
+	k.sent = sentRequests{shared: s, calls: &k.calls, clients: &k.clients}
+	k.summaries = summarizer{shared: s, messages: &k.messages}
+	k.sweeper = sweeper{shared: s, conv: k, calls: &k.calls}
 }
 
 // Handlers are the functions and the properties of a class of chat agents of type O with a state S. All fields but Reply
@@ -179,7 +161,8 @@ func Bind[O, S any, P interface {
 	}
 	c, errs := newClass(*h)
 	wrapped := func(ctx context.Context, a *agent.Agent[S]) (*O, error) {
-		own := &Agent[S]{Agent: a, conversation: conversation{base: a, class: c}}
+		own := &Agent[S]{Agent: a}
+		own.init(&shared{base: a, class: c})
 		self, err := construct(ctx, own)
 		if err != nil || self == nil {
 			return nil, err
@@ -197,13 +180,13 @@ func Bind[O, S any, P interface {
 	all := append([]agent.Entry[O]{
 		agent.Extend(agent.Extension[O]{
 			Protocol:  "chat",
-			Connect:   func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).connect(ctx, conn) },
-			Connected: func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).replayRuns(ctx, conn) },
+			Connect:   func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).clients.connect(ctx, conn) },
+			Connected: func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).sent.replayRuns(ctx, conn) },
 			Message: func(o *O, ctx context.Context, conn *agent.Conn, f dohost.Frame) (bool, error) {
 				return of(o).receive(ctx, conn, f)
 			},
 			Request: func(o *O, w http.ResponseWriter, r *http.Request) bool { return of(o).serve(w, r) },
-			Close:   func(o *O, _ context.Context, conn *agent.Conn) { of(o).audience.gone(conn) },
+			Close:   func(o *O, _ context.Context, conn *agent.Conn) { of(o).clients.audience.gone(conn) },
 			Cancelled: func(o *O, ctx context.Context, f agent.FiberInfo) error {
 				return of(o).fiberCancelled(ctx, f)
 			},
@@ -231,24 +214,24 @@ func durableEntries[O any, P interface {
 			KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true,
 		}),
 		agent.OnFiber(sweepKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
-			return of(o).sweep(ctx, f)
+			return of(o).sweeper.sweep(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
 		agent.OnFiber(summaryKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
-			return of(o).summarizeFiber(ctx, f)
+			return of(o).summaries.summarizeFiber(ctx, f)
 		}, &agent.KindOptions{MaxRetries: summary.Budget, KeepCompleted: retainEnded, Quiet: true}),
 		agent.OnFiber(askKind, func(o *O, ctx context.Context, f *agent.Fiber[outgoing]) error {
-			return of(o).sendAsk(ctx, f)
+			return of(o).sent.sendAsk(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: retainEnded, KeepFailed: retainEnded, Quiet: true}),
 		agent.OnFiber(deliverKind, func(o *O, ctx context.Context, f *agent.Fiber[delivery]) error {
-			return of(o).deliver(ctx, f)
+			return of(o).asked.deliver(ctx, f)
 		}, &agent.KindOptions{MaxRetries: deliverRetries, KeepCompleted: retainEnded, Quiet: true}),
 		agent.OnSchedule(cancelledCallback, func(o *O, ctx context.Context, fiber string) error {
 			return of(o).endCancelled(ctx, fiber)
 		}),
 		agent.OnSchedule(expireCallback, func(o *O, ctx context.Context, of expiredApproval) error {
-			return P(o).conv().expireApproval(ctx, of, math.MaxInt64) // nothing repeats it
+			return P(o).conv().calls.expireApproval(ctx, of, math.MaxInt64) // nothing repeats it
 		}),
-		agent.OnSchedule(taskCallback, func(o *O, ctx context.Context, e pool.Ended) error { return of(o).taskEnded(ctx, &e) }),
+		agent.OnSchedule(taskCallback, func(o *O, ctx context.Context, e pool.Ended) error { return of(o).sent.taskEnded(ctx, &e) }),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),
 	}
 }

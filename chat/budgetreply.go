@@ -172,6 +172,6 @@ type clientBudgetError struct{ message Message }
 func (e *clientBudgetError) Error() string { return "clients may not approve a budget" }
 
 // refusesClient reports whether a client may not give an answer: the approval of a budget.
-func (k *conversation) refusesClient(call *callRow, f *answerFrame) bool {
-	return call.Tool == budgetTool && call.Runs == runsOnServer && !k.class.options.Budget.ClientsDecide && f.Approved != nil && *f.Approved
+func (k *toolCalls) refusesClient(call *callRow, f *answerFrame) bool {
+	return call.Tool == budgetTool && call.Runs == runsOnServer && !k.options().Budget.ClientsDecide && f.Approved != nil && *f.Approved
 }

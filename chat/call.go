@@ -85,7 +85,7 @@ func resultIn(v interface {
 
 // callOnCall calls OnCall after a change of a call's state, or for a late result, in the transaction of the change. An error rolls back the writes of
 // OnCall alone, except if a repetition of the change may succeed.
-func (k *conversation) callOnCall(ctx context.Context, row *callRow, result callResult) error {
+func (k *toolCalls) callOnCall(ctx context.Context, row *callRow, result callResult) error {
 	c := row.call()
 	if row.ended() && !row.Async && !row.Late {
 		c.Output, c.Error = result.output, cmp.Or(result.failure, c.Error)
@@ -102,13 +102,13 @@ func (k *conversation) callOnCall(ctx context.Context, row *callRow, result call
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	k.base.Object().Report(ctx, "chat:failed", slog.String("call", row.ID), slog.String("hook", "OnCall"), slog.Any("err", err))
+	k.object().Report(ctx, "chat:failed", slog.String("call", row.ID), slog.String("hook", "OnCall"), slog.Any("err", err))
 	return nil
 }
 
 // checkChange returns an error if the program may not change the conversation: its client is read-only, or it is in OnCall. OnCall would
 // be called for the calls in the messages, without an end.
-func (k *conversation) checkChange(ctx context.Context) error {
+func (k *toolCalls) checkChange(ctx context.Context) error {
 	if k.inOnCall {
 		return fmt.Errorf("chat: OnCall must not change the conversation: %w", dohost.ErrMisuse)
 	}

@@ -124,8 +124,20 @@ var callRows = dohost.Collection[callRow]{
 	},
 }
 
+// toolCalls keeps the rows of the tool calls of the stored messages, and applies results, approvals and the ends of their times.
+// The calls of the running reply are those of its liveReply.
+type toolCalls struct {
+	*shared
+	conv     *conversation
+	clients  *clientList
+	messages *storedMessages
+	sent     *sentRequests
+
+	inOnCall bool // OnCall is running; owned by the goroutine that has the turn
+}
+
 // callsOf returns the rows of the calls of a message, by their ids.
-func (k *conversation) callsOf(ctx context.Context, message string) (map[string]callRow, error) {
+func (k *toolCalls) callsOf(ctx context.Context, message string) (map[string]callRow, error) {
 	rows := map[string]callRow{}
 	of := dohost.KeyOf(message)
 	for row, err := range callRows.All(ctx, k.store(), &dohost.Query[callRow]{Start: of, End: of.PrefixEnd()}) {
@@ -139,7 +151,7 @@ func (k *conversation) callsOf(ctx context.Context, message string) (map[string]
 
 // syncCalls makes the rows of a message's calls agree with its parts. by is the request whose reply ends with the message:
 // the calls that it made have the input that is stored.
-func (k *conversation) syncCalls(ctx context.Context, m *Message, by string) error {
+func (k *toolCalls) syncCalls(ctx context.Context, m *Message, by string) error {
 	had, err := k.callsOf(ctx, m.ID)
 	if err != nil {
 		return err
@@ -166,7 +178,7 @@ func (k *conversation) syncCalls(ctx context.Context, m *Message, by string) err
 
 // callRules returns the rules for answers of clients to the open calls. If needed is false, callRules reads no rows, and the rules
 // are those of calls without a row.
-func (k *conversation) callRules(ctx context.Context, needed bool) (rules uimessage.CallRules, err error) {
+func (k *toolCalls) callRules(ctx context.Context, needed bool) (rules uimessage.CallRules, err error) {
 	type key struct{ message, call string }
 	calls := map[key]callRow{}
 	if needed {
@@ -184,7 +196,7 @@ func (k *conversation) callRules(ctx context.Context, needed bool) (rules uimess
 		Server: func(message, call string) bool { return calls[key{message, call}].Runs == runsOnServer },
 		InProgress: func(message, call string) bool {
 			r := calls[key{message, call}]
-			return r.inProgress() || r.Tool == budgetTool && !k.class.options.Budget.ClientsDecide
+			return r.inProgress() || r.Tool == budgetTool && !k.options().Budget.ClientsDecide
 		},
 		Amend: func(message string, f *uimessage.ToolAnswer) {
 			r := calls[key{message, f.CallID}]
@@ -195,7 +207,7 @@ func (k *conversation) callRules(ctx context.Context, needed bool) (rules uimess
 
 // replaceCalls writes the rows in now that differ from those in old, and deletes the rows of old that
 // are missing from now. It does so in the order of their ids, which is that of their events in the audit log. m has the results of the calls.
-func (k *conversation) replaceCalls(ctx context.Context, old, now map[string]callRow, m *Message) error {
+func (k *toolCalls) replaceCalls(ctx context.Context, old, now map[string]callRow, m *Message) error {
 	for _, row := range sortedCalls(now) {
 		var result callResult
 		if p, ok := uimessage.Call(m, row.ID); ok {
@@ -217,12 +229,12 @@ func (k *conversation) replaceCalls(ctx context.Context, old, now map[string]cal
 }
 
 // deleteCall deletes the row of a call, and cancels its task.
-func (k *conversation) deleteCall(ctx context.Context, row callRow) error {
+func (k *toolCalls) deleteCall(ctx context.Context, row callRow) error {
 	if err := row.deleteProgress(ctx, k.store()); err != nil {
 		return err
 	}
 	if row.waitsForTask() {
-		if err := k.cancelAsk(ctx, &row); err != nil {
+		if err := k.sent.cancelAsk(ctx, &row); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func (k *conversation) cancel(ctx context.Context, id string) (bool, error) {
 	if err := k.stop(ctx, row.Value, StatusAborted); err != nil {
 		return true, err
 	}
-	return true, k.notifyWaiting(ctx)
+	return true, k.clients.notifyWaiting(ctx)
 }
 
 // stop ends an open request.
@@ -51,9 +51,9 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 		return err
 	}
 	err := dohost.Transaction(ctx, func(ctx context.Context) error {
-		err := errors.Join(k.putReply(ctx, row), k.answerAsked(ctx, &row, row.Asked, nil))
+		err := errors.Join(k.putReply(ctx, row), k.asked.answerAsked(ctx, &row, row.Asked, nil))
 		if err == nil && row.Continues && row.Message != "" {
-			err = k.notContinued(ctx, row.Message)
+			err = k.asked.notContinued(ctx, row.Message)
 		}
 		return err
 	})
@@ -61,7 +61,7 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 		return err
 	}
 	k.requestEnded(row.ID)
-	return k.broadcast(ctx, row.endFrame(), k.openConns())
+	return k.clients.broadcast(ctx, row.endFrame(), k.clients.openConns())
 }
 
 // errCancelled is the error of a reply with a cancelled fiber.
@@ -116,18 +116,18 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 	if err != nil {
 		return err
 	}
-	k.clearing = from
-	defer func() { k.clearing = nil }()
+	k.clients.clearing = from
+	defer func() { k.clients.clearing = nil }()
 	for _, r := range open { // the queued ones first, so that none of them begins
 		if err := k.stop(ctx, r.Value, StatusAborted); err != nil {
 			return err
 		}
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := k.clearAddresses(ctx); err != nil {
+		if err := k.asked.clearAddresses(ctx); err != nil {
 			return err
 		}
-		if err := k.trimTo(ctx, 0); err != nil {
+		if err := k.messages.trimTo(ctx, 0); err != nil {
 			return err
 		}
 		for _, name := range []string{terminalNote, requestNote} {
@@ -140,8 +140,8 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := k.notifyWaiting(ctx); err != nil {
+	if err := k.clients.notifyWaiting(ctx); err != nil {
 		return err
 	}
-	return k.broadcast(ctx, streamFrame{Type: frameClear}, k.openConns(from))
+	return k.clients.broadcast(ctx, streamFrame{Type: frameClear}, k.clients.openConns(from))
 }

@@ -17,7 +17,7 @@ import (
 //
 // After it no call of the request begins: the calls of its message that wait end in the batch of the cancellation, or before the
 // running reply does. A client's stop of the reply does not end them: the client sees the calls, and may still decide about them.
-func (k *conversation) cancelAsked(ctx context.Context, request string, unsure bool) error {
+func (k *askedRequests) cancelAsked(ctx context.Context, request string, unsure bool) error {
 	_, known, err := replies.Get(ctx, k.store(), request)
 	if err != nil {
 		return err
@@ -25,10 +25,10 @@ func (k *conversation) cancelAsked(ctx context.Context, request string, unsure b
 	if !known && (unsure || k.deciding[request] > 0) {
 		now := time.Now()
 		row := replyRow{ID: request, Created: now.UnixMilli(), Collects: true}
-		if _, err := k.step(&row, row.ending(StatusAborted), now); err != nil {
+		if _, err := k.conv.step(&row, row.ending(StatusAborted), now); err != nil {
 			return err
 		}
-		return k.putReply(ctx, row)
+		return k.conv.putReply(ctx, row)
 	}
 	waiting, err := waitingRows.List(ctx, k.store(), &dohost.Query[waitingRow]{Where: func(w waitingRow) bool {
 		return w.Address.Request == request
@@ -49,14 +49,14 @@ func (k *conversation) cancelAsked(ctx context.Context, request string, unsure b
 			err = k.withdrawRunning(ctx, r.Value)
 		}
 		if err == nil {
-			_, err = k.cancel(ctx, r.Key)
+			_, err = k.conv.cancel(ctx, r.Key)
 		}
 	}
 	return err
 }
 
 // cancelWaiting stops a request whose reply has ended while calls of its message wait, in one batch.
-func (k *conversation) cancelWaiting(ctx context.Context, w *waitingRow) error {
+func (k *askedRequests) cancelWaiting(ctx context.Context, w *waitingRow) error {
 	var m Message
 	err := dohost.Transaction(ctx, func(ctx context.Context) (err error) {
 		if err := k.giveUpAddress(ctx, w, "the caller has cancelled the request"); err != nil {
@@ -67,7 +67,7 @@ func (k *conversation) cancelWaiting(ctx context.Context, w *waitingRow) error {
 		}})
 		for _, r := range queued {
 			if err == nil {
-				err = k.stop(ctx, r.Value, StatusAborted)
+				err = k.conv.stop(ctx, r.Value, StatusAborted)
 			}
 		}
 		if err == nil {
@@ -79,11 +79,11 @@ func (k *conversation) cancelWaiting(ctx context.Context, w *waitingRow) error {
 		return err
 	}
 	for _, p := range m.Parts {
-		if err := k.sendRunEnd(ctx, &m, p.Text("toolCallId")); err != nil {
+		if err := k.sent.sendRunEnd(ctx, &m, p.Text("toolCallId")); err != nil {
 			return err
 		}
 	}
-	return k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
+	return k.clients.broadcast(ctx, updatedFrame{frameUpdated, m}, k.clients.openConns())
 }
 
 // withdrawnText is the result of a call that waits when its request is cancelled.
@@ -105,7 +105,7 @@ func withdrawal(p Part, r *callRow) (f *uimessage.ToolAnswer, ok bool) {
 }
 
 // withdrawStored ends the calls of a stored message that wait, and returns the message; without an id if it is not stored.
-func (k *conversation) withdrawStored(ctx context.Context, message string) (m Message, err error) {
+func (k *askedRequests) withdrawStored(ctx context.Context, message string) (m Message, err error) {
 	row, ok, err := messages.Get(ctx, k.store(), message)
 	if err != nil || !ok {
 		return m, err
@@ -113,11 +113,11 @@ func (k *conversation) withdrawStored(ctx context.Context, message string) (m Me
 	if m, err = row.Message(); err != nil {
 		return m, err
 	}
-	calls, err := k.callsOf(ctx, message)
+	calls, err := k.calls.callsOf(ctx, message)
 	if err != nil {
 		return m, err
 	}
-	err = k.stopAsks(ctx, calls, func(_ callRow, f *uimessage.ToolAnswer) error {
+	err = k.sent.stopAsks(ctx, calls, func(_ callRow, f *uimessage.ToolAnswer) error {
 		if p, ok := uimessage.Call(&m, f.CallID); ok {
 			f.Apply(p)
 		}
@@ -130,15 +130,15 @@ func (k *conversation) withdrawStored(ctx context.Context, message string) (m Me
 		}
 	}
 	if err == nil {
-		_, err = k.putReplacing(ctx, row, m, 0, "")
+		_, err = k.messages.putReplacing(ctx, row, m, 0, "")
 	}
 	return m, err
 }
 
 // withdrawRunning ends the calls of a running reply that wait, before the reply is stopped. The stop ends the calls that ask agents
 // and those that run.
-func (k *conversation) withdrawRunning(ctx context.Context, row replyRow) error {
-	l, err := k.loadLive(ctx, row)
+func (k *askedRequests) withdrawRunning(ctx context.Context, row replyRow) error {
+	l, err := k.conv.loadLive(ctx, row)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (s streamStatus) frame(conn, probe string) streamFrame {
 	return streamFrame{Type: frameNone, Reason: "idle", ProbeID: probe}
 }
 
-func (k *conversation) streamStatus(ctx context.Context) (s streamStatus, err error) {
+func (k *clientList) streamStatus(ctx context.Context) (s streamStatus, err error) {
 	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Limit: 1})
 	if err != nil {
 		return s, err
@@ -61,7 +61,7 @@ func (k *conversation) streamStatus(ctx context.Context) (s streamStatus, err er
 }
 
 // connect notifies a new connection of the running or queued request.
-func (k *conversation) connect(ctx context.Context, conn *agent.Conn) error {
+func (k *clientList) connect(ctx context.Context, conn *agent.Conn) error {
 	if !conn.Protocol() {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (k *conversation) connect(ctx context.Context, conn *agent.Conn) error {
 }
 
 // probe answers a client that asks for a reply to resume.
-func (k *conversation) probe(ctx context.Context, conn *agent.Conn, id string) error {
+func (k *clientList) probe(ctx context.Context, conn *agent.Conn, id string) error {
 	s, err := k.streamStatus(ctx)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (k *conversation) probe(ctx context.Context, conn *agent.Conn, id string) e
 // sendMissedTranscript sends a new connection the transcript if a request has ended recently: the client may have
 // received the beginning of its reply on a previous connection. It does so after a failed reply, too, because the replay
 // of a failed reply has only the error.
-func (k *conversation) sendMissedTranscript(ctx context.Context, conn *agent.Conn) error {
+func (k *clientList) sendMissedTranscript(ctx context.Context, conn *agent.Conn) error {
 	last, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "ended", Reverse: true, Limit: 1})
 	if err != nil || len(last) == 0 {
 		return err
@@ -101,18 +101,18 @@ func (k *conversation) sendMissedTranscript(ctx context.Context, conn *agent.Con
 }
 
 // sendStatus sends a client the state of a request's stream.
-func (k *conversation) sendStatus(ctx context.Context, conn *agent.Conn, f streamFrame) error {
+func (k *clientList) sendStatus(ctx context.Context, conn *agent.Conn, f streamFrame) error {
 	if err := k.send(ctx, conn, f); err != nil {
 		return err
 	}
-	if k.audience.sent(conn, f) && k.live != nil && k.live.recovering {
-		return k.send(ctx, conn, recoveringFrame{frameRecovering, true, k.live.row.ID})
+	if l := k.conv.live; k.audience.sent(conn, f) && l != nil && l.recovering {
+		return k.send(ctx, conn, recoveringFrame{frameRecovering, true, l.row.ID})
 	}
 	return nil
 }
 
 // notifyReplyBegins notifies waiting connections that a reply begins, and all connections that a reply resumes.
-func (k *conversation) notifyReplyBegins(ctx context.Context, l *liveReply) error {
+func (k *clientList) notifyReplyBegins(ctx context.Context, l *liveReply) error {
 	for _, conn := range k.audience.waitOver() {
 		if err := k.sendStatus(ctx, conn, streamFrame{Type: frameResuming, ID: l.row.ID}); err != nil {
 			return err
@@ -125,7 +125,7 @@ func (k *conversation) notifyReplyBegins(ctx context.Context, l *liveReply) erro
 }
 
 // notifyWaiting sends the new state to connections that wait for a reply, if that ended before it began.
-func (k *conversation) notifyWaiting(ctx context.Context) error {
+func (k *clientList) notifyWaiting(ctx context.Context) error {
 	waiting := k.audience.waitOver()
 	if len(waiting) == 0 {
 		return nil
@@ -142,12 +142,13 @@ func (k *conversation) notifyWaiting(ctx context.Context) error {
 // resumeClient replays a reply to a client. The client receives later chunks live. During a reply, the conversation
 // ignores a client that asks for another one: that has ended since it was offered, all connections received its end, and
 // hooks of 0.21 take a second end for the end of the running reply.
-func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id string) error {
+func (k *clientList) resumeClient(ctx context.Context, conn *agent.Conn, id string) error {
 	row, ok, err := replies.Get(ctx, k.store(), id)
+	live := k.conv.live
 	switch {
 	case err != nil:
 		return err
-	case k.live != nil && k.live.row.ID != id:
+	case live != nil && live.row.ID != id:
 		return nil
 	case !ok:
 		n, err := k.readNote(ctx, terminalNote)
@@ -184,7 +185,7 @@ func (k *conversation) resumeClient(ctx context.Context, conn *agent.Conn, id st
 // replay sends a client the reply so far. It merges the deltas of one text or reasoning into one chunk with the number
 // of the last: fewer updates for clients that start from nothing. A reply that continues an older message is replayed
 // chunk by chunk, since clients skip chunks by their numbers.
-func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow) error {
+func (k *clientList) replay(ctx context.Context, conn *agent.Conn, r *replyRow) error {
 	var last chunkRow
 	var deltas uimessage.Deltas // from last on
 	joins := false
@@ -197,7 +198,7 @@ func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow
 		}
 		return k.send(ctx, conn, r.frame(last, true))
 	}
-	err := k.eachChunk(ctx, r, func(row chunkRow) error {
+	err := k.conv.eachChunk(ctx, r, func(row chunkRow) error {
 		var c Chunk
 		if err := json.Unmarshal(row.JSON, &c); err != nil {
 			return err

@@ -51,7 +51,7 @@ func (k *conversation) checkCalls(ctx context.Context) error {
 		}
 		rows[[2]string{row.Value.Message, row.Value.ID}] = row.Value
 	}
-	all, err := k.newest(ctx, dohost.Query[messageRow]{})
+	all, err := k.messages.newest(ctx, dohost.Query[messageRow]{})
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (k *conversation) CheckLiveCalls(ctx context.Context) error {
 	if k.live == nil {
 		return errors.New("no reply is running")
 	}
-	rows, err := k.callsOf(ctx, k.live.row.Message)
+	rows, err := k.calls.callsOf(ctx, k.live.row.Message)
 	for id, r := range rows {
 		if has := k.live.calls[id]; has != r {
 			err = errors.Join(err, fmt.Errorf("the running reply has the call %+v, its row is %+v", has, r))
@@ -125,7 +125,7 @@ func (k *conversation) CutLog(ctx context.Context) (chunk string, err error) {
 	if err != nil {
 		return "", err
 	}
-	calls, err := k.callsOf(ctx, row.Message)
+	calls, err := k.calls.callsOf(ctx, row.Message)
 	if err != nil {
 		return "", err
 	}

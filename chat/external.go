@@ -113,11 +113,11 @@ func Complete(ctx context.Context, a Ref, c *Completion) (applied bool, err erro
 	if err := k.store().Sync(ctx); err != nil { // not in a Transaction: frames cannot be rolled back
 		return false, err
 	}
-	return k.complete(ctx, c, answerWait)
+	return k.calls.complete(ctx, c, answerWait)
 }
 
 // complete is Complete, with a bound for the wait for space.
-func (k *conversation) complete(ctx context.Context, c *Completion, most time.Duration) (applied bool, err error) {
+func (k *toolCalls) complete(ctx context.Context, c *Completion, most time.Duration) (applied bool, err error) {
 	var invalid error
 	tool := ""
 	err = retryNoSpaceWithin(ctx, most, func() error {
@@ -136,7 +136,7 @@ func (k *conversation) complete(ctx context.Context, c *Completion, most time.Du
 			return fmt.Errorf("%w: no external call has the key %q", ErrNoCall, c.Key)
 		case row.ended():
 			if row.State == CallUnknown && row.overdue(row.Changed) {
-				k.base.Object().Report(ctx, "chat:late", slog.String("call", row.ID), slog.String("tool", row.Tool))
+				k.object().Report(ctx, "chat:late", slog.String("call", row.ID), slog.String("tool", row.Tool))
 				return k.keepLate(ctx, row.Message, row.ID, c.result())
 			}
 			return nil
@@ -150,7 +150,7 @@ func (k *conversation) complete(ctx context.Context, c *Completion, most time.Du
 		if err := k.endExternal(ctx, row, f, !c.Unknown && invalid == nil); err != nil || row.Role == "" || c.ofTask {
 			return err
 		}
-		return k.cancelTask(ctx, &row)
+		return k.sent.cancelTask(ctx, &row)
 	})
 	if err == nil && applied && invalid != nil {
 		applied, err = false, fmt.Errorf("%w (the call %q of the tool %q has ended)", invalid, c.Key, tool)
@@ -159,7 +159,7 @@ func (k *conversation) complete(ctx context.Context, c *Completion, most time.Du
 }
 
 // externalCall returns the external call with a key.
-func (k *conversation) externalCall(ctx context.Context, key string) (row callRow, ok bool, err error) {
+func (k *toolCalls) externalCall(ctx context.Context, key string) (row callRow, ok bool, err error) {
 	rows, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{Index: "external", Equal: dohost.KeyOf(key), Limit: 1})
 	if err != nil || len(rows) == 0 {
 		return row, false, err
@@ -169,13 +169,13 @@ func (k *conversation) externalCall(ctx context.Context, key string) (row callRo
 
 // endExternal ends an external call that has not ended, without waiting for space. It queues the continuation of the message
 // in the same batch. certain is about an error: the executor knows whether the call took effect.
-func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain bool) error {
-	being, ok, err := k.running(ctx)
+func (k *toolCalls) endExternal(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain bool) error {
+	being, ok, err := k.conv.running(ctx)
 	if err != nil {
 		return err
 	}
 	if ok && being.Message == row.Message {
-		l, err := k.loadLive(ctx, being)
+		l, err := k.conv.loadLive(ctx, being)
 		if err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessag
 		f = &uimessage.ToolAnswer{CallID: f.CallID, State: uimessage.OutputError, ErrorText: largeResultText}
 		next := row.asyncResult(f, false, time.Now().UnixMilli())
 		if err = k.putCall(ctx, row, next, callResult{}); err == nil && next.shown() {
-			err = k.broadcast(ctx, next.endFrame(Part{}, false), k.openConns())
+			err = k.clients.broadcast(ctx, next.endFrame(Part{}, false), k.clients.openConns())
 		}
 	}
 	return err
@@ -200,7 +200,7 @@ func (k *conversation) endExternal(ctx context.Context, row callRow, f *uimessag
 const largeResultText = "The result of the call does not fit into the message."
 
 // endStored ends an external call of a stored message. With continues it queues a continuation of the message.
-func (k *conversation) endStored(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain, continues bool) error {
+func (k *toolCalls) endStored(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain, continues bool) error {
 	r, ok, err := messages.Get(ctx, k.store(), row.Message)
 	if err != nil || !ok {
 		return errors.Join(err, fmt.Errorf("%w: the message %q is deleted", ErrNoCall, row.Message))
@@ -227,21 +227,21 @@ func (k *conversation) endStored(ctx context.Context, row callRow, f *uimessage.
 		if err := k.putCall(ctx, row, next, callResult{}); err != nil {
 			return err
 		}
-		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
+		if _, err := k.messages.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
 			return err
 		}
-		return k.continueMessage(ctx, m.ID, true)
+		return k.conv.continueMessage(ctx, m.ID, true)
 	})
 	if err != nil {
 		return err
 	}
-	if err := k.sendRunEnd(ctx, &m, row.ID); err != nil {
+	if err := k.sent.sendRunEnd(ctx, &m, row.ID); err != nil {
 		return err
 	}
-	return k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
+	return k.clients.broadcast(ctx, updatedFrame{frameUpdated, m}, k.clients.openConns())
 }
 
-// endExternal is conversation.endExternal for a call of the running reply.
+// endExternal is toolCalls.endExternal for a call of the running reply.
 func (l *liveReply) endExternal(ctx context.Context, row callRow, f *uimessage.ToolAnswer, certain bool) error {
 	if !row.Async {
 		if err := l.k.continueMessage(ctx, row.Message, true); err != nil {
@@ -281,7 +281,7 @@ func queuedAnswer(r *callRow) *uimessage.ToolAnswer {
 }
 
 // expireExternal ends the wait for a completion that has taken too long. most bounds the wait for space.
-func (k *conversation) expireExternal(ctx context.Context, row callRow, most time.Duration) error {
+func (k *toolCalls) expireExternal(ctx context.Context, row callRow, most time.Duration) error {
 	ctx = withActor(ctx, actor{expired: true}) // not the operator whose completion is too late
 	f := &uimessage.ToolAnswer{CallID: row.ID, State: uimessage.OutputError, ErrorText: row.expiredText()}
 	return retryNoSpaceWithin(ctx, most, func() error {
@@ -292,7 +292,7 @@ func (k *conversation) expireExternal(ctx context.Context, row callRow, most tim
 		if err := k.endExternal(ctx, now.Value, f, false); err != nil || now.Value.Role == "" {
 			return err
 		}
-		return k.cancelTask(ctx, &now.Value)
+		return k.sent.cancelTask(ctx, &now.Value)
 	})
 }
 
@@ -322,7 +322,7 @@ func (run *toolRun) handedOver(ctx context.Context, a *answerRun, out any) error
 // message was deleted.
 func FindCall(ctx context.Context, a Ref, key string) (c Call, ok bool, err error) {
 	k := a.conv()
-	row, ok, err := k.externalCall(ctx, key)
+	row, ok, err := k.calls.externalCall(ctx, key)
 	if err != nil || !ok {
 		return c, false, err
 	}
@@ -330,7 +330,7 @@ func FindCall(ctx context.Context, a Ref, key string) (c Call, ok bool, err erro
 	if !row.ended() || row.Async || row.Late {
 		return c, true, nil
 	}
-	m, err := k.messageOfCall(ctx, &row)
+	m, err := k.calls.messageOfCall(ctx, &row)
 	if err != nil {
 		return c, true, err
 	}
@@ -341,13 +341,13 @@ func FindCall(ctx context.Context, a Ref, key string) (c Call, ok bool, err erro
 }
 
 // messageOfCall returns the message of a call: that of the running reply, or the stored one.
-func (k *conversation) messageOfCall(ctx context.Context, row *callRow) (Message, error) {
-	being, ok, err := k.running(ctx)
+func (k *toolCalls) messageOfCall(ctx context.Context, row *callRow) (Message, error) {
+	being, ok, err := k.conv.running(ctx)
 	if err != nil {
 		return Message{}, err
 	}
 	if ok && being.Message == row.Message {
-		l, err := k.loadLive(ctx, being)
+		l, err := k.conv.loadLive(ctx, being)
 		if err != nil {
 			return Message{}, err
 		}

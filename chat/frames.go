@@ -74,8 +74,19 @@ func frameOf(v any) (dohost.Frame, error) {
 	return dohost.Frame{Text: true, Data: data}, err
 }
 
+// clientList sends frames to the connected clients of a conversation, and lets them resume the running reply.
+type clientList struct {
+	*shared
+	conv     *conversation
+	messages *storedMessages
+
+	// Owned by the goroutine that has the turn.
+	clearing *agent.Conn // the client that is clearing the conversation; sendEnd sends it no transcript; may be nil
+	audience audience[*agent.Conn]
+}
+
 // send sends a frame to one connection, and ignores that the connection may be closed.
-func (k *conversation) send(ctx context.Context, conn *agent.Conn, v any) error {
+func (k *clientList) send(ctx context.Context, conn *agent.Conn, v any) error {
 	f, err := frameOf(v)
 	if err != nil {
 		return err
@@ -83,7 +94,7 @@ func (k *conversation) send(ctx context.Context, conn *agent.Conn, v any) error 
 	return k.sendFrame(ctx, conn, f)
 }
 
-func (k *conversation) sendFrame(ctx context.Context, conn *agent.Conn, f dohost.Frame) error {
+func (k *clientList) sendFrame(ctx context.Context, conn *agent.Conn, f dohost.Frame) error {
 	if err := conn.Send(ctx, f); err != nil && !errors.Is(err, dohost.ErrClosed) {
 		return err
 	}
@@ -91,7 +102,7 @@ func (k *conversation) sendFrame(ctx context.Context, conn *agent.Conn, f dohost
 }
 
 // broadcast sends a frame to some connections.
-func (k *conversation) broadcast(ctx context.Context, v any, to []*agent.Conn) error {
+func (k *clientList) broadcast(ctx context.Context, v any, to []*agent.Conn) error {
 	if len(to) == 0 {
 		return nil
 	}
@@ -103,7 +114,7 @@ func (k *conversation) broadcast(ctx context.Context, v any, to []*agent.Conn) e
 }
 
 // openConns returns the open connections that speak the protocol, except some.
-func (k *conversation) openConns(except ...*agent.Conn) (open []*agent.Conn) {
+func (k *clientList) openConns(except ...*agent.Conn) (open []*agent.Conn) {
 	for conn := range k.base.Connections("") {
 		if conn.Protocol() && !slices.ContainsFunc(except, conn.Is) {
 			open = append(open, conn)
@@ -112,18 +123,21 @@ func (k *conversation) openConns(except ...*agent.Conn) (open []*agent.Conn) {
 	return open
 }
 
+// caughtUp returns the open connections that receive a new chunk of the running reply.
+func (k *clientList) caughtUp() []*agent.Conn { return k.audience.live(k.openConns()) }
+
 // transcriptFrame returns the conversation as a frame. With connect, clients keep their unsent messages.
-func (k *conversation) transcriptFrame(ctx context.Context, connect bool) (dohost.Frame, error) {
+func (k *clientList) transcriptFrame(ctx context.Context, connect bool) (dohost.Frame, error) {
 	after := "}"
 	if connect {
 		after = `,"connect":true}`
 	}
-	data, err := k.messagesJSON(ctx, `{"type":"`+frameMessages+`","messages":`, after)
+	data, err := k.messages.messagesJSON(ctx, `{"type":"`+frameMessages+`","messages":`, after)
 	return dohost.Frame{Text: true, Data: data}, err
 }
 
 // sendTranscriptTo sends the conversation to one connection.
-func (k *conversation) sendTranscriptTo(ctx context.Context, conn *agent.Conn, connect bool) error {
+func (k *clientList) sendTranscriptTo(ctx context.Context, conn *agent.Conn, connect bool) error {
 	f, err := k.transcriptFrame(ctx, connect)
 	if err != nil {
 		return err
@@ -132,7 +146,7 @@ func (k *conversation) sendTranscriptTo(ctx context.Context, conn *agent.Conn, c
 }
 
 // broadcastTranscript sends the conversation to some connections.
-func (k *conversation) broadcastTranscript(ctx context.Context, to []*agent.Conn) error {
+func (k *clientList) broadcastTranscript(ctx context.Context, to []*agent.Conn) error {
 	if len(to) == 0 {
 		return nil
 	}

@@ -106,7 +106,7 @@ func Summarize(ctx context.Context, a Ref, o *SummarizeOptions) (*Summary, error
 	if o == nil {
 		o = &SummarizeOptions{}
 	}
-	switch def := k.class.options.History; {
+	switch def := k.options().History; {
 	case o.Model != nil:
 		h.Model = o.Model
 	case def != nil:
@@ -124,7 +124,7 @@ func Summarize(ctx context.Context, a Ref, o *SummarizeOptions) (*Summary, error
 	if cutoff < 2*minSummarized {
 		return nil, fmt.Errorf("chat: the cutoff of Summarize is %d: want at least %d: %w", cutoff, 2*minSummarized, dohost.ErrMisuse)
 	}
-	row, err := k.summarize(ctx, &h, func(messages int) (most, least int) {
+	row, err := k.summaries.summarize(ctx, &h, func(messages int) (most, least int) {
 		return min(messages-minSummarized, cutoff-minSummarized), minSummarized
 	})
 	if err != nil || row == nil {
@@ -163,5 +163,5 @@ func (r *Reply) Context(ctx context.Context, limit int) ([]Message, error) {
 			first = min(first, m.Place)
 		}
 	}
-	return r.k.contextBefore(ctx, first, r.l.row.Place, limit)
+	return r.k.summaries.contextBefore(ctx, first, r.l.row.Place, limit)
 }

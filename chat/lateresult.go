@@ -14,7 +14,7 @@ func (run *toolRun) lateResult(task, inner context.Context, l *liveReply, out an
 	if failed != nil && (errors.Is(failed, inner.Err()) || errors.Is(failed, context.Cause(inner))) || task.Err() != nil {
 		return nil
 	}
-	l.k.base.Object().Report(task, "chat:late", slog.String("call", run.call.ID), slog.String("tool", run.tool.Name))
+	l.object().Report(task, "chat:late", slog.String("call", run.call.ID), slog.String("tool", run.tool.Name))
 	if run.tool.External != nil { // the result is that of Complete
 		return nil
 	}
@@ -33,12 +33,12 @@ func (run *toolRun) lateResult(task, inner context.Context, l *liveReply, out an
 	if failed != nil {
 		r = callResult{failure: clipText(failed.Error(), maxToolError)}
 	}
-	return retryNoSpace(task, func() error { return l.k.keepLate(task, run.call.Message, run.call.ID, r) })
+	return retryNoSpace(task, func() error { return l.k.calls.keepLate(task, run.call.Message, run.call.ID, r) })
 }
 
 // keepLate stores a result that came after the end of a call, if the tool of the call wants that. The first one counts. The message
 // does not change.
-func (k *conversation) keepLate(ctx context.Context, message, id string, r callResult) error {
+func (k *toolCalls) keepLate(ctx context.Context, message, id string, r callResult) error {
 	stored, ok, err := callRows.Get(ctx, k.store(), callRows.Key(callRow{Message: message, ID: id}))
 	old := stored.Value
 	if err != nil || !ok || old.State != CallUnknown || !old.KeepLate || old.Late {
@@ -49,7 +49,7 @@ func (k *conversation) keepLate(ctx context.Context, message, id string, r callR
 	if err := k.putCall(ctx, old, row, callResult{}); err != nil {
 		return err
 	}
-	if l := k.live; l != nil && !l.ended && l.row.Message == message {
+	if l := k.conv.live; l != nil && !l.ended && l.row.Message == message {
 		l.setCall(row)
 	}
 	return nil

@@ -41,7 +41,7 @@ func (k *conversation) beginNext(ctx context.Context) error {
 			continue
 		}
 		if row.Continues {
-			if err := k.takeAddress(ctx, &row); err != nil {
+			if err := k.asked.takeAddress(ctx, &row); err != nil {
 				return err
 			}
 		}
@@ -88,7 +88,7 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 	}
 	row.Continues = false
 	row.Message, row.Work = "msg_"+ulid.Make().String(), randomText()
-	row.Place, err = k.placeAfter(ctx, row.Users)
+	row.Place, err = k.messages.placeAfter(ctx, row.Users)
 	return true, err
 }
 
@@ -144,7 +144,7 @@ func (k *conversation) continues(ctx context.Context, row *replyRow, m *Message)
 	if row.Overlaps && !uimessage.CallsInLastStep(m) { // the other reply has used the results
 		return false, nil
 	}
-	calls, err := k.callsOf(ctx, m.ID)
+	calls, err := k.calls.callsOf(ctx, m.ID)
 	elsewhere, approved := false, false
 	for _, p := range m.Parts {
 		switch r := calls[p.Text("toolCallId")]; {

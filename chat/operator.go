@@ -17,7 +17,7 @@ func (k *conversation) onAdmin(ctx context.Context, r *dohost.AdminRequest) (boo
 	case r.Kind != detailCall:
 		err = errNoAction
 	case r.Action == dohost.ActionApprove, r.Action == dohost.ActionDeny:
-		err = k.decide(ctx, &Decision{
+		err = k.calls.decide(ctx, &Decision{
 			Call: r.ID, Digest: r.Digest, Approve: r.Action == dohost.ActionApprove, Actor: r.Actor, Reason: r.Reason,
 		})
 	case r.Action == dohost.ActionComplete, r.Action == dohost.ActionFail:
@@ -63,7 +63,7 @@ func (k *conversation) completeByOperator(ctx context.Context, r *dohost.AdminRe
 	if err := checkActor(r.Actor, r.Reason); err != nil {
 		return err
 	}
-	row, err := k.findExternal(ctx, r.ID)
+	row, err := k.calls.findExternal(ctx, r.ID)
 	if err != nil {
 		return err
 	}
@@ -88,20 +88,20 @@ func (k *conversation) completeByOperator(ctx context.Context, r *dohost.AdminRe
 		}
 	}
 	ctx = withActor(ctx, actor{name: r.Actor, reason: r.Reason, completes: row.Key})
-	applied, err := k.complete(ctx, c, answerWait)
+	applied, err := k.calls.complete(ctx, c, answerWait)
 	if err != nil || applied {
 		return err
 	}
-	if row, _, err = k.externalCall(ctx, row.Key); err != nil {
+	if row, _, err = k.calls.externalCall(ctx, row.Key); err != nil {
 		return err
 	}
-	err = retryNoSpaceWithin(ctx, answerWait, func() error { return k.lateDecision(ctx, &row, action) })
+	err = retryNoSpaceWithin(ctx, answerWait, func() error { return k.calls.lateDecision(ctx, &row, action) })
 	return errors.Join(err, fmt.Errorf("%w: the call has ended: it is %s", errRefused, row.State))
 }
 
 // findExternal returns the external call with a key or, if no call has that key, the one with that id: the one that has not
 // ended, if the ids of several messages are equal.
-func (k *conversation) findExternal(ctx context.Context, id string) (row callRow, err error) {
+func (k *toolCalls) findExternal(ctx context.Context, id string) (row callRow, err error) {
 	row, ok, err := k.externalCall(ctx, id)
 	if err != nil || ok && id != "" {
 		return row, err

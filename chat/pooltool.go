@@ -126,10 +126,10 @@ func (l *liveReply) post(ctx context.Context, call *Call, to dohost.ID, task *po
 		old := l.calls[call.ID]
 		row := callPosts(to, task.Role, within)(old)
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
-			if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
+			if err := l.k.calls.putCall(ctx, old, row, callResult{}); err != nil {
 				return err
 			}
-			return l.k.startAsk(ctx, &outgoing{To: to, Task: task, Address: returnAddress{Request: agenttool.RequestID(call.Key), Key: call.Key}})
+			return l.k.sent.startAsk(ctx, &outgoing{To: to, Task: task, Address: returnAddress{Request: agenttool.RequestID(call.Key), Key: call.Key}})
 		})
 		if _, large := errors.AsType[*dohost.LimitError](err); large {
 			return ledger.NoEffect(err)
@@ -158,15 +158,15 @@ func callPosts(to dohost.ID, role string, within time.Duration) callEvent {
 }
 
 // cancelTask is cancelAsk for a call that has ended in this batch. It waits for space by itself: a repetition of the end would have no effect.
-func (k *conversation) cancelTask(ctx context.Context, r *callRow) error {
+func (k *sentRequests) cancelTask(ctx context.Context, r *callRow) error {
 	return retryNoSpace(ctx, func() error { return k.cancelAsk(ctx, r) })
 }
 
 // sendTask posts the task of a call, or cancels it.
-func (k *conversation) sendTask(ctx context.Context, q *outgoing) error {
-	t := sentTask{Task: *q.Task, Text: []byte(q.Task.Text), Key: q.Address.Request, To: k.base.Object().ID(), Cancel: q.Cancel, Unsure: q.Unsure}
+func (k *sentRequests) sendTask(ctx context.Context, q *outgoing) error {
+	t := sentTask{Task: *q.Task, Text: []byte(q.Task.Text), Key: q.Address.Request, To: k.object().ID(), Cancel: q.Cancel, Unsure: q.Unsure}
 	t.Task.Text = ""
-	r, err := taskProcedure.Call(ctx, k.base.Object(), q.To, t, nil)
+	r, err := taskProcedure.Call(ctx, k.object(), q.To, t, nil)
 	if err == nil && r.Code != "" {
 		err = &taskError{r}
 	}
@@ -285,7 +285,7 @@ const taskCallback agent.Callback[pool.Ended] = "chat.task"
 const unusableResultText = "A worker has done the call, and its result is not usable: it is nested too deep, or not UTF-8."
 
 // taskEnded is the method of taskCallback.
-func (k *conversation) taskEnded(ctx context.Context, e *pool.Ended) error {
+func (k *sentRequests) taskEnded(ctx context.Context, e *pool.Ended) error {
 	rows, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{Index: "task", Equal: dohost.KeyOf(e.Key), Limit: 1})
 	if err != nil || len(rows) == 0 { // its message was deleted
 		return err
@@ -297,7 +297,7 @@ func (k *conversation) taskEnded(ctx context.Context, e *pool.Ended) error {
 	if err := c.check(); err != nil {
 		c = &Completion{Key: c.Key, Error: unusableResultText, Unknown: true, ofTask: true}
 	}
-	_, err = k.complete(ctx, c, math.MaxInt64)
+	_, err = k.calls.complete(ctx, c, math.MaxInt64)
 	if errors.Is(err, ErrNoCall) || errors.Is(err, ErrInvalidOutput) { // the model has the error
 		return nil
 	}

@@ -43,7 +43,7 @@ func (f *forwarder) start(ctx context.Context) error {
 	if f.runs {
 		return nil
 	}
-	err := f.l.k.base.Object().GoImmediately(ctx, "progress", func(ctx context.Context) error {
+	err := f.l.object().GoImmediately(ctx, "progress", func(ctx context.Context) error {
 		defer func() { f.runs = false }()
 		return f.run(ctx)
 	})
@@ -116,7 +116,7 @@ func (f *forwarder) send(ctx context.Context, list []progressChunk) error {
 		return !finalAskError(err) && !f.over && !f.l.ended
 	}}
 	err := dohost.Retry(ctx, &retry, func(ctx context.Context) error {
-		taken, err := progressProcedure.Call(ctx, f.l.k.base.Object(), a.caller(), sentProgress{a.Key, list}, nil)
+		taken, err := progressProcedure.Call(ctx, f.l.object(), a.caller(), sentProgress{a.Key, list}, nil)
 		if err == nil {
 			f.taken = taken
 		}

@@ -52,8 +52,8 @@ type progressTaken struct {
 
 // takeProgress adds chunks of a request to the log of its run, and sends them to clients. last is set for chunks that arrive
 // with or just before the answer: they complete a log, although no client may be connected now.
-func (k *conversation) takeProgress(ctx context.Context, key string, list []progressChunk, last bool) (t progressTaken, err error) {
-	call, ok, err := k.externalCall(ctx, key)
+func (k *sentRequests) takeProgress(ctx context.Context, key string, list []progressChunk, last bool) (t progressTaken, err error) {
+	call, ok, err := k.calls.externalCall(ctx, key)
 	if err != nil || !ok || call.ended() || !call.shown() {
 		return progressTaken{Quiet: true, Full: true}, err
 	}
@@ -61,7 +61,7 @@ func (k *conversation) takeProgress(ctx context.Context, key string, list []prog
 	if err != nil {
 		return t, err
 	}
-	head, open := stored.Value, k.openConns()
+	head, open := stored.Value, k.clients.openConns()
 	t = progressTaken{Next: head.Next, Full: head.Full, Every: progressInterval << (head.Rows / 32)}
 	t.Quiet = head.Full || len(open) == 0 && (head.Places == 0 || !last)
 	list = slices.DeleteFunc(slices.Clone(list), func(c progressChunk) bool { return c.Number < head.Next })
@@ -86,7 +86,7 @@ func (k *conversation) takeProgress(ctx context.Context, key string, list []prog
 		return t, err
 	}
 	for i, c := range row.Chunks {
-		if err := k.broadcast(ctx, call.chunkFrame(row.First+uint64(i), c, false), open); err != nil {
+		if err := k.clients.broadcast(ctx, call.chunkFrame(row.First+uint64(i), c, false), open); err != nil {
 			return t, err
 		}
 	}
@@ -112,13 +112,13 @@ func (h progressHead) with(call *callRow, list []progressChunk, row *progressRow
 }
 
 // spaceForLog makes space for the log of another run, and reports whether there is any.
-func (k *conversation) spaceForLog(ctx context.Context) (free bool, err error) {
+func (k *sentRequests) spaceForLog(ctx context.Context) (free bool, err error) {
 	heads, err := progressHeads.List(ctx, k.store(), &dohost.Query[progressHead]{Index: "created"})
 	if err != nil || len(heads) < maxProgressRuns {
 		return err == nil, err
 	}
 	for _, h := range heads {
-		call, ok, err := k.externalCall(ctx, h.Key)
+		call, ok, err := k.calls.externalCall(ctx, h.Key)
 		if err != nil {
 			return false, err
 		}
@@ -150,15 +150,15 @@ func (r *callRow) deleteProgress(ctx context.Context, s *dohost.Storage) error {
 }
 
 // sendRunStart sends clients the first event of the run of a call.
-func (k *conversation) sendRunStart(ctx context.Context, row *callRow) error {
+func (k *sentRequests) sendRunStart(ctx context.Context, row *callRow) error {
 	if !row.shown() {
 		return nil
 	}
-	return k.broadcast(ctx, row.startFrame(false), k.openConns())
+	return k.clients.broadcast(ctx, row.startFrame(false), k.clients.openConns())
 }
 
 // sendRunEnd sends clients the last event of the run of a call that has ended. m is the message of the call.
-func (k *conversation) sendRunEnd(ctx context.Context, m *Message, id string) error {
+func (k *sentRequests) sendRunEnd(ctx context.Context, m *Message, id string) error {
 	row, ok, err := callRows.Get(ctx, k.store(), string(dohost.KeyOf(m.ID)+callKey(id)))
 	if err != nil || !ok || !row.Value.shown() || !row.Value.ended() {
 		return err
@@ -167,11 +167,11 @@ func (k *conversation) sendRunEnd(ctx context.Context, m *Message, id string) er
 	if !ok {
 		return nil
 	}
-	return k.broadcast(ctx, row.Value.endFrame(p, false), k.openConns())
+	return k.clients.broadcast(ctx, row.Value.endFrame(p, false), k.clients.openConns())
 }
 
 // replayRuns sends a new connection the events of the newest runs, and asks for the progress of those that have not ended.
-func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
+func (k *sentRequests) replayRuns(ctx context.Context, conn *agent.Conn) error {
 	if !conn.Protocol() {
 		return nil
 	}
@@ -183,7 +183,7 @@ func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
 	var m Message // one at a time: the messages of 64 runs may have 128 MiB
 	for _, r := range rows {
 		call := &r.Value
-		if err := k.send(ctx, conn, call.startFrame(true)); err != nil {
+		if err := k.clients.send(ctx, conn, call.startFrame(true)); err != nil {
 			return err
 		}
 		if err := k.replayLog(ctx, conn, call); err != nil {
@@ -196,12 +196,12 @@ func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
 			continue
 		}
 		if m.ID != call.Message {
-			if m, err = k.messageOfCall(ctx, call); err != nil {
+			if m, err = k.calls.messageOfCall(ctx, call); err != nil {
 				return err
 			}
 		}
 		if p, ok := uimessage.Call(&m, call.ID); ok {
-			if err := k.send(ctx, conn, call.endFrame(p, true)); err != nil {
+			if err := k.clients.send(ctx, conn, call.endFrame(p, true)); err != nil {
 				return err
 			}
 		}
@@ -210,7 +210,7 @@ func (k *conversation) replayRuns(ctx context.Context, conn *agent.Conn) error {
 }
 
 // replayLog sends a new connection the log of a run.
-func (k *conversation) replayLog(ctx context.Context, conn *agent.Conn, call *callRow) error {
+func (k *sentRequests) replayLog(ctx context.Context, conn *agent.Conn, call *callRow) error {
 	if _, ok, err := progressHeads.Get(ctx, k.store(), call.Key); err != nil || !ok {
 		return err
 	}
@@ -220,7 +220,7 @@ func (k *conversation) replayLog(ctx context.Context, conn *agent.Conn, call *ca
 			return err
 		}
 		for i, c := range row.Value.Chunks {
-			if err := k.send(ctx, conn, call.chunkFrame(row.Value.First+uint64(i), c, true)); err != nil {
+			if err := k.clients.send(ctx, conn, call.chunkFrame(row.Value.First+uint64(i), c, true)); err != nil {
 				return err
 			}
 		}
@@ -229,15 +229,15 @@ func (k *conversation) replayLog(ctx context.Context, conn *agent.Conn, call *ca
 }
 
 // watchAsked starts a task that asks an asked agent for the progress of a call, unless one runs.
-func (k *conversation) watchAsked(ctx context.Context, call *callRow) error {
+func (k *sentRequests) watchAsked(ctx context.Context, call *callRow) error {
 	to, err := dohost.ParseID(call.Asks)
 	if err != nil || k.watching[call.Key] {
 		return err
 	}
 	key, request := call.Key, agenttool.RequestID(call.Key)
-	err = k.base.Object().GoImmediately(ctx, "progress", func(ctx context.Context) error {
+	err = k.object().GoImmediately(ctx, "progress", func(ctx context.Context) error {
 		defer delete(k.watching, key)
-		err := callAgent(ctx, k, to, watchProcedure, request)
+		err := callAgent(ctx, k.shared, to, watchProcedure, request)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

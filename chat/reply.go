@@ -41,7 +41,7 @@ func (r *Reply) Partial() Message { return r.l.partial() }
 // Messages returns the messages before the reply, the oldest first: the newest limit of them, or all if
 // limit is 0.
 func (r *Reply) Messages(ctx context.Context, limit int) ([]Message, error) {
-	return r.k.newest(ctx, dohost.Query[messageRow]{End: dohost.KeyOf(r.l.row.Place), Limit: limit})
+	return r.k.messages.newest(ctx, dohost.Query[messageRow]{End: dohost.KeyOf(r.l.row.Place), Limit: limit})
 }
 
 // Body returns the members of the request's body that are not of the wire protocol: an object, or nil.
@@ -109,12 +109,16 @@ type liveReply struct {
 	running    map[string]*toolRun     // the calls that run in tasks of this incarnation, and have time left
 }
 
+func (l *liveReply) object() *dohost.State { return l.k.object() }
+
+func (l *liveReply) options() *Options { return l.k.options() }
+
 func (l *liveReply) send(ctx context.Context, c Chunk) error {
 	if l.ended {
 		return ErrReplyOver
 	}
 	if l.stallTimer != nil && len(l.running) == 0 {
-		l.stallTimer.Reset(l.k.class.options.Stall)
+		l.stallTimer.Reset(l.options().Stall)
 	}
 	return l.sendMerged(ctx, c)
 }
@@ -173,7 +177,7 @@ func (l *liveReply) addOnce(ctx context.Context, c Chunk) error {
 		if row, err = l.log(ctx, seq, c); err != nil {
 			return err
 		}
-		return l.k.putCall(ctx, old, call, resultIn(c))
+		return l.k.calls.putCall(ctx, old, call, resultIn(c))
 	})
 	if err != nil {
 		return err
@@ -193,7 +197,7 @@ func (l *liveReply) retryNoSpace(ctx context.Context, do func() error) error {
 		watched := l.stallTimer != nil && l.stallTimer.Stop()
 		err = dohost.Sleep(ctx, time.Second)
 		if watched {
-			l.stallTimer.Reset(l.k.class.options.Stall)
+			l.stallTimer.Reset(l.options().Stall)
 		}
 		switch {
 		case err != nil:
@@ -230,7 +234,7 @@ func (l *liveReply) applyOnce(ctx context.Context, id string, e callEvent) error
 	if row == old {
 		return nil
 	}
-	if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
+	if err := l.k.calls.putCall(ctx, old, row, callResult{}); err != nil {
 		return err
 	}
 	l.setCall(row)
@@ -240,14 +244,14 @@ func (l *liveReply) applyOnce(ctx context.Context, id string, e callEvent) error
 // publish applies a logged chunk, and sends it to clients, unless the reply is Older.
 func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
 	if l.chunkLogged(c) {
-		if err := l.k.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, l.k.openConns()); err != nil {
+		if err := l.k.clients.broadcast(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, l.k.clients.openConns()); err != nil {
 			return err
 		}
 	}
 	l.forward.notify()
 	if call := l.calls[c.Text("toolCallId")]; call.shown() && call.ended() {
 		if p, ok := l.call(call.ID); ok {
-			if err := l.k.broadcast(ctx, call.endFrame(p, false), l.k.openConns()); err != nil {
+			if err := l.k.clients.broadcast(ctx, call.endFrame(p, false), l.k.clients.openConns()); err != nil {
 				return err
 			}
 		}
@@ -255,7 +259,7 @@ func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
 	if l.row.Older {
 		return nil
 	}
-	return l.k.broadcast(ctx, l.row.frame(row, false), l.k.audience.live(l.k.openConns()))
+	return l.k.clients.broadcast(ctx, l.row.frame(row, false), l.k.clients.caughtUp())
 }
 
 // frame is a chunk on the wire.

@@ -26,7 +26,7 @@ func (f failure) truncated() failure {
 }
 
 // errorText returns the text of an error for clients.
-func (k *conversation) errorText(err error) string { return k.base.Object().ErrorText("chat", err) }
+func (s *shared) errorText(err error) string { return s.object().ErrorText("chat", err) }
 
 // endWhenSpace ends a reply, as soon as there is disk space for that.
 func (k *conversation) endWhenSpace(ctx context.Context, l *liveReply, s Status, why failure) error {
@@ -94,7 +94,7 @@ func (k *conversation) endWith(
 ) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		if m != nil && len(m.Parts) > 0 {
-			err := k.put(ctx, *m, row)
+			err := k.messages.put(ctx, *m, row)
 			if _, large := errors.AsType[*dohost.LimitError](err); large {
 				err = errors.Join(errUnstorable, err)
 			}
@@ -104,10 +104,10 @@ func (k *conversation) endWith(
 		} else if err := k.syncStored(ctx, row); err != nil {
 			return err
 		}
-		if err := k.trimNow(ctx); err != nil {
+		if err := k.messages.trimNow(ctx); err != nil {
 			return err
 		}
-		if err := k.deleteLog(ctx, row.Number, row.From, math.MaxUint64); err != nil {
+		if err := k.sweeper.deleteLog(ctx, row.Number, row.From, math.MaxUint64); err != nil {
 			return err
 		}
 		if s == StatusFailed {
@@ -120,13 +120,13 @@ func (k *conversation) endWith(
 			return err
 		}
 		row.Error, row.Public = why.text, why.public
-		if err := errors.Join(k.putReply(ctx, *row), k.answerAsked(ctx, row, to, m)); err != nil {
+		if err := errors.Join(k.putReply(ctx, *row), k.asked.answerAsked(ctx, row, to, m)); err != nil {
 			return err
 		}
 		if err := k.expireEnded(ctx, now); err != nil {
 			return err
 		}
-		if err := k.summarizeLater(ctx); err != nil {
+		if err := k.summaries.summarizeLater(ctx); err != nil {
 			return err
 		}
 		return k.beginNext(ctx)
@@ -139,20 +139,20 @@ func (k *conversation) syncStored(ctx context.Context, row *replyRow) error {
 	if err != nil {
 		return err
 	}
-	return k.syncCalls(ctx, &m, "")
+	return k.calls.syncCalls(ctx, &m, "")
 }
 
 // sendEnd sends clients the transcript, the end-of-reply frame, and to some of them the transcript again: see audience.
 func (k *conversation) sendEnd(ctx context.Context, row *replyRow) error {
-	first := k.audience.ending(row.ID, row.Continues, k.openConns(k.clearing))
-	if err := k.broadcastTranscript(ctx, first); err != nil {
+	first := k.clients.audience.ending(row.ID, row.Continues, k.clients.openConns(k.clients.clearing))
+	if err := k.clients.broadcastTranscript(ctx, first); err != nil {
 		return err
 	}
-	again := k.audience.ended(row.Continues, k.openConns(k.clearing))
-	if err := errors.Join(k.broadcast(ctx, row.endFrame(), k.openConns()), k.notifyWaiting(ctx)); err != nil {
+	again := k.clients.audience.ended(row.Continues, k.clients.openConns(k.clients.clearing))
+	if err := errors.Join(k.clients.broadcast(ctx, row.endFrame(), k.clients.openConns()), k.clients.notifyWaiting(ctx)); err != nil {
 		return err
 	}
-	return k.broadcastTranscript(ctx, again)
+	return k.clients.broadcastTranscript(ctx, again)
 }
 
 func (r *replyRow) endFrame() responseFrame {
@@ -175,7 +175,7 @@ func (k *conversation) callOnResponse(ctx context.Context, row replyRow, again b
 	case k.class.response == nil: // the class had one when the reply ended
 		return k.endNotifying(ctx, row.ID)
 	case again && row.Calls >= work.MaxCalls:
-		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"),
+		k.object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"),
 			slog.String("err", "interrupted too often"), slog.Int("calls", row.Calls))
 		return k.endNotifying(ctx, row.ID)
 	}
@@ -195,7 +195,7 @@ func (k *conversation) callOnResponse(ctx context.Context, row replyRow, again b
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"), slog.Any("err", err))
+		k.object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"), slog.Any("err", err))
 	}
 	return k.endNotifying(ctx, row.ID)
 }

@@ -13,7 +13,7 @@ import (
 
 // replyPolicy returns the policy of requests.
 func (k *conversation) replyPolicy() *work.Policy {
-	p := k.class.options.Recovery.policy()
+	p := k.options().Recovery.policy()
 	p.EndHook, p.EndHookAfterCancel = k.class.response != nil, true
 	return p
 }
@@ -43,8 +43,8 @@ func (k *conversation) nextCall() string {
 	if k.callPrefix == "" {
 		k.callPrefix = ulid.Make().String()
 	}
-	k.calls++
-	return k.callPrefix + "/" + strconv.Itoa(k.calls)
+	k.callNumber++
+	return k.callPrefix + "/" + strconv.Itoa(k.callNumber)
 }
 
 // isFirst reports whether this incarnation has begun the reply, and has not called its handler.

@@ -158,13 +158,6 @@ var notes = dohost.Collection[noteRow]{
 	Key:  func(n noteRow) string { return n.Name },
 }
 
-func (k *conversation) store() *dohost.Storage { return k.base.Storage() }
-
-func (k *conversation) readNote(ctx context.Context, name string) (noteRow, error) {
-	row, _, err := notes.Get(ctx, k.store(), name)
-	return row.Value, err
-}
-
 // putReply, insertReply and deleteReply are the only writers of requests.
 
 func (k *conversation) putReply(ctx context.Context, row replyRow) error {

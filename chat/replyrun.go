@@ -23,7 +23,7 @@ func (k *conversation) runFiber(ctx context.Context, f *agent.Fiber[json.RawMess
 		first := k.isFirst(&row)
 		if row, truncated, err = k.run(ctx, row, f, first, truncated); err != nil {
 			if ctx.Err() == nil { // the fiber runs again immediately
-				k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", err))
+				k.object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", err))
 				err = errors.Join(err, dohost.Sleep(ctx, time.Second))
 			}
 			return err
@@ -60,7 +60,7 @@ func (k *conversation) run(
 			return l.row, nil, err
 		}
 	}
-	if err := k.notifyReplyBegins(ctx, l); err != nil {
+	if err := k.clients.notifyReplyBegins(ctx, l); err != nil {
 		return l.row, nil, err
 	}
 	l.forward = newForwarder(l)
@@ -86,15 +86,15 @@ func (k *conversation) run(
 		err = k.endWhenSpace(ctx, l, StatusCompleted, failure{})
 	case stalled:
 		l.ended = true
-		k.base.Object().Report(ctx, "chat:stalled", slog.String("request", row.ID))
-	case k.class.options.Recovery.resumesTruncated(failed):
+		k.object().Report(ctx, "chat:stalled", slog.String("request", row.ID))
+	case k.options().Recovery.resumesTruncated(failed):
 		times := l.row.Failures + 1
-		k.base.Object().Report(ctx, "chat:truncated", slog.String("request", row.ID), slog.Any("err", failed), slog.Int("times", times))
+		k.object().Report(ctx, "chat:truncated", slog.String("request", row.ID), slog.Any("err", failed), slog.Int("times", times))
 		err = dohost.Sleep(ctx, time.Duration(times)*time.Second) // a stop may end the reply
 		l.ended = true
 		return l.row, failed, err
 	default:
-		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", failed))
+		k.object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", failed))
 		err = k.endWhenSpace(ctx, l, StatusFailed, failure{failed.Error(), k.errorText(failed)})
 	}
 	return l.row, nil, err
@@ -107,7 +107,7 @@ func (k *conversation) callHandler(
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	l.cancel = cancel
-	if stall := k.class.options.Stall; stall > 0 {
+	if stall := k.options().Stall; stall > 0 {
 		l.stallTimer = time.AfterFunc(stall, func() { cancel(errStalled) })
 		defer l.stallTimer.Stop()
 	}
@@ -130,7 +130,7 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*liveReply, erro
 	if err != nil {
 		return nil, err
 	}
-	calls, err := k.callsOf(ctx, row.Message)
+	calls, err := k.calls.callsOf(ctx, row.Message)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunk
 // resume decides whether a reply resumes after an interruption, or after its model's answer was cut off, and charges the
 // attempt durably.
 func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[json.RawMessage], truncated error) error {
-	rules := k.class.options.Recovery
+	rules := k.options().Recovery
 	_, waits := l.abandonedCalls(false)
 	waits = waits && (rules.Off || !l.canRunCalls()) // a client must act: the chunks so far are the reply
 	resumes, why := !waits && !rules.Off, ""
@@ -209,7 +209,7 @@ func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[
 		return err
 	}
 	attempt := l.row.Failures + l.row.Stalls
-	k.base.Object().Report(ctx, "chat:interrupted", slog.String("request", l.row.ID), slog.Int("attempt", attempt),
+	k.object().Report(ctx, "chat:interrupted", slog.String("request", l.row.ID), slog.Int("attempt", attempt),
 		slog.Uint64("chunks", l.stream.Len()), slog.String("why", why))
 	var action RecoveryAction
 	if resumes && k.class.recovery != nil {
@@ -218,7 +218,7 @@ func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[
 			ID: l.row.ID, Attempt: attempt, Partial: l.partial(), Created: time.UnixMilli(l.row.Created), fiber: f,
 		})
 		if err != nil {
-			k.base.Object().Report(ctx, "chat:failed", slog.String("request", l.row.ID), slog.String("hook", "OnRecovery"), slog.Any("err", err))
+			k.object().Report(ctx, "chat:failed", slog.String("request", l.row.ID), slog.String("hook", "OnRecovery"), slog.Any("err", err))
 			action = RecoveryResume
 		}
 		if ctx.Err() != nil || l.ended {
@@ -234,7 +234,7 @@ func (k *conversation) resume(ctx context.Context, l *liveReply, f *agent.Fiber[
 	case waits:
 		return k.endWhenSpace(ctx, l, StatusCompleted, failure{})
 	case !resumes:
-		k.base.Object().Report(ctx, "chat:given up", slog.String("request", l.row.ID), slog.String("why", why))
+		k.object().Report(ctx, "chat:given up", slog.String("request", l.row.ID), slog.String("why", why))
 		failed := publicFailure(rules.FailureMessage)
 		if truncated != nil {
 			failed.text = truncated.Error()
@@ -276,7 +276,7 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 					return err
 				}
 			}
-			if err := l.k.deleteLog(ctx, l.row.Number, l.row.From, to.row.From); err != nil {
+			if err := l.k.sweeper.deleteLog(ctx, l.row.Number, l.row.From, to.row.From); err != nil {
 				return err
 			}
 			for i, c := range add {
@@ -287,7 +287,7 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 				rows = append(rows, row)
 			}
 			m := to.partial()
-			if err := l.k.replaceCalls(ctx, l.calls, to.calls, &m); err != nil {
+			if err := l.k.calls.replaceCalls(ctx, l.calls, to.calls, &m); err != nil {
 				return err
 			}
 			return l.k.putReply(ctx, to.row)

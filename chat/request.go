@@ -130,11 +130,11 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 	}
 	if err := checkFrame(f.Data); err != nil {
 		id := strings.ToValidUTF8(head.ID[:min(len(head.ID), uimessage.MaxID)], "")
-		k.base.Object().Report(ctx, "chat:refused", slog.String("request", id), slog.Any("err", err))
-		return true, k.sendRefusal(ctx, conn, err)
+		k.object().Report(ctx, "chat:refused", slog.String("request", id), slog.Any("err", err))
+		return true, k.calls.sendRefusal(ctx, conn, err)
 	}
 	if decidingFrames[head.Type] {
-		if err := k.expireOverdue(ctx); err != nil {
+		if err := k.calls.expireOverdue(ctx); err != nil {
 			return true, k.refuseOverdue(ctx, conn, head.Type, head.ID, err)
 		}
 	}
@@ -158,11 +158,11 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 	case frameMessages:
 		return true, k.setMessages(ctx, conn, f.Data)
 	case frameToolResult, frameToolApproval:
-		return true, k.toolAnswered(ctx, conn, f.Data)
+		return true, k.calls.toolAnswered(ctx, conn, f.Data)
 	case frameResume:
-		return true, k.probe(ctx, conn, head.ProbeID)
+		return true, k.clients.probe(ctx, conn, head.ProbeID)
 	case frameResumeAck:
-		return true, k.resumeClient(ctx, conn, head.ID)
+		return true, k.clients.resumeClient(ctx, conn, head.ID)
 	}
 	return false, nil
 }
@@ -189,7 +189,7 @@ func (k *conversation) refuseChange(ctx context.Context, conn *agent.Conn, frame
 	case frameCancel:
 		return nil
 	}
-	return k.sendTranscriptTo(ctx, conn, false)
+	return k.clients.sendTranscriptTo(ctx, conn, false)
 }
 
 // refuseOverdue answers a frame before which a call should have expired, which has failed with err.
@@ -200,12 +200,12 @@ func (k *conversation) refuseOverdue(ctx context.Context, conn *agent.Conn, fram
 	case frame == frameRequest:
 		return k.failRequest(ctx, conn, id, k.errorText(err))
 	}
-	return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the frame %s is not stored: %w", frame, err))
+	return k.calls.sendRefusal(ctx, conn, fmt.Errorf("chat: the frame %s is not stored: %w", frame, err))
 }
 
 // failRequest answers a request that is not accepted.
 func (k *conversation) failRequest(ctx context.Context, conn *agent.Conn, id, text string) error {
-	return k.send(ctx, conn, responseFrame{Type: frameResponse, ID: id, Body: text, Done: true, Error: true, Outcome: StatusFailed})
+	return k.clients.send(ctx, conn, responseFrame{Type: frameResponse, ID: id, Body: text, Done: true, Error: true, Outcome: StatusFailed})
 }
 
 // handleRequest accepts a request.
@@ -220,7 +220,7 @@ func (k *conversation) handleRequest(ctx context.Context, conn *agent.Conn, f re
 	}
 	if known { // its client was not sure that the request arrived
 		if !before.Value.Open() {
-			return k.send(ctx, conn, before.Value.endFrame())
+			return k.clients.send(ctx, conn, before.Value.endFrame())
 		}
 		return nil
 	}
@@ -238,20 +238,20 @@ func (k *conversation) handleRequest(ctx context.Context, conn *agent.Conn, f re
 		return err
 	}
 	if dropped {
-		if err := k.sendTranscriptTo(ctx, conn, false); err != nil {
+		if err := k.clients.sendTranscriptTo(ctx, conn, false); err != nil {
 			return err
 		}
 		row.State, row.Outcome = work.Ended, work.Skipped
-		return k.send(ctx, conn, row.endFrame())
+		return k.clients.send(ctx, conn, row.endFrame())
 	}
-	k.audience.requested(row.ID, conn)
+	k.clients.audience.requested(row.ID, conn)
 	switch {
 	case merged: // its client has the separate messages, and would send them again
-		return k.broadcastTranscript(ctx, k.openConns())
+		return k.clients.broadcastTranscript(ctx, k.clients.openConns())
 	case !changed:
 		return nil
 	}
-	return k.broadcastTranscript(ctx, k.openConns(conn))
+	return k.clients.broadcastTranscript(ctx, k.clients.openConns(conn))
 }
 
 // serve answers HTTP requests for the transcript.
@@ -260,8 +260,8 @@ func (k *conversation) serve(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if err := k.writeTranscript(r.Context(), w); err != nil {
-		k.base.Object().Report(r.Context(), "chat:failed", slog.String("frame", "get-messages"), slog.Any("err", err))
+	if err := k.messages.writeTranscript(r.Context(), w); err != nil {
+		k.object().Report(r.Context(), "chat:failed", slog.String("frame", "get-messages"), slog.Any("err", err))
 		panic(http.ErrAbortHandler) // earlier windows may be on the wire already
 	}
 	return true

@@ -25,7 +25,7 @@ var waitingRows = dohost.Collection[waitingRow]{
 
 // answerAsked starts the delivery of the answer to a request of another agent that ends, in the batch of the end. m is its
 // message, or nil, and to the return address. While calls of the message wait, or a continuation is queued, the row of the message keeps the address.
-func (k *conversation) answerAsked(ctx context.Context, row *replyRow, to *returnAddress, m *Message) error {
+func (k *askedRequests) answerAsked(ctx context.Context, row *replyRow, to *returnAddress, m *Message) error {
 	if to == nil {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (k *conversation) answerAsked(ctx context.Context, row *replyRow, to *retur
 		}
 	}
 	c := Completion{}
-	switch self := k.base.Object().ID(); row.status() {
+	switch self := k.object().ID(); row.status() {
 	case StatusCompleted:
 		text := ""
 		if m != nil {
@@ -60,7 +60,7 @@ func (k *conversation) answerAsked(ctx context.Context, row *replyRow, to *retur
 const stoppedReplyText = "The reply of the agent %v was stopped."
 
 // keepAddress stores the return address of a message, unless the message was deleted at the end of its reply: see trim.
-func (k *conversation) keepAddress(ctx context.Context, w *waitingRow) error {
+func (k *askedRequests) keepAddress(ctx context.Context, w *waitingRow) error {
 	if _, stored, err := messages.Get(ctx, k.store(), w.Message); err != nil || !stored {
 		return errors.Join(err, k.giveUpAddress(ctx, w, deletedText))
 	}
@@ -68,7 +68,7 @@ func (k *conversation) keepAddress(ctx context.Context, w *waitingRow) error {
 }
 
 // continuesLater reports whether calls of a message wait, or a continuation of it is queued.
-func (k *conversation) continuesLater(ctx context.Context, m *Message) (bool, error) {
+func (k *askedRequests) continuesLater(ctx context.Context, m *Message) (bool, error) {
 	if slices.ContainsFunc(m.Parts, uimessage.IsPending) {
 		return true, nil
 	}
@@ -79,7 +79,7 @@ func (k *conversation) continuesLater(ctx context.Context, m *Message) (bool, er
 }
 
 // takeAddress gives a reply that continues a message the return address of the message.
-func (k *conversation) takeAddress(ctx context.Context, row *replyRow) error {
+func (k *askedRequests) takeAddress(ctx context.Context, row *replyRow) error {
 	w, ok, err := waitingRows.Get(ctx, k.store(), row.Message)
 	if err != nil || !ok {
 		return err
@@ -97,7 +97,7 @@ func (k *conversation) takeAddress(ctx context.Context, row *replyRow) error {
 }
 
 // notContinued decides about the return address of a message after one of its continuations has ended before it began.
-func (k *conversation) notContinued(ctx context.Context, message string) error {
+func (k *askedRequests) notContinued(ctx context.Context, message string) error {
 	w, ok, err := waitingRows.Get(ctx, k.store(), message)
 	if err != nil || !ok {
 		return err
@@ -127,11 +127,11 @@ func (k *conversation) notContinued(ctx context.Context, message string) error {
 }
 
 // giveUpAddress delivers an error to the return address of a message.
-func (k *conversation) giveUpAddress(ctx context.Context, w *waitingRow, why string) error {
+func (k *askedRequests) giveUpAddress(ctx context.Context, w *waitingRow, why string) error {
 	if _, err := waitingRows.Delete(ctx, k.store(), w.Message); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("The agent %v did not answer: %s.", k.base.Object().ID(), why)
+	text := fmt.Sprintf("The agent %v did not answer: %s.", k.object().ID(), why)
 	return k.startDelivery(ctx, &w.Address, Completion{Error: text})
 }
 
@@ -140,7 +140,7 @@ const deletedText = "its message was deleted"
 
 // giveUpDeleted gives up the addresses of deleted messages, in the batch of the deletion: another message with the id of a deleted
 // one must not become the answer.
-func (k *conversation) giveUpDeleted(ctx context.Context) error {
+func (k *askedRequests) giveUpDeleted(ctx context.Context) error {
 	all, err := waitingRows.List(ctx, k.store(), nil)
 	for _, w := range all {
 		if err != nil {
@@ -156,7 +156,7 @@ func (k *conversation) giveUpDeleted(ctx context.Context) error {
 
 // withoutRequests returns the ids of messages that a client removes, without the messages of requests of other agents that have no
 // answer yet.
-func (k *conversation) withoutRequests(ctx context.Context, rows map[string]messageRow, ids []string) ([]string, error) {
+func (k *askedRequests) withoutRequests(ctx context.Context, rows map[string]messageRow, ids []string) ([]string, error) {
 	if !slices.ContainsFunc(ids, func(id string) bool { return rows[id].Asked }) {
 		return ids, nil
 	}
@@ -176,7 +176,7 @@ func (k *conversation) withoutRequests(ctx context.Context, rows map[string]mess
 
 // keepAnswer returns a client's message, with the stored texts if the message has a return address: it becomes the answer to another
 // agent.
-func (k *conversation) keepAnswer(ctx context.Context, row messageRow, m Message) (Message, error) {
+func (k *askedRequests) keepAnswer(ctx context.Context, row messageRow, m Message) (Message, error) {
 	if row.Role != RoleAssistant {
 		return m, nil
 	}
@@ -188,7 +188,7 @@ func (k *conversation) keepAnswer(ctx context.Context, row messageRow, m Message
 }
 
 // clearAddresses delivers an error for each message that waits, before a conversation is deleted.
-func (k *conversation) clearAddresses(ctx context.Context) error {
+func (k *askedRequests) clearAddresses(ctx context.Context) error {
 	all, err := waitingRows.List(ctx, k.store(), nil)
 	for _, w := range all {
 		if err == nil {

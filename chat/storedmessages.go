@@ -13,9 +13,20 @@ import (
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
+// storedMessages reads and changes the stored messages of a conversation.
+type storedMessages struct {
+	*shared
+	conv      *conversation
+	calls     *toolCalls
+	asked     *askedRequests
+	sent      *sentRequests
+	summaries *summarizer
+	sweeper   *sweeper
+}
+
 // messagesJSON returns the conversation as JSON, between two texts. It may be large; rows already contain the JSON of
 // the wire, so nothing is parsed.
-func (k *conversation) messagesJSON(ctx context.Context, before, after string) ([]byte, error) {
+func (k *storedMessages) messagesJSON(ctx context.Context, before, after string) ([]byte, error) {
 	all := append([]byte(before), '[')
 	sep := ""
 	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
@@ -34,7 +45,7 @@ const window = 256 << 10
 // writeTranscript writes the conversation in windows, and waits for the client after each. So it needs the memory of
 // one window, however long the conversation is. The conversation may change while it waits: each window has the
 // messages that are stored when it is read.
-func (k *conversation) writeTranscript(ctx context.Context, w http.ResponseWriter) error {
+func (k *storedMessages) writeTranscript(ctx context.Context, w http.ResponseWriter) error {
 	out := http.NewResponseController(w)
 	sep := "["
 	for after := dohost.Cursor(""); ; {
@@ -68,16 +79,16 @@ func (k *conversation) writeTranscript(ctx context.Context, w http.ResponseWrite
 // checkSize returns an error if the messages exceed MaxBytes and are larger than before.
 //
 // Errors: a [*dohost.LimitError].
-func (k *conversation) checkSize(ctx context.Context, before uint64) error {
+func (k *storedMessages) checkSize(ctx context.Context, before uint64) error {
 	x, err := extent(ctx, k.store())
-	if most := k.class.options.MaxBytes; err == nil && most > 0 && x.Bytes > max(before, uint64(most)) {
+	if most := k.options().MaxBytes; err == nil && most > 0 && x.Bytes > max(before, uint64(most)) {
 		err = &dohost.LimitError{What: "conversation", Size: int(x.Bytes), Limit: most}
 	}
 	return err
 }
 
 // stored returns the messages that a query selects.
-func (k *conversation) stored(ctx context.Context, q *dohost.Query[messageRow]) ([]Message, error) {
+func (k *storedMessages) stored(ctx context.Context, q *dohost.Query[messageRow]) ([]Message, error) {
 	var all []Message
 	for row, err := range messages.All(ctx, k.store(), q) {
 		if err != nil {
@@ -93,7 +104,7 @@ func (k *conversation) stored(ctx context.Context, q *dohost.Query[messageRow]) 
 }
 
 // newest returns the last of the messages that a query selects, in order.
-func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) ([]Message, error) {
+func (k *storedMessages) newest(ctx context.Context, q dohost.Query[messageRow]) ([]Message, error) {
 	q.Reverse = true
 	all, err := k.stored(ctx, &q)
 	slices.Reverse(all)
@@ -101,7 +112,7 @@ func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) (
 }
 
 // put stores a message, unless it is stored unchanged. r is the reply that ends with it; the zero replyRow means none.
-func (k *conversation) put(ctx context.Context, m Message, r *replyRow) error {
+func (k *storedMessages) put(ctx context.Context, m Message, r *replyRow) error {
 	old, _, err := messages.Get(ctx, k.store(), m.ID)
 	if err != nil {
 		return err
@@ -113,7 +124,7 @@ func (k *conversation) put(ctx context.Context, m Message, r *replyRow) error {
 
 // putReplacing stores a message in place of old, if that has a place, and reports whether that changes anything. A
 // place of 0 means the present place, or the end. by is the request whose reply ends with the message: see syncCalls.
-func (k *conversation) putReplacing(
+func (k *storedMessages) putReplacing(
 	ctx context.Context, old messageRow, m Message, place uint64, by string,
 ) (changed bool, err error) {
 	if err := uimessage.Check(&m); err != nil {
@@ -148,9 +159,9 @@ func (k *conversation) putReplacing(
 	if old.Place == row.Place && string(old.JSON) == string(row.JSON) {
 		return false, nil
 	}
-	k.messageChanged(row.Place)
+	k.summaries.messageChanged(row.Place)
 	if old.Place != 0 {
-		k.messageChanged(old.Place)
+		k.summaries.messageChanged(old.Place)
 	}
 	return true, dohost.Transaction(ctx, func(ctx context.Context) error {
 		written, err := messages.Put(ctx, k.store(), old, row)
@@ -160,7 +171,7 @@ func (k *conversation) putReplacing(
 		case !written:
 			m.Parts = nil
 		}
-		return k.syncCalls(ctx, &m, by)
+		return k.calls.syncCalls(ctx, &m, by)
 	})
 }
 
@@ -179,14 +190,14 @@ func fitRow(m Message) (json.RawMessage, error) {
 }
 
 // deleteMessages deletes messages.
-func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error {
+func (k *storedMessages) deleteMessages(ctx context.Context, ids ...string) error {
 	for _, id := range ids {
 		m, ok, err := messages.Get(ctx, k.store(), id)
 		if err != nil {
 			return err
 		}
 		if ok {
-			k.messageChanged(m.Place)
+			k.summaries.messageChanged(m.Place)
 		}
 	}
 	calls, err := messages.Delete(ctx, k.store(), ids...)
@@ -195,24 +206,24 @@ func (k *conversation) deleteMessages(ctx context.Context, ids ...string) error 
 
 // messagesDeleted continues a deletion, in its batch: it gives up the return addresses of the messages, and cancels the tasks of
 // their calls.
-func (k *conversation) messagesDeleted(ctx context.Context, calls deletedCalls, err error) error {
+func (k *storedMessages) messagesDeleted(ctx context.Context, calls deletedCalls, err error) error {
 	if err == nil {
-		err = k.giveUpDeleted(ctx)
+		err = k.asked.giveUpDeleted(ctx)
 	}
 	for _, r := range calls.tasks {
 		if err == nil {
-			err = k.cancelAsk(ctx, &r)
+			err = k.sent.cancelAsk(ctx, &r)
 		}
 	}
 	if err != nil || calls.budget > 0 {
 		return err
 	}
-	return k.sweepLater(ctx)
+	return k.sweeper.sweepLater(ctx)
 }
 
 // trim deletes the oldest messages beyond MaxMessages.
-func (k *conversation) trim(ctx context.Context) error {
-	being, ok, err := k.running(ctx)
+func (k *storedMessages) trim(ctx context.Context) error {
+	being, ok, err := k.conv.running(ctx)
 	if err != nil || ok && being.Continues { // the reply needs its message and the rows of its calls, and trims at its end
 		return err
 	}
@@ -220,24 +231,24 @@ func (k *conversation) trim(ctx context.Context) error {
 }
 
 // trimNow is trim, also while a reply continues a message.
-func (k *conversation) trimNow(ctx context.Context) error {
-	most := k.class.options.MaxMessages
+func (k *storedMessages) trimNow(ctx context.Context) error {
+	most := k.options().MaxMessages
 	if most == 0 {
 		return nil
 	}
 	return k.trimTo(ctx, uint64(most))
 }
 
-func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
+func (k *storedMessages) trimTo(ctx context.Context, keep uint64) error {
 	if keep == 0 {
-		k.messageChanged(0)
+		k.summaries.messageChanged(0)
 	}
 	calls, err := messages.Trim(ctx, k.store(), keep)
 	return k.messagesDeleted(ctx, calls, err)
 }
 
 // placeAfter returns the place of a reply to some messages: after the last of them, and after other replies to it.
-func (k *conversation) placeAfter(ctx context.Context, users []string) (uint64, error) {
+func (k *storedMessages) placeAfter(ctx context.Context, users []string) (uint64, error) {
 	if len(users) == 0 {
 		return messages.End(ctx, k.store())
 	}

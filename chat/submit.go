@@ -18,11 +18,11 @@ import (
 // submit accepts a client's request as the policy decides, and sets the Users of its row. changed reports whether the
 // conversation has changed, and merged whether the policy has merged waiting messages into the client's message.
 func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message) (dropped, changed, merged bool, err error) {
-	if row.Users, err = k.usersOf(ctx, sent); err != nil {
+	if row.Users, err = k.messages.usersOf(ctx, sent); err != nil {
 		return false, false, false, err
 	}
 	store := func(ctx context.Context) (err error) {
-		changed, err = k.merge(ctx, sent, true)
+		changed, err = k.messages.merge(ctx, sent, true)
 		return err
 	}
 	if !row.Submits {
@@ -37,11 +37,11 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 	for i := range rows {
 		open[i] = rows[i].Value
 	}
-	a := k.class.options.Policy.admit(open)
+	a := k.options().Policy.admit(open)
 	if a.drop {
 		return true, false, false, nil
 	}
-	row.NotBefore = k.class.options.due(time.Now())
+	row.NotBefore = k.options().due(time.Now())
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		for _, r := range open {
 			if slices.Contains(a.skip, r.ID) {
@@ -51,10 +51,10 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 			}
 		}
 		if merged = len(a.merge) > 0 && len(row.Users) > 0; merged {
-			if sent, err = k.join(ctx, a.merge, sent, row.Users[len(row.Users)-1]); err != nil {
+			if sent, err = k.messages.join(ctx, a.merge, sent, row.Users[len(row.Users)-1]); err != nil {
 				return err
 			}
-			if row.Users, err = k.usersOf(ctx, sent); err != nil {
+			if row.Users, err = k.messages.usersOf(ctx, sent); err != nil {
 				return err
 			}
 		}
@@ -65,8 +65,8 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 
 // usersOf returns the ids of the user's messages at the end of a client's list. It skips messages that the client may
 // not write, since their ids may belong to other messages.
-func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []string, err error) {
-	current, replying, err := k.running(ctx)
+func (k *storedMessages) usersOf(ctx context.Context, sent []Message) (ids []string, err error) {
+	current, replying, err := k.conv.running(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []strin
 		if err != nil {
 			return nil, err
 		}
-		if replying && m.ID == current.Message || !uimessage.MayWrite(row, stored, &m, k.class.options.SystemFromClients) {
+		if replying && m.ID == current.Message || !uimessage.MayWrite(row, stored, &m, k.options().SystemFromClients) {
 			continue
 		}
 		if m.Role != RoleUser {
@@ -88,7 +88,7 @@ func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []strin
 }
 
 // join merges the user's waiting messages into the sent message with the id last.
-func (k *conversation) join(ctx context.Context, waiting []string, sent []Message, last string) ([]Message, error) {
+func (k *storedMessages) join(ctx context.Context, waiting []string, sent []Message, last string) ([]Message, error) {
 	var earlier []Message
 	waits := map[string]bool{}
 	for _, id := range waiting {
@@ -147,7 +147,7 @@ func (k *conversation) accept(ctx context.Context, row replyRow, store func(cont
 
 // merge stores the list of a client, as far as the client may write it, and reports whether that changes anything. The
 // message of the running reply belongs to the server: a client has at most the beginning of it.
-func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool) (changed bool, err error) {
+func (k *storedMessages) merge(ctx context.Context, sent []Message, mayDelete bool) (changed bool, err error) {
 	if len(sent) == 0 {
 		return false, nil
 	}
@@ -159,7 +159,7 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if err != nil {
 		return false, err
 	}
-	current, ok, err := k.running(ctx)
+	current, ok, err := k.conv.running(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -167,21 +167,21 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		sent = slices.DeleteFunc(slices.Clone(sent), func(m Message) bool { return m.ID == current.Message })
 		delete(rows, current.Message)
 	}
-	system := k.class.options.SystemFromClients
+	system := k.options().SystemFromClients
 	list, ids := uimessage.Writable(rows, sent, system)
 	if n := len(sent) - len(list); n > 0 {
-		k.base.Object().Report(ctx, "chat:refused", slog.Int("messages", n))
+		k.object().Report(ctx, "chat:refused", slog.Int("messages", n))
 	}
 	stored, differ, err := uimessage.ChangedMessages(rows, list)
 	if err != nil {
 		return false, err
 	}
-	rules, err := k.callRules(ctx, len(differ) > 0)
+	rules, err := k.calls.callRules(ctx, len(differ) > 0)
 	if err != nil {
 		return false, err
 	}
 	for _, m := range uimessage.Reconcile(stored, differ, rules) {
-		if m, err = k.keepAnswer(ctx, rows[m.ID], m); err != nil {
+		if m, err = k.asked.keepAnswer(ctx, rows[m.ID], m); err != nil {
 			return false, err
 		}
 		if err := checkReserve(&m); err != nil {
@@ -194,7 +194,7 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		changed = changed || put
 	}
 	if mayDelete {
-		removed, err := k.withoutRequests(ctx, rows, uimessage.RemovedIDs(rows, ids, system))
+		removed, err := k.asked.withoutRequests(ctx, rows, uimessage.RemovedIDs(rows, ids, system))
 		if err != nil {
 			return false, err
 		}
@@ -228,7 +228,7 @@ func checkReserve(m *Message) error {
 	return err
 }
 
-func (k *conversation) rowsOf(ctx context.Context) (map[string]messageRow, error) {
+func (k *storedMessages) rowsOf(ctx context.Context) (map[string]messageRow, error) {
 	rows := map[string]messageRow{}
 	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
 		if err != nil {
@@ -248,22 +248,22 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 		list, err = uimessage.ParseList(rawjson.OrNull(f["messages"]))
 	}
 	if err != nil {
-		k.base.Object().Report(ctx, "chat:refused", slog.Any("err", err))
+		k.object().Report(ctx, "chat:refused", slog.Any("err", err))
 		return nil
 	}
 	changed := false
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
-		changed, err = k.merge(ctx, list, false)
+		changed, err = k.messages.merge(ctx, list, false)
 		return err
 	})
 	if _, large := errors.AsType[*dohost.LimitError](err); large || errors.Is(err, errNesting) {
-		return k.sendRefusal(ctx, conn, err)
+		return k.calls.sendRefusal(ctx, conn, err)
 	}
 	if noSpace(err) {
-		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the messages are not stored: %w", err))
+		return k.calls.sendRefusal(ctx, conn, fmt.Errorf("chat: the messages are not stored: %w", err))
 	}
 	if err != nil || !changed {
 		return err
 	}
-	return k.broadcastTranscript(ctx, k.openConns(conn))
+	return k.clients.broadcastTranscript(ctx, k.clients.openConns(conn))
 }

@@ -65,7 +65,7 @@ func uncover(ctx context.Context, s *dohost.Storage, x *noteRow, place uint64) e
 }
 
 // lastSummary returns the last summary; the zero summaryRow if there is none.
-func (k *conversation) lastSummary(ctx context.Context) (last summaryRow, err error) {
+func (k *summarizer) lastSummary(ctx context.Context) (last summaryRow, err error) {
 	for row, err := range summaries.All(ctx, k.store(), &dohost.Query[summaryRow]{Reverse: true, Limit: 1}) {
 		return row.Value, err
 	}
@@ -74,7 +74,7 @@ func (k *conversation) lastSummary(ctx context.Context) (last summaryRow, err er
 
 // contextBefore returns the context of a reply at a place: see [Reply.Context]. It ignores summaries that cover the place first,
 // or a later one: the reply was requested for an older message. If they cover the place of the reply, its end deletes them.
-func (k *conversation) contextBefore(ctx context.Context, first, place uint64, limit int) (all []Message, err error) {
+func (k *summarizer) contextBefore(ctx context.Context, first, place uint64, limit int) (all []Message, err error) {
 	from := uint64(0)
 	for row, err := range summaries.All(ctx, k.store(), nil) {
 		if err != nil {
@@ -84,7 +84,7 @@ func (k *conversation) contextBefore(ctx context.Context, first, place uint64, l
 		if s.To >= first {
 			break
 		}
-		system, err := k.stored(ctx, &dohost.Query[messageRow]{Index: "system", Start: dohost.KeyOf(s.From), End: dohost.KeyOf(s.To + 1)})
+		system, err := k.messages.stored(ctx, &dohost.Query[messageRow]{Index: "system", Start: dohost.KeyOf(s.From), End: dohost.KeyOf(s.To + 1)})
 		if err != nil {
 			return nil, err
 		}
@@ -94,12 +94,12 @@ func (k *conversation) contextBefore(ctx context.Context, first, place uint64, l
 		}
 		from = s.To + 1
 	}
-	window, err := k.newest(ctx, dohost.Query[messageRow]{Start: dohost.KeyOf(from), End: dohost.KeyOf(place), Limit: limit})
+	window, err := k.messages.newest(ctx, dohost.Query[messageRow]{Start: dohost.KeyOf(from), End: dohost.KeyOf(place), Limit: limit})
 	return append(all, window...), err
 }
 
 // uncovered returns the number of messages without a summary, up to a limit; a limit of 0 means none.
-func (k *conversation) uncovered(ctx context.Context, limit int) (int, error) {
+func (k *summarizer) uncovered(ctx context.Context, limit int) (int, error) {
 	x, err := extent(ctx, k.store())
 	if err != nil {
 		return 0, err
@@ -111,7 +111,7 @@ func (k *conversation) uncovered(ctx context.Context, limit int) (int, error) {
 
 // putSummary stores a summary of messages, unless they have changed, or a reply between them was requested. MaxMessages may have
 // deleted the oldest of them, or all.
-func (k *conversation) putSummary(ctx context.Context, p *summaryPart, content string) (row summaryRow, stored bool, err error) {
+func (k *summarizer) putSummary(ctx context.Context, p *summaryPart, content string) (row summaryRow, stored bool, err error) {
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		x, err := extent(ctx, k.store())
 		if err != nil || x.Covered+1 != p.from || p.changed {
@@ -144,7 +144,7 @@ func (k *conversation) putSummary(ctx context.Context, p *summaryPart, content s
 
 // putMerged replaces summaries by one of all their messages, unless one was deleted. Only the caller makes summaries, so
 // a row that is there is the same row.
-func (k *conversation) putMerged(ctx context.Context, old []summaryRow, content string) (stored bool, err error) {
+func (k *summarizer) putMerged(ctx context.Context, old []summaryRow, content string) (stored bool, err error) {
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		for _, r := range old {
 			if _, ok, err := summaries.Get(ctx, k.store(), summaries.Key(r)); err != nil || !ok {

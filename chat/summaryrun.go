@@ -37,10 +37,23 @@ const maxSummary = 32 << 10
 // errSummaryTimeout ends a call of the model: other summaries wait for it.
 var errSummaryTimeout = fmt.Errorf("chat: the model has not summarised in %v", summary.Timeout)
 
+// summarizer makes the summaries of a conversation, stores them, and reads the messages with them.
+type summarizer struct {
+	*shared
+	messages *storedMessages
+
+	// Owned by the goroutine that has the turn.
+
+	// summarizing is closed at the end of the summary that is being made; nil if there is none.
+	summarizing chan struct{}
+	// part has the messages that the model is summarising; nil if there are none.
+	part *summaryPart
+}
+
 // summarizeLater starts a fiber that summarises, or makes the open one summarise again, if there are too many messages without a
 // summary. The caller's batch ends a reply.
-func (k *conversation) summarizeLater(ctx context.Context) error {
-	h := k.class.options.History
+func (k *summarizer) summarizeLater(ctx context.Context) error {
+	h := k.options().History
 	if h == nil {
 		return nil
 	}
@@ -74,8 +87,8 @@ func (k *conversation) summarizeLater(ctx context.Context) error {
 }
 
 // summarizeFiber is the method of summaryKind. A summary that is discarded, because the messages have changed, counts as one.
-func (k *conversation) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct{}]) error {
-	h := k.class.options.History
+func (k *summarizer) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct{}]) error {
+	h := k.options().History
 	if h == nil { // the class had one when the fiber began
 		return nil
 	}
@@ -89,10 +102,10 @@ func (k *conversation) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct
 		again := false
 		switch {
 		case errors.Is(err, ErrMessagesChanged):
-			k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "discarded"))
+			k.object().Report(ctx, "chat:summary", slog.String("outcome", "discarded"))
 			again, err = k.endSummary(ctx)
 		case exhaustedBudget(err) != nil: // without a charge; the end of a later reply tries again
-			k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "budget"), slog.Any("err", err))
+			k.object().Report(ctx, "chat:summary", slog.String("outcome", "budget"), slog.Any("err", err))
 			return nil
 		case err != nil && ctx.Err() == nil:
 			again, err = k.chargeSummary(ctx, err)
@@ -106,7 +119,7 @@ func (k *conversation) summarizeFiber(ctx context.Context, _ *agent.Fiber[struct
 }
 
 // endSummary ends the charges of a summary, and reports whether the fiber makes another. It writes in the batch of the summary.
-func (k *conversation) endSummary(ctx context.Context) (again bool, err error) {
+func (k *summarizer) endSummary(ctx context.Context) (again bool, err error) {
 	err = retryNoSpace(ctx, func() error {
 		x, err := k.readNote(ctx, summaryNote)
 		if again = x.Again; err != nil || !again && x.Count == 0 {
@@ -120,7 +133,7 @@ func (k *conversation) endSummary(ctx context.Context) (again bool, err error) {
 
 // chargeSummary reports a failed call of the model, and charges it to the budget of the summary. It waits for the time of the next
 // call, with backoff from 1 s to 5 min; again is false if the budget is spent.
-func (k *conversation) chargeSummary(ctx context.Context, failed error) (again bool, err error) {
+func (k *summarizer) chargeSummary(ctx context.Context, failed error) (again bool, err error) {
 	_, invalid := errors.AsType[*OutputError](failed)
 	var x noteRow
 	err = retryNoSpace(ctx, func() (err error) {
@@ -142,7 +155,7 @@ func (k *conversation) chargeSummary(ctx context.Context, failed error) (again b
 	if !again {
 		outcome = "gave-up"
 	}
-	k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", outcome), slog.Any("err", failed))
+	k.object().Report(ctx, "chat:summary", slog.String("outcome", outcome), slog.Any("err", failed))
 	if !again {
 		return false, nil
 	}
@@ -151,7 +164,7 @@ func (k *conversation) chargeSummary(ctx context.Context, failed error) (again b
 
 // summarize makes one summary of the oldest messages without one, and stores it. It returns nil if there are too few. size returns
 // the bounds of the number of messages, given the number of those without a summary. The bound of the prompt allows for fewer.
-func (k *conversation) summarize(ctx context.Context, h *History, size func(messages int) (most, least int)) (*summaryRow, error) {
+func (k *summarizer) summarize(ctx context.Context, h *History, size func(messages int) (most, least int)) (*summaryRow, error) {
 	for k.summarizing != nil {
 		if _, _, err := dohost.Recv(ctx, k.summarizing); err != nil {
 			return nil, err
@@ -194,12 +207,12 @@ func (k *conversation) summarize(ctx context.Context, h *History, size func(mess
 	case !stored:
 		return nil, ErrMessagesChanged
 	}
-	k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "stored"), slog.Int("messages", row.Messages))
+	k.object().Report(ctx, "chat:summary", slog.String("outcome", "stored"), slog.Int("messages", row.Messages))
 	return &row, nil
 }
 
 // nextPart returns the messages of the next summary; nil if there are too few. For size see summarize.
-func (k *conversation) nextPart(ctx context.Context, size func(messages int) (most, least int)) (*summaryPart, error) {
+func (k *summarizer) nextPart(ctx context.Context, size func(messages int) (most, least int)) (*summaryPart, error) {
 	n, err := k.uncovered(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -220,7 +233,7 @@ func (k *conversation) nextPart(ctx context.Context, size func(messages int) (mo
 }
 
 // mergeSummaries replaces the oldest summaries by one, if there are [summary.MaxRows].
-func (k *conversation) mergeSummaries(ctx context.Context, h *History) (merged bool, err error) {
+func (k *summarizer) mergeSummaries(ctx context.Context, h *History) (merged bool, err error) {
 	rows, err := summaries.List(ctx, k.store(), nil)
 	if err != nil || len(rows) < summary.MaxRows {
 		return false, err
@@ -253,13 +266,13 @@ func (k *conversation) mergeSummaries(ctx context.Context, h *History) (merged b
 	case !stored:
 		return false, ErrMessagesChanged
 	}
-	k.base.Object().Report(ctx, "chat:summary", slog.String("outcome", "merged"), slog.Int("summaries", len(old)))
+	k.object().Report(ctx, "chat:summary", slog.String("outcome", "merged"), slog.Int("summaries", len(old)))
 	return true, nil
 }
 
 // askForSummary returns the answer of the model to a prompt, or nothing for an empty prompt. A worker asks the
 // model and rejects truncated answers.
-func (k *conversation) askForSummary(ctx context.Context, h *History, prompt []byte) (string, error) {
+func (k *summarizer) askForSummary(ctx context.Context, h *History, prompt []byte) (string, error) {
 	if len(prompt) == 0 {
 		return "", nil
 	}

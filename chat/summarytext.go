@@ -32,7 +32,7 @@ type summaryPart struct {
 }
 
 // messageChanged notes that a message was written at a place, or deleted there for another reason than MaxMessages.
-func (k *conversation) messageChanged(place uint64) {
+func (k *summarizer) messageChanged(place uint64) {
 	if p := k.part; p != nil && place <= p.to {
 		p.changed = true
 	}
@@ -42,7 +42,7 @@ func (k *conversation) messageChanged(place uint64) {
 // no bound. It ends before a message that may still change (see changingMessages), and before the prompt becomes too long. If that
 // is a message of the assistant, it ends before the messages of the users directly before: a continuation has its question. It reads the
 // messages one after the other, so it needs the memory of one message and of the prompt.
-func (k *conversation) gather(ctx context.Context, from, to uint64, most int) (p summaryPart, err error) {
+func (k *summarizer) gather(ctx context.Context, from, to uint64, most int) (p summaryPart, err error) {
 	p.from = from
 	var changes changingMessages
 	if changes, err = k.changing(ctx); err != nil {
@@ -102,7 +102,7 @@ type changingMessages struct {
 }
 
 // changing returns the messages of open requests.
-func (k *conversation) changing(ctx context.Context) (c changingMessages, err error) {
+func (k *summarizer) changing(ctx context.Context) (c changingMessages, err error) {
 	c = changingMessages{map[string]bool{}, math.MaxUint64}
 	for row, err := range replies.All(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"}) {
 		if err != nil {

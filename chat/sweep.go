@@ -26,7 +26,7 @@ const sweepKind agent.FiberKind[struct{}] = "chat.sweep"
 func (k *conversation) expireEnded(ctx context.Context, now time.Time) error {
 	old, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{
 		Index: "forgotten", End: dohost.KeyOf(now.UnixMilli()), Limit: 100,
-		Where: func(r replyRow) bool { return k.deciding[r.ID] == 0 },
+		Where: func(r replyRow) bool { return k.asked.deciding[r.ID] == 0 },
 	})
 	for _, r := range old {
 		if err == nil {
@@ -36,8 +36,15 @@ func (k *conversation) expireEnded(ctx context.Context, now time.Time) error {
 	return err
 }
 
+// sweeper deletes the rows that a conversation does not reach any more, in batches.
+type sweeper struct {
+	*shared
+	conv  *conversation
+	calls *toolCalls
+}
+
 // deleteLog deletes the chunks of a reply with the numbers from from to before to.
-func (k *conversation) deleteLog(ctx context.Context, reply, from, to uint64) error {
+func (k *sweeper) deleteLog(ctx context.Context, reply, from, to uint64) error {
 	of := dohost.KeyOf(reply)
 	_, left, err := sweepSome(ctx, k.store(), &chunkRows, dohost.Query[chunkRow]{
 		Start: of + dohost.KeyOf(from), End: of + dohost.KeyOf(to),
@@ -68,7 +75,7 @@ func sweepSome[T any](
 }
 
 // sweepLater starts a fiber that sweeps, unless there is one.
-func (k *conversation) sweepLater(ctx context.Context) error {
+func (k *sweeper) sweepLater(ctx context.Context) error {
 	last, err := k.readNote(ctx, sweepNote)
 	if err != nil {
 		return err
@@ -89,7 +96,7 @@ type sweepCursors struct{ chunks, rows, calls dohost.Cursor }
 
 // sweep deletes unreachable rows: chunks before the log of the running reply, messages below the floor, and calls of
 // messages that do not exist, some in each batch.
-func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) error {
+func (k *sweeper) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) error {
 	var at sweepCursors
 	for {
 		left, err := k.sweepOnce(ctx, &at)
@@ -97,7 +104,7 @@ func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) erro
 			err = dohost.AwaitDurable(ctx)
 		}
 		if err != nil && ctx.Err() == nil { // the fiber runs again immediately
-			k.base.Object().Report(ctx, "chat:failed", slog.Any("err", err))
+			k.object().Report(ctx, "chat:failed", slog.Any("err", err))
 			err = dohost.Sleep(ctx, time.Second)
 		}
 		if err != nil || !left {
@@ -106,8 +113,8 @@ func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) erro
 	}
 }
 
-func (k *conversation) sweepOnce(ctx context.Context, at *sweepCursors) (left bool, err error) {
-	being, ok, err := k.running(ctx)
+func (k *sweeper) sweepOnce(ctx context.Context, at *sweepCursors) (left bool, err error) {
+	being, ok, err := k.conv.running(ctx)
 	if err != nil {
 		return true, err
 	}
@@ -134,7 +141,7 @@ func (k *conversation) sweepOnce(ctx context.Context, at *sweepCursors) (left bo
 
 // sweepCalls deletes the rows of calls whose message does not exist. replying is the message of the running reply, which
 // may not be stored.
-func (k *conversation) sweepCalls(ctx context.Context, replying string, at *dohost.Cursor) (left bool, err error) {
+func (k *sweeper) sweepCalls(ctx context.Context, replying string, at *dohost.Cursor) (left bool, err error) {
 	last, exists, n := "", false, 0
 	for row, err := range callRows.All(ctx, k.store(), &dohost.Query[callRow]{After: *at, Limit: sweepRows + 1}) {
 		if n++; err != nil || n > sweepRows {
@@ -149,7 +156,7 @@ func (k *conversation) sweepCalls(ctx context.Context, replying string, at *doho
 			}
 		}
 		if !exists {
-			if err := k.deleteCall(ctx, row.Value); err != nil {
+			if err := k.calls.deleteCall(ctx, row.Value); err != nil {
 				return true, err
 			}
 		}

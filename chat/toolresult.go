@@ -28,7 +28,7 @@ type answerFrame struct {
 
 // toolAnswered applies a client's answer to a call, and requests a continuation of the message if the client asks for
 // that.
-func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data []byte) error {
+func (k *toolCalls) toolAnswered(ctx context.Context, conn *agent.Conn, data []byte) error {
 	var f answerFrame
 	var exact map[string]json.RawMessage // struct fields accept other spellings of clientTools, which checkFrame does not count
 	if err := errors.Join(json.Unmarshal(data, &f), json.Unmarshal(data, &exact)); err != nil {
@@ -48,7 +48,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	switch {
 	case isRefused: // the published client has applied the approval to its copy of the message
 		err = k.sendRefusal(ctx, conn, fmt.Errorf("chat: the tool call %q: %w", f.CallID, err))
-		return errors.Join(err, k.send(ctx, conn, updatedFrame{frameUpdated, refused.message}))
+		return errors.Join(err, k.clients.send(ctx, conn, updatedFrame{frameUpdated, refused.message}))
 	case noSpace(err):
 		return k.refuseWithoutSpace(ctx, conn, &f, err)
 	case err != nil:
@@ -63,23 +63,23 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	if err != nil || !f.AutoContinue {
 		return err
 	}
-	note, err := k.requestOfMessage(ctx, of)
+	note, err := k.conv.requestOfMessage(ctx, of)
 	if err != nil {
 		return err
 	}
 	if f.Tools != nil {
 		note.Tools = f.Tools
 	}
-	open, err := k.queueContinuation(ctx, conn.ID(), of, note, false)
+	open, err := k.conv.queueContinuation(ctx, conn.ID(), of, note, false)
 	if err == nil && open && conn.Protocol() { // as if the client had asked for the continuation
-		k.audience.waits(conn)
+		k.clients.audience.waits(conn)
 	}
 	return err
 }
 
 // refuseWithoutSpace sends a client the error of an answer that was not stored, and the message as it is stored: the published client has
 // applied the answer to its copy, and can answer again.
-func (k *conversation) refuseWithoutSpace(ctx context.Context, conn *agent.Conn, f *answerFrame, why error) error {
+func (k *toolCalls) refuseWithoutSpace(ctx context.Context, conn *agent.Conn, f *answerFrame, why error) error {
 	err := k.sendRefusal(ctx, conn, fmt.Errorf("chat: the answer to the tool call %q is not stored: %w", f.CallID, why))
 	if err != nil {
 		return err
@@ -92,18 +92,18 @@ func (k *conversation) refuseWithoutSpace(ctx context.Context, conn *agent.Conn,
 	if err != nil || m.ID == "" { // deleted
 		return err
 	}
-	return k.send(ctx, conn, updatedFrame{frameUpdated, m})
+	return k.clients.send(ctx, conn, updatedFrame{frameUpdated, m})
 }
 
 // sendRefusal sends a client the reason why its frame was refused, if the frame is not a request.
-func (k *conversation) sendRefusal(ctx context.Context, conn *agent.Conn, why error) error {
-	return k.send(ctx, conn, map[string]string{"error": why.Error()})
+func (k *toolCalls) sendRefusal(ctx context.Context, conn *agent.Conn, why error) error {
+	return k.clients.send(ctx, conn, map[string]string{"error": why.Error()})
 }
 
 // applyAnswer applies an answer to its call, in the running reply or in the message that has the call, as soon as there is
 // space for it, within most. With continues it queues a continuation of the message in the same batch. It returns the id of that message, or ""
 // if there is none. The call may begin during the wait, so the effect is computed after it.
-func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame, continues bool, most time.Duration) (
+func (k *toolCalls) applyAnswer(ctx context.Context, f *answerFrame, continues bool, most time.Duration) (
 	message string, how uimessage.Effect, err error,
 ) {
 	err = retryNoSpaceWithin(ctx, most, func() error {
@@ -114,13 +114,13 @@ func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame, continue
 }
 
 // applyAnswerOnce is applyAnswer without waiting for space.
-func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, continues bool) (message string, how uimessage.Effect, err error) {
-	row, ok, err := k.running(ctx)
+func (k *toolCalls) applyAnswerOnce(ctx context.Context, f *answerFrame, continues bool) (message string, how uimessage.Effect, err error) {
+	row, ok, err := k.conv.running(ctx)
 	if err != nil {
 		return "", uimessage.Refused, err
 	}
 	if ok {
-		l, err := k.loadLive(ctx, row)
+		l, err := k.conv.loadLive(ctx, row)
 		if err != nil {
 			return "", uimessage.Refused, err
 		}
@@ -137,7 +137,7 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 			}
 			f.amend(&call)
 			if continues {
-				if err := k.continueMessage(ctx, row.Message, false); err != nil {
+				if err := k.conv.continueMessage(ctx, row.Message, false); err != nil {
 					return row.Message, how, err
 				}
 			}
@@ -162,15 +162,15 @@ func (k *conversation) applyAnswerOnce(ctx context.Context, f *answerFrame, cont
 	f.amend(&call)
 	f.Apply(p)
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if _, err := k.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
+		if _, err := k.messages.putReplacing(ctx, r, m, 0, ""); err != nil || !continues {
 			return err
 		}
-		return k.continueMessage(ctx, m.ID, false)
+		return k.conv.continueMessage(ctx, m.ID, false)
 	})
 	if err != nil {
 		return m.ID, uimessage.Applied, err
 	}
-	return m.ID, uimessage.Applied, k.broadcast(ctx, updatedFrame{frameUpdated, m}, k.openConns())
+	return m.ID, uimessage.Applied, k.clients.broadcast(ctx, updatedFrame{frameUpdated, m}, k.clients.openConns())
 }
 
 // amend replaces an invalid result by an error.
@@ -181,7 +181,7 @@ func (f *answerFrame) amend(call *callRow) {
 }
 
 // notApplied records a decision that has no effect.
-func (k *conversation) notApplied(ctx context.Context, f *answerFrame, how uimessage.Effect, call *callRow) error {
+func (k *toolCalls) notApplied(ctx context.Context, f *answerFrame, how uimessage.Effect, call *callRow) error {
 	if how != uimessage.Repeated || f.Approved == nil || call.ID == "" {
 		return nil
 	}
@@ -193,8 +193,8 @@ func (k *conversation) notApplied(ctx context.Context, f *answerFrame, how uimes
 }
 
 // findCall returns the row of the call that applyAnswer applies an answer to, or the zero row.
-func (k *conversation) findCall(ctx context.Context, id string) (call callRow, err error) {
-	row, ok, err := k.running(ctx)
+func (k *toolCalls) findCall(ctx context.Context, id string) (call callRow, err error) {
+	row, ok, err := k.conv.running(ctx)
 	if err != nil {
 		return call, err
 	}
@@ -213,7 +213,7 @@ func (k *conversation) findCall(ctx context.Context, id string) (call callRow, e
 
 // messageOf returns the newest message with a waiting call of that id, or else one of the newest messages with the call,
 // and the row of the call. Without such a message it returns the zero row.
-func (k *conversation) messageOf(ctx context.Context, id string) (row messageRow, m Message, call callRow, err error) {
+func (k *toolCalls) messageOf(ctx context.Context, id string) (row messageRow, m Message, call callRow, err error) {
 	if row, call, err = k.waitingCall(ctx, id); err != nil {
 		return row, m, call, err
 	}
@@ -232,7 +232,7 @@ func (k *conversation) messageOf(ctx context.Context, id string) (row messageRow
 }
 
 // waitingCall returns the newest message with a call of that id without a result, and the row of the call.
-func (k *conversation) waitingCall(ctx context.Context, id string) (row messageRow, call callRow, err error) {
+func (k *toolCalls) waitingCall(ctx context.Context, id string) (row messageRow, call callRow, err error) {
 	waiting, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{
 		Index: "waiting", Equal: callKey(id), Where: func(r callRow) bool { return r.ID == id },
 	})
@@ -252,7 +252,7 @@ func (k *conversation) waitingCall(ctx context.Context, id string) (row messageR
 const maxRepeatSearch = 100
 
 // searchCall returns one of the newest messages with a call of that id.
-func (k *conversation) searchCall(ctx context.Context, id string) (row messageRow, err error) {
+func (k *toolCalls) searchCall(ctx context.Context, id string) (row messageRow, err error) {
 	quoted, err := rawjson.Encode(id)
 	quoted = append([]byte(`"toolCallId":`), quoted...) // as the JSON of a stored message has it
 	if err != nil || id == "" {
@@ -290,7 +290,7 @@ func (l *liveReply) answer(ctx context.Context, f *answerFrame) error {
 		}
 		l.answered(&f.ToolAnswer)
 	}
-	return l.k.broadcast(ctx, updatedFrame{frameUpdated, l.partial()}, l.k.openConns())
+	return l.k.clients.broadcast(ctx, updatedFrame{frameUpdated, l.partial()}, l.k.clients.openConns())
 }
 
 // loadLive returns the running reply, even before its fiber has begun.

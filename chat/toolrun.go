@@ -217,15 +217,15 @@ func (rs *toolRuns) start(run *toolRun) error {
 	old, row := l.after(id, callBegun(&run.tool, newKey(), l.numberAmongEqual(run.part), time.Now().UnixMilli()))
 	run.call = row.call()
 	if row.External && row.Expires != 0 && (row.Attempts == 1 || !old.External) { // a call with a time limit always has a schedule
-		if err := l.k.scheduleExpiry(rs.ctx, row.Message, id, time.UnixMilli(row.Expires)); err != nil {
+		if err := l.k.calls.scheduleExpiry(rs.ctx, row.Message, id, time.UnixMilli(row.Expires)); err != nil {
 			return err
 		}
 	}
 	err := dohost.Transaction(rs.ctx, func(ctx context.Context) error {
-		if err := l.k.putCall(ctx, old, row, callResult{}); err != nil {
+		if err := l.k.calls.putCall(ctx, old, row, callResult{}); err != nil {
 			return err
 		}
-		return l.k.base.Object().Go(ctx, "tool "+run.tool.Name, func(ctx context.Context) error {
+		return l.object().Go(ctx, "tool "+run.tool.Name, func(ctx context.Context) error {
 			rs.events <- toolEvent{run: run, err: rs.run(ctx, run)}
 			return nil
 		})
@@ -247,19 +247,20 @@ func (rs *toolRuns) start(run *toolRun) error {
 
 // run runs a call in its task. It sends an error of the tool as the result; the error that run returns ends Answer.
 func (rs *toolRuns) run(task context.Context, run *toolRun) error {
-	switch p, ok := rs.a.l.call(run.call.ID); {
-	case rs.a.l.ended || rs.ctx.Err() != nil || !ok: // the reply has ended before the task began
-		rs.a.l.finish(run)
+	l := rs.a.l
+	switch p, ok := l.call(run.call.ID); {
+	case l.ended || rs.ctx.Err() != nil || !ok: // the reply has ended before the task began
+		l.finish(run)
 		return ErrReplyOver
 	case uimessage.HasResult(p): // Complete, or the end of External.Within, was faster than the task
-		rs.a.l.finish(run)
+		l.finish(run)
 		return nil
 	}
 	ctx, stop := inTask(task, rs.ctx)
 	defer stop()
-	inner := context.WithValue(ctx, callContextKey{}, callContext{run.call, rs.a.l})
-	inner = context.WithValue(inner, toolAgentKey{}, rs.a.l.k.base)
-	inner = rs.a.l.positionOfCall(run.call.ID).Context(inner)
+	inner := context.WithValue(ctx, callContextKey{}, callContext{run.call, l})
+	inner = context.WithValue(inner, toolAgentKey{}, l.k.base)
+	inner = l.positionOfCall(run.call.ID).Context(inner)
 	if most := run.tool.timeout(); most > 0 {
 		var end context.CancelFunc
 		inner, end = context.WithTimeoutCause(inner, most, errToolTimeout)
@@ -269,10 +270,10 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 	}
 	out, failed := run.do(inner)
 	switch {
-	case !rs.a.l.finish(run): // the model has the error of lateError
-		return run.lateResult(task, inner, rs.a.l, out, failed)
-	case rs.a.l.ended:
-		return cmp.Or(run.lateResult(task, inner, rs.a.l, out, failed), ErrReplyOver)
+	case !l.finish(run): // the model has the error of lateError
+		return run.lateResult(task, inner, l, out, failed)
+	case l.ended:
+		return cmp.Or(run.lateResult(task, inner, l, out, failed), ErrReplyOver)
 	case ctx.Err() != nil || rs.ctx.Err() != nil:
 		return context.Cause(rs.ctx) // the reply, or the incarnation, has ended
 	case inner.Err() != nil && errors.Is(context.Cause(inner), errToolTimeout):

@@ -27,13 +27,13 @@ type meter struct {
 type meterKey struct{}
 
 // meter returns the meter of a conversation.
-func (k *conversation) meter(p CallPurpose) *meter {
-	o := &k.class.options
-	return &meter{st: k.base.Object(), price: o.Price, budget: o.Budget, keep: o.KeepUsage, purpose: p}
+func (s *shared) meter(p CallPurpose) *meter {
+	o := s.options()
+	return &meter{st: s.object(), price: o.Price, budget: o.Budget, keep: o.KeepUsage, purpose: p}
 }
 
 // summaryContext returns the context of the worker that summarises.
-func (k *conversation) summaryContext(ctx context.Context) context.Context {
+func (k *summarizer) summaryContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, meterKey{}, k.meter(PurposeSummary))
 }
 

@@ -310,6 +310,9 @@ func (y *Standby) checkRecord(f *frame.Frame) (err error) {
 	return nil
 }
 
+// maxFollowedBatch bounds an engine batch of a standby, in bytes; the last record may exceed it.
+const maxFollowedBatch = 512 << 10
+
 // add adds the operations of a record to the batch, and applies the batch if it is large.
 func (y *Standby) add(ctx context.Context, b engineBatch, f *frame.Frame) error {
 	for op, err := range frame.Ops(f.Payload) {
@@ -317,7 +320,7 @@ func (y *Standby) add(ctx context.Context, b engineBatch, f *frame.Frame) error 
 			return err
 		}
 	}
-	if len(b.Repr()) < maxReplayBatch {
+	if len(b.Repr()) < maxFollowedBatch {
 		return nil
 	}
 	at := frame.After(f)

@@ -23,7 +23,7 @@ func (s *State) GetRow(ctx context.Context, c *objectstore.Collection, key []byt
 // nothing, and returns its new version. It waits as Put does. Errors: the errors of Put, of
 // objectstore's Batch.PutRow, and of the class's RowWritten.
 func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objectstore.RowWrite) (version uint64, err error) {
-	if s.incarnation().obj.class.RowWritten == nil {
+	if s.incarnation().class().RowWritten == nil {
 		return s.putRow(ctx, c, w)
 	}
 	of, row, former := *c, w, new([]objectstore.IndexEntry) // only a class with the hook allocates them
@@ -55,13 +55,13 @@ func (s *State) putRow(ctx context.Context, c *objectstore.Collection, w objects
 
 // rowWritten calls the class's RowWritten, which may use the turn.
 func (s *State) rowWritten(ctx context.Context, c *objectstore.Collection, w *objectstore.RowWrite, deleted bool) error {
-	return s.incarnation().obj.class.RowWritten(ctx, s.incarnation().instance, c, w, deleted)
+	return s.incarnation().class().RowWritten(ctx, s.incarnation().instance, c, w, deleted)
 }
 
 // DeleteRow removes a row and its index entries, and reports whether it existed. It waits
 // as Put does. Errors: the errors of objectstore's Batch.DeleteRow, and of the class's RowWritten.
 func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []byte, expect uint64) (existed bool, err error) {
-	if s.incarnation().obj.class.RowWritten == nil {
+	if s.incarnation().class().RowWritten == nil {
 		_, existed, err = s.deleteRow(ctx, c, key, expect)
 		return existed, err
 	}

@@ -61,9 +61,13 @@ type activity struct {
 	reported       bool
 }
 
+func (inc *incarnation) host() *Host { return inc.obj.host() }
+
+func (inc *incarnation) class() *class { return inc.obj.class }
+
 // epoch differs from the epochs of all other incarnations, also in other hosts and forks.
 func (inc *incarnation) epoch() objectstore.Epoch {
-	return inc.obj.host().store.Epoch(inc.number)
+	return inc.host().store.Epoch(inc.number)
 }
 
 // ensureActivityLocked prepares an incarnation for work.

@@ -28,7 +28,7 @@ func (s *State) ID() ID { return s.incarnation().obj.id() }
 func (s *State) Epoch() objectstore.Epoch { return s.incarnation().epoch() }
 
 // Host returns the host of the object. Any goroutine.
-func (s *State) Host() *Host { return s.incarnation().obj.host() }
+func (s *State) Host() *Host { return s.incarnation().host() }
 
 // access claims the turn for one operation.
 func (s *State) access(ctx context.Context) (*turn, error) {
@@ -91,8 +91,8 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, onStart bool) error 
 	if err := checkAlarmTime(at); err != nil {
 		return err
 	}
-	if s.incarnation().obj.class.Alarm == nil {
-		return fmt.Errorf("%w: %q", ErrNoAlarmHandler, s.incarnation().obj.id().Class)
+	if s.incarnation().class().Alarm == nil {
+		return fmt.Errorf("%w: %q", ErrNoAlarmHandler, s.ID().Class)
 	}
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, onStart bool) error 
 	if err := s.write(ctx, (*objectstore.Batch).Reserve); err != nil {
 		return err
 	}
-	slot := objectstore.Slot{Due: at, Generation: s.incarnation().obj.host().store.NewAlarmGeneration(), AtStart: onStart}
+	slot := objectstore.Slot{Due: at, Generation: s.Host().store.NewAlarmGeneration(), AtStart: onStart}
 	if d := s.incarnation().ringing; d != nil {
 		slot = alarm.SetByHandler(slot, d.running) // until the handler has ended: see recordOutcome
 	}
@@ -162,7 +162,7 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 // Errors: ErrOverloaded, if the object has Options.MaxEvents tasks.
 func (s *State) Go(ctx context.Context, op string, fn func(context.Context) error) error {
 	return s.task(ctx, op, fn, func(ev *event) error {
-		s.incarnation().obj.host().active.Add(1) // so that Close waits for it to begin
+		s.Host().active.Add(1) // so that Close waits for it to begin
 		s.incarnation().batch.Emit((*taskStart)(ev))
 		return nil
 	})
@@ -184,7 +184,7 @@ func (s *State) task(ctx context.Context, op string, fn func(context.Context) er
 		return err
 	}
 	defer t.done()
-	if most := s.incarnation().obj.host().opts.MaxEvents; s.incarnation().tasks.Add(1) > int64(most) {
+	if most := s.Host().opts.MaxEvents; s.incarnation().tasks.Add(1) > int64(most) {
 		s.incarnation().tasks.Add(-1)
 		return fmt.Errorf("%w: the limit is %d background tasks per object", ErrOverloaded, most)
 	}

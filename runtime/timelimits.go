@@ -67,7 +67,7 @@ func (inc *incarnation) longTurnLocked(now time.Duration) *LongTurn {
 		return nil
 	}
 	held := now - inc.watchedFrom
-	if inc.reported || inc.obj.host().opts.Limits.Turn < 0 || held < inc.obj.host().opts.Limits.Turn {
+	if inc.reported || inc.host().opts.Limits.Turn < 0 || held < inc.host().opts.Limits.Turn {
 		return nil
 	}
 	inc.reported = true

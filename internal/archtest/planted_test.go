@@ -482,6 +482,18 @@ func unlisted() {
 		},
 	},
 	{
+		rule: "selector chains",
+		files: map[string]string{
+			"chat/a.go":      "package chat; import \"os\"\nvar a = b.c.d.e\nvar f = b.c.d().e[0].g()\nfunc h() { (*b.c).d.e.f() }\nvar g = os.b.c.d.e",
+			"chat/a_test.go": `package chat; var a = b.c.d.e.f`,
+			"chat/b/b.go":    `package b; var a = b.c.d.e.f`,
+		},
+		want: []string{
+			"chat/a.go:3: b.c.d().e[0].g reaches through 4 values, the limit is 3: add a method",
+			"chat/a.go:4: (*b.c).d.e.f reaches through 4 values, the limit is 3: add a method",
+		},
+	},
+	{
 		rule: "fresh contexts",
 		files: map[string]string{
 			"agent/a.go":         "package agent; import \"context\"\nvar a = context.Background()\nvar b = context." + "TO" + "DO()",

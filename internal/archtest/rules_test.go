@@ -30,6 +30,7 @@ var rules = map[string]func(*tree) []string{
 	"wake names":          wakeNames,
 	"layers":              layers,
 	"leaf table":          leafTable,
+	"selector chains":     selectorChains,
 }
 
 func TestRepository(t *testing.T) {
