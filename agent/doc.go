@@ -84,7 +84,7 @@
 //
 // # The alarm
 //
-// The agent uses the object's only alarm. One file, rows.go, writes the rows of durable work (fibers, schedules and the
+// The agent uses the object's only alarm. One file, rowwriter.go, writes the rows of durable work (fibers, schedules and the
 // queue), and sets the alarm in the same batch to the earliest time that any of them needs; so does a change of the
 // number of KeepAlive holders. The alarm handler starts due work as separate tasks, sets the alarm again and returns: one
 // batch.

@@ -133,8 +133,8 @@ func typesIn(list *ast.FieldList) (names []string) {
 // methods that change them.
 var (
 	durableRows = map[string][]string{
-		"agent/rows.go":    {"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads"},
-		"chat/replyrow.go": {"replies"},
+		"agent/rowwriter.go": {"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads"},
+		"chat/replyrow.go":   {"replies"},
 	}
 	rowWrites = []string{"Insert", "Put", "Update", "UpdateIf", "Delete", "DeleteIf"}
 )

@@ -437,14 +437,14 @@ func unlisted() {
 	{
 		rule: "row writers",
 		files: map[string]string{
-			"agent/a.go":      "package agent\nfunc f() { fiberRows.Put(); fiberRows.Get(); states.Put() }\nvar g = queue.DeleteIf",
-			"agent/a_test.go": `package agent; func g() { payloads.Delete() }`,
-			"agent/rows.go":   `package agent; func h() { fiberRows.Put(); queue.Insert() }`,
-			"chat/c.go":       `package chat; func f() { queue.Put(); replies.Insert() }`,
+			"agent/a.go":         "package agent\nfunc f() { fiberRows.Put(); fiberRows.Get(); states.Put() }\nvar g = queue.DeleteIf",
+			"agent/a_test.go":    `package agent; func g() { payloads.Delete() }`,
+			"agent/rowwriter.go": `package agent; func h() { fiberRows.Put(); queue.Insert() }`,
+			"chat/c.go":          `package chat; func f() { queue.Put(); replies.Insert() }`,
 		},
 		want: []string{
-			"agent/a.go:2: fiberRows.Put: only agent/rows.go writes rows of durable work",
-			"agent/a.go:3: queue.DeleteIf: only agent/rows.go writes rows of durable work",
+			"agent/a.go:2: fiberRows.Put: only agent/rowwriter.go writes rows of durable work",
+			"agent/a.go:3: queue.DeleteIf: only agent/rowwriter.go writes rows of durable work",
 			"chat/c.go:1: replies.Insert: only chat/replyrow.go writes rows of durable work",
 		},
 	},
