@@ -8,7 +8,8 @@ import (
 )
 
 // rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters, payloads, and the tasks of OnRows), and of
-// the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm.
+// the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm. The exceptions are the functions
+// whose names end with Unarmed: their rows need no earlier alarm afterwards.
 type rows struct {
 	*incarnation
 	// wakeup returns when the current rows need the alarm. The comment of arm explains the parameter sure.
@@ -139,6 +140,11 @@ func updateUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T
 	return err
 }
 
+// putUnarmed writes a row that needs the same alarm afterwards.
+func putUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], row *T) error {
+	return of.Put(ctx, rs.store(), *row)
+}
+
 // remove deletes a row.
 func remove[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string) (existed bool, err error) {
 	err = rs.batch(ctx, false, func(ctx context.Context) error {
@@ -146,6 +152,12 @@ func remove[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key 
 		return err
 	})
 	return existed && err == nil, err
+}
+
+// removeUnarmed deletes a row of running work. Its alarm stays until the work has ended: too early an alarm does no harm.
+func removeUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string) error {
+	_, err := of.Delete(ctx, rs.store(), key)
+	return err
 }
 
 // get reads a row. No row has an empty key.

@@ -133,7 +133,7 @@ func typesIn(list *ast.FieldList) (names []string) {
 // methods that change them.
 var (
 	durableRows = map[string][]string{
-		"agent/rowwriter.go": {"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads"},
+		"agent/rowwriter.go": {"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads", "rowTasks"},
 		"chat/replyrow.go":   {"replies"},
 	}
 	rowWrites = []string{"Insert", "Put", "Update", "UpdateIf", "Delete", "DeleteIf"}
