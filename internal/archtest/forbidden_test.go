@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"go/ast"
 	"go/types"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -135,21 +136,25 @@ var (
 	durableRows = map[string][]string{
 		"agent/rowwriter.go": {"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads", "rowTasks"},
 		"chat/replyrow.go":   {"replies"},
+		"chat/callwriter.go": {"callRows"},
+		"ledger/store.go":    {"operations", "resultParts"},
 	}
-	rowWrites = []string{"Insert", "Put", "Update", "UpdateIf", "Delete", "DeleteIf"}
+	rowWrites = []string{"Insert", "Ensure", "Put", "Update", "UpdateIf", "Delete", "DeleteIf"}
 )
 
-// rowWriters requires that one file of a package writes its rows of durable work. In package agent it also sets the
+// rowWriters requires that one file of a package writes a collection of durable work. In package agent it also sets the
 // alarm, in the same batch.
 func rowWriters(t *tree) (found []string) {
 	for _, f := range t.files {
-		writer, rows := "", []string(nil)
-		for path, names := range durableRows {
-			if strings.HasPrefix(path, f.dir+"/") {
-				writer, rows = path, names
+		writers := map[string]string{} // of a collection
+		for writer, names := range durableRows {
+			if path.Dir(writer) == f.dir && f.path != writer {
+				for _, name := range names {
+					writers[name] = writer
+				}
 			}
 		}
-		if f.test || f.path == writer {
+		if f.test {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
@@ -157,8 +162,8 @@ func rowWriters(t *tree) (found []string) {
 			if !ok || !slices.Contains(rowWrites, sel.Sel.Name) {
 				return true
 			}
-			if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(rows, x.Name) {
-				found = append(found, t.at(n.Pos(), "%s.%s: only %s writes rows of durable work", x.Name, sel.Sel.Name, writer))
+			if x, ok := sel.X.(*ast.Ident); ok && writers[x.Name] != "" {
+				found = append(found, t.at(n.Pos(), "%s.%s: only %s writes rows of durable work", x.Name, sel.Sel.Name, writers[x.Name]))
 			}
 			return true
 		})

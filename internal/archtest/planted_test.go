@@ -440,12 +440,15 @@ func unlisted() {
 			"agent/a.go":         "package agent\nfunc f() { fiberRows.Put(); fiberRows.Get(); states.Put() }\nvar g = queue.DeleteIf",
 			"agent/a_test.go":    `package agent; func g() { payloads.Delete() }`,
 			"agent/rowwriter.go": `package agent; func h() { fiberRows.Put(); queue.Insert() }`,
-			"chat/c.go":          `package chat; func f() { queue.Put(); replies.Insert() }`,
+			"chat/c.go":          `package chat; func f() { queue.Put(); replies.Insert(); callRows.Ensure() }`,
+			"chat/replyrow.go":   `package chat; func g() { replies.Put(); callRows.Delete() }`,
 		},
 		want: []string{
 			"agent/a.go:2: fiberRows.Put: only agent/rowwriter.go writes rows of durable work",
 			"agent/a.go:3: queue.DeleteIf: only agent/rowwriter.go writes rows of durable work",
 			"chat/c.go:1: replies.Insert: only chat/replyrow.go writes rows of durable work",
+			"chat/c.go:1: callRows.Ensure: only chat/callwriter.go writes rows of durable work",
+			"chat/replyrow.go:1: callRows.Delete: only chat/callwriter.go writes rows of durable work",
 		},
 	},
 	{
