@@ -14,7 +14,7 @@ func (fs *fibers) wakeup(ctx context.Context, now time.Time, sure bool) (wakeup,
 	if err != nil || fs.none {
 		return expires, err
 	}
-	beat, more := wakeup{at: now.Add(fs.class.options.KeepAlive), atStart: true}, wakeup{at: fs.continueAt}
+	beat, more := wakeup{at: now.Add(fs.class.options.KeepAlive), atStart: true}, wakeup{at: fs.rows.plan.continueAt}
 	if fs.resumed && !fs.hookDelayed {
 		fs.resumed = false
 		return earliest(expires, beat, more), nil
@@ -71,8 +71,10 @@ func (fs *fibers) expire(ctx context.Context, now time.Time) error {
 }
 
 // deferRecovery makes the alarm continue recovery in a second.
-func (fs *fibers) deferRecovery() {
-	if fs.continueAt.IsZero() {
-		fs.continueAt = time.Now().Add(time.Second)
-	}
+func (fs *fibers) deferRecovery(ctx context.Context) error {
+	return fs.rows.change(ctx, func(p *plan) {
+		if p.continueAt.IsZero() {
+			p.continueAt = time.Now().Add(time.Second)
+		}
+	})
 }

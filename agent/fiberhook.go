@@ -110,7 +110,7 @@ func (rc *recovery) startHookTask(ctx context.Context, id string) error {
 			err = rc.askInterrupted(ctx, &row, time.Time{})
 		}
 		_, err = rc.deferIfFull(ctx, &row, err)
-		return errors.Join(err, rc.rows.rearm(ctx)) // recovery may have been deferred
+		return err
 	})
 	if err == nil {
 		rc.markHookRunning(id)

@@ -25,7 +25,6 @@ type fibers struct {
 	none        bool      // no row needs work: see rows.arm
 	resumed     bool      // a row was resumed since the alarm was set, so there is an open one
 	hookDelayed bool      // a row may wait for the next call of its hook
-	continueAt  time.Time // when recovery continues with deferred rows
 	fullUntil   time.Time // the disk or the task limit was full: no alarm before this
 	expiryRead  bool
 	expiry      int64 // of the first ended fiber; zero if there is none

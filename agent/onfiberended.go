@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -16,7 +15,7 @@ func (rc *recovery) ended(ctx context.Context, row *fiberRow) error {
 	}
 	defer rc.markHookRunning(row.ID)()
 	_, err := rc.deferIfFull(ctx, row, rc.notify(ctx, row))
-	return errors.Join(err, rc.rows.rearm(ctx)) // recovery may have been deferred
+	return err
 }
 
 // notify calls OnFiberEnded for a row.

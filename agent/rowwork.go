@@ -368,22 +368,19 @@ func (rw *rowWork) interrupted(ctx context.Context, x *indexWork, limit int) (fo
 	return found, nil
 }
 
-// wake sets the alarm when the agent wakes, if it is later than a call may begin: the class may not have had the OnRows when
+// alarmIsLate reports whether a call may begin before the alarm. When the agent wakes, the class may not have had the OnRows when
 // the rows were written, and an alarm that was parked is not set.
-func (rw *rowWork) wake(ctx context.Context) error {
+func (rw *rowWork) alarmIsLate(ctx context.Context) (bool, error) {
 	if len(rw.indexes) == 0 {
-		return nil
+		return false, nil
 	}
 	now := time.Now()
 	at, set, err := rw.obj.GetAlarm(ctx)
 	if err != nil || set && !at.After(now) {
-		return err
+		return false, err
 	}
 	next, err := rw.wakeup(ctx, now)
-	if err != nil || next.at.IsZero() || set && !at.After(next.at) {
-		return err
-	}
-	return rw.rows.rearm(ctx)
+	return err == nil && !next.at.IsZero() && !(set && !at.After(next.at)), err
 }
 
 // jitter returns the jitter of the delay before the next call.

@@ -3,6 +3,7 @@ package archtest
 import (
 	"bytes"
 	"go/ast"
+	"go/token"
 	"go/types"
 	"path"
 	"regexp"
@@ -164,6 +165,61 @@ func rowWriters(t *tree) (found []string) {
 			}
 			if x, ok := sel.X.(*ast.Ident); ok && writers[x.Name] != "" {
 				found = append(found, t.at(n.Pos(), "%s.%s: only %s writes rows of durable work", x.Name, sel.Sel.Name, writers[x.Name]))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// alarmSetters are the methods that set the alarm of an agent, with the files that may use each in addition to its definition in alarmWriter,
+// and planFields the parts of its time that are not in rows.
+var (
+	alarmWriter  = "agent/rowwriter.go"
+	alarmSetters = map[string][]string{
+		"SetAlarm":      {"agent/alarmlifecycle.go"}, // of objects that are no agents
+		"SetStartAlarm": nil,
+		"DeleteAlarm":   nil,
+		"arm":           nil,
+		"armBy":         {"agent/rowwork.go"},
+		"refresh":       {"agent/wake.go", "agent/rowsdrain.go"},
+	}
+	planFields = []string{"destroying", "keepAlives", "continueAt"}
+)
+
+// alarmWriters requires that a change of the time of an agent's alarm cannot omit the alarm: rows.change alone changes planFields, and
+// only the listed files set the alarm without a change of rows.
+func alarmWriters(t *tree) (found []string) {
+	for _, f := range t.files {
+		if f.test || f.dir != "agent" || f.path == alarmWriter {
+			continue
+		}
+		inChange := map[ast.Node]bool{}
+		assigned := func(x ast.Expr) {
+			if sel, ok := x.(*ast.SelectorExpr); ok && slices.Contains(planFields, sel.Sel.Name) && !inChange[x] {
+				found = append(found, t.at(x.Pos(), "%s changes outside of rows.change, which sets the alarm", sel.Sel.Name))
+			}
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "change" {
+					ast.Inspect(n, func(inner ast.Node) bool { inChange[inner] = true; return true })
+				}
+			case *ast.AssignStmt:
+				for _, x := range n.Lhs {
+					assigned(x)
+				}
+			case *ast.IncDecStmt:
+				assigned(n.X)
+			case *ast.UnaryExpr:
+				if n.Op == token.AND {
+					assigned(n.X)
+				}
+			case *ast.SelectorExpr:
+				if files, ok := alarmSetters[n.Sel.Name]; ok && !slices.Contains(files, f.path) {
+					found = append(found, t.at(n.Pos(), "%s: only %s sets the alarm of agents", n.Sel.Name, alarmWriter))
+				}
 			}
 			return true
 		})

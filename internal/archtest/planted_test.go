@@ -452,6 +452,25 @@ func unlisted() {
 		},
 	},
 	{
+		rule: "alarm writers",
+		files: map[string]string{
+			"agent/a.go": "package agent\nfunc f() { c.plan.destroying = true }\nfunc g() { c.plan.keepAlives++ }\nfunc h() { p := &c.plan.continueAt }\n" +
+				"func i() { c.rows.arm(); c.obj.SetStartAlarm() }\nfunc j() { c.rows.change(func() { p.keepAlives++; p.destroying = c.plan.destroying }) }",
+			"agent/a_test.go":    `package agent; func k() { c.obj.DeleteAlarm() }`,
+			"agent/rowwork.go":   `package agent; func l() { rw.rows.armBy(); rw.rows.refresh() }`,
+			"agent/rowwriter.go": `package agent; func m() { rs.plan.destroying = true; rs.arm() }`,
+			"chat/c.go":          `package chat; func n() { st.SetAlarm() }`,
+		},
+		want: []string{
+			"agent/a.go:2: destroying changes outside of rows.change, which sets the alarm",
+			"agent/a.go:3: keepAlives changes outside of rows.change, which sets the alarm",
+			"agent/a.go:4: continueAt changes outside of rows.change, which sets the alarm",
+			"agent/a.go:5: arm: only agent/rowwriter.go sets the alarm of agents",
+			"agent/a.go:5: SetStartAlarm: only agent/rowwriter.go sets the alarm of agents",
+			"agent/rowwork.go:1: refresh: only agent/rowwriter.go sets the alarm of agents",
+		},
+	},
+	{
 		rule: "fresh contexts",
 		files: map[string]string{
 			"agent/a.go":         "package agent; import \"context\"\nvar a = context.Background()\nvar b = context." + "TO" + "DO()",

@@ -26,6 +26,7 @@ var rules = map[string]func(*tree) []string{
 	"named tests":         namedTests,
 	"error texts":         errorTexts,
 	"row writers":         rowWriters,
+	"alarm writers":       alarmWriters,
 	"transports":          transportImports,
 	"wake names":          wakeNames,
 }
