@@ -144,17 +144,6 @@ func (t *rowTask) position() *dohost.WorkPosition {
 // reset makes the rows due, as if no call had failed.
 func (t *rowTask) reset() { t.Item, t.Error, t.Postponed = work.Item{}, "", false }
 
-// policy returns the policy of the tasks of an index. A task that is out of attempts is parked.
-func (x *indexWork) policy() *work.Policy {
-	retries := x.MaxAttempts - 1
-	if x.MaxAttempts < 0 {
-		retries = -1
-	}
-	return &work.Policy{
-		Known: true, Resumable: true, MaxRetries: retries, Isolate: 1, GiveUp: true, RetryDelay: x.RetryDelay, MaxRetryDelay: x.MaxRetryDelay,
-	}
-}
-
 func (rw *rowWork) init(in *incarnation, rs *rows, of rowOwner) {
 	rw.incarnation, rw.rows, rw.of = in, rs, of
 	for _, w := range in.class.workIndexes {

@@ -452,6 +452,20 @@ func unlisted() {
 		},
 	},
 	{
+		rule: "work policies",
+		files: map[string]string{
+			"ARCHITECTURE.md": "# A\n\n## Life of a fiber\n\n| a | `agent/a.go f` | b |\n| a | `agent/a.go core.gone` | b |\n\n## Locks\n\n" +
+				"| a | `agent/a.go g` | b |\n",
+			"agent/a.go": "package agent\nimport \"github.com/dohost/dohost/internal/work\"\nfunc f() { p = work.Policy{} }\n" +
+				"func g() { p = &work.Policy{} }\nvar p work.Policy",
+			"agent/a_test.go": `package agent; import "github.com/dohost/dohost/internal/work"; func h() { p = work.Policy{} }`,
+		},
+		want: []string{
+			"agent/a.go:4: no row for `agent/a.go g` in the table of policies in ARCHITECTURE.md",
+			"ARCHITECTURE.md: no policy is made in `agent/a.go core.gone`",
+		},
+	},
+	{
 		rule: "alarm writers",
 		files: map[string]string{
 			"agent/a.go": "package agent\nfunc f() { c.plan.destroying = true }\nfunc g() { c.plan.keepAlives++ }\nfunc h() { p := &c.plan.continueAt }\n" +

@@ -25,6 +25,7 @@ var rules = map[string]func(*tree) []string{
 	"skipped tests":       skippedTests,
 	"named tests":         namedTests,
 	"error texts":         errorTexts,
+	"work policies":       workPolicies,
 	"row writers":         rowWriters,
 	"alarm writers":       alarmWriters,
 	"transports":          transportImports,
