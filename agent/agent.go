@@ -31,10 +31,8 @@ type core struct {
 	clients  clients
 
 	// Owned by the holder of the turn.
-	keepAlives int         // KeepAlive calls that are not released
-	unpin      func()      // nil while keepAlives is 0
-	destroying bool        // the destruction of the agent has begun
-	deletions  []*deletion // of sub-agents
+	unpin     func()      // nil unless the agent is kept alive
+	deletions []*deletion // of sub-agents
 }
 
 // init prepares an agent for its constructor.
@@ -48,7 +46,7 @@ func (c *core) init(obj *dohost.State, of *class) {
 	c.clients = clients{&c.incarnation}
 }
 
-func (c *core) isDestroying() bool { return c.destroying }
+func (c *core) isDestroying() bool { return c.rows.plan.destroying }
 
 func (a *promoted) base() *core { return &a.core }
 

@@ -31,7 +31,7 @@ func earliest(all ...wakeup) (first wakeup) {
 
 // nextWakeup returns the time of the agent's next work, for the current rows and the heartbeat.
 func (c *core) nextWakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
-	if c.destroying { // no other work begins
+	if c.rows.plan.destroying { // no other work begins
 		return wakeup{at: now.Add(c.class.options.KeepAlive), atStart: true}, nil
 	}
 	jobs, err := c.jobs.wakeup(ctx, now)
@@ -67,11 +67,12 @@ func (c *core) onAlarm(ctx context.Context, info dohost.AlarmInfo) error {
 // startDue starts due work as separate tasks and returns. All its writes are one batch, which also sets the
 // alarm again. So no long work runs in the alarm's handler, and a crash repeats all of it or nothing.
 func (c *core) startDue(ctx context.Context) error {
-	if c.destroying {
-		return errors.Join(c.obj.Go(ctx, "destroy", c.destroy), c.rows.rearm(ctx))
-	}
 	now := time.Now()
 	return c.rows.batch(ctx, true, func(ctx context.Context) error { // no other code has held this turn
+		if c.rows.plan.destroying {
+			_, err := c.startTask(ctx, "destroy", now, c.destroy)
+			return err
+		}
 		if err := c.recovery.recoverDue(ctx, now); err != nil {
 			return err
 		}

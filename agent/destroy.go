@@ -54,8 +54,7 @@ func (c *core) destroySubs(ctx context.Context) error {
 		if err := numbers.Put(ctx, c.store(), number{Name: destroyingRow}); err != nil {
 			return err
 		}
-		c.destroying = true
-		if err := c.rows.rearm(ctx); err != nil {
+		if err := c.rows.change(ctx, func(p *plan) { p.destroying = true }); err != nil {
 			return err
 		}
 		for _, s := range subs {
@@ -67,9 +66,13 @@ func (c *core) destroySubs(ctx context.Context) error {
 }
 
 // readDestroying reads whether an earlier incarnation has begun to destroy the agent.
-func (c *core) readDestroying(ctx context.Context) (err error) {
-	if len(c.class.subs) > 0 {
-		_, c.destroying, err = numbers.Get(ctx, c.store(), destroyingRow)
+func (c *core) readDestroying(ctx context.Context) error {
+	if len(c.class.subs) == 0 {
+		return nil
+	}
+	_, begun, err := numbers.Get(ctx, c.store(), destroyingRow)
+	if begun {
+		c.rows.continueDestroying()
 	}
 	return err
 }

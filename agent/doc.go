@@ -84,10 +84,10 @@
 //
 // # The alarm
 //
-// The agent uses the object's only alarm. One file, rows.go, writes the rows of durable work (fibers, schedules and the
-// queue), and sets the alarm in the same batch to the earliest time that any of them needs; so does a change of the
-// number of KeepAlive holders. The alarm handler starts due work as separate tasks, sets the alarm again and returns: one
-// batch.
+// The agent uses the object's only alarm. One file, rowwriter.go, writes the rows of durable work (fibers, schedules, the
+// queue, and the tasks of OnRows), and sets the alarm in the same batch to the earliest time that any of them needs. So does
+// a change of the rest of that time, which is in memory: KeepAlive holders, a destruction that has begun, and deferred
+// recovery. The alarm handler starts due work as separate tasks, sets the alarm again and returns: one batch.
 //
 // An incarnation that finds no fibers, or neither schedules nor queue items, does not read them again until it
 // writes one. It relies on that only if no Transaction can roll the reads back: if it read in the alarm's turn,

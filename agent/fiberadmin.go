@@ -297,8 +297,12 @@ func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) 
 	case eff == work.Refused:
 		return f.Restart(ctx, id)
 	}
-	fs.deferRecovery()
-	err = fs.put(ctx, &row)
+	err = fs.rows.batch(ctx, false, func(ctx context.Context) error {
+		if err := fs.deferRecovery(ctx); err != nil {
+			return err
+		}
+		return fs.put(ctx, &row)
+	})
 	return err == nil, err
 }
 

@@ -39,8 +39,7 @@ func (rc *recovery) begin(ctx context.Context, prepare func(context.Context) err
 			now := time.Now()
 			switch {
 			case !now.Before(until):
-				rc.deferRecovery()
-				return false, nil
+				return false, rc.deferRecovery(ctx)
 			case rc.asksRecovery(row, now):
 				asked = true
 				return true, nil
@@ -112,9 +111,8 @@ func (rc *recovery) deferIfFull(ctx context.Context, row *fiberRow, err error) (
 	case !errors.Is(err, dohost.ErrOverloaded):
 		return false, err
 	}
-	rc.deferRecovery()
 	rc.fullUntil = time.Now().Add(time.Second)
-	return false, nil
+	return false, rc.deferRecovery(ctx)
 }
 
 // eachRecoverable calls do with the rows that need work and on which this incarnation does not work,
@@ -158,8 +156,7 @@ func (rc *recovery) reread(ctx context.Context, row *fiberRow) (still bool, err 
 // recoverInConstructor handles a row in the constructor.
 func (rc *recovery) recoverInConstructor(ctx context.Context, row *fiberRow, p pause, now, until time.Time) error {
 	if row.Calls > 0 && !row.Started && rc.effect(row, now) == work.CallHook {
-		rc.deferRecovery() // retries do not delay the first event
-		return nil
+		return rc.deferRecovery(ctx) // retries do not delay the first event
 	}
 	asks, err := rc.recoverRow(ctx, row, now)
 	if err != nil || !asks {
@@ -259,7 +256,9 @@ func (rc *recovery) recoverDue(ctx context.Context, now time.Time) error {
 	if err := rc.expire(ctx, now); err != nil {
 		return err
 	}
-	rc.continueAt = time.Time{}
+	if err := rc.rows.change(ctx, func(p *plan) { p.continueAt = time.Time{} }); err != nil {
+		return err
+	}
 	if rc.none {
 		return nil
 	}
@@ -275,8 +274,7 @@ func (rc *recovery) recoverDue(ctx context.Context, now time.Time) error {
 			return true, nil
 		}
 		if written += len(row.Checkpoint); written > recoveryBatch {
-			rc.deferRecovery() // the alarm's run is one batch
-			return false, nil
+			return false, rc.deferRecovery(ctx) // the alarm's run is one batch
 		}
 		if hookRunning {
 			eff, err := rc.step(row, work.Event{Kind: work.HookRunning}, now)

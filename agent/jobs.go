@@ -158,30 +158,23 @@ func (js *jobs) restartTime(ctx context.Context, now time.Time) (time.Time, erro
 	return js.earliestStart(now), err
 }
 
-// wake sets the alarm: immediately if the previous incarnation left a run unfinished, else for
-// the next due job if no alarm is set, because an alarm that has failed seven times is parked.
-func (js *jobs) wake(ctx context.Context) error {
+// alarmIsLate reports, when the agent wakes, whether the previous incarnation left a run unfinished, or there are jobs and no alarm is set:
+// an alarm that has failed seven times is parked.
+func (js *jobs) alarmIsLate(ctx context.Context) (bool, error) {
 	if len(js.class.callbacks) == 0 || js.none {
-		return nil // the wake of an agent without jobs reads nothing
+		return false, nil // the wake of an agent without jobs reads nothing
 	}
 	interrupted, err := js.hasInterruptedSchedules(ctx)
-	if err != nil {
-		return err
+	if err != nil || interrupted {
+		return interrupted, err
 	}
-	if !interrupted {
-		head, ok, err := js.head(ctx)
-		if err != nil {
-			return err
-		}
-		interrupted = ok && head.Owner != ""
+	head, ok, err := js.head(ctx)
+	if err != nil || ok && head.Owner != "" {
+		return err == nil, err
 	}
-	if !interrupted {
-		if _, set, err := js.obj.GetAlarm(ctx); err != nil || set {
-			return err
-		}
-		if err := js.find(ctx); err != nil || js.none {
-			return err
-		}
+	if _, set, err := js.obj.GetAlarm(ctx); err != nil || set {
+		return false, err
 	}
-	return js.rows.rearm(ctx)
+	err = js.find(ctx)
+	return err == nil && !js.none, err
 }

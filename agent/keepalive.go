@@ -21,9 +21,8 @@ func (c *core) keepAlive(ctx context.Context) (release func(context.Context) err
 	if _, _, err := c.obj.GetAlarm(ctx); err != nil { // needs the turn
 		return nil, err
 	}
-	c.keepAlives++
-	if err := c.rows.rearm(ctx); err != nil {
-		c.keepAlives--
+	if err := c.rows.change(ctx, func(p *plan) { p.keepAlives++ }); err != nil {
+		_ = c.rows.change(ctx, func(p *plan) { p.keepAlives-- }) // the alarm may be too early
 		return nil, err
 	}
 	if c.unpin == nil {
@@ -61,18 +60,16 @@ func KeepAliveWhile(ctx context.Context, a Ref, fn func(context.Context) error) 
 
 // releaseKeepAlive ends a call of KeepAlive.
 func (c *core) releaseKeepAlive(ctx context.Context) error {
-	c.keepAlives--
-	if c.keepAlives > 0 {
-		return nil
+	if c.rows.plan.keepAlives == 1 {
+		c.unpin()
+		c.unpin = nil
 	}
-	c.unpin()
-	c.unpin = nil
-	return c.rows.rearm(ctx)
+	return c.rows.change(ctx, func(p *plan) { p.keepAlives-- })
 }
 
 // heartbeat returns the next heartbeat of an agent that is kept alive.
 func (c *core) heartbeat(now time.Time) wakeup {
-	if c.keepAlives == 0 {
+	if c.rows.plan.keepAlives == 0 {
 		return wakeup{}
 	}
 	return wakeup{at: now.Add(c.class.options.KeepAlive)}

@@ -127,8 +127,7 @@ func (rc *recovery) askRecoveryInConstructor(ctx context.Context, until time.Tim
 		return err
 	}
 	if !time.Now().Before(until) || slices.ContainsFunc(rows, func(r *fiberRow) bool { return r.Calls > 0 }) {
-		rc.deferRecovery()
-		return nil
+		return rc.deferRecovery(ctx)
 	}
 	return rc.askRecovery(ctx, rows, until)
 }
@@ -141,14 +140,13 @@ func (rc *recovery) startRecoveryTask(ctx context.Context) error {
 	err := rc.obj.Go(ctx, "recovery", func(ctx context.Context) error {
 		defer func() { rc.asking = false }()
 		rows, err := rc.undecided(ctx)
-		if err == nil {
-			err = rc.askRecovery(ctx, rows, time.Time{})
+		if err != nil {
+			return err
 		}
-		return errors.Join(err, rc.rows.rearm(ctx)) // recovery may have been deferred
+		return rc.askRecovery(ctx, rows, time.Time{})
 	})
 	if errors.Is(err, dohost.ErrOverloaded) {
-		rc.deferRecovery()
-		return nil
+		return rc.deferRecovery(ctx)
 	}
 	rc.asking = err == nil
 	return err

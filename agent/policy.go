@@ -54,3 +54,14 @@ func (js *jobs) queuePolicy() *work.Policy {
 	p.GiveUp, p.KeepPlace = true, true
 	return &p
 }
+
+// policy returns the policy of the tasks of an index. A task that is out of attempts is parked.
+func (x *indexWork) policy() *work.Policy {
+	retries := x.MaxAttempts - 1
+	if x.MaxAttempts < 0 {
+		retries = -1
+	}
+	return &work.Policy{
+		Known: true, Resumable: true, MaxRetries: retries, Isolate: 1, GiveUp: true, RetryDelay: x.RetryDelay, MaxRetryDelay: x.MaxRetryDelay,
+	}
+}

@@ -219,8 +219,7 @@ func (rw *rowWork) takeOut(ctx context.Context, x *indexWork, call *rowCall, key
 	case err != nil || !ok || at < 0:
 		return err
 	case len(t.Keys) == 1:
-		_, err := rowTasks.Delete(ctx, rw.store(), t.ID)
-		return err
+		return removeUnarmed(ctx, rw.rows, &rowTasks, t.ID)
 	}
 	t.Keys = slices.Delete(t.Keys, at, at+1)
 	if ctx.Value(rowCallKey{}) == call {
@@ -229,7 +228,7 @@ func (rw *rowWork) takeOut(ctx context.Context, x *indexWork, call *rowCall, key
 		}
 		t.Attempt, t.Failures = 0, 0
 	}
-	return rowTasks.Put(ctx, rw.store(), t)
+	return putUnarmed(ctx, rw.rows, &rowTasks, &t)
 }
 
 // putBack handles a row that a call puts into the index after it has taken it out: the row remains in the task, whose failed

@@ -131,7 +131,7 @@ func (rw *rowWork) beginWait(ctx context.Context, call *rowCall) error {
 		return nil
 	}
 	rw.suspectCalls--
-	err := rw.wake(ctx)
+	err := rw.rows.refresh(ctx, rw.alarmIsLate)
 	if err != nil {
 		rw.endWait(call)
 	}

@@ -144,17 +144,6 @@ func (t *rowTask) position() *dohost.WorkPosition {
 // reset makes the rows due, as if no call had failed.
 func (t *rowTask) reset() { t.Item, t.Error, t.Postponed = work.Item{}, "", false }
 
-// policy returns the policy of the tasks of an index. A task that is out of attempts is parked.
-func (x *indexWork) policy() *work.Policy {
-	retries := x.MaxAttempts - 1
-	if x.MaxAttempts < 0 {
-		retries = -1
-	}
-	return &work.Policy{
-		Known: true, Resumable: true, MaxRetries: retries, Isolate: 1, GiveUp: true, RetryDelay: x.RetryDelay, MaxRetryDelay: x.MaxRetryDelay,
-	}
-}
-
 func (rw *rowWork) init(in *incarnation, rs *rows, of rowOwner) {
 	rw.incarnation, rw.rows, rw.of = in, rs, of
 	for _, w := range in.class.workIndexes {
@@ -368,22 +357,19 @@ func (rw *rowWork) interrupted(ctx context.Context, x *indexWork, limit int) (fo
 	return found, nil
 }
 
-// wake sets the alarm when the agent wakes, if it is later than a call may begin: the class may not have had the OnRows when
+// alarmIsLate reports whether a call may begin before the alarm. When the agent wakes, the class may not have had the OnRows when
 // the rows were written, and an alarm that was parked is not set.
-func (rw *rowWork) wake(ctx context.Context) error {
+func (rw *rowWork) alarmIsLate(ctx context.Context) (bool, error) {
 	if len(rw.indexes) == 0 {
-		return nil
+		return false, nil
 	}
 	now := time.Now()
 	at, set, err := rw.obj.GetAlarm(ctx)
 	if err != nil || set && !at.After(now) {
-		return err
+		return false, err
 	}
 	next, err := rw.wakeup(ctx, now)
-	if err != nil || next.at.IsZero() || set && !at.After(next.at) {
-		return err
-	}
-	return rw.rows.rearm(ctx)
+	return err == nil && !next.at.IsZero() && !(set && !at.After(next.at)), err
 }
 
 // jitter returns the jitter of the delay before the next call.

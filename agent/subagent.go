@@ -170,7 +170,7 @@ func (c *core) addSubAgent(ctx context.Context, class, name string) (object stri
 	if object, err = c.subAgentObject(class, name); err != nil {
 		return "", err
 	}
-	if c.destroying {
+	if c.rows.plan.destroying {
 		return "", ErrDestroyed
 	}
 	for _, d := range c.deletions {
@@ -332,7 +332,7 @@ func (c *core) addSubAgentFor(ctx context.Context, s SubRequest) error {
 		_, err := c.addSubAgent(ctx, s.Class, s.Name)
 		return err
 	}
-	if c.destroying {
+	if c.rows.plan.destroying {
 		return ErrDestroyed
 	}
 	_, exists, err := subRows.Get(ctx, c.store(), subKey(s.Class, s.Name))

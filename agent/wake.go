@@ -10,10 +10,10 @@ func (c *core) wake(ctx context.Context) error {
 	if err := c.recovery.begin(ctx, c.jobs.find); err != nil {
 		return err
 	}
-	if err := c.jobs.wake(ctx); err != nil {
+	if err := c.rows.refresh(ctx, c.jobs.alarmIsLate); err != nil {
 		return err
 	}
-	if err := c.rowWork.wake(ctx); err != nil {
+	if err := c.rows.refresh(ctx, c.rowWork.alarmIsLate); err != nil {
 		return err
 	}
 	if err := c.extendedWake(ctx); err != nil {

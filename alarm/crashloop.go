@@ -39,7 +39,8 @@ import (
 //     begun according to the mark, else as Lost.
 //   - A suspect is charged before every run, in every host; a second mark, also durable, records that its handler
 //     begins. After an unclean end suspects run one at a time, after all other alarms that were due at the start. So
-//     the alarm that ends the process is found among many, and the others have run before it.
+//     the alarm that ends the process is found among many, and the others have run before it. The Scheduler has this
+//     order (Scheduler.suspectsMayRun in startpass.go), since it knows the other alarms.
 //   - Only Deaths can park an alarm. From the second death on, of either kind, the alarm
 //     is due again after a delay that doubles, up to 17 min.
 //   - A run that ends without ending the process clears the mark and both counts.

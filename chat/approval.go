@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -230,44 +229,6 @@ func decided(ctx context.Context, old *callRow, row callRow) callRow {
 		}
 	}
 	return row
-}
-
-// putCall writes the row of a call. If decision returns an action, putCall also appends the event. If the state changes, or a late
-// result is kept, it calls OnCall; result is the result of a call that has ended. All writes of rows use it.
-func (k *toolCalls) putCall(ctx context.Context, old, row callRow, result callResult) error {
-	if row == old {
-		return nil
-	}
-	action := cmp.Or(decision(&old, &row), completion(ctx, &old, &row))
-	notifies := k.class.called != nil && (row.State != old.State || row.Late && !old.Late)
-	if action == "" && !notifies {
-		err := callRows.Put(ctx, k.store(), row)
-		k.reportUnknown(ctx, &old, &row)
-		return err
-	}
-	err := dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := callRows.Put(ctx, k.store(), row); err != nil {
-			return err
-		}
-		if action != "" {
-			if err := k.appendApproval(ctx, &row, action, false); err != nil {
-				return err
-			}
-		}
-		if notifies {
-			return k.callOnCall(ctx, &row, result)
-		}
-		return nil
-	})
-	k.reportUnknown(ctx, &old, &row)
-	return err
-}
-
-// reportUnknown reports a call whose effect has become unknown.
-func (k *toolCalls) reportUnknown(ctx context.Context, old, row *callRow) {
-	if row.State == CallUnknown && old.State != CallUnknown {
-		k.object().Report(ctx, "chat:unknown", slog.String("call", row.ID), slog.String("tool", row.Tool))
-	}
 }
 
 // appendApproval appends an event to the audit log, and deletes a few old ones.

@@ -205,43 +205,6 @@ func (k *toolCalls) callRules(ctx context.Context, needed bool) (rules uimessage
 	}, nil
 }
 
-// replaceCalls writes the rows in now that differ from those in old, and deletes the rows of old that
-// are missing from now. It does so in the order of their ids, which is that of their events in the audit log. m has the results of the calls.
-func (k *toolCalls) replaceCalls(ctx context.Context, old, now map[string]callRow, m *Message) error {
-	for _, row := range sortedCalls(now) {
-		var result callResult
-		if p, ok := uimessage.Call(m, row.ID); ok {
-			result = resultIn(p)
-		}
-		if err := k.putCall(ctx, old[row.ID], row, result); err != nil {
-			return err
-		}
-	}
-	for _, row := range sortedCalls(old) {
-		if _, kept := now[row.ID]; kept {
-			continue
-		}
-		if err := k.deleteCall(ctx, row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// deleteCall deletes the row of a call, and cancels its task.
-func (k *toolCalls) deleteCall(ctx context.Context, row callRow) error {
-	if err := row.deleteProgress(ctx, k.store()); err != nil {
-		return err
-	}
-	if row.waitsForTask() {
-		if err := k.sent.cancelAsk(ctx, &row); err != nil {
-			return err
-		}
-	}
-	_, err := callRows.Delete(ctx, k.store(), callRows.Key(row))
-	return err
-}
-
 // digestOf returns the digest of the call in a part.
 func digestOf(p Part) string {
 	return string(uimessage.Digest(uimessage.ToolName(p), p.Member("input")))
@@ -332,36 +295,6 @@ func (r callRow) failed(now int64) callRow {
 		return r.in(CallUnknown, now)
 	}
 	return r.in(CallFailed, now)
-}
-
-// deletedCalls are the calls of messages that are deleted in one batch.
-type deletedCalls struct {
-	budget int       // for further rows; sweep deletes those beyond it
-	tasks  []callRow // those with a task, which have not ended
-}
-
-// delete deletes rows of the calls of a deleted message until the budget is zero.
-func (d *deletedCalls) delete(ctx context.Context, s *dohost.Storage, m *messageRow) error {
-	if !hasCalls(m) {
-		return nil
-	}
-	of := dohost.KeyOf(m.ID)
-	for row, err := range callRows.All(ctx, s, &dohost.Query[callRow]{Start: of, End: of.PrefixEnd()}) {
-		if err != nil || d.budget == 0 {
-			return err
-		}
-		if row.Value.waitsForTask() {
-			d.tasks = append(d.tasks, row.Value)
-		}
-		if err := row.Value.deleteProgress(ctx, s); err != nil {
-			return err
-		}
-		if _, err := callRows.Delete(ctx, s, row.Key); err != nil {
-			return err
-		}
-		d.budget--
-	}
-	return nil
 }
 
 // hasCalls reports whether a stored message may have calls.

@@ -129,7 +129,7 @@ func (k *Kind[A, R]) resolve(ctx context.Context, st *dohost.State, id ID, resul
 		if err := count(ctx, st, k.Name, k.Policy, counts); err != nil {
 			return err
 		}
-		return operations.Put(ctx, st.Storage(), r)
+		return putRow(ctx, st, r)
 	})
 	if err != nil {
 		return err

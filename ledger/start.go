@@ -39,7 +39,7 @@ func listInterrupted(ctx context.Context, st *dohost.State) error {
 		}
 		r.Value.reportInterrupted(ctx, st)
 		r.Value.Reported = true
-		_ = operations.Put(ctx, st.Storage(), r.Value) // see above
+		_ = putRow(ctx, st, r.Value) // see above
 	}
 	return nil
 }

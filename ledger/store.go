@@ -144,6 +144,11 @@ func (o *task) putRow(ctx context.Context) error {
 	return err
 }
 
+// putRow writes the row of an operation whose call is not in progress.
+func putRow(ctx context.Context, st *dohost.State, r row) error {
+	return operations.Put(ctx, st.Storage(), r)
+}
+
 // restore restores the row of an operation whose call has not begun.
 func (o *task) restore(ctx context.Context, before row, isNew bool) error {
 	if !isNew {

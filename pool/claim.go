@@ -80,7 +80,8 @@ func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh, more b
 			}
 			t.Fence++
 			t.Attempts++
-			t.Status, t.Since, t.Conn, t.Reason, t.Progress = Acknowledged, v.now, c.Conn, "", ""
+			t.enter(Acknowledged, v.now)
+			t.Conn, t.Reason, t.Progress = c.Conn, "", ""
 			t.Lease = v.now.Add(p.options.Acknowledged)
 			v.progressed(&t)
 			if err := v.putHeld(ctx, &t); err != nil {
@@ -186,7 +187,8 @@ func (p *Pool) Start(ctx context.Context, h Hold) (Task, error) {
 			return noTransition(t, "a start")
 		}
 		if t.Status == Acknowledged {
-			t.Status, t.Since, t.Started = Running, v.now, true
+			t.enter(Running, v.now)
+			t.Started = true
 			v.progressed(t)
 		}
 		t.Lease = v.now.Add(p.options.Lease)

@@ -30,8 +30,11 @@
 //	running       any way to pending, of a task that is once   failed
 //	all three     Cancel                                       failed        always
 //	all three     Claim, the sweep                             failed        its deadline is over
+//	pending       an operator deletes it                       failed        if its agent is to be notified
+//	failed        an operator retries it                       pending       unless cancelled, or once and started
 //
-// Every other transition is an [ErrTransition], and the row does not change.
+// Every other transition is an [ErrTransition], and the row does not change. The table is in taskstate.go too, and builds that check
+// invariants panic at any other transition.
 //
 // # Invariants
 //

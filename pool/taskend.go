@@ -10,7 +10,8 @@ import (
 
 // end ends a task. The claim remains, so that its worker may repeat the request.
 func (v *view) end(ctx context.Context, t *taskRow, s Status, reason string) error {
-	t.Status, t.Since, t.Reason = s, v.now, reason
+	t.enter(s, v.now)
+	t.Reason = reason
 	t.Lease, t.ProgressBy, t.Check, t.Notified = time.Time{}, time.Time{}, time.Time{}, false
 	return tasks.Put(ctx, v.Storage(), *t)
 }

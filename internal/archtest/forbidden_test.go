@@ -3,7 +3,9 @@ package archtest
 import (
 	"bytes"
 	"go/ast"
+	"go/token"
 	"go/types"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -133,23 +135,27 @@ func typesIn(list *ast.FieldList) (names []string) {
 // methods that change them.
 var (
 	durableRows = map[string][]string{
-		"agent/rows.go":    {"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads"},
-		"chat/replyrow.go": {"replies"},
+		"agent/rowwriter.go": {"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads", "rowTasks"},
+		"chat/replyrow.go":   {"replies"},
+		"chat/callwriter.go": {"callRows"},
+		"ledger/store.go":    {"operations", "resultParts"},
 	}
-	rowWrites = []string{"Insert", "Put", "Update", "UpdateIf", "Delete", "DeleteIf"}
+	rowWrites = []string{"Insert", "Ensure", "Put", "Update", "UpdateIf", "Delete", "DeleteIf"}
 )
 
-// rowWriters requires that one file of a package writes its rows of durable work. In package agent it also sets the
+// rowWriters requires that one file of a package writes a collection of durable work. In package agent it also sets the
 // alarm, in the same batch.
 func rowWriters(t *tree) (found []string) {
 	for _, f := range t.files {
-		writer, rows := "", []string(nil)
-		for path, names := range durableRows {
-			if strings.HasPrefix(path, f.dir+"/") {
-				writer, rows = path, names
+		writers := map[string]string{} // of a collection
+		for writer, names := range durableRows {
+			if path.Dir(writer) == f.dir && f.path != writer {
+				for _, name := range names {
+					writers[name] = writer
+				}
 			}
 		}
-		if f.test || f.path == writer {
+		if f.test {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
@@ -157,8 +163,63 @@ func rowWriters(t *tree) (found []string) {
 			if !ok || !slices.Contains(rowWrites, sel.Sel.Name) {
 				return true
 			}
-			if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(rows, x.Name) {
-				found = append(found, t.at(n.Pos(), "%s.%s: only %s writes rows of durable work", x.Name, sel.Sel.Name, writer))
+			if x, ok := sel.X.(*ast.Ident); ok && writers[x.Name] != "" {
+				found = append(found, t.at(n.Pos(), "%s.%s: only %s writes rows of durable work", x.Name, sel.Sel.Name, writers[x.Name]))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// alarmSetters are the methods that set the alarm of an agent, with the files that may use each in addition to its definition in alarmWriter,
+// and planFields the parts of its time that are not in rows.
+var (
+	alarmWriter  = "agent/rowwriter.go"
+	alarmSetters = map[string][]string{
+		"SetAlarm":      {"agent/alarmlifecycle.go"}, // of objects that are no agents
+		"SetStartAlarm": nil,
+		"DeleteAlarm":   nil,
+		"arm":           nil,
+		"armBy":         {"agent/rowwork.go"},
+		"refresh":       {"agent/wake.go", "agent/rowsdrain.go"},
+	}
+	planFields = []string{"destroying", "keepAlives", "continueAt"}
+)
+
+// alarmWriters requires that a change of the time of an agent's alarm cannot omit the alarm: rows.change alone changes planFields, and
+// only the listed files set the alarm without a change of rows.
+func alarmWriters(t *tree) (found []string) {
+	for _, f := range t.files {
+		if f.test || f.dir != "agent" || f.path == alarmWriter {
+			continue
+		}
+		inChange := map[ast.Node]bool{}
+		assigned := func(x ast.Expr) {
+			if sel, ok := x.(*ast.SelectorExpr); ok && slices.Contains(planFields, sel.Sel.Name) && !inChange[x] {
+				found = append(found, t.at(x.Pos(), "%s changes outside of rows.change, which sets the alarm", sel.Sel.Name))
+			}
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "change" {
+					ast.Inspect(n, func(inner ast.Node) bool { inChange[inner] = true; return true })
+				}
+			case *ast.AssignStmt:
+				for _, x := range n.Lhs {
+					assigned(x)
+				}
+			case *ast.IncDecStmt:
+				assigned(n.X)
+			case *ast.UnaryExpr:
+				if n.Op == token.AND {
+					assigned(n.X)
+				}
+			case *ast.SelectorExpr:
+				if files, ok := alarmSetters[n.Sel.Name]; ok && !slices.Contains(files, f.path) {
+					found = append(found, t.at(n.Pos(), "%s: only %s sets the alarm of agents", n.Sel.Name, alarmWriter))
+				}
 			}
 			return true
 		})

@@ -470,15 +470,51 @@ func unlisted() {
 	{
 		rule: "row writers",
 		files: map[string]string{
-			"agent/a.go":      "package agent\nfunc f() { fiberRows.Put(); fiberRows.Get(); states.Put() }\nvar g = queue.DeleteIf",
-			"agent/a_test.go": `package agent; func g() { payloads.Delete() }`,
-			"agent/rows.go":   `package agent; func h() { fiberRows.Put(); queue.Insert() }`,
-			"chat/c.go":       `package chat; func f() { queue.Put(); replies.Insert() }`,
+			"agent/a.go":         "package agent\nfunc f() { fiberRows.Put(); fiberRows.Get(); states.Put() }\nvar g = queue.DeleteIf",
+			"agent/a_test.go":    `package agent; func g() { payloads.Delete() }`,
+			"agent/rowwriter.go": `package agent; func h() { fiberRows.Put(); queue.Insert() }`,
+			"chat/c.go":          `package chat; func f() { queue.Put(); replies.Insert(); callRows.Ensure() }`,
+			"chat/replyrow.go":   `package chat; func g() { replies.Put(); callRows.Delete() }`,
 		},
 		want: []string{
-			"agent/a.go:2: fiberRows.Put: only agent/rows.go writes rows of durable work",
-			"agent/a.go:3: queue.DeleteIf: only agent/rows.go writes rows of durable work",
+			"agent/a.go:2: fiberRows.Put: only agent/rowwriter.go writes rows of durable work",
+			"agent/a.go:3: queue.DeleteIf: only agent/rowwriter.go writes rows of durable work",
 			"chat/c.go:1: replies.Insert: only chat/replyrow.go writes rows of durable work",
+			"chat/c.go:1: callRows.Ensure: only chat/callwriter.go writes rows of durable work",
+			"chat/replyrow.go:1: callRows.Delete: only chat/callwriter.go writes rows of durable work",
+		},
+	},
+	{
+		rule: "work policies",
+		files: map[string]string{
+			"ARCHITECTURE.md": "# A\n\n## Life of a fiber\n\n| a | `agent/a.go f` | b |\n| a | `agent/a.go core.gone` | b |\n\n## Locks\n\n" +
+				"| a | `agent/a.go g` | b |\n",
+			"agent/a.go": "package agent\nimport \"github.com/dohost/dohost/internal/work\"\nfunc f() { p = work.Policy{} }\n" +
+				"func g() { p = &work.Policy{} }\nvar p work.Policy",
+			"agent/a_test.go": `package agent; import "github.com/dohost/dohost/internal/work"; func h() { p = work.Policy{} }`,
+		},
+		want: []string{
+			"agent/a.go:4: no row for `agent/a.go g` in the table of policies in ARCHITECTURE.md",
+			"ARCHITECTURE.md: no policy is made in `agent/a.go core.gone`",
+		},
+	},
+	{
+		rule: "alarm writers",
+		files: map[string]string{
+			"agent/a.go": "package agent\nfunc f() { c.plan.destroying = true }\nfunc g() { c.plan.keepAlives++ }\nfunc h() { p := &c.plan.continueAt }\n" +
+				"func i() { c.rows.arm(); c.obj.SetStartAlarm() }\nfunc j() { c.rows.change(func() { p.keepAlives++; p.destroying = c.plan.destroying }) }",
+			"agent/a_test.go":    `package agent; func k() { c.obj.DeleteAlarm() }`,
+			"agent/rowwork.go":   `package agent; func l() { rw.rows.armBy(); rw.rows.refresh() }`,
+			"agent/rowwriter.go": `package agent; func m() { rs.plan.destroying = true; rs.arm() }`,
+			"chat/c.go":          `package chat; func n() { st.SetAlarm() }`,
+		},
+		want: []string{
+			"agent/a.go:2: destroying changes outside of rows.change, which sets the alarm",
+			"agent/a.go:3: keepAlives changes outside of rows.change, which sets the alarm",
+			"agent/a.go:4: continueAt changes outside of rows.change, which sets the alarm",
+			"agent/a.go:5: arm: only agent/rowwriter.go sets the alarm of agents",
+			"agent/a.go:5: SetStartAlarm: only agent/rowwriter.go sets the alarm of agents",
+			"agent/rowwork.go:1: refresh: only agent/rowwriter.go sets the alarm of agents",
 		},
 	},
 	{

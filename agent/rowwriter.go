@@ -8,14 +8,34 @@ import (
 )
 
 // rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters, payloads, and the tasks of OnRows), and of
-// the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm.
+// the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm. The exceptions are the functions
+// whose names end with Unarmed: their rows need no earlier alarm afterwards.
 type rows struct {
 	*incarnation
 	// wakeup returns when the current rows need the alarm. The comment of arm explains the parameter sure.
 	wakeup func(ctx context.Context, now time.Time, sure bool) (wakeup, error)
-	// unarmed is set while a batch has written rows without the alarm. Owned by the holder of the turn.
-	unarmed bool
+	// Owned by the holder of the turn.
+	plan    plan // change changes it
+	unarmed bool // a batch has written rows without the alarm
 }
+
+// plan is the part of the wakeup that is not in rows.
+type plan struct {
+	destroying bool      // the destruction of the agent has begun
+	keepAlives int       // KeepAlive calls that are not released
+	continueAt time.Time // when recovery continues with deferred rows
+}
+
+// change changes the plan, and sets the alarm in the same batch. After an error the plan remains changed.
+func (rs *rows) change(ctx context.Context, f func(*plan)) error {
+	return rs.batch(ctx, false, func(context.Context) error {
+		f(&rs.plan)
+		return nil
+	})
+}
+
+// continueDestroying is for a destruction that an earlier incarnation has begun. That incarnation has set the alarm.
+func (rs *rows) continueDestroying() { rs.plan.destroying = true }
 
 // batchKey is the context key of the rows whose batch is running.
 type batchKey struct{}
@@ -87,8 +107,15 @@ func (rs *rows) arm(ctx context.Context, sure bool) error {
 	return rs.obj.SetAlarm(ctx, next.at)
 }
 
-// rearm sets the alarm when something other than a row has changed its time.
-func (rs *rows) rearm(ctx context.Context) error { return rs.arm(ctx, false) }
+// refresh sets the alarm if isLate reports that it is too late for the rows as they are: they are those of an earlier incarnation, or
+// more of them may begin.
+func (rs *rows) refresh(ctx context.Context, isLate func(context.Context) (bool, error)) error {
+	late, err := isLate(ctx)
+	if err != nil || !late {
+		return err
+	}
+	return rs.arm(ctx, false)
+}
 
 // record writes the outcome of a run in the last batch of its method. If the batch or the disk is full, it tries again later;
 // the row does not stay running. hook names the run in the report of the error.
@@ -105,7 +132,7 @@ func (rs *rows) record(ctx context.Context, hook string, write func(context.Cont
 	}
 }
 
-// armBy sets the alarm to a time, unless it is earlier already.
+// armBy sets the alarm to a time, unless it is earlier already. It is for writes of rows that users have: see rowWork.written.
 func (rs *rows) armBy(ctx context.Context, at time.Time) error {
 	if ctx.Value(batchKey{}) == rs {
 		rs.unarmed = true
@@ -145,6 +172,11 @@ func updateUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T
 	return err
 }
 
+// putUnarmed writes a row that needs the same alarm afterwards.
+func putUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], row *T) error {
+	return of.Put(ctx, rs.store(), *row)
+}
+
 // remove deletes a row.
 func remove[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string) (existed bool, err error) {
 	err = rs.batch(ctx, false, func(ctx context.Context) error {
@@ -152,6 +184,12 @@ func remove[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key 
 		return err
 	})
 	return existed && err == nil, err
+}
+
+// removeUnarmed deletes a row of running work. Its alarm stays until the work has ended: too early an alarm does no harm.
+func removeUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string) error {
+	_, err := of.Delete(ctx, rs.store(), key)
+	return err
 }
 
 // get reads a row. No row has an empty key.
