@@ -52,7 +52,7 @@ type conversation struct {
 	sweeper   sweeper
 }
 
-// init prepares a conversation, in which the values know each other.
+// init prepares a conversation: it gives each value the others that it uses.
 func (k *conversation) init(s *shared) {
 	k.shared = s
 	k.clients = clientList{shared: s, conv: k, messages: &k.messages}
