@@ -194,9 +194,9 @@ func codeEnd(e *Error) error {
 	switch err := e.Err.(type) {
 	case *Fenced:
 		switch err.Reason {
-		case runtime.ReasonAborted, runtime.ReasonRestored:
+		case ReasonAborted, ReasonRestored:
 			return errCodeReset
-		case runtime.ReasonPanic, runtime.ReasonConstructor, runtime.ReasonExclusive, runtime.ReasonAlarm, runtime.ReasonEvent, runtime.ReasonOutput:
+		case ReasonPanic, ReasonConstructor, ReasonExclusive, ReasonAlarm, ReasonEvent, ReasonOutput:
 			return errCodeFault
 		}
 	case *remoteError:

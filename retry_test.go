@@ -43,7 +43,7 @@ func TestRetryStops(t *testing.T) {
 		{"idempotent, did not run, and will not", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: runtime.ErrNoClass, Outcome: OutcomeNotRun}, 100, 1, 0},
 		{"idempotent, unknown", &RetryPolicy{ShouldRetry: RetryIdempotent}, unknown, 100, 3, 600 * time.Millisecond},
 		{"idempotent, ran", &RetryPolicy{ShouldRetry: RetryIdempotent}, ran, 100, 1, 0},
-		{"idempotent, overloaded", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: &Fenced{Reason: runtime.ReasonExclusive}}, 100, 1, 0},
+		{"idempotent, overloaded", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: &Fenced{Reason: ReasonExclusive}}, 100, 1, 0},
 		{"idempotent, own error", &RetryPolicy{ShouldRetry: RetryIdempotent}, errors.New("no call at all"), 100, 1, 0},
 		{"any error, ran", &RetryPolicy{ShouldRetry: RetryAnyError}, ran, 100, 3, 600 * time.Millisecond},
 		{"any error, own error", &RetryPolicy{ShouldRetry: RetryAnyError}, errors.New("no call at all"), 100, 3, 600 * time.Millisecond},
