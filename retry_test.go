@@ -158,11 +158,6 @@ func TestRetryDelaysDouble(t *testing.T) {
 // misused is an object for calls that are misuses.
 type misused struct{}
 
-// standIn is a Locator that may find another host after a restart.
-type standIn struct{ h *Host }
-
-func (s standIn) LocateHost() *Host { return s.h }
-
 // A misuse fails each time, and so does a call of a closed host.
 func TestRetryRepeatsNoMisuseAndNoCallOfAClosedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +190,10 @@ func TestRetryRepeatsNoMisuseAndNoCallOfAClosedHost(t *testing.T) {
 		h.Close()
 		once("a closed host", t.Context(), ErrClosed, "b")
 		calls := 0
-		err = Retry(t.Context(), nil, func(ctx context.Context) error { calls++; return objects.Get(standIn{h}, "b").Do(ctx, nothing) })
+		err = Retry(t.Context(), nil, func(ctx context.Context) error {
+			calls++
+			return objects.Get(NewLocator(func() *Host { return h }), "b").Do(ctx, nothing)
+		})
 		if e, ok := errors.AsType[*Error](err); !ok || !e.Retryable || calls != 3 {
 			t.Errorf("a stand-in for a closed host: %d calls, %v", calls, err)
 		}

@@ -19,7 +19,7 @@ const (
 )
 
 // drain works on a wake until it has ended, or is stale.
-func (s *Subscription) drain(ctx context.Context, h *dohost.Host, w *wake) error {
+func (s *Subscription) drain(ctx context.Context, h dohost.Locator, w *wake) error {
 	_, err := agent.RunWake(ctx, w, s.lifecycle(w), func(ctx context.Context, session *agent.Session[*wake]) (struct{}, error) {
 		d := &drain{of: s, host: h, session: session}
 		for i := range w.Streams {
@@ -64,7 +64,7 @@ func (s *Subscription) lifecycle(w *wake) *agent.Lifecycle[*wake] {
 // drain is the state of the work on a wake.
 type drain struct {
 	of      *Subscription
-	host    *dohost.Host
+	host    dohost.Locator
 	session *agent.Session[*wake]
 	streams []*drainedStream
 	moved   bool // an object or a cursor of the server has another position than before
