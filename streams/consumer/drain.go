@@ -134,12 +134,12 @@ func (d *drain) checkpoint(ctx context.Context, moved []*drainedStream) error {
 		cursors[i] = agent.SourceCursor{Source: s.Path, Position: s.at.At.Offset}
 	}
 	d.moved = true
-	err := d.session.Checkpoint(ctx, cursors...)
+	err := d.session.SaveCursors(ctx, cursors...)
 	if !offsetRefused(err) {
 		return err
 	}
 	for i, s := range moved {
-		switch err := d.session.Checkpoint(ctx, cursors[i]); {
+		switch err := d.session.SaveCursors(ctx, cursors[i]); {
 		case offsetRefused(err):
 			d.fail(s, err)
 		case err != nil:
