@@ -417,7 +417,7 @@ func TestBodyBeyondTheReadBudgetIsRefused(t *testing.T) {
 			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 100_000}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 				runs++
 				if _, err := io.Copy(io.Discard, r.Body); err != nil {
-					p.st.LocateHost().WriteError(w, err)
+					p.st.WriteError(w, err)
 				}
 			}))
 			r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 200_000)))

@@ -82,7 +82,7 @@ func callNamed[O, In, Out any](
 	if m == nil {
 		return none, s.to.failure(op, OutcomeNotRun, errNilMethod)
 	}
-	host := s.to.at.LocateHost().rt
+	host := s.to.at.host().rt
 	c := &invocation[O, In, Out]{method: m, byRef: host.ByReference(s.to.id.Class)}
 	var err error
 	if c.arg, err = copyOf(in, c.byRef); err != nil {
@@ -153,7 +153,7 @@ func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) erro
 		}
 		return fn(ctx, o)
 	})
-	return s.to.do(ctx, s.to.at.LocateHost().rt, runtime.Call{Op: "Do", Handler: run})
+	return s.to.do(ctx, s.to.at.host().rt, runtime.Call{Op: "Do", Handler: run})
 }
 
 // Do runs fn with the object id, as [Stub.Do] does. It is for packages that work with objects of any class and know a class
@@ -166,7 +166,7 @@ func Do(ctx context.Context, l Locator, id ID, fn func(ctx context.Context, obje
 	if fn == nil {
 		return to.failure("Do", OutcomeNotRun, errNilFunc)
 	}
-	return to.do(ctx, l.LocateHost().rt, runtime.Call{Op: "Do", Handler: runtime.Func(fn)})
+	return to.do(ctx, l.host().rt, runtime.Call{Op: "Do", Handler: runtime.Func(fn)})
 }
 
 // The errors of nil functions. A call of a nil function would panic, and end the incarnation.

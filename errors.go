@@ -113,6 +113,29 @@ func errorOf(err error) *Error {
 // Fenced is why an incarnation ended: the cause of its contexts, and of ErrFenced.
 type Fenced = runtime.Fenced
 
+// Reason is the kind of the cause that ended an incarnation: the Reason of a [*Fenced]. It is a text for logs.
+type Reason = runtime.Reason
+
+// The reasons.
+const (
+	ReasonIdle        = runtime.ReasonIdle        // the object had no work for [Options].IdleAfter
+	ReasonPressure    = runtime.ReasonPressure    // the host needed the memory
+	ReasonChaos       = runtime.ReasonChaos       // [Options].Chaos
+	ReasonEvicted     = runtime.ReasonEvicted     // [Host.Evict], or an import replaced the object
+	ReasonRestored    = runtime.ReasonRestored    // the object returns to an earlier state
+	ReasonPanic       = runtime.ReasonPanic       // a handler panicked or ended its goroutine
+	ReasonAborted     = runtime.ReasonAborted     // [State.Abort]
+	ReasonConstructor = runtime.ReasonConstructor // the constructor returned an error
+	ReasonExclusive   = runtime.ReasonExclusive   // an [Exclusive] section took too long
+	ReasonAlarm       = runtime.ReasonAlarm       // an alarm handler took too long
+	ReasonEvent       = runtime.ReasonEvent       // an event took longer than its limit
+	ReasonStall       = runtime.ReasonStall       // the disk took too long
+	ReasonOutput      = runtime.ReasonOutput      // a function given to Emit took too long
+	ReasonStore       = runtime.ReasonStore       // the store failed
+	ReasonClosing     = runtime.ReasonClosing     // [Host.Close]
+	ReasonKilled      = runtime.ReasonKilled      // a test ended the process of the host, as a crash does
+)
+
 // LimitError reports that a key, a value or a batch is too large, or that one operation names too many keys.
 type LimitError = objectstore.LimitError
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/budget"
+	"github.com/dohost/dohost/internal/hostof"
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
@@ -111,7 +112,8 @@ type Options struct {
 }
 
 func init() {
-	kernel.OfHost = func(l any) *runtime.Host { return l.(Locator).LocateHost().rt }
+	kernel.OfHost = func(l any) *runtime.Host { return l.(Locator).host().rt }
+	hostof.State = func(st any) any { return st.(*State).host() }
 	kernel.OfState = func(st any) *runtime.State { return st.(*State).rt() }
 	kernel.CheckStore = func(
 		ctx context.Context, s *objectstore.Store, report func(CheckProblem), classes any,
@@ -216,8 +218,8 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	return h, nil
 }
 
-// LocateHost returns h, which makes h a [Locator].
-func (h *Host) LocateHost() *Host { return h }
+// host makes h a [Locator].
+func (h *Host) host() *Host { return h }
 
 // Close refuses new calls and gives running events Options.Grace to finish; until then it serves calls between
 // objects. Then it fences the remaining events and closes the store. Its error names the handlers that did not stop,

@@ -249,7 +249,7 @@ func classifyRequest(err error) (code string, status int) {
 // servedElsewhere reports whether the host is closing, or has lost its lease on the shared log, so that another host may serve the object.
 func servedElsewhere(err error) bool {
 	f, ok := errors.AsType[*Fenced](err)
-	return ok && f != nil && (f.Reason == runtime.ReasonClosing || f.Reason == runtime.ReasonStore && errors.Is(f.Err, ErrFenced))
+	return ok && f != nil && (f.Reason == ReasonClosing || f.Reason == ReasonStore && errors.Is(f.Err, ErrFenced))
 }
 
 // WriteError answers an HTTP request with err as an [ErrorBody]. For the status 429 or 503 it sets Retry-After, if w has none. Unless

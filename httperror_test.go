@@ -19,7 +19,7 @@ import (
 
 // TestDescribeErrorOfWrappedCauses has errors with causes that have codes of their own.
 func TestDescribeErrorOfWrappedCauses(t *testing.T) {
-	aborted := &dohost.Fenced{Reason: runtime.ReasonAborted, Err: fmt.Errorf("callee: %w", dohost.ErrOverloaded)}
+	aborted := &dohost.Fenced{Reason: dohost.ReasonAborted, Err: fmt.Errorf("callee: %w", dohost.ErrOverloaded)}
 	for _, c := range []struct {
 		err    *dohost.Error
 		code   string
@@ -31,10 +31,10 @@ func TestDescribeErrorOfWrappedCauses(t *testing.T) {
 		{&dohost.Error{Err: runtime.ErrHalfImported, Outcome: dohost.OutcomeNotRun}, "half_imported", http.StatusConflict},
 		{&dohost.Error{Err: dohost.ErrOverloaded, Outcome: dohost.OutcomeRan}, "failed", http.StatusInternalServerError},
 		{&dohost.Error{Err: dohost.ErrOverloaded, Outcome: dohost.OutcomeNotRun}, "overloaded", http.StatusServiceUnavailable},
-		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonClosing}}, "fenced", http.StatusServiceUnavailable},
-		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonStore, Err: fmt.Errorf("%w: no lease", dohost.ErrFenced)}}, "fenced", http.StatusServiceUnavailable},
-		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonStore, Err: errors.New("no disk")}}, "fenced", http.StatusInternalServerError},
-		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonAborted, Err: fmt.Errorf("callee: %w", dohost.ErrFenced)}}, "fenced", http.StatusInternalServerError},
+		{&dohost.Error{Err: &dohost.Fenced{Reason: dohost.ReasonClosing}}, "fenced", http.StatusServiceUnavailable},
+		{&dohost.Error{Err: &dohost.Fenced{Reason: dohost.ReasonStore, Err: fmt.Errorf("%w: no lease", dohost.ErrFenced)}}, "fenced", http.StatusServiceUnavailable},
+		{&dohost.Error{Err: &dohost.Fenced{Reason: dohost.ReasonStore, Err: errors.New("no disk")}}, "fenced", http.StatusInternalServerError},
+		{&dohost.Error{Err: &dohost.Fenced{Reason: dohost.ReasonAborted, Err: fmt.Errorf("callee: %w", dohost.ErrFenced)}}, "fenced", http.StatusInternalServerError},
 		{&dohost.Error{Err: context.DeadlineExceeded}, "timeout", http.StatusGatewayTimeout},
 	} {
 		if b, status := dohost.DescribeError(c.err); b.Code != c.code || status != c.status {

@@ -151,7 +151,7 @@ func (o *InvokeOptions) expired(c *RemoteCall) bool {
 
 // invoke makes a call, and repeats one with an id. The error is an *Error.
 func (t *target) invoke(ctx context.Context, c *RemoteCall, o *InvokeOptions) (result json.RawMessage, err error) {
-	if c.CallID == "" && t.at.LocateHost().rt.IsElsewhere(t.id) {
+	if c.CallID == "" && t.at.host().rt.IsElsewhere(t.id) {
 		c.CallID, c.Keep = rand.Text(), generatedKeep
 	}
 	if c.CallID == "" {
@@ -194,9 +194,9 @@ func codeEnd(e *Error) error {
 	switch err := e.Err.(type) {
 	case *Fenced:
 		switch err.Reason {
-		case runtime.ReasonAborted, runtime.ReasonRestored:
+		case ReasonAborted, ReasonRestored:
 			return errCodeReset
-		case runtime.ReasonPanic, runtime.ReasonConstructor, runtime.ReasonExclusive, runtime.ReasonAlarm, runtime.ReasonEvent, runtime.ReasonOutput:
+		case ReasonPanic, ReasonConstructor, ReasonExclusive, ReasonAlarm, ReasonEvent, ReasonOutput:
 			return errCodeFault
 		}
 	case *remoteError:
@@ -207,7 +207,7 @@ func codeEnd(e *Error) error {
 
 // invokeOnce makes one attempt of a call. The error is an *Error.
 func (t *target) invokeOnce(ctx context.Context, c *RemoteCall) (result json.RawMessage, err error) {
-	h := t.at.LocateHost()
+	h := t.at.host()
 	var answer []byte
 	if h.rt.IsElsewhere(t.id) {
 		answer, err = h.invokeElsewhere(ctx, c)

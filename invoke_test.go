@@ -111,6 +111,8 @@ func codeOf(err error) string {
 
 // pair is two hosts. One has the accounts whose names begin with a, the other has the others.
 type pair struct {
+	dohost.Locator // of the host of the accounts with a
+
 	hosts    [2]atomic.Pointer[dohost.Host]
 	attempts atomic.Int64
 	// fault is called with the number of the attempt, before and after it. An error of it is that of the attempt. It may be nil.
@@ -129,6 +131,7 @@ func withPair(t *testing.T, f func(t *testing.T, p *pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := &pair{}
+		p.Locator = dohost.NewLocator(p.hosts[0].Load)
 		for i := range p.hosts {
 			h, err := dohost.Open(t.TempDir(), &dohost.Options{
 				Remote: p, Holds: func(id dohost.ID) bool { return placeOf(id) == i }, Grace: -1,
@@ -151,9 +154,6 @@ func (p *pair) close(t *testing.T) {
 		}
 	}
 }
-
-// LocateHost returns the host of the accounts with a.
-func (p *pair) LocateHost() *dohost.Host { return p.hosts[0].Load() }
 
 // arrived is the context of a call that has arrived from another host, without the values of its caller.
 type arrived struct{ context.Context }
@@ -401,7 +401,7 @@ func TestRepetitionWaitsForTheRun(t *testing.T) {
 		if _, err := invoke(ctx, "y"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		p.LocateHost().Evict(a.ID(), dohost.EndFence)
+		p.hosts[0].Load().Evict(a.ID(), dohost.EndFence)
 		for range 2 {
 			_, err := invoke(t.Context(), "y")
 			if e, _ := errors.AsType[*dohost.Error](err); codeOf(err) != "call_interrupted" || e.Outcome != dohost.OutcomeUnknown || !errors.Is(err, dohost.ErrFenced) {

@@ -69,7 +69,7 @@ func TestRunAfterTheRetentionPeriodIsInterrupted(t *testing.T) {
 		if _, err := dohost.Invoke[int](t.Context(), a, "deposit", 0, &dohost.InvokeOptions{CallID: "other"}); err != nil {
 			t.Fatal(err)
 		}
-		p.LocateHost().Evict(a.ID(), dohost.EndFence)
+		p.hosts[0].Load().Evict(a.ID(), dohost.EndFence)
 		if err := <-ended; !errors.Is(err, dohost.ErrFenced) {
 			t.Error(err)
 		}

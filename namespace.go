@@ -10,13 +10,23 @@ import (
 //	const Counters dohost.Namespace[Counter] = "counter"
 type Namespace[O any] string
 
-// Locator finds objects. It is a [*Host], the [*State] of an object that calls another, or a stand-in for a host that
-// is replaced now and then, as in a test. It is not nil.
+// Locator finds objects. It is a [*Host], the [*State] of an object that calls another, a stand-in of [NewLocator], or a struct
+// that embeds one of them. It is not nil. A Locator finds objects, and does not give its host: an object's code must not be able
+// to close the host, or to end or replace other objects.
 type Locator interface {
-	// LocateHost returns the host as of now. Stubs call it for each call, on any goroutine. It may block. A call that a
-	// closed host refuses is Retryable if the Locator is a stand-in, which may find another host.
-	LocateHost() *Host
+	// host returns the host as of now. Stubs call it for each call, on any goroutine.
+	host() *Host
 }
+
+// NewLocator returns a stand-in for a host that is replaced now and then, as in a test. Stubs call find for each call, on any
+// goroutine, to get the host as of now; find may block. A call that a closed host refuses is Retryable, since find may return
+// another host.
+func NewLocator(find func() *Host) Locator { return &standIn{find} }
+
+// standIn is a pointer in a Locator, so that stubs can be compared.
+type standIn struct{ find func() *Host }
+
+func (s *standIn) host() *Host { return s.find() }
 
 // Get returns a stub for the object of that name. It does no I/O and cannot fail; the object exists from its first
 // write on.

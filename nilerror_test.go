@@ -50,7 +50,7 @@ func returnNilError(t *testing.T, err error, text string) {
 			OnSocket: &dohost.SocketHandlers[nilObject]{
 				Message: func(*nilObject, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
 			},
-			OnHTTP: func(o *nilObject, w http.ResponseWriter, r *http.Request) { o.st.LocateHost().WriteError(w, err) },
+			OnHTTP: func(o *nilObject, w http.ResponseWriter, r *http.Request) { o.st.WriteError(w, err) },
 			Authorize: func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 				if r.ID.Name == "c" {
 					return dohost.Access{}, err

@@ -98,9 +98,10 @@ func TestHTTPErrorAfterDelegateIsNotNotRun(t *testing.T) {
 
 func TestWriteErrorHidesArgumentErrorOfAnotherCall(t *testing.T) {
 	type card struct{ Number int }
-	h := open(t, nil, dohost.Bind(outcomeObjects, newOutcomeObject, nil,
+	var h *dohost.Host
+	h = open(t, nil, dohost.Bind(outcomeObjects, newOutcomeObject, nil,
 		dohost.Expose("outer", func(o *outcomeObject, ctx context.Context, _ int) (int, error) {
-			_, err := o.st.LocateHost().Invoke(ctx, outcomeObjects.Get(o.st, "inner").ID(), "inner", []byte(`{"Number":"`+secret+`"}`))
+			_, err := h.Invoke(ctx, outcomeObjects.Get(o.st, "inner").ID(), "inner", []byte(`{"Number":"`+secret+`"}`))
 			return 0, err
 		}),
 		dohost.Expose("inner", func(*outcomeObject, context.Context, card) (int, error) { return 0, nil })))

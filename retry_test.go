@@ -43,7 +43,7 @@ func TestRetryStops(t *testing.T) {
 		{"idempotent, did not run, and will not", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: runtime.ErrNoClass, Outcome: OutcomeNotRun}, 100, 1, 0},
 		{"idempotent, unknown", &RetryPolicy{ShouldRetry: RetryIdempotent}, unknown, 100, 3, 600 * time.Millisecond},
 		{"idempotent, ran", &RetryPolicy{ShouldRetry: RetryIdempotent}, ran, 100, 1, 0},
-		{"idempotent, overloaded", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: &Fenced{Reason: runtime.ReasonExclusive}}, 100, 1, 0},
+		{"idempotent, overloaded", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: &Fenced{Reason: ReasonExclusive}}, 100, 1, 0},
 		{"idempotent, own error", &RetryPolicy{ShouldRetry: RetryIdempotent}, errors.New("no call at all"), 100, 1, 0},
 		{"any error, ran", &RetryPolicy{ShouldRetry: RetryAnyError}, ran, 100, 3, 600 * time.Millisecond},
 		{"any error, own error", &RetryPolicy{ShouldRetry: RetryAnyError}, errors.New("no call at all"), 100, 3, 600 * time.Millisecond},
@@ -158,11 +158,6 @@ func TestRetryDelaysDouble(t *testing.T) {
 // misused is an object for calls that are misuses.
 type misused struct{}
 
-// standIn is a Locator that may find another host after a restart.
-type standIn struct{ h *Host }
-
-func (s standIn) LocateHost() *Host { return s.h }
-
 // A misuse fails each time, and so does a call of a closed host.
 func TestRetryRepeatsNoMisuseAndNoCallOfAClosedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +190,10 @@ func TestRetryRepeatsNoMisuseAndNoCallOfAClosedHost(t *testing.T) {
 		h.Close()
 		once("a closed host", t.Context(), ErrClosed, "b")
 		calls := 0
-		err = Retry(t.Context(), nil, func(ctx context.Context) error { calls++; return objects.Get(standIn{h}, "b").Do(ctx, nothing) })
+		err = Retry(t.Context(), nil, func(ctx context.Context) error {
+			calls++
+			return objects.Get(NewLocator(func() *Host { return h }), "b").Do(ctx, nothing)
+		})
 		if e, ok := errors.AsType[*Error](err); !ok || !e.Retryable || calls != 3 {
 			t.Errorf("a stand-in for a closed host: %d calls, %v", calls, err)
 		}

@@ -3,6 +3,7 @@ package dohost
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 	"unsafe"
 
@@ -26,12 +27,17 @@ var _ = [1]struct{}{}[unsafe.Sizeof(State{})-unsafe.Sizeof(runtime.State{})]
 
 func (s *State) rt() *runtime.State { return &s.store.state }
 
-// LocateHost returns the host of the object, which makes s a [Locator]. Any goroutine.
-func (s *State) LocateHost() *Host { return s.host() }
-
+// host makes s a [Locator].
 func (s *State) host() *Host { return s.rt().Host().Owner().(*Host) }
 
 func (s *State) sockets() *socket.Table { return s.host().sockets }
+
+// HostClosing is closed when the Close of the host begins, also when the host closes itself after a failure of the store. Close
+// waits for events, so an event that waits for a client ends its wait then. Any goroutine.
+func (s *State) HostClosing() <-chan struct{} { return s.host().Closing() }
+
+// WriteError is [Host.WriteError] of the object's host, for a handler that answers an HTTP request itself. Any goroutine.
+func (s *State) WriteError(w http.ResponseWriter, err error) { s.host().WriteError(w, err) }
 
 // Report passes an event of a service on top of this package to the host's [Listener]. The report is an output, as
 // with [State.Emit]: it leaves when everything committed before is durable, in order with the object's other

@@ -297,7 +297,7 @@ func (c *draftTest) drain(ctx context.Context, s *agent.Session[*draftWake]) (ag
 			return nil
 		},
 		Between: func(ctx context.Context) error {
-			return s.Checkpoint(ctx, agent.SourceCursor{Source: "a", Position: fmt.Sprint(at)})
+			return s.SaveCursors(ctx, agent.SourceCursor{Source: "a", Position: fmt.Sprint(at)})
 		},
 	}, &agent.DrainOptions{MaxTime: cmp.Or(c.worker.within, -1)})
 	if err != nil {

@@ -79,7 +79,7 @@ func TestRunWake(t *testing.T) {
 			t.Errorf("the wake is %d, the claim %v", w.Wake(), w.Fence())
 		}
 		return "result", errors.Join(
-			w.Heartbeat(ctx), w.Checkpoint(ctx, agent.SourceCursor{Source: "a", Position: "2"}), w.Complete(ctx, true))
+			w.Heartbeat(ctx), w.SaveCursors(ctx, agent.SourceCursor{Source: "a", Position: "2"}), w.Complete(ctx, true))
 	})
 	if got != "result" || err != nil {
 		t.Errorf("RunWake returned %q, %v", got, err)
@@ -101,7 +101,7 @@ func TestRunWake(t *testing.T) {
 			return "", err
 		}
 		for name, err := range map[string]error{
-			"Complete": w.Complete(ctx, true), "Fail": w.Fail(ctx, errWork), "Heartbeat": w.Heartbeat(ctx), "Checkpoint": w.Checkpoint(ctx),
+			"Complete": w.Complete(ctx, true), "Fail": w.Fail(ctx, errWork), "Heartbeat": w.Heartbeat(ctx), "SaveCursors": w.SaveCursors(ctx),
 		} {
 			if !errors.Is(err, agent.ErrWakeEnded) {
 				t.Errorf("%s after the end of the wake: %v", name, err)
@@ -153,13 +153,13 @@ func TestRunWakeErrorsOfTheSource(t *testing.T) {
 
 	none := &agent.Lifecycle[int]{Claim: s.lifecycle().Claim}
 	if _, err := agent.RunWake(t.Context(), 3, none, func(ctx context.Context, w *agent.Session[int]) (int, error) {
-		return 1, errors.Join(w.Heartbeat(ctx), w.Checkpoint(ctx, agent.SourceCursor{Source: "a"}), w.Complete(ctx, false))
+		return 1, errors.Join(w.Heartbeat(ctx), w.SaveCursors(ctx, agent.SourceCursor{Source: "a"}), w.Complete(ctx, false))
 	}); err != nil {
 		t.Errorf("RunWake without optional functions: %v", err)
 	}
 }
 
-func TestSessionCheckpointOrder(t *testing.T) {
+func TestSessionCursorsOrder(t *testing.T) {
 	refused := errors.New("refused")
 	s := &source{fail: map[string]error{}}
 	l := s.lifecycle()
@@ -179,23 +179,23 @@ func TestSessionCheckpointOrder(t *testing.T) {
 			{[]agent.SourceCursor{at("c", "2"), at("c", "1")}, agent.ErrCheckpointBack},
 			{[]agent.SourceCursor{at("c", "1"), at("c", "2")}, nil},
 		} {
-			if err := w.Checkpoint(ctx, c.to...); !errors.Is(err, c.want) || c.want == nil && err != nil {
-				t.Errorf("Checkpoint of %v: %v, want %v", c.to, err, c.want)
+			if err := w.SaveCursors(ctx, c.to...); !errors.Is(err, c.want) || c.want == nil && err != nil {
+				t.Errorf("SaveCursors of %v: %v, want %v", c.to, err, c.want)
 			}
 		}
 		s.fail["checkpoint"] = refused
-		if err := w.Checkpoint(ctx, at("b", "7")); !errors.Is(err, refused) {
-			t.Errorf("Checkpoint returned %v", err)
+		if err := w.SaveCursors(ctx, at("b", "7")); !errors.Is(err, refused) {
+			t.Errorf("SaveCursors returned %v", err)
 		}
 		delete(s.fail, "checkpoint")
-		return 0, w.Checkpoint(ctx, at("b", "3"))
+		return 0, w.SaveCursors(ctx, at("b", "3"))
 	}
 	if _, err := agent.RunWake(t.Context(), 3, l, work); err != nil { // by bytes, "10" precedes "9"
 		t.Error(err)
 	}
 	l.Compare = func(source, a, b string) int { return len(a) - len(b) } // "9" precedes "10"
 	_, err := agent.RunWake(t.Context(), 3, l, func(ctx context.Context, w *agent.Session[int]) (int, error) {
-		return 0, errors.Join(w.Checkpoint(ctx, at("a", "9")), w.Checkpoint(ctx, at("a", "10")), w.Checkpoint(ctx, at("a", "8")))
+		return 0, errors.Join(w.SaveCursors(ctx, at("a", "9")), w.SaveCursors(ctx, at("a", "10")), w.SaveCursors(ctx, at("a", "8")))
 	})
 	if !errors.Is(err, agent.ErrCheckpointBack) {
 		t.Errorf("a checkpoint before an accepted one: %v", err)
@@ -243,8 +243,8 @@ func TestRunWakeInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	_, err := agent.RunWake(ctx, 3, s.lifecycle(), func(ctx context.Context, w *agent.Session[int]) (int, error) {
 		cancel(dohost.ErrFenced)
-		if err := w.Checkpoint(ctx); !errors.Is(err, dohost.ErrFenced) {
-			t.Errorf("Checkpoint returned %v", err)
+		if err := w.SaveCursors(ctx); !errors.Is(err, dohost.ErrFenced) {
+			t.Errorf("SaveCursors returned %v", err)
 		}
 		return 0, ctx.Err()
 	})

@@ -73,8 +73,8 @@ func TestQueueRunsOneAtATimeInOrder(t *testing.T) {
 		})
 		b.waitIdle()
 		b.wantLines("enqueued", "0 begins 1", "0 ends 1", "1 begins 1", "1 ends 1", "2 begins 1", "2 ends 1", "last")
-		ran := "queue:run callback=work behind="
-		b.wantReports("queue", ran+"3", ran+"2", ran+"1", "queue:run callback=note behind=0")
+		ran := "queue:run callback=work waiting="
+		b.wantReports("queue", ran+"3", ran+"2", ran+"1", "queue:run callback=note waiting=0")
 		if left := b.queuedIDs(); left != nil {
 			t.Errorf("left: %q", left)
 		}
@@ -145,7 +145,7 @@ func TestQueueItemThatFailsIsADeadLetter(t *testing.T) {
 		if left := b.deadLetterIDs(); left != nil {
 			t.Errorf("left: %q", left)
 		}
-		b.wantReports("queue:run callback=work", "queue:run callback=work behind=3", "queue:run callback=work behind=0")
+		b.wantReports("queue:run callback=work", "queue:run callback=work waiting=3", "queue:run callback=work waiting=0")
 	})
 }
 
@@ -385,7 +385,7 @@ func TestJobOutcomeThatDoesNotFitIsWrittenLater(t *testing.T) {
 		enqueue(b, long, 0, withID("long"))
 		b.waitIdle()
 		b.wantReports("schedule:run", "schedule:run callback=full")
-		b.wantReports("queue:run", "queue:run callback=full behind=1")
+		b.wantReports("queue:run", "queue:run callback=full waiting=1")
 		b.do(func(ctx context.Context, c *callbackAgent) error {
 			all, err := c.DeadLetters().List(ctx, 0)
 			if len(all) != 1 || all[0].Error != strings.Repeat("é", 2048) {

@@ -120,7 +120,7 @@ func (js *jobs) runItem(ctx context.Context, id string, number uint64) error {
 	case err != nil || eff != work.None:
 	case next.Outcome == work.Completed:
 		js.obj.Report(ctx, "queue:run", slog.String("callback", it.Callback), slog.String("id", id), slog.Duration("lag", lag),
-			slog.Int("behind", waiting))
+			slog.Int("waiting", waiting))
 	case next.Outcome == work.Failed:
 		js.reportDeadLetter(ctx, it, failed, depth)
 	}

@@ -43,12 +43,12 @@ func (s *Session[W]) Heartbeat(ctx context.Context) error {
 	})
 }
 
-// Checkpoint records the position reached in each source. The effects up to it must be durable. It may repeat the last position of a
+// SaveCursors records the position reached in each source. The effects up to it must be durable. It may repeat the last position of a
 // source.
 //
 // Errors: [ErrCheckpointBack] for a position that precedes an accepted one, or an earlier one of the call, and then none is recorded; the errors of
 // the Lifecycle's Checkpoint; [ErrWakeEnded]; the context's cause.
-func (s *Session[W]) Checkpoint(ctx context.Context, to ...SourceCursor) error {
+func (s *Session[W]) SaveCursors(ctx context.Context, to ...SourceCursor) error {
 	return s.call(ctx, func() error {
 		at := maps.Clone(s.at)
 		for _, c := range to {

@@ -318,7 +318,7 @@ func (c *core) forward(w http.ResponseWriter, r *http.Request, to subRoute) {
 	}
 	switch {
 	case errors.Is(err, errReadonly):
-		c.obj.LocateHost().WriteError(w, &dohost.Error{Op: "http", ID: c.obj.ID(), Err: err, Outcome: dohost.OutcomeNotRun})
+		c.obj.WriteError(w, &dohost.Error{Op: "http", ID: c.obj.ID(), Err: err, Outcome: dohost.OutcomeNotRun})
 	case err != nil:
 		http.Error(w, c.errorText("http", err), http.StatusInternalServerError)
 	}

@@ -189,9 +189,12 @@ func cancelAcrossCells(t *testing.T, test func(*testing.T, *celltest.Scenario), 
 }
 
 // hostedAt is the host of the member a.
-type hostedAt struct{ dohost.Locator }
+type hostedAt struct {
+	dohost.Locator
+	c *celltest.Cells
+}
 
-func (h hostedAt) Host() *dohost.Host { return h.LocateHost() }
+func (h hostedAt) Host() *dohost.Host { return h.c.Host(0) }
 
 // TestProgressAcrossCellsAtEveryCall has a client that sees the run of an agent of another cell from its start, and one that connects after the
 // end. Each call between the cells is interrupted.
@@ -203,7 +206,7 @@ func TestProgressAcrossCellsAtEveryCall(t *testing.T) {
 	celltest.EveryCall(t, &celltest.Scenario{
 		Classes: farTeam(tm), Cell: cellOfMember,
 		Run: func(ctx context.Context, c *celltest.Cells) error {
-			at, id := hostedAt{c.At(0)}, dohost.ID{Class: "member", Name: "a"}
+			at, id := hostedAt{c.At(0), c}, dohost.ID{Class: "member", Name: "a"}
 			early, late := newReader(at, id, "early"), newReader(at, id, "late")
 			defer early.close()
 			defer late.close()

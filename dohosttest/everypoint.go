@@ -198,7 +198,7 @@ func (w *scenarioRun) excuses(err error) (excused bool) {
 func byEnding(err error) bool {
 	if f, ok := errors.AsType[*dohost.Fenced](err); ok {
 		switch f.Reason {
-		case runtime.ReasonChaos, runtime.ReasonKilled, runtime.ReasonClosing, runtime.ReasonStore, runtime.ReasonEvicted:
+		case dohost.ReasonChaos, dohost.ReasonKilled, dohost.ReasonClosing, dohost.ReasonStore, dohost.ReasonEvicted:
 			return true
 		}
 		return false

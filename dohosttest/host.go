@@ -22,13 +22,21 @@ import (
 // processes: a stub of [dohost.Namespace.Get] reaches the present process, and a call
 // between two processes waits. Its methods may be called from any goroutine of the test,
 // but not from an object's code.
-type Host struct{ run *scenarioRun }
+type Host struct {
+	locator // of the present host
+	run     *scenarioRun
+}
 
-// LocateHost returns the present [dohost.Host], which makes h a [dohost.Locator]. In random runs with a shared log it returns a
-// former owner from time to time: a client may learn late of a take-over.
-func (h *Host) LocateHost() *dohost.Host {
-	present := h.Host()
-	if former := h.run.misroute(); former != nil {
+// locator is a dohost.Locator as an unexported field.
+type locator = dohost.Locator
+
+func newHost(w *scenarioRun) *Host { return &Host{dohost.NewLocator(w.locateHost), w} }
+
+// locateHost returns the present host. In random runs with a shared log it returns a former owner from time to time: a client may
+// learn late of a take-over.
+func (w *scenarioRun) locateHost() *dohost.Host {
+	present := w.presentHost()
+	if former := w.misroute(); former != nil {
 		return former
 	}
 	return present
@@ -36,8 +44,12 @@ func (h *Host) LocateHost() *dohost.Host {
 
 // Host returns the present [dohost.Host], to export, import, list or serve HTTP with.
 func (h *Host) Host() *dohost.Host {
-	h.run.panicIfOver()
-	return h.run.current.wait().host
+	return h.run.presentHost()
+}
+
+func (w *scenarioRun) presentHost() *dohost.Host {
+	w.panicIfOver()
+	return w.current.wait().host
 }
 
 // Evict ends the object's incarnation, and reports whether there was one.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/runtime"
 )
 
 // listener records the events of a process until it is ended.
@@ -24,7 +23,7 @@ func (w *scenarioRun) listener(p *process) dohost.Listener {
 	}
 	return dohost.Listener{
 		Fenced: func(e dohost.Ended) {
-			if e.Why.Reason == runtime.ReasonPanic && !p.dying.Load() {
+			if e.Why.Reason == dohost.ReasonPanic && !p.dying.Load() {
 				w.panics.Add(1)
 			}
 			w.log.addText(e.ID, "incarnation ended: %v", e.Why)

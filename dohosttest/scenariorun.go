@@ -129,7 +129,7 @@ func (w *scenarioRun) runProcesses(ctx context.Context, f func(ctx context.Conte
 		return err
 	}
 	w.current.proc, w.current.up = p, closed
-	h := &Host{run: w}
+	h := newHost(w)
 	err = h.Client(func(ctx context.Context) error { return f(ctx, h) }).Wait()
 	closing := w.closeLast()
 	if w.failed != nil {

@@ -59,6 +59,18 @@ func Do[A, R any](
 	return result, nil
 }
 
+// DoNoResult is [Do] of an operation that returns only an error.
+func DoNoResult[A any](
+	ctx context.Context, st *dohost.State, k *Kind[A, struct{}], args A, call func(ctx context.Context, id ID) error,
+) error {
+	var withResult func(ctx context.Context, id ID) (struct{}, error)
+	if call != nil {
+		withResult = func(ctx context.Context, id ID) (struct{}, error) { return struct{}{}, call(ctx, id) }
+	}
+	_, err := Do(ctx, st, k, args, withResult)
+	return err
+}
+
 // task is a Do, without its type parameters.
 type task struct {
 	st          *dohost.State

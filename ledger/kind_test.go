@@ -100,6 +100,11 @@ func (r *reporter) nilCall(ctx context.Context) error {
 	return err
 }
 
+func (r *reporter) nilCallNoResult(ctx context.Context) error {
+	kind := &ledger.Kind[odd, struct{}]{Name: "note", Same: ledger.Whole[odd], Policy: ledger.AtMostOnce, Unknown: r.kind.Unknown}
+	return ledger.DoNoResult(ctx, r.st, kind, odd{1}, nil)
+}
+
 func (r *reporter) nilState(ctx context.Context) error {
 	_, err := ledger.Do(ctx, nil, r.kind, odd{1}, func(context.Context, ledger.ID) (report, error) { return report{}, nil })
 	return err
@@ -137,7 +142,7 @@ func TestDoRefusesArgumentsWithoutCanonicalForm(t *testing.T) {
 				t.Errorf("Do with %T: %v", v, err)
 			}
 		}
-		for _, f := range []func(*reporter, context.Context) error{(*reporter).nilCall, (*reporter).nilState} {
+		for _, f := range []func(*reporter, context.Context) error{(*reporter).nilCall, (*reporter).nilCallNoResult, (*reporter).nilState} {
 			if err := dohost.CallBare(t.Context(), r, f); !errors.Is(err, dohost.ErrMisuse) {
 				t.Errorf("Do without a function or a State: %v", err)
 			}

@@ -181,7 +181,7 @@ func TestPostsRequestOneRestartAtEveryPoint(t *testing.T) {
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			list, err := dohost.Call(ctx, Pools.Get(h, "p"), (*Pool).Roles, struct{}{})
+			list, err := dohost.CallNoArg(ctx, Pools.Get(h, "p"), (*Pool).Roles)
 			tasks, err2 := dohost.Call(ctx, Pools.Get(h, "p"), (*Pool).Tasks, ListQuery{Role: "a"})
 			if err != nil || err2 != nil {
 				return errors.Join(err, err2)
@@ -233,7 +233,7 @@ func TestSweepAtEveryPoint(t *testing.T) {
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			roles, err := dohost.Call(ctx, Pools.Get(h, "p"), (*Pool).Roles, struct{}{})
+			roles, err := dohost.CallNoArg(ctx, Pools.Get(h, "p"), (*Pool).Roles)
 			dead, err2 := dohost.Call(ctx, Pools.Get(h, "p"), (*Pool).Tasks, ListQuery{Role: "dead"})
 			live, err3 := dohost.Call(ctx, Pools.Get(h, "p"), (*Pool).Tasks, ListQuery{Role: "a"})
 			if err := errors.Join(err, err2, err3); err != nil {

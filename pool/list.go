@@ -134,7 +134,7 @@ type RoleList struct {
 }
 
 // Roles lists all roles. Role.Waiting reports whether the role has a pending task.
-func (p *Pool) Roles(ctx context.Context, _ struct{}) (RoleList, error) {
+func (p *Pool) Roles(ctx context.Context) (RoleList, error) {
 	v, err := p.view(ctx)
 	if err != nil {
 		return RoleList{}, err

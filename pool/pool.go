@@ -59,7 +59,7 @@ func classWith(o *Options, clock func() time.Time) dohost.Class {
 		agent.Callable("task", (*Pool).Task),
 		agent.Callable("tasks", (*Pool).Tasks),
 		agent.Callable("workers", (*Pool).Workers),
-		agent.Callable("roles", (*Pool).Roles),
+		agent.Callable("roles", dohost.NoArg((*Pool).Roles)),
 	)
 	return dohost.InvalidClass(dohost.ExtendClass(c, extension(&options)), err)
 }

@@ -172,7 +172,7 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 		if ok, err := f.host.Exists(ctx, dohost.ID{Class: "pool", Name: "q"}); ok || err != nil {
 			t.Errorf("%t, %v", ok, err)
 		}
-		if _, err := dohost.Call(ctx, Pools.Get(f.host, "q"), (*Pool).Roles, struct{}{}); err != nil {
+		if _, err := dohost.CallNoArg(ctx, Pools.Get(f.host, "q"), (*Pool).Roles); err != nil {
 			t.Error(err)
 		}
 		if ok, err := f.host.Exists(ctx, dohost.ID{Class: "pool", Name: "q"}); ok || err != nil {

@@ -61,7 +61,7 @@ func (p *Pool) wait(ctx context.Context, w *waiter, d time.Duration, ws *waiters
 		select {
 		case woken = <-w.notify:
 		case <-timer.C:
-		case <-p.Object().LocateHost().Closing():
+		case <-p.Object().HostClosing():
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

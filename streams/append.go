@@ -66,7 +66,7 @@ type appendResult struct {
 
 // append applies a request, unless it is refused. A refusal and an error write nothing.
 func (s *Stream) append(ctx context.Context, r *appendRequest) (result appendResult, err error) {
-	if err := s.directory.load(ctx, s.state.LocateHost()); err != nil {
+	if err := s.directory.load(ctx, hostOf(s.state)); err != nil {
 		return appendResult{}, err
 	}
 	p, err := s.load(ctx)

@@ -60,7 +60,7 @@ func (s *Subscription) scan(ctx context.Context, c *config, w *wake) error {
 	var found []string
 	last, seen := "", 0
 	err := dohost.Await(ctx, func(ctx context.Context) error {
-		for id, err := range s.state.LocateHost().Objects(ctx, string(Streams), after) {
+		for id, err := range hostOf(s.state).Objects(ctx, string(Streams), after) {
 			if errors.Is(err, dohost.ErrDamaged) {
 				continue // the objects outside of the damaged block follow
 			}
@@ -172,7 +172,7 @@ func (s *Subscription) tails(ctx context.Context, paths []string) ([]string, err
 	tails := make([]string, len(paths))
 	err := dohost.Await(ctx, func(ctx context.Context) error {
 		for i, path := range paths {
-			h := s.state.LocateHost()
+			h := hostOf(s.state)
 			exists, err := h.Exists(ctx, Streams.Get(h, path).ID()) // a name of the client must not wake an object
 			if err == nil && !exists {
 				continue

@@ -225,7 +225,7 @@ func (s *Subscription) post(ctx context.Context, d *delivery) (attempt, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer d.start(cancel)()
-		key, err := s.directory.signingKey(ctx, s.state.LocateHost())
+		key, err := s.directory.signingKey(ctx, hostOf(s.state))
 		if err == nil {
 			result.done, err = s.sender.send(ctx, c.URL, body, key)
 		}
@@ -264,7 +264,7 @@ func (s *Subscription) appendWake(ctx context.Context, c *config, w *wake) error
 	r := &appendRequest{ContentType: "application/json", Data: [][]byte{event}}
 	var result appendResult
 	err = dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) (err error) {
-		result, err = dohost.Call(ctx, Streams.Get(s.state.LocateHost(), c.WakeStream), (*Stream).append, r)
+		result, err = dohost.Call(ctx, Streams.Get(s.state, c.WakeStream), (*Stream).append, r)
 		return err
 	})
 	if err == nil && result.Outcome != appended {

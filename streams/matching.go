@@ -11,6 +11,7 @@ import (
 	"weak"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/hostof"
 )
 
 // directory has the subscriptions of a host in memory, so that an append to a stream without subscriptions costs nothing.
@@ -76,6 +77,9 @@ type directories struct {
 	mu     sync.Mutex
 	byHost map[weak.Pointer[dohost.Host]]*directory
 }
+
+// hostOf returns the host of an object.
+func hostOf(st *dohost.State) *dohost.Host { return hostof.State(st).(*dohost.Host) }
 
 // of returns the directory of a host.
 func (d *directories) of(h *dohost.Host) *directory {

@@ -158,7 +158,7 @@ func (s *Stream) sendAll(ctx context.Context, list []notice, tail string, limit 
 func (s *Stream) send(ctx context.Context, n notice, tail string) error {
 	in := &noticeRequest{Path: s.state.ID().Name, Instance: n.Instance, Deleted: n.Deleted, From: n.From, Tail: tail}
 	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-		known, err := dohost.Call(ctx, Subscriptions.Get(s.state.LocateHost(), n.ID), (*Subscription).notice, in)
+		known, err := dohost.Call(ctx, Subscriptions.Get(s.state, n.ID), (*Subscription).notice, in)
 		switch {
 		case err != nil:
 			return err

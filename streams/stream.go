@@ -42,7 +42,7 @@ func Classes(o *ClassOptions) []dohost.Class {
 	sh := &shared{newSignals(), &directories{byHost: map[weak.Pointer[dohost.Host]]*directory{}}, newSender(o.Webhooks)}
 	return []dohost.Class{
 		dohost.Bind(Streams, func(_ context.Context, st *dohost.State) (*Stream, error) {
-			return &Stream{state: st, signals: sh.signals, directory: sh.directories.of(st.LocateHost())}, nil
+			return &Stream{state: st, signals: sh.signals, directory: sh.directories.of(hostOf(st))}, nil
 		}, &dohost.Handlers[Stream]{Authorize: o.Authorize, OnAlarm: (*Stream).alarm, OnInspect: inspectStream, ByReference: true}),
 		dohost.Bind(Subscriptions, func(ctx context.Context, st *dohost.State) (*Subscription, error) {
 			return newSubscription(ctx, st, sh)
@@ -144,7 +144,7 @@ func (s *Stream) load(ctx context.Context) (*properties, error) {
 		case s.directory.isLoaded(): // its subscriptions are known
 			return nil, s.remove(ctx, &p)
 		}
-		if err := s.directory.load(ctx, s.state.LocateHost()); err != nil {
+		if err := s.directory.load(ctx, hostOf(s.state)); err != nil {
 			return nil, err
 		}
 	}
@@ -304,7 +304,7 @@ type createResult struct {
 
 // create creates the stream, unless it exists.
 func (s *Stream) create(ctx context.Context, r *createRequest) (createResult, error) {
-	if err := s.directory.load(ctx, s.state.LocateHost()); err != nil {
+	if err := s.directory.load(ctx, hostOf(s.state)); err != nil {
 		return createResult{}, err
 	}
 	old, err := s.load(ctx)
@@ -355,7 +355,7 @@ func (s *Stream) head(ctx context.Context, _ struct{}) (found *info, err error) 
 
 // delete deletes the stream, and reports whether it existed.
 func (s *Stream) delete(ctx context.Context, _ struct{}) (existed bool, err error) {
-	if err := s.directory.load(ctx, s.state.LocateHost()); err != nil {
+	if err := s.directory.load(ctx, hostOf(s.state)); err != nil {
 		return false, err
 	}
 	p, err := s.load(ctx)

@@ -115,7 +115,7 @@ const (
 )
 
 func newSubscription(ctx context.Context, st *dohost.State, sh *shared) (*Subscription, error) {
-	s := &Subscription{state: st, directory: sh.directories.of(st.LocateHost()), sender: sh.sender}
+	s := &Subscription{state: st, directory: sh.directories.of(hostOf(st)), sender: sh.sender}
 	c, ok, err := dohost.Get[config](ctx, st.Storage(), configKey)
 	if err == nil && ok {
 		err = s.publish(ctx, &c)
@@ -196,7 +196,7 @@ type subscribed struct {
 
 // create creates the subscription, unless it exists, and links the streams that exist at their tails.
 func (s *Subscription) create(ctx context.Context, want *config) (*subscribed, error) {
-	if err := s.directory.load(ctx, s.state.LocateHost()); err != nil {
+	if err := s.directory.load(ctx, hostOf(s.state)); err != nil {
 		return nil, err
 	}
 	c, w, err := s.load(ctx)
@@ -275,7 +275,7 @@ func (s *Subscription) describe(ctx context.Context, _ struct{}) (*subscribed, e
 	d := &subscribed{}
 	if c.Type == typeWebhook {
 		err := dohost.Await(ctx, func(ctx context.Context) error {
-			key, err := s.directory.signingKey(ctx, s.state.LocateHost())
+			key, err := s.directory.signingKey(ctx, hostOf(s.state))
 			if err == nil {
 				d.Signer = key.id
 			}

@@ -103,7 +103,7 @@ func TestMetricsCountServiceEvents(t *testing.T) {
 	id := dohost.ID{Class: "agent", Name: "a"}
 	l.Service(id, "fiber:interrupted", slog.String("fiber", "1"), slog.String("outcome", "resumed"))
 	l.Service(id, "fiber:ended", slog.String("status", "failed"))
-	l.Service(id, "queue:run", slog.Duration("lag", 2*time.Second), slog.Int("behind", 3))
+	l.Service(id, "queue:run", slog.Duration("lag", 2*time.Second), slog.Int("waiting", 3))
 	w := httptest.NewRecorder()
 	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{

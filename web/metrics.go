@@ -106,7 +106,7 @@ func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 			policy = a.Value.String()
 		case "lag":
 			m.serviceLag.WithLabelValues(id.Class).Observe(a.Value.Duration().Seconds())
-		case "behind":
+		case "waiting":
 			m.queueDepth.WithLabelValues(id.Class).Observe(float64(a.Value.Int64()))
 		}
 	}

@@ -116,10 +116,9 @@ func (o *Order) pay(ctx context.Context, cents int) error {
 
 func (o *Order) ship(ctx context.Context, _ dohost.AlarmInfo) error {
 	order := o.st.ID().Name
-	_, err := ledger.Do(ctx, o.st, &shipped, order, func(ctx context.Context, _ ledger.ID) (struct{}, error) {
-		return struct{}{}, o.shop.Ship(ctx, order)
+	return ledger.DoNoResult(ctx, o.st, &shipped, order, func(ctx context.Context, _ ledger.ID) error {
+		return o.shop.Ship(ctx, order)
 	})
-	return err
 }
 
 // Class returns the class of orders at a shop.

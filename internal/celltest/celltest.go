@@ -72,12 +72,12 @@ type Cells struct {
 }
 
 // At locates the host of a cell.
-func (c *Cells) At(cell int) dohost.Locator { return located{&c.hosts[cell]} }
+func (c *Cells) At(cell int) dohost.Locator {
+	return dohost.NewLocator(func() *dohost.Host { return c.Host(cell) })
+}
 
-type located struct{ at *atomic.Pointer[dohost.Host] }
-
-// LocateHost returns the host that has the cell now.
-func (l located) LocateHost() *dohost.Host { return l.at.Load() }
+// Host returns the host that has a cell now.
+func (c *Cells) Host(cell int) *dohost.Host { return c.hosts[cell].Load() }
 
 // Retry calls fn until it returns no error of a call, for an hour at most.
 func (c *Cells) Retry(ctx context.Context, fn func(context.Context) error) error {

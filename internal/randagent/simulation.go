@@ -7,6 +7,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/hostof"
 	"github.com/dohost/dohost/internal/randtest"
 )
 
@@ -95,6 +96,6 @@ func (a *machine) rest(ctx context.Context) (struct{}, error) {
 	if err := a.checkRows(ctx, m); err != nil {
 		return struct{}{}, err
 	}
-	a.w.checkConnections(m, a.Object().LocateHost())
+	a.w.checkConnections(m, hostof.State(a.Object()).(*dohost.Host))
 	return struct{}{}, nil
 }

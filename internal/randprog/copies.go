@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/hostof"
 	"github.com/dohost/dohost/internal/randtest"
 )
 
@@ -60,7 +61,7 @@ func (c *copying) mayBeEmpty() bool {
 
 // copyObject exports the object and imports it under another name.
 func (x *execution) copyObject(ctx context.Context) error {
-	host := x.st.LocateHost()
+	host := hostof.State(x.st).(*dohost.Host)
 	name := "copy of " + x.name("copy")
 	c := x.w.beginCopy(x.e)
 	if c == nil {

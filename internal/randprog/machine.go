@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/hostof"
 )
 
 // machine is an object that executes programs.
@@ -48,7 +49,7 @@ func Class(w *Observer) dohost.Class {
 		if err != nil {
 			return nil, err
 		}
-		m.incarnation = w.wake(st.ID().Name, st.LocateHost(), found)
+		m.incarnation = w.wake(st.ID().Name, hostof.State(st).(*dohost.Host), found)
 		w.wakeSockets(st.ID().Name, sockets)
 		return m, nil
 	}, &dohost.Handlers[machine]{

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/hostof"
 )
 
 // handshake is a request for a socket.
@@ -37,7 +38,7 @@ func (x *execution) accept(in Instr) error {
 	if err != nil {
 		return err
 	}
-	x.w.accepted(x.e, h.name, x.st.LocateHost(), f)
+	x.w.accepted(x.e, h.name, hostof.State(x.st).(*dohost.Host), f)
 	x.socket, x.handshake = s, nil
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/hostof"
 	"github.com/dohost/dohost/internal/randtest"
 )
 
@@ -261,7 +262,7 @@ func inspect(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, e
 
 // durable returns the version of the model on the disk; zero if there is none.
 func (b *board) durable(ctx context.Context) (serial int, err error) {
-	for d, err := range b.st.LocateHost().Details(ctx, b.st.ID()) {
+	for d, err := range hostof.State(b.st).(*dohost.Host).Details(ctx, b.st.ID()) {
 		if err != nil {
 			return 0, err
 		}

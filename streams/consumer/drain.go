@@ -19,7 +19,7 @@ const (
 )
 
 // drain works on a wake until it has ended, or is stale.
-func (s *Subscription) drain(ctx context.Context, h *dohost.Host, w *wake) error {
+func (s *Subscription) drain(ctx context.Context, h dohost.Locator, w *wake) error {
 	_, err := agent.RunWake(ctx, w, s.lifecycle(w), func(ctx context.Context, session *agent.Session[*wake]) (struct{}, error) {
 		d := &drain{of: s, host: h, session: session}
 		for i := range w.Streams {
@@ -64,7 +64,7 @@ func (s *Subscription) lifecycle(w *wake) *agent.Lifecycle[*wake] {
 // drain is the state of the work on a wake.
 type drain struct {
 	of      *Subscription
-	host    *dohost.Host
+	host    dohost.Locator
 	session *agent.Session[*wake]
 	streams []*drainedStream
 	moved   bool // an object or a cursor of the server has another position than before
@@ -134,12 +134,12 @@ func (d *drain) checkpoint(ctx context.Context, moved []*drainedStream) error {
 		cursors[i] = agent.SourceCursor{Source: s.Path, Position: s.at.At.Offset}
 	}
 	d.moved = true
-	err := d.session.Checkpoint(ctx, cursors...)
+	err := d.session.SaveCursors(ctx, cursors...)
 	if !offsetRefused(err) {
 		return err
 	}
 	for i, s := range moved {
-		switch err := d.session.Checkpoint(ctx, cursors[i]); {
+		switch err := d.session.SaveCursors(ctx, cursors[i]); {
 		case offsetRefused(err):
 			d.fail(s, err)
 		case err != nil:

@@ -72,9 +72,9 @@ func Positions(ctx context.Context, s *dohost.Storage) iter.Seq2[Position, error
 type Target struct {
 	name func(path string) string
 	// at returns the position of an object in a stream; known is false if it has none.
-	at func(ctx context.Context, h *dohost.Host, name, key string) (at storedPosition, err error)
+	at func(ctx context.Context, h dohost.Locator, name, key string) (at storedPosition, err error)
 	// take passes a batch to an object.
-	take func(ctx context.Context, h *dohost.Host, name string, t *taking) (at storedPosition, err error)
+	take func(ctx context.Context, h dohost.Locator, name string, t *taking) (at storedPosition, err error)
 }
 
 // nameOf calls name. A path on which it panics must not end the work on other streams.
@@ -135,10 +135,10 @@ func To[O any](
 	}
 	return Target{
 		name: name,
-		at: func(ctx context.Context, h *dohost.Host, name, key string) (storedPosition, error) {
+		at: func(ctx context.Context, h dohost.Locator, name, key string) (storedPosition, error) {
 			return callObject(ctx, ns.Get(h, name), read, key)
 		},
-		take: func(ctx context.Context, h *dohost.Host, name string, t *taking) (storedPosition, error) {
+		take: func(ctx context.Context, h dohost.Locator, name string, t *taking) (storedPosition, error) {
 			return callObject(ctx, ns.Get(h, name), apply, t)
 		},
 	}

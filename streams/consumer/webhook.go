@@ -176,7 +176,7 @@ func (s *Subscription) wakeOf(b *wakeBody) (*wake, error) {
 }
 
 // store stores a wake with the worker of the subscription.
-func (s *Subscription) store(ctx context.Context, h *dohost.Host, w *wake) error {
+func (s *Subscription) store(ctx context.Context, h dohost.Locator, w *wake) error {
 	r := acceptRequest{Wake: *w}
 	unsure, err := callObject(ctx, workers.Get(h, s.ID), (*worker).accept, r)
 	if err != nil || !unsure {

@@ -109,8 +109,8 @@ func (w *worker) work(ctx context.Context, row dohost.Row[wake]) error {
 	if w.of == nil {
 		return errNoSubscription
 	}
-	of, h, now := w.of, w.Object().LocateHost(), row.Value
-	err := dohost.Await(ctx, func(ctx context.Context) error { return of.drain(ctx, h, &now) })
+	of, now := w.of, row.Value
+	err := dohost.Await(ctx, func(ctx context.Context) error { return of.drain(ctx, w.Object(), &now) })
 	switch {
 	case errors.Is(err, dohost.ErrFenced) && ctx.Err() != nil:
 		return err
