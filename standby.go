@@ -70,7 +70,7 @@ func (y *Standby) Status() StandbyStatus { return y.y.Status() }
 // Promote applies the records that the archive has, and makes the folder a store for [Open]. Follow then returns nil, and the standby
 // can be inspected until Close. The first host that opens the store makes a history of its own: it needs another archive. If the archive
 // has a record that cannot be applied, lacks the last applied one, or cannot be read, the error is [ErrStandbyLags], and the standby
-// continues. Other errors: [ErrNotFound] before the first base is complete; those of Follow.
+// continues. Other errors: [ErrNotFound] before the first base is complete; the errors of Follow.
 //
 // Promote does not stop a host that still ships to the archive. From then on there are two stores with different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) { return y.y.Promote(ctx) }

@@ -9,7 +9,7 @@ import (
 
 // rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters, payloads, and the tasks of OnRows), and of
 // the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm. The exceptions are the functions
-// whose names end with Unarmed: their rows need no earlier alarm afterwards.
+// with a name that ends with Unarmed: their rows need no earlier alarm afterwards.
 type rows struct {
 	*incarnation
 	// wakeup returns when the current rows need the alarm. The comment of arm explains the parameter sure.
@@ -78,7 +78,7 @@ func (rs *rows) batches(ctx context.Context, sure bool, change func(ctx context.
 	return rs.arm(ctx, false)
 }
 
-// unarmedContext returns a context whose writes leave the alarm as it is: the next pause, or the end of the caller's batches, sets it
+// unarmedContext returns a context for writes that leave the alarm as it is: the next pause, or the end of the caller's batches, sets it
 // before they are committed.
 func (rs *rows) unarmedContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, batchKey{}, rs)
@@ -107,7 +107,7 @@ func (rs *rows) arm(ctx context.Context, sure bool) error {
 	return rs.obj.SetAlarm(ctx, next.at)
 }
 
-// refresh sets the alarm if isLate reports that it is too late for the rows as they are: they are those of an earlier incarnation, or
+// refresh sets the alarm if isLate reports that it is too late for the rows as they are: they belong to an earlier incarnation, or
 // more of them may begin.
 func (rs *rows) refresh(ctx context.Context, isLate func(context.Context) (bool, error)) error {
 	late, err := isLate(ctx)

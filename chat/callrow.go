@@ -125,7 +125,7 @@ var callRows = dohost.Collection[callRow]{
 }
 
 // toolCalls keeps the rows of the tool calls of the stored messages, and applies results, approvals and the ends of their times.
-// The calls of the running reply are those of its liveReply.
+// The calls of the running reply are in its liveReply.
 type toolCalls struct {
 	*shared
 	conv     *conversation

@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
-// This file is the only one that writes the rows of calls. putCall writes each of them.
+// Only this file writes the rows of calls. putCall writes each of them.
 
 // putCall writes the row of a call. If decision returns an action, putCall also appends the event. If the state changes, or a late
 // result is kept, it calls OnCall; result is the result of a call that has ended.
@@ -50,7 +50,7 @@ func (k *toolCalls) reportUnknown(ctx context.Context, old, row *callRow) {
 }
 
 // replaceCalls writes the rows in now that differ from those in old, and deletes the rows of old that
-// are missing from now. It does so in the order of their ids, which is that of their events in the audit log. m has the results of the calls.
+// are missing from now. It does so in the order of their ids, as their events in the audit log. m has the results of the calls.
 func (k *toolCalls) replaceCalls(ctx context.Context, old, now map[string]callRow, m *Message) error {
 	for _, row := range sortedCalls(now) {
 		var result callResult

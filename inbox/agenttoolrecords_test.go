@@ -17,7 +17,7 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// wantRecords compares the numbers of the records of requests of agent tools in an object: of the requests of cycles, and of those that are waited for.
+// wantRecords compares the numbers of the records of requests of agent tools in an object: of the requests of cycles, and of the requests that cycles wait for.
 func wantRecords(t *testing.T, ctx context.Context, d *desk, asked, awaited int) {
 	t.Helper()
 	for of, want := range map[string]int{"dohost.inbox.asked": asked, "dohost.inbox.awaited": awaited} {
@@ -28,7 +28,7 @@ func wantRecords(t *testing.T, ctx context.Context, d *desk, asked, awaited int)
 	}
 }
 
-// wantNoRecords expects that an object has none of these records.
+// wantNoRecords expects that an object has no such record.
 func wantNoRecords(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 	t.Helper()
 	inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {

@@ -63,7 +63,7 @@ func (q *questionRow) end(ctx context.Context, of Ref, how BudgetAction, d *Budg
 	return n, err
 }
 
-// settle settles messages of an ended question, those of whole calls, until there are most. left reports that others wait.
+// settle settles messages of an ended question, by whole calls, until there are most. left reports that others wait.
 func (q *questionRow) settle(ctx context.Context, of Ref, most int) (n int, left bool, err error) {
 	var keys, calls []string
 	for row, err := range waits.All(ctx, of.Storage(), q.waits()) {

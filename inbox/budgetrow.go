@@ -60,7 +60,7 @@ func (q *questionRow) scopeKey() dohost.Key {
 	return dohost.KeyOf(string(q.Scope)) + dohost.KeyOf(q.Name)
 }
 
-// waits returns the query of the waits of a question, those of one call after each other.
+// waits returns the query of the waits of a question, ordered by call.
 func (q *questionRow) waits() *dohost.Query[waitRow] {
 	return &dohost.Query[waitRow]{Index: byQuestion, Prefix: dohost.KeyOf(q.ID)}
 }

@@ -144,7 +144,7 @@ func (o *task) putRow(ctx context.Context) error {
 	return err
 }
 
-// putRow writes the row of an operation whose call is not in progress.
+// putRow writes the row of an operation without a running call.
 func putRow(ctx context.Context, st *dohost.State, r row) error {
 	return operations.Put(ctx, st.Storage(), r)
 }

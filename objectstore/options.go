@@ -31,8 +31,8 @@ type Options struct {
 	// Logger gets the engine's messages. Its handler is called on goroutines of its own, and loses a message if it
 	// panics. Nil discards them.
 	Logger *slog.Logger
-	// Cache is the least size of the block cache in bytes. It also holds blocks in the memory that the memtables, of which there are at
-	// most four, do not use. Zero means 64 MiB.
+	// Cache is the least size of the block cache in bytes. It also holds blocks in the memory that the memtables do not use; there are at
+	// most four. Zero means 64 MiB.
 	Cache int64
 	// MemTable is the size of a memtable in bytes. Zero means 64 MiB.
 	MemTable int64

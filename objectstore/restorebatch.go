@@ -11,8 +11,8 @@ import (
 )
 
 // replayBatch is the operations of a restore that are not written yet. Of several operations on a key it keeps the last one, because
-// the database that is made has no readers. It writes them in the order of their keys: the place of a key in the memtable is then close
-// to that of the key before, and need not be searched from the top. The engine makes a table of a large batch without a memtable.
+// the database that is made has no readers. It writes them in the order of their keys: a key in the memtable is then close
+// to the key before, and need not be searched from the top. The engine makes a table of a large batch without a memtable.
 //
 // Invariant: written in this order, the batch has the effect of the operations in the order of their addition. Deletions of ranges
 // are written first. An operation on a key in such a range is written only if it was added after the deletion.

@@ -43,7 +43,7 @@ var (
 //     record may still arrive, for instance in a folder that another program copies, so the standby waits and reports the number.
 //   - The directory is locked by one process. Before the state of a base is complete the directory is no store, and the next OpenStandby
 //     begins again. Then the file DOHOST names a standby, and Open of a host refuses the directory.
-//   - Promotion is one rename: DOHOST then names a copy, like that of [Restore]. The first host that opens it draws a new fork, so its
+//   - Promotion is one rename: DOHOST then names a copy, as after [Restore]. The first host that opens it draws a new fork, so its
 //     records never continue the chain of the archive, and an archive of the old fork refuses them. After it nothing is applied.
 //
 // The order of the first start, after the lock:
@@ -222,9 +222,9 @@ func (y *Standby) release() { <-y.applying }
 // Promote applies the records that the archive has, and makes the directory a store, which the first host that opens it makes a new
 // history. Follow then returns nil, and the standby can be read until Close. If the archive has a record that cannot be applied, lacks
 // the last applied record, or cannot be read, the standby stays one, and continues: the error is ErrStandbyLags with the reason. Other
-// errors: those of Follow, ErrClosed, ctx's. A promoted standby is promoted again without an effect.
+// errors: the errors of Follow, ErrClosed, ctx's. A promoted standby is promoted again without an effect.
 //
-// A host that still ships to the archive is not stopped by this. Its history and that of the promoted store are then different ones.
+// A host that still ships to the archive is not stopped by this. The two stores then have different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
 	return y.promote(ctx, func() error {
 		if err := y.catchUp(ctx); err != nil {

@@ -36,7 +36,7 @@ func (y *Standby) look(t *testing.T) error {
 	return err
 }
 
-// wantState compares the rows of the standby with those of the archive's history, which is computed without the codec.
+// wantState compares the rows of the standby with the archive's history, which is computed without the codec.
 func (y *Standby) wantState(t *testing.T, at string, states map[uint64]map[string]string, record uint64) {
 	t.Helper()
 	st := y.Status()

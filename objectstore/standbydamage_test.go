@@ -122,7 +122,7 @@ func TestStandbyWaitsForMissingRecords(t *testing.T) {
 	})
 }
 
-// staleList is an archive whose first list of some lacks an object, like that of a folder during a rename.
+// staleList is an archive: the first list of some lacks an object, like the list of a folder during a rename.
 type staleList struct {
 	*memArchive
 	lacks string
@@ -184,7 +184,7 @@ func TestStandbyRefusesAnotherHistory(t *testing.T) {
 		}{
 			{"another store with more records", "the archive is of ", longer},
 			{"another store with fewer records", "the archive is of ", shorter},
-			{"another newest record", fmt.Sprintf("record %d of the archive is not that of the standby", newest.Last), forged},
+			{"another newest record", fmt.Sprintf("record %d of the archive differs from the record of the standby", newest.Last), forged},
 		} {
 			if err := follow(c.a); !errors.Is(err, ErrForeignArchive) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%s: %v; want %q", c.name, err, c.text)
@@ -208,7 +208,7 @@ func TestStandbyRefusesAnotherHistory(t *testing.T) {
 	})
 }
 
-// TestStandbyRefusesADivergedObject has an object whose records continue one another, from a record on that differs from the standby's.
+// TestStandbyRefusesADivergedObject has an object with records that continue one another, from a record on that differs from the standby's.
 func TestStandbyRefusesADivergedObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := archiveOf(t, 12)

@@ -20,7 +20,7 @@ const (
 
 // Follow applies the records of the archive as they come, until ctx ends or the standby is promoted; then it returns nil. It looks
 // about once a second. An archive that cannot be read or lacks a record, and a disk that is almost full, are reported by Status and
-// tried again. Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrClosed, those of the disk.
+// tried again. Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrClosed, errors of the disk.
 func (y *Standby) Follow(ctx context.Context) error {
 	for {
 		pause, err := y.pass(ctx)
@@ -67,7 +67,7 @@ func (e laterError) Unwrap() error { return e.error }
 // followedArchive makes errors of an archive laterErrors, unless an object is damaged.
 type followedArchive struct{ guardedArchive }
 
-// List is that of the archive.
+// List lists the archive.
 func (a followedArchive) List(ctx context.Context) ([]ArchiveObject, error) {
 	list, err := a.guardedArchive.List(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (a followedArchive) List(ctx context.Context) ([]ArchiveObject, error) {
 	return list, nil
 }
 
-// Get is that of the archive.
+// Get reads the archive.
 func (a followedArchive) Get(ctx context.Context, name string) ([]byte, error) {
 	content, err := a.guardedArchive.Get(ctx, name)
 	if err != nil && !errors.Is(err, ErrDamagedArchive) {
@@ -222,7 +222,7 @@ func (y *Standby) compare(ctx context.Context, list *archiveList) error {
 	case err != nil:
 		return fmt.Errorf("%w: object %v: %w", ErrDamagedArchive, name, err)
 	case !same:
-		return fmt.Errorf("%w: record %d of the archive is not that of the standby", ErrForeignArchive, y.at.Number)
+		return fmt.Errorf("%w: record %d of the archive differs from the record of the standby", ErrForeignArchive, y.at.Number)
 	}
 	return nil
 }
@@ -345,7 +345,7 @@ func (y *Standby) apply(ctx context.Context, b engineBatch, at *frame.Position) 
 	return nil
 }
 
-// applyFollowed applies a batch of a standby between two snapshots. If that fails the store fails, like one whose record cannot be
+// applyFollowed applies a batch of a standby between two snapshots. If that fails the store fails, as after a record that cannot be
 // made durable: its readers must not see rows that a power cut could undo.
 func (s *Store) applyFollowed(ctx context.Context, b engineBatch) error {
 	if err := s.acquire(ctx); err != nil {

@@ -34,7 +34,7 @@ const (
 )
 
 // Options returns Pebble's options for a store on fs, with a block cache of at least so many bytes, and memtables of so many bytes.
-// Pebble takes the memory of the memtables from that of the cache, so the cache gets the memory of both: while the memtables are small
+// Pebble takes the memory of the memtables from the cache, so the cache gets the memory of both: while the memtables are small
 // it holds more blocks. release gives back this hold on the cache; the database has its own.
 func Options(fs vfs.FS, cache, memTable int64) (o *pebble.Options, release func()) {
 	c := pebble.NewCache(cache + MaxMemTables*memTable)

@@ -56,7 +56,7 @@ func TestManifestSizeIsBounded(t *testing.T) {
 	}
 }
 
-// TestBlockCacheKeepsItsSize fills the memtables, whose memory the engine takes from that of the cache. The cache must still hold as
+// TestBlockCacheKeepsItsSize fills the memtables. The engine takes their memory from the cache. The cache must still hold as
 // many bytes of blocks as Options promises.
 func TestBlockCacheKeepsItsSize(t *testing.T) {
 	const cache, memTable, rows, rowBytes = 4 << 20, 4 << 20, 6000, 4 << 10
@@ -82,7 +82,7 @@ func TestBlockCacheKeepsItsSize(t *testing.T) {
 	if m := db.Metrics().MemTable; m.Size < memTable {
 		t.Fatalf("the memtables have %d bytes, want at least %d", m.Size, memTable)
 	}
-	for i := range rows / 2 { // those of the tables
+	for i := range rows / 2 { // the rows in tables
 		if _, closer, err := db.Get(fmt.Appendf(nil, "%06d", i)); err != nil || closer.Close() != nil {
 			t.Fatal(i, err)
 		}
