@@ -148,15 +148,19 @@ func (a *machine) handOver(ctx context.Context, call string) error {
 // completeOnce completes a call, and compares its states before and after that with the result. An applied completion is recorded
 // in its batch.
 func (a *machine) completeOnce(ctx context.Context, c *completion) error {
-	before, found, err := chat.FindCall(ctx, a, c.Key)
+	before, _, err := chat.FindCall(ctx, a, c.Key)
 	if err != nil {
 		return a.unexpected(ctx, c.call, err)
 	}
 	applied, err := chat.Complete(ctx, a, &c.Completion)
 	a.w.Compared()
 	if errors.Is(err, chat.ErrNoCall) {
-		if found {
-			a.w.Faultf("Complete does not find %+v", before)
+		// The call may have been there before: Complete first waits for earlier writes, and its message may be deleted until then.
+		switch now, found, err := chat.FindCall(ctx, a, c.Key); {
+		case err != nil:
+			return a.unexpected(ctx, c.call, err)
+		case found:
+			a.w.Faultf("Complete does not find %+v", now)
 		}
 		a.w.occurs("a completion of no call")
 		return a.checkAbsent(ctx, c.call)
