@@ -3,6 +3,7 @@ package dohost
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -46,6 +47,9 @@ func OpenStandby(dir string, from Archive, o *StandbyOptions, classes ...Class) 
 	var invalid []error
 	for _, c := range classes {
 		invalid = append(invalid, c.errs...)
+		if _, twice := byName[c.Name()]; twice {
+			invalid = append(invalid, fmt.Errorf("dohost: class %q is bound twice", c.Name()))
+		}
 		byName[c.Name()] = c
 	}
 	if err := errors.Join(invalid...); err != nil {
@@ -69,13 +73,14 @@ func (y *Standby) Status() StandbyStatus { return y.y.Status() }
 
 // Promote applies the records that the archive has, and makes the folder a store for [Open]. Follow then returns nil, and the standby
 // can be inspected until Close. The first host that opens the store makes a history of its own: it needs another archive. If the archive
-// has a record that cannot be applied, lacks the last applied one, or cannot be read, the error is [ErrStandbyLags], and the standby
-// continues. Other errors: [ErrNotFound] before the first base is complete; the errors of Follow.
+// lacks a record or the last applied one, has no complete base yet, or cannot be read, the error is [ErrStandbyLags], and the standby
+// continues. Other errors: the errors of Follow, which ends with them, too.
 //
 // Promote does not stop a host that still ships to the archive. From then on there are two stores with different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) { return y.y.Promote(ctx) }
 
-// PromoteAsIs is Promote without a look at the archive. The promoted store lacks the records that only the archive has.
+// PromoteAsIs is Promote without a look at the archive, but it waits for the end of a running one. The promoted store lacks the records
+// that only the archive has. Other errors: [ErrNotFound] before the first base is complete.
 func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
 	return y.y.PromoteAsIs(ctx)
 }

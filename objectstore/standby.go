@@ -56,13 +56,14 @@ type Standby struct {
 	fs   vfs.FS
 
 	// applying is held by a pass over the archive, by Promote and by Close: a channel, since it is held during I/O. It guards the
-	// next five fields.
+	// next six fields.
 	applying chan struct{}
 	lock     io.Closer      // of the directory, while there is no store
 	at       frame.Position // of the last applied record
 	compared bool           // the archive is of the history of at
 	newest   uint64         // the newest record of the archive at the last list
 	closed   bool
+	marks    bool          // the batch that is being made changes marks of imports
 	listTook time.Duration // of the last list of the archive; used by Follow
 
 	store    atomic.Pointer[Store] // nil before the first base is complete
@@ -220,9 +221,9 @@ func (y *Standby) acquire(ctx context.Context) error {
 func (y *Standby) release() { <-y.applying }
 
 // Promote applies the records that the archive has, and makes the directory a store, which the first host that opens it makes a new
-// history. Follow then returns nil, and the standby can be read until Close. If the archive has a record that cannot be applied, lacks
-// the last applied record, or cannot be read, the standby stays one, and continues: the error is ErrStandbyLags with the reason. Other
-// errors: the errors of Follow, ErrClosed, ctx's. A promoted standby is promoted again without an effect.
+// history. Follow then returns nil, and the standby can be read until Close. If the archive lacks a record or
+// the last applied one, has no complete base yet, or cannot be read, the standby stays one, and continues: the error is ErrStandbyLags with
+// the reason. Other errors: the errors of Follow, which ends with them, too; ErrClosed; ctx's. A promoted standby is promoted again without an effect.
 //
 // A host that still ships to the archive is not stopped by this. The two stores then have different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {

@@ -57,6 +57,9 @@ func (y *Standby) begin(ctx context.Context, base archivedBase) error {
 		return fmt.Errorf("%w: %w", ErrDamagedArchive, err)
 	}
 	f := identityFile{Identity: Identity{first.Store.String(), first.Fork}, standby: true}
+	if err := y.checkEmpty(); err != nil { // it may have got files while the standby waited for the base
+		return err
+	}
 	if err := y.fs.RemoveAll(y.fs.PathJoin(y.dir, dbName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("dohost: %w", err)
 	}

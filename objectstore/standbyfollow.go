@@ -286,7 +286,7 @@ func (y *Standby) applyObject(ctx context.Context, o archivedRecords) error {
 // in part, or a base is of a record within it, or two objects have the same records. The chain from there is verified, too.
 func (y *Standby) begun(content []byte) frame.Position {
 	at := y.at
-	if f, _, err := frame.Decode(content); err == nil && f.Number <= at.Number {
+	if f, _, err := frame.Decode(content); err == nil && f.Number > 0 && f.Number <= at.Number {
 		at.Generation, at.Number, at.Time, at.Sum = f.Generation, f.Number-1, f.Time, f.Prev
 	}
 	return at
@@ -319,6 +319,7 @@ func (y *Standby) add(ctx context.Context, b engineBatch, f *frame.Frame) error 
 		if err := errors.Join(err, applyOp(b.(*pebble.Batch), &op)); err != nil {
 			return err
 		}
+		y.marks = y.marks || op.Key[0] == keyImporting
 	}
 	if len(b.Repr()) < maxFollowedBatch {
 		return nil
@@ -337,17 +338,19 @@ func (y *Standby) apply(ctx context.Context, b engineBatch, at *frame.Position) 
 	if err := b.(*pebble.Batch).Set([]byte{keyApplied}, row.encode(), nil); err != nil {
 		return err
 	}
-	if err := s.applyFollowed(ctx, b); err != nil {
+	if err := s.applyFollowed(ctx, b, y.marks); err != nil {
 		return err
 	}
+	y.marks = false
+	s.space.wrote(int64(b.Len()))
 	b.(*pebble.Batch).Reset()
 	y.applied(at)
 	return nil
 }
 
 // applyFollowed applies a batch of a standby between two snapshots. If that fails the store fails, as after a record that cannot be
-// made durable: its readers must not see rows that a power cut could undo.
-func (s *Store) applyFollowed(ctx context.Context, b engineBatch) error {
+// made durable: its readers must not see rows that a power cut could undo. marks reports that the batch changes marks of imports.
+func (s *Store) applyFollowed(ctx context.Context, b engineBatch, marks bool) error {
 	if err := s.acquire(ctx); err != nil {
 		return err
 	}
@@ -360,6 +363,9 @@ func (s *Store) applyFollowed(ctx context.Context, b engineBatch) error {
 	err := pebbleDB(s).ApplyNoSyncWait(b.(*pebble.Batch), pebble.Sync)
 	if err == nil {
 		err = errors.Join(b.SyncWait(), s.background.failure())
+	}
+	if err == nil && marks {
+		err = s.importing.load(s)
 	}
 	if err != nil && s.failFrom(nil, err) {
 		s.refuse(true)
