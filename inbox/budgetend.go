@@ -19,12 +19,17 @@ import (
 //   - Each batch of the fiber settles some messages and deletes their waits. The last one deletes the question. So a wait exists exactly until its
 //     message is settled, and after a crash the fiber continues with the first wait.
 //   - The messages of one call are settled together, since they are parked together. A batch has settledMessages, and the rest of the last call.
-//   - A cycle whose messages wait for a refused question does not ask again: it is postponed until the fiber has parked them. After an approval a cycle
-//     need not wait for the fiber. If it asks again, its messages wait for the new question.
+//   - A cycle whose messages wait for a refused question does not ask again: it is postponed until the fiber has parked them. A cycle that begins while
+//     the batch with its messages is not durable yet is the exception: it is not parked, and asks again. After an approval a cycle need not wait
+//     for the fiber. If it asks again, its messages wait for the new question.
 //   - If the fiber cannot start or has failed, the next cycle of the agent starts another.
 
 // settledMessages is the number of messages that are settled in one batch. Their calls have up to 499 more.
 const settledMessages = 50
+
+// settlingTime is the pause of a cycle that waits for the fiber. Usually the fiber parks its messages before the end of the pause. It is not
+// shorter because the cycles of many messages would otherwise leave no time for other messages while no fiber can start.
+const settlingTime = 15 * time.Second
 
 // settling is the checkpoint of a fiber that settles messages.
 type settling struct {
@@ -113,7 +118,9 @@ func (q *questionRow) settleLater(ctx context.Context, of Ref) error {
 		if err != nil && !errors.Is(err, dohost.ErrOverloaded) { // then a cycle starts it
 			return err
 		}
-		q.Fiber = started.ID
+		if err == nil {
+			q.Fiber = started.ID
+		}
 		return questions.Put(ctx, of.Storage(), *q)
 	})
 }
@@ -176,7 +183,7 @@ func (a *Agent) reviewQuestions(ctx context.Context, of Ref, messages *dohost.Co
 		if waits, err := q.hasWait(ctx, of.Storage(), pending); err != nil {
 			return err
 		} else if waits {
-			return &agent.PostponeError{Err: q.refused()}
+			return &agent.PostponeError{After: settlingTime, Err: q.refused()}
 		}
 	}
 	return nil
