@@ -121,11 +121,11 @@ const (
 	ReasonIdle        = runtime.ReasonIdle        // the object had no work for [Options].IdleAfter
 	ReasonPressure    = runtime.ReasonPressure    // the host needed the memory
 	ReasonChaos       = runtime.ReasonChaos       // [Options].Chaos
-	ReasonEvicted     = runtime.ReasonEvicted     // [Host.Evict], or an import replaced the object
+	ReasonEvicted     = runtime.ReasonEvicted     // [Host.Evict], or [Host.Import] with its name, also a refused one
 	ReasonRestored    = runtime.ReasonRestored    // the object returns to an earlier state
-	ReasonPanic       = runtime.ReasonPanic       // a handler panicked or ended its goroutine
+	ReasonPanic       = runtime.ReasonPanic       // a handler, or a function given to Emit, panicked or ended its goroutine
 	ReasonAborted     = runtime.ReasonAborted     // [State.Abort]
-	ReasonConstructor = runtime.ReasonConstructor // the constructor returned an error
+	ReasonConstructor = runtime.ReasonConstructor // the constructor failed
 	ReasonExclusive   = runtime.ReasonExclusive   // an [Exclusive] section took too long
 	ReasonAlarm       = runtime.ReasonAlarm       // an alarm handler took too long
 	ReasonEvent       = runtime.ReasonEvent       // an event took longer than its limit

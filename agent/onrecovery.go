@@ -127,7 +127,7 @@ func (rc *recovery) askRecoveryInConstructor(ctx context.Context, until time.Tim
 		return err
 	}
 	if !time.Now().Before(until) || slices.ContainsFunc(rows, func(r *fiberRow) bool { return r.Calls > 0 }) {
-		return rc.deferRecovery(ctx)
+		return rc.deferRecovery(rc.rows.unarmedContext(ctx)) // recovery.begin sets the alarm
 	}
 	return rc.askRecovery(ctx, rows, until)
 }

@@ -9,7 +9,7 @@ import (
 
 // rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters, payloads, and the tasks of OnRows), and of
 // the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm. The exceptions are the functions
-// with a name that ends with Unarmed: their rows need no earlier alarm afterwards.
+// with a name that ends with Unarmed, since their rows need no earlier alarm afterwards, and writes with unarmedContext.
 type rows struct {
 	*incarnation
 	// wakeup returns when the current rows need the alarm. The comment of arm explains the parameter sure.

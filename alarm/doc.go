@@ -17,7 +17,7 @@
 //
 // The slot is a row of the object, which package runtime writes together with the
 // handler's own writes. This package has the transitions of the slot, which are pure
-// functions (Failed, NoHandler, Revive, and the methods of CrashLoop), and the Scheduler, which
+// functions (Failed, NoHandler, Revive, SetByHandler and others, and the methods of CrashLoop), and the Scheduler, which
 // knows nothing of objects.
 //
 // A delivery is at least once: a crash between the start of a handler and the

@@ -12,7 +12,7 @@ const maxExpected = 64
 
 // expected are the notices that are on their way to a subscription, in memory, so that a claim after the response to an append finds its
 // work: a claim that would find none waits for them (awaitNotices). An append enters its tail in its event, before its response leaves. The
-// stream removes it when the notice is durable. A claim waits at most noticeTimeout for a late or lost notice.
+// stream removes it when the notice is durable. A claim waits at most noticeTimeout after the last append for a late or lost notice.
 type expected struct {
 	notices map[uint64]expectedNotice // by the hash of the stream's path
 	arrived chan struct{}             // closed by the next arrival; nil: no claim waits for it

@@ -107,7 +107,9 @@ func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 		case "lag":
 			m.serviceLag.WithLabelValues(id.Class).Observe(a.Value.Duration().Seconds())
 		case "waiting":
-			m.queueDepth.WithLabelValues(id.Class).Observe(float64(a.Value.Int64()))
+			if event == "queue:run" {
+				m.queueDepth.WithLabelValues(id.Class).Observe(float64(a.Value.Int64()))
+			}
 		}
 	}
 	m.service.WithLabelValues(id.Class, event, outcome).Inc()

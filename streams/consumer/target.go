@@ -56,7 +56,7 @@ type Position struct {
 }
 
 // Positions returns the positions of an object in the streams that it takes, from its storage, ordered by subscription and stream. It needs
-// the turn of the object. The storage can return an error, and ends the iteration.
+// the turn of the object. An error of the storage ends the iteration.
 func Positions(ctx context.Context, s *dohost.Storage) iter.Seq2[Position, error] {
 	return func(yield func(Position, error) bool) {
 		for row, err := range positions.All(ctx, s, nil) {
