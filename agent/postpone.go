@@ -52,29 +52,41 @@ func (r Rows) CallID(ctx context.Context) string {
 	return call.ID
 }
 
-// Wake makes rows due that are postponed by a [PostponeError]. It is for code that stores the result that their call needs. id is the [Rows.CallID]
-// of that call. If the call still runs and then returns a PostponeError, the next call follows without a delay. So a call misses no result
-// if it looks for the result and arranges for a Wake in one turn, and returns a PostponeError. Earlier failures of the rows still count. Wake has
-// no effect on rows that wait for another reason, nor on parked rows.
+// Wake makes rows due that are postponed by a [PostponeError]. It is for code that stores the results that their calls need. ids are the
+// [Rows.CallID] of those calls. If a call still runs and then returns a PostponeError, the next call follows without a delay. So a call misses
+// no result if it looks for the result and arranges for a Wake in one turn, and returns a PostponeError. Earlier failures of the rows still
+// count. Wake has no effect on rows that wait for another reason, nor on parked rows.
 //
 // Errors: [dohost.ErrMisuse] without the turn; [dohost.ErrFenced]; the errors of the storage.
-func (r Rows) Wake(ctx context.Context, id string) error {
-	rw := r.work
+func (r Rows) Wake(ctx context.Context, ids ...string) error {
+	return r.work.rows.batches(ctx, false, func(ctx context.Context, _ pause) (changed bool, err error) {
+		for _, id := range ids {
+			written, err := r.work.wakeCall(ctx, id)
+			if changed = changed || written; err != nil {
+				return changed, err
+			}
+		}
+		return changed, nil
+	})
+}
+
+// wakeCall makes the rows of a call due, and reports whether it has written their task. The caller sets the alarm.
+func (rw *rowWork) wakeCall(ctx context.Context, id string) (written bool, err error) {
 	t, ok, err := get(ctx, rw.rows, &rowTasks, id)
 	if err != nil || !ok {
-		return err
+		return false, err
 	}
 	for _, x := range rw.indexes {
 		for _, key := range t.Keys {
 			if call := x.running[key]; call != nil && call.ID == id {
 				call.woken = true
-				return nil
+				return false, nil
 			}
 		}
 	}
 	if !t.Postponed {
-		return nil
+		return false, nil
 	}
 	t.NotBefore = time.Now().UnixMilli()
-	return put(ctx, rw.rows, &rowTasks, &t)
+	return true, put(ctx, rw.rows, &rowTasks, &t)
 }

@@ -233,3 +233,39 @@ func TestAlarmStaysSetAfterRolledBackDeletion(t *testing.T) {
 		}
 	})
 }
+
+// TestRowsWakeReadsAreBounded wakes many calls of an object that was not in memory. The alarm is set once for all of them: each time reads the
+// index up to the first row without a task, and there is none. The object is too large to be read whole.
+func TestRowsWakeReadsAreBounded(t *testing.T) {
+	const rows, woken = 500, 20
+	var reads objectstore.Reads
+	var ids []string
+	o := &postOffice{deliver: func(p *postman, ctx context.Context, l letter) error {
+		ids = append(ids, p.Rows().CallID(ctx))
+		return &agent.PostponeError{After: time.Hour, Err: errors.New("closed")}
+	}}
+	ho := &dohosttest.Options{Classes: []dohost.Class{postClass(o)}}
+	kernel.Tune(&ho.Options, func(ro *runtime.Options) { ro.Store.Reads = &reads })
+	dohosttest.Run(t, ho, func(t *testing.T, h *dohosttest.Host) {
+		ctx := t.Context()
+		for i := range rows {
+			if err := post(ctx, h, fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Advance(time.Minute)
+		wantEqual(t, "calls", len(ids), rows)
+		h.EvictAll()
+		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
+			before := reads.Steps.Load()
+			err := p.Rows().Wake(ctx, ids[:woken]...)
+			if n := reads.Steps.Load() - before; n == 0 || n > 8*rows {
+				t.Errorf("%d wake-ups read %d entries, want 1 to %d", woken, n, 8*rows)
+			}
+			return err
+		})
+		ids = nil
+		h.Advance(time.Second)
+		wantEqual(t, "calls", len(ids), woken)
+	})
+}

@@ -91,12 +91,7 @@ func (q *questionRow) settle(ctx context.Context, of Ref, most int) (n int, left
 		_, err := of.Rows().Park(ctx, q.Collection, keys, q.refused())
 		return len(keys), left, err
 	}
-	for _, call := range calls {
-		if err := of.Rows().Wake(ctx, call); err != nil {
-			return 0, true, err
-		}
-	}
-	return len(keys), left, nil
+	return len(keys), left, of.Rows().Wake(ctx, calls...)
 }
 
 // refused returns the reason for the messages that a refusal parks.
