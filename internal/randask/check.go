@@ -35,6 +35,7 @@ func (h *history) check() {
 		h.w.Compared()
 		h.checkResult(s)
 	}
+	h.checkWakeUps()
 	h.checkBudgets()
 }
 

@@ -25,6 +25,8 @@
 //   - no agent is asked before the rows of the cycle are durable, and no acknowledged change is lost
 //   - a scout is not asked when its object has used up the tokens of the day, and its messages are answered on a later day, or expire
 //   - WaitReply returns the only response to a request, or an error if it has none
+//   - a cycle continues within 4 minutes of the last response to the questions of its step: without a wake-up it would look after 5. This holds
+//     for agents that have no budget and no task that is silent or fails
 //
 // No rule depends on whether an agent answers its other messages while it waits for another agent.
 //
