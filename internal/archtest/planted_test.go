@@ -397,6 +397,31 @@ type Store interface {
 		},
 	},
 	{
+		rule: "runnable examples",
+		files: map[string]string{
+			"pool/p.go":               "package pool",
+			"pool/p_test.go":          "package pool_test\nfunc Example() {\n\t// Output: 1\n}",
+			"agent/a.go":              "package agent",
+			"agent/a_test.go":         "package agent\nfunc Example() {\n\t// Output: 1\n}",
+			"chat/c.go":               "package chat",
+			"chat/c_test.go":          "package chat_test\nfunc Example() {}\nfunc ExampleAsk() {\n\t// Output: 1\n}",
+			"inbox/i.go":              "package inbox",
+			"runtime/r.go":            "package runtime",
+			"alarm/a.go":              "package alarm",
+			"alarm/a_test.go":         "package alarm_test\nfunc Example() {\n\t// Output:\n}",
+			"examples/c/c.go":         "package c",
+			"tool/main.go":            "package main",
+			"web/internal/x/x.go":     "package x",
+			"internal/only/a_test.go": "package only",
+		},
+		want: []string{
+			"agent: no func Example with an output in an external test package",
+			"alarm: excepted from the packages with a runnable example, but it has one",
+			"chat: no func Example with an output in an external test package",
+			"inbox: no func Example with an output in an external test package",
+		},
+	},
+	{
 		rule: "goroutines",
 		files: map[string]string{
 			"ARCHITECTURE.md": `# Architecture
