@@ -173,7 +173,7 @@ func onRowWrite[O any](c *class, of func(*O) *core) func(*O, context.Context, *d
 		}
 		constructing, ok := ctx.Value(constructingKey{}).(*core)
 		if !ok {
-			return fmt.Errorf("%w: a constructor writes with a context that is not derived from its own", dohost.ErrMisuse)
+			return fmt.Errorf("agent: a constructor writes with a context that is not derived from its own: %w", dohost.ErrMisuse)
 		}
 		return constructing.rowWritten(ctx, w)
 	}

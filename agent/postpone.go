@@ -20,7 +20,9 @@ type PostponeError struct {
 }
 
 // Error has the time and the reason.
-func (e *PostponeError) Error() string { return fmt.Sprintf("postponed for %v: %v", e.delay(), e.Err) }
+func (e *PostponeError) Error() string {
+	return fmt.Sprintf("agent: postponed for %v: %v", e.delay(), e.Err)
+}
 
 // Unwrap returns Err.
 func (e *PostponeError) Unwrap() error { return e.Err }

@@ -149,7 +149,7 @@ func usageOf(ctx context.Context, a agent.Ref, s usageScope) (TotalUsage, error)
 func objectOf(a agent.Ref) (*dohost.State, error) {
 	of, ok := a.(interface{ Object() *dohost.State })
 	if !ok {
-		return nil, fmt.Errorf("the agent is nil, or hides its method Object: %w", dohost.ErrMisuse)
+		return nil, fmt.Errorf("chat: the agent is nil, or hides its method Object: %w", dohost.ErrMisuse)
 	}
 	return of.Object(), nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -97,10 +98,23 @@ func (w *Worker[In, Out]) output() *outputSchema[Out] {
 // Check returns an error for fields that are missing or contradict each other. Run and Tool call it, too.
 func (w *Worker[In, Out]) Check() error {
 	if err := w.check(); err != nil {
-		return fmt.Errorf("chat: worker %q: %w", w.Name, err)
+		return &workerError{w.Name, err}
 	}
 	return nil
 }
+
+// workerError is an error of a worker, which its text names.
+type workerError struct {
+	name string
+	err  error
+}
+
+func (e *workerError) Error() string {
+	return fmt.Sprintf("chat: worker %q: %s", e.name, strings.TrimPrefix(e.err.Error(), "chat: "))
+}
+
+// Unwrap returns the error without the name.
+func (e *workerError) Unwrap() error { return e.err }
 
 func (w *Worker[In, Out]) check() error {
 	switch schema := w.output(); {
@@ -151,9 +165,9 @@ func (w *Worker[In, Out]) check() error {
 // except the errors of tools and unknown outcomes: the model gets both as the result of the call.
 func (w *Worker[In, Out]) Run(ctx context.Context, a agent.Ref, in In) (Out, error) {
 	var out, none Out
-	wrong := func(err error) error { return fmt.Errorf("chat: worker %q: %w", w.Name, err) }
+	wrong := func(err error) error { return &workerError{w.Name, err} }
 	if err := w.check(); err != nil {
-		return none, errors.Join(dohost.ErrMisuse, wrong(err))
+		return none, wrong(fmt.Errorf("%w: %w", err, dohost.ErrMisuse))
 	}
 	input, err := rawjson.Encode(in)
 	if err != nil {

@@ -184,6 +184,9 @@ func TestWorkerRepairs(t *testing.T) {
 				if test.want == "" && err != nil || test.want != "" && (!ok || !strings.Contains(invalid.Err.Error(), test.want) || invalid.Output != last) {
 					t.Errorf("the error is %v, want %q", err, test.want)
 				}
+				if test.want != "" && err.Error() != `chat: worker "judge": `+strings.TrimPrefix(invalid.Error(), "chat: ") {
+					t.Errorf("the text of the error is %q, of its cause %q", err, invalid)
+				}
 			})
 			if asked != len(test.answers) {
 				t.Errorf("the model was asked %d times, want %d", asked, len(test.answers))

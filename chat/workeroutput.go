@@ -18,7 +18,9 @@ type OutputError struct {
 }
 
 // Error returns the text of Err.
-func (e *OutputError) Error() string { return "the answer of the model is not valid: " + e.Err.Error() }
+func (e *OutputError) Error() string {
+	return "chat: the answer of the model is not valid: " + e.Err.Error()
+}
 
 // Unwrap returns Err.
 func (e *OutputError) Unwrap() error { return e.Err }

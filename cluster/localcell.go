@@ -134,7 +134,7 @@ func (c *localCell) serve(ctx context.Context) error {
 	host, err := n.o.Open(c.number, lease, n)
 	if err != nil {
 		c.enter(refused)
-		return errors.Join(fmt.Errorf("opening cell %d: %w", c.number, err), c.release(ctx, lease))
+		return errors.Join(fmt.Errorf("cluster: opening cell %d: %w", c.number, err), c.release(ctx, lease))
 	}
 	n.log.Info("serving a cell", "cell", c.number, "generation", lease.Generation())
 	c.enter(serving)

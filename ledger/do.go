@@ -37,7 +37,7 @@ func Do[A, R any](
 	ctx context.Context, st *dohost.State, k *Kind[A, R], args A, call func(ctx context.Context, id ID) (R, error),
 ) (result R, err error) {
 	if _, err := k.describe(); err != nil {
-		return result, errors.Join(dohost.ErrMisuse, err)
+		return result, fmt.Errorf("%w: %w", err, dohost.ErrMisuse)
 	}
 	if st == nil || call == nil {
 		return result, fmt.Errorf("ledger: Do of kind %q without a State or a function: %w", k.Name, dohost.ErrMisuse)

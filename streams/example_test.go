@@ -14,6 +14,51 @@ import (
 	"github.com/dohost/dohost/streams"
 )
 
+// A client creates a stream, appends to it, and reads it from the end of its first append.
+func Example() {
+	dir, err := os.MkdirTemp("", "dohost")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	h, err := dohost.Open(dir, nil, streams.Classes(nil)...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer h.Close()
+	server := httptest.NewServer(streams.Server(h, nil))
+	defer server.Close()
+
+	notes := server.URL + "/v1/stream/notes"
+	send := func(method, url, body string) (next string) {
+		r, err := http.NewRequest(method, url, strings.NewReader(body))
+		if err != nil {
+			log.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(strings.TrimSpace(answer.Status + " " + string(text)))
+		return answer.Header.Get("Stream-Next-Offset")
+	}
+	send(http.MethodPut, notes, "")
+	first := send(http.MethodPost, notes, `[{"text": "hello"}]`)
+	send(http.MethodPost, notes, `[{"text": "world"}]`)
+	send(http.MethodGet, notes+"?offset="+first, "")
+	// Output:
+	// 201 Created
+	// 204 No Content
+	// 204 No Content
+	// 200 OK [{"text":"world"}]
+}
+
 // byUser lets each user write the streams below the user's name, and read all.
 func byUser(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 	user, _, ok := r.Request.BasicAuth() // of a server that has checked the password

@@ -24,8 +24,8 @@ var newAPI = flag.Bool("api", false, "write the exported declarations of the pub
 
 // publicPackages are the packages for programs that embed dohost, and for their tests.
 var publicPackages = []string{
-	".", "agent", "chat", "chat/anthropic", "chat/chattest", "chat/extract", "chat/openai", "cli", "cluster", "dohosttest", "inbox", "ledger",
-	"ledger/ledgertest", "pool", "sharedlog", "sharedlog/dirlog", "sharedlog/logtest", "streams", "streams/consumer", "web",
+	".", "agent", "chat", "chat/anthropic", "chat/chattest", "chat/extract", "chat/openai", "cli", "cluster", "cluster/nats/natslog", "dohosttest", "inbox",
+	"ledger", "ledger/ledgertest", "pool", "sharedlog", "sharedlog/dirlog", "sharedlog/logtest", "streams", "streams/consumer", "web",
 }
 
 func TestPublicAPI(t *testing.T) {

@@ -107,21 +107,22 @@ var mayImport = map[string][]string{
 var testsMayImport = map[string][]string{
 	".":                {"dohosttest", "sharedlog/logtest", "examples/..."},
 	"objectstore":      {"sharedlog/logtest"},
-	"sharedlog/dirlog": {"sharedlog/logtest"},
+	"sharedlog":        {"sharedlog/logtest"},
+	"sharedlog/dirlog": {".", "sharedlog/logtest", "examples/counter"},
 	"ledger":           {"dohosttest", "objectstore", "agent", "chat"}, // for a full disk, and for positions
 	"agent":            {"dohosttest", "objectstore", "runtime"},       // for a full disk, and to count reads
 	"chat":             {"dohosttest", "objectstore", "runtime"},       // likewise
 	"inbox":            {"dohosttest", "objectstore"},                  // for a full disk
 	"streams":          {"dohosttest", "objectstore"},                  // for a full disk
 	"streams/consumer": {"dohosttest", "streams"},
-	"pool":             {"dohosttest", "docs", "objectstore", "runtime"}, // for the examples of the wire, hosts in memory, and to count reads
+	"pool":             {"dohosttest", "docs", "objectstore", "runtime", "web"}, // for the examples of the wire, hosts in memory, and to count reads
 	"chat/openai":      {".", "dohosttest"},
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},
-	"cluster":          {"sharedlog/logtest", "agent", "chat"}, // for agents that ask each other
+	"cluster":          {"sharedlog/logtest", "agent", "chat", "web", "examples/counter"}, // for agents that ask each other
 	"cli":              {"dohosttest", "inbox", "examples/counter", "sharedlog/logtest"},
 
-	"cluster/nats/natslog": {"cluster/nats/internal/natstest", "sharedlog/logtest"},
+	"cluster/nats/natslog": {".", "cluster/nats/internal/natstest", "sharedlog/logtest", "examples/counter"},
 }
 
 // A dependency is a module that our go.mod files may name directly. Adding one is a decision

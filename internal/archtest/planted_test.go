@@ -397,6 +397,31 @@ type Store interface {
 		},
 	},
 	{
+		rule: "runnable examples",
+		files: map[string]string{
+			"pool/p.go":               "package pool",
+			"pool/p_test.go":          "package pool_test\nfunc Example() {\n\t// Output: 1\n}",
+			"agent/a.go":              "package agent",
+			"agent/a_test.go":         "package agent\nfunc Example() {\n\t// Output: 1\n}",
+			"chat/c.go":               "package chat",
+			"chat/c_test.go":          "package chat_test\nfunc Example() {}\nfunc ExampleAsk() {\n\t// Output: 1\n}",
+			"inbox/i.go":              "package inbox",
+			"runtime/r.go":            "package runtime",
+			"alarm/a.go":              "package alarm",
+			"alarm/a_test.go":         "package alarm_test\nfunc Example() {\n\t// Output:\n}",
+			"examples/c/c.go":         "package c",
+			"tool/main.go":            "package main",
+			"web/internal/x/x.go":     "package x",
+			"internal/only/a_test.go": "package only",
+		},
+		want: []string{
+			"agent: no func Example with an output in an external test package",
+			"alarm: excepted from the packages with a runnable example, but it has one",
+			"chat: no func Example with an output in an external test package",
+			"inbox: no func Example with an output in an external test package",
+		},
+	},
+	{
 		rule: "goroutines",
 		files: map[string]string{
 			"ARCHITECTURE.md": `# Architecture
@@ -615,7 +640,11 @@ func Wrap(err error) error { if err == ErrGone { return fmt.Errorf("%w, and %v",
 func part() error { return errPart }
 func (*Agent[S]) Close() error { return errors.New("agent: closed") }
 func (a *Agent[S]) Open() error { return errors.New("open") }
-func (hidden) Error() error { return errors.New("hidden") }`,
+func (hidden) Error() string { return "hidden " + "text" }
+func (*busy) Error() string { if x { return fmt.Sprintf("agent: busy %d", 1) }; return fmt.Sprintf("%v", 2) }
+func (lease) Append() error { return fmt.Errorf("%w: lost", sharedlog.ErrFenced) }
+var errRejected = errors.New("an exception")
+func All() iter.Seq2[int, error] { return func(yield func(int, error) bool) { yield(0, errors.New("all")) } }`,
 			"agent/a_test.go": `package agent; func Test() error { return errors.New("test") }`,
 			"cli/c.go":        `package cli; func Run() error { return errors.New("--flag: empty") }`,
 			"d.go":            `package dohost; func Open() error { return errors.New("open") }`,
@@ -624,8 +653,12 @@ func (hidden) Error() error { return errors.New("hidden") }`,
 			`d.go:1: the text of an error is "open": begin it with "dohost: "`,
 			`agent/a.go:3: the text of an error is "lost": begin it with "agent: "`,
 			`agent/a.go:3: the text of an error is "%w: agent: busy": begin it with "agent: "`,
+			`agent/a.go:3: the text of an error is "does not exist": begin it with "agent: "`,
 			`agent/a.go:6: the text of an error is "wrap: %w": begin it with "agent: "`,
 			`agent/a.go:9: the text of an error is "open": begin it with "agent: "`,
+			`agent/a.go:12: the text of an error is "%w: lost": begin it with "agent: "`,
+			`agent/a.go:14: the text of an error is "all": begin it with "agent: "`,
+			`agent/a.go:10: the text of an error is "hidden ": begin it with "agent: "`,
 		},
 	},
 }

@@ -17,6 +17,7 @@ var rules = map[string]func(*tree) []string{
 	"functional options":  functionalOptions,
 	"package comments":    packageComments,
 	"exported comments":   exportedComments,
+	"runnable examples":   runnableExamples,
 	"sealed functions":    sealedFunctions,
 	"goroutines":          goroutines,
 	"sleeps in tests":     sleepsInTests,

@@ -141,7 +141,7 @@ func (o *lease) WriteBase(ctx context.Context, number uint64, write func(io.Writ
 	}
 	temp, err := os.CreateTemp(filepath.Join(o.log.dir, "tmp"), fmt.Sprintf("%d-base-", o.generation))
 	if err != nil {
-		return fmt.Errorf("%w: dirlog: %w", sharedlog.ErrUnavailable, err)
+		return fmt.Errorf("dirlog: %w: %w", sharedlog.ErrUnavailable, err)
 	}
 	defer os.Remove(temp.Name()) // one that stays is removed by the next owner
 	w := &baseWriter{f: temp, ctx: ctx}
@@ -163,7 +163,7 @@ func (o *lease) WriteBase(ctx context.Context, number uint64, write func(io.Writ
 func (o *lease) publish(b base, temp string) error {
 	switch {
 	case o.unknown != nil:
-		return fmt.Errorf("%w: dirlog: the content of slot %d is not known", sharedlog.ErrUnavailable, b.slot)
+		return fmt.Errorf("dirlog: the content of slot %d is not known: %w", b.slot, sharedlog.ErrUnavailable)
 	case b.number == 0 || b.number < o.base.number || b.number > o.number:
 		return fmt.Errorf("dirlog: base of record %d, the newest base is %d and the newest record %d", b.number, o.base.number, o.number)
 	}
@@ -173,20 +173,20 @@ func (o *lease) publish(b base, temp string) error {
 		err = syncDir(filepath.Dir(path))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: dirlog: %w", sharedlog.ErrUnavailable, err)
+		return fmt.Errorf("dirlog: %w: %w", sharedlog.ErrUnavailable, err)
 	}
 	former := o.base
-	err = o.put(&slot{kindBase, o.generation, o.number, b.encode()})
-	switch {
-	case err == nil:
-		o.base = b
-		if former.number > 0 {
-			_ = os.Remove(former.file(o.log)) // the next owner removes one that stays
+	if err := o.put(&slot{kindBase, o.generation, o.number, b.encode()}); err != nil {
+		if o.unknown == nil {
+			_ = os.Remove(path)
 		}
-	case o.unknown == nil:
-		_ = os.Remove(path)
+		return fmt.Errorf("dirlog: %w", err)
 	}
-	return err
+	o.base = b
+	if former.number > 0 {
+		_ = os.Remove(former.file(o.log)) // the next owner removes one that stays
+	}
+	return nil
 }
 
 // Purge implements [sharedlog.Lease]. The beginnings of ownerships stay: the slot after the last one that a former owner knows must
@@ -230,7 +230,7 @@ func (o *lease) ended(ctx context.Context) error {
 		return err
 	}
 	if !o.Valid() {
-		return fmt.Errorf("%w: generation %d", sharedlog.ErrFenced, o.generation)
+		return fmt.Errorf("dirlog: generation %d: %w", o.generation, sharedlog.ErrFenced)
 	}
 	return nil
 }

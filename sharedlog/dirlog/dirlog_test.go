@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -103,7 +104,8 @@ func TestTakeOverFromASilentOwner(t *testing.T) {
 		old.invalid.Store(false)
 		old.deadline.Store(int64(time.Hour))
 		for range 2 {
-			if err := old.Append(t.Context(), 2, []byte("y")); !errors.Is(err, sharedlog.ErrFenced) {
+			err := old.Append(t.Context(), 2, []byte("y"))
+			if !errors.Is(err, sharedlog.ErrFenced) || !strings.HasPrefix(err.Error(), "dirlog: generation 1: sharedlog: ") {
 				t.Errorf("append of the former owner: %v", err)
 			}
 			old.invalid.Store(false)

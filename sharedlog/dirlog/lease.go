@@ -59,7 +59,9 @@ func (l *Log) own(begun time.Time, n uint64, s *slot) (sharedlog.Lease, error) {
 	}
 	o.expiry = time.AfterFunc(l.ttl, o.lose)
 	err := o.renew(0)
-	if err == nil {
+	if err != nil {
+		err = fmt.Errorf("dirlog: %w", err)
+	} else {
 		o.acquired, err = l.newestBase() // after the first slot, so that no former owner can publish one
 	}
 	if err != nil {
@@ -174,7 +176,7 @@ func (o *lease) Read(ctx context.Context, from uint64) iter.Seq2[[]byte, error] 
 }
 
 func purged(number uint64) error {
-	return fmt.Errorf("%w: dirlog: record %d", sharedlog.ErrPurged, number)
+	return fmt.Errorf("dirlog: record %d: %w", number, sharedlog.ErrPurged)
 }
 
 // firstAfter returns the first filled slot after one that is empty, on the way to a record. The record is purged if a base has it: a
@@ -201,11 +203,11 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 	}
 	defer o.endTurn()
 	if err := o.settleBase(); err != nil {
-		return err
+		return fmt.Errorf("dirlog: %w", err)
 	}
 	switch {
 	case o.invalid.Load():
-		return fmt.Errorf("%w: generation %d", sharedlog.ErrFenced, o.generation)
+		return fmt.Errorf("dirlog: generation %d: %w", o.generation, sharedlog.ErrFenced)
 	case number == o.number:
 		return o.repeat(number, record)
 	case number != o.number+1:
@@ -214,20 +216,20 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 		return fmt.Errorf("dirlog: a record has %d bytes, the limit is %d", len(record), maxRecord)
 	}
 	if err := o.put(&slot{kindRecord, o.generation, number, record}); err != nil {
-		return err
+		return fmt.Errorf("dirlog: %w", err)
 	}
 	o.number, o.record = number, o.slot
 	return nil
 }
 
 // put fills the next slot. While it is not known whether that has succeeded, only the same content may be put again. The caller has the
-// turn.
+// turn. The texts of its errors do not begin with the name of the package.
 func (o *lease) put(s *slot) error {
 	linked, err := o.log.fill(o.slot+1, s)
 	switch {
 	case errors.Is(err, errFilled):
 		o.lose()
-		return fmt.Errorf("%w: generation %d: %w", sharedlog.ErrFenced, o.generation, err)
+		return fmt.Errorf("generation %d: %w: %w", o.generation, sharedlog.ErrFenced, err)
 	case err != nil && linked:
 		if o.unknown = s; s.kind == kindRecord {
 			o.unknown = &slot{kind: kindRecord}
@@ -264,7 +266,7 @@ func (o *lease) repeat(number uint64, record []byte) error {
 	}
 	s, err := o.log.read(o.record)
 	if err != nil {
-		return fmt.Errorf("%w: %w", sharedlog.ErrUnknown, err)
+		return fmt.Errorf("%w: %w", err, sharedlog.ErrUnknown)
 	}
 	if string(s.payload) != string(record) {
 		return fmt.Errorf("dirlog: another record with the number of the newest one, %d", number)

@@ -70,7 +70,7 @@ func (l *Log) Acquire(ctx context.Context) (sharedlog.Lease, error) {
 			}
 			continue
 		case err != nil:
-			return nil, err
+			return nil, fmt.Errorf("dirlog: %w", err)
 		}
 		return l.own(begun, n+1, &mark)
 	}

@@ -152,14 +152,15 @@ func (l *Log) each(from uint64, f func(n uint64) (more bool, err error)) error {
 }
 
 // errFilled reports that a slot has another content.
-var errFilled = errors.New("dirlog: the slot was filled by another owner")
+var errFilled = errors.New("the slot was filled by another owner")
 
-// fill fills a slot. If the slot has this content already, that is a success. linked is false if the slot certainly does not have it.
+// fill fills a slot. If the slot has this content already, that is a success. linked is false if the slot certainly does not have it. The
+// texts of its errors do not begin with the name of the package.
 func (l *Log) fill(n uint64, s *slot) (linked bool, err error) {
 	content := s.encode()
 	temp, err := os.CreateTemp(filepath.Join(l.dir, "tmp"), fmt.Sprintf("%d-", s.generation))
 	if err != nil {
-		return false, fmt.Errorf("dirlog: %w", err)
+		return false, err
 	}
 	defer os.Remove(temp.Name()) // one that stays is removed by the next owner
 	_, err = temp.Write(content)
@@ -167,13 +168,13 @@ func (l *Log) fill(n uint64, s *slot) (linked bool, err error) {
 		err = l.makeFolder(n)
 	}
 	if err != nil {
-		return false, fmt.Errorf("dirlog: %w", err)
+		return false, err
 	}
 	err = os.Link(temp.Name(), l.path(n))
 	if errors.Is(err, fs.ErrExist) {
 		present, readErr := os.ReadFile(l.path(n))
 		if readErr != nil {
-			return true, fmt.Errorf("dirlog: %w", readErr)
+			return true, readErr
 		}
 		if string(present) != string(content) {
 			return false, errFilled
@@ -183,10 +184,7 @@ func (l *Log) fill(n uint64, s *slot) (linked bool, err error) {
 	if err == nil {
 		err = syncDir(l.folder(n))
 	}
-	if err != nil {
-		return true, fmt.Errorf("dirlog: %w", err)
-	}
-	return true, nil
+	return true, err
 }
 
 func (l *Log) makeFolder(n uint64) error {

@@ -48,7 +48,7 @@ func (w *torn) Write(b []byte) (int, error) {
 	if w.left >= 0 && len(b) > w.left {
 		n, _ := w.Buffer.Write(b[:w.left])
 		w.left = 0
-		return n, fmt.Errorf("%w: by the test", sharedlog.ErrUnavailable)
+		return n, fmt.Errorf("logtest: a fault: %w", sharedlog.ErrUnavailable)
 	}
 	if w.left >= 0 {
 		w.left -= len(b)
@@ -90,7 +90,7 @@ func (o *lease) publish(b base) error {
 	defer l.mu.Unlock()
 	switch {
 	case o.invalid:
-		return fmt.Errorf("%w: generation %d", sharedlog.ErrFenced, o.generation)
+		return fmt.Errorf("logtest: generation %d: %w", o.generation, sharedlog.ErrFenced)
 	case b.number == 0 || b.number < l.base.number || b.number > l.newestLocked():
 		return fmt.Errorf("logtest: base of record %d, the newest base is %d and the newest record %d", b.number, l.base.number, l.newestLocked())
 	}
@@ -115,7 +115,7 @@ func (o *lease) purge(before uint64) error {
 	defer l.mu.Unlock()
 	switch {
 	case o.invalid:
-		return fmt.Errorf("%w: generation %d", sharedlog.ErrFenced, o.generation)
+		return fmt.Errorf("logtest: generation %d: %w", o.generation, sharedlog.ErrFenced)
 	case before > l.base.number && !l.Unchecked || before > l.newestLocked():
 		return fmt.Errorf("logtest: purge of the records before %d, the newest base is %d", before, l.base.number)
 	}

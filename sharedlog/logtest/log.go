@@ -63,9 +63,9 @@ const (
 func (f Fault) fail() error {
 	switch f {
 	case FaultUnavailable:
-		return fmt.Errorf("%w: by the test", sharedlog.ErrUnavailable)
+		return fmt.Errorf("logtest: a fault: %w", sharedlog.ErrUnavailable)
 	case FaultLost:
-		return fmt.Errorf("%w: lost by the test", sharedlog.ErrUnknown)
+		return fmt.Errorf("logtest: a lost request: %w", sharedlog.ErrUnknown)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (f Fault) fail() error {
 // answer returns the error of a call with an effect.
 func (f Fault) answer(err error) error {
 	if f == FaultLostAnswer {
-		return fmt.Errorf("%w: the test has lost the answer", sharedlog.ErrUnknown)
+		return fmt.Errorf("logtest: a lost answer: %w", sharedlog.ErrUnknown)
 	}
 	return err
 }
@@ -169,7 +169,7 @@ func (l *Log) record(n uint64) ([]byte, error) {
 	defer l.mu.Unlock()
 	switch {
 	case n <= l.purged:
-		return nil, fmt.Errorf("%w: record %d", sharedlog.ErrPurged, n)
+		return nil, fmt.Errorf("logtest: record %d: %w", n, sharedlog.ErrPurged)
 	case n > l.newestLocked():
 		return nil, nil
 	}
@@ -204,7 +204,7 @@ func (o *lease) append(number uint64, record []byte) error {
 	newest := l.newestLocked()
 	switch {
 	case o.invalid:
-		return fmt.Errorf("%w: generation %d", sharedlog.ErrFenced, o.generation)
+		return fmt.Errorf("logtest: generation %d: %w", o.generation, sharedlog.ErrFenced)
 	case number == newest && o.last == number && bytes.Equal(l.records[len(l.records)-1], record):
 		return nil
 	case number != newest+1:

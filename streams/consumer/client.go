@@ -33,12 +33,12 @@ func (s *Subscription) request(ctx context.Context, method, to, token string, bo
 	if body != nil {
 		var err error
 		if text, err = json.Marshal(body); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("consumer: %w", err)
 		}
 	}
 	r, err := http.NewRequestWithContext(ctx, method, to, bytes.NewReader(text))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	for name, values := range s.Header {
 		r.Header[http.CanonicalHeaderKey(name)] = values
@@ -50,7 +50,11 @@ func (s *Subscription) request(ctx context.Context, method, to, token string, bo
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	return s.httpClient().Do(r)
+	w, err := s.httpClient().Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: %w", err)
+	}
+	return w, nil
 }
 
 // streamURL returns the URL of a stream.
@@ -83,7 +87,7 @@ func (s *Subscription) control(ctx context.Context, method, to, token string, bo
 	text, err := io.ReadAll(io.LimitReader(w.Body, maxReply+1))
 	switch {
 	case err != nil:
-		return err
+		return fmt.Errorf("consumer: %w", err)
 	case len(text) > maxReply:
 		return fmt.Errorf("consumer: the response of the server to %s %s has more than %d bytes", method, to, maxReply)
 	case w.StatusCode < 200 || w.StatusCode > 299:
@@ -91,7 +95,10 @@ func (s *Subscription) control(ctx context.Context, method, to, token string, bo
 	case result == nil || len(text) == 0:
 		return nil
 	}
-	return json.Unmarshal(text, result)
+	if err := json.Unmarshal(text, result); err != nil {
+		return fmt.Errorf("consumer: the response of the server to %s %s: %w", method, to, err)
+	}
+	return nil
 }
 
 // errorOf returns the error of a response.
@@ -124,17 +131,25 @@ func (s *Subscription) ack(ctx context.Context, w *wake, cursors []agent.SourceC
 	if done {
 		body["done"] = true
 	}
-	return staleError(s.control(ctx, http.MethodPost, s.controlURL(action), w.Token, body, nil))
+	return endOfWake(s.control(ctx, http.MethodPost, s.controlURL(action), w.Token, body, nil))
 }
 
-// staleError makes an ErrWakeStale of the responses that end a wake: it is not the present one, or its subscription does not exist any more.
-func staleError(err error) error {
+// staleError is the error of a response that ends a wake. It is an agent.ErrWakeStale.
+type staleError struct{ *serverError }
+
+func (staleError) Is(target error) bool { return target == agent.ErrWakeStale }
+
+// Unwrap returns the error of the response.
+func (e staleError) Unwrap() error { return e.serverError }
+
+// endOfWake makes a staleError of the responses that end a wake: it is not the present one, or its subscription does not exist any more.
+func endOfWake(err error) error {
 	e, ok := errors.AsType[*serverError](err)
 	switch {
 	case !ok:
 		return err
 	case e.code == "FENCED", e.code == "TOKEN_INVALID", e.code == "TOKEN_EXPIRED", e.code == "SUBSCRIPTION_NOT_FOUND", e.status == http.StatusGone:
-		return fmt.Errorf("%w: %w", agent.ErrWakeStale, err)
+		return staleError{e}
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -158,9 +159,22 @@ func offsetRefused(err error) bool {
 func (d *drain) fail(s *drainedStream, err error) {
 	s.done = true
 	if d.failed++; len(d.failures) < maxFailures {
-		d.failures = append(d.failures, fmt.Errorf("stream %q: %w", s.Path, err))
+		d.failures = append(d.failures, &streamError{s.Path, err})
 	}
 }
+
+// streamError is an error of a stream, which its text names.
+type streamError struct {
+	path string
+	err  error
+}
+
+func (e *streamError) Error() string {
+	return fmt.Sprintf("consumer: stream %q: %s", e.path, strings.TrimPrefix(e.err.Error(), "consumer: "))
+}
+
+// Unwrap returns the error without the path.
+func (e *streamError) Unwrap() error { return e.err }
 
 // failure joins the errors of the streams, and err.
 func (d *drain) failure(err error) error {

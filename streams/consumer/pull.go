@@ -136,7 +136,7 @@ func (p *puller) wait(ctx context.Context) (own bool, err error) {
 	text, err := io.ReadAll(io.LimitReader(w.Body, maxWakes+1))
 	switch {
 	case err != nil:
-		return false, err
+		return false, fmt.Errorf("consumer: the stream of wakes: %w", err)
 	case w.StatusCode == http.StatusNoContent && w.Header.Get("Stream-Next-Offset") != "":
 		return false, p.advance(ctx, w, begin)
 	case w.StatusCode != http.StatusOK || w.Header.Get("Stream-Next-Offset") == "" || len(text) > maxWakes:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 )
 
 const counters dohost.Namespace[counter] = "counter"
@@ -99,5 +100,27 @@ func TestTargetTakesBatchAtItsPosition(t *testing.T) {
 	}
 	if stored, err := of.at(t.Context(), h, "a", positionKey("s", "x")); err != nil || stored != at("7", 0) {
 		t.Errorf("after a failure %v is stored, %v", stored, err)
+	}
+}
+
+// TestErrorsNamePackageOnce has the errors that contain another one: their texts begin with the name of the package, and name it once.
+func TestErrorsNamePackageOnce(t *testing.T) {
+	fenced := &serverError{409, "FENCED", "the wake is over"}
+	const text = `the server answered with the status 409, code "FENCED": "the wake is over"`
+	stale := endOfWake(fenced)
+	if !errors.Is(stale, agent.ErrWakeStale) || stale.Error() != "consumer: "+text {
+		t.Errorf("the end of a wake is %q", stale)
+	}
+	if e, ok := errors.AsType[*serverError](stale); !ok || e != fenced {
+		t.Errorf("the end of a wake has the response %v", e)
+	}
+	other := &serverError{409, "INVALID_OFFSET", ""}
+	if err := endOfWake(other); errors.Is(err, agent.ErrWakeStale) || err != error(other) {
+		t.Errorf("another error is %v", err)
+	}
+	for err, want := range map[error]string{fenced: text, errNoPaper: "no paper"} {
+		if got := (&streamError{"a", err}).Error(); got != `consumer: stream "a": `+want {
+			t.Errorf("an error of a stream is %q", got)
+		}
 	}
 }

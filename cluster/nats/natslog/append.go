@@ -34,12 +34,12 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 		if errors.Is(err, sharedlog.ErrUnknown) {
 			err = fmt.Errorf("%w: %v", sharedlog.ErrUnavailable, err) // the record was not appended
 		}
-		return err
+		return fmt.Errorf("natslog: %w", err)
 	}
 	sum := maphash.Bytes(o.seed, record)
 	switch {
 	case !o.Valid():
-		return fmt.Errorf("%w: generation %d", sharedlog.ErrFenced, o.generation)
+		return fmt.Errorf("natslog: generation %d: %w", o.generation, sharedlog.ErrFenced)
 	case number == o.number && sum == o.sum:
 		return nil
 	case number != o.number+1:
@@ -55,14 +55,14 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 		payload := record[o.part*o.size : min((o.part+1)*o.size, len(record))]
 		f := frame{kindRecord, o.generation, number, o.base.sequence, uint32(o.part), uint32(parts), payload}
 		if err := o.publish(ctx, f.encode()); err != nil {
-			return err
+			return fmt.Errorf("natslog: %w", err)
 		}
 	}
 	o.number, o.sum, o.part, o.tried = number, sum, 0, false
 	return nil
 }
 
-// publish makes a message durable as the next one of the stream.
+// publish makes a message durable as the next one of the stream. The texts of its errors do not begin with the name of the package.
 func (o *lease) publish(ctx context.Context, data []byte) error {
 	attempt, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -80,7 +80,7 @@ func (o *lease) publish(ctx context.Context, data []byte) error {
 		return context.Cause(ctx)
 	case errors.Is(err, errDamaged) || errors.Is(err, sharedlog.ErrFenced) || errors.Is(err, nats.ErrMaxPayload):
 		o.unknown = o.unknown || errors.Is(err, errDamaged)
-		return fmt.Errorf("natslog: %w", err)
+		return err
 	case errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrReconnectBufExceeded) || closed:
 		if o.unknown {
 			break // the message of an earlier attempt may be in the stream
@@ -117,7 +117,7 @@ func (o *lease) resolve(ctx context.Context, data []byte, refusal error) (sequen
 		return 0, err
 	case !bytes.Equal(m.Data, data):
 		o.lose()
-		return 0, fmt.Errorf("%w: generation %d", sharedlog.ErrFenced, o.generation)
+		return 0, fmt.Errorf("generation %d: %w", o.generation, sharedlog.ErrFenced)
 	}
 	return m.Sequence, nil
 }

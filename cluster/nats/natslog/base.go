@@ -230,12 +230,15 @@ func (w *baseWriter) remove() {
 func (o *lease) publishBase(ctx context.Context, b base) error {
 	switch {
 	case o.tried || o.pending != nil:
-		return fmt.Errorf("%w: natslog: the outcome of the last message is not known", sharedlog.ErrUnavailable)
+		return fmt.Errorf("natslog: the outcome of the last message is not known: %w", sharedlog.ErrUnavailable)
 	case b.number == 0 || b.number < o.base.number || b.number > o.number:
 		return fmt.Errorf("natslog: base of record %d, the newest base is %d and the newest record %d", b.number, o.base.number, o.number)
 	}
 	o.pending = &b
-	return o.settleBase(ctx)
+	if err := o.settleBase(ctx); err != nil {
+		return fmt.Errorf("natslog: base of record %d: %w", b.number, err)
+	}
+	return nil
 }
 
 // settleBase publishes the pending base, perhaps again. The caller has the turn. Until its outcome is known, no other message may be
@@ -358,7 +361,7 @@ func (o *lease) ended(ctx context.Context) error {
 		return err
 	}
 	if !o.Valid() {
-		return fmt.Errorf("%w: generation %d", sharedlog.ErrFenced, o.generation)
+		return fmt.Errorf("natslog: generation %d: %w", o.generation, sharedlog.ErrFenced)
 	}
 	return nil
 }

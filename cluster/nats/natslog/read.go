@@ -21,7 +21,7 @@ func (o *lease) Read(ctx context.Context, from uint64) iter.Seq2[[]byte, error] 
 		a := assembly{next: from}
 		if err := o.read(ctx, &a, func(record []byte) bool { return yield(record, nil) }); err != nil {
 			if errors.Is(err, errMissing) && a.next < o.acquired.number { // a purge deletes records in their order
-				err = fmt.Errorf("%w: record %d: %w", sharedlog.ErrPurged, a.next, err)
+				err = fmt.Errorf("record %d: %w: %w", a.next, sharedlog.ErrPurged, err)
 			}
 			yield(nil, fmt.Errorf("natslog: %w", err))
 		}

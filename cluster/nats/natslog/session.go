@@ -161,7 +161,7 @@ func (s *session) find(ctx context.Context) error {
 	case err != nil:
 		return err
 	case isDeleted(m) || m.Sequence == 0 && s.revision > 0:
-		return fmt.Errorf("%w: the key %s has expired", sharedlog.ErrFenced, s.name)
+		return fmt.Errorf("the key %s has expired: %w", s.name, sharedlog.ErrFenced)
 	case m.Sequence <= s.revision: // refused because of an earlier attempt that the servers have not decided yet
 		return sleep(ctx, retryTime)
 	}
@@ -221,7 +221,7 @@ func (s *session) checkTime() error {
 	if s.valid() {
 		return nil
 	}
-	return fmt.Errorf("%w: the key %s was not renewed in time", sharedlog.ErrFenced, s.name)
+	return fmt.Errorf("the key %s was not renewed in time: %w", s.name, sharedlog.ErrFenced)
 }
 
 // freeEnded frees the cells whose leases have ended without a release that the servers have acknowledged. The next renewal does not wait

@@ -284,7 +284,7 @@ func (t *Table) member(ctx context.Context, session string) (m cluster.Member, e
 func (t *Table) Swap(ctx context.Context, revision uint64, p cluster.Plan) (uint64, error) {
 	data, err := json.Marshal(p)
 	if err != nil {
-		return 0, err
+		return 0, t.failed(err)
 	}
 	next, err := t.log.put(ctx, t.planKey(), data, revision, 0)
 	switch {
