@@ -69,7 +69,7 @@ func (h *history) onlyReply(object, task string) (r *inbox.Message) {
 	return r
 }
 
-// firstSight returns the time at which the caller's model, or its response, first has the result of a question.
+// firstSight returns when the caller's model, or its response, first has the result of a question.
 func (h *history) firstSight(q *question) (at time.Time, ok bool) {
 	add := func(t time.Time) {
 		if !ok || t.Before(at) {
