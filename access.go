@@ -26,8 +26,8 @@ const (
 	ReadWrite
 )
 
-// Access is the identity and the rights of a caller from outside the process, as the class's
-// Authorize function has granted them. The zero value is a refusal.
+// Access is the identity and the rights that the class's Authorize function granted to a caller
+// from outside the process. The zero value is a refusal.
 type Access struct {
 	// Identity is a value of the application, such as a user's id or a struct. All events of a
 	// socket share it, so the application must not change it. Other code grants accesses too, as
@@ -77,7 +77,7 @@ type AccessRequest struct {
 }
 
 // Exists reports whether the object has durable data. It reads the store and does not wake the
-// object. It may wait for a write of other objects.
+// object. It may have to wait for a write of other objects.
 func (r *AccessRequest) Exists(ctx context.Context) (bool, error) { return r.host.Exists(ctx, r.ID) }
 
 // Authorizes reports whether the class has an Authorize function.
@@ -95,7 +95,7 @@ var (
 var errAuthorize = errors.New("dohost: the authorization of the request panicked")
 
 // CloseError is an error that makes the host close a WebSocket with a code. Clients of agents do
-// not connect again after 1008 and after 4000 to 4999.
+// not reconnect after 1008 and 4000 to 4999.
 type CloseError struct {
 	Code   int    // as of [Socket.Close]
 	Reason string // at most 123 bytes
@@ -172,8 +172,8 @@ type SubObjects struct {
 	Classes []string
 	// Path returns the AccessRequest.Path of an object of the class.
 	Path func(ID) []ID
-	// Next returns the next object for a request for u, if the object id passes the request on,
-	// and the URL that the next object sees.
+	// If the object id passes on a request for u, Next returns the next object and the URL that it
+	// sees.
 	Next func(id ID, u *url.URL) (next ID, at *url.URL, ok bool)
 }
 

@@ -20,8 +20,8 @@ type Info struct {
 	Err     string       // the text of the last of these failures
 	Parked  *ParkedAlarm // the alarm, if it is parked; then no alarm is set
 
-	// Sockets is how many WebSockets it has, those included that are being closed. Without
-	// an incarnation they hibernate.
+	// Sockets is the number of its WebSockets, including sockets that are being closed. Without an
+	// incarnation they hibernate.
 	Sockets int
 
 	Live   bool          // it has an incarnation
@@ -57,8 +57,8 @@ func (h *Host) infoOf(rt runtime.Info) Info {
 	}
 }
 
-// Live yields the objects that have an incarnation, in no order. It does not read the disk, so the fields about
-// durable state are zero.
+// Live yields the objects that have an incarnation, in no particular order. It does not read the disk, so the
+// fields about durable state are zero.
 func (h *Host) Live() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		h.rt.Incarnations(func(rt runtime.Info) bool { return yield(h.infoOf(rt)) })
@@ -80,8 +80,8 @@ type SocketInfo = socket.Info
 // SocketState is the state of a WebSocket's connection.
 type SocketState = socket.State
 
-// The states of a connection. While it is opening, the object has accepted it, and the client has no response yet. The
-// object sends nothing more on a connection that is closing.
+// The states of a connection. While a connection is opening, the object has accepted it, but the client has no
+// response yet. The object sends nothing more on a closing connection.
 const (
 	SocketOpening = socket.StateOpening
 	SocketOpen    = socket.StateOpen
@@ -92,11 +92,10 @@ const (
 // object.
 func (h *Host) Sockets(id ID) []SocketInfo { return h.sockets.Infos(id) }
 
-// CloseSockets closes the WebSockets of an object, or only those with a tag if tag is not empty, and
-// returns their number. Frames that have left the object are sent first; frames that still wait for the
-// disk are not sent. The connection of a socket that is already closing is cut. The code is 1008, and clients do not
-// connect again by themselves. The host notifies the object of each closed socket, as always, which wakes
-// the object.
+// CloseSockets closes the WebSockets of an object, or only those with a tag if tag is not empty, and returns their
+// number. Frames that have left the object are sent first; frames that still wait for the disk are not sent. The
+// connection of a socket that is already closing is cut. The code is 1008, so clients do not reconnect by
+// themselves. As always, the host notifies the object of each closed socket, which wakes the object.
 func (h *Host) CloseSockets(id ID, tag string) int {
 	return h.sockets.CloseAll(id, tag, socket.Closing{Code: closePolicy, Reason: "closed by an operator"})
 }
@@ -117,19 +116,19 @@ func (h *Host) SocketCount() (live, hibernating int) {
 	return live, hibernating
 }
 
-// Pins returns the reasons that keep the object in memory; none if it is not in memory, or may be evicted.
+// Pins returns the reasons that keep the object in memory; none if the object is not in memory or may be evicted.
 func (h *Host) Pins(id ID) []Pin {
 	rt, _ := h.rt.Inspect(id)
 	return rt.Pins
 }
 
-// Zombies lists events that still run in ended incarnations, as "class/name op".
+// Zombies lists the events that still run in ended incarnations, as "class/name op".
 func (h *Host) Zombies() []string { return h.rt.Zombies() }
 
 // Stats counts the work of the store since it was opened.
 func (h *Host) Stats() StoreStats { return h.rt.Store().Stats() }
 
-// Classes returns the classes that are bound, in order of their names.
+// Classes returns the bound classes, in order of their names.
 func (h *Host) Classes() []Class { return h.inspection().bound() }
 
 // StoredClasses returns the names of the classes that have durable objects, in order. With

@@ -10,8 +10,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// SetAlarm sets an object's alarm from outside, as an event of the object, which
-// wakes it. It returns when the alarm is durable.
+// SetAlarm sets an object's alarm from outside. This is an event of the object, and wakes it.
+// SetAlarm returns when the alarm is durable.
 //
 // Errors: an [*Error] with [ErrMisuse] for a class without OnAlarm, or an [*ArgumentError] for a time
 // outside the years 1970 to 9999.
@@ -32,18 +32,17 @@ func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
 	})})
 }
 
-// DeleteAlarm removes an object's alarm from outside, as an event of the object,
-// which wakes it.
+// DeleteAlarm removes an object's alarm from outside. This is an event of the object, and wakes it.
 func (h *Host) DeleteAlarm(ctx context.Context, id ID) error {
 	return h.rt.Do(ctx, id, runtime.Call{Op: "delete alarm", Handler: runtime.Func(func(ctx context.Context, _ any) error {
 		return runtime.StateOf(ctx, seal.New()).DeleteAlarm(ctx)
 	})})
 }
 
-// ParkedAlarms yields the parked alarms of a class, or of all classes if class is empty, in
-// order of class and name. It starts with the first object that follows the ID after; the
-// zero ID is before every object. It reads no other alarms, and wakes no object. After
-// [ErrDamaged] the iteration may continue with the alarms outside the damaged block.
+// ParkedAlarms yields the parked alarms of a class, or of all classes if class is empty, in order
+// of class and name. It starts with the first object after the ID after; the zero ID precedes every
+// object. It reads no other alarms, and wakes no object. After [ErrDamaged] the iteration may
+// continue with the alarms outside the damaged block.
 func (h *Host) ParkedAlarms(ctx context.Context, class string, after ID) iter.Seq2[ParkedAlarm, error] {
 	return h.rt.ParkedAlarms(ctx, class, after)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Snapshot is the durable state of an object at one moment: acknowledged writes, and none that could still be lost.
-// Reading it does not wake the object. It is valid while OnInspect's sequence is read; after that [Collection.Scan]
-// yields [ErrFenced].
+// Snapshot is the durable state of an object at one moment: it contains the acknowledged writes, and no write that
+// could still be lost. Reading it does not wake the object. It is valid while OnInspect's sequence is read; after
+// that [Collection.Scan] yields [ErrFenced].
 type Snapshot struct {
 	id    ID
 	sn    *objectstore.Snapshot
@@ -25,7 +25,7 @@ type Snapshot struct {
 // ID is the object's.
 func (v *Snapshot) ID() ID { return v.id }
 
-// Query returns the items that the caller of OnInspect wants. The function may leave others out, and so read fewer rows. It must
+// Query selects the items that the caller of OnInspect wants. OnInspect may omit other items, and so read fewer rows. It must
 // not change the query.
 func (v *Snapshot) Query() *DetailQuery { return v.query }
 
@@ -46,8 +46,8 @@ func viewOf(sn *objectstore.Snapshot, id ID, q *DetailQuery) (*Snapshot, error) 
 	return &Snapshot{id, sn, slot, q}, err
 }
 
-// Scan yields the rows that q selects as they are on the disk, in the order of the query. It reads a row when the loop asks
-// for it, and no others except the rows that q.Where rejects. A row's Cursor is good for a [Query] of that index.
+// Scan yields the rows that q selects as they are on the disk, in the order of the query. It reads each row only when the
+// loop asks for it, plus the rows that q.Where rejects. A row's Cursor is good for a [Query] of that index.
 //
 // Errors: a [*NameError], [ErrDamaged], [ErrFenced], [ErrMisuse].
 func (c *Collection[T]) Scan(v *Snapshot, q *Query[T]) iter.Seq2[Row[T], error] {
@@ -84,8 +84,8 @@ type Resource struct {
 	Digest string `json:"digest,omitempty"`
 	// Counts are numbers about the item by their names, for programs: Text has them in words.
 	Counts map[string]int64 `json:"counts,omitempty"`
-	// Fields are the texts and times of the item by their names, for programs. Do not parse Text for them: it contains texts that
-	// a client or a model has chosen, and such texts can imitate other fields.
+	// Fields are the texts and times of the item by their names, for programs. Do not parse Text for them: it may contain text
+	// from a client or a model that imitates other fields.
 	Fields map[string]string `json:"fields,omitempty"`
 	// Can lists the actions of [Host.Operate] that apply to the item.
 	Can []Action `json:"can,omitempty"`
@@ -130,8 +130,8 @@ type AdminRequest struct {
 	Actor, Reason string // the operator and the reason, for an audit log; may be empty
 }
 
-// Details yields the items that the OnInspect function of the object's class finds on the disk: none without such a
-// function, or if the class is not bound. It does not wake the object.
+// Details yields the items that the OnInspect function of the object's class finds on the disk: none if the class
+// has no such function or is not bound. It does not wake the object.
 //
 // Errors: a [*NameError], OnInspect's.
 func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {

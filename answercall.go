@@ -167,10 +167,10 @@ type exposedCall struct {
 	answer []byte // set when Handle returns; nil if there is none
 }
 
-// AnswerCall runs a call that a [Remote] of another host has received, and returns the answer for it. The caller has verified that the call is one
-// of another host: AnswerCall calls no Authorize function. It refuses a call without an id, and a call with a longer id or retention period than
-// Invoke permits. It does not change c. If ctx comes from [Host.ReadCall], the argument counts toward the read budget until the method has returned. A
-// repetition that waits for a run in progress releases it.
+// AnswerCall runs a call that a [Remote] of another host has received, and returns the answer for it. The caller must have verified that the call
+// comes from another host: AnswerCall calls no Authorize function. It refuses a call without an id, and a call with a longer id or retention period
+// than Invoke permits. It does not change c. If ctx comes from [Host.ReadCall], the argument counts toward the read budget until the method has
+// returned. A repetition that waits for a run in progress releases the bytes.
 func (h *Host) AnswerCall(ctx context.Context, c *RemoteCall) (answer []byte) {
 	if c.CallID == "" || len(c.CallID) > maxCallID || c.Keep < 0 || c.Keep > maxKeep {
 		return encodeFailure(&Error{Op: c.Method, ID: c.ID, Err: errCallRange, Outcome: OutcomeNotRun})

@@ -207,7 +207,7 @@ func (h *Host) refuse(w http.ResponseWriter, r *http.Request, class string, err 
 	socket.Refuse(w, r, origins, how)
 }
 
-// IsUpgrade reports whether a request asks for a WebSocket. Handlers of classes with sockets decide by it, as the host
+// IsUpgrade reports whether a request asks for a WebSocket. Handlers of classes with sockets can use it as the host
 // does for [AccessRequest.Kind].
 func IsUpgrade(r *http.Request) bool { return socket.IsUpgrade(r) }
 
@@ -254,10 +254,11 @@ func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Con
 	return context.WithValue(ctx, grantKey{}, grant{access, id}), nil
 }
 
-// AuthorizeHTTP decides whether the sender of the request r may send HTTP requests to an object, as [Host.ServeObject] does
-// before it wakes the object. It is for handlers that answer for objects themselves, such as the handler of package streams. The
-// returned context derives from the context of r, and [AccessFrom] returns the granted Access from it: the handler must enforce ReadOnly. A class without
-// an Authorize function grants none, and admits every sender. The access is valid at this time: a handler with a long response asks again.
+// AuthorizeHTTP decides whether the sender of the request r may send HTTP requests to an object, as [Host.ServeObject]
+// does before it wakes the object. It is for handlers that answer for objects themselves, such as the handler of package
+// streams. The returned context derives from the context of r, and [AccessFrom] returns the granted Access from it: the
+// handler must enforce ReadOnly. A class without an Authorize function grants none, and admits every sender. The access
+// is valid at this time: a handler with a long response must ask again.
 //
 // Errors: an [*Error] with [ErrNotFound] for an unknown class, [ErrForbidden] for a private object, and the errors of
 // Authorize and [CheckCreation].

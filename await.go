@@ -8,10 +8,10 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Await commits the writes of the event so far, gives up the object's turn, and runs fn once everything that the
-// object has committed is durable, writes of [PutNoWait] excepted. The context of fn has no turn. Await returns with the
-// turn held again, or with an error that is [ErrFenced] by errors.Is. Other events may have changed the object by then.
-// With a context that never had a turn, Await only calls fn.
+// Await commits the writes of the event so far, gives up the object's turn, and runs fn once everything that the object
+// has committed is durable, except writes of [PutNoWait]. The context of fn has no turn. Await returns with the turn
+// held again, or with an error that is [ErrFenced] by errors.Is. Other events may have changed the object by then. With
+// a context that never had a turn, Await only calls fn.
 //
 // Errors: fn's, [ErrFenced], [ErrMisuse].
 func Await(ctx context.Context, fn func(context.Context) error) error {
@@ -40,7 +40,7 @@ func AwaitValue[R any](ctx context.Context, fn func(context.Context) (R, error))
 }
 
 // AwaitDurable is [Await] without an fn: it commits the writes of the event so far, gives up the turn until everything
-// that the object has committed is durable, writes of [PutNoWait] excepted, and returns with the turn held again.
+// that the object has committed is durable, except writes of [PutNoWait], and returns with the turn held again.
 // [Storage.Sync] holds the turn, and waits for those writes too. In the fn of an Await, and with a context that never
 // had a turn, AwaitDurable waits for nothing.
 //

@@ -43,7 +43,7 @@ func (c *Class) addError(format string, args ...any) {
 }
 
 // InvalidClass returns c with errors. [Open] returns them in addition to the errors that [Bind] has found. It ignores nil
-// errors. It is for packages that make classes of their users' input, such as package agent.
+// errors. It is for packages that make classes from their users' input, such as package agent.
 func InvalidClass(c Class, errs ...error) Class {
 	c.errs = slices.Clip(c.errs)
 	for _, err := range errs {
@@ -63,7 +63,7 @@ func (c Class) ServesHTTP() bool { return c.http != nil }
 // HasProtocol reports whether [Handlers].Protocols names a protocol.
 func (c Class) HasProtocol(protocol string) bool { return slices.Contains(c.protocols, protocol) }
 
-// Methods returns the names of the exposed methods, in no order.
+// Methods returns the names of the exposed methods, in no particular order.
 func (c Class) Methods() []string {
 	var names []string
 	for n := range c.rt.Methods {
@@ -126,7 +126,7 @@ type ArgumentError struct {
 // maxArgumentText bounds the text of an ArgumentError, in bytes: the decoder's text may quote the argument.
 const maxArgumentText = 512
 
-// Error names the method. The text has at most 512 bytes: a longer one is cut, and ends with "…".
+// Error names the method. The text has at most 512 bytes: a longer text is cut, and ends with "…".
 func (e *ArgumentError) Error() string {
 	if e == nil {
 		return "dohost: nil *ArgumentError"
@@ -174,9 +174,9 @@ func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Ou
 	}}
 }
 
-// Expose lets callers outside the process call the method m by name: see [Host.Invoke]. Argument and
-// result are JSON; no argument is the zero value. The name "http" is reserved, and so are names that begin with "dohost.". Callers with
-// [ReadOnly] rights of [Handlers].Authorize cannot call it.
+// Expose lets callers outside the process call the method m by name: see [Host.Invoke]. Argument and result are JSON;
+// without an argument, the method gets the zero value. The name "http" is reserved, and so are names that begin with
+// "dohost.". Callers with [ReadOnly] rights from [Handlers].Authorize cannot call the method.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return Entry[O]{bind: func(c *Class) {
 		switch {

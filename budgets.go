@@ -59,9 +59,9 @@ func (h *Host) ReadBudget() BudgetUsage { return h.reads.Usage() }
 // SendBudget returns how much of [Options].SendBudget is in use.
 func (h *Host) SendBudget() BudgetUsage { return h.sockets.SendUsage() }
 
-// ReadBody reads a request's body to its end, within [Options].ReadBudget. release returns the bytes to the
-// budget: call it when the body is no longer needed. release is never nil. If the context of r comes from
-// [Host.AuthorizeCall], a method that [Host.Invoke] calls with that context keeps the bytes until it returns, also if
+// ReadBody reads a request's body to its end, within [Options].ReadBudget. release returns the bytes to the budget:
+// call it when the body is no longer needed. release is never nil. If the context of r comes from
+// [Host.AuthorizeCall], a method that [Host.Invoke] calls with that context keeps the bytes until it returns, even if
 // the caller of Invoke has gone.
 //
 // Errors: a [*LimitError] for a body that is larger than the budget; [ErrOverloaded] if the budget stays exhausted; the

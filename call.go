@@ -21,10 +21,10 @@ import (
 // Inside a turn Call is an [Await]: the host sends the call once the caller's writes are durable, and other events
 // may use the calling object until Call returns.
 //
-// If the argument cannot be encoded, or not decoded for the method, the method does not run ([OutcomeNotRun]). If
-// ctx ends before the method has started, the call is withdrawn ([OutcomeNotRun]). If ctx ends later, Call returns
+// If the argument cannot be encoded, or cannot be decoded for the method, the method does not run ([OutcomeNotRun]).
+// If ctx ends before the method has started, the call is withdrawn ([OutcomeNotRun]). If ctx ends later, Call returns
 // without the result ([OutcomeUnknown]), and the method continues. Every error is an [*Error]. With [OutcomeRan] it is
-// the error of the method, or reports that the result cannot be encoded.
+// the method's error, or reports that the result cannot be encoded.
 //
 // [CallNoArg], [CallNoResult] and [CallBare] call methods that have no argument, no result, or neither.
 func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) (Out, error), in In) (Out, error) {
@@ -49,7 +49,7 @@ func CallBare[O any](ctx context.Context, s Stub[O], m func(*O, context.Context)
 }
 
 // NoArg makes a method without an argument fit [Expose], [ExposeRead] and agent.Callable. A caller sends no argument,
-// null or an object, which is ignored.
+// or null or an object, which are ignored.
 func NoArg[O, Out any](m func(*O, context.Context) (Out, error)) func(*O, context.Context, struct{}) (Out, error) {
 	if m == nil {
 		return nil

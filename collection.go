@@ -28,10 +28,10 @@ import (
 // [ErrDamaged]. A write commits row, index entries and feed entry together, as part of the event's writes; a failed
 // write has written nothing.
 //
-// The value of a row may encode to almost 2 MiB, index keys included. A key, and each index key with the row's key,
-// has at most 2,048 bytes, names included.
+// A row's value may encode to almost 2 MiB, including index keys. A key, and each index key together with the row's
+// key, has at most 2,048 bytes, including names.
 //
-// An index that is added later lacks the older rows until they are written again.
+// An index that is added later lacks the older rows until they are rewritten.
 type Collection[T any] struct {
 	// Name is 1 to 128 bytes of text without control characters, and no other
 	// collection of the class has it.
@@ -44,8 +44,8 @@ type Collection[T any] struct {
 	// Feed records every change. Nil records none. Collections may share one.
 	Feed *Feed
 	// Blind makes Put write without reading the old row, which suits rows that are written once, such as the rows of
-	// a log. Each Put then sets a row's version to 1, so an UpdateIf or DeleteIf of version 1 does not notice it. A
-	// collection that has Indexes or a Feed, or had Indexes once, cannot be blind.
+	// a log. Each Put then sets the row's version to 1, so an UpdateIf or DeleteIf of version 1 does not notice the
+	// Put. A collection that has Indexes or a Feed, or once had Indexes, cannot be blind.
 	Blind bool
 }
 
@@ -56,7 +56,7 @@ type Index[T any] struct {
 	// Of returns the row's place, made with [KeyOf], or "" for a row that is not in the
 	// index.
 	Of func(T) Key
-	// Each returns several places of a row. Equal ones count once.
+	// Each returns several places of a row. Equal places count once.
 	Each func(T) []Key
 }
 
@@ -64,15 +64,15 @@ type Index[T any] struct {
 type Row[T any] struct {
 	Key   string
 	Value T
-	// Version is 1 when the row is inserted, and one more with every write. A row
-	// that was deleted begins at 1 again.
+	// Version is 1 when the row is inserted, and grows by one with every write. A row that is inserted
+	// again after a deletion begins at 1.
 	Version uint64
 	// Cursor is the row's place in the query that found it.
 	Cursor Cursor
 }
 
-// RowError names the row that does not have the state that a write expects, and both versions. It is [ErrNotFound] if
-// the write needs a row and there is none, and otherwise [ErrConflict].
+// RowError names a row that is not in the state that a write expects, and both versions. It is [ErrNotFound] if the
+// write needs a row and there is none, and otherwise [ErrConflict].
 type RowError = objectstore.RowError
 
 // errCollection reports that a program misuses a [Collection] or a [Query].
@@ -133,10 +133,11 @@ func (c *Collection[T]) Insert(ctx context.Context, s *Storage, v T) error {
 	return err
 }
 
-// Ensure inserts a row unless an equal one is stored, and reports whether it did. So a repeated Ensure has no effect. Rows are
-// equal if their encoded values are, or their decoded values are deeply equal.
+// Ensure inserts a row unless an equal one is stored, and reports whether it did. So a repeated Ensure has no effect.
+// Rows are equal if their encoded values are equal, or their decoded values are deeply equal.
 //
-// Errors: [ErrConflict] if another row is stored with the key; the errors of Insert and Get; one for a stored row that does not decode.
+// Errors: [ErrConflict] if a different row is stored under the key; the errors of Insert and Get; an error for a
+// stored row that does not decode.
 func (c *Collection[T]) Ensure(ctx context.Context, s *Storage, v T) (inserted bool, err error) {
 	conflict := c.Insert(ctx, s, v)
 	if !errors.Is(conflict, ErrConflict) {
@@ -179,7 +180,7 @@ func (c *Collection[T]) Update(ctx context.Context, s *Storage, key string, chan
 	return c.update(ctx, s, key, objectstore.AnyVersion, change)
 }
 
-// UpdateIf is Update of a row that has the version that the caller saw.
+// UpdateIf is Update of a row that still has the version that the caller saw.
 //
 // Errors: the errors of Update.
 func (c *Collection[T]) UpdateIf(ctx context.Context, s *Storage, key string, version uint64, change func(*T) error) (Row[T], error) {
@@ -227,7 +228,7 @@ func (c *Collection[T]) Delete(ctx context.Context, s *Storage, key string) (exi
 	return s.rt().DeleteRow(ctx, &b, []byte(key), objectstore.AnyVersion)
 }
 
-// DeleteIf removes a row that has the version that the caller saw.
+// DeleteIf removes a row if it still has the version that the caller saw.
 //
 // Errors: [ErrNotFound], [ErrConflict].
 func (c *Collection[T]) DeleteIf(ctx context.Context, s *Storage, key string, version uint64) error {
@@ -256,13 +257,13 @@ func (c *Collection[T]) decode(key string, data []byte) (v T, err error) {
 	return v, err
 }
 
-// All yields the rows that q selects, in order. It reads a row when the loop asks for it, and no others except the
-// rows that q.Where rejects: by an index, one entry and one row each. A row with several places in the index
-// appears once for each.
+// All yields the rows that q selects, in order. It reads each row only when the loop asks for it, plus the rows
+// that q.Where rejects: by an index, one entry and one row each. A row with several places in the index appears
+// once for each place.
 //
-// The loop must not give up the turn: the step after an Await or Call yields [ErrMisuse]. It may write. In the
-// order of keys, All yields the rows as they were when the loop began. By an index, it yields a row that the loop has
-// changed in its new state, and omits it if it has lost that place in the index.
+// The loop must not give up the turn: the step after an Await or Call yields [ErrMisuse]. It may write. In the order
+// of keys, All yields the rows as they were when the loop began. By an index, it yields a row that the loop has
+// changed in its new state, and omits the row if it has lost that place in the index.
 //
 // Errors: [ErrMisuse].
 func (c *Collection[T]) All(ctx context.Context, s *Storage, q *Query[T]) iter.Seq2[Row[T], error] {
@@ -311,8 +312,8 @@ func (c *Collection[T]) List(ctx context.Context, s *Storage, q *Query[T]) ([]Ro
 	return rows, nil
 }
 
-// Count counts the rows that q selects. By an index it reads the entries alone,
-// unless q has a Where.
+// Count counts the rows that q selects. By an index it reads only the entries, unless q has a
+// Where.
 //
 // Errors: [ErrMisuse].
 func (c *Collection[T]) Count(ctx context.Context, s *Storage, q *Query[T]) (n int, err error) {

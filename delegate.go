@@ -24,8 +24,8 @@ func (d *delegation) request(r *http.Request) *http.Request {
 
 // Delegate passes the request of an OnHTTP handler on to another object, which answers in its place with any
 // response, a stream or a WebSocket included. The other object gets the request when the handler has returned and its
-// writes are durable; if they are lost, it does not. It sees URL and header of r, and the part of the body that the
-// handler has not read. The handler must write nothing to w. At most eight objects see a request.
+// writes are durable; if these writes are lost, it does not. It sees the URL and header of r, and the unread part of
+// the body. The handler must write nothing to w. At most eight objects see a request.
 //
 // Errors: [ErrFenced], [ErrMisuse], and one for a response that has begun. After an error the handler still answers
 // the request. If the other object cannot answer, the client gets the error.

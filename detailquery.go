@@ -16,8 +16,8 @@ type DetailQuery struct {
 	Can Action
 	// Fields are fields that the items have, with these values.
 	Fields map[string]string
-	// After is the Cursor of the item before the first: the same query continues after it, even if that item has changed or is
-	// gone. It needs items with a Cursor.
+	// After is the Cursor of the item before the first: the same query continues after that item, even if the item has changed
+	// or is gone. It needs items with a Cursor.
 	After string
 }
 
@@ -46,8 +46,8 @@ func (q *DetailQuery) clone() DetailQuery {
 
 var errNoCursor = &ArgumentError{Method: "details", Err: errors.New("a list of these items cannot be continued")}
 
-// FindDetails is [Host.Details] of the items that a query selects. The host drops the others, so each class supports all fields
-// but After. An OnInspect function that considers [Snapshot.Query] does not read them.
+// FindDetails is [Host.Details] of the items that a query selects. The host drops the other items, so each class supports all
+// fields but After. An OnInspect function that considers [Snapshot.Query] need not read the other items.
 //
 // Errors: the errors of Details; an [*ArgumentError] for After if an item has no Cursor.
 func (h *Host) FindDetails(ctx context.Context, id ID, q *DetailQuery) iter.Seq2[Resource, error] {

@@ -17,12 +17,12 @@
 //
 // # Two verbs
 //
-// [Call] runs a method of an object, and wakes the object if need be. [Await] lets an object wait for something
-// outside: while its function runs, other events may use the object.
+// [Call] runs a method of an object, and wakes the object if necessary. [Await] lets an object wait for
+// something outside: while its function runs, other events may use the object.
 //
 // # Three guarantees
 //
 // Between Awaits and Calls no other event runs in the object: one event holds its turn. No output leaves the object,
-// not even an error, before all its writes are durable. An incarnation that has ended can write nothing, set no alarm
-// and answer no caller, although its goroutines cannot be killed. The next incarnation does not wait for them.
+// not even an error, before all its writes are durable. An ended incarnation can write nothing, set no alarm and
+// answer no caller, although its goroutines cannot be killed. The next incarnation does not wait for them.
 package dohost

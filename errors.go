@@ -8,23 +8,23 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// These are the kinds of errors: errors.Is(err, kind) reports whether err is one of that kind. The message has the
-// details, and so have the types [*Error], [*Fenced], [*RowError], [*FeedError], [*DamageError], [*NameError],
+// These are the kinds of errors: errors.Is(err, kind) reports whether err is of that kind. The message has the
+// details, and so do the types [*Error], [*Fenced], [*RowError], [*FeedError], [*DamageError], [*NameError],
 // [*LimitError] and [*ArgumentError]; [DescribeError] returns a code for most of them.
 //
-// errors.Is does not report which object has returned the error: it also finds an error that a method got from
-// another object and returned. The Outcome of the outermost [*Error] reports whether the call of the caller ran.
+// errors.Is does not report which object returned the error: it also finds an error that a method got from
+// another object and returned. The Outcome of the outermost [*Error] reports whether the caller's own call ran.
 var (
 	// ErrFenced reports that the incarnation of an object has ended. Whether its call took effect is unknown, unless
 	// the [*Error] has [OutcomeRan]: then the method returned ErrFenced, and the incarnation of another object has
 	// ended. A storage operation that returns it did nothing.
 	ErrFenced = errkind.ErrFenced
 	// ErrOverloaded reports that the object, the host or the caller has reached a limit, and that a later attempt may
-	// succeed: the object's queue is full, or it has too many background tasks; the memory of the host is used up;
+	// succeed: the object's queue is full, or the object has too many background tasks; the host's memory is used up;
 	// the caller creates too many objects.
 	ErrOverloaded = errkind.ErrOverloaded
-	// ErrClosed reports that the host takes no more calls, or that nothing can be sent on a socket any more, because
-	// the object has closed it, or the client has disconnected.
+	// ErrClosed reports that the host accepts no more calls, or that nothing more can be sent on a socket because
+	// the object has closed it or the client has disconnected.
 	ErrClosed = errkind.ErrClosed
 	// ErrNotFound reports that there is no such class, method, object, row, position of a feed, or store, or that a
 	// class has no handler for a request or a socket.
@@ -37,7 +37,7 @@ var (
 	ErrConflict = errkind.ErrConflict
 	// ErrUnauthenticated reports that the caller has not proved its identity.
 	ErrUnauthenticated = errkind.ErrUnauthenticated
-	// ErrForbidden reports that the caller has no right to the object, or only the right to read, or that the object is
+	// ErrForbidden reports that the caller has no right to the object, or may only read it, or that the object is
 	// private.
 	ErrForbidden = errkind.ErrForbidden
 	// ErrMisuse reports a mistake of the program: the context does not hold the object's turn, or two goroutines use one
@@ -53,14 +53,14 @@ var (
 	ErrDamaged = errkind.ErrDamaged
 )
 
-// PanicError is the cause of the end of an incarnation after a panic in a handler. It has the stack.
+// PanicError is the cause of an incarnation's end after a panic in a handler. It includes the stack.
 type PanicError = runtime.PanicError
 
 // PublicError is an error with a Message that callers outside the process may read. If an exposed method or a handler
-// returns it, or an error that wraps it, they get Code and Message as an [ErrorBody] with Status, or Message in a
-// frame of their WebSocket. They do not get the text of any other error of an object's code, unless
-// [Options.ErrorTexts] is set: it may contain addresses, names of users, and passwords. An error of another type that
-// has the method PublicText is treated in the same way, with the code "failed" and the status 500.
+// returns it, or an error that wraps it, these callers get Code and Message as an [ErrorBody] with Status, or Message
+// in a frame of their WebSocket. They do not get the text of any other error of an object's code, unless
+// [Options.ErrorTexts] is set: such a text may contain addresses, user names and passwords. An error of another type
+// that has the method PublicText is treated in the same way, with the code "failed" and the status 500.
 type PublicError struct {
 	// Message is the text for callers.
 	Message string
@@ -110,7 +110,7 @@ func errorOf(err error) *Error {
 	return e
 }
 
-// Fenced is why an incarnation ended: the cause of its contexts, and of ErrFenced.
+// Fenced is the reason why an incarnation ended: the cause of its contexts, and of ErrFenced.
 type Fenced = runtime.Fenced
 
 // Reason is the kind of the cause that ended an incarnation: the Reason of a [*Fenced]. It is a text for logs.

@@ -13,12 +13,12 @@ import (
 // ClassExtension adds items to the objects of a class, and code that runs when an object wakes, for a package that works in objects of
 // any class, such as package ledger.
 type ClassExtension struct {
-	// Kinds are the kinds of the items. Two extensions of a class must not have a kind in common.
+	// Kinds are the kinds of the items. Two extensions of a class must not share a kind.
 	Kinds []string
 	// Inspect lists the items, after the items of OnInspect: see [Handlers].
 	Inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
 	// Admin applies an operator's action to an item, like OnAdmin, which does not get requests for these items. object is
-	// the pointer that the constructor has returned.
+	// the pointer that the constructor returned.
 	Admin func(ctx context.Context, st *State, object any, r *AdminRequest) (bool, error)
 	// Start, if it is not nil, runs with the object's turn when the object wakes, before the constructor and before any event,
 	// in the batch of the constructor. If it fails, the constructor fails with its error: see [Bind].

@@ -8,7 +8,7 @@ import (
 )
 
 // Feed is a log of the changes of the collections that name it, in order. Every insert, update and delete of a row is
-// an entry with the next higher offset, written together with the row. Like a [Collection] it is a description that
+// an entry with the next offset, written together with the row. Like a [Collection], a Feed is a description that
 // serves all objects.
 //
 //	var session = dohost.Feed{Name: "session", Keep: 1000}
@@ -28,17 +28,18 @@ import (
 type Feed struct {
 	// Name is 1 to 128 bytes, like the name of a collection.
 	Name string
-	// Values stores each row's value with its entry. Without it, reading an entry returns the value that the row has
-	// by then, and a write costs half as much.
+	// Values stores each row's value with its entry. Without Values, reading an entry returns the row's current
+	// value, and a write costs half as much.
 	Values bool
-	// Before stores with its entry the value that the row had before the change. Together with Values, the two values
-	// of a row may encode to almost 2 MiB. [Collection.Watch] needs both.
+	// Before also stores the row's value before the change with the entry. Together with Values, the two values of a
+	// row may encode to almost 2 MiB. [Collection.Watch] needs both.
 	Before bool
 	// Keep is how many entries are kept. Zero keeps all.
 	Keep int
-	// MaxAge lets an append remove entries that are this much older than the new one. Zero keeps entries of any age.
+	// MaxAge lets an append remove entries that are older than the new entry by more than this. Zero keeps entries of any
+	// age.
 	//
-	// Each append enforces both limits: it removes at most the two oldest entries, and never the last one.
+	// Each append enforces both limits: it removes at most the two oldest entries, and never the last entry.
 	MaxAge time.Duration
 }
 
@@ -59,17 +60,15 @@ const (
 	OpDelete = objectstore.OpDelete
 )
 
-// Position is a place in a feed: after the entry at Offset, which is 0 for the
-// beginning, in the log named Log. It is a plain value: a client may keep its two
-// fields in any form, such as the JSON {"Log":"01J0C1WSC8TZQ0QH1R6Z8B4M7K","Offset":12},
-// and send them back.
+// Position is a place in a feed: after the entry at Offset, which is 0 for the beginning, in the
+// log named Log. It is a plain value: a client may store its two fields in any form, such as the
+// JSON {"Log":"01J0C1WSC8TZQ0QH1R6Z8B4M7K","Offset":12}, and send them back.
 //
-// The name of the log identifies the history. It changes with the first entry after a
-// DeleteAll, after an import of the object, and after a restored backup was opened. A
-// reader gets a [*FeedError] with Reset if the feed does not have the reader's history, even if the
-// feed has become as long as that history. A reader that was not ahead of the import or the
-// backup reads on. A position without Log is valid in any log: its reader notices a
-// change of the history only if the feed ends before its Offset, or if a DeleteAll occurs while [Feed.Wait] waits.
+// The name of the log identifies the history. It changes with the first entry after a DeleteAll, after an import
+// of the object, and after a restored backup was opened. A reader gets a [*FeedError] with Reset if the feed does
+// not have the reader's history, even if the feed has become as long as that history. A reader that was not ahead
+// of the import or the backup continues. A position without Log is valid in any log: its reader notices a change
+// of the history only if the feed ends before its Offset, or if a DeleteAll occurs while [Feed.Wait] waits.
 type Position = objectstore.Position
 
 // Change is an entry of a [Feed].
@@ -80,25 +79,25 @@ type Change struct {
 	Key        string
 	Version    uint64    // of the row, after an insert or update; the last one of a deleted row
 	At         time.Time // by the host's clock, in milliseconds
-	// Value is the row, encoded: [Collection.Value] decodes it. It is nil after a
-	// delete, and where a feed without Values finds that the row is gone.
+	// Value is the row, encoded: [Collection.Value] decodes it. It is nil after a delete, and if a
+	// feed without Values finds that the row is gone.
 	Value []byte
 	// Before is the row before the change, encoded: [Collection.ValueBefore] decodes it. It is nil after an insert, and
 	// for an entry of a feed without Before.
 	Before []byte
 }
 
-// FeedError reports that a feed cannot be read from a position, and has the position from where it can be read. It is
-// [ErrNotFound]. A reader gets a copy of the rows, and reads the feed from First. Reset distinguishes a feed without the
-// reader's history from one whose entries after the position were trimmed.
+// FeedError reports that a feed cannot be read from a position, and has the first position that can be read. It is
+// [ErrNotFound]. The reader should copy the rows again, and read the feed from First. Reset is set if the feed does not
+// have the reader's history, and not if only the entries after the position were trimmed.
 type FeedError = objectstore.FeedError
 
 // readLimit is the default limit of Read.
 const readLimit = 100
 
 // Read returns the entries after a position, at most limit; zero means 100. Durable entries come first, then the
-// entries that this event has written since its last Await. Read stops before an entry of another event that is not durable
-// yet, so a reader never sees an entry that a crash could undo.
+// entries that this event has written since its last Await. Read stops before an undurable entry of another event, so a
+// reader never sees an entry that a crash could undo.
 //
 // Errors: a [*FeedError].
 func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) ([]Change, error) {
@@ -139,7 +138,7 @@ func (f *Feed) Wait(ctx context.Context, s *Storage, after Position) error {
 	return err
 }
 
-// Start returns the position before the first entry that is there.
+// Start returns the position before the first existing entry.
 func (f *Feed) Start(ctx context.Context, s *Storage) (Position, error) {
 	start, _, err := s.rt().FeedEnds(ctx, f.Name)
 	return start, err

@@ -12,11 +12,10 @@ import (
 
 // Handlers are the functions and the properties of a class of objects of type O. All fields are optional.
 type Handlers[O any] struct {
-	// Authorize decides about each request from outside the process for an object of the class:
-	// HTTP requests and WebSockets of [Host.ServeObject], calls by [Host.AuthorizeCall], and requests
-	// that reach the object through another one, such as requests for sub-agents. A class without an
-	// Authorize function serves every caller. A class with one serves only the callers that it grants rights; a zero
-	// Access is a refusal.
+	// Authorize decides about each request from outside the process for an object of the class: HTTP requests and
+	// WebSockets of [Host.ServeObject], calls by [Host.AuthorizeCall], and requests that reach the object through
+	// another one, such as requests for sub-agents. A class without an Authorize function serves every caller. A
+	// class with one serves only callers with granted rights; a zero Access is a refusal.
 	//
 	// It runs on the caller's goroutine, before the object is woken and before anything is written. It
 	// may run on many goroutines concurrently, and may block until ctx, the context of the request,
@@ -43,21 +42,21 @@ type Handlers[O any] struct {
 	// counting it. A constructor that fails before the handler counts as a failed run. If the delivery of an alarm wakes
 	// the object and the constructor sets the alarm, the count and the delay stay: the alarm is due at its new time or
 	// after the delay, whichever is later. Without an Await, a Call or a Sync in it, a handler changes its own object
-	// exactly once. With them, each part between two of them is atomic, and a crash repeats the handler over the writes of
-	// its earlier parts.
+	// exactly once. With them, each part of the handler between two of them is atomic, and after a crash the handler runs
+	// again, on the writes of its earlier parts.
 	OnAlarm func(*O, context.Context, AlarmInfo) error
 
-	// OnHTTP handles HTTP requests to the object, as an http.Handler does. The request's
-	// context holds the turn. Each flushed piece of the response waits for the writes
-	// before it, and flushing, like reading the request's body, is an [Await].
+	// OnHTTP handles HTTP requests to the object, as an http.Handler does. The request's context holds
+	// the turn. Each flushed piece of the response waits for the writes before it; flushing, like
+	// reading the request's body, is an [Await].
 	//
 	// The path is exactly as the client sent it. It is not cleaned, so it may contain ".." and
 	// empty segments. The object's name may be any valid name, such as "../../etc" or a name
 	// with U+202E. Check both before you use them as names of files.
 	OnHTTP func(*O, http.ResponseWriter, *http.Request)
 
-	// OnSocket are the handlers of the WebSockets that OnHTTP accepts by [State.Accept]. Nil means that the class has no
-	// WebSockets.
+	// OnSocket has the handlers of the WebSockets that OnHTTP accepts with [State.Accept]. Nil means that the class has
+	// no WebSockets.
 	OnSocket *SocketHandlers[O]
 
 	// OnInspect lists an object's items for operators, and their faults for [CheckDir]. It reads a [Snapshot], not the
@@ -75,9 +74,9 @@ type Handlers[O any] struct {
 	// must be set in the batch of a row that needs it.
 	OnRowWrite func(o *O, ctx context.Context, w *RowWrite) error
 
-	// Private selects by their names the objects of the class that callers outside the process cannot reach: ServeObject
-	// and Invoke refuse them. Other objects reach them, by [State.Delegate] too. It may run on many goroutines
-	// concurrently. The host reports a panic to the Listener as "access:panic", and takes the object for private. A panic
+	// Private selects, by name, the objects of the class that callers outside the process cannot reach: ServeObject and
+	// Invoke refuse them. Other objects can reach them, also by [State.Delegate]. Private may run on many goroutines
+	// concurrently. The host reports a panic to the Listener as "access:panic", and treats the object as private. A panic
 	// with [http.ErrAbortHandler] reaches the caller of ServeObject or Invoke unreported: net/http cuts the connection.
 	Private func(name string) bool
 
@@ -92,7 +91,7 @@ type Handlers[O any] struct {
 	Protocols []string
 
 	// ByReference makes callers in the process and objects of this class pass arguments and results by reference instead
-	// of a copy. Neither side may change a value after it has passed it.
+	// of copying them. Neither side may change a value that it has passed.
 	ByReference bool
 }
 

@@ -32,8 +32,8 @@ import (
 //
 // If the object cannot answer, the client gets an [ErrorBody]. If a part of the response has left already,
 // ServeObject panics with [http.ErrAbortHandler], so that the server cuts the connection and the client notices. If
-// the client leaves, a queued request is withdrawn; a handler that has started continues, and its Flush returns an
-// error.
+// the client disconnects, a queued request is withdrawn; a handler that has started continues, and its Flush
+// returns an error.
 func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 	if err := h.reachable(id); err != nil {
 		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})

@@ -31,7 +31,7 @@ type ErrorBody struct {
 	ID string `json:"id,omitempty"`
 }
 
-// Error returns the message, so that a client may pass the body on.
+// Error returns the message, so a client may pass the body on as an error.
 func (b *ErrorBody) Error() string {
 	if b == nil {
 		return "dohost: nil *ErrorBody"
@@ -82,8 +82,8 @@ var errorCodes = []struct {
 }
 
 // DescribeError returns the [ErrorBody] and the HTTP status for an error of a call, with its whole
-// text. It is for operators: [Host.WriteError] describes an error to a client. The value of a panic,
-// and the error of a constructor, are not in it; the [Listener] has them.
+// text. It is for operators: [Host.WriteError] describes an error to a client. The body contains
+// neither the value of a panic nor the error of a constructor; the [Listener] gets these.
 func DescribeError(err error) (ErrorBody, int) { return describe(readable(err)) }
 
 // errUnreadable matches no error. readable searches for it.

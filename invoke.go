@@ -17,15 +17,15 @@ import (
 // InvokeOptions are the options of [Invoke]. Nil means the zero InvokeOptions.
 type InvokeOptions struct {
 	// CallID names the call, in 1 to 128 bytes of UTF-8: no other call from the calling object to that object may have it. All calls
-	// with a context that is not of an event have one set of ids. Invoke repeats a call with an id, and the program may do so too,
-	// also after a restart if it has stored the id. The ID of an operation of package ledger is such an id. Empty means a random id
-	// for an object of another host, and none for one of this host.
+	// with a context outside of events share one set of ids. Invoke repeats a call with an id, and the program may do so too, even
+	// after a restart if it has stored the id. The ID of an operation of package ledger is such an id. Empty means a random id for
+	// an object of another host, and no id for an object of this host.
 	CallID string
-	// Keep is the retention period of the result of a call with a CallID. A repetition after it runs the method again. Zero means 24 h;
+	// Keep is the retention period of the result of a call with a CallID. A later repetition runs the method again. Zero means 24 h;
 	// less than zero and more than 30 days are errors.
 	Keep time.Duration
-	// Since is when the program has chosen the CallID. If that is longer ago than Keep, Invoke makes no attempt and returns an error, since
-	// the call may have run, and its result may have been deleted: the code of [DescribeError] is "call_expired". Zero means that Invoke does not check it.
+	// Since is when the program chose the CallID. If that is longer ago than Keep, Invoke makes no attempt and returns an error, since the call may
+	// have run and its result may have been deleted: the code of [DescribeError] is "call_expired". Zero means that Invoke does not check it.
 	Since time.Time
 }
 
@@ -43,27 +43,26 @@ const (
 )
 
 // Invoke calls an exposed method ([Expose], [ExposeRead]) of an object by its name, and returns its result when everything that the object
-// has written is durable. It is [Call] for objects that another host may have, as in a cluster (package cluster), and works for
-// objects of this host in the same way. Argument and result are JSON of at most 16 MiB, also for a class bound ByReference. The
-// type of the result cannot be inferred:
+// has written is durable. It is [Call] for objects that may be on another host, as in a cluster (package cluster), and works the same way
+// for objects of this host. Argument and result are JSON of at most 16 MiB, even for a class bound ByReference. The type of the result
+// cannot be inferred:
 //
 //	balance, err := dohost.Invoke[int](ctx, Accounts.Get(st, "bob"), "deposit", 5, nil)
 //
 // Inside a turn Invoke is an [Await]: the call leaves once the caller's writes are durable. As with Call, the host calls no Authorize
 // function.
 //
-// The object stores the result of a call with an id (see [InvokeOptions]) in one batch with the last writes of the method, and a
-// repetition gets that result. So the effects of a method without an Await occur once, however often the call is repeated. A method that awaits
-// runs at most once: if its incarnation ends during an Await, the error of this call and of all repetitions has OutcomeUnknown
-// and the code "call_interrupted", until Keep is over. A repetition waits for a run in progress. That
-// also holds for the methods of ExposeRead, which may write. So a call with an id creates the object. [Storage.DeleteAll] deletes the stored
-// results of earlier calls, and the rows of calls in progress: if a method or another event calls it, and the incarnation of the method then ends during
-// an Await, a repetition runs the method again. The JSON of a result that is stored has at most 1 MiB, so larger results fail in each call with an id
-// and in each call from another host.
+// The object stores the result of a call with an id (see [InvokeOptions]) in one batch with the last writes of the method, and a repetition gets
+// that result. So the effects of a method without an Await occur once, however often the call is repeated. A method that awaits runs at most once:
+// if its incarnation ends during an Await, the error of this call and of all repetitions has OutcomeUnknown and the code "call_interrupted", until
+// Keep is over. A repetition waits for a run in progress. All of this also applies to methods of ExposeRead, which may write. So a call with an id
+// creates the object. [Storage.DeleteAll] deletes the stored results of earlier calls, and the rows of calls in progress: if a method or another
+// event calls it, and the incarnation of the method then ends during an Await, a repetition runs the method again. The JSON of a result that is
+// stored has at most 1 MiB, so larger results fail in each call with an id and in each call from another host.
 //
 // Invoke repeats a call with an id for up to a minute while its outcome is unknown, or while no host serves the object. It repeats the call at most
-// twice if a method of the object panics or exceeds a time limit, and not at all if [State.Abort] or a restore ends its incarnation: both may also
-// delete the id, so a repetition by the program may run the method again.
+// twice if a method of the object panics or exceeds a time limit, and not at all if [State.Abort] or a restore ends the method's incarnation: both
+// may also delete the id, so a repetition by the program may run the method again.
 //
 // The errors are as for Call, with these differences. An error of the method is not the same value: errors.As finds a [*PublicError]
 // in it without its Err, errors.Is the kinds of errors, and its text has at most 4 KiB. [ErrElsewhere] means that the host has no
@@ -248,9 +247,9 @@ func (h *Host) invokeElsewhere(ctx context.Context, c *RemoteCall) (answer []byt
 // Remote carries calls of [Invoke] to the hosts that have the objects: see [Options]. Package cluster has one. Its method may be called from any
 // goroutine.
 type Remote interface {
-	// InvokeRemote makes one attempt of a call. It does not change c. It passes c to [Host.AnswerCall] of the host that has the
-	// object, and returns the answer. Its error is an [*Error] with the outcome of the attempt; with any other error the outcome is unknown.
-	// Retryable is set if another attempt may succeed. InvokeRemote ends soon after ctx, and bounds the time of an attempt.
+	// InvokeRemote makes one attempt of a call. It does not change c. It passes c to [Host.AnswerCall] of the host that has the object, and
+	// returns the answer. Its error is an [*Error] with the outcome of the attempt; with any other error the outcome is unknown. Retryable
+	// is set if another attempt may succeed. InvokeRemote must end soon after ctx, and limit the time of an attempt.
 	InvokeRemote(ctx context.Context, c *RemoteCall) (answer []byte, err error)
 }
 

@@ -12,15 +12,15 @@ import (
 //
 //	dohost.KeyOf(o.Status) + dohost.KeyOf(o.PlacedAt)
 //
-// A key that begins another sorts before it. Keys are compared by bytes, so programs may compare them with < and
-// store them as strings. The encoding is part of the format on disk.
+// A key that is a prefix of another sorts before it. Keys are compared by bytes, so programs may compare them
+// with < and store them as strings. The encoding is part of the format on disk.
 //
-// An index entry is the key, a zero byte and the row's key, and only whole parts mark the end of the key. So the key
-// of a row in an index must consist of whole parts. A write with another key returns [ErrMisuse].
+// An index entry is the key, a zero byte and the row's key, and only whole parts mark the end of the key. So a row's
+// key in an index must consist of whole parts. A write with any other key returns [ErrMisuse].
 type Key string
 
-// KeyPart is the set of types of a part of a [Key]. All integers order by value, of any type, and so do floats: NaN
-// first, and minus zero as zero. Strings order by bytes, times as instants in any zone, and false before true. Parts
+// KeyPart is the set of types of a part of a [Key]. Integers of any type order by value, and so do floats: NaN
+// first, and minus zero as zero. Strings order by bytes, times by instant in any zone, and false before true. Parts
 // of different kinds order by kind: booleans, integers, floats, strings, times.
 type KeyPart interface {
 	~bool | ~int | ~int8 | ~int16 | ~int32 | ~int64 |
@@ -62,8 +62,8 @@ func KeyOf[P KeyPart](p P) Key {
 	}
 }
 
-// KeyPrefix returns a key that is only valid as a [Query]'s Prefix. It selects the keys that have, at this place, a
-// string part that begins with s.
+// KeyPrefix returns a key that is only valid as a [Query]'s Prefix. It selects the keys with a string part at this
+// place that begins with s.
 func KeyPrefix(s string) Key { return stringPart(s) }
 
 // PrefixEnd returns the first key after k and after all keys that begin with k. As a [Query]'s End it makes k the last

@@ -29,7 +29,7 @@ type (
 	ParkReason = objectstore.ParkReason
 	// LongTurn is a turn that was held for more than a second.
 	LongTurn = runtime.LongTurn
-	// DiskSpace reports that writes are refused for want of space, or are accepted again.
+	// DiskSpace reports that the store refuses writes for lack of space, or accepts them again.
 	DiskSpace = objectstore.DiskSpace
 	// Damage describes an unreadable part of the store.
 	Damage = objectstore.Damage
@@ -51,7 +51,7 @@ type StoreStats = objectstore.Stats
 // Chaos ends incarnations at random, as a pure function of its seed and the place.
 type Chaos = eviction.Chaos
 
-// ParseChaos makes a Chaos of the values of the command's chaos flags.
+// ParseChaos makes a [Chaos] from the values of the command's chaos flags.
 func ParseChaos(evict, at, mode string, seed uint64) (Chaos, error) {
 	return eviction.ParseChaos(evict, at, mode, seed)
 }

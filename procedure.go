@@ -12,8 +12,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Procedure is a function that runs with an object of any class and any host, and that objects call by its name. It is [Do] for objects
-// of all hosts, as [Invoke] is [Call] for them:
+// Procedure is a function that runs with an object of any class on any host, and that objects call by its name. It is to [Do] as
+// [Invoke] is to [Call]:
 //
 //	               a class that the caller knows    any class
 //	this host      Call, Stub.Do                    Do
@@ -22,10 +22,10 @@ import (
 // So a program calls its own classes with Invoke. A Procedure is for packages that work with objects of any class, such as package chat, and for
 // functions that clients must not call.
 //
-// No client can call a procedure: [Host.Invoke] and [Host.AuthorizeCall] find the methods of a class alone, and no class can expose a
-// method with the name of a procedure. The caller is code with a [Locator]: an object or the program, on this host or, as in a cluster, on
-// another one that package cluster trusts by its secret. So the function may trust its argument as far as the program trusts its own objects. It
-// gets no Access.
+// No client can call a procedure: [Host.Invoke] and [Host.AuthorizeCall] find the methods of a class alone, and no class can expose a method
+// with the name of a procedure. The caller is code with a [Locator]: an object or the program, on this host or, as in a cluster, on another one
+// that package cluster trusts by its secret. So the function may trust its argument as much as the program trusts its own objects. It gets no
+// Access.
 type Procedure[In, Out any] struct{ method string }
 
 // reservedMethods begins the names of procedures among the names of methods.
@@ -38,12 +38,12 @@ var procedures struct {
 	errs   []error // the mistakes in NewProcedure, reported by Open
 }
 
-// NewProcedure makes a procedure. It is for the variables of packages, so that all programs of a cluster have the same ones, before [Open]. The
-// name begins with the name of the package, as in "chat.ask". fn gets the pointer that the constructor of the object has returned, with the object's turn. It
-// compares its type, since a caller may name any object. Argument and result are JSON, as for [Expose].
+// NewProcedure makes a procedure. It is meant for package variables, so that all programs of a cluster have the same procedures before [Open]. The
+// name should begin with the name of the package, as in "chat.ask". fn gets the pointer that the object's constructor returned, with the object's
+// turn. It must check the type of the object, since a caller may name any object. Argument and result are JSON, as for [Expose].
 //
-// A host of a program without a procedure of the name, as during an upgrade, answers a call with [ErrNotFound] and OutcomeNotRun. If it is another host
-// than the caller's, the error is Retryable, since a later one may have the procedure.
+// If the program of the host has no procedure of that name, as during an upgrade, the call fails with [ErrNotFound] and OutcomeNotRun. If that host
+// is not the caller's, the error is Retryable, since a later host may have the procedure.
 //
 // [Open] returns the errors in the arguments: an empty name, a name given twice, a nil fn, and types that JSON cannot carry. A procedure with one of
 // these errors does not exist.
@@ -82,10 +82,10 @@ func NewProcedure[In, Out any](name string, fn func(ctx context.Context, object 
 	return Procedure[In, Out]{method}
 }
 
-// Call runs the function with an object, and returns its result when everything that the object has written is durable. It makes the call, and
-// repeats it, as [Invoke] calls a method, with its errors. So an error of the function is not the same value: a result fits better for an
-// outcome that the caller must distinguish. A call to another host without a CallID in o has a random id. The function does not run again for
-// it if it has given up the turn and was interrupted: then repeat Call, if two runs of the function have the same effect as one.
+// Call runs the function with an object, and returns its result when everything that the object has written is durable. It makes and repeats
+// the call as [Invoke] does for a method, with the same errors. So an error of the function is not the same value: return outcomes that the
+// caller must distinguish as results. A call to another host without a CallID in o has a random id. If the function has given up the turn and
+// was interrupted, it does not run again for this id: then repeat Call, if two runs of the function have the same effect as one.
 func (p Procedure[In, Out]) Call(ctx context.Context, l Locator, id ID, in In, o *InvokeOptions) (Out, error) {
 	if st, ok := l.(*State); ok { // as in Get
 		l = st.host()

@@ -71,8 +71,8 @@ func keyAndCursor(r objectstore.CollectionRow) (key string, at Cursor) {
 	return string(at[len(at)-len(r.Key):]), at
 }
 
-// Cursor is a row's place in the order of a query: the same query with After set to it continues after that row, even
-// if the row has changed or is gone. As text, and so in JSON, it is base64.
+// Cursor is a row's place in the order of a query: the same query with After set to the cursor continues after that
+// row, even if the row has changed or is gone. As text, and so in JSON, it is base64.
 type Cursor string
 
 // MarshalText encodes the cursor.

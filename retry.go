@@ -12,8 +12,8 @@ import (
 )
 
 // RetryPolicy bounds the attempts of an operation that fails. The zero policy has the defaults of all fields, which
-// are the same for [Retry] and for the queue and the schedules of package agent. A policy is not changed by its use:
-// any number of goroutines may use one.
+// are the same for [Retry] and for the queue and the schedules of package agent. Using a policy does not change it:
+// any number of goroutines may share one.
 type RetryPolicy struct {
 	// MaxAttempts bounds the attempts, including the first. Zero means 3; negative, no bound.
 	MaxAttempts int
@@ -25,9 +25,9 @@ type RetryPolicy struct {
 	// MaxElapsed bounds the time from the start of the first attempt to the start of the last. Zero or negative means
 	// no bound.
 	MaxElapsed time.Duration
-	// ShouldRetry reports whether to retry after the attempt of this number, from 1, failed with err. It cannot permit
-	// a retry after the end of ctx or of the incarnation: then it is not called. Nil means the choice of the function
-	// that takes the policy; [RetryIdempotent] and [RetryAnyError] are two others.
+	// ShouldRetry reports whether to retry after the attempt of this number, from 1, failed with err. It is not called
+	// after the end of ctx or of the incarnation, when no retry is possible. Nil means the default of the function
+	// that takes the policy; [RetryIdempotent] and [RetryAnyError] are alternatives.
 	ShouldRetry func(err error, attempt int) bool
 }
 
@@ -39,7 +39,7 @@ func RetryIdempotent(err error, attempt int) bool {
 	return e != nil && !e.Overloaded() && e.Outcome == OutcomeUnknown || retryNotRun(err, attempt)
 }
 
-// RetryAnyError is a ShouldRetry for an operation that is repeated after every error, also one of its own code.
+// RetryAnyError is a ShouldRetry for an operation that is repeated after every error, including errors of its own code.
 func RetryAnyError(error, int) bool { return true }
 
 // retryNotRun permits a retry of a call that did not run and may be repeated.
@@ -72,12 +72,12 @@ func allCalls(err error, has func(*Error) bool) bool {
 // it waits, as [Sleep] does.
 //
 // With a nil ShouldRetry it retries calls that did not run and may be repeated. It then never retries an error that an
-// object's own code returned, nor a call of an overloaded object, which needs less load and not more. Durable Objects
+// object's own code returned, nor a call of an overloaded object, which needs less load, not more. Durable Objects
 // give the same advice on .retryable and .overloaded. Retry does not call fn again after the end of ctx or of the
-// incarnation, also if ShouldRetry would permit it.
+// incarnation, even if ShouldRetry would permit it.
 //
-// Errors: the last one of fn, also when ctx ends before the next attempt. If it is an [Error] with OutcomeNotRun, but
-// an earlier call may have run, the error has OutcomeUnknown. Any error of fn that is not only about calls with
+// Errors: fn's last error, even when ctx ends before the next attempt. If it is an [Error] with OutcomeNotRun, but an
+// earlier call may have run, the error has OutcomeUnknown. Any error of fn that is not only about calls with
 // OutcomeNotRun counts as a call that may have run.
 func Retry(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) error {
 	if fn == nil {

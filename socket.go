@@ -32,10 +32,10 @@ var errSocketClosed = errkind.New(errkind.ErrClosed, "the socket is closed")
 
 var errNotUTF8 = errors.New("dohost: the text frame is not valid UTF-8")
 
-// Socket is a client's WebSocket, which belongs to an object. It outlives an incarnation
-// that ends because it is idle, or for want of memory: the object leaves memory, the
-// connection stays, with its tags and its attachment, and the next message wakes the
-// object. Every other end closes the object's sockets: see [CloseRestart].
+// Socket is a client's WebSocket, which belongs to an object. It outlives an incarnation that ends
+// because it is idle or because memory is short: the object leaves memory, but the connection
+// stays, with its tags and its attachment, and the next message wakes the object. Every other end
+// closes the object's sockets: see [CloseRestart].
 //
 // Its methods may be called from any goroutine; the methods that take a context need the context
 // of an event of the object.
@@ -57,9 +57,9 @@ type SocketHandlers[O any] struct {
 	Message func(o *O, ctx context.Context, s *Socket, f Frame) error
 	// Closed is called once, after the last frame. Nil does nothing.
 	Closed func(o *O, ctx context.Context, s *Socket, c Closing) error
-	// Timeout is how long a handler may take, its Awaits included. One that takes longer ends
-	// the incarnation, and with it the object's sockets (CloseRestart). Zero means no bound;
-	// negative, or more than MaxSocketTimeout, is an error of [Open].
+	// Timeout is how long a handler may take, including its Awaits. A handler that takes longer ends
+	// the incarnation, and with it the object's sockets (CloseRestart). Zero means no bound; negative,
+	// or more than MaxSocketTimeout, is an error of [Open].
 	Timeout time.Duration
 	// Origins are the origins of pages that may connect, in addition to the server's own and
 	// to the host's: see [Options]. The host refuses a handshake of any other page before it
@@ -120,9 +120,9 @@ type AcceptOptions struct {
 	Attachment []byte
 }
 
-// Accept makes a WebSocket of the request of an OnHTTP handler. The object can use the socket immediately, and its
-// frames queue. The client is answered when the handler has returned and its writes are durable; if they are lost,
-// the client gets no WebSocket. The handler must write nothing to w.
+// Accept turns the request of an OnHTTP handler into a WebSocket. The object can use the socket immediately, and
+// its frames queue. The client gets its response when the handler has returned and its writes are durable; if
+// these writes are lost, the client gets no WebSocket. The handler must write nothing to w.
 //
 // Errors: a [*LimitError], [ErrNotFound] for a class without OnSocket, [ErrMisuse], [ErrFenced], and one for a response
 // that has begun or a request that is not for a WebSocket. After an error the handler still answers the request. A
@@ -168,8 +168,8 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 // originsOf returns the origins of pages that may connect to a class.
 func (h *Host) originsOf(c *socket.Handlers) []string { return slices.Concat(h.origins, c.Origins) }
 
-// Sockets returns the object's sockets, in the order of their acceptance, that are open, or will be when the client
-// is answered. With a tag it returns only the sockets that have it.
+// Sockets returns the object's sockets that are open, or will be open when the client gets its response, in the
+// order of their acceptance. With a tag it returns only the sockets that have the tag.
 func (s *State) Sockets(tag string) []*Socket {
 	cs := s.sockets().Of(s.ID(), tag)
 	all, each := make([]*Socket, len(cs)), make([]Socket, len(cs))
@@ -180,9 +180,10 @@ func (s *State) Sockets(tag string) []*Socket {
 	return all
 }
 
-// SetAutoResponse makes the host answer text frames of the object's sockets that equal request with response, without
-// notifying or waking the object. An empty request ends that. It takes effect when all earlier writes of the object
-// are durable, and ends with the incarnation, unless the host evicts that one for being idle or to save memory.
+// SetAutoResponse makes the host answer text frames of the object's sockets that equal request with response,
+// without notifying or waking the object. An empty request ends the automatic answers. SetAutoResponse takes effect
+// when all earlier writes of the object are durable, and ends with the incarnation, unless the host evicts the
+// incarnation for being idle or to save memory.
 //
 // Errors: a [*LimitError], [ErrMisuse], [ErrFenced].
 func (s *State) SetAutoResponse(ctx context.Context, request, response string) error {
@@ -235,7 +236,7 @@ func responseOf(w http.ResponseWriter) (*responseWriter, bool) {
 
 // Send sends a frame when all earlier writes of the object are durable, in order with the object's other outputs. If
 // the event's writes are lost, the frame is not sent. Send does not wait for the client. The host closes a socket
-// with CloseBusy if the client takes nothing for 10 s while more than 1 MiB waits for it, or if more than 32 MiB
+// with CloseBusy if the client reads nothing for 10 s while more than 1 MiB waits for it, or if more than 32 MiB
 // waits. If more waits for all clients than [Options].SendBudget allows, the host closes the sockets with the most
 // waiting bytes.
 //

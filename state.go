@@ -32,22 +32,22 @@ func (s *State) host() *Host { return s.rt().Host().Owner().(*Host) }
 
 func (s *State) sockets() *socket.Table { return s.host().sockets }
 
-// HostClosing is closed when the Close of the host begins, also when the host closes itself after a failure of the store. Close
-// waits for events, so an event that waits for a client ends its wait then. Any goroutine.
+// HostClosing is closed when the host's Close begins, even if the host closes itself after a failure of the store.
+// Close waits for events, so an event that waits for a client should then end its wait. Any goroutine.
 func (s *State) HostClosing() <-chan struct{} { return s.host().Closing() }
 
 // WriteError is [Host.WriteError] of the object's host, for a handler that answers an HTTP request itself. Any goroutine.
 func (s *State) WriteError(w http.ResponseWriter, err error) { s.host().WriteError(w, err) }
 
-// Report passes an event of a service on top of this package to the host's [Listener]. The report is an output, as
-// with [State.Emit]: it leaves when everything committed before is durable, in order with the object's other
-// outputs. It does not leave if the writes of the event are rolled back, or are lost with the end of the incarnation.
-// The host calls the Listener for the reports in their order. No output waits for that call, so a caller may get its
-// answer before the Listener gets the report. A context of this incarnation without the turn is sufficient; with another
+// Report passes an event of a service built on this package to the host's [Listener]. The report is an output, as with
+// [State.Emit]: it leaves when everything committed before is durable, in order with the object's other outputs. It
+// does not leave if the writes of the event are rolled back, or are lost with the end of the incarnation. The host
+// calls the Listener for the reports in their order. No output waits for that call, so a caller may get its answer
+// before the Listener gets the report. A context of this incarnation without the turn is sufficient; with another
 // context Report does nothing.
 //
-// Report truncates strings, and errors whose text is longer, to 4 KiB. A truncated text ends with "…"; a truncated error
-// has only its text.
+// Report truncates strings, and the texts of errors, to 4 KiB. A truncated text ends with "…"; a truncated error has
+// only its text.
 func (s *State) Report(ctx context.Context, event string, attrs ...slog.Attr) {
 	attrs = truncatedAttrs(attrs)
 	_ = s.rt().EmitOutput(ctx, 0, func(err error) { // the error is the end of the incarnation, which reports nothing
@@ -60,18 +60,17 @@ func (s *State) Report(ctx context.Context, event string, attrs ...slog.Attr) {
 // ID returns the object's class and name. Any goroutine.
 func (s *State) ID() ID { return s.rt().ID() }
 
-// Epoch returns the number of this incarnation. No two incarnations have the same one, in
-// any host or restored backup. Any goroutine.
+// Epoch returns the number of this incarnation. No two incarnations have the same number, in any
+// host or restored backup. Any goroutine may call Epoch.
 func (s *State) Epoch() Epoch { return s.rt().Epoch() }
 
 // Storage returns the object's storage. Any goroutine; its methods need the turn.
 func (s *State) Storage() *Storage { return &s.store }
 
-// SetAlarm sets the object's one alarm in place of the one that was set or is parked. A
-// time that is not in the future means now: the alarm is due when it is durable, and AlarmInfo.Scheduled is the time of this
-// call, rounded down to a millisecond. A later time is rounded up to a millisecond.
-// The alarm is one of the event's writes. It survives restarts, fires without a request,
-// never early, and at least once: see [Handlers].OnAlarm.
+// SetAlarm sets the object's one alarm, and replaces an alarm that is set or parked. A time that is not in the future
+// means now: the alarm is due when it is durable, and AlarmInfo.Scheduled is the time of this call, rounded down to a
+// millisecond. A later time is rounded up to a millisecond. The alarm is one of the event's writes. It survives
+// restarts, and fires without a request, never early, and at least once: see [Handlers].OnAlarm.
 //
 // The time is a wall-clock time, and so is the time of a retry. If the clock is set back, the alarm fires when the
 // clock reaches its time again, however long that takes.
@@ -79,17 +78,17 @@ func (s *State) Storage() *Storage { return &s.store }
 // Errors: [ErrMisuse] for a class without OnAlarm, and one for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt().SetAlarm(ctx, at) }
 
-// SetStartAlarm is SetAlarm for an alarm that is also delivered when the host starts, so that work that the end of a
-// process has interrupted resumes without waiting for the due time.
+// SetStartAlarm is SetAlarm for an alarm that is also delivered when the host starts, so that work interrupted by
+// the end of a process resumes without waiting for the due time.
 //
 // Errors: SetAlarm's.
 func (s *State) SetStartAlarm(ctx context.Context, at time.Time) error {
 	return s.rt().SetStartAlarm(ctx, at)
 }
 
-// GetAlarm returns when the alarm is due. While its handler runs there is none,
-// unless one was set since the handler began; between a failure and its retry there is.
-// A parked alarm is not set: see [State.ParkedAlarm].
+// GetAlarm returns when the alarm is due. While the alarm's handler runs, no alarm is set unless
+// one was set since the handler began; between a failure and its retry, the alarm is set. A parked
+// alarm is not set: see [State.ParkedAlarm].
 func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error) {
 	return s.rt().GetAlarm(ctx)
 }
@@ -118,8 +117,8 @@ func (s *State) Go(ctx context.Context, name string, fn func(context.Context) er
 
 // GoImmediately is [State.Go], but fn does not wait for the disk. It begins when the turn is free, even if a
 // [Transaction] around this call is rolled back. Its outputs leave the object after the writes of this event are
-// durable. The end of the process may undo all of that: use Go for a counter of starts that must survive a crash caused
-// by fn.
+// durable. The end of the process may undo all of this: to count starts in a way that survives a crash caused by fn,
+// use Go.
 func (s *State) GoImmediately(ctx context.Context, name string, fn func(context.Context) error) error {
 	if fn == nil {
 		return errkind.About("GoImmediately", errNilFunc)
@@ -128,9 +127,9 @@ func (s *State) GoImmediately(ctx context.Context, name string, fn func(context.
 }
 
 // Emit calls f with nil when everything committed before is durable, in order with the object's other outputs, or
-// with an error if the output must not leave. f runs on a goroutine of its own, and the object's later outputs wait
-// for it: it should be quick, and must not call the object. If f panics, calls runtime.Goexit or takes longer than 30
-// s, the incarnation ends. A context of this incarnation without the turn is sufficient.
+// with an error if the output must not leave. f runs on its own goroutine, and the object's later outputs wait for
+// it: f should be quick, and must not call the object. If f panics, calls runtime.Goexit or takes longer than 30 s,
+// the incarnation ends. A context of this incarnation without the turn is sufficient.
 func (s *State) Emit(ctx context.Context, f func(error)) error {
 	if f == nil {
 		return errkind.About("Emit", errNilFunc)
@@ -144,8 +143,8 @@ func (s *State) Pin(why string) (release func()) { return s.rt().Pin(why) }
 
 // AbortOptions are further effects of Abort.
 type AbortOptions struct {
-	// DropAlarm drops the alarm of the handler that aborts, instead of retrying it. An alarm set since the handler
-	// began stays. In any other event it has no effect.
+	// DropAlarm drops the alarm of the aborting handler instead of retrying it. An alarm set since the handler
+	// began stays. In any other event DropAlarm has no effect.
 	DropAlarm bool
 }
 
@@ -153,8 +152,8 @@ type AbortOptions struct {
 // get [ErrFenced] with cause, and the next event begins a new incarnation. Abort returns the error that the handler
 // should return.
 //
-// It takes any context of an event of this incarnation, with the turn or without: the fn of an Await may abort, and
-// so may a goroutine that outlives its event. With another context it does nothing.
+// It accepts any context of an event of this incarnation, with or without the turn: the fn of an Await may abort,
+// and so may a goroutine that outlives its event. With any other context it does nothing.
 //
 // Errors: the [*Fenced] with the reason for the end of the incarnation, by this Abort or before it; [ErrMisuse].
 func (s *State) Abort(ctx context.Context, cause error, o *AbortOptions) error {

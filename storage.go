@@ -28,8 +28,8 @@ const kv = objectstore.SpaceKV
 
 // Get returns the value of a key; ok is false if there is none.
 //
-// Errors: [ErrDamaged] for a value in an unknown format, and one for a value that is not a T, or contains a number that
-// a T cannot hold.
+// Errors: [ErrDamaged] for a value in an unknown format, and an error for a value that is not a T or contains a number
+// that a T cannot hold.
 func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
@@ -70,8 +70,8 @@ func put[T any](ctx context.Context, s *Storage, key string, v T, noWait bool) e
 	return encoded(v, func(data []byte) error { return s.rt().Put(ctx, kv, []byte(key), data, noWait) })
 }
 
-// GetMany returns the values of up to 128 keys, and reads them in the order of the arguments. The map lacks keys that
-// do not exist.
+// GetMany returns the values of up to 128 keys, and reads them in the order of the arguments. Keys that do not exist
+// are not in the map.
 //
 // Errors: the errors of [Get], and a [*LimitError] for too many keys.
 func GetMany[T any](ctx context.Context, s *Storage, keys ...string) (map[string]T, error) {
@@ -91,8 +91,8 @@ func GetMany[T any](ctx context.Context, s *Storage, keys ...string) (map[string
 	return found, nil
 }
 
-// PutMany writes up to 128 keys, in the order of their bytes: all of them, or after
-// an error none. It waits as [Put] does, and is a [Transaction].
+// PutMany writes up to 128 keys, in the order of their bytes: all of them, or none after an error.
+// It waits as [Put] does, and is a [Transaction].
 //
 // Errors: the errors of Put, and a [*LimitError] for too many keys.
 func PutMany[T any](ctx context.Context, s *Storage, values map[string]T) error {
@@ -151,14 +151,15 @@ func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, 
 	return deleted, nil
 }
 
-// DeleteAll removes all data of the object, its alarm included. It waits as [Put] does. It also removes the ids and the results of calls of [Invoke]: a
-// repetition of such a call runs the method again. It gets the result of a call that is in progress, unless the incarnation ends before the method returns.
+// DeleteAll removes all data of the object, including its alarm. It waits as [Put] does. It also removes the ids and
+// results of [Invoke] calls, so a repetition of such a call runs the method again. A repetition of a call in progress
+// gets the result of that call, unless the incarnation ends before the method returns.
 //
 // Errors: [ErrMisuse] in a transaction, [ErrOverloaded].
 func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll(ctx) }
 
 // Sync commits the writes of the event and returns when all writes of the object are durable, including the writes
-// of PutNoWait. It holds the turn until then; [AwaitDurable] gives it up.
+// of PutNoWait. It holds the turn until then; [AwaitDurable] gives up the turn.
 //
 // Errors: [ErrMisuse] in a transaction.
 func (s *Storage) Sync(ctx context.Context) error {
@@ -186,9 +187,9 @@ type Item[T any] struct {
 	Value T
 }
 
-// All yields the selected keys in order, as they are when the loop starts. The loop
-// must not give up the turn: the step after an Await or Call yields [ErrMisuse].
-// An error is the last thing that it yields.
+// All yields the selected keys in order, as they are when the loop starts. The loop must not give
+// up the turn: the step after an Await or Call yields [ErrMisuse]. An error is the last thing that
+// All yields.
 //
 // Errors: the errors of [Get], [ErrMisuse].
 func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[T], error] {

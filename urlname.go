@@ -5,8 +5,8 @@ import (
 	"unicode"
 )
 
-// URLName returns the name of a class as it is in URLs, by the rules of the Agents SDK. A name all in capitals is
-// lower-cased; in other names each capital begins a new part, so that ChatRoom is chat-room. Underscores become
+// URLName returns the form of a class's name in URLs, by the rules of the Agents SDK. A name all in capitals is
+// lower-cased; in other names each capital begins a new part: ChatRoom becomes chat-room. Underscores become
 // hyphens.
 func URLName(name string) string {
 	if name == strings.ToUpper(name) && name != strings.ToLower(name) {

@@ -18,11 +18,11 @@ const (
 	DeltaReset DeltaKind = 1 + iota
 	// DeltaEnter reports a row that the query selects now.
 	DeltaEnter
-	// DeltaUpdate reports a change of such a row.
+	// DeltaUpdate reports a change of a selected row.
 	DeltaUpdate
-	// DeltaExit reports a row that is no longer among them. Delta.Row is the row as it was.
+	// DeltaExit reports a row that the query no longer selects. Delta.Row is the row as it was.
 	DeltaExit
-	// DeltaReady reports that the deltas until now make the result of the query at Delta.At. The watch has nothing else
+	// DeltaReady reports that the deltas so far make up the result of the query at Delta.At. The watch has nothing more
 	// to report yet, and waits.
 	DeltaReady
 )
@@ -58,8 +58,8 @@ type WatchOptions struct {
 	Heartbeat time.Duration
 }
 
-// Watch yields the rows that q selects, and then each change of them, until the loop ends. It needs a [Feed] with
-// Values and Before, and holds no rows: with At, a watch continues exactly where another one has ended, in another
+// Watch yields the rows that q selects, and then every change to them, until the loop ends. It needs a [Feed] with
+// Values and Before, and holds no rows: with At, a watch continues exactly where another watch ended, in another
 // incarnation or process.
 //
 // A consumer that keeps a map from Cursor to Row has the result of q whenever Watch yields a DeltaReady:
@@ -82,21 +82,21 @@ type WatchOptions struct {
 // If each row has at most one place in the index of q, a map from Key to Row is sufficient.
 //
 // All deltas are durable: no crash undoes a row or a change that Watch has yielded. All watches of a feed get the changes
-// in its order. A DeltaReset repeats the rows after a DeleteAll, and if the watch was slower than the feed's Keep or
-// MaxAge allow. A watch that begins with After gets one if After is a position of another history: after an
-// import of the object or the restore of a backup.
+// in the feed's order. A DeltaReset repeats the rows after a DeleteAll, and if the watch lags by more than the feed's
+// Keep or MaxAge allow. A watch that begins with After gets a DeltaReset if After is a position of another history: after
+// an import of the object or the restore of a backup.
 //
-// The loop runs with the turn, and may write, Await and Call. Watch gives up the turn before it reads, at least once in
-// 64 changes or 256 rows, and while it waits; it then holds no iterator and no lock. It has at most 256 KiB of rows in
-// memory, or one row or change.
+// The loop runs with the turn, and may write, Await and Call. Watch gives up the turn before it reads, at least once
+// every 64 changes or 256 rows, and while it waits; it then holds no iterator and no lock. It has at most 256 KiB of
+// rows in memory, or one row or change.
 //
-// q selects by row alone: Where, and the Of and Each of the index, must return the same for the same row, or the
-// deltas are wrong. This includes a watch that continues: a program that changes q, Of or Each must not use an older
-// After, or must give the feed another name. A query with a Limit cannot be watched. With Reverse, the first rows are
-// in that order.
+// q must select by the row alone: if Where, or the index's Of or Each, returns different results for the same row,
+// the deltas are wrong. This includes a watch that continues: a program that changes q, Of or Each must not use an
+// older After, or must give the feed another name. A query with a Limit cannot be watched. With Reverse, the first
+// rows arrive in reverse order.
 //
-// A change with a value that does not decode leads to a DeltaReset: the row may have been replaced since. A row that
-// does not decode when the rows are listed ends the watch.
+// A change with an undecodable value leads to a DeltaReset: the row may have been replaced since. A row that does
+// not decode when the rows are listed ends the watch.
 //
 // Errors, the last thing that Watch yields: [ErrMisuse], inside a [Transaction] as well; an error that names the row for
 // a row that does not decode, or for such changes during ten lists in succession; [ErrOverloaded] if

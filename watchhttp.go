@@ -36,19 +36,19 @@ const watchFlush = 32 << 10
 //
 //	{"cursor":"b3Blbg","was":"ZG9uZQ","key":"a","version":2,"value":{...}}
 //
-// with was in an update only, and without a key that is not valid UTF-8. The event's id is the delta's position. A
-// client that has lost its connection sends the id of its last event as Last-Event-ID, as EventSource does, and gets
-// the deltas after it. For a request without Last-Event-ID, o.After is the position. After o.Heartbeat, by
+// with was only in an update, and without key if it is not valid UTF-8. The event's id is the delta's position. A
+// client that lost its connection sends the id of its last event as Last-Event-ID, as EventSource does, and gets the
+// deltas after that event. For a request without Last-Event-ID, o.After is the position. After o.Heartbeat, by
 // default 15 s, without an event ServeWatch sends a comment, with the position as an id.
 //
 // While the client reads slowly, ServeWatch waits without the turn; [Options].SendBudget bounds the unsent bytes. The
 // watch ends when the HTTP server reports that the client has disconnected, or when a write to the client fails.
 //
-// When the host closes, ServeWatch returns nil and the response ends, also if the client does not read. When the
-// incarnation ends in another way, the connection is cut. In both cases the client connects again and continues.
+// When the host closes, ServeWatch returns nil and the response ends, even if the client does not read. When the
+// incarnation ends in another way, the connection is cut. In both cases the client reconnects and continues.
 //
 // EventSource gives up after a status other than 200. So if the watch cannot begin now, with [ErrOverloaded] or
-// [ErrClosed], ServeWatch sends a comment and the field retry with 5 s, and returns nil: the client connects again
+// [ErrClosed], ServeWatch sends a comment and the field retry with 5 s, and returns nil: the client reconnects
 // after that time.
 //
 // Errors: other errors of Watch, and the errors of w; [ErrMisuse] for a request that no OnHTTP handler has received. If

@@ -9,10 +9,10 @@ import (
 
 // WorkPosition is the place where durable work continues after an interruption, such as a fiber and the number of its
 // checkpoints. The host puts it into the context of an alarm's handler, and packages agent and chat into the contexts of their
-// durable work. Package ledger makes the position a part of the identity of operations: equal operations of one run have
-// different identities, and a repeated run gets the identities of the interrupted one.
+// durable work. Package ledger makes the position part of the identity of operations: equal operations of one run have
+// different identities, and a repeated run gets the identities of the interrupted run.
 //
-// A position counts the equal steps of one run of the work. Each run needs a WorkPosition of its own, which begins to count at
+// A position counts the equal steps of one run of the work. Each run needs its own WorkPosition, which starts counting at
 // zero. The holder of the turn owns it.
 type WorkPosition struct {
 	name   string
@@ -23,9 +23,9 @@ type WorkPosition struct {
 }
 
 // NewWorkPosition returns the position of one run of the work with a name. The name must be the same in each run, and no other work
-// of the object may have it. number returns the number of the place where the work would continue if it were interrupted now; it
-// must be stored, and must change only when that place changes. Next calls it. A nil number means that the work may continue
-// anywhere after an interruption: then equal steps are one step, with the number 0.
+// of the object may have it. number returns the number of the place where the work would continue if it were interrupted now; that
+// number must be stored, and must change only when the place changes. Next calls number. A nil number means that the work may
+// continue anywhere after an interruption: then equal steps are one step, with the number 0.
 //
 // With an empty name, operations at the position belong to the object.
 func NewWorkPosition(name string, number func(context.Context) (uint64, error)) *WorkPosition {
@@ -55,8 +55,8 @@ func (p *WorkPosition) Name() string {
 }
 
 // Next returns the number of the place where the work continues, and the ordinal of the next step among the equal steps that
-// the run has passed since that place. Until the step is passed, the next equal step has the same ordinal: a step that fails is
-// repeated, not followed by another one. ctx must hold the turn.
+// the run has passed since that place. Until the step is passed, the next equal step has the same ordinal: a failed step is
+// repeated, not followed by another step. ctx must hold the turn.
 //
 // Errors: the errors of the number function.
 func (p *WorkPosition) Next(ctx context.Context, step string) (number, ordinal uint64, err error) {
@@ -69,8 +69,8 @@ func (p *WorkPosition) Next(ctx context.Context, step string) (number, ordinal u
 	return number, ordinal, err
 }
 
-// Pass records that a step has succeeded. number and ordinal are the values that Next has returned for it. The caller must hold the
-// turn.
+// Pass records that a step has succeeded. number and ordinal are the values that Next returned for the step. The caller must hold
+// the turn.
 func (p *WorkPosition) Pass(step string, number, ordinal uint64) {
 	if p.number == nil {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// AlarmLifecycle returns the lifecycle of an object's alarms: each run of its OnAlarm is a wake. The claim is the epoch of the
-// incarnation, whose end refuses all further requests, so no heartbeats are needed. Complete with done set to false sets the alarm to the present time.
-// After an error, OnAlarm should return it: the host delivers the alarm again.
+// AlarmLifecycle returns the lifecycle of an object's alarms: each run of its OnAlarm is a wake. The claim is the epoch of the incarnation; the end of
+// the incarnation refuses all further requests, so no heartbeats are needed. Complete with done set to false sets the alarm to the present time. After
+// an error, OnAlarm should return it: the host delivers the alarm again.
 func AlarmLifecycle(st *dohost.State) *Lifecycle[dohost.AlarmInfo] {
 	return &Lifecycle[dohost.AlarmInfo]{
 		Claim: func(context.Context, dohost.AlarmInfo) (Fence, error) {

@@ -31,11 +31,11 @@ func newMethod[O, In, Out any](name string, m func(*O, context.Context, In, *Str
 	}
 }
 
-// Callable lets clients call the method m: over their connection, and by HTTP as
-// [dohost.ExposeRead] does. Clients that may only read can call it, and [Agent.SetState] fails then.
+// Callable lets clients call the method m, over their connection and, as with [dohost.ExposeRead],
+// over HTTP. Clients that may only read can call it, and [Agent.SetState] fails then.
 //
-// Arguments are decoded into In by its type, as follows. Missing arguments keep their zero value, and
-// superfluous ones are ignored, except by a type that takes all.
+// The type In determines how arguments are decoded, as follows. Missing arguments keep their zero
+// value; superfluous arguments are ignored, unless the type takes all arguments.
 //
 //   - a struct: a sole argument that is an object, or null, is In; otherwise the arguments are its
 //     exported fields, in order
@@ -44,7 +44,7 @@ func newMethod[O, In, Out any](name string, m func(*O, context.Context, In, *Str
 //   - an interface, and a type with an UnmarshalJSON method: the argument or, of several, an array
 //   - any other type, and []byte: the first argument
 //
-// A pointer is as the type that it points to. A result of type struct{} is no result.
+// A pointer behaves like the type that it points to. A result of type struct{} means no result.
 //
 // A name has at most 256 bytes, and is not "http". [dohost.Open] refuses types that JSON cannot carry, as for
 // [dohost.Expose]. The client gets the text of a [dohost.PublicError]. Of any other error it gets "internal error" and

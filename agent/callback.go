@@ -21,8 +21,8 @@ type callback struct {
 }
 
 // OnSchedule registers the method of a callback. It runs as a separate event. Its writes up to its first Await
-// are one batch; its writes after its last Await are one batch with the end of its row. So a method without
-// an Await takes effect exactly once, any other at least once.
+// are one batch; its writes after its last Await are one batch with the end of its row. So a method without an
+// Await takes effect exactly once, and any other method at least once.
 //
 // After an error it runs again as the row's [dohost.RetryPolicy] allows; its writes stay. A panic ends the
 // incarnation, as everywhere, and the next incarnation starts the row again: see Options.MaxInterruptions.

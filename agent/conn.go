@@ -14,7 +14,7 @@ import (
 // one of an event of the agent.
 type Conn struct{ s *dohost.Socket }
 
-// The codes of connections that the agent closes by itself.
+// The codes that the agent itself closes connections with.
 const (
 	CloseFailed   = dohost.CloseFailed // OnConnect failed
 	CloseReplaced = 4409               // a newer connection has the same id; the client does not reconnect
@@ -104,9 +104,9 @@ func (c *Conn) Readonly() bool {
 	return c.flags()&readonly != 0 || ok && a.Rights != dohost.ReadWrite
 }
 
-// SetReadonly makes the agent refuse changes of its state, and of a conversation, that come from the connection: changes
-// that the client sends, and changes by the methods that it calls. Other effects of the methods are
-// not refused. SetReadonly cannot lift a restriction of the connection's Access.
+// SetReadonly makes the agent refuse changes of its state, and of a conversation, that come from the connection:
+// changes that the client sends, and changes by the methods that it calls. It does not refuse other effects of
+// the methods. SetReadonly cannot lift a restriction of the connection's Access.
 func (c *Conn) SetReadonly(ctx context.Context, on bool) error {
 	f := c.flags() &^ readonly
 	if on {
@@ -138,7 +138,7 @@ func (c *Conn) flags() flags {
 // id is a tag.
 func (a *promoted) Connections(tag string) iter.Seq[*Conn] { return a.core.clients.connections(tag) }
 
-// Broadcast sends a frame to all connections but some.
+// Broadcast sends a frame to all connections except some.
 //
 // Errors: the errors of [dohost.State.Broadcast].
 func (a *promoted) Broadcast(ctx context.Context, f dohost.Frame, except ...*Conn) error {

@@ -72,7 +72,7 @@ func (l DeadLetters) List(ctx context.Context, limit int) ([]DeadLetter, error) 
 	return list(ctx, l.jobs.rows, &deadLetterRows, &dohost.Query[deadLetterRow]{Index: byDied, Limit: limit}, l.jobs.deadLetter)
 }
 
-// Get returns a dead letter. ok is false if there is none of that id.
+// Get returns a dead letter. ok is false if there is none with that id.
 func (l DeadLetters) Get(ctx context.Context, id string) (d DeadLetter, ok bool, err error) {
 	row, ok, err := get(ctx, l.jobs.rows, &deadLetterRows, id)
 	if err != nil || !ok {
@@ -87,10 +87,10 @@ func (js *jobs) deadLetter(ctx context.Context, r deadLetterRow) (DeadLetter, er
 	return DeadLetter{r.Item.ID, r.Item.Callback, raw, r.Item.Enqueued, r.Died, r.Error}, err
 }
 
-// Retry appends a dead letter to the queue, also if it was a schedule, and reports whether
-// there was one.
+// Retry appends a dead letter to the queue, even if it was a schedule, and reports whether there
+// was one.
 //
-// Errors: one if there is an item of its id in the queue.
+// Errors: an error if the queue has an item with the same id.
 func (l DeadLetters) Retry(ctx context.Context, id string) (existed bool, err error) {
 	js := l.jobs
 	if id == "" {

@@ -13,10 +13,11 @@ var ErrDestroyed = errors.New("agent: destroyed")
 // destroyingRow is the row that marks an agent as being destroyed. Its sub-agents are destroyed first.
 const destroyingRow = "destroy"
 
-// Destroy removes the agent's whole storage, its fibers, schedules and alarm included, closes its connections
-// with code 1000, and ends the incarnation when the removal is durable. The next event finds an agent that
-// never existed. No other event runs in between, so code that still runs in the agent can write nothing more.
-// Sub-agents are destroyed first, one by one; if the incarnation ends before all are, the next one continues.
+// Destroy removes the agent's whole storage, including its fibers, schedules and alarm, closes its
+// connections with code 1000, and ends the incarnation when the removal is durable. To the next event the
+// agent never existed. No other event runs in between, so code that still runs in the agent can write nothing
+// more. Sub-agents are destroyed first, one by one; if the incarnation ends before that is done, the next
+// incarnation continues.
 //
 // It does not return nil. Errors: one that wraps [ErrDestroyed], which callers of unfinished events get too;
 // [dohost.ErrMisuse] in a transaction, and for a ctx without the turn, which leave the agent as it is. After

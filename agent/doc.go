@@ -17,23 +17,23 @@
 //			agent.Callable("rename", (*Room).Rename))
 //	}
 //
-// [Bind] lists the entry points, as for any object: the handlers that a class has at most once as fields of
+// As for any object, [Bind] lists the entry points: the handlers that a class can have only once as fields of
 // [Handlers], and the named ones as entries. All rules of objects apply to agents: events run one at a time, no
-// output leaves before it is durable, and an incarnation that has ended can do nothing.
+// output leaves before it is durable, and an ended incarnation can do nothing.
 //
 // # State
 //
 // An agent's state is one JSON value. A client's change is stored exactly as the client sent it, including
 // members that the Go type does not know, and replaces the whole value. SetState also replaces the whole value,
-// so those members are lost. A change is written, broadcast to every client except the one that sent it, and
-// passed to OnStateChanged, in this order: clients get it once it is durable, and the hook runs as a separate
+// so those members are lost. A change is written, broadcast to every client except its sender, and passed to
+// OnStateChanged, in this order: clients get the change once it is durable, and the hook runs as a separate
 // event.
 //
 // # Connections
 //
-// A connection is a WebSocket that hibernates ([dohost.Socket]). Its id is chosen by the client and is its
-// first tag, and it has a small state of its own. The agent passes frames that are not part of the wire
-// protocol to OnMessage unchanged.
+// A connection is a WebSocket that hibernates ([dohost.Socket]). The client chooses its id, which is also
+// its first tag, and it has a small state of its own. The agent passes frames that are not part of the
+// wire protocol to OnMessage unchanged.
 //
 // # Work that survives
 //
@@ -47,22 +47,22 @@
 //
 //   - A fiber's row is durable before the fiber's first step. The batch of its last step deletes the row or
 //     records the outcome. So finished work does not run again, and unfinished work is not lost.
-//   - A row names the incarnation that works on it. A row of any other incarnation is interrupted. There is no
-//     list in memory that could be wrong, or that a crash could lose.
+//   - A row names the incarnation that works on it. A row that names any other incarnation is interrupted.
+//     There is no in-memory list that could be wrong, or that a crash could lose.
 //   - Row and alarm change in one batch. Every open row has an alarm, which is also delivered when the host
 //     starts.
 //   - Recovery begins in the constructor, before OnStart and before any event. Fibers that resume without a
-//     hook do so after OnStart, so that a failing OnStart does not count as an interruption. The alarm
-//     continues recovery that the constructor could not finish. Within an incarnation a row is passed to at
-//     most one hook call at a time.
+//     hook do so after OnStart, so a failing OnStart does not count as an interruption. The alarm continues
+//     a recovery that the constructor could not finish. Within an incarnation a row is passed to at most
+//     one hook call at a time.
 //   - If the process that ran a fiber has ended, or if OnRecovery resumes it, the interruption is counted
 //     durably before the fiber resumes. So a fiber that kills its process cannot do so forever, and a resume
 //     that a Transaction rolls back never starts. If only the incarnation ended, and the process is still
 //     alive, the batch before the resume counts the interruption.
 //   - A hook call is counted durably before it starts, so a crash during the call counts. After five calls, or
-//     a day, the row is dead: it is listed, and no hook is called for it.
-//   - An error of the function ends the fiber. The end of an incarnation does not: code of an ended incarnation
-//     cannot write, so it cannot end anything.
+//     a day, the row is dead: it is listed, but no hook is called for it.
+//   - An error of the function ends the fiber. The end of an incarnation does not: the code of an ended
+//     incarnation cannot write, so it cannot end anything.
 //   - The end of a hook call commits in one batch with the hook's writes, including the start of a
 //     successor.
 //   - The batch that ends a fiber marks it as notify pending; the last batch of OnFiberEnded clears it.
@@ -77,19 +77,21 @@
 //
 // # Positions
 //
-// The contexts of fibers, of their hooks, of schedules' runs and of queue items have a position ([dohost.WorkPosition]). It is a
-// part of the identity of operations of package ledger. The number of a fiber's position is the number of its saved checkpoints, equal
-// ones included. A run of [RunFiber] in such work belongs to it. The calls of OnInterrupted and the function of
-// [InterruptedRun.Resume] have the position of the interrupted fiber. OnRecovery has none: see [InterruptedFiber.Position].
+// The contexts of fibers, of their hooks, of schedules' runs and of queue items have a position
+// ([dohost.WorkPosition]). The position is part of the identity of package ledger's operations. The number in a
+// fiber's position is the number of its saved checkpoints, including equal ones. A run of [RunFiber] in such work
+// belongs to that work. The calls of OnInterrupted and the function of [InterruptedRun.Resume] have the position
+// of the interrupted fiber. OnRecovery has no position: see [InterruptedFiber.Position].
 //
 // # The alarm
 //
-// The agent uses the object's only alarm. One file, rowwriter.go, writes the rows of durable work (fibers, schedules, the
-// queue, and the tasks of OnRows), and sets the alarm in the same batch to the earliest time that any of them needs. So does
-// a change of the rest of that time, which is in memory: KeepAlive holders, a destruction that has begun, and deferred
-// recovery. The alarm handler starts due work as separate tasks, sets the alarm again and returns: one batch.
+// The agent uses the object's only alarm. One file, rowwriter.go, writes the rows of durable work (fibers,
+// schedules, the queue, and the tasks of OnRows), and in the same batch sets the alarm to the earliest time that
+// any of them needs. The other inputs of that time are in memory (KeepAlive holders, a destruction that has
+// begun, and deferred recovery), and changing one of them also sets the alarm. The alarm handler starts due work
+// as separate tasks, sets the alarm again and returns: one batch.
 //
 // An incarnation that finds no fibers, or neither schedules nor queue items, does not read them again until it
-// writes one. It relies on that only if no Transaction can roll the reads back: if it read in the alarm's turn,
-// or in a Transaction of its own.
+// writes one. It relies on this only if no Transaction can roll the reads back: if it read in the alarm's turn,
+// or in its own Transaction.
 package agent

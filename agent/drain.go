@@ -14,7 +14,7 @@ type DrainSource struct {
 	Pending func(ctx context.Context) (bool, error)
 	// Cycle does a bounded part of the work.
 	Cycle func(ctx context.Context) error
-	// Between is called after each cycle, before the next call of Pending. It is for heartbeats and checkpoints.
+	// Between is called after each cycle, before the next call of Pending. It is meant for heartbeats and checkpoints.
 	Between func(ctx context.Context) error
 }
 
@@ -44,7 +44,7 @@ type Drained struct {
 	Completed bool
 }
 
-// Drain runs cycles until no work is pending, or a limit is reached.
+// Drain runs cycles until no work is pending or a limit is reached.
 //
 // Errors: the errors of the functions, with the number of complete cycles; [dohost.ErrMisuse] without a Pending or a Cycle; the context's cause,
 // if it has ended before a cycle.

@@ -29,7 +29,8 @@ func (readonlyError) Unwrap() []error {
 }
 
 // CheckWrite returns an error that is [dohost.ErrForbidden] in an event of a client with read-only rights, over a
-// connection or over HTTP, and nil in other events. It is for methods that change more than the agent's state.
+// connection or over HTTP, and nil in other events. It is meant for methods that change more than the agent's
+// state.
 func CheckWrite(ctx context.Context) error {
 	if by := ConnFromContext(ctx); by != nil && by.Readonly() {
 		return errReadonly

@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Handle is an agent of any struct. The hooks of an [Extension] that need no struct get a Handle, since RowWritten may run before the constructor has
-// returned the struct.
+// Handle is an agent of any struct. Hooks of an [Extension] that need no struct get a Handle, since RowWritten may run before the constructor
+// has returned the struct.
 type Handle interface {
 	Ref
 	// Object returns the agent's object.
@@ -45,8 +45,8 @@ type Extension[O any] struct {
 	RowWritten func(ctx context.Context, a Handle, w *dohost.RowWrite) error
 	// RowsParked is called after rows of a collection were parked, in the same batch: see [Rows.Parked].
 	RowsParked func(ctx context.Context, a Handle, collection string, keys []string) error
-	// Name is unique in a class: Open returns an error for two extensions with one Name, which has both descriptions. With an empty Name the extension
-	// has no name.
+	// Name is unique in a class: for two extensions with the same Name, Open returns an error with both descriptions. With an empty Name the
+	// extension has no name.
 	Name, Description string
 	// Err is an error in the declaration of the extension, which [dohost.Open] returns. Nil means that there is none.
 	Err error
@@ -68,8 +68,8 @@ type Extension[O any] struct {
 	Cancelled func(*O, context.Context, FiberInfo) error
 	// Inspect yields items for operators, after the items of the agent: see OnInspect in [dohost.Handlers].
 	Inspect func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
-	// Kinds are the kinds of the items of Inspect that Admin is called for. Admin applies an action to an item, and returns false if the extension
-	// has no such item: several extensions may have one kind. Inspect and Admin are required with Kinds.
+	// Kinds are the kinds of Inspect's items that Admin is called for. Admin applies an action to an item, and returns false if the extension has
+	// no such item: several extensions may share a kind. Inspect and Admin are required with Kinds.
 	Kinds []string
 	Admin func(*O, context.Context, *dohost.AdminRequest) (done bool, err error)
 }
@@ -128,9 +128,9 @@ func Extend[O any](e Extension[O]) Entry[O] {
 	}}
 }
 
-// ExtendShared adds one extension for all entries of a class that have the same name. Bind makes it by one call of the function of, with the
-// parts of these entries in the order of the entries. It is for hooks that need all parts of a package in a class, such as all inboxes.
-// Entries with one name must have parts of one type, and equivalent functions: Bind calls the function of the last entry.
+// ExtendShared adds one extension for all entries of a class that have the same name. Bind makes the extension with one call of the function
+// of, with the parts of these entries in the order of the entries. It is meant for hooks that need all parts of a package in a class, such
+// as all inboxes. Entries with one name must have parts of one type, and equivalent functions: Bind calls the function of the last entry.
 func ExtendShared[O, P any](name string, part P, of func(parts []P) Extension[O]) Entry[O] {
 	return Entry[O]{bind: func(c *class) {
 		at := slices.IndexFunc(c.shared, func(x *sharedExtension) bool { return x.name == name })
@@ -151,7 +151,8 @@ func ExtendShared[O, P any](name string, part P, of func(parts []P) Extension[O]
 	}}
 }
 
-// SharedParts returns the parts of [ExtendShared] of a name in the class of an agent; nil if it has none. They must not be changed.
+// SharedParts returns the parts that [ExtendShared] entries with a name have in the class of an agent; nil if there are none. The
+// caller must not change them.
 func SharedParts[P any](a Ref, name string) []P {
 	for _, x := range a.base().class.shared {
 		if x.name == name {

@@ -196,9 +196,9 @@ func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 
 // Restart restarts a fiber of [StartFiber] that failed, was cancelled, is interrupted or is dead, from its
 // last checkpoint, with all counts at zero. The fiber runs as a separate task, once the restart is durable and
-// a cancelled call of its method has returned. OnFiberEnded is no longer called for the previous end.
-// Restart reports whether it restarted the fiber: it does not restart a completed one, since finished work
-// does not run again.
+// a cancelled call of its method has returned. OnFiberEnded is no longer called for the previous end. Restart
+// reports whether it restarted the fiber: it does not restart a completed fiber, since finished work does not
+// run again.
 //
 // Errors: one for a kind that the class does not have; [dohost.ErrOverloaded] when the object has
 // too many tasks.
@@ -246,9 +246,9 @@ func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (b
 	return err == nil, err
 }
 
-// DeleteEnded deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers
-// only if q lists that status, and none with a pending call of OnFiberEnded; for dead ones see [Fibers.Delete]. It
-// deletes at most q.Limit fibers: zero means 100, the maximum is 500.
+// DeleteEnded deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers only
+// if q lists that status, and no fiber with a pending call of OnFiberEnded; for dead fibers see [Fibers.Delete].
+// It deletes at most q.Limit fibers: zero means 100, the maximum is 500.
 //
 // Errors: one for a Limit that is out of range.
 func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, err error) {
@@ -284,8 +284,8 @@ func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, er
 }
 
 // Retry runs a fiber again if it is dead, or if it has ended without completing. A dead fiber is passed to OnInterrupted
-// or OnRecovery again, with its count of hook calls at zero; any other is restarted, as [Fibers.Restart] describes. Retry
-// reports whether there was such a fiber.
+// or OnRecovery again, with its count of hook calls at zero; any other fiber is restarted, as [Fibers.Restart] describes.
+// Retry reports whether there was such a fiber.
 //
 // Errors: the errors of Restart.
 func (f Fibers) Retry(ctx context.Context, id string) (existed bool, err error) {

@@ -34,8 +34,8 @@ type Handlers[O, S any] struct {
 	OnRequest func(*O, http.ResponseWriter, *http.Request)
 
 	// OnAccept chooses the properties of a new connection, before any frame is sent to it. It does not
-	// authorize the client: Authorize has done so before the agent was woken, and its Access is in
-	// the request's context.
+	// authorize the client: Authorize did so before the agent was woken, and its Access is in the
+	// request's context.
 	OnAccept func(*O, *http.Request) ConnOptions
 
 	// OnConnect is called with a new connection, after the frames of the protocol. If it fails,
@@ -70,22 +70,22 @@ type Handlers[O, S any] struct {
 
 	// OnRecovery decides about interrupted fibers of [StartFiber]. One call gets all fibers that may resume, the
 	// oldest first; fibers that were interrupted too often have already failed. The hook resumes them in any order
-	// ([InterruptedFiber.Resume]) or ends them. A fiber without a decision when the hook returns nil has
-	// failed, in the batch of the hook's last writes (or in later ones, if the checkpoints are too large for
-	// one). Without an OnRecovery each fiber is resumed, the oldest first.
+	// ([InterruptedFiber.Resume]) or ends them. When the hook returns nil, fibers without a decision fail in the
+	// batch of the hook's last writes (or in later batches, if the checkpoints are too large for one). Without an
+	// OnRecovery each fiber is resumed, the oldest first.
 	//
-	// If the hook fails, or its incarnation ends, it is called again with the fibers that are still open, after
-	// 30 s doubling to 5 min, with up to 25 % of jitter (the same for all fibers of a call), at most five times and
-	// for at most a day; then they are dead: see [FiberQuery]. Fibers that are interrupted in the meantime get calls
-	// of their own. The first call runs in the constructor, before other events and after OnInterrupted, with 10 s for
-	// both hooks (their ctx ends then). Later calls are separate tasks, one at a time. In the constructor, waiting for
-	// a resumed fiber is useless: it has not begun.
+	// If the hook fails, or its incarnation ends, it is called again with the fibers that are still open, after 30 s
+	// doubling to 5 min, with up to 25 % of jitter (the same for all fibers of a call), at most five times and for at
+	// most a day; then they are dead: see [FiberQuery]. Fibers that are interrupted in the meantime get separate
+	// calls. The first call runs in the constructor, before other events and after OnInterrupted, with 10 s for both
+	// hooks (their ctx ends then). Later calls are separate tasks, one at a time. In the constructor, waiting for a
+	// resumed fiber is useless: it has not begun.
 	OnRecovery func(*O, context.Context, []*InterruptedFiber) error
 
-	// OnFiberEnded is called for each fiber of [StartFiber] that has completed or failed: in its method, in
-	// recovery, or by [Fibers.SetStatus]. FiberInfo has the status, the result or the error, and the last checkpoint.
-	// It is called for failures too, since no caller waits for them. It is not called for a cancelled fiber, because
-	// the caller of [Fibers.Cancel] knows about it, nor for an end after which the fiber was restarted before the call.
+	// OnFiberEnded is called for each fiber of [StartFiber] that has completed or failed: in its method, in recovery,
+	// or by [Fibers.SetStatus]. FiberInfo has the status, the result or the error, and the last checkpoint. It is
+	// called for failures too, since no caller waits for them. It is not called for a cancelled fiber, because the
+	// caller of [Fibers.Cancel] knows about it, nor if the fiber was restarted before the call.
 	//
 	// It is called in a task, once the fiber's end is durable, and at least once: the record of the call is one
 	// batch with the hook's last writes. Until then the fiber can be neither deleted nor expired. If it fails, or
@@ -97,8 +97,9 @@ type Handlers[O, S any] struct {
 	// incarnation ends before that, the hook is not called.
 	OnFiberEnded func(*O, context.Context, FiberInfo) error
 
-	// OnSub is called for each request for a sub-agent, before the sub-agent gets it. OnSub may change it. If
-	// OnSub returns false, it has answered the request, and the sub-agent gets nothing.
+	// OnSub is called for each request for a sub-agent, before the sub-agent gets the request. OnSub may
+	// change the request. If OnSub returns false, it has answered the request, and the sub-agent gets
+	// nothing.
 	OnSub func(*O, http.ResponseWriter, *http.Request, SubRequest) bool
 
 	// Options tunes the agents.

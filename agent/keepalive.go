@@ -9,9 +9,9 @@ import (
 )
 
 // KeepAlive keeps the agent in memory until release is called. A persistent heartbeat wakes the agent if its
-// incarnation ends before that, but the next incarnation is kept alive only by calls of its own. KeepAlive may
-// be called several times; the last release lets the host evict the agent. release needs a context that holds
-// the turn, may be called again, and does nothing after the end of the incarnation. A rollback of a
+// incarnation ends earlier, but only new calls of KeepAlive keep the next incarnation alive. KeepAlive may be
+// called several times; the last release lets the host evict the agent. release needs a context that holds the
+// turn, may be called again, and does nothing after the end of the incarnation. A rollback of a
 // [dohost.Transaction] does not undo KeepAlive or release.
 func (a *promoted) KeepAlive(ctx context.Context) (release func(context.Context) error, err error) {
 	return a.core.keepAlive(ctx)

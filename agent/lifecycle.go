@@ -11,7 +11,7 @@ import (
 
 // Errors of wakes.
 var (
-	// ErrWakeStale is the error of a request for a wake that its source has ended, or has replaced by a newer one.
+	// ErrWakeStale is the error of a request for a wake that its source has ended or replaced by a newer wake.
 	ErrWakeStale = errors.New("agent: the wake is stale")
 	// ErrWakeClaimed is the error of a claim of a wake that another worker has.
 	ErrWakeClaimed = errors.New("agent: another worker has the wake")
@@ -36,14 +36,15 @@ type SourceCursor struct {
 // Lifecycle connects wakes of a source, such as a queue, a webhook or an alarm, with the code that works on them: see [RunWake]. Claim is
 // required. The other functions may be nil, and then do nothing.
 //
-// The functions get the context of RunWake. A call of one Session's functions begins when the last one has returned.
+// The functions get the context of RunWake. For one Session, a call of a function begins when the last call has
+// returned.
 type Lifecycle[W any] struct {
-	// Claim assigns the wake to this worker alone. It should return ErrWakeStale or ErrWakeClaimed, also wrapped, for a wake that
-	// it cannot have.
+	// Claim assigns the wake exclusively to this worker. For a wake that it cannot have, it should return ErrWakeStale or
+	// ErrWakeClaimed, possibly wrapped.
 	Claim func(ctx context.Context, wake W) (Fence, error)
 	// Heartbeat extends the claim.
 	Heartbeat func(ctx context.Context, wake W, f Fence) error
-	// Checkpoint records how far the work has come. Its effects are durable.
+	// Checkpoint records the progress of the work. The effects of that work are durable.
 	Checkpoint func(ctx context.Context, wake W, f Fence, to []SourceCursor) error
 	// Complete ends the wake. If done is false there is more work, and the source should send another wake soon.
 	Complete func(ctx context.Context, wake W, f Fence, done bool) error
@@ -52,7 +53,8 @@ type Lifecycle[W any] struct {
 
 	// Compare compares two positions of a source, as [strings.Compare] does. Nil compares their bytes.
 	Compare func(source, a, b string) int
-	// HeartbeatInterval is the time between two calls of Heartbeat while the work runs: a third of the lease, say. Zero means none.
+	// HeartbeatInterval is the time between two calls of Heartbeat while the work runs, for example a third of the lease. Zero
+	// means none.
 	HeartbeatInterval time.Duration
 }
 

@@ -14,16 +14,16 @@ import (
 
 // RowsOptions tunes [OnRows] and [OnRowBatch]. Nil means the defaults.
 type RowsOptions struct {
-	// Prefix selects the rows of the index whose keys begin so: KeyOf("pending") in an index of states. Empty means all
-	// rows of the index.
+	// Prefix selects the rows of the index by the beginning of their keys: KeyOf("pending") in an index of states.
+	// Empty means all rows of the index.
 	Prefix dohost.Key
 	// Parallel bounds the calls of the method that run at a time in one agent. Zero means 1: the calls follow the order of
 	// the index. At most 1,000.
 	Parallel int
 	// Batch bounds the rows of one call of OnRowBatch. Zero means 50; at most 500. OnRows ignores it.
 	Batch int
-	// MaxAttempts bounds the calls for a row that fail or are interrupted, one after the other. Then the row is parked. Zero
-	// means 5; negative means no bound.
+	// MaxAttempts bounds the consecutive failed or interrupted calls for a row. Then the row is parked. Zero means 5;
+	// negative means no bound.
 	MaxAttempts int
 	// RetryDelay is the delay after the first failure. It doubles up to MaxRetryDelay, and each delay is up to 25 % longer.
 	// Zero means 1 s and 5 min.
@@ -66,31 +66,31 @@ func (o *RowsOptions) check() error {
 	return nil
 }
 
-// OnRows makes the rows of an index work: the agent calls m with each row until the row has left the index. Code of any kind
-// may insert rows. The agent's alarm is set in the batch that puts a row into the index, so the row wakes the agent without
-// a request, also after a crash of the process.
+// OnRows turns the rows of an index into work: the agent calls m with each row until the row has left the index. Any code
+// may insert rows. The batch that puts a row into the index also sets the agent's alarm, so the row wakes the agent without
+// a request, even after a crash of the process.
 //
 // m runs as a separate event. It gets the row as it is when the call begins. To finish the row, m deletes it or changes it
-// so that it is no longer in the index. The writes of m after its last Await are one batch with the end of the call: if the
-// row leaves the index there, it leaves it together with the effects. m runs at least once for each row, and exactly
+// so that it is no longer in the index. The writes of m after its last Await are one batch with the end of the call: a row
+// that leaves the index in this batch leaves it together with the effects. m runs at least once for each row, and exactly
 // once if it has no Await and returns no error.
 //
-// A call has failed if m returns an error, or nil although the row is still in the index. Then the agent calls m again,
-// later. After RowsOptions.MaxAttempts the row is parked: it stays in the index, and m is not called for it until other code
-// writes it, or it is retried ([Rows], dohost retry). Other rows are not affected. A [PostponeError] is no failure: the agent
-// calls m again after its time. If other code has written the row during a successful call, the agent calls m again
-// immediately, with the new row. The methods of OnRows and the related functions are not other code: otherwise two methods that
-// write a row of each other would repeat one another without a delay. A row that does not decode is parked.
+// A call has failed if m returns an error, or nil although the row is still in the index. Then the agent calls m again, later.
+// After RowsOptions.MaxAttempts the row is parked: it stays in the index, and m is not called for it until other code writes
+// it, or it is retried ([Rows], dohost retry). Other rows are not affected. A [PostponeError] is not a failure: the agent calls
+// m again after the error's time. If other code has written the row during a successful call, the agent calls m again
+// immediately, with the new row. The methods of OnRows and the related functions do not count as other code: otherwise two
+// methods that write each other's rows would repeat one another without a delay. A row that does not decode is parked.
 //
-// A row that leaves the index and enters it again is new work, with another position, after the end of a call that runs for
-// the old one. If only m itself takes the row out and puts it back, the row stays in the current call.
+// A row that leaves the index and enters it again is new work, with another position, which begins after the end of a
+// running call for the old row. If only m itself takes the row out and puts it back, the row stays in the current call.
 //
 // If the end of the incarnation interrupts a call, the next incarnation calls m again. A row whose calls may have ended
 // their process waits until the other rows have begun, and begins when no other such row is running.
 //
-// Open returns an error for an index that the collection does not have, for a second OnRows whose rows overlap, and for
-// options out of their bounds. The names of the collection and of the index, and the prefix, are stored with the state
-// of a row.
+// Open returns an error for an index that the collection does not have, for a second OnRows with overlapping rows, and
+// for options out of their bounds. The names of the collection and of the index, and the prefix, are stored with the
+// state of a row.
 func OnRows[O, T any](of *dohost.Collection[T], index string, m func(*O, context.Context, dohost.Row[T]) error, o *RowsOptions) Entry[O] {
 	var call func(any, context.Context, []any) error
 	if m != nil {
@@ -101,19 +101,19 @@ func OnRows[O, T any](of *dohost.Collection[T], index string, m func(*O, context
 	return workIndexEntry[O](of, index, o, 1, call)
 }
 
-// OnRowBatch is [OnRows] with up to RowsOptions.Batch rows for each call: all rows that are in the index when the call
-// begins, in the order of the index. The rows of a call stay together. If the call fails, m gets the rows that are still in the
-// index again; rows inserted in between are not included. The rows of a call are parked together: a batch should be
-// small if one row can fail the others, or m should take such a row out of the index itself.
-// A row that m takes out of the index is progress: the calls that have failed or were interrupted before do not count for the
-// other rows. All rows of a call have one position: for operations of package ledger, give each row a ledger.Scope of its own.
+// OnRowBatch is [OnRows] with up to RowsOptions.Batch rows for each call: all rows that are in the index when the call begins,
+// in the order of the index. The rows of a call stay together. If the call fails, m gets the rows that are still in the index
+// again; rows inserted in between are not included. The rows of a call are parked together: a batch should be small if one row
+// can fail the others, or m should take such a row out of the index itself. A row that m takes out of the index is progress:
+// earlier failed or interrupted calls no longer count for the other rows. All rows of a call share one position: for operations
+// of package ledger, give each row its own ledger.Scope.
 func OnRowBatch[O, T any](of *dohost.Collection[T], index string, m func(*O, context.Context, []dohost.Row[T]) error, o *RowsOptions) Entry[O] {
 	return workIndexEntry[O](of, index, o, 50, batchCall(m))
 }
 
-// OnRowGroups is [OnRowBatch] with rows of one group in each call. group returns the name of a row's group, which depends on the
-// row alone. So a row that fails a call, or ends its process, affects the rows of its group only. The groups begin in the order of
-// their first rows. A call gets the rows of its group among the first 100 that wait, or Batch if that is more.
+// OnRowGroups is [OnRowBatch] with rows of one group in each call. group returns the name of a row's group, which must depend on
+// the row alone. So a row that makes a call fail, or ends its process, affects only the rows of its group. The groups begin in
+// the order of their first rows. A call gets the rows of its group among the first 100 that wait, or Batch if that is more.
 func OnRowGroups[O, T any](
 	of *dohost.Collection[T], index string, group func(T) string, m func(*O, context.Context, []dohost.Row[T]) error, o *RowsOptions,
 ) Entry[O] {

@@ -8,10 +8,10 @@ import (
 	"github.com/dohost/dohost/internal/work"
 )
 
-// PostponeError is the error of a method of [OnRows], [OnRowBatch] or [OnRowGroups] that leaves its rows for a later call. It is for work
-// that cannot be done at this time although nothing is wrong, such as while a budget is exhausted: unlike another error, it counts as no
-// attempt, is not reported, and does not park the rows. The writes of the call remain, as after any error. A write of such a row by
-// other code makes the row due immediately, and so does [Rows.Wake].
+// PostponeError is the error of a method of [OnRows], [OnRowBatch] or [OnRowGroups] that leaves its rows for a later call. It is meant
+// for work that cannot be done now although nothing is wrong, for example while a budget is exhausted: unlike other errors, it does not
+// count as an attempt, is not reported, and does not park the rows. The writes of the call remain, as after any error. A write of such a
+// row by other code makes the row due immediately, and so does [Rows.Wake].
 type PostponeError struct {
 	// After is the time until the next call. Less than a second means a second.
 	After time.Duration
@@ -19,7 +19,7 @@ type PostponeError struct {
 	Err error
 }
 
-// Error has the time and the reason.
+// Error states the time and the reason.
 func (e *PostponeError) Error() string {
 	return fmt.Sprintf("agent: postponed for %v: %v", e.delay(), e.Err)
 }
@@ -45,7 +45,8 @@ func (rw *rowWork) postpone(ctx context.Context, x *indexWork, call *rowCall, t 
 }
 
 // CallID returns the id of the call of a method of [OnRows], [OnRowBatch] or [OnRowGroups] that ctx belongs to, for [Rows.Wake]. All calls for the
-// same rows have it, also after an interruption: it is in their [RowsInfo]. It is empty in any other context, also in one of another object.
+// same rows share the id, even after an interruption: it is in their [RowsInfo]. It is empty in any other context, including contexts of other
+// objects.
 func (r Rows) CallID(ctx context.Context) string {
 	call, ok := ctx.Value(rowCallKey{}).(*rowCall)
 	if !ok || call.of != r.work {
@@ -54,9 +55,9 @@ func (r Rows) CallID(ctx context.Context) string {
 	return call.ID
 }
 
-// Wake makes rows due that are postponed by a [PostponeError]. It is for code that stores the results that their calls need. ids are the
+// Wake makes rows due that a [PostponeError] has postponed. It is meant for code that stores the results that their calls need. ids are the
 // [Rows.CallID] of those calls. If a call still runs and then returns a PostponeError, the next call follows without a delay. So a call misses
-// no result if it looks for the result and arranges for a Wake in one turn, and returns a PostponeError. Earlier failures of the rows still
+// no result if it checks for the result and arranges for a Wake in one turn, and then returns a PostponeError. Earlier failures of the rows still
 // count. Wake has no effect on rows that wait for another reason, nor on parked rows.
 //
 // Errors: [dohost.ErrMisuse] without the turn; [dohost.ErrFenced]; the errors of the storage.

@@ -35,9 +35,9 @@ var queue = dohost.Collection[item]{
 
 // QueueOptions tunes [Enqueue]. Nil means the defaults.
 type QueueOptions struct {
-	// ID is the item's id, 1 to 256 bytes. If the queue has an item of that id, the new one takes its place. If
-	// the old one is running, its outcome is ignored, and the new one runs after it. Empty means a generated
-	// id.
+	// ID is the item's id, 1 to 256 bytes. If the queue has an item with that id, the new item takes its place.
+	// If the old item is running, its outcome is ignored, and the new item runs after it. Empty means a
+	// generated id.
 	ID string
 	// Retry bounds the attempts of a run: its MaxAttempts and its MaxElapsed begin again if the end of an incarnation
 	// interrupts the run. Every error is retried, until the end of the incarnation. ShouldRetry must be nil, since a

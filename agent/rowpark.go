@@ -10,8 +10,8 @@ import (
 
 // Park parks rows of a collection that wait after a [PostponeError] or a failed call, together with the other rows of their calls, as if the calls
 // had failed too often. why is the reason, for operators. A retry, or a write of a row by other code, makes the rows due again. Park returns the
-// number of these calls. It leaves out a row that does not wait: its call is running, the row is parked already, or no call for it has begun. All
-// is one batch.
+// number of these calls. It skips a row that does not wait: its call is running, the row is already parked, or no call for it has begun.
+// Everything is one batch.
 //
 // Errors: those of the collections.
 func (r Rows) Park(ctx context.Context, collection string, keys []string, why error) (parked int, err error) {

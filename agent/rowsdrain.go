@@ -21,8 +21,8 @@ func (r Rows) Pending(ctx context.Context) (bool, error) {
 }
 
 // Drain waits until no row is pending: see [Rows.Pending]. The agent calls the methods in any case, so Drain runs none. A cycle is a call that
-// has ended, and the wait itself ends at MaxTime. The defaults are those of [Drain]: 50 calls, and 25 s. A wake of another system uses it in
-// the function of [RunWake], and passes Completed to the session.
+// has ended, and the wait itself ends at MaxTime. The defaults are those of [Drain]: 50 calls, and 25 s. For a wake of another system, call it
+// in the function of [RunWake], and pass Completed to the session.
 //
 // Errors: [dohost.ErrMisuse] in a method of OnRows, which would wait for itself; those of [Rows.Wait].
 func (r Rows) Drain(ctx context.Context, o *DrainOptions) (d Drained, err error) {
@@ -58,8 +58,8 @@ func (r Rows) Drain(ctx context.Context, o *DrainOptions) (d Drained, err error)
 
 var errDrainTime = errors.New("agent: the time of the drain is over")
 
-// Wait gives up the turn until a call of a method of OnRows has ended, or code has written a row of a collection that has an OnRows, or 30 s have
-// passed. It is for loops that look for a result. The loop must keep the turn between its read and Wait: then it misses no result.
+// Wait gives up the turn until a call of a method of OnRows has ended, code has written a row of a collection that has an OnRows, or 30 s have
+// passed. It is meant for loops that wait for a result. The loop must keep the turn between its read and Wait, so that it misses no result.
 //
 // Errors: [dohost.ErrMisuse] in a [dohost.Transaction] and without the turn; [dohost.ErrFenced]; the context's cause.
 func (r Rows) Wait(ctx context.Context) error {
@@ -89,9 +89,9 @@ func (r Rows) Wait(ctx context.Context) error {
 }
 
 // WaitElsewhere calls fn and returns its error. It is for a method of OnRows that waits for another object: fn calls that object, and gives up the
-// turn while it waits. Rows whose calls may have ended their process are handled one at a time. A call that is inside of fn does not count, so the
-// next of these rows may begin. Without WaitElsewhere, a method whose callee needs one of them, such as an agent that asks another one, which asks
-// back, would wait for itself. Calls of one method may be nested and concurrent. Outside of such a method WaitElsewhere only calls fn.
+// turn while it waits. Rows with calls that may have ended their process are handled one at a time. A call that is inside fn does not count, so
+// the next of these rows may begin. Without WaitElsewhere, a method would wait for itself if its callee needs one of these rows, as when an agent
+// asks another agent, which asks back. Calls of one method may be nested and concurrent. Outside of such a method WaitElsewhere only calls fn.
 //
 // Errors: that of fn; in a method also [dohost.ErrMisuse] without the turn, [dohost.ErrFenced], and those of the storage.
 func (r Rows) WaitElsewhere(ctx context.Context, fn func(context.Context) error) error {

@@ -18,8 +18,8 @@ const (
 	RowsParked  RowsState = "parked"  // too many calls have failed or were interrupted
 )
 
-// RowsInfo describes the rows of a call of [OnRows] or [OnRowBatch] that has begun and not finished them. A row without a
-// call has none.
+// RowsInfo describes the rows of a call of [OnRows] or [OnRowBatch] that has begun but has not finished them. A row
+// without a call has no RowsInfo.
 type RowsInfo struct {
 	ID      string    `json:"id"`
 	Index   string    `json:"index"` // the names of the collection and of the index, and the prefix, quoted
@@ -42,8 +42,8 @@ func (t *rowTask) info() RowsInfo {
 	return info
 }
 
-// List returns the rows whose calls run, wait or are parked: the parked ones alone if parked is set. limit is 1 to 100;
-// zero means 50.
+// List returns the rows with calls that run, wait or are parked: only the parked rows if parked is set. limit is 1 to
+// 100; zero means 50.
 //
 // Errors: one for a limit that is out of range.
 func (r Rows) List(ctx context.Context, parked bool, limit int) ([]RowsInfo, error) {
@@ -59,7 +59,7 @@ func (r Rows) List(ctx context.Context, parked bool, limit int) ([]RowsInfo, err
 }
 
 // Collection returns the collection of that name that has an OnRows of the agent's class, as a [*dohost.Collection]. Nil means that there is
-// none. It is for packages that reach the rows of agents of any class, such as package inbox.
+// none. It is meant for packages that access the rows of agents of any class, such as package inbox.
 func (r Rows) Collection(name string) any {
 	for _, x := range r.work.indexes {
 		if x.collection == name {
@@ -69,7 +69,7 @@ func (r Rows) Collection(name string) any {
 	return nil
 }
 
-// Parked reports whether a row of a collection that has an OnRows is parked. In contrast to List, it reads that row alone.
+// Parked reports whether a row of a collection that has an OnRows is parked. Unlike List, it reads only that row.
 //
 // Errors: those of the collections.
 func (r Rows) Parked(ctx context.Context, collection, key string) (bool, error) {

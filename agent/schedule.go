@@ -76,8 +76,9 @@ func (w When) dedupKey(name string, payload json.RawMessage) string {
 	return base64.RawURLEncoding.EncodeToString(h[:])
 }
 
-// Idempotence selects the behavior of [Schedule] if there is an equal schedule: one of the same kind, callback
-// and payload, and the same interval, or expression and zone. The times of After and At are not compared.
+// Idempotence selects the behavior of [Schedule] if there is an equal schedule: a schedule with the same kind,
+// callback and payload, and the same interval, or expression and zone. The times of After and At are not
+// compared.
 type Idempotence int
 
 // The zero Idempotence suits calls of Schedule that repeat, such as those in OnStart.
@@ -98,13 +99,14 @@ type ScheduleOptions struct {
 
 // Schedule makes the agent run a callback once or repeatedly, and returns the schedule's id. The schedule is as
 // durable as the agent's storage. A run that was due while the host was down starts late, and only once for all
-// the times that it missed.
+// missed times.
 //
 // A schedule of [After] or [At] is deleted when its callback has returned; an error is reported as
-// "schedule:error". If the end of an incarnation cuts off a run, the run starts again; after Options.MaxInterruptions
-// such ends the schedule becomes a dead letter ([DeadLetters.List]). An interval that has been running for
-// Options.StuckAfter starts again, and the outcome of the stuck run is ignored. A callback that schedules itself
-// should not be [Idempotent]; the running schedule does not count as equal, though, if it is of After or At.
+// "schedule:error". If the end of an incarnation cuts off a run, the run starts again; after
+// Options.MaxInterruptions such ends the schedule becomes a dead letter ([DeadLetters.List]). If a run of an
+// interval takes longer than Options.StuckAfter, the next run starts, and the outcome of the stuck run is ignored.
+// A callback that schedules itself should not be [Idempotent], although a running schedule of After or At does not
+// count as equal.
 //
 // Errors name the invalid argument: an unknown callback, or one with another payload type; an invalid [When]; a
 // policy; a payload that is not JSON, or a [*dohost.LimitError] for one of more than nearly 2 MiB. Then nothing

@@ -43,8 +43,8 @@ func (s *Session[W]) Heartbeat(ctx context.Context) error {
 	})
 }
 
-// SaveCursors records the position reached in each source. The effects up to it must be durable. It may repeat the last position of a
-// source.
+// SaveCursors records the position reached in each source. The effects up to that position must be durable. SaveCursors may repeat
+// the last position of a source.
 //
 // Errors: [ErrCheckpointBack] for a position that precedes an accepted one, or an earlier one of the call, and then none is recorded; the errors of
 // the Lifecycle's Checkpoint; [ErrWakeEnded]; the context's cause.

@@ -25,9 +25,9 @@ type FiberKind[T any] string
 // KindOptions tunes the fibers of a kind. A nil *KindOptions, and the zero KindOptions, mean the
 // defaults.
 type KindOptions struct {
-	// MaxRetries bounds the retries of a fiber's method. Two things count: errors that the method has returned,
-	// and interruptions (ends of its incarnation) since the fiber's checkpoint last changed. So a fiber that
-	// makes progress survives any number of restarts, up to 10,000. Zero means 3; negative, no retry.
+	// MaxRetries bounds the retries of a fiber's method. Two things count: errors that the method returned, and
+	// interruptions (ends of its incarnation) since the fiber's checkpoint last changed. So a fiber that makes
+	// progress survives any number of restarts, up to 10,000. Zero means 3; negative, no retry.
 	MaxRetries int
 	// KeepCompleted is the retention period of completed and cancelled fibers. It begins with the end, or with
 	// the return of OnFiberEnded. Zero means 24 h; negative, no expiry.
@@ -134,23 +134,23 @@ func (f *Fiber[T]) SetResult(v any) (err error) {
 // FiberOptions tunes [StartFiber]. A nil *FiberOptions, and the zero FiberOptions, mean the
 // defaults.
 type FiberOptions struct {
-	// Key makes StartFiber idempotent: while a fiber of that key is kept, no other is started. At most 256
-	// bytes.
+	// Key makes StartFiber idempotent: while a fiber with that key is kept, no other is started. At most
+	// 256 bytes.
 	Key string
 }
 
 // Started is the result of [StartFiber].
 type Started struct {
 	ID string `json:"id"`
-	// Accepted is false if ID is an earlier fiber of the same key.
+	// Accepted is false if ID is an earlier fiber with the same key.
 	Accepted bool `json:"accepted"`
 }
 
 // StartFiber starts a fiber of a kind from a checkpoint. The fiber runs as a separate task, once the event's
-// writes are durable, and not at all if they are rolled back or lost. When its incarnation ends, the next one
-// calls the method again with the last checkpoint; when the method fails, it is called again immediately.
-// [KindOptions].MaxRetries bounds both. [Fibers.Get] finds the fiber until it has ended, and for its
-// retention period afterwards.
+// writes are durable, and not at all if they are rolled back or lost. When its incarnation ends, the next
+// incarnation calls the method again with the last checkpoint; when the method fails, it is called again
+// immediately. [KindOptions].MaxRetries bounds both. [Fibers.Get] finds the fiber until it has ended, and for
+// its retention period afterwards.
 //
 // Errors: one for a kind that the class does not have, or has with another checkpoint type, and for a key that
 // belongs to a fiber of another kind; a [*dohost.LimitError]; [dohost.ErrOverloaded] when the object has too

@@ -116,7 +116,7 @@ func objectOf(path []dohost.ID) string {
 // goroutine.
 func (a *promoted) Path() []dohost.ID { return a.core.path() }
 
-// Parent returns a stub for this agent's parent; ok is false if there is none of that class.
+// Parent returns a stub for this agent's parent; ok is false if it has no parent of that class.
 func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok bool) {
 	c := a.base()
 	path := c.path()
@@ -222,7 +222,7 @@ type deletion struct {
 }
 
 // Delete destroys a sub-agent with its own sub-agents, and reports whether there was one. If [SubAgent]
-// or a request asks for it during the deletion, it is listed afterwards, as a new agent.
+// or a request asks for the sub-agent during the deletion, it is listed afterwards, as a new agent.
 //
 // Errors: [dohost.ErrNotFound] for a class without a [Sub] entry, and the errors of a call.
 func (s SubAgents) Delete(ctx context.Context, class, name string) (existed bool, err error) {

@@ -45,8 +45,9 @@ func Every(d time.Duration) When { return When{kind: KindInterval, delay: d} }
 // the week, or @yearly, @monthly, @weekly, @daily or @hourly. If both days are restricted, one match is enough.
 // The zone is an IANA name; "" means UTC.
 //
-// Where the clock changes, a time of day still runs once a day: if the clock reads it twice, the first time; if
-// the clock is put forward past it, at that moment. An hourly expression runs in every hour that elapses.
+// Where the clock changes, a time of day still runs once a day: if the clock shows the time twice, at the
+// first; if the clock is put forward past the time, at that moment. An hourly expression runs in every hour
+// that elapses.
 func Cron(expr, zone string) When { return When{kind: KindCron, cron: expr, zone: zone} }
 
 // first returns when a new schedule is due. The errors name the invalid part.

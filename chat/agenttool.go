@@ -36,9 +36,9 @@ import (
 // defaults.
 type AgentToolOptions struct {
 	// To returns the name of the agent that a call asks. It is called with the turn of the calling agent, and again if that
-	// is interrupted. An error is the result of the call. Nil means the name of the calling agent; a
-	// sub-agent, whose name is not unique, then gets an error. For SubAgentTool nil means that each call has a sub-agent of its
-	// own. AgentTool does not ask objects with names that begin with "sub/", which are sub-agents.
+	// agent is interrupted. An error is the result of the call. Nil means the name of the calling agent; a sub-agent then gets
+	// an error, since its name is not unique. For SubAgentTool nil means that each call gets its own sub-agent. AgentTool does
+	// not ask objects with names that begin with "sub/", which are sub-agents.
 	To func(ctx context.Context, input json.RawMessage) (name string, err error)
 	// Parameters is the JSON schema of the input, an object. The message for the agent is the member "message", if that is a
 	// string, or else the JSON of the input. Nil means an object with a message.
@@ -46,23 +46,23 @@ type AgentToolOptions struct {
 	// Timeout bounds the time from the start of the call to the answer. After it the model receives an error, and the answer
 	// is discarded. The agent continues its reply. Zero means 120 s; negative means no bound.
 	Timeout time.Duration
-	// Depth bounds the number of agents that ask each other in a chain, without the last one. Zero means 5; more than 5, and
-	// less than 0, are errors of [Answer].
+	// Depth bounds the number of agents that ask each other in a chain, not counting the last. Zero means 5; more than 5,
+	// and less than 0, are errors of [Answer].
 	Depth int
 	// Private hides the progress of the asked agent from the clients of the calling agent: see docs/delegation.md. They see the
 	// call and its result.
 	Private bool
 }
 
-// AgentTool returns a tool that lets a model ask another chat agent, of this host or of another one as in a cluster. The input is an object with a message,
-// which becomes a message of the user at that agent. The result is an object with the text of its reply, as the response. A
-// call is an [External] call: its reply ends, and continues with the answer. Each call is one request at the agent, also after
-// interruptions of either side, and the caller waits without an event, a turn or a connection. A reply of the agent that waits
-// for calls of its own answers when it has continued and ended, also if newer messages follow it.
+// AgentTool returns a tool that lets a model ask another chat agent, on this host or, in a cluster, on another. The input is an
+// object with a message, which becomes a user message at that agent. The result is an object with the text of its reply, as the
+// response. A call is an [External] call: its reply ends, and continues with the answer. Each call is one request at the agent,
+// even after interruptions of either side, and the caller waits without an event, a turn or a connection. If the agent's reply
+// waits for its own calls, it answers when it has continued and ended, even if newer messages follow it.
 //
 // The result is an error if the agent fails, is stopped, or refuses the request (OnAsked of [Handlers]); if it has not
 // answered after Timeout; if its class or its name does not exist; if it is already one of the agents that ask each other, or
-// Depth of them ask each other. There is no automatic retry. The end of the caller's reply by a stop cancels the request.
+// Depth of them ask each other. There is no automatic retry. A stop of the caller's reply cancels the request.
 //
 // [Answer] returns an error for options that are not valid. The fields of the returned Tool may be changed, except Run,
 // Policy and External.
@@ -82,8 +82,8 @@ func AgentTool[O any, P interface {
 	})
 }
 
-// SubAgentTool is [AgentTool] for a sub-agent of the calling agent, whose class needs an [agent.Sub] entry for ns. A call makes
-// the sub-agent unless it exists. It is kept: see [agent.SubAgents.Delete].
+// SubAgentTool is [AgentTool] for a sub-agent of the calling agent, whose class needs an [agent.Sub] entry for ns. A call
+// creates the sub-agent unless it exists. The sub-agent is kept: see [agent.SubAgents.Delete].
 func SubAgentTool[O any, P interface {
 	*O
 	Ref
@@ -146,7 +146,7 @@ type Asked struct {
 	Deadline time.Time   // the end of the wait of From; zero if there is none
 }
 
-// Asked returns the origin of the request. ok is false unless another agent has asked, by an [AgentTool].
+// Asked returns the origin of the request. ok is false unless another agent asked, with an [AgentTool].
 func (r *Reply) Asked() (a Asked, ok bool) {
 	from := r.l.row.Asked
 	if from == nil {

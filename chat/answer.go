@@ -19,7 +19,7 @@ type AnswerOptions struct {
 	// the count again; [Complete] does not.
 	MaxSteps int
 	// MaxMessages bounds the messages in the prompt after the summaries, the newest: see [Reply.Context]. A bound below
-	// [History].Threshold leaves out messages that have no summary. Zero means all.
+	// [History].Threshold omits messages that have no summary. Zero means all.
 	MaxMessages int
 }
 
@@ -32,8 +32,8 @@ type AnswerOptions struct {
 //
 // Tools run in tasks of the object, so Answer must not be called in a [dohost.Exclusive] section, which keeps tasks out.
 //
-// Errors: the errors of the model and of [Reply.Send]; one for a tool with contradicting fields or without a name, and for two tools with one
-// name.
+// Errors: the errors of the model and of [Reply.Send]; an error for a tool with contradicting fields or without a name, and for two tools
+// with the same name.
 func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	if o == nil {
 		o = &AnswerOptions{}

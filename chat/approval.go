@@ -23,7 +23,7 @@ type Approval struct {
 	// again after an interruption. Nil means that all calls need one. If it fails, the call fails with its error.
 	If func(ctx context.Context, input json.RawMessage) (bool, error)
 	// Within is the time to decide. After it the call has the state [CallExpired], and the model receives an error. A later
-	// decision has no effect, also if the host was down at that time. Zero means no limit; [Answer] fails if it is negative.
+	// decision has no effect, even if the host was down at that time. Zero means no limit; [Answer] fails if it is negative.
 	Within time.Duration
 }
 
@@ -108,21 +108,21 @@ var ErrNoCall = errors.New("chat: there is no such call")
 // Decision is a decision about a call that waits for an approval. Without Approve it is a refusal.
 type Decision struct {
 	Call string // its id
-	// Digest is the one of the [Call] that the actor has seen. Empty means no check.
+	// Digest is the Digest of the [Call] that the actor saw. Empty means no check.
 	Digest  string
 	Approve bool   // false refuses the call
 	Actor   string // at most 256 bytes
 	Reason  string // at most 2 KiB
 }
 
-// Decide records a decision in the audit log, and applies it: an approved call runs when no other call of
-// the message waits for a client or for an approval; for a refused call the model receives an error. Until the call begins to run,
-// the latest decision counts, except that a refusal is final. The model is asked again when no call of the message waits. Decide is for the program. The agent applies decisions in frames of clients in the same
-// way; their actor is the identity in the [dohost.Access] of the client, or else the connection.
+// Decide records a decision in the audit log, and applies it: an approved call runs when no other call of the message waits for a client or
+// for an approval; for a refused call the model receives an error. Until the call begins to run, the latest decision counts, except that a
+// refusal is final. The agent asks the model again when no call of the message waits. Decide is for the program. The agent applies decisions
+// in client frames in the same way; their actor is the identity in the client's [dohost.Access], or else the connection.
 //
-// Errors: [ErrNoCall], [ErrStaleApproval], [ErrNotWaiting], [ErrDecided]; [dohost.ErrNoSpace] if the disk is full for 20 s: the decision
-// has no effect then; a [*dohost.LimitError]; the error of [agent.CheckWrite] in an event of
-// a read-only client; [dohost.ErrMisuse] for a nil Decision and in a transaction.
+// Errors: [ErrNoCall], [ErrStaleApproval], [ErrNotWaiting], [ErrDecided]; [dohost.ErrNoSpace] if the disk is full for 20 s, and then the
+// decision has no effect; a [*dohost.LimitError]; the error of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse]
+// for a nil Decision and in a transaction.
 func Decide(ctx context.Context, a Ref, d *Decision) error {
 	if d == nil {
 		return fmt.Errorf("chat: the decision is nil: %w", dohost.ErrMisuse)
@@ -284,7 +284,8 @@ func (k *toolCalls) lateDecision(ctx context.Context, call *callRow, action Appr
 	return k.appendApproval(ctx, call, action, true)
 }
 
-// Approvals yields the audit log of a conversation, the oldest event first: of one call, or of all if call is empty.
+// Approvals yields the audit log of a conversation, the oldest event first: for one call, or for all calls if call is
+// empty.
 func Approvals(ctx context.Context, a Ref, call string) iter.Seq2[ApprovalEvent, error] {
 	return func(yield func(ApprovalEvent, error) bool) {
 		q := &dohost.Query[approvalRow]{Where: func(r approvalRow) bool { return call == "" || r.Call == call }}

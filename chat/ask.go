@@ -15,9 +15,9 @@ import (
 
 // AskOptions tunes Ask and Continue. A nil *AskOptions, and the zero AskOptions, mean the defaults.
 type AskOptions struct {
-	// ID names the request. A second request with the id of a known one is ignored. A request with an ID of the program is
-	// known until ten minutes after [Wait] has first returned its result, or until seven days after its end. Empty means a new
-	// id, which is known until ten minutes after the end.
+	// ID names the request. A second request with the id of a known request is ignored. A request with an ID from the
+	// program is known until ten minutes after [Wait] first returned its result, or until seven days after its end. Empty
+	// means a new id, which is known until ten minutes after the end.
 	ID string
 	// Body is the result of [Reply.Body]. Nil means the body of the last request.
 	Body any
@@ -81,9 +81,9 @@ func (k *conversation) askFromProgram(ctx context.Context, row replyRow, list []
 	return row.ID, k.clients.broadcastTranscript(ctx, k.clients.openConns())
 }
 
-// Wait returns the result of a request after it has ended, and releases the turn until then. ok is false if there is
-// no such request, or it is no longer known: see ID of [AskOptions]. Wait records in the batch of the caller's next writes that
-// the program has the result.
+// Wait releases the turn until a request has ended, and returns its result. ok is false if there is no such request, or
+// it is no longer known: see ID of [AskOptions]. In the batch of the caller's next writes, Wait records that the program
+// has the result.
 //
 // Errors: ctx's cause, and the errors of [dohost.Recv].
 func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err error) {
@@ -154,7 +154,7 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 
 // SetMessages stores messages, replaces stored messages with the same ids, and sends clients the conversation. A tool
 // call that is stored or changed in this way does not run on the server: [Answer] runs only the calls that its model
-// has made. Check messages of a client before you pass them to SetMessages.
+// made. Check a client's messages before you pass them to SetMessages.
 //
 // Errors: a [*dohost.LimitError] for a message that does not fit into a row; one for an invalid message;
 // the error of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].

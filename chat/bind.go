@@ -77,17 +77,17 @@ type Handlers[O, S any] struct {
 	// incarnation ends before OnResponse returns, a later incarnation calls it again, at most 5 times. The next request is
 	// answered concurrently.
 	OnResponse func(*O, context.Context, Response) error
-	// OnAsked decides about a request of another agent (see [AgentTool]) before it is stored. An error refuses the request, and
-	// the model of the other agent receives its text. The agent may call OnAsked more than once for a request: after an
-	// interruption, and concurrently, at most four times, if it takes longer than a minute and the request is of another host. The host does not call
-	// Authorize for such requests.
+	// OnAsked decides about a request of another agent (see [AgentTool]) before it is stored. An error refuses the request, and the
+	// model of the other agent receives its text. The agent may call OnAsked more than once for a request: after an interruption, and
+	// concurrently, at most four times, if it takes longer than a minute and the request comes from another host. The host does not
+	// call Authorize for such requests.
 	OnAsked func(*O, context.Context, Asked) error
-	// OnCall is called when the state of a tool call changes, also to its first one: with CallRunning when a run begins, with
-	// CallCompleted and Output, or with another last state and Error, when the call ends. It is called in the transaction of
-	// the change: its writes and the state are one commit, so a counter that it keeps is exact. It must not give up the turn, and must
-	// not change the conversation: both fail with [dohost.ErrMisuse]. An error is reported, and rolls back the writes of OnCall alone;
-	// on a full disk the change waits. A late result that is kept leads to another call with the state CallUnknown: see Late of
-	// [Call]. A call that is deleted with its message gets no last state. The calls of a [Worker] have no states.
+	// OnCall is called when a tool call gets its first state and whenever the state changes: with CallRunning when a run begins, and
+	// with CallCompleted and Output, or with another final state and Error, when the call ends. It is called in the transaction of
+	// the change: its writes and the state are one commit, so a counter that it maintains is exact. It must not give up the turn, and
+	// must not change the conversation: both fail with [dohost.ErrMisuse]. An error is reported, and rolls back only the writes of
+	// OnCall; on a full disk the change waits. A kept late result leads to another call of OnCall with the state CallUnknown: see
+	// Late of [Call]. A call that is deleted with its message gets no final state. The calls of a [Worker] have no states.
 	OnCall func(*O, context.Context, Call) error
 	// Sanitize transforms a message before it is stored. It runs after the built-in sanitizing: see docs/chat.md.
 	Sanitize func(*O, Message) Message
@@ -122,18 +122,18 @@ type Options struct {
 	// KeepApprovals is how long the audit log keeps an event (see [Approvals]). Zero means 90 days; negative means forever.
 	// Each new event deletes up to two old ones.
 	KeepApprovals time.Duration
-	// Price returns the price of a call of a model, in millionths of a currency. The argument has the names and the tokens that the
-	// model has reported, or their estimates. The agent calls it with the turn, several times for a call; it must not wait, and must return
-	// equal prices for equal arguments. If it panics, the call costs the amount that the model has reported. Nil means the cost
-	// that the model reports, which is zero for the models of this module.
+	// Price returns the price of a model call, in millionths of a currency. The argument has the names and the tokens that the model
+	// reported, or their estimates. The agent calls it with the turn, several times for a call; it must not wait, and must return
+	// equal prices for equal arguments. If it panics, the call costs the amount that the model reported. Nil means the cost that the
+	// model reports, which is zero for the models of this module.
 	Price func(u Usage) int64
 	// Budget bounds the use of models.
 	Budget Budget
-	// KeepUsage is how long the agent keeps the row of a call of a model (see [ModelCalls]). Zero means 90 days; negative means as long as
-	// it is one of the last 10,000. Each new row deletes up to two old ones.
+	// KeepUsage is how long the agent keeps the row of a model call (see [ModelCalls]). Zero means 90 days; negative means as long as
+	// the row is one of the last 10,000. Each new row deletes up to two old rows.
 	KeepUsage time.Duration
 	// SystemFromClients lets clients store, change and delete system messages, which become instructions to the
-	// model. Otherwise system messages of clients are left out.
+	// model. Otherwise system messages of clients are dropped.
 	SystemFromClients bool
 	// History makes a model summarise the oldest messages of long conversations. Nil means that only [Summarize] does.
 	History *History
@@ -148,7 +148,7 @@ const nextCallback agent.Callback[struct{}] = "chat.next"
 // cancelledCallback ends the reply of a cancelled fiber, given the fiber's id.
 const cancelledCallback agent.Callback[string] = "chat.cancelled"
 
-// Bind makes a class of chat agents, like [agent.Bind]. Any agent has the same kinds of entries. Bind copies h.
+// Bind makes a class of chat agents, like [agent.Bind], with the same kinds of entries. Bind copies h.
 //
 // [dohost.Open] returns the errors that [agent.Bind] finds and those that the fields of [Handlers] and [Options]
 // document; a nil h is one, since it has no Reply.

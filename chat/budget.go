@@ -8,12 +8,12 @@ import (
 )
 
 // Budget bounds the use of models by the agents of a class. The zero Budget bounds nothing. The agent checks it with the recorded usage
-// (see [ModelCalls]), estimates included, before each call of a model; in a reply also while the model answers.
+// (see [ModelCalls]), including estimates, before each model call, and in a reply also while the model answers.
 //
 // [Answer] asks for a decision when a budget is exhausted: it runs the complete tool calls of the model's answer, the message of the reply
 // gets a call of the tool "dohost_budget" that waits for an approval, and the reply ends as for any approval. An approval gives the scope
-// its whole limit again, from that time on, and the reply continues in the same message. After a refusal the message stays as it is.
-// Where no reply can wait, in a [Worker] and in a summary, the call of the model is refused with a [*BudgetError].
+// its whole limit again from then on, and the reply continues in the same message. After a refusal the message stays as it is. In a
+// [Worker] and in a summary, where no reply can wait, the model call is refused with a [*BudgetError].
 type Budget struct {
 	// Reply bounds a message of the assistant: the steps of [Answer], its continuations, and the workers of its tools.
 	Reply Limit
@@ -26,7 +26,7 @@ type Budget struct {
 	ClientsDecide bool
 }
 
-// Limit is a limit of a [Budget]. A zero field bounds nothing; a negative one is an error of [dohost.Open].
+// Limit is a limit of a [Budget]. A zero field sets no limit; a negative field is an error of [dohost.Open].
 type Limit struct {
 	Tokens int64         // of the input and the output
 	Cost   int64         // in millionths of the currency of [Options].Price
@@ -43,7 +43,7 @@ const (
 	BudgetOfAgent BudgetScope = "agent"
 )
 
-// BudgetError is the error of a call of a model that a [Budget] does not allow. Its fields are also the input of the call of the tool
+// BudgetError is the error of a model call that a [Budget] does not allow. Its fields are also the input of the call of the tool
 // dohost_budget.
 type BudgetError struct {
 	Scope   BudgetScope `json:"scope"`

@@ -23,9 +23,9 @@ func (w *Worker[In, Out]) Exhausted(ctx context.Context, a agent.Ref) (*BudgetEr
 	return workerMeter(ctx, a, st, w.spec()).exhausted(ctx, time.Now())
 }
 
-// GrantBudget gives a scope its whole limit again, from now on, as the approval of an exhausted budget does. name is the id of the message
-// or the day, and empty for the agent. Each call adds a grant. So a caller that may be repeated must store, in the same batch, that it has made
-// the grant. GrantBudget does not continue a suspended reply: see [Decide]. ctx must hold the turn of a.
+// From now on GrantBudget gives a scope its whole limit again, as the approval of an exhausted budget does. name is the id of the message or
+// the day, and empty for the agent. Each call adds a grant. So code that may run again must store, in the same batch, that it has made the
+// grant. GrantBudget does not continue a suspended reply: see [Decide]. ctx must hold the turn of a.
 //
 // Errors: [dohost.ErrMisuse] for a nil agent, an unknown scope, and a name that is missing or, for the agent, is not empty; the error of
 // [agent.CheckWrite] in an event of a read-only client; the errors of [dohost.Collection.Put].
@@ -44,8 +44,8 @@ func GrantBudget(ctx context.Context, a agent.Ref, s BudgetScope, name string) e
 	return (&meter{st: st}).grant(ctx, usageScope{scopeKind(s), name})
 }
 
-// BudgetGrants returns the number of grants of a scope: of approvals that have extended its budget, and calls of [GrantBudget]. name is the
-// id of the message or the day, and empty for the agent. ctx must hold the turn of a.
+// BudgetGrants returns the number of grants of a scope: approvals that extended its budget, and calls of [GrantBudget]. name is the id of
+// the message or the day, and empty for the agent. ctx must hold the turn of a.
 //
 // Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.Get].
 func BudgetGrants(ctx context.Context, a agent.Ref, s BudgetScope, name string) (int, error) {

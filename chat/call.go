@@ -24,12 +24,12 @@ type Call struct {
 	Request string // id of the request whose reply made it; empty if the program stored it
 	Tool    string
 	// Input is the JSON of the input of a call that a reply made: empty while it is incomplete, and only the first 4 KiB of a
-	// longer one. The message has all of it.
+	// longer input. The message has the whole input.
 	Input string
 	// Digest identifies the tool and the input. It is 64 hexadecimal digits; empty while the input is incomplete.
 	Digest string
-	// Key is an idempotency key for requests of the tool: the same in each run of the call, and another one for each other
-	// call, also one with the same input. Empty before the first run.
+	// Key is an idempotency key for the tool's requests: the same in each run of the call, and different for every other
+	// call, even one with the same input. Empty before the first run.
 	Key     string
 	State   CallState
 	Expires time.Time // the end of the wait for an approval, or for [Complete]; zero if there is none
@@ -38,12 +38,12 @@ type Call struct {
 	// Output and Error are set by [FindCall] and for OnCall of [Handlers]: the result of the call, or the text of its error.
 	Output json.RawMessage
 	Error  string
-	// Late marks an Output or an Error that came after the call had ended with the state CallUnknown, which stays. The message has
-	// another error, and so has the model. See KeepLate of [Tool].
+	// Late marks an Output or an Error that came after the call had ended with the state CallUnknown, which stays. The message and
+	// the model have a different error. See KeepLate of [Tool].
 	Late bool
 }
 
-// Calls yields the open calls, the oldest first: those without a result, and asynchronous calls that wait for [Complete].
+// Calls yields the open calls, the oldest first: calls without a result, and asynchronous calls that wait for [Complete].
 func Calls(ctx context.Context, a Ref) iter.Seq2[Call, error] {
 	return func(yield func(Call, error) bool) {
 		for row, err := range callRows.All(ctx, a.conv().store(), &dohost.Query[callRow]{Index: "open"}) {

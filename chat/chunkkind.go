@@ -1,9 +1,9 @@
 package chat
 
-// ChunkKind is the kind of a chunk, for readers that do not know all types of the AI SDK.
+// ChunkKind is the kind of a chunk, for readers that do not know all of the AI SDK's types.
 type ChunkKind string
 
-// The kinds of chunks. A model may yield a tool call as its end alone, which has the whole input.
+// The kinds of chunks. For a tool call a model may yield only its end, which has the whole input.
 const (
 	ChunkText          ChunkKind = "text"            // a piece of the text: text-delta, with the member "delta"
 	ChunkThinking      ChunkKind = "thinking"        // reasoning-start, reasoning-delta, with the member "delta", and reasoning-end

@@ -14,8 +14,8 @@ import (
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
-// ErrChunkConflict is the error of a [ChunkWriter] for a chunk whose index has another row: the stream that is replayed is
-// not the stored one, or two writers write one generation. It is [dohost.ErrConflict].
+// ErrChunkConflict is the error of a [ChunkWriter] if another row is stored under the chunk's index: the replayed stream
+// differs from the stored one, or two writers write one generation. It is [dohost.ErrConflict].
 var ErrChunkConflict = fmt.Errorf("chat: another chunk is stored with the index: %w", dohost.ErrConflict)
 
 // ErrGenerationFinished is the error of [ChunkSink.Continue] for a generation that has ended. It is [dohost.ErrConflict].
@@ -36,14 +36,14 @@ type ChunkSink[T any] struct {
 	Row func(generation string, index int, c Chunk) (row T, ok bool)
 }
 
-// StoredChunk is a row that has a chunk as it is. [StoredChunks] makes a collection of such rows.
+// StoredChunk is a row with an unchanged chunk. [StoredChunks] makes a collection of such rows.
 type StoredChunk struct {
 	Generation string          `json:"generation"`
 	Index      int             `json:"index"`
 	Kind       ChunkKind       `json:"kind"` // see [KindOf]
 	Chunk      json.RawMessage `json:"chunk"`
-	// Parent is the generation of the calling model, if this generation began in a tool of a model whose chunks are stored, too. Only
-	// the chunk with index 0 has it. See [InGeneration].
+	// Parent is the generation of the calling model, if this generation began in one of its tools and its chunks are stored, too.
+	// Only the chunk with index 0 has it. See [InGeneration].
 	Parent string `json:"parent,omitempty" msgpack:",omitempty"`
 }
 
@@ -75,7 +75,7 @@ func (to *ChunkSink[T]) Read(ctx context.Context, s *dohost.Storage, generation 
 	return to.Rows.List(ctx, s, to.query(generation))
 }
 
-// Last returns the index of the last stored chunk of a generation, and -1 if it has none.
+// Last returns the index of the last stored chunk of a generation, or -1 if it has none.
 //
 // Errors: the errors of Read.
 func (to *ChunkSink[T]) Last(ctx context.Context, s *dohost.Storage, generation string) (index int, err error) {
@@ -107,7 +107,7 @@ func (to *ChunkSink[T]) has(row T, place dohost.Key) bool {
 }
 
 // ChunkWriter writes the chunks of one generation. It belongs to one event, and must not be used after the rollback of a
-// Transaction that it has written in. It is not safe for concurrent use.
+// Transaction that contains its writes. It is not safe for concurrent use.
 type ChunkWriter[T any] struct {
 	to         *ChunkSink[T]
 	store      *dohost.Storage
@@ -121,7 +121,8 @@ type ChunkWriter[T any] struct {
 // Continue returns a writer that continues a generation after the last stored chunk, or begins it.
 //
 // A generation has ended if its last row is the row that Row returns for a chunk of the type "finish". So Row should return no
-// such row for another chunk. If Row drops the finish, a generation has no end, and the caller must know whether it has ended.
+// such row for any other chunk. If Row drops the finish, a generation has no end, and the caller must know whether the
+// generation has ended.
 //
 // Errors: [ErrGenerationFinished], [dohost.ErrMisuse], and the errors of the collection.
 func (to *ChunkSink[T]) Continue(ctx context.Context, s *dohost.Storage, generation string) (*ChunkWriter[T], error) {
@@ -167,7 +168,7 @@ func (to *ChunkSink[T]) finishedBefore(ctx context.Context, s *dohost.Storage, g
 	return err == nil, err
 }
 
-// Replay returns a writer whose first chunk has the index 0. It writes nothing for a chunk that is stored already.
+// Replay returns a writer that starts with the index 0. It writes nothing for a chunk that is already stored.
 //
 // Errors: [dohost.ErrMisuse].
 func (to *ChunkSink[T]) Replay(s *dohost.Storage, generation string) (*ChunkWriter[T], error) {
@@ -241,15 +242,14 @@ func (w *ChunkWriter[T]) Finish(ctx context.Context) error {
 // Next returns the index of the next chunk, which is the number of the chunks before it.
 func (w *ChunkWriter[T]) Next() int { return w.next }
 
-// Text returns the text of the chunks that were written with w, including chunks that Row did not store, but not that of chunks that another writer
-// of the generation has written.
+// Text returns the text of the chunks that were written with w, including chunks that Row did not store, but without the chunks of
+// other writers of the generation.
 func (w *ChunkWriter[T]) Text() string { return w.text.String() }
 
-// StreamTo writes the chunks of a stream, and returns the text of all chunks that w has written: without the text of the chunks that were stored
-// before, if w is from [ChunkSink.Continue]. The last row is a chunk of the type "finish",
-// unless Row drops it. src runs on a goroutine of its own, without the turn; StreamTo gives up the turn while it waits for a
-// chunk, and other events see the rows that are written until then. The context of src ends when StreamTo returns, and src must
-// end then.
+// StreamTo writes the chunks of a stream, and returns the text of all chunks that w has written: without the text of earlier stored
+// chunks, if w comes from [ChunkSink.Continue]. The last row is a chunk of the type "finish", unless Row drops it. src runs on its own
+// goroutine, without the turn; StreamTo gives up the turn while it waits for a chunk, and other events see the rows written so far.
+// The context of src ends when StreamTo returns, and src must end then.
 //
 // After an error the chunks that were written remain: see [ChunkSink.Continue].
 //

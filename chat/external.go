@@ -16,13 +16,13 @@ import (
 )
 
 // External makes another party complete the calls of a [Tool]: another object, a service that calls back, or a person. Run
-// hands the call over, for example into the queue of another object, with the Key of [CallFrom]. The other party passes the
+// hands off the call, for example into the queue of another object, with the Key of [CallFrom]. The other party passes the
 // result to [Complete]. The reply ends, as it does for a call that a client runs, and Complete continues it. So the wait
 // needs no handler and no connection, and outlives the process.
 //
-// Timeout and Policy of the tool apply only to Run: a call whose Run was interrupted is handed over again if the policy is
+// Timeout and Policy of the tool apply only to Run: if Run was interrupted, the call is handed off again if the policy is
 // Idempotent, up to 5 times in total, and is unknown otherwise. An error of Run ends the call. A stop ends the reply, but
-// not a call that was handed over, except one of an [AgentTool] or of a [PoolTool].
+// not a call that was handed off, except a call of an [AgentTool] or a [PoolTool].
 type External struct {
 	// Within bounds the time from the start of Run to Complete. After it the call has the state [CallUnknown], and the model
 	// receives an error. Zero means no bound; [Answer] fails if it is negative.
@@ -85,23 +85,24 @@ func (c *Completion) result() callResult {
 	return callResult{output: rawjson.OrNull(c.Output)}
 }
 
-// Complete ends a call of a tool with [External]. The first completion counts: applied is false if the call has ended
-// before, so an executor may repeat a completion. If no other call of the message waits, the assistant continues the
-// message, unless a newer message of a user or of the program follows: then the model receives the result with the next
-// request. A message that answers another agent continues in any case (see [AgentTool]). Complete is for the program: a class
-// whose calls are completed by other objects or over HTTP has a method that calls Complete, and checks the rights of its
-// callers. On a full disk, Complete waits up to 20 s for space, without the turn; after that it returns [dohost.ErrNoSpace], and the
-// call has not changed.
+// Complete ends a call of a tool with [External]. The first completion counts: applied is false if the call has already ended,
+// so an executor may repeat a completion. If no other call of the message waits, the assistant continues the message, unless a
+// newer message from a user or the program follows: then the model receives the result with the next request. A message that
+// answers another agent continues in any case (see [AgentTool]). Complete is for the program: if other objects or HTTP clients
+// complete the calls of a class, the class needs a method that checks the rights of its callers and calls Complete. On a full
+// disk, Complete waits up to 20 s for space, without the turn; after that it returns [dohost.ErrNoSpace], and the call has not
+// changed.
 //
-// A completion is discarded after the end of [External].Within, and if an error or an interruption of Run has ended the
-// call. After the end of Within it is reported as chat:late, and kept if the tool has KeepLate. A result that does not fit into its message becomes an error.
+// A completion is discarded after the end of [External].Within, and if an error or an interruption of Run has ended the call.
+// After the end of Within the completion is reported as chat:late, and kept if the tool has KeepLate. A result that does not fit
+// into its message becomes an error.
 //
-// An output that does not match [Tool].Output ends the call, too: its state is [CallUnknown], and the model receives the error, with the
-// place in the output. Complete returns [ErrInvalidOutput] then, and false without an error for a repetition.
+// An output that does not match [Tool].Output also ends the call: the state is [CallUnknown], and the model receives the error
+// with the place in the output. Complete then returns [ErrInvalidOutput], and false without an error for a repetition.
 //
-// Errors: [ErrNoCall], also after the message of the call was deleted; [ErrInvalidOutput]; a [*dohost.LimitError] for an output of more than
-// 1 MiB; an error for an output that is nested more than 100 deep; the error of [agent.CheckWrite] in an event of a read-only
-// client; [dohost.ErrMisuse] for an invalid Completion and in a transaction.
+// Errors: [ErrNoCall], also after the call's message was deleted; [ErrInvalidOutput]; a [*dohost.LimitError] for an output
+// of more than 1 MiB; an error for an output that is nested more than 100 deep; the error of [agent.CheckWrite] in an event
+// of a read-only client; [dohost.ErrMisuse] for an invalid Completion and in a transaction.
 func Complete(ctx context.Context, a Ref, c *Completion) (applied bool, err error) {
 	if err := c.check(); err != nil {
 		return false, err
@@ -317,9 +318,9 @@ func (run *toolRun) handedOver(ctx context.Context, a *answerRun, out any) error
 	return run.sendResult(ctx, a, out, nil)
 }
 
-// FindCall returns an external call by its Key, in any state. Its Output and Error are those of its message, which shortens
-// outputs that do not fit; for an asynchronous call and for a late result they are those of Complete. ok is false if there is no such call, or its
-// message was deleted.
+// FindCall returns an external call by its Key, in any state. Its Output and Error come from its message, which shortens outputs
+// that do not fit; for an asynchronous call and for a late result they come from Complete. ok is false if there is no such call,
+// or its message was deleted.
 func FindCall(ctx context.Context, a Ref, key string) (c Call, ok bool, err error) {
 	k := a.conv()
 	row, ok, err := k.calls.externalCall(ctx, key)

@@ -24,8 +24,8 @@ type enclosingGeneration struct {
 // generationKey is the context key of the innermost enclosingGeneration.
 type generationKey struct{}
 
-// InGeneration returns a context for the run of a model whose chunks the caller stores as a generation, such as the ctx of [Worker.Run].
-// Generations that begin in this context, for example those of workers in the tools of the run, have that generation as the Parent of their first
+// InGeneration returns a context for a model's run, such as the ctx of [Worker.Run], if the caller stores the run's chunks as a generation.
+// Generations that begin in this context, for example by workers in the tools of the run, have that generation as the Parent of their first
 // [StoredChunk]. current returns the id of the generation, or "" until it has one. It is called with the turn of the object that stores the
 // chunks. [StreamTo] calls InGeneration for its source, and an agent of package inbox with Chunks for its tools.
 func InGeneration(ctx context.Context, current func() string) context.Context {

@@ -18,15 +18,15 @@ const (
 	minSummarized = 20
 )
 
-// History makes the prompts of long conversations shorter: a model summarises the oldest messages, and [Reply.Context] has the
-// summaries instead of them. The messages stay in the conversation.
+// History shortens the prompts of long conversations: a model summarises the oldest messages, and [Reply.Context] returns the
+// summaries in their place. The messages stay in the conversation.
 //
 // The batch that ends a reply starts a fiber that makes one summary, if too many messages are in no summary. Replies
 // never wait for summaries. At most one summary is made per ended reply. See docs/chat.md. An agent of package inbox has other rules:
 // see docs/inbox.md.
 type History struct {
-	// Model writes the summaries; it may be a cheaper one than the model of the replies. Its bounds for the length of an answer
-	// must allow for a page of text. It gets no tools. Required.
+	// Model writes the summaries; it may be cheaper than the model of the replies. Its limit for the length of an answer must
+	// allow for a page of text. It gets no tools. Required.
 	Model Model
 	// Threshold is the largest number of messages without a summary: when a reply ends and there are more, the fiber begins. Zero
 	// means 100.
@@ -34,8 +34,8 @@ type History struct {
 	// Window is the number of the newest messages that get no summary. It must be less than Threshold. Zero means half of
 	// Threshold.
 	Window int
-	// Instructions are the system prompt of Model, also for a summary that replaces older ones. Its prompt has those in lines of the
-	// role "summary". Empty means a text that asks for facts, decisions and open questions.
+	// Instructions are the system prompt of Model, also for a summary that replaces older summaries, which its prompt contains as
+	// lines with the role "summary". Empty means a text that asks for facts, decisions and open questions.
 	Instructions string
 }
 
@@ -59,38 +59,39 @@ func (h *History) withDefaults(most int) (*History, error) {
 
 // Summary is a summary of consecutive messages of a conversation.
 type Summary struct {
-	// Content is the text of the model. It is empty if all messages are of the system: they have no summary.
+	// Content is the text of the model. It is empty if all messages are system messages, which are not summarised.
 	Content string
 	// First and Last are the ids of the first and the last of the messages.
 	First, Last string
-	// Messages is the number of the messages, those of the system included.
+	// Messages is the number of the messages, including system messages.
 	Messages int
 	// Created is the time when the summary was stored.
 	Created time.Time
 }
 
-// ErrMessagesChanged is the error of [Summarize] if its messages have changed while the model answered: a client has edited or
-// deleted some, or a reply between them was requested.
+// ErrMessagesChanged is the error of [Summarize] if its messages changed while the model answered: a client edited or deleted
+// some, or requested a reply between them.
 var ErrMessagesChanged = errors.New("chat: the messages have changed while the model summarised them")
 
 // SummarizeOptions tunes Summarize. A nil *SummarizeOptions, and the zero SummarizeOptions, mean the defaults.
 type SummarizeOptions struct {
-	// Model writes the summary. Nil means that of [Options].History.
+	// Model writes the summary. Nil means the model of [Options].History.
 	Model Model
 	// Cutoff bounds the length: a summary covers at most Cutoff-20 messages. It must be at least 40. Zero means 100.
 	Cutoff int
-	// Instructions are the system prompt of the model. Empty means those of Options.History or, if Model is set, the default.
+	// Instructions are the system prompt of the model. Empty means the Instructions of Options.History or, if Model is set,
+	// the default.
 	Instructions string
 }
 
 // Summarize makes a summary of the oldest messages without one, and stores it. It leaves the newest 20 messages of the
 // conversation, and takes at most Cutoff-20. It returns nil if there are fewer than 20 such messages. It takes no message that a
-// reply is about to answer or to continue, none that has a call without a result, and none after these. A long prompt (more
-// than 256 KiB) ends the range earlier, also before 20 messages: the next call of Summarize continues there.
+// reply is about to answer or continue, no message that has a call without a result, and none after these. A long prompt (more
+// than 256 KiB) ends the range earlier, even before 20 messages: the next call of Summarize continues there.
 //
-// Summarize gives up the turn while the model answers, and waits for another summary of the same incarnation that is being
-// written. So it must not be called in a [dohost.Transaction] or a [dohost.Exclusive] section. The summary is in the batch of the
-// caller's next writes. After a crash before that, the next Summarize asks the model again.
+// Summarize gives up the turn while the model answers, and waits while the same incarnation makes another summary. So it must not
+// be called in a [dohost.Transaction] or a [dohost.Exclusive] section. The summary is in the batch of the caller's next writes.
+// After a crash before that, the next Summarize asks the model again.
 //
 // Summarize calls the model at most once, or twice if there are 8 summaries: before it makes another, one summary replaces the oldest
 // four. If the disk is full after an answer, Summarize keeps the answer and waits for space.
@@ -133,8 +134,8 @@ func Summarize(ctx context.Context, a Ref, o *SummarizeOptions) (*Summary, error
 	return row.summary(), nil
 }
 
-// Summaries returns the summaries of a conversation, the oldest first, at most 8. Each begins after the last message of the one
-// before; the first begins at the start of the conversation.
+// Summaries returns the summaries of a conversation, the oldest first, at most 8. Each begins after the last message of the
+// previous one; the first begins at the start of the conversation.
 func Summaries(ctx context.Context, a Ref) (list []*Summary, err error) {
 	for row, err := range summaries.All(ctx, a.conv().store(), nil) {
 		if err != nil {
@@ -145,11 +146,11 @@ func Summaries(ctx context.Context, a Ref) (list []*Summary, err error) {
 	return list, nil
 }
 
-// Context returns the context of the reply, the oldest message first: the summaries before the reply as messages of the user,
-// which begin with "[Summary] ", and the messages after the last summary: the newest limit of them, or all if limit is 0. So
-// without a limit each message before the reply is either in one summary or in the result. Messages of the system in the range of
-// a summary are in the result in any case, in their order. All other messages count towards the limit: those of the system, and
-// those that the reply answers. Without summaries, Context returns the result of [Reply.Messages].
+// Context returns the context of the reply, the oldest message first: the summaries before the reply as user messages, which
+// begin with "[Summary] ", and the messages after the last summary: the newest limit of them, or all if limit is 0. So without a
+// limit each message before the reply is either in one summary or in the result. System messages in the range of a summary are in
+// the result in any case, in their order. All other messages count towards the limit, including other system messages and the
+// messages that the reply answers. Without summaries, Context returns the result of [Reply.Messages].
 //
 // The result depends only on the stored messages and summaries.
 func (r *Reply) Context(ctx context.Context, limit int) ([]Message, error) {

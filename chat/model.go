@@ -10,8 +10,8 @@ import (
 // Model produces the assistant's messages.
 type Model interface {
 	// Stream continues a conversation: it yields chunks, and at most one error, as the last. The chunks of a tool call
-	// end with tool-input-available; its id is unique in the message. Stream is called on a goroutine of its own, without
-	// the turn. It must stop when ctx ends or yield returns false. If it panics, or calls runtime.Goexit, the reply fails
+	// end with tool-input-available; its id is unique in the message. Stream is called on its own goroutine, without the
+	// turn. It must stop when ctx ends or yield returns false. If it panics, or calls runtime.Goexit, the reply fails
 	// with a [*ModelPanic].
 	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
@@ -44,21 +44,21 @@ type Prompt struct {
 	Interrupted bool
 	// Tools are the tools that the model may call: the server's and the client's.
 	Tools []ToolSpec
-	// Output is the JSON schema that the answer without calls must match; nil for any text. [Worker] sets it, and then System
-	// has it too, and the answer is compared with it. So a model may ignore it, or pass it to a provider that generates
-	// answers by a schema.
+	// Output is the JSON schema that an answer without calls must match; nil for any text. [Worker] sets it, also includes it
+	// in System, and checks the answer against it. So a model may ignore it, or pass it to a provider that generates answers
+	// by a schema.
 	Output json.RawMessage
 	// SaveCheckpoint saves a value, as JSON, for the run that resumes an interrupted reply, such as the provider's id
 	// of the answer. It replaces the value of [Reply.SaveCheckpoint]. When SaveCheckpoint returns, the value and all
-	// chunks yielded before are durable. After the end of the stream it returns an error.
+	// chunks yielded earlier are durable. After the end of the stream it returns an error.
 	SaveCheckpoint func(ctx context.Context, v any) error
 	// Checkpoint decodes the saved value into v, and reports whether there is one.
 	Checkpoint func(v any) (bool, error)
-	// ReportUsage records the usage of this call so far, any number of times: each report replaces the one before. The usage of
-	// ResumeStream is for the whole answer. The agent estimates, at 4 bytes for a token, the input until a report has InputTokens,
-	// and the output that follows the last report. So a call that is interrupted before its report counts, and the last report should
-	// follow the last chunk. ctx is the context of Stream: if it ends, ReportUsage waits for the agent no longer. After the end of the
-	// stream, also by a stop, a report does nothing. It is safe for concurrent use. Nil if no agent asks: see [Usage].
+	// ReportUsage records the usage of this call so far, any number of times: each report replaces the previous one. The usage of
+	// ResumeStream is for the whole answer. At 4 bytes per token, the agent estimates the input until a report has InputTokens, and
+	// the output after the last report. So a call that is interrupted before its report counts, and the last report should follow
+	// the last chunk. ctx is the context of Stream: if it ends, ReportUsage no longer waits for the agent. After the end of the
+	// stream, even by a stop, a report does nothing. It is safe for concurrent use. Nil if no agent asks: see [Usage].
 	ReportUsage func(ctx context.Context, u Usage)
 }
 

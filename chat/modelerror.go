@@ -14,7 +14,7 @@ type ModelError struct {
 	Provider string
 	Status   int    // HTTP status; 0 if there was none
 	Message  string // the provider's text, or a description
-	// RetryAfter is the delay that the provider asks for. Zero if it gave none.
+	// RetryAfter is the delay that the provider asks for; zero if it gave none.
 	RetryAfter time.Duration
 	// Truncated reports that the connection ended in the middle of an answer. Such a reply resumes as after the end of an
 	// incarnation, within the bounds of [Recovery].

@@ -18,7 +18,7 @@ const (
 	// works with all providers.
 	ContinueSyntheticMessage Strategy = "synthetic-message"
 	// ContinuePrefill ends the prompt with the model's interrupted text, and relies on the model to continue it. Some
-	// providers refuse that, and with others the model starts over.
+	// providers refuse such a prompt, and with others the model starts over.
 	ContinuePrefill Strategy = "prefill"
 	// ContinueRetry asks again, without the model's text since its last tool calls. That text stays in the message; the new
 	// answer is a separate text after it.
@@ -32,8 +32,8 @@ const continueText = "Your last message was cut off. Continue it from exactly wh
 // RoleTool is the role of a [ModelMessage] with the results of tool calls.
 const RoleTool Role = "tool"
 
-// ModelMessage is a message in the form that providers expect: of one role, or the results of the calls in the message
-// before. It has at least one block.
+// ModelMessage is a message in the form that providers expect: a message with one role, or the results of the calls in
+// the previous message. It has at least one block.
 type ModelMessage struct {
 	Role   Role
 	Blocks []Block

@@ -16,8 +16,8 @@ import (
 // ToolOptions tunes NewTool. A nil *ToolOptions, and the zero ToolOptions, mean the defaults. The fields are as in [Tool],
 // with typed inputs.
 type ToolOptions[In, Out any] struct {
-	// Parameters is the JSON schema of the input. Nil means that of In. Otherwise In need not be a struct: [json.RawMessage] gets the
-	// input as it is.
+	// Parameters is the JSON schema of the input. Nil means the schema of In. Otherwise In need not be a struct:
+	// [json.RawMessage] gets the input unchanged.
 	Parameters json.RawMessage
 	Policy     ledger.Policy
 	Find       func(ctx context.Context, in In) (Out, ledger.Answer, error)
@@ -29,21 +29,22 @@ type ToolOptions[In, Out any] struct {
 	Approve func(ctx context.Context, in In) (bool, error)
 	// ApproveWithin is Within of [Approval].
 	ApproveWithin time.Duration
-	// External is for a tool whose run hands the call over. Out is any, and run returns nil, unless [External].Async is set.
+	// External is for a tool with a run that hands off the call. Out is any, and run returns nil, unless [External].Async is
+	// set.
 	External *External
 	// Output is as in [Tool]. It is for a tool with External: the results of run have the type Out.
 	Output *Output
 }
 
-// Always is the Approve of a tool whose calls all need an approval.
+// Always is the Approve of a tool if all calls need an approval.
 func Always[In any](context.Context, In) (bool, error) { return true, nil }
 
-// NewTool makes a tool of the server with typed input and output. The model receives the JSON schema of In, which must be a
-// struct: the names are those of its JSON, a field with omitempty or omitzero is optional, and the tag jsonschema describes a
-// field. A call whose input does not match the schema gets an error for the model as its result: no approval is requested,
-// and run is not called. Make a tool once, and not for each reply: its schema is computed by reflection.
+// NewTool makes a server tool with typed input and output. The model receives the JSON schema of In, which must be a struct:
+// the names come from its JSON, a field with omitempty or omitzero is optional, and the tag jsonschema describes a field. If
+// the input of a call does not match the schema, the model gets an error as the result: no approval is requested, and run is
+// not called. Make a tool once, and not for each reply: its schema is computed by reflection.
 //
-// [Answer] returns an error for a tool whose In has no schema.
+// [Answer] returns an error for a tool if its In has no schema.
 func NewTool[In, Out any](
 	name, description string, run func(ctx context.Context, in In) (Out, error), o *ToolOptions[In, Out],
 ) Tool {

@@ -27,8 +27,8 @@ type Output struct {
 // maxOutputSchema bounds the schema of an output, in bytes: the row of an open call contains it.
 const maxOutputSchema = 64 << 10
 
-// ErrInvalidOutput is the error of a result that does not match the [Output] of its tool. The text of an error that wraps it has the place
-// in the result.
+// ErrInvalidOutput is the error of a result that does not match the [Output] of its tool. The text of an error that wraps it names the
+// place in the result.
 var ErrInvalidOutput = errors.New("chat: the output does not match the schema of the tool")
 
 // OutputOf returns the Output with the JSON schema of T: see [NewTool]. Make it once, and not for each reply: the schema is computed by

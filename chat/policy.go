@@ -12,15 +12,15 @@ type Policy string
 
 // The policies.
 const (
-	// PolicyQueue answers all submissions, one after the other. It is the default.
+	// PolicyQueue answers all submissions, one at a time. It is the default.
 	PolicyQueue Policy = "queue"
 	// PolicyLatest answers the last of the queued submissions and skips the others. Their messages stay.
 	PolicyLatest Policy = "latest"
-	// PolicyMerge joins the user's messages of the queued submissions into one, and answers that.
+	// PolicyMerge joins the user's messages of the queued submissions into one message, and answers it.
 	PolicyMerge Policy = "merge"
 	// PolicyDrop skips a submission while a request is open, and does not store its message.
 	PolicyDrop Policy = "drop"
-	// PolicyDebounce is PolicyLatest, and answers after a pause without submissions: see Options.Debounce.
+	// PolicyDebounce is PolicyLatest, but answers only after a pause without submissions: see Options.Debounce.
 	PolicyDebounce Policy = "debounce"
 )
 

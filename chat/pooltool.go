@@ -43,30 +43,31 @@ type PoolToolOptions[In any] struct {
 	// Text returns the text of the task, which is the input of its worker. It is called with the turn, and again after an interruption. An
 	// error is the result of the call. Nil means the JSON of the input.
 	Text func(ctx context.Context, in In) (string, error)
-	// Policy decides about a call if a worker has started its task and has not reported the end. Zero means AtMostOnce: the call is
-	// [CallUnknown]. With Idempotent another worker gets the task, up to MaxAttempts of the pool. The key of the task is the same then.
-	// Reconcile is an error of [Answer].
+	// Policy decides about a call if a worker has started its task but has not reported the end. Zero means AtMostOnce: the call is
+	// [CallUnknown]. With Idempotent another worker gets the task, with the same key, up to the pool's MaxAttempts. Reconcile is an
+	// error of [Answer].
 	Policy ledger.Policy
 	// Timeout bounds the time from the start of the call to the result. After it the call is [CallUnknown], and the task is cancelled. Zero
 	// means 1 h; negative means no bound.
 	Timeout time.Duration
 	// Async is as in [External].
 	Async bool
-	// Output is as in [Tool], for the result of the task. The pool does not compare the result: its task is done.
+	// Output is as in [Tool], for the result of the task. The pool does not check the result: to the pool the task is
+	// done.
 	Output *Output
 	// Approve and ApproveWithin are as in [ToolOptions].
 	Approve       func(ctx context.Context, in In) (bool, error)
 	ApproveWithin time.Duration
 }
 
-// PoolTool returns a tool whose calls are tasks of a worker pool, of this host or of another one as in a cluster: see package pool, dohost work and [pool.Work]. The model
-// receives the JSON schema of In, as with [NewTool]. The result of the task is the result of the call. A call is an [External] call: its reply
-// ends, and continues with the result, so it waits without an event, a turn or a connection. It waits for a worker, too: a role without
-// workers is not an error before Timeout. A task does not name its tool, so give each tool a role of its own.
+// PoolTool returns a tool that turns its calls into tasks of a worker pool, on this host or, in a cluster, on another: see package pool, dohost
+// work and [pool.Work]. The model receives the JSON schema of In, as with [NewTool]. The result of the task is the result of the call. A call is
+// an [External] call: its reply ends, and continues with the result, so it waits without an event, a turn or a connection. It waits for a
+// worker, too: a role without workers is not an error before Timeout. A task does not name its tool, so give each tool its own role.
 //
-// A task that fails is an error of the call. The state is [CallUnknown] if a worker has started the task, and the pool has no report of the
+// A task that fails is an error of the call. The state is [CallUnknown] if a worker has started the task but the pool has no report of the
 // end of that attempt. If the call ends first, because it was completed by hand, its time is over, its reply was stopped while it ran, or its
-// message was deleted, the task is cancelled. A cancellation of the task in the pool ends the call.
+// message was deleted, the agent cancels the task. A cancellation of the task in the pool ends the call.
 //
 // [Answer] returns an error for options that are not valid. The fields of the returned Tool may be changed, except Run, Policy and External.
 func PoolTool[In any](name, description string, o *PoolToolOptions[In]) Tool {

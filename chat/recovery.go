@@ -14,11 +14,11 @@ type Recovery struct {
 	CountAllAttempts bool
 	// ProgressTimeout bounds the time without a new chunk. Zero means 5 min; negative means no bound.
 	ProgressTimeout time.Duration
-	// MaxChunks bounds the chunks in the log of a reply beyond the chunks of its first run. Zero means 10,000; negative means no
-	// bound.
+	// MaxChunks bounds the chunks in the log of a reply in addition to its first run's chunks. Zero means 10,000; negative means
+	// no bound.
 	MaxChunks int
-	// FailureMessage is the error that clients receive when a reply is given up. Empty means a text that says that the
-	// assistant was interrupted and could not recover.
+	// FailureMessage is the error that clients receive when a reply is given up. Empty means a text which states that
+	// the assistant was interrupted and could not recover.
 	FailureMessage string
 }
 

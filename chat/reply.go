@@ -35,7 +35,7 @@ type Reply struct {
 
 // Partial returns the reply so far, from this call of the handler and earlier ones: a message of the assistant,
 // without parts at first. A reply that continues an older message begins with the parts of that message. The handler
-// continues from there; its next text extends an interrupted one.
+// continues from there; its next text extends an interrupted text.
 func (r *Reply) Partial() Message { return r.l.partial() }
 
 // Messages returns the messages before the reply, the oldest first: the newest limit of them, or all if
@@ -44,7 +44,7 @@ func (r *Reply) Messages(ctx context.Context, limit int) ([]Message, error) {
 	return r.k.messages.newest(ctx, dohost.Query[messageRow]{End: dohost.KeyOf(r.l.row.Place), Limit: limit})
 }
 
-// Body returns the members of the request's body that are not of the wire protocol: an object, or nil.
+// Body returns the members of the request's body that are not part of the wire protocol: an object, or nil.
 func (r *Reply) Body() json.RawMessage { return r.l.row.Body }
 
 // Tools returns the client's tools, as the client described them: an array, or nil.
@@ -76,7 +76,7 @@ func (r *Reply) Checkpoint(v any) (bool, error) {
 // must not overlap.
 //
 // Errors: [ErrReplyOver]; [dohost.ErrMisuse] during another Send of the reply; a [*dohost.LimitError] for a chunk that
-// does not fit into a row; one for a chunk that is nested more than 100 deep.
+// does not fit into a row; an error for a chunk that is nested more than 100 deep.
 func (r *Reply) Send(ctx context.Context, c Chunk) error {
 	if c.Type() == "" {
 		return errors.New("chat: the zero Chunk cannot be sent")

@@ -13,9 +13,9 @@ import (
 // Usage is the use of a model by one call, as its provider bills it. A [Model] reports it with [Prompt].ReportUsage.
 type Usage struct {
 	Model string // the name at the provider; at most 200 bytes of it are stored
-	// InputTokens are all tokens of the prompt, also those that the provider had in its cache, which CachedInputTokens counts.
+	// InputTokens are all tokens of the prompt, including tokens from the provider's cache, which CachedInputTokens counts.
 	InputTokens, CachedInputTokens int64
-	// OutputTokens are all tokens of the answer, also the reasoning, which ReasoningTokens counts.
+	// OutputTokens are all tokens of the answer, including the reasoning, which ReasoningTokens counts.
 	OutputTokens, ReasoningTokens int64
 	// Cost is the price in millionths of a currency that the program chooses: see [Options].Price.
 	Cost int64
@@ -35,7 +35,7 @@ const (
 	ModelCallInterrupted CallOutcome = "interrupted" // by the end of an incarnation
 )
 
-// CallPurpose is the reason for a call of a model.
+// CallPurpose is the reason for a model call.
 type CallPurpose string
 
 // The purposes.
@@ -58,7 +58,8 @@ type ModelCall struct {
 	Usage
 }
 
-// TotalUsage is the sum of the calls of a period, an agent or a reply. The Model is empty, and Estimated is set if a call is estimated.
+// TotalUsage is the sum of the calls of a period, an agent or a reply. The Model is empty, and Estimated is set if any call is
+// estimated.
 type TotalUsage struct {
 	Calls     int64
 	Estimates int64         // the calls with an estimated number
@@ -66,14 +67,14 @@ type TotalUsage struct {
 	Usage
 }
 
-// DailyUsage is the usage of the calls that began on a day.
+// DailyUsage is the usage of the calls that began on one day.
 type DailyUsage struct {
 	Day string // in UTC, as 2006-01-02
 	TotalUsage
 }
 
-// ModelCalls yields the calls of models in the object of an agent, the oldest first. The agent keeps them for [Options].KeepUsage, and
-// at most the last 10,000. Workers in an [agent.Agent] without a conversation have calls, too. ctx must hold the turn of a, or be one of
+// ModelCalls yields the model calls in an agent's object, the oldest first. The agent keeps them for [Options].KeepUsage, and at most
+// the last 10,000. Workers in an [agent.Agent] without a conversation have calls, too. ctx must hold the turn of a, or come from
 // [dohost.HoldTurn].
 //
 // Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.All].
@@ -92,23 +93,24 @@ func ModelCalls(ctx context.Context, a agent.Ref) iter.Seq2[ModelCall, error] {
 	}
 }
 
-// AgentUsage returns the usage of all calls of models in the object of an agent since the object was created. [Clear] does not change it.
-// ctx must hold the turn of a.
+// AgentUsage returns the usage of all model calls in an agent's object since the object was created. [Clear] does not change it. ctx must
+// hold the turn of a.
 //
 // Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.Get].
 func AgentUsage(ctx context.Context, a agent.Ref) (TotalUsage, error) {
 	return usageOf(ctx, a, usageScope{Kind: agentScope})
 }
 
-// ReplyUsage returns the usage of the reply with a message, its continuations and workers included. The agent keeps it as long as the last
-// call of the reply (see [ModelCalls]). It is zero for a reply without a call, and for an unknown message. ctx must hold the turn of a.
+// ReplyUsage returns the usage of the reply with a message, including its continuations and workers. The agent keeps the usage as long as
+// the last call of the reply (see [ModelCalls]). It is zero for a reply without a call, and for an unknown message. ctx must hold the turn
+// of a.
 //
 // Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.Get].
 func ReplyUsage(ctx context.Context, a agent.Ref, message string) (TotalUsage, error) {
 	return usageOf(ctx, a, usageScope{replyScope, message})
 }
 
-// UsageByDay yields the usage of the last 90 days, today included and the oldest first, without the days that have no calls. ctx must hold the
+// UsageByDay yields the usage of the last 90 days, including today and the oldest first, without days that have no calls. ctx must hold the
 // turn of a.
 //
 // Errors: [dohost.ErrMisuse] for a nil agent, and the errors of [dohost.Collection.All].
@@ -154,9 +156,9 @@ func objectOf(a agent.Ref) (*dohost.State, error) {
 	return of.Object(), nil
 }
 
-// ShowUsage returns c with details for operators: the calls of models, and their totals, as a chat agent has them. It is for agents without
-// a conversation that run workers, such as the agents of package inbox. A class of [Bind] has these details: [dohost.Open] returns an error
-// for ShowUsage of it.
+// ShowUsage returns c with details for operators: the model calls and their totals, as for a chat agent. It is for agents without a
+// conversation that run workers, such as the agents of package inbox. A class of [Bind] already has these details: [dohost.Open] returns an
+// error if ShowUsage was called for it.
 func ShowUsage(c dohost.Class) dohost.Class {
 	return dohost.ExtendClass(c, &dohost.ClassExtension{
 		Kinds: []string{detailUsage, detailModelCall},

@@ -32,18 +32,19 @@ var ErrWorkerDepth = errors.New("chat: too many nested workers")
 // Worker is an agent without memory. Each [Worker.Run] begins with an empty conversation: the model gets the input, calls the
 // tools, and ends with an answer of type Out. A worker has no storage of its own; it runs in the incarnation of an agent.
 //
-// The JSON schema of Out is a part of the system prompt, and a model may pass it to its provider (Prompt.Output). The answer must be
-// JSON that matches it, as the input of a tool matches its parameters: see [NewTool]. The model may repair an invalid answer twice. If Out is string, the answer is the model's text.
+// The JSON schema of Out is part of the system prompt, and a model may pass it to its provider (Prompt.Output). The answer must be
+// JSON that matches it, as the input of a tool matches its parameters: see [NewTool]. The model may repair an invalid answer twice. If
+// Out is string, the answer is the model's text.
 //
-// After an interruption the caller runs the worker again: only the bill of the model and the effects of its tools repeat. Each
-// call of a tool is an operation of the ledger, with the policy of the tool, at the position and in the scope of the caller
+// After an interruption the caller runs the worker again, and the model answers again, unless Durable has recorded its answers. Each
+// tool call is an operation of the ledger, with the policy of the tool, at the position and in the scope of the caller
 // ([dohost.WorkPosition], [ledger.Scope]). A repeated run that makes the same call gets the recorded result: see docs/workers.md. An
 // Unrecorded tool is called again.
 //
 // The fields must not change after the first use. A Worker must not be copied. All methods are safe for concurrent use.
 type Worker[In, Out any] struct {
-	// Name is 1 to 64 letters, digits, underscores and hyphens. It is a part of the identity of the operations of the tools, and
-	// the name of the worker as a tool. Required.
+	// Name is 1 to 64 letters, digits, underscores and hyphens. It is part of the identity of the tools' operations, and the
+	// name of the worker as a tool. Required.
 	Name string
 	// Description is for the models that get the worker as a tool.
 	Description string
@@ -51,11 +52,11 @@ type Worker[In, Out any] struct {
 	Instructions string
 	// Model answers. Required.
 	Model Model
-	// Tools are the tools that the model may call. Each needs Run, and has neither External nor Approve, since no client and no
-	// approval can be waited for.
+	// Tools are the tools that the model may call. Each needs Run, and has neither External nor Approve, since a worker cannot
+	// wait for a client or an approval.
 	Tools []Tool
-	// Messages makes the messages of the prompt. It must return equal messages for equal inputs. Nil means one message of the user
-	// with the input as JSON, or with the input itself if In is string.
+	// Messages makes the messages of the prompt. It must return equal messages for equal inputs. Nil means one user message with
+	// the input as JSON, or with the input itself if In is string.
 	Messages func(in In) []Message
 	// Identity returns the messages that identify the recorded answers of a Durable worker. A repeated run uses a recorded answer if these messages, and
 	// the answers and results before it in the run, are equal; other messages of the prompt may differ. Identity is for prompts that begin with
@@ -66,10 +67,10 @@ type Worker[In, Out any] struct {
 	// for start, finish, start-step and finish-step, nor for recorded answers. An error ends the run. Nil means that no function
 	// is called.
 	OnChunk func(ctx context.Context, c Chunk) error
-	// MaxSteps bounds the answers of the model in one run, repairs included. Zero means 20.
+	// MaxSteps bounds the answers of the model in one run, including repairs. Zero means 20.
 	MaxSteps int
-	// Depth bounds the nested workers in the call tree of a run, the worker included: 1 means that its tools may run no worker.
-	// The lowest bound in a tree counts. Zero means 5, the most.
+	// Depth bounds the nested workers in the call tree of a run, including the worker: 1 means that its tools may run no
+	// worker. The lowest bound in a tree applies. Zero means 5, the maximum.
 	Depth int
 	// Durable records each answer of the model as an operation of the ledger. A repeated run uses the recorded answers as long as
 	// its conversation, or its Identity, is the same, and asks the model only for the rest. An answer that ends the run with an error is not
@@ -77,9 +78,9 @@ type Worker[In, Out any] struct {
 	Durable bool
 	// Keep is the retention period of the operations: see Keep of [ledger.Kind]. Zero means forever.
 	Keep time.Duration
-	// Budget is [Options].Budget for an agent without a conversation; its Reply bounds nothing. A chat agent uses that of its class.
+	// Budget is [Options].Budget for an agent without a conversation; its Reply bounds nothing. A chat agent uses the one of its class.
 	Budget Budget
-	// Price is [Options].Price for an agent without a conversation. A chat agent uses that of its class.
+	// Price is [Options].Price for an agent without a conversation. A chat agent uses the one of its class.
 	Price func(Usage) int64
 
 	once   sync.Once
@@ -151,18 +152,19 @@ func (w *Worker[In, Out]) check() error {
 // method, a fiber, or a tool. Run gives up the turn while it waits, so it must not be called in a [dohost.Transaction] or a
 // [dohost.Exclusive] section. The tools run in tasks of the object, up to 16 calls of a step concurrently, as with [Answer].
 //
-// The JSON of in, which must have all of it, identifies the run at the position of the caller: equal runs that end without an
-// error are different runs, and a run after a failed run is its repetition. Without a position, as in a request, and in the
+// The JSON of in, which must represent all of in, identifies the run at the position of the caller: equal runs that end without
+// an error are different runs, and a run after a failed run is its repetition. Without a position, as in a request, and in the
 // handler of a reply, which may continue after any chunk, equal runs in one scope are one run: their tools get the results of the
 // first. Set a scope ([ledger.Scope]) to separate them.
 //
-// A model is asked when the row of the call is durable: see [ModelCall]. While the disk is full, Run waits for that, until ctx ends.
+// Run asks the model when the row of the call is durable: see [ModelCall]. While the disk is full, Run waits for that, until ctx
+// ends.
 //
 // If ctx ends, so do the stream of the model and the contexts of the tools, and Run returns without waiting for them.
 //
-// Errors: the errors of the model; an [*OutputError]; a [*BudgetError]; [ErrWorkerDepth]; [dohost.ErrMisuse] for a worker with missing or contradicting
-// fields, and for a nil agent; one if MaxSteps answers of the model did not end the run; the cause of ctx; the errors of [ledger.Do],
-// except the errors of tools and unknown outcomes: the model gets both as the result of the call.
+// Errors: the errors of the model; an [*OutputError]; a [*BudgetError]; [ErrWorkerDepth]; [dohost.ErrMisuse] for a worker with missing
+// or contradicting fields, and for a nil agent; an error if MaxSteps answers of the model did not end the run; the cause of ctx; the
+// errors of [ledger.Do], except the errors of tools and unknown outcomes: the model gets both as the result of the call.
 func (w *Worker[In, Out]) Run(ctx context.Context, a agent.Ref, in In) (Out, error) {
 	var out, none Out
 	wrong := func(err error) error { return &workerError{w.Name, err} }
@@ -229,7 +231,7 @@ func (w *Worker[In, Out]) Tool() Tool {
 }
 
 // Kinds returns the kinds of the operations of the worker, for [ledger.Declare]: operators then see the operations and may
-// resolve unknown ones. Workers with different names have different kinds.
+// resolve unknown operations. Workers with different names have different kinds.
 func (w *Worker[In, Out]) Kinds() (kinds []ledger.AnyKind) {
 	run := &workerRun{worker: w.spec()}
 	for i := range w.Tools {

@@ -1,6 +1,6 @@
 // Package cluster runs one set of objects on several machines. The objects are divided into cells. A cell is one host with its own
-// directory and its own [sharedlog.Log], and one node at a time has it. Every node accepts every request, and passes it on to the node
-// that has the object's cell.
+// directory and its own [sharedlog.Log]; one node at a time has the cell. Every node accepts every request, and passes it on to the
+// node that has the object's cell.
 //
 //	       Table: members with expiry, plan
 //	      /            |             \
@@ -16,11 +16,11 @@
 //
 // # Ownership
 //
-// The plan is advisory: only the log grants ownership. It names the node that should have a cell (Owner), and the node that has reported to serve it (Holder). A
-// node serves a cell from the moment that its host is open on a lease of the cell's log until it begins to close that host. The fence
-// is the log's: it refuses the appends of a former owner, and its lease is invalid before another acquisition can succeed. So a wrong
-// plan, a wrong table, a wrong clock or a wrong address may make a cell unavailable. They never make two hosts confirm writes of
-// one cell.
+// The plan is advisory: only the log grants ownership. The plan names the node that should have a cell (Owner) and the node that has
+// reported serving it (Holder). A node serves a cell from the moment its host is open under a lease of the cell's log until it begins to
+// close that host. The log does the fencing: it refuses the appends of a former owner, and the former owner's lease is invalid before
+// another acquisition can succeed. So a wrong plan, a wrong table, a wrong clock or a wrong address may make a cell unavailable, but can
+// never make two hosts confirm writes of one cell.
 //
 // # Order
 //
@@ -32,29 +32,31 @@
 //	5 B acquires the log, opens a host, and serves      5 B writes Holder = B
 //	6 B writes Holder = B
 //
-// B waits for the log from step 1 of a move on, so steps 4 and 5 may occur in any order. All changes of the plan are compare-and-set
-// on its revision, so the plans form one sequence. The member with the lowest id is the planner, so that writes seldom conflict; two
-// planners would do no harm. A node writes only its own id as a Holder, only if it is the Owner in the plan that it replaces, and
-// removes only its own id. The planner removes the ids of nodes that are not members.
+// B starts waiting for the log at step 1 of a move, so steps 4 and 5 may occur in either order. All changes of the plan are
+// compare-and-set on its revision, so the plans form one sequence. The member with the lowest id is the planner, so writes
+// seldom conflict; two planners would do no harm. A node writes only its own id as Holder, and only if the plan that it replaces
+// names it as the Owner; it removes only its own id. The planner removes the ids of nodes that are not members.
 //
 // # Invariants
 //
 //   - At most one host can append to the log of a cell, even if the plan is wrong. The documentation of a log states when two leases can
-//     be valid at one time.
-//   - A node that opens a cell is its Owner in the newest plan that it has read. It closes the cell when a newer plan has another Owner.
-//   - A node that can use the table but not the log of a cell gives the cell back after a while, and gets no cells for some time. The
-//     while begins when no other node reports to serve the cell, and is longer than a regular Open and Close: see Options.ReleaseTime. A
-//     node that has the log keeps the cell, however long its host needs to open. It also keeps a cell whose directory it cannot open: the
-//     directory may have records that the log has lost.
-//   - A node that could not renew its record until the record may have expired closes all of its cells, so that they are free for the
+//     be valid at the same time.
+//   - A node that opens a cell is the cell's Owner in the newest plan that it has read. It closes the cell when a newer plan names
+//     another Owner.
+//   - A node that can use the table but not the log of a cell gives the cell back after a waiting period, and gets no cells for some
+//     time. The period begins when no other node reports serving the cell, and is longer than a regular Open and Close: see
+//     Options.ReleaseTime. A node that has the log keeps the cell, however long its host takes to open. It also keeps the cell if it
+//     cannot open the cell's directory, which may contain records that the log has lost.
+//   - A node that cannot renew its record closes all of its cells before the record may have expired, so the cells are free for the
 //     nodes that the plan then names.
-//   - The cells of a node that has ended are planned anew in one step. Other changes of owners, to balance the nodes and to drain one,
-//     move one cell at a time: the next move is planned when all cells are served by their Owners.
-//   - Without further changes of the members the numbers of cells of any two nodes soon differ by at most one, and no more cells
-//     have moved than that needs.
-//   - A request is passed on at most two times, and reaches a host at most once. The router sends it again only if no connection could
-//     be made, so that no byte of it was sent.
-//   - A request counts as passed on by a node only with a signature by the secret of the cluster. A request with a wrong one is refused.
+//   - The planner reassigns all cells of an ended node in one step. Other changes of owners, to balance the nodes or to drain one,
+//     move one cell at a time: the next move is planned once all cells are served by their Owners.
+//   - If the members stop changing, the numbers of cells of any two nodes soon differ by at most one, and only as many cells
+//     move as that requires.
+//   - A request is passed on at most two times, and reaches a host at most once. The router resends it only if it could not connect,
+//     so no byte of the request was sent.
+//   - A request counts as passed on by a node only if it is signed with the secret of the cluster. A request with a wrong signature is
+//     refused.
 //   - An object exists in its own cell only. A host of a cell refuses to wake an object of another cell: see dohost.Options.Holds.
 //
 // # Calls of objects
@@ -68,17 +70,18 @@
 //		router of that node          verifies the signature, then reads the argument, then its sum
 //		Host.AnswerCall              a stored result, or a run; the answer leaves when it is durable with the effects
 //
-//	  - Only a node that knows the secret can make such a call, and only of an exposed method. A captured request gives its sender the stored
-//	    result; it runs again only at the same process and after the retention period of the result.
-//	  - A node never passes a call on. A request that arrives late, since a node was suspended, is refused there or by the fence of the log.
-//	  - An attempt ends after 20 s, and when the other node is not a member any more for 30 s. At most 256 attempts of a node wait for one
+//	  - Only a node that knows the secret can make such a call, and only to an exposed method. Replaying a captured request returns the stored
+//	    result; the call runs again only in the same process and after the retention period of the result.
+//	  - A node never passes a call on. A request that arrives late because a node was suspended is refused by that node or by the fence of
+//	    the log.
+//	  - An attempt ends after 20 s, or when the other node has not been a member for 30 s. At most 256 attempts of a node wait for one
 //	    object, and 2048 in all.
 //
 // # Time
 //
-// If a node ends without Close, its record expires after the time to live of the table, the planner reads that at its next tick, and the
-// new owner at its own or by the hint of the table. The leases of the logs end concurrently. The package compares no clocks of
-// different machines.
+// If a node ends without Close, its record expires after the time to live of the table, the planner sees that at its next tick, and the
+// new owner sees the new plan at its own next tick or on a hint from the table. The leases of the logs run out concurrently. The package
+// compares no clocks of different machines.
 //
 // # Not here
 //

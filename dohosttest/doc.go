@@ -11,16 +11,16 @@
 //
 // Every goroutine of a host waits for permission before each step that others can observe. When all
 // of them wait, the scheduler lets one proceed. It chooses by the name of the step, which does not
-// depend on the time of its request. So a scenario passes the same points in each run, on one core
-// or on many. Only Go's scheduler decides between goroutines that interact without the host: two
-// that share a variable in a function of one Await, two whose own timers are due at the same moment,
-// or bare goroutines in a scenario that call the same method of the same object at the same moment.
-// Use [Host.Client] instead of bare goroutines, and [dohost.Sleep] instead of timers: the scheduler
-// orders the ends of sleeps, of clients and in the functions of Awaits.
+// depend on when the step was requested. So a scenario passes the same points in each run, on one
+// core or on many. Only Go's scheduler decides between goroutines that interact without the host:
+// two goroutines that share a variable in one Await's function, two with their own timers due at
+// the same moment, or bare goroutines in a scenario that call the same method of the same object at
+// the same moment. Use [Host.Client] instead of bare goroutines, and [dohost.Sleep] instead of
+// timers: the scheduler orders the ends of sleeps, both of clients and in the functions of Awaits.
 //
 // # Rules inside a bubble
 //
-// Nothing real: no sockets (net.Pipe is fine), no host that was opened outside, no goroutine that
-// never ends. Do not call synctest.Wait: the scheduler calls it, and must be the only caller. Time
-// passes when every goroutine waits; [Host.Advance] and [Host.WaitIdle] let it.
+// Use nothing real: no sockets (net.Pipe is fine), no host opened outside of the bubble, no
+// goroutine that never ends. Do not call synctest.Wait: the scheduler calls it, and must be the
+// only caller. Time passes when every goroutine waits; [Host.Advance] and [Host.WaitIdle] let it.
 package dohosttest

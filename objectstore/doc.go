@@ -1,98 +1,95 @@
 // Package objectstore, a part of the engine without a compatibility promise, keeps the state of objects in one Pebble
-// database: each object owns a key range, and no key of one object is visible to another. It is the only package
-// that uses Pebble, and exposes nothing of it.
+// database: each object owns a key range, and no key of one object is visible to another. It is the only package that
+// uses Pebble, and does not expose it.
 //
 // # How a write becomes durable
 //
-// Pebble makes an engine batch readable before it is synced and cannot undo it. So Pebble gets no write before the
-// committer takes its record:
+// Pebble makes an engine batch readable before the batch is synced, and cannot undo it. So Pebble gets no write
+// before the committer takes the write's record:
 //
 //	Batch ── Commit ──▶ filling ── record taken ──▶ in flight ── synced ──▶ Pebble
 //	(one turn)              (layers of the Range)                                    outputs leave
 //
-// A [Batch] holds the writes and outputs of an object since it took the turn. Commit commits it: it merges the
-// batch into the range's filling layer, which has the last value of each key, and the outputs in order. One
-// goroutine per store, the committer, swaps the filling layers of all ranges that have one into a record, makes
-// the record durable, drops the layers from memory and releases their outputs. One record is in flight at a
-// time. Until it is durable, commits gather in the next one: an object that overwrites a key a thousand times during
-// one sync costs one row. Before it takes a record the committer yields once, so that goroutines that can commit now
-// share the record.
+// A [Batch] holds an object's writes and outputs since the event took the turn. Commit merges the batch into the
+// range's filling layer, which has the last value of each key and the outputs in order. One goroutine per store, the
+// committer, swaps the filling layers of all ranges that have one into a record, makes the record durable, drops the
+// layers from memory and releases their outputs. One record is in flight at a time. Until it is durable, commits
+// gather in the next record: an object that overwrites a key a thousand times during one sync costs one row. Before
+// it takes a record the committer yields once, so that goroutines that can commit now share the record.
 //
 // # Invariants
 //
 // History. Only Commit makes a batch history. Begin, Fence and Commit take the same lock, so they are ordered.
 // Commits before a fence stay: the next incarnation reads them, and its outputs wait for them. Later commits of the
 // fenced incarnation are refused. Layers belong to the range, not to an incarnation. Only FenceDropping undoes
-// commits, in whole layers, as a power cut at that moment could have done.
+// commits: it drops whole layers, as a power cut at that moment could have done.
 //
-// Reading. A read looks at the batch, filling, in flight and Pebble, in this
-// order. A layer leaves memory only after its record is readable in Pebble,
-// and an iterator copies the part in memory first and opens Pebble's iterator
-// second, so a row is seen in one place at least. After a DeleteAll the layers
-// below it are not read.
+// Reading. A read looks at the batch, filling, in flight and Pebble, in this order. A layer leaves
+// memory only after its record is readable in Pebble, and an iterator copies the part in memory
+// first and opens Pebble's iterator second, so a read sees a row in at least one place. After a
+// DeleteAll, reads skip the layers below it.
 //
-// Durable layers. The layer that became durable last stays with the range if it is small, and reads of single
-// keys look at it before Pebble, which has the same rows. An object that wakes is read whole, if it is small: its rows
-// in Pebble stay with the range as a durable layer that hides Pebble, and later layers are merged into it
-// when they become durable. The rows are not kept if a layer became durable during the read. All of this assumes
-// that only the range writes to the object: after a write by another way, such as an import, the caller must use a new
-// Range.
+// Durable layers. The layer that became durable last stays with the range if it is small, and reads of single keys
+// look at it before Pebble, which has the same rows. A small object is read whole when it wakes: its rows in Pebble
+// stay with the range as a durable layer that hides Pebble, and later layers are merged into it when they become
+// durable. The rows are not kept if a layer became durable during the read. All of this assumes that only the range
+// writes to the object: after any other write, such as an import, the caller must use a new Range.
 //
 // Age. Reads walk over deleted rows until they are compacted away. The committer makes the engine flush the memtable
-// when the deletions in it weigh as much as it holds, and the engine compacts each flushed table into the level
-// below. That bounds the walk.
+// when its deletions weigh as much as it can hold, and the engine compacts each flushed table into the level below.
+// This bounds the walk.
 //
-// Outputs. An output waits for all earlier commits of the object, by any incarnation, and not for later ones. It
-// joins the newest undurable layer that is gated, which is one that holds a write that is not NoWait. If there
-// is none it leaves immediately. A Sync output waits for NoWait writes as well. The outputs of a range are always
-// released in the order of their commits: one goroutine releases at a time, and an output that could leave still
-// queues after the outputs that are waiting or leaving.
+// Outputs. An output waits for all earlier commits of the object, by any incarnation, but not for later commits.
+// It joins the newest undurable layer that is gated; a layer is gated if it holds a write without NoWait. If
+// there is no such layer, the output leaves immediately. A Sync output waits for NoWait writes as well. The
+// outputs of a range are always released in the order of their commits: one goroutine releases at a time, and an
+// output that could leave still queues after the outputs that are waiting or leaving.
 //
 // Durable views. Only the committer writes, and a [Snapshot] is taken between two records: it contains nothing that a
 // power cut could undo. A range's own reads do return such state, so their outputs wait.
 //
-// DeleteAll. The goroutine that calls it reads the keys of the object, up to 1,000, and the record deletes these, or
-// the whole range if there are more. The keys include the keys of earlier commits. If another commit comes in between,
-// the record deletes the whole range. So a record is made without reading rows, and its size counts deletions.
+// DeleteAll. The calling goroutine reads up to 1,000 keys of the object, including the keys of earlier commits. The
+// record deletes these keys, or the whole range if there are more keys or if another commit intervened. So a record is
+// made without reading rows, and its size counts deletions.
 //
-// Alarms. An object's slot and its entries in the alarm indexes change in one record. The record removes the entry of
-// the slot that Pebble holds when the record is built: a slot set a thousand times in between costs one entry. A slot
-// has one entry: in the index of its class, in the index of the suspects if it has a charge, or in the index of
-// the parked alarms. It has one more in the start index if it has AtStart and is neither a suspect nor parked.
+// Alarms. An object's slot and its entries in the alarm indexes change in one record. When the record is built, it
+// removes the entry of the slot that Pebble holds then: a slot set a thousand times in between costs one entry. A
+// slot has one entry: in the index of its class, in the index of suspects if the slot has a charge, or in the index
+// of parked alarms. It has a second entry in the start index if it has AtStart and is neither a suspect nor parked.
 //
-// Failure. A failed sync fails the store, not an object: the log's error is final, and the unsynced writes stay
+// Failure. A failed sync fails the store, not just an object: the log's error is final, and the unsynced writes stay
 // visible to readers. So the store writes nothing more, releases every output with [ErrFenced], refuses commits, and
-// closes the database. The same holds if a log file cannot be written, closed or created. The next Open may find the
-// record in flight. A panic of the engine during an append or a flush ends the process, and any other panic on the
-// committer fails the store: a store that continued would serve data that is not on the disk.
+// closes the database. It does the same if a log file cannot be written, closed or created. The next Open may find
+// the record in flight. A panic of the engine during an append or a flush ends the process, and any other panic on
+// the committer fails the store: a store that continued would serve data that is not on the disk.
 //
-// Damage. A damaged block is an error of the reads that need it, and of no others: see [ErrDamaged]. The store
-// repeats failed work of the engine in the background with pauses, and does not fail. While a flush fails, Put
-// returns [ErrNoSpace] with the cause, before the engine needs a log file that it cannot make. Open returns the error
-// of a flush that fails during Open.
+// Damage. A damaged block makes only the reads that need it fail: see [ErrDamaged]. The store retries the engine's
+// failed background work with pauses, and does not fail. While a flush fails, Put returns [ErrNoSpace] with the
+// cause, before the engine needs a log file that it cannot make. Open returns the error of a flush that fails during
+// Open.
 //
 // Before a record writes anything it reads the alarm slots that it replaces, and nothing else. If a slot lies in a
-// damaged block, the new one replaces it, and its index entries remain until they are due. If it cannot be read for
-// another reason, only its range fails: its layer in flight and the younger one are dropped, as a power cut
-// could have done, the range has no owner, the outputs are released with [ErrFenced], and Options.OnDropped is
-// called. The other ranges of the record, and their order, are not affected.
+// damaged block, the new slot replaces it, and the old index entries remain until they are due. If a slot cannot be
+// read for another reason, only its range fails: the store drops the range's layer in flight and the younger layer,
+// as a power cut could have done, takes away the range's owner, releases the outputs with [ErrFenced], and calls
+// Options.OnDropped. The other ranges of the record, and their order, are not affected.
 //
-// Memory. Options.MaxHostBytes bounds the bytes that are not durable: of open batches with the undos of their
-// savepoints, of layers, and of outputs that have not been released. A row counts its key, its value and 32
-// bytes, an output its given size. Each write first reserves its bytes, with one atomic operation, and returns
-// [ErrFull] if there is no room; its caller waits with [Batch.WaitRoom] and repeats the write. The bytes of a
-// batch move to its layer until the record is durable, or are returned when the batch is discarded. These
-// rules prevent deadlocks between events that hold bytes and wait for bytes:
+// Memory. Options.MaxHostBytes bounds the bytes that are not durable: in open batches and the undos of their
+// savepoints, in layers, and in unreleased outputs. A row counts as its key, its value and 32 bytes, an output
+// as its given size. Each write first reserves its bytes, with one atomic operation, and returns [ErrFull] if
+// there is no room; its caller waits with [Batch.WaitRoom] and repeats the write. A batch's bytes move to its
+// layer until the record is durable, or are returned when the batch is discarded. These rules prevent
+// deadlocks between events that hold bytes and wait for bytes:
 //
 //   - A write waits for an object's own limit only while committed bytes of the object are not durable. The batch's
-//     own bytes do not count, so the committer alone ends the wait.
+//     own bytes do not count, so the committer alone can end the wait.
 //   - Batches that wait for the host's limit get room in the order of their arrival.
-//   - If there is no room for the first of them, and no commit is on its way to the disk, it becomes the favored
-//     batch: it may exceed the limit, by [MaxOvercommit] at most, until it is committed or discarded or its
-//     incarnation ends. One batch at a time is favored. So there is always a batch that can finish, or a record
-//     in flight.
-//   - Changes of the slot, and outputs without a size, do not wait: an event has few of them. The slot writes of the
-//     runtime are of this kind.
+//   - If there is no room for the first of these batches, and no commit is on its way to the disk, this batch
+//     becomes the favored batch: it may exceed the limit, by [MaxOvercommit] at most, until it is committed or
+//     discarded or its incarnation ends. One batch at a time is favored. So there is always a batch that can
+//     finish, or a record in flight.
+//   - Changes of the slot, and outputs without a size, do not wait, because an event has few of them. The runtime's
+//     slot writes are of this kind.
 //
 // So the bytes that are not durable are at most MaxHostBytes and MaxOvercommit, plus 32 for each slot write of the
 // runtime itself, plus the bytes of favored batches of ended incarnations with code that still runs. An event that
@@ -101,34 +98,34 @@
 //
 // # Not guaranteed
 //
-// A Clean range is clean at that moment only. Two ranges' outputs have no order
-// between them, even in one record. A snapshot taken after an output was released
-// shows its writes; one taken after Commit returned need not.
+// A Clean range is clean only at that moment. Outputs of two ranges are not ordered relative to
+// each other, even in one record. A snapshot taken after an output was released shows the output's
+// writes; a snapshot taken after Commit returned need not.
 //
 // # Goroutines and locks
 //
-// The committer is the only permanent goroutine of this package. Others end soon: calls of callbacks, and releases
-// after a range was taken back or an output has panicked. Locks are taken in the order Range.mu, queue.mu or
-// budget.mu; none is held during I/O, while an output is released or while a callback runs. Waits use channels, so
-// that a store works in a synctest bubble.
+// The committer is the only permanent goroutine of this package. The others end soon: they call callbacks, or
+// release outputs after a range was taken back or an output panicked. Locks are taken in the order Range.mu,
+// queue.mu or budget.mu; no lock is held during I/O, while an output is released or while a callback runs. Waits
+// use channels, so that a store works in a synctest bubble.
 //
 // # Identity
 //
 // A store has an [Identity], in DOHOST, in db/STORE and in the host record. Open compares the three before it writes
 // anything. Backup marks its copy, and the first Open of the copy draws a new fork: docs/decisions/0012 has the
-// steps. An [Epoch] has the fork. A feed's header has the fork of its last append: the first append of another fork,
-// and the first one after an import, draws a new name for the log, so that a [Position] in entries that this feed
-// does not have is detected.
+// steps. An [Epoch] contains the fork. A feed's header contains the fork of its last append: the first append under
+// another fork, and the first append after an import, draw a new name for the log, so a [Position] in entries that
+// this feed lacks is detected.
 //
 // # Shipping
 //
-// With Options.Ship each record gets a frame: its operations and its place in the history, with a link to the frame before
+// With Options.Ship each record gets a frame: its operations and its place in the history, with a link to the previous frame
 // (internal/frame). The committer adds the frame to the record's own engine batch, so it is durable if and only if the record
-// is. The shipper, on a goroutine of its own, reads the frames of durable records and puts them into the archive, and the next
-// record deletes frames that the archive has. The committer never waits for the shipper, and the shipper never reads beyond
-// the last durable record: the archive has a prefix of the history. The names in the archive decide where shipping continues
-// after a crash. [Restore] verifies all that it replays, and the restored directory is no store before the file DOHOST is
-// renamed. docs/decisions/0031 has the reasons, and the order of the steps.
+// is. The shipper, on its own goroutine, reads the frames of durable records and puts them into the archive, and the next
+// record deletes the frames that the archive has. The committer never waits for the shipper, and the shipper never reads
+// beyond the last durable record, so the archive has a prefix of the history. The names in the archive determine where
+// shipping continues after a crash. [Restore] verifies everything that it replays, and the restored directory does not become
+// a store until the file DOHOST is renamed. docs/decisions/0031 has the reasons, and the order of the steps.
 //
 // # Standby
 //
@@ -144,56 +141,56 @@
 //	record encoded ──▶ frame appended to the log ──▶ applied to the engine, unsynced ──▶ outputs leave, if the lease is valid
 //
 // The engine batch of a record also sets the row l, the record's place in the log. The engine's own log keeps the order of its
-// batches, so after a crash the engine has a prefix of the history, and the row names its end. Open replays the records after it,
-// and verifies their chain. It also compares the record that the row names: if the log has another one there, or none, then the log
-// has lost records, and Open refuses it with the number.
+// batches, so after a crash the engine has a prefix of the history, and the row names its end. Open replays the records after
+// that end, and verifies their chain. It also compares the record that the row names: if the log has a different record there, or
+// none, the log has lost records, and Open refuses it with the record's number.
 //
-// Each step has a reason. The engine gets no record that the log might refuse, because it cannot undo one. The
-// number of a record is the number of the last confirmed record plus one: a host that predicted numbers could append a record after the records
-// of its successor. An append with an unknown outcome is repeated with the same bytes, or the store fails. The generation comes from the lease,
-// and the first record of a host has it: a generation from the directory could be given twice. Outputs are checked
-// against the lease when they are released, because a read of a former owner may be old.
+// Each step has a reason. The engine gets no record that the log might refuse, because the engine cannot undo a record. A
+// record's number is the number of the last confirmed record plus one: a host that predicted numbers could append a record after
+// its successor's records. An append with an unknown outcome is repeated with the same bytes, or the store fails. The generation
+// comes from the lease, and a host's first record contains it: a generation from the directory could be assigned twice. Outputs
+// are checked against the lease when they are released, because a former owner may have read old state.
 //
 // When the lease is lost the store fails with ErrFenced, like one whose log has failed. Its directory remains a good cache.
 //
 // # Bases
 //
-// The log would grow for ever, and so would the replay of a host without a directory. When the records since the last base are larger
-// than that base and Shared.BaseAfter, a goroutine of the store writes a base to the log: all rows of a snapshot, in parts like the parts of
-// a shipped base (internal/frame). It takes the snapshot while no record is in flight, so the base is the state after exactly one record.
-// The committer does not wait for the rest. Then the log purges the records before the base:
+// The log would grow forever, and so would the replay of a host without a directory. When the records since the last base exceed
+// both that base and Shared.BaseAfter, a goroutine of the store writes a base to the log: all rows of a snapshot, in parts like
+// the parts of a shipped base (internal/frame). It takes the snapshot while no record is in flight, so the base is the state
+// after exactly one record. The committer does not wait for the rest. Then the log purges the records before the base:
 //
 //	snapshot after record n ──▶ base n published ──▶ records before n purged
 //
-// Before the second step has certainly happened nothing is purged: after an unknown outcome the host writes another base. The log
-// refuses both steps to a former owner. A failure is counted and repeated later, and does not fail the store.
+// Nothing is purged until the second step has certainly happened: after an unknown outcome the host writes another base. The log
+// refuses both steps to a former owner. A failure is counted and the steps are retried later; it does not fail the store.
 //
-// Open continues from the directory if the log still has the record that the row l names, and all after it. Otherwise it reads the base:
-// it deletes all rows of the engine and gives the row l the number 0 in one batch, then writes a batch for each part, the last one with the
-// row l of the base. So an engine with a part of a base is recognized, and the next Open reads the base again. Before rows of an
-// earlier host are deleted the whole base is verified. The last part must have the sum of the log's record with its number, which is
-// never purged before a newer base: so the base and the records after it are one history.
+// Open continues from the directory if the log still has the record that the row l names, and all records after it. Otherwise it
+// reads the base: in one batch it deletes all rows of the engine and sets the number in the row l to 0; then it writes a batch
+// for each part, the last with the row l of the base. So Open recognizes an engine with a partial base, and reads the base again.
+// Before it deletes rows of an earlier host, it verifies the whole base. The last part must have the sum of the log's record with
+// its number, which is never purged before a newer base: so the base and the records after it are one history.
 //
 // # Replacing an object
 //
-// [Store.ArchivedState] reads the state of an object at an earlier moment from the store's own archive, and [Batch.Replace] makes
-// a batch of it: the deletion of all rows and of the alarm, and then the old rows and the old alarm. A batch is never split, so
-// one record has both. After a crash the object has the one state or the other. A state that is larger than a batch is refused
-// before anything is written.
+// [Store.ArchivedState] reads the state of an object at an earlier moment from the store's own archive, and [Batch.Replace]
+// makes a batch of it: the deletion of all rows and the alarm, followed by the old rows and the old alarm. A batch is never
+// split, so one record contains both. After a crash the object has either the one state or the other. A state that is larger
+// than a batch is refused before anything is written.
 //
-// The caller keeps this order. It reads the state, while the object may still run. It becomes the owner of the range, and waits
-// until all commits of earlier owners are durable. It takes a [Bookmark], which then names the last record before the replacement:
-// all that is replaced is in that record or an earlier one. It commits the replacement.
+// The caller must keep this order. It reads the state, while the object may still run. It becomes the owner of the range, and
+// waits until all commits of earlier owners are durable. It takes a [Bookmark], which then names the last record before the
+// replacement: everything that is replaced is in that record or an earlier one. Then it commits the replacement.
 //
 //	state read ──▶ range owned ──▶ earlier commits durable ──▶ bookmark ──▶ replacement committed ──▶ durable
 //
 // The number of a record grows, and the archive is a prefix of the history. So the state before the replacement, and every
 // state before that, can be restored like any other.
 //
-// The rows go through the range, and its readers see them as they see other commits. Two parts are not from the old state. The
-// alarm gets a new generation, so no delivery of another alarm runs it or ends it. The header of a feed loses its fork: the next
-// entry is in a new log, and a position in entries that the feed no longer has is detected. Rows have the versions of the old state,
-// and these will be given again.
+// The rows go through the range, and its readers see them as they see other commits. Two parts differ from the old state. The
+// alarm gets a new generation, so no delivery of another alarm runs or ends it. The header of a feed loses its fork: the next
+// entry is in a new log, and a position in entries that the feed no longer has is detected. Rows have the versions of the old
+// state, and later writes assign these versions again.
 //
 // The state is read in the directory restore.tmp of the store, which Open removes after a crash.
 //

@@ -1,12 +1,13 @@
-// Package pool is a worker pool: tasks for roles, workers that claim them under leases, and a supervisor that asks for the restart of
-// workers that are gone.
+// Package pool is a worker pool: tasks for roles, workers that claim tasks under leases, and a supervisor that requests restarts of
+// lost workers.
 //
 // One object is one pool. Its methods are JSON over HTTP and over a WebSocket, so a worker is a program in any language: see
-// docs/wire.md. [Work] is a worker in Go, and [Manage] a daemon, which starts the processes of workers.
+// docs/wire.md. [Work] is a worker in Go, and [Manage] is a daemon that starts worker processes.
 //
 // # Tasks
 //
-// A task belongs to a role. A worker of the role claims it, starts it, renews its lease while it works, and hands its result off:
+// A task belongs to a role. A worker of the role claims the task, starts it, renews its lease while it works, and hands off the
+// result:
 //
 //	            ┌──────────── released, failed, lease lapsed, worker gone ─────────┐
 //	            ▼                                                                  │
@@ -33,41 +34,42 @@
 //	pending       an operator deletes it                       failed        if its agent is to be notified
 //	failed        an operator retries it                       pending       unless cancelled, or once and started
 //
-// Every other transition is an [ErrTransition], and the row does not change. The table is in taskstate.go too, and builds that check
-// invariants panic at any other transition.
+// Every other transition is an [ErrTransition], and the row does not change. taskstate.go contains the same table, and builds that
+// check invariants panic at any other transition.
 //
 // # Invariants
 //
-//   - A claim is a connection and a fence. Fences of a task only grow. Start, Renew, Handoff, Fail and Release need the current claim;
-//     otherwise they are an [ErrFence]. The result of a refused handoff is kept with the task, as late.
-//   - A task that is acknowledged or running has exactly one claim. Two claimers of one task: one wins, since a claim is one event.
+//   - A claim is a connection and a fence. A task's fences only grow. Start, Renew, Handoff, Fail and Release need the current claim;
+//     otherwise they return an [ErrFence]. The pool keeps the result of a refused handoff with the task, as late.
+//   - A task that is acknowledged or running has exactly one claim. If two workers claim one task, one wins, since a claim is one
+//     event.
 //   - A worker is reachable while its Until is in the future. Every worker has an Until. Reads compare it with the clock; the sweep only
-//     removes rows. A heartbeat changes a row that exists, and creates none.
+//     removes rows. A heartbeat updates an existing row and creates none.
 //   - Leave removes the row of its own connection and no other.
 //   - A role is busy while one of its tasks has a live lease, and starting until a deadline. A role is offline if it has no reachable
 //     worker, is not busy and is not starting. The pool asks for the restart of a role only if it is managed, offline, and has a pending
 //     task.
-//   - The key of a requested restart is the role. So a role has at most one.
-//   - A restart that the pool requests is counted. MaxRestarts of them without a worker that stays for Stable, or hands a task off, are
-//     the end: the pool reports the role as given up, and requests no more until a worker joins or a daemon declares the role.
-//   - After a start of the host, nothing lapses in the first TTL since the first request or sweep of the pool, and no lease in the first
-//     lease: before that the workers could not send heartbeats. Only a start of the host begins a new epoch of it; the end of an
-//     incarnation does not. The same holds when a sweep is late by more than a TTL: the host, or its machine, stood still, or its clock was set forward.
-//   - Only the clock of the pool's host counts. A request has no times.
+//   - The key of a requested restart is the role. So a role has at most one requested restart.
+//   - The pool counts the restarts that it requests. After MaxRestarts of them without a worker that stays for Stable or hands off a
+//     task, the pool reports the role as given up, and requests no more until a worker joins or a daemon declares the role.
+//   - After a start of the host, nothing lapses within one TTL of the pool's first request or sweep, and no lease lapses within one lease:
+//     before that the workers could not send heartbeats. Only a start of the host begins this period; the end of an incarnation does not.
+//     It also begins when a sweep is late by more than a TTL: then the host or its machine was suspended, or its clock was set forward.
+//   - Only the clock of the pool's host counts. Requests contain no times.
 //
 // # Ordering
 //
-// Each method is one [dohost.Transaction]: it changes rows, and the number of rows, together or not at all. Its answer leaves when its
-// writes are durable. So a worker that has the answer to a claim has the claim after any crash. A worker that gets no answer sends the
-// request again: Join, Start, Renew, Handoff and Post with a Key have the same effect when they are repeated, and Claim returns the task
-// that the connection has claimed and not started.
+// Each method is one [dohost.Transaction]: it changes rows and their counts together or not at all. Its answer leaves when its writes
+// are durable. So a worker that got the answer to a claim still has the claim after any crash. A worker that gets no answer resends the
+// request: Join, Start, Renew, Handoff and Post with a Key are idempotent, and Claim returns the task that the connection has claimed
+// but not started.
 //
-// A worker that waits for a task holds no turn. A post wakes one of them, after its rows are written and before its own turn ends; the
-// worker reads the rows in a turn of its own. A worker that is woken and does not claim wakes the next one, so no post is lost.
+// A worker that waits for a task holds no turn. A post wakes one waiting worker, after the post's rows are written and before its turn
+// ends; the worker reads the rows in its own turn. A woken worker that does not claim wakes the next, so no post is lost.
 //
 // # The sweep
 //
 // The sweep is a schedule of the object. It exists while there is something to sweep: workers, tasks or roles with a deadline. It reads
-// rows by index, in the order of their deadlines, and so none that has not lapsed. It handles at most 100 rows of each kind in a turn.
-// The pending tasks of a role have no deadlines of their own: the role has one, and its oldest task decides.
+// rows by index in the order of their deadlines, so it reads no row before its deadline. It handles at most 100 rows of each kind in a
+// turn. The pending tasks of a role have no deadlines of their own: the role has one, and its oldest task decides.
 package pool

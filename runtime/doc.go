@@ -1,15 +1,15 @@
-// Package runtime, a part of the engine without a compatibility promise, runs objects: their
-// turns, gates, incarnations and queues. It does not know the types of its users,
-// which package dohost adds.
+// Package runtime, a part of the engine without a compatibility promise, runs objects: their turns,
+// gates, incarnations and queues. It does not know the types of its users; package dohost adds
+// them.
 //
 // # An object is a monitor
 //
-// One event at a time holds an object's turn. The turn is in the context of the event, and
-// the methods of State require it. The writes between acquiring and releasing the turn are
-// a batch. Releasing the turn, at the end of the event or in an Await, commits the
-// batch (Commit): under the range's lock the batch becomes history, or the range
-// refuses it because the incarnation has ended. Everything that leaves the object is an
-// output of a batch, and is released when everything committed before it is durable.
+// One event at a time holds an object's turn. The turn is in the event's context, and the methods
+// of State require it. The writes between acquiring and releasing the turn are a batch. Releasing
+// the turn, at the end of the event or in an Await, commits the batch (Commit): under the range's
+// lock the batch becomes history, or the range refuses it because the incarnation has ended.
+// Everything that leaves the object is an output of a batch, and is released once everything
+// committed before it is durable.
 //
 // # Incarnations
 //
@@ -17,33 +17,32 @@
 //	   │                                                                        ▲
 //	   └─────────────────────── constructor failed ─────────────────────────────┘
 //
-// The incarnations of an object are numbered. Fenced is final: it ends the number, not the
-// goroutines. Code of a fenced incarnation may still run, but the range has another owner,
-// so a late write of incarnation 6 cannot become a write of incarnation 7.
+// An object's incarnations are numbered. Fenced is final: it ends the number, not the goroutines.
+// The code of a fenced incarnation may still run, but the range has another owner, so a late write
+// of incarnation 6 cannot become a write of incarnation 7.
 //
-// The object's table entry outlives its incarnations. Its own states, with the claims that keep the
-// next incarnation from beginning, are drawn in objectstate.go (type objectState).
+// The object's table entry outlives its incarnations. objectstate.go (type objectState) draws the
+// states of the entry, with the claims that keep the next incarnation from beginning.
 //
 // # Invariants
 //
 //   - A turn queue (type turnQueue) has at most one holder, and is empty while it has none.
 //   - An incarnation is marked dead and loses its range before the next one may begin.
-//   - Every event that was counted in is counted out once: by finish, by leaving the
-//     queue, or by being refused.
-//   - A delivery of an alarm ends once: by event.endDelivery, or by the slot write that
-//     records the outcome for an incarnation that has ended.
+//   - Every event that was counted in is counted out once: when it finishes, when it leaves the
+//     queue, or when it is refused.
+//   - An alarm's delivery ends once: by event.endDelivery, or by the slot write that records the
+//     outcome for an ended incarnation.
 //   - When a handler returns, its turn, its transactions and its Exclusive section are
 //     over, even if goroutines of the handler still run: turn.end.
 //   - Release never blocks and takes no lock that is held during I/O.
 //
 // # Functions of users
 //
-// No function that users supply runs on the committer, and none runs with a lock held
-// except LimitedHandler.Limit. Functions of the host's Options run on goroutines of their
-// own (hostFunc), except the functions that are called at each event. A function of an
-// object runs on its event's goroutine or, in Emit, on its own (callback).
-// docs/guarantees.md has the table of functions, with their goroutines, and the effects of
-// a panic, of runtime.Goexit and of a hang.
+// No user-supplied function runs on the committer, and none runs with a lock held except
+// LimitedHandler.Limit. Functions of the host's Options run on their own goroutines (hostFunc),
+// except the functions that are called at each event. A function of an object runs on its event's
+// goroutine or, in Emit, on its own (callback). docs/guarantees.md has the table of functions, with
+// their goroutines, and the effects of a panic, of runtime.Goexit and of a hang.
 //
 // # Locks
 //

@@ -1,5 +1,5 @@
 // Package streams is a server of the Durable Streams protocol: append-only streams over HTTP that clients create, append to, and
-// read from any offset, also while they grow. Each stream is an object, and the published clients of the protocol work unmodified.
+// read from any offset, even while they grow. Each stream is an object, and the published clients of the protocol work unmodified.
 //
 //	h, err := dohost.Open("data", nil, streams.Classes(nil)...)
 //	...
@@ -13,11 +13,11 @@
 //	HEAD     returns its properties
 //	DELETE   deletes it
 //
-// A response to a writer leaves when the data is durable, and a reader never sees data that is not. Forks of the protocol are refused with
-// status 501.
+// A response to a writer leaves when the data is durable, and a reader never sees data before that. The server refuses the protocol's
+// forks with status 501.
 //
-// Below the path __ds it answers the requests for subscriptions: durable cursors in streams, and wakes for the workers that move
-// them, by a webhook or by a stream of wakes.
+// Below the path __ds it answers the requests for subscriptions: durable cursors in streams, and wakes, by webhook or through a
+// stream of wakes, for the workers that advance the cursors.
 //
 // [ServeFeed] serves the rows of an object's collections, and their changes, in the same protocol.
 //
@@ -26,9 +26,10 @@
 // An append is one event of the stream's object ([Stream]): it writes the data, the state of the stream and the state of the producer in
 // one batch, or nothing if a write fails. So a producer that repeats a request after a crash, or after a full disk, appends once.
 //
-// A subscription is an object too ([Subscription]). An append writes a notice for each subscription of its stream in its batch, and waits for
-// none of them. The stream sends the notices afterwards, and keeps each one until its subscription has accepted it (notice).
+// A subscription is an object too ([Subscription]). The batch of an append contains a notice for each subscription of the stream; the
+// append waits for no subscription. The stream sends the notices afterwards, and keeps each until its subscription has accepted it
+// (notice).
 //
-// A reader is no event of the object. Each of its reads is a short event, and readers of one stream at one offset share it. Between two
-// reads a reader waits for a signal of the class, outside of the object, which may leave memory in the meantime.
+// A reader is not an event of the object. Each of its reads is a short event, which the readers of one stream at one offset share.
+// Between two reads a reader waits for a signal of the class, outside of the object, so the object may leave memory.
 package streams
