@@ -18,7 +18,7 @@ import (
 
 var errDisk = errors.New("disk on fire")
 
-func TestFailedSyncFailsTheStore(t *testing.T) {
+func TestSyncFailureFailsTheStore(t *testing.T) {
 	j := new(releaseLog)
 	failed := make(chan error, 2)
 	held(t, Options{OnFail: func(err error) { failed <- err }}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {

@@ -113,7 +113,7 @@ func TestReserveFollowsTheMemTable(t *testing.T) {
 	}
 }
 
-func TestStalledReportsSyncDuration(t *testing.T) {
+func TestSyncStallIsReportedWithItsDuration(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		if d := s.Stalled(); d != 0 {
 			t.Errorf("stalled for %v at rest", d)
@@ -212,8 +212,8 @@ func TestHookIsCalledAtEachStage(t *testing.T) {
 	})
 }
 
-// TestOneObjectOptionSplitsRecords commits several objects: each record has the writes of one.
-func TestOneObjectOptionSplitsRecords(t *testing.T) {
+// TestOptionOneObjectSplitsRecords commits several objects: each record has the writes of one.
+func TestOptionOneObjectSplitsRecords(t *testing.T) {
 	held(t, Options{OneObject: true}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 		release := fs.HoldSyncs()
 		defer release()
