@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost/inbox"
 )
 
-// TestIdleInboxDoesNotWake lets an agent answer a message, and then do nothing for a day: it leaves memory, and nothing wakes it or writes.
-func TestIdleInboxDoesNotWake(t *testing.T) {
+// TestInboxThatIsIdleDoesNotWake lets an agent answer a message, and then do nothing for a day: it leaves memory, and nothing wakes it or writes.
+func TestInboxThatIsIdleDoesNotWake(t *testing.T) {
 	wakes := 0
 	options := &dohosttest.Options{
 		Options: dohost.Options{Listener: dohost.Listener{Waking: func(dohost.ID, dohost.Epoch) { wakes++ }}},
