@@ -241,7 +241,7 @@ func TestAnswersOfClientsOnAFullDisk(t *testing.T) {
 
 // The time limit of a call ends while the disk is full. A decision, a completion and the frames of a client get an error within the
 // bound, and the call ends when there is space.
-func TestOverdueAnswersOnAFullDisk(t *testing.T) {
+func TestAnswersThatAreOverdueOnAFullDisk(t *testing.T) {
 	ran := 0
 	for name, c := range map[string]struct {
 		external bool

@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// TestEqualCallAfterFailedCall has two equal calls in one step: the first fails, and the second completes. The third equal call is a second effect.
-func TestEqualCallAfterFailedCall(t *testing.T) {
+// TestCallEqualToAFailedOne has two equal calls in one step: the first fails, and the second completes. The third equal call is a second effect.
+func TestCallEqualToAFailedOne(t *testing.T) {
 	effects, runs := 0, 0
 	var keys []string
 	kind := &ledger.Kind[string, int]{Name: "pay", Same: ledger.Whole[string], Policy: ledger.AtMostOnce, Unknown: func(ledger.ID, string) string { return "?" }}

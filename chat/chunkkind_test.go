@@ -12,7 +12,7 @@ import (
 )
 
 // A stored chunk has a kind, also in its JSON. The text of a generation is that of the kind text.
-func TestStoredChunkHasKind(t *testing.T) {
+func TestChunkIsStoredWithItsKind(t *testing.T) {
 	kinds := map[string]string{
 		"start": "other", "start-step": "other", "finish-step": "other", "message-metadata": "other", "data-weather": "other", "file": "other",
 		"text-start": "other", "text-delta": "text", "text-end": "other",

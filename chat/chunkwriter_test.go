@@ -158,8 +158,8 @@ func TestStreamToEndsItsSource(t *testing.T) {
 	})
 }
 
-// TestLastChunk reads the index of the last chunk, which a continued generation follows.
-func TestLastChunk(t *testing.T) {
+// TestChunkIndexOfTheLast reads the index of the last chunk, which a continued generation follows.
+func TestChunkIndexOfTheLast(t *testing.T) {
 	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
 		want := func(generation string, index int) {
 			t.Helper()

@@ -253,7 +253,7 @@ func TestMessagesDuringContinuationAreNotTrimmed(t *testing.T) {
 }
 
 // Repeated approvals of a call that was handed over begin a reply each.
-func TestRepeatedApprovalBeginsNoReply(t *testing.T) {
+func TestApprovalThatIsRepeatedBeginsNoReply(t *testing.T) {
 	key, begun := "", 0
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {

@@ -239,8 +239,8 @@ func TestExternalCallOutlivesRestart(t *testing.T) {
 	}
 }
 
-// TestAsyncCallIsCompletedBeforeInterruption ends the incarnation between Complete and the end of Run.
-func TestAsyncCallIsCompletedBeforeInterruption(t *testing.T) {
+// TestExternalCallAsyncIsCompletedBeforeInterruption ends the incarnation between Complete and the end of Run.
+func TestExternalCallAsyncIsCompletedBeforeInterruption(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
@@ -379,7 +379,7 @@ func TestCompleteAfterOverdueExpiry(t *testing.T) {
 	})
 }
 
-func TestAsyncCall(t *testing.T) {
+func TestExternalCallAsync(t *testing.T) {
 	for name, c := range map[string]struct {
 		own  any           // the result of Run
 		run  time.Duration // of Run

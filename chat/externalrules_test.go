@@ -153,7 +153,7 @@ func TestCompleteCountsSteps(t *testing.T) {
 }
 
 // A reply that only finds that the call still waits is not a reply.
-func TestWaitingExternalCallBeginsNoReply(t *testing.T) {
+func TestExternalCallThatWaitsBeginsNoReply(t *testing.T) {
 	keys := map[string]string{}
 	replies := 0
 	m := &stepsModel{steps: [][]string{{"a", "b"}}}
@@ -188,7 +188,7 @@ func TestWaitingExternalCallBeginsNoReply(t *testing.T) {
 }
 
 // A repetition of a completion is not late.
-func TestRepeatedCompletionIsNotLate(t *testing.T) {
+func TestCompletionThatIsRepeatedIsNotLate(t *testing.T) {
 	key, late := "", 0
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	o := &dohosttest.Options{
@@ -247,7 +247,7 @@ func TestCallCompletedBeforeItsRunBegins(t *testing.T) {
 }
 
 // A completion of a service, as JSON.
-func TestNullOutputWithError(t *testing.T) {
+func TestOutputOfNullWithError(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} },
@@ -417,7 +417,7 @@ func TestDecisionAboutRepeatedID(t *testing.T) {
 }
 
 // The state of an asynchronous call that has failed does not change when its message is stored again.
-func TestAsyncFailureStays(t *testing.T) {
+func TestExternalCallAsyncFailureStays(t *testing.T) {
 	for name, c := range map[string]struct {
 		unknown bool
 		during  bool
@@ -573,7 +573,7 @@ func TestHandlerAddsStepBeforeClientResult(t *testing.T) {
 }
 
 // A call that waits for a client keeps waiting when an approved call of its step begins.
-func TestApprovedCallKeepsClientCall(t *testing.T) {
+func TestApprovalOfACallKeepsClientCall(t *testing.T) {
 	for _, ext := range []bool{false, true} {
 		t.Run(map[bool]string{false: "server", true: "external"}[ext], func(t *testing.T) {
 			key := ""
@@ -600,7 +600,7 @@ func TestApprovedCallKeepsClientCall(t *testing.T) {
 }
 
 // Within ends while Run still runs, in an incarnation that ends.
-func TestWithinEndsDuringRun(t *testing.T) {
+func TestExternalCallWithinEndsDuringRun(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for _, evict := range []bool{false, true} {
 			t.Run(map[bool]string{false: "sync", true: "async"}[async]+map[bool]string{false: "", true: ", evicted"}[evict], func(t *testing.T) {

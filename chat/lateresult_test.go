@@ -42,9 +42,9 @@ func deaf(d time.Duration, keep bool, out any, failed error) chat.Tool {
 	return t
 }
 
-// TestLateResults lets calls return after their time, after the stop of their reply, and after the end of the wait for Complete. The
+// TestResultsThatAreLate lets calls return after their time, after the stop of their reply, and after the end of the wait for Complete. The
 // result is kept only if the tool wants that, and the message and the state of the call do not change.
-func TestLateResults(t *testing.T) {
+func TestResultsThatAreLate(t *testing.T) {
 	key := ""
 	stop := func(ctx context.Context, p *countingAgent) error { _, err := chat.Cancel(ctx, p, "one"); return err }
 	finish := func(c chat.Completion) func(context.Context, *countingAgent) error {
@@ -172,7 +172,7 @@ func checkLate(t *testing.T, h *dohosttest.Host, kept []chat.Call, message, late
 
 // A call returns after its time, while its reply runs. Wherever the incarnation or the process ends, the late result
 // is in the row exactly if OnCall has counted it, and the message never has it.
-func TestLateResultAtEveryPoint(t *testing.T) {
+func TestResultThatIsLateAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	m, all := &toolModel{countingState: &countingState{words: 2}, tool: "stamp", once: true}, &testClients{}
 	tool := deaf(300*time.Millisecond, true, "late", nil)
@@ -226,7 +226,7 @@ func TestLateResultAtEveryPoint(t *testing.T) {
 }
 
 // A call returns late while another call of its reply runs: later changes of the reply keep the late result.
-func TestLateResultInRunningReply(t *testing.T) {
+func TestResultThatIsLateInRunningReply(t *testing.T) {
 	tool := deaf(5*time.Second, true, "receipt", nil)
 	tool.Timeout = time.Second
 	runTools(t, &stepsModel{steps: [][]string{{"a", "b"}}}, chat.Options{}, func(*countingAgent) []chat.Tool {

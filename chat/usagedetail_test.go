@@ -128,7 +128,7 @@ func TestUsageReportedBeforeASilence(t *testing.T) {
 }
 
 // Operators see that a call may be interrupted.
-func TestInterruptedCallForOperators(t *testing.T) {
+func TestUsageOfInterruptedCallForOperators(t *testing.T) {
 	runClerk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		w := &chat.Worker[string, string]{Name: "w", Model: modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) { <-ctx.Done() })}
 		go func() {

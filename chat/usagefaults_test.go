@@ -182,7 +182,7 @@ func TestUsageOfWorkerStoppedOnAFullDisk(t *testing.T) {
 }
 
 // An interrupted call is reported once, also if its row cannot be written at first.
-func TestInterruptedCallIsReportedOnce(t *testing.T) {
+func TestUsageOfInterruptedCallIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reports atomic.Int64
 		fs := objectstore.NewMemFS()
@@ -241,7 +241,7 @@ func TestDeleteAllDuringCallOfModel(t *testing.T) {
 }
 
 // A step has no row if the disk is full at its start. The run that resumes it does not continue the row of the step before.
-func TestCompletedCallIsNotContinued(t *testing.T) {
+func TestUsageOfCompletedCallIsNotContinued(t *testing.T) {
 	var disk *objectstore.FS
 	prices, asked := 0, 0
 	m := resumableFunc{func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) {

@@ -13,8 +13,8 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// TestDurableWorkerRecordsAnswers runs a worker twice: the second run asks no model.
-func TestDurableWorkerRecordsAnswers(t *testing.T) {
+// TestWorkerDurableRecordsAnswers runs a worker twice: the second run asks no model.
+func TestWorkerDurableRecordsAnswers(t *testing.T) {
 	var keys []string
 	asked := 0
 	steps := inSteps(`{"refund":true,"cents":1,"notes":["<&>"]}`, []string{"a:<&>", "a:<&>"}, []string{"a:2"})
@@ -34,8 +34,8 @@ func TestDurableWorkerRecordsAnswers(t *testing.T) {
 	})
 }
 
-// TestDurableWorkerRecordsNoErrors ends runs with an error. The next run asks only for the last answer again.
-func TestDurableWorkerRecordsNoErrors(t *testing.T) {
+// TestWorkerDurableRecordsNoErrors ends runs with an error. The next run asks only for the last answer again.
+func TestWorkerDurableRecordsNoErrors(t *testing.T) {
 	const valid = `{"refund":true,"cents":1}`
 	for name, test := range map[string]struct {
 		answers []string // "a" is a call, and "!" an error of the model
@@ -80,9 +80,9 @@ func TestDurableWorkerRecordsNoErrors(t *testing.T) {
 	}
 }
 
-// TestDurableWorkerWithOtherResults runs a worker again whose call has got another result since: an answer to the earlier result is
+// TestWorkerDurableWithOtherResults runs a worker again whose call has got another result since: an answer to the earlier result is
 // not used.
-func TestDurableWorkerWithOtherResults(t *testing.T) {
+func TestWorkerDurableWithOtherResults(t *testing.T) {
 	var keys []string
 	tool := keyTool("a", ledger.Idempotent, &keys, func(run int) error {
 		if run == 1 {
@@ -108,8 +108,8 @@ func TestDurableWorkerWithOtherResults(t *testing.T) {
 	})
 }
 
-// TestDurableWorkerLargeAnswer has an answer that is too large to be recorded.
-func TestDurableWorkerLargeAnswer(t *testing.T) {
+// TestWorkerDurableLargeAnswer has an answer that is too large to be recorded.
+func TestWorkerDurableLargeAnswer(t *testing.T) {
 	asked := 0
 	w := &chat.Worker[string, string]{Name: "w", Durable: true, Model: promptModel(func(*chat.Prompt) []chat.Chunk {
 		asked++
@@ -149,8 +149,8 @@ func (m *storingModel) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[cha
 	}
 }
 
-// TestInterruptedWorkerAnswerIsBilledAgain interrupts an answer, as docs/workers.md describes: a worker resumes no answer.
-func TestInterruptedWorkerAnswerIsBilledAgain(t *testing.T) {
+// TestWorkerAnswerThatIsInterruptedIsBilledAgain interrupts an answer, as docs/workers.md describes: a worker resumes no answer.
+func TestWorkerAnswerThatIsInterruptedIsBilledAgain(t *testing.T) {
 	m := &storingModel{}
 	w := &chat.Worker[string, string]{Name: "w", Durable: true, Model: m}
 	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {

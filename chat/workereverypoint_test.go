@@ -239,8 +239,8 @@ func TestWorkerInFiberAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s.scenario(false))
 }
 
-// TestDurableWorkerAtEveryPoint runs a durable worker with two inputs: the model is not asked again for a recorded answer.
-func TestDurableWorkerAtEveryPoint(t *testing.T) {
+// TestWorkerDurableAtEveryPoint runs a durable worker with two inputs: the model is not asked again for a recorded answer.
+func TestWorkerDurableAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	s := newWorkerShop(true)
 	dohosttest.EveryPoint(t, s.scenario(true))

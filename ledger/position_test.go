@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-func TestStartedFiberAtEveryPoint(t *testing.T) {
+func TestFiberStartAtEveryPoint(t *testing.T) {
 	testRecoverableWork(t, 3, func(ctx context.Context, c *cashier) error {
 		_, err := agent.StartFiber(ctx, c, threeCharges, 0, nil)
 		return err

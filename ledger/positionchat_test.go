@@ -28,9 +28,9 @@ func (payOnceModel) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chu
 	}
 }
 
-// TestDeletedMessageIDBeginsOtherOperations continues a message whose id the program, or a client, has chosen: an operation of the
+// TestMessageIDThatIsDeletedBeginsOtherOperations continues a message whose id the program, or a client, has chosen: an operation of the
 // handler, and one of a tool. After its deletion, a message with the same id has other operations.
-func TestDeletedMessageIDBeginsOtherOperations(t *testing.T) {
+func TestMessageIDThatIsDeletedBeginsOtherOperations(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
 	class := ledger.Declare(chat.Bind(tellers, func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a, s}, nil },
 		&chat.Handlers[teller, struct{}]{Reply: func(o *teller, ctx context.Context, r *chat.Reply) error {

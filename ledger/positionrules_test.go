@@ -156,9 +156,9 @@ func TestCheckpointsSeparateEqualOperations(t *testing.T) {
 	expect(t, w.test(t, startWork), "fiber/id/0/0", "fiber/id/0/1", "fiber/id/1/0", "fiber/id/2/0", "fiber/id/2/1", "fiber/id/3/0")
 }
 
-// TestFailedDoKeepsItsPlace repeats a Do that has failed in the code of the fiber, in the next call of the method, and after a
+// TestDoThatFailsKeepsItsPlace repeats a Do that has failed in the code of the fiber, in the next call of the method, and after a
 // restart of the fiber.
-func TestFailedDoKeepsItsPlace(t *testing.T) {
+func TestDoThatFailsKeepsItsPlace(t *testing.T) {
 	w := newWorker()
 	w.kind.MaxAttempts = 1
 	w.before = failures(3, ledger.NoEffect(errTimeout))
@@ -239,9 +239,9 @@ func TestHooksOfFibers(t *testing.T) {
 	expect(t, got, "", "fiber/id/1/0", "fiber/id/1/1", "fiber/id/end/1/0")
 }
 
-// TestResumedRunKeepsItsPosition makes operations in a fiber that a request runs, in OnInterrupted, and in the function that resumes
+// TestRunThatIsResumedKeepsItsPosition makes operations in a fiber that a request runs, in OnInterrupted, and in the function that resumes
 // the fiber.
-func TestResumedRunKeepsItsPosition(t *testing.T) {
+func TestRunThatIsResumedKeepsItsPosition(t *testing.T) {
 	w := newWorker()
 	w.interrupted = func(o *worker, ctx context.Context, i *agent.InterruptedRun) error {
 		_, err := i.Resume(ctx, func(ctx context.Context) error { return o.pays(ctx, 2) })
@@ -256,8 +256,8 @@ func TestResumedRunKeepsItsPosition(t *testing.T) {
 	expect(t, got, "fiber/id/0/0", "fiber/id/1/0", "fiber/id/1/1")
 }
 
-// TestDeadScheduleKeepsItsPosition ends the process in each run of a schedule until it is a dead letter, and retries that.
-func TestDeadScheduleKeepsItsPosition(t *testing.T) {
+// TestScheduleThatIsDeadKeepsItsPosition ends the process in each run of a schedule until it is a dead letter, and retries that.
+func TestScheduleThatIsDeadKeepsItsPosition(t *testing.T) {
 	w := newWorker()
 	runs := 0
 	w.scheduled = func(o *worker, ctx context.Context) error {
