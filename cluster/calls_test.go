@@ -168,8 +168,8 @@ func cutAfter(f func()) func(http.Handler) http.Handler {
 	}
 }
 
-// TestForgedCallsAreRefused sends calls that no node has made.
-func TestForgedCallsAreRefused(t *testing.T) {
+// TestCallsThatAreForgedAreRefused sends calls that no node has made.
+func TestCallsThatAreForgedAreRefused(t *testing.T) {
 	var logs [cellsOfCalls]logtest.Log
 	a, b, hosts := openThree(t, &logs)
 	other := startRouted(t, "b", "another secret..", cellsOfCalls)
@@ -254,8 +254,8 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestUnservedCallDidNotRun calls an object of a cell without a holder, of one whose holder cannot be reached, and of one that has moved.
-func TestUnservedCallDidNotRun(t *testing.T) {
+// TestCallThatIsNotServedDidNotRun calls an object of a cell without a holder, of one whose holder cannot be reached, and of one that has moved.
+func TestCallThatIsNotServedDidNotRun(t *testing.T) {
 	a, b := startCalling(t, "a"), startCalling(t, "b")
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
@@ -272,8 +272,8 @@ func TestUnservedCallDidNotRun(t *testing.T) {
 	}
 }
 
-// TestHangingCalleeHoldsFewCalls calls an object that does not answer from many goroutines, and then another one of its cell.
-func TestHangingCalleeHoldsFewCalls(t *testing.T) {
+// TestCalleeThatHangsHoldsFewCalls calls an object that does not answer from many goroutines, and then another one of its cell.
+func TestCalleeThatHangsHoldsFewCalls(t *testing.T) {
 	var logs [cellsOfCalls]logtest.Log
 	a, _, hosts := openThree(t, &logs)
 	hanging := purses.Get(hosts[0], inCell(1))
@@ -313,8 +313,8 @@ func TestHangingCalleeHoldsFewCalls(t *testing.T) {
 	}
 }
 
-// TestOtherAnswersHaveAnUnknownOutcome has nodes that answer in other ways than this package does.
-func TestOtherAnswersHaveAnUnknownOutcome(t *testing.T) {
+// TestAnswersOfOtherKindsHaveAnUnknownOutcome has nodes that answer in other ways than this package does.
+func TestAnswersOfOtherKindsHaveAnUnknownOutcome(t *testing.T) {
 	a := startCalling(t, "a")
 	cases := 0
 	for name, answer := range map[string]http.HandlerFunc{
@@ -352,8 +352,8 @@ func sumOf(argument string) []byte {
 	return sum[:]
 }
 
-// TestLongAnswerIsNotRead has an answer whose length is too large.
-func TestLongAnswerIsNotRead(t *testing.T) {
+// TestAnswerThatIsTooLongIsNotRead has an answer whose length is too large.
+func TestAnswerThatIsTooLongIsNotRead(t *testing.T) {
 	res := &http.Response{ContentLength: maxAnswer + 1, Body: io.NopCloser(unread{t})}
 	if _, err := readAnswer(res); err == nil {
 		t.Error("there is no error")

@@ -65,7 +65,7 @@ func settle(p Plan) Plan {
 
 func planOf(cells ...Cell) Plan { return Plan{Cells: cells} }
 
-func TestNext(t *testing.T) {
+func TestPlanNext(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan    Plan
 		members []Member
@@ -143,7 +143,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func TestReport(t *testing.T) {
+func TestPlanReport(t *testing.T) {
 	p := Plan{Cells: []Cell{{Owner: "a", Avoid: "c"}, {Owner: "b", Holder: "a"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, Draining: []string{"c"}}
 	for name, c := range map[string]struct {
 		cells           []localState

@@ -32,8 +32,8 @@ func (w *world) awaitQuietly(limit time.Duration, name string, done func() bool)
 	})
 }
 
-// TestSlowHostKeepsItsCell has a host that is opened for longer than nodes wait for a log.
-func TestSlowHostKeepsItsCell(t *testing.T) {
+// TestHostThatIsSlowKeepsItsCell has a host that is opened for longer than nodes wait for a log.
+func TestHostThatIsSlowKeepsItsCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
 		w.hostTime = slowTime
@@ -43,8 +43,8 @@ func TestSlowHostKeepsItsCell(t *testing.T) {
 	})
 }
 
-// TestSlowMove moves a cell whose host is closed for longer than nodes wait for a log.
-func TestSlowMove(t *testing.T) {
+// TestMoveThatIsSlow moves a cell whose host is closed for longer than nodes wait for a log.
+func TestMoveThatIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
 		w.join()

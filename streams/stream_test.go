@@ -159,8 +159,8 @@ func TestProducersAreBounded(t *testing.T) {
 	})
 }
 
-// TestJudge has the order of the reasons for a refusal.
-func TestJudge(t *testing.T) {
+// TestAppendRefusalsHaveAnOrder has the order of the reasons for a refusal.
+func TestAppendRefusalsHaveAnOrder(t *testing.T) {
 	at := func(epoch, seq int64) producerRequest { return producerRequest{"p", epoch, seq} }
 	for _, tt := range []struct {
 		what   string
