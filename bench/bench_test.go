@@ -207,7 +207,7 @@ func TestVerifyNoticesOldNumberInTheLimit(t *testing.T) {
 }
 
 // A cold wake visits each object once before it visits one again.
-func TestColdWakeVisitsAllObjectsInTurn(t *testing.T) {
+func TestWakeOfColdObjectsVisitsAllInTurn(t *testing.T) {
 	w := newWalk(1, 10)
 	var seen []int
 	for range 20 {
@@ -222,7 +222,7 @@ func TestColdWakeVisitsAllObjectsInTurn(t *testing.T) {
 }
 
 // A store without one of its alarms, or with an alarm at another time, has no figure.
-func TestStoredAlarmsAreCounted(t *testing.T) {
+func TestAlarmsInTheStoreAreCounted(t *testing.T) {
 	b := small(t)
 	s, err := b.storeAlarms(100)
 	if err != nil {

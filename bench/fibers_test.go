@@ -12,7 +12,7 @@ import (
 )
 
 // A fiber without a call of its hook, or with two, has no figure.
-func TestInterruptedCheckFindsLostAndDoubledHooks(t *testing.T) {
+func TestFiberInterruptionCheckFindsLostAndDoubledHooks(t *testing.T) {
 	const sound = "o a 1\no b 2\nh b 2\nh a 1\n"
 	for _, c := range []struct{ name, roll, want string }{
 		{"sound", sound, ""},
@@ -35,7 +35,7 @@ func TestInterruptedCheckFindsLostAndDoubledHooks(t *testing.T) {
 }
 
 // A fiber that still exists after its hook, as the log has it, has no figure.
-func TestInterruptedCheckFindsRemainingFiber(t *testing.T) {
+func TestFiberInterruptionCheckFindsRemainingFiber(t *testing.T) {
 	dir := t.TempDir()
 	h, r, err := openSleepers(dir, 1)
 	if err != nil {
@@ -69,7 +69,7 @@ func TestInterruptedCheckFindsRemainingFiber(t *testing.T) {
 }
 
 // A fence without a resumed fiber, or a resumption too many, has no figure.
-func TestResumedCheckCountsFences(t *testing.T) {
+func TestFiberResumptionCheckCountsFences(t *testing.T) {
 	for off, want := range map[int]string{0: "", 1: "want 4 and 4", -1: "want 2 and 2"} {
 		r, err := small(t).openResuming(3)
 		if err != nil {

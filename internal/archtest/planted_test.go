@@ -654,7 +654,7 @@ func TestRulesFindPlantedViolations(t *testing.T) {
 }
 
 // A row of longDecoders that excuses no function is a leftover.
-func TestLongDecodersExistAndAreLong(t *testing.T) {
+func TestDecodersOfTheListExistAndAreLong(t *testing.T) {
 	defer func(before []string) { longDecoders = before }(longDecoders)
 	longDecoders = []string{"alarm/a.go decode", "alarm/a.go short", "alarm/a.go gone"}
 	tree, err := load(fstest.MapFS{
