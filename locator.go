@@ -11,9 +11,9 @@ type Locator interface {
 // NewLocator returns a stand-in for a host that is replaced now and then, as in a test. Stubs call find for each call, on any
 // goroutine, to get the host as of now; find may block, and neither is nil nor returns nil. A call that a closed host refuses is Retryable, since find may return
 // another host.
-func NewLocator(find func() *Host) Locator { return &standIn{find} }
+func NewLocator(find func() *Host) Locator { return &hostLocator{find} }
 
-// standIn is a pointer in a Locator, so that stubs can be compared.
-type standIn struct{ find func() *Host }
+// hostLocator is a pointer in a Locator, so that stubs can be compared.
+type hostLocator struct{ find func() *Host }
 
-func (s *standIn) host() *Host { return s.find() }
+func (s *hostLocator) host() *Host { return s.find() }

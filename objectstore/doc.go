@@ -80,7 +80,7 @@
 // Memory. Options.MaxHostBytes bounds the bytes that are not durable: of open batches with the undos of their
 // savepoints, of layers, and of outputs that have not been released. A row counts its key, its value and 32
 // bytes, an output its given size. Each write first reserves its bytes, with one atomic operation, and returns
-// [ErrFull] if there is no room; its caller waits with [Batch.WaitRoom] and repeats the write. The bytes of a
+// [ErrFull] if there is no room; its caller waits with [Batch.WaitMemory] and repeats the write. The bytes of a
 // batch move to its layer until the record is durable, or are returned when the batch is discarded. These
 // rules prevent deadlocks between events that hold bytes and wait for bytes:
 //
@@ -97,7 +97,7 @@
 // So the bytes that are not durable are at most MaxHostBytes and MaxOvercommit, plus 32 for each slot write of the
 // runtime itself, plus the bytes of favored batches of ended incarnations with code that still runs. An event that
 // neither ends nor writes keeps its bytes. If its batch is the favored one, others wait until its incarnation ends,
-// so the caller of WaitRoom bounds its wait.
+// so the caller of WaitMemory bounds its wait.
 //
 // # Not guaranteed
 //
