@@ -124,7 +124,7 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 				return err
 			}
 		}
-		if err := v.makeRoom(ctx); err != nil {
+		if err := v.deleteEnded(ctx); err != nil {
 			return err
 		}
 		v.meta.Seq++
@@ -217,8 +217,8 @@ func (v *view) posted(ctx context.Context, t taskRow, n NewTask) (Task, error) {
 	return task, err
 }
 
-// makeRoom makes room for a task in a full pool.
-func (v *view) makeRoom(ctx context.Context) error {
+// deleteEnded deletes the oldest task that has ended if the pool is full.
+func (v *view) deleteEnded(ctx context.Context) error {
 	if v.meta.Tasks < v.options.MaxTasks {
 		return nil
 	}

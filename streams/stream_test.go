@@ -196,7 +196,7 @@ func TestAppendRefusalsHaveAnOrder(t *testing.T) {
 			tt.r.ContentType = "text/plain"
 		}
 		tt.r.Data = [][]byte{{1}}
-		if got := p.judge(&tt.r, tt.last, tt.last != (producerRequest{})); got.Outcome != tt.want {
+		if got := p.decide(&tt.r, tt.last, tt.last != (producerRequest{})); got.Outcome != tt.want {
 			t.Errorf("%s: outcome %d, want %d", tt.what, got.Outcome, tt.want)
 		}
 	}

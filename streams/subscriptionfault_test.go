@@ -588,7 +588,7 @@ func TestDiskFullDeletesNoStreamWithSubscription(t *testing.T) {
 			}
 			fs.SetFree(0)
 			time.Sleep(10 * time.Second)
-			if again, err := s.settle(ctx, list, []bool{true}, p.tail().String()); err != nil || again != nil {
+			if again, err := s.deleteAccepted(ctx, list, []bool{true}, p.tail().String()); err != nil || again != nil {
 				t.Errorf("a round repeats the notices %v that cannot be deleted: %v", again, err)
 			}
 			if box, err := s.outbox(ctx); err != nil || len(box.Notices) != 1 {
