@@ -21,8 +21,8 @@ const (
 	workerDepth = 5
 	// defaultSteps is the default of Worker.MaxSteps and of AnswerOptions.MaxSteps.
 	defaultSteps = 20
-	// maxRepairs bounds the invalid answers of a run that the model may repair.
-	maxRepairs = 2
+	// maxCorrections bounds the invalid answers of a run that the model may correct.
+	maxCorrections = 2
 )
 
 // ErrWorkerDepth is the error of a [Worker] that is nested too deeply: see Depth.
@@ -32,7 +32,7 @@ var ErrWorkerDepth = errors.New("chat: too many nested workers")
 // tools, and ends with an answer of type Out. A worker has no storage of its own; it runs in the incarnation of an agent.
 //
 // The JSON schema of Out is a part of the system prompt, and a model may pass it to its provider (Prompt.Output). The answer must be
-// JSON that matches it, as the input of a tool matches its parameters: see [NewTool]. The model may repair an invalid answer twice. If Out is string, the answer is the model's text.
+// JSON that matches it, as the input of a tool matches its parameters: see [NewTool]. The model may correct an invalid answer twice. If Out is string, the answer is the model's text.
 //
 // After an interruption the caller runs the worker again: only the bill of the model and the effects of its tools repeat. Each
 // call of a tool is an operation of the ledger, with the policy of the tool, at the position and in the scope of the caller
@@ -65,7 +65,7 @@ type Worker[In, Out any] struct {
 	// for start, finish, start-step and finish-step, nor for recorded answers. An error ends the run. Nil means that no function
 	// is called.
 	OnChunk func(ctx context.Context, c Chunk) error
-	// MaxSteps bounds the answers of the model in one run, repairs included. Zero means 20.
+	// MaxSteps bounds the answers of the model in one run, corrections included. Zero means 20.
 	MaxSteps int
 	// Depth bounds the nested workers in the call tree of a run, the worker included: 1 means that its tools may run no worker.
 	// The lowest bound in a tree counts. Zero means 5, the most.
