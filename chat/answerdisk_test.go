@@ -55,7 +55,7 @@ func TestAnswersOnAFullDisk(t *testing.T) {
 				key, runs := "", 0
 				tool := counted(&runs, time.Second, nil)
 				if c.external {
-					tool = keeper(&key, chat.External{})
+					tool = externalTool(&key, chat.External{})
 				}
 				m := &stepsModel{steps: [][]string{{"a"}}}
 				class := toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} })
@@ -265,7 +265,7 @@ func TestAnswersThatAreOverdueOnAFullDisk(t *testing.T) {
 			tool := counted(&runs, time.Second, nil)
 			tool.Approve.Within = time.Minute
 			if c.external {
-				tool = keeper(&key, chat.External{Within: time.Minute})
+				tool = externalTool(&key, chat.External{Within: time.Minute})
 			}
 			class := toolClass(&stepsModel{steps: [][]string{{"a"}}}, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} })
 			runLong(t, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {

@@ -158,7 +158,7 @@ func TestWorkerRepeatsLateCall(t *testing.T) {
 	slow := sleeper("slow", 10*time.Minute, true)
 	slow.Policy, slow.Timeout = ledger.Idempotent, time.Second
 	w := &chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{slow}, Model: inSteps("done", []string{"slow:1"}, []string{"slow:1"})}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		begun := time.Now()
 		out, err := w.Run(ctx, c, "go")
 		if took := time.Since(begun); took > time.Minute {

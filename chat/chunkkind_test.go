@@ -21,7 +21,7 @@ func TestChunkIsStoredWithItsKind(t *testing.T) {
 		"tool-input-error": "tool-call-end", "tool-output-available": "other", "tool-output-error": "other",
 	}
 	sink := chat.StoredChunks("kinds", nil)
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		w, err := sink.Continue(ctx, c.Storage(), "g")
 		if err != nil {
 			t.Fatal(err)

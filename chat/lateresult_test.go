@@ -58,7 +58,7 @@ func TestResultsThatAreLate(t *testing.T) {
 			return nil
 		}
 	}
-	external := func(e chat.External) chat.Tool { t := keeper(&key, e); t.KeepLate = true; return t }
+	external := func(e chat.External) chat.Tool { t := externalTool(&key, e); t.KeepLate = true; return t }
 	within := func(t chat.Tool, d time.Duration) chat.Tool { t.Timeout = d; return t }
 	typed := func(t chat.Tool) chat.Tool { t.Output = chat.OutputOf[struct{ N int }](); return t }
 	idempotent := func(t chat.Tool) chat.Tool { t.Policy = ledger.Idempotent; return t }
@@ -87,7 +87,7 @@ func TestResultsThatAreLate(t *testing.T) {
 		"a late handover":                 {within(handover(deaf(5*time.Second, true, nil, nil)), time.Second), 0, nil, slow, "", 1},
 		"after Within":                    {external(chat.External{Within: time.Minute}), time.Hour, finish(chat.Completion{Output: json.RawMessage(output)}), expired, output, 2},
 		"after Within, with an error":     {external(chat.External{Within: time.Minute}), time.Hour, finish(chat.Completion{Error: "no stock"}), expired, "no stock", 2},
-		"after Within, discarded":         {keeper(&key, chat.External{Within: time.Minute}), time.Hour, finish(chat.Completion{}), expired, "", 2},
+		"after Within, discarded":         {externalTool(&key, chat.External{Within: time.Minute}), time.Hour, finish(chat.Completion{}), expired, "", 2},
 	} {
 		ran++
 		t.Run(name, func(t *testing.T) {

@@ -22,7 +22,7 @@ func TestWorkerDurableRecordsAnswers(t *testing.T) {
 		Name: "w", Durable: true, Tools: []chat.Tool{keyTool("a", 0, &keys, nil)},
 		Model: promptModel(func(p *chat.Prompt) []chat.Chunk { asked++; return steps(p) }),
 	}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		for range 2 {
 			if out, err := w.Run(ctx, c, "go"); out.Cents != 1 || out.Notes[0] != "<&>" || err != nil || asked != 3 || len(keys) != 3 {
 				t.Errorf("%+v, %v, asked %d times, %d calls", out, err, asked, len(keys))
@@ -64,7 +64,7 @@ func TestWorkerDurableRecordsNoErrors(t *testing.T) {
 					}
 				}),
 			}
-			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+			inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 				if _, err := w.Run(ctx, c, "go"); err == nil || !strings.Contains(err.Error(), test.want) || asked != test.failed {
 					t.Errorf("%v after %d answers, want %s after %d", err, asked, test.want, test.failed)
 				}
@@ -99,7 +99,7 @@ func TestWorkerDurableWithOtherResults(t *testing.T) {
 			return []chat.Chunk{chat.ToolInput("call-"+string(rune('0'+len(calls))), "a", `{}`)}
 		}),
 	}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		for range 2 {
 			if out, err := w.Run(ctx, c, "go"); out != "done" || err != nil || len(keys) != 2 || keys[0] != keys[1] {
 				t.Errorf("%q, %v, keys %q", out, err, keys)
@@ -115,7 +115,7 @@ func TestWorkerDurableLargeAnswer(t *testing.T) {
 		asked++
 		return says(strings.Repeat("<", 3<<19))
 	})}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		if _, err := w.Run(ctx, c, "go"); err == nil || !strings.Contains(err.Error(), "8388608") || asked != 1 {
 			t.Errorf("%v after %d answers", err, asked)
 		}
@@ -153,7 +153,7 @@ func (m *storingModel) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[cha
 func TestWorkerAnswerThatIsInterruptedIsBilledAgain(t *testing.T) {
 	m := &storingModel{}
 	w := &chat.Worker[string, string]{Name: "w", Durable: true, Model: m}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if _, err := w.Run(short, c, "go"); !errors.Is(err, context.DeadlineExceeded) {

@@ -233,7 +233,7 @@ func TestStreamMergeLetsTextsGrow(t *testing.T) {
 	})
 }
 
-func TestToolCallRepairs(t *testing.T) {
+func TestToolCallsThatAreAbandoned(t *testing.T) {
 	part := func(state, name string) Part {
 		p := newPart("tool-"+name).with("toolCallId", name).with("state", state)
 		return p
