@@ -96,7 +96,7 @@ func TestFiberResumptionCheckCountsFences(t *testing.T) {
 
 // Lost items are counted, and a lost item that was acknowledged is an error.
 func TestCheckpointLossIsCountedInItems(t *testing.T) {
-	stash, set := saveMode{durable: true}, saveMode{}
+	durable, set := saveMode{durable: true}, saveMode{}
 	at := func(items int) copyCheckpoint { return copyCheckpoint{source, items, items * (items - 1) / 2} }
 	for _, c := range []struct {
 		way         saveMode
@@ -104,10 +104,10 @@ func TestCheckpointLossIsCountedInItems(t *testing.T) {
 		p           copyCheckpoint
 		want        int // -1: an error
 	}{
-		{stash, 10, 10, at(10), 0},
-		{stash, 10, 11, at(11), 0}, // killed before the file has it
-		{stash, 19, 10, at(10), 9},
-		{stash, 19, 10, at(9), -1},          // acknowledged, and lost
+		{durable, 10, 10, at(10), 0},
+		{durable, 10, 11, at(11), 0}, // killed before the file has it
+		{durable, 19, 10, at(10), 9},
+		{durable, 19, 10, at(9), -1},        // acknowledged, and lost
 		{set, 19, 10, at(9), 10},            // not acknowledged
 		{set, 19, 10, copyCheckpoint{}, 19}, // no checkpoint is on the disk
 		{set, 10, 10, at(12), -1},           // of items that were never taken

@@ -259,7 +259,7 @@ func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
 	if l.row.Older {
 		return nil
 	}
-	return l.k.clients.broadcast(ctx, l.row.frame(row, false), l.k.clients.caughtUp())
+	return l.k.clients.broadcast(ctx, l.row.frame(row, false), l.k.clients.liveConns())
 }
 
 // frame is a chunk on the wire.

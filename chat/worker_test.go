@@ -90,7 +90,7 @@ type refundCase struct {
 	Order string `json:"order"`
 }
 
-type verdict struct {
+type decision struct {
 	Refund bool     `json:"refund"`
 	Cents  int      `json:"cents"`
 	Notes  []string `json:"notes,omitempty"`
@@ -98,7 +98,7 @@ type verdict struct {
 
 func TestWorkerAnswers(t *testing.T) {
 	var prompts []chat.Prompt
-	w := &chat.Worker[refundCase, verdict]{Name: "judge", Instructions: "Be fair.", Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+	w := &chat.Worker[refundCase, decision]{Name: "judge", Instructions: "Be fair.", Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
 		prompts = append(prompts, *p)
 		return says("```json\n" + `{"refund":true,"cents":4200}` + "\n```\n")
 	})}
@@ -166,7 +166,7 @@ func TestWorkerCorrections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			w := &chat.Worker[refundCase, verdict]{Name: "judge", MaxSteps: test.max, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+			w := &chat.Worker[refundCase, decision]{Name: "judge", MaxSteps: test.max, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
 				if asked > 0 { // the model gets its answer and the error
 					list, _ := p.ModelMessages("")
 					last := list[len(list)-1]

@@ -330,7 +330,7 @@ func TestWorkerToolWithLedger(t *testing.T) {
 // TestWorkerAsToolOfAnswer answers with a worker as a tool.
 func TestWorkerAsToolOfAnswer(t *testing.T) {
 	var prompts []string
-	w := &chat.Worker[refundCase, verdict]{Name: "judge", Description: "Judges.", Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+	w := &chat.Worker[refundCase, decision]{Name: "judge", Description: "Judges.", Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
 		prompts = append(prompts, p.Messages[0].PlainText())
 		return says(`{"refund":true,"cents":1}`)
 	})}

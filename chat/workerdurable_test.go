@@ -18,7 +18,7 @@ func TestWorkerDurableRecordsAnswers(t *testing.T) {
 	var keys []string
 	asked := 0
 	steps := inSteps(`{"refund":true,"cents":1,"notes":["<&>"]}`, []string{"a:<&>", "a:<&>"}, []string{"a:2"})
-	w := &chat.Worker[string, verdict]{
+	w := &chat.Worker[string, decision]{
 		Name: "w", Durable: true, Tools: []chat.Tool{keyTool("a", 0, &keys, nil)},
 		Model: promptModel(func(p *chat.Prompt) []chat.Chunk { asked++; return steps(p) }),
 	}
@@ -50,7 +50,7 @@ func TestWorkerDurableRecordsNoErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var keys []string
 			asked := 0
-			w := &chat.Worker[string, verdict]{
+			w := &chat.Worker[string, decision]{
 				Name: "w", Durable: true, MaxSteps: test.max, Tools: []chat.Tool{keyTool("a", 0, &keys, nil)},
 				Model: streamModel(func(_ context.Context, yield func(chat.Chunk, error) bool) {
 					asked++

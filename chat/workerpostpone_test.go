@@ -78,7 +78,7 @@ func TestWorkerIdentity(t *testing.T) {
 		before, last string
 	}
 	asked := 0
-	w := &chat.Worker[input, verdict]{
+	w := &chat.Worker[input, decision]{
 		Name: "w", Durable: true,
 		Messages: func(in input) []chat.Message {
 			return []chat.Message{chat.Text("1", chat.RoleUser, in.before), chat.Text("2", chat.RoleUser, in.last)}

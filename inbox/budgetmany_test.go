@@ -26,7 +26,7 @@ func many(prefix string, n int) []inbox.Message {
 
 // exhaust uses up a budget of the object that has a cost of 100.
 func exhaust(ctx context.Context, h *dohosttest.Host) error {
-	w := &chat.Worker[string, string]{Name: "w", Model: &clerkModel{}, Price: func(chat.Usage) int64 { return 100 }}
+	w := &chat.Worker[string, string]{Name: "w", Model: &answerModel{}, Price: func(chat.Usage) int64 { return 100 }}
 	return idempotently(ctx, h, func(ctx context.Context, d *desk) error {
 		_, err := w.Run(ctx, d, "x")
 		return err
@@ -48,7 +48,7 @@ func TestBudgetOfManyMessages(t *testing.T) {
 	const n = 2*inbox.WaitsPerBatch + 30
 	for _, c := range []struct{ approve, cancel bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			a := thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 100}})
+			a := thrifty("clerk", &answerModel{}, chat.Budget{Agent: chat.Limit{Cost: 100}})
 			budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, reports func() []string) {
 				if err := exhaust(ctx, h); err != nil {
 					t.Error(err)
@@ -118,7 +118,7 @@ func pendingRow(t *testing.T, ctx context.Context, d *desk, id string) []dohost.
 // questions.
 func TestBudgetOfManyMessagesAtEveryPoint(t *testing.T) {
 	const n = inbox.WaitsPerBatch + 10
-	a := thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 100}})
+	a := thrifty("clerk", &answerModel{}, chat.Budget{Agent: chat.Limit{Cost: 100}})
 	a.Options.Batch = 20
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{deskClass(inbox.On(inbox.ForMessages[desk](&messages, a)))},

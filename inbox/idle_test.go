@@ -14,7 +14,7 @@ func TestInboxThatIsIdleDoesNotWake(t *testing.T) {
 	wakes := 0
 	options := &dohosttest.Options{
 		Options: dohost.Options{Listener: dohost.Listener{Waking: func(dohost.ID, dohost.Epoch) { wakes++ }}},
-		Classes: []dohost.Class{deskClass(inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})))},
+		Classes: []dohost.Class{deskClass(inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &answerModel{}})))},
 	}
 	dohosttest.Run(t, options, func(t *testing.T, h *dohosttest.Host) {
 		ctx := t.Context()

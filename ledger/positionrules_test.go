@@ -291,13 +291,13 @@ func TestScheduleThatIsDeadKeepsItsPosition(t *testing.T) {
 	}
 }
 
-// teller is a chat whose model calls a tool that makes a charge, until two calls have a result.
-type teller struct {
+// chatCashier is a chat with a model that calls a tool that makes a charge, until two calls have a result.
+type chatCashier struct {
 	*chat.Agent[struct{}]
 	s *shop
 }
 
-const tellers dohost.Namespace[teller] = "teller"
+const chatCashiers dohost.Namespace[chatCashier] = "teller"
 
 // Stream asks for two equal calls in one answer first, and then for one.
 func (s *shop) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -326,12 +326,12 @@ func (s *shop) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, e
 	}
 }
 
-func (s *shop) tellerClass() dohost.Class {
-	return ledger.Declare(chat.Bind(tellers,
-		func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a, s}, nil },
-		&chat.Handlers[teller, struct{}]{
+func (s *shop) chatCashierClass() dohost.Class {
+	return ledger.Declare(chat.Bind(chatCashiers,
+		func(_ context.Context, a *chat.Agent[struct{}]) (*chatCashier, error) { return &chatCashier{a, s}, nil },
+		&chat.Handlers[chatCashier, struct{}]{
 			Options: chat.Options{Recovery: chat.Recovery{MaxAttempts: 100}},
-			Reply: func(o *teller, ctx context.Context, r *chat.Reply) error {
+			Reply: func(o *chatCashier, ctx context.Context, r *chat.Reply) error {
 				for range 2 { // before the tools: equal operations of the message
 					if _, err := ledger.Do(ctx, o.Object(), &s.kind, charge{"fee", 1}, s.request); err != nil {
 						return err
@@ -356,11 +356,11 @@ func (s *shop) tellerClass() dohost.Class {
 func TestToolCallsAtEveryPoint(t *testing.T) {
 	s := newShop(ledger.Idempotent)
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
-		Classes:  []dohost.Class{s.tellerClass()},
+		Classes:  []dohost.Class{s.chatCashierClass()},
 		Services: []*dohosttest.FakeService{&s.bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			return retry(ctx, func(ctx context.Context) error {
-				return tellers.Get(h, "7").Do(ctx, func(ctx context.Context, o *teller) error {
+				return chatCashiers.Get(h, "7").Do(ctx, func(ctx context.Context, o *chatCashier) error {
 					_, err := chat.Ask(ctx, o, nil, &chat.AskOptions{ID: "one"})
 					if err != nil {
 						return err
