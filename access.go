@@ -3,9 +3,7 @@ package dohost
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/dohost/dohost/internal/errkind"
 )
@@ -80,9 +78,6 @@ type AccessRequest struct {
 // object. It may have to wait for a write of other objects.
 func (r *AccessRequest) Exists(ctx context.Context) (bool, error) { return r.host.Exists(ctx, r.ID) }
 
-// Authorizes reports whether the class has an Authorize function.
-func (c Class) Authorizes() bool { return c.authorize != nil }
-
 // The errors for refused requests of callers from outside the process, in addition to ErrUnauthenticated and
 // ErrForbidden.
 var (
@@ -93,21 +88,6 @@ var (
 
 // errAuthorize is the error of a request after a panic in its Authorize function, or in the check of CheckCreation.
 var errAuthorize = errors.New("dohost: the authorization of the request panicked")
-
-// CloseError is an error that makes the host close a WebSocket with a code. Clients of agents do
-// not reconnect after 1008 and 4000 to 4999.
-type CloseError struct {
-	Code   int    // as of [Socket.Close]
-	Reason string // at most 123 bytes
-}
-
-// Error names code and reason.
-func (e *CloseError) Error() string {
-	if e == nil {
-		return "dohost: nil *CloseError"
-	}
-	return fmt.Sprintf("dohost: close %d: %s", e.Code, e.Reason)
-}
 
 type accessKey struct{}
 
@@ -164,19 +144,3 @@ type createKey struct{}
 func CheckCreation(ctx context.Context, check func(*AccessRequest) error) context.Context {
 	return context.WithValue(ctx, createKey{}, check)
 }
-
-// SubObjects describes how objects of a class pass requests on to objects that belong to them, as
-// agents do to sub-agents. The functions must be pure.
-type SubObjects struct {
-	// Classes are the classes of the objects that belong to objects of this class.
-	Classes []string
-	// Path returns the AccessRequest.Path of an object of the class.
-	Path func(ID) []ID
-	// If the object id passes on a request for u, Next returns the next object and the URL that it
-	// sees.
-	Next func(id ID, u *url.URL) (next ID, at *url.URL, ok bool)
-}
-
-// SubClasses returns the names of the classes of the objects that belong to objects of this
-// class, as [Handlers].SubObjects declared them.
-func (c Class) SubClasses() []string { return c.subs.Classes }

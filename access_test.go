@@ -364,7 +364,7 @@ func TestAccessLastsUntilTheSocketEnds(t *testing.T) {
 	}
 }
 
-func TestReadOnlyAccessCallsExposeReadMethodsOnly(t *testing.T) {
+func TestAccessThatIsReadOnlyCallsExposeReadMethodsOnly(t *testing.T) {
 	v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Identity: "ada", Rights: dohost.ReadOnly}, nil
 	})
@@ -401,7 +401,7 @@ func TestObjectIsPrivateIfItsPrivateFunctionPanics(t *testing.T) {
 	})
 }
 
-func TestPrivateThatAbortsTheRequestIsNotReported(t *testing.T) {
+func TestObjectPrivateFunctionThatAbortsTheRequestIsNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reports []string
 		h := open(t, &dohost.Options{Listener: dohost.Listener{Service: func(_ dohost.ID, event string, _ ...slog.Attr) {

@@ -185,7 +185,7 @@ func TestReadBudgetCountsTheFramesOfWaitingHandlers(t *testing.T) {
 	}
 }
 
-func TestLargeFrameHasToArriveInTime(t *testing.T) {
+func TestFrameThatIsLargeHasToArriveInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := openSocketServer(t, echoHooks(), nil)
 		ws, _ := d.dial(t, "a")

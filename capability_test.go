@@ -13,7 +13,7 @@ import (
 
 // An object that hands out its Storage, or a Stub, hands out nothing else: no conversion leads from one public type to
 // another, or to the runtime.
-func TestPublicTypesDoNotConvertToOthers(t *testing.T) {
+func TestTypesOfTheAPIDoNotConvertToOthers(t *testing.T) {
 	types := []reflect.Type{
 		reflect.TypeFor[*dohost.State](), reflect.TypeFor[*dohost.Storage](), reflect.TypeFor[*dohost.Host](),
 		reflect.TypeFor[*dohost.Socket](), reflect.TypeFor[*runtime.State](), reflect.TypeFor[*runtime.Host](),

@@ -24,8 +24,8 @@ var (
 	}, nil)
 )
 
-// TestDamagedBlockEndsNeitherHostNorCheck flips one bit of one table of a store with 300 objects.
-func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
+// TestDamageOfABlockEndsNeitherHostNorCheck flips one bit of one table of a store with 300 objects.
+func TestDamageOfABlockEndsNeitherHostNorCheck(t *testing.T) {
 	const objects = 300
 	dir := t.TempDir()
 	name := func(i int) string { return fmt.Sprintf("n%03d", i) }
@@ -96,7 +96,7 @@ func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
 }
 
 // The first block has all rows of the first class, and the second block is not damaged.
-func TestStoredClassesOmitADamagedBlock(t *testing.T) {
+func TestClassesInTheStoreOmitADamagedBlock(t *testing.T) {
 	dir := t.TempDir()
 	h := openStored(t, dir)
 	for i := range 20 {

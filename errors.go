@@ -2,6 +2,7 @@ package dohost
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/objectstore"
@@ -139,6 +140,12 @@ const (
 // LimitError reports that a key, a value or a batch is too large, or that one operation names too many keys.
 type LimitError = objectstore.LimitError
 
+// DamageError is the error of a read that needs a damaged block: [ErrDamaged].
+type DamageError = objectstore.DamageError
+
+// Damage describes an unreadable part of the store.
+type Damage = objectstore.Damage
+
 // NameError reports that the name of a class or an object is not allowed.
 type NameError = objectstore.NameError
 
@@ -151,3 +158,43 @@ const (
 	OutcomeNotRun  = runtime.OutcomeNotRun  // it did not run, and will not
 	OutcomeRan     = runtime.OutcomeRan     // it ran to its end, and its writes stay
 )
+
+// ArgumentError reports that the encoded argument of an exposed method cannot be decoded. Any caller may read its text.
+type ArgumentError struct {
+	Method string
+	Err    error
+}
+
+// maxArgumentText bounds the text of an ArgumentError, in bytes: the decoder's text may quote the argument.
+const maxArgumentText = 512
+
+// Error names the method. The text has at most 512 bytes: a longer one is cut, and ends with "…".
+func (e *ArgumentError) Error() string {
+	if e == nil {
+		return "dohost: nil *ArgumentError"
+	}
+	return truncatedText(errkind.Text("argument of "+e.Method, e.Err), maxArgumentText)
+}
+
+// Unwrap returns the error of the decoder.
+func (e *ArgumentError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
+
+// CloseError is an error that makes the host close a WebSocket with a code. Clients of agents do
+// not connect again after 1008 and after 4000 to 4999.
+type CloseError struct {
+	Code   int    // as of [Socket.Close]
+	Reason string // at most 123 bytes
+}
+
+// Error names code and reason.
+func (e *CloseError) Error() string {
+	if e == nil {
+		return "dohost: nil *CloseError"
+	}
+	return fmt.Sprintf("dohost: close %d: %s", e.Code, e.Reason)
+}

@@ -4,115 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"log/slog"
 	"slices"
-	"time"
 
-	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/internal/hostof"
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
-	"github.com/dohost/dohost/sharedlog"
 )
-
-// Options tunes a Host. A nil *Options, and the zero Options, mean the defaults. [Open] returns an error for a field
-// that is out of its range.
-type Options struct {
-	// IdleAfter is the time after which an object without work is evicted. Zero means a random time from 70 to 140 s,
-	// or 10 s if the object has a WebSocket, as in Durable Objects. Otherwise the time is drawn from IdleAfter to
-	// twice that. Negative means never.
-	IdleAfter time.Duration
-	// Grace is the time that Close gives handlers to finish. Zero means 30 s; negative, no time.
-	Grace time.Duration
-	// MaxEvents bounds an object's queued, running and suspended events, and its background tasks. An event no
-	// longer counts once its answer has left. Zero means 4,096; negative is an error.
-	MaxEvents int
-	// MaxBytes bounds the encoded arguments that wait for an object. Zero means
-	// 64 MiB; negative is an error.
-	MaxBytes int
-	// MaxAge bounds how long an event waits for an object. Zero means 30 s; negative, no bound.
-	MaxAge time.Duration
-	// MaxLive bounds the objects in memory: beyond it the host evicts idle ones. Zero means no bound; negative is an
-	// error.
-	MaxLive int
-	// HeapBudget is the live heap, in bytes, beyond which idle objects are evicted.
-	// Zero means no bound.
-	HeapBudget uint64
-	// TimeScale divides the platform's times: the time until idle eviction (unless IdleAfter is set), and the time
-	// limits of constructors and Exclusive sections, of alarm handlers and of the disk. It scales neither times that
-	// objects ask for, nor the other options (Grace, MaxAge), nor the delays before a failed alarm or constructor
-	// runs again. Zero means 1; negative, infinite and NaN are errors.
-	TimeScale float64
-	// Chaos ends incarnations at random. The zero Chaos ends none; a rate that is not a probability, a
-	// negative mean, and an unknown place or mode are errors.
-	Chaos Chaos
-	// MaxFrame bounds a frame that a client sends over a WebSocket, in bytes. Zero means
-	// DefaultMaxFrame; negative is an error.
-	MaxFrame int
-	// ReadBudget bounds the bytes of request bodies and frames that the host reads and handles at one
-	// time, for all clients together. They count until their handler has returned, even while it
-	// awaits. The first 4 KiB of each do not count, nor do the bytes of a body beyond 16 MiB. If the
-	// budget stays exhausted for 10 s, a waiting client gets status 503, or its socket is closed with
-	// CloseBusy. A body that is larger than the budget is refused with status 413. Zero means
-	// DefaultReadBudget; negative is an error.
-	ReadBudget int64
-	// SendBudget bounds the bytes of frames, of released parts of HTTP responses and of results of
-	// exposed methods ([Host.WriteBody]) that wait for all clients. A frame for many sockets counts
-	// once, a part of a response counts with its header and the memory that it takes, and the first
-	// 4 KiB of a response do not count. Beyond it the host closes the sockets with the most waiting
-	// bytes, with CloseBusy, and cuts the connections of the responses with the most. A part of a
-	// response that is larger than the budget is always cut. Zero means DefaultSendBudget; negative
-	// is an error.
-	SendBudget int64
-	// Origins are the origins of pages that may connect WebSockets to objects, in addition to the server's own, such
-	// as "https://example.com" or, for any scheme, "*.example.com". A malformed pattern is an error.
-	Origins []string
-	// Listener is notified of the host's actions. The zero value ignores them.
-	Listener Listener
-	// ErrorTexts lets clients outside the process read the texts of all errors that methods and
-	// handlers return, not only the text of a [PublicError]. It is for development.
-	ErrorTexts bool
-	// Ship is the archive that gets a copy of each record, asynchronously: see [Archive]. Nil ships nothing. The archive
-	// must be empty, or have records of this store; otherwise Open returns ErrConflict. Host.Stats has the lag. The caller
-	// closes the archive after the host.
-	Ship Archive
-	// Lease is the right to append to a log outside of the directory; the log then has the history of the store: see package
-	// [github.com/dohost/dohost/sharedlog] and docs/shared-log.md. The directory may be empty or old: Open replays the
-	// records that it lacks. When the lease is lost the host fails with ErrFenced, as when a disk fails. A lease is good for
-	// one Open. Close releases it; if Open fails, the caller must release it. Nil keeps the history in the directory. Lease
-	// excludes Ship.
-	Lease sharedlog.Lease
-	// BaseAfter is the number of bytes of records that follow a base in the log of Lease, in addition to the size of the
-	// base, before the host writes the next base and purges the records before it. A host that opens an empty directory
-	// reads a base and the records after it. Zero means 64 MiB; negative is an error. Host.Stats has the failures.
-	BaseAfter int64
-	// Holds reports whether the host has an object; it is for hosts that divide the objects of a program among themselves,
-	// like the hosts of package [github.com/dohost/dohost/cluster] do. The host wakes no other object, neither for a call
-	// nor for an alarm, and neither imports nor restores one: the error is ErrElsewhere. Holds must not block, and must
-	// always return the same for an object; a panic means false. It may be called from any goroutine. Nil means all
-	// objects.
-	Holds func(ID) bool
-	// Remote carries calls of [Invoke] to objects that the host does not have according to Holds. Nil means that these
-	// calls return ErrElsewhere.
-	Remote Remote
-	// StoreMemory is the size in bytes of each of the storage engine's up to four memtables, and the minimum size of its
-	// block cache, which also uses the memory that the memtables leave free. So the engine takes at most five times as
-	// much. Zero means 64 MiB. Programs with several hosts should choose less; less than 1 MiB is an error.
-	StoreMemory int64
-	// Logger gets the storage engine's messages, and the errors that clients receive without their text. Nil
-	// discards them.
-	Logger *slog.Logger
-
-	// fs is the file system of the store, in tests and tools of this module. Nil means the disk.
-	fs *objectstore.FS
-	// tune changes the runtime's options, in tests and tools of this module. Nil changes nothing.
-	tune func(*runtime.Options)
-}
 
 func init() {
 	kernel.OfHost = func(l any) *runtime.Host { return l.(Locator).host().rt }
@@ -135,26 +37,6 @@ func init() {
 		}
 	}
 }
-
-// EndMode is a way to end an incarnation.
-type EndMode = eviction.EndMode
-
-// The modes of an eviction: EndFence and EndRestart keep the object's committed writes. EndCrash loses the commits that
-// are not in the record in flight, as a power cut does for all objects. EndPowerCut and EndKill end the process, which
-// only package dohosttest does: after EndKill, as after SIGKILL, the next process finds all writes, synced or not;
-// after EndPowerCut it finds only the synced writes. After EndTakeOver another process owns the shared log (see
-// Options.Lease), and the former owner's code keeps running without effect.
-const (
-	EndFence    = eviction.EndFence
-	EndRestart  = eviction.EndRestart
-	EndCrash    = eviction.EndCrash
-	EndPowerCut = eviction.EndPowerCut
-	EndKill     = eviction.EndKill
-	EndTakeOver = eviction.EndTakeOver
-)
-
-// ParseEndMode returns the mode with a name: fence, restart or crash. Any other name is an error.
-func ParseEndMode(name string) (EndMode, error) { return eviction.ParseEndMode(name) }
 
 // Host owns a directory and runs the objects in it. Its methods may be called from
 // any goroutine.
@@ -246,56 +128,6 @@ func (h *Host) Failed() <-chan struct{} { return h.rt.Failed() }
 // wait for something other than an object should then end their response.
 func (h *Host) Closing() <-chan struct{} { return h.rt.Closing() }
 
-// Invoke calls an exposed method by name, with JSON, for a caller outside the process. If the class
-// has an Authorize function, ctx must come from [Host.AuthorizeCall] or [GrantAccess].
-//
-// Errors: an [*Error], with [OutcomeNotRun] for [ErrNotFound], [ErrForbidden], [ErrUnauthenticated] for a ctx without
-// an Access, and an argument that cannot be read ([*ArgumentError]); with [OutcomeRan] it is the error that the method
-// returned.
-func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (result []byte, err error) {
-	access := grantFrom(ctx, id)
-	m, err := h.callable(id, method, access)
-	if err != nil {
-		return nil, &Error{Op: method, ID: id, Err: err, Outcome: OutcomeNotRun}
-	}
-	share := argumentShare(ctx)
-	size := len(arg)
-	var out []byte
-	run := runtime.Func(func(ctx context.Context, instance any) (err error) {
-		share.begin()
-		defer share.release()
-		encoded := arg
-		arg = nil // the method decodes it first, and may run for long
-		out, err = m(carryAccess(ctx, access), instance, encoded)
-		return err
-	})
-	if err := h.rt.Do(ctx, id, runtime.Call{Op: method, Size: size, Handler: run}); err != nil {
-		return nil, unmarked(err)
-	}
-	return out, nil
-}
-
-// callable returns the method that a caller from outside may call with an access, which may be nil.
-func (h *Host) callable(id ID, method string, access *Access) (runtime.Method, error) {
-	c := h.classes[id.Class]
-	if err := h.reachable(id); err != nil {
-		return nil, err
-	}
-	if access == nil && c.authorize != nil {
-		return nil, ErrUnauthenticated
-	}
-	if access != nil {
-		if err := permits(access); err != nil {
-			return nil, err
-		}
-	}
-	m, err := h.rt.Method(id.Class, method)
-	if err == nil && access != nil && access.Rights == ReadOnly && !c.reads[method] {
-		return nil, errReadOnly
-	}
-	return m, err
-}
-
 // Evict ends the object's incarnation, and reports whether it had one. It does nothing, and returns false, if mode is
 // not [EndFence], [EndRestart] or [EndCrash].
 func (h *Host) Evict(id ID, mode EndMode) bool { return mode.EndsIncarnation() && h.rt.Evict(id, mode) }
@@ -316,20 +148,3 @@ func (h *Host) Exists(ctx context.Context, id ID) (bool, error) {
 	defer sn.Close()
 	return sn.Exists(id)
 }
-
-// Export writes the object's durable state to w. It does not wake it.
-func (h *Host) Export(ctx context.Context, id ID, w io.Writer) error {
-	return h.inspection().export(ctx, id, w)
-}
-
-// Identity names a store, and one of its histories: see [Host.Backup].
-type Identity = objectstore.Identity
-
-// Identity names the host's store. It is the same after each restart.
-func (h *Host) Identity() Identity { return h.rt.Store().Identity() }
-
-// Backup copies the store, as of now, to dir, which must be absent or empty. The first [Open] of
-// the copy draws another fork, so epochs and feed positions of the two histories differ. A backup
-// that returns an error or was interrupted leaves no store, but perhaps a directory: remove it
-// before the next try.
-func (h *Host) Backup(ctx context.Context, dir string) error { return h.rt.Store().Backup(ctx, dir) }

@@ -47,8 +47,8 @@ func TestIndexKeysMadeByHandAreRefused(t *testing.T) {
 	})
 }
 
-// TestInIndexAgreesWithQueries compares InIndex with the rows that a query by the index returns.
-func TestInIndexAgreesWithQueries(t *testing.T) {
+// TestIndexMembershipAgreesWithQueries compares InIndex with the rows that a query by the index returns.
+func TestIndexMembershipAgreesWithQueries(t *testing.T) {
 	type tagged struct {
 		ID    string
 		State string

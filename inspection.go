@@ -7,10 +7,92 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
+
+// Info describes an object at one moment. Inspecting an object neither wakes it nor keeps it in memory.
+type Info struct {
+	ID      ID
+	Durable bool         // the object has durable data
+	Alarm   time.Time    // when its alarm is due, as it is on the disk; zero if none is set
+	Attempt int          // runs of the alarm that have failed
+	Err     string       // the text of the last of these failures
+	Parked  *ParkedAlarm // the alarm, if it is parked; then no alarm is set
+
+	// Sockets is how many WebSockets it has, those included that are being closed. Without
+	// an incarnation they hibernate.
+	Sockets int
+
+	Live   bool          // it has an incarnation
+	Epoch  string        // the number of the incarnation
+	Age    time.Duration // of that
+	Idle   time.Duration // since its last event; zero while it has one
+	Events uint64        // since it came into memory
+	Queued int           // events that have not started
+	Pins   []Pin         // why it may not be evicted for idleness
+}
+
+// Pin is a reason to keep an object in memory.
+type Pin = runtime.Pin
+
+// Inspect describes an object, in memory and on the disk.
+func (h *Host) Inspect(ctx context.Context, id ID) (Info, error) {
+	if err := id.Validate(); err != nil {
+		return Info{}, err
+	}
+	rt, _ := h.rt.Inspect(id)
+	rt.ID = id
+	info := h.infoOf(rt)
+	if err := h.inspection().inspect(ctx, &info); err != nil {
+		return Info{}, err
+	}
+	return info, nil
+}
+
+func (h *Host) infoOf(rt runtime.Info) Info {
+	return Info{
+		ID: rt.ID, Sockets: h.sockets.Count(rt.ID), Live: rt.Epoch != (objectstore.Epoch{}), Epoch: rt.Epoch.String(), Age: rt.Age, Idle: rt.Idle,
+		Events: rt.Events, Queued: rt.Queued, Pins: rt.Pins,
+	}
+}
+
+// Live yields the objects that have an incarnation, in no order. It does not read the disk, so the fields about
+// durable state are zero.
+func (h *Host) Live() iter.Seq[Info] {
+	return func(yield func(Info) bool) {
+		h.rt.Incarnations(func(rt runtime.Info) bool { return yield(h.infoOf(rt)) })
+	}
+}
+
+// IsLive reports whether the object has an incarnation.
+func (h *Host) IsLive(id ID) bool {
+	rt, ok := h.rt.Inspect(id)
+	return ok && rt.Epoch != (objectstore.Epoch{})
+}
+
+// LiveCount returns the number of objects that have an incarnation.
+func (h *Host) LiveCount() int { return h.rt.Live() }
+
+// Pins returns the reasons that keep the object in memory; none if it is not in memory, or may be evicted.
+func (h *Host) Pins(id ID) []Pin {
+	rt, _ := h.rt.Inspect(id)
+	return rt.Pins
+}
+
+// Zombies lists events that still run in ended incarnations, as "class/name op".
+func (h *Host) Zombies() []string { return h.rt.Zombies() }
+
+// Classes returns the classes that are bound, in order of their names.
+func (h *Host) Classes() []Class { return h.inspection().bound() }
+
+// StoredClasses returns the names of the classes that have durable objects, in order. With
+// [ErrDamaged], they are the classes that have an object outside the damaged blocks.
+func (h *Host) StoredClasses(ctx context.Context) ([]string, error) {
+	return h.inspection().storedClasses(ctx)
+}
 
 // inspection reads the durable state of objects, of a host or of a standby.
 type inspection struct {

@@ -223,8 +223,8 @@ func TestObjectCallsObjectOfAnotherHost(t *testing.T) {
 	})
 }
 
-// TestUnansweredCallHasAnUnknownOutcome loses all answers, and then does not reach the other host.
-func TestUnansweredCallHasAnUnknownOutcome(t *testing.T) {
+// TestCallWithoutAnAnswerHasAnUnknownOutcome loses all answers, and then does not reach the other host.
+func TestCallWithoutAnAnswerHasAnUnknownOutcome(t *testing.T) {
 	withPair(t, func(t *testing.T, p *pair) {
 		p.fault = func(_ int64, after bool) error {
 			if after {
@@ -427,8 +427,8 @@ func TestPanicIsRepeatedTwice(t *testing.T) {
 	})
 }
 
-// TestStoredCalls counts the rows of calls: those of methods that write nothing, that end their incarnation, and that delete all.
-func TestStoredCalls(t *testing.T) {
+// TestCallRows counts the rows of calls: those of methods that write nothing, that end their incarnation, and that delete all.
+func TestCallRows(t *testing.T) {
 	withPair(t, func(t *testing.T, p *pair) {
 		for i, c := range []struct {
 			method string
@@ -473,8 +473,8 @@ type callTotal struct{ Bytes int }
 
 var callTotals = dohost.Collection[callTotal]{Name: "dohost.calls.total", Key: func(callTotal) string { return "total" }}
 
-// TestStoredCallsAreBounded fills the table of an account.
-func TestStoredCallsAreBounded(t *testing.T) {
+// TestCallRowsAreBounded fills the table of an account.
+func TestCallRowsAreBounded(t *testing.T) {
 	withPair(t, func(t *testing.T, p *pair) {
 		b, calls := accounts.Get(p, "b"), 0
 		call := func(id int) error {

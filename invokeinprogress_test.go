@@ -79,8 +79,8 @@ func TestRunAfterTheRetentionPeriodIsInterrupted(t *testing.T) {
 	})
 }
 
-// TestWaitingRepetitionReleasesItsArgument lets repetitions with a large argument wait, and their callers disconnect.
-func TestWaitingRepetitionReleasesItsArgument(t *testing.T) {
+// TestRepetitionThatWaitsReleasesItsArgument lets repetitions with a large argument wait, and their callers disconnect.
+func TestRepetitionThatWaitsReleasesItsArgument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openOn(t, objectstore.NewMemFS(), &dohost.Options{MaxEvents: 3, Grace: -1}, accountClass())
 		id := accounts.Get(h, "b").ID()

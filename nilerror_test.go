@@ -16,7 +16,7 @@ import (
 )
 
 // Code that declares a pointer to an error, and returns it as an error, returns an error that is a nil pointer.
-func TestNilErrorsOfEachTypeAreErrors(t *testing.T) {
+func TestErrorsThatAreNilPointersAreErrors(t *testing.T) {
 	for _, nilErr := range []error{
 		(*dohost.Error)(nil), (*dohost.PublicError)(nil), (*dohost.Fenced)(nil), (*dohost.PanicError)(nil), (*dohost.ArgumentError)(nil),
 		(*dohost.LimitError)(nil), (*dohost.NameError)(nil), (*dohost.RowError)(nil), (*dohost.FeedError)(nil), (*dohost.DamageError)(nil),

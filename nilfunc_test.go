@@ -16,7 +16,7 @@ type nilObject struct{ st *dohost.State }
 const nilObjects dohost.Namespace[nilObject] = "nil"
 
 // The function that gets a nil argument refuses it, and no incarnation ends.
-func TestNilArgumentsAreMisuses(t *testing.T) {
+func TestArgumentsThatAreNilAreMisuses(t *testing.T) {
 	type inside = func(ctx context.Context, o *nilObject) error
 	for want, give := range map[string]any{
 		"dohost: Call nil/a: the method is nil": func(ctx context.Context, s dohost.Stub[nilObject]) error {

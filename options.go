@@ -2,6 +2,7 @@ package dohost
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"runtime/metrics"
 	"time"
@@ -10,7 +11,99 @@ import (
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
+	"github.com/dohost/dohost/sharedlog"
 )
+
+// Options tunes a Host. A nil *Options, and the zero Options, mean the defaults. [Open] returns an error for a field
+// that is out of its range.
+type Options struct {
+	// IdleAfter is the time after which an object without work is evicted. Zero means a random time from 70 to 140 s,
+	// or 10 s if the object has a WebSocket, as in Durable Objects. Otherwise the time is drawn from IdleAfter to
+	// twice that. Negative means never.
+	IdleAfter time.Duration
+	// Grace is the time that Close gives handlers to finish. Zero means 30 s; negative, no time.
+	Grace time.Duration
+	// MaxEvents bounds an object's events, queued, running and suspended, and its
+	// background tasks. An event does not count once its answer has left. Zero means 4,096; negative is an error.
+	MaxEvents int
+	// MaxBytes bounds the encoded arguments that wait for an object. Zero means
+	// 64 MiB; negative is an error.
+	MaxBytes int
+	// MaxAge bounds how long an event waits for an object. Zero means 30 s; negative, no bound.
+	MaxAge time.Duration
+	// MaxLive bounds the objects in memory: beyond it the host evicts idle ones. Zero means no bound; negative is an
+	// error.
+	MaxLive int
+	// HeapBudget is the live heap, in bytes, beyond which idle objects are evicted.
+	// Zero means no bound.
+	HeapBudget uint64
+	// TimeScale divides the platform's times: the time until idle eviction (unless IdleAfter is set), and the time
+	// limits of constructors and Exclusive sections, of alarm handlers and of the disk. It scales neither times that
+	// objects ask for, nor the other options (Grace, MaxAge), nor the delays before a failed alarm or constructor
+	// runs again. Zero means 1; negative, infinite and NaN are errors.
+	TimeScale float64
+	// Chaos ends incarnations at random. The zero Chaos ends none; a rate that is no
+	// chance, a negative mean, an unknown place or mode is an error.
+	Chaos Chaos
+	// MaxFrame bounds a frame that a client sends over a WebSocket, in bytes. Zero means
+	// DefaultMaxFrame; negative is an error.
+	MaxFrame int
+	// ReadBudget bounds the bytes of request bodies and frames that the host reads and handles at
+	// one time, for all clients together. They count until their handler has returned, also while it
+	// awaits. The first 4 KiB of each do not count, nor do the bytes of a body beyond 16 MiB. A client
+	// that finds the budget exhausted for 10 s gets status 503, or its socket is closed with
+	// CloseBusy. A body that is larger than the budget is refused with status 413. Zero means
+	// DefaultReadBudget; negative is an error.
+	ReadBudget int64
+	// SendBudget bounds the bytes of frames, of released parts of HTTP responses and of results of
+	// exposed methods ([Host.WriteBody]) that wait for all clients. A frame for many sockets counts
+	// once, a part of a response counts with its header and the memory that it takes, and the first
+	// 4 KiB of a response do not count. Beyond it the host closes the sockets with the most waiting
+	// bytes, with CloseBusy, and cuts the connections of the responses with the most. A part of a
+	// response that is larger than the budget is always cut. Zero means DefaultSendBudget; negative
+	// is an error.
+	SendBudget int64
+	// Origins are the origins of pages that may connect WebSockets to objects, in addition to the server's own, such
+	// as "https://example.com" or, for any scheme, "*.example.com". A malformed pattern is an error.
+	Origins []string
+	// Listener is notified of the host's actions. The zero value ignores them.
+	Listener Listener
+	// ErrorTexts lets clients outside the process read the texts of all errors that methods and
+	// handlers return, not only the text of a [PublicError]. It is for development.
+	ErrorTexts bool
+	// Ship is the archive that gets a copy of each record, asynchronously: see [Archive]. Nil ships nothing. The archive
+	// must be empty, or have records of this store; otherwise Open returns ErrConflict. Host.Stats has the lag. The caller
+	// closes the archive after the host.
+	Ship Archive
+	// Lease is the right to append to a log outside of the directory, which then has the history of the store: see package
+	// [github.com/dohost/dohost/sharedlog] and docs/shared-log.md. The directory may be empty or old: Open replays the records that
+	// it lacks. When the lease is lost the host fails with ErrFenced, as with a disk that fails. A lease is for one
+	// Open. Close releases it; if Open fails, the caller releases it. Nil keeps the history in the directory. Ship cannot be set too.
+	Lease sharedlog.Lease
+	// BaseAfter is how many bytes of records follow a base in the log of Lease, in addition to the size of the base, before the host
+	// writes the next one and purges the records before it. A host that opens an empty directory reads a base and these records. Zero
+	// means 64 MiB; negative is an error. Host.Stats has the failures.
+	BaseAfter int64
+	// Holds reports whether the host has an object; it is for hosts that divide the objects of a program among them, as the hosts of
+	// package [github.com/dohost/dohost/cluster] do. The host wakes no other object, neither for a call nor for an alarm, and neither imports
+	// nor restores one: the error is ErrElsewhere. Holds must not block, and always returns the same for an object; a panic means false.
+	// It may be called from any goroutine. Nil means all objects.
+	Holds func(ID) bool
+	// Remote carries calls of [Invoke] to objects of other hosts, by Holds. Nil means that these calls return ErrElsewhere.
+	Remote Remote
+	// StoreMemory is the size in bytes of each of the up to four memtables of the storage engine, and the least size of its block cache,
+	// which also holds blocks in the memory that the memtables do not use. So the engine takes at most five times as much. Zero means
+	// 64 MiB. Programs with several hosts choose less; less than 1 MiB is an error.
+	StoreMemory int64
+	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
+	// them.
+	Logger *slog.Logger
+
+	// fs is the file system of the store, in tests and tools of this module. Nil means the disk.
+	fs *objectstore.FS
+	// tune changes the runtime's options, in tests and tools of this module. Nil changes nothing.
+	tune func(*runtime.Options)
+}
 
 // minStoreMemory is the least Options.StoreMemory.
 const minStoreMemory = 1 << 20

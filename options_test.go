@@ -41,7 +41,7 @@ func TestTimeScaleNearZeroMakesLongTimes(t *testing.T) {
 	}
 }
 
-func TestNegativeBaseAfterIsRefused(t *testing.T) {
+func TestBaseAfterRefusesNegativeSizes(t *testing.T) {
 	if err := (&Options{BaseAfter: -1}).check(); err == nil {
 		t.Error("it was accepted")
 	}

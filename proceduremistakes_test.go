@@ -37,8 +37,8 @@ func TestProcedureMistakes(t *testing.T) {
 	}
 }
 
-// TestMissingProcedure calls a procedure that the program does not have, from this host, and from one with another program, as during an upgrade.
-func TestMissingProcedure(t *testing.T) {
+// TestProcedureThatIsMissing calls a procedure that the program does not have, from this host, and from one with another program, as during an upgrade.
+func TestProcedureThatIsMissing(t *testing.T) {
 	const ns = Namespace[struct{}]("thing")
 	h, err := Open(t.TempDir(), nil, Bind(ns, func(context.Context, *State) (*struct{}, error) { return &struct{}{}, nil }, nil))
 	if err != nil {

@@ -113,7 +113,7 @@ func TestWriteErrorHidesArgumentErrorOfAnotherCall(t *testing.T) {
 	}
 }
 
-func TestPublicErrorMayBeNil(t *testing.T) {
+func TestErrorOfTypePublicErrorMayBeNil(t *testing.T) {
 	var none *dohost.PublicError
 	h := open(t, nil)
 	w := httptest.NewRecorder()

@@ -123,8 +123,8 @@ func (w *responseWriter) FlushError() error {
 		return err
 	}
 	p := w.piece(!w.begun)
-	room := func(ctx context.Context) error { return w.out.wait(ctx, w.until) }
-	if err := w.state.Chunk(w.ctx, len(p.body), func(err error) { w.out.put(p, err) }, room); err != nil {
+	wait := func(ctx context.Context) error { return w.out.wait(ctx, w.until) }
+	if err := w.state.Chunk(w.ctx, len(p.body), func(err error) { w.out.put(p, err) }, wait); err != nil {
 		switch {
 		case errors.Is(err, runtime.ErrInTransaction):
 			w.body = p.body // a later Flush releases it

@@ -120,8 +120,8 @@ func flushingClass(n int, part string, flushes *atomic.Int64) dohost.Class {
 	})
 }
 
-// TestSmallFlushesTakeLittleMemory flushes single bytes to a client that reads nothing.
-func TestSmallFlushesTakeLittleMemory(t *testing.T) {
+// TestFlushesOfFewBytesTakeLittleMemory flushes single bytes to a client that reads nothing.
+func TestFlushesOfFewBytesTakeLittleMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 60_000
 		var flushes atomic.Int64

@@ -101,8 +101,8 @@ func TestObjectGoesBackToABookmark(t *testing.T) {
 	})
 }
 
-// TestRestoredObjectIsOldOrNewWhereverThePowerFails cuts the power before each write of a restore, and opens the next host.
-func TestRestoredObjectIsOldOrNewWhereverThePowerFails(t *testing.T) {
+// TestRestoreLeavesTheOldOrTheNewObjectWhereverThePowerFails cuts the power before each write of a restore, and opens the next host.
+func TestRestoreLeavesTheOldOrTheNewObjectWhereverThePowerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		a, err := objectstore.OpenDirArchive(fs, "/archive")

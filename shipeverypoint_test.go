@@ -135,8 +135,8 @@ func (p *shippedPoints) restoredStep(ctx context.Context, record uint64) (int, e
 	return afterCrash(ctx, fs)
 }
 
-// TestShippedStoreAtEveryPoint ends the object and its process at every point while its records are shipped.
-func TestShippedStoreAtEveryPoint(t *testing.T) {
+// TestShippingAtEveryPoint ends the object and its process at every point while its records are shipped.
+func TestShippingAtEveryPoint(t *testing.T) {
 	p := &shippedPoints{}
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{featureClass()},
@@ -219,8 +219,8 @@ func (p *restoredPoints) check(ctx context.Context, h *dohosttest.Host) error {
 	})
 }
 
-// TestRestoredObjectAtEveryPoint ends the object and its process at every point of a restore, and of the steps around it.
-func TestRestoredObjectAtEveryPoint(t *testing.T) {
+// TestRestoreOfAnObjectAtEveryPoint ends the object and its process at every point of a restore, and of the steps around it.
+func TestRestoreOfAnObjectAtEveryPoint(t *testing.T) {
 	p := &restoredPoints{}
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{featureClass()},

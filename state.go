@@ -2,13 +2,12 @@ package dohost
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
-	"time"
 	"unsafe"
 
 	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/socket"
+	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -39,69 +38,18 @@ func (s *State) HostClosing() <-chan struct{} { return s.host().Closing() }
 // WriteError is [Host.WriteError] of the object's host, for a handler that answers an HTTP request itself. Any goroutine.
 func (s *State) WriteError(w http.ResponseWriter, err error) { s.host().WriteError(w, err) }
 
-// Report passes an event of a service built on this package to the host's [Listener]. The report is an output, as with
-// [State.Emit]: it leaves when everything committed before is durable, in order with the object's other outputs. It
-// does not leave if the writes of the event are rolled back, or are lost with the end of the incarnation. The host
-// calls the Listener for the reports in their order. No output waits for that call, so a caller may get its answer
-// before the Listener gets the report. A context of this incarnation without the turn is sufficient; with another
-// context Report does nothing.
-//
-// Report truncates strings, and the texts of errors, to 4 KiB. A truncated text ends with "…"; a truncated error has
-// only its text.
-func (s *State) Report(ctx context.Context, event string, attrs ...slog.Attr) {
-	attrs = truncatedAttrs(attrs)
-	_ = s.rt().EmitOutput(ctx, 0, func(err error) { // the error is the end of the incarnation, which reports nothing
-		if err == nil {
-			s.rt().Host().Report(s.ID(), event, attrs...)
-		}
-	})
-}
-
 // ID returns the object's class and name. Any goroutine.
 func (s *State) ID() ID { return s.rt().ID() }
 
-// Epoch returns the number of this incarnation. No two incarnations have the same number, in any
-// host or restored backup. Any goroutine may call Epoch.
+// Epoch numbers an incarnation.
+type Epoch = objectstore.Epoch
+
+// Epoch returns the number of this incarnation. No two incarnations have the same one, in
+// any host or restored backup. Any goroutine.
 func (s *State) Epoch() Epoch { return s.rt().Epoch() }
 
 // Storage returns the object's storage. Any goroutine; its methods need the turn.
 func (s *State) Storage() *Storage { return &s.store }
-
-// SetAlarm sets the object's one alarm, and replaces an alarm that is set or parked. A time that is not in the future
-// means now: the alarm is due when it is durable, and AlarmInfo.Scheduled is the time of this call, rounded down to a
-// millisecond. A later time is rounded up to a millisecond. The alarm is one of the event's writes. It survives
-// restarts, and fires without a request, never early, and at least once: see [Handlers].OnAlarm.
-//
-// The time is a wall-clock time, and so is the time of a retry. If the clock is set back, the alarm fires when the
-// clock reaches its time again, however long that takes.
-//
-// Errors: [ErrMisuse] for a class without OnAlarm, and one for a time outside the years 1970 to 9999.
-func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt().SetAlarm(ctx, at) }
-
-// SetStartAlarm is SetAlarm for an alarm that is also delivered when the host starts, so that work interrupted by
-// the end of a process resumes without waiting for the due time.
-//
-// Errors: SetAlarm's.
-func (s *State) SetStartAlarm(ctx context.Context, at time.Time) error {
-	return s.rt().SetStartAlarm(ctx, at)
-}
-
-// GetAlarm returns when the alarm is due. While the alarm's handler runs, no alarm is set unless
-// one was set since the handler began; between a failure and its retry, the alarm is set. A parked
-// alarm is not set: see [State.ParkedAlarm].
-func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error) {
-	return s.rt().GetAlarm(ctx)
-}
-
-// ParkedAlarm returns the alarm if it is parked: nothing delivers it until the object sets
-// an alarm or an operator revives the parked one ([Host.ReviveAlarm]).
-func (s *State) ParkedAlarm(ctx context.Context) (p ParkedAlarm, ok bool, err error) {
-	return s.rt().ParkedAlarm(ctx)
-}
-
-// DeleteAlarm removes the alarm, set or parked. A running handler continues, and is not
-// retried.
-func (s *State) DeleteAlarm(ctx context.Context) error { return s.rt().DeleteAlarm(ctx) }
 
 // Go runs fn as an event of its own, once the writes of this event are durable. If they are rolled back or lost, fn
 // does not run. The task keeps the object in memory and ends with the incarnation. Errors and logs contain name.

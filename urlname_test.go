@@ -6,8 +6,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// TestKebab has names as the Agents SDK writes them in URLs.
-func TestKebab(t *testing.T) {
+// TestURLName has names as the Agents SDK writes them in URLs.
+func TestURLName(t *testing.T) {
 	for name, want := range map[string]string{
 		"counter": "counter", "ChatRoom": "chat-room", "XMLParserAgent": "x-m-l-parser-agent", "MY_AGENT": "my-agent",
 		"MCP": "mcp", "my_agent": "my-agent", "Agent_": "agent", "roomÄ": "room-ä", "v2": "v2",

@@ -281,7 +281,7 @@ func TestAuthorizeReadsPathsAsAgentsDo(t *testing.T) {
 	}
 }
 
-func TestReadOnlyRightsApplyOnEveryPath(t *testing.T) {
+func TestRightsOfReadersApplyOnEveryPath(t *testing.T) {
 	g := openGuardedHost(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		if r.Request.URL.Query().Has("write") {
 			return dohost.Access{Rights: dohost.ReadWrite}, nil

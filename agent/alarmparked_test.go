@@ -17,9 +17,9 @@ import (
 // damagedAgent has a schedule with an unreadable row.
 type damagedAgent struct{ *Agent[struct{}] }
 
-// TestParkedAlarmEndsTheIncarnation makes the alarm of an agent fail until it is parked. A task keeps the agent
+// TestAlarmParkedEndsTheIncarnation makes the alarm of an agent fail until it is parked. A task keeps the agent
 // in memory, so nothing else would end its incarnation; the next one sets the alarm again.
-func TestParkedAlarmEndsTheIncarnation(t *testing.T) {
+func TestAlarmParkedEndsTheIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ns = dohost.Namespace[damagedAgent]("damaged")
 		const run = Callback[int]("run")

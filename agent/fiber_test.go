@@ -744,7 +744,7 @@ func TestKeepAlive(t *testing.T) {
 }
 
 // No fiber, schedule or item has an empty id: a client may ask for one.
-func TestEmptyIDMatchesNoFiberOrItem(t *testing.T) {
+func TestIDThatIsEmptyMatchesNoFiberOrItem(t *testing.T) {
 	runFiberTest(t, &fiberTest{}, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		do(t, h, func(ctx context.Context, w *fiberAgent) error {
 			_, inspected, err := w.Fibers().Get(ctx, "")

@@ -86,7 +86,7 @@ func TestFiberWithoutProgressFails(t *testing.T) {
 
 // If a fiber that its hook resumes ends twice without progress, the next call is delayed: a process that dies
 // often for other reasons does not use up the five calls of the hook within seconds.
-func TestInterruptedFiberResumedWithoutProgressWaits(t *testing.T) {
+func TestFiberResumedByHookWithoutProgressWaits(t *testing.T) {
 	w := &fiberTest{}
 	w.hook = func(w *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error {
 		w.record("hook %d", i.Attempt)

@@ -215,7 +215,7 @@ func TestQueueItemGetsNewPayloadInItsPlace(t *testing.T) {
 	})
 }
 
-func TestDequeue(t *testing.T) {
+func TestQueueCancel(t *testing.T) {
 	runCallbackTest(t, dohost.Options{}, func(t *testing.T, b *callbackTest) {
 		enqueue(b, work, task{Name: "a", Takes: 10 * time.Second, Fails: 9}, withID("a"))
 		enqueue(b, appendLine, "b", withID("b"))
@@ -257,7 +257,7 @@ func TestDequeue(t *testing.T) {
 	})
 }
 
-func TestDequeuedItemIsNoDeadLetter(t *testing.T) {
+func TestQueueItemThatIsCancelledIsNoDeadLetter(t *testing.T) {
 	runCallbackTestWith(t, dohost.Options{}, &callbackHandlers{Options: agent.Options{MaxInterruptions: 1}}, func(t *testing.T, b *callbackTest) {
 		enqueue(b, work, task{Name: "a", Takes: time.Minute}, withID("a"))
 		b.Advance(time.Second)
@@ -271,9 +271,9 @@ func TestDequeuedItemIsNoDeadLetter(t *testing.T) {
 	})
 }
 
-// TestReplacedItemIsNoDeadLetter replaces an item during its last start: the starts of the old payload do not count for
+// TestQueueItemThatIsReplacedIsNoDeadLetter replaces an item during its last start: the starts of the old payload do not count for
 // the new one.
-func TestReplacedItemIsNoDeadLetter(t *testing.T) {
+func TestQueueItemThatIsReplacedIsNoDeadLetter(t *testing.T) {
 	runCallbackTestWith(t, dohost.Options{}, &callbackHandlers{Options: agent.Options{MaxInterruptions: 1}}, func(t *testing.T, b *callbackTest) {
 		enqueue(b, work, task{Name: "a", Takes: time.Minute}, withID("x"))
 		b.Advance(time.Second)

@@ -8,8 +8,8 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// TestStoredRetryPolicy stores every field of a policy.
-func TestStoredRetryPolicy(t *testing.T) {
+// TestRetryPolicyIsStored stores every field of a policy.
+func TestRetryPolicyIsStored(t *testing.T) {
 	for _, tt := range []struct {
 		policy                   dohost.RetryPolicy
 		minAttempts, maxAttempts int // attempts

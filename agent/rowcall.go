@@ -34,7 +34,7 @@ func (rw *rowWork) startIndex(ctx context.Context, x *indexWork, now time.Time) 
 	if err != nil {
 		return err
 	}
-	x.settled = len(interrupted) == 0
+	x.noneInterrupted = len(interrupted) == 0
 	var suspects []rowTask
 	for _, t := range interrupted {
 		if x.calls >= x.Parallel {
@@ -311,7 +311,7 @@ func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall, 
 	}
 	// The alarm of a running call stays until its outcome is recorded, so release follows.
 	defer rw.release(x, call)
-	return rw.rows.record(ctx, "rows", func(ctx context.Context) error { return rw.settle(ctx, x, call, damaged, failed) })
+	return rw.rows.record(ctx, "rows", func(ctx context.Context) error { return rw.recordOutcome(ctx, x, call, damaged, failed) })
 }
 
 // rewriteStale writes rows again that the stored index has, although Index.Of does not return this place any more. They are not
@@ -325,8 +325,8 @@ func (rw *rowWork) rewriteStale(ctx context.Context, x *indexWork, keys []string
 	return nil
 }
 
-// settle records the outcome of a call: the task keeps the rows that are still in the index, or is deleted.
-func (rw *rowWork) settle(ctx context.Context, x *indexWork, call *rowCall, damaged map[string]error, failed error) error {
+// recordOutcome records the outcome of a call: the task keeps the rows that are still in the index, or is deleted.
+func (rw *rowWork) recordOutcome(ctx context.Context, x *indexWork, call *rowCall, damaged map[string]error, failed error) error {
 	t, ok, err := rw.taskOf(ctx, call)
 	if err != nil {
 		return err

@@ -27,8 +27,8 @@ type idleRowAgent struct {
 
 func (a *idleRowAgent) work() *indexWork { return a.core.rowWork.indexes[0] }
 
-// TestIdleRowWorkHasNoMaps lets an agent handle rows of two groups. The agent stays in memory, but not the maps of its calls.
-func TestIdleRowWorkHasNoMaps(t *testing.T) {
+// TestRowWorkThatIsIdleHasNoMaps lets an agent handle rows of two groups. The agent stays in memory, but not the maps of its calls.
+func TestRowWorkThatIsIdleHasNoMaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ns = dohost.Namespace[idleRowAgent]("rows")
 		class := Bind(ns, func(_ context.Context, a *Agent[struct{}]) (*idleRowAgent, error) {

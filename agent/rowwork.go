@@ -54,12 +54,12 @@ type rowOwner interface {
 // agents in memory have nothing to do.
 type indexWork struct {
 	*workIndex
-	after   dohost.Cursor       // the rows up to here have a task
-	atEnd   bool                // and so have all others
-	settled bool                // no task of an earlier incarnation is left running
-	calls   int                 // running calls
-	running map[string]*rowCall // their rows
-	groups  map[string]string   // of rows without a task, by their keys; none without workIndex.group
+	after           dohost.Cursor       // the rows up to here have a task
+	atEnd           bool                // and so have all others
+	noneInterrupted bool                // no task of an earlier incarnation is left running
+	calls           int                 // running calls
+	running         map[string]*rowCall // their rows
+	groups          map[string]string   // of rows without a task, by their keys; none without workIndex.group
 }
 
 // rowCall is a running call.
@@ -339,7 +339,7 @@ func (rw *rowWork) due(ctx context.Context, x *indexWork, limit int) (keys []str
 
 // interrupted returns up to limit tasks that an earlier incarnation left running.
 func (rw *rowWork) interrupted(ctx context.Context, x *indexWork, limit int) (found []rowTask, err error) {
-	if x.settled {
+	if x.noneInterrupted {
 		return nil, nil
 	}
 	of := dohost.KeyOf(x.name)

@@ -86,9 +86,9 @@ func TestSchedulerReservesDeliveriesForEachClass(t *testing.T) {
 	}
 }
 
-// TestParkedAlarmIsNotDelivered parks an alarm that is in memory, one that is out, and one
+// TestAlarmParkedIsNotDelivered parks an alarm that is in memory, one that is out, and one
 // that is on the disk alone.
-func TestParkedAlarmIsNotDelivered(t *testing.T) {
+func TestAlarmParkedIsNotDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		park := func(s *objectstore.Slot) { s.Parked = objectstore.ParkedFailed }

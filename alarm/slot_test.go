@@ -17,7 +17,7 @@ func charged(c objectstore.Charge) objectstore.Slot {
 	return objectstore.Slot{Due: slotDue, Generation: 1, Charge: c}
 }
 
-func TestFailed(t *testing.T) {
+func TestSlotFailed(t *testing.T) {
 	s := charged(objectstore.Charge{Host: 9, Begun: true, Lost: 1, Deaths: 2})
 	s.AtStart = true
 	first := s.Setting()

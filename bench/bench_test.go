@@ -78,30 +78,30 @@ func TestExperimentsAllRunAndVerify(t *testing.T) {
 	}
 }
 
-// liar is a side that counts operations it has not made.
-type liar struct{ rounds int }
+// emptySide is a side that counts operations it has not made.
+type emptySide struct{ rounds int }
 
-func (l *liar) work(_ context.Context, m *meter) error {
+func (l *emptySide) work(_ context.Context, m *meter) error {
 	l.rounds++
 	m.worker().did(time.Now())
 	return nil
 }
 
-func (l *liar) verify(_ context.Context, done int64) error {
+func (l *emptySide) verify(_ context.Context, done int64) error {
 	if int(done) != l.rounds {
 		return errors.New("rounds were not counted")
 	}
 	return errors.New("nothing is there")
 }
 
-func (l *liar) syncs() int64 { return 0 }
+func (l *emptySide) syncs() int64 { return 0 }
 
-func (l *liar) close() error { return nil }
+func (l *emptySide) close() error { return nil }
 
 // A side that lost operations has no figure.
 func TestSideWithLostOperationsHasNoFigure(t *testing.T) {
-	fs, err := small(t).compare(t.Context(), named{"liar", &liar{}})
-	if err == nil || err.Error() != "liar has no figure: nothing is there" {
+	fs, err := small(t).compare(t.Context(), named{"emptySide", &emptySide{}})
+	if err == nil || err.Error() != "emptySide has no figure: nothing is there" {
 		t.Errorf("%v, %v", fs, err)
 	}
 }
@@ -207,7 +207,7 @@ func TestVerifyNoticesOldNumberInTheLimit(t *testing.T) {
 }
 
 // A cold wake visits each object once before it visits one again.
-func TestColdWakeVisitsAllObjectsInTurn(t *testing.T) {
+func TestWakeOfColdObjectsVisitsAllInTurn(t *testing.T) {
 	w := newWalk(1, 10)
 	var seen []int
 	for range 20 {
@@ -222,7 +222,7 @@ func TestColdWakeVisitsAllObjectsInTurn(t *testing.T) {
 }
 
 // A store without one of its alarms, or with an alarm at another time, has no figure.
-func TestStoredAlarmsAreCounted(t *testing.T) {
+func TestAlarmsInTheStoreAreCounted(t *testing.T) {
 	b := small(t)
 	s, err := b.storeAlarms(100)
 	if err != nil {
@@ -258,7 +258,7 @@ func TestResultNotesListCheckedOperations(t *testing.T) {
 	}
 }
 
-func TestVerdict(t *testing.T) {
+func TestTargetResult(t *testing.T) {
 	beside := func(value, other float64) []Figure {
 		return []Figure{{Side: ours, Value: value}, {Side: limit, Value: other}}
 	}
@@ -286,7 +286,7 @@ func TestVerdict(t *testing.T) {
 		{Row{Sides: []Figure{{Value: 29}}, Target: Target{Text: "t", ValueLeast: 30}}, "not met"},
 		{Row{Sides: []Figure{{Value: 29}}}, ""},
 	} {
-		if got := c.row.verdict(); got != c.want {
+		if got := c.row.targetResult(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.row, got, c.want)
 		}
 	}

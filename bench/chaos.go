@@ -40,15 +40,15 @@ const noChaosSide = "no chaos"
 
 // chaotic compares P3 under chaos with P3 without.
 func (b *bench) chaotic(ctx context.Context, r Row, c dohost.Chaos) error {
-	calm, err := b.open(dohost.Options{}, nil)
+	steady, err := b.open(dohost.Options{}, nil)
 	if err != nil {
 		return err
 	}
 	side, ended, err := b.openChaotic(c)
 	if err != nil {
-		return errors.Join(err, calm.Close())
+		return errors.Join(err, steady.Close())
 	}
-	without := &counting{host: calm, objects: 1000, callers: 64, method: (*subject).add}
+	without := &counting{host: steady, objects: 1000, callers: 64, method: (*subject).add}
 	r.Unit = "calls/s"
 	if r.Sides, err = b.compare(ctx, named{ours, side}, named{noChaosSide, without}); err != nil {
 		return err

@@ -187,7 +187,7 @@ func (r *streamSide) receive(ctx context.Context, h *streamClient, id string, w 
 	if err := h.ws.Write(ctx, websocket.MessageText, []byte(ask)); err != nil {
 		return err
 	}
-	var said strings.Builder
+	var text strings.Builder
 	before := h.counted
 	for next := 0; ; {
 		_, data, err := h.ws.Read(ctx)
@@ -198,7 +198,7 @@ func (r *streamSide) receive(ctx context.Context, h *streamClient, id string, w 
 			continue
 		}
 		if bytes.Contains(data, []byte(`"done":true`)) {
-			if h.last = said.String(); !bytes.Contains(data, []byte(`"outcome":"completed"`)) {
+			if h.last = text.String(); !bytes.Contains(data, []byte(`"outcome":"completed"`)) {
 				return fmt.Errorf("reply %s ends with %s", id, data)
 			}
 			return nil
@@ -215,7 +215,7 @@ func (r *streamSide) receive(ctx context.Context, h *streamClient, id string, w 
 		if err != nil {
 			return err
 		}
-		said.WriteString(word)
+		text.WriteString(word)
 		h.words++
 		if at := r.zero.Add(sent); at.After(r.from) && (r.pace == 0 || h.counted == before || at.Before(r.until)) {
 			w.did(at)

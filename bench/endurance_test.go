@@ -36,8 +36,8 @@ func TestEnduranceNoticesGrowth(t *testing.T) {
 		"growing, below one":     {samples(true, func(x float64) float64 { return x }), "met"},
 	} {
 		for _, gs := range [][]*gauge{{c.g, samples(true, flat)}, {samples(true, flat), c.g}} {
-			if row := growthRow(gs); row.verdict() != c.want {
-				t.Errorf("%s: %q, want %q: %v, %v", what, row.verdict(), c.want, row.Sides[0].Value, row.Notes)
+			if row := growthRow(gs); row.targetResult() != c.want {
+				t.Errorf("%s: %q, want %q: %v, %v", what, row.targetResult(), c.want, row.Sides[0].Value, row.Notes)
 			}
 		}
 	}

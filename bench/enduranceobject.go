@@ -62,9 +62,9 @@ func newAlarmRecord(n int) *alarmRecord {
 }
 
 // enduranceClass is the class of objects with an alarm record for their alarms.
-func enduranceClass(every time.Duration, bell *alarmRecord) dohost.Class {
+func enduranceClass(every time.Duration, alarms *alarmRecord) dohost.Class {
 	return dohost.Bind(enduranceObjects, func(ctx context.Context, st *dohost.State) (*enduranceObject, error) {
-		t := &enduranceObject{st: st, every: every, alarms: bell}
+		t := &enduranceObject{st: st, every: every, alarms: alarms}
 		return t, t.load(ctx)
 	}, &dohost.Handlers[enduranceObject]{OnAlarm: (*enduranceObject).onAlarm})
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // A fiber without a call of its hook, or with two, has no figure.
-func TestInterruptedCheckFindsLostAndDoubledHooks(t *testing.T) {
+func TestFiberInterruptionCheckFindsLostAndDoubledHooks(t *testing.T) {
 	const sound = "o a 1\no b 2\nh b 2\nh a 1\n"
 	for _, c := range []struct{ name, roll, want string }{
 		{"sound", sound, ""},
@@ -35,7 +35,7 @@ func TestInterruptedCheckFindsLostAndDoubledHooks(t *testing.T) {
 }
 
 // A fiber that still exists after its hook, as the log has it, has no figure.
-func TestInterruptedCheckFindsRemainingFiber(t *testing.T) {
+func TestFiberInterruptionCheckFindsRemainingFiber(t *testing.T) {
 	dir := t.TempDir()
 	h, r, err := openSleepers(dir, 1)
 	if err != nil {
@@ -69,7 +69,7 @@ func TestInterruptedCheckFindsRemainingFiber(t *testing.T) {
 }
 
 // A fence without a resumed fiber, or a resumption too many, has no figure.
-func TestResumedCheckCountsFences(t *testing.T) {
+func TestFiberResumptionCheckCountsFences(t *testing.T) {
 	for off, want := range map[int]string{0: "", 1: "want 4 and 4", -1: "want 2 and 2"} {
 		r, err := small(t).openResuming(3)
 		if err != nil {
@@ -96,7 +96,7 @@ func TestResumedCheckCountsFences(t *testing.T) {
 
 // Lost items are counted, and a lost item that was acknowledged is an error.
 func TestCheckpointLossIsCountedInItems(t *testing.T) {
-	stash, set := saveMode{durable: true}, saveMode{}
+	durable, set := saveMode{durable: true}, saveMode{}
 	at := func(items int) copyCheckpoint { return copyCheckpoint{source, items, items * (items - 1) / 2} }
 	for _, c := range []struct {
 		way         saveMode
@@ -104,10 +104,10 @@ func TestCheckpointLossIsCountedInItems(t *testing.T) {
 		p           copyCheckpoint
 		want        int // -1: an error
 	}{
-		{stash, 10, 10, at(10), 0},
-		{stash, 10, 11, at(11), 0}, // killed before the file has it
-		{stash, 19, 10, at(10), 9},
-		{stash, 19, 10, at(9), -1},          // acknowledged, and lost
+		{durable, 10, 10, at(10), 0},
+		{durable, 10, 11, at(11), 0}, // killed before the file has it
+		{durable, 19, 10, at(10), 9},
+		{durable, 19, 10, at(9), -1},        // acknowledged, and lost
 		{set, 19, 10, at(9), 10},            // not acknowledged
 		{set, 19, 10, copyCheckpoint{}, 19}, // no checkpoint is on the disk
 		{set, 10, 10, at(12), -1},           // of items that were never taken

@@ -17,13 +17,13 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// clerk is an agent with an inbox.
-type clerk struct {
+// inboxAgent is an agent with an inbox.
+type inboxAgent struct {
 	*agent.Agent[struct{}]
 	calls int // of this incarnation
 }
 
-const clerks dohost.Namespace[clerk] = "clerk"
+const inboxAgents dohost.Namespace[inboxAgent] = "clerk"
 
 var letters = inbox.Messages("letters", nil)
 
@@ -35,20 +35,22 @@ func (yesModel) Stream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, erro
 	return func(yield func(chat.Chunk, error) bool) { yield(chat.TextDelta("t", "yes"), nil) }
 }
 
-// clerkClass returns the class of clerks, whose inbox is of the agent "clerk".
-func clerkClass() dohost.Class {
-	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{Agent: a}, nil }, nil,
-		inbox.On(inbox.ForMessages[clerk](&letters, &inbox.Agent{Name: "clerk", Model: yesModel{}})))
+// inboxClass returns the class of agents with an inbox, of the agent "clerk".
+func inboxClass() dohost.Class {
+	return agent.Bind(inboxAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*inboxAgent, error) {
+		return &inboxAgent{Agent: a}, nil
+	}, nil,
+		inbox.On(inbox.ForMessages[inboxAgent](&letters, &inbox.Agent{Name: "clerk", Model: yesModel{}})))
 }
 
 // touch counts in memory.
-func (c *clerk) touch(context.Context, int) (int, error) {
+func (c *inboxAgent) touch(context.Context, int) (int, error) {
 	c.calls++
 	return c.calls, nil
 }
 
 // send sends a message to the agent, unless it has one with that id.
-func (c *clerk) send(ctx context.Context, id string) (struct{}, error) {
+func (c *inboxAgent) send(ctx context.Context, id string) (struct{}, error) {
 	_, known, err := letters.Get(ctx, c.Storage(), id)
 	if err == nil && !known {
 		_, err = inbox.Send(ctx, c.Storage(), &letters, inbox.Message{ID: id, To: "clerk", From: "ada", Content: "may I?"})
@@ -57,7 +59,7 @@ func (c *clerk) send(ctx context.Context, id string) (struct{}, error) {
 }
 
 // left returns the numbers of the messages that wait, and of all.
-func (c *clerk) left(ctx context.Context, _ int) (n [2]int, err error) {
+func (c *inboxAgent) left(ctx context.Context, _ int) (n [2]int, err error) {
 	if n[0], err = letters.Count(ctx, c.Storage(), &dohost.Query[inbox.Message]{Index: "pending"}); err != nil {
 		return n, err
 	}
@@ -68,12 +70,12 @@ func (c *clerk) left(ctx context.Context, _ int) (n [2]int, err error) {
 // answered sends a message to the i-th agent and waits until the agent has answered. The agent has that many messages then, the answers
 // included.
 func answered(ctx context.Context, h *dohost.Host, i int, id string, messages int) error {
-	stub := clerks.Get(h, name(i))
-	if _, err := dohost.Call(ctx, stub, (*clerk).send, id); err != nil {
+	stub := inboxAgents.Get(h, name(i))
+	if _, err := dohost.Call(ctx, stub, (*inboxAgent).send, id); err != nil {
 		return err
 	}
 	for end := time.Now().Add(time.Minute); ; {
-		n, err := dohost.Call(ctx, stub, (*clerk).left, 0)
+		n, err := dohost.Call(ctx, stub, (*inboxAgent).left, 0)
 		switch {
 		case err != nil:
 			return err
@@ -112,11 +114,11 @@ func (b *bench) inboxMemory(ctx context.Context, n int) error {
 		self  uintptr
 		of    func(h *dohost.Host) *population
 	}{
-		{ours, clerkClass(), unsafe.Sizeof(clerk{}), func(h *dohost.Host) *population {
-			return clerkPopulation(h, func(ctx context.Context, i int) error { return answered(ctx, h, i, "first", 2) })
+		{ours, inboxClass(), unsafe.Sizeof(inboxAgent{}), func(h *dohost.Host) *population {
+			return inboxPopulation(h, func(ctx context.Context, i int) error { return answered(ctx, h, i, "first", 2) })
 		}},
-		{"never used", clerkClass(), unsafe.Sizeof(clerk{}), func(h *dohost.Host) *population {
-			return clerkPopulation(h, func(context.Context, int) error { return nil })
+		{"never used", inboxClass(), unsafe.Sizeof(inboxAgent{}), func(h *dohost.Host) *population {
+			return inboxPopulation(h, func(context.Context, int) error { return nil })
 		}},
 		{"no inbox", idleAgentClass, unsafe.Sizeof(idleAgent{}), idlePopulation},
 		{"no inbox, a limit of time", idleAgentClass, unsafe.Sizeof(idleAgent{}), func(h *dohost.Host) *population {
@@ -148,23 +150,23 @@ func (i *idleAgent) touchInTime(ctx context.Context, n int) (int, error) {
 	return i.touch(ctx, n)
 }
 
-// clerkPopulation is a host with agents that have an inbox. before is called before each touch.
-func clerkPopulation(h *dohost.Host, before func(ctx context.Context, i int) error) *population {
-	return &population{h, func(i int) dohost.ID { return clerks.Get(h, name(i)).ID() }, func(ctx context.Context, i int) (int, error) {
+// inboxPopulation is a host with agents that have an inbox. before is called before each touch.
+func inboxPopulation(h *dohost.Host, before func(ctx context.Context, i int) error) *population {
+	return &population{h, func(i int) dohost.ID { return inboxAgents.Get(h, name(i)).ID() }, func(ctx context.Context, i int) (int, error) {
 		if err := before(ctx, i); err != nil {
 			return 0, err
 		}
-		return dohost.Call(ctx, clerks.Get(h, name(i)), (*clerk).touch, 0)
+		return dohost.Call(ctx, inboxAgents.Get(h, name(i)), (*inboxAgent).touch, 0)
 	}}
 }
 
-// clerkHost is a host with agents that have an inbox.
-type clerkHost struct {
+// inboxHost is a host with agents that have an inbox.
+type inboxHost struct {
 	*dohost.Host
 	fs *objectstore.FS
 }
 
-func (b *bench) openClerks(o *dohost.Options) (*clerkHost, error) {
+func (b *bench) openInboxes(o *dohost.Options) (*inboxHost, error) {
 	dir, err := b.newDir()
 	if err != nil {
 		return nil, err
@@ -173,14 +175,14 @@ func (b *bench) openClerks(o *dohost.Options) (*clerkHost, error) {
 		o = &dohost.Options{}
 	}
 	fs := objectstore.DiskFS()
-	h, err := dohost.Open(dir, kernel.OnFS(o, fs), clerkClass())
-	return &clerkHost{h, fs}, err
+	h, err := dohost.Open(dir, kernel.OnFS(o, fs), inboxClass())
+	return &inboxHost{h, fs}, err
 }
 
 // inboxWakes counts the wakes of agents whose inbox has nothing to do, and that have left memory.
 func (b *bench) inboxWakes(ctx context.Context, n int) (err error) {
 	var wakes atomic.Int64
-	c, err := b.openClerks(&dohost.Options{
+	c, err := b.openInboxes(&dohost.Options{
 		IdleAfter: b.rest / 4, Listener: dohost.Listener{Waking: func(dohost.ID, dohost.Epoch) { wakes.Add(1) }},
 	})
 	if err != nil {
@@ -204,7 +206,7 @@ func (b *bench) inboxWakes(ctx context.Context, n int) (err error) {
 		return err
 	}
 	woken, synced := wakes.Load()-before, fs.Syncs()-syncs
-	alarms, err := countAlarms(ctx, h, string(clerks))
+	alarms, err := countAlarms(ctx, h, string(inboxAgents))
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@ import "testing"
 // TestInboxIsDone notices a message that was not expected.
 func TestInboxIsDone(t *testing.T) {
 	b := small(t)
-	h, err := b.openClerks(nil)
+	h, err := b.openInboxes(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

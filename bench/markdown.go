@@ -19,7 +19,7 @@ func (r *Results) markdown() (string, error) {
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
 		for i, f := range row.Sides {
-			id, what, ratio, target, met := row.ID, row.What, "", row.Target.Text, row.verdict()
+			id, what, ratio, target, met := row.ID, row.What, "", row.Target.Text, row.targetResult()
 			if i > 0 {
 				id, what, ratio, target, met = "", "", fmt.Sprintf("%.2f", row.ratio(f.Side)), "", ""
 			}

@@ -109,9 +109,9 @@ func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	const group = 4096
-	landed := make(commitResult, 2)
-	for range cap(landed) {
-		landed <- nil // bounds the groups in flight
+	committed := make(commitResult, 2)
+	for range cap(committed) {
+		committed <- nil // bounds the groups in flight
 	}
 	for i := range n {
 		r, e := store.Range(s.id(i)), store.NewEpoch()
@@ -119,10 +119,10 @@ func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
 		batch := r.NewBatch(e)
 		batch.SetSlot(objectstore.Slot{Due: s.due(i), Generation: store.NewAlarmGeneration()})
 		if (i+1)%group == 0 {
-			if err := <-landed; err != nil {
+			if err := <-committed; err != nil {
 				return nil, err
 			}
-			batch.Emit(landed)
+			batch.Emit(committed)
 			b.progress("storing: %d of %d alarms", i+1, n)
 		}
 		if err := r.Commit(batch); err != nil {

@@ -43,11 +43,11 @@ func (b *bench) openPeer(ctx context.Context, objects, rows int) (*running, erro
 // start starts a process and waits until it listens. The process gets the maximum of open files, because it has three
 // for each object.
 func (r *running) start(ctx context.Context) error {
-	said, control, err := os.Pipe()
+	output, control, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer said.Close()
+	defer output.Close()
 	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -n "$(ulimit -Hn)"; exec "$0" "$@"`,
 		r.binary, "serve", "config.capnp", "--directory-path=store="+r.store, "--control-fd=3")
 	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = r.folder, os.Stderr, []*os.File{control}
@@ -58,7 +58,7 @@ func (r *running) start(ctx context.Context) error {
 	}
 	r.cmd = cmd
 	var listens struct{ Port int }
-	if err := json.NewDecoder(said).Decode(&listens); err != nil {
+	if err := json.NewDecoder(output).Decode(&listens); err != nil {
 		return errors.Join(fmt.Errorf("it does not listen: %w", err), r.close())
 	}
 	r.listen = fmt.Sprintf("127.0.0.1:%d", listens.Port)

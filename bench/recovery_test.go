@@ -8,8 +8,8 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// TestFalseUnknownsAreASharePerPolicy makes the row of known costs.
-func TestFalseUnknownsAreASharePerPolicy(t *testing.T) {
+// TestUnknownsThatAreFalseAreASharePerPolicy makes the row of known costs.
+func TestUnknownsThatAreFalseAreASharePerPolicy(t *testing.T) {
 	r, ok := falseUnknowns([]recovery.Distribution{
 		{ID: "R1"}, {ID: "R4", Cost: &recovery.Cost{Redelivered: 7}},
 		{ID: "R6", Cost: &recovery.Cost{Policy: ledger.AtMostOnce, Steps: 900, Redelivered: 50, Unknown: 40, FalseUnknown: 10}},

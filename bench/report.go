@@ -32,8 +32,8 @@ var reportTemplate = template.Must(template.New("report").Funcs(template.FuncMap
 func (r *Results) html() ([]byte, error) {
 	type shown struct {
 		Row
-		Verdict string
-		Plot    template.HTML
+		TargetResult string
+		Plot         template.HTML
 	}
 	page := struct {
 		Facts  []string
@@ -45,7 +45,7 @@ func (r *Results) html() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		page.Rows = append(page.Rows, shown{row, row.verdict(), svg})
+		page.Rows = append(page.Rows, shown{row, row.targetResult(), svg})
 	}
 	for _, c := range r.Curves {
 		svg, err := c.plot()
@@ -115,14 +115,14 @@ func addLine(p *plot.Plot, i int, name string, xys plotter.XYs) error {
 	return nil
 }
 
-// room is the share of a plot that is free above the lines, for the names.
-const room = 0.3
+// headroom is the share of a plot that is free above the lines, for the names.
+const headroom = 0.3
 
 func svg(p *plot.Plot) (template.HTML, error) {
 	if _, log := p.Y.Scale.(plot.LogScale); log {
-		p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, room)
+		p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, headroom)
 	} else {
-		p.Y.Max += room * (p.Y.Max - p.Y.Min)
+		p.Y.Max += headroom * (p.Y.Max - p.Y.Min)
 	}
 	canvas := vgsvg.New(14*vg.Centimeter, 6*vg.Centimeter)
 	p.Draw(draw.New(canvas))

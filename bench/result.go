@@ -82,8 +82,8 @@ func (r *Row) ratio(side string) float64 {
 	return 0
 }
 
-// verdict formats whether the target is met.
-func (r *Row) verdict() string {
+// targetResult formats whether the target is met.
+func (r *Row) targetResult() string {
 	t, ours := r.Target, r.Sides[0]
 	ratio, peer := r.ratio(t.Beside), r.ratio(workerd)
 	higher := t.Least > 0 // is better

@@ -16,39 +16,39 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// sorter is an agent whose parcels are work.
-type sorter struct {
+// rowAgent is an agent with rows that are work.
+type rowAgent struct {
 	*agent.Agent[struct{}]
 	side *rowSide
 }
 
-const sorters dohost.Namespace[sorter] = "sorter"
+const rowAgents dohost.Namespace[rowAgent] = "rowjob"
 
-// parcel is a row that waits until it is deleted.
-type parcel struct{ Number int }
+// numberRow is a row that waits until it is deleted.
+type numberRow struct{ Number int }
 
-var parcels = dohost.Collection[parcel]{
-	Name: "parcels", Key: func(p parcel) string { return string(dohost.KeyOf(p.Number)) },
-	Indexes: []dohost.Index[parcel]{{Name: "number", Of: func(p parcel) dohost.Key { return dohost.KeyOf(p.Number) }}},
+var numberRows = dohost.Collection[numberRow]{
+	Name: "numbers", Key: func(r numberRow) string { return string(dohost.KeyOf(r.Number)) },
+	Indexes: []dohost.Index[numberRow]{{Name: "number", Of: func(r numberRow) dohost.Key { return dohost.KeyOf(r.Number) }}},
 }
 
-func (s *sorter) insert(ctx context.Context, number int) (struct{}, error) {
-	return struct{}{}, parcels.Insert(ctx, s.Storage(), parcel{number})
+func (s *rowAgent) insert(ctx context.Context, number int) (struct{}, error) {
+	return struct{}{}, numberRows.Insert(ctx, s.Storage(), numberRow{number})
 }
 
-// sort deletes a parcel and writes its receipt.
-func (s *sorter) sort(ctx context.Context, number int) (struct{}, error) {
-	existed, err := parcels.Delete(ctx, s.Storage(), string(dohost.KeyOf(number)))
+// finish deletes a row and writes its receipt.
+func (s *rowAgent) finish(ctx context.Context, number int) (struct{}, error) {
+	existed, err := numberRows.Delete(ctx, s.Storage(), string(dohost.KeyOf(number)))
 	if err == nil && !existed {
-		err = fmt.Errorf("the parcel %d is not there", number)
+		err = fmt.Errorf("the row %d is not there", number)
 	}
 	return struct{}{}, errors.Join(err, dohost.Put(ctx, s.Storage(), fmt.Sprintf("receipt/%012d", number), number))
 }
 
-// onParcels sorts parcels. Their callers continue when that is durable.
-func (s *sorter) onParcels(ctx context.Context, rows []dohost.Row[parcel]) error {
+// onRows finishes rows. Their callers continue when that is durable.
+func (s *rowAgent) onRows(ctx context.Context, rows []dohost.Row[numberRow]) error {
 	for _, row := range rows {
-		if _, err := s.sort(ctx, row.Value.Number); err != nil {
+		if _, err := s.finish(ctx, row.Value.Number); err != nil {
 			return err
 		}
 	}
@@ -61,9 +61,9 @@ func (s *sorter) onParcels(ctx context.Context, rows []dohost.Row[parcel]) error
 	})
 }
 
-// left returns the numbers of the parcels and of the receipts.
-func (s *sorter) left(ctx context.Context) (n [2]int, err error) {
-	if n[0], err = parcels.Count(ctx, s.Storage(), nil); err != nil {
+// left returns the numbers of the rows and of the receipts.
+func (s *rowAgent) left(ctx context.Context) (n [2]int, err error) {
+	if n[0], err = numberRows.Count(ctx, s.Storage(), nil); err != nil {
 		return n, err
 	}
 	for _, err := range dohost.All[int](ctx, s.Storage(), &dohost.ListOptions{Prefix: "receipt/"}) {
@@ -75,18 +75,18 @@ func (s *sorter) left(ctx context.Context) (n [2]int, err error) {
 	return n, nil
 }
 
-// rowSide is a host with sorters, and callers that insert parcels in closed loops.
+// rowSide is a host with rowAgents, and callers that insert rows in closed loops.
 type rowSide struct {
 	*dohost.Host
 	fs              *objectstore.FS
 	dir             string
 	agents, callers int
-	entries         []agent.Entry[sorter] // none if a second call sorts the parcel
+	entries         []agent.Entry[rowAgent] // none if a second call finishes the row
 	next            atomic.Int64
-	waiting         sync.Map // a chan error for each number that is inserted and not sorted
+	waiting         sync.Map // a chan error for each number that is inserted and not finished
 }
 
-func (b *bench) openRows(entries ...agent.Entry[sorter]) (s *rowSide, err error) {
+func (b *bench) openRows(entries ...agent.Entry[rowAgent]) (s *rowSide, err error) {
 	s = &rowSide{agents: 1, callers: 1, entries: entries}
 	if s.dir, err = b.newDir(); err != nil {
 		return nil, err
@@ -96,8 +96,8 @@ func (b *bench) openRows(entries ...agent.Entry[sorter]) (s *rowSide, err error)
 
 func (s *rowSide) open() (err error) {
 	s.fs = objectstore.DiskFS()
-	s.Host, err = dohost.Open(s.dir, kernel.OnFS(&dohost.Options{IdleAfter: -1}, s.fs), agent.Bind(sorters,
-		func(_ context.Context, a *agent.Agent[struct{}]) (*sorter, error) { return &sorter{a, s}, nil }, nil, s.entries...))
+	s.Host, err = dohost.Open(s.dir, kernel.OnFS(&dohost.Options{IdleAfter: -1}, s.fs), agent.Bind(rowAgents,
+		func(_ context.Context, a *agent.Agent[struct{}]) (*rowAgent, error) { return &rowAgent{a, s}, nil }, nil, s.entries...))
 	return err
 }
 
@@ -114,47 +114,47 @@ func (s *rowSide) work(ctx context.Context, m *meter) error {
 	})
 }
 
-// one inserts a parcel, and returns when it is sorted durably.
+// one inserts a row, and returns when it is finished durably.
 func (s *rowSide) one(ctx context.Context) error {
 	number := int(s.next.Add(1))
-	stub := sorters.Get(s, name(number%s.agents))
-	sorted := make(chan error, 1)
+	stub := rowAgents.Get(s, name(number%s.agents))
+	finished := make(chan error, 1)
 	if len(s.entries) > 0 {
-		s.waiting.Store(number, sorted)
+		s.waiting.Store(number, finished)
 	}
-	if _, err := dohost.Call(ctx, stub, (*sorter).insert, number); err != nil {
+	if _, err := dohost.Call(ctx, stub, (*rowAgent).insert, number); err != nil {
 		return err
 	}
 	if len(s.entries) == 0 {
-		_, err := dohost.Call(ctx, stub, (*sorter).sort, number)
+		_, err := dohost.Call(ctx, stub, (*rowAgent).finish, number)
 		return err
 	}
 	select {
-	case err := <-sorted:
+	case err := <-finished:
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// verify reads the receipts from the disk: one for each parcel, and no parcel.
+// verify reads the receipts from the disk: one for each finished row, and no other row.
 func (s *rowSide) verify(ctx context.Context, done int64) error {
 	if err := errors.Join(s.Close(), s.open()); err != nil {
 		return err
 	}
 	var receipts int64
 	for i := range s.agents {
-		n, err := dohost.CallNoArg(ctx, sorters.Get(s, name(i)), (*sorter).left)
+		n, err := dohost.CallNoArg(ctx, rowAgents.Get(s, name(i)), (*rowAgent).left)
 		if err != nil {
 			return err
 		}
 		if n[0] > 0 {
-			return fmt.Errorf("agent %d has %d parcels that are not sorted", i, n[0])
+			return fmt.Errorf("agent %d has %d rows that are not finished", i, n[0])
 		}
 		receipts += int64(n[1])
 	}
 	if receipts != done {
-		return fmt.Errorf("the agents have %d receipts, and %d parcels were sorted", receipts, done)
+		return fmt.Errorf("the agents have %d receipts, and %d rows were finished", receipts, done)
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func rowWork(ctx context.Context, b *bench) error {
 }
 
 // rowCost returns the commits of a row that is work, while there are no others, and the bytes of one of them.
-func (b *bench) rowCost(ctx context.Context, e agent.Entry[sorter]) (commits, size int, err error) {
+func (b *bench) rowCost(ctx context.Context, e agent.Entry[rowAgent]) (commits, size int, err error) {
 	s, err := b.openRows(e)
 	if err != nil {
 		return 0, 0, err
@@ -201,15 +201,15 @@ func (b *bench) rowCost(ctx context.Context, e agent.Entry[sorter]) (commits, si
 
 // compareRows compares rows that are work with a second call that handles the row, and with the commits of such a row in raw Pebble.
 func (b *bench) compareRows(ctx context.Context, r Row, agents, callers int) (err error) {
-	one := agent.OnRows(&parcels, "number", func(s *sorter, ctx context.Context, row dohost.Row[parcel]) error {
-		return s.onParcels(ctx, []dohost.Row[parcel]{row})
+	one := agent.OnRows(&numberRows, "number", func(s *rowAgent, ctx context.Context, row dohost.Row[numberRow]) error {
+		return s.onRows(ctx, []dohost.Row[numberRow]{row})
 	}, nil)
-	batch := agent.OnRowBatch(&parcels, "number", (*sorter).onParcels, nil)
+	batch := agent.OnRowBatch(&numberRows, "number", (*rowAgent).onRows, nil)
 	var sides []named
 	for _, c := range []struct {
 		name    string
-		entries []agent.Entry[sorter]
-	}{{ours, []agent.Entry[sorter]{one}}, {"two calls", nil}, {"OnRowBatch", []agent.Entry[sorter]{batch}}} {
+		entries []agent.Entry[rowAgent]
+	}{{ours, []agent.Entry[rowAgent]{one}}, {"two calls", nil}, {"OnRowBatch", []agent.Entry[rowAgent]{batch}}} {
 		s, err := b.openRows(c.entries...)
 		if err != nil {
 			return errors.Join(err, closeAll(sides))

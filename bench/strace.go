@@ -65,16 +65,16 @@ func (o outside) traced(ctx context.Context, d time.Duration) (r round, err erro
 	if err := cmd.Start(); err != nil {
 		return round{}, err
 	}
-	said := bufio.NewReader(stderr)
-	if line, _ := said.ReadString('\n'); !strings.Contains(line, " attached") {
+	messages := bufio.NewReader(stderr)
+	if line, _ := messages.ReadString('\n'); !strings.Contains(line, " attached") {
 		p.blind = "strace printed " + strings.TrimSpace(line)
 		_ = cmd.Wait() // its output has the error
 		return round{}, nil
 	}
 	r, err = oneRound(ctx, o.side, d)
 	err = errors.Join(err, cmd.Process.Signal(os.Interrupt))
-	_, _ = io.Copy(io.Discard, said) // its messages on detaching
-	_ = cmd.Wait()                   // it was interrupted
+	_, _ = io.Copy(io.Discard, messages) // about detaching
+	_ = cmd.Wait()                       // it was interrupted
 	if err != nil {
 		return r, err
 	}

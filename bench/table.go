@@ -26,7 +26,7 @@ func (r *Row) text() string {
 		fmt.Fprintf(&b, "    (%s)\n", n)
 	}
 	if r.Target.Text != "" {
-		fmt.Fprintf(&b, "    target: %s: %s\n", r.Target.Text, r.verdict())
+		fmt.Fprintf(&b, "    target: %s: %s\n", r.Target.Text, r.targetResult())
 	}
 	return b.String()
 }
@@ -61,7 +61,7 @@ func (r *Results) table() string {
 			ratio = fmt.Sprintf("%.2f", row.ratio(row.Sides[1].Side))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.ID, number(f.Value), row.Unit, beside, ratio,
-			duration(f.P50), duration(f.P99), perOp(f.Syncs, "%.3f"), perOp(f.Allocs, "%.1f"), row.Target.Text, row.verdict())
+			duration(f.P50), duration(f.P99), perOp(f.Syncs, "%.3f"), perOp(f.Allocs, "%.1f"), row.Target.Text, row.targetResult())
 	}
 	_ = w.Flush() // to a builder
 	return b.String()

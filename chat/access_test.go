@@ -64,7 +64,7 @@ func guardedClass(words int) dohost.Class {
 
 func isTranscript(f frame) bool { return f.Type == "cf_agent_chat_messages" }
 
-func TestReadOnlyClientsCannotChangeAConversation(t *testing.T) {
+func TestClientsWithReadAccessCannotChangeAConversation(t *testing.T) {
 	runWithHost(t, guardedClass(10), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		writer, viewer := connectIdle(t, h, "writer"), connectIdle(t, h, "viewer")
 		writer.ask(ctx, "one", "go", nil)
@@ -98,8 +98,8 @@ func TestReadOnlyClientsCannotChangeAConversation(t *testing.T) {
 	})
 }
 
-// TestReadOnlyMethodsDoNotChangeAConversation calls methods over a connection and over HTTP during a reply.
-func TestReadOnlyMethodsDoNotChangeAConversation(t *testing.T) {
+// TestMethodsForReadAccessDoNotChangeAConversation calls methods over a connection and over HTTP during a reply.
+func TestMethodsForReadAccessDoNotChangeAConversation(t *testing.T) {
 	call := func(ctx context.Context, h *dohosttest.Host, query, method string) error {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/"+query, nil)
 		ctx, err := h.Host().AuthorizeCall(r, testID, "change")
@@ -137,7 +137,7 @@ func TestReadOnlyMethodsDoNotChangeAConversation(t *testing.T) {
 	})
 }
 
-func TestReadOnlyClientsCannotCancelAReply(t *testing.T) {
+func TestClientsWithReadAccessCannotCancelAReply(t *testing.T) {
 	runWithHost(t, guardedClass(10), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		writer, viewer := connectIdle(t, h, "writer"), connectIdle(t, h, "viewer")
 		writer.ask(ctx, "one", "go", nil)

@@ -134,8 +134,8 @@ func TestAgentToolAcrossDowntime(t *testing.T) {
 	}
 }
 
-// TestLateAnswerOfAgentIsDiscarded has an agent that answers after the time limit of the call.
-func TestLateAnswerOfAgentIsDiscarded(t *testing.T) {
+// TestAgentToolDiscardsLateAnswer has an agent that answers after the time limit of the call.
+func TestAgentToolDiscardsLateAnswer(t *testing.T) {
 	tm := &team{think: func(ctx context.Context, m *member, _ *chat.Reply) error {
 		if m.Name() == "a" {
 			return nil
@@ -242,9 +242,9 @@ func TestCancellationBeforeTheRequest(t *testing.T) {
 	})
 }
 
-// TestAskedAgentWaitsForAnApproval has a reply of the asked agent that ends while a call waits for an approval. The prompt of the
+// TestAgentToolWaitsForAnApproval has a reply of the asked agent that ends while a call waits for an approval. The prompt of the
 // continuation has the messages before the reply, and no newer ones; the body is not that of a newer request.
-func TestAskedAgentWaitsForAnApproval(t *testing.T) {
+func TestAgentToolWaitsForAnApproval(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, want string
 		newer      bool // a newer message follows the reply
@@ -292,8 +292,8 @@ func TestAskedAgentWaitsForAnApproval(t *testing.T) {
 	}
 }
 
-// TestQueuedRequestOfAgentIsStopped deletes a conversation with a running and a queued request of an agent.
-func TestQueuedRequestOfAgentIsStopped(t *testing.T) {
+// TestRequestOfAgentInTheQueueIsStopped deletes a conversation with a running and a queued request of an agent.
+func TestRequestOfAgentInTheQueueIsStopped(t *testing.T) {
 	runTeam(t, &team{think: silentMember}, func(t *testing.T, h *dohosttest.Host) {
 		if err := askMember(t.Context(), h, "a", "b: x & b: y"); err != nil {
 			t.Fatal(err)

@@ -88,9 +88,9 @@ func TestStopOfAgentToolAtEveryPoint(t *testing.T) {
 	}
 }
 
-// TestCancelledRequestWithdrawsItsCalls stops a, which waits for b. The calls of b that wait end with the request: an approval does
+// TestRequestThatIsCancelledWithdrawsItsCalls stops a, which waits for b. The calls of b that wait end with the request: an approval does
 // not run them, a completion has no effect, and the message does not continue.
-func TestCancelledRequestWithdrawsItsCalls(t *testing.T) {
+func TestRequestThatIsCancelledWithdrawsItsCalls(t *testing.T) {
 	for name, text := range map[string]string{
 		"waiting": "tool careful: x & tool press: y",
 		"running": "tool careful: x & tool press: y & tool slow: z",
@@ -159,9 +159,9 @@ func TestCancelledRequestWithdrawsItsCalls(t *testing.T) {
 	}
 }
 
-// TestSlowOnAskedDoesNotRepeatRequest has an OnAsked that takes longer than an ended request stays known. Until then, a repetition of
+// TestOnAskedThatIsSlowDoesNotRepeatRequest has an OnAsked that takes longer than an ended request stays known. Until then, a repetition of
 // the request is accepted and answered.
-func TestSlowOnAskedDoesNotRepeatRequest(t *testing.T) {
+func TestOnAskedThatIsSlowDoesNotRepeatRequest(t *testing.T) {
 	calls := 0
 	tm := &team{options: chat.AgentToolOptions{Timeout: -1}, asked: func(_ *member, ctx context.Context, _ chat.Asked) error {
 		if calls++; calls > 1 {
@@ -223,9 +223,9 @@ func TestCancellationDoesNotRestoreDeletedAgent(t *testing.T) {
 	})
 }
 
-// TestCancelledRequestThatIsForgotten cancels a request whose row is forgotten while its message waits: the program of the asked agent
+// TestRequestThatIsCancelledAndForgotten cancels a request whose row is forgotten while its message waits: the program of the asked agent
 // has waited for the first reply.
-func TestCancelledRequestThatIsForgotten(t *testing.T) {
+func TestRequestThatIsCancelledAndForgotten(t *testing.T) {
 	ran := 0
 	careful := sleeper("careful", time.Second, false)
 	run := careful.Run

@@ -55,7 +55,7 @@ func TestAnswersOnAFullDisk(t *testing.T) {
 				key, runs := "", 0
 				tool := counted(&runs, time.Second, nil)
 				if c.external {
-					tool = keeper(&key, chat.External{})
+					tool = externalTool(&key, chat.External{})
 				}
 				m := &stepsModel{steps: [][]string{{"a"}}}
 				class := toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} })
@@ -241,7 +241,7 @@ func TestAnswersOfClientsOnAFullDisk(t *testing.T) {
 
 // The time limit of a call ends while the disk is full. A decision, a completion and the frames of a client get an error within the
 // bound, and the call ends when there is space.
-func TestOverdueAnswersOnAFullDisk(t *testing.T) {
+func TestAnswersThatAreOverdueOnAFullDisk(t *testing.T) {
 	ran := 0
 	for name, c := range map[string]struct {
 		external bool
@@ -265,7 +265,7 @@ func TestOverdueAnswersOnAFullDisk(t *testing.T) {
 			tool := counted(&runs, time.Second, nil)
 			tool.Approve.Within = time.Minute
 			if c.external {
-				tool = keeper(&key, chat.External{Within: time.Minute})
+				tool = externalTool(&key, chat.External{Within: time.Minute})
 			}
 			class := toolClass(&stepsModel{steps: [][]string{{"a"}}}, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} })
 			runLong(t, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {

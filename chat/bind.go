@@ -17,128 +17,6 @@ import (
 	"github.com/dohost/dohost/pool"
 )
 
-// Agent is embedded by the struct of a chat agent: an agent with a state S, and a conversation. Its methods need a
-// context that has the object's turn, unless documented otherwise.
-type Agent[S any] struct {
-	*agent.Agent[S]
-	conversation
-}
-
-// Ref is a chat agent: an [*Agent], or a struct that embeds one.
-type Ref interface {
-	agent.Ref
-	conv() *conversation
-}
-
-func (k *conversation) conv() *conversation { return k }
-
-// conversation is the in-memory state of one incarnation of a chat agent.
-type conversation struct {
-	*shared
-	// Owned by the goroutine that has the turn.
-	live       *liveReply
-	callPrefix string // the prefix of the names that nextCall returns; empty before the first name
-	callNumber int    // the number of names that nextCall has returned
-	lastCall   string // the last call of a handler that has begun
-	// waiters are closed when their request has ended.
-	waiters map[string]chan struct{}
-
-	clients   clientList
-	calls     toolCalls
-	messages  storedMessages
-	asked     askedRequests
-	sent      sentRequests
-	summaries summarizer
-	sweeper   sweeper
-}
-
-// init prepares a conversation: it gives each value the others that it uses.
-func (k *conversation) init(s *shared) {
-	k.shared = s
-	k.clients = clientList{shared: s, conv: k, messages: &k.messages}
-	k.messages = storedMessages{shared: s, conv: k, calls: &k.calls, asked: &k.asked, sent: &k.sent, summaries: &k.summaries, sweeper: &k.sweeper}
-	k.calls = toolCalls{shared: s, conv: k, clients: &k.clients, messages: &k.messages, sent: &k.sent}
-	k.asked = askedRequests{shared: s, conv: k, calls: &k.calls, clients: &k.clients, messages: &k.messages, sent: &k.sent}
-	k.sent = sentRequests{shared: s, calls: &k.calls, clients: &k.clients}
-	k.summaries = summarizer{shared: s, messages: &k.messages}
-	k.sweeper = sweeper{shared: s, conv: k, calls: &k.calls}
-}
-
-// Handlers are the functions and the properties of a class of chat agents of type O with a state S. All fields but Reply
-// are optional.
-type Handlers[O, S any] struct {
-	// Reply answers a request. It is called with the turn, and releases the turn while it waits for a model. If the
-	// incarnation ends before Reply has returned, a later incarnation calls it again: see [Reply.Partial]. An error ends
-	// the reply, keeps the chunks sent so far, and is reported to the clients. Nil is an error of [dohost.Open].
-	Reply func(*O, context.Context, *Reply) error
-	// OnRecovery decides whether and how an interrupted reply resumes. If it fails, the reply resumes.
-	OnRecovery func(*O, context.Context, *InterruptedReply) (RecoveryAction, error)
-	// OnResponse is called after a reply has ended; a request that ended before its reply began gets no call. If the
-	// incarnation ends before OnResponse returns, a later incarnation calls it again, at most 5 times. The next request is
-	// answered concurrently.
-	OnResponse func(*O, context.Context, Response) error
-	// OnAsked decides about a request of another agent (see [AgentTool]) before it is stored. An error refuses the request, and the
-	// model of the other agent receives its text. The agent may call OnAsked more than once for a request: after an interruption, and
-	// concurrently, at most four times, if it takes longer than a minute and the request comes from another host. The host does not
-	// call Authorize for such requests.
-	OnAsked func(*O, context.Context, Asked) error
-	// OnCall is called when a tool call gets its first state and whenever the state changes: with CallRunning when a run begins, and
-	// with CallCompleted and Output, or with another final state and Error, when the call ends. It is called in the transaction of
-	// the change: its writes and the state are one commit, so a counter that it maintains is exact. It must not give up the turn, and
-	// must not change the conversation: both fail with [dohost.ErrMisuse]. An error is reported, and rolls back only the writes of
-	// OnCall; on a full disk the change waits. A kept late result leads to another call of OnCall with the state CallUnknown: see
-	// Late of [Call]. A call that is deleted with its message gets no final state. The calls of a [Worker] have no states.
-	OnCall func(*O, context.Context, Call) error
-	// Sanitize transforms a message before it is stored. It runs after the built-in sanitizing: see docs/chat.md.
-	Sanitize func(*O, Message) Message
-	// Options tunes the conversations.
-	Options Options
-	// Agent has the handlers of any agent. The agent calls them for requests and frames outside of the conversation, and for fibers
-	// other than replies.
-	Agent agent.Handlers[O, S]
-}
-
-// Options tunes the conversations of a class. The zero Options mean the defaults.
-type Options struct {
-	// Recovery bounds how often and how long an interrupted reply resumes.
-	Recovery Recovery
-	// Stall bounds the time without a chunk from the handler. A handler that exceeds it is cancelled, and its reply
-	// resumes as after the end of an incarnation. Time spent waiting for a full disk does not count. Zero means no bound;
-	// negative is an error.
-	Stall time.Duration
-	// Policy decides about a submission that arrives while another request is open. Empty means [PolicyQueue].
-	Policy Policy
-	// Debounce is how long [PolicyDebounce] waits for another submission. Zero means 750 ms; negative means no wait.
-	Debounce time.Duration
-	// MaxMessages bounds the number of stored messages: the oldest are deleted. Zero means no bound; negative is an
-	// error. It does not bound the messages of a model's prompt. With History it must be at least twice History.Threshold;
-	// the summaries of deleted messages stay.
-	MaxMessages int
-	// MaxBytes bounds the JSON of the stored messages, in bytes: messages of a client beyond it are refused with a
-	// [*dohost.LimitError]. Replies, and messages of the program, are stored in any case. Zero means 32 MiB; negative
-	// means no bound. A transcript is one frame, and most requests read all of it, so a conversation in use needs a
-	// small multiple of this in memory.
-	MaxBytes int
-	// KeepApprovals is how long the audit log keeps an event (see [Approvals]). Zero means 90 days; negative means forever.
-	// Each new event deletes up to two old ones.
-	KeepApprovals time.Duration
-	// Price returns the price of a model call, in millionths of a currency. The argument has the names and the tokens that the model
-	// reported, or their estimates. The agent calls it with the turn, several times for a call; it must not wait, and must return
-	// equal prices for equal arguments. If it panics, the call costs the amount that the model reported. Nil means the cost that the
-	// model reports, which is zero for the models of this module.
-	Price func(u Usage) int64
-	// Budget bounds the use of models.
-	Budget Budget
-	// KeepUsage is how long the agent keeps the row of a model call (see [ModelCalls]). Zero means 90 days; negative means as long as
-	// the row is one of the last 10,000. Each new row deletes up to two old rows.
-	KeepUsage time.Duration
-	// SystemFromClients lets clients store, change and delete system messages, which become instructions to the
-	// model. Otherwise system messages of clients are dropped.
-	SystemFromClients bool
-	// History makes a model summarise the oldest messages of long conversations. Nil means that only [Summarize] does.
-	History *History
-}
-
 // replyKind is the fiber kind of replies. Its checkpoint belongs to the class.
 const replyKind agent.FiberKind[json.RawMessage] = "chat.reply"
 
@@ -156,6 +34,7 @@ func Bind[O, S any, P interface {
 	*O
 	Ref
 }](ns dohost.Namespace[O], construct func(context.Context, *Agent[S]) (*O, error), h *Handlers[O, S], entries ...agent.Entry[O]) dohost.Class {
+
 	if h == nil {
 		h = &Handlers[O, S]{}
 	}
@@ -205,6 +84,7 @@ func durableEntries[O any, P interface {
 	*O
 	Ref
 }]() []agent.Entry[O] {
+
 	of := func(o *O) *conversation { return P(o).conv() }
 	return []agent.Entry[O]{
 		agent.OnFiber(replyKind, func(o *O, ctx context.Context, f *agent.Fiber[json.RawMessage]) error {

@@ -223,7 +223,7 @@ func TestBudgetRefusesWorkers(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		m := &meteredModel{words: 1, reports: []chat.Usage{{InputTokens: 10, OutputTokens: 1}}}
 		w := &chat.Worker[string, string]{Name: "w", Model: m, Durable: durable, Budget: chat.Budget{Agent: chat.Limit{Tokens: 11}}}
-		inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 			for _, in := range []string{"a", "b"} {
 				_, err := w.Run(ctx, c, in)
 				e, ok := errors.AsType[*chat.BudgetError](err)

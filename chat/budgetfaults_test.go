@@ -111,7 +111,7 @@ func TestBudgetOfDayAfterMidnight(t *testing.T) {
 }
 
 // An approval that is withdrawn while the disk is full, so that it could not be applied, grants nothing.
-func TestWithdrawnApprovalGrantsNothing(t *testing.T) {
+func TestApprovalThatIsWithdrawnGrantsNothing(t *testing.T) {
 	refused := 0
 	for i, after := range []time.Duration{200, 700} { // ms, the attempts of the reply and of the refusal are 500 ms apart
 		var disk *objectstore.FS
@@ -198,7 +198,7 @@ func TestBudgetErrorOfModel(t *testing.T) {
 
 // A client whose approval is refused learns the reason, and gets the stored message, since the published client has applied the approval
 // to its copy.
-func TestRefusedApprovalOfClientIsExplained(t *testing.T) {
+func TestApprovalOfClientThatIsRefusedIsExplained(t *testing.T) {
 	m := &thriftyModel{words: 40}
 	runBudget(t, m, chat.Budget{Reply: chat.Limit{Tokens: 61}}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := connectIdle(t, h, "mallory")

@@ -17,8 +17,8 @@ func TestGrantForWorker(t *testing.T) {
 	w := &chat.Worker[string, string]{
 		Name: "w", Model: &meteredModel{words: 1, reports: []chat.Usage{{InputTokens: 3, OutputTokens: 2}}}, Budget: chat.Budget{Day: chat.Limit{Tokens: 5}},
 	}
-	runClerk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		err := clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error {
+	runWorkerAgent(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		err := workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error {
 			day := time.Now().UTC().Format(time.DateOnly)
 			state := func(exhausted bool, grants int) {
 				t.Helper()

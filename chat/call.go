@@ -80,6 +80,7 @@ func resultIn(v interface {
 	Member(string) json.RawMessage
 	Text(string) string
 }) callResult {
+
 	return callResult{v.Member("output"), v.Text("errorText")}
 }
 
@@ -128,3 +129,27 @@ func (r callRow) made(digest string, input json.RawMessage) callRow {
 
 // clipText returns at most n bytes of a text, and no part of a character.
 func clipText(s string, n int) string { return strings.ToValidUTF8(s[:min(len(s), n)], "") }
+
+// CallState is the state of a tool call.
+type CallState string
+
+// The states of a call. A call in one of the last five has ended.
+const (
+	CallPending   CallState = "pending"   // it has not begun to run
+	CallApproval  CallState = "approval"  // it waits for an approval
+	CallClient    CallState = "client"    // it waits for the result of a client
+	CallRunning   CallState = "running"   // the server runs it
+	CallExternal  CallState = "external"  // it was handed over, and waits for Complete
+	CallCompleted CallState = "completed" // it has a result
+	CallFailed    CallState = "failed"    // its result is an error
+	CallDenied    CallState = "denied"    // its approval was refused
+	CallExpired   CallState = "expired"   // the time to decide has passed without an approval
+	CallUnknown   CallState = "unknown"   // it was interrupted, or has failed without a proof: whether it took effect is not known
+)
+
+// CallFrom returns the call that the function of a [Tool] runs, with its idempotency key: see [Call]. ok is false for any
+// other context.
+func CallFrom(ctx context.Context) (c Call, ok bool) {
+	of, ok := ctx.Value(callContextKey{}).(callContext)
+	return of.call, ok
+}

@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// TestEqualCallAfterFailedCall has two equal calls in one step: the first fails, and the second completes. The third equal call is a second effect.
-func TestEqualCallAfterFailedCall(t *testing.T) {
+// TestCallEqualToAFailedOne has two equal calls in one step: the first fails, and the second completes. The third equal call is a second effect.
+func TestCallEqualToAFailedOne(t *testing.T) {
 	effects, runs := 0, 0
 	var keys []string
 	kind := &ledger.Kind[string, int]{Name: "pay", Same: ledger.Whole[string], Policy: ledger.AtMostOnce, Unknown: func(ledger.ID, string) string { return "?" }}
@@ -158,7 +158,7 @@ func TestWorkerRepeatsLateCall(t *testing.T) {
 	slow := sleeper("slow", 10*time.Minute, true)
 	slow.Policy, slow.Timeout = ledger.Idempotent, time.Second
 	w := &chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{slow}, Model: inSteps("done", []string{"slow:1"}, []string{"slow:1"})}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		begun := time.Now()
 		out, err := w.Run(ctx, c, "go")
 		if took := time.Since(begun); took > time.Minute {

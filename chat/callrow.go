@@ -12,23 +12,6 @@ import (
 	"github.com/dohost/dohost/internal/agenttool"
 )
 
-// CallState is the state of a tool call.
-type CallState string
-
-// The states of a call. A call in one of the last five has ended.
-const (
-	CallPending   CallState = "pending"   // it has not begun to run
-	CallApproval  CallState = "approval"  // it waits for an approval
-	CallClient    CallState = "client"    // it waits for the result of a client
-	CallRunning   CallState = "running"   // the server runs it
-	CallExternal  CallState = "external"  // it was handed over, and waits for Complete
-	CallCompleted CallState = "completed" // it has a result
-	CallFailed    CallState = "failed"    // its result is an error
-	CallDenied    CallState = "denied"    // its approval was refused
-	CallExpired   CallState = "expired"   // the time to decide has passed without an approval
-	CallUnknown   CallState = "unknown"   // it was interrupted, or has failed without a proof: whether it took effect is not known
-)
-
 // executor is the party that runs a call.
 type executor string
 

@@ -74,7 +74,7 @@ func (m largeModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.C
 	}
 }
 
-func TestApprovedCallRunsOnceIfItsMessageIsTooLarge(t *testing.T) {
+func TestApprovalRunsCallOnceIfItsMessageIsTooLarge(t *testing.T) {
 	runs := 0
 	m := largeModel{&stepsModel{steps: [][]string{{"a"}}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{counted(&runs, 0, nil)} }, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -87,7 +87,7 @@ func TestApprovedCallRunsOnceIfItsMessageIsTooLarge(t *testing.T) {
 	})
 }
 
-func TestApprovedCallRunsOnceDespiteOlderCopies(t *testing.T) {
+func TestApprovalRunsCallOnceDespiteOlderCopies(t *testing.T) {
 	for name, during := range map[string]bool{"during the run": true, "after the result": false} {
 		t.Run(name, func(t *testing.T) {
 			runs := 0
@@ -165,8 +165,8 @@ func TestAnswerTwiceRunsNoCallAgain(t *testing.T) {
 	}
 }
 
-// TestBegunCallEndsWithTheReply has a handler that ends during a call, while another call waits for an approval.
-func TestBegunCallEndsWithTheReply(t *testing.T) {
+// TestCallThatHasBegunEndsWithTheReply has a handler that ends during a call, while another call waits for an approval.
+func TestCallThatHasBegunEndsWithTheReply(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"a", "w"}}}
 	class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 		waits := sleeper("w", 0, false)
@@ -195,8 +195,8 @@ func TestBegunCallEndsWithTheReply(t *testing.T) {
 	})
 }
 
-// TestLargeResultFailsItsCallOnly has one tool whose result does not fit into a row, and one whose result JSON cannot carry.
-func TestLargeResultFailsItsCallOnly(t *testing.T) {
+// TestResultThatIsTooLargeFailsItsCallOnly has one tool whose result does not fit into a row, and one whose result JSON cannot carry.
+func TestResultThatIsTooLargeFailsItsCallOnly(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"large", "odd", "b"}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
 		result := func(name string, v any) chat.Tool {
@@ -213,8 +213,8 @@ func TestLargeResultFailsItsCallOnly(t *testing.T) {
 	})
 }
 
-// TestInterruptedCallWithoutItsTool changes the tool between two runs of a call.
-func TestInterruptedCallWithoutItsTool(t *testing.T) {
+// TestCallThatIsInterruptedWithoutItsTool changes the tool between two runs of a call.
+func TestCallThatIsInterruptedWithoutItsTool(t *testing.T) {
 	for name, now := range map[string][]chat.Tool{
 		"no tool":        nil,
 		"another policy": {sleeper("a", 0, false)},
@@ -244,8 +244,8 @@ func TestInterruptedCallWithoutItsTool(t *testing.T) {
 	}
 }
 
-// TestRestartedReplyRepeatsItsIdempotentCall discards the chunks of a reply during a call.
-func TestRestartedReplyRepeatsItsIdempotentCall(t *testing.T) {
+// TestReplyAfterARestartRepeatsItsIdempotentCall discards the chunks of a reply during a call.
+func TestReplyAfterARestartRepeatsItsIdempotentCall(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	runs := 0
 	class := countingClassOf(&countingState{}, &handlers{
@@ -415,8 +415,8 @@ func TestRefusalOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestQueuedToolDoesNotRunAfterTheReply has a tool that cancels its reply while the task of another tool waits for the turn.
-func TestQueuedToolDoesNotRunAfterTheReply(t *testing.T) {
+// TestToolInTheQueueDoesNotRunAfterTheReply has a tool that cancels its reply while the task of another tool waits for the turn.
+func TestToolInTheQueueDoesNotRunAfterTheReply(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"a", "b"}}}
 	runs := 0
 	runTools(t, m, chat.Options{}, func(p *countingAgent) []chat.Tool {

@@ -106,8 +106,8 @@ func TestAgentToolErrorsAcrossCells(t *testing.T) {
 	})
 }
 
-// TestSlowOnAskedAcrossCells has an OnAsked that takes half an hour, while the caller repeats its request.
-func TestSlowOnAskedAcrossCells(t *testing.T) {
+// TestOnAskedThatIsSlowAcrossCells has an OnAsked that takes half an hour, while the caller repeats its request.
+func TestOnAskedThatIsSlowAcrossCells(t *testing.T) {
 	now, most := 0, 0
 	tm := &team{asked: func(_ *member, ctx context.Context, _ chat.Asked) error {
 		now++

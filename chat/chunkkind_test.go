@@ -12,7 +12,7 @@ import (
 )
 
 // A stored chunk has a kind, also in its JSON. The text of a generation is that of the kind text.
-func TestStoredChunkHasKind(t *testing.T) {
+func TestChunkIsStoredWithItsKind(t *testing.T) {
 	kinds := map[string]string{
 		"start": "other", "start-step": "other", "finish-step": "other", "message-metadata": "other", "data-weather": "other", "file": "other",
 		"text-start": "other", "text-delta": "text", "text-end": "other",
@@ -21,7 +21,7 @@ func TestStoredChunkHasKind(t *testing.T) {
 		"tool-input-error": "tool-call-end", "tool-output-available": "other", "tool-output-error": "other",
 	}
 	sink := chat.StoredChunks("kinds", nil)
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		w, err := sink.Continue(ctx, c.Storage(), "g")
 		if err != nil {
 			t.Fatal(err)

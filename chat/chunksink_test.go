@@ -62,7 +62,7 @@ func source(chunks iter.Seq2[chat.Chunk, error]) func(context.Context) iter.Seq2
 }
 
 // linesOf returns the texts of a generation. Their indexes must be 0, 1, 2, …
-func linesOf(t *testing.T, ctx context.Context, c *clerk, generation string) (texts []string) {
+func linesOf(t *testing.T, ctx context.Context, c *workerAgent, generation string) (texts []string) {
 	t.Helper()
 	rows, err := lineSink.Read(ctx, c.Storage(), generation)
 	if err != nil {
@@ -78,7 +78,7 @@ func linesOf(t *testing.T, ctx context.Context, c *clerk, generation string) (te
 }
 
 func TestStreamTo(t *testing.T) {
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		for _, generation := range []string{"one", "two"} {
 			w, err := lineSink.Continue(ctx, c.Storage(), generation)
 			if err != nil {
@@ -97,7 +97,7 @@ func TestStreamTo(t *testing.T) {
 
 // TestStreamToAfterAnError continues a generation after the chunks before an error.
 func TestStreamToAfterAnError(t *testing.T) {
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		broken := errors.New("broken")
 		w, err := lineSink.Continue(ctx, c.Storage(), "g")
 		if err != nil {
@@ -120,7 +120,7 @@ func TestStreamToAfterAnError(t *testing.T) {
 
 // TestStreamToReplay writes a stored generation again: the same, a longer and another one.
 func TestStreamToReplay(t *testing.T) {
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		replay := func(list ...string) error {
 			w, err := lineSink.Replay(c.Storage(), "g")
 			if err != nil {
@@ -163,7 +163,7 @@ func TestStreamToStoredChunks(t *testing.T) {
 		},
 	}
 	stored := chat.StoredChunks("chunks", nil)
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		for range 3 {
 			w, err := times.Replay(c.Storage(), "g")
 			w2, err2 := stored.Replay(c.Storage(), "g")
@@ -186,7 +186,7 @@ func TestStreamToStoredChunks(t *testing.T) {
 func TestStreamToMistakes(t *testing.T) {
 	misplaced := *lineSink
 	misplaced.Row = func(string, int, chat.Chunk) (line, bool) { return line{ID: "a", Generation: "other"}, true }
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		s := c.Storage()
 		for _, to := range []*chat.ChunkSink[line]{nil, {}, {Rows: &lines}, {Rows: &lines, Row: lineSink.Row, Index: "none"}} {
 			if _, err := to.Continue(ctx, s, "g"); !errors.Is(err, dohost.ErrMisuse) {
@@ -229,9 +229,9 @@ type chunkReader struct {
 // rows in between: no row that a reader saw changes or disappears.
 func TestStreamToAtEveryPoint(t *testing.T) {
 	r := &chunkReader{}
-	class := agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
-		&agent.Handlers[clerk, struct{}]{Options: agent.Options{MaxInterruptions: -1}},
-		agent.OnFiber(writing, func(c *clerk, ctx context.Context, f *agent.Fiber[string]) error {
+	class := agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil },
+		&agent.Handlers[workerAgent, struct{}]{Options: agent.Options{MaxInterruptions: -1}},
+		agent.OnFiber(writing, func(c *workerAgent, ctx context.Context, f *agent.Fiber[string]) error {
 			w, err := lineSink.Continue(ctx, c.Storage(), "g")
 			switch {
 			case errors.Is(err, chat.ErrGenerationFinished):
@@ -248,7 +248,7 @@ func TestStreamToAtEveryPoint(t *testing.T) {
 		Places:  pointtest.Places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-				return clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error {
+				return workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error {
 					_, err := agent.StartFiber(ctx, c, writing, "", &agent.FiberOptions{Key: "the"})
 					return err
 				})
@@ -289,7 +289,7 @@ func countedWords(ctx context.Context, from int) iter.Seq2[chat.Chunk, error] {
 // read compares the rows with those that it saw before.
 func (r *chunkReader) read(ctx context.Context, h *dohosttest.Host) {
 	var now []string
-	err := clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error {
+	err := workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error {
 		now = nil
 		rows, err := lineSink.Read(ctx, c.Storage(), "g")
 		for i, row := range rows {

@@ -13,7 +13,7 @@ import (
 )
 
 // writer returns a writer that continues the generation "g".
-func writer(t *testing.T, ctx context.Context, c *clerk) *chat.ChunkWriter[line] {
+func writer(t *testing.T, ctx context.Context, c *workerAgent) *chat.ChunkWriter[line] {
 	t.Helper()
 	w, err := lineSink.Continue(ctx, c.Storage(), "g")
 	if err != nil {
@@ -24,7 +24,7 @@ func writer(t *testing.T, ctx context.Context, c *clerk) *chat.ChunkWriter[line]
 
 // TestChunkWriterAfterRollback writes with a writer of a Transaction that was rolled back, and of one that was not.
 func TestChunkWriterAfterRollback(t *testing.T) {
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		w, back := writer(t, ctx, c), errors.New("back")
 		for _, text := range []string{"a", "b"} {
 			err := dohost.Transaction(ctx, func(ctx context.Context) error { return w.Write(ctx, chat.TextDelta("t", text)) })
@@ -54,7 +54,7 @@ func TestChunkWriterAfterRollback(t *testing.T) {
 
 // TestChunkWriterContinuesNoDeletedGeneration deletes a generation before the first write of a writer that continues it.
 func TestChunkWriterContinuesNoDeletedGeneration(t *testing.T) {
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		if err := writer(t, ctx, c).Write(ctx, chat.TextDelta("t", "a")); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestChunkWriterContinuesNoDeletedGeneration(t *testing.T) {
 
 // TestChunkWritersOfOneGeneration writes equal chunks with two writers that continue one generation.
 func TestChunkWritersOfOneGeneration(t *testing.T) {
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		a, b := writer(t, ctx, c), writer(t, ctx, c)
 		if err := a.Write(ctx, chat.TextDelta("t", "ha")); err != nil {
 			t.Error(err)
@@ -92,7 +92,7 @@ func TestContinueAfterFinish(t *testing.T) {
 		return l, ok && c.Type() != "finish"
 	}
 	stored := chat.StoredChunks("chunks", nil)
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		if _, err := chat.StreamTo(ctx, writer(t, ctx, c), words(nil, "a", "b")); err != nil {
 			t.Error(err)
 		}
@@ -127,7 +127,7 @@ func TestContinueAfterFinish(t *testing.T) {
 func TestStreamToEndsItsSource(t *testing.T) {
 	misplaced := *lineSink
 	misplaced.Row = func(string, int, chat.Chunk) (line, bool) { return line{ID: "a", Generation: "other"}, true }
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		w, err := misplaced.Continue(ctx, c.Storage(), "g")
 		if err != nil {
 			t.Fatal(err)
@@ -158,9 +158,9 @@ func TestStreamToEndsItsSource(t *testing.T) {
 	})
 }
 
-// TestLastChunk reads the index of the last chunk, which a continued generation follows.
-func TestLastChunk(t *testing.T) {
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+// TestChunkIndexOfTheLast reads the index of the last chunk, which a continued generation follows.
+func TestChunkIndexOfTheLast(t *testing.T) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		want := func(generation string, index int) {
 			t.Helper()
 			if got, err := lineSink.Last(ctx, c.Storage(), generation); got != index || err != nil {

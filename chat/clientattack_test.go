@@ -21,7 +21,7 @@ func TestRefusalAfterHandOver(t *testing.T) {
 			key := ""
 			m := &stepsModel{steps: [][]string{{"a"}}}
 			runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
-				tool := keeper(&key, chat.External{})
+				tool := externalTool(&key, chat.External{})
 				tool.Approve = &chat.Approval{}
 				return []chat.Tool{tool}
 			}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -65,7 +65,7 @@ func TestRefusalAfterHandOverDuringReply(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a", "slow"}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
-		tool := keeper(&key, chat.External{})
+		tool := externalTool(&key, chat.External{})
 		tool.Approve = &chat.Approval{}
 		slow := sleeper("slow", 30*time.Second, false)
 		slow.Approve = &chat.Approval{}
@@ -168,7 +168,7 @@ func TestClientCannotFillMessageOfExternalCall(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
-		return []chat.Tool{keeper(&key, chat.External{Within: time.Hour})}
+		return []chat.Tool{externalTool(&key, chat.External{Within: time.Hour})}
 	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		h.Advance(time.Second)
 		r := connectIdle(t, h, "mallory")
@@ -219,7 +219,7 @@ func TestMessagesDuringContinuationAreNotTrimmed(t *testing.T) {
 	runTools(t, m, chat.Options{MaxMessages: 3}, func(*countingAgent) []chat.Tool {
 		slow := sleeper("slow", 30*time.Second, false)
 		slow.Approve = &chat.Approval{}
-		return []chat.Tool{keeper(&key, chat.External{}), slow}
+		return []chat.Tool{externalTool(&key, chat.External{}), slow}
 	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		h.Advance(time.Second)
 		r := connectIdle(t, h, "mallory")
@@ -253,12 +253,12 @@ func TestMessagesDuringContinuationAreNotTrimmed(t *testing.T) {
 }
 
 // Repeated approvals of a call that was handed over begin a reply each.
-func TestRepeatedApprovalBeginsNoReply(t *testing.T) {
+func TestApprovalThatIsRepeatedBeginsNoReply(t *testing.T) {
 	key, begun := "", 0
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 		begun++
-		tool := keeper(&key, chat.External{})
+		tool := externalTool(&key, chat.External{})
 		tool.Approve = &chat.Approval{}
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{tool}})
 	}})
@@ -336,7 +336,7 @@ func TestClientToolsAreBounded(t *testing.T) {
 func TestClientAddsStep(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
-	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} },
+	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{externalTool(&key, chat.External{})} },
 		func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			h.Advance(time.Second)
 			r := connectIdle(t, h, "mallory")
@@ -361,7 +361,7 @@ func TestClientAddsStep(t *testing.T) {
 func TestClientCannotShortenResult(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
-	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} },
+	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{externalTool(&key, chat.External{})} },
 		func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			h.Advance(time.Second)
 			want := `"` + strings.Repeat("receipt ", 1000) + `"`

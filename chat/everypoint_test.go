@@ -220,7 +220,7 @@ func TestRegenerateAtEveryPoint(t *testing.T) {
 }
 
 // A second run of the handler is interrupted everywhere.
-func TestSecondRunAtEveryPoint(t *testing.T) {
+func TestReplyRunTwiceAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &countingState{words: 3}
 	c.more = func(p *countingAgent, ctx context.Context, _ *chat.Reply, i int) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-const numberRedactors dohost.Namespace[numberRedactor] = "ClerkOfNumbers"
+const numberRedactors dohost.Namespace[numberRedactor] = "NumberRedactor"
 
 type numberRedactor struct{ *chat.Agent[struct{}] }
 

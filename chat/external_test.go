@@ -24,8 +24,8 @@ func external(name string, e chat.External, run func(ctx context.Context, c chat
 	}}
 }
 
-// keeper returns an external tool that stores the key of its latest call.
-func keeper(key *string, e chat.External) chat.Tool {
+// externalTool returns an external tool that stores the key of its latest call.
+func externalTool(key *string, e chat.External) chat.Tool {
 	return external("a", e, func(_ context.Context, c chat.Call) (any, error) { *key = c.Key; return nil, nil })
 }
 
@@ -66,7 +66,7 @@ func TestCompleteContinuesReply(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			key := ""
 			m := &stepsModel{steps: [][]string{{"a"}}}
-			runTools(t, m, chat.Options{Stall: time.Minute}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} },
+			runTools(t, m, chat.Options{Stall: time.Minute}, func(*countingAgent) []chat.Tool { return []chat.Tool{externalTool(&key, chat.External{})} },
 				func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 					h.Advance(48 * time.Hour)
 					h.Evict(testID, dohost.EndFence)
@@ -147,7 +147,7 @@ func TestCompleteAfterAnswer(t *testing.T) {
 			m := &stepsModel{steps: [][]string{{"a"}}}
 			class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 				calls++
-				err := chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{keeper(&key, chat.External{})}})
+				err := chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{externalTool(&key, chat.External{})}})
 				return errors.Join(err, dohost.Sleep(ctx, 10*time.Second))
 			}})
 			runAsked(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -239,8 +239,8 @@ func TestExternalCallOutlivesRestart(t *testing.T) {
 	}
 }
 
-// TestAsyncCallIsCompletedBeforeInterruption ends the incarnation between Complete and the end of Run.
-func TestAsyncCallIsCompletedBeforeInterruption(t *testing.T) {
+// TestExternalCallAsyncIsCompletedBeforeInterruption ends the incarnation between Complete and the end of Run.
+func TestExternalCallAsyncIsCompletedBeforeInterruption(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
@@ -268,7 +268,7 @@ func TestResultIsUsedOnce(t *testing.T) {
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
 		slow := sleeper("slow", 20*time.Second, false)
 		slow.Policy = ledger.Idempotent
-		return []chat.Tool{keeper(&key, chat.External{}), slow}
+		return []chat.Tool{externalTool(&key, chat.External{}), slow}
 	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		h.Advance(time.Second)
 		complete(t, ctx, h, chat.Completion{Key: key})
@@ -331,7 +331,7 @@ func TestExternalCallExpires(t *testing.T) {
 			key := ""
 			m := &stepsModel{steps: [][]string{{"a"}}}
 			runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
-				return []chat.Tool{keeper(&key, chat.External{Within: time.Hour, Async: async})}
+				return []chat.Tool{externalTool(&key, chat.External{Within: time.Hour, Async: async})}
 			}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				h.Advance(59 * time.Minute)
 				if c := findCall(t, ctx, h, key); c.State != chat.CallExternal || c.Expires.IsZero() {
@@ -361,7 +361,7 @@ func TestCompleteAfterOverdueExpiry(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
-		return []chat.Tool{keeper(&key, chat.External{Within: time.Minute})}
+		return []chat.Tool{externalTool(&key, chat.External{Within: time.Minute})}
 	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		h.Advance(time.Second)
 		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
@@ -379,7 +379,7 @@ func TestCompleteAfterOverdueExpiry(t *testing.T) {
 	})
 }
 
-func TestAsyncCall(t *testing.T) {
+func TestExternalCallAsync(t *testing.T) {
 	for name, c := range map[string]struct {
 		own  any           // the result of Run
 		run  time.Duration // of Run
@@ -432,7 +432,7 @@ func TestAsyncCall(t *testing.T) {
 func TestCompleteErrors(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
-	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} },
+	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{externalTool(&key, chat.External{})} },
 		func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			h.Advance(time.Second)
 			inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {

@@ -53,7 +53,7 @@ func TestStopAfterComplete(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a", "slow"}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
-		return []chat.Tool{keeper(&key, chat.External{}), sleeper("slow", 30*time.Second, false)}
+		return []chat.Tool{externalTool(&key, chat.External{}), sleeper("slow", 30*time.Second, false)}
 	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		h.Advance(time.Second)
 		complete(t, ctx, h, chat.Completion{Key: key})
@@ -153,7 +153,7 @@ func TestCompleteCountsSteps(t *testing.T) {
 }
 
 // A reply that only finds that the call still waits is not a reply.
-func TestWaitingExternalCallBeginsNoReply(t *testing.T) {
+func TestExternalCallThatWaitsBeginsNoReply(t *testing.T) {
 	keys := map[string]string{}
 	replies := 0
 	m := &stepsModel{steps: [][]string{{"a", "b"}}}
@@ -188,11 +188,11 @@ func TestWaitingExternalCallBeginsNoReply(t *testing.T) {
 }
 
 // A repetition of a completion is not late.
-func TestRepeatedCompletionIsNotLate(t *testing.T) {
+func TestCompletionThatIsRepeatedIsNotLate(t *testing.T) {
 	key, late := "", 0
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	o := &dohosttest.Options{
-		Classes: []dohost.Class{toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} })},
+		Classes: []dohost.Class{toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{externalTool(&key, chat.External{})} })},
 		Options: dohost.Options{Listener: dohost.Listener{Service: func(_ dohost.ID, event string, _ ...slog.Attr) {
 			if event == "chat:late" {
 				late++
@@ -247,10 +247,10 @@ func TestCallCompletedBeforeItsRunBegins(t *testing.T) {
 }
 
 // A completion of a service, as JSON.
-func TestNullOutputWithError(t *testing.T) {
+func TestOutputOfNullWithError(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
-	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} },
+	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{externalTool(&key, chat.External{})} },
 		func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			h.Advance(time.Second)
 			var c chat.Completion
@@ -267,7 +267,7 @@ func TestNullOutputWithError(t *testing.T) {
 func TestDetailOfExternalCall(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
-	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} },
+	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{externalTool(&key, chat.External{})} },
 		func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			h.Advance(time.Second)
 			for r, err := range h.Host().Details(ctx, testID) {
@@ -285,7 +285,7 @@ func TestExternalCallInOlderCopy(t *testing.T) {
 			key := ""
 			m := &stepsModel{steps: [][]string{{"a"}}}
 			runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
-				tool := keeper(&key, chat.External{Async: async})
+				tool := externalTool(&key, chat.External{Async: async})
 				tool.Approve = &chat.Approval{}
 				return []chat.Tool{tool}
 			}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -312,7 +312,7 @@ func TestExternalCallInOlderCopy(t *testing.T) {
 func TestCompletionIsAppliedOnceOnFullDisk(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
-	class := toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{})} })
+	class := toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{externalTool(&key, chat.External{})} })
 	runLong(t, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
 		askToGo(t, h)
 		time.Sleep(time.Second)
@@ -352,7 +352,9 @@ func TestCompleteInLargeMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			key := ""
 			m := hugeModel{&stepsModel{steps: [][]string{{"a"}}}, c.size}
-			runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{Within: time.Hour})} },
+			runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
+				return []chat.Tool{externalTool(&key, chat.External{Within: time.Hour})}
+			},
 				func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 					h.Advance(time.Second)
 					c.by.Key = key
@@ -376,7 +378,9 @@ func TestExpiryInLargeMessage(t *testing.T) {
 	for range 2 {
 		key := ""
 		m := hugeModel{&stepsModel{steps: [][]string{{"a"}}}, size}
-		runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{Within: time.Hour})} },
+		runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
+			return []chat.Tool{externalTool(&key, chat.External{Within: time.Hour})}
+		},
 			func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				h.Advance(time.Second)
 				list, _ := chatMessages(t, ctx, h)
@@ -397,7 +401,7 @@ func TestDecisionAboutRepeatedID(t *testing.T) {
 			runs, key := 0, ""
 			m := &idModel{}
 			runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
-				b := keeper(&key, chat.External{Async: async})
+				b := externalTool(&key, chat.External{Async: async})
 				b.Name = "b"
 				return []chat.Tool{counted(&runs, 0, nil), b}
 			}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -417,7 +421,7 @@ func TestDecisionAboutRepeatedID(t *testing.T) {
 }
 
 // The state of an asynchronous call that has failed does not change when its message is stored again.
-func TestAsyncFailureStays(t *testing.T) {
+func TestExternalCallAsyncFailureStays(t *testing.T) {
 	for name, c := range map[string]struct {
 		unknown bool
 		during  bool
@@ -426,7 +430,7 @@ func TestAsyncFailureStays(t *testing.T) {
 			key := ""
 			m := &stepsModel{steps: [][]string{{"a", "slow"}}}
 			runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
-				return []chat.Tool{keeper(&key, chat.External{Async: true}), sleeper("slow", 20*time.Second, false)}
+				return []chat.Tool{externalTool(&key, chat.External{Async: true}), sleeper("slow", 20*time.Second, false)}
 			}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				h.Advance(time.Second)
 				if !c.during {
@@ -498,7 +502,7 @@ func TestToolIsRemovedWhileCallWaits(t *testing.T) {
 				if key != "" {
 					return nil
 				}
-				return []chat.Tool{keeper(&key, chat.External{Async: async})}
+				return []chat.Tool{externalTool(&key, chat.External{Async: async})}
 			}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				h.Advance(time.Second)
 				h.Evict(testID, dohost.EndFence)
@@ -520,7 +524,7 @@ func TestHandlerAddsStep(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	said := false
 	class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
-		err := chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{keeper(&key, chat.External{})}})
+		err := chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{externalTool(&key, chat.External{})}})
 		if err != nil || said {
 			return err
 		}
@@ -573,7 +577,7 @@ func TestHandlerAddsStepBeforeClientResult(t *testing.T) {
 }
 
 // A call that waits for a client keeps waiting when an approved call of its step begins.
-func TestApprovedCallKeepsClientCall(t *testing.T) {
+func TestApprovalOfACallKeepsClientCall(t *testing.T) {
 	for _, ext := range []bool{false, true} {
 		t.Run(map[bool]string{false: "server", true: "external"}[ext], func(t *testing.T) {
 			key := ""
@@ -581,7 +585,7 @@ func TestApprovedCallKeepsClientCall(t *testing.T) {
 			runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
 				a := sleeper("a", 0, false)
 				if ext {
-					a = keeper(&key, chat.External{})
+					a = externalTool(&key, chat.External{})
 				}
 				a.Approve = &chat.Approval{}
 				return []chat.Tool{a, {ToolSpec: chat.ToolSpec{Name: "c"}}}
@@ -600,7 +604,7 @@ func TestApprovedCallKeepsClientCall(t *testing.T) {
 }
 
 // Within ends while Run still runs, in an incarnation that ends.
-func TestWithinEndsDuringRun(t *testing.T) {
+func TestExternalCallWithinEndsDuringRun(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for _, evict := range []bool{false, true} {
 			t.Run(map[bool]string{false: "sync", true: "async"}[async]+map[bool]string{false: "", true: ", evicted"}[evict], func(t *testing.T) {
@@ -642,7 +646,7 @@ func TestRecoveryStopKeepsExternalCall(t *testing.T) {
 				slow.Policy = ledger.Idempotent
 				class := countingClassOf(&countingState{}, &handlers{
 					Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
-						return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{keeper(&key, chat.External{}), slow}})
+						return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{externalTool(&key, chat.External{}), slow}})
 					},
 					OnRecovery: func(*countingAgent, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
 						return action, nil

@@ -123,8 +123,8 @@ func (k *clientList) openConns(except ...*agent.Conn) (open []*agent.Conn) {
 	return open
 }
 
-// caughtUp returns the open connections that receive a new chunk of the running reply.
-func (k *clientList) caughtUp() []*agent.Conn { return k.audience.live(k.openConns()) }
+// liveConns returns the open connections that receive a new chunk of the running reply.
+func (k *clientList) liveConns() []*agent.Conn { return k.audience.live(k.openConns()) }
 
 // transcriptFrame returns the conversation as a frame. With connect, clients keep their unsent messages.
 func (k *clientList) transcriptFrame(ctx context.Context, connect bool) (dohost.Frame, error) {

@@ -15,7 +15,7 @@ import (
 )
 
 // parents returns the parents of generations that are not empty, each with its generation, and an error for one of a later chunk.
-func parents(ctx context.Context, c *clerk, sink *chat.ChunkSink[chat.StoredChunk]) (list []string, err error) {
+func parents(ctx context.Context, c *workerAgent, sink *chat.ChunkSink[chat.StoredChunk]) (list []string, err error) {
 	rows, err := sink.Rows.List(ctx, c.Storage(), nil)
 	for _, row := range rows {
 		if x := row.Value; x.Parent != "" {
@@ -33,7 +33,7 @@ type writerKey struct{}
 
 // storing returns a tool that runs a worker, whose chunks it stores as a generation if that has an id. mark tells whether the tools of the
 // worker are in the generation.
-func storing(c *clerk, sink *chat.ChunkSink[chat.StoredChunk], w *chat.Worker[map[string]string, string], generation string, mark bool) chat.Tool {
+func storing(c *workerAgent, sink *chat.ChunkSink[chat.StoredChunk], w *chat.Worker[map[string]string, string], generation string, mark bool) chat.Tool {
 	if generation != "" {
 		w.OnChunk = func(ctx context.Context, chunk chat.Chunk) error {
 			return ctx.Value(writerKey{}).(*chat.ChunkWriter[chat.StoredChunk]).Write(ctx, chunk)
@@ -58,7 +58,7 @@ func TestGenerationNamesItsParent(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("durable %t", durable), func(t *testing.T) {
 			sink := chat.StoredChunks("chunks", nil)
-			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+			inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 				worker := func(name string, m chat.Model, tools ...chat.Tool) *chat.Worker[map[string]string, string] {
 					return &chat.Worker[map[string]string, string]{Name: name, Model: m, Tools: tools, Durable: durable}
 				}
@@ -82,7 +82,7 @@ func TestGenerationNamesItsParent(t *testing.T) {
 // a conflict.
 func TestGenerationKeepsItsParent(t *testing.T) {
 	sink := chat.StoredChunks("chunks", nil)
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		var inner context.Context
 		outer, err := sink.Continue(ctx, c.Storage(), "outer")
 		if err != nil {

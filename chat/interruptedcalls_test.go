@@ -162,7 +162,7 @@ func TestToolCallRunsWhileAnotherAwaitsApproval(t *testing.T) {
 }
 
 // The continuation after an approval is interrupted while the tool runs.
-func TestApprovedToolCallInterruptedEndsWithError(t *testing.T) {
+func TestToolCallInterruptedAfterApprovalEndsWithError(t *testing.T) {
 	m := &toolModel{countingState: &countingState{words: 1}, tool: "stamp", runs: map[string]int{}}
 	runWithHost(t, toolModelClass(m, true), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := connectIdle(t, h, "r")
@@ -208,7 +208,7 @@ func orZero(n *uint64) *uint64 {
 }
 
 // An approved call runs once, even if its continuation is dropped.
-func TestApprovedToolCallRunsOnceDespiteDrop(t *testing.T) {
+func TestToolCallAfterApprovalRunsOnceDespiteDrop(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"while it runs": 20 * time.Millisecond, "after its outcome": 300 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			m := &toolModel{countingState: &countingState{words: 5}, tool: "stamp", runs: map[string]int{}}

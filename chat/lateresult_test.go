@@ -42,9 +42,9 @@ func deaf(d time.Duration, keep bool, out any, failed error) chat.Tool {
 	return t
 }
 
-// TestLateResults lets calls return after their time, after the stop of their reply, and after the end of the wait for Complete. The
+// TestResultsThatAreLate lets calls return after their time, after the stop of their reply, and after the end of the wait for Complete. The
 // result is kept only if the tool wants that, and the message and the state of the call do not change.
-func TestLateResults(t *testing.T) {
+func TestResultsThatAreLate(t *testing.T) {
 	key := ""
 	stop := func(ctx context.Context, p *countingAgent) error { _, err := chat.Cancel(ctx, p, "one"); return err }
 	finish := func(c chat.Completion) func(context.Context, *countingAgent) error {
@@ -58,7 +58,7 @@ func TestLateResults(t *testing.T) {
 			return nil
 		}
 	}
-	external := func(e chat.External) chat.Tool { t := keeper(&key, e); t.KeepLate = true; return t }
+	external := func(e chat.External) chat.Tool { t := externalTool(&key, e); t.KeepLate = true; return t }
 	within := func(t chat.Tool, d time.Duration) chat.Tool { t.Timeout = d; return t }
 	typed := func(t chat.Tool) chat.Tool { t.Output = chat.OutputOf[struct{ N int }](); return t }
 	idempotent := func(t chat.Tool) chat.Tool { t.Policy = ledger.Idempotent; return t }
@@ -87,7 +87,7 @@ func TestLateResults(t *testing.T) {
 		"a late handover":                 {within(handover(deaf(5*time.Second, true, nil, nil)), time.Second), 0, nil, slow, "", 1},
 		"after Within":                    {external(chat.External{Within: time.Minute}), time.Hour, finish(chat.Completion{Output: json.RawMessage(output)}), expired, output, 2},
 		"after Within, with an error":     {external(chat.External{Within: time.Minute}), time.Hour, finish(chat.Completion{Error: "no stock"}), expired, "no stock", 2},
-		"after Within, discarded":         {keeper(&key, chat.External{Within: time.Minute}), time.Hour, finish(chat.Completion{}), expired, "", 2},
+		"after Within, discarded":         {externalTool(&key, chat.External{Within: time.Minute}), time.Hour, finish(chat.Completion{}), expired, "", 2},
 	} {
 		ran++
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func checkLate(t *testing.T, h *dohosttest.Host, kept []chat.Call, message, late
 
 // A call returns after its time, while its reply runs. Wherever the incarnation or the process ends, the late result
 // is in the row exactly if OnCall has counted it, and the message never has it.
-func TestLateResultAtEveryPoint(t *testing.T) {
+func TestResultThatIsLateAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	m, all := &toolModel{countingState: &countingState{words: 2}, tool: "stamp", once: true}, &testClients{}
 	tool := deaf(300*time.Millisecond, true, "late", nil)
@@ -226,7 +226,7 @@ func TestLateResultAtEveryPoint(t *testing.T) {
 }
 
 // A call returns late while another call of its reply runs: later changes of the reply keep the late result.
-func TestLateResultInRunningReply(t *testing.T) {
+func TestResultThatIsLateInRunningReply(t *testing.T) {
 	tool := deaf(5*time.Second, true, "receipt", nil)
 	tool.Timeout = time.Second
 	runTools(t, &stepsModel{steps: [][]string{{"a", "b"}}}, chat.Options{}, func(*countingAgent) []chat.Tool {

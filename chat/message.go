@@ -1,8 +1,10 @@
 package chat
 
 import (
+	"context"
 	"errors"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
@@ -47,4 +49,30 @@ func NewPart(kind string, members map[string]any) (Part, error) {
 		}
 	}
 	return p.Replace("type", kind)
+}
+
+// Messages returns the conversation: the newest limit messages, the oldest first, or all if limit is 0. It omits the
+// running reply.
+func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
+	if limit < 0 {
+		return nil, errors.New("chat: the limit is negative")
+	}
+	return a.conv().messages.newest(ctx, dohost.Query[messageRow]{Limit: limit})
+}
+
+// SetMessages stores messages, replaces stored messages with the same ids, and sends clients the conversation. A tool
+// call that is stored or changed in this way does not run on the server: [Answer] runs only the calls that its model
+// has made. Check messages of a client before you pass them to SetMessages.
+//
+// Errors: a [*dohost.LimitError] for a message that does not fit into a row; one for an invalid message;
+// the error of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].
+func SetMessages(ctx context.Context, a Ref, list []Message) error {
+	k := a.conv()
+	if err := k.calls.checkChange(ctx); err != nil {
+		return err
+	}
+	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.messages.putAll(ctx, list) }); err != nil {
+		return err
+	}
+	return k.clients.broadcastTranscript(ctx, k.clients.openConns())
 }

@@ -61,10 +61,3 @@ type Prompt struct {
 	// stream, even by a stop, a report does nothing. It is safe for concurrent use. Nil if no agent asks: see [Usage].
 	ReportUsage func(ctx context.Context, u Usage)
 }
-
-// ToolSpec describes a tool to a model.
-type ToolSpec struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Parameters  json.RawMessage `json:"parameters,omitempty"` // a JSON schema
-}

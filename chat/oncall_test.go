@@ -55,11 +55,11 @@ func TestOnCall(t *testing.T) {
 		"approved":          {approved(sleeper("a", 0, false)), decide(true), []string{"pending", "approval", "pending", "running", `completed "a"`}},
 		"refused":           {approved(sleeper("a", 0, false)), decide(false), []string{"pending", "approval", "denied"}},
 		"not decided":       {approved(sleeper("a", 0, false)), nil, []string{"pending", "approval", "expired The approval expired before a decision."}},
-		"external":          {keeper(&key, chat.External{}), finish(chat.Completion{Output: json.RawMessage(`{"n":1}`)}), []string{"pending", "running", "external", `completed {"n":1}`}},
-		"external, error":   {keeper(&key, chat.External{}), finish(chat.Completion{Error: "no stock"}), []string{"pending", "running", "external", "failed no stock"}},
-		"external, late":    {keeper(&key, chat.External{Within: time.Hour}), nil, []string{"pending", "running", "external", "unknown The call was not completed in time. Whether it took effect is not known."}},
-		"asynchronous":      {keeper(&key, chat.External{Async: true}), finish(chat.Completion{Output: json.RawMessage(`7`)}), []string{"pending", "running", "external", "completed 7"}},
-		"asynchronous, bad": {keeper(&key, chat.External{Async: true}), finish(chat.Completion{Error: "gone"}), []string{"pending", "running", "external", "failed gone"}},
+		"external":          {externalTool(&key, chat.External{}), finish(chat.Completion{Output: json.RawMessage(`{"n":1}`)}), []string{"pending", "running", "external", `completed {"n":1}`}},
+		"external, error":   {externalTool(&key, chat.External{}), finish(chat.Completion{Error: "no stock"}), []string{"pending", "running", "external", "failed no stock"}},
+		"external, late":    {externalTool(&key, chat.External{Within: time.Hour}), nil, []string{"pending", "running", "external", "unknown The call was not completed in time. Whether it took effect is not known."}},
+		"asynchronous":      {externalTool(&key, chat.External{Async: true}), finish(chat.Completion{Output: json.RawMessage(`7`)}), []string{"pending", "running", "external", "completed 7"}},
+		"asynchronous, bad": {externalTool(&key, chat.External{Async: true}), finish(chat.Completion{Error: "gone"}), []string{"pending", "running", "external", "failed gone"}},
 		"of no tool":        {chat.Tool{}, nil, []string{"pending", `failed there is no tool "a"`}},
 		"of a client":       {chat.Tool{ToolSpec: chat.ToolSpec{Parameters: json.RawMessage(`{}`)}}, nil, []string{"pending", "client"}},
 	} {
@@ -216,7 +216,7 @@ func misuse(err error) error {
 // The Output of OnCall is its own: a change of it changes no message.
 func TestOnCallChangesItsOutput(t *testing.T) {
 	changed, key := 0, ""
-	class := onCallClass(&stepsModel{steps: [][]string{{"a"}}}, []chat.Tool{keeper(&key, chat.External{})},
+	class := onCallClass(&stepsModel{steps: [][]string{{"a"}}}, []chat.Tool{externalTool(&key, chat.External{})},
 		func(_ *countingAgent, _ context.Context, c chat.Call) error {
 			for i := range c.Output {
 				c.Output[i] = '-'

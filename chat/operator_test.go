@@ -127,7 +127,7 @@ func TestOperatorCompletionIsRefused(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a", "slow"}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
-		return []chat.Tool{keeper(&key, chat.External{}), sleeper("slow", 20*time.Minute, false)}
+		return []chat.Tool{externalTool(&key, chat.External{}), sleeper("slow", 20*time.Minute, false)}
 	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		h.Advance(5 * time.Second)
 		one := json.RawMessage("1")
@@ -166,7 +166,9 @@ func TestOperatorCompletionIsRefused(t *testing.T) {
 func TestOperatorCompletionAfterWithin(t *testing.T) {
 	key := ""
 	m := &stepsModel{steps: [][]string{{"a"}}}
-	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{keeper(&key, chat.External{Within: time.Hour})} },
+	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
+		return []chat.Tool{externalTool(&key, chat.External{Within: time.Hour})}
+	},
 		func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			h.Advance(time.Minute)
 			h.EndFor(dohost.EndKill, 2*time.Hour)

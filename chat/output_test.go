@@ -60,7 +60,7 @@ func TestOutputOfExternalCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			key := ""
 			m := &stepsModel{steps: [][]string{c.step}}
-			tool := keeper(&key, c.e)
+			tool := externalTool(&key, c.e)
 			tool.Output = chat.OutputOf[rooms]()
 			runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
 				return []chat.Tool{tool, sleeper("slow", 30*time.Second, false)}
@@ -103,7 +103,7 @@ func TestOutputOfExternalCall(t *testing.T) {
 // An operator that completes a call with an invalid output gets an error, and may correct it.
 func TestOutputOfOperator(t *testing.T) {
 	key := ""
-	tool := keeper(&key, chat.External{})
+	tool := externalTool(&key, chat.External{})
 	tool.Output = chat.OutputOf[rooms]()
 	runTools(t, &stepsModel{steps: [][]string{{"a"}}}, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} },
 		func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -206,7 +206,7 @@ func TestOutputOfRun(t *testing.T) {
 		})
 	}
 	t.Run("worker", func(t *testing.T) {
-		inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 			result := ""
 			w := chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{returns(invalidRooms, ledger.Idempotent)}, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
 				if calls := callsOf(p); len(calls) > 0 {

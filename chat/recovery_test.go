@@ -270,7 +270,7 @@ func TestPolicies(t *testing.T) {
 }
 
 // A client that waits for a queued reply is notified when the reply is stopped before it begins.
-func TestQueuedReplyStoppedBeforeStartNotifiesClient(t *testing.T) {
+func TestReplyStoppedBeforeStartNotifiesClient(t *testing.T) {
 	runWithHost(t, countingClass(&countingState{words: 1}, chat.Options{Policy: chat.PolicyDebounce, Debounce: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := connectIdle(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
@@ -447,7 +447,7 @@ func TestReplyBeginsAfterFailedCancel(t *testing.T) {
 }
 
 // A reply that ends with a call for a client is complete, also if its model was then cut off and a bound is exceeded.
-func TestTruncatedReplyWaitsForClient(t *testing.T) {
+func TestReplyThatIsTruncatedWaitsForClient(t *testing.T) {
 	class := countingClassOf(&countingState{}, &handlers{
 		Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 			if r.Attempt > 0 {
@@ -475,7 +475,7 @@ func TestTruncatedReplyWaitsForClient(t *testing.T) {
 }
 
 // Clients get FailureMessage when a bound is exceeded after a cut-off answer; the program gets the model's error.
-func TestTruncatedReplyIsGivenUpWithFailureMessage(t *testing.T) {
+func TestReplyThatIsTruncatedIsGivenUpWithFailureMessage(t *testing.T) {
 	class := countingClassOf(&countingState{}, &handlers{
 		Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 			for i := range 4 {

@@ -8,9 +8,9 @@ import (
 	"github.com/dohost/dohost/internal/work"
 )
 
-// TestRecoveryVerdicts is the table of decisions about interrupted replies, attempt after attempt. A step has the
+// TestRecoveryDecisions is the table of decisions about interrupted replies, attempt after attempt. A step has the
 // number of chunks in the log, and the time since the first interruption.
-func TestRecoveryVerdicts(t *testing.T) {
+func TestRecoveryDecisions(t *testing.T) {
 	type interruption struct {
 		chunks    uint64
 		after     time.Duration

@@ -259,7 +259,7 @@ func (l *liveReply) publish(ctx context.Context, c Chunk, row chunkRow) error {
 	if l.row.Older {
 		return nil
 	}
-	return l.k.clients.broadcast(ctx, l.row.frame(row, false), l.k.clients.caughtUp())
+	return l.k.clients.broadcast(ctx, l.row.frame(row, false), l.k.clients.liveConns())
 }
 
 // frame is a chunk on the wire.
@@ -313,3 +313,16 @@ func (a RecoveryAction) discards() bool { return a == RecoveryRestart || a == Re
 
 // stops reports whether the reply ends.
 func (a RecoveryAction) stops() bool { return a == RecoveryStop || a == RecoveryDiscard }
+
+// Status is the state of a request.
+type Status string
+
+// The statuses of a request. The last four are final.
+const (
+	StatusQueued    Status = "queued"    // queued after other requests
+	StatusRunning   Status = "running"   // it is being answered, possibly by an incarnation that has ended
+	StatusCompleted Status = "completed" // its handler has returned, or it waits for a client
+	StatusFailed    Status = "error"     // its handler has failed, or it was not resumed
+	StatusAborted   Status = "aborted"   // by the client, [Cancel], or a cancelled fiber
+	StatusSkipped   Status = "skipped"   // another submission replaced it before it began
+)

@@ -8,19 +8,6 @@ import (
 	"github.com/dohost/dohost/internal/work"
 )
 
-// Status is the state of a request.
-type Status string
-
-// The statuses of a request. The last four are final.
-const (
-	StatusQueued    Status = "queued"    // queued after other requests
-	StatusRunning   Status = "running"   // it is being answered, possibly by an incarnation that has ended
-	StatusCompleted Status = "completed" // its handler has returned, or it waits for a client
-	StatusFailed    Status = "error"     // its handler has failed, or it was not resumed
-	StatusAborted   Status = "aborted"   // by the client, [Cancel], or a cancelled fiber
-	StatusSkipped   Status = "skipped"   // another submission replaced it before it began
-)
-
 const (
 	// maxRequest bounds a request without its messages, in bytes: its row takes nearly twice that, and must have space
 	// for the result.

@@ -170,7 +170,7 @@ func TestReplyStateRebuilt(t *testing.T) {
 }
 
 // An approved call of an older request is not abandoned if an interruption follows its repetition in the stream.
-func TestRepeatedCallKeepsItsApproval(t *testing.T) {
+func TestApprovalOutlivesARepeatedCall(t *testing.T) {
 	part, err := NewPart("tool-f", map[string]any{
 		"toolCallId": "1", "state": uimessage.ApprovalResponded, "input": map[string]any{}, "approval": map[string]any{"id": "a", "approved": true},
 	})

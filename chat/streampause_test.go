@@ -22,7 +22,7 @@ var lookups = ledger.Kind[string, string]{
 
 // streamPaused streams a text and a call of a tool, and after the result another text with the result. The tool is an operation of the ledger,
 // in a task of the object, and takes ten seconds. ran counts its runs.
-func streamPaused(ctx context.Context, c *clerk, chunks *chat.ChunkSink[chat.StoredChunk], ran *int) (string, error) {
+func streamPaused(ctx context.Context, c *workerAgent, chunks *chat.ChunkSink[chat.StoredChunk], ran *int) (string, error) {
 	asked, results := make(chan string, 1), make(chan string, 1)
 	err := c.Object().Go(ctx, "tool", func(ctx context.Context) error {
 		input, ok, err := dohost.Recv(ctx, asked)
@@ -72,12 +72,12 @@ func TestToolPausesStreamTo(t *testing.T) {
 
 func pauseStream(t *testing.T, interrupted bool) {
 	chunks := chat.StoredChunks("chunks", nil)
-	class := agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil)
+	class := agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil }, nil)
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{ledger.Declare(class, &lookups)}}, func(t *testing.T, h *dohosttest.Host) {
 		text, ran := "", 0
 		stream := func() *dohosttest.Client {
 			return h.Client(func(ctx context.Context) error {
-				return clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) (err error) {
+				return workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) (err error) {
 					text, err = streamPaused(ctx, c, chunks, &ran)
 					return err
 				})
@@ -86,7 +86,7 @@ func pauseStream(t *testing.T, interrupted bool) {
 		stored := func(want ...string) {
 			t.Helper()
 			var got []string
-			err := clerks.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+			err := workerAgents.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *workerAgent) error {
 				rows, err := chunks.Read(ctx, c.Storage(), "g")
 				for i, row := range rows {
 					var chunk struct{ Type, Delta string }

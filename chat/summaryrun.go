@@ -2,7 +2,6 @@ package chat
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -279,15 +278,6 @@ func (k *summarizer) askForSummary(ctx context.Context, h *History, prompt []byt
 	ctx, stop := context.WithTimeoutCause(ctx, summary.Timeout, errSummaryTimeout)
 	defer stop()
 	return h.Worker("dohost-summary").Run(k.summaryContext(ctx), k.base, string(prompt))
-}
-
-// Worker returns a worker with the model and the instructions, for a package that keeps its own conversations, such as package inbox. Its
-// input is the prompt: a line of JSON for each message, with its role and its text, or for an earlier summary, with the role "summary". It
-// asks the model once. An answer that is empty, was cut off, or has more than 32 KiB is an [*OutputError].
-func (h *History) Worker(name string) *Worker[string, string] {
-	return &Worker[string, string]{
-		Name: name, Instructions: cmp.Or(h.Instructions, summary.Instructions), Model: boundedModel{h.Model}, MaxSteps: 1,
-	}
 }
 
 // boundedModel yields the texts of a model, up to maxSummary bytes, and the metadata with the reason of its end.

@@ -49,3 +49,10 @@ type Tool struct {
 	err   error
 	valid func(input json.RawMessage) error
 }
+
+// ToolSpec describes a tool to a model.
+type ToolSpec struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"` // a JSON schema
+}

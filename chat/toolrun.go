@@ -90,13 +90,6 @@ type callContext struct {
 	l    *liveReply // nil for a call of a Worker
 }
 
-// CallFrom returns the call that the function of a [Tool] runs, with its idempotency key: see [Call]. ok is false for any
-// other context.
-func CallFrom(ctx context.Context) (c Call, ok bool) {
-	of, ok := ctx.Value(callContextKey{}).(callContext)
-	return of.call, ok
-}
-
 // toolEvent is the end of a run of a call, or the end of the time of some run: several times may end in one instant, and their events
 // then have any order.
 type toolEvent struct {

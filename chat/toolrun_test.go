@@ -284,8 +284,8 @@ func TestCancelEndsRunningTool(t *testing.T) {
 	})
 }
 
-// TestRepeatedCallIsBounded has an idempotent tool that ends its incarnation in each run.
-func TestRepeatedCallIsBounded(t *testing.T) {
+// TestToolCallRepetitionIsBounded has an idempotent tool that ends its incarnation in each run.
+func TestToolCallRepetitionIsBounded(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	runs, keys := 0, map[string]bool{}
 	runTools(t, m, chat.Options{Recovery: chat.Recovery{MaxAttempts: 100}}, func(p *countingAgent) []chat.Tool {

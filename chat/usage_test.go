@@ -198,7 +198,7 @@ func TestUsageOfWorkers(t *testing.T) {
 	})
 	for _, durable := range []bool{false, true} {
 		w.Durable = durable
-		inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 			_, err := w.Run(ctx, c, struct {
 				In string `json:"in"`
 			}{"x"})
@@ -318,9 +318,9 @@ func TestUsageIsBounded(t *testing.T) {
 // An agent without a conversation can have its calls listed.
 func TestShowUsage(t *testing.T) {
 	w := &chat.Worker[string, string]{Name: "w", Model: &meteredModel{words: 1, reports: []chat.Usage{{InputTokens: 1200, CachedInputTokens: 200, OutputTokens: 2, Cost: 1_500_000}}}}
-	class := chat.ShowUsage(agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil))
+	class := chat.ShowUsage(agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil }, nil))
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		err := clerks.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+		err := workerAgents.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *workerAgent) error {
 			_, err := w.Run(ctx, c, "x")
 			return err
 		})

@@ -18,14 +18,14 @@ import (
 func TestUsageByDayIsBounded(t *testing.T) {
 	t.Parallel()
 	w := &chat.Worker[string, string]{Name: "w", Model: &meteredModel{words: 1}}
-	runLongClerk(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
-		in := func(f func(ctx context.Context, c *clerk) error) {
-			if err := clerks.Get(h, "7").Do(t.Context(), f); err != nil {
+	runLongWorkerAgent(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
+		in := func(f func(ctx context.Context, c *workerAgent) error) {
+			if err := workerAgents.Get(h, "7").Do(t.Context(), f); err != nil {
 				t.Fatal(err)
 			}
 		}
 		want := func(most int) {
-			in(func(ctx context.Context, c *clerk) error {
+			in(func(ctx context.Context, c *workerAgent) error {
 				first, n := time.Now().AddDate(0, 0, -89).UTC().Format(time.DateOnly), 0
 				for d, err := range chat.UsageByDay(ctx, c) {
 					if n++; err != nil || d.Day < first {
@@ -39,7 +39,7 @@ func TestUsageByDayIsBounded(t *testing.T) {
 			})
 		}
 		for range 93 {
-			in(func(ctx context.Context, c *clerk) error { _, err := w.Run(ctx, c, "x"); return err })
+			in(func(ctx context.Context, c *workerAgent) error { _, err := w.Run(ctx, c, "x"); return err })
 			time.Sleep(24 * time.Hour)
 		}
 		want(90)
@@ -102,19 +102,19 @@ func TestEstimateOfRepeatedCall(t *testing.T) {
 
 // A report before a silence is not lost.
 func TestUsageReportedBeforeASilence(t *testing.T) {
-	runClerk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	runWorkerAgent(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		w := &chat.Worker[string, string]{Name: "w", Model: modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) {
 			p.ReportUsage(ctx, chat.Usage{Model: "m", OutputTokens: 1})
 			p.ReportUsage(ctx, chat.Usage{Model: "m", InputTokens: 1_000_000, OutputTokens: 5, Cost: 3_000_000})
 			<-ctx.Done()
 		})}
 		go func() {
-			_ = clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error { _, err := w.Run(ctx, c, "x"); return err })
+			_ = workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error { _, err := w.Run(ctx, c, "x"); return err })
 		}()
 		h.Advance(time.Hour)
-		h.Evict(clerkID, dohost.EndFence)
+		h.Evict(workerAgentID, dohost.EndFence)
 		h.Advance(time.Second)
-		err := clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error {
+		err := workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error {
 			calls, err := collectCalls(ctx, c)
 			if len(calls) != 1 || calls[0].InputTokens != 1_000_000 {
 				t.Errorf("an hour after the report of 1,000,000 input tokens, an interruption leaves %+v", calls)
@@ -128,16 +128,16 @@ func TestUsageReportedBeforeASilence(t *testing.T) {
 }
 
 // Operators see that a call may be interrupted.
-func TestInterruptedCallForOperators(t *testing.T) {
-	runClerk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+func TestUsageOfInterruptedCallForOperators(t *testing.T) {
+	runWorkerAgent(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		w := &chat.Worker[string, string]{Name: "w", Model: modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) { <-ctx.Done() })}
 		go func() {
-			_ = clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error { _, err := w.Run(ctx, c, "x"); return err })
+			_ = workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error { _, err := w.Run(ctx, c, "x"); return err })
 		}()
 		h.Advance(time.Second)
-		h.Evict(clerkID, dohost.EndFence)
+		h.Evict(workerAgentID, dohost.EndFence)
 		h.Advance(24 * time.Hour)
-		for d, err := range h.Host().Details(ctx, clerkID) {
+		for d, err := range h.Host().Details(ctx, workerAgentID) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -164,10 +164,10 @@ func TestRecordsOfUsage(t *testing.T) {
 		})
 	}
 	for durable, want := range map[bool]int{false: 2, true: 4} {
-		runClerk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		runWorkerAgent(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			w := &chat.Worker[string, string]{Name: "w", Durable: durable, Model: &meteredModel{words: 90, pace: 300 * time.Millisecond, reports: reports}}
 			before := strings.Count(h.Log(), "durable ")
-			err := clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error { _, err := w.Run(ctx, c, "x"); return err })
+			err := workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error { _, err := w.Run(ctx, c, "x"); return err })
 			if n := strings.Count(h.Log(), "durable ") - before; n != want || err != nil {
 				t.Errorf("durable %t: a call of 27 s makes %d records: %v", durable, n, err)
 			}

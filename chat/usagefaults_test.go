@@ -33,23 +33,23 @@ func (m resumableFunc) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Se
 	return m.resume.Stream(ctx, p)
 }
 
-func shownClerks() dohost.Class {
-	return chat.ShowUsage(agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil))
+func shownWorkerAgents() dohost.Class {
+	return chat.ShowUsage(agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil }, nil))
 }
 
-func runClerk(t *testing.T, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
+func runWorkerAgent(t *testing.T, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
 	t.Helper()
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{shownClerks()}}, func(t *testing.T, h *dohosttest.Host) { f(t, t.Context(), h) })
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{shownWorkerAgents()}}, func(t *testing.T, h *dohosttest.Host) { f(t, t.Context(), h) })
 }
 
-var clerkID = dohost.ID{Class: "clerk", Name: "7"}
+var workerAgentID = dohost.ID{Class: "clerk", Name: "7"}
 
-// runLongClerk runs f with a host of clerks whose disk can be full.
-func runLongClerk(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS)) {
+// runLongWorkerAgent runs f with a host of worker agents and a disk that can be full.
+func runLongWorkerAgent(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS)) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		fs.SetFree(1 << 40)
-		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{}, fs), shownClerks())
+		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{}, fs), shownWorkerAgents())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestUsageOfCallThatFailsWithAForeignFence(t *testing.T) {
 
 // The row of a call that ends by a time limit while the disk is full ends when there is space.
 func TestUsageOfWorkerStoppedOnAFullDisk(t *testing.T) {
-	runLongClerk(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
+	runLongWorkerAgent(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
 		w := &chat.Worker[string, string]{Name: "w", Model: modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) {
 			for ctx.Err() == nil && yield(chat.TextDelta("t", "word "), nil) {
 				time.Sleep(time.Second)
@@ -160,7 +160,7 @@ func TestUsageOfWorkerStoppedOnAFullDisk(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 			fs.SetFree(1 << 40)
 		}()
-		err := clerks.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+		err := workerAgents.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *workerAgent) error {
 			limited, stop := context.WithTimeout(ctx, 2*time.Minute)
 			defer stop()
 			if _, err := w.Run(limited, c, "x"); err == nil {
@@ -182,7 +182,7 @@ func TestUsageOfWorkerStoppedOnAFullDisk(t *testing.T) {
 }
 
 // An interrupted call is reported once, also if its row cannot be written at first.
-func TestInterruptedCallIsReportedOnce(t *testing.T) {
+func TestUsageOfInterruptedCallIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reports atomic.Int64
 		fs := objectstore.NewMemFS()
@@ -192,14 +192,14 @@ func TestInterruptedCallIsReportedOnce(t *testing.T) {
 				reports.Add(1)
 			}
 		}}}, fs)
-		h, err := dohost.Open("data", o, shownClerks())
+		h, err := dohost.Open("data", o, shownWorkerAgents())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer h.Close()
 		w := &chat.Worker[string, string]{Name: "w", Model: modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) { <-ctx.Done() })}
 		run := func() {
-			_ = clerks.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+			_ = workerAgents.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *workerAgent) error {
 				ctx, stop := context.WithTimeout(ctx, 2*time.Minute)
 				defer stop()
 				_, err := w.Run(ctx, c, "x")
@@ -208,7 +208,7 @@ func TestInterruptedCallIsReportedOnce(t *testing.T) {
 		}
 		go run()
 		time.Sleep(time.Second)
-		h.Evict(clerkID, dohost.EndFence)
+		h.Evict(workerAgentID, dohost.EndFence)
 		time.Sleep(time.Second)
 		fs.SetFree(0)
 		time.Sleep(20 * time.Second)
@@ -224,7 +224,7 @@ func TestInterruptedCallIsReportedOnce(t *testing.T) {
 
 // The totals are the sums of the calls also if the object deletes its storage during a call.
 func TestDeleteAllDuringCallOfModel(t *testing.T) {
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		w := &chat.Worker[string, string]{Name: "w", Model: modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) {
 			yield(chat.TextDelta("t", "x"), nil)
 			p.ReportUsage(ctx, chat.Usage{Model: "m", InputTokens: 1000, OutputTokens: 5})
@@ -241,7 +241,7 @@ func TestDeleteAllDuringCallOfModel(t *testing.T) {
 }
 
 // A step has no row if the disk is full at its start. The run that resumes it does not continue the row of the step before.
-func TestCompletedCallIsNotContinued(t *testing.T) {
+func TestUsageOfCompletedCallIsNotContinued(t *testing.T) {
 	var disk *objectstore.FS
 	prices, asked := 0, 0
 	m := resumableFunc{func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) {

@@ -124,7 +124,7 @@ func (u *usageCall) begin(ctx context.Context, p *Prompt) error {
 				return err
 			}
 		}
-		if err := u.settleInterrupted(ctx); err != nil {
+		if err := u.recordInterrupted(ctx); err != nil {
 			return err
 		}
 		row := modelCallRow{
@@ -286,7 +286,7 @@ func (u *usageCall) store(ctx context.Context, o CallOutcome) error {
 }
 
 // end writes the row at the end of the call. failed is the error of the call. If the incarnation has ended, the write fails: see
-// settleInterrupted. After the end of ctx, end does not wait for space on the disk: a task of the object waits, and writes the row.
+// recordInterrupted. After the end of ctx, end does not wait for space on the disk: a task of the object waits, and writes the row.
 func (u *usageCall) end(ctx context.Context, failed error) error {
 	if u.row.Number == 0 {
 		return nil

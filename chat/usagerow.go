@@ -284,8 +284,8 @@ func deleteCall(ctx context.Context, s *dohost.Storage, row *modelCallRow) error
 	return err
 }
 
-// settleInterrupted marks the calls of earlier incarnations as interrupted, and reports them.
-func (m *meter) settleInterrupted(ctx context.Context) error {
+// recordInterrupted marks the calls of earlier incarnations as interrupted, and reports them.
+func (m *meter) recordInterrupted(ctx context.Context) error {
 	epoch := m.st.Epoch().String()
 	open, err := modelCalls.List(ctx, m.st.Storage(), &dohost.Query[modelCallRow]{
 		Index: "open", Limit: 100, Where: func(r modelCallRow) bool { return r.Epoch != epoch },

@@ -17,17 +17,17 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// clerk is an agent without a conversation. It runs workers.
-type clerk struct{ *agent.Agent[struct{}] }
+// workerAgent is an agent without a conversation. It runs workers.
+type workerAgent struct{ *agent.Agent[struct{}] }
 
-const clerks dohost.Namespace[clerk] = "clerk"
+const workerAgents dohost.Namespace[workerAgent] = "clerk"
 
-// inClerk runs f in a clerk.
-func inClerk(t *testing.T, f func(t *testing.T, ctx context.Context, c *clerk)) {
+// inWorkerAgent runs f in a worker agent.
+func inWorkerAgent(t *testing.T, f func(t *testing.T, ctx context.Context, c *workerAgent)) {
 	t.Helper()
-	class := agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil)
+	class := agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil }, nil)
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		err := clerks.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+		err := workerAgents.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *workerAgent) error {
 			f(t, ctx, c)
 			return nil
 		})
@@ -90,7 +90,7 @@ type refundCase struct {
 	Order string `json:"order"`
 }
 
-type verdict struct {
+type decision struct {
 	Refund bool     `json:"refund"`
 	Cents  int      `json:"cents"`
 	Notes  []string `json:"notes,omitempty"`
@@ -98,11 +98,11 @@ type verdict struct {
 
 func TestWorkerAnswers(t *testing.T) {
 	var prompts []chat.Prompt
-	w := &chat.Worker[refundCase, verdict]{Name: "judge", Instructions: "Be fair.", Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+	w := &chat.Worker[refundCase, decision]{Name: "judge", Instructions: "Be fair.", Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
 		prompts = append(prompts, *p)
 		return says("```json\n" + `{"refund":true,"cents":4200}` + "\n```\n")
 	})}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		for range 2 {
 			out, err := w.Run(ctx, c, refundCase{"7"})
 			if err != nil || !out.Refund || out.Cents != 4200 {
@@ -133,7 +133,7 @@ func TestWorkerWithTextsOnly(t *testing.T) {
 	other := &chat.Worker[int, string]{Name: "echo", Model: w.Model, Messages: func(in int) []chat.Message {
 		return []chat.Message{chat.Text("m", chat.RoleUser, fmt.Sprint("number ", in))}
 	}}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		if out, err := w.Run(ctx, c, "hello"); out != "Be brief.hello" || err != nil {
 			t.Errorf("%q, %v", out, err)
 		}
@@ -143,41 +143,41 @@ func TestWorkerWithTextsOnly(t *testing.T) {
 	})
 }
 
-// TestWorkerRepairs has a model with several answers, one after the other.
-func TestWorkerRepairs(t *testing.T) {
+// TestWorkerCorrections has a model with several answers, one after the other.
+func TestWorkerCorrections(t *testing.T) {
 	const valid, noCents, textCents = `{"refund":true,"cents":1}`, `{"refund":true}`, `{"refund":true,"cents":"1"}`
 	for name, test := range map[string]struct {
 		answers []string
 		max     int
 		want    string // of the error
 	}{
-		"valid":                   {[]string{valid}, 0, ""},
-		"one repair":              {[]string{noCents, valid}, 0, ""},
-		"two repairs":             {[]string{"I think so.", textCents, valid}, 0, ""},
-		"a field is missing":      {[]string{noCents, noCents, noCents}, 0, "cents"},
-		"the type of a field":     {[]string{noCents, noCents, textCents}, 0, "/properties/cents"},
-		"an unknown field":        {[]string{noCents, noCents, `{"refund":true,"cents":1,"pet":true}`}, 0, "pet"},
-		"a value of a list":       {[]string{noCents, noCents, `{"refund":true,"cents":1,"notes":[1]}`}, 0, "/properties/notes"},
-		"no JSON":                 {[]string{"", "yes", valid + "."}, 0, "not JSON"},
-		"nothing":                 {[]string{"", "", ""}, 0, "empty"},
-		"no steps for a repair":   {[]string{noCents}, 1, "cents"},
-		"one step for a repair":   {[]string{noCents, noCents}, 2, "cents"},
-		"a repair in a last step": {[]string{noCents, valid}, 2, ""},
+		"valid":                       {[]string{valid}, 0, ""},
+		"one correction":              {[]string{noCents, valid}, 0, ""},
+		"two corrections":             {[]string{"I think so.", textCents, valid}, 0, ""},
+		"a field is missing":          {[]string{noCents, noCents, noCents}, 0, "cents"},
+		"the type of a field":         {[]string{noCents, noCents, textCents}, 0, "/properties/cents"},
+		"an unknown field":            {[]string{noCents, noCents, `{"refund":true,"cents":1,"pet":true}`}, 0, "pet"},
+		"a value of a list":           {[]string{noCents, noCents, `{"refund":true,"cents":1,"notes":[1]}`}, 0, "/properties/notes"},
+		"no JSON":                     {[]string{"", "yes", valid + "."}, 0, "not JSON"},
+		"nothing":                     {[]string{"", "", ""}, 0, "empty"},
+		"no steps for a correction":   {[]string{noCents}, 1, "cents"},
+		"one step for a correction":   {[]string{noCents, noCents}, 2, "cents"},
+		"a correction in a last step": {[]string{noCents, valid}, 2, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			w := &chat.Worker[refundCase, verdict]{Name: "judge", MaxSteps: test.max, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+			w := &chat.Worker[refundCase, decision]{Name: "judge", MaxSteps: test.max, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
 				if asked > 0 { // the model gets its answer and the error
 					list, _ := p.ModelMessages("")
 					last := list[len(list)-1]
 					if len(p.Messages) != 1+2*asked || last.Role != chat.RoleUser || !strings.Contains(last.Blocks[0].Text, "not valid: it ") {
-						t.Errorf("the prompt of the repair ends with %+v", last)
+						t.Errorf("the prompt of the correction ends with %+v", last)
 					}
 				}
 				asked++
 				return says(test.answers[asked-1])
 			})}
-			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+			inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 				_, err := w.Run(ctx, c, refundCase{"7"})
 				invalid, ok := errors.AsType[*chat.OutputError](err)
 				last := strings.TrimSpace(test.answers[len(test.answers)-1])
@@ -202,7 +202,7 @@ func TestWorkerAnswerCutOff(t *testing.T) {
 		asked++
 		return append(says("half an ans"), chat.FinishReason("length"))
 	})}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		if _, err := w.Run(ctx, c, "hello"); err == nil || !strings.Contains(err.Error(), "stopped early: length") || asked != 3 {
 			t.Errorf("%v after %d answers", err, asked)
 		}
@@ -229,7 +229,7 @@ func TestWorkerCallsThatCannotRun(t *testing.T) {
 		}
 		return says("sorry")
 	})}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		if out, err := w.Run(ctx, c, "book"); out != "sorry" || err != nil {
 			t.Errorf("%q, %v", out, err)
 		}
@@ -247,8 +247,8 @@ func TestWorkerCallsThatCannotRun(t *testing.T) {
 	}
 }
 
-// operationsOf returns the operations of a clerk.
-func operationsOf(t *testing.T, ctx context.Context, c *clerk) (all []ledger.Operation) {
+// operationsOf returns the operations of a worker agent.
+func operationsOf(t *testing.T, ctx context.Context, c *workerAgent) (all []ledger.Operation) {
 	t.Helper()
 	for op, err := range ledger.All(ctx, c.Object()) {
 		if err != nil {
@@ -274,7 +274,7 @@ func TestWorkerSteps(t *testing.T) {
 				return []chat.Chunk{chat.ToolInput(fmt.Sprint("call-", asked), "a", `{}`)}
 			}),
 		}
-		inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 			_, err := w.Run(ctx, c, "go")
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf(`worker "busy": the model has not answered in %d steps`, want)) {
 				t.Error(err)
@@ -306,7 +306,7 @@ func TestWorkerFields(t *testing.T) {
 		"want a Policy of package ledger":        {Name: "w", Model: m, Tools: []chat.Tool{wrong}},
 		"tool 0 has no name":                     {Name: "w", Model: m, Tools: []chat.Tool{{Run: run}}},
 	} {
-		inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 			if _, err := w.Run(ctx, c, refundCase{}); !errors.Is(err, dohost.ErrMisuse) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)
 			}
@@ -316,7 +316,7 @@ func TestWorkerFields(t *testing.T) {
 			}
 		})
 	}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		noSchema := &chat.Worker[refundCase, chan int]{Name: "w", Model: m}
 		if _, err := noSchema.Run(ctx, c, refundCase{}); err == nil || !strings.Contains(err.Error(), "the output type chan int has no JSON schema") {
 			t.Error(err)
@@ -355,7 +355,7 @@ func TestWorkerDepth(t *testing.T) {
 			return []chat.Chunk{chat.ToolInput("call-1", "self", `{"order":"7"}`)}
 		})
 		w.Tools = []chat.Tool{w.Tool()}
-		inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 			if out, err := w.Run(ctx, c, refundCase{"7"}); out != "done" || err != nil {
 				t.Errorf("%q, %v", out, err)
 			}
@@ -382,7 +382,7 @@ func TestWorkerDepthOfTree(t *testing.T) {
 	for depths, want := range map[[2]int]string{{2, 5}: "too many nested workers", {3, 5}: "done", {5, 1}: "too many nested workers"} {
 		middle := &chat.Worker[refundCase, string]{Name: "middle", Model: call("leaf"), Tools: []chat.Tool{leaf.Tool()}, Depth: depths[1]}
 		root := &chat.Worker[refundCase, string]{Name: "root", Model: call("middle"), Tools: []chat.Tool{middle.Tool()}, Depth: depths[0]}
-		inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+		inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 			if out, err := root.Run(ctx, c, refundCase{"7"}); !strings.HasSuffix(out, want) || err != nil {
 				t.Errorf("with the depths %v: %q, %v", depths, out, err)
 			}
@@ -420,7 +420,7 @@ func TestWorkerCancel(t *testing.T) {
 					yield(chat.ToolInput("call-2", "tool", `{"n":2}`), nil)
 				}),
 			}
-			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+			inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 				begun := time.Now()
 				inner, cancel := context.WithCancelCause(ctx)
 				time.AfterFunc(time.Second, func() { cancel(enough) })

@@ -41,7 +41,7 @@ func TestWorkerCallsOfAStepRunConcurrently(t *testing.T) {
 		return 1, dohost.Sleep(ctx, time.Second)
 	}}
 	w := &chat.Worker[string, string]{Name: "busy", Tools: []chat.Tool{tool}, Model: inSteps("done", slices.Repeat([]string{"a"}, 20), []string{"a"})}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		begun := time.Now()
 		if out, err := w.Run(ctx, c, "go"); out != "done" || err != nil || most != 16 || time.Since(begun) != 3*time.Second {
 			t.Errorf("%q, %v, at most %d calls ran concurrently, %v", out, err, most, time.Since(begun))
@@ -53,7 +53,7 @@ func TestWorkerCallsOfAStepRunConcurrently(t *testing.T) {
 func TestWorkerCallContext(t *testing.T) {
 	type key struct{}
 	var calls []chat.Call
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		tool := chat.Tool{ToolSpec: chat.ToolSpec{Name: "a"}, Run: func(ctx context.Context, input json.RawMessage) (any, error) {
 			call, ok := chat.CallFrom(ctx)
 			if !ok || ctx.Value(key{}) != "mine" || call.Tool != "a" || call.Input != string(input) || call.State != chat.CallRunning || len(call.Digest) != 64 {
@@ -88,7 +88,7 @@ func TestWorkerEqualRuns(t *testing.T) {
 	w := &chat.Worker[string, string]{
 		Name: "w", Tools: []chat.Tool{keyTool("a", ledger.Idempotent, &keys, nil)}, Model: inSteps("done", []string{"a:1", "a:1"}, []string{"a:1"}),
 	}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		run := func(ctx context.Context, input string) (n int) {
 			t.Helper()
 			before := len(keys)
@@ -189,7 +189,7 @@ func TestWorkerErrorsOfTools(t *testing.T) {
 				}
 				return steps(p)
 			})}
-			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+			inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 				for i, want := range test.results {
 					if out, err := w.Run(ctx, c, "go"); out != "done" || err != nil {
 						t.Errorf("%q, %v", out, err)
@@ -221,7 +221,7 @@ func TestWorkerInputWithoutCanonicalForm(t *testing.T) {
 				}
 				return []chat.Chunk{chat.ToolInput("c", "a", input)}
 			})}
-			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+			inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 				if out, err := w.Run(ctx, c, "go"); out != "done" || err != nil {
 					t.Errorf("%.20s: %q, %v", input, out, err)
 				}
@@ -243,7 +243,7 @@ func TestWorkerEqualCallsAfterAnError(t *testing.T) {
 		return nil
 	})
 	w := &chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{tool}, Model: inSteps("done", []string{"a:1", "a:1"}, []string{"a:1"}, []string{"a:1"})}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		if out, err := w.Run(ctx, c, "go"); out != "done" || err != nil {
 			t.Errorf("%q, %v", out, err)
 		}
@@ -265,7 +265,7 @@ func TestWorkerToolTimeout(t *testing.T) {
 				}
 				return slow(p)
 			})}
-			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+			inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 				begun, took := time.Now(), time.Minute
 				if deaf {
 					took += time.Second
@@ -296,7 +296,7 @@ var charges = ledger.Kind[string, int]{
 // TestWorkerToolWithLedger has a tool that performs two equal operations, and is interrupted between them by an error.
 func TestWorkerToolWithLedger(t *testing.T) {
 	charged, runs := map[ledger.ID]int{}, 0
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		charge := func(ctx context.Context) (int, error) {
 			return ledger.Do(ctx, c.Object(), &charges, "7", func(_ context.Context, id ledger.ID) (int, error) {
 				charged[id]++
@@ -330,7 +330,7 @@ func TestWorkerToolWithLedger(t *testing.T) {
 // TestWorkerAsToolOfAnswer answers with a worker as a tool.
 func TestWorkerAsToolOfAnswer(t *testing.T) {
 	var prompts []string
-	w := &chat.Worker[refundCase, verdict]{Name: "judge", Description: "Judges.", Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+	w := &chat.Worker[refundCase, decision]{Name: "judge", Description: "Judges.", Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
 		prompts = append(prompts, p.Messages[0].PlainText())
 		return says(`{"refund":true,"cents":1}`)
 	})}
@@ -379,13 +379,13 @@ func TestWorkerKinds(t *testing.T) {
 	if n := len(w.Kinds()); n != 2 {
 		t.Errorf("%d kinds", n)
 	}
-	class := ledger.Declare(agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil), w.Kinds()...)
+	class := ledger.Declare(agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil }, nil), w.Kinds()...)
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		run := func(ctx context.Context, c *clerk) error {
+		run := func(ctx context.Context, c *workerAgent) error {
 			_, err := w.Run(ctx, c, "go")
 			return err
 		}
-		if err := clerks.Get(h, "7").Do(t.Context(), run); err != nil || len(keys) != 1 {
+		if err := workerAgents.Get(h, "7").Do(t.Context(), run); err != nil || len(keys) != 1 {
 			t.Fatal(err, keys)
 		}
 		id := dohost.ID{Class: "clerk", Name: "7"}

@@ -18,7 +18,7 @@ func TestWorkerOnChunk(t *testing.T) {
 	failed := errors.New("no space")
 	for _, durable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("durable %t", durable), func(t *testing.T) {
-			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+			inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 				var keys []string
 				w := &chat.Worker[string, string]{
 					Name: "w", Durable: durable, Model: inSteps("done", []string{"a:1"}),

@@ -13,16 +13,16 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// TestDurableWorkerRecordsAnswers runs a worker twice: the second run asks no model.
-func TestDurableWorkerRecordsAnswers(t *testing.T) {
+// TestWorkerDurableRecordsAnswers runs a worker twice: the second run asks no model.
+func TestWorkerDurableRecordsAnswers(t *testing.T) {
 	var keys []string
 	asked := 0
 	steps := inSteps(`{"refund":true,"cents":1,"notes":["<&>"]}`, []string{"a:<&>", "a:<&>"}, []string{"a:2"})
-	w := &chat.Worker[string, verdict]{
+	w := &chat.Worker[string, decision]{
 		Name: "w", Durable: true, Tools: []chat.Tool{keyTool("a", 0, &keys, nil)},
 		Model: promptModel(func(p *chat.Prompt) []chat.Chunk { asked++; return steps(p) }),
 	}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		for range 2 {
 			if out, err := w.Run(ctx, c, "go"); out.Cents != 1 || out.Notes[0] != "<&>" || err != nil || asked != 3 || len(keys) != 3 {
 				t.Errorf("%+v, %v, asked %d times, %d calls", out, err, asked, len(keys))
@@ -34,8 +34,8 @@ func TestDurableWorkerRecordsAnswers(t *testing.T) {
 	})
 }
 
-// TestDurableWorkerRecordsNoErrors ends runs with an error. The next run asks only for the last answer again.
-func TestDurableWorkerRecordsNoErrors(t *testing.T) {
+// TestWorkerDurableRecordsNoErrors ends runs with an error. The next run asks only for the last answer again.
+func TestWorkerDurableRecordsNoErrors(t *testing.T) {
 	const valid = `{"refund":true,"cents":1}`
 	for name, test := range map[string]struct {
 		answers []string // "a" is a call, and "!" an error of the model
@@ -50,7 +50,7 @@ func TestDurableWorkerRecordsNoErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var keys []string
 			asked := 0
-			w := &chat.Worker[string, verdict]{
+			w := &chat.Worker[string, decision]{
 				Name: "w", Durable: true, MaxSteps: test.max, Tools: []chat.Tool{keyTool("a", 0, &keys, nil)},
 				Model: streamModel(func(_ context.Context, yield func(chat.Chunk, error) bool) {
 					asked++
@@ -64,7 +64,7 @@ func TestDurableWorkerRecordsNoErrors(t *testing.T) {
 					}
 				}),
 			}
-			inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+			inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 				if _, err := w.Run(ctx, c, "go"); err == nil || !strings.Contains(err.Error(), test.want) || asked != test.failed {
 					t.Errorf("%v after %d answers, want %s after %d", err, asked, test.want, test.failed)
 				}
@@ -80,9 +80,9 @@ func TestDurableWorkerRecordsNoErrors(t *testing.T) {
 	}
 }
 
-// TestDurableWorkerWithOtherResults runs a worker again whose call has got another result since: an answer to the earlier result is
+// TestWorkerDurableWithOtherResults runs a worker again whose call has got another result since: an answer to the earlier result is
 // not used.
-func TestDurableWorkerWithOtherResults(t *testing.T) {
+func TestWorkerDurableWithOtherResults(t *testing.T) {
 	var keys []string
 	tool := keyTool("a", ledger.Idempotent, &keys, func(run int) error {
 		if run == 1 {
@@ -99,7 +99,7 @@ func TestDurableWorkerWithOtherResults(t *testing.T) {
 			return []chat.Chunk{chat.ToolInput("call-"+string(rune('0'+len(calls))), "a", `{}`)}
 		}),
 	}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		for range 2 {
 			if out, err := w.Run(ctx, c, "go"); out != "done" || err != nil || len(keys) != 2 || keys[0] != keys[1] {
 				t.Errorf("%q, %v, keys %q", out, err, keys)
@@ -108,14 +108,14 @@ func TestDurableWorkerWithOtherResults(t *testing.T) {
 	})
 }
 
-// TestDurableWorkerLargeAnswer has an answer that is too large to be recorded.
-func TestDurableWorkerLargeAnswer(t *testing.T) {
+// TestWorkerDurableLargeAnswer has an answer that is too large to be recorded.
+func TestWorkerDurableLargeAnswer(t *testing.T) {
 	asked := 0
 	w := &chat.Worker[string, string]{Name: "w", Durable: true, Model: promptModel(func(*chat.Prompt) []chat.Chunk {
 		asked++
 		return says(strings.Repeat("<", 3<<19))
 	})}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		if _, err := w.Run(ctx, c, "go"); err == nil || !strings.Contains(err.Error(), "8388608") || asked != 1 {
 			t.Errorf("%v after %d answers", err, asked)
 		}
@@ -149,11 +149,11 @@ func (m *storingModel) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[cha
 	}
 }
 
-// TestInterruptedWorkerAnswerIsBilledAgain interrupts an answer, as docs/workers.md describes: a worker resumes no answer.
-func TestInterruptedWorkerAnswerIsBilledAgain(t *testing.T) {
+// TestWorkerAnswerThatIsInterruptedIsBilledAgain interrupts an answer, as docs/workers.md describes: a worker resumes no answer.
+func TestWorkerAnswerThatIsInterruptedIsBilledAgain(t *testing.T) {
 	m := &storingModel{}
 	w := &chat.Worker[string, string]{Name: "w", Durable: true, Model: m}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if _, err := w.Run(short, c, "go"); !errors.Is(err, context.DeadlineExceeded) {

@@ -19,7 +19,7 @@ import (
 // workerShop has a worker with a tool of each policy, and a nested worker. Its services are the judges.
 type workerShop struct {
 	once, again, found dohosttest.FakeService
-	worker             *chat.Worker[errand, report]
+	worker             *chat.Worker[workerInput, report]
 
 	mu sync.Mutex
 	// asked counts the questions to the model by their run and step, and recorded has those whose answer is durable.
@@ -28,8 +28,8 @@ type workerShop struct {
 	errs     []error
 }
 
-// errand is the input of a run. Run is the number of the run if runs are to be distinguished.
-type errand struct {
+// workerInput is the input of a run. Run is the number of the run if runs are to be distinguished.
+type workerInput struct {
 	Run int `json:"run"`
 }
 
@@ -54,11 +54,11 @@ func newWorkerShop(durable bool) *workerShop {
 	found := s.tool("found", ledger.Reconcile, &s.found)
 	found.Find = find
 	steps := inSteps("helped", []string{"again:1", "again:1"})
-	helper := &chat.Worker[errand, string]{Name: "helper", Durable: durable, Tools: []chat.Tool{again}, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+	helper := &chat.Worker[workerInput, string]{Name: "helper", Durable: durable, Tools: []chat.Tool{again}, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
 		s.record(runOf(p), 2)
 		return steps(p)
 	})}
-	s.worker = &chat.Worker[errand, report]{
+	s.worker = &chat.Worker[workerInput, report]{
 		Name: "worker", Durable: durable, Tools: []chat.Tool{s.tool("once", 0, &s.once), again, found, helper.Tool()}, Model: promptModel(s.answer),
 	}
 	return s
@@ -95,7 +95,7 @@ func (s *workerShop) record(run, step int) {
 
 // runOf returns the number of the run in the input.
 func runOf(p *chat.Prompt) int {
-	var in errand
+	var in workerInput
 	if err := json.Unmarshal([]byte(p.Messages[0].PlainText()), &in); err != nil {
 		panic(err)
 	}
@@ -143,11 +143,11 @@ const twoRuns agent.FiberKind[int] = "two"
 
 // class returns a class whose fiber runs the worker twice. distinct gives the runs different inputs.
 func (s *workerShop) class(distinct bool) dohost.Class {
-	return ledger.Declare(agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
-		&agent.Handlers[clerk, struct{}]{Options: agent.Options{MaxInterruptions: -1}},
-		agent.OnFiber(twoRuns, func(c *clerk, ctx context.Context, _ *agent.Fiber[int]) error {
+	return ledger.Declare(agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil },
+		&agent.Handlers[workerAgent, struct{}]{Options: agent.Options{MaxInterruptions: -1}},
+		agent.OnFiber(twoRuns, func(c *workerAgent, ctx context.Context, _ *agent.Fiber[int]) error {
 			for i := range 2 {
-				in := errand{}
+				in := workerInput{}
 				if distinct {
 					in.Run = i
 				}
@@ -167,7 +167,7 @@ func (s *workerShop) class(distinct bool) dohost.Class {
 // work starts the fiber, and waits for its end.
 func (s *workerShop) work(ctx context.Context, h *dohosttest.Host) error {
 	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-		return clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error {
+		return workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error {
 			started, err := agent.StartFiber(ctx, c, twoRuns, 0, &agent.FiberOptions{Key: "two"})
 			if err != nil {
 				return err
@@ -184,7 +184,7 @@ func (s *workerShop) work(ctx context.Context, h *dohosttest.Host) error {
 // check compares the services with the operations.
 func (s *workerShop) check(ctx context.Context, h *dohosttest.Host) error {
 	var errs []error
-	err := clerks.Get(h, "7").Do(ctx, func(ctx context.Context, c *clerk) error {
+	err := workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error {
 		unknown := 0
 		for op, err := range ledger.All(ctx, c.Object()) {
 			switch {
@@ -223,7 +223,7 @@ func (s *workerShop) check(ctx context.Context, h *dohosttest.Host) error {
 	return errors.Join(append(append(errs, s.errs...), err)...)
 }
 
-// scenario ends the clerk at all points of the work.
+// scenario ends the agent at all points of the work.
 func (s *workerShop) scenario(distinct bool) dohosttest.Scenario {
 	sc := variant(scenario(&countingState{}, &testClients{}, s.class(distinct)))
 	sc.Services = []*dohosttest.FakeService{&s.once, &s.again, &s.found}
@@ -239,8 +239,8 @@ func TestWorkerInFiberAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s.scenario(false))
 }
 
-// TestDurableWorkerAtEveryPoint runs a durable worker with two inputs: the model is not asked again for a recorded answer.
-func TestDurableWorkerAtEveryPoint(t *testing.T) {
+// TestWorkerDurableAtEveryPoint runs a durable worker with two inputs: the model is not asked again for a recorded answer.
+func TestWorkerDurableAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	s := newWorkerShop(true)
 	dohosttest.EveryPoint(t, s.scenario(true))

@@ -41,7 +41,7 @@ func TestWorkerPostpones(t *testing.T) {
 		}},
 		Model: promptModel(func(p *chat.Prompt) []chat.Chunk { asked++; return steps(p) }),
 	}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		begun := time.Now()
 		for _, run := range []struct{ ready, want string }{{"", "c is not ready"}, {"c", "b is not ready"}} {
 			ready[run.ready] = true
@@ -64,7 +64,7 @@ func TestWorkerPostponeOfRecordedTool(t *testing.T) {
 		return nil, &agent.PostponeError{After: time.Hour, Err: errors.New("not ready")}
 	}}
 	w := &chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{tool}, Model: inSteps("done", []string{"a"})}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		if out, err := w.Run(ctx, c, "go"); out != "done" || err != nil {
 			t.Errorf("%q, %v", out, err)
 		}
@@ -72,13 +72,13 @@ func TestWorkerPostponeOfRecordedTool(t *testing.T) {
 }
 
 // TestWorkerIdentity repeats runs with other messages in the prompt. The recorded answers count for the same Identity, also after an answer that the
-// model had to repair.
+// model had to correct.
 func TestWorkerIdentity(t *testing.T) {
 	type input struct {
 		before, last string
 	}
 	asked := 0
-	w := &chat.Worker[input, verdict]{
+	w := &chat.Worker[input, decision]{
 		Name: "w", Durable: true,
 		Messages: func(in input) []chat.Message {
 			return []chat.Message{chat.Text("1", chat.RoleUser, in.before), chat.Text("2", chat.RoleUser, in.last)}
@@ -92,7 +92,7 @@ func TestWorkerIdentity(t *testing.T) {
 			return []chat.Chunk{chat.TextDelta("t", `{"refund":true,"cents":1}`)}
 		}),
 	}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		for n, run := range []struct {
 			in    input
 			asked int

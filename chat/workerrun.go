@@ -33,9 +33,9 @@ type workerRun struct {
 	depth int // the number of workers that may be nested in this one
 
 	// Owned by the holder of the turn.
-	partial Message // the answers since the last repair, with the results of calls
-	repairs int
-	numbers map[workerCallID]bool // of the calls that have an output or may get one
+	partial     Message // the answers since the last correction, with the results of calls
+	corrections int
+	numbers     map[workerCallID]bool // of the calls that have an output or may get one
 }
 
 // workerDepthKey is the context key of the number of workers that may still be nested.
@@ -86,7 +86,7 @@ func (r *workerRun) run(ctx context.Context) error {
 			r.place.pass()
 			return nil
 		}
-		r.repair(invalid)
+		r.correct(invalid)
 	}
 }
 
@@ -219,7 +219,7 @@ func (r *workerRun) failed(step workerStep, n int) error {
 	switch calls := step.calls(); {
 	case calls && last:
 		return fmt.Errorf("the model has not answered in %d steps", r.worker.steps)
-	case calls || !last && r.repairs < maxRepairs:
+	case calls || !last && r.corrections < maxCorrections:
 		return nil
 	}
 	if err := r.answer(step); err != nil {
@@ -251,11 +251,11 @@ func (s *workerStep) text() string {
 	return b.String()
 }
 
-// repair makes the model answer again, after an invalid answer.
-func (r *workerRun) repair(invalid error) {
-	r.repairs++
+// correct makes the model answer again, after an invalid answer.
+func (r *workerRun) correct(invalid error) {
+	r.corrections++
 	text := fmt.Sprintf("Your last answer is not valid: %v. Answer again, with the whole answer.", clipText(invalid.Error(), maxToolError))
-	ask := Text(fmt.Sprintf("repair-%d", r.repairs), RoleUser, text)
+	ask := Text(fmt.Sprintf("correction-%d", r.corrections), RoleUser, text)
 	r.messages = slices.Concat(r.messages, []Message{r.partial, ask})
 	r.identity = slices.Concat(r.identity, []Message{r.partial, ask})
 	r.restart()

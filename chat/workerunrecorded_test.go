@@ -27,7 +27,7 @@ func TestWorkerUnrecordedTool(t *testing.T) {
 		Name: "w", Durable: true, Tools: []chat.Tool{tool, keyTool("b", ledger.Idempotent, &[]string{}, nil)},
 		Model: inSteps("done", []string{"a:1", "a:1"}, []string{"a:1"}),
 	}
-	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
+	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		for range 2 {
 			if out, err := w.Run(ctx, c, "go"); out != "done" || err != nil {
 				t.Errorf("%q, %v", out, err)

@@ -13,10 +13,10 @@ import (
 	"github.com/dohost/dohost/inbox"
 )
 
-// clerks are agents with an inbox, whose model has a budget of one answer.
-const clerks dohost.Namespace[clerk] = "clerk"
+// inboxAgents are agents with an inbox, and with a model that has a budget of one answer.
+const inboxAgents dohost.Namespace[inboxAgent] = "clerk"
 
-type clerk struct{ *agent.Agent[struct{}] }
+type inboxAgent struct{ *agent.Agent[struct{}] }
 
 var letters = inbox.Messages("letters", nil)
 
@@ -25,13 +25,13 @@ func TestBudgetCommands(t *testing.T) {
 	a := &inbox.Agent{
 		Name: "ada", Model: echoModel{}, Budget: chat.Budget{Agent: chat.Limit{Cost: 1}}, Price: func(chat.Usage) int64 { return 1 },
 	}
-	h, s := serveAdmin(t, agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil,
-		inbox.On(inbox.ForMessages[clerk](&letters, a))))
+	h, s := serveAdmin(t, agent.Bind(inboxAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*inboxAgent, error) { return &inboxAgent{a}, nil }, nil,
+		inbox.On(inbox.ForMessages[inboxAgent](&letters, a))))
 	// ask sends a request, and returns when it has a response, or a question about the budget.
 	ask := func(id string) (question string) {
 		t.Helper()
 		m := inbox.Message{ID: id, From: "mia", To: "ada", Content: id, Request: id}
-		err := clerks.Get(h, "1").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+		err := inboxAgents.Get(h, "1").Do(t.Context(), func(ctx context.Context, c *inboxAgent) error {
 			if _, err := inbox.Send(ctx, c.Storage(), &letters, m); err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ func TestBudgetCommands(t *testing.T) {
 		t.Errorf("the questions are %q and %q", q, again)
 	}
 	expect(0, "approved budget "+again+" of clerk/1: "+text, "approve", "clerk/1", again, "--actor", "mia", "--reason", "it is cheap")
-	err := clerks.Get(h, "1").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+	err := inboxAgents.Get(h, "1").Do(t.Context(), func(ctx context.Context, c *inboxAgent) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		_, err := inbox.WaitReply(ctx, c, &letters, inbox.Message{ID: "three", From: "mia", To: "ada", Request: "three"})

@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/pool"
 )
 
-var dohostProgram = flag.String("dohost", "", "program of TestKilledWorkersAreNoticed, whose pools have the default options: the test then takes 4 minutes")
+var dohostProgram = flag.String("dohost", "", "program of TestPoolNoticesKilledWorkers, whose pools have the default options: the test then takes 4 minutes")
 
 // steadyPool is a pool whose workers lapse soon, but not on a busy machine, where a process may wait for seconds.
 var steadyPool = &pool.Options{
@@ -63,11 +63,11 @@ func (k *killedWorker) check(t *testing.T, of poolTimes) {
 		k.unreachable.Round(time.Millisecond), k.removed.Round(time.Millisecond), k.lapsed.Round(time.Millisecond))
 }
 
-// TestKilledWorkersAreNoticed kills two workers with SIGKILL while they have a task. The daemon of one of them is stopped, so that it does not
+// TestPoolNoticesKilledWorkers kills two workers with SIGKILL while they have a task. The daemon of one of them is stopped, so that it does not
 // report the end, and no daemon manages the other. The pool counts them as unreachable within the TTL, and its next sweep removes them and
 // takes their tasks back. Two posts at the same time request one restart of the managed role. With -dohost the times are those of the default
 // options, and otherwise shorter ones.
-func TestKilledWorkersAreNoticed(t *testing.T) {
+func TestPoolNoticesKilledWorkers(t *testing.T) {
 	t.Parallel()
 	times := poolTimes{steadyPool.TTL, steadyPool.Sweep, steadyPool.Lease}
 	program, err := os.Executable()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestPrintableQuotesControlCharacters(t *testing.T) {
+func TestTextIsPrintedWithoutControlCharacters(t *testing.T) {
 	for in, want := range map[string]string{
 		"a b-ö 漢 \"x\"": "a b-ö 漢 \"x\"", "": "", "\x1b]52;c;x\a": `"\x1b]52;c;x\a"`, "a\nobject b": `"a\nobject b"`, "a\tb": `"a\tb"`,
 		"\u202eabc": `"\u202eabc"`, "\xff": `"\xff"`, "\u009b31m": `"\u009b31m"`,

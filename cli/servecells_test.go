@@ -226,8 +226,8 @@ func (d *deadlineWriter) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// TestPassedOnBodyHasDeadline is for a request to another node, whose body no handler of this one bounds.
-func TestPassedOnBodyHasDeadline(t *testing.T) {
+// TestBodyThatIsPassedOnHasDeadline is for a request to another node, whose body no handler of this one bounds.
+func TestBodyThatIsPassedOnHasDeadline(t *testing.T) {
 	o := (&server{}).routerOptions(&serveCmd{}, &access{}, 2, []dohost.Class{counter.Class()})
 	w := &deadlineWriter{ResponseWriter: httptest.NewRecorder()}
 	reached := false

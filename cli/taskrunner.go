@@ -109,9 +109,9 @@ type boundedBuffer struct {
 }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {
-	room := b.limit - b.text.Len()
-	b.full = b.full || len(p) > room
-	b.text.Write(p[:min(len(p), room)])
+	space := b.limit - b.text.Len()
+	b.full = b.full || len(p) > space
+	b.text.Write(p[:min(len(p), space)])
 	return len(p), nil
 }
 

@@ -18,18 +18,18 @@ import (
 	"github.com/dohost/dohost/sharedlog/logtest"
 )
 
-// purse is an object that calls others.
-type purse struct{ st *dohost.State }
+// account is an object that calls others.
+type account struct{ st *dohost.State }
 
-const purses dohost.Namespace[purse] = "purse"
+const accounts dohost.Namespace[account] = "account"
 
-func purseClass() dohost.Class {
-	return dohost.Bind(purses, func(_ context.Context, st *dohost.State) (*purse, error) { return &purse{st}, nil }, &dohost.Handlers[purse]{
+func accountClass() dohost.Class {
+	return dohost.Bind(accounts, func(_ context.Context, st *dohost.State) (*account, error) { return &account{st}, nil }, &dohost.Handlers[account]{
 		Authorize: func(context.Context, *dohost.AccessRequest) (dohost.Access, error) { return dohost.Access{}, nil }, // it refuses all clients
-	}, dohost.Expose("add", (*purse).add), dohost.Expose("move", (*purse).move), dohost.Expose("hang", (*purse).hang))
+	}, dohost.Expose("add", (*account).add), dohost.Expose("move", (*account).move), dohost.Expose("hang", (*account).hang))
 }
 
-func (p *purse) add(ctx context.Context, n int) (int, error) {
+func (p *account) add(ctx context.Context, n int) (int, error) {
 	if err := dohost.Add(ctx, p.st.Storage(), "n", n); err != nil {
 		return 0, err
 	}
@@ -38,21 +38,23 @@ func (p *purse) add(ctx context.Context, n int) (int, error) {
 }
 
 // Secret is a method that is not exposed.
-func (p *purse) Secret(context.Context, int) (int, error) { return 0, nil }
+func (p *account) Secret(context.Context, int) (int, error) { return 0, nil }
 
 type move struct {
 	To string
 	N  int
 }
 
-func (p *purse) move(ctx context.Context, m move) (int, error) {
+func (p *account) move(ctx context.Context, m move) (int, error) {
 	if _, err := p.add(ctx, -m.N); err != nil {
 		return 0, err
 	}
-	return dohost.Invoke[int](ctx, purses.Get(p.st, m.To), "add", m.N, &dohost.InvokeOptions{CallID: "1"}) // other callers use this id too
+	return dohost.Invoke[int](ctx, accounts.Get(p.st, m.To), "add", m.N, &dohost.InvokeOptions{CallID: "1"}) // other callers use this id too
 }
 
-func (p *purse) hang(ctx context.Context, n int) (int, error) { return n, dohost.Sleep(ctx, time.Hour) }
+func (p *account) hang(ctx context.Context, n int) (int, error) {
+	return n, dohost.Sleep(ctx, time.Hour)
+}
 
 // callHost is a host of a cell, as programs have it.
 type callHost struct {
@@ -66,7 +68,7 @@ const cellsOfCalls = 3
 // inCell returns the name of an object in a cell.
 func inCell(cell int) string {
 	for i := 0; ; i++ {
-		if name := fmt.Sprint(i); CellOf(dohost.ID{Class: string(purses), Name: name}, cellsOfCalls) == cell {
+		if name := fmt.Sprint(i); CellOf(dohost.ID{Class: string(accounts), Name: name}, cellsOfCalls) == cell {
 			return name
 		}
 	}
@@ -83,7 +85,7 @@ func startCalling(t *testing.T, id string) *routed {
 // open opens the host of a cell on its log, and makes the node serve it.
 func (n *routed) open(t *testing.T, log *logtest.Log, cell int) *dohost.Host {
 	t.Helper()
-	return n.openClasses(t, log, cell, purseClass())
+	return n.openClasses(t, log, cell, accountClass())
 }
 
 // openClasses is open with these classes.
@@ -120,7 +122,7 @@ func TestObjectsOfDifferentCellsCallEachOther(t *testing.T) {
 	for i := range cellsOfCalls {
 		for j := range cellsOfCalls {
 			if i != j {
-				if _, err := dohost.Invoke[int](t.Context(), purses.Get(hosts[i], inCell(i)), "move", move{inCell(j), 1 + i}, nil); err != nil {
+				if _, err := dohost.Invoke[int](t.Context(), accounts.Get(hosts[i], inCell(i)), "move", move{inCell(j), 1 + i}, nil); err != nil {
 					t.Errorf("from cell %d to %d: %v", i, j, err)
 				}
 			}
@@ -128,7 +130,7 @@ func TestObjectsOfDifferentCellsCallEachOther(t *testing.T) {
 	}
 	for at := range cellsOfCalls {
 		for i, want := range [...]int{2 + 3 - 2*1, 1 + 3 - 2*2, 1 + 2 - 2*3} {
-			if n, err := dohost.Invoke[int](t.Context(), purses.Get(hosts[at], inCell(i)), "add", 0, nil); err != nil || n != want {
+			if n, err := dohost.Invoke[int](t.Context(), accounts.Get(hosts[at], inCell(i)), "add", 0, nil); err != nil || n != want {
 				t.Errorf("the object of cell %d has %d, want %d: %v", i, n, want, err)
 			}
 		}
@@ -148,11 +150,11 @@ func TestTakeOverBetweenEffectAndAnswer(t *testing.T) {
 		}
 	})
 	b.around.Store(&cut)
-	n, err := dohost.Invoke[int](t.Context(), purses.Get(hosts[0], inCell(0)), "move", move{inCell(1), 5}, nil)
+	n, err := dohost.Invoke[int](t.Context(), accounts.Get(hosts[0], inCell(0)), "move", move{inCell(1), 5}, nil)
 	if err != nil || n != 5 || !taken.Load() || c.requests.Load() == 0 {
 		t.Fatalf("%d, %v; %d requests to the new owner", n, err, c.requests.Load())
 	}
-	if n, err := dohost.Invoke[int](t.Context(), purses.Get(hosts[0], inCell(1)), "add", 0, nil); err != nil || n != 5 {
+	if n, err := dohost.Invoke[int](t.Context(), accounts.Get(hosts[0], inCell(1)), "add", 0, nil); err != nil || n != 5 {
 		t.Errorf("the balance is %d, %v", n, err)
 	}
 }
@@ -168,12 +170,12 @@ func cutAfter(f func()) func(http.Handler) http.Handler {
 	}
 }
 
-// TestForgedCallsAreRefused sends calls that no node has made.
-func TestForgedCallsAreRefused(t *testing.T) {
+// TestCallsThatAreForgedAreRefused sends calls that no node has made.
+func TestCallsThatAreForgedAreRefused(t *testing.T) {
 	var logs [cellsOfCalls]logtest.Log
 	a, b, hosts := openThree(t, &logs)
 	other := startRouted(t, "b", "another secret..", cellsOfCalls)
-	valid := sentCall{To: "b", Cell: 1, Class: []byte(purses), Name: []byte(inCell(1)), Method: []byte("add"), CallID: []byte("x"), Keep: 1e6, Size: 1}
+	valid := sentCall{To: "b", Cell: 1, Class: []byte(accounts), Name: []byte(inCell(1)), Method: []byte("add"), CallID: []byte("x"), Keep: 1e6, Size: 1}
 	valid.Sum = sumOf("7")
 	signed := func(change func(*sentCall)) string {
 		s := valid
@@ -224,7 +226,7 @@ func TestForgedCallsAreRefused(t *testing.T) {
 		t.Errorf("%d cases", cases)
 	}
 	for i := range cellsOfCalls {
-		if n, err := dohost.Invoke[int](t.Context(), purses.Get(hosts[0], inCell(i)), "add", 0, nil); err != nil || n != 0 {
+		if n, err := dohost.Invoke[int](t.Context(), accounts.Get(hosts[0], inCell(i)), "add", 0, nil); err != nil || n != 0 {
 			t.Errorf("the object of cell %d has %d, %v", i, n, err)
 		}
 	}
@@ -254,14 +256,14 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestUnservedCallDidNotRun calls an object of a cell without a holder, of one whose holder cannot be reached, and of one that has moved.
-func TestUnservedCallDidNotRun(t *testing.T) {
+// TestCallThatIsNotServedDidNotRun calls an object of a cell without a holder, of one whose holder cannot be reached, and of one that has moved.
+func TestCallThatIsNotServedDidNotRun(t *testing.T) {
 	a, b := startCalling(t, "a"), startCalling(t, "b")
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	knows(map[string]string{"a": a.URL, "b": b.URL, "gone": closed.URL}, []string{"", "gone", "b"}, a, b)
 	for i, want := range [cellsOfCalls]error{errNotServed, errNotSent, dohost.ErrElsewhere} {
-		answer, err := a.InvokeRemote(t.Context(), &dohost.RemoteCall{ID: dohost.ID{Class: string(purses), Name: inCell(i)}, Method: "add", CallID: "x", Argument: []byte("1")})
+		answer, err := a.InvokeRemote(t.Context(), &dohost.RemoteCall{ID: dohost.ID{Class: string(accounts), Name: inCell(i)}, Method: "add", CallID: "x", Argument: []byte("1")})
 		e, ok := err.(*dohost.Error)
 		if !ok || !errors.Is(err, want) || e.Outcome != dohost.OutcomeNotRun || !e.Retryable {
 			t.Errorf("cell %d: %q, %v", i, answer, err)
@@ -272,11 +274,11 @@ func TestUnservedCallDidNotRun(t *testing.T) {
 	}
 }
 
-// TestHangingCalleeHoldsFewCalls calls an object that does not answer from many goroutines, and then another one of its cell.
-func TestHangingCalleeHoldsFewCalls(t *testing.T) {
+// TestCalleeThatHangsHoldsFewCalls calls an object that does not answer from many goroutines, and then another one of its cell.
+func TestCalleeThatHangsHoldsFewCalls(t *testing.T) {
 	var logs [cellsOfCalls]logtest.Log
 	a, _, hosts := openThree(t, &logs)
-	hanging := purses.Get(hosts[0], inCell(1))
+	hanging := accounts.Get(hosts[0], inCell(1))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const calls = 2 * maxObjectCalls
@@ -295,11 +297,11 @@ func TestHangingCalleeHoldsFewCalls(t *testing.T) {
 	}
 	free := ""
 	for i := 0; free == "" || free == inCell(1); i++ {
-		if name := fmt.Sprint("other", i); CellOf(dohost.ID{Class: string(purses), Name: name}, cellsOfCalls) == 1 {
+		if name := fmt.Sprint("other", i); CellOf(dohost.ID{Class: string(accounts), Name: name}, cellsOfCalls) == 1 {
 			free = name
 		}
 	}
-	if n, err := dohost.Invoke[int](t.Context(), purses.Get(hosts[0], free), "add", 3, nil); err != nil || n != 3 {
+	if n, err := dohost.Invoke[int](t.Context(), accounts.Get(hosts[0], free), "add", 3, nil); err != nil || n != 3 {
 		t.Errorf("another object: %d, %v", n, err)
 	}
 	cancel()
@@ -313,8 +315,8 @@ func TestHangingCalleeHoldsFewCalls(t *testing.T) {
 	}
 }
 
-// TestOtherAnswersHaveAnUnknownOutcome has nodes that answer in other ways than this package does.
-func TestOtherAnswersHaveAnUnknownOutcome(t *testing.T) {
+// TestAnswersOfOtherKindsHaveAnUnknownOutcome has nodes that answer in other ways than this package does.
+func TestAnswersOfOtherKindsHaveAnUnknownOutcome(t *testing.T) {
 	a := startCalling(t, "a")
 	cases := 0
 	for name, answer := range map[string]http.HandlerFunc{
@@ -326,7 +328,7 @@ func TestOtherAnswersHaveAnUnknownOutcome(t *testing.T) {
 		cases++
 		s := httptest.NewServer(answer)
 		knows(map[string]string{"a": a.URL, "b": s.URL}, []string{"b", "b", "b"}, a)
-		_, err := a.InvokeRemote(t.Context(), &dohost.RemoteCall{ID: dohost.ID{Class: string(purses), Name: "x"}, Method: "add", CallID: "x", Argument: []byte("1")})
+		_, err := a.InvokeRemote(t.Context(), &dohost.RemoteCall{ID: dohost.ID{Class: string(accounts), Name: "x"}, Method: "add", CallID: "x", Argument: []byte("1")})
 		if e, ok := err.(*dohost.Error); !ok || e.Outcome != dohost.OutcomeUnknown {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -352,8 +354,8 @@ func sumOf(argument string) []byte {
 	return sum[:]
 }
 
-// TestLongAnswerIsNotRead has an answer whose length is too large.
-func TestLongAnswerIsNotRead(t *testing.T) {
+// TestAnswerThatIsTooLongIsNotRead has an answer whose length is too large.
+func TestAnswerThatIsTooLongIsNotRead(t *testing.T) {
 	res := &http.Response{ContentLength: maxAnswer + 1, Body: io.NopCloser(unread{t})}
 	if _, err := readAnswer(res); err == nil {
 		t.Error("there is no error")

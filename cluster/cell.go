@@ -1,8 +1,16 @@
 package cluster
 
-import (
-	"github.com/dohost/dohost"
-)
+import "github.com/dohost/dohost"
+
+// Cell is a cell in a plan. Its fields are ids of nodes, or empty.
+type Cell struct {
+	Owner  string `json:"owner,omitempty"`  // should have the cell
+	Holder string `json:"holder,omitempty"` // has reported to serve it, and has not reported to have stopped
+	Avoid  string `json:"avoid,omitempty"`  // could not acquire its log
+}
+
+// isServed reports whether the node that should have the cell serves it.
+func (c Cell) isServed() bool { return c.Owner != "" && c.Owner == c.Holder }
 
 // DefaultCells is the number of cells of a new cluster, unless the first node chooses another.
 const DefaultCells = 8

@@ -42,12 +42,12 @@ func TestDrainWaits(t *testing.T) {
 // TestDrainAfterBackoff has a node that could not acquire logs, gets all cells later, and drains.
 func TestDrainAfterBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+		w := newSimulation(t, 1)
 		w.join()
 		p := w.processes[0]
 		p.cut(toLogs)
 		w.await(10*time.Minute, "backing off", func() bool { return slices.Contains(w.table.now().Plan.BackingOff, p.node.self.ID) })
-		w.mendAll()
+		w.endAllFailures()
 		w.await(10*time.Minute, "opening", func() bool { return w.owners() == 0 })
 		w.join()
 		w.await(10*time.Minute, "joining", func() bool { return len(w.table.now().Members) == 2 })

@@ -341,3 +341,11 @@ func (n *Node) hint() {
 	default: // it has a hint
 	}
 }
+
+// Host returns the host of a cell that this node serves, or nil.
+func (n *Node) Host(cell int) Host {
+	if cell < 0 || cell >= len(n.cells) {
+		return nil
+	}
+	return n.cells[cell].host()
+}

@@ -13,16 +13,6 @@ type Member struct {
 	Address string `json:"address"`
 }
 
-// Cell is a cell in a plan. Its fields are ids of nodes, or empty.
-type Cell struct {
-	Owner  string `json:"owner,omitempty"`  // should have the cell
-	Holder string `json:"holder,omitempty"` // has reported to serve it, and has not reported to have stopped
-	Avoid  string `json:"avoid,omitempty"`  // could not acquire its log
-}
-
-// isServed reports whether the node that should have the cell serves it.
-func (c Cell) isServed() bool { return c.Owner != "" && c.Owner == c.Holder }
-
 // Plan is the plan of a cluster: see the comment of the package.
 type Plan struct {
 	Cells      []Cell   `json:"cells"`

@@ -54,8 +54,8 @@ func members(ids ...string) (list []Member) {
 	return list
 }
 
-// settle makes all owners holders, as nodes do that open their cells.
-func settle(p Plan) Plan {
+// serveAll makes all owners holders, as nodes do that open their cells.
+func serveAll(p Plan) Plan {
 	q := p.clone()
 	for i, c := range q.Cells {
 		q.Cells[i].Holder = c.Owner
@@ -65,7 +65,7 @@ func settle(p Plan) Plan {
 
 func planOf(cells ...Cell) Plan { return Plan{Cells: cells} }
 
-func TestNext(t *testing.T) {
+func TestPlanNext(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan    Plan
 		members []Member
@@ -143,7 +143,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func TestReport(t *testing.T) {
+func TestPlanReport(t *testing.T) {
 	p := Plan{Cells: []Cell{{Owner: "a", Avoid: "c"}, {Owner: "b", Holder: "a"}, {Owner: "b"}, {Owner: "b", Holder: "b"}}, Draining: []string{"c"}}
 	for name, c := range map[string]struct {
 		cells           []localState
@@ -207,7 +207,7 @@ func TestPlansAreBalancedWithMinimalMoves(t *testing.T) {
 			if !Next(q, all).Equal(q) {
 				t.Fatalf("another move before the first one has ended: %v", q)
 			}
-			p = settle(q)
+			p = serveAll(q)
 		}
 		if moves != want || !isBalanced(p, all) {
 			t.Fatalf("%d moves, want %d: %v of %v", moves, want, p, all)

@@ -15,12 +15,12 @@ import (
 // TestCellIsGivenBackAfterARefusedOpen has a node that loses the logs while it opens a host, and cannot open it: it cannot release the log.
 func TestCellIsGivenBackAfterARefusedOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+		w := newSimulation(t, 1)
 		w.hostTime = time.Millisecond
 		w.join()
 		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
 		other := w.processes[0]
-		p := &simProcess{world: w, joined: time.Now()}
+		p := &simProcess{simulation: w, joined: time.Now()}
 		var refused atomic.Bool
 		n, err := Start(t.Context(), &Options{
 			Table: tableOf{w.table, p}, TTL: *simTTL, Cells: *simCells, Advertise: "http://node", Secret: []byte(testSecret),
@@ -36,7 +36,7 @@ func TestCellIsGivenBackAfterARefusedOpen(t *testing.T) {
 		}
 		w.await(time.Minute, "the refusal", func() bool { return refused.Load() })
 		w.await(time.Hour, "the other node", func() bool { return len(other.serves()) == *simCells })
-		p.mend()
+		p.endFailures()
 		if err := n.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

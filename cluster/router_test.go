@@ -205,7 +205,7 @@ func TestClientAddressIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestForgedHeadersAreRefused(t *testing.T) {
+func TestHeadersThatAreForgedAreRefused(t *testing.T) {
 	a, other := startRouted(t, "a", testSecret, 2), startRouted(t, "b", "another secret of the cluster", 2)
 	knows(map[string]string{"a": a.URL, "b": other.URL}, []string{"a", "a"}, a, other)
 	a.serve(0, func(http.ResponseWriter, *http.Request) { t.Error("a forged request has reached the host") })
@@ -239,7 +239,7 @@ func TestForgedHeadersAreRefused(t *testing.T) {
 	}
 }
 
-func TestNoHolder(t *testing.T) {
+func TestCellWithoutHolder(t *testing.T) {
 	a, b := startRouted(t, "a", testSecret, 4), startRouted(t, "b", testSecret, 4)
 	address := map[string]string{"a": a.URL, "b": b.URL}
 	if status, body := get(t, a.URL+"/0/"); status != http.StatusServiceUnavailable || ran(t, body) != "no" {
@@ -276,8 +276,8 @@ func refusing(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestRefusedConnection has an owner that does not listen any more, and then a node that learns of the next owner while it connects.
-func TestRefusedConnection(t *testing.T) {
+// TestHolderThatRefusesConnections has an owner that does not listen any more, and then a node that learns of the next owner while it connects.
+func TestHolderThatRefusesConnections(t *testing.T) {
 	a, b := startRouted(t, "a", testSecret, 1), startRouted(t, "b", testSecret, 1)
 	gone := refusing(t)
 	b.serve(0, func(w http.ResponseWriter, r *http.Request) {

@@ -24,7 +24,7 @@ var (
 	simRandom = flag.Uint64("cluster.seed", 1, "seed of the simulation; 0 for a random one")
 )
 
-// place is a part of the world that a process may fail to reach.
+// place is a part of the cluster that a process may fail to reach.
 type place int
 
 const (
@@ -35,11 +35,11 @@ const (
 
 // simProcess is a node with its connections.
 type simProcess struct {
-	world    *world
-	node     *Node
-	session  simSession
-	failOpen atomic.Bool  // the next open fails
-	self     atomic.Value // the id of the node, a string
+	simulation *simulation
+	node       *Node
+	session    simSession
+	failOpen   atomic.Bool  // the next open fails
+	self       atomic.Value // the id of the node, a string
 
 	mu     sync.Mutex
 	heal   [places]chan struct{} // closed when the place can be reached again; nil while it can be reached
@@ -89,16 +89,16 @@ func (p *simProcess) cut(list ...place) {
 		if p.heal[at] == nil {
 			now := time.Now()
 			p.heal[at], p.since[at] = make(chan struct{}), now
-			if at == toLogs && !p.world.nodeLeases {
+			if at == toLogs && !p.simulation.nodeLeases {
 				time.AfterFunc(simLeaseTime-500*time.Millisecond, func() { p.expire(now) })
 			}
 		}
 	}
 }
 
-// mend ends the failures. Leases that have ended until then are lost.
-func (p *simProcess) mend() {
-	for _, l := range p.world.logs {
+// endFailures ends the failures. Leases that have ended until then are lost.
+func (p *simProcess) endFailures() {
+	for _, l := range p.simulation.logs {
 		l.mu.Lock()
 		if l.last != nil && l.last.p == p && l.last.isFreeLocked() {
 			l.last.endLocked()
@@ -147,8 +147,8 @@ func (p *simProcess) isGood(d time.Duration) bool {
 	return !p.killed && !p.left && p.heal[toTable] == nil && p.heal[toLogs] == nil && time.Since(p.joined) >= d
 }
 
-// world is a cluster with its failures.
-type world struct {
+// simulation is a cluster with its failures.
+type simulation struct {
 	t     *testing.T
 	r     *rand.Rand
 	table *simTable
@@ -165,8 +165,8 @@ type world struct {
 	ending    sync.WaitGroup
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, r: rand.New(rand.NewPCG(seed, 0)), table: newSimTable(t, *simTTL, seed), byID: map[string]*simProcess{}}
+func newSimulation(t *testing.T, seed uint64) *simulation {
+	w := &simulation{t: t, r: rand.New(rand.NewPCG(seed, 0)), table: newSimTable(t, *simTTL, seed), byID: map[string]*simProcess{}}
 	for i := range *simCells {
 		w.logs = append(w.logs, &simLog{cell: i})
 	}
@@ -174,14 +174,14 @@ func newWorld(t *testing.T, seed uint64) *world {
 }
 
 // good reports whether a process has had no failure for so long.
-func (w *world) good(id string, d time.Duration) bool {
+func (w *simulation) good(id string, d time.Duration) bool {
 	w.mu.Lock()
 	p := w.byID[id]
 	w.mu.Unlock()
 	return p != nil && p.isGood(d)
 }
 
-func (w *world) goodOnes() (list []*simProcess) {
+func (w *simulation) goodOnes() (list []*simProcess) {
 	for _, p := range w.processes {
 		if p.isGood(0) {
 			list = append(list, p)
@@ -190,8 +190,8 @@ func (w *world) goodOnes() (list []*simProcess) {
 	return list
 }
 
-func (w *world) join() {
-	p := &simProcess{world: w, joined: time.Now()}
+func (w *simulation) join() {
+	p := &simProcess{simulation: w, joined: time.Now()}
 	w.table.mu.Lock()
 	w.table.hints[p] = make(chan struct{}, 1)
 	w.table.mu.Unlock()
@@ -214,7 +214,7 @@ func (w *world) join() {
 }
 
 // end removes a process after it has been killed, or drains it.
-func (w *world) end(p *simProcess, drain bool) {
+func (w *simulation) end(p *simProcess, drain bool) {
 	for i, other := range w.processes {
 		if other == p {
 			w.processes = append(w.processes[:i:i], w.processes[i+1:]...)
@@ -251,15 +251,15 @@ func (s *simTable) now() Snapshot {
 }
 
 // event makes one random change, and returns its name.
-func (w *world) event() string {
+func (w *simulation) event() string {
 	good := w.goodOnes()
 	if len(w.processes) < *simNodes && (len(good) < 2 || w.r.IntN(3) == 0) {
 		w.join()
 		return "join"
 	}
 	if len(good) == 0 {
-		w.mendAll()
-		return "mend"
+		w.endAllFailures()
+		return "the failures end"
 	}
 	p := good[w.r.IntN(len(good))]
 	switch w.r.IntN(7) {
@@ -291,18 +291,18 @@ func (w *world) event() string {
 		p.failOpen.Store(true)
 		return "failing open"
 	}
-	w.mendAll()
-	return "mend"
+	w.endAllFailures()
+	return "the failures end"
 }
 
-func (w *world) mendAll() {
+func (w *simulation) endAllFailures() {
 	for _, p := range w.processes {
-		p.mend()
+		p.endFailures()
 	}
 }
 
 // owners checks that a cell has at most one valid owner, and returns the number of cells without one.
-func (w *world) owners() (without int) {
+func (w *simulation) owners() (without int) {
 	w.leaving = slices.DeleteFunc(w.leaving, (*simProcess).isClosed)
 	processes := slices.Concat(w.processes, w.leaving)
 	for cell := range *simCells {
@@ -337,13 +337,13 @@ func (w *world) owners() (without int) {
 }
 
 // limit is the time until all cells have owners again. Each node without logs may have a cell before a good node gets it.
-func (w *world) limit() time.Duration {
+func (w *simulation) limit() time.Duration {
 	broken := len(w.processes) - len(w.goodOnes())
 	return 5*simSlowest + 2**simTTL + simLeaseTime + 3*time.Second + time.Duration(broken)*(simSlowest+simLeaseTime+2**simTTL+simWait())
 }
 
 // await waits until a condition is true.
-func (w *world) await(limit time.Duration, name string, done func() bool) {
+func (w *simulation) await(limit time.Duration, name string, done func() bool) {
 	for begun := time.Now(); !done(); time.Sleep(*simTTL / ticks) {
 		if time.Since(begun) > limit {
 			s := w.table.now()
@@ -364,7 +364,7 @@ func surviveFailures(t *testing.T, nodeLeases bool) {
 	}
 	t.Logf("-cluster.seed=%d", seed)
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seed)
+		w := newSimulation(t, seed)
 		w.nodeLeases, w.table.loses = nodeLeases, true
 		events, begun := map[string]int{}, time.Now()
 		var slowest time.Duration
@@ -379,7 +379,7 @@ func surviveFailures(t *testing.T, nodeLeases bool) {
 			time.Sleep(time.Duration(w.r.Int64N(int64(*simPause))))
 			w.owners()
 		}
-		w.mendAll()
+		w.endAllFailures()
 		w.await(time.Duration(*simCells)*(2*simSlowest+*simTTL)+longestBackoff*simWait(), "balance", func() bool {
 			s := w.table.now()
 			return w.owners() == 0 && len(s.Members) == len(w.processes) && isBalanced(s.Plan, s.Members)

@@ -61,7 +61,7 @@ func (l logOf) take() *simLease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	generation, session := uint64(1), 0
-	if l.p.world.nodeLeases {
+	if l.p.simulation.nodeLeases {
 		if session = l.p.currentSession(); session == 0 {
 			return nil
 		}
@@ -79,7 +79,7 @@ func (l logOf) take() *simLease {
 
 // isFreeLocked reports whether another process may acquire the log.
 func (o *simLease) isFreeLocked() bool {
-	if o.p.world.nodeLeases {
+	if o.p.simulation.nodeLeases {
 		return o.ended || o.p.hasExpired(o.session)
 	}
 	return o.ended || o.p.silent(toLogs) >= simLeaseTime
@@ -119,7 +119,7 @@ func (o *simLease) Release(ctx context.Context) error {
 func (o *simLease) valid() bool {
 	o.log.mu.Lock()
 	defer o.log.mu.Unlock()
-	if o.p.world.nodeLeases {
+	if o.p.simulation.nodeLeases {
 		return !o.invalid && o.session == o.p.currentSession()
 	}
 	return !o.invalid && o.p.silent(toLogs) < simLeaseTime-500*time.Millisecond
@@ -139,7 +139,7 @@ func (h *simHost) Failed() <-chan struct{} { return h.lease.lost }
 
 func (h *simHost) Close() error {
 	close(h.closed) // panics at a second call
-	sleep(context.Background(), cmp.Or(time.Duration(h.slow.Load()), h.p.world.duration()))
+	sleep(context.Background(), cmp.Or(time.Duration(h.slow.Load()), h.p.simulation.duration()))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return h.lease.Release(ctx)
@@ -154,7 +154,7 @@ const simRelease = 2 * simSlowest
 func simWait() time.Duration { return (&Options{TTL: *simTTL, ReleaseTime: simRelease}).wait() }
 
 // duration returns the time that a host needs to open or to close.
-func (w *world) duration() time.Duration {
+func (w *simulation) duration() time.Duration {
 	if w.hostTime != 0 {
 		return w.hostTime
 	}
@@ -168,7 +168,7 @@ func (w *world) duration() time.Duration {
 }
 
 func (p *simProcess) open(cell int, l sharedlog.Lease, _ dohost.Remote) (Host, error) {
-	sleep(context.Background(), p.world.duration())
+	sleep(context.Background(), p.simulation.duration())
 	lease := l.(*simLease)
 	if lease.log.cell != cell {
 		return nil, errors.New("the lease is of another cell")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// simSession is the lease of a process for all of its logs, in a world whose table gives one: it is valid as long as the record of the
+// simSession is the lease of a process for all of its logs, in a simulation with such a table: it is valid as long as the record of the
 // process exists. The mu of the table guards it.
 type simSession struct {
 	number int       // of the record; another one after each expiry
@@ -37,7 +37,7 @@ func (p *simProcess) renewSessionLocked(sent time.Time, ttl time.Duration, had, 
 
 // isFrozen reports whether the session was not renewed since a deadline was set.
 func (p *simProcess) isFrozen(deadline time.Time) bool {
-	s := p.world.table
+	s := p.simulation.table
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return p.session.frozen.Equal(deadline)
@@ -45,7 +45,7 @@ func (p *simProcess) isFrozen(deadline time.Time) bool {
 
 // loseAll makes all leases of a process invalid.
 func (p *simProcess) loseAll() {
-	for _, l := range p.world.logs {
+	for _, l := range p.simulation.logs {
 		l.mu.Lock()
 		if o := l.last; o != nil && o.p == p && !o.invalid {
 			o.invalid = true
@@ -57,7 +57,7 @@ func (p *simProcess) loseAll() {
 
 // currentSession returns the number of the process's session, or 0 if its record has expired, or may have expired before the deadline.
 func (p *simProcess) currentSession() int {
-	s := p.world.table
+	s := p.simulation.table
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !time.Now().Before(p.session.frozen) {
@@ -68,7 +68,7 @@ func (p *simProcess) currentSession() int {
 
 // hasExpired reports whether the record of a session has expired.
 func (p *simProcess) hasExpired(session int) bool {
-	s := p.world.table
+	s := p.simulation.table
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return session != p.session.number || !time.Now().Before(p.session.until)
@@ -80,7 +80,7 @@ func (p *simProcess) endSessionLocked() { p.session.until, p.session.frozen = ti
 // TestCloseKeepsTheLease closes a node with a host that needs longer than the record of the node lives. The other cells do not wait for it.
 func TestCloseKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+		w := newSimulation(t, 1)
 		w.nodeLeases, w.hostTime = true, time.Millisecond
 		w.join()
 		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
@@ -110,7 +110,7 @@ func TestCloseKeepsTheLease(t *testing.T) {
 // TestCloseOpensNoCell closes a node that is alone, so that the plan still gives all cells to it.
 func TestCloseOpensNoCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+		w := newSimulation(t, 1)
 		w.nodeLeases, w.hostTime = true, time.Millisecond
 		w.join()
 		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
@@ -134,7 +134,7 @@ func TestCloseOpensNoCell(t *testing.T) {
 // TestCloseOfAllNodesPlansNothing closes both nodes of a cluster, each with a slow host: neither gives its other cells to the other one.
 func TestCloseOfAllNodesPlansNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+		w := newSimulation(t, 1)
 		w.nodeLeases, w.hostTime = true, time.Millisecond
 		w.join()
 		w.join()

@@ -169,14 +169,14 @@ func (s *simTable) checkLocked(by *simProcess, p Plan) {
 		if c.Holder != before.Holder && c.Holder != "" && (c.Holder != self || before.Owner != self) {
 			s.t.Errorf("%s has written the holder of cell %d: %v after %v", self, i, c, before)
 		}
-		if c.Holder == "" && before.Holder != "" && before.Holder != self && by.world.good(before.Holder, 2*s.ttl) {
+		if c.Holder == "" && before.Holder != "" && before.Holder != self && by.simulation.good(before.Holder, 2*s.ttl) {
 			s.t.Errorf("%s has removed the holder of cell %d: %v after %v", self, i, c, before)
 		}
 		if before.Owner == self && c.Owner != self && c.Avoid == self && by.isGood(simWait()) {
 			s.t.Errorf("%s has had no failure, and gives back cell %d: %v after %v", self, i, c, before)
 		}
 		switch {
-		case before.Owner != c.Owner && by.world.good(before.Owner, 2*s.ttl):
+		case before.Owner != c.Owner && by.simulation.good(before.Owner, 2*s.ttl):
 			moved++
 		case !c.isServed():
 			unsettled++

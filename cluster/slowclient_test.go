@@ -89,8 +89,8 @@ func answerOf(t *testing.T, c net.Conn, within time.Duration, request string) st
 	return string(text)
 }
 
-// TestStalledBodyOfPassedOnRequestEnds has clients that announce a body, and send none, or a malformed one.
-func TestStalledBodyOfPassedOnRequestEnds(t *testing.T) {
+// TestBodyThatStallsEndsItsPassedOnRequest has clients that announce a body, and send none, or a malformed one.
+func TestBodyThatStallsEndsItsPassedOnRequest(t *testing.T) {
 	reads := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	refuses := func(w http.ResponseWriter, _ *http.Request) {
 		// Until the transport reads the body. For a later Read, net/http of the node would wait with a mutex, and virtual time stops.
@@ -125,9 +125,9 @@ func TestStalledBodyOfPassedOnRequestEnds(t *testing.T) {
 	}
 }
 
-// TestStalledBodyIsNotADisconnect has a transport that notices the end of the request's context, which net/http ends with the body, before
+// TestBodyThatStallsIsNotADisconnect has a transport that notices the end of the request's context, which net/http ends with the body, before
 // the error of the body.
-func TestStalledBodyIsNotADisconnect(t *testing.T) {
+func TestBodyThatStallsIsNotADisconnect(t *testing.T) {
 	to := &target{body: &onceBody{Reader: iotest.ErrReader(os.ErrDeadlineExceeded)}}
 	_, _ = to.body.Read(make([]byte, 1))
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), passedKey{}, to))
@@ -165,8 +165,8 @@ func upgraded(t *testing.T, f func(owner net.Conn), client func(c net.Conn)) {
 	})
 }
 
-// TestSilentClientDoesNotKeepAWebSocket has an owner that writes after a long pause and closes its connection, and a client that closes none.
-func TestSilentClientDoesNotKeepAWebSocket(t *testing.T) {
+// TestClientThatIsSilentDoesNotKeepAWebSocket has an owner that writes after a long pause and closes its connection, and a client that closes none.
+func TestClientThatIsSilentDoesNotKeepAWebSocket(t *testing.T) {
 	late := func(owner net.Conn) {
 		time.Sleep(time.Hour)
 		_, _ = io.WriteString(owner, "late")

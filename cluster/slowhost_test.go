@@ -11,7 +11,7 @@ import (
 const slowTime = 10 * time.Minute
 
 // isGivenBack reports whether a node has given back a cell.
-func (w *world) isGivenBack() bool {
+func (w *simulation) isGivenBack() bool {
 	for _, c := range w.table.now().Plan.Cells {
 		if c.Avoid != "" {
 			return true
@@ -21,7 +21,7 @@ func (w *world) isGivenBack() bool {
 }
 
 // awaitQuietly waits until a condition is true. No node may give back a cell until then.
-func (w *world) awaitQuietly(limit time.Duration, name string, done func() bool) {
+func (w *simulation) awaitQuietly(limit time.Duration, name string, done func() bool) {
 	w.t.Helper()
 	w.await(limit, name, func() bool {
 		if w.isGivenBack() {
@@ -32,10 +32,10 @@ func (w *world) awaitQuietly(limit time.Duration, name string, done func() bool)
 	})
 }
 
-// TestSlowHostKeepsItsCell has a host that is opened for longer than nodes wait for a log.
-func TestSlowHostKeepsItsCell(t *testing.T) {
+// TestHostThatIsSlowKeepsItsCell has a host that is opened for longer than nodes wait for a log.
+func TestHostThatIsSlowKeepsItsCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+		w := newSimulation(t, 1)
 		w.hostTime = slowTime
 		w.join()
 		w.awaitQuietly(slowTime+time.Minute, "opening", func() bool { return w.owners() == 0 })
@@ -43,10 +43,10 @@ func TestSlowHostKeepsItsCell(t *testing.T) {
 	})
 }
 
-// TestSlowMove moves a cell whose host is closed for longer than nodes wait for a log.
-func TestSlowMove(t *testing.T) {
+// TestMoveThatIsSlow moves a cell whose host is closed for longer than nodes wait for a log.
+func TestMoveThatIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+		w := newSimulation(t, 1)
 		w.join()
 		w.await(time.Minute, "opening", func() bool { return w.owners() == 0 })
 		w.hostTime = slowTime
@@ -68,7 +68,7 @@ func (p *simProcess) serves() (list []int) {
 }
 
 // endAll closes all nodes.
-func (w *world) endAll() {
+func (w *simulation) endAll() {
 	for _, p := range w.processes {
 		p.leave()
 		if err := p.node.Close(context.Background()); err != nil {

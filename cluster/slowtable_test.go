@@ -41,8 +41,8 @@ func TestRenewalsDoNotWaitForReads(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(times), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 1)
-				p := &simProcess{world: w, joined: time.Now()}
+				w := newSimulation(t, 1)
+				p := &simProcess{simulation: w, joined: time.Now()}
 				table := &slowTable{tableOf: tableOf{w.table, p}, times: times}
 				n, err := Start(t.Context(), &Options{
 					Table: table, TTL: *simTTL, Cells: *simCells, Advertise: "http://node", Secret: []byte(testSecret), Open: p.open,

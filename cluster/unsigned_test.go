@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestUnsignedRequestsAreLogged sends requests with a wrong signature, from several addresses.
-func TestUnsignedRequestsAreLogged(t *testing.T) {
+// TestRequestsWithoutSignatureAreLogged sends requests with a wrong signature, from several addresses.
+func TestRequestsWithoutSignatureAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		n := &Node{o: Options{Secret: []byte(testSecret)}, log: slog.New(slog.NewTextHandler(&log, nil))}

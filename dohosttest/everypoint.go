@@ -148,7 +148,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []interr
 			return err
 		}
 		var err error
-		if err := s.settle(h); err != nil {
+		if err := s.waitIdle(h); err != nil {
 			return err
 		}
 		w.atStandstill(func() {

@@ -9,7 +9,7 @@ import (
 
 // TestExploreReturnsFailures explores an object with a bug: the test does not fail.
 func TestExploreReturnsFailures(t *testing.T) {
-	failures, summary := dohosttest.Explore(t, tornPurse())
+	failures, summary := dohosttest.Explore(t, splitAccountScenario())
 	if len(failures) == 0 || !strings.Contains(failures[0].Error(), "check: the account holds 70, want 100") ||
 		!strings.Contains(failures[0].Error(), "replay: go test -run '^TestExploreReturnsFailures$' . -dohosttest.replay='split-account/a:") {
 		t.Errorf("failures: %q", failures)
@@ -21,7 +21,7 @@ func TestExploreReturnsFailures(t *testing.T) {
 
 // TestReplayIsARunOfItsOwn does the run of a failure again, and nothing else.
 func TestReplayIsARunOfItsOwn(t *testing.T) {
-	s := tornPurse()
+	s := splitAccountScenario()
 	failures, _ := dohosttest.Explore(t, s)
 	if len(failures) == 0 {
 		t.Fatal("no failures")

@@ -107,9 +107,9 @@ func (h *history) runClients(_ context.Context, host *Host) error {
 		return first
 	}
 	h.run.atStandstill(func() { h.endingsOver = true })
-	h.run.calm.Store(true)
-	if h.x.settle > 0 {
-		host.Advance(h.x.settle)
+	h.run.checking.Store(true)
+	if h.x.settleTime > 0 {
+		host.Advance(h.x.settleTime)
 	} else if err := host.WaitIdle(0); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func TestReplayChildLinearizable(t *testing.T) {
 		return
 	}
 	dohosttest.Linearizable(t, dohosttest.Workload[int, int, int]{
-		Classes: tornPurse().Classes,
+		Classes: splitAccountScenario().Classes,
 		Model: dohosttest.Model[int, int, int]{
 			Init: func() int { return 0 },
 			Step: func(s, in int) (int, int) {

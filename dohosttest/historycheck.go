@@ -76,14 +76,14 @@ func (x *workload) partition(ops []porcupine.Operation) (parts [][]porcupine.Ope
 	return parts
 }
 
-// judge returns an error if the history is not linearizable. If the run has an error, judge returns
+// verify returns an error if the history is not linearizable. If the run has an error, verify returns
 // that.
-func (h *history) judge() error { return h.judgeWithin(h.x.checkTimeout) }
+func (h *history) verify() error { return h.verifyWithin(h.x.checkTimeout) }
 
 // noOrder reports whether the history is found not linearizable within a short time.
-func (h *history) noOrder() bool { return errors.Is(h.judgeWithin(h.x.checkTimeout/20), errNoOrder) }
+func (h *history) noOrder() bool { return errors.Is(h.verifyWithin(h.x.checkTimeout/20), errNoOrder) }
 
-func (h *history) judgeWithin(patience time.Duration) error {
+func (h *history) verifyWithin(patience time.Duration) error {
 	if h.err != nil {
 		return h.err
 	}

@@ -47,7 +47,7 @@ func written(t *testing.T, lines string) *history {
 
 // Lines of one instant have an order. A call with an unknown result may take effect later,
 // or never.
-func TestLinearizableJudgesHistories(t *testing.T) {
+func TestLinearizableChecksHistories(t *testing.T) {
 	for lines, legal := range map[string]bool{
 		"0 calls 5; 0 has 5; 1 calls 0; 1 has 5":                                           true,
 		"0 calls 5; 0 has 5; 1 calls 0; 1 has 0":                                           false,
@@ -77,7 +77,7 @@ func TestLinearizableJudgesHistories(t *testing.T) {
 		"0 calls 5; 0 has 5; 1 calls 6; 2 calls 0; 2 has 5; 2 calls 0; 2 has 5; 1 refused": true,
 	} {
 		h := written(t, lines)
-		if got := h.judge(); (got == nil) != legal || got != nil && !errors.Is(got, errNoOrder) {
+		if got := h.verify(); (got == nil) != legal || got != nil && !errors.Is(got, errNoOrder) {
 			t.Errorf("%s\n%v, want linearizable: %v", h.table(), got, legal)
 		}
 	}

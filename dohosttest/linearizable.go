@@ -119,11 +119,11 @@ func Linearizable[S, In, Out any](t *testing.T, w Workload[S, In, Out]) {
 
 // workload is a Workload without its types.
 type workload struct {
-	classes  []dohost.Class
-	options  dohost.Options
-	services []*FakeService
-	reset    func()
-	settle   time.Duration
+	classes    []dohost.Class
+	options    dohost.Options
+	services   []*FakeService
+	reset      func()
+	settleTime time.Duration
 
 	init   func() any
 	step   func(s, in any) (next, out any)
@@ -152,7 +152,7 @@ func as[T any](v any) T {
 // untyped sets defaults, and hides types.
 func (w *Workload[S, In, Out]) untyped() *workload {
 	x := &workload{
-		classes: w.Classes, options: w.Options, services: w.Services, reset: w.Reset, settle: w.SettleTime,
+		classes: w.Classes, options: w.Options, services: w.Services, reset: w.Reset, settleTime: w.SettleTime,
 		clients: w.Clients, calls: w.Calls, runs: w.Runs, seed: w.Seed, chance: w.Chance, sharedLog: w.SharedLog, kinds: w.Endings, checkTimeout: w.CheckTimeout,
 		init:   func() any { return w.Model.Init() },
 		step:   func(s, in any) (any, any) { return w.Model.Step(as[S](s), as[In](in)) },

@@ -172,8 +172,8 @@ func TestLinearizableFindsBrokenObjects(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := v.x.try(t, p)
-			if err := differAt(v.bad, again); err != nil || !errors.Is(again.judge(), errNoOrder) {
-				t.Errorf("the line replays something else: %v, %v", err, again.judge())
+			if err := differAt(v.bad, again); err != nil || !errors.Is(again.verify(), errNoOrder) {
+				t.Errorf("the line replays something else: %v, %v", err, again.verify())
 			}
 		})
 	}

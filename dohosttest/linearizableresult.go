@@ -42,7 +42,7 @@ func (x *workload) search(t *testing.T) *linearizableResult {
 				return v
 			}
 		}
-		if v.err = h.judge(); v.err != nil {
+		if v.err = h.verify(); v.err != nil {
 			v.shrinkFailure(t, h)
 			return v
 		}
@@ -131,7 +131,7 @@ func (x *workload) replay(t *testing.T, text string) {
 		t.Fatalf("-dohosttest.replay: %v", err)
 	}
 	h := x.try(t, p)
-	v := &linearizableResult{x: x, bad: h, err: h.judge()}
+	v := &linearizableResult{x: x, bad: h, err: h.verify()}
 	v.add(h)
 	if v.err != nil {
 		t.Error(v.text(t.Name(), t.ArtifactDir()))

@@ -30,14 +30,14 @@ func (w *scenarioRun) sinceEnding() (ps []Point) {
 	if len(w.endings) == 0 {
 		return nil
 	}
-	struck := false
+	ended := false
 	for _, l := range w.log.lines {
 		switch {
 		case l.point == nil:
-		case struck:
+		case ended:
 			ps = append(ps, *l.point)
 		case l.point.Object == w.endings[0].Point.Object && l.point.Index == w.endings[0].Point.Index:
-			struck = true
+			ended = true
 		}
 	}
 	return ps

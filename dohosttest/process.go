@@ -147,7 +147,7 @@ func (s *currentProcess) wait() *process {
 func (w *scenarioRun) end(kept bool) { w.endFor(kept, 0) }
 
 // endFor is end, with a pause between the two processes.
-func (w *scenarioRun) endFor(kept bool, away time.Duration) {
+func (w *scenarioRun) endFor(kept bool, pause time.Duration) {
 	old := w.current.remove()
 	percent := 0
 	if kept {
@@ -155,7 +155,7 @@ func (w *scenarioRun) endFor(kept bool, away time.Duration) {
 	}
 	fs := old.fs.Crash(percent, 1)
 	w.abandonProcess(old)
-	time.Sleep(away) // all other goroutines wait for permission
+	time.Sleep(pause) // all other goroutines wait for permission
 	w.startNext(fs, old)
 }
 

@@ -138,8 +138,8 @@ func checkPlaces(places []dohost.Place) error {
 }
 
 // about returns the part of a log for a failure.
-func (j *eventLog) about(struck bool) string {
-	if struck {
+func (j *eventLog) about(ended bool) string {
+	if ended {
 		return j.around(8, 16)
 	}
 	j.mu.Lock()

@@ -41,7 +41,7 @@ func (p *splitAccount) Sum(ctx context.Context, _ int) (int, error) {
 	return left + right, errors.Join(err, err2)
 }
 
-func tornPurse() dohosttest.Scenario {
+func splitAccountScenario() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(splitAccounts, func(_ context.Context, st *dohost.State) (*splitAccount, error) { return &splitAccount{st}, nil }, nil)},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
@@ -62,7 +62,7 @@ func tornPurse() dohosttest.Scenario {
 // TestReplayChildEveryPoint fails in the child of TestReplayLineRepeatsFailure, and is empty elsewhere.
 func TestReplayChildEveryPoint(t *testing.T) {
 	if os.Getenv(childEnv) != "" {
-		s := tornPurse()
+		s := splitAccountScenario()
 		s.Batched = os.Getenv(childEnv) == "batched"
 		dohosttest.EveryPoint(t, s)
 	}

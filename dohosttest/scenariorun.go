@@ -64,8 +64,8 @@ type scenarioRun struct {
 	disturbed             bool          // the test has ended something itself, or made the disk fail
 	firstAt               time.Duration // time of the first ending
 
-	calm atomic.Bool // nothing is interrupted any more, for the check
-	over atomic.Bool // the bubble has ended
+	checking atomic.Bool // nothing is interrupted any more, for the check
+	over     atomic.Bool // the bubble has ended
 
 	log eventLog
 }

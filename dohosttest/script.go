@@ -92,10 +92,10 @@ func (s *Simulation) draw(seed uint64) *script {
 }
 
 func drawFault(r *rand.Rand, at time.Duration) action {
-	away := []time.Duration{0, time.Second, time.Minute, 2 * time.Hour}
+	pauses := []time.Duration{0, time.Second, time.Minute, 2 * time.Hour}
 	return action{
 		at: at, fault: faultDowntime + fault(r.IntN(int(faultRestart))),
-		ending: []dohost.EndMode{eviction.EndPowerCut, eviction.EndKill}[r.IntN(2)], downtime: away[r.IntN(len(away))],
+		ending: []dohost.EndMode{eviction.EndPowerCut, eviction.EndKill}[r.IntN(2)], downtime: pauses[r.IntN(len(pauses))],
 	}
 }
 

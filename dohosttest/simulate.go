@@ -191,9 +191,9 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 	tr.err = w.runInBubble(t, func(ctx context.Context, h *Host) error {
 		err := s.act(ctx, h, sc, tr)
 		if err == nil {
-			err = s.settle(h)
+			err = s.waitIdle(h)
 			w.atStandstill(func() { w.drawEnding = nil }) // the check must not be disturbed
-			w.calm.Store(true)
+			w.checking.Store(true)
 		}
 		tr.took = time.Since(w.began)
 		w.atStandstill(func() { tr.points = w.points() })
@@ -285,8 +285,8 @@ func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 	return s.Ops[a.op].Do(ctx, h, rand.New(rand.NewPCG(a.seed, 0)))
 }
 
-// settle waits until a run is at rest.
-func (s *Scenario) settle(h *Host) error {
+// waitIdle waits until a run is at rest.
+func (s *Scenario) waitIdle(h *Host) error {
 	if s.SettleTime > 0 {
 		h.Advance(s.SettleTime)
 		return nil

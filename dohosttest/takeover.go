@@ -125,7 +125,7 @@ func (l *stepLease) step(op string) {
 // misroute returns the host of the former owner for some calls of each client in a random run, until it has noticed the take-over.
 func (w *scenarioRun) misroute() *dohost.Host {
 	former := w.formerOwner.Load()
-	if former == nil || !w.order.drawn || w.calm.Load() {
+	if former == nil || !w.order.drawn || w.checking.Load() {
 		return nil
 	}
 	select {

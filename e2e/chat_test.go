@@ -15,9 +15,9 @@ import (
 // casesOfChat is the number of cases of a conversation, so that a missing one is noticed.
 const casesOfChat = 13
 
-// TestPublishedChatClients runs the cases of useAgentChat, with the AI SDK of each generation, in a browser, and
+// TestChatClientsAsPublished runs the cases of useAgentChat, with the AI SDK of each generation, in a browser, and
 // compares the clients' frames with the recordings.
-func TestPublishedChatClients(t *testing.T) {
+func TestChatClientsAsPublished(t *testing.T) {
 	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
 	install(t)
 	bin := buildServer(t)

@@ -27,8 +27,8 @@ const (
 // runTime is the time limit for the cases of one generation and place.
 const runTime = 2 * time.Minute
 
-// TestPublishedClients runs the cases, and compares the frames with the recordings.
-func TestPublishedClients(t *testing.T) {
+// TestClientsAsPublished runs the cases, and compares the frames with the recordings.
+func TestClientsAsPublished(t *testing.T) {
 	tool(t, "node")
 	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
 	install(t)

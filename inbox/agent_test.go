@@ -15,7 +15,7 @@ import (
 
 // TestAgentAnswersBatch sends three messages together, and a fourth while the model answers them.
 func TestAgentAnswersBatch(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		send(t, ctx, h, fromAda("1", "2", "3")...)
@@ -32,7 +32,7 @@ func TestAgentAnswersBatch(t *testing.T) {
 
 // TestAgentAnswersEachRequest mixes messages without a request id and two requests, one of them sent twice.
 func TestAgentAnswersEachRequest(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		ask := func(id, from, request string) inbox.Message {
@@ -63,7 +63,7 @@ func TestAgentAnswersEachRequest(t *testing.T) {
 
 // TestAgentsShareCollection has two agents over one collection. The response of one to the other is not work for it.
 func TestAgentsShareCollection(t *testing.T) {
-	m, other := &clerkModel{}, &clerkModel{}
+	m, other := &answerModel{}, &answerModel{}
 	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	cook := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "cook", Model: other})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -84,7 +84,7 @@ func TestAgentsShareCollection(t *testing.T) {
 
 // TestAgentRepeatsFailedCycle has a model that fails twice.
 func TestAgentRepeatsFailedCycle(t *testing.T) {
-	m := &clerkModel{fail: func(asked int) error {
+	m := &answerModel{fail: func(asked int) error {
 		if asked <= 2 {
 			return errors.New("the model is busy")
 		}
@@ -111,7 +111,7 @@ func TestAgentRepeatsFailedCycle(t *testing.T) {
 // TestAgentStoresChunks reads the chunks while the model answers, and after it.
 func TestAgentStoresChunks(t *testing.T) {
 	chunks := chat.StoredChunks("chunks", nil)
-	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}, Chunks: chunks})
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &answerModel{}, Chunks: chunks})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		send(t, ctx, h, fromAda("1", "2")...)
 		h.Advance(5 * time.Second)
@@ -136,7 +136,7 @@ func TestAgentStoresChunks(t *testing.T) {
 
 // TestAgentPromptIsBounded sends more messages than the prompt may have.
 func TestAgentPromptIsBounded(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, MaxMessages: 3})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		for _, text := range []string{"1", "2", "3"} {
@@ -148,7 +148,7 @@ func TestAgentPromptIsBounded(t *testing.T) {
 }
 
 func TestAgentMistakes(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	plain := dohost.Collection[inbox.Message]{Name: "plain", Key: func(m inbox.Message) string { return m.ID }}
 	for want, in := range map[string]*inbox.Inbox[desk, inbox.Message, inbox.Response]{
 		`ForMessages without an Agent or a collection`: inbox.ForMessages[desk](&messages, nil),
@@ -172,7 +172,7 @@ func TestAgentMistakes(t *testing.T) {
 // TestAgentWaitsForBudget exhausts the budget of a day. The next message remains in the inbox, without a failed attempt although its
 // incarnations end, and is answered on the next day.
 func TestAgentWaitsForBudget(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, Budget: chat.Budget{Day: chat.Limit{Tokens: 1}}})
 	in.OnError = func(_ *desk, _ context.Context, err error, _ []dohost.Row[inbox.Message]) { t.Error(err) }
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {

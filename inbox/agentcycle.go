@@ -168,8 +168,8 @@ func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collectio
 	}
 	w := &chunkWriter{store: of.Storage(), place: placeOf(ctx)}
 	ctx = context.WithValue(ctx, writerKey{}, w)
-	by := newAsker(ctx, of, a.Name, messages.Name, c.Pending)
-	ctx = context.WithValue(ctx, askerKey{}, by)
+	by := newRequester(ctx, of, a.Name, messages.Name, c.Pending)
+	ctx = context.WithValue(ctx, requesterKey{}, by)
 	if ctx, err = a.inGeneration(ctx, w); err != nil {
 		return r, err
 	}

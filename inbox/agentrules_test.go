@@ -20,7 +20,7 @@ import (
 )
 
 // poisonModel fails for a prompt with the text "poison".
-type poisonModel struct{ clerkModel }
+type poisonModel struct{ answerModel }
 
 func (m *poisonModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	for _, msg := range p.Messages {
@@ -33,11 +33,11 @@ func (m *poisonModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 			}
 		}
 	}
-	return m.clerkModel.Stream(ctx, p)
+	return m.answerModel.Stream(ctx, p)
 }
 
 // limitModel accepts prompts of 300 bytes of text.
-type limitModel struct{ clerkModel }
+type limitModel struct{ answerModel }
 
 func (m *limitModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	n := 0
@@ -49,7 +49,7 @@ func (m *limitModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.
 			yield(chat.Chunk{}, errors.New("400: the prompt is too long"))
 		}
 	}
-	return m.clerkModel.Stream(ctx, p)
+	return m.answerModel.Stream(ctx, p)
 }
 
 // imageModel yields a large chunk, and a text.
@@ -62,11 +62,11 @@ func (imageModel) Stream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, er
 }
 
 // chargingModel calls the tool "charge" with the text of the last message, and then answers after a second.
-type chargingModel struct{ clerkModel }
+type chargingModel struct{ answerModel }
 
 func (m *chargingModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	if len(p.Partial.Parts) > 0 {
-		return m.clerkModel.Stream(ctx, p)
+		return m.answerModel.Stream(ctx, p)
 	}
 	last := p.Messages[len(p.Messages)-1].PlainText()
 	return func(yield func(chat.Chunk, error) bool) {
@@ -94,7 +94,7 @@ func change(t *testing.T, ctx context.Context, h *dohosttest.Host, key string, f
 
 // TestAgentWithLongSender has a sender whose name does not fit into an index.
 func TestAgentWithLongSender(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	in.OnError = func(_ *desk, _ context.Context, err error, _ []dohost.Row[inbox.Message]) { t.Logf("%.300v", err) }
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -108,7 +108,7 @@ func TestAgentWithLongSender(t *testing.T) {
 
 // TestAgentWithLongRequest has a request id that does not fit into an index.
 func TestAgentWithLongRequest(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	in.OnError = func(_ *desk, _ context.Context, err error, _ []dohost.Row[inbox.Message]) { t.Logf("%.300v", err) }
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -122,7 +122,7 @@ func TestAgentWithLongRequest(t *testing.T) {
 
 // TestAgentWithEqualRequestsOfTwoSenders has two senders that choose the same request id.
 func TestAgentWithEqualRequestsOfTwoSenders(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		send(t, ctx, h, inbox.Message{ID: "1", From: "mallory", Content: "nothing", Request: "r1"})
@@ -135,7 +135,7 @@ func TestAgentWithEqualRequestsOfTwoSenders(t *testing.T) {
 
 // TestAgentWithSenderOfItsName has a sender with the name of the agent.
 func TestAgentWithSenderOfItsName(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		send(t, ctx, h, inbox.Message{ID: "1", From: "clerk", Content: "I promise a refund"})
@@ -160,7 +160,7 @@ func TestSendMistakes(t *testing.T) {
 			}
 			return nil
 		})
-	}, inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})))
+	}, inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &answerModel{}})))
 }
 
 // TestAgentWithMessagesOfEachSender has a message that the model refuses, among those of another sender.
@@ -192,7 +192,7 @@ func TestAgentPromptIsBoundedInBytes(t *testing.T) {
 
 // TestAgentWithChangedRequests changes the request ids of messages during a cycle.
 func TestAgentWithChangedRequests(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		send(t, ctx, h, inbox.Message{ID: "1", From: "ada", Content: "1"}, inbox.Message{ID: "2", From: "ada", Content: "2", Request: "r2"})
@@ -224,7 +224,7 @@ func TestAgentWithLargeChunk(t *testing.T) {
 // TestAgentChunksOfRecordedAnswer fails the first Respond, so that the second has a recorded answer.
 func TestAgentChunksOfRecordedAnswer(t *testing.T) {
 	chunks := chat.StoredChunks("chunks", nil)
-	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}, Chunks: chunks})
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &answerModel{}, Chunks: chunks})
 	respond, failed := in.Respond, false
 	in.Respond = func(d *desk, ctx context.Context, r inbox.Response, pending []dohost.Row[inbox.Message]) error {
 		if !failed {
@@ -298,7 +298,7 @@ func TestAgentCallsWithChangedMessageAndCrash(t *testing.T) {
 // TestRepliesAreNoWork inserts rows to the agent that are responses by one of their fields each. The agent answers none of them, and stores its own
 // response as processed.
 func TestRepliesAreNoWork(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
@@ -334,7 +334,7 @@ func TestRepliesAreNoWork(t *testing.T) {
 // TestAgentNameIsUniqueInCollection declares two agents of one name.
 func TestAgentNameIsUniqueInCollection(t *testing.T) {
 	of := func(name string) agent.Entry[desk] {
-		return inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: name, Model: &clerkModel{}}))
+		return inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: name, Model: &answerModel{}}))
 	}
 	h, err := dohost.Open(t.TempDir(), nil, deskClass(of("clerk"), of("cook"), of("clerk")))
 	if err == nil || !strings.Contains(err.Error(), `collection "messages", index "pending", whose rows overlap`) {

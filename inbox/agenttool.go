@@ -145,11 +145,11 @@ func (t *AgentTool) tool() chat.Tool {
 	return tool
 }
 
-// askerKey is the context key of the asker.
-type askerKey struct{}
+// requesterKey is the context key of the requester.
+type requesterKey struct{}
 
-// asker is the agent whose cycle runs.
-type asker struct {
+// requester is the agent whose cycle runs.
+type requester struct {
 	ref  Ref
 	name string
 	path []Address // the agents that wait for each other, from the first to this one
@@ -163,11 +163,11 @@ type asker struct {
 }
 
 // waiter returns the cycle, for the wake-up.
-func (by *asker) waiter() waiter { return waiter{by.ref.Object().ID(), by.call} }
+func (by *requester) waiter() waiter { return waiter{by.ref.Object().ID(), by.call} }
 
-// newAsker returns the agent whose cycle has the pending messages. All messages of a request have the same path,
+// newRequester returns the agent whose cycle has the pending messages. All messages of a request have the same path,
 // unless the program has inserted one with another path: then the longest path counts.
-func newAsker(ctx context.Context, of Ref, name, collection string, pending []dohost.Row[Message]) *asker {
+func newRequester(ctx context.Context, of Ref, name, collection string, pending []dohost.Row[Message]) *requester {
 	var path []Address
 	for _, row := range pending {
 		if m := row.Value; m.Request != "" && len(m.Path) > len(path) {
@@ -175,7 +175,7 @@ func newAsker(ctx context.Context, of Ref, name, collection string, pending []do
 		}
 	}
 	path = append(slices.Clone(path), Address{of.Object().ID().String(), name})
-	return &asker{
+	return &requester{
 		ref: of, name: name, path: path, deadline: cycleDeadline(pending), call: of.Rows().CallID(ctx), place: placeOf(ctx),
 		collection: collection, message: pending[0].Key,
 	}
@@ -183,7 +183,7 @@ func newAsker(ctx context.Context, of Ref, name, collection string, pending []do
 
 // mayAsk returns an error if the agent must not ask another one. An asked agent without Messages may have the address of another agent,
 // which waits for nothing.
-func (by *asker) mayAsk(t *AgentTool, to Address) error {
+func (by *requester) mayAsk(t *AgentTool, to Address) error {
 	if err := agenttool.CheckDepth(by.path, cmp.Or(t.Depth, agenttool.MaxDepth)); err != nil || t.Messages == nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (by *asker) mayAsk(t *AgentTool, to Address) error {
 
 // call is the function of the tool.
 func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (out agenttool.Output, err error) {
-	by := ctx.Value(askerKey{}).(*asker)
+	by := ctx.Value(requesterKey{}).(*requester)
 	call, _ := chat.CallFrom(ctx)
 	object := by.ref.Object().ID()
 	if t.To != nil {
@@ -230,7 +230,7 @@ func (t *AgentTool) call(ctx context.Context, input json.RawMessage) (out agentt
 }
 
 // deadline returns the deadline of a request of a given time. It is at most the deadline of the asking cycle.
-func (t *AgentTool) deadline(by *asker, created time.Time) time.Time {
+func (t *AgentTool) deadline(by *requester, created time.Time) time.Time {
 	limit := agenttool.Timeout(t.Timeout)
 	if limit == 0 {
 		return by.deadline

@@ -27,7 +27,7 @@ type relay struct {
 }
 
 // asked are the last messages of the prompts of a test, which EveryPoint forgets.
-type asked struct{ clerkModel }
+type asked struct{ answerModel }
 
 func (m *relay) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	text := p.Messages[len(p.Messages)-1].PlainText()

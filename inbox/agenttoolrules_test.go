@@ -73,7 +73,7 @@ func TestAgentToolWithParkedRequest(t *testing.T) {
 		}
 	}, team(func(a *inbox.Agent, _ []inbox.AgentTool) {
 		if a.Name == "b" {
-			a.Model, a.Options.MaxAttempts = &clerkModel{fail: func(int) error { return errors.New("broken") }}, 2
+			a.Model, a.Options.MaxAttempts = &answerModel{fail: func(int) error { return errors.New("broken") }}, 2
 		}
 	}, "a", "b")...)
 }
@@ -311,7 +311,7 @@ func TestAgentToolMistakes(t *testing.T) {
 		`two tools have the name "x"`: {Name: "x", Messages: &messages},
 		`tool "b": the Parameters`:    {Name: "b", Messages: &messages, Parameters: json.RawMessage(`{"type":`)},
 	} {
-		a := &inbox.Agent{Name: "a", Model: &clerkModel{}, Agents: []inbox.AgentTool{tool}, Tools: []chat.Tool{
+		a := &inbox.Agent{Name: "a", Model: &answerModel{}, Agents: []inbox.AgentTool{tool}, Tools: []chat.Tool{
 			{ToolSpec: chat.ToolSpec{Name: "x"}, Run: func(context.Context, json.RawMessage) (any, error) { return nil, nil }},
 		}}
 		h, err := dohost.Open(t.TempDir(), nil, deskClass(inbox.On(inbox.ForMessages[desk](&messages, a))))
@@ -331,7 +331,7 @@ func TestAgentToolKeep(t *testing.T) {
 		ok          bool
 	}{{0, -1, true}, {time.Hour, 59 * time.Minute, true}, {time.Hour, time.Hour, false}, {time.Hour, -1, false}, {2 * time.Minute, 0, false}} {
 		tool := inbox.AgentTool{Name: "b", Messages: &messages, Timeout: c.limit}
-		a := &inbox.Agent{Name: "a", Model: &clerkModel{}, Keep: c.keep, Agents: []inbox.AgentTool{tool}}
+		a := &inbox.Agent{Name: "a", Model: &answerModel{}, Keep: c.keep, Agents: []inbox.AgentTool{tool}}
 		h, err := dohost.Open(t.TempDir(), nil, deskClass(inbox.On(inbox.ForMessages[desk](&messages, a))))
 		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), `the agent tool "b" may wait as long or longer`) {
 			t.Errorf("Keep %v, a limit of %v: %v", c.keep, c.limit, err)

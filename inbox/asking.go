@@ -26,8 +26,8 @@ const (
 )
 
 // postponed returns the error that postpones a cycle by the time after, or until the deadline of a request if that is earlier: of a request to another
-// agent, or of that which the cycle answers. The time counts from this call: other tools of the step may run much longer. See asker.rest.
-func (by *asker) postponed(after time.Duration, deadline time.Time, why error) error {
+// agent, or of that which the cycle answers. The time counts from this call: other tools of the step may run much longer. See requester.rest.
+func (by *requester) postponed(after time.Duration, deadline time.Time, why error) error {
 	at := time.Now().Add(after)
 	if !deadline.IsZero() && deadline.Before(at) {
 		at = deadline
@@ -38,7 +38,7 @@ func (by *asker) postponed(after time.Duration, deadline time.Time, why error) e
 
 // rest returns the error of a cycle that ends as postponed, with the time that is left. The repetition is never before the deadline of a request:
 // rows wait for whole milliseconds.
-func (by *asker) rest(err error) error {
+func (by *requester) rest(err error) error {
 	p, ok := errors.AsType[*agent.PostponeError](err)
 	if !ok || by.until.IsZero() {
 		return err
@@ -47,7 +47,7 @@ func (by *asker) rest(err error) error {
 }
 
 // ask returns the response to a request. If it has no outcome yet, the error is an agent.PostponeError.
-func (t *AgentTool) ask(ctx context.Context, by *asker, object dohost.ID, m Message) (r Message, err error) {
+func (t *AgentTool) ask(ctx context.Context, by *requester, object dohost.ID, m Message) (r Message, err error) {
 	if t.Messages == nil {
 		return t.askOutside(ctx, by, m)
 	}
@@ -78,7 +78,7 @@ func isLate(r Message, deadline time.Time) bool {
 
 // look inserts a request into an object, unless an earlier run of the cycle has done so, and returns its outcome. If the object cannot be called,
 // the error is an agent.PostponeError, or errLate after the time limit.
-func (t *AgentTool) look(ctx context.Context, by *asker, object dohost.ID, m Message) (o outcome, err error) {
+func (t *AgentTool) look(ctx context.Context, by *requester, object dohost.ID, m Message) (o outcome, err error) {
 	s := by.ref.Storage()
 	row, known, err := askedRows.Get(ctx, s, askedKey(by.place, m.Request))
 	if err != nil {
@@ -119,7 +119,7 @@ func (t *AgentTool) look(ctx context.Context, by *asker, object dohost.ID, m Mes
 }
 
 // askOutside asks an agent that has no Messages, and waits for the response.
-func (t *AgentTool) askOutside(ctx context.Context, by *asker, m Message) (r Message, err error) {
+func (t *AgentTool) askOutside(ctx context.Context, by *requester, m Message) (r Message, err error) {
 	stored, err := until(ctx, m.Deadline, func(ctx context.Context) (Message, error) { return t.Insert(ctx, by.ref, m) })
 	if err != nil {
 		return r, err

@@ -71,15 +71,15 @@ func wakeFiber[O any]() agent.Entry[O] {
 	}, &agent.KindOptions{KeepCompleted: time.Minute, KeepFailed: time.Minute, Quiet: true})
 }
 
-// settleWritten notices the outcomes of requests that the write of a row makes: it is a response, or the message has left the inbox.
-func settleWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
+// finishWritten notices the outcomes of requests that the write of a row makes: it is a response, or the message has left the inbox.
+func finishWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
 	for key := range w.Places(replyIndex) {
 		rows, err := awaited.List(ctx, of.Storage(), &dohost.Query[awaitedRow]{Index: byResponse, Equal: dohost.KeyOf(w.Collection) + key})
 		if err != nil {
 			return err
 		}
 		for _, row := range rows {
-			if err := settle(ctx, of, row.Value); err != nil {
+			if err := finishRequest(ctx, of, row.Value); err != nil {
 				return err
 			}
 		}
@@ -87,13 +87,13 @@ func settleWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
 	if leftInbox(w) == "" {
 		return nil
 	}
-	return errors.Join(settleID(ctx, of, w.Collection, w.Key), forgetAsked(ctx, of.Storage(), w.Collection, w.Key))
+	return errors.Join(finishRequestID(ctx, of, w.Collection, w.Key), forgetAsked(ctx, of.Storage(), w.Collection, w.Key))
 }
 
-// settleParked notices that messages were parked.
-func settleParked(ctx context.Context, of agent.Handle, collection string, keys []string) error {
+// finishParked notices that messages were parked.
+func finishParked(ctx context.Context, of agent.Handle, collection string, keys []string) error {
 	for _, key := range keys {
-		if err := settleID(ctx, of, collection, key); err != nil {
+		if err := finishRequestID(ctx, of, collection, key); err != nil {
 			return err
 		}
 	}
@@ -122,17 +122,17 @@ func waitedFor(places iter.Seq2[dohost.Key, dohost.Cursor]) dohost.Key {
 	return ""
 }
 
-// settleID is settle for the request with an id, if a cycle waits for it.
-func settleID(ctx context.Context, of Ref, collection, id string) error {
+// finishRequestID is finishRequest for the request with an id, if a cycle waits for it.
+func finishRequestID(ctx context.Context, of Ref, collection, id string) error {
 	row, ok, err := awaited.Get(ctx, of.Storage(), awaitedKey(collection, id))
 	if err != nil || !ok {
 		return err
 	}
-	return settle(ctx, of, row.Value)
+	return finishRequest(ctx, of, row.Value)
 }
 
-// settle deletes the row of a request that has an outcome, and wakes the cycle that waits for it.
-func settle(ctx context.Context, of Ref, r awaitedRow) error {
+// finishRequest deletes the row of a request that has an outcome, and wakes the cycle that waits for it.
+func finishRequest(ctx context.Context, of Ref, r awaitedRow) error {
 	if _, err := awaited.Delete(ctx, of.Storage(), awaitedKey(r.Collection, r.ID)); err != nil {
 		return err
 	}

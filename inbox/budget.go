@@ -114,7 +114,7 @@ func DecideBudget(ctx context.Context, of Ref, d *BudgetDecision) error {
 		var over bool
 		if over, err = q.isOver(ctx, of); over && err == nil {
 			ok = false
-			_, err = q.end(ctx, of, BudgetWithdrawn, nil, settledMessages)
+			_, err = q.end(ctx, of, BudgetWithdrawn, nil, waitsPerBatch)
 		}
 	}
 	switch {
@@ -123,7 +123,7 @@ func DecideBudget(ctx context.Context, of Ref, d *BudgetDecision) error {
 	case !ok:
 		return fmt.Errorf("%w: %.64q", ErrNoQuestion, d.Question)
 	case !d.Approve:
-		_, err := q.end(ctx, of, BudgetDenied, d, settledMessages)
+		_, err := q.end(ctx, of, BudgetDenied, d, waitsPerBatch)
 		return err
 	}
 	return q.approve(ctx, of, d)
@@ -136,7 +136,7 @@ func (q *questionRow) approve(ctx context.Context, of Ref, d *BudgetDecision) er
 			return err
 		}
 		same, err := questions.List(ctx, of.Storage(), &dohost.Query[questionRow]{Index: byScope, Equal: q.scopeKey()})
-		most, n := settledMessages, 0 // of all questions together
+		most, n := waitsPerBatch, 0 // of all questions together
 		for _, row := range same {
 			action, by := BudgetWithdrawn, (*BudgetDecision)(nil)
 			if row.Value.ID == q.ID {

@@ -114,7 +114,7 @@ func wantNoQuestion(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 // TestBudgetApproved has three cycles that find a budget exhausted, each several times, in several incarnations. They have one question, which is
 // reported once. The approval makes all messages due immediately, and counts once.
 func TestBudgetApproved(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, reports func() []string) {
 		day := time.Now().UTC().Format(time.DateOnly)
 		send(t, ctx, h, fromAda("1", "2")...)
@@ -161,7 +161,7 @@ func TestBudgetApproved(t *testing.T) {
 
 // TestBudgetDenied refuses a question. The messages are parked, waits for their responses end, and a retry asks again.
 func TestBudgetDenied(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, reports func() []string) {
 		send(t, ctx, h, fromAda("1")...)
 		h.Advance(5 * time.Second)
@@ -220,7 +220,7 @@ func TestBudgetDenied(t *testing.T) {
 // TestBudgetOfAnotherDay lets the day of a question pass. A decision about it has no effect, and the first cycle of the next day makes the
 // messages of the others due.
 func TestBudgetOfAnotherDay(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, _ func() []string) {
 		untilMidnight := func(but time.Duration) {
 			h.Advance(time.Until(time.Now().UTC().Truncate(24 * time.Hour).Add(24*time.Hour - but)))
@@ -256,7 +256,7 @@ func TestBudgetOfAnotherDay(t *testing.T) {
 
 // TestBudgetGrantedOtherwise grants a scope in the program. The first cycle that looks makes the messages of all groups due.
 func TestBudgetGrantedOtherwise(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, reports func() []string) {
 		send(t, ctx, h, fromAda("1")...)
 		h.Advance(5 * time.Second)
@@ -294,7 +294,7 @@ func TestBudgetGrantedOtherwise(t *testing.T) {
 
 // TestBudgetMessagesLeave deletes a message that waits, and lets the deadline of another one pass. The question ends with the last of them.
 func TestBudgetMessagesLeave(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, _ func() []string) {
 		send(t, ctx, h, fromAda("1")...)
 		h.Advance(5 * time.Second)
@@ -357,13 +357,13 @@ func TestBudgetUntilDeadline(t *testing.T) {
 		if list := openQuestions(t, ctx, h); len(list) != 1 || list[0].Messages != 1 {
 			t.Errorf("questions: %+v", list)
 		}
-	}, thrifty("clerk", &clerkModel{}, ofDay(1)))
+	}, thrifty("clerk", &answerModel{}, ofDay(1)))
 }
 
 // TestBudgetGrantedDuringRefusal grants a budget when the call of a cycle is refused already, and its question is not stored yet. The cycle is repeated
 // after a second, without a question.
 func TestBudgetGrantedDuringRefusal(t *testing.T) {
-	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
+	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &answerModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
 	generate, refused := in.Generate, func() {}
 	in.Generate = func(d *desk, ctx context.Context, c *inbox.Cycle[inbox.Message]) (inbox.Response, error) {
 		refused()
@@ -394,7 +394,7 @@ func TestBudgetGrantedDuringRefusal(t *testing.T) {
 
 // TestBudgetMessageLeavesDuringCycle has a cycle whose only message leaves the inbox before the agent finds its budget exhausted.
 func TestBudgetMessageLeavesDuringCycle(t *testing.T) {
-	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &clerkModel{}, ofDay(1)))
+	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &answerModel{}, ofDay(1)))
 	generate := in.Generate
 	in.Generate = func(d *desk, ctx context.Context, c *inbox.Cycle[inbox.Message]) (inbox.Response, error) {
 		if _, err := messages.Delete(ctx, d.Storage(), "2"); err != nil {
@@ -414,7 +414,7 @@ func TestBudgetMessageLeavesDuringCycle(t *testing.T) {
 
 // TestBudgetOfTwoAgents has two agents in one object, which share the amounts. An approval for one extends both, and counts once.
 func TestBudgetOfTwoAgents(t *testing.T) {
-	m, other := &clerkModel{}, &clerkModel{}
+	m, other := &answerModel{}, &answerModel{}
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, reports func() []string) {
 		send(t, ctx, h, asking("1"), asking("2"))
 		h.Advance(5 * time.Second)
@@ -444,7 +444,7 @@ func TestBudgetOfTwoAgents(t *testing.T) {
 // TestBudgetOfAnotherAgent has a model that returns the error of the budget of another agent. The cycle waits, and asks nothing.
 func TestBudgetOfAnotherAgent(t *testing.T) {
 	foreign := fmt.Errorf("asked: %w", &chat.BudgetError{Scope: chat.BudgetOfAgent, Measure: "cost", Spent: 1, Limit: 1})
-	m := &clerkModel{fail: func(asked int) error {
+	m := &answerModel{fail: func(asked int) error {
 		if asked == 1 {
 			return foreign
 		}
@@ -463,7 +463,7 @@ func TestBudgetOfAnotherAgent(t *testing.T) {
 
 // TestBudgetByOperator lists a question as operators see it, and decides it with their requests.
 func TestBudgetByOperator(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, _ func() []string) {
 		id := dohost.ID{Class: string(desks), Name: "a"}
 		budgets := func(kind string) (list []dohost.Resource) {
@@ -519,7 +519,7 @@ func TestBudgetByOperator(t *testing.T) {
 
 // TestBudgetForClients has a class that lets clients decide. A client that may only read cannot, and cannot grant.
 func TestBudgetForClients(t *testing.T) {
-	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &clerkModel{}, ofDay(1)))
+	in := inbox.ForMessages[desk](&messages, thrifty("clerk", &answerModel{}, ofDay(1)))
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		send(t, ctx, h, asking("1"), asking("2"))
 		h.Advance(5 * time.Second)
@@ -596,7 +596,7 @@ func TestBudgetEventsExpire(t *testing.T) {
 		send(t, ctx, h, asking("3"))
 		h.Advance(5 * time.Second)
 		want("3 requested", "4 approved", "5 requested")
-	}, thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
+	}, thrifty("clerk", &answerModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
 }
 
 // TestBudgetEventsAreBounded fills the audit log: a message that waits for a decision is inserted and deleted. The log keeps the newest 10,000 events.
@@ -635,5 +635,5 @@ func TestBudgetEventsAreBounded(t *testing.T) {
 		})
 		wait("4")
 		want("5 requested", "10002 withdrawn", "10003 requested")
-	}, thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
+	}, thrifty("clerk", &answerModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}}))
 }

@@ -21,7 +21,7 @@ func TestBudgetOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		fs.SetFree(1 << 40)
-		a := thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}})
+		a := thrifty("clerk", &answerModel{}, chat.Budget{Agent: chat.Limit{Cost: 1}})
 		// The inbox of the class begins after the messages of the test, which calls the end of a cycle itself.
 		waits := &agent.RowsOptions{Prefix: dohost.KeyOf("cook")}
 		class := deskClass(agent.OnRows(&messages, "pending", func(*desk, context.Context, dohost.Row[inbox.Message]) error { return nil }, waits))
@@ -44,7 +44,7 @@ func TestBudgetOnFullDisk(t *testing.T) {
 		}
 		in(func(ctx context.Context, d *desk) error {
 			_, err := inbox.Send(ctx, d.Storage(), &messages, asking("1"))
-			w := &chat.Worker[string, string]{Name: "w", Model: &clerkModel{}, Price: a.Price}
+			w := &chat.Worker[string, string]{Name: "w", Model: &answerModel{}, Price: a.Price}
 			_, runErr := w.Run(ctx, d, "x")
 			return errors.Join(err, runErr)
 		})

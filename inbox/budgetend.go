@@ -11,42 +11,42 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// The end of a question settles the messages that wait for it: it makes them due, or parks them after a refusal. A batch of the store has a limit, and
-// any number of messages may wait, so only the first ones are settled in the batch of the end. Invariants:
+// The end of a question ends the waits of its messages: it makes the messages due, or parks them after a refusal. A batch of the store has a limit, and
+// any number of messages may wait, so the batch of the end contains only the first ones. Invariants:
 //
-//   - The end is one batch: the grant, the event in the audit log, and the settled messages. If others wait, the same batch stores the question as ended,
+//   - The end is one batch: the grant, the event in the audit log, and the messages with their waits. If others wait, the same batch stores the question as ended,
 //     and starts a fiber. An ended question is decided already: a second decision is ErrNoQuestion, and the next exhausted budget is another question.
-//   - Each batch of the fiber settles some messages and deletes their waits. The last one deletes the question. So a wait exists exactly until its
-//     message is settled, and after a crash the fiber continues with the first wait.
-//   - The messages of one call are settled together, since they are parked together. A batch has settledMessages, and the rest of the last call.
+//   - Each batch of the fiber makes due or parks some messages and deletes their waits. The last one deletes the question. So a wait exists exactly
+//     until its message is due or parked, and after a crash the fiber continues with the first wait.
+//   - The waits of the messages of one call end together, since the messages are parked together. A batch has waitsPerBatch waits, and the rest of the last call.
 //   - A cycle whose messages wait for a refused question does not ask again: it is postponed until the fiber has parked them. A cycle that begins while
 //     the batch with its messages is not durable yet is the exception: it is not parked, and asks again. After an approval a cycle need not wait
 //     for the fiber. If it asks again, its messages wait for the new question.
 //   - If the fiber cannot start or has failed, the next cycle of the agent starts another.
 
-// settledMessages is the number of messages that are settled in one batch. Their calls have up to 499 more.
-const settledMessages = 50
+// waitsPerBatch is the number of waits that end in one batch. Their calls have up to 499 more.
+const waitsPerBatch = 50
 
-// settlingTime is the pause of a cycle that waits for the fiber. Usually the fiber parks its messages before the end of the pause. It is not
+// endWaitsPause is the pause of a cycle that waits for the fiber. Usually the fiber parks its messages before the end of the pause. It is not
 // shorter because the cycles of many messages would otherwise leave no time for other messages while no fiber can start.
-const settlingTime = 15 * time.Second
+const endWaitsPause = 15 * time.Second
 
-// settling is the checkpoint of a fiber that settles messages.
-type settling struct {
+// endedWaits is the checkpoint of a fiber that ends waits.
+type endedWaits struct {
 	Question string `json:"question"` // its ID
-	Settled  int    `json:"settled"`  // messages
+	Waits    int    `json:"waits"`    // that have ended
 }
 
-const settleKind agent.FiberKind[settling] = "inbox.settle"
+const endWaitsKind agent.FiberKind[endedWaits] = "inbox.endwaits"
 
-// settleFiber returns the kind of the fibers that settle messages.
-func settleFiber[O any]() agent.Entry[O] {
-	return agent.OnFiber(settleKind, func(o *O, ctx context.Context, f *agent.Fiber[settling]) error {
-		return settleAll(ctx, any(o).(Ref), f)
+// endWaitsFiber returns the kind of the fibers that end waits.
+func endWaitsFiber[O any]() agent.Entry[O] {
+	return agent.OnFiber(endWaitsKind, func(o *O, ctx context.Context, f *agent.Fiber[endedWaits]) error {
+		return endAllWaits(ctx, any(o).(Ref), f)
 	}, &agent.KindOptions{KeepCompleted: time.Minute, KeepFailed: time.Minute, Quiet: true})
 }
 
-// end ends a question, and settles up to most of its messages in the same batch. It returns their number.
+// end ends a question, and up to most waits of its messages in the same batch. It returns their number.
 func (q *questionRow) end(ctx context.Context, of Ref, how BudgetAction, d *BudgetDecision, most int) (n int, err error) {
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
 		if _, err := questions.Delete(ctx, of.Storage(), questions.Key(*q)); err != nil {
@@ -57,10 +57,10 @@ func (q *questionRow) end(ctx context.Context, of Ref, how BudgetAction, d *Budg
 		}
 		left, ended := false, *q
 		ended.Ended = how
-		if n, left, err = ended.settle(ctx, of, most); err != nil || !left {
+		if n, left, err = ended.endWaits(ctx, of, most); err != nil || !left {
 			return err
 		}
-		return ended.settleLater(ctx, of)
+		return ended.endWaitsLater(ctx, of)
 	})
 	if err == nil {
 		q.report(ctx, of, how, d)
@@ -68,8 +68,8 @@ func (q *questionRow) end(ctx context.Context, of Ref, how BudgetAction, d *Budg
 	return n, err
 }
 
-// settle settles messages of an ended question, by whole calls, until there are most. left reports that others wait.
-func (q *questionRow) settle(ctx context.Context, of Ref, most int) (n int, left bool, err error) {
+// endWaits ends waits of messages of an ended question, by whole calls, until there are most. left reports that others wait.
+func (q *questionRow) endWaits(ctx context.Context, of Ref, most int) (n int, left bool, err error) {
 	var keys, calls []string
 	for row, err := range waits.All(ctx, of.Storage(), q.waits()) {
 		if err != nil {
@@ -100,8 +100,8 @@ func (q *questionRow) refused() error {
 	return fmt.Errorf("inbox: the grant was refused: %w", over)
 }
 
-// settleLater stores an ended question, and starts its fiber unless it is open.
-func (q *questionRow) settleLater(ctx context.Context, of Ref) error {
+// endWaitsLater stores an ended question, and starts its fiber unless it is open.
+func (q *questionRow) endWaitsLater(ctx context.Context, of Ref) error {
 	if q.Fiber != "" {
 		f, ok, err := of.Fibers().Get(ctx, q.Fiber)
 		if err != nil || ok && (f.Status == agent.FiberPending || f.Status == agent.FiberRunning) {
@@ -109,7 +109,7 @@ func (q *questionRow) settleLater(ctx context.Context, of Ref) error {
 		}
 	}
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
-		started, err := agent.StartFiber(ctx, of, settleKind, settling{Question: q.ID}, nil)
+		started, err := agent.StartFiber(ctx, of, endWaitsKind, endedWaits{Question: q.ID}, nil)
 		if err != nil && !errors.Is(err, dohost.ErrOverloaded) { // then a cycle starts it
 			return err
 		}
@@ -120,8 +120,8 @@ func (q *questionRow) settleLater(ctx context.Context, of Ref) error {
 	})
 }
 
-// settleAll is the method of the fiber.
-func settleAll(ctx context.Context, of Ref, f *agent.Fiber[settling]) error {
+// endAllWaits is the method of the fiber.
+func endAllWaits(ctx context.Context, of Ref, f *agent.Fiber[endedWaits]) error {
 	for at := f.Checkpoint(); ; {
 		left := false
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
@@ -130,14 +130,14 @@ func settleAll(ctx context.Context, of Ref, f *agent.Fiber[settling]) error {
 				return err
 			}
 			var n int
-			if n, left, err = q.settle(ctx, of, settledMessages); err != nil {
+			if n, left, err = q.endWaits(ctx, of, waitsPerBatch); err != nil {
 				return err
 			}
 			if !left {
 				_, err := questions.Delete(ctx, of.Storage(), questions.Key(q))
 				return err
 			}
-			at.Settled += n
+			at.Waits += n
 			return f.SetCheckpoint(ctx, at) // progress, so no interruption counts twice
 		})
 		if err != nil || !left {
@@ -150,7 +150,7 @@ func settleAll(ctx context.Context, of Ref, f *agent.Fiber[settling]) error {
 }
 
 // reviewQuestions looks at the questions of an agent when a cycle begins. If the budget allows a call of the model, the open ones end. If the messages of
-// the cycle wait for a refused one, which its fiber settles, the error is an agent.PostponeError.
+// the cycle wait for a refused one, and its fiber still has to end their waits, the error is an agent.PostponeError.
 func (a *Agent) reviewQuestions(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {
 	key := questionRow{Collection: messages.Name, Agent: a.Name}
 	rows, err := questions.List(ctx, of.Storage(), &dohost.Query[questionRow]{Prefix: key.agentKey()})
@@ -165,9 +165,9 @@ func (a *Agent) reviewQuestions(ctx context.Context, of Ref, messages *dohost.Co
 		q := row.Value
 		switch {
 		case q.Ended != "":
-			err = q.settleLater(ctx, of)
+			err = q.endWaitsLater(ctx, of)
 		case over == nil:
-			_, err = q.end(ctx, of, BudgetWithdrawn, nil, settledMessages)
+			_, err = q.end(ctx, of, BudgetWithdrawn, nil, waitsPerBatch)
 		}
 		if err != nil && !errors.Is(err, dohost.ErrNoSpace) {
 			return err
@@ -178,7 +178,7 @@ func (a *Agent) reviewQuestions(ctx context.Context, of Ref, messages *dohost.Co
 		if waits, err := q.hasWait(ctx, of.Storage(), pending); err != nil {
 			return err
 		} else if waits {
-			return &agent.PostponeError{After: settlingTime, Err: q.refused()}
+			return &agent.PostponeError{After: endWaitsPause, Err: q.refused()}
 		}
 	}
 	return nil

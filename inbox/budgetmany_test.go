@@ -26,7 +26,7 @@ func many(prefix string, n int) []inbox.Message {
 
 // exhaust uses up a budget of the object that has a cost of 100.
 func exhaust(ctx context.Context, h *dohosttest.Host) error {
-	w := &chat.Worker[string, string]{Name: "w", Model: &clerkModel{}, Price: func(chat.Usage) int64 { return 100 }}
+	w := &chat.Worker[string, string]{Name: "w", Model: &answerModel{}, Price: func(chat.Usage) int64 { return 100 }}
 	return idempotently(ctx, h, func(ctx context.Context, d *desk) error {
 		_, err := w.Run(ctx, d, "x")
 		return err
@@ -42,13 +42,13 @@ func parkedRows(ctx context.Context, d *desk) (n int, err error) {
 	return n, err
 }
 
-// TestBudgetOfManyMessages decides a question with more messages than a batch settles: of three calls. The decision has the effect on the first ones, and
+// TestBudgetOfManyMessages decides a question with more messages than the waits of a batch: of three calls. The decision has the effect on the first ones, and
 // counts once. A fiber has the effect on the others. If it is cancelled, the next look of a cycle starts another.
 func TestBudgetOfManyMessages(t *testing.T) {
-	const n = 2*inbox.SettledMessages + 30
+	const n = 2*inbox.WaitsPerBatch + 30
 	for _, c := range []struct{ approve, cancel bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			a := thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 100}})
+			a := thrifty("clerk", &answerModel{}, chat.Budget{Agent: chat.Limit{Cost: 100}})
 			budgetDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host, reports func() []string) {
 				if err := exhaust(ctx, h); err != nil {
 					t.Error(err)
@@ -64,12 +64,12 @@ func TestBudgetOfManyMessages(t *testing.T) {
 					decided, again := inbox.DecideBudget(ctx, d, decision), inbox.DecideBudget(ctx, d, decision)
 					asked, waiting, err := inbox.BudgetRows(ctx, d.Storage())
 					open, listErr := inbox.BudgetQuestions(ctx, d)
-					if !errors.Is(again, inbox.ErrNoQuestion) || asked != 1 || waiting != n-inbox.SettledMessages || len(open) > 0 {
+					if !errors.Is(again, inbox.ErrNoQuestion) || asked != 1 || waiting != n-inbox.WaitsPerBatch || len(open) > 0 {
 						t.Errorf("after the decision: %v, %d questions, %d waits, open: %+v", again, asked, waiting, open)
 					}
 					_, postponed := errors.AsType[*agent.PostponeError](a.ReviewQuestions(ctx, d, &messages, pendingRow(t, ctx, d, fmt.Sprintf("m%04d", n-1))))
 					if postponed == c.approve {
-						t.Errorf("a cycle whose messages are not settled: postponed %t", postponed)
+						t.Errorf("a cycle with messages that still wait: postponed %t", postponed)
 					}
 					fibers, fiberErr := d.Fibers().List(ctx, nil)
 					for _, f := range fibers {
@@ -113,12 +113,12 @@ func pendingRow(t *testing.T, ctx context.Context, d *desk, id string) []dohost.
 	return []dohost.Row[inbox.Message]{row}
 }
 
-// TestBudgetOfManyMessagesAtEveryPoint refuses a question with more messages than a batch settles, retries the parked messages, and approves the next
+// TestBudgetOfManyMessagesAtEveryPoint refuses a question with more messages than the waits of a batch, retries the parked messages, and approves the next
 // question. Wherever the incarnation or the process ends, all messages are parked by the refusal and answered after the approval, and there are no other
 // questions.
 func TestBudgetOfManyMessagesAtEveryPoint(t *testing.T) {
-	const n = inbox.SettledMessages + 10
-	a := thrifty("clerk", &clerkModel{}, chat.Budget{Agent: chat.Limit{Cost: 100}})
+	const n = inbox.WaitsPerBatch + 10
+	a := thrifty("clerk", &answerModel{}, chat.Budget{Agent: chat.Limit{Cost: 100}})
 	a.Options.Batch = 20
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{deskClass(inbox.On(inbox.ForMessages[desk](&messages, a)))},

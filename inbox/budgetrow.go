@@ -22,7 +22,7 @@ type questionRow struct {
 	Spent, Limit      int64
 	Grants            int // of the scope, when a cycle last found it exhausted
 	Since             int64
-	// Ended is set if the question has ended, but messages still wait for it. Fiber settles them.
+	// Ended is set if the question has ended, but messages still wait for it. Fiber ends their waits.
 	Ended BudgetAction `msgpack:",omitempty"`
 	Fiber string       `msgpack:",omitempty"`
 }

@@ -101,8 +101,8 @@ func TestAgentToolAcrossCellsAtEveryCall(t *testing.T) {
 	})
 }
 
-// TestLargeResponseAcrossCells has a response that is larger than the result of a call from another cell may be.
-func TestLargeResponseAcrossCells(t *testing.T) {
+// TestResponseThatIsLargeAcrossCells has a response that is larger than the result of a call from another cell may be.
+func TestResponseThatIsLargeAcrossCells(t *testing.T) {
 	celltest.Once(t, &celltest.Scenario{
 		Classes: farTeam, Cell: cellOfDesk,
 		Run: func(ctx context.Context, c *celltest.Cells) error {

@@ -106,7 +106,7 @@ func (m cycleModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.C
 
 // untilDeadline asks the model until the deadline of the cycle.
 func (m cycleModel) untilDeadline(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
-	of, ok := ctx.Value(askerKey{}).(*asker)
+	of, ok := ctx.Value(requesterKey{}).(*requester)
 	if !ok || of.deadline.IsZero() {
 		return m.Model.Stream(ctx, p)
 	}

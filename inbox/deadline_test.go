@@ -62,7 +62,7 @@ func states(t *testing.T, ctx context.Context, h *dohosttest.Host) (list []strin
 // TestDeadline sends requests whose deadlines end before the cycle, during it and after it. The model takes a second. It is not asked for an
 // expired request, nor is such a request in a later prompt, an attempt that has failed, or an error of the program.
 func TestDeadline(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, Options: agent.RowsOptions{MaxAttempts: 1}})
 	in.OnError = func(_ *desk, _ context.Context, err error, _ []dohost.Row[inbox.Message]) { t.Error(err) }
 	generate, cycles := in.Generate, 0
@@ -98,7 +98,7 @@ func TestDeadline(t *testing.T) {
 // TestDeadlineOfAnsweredRequest sends a request again after its response, with a deadline that is over, and one in two messages: the later
 // deadline counts.
 func TestDeadlineOfAnsweredRequest(t *testing.T) {
-	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &answerModel{}})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		again := func(of, id string, after time.Duration) inbox.Message {
 			m := within(id, after)

@@ -105,7 +105,7 @@ func TestSendSetsFields(t *testing.T) {
 				return err
 			})
 		}
-	}, inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})))
+	}, inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &answerModel{}})))
 }
 
 func asJSON(t *testing.T, m inbox.Message) string {

@@ -19,12 +19,12 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// stampingModel calls the tool "stamp" for each prompt, and then answers as a clerkModel.
-type stampingModel struct{ clerkModel }
+// stampingModel calls the tool "stamp" for each prompt, and then answers as an answerModel.
+type stampingModel struct{ answerModel }
 
 func (m *stampingModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	if len(p.Partial.Parts) > 0 {
-		return m.clerkModel.Stream(ctx, p)
+		return m.answerModel.Stream(ctx, p)
 	}
 	last := p.Messages[len(p.Messages)-1].ID
 	return func(yield func(chat.Chunk, error) bool) {

@@ -21,8 +21,8 @@ func (a *Agent) AskForDecision(ctx context.Context, of Ref, messages *dohost.Col
 	return err
 }
 
-// SettledMessages is the number of messages that one batch settles after the end of a question.
-const SettledMessages = settledMessages
+// WaitsPerBatch is the number of messages with a wait that one batch ends after the end of a question.
+const WaitsPerBatch = waitsPerBatch
 
 // ReviewQuestions is the beginning of a cycle with messages.
 func (a *Agent) ReviewQuestions(ctx context.Context, of Ref, messages *dohost.Collection[Message], pending []dohost.Row[Message]) error {

@@ -23,16 +23,16 @@ const desks dohost.Namespace[desk] = "desk"
 
 var messages = inbox.Messages("messages", nil)
 
-// clerkModel is a model that answers after a second with the texts of the messages since its last answer. It records the prompts
+// answerModel is a model that answers after a second with the texts of the messages since its last answer. It records the prompts
 // outside of the agents.
-type clerkModel struct {
+type answerModel struct {
 	fail func(asked int) error // may be nil
 
 	mu    sync.Mutex
 	asked []string // the texts of the messages of each prompt
 }
 
-func (m *clerkModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m *answerModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	var texts, since []string
 	for _, msg := range p.Messages {
 		text := string(msg.Role[0]) + ":" + msg.PlainText()
@@ -70,7 +70,7 @@ func (m *clerkModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.
 }
 
 // took returns the prompts so far, and forgets them.
-func (m *clerkModel) took() (asked []string) {
+func (m *answerModel) took() (asked []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	asked, m.asked = m.asked, nil

@@ -80,7 +80,7 @@ func TestHistoryFailuresCountWithoutFiber(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &scribe{fail: func(int) error { return broken }}
 			a := s.agent("clerk", 10, 2)
-			a.Model = &clerkModel{fail: func(int) error { return broken }}
+			a.Model = &answerModel{fail: func(int) error { return broken }}
 			runReporting(t, a, func(t *testing.T, ctx context.Context, h *dohosttest.Host, in *deskInbox, outcomes func() []string) {
 				store(t, ctx, h, "m", c.stored, time.Now().Add(-time.Hour))
 				send(t, ctx, h, fromAda("q")...)
@@ -104,7 +104,7 @@ func TestHistoryFailuresCountWithoutFiber(t *testing.T) {
 func TestHistoryAwaitsDiscardedSummariesForTwoHours(t *testing.T) {
 	s := &scribe{delay: 3 * time.Minute}
 	a := s.agent("clerk", 10, 2)
-	a.Model = &clerkModel{fail: func(int) error { return errors.New("the prompt is too long") }}
+	a.Model = &answerModel{fail: func(int) error { return errors.New("the prompt is too long") }}
 	runReporting(t, a, func(t *testing.T, ctx context.Context, h *dohosttest.Host, in *deskInbox, outcomes func() []string) {
 		store(t, ctx, h, "m", 11, time.Now().Add(-time.Hour))
 		send(t, ctx, h, fromAda("q")...)

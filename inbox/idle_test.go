@@ -9,12 +9,12 @@ import (
 	"github.com/dohost/dohost/inbox"
 )
 
-// TestIdleInboxDoesNotWake lets an agent answer a message, and then do nothing for a day: it leaves memory, and nothing wakes it or writes.
-func TestIdleInboxDoesNotWake(t *testing.T) {
+// TestInboxThatIsIdleDoesNotWake lets an agent answer a message, and then do nothing for a day: it leaves memory, and nothing wakes it or writes.
+func TestInboxThatIsIdleDoesNotWake(t *testing.T) {
 	wakes := 0
 	options := &dohosttest.Options{
 		Options: dohost.Options{Listener: dohost.Listener{Waking: func(dohost.ID, dohost.Epoch) { wakes++ }}},
-		Classes: []dohost.Class{deskClass(inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})))},
+		Classes: []dohost.Class{deskClass(inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &answerModel{}})))},
 	}
 	dohosttest.Run(t, options, func(t *testing.T, h *dohosttest.Host) {
 		ctx := t.Context()

@@ -17,7 +17,7 @@ import (
 // has its own.
 func TestSummariesForOperators(t *testing.T) {
 	s := &scribe{}
-	cook := &inbox.Agent{Name: "cook", Model: &clerkModel{}}
+	cook := &inbox.Agent{Name: "cook", Model: &answerModel{}}
 	in := inbox.ForMessages[desk](&messages, s.agent("clerk", 4, 2))
 	entries := append(names("eve"), inbox.On(in), inbox.On(inbox.ForMessages[desk](&messages, cook)))
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -46,7 +46,7 @@ func TestSummariesForOperators(t *testing.T) {
 				m := inbox.Message{ID: fmt.Sprint("c", i), Content: "x", From: "ada", To: "cook", Role: chat.RoleUser, Created: at, Processed: at}
 				errs = append(errs, messages.Insert(ctx, d.Storage(), m))
 			}
-			_, err := (&inbox.Agent{Name: "cook", Model: &clerkModel{}, History: &with}).Summarize(ctx, d, &messages)
+			_, err := (&inbox.Agent{Name: "cook", Model: &answerModel{}, History: &with}).Summarize(ctx, d, &messages)
 			return errors.Join(append(errs, err)...)
 		})
 		want := []string{

@@ -13,7 +13,7 @@ import (
 func TestAgentNameIsUniqueInClass(t *testing.T) {
 	notes := inbox.Messages("notes", nil)
 	of := func(name string, rows *dohost.Collection[inbox.Message]) agent.Entry[desk] {
-		return inbox.On(inbox.ForMessages[desk](rows, &inbox.Agent{Name: name, Model: &clerkModel{}}))
+		return inbox.On(inbox.ForMessages[desk](rows, &inbox.Agent{Name: name, Model: &answerModel{}}))
 	}
 	for name, want := range map[string]string{
 		"clerk": `two of the agent "clerk" in one class: an inbox over the collection "messages", and an inbox over the collection "notes"`,

@@ -132,7 +132,7 @@ func inboxOf(object any, collection string) (of Ref, messages *dohost.Collection
 }
 
 // lookIn is look in another object.
-func (t *AgentTool) lookIn(ctx context.Context, by *asker, object dohost.ID, m Message, asked bool) (outcome, error) {
+func (t *AgentTool) lookIn(ctx context.Context, by *requester, object dohost.ID, m Message, asked bool) (outcome, error) {
 	in := lookIn{t.Messages.Name, m, []byte(m.Content), asked, by.waiter()}
 	in.Message.Content = ""
 	r, err := lookProcedure.Call(ctx, by.ref.Object(), object, in, nil)

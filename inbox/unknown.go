@@ -70,11 +70,11 @@ func shared[O any](part classPart) agent.Entry[O] {
 			}
 		}
 		return agent.Extension[O]{
-			Entries: []agent.Entry[O]{wakeFiber[O](), settleFiber[O]()}, Wake: u.wake, Inspect: u.inspect,
+			Entries: []agent.Entry[O]{wakeFiber[O](), endWaitsFiber[O]()}, Wake: u.wake, Inspect: u.inspect,
 			RowWritten: func(ctx context.Context, of agent.Handle, w *dohost.RowWrite) error {
-				return errors.Join(settleWritten(ctx, of, w), u.rowWritten(ctx, of, w))
+				return errors.Join(finishWritten(ctx, of, w), u.rowWritten(ctx, of, w))
 			},
-			RowsParked: settleParked,
+			RowsParked: finishParked,
 		}
 	})
 }

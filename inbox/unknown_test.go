@@ -20,7 +20,7 @@ import (
 // names returns the entries of agents with these names over the messages.
 func names(list ...string) (entries []agent.Entry[desk]) {
 	for _, name := range list {
-		entries = append(entries, inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: name, Model: &clerkModel{}})))
+		entries = append(entries, inbox.On(inbox.ForMessages[desk](&messages, &inbox.Agent{Name: name, Model: &answerModel{}})))
 	}
 	return entries
 }
@@ -203,7 +203,7 @@ func TestUnknownTargetsThatBecomeKnown(t *testing.T) {
 
 // An inbox with functions of its own, over the same collection, takes the messages to its names.
 func TestUnknownTargetOfOtherInbox(t *testing.T) {
-	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &answerModel{}})
 	own := &inbox.Inbox[desk, inbox.Message, inbox.Response]{
 		Rows: &messages, Pending: "pending", Build: in.Build, Generate: in.Generate, Respond: in.Respond,
 		Options: agent.RowsOptions{Prefix: dohost.KeyOf("bob")},

@@ -29,7 +29,7 @@ func waitReply(ctx context.Context, h *dohosttest.Host, asked inbox.Message) (m 
 
 // TestWaitReply waits for a response, in an incarnation that ends, in the next one, and after the response.
 func TestWaitReply(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		send(t, ctx, h, append(fromAda("1"), request)...)
@@ -61,7 +61,7 @@ func TestWaitReply(t *testing.T) {
 // TestWaitReplyEnds waits for responses that do not come.
 func TestWaitReplyEnds(t *testing.T) {
 	broken := errors.New("the model is broken")
-	m := &clerkModel{fail: func(int) error { return broken }}
+	m := &answerModel{fail: func(int) error { return broken }}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, Options: agent.RowsOptions{MaxAttempts: 2}})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		lost := inbox.Message{ID: "2", From: "planner", To: "nobody", Request: "r2"}
@@ -107,7 +107,7 @@ func TestWaitReplyWithoutInbox(t *testing.T) {
 
 // TestWaitReplyEndsAmongPendingRows waits for responses that do not come, while a message to another agent waits for ever.
 func TestWaitReplyEndsAmongPendingRows(t *testing.T) {
-	broken := &clerkModel{fail: func(int) error { return errors.New("the model is broken") }}
+	broken := &answerModel{fail: func(int) error { return errors.New("the model is broken") }}
 	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: broken, Options: agent.RowsOptions{MaxAttempts: 2}})
 	other := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "other", Model: broken, Options: agent.RowsOptions{MaxAttempts: -1}})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -129,7 +129,7 @@ func TestWaitReplyEndsAmongPendingRows(t *testing.T) {
 
 // TestWaitReplyOfNoAgent waits for an agent that the class does not have, from before the end of another cycle.
 func TestWaitReplyOfNoAgent(t *testing.T) {
-	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &answerModel{}})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		lost := inbox.Message{ID: "2", From: "planner", To: "nobody", Request: "r2"}
 		send(t, ctx, h, lost, request)
@@ -143,7 +143,7 @@ func TestWaitReplyOfNoAgent(t *testing.T) {
 
 // TestWaitReplyEndsAmongParkedRows waits for the responses to 120 requests that are parked, while a message to another agent waits for ever.
 func TestWaitReplyEndsAmongParkedRows(t *testing.T) {
-	broken := &clerkModel{fail: func(int) error { return errors.New("the model is broken") }}
+	broken := &answerModel{fail: func(int) error { return errors.New("the model is broken") }}
 	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: broken, Options: agent.RowsOptions{MaxAttempts: 1}})
 	other := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "other", Model: broken, Options: agent.RowsOptions{MaxAttempts: -1}})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -165,8 +165,8 @@ func TestWaitReplyEndsAmongParkedRows(t *testing.T) {
 
 // TestWaitReplyInACycle waits in a cycle for the response of another agent, and of its own one.
 func TestWaitReplyInACycle(t *testing.T) {
-	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &clerkModel{}})
-	planner := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "planner", Model: &clerkModel{}})
+	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: &answerModel{}})
+	planner := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "planner", Model: &answerModel{}})
 	generate := planner.Generate
 	own := inbox.Message{ID: "1", From: "ada", To: "planner", Request: "r0"}
 	planner.Generate = func(d *desk, ctx context.Context, c *inbox.Cycle[inbox.Message]) (inbox.Response, error) {
@@ -188,7 +188,7 @@ func TestWaitReplyInACycle(t *testing.T) {
 
 // TestDrainInbox drains an inbox with a limit: the agent has not more cycles than without.
 func TestDrainInbox(t *testing.T) {
-	m := &clerkModel{}
+	m := &answerModel{}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		send(t, ctx, h, append(fromAda("1", "2"), request, inbox.Message{ID: "6", From: "bob", Content: "soup", Request: "r3"})...)

@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// TestManyDecisions lets 100 operators decide about one operation at the same time, half of them each way: one decision counts.
-func TestManyDecisions(t *testing.T) {
+// TestDecisionsAtTheSameTime lets 100 operators decide about one operation at the same time, half of them each way: one decision counts.
+func TestDecisionsAtTheSameTime(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
 	s.after = failures(1, errTimeout)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
@@ -133,8 +133,8 @@ func TestCallsThatDoNotReturn(t *testing.T) {
 	}
 }
 
-// TestLongScopeIsCut has a scope that a client has chosen. The row of an operator's list keeps its start, and the ID has all of it.
-func TestLongScopeIsCut(t *testing.T) {
+// TestScopeThatIsLongIsCut has a scope that a client has chosen. The row of an operator's list keeps its start, and the ID has all of it.
+func TestScopeThatIsLongIsCut(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		for _, end := range []string{"a", "b", "b"} {

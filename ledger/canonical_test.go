@@ -16,8 +16,8 @@ type outer struct{ N int }
 
 var zoned = time.Unix(0, 0).In(time.FixedZone("", 0))
 
-// TestCanonicalForms freezes the canonical forms, which are part of the format on disk.
-func TestCanonicalForms(t *testing.T) {
+// TestFormsAreCanonical freezes the canonical forms, which are part of the format on disk.
+func TestFormsAreCanonical(t *testing.T) {
 	type args struct {
 		B string
 		A int
@@ -56,7 +56,7 @@ func TestCanonicalForms(t *testing.T) {
 	}
 }
 
-func TestCanonicalRefuses(t *testing.T) {
+func TestFormRefusesValues(t *testing.T) {
 	for _, test := range []struct {
 		value any
 		want  string
@@ -160,8 +160,8 @@ func drawValue(depth int) *rapid.Generator[any] {
 	})
 }
 
-// TestCanonicalFormIsIdempotent checks that the canonical form of a canonical form is the form itself.
-func TestCanonicalFormIsIdempotent(t *testing.T) {
+// TestFormIsIdempotent checks that the canonical form of a canonical form is the form itself.
+func TestFormIsIdempotent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawValue(3).Draw(t, "value")
 		_, form, err := canonical(v)

@@ -113,7 +113,7 @@ func TestErrorWithNoEffectIsProof(t *testing.T) {
 	}
 }
 
-func TestIdempotentCallsAgain(t *testing.T) {
+func TestPolicyIdempotentCallsAgain(t *testing.T) {
 	s := newShop(ledger.Idempotent)
 	s.after = failures(4, errTimeout)
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
@@ -133,7 +133,7 @@ func TestIdempotentCallsAgain(t *testing.T) {
 	})
 }
 
-func TestIdempotentIsUnknownAfterMaxAttempts(t *testing.T) {
+func TestPolicyIdempotentIsUnknownAfterMaxAttempts(t *testing.T) {
 	s := newShop(ledger.Idempotent)
 	s.kind.MaxAttempts = 3
 	s.after = failures(3, errTimeout)
@@ -148,8 +148,8 @@ func TestIdempotentIsUnknownAfterMaxAttempts(t *testing.T) {
 	})
 }
 
-// TestNoEffectAfterUnknownCallIsNoProof gets a proof for the second of two calls.
-func TestNoEffectAfterUnknownCallIsNoProof(t *testing.T) {
+// TestErrorWithNoEffectAfterUnknownCallIsNoProof gets a proof for the second of two calls.
+func TestErrorWithNoEffectAfterUnknownCallIsNoProof(t *testing.T) {
 	s := newShop(ledger.Idempotent)
 	s.kind.MaxAttempts = 3
 	s.after = failures(1, errTimeout)
@@ -175,8 +175,8 @@ func TestNoEffectAfterUnknownCallIsNoProof(t *testing.T) {
 	})
 }
 
-// TestIdempotentCountsInterruptions ends the incarnation in each call.
-func TestIdempotentCountsInterruptions(t *testing.T) {
+// TestPolicyIdempotentCountsInterruptions ends the incarnation in each call.
+func TestPolicyIdempotentCountsInterruptions(t *testing.T) {
 	s := newShop(ledger.Idempotent)
 	s.before = func(context.Context, ledger.ID) error { panic("the call ends its incarnation") }
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
@@ -229,7 +229,7 @@ func TestTimeoutLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-func TestReconcileUsesTheAnswer(t *testing.T) {
+func TestPolicyReconcileUsesTheAnswer(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		answer  ledger.Answer
@@ -272,8 +272,8 @@ func TestReconcileUsesTheAnswer(t *testing.T) {
 	}
 }
 
-// TestReconcileAsksInEachDo gets an answer after ten questions over ten days.
-func TestReconcileAsksInEachDo(t *testing.T) {
+// TestPolicyReconcileAsksInEachDo gets an answer after ten questions over ten days.
+func TestPolicyReconcileAsksInEachDo(t *testing.T) {
 	s := newShop(ledger.Reconcile)
 	s.after = failures(1, errTimeout)
 	asked := 0
@@ -302,7 +302,7 @@ func TestReconcileAsksInEachDo(t *testing.T) {
 	})
 }
 
-func TestReconcileFailsAfterMaxAttempts(t *testing.T) {
+func TestPolicyReconcileFailsAfterMaxAttempts(t *testing.T) {
 	s := newShop(ledger.Reconcile)
 	s.kind.MaxAttempts = 2
 	s.before = failures(4, errTimeout)
@@ -326,7 +326,7 @@ func TestReconcileFailsAfterMaxAttempts(t *testing.T) {
 	})
 }
 
-func TestEqualDoWaits(t *testing.T) {
+func TestDoWaitsForAnEqualOne(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
 	s.bank.Latency = time.Minute
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {

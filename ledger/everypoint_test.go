@@ -140,21 +140,21 @@ func testEveryPoint(t *testing.T, p ledger.Policy, more string, sample int) {
 	}
 }
 
-func TestAtMostOnceAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.AtMostOnce, "", 60) }
+func TestPolicyAtMostOnceAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.AtMostOnce, "", 60) }
 
-func TestIdempotentAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Idempotent, "", 60) }
+func TestPolicyIdempotentAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Idempotent, "", 60) }
 
-func TestReconcileAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Reconcile, "", 60) }
+func TestPolicyReconcileAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Reconcile, "", 60) }
 
-// TestLargeResultAtEveryPoint has a result of two parts.
-func TestLargeResultAtEveryPoint(t *testing.T) {
+// TestResultInPartsAtEveryPoint has a result of two parts.
+func TestResultInPartsAtEveryPoint(t *testing.T) {
 	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Reconcile} {
 		t.Run(p.String(), func(t *testing.T) { testEveryPoint(t, p, strings.Repeat("x", mebibyte), 10) })
 	}
 }
 
-// TestEqualDosAtEveryPoint lets two clients pay at the same time.
-func TestEqualDosAtEveryPoint(t *testing.T) {
+// TestDoTwiceAtEveryPoint lets two clients pay at the same time.
+func TestDoTwiceAtEveryPoint(t *testing.T) {
 	s := &pointRun{shop: newShop(ledger.Idempotent)}
 	s.bank.Latency = time.Second
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{

@@ -21,8 +21,8 @@ import (
 // payBriefly pays, and gives up after a minute.
 func (o *order) payBriefly(ctx context.Context) (string, error) { return o.payWithin(ctx, time.Minute) }
 
-// TestFullDiskAfterTheEffect fills the disk during a call. Do waits for space, so the result is not lost.
-func TestFullDiskAfterTheEffect(t *testing.T) {
+// TestDiskFullAfterTheEffect fills the disk during a call. Do waits for space, so the result is not lost.
+func TestDiskFullAfterTheEffect(t *testing.T) {
 	t.Run("small", func(t *testing.T) { testFullDisk(t, "", 0) })
 	t.Run("large", func(t *testing.T) { testFullDisk(t, strings.Repeat("x", 3*mebibyte), 4) })
 }
@@ -138,8 +138,8 @@ func (d *fullDisk) want(when string, states ledger.Status, calls int, reports st
 	}
 }
 
-// TestFullDiskBeforeTheCall fills the disk before a second operation: it makes no call. The first one returns its stored result.
-func TestFullDiskBeforeTheCall(t *testing.T) {
+// TestDiskFullBeforeTheCall fills the disk before a second operation: it makes no call. The first one returns its stored result.
+func TestDiskFullBeforeTheCall(t *testing.T) {
 	onDisk(t, func(d *fullDisk) {
 		t := d.t
 		if _, err := pay(t.Context(), d.o); err != nil {

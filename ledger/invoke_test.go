@@ -12,17 +12,17 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// payer pays into a till, which is another object.
+// payer pays into a receiver, which is another object.
 type payer struct{ st *dohost.State }
 
-type till struct{ st *dohost.State }
+type receiver struct{ st *dohost.State }
 
 const (
-	payers dohost.Namespace[payer] = "payer"
-	tills  dohost.Namespace[till]  = "till"
+	payers    dohost.Namespace[payer]    = "payer"
+	receivers dohost.Namespace[receiver] = "receiver"
 )
 
-// payment is a call of another object. The till runs it once per id, so the call may be repeated.
+// payment is a call of another object. The receiver runs it once per id, so the call may be repeated.
 var payment = ledger.Kind[int, int]{
 	Name: "payment", Same: ledger.Whole[int], Policy: ledger.Idempotent, MaxAttempts: 20,
 	Unknown: func(ledger.ID, int) string { return "the payment may have been made" },
@@ -34,12 +34,12 @@ var payment = ledger.Kind[int, int]{
 
 func (p *payer) pay(ctx context.Context, n int) (int, error) {
 	return ledger.Do(ctx, p.st, &payment, n, func(ctx context.Context, id ledger.ID) (int, error) {
-		return dohost.Invoke[int](ctx, tills.Get(p.st, "x"), "take", n, &dohost.InvokeOptions{CallID: string(id)})
+		return dohost.Invoke[int](ctx, receivers.Get(p.st, "x"), "take", n, &dohost.InvokeOptions{CallID: string(id)})
 	})
 }
 
 // take returns the sum of all payments.
-func (t *till) take(ctx context.Context, n int) (int, error) {
+func (t *receiver) take(ctx context.Context, n int) (int, error) {
 	if err := dohost.Add(ctx, t.st.Storage(), "sum", n); err != nil {
 		return 0, err
 	}
@@ -66,7 +66,7 @@ func TestCallOfAnotherObjectAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes: []dohost.Class{
 			ledger.Declare(dohost.Bind(payers, func(_ context.Context, st *dohost.State) (*payer, error) { return &payer{st}, nil }, nil), &payment),
-			dohost.Bind(tills, func(_ context.Context, st *dohost.State) (*till, error) { return &till{st}, nil }, nil, dohost.Expose("take", (*till).take)),
+			dohost.Bind(receivers, func(_ context.Context, st *dohost.State) (*receiver, error) { return &receiver{st}, nil }, nil, dohost.Expose("take", (*receiver).take)),
 		},
 		Run:       run,
 		Check:     run,

@@ -222,7 +222,7 @@ func TestDoInTransactionLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestLongArgumentsAreCut(t *testing.T) {
+func TestArgumentsThatAreLongAreCut(t *testing.T) {
 	testReporter(t, ledger.AtMostOnce, 1, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], _ *int) {
 		if _, err := dohost.Call(t.Context(), r, (*reporter).do, odd{"a" + strings.Repeat("é", 4096)}); err != nil {
 			t.Fatal(err)

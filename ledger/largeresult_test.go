@@ -118,8 +118,8 @@ func wantParts(t *testing.T, o dohost.Stub[archive], when string, want int) {
 	}
 }
 
-// TestLargeResults stores results of sizes at the boundaries, and reads them in the same incarnation and after a power cut.
-func TestLargeResults(t *testing.T) {
+// TestResultsInParts stores results of sizes at the boundaries, and reads them in the same incarnation and after a power cut.
+func TestResultsInParts(t *testing.T) {
 	for size, parts := range map[blob]int{
 		2: 0, mebibyte - 1: 0, mebibyte: 0, mebibyte + 1: 2, 2*mebibyte - 1: 2, 2 * mebibyte: 2, 2*mebibyte + 1: 3, 8*mebibyte - 1: 8, 8 * mebibyte: 8,
 	} {
@@ -181,9 +181,9 @@ func TestResultBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// TestNotDoneAfterResultBeyondTheLimit resolves an operation that took effect as not done: the operator has undone the effect. Later
+// TestFindAfterResultBeyondTheLimit resolves an operation that took effect as not done: the operator has undone the effect. Later
 // calls count as those of a new operation.
-func TestNotDoneAfterResultBeyondTheLimit(t *testing.T) {
+func TestFindAfterResultBeyondTheLimit(t *testing.T) {
 	runArchive(t, ledger.Reconcile, 0, 8*mebibyte+1, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
 		_, err := dohost.Call(t.Context(), o, (*archive).do, "x")
 		if err := dohost.CallNoResult(t.Context(), o, (*archive).notDone, unknownID(t, err)); err != nil {
@@ -196,8 +196,8 @@ func TestNotDoneAfterResultBeyondTheLimit(t *testing.T) {
 	})
 }
 
-// TestLargeResultOfFind has an answer Done with a result beyond the limit, and later the answer NotDone.
-func TestLargeResultOfFind(t *testing.T) {
+// TestResultInPartsOfFind has an answer Done with a result beyond the limit, and later the answer NotDone.
+func TestResultInPartsOfFind(t *testing.T) {
 	runArchive(t, ledger.Reconcile, 0, 2, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
 		found, answer := blob(8*mebibyte+1), ledger.Done
 		a.kind.Find = func(context.Context, ledger.ID, string) (blob, ledger.Answer, error) { return found, answer, nil }
@@ -219,8 +219,8 @@ func TestLargeResultOfFind(t *testing.T) {
 	})
 }
 
-// TestLargeResultIsDeletedWithItsRow deletes results by the Do of another operation, by the Do of their own, and by DeleteAll.
-func TestLargeResultIsDeletedWithItsRow(t *testing.T) {
+// TestResultInPartsIsDeletedWithItsRow deletes results by the Do of another operation, by the Do of their own, and by DeleteAll.
+func TestResultInPartsIsDeletedWithItsRow(t *testing.T) {
 	runArchive(t, ledger.AtMostOnce, time.Hour, 2*mebibyte+1, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
 		do := func(args string) {
 			t.Helper()
@@ -245,8 +245,8 @@ func TestLargeResultIsDeletedWithItsRow(t *testing.T) {
 	})
 }
 
-// TestMissingPartIsNotRepeated deletes a part of a result. Do returns an error, and makes no call.
-func TestMissingPartIsNotRepeated(t *testing.T) {
+// TestResultWithoutAPartIsNotRepeated deletes a part of a result. Do returns an error, and makes no call.
+func TestResultWithoutAPartIsNotRepeated(t *testing.T) {
 	runArchive(t, ledger.Idempotent, 0, 3*mebibyte, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
 		if _, err := dohost.Call(t.Context(), o, (*archive).do, "x"); err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-func TestStartedFiberAtEveryPoint(t *testing.T) {
+func TestFiberStartAtEveryPoint(t *testing.T) {
 	testRecoverableWork(t, 3, func(ctx context.Context, c *cashier) error {
 		_, err := agent.StartFiber(ctx, c, threeCharges, 0, nil)
 		return err
@@ -58,11 +58,11 @@ func TestAlarmsAtEveryPoint(t *testing.T) {
 		t.Run(p.String(), func(t *testing.T) {
 			s := newShop(p)
 			dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
-				Classes:  []dohost.Class{s.bellClass()},
+				Classes:  []dohost.Class{s.alarmClass()},
 				Services: []*dohosttest.FakeService{&s.bank},
 				Run: func(ctx context.Context, h *dohosttest.Host) error {
 					return retry(ctx, func(ctx context.Context) error {
-						return bells.Get(h, "7").Do(ctx, func(ctx context.Context, b *bell) error {
+						return alarmObjects.Get(h, "7").Do(ctx, func(ctx context.Context, b *alarmObject) error {
 							planned, _, err := dohost.Get[bool](ctx, b.st.Storage(), "planned")
 							if planned || err != nil {
 								return err
@@ -89,13 +89,13 @@ func TestAlarmsAtEveryPoint(t *testing.T) {
 func TestAlarmThatConstructorMoves(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
 	moves, runs := false, 0
-	class := ledger.Declare(dohost.Bind(bells, func(ctx context.Context, st *dohost.State) (*bell, error) {
+	class := ledger.Declare(dohost.Bind(alarmObjects, func(ctx context.Context, st *dohost.State) (*alarmObject, error) {
 		if !moves {
-			return &bell{st, s}, nil
+			return &alarmObject{st, s}, nil
 		}
 		moves = runs < 3
-		return &bell{st, s}, st.SetAlarm(ctx, time.Now().Add(time.Minute))
-	}, &dohost.Handlers[bell]{OnAlarm: func(b *bell, ctx context.Context, _ dohost.AlarmInfo) error {
+		return &alarmObject{st, s}, st.SetAlarm(ctx, time.Now().Add(time.Minute))
+	}, &dohost.Handlers[alarmObject]{OnAlarm: func(b *alarmObject, ctx context.Context, _ dohost.AlarmInfo) error {
 		_, err := ledger.Do(ctx, b.st, &s.kind, charge{"7", 4200}, s.request)
 		switch runs++; runs {
 		case 1:
@@ -106,7 +106,7 @@ func TestAlarmThatConstructorMoves(t *testing.T) {
 		return err
 	}}), &s.kind)
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		err := bells.Get(h, "7").Do(t.Context(), func(ctx context.Context, b *bell) error {
+		err := alarmObjects.Get(h, "7").Do(t.Context(), func(ctx context.Context, b *alarmObject) error {
 			return b.st.SetAlarm(ctx, time.Now().Add(time.Second))
 		})
 		if err != nil {

@@ -28,12 +28,12 @@ func (payOnceModel) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chu
 	}
 }
 
-// TestDeletedMessageIDBeginsOtherOperations continues a message whose id the program, or a client, has chosen: an operation of the
+// TestMessageIDThatIsDeletedBeginsOtherOperations continues a message whose id the program, or a client, has chosen: an operation of the
 // handler, and one of a tool. After its deletion, a message with the same id has other operations.
-func TestDeletedMessageIDBeginsOtherOperations(t *testing.T) {
+func TestMessageIDThatIsDeletedBeginsOtherOperations(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
-	class := ledger.Declare(chat.Bind(tellers, func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a, s}, nil },
-		&chat.Handlers[teller, struct{}]{Reply: func(o *teller, ctx context.Context, r *chat.Reply) error {
+	class := ledger.Declare(chat.Bind(chatCashiers, func(_ context.Context, a *chat.Agent[struct{}]) (*chatCashier, error) { return &chatCashier{a, s}, nil },
+		&chat.Handlers[chatCashier, struct{}]{Reply: func(o *chatCashier, ctx context.Context, r *chat.Reply) error {
 			if _, err := ledger.Do(ctx, o.Object(), &s.kind, charge{"handler", 1}, s.request); err != nil {
 				return err
 			}
@@ -45,32 +45,32 @@ func TestDeletedMessageIDBeginsOtherOperations(t *testing.T) {
 			}}})
 		}}), &s.kind)
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}, Services: []*dohosttest.FakeService{&s.bank}}, func(t *testing.T, h *dohosttest.Host) {
-		do := func(want int, when string, f func(context.Context, *teller) error) {
+		do := func(want int, when string, f func(context.Context, *chatCashier) error) {
 			t.Helper()
-			err := tellers.Get(h, "7").Do(t.Context(), func(ctx context.Context, o *teller) error { return f(ctx, o) })
+			err := chatCashiers.Get(h, "7").Do(t.Context(), func(ctx context.Context, o *chatCashier) error { return f(ctx, o) })
 			h.Advance(5 * time.Second)
 			if n := s.bank.Total(); err != nil || n != want {
 				t.Errorf("%s: %d effects, %v; want %d", when, n, err, want)
 			}
 		}
-		store := func(ctx context.Context, o *teller) error {
+		store := func(ctx context.Context, o *chatCashier) error {
 			answer := chat.Text("m", chat.RoleAssistant, "wait")
 			return chat.SetMessages(ctx, o, []chat.Message{chat.Text("u", chat.RoleUser, "go"), answer})
 		}
-		resume := func(ctx context.Context, o *teller) error {
+		resume := func(ctx context.Context, o *chatCashier) error {
 			_, err := chat.Continue(ctx, o, nil)
 			return err
 		}
-		clear := func(ctx context.Context, o *teller) error { return chat.Clear(ctx, o) }
+		clear := func(ctx context.Context, o *chatCashier) error { return chat.Clear(ctx, o) }
 		do(0, "stored", store)
 		do(2, "continued", resume)
 		do(2, "continued again", resume)
-		h.Evict(tellers.Get(h, "7").ID(), dohost.EndFence)
+		h.Evict(chatCashiers.Get(h, "7").ID(), dohost.EndFence)
 		do(2, "continued after an eviction", resume)
 		do(2, "cleared", clear)
 		do(2, "stored again", store)
 		do(4, "a message with the id of a deleted one", resume)
-		do(6, "a new message of a reply", func(ctx context.Context, o *teller) error {
+		do(6, "a new message of a reply", func(ctx context.Context, o *chatCashier) error {
 			_, err := chat.Ask(ctx, o, []chat.Message{chat.Text("v", chat.RoleUser, "go")}, nil)
 			return err
 		})

@@ -195,21 +195,21 @@ func testRecoverableWork(t *testing.T, want int, do func(context.Context, *cashi
 	}
 }
 
-// bell is a plain object with an alarm.
-type bell struct {
+// alarmObject is a plain object with an alarm.
+type alarmObject struct {
 	st *dohost.State
 	s  *shop
 }
 
-const bells = dohost.Namespace[bell]("bell")
+const alarmObjects = dohost.Namespace[alarmObject]("bell")
 
-func (s *shop) bellClass() dohost.Class {
-	return ledger.Declare(dohost.Bind(bells, func(_ context.Context, st *dohost.State) (*bell, error) { return &bell{st, s}, nil },
-		&dohost.Handlers[bell]{OnAlarm: (*bell).onAlarm}), &s.kind)
+func (s *shop) alarmClass() dohost.Class {
+	return ledger.Declare(dohost.Bind(alarmObjects, func(_ context.Context, st *dohost.State) (*alarmObject, error) { return &alarmObject{st, s}, nil },
+		&dohost.Handlers[alarmObject]{OnAlarm: (*alarmObject).onAlarm}), &s.kind)
 }
 
 // onAlarm makes a charge. The first run fails after that, and the second sets another alarm.
-func (b *bell) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
+func (b *alarmObject) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	if _, err := ledger.Do(ctx, b.st, &b.s.kind, charge{"7", 4200}, b.s.request); err != nil {
 		return err
 	}

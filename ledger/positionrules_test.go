@@ -156,9 +156,9 @@ func TestCheckpointsSeparateEqualOperations(t *testing.T) {
 	expect(t, w.test(t, startWork), "fiber/id/0/0", "fiber/id/0/1", "fiber/id/1/0", "fiber/id/2/0", "fiber/id/2/1", "fiber/id/3/0")
 }
 
-// TestFailedDoKeepsItsPlace repeats a Do that has failed in the code of the fiber, in the next call of the method, and after a
+// TestDoThatFailsKeepsItsPlace repeats a Do that has failed in the code of the fiber, in the next call of the method, and after a
 // restart of the fiber.
-func TestFailedDoKeepsItsPlace(t *testing.T) {
+func TestDoThatFailsKeepsItsPlace(t *testing.T) {
 	w := newWorker()
 	w.kind.MaxAttempts = 1
 	w.before = failures(3, ledger.NoEffect(errTimeout))
@@ -239,9 +239,9 @@ func TestHooksOfFibers(t *testing.T) {
 	expect(t, got, "", "fiber/id/1/0", "fiber/id/1/1", "fiber/id/end/1/0")
 }
 
-// TestResumedRunKeepsItsPosition makes operations in a fiber that a request runs, in OnInterrupted, and in the function that resumes
+// TestRunThatIsResumedKeepsItsPosition makes operations in a fiber that a request runs, in OnInterrupted, and in the function that resumes
 // the fiber.
-func TestResumedRunKeepsItsPosition(t *testing.T) {
+func TestRunThatIsResumedKeepsItsPosition(t *testing.T) {
 	w := newWorker()
 	w.interrupted = func(o *worker, ctx context.Context, i *agent.InterruptedRun) error {
 		_, err := i.Resume(ctx, func(ctx context.Context) error { return o.pays(ctx, 2) })
@@ -256,8 +256,8 @@ func TestResumedRunKeepsItsPosition(t *testing.T) {
 	expect(t, got, "fiber/id/0/0", "fiber/id/1/0", "fiber/id/1/1")
 }
 
-// TestDeadScheduleKeepsItsPosition ends the process in each run of a schedule until it is a dead letter, and retries that.
-func TestDeadScheduleKeepsItsPosition(t *testing.T) {
+// TestScheduleThatIsDeadKeepsItsPosition ends the process in each run of a schedule until it is a dead letter, and retries that.
+func TestScheduleThatIsDeadKeepsItsPosition(t *testing.T) {
 	w := newWorker()
 	runs := 0
 	w.scheduled = func(o *worker, ctx context.Context) error {
@@ -291,13 +291,13 @@ func TestDeadScheduleKeepsItsPosition(t *testing.T) {
 	}
 }
 
-// teller is a chat whose model calls a tool that makes a charge, until two calls have a result.
-type teller struct {
+// chatCashier is a chat with a model that calls a tool that makes a charge, until two calls have a result.
+type chatCashier struct {
 	*chat.Agent[struct{}]
 	s *shop
 }
 
-const tellers dohost.Namespace[teller] = "teller"
+const chatCashiers dohost.Namespace[chatCashier] = "teller"
 
 // Stream asks for two equal calls in one answer first, and then for one.
 func (s *shop) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -326,12 +326,12 @@ func (s *shop) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, e
 	}
 }
 
-func (s *shop) tellerClass() dohost.Class {
-	return ledger.Declare(chat.Bind(tellers,
-		func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a, s}, nil },
-		&chat.Handlers[teller, struct{}]{
+func (s *shop) chatCashierClass() dohost.Class {
+	return ledger.Declare(chat.Bind(chatCashiers,
+		func(_ context.Context, a *chat.Agent[struct{}]) (*chatCashier, error) { return &chatCashier{a, s}, nil },
+		&chat.Handlers[chatCashier, struct{}]{
 			Options: chat.Options{Recovery: chat.Recovery{MaxAttempts: 100}},
-			Reply: func(o *teller, ctx context.Context, r *chat.Reply) error {
+			Reply: func(o *chatCashier, ctx context.Context, r *chat.Reply) error {
 				for range 2 { // before the tools: equal operations of the message
 					if _, err := ledger.Do(ctx, o.Object(), &s.kind, charge{"fee", 1}, s.request); err != nil {
 						return err
@@ -356,11 +356,11 @@ func (s *shop) tellerClass() dohost.Class {
 func TestToolCallsAtEveryPoint(t *testing.T) {
 	s := newShop(ledger.Idempotent)
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
-		Classes:  []dohost.Class{s.tellerClass()},
+		Classes:  []dohost.Class{s.chatCashierClass()},
 		Services: []*dohosttest.FakeService{&s.bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			return retry(ctx, func(ctx context.Context) error {
-				return tellers.Get(h, "7").Do(ctx, func(ctx context.Context, o *teller) error {
+				return chatCashiers.Get(h, "7").Do(ctx, func(ctx context.Context, o *chatCashier) error {
 					_, err := chat.Ask(ctx, o, nil, &chat.AskOptions{ID: "one"})
 					if err != nil {
 						return err

@@ -38,8 +38,8 @@ func TestMarkOfAnotherErrorIsNoProof(t *testing.T) {
 	}
 }
 
-// TestNestedDoGivesNoProof makes the call of an operation fail with the error of another object's operation.
-func TestNestedDoGivesNoProof(t *testing.T) {
+// TestDoInsideOfAnotherGivesNoProof makes the call of an operation fail with the error of another object's operation.
+func TestDoInsideOfAnotherGivesNoProof(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
 	declines := true
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
@@ -164,8 +164,8 @@ func TestErrorBelongsToTheLastCall(t *testing.T) {
 	})
 }
 
-// TestUnknownErrorHasTheErrorOfTheLastCall reads it from the row, and cuts a long one.
-func TestUnknownErrorHasTheErrorOfTheLastCall(t *testing.T) {
+// TestErrorOfUnknownOutcomeHasTheErrorOfTheLastCall reads it from the row, and cuts a long one.
+func TestErrorOfUnknownOutcomeHasTheErrorOfTheLastCall(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
 	s.after = failures(1, errors.New("timeout "+strings.Repeat("x", 1<<20)))
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {

@@ -13,8 +13,8 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// TestInterruptedOperationIsReported ends the incarnation in the first call, and repeats the Do.
-func TestInterruptedOperationIsReported(t *testing.T) {
+// TestOperationThatIsInterruptedIsReported ends the incarnation in the first call, and repeats the Do.
+func TestOperationThatIsInterruptedIsReported(t *testing.T) {
 	for p, want := range map[ledger.Policy]string{
 		ledger.AtMostOnce: "[ledger:interrupted ledger:unknown]",
 		ledger.Idempotent: "[ledger:interrupted]",
@@ -79,8 +79,8 @@ func TestPanicOfUnknown(t *testing.T) {
 	})
 }
 
-// TestResolvedOperationIsReported resolves two unknown operations, one after the other.
-func TestResolvedOperationIsReported(t *testing.T) {
+// TestOperationThatIsResolvedIsReported resolves two unknown operations, one after the other.
+func TestOperationThatIsResolvedIsReported(t *testing.T) {
 	s := newShop(ledger.AtMostOnce)
 	var reported []string
 	s.listener.Service = func(_ dohost.ID, event string, attrs ...slog.Attr) {

@@ -4,70 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/work"
 )
-
-// Get returns an operation of the object. ok is false if the object has no such operation. ctx must hold the turn.
-//
-// Errors: the errors of [dohost.Collection.Get].
-func Get(ctx context.Context, st *dohost.State, id ID) (op Operation, ok bool, err error) {
-	r, ok, err := rowOf(ctx, st, id)
-	if err != nil || !ok {
-		return Operation{}, false, err
-	}
-	op, err = operationOf(ctx, st, &r.Value)
-	return op, err == nil, err
-}
-
-// rowOf returns the row of an ID that comes from outside of the ledger. The empty ID is no key of a row.
-func rowOf(ctx context.Context, st *dohost.State, id ID) (r dohost.Row[row], ok bool, err error) {
-	if id == "" {
-		return r, false, nil
-	}
-	return operations.Get(ctx, st.Storage(), string(id))
-}
-
-// operationOf describes a row, with its whole result.
-func operationOf(ctx context.Context, st *dohost.State, r *row) (op Operation, err error) {
-	if op = r.describe(st.Epoch().String()); op.Result != nil {
-		op.Result, err = resultOf(ctx, st, r)
-	}
-	return op, err
-}
-
-// All yields the operations of the object with their results, in the order of their IDs. ctx must hold the turn until the iteration ends.
-//
-// Errors: the errors of [dohost.Collection.All].
-func All(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
-	return described(ctx, st, nil)
-}
-
-// Unfinished yields the operations of the object that have neither completed nor failed: first those whose call is running, or was
-// interrupted since the object last woke, and then the others, each the oldest first. In a constructor all of them are unknown, since
-// no call is running. ctx must hold the turn until the iteration ends.
-//
-// Errors: the errors of [dohost.Collection.All].
-func Unfinished(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
-	return described(ctx, st, &dohost.Query[row]{Index: "unfinished"})
-}
-
-func described(ctx context.Context, st *dohost.State, q *dohost.Query[row]) iter.Seq2[Operation, error] {
-	return func(yield func(Operation, error) bool) {
-		for r, err := range operations.All(ctx, st.Storage(), q) {
-			var op Operation
-			if err == nil {
-				op, err = operationOf(ctx, st, &r.Value)
-			}
-			if !yield(op, err) || err != nil {
-				return
-			}
-		}
-	}
-}
 
 // ResolveDone records that an operation with an unknown outcome took effect, with its result: from now on [Do] returns that
 // result. Call it after a check of the other side. ctx must hold the turn.

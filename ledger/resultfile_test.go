@@ -81,8 +81,8 @@ func isLimitError(err error) bool {
 	return ok
 }
 
-// TestDamagedResultFile reads files that are no results: none of them is an answer, and none repeats the call.
-func TestDamagedResultFile(t *testing.T) {
+// TestResultFileWithDamage reads files that are no results: none of them is an answer, and none repeats the call.
+func TestResultFileWithDamage(t *testing.T) {
 	write := func(text string) func(path string) error {
 		return func(path string) error { return os.WriteFile(path, []byte(text), 0o600) }
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/work"
@@ -110,49 +109,3 @@ type resultError struct{ error }
 
 // Unwrap returns the error.
 func (e *resultError) Unwrap() error { return e.error }
-
-// Status is the state of an operation.
-type Status string
-
-// The states of operations.
-const (
-	StatusRunning   Status = "running"   // a Do is in progress in the present incarnation
-	StatusUnknown   Status = "unknown"   // the outcome is unknown
-	StatusCompleted Status = "completed" // the result is stored
-	StatusFailed    Status = "failed"    // it certainly had no effect
-)
-
-// Operation describes an operation.
-type Operation struct {
-	ID   ID
-	Kind string
-	// Position is the name of the durable work that the operation belongs to, the number of the place in it, and the ordinal
-	// among equal operations, such as "fiber/01JD…/2/0": see [dohost.WorkPosition]. It has at most 4 KiB, and is empty for an operation of the object.
-	Position string
-	Scope    string // the names of its scopes, joined with slashes, at most 4 KiB; empty without a scope
-	Args     string // the first 4 KiB of the JSON of its arguments
-	Status   Status
-	Calls    int             // since it began or last failed
-	Result   json.RawMessage // of a completed operation
-	Error    string          // of the last call, or of Find, at most 4 KiB; empty if the last call was interrupted
-	// Started is when the operation first began, and Changed when its state last changed.
-	Started, Changed time.Time
-}
-
-// describe describes a row for a reader in an incarnation, or in none.
-func (r *row) describe(epoch string) Operation {
-	op := Operation{
-		ID: r.ID, Kind: r.Kind, Position: r.Position, Scope: r.Scope, Args: r.Args, Error: r.Error, Calls: r.Begun, Status: StatusUnknown,
-		Started: time.UnixMilli(r.Started), Changed: time.UnixMilli(r.Changed),
-	}
-	_, running := progressOf(epoch, r.ID)
-	switch {
-	case running:
-		op.Status = StatusRunning
-	case r.State == work.Ended && r.Outcome == work.Completed:
-		op.Status, op.Result = StatusCompleted, r.Result
-	case r.State == work.Ended:
-		op.Status = StatusFailed
-	}
-	return op
-}

@@ -47,9 +47,9 @@ func (s *started) class() dohost.Class {
 	}, nil), &s.kind)
 }
 
-// TestInterruptedOperationsAreListedAtStart ends an incarnation during three calls, one after the other, and wakes the object with an
+// TestOperationsThatWereInterruptedAreListedAtStart ends an incarnation during three calls, one after the other, and wakes the object with an
 // event of another kind: all of them are reported, and the constructor can list them, before that event runs.
-func TestInterruptedOperationsAreListedAtStart(t *testing.T) {
+func TestOperationsThatWereInterruptedAreListedAtStart(t *testing.T) {
 	s := &started{shop: newShop(ledger.AtMostOnce)}
 	s.bank.Latency = time.Hour
 	scopes := map[string]string{}
@@ -105,9 +105,9 @@ func TestInterruptedOperationsAreListedAtStart(t *testing.T) {
 	})
 }
 
-// TestAWakeReportsABoundedNumberOfOperations has operations whose callers have ended the context between two calls, each with a long
+// TestWakeReportsABoundedNumberOfOperations has operations whose callers have ended the context between two calls, each with a long
 // scope. A wake reports a part of them, and the next one the others: each is reported once.
-func TestAWakeReportsABoundedNumberOfOperations(t *testing.T) {
+func TestWakeReportsABoundedNumberOfOperations(t *testing.T) {
 	const n, most = 300, 1 << 20 / (5 << 10) // a row counts as 1 KiB and its texts
 	s := newShop(ledger.Idempotent)
 	s.before = failures(n, errTimeout)

@@ -7,6 +7,34 @@ import (
 	"time"
 )
 
+// Alarm is an entry of an alarm index.
+type Alarm struct {
+	ID         ID
+	Due        time.Time
+	Generation uint64
+	Suspect    bool // it is of the suspects' index, not of its class's
+}
+
+// AlarmPos is a place in the index of a class, or of the suspects, which is ordered by
+// due time and then by ID. The zero AlarmPos is before the first entry.
+type AlarmPos struct{ key string }
+
+// Pos returns the alarm's place in its index: reading continues after it.
+func (a Alarm) Pos() AlarmPos {
+	if a.Suspect {
+		return AlarmPos{key: string(suspectKey(dueMS(a.Due), a.ID))}
+	}
+	return AlarmPos{key: string(alarmKey(dueMS(a.Due), a.ID))}
+}
+
+// AlarmChange is a durable change of an object's slot. When Set is false the
+// slot was cleared, and Slot is zero.
+type AlarmChange struct {
+	ID   ID
+	Slot Slot
+	Set  bool
+}
+
 // Alarms returns up to limit entries of the alarm index of a class that follow after, in
 // order of due time and name, and the position of the last one returned (after itself if
 // there is none). An empty class means the suspects' index, which is ordered by due time
@@ -143,6 +171,7 @@ func splitIDKey(key []byte) (ID, bool) {
 func (sn *Snapshot) alarms(
 	start, end []byte, limit int, parse func([]byte) (ID, bool), damaged func(*DamageError),
 ) (alarms []Alarm, last string, err error) {
+
 	w, err := sn.walk(start, end)
 	if err != nil {
 		return nil, "", err

@@ -150,8 +150,8 @@ func TestDirArchiveHasWholeObjectsWhereverPutIsCutOff(t *testing.T) {
 	}
 }
 
-// TestLargeFileIsNoObject has a file of 1 TiB without content as the newest object of an archive.
-func TestLargeFileIsNoObject(t *testing.T) {
+// TestDirArchiveIgnoresALargeFile has a file of 1 TiB without content as the newest object of an archive.
+func TestDirArchiveIgnoresALargeFile(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		a, err := OpenDirArchive(nil, folder)
@@ -185,9 +185,9 @@ func TestLargeFileIsNoObject(t *testing.T) {
 	})
 }
 
-// TestListedObjectsSurviveAPowerCut ends a process during a Put, after the rename: the power is cut after the next process has listed
+// TestDirArchiveListsObjectsThatSurviveAPowerCut ends a process during a Put, after the rename: the power is cut after the next process has listed
 // the object.
-func TestListedObjectsSurviveAPowerCut(t *testing.T) {
+func TestDirArchiveListsObjectsThatSurviveAPowerCut(t *testing.T) {
 	listed := 0
 	for k := int64(1); k <= 5; k++ {
 		fsys := NewMemFS()

@@ -221,9 +221,9 @@ func (m *archivedModel) want(number uint64, id ID, got map[string]string) {
 	}
 }
 
-// TestArchivedObjectIsThatOfEachRecord exports each object as of each record, and compares it with its state when the record was
+// TestExportArchivedHasTheObjectOfEachRecord exports each object as of each record, and compares it with its state when the record was
 // made.
-func TestArchivedObjectIsThatOfEachRecord(t *testing.T) {
+func TestExportArchivedHasTheObjectOfEachRecord(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -276,9 +276,9 @@ func deleteRange(from, limit string) []byte {
 	return append(b, limit...)
 }
 
-// TestArchivedRangeDeletionsDeletePartsOfTheObject replays deletions of ranges that have the object, or a part of it, in any
+// TestExportArchivedAppliesDeletionsOfRanges replays deletions of ranges that have the object, or a part of it, in any
 // place.
-func TestArchivedRangeDeletionsDeletePartsOfTheObject(t *testing.T) {
+func TestExportArchivedAppliesDeletionsOfRanges(t *testing.T) {
 	const object = "oc\x00ab\x00"
 	store, host := ulid.MustParse("01ARZ3NDEKTSV4RRFFQ69G5FAV"), []byte{hostVersion}
 	host = binary.BigEndian.AppendUint32(append(host, store[:]...), 7)
@@ -333,8 +333,8 @@ func TestArchivedRangeDeletionsDeletePartsOfTheObject(t *testing.T) {
 	}
 }
 
-// TestArchivedObjectIsReadAlone looks at the database of a restore of one object.
-func TestArchivedObjectIsReadAlone(t *testing.T) {
+// TestExportArchivedReadsTheObjectAlone looks at the database of a restore of one object.
+func TestExportArchivedReadsTheObjectAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, fsys, a := newArchivedModel(t, 7), NewMemFS(), newMemArchive()
 		s := shipTo(t, fsys, a)
@@ -368,8 +368,8 @@ func TestArchivedObjectIsReadAlone(t *testing.T) {
 	})
 }
 
-// TestDamagedArchiveIsRefusedForEachObject flips bits of each frame, also of frames without a row of the object.
-func TestDamagedArchiveIsRefusedForEachObject(t *testing.T) {
+// TestArchiveDamageIsRefusedForEachObject flips bits of each frame, also of frames without a row of the object.
+func TestArchiveDamageIsRefusedForEachObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := archiveOf(t, 12)
 		tried := 0

@@ -13,15 +13,15 @@ func (l live) arenas() (durable, batch int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lastDurable != nil {
-		durable = l.lastDurable.set.room
+		durable = l.lastDurable.set.capacity
 	}
-	return durable, l.Batch.g.set.room
+	return durable, l.Batch.g.set.capacity
 }
 
 // memory returns the memory that an empty batch keeps for the next event.
 func (s *Batch) memory() uintptr {
 	w := &s.g.set
-	return uintptr(w.room) + uintptr(cap(w.rows))*unsafe.Sizeof(row{}) + uintptr(cap(w.order))*unsafe.Sizeof(int32(0)) +
+	return uintptr(w.capacity) + uintptr(cap(w.rows))*unsafe.Sizeof(row{}) + uintptr(cap(w.order))*unsafe.Sizeof(int32(0)) +
 		uintptr(cap(s.g.outs))*unsafe.Sizeof(emission{}) + uintptr(cap(s.saves.undo))*unsafe.Sizeof(undo{})
 }
 
@@ -85,8 +85,8 @@ func TestArenaFreesOverwrittenValues(t *testing.T) {
 	o := s.live("c", "a")
 	want := func(g *layer) {
 		t.Helper()
-		if w := &g.set; w.room > 2*w.bytes+2*maxArena {
-			t.Fatalf("rows of %d bytes are in arenas of %d", w.bytes, w.room)
+		if w := &g.set; w.capacity > 2*w.bytes+2*maxArena {
+			t.Fatalf("rows of %d bytes are in arenas of %d", w.bytes, w.capacity)
 		}
 	}
 	for i := range 1000 {

@@ -124,9 +124,9 @@ func TestFlushFailureIsRetriedWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := NewMemFS()
 		var log bytes.Buffer
-		var told []DiskSpace
+		var reported []DiskSpace
 		s := open(t, disk, Options{
-			MemTable: 256 << 10, ReserveBytes: -1, OnSpace: func(d DiskSpace) { told = append(told, d) },
+			MemTable: 256 << 10, ReserveBytes: -1, OnSpace: func(d DiskSpace) { reported = append(reported, d) },
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		o := s.live("c", "a")
@@ -165,8 +165,8 @@ func TestFlushFailureIsRetriedWithPauses(t *testing.T) {
 		if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
 			t.Errorf("the log has %d errors:\n%s", n, log.String())
 		}
-		if len(told) != 2 || !told[0].Full || !errors.Is(told[0].Err, syscall.EMFILE) || told[1].Full || told[1].Err != nil {
-			t.Errorf("OnSpace: %v", told)
+		if len(reported) != 2 || !reported[0].Full || !errors.Is(reported[0].Err, syscall.EMFILE) || reported[1].Full || reported[1].Err != nil {
+			t.Errorf("OnSpace: %v", reported)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)

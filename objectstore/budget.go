@@ -10,7 +10,7 @@ import (
 )
 
 // ErrFull reports that a write would exceed the limits that Options sets for undurable data. Nothing was written.
-// [Batch.WaitRoom] waits until the write may be repeated.
+// [Batch.WaitMemory] waits until the write may be repeated.
 var ErrFull = errkind.New(errkind.ErrOverloaded, "too many bytes wait to be committed")
 
 // MaxOvercommit bounds the bytes of the one batch that may exceed Options.MaxHostBytes. A batch of MaxBatchBytes
@@ -178,9 +178,9 @@ func (s *Batch) reserve(n int) error {
 // Reserve makes room for a change of the slot, which does not reserve by itself. Errors: ErrFull.
 func (s *Batch) Reserve() error { return s.reserve(rowOverhead) }
 
-// WaitRoom waits until the write that returned ErrFull may be repeated. It returns ErrFenced
+// WaitMemory waits until the write that returned ErrFull may be repeated. It returns ErrFenced
 // when the store fails or closes, else the ctx's error.
-func (s *Batch) WaitRoom(ctx context.Context) error {
+func (s *Batch) WaitMemory(ctx context.Context) error {
 	if err := s.r.store.refusal(); err != nil {
 		return err
 	}
@@ -192,15 +192,15 @@ func (s *Batch) WaitRoom(ctx context.Context) error {
 	return err
 }
 
-// retryFull calls op, which adds to the batch, and repeats it after a wait for room while it returns ErrFull. Errors: op's
-// and WaitRoom's.
+// retryFull calls op, which adds to the batch, and repeats it after a wait for memory while it returns ErrFull. Errors: op's
+// and WaitMemory's.
 func (s *Batch) retryFull(ctx context.Context, op func() error) error {
 	for {
 		err := op()
 		if !errors.Is(err, ErrFull) {
 			return err
 		}
-		if err := s.WaitRoom(ctx); err != nil {
+		if err := s.WaitMemory(ctx); err != nil {
 			return err
 		}
 	}

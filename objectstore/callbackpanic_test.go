@@ -109,7 +109,7 @@ func (o slowly) ReleaseAsync(done func()) {
 	o.done <- done
 }
 
-func TestAsyncOutputDelaysOnlyItsObject(t *testing.T) {
+func TestOutputAsyncDelaysOnlyItsObject(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		a, b := s.live("c", "a"), s.live("c", "b")
 		slow := slowly{entry{j, "slow"}, make(chan func(), 1)}

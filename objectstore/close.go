@@ -69,8 +69,8 @@ func (s *Store) refuse(abort bool) {
 	s.budget.close()
 }
 
-// tellFailure calls Options.OnFail if the store has failed.
-func (s *Store) tellFailure() (told bool) {
+// reportFailure calls Options.OnFail if the store has failed.
+func (s *Store) reportFailure() (reported bool) {
 	failure := s.Err()
 	if failure != nil && s.opts.OnFail != nil {
 		go s.failed(failure)
@@ -193,7 +193,7 @@ func (c *committer) end(drained bool) {
 		}
 	}
 	c.ended = true
-	told := s.tellFailure() // before the wait for a base: until then the host does not close itself
+	reported := s.reportFailure() // before the wait for a base: until then the host does not close itself
 	if l, ok := s.log.(*leaseLog); ok {
 		l.bases.close()
 	}
@@ -203,8 +203,8 @@ func (c *committer) end(drained bool) {
 		}
 	}
 	failure := s.Err()
-	if !told {
-		s.tellFailure()
+	if !reported {
+		s.reportFailure()
 	}
 	if s.ship != nil {
 		s.ship.close(drained && failure == nil)

@@ -51,8 +51,8 @@ func TestRowErrorNamesBothVersions(t *testing.T) {
 	}
 }
 
-// TestRefusedRowWritesNothing checks that a refused write leaves no part of itself.
-func TestRefusedRowWritesNothing(t *testing.T) {
+// TestRowThatIsRefusedWritesNothing checks that a refused write leaves no part of itself.
+func TestRowThatIsRefusedWritesNothing(t *testing.T) {
 	logged := &Collection{Name: "orders", Feed: Feed{Name: "f", Values: true}}
 	long := strings.Repeat("k", MaxKey)
 	for _, c := range []struct {

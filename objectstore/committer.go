@@ -299,7 +299,7 @@ func (r *Range) markDurableLocked(g *layer) (spent *layer) {
 	}
 	spent, r.whole = r.lastDurable, r.whole && g.cleared
 	r.lastDurable = g
-	if g.set.bytes > maxLastDurable || g.set.room > maxSpareArena {
+	if g.set.bytes > maxLastDurable || g.set.capacity > maxSpareArena {
 		r.lastDurable, r.whole, spent = nil, false, g
 	}
 	return spent

@@ -15,9 +15,9 @@ import (
 // torn batch, and appends a row, which reveals a hole.
 type ledger struct {
 	live
-	n     int
-	acked atomic.Int64
-	told  func(n int64) // nil, or called when n was acknowledged
+	n        int
+	acked    atomic.Int64
+	reported func(n int64) // nil, or called when n was acknowledged
 }
 
 type ledgerAck struct {
@@ -30,8 +30,8 @@ func (a ledgerAck) Release(err error) {
 		return
 	}
 	a.l.acked.Store(a.n)
-	if a.l.told != nil {
-		a.l.told(a.n)
+	if a.l.reported != nil {
+		a.l.reported(a.n)
 	}
 }
 

@@ -157,7 +157,7 @@ func readAll(t *testing.T, s *Store) (bad []error) {
 	return bad
 }
 
-func TestDamagedBlockFailsOnlyItsReads(t *testing.T) {
+func TestDamageOfABlockFailsOnlyItsReads(t *testing.T) {
 	fs := damagedStore(t, false)
 	flip(t, fs, third)
 	var log bytes.Buffer
@@ -190,7 +190,7 @@ func TestDamagedBlockFailsOnlyItsReads(t *testing.T) {
 	o.commit(t)
 }
 
-func TestDamagedBlockIsReportedByCheck(t *testing.T) {
+func TestDamageOfABlockIsReportedByCheck(t *testing.T) {
 	for _, alarms := range []bool{false, true} {
 		fs := damagedStore(t, alarms)
 		s := open(t, fs, Options{})
@@ -351,7 +351,7 @@ func TestAlarmClassesAfterDamageAreRead(t *testing.T) {
 }
 
 // Damage in the index of the parked alarms, and damage in the slots, leave out the alarms in the block.
-func TestParkedAlarmsAfterDamageAreRead(t *testing.T) {
+func TestAlarmsParkedAfterDamageAreRead(t *testing.T) {
 	const alarms = 300
 	fs := NewMemFS()
 	s := open(t, fs, Options{})

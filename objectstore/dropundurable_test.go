@@ -109,7 +109,7 @@ func TestSlotReadErrorFailsOnlyItsRange(t *testing.T) {
 }
 
 // A commit after a layer that fails has been built on it.
-func TestTakeBackDropsYoungerBatchToo(t *testing.T) {
+func TestCommitTakenBackDropsYoungerBatchToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := damagedStore(t, true)
 		reads := &failingReads{FS: disk.base}

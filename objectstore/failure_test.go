@@ -18,7 +18,7 @@ import (
 
 var errDisk = errors.New("disk on fire")
 
-func TestFailedSyncFailsTheStore(t *testing.T) {
+func TestSyncFailureFailsTheStore(t *testing.T) {
 	j := new(releaseLog)
 	failed := make(chan error, 2)
 	held(t, Options{OnFail: func(err error) { failed <- err }}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
@@ -58,7 +58,7 @@ func TestFailedSyncFailsTheStore(t *testing.T) {
 		if err := b.Put(SpaceKV, []byte("n"), []byte("2"), false); !errors.Is(err, ErrFull) {
 			t.Errorf("a write of an object with 12 MiB that are not durable: %v", err)
 		}
-		go func() { throttled <- b.WaitRoom(context.Background()) }()
+		go func() { throttled <- b.WaitMemory(context.Background()) }()
 		synctest.Wait()
 		release()
 		j.want(t, "in flight!", "read of it!", "filling!", "another!", "kept!")
@@ -344,7 +344,7 @@ func dyingDisk(t *testing.T, env string) {
 	out := bufio.NewWriterSize(os.Stdout, 1) // nothing is held back
 	ledgers := []*ledger{{}, {}, {}}
 	for i, l := range ledgers {
-		l.told = func(n int64) { fmt.Fprintf(out, "acked %d %d\n", i, n) }
+		l.reported = func(n int64) { fmt.Fprintf(out, "acked %d %d\n", i, n) }
 	}
 	if err := crashWorkload(t, d, fs, ledgers); err != nil {
 		fmt.Fprintln(out, "the store failed, and the process lives:", err)

@@ -20,9 +20,9 @@ func readBytes(t *testing.T, s *Store) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestDeletedFramesCostReadsLittle ships some thousand times with one memtable, and bounds the memory of the first read
+// TestFrameDeletionsCostReadsLittle ships some thousand times with one memtable, and bounds the memory of the first read
 // after each deletion of frames.
-func TestDeletedFramesCostReadsLittle(t *testing.T) {
+func TestFrameDeletionsCostReadsLittle(t *testing.T) {
 	const shipments, perShipment = 3000, 1000 // bytes of a read for each deletion in the memtable
 	synctest.Test(t, func(t *testing.T) {
 		s := shipTo(t, NewMemFS(), newMemArchive(), func(sh *Shipping) { sh.Every = time.Millisecond })

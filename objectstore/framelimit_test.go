@@ -23,9 +23,9 @@ func spoilFrame(t *testing.T, fs *FS, number uint64) {
 	})
 }
 
-// TestDamagedNewestFrameIsAGap damages the newest frame of a store, its block or its content, while it waits for the archive. Three hosts
+// TestDamageOfTheNewestFrameIsAGap damages the newest frame of a store, its block or its content, while it waits for the archive. Three hosts
 // ship after that; for a damaged block each one makes a base.
-func TestDamagedNewestFrameIsAGap(t *testing.T) {
+func TestDamageOfTheNewestFrameIsAGap(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage func(t *testing.T, fs *FS, number uint64)
 		bases  int
@@ -132,8 +132,8 @@ func TestFrameLimitIsBeyondAllFrames(t *testing.T) {
 	})
 }
 
-// TestDamagedFrameOfAnotherFork damages the newest frame in a backup: the history of the backup begins without it.
-func TestDamagedFrameOfAnotherFork(t *testing.T) {
+// TestDamageOfAFrameOfAnotherFork damages the newest frame in a backup: the history of the backup begins without it.
+func TestDamageOfAFrameOfAnotherFork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := NewMemFS()
 		s := shipTo(t, fs, newMemArchive())
@@ -160,8 +160,8 @@ func TestDamagedFrameOfAnotherFork(t *testing.T) {
 	})
 }
 
-// TestDamagedNewestFrameWithoutALimit has a damaged limit: the number of the newest frame is not known, so the host does not start.
-func TestDamagedNewestFrameWithoutALimit(t *testing.T) {
+// TestDamageOfTheNewestFrameWithoutALimit has a damaged limit: the number of the newest frame is not known, so the host does not start.
+func TestDamageOfTheNewestFrameWithoutALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, a := NewMemFS(), newMemArchive()
 		s := shipTo(t, fs, a)

@@ -353,3 +353,12 @@ func checkVersion(what string, b []byte, version byte, size int) error {
 	}
 	return nil
 }
+
+// Space divides an object's rows. Keys in different spaces never meet.
+type Space byte
+
+// The spaces that callers write to.
+const (
+	SpaceKV         Space = 'k'
+	SpaceCollection Space = 'c'
+)

@@ -42,16 +42,6 @@ type bases struct {
 	purge uint64 // the records before this one are to be purged; 0 for none. Only the goroutine uses it.
 }
 
-// SharedStats describes the bases of a shared log.
-type SharedStats struct {
-	On       bool   // there is a shared log
-	Base     uint64 // the record of the newest base; 0 if there is none
-	Bytes    int64  // of the records since that base
-	Written  int64  // bases that this host has written
-	Failures int64  // failed attempts of a base or of a purge
-	Err      error  // of the last attempt; nil if that succeeded
-}
-
 func newBases(l *leaseLog, o *Shared) *bases {
 	b := &bases{l: l, after: o.BaseAfter, part: o.part, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if b.after == 0 {
@@ -234,17 +224,4 @@ func (b *bases) close() {
 	case <-timer.C:
 		b.l.s.opts.Logger.Error("the lease has not ended the writing of a base")
 	}
-}
-
-// sharedStats describes the shared log; the zero SharedStats if there is none.
-func (s *Store) sharedStats() SharedStats {
-	l, ok := s.log.(*leaseLog)
-	if !ok {
-		return SharedStats{}
-	}
-	l.bases.mu.Lock()
-	defer l.bases.mu.Unlock()
-	st := l.bases.stats
-	st.Bytes = l.bases.since(l.bases.have.Load())
-	return st
 }

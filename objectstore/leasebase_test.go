@@ -293,8 +293,8 @@ func TestFailureIsReportedBeforeABaseEnds(t *testing.T) {
 	})
 }
 
-// TestFormerOwnerCutsNothing has a base of a former owner that ends late. The next owner has written one, or not.
-func TestFormerOwnerCutsNothing(t *testing.T) {
+// TestOwnerThatLostTheLogCutsNothing has a base of a former owner that ends late. The next owner has written one, or not.
+func TestOwnerThatLostTheLogCutsNothing(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		for _, purging := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
@@ -406,8 +406,8 @@ func TestPurgeOfAnEarlierHostIsCompleted(t *testing.T) {
 	})
 }
 
-// TestFullLogIsPurged has a log without room for a base, and with records that the host before it has not purged.
-func TestFullLogIsPurged(t *testing.T) {
+// TestPurgeOfAFullLog has a log without room for a base, and with records that the host before it has not purged.
+func TestPurgeOfAFullLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, failed := &logtest.Log{}, errors.New("by the test")
 		o, l := cutting(t, log, 1000)
@@ -459,8 +459,8 @@ func TestBasesAreNotLargerThanTheirRecords(t *testing.T) {
 	})
 }
 
-// TestShortRunsAddUpToABase has hosts that write less than the limit, with the directory of the one before and with an empty one.
-func TestShortRunsAddUpToABase(t *testing.T) {
+// TestBaseFollowsManyShortRuns has hosts that write less than the limit, with the directory of the one before and with an empty one.
+func TestBaseFollowsManyShortRuns(t *testing.T) {
 	for _, empty := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			log, disk := &logtest.Log{}, NewMemFS()
@@ -501,8 +501,8 @@ func logWithBase(t *testing.T) (*logtest.Log, *FS) {
 	return log, old
 }
 
-// TestDamagedBaseIsRefused damages the base in each way. The old directory keeps its rows.
-func TestDamagedBaseIsRefused(t *testing.T) {
+// TestBaseWithDamageIsRefused damages the base in each way. The old directory keeps its rows.
+func TestBaseWithDamageIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, old := logWithBase(t)
 		number, whole := log.Base()
@@ -566,8 +566,8 @@ func TestBaseOfAnotherHistoryIsRefused(t *testing.T) {
 	})
 }
 
-// TestPurgedRecordWithoutABaseIsRefused has logs that have purged more than their base has.
-func TestPurgedRecordWithoutABaseIsRefused(t *testing.T) {
+// TestPurgeWithoutABaseIsRefused has logs that have purged more than their base has.
+func TestPurgeWithoutABaseIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &logtest.Log{}
 		disk := NewMemFS()

@@ -132,8 +132,8 @@ func TestCloseGivesUpARecordWhenTheLogDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestFirstCauseOfAFailureStays has an output that finds the lease invalid while the outcome of an append is unknown.
-func TestFirstCauseOfAFailureStays(t *testing.T) {
+// TestFailureKeepsItsFirstCause has an output that finds the lease invalid while the outcome of an append is unknown.
+func TestFailureKeepsItsFirstCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, failed := &logtest.Log{Linger: time.Hour}, make(chan error, 1)
 		o := leased(t, log)
@@ -243,9 +243,9 @@ func TestBackupWithALeaseWhileFlushesFail(t *testing.T) {
 	})
 }
 
-// TestUsedLeaseIsRefused opens a directory with a lease that an earlier Open had, and with one that is not valid any more. Neither is a
+// TestLeaseThatWasUsedIsRefused opens a directory with a lease that an earlier Open had, and with one that is not valid any more. Neither is a
 // damage of the log.
-func TestUsedLeaseIsRefused(t *testing.T) {
+func TestLeaseThatWasUsedIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, log := NewMemFS(), &logtest.Log{}
 		open(t, disk, leased(t, log)).Abandon()
@@ -287,8 +287,8 @@ func TestLossOfTheLeaseEndsAnOpen(t *testing.T) {
 	})
 }
 
-// TestEndedCallNamesItsCauseOnce has a call of a lease that returns the cause of its context, as it may.
-func TestEndedCallNamesItsCauseOnce(t *testing.T) {
+// TestLeaseCallThatEndedNamesItsCauseOnce has a call of a lease that returns the cause of its context, as it may.
+func TestLeaseCallThatEndedNamesItsCauseOnce(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(errLeaseLost)
 	l := &leaseLog{ctx: ctx}

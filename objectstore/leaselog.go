@@ -25,20 +25,6 @@ var (
 	ErrLogDamaged = errkind.New(errkind.ErrDamaged, "damaged shared log")
 )
 
-// Shared configures a store with its history in a shared log: see Shared log in the package comment.
-type Shared struct {
-	// Lease is the right to append to the log. It is required, and is for one Open. Close releases it. If Open fails, it is not
-	// released, and the log may have the record of the host: the caller releases the lease, and acquires the log again.
-	Lease sharedlog.Lease
-	// Context is the parent of the contexts of the lease's calls. It is required, and must not end before Close has returned.
-	Context context.Context
-	// BaseAfter is how many bytes of records follow a base in the log, in addition to its size, before the next one is written. Zero
-	// means 64 MiB.
-	BaseAfter int64
-
-	part int // the size of a part of a base, for tests; zero means maxBasePart
-}
-
 // The times of a lease's calls.
 const (
 	leaseHostTime    = 10 * time.Second // of Open, for the host record, and of Close, for each record

@@ -113,9 +113,9 @@ func TestSharedLogHasEachConfirmedWrite(t *testing.T) {
 	})
 }
 
-// TestFormerOwnerIsFenced takes a log over from a host that still runs, and does not know it. Its first act is a read, whose answer may
+// TestOwnerThatLostTheLogIsFenced takes a log over from a host that still runs, and does not know it. Its first act is a read, whose answer may
 // be old, or a write.
-func TestFormerOwnerIsFenced(t *testing.T) {
+func TestOwnerThatLostTheLogIsFenced(t *testing.T) {
 	for _, first := range []string{"read", "write"} {
 		synctest.Test(t, func(t *testing.T) {
 			log := &logtest.Log{Linger: time.Hour}
@@ -184,8 +184,8 @@ func TestHostWithoutWritesNoticesTheLossOfItsLease(t *testing.T) {
 	})
 }
 
-// TestUnknownAppendsAreRepeated has a log that loses records and answers.
-func TestUnknownAppendsAreRepeated(t *testing.T) {
+// TestAppendWithUnknownOutcomeIsRepeated has a log that loses records and answers.
+func TestAppendWithUnknownOutcomeIsRepeated(t *testing.T) {
 	faults := []logtest.Fault{logtest.FaultUnavailable, logtest.FaultLost, logtest.FaultLostAnswer}
 	for _, first := range faults {
 		for _, second := range faults {
@@ -261,8 +261,8 @@ func TestRecordOfAnUnknownAppendIsNotApplied(t *testing.T) {
 	}
 }
 
-// TestUnavailableLogDelaysOpenAndCloseForAWhile has a log that never answers.
-func TestUnavailableLogDelaysOpenAndCloseForAWhile(t *testing.T) {
+// TestSharedLogOutageDelaysOpenAndCloseForAWhile has a log that never answers.
+func TestSharedLogOutageDelaysOpenAndCloseForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &logtest.Log{}
 		lease := leased(t, log)
@@ -287,8 +287,8 @@ func TestUnavailableLogDelaysOpenAndCloseForAWhile(t *testing.T) {
 	})
 }
 
-// TestDamagedSharedLogIsRefused damages each record of a log in each way.
-func TestDamagedSharedLogIsRefused(t *testing.T) {
+// TestSharedLogDamageIsRefused damages each record of a log in each way.
+func TestSharedLogDamageIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &logtest.Log{}
 		disk := NewMemFS()

@@ -52,8 +52,8 @@ func TestPutLimits(t *testing.T) {
 func TestPutRefusedOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := NewMemFS()
-		var told []DiskSpace
-		s := open(t, fs, Options{ReserveBytes: 1000, OnSpace: func(d DiskSpace) { told = append(told, d) }})
+		var reported []DiskSpace
+		s := open(t, fs, Options{ReserveBytes: 1000, OnSpace: func(d DiskSpace) { reported = append(reported, d) }})
 		o := s.live("c", "a")
 		o.put(t, "n", "1")
 		fs.SetFree(999)
@@ -71,8 +71,8 @@ func TestPutRefusedOnFullDisk(t *testing.T) {
 		time.Sleep(spaceRecheck)
 		o.put(t, "n", "3")
 		o.commit(t)
-		if want := []DiskSpace{{dir, true, 999, 1000, nil}, {dir, false, 1000, 1000, nil}}; !slices.Equal(told, want) {
-			t.Errorf("told %+v, want %+v", told, want)
+		if want := []DiskSpace{{dir, true, 999, 1000, nil}, {dir, false, 1000, 1000, nil}}; !slices.Equal(reported, want) {
+			t.Errorf("reported %+v, want %+v", reported, want)
 		}
 
 		fs.SetFree(0)
@@ -113,7 +113,7 @@ func TestReserveFollowsTheMemTable(t *testing.T) {
 	}
 }
 
-func TestStalledReportsSyncDuration(t *testing.T) {
+func TestSyncStallIsReportedWithItsDuration(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		if d := s.Stalled(); d != 0 {
 			t.Errorf("stalled for %v at rest", d)
@@ -212,8 +212,8 @@ func TestHookIsCalledAtEachStage(t *testing.T) {
 	})
 }
 
-// TestOneObjectOptionSplitsRecords commits several objects: each record has the writes of one.
-func TestOneObjectOptionSplitsRecords(t *testing.T) {
+// TestOptionOneObjectSplitsRecords commits several objects: each record has the writes of one.
+func TestOptionOneObjectSplitsRecords(t *testing.T) {
 	held(t, Options{OneObject: true}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 		release := fs.HoldSyncs()
 		defer release()

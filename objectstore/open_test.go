@@ -121,7 +121,7 @@ func TestLockAllowsOneHostAtATime(t *testing.T) {
 	s.Abandon()
 }
 
-func TestReadOnlyStoreRefusesWrites(t *testing.T) {
+func TestStoreThatIsReadOnlyRefusesWrites(t *testing.T) {
 	fs := NewMemFS()
 	s := open(t, fs, Options{})
 	o := s.live("c", "a")

@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/dohost/dohost/internal/engine"
 	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/guard"
+	"github.com/dohost/dohost/sharedlog"
 )
 
 // Stage is a stage of a record.
@@ -135,4 +137,18 @@ func (o *Options) vfs() vfs.FS {
 		return theDisk
 	}
 	return &faultyFS{FS: o.FS.base, f: o.FS}
+}
+
+// Shared configures a store with its history in a shared log: see Shared log in the package comment.
+type Shared struct {
+	// Lease is the right to append to the log. It is required, and is for one Open. Close releases it. If Open fails, it is not
+	// released, and the log may have the record of the host: the caller releases the lease, and acquires the log again.
+	Lease sharedlog.Lease
+	// Context is the parent of the contexts of the lease's calls. It is required, and must not end before Close has returned.
+	Context context.Context
+	// BaseAfter is how many bytes of records follow a base in the log, in addition to its size, before the next one is written. Zero
+	// means 64 MiB.
+	BaseAfter int64
+
+	part int // the size of a part of a base, for tests; zero means maxBasePart
 }

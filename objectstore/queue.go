@@ -144,6 +144,6 @@ func (q *queue) recycle(gs []*layer) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	room := maxSpare - len(q.spares)
-	q.spares = append(q.spares, gs[:min(room, len(gs))]...)
+	free := maxSpare - len(q.spares)
+	q.spares = append(q.spares, gs[:min(free, len(gs))]...)
 }

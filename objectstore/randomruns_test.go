@@ -14,15 +14,15 @@ import (
 )
 
 var (
-	randomRuns = flag.Int("random-runs", 500, "how many objects TestRandomRuns compares with a model, 200 steps each")
-	randomSeed = flag.Uint64("random-seed", 0, "the seed of TestRandomRuns; 0 draws one")
+	randomRuns = flag.Int("random-runs", 500, "how many objects TestStoreAtRandom compares with a model, 200 steps each")
+	randomSeed = flag.Uint64("random-seed", 0, "the seed of TestStoreAtRandom; 0 draws one")
 )
 
-// TestRandomRuns takes objects of one store through random steps, one after the other without
+// TestStoreAtRandom takes objects of one store through random steps, one after the other without
 // waiting for the disk, and compares each read with a model. TestModel has the crashes, and
 // shrinks; this test has large values, incarnations that begin on a range that is clean, and many more
 // steps.
-func TestRandomRuns(t *testing.T) {
+func TestStoreAtRandom(t *testing.T) {
 	seed := *randomSeed
 	if seed == 0 {
 		seed = rand.Uint64()

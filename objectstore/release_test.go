@@ -129,7 +129,7 @@ func TestOutputIsNotDelayedByLaterWrites(t *testing.T) {
 	})
 }
 
-func TestNoWaitWriteReleasesOutputImmediately(t *testing.T) {
+func TestWriteWithNoWaitReleasesOutputImmediately(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()

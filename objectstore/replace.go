@@ -122,7 +122,7 @@ func (st *ArchivedState) add(key, value []byte) (err error) {
 
 // Replace makes the batch the replacement of all rows and of the alarm by those of a state. The alarm gets a new generation.
 // A feed gets a new log at its next entry, as after an import, so a reader that has read entries after the moment gets
-// a *FeedError with Reset. Replace waits for memory, as WaitRoom does. After an error the batch is to be discarded.
+// a *FeedError with Reset. Replace waits for memory, as WaitMemory does. After an error the batch is to be discarded.
 func (s *Batch) Replace(ctx context.Context, st *ArchivedState) error {
 	if err := s.retryFull(ctx, s.DeleteAll); err != nil {
 		return err

@@ -49,8 +49,8 @@ func comparable(t *testing.T, rows map[string]string) map[string]string {
 	return rows
 }
 
-// TestReplacedObjectHasTheStateOfEachRecord replaces objects by their states after earlier records, at random.
-func TestReplacedObjectHasTheStateOfEachRecord(t *testing.T) {
+// TestReplacementHasTheStateOfEachRecord replaces objects by their states after earlier records, at random.
+func TestReplacementHasTheStateOfEachRecord(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -311,8 +311,8 @@ func TestMomentsThatCannotBeRestored(t *testing.T) {
 	})
 }
 
-// TestArchivedStateWaitsForTheArchive restores while the archive is not available, and while a base is being put.
-func TestArchivedStateWaitsForTheArchive(t *testing.T) {
+// TestReplacementWaitsForTheArchive restores while the archive is not available, and while a base is being put.
+func TestReplacementWaitsForTheArchive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, down := newMemArchive(), errors.New("down")
 		a.refuse = down
@@ -363,9 +363,9 @@ func TestArchivedStateWaitsForTheArchive(t *testing.T) {
 	})
 }
 
-// TestReplaceWaitsForMemory replaces an object while the disk does not answer and memory has no room: for the deletion of its rows,
+// TestReplacementWaitsForMemory replaces an object while the disk does not answer and memory has no room: for the deletion of its rows,
 // since too many bytes of the object are not durable, or for a row, since too many of the host are not.
-func TestReplaceWaitsForMemory(t *testing.T) {
+func TestReplacementWaitsForMemory(t *testing.T) {
 	for name, limit := range map[string]Options{"deletion": {MaxObjectBytes: 1000}, "row": {MaxHostBytes: 4000}} {
 		t.Run(name, func(t *testing.T) {
 			held(t, limit, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {

@@ -60,8 +60,8 @@ func changed(frames []byte, at int) []byte {
 	return b
 }
 
-// TestDamagedArchiveIsRefusedByNumber damages each object of an archive in each way.
-func TestDamagedArchiveIsRefusedByNumber(t *testing.T) {
+// TestArchiveDamageIsRefusedByNumber damages each object of an archive in each way.
+func TestArchiveDamageIsRefusedByNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := archiveOf(t, 12)
 		list, err := whole.List(t.Context())
@@ -243,8 +243,8 @@ func TestRestoreNeverOverwrites(t *testing.T) {
 	})
 }
 
-// TestRestoredStoreShipsToAnArchiveOfItsOwn opens a restored store with the archive of the original, and with another.
-func TestRestoredStoreShipsToAnArchiveOfItsOwn(t *testing.T) {
+// TestRestoreLetsTheStoreShipToAnArchiveOfItsOwn opens a restored store with the archive of the original, and with another.
+func TestRestoreLetsTheStoreShipToAnArchiveOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, fsys := archiveOf(t, 5), NewMemFS()
 		if _, err := Restore(t.Context(), a, dir, RestorePoint{}, &Options{FS: fsys}); err != nil {

@@ -100,8 +100,8 @@ type shipper struct {
 	baseBytes int64 // of the newest base
 	sinceBase int64 // bytes of records since then
 	newest    archivedAt
-	witness   archivedAt // newest at the time checked
-	checked   time.Time  // the last look for the witness
+	lastSeen  archivedAt // newest at the time checked
+	checked   time.Time  // the last look for lastSeen
 }
 
 func newShipper(s *Store, o *Shipping) *shipper {

@@ -251,8 +251,8 @@ func put(t *testing.T, s *Store, name, key, value string) {
 	o.commit(t)
 }
 
-// TestShippedRecordsRestoreEachState ships the work of three hosts, and restores the archive as of each record.
-func TestShippedRecordsRestoreEachState(t *testing.T) {
+// TestRecordsInTheArchiveRestoreEachState ships the work of three hosts, and restores the archive as of each record.
+func TestRecordsInTheArchiveRestoreEachState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, a := NewMemFS(), newMemArchive()
 		withoutArchive(t, fs, func(s *Store) { put(t, s, "before", "n", "1") })

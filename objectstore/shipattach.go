@@ -72,7 +72,7 @@ func (sh *shipper) attach(ctx context.Context) error {
 	sh.dropBase() // the archive may have changed
 	sh.at, sh.linked, sh.shipment = at, e.last != (frame.Name{}) && !e.damaged, nil
 	sh.newest, sh.checked = archivedAt{e.last, at}, time.Now()
-	sh.witness = sh.newest
+	sh.lastSeen = sh.newest
 	sh.baseBytes, sh.sinceBase = e.base.bytes, e.sinceBase
 	sh.mu.Lock()
 	sh.attached, sh.needsBase = true, !e.hasBase
@@ -125,13 +125,13 @@ func (sh *shipper) checkArchive() (valid bool, err error) {
 	if now.Sub(sh.checked) < checkTime {
 		return true, nil
 	}
-	if w := sh.witness; w.name != (frame.Name{}) {
+	if w := sh.lastSeen; w.name != (frame.Name{}) {
 		kept, err := sh.has(w)
 		switch {
 		case errors.Is(err, ErrDamagedArchive):
 			sh.s.opts.Logger.Error("an object of the archive is damaged, a new base is needed", "err", err)
 			sh.unlink()
-			sh.witness, sh.newest, sh.checked = archivedAt{}, archivedAt{}, now
+			sh.lastSeen, sh.newest, sh.checked = archivedAt{}, archivedAt{}, now
 			return false, nil
 		case err != nil:
 			return false, err
@@ -143,7 +143,7 @@ func (sh *shipper) checkArchive() (valid bool, err error) {
 			return false, nil
 		}
 	}
-	sh.witness, sh.checked = sh.newest, now
+	sh.lastSeen, sh.checked = sh.newest, now
 	return true, nil
 }
 

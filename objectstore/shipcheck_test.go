@@ -62,8 +62,8 @@ func TestArchiveThatLosesObjectsGetsABase(t *testing.T) {
 	}
 }
 
-// TestForeignArchiveIsNoticed replaces the archive by one of another store while a host ships to it.
-func TestForeignArchiveIsNoticed(t *testing.T) {
+// TestArchiveOfAnotherStoreIsNoticed replaces the archive by one of another store while a host ships to it.
+func TestArchiveOfAnotherStoreIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, other := newMemArchive(), newMemArchive()
 		o := shipTo(t, NewMemFS(), other)
@@ -80,8 +80,8 @@ func TestForeignArchiveIsNoticed(t *testing.T) {
 	})
 }
 
-// TestUnavailableArchiveIsNotALostOne lets the calls of an archive fail at the time of a look.
-func TestUnavailableArchiveIsNotALostOne(t *testing.T) {
+// TestArchiveOutageIsNotALoss lets the calls of an archive fail at the time of a look.
+func TestArchiveOutageIsNotALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newMemArchive()
 		s := shipTo(t, NewMemFS(), a)
@@ -140,8 +140,8 @@ func TestLagDoesNotFollowTheClockOfFrames(t *testing.T) {
 	})
 }
 
-// TestDamagedEndOfAnArchiveGetsABase damages and cuts the newest object of an archive between two hosts.
-func TestDamagedEndOfAnArchiveGetsABase(t *testing.T) {
+// TestDamageAtTheEndOfAnArchiveIsReplacedByABase damages and cuts the newest object of an archive between two hosts.
+func TestDamageAtTheEndOfAnArchiveIsReplacedByABase(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"cut":     func(b []byte) []byte { return b[:len(b)-1] },
 		"empty":   func([]byte) []byte { return nil },
@@ -225,8 +225,8 @@ func TestDamageWhileAHostShipsIsReplacedByABase(t *testing.T) {
 	}
 }
 
-// TestFailedStoreIsReportedBeforeTheArchiveAnswers fails the disk while a Put does not return.
-func TestFailedStoreIsReportedBeforeTheArchiveAnswers(t *testing.T) {
+// TestStoreFailureIsReportedBeforeTheArchiveAnswers fails the disk while a Put does not return.
+func TestStoreFailureIsReportedBeforeTheArchiveAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := NewMemFS(), hungArchive{newMemArchive(), make(chan struct{})}
 		failed := make(chan time.Time, 1)

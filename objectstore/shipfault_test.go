@@ -25,8 +25,8 @@ func wantShipped(t *testing.T, s *Store, a *memArchive) {
 	}
 }
 
-// TestUnavailableArchiveDelaysNoCommit lets the archive refuse for an hour of commits.
-func TestUnavailableArchiveDelaysNoCommit(t *testing.T) {
+// TestArchiveOutageDelaysNoCommit lets the archive refuse for an hour of commits.
+func TestArchiveOutageDelaysNoCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newMemArchive()
 		s := shipTo(t, NewMemFS(), a)
@@ -57,8 +57,8 @@ func TestUnavailableArchiveDelaysNoCommit(t *testing.T) {
 	})
 }
 
-// TestLostAnswersOfPutsLeaveNoGapAndNoRepetition has puts that succeed with an error, also as the last act of a host.
-func TestLostAnswersOfPutsLeaveNoGapAndNoRepetition(t *testing.T) {
+// TestArchivePutsWithLostAnswersLeaveNoGapAndNoRepetition has puts that succeed with an error, also as the last act of a host.
+func TestArchivePutsWithLostAnswersLeaveNoGapAndNoRepetition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, a := NewMemFS(), newMemArchive()
 		for host := range 4 {
@@ -85,8 +85,8 @@ func TestLostAnswersOfPutsLeaveNoGapAndNoRepetition(t *testing.T) {
 	})
 }
 
-// TestFullBacklogIsReplacedByABase lets more frames wait than the store keeps.
-func TestFullBacklogIsReplacedByABase(t *testing.T) {
+// TestBacklogThatIsFullIsReplacedByABase lets more frames wait than the store keeps.
+func TestBacklogThatIsFullIsReplacedByABase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newMemArchive()
 		s := shipTo(t, NewMemFS(), a, func(sh *Shipping) { sh.Backlog = 20 << 10 })
@@ -144,8 +144,8 @@ func keysBetween(t *testing.T, s *Store, lower, upper []byte) (n int) {
 	return n
 }
 
-// TestShippedFramesAreDeleted counts the frames that stay in the store.
-func TestShippedFramesAreDeleted(t *testing.T) {
+// TestFramesThatWereShippedAreDeleted counts the frames that stay in the store.
+func TestFramesThatWereShippedAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, a := NewMemFS(), newMemArchive()
 		for range 2 {
@@ -245,8 +245,8 @@ func TestArchiveOfAnotherHistoryIsRefused(t *testing.T) {
 	})
 }
 
-// TestNoRecordIsShippedBeforeItIsDurable delays the sync of a record, and then fails the sync.
-func TestNoRecordIsShippedBeforeItIsDurable(t *testing.T) {
+// TestRecordsAreNotShippedBeforeTheyAreDurable delays the sync of a record, and then fails the sync.
+func TestRecordsAreNotShippedBeforeTheyAreDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, a := NewMemFS(), newMemArchive()
 		s := shipTo(t, fs, a)
@@ -348,8 +348,8 @@ func TestBasesFollowTheGrowthOfTheArchive(t *testing.T) {
 	})
 }
 
-// TestDamagedWaitingFrameIsAGap damages a frame that waits in the store: the first one after the records of the archive, or another one.
-func TestDamagedWaitingFrameIsAGap(t *testing.T) {
+// TestDamageOfAWaitingFrameIsAGap damages a frame that waits in the store: the first one after the records of the archive, or another one.
+func TestDamageOfAWaitingFrameIsAGap(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			fs, a := NewMemFS(), newMemArchive()

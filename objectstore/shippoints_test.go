@@ -102,9 +102,9 @@ func counts(t *testing.T, s *Store, n int) (list []int64) {
 	return list
 }
 
-// TestRestoredStoreIsAPrefixWhereverShippingIsCutOff restores the archive that each power cut leaves. The restored store
+// TestRestoreIsAPrefixWhereverShippingIsCutOff restores the archive that each power cut leaves. The restored store
 // has a prefix of each ledger that is not longer than that of the store, and a later host ships the rest.
-func TestRestoredStoreIsAPrefixWhereverShippingIsCutOff(t *testing.T) {
+func TestRestoreIsAPrefixWhereverShippingIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := NewMemFS()
 		ledgers := []*ledger{{}, {}, {}}

@@ -115,31 +115,3 @@ func (s Slot) indexKey(id ID) []byte {
 // inStartIndex reports whether the slot has an entry in the start index as well. A suspect has none: it waits for its
 // time, and for its turn.
 func (s Slot) inStartIndex() bool { return s.AtStart && s.Parked == NotParked && !s.Suspect() }
-
-// AlarmChange is a durable change of an object's slot. When Set is false the
-// slot was cleared, and Slot is zero.
-type AlarmChange struct {
-	ID   ID
-	Slot Slot
-	Set  bool
-}
-
-// Alarm is an entry of an alarm index.
-type Alarm struct {
-	ID         ID
-	Due        time.Time
-	Generation uint64
-	Suspect    bool // it is of the suspects' index, not of its class's
-}
-
-// AlarmPos is a place in the index of a class, or of the suspects, which is ordered by
-// due time and then by ID. The zero AlarmPos is before the first entry.
-type AlarmPos struct{ key string }
-
-// Pos returns the alarm's place in its index: reading continues after it.
-func (a Alarm) Pos() AlarmPos {
-	if a.Suspect {
-		return AlarmPos{key: string(suspectKey(dueMS(a.Due), a.ID))}
-	}
-	return AlarmPos{key: string(alarmKey(dueMS(a.Due), a.ID))}
-}

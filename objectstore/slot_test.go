@@ -152,8 +152,8 @@ func TestSlotMovesBetweenIndexes(t *testing.T) {
 	wantConsistent(t, s)
 }
 
-// TestParkedAlarmsAreListed counts the reads of listing a few parked alarms among many others.
-func TestParkedAlarmsAreListed(t *testing.T) {
+// TestAlarmsParkedAreListed counts the reads of listing a few parked alarms among many others.
+func TestAlarmsParkedAreListed(t *testing.T) {
 	var reads Reads
 	s := open(t, NewMemFS(), Options{Reads: &reads})
 	for i := range 600 {

@@ -236,9 +236,9 @@ func TestBackup(t *testing.T) {
 	o.want(t, "n", "2")
 }
 
-// TestLastRecordWaitsForASnapshot closes a store while a snapshot is taken: the record of the clean end is readable before it is
+// TestRecordOfCloseWaitsForASnapshot closes a store while a snapshot is taken: the record of the clean end is readable before it is
 // durable, so the snapshot would contain it.
-func TestLastRecordWaitsForASnapshot(t *testing.T) {
+func TestRecordOfCloseWaitsForASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shipTo(t, NewMemFS(), newMemArchive())
 		if err := s.acquire(t.Context()); err != nil {

@@ -200,7 +200,7 @@ func (y *Standby) missing(list *archiveList) string {
 // compare checks that the archive is of the standby's history: by the object that has the last applied record, or by any other. It
 // verifies the chain of the object, so an object that was refused after its last record is refused again.
 func (y *Standby) compare(ctx context.Context, list *archiveList) error {
-	name, has := y.witness(list)
+	name, has := y.toCompare(list)
 	content, err := y.from.Get(ctx, name.String())
 	if err != nil {
 		return err
@@ -227,8 +227,8 @@ func (y *Standby) compare(ctx context.Context, list *archiveList) error {
 	return nil
 }
 
-// witness returns an object to compare, and whether it has the last applied record.
-func (y *Standby) witness(list *archiveList) (name frame.Name, has bool) {
+// toCompare returns an object to compare, and whether it has the last applied record.
+func (y *Standby) toCompare(list *archiveList) (name frame.Name, has bool) {
 	for _, o := range list.records {
 		if name = o.Name; o.First <= y.at.Number && o.Last >= y.at.Number {
 			return name, true

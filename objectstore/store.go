@@ -11,36 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/guard"
-)
-
-// Errors of Open. ErrFormat also marks a record of an unknown version.
-var (
-	// ErrLocked reports that another host has the store open.
-	ErrLocked = errkind.New(errkind.ErrConflict, "locked by another host")
-	// ErrFormat reports data in a format that this build does not read.
-	ErrFormat = errkind.New(errkind.ErrDamaged, "unknown format")
-	// ErrForeign reports that the directory holds other files than a store, or a store with the database of another
-	// one.
-	ErrForeign = errkind.New(errkind.ErrDamaged, "not a store")
-	// ErrAbsent reports that the database of a store is missing or incomplete, or that there is no store to open
-	// read-only.
-	ErrAbsent = errkind.New(errkind.ErrNotFound, "store not found")
-)
-
-// Errors of a running store.
-var (
-	// ErrFenced reports that a commit or an output came from an incarnation that does not own its range, or that the
-	// store has failed or is closed.
-	ErrFenced = errkind.ErrFenced
-	// ErrClosed is wrapped with ErrFenced when the store was closed.
-	ErrClosed = errors.New("dohost: store closed")
-	// ErrNoSpace reports that the disk has less free space than Options.ReserveBytes, or that the engine's last flush
-	// failed. The error wraps that of the flush.
-	ErrNoSpace = errkind.ErrNoSpace
-	// ErrReadOnlyStore reports that the store was opened with Options.ReadOnly.
-	ErrReadOnlyStore = errkind.New(errkind.ErrForbidden, "the store was opened read-only")
 )
 
 // Store has the objects of one host, in one directory. All methods may be called
@@ -305,30 +276,6 @@ func (s *Store) Stalled() time.Duration {
 		return 0
 	}
 	return max(0, time.Since(s.opened)-time.Duration(since-1))
-}
-
-// Stats counts the work of a store since Open.
-type Stats struct {
-	Records   int64 // records made durable
-	Batches   int64 // batches with writes, in those records
-	Bytes     int64 // bytes of those records
-	Undurable int64 // bytes written and not durable, now: of open batches too
-	Damaged   int64 // blocks and records that could not be read, each counted once, 1,024 at most
-	Ship      ShipStats
-	Shared    SharedStats
-}
-
-// Stats counts the work of the store since Open. The counters are not read at one moment.
-func (s *Store) Stats() Stats {
-	return Stats{
-		Records:   s.counts.records.Load(),
-		Batches:   s.counts.batches.Load(),
-		Bytes:     s.counts.bytes.Load(),
-		Undurable: s.budget.held.Load(),
-		Damaged:   s.damages.count(),
-		Ship:      s.ship.stats(),
-		Shared:    s.sharedStats(),
-	}
 }
 
 // hook calls Options.Hook.

@@ -124,7 +124,7 @@ func (r *Range) mergeDurableLocked(g *layer) {
 // dropDeleted removes the rows that mark deleted keys.
 func (w *writeSet) dropDeleted() {
 	rows := slices.DeleteFunc(w.rows, func(r row) bool { return r.deleted })
-	*w = writeSet{rows: make([]row, len(rows)), arena: w.arena, room: w.room}
+	*w = writeSet{rows: make([]row, len(rows)), arena: w.arena, capacity: w.capacity}
 	copy(w.rows, rows)
 	for i := range w.rows {
 		w.bytes += rowSize(w.rows[i].key, len(w.rows[i].value))

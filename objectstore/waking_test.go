@@ -104,7 +104,7 @@ func TestWakeMemoryStaysBoundedAsValuesGrow(t *testing.T) {
 		l.put(t, "x", strings.Repeat("v", 2000+i))
 		l.commit(t)
 		l.mu.Lock()
-		whole, n := l.whole, l.lastDurable.set.room
+		whole, n := l.whole, l.lastDurable.set.capacity
 		l.mu.Unlock()
 		if !whole || n > 3*maxLastDurable {
 			t.Fatalf("after %d: whole %v, in %d bytes", i, whole, n)

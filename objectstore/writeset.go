@@ -33,12 +33,12 @@ func rowSize(key []byte, valueLen int) int { return len(key) + valueLen + rowOve
 // writeSet is the last write to each key, with copies of keys and values in an arena. Its lock or owner is that of
 // its layer.
 type writeSet struct {
-	rows  []row            // in the order of the first write
-	index map[string]int32 // key to row; nil up to linearRows rows
-	order []int32          // rows by key, as far as scans have needed it: the rows below len(order)
-	arena []byte           // the chunk that copies go to; older chunks live through the rows
-	bytes int              // size of the rows
-	room  int              // the capacity of the arenas that the rows may refer to
+	rows     []row            // in the order of the first write
+	index    map[string]int32 // key to row; nil up to linearRows rows
+	order    []int32          // rows by key, as far as scans have needed it: the rows below len(order)
+	arena    []byte           // the chunk that copies go to; older chunks live through the rows
+	bytes    int              // size of the rows
+	capacity int              // the capacity of the arenas that the rows may refer to
 }
 
 func (w *writeSet) find(key []byte) int {
@@ -77,18 +77,18 @@ func (w *writeSet) set(key, value []byte, deleted bool, since uint32) (at int, o
 		r.value = w.copy(value)
 	}
 	r.deleted, r.saved = deleted, max(old.saved, since)
-	if w.room > 2*w.bytes+2*maxArena {
+	if w.capacity > 2*w.bytes+2*maxArena {
 		w.compact(0)
 	}
 	return at, old, true
 }
 
-// compact copies all rows to an arena of the right size plus room bytes, without overwritten values.
-func (w *writeSet) compact(room int) {
+// compact copies all rows to an arena of the right size plus extra bytes, without overwritten values.
+func (w *writeSet) compact(extra int) {
 	for i := range w.rows {
-		room += len(w.rows[i].key) + len(w.rows[i].value)
+		extra += len(w.rows[i].key) + len(w.rows[i].value)
 	}
-	w.arena, w.room = make([]byte, 0, room), room
+	w.arena, w.capacity = make([]byte, 0, extra), extra
 	for i := range w.rows {
 		r := &w.rows[i]
 		r.key, r.value = w.copy(r.key), w.copy(r.value)
@@ -144,7 +144,7 @@ func (w *writeSet) copy(b []byte) []byte {
 	}
 	if cap(w.arena)-len(w.arena) < len(b) {
 		w.arena = make([]byte, 0, max(256, len(b), min(2*cap(w.arena), maxArena)))
-		w.room += cap(w.arena)
+		w.capacity += cap(w.arena)
 	}
 	n := len(w.arena)
 	w.arena = append(w.arena, b...)
@@ -178,7 +178,7 @@ func (w *writeSet) reset() {
 		empty.rows, empty.order = w.rows[:0], w.order[:0]
 	}
 	if cap(w.arena) <= maxSpareArena {
-		empty.arena, empty.room = w.arena[:0], cap(w.arena)
+		empty.arena, empty.capacity = w.arena[:0], cap(w.arena)
 	}
 	*w = empty
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// TestNothingLapsesBeforeTheHostIsUpForATTL closes the host for an hour. Its workers live, and send a heartbeat after half a minute.
-func TestNothingLapsesBeforeTheHostIsUpForATTL(t *testing.T) {
+// TestWorkersDoNotLapseBeforeTheHostIsUpForATTL closes the host for an hour. Its workers live, and send a heartbeat after half a minute.
+func TestWorkersDoNotLapseBeforeTheHostIsUpForATTL(t *testing.T) {
 	inPool(t, &Options{Lease: 10 * time.Minute}, func(ctx context.Context, f *fixture) {
 		call(f, declare, Declare{"a", true})
 		f.join("a", "1")
@@ -64,8 +64,8 @@ func TestEvictionsDoNotDelayTheSweep(t *testing.T) {
 	})
 }
 
-// TestForwardClockLapsesNoWorker sets the clock of the pool forward. All workers send heartbeats.
-func TestForwardClockLapsesNoWorker(t *testing.T) {
+// TestClockSetForwardLapsesNoWorker sets the clock of the pool forward. All workers send heartbeats.
+func TestClockSetForwardLapsesNoWorker(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		call(f, declare, Declare{"a", true})
 		f.join("a", "1")
@@ -87,8 +87,8 @@ func TestForwardClockLapsesNoWorker(t *testing.T) {
 	})
 }
 
-// TestBackwardClockRevivesNoWorker sets the clock back by a day. A dead worker, its task and a restart lapse as they do otherwise.
-func TestBackwardClockRevivesNoWorker(t *testing.T) {
+// TestClockSetBackRevivesNoWorker sets the clock back by a day. A dead worker, its task and a restart lapse as they do otherwise.
+func TestClockSetBackRevivesNoWorker(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		call(f, declare, Declare{"a", true})
 		call(f, declare, Declare{"b", true})

@@ -13,8 +13,8 @@ import (
 
 var declare = dohost.NoResult((*Pool).Declare)
 
-// TestSilentWorkerIsUnreachableAfterTTL lets a worker send no heartbeat. Reads notice it after the TTL, and the sweep removes it.
-func TestSilentWorkerIsUnreachableAfterTTL(t *testing.T) {
+// TestWorkerWithoutHeartbeatsIsUnreachableAfterTTL lets a worker send no heartbeat. Reads notice it after the TTL, and the sweep removes it.
+func TestWorkerWithoutHeartbeatsIsUnreachableAfterTTL(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		f.sleep(30 * time.Second)
@@ -36,8 +36,8 @@ func TestSilentWorkerIsUnreachableAfterTTL(t *testing.T) {
 	})
 }
 
-// TestBusyRoleIsNotRestarted posts a second task while the worker, which has left the pool, works on the first.
-func TestBusyRoleIsNotRestarted(t *testing.T) {
+// TestRoleThatIsBusyIsNotRestarted posts a second task while the worker, which has left the pool, works on the first.
+func TestRoleThatIsBusyIsNotRestarted(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		call(f, declare, Declare{"a", true})
 		f.join("a", "1")
@@ -197,8 +197,8 @@ func TestRoleWhoseWorkersDieIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestStableWorkerHasAllRestartsAgain has a worker that stays for a while before it ends.
-func TestStableWorkerHasAllRestartsAgain(t *testing.T) {
+// TestWorkerThatIsStableHasAllRestartsAgain has a worker that stays for a while before it ends.
+func TestWorkerThatIsStableHasAllRestartsAgain(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		call(f, declare, Declare{"a", true})
 		f.post("a", "x")
@@ -218,8 +218,8 @@ func TestStableWorkerHasAllRestartsAgain(t *testing.T) {
 	})
 }
 
-// TestAttachedRoleIsReportedAndNeverRestarted has a task for a worker that a person starts.
-func TestAttachedRoleIsReportedAndNeverRestarted(t *testing.T) {
+// TestRoleThatIsAttachedIsReportedAndNeverRestarted has a task for a worker that a person starts.
+func TestRoleThatIsAttachedIsReportedAndNeverRestarted(t *testing.T) {
 	inPool(t, &Options{Keep: 4 * time.Hour}, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		call(f, leave, Leave{"a", "1"})
@@ -287,8 +287,8 @@ func TestLeaseOfAReachableWorkerLapses(t *testing.T) {
 	})
 }
 
-// TestAcknowledgedTaskOfAGoneWorkerIsPendingAgain ends a worker between the claim and the start.
-func TestAcknowledgedTaskOfAGoneWorkerIsPendingAgain(t *testing.T) {
+// TestTaskAcknowledgedByAGoneWorkerIsPendingAgain ends a worker between the claim and the start.
+func TestTaskAcknowledgedByAGoneWorkerIsPendingAgain(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		id := f.post("a", "x")
@@ -329,8 +329,8 @@ func TestTaskWithoutProgressIsPendingAgain(t *testing.T) {
 	})
 }
 
-// TestPoisonousTaskFails has a task whose workers end.
-func TestPoisonousTaskFails(t *testing.T) {
+// TestTaskThatEndsItsWorkersFails has a task whose workers end.
+func TestTaskThatEndsItsWorkersFails(t *testing.T) {
 	inPool(t, &Options{MaxAttempts: 3}, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		id := f.post("a", "x")

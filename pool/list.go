@@ -2,27 +2,9 @@ package pool
 
 import (
 	"context"
-	"time"
 
 	"github.com/dohost/dohost"
 )
-
-// TaskQuery names a task.
-type TaskQuery struct {
-	Task string `json:"task"`
-}
-
-// Task returns a task.
-//
-// Errors: [ErrUnknown].
-func (p *Pool) Task(ctx context.Context, q TaskQuery) (Task, error) {
-	t, err := p.find(ctx, q.Task)
-	if err != nil {
-		return Task{}, err
-	}
-	c, _, err := get(ctx, p, &contents, t.ID)
-	return t.public(c), err
-}
 
 // ListQuery selects rows of a list. A list has at most 1,000 rows, and fewer tasks if their keys, reasons and progress are long.
 type ListQuery struct {
@@ -78,16 +60,6 @@ func (p *Pool) Tasks(ctx context.Context, q ListQuery) (TaskList, error) {
 	return list, nil
 }
 
-// Worker is a worker of a pool.
-type Worker struct {
-	Role      string    `json:"role"`
-	Conn      string    `json:"conn"`
-	Name      string    `json:"name,omitempty"`
-	Joined    time.Time `json:"joined"`
-	Until     time.Time `json:"until"`
-	Reachable bool      `json:"reachable"` // Until is in the future
-}
-
 // WorkerList is a list of workers.
 type WorkerList struct {
 	Workers []Worker      `json:"workers"`
@@ -112,20 +84,6 @@ func (p *Pool) Workers(ctx context.Context, q ListQuery) (WorkerList, error) {
 		list.Next = rows[limit-1].Cursor
 	}
 	return list, err
-}
-
-// Role is a role of a pool.
-type Role struct {
-	Name      string     `json:"name"`
-	Managed   bool       `json:"managed"`
-	Reachable bool       `json:"reachable"` // it has a worker whose Until is in the future
-	Until     *time.Time `json:"until,omitempty"`
-	Busy      bool       `json:"busy"` // one of its tasks has a lease that ends in the future
-	Waiting   bool       `json:"waiting"`
-	Requested *Command   `json:"requested,omitempty"` // the restart that the pool requests
-	Starting  *time.Time `json:"starting,omitempty"`  // the deadline of the restart that a daemon has taken
-	Restarts  int        `json:"restarts"`            // since the last stable worker, or task handed off
-	GivenUp   bool       `json:"given_up"`
 }
 
 // RoleList is the list of roles.

@@ -80,8 +80,8 @@ type poolModel struct {
 	seq     int
 	unit    time.Duration // a second of the drawn times
 
-	// No worker or restart may lapse before calm, and no lease before leaseCalm. All of them may from calmBy on.
-	calm, leaseCalm, calmBy time.Time
+	// No worker or restart may lapse before quiet, and no lease before leaseQuiet. All of them may from quietBy on.
+	quiet, leaseQuiet, quietBy time.Time
 
 	counts map[string]int // of all runs
 }
@@ -92,9 +92,9 @@ func (m *poolModel) now() time.Time { return time.Now().Add(time.Duration(m.offs
 
 // disturb records that workers could not send heartbeats until now. The pool notices after a delay.
 func (m *poolModel) disturb(delay time.Duration) {
-	m.calm = m.now().Add(m.o.TTL)
-	m.leaseCalm = m.now().Add(max(m.o.TTL, m.o.Lease))
-	m.calmBy = m.leaseCalm.Add(delay)
+	m.quiet = m.now().Add(m.o.TTL)
+	m.leaseQuiet = m.now().Add(max(m.o.TTL, m.o.Lease))
+	m.quietBy = m.leaseQuiet.Add(delay)
 }
 
 // errEither stands for success or ErrUnknown.
@@ -464,7 +464,7 @@ func (m *poolModel) restart(t *rapid.T) {
 // times after the present one.
 func (m *poolModel) delaySweep() {
 	m.spans(func(s *span, d time.Duration) {
-		if hi := m.calmBy.Add(m.o.Sweep + slack + d); !s.lo.Equal(s.hi) && s.hi.Before(hi) {
+		if hi := m.quietBy.Add(m.o.Sweep + slack + d); !s.lo.Equal(s.hi) && s.hi.Before(hi) {
 			s.hi = hi
 		}
 	})
@@ -486,8 +486,8 @@ func (m *poolModel) set(t *rapid.T) {
 		m.delaySweep()
 		return
 	}
-	m.calm, m.leaseCalm = m.now(), m.now() // times that were set before are further in the future
-	lo, hi := m.now(), m.calmBy.Add(m.o.Sweep+slack)
+	m.quiet, m.leaseQuiet = m.now(), m.now() // times that were set before are further in the future
+	lo, hi := m.now(), m.quietBy.Add(m.o.Sweep+slack)
 	m.spans(func(s *span, d time.Duration) { *s = s.within(lo.Add(d), hi.Add(d)) })
 	for _, w := range m.workers {
 		w.odd = true

@@ -70,8 +70,8 @@ func (m *poolModel) check(t *rapid.T) {
 
 // overdue reports whether a time that may have lapsed at latest then must have had its effect.
 func (m *poolModel) overdue(latest time.Time) bool {
-	if latest.Before(m.calmBy) {
-		latest = m.calmBy
+	if latest.Before(m.quietBy) {
+		latest = m.quietBy
 	}
 	return m.now().After(latest.Add(m.o.Sweep + slack))
 }
@@ -85,8 +85,8 @@ func (m *poolModel) checkWorkers(t *rapid.T, after snapshot) {
 			t.Fatalf("%s: %s is reachable until %v, want %v", m.event, conn, row.Until, w.until)
 		case ok && m.overdue(w.until.hi):
 			t.Fatalf("%s: %s is not removed, it was reachable until %v", m.event, conn, w.until)
-		case !ok && (m.now().Before(w.until.lo) || m.now().Before(m.calm)):
-			t.Fatalf("%s: %s is removed, it is reachable until %v, or was when the host began until %v", m.event, conn, w.until, m.calm)
+		case !ok && (m.now().Before(w.until.lo) || m.now().Before(m.quiet)):
+			t.Fatalf("%s: %s is removed, it is reachable until %v, or was when the host began until %v", m.event, conn, w.until, m.quiet)
 		case !ok:
 			m.counts["swept workers"]++
 			m.removed(conn, m.before.workers[conn].Until.Add(-m.o.TTL))
@@ -145,9 +145,9 @@ func (m *poolModel) checkTakenBack(t *rapid.T, task *modelTask, row taskRow) {
 	if w := m.workers[task.Conn]; task.Status == Acknowledged && w != nil && s.Before(w.until.lo) {
 		lapsed = false // its worker is reachable
 	}
-	if s.Before(m.leaseCalm) || !lapsed && s.Before(task.progressBy.lo) || s.After(m.now()) {
+	if s.Before(m.leaseQuiet) || !lapsed && s.Before(task.progressBy.lo) || s.After(m.now()) {
 		t.Fatalf("%s: the task %+v is taken back at %v, its lease is %v, its progress %v, the host is up for a lease at %v",
-			m.event, task.taskRow, s, task.lease, task.progressBy, m.leaseCalm)
+			m.event, task.taskRow, s, task.lease, task.progressBy, m.leaseQuiet)
 	}
 	m.counts["swept tasks"]++
 	m.takenBack(task, at(s))
@@ -173,24 +173,24 @@ func (m *poolModel) checkOverdue(t *rapid.T, task *modelTask) {
 // mayBeReachable reports whether a role may be live at a time: it has a worker that has not lapsed for certain, or a task with a lease, or a
 // restart.
 func (m *poolModel) mayBeReachable(role string, now time.Time) bool {
-	lapsed := func(s span, calm time.Time) bool { return !now.Before(s.lo) && !now.Before(calm) }
+	lapsed := func(s span, quiet time.Time) bool { return !now.Before(s.lo) && !now.Before(quiet) }
 	for _, w := range m.workers {
-		if w.role == role && !lapsed(w.until, m.calm) {
+		if w.role == role && !lapsed(w.until, m.quiet) {
 			return true
 		}
 	}
 	for _, task := range m.tasks {
-		if task.Role == role && task.Status.held() && !lapsed(task.lease, m.leaseCalm) {
+		if task.Role == role && task.Status.held() && !lapsed(task.lease, m.leaseQuiet) {
 			return true
 		}
 	}
 	s := m.roles[role].starting
-	return !s.lo.IsZero() && !lapsed(s, m.calm)
+	return !s.lo.IsZero() && !lapsed(s, m.quiet)
 }
 
 // isOffline reports whether a role is offline for certain.
 func (m *poolModel) isOffline(role string) bool {
-	lapsed := func(s span) bool { return !m.now().Before(s.hi) && !m.now().Before(m.calmBy) }
+	lapsed := func(s span) bool { return !m.now().Before(s.hi) && !m.now().Before(m.quietBy) }
 	for _, w := range m.workers {
 		if w.role == role && !lapsed(w.until) {
 			return false
@@ -274,7 +274,7 @@ func (m *poolModel) checkRoles(t *rapid.T, after snapshot) {
 // mayBeReachableBut reports whether the restart of a role may not have lapsed.
 func (m *poolModel) mayBeReachableBut(role string) bool {
 	s := m.roles[role].starting
-	return m.now().Before(s.lo) || m.now().Before(m.calm)
+	return m.now().Before(s.lo) || m.now().Before(m.quiet)
 }
 
 // checkCommand checks that a new request for a restart has a reason, and that none is lost.

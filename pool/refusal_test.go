@@ -17,8 +17,8 @@ var (
 	exited = dohost.NoResult((*Pool).Exited)
 )
 
-// TestStaleConnectionsAreRefused has workers that have left, or were removed, or never joined.
-func TestStaleConnectionsAreRefused(t *testing.T) {
+// TestConnectionsThatAreStaleAreRefused has workers that have left, or were removed, or never joined.
+func TestConnectionsThatAreStaleAreRefused(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		f.join("a", "old")
 		f.join("a", "new")
@@ -39,8 +39,8 @@ func TestStaleConnectionsAreRefused(t *testing.T) {
 	})
 }
 
-// TestFencedClaimsAreRefused has a worker whose task another worker has.
-func TestFencedClaimsAreRefused(t *testing.T) {
+// TestClaimsThatAreFencedAreRefused has a worker whose task another worker has.
+func TestClaimsThatAreFencedAreRefused(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		id := f.post("a", "x")
@@ -101,8 +101,8 @@ func TestFenceOfAnEarlierClaimIsRefused(t *testing.T) {
 	})
 }
 
-// TestLateResultsAreBounded hands a task off by claims that have lapsed. Its text and all results have the greatest length.
-func TestLateResultsAreBounded(t *testing.T) {
+// TestResultsThatAreLateAreBounded hands a task off by claims that have lapsed. Its text and all results have the greatest length.
+func TestResultsThatAreLateAreBounded(t *testing.T) {
 	inPool(t, &Options{MaxAttempts: 100, MaxText: mostText}, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		id := f.post("a", strings.Repeat("x", mostText))
@@ -122,8 +122,8 @@ func TestLateResultsAreBounded(t *testing.T) {
 	})
 }
 
-// TestMissingTransitionsAreRefused tries each method in each state with the current claim.
-func TestMissingTransitionsAreRefused(t *testing.T) {
+// TestTransitionsOutsideOfTheTableAreRefused tries each method in each state with the current claim.
+func TestTransitionsOutsideOfTheTableAreRefused(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		for range 4 {
@@ -157,8 +157,8 @@ func TestMissingTransitionsAreRefused(t *testing.T) {
 	})
 }
 
-// TestUnknownNamesAreRefused has roles, tasks and commands that do not exist.
-func TestUnknownNamesAreRefused(t *testing.T) {
+// TestNamesThatAreUnknownAreRefused has roles, tasks and commands that do not exist.
+func TestNamesThatAreUnknownAreRefused(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		refused(f, ErrUnknown, (*Pool).Post, NewTask{Role: "a"})
 		refused(f, ErrUnknown, exited, Exit{Role: "a"})

@@ -139,3 +139,20 @@ func (v *view) request(ctx context.Context, r *role, reason string) error {
 func attrRole(name string) slog.Attr     { return slog.String("role", name) }
 func attrTask(t *taskRow) slog.Attr      { return slog.String("task", t.ID) }
 func attrReason(reason string) slog.Attr { return slog.String("reason", reason) }
+
+// Role is a role of a pool.
+type Role struct {
+	Name      string     `json:"name"`
+	Managed   bool       `json:"managed"`
+	Reachable bool       `json:"reachable"` // it has a worker whose Until is in the future
+	Until     *time.Time `json:"until,omitempty"`
+	Busy      bool       `json:"busy"` // one of its tasks has a lease that ends in the future
+	Waiting   bool       `json:"waiting"`
+	Requested *Command   `json:"requested,omitempty"` // the restart that the pool requests
+	Starting  *time.Time `json:"starting,omitempty"`  // the deadline of the restart that a daemon has taken
+	Restarts  int        `json:"restarts"`            // since the last stable worker, or task handed off
+	GivenUp   bool       `json:"given_up"`
+}
+
+// CheckRole returns an [ErrInvalid] for a text that cannot be the name of a role: 1 to 128 printable ASCII characters without spaces.
+func CheckRole(role string) error { return checkNames("role", role) }

@@ -26,24 +26,6 @@ var workers = dohost.Collection[worker]{
 	},
 }
 
-// Status is the state of a task.
-type Status string
-
-// The states of a task.
-const (
-	Pending      Status = "pending"      // no worker has it
-	Acknowledged Status = "acknowledged" // a worker has claimed it
-	Running      Status = "running"      // a worker works on it, under a lease
-	Done         Status = "done"         // it has a result
-	Failed       Status = "failed"       // it has an error
-)
-
-// held reports whether a worker has the task.
-func (s Status) held() bool { return s == Acknowledged || s == Running }
-
-// ended reports whether the task does not change any more.
-func (s Status) ended() bool { return s == Done || s == Failed }
-
 // taskRow is the row of a task, without its content.
 type taskRow struct {
 	ID       string // the decimal number of Seq
@@ -81,13 +63,6 @@ type content struct {
 	Text   string
 	Result json.RawMessage `msgpack:",omitempty"`
 	Late   []Late          `msgpack:",omitempty"`
-}
-
-// Late is the result of a worker whose claim was no longer the current one.
-type Late struct {
-	Fence  uint64          `json:"fence"`
-	At     time.Time       `json:"at"`
-	Result json.RawMessage `json:"result,omitempty"`
 }
 
 var tasks = dohost.Collection[taskRow]{

@@ -23,8 +23,8 @@ func (p *Pool) sweep(ctx context.Context) error {
 	for more := true; more; {
 		s := swept{roles: map[string]string{}}
 		err := p.update(ctx, func(ctx context.Context, v *view) (err error) {
-			if v.away {
-				v.meta.Up, v.away = v.now, false
+			if v.stoodStill {
+				v.meta.Up, v.stoodStill = v.now, false
 			}
 			v.meta.Swept = v.now
 			more, err = v.sweepTurn(ctx, &s)

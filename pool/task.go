@@ -124,7 +124,7 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 				return err
 			}
 		}
-		if err := v.makeRoom(ctx); err != nil {
+		if err := v.deleteEnded(ctx); err != nil {
 			return err
 		}
 		v.meta.Seq++
@@ -217,8 +217,8 @@ func (v *view) posted(ctx context.Context, t taskRow, n NewTask) (Task, error) {
 	return task, err
 }
 
-// makeRoom makes room for a task in a full pool.
-func (v *view) makeRoom(ctx context.Context) error {
+// deleteEnded deletes the oldest task that has ended if the pool is full.
+func (v *view) deleteEnded(ctx context.Context) error {
 	if v.meta.Tasks < v.options.MaxTasks {
 		return nil
 	}
@@ -262,4 +262,46 @@ func (p *Pool) find(ctx context.Context, id string) (taskRow, error) {
 		}
 	}
 	return taskRow{}, refuse(ErrUnknown, "the pool has no task %.40q", id)
+}
+
+// TaskQuery names a task.
+type TaskQuery struct {
+	Task string `json:"task"`
+}
+
+// Task returns a task.
+//
+// Errors: [ErrUnknown].
+func (p *Pool) Task(ctx context.Context, q TaskQuery) (Task, error) {
+	t, err := p.find(ctx, q.Task)
+	if err != nil {
+		return Task{}, err
+	}
+	c, _, err := get(ctx, p, &contents, t.ID)
+	return t.public(c), err
+}
+
+// Status is the state of a task.
+type Status string
+
+// The states of a task.
+const (
+	Pending      Status = "pending"      // no worker has it
+	Acknowledged Status = "acknowledged" // a worker has claimed it
+	Running      Status = "running"      // a worker works on it, under a lease
+	Done         Status = "done"         // it has a result
+	Failed       Status = "failed"       // it has an error
+)
+
+// held reports whether a worker has the task.
+func (s Status) held() bool { return s == Acknowledged || s == Running }
+
+// ended reports whether the task does not change any more.
+func (s Status) ended() bool { return s == Done || s == Failed }
+
+// Late is the result of a worker whose claim was no longer the current one.
+type Late struct {
+	Fence  uint64          `json:"fence"`
+	At     time.Time       `json:"at"`
+	Result json.RawMessage `json:"result,omitempty"`
 }

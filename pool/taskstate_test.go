@@ -43,7 +43,7 @@ func TestTaskEdgesAreThoseOfTheTable(t *testing.T) {
 }
 
 // In builds that check invariants, each transition that is not in the table panics.
-func TestImpossibleTransitionPanics(t *testing.T) {
+func TestTransitionThatIsImpossiblePanics(t *testing.T) {
 	all := slices.Collect(maps.Keys(taskEdges))
 	for _, from := range all {
 		for _, to := range all {

@@ -322,8 +322,8 @@ func TestWorkEndsATaskThatIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestLateResultOfWorkIsKept has a worker whose function returns a result after it has lost the task.
-func TestLateResultOfWorkIsKept(t *testing.T) {
+// TestWorkResultThatIsLateIsKept has a worker whose function returns a result after it has lost the task.
+func TestWorkResultThatIsLateIsKept(t *testing.T) {
 	withServer(t, nil, func(ctx context.Context, s *poolServer) {
 		n := 0
 		stop := s.worker(ctx, func(ctx context.Context, task *Task) (json.RawMessage, error) {

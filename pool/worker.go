@@ -194,9 +194,6 @@ func (v *view) reachable(ctx context.Context, role string) (bool, error) {
 	return ok && !v.lapsed(w.Until), err
 }
 
-// CheckRole returns an [ErrInvalid] for a text that cannot be the name of a role: 1 to 128 printable ASCII characters without spaces.
-func CheckRole(role string) error { return checkNames("role", role) }
-
 // checkNames refuses names that are missing, too long, or not printable ASCII without spaces: programs write them to terminals. The
 // arguments are pairs of a field and its value.
 func checkNames(pairs ...string) error {
@@ -219,4 +216,14 @@ func checkText(field, text string, most int) error {
 		return refuse(ErrInvalid, "%s is not UTF-8", field)
 	}
 	return nil
+}
+
+// Worker is a worker of a pool.
+type Worker struct {
+	Role      string    `json:"role"`
+	Conn      string    `json:"conn"`
+	Name      string    `json:"name,omitempty"`
+	Joined    time.Time `json:"joined"`
+	Until     time.Time `json:"until"`
+	Reachable bool      `json:"reachable"` // Until is in the future
 }

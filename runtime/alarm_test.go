@@ -614,7 +614,7 @@ func TestAlarmFiresAfterTheChangeThatSupersededItIsLost(t *testing.T) {
 
 // An alarm with a handler that kills the process every time ends after MaxRuns, and its
 // neighbours get their runs, at any position among them.
-func TestPoisonAlarmEndsAndOtherAlarmsRun(t *testing.T) {
+func TestAlarmThatEndsEachProcessIsParkedAndOthersRun(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("objects in use at the start: %v", busy), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -147,9 +147,9 @@ func TestAlarmWhoseConstructorEndsTheProcessBacksOff(t *testing.T) {
 	})
 }
 
-// TestParkedAlarmIsKeptReportedAndRevived parks an alarm in each possible way, and revives
+// TestAlarmParkedIsKeptReportedAndRevived parks an alarm in each possible way, and revives
 // it.
-func TestParkedAlarmIsKeptReportedAndRevived(t *testing.T) {
+func TestAlarmParkedIsKeptReportedAndRevived(t *testing.T) {
 	long := strings.Repeat("long ", 200)
 	for name, c := range map[string]struct {
 		handle    func(ctx context.Context, c *counter) error
@@ -273,8 +273,8 @@ func TestParkedAlarmIsKeptReportedAndRevived(t *testing.T) {
 	}
 }
 
-// TestParkedAlarmIsReplacedByItsObject sets and deletes alarms that are parked.
-func TestParkedAlarmIsReplacedByItsObject(t *testing.T) {
+// TestAlarmParkedIsReplacedByItsObject sets and deletes alarms that are parked.
+func TestAlarmParkedIsReplacedByItsObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
 		var good atomic.Bool
@@ -306,9 +306,9 @@ func TestParkedAlarmIsReplacedByItsObject(t *testing.T) {
 	})
 }
 
-// TestRevivedAlarmOfAColdObjectDoesNotWakeIt revives alarms of an object that is out of
+// TestAlarmRevivalDoesNotWakeAColdObject revives alarms of an object that is out of
 // memory and has a failing constructor, and of one that is busy.
-func TestRevivedAlarmOfAColdObjectDoesNotWakeIt(t *testing.T) {
+func TestAlarmRevivalDoesNotWakeAColdObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
 		var bad atomic.Bool
@@ -417,9 +417,9 @@ func TestAlarmBackoffSurvivesAConstructorThatSetsTheAlarm(t *testing.T) {
 	}
 }
 
-// TestPoisonAlarmThatIsSetAgainEnds has a handler that ends the process after its object has
+// TestAlarmThatEndsEachProcessAndIsSetAgainIsParked has a handler that ends the process after its object has
 // set the alarm: in the constructor, or in the handler, in a batch that becomes durable.
-func TestPoisonAlarmThatIsSetAgainEnds(t *testing.T) {
+func TestAlarmThatEndsEachProcessAndIsSetAgainIsParked(t *testing.T) {
 	for _, where := range []string{"constructor", "handler"} {
 		t.Run(where, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -7,12 +7,12 @@ import (
 )
 
 // Chunk emits a piece of a streamed response as an output (see EmitOutput), and then gives
-// up the turn until room returns. room runs on this goroutine after everything committed is
+// up the turn until wait returns. wait runs on this goroutine after everything committed is
 // durable, and waits for the consumer of the pieces. Without the turn, with a context of
 // this incarnation, the piece leaves after everything committed so far.
 //
-// Errors: room's, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
-func (s *State) Chunk(ctx context.Context, size int, emit func(error), room func(context.Context) error) error {
+// Errors: the errors of wait, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
+func (s *State) Chunk(ctx context.Context, size int, emit func(error), wait func(context.Context) error) error {
 	if err := s.incarnation().cause(); err != nil {
 		return err
 	}
@@ -21,7 +21,7 @@ func (s *State) Chunk(ctx context.Context, size int, emit func(error), room func
 		if err := s.EmitOutput(ctx, size, emit); err != nil {
 			return err
 		}
-		return room(ctx)
+		return wait(ctx)
 	}
 	held, err := s.access(ctx)
 	if err != nil {
@@ -36,6 +36,6 @@ func (s *State) Chunk(ctx context.Context, size int, emit func(error), room func
 		return err
 	}
 	return t.runWithoutTurn(eviction.PlaceChunk, true, func() error {
-		return room(&releasedCtx{Context: ctx, t: t})
+		return wait(&releasedCtx{Context: ctx, t: t})
 	})
 }

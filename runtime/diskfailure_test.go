@@ -234,7 +234,7 @@ func TestSyncFailureAtAnySyncLosesNoAcknowledgedCall(t *testing.T) {
 	}
 }
 
-func TestFullDiskRefusesWritesAndEndsNoIncarnation(t *testing.T) {
+func TestDiskFullRefusesWritesAndEndsNoIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		var ended atomic.Int32
@@ -285,9 +285,9 @@ func TestFullDiskRefusesWritesAndEndsNoIncarnation(t *testing.T) {
 	})
 }
 
-// TestStalledDiskFencesWaitingEvents makes a sync take five minutes. The committed batch
+// TestDiskStallFencesWaitingEvents makes a sync take five minutes. The committed batch
 // is history, and its caller waits for it; code that waits fails after 30 s.
-func TestStalledDiskFencesWaitingEvents(t *testing.T) {
+func TestDiskStallFencesWaitingEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{Store: objectstore.Options{MaxHostBytes: 1000}, Limits: Limits{Turn: -1}})

@@ -318,12 +318,12 @@ func (inc *incarnation) unlinkLocked(ev *event) {
 		ev.succ.prev = ev.prev
 	}
 	ev.prev, ev.succ = nil, nil
-	inc.unwoundLocked()
+	inc.dropInstanceLocked()
 }
 
-// unwoundLocked drops the instance of an ended incarnation when none of its code runs any
+// dropInstanceLocked drops the instance of an ended incarnation when none of its code runs any
 // more. The table entry may keep the incarnation itself: see object.first.
-func (inc *incarnation) unwoundLocked() {
+func (inc *incarnation) dropInstanceLocked() {
 	if inc.dead.Load() && inc.running == nil {
 		inc.instance = nil
 	}

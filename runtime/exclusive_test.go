@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-func TestExclusiveAdmitsOnlyItsOwnEnter(t *testing.T) {
+func TestExclusiveAdmitsOnlyItsOwnHoldTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var order []string
@@ -55,7 +55,7 @@ func TestExclusiveAdmitsOnlyItsOwnEnter(t *testing.T) {
 
 // A goroutine of an Exclusive section, in a HoldTurn that outlives the section, gets the turn
 // after the section in queue order, and no event is lost in the section's queue.
-func TestEnterOutlivingExclusiveQueuesForTheTurn(t *testing.T) {
+func TestHoldTurnOutlivingExclusiveQueuesForTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var inside atomic.Int32

@@ -47,7 +47,7 @@ func (o *object) retireLocked(inc *incarnation, why *Fenced, keep bool) {
 	if keep && o.rng != nil {
 		o.rng.Fence()
 	}
-	inc.unwoundLocked()
+	inc.dropInstanceLocked()
 	o.incarnation = nil
 	o.transitionLocked(objectEnding)
 	for _, ev := range inc.queue.takeFreshLocked() {

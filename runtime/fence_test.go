@@ -53,7 +53,7 @@ func ran(t *testing.T, err error) Outcome {
 	return e.Outcome
 }
 
-func TestQueuedEventsMoveToTheNextIncarnationFirst(t *testing.T) {
+func TestEventsInTheQueueMoveToTheNextIncarnationFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var order []int
@@ -332,7 +332,7 @@ func TestPanicAndGoexitFenceTheIncarnationOnly(t *testing.T) {
 	}
 }
 
-func TestFencedIncarnationUnwindsItsEventsOneAtATime(t *testing.T) {
+func TestIncarnationThatIsFencedUnwindsItsEventsOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var inside, most, unwound atomic.Int32

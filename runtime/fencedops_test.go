@@ -195,7 +195,7 @@ func contents(t *testing.T, h *Host) (text string) {
 	return text
 }
 
-func TestFencedIncarnationIsRefusedEveryOperation(t *testing.T) {
+func TestIncarnationThatIsFencedIsRefusedEveryOperation(t *testing.T) {
 	// Each leaves a goroutine with the context of an incarnation that has ended.
 	haunts := map[string]func(ctx context.Context, go_ func(context.Context)) error{
 		"with the turn": func(ctx context.Context, haunt func(context.Context)) error { haunt(ctx); return nil },

@@ -189,8 +189,8 @@ func TestExclusiveOutlivingItsHandlerIsClosed(t *testing.T) {
 	})
 }
 
-// TestEnterMayOutliveItsEvent has a HoldTurn that keeps its rights, and the object in memory.
-func TestEnterMayOutliveItsEvent(t *testing.T) {
+// TestHoldTurnMayOutliveItsEvent has a HoldTurn that keeps its rights, and the object in memory.
+func TestHoldTurnMayOutliveItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		soon := Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return time.Second }}
 		h := open(t, objectstore.NewMemFS(), Options{Policy: soon})
@@ -227,8 +227,8 @@ func TestEnterMayOutliveItsEvent(t *testing.T) {
 	})
 }
 
-// TestEnterWaitingForTheDiskDoesNotHoldTheTurn has two concurrent events.
-func TestEnterWaitingForTheDiskDoesNotHoldTheTurn(t *testing.T) {
+// TestHoldTurnWaitingForTheDiskReleasesTheTurn has two concurrent events.
+func TestHoldTurnWaitingForTheDiskReleasesTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -385,9 +385,9 @@ func TestCallOutlivingItsHandlerIsAnswered(t *testing.T) {
 	})
 }
 
-// TestEnterDoesNotChangeTheResultOfItsEvent ends the goroutine of a HoldTurn when its event has
+// TestHoldTurnDoesNotChangeTheResultOfItsEvent ends the goroutine of a HoldTurn when its event has
 // ended, and the answer waits for the disk.
-func TestEnterDoesNotChangeTheResultOfItsEvent(t *testing.T) {
+func TestHoldTurnDoesNotChangeTheResultOfItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -497,7 +497,7 @@ func TestTransactionOutlivingItsOuterIsRolledBack(t *testing.T) {
 	}
 }
 
-func TestCloseWaitsForAnEnterThatOutlivesItsEvent(t *testing.T) {
+func TestCloseWaitsForAHoldTurnThatOutlivesItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		left := make(chan error, 1)
@@ -517,9 +517,9 @@ func TestCloseWaitsForAnEnterThatOutlivesItsEvent(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForTheWritesOfAnEnter closes the host while the disk is busy with the
+// TestCloseWaitsForTheWritesOfAHoldTurn closes the host while the disk is busy with the
 // writes of a HoldTurn that has outlasted its event.
-func TestCloseWaitsForTheWritesOfAnEnter(t *testing.T) {
+func TestCloseWaitsForTheWritesOfAHoldTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})

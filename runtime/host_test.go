@@ -205,7 +205,7 @@ func TestAlarmFiresOnTimeAndAfterARestartWithoutARequest(t *testing.T) {
 	})
 }
 
-func TestFailingAlarmRunsSevenTimes(t *testing.T) {
+func TestAlarmThatFailsRunsSevenTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var attempts []int
 		class := Class{Name: "counter", New: newCounter, Alarm: func(ctx context.Context, o any, i alarm.Info) error {
@@ -227,7 +227,7 @@ func TestFailingAlarmRunsSevenTimes(t *testing.T) {
 	})
 }
 
-func TestLongTurnIsReportedOnceWithItsStack(t *testing.T) {
+func TestTurnThatTakesLongIsReportedOnceWithItsStack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reports []LongTurn
 		h := open(t, objectstore.NewMemFS(), Options{Listener: Listener{TurnHeld: func(l LongTurn) { reports = append(reports, l) }}})
@@ -242,7 +242,7 @@ func TestLongTurnIsReportedOnceWithItsStack(t *testing.T) {
 		if len(reports) != 1 || reports[0].ID != id("a") || reports[0].Op != "ponder" || reports[0].Held < time.Second {
 			t.Fatalf("reports %+v", reports)
 		}
-		if !strings.Contains(reports[0].Stack, "TestLongTurnIsReportedOnceWithItsStack") {
+		if !strings.Contains(reports[0].Stack, "TestTurnThatTakesLongIsReportedOnceWithItsStack") {
 			t.Errorf("the stack does not show the handler:\n%s", reports[0].Stack)
 		}
 	})

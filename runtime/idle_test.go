@@ -82,7 +82,7 @@ func pass(d time.Duration) {
 // touch is a handler that does nothing.
 func touch(context.Context, *counter) error { return nil }
 
-func TestIdleObjectsAreEvictedBetween70And140Seconds(t *testing.T) {
+func TestIdleEvictionComesAfter70To140Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e ends
 		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{}), Listener: e.listener()})
@@ -382,7 +382,7 @@ func TestRestartModeKeepsBatchesThatCrashModeLoses(t *testing.T) {
 // small is the smallest possible object: all further cost is the runtime's.
 type small struct{ s *State }
 
-func TestIdleObjectCostsAFewHundredBytesOnly(t *testing.T) {
+func TestObjectThatIsIdleCostsAFewHundredBytesOnly(t *testing.T) {
 	objects := 100_000
 	if invariants.Enabled {
 		objects = 10_000 // ten times as slow

@@ -83,8 +83,8 @@ func wantRestored(t *testing.T, err error) {
 	}
 }
 
-// TestQueuedEventsRunOnTheRestoredState restores an object while an event runs and others wait.
-func TestQueuedEventsRunOnTheRestoredState(t *testing.T) {
+// TestEventsInTheQueueRunOnTheRestoredState restores an object while an event runs and others wait.
+func TestEventsInTheQueueRunOnTheRestoredState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := shipping(t, objectstore.NewMemFS())
 		for _, n := range []int{1, 10} {
@@ -150,8 +150,8 @@ func TestQueuedEventsRunOnTheRestoredState(t *testing.T) {
 	})
 }
 
-// TestFailedRestoreLeavesTheObjectAlone tries moments that cannot be restored, and a context that has ended.
-func TestFailedRestoreLeavesTheObjectAlone(t *testing.T) {
+// TestRestoreThatFailsLeavesTheObjectAlone tries moments that cannot be restored, and a context that has ended.
+func TestRestoreThatFailsLeavesTheObjectAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := shipping(t, objectstore.NewMemFS())
 		if _, err := add(t.Context(), h, "a", 1); err != nil {

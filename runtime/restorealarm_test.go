@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestDeferredSlotWritesComeBeforeAReplacement restores an alarm that has failed, while a slot write of another alarm is due.
-func TestDeferredSlotWritesComeBeforeAReplacement(t *testing.T) {
+// TestSlotWritesThatAreDeferredPrecedeAReplacement restores an alarm that has failed, while a slot write of another alarm is due.
+func TestSlotWritesThatAreDeferredPrecedeAReplacement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := shipping(t, objectstore.NewMemFS(), Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error {
 			return errors.New("failed")
@@ -70,8 +70,8 @@ func alarmCounter(fired *[]string) Class {
 	}}
 }
 
-// TestRestoredAlarms restores alarms that are due, and removes alarms by a restore while their delivery waits.
-func TestRestoredAlarms(t *testing.T) {
+// TestAlarmsAfterARestore restores alarms that are due, and removes alarms by a restore while their delivery waits.
+func TestAlarmsAfterARestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fired []string
 		h := shipping(t, objectstore.NewMemFS(), alarmCounter(&fired))

@@ -98,7 +98,7 @@ func TestReportsAreDroppedWhileACallOfTheListenerHangs(t *testing.T) {
 }
 
 // While a call of the Listener hangs, reports wait that were made after a second, too.
-func TestSomeReportsWaitForACallThatHangs(t *testing.T) {
+func TestReportsOfSomeKindsWaitForACallThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quit := make(chan struct{})
 		l := openServiceLog(t, func(string) { <-quit })

@@ -52,21 +52,21 @@ func (s *State) writeTo(ctx context.Context, seg *objectstore.Batch, op func(*ob
 		if err == nil || !errors.Is(err, objectstore.ErrFull) {
 			return err
 		}
-		if err := s.waitRoom(ctx, seg); err != nil {
+		if err := s.waitMemory(ctx, seg); err != nil {
 			return err
 		}
 	}
 }
 
-// waitRoom waits until the write that returned objectstore.ErrFull may be repeated.
-func (s *State) waitRoom(ctx context.Context, seg *objectstore.Batch) error {
+// waitMemory waits until the write that returned objectstore.ErrFull may be repeated.
+func (s *State) waitMemory(ctx context.Context, seg *objectstore.Batch) error {
 	inc := s.incarnation()
 	inc.throttled.Add(1)
 	defer inc.throttled.Add(-1)
 	wait, cancel := context.WithTimeout(inc.context(), maxThrottle)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	err := seg.WaitRoom(wait)
+	err := seg.WaitMemory(wait)
 	switch {
 	case err == nil:
 		return nil

@@ -13,10 +13,10 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestFailedStoreGetsNoMoreDeliveries has a host that learns late of the failure of its store. Until then the alarms of an object in
+// TestStoreFailureEndsDeliveries has a host that learns late of the failure of its store. Until then the alarms of an object in
 // memory and of another one are due, the handler of a third object ends, and a call comes. The host must not repeat the refused
 // attempts.
-func TestFailedStoreGetsNoMoreDeliveries(t *testing.T) {
+func TestStoreFailureEndsDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const learns = 10 * time.Second
 		var mu sync.Mutex

@@ -139,8 +139,8 @@ func TestEventsStartInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// TestAnsweredCallLeavesRoomForTheNext has room for one event, and holds up an event that its caller has the answer of.
-func TestAnsweredCallLeavesRoomForTheNext(t *testing.T) {
+// TestCallThatIsAnsweredLeavesRoomForTheNext has room for one event, and holds up an event that its caller has the answer of.
+func TestCallThatIsAnsweredLeavesRoomForTheNext(t *testing.T) {
 	type handler = func(context.Context, *counter) error
 	nothing := func(context.Context, *counter) error { return nil }
 	for name, handle := range map[string]handler{

@@ -89,7 +89,7 @@ func (s *Stream) appendTo(ctx context.Context, p *properties, r *appendRequest) 
 	if err != nil {
 		return appendResult{}, err
 	}
-	result := p.judge(r, last, known)
+	result := p.decide(r, last, known)
 	if result.Outcome != appended || p.Closed { // closing again writes nothing
 		result.info = p.info()
 		return result, nil
@@ -120,9 +120,9 @@ func (s *Stream) appendTo(ctx context.Context, p *properties, r *appendRequest) 
 	return result, s.changed(ctx)
 }
 
-// judge decides about a request in the order that the protocol recommends. A closed stream is a conflict for every producer except the
+// decide decides about a request in the order that the protocol recommends. A closed stream is a conflict for every producer except the
 // one that has closed it, with the same request, and except one with an old epoch.
-func (p *properties) judge(r *appendRequest, last producerRequest, known bool) appendResult {
+func (p *properties) decide(r *appendRequest, last producerRequest, known bool) appendResult {
 	at := r.Producer
 	switch {
 	case known && at.Epoch < last.Epoch:

@@ -39,8 +39,8 @@ func (u *slowUpload) Read(p []byte) (int, error) {
 	return copy(p, strings.Repeat("x", n)), nil
 }
 
-// TestSlowBodiesEnd has clients that send nothing, a few bytes every few seconds, and slowly but not too slowly.
-func TestSlowBodiesEnd(t *testing.T) {
+// TestBodiesThatAreSlowEnd has clients that send nothing, a few bytes every few seconds, and slowly but not too slowly.
+func TestBodiesThatAreSlowEnd(t *testing.T) {
 	run(t, func(t *testing.T, h *dohosttest.Host) {
 		s := Server(h.Host(), nil)
 		serve(s, "PUT", "a", "", plain)

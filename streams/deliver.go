@@ -111,8 +111,8 @@ type attempt struct {
 	links   []link // that were in the wake
 }
 
-// settle records the result of an attempt. It needs a transaction.
-func (s *Subscription) settle(ctx context.Context, c *config, w *wake, a attempt) error {
+// recordAttempt records the result of an attempt. It needs a transaction.
+func (s *Subscription) recordAttempt(ctx context.Context, c *config, w *wake, a attempt) error {
 	switch {
 	case w.expired(time.Now()):
 		return s.expire(ctx, c, w)
@@ -244,7 +244,7 @@ func (s *Subscription) record(ctx context.Context, sent string, a attempt) error
 	if w.ID != sent {
 		return s.arm(ctx, w.due()) // the worker was faster than the response
 	}
-	return dohost.Transaction(ctx, func(ctx context.Context) error { return s.settle(ctx, c, w, a) })
+	return dohost.Transaction(ctx, func(ctx context.Context) error { return s.recordAttempt(ctx, c, w, a) })
 }
 
 // appendWake appends the wake to the wake stream. A crash may repeat it, and a worker that claims the wake twice is refused. The subscription

@@ -13,9 +13,9 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// TestPendingStreamsAreListedFirst has a subscription that names as many streams as a wake may have, and two more by its pattern, which are the
+// TestStreamsThatArePendingAreListedFirst has a subscription that names as many streams as a wake may have, and two more by its pattern, which are the
 // last ones by their paths. Only those two have data.
-func TestPendingStreamsAreListedFirst(t *testing.T) {
+func TestStreamsThatArePendingAreListedFirst(t *testing.T) {
 	run(t, func(t *testing.T, h *dohosttest.Host) {
 		s := Server(h.Host(), nil)
 		serve(s, "PUT", "wakes", "", asJSON)
@@ -38,8 +38,8 @@ func TestPendingStreamsAreListedFirst(t *testing.T) {
 	})
 }
 
-// TestLongWebhookResponse has responses that are longer than the part that the server reads: "done" counts only if that part is complete.
-func TestLongWebhookResponse(t *testing.T) {
+// TestWebhookResponseThatIsLong has responses that are longer than the part that the server reads: "done" counts only if that part is complete.
+func TestWebhookResponseThatIsLong(t *testing.T) {
 	for response, done := range map[string]bool{
 		`{"done":true}` + strings.Repeat(" ", 2*maxWebhookResponse):                 true,
 		`{"done":true}` + strings.Repeat(" ", maxWebhookResponse) + "no JSON":       true,

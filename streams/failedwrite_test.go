@@ -17,8 +17,8 @@ import (
 // tooLarge is more than a row or a key can have: its write fails.
 var tooLarge = strings.Repeat("x", 3<<20)
 
-// TestFailedAppendWritesNothing fails each write of an append in turn. The producer then repeats its request, which is no duplicate.
-func TestFailedAppendWritesNothing(t *testing.T) {
+// TestAppendThatFailsWritesNothing fails each write of an append in turn. The producer then repeats its request, which is no duplicate.
+func TestAppendThatFailsWritesNothing(t *testing.T) {
 	good := func() *appendRequest {
 		r := text("first")
 		r.Data, r.Producer, r.Seq = append(r.Data, []byte("second")), producerRequest{ID: "p"}, "1"
@@ -51,8 +51,8 @@ func TestFailedAppendWritesNothing(t *testing.T) {
 	}
 }
 
-// TestFailedCreationWritesNothing fails each write of a creation in turn.
-func TestFailedCreationWritesNothing(t *testing.T) {
+// TestCreationThatFailsWritesNothing fails each write of a creation in turn.
+func TestCreationThatFailsWritesNothing(t *testing.T) {
 	for what, r := range map[string]*createRequest{
 		"chunk":      {ContentType: "text/plain", Data: [][]byte{[]byte("ghost"), bytes.Repeat([]byte("x"), 3<<20)}, Sliding: true, TTL: 1e12},
 		"properties": {ContentType: "text/" + tooLarge, Data: [][]byte{[]byte("ghost")}, Sliding: true, TTL: 1e12},
@@ -105,8 +105,8 @@ func TestPageHasALimitOfRows(t *testing.T) {
 	})
 }
 
-// TestFullDiskStopsAppendsAndNoReads has a stream whose reads restart a TTL.
-func TestFullDiskStopsAppendsAndNoReads(t *testing.T) {
+// TestDiskFullStopsAppendsAndNoReads has a stream whose reads restart a TTL.
+func TestDiskFullStopsAppendsAndNoReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		fs.SetFree(1 << 40)

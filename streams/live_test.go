@@ -42,8 +42,8 @@ func (r *reading) response(t *testing.T) *httptest.ResponseRecorder {
 	return r.w
 }
 
-// TestWaitingReadersHoldNoObject has a long poll and a response of events that wait while the object leaves memory, and then get data.
-func TestWaitingReadersHoldNoObject(t *testing.T) {
+// TestReadersThatWaitHoldNoObject has a long poll and a response of events that wait while the object leaves memory, and then get data.
+func TestReadersThatWaitHoldNoObject(t *testing.T) {
 	run(t, func(t *testing.T, h *dohosttest.Host) {
 		s := Server(h.Host(), &ServerOptions{LongPoll: time.Hour, EventStream: time.Hour})
 		serve(s, "PUT", "a", "old", plain)
@@ -175,8 +175,8 @@ func TestEventsEnd(t *testing.T) {
 	})
 }
 
-// TestLiveReadersAreBounded has one reader too many.
-func TestLiveReadersAreBounded(t *testing.T) {
+// TestReadersThatAreLiveAreBounded has one reader too many.
+func TestReadersThatAreLiveAreBounded(t *testing.T) {
 	run(t, func(t *testing.T, h *dohosttest.Host) {
 		s := Server(h.Host(), &ServerOptions{MaxWaiting: 2})
 		serve(s, "PUT", "a", "", plain)
@@ -254,8 +254,8 @@ func TestReadersShareReads(t *testing.T) {
 	})
 }
 
-// TestSharedReadThatPanicsIsAnError has two readers that share a read that panics.
-func TestSharedReadThatPanicsIsAnError(t *testing.T) {
+// TestReadersShareAnErrorOfAReadThatPanics has two readers that share a read that panics.
+func TestReadersShareAnErrorOfAReadThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, results := newSharedReads(), make(chan string, 3)
 		reader := func(read func(context.Context) (*page, error)) {

@@ -104,9 +104,9 @@ func TestSubscriptionMissesNoConcurrentAppend(t *testing.T) {
 	})
 }
 
-// TestLateNoticeMovesNewCursorBack has a notice of an append that follows the creation of the subscription, and arrives after the
+// TestNoticeThatIsLateMovesNewCursorBack has a notice of an append that follows the creation of the subscription, and arrives after the
 // subscription has read the tail. A cursor that a worker has moved stays.
-func TestLateNoticeMovesNewCursorBack(t *testing.T) {
+func TestNoticeThatIsLateMovesNewCursorBack(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
 		from := put(t, s, "events/a")
 		tail := put(t, s, "events/a")

@@ -105,7 +105,7 @@ func (s *Stream) pass(ctx context.Context, kind lateness) (again bool, err error
 	if err != nil {
 		return false, err
 	}
-	left, err := s.settle(ctx, sent, accepted, tail)
+	left, err := s.deleteAccepted(ctx, sent, accepted, tail)
 	if err != nil {
 		return false, err
 	}
@@ -171,9 +171,9 @@ func (s *Stream) send(ctx context.Context, n notice, tail string) error {
 	})
 }
 
-// settle deletes the notices that were accepted, unless the stream has changed since, and returns those that a round has to send. There
+// deleteAccepted deletes the notices that were accepted, unless the stream has changed since, and returns those that a round has to send. There
 // are none if they cannot be deleted: the alarm tries again.
-func (s *Stream) settle(ctx context.Context, sent []notice, accepted []bool, tail string) (left []notice, err error) {
+func (s *Stream) deleteAccepted(ctx context.Context, sent []notice, accepted []bool, tail string) (left []notice, err error) {
 	p, err := s.load(ctx)
 	if err != nil {
 		return nil, err

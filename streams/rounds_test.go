@@ -74,8 +74,8 @@ func TestAlarmFollowsEachAppendSoon(t *testing.T) {
 	})
 }
 
-// TestSlowSubscriptionIsCalledAgain has a subscription that answers after the time of the first call, and before the alarm.
-func TestSlowSubscriptionIsCalledAgain(t *testing.T) {
+// TestSubscriptionThatIsSlowIsCalledAgain has a subscription that answers after the time of the first call, and before the alarm.
+func TestSubscriptionThatIsSlowIsCalledAgain(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
 		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
 		block(t, h, Subscriptions.Get(h, "s"), noticeDelay*8/10)
@@ -105,9 +105,9 @@ func TestRetriesOfNoticesBecomeRare(t *testing.T) {
 	})
 }
 
-// TestParkedAlarmKeepsNoNotice has a stream whose alarm fails until it is parked. The next request begins a round, and sets the alarm if
+// TestAlarmParkedKeepsNoNotice has a stream whose alarm fails until it is parked. The next request begins a round, and sets the alarm if
 // the subscription does not accept the notice.
-func TestParkedAlarmKeepsNoNotice(t *testing.T) {
+func TestAlarmParkedKeepsNoNotice(t *testing.T) {
 	for _, readable := range []bool{true, false} {
 		runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
 			want[any](t, s, "201", "PUT", to("s", ""), pullAll)

@@ -159,8 +159,8 @@ func TestProducersAreBounded(t *testing.T) {
 	})
 }
 
-// TestJudge has the order of the reasons for a refusal.
-func TestJudge(t *testing.T) {
+// TestAppendRefusalsHaveAnOrder has the order of the reasons for a refusal.
+func TestAppendRefusalsHaveAnOrder(t *testing.T) {
 	at := func(epoch, seq int64) producerRequest { return producerRequest{"p", epoch, seq} }
 	for _, tt := range []struct {
 		what   string
@@ -196,7 +196,7 @@ func TestJudge(t *testing.T) {
 			tt.r.ContentType = "text/plain"
 		}
 		tt.r.Data = [][]byte{{1}}
-		if got := p.judge(&tt.r, tt.last, tt.last != (producerRequest{})); got.Outcome != tt.want {
+		if got := p.decide(&tt.r, tt.last, tt.last != (producerRequest{})); got.Outcome != tt.want {
 			t.Errorf("%s: outcome %d, want %d", tt.what, got.Outcome, tt.want)
 		}
 	}

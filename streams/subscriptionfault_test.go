@@ -59,8 +59,8 @@ func sendNotice(t *testing.T, h *dohosttest.Host, id string, n *noticeRequest) {
 
 const pullNamed = `{"type":"pull-wake","streams":["events/a","events/b"],"wake_stream":"events/wakes","lease_ttl_ms":1000}`
 
-// TestNamedStreamWithUnreadTailBeginsAtTheNotice appends to a stream while the new subscription waits for the tail of another one.
-func TestNamedStreamWithUnreadTailBeginsAtTheNotice(t *testing.T) {
+// TestSubscriptionOfStreamWithUnreadTailBeginsAtTheNotice appends to a stream while the new subscription waits for the tail of another one.
+func TestSubscriptionOfStreamWithUnreadTailBeginsAtTheNotice(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
 		put(t, s, "events/a")
 		tail := put(t, s, "events/b")
@@ -78,8 +78,8 @@ func TestNamedStreamWithUnreadTailBeginsAtTheNotice(t *testing.T) {
 	})
 }
 
-// TestConcurrentCreationsReadTailsOnce sends the same request several times while a stream does not answer.
-func TestConcurrentCreationsReadTailsOnce(t *testing.T) {
+// TestCreationsAtTheSameTimeReadTailsOnce sends the same request several times while a stream does not answer.
+func TestCreationsAtTheSameTimeReadTailsOnce(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
 		put(t, s, "events/a")
 		block(t, h, Streams.Get(h, "events/a"), 2*time.Second)
@@ -121,8 +121,8 @@ func TestCreationThatIsCutOff(t *testing.T) {
 	})
 }
 
-// TestNamedStreamWhoseTailCannotBeRead has a stream that fails while the subscription is created. Its first later append sets the cursor.
-func TestNamedStreamWhoseTailCannotBeRead(t *testing.T) {
+// TestSubscriptionOfStreamWithUnreadableTail has a stream that fails while the subscription is created. Its first later append sets the cursor.
+func TestSubscriptionOfStreamWithUnreadableTail(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
 		tail := put(t, s, "events/a")
 		var old properties
@@ -147,8 +147,8 @@ func TestNamedStreamWhoseTailCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestBusyWebhookIsNoLongAlarm has a webhook with work for more than the time that an alarm may take.
-func TestBusyWebhookIsNoLongAlarm(t *testing.T) {
+// TestWebhookThatIsBusyIsNoLongAlarm has a webhook with work for more than the time that an alarm may take.
+func TestWebhookThatIsBusyIsNoLongAlarm(t *testing.T) {
 	runWebhook(t, func(t *testing.T, h *dohosttest.Host, s http.Handler, r *receiver) {
 		r.set(func(ctx context.Context, _ *wakeBody) (int, string) {
 			serve(s, "POST", "events/a", "1", asJSON) // it fails at the end of the test
@@ -171,9 +171,9 @@ func TestBusyWebhookIsNoLongAlarm(t *testing.T) {
 	})
 }
 
-// TestParkedAlarmOfSubscriptionIsSetAgain has an alarm that fails until it is parked, since a row cannot be read. The next change of the
+// TestAlarmParkedOfSubscriptionIsSetAgain has an alarm that fails until it is parked, since a row cannot be read. The next change of the
 // subscription sets it.
-func TestParkedAlarmOfSubscriptionIsSetAgain(t *testing.T) {
+func TestAlarmParkedOfSubscriptionIsSetAgain(t *testing.T) {
 	runWebhook(t, func(t *testing.T, h *dohosttest.Host, s http.Handler, r *receiver) {
 		r.set(func(context.Context, *wakeBody) (int, string) { return 500, "" })
 		put(t, s, "events/a")
@@ -377,8 +377,8 @@ func TestDeletionReachesSubscriptionAfterCreation(t *testing.T) {
 	})
 }
 
-// TestDamagedSubscriptionStopsNoAppend restarts the host with a subscription that cannot be read.
-func TestDamagedSubscriptionStopsNoAppend(t *testing.T) {
+// TestSubscriptionWithDamageStopsNoAppend restarts the host with a subscription that cannot be read.
+func TestSubscriptionWithDamageStopsNoAppend(t *testing.T) {
 	runPull(t, func(t *testing.T, h *dohosttest.Host, s http.Handler) {
 		want[any](t, s, "201", "PUT", to("bad", ""), pullAll)
 		want[any](t, s, "201", "PUT", to("s", ""), pullAll)
@@ -392,8 +392,8 @@ func TestDamagedSubscriptionStopsNoAppend(t *testing.T) {
 	})
 }
 
-// TestDamagedDiskStopsNoAppend damages the disk where the subscriptions are.
-func TestDamagedDiskStopsNoAppend(t *testing.T) {
+// TestDiskDamageStopsNoAppend damages the disk where the subscriptions are.
+func TestDiskDamageStopsNoAppend(t *testing.T) {
 	const subscriptions = 100
 	dir := t.TempDir()
 	open := func() *dohost.Host {
@@ -552,9 +552,9 @@ func TestMatchingAllocatesLittle(t *testing.T) {
 	}
 }
 
-// TestFullDiskDeletesNoStreamWithSubscription deletes a stream when its subscription cannot be notified any more. Then it deletes no
+// TestDiskFullDeletesNoStreamWithSubscription deletes a stream when its subscription cannot be notified any more. Then it deletes no
 // notices.
-func TestFullDiskDeletesNoStreamWithSubscription(t *testing.T) {
+func TestDiskFullDeletesNoStreamWithSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		fs.SetFree(1 << 40)
@@ -588,7 +588,7 @@ func TestFullDiskDeletesNoStreamWithSubscription(t *testing.T) {
 			}
 			fs.SetFree(0)
 			time.Sleep(10 * time.Second)
-			if again, err := s.settle(ctx, list, []bool{true}, p.tail().String()); err != nil || again != nil {
+			if again, err := s.deleteAccepted(ctx, list, []bool{true}, p.tail().String()); err != nil || again != nil {
 				t.Errorf("a round repeats the notices %v that cannot be deleted: %v", again, err)
 			}
 			if box, err := s.outbox(ctx); err != nil || len(box.Notices) != 1 {

@@ -155,7 +155,7 @@ func TestRootsExcludeSubAgentOnlyClasses(t *testing.T) {
 	}
 }
 
-func TestNewObjectsAreLimited(t *testing.T) {
+func TestObjectCreationIsLimited(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, handler(h, &web.Options{NewObjects: 3}))
 	for i, path := range []string{"/objects/thing/a/put", "/objects/thing/b/http/x", "/agents/thing/c/x"} {

@@ -18,9 +18,9 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// TestParkedAlarmsAreListedAndRevived lets the alarms of three objects fail until they are
+// TestAlarmsParkedAreListedAndRevived lets the alarms of three objects fail until they are
 // parked, and revives one of them.
-func TestParkedAlarmsAreListedAndRevived(t *testing.T) {
+func TestAlarmsParkedAreListedAndRevived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := true
 		class := dohost.Bind(testObjects, func(_ context.Context, st *dohost.State) (*testObject, error) { return &testObject{st}, nil },

@@ -120,7 +120,7 @@ func TestMetricsCountServiceEvents(t *testing.T) {
 }
 
 // The answer to a path without a name lists the paths of agents.
-func TestNoRouteErrorListsThePaths(t *testing.T) {
+func TestRouteErrorListsThePaths(t *testing.T) {
 	s := start(t, handler(open(t, nil), &web.Options{AgentsPrefix: "/bots"}))
 	e, _ := s.wantError("GET", "/bots/thing", "", http.StatusNotFound, "no_route")
 	if want := "want /objects/{class}/{name}/{method}, .../http/{rest}, or /bots/{class}/{name}"; e.Message != want {

@@ -8,9 +8,9 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// TestForeignOriginsDoNotWakeObjects sends requests of browsers and of programs, with methods that net/http regards as
+// TestOriginsOfOtherSitesDoNotWakeObjects sends requests of browsers and of programs, with methods that net/http regards as
 // safe, to agents and to objects.
-func TestForeignOriginsDoNotWakeObjects(t *testing.T) {
+func TestOriginsOfOtherSitesDoNotWakeObjects(t *testing.T) {
 	header := func(pairs ...string) http.Header {
 		h := http.Header{}
 		for i := 0; i < len(pairs); i += 2 {

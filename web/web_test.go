@@ -250,7 +250,7 @@ func TestErrorResponses(t *testing.T) {
 	}
 }
 
-func TestOverloadedObjectReturns503(t *testing.T) {
+func TestObjectThatIsOverloadedReturns503(t *testing.T) {
 	h := open(t, &dohost.Options{MaxEvents: 1})
 	s := start(t, handler(h, nil))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -345,7 +345,7 @@ func TestTokenIsRequired(t *testing.T) {
 	}
 }
 
-func TestForeignOriginsMayNotCall(t *testing.T) {
+func TestOriginsOfOtherSitesMayNotCall(t *testing.T) {
 	s := start(t, handler(open(t, nil), &web.Options{Origins: []string{"https://friend.example"}}))
 	for origin, ok := range map[string]bool{"https://evil.example": false, "null": false, s.url: true, "https://friend.example": true} {
 		s.header.Set("Origin", origin)

@@ -164,7 +164,7 @@ func (m *Model) failed(ctx context.Context, err error, opened bool) error {
 	}
 	_ = json.Unmarshal([]byte(e.RawJSON()), &body) // a body that is not JSON has no message
 	if opened {
-		return m.provider.Said(body.Error.Message)
+		return m.provider.StreamError(body.Error.Message)
 	}
 	return m.provider.Refused(e.Response, body.Error.Message)
 }

@@ -28,7 +28,7 @@ import (
 
 // Tool makes a chat agent answer with a model that calls the tool twice, one call after the other and with the same input, and
 // ends the incarnation at every point, as [dohosttest.EveryPoint] does. input is the input of the calls; it is encoded as JSON.
-// The tool runs without its Approve. service has the effects of the tool, and is the only judge of each call:
+// The tool runs without its Approve. service has the effects of the tool, and decides alone about each call:
 //
 //   - AtMostOnce, or no policy: at most one effect, and one effect if the result is recorded.
 //   - Idempotent: one effect, and a recorded result, unless Run returned an error.

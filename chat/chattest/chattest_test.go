@@ -102,7 +102,7 @@ func checkTrue(t *testing.T, tool chat.Tool, bank dohosttest.Service) (unknown, 
 	return n[1], n[2]
 }
 
-func TestTrueAtMostOnce(t *testing.T) {
+func TestPolicyAtMostOnceIsTrue(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{}
 	unknown, falsely := checkTrue(t, tool(ledger.AtMostOnce, honest(bank), nil), bank)
@@ -111,7 +111,7 @@ func TestTrueAtMostOnce(t *testing.T) {
 	}
 }
 
-func TestTrueIdempotent(t *testing.T) {
+func TestPolicyIdempotentIsTrue(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{Idempotent: true}
 	if unknown, _ := checkTrue(t, tool(ledger.Idempotent, honest(bank), nil), bank); unknown > 0 {
@@ -119,7 +119,7 @@ func TestTrueIdempotent(t *testing.T) {
 	}
 }
 
-func TestTrueReconcile(t *testing.T) {
+func TestPolicyReconcileIsTrue(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{}
 	if unknown, _ := checkTrue(t, tool(ledger.Reconcile, honest(bank), find(bank)), bank); unknown > 0 {
@@ -127,8 +127,8 @@ func TestTrueReconcile(t *testing.T) {
 	}
 }
 
-// TestReconcileMayAnswerUnknown has a Find that never decides: the outcome may be unknown.
-func TestReconcileMayAnswerUnknown(t *testing.T) {
+// TestPolicyReconcileMayAnswerUnknown has a Find that never decides: the outcome may be unknown.
+func TestPolicyReconcileMayAnswerUnknown(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{}
 	unknown, falsely := checkTrue(t, tool(ledger.Reconcile, honest(bank), func(context.Context, charge) (receipt, ledger.Answer, error) {
@@ -242,7 +242,7 @@ var falseTools = map[string]falseTool{
 	}, want: `declared AtMostOnce, but the service had no effect in any run`},
 }
 
-func TestFalsePolicies(t *testing.T) {
+func TestPoliciesThatAreFalse(t *testing.T) {
 	t.Parallel()
 	for name, c := range falseTools {
 		t.Run(name, func(t *testing.T) {
@@ -334,8 +334,8 @@ func TestToolThatCannotRun(t *testing.T) {
 	}
 }
 
-// TestNoInterruptionIsReported ends the incarnation only before the calls: that proves nothing about the policy.
-func TestNoInterruptionIsReported(t *testing.T) {
+// TestInterruptionThatIsMissingIsReported ends the incarnation only before the calls: that proves nothing about the policy.
+func TestInterruptionThatIsMissingIsReported(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{}
 	failures, _ := chattest.Explore(t, tool(ledger.Idempotent, honest(bank), nil), charge{"7"}, bank, []dohost.Place{dohost.PlaceConstruct})

@@ -78,7 +78,7 @@ func failed(ctx context.Context, p provider.Provider, err error, opened bool) er
 		return p.Refused(e.Response, e.Message)
 	}
 	if e, ok := errors.AsType[*ssestream.StreamError](err); ok && ctx.Err() == nil {
-		return p.Said(e.Message)
+		return p.StreamError(e.Message)
 	}
 	return p.Failed(ctx, err, opened)
 }

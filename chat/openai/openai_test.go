@@ -66,7 +66,7 @@ func TestResponsesDroppedAreNotResumed(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{Drop: true, RefusePrefill: true, Places: distinctPlaces}, responses)
 }
 
-func TestEphemeralResponsesBySyntheticMessage(t *testing.T) {
+func TestResponsesThatAreEphemeralBySyntheticMessage(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: distinctPlaces}, ephemeral)
 }
 

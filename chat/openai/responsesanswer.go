@@ -131,10 +131,10 @@ func (m *Responses) read(
 	for stream.Next() {
 		event := stream.Current()
 		if event.Type == "error" {
-			return m.provider.Said(event.Message)
+			return m.provider.StreamError(event.Message)
 		}
 		if event.Type == "response.failed" {
-			return m.provider.Said(event.Response.Error.Message)
+			return m.provider.StreamError(event.Response.Error.Message)
 		}
 		if err := a.add(&event); err != nil {
 			return err

@@ -48,7 +48,7 @@ func completedAnswerModel(t *testing.T) (m *openai.Responses, p *chat.Prompt, po
 }
 
 // Reasoning in a fetched answer is not part of its text.
-func TestResumedAnswerOmitsReasoning(t *testing.T) {
+func TestAnswerThatIsResumedOmitsReasoning(t *testing.T) {
 	m, p, posted := completedAnswerModel(t)
 	var text string
 	for c, err := range m.ResumeStream(t.Context(), p) {
@@ -63,7 +63,7 @@ func TestResumedAnswerOmitsReasoning(t *testing.T) {
 }
 
 // The reader of a fetched answer may stop anywhere.
-func TestResumedAnswerReaderMayStop(t *testing.T) {
+func TestAnswerReaderMayStopAResumption(t *testing.T) {
 	m, p, _ := completedAnswerModel(t)
 	for range m.ResumeStream(t.Context(), p) {
 		break

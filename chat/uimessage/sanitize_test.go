@@ -84,8 +84,8 @@ func TestCutCountsAsJavaScriptDoes(t *testing.T) {
 	}
 }
 
-// TestGuardedMessageFits guards messages that are too large in each way.
-func TestGuardedMessageFits(t *testing.T) {
+// TestShrinkMakesMessagesFit guards messages that are too large in each way.
+func TestShrinkMakesMessagesFit(t *testing.T) {
 	t.Parallel()
 	big := strings.Repeat("é<", testRow/3) // three bytes, two units
 	output := func(id, json string) string {
@@ -162,8 +162,8 @@ func fitted(t failer, m Message) (_ Message, ok bool) {
 	return messageOf(t, string(raw)), true
 }
 
-// TestShrunkOutputsAreMarked checks the shortened forms of outputs.
-func TestShrunkOutputsAreMarked(t *testing.T) {
+// TestShrinkMarksOutputs checks the shortened forms of outputs.
+func TestShrinkMarksOutputs(t *testing.T) {
 	for in, want := range map[string]string{
 		`"0123456789012345678901234567890123456789"`:                       `"012345678... [truncated 31 chars]"`,
 		`[1,2,"0123456789012345678901234567890123456789","x"]`:             `[1,2,"01234... [truncated 35 chars]","x"]`,
@@ -179,7 +179,7 @@ func TestShrunkOutputsAreMarked(t *testing.T) {
 }
 
 // Many texts are shortened in one pass. Each once needed a pass over the whole message.
-func TestGuardedMessageOfManyTexts(t *testing.T) {
+func TestShrinkOfManyTexts(t *testing.T) {
 	var parts strings.Builder
 	for range 6000 {
 		parts.WriteString(`,{"type":"text","text":"` + strings.Repeat("x", 1001) + `"}`)
@@ -200,7 +200,7 @@ func TestToolInputWithDeepTextIsStored(t *testing.T) {
 	}
 }
 
-func TestGuardRefusesDeepMessage(t *testing.T) {
+func TestShrinkRefusesDeepMessage(t *testing.T) {
 	deep := json.RawMessage(strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999))
 	if _, err := Shrink(Message{ID: "m", Role: RoleUser, Parts: []Part{MakePart("data-x", "data", deep)}}, testRow); err == nil {
 		t.Error("it is encoded")

@@ -90,7 +90,7 @@ func mergedLog(t *testing.T, id string, runs ...[]string) (log []string, m Messa
 	return log, acc.message()
 }
 
-func TestStitch(t *testing.T) {
+func TestStreamMerge(t *testing.T) {
 	lines := func(s string) []string { return strings.Split(s, "; ") }
 	cases := []struct {
 		name, first, second, want string
@@ -131,7 +131,7 @@ func TestStitch(t *testing.T) {
 }
 
 // A reply that continues a message of the clients: no id, and the call before the result of an older call.
-func TestStitchToAMessage(t *testing.T) {
+func TestStreamMergeToAMessage(t *testing.T) {
 	old := Message{ID: "m", Role: RoleAssistant, Parts: []Part{
 		newPart("tool-f").with("toolCallId", "t").with("state", ApprovalResponded).with("input", json.RawMessage("{}")),
 	}}
@@ -156,9 +156,9 @@ func TestStitchToAMessage(t *testing.T) {
 	}
 }
 
-// TestStitchedTextsGrow interrupts random streams anywhere and continues with others: the text only grows, there is
+// TestStreamMergeLetsTextsGrow interrupts random streams anywhere and continues with others: the text only grows, there is
 // one start, and each end has a beginning.
-func TestStitchedTextsGrow(t *testing.T) {
+func TestStreamMergeLetsTextsGrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.SampledFrom([]string{"a", "b"})
 		step := rapid.OneOf(
@@ -233,7 +233,7 @@ func TestStitchedTextsGrow(t *testing.T) {
 	})
 }
 
-func TestToolCallRepairs(t *testing.T) {
+func TestToolCallsThatAreAbandoned(t *testing.T) {
 	part := func(state, name string) Part {
 		p := newPart("tool-"+name).with("toolCallId", name).with("state", state)
 		return p

@@ -20,10 +20,10 @@ const shipRounds = 4
 // shippedCounters are those of the clients, and two that one client increments in turn.
 var shippedCounters = []string{"0", "1", "2", "left", "right"}
 
-// TestShippedStoreAfterSIGKILL kills a server that ships its records, among its callers, and restores the folder after each kill.
+// TestShippingAfterSIGKILL kills a server that ships its records, among its callers, and restores the folder after each kill.
 // The restored store is a prefix of the history: of two counters that one client increments in turn, the second is never ahead,
 // and no counter has more than the store that the kill has left. After a kill at rest it has everything.
-func TestShippedStoreAfterSIGKILL(t *testing.T) {
+func TestShippingAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64() % 1_000_000
 	t.Logf("seed %d", seed)

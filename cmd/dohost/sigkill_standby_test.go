@@ -16,9 +16,9 @@ import (
 
 const standbyRounds = 3
 
-// TestPromotedStandbyAfterSIGKILL kills a standby again and again while a server works and ships its records. Then the server is killed
+// TestStandbyIsPromotedAfterSIGKILL kills a standby again and again while a server works and ships its records. Then the server is killed
 // at rest, and the standby is promoted: it has everything.
-func TestPromotedStandbyAfterSIGKILL(t *testing.T) {
+func TestStandbyIsPromotedAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64() % 1_000_000
 	t.Logf("seed %d", seed)

@@ -62,12 +62,12 @@ type counter struct{}
 func (counter) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		call := calls.Add(1)
-		what, n := told(p)
-		settled := false
+		what, n := instruction(p)
+		answered := false
 		for _, part := range p.Partial.Parts {
-			settled = settled || strings.HasPrefix(part.Text("state"), "output-")
+			answered = answered || strings.HasPrefix(part.Text("state"), "output-")
 		}
-		if slices.Contains([]string{"ask", "stamp", "print", "delegate"}, what) && !settled {
+		if slices.Contains([]string{"ask", "stamp", "print", "delegate"}, what) && !answered {
 			input := map[string]any{"of": p.Partial.ID}
 			if what == "delegate" {
 				input = map[string]any{"message": fmt.Sprint("count ", n)}
@@ -78,8 +78,8 @@ func (counter) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk,
 			yield(c, err)
 			return
 		}
-		said := p.Partial.PlainText()
-		for i := len(strings.Fields(said)); i < n; i++ {
+		text := p.Partial.PlainText()
+		for i := len(strings.Fields(text)); i < n; i++ {
 			time.Sleep(pace)
 			if ctx.Err() != nil {
 				return
@@ -96,8 +96,8 @@ func (counter) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk,
 	}
 }
 
-// told returns the command in the last message of the user: a word, and a number to count to.
-func told(p *chat.Prompt) (what string, n int) {
+// instruction returns the command in the last message of the user: a word, and a number to count to.
+func instruction(p *chat.Prompt) (what string, n int) {
 	for _, m := range p.Messages {
 		if m.Role == chat.RoleUser {
 			_, _ = fmt.Sscanf(m.PlainText(), "%s %d", &what, &n) // else it counts to nothing

@@ -14,7 +14,7 @@ import (
 var update = flag.Bool("update", false, "rewrite what has changed in testdata")
 
 // TestOutput compares the output of go test with testdata, for the version with the bug
-// and for the mended one. docs/testing.md contains this output.
+// and for the corrected one. docs/testing.md contains this output.
 func TestOutput(t *testing.T) {
 	failure := output(t, "failure.txt", "before", "go test -run Charged .")
 	first, line, ok := strings.Cut(failure, "replay: ")
@@ -26,7 +26,7 @@ func TestOutput(t *testing.T) {
 	if again, _, _ := strings.Cut(replayed, "replay: "); measured(again) != measured(first) {
 		t.Errorf("the replay meets\n%s\nand not\n%s", again, first)
 	}
-	output(t, "mended.txt", ".", "go test -v -run Charged .")
+	output(t, "corrected.txt", ".", "go test -v -run Charged .")
 }
 
 // output runs a shell command, and compares its output with a file.

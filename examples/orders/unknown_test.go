@@ -94,8 +94,8 @@ func TestOrderStaysUnknown(t *testing.T) {
 	})
 }
 
-// TestEarlierOrderWithoutLookup continues an order of the version without the ledger at a bank that cannot be asked.
-func TestEarlierOrderWithoutLookup(t *testing.T) {
+// TestOrderOfEarlierVersionWithoutLookup continues an order of the version without the ledger at a bank that cannot be asked.
+func TestOrderOfEarlierVersionWithoutLookup(t *testing.T) {
 	shop := newShop()
 	shop.bank.Fail = loseFirstAnswer
 	dohosttest.Run(t, &dohosttest.Options{

@@ -77,8 +77,8 @@ func TestJobNeedsAnID(t *testing.T) {
 	})
 }
 
-// TestLargeJobIsRefused adds the largest job, and one that is larger: its report would not fit into the feed.
-func TestLargeJobIsRefused(t *testing.T) {
+// TestJobThatIsTooLargeIsRefused adds the largest job, and one that is larger: its report would not fit into the feed.
+func TestJobThatIsTooLargeIsRefused(t *testing.T) {
 	inDesk(t, func(ctx context.Context, h *dohosttest.Host, do func(func(context.Context, *Desk) error) error) {
 		for n, fits := range map[int]bool{maxText: true, maxText + 1: false, 1200 << 10: false} {
 			id := fmt.Sprint(n)

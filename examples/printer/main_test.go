@@ -207,9 +207,9 @@ func TestKillOfEitherProcess(t *testing.T) {
 	t.Logf("%d rounds", *rounds)
 }
 
-// TestOptimisticRow has a client with a mirror of the jobs. It inserts a row into its mirror, and adds the job with the id of the row, more
+// TestRowOfClientIsReplaced has a client with a mirror of the jobs. It inserts a row into its mirror, and adds the job with the id of the row, more
 // than once. The row of the desk replaces that of the client, and the job is printed once, although the executor is killed.
-func TestOptimisticRow(t *testing.T) {
+func TestRowOfClientIsReplaced(t *testing.T) {
 	s := newShop(t)
 	mirror := map[string]Job{"mine": {ID: "mine", Text: "a card", State: "optimistic"}}
 	var states []string
@@ -265,8 +265,8 @@ func TestOptimisticRow(t *testing.T) {
 	}
 }
 
-// TestCutUpload cuts off the connection of a report in the middle of its body: the report has no effect, and a whole one has.
-func TestCutUpload(t *testing.T) {
+// TestUploadThatIsCutOff cuts off the connection of a report in the middle of its body: the report has no effect, and a whole one has.
+func TestUploadThatIsCutOff(t *testing.T) {
 	s := newShop(t)
 	s.call("add", Job{ID: "mine", Text: "a card"}, new(Job))
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))

@@ -13,9 +13,9 @@ import (
 // enginePackages are the names of the packages that programs do not import. A public package has aliases for their types.
 var enginePackages = []string{"alarm", "eviction", "kernel", "objectstore", "runtime", "uimessage"}
 
-// TestPublicSignaturesNameNoEnginePackage reads the declarations as go doc prints them: a reader of a signature finds each
+// TestAPISignaturesNameNoEnginePackage reads the declarations as go doc prints them: a reader of a signature finds each
 // type of the module in a public package.
-func TestPublicSignaturesNameNoEnginePackage(t *testing.T) {
+func TestAPISignaturesNameNoEnginePackage(t *testing.T) {
 	for _, dir := range publicPackages {
 		named, err := engineNames("../..", dir)
 		if err != nil {

@@ -629,6 +629,31 @@ func need(tb testing.TB) { tb.SkipNow() }
 		},
 	},
 	{
+		rule: "test subjects",
+		files: map[string]string{
+			"agent/a.go": "package agent\nfunc TestFailedRun() {}",
+			"agent/a_test.go": `package agent
+func TestFailedRunIsRetried() {}
+func FuzzBigKey() {}
+func BenchmarkEachGet() {}
+func TestFeedIsTrimmed() {}
+func TestShedEvicts() {}
+func TestDeadLetterIsKept() {}
+func TestDeadFiberIsKept() {}
+func TestRunThatFailedIsRetried() {}
+func TestOnewayCall() {}
+func TestMain() {}
+func testFailed() {}
+func (suite) TestFailedMethod() {}`,
+		},
+		want: []string{
+			`agent/a_test.go:2: TestFailedRunIsRetried begins with "Failed": begin the name of a test with its subject`,
+			`agent/a_test.go:3: FuzzBigKey begins with "Big": begin the name of a test with its subject`,
+			`agent/a_test.go:4: BenchmarkEachGet begins with "Each": begin the name of a test with its subject`,
+			`agent/a_test.go:8: TestDeadFiberIsKept begins with "Dead": begin the name of a test with its subject`,
+		},
+	},
+	{
 		rule: "error texts",
 		files: map[string]string{
 			"agent/a.go": `package agent
@@ -687,7 +712,7 @@ func TestRulesFindPlantedViolations(t *testing.T) {
 }
 
 // A row of longDecoders that excuses no function is a leftover.
-func TestLongDecodersExistAndAreLong(t *testing.T) {
+func TestDecodersOfTheListExistAndAreLong(t *testing.T) {
 	defer func(before []string) { longDecoders = before }(longDecoders)
 	longDecoders = []string{"alarm/a.go decode", "alarm/a.go short", "alarm/a.go gone"}
 	tree, err := load(fstest.MapFS{

@@ -25,6 +25,7 @@ var rules = map[string]func(*tree) []string{
 	"loose ends":          todoComments,
 	"skipped tests":       skippedTests,
 	"named tests":         namedTests,
+	"test subjects":       testSubjects,
 	"error texts":         errorTexts,
 	"work policies":       workPolicies,
 	"row writers":         rowWriters,

@@ -12,10 +12,10 @@ import (
 // without files here has none.
 var transportFiles = map[string][]string{
 	".": {
-		"access.go", "authorize.go", "bind.go", "budgets.go", "delegate.go", "handlers.go", "http.go", "httperror.go", "response.go",
+		"access.go", "authorize.go", "budgets.go", "class.go", "delegate.go", "handlers.go", "http.go", "httperror.go", "response.go",
 		"socket.go", "watchhttp.go",
 		// The owners of the sockets, and of their limits.
-		"admin.go", "host.go", "options.go", "state.go",
+		"host.go", "options.go", "socketinfo.go", "state.go",
 	},
 	// The core of an agent, its clients, and its handlers for requests.
 	"agent": {"agent.go", "bind.go", "clients.go", "extension.go", "handlers.go", "subagent.go"},

@@ -52,8 +52,8 @@ func replay(frames [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// TestEachDamageOfAHistoryIsRefusedByNumber damages a history of six records in each way.
-func TestEachDamageOfAHistoryIsRefusedByNumber(t *testing.T) {
+// TestDamageOfAHistoryIsRefusedByNumber damages a history of six records in each way.
+func TestDamageOfAHistoryIsRefusedByNumber(t *testing.T) {
 	whole := history(6)
 	if n, err := replay(whole); n != 6 || err != nil {
 		t.Fatalf("the whole history: %d records, %v", n, err)
@@ -153,7 +153,7 @@ func base(p *Position, parts int, content byte) (all [][]byte) {
 	return all
 }
 
-func TestEachDamageOfABaseIsRefusedByNumber(t *testing.T) {
+func TestDamageOfABaseIsRefusedByNumber(t *testing.T) {
 	p := start()
 	for _, b := range history(3) {
 		_, _, _ = p.Next(b)

@@ -75,7 +75,7 @@ func (c *checker) check(ctx context.Context, ms []*mutation) []trialResult {
 			trials = append(trials, &trial{m: m, s: s})
 		}
 	}
-	var verdicts []trialResult
+	var results []trialResult
 	for i, t := range trials {
 		for _, next := range trials[i:min(i+c.builds, len(trials))] {
 			if next.b == nil {
@@ -89,10 +89,10 @@ func (c *checker) check(ctx context.Context, ms []*mutation) []trialResult {
 			err = c.try(ctx, binary, &v)
 		}
 		v.err, v.took = err, time.Since(begun)
-		verdicts = append(verdicts, v)
+		results = append(results, v)
 		logResult(&v)
 	}
-	return verdicts
+	return results
 }
 
 // try runs the scenario with the mutation.

@@ -72,11 +72,11 @@ func run(ctx context.Context) error {
 	if err := c.runBaseline(ctx, mutations); err != nil {
 		return err
 	}
-	verdicts := c.check(ctx, mutations)
-	if err := printTable(os.Stdout, verdicts); err != nil {
+	results := c.check(ctx, mutations)
+	if err := printTable(os.Stdout, results); err != nil {
 		return err
 	}
-	return summary(verdicts)
+	return summary(results)
 }
 
 // randomSample returns n mutations, in their order; the seed selects them.

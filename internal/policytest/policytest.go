@@ -36,13 +36,13 @@ type Subject struct {
 	Places     []dohost.Place
 	SettleTime time.Duration
 
-	mu    sync.Mutex
-	calls []*call  // of the present run, in the order of their first runs
-	lies  []string // of the present run
-	// judged is set after the first check of the present run: the second one does not count again.
-	judged bool
-	form   byte // of the JSON of a result of the function; 0 if it has not returned one
-	count  counters
+	mu             sync.Mutex
+	calls          []*call  // of the present run, in the order of their first runs
+	contradictions []string // of the present run
+	// checked is set after the first check of the present run: the second one does not count again.
+	checked bool
+	form    byte // of the JSON of a result of the function; 0 if it has not returned one
+	count   counters
 }
 
 // Outcome is the recorded outcome of a call.
@@ -70,9 +70,9 @@ type call struct {
 	interrupted bool
 	// failed is set if the function returned an error while its incarnation lived.
 	failed bool
-	// saidUnknown is set if Find did not decide.
-	saidUnknown bool
-	site        string // of the function
+	// foundUnknown is set if Find did not decide.
+	foundUnknown bool
+	site         string // of the function
 }
 
 // Explore ends the incarnation at every point of the calls. It returns the failures, and a summary; both may be empty if a
@@ -113,7 +113,7 @@ func (s *Subject) reset() {
 	s.Service.Reset()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls, s.lies, s.judged = nil, nil, false
+	s.calls, s.contradictions, s.checked = nil, nil, false
 	s.count.runs++
 }
 
@@ -150,10 +150,10 @@ func (s *Subject) begin(id string) *call {
 	return c
 }
 
-// lie records a contradiction to the declaration, once in a run. The caller holds the lock.
-func (s *Subject) lie(text, site string) {
-	if text = s.claim(text, site); !slices.Contains(s.lies, text) {
-		s.lies = append(s.lies, text)
+// contradict records a contradiction to the declaration, once in a run. The caller holds the lock.
+func (s *Subject) contradict(text, site string) {
+	if text = s.claim(text, site); !slices.Contains(s.contradictions, text) {
+		s.contradictions = append(s.contradictions, text)
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *Subject) Call(ctx context.Context, id string, proves func(error) bool, 
 	}
 	c.failed = c.failed || !ended(ctx, err)
 	if _, n := since(before, s.effects()); n > 0 && proves(err) {
-		s.lie(fmt.Sprintf("but an error with the mark NoEffect had %s (%q)", count(n), err), c.site)
+		s.contradict(fmt.Sprintf("but an error with the mark NoEffect had %s (%q)", count(n), err), c.site)
 	}
 }
 
@@ -221,16 +221,16 @@ func (s *Subject) Find(ctx context.Context, id string, decode func([]byte) error
 	c.interrupted = c.interrupted || n > 0
 	switch {
 	case err != nil, answer == ledger.Unknown:
-		c.saidUnknown = true
+		c.foundUnknown = true
 	case answer == ledger.NotDone && n > 0:
-		s.lie(fmt.Sprintf("but Find returned NotDone, and the service has %s of the call", count(n)), at)
+		s.contradict(fmt.Sprintf("but Find returned NotDone, and the service has %s of the call", count(n)), at)
 	case answer == ledger.Done && n == 0:
-		s.lie("but Find returned Done, and the service has no effect of the call", at)
+		s.contradict("but Find returned Done, and the service has no effect of the call", at)
 	}
 	if err == nil && answer == ledger.Done {
 		if why := s.misfit(result, decode); why != "" {
-			s.lie("but Find returned Done without a usable result: "+why, at)
-			c.saidUnknown = true // the ledger treats it as the answer Unknown
+			s.contradict("but Find returned Done without a usable result: "+why, at)
+			c.foundUnknown = true // the ledger treats it as the answer Unknown
 		}
 	}
 }
@@ -244,14 +244,14 @@ func (s *Subject) check(ctx context.Context, h *dohosttest.Host) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(outcomes) != s.Calls {
-		s.lie(fmt.Sprintf("but %d calls are recorded, want %d", len(outcomes), s.Calls), s.Site)
+		s.contradict(fmt.Sprintf("but %d calls are recorded, want %d", len(outcomes), s.Calls), s.Site)
 	}
 	for _, o := range outcomes {
-		s.judge(o)
+		s.checkOutcome(o)
 	}
-	s.judged = true
+	s.checked = true
 	var errs []error
-	for _, text := range s.lies {
+	for _, text := range s.contradictions {
 		errs = append(errs, errors.New(text))
 	}
 	return errors.Join(errs...)

@@ -20,8 +20,8 @@ func newSubject(p ledger.Policy, list ...Outcome) *Subject {
 	return s
 }
 
-// TestInterruptedFindDoesNotExcuse has a Find that returns an error: it excuses an unknown outcome only if its incarnation lives.
-func TestInterruptedFindDoesNotExcuse(t *testing.T) {
+// TestFindThatIsInterruptedDoesNotExcuse has a Find that returns an error: it excuses an unknown outcome only if its incarnation lives.
+func TestFindThatIsInterruptedDoesNotExcuse(t *testing.T) {
 	fenced, fence := context.WithCancelCause(t.Context())
 	fence(fmt.Errorf("chaos: %w", dohost.ErrFenced))
 	for _, c := range []struct {

@@ -1,6 +1,6 @@
 // Package providertest contains test doubles of model providers, with their real HTTP, for the official SDKs.
 // They detect repeated requests: each generation is counted, its words are unique and are sent again only if
-// the answer is fetched by its id, and a severed stream stays severed. They refuse the requests that the
+// the answer is fetched by its id, and a truncated stream stays truncated. They refuse the requests that the
 // providers refuse.
 package providertest
 
@@ -50,10 +50,10 @@ type Generation struct {
 	stored     bool
 	begun      time.Time
 
-	severedOnce bool // a connection was severed as planned
-	words       int  // the number of generated words
-	status      string
-	changed     chan struct{} // closed and replaced after each change
+	truncatedOnce bool // a connection was cut off as planned
+	words         int  // the number of generated words
+	status        string
+	changed       chan struct{} // closed and replaced after each change
 }
 
 // Double is a model provider. It is an [http.Handler] with all three APIs.
@@ -343,12 +343,12 @@ func (d *Double) follow(ctx context.Context, g *Generation, s *stream, word func
 	}
 }
 
-// first reports whether a connection is the first of a generation to be severed.
+// first reports whether a connection is the first of a generation to be cut off.
 func (d *Double) first(g *Generation) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	first := !g.severedOnce
-	g.severedOnce = true
+	first := !g.truncatedOnce
+	g.truncatedOnce = true
 	return first
 }
 

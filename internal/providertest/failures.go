@@ -252,7 +252,7 @@ func (f *failure) run(t *testing.T, make New) {
 }
 
 // Conversations makes a provider fail within conversations. The text so far stays, the next question is
-// answered, a severed answer is continued, and no text contains the key.
+// answered, a truncated answer is continued, and no text contains the key.
 func Conversations(t *testing.T, make New) {
 	t.Run("broken", func(t *testing.T) {
 		askTwice(t, make, Plan{Status: http.StatusBadGateway}, chat.StatusFailed, "502 Bad Gateway")

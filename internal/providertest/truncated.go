@@ -11,7 +11,7 @@ import (
 )
 
 // TruncatedStream runs a provider that speaks HTTP/2, as the real ones do, and resets a stream after its first event.
-// The model has to report a severed connection.
+// The model has to report a truncated connection.
 func TruncatedStream(t *testing.T, make New, event string) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 {

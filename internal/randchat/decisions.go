@@ -52,7 +52,7 @@ func (w *Observer) tryFor(ctx context.Context, h *dohosttest.Host, to aim, metho
 
 // end ends the incarnation during the run of a call.
 func (w *Observer) end(h *dohosttest.Host, in Instr) {
-	if w.calm {
+	if w.noEnds {
 		return
 	}
 	for range patience {

@@ -223,7 +223,7 @@ func (x *run) act(ctx context.Context, w Word, i int) error {
 	case Fail:
 		return publicFailure(x.r.ID)
 	case Panic:
-		if x.w.try(tryName(x.r.ID, i)) <= w.N && !x.w.calm {
+		if x.w.try(tryName(x.r.ID, i)) <= w.N && !x.w.noEnds {
 			panic("as the plan says")
 		}
 	}

@@ -14,7 +14,7 @@ import (
 type Observer struct {
 	randtest.Report
 
-	calm   bool // see Workload
+	noEnds bool // see Workload
 	policy chat.Policy
 	// fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
 	fault func(incarnation int, in Instr) bool

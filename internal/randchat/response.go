@@ -26,7 +26,7 @@ func (a *machine) onResponse(ctx context.Context, r chat.Response) error {
 			return err
 		}
 	case 1:
-		if a.w.try(name) == 1 && !a.w.calm {
+		if a.w.try(name) == 1 && !a.w.noEnds {
 			panic("as the hook says")
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-// TestFailedSimulationShrinksToAnInstruction has a fault of the model that needs one instruction, in the first incarnation, or
+// TestSimulationThatFailsShrinksToAnInstruction has a fault of the model that needs one instruction, in the first incarnation, or
 // in a later one.
-func TestFailedSimulationShrinksToAnInstruction(t *testing.T) {
+func TestSimulationThatFailsShrinksToAnInstruction(t *testing.T) {
 	for name, incarnation := range map[string]int{"first": 0, "recovered": 2} {
 		t.Run(name, func(t *testing.T) {
 			p := randchat.Faulty(func(n int, in randchat.Instr) bool { return in.Op == randchat.Ask && n >= incarnation })

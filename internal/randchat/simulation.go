@@ -17,7 +17,7 @@ func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 }
 
 func (w *Observer) scenario(work Workload) dohosttest.Scenario {
-	w.calm, w.policy = work.Calm, cmp.Or(work.Policy, chat.PolicyQueue)
+	w.noEnds, w.policy = work.NoEnds, cmp.Or(work.Policy, chat.PolicyQueue)
 	return dohosttest.Scenario{
 		Classes: Classes(w),
 		Reset:   w.Reset,

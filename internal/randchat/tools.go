@@ -193,7 +193,7 @@ func (x *run) tool(ctx context.Context, _ json.RawMessage) (any, error) {
 	switch {
 	case u.Do == Lose:
 		return nil, errTool
-	case u.Do == Break && n == 1 && !x.w.calm:
+	case u.Do == Break && n == 1 && !x.w.noEnds:
 		panic("as the tool does")
 	case kindOf(c.ID).external != nil:
 		return nil, x.handOver(ctx, c.ID)

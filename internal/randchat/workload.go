@@ -11,7 +11,7 @@ import (
 // Workload is the work of a run: the instructions of each caller, and the faults of the host.
 type Workload struct {
 	Policy  chat.Policy `json:",omitempty"`
-	Calm    bool        `json:",omitempty"` // no instruction ends the incarnation, and no code panics: the test ends it at each point
+	NoEnds  bool        `json:",omitempty"` // no instruction ends the incarnation, and no code panics: the test ends it at each point
 	Callers [][]Instr
 	Faults  []randtest.Fault `json:",omitempty"`
 }
@@ -38,7 +38,7 @@ func drawWorkload(r *rand.Rand, faults float64) Workload {
 
 // DrawFew draws a number of instructions for each of two callers.
 func DrawFew(r *rand.Rand, each int) Workload {
-	work := Workload{Calm: true, Policy: policies[r.IntN(len(policies))]}
+	work := Workload{NoEnds: true, Policy: policies[r.IntN(len(policies))]}
 	clients, tools := 1+r.IntN(maxClients), r.IntN(2) == 0
 	for range 2 {
 		var list []Instr
@@ -53,7 +53,7 @@ func DrawFew(r *rand.Rand, each int) Workload {
 // Shorter returns the forms of the work with less to do.
 func Shorter(work Workload) iter.Seq[Workload] {
 	return randtest.ShorterWork(work.Callers, work.Faults, func(callers [][]Instr, faults []randtest.Fault) Workload {
-		return Workload{work.Policy, work.Calm, callers, faults}
+		return Workload{work.Policy, work.NoEnds, callers, faults}
 	}, shorterInstr)
 }
 

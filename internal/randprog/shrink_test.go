@@ -35,7 +35,7 @@ func TestFailureShrinksToAnInstruction(t *testing.T) {
 	}
 }
 
-func TestFailedSimulationShrinksToAnInstruction(t *testing.T) {
+func TestSimulationThatFailsShrinksToAnInstruction(t *testing.T) {
 	p := wrongAnswer(randprog.Add, 2)
 	for seed := range uint64(20) {
 		w := p.Draw(rand.New(rand.NewPCG(seed, 2)), 0.05)

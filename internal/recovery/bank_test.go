@@ -11,9 +11,9 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// TestInterruptedPaymentIsAccounted ends an incarnation before the effect of a payment and after it, with each policy, and
+// TestPaymentThatIsInterruptedIsAccounted ends an incarnation before the effect of a payment and after it, with each policy, and
 // compares the account. The second attempt takes the step.
-func TestInterruptedPaymentIsAccounted(t *testing.T) {
+func TestPaymentThatIsInterruptedIsAccounted(t *testing.T) {
 	runs := 0
 	for _, c := range []struct {
 		policy ledger.Policy

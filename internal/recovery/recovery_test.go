@@ -67,8 +67,8 @@ func TestRunReportsEveryMeasurement(t *testing.T) {
 	}
 }
 
-// TestBillCountsLostAndDoubledSteps checks books with lost and doubled steps.
-func TestBillCountsLostAndDoubledSteps(t *testing.T) {
+// TestCostCountsLostAndDoubledSteps checks books with lost and doubled steps.
+func TestCostCountsLostAndDoubledSteps(t *testing.T) {
 	sound := "b a 1\ne a 1\na a 1\nb a 2\ne a 2\na a 2\n"
 	for _, c := range []struct {
 		name string

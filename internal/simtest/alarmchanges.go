@@ -144,7 +144,7 @@ func newAlarmPutOff() dohosttest.Scenario {
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			got, err := dohost.Call(ctx, appointments.Get(h, "a"), (*appointment).contents, none{})
 			at := until.UTC().Format(time.TimeOnly)
-			return errors.Join(err, w.err(), differ("the diary", got, map[string]string{"due": at, "rang": at}))
+			return errors.Join(err, w.err(), differ("the rows", got, map[string]string{"due": at, "rang": at}))
 		},
 	}
 }

@@ -78,7 +78,7 @@ func (a *announcementsRun) recordNumber(line string) (thing string, err error) {
 	defer a.mu.Unlock()
 	for other, m := range a.seen {
 		if (other == thing) != (m == n) {
-			return "", fmt.Errorf("%s was told to be %d, %s is told to be %d", other, m, thing, n)
+			return "", fmt.Errorf("%s received %d, %s receives %d", other, m, thing, n)
 		}
 	}
 	a.seen[thing] = n
@@ -136,7 +136,7 @@ func (a *announcementsRun) run(ctx context.Context, h *dohosttest.Host) error {
 func (a *announcementsRun) check(ctx context.Context, h *dohosttest.Host) error {
 	found, err := dohost.Call(ctx, announcers.Get(h, "a"), (*announcer).numbers, none{})
 	err = errors.Join(err, differ("how many things there are", len(found), announcementClients*textsPerClient))
-	return errors.Join(err, differ("the numbers that clients were told", a.seen, found))
+	return errors.Join(err, differ("the numbers that clients have received", a.seen, found))
 }
 
 // newAnnouncements has clients that receive only durable numbers, over sockets that outlive the incarnation.

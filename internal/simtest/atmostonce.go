@@ -74,7 +74,7 @@ func outage(key string, _ int, m dohosttest.FailurePoint) error {
 // requests that arrived.
 func checkLetter(name, state, answer string, post *dohosttest.FakeService) (err error) {
 	if state != answer {
-		err = fmt.Errorf("its sender was told %q", answer)
+		err = fmt.Errorf("its sender got %q", answer)
 	}
 	requests, effects := post.Requests(name), post.Effects(name)
 	switch {
@@ -85,7 +85,7 @@ func checkLetter(name, state, answer string, post *dohosttest.FakeService) (err 
 	case state == letterFailed && effects != 0:
 		err = errors.Join(err, errors.New("it arrived"))
 	case state == letterTrying || state == "":
-		err = errors.Join(err, errors.New("nobody has settled it"))
+		err = errors.Join(err, errors.New("no outcome is recorded"))
 	}
 	if err != nil {
 		return fmt.Errorf("letter %s is %q: %w", name, state, err)

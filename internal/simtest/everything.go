@@ -106,11 +106,11 @@ func stepKey(n int) string { return fmt.Sprintf("row/%04d", n) }
 
 // storeHighest stores the highest number that another object has sent.
 func (c *featureObject) storeHighest(ctx context.Context, n int) (none, error) {
-	return none{}, dohost.Put(ctx, c.store, "raised", n)
+	return none{}, dohost.Put(ctx, c.store, "highest", n)
 }
 
 func (c *featureObject) highest(ctx context.Context, _ none) (int, error) {
-	n, _, err := dohost.Get[int](ctx, c.store, "raised")
+	n, _, err := dohost.Get[int](ctx, c.store, "highest")
 	return n, err
 }
 
@@ -139,7 +139,7 @@ func (g *everythingRun) run(ctx context.Context, h *dohosttest.Host) error {
 			return err
 		}
 		if n != g.acked && n != g.acked+1 {
-			return fmt.Errorf("the till is at step %d, %d were acknowledged", n, g.acked)
+			return fmt.Errorf("the object is at step %d, %d were acknowledged", n, g.acked)
 		}
 		g.acked = n
 	}
@@ -148,8 +148,8 @@ func (g *everythingRun) run(ctx context.Context, h *dohosttest.Host) error {
 
 func (g *everythingRun) check(ctx context.Context, h *dohosttest.Host) error {
 	got, err := dohost.Call(ctx, featureObjects.Get(h, "a"), (*featureObject).contents, none{})
-	raised, err2 := dohost.Call(ctx, featureObjects.Get(h, "b"), (*featureObject).highest, none{})
-	return errors.Join(err, err2, differ("the till", got, wantContents(g.acked)), differ("the ledger", raised, g.acked))
+	highest, err2 := dohost.Call(ctx, featureObjects.Get(h, "b"), (*featureObject).highest, none{})
+	return errors.Join(err, err2, differ("object a", got, wantContents(g.acked)), differ("the highest number of object b", highest, g.acked))
 }
 
 // newEverything has all features together.

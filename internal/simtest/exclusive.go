@@ -40,22 +40,22 @@ func (r *exclusiveObject) runExclusive(ctx context.Context, _ none) (none, error
 		}
 		after, err := r.order(ctx, none{})
 		if err == nil && !slices.Equal(before, after) {
-			r.w.faultf("while the room was shut %v became %v", before, after)
+			r.w.faultf("during the Exclusive section %v became %v", before, after)
 		}
 		return errors.Join(err, dohost.Put(ctx, r.st.Storage(), "tidy", true))
 	})
 }
 
-// join records the order of the guests.
-func (r *exclusiveObject) join(ctx context.Context, guest int) (none, error) {
+// join records the order of the clients.
+func (r *exclusiveObject) join(ctx context.Context, client int) (none, error) {
 	if r.inSection {
-		r.w.faultf("guest %d came in while the room was shut", guest)
+		r.w.faultf("client %d joined during the Exclusive section", client)
 	}
 	order, err := r.order(ctx, none{})
-	if err != nil || slices.Contains(order, guest) {
+	if err != nil || slices.Contains(order, client) {
 		return none{}, err
 	}
-	return none{}, dohost.Put(ctx, r.st.Storage(), "order", append(order, guest))
+	return none{}, dohost.Put(ctx, r.st.Storage(), "order", append(order, client))
 }
 
 func (r *exclusiveObject) order(ctx context.Context, _ none) ([]int, error) {
@@ -68,7 +68,7 @@ func (r *exclusiveObject) completed(ctx context.Context, _ none) (bool, error) {
 	return tidy, err
 }
 
-// exclusiveRun records the guests that came in at the first try.
+// exclusiveRun records the clients that joined at the first try.
 type exclusiveRun struct {
 	runRecord
 	service dohosttest.FakeService
@@ -104,13 +104,13 @@ func (x *exclusiveRun) check(ctx context.Context, h *dohosttest.Host) error {
 	tidy, err2 := dohost.Call(ctx, exclusiveObjects.Get(h, "a"), (*exclusiveObject).completed, none{})
 	err = errors.Join(err, err2, x.err(), checkRefused(&x.runRecord), differ("tidy", tidy, true))
 	if len(order) != clientCount {
-		return errors.Join(err, fmt.Errorf("the guests %v are there, want %d", order, clientCount))
+		return errors.Join(err, fmt.Errorf("the clients %v have joined, want %d", order, clientCount))
 	}
-	// They came one after the other, and the guests with uninterrupted calls kept their
+	// They joined one after the other, and the clients with uninterrupted calls kept their
 	// order, through all endings.
-	stood := slices.DeleteFunc(slices.Clone(order), func(k int) bool { return !x.first[k] })
-	if !slices.IsSorted(stood) {
-		err = errors.Join(err, fmt.Errorf("guests came in the order %v", stood))
+	joined := slices.DeleteFunc(slices.Clone(order), func(k int) bool { return !x.first[k] })
+	if !slices.IsSorted(joined) {
+		err = errors.Join(err, fmt.Errorf("clients joined in the order %v", joined))
 	}
 	return err
 }

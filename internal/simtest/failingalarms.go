@@ -38,7 +38,7 @@ func (b *failingAlarm) begin(ctx context.Context, f failure) (none, error) {
 	return none{}, errors.Join(b.st.SetAlarm(ctx, time.Now().Add(time.Second)), dohost.Put(ctx, b.st.Storage(), "failure", f))
 }
 
-var errAlarm = errors.New("the bell is cracked")
+var errAlarm = errors.New("the alarm fails")
 
 func (b *failingAlarm) onAlarm(ctx context.Context, a dohost.AlarmInfo) error {
 	f, _, err := dohost.Get[failure](ctx, b.st.Storage(), "failure")
@@ -90,7 +90,7 @@ func checkRuns(runs []alarmRun, first, last int) (err error) {
 // with a panic in its first run.
 func newFailingAlarms() dohosttest.Scenario {
 	w := new(runRecord)
-	fails := map[string]failure{"doomed": {Runs: maxRuns}, "shaky": {Runs: 1}, "wild": {Runs: 1, Panic: true}}
+	fails := map[string]failure{"always": {Runs: maxRuns}, "once": {Runs: 1}, "panic": {Runs: 1, Panic: true}}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(failingAlarms, func(_ context.Context, st *dohost.State) (*failingAlarm, error) {
 			return &failingAlarm{st}, nil
@@ -99,7 +99,7 @@ func newFailingAlarms() dohosttest.Scenario {
 		Places:  []dohost.Place{dohost.PlaceAlarm, dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceOutcome},
 		Reset:   w.reset,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			for _, name := range []string{"doomed", "shaky", "wild"} {
+			for _, name := range []string{"always", "once", "panic"} {
 				if _, err := retryCall(ctx, failingAlarms.Get(h, name), (*failingAlarm).begin, fails[name]); err != nil {
 					return err
 				}
@@ -107,16 +107,16 @@ func newFailingAlarms() dohosttest.Scenario {
 			return nil
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			doomed, err := dohost.Call(ctx, failingAlarms.Get(h, "doomed"), (*failingAlarm).runs, none{})
-			shaky, err2 := dohost.Call(ctx, failingAlarms.Get(h, "shaky"), (*failingAlarm).runs, none{})
-			wild, err3 := dohost.Call(ctx, failingAlarms.Get(h, "wild"), (*failingAlarm).runs, none{})
+			always, err := dohost.Call(ctx, failingAlarms.Get(h, "always"), (*failingAlarm).runs, none{})
+			once, err2 := dohost.Call(ctx, failingAlarms.Get(h, "once"), (*failingAlarm).runs, none{})
+			panics, err3 := dohost.Call(ctx, failingAlarms.Get(h, "panic"), (*failingAlarm).runs, none{})
 			if err := errors.Join(err, err2, err3); err != nil {
 				return err
 			}
 			return errors.Join(
-				checkRuns(doomed, 0, maxRuns-1),
-				checkRuns(shaky, 0, 1),
-				checkRuns(wild, 1, 1))
+				checkRuns(always, 0, maxRuns-1),
+				checkRuns(once, 0, 1),
+				checkRuns(panics, 1, 1))
 		},
 	}
 }

@@ -108,7 +108,7 @@ type cancelAgent struct {
 var cancelAgents dohost.Namespace[cancelAgent] = "cancel-agent"
 
 const (
-	twoStepKind   agent.FiberKind[fiberCheckpoint] = "errand"
+	twoStepKind   agent.FiberKind[fiberCheckpoint] = "two-step"
 	cancelledKind agent.FiberKind[fiberCheckpoint] = "whim"
 )
 
@@ -241,7 +241,7 @@ func (c *client) run(ctx context.Context) error {
 	c.record.cancel("cancelled")
 	c.h.Advance(100 * time.Millisecond)
 	status, err := retryCall(ctx, c.stub(), (*cancelAgent).wait, c.record.knownIDs()["done"])
-	if err = errors.Join(err, differ("the end of the errand", status, agent.FiberCompleted)); err != nil {
+	if err = errors.Join(err, differ("the end of the fiber", status, agent.FiberCompleted)); err != nil {
 		return err
 	}
 	return errors.Join(c.startAgain(ctx), c.checkExpiry(ctx))

@@ -124,7 +124,7 @@ func (s *fiberAgent) runFiber(ctx context.Context, f *agent.Fiber[fiberCheckpoin
 }
 
 // runSteps does the remaining steps, and counts itself in its last batch.
-func (s *fiberAgent) runSteps(ctx context.Context, p fiberCheckpoint, stash func(context.Context, fiberCheckpoint) error) error {
+func (s *fiberAgent) runSteps(ctx context.Context, p fiberCheckpoint, saveCheckpoint func(context.Context, fiberCheckpoint) error) error {
 	for p.Done < steps {
 		err := dohost.Await(ctx, func(ctx context.Context) error {
 			return s.bank.Call(ctx, fmt.Sprintf("%s/%d", p.Name, p.Done), "")
@@ -133,7 +133,7 @@ func (s *fiberAgent) runSteps(ctx context.Context, p fiberCheckpoint, stash func
 			return err
 		}
 		p.Done++
-		if err := stash(ctx, p); err != nil {
+		if err := saveCheckpoint(ctx, p); err != nil {
 			return err
 		}
 		s.record.recordSaved(p)

@@ -106,17 +106,17 @@ func (m *noWaitRun) check(ctx context.Context, h *dohosttest.Host) error {
 			last = k
 		}
 		if kind == confirmed && r.Sure[k] != r.Hint[k] {
-			wrong("tick %d is torn: life %d wrote the hint, %d what was confirmed", k, r.Hint[k], r.Sure[k])
+			wrong("tick %d is torn: incarnation %d wrote the hint, incarnation %d the confirmed row", k, r.Hint[k], r.Sure[k])
 		}
 		if acked == 0 || r.Hint[k] == acked {
 			continue
 		}
 		if r.Hint[k] > 0 {
-			wrong("tick %d was made by life %d, its client was told %d", k, r.Hint[k], acked)
+			wrong("tick %d was made by incarnation %d, its client got %d", k, r.Hint[k], acked)
 		}
 		switch {
 		case kind != hintOnly:
-			wrong("tick %d is lost, its client was told that it was safe", k)
+			wrong("tick %d is lost, its client got an answer", k)
 		case !m.mayLoseWrites():
 			wrong("hint %d is lost, and nothing has crashed", k)
 		}

@@ -48,15 +48,15 @@ func (o *outcomes) check(ctx context.Context, h *dohosttest.Host) error {
 		return err
 	}
 	err = differ("memory and storage", t.Memory, t.Stored)
-	for k, told := range o.errs {
+	for k, answer := range o.errs {
 		n := happened(t.Stored, k)
 		switch {
 		case n > 1:
 			err = errors.Join(err, fmt.Errorf("addition %d happened %d times", k, n))
-		case n == 0 && (told == nil || o.ran[k] == dohost.OutcomeRan):
-			err = errors.Join(err, fmt.Errorf("addition %d is lost, its client was told %v", k, told))
-		case n == 1 && told != nil && o.ran[k] == dohost.OutcomeNotRun:
-			err = errors.Join(err, fmt.Errorf("addition %d happened, its client was told that it did not run: %v", k, told))
+		case n == 0 && (answer == nil || o.ran[k] == dohost.OutcomeRan):
+			err = errors.Join(err, fmt.Errorf("addition %d is lost, its client got %v", k, answer))
+		case n == 1 && answer != nil && o.ran[k] == dohost.OutcomeNotRun:
+			err = errors.Join(err, fmt.Errorf("addition %d happened, its client got the outcome that it did not run: %v", k, answer))
 		}
 	}
 	for _, total := range o.seen {

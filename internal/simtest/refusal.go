@@ -64,7 +64,7 @@ func newRefusal() dohosttest.Scenario {
 			}
 			for _, key := range refusals {
 				if !there[key] {
-					err = errors.Join(err, fmt.Errorf("%s is lost, its client was told %q", key, errOverspent))
+					err = errors.Join(err, fmt.Errorf("%s is lost, its client got %q", key, errOverspent))
 				}
 			}
 			return err

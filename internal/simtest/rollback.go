@@ -49,7 +49,7 @@ func (d *seatAllocator) allocate(ctx context.Context, c claim) (holder int, err 
 	}
 	asks, _, err := dohost.Get[int](ctx, s, "asks")
 	if err == nil && asks != c.Try {
-		d.w.faultf("%s: try %d asks, %d is noted after a transaction was taken back", c.Seat, c.Try, asks)
+		d.w.faultf("%s: try %d asks, %d is noted after a rolled-back transaction", c.Seat, c.Try, asks)
 	}
 	row, _, err2 := seats.Get(ctx, s, c.Seat)
 	_, err3 := s.Delete(ctx, "asks")
@@ -62,7 +62,7 @@ func (d *seatAllocator) allocateOnce(ctx context.Context, c claim) error {
 	_, err := s.Delete(ctx, "asks")
 	emitted := d.st.Emit(ctx, func(err error) {
 		if err == nil {
-			d.w.count(fmt.Sprintf("told %d", c.Try))
+			d.w.count(fmt.Sprintf("answered %d", c.Try))
 		}
 	})
 	printed := d.st.Go(ctx, "print", func(ctx context.Context) error {
@@ -140,8 +140,8 @@ func (c *rollbackRun) check(ctx context.Context, h *dohosttest.Host) error {
 			granted = granted || got.Try == try
 		}
 		may[fmt.Sprintf("receipt/%d", try)] = granted
-		if n := c.w.countOf(fmt.Sprintf("told %d", try)); n > 1 || n == 1 && !granted {
-			err = errors.Join(err, fmt.Errorf("try %d was told %d times that it has a seat; it has: %t", try, n, granted))
+		if n := c.w.countOf(fmt.Sprintf("answered %d", try)); n > 1 || n == 1 && !granted {
+			err = errors.Join(err, fmt.Errorf("try %d got %d answers that it has a seat; it has: %t", try, n, granted))
 		}
 	}
 	for _, key := range b.Keys {

@@ -82,7 +82,7 @@ func (e *observedStates) observeChange(p numberedState) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := len(e.notified); n > 0 && e.notified[n-1] >= p.N {
-		err = errors.Join(err, fmt.Errorf("OnStateChanged is told of state %d after %d", p.N, e.notified[n-1]))
+		err = errors.Join(err, fmt.Errorf("OnStateChanged is called with state %d after %d", p.N, e.notified[n-1]))
 	}
 	e.notified = append(e.notified, p.N)
 	e.fault = errors.Join(e.fault, err)
@@ -103,7 +103,7 @@ func (e *observedStates) err() error {
 	if e.ended {
 		return e.fault
 	}
-	return errors.Join(e.fault, differ("the states that OnStateChanged was told of", len(e.notified), lastState))
+	return errors.Join(e.fault, differ("the states that OnStateChanged was called with", len(e.notified), lastState))
 }
 
 // newestObserved returns the newest received state: a new client must not receive an older one.

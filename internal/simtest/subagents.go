@@ -71,7 +71,7 @@ func (n *parentAgent) childStatus(ctx context.Context, _ none) (r childStatus, e
 
 // setUp gives a child a state, a schedule, and perhaps a child with a state.
 func (c *child) setUp(ctx context.Context, parent bool) (none, error) {
-	if settled, err := c.State(ctx); err != nil || settled {
+	if done, err := c.State(ctx); err != nil || done {
 		return none{}, err
 	}
 	if parent {
@@ -97,14 +97,14 @@ func (c *child) onSchedule(ctx context.Context, _ none) error {
 	if err := dohost.Sleep(ctx, time.Second); err != nil {
 		return err
 	}
-	return dohost.Add(ctx, c.Storage(), "cries", 1)
+	return dohost.Add(ctx, c.Storage(), "runs", 1)
 }
 
 // summary describes a child: how often its schedule ran, and whether it is set up.
 func (c *child) summary(ctx context.Context, _ none) (traits string, err error) {
-	cries, _, err := dohost.Get[int](ctx, c.Storage(), "cries")
-	settled, err2 := c.State(ctx)
-	return fmt.Sprintf("cried %d times, settled %t", cries, settled), errors.Join(err, err2)
+	runs, _, err := dohost.Get[int](ctx, c.Storage(), "runs")
+	setUp, err2 := c.State(ctx)
+	return fmt.Sprintf("ran %d times, set up %t", runs, setUp), errors.Join(err, err2)
 }
 
 // runSubAgents creates the child and deletes it while its schedule runs; then it creates and deletes the child
@@ -158,7 +158,7 @@ func checkChildren(ctx context.Context, h *dohosttest.Host) error {
 		return err // a call to a child that does not exist would make it
 	}
 	got, err := dohost.Call(ctx, children.Get(h, childObject), (*child).summary, none{})
-	return errors.Join(err, differ("the child", got, "cried 1 times, settled true"))
+	return errors.Join(err, differ("the child", got, "ran 1 times, set up true"))
 }
 
 // newSubAgents has sub-agents that are created and deleted, with all of their data.

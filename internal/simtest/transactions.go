@@ -121,7 +121,7 @@ func checkTransactions(ctx context.Context, h *dohosttest.Host, w *runRecord) er
 	if _, went := got["went/always"]; whole || went {
 		want["went/always"] = got["went/always"] // which one came last is not promised
 	}
-	err = errors.Join(w.err(), differ("the vault", got, want))
+	err = errors.Join(w.err(), differ("the rows", got, want))
 	for k := 1; k <= transactionSteps; k++ {
 		for _, kind := range []string{"emit", "go"} {
 			if n := w.countOf(fmt.Sprintf("%s always %d", kind, k)); n > 1 || whole && n == 0 {

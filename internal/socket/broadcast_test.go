@@ -125,9 +125,9 @@ func TestFramePacking(t *testing.T) {
 	}
 }
 
-// BenchmarkEnded measures the cost of the end of an incarnation of an object without sockets: in a host without
+// BenchmarkIncarnationEnd measures the cost of the end of an incarnation of an object without sockets: in a host without
 // sockets, and in one with sockets in each shard.
-func BenchmarkEnded(b *testing.B) {
+func BenchmarkIncarnationEnd(b *testing.B) {
 	for name, others := range map[string]int{"none": 0, "others": 1000} {
 		b.Run(name, func(b *testing.B) {
 			table := New(testLimits)

@@ -292,8 +292,8 @@ func (r rules) check(s *taken) {
 	require("only Cancel skips an item", next.Outcome != Skipped || it.Outcome == Skipped || ev.Kind == Cancel)
 }
 
-// TestImpossibleEventPanics finds the panic in builds that check invariants, and none in others.
-func TestImpossibleEventPanics(t *testing.T) {
+// TestEventThatIsImpossiblePanics finds the panic in builds that check invariants, and none in others.
+func TestEventThatIsImpossiblePanics(t *testing.T) {
 	defer func() {
 		if r := recover(); (r != nil) != strict {
 			t.Errorf("an impossible event: %v, and strict is %v", r, strict)

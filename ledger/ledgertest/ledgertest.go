@@ -28,7 +28,7 @@ import (
 
 // Kind performs an operation of a kind in a plain object, and ends the incarnation at every point, as
 // [dohosttest.EveryPoint] does. The client repeats the Do until it returns a result or an unknown outcome, and then once
-// more. call is the function of the Do. service has the effects of call, and is the only judge:
+// more. call is the function of the Do. service has the effects of call, and decides alone:
 //
 //   - AtMostOnce: at most one effect, and one effect if the result is recorded.
 //   - Idempotent: one effect, and a recorded result. An operation whose call returned an error may be unknown.
@@ -135,7 +135,7 @@ func (p *probe) operations(ctx context.Context) (list []ledger.Operation, err er
 // maxDos is the number of Dos of a client while the function returns errors.
 const maxDos = 5
 
-// run is the client. It accepts errors of the function: the outcome is judged.
+// run is the client. It accepts errors of the function: the outcome is checked later.
 func run(ctx context.Context, h *dohosttest.Host) error {
 	do := func() (result json.RawMessage, err error) {
 		err = dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {

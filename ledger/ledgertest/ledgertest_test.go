@@ -84,7 +84,7 @@ func checkTrue(t *testing.T, k *kind, call function, bank dohosttest.Service) (r
 	return n[0], n[1], n[2]
 }
 
-func TestTrueAtMostOnce(t *testing.T) {
+func TestPolicyAtMostOnceIsTrue(t *testing.T) {
 	k, bank := declared(ledger.AtMostOnce)
 	_, unknown, falsely := checkTrue(t, k, honest(bank), bank)
 	if unknown == 0 || falsely == 0 || falsely >= unknown {
@@ -92,22 +92,22 @@ func TestTrueAtMostOnce(t *testing.T) {
 	}
 }
 
-func TestTrueIdempotent(t *testing.T) {
+func TestPolicyIdempotentIsTrue(t *testing.T) {
 	k, bank := declared(ledger.Idempotent)
 	if _, unknown, _ := checkTrue(t, k, honest(bank), bank); unknown > 0 {
 		t.Errorf("%d outcomes were unknown", unknown)
 	}
 }
 
-func TestTrueReconcile(t *testing.T) {
+func TestPolicyReconcileIsTrue(t *testing.T) {
 	k, bank := declared(ledger.Reconcile)
 	if _, unknown, _ := checkTrue(t, k, honest(bank), bank); unknown > 0 {
 		t.Errorf("%d outcomes were unknown", unknown)
 	}
 }
 
-// TestReconcileMayAnswerUnknown has a Find that never decides: the outcome may be unknown.
-func TestReconcileMayAnswerUnknown(t *testing.T) {
+// TestPolicyReconcileMayAnswerUnknown has a Find that never decides: the outcome may be unknown.
+func TestPolicyReconcileMayAnswerUnknown(t *testing.T) {
 	k, bank := declared(ledger.Reconcile)
 	k.Find = func(context.Context, ledger.ID, charge) (string, ledger.Answer, error) {
 		return "", ledger.Unknown, nil
@@ -119,8 +119,8 @@ func TestReconcileMayAnswerUnknown(t *testing.T) {
 
 var errRefused = errors.New("refused")
 
-// TestTrueNoEffect has a bank that refuses the first request, and a function that marks only that error.
-func TestTrueNoEffect(t *testing.T) {
+// TestPolicyWithNoEffectIsTrue has a bank that refuses the first request, and a function that marks only that error.
+func TestPolicyWithNoEffectIsTrue(t *testing.T) {
 	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent, ledger.Reconcile} {
 		t.Run(p.String(), func(t *testing.T) {
 			k, bank := declared(p)
@@ -136,8 +136,8 @@ func TestTrueNoEffect(t *testing.T) {
 	}
 }
 
-// TestLostAnswer has a bank that loses its first answer, and a function that returns the error.
-func TestLostAnswer(t *testing.T) {
+// TestAnswerThatIsLost has a bank that loses its first answer, and a function that returns the error.
+func TestAnswerThatIsLost(t *testing.T) {
 	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent, ledger.Reconcile} {
 		t.Run(p.String(), func(t *testing.T) {
 			k, bank := declared(p)
@@ -193,8 +193,8 @@ func lostAnswer(_ string, request int, m dohosttest.FailurePoint) error {
 	return nil
 }
 
-// TestFalsePolicies has a kind for each false declaration that the kit reports.
-func TestFalsePolicies(t *testing.T) {
+// TestPoliciesThatAreFalse has a kind for each false declaration that the kit reports.
+func TestPoliciesThatAreFalse(t *testing.T) {
 	const site = `: ledgertest_test\.go:\d+`
 	for name, c := range map[string]struct {
 		policy ledger.Policy

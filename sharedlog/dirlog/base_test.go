@@ -49,8 +49,8 @@ func revive(o *lease) {
 	o.deadline.Store(int64(24 * time.Hour))
 }
 
-// TestPurgedSlotIsNotFilledAgain has a former owner whose next slots were filled and purged since.
-func TestPurgedSlotIsNotFilledAgain(t *testing.T) {
+// TestSlotThatIsPurgedIsNotFilledAgain has a former owner whose next slots were filled and purged since.
+func TestSlotThatIsPurgedIsNotFilledAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open(t)
 		const start = slotsInFolder - 8
@@ -100,8 +100,8 @@ func TestPurgedSlotIsNotFilledAgain(t *testing.T) {
 	})
 }
 
-// TestLatePurgeRemovesOnlyRecordsOfItsBase has a former owner that continues with a purge after a take-over.
-func TestLatePurgeRemovesOnlyRecordsOfItsBase(t *testing.T) {
+// TestPurgeThatIsLateRemovesOnlyRecordsOfItsBase has a former owner that continues with a purge after a take-over.
+func TestPurgeThatIsLateRemovesOnlyRecordsOfItsBase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open(t)
 		old := acquire(t, a)
@@ -207,8 +207,8 @@ func TestPurgeWhileRecordsAreRead(t *testing.T) {
 	})
 }
 
-// TestUnknownOutcomeOfABase appends and purges after a base that may be published.
-func TestUnknownOutcomeOfABase(t *testing.T) {
+// TestBaseWithUnknownOutcome appends and purges after a base that may be published.
+func TestBaseWithUnknownOutcome(t *testing.T) {
 	for _, filled := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			a, _ := open(t)
@@ -292,8 +292,8 @@ func TestBaseIsPublishedByItsSlot(t *testing.T) {
 	})
 }
 
-// TestLateOwnerRemovesNoNewerBase has an owner that was suspended when it had acquired the log, before it removed old bases.
-func TestLateOwnerRemovesNoNewerBase(t *testing.T) {
+// TestOwnerThatWasSuspendedRemovesNoNewerBase has an owner that was suspended when it had acquired the log, before it removed old bases.
+func TestOwnerThatWasSuspendedRemovesNoNewerBase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open(t)
 		old := acquire(t, a)

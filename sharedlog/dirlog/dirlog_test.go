@@ -116,8 +116,8 @@ func TestTakeOverFromASilentOwner(t *testing.T) {
 	})
 }
 
-// TestOneOfManyWaitingHostsAcquiresTheLog has hosts that wait for an owner that releases the log, and for one that falls silent.
-func TestOneOfManyWaitingHostsAcquiresTheLog(t *testing.T) {
+// TestLogIsAcquiredByOneOfManyHosts has hosts that wait for an owner that releases the log, and for one that falls silent.
+func TestLogIsAcquiredByOneOfManyHosts(t *testing.T) {
 	t.Run("released", func(t *testing.T) {
 		testWaitingHosts(t, func(o *lease) {
 			if err := o.Release(t.Context()); err != nil {
@@ -162,8 +162,8 @@ func testWaitingHosts(t *testing.T, end func(*lease)) {
 	})
 }
 
-// TestReleasedLogIsFreeImmediately also checks that a release ends the renewals.
-func TestReleasedLogIsFreeImmediately(t *testing.T) {
+// TestLogIsFreeAfterItsRelease also checks that a release ends the renewals.
+func TestLogIsFreeAfterItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open(t)
 		for n := range 5 {
@@ -184,8 +184,8 @@ func TestReleasedLogIsFreeImmediately(t *testing.T) {
 	})
 }
 
-// TestUnreachableDirectory takes the directory away from its owner.
-func TestUnreachableDirectory(t *testing.T) {
+// TestDirectoryThatIsUnreachable takes the directory away from its owner.
+func TestDirectoryThatIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := open(t)
 		o := acquire(t, a)
@@ -209,8 +209,8 @@ func TestUnreachableDirectory(t *testing.T) {
 	})
 }
 
-// TestManySlots crosses the limits of folders, with changes of the owner.
-func TestManySlots(t *testing.T) {
+// TestSlotsInSeveralFolders crosses the limits of folders, with changes of the owner.
+func TestSlotsInSeveralFolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := open(t)
 		const start = 2*slotsInFolder - 4
@@ -250,8 +250,8 @@ func TestManySlots(t *testing.T) {
 	})
 }
 
-// TestDamagedSlotIsNamed changes each byte of a slot.
-func TestDamagedSlotIsNamed(t *testing.T) {
+// TestSlotWithDamageIsNamed changes each byte of a slot.
+func TestSlotWithDamageIsNamed(t *testing.T) {
 	s := slot{kindRecord, 7, 9, []byte("payload")}
 	b := s.encode()
 	for i := range b {

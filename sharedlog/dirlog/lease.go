@@ -202,8 +202,8 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 		return err
 	}
 	defer o.endTurn()
-	if err := o.settleBase(); err != nil {
-		return fmt.Errorf("dirlog: %w", err)
+	if err := o.repeatBase(); err != nil {
+		return err
 	}
 	switch {
 	case o.invalid.Load():
@@ -242,8 +242,8 @@ func (o *lease) put(s *slot) error {
 	return nil
 }
 
-// settleBase publishes a base again whose outcome is not known: the slot that it may have is the next one.
-func (o *lease) settleBase() error {
+// repeatBase publishes a base again whose outcome is not known: the slot that it may have is the next one.
+func (o *lease) repeatBase() error {
 	s := o.unknown
 	if s == nil || s.kind != kindBase || o.invalid.Load() {
 		return nil

@@ -59,8 +59,8 @@ func (d *desk) answer(ctx context.Context, r dohost.Row[note]) error {
 	return notes.Put(ctx, d.Storage(), n)
 }
 
-// settle waits until all notes have answers.
-func (d *desk) settle(ctx context.Context) (done bool, err error) {
+// waitForAnswers waits until all notes have answers.
+func (d *desk) waitForAnswers(ctx context.Context) (done bool, err error) {
 	drained, err := d.Rows().Drain(ctx, nil)
 	return drained.Completed, err
 }
@@ -114,7 +114,7 @@ func work[W any](ctx context.Context, l dohost.Locator, w *agent.Session[W]) (st
 	if err := dohost.CallNoResult(ctx, d, (*desk).receive, deskTexts); err != nil {
 		return struct{}{}, err
 	}
-	done, err := dohost.CallNoArg(ctx, d, (*desk).settle)
+	done, err := dohost.CallNoArg(ctx, d, (*desk).waitForAnswers)
 	if err != nil {
 		return struct{}{}, err
 	}

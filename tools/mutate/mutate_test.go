@@ -69,7 +69,7 @@ func names(sites []*site) []string {
 	return list
 }
 
-func TestEachMutationChangesSample(t *testing.T) {
+func TestMutationsChangeTheSample(t *testing.T) {
 	root := copySample(t)
 	sites := sampleSites(t, root)
 	if got := names(sites); !slices.Equal(got, strings.Fields(wantSites)) {
@@ -191,7 +191,7 @@ func TestEquivalentsNameMutations(t *testing.T) {
 	}
 }
 
-func TestFailedTest(t *testing.T) {
+func TestNameOfFailedTest(t *testing.T) {
 	exit := errors.New("exit status 3")
 	for output, want := range map[string]string{
 		"--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/b (0.00s)\n        x.go:1: no\n--- FAIL: TestC (0s)\nFAIL\n": "TestA/b",

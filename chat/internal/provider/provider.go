@@ -62,8 +62,8 @@ func (p Provider) Refused(res *http.Response, message string) error {
 	return e
 }
 
-// Said returns an error that the provider reported in a stream.
-func (p Provider) Said(message string) error {
+// StreamError returns an error that the provider reported in a stream.
+func (p Provider) StreamError(message string) error {
 	return &chat.ModelError{Provider: p.Name, Message: p.redact(message)}
 }
 
@@ -116,7 +116,7 @@ func (p Provider) Failed(ctx context.Context, err error, opened bool) error {
 	case opened && cut:
 		return p.Truncated()
 	case opened && errors.Is(err, bufio.ErrTooLong):
-		return p.Said("an event of the answer is too large")
+		return p.StreamError("an event of the answer is too large")
 	case opened:
 		return p.failure("the answer is malformed", err)
 	}

@@ -149,10 +149,10 @@ func (o *lease) takeKey(ctx context.Context) error {
 // begin excludes the former owner from the log. o has the key.
 func (o *lease) begin(ctx context.Context) error {
 	l := o.log
-	o.size = int(l.nc.MaxPayload()) - headerRoom
+	o.size = int(l.nc.MaxPayload()) - headerBytes
 	o.size = min(o.size, maxPart)
 	if o.size < minPart {
-		return fmt.Errorf("the servers accept messages of %d bytes: want max_payload to be at least %d", l.nc.MaxPayload(), minPart+headerRoom)
+		return fmt.Errorf("the servers accept messages of %d bytes: want max_payload to be at least %d", l.nc.MaxPayload(), minPart+headerBytes)
 	}
 	err := l.persist(ctx, func(ctx context.Context) error {
 		if !o.Valid() {

@@ -16,9 +16,9 @@ import (
 const (
 	maxRecord = 32 << 20
 	// A larger record has several messages, so that servers with the default max_payload accept it.
-	maxPart    = 1<<20 - headerRoom
-	minPart    = 16 << 10
-	headerRoom = 4 << 10 // for the headers and the frame of a message
+	maxPart     = 1<<20 - headerBytes
+	minPart     = 16 << 10
+	headerBytes = 4 << 10 // for the headers and the frame of a message
 )
 
 // Append implements [sharedlog.Lease]. An attempt waits two seconds for the answers of the servers.
@@ -30,7 +30,7 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 		return err
 	}
 	defer o.endTurn()
-	if err := o.settleBase(ctx); err != nil && o.Valid() {
+	if err := o.publishPendingBase(ctx); err != nil && o.Valid() {
 		if errors.Is(err, sharedlog.ErrUnknown) {
 			err = fmt.Errorf("%w: %v", sharedlog.ErrUnavailable, err) // the record was not appended
 		}

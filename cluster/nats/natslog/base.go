@@ -235,15 +235,12 @@ func (o *lease) publishBase(ctx context.Context, b base) error {
 		return fmt.Errorf("natslog: base of record %d, the newest base is %d and the newest record %d", b.number, o.base.number, o.number)
 	}
 	o.pending = &b
-	if err := o.settleBase(ctx); err != nil {
-		return fmt.Errorf("natslog: base of record %d: %w", b.number, err)
-	}
-	return nil
+	return o.publishPendingBase(ctx)
 }
 
-// settleBase publishes the pending base, perhaps again. The caller has the turn. Until its outcome is known, no other message may be
+// publishPendingBase publishes the pending base, perhaps again. The caller has the turn. Until its outcome is known, no other message may be
 // published: it may be in the stream after the last one.
-func (o *lease) settleBase(ctx context.Context) error {
+func (o *lease) publishPendingBase(ctx context.Context) error {
 	if o.pending == nil {
 		return nil
 	}

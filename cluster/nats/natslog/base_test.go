@@ -62,8 +62,8 @@ func contents(t *testing.T, l *Log) int {
 	return len(info.State.Subjects)
 }
 
-// TestFormerOwnerRemovesNoNewerBase also has bases of several messages.
-func TestFormerOwnerRemovesNoNewerBase(t *testing.T) {
+// TestOwnerThatLostTheLogRemovesNoNewerBase also has bases of several messages.
+func TestOwnerThatLostTheLogRemovesNoNewerBase(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	l := open(t, s, "main", single)
@@ -90,8 +90,8 @@ func TestFormerOwnerRemovesNoNewerBase(t *testing.T) {
 	}
 }
 
-// TestLostAnswerOfABase has a base whose message is in the stream, although its owner got no answer.
-func TestLostAnswerOfABase(t *testing.T) {
+// TestBaseWithLostAnswer has a base whose message is in the stream, although its owner got no answer.
+func TestBaseWithLostAnswer(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	l := open(t, s, "main", single)
@@ -144,8 +144,8 @@ func TestBaseAfterAFailedAppend(t *testing.T) {
 	}
 }
 
-// TestMissingMessageBetweenRecordsIsNamed deletes the message of a base. The stream is made again with a configuration that lets it.
-func TestMissingMessageBetweenRecordsIsNamed(t *testing.T) {
+// TestMessageMissingBetweenRecordsIsNamed deletes the message of a base. The stream is made again with a configuration that lets it.
+func TestMessageMissingBetweenRecordsIsNamed(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	l := open(t, s, "main", single)
@@ -174,8 +174,8 @@ func TestMissingMessageBetweenRecordsIsNamed(t *testing.T) {
 	}
 }
 
-// TestFailedBaseLeavesNoContent has bases that fail in the middle, at their end and when they are named, and one that may be published.
-func TestFailedBaseLeavesNoContent(t *testing.T) {
+// TestBaseThatFailsLeavesNoContent has bases that fail in the middle, at their end and when they are named, and one that may be published.
+func TestBaseThatFailsLeavesNoContent(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	l := open(t, s, "main", single)

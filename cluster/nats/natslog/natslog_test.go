@@ -112,8 +112,8 @@ func TestOwnerKeepsTheLogWhileItLives(t *testing.T) {
 	}
 }
 
-// TestLostAnswerOfAnAppend appends a message that is in the stream already, as after an attempt whose answer was lost.
-func TestLostAnswerOfAnAppend(t *testing.T) {
+// TestAppendWithLostAnswer appends a message that is in the stream already, as after an attempt whose answer was lost.
+func TestAppendWithLostAnswer(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	l := open(t, s, "main", single)
@@ -174,8 +174,8 @@ func TestPartsOfAnUnfinishedRecordAreNoRecord(t *testing.T) {
 	has(t, acquire(t, open(t, s, "main", single)), 4)
 }
 
-// TestMissingMessageIsNamed deletes messages of the stream, which its configuration forbids.
-func TestMissingMessageIsNamed(t *testing.T) {
+// TestMessageThatIsMissingIsNamed deletes messages of the stream, which its configuration forbids.
+func TestMessageThatIsMissingIsNamed(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	l := open(t, s, "main", single)
@@ -238,8 +238,8 @@ func TestAssemblyRefusesDamage(t *testing.T) {
 	}
 }
 
-// TestUnsafeServersAreRefused opens logs on a server that does not sync each message.
-func TestUnsafeServersAreRefused(t *testing.T) {
+// TestServersThatAreUnsafeAreRefused opens logs on a server that does not sync each message.
+func TestServersThatAreUnsafeAreRefused(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "2m")
 	nc, system := s.Connect(t, "app"), s.Connect(t, "system")
@@ -266,8 +266,8 @@ func TestUnsafeServersAreRefused(t *testing.T) {
 	}
 }
 
-// TestOtherBucketsAreRefused opens a log with a bucket of another program.
-func TestOtherBucketsAreRefused(t *testing.T) {
+// TestBucketsOfOtherProgramsAreRefused opens a log with a bucket of another program.
+func TestBucketsOfOtherProgramsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	l := open(t, s, "main", single)

@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/sharedlog"
 )
 
-// TestStoppedOwnerIsFenced stops the process of an owner for longer than its lease.
-func TestStoppedOwnerIsFenced(t *testing.T) {
+// TestOwnerThatIsStoppedIsFenced stops the process of an owner for longer than its lease.
+func TestOwnerThatIsStoppedIsFenced(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 3, "always")
 	l := open(t, s, "main", Options{LeaseTime: testLease})
@@ -59,8 +59,8 @@ func TestStoppedOwnerIsFenced(t *testing.T) {
 	has(t, acquire(t, l), newest)
 }
 
-// TestStoppedNodeLosesAllCells stops the process of a node for longer than its session. When it continues, it begins another session.
-func TestStoppedNodeLosesAllCells(t *testing.T) {
+// TestNodeThatIsStoppedLosesAllCells stops the process of a node for longer than its session. When it continues, it begins another session.
+func TestNodeThatIsStoppedLosesAllCells(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	next := startNode(t, s, "main", single)
@@ -166,8 +166,8 @@ func TestConnectionClosedDuringAnAppend(t *testing.T) {
 	}
 }
 
-// TestKilledOwnerIsReplaced kills the process of an owner among its appends.
-func TestKilledOwnerIsReplaced(t *testing.T) {
+// TestOwnerThatIsKilledIsReplaced kills the process of an owner among its appends.
+func TestOwnerThatIsKilledIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 3, "always")
 	l := open(t, s, "main", Options{LeaseTime: testLease})
@@ -194,9 +194,9 @@ func TestKilledOwnerIsReplaced(t *testing.T) {
 	has(t, o, o.Newest())
 }
 
-// TestKilledLeaderLosesNoAcknowledgedRecord kills the server that leads the stream among appends. A lease that outlasts the election
+// TestLeaderThatIsKilledLosesNoAcknowledgedRecord kills the server that leads the stream among appends. A lease that outlasts the election
 // continues.
-func TestKilledLeaderLosesNoAcknowledgedRecord(t *testing.T) {
+func TestLeaderThatIsKilledLosesNoAcknowledgedRecord(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 3, "always")
 	l := open(t, s, "main", Options{LeaseTime: time.Minute})

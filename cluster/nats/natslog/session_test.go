@@ -55,8 +55,8 @@ func fenced(t *testing.T, leases ...*lease) {
 	}
 }
 
-// TestOneRenewalForAllCells counts the messages in the bucket while a node with 16 cells renews its record.
-func TestOneRenewalForAllCells(t *testing.T) {
+// TestRenewalIsOneForAllCells counts the messages in the bucket while a node with 16 cells renews its record.
+func TestRenewalIsOneForAllCells(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	n := joinNode(t, s, "main", unhurried)
@@ -101,8 +101,8 @@ func TestOneRenewalForAllCells(t *testing.T) {
 	}
 }
 
-// TestStalledNodeLosesAllCells has a node whose record is not renewed any more, and another one that acquires the cells.
-func TestStalledNodeLosesAllCells(t *testing.T) {
+// TestNodeThatStallsLosesAllCells has a node whose record is not renewed any more, and another one that acquires the cells.
+func TestNodeThatStallsLosesAllCells(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	old, next := startNode(t, s, "main", single), startNode(t, s, "main", single)
@@ -209,8 +209,8 @@ func (r *oldRead) GetLastMsgForSubject(ctx context.Context, subject string) (*je
 	return r.message, nil
 }
 
-// TestOldReadsMakeNoSecondLease has a node that reads that a session has no key, or that a cell has a former owner or none.
-func TestOldReadsMakeNoSecondLease(t *testing.T) {
+// TestReadsOfOldKeysMakeNoSecondLease has a node that reads that a session has no key, or that a cell has a former owner or none.
+func TestReadsOfOldKeysMakeNoSecondLease(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	a, b := joinNode(t, s, "main", unhurried), joinNode(t, s, "main", unhurried)
@@ -248,8 +248,8 @@ func TestOldReadsMakeNoSecondLease(t *testing.T) {
 	appends(t, o, 1, 1)
 }
 
-// TestEndedSessionStaysEnded has a renewal that arrives after the key has expired, and after the mark of the end has expired.
-func TestEndedSessionStaysEnded(t *testing.T) {
+// TestSessionThatHasEndedStaysEnded has a renewal that arrives after the key has expired, and after the mark of the end has expired.
+func TestSessionThatHasEndedStaysEnded(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	a, b := joinNode(t, s, "main", unhurried), joinNode(t, s, "main", unhurried)
@@ -285,8 +285,8 @@ func TestEndedSessionStaysEnded(t *testing.T) {
 	}
 }
 
-// TestLostAnswersOfASession has writes that the servers have accepted already, as after attempts whose answers were lost.
-func TestLostAnswersOfASession(t *testing.T) {
+// TestSessionWithLostAnswers has writes that the servers have accepted already, as after attempts whose answers were lost.
+func TestSessionWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	n := openTable(t, s, "main", unhurried)
@@ -360,8 +360,8 @@ func TestRenewalRepeatsARelease(t *testing.T) {
 	}
 }
 
-// TestLateWriteOfAnAbandonedAcquisition has a node that gives up an acquisition, and then the write of the owner's key arrives.
-func TestLateWriteOfAnAbandonedAcquisition(t *testing.T) {
+// TestAcquisitionThatIsAbandonedWritesLate has a node that gives up an acquisition, and then the write of the owner's key arrives.
+func TestAcquisitionThatIsAbandonedWritesLate(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	a, b := joinNode(t, s, "main", unhurried), joinNode(t, s, "main", unhurried)
@@ -390,8 +390,8 @@ func TestLateWriteOfAnAbandonedAcquisition(t *testing.T) {
 	free(t, b, 1)
 }
 
-// TestCanceledAcquisitionLeavesNoOwner has an acquisition that ends after it has the key of the owner.
-func TestCanceledAcquisitionLeavesNoOwner(t *testing.T) {
+// TestAcquisitionThatIsCanceledLeavesNoOwner has an acquisition that ends after it has the key of the owner.
+func TestAcquisitionThatIsCanceledLeavesNoOwner(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	a, b := joinNode(t, s, "main", unhurried), joinNode(t, s, "main", unhurried)
@@ -407,9 +407,9 @@ func TestCanceledAcquisitionLeavesNoOwner(t *testing.T) {
 	}
 }
 
-// TestDamagedKeyOfAnOwner has values that name no session: no host writes to a key that such a value names. The cell is free when the key
+// TestOwnerKeyWithDamage has values that name no session: no host writes to a key that such a value names. The cell is free when the key
 // is deleted.
-func TestDamagedKeyOfAnOwner(t *testing.T) {
+func TestOwnerKeyWithDamage(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	n := joinNode(t, s, "main", unhurried)
@@ -460,8 +460,8 @@ func TestClockThatIsAheadEndsTheSession(t *testing.T) {
 	}
 }
 
-// TestLateRenewalEndsTheSession has a session whose deadline has passed when it is renewed, although the servers would accept the renewal.
-func TestLateRenewalEndsTheSession(t *testing.T) {
+// TestRenewalThatIsLateEndsTheSession has a session whose deadline has passed when it is renewed, although the servers would accept the renewal.
+func TestRenewalThatIsLateEndsTheSession(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	n := joinNode(t, s, "main", unhurried)
@@ -490,8 +490,8 @@ func TestLateRenewalEndsTheSession(t *testing.T) {
 	}
 }
 
-// TestLostLeaseEndsTheSessionOfOneLog has a log without a table.
-func TestLostLeaseEndsTheSessionOfOneLog(t *testing.T) {
+// TestLeaseThatIsLostEndsTheSessionOfOneLog has a log without a table.
+func TestLeaseThatIsLostEndsTheSessionOfOneLog(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	o := acquire(t, open(t, s, "main", single))

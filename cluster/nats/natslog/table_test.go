@@ -168,8 +168,8 @@ func TestTableRefusesDamage(t *testing.T) {
 	}
 }
 
-// TestOldReadOfARecord has a node that reads once that another one has no record, although the bucket has its key.
-func TestOldReadOfARecord(t *testing.T) {
+// TestReadOfAnOldRecord has a node that reads once that another one has no record, although the bucket has its key.
+func TestReadOfAnOldRecord(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	a, b := joinNode(t, s, "main", unhurried), openTable(t, s, "main", unhurried)

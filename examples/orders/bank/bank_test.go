@@ -50,7 +50,7 @@ const (
 	again   = `{"receipt":"r_2","key":"a","order":"7","cents":4200}`
 )
 
-func TestRepeatedKey(t *testing.T) {
+func TestKeyThatIsRepeated(t *testing.T) {
 	for keys, second := range map[bool]string{true: charged, false: again} {
 		path := filepath.Join(t.TempDir(), "book")
 		for _, want := range []string{charged, second} {
@@ -66,7 +66,7 @@ func TestRepeatedKey(t *testing.T) {
 	}
 }
 
-func TestDeclinedKeyStaysDeclined(t *testing.T) {
+func TestKeyThatIsDeclinedStaysDeclined(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book")
 	for _, cents := range []int{bank.Limit + 1, 4200} {
 		if got := charge(open(t, path, true), "a", cents); got != fmt.Sprintf(`402 {"key":"a","order":"7","cents":%d}`, bank.Limit+1) {
@@ -76,7 +76,7 @@ func TestDeclinedKeyStaysDeclined(t *testing.T) {
 }
 
 // The last line is not complete: the bank was killed before its charge.
-func TestIncompleteLineIsDropped(t *testing.T) {
+func TestLineThatIsIncompleteIsDropped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book")
 	if err := os.WriteFile(path, []byte(charged+"\n"+`{"receipt":"r_2","key":"b"`), 0o600); err != nil {
 		t.Fatal(err)

@@ -37,8 +37,8 @@ func count(t *testing.T, h *dohost.Host, delta int) int {
 	return n
 }
 
-// TestNewNodeReadsABase has a host that writes bases, and two others that open empty directories.
-func TestNewNodeReadsABase(t *testing.T) {
+// TestNodeThatIsNewReadsABase has a host that writes bases, and two others that open empty directories.
+func TestNodeThatIsNewReadsABase(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 3, "always")
 	l, err := natslog.Open(t.Context(), s.Connect(t, "app"), "main", &natslog.Options{System: s.Connect(t, "system"), LeaseTime: time.Minute})

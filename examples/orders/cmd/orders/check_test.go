@@ -5,7 +5,7 @@ package main
 import "strings"
 
 // checkBook compares the orders of a round with the bank's book: each was charged once, and its client has the receipt.
-func (w *world) checkBook(names []string) {
+func (w *sigkillRun) checkBook(names []string) {
 	if err := w.book.update(); err != nil {
 		w.t.Error(err)
 	}
@@ -19,7 +19,7 @@ func (w *world) checkBook(names []string) {
 
 // checkAll kills the server, and compares the whole book with the next one: each order has the stored receipt, and another
 // call makes no charge. Each key in the book has the ID of the operation.
-func (w *world) checkAll() {
+func (w *sigkillRun) checkAll() {
 	ctx := w.t.Context()
 	w.server.kill()
 	w.startServer()
@@ -47,7 +47,7 @@ func (w *world) checkAll() {
 }
 
 // hasKeyOf reports whether all charges of an order have keys of an operation.
-func (w *world) hasKeyOf(order, id string) bool {
+func (w *sigkillRun) hasKeyOf(order, id string) bool {
 	for _, e := range w.book.entries[order] {
 		if !strings.HasPrefix(e.key, id+"/") {
 			return false
@@ -57,7 +57,7 @@ func (w *world) hasKeyOf(order, id string) bool {
 }
 
 // report logs the numbers of the test. It fails without kills that have hit a call.
-func (w *world) report() {
+func (w *sigkillRun) report() {
 	c := w.count
 	w.t.Logf("%d rounds, %d orders, %d declines", *rounds, len(w.receipts), w.book.declined)
 	w.t.Logf("%d kills of the server, %d of them during a call; %d kills of the bank, %d of them during a call",

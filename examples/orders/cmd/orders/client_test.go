@@ -19,7 +19,7 @@ const cents = 4200
 
 // buy places an order until its client has a receipt, or an answer that the outcome is unknown. A client with a bad card
 // is declined first.
-func (w *world) buy(ctx context.Context, order string, badCard bool) {
+func (w *sigkillRun) buy(ctx context.Context, order string, badCard bool) {
 	if badCard && !w.try(ctx, order, bank.Limit+1, func(r response) bool { return strings.HasSuffix(r.message, "declined") }) {
 		return
 	}
@@ -36,7 +36,7 @@ func (w *world) buy(ctx context.Context, order string, badCard bool) {
 
 // try places an order until the answer is one that its client expects. It returns false if the outcome is unknown, and
 // the bank cannot be asked. Without a kill there is no other answer.
-func (w *world) try(ctx context.Context, order string, cents int, want func(response) bool) bool {
+func (w *sigkillRun) try(ctx context.Context, order string, cents int, want func(response) bool) bool {
 	for ctx.Err() == nil {
 		before := w.await(ctx)
 		r, err := w.place(ctx, order, cents)
@@ -67,7 +67,7 @@ func (w *world) try(ctx context.Context, order string, cents int, want func(resp
 }
 
 // details returns the states of the charges of an order, by their IDs, without waking the order.
-func (w *world) details(ctx context.Context, order string) map[string]detail {
+func (w *sigkillRun) details(ctx context.Context, order string) map[string]detail {
 	var list struct{ Details []detail }
 	req, err := http.NewRequestWithContext(ctx, "GET", w.admin+"/v1/objects/order/"+order+"/details?kind=operation", nil)
 	if err == nil {
@@ -90,7 +90,7 @@ func (w *world) details(ctx context.Context, order string) map[string]detail {
 type detail struct{ ID, State, Text string }
 
 // waitForBank returns when the bank has served all requests that were sent until now.
-func (w *world) waitForBank(ctx context.Context) {
+func (w *sigkillRun) waitForBank(ctx context.Context) {
 	shop := &httpShop{bank: w.bankURL}
 	_, _, err := shop.Find(ctx, "none")
 	if err == nil {
@@ -102,7 +102,7 @@ func (w *world) waitForBank(ctx context.Context) {
 }
 
 // countInterrupted counts the operations that a killed server has left.
-func (w *world) countInterrupted(ctx context.Context, names []string) {
+func (w *sigkillRun) countInterrupted(ctx context.Context, names []string) {
 	w.waitForBank(ctx)
 	before := w.count.interrupted
 	for _, order := range names {
@@ -120,7 +120,7 @@ func (w *world) countInterrupted(ctx context.Context, names []string) {
 }
 
 // resolveAll resolves the unknown charges like an operator, and lets the clients place their orders again.
-func (w *world) resolveAll(ctx context.Context) {
+func (w *sigkillRun) resolveAll(ctx context.Context) {
 	w.waitForBank(ctx)
 	var operators sync.WaitGroup
 	for order := range w.unknown {
@@ -132,7 +132,7 @@ func (w *world) resolveAll(ctx context.Context) {
 
 var unknownCharge = regexp.MustCompile(`(?m)^operation +(op_\w+), unknown, "charge" `)
 
-func (w *world) resolve(ctx context.Context, order string) {
+func (w *sigkillRun) resolve(ctx context.Context, order string) {
 	if r, err := w.place(ctx, order, cents); err != nil || r.code != "unknown_outcome" {
 		w.t.Errorf("order %s, before it is resolved: %+v, %v", order, r, err)
 	}
@@ -162,7 +162,7 @@ func (w *world) resolve(ctx context.Context, order string) {
 }
 
 // command runs a command of the operator.
-func (w *world) command(args ...string) string {
+func (w *sigkillRun) command(args ...string) string {
 	cmd := exec.Command(filepath.Join(w.bin, "orders"), args...)
 	cmd.Env = append(cmd.Environ(), "DOHOST_ADMIN="+w.admin)
 	out, err := cmd.CombinedOutput()

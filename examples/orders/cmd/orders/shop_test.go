@@ -11,9 +11,9 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// TestOnlyRequestsThatWereSentAreUnknown places orders at a bank that accepts connections and closes them, and at a bank
+// TestRequestIsUnknownOnlyIfItWasSent places orders at a bank that accepts connections and closes them, and at a bank
 // that is down.
-func TestOnlyRequestsThatWereSentAreUnknown(t *testing.T) {
+func TestRequestIsUnknownOnlyIfItWasSent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func TestOrdersAfterSIGKILL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			t.Logf("-seed %d", first)
-			w := newWorld(t, bin, lookup, rand.New(rand.NewPCG(first, 0)))
+			w := newSigkillRun(t, bin, lookup, rand.New(rand.NewPCG(first, 0)))
 			for n := range *rounds {
 				w.round(n)
 				if t.Failed() {
@@ -55,7 +55,7 @@ func TestOrdersAfterSIGKILL(t *testing.T) {
 }
 
 // round lets clients place orders, kills a process or both, and starts them again.
-func (w *world) round(n int) {
+func (w *sigkillRun) round(n int) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), roundLimit)
 	names := make([]string, perRound)
 	var clients sync.WaitGroup
@@ -88,7 +88,7 @@ func (w *world) round(n int) {
 }
 
 // waitForKill waits until the bank has received so many requests, or the clients are done, and then for a time.
-func (w *world) waitForKill(ctx context.Context, requests int64, after time.Duration, done <-chan struct{}) {
+func (w *sigkillRun) waitForKill(ctx context.Context, requests int64, after time.Duration, done <-chan struct{}) {
 	for w.bank.received.Load() < requests {
 		select {
 		case <-w.bank.news:
@@ -102,7 +102,7 @@ func (w *world) waitForKill(ctx context.Context, requests int64, after time.Dura
 }
 
 // killAndStart kills the server (0), the bank (1) or both (2), and starts the next processes. The clients wait until open.
-func (w *world) killAndStart(victims int) (server, bank bool) {
+func (w *sigkillRun) killAndStart(victims int) (server, bank bool) {
 	w.close()
 	server, bank = victims != 1, victims != 0
 	if server {

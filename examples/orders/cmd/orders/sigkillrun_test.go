@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// world is a server of orders and its bank, over several processes of each.
-type world struct {
+// sigkillRun is a server of orders and its bank, over several processes of each.
+type sigkillRun struct {
 	t        *testing.T
 	rng      *rand.Rand
 	bin, dir string
@@ -46,9 +46,9 @@ type counts struct {
 	done, notDone           int // resolved operations
 }
 
-func newWorld(t *testing.T, bin string, lookup bool, rng *rand.Rand) *world {
+func newSigkillRun(t *testing.T, bin string, lookup bool, rng *rand.Rand) *sigkillRun {
 	dir := t.TempDir()
-	w := &world{
+	w := &sigkillRun{
 		t: t, rng: rng, bin: bin, dir: dir, lookup: lookup, client: &http.Client{Transport: &http.Transport{}},
 		book:     book{path: filepath.Join(dir, "book.jsonl"), entries: map[string][]bookEntry{}},
 		running:  make(chan struct{}),
@@ -71,7 +71,7 @@ func newWorld(t *testing.T, bin string, lookup bool, rng *rand.Rand) *world {
 }
 
 // tryBank starts a bank, and returns nil if the bank does not start.
-func (w *world) tryBank() *process {
+func (w *sigkillRun) tryBank() *process {
 	p := start(w.t, filepath.Join(w.dir, "bank.log"), filepath.Join(w.bin, "bank"),
 		"--listen", strings.TrimPrefix(w.bankURL, "http://"), "--book", w.book.path, "--no-keys", "--delay", bankDelay.String())
 	if _, err := p.url(); err != nil {
@@ -81,7 +81,7 @@ func (w *world) tryBank() *process {
 	return p
 }
 
-func (w *world) startBank() {
+func (w *sigkillRun) startBank() {
 	w.t.Helper()
 	if p := w.tryBank(); p != nil {
 		w.bank = p
@@ -90,7 +90,7 @@ func (w *world) startBank() {
 	w.t.Fatalf("the bank does not start again at %s", w.bankURL)
 }
 
-func (w *world) startServer() {
+func (w *sigkillRun) startServer() {
 	w.t.Helper()
 	args := []string{"--bank", w.bankURL}
 	if !w.lookup {
@@ -110,10 +110,10 @@ func (w *world) startServer() {
 	w.objects = objects
 }
 
-func (w *world) data() string { return filepath.Join(w.dir, "data") }
+func (w *sigkillRun) data() string { return filepath.Join(w.dir, "data") }
 
 // close makes the clients wait before their next requests.
-func (w *world) close() {
+func (w *sigkillRun) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running = make(chan struct{})
@@ -121,14 +121,14 @@ func (w *world) close() {
 }
 
 // open ends the wait of the clients.
-func (w *world) open() {
+func (w *sigkillRun) open() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	close(w.running)
 }
 
 // await waits until both processes run, and returns the number of kills until now.
-func (w *world) await(ctx context.Context) (generation int) {
+func (w *sigkillRun) await(ctx context.Context) (generation int) {
 	w.mu.Lock()
 	running := w.running
 	w.mu.Unlock()
@@ -148,7 +148,7 @@ type response struct {
 }
 
 // place requests the charge of an order once.
-func (w *world) place(ctx context.Context, order string, cents int) (r response, err error) {
+func (w *sigkillRun) place(ctx context.Context, order string, cents int) (r response, err error) {
 	w.mu.Lock()
 	objects := w.objects
 	w.mu.Unlock()

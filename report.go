@@ -1,11 +1,30 @@
 package dohost
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 )
+
+// Report passes an event of a service on top of this package to the host's [Listener]. The report is an output, as
+// with [State.Emit]: it leaves when everything committed before is durable, in order with the object's other
+// outputs. It does not leave if the writes of the event are rolled back, or are lost with the end of the incarnation.
+// The host calls the Listener for the reports in their order. No output waits for that call, so a caller may get its
+// answer before the Listener gets the report. A context of this incarnation without the turn is sufficient; with another
+// context Report does nothing.
+//
+// Report truncates strings, and errors whose text is longer, to 4 KiB. A truncated text ends with "…"; a truncated error
+// has only its text.
+func (s *State) Report(ctx context.Context, event string, attrs ...slog.Attr) {
+	attrs = truncatedAttrs(attrs)
+	_ = s.rt().EmitOutput(ctx, 0, func(err error) { // the error is the end of the incarnation, which reports nothing
+		if err == nil {
+			s.rt().Host().Report(s.ID(), event, attrs...)
+		}
+	})
+}
 
 // maxReportText bounds a text of a report, in bytes: reports wait for the disk and for the Listener.
 const maxReportText = 4 << 10

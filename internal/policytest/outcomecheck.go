@@ -17,23 +17,23 @@ const (
 	unknown   = "unknown"
 )
 
-// judge compares the outcome of a call with its effects. The caller holds the lock.
-func (s *Subject) judge(o Outcome) {
+// checkOutcome compares the outcome of a call with its effects. The caller holds the lock.
+func (s *Subject) checkOutcome(o Outcome) {
 	c := s.begin(o.ID) // a call whose function has not run has no record yet
 	by, n := since(c.before, s.effectsUntilNext(c))
 	switch {
 	case n > 1:
-		s.lie(tooMany(by, n, c.runs), c.site)
+		s.contradict(tooMany(by, n, c.runs), c.site)
 	case o.Status == completed && n == 0:
-		s.lie("but the call has a result, and the service has no effect of it", c.site)
+		s.contradict("but the call has a result, and the service has no effect of it", c.site)
 	case o.Status == unknown && !s.mayBeUnknown(c):
-		s.lie("but the outcome is unknown"+textOf(o), c.site)
+		s.contradict("but the outcome is unknown"+textOf(o), c.site)
 	case o.Status == failed && !c.failed:
-		s.lie("but the call has failed, and its function returned no error"+textOf(o), c.site)
+		s.contradict("but the call has failed, and its function returned no error"+textOf(o), c.site)
 	case o.Status != completed && o.Status != unknown && o.Status != failed:
-		s.lie(fmt.Sprintf("but at rest the call is %s", o.Status), c.site)
+		s.contradict(fmt.Sprintf("but at rest the call is %s", o.Status), c.site)
 	}
-	if s.judged {
+	if s.checked {
 		return
 	}
 	if n > 0 {
@@ -56,7 +56,7 @@ func (s *Subject) mayBeUnknown(c *call) bool {
 	case ledger.Idempotent:
 		return c.failed
 	case ledger.Reconcile:
-		return c.failed || c.saidUnknown
+		return c.failed || c.foundUnknown
 	}
 	return true
 }

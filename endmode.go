@@ -1,0 +1,23 @@
+package dohost
+
+import "github.com/dohost/dohost/eviction"
+
+// EndMode is a way to end an incarnation.
+type EndMode = eviction.EndMode
+
+// The modes of an eviction: EndFence and EndRestart keep the object's committed writes. EndCrash loses the commits that
+// are not in the record in flight, as a power cut does for all objects. EndPowerCut and EndKill end the process, which
+// only package dohosttest does: after EndKill, as after SIGKILL, the next process finds all writes, synced or not, and
+// after EndPowerCut it does not find the unsynced ones. After EndTakeOver another process owns the shared log (see
+// Options.Lease), and the code of the former owner runs on without effect.
+const (
+	EndFence    = eviction.EndFence
+	EndRestart  = eviction.EndRestart
+	EndCrash    = eviction.EndCrash
+	EndPowerCut = eviction.EndPowerCut
+	EndKill     = eviction.EndKill
+	EndTakeOver = eviction.EndTakeOver
+)
+
+// ParseEndMode returns the mode with a name: fence, restart or crash. Any other name is an error.
+func ParseEndMode(name string) (EndMode, error) { return eviction.ParseEndMode(name) }
