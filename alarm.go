@@ -19,11 +19,10 @@ type AlarmInfo = alarm.Info
 // alarm is parked.
 const AlarmRuns = alarm.MaxRuns
 
-// SetAlarm sets the object's one alarm in place of the one that was set or is parked. A
-// time that is not in the future means now: the alarm is due when it is durable, and AlarmInfo.Scheduled is the time of this
-// call, rounded down to a millisecond. A later time is rounded up to a millisecond.
-// The alarm is one of the event's writes. It survives restarts, fires without a request,
-// never early, and at least once: see [Handlers].OnAlarm.
+// SetAlarm sets the object's one alarm, and replaces an alarm that is set or parked. A time that is not in the future
+// means now: the alarm is due when it is durable, and AlarmInfo.Scheduled is the time of this call, rounded down to a
+// millisecond. A later time is rounded up to a millisecond. The alarm is one of the event's writes. It survives
+// restarts, and fires without a request, never early, and at least once: see [Handlers].OnAlarm.
 //
 // The time is a wall-clock time, and so is the time of a retry. If the clock is set back, the alarm fires when the
 // clock reaches its time again, however long that takes.
@@ -31,17 +30,17 @@ const AlarmRuns = alarm.MaxRuns
 // Errors: [ErrMisuse] for a class without OnAlarm, and one for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt().SetAlarm(ctx, at) }
 
-// SetStartAlarm is SetAlarm for an alarm that is also delivered when the host starts, so that work that the end of a
-// process has interrupted resumes without waiting for the due time.
+// SetStartAlarm is SetAlarm for an alarm that is also delivered when the host starts, so that work interrupted by
+// the end of a process resumes without waiting for the due time.
 //
 // Errors: SetAlarm's.
 func (s *State) SetStartAlarm(ctx context.Context, at time.Time) error {
 	return s.rt().SetStartAlarm(ctx, at)
 }
 
-// GetAlarm returns when the alarm is due. While its handler runs there is none,
-// unless one was set since the handler began; between a failure and its retry there is.
-// A parked alarm is not set: see [State.ParkedAlarm].
+// GetAlarm returns when the alarm is due. While the alarm's handler runs, no alarm is set unless
+// one was set since the handler began; between a failure and its retry, the alarm is set. A parked
+// alarm is not set: see [State.ParkedAlarm].
 func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error) {
 	return s.rt().GetAlarm(ctx)
 }
@@ -71,8 +70,8 @@ const (
 	ParkedNoHandler   = objectstore.ParkedNoHandler   // the class has no OnAlarm any more
 )
 
-// SetAlarm sets an object's alarm from outside, as an event of the object, which
-// wakes it. It returns when the alarm is durable.
+// SetAlarm sets an object's alarm from outside. This is an event of the object, and wakes it.
+// SetAlarm returns when the alarm is durable.
 //
 // Errors: an [*Error] with [ErrMisuse] for a class without OnAlarm, or an [*ArgumentError] for a time
 // outside the years 1970 to 9999.
@@ -93,18 +92,17 @@ func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
 	})})
 }
 
-// DeleteAlarm removes an object's alarm from outside, as an event of the object,
-// which wakes it.
+// DeleteAlarm removes an object's alarm from outside. This is an event of the object, and wakes it.
 func (h *Host) DeleteAlarm(ctx context.Context, id ID) error {
 	return h.rt.Do(ctx, id, runtime.Call{Op: "delete alarm", Handler: runtime.Func(func(ctx context.Context, _ any) error {
 		return runtime.StateOf(ctx, seal.New()).DeleteAlarm(ctx)
 	})})
 }
 
-// ParkedAlarms yields the parked alarms of a class, or of all classes if class is empty, in
-// order of class and name. It starts with the first object that follows the ID after; the
-// zero ID is before every object. It reads no other alarms, and wakes no object. After
-// [ErrDamaged] the iteration may continue with the alarms outside the damaged block.
+// ParkedAlarms yields the parked alarms of a class, or of all classes if class is empty, in order
+// of class and name. It starts with the first object after the ID after; the zero ID precedes every
+// object. It reads no other alarms, and wakes no object. After [ErrDamaged] the iteration may
+// continue with the alarms outside the damaged block.
 func (h *Host) ParkedAlarms(ctx context.Context, class string, after ID) iter.Seq2[ParkedAlarm, error] {
 	return h.rt.ParkedAlarms(ctx, class, after)
 }

@@ -12,9 +12,8 @@ type Identity = objectstore.Identity
 // Identity names the host's store. It is the same after each restart.
 func (h *Host) Identity() Identity { return h.rt.Store().Identity() }
 
-// Backup makes a copy of the store in dir, which must be absent or empty, as of now.
-// The first [Open] of the copy draws another fork for it, so that epochs and feed
-// positions of the two histories differ.
-// A backup that returns an error, or was interrupted, is no store, and may leave a
-// directory, which is to be removed before the next try.
+// Backup copies the store, as of now, to dir, which must be absent or empty. The first [Open] of
+// the copy draws another fork, so epochs and feed positions of the two histories differ. A backup
+// that returns an error or was interrupted leaves no store, but perhaps a directory: remove it
+// before the next try.
 func (h *Host) Backup(ctx context.Context, dir string) error { return h.rt.Store().Backup(ctx, dir) }

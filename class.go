@@ -38,7 +38,7 @@ func (c *Class) addError(format string, args ...any) {
 }
 
 // InvalidClass returns c with errors. [Open] returns them in addition to the errors that [Bind] has found. It ignores nil
-// errors. It is for packages that make classes of their users' input, such as package agent.
+// errors. It is for packages that make classes from their users' input, such as package agent.
 func InvalidClass(c Class, errs ...error) Class {
 	c.errs = slices.Clip(c.errs)
 	for _, err := range errs {
@@ -58,7 +58,7 @@ func (c Class) ServesHTTP() bool { return c.http != nil }
 // HasProtocol reports whether [Handlers].Protocols names a protocol.
 func (c Class) HasProtocol(protocol string) bool { return slices.Contains(c.protocols, protocol) }
 
-// Methods returns the names of the exposed methods, in no order.
+// Methods returns the names of the exposed methods, in no particular order.
 func (c Class) Methods() []string {
 	var names []string
 	for n := range c.rt.Methods {
@@ -77,8 +77,8 @@ type SubObjects struct {
 	Classes []string
 	// Path returns the AccessRequest.Path of an object of the class.
 	Path func(ID) []ID
-	// Next returns the next object for a request for u, if the object id passes the request on,
-	// and the URL that the next object sees.
+	// If the object id passes on a request for u, Next returns the next object and the URL that it
+	// sees.
 	Next func(id ID, u *url.URL) (next ID, at *url.URL, ok bool)
 }
 

@@ -7,9 +7,9 @@ type EndMode = eviction.EndMode
 
 // The modes of an eviction: EndFence and EndRestart keep the object's committed writes. EndCrash loses the commits that
 // are not in the record in flight, as a power cut does for all objects. EndPowerCut and EndKill end the process, which
-// only package dohosttest does: after EndKill, as after SIGKILL, the next process finds all writes, synced or not, and
-// after EndPowerCut it does not find the unsynced ones. After EndTakeOver another process owns the shared log (see
-// Options.Lease), and the code of the former owner runs on without effect.
+// only package dohosttest does: after EndKill, as after SIGKILL, the next process finds all writes, synced or not;
+// after EndPowerCut it finds only the synced writes. After EndTakeOver another process owns the shared log (see
+// Options.Lease), and the former owner's code keeps running without effect.
 const (
 	EndFence    = eviction.EndFence
 	EndRestart  = eviction.EndRestart

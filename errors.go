@@ -168,7 +168,7 @@ type ArgumentError struct {
 // maxArgumentText bounds the text of an ArgumentError, in bytes: the decoder's text may quote the argument.
 const maxArgumentText = 512
 
-// Error names the method. The text has at most 512 bytes: a longer one is cut, and ends with "…".
+// Error names the method. The text has at most 512 bytes: a longer text is cut, and ends with "…".
 func (e *ArgumentError) Error() string {
 	if e == nil {
 		return "dohost: nil *ArgumentError"
@@ -185,7 +185,7 @@ func (e *ArgumentError) Unwrap() error {
 }
 
 // CloseError is an error that makes the host close a WebSocket with a code. Clients of agents do
-// not connect again after 1008 and after 4000 to 4999.
+// not reconnect after 1008 and 4000 to 4999.
 type CloseError struct {
 	Code   int    // as of [Socket.Close]
 	Reason string // at most 123 bytes

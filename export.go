@@ -29,8 +29,8 @@ func ExportDir(ctx context.Context, dir string, id ID, w io.Writer) error {
 	})
 }
 
-// ExportArchived writes the state of one object at a moment of the history in an archive, in the form of [Host.Export]:
-// [Host.Import] makes an object of it. It reads and verifies the same records as [RestoreDir], and keeps the records of the object
+// ExportArchived writes the state of one object at a moment of the history in an archive, in the format of [Host.Export]:
+// [Host.Import] creates an object from it. It reads and verifies the same records as [RestoreDir], and keeps the object's records
 // in a temporary directory of the system, which it removes.
 //
 // Errors: [ErrDamaged] and [ErrNotFound] as of RestoreDir; ErrNotFound also for an object that was absent, or half imported;
@@ -45,12 +45,12 @@ func ExportArchived(ctx context.Context, from Archive, id ID, to RestorePoint, w
 }
 
 // Import creates the object from an export of [Host.Export], with its alarm. The exported object may have had another
-// name. Events for the object wait until Import returns. After an error nothing is left, unless the host cannot remove
-// it from the disk: then calls of the object return an error until another Import succeeds.
+// name. Events for the object wait until Import returns. A failed Import leaves nothing, unless the host cannot remove
+// the partial object from the disk: then calls of the object return an error until another Import succeeds.
 //
-// Errors: [ErrConflict] for an object that has durable data or is in use, which it is until shortly after its last call
-// has returned; [ErrDamaged] for a stream that is not a whole export or has an unknown format; [ErrNotFound] for a class
-// that is not bound.
+// Errors: [ErrConflict] for an object that has durable data or is in use (it remains in use until shortly after its last
+// call returns); [ErrDamaged] for a stream that is not a whole export or has an unknown format; [ErrNotFound] for a
+// class that is not bound.
 func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 	return h.rt.Import(ctx, id, r)
 }

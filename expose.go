@@ -28,9 +28,9 @@ func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Ou
 	}}
 }
 
-// Expose lets callers outside the process call the method m by name: see [Host.Invoke]. Argument and
-// result are JSON; no argument is the zero value. The name "http" is reserved, and so are names that begin with "dohost.". Callers with
-// [ReadOnly] rights of [Handlers].Authorize cannot call it.
+// Expose lets callers outside the process call the method m by name: see [Host.Invoke]. Argument and result are JSON;
+// without an argument, the method gets the zero value. The name "http" is reserved, and so are names that begin with
+// "dohost.". Callers with [ReadOnly] rights from [Handlers].Authorize cannot call the method.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return Entry[O]{bind: func(c *Class) {
 		switch {

@@ -22,8 +22,8 @@ type Info struct {
 	Err     string       // the text of the last of these failures
 	Parked  *ParkedAlarm // the alarm, if it is parked; then no alarm is set
 
-	// Sockets is how many WebSockets it has, those included that are being closed. Without
-	// an incarnation they hibernate.
+	// Sockets is the number of its WebSockets, including sockets that are being closed. Without an
+	// incarnation they hibernate.
 	Sockets int
 
 	Live   bool          // it has an incarnation
@@ -59,8 +59,8 @@ func (h *Host) infoOf(rt runtime.Info) Info {
 	}
 }
 
-// Live yields the objects that have an incarnation, in no order. It does not read the disk, so the fields about
-// durable state are zero.
+// Live yields the objects that have an incarnation, in no particular order. It does not read the disk, so the
+// fields about durable state are zero.
 func (h *Host) Live() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		h.rt.Incarnations(func(rt runtime.Info) bool { return yield(h.infoOf(rt)) })
@@ -76,16 +76,16 @@ func (h *Host) IsLive(id ID) bool {
 // LiveCount returns the number of objects that have an incarnation.
 func (h *Host) LiveCount() int { return h.rt.Live() }
 
-// Pins returns the reasons that keep the object in memory; none if it is not in memory, or may be evicted.
+// Pins returns the reasons that keep the object in memory; none if the object is not in memory or may be evicted.
 func (h *Host) Pins(id ID) []Pin {
 	rt, _ := h.rt.Inspect(id)
 	return rt.Pins
 }
 
-// Zombies lists events that still run in ended incarnations, as "class/name op".
+// Zombies lists the events that still run in ended incarnations, as "class/name op".
 func (h *Host) Zombies() []string { return h.rt.Zombies() }
 
-// Classes returns the classes that are bound, in order of their names.
+// Classes returns the bound classes, in order of their names.
 func (h *Host) Classes() []Class { return h.inspection().bound() }
 
 // StoredClasses returns the names of the classes that have durable objects, in order. With

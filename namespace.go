@@ -5,8 +5,8 @@ package dohost
 //	const Counters dohost.Namespace[Counter] = "counter"
 type Namespace[O any] string
 
-// Get returns a stub for the object of that name. It does no I/O and cannot fail; the object exists from its first
-// write on.
+// Get returns a stub for the object of that name. It does no I/O and cannot fail; the object exists once something
+// has been written to it.
 func (n Namespace[O]) Get(l Locator, name string) Stub[O] {
 	if st, ok := l.(*State); ok { // a stub must not keep the incarnation in memory
 		l = st.host()

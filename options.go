@@ -23,8 +23,8 @@ type Options struct {
 	IdleAfter time.Duration
 	// Grace is the time that Close gives handlers to finish. Zero means 30 s; negative, no time.
 	Grace time.Duration
-	// MaxEvents bounds an object's events, queued, running and suspended, and its
-	// background tasks. An event does not count once its answer has left. Zero means 4,096; negative is an error.
+	// MaxEvents bounds an object's queued, running and suspended events, and its background tasks. An event no
+	// longer counts once its answer has left. Zero means 4,096; negative is an error.
 	MaxEvents int
 	// MaxBytes bounds the encoded arguments that wait for an object. Zero means
 	// 64 MiB; negative is an error.
@@ -42,16 +42,16 @@ type Options struct {
 	// objects ask for, nor the other options (Grace, MaxAge), nor the delays before a failed alarm or constructor
 	// runs again. Zero means 1; negative, infinite and NaN are errors.
 	TimeScale float64
-	// Chaos ends incarnations at random. The zero Chaos ends none; a rate that is no
-	// chance, a negative mean, an unknown place or mode is an error.
+	// Chaos ends incarnations at random. The zero Chaos ends none; a rate that is not a probability, a
+	// negative mean, and an unknown place or mode are errors.
 	Chaos Chaos
 	// MaxFrame bounds a frame that a client sends over a WebSocket, in bytes. Zero means
 	// DefaultMaxFrame; negative is an error.
 	MaxFrame int
-	// ReadBudget bounds the bytes of request bodies and frames that the host reads and handles at
-	// one time, for all clients together. They count until their handler has returned, also while it
-	// awaits. The first 4 KiB of each do not count, nor do the bytes of a body beyond 16 MiB. A client
-	// that finds the budget exhausted for 10 s gets status 503, or its socket is closed with
+	// ReadBudget bounds the bytes of request bodies and frames that the host reads and handles at one
+	// time, for all clients together. They count until their handler has returned, even while it
+	// awaits. The first 4 KiB of each do not count, nor do the bytes of a body beyond 16 MiB. If the
+	// budget stays exhausted for 10 s, a waiting client gets status 503, or its socket is closed with
 	// CloseBusy. A body that is larger than the budget is refused with status 413. Zero means
 	// DefaultReadBudget; negative is an error.
 	ReadBudget int64
@@ -75,28 +75,31 @@ type Options struct {
 	// must be empty, or have records of this store; otherwise Open returns ErrConflict. Host.Stats has the lag. The caller
 	// closes the archive after the host.
 	Ship Archive
-	// Lease is the right to append to a log outside of the directory, which then has the history of the store: see package
-	// [github.com/dohost/dohost/sharedlog] and docs/shared-log.md. The directory may be empty or old: Open replays the records that
-	// it lacks. When the lease is lost the host fails with ErrFenced, as with a disk that fails. A lease is for one
-	// Open. Close releases it; if Open fails, the caller releases it. Nil keeps the history in the directory. Ship cannot be set too.
+	// Lease is the right to append to a log outside of the directory; the log then has the history of the store: see package
+	// [github.com/dohost/dohost/sharedlog] and docs/shared-log.md. The directory may be empty or old: Open replays the
+	// records that it lacks. When the lease is lost the host fails with ErrFenced, as when a disk fails. A lease is good for
+	// one Open. Close releases it; if Open fails, the caller must release it. Nil keeps the history in the directory. Lease
+	// excludes Ship.
 	Lease sharedlog.Lease
-	// BaseAfter is how many bytes of records follow a base in the log of Lease, in addition to the size of the base, before the host
-	// writes the next one and purges the records before it. A host that opens an empty directory reads a base and these records. Zero
-	// means 64 MiB; negative is an error. Host.Stats has the failures.
+	// BaseAfter is the number of bytes of records that follow a base in the log of Lease, in addition to the size of the
+	// base, before the host writes the next base and purges the records before it. A host that opens an empty directory
+	// reads a base and the records after it. Zero means 64 MiB; negative is an error. Host.Stats has the failures.
 	BaseAfter int64
-	// Holds reports whether the host has an object; it is for hosts that divide the objects of a program among them, as the hosts of
-	// package [github.com/dohost/dohost/cluster] do. The host wakes no other object, neither for a call nor for an alarm, and neither imports
-	// nor restores one: the error is ErrElsewhere. Holds must not block, and always returns the same for an object; a panic means false.
-	// It may be called from any goroutine. Nil means all objects.
+	// Holds reports whether the host has an object; it is for hosts that divide the objects of a program among themselves,
+	// like the hosts of package [github.com/dohost/dohost/cluster] do. The host wakes no other object, neither for a call
+	// nor for an alarm, and neither imports nor restores one: the error is ErrElsewhere. Holds must not block, and must
+	// always return the same for an object; a panic means false. It may be called from any goroutine. Nil means all
+	// objects.
 	Holds func(ID) bool
-	// Remote carries calls of [Invoke] to objects of other hosts, by Holds. Nil means that these calls return ErrElsewhere.
+	// Remote carries calls of [Invoke] to objects that the host does not have according to Holds. Nil means that these
+	// calls return ErrElsewhere.
 	Remote Remote
-	// StoreMemory is the size in bytes of each of the up to four memtables of the storage engine, and the least size of its block cache,
-	// which also holds blocks in the memory that the memtables do not use. So the engine takes at most five times as much. Zero means
-	// 64 MiB. Programs with several hosts choose less; less than 1 MiB is an error.
+	// StoreMemory is the size in bytes of each of the storage engine's up to four memtables, and the minimum size of its
+	// block cache, which also uses the memory that the memtables leave free. So the engine takes at most five times as
+	// much. Zero means 64 MiB. Programs with several hosts should choose less; less than 1 MiB is an error.
 	StoreMemory int64
-	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
-	// them.
+	// Logger gets the storage engine's messages, and the errors that clients receive without their text. Nil
+	// discards them.
 	Logger *slog.Logger
 
 	// fs is the file system of the store, in tests and tools of this module. Nil means the disk.

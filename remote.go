@@ -8,9 +8,9 @@ import (
 // Remote carries calls of [Invoke] to the hosts that have the objects: see [Options]. Package cluster has one. Its method may be called from any
 // goroutine.
 type Remote interface {
-	// InvokeRemote makes one attempt of a call. It does not change c. It passes c to [Host.AnswerCall] of the host that has the
-	// object, and returns the answer. Its error is an [*Error] with the outcome of the attempt; with any other error the outcome is unknown.
-	// Retryable is set if another attempt may succeed. InvokeRemote ends soon after ctx, and bounds the time of an attempt.
+	// InvokeRemote makes one attempt of a call. It does not change c. It passes c to [Host.AnswerCall] of the host that has the object, and
+	// returns the answer. Its error is an [*Error] with the outcome of the attempt; with any other error the outcome is unknown. Retryable
+	// is set if another attempt may succeed. InvokeRemote must end soon after ctx, and limit the time of an attempt.
 	InvokeRemote(ctx context.Context, c *RemoteCall) (answer []byte, err error)
 }
 

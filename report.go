@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Report passes an event of a service on top of this package to the host's [Listener]. The report is an output, as
-// with [State.Emit]: it leaves when everything committed before is durable, in order with the object's other
-// outputs. It does not leave if the writes of the event are rolled back, or are lost with the end of the incarnation.
-// The host calls the Listener for the reports in their order. No output waits for that call, so a caller may get its
-// answer before the Listener gets the report. A context of this incarnation without the turn is sufficient; with another
+// Report passes an event of a service built on this package to the host's [Listener]. The report is an output, as with
+// [State.Emit]: it leaves when everything committed before is durable, in order with the object's other outputs. It
+// does not leave if the writes of the event are rolled back, or are lost with the end of the incarnation. The host
+// calls the Listener for the reports in their order. No output waits for that call, so a caller may get its answer
+// before the Listener gets the report. A context of this incarnation without the turn is sufficient; with another
 // context Report does nothing.
 //
-// Report truncates strings, and errors whose text is longer, to 4 KiB. A truncated text ends with "…"; a truncated error
-// has only its text.
+// Report truncates strings, and the texts of errors, to 4 KiB. A truncated text ends with "…"; a truncated error has
+// only its text.
 func (s *State) Report(ctx context.Context, event string, attrs ...slog.Attr) {
 	attrs = truncatedAttrs(attrs)
 	_ = s.rt().EmitOutput(ctx, 0, func(err error) { // the error is the end of the incarnation, which reports nothing

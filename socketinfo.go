@@ -8,8 +8,8 @@ type SocketInfo = socket.Info
 // SocketState is the state of a WebSocket's connection.
 type SocketState = socket.State
 
-// The states of a connection. While it is opening, the object has accepted it, and the client has no response yet. The
-// object sends nothing more on a connection that is closing.
+// The states of a connection. While a connection is opening, the object has accepted it, but the client has no
+// response yet. The object sends nothing more on a closing connection.
 const (
 	SocketOpening = socket.StateOpening
 	SocketOpen    = socket.StateOpen
@@ -20,11 +20,10 @@ const (
 // object.
 func (h *Host) Sockets(id ID) []SocketInfo { return h.sockets.Infos(id) }
 
-// CloseSockets closes the WebSockets of an object, or only those with a tag if tag is not empty, and
-// returns their number. Frames that have left the object are sent first; frames that still wait for the
-// disk are not sent. The connection of a socket that is already closing is cut. The code is 1008, and clients do not
-// connect again by themselves. The host notifies the object of each closed socket, as always, which wakes
-// the object.
+// CloseSockets closes the WebSockets of an object, or only those with a tag if tag is not empty, and returns their
+// number. Frames that have left the object are sent first; frames that still wait for the disk are not sent. The
+// connection of a socket that is already closing is cut. The code is 1008, so clients do not reconnect by
+// themselves. As always, the host notifies the object of each closed socket, which wakes the object.
 func (h *Host) CloseSockets(id ID, tag string) int {
 	return h.sockets.CloseAll(id, tag, socket.Closing{Code: closePolicy, Reason: "closed by an operator"})
 }

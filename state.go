@@ -44,8 +44,8 @@ func (s *State) ID() ID { return s.rt().ID() }
 // Epoch numbers an incarnation.
 type Epoch = objectstore.Epoch
 
-// Epoch returns the number of this incarnation. No two incarnations have the same one, in
-// any host or restored backup. Any goroutine.
+// Epoch returns the number of this incarnation. No two incarnations have the same number, in any
+// host or restored backup. Any goroutine may call Epoch.
 func (s *State) Epoch() Epoch { return s.rt().Epoch() }
 
 // Storage returns the object's storage. Any goroutine; its methods need the turn.

@@ -19,17 +19,17 @@ type Handlers[O, S any] struct {
 	// incarnation ends before OnResponse returns, a later incarnation calls it again, at most 5 times. The next request is
 	// answered concurrently.
 	OnResponse func(*O, context.Context, Response) error
-	// OnAsked decides about a request of another agent (see [AgentTool]) before it is stored. An error refuses the request, and
-	// the model of the other agent receives its text. The agent may call OnAsked more than once for a request: after an
-	// interruption, and concurrently, at most four times, if it takes longer than a minute and the request is of another host. The host does not call
-	// Authorize for such requests.
+	// OnAsked decides about a request of another agent (see [AgentTool]) before it is stored. An error refuses the request, and the
+	// model of the other agent receives its text. The agent may call OnAsked more than once for a request: after an interruption, and
+	// concurrently, at most four times, if it takes longer than a minute and the request comes from another host. The host does not
+	// call Authorize for such requests.
 	OnAsked func(*O, context.Context, Asked) error
-	// OnCall is called when the state of a tool call changes, also to its first one: with CallRunning when a run begins, with
-	// CallCompleted and Output, or with another last state and Error, when the call ends. It is called in the transaction of
-	// the change: its writes and the state are one commit, so a counter that it keeps is exact. It must not give up the turn, and must
-	// not change the conversation: both fail with [dohost.ErrMisuse]. An error is reported, and rolls back the writes of OnCall alone;
-	// on a full disk the change waits. A late result that is kept leads to another call with the state CallUnknown: see Late of
-	// [Call]. A call that is deleted with its message gets no last state. The calls of a [Worker] have no states.
+	// OnCall is called when a tool call gets its first state and whenever the state changes: with CallRunning when a run begins, and
+	// with CallCompleted and Output, or with another final state and Error, when the call ends. It is called in the transaction of
+	// the change: its writes and the state are one commit, so a counter that it maintains is exact. It must not give up the turn, and
+	// must not change the conversation: both fail with [dohost.ErrMisuse]. An error is reported, and rolls back only the writes of
+	// OnCall; on a full disk the change waits. A kept late result leads to another call of OnCall with the state CallUnknown: see
+	// Late of [Call]. A call that is deleted with its message gets no final state. The calls of a [Worker] have no states.
 	OnCall func(*O, context.Context, Call) error
 	// Sanitize transforms a message before it is stored. It runs after the built-in sanitizing: see docs/chat.md.
 	Sanitize func(*O, Message) Message

@@ -168,9 +168,9 @@ func (r *Reply) Context(ctx context.Context, limit int) ([]Message, error) {
 	return r.k.summaries.contextBefore(ctx, first, r.l.row.Place, limit)
 }
 
-// Worker returns a worker with the model and the instructions, for a package that keeps conversations of its own, such as package inbox.
-// Its input is the prompt: a line of JSON for each message, with its role and its text, or for an earlier summary, with the role "summary".
-// It asks the model once. An answer that is empty, was cut off, or has more than 32 KiB is an [*OutputError].
+// Worker returns a worker with the model and the instructions, for a package that keeps its own conversations, such as package inbox. Its
+// input is the prompt: a line of JSON for each message, with its role and its text, or for an earlier summary, with the role "summary". It
+// asks the model once. An answer that is empty, was cut off, or has more than 32 KiB is an [*OutputError].
 func (h *History) Worker(name string) *Worker[string, string] {
 	return &Worker[string, string]{
 		Name: name, Instructions: cmp.Or(h.Instructions, summary.Instructions), Model: boundedModel{h.Model}, MaxSteps: 1,

@@ -62,7 +62,7 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 
 // SetMessages stores messages, replaces stored messages with the same ids, and sends clients the conversation. A tool
 // call that is stored or changed in this way does not run on the server: [Answer] runs only the calls that its model
-// has made. Check messages of a client before you pass them to SetMessages.
+// made. Check a client's messages before you pass them to SetMessages.
 //
 // Errors: a [*dohost.LimitError] for a message that does not fit into a row; one for an invalid message;
 // the error of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] in OnCall of [Handlers].

@@ -26,18 +26,18 @@ type Options struct {
 	// KeepApprovals is how long the audit log keeps an event (see [Approvals]). Zero means 90 days; negative means forever.
 	// Each new event deletes up to two old ones.
 	KeepApprovals time.Duration
-	// Price returns the price of a call of a model, in millionths of a currency. The argument has the names and the tokens that the
-	// model has reported, or their estimates. The agent calls it with the turn, several times for a call; it must not wait, and must return
-	// equal prices for equal arguments. If it panics, the call costs the amount that the model has reported. Nil means the cost
-	// that the model reports, which is zero for the models of this module.
+	// Price returns the price of a model call, in millionths of a currency. The argument has the names and the tokens that the model
+	// reported, or their estimates. The agent calls it with the turn, several times for a call; it must not wait, and must return
+	// equal prices for equal arguments. If it panics, the call costs the amount that the model reported. Nil means the cost that the
+	// model reports, which is zero for the models of this module.
 	Price func(u Usage) int64
 	// Budget bounds the use of models.
 	Budget Budget
-	// KeepUsage is how long the agent keeps the row of a call of a model (see [ModelCalls]). Zero means 90 days; negative means as long as
-	// it is one of the last 10,000. Each new row deletes up to two old ones.
+	// KeepUsage is how long the agent keeps the row of a model call (see [ModelCalls]). Zero means 90 days; negative means as long as
+	// the row is one of the last 10,000. Each new row deletes up to two old rows.
 	KeepUsage time.Duration
 	// SystemFromClients lets clients store, change and delete system messages, which become instructions to the
-	// model. Otherwise system messages of clients are left out.
+	// model. Otherwise system messages of clients are dropped.
 	SystemFromClients bool
 	// History makes a model summarise the oldest messages of long conversations. Nil means that only [Summarize] does.
 	History *History
