@@ -203,7 +203,7 @@ func (o *lease) Append(ctx context.Context, number uint64, record []byte) error 
 	}
 	defer o.endTurn()
 	if err := o.repeatBase(); err != nil {
-		return err
+		return fmt.Errorf("dirlog: %w", err)
 	}
 	switch {
 	case o.invalid.Load():

@@ -235,7 +235,10 @@ func (o *lease) publishBase(ctx context.Context, b base) error {
 		return fmt.Errorf("natslog: base of record %d, the newest base is %d and the newest record %d", b.number, o.base.number, o.number)
 	}
 	o.pending = &b
-	return o.publishPendingBase(ctx)
+	if err := o.publishPendingBase(ctx); err != nil {
+		return fmt.Errorf("natslog: base of record %d: %w", b.number, err)
+	}
+	return nil
 }
 
 // publishPendingBase publishes the pending base, perhaps again. The caller has the turn. Until its outcome is known, no other message may be
