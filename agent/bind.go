@@ -178,3 +178,10 @@ func onRowWrite[O any](c *class, of func(*O) *core) func(*O, context.Context, *d
 		return constructing.rowWritten(ctx, w)
 	}
 }
+
+// maxName bounds the names of fibers, kinds and callbacks, and the keys and ids that callers choose,
+// in bytes.
+const maxName = 256
+
+// reservedPrefix begins the names of fibers and collections that programs cannot use.
+const reservedPrefix = "dohost."

@@ -104,3 +104,36 @@ func (fs *fibers) recordOutcomeLater(ctx context.Context, row *fiberRow, e *call
 		}
 	}
 }
+
+// firstExpiry returns when the first ended fiber expires. An incarnation reads it once, and each end of a fiber
+// updates it: if it is too early, the alarm reads it again. It must not be too late, so code that deletes or
+// restarts such a fiber in a Transaction, which may be rolled back, reads it before.
+func (fs *fibers) firstExpiry(ctx context.Context) (wakeup, error) {
+	if !fs.expiryRead {
+		row, _, err := first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "expires"})
+		if err != nil {
+			return wakeup{}, err
+		}
+		fs.expiryRead, fs.expiry = true, row.Expires
+	}
+	return wakeup{at: timeOf(fs.expiry)}, nil
+}
+
+// expiryBatch bounds the fibers that one batch deletes.
+const expiryBatch = 500
+
+func (fs *fibers) expire(ctx context.Context, now time.Time) error {
+	if first := fs.expiry; fs.expiryRead && (first == 0 || first > now.UnixMilli()) {
+		return nil
+	}
+	fs.expiryRead = false
+	rows, err := fiberRows.List(ctx, fs.store(), &dohost.Query[fiberRow]{
+		Index: "expires", End: dohost.KeyOf(now.UnixMilli()).PrefixEnd(), Limit: expiryBatch,
+	})
+	for _, r := range rows {
+		if err == nil {
+			_, err = fs.delete(ctx, r.Key)
+		}
+	}
+	return err
+}

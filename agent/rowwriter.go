@@ -2,9 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters, payloads, and the tasks of OnRows), and of
@@ -105,6 +108,51 @@ func (rs *rows) arm(ctx context.Context, sure bool) error {
 		return rs.obj.SetStartAlarm(ctx, next.at)
 	}
 	return rs.obj.SetAlarm(ctx, next.at)
+}
+
+// nextWakeup returns the time of the agent's next work, for the current rows and the heartbeat.
+func (c *core) nextWakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
+	if c.rows.plan.destroying { // no other work begins
+		return wakeup{at: now.Add(c.class.options.KeepAlive), atStart: true}, nil
+	}
+	jobs, err := c.jobs.wakeup(ctx, now)
+	if err != nil {
+		return wakeup{}, err
+	}
+	fibers, err := c.fibers.wakeup(ctx, now, sure)
+	if err != nil {
+		return wakeup{}, err
+	}
+	rows, err := c.rowWork.wakeup(ctx, now)
+	if err != nil {
+		return wakeup{}, err
+	}
+	next := earliest(jobs, fibers, rows, c.heartbeat(now))
+	if full := c.fibers.fullUntil; !next.at.IsZero() && next.at.Before(full) { // otherwise due rows would set it to the past, for ever
+		next.at = full
+	}
+	return next, nil
+}
+
+// wakeup is the time of an agent's next work without an event. The zero wakeup means never.
+type wakeup struct {
+	at time.Time
+	// atStart requests an alarm when the host starts as well, for work that the host's end interrupts.
+	atStart bool
+}
+
+// earliest merges wakeups into one alarm.
+func earliest(all ...wakeup) (first wakeup) {
+	for _, w := range all {
+		if w.at.IsZero() {
+			continue
+		}
+		if first.at.IsZero() || w.at.Before(first.at) {
+			first.at = w.at
+		}
+		first.atStart = first.atStart || w.atStart
+	}
+	return first
 }
 
 // refresh sets the alarm if isLate reports that it is too late for the rows as they are: they belong to an earlier incarnation, or
@@ -224,4 +272,44 @@ func first[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], q doh
 		return row, false, err
 	}
 	return found[0].Value, true, nil
+}
+
+// retryInNewBatch calls do, and calls it again in a new batch if the current one, which the user filled, has no room
+// for it.
+func retryInNewBatch(ctx context.Context, do func() error) error {
+	err := do()
+	if _, full := errors.AsType[*dohost.LimitError](err); full {
+		if err = dohost.Sleep(ctx, 0); err == nil {
+			err = do()
+		}
+	}
+	return err
+}
+
+// nextRun returns the number of a new run.
+func (in *incarnation) nextRun() uint64 {
+	in.runs++
+	return in.runs
+}
+
+// step is [work.Step] for an event of this incarnation. An impossible event is an error.
+func (in *incarnation) step(id string, it work.Item, ev work.Event, p *work.Policy, now time.Time) (work.Item, work.Effect, error) {
+	ev.Owner = in.owner
+	switch ev.Kind {
+	case work.Due, work.Stuck, work.Decided, work.Restart:
+		ev.Run = in.nextRun()
+	}
+	next, eff := work.Step(it, ev, p, now)
+	if eff == work.Impossible {
+		return it, eff, fmt.Errorf("agent: %q is %v, and the event %v is impossible in that state", id, it.State, ev.Kind)
+	}
+	return next, eff, nil
+}
+
+// partialIndexKey returns a row's key in a partial index, or "" for a row that is not in that index.
+func partialIndexKey(in bool, k dohost.Key) dohost.Key {
+	if in {
+		return k
+	}
+	return ""
 }

@@ -499,6 +499,28 @@ func unlisted() {
 		},
 	},
 	{
+		rule: "recovery files",
+		files: map[string]string{
+			"ARCHITECTURE.md": "| step | file | functions |\n|---|---|---|\n| a | `agent/a.go` | `f`, `core.gone`, `core.g` |\n| b | `agent/b.go` | `f` |\n" +
+				"| c | `agent/c.go` | `h` |\n| d | `agent/d.go` |\n| e | `agent/e.go` | `f` |\n| f | `agent/f.go` | `f` |\n| g | `agent/g.go` | `f` |\n" +
+				"| h | `agent/h.go` | `f` |\n\n| i | `agent/i.go` | `f` |\n",
+			"agent/a.go":      "package agent\nfunc f() {}\nfunc (c *core) g() {}",
+			"agent/b.go":      "package agent; func f() {}",
+			"agent/c.go":      "package agent; func f() {}",
+			"agent/c_test.go": "package agent; func h() {}",
+			"agent/e.go":      "package agent; func f() {}",
+			"agent/f.go":      "package agent; func f() {}",
+			"agent/g.go":      "package agent; func f() {}",
+			"agent/h.go":      "package agent; func f() {}",
+		},
+		want: []string{
+			"ARCHITECTURE.md: there is no function `agent/a.go core.gone`",
+			"ARCHITECTURE.md: there is no function `agent/c.go h`",
+			"ARCHITECTURE.md: the row \"| d | `agent/d.go` |\" has no file with functions",
+			"ARCHITECTURE.md: the recovery of a fiber is in 7 files, want 1 to 6",
+		},
+	},
+	{
 		rule: "alarm writers",
 		files: map[string]string{
 			"agent/a.go": "package agent\nfunc f() { c.plan.destroying = true }\nfunc g() { c.plan.keepAlives++ }\nfunc h() { p := &c.plan.continueAt }\n" +

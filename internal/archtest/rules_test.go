@@ -26,6 +26,7 @@ var rules = map[string]func(*tree) []string{
 	"named tests":         namedTests,
 	"error texts":         errorTexts,
 	"work policies":       workPolicies,
+	"recovery files":      recoveryFiles,
 	"row writers":         rowWriters,
 	"alarm writers":       alarmWriters,
 	"transports":          transportImports,

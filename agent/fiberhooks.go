@@ -3,12 +3,15 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/work"
 )
 
@@ -51,20 +54,6 @@ func (rc *recovery) chargeHook(ctx context.Context, p pause, rows []*fiberRow) e
 // errChanged ends the update of a row that a hook or another caller has changed concurrently.
 var errChanged = errors.New("agent: the fiber has changed")
 
-// recordHookFailure records that a recovery hook failed for a row. outcome is "" if the row has changed since.
-func (rc *recovery) recordHookFailure(ctx context.Context, row *fiberRow, failed error) (outcome string, err error) {
-	changed, err := rc.updateAfterHook(ctx, row, work.Event{Kind: work.HookReturned, Failed: true}, func(r *fiberRow) {
-		r.Error = truncatedText(failed)
-	})
-	switch {
-	case err != nil || changed:
-		return "", err
-	case row.State == work.Dead:
-		return "dead", nil
-	}
-	return "hook failed", nil
-}
-
 // updateAfterHook updates a row when its hook has returned, in the batch of the hook's last writes if the row fits. It
 // reports whether the row has changed since the hook was called, so that the event does not apply.
 func (rc *recovery) updateAfterHook(ctx context.Context, row *fiberRow, ev work.Event, set func(*fiberRow)) (changed bool, err error) {
@@ -90,35 +79,181 @@ func (rc *recovery) updateAfterHook(ctx context.Context, row *fiberRow, ev work.
 	return false, err
 }
 
-// markHookRunning marks a row as passed to a hook until done is called.
-func (rc *recovery) markHookRunning(id string) (done func()) {
-	if rc.hookRunning == nil {
-		rc.hookRunning = map[string]bool{}
-	}
-	rc.hookRunning[id] = true
-	return func() { delete(rc.hookRunning, id) }
+// InterruptedFiber is a fiber that [StartFiber] started in an incarnation that ended before the fiber did, for
+// OnRecovery. Until the hook returns, one of Resume, Complete and Fail decides about the fiber, with a ctx
+// that holds the turn. The decision takes effect immediately, even if the hook fails afterwards.
+type InterruptedFiber struct {
+	ID      string
+	Kind    string
+	Created time.Time
+	// Attempt counts its failures and interruptions, including this one.
+	Attempt int
+
+	recovery *recovery
+	row      *fiberRow
+	returned bool // the hook has returned
 }
 
-// startHookTask starts a task that calls the hook of a row.
-func (rc *recovery) startHookTask(ctx context.Context, id string) error {
-	err := rc.obj.Go(ctx, "recovery", func(ctx context.Context) error {
-		defer delete(rc.hookRunning, id)
-		row, ok, err := get(ctx, rc.rows, &fiberRows, id)
-		switch {
-		case err != nil || !ok:
+// Checkpoint decodes the fiber's last checkpoint into v, and reports whether there is one.
+func (f *InterruptedFiber) Checkpoint(v any) (bool, error) {
+	return decodeCheckpoint(f.row.Checkpoint, v)
+}
+
+// Position returns the position where the fiber continues. The hook itself has none, since it decides about several fibers:
+// with this position ([dohost.WorkPosition.Context]) it repeats the operations of the fiber's method.
+func (f *InterruptedFiber) Position() *dohost.WorkPosition { return f.row.position() }
+
+// Resume resumes the fiber from its last checkpoint, as a separate task. In the constructor the task begins
+// when the hook has returned.
+//
+// Errors: [ErrFiberDone] if it is already decided or was cancelled; [dohost.ErrOverloaded] when the object has
+// too many tasks.
+func (f *InterruptedFiber) Resume(ctx context.Context) error {
+	return f.decide(ctx, 0, func(ctx context.Context, r *fiberRow) error { return f.recovery.resume(ctx, r, false) })
+}
+
+// Complete ends the fiber as completed, with a result that is nil or is kept as JSON.
+//
+// Errors: [ErrFiberDone], as for Resume; one for a result that is not JSON.
+func (f *InterruptedFiber) Complete(ctx context.Context, result any) error {
+	var raw json.RawMessage
+	if result != nil {
+		var err error
+		if raw, err = marshal(result); err != nil {
 			return err
-		case row.State == work.Notifying:
-			err = rc.notify(ctx, &row)
-		case !row.Started && row.Interrupted(rc.owner):
-			err = rc.askInterrupted(ctx, &row, time.Time{})
 		}
-		_, err = rc.deferIfFull(ctx, &row, err)
-		return err
+	}
+	return f.end(ctx, work.Completed, func(r *fiberRow) { r.Result = raw })
+}
+
+// Fail ends the fiber as failed. The first 4 KiB of the text of why are kept.
+//
+// Errors: [ErrFiberDone], as for Resume; one for a why that is nil.
+func (f *InterruptedFiber) Fail(ctx context.Context, why error) error {
+	if why == nil {
+		return errors.New("agent: Fail needs an error: why is nil")
+	}
+	return f.end(ctx, work.Failed, func(r *fiberRow) { r.Error = truncatedText(why) })
+}
+
+func (f *InterruptedFiber) end(ctx context.Context, o work.Outcome, set func(*fiberRow)) error {
+	return f.decide(ctx, o, func(ctx context.Context, r *fiberRow) error {
+		set(r)
+		return f.recovery.put(ctx, r)
+	})
+}
+
+// decide carries out a decision, which write writes. The zero outcome means that the fiber resumes.
+func (f *InterruptedFiber) decide(ctx context.Context, o work.Outcome, write func(context.Context, *fiberRow) error) error {
+	rc := f.recovery
+	if f.returned {
+		return ErrFiberDone
+	}
+	var decided fiberRow
+	err := retryInNewBatch(ctx, func() error {
+		return rc.rows.transaction(ctx, func(ctx context.Context) error {
+			row, eff, err := rc.stepRow(ctx, f.ID, work.Event{Kind: work.Decided, Outcome: o})
+			if err != nil || eff == work.Refused {
+				return cmp.Or(err, ErrFiberDone)
+			}
+			decided = row
+			return write(ctx, &decided)
+		})
 	})
 	if err == nil {
-		rc.markHookRunning(id)
+		outcome := string(decided.status())
+		if decided.Open() {
+			outcome = outcomeResumed
+		}
+		rc.reportRecovery(ctx, &decided, outcome, nil)
 	}
 	return err
+}
+
+// startRecoveryTask starts a task that calls OnRecovery, unless one is running.
+func (rc *recovery) startRecoveryTask(ctx context.Context) error {
+	if rc.asking {
+		return nil
+	}
+	err := rc.obj.Go(ctx, "recovery", func(ctx context.Context) error {
+		defer func() { rc.asking = false }()
+		rows, err := rc.undecided(ctx)
+		if err != nil {
+			return err
+		}
+		return rc.askRecovery(ctx, rows, time.Time{})
+	})
+	if errors.Is(err, dohost.ErrOverloaded) {
+		return rc.deferRecovery(ctx)
+	}
+	rc.asking = err == nil
+	return err
+}
+
+// askRecovery calls OnRecovery about rows. In the constructor, until is the deadline of the hook.
+func (rc *recovery) askRecovery(ctx context.Context, rows []*fiberRow, until time.Time) error {
+	if len(rows) == 0 {
+		return nil // all were cancelled
+	}
+	fibers := make([]*InterruptedFiber, len(rows))
+	for i, row := range rows {
+		fibers[i] = &InterruptedFiber{
+			ID: row.ID, Kind: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Attempt + 1, recovery: rc, row: row,
+		}
+		defer rc.markHookRunning(row.ID)()
+	}
+	failed, err := rc.runHook(ctx, rows, until, func(ctx context.Context) error {
+		return rc.class.recovery(rc.self, ctx, slices.Clone(fibers))
+	})
+	for i, f := range fibers {
+		f.returned = true
+		if err == nil {
+			err = rc.recordUndecided(ctx, rows[i], failed)
+		}
+	}
+	_, err = rc.deferIfFull(ctx, rows[0], err)
+	return err
+}
+
+// errUndecided is the error of a fiber about which OnRecovery has not decided.
+var errUndecided = errors.New("agent: OnRecovery returned without a decision about the fiber")
+
+// recordUndecided writes the outcome of a row that was passed to OnRecovery, which may not have decided about it.
+func (rc *recovery) recordUndecided(ctx context.Context, row *fiberRow, failed error) error {
+	if failed != nil {
+		outcome, err := rc.recordHookFailure(ctx, row, failed)
+		if err == nil && outcome != "" {
+			rc.reportRecovery(ctx, row, outcome, failed)
+		}
+		return err
+	}
+	changed, err := rc.updateAfterHook(ctx, row, work.Event{Kind: work.HookReturned}, func(r *fiberRow) {
+		r.Error = truncatedText(errUndecided)
+	})
+	if err == nil && !changed {
+		rc.reportRecovery(ctx, row, string(row.status()), errUndecided)
+	}
+	return err
+}
+
+// recordHookFailure records that a recovery hook failed for a row. outcome is "" if the row has changed since.
+func (rc *recovery) recordHookFailure(ctx context.Context, row *fiberRow, failed error) (outcome string, err error) {
+	changed, err := rc.updateAfterHook(ctx, row, work.Event{Kind: work.HookReturned, Failed: true}, func(r *fiberRow) {
+		r.Error = truncatedText(failed)
+	})
+	switch {
+	case err != nil || changed:
+		return "", err
+	case row.State == work.Dead:
+		return "dead", nil
+	}
+	return "hook failed", nil
+}
+
+// reportRecovery reports the outcome of recovery for a row.
+func (rc *recovery) reportRecovery(ctx context.Context, row *fiberRow, outcome string, failed error) {
+	rc.wakeWaiters(row.ID)
+	rc.report(ctx, "fiber:recovery", failed, slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", outcome))
 }
 
 // InterruptedRun is a fiber of [RunFiber] that the end of its incarnation interrupted.
@@ -175,6 +310,28 @@ func (i *InterruptedRun) Resume(ctx context.Context, fn func(context.Context) er
 	return next.ID, err
 }
 
+// startHookTask starts a task that calls the hook of a row.
+func (rc *recovery) startHookTask(ctx context.Context, id string) error {
+	err := rc.obj.Go(ctx, "recovery", func(ctx context.Context) error {
+		defer delete(rc.hookRunning, id)
+		row, ok, err := get(ctx, rc.rows, &fiberRows, id)
+		switch {
+		case err != nil || !ok:
+			return err
+		case row.State == work.Notifying:
+			err = rc.notify(ctx, &row)
+		case !row.Started && row.Interrupted(rc.owner):
+			err = rc.askInterrupted(ctx, &row, time.Time{})
+		}
+		_, err = rc.deferIfFull(ctx, &row, err)
+		return err
+	})
+	if err == nil {
+		rc.markHookRunning(id)
+	}
+	return err
+}
+
 // askInterrupted calls OnInterrupted for a row. In the constructor, until is the deadline of the hook; otherwise it is
 // zero, and the hook has no time limit.
 func (rc *recovery) askInterrupted(ctx context.Context, row *fiberRow, until time.Time) error {
@@ -199,12 +356,6 @@ func (rc *recovery) askInterrupted(ctx context.Context, row *fiberRow, until tim
 	}
 	rc.reportRecovery(ctx, row, outcome, failed)
 	return nil
-}
-
-// reportRecovery reports the outcome of recovery for a row.
-func (rc *recovery) reportRecovery(ctx context.Context, row *fiberRow, outcome string, failed error) {
-	rc.wakeWaiters(row.ID)
-	rc.report(ctx, "fiber:recovery", failed, slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", outcome))
 }
 
 // ended calls OnFiberEnded for a fiber that has ended in this task, if the row asks for it.
