@@ -70,7 +70,7 @@ func errorVars(d *ast.GenDecl, vars map[string]ast.Expr) (exported []ast.Expr) {
 // returned returns the results of the return statements of an exported function, or of an exported method of an
 // exported type.
 func returned(d *ast.FuncDecl) (results []ast.Expr) {
-	if !d.Name.IsExported() || d.Body == nil || d.Recv != nil && !exportedReceiver(d.Recv.List[0].Type) {
+	if !d.Name.IsExported() || d.Body == nil || d.Recv != nil && !ast.IsExported(receiver(d)) {
 		return nil
 	}
 	ast.Inspect(d.Body, func(n ast.Node) bool {
@@ -81,20 +81,6 @@ func returned(d *ast.FuncDecl) (results []ast.Expr) {
 		return !inner
 	})
 	return results
-}
-
-func exportedReceiver(t ast.Expr) bool {
-	switch t := t.(type) {
-	case *ast.StarExpr:
-		return exportedReceiver(t.X)
-	case *ast.IndexExpr:
-		return exportedReceiver(t.X)
-	case *ast.IndexListExpr:
-		return exportedReceiver(t.X)
-	case *ast.Ident:
-		return t.IsExported()
-	}
-	return false
 }
 
 // errorText returns the text, or the format, of an error that a call of errors.New or fmt.Errorf makes. A format that

@@ -545,10 +545,12 @@ func unlisted() {
 			"chat/a.go":      "package chat; import \"os\"\nvar a = b.c.d.e\nvar f = b.c.d().e[0].g()\nfunc h() { (*b.c).d.e.f() }\nvar g = os.b.c.d.e",
 			"chat/a_test.go": `package chat; var a = b.c.d.e.f`,
 			"chat/b/b.go":    `package b; var a = b.c.d.e.f`,
+			"runtime/a.go":   `package runtime; var a = b.c.d.e.f`,
 		},
 		want: []string{
 			"chat/a.go:3: b.c.d().e[0].g reaches through 4 values, the limit is 3: add a method",
 			"chat/a.go:4: (*b.c).d.e.f reaches through 4 values, the limit is 3: add a method",
+			"runtime/a.go:1: b.c.d.e.f reaches through 4 values, the limit is 3: add a method",
 		},
 	},
 	{
