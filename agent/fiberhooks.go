@@ -221,11 +221,7 @@ var errUndecided = errors.New("agent: OnRecovery returned without a decision abo
 // recordUndecided writes the outcome of a row that was passed to OnRecovery, which may not have decided about it.
 func (rc *recovery) recordUndecided(ctx context.Context, row *fiberRow, failed error) error {
 	if failed != nil {
-		outcome, err := rc.recordHookFailure(ctx, row, failed)
-		if err == nil && outcome != "" {
-			rc.reportRecovery(ctx, row, outcome, failed)
-		}
-		return err
+		return rc.recordHookFailure(ctx, row, failed)
 	}
 	changed, err := rc.updateAfterHook(ctx, row, work.Event{Kind: work.HookReturned}, func(r *fiberRow) {
 		r.Error = truncatedText(errUndecided)
@@ -236,18 +232,21 @@ func (rc *recovery) recordUndecided(ctx context.Context, row *fiberRow, failed e
 	return err
 }
 
-// recordHookFailure records that a recovery hook failed for a row. outcome is "" if the row has changed since.
-func (rc *recovery) recordHookFailure(ctx context.Context, row *fiberRow, failed error) (outcome string, err error) {
+// recordHookFailure records and reports that OnRecovery or OnInterrupted failed for a row, unless the row has changed since the call: the
+// hook may have decided about it, or resumed it, before it failed.
+func (rc *recovery) recordHookFailure(ctx context.Context, row *fiberRow, failed error) error {
 	changed, err := rc.updateAfterHook(ctx, row, work.Event{Kind: work.HookReturned, Failed: true}, func(r *fiberRow) {
 		r.Error = truncatedText(failed)
 	})
-	switch {
-	case err != nil || changed:
-		return "", err
-	case row.State == work.Dead:
-		return "dead", nil
+	if err != nil || changed {
+		return err
 	}
-	return "hook failed", nil
+	outcome := "hook failed"
+	if row.State == work.Dead {
+		outcome = "dead"
+	}
+	rc.reportRecovery(ctx, row, outcome, failed)
+	return nil
 }
 
 // reportRecovery reports the outcome of recovery for a row.
@@ -340,21 +339,18 @@ func (rc *recovery) askInterrupted(ctx context.Context, row *fiberRow, until tim
 		return rc.class.interrupted(rc.self, row.position().Context(ctx), i)
 	})
 	i.resumed = true // Resume fails after this
-	if err != nil {
+	switch {
+	case err != nil:
+		return err
+	case failed != nil:
+		return rc.recordHookFailure(ctx, row, failed)
+	case !until.IsZero():
+		ctx = rc.rows.unarmedContext(ctx) // of recovery.begin
+	}
+	if err := rc.end(ctx, row.ID); err != nil {
 		return err
 	}
-	outcome := "recovered"
-	if failed == nil {
-		if !until.IsZero() {
-			ctx = rc.rows.unarmedContext(ctx) // of recovery.begin
-		}
-		if err := rc.end(ctx, row.ID); err != nil {
-			return err
-		}
-	} else if outcome, err = rc.recordHookFailure(ctx, row, failed); err != nil || outcome == "" {
-		return err // or the hook resumed it before it failed
-	}
-	rc.reportRecovery(ctx, row, outcome, failed)
+	rc.reportRecovery(ctx, row, "recovered", nil)
 	return nil
 }
 
