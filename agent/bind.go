@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,15 +71,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.KeepAlive == 0 {
-		o.KeepAlive = 30 * time.Second
-	}
-	if o.StuckAfter == 0 {
-		o.StuckAfter = 30 * time.Second
-	}
-	if o.MaxInterruptions == 0 {
-		o.MaxInterruptions = 5
-	}
+	o.KeepAlive = cmp.Or(o.KeepAlive, 30*time.Second)
+	o.StuckAfter = cmp.Or(o.StuckAfter, 30*time.Second)
+	o.MaxInterruptions = cmp.Or(o.MaxInterruptions, 5)
 	return o
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,15 +43,9 @@ func (o *KindOptions) withDefaults() KindOptions {
 	if o != nil {
 		d = *o
 	}
-	if d.MaxRetries == 0 {
-		d.MaxRetries = 3
-	}
-	if d.KeepCompleted == 0 {
-		d.KeepCompleted = 24 * time.Hour
-	}
-	if d.KeepFailed == 0 {
-		d.KeepFailed = 7 * 24 * time.Hour
-	}
+	d.MaxRetries = cmp.Or(d.MaxRetries, 3)
+	d.KeepCompleted = cmp.Or(d.KeepCompleted, 24*time.Hour)
+	d.KeepFailed = cmp.Or(d.KeepFailed, 7*24*time.Hour)
 	return d
 }
 
