@@ -36,14 +36,14 @@ type class struct {
 	request     func(self any, w http.ResponseWriter, r *http.Request)
 	accepted    func(self any, r *http.Request) ConnOptions
 	authorize   func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
-	connect     func(self any, ctx context.Context, c *Conn, r *http.Request) error
-	message     func(self any, ctx context.Context, c *Conn, f dohost.Frame) error
-	closed      func(self any, ctx context.Context, c *Conn, how dohost.Closing) error
-	validate    func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
-	interrupted func(self any, ctx context.Context, i *InterruptedRun) error
-	recovery    func(self any, ctx context.Context, fs []*InterruptedFiber) error
-	ended       func(self any, ctx context.Context, info FiberInfo) error
-	changed     func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
+	connect     hook2[*Conn, *http.Request]
+	message     hook2[*Conn, dohost.Frame]
+	closed      hook2[*Conn, dohost.Closing]
+	validate    hook2[json.RawMessage, *Conn]
+	interrupted hook[*InterruptedRun]
+	recovery    hook[[]*InterruptedFiber]
+	ended       hook[FiberInfo]
+	changed     hook2[json.RawMessage, *Conn]
 
 	errs []error
 }
