@@ -11,8 +11,8 @@ import (
 )
 
 // rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters, payloads, and the tasks of OnRows), and of
-// the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm. The exceptions are the functions
-// with a name that ends with Unarmed, since their rows need no earlier alarm afterwards, and writes with unarmedContext.
+// the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm. The exceptions are the
+// writes with unarmedContext.
 type rows struct {
 	*incarnation
 	// wakeup returns when the current rows need the alarm. The comment of arm explains the parameter sure.
@@ -81,8 +81,8 @@ func (rs *rows) batches(ctx context.Context, sure bool, change func(ctx context.
 	return rs.arm(ctx, false)
 }
 
-// unarmedContext returns a context for writes that leave the alarm as it is: the next pause, or the end of the caller's batches, sets it
-// before they are committed.
+// unarmedContext returns a context for writes that leave the alarm as it is: their rows need no earlier alarm afterwards, or the next pause, or
+// the end of the caller's batches, sets it before they are committed.
 func (rs *rows) unarmedContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, batchKey{}, rs)
 }
@@ -214,17 +214,6 @@ func update[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key 
 	return row, err
 }
 
-// updateUnarmed changes a row that needs the same alarm afterwards.
-func updateUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string, change func(*T) error) error {
-	_, err := of.Update(ctx, rs.store(), key, change)
-	return err
-}
-
-// putUnarmed writes a row that needs the same alarm afterwards.
-func putUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], row *T) error {
-	return of.Put(ctx, rs.store(), *row)
-}
-
 // remove deletes a row.
 func remove[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string) (existed bool, err error) {
 	err = rs.batch(ctx, false, func(ctx context.Context) error {
@@ -232,12 +221,6 @@ func remove[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key 
 		return err
 	})
 	return existed && err == nil, err
-}
-
-// removeUnarmed deletes a row of running work. Its alarm stays until the work has ended: too early an alarm does no harm.
-func removeUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string) error {
-	_, err := of.Delete(ctx, rs.store(), key)
-	return err
 }
 
 // get reads a row. No row has an empty key.
