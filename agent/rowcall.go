@@ -18,7 +18,7 @@ var errStillListed = errors.New("agent: the method has returned nil, but the row
 // start begins calls: first those that were interrupted, then retries, then the rows without a task in the order of the
 // index, and last a suspect. The caller must have the turn to itself: see rowWork.
 func (rw *rowWork) start(ctx context.Context, now time.Time) error {
-	if rw.of.isDestroying() || rw.earliestStart(now).After(now) {
+	if rw.rows.plan.destroying || rw.earliestStart(now).After(now) {
 		return nil
 	}
 	for _, x := range rw.indexes {

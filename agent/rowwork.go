@@ -45,7 +45,6 @@ type rowWork struct {
 
 // rowOwner is the agent of a rowWork.
 type rowOwner interface {
-	isDestroying() bool // its destruction has begun
 	// rowsParked is called in the batch that parks rows of a collection.
 	rowsParked(ctx context.Context, collection string, keys []string) error
 }
