@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -126,19 +125,9 @@ func (fs *fibers) updateRunning(ctx context.Context, id string, change func(*fib
 	return err
 }
 
-const (
-	// maxCheckpoint bounds checkpoints, in bytes of JSON: a row holds nearly 2 MiB, and needs room for the
-	// fields that recovery adds.
-	maxCheckpoint = 2<<20 - 64<<10
-	// maxErrorText bounds how much of an error's text a row keeps, in bytes.
-	maxErrorText = 4 << 10
-)
-
-// truncatedText returns the part of an error's text that a row keeps.
-func truncatedText(err error) string {
-	s := err.Error()
-	return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "")
-}
+// maxCheckpoint bounds checkpoints, in bytes of JSON: a row holds nearly 2 MiB, and needs room for the fields that
+// recovery adds.
+const maxCheckpoint = 2<<20 - 64<<10
 
 // decodeCheckpoint decodes a checkpoint, and reports whether there is one.
 func decodeCheckpoint(checkpoint []byte, v any) (bool, error) {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -203,45 +204,6 @@ func (fs *fibers) hookJitter(r *fiberRow) float64 {
 	return backoff.Share(id.Class, id.Name, fmt.Sprintf("%d %d", number, r.Calls))
 }
 
-// wakeup returns when the fibers need the alarm. While a fiber is open, the alarm is set to the next heartbeat or earlier,
-// and is also delivered when the host starts.
-func (fs *fibers) wakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
-	expires, err := fs.firstExpiry(ctx)
-	if err != nil || fs.none {
-		return expires, err
-	}
-	beat, more := wakeup{at: now.Add(fs.class.options.KeepAlive), atStart: true}, wakeup{at: fs.rows.plan.continueAt}
-	if fs.resumed && !fs.hookDelayed {
-		fs.resumed = false
-		return earliest(expires, beat, more), nil
-	}
-	row, ok, err := first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "open"})
-	fs.none = sure && err == nil && !ok
-	if err != nil || !ok {
-		return expires, err
-	}
-	if row.NotBefore == 0 && fs.hookDelayed {
-		row, _, err = first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "open", Start: dohost.KeyOf(int64(1))})
-		if err != nil {
-			return wakeup{}, err
-		}
-	}
-	again := timeOf(row.NotBefore)
-	if row.NotBefore > 0 && !again.After(now) { // the disk or the task limit was full, or the call is being started
-		again = now.Add(time.Second)
-	}
-	return earliest(expires, beat, more, wakeup{at: again}), nil
-}
-
-// deferRecovery makes the alarm continue recovery in a second.
-func (fs *fibers) deferRecovery(ctx context.Context) error {
-	return fs.rows.change(ctx, func(p *plan) {
-		if p.continueAt.IsZero() {
-			p.continueAt = time.Now().Add(time.Second)
-		}
-	})
-}
-
 // launch starts a task that works on a row of this incarnation: when the row is durable or, with immediately, as
 // soon as the turn is free.
 func (fs *fibers) launch(ctx context.Context, row *fiberRow, immediately bool) error {
@@ -331,6 +293,59 @@ func (fs *fibers) callMethod(ctx context.Context, row *fiberRow) (again bool, er
 		slog.String("status", string(row.status())), slog.Int("attempt", row.Attempt))
 	return false, fs.ended(ctx, row)
 }
+
+// callOutcome is the outcome of a call of a fiber's method.
+type callOutcome struct {
+	run    uint64 // the number of the run
+	result json.RawMessage
+	failed error
+	final  bool // it failed, and is not retried
+}
+
+// recordOutcome writes the outcome of a call of a fiber's method.
+func (fs *fibers) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome) error {
+	return e.write(func() error {
+		return retryInNewBatch(ctx, func() error {
+			written, err := fs.update(ctx, row.ID, func(r *fiberRow) error {
+				return fs.applyOutcome(r, e, time.Now())
+			})
+			if err == nil {
+				*row = written
+			}
+			return err
+		})
+	})
+}
+
+// write writes a row with this outcome. If the result does not fit into the row, the fiber fails: its effects
+// stay.
+func (e *callOutcome) write(do func() error) error {
+	err := do()
+	if _, full := errors.AsType[*dohost.LimitError](err); full {
+		*e = callOutcome{run: e.run, failed: fmt.Errorf("agent: the fiber's result: %w", err), final: true}
+		err = do()
+	}
+	return err
+}
+
+// applyOutcome sets the outcome of a call of a fiber's method in its row.
+func (fs *fibers) applyOutcome(r *fiberRow, e *callOutcome, now time.Time) error {
+	eff, err := fs.step(r, work.Event{Kind: work.Returned, Run: e.run, Failed: e.failed != nil, Final: e.final}, now)
+	switch {
+	case err != nil:
+		return err
+	case eff == work.Refused:
+		return errCancelled
+	case e.failed != nil:
+		r.Error = truncatedText(e.failed)
+	default:
+		r.Result = e.result
+	}
+	return nil
+}
+
+// errCancelled ends the update of a row that has ended in the meantime.
+var errCancelled = errors.New("agent: the fiber was cancelled")
 
 // fiberCall is a call of a fiber's function or method in this incarnation.
 type fiberCall struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -132,6 +133,45 @@ func (c *core) nextWakeup(ctx context.Context, now time.Time, sure bool) (wakeup
 		next.at = full
 	}
 	return next, nil
+}
+
+// wakeup returns when the fibers need the alarm. While a fiber is open, the alarm is set to the next heartbeat or earlier,
+// and is also delivered when the host starts.
+func (fs *fibers) wakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
+	expires, err := fs.firstExpiry(ctx)
+	if err != nil || fs.none {
+		return expires, err
+	}
+	beat, more := wakeup{at: now.Add(fs.class.options.KeepAlive), atStart: true}, wakeup{at: fs.rows.plan.continueAt}
+	if fs.resumed && !fs.hookDelayed {
+		fs.resumed = false
+		return earliest(expires, beat, more), nil
+	}
+	row, ok, err := first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "open"})
+	fs.none = sure && err == nil && !ok
+	if err != nil || !ok {
+		return expires, err
+	}
+	if row.NotBefore == 0 && fs.hookDelayed {
+		row, _, err = first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "open", Start: dohost.KeyOf(int64(1))})
+		if err != nil {
+			return wakeup{}, err
+		}
+	}
+	again := timeOf(row.NotBefore)
+	if row.NotBefore > 0 && !again.After(now) { // the disk or the task limit was full, or the call is being started
+		again = now.Add(time.Second)
+	}
+	return earliest(expires, beat, more, wakeup{at: again}), nil
+}
+
+// deferRecovery makes the alarm continue recovery in a second.
+func (fs *fibers) deferRecovery(ctx context.Context) error {
+	return fs.rows.change(ctx, func(p *plan) {
+		if p.continueAt.IsZero() {
+			p.continueAt = time.Now().Add(time.Second)
+		}
+	})
 }
 
 // wakeup is the time of an agent's next work without an event. The zero wakeup means never.
@@ -287,6 +327,21 @@ func (in *incarnation) step(id string, it work.Item, ev work.Event, p *work.Poli
 		return it, eff, fmt.Errorf("agent: %q is %v, and the event %v is impossible in that state", id, it.State, ev.Kind)
 	}
 	return next, eff, nil
+}
+
+// noRow reports whether err is the error of a write to a row that does not exist.
+func noRow(err error) bool {
+	e, ok := errors.AsType[*dohost.RowError](err)
+	return ok && errors.Is(e, dohost.ErrNotFound)
+}
+
+// maxErrorText bounds how much of an error's text a row keeps, in bytes.
+const maxErrorText = 4 << 10
+
+// truncatedText returns the part of an error's text that a row keeps.
+func truncatedText(err error) string {
+	s := err.Error()
+	return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "")
 }
 
 // partialIndexKey returns a row's key in a partial index, or "" for a row that is not in that index.
