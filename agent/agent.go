@@ -46,8 +46,6 @@ func (c *core) init(obj *dohost.State, of *class) {
 	c.clients = clients{&c.incarnation}
 }
 
-func (c *core) isDestroying() bool { return c.rows.plan.destroying }
-
 func (a *promoted) base() *core { return &a.core }
 
 // ID returns the agent's class and name. Any goroutine.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,14 +36,14 @@ type class struct {
 	request     func(self any, w http.ResponseWriter, r *http.Request)
 	accepted    func(self any, r *http.Request) ConnOptions
 	authorize   func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
-	connect     func(self any, ctx context.Context, c *Conn, r *http.Request) error
-	message     func(self any, ctx context.Context, c *Conn, f dohost.Frame) error
-	closed      func(self any, ctx context.Context, c *Conn, how dohost.Closing) error
-	validate    func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
-	interrupted func(self any, ctx context.Context, i *InterruptedRun) error
-	recovery    func(self any, ctx context.Context, fs []*InterruptedFiber) error
-	ended       func(self any, ctx context.Context, info FiberInfo) error
-	changed     func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
+	connect     hook2[*Conn, *http.Request]
+	message     hook2[*Conn, dohost.Frame]
+	closed      hook2[*Conn, dohost.Closing]
+	validate    hook2[json.RawMessage, *Conn]
+	interrupted hook[*InterruptedRun]
+	recovery    hook[[]*InterruptedFiber]
+	ended       hook[FiberInfo]
+	changed     hook2[json.RawMessage, *Conn]
 
 	errs []error
 }
@@ -70,15 +71,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.KeepAlive == 0 {
-		o.KeepAlive = 30 * time.Second
-	}
-	if o.StuckAfter == 0 {
-		o.StuckAfter = 30 * time.Second
-	}
-	if o.MaxInterruptions == 0 {
-		o.MaxInterruptions = 5
-	}
+	o.KeepAlive = cmp.Or(o.KeepAlive, 30*time.Second)
+	o.StuckAfter = cmp.Or(o.StuckAfter, 30*time.Second)
+	o.MaxInterruptions = cmp.Or(o.MaxInterruptions, 5)
 	return o
 }
 
@@ -178,3 +173,10 @@ func onRowWrite[O any](c *class, of func(*O) *core) func(*O, context.Context, *d
 		return constructing.rowWritten(ctx, w)
 	}
 }
+
+// maxName bounds the names of fibers, kinds and callbacks, and the keys and ids that callers choose,
+// in bytes.
+const maxName = 256
+
+// reservedPrefix begins the names of fibers and collections that programs cannot use.
+const reservedPrefix = "dohost."

@@ -93,9 +93,6 @@ func (js *jobs) deadLetter(ctx context.Context, r deadLetterRow) (DeadLetter, er
 // Errors: an error if the queue has an item with the same id.
 func (l DeadLetters) Retry(ctx context.Context, id string) (existed bool, err error) {
 	js := l.jobs
-	if id == "" {
-		return false, nil
-	}
 	err = js.rows.transaction(ctx, func(ctx context.Context) error {
 		row, ok, err := get(ctx, js.rows, &deadLetterRows, id)
 		if existed = ok; err != nil || !ok {
@@ -119,9 +116,6 @@ func (l DeadLetters) Retry(ctx context.Context, id string) (existed bool, err er
 // Delete removes a dead letter, and reports whether there was one.
 func (l DeadLetters) Delete(ctx context.Context, id string) (existed bool, err error) {
 	js := l.jobs
-	if id == "" {
-		return false, nil
-	}
 	err = js.rows.transaction(ctx, func(ctx context.Context) (err error) {
 		existed, err = js.removeDeadLetter(ctx, id)
 		return err

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -27,14 +28,11 @@ type DrainOptions struct {
 }
 
 func (o *DrainOptions) withDefaults() DrainOptions {
-	set := DrainOptions{MaxCycles: 50, MaxTime: 25 * time.Second}
-	if o != nil && o.MaxCycles != 0 {
-		set.MaxCycles = o.MaxCycles
+	var d DrainOptions
+	if o != nil {
+		d = *o
 	}
-	if o != nil && o.MaxTime != 0 {
-		set.MaxTime = o.MaxTime
-	}
-	return set
+	return DrainOptions{MaxCycles: cmp.Or(d.MaxCycles, 50), MaxTime: cmp.Or(d.MaxTime, 25*time.Second)}
 }
 
 // Drained is the result of a [Drain].

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -39,10 +38,4 @@ func CheckWrite(ctx context.Context) error {
 		return errReadonly
 	}
 	return nil
-}
-
-// noRow reports whether err is the error of a write to a row that does not exist.
-func noRow(err error) bool {
-	e, ok := errors.AsType[*dohost.RowError](err)
-	return ok && errors.Is(e, dohost.ErrNotFound)
 }

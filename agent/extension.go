@@ -94,7 +94,7 @@ func Extend[O any](e Extension[O]) Entry[O] {
 		}
 		x := extension{
 			name: e.Name, description: e.Description, protocol: e.Protocol, wake: e.Wake, rowWritten: e.RowWritten, rowsParked: e.RowsParked,
-			inspect: e.Inspect,
+			inspect: e.Inspect, connect: hookOf(e.Connect), connected: hookOf(e.Connected), cancelled: hookOf(e.Cancelled),
 		}
 		if len(e.Kinds) > 0 && (e.Inspect == nil || e.Admin == nil) {
 			c.mistake("an extension with items of kind %q has no Inspect or no Admin", e.Kinds[0])
@@ -103,12 +103,6 @@ func Extend[O any](e Extension[O]) Entry[O] {
 			x.admin = func(self any, ctx context.Context, r *dohost.AdminRequest) (bool, error) {
 				return e.Admin(self.(*O), ctx, r)
 			}
-		}
-		if e.Connect != nil {
-			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
-		}
-		if e.Connected != nil {
-			x.connected = func(self any, ctx context.Context, conn *Conn) error { return e.Connected(self.(*O), ctx, conn) }
 		}
 		if e.Message != nil {
 			x.message = func(self any, ctx context.Context, conn *Conn, f dohost.Frame) (bool, error) {
@@ -120,9 +114,6 @@ func Extend[O any](e Extension[O]) Entry[O] {
 		}
 		if e.Close != nil {
 			x.close = func(self any, ctx context.Context, conn *Conn) { e.Close(self.(*O), ctx, conn) }
-		}
-		if e.Cancelled != nil {
-			x.cancelled = func(self any, ctx context.Context, f FiberInfo) error { return e.Cancelled(self.(*O), ctx, f) }
 		}
 		c.extensions = append(c.extensions, x)
 	}}
@@ -182,13 +173,13 @@ func (c *class) bindShared() {
 type extension struct {
 	name, description, protocol string
 
-	connect   func(self any, ctx context.Context, c *Conn) error
-	connected func(self any, ctx context.Context, c *Conn) error
+	connect   hook[*Conn]
+	connected hook[*Conn]
 	message   func(self any, ctx context.Context, c *Conn, f dohost.Frame) (handled bool, err error)
 	request   func(self any, w http.ResponseWriter, r *http.Request) (handled bool)
 	close     func(self any, ctx context.Context, c *Conn)
 
-	cancelled func(self any, ctx context.Context, f FiberInfo) error
+	cancelled hook[FiberInfo]
 
 	wake       func(ctx context.Context, a Handle) error
 	rowWritten func(ctx context.Context, a Handle, w *dohost.RowWrite) error
@@ -232,28 +223,24 @@ func (c *core) extendedWake(ctx context.Context) error {
 	return nil
 }
 
-func (in *incarnation) extendedConnect(ctx context.Context, conn *Conn) error {
-	for _, x := range in.class.extensions {
-		if x.connect == nil {
-			continue
-		}
-		if err := x.connect(in.self, ctx, conn); err != nil {
-			return err
+// callExtensions calls a hook of the extensions that have it, until one fails.
+func callExtensions[A any](ctx context.Context, in *incarnation, of func(*extension) hook[A], a A) error {
+	for i := range in.class.extensions {
+		if call := of(&in.class.extensions[i]); call != nil {
+			if err := call(in.self, ctx, a); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+func (in *incarnation) extendedConnect(ctx context.Context, conn *Conn) error {
+	return callExtensions(ctx, in, func(x *extension) hook[*Conn] { return x.connect }, conn)
+}
+
 func (in *incarnation) extendedConnected(ctx context.Context, conn *Conn) error {
-	for _, x := range in.class.extensions {
-		if x.connected == nil {
-			continue
-		}
-		if err := x.connected(in.self, ctx, conn); err != nil {
-			return err
-		}
-	}
-	return nil
+	return callExtensions(ctx, in, func(x *extension) hook[*Conn] { return x.connected }, conn)
 }
 
 func (in *incarnation) extendedMessage(ctx context.Context, conn *Conn, f dohost.Frame) (handled bool, err error) {
@@ -286,15 +273,7 @@ func (in *incarnation) extendedClose(ctx context.Context, conn *Conn) {
 }
 
 func (in *incarnation) extendedCancelled(ctx context.Context, f FiberInfo) error {
-	for _, x := range in.class.extensions {
-		if x.cancelled == nil {
-			continue
-		}
-		if err := x.cancelled(in.self, ctx, f); err != nil {
-			return err
-		}
-	}
-	return nil
+	return callExtensions(ctx, in, func(x *extension) hook[FiberInfo] { return x.cancelled }, f)
 }
 
 // extendedAdmin applies an operator's action to an item of an extension. known reports that an extension has items of that kind.

@@ -12,6 +12,20 @@ import (
 	"github.com/dohost/dohost/internal/work"
 )
 
+// FiberStatus is the state of a fiber.
+type FiberStatus string
+
+// The statuses of a fiber. The last four are final, except that an interrupted one can be
+// given another one by SetStatus, and all but a completed one can be restarted.
+const (
+	FiberPending     FiberStatus = "pending"     // it has not begun
+	FiberRunning     FiberStatus = "running"     // it has; perhaps in an incarnation that has ended
+	FiberCompleted   FiberStatus = "completed"   // its method has returned
+	FiberFailed      FiberStatus = "failed"      // it has failed too often
+	FiberCancelled   FiberStatus = "cancelled"   // by [Fibers.Cancel]
+	FiberInterrupted FiberStatus = "interrupted" // its kind is no longer registered: see [Fibers.SetStatus]
+)
+
 // FiberInfo describes a fiber.
 type FiberInfo struct {
 	ID         string          `json:"id"`
@@ -105,16 +119,6 @@ func checkLimit(n, fallback, limit int) (int, error) {
 		return 0, fmt.Errorf("agent: limit %d: want 1 to %d", n, limit)
 	}
 	return n, nil
-}
-
-// stepRow reads the row of a fiber and applies an event to it. The effect is Refused if the fiber does not exist. An event for a fiber that does not exist is refused.
-func (fs *fibers) stepRow(ctx context.Context, id string, ev work.Event) (row fiberRow, eff work.Effect, err error) {
-	row, ok, err := get(ctx, fs.rows, &fiberRows, id)
-	if err != nil || !ok {
-		return row, work.Refused, err
-	}
-	eff, err = fs.step(&row, ev, time.Now())
-	return row, eff, err
 }
 
 // Get returns the description of a fiber. A fiber of [RunFiber] is found until it ends.

@@ -2,67 +2,11 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/internal/work"
 )
-
-// errCancelled ends the update of a row that has ended in the meantime.
-var errCancelled = errors.New("agent: the fiber was cancelled")
-
-// callOutcome is the outcome of a call of a fiber's method.
-type callOutcome struct {
-	run    uint64 // the number of the run
-	result json.RawMessage
-	failed error
-	final  bool // it failed, and is not retried
-}
-
-// write writes a row with this outcome. If the result does not fit into the row, the fiber fails: its effects
-// stay.
-func (e *callOutcome) write(do func() error) error {
-	err := do()
-	if _, full := errors.AsType[*dohost.LimitError](err); full {
-		*e = callOutcome{run: e.run, failed: fmt.Errorf("agent: the fiber's result: %w", err), final: true}
-		err = do()
-	}
-	return err
-}
-
-// recordOutcome writes the outcome of a call of a fiber's method.
-func (fs *fibers) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome) error {
-	return e.write(func() error {
-		return retryInNewBatch(ctx, func() error {
-			written, err := fs.update(ctx, row.ID, func(r *fiberRow) error {
-				return fs.applyOutcome(r, e, time.Now())
-			})
-			if err == nil {
-				*row = written
-			}
-			return err
-		})
-	})
-}
-
-// applyOutcome sets the outcome of a call of a fiber's method in its row.
-func (fs *fibers) applyOutcome(r *fiberRow, e *callOutcome, now time.Time) error {
-	eff, err := fs.step(r, work.Event{Kind: work.Returned, Run: e.run, Failed: e.failed != nil, Final: e.final}, now)
-	switch {
-	case err != nil:
-		return err
-	case eff == work.Refused:
-		return errCancelled
-	case e.failed != nil:
-		r.Error = truncatedText(e.failed)
-	default:
-		r.Result = e.result
-	}
-	return nil
-}
 
 // recordOutcomeLater is for a full disk. Work that has ended must not run again, so it deletes the fiber's row
 // immediately, which needs no space, and writes the ended row again when there is space. The row of a failed
@@ -103,4 +47,37 @@ func (fs *fibers) recordOutcomeLater(ctx context.Context, row *fiberRow, e *call
 			return err
 		}
 	}
+}
+
+// firstExpiry returns when the first ended fiber expires. An incarnation reads it once, and each end of a fiber
+// updates it: if it is too early, the alarm reads it again. It must not be too late, so code that deletes or
+// restarts such a fiber in a Transaction, which may be rolled back, reads it before.
+func (fs *fibers) firstExpiry(ctx context.Context) (wakeup, error) {
+	if !fs.expiryRead {
+		row, _, err := first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "expires"})
+		if err != nil {
+			return wakeup{}, err
+		}
+		fs.expiryRead, fs.expiry = true, row.Expires
+	}
+	return wakeup{at: timeOf(fs.expiry)}, nil
+}
+
+// expiryBatch bounds the fibers that one batch deletes.
+const expiryBatch = 500
+
+func (fs *fibers) expire(ctx context.Context, now time.Time) error {
+	if first := fs.expiry; fs.expiryRead && (first == 0 || first > now.UnixMilli()) {
+		return nil
+	}
+	fs.expiryRead = false
+	rows, err := fiberRows.List(ctx, fs.store(), &dohost.Query[fiberRow]{
+		Index: "expires", End: dohost.KeyOf(now.UnixMilli()).PrefixEnd(), Limit: expiryBatch,
+	})
+	for _, r := range rows {
+		if err == nil {
+			_, err = fs.delete(ctx, r.Key)
+		}
+	}
+	return err
 }

@@ -126,36 +126,36 @@ func (h *Handlers[O, S]) bind(c *class) {
 	if m := h.OnAccept; m != nil {
 		c.accepted = func(self any, r *http.Request) ConnOptions { return m(self.(*O), r) }
 	}
-	if m := h.OnConnect; m != nil {
-		c.connect = func(self any, ctx context.Context, conn *Conn, r *http.Request) error {
-			return m(self.(*O), ctx, conn, r)
-		}
-	}
-	if m := h.OnMessage; m != nil {
-		c.message = func(self any, ctx context.Context, conn *Conn, f dohost.Frame) error {
-			return m(self.(*O), ctx, conn, f)
-		}
-	}
-	if m := h.OnClose; m != nil {
-		c.closed = func(self any, ctx context.Context, conn *Conn, how dohost.Closing) error {
-			return m(self.(*O), ctx, conn, how)
-		}
-	}
+	c.connect, c.message, c.closed = hook2Of(h.OnConnect), hook2Of(h.OnMessage), hook2Of(h.OnClose)
 	c.validate, c.changed = stateHook(h.Validate), stateHook(h.OnStateChanged)
-	if m := h.OnInterrupted; m != nil {
-		c.interrupted = func(self any, ctx context.Context, i *InterruptedRun) error { return m(self.(*O), ctx, i) }
-	}
-	if m := h.OnRecovery; m != nil {
-		c.recovery = func(self any, ctx context.Context, fs []*InterruptedFiber) error { return m(self.(*O), ctx, fs) }
-	}
-	if m := h.OnFiberEnded; m != nil {
-		c.ended = func(self any, ctx context.Context, info FiberInfo) error { return m(self.(*O), ctx, info) }
-	}
+	c.interrupted, c.recovery, c.ended = hookOf(h.OnInterrupted), hookOf(h.OnRecovery), hookOf(h.OnFiberEnded)
 	if m := h.OnSub; m != nil {
 		c.beforeSub = func(self any, w http.ResponseWriter, r *http.Request, s SubRequest) bool {
 			return m(self.(*O), w, r, s)
 		}
 	}
+}
+
+// hook is a hook with one argument for a struct of any type, hook2 one with two arguments.
+type (
+	hook[A any]     func(self any, ctx context.Context, a A) error
+	hook2[A, B any] func(self any, ctx context.Context, a A, b B) error
+)
+
+// hookOf returns m for a struct of any type; nil if m is nil.
+func hookOf[O, A any](m func(*O, context.Context, A) error) hook[A] {
+	if m == nil {
+		return nil
+	}
+	return func(self any, ctx context.Context, a A) error { return m(self.(*O), ctx, a) }
+}
+
+// hook2Of is hookOf for two arguments.
+func hook2Of[O, A, B any](m func(*O, context.Context, A, B) error) hook2[A, B] {
+	if m == nil {
+		return nil
+	}
+	return func(self any, ctx context.Context, a A, b B) error { return m(self.(*O), ctx, a, b) }
 }
 
 // setOptions sets the class's options.

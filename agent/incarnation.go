@@ -3,12 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/internal/work"
 )
 
 // incarnation is the part of an incarnation that its components share. It also numbers the runs of all durable items.
@@ -53,26 +51,6 @@ func (in *incarnation) errorText(op string, err error) string {
 		return readonlyText
 	}
 	return in.obj.ErrorText(op, err)
-}
-
-// nextRun returns the number of a new run.
-func (in *incarnation) nextRun() uint64 {
-	in.runs++
-	return in.runs
-}
-
-// step is [work.Step] for an event of this incarnation. An impossible event is an error.
-func (in *incarnation) step(id string, it work.Item, ev work.Event, p *work.Policy, now time.Time) (work.Item, work.Effect, error) {
-	ev.Owner = in.owner
-	switch ev.Kind {
-	case work.Due, work.Stuck, work.Decided, work.Restart:
-		ev.Run = in.nextRun()
-	}
-	next, eff := work.Step(it, ev, p, now)
-	if eff == work.Impossible {
-		return it, eff, fmt.Errorf("agent: %q is %v, and the event %v is impossible in that state", id, it.State, ev.Kind)
-	}
-	return next, eff, nil
 }
 
 // startTask starts a task. If the task limit is reached, startTask returns false, and no row is started for

@@ -28,6 +28,26 @@ var errInterrupted = errors.New("agent: the end of the incarnation interrupted e
 // errSuperseded ends the attempts of a run if its outcome no longer counts.
 var errSuperseded = errors.New("agent: superseded")
 
+// callbackPolicy returns the policy of a run of a callback. Its retries after errors are part of one run, so a run that
+// returns an error has failed.
+func (js *jobs) callbackPolicy() work.Policy {
+	return work.Policy{Known: true, Resumable: true, MaxRetries: js.class.options.MaxInterruptions - 1, Isolate: 1}
+}
+
+// schedulePolicy returns the policy of a schedule. A recurring schedule skips a run that was interrupted too often.
+func (js *jobs) schedulePolicy(j *scheduleRow) *work.Policy {
+	p := js.callbackPolicy()
+	p.GiveUp = !j.Kind.recurs()
+	return &p
+}
+
+// queuePolicy returns the policy of the items of the queue.
+func (js *jobs) queuePolicy() *work.Policy {
+	p := js.callbackPolicy()
+	p.GiveUp, p.KeepPlace = true, true
+	return &p
+}
+
 // jobs runs the callbacks of schedules and of the queue, and keeps the dead letters. The row of a run names the
 // incarnation that started it, so the next incarnation starts the run again, up to Options.MaxInterruptions times. Runs
 // that may have ended their process start one at a time, after all others. Only the head of the queue runs. Each

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -31,27 +32,18 @@ type RowsOptions struct {
 }
 
 func (o *RowsOptions) withDefaults(batch int) RowsOptions {
-	d := RowsOptions{Parallel: 1, Batch: batch, MaxAttempts: 5, RetryDelay: time.Second, MaxRetryDelay: 5 * time.Minute}
-	if o == nil {
-		return d
+	var d RowsOptions
+	if o != nil {
+		d = *o
 	}
-	set := *o
-	if set.Parallel == 0 {
-		set.Parallel = d.Parallel
+	if d.Batch == 0 || batch == 1 {
+		d.Batch = batch
 	}
-	if set.Batch == 0 || batch == 1 {
-		set.Batch = d.Batch
-	}
-	if set.MaxAttempts == 0 {
-		set.MaxAttempts = d.MaxAttempts
-	}
-	if set.RetryDelay == 0 {
-		set.RetryDelay = d.RetryDelay
-	}
-	if set.MaxRetryDelay == 0 {
-		set.MaxRetryDelay = max(d.MaxRetryDelay, set.RetryDelay)
-	}
-	return set
+	d.Parallel = cmp.Or(d.Parallel, 1)
+	d.MaxAttempts = cmp.Or(d.MaxAttempts, 5)
+	d.RetryDelay = cmp.Or(d.RetryDelay, time.Second)
+	d.MaxRetryDelay = cmp.Or(d.MaxRetryDelay, max(5*time.Minute, d.RetryDelay))
+	return d
 }
 
 func (o *RowsOptions) check() error {

@@ -178,9 +178,6 @@ func (js *jobs) queueInfo(ctx context.Context, it item) (QueueInfo, error) {
 // continues; it is not retried and does not become a dead letter.
 func (qu Queue) Cancel(ctx context.Context, id string) (existed bool, err error) {
 	js := qu.jobs
-	if id == "" {
-		return false, nil
-	}
 	err = js.rows.transaction(ctx, func(ctx context.Context) error {
 		it, ok, err := get(ctx, js.rows, &queue, id)
 		if err != nil || !ok {

@@ -18,7 +18,7 @@ var errStillListed = errors.New("agent: the method has returned nil, but the row
 // start begins calls: first those that were interrupted, then retries, then the rows without a task in the order of the
 // index, and last a suspect. The caller must have the turn to itself: see rowWork.
 func (rw *rowWork) start(ctx context.Context, now time.Time) error {
-	if rw.of.isDestroying() || rw.earliestStart(now).After(now) {
+	if rw.rows.plan.destroying || rw.earliestStart(now).After(now) {
 		return nil
 	}
 	for _, x := range rw.indexes {
@@ -219,7 +219,8 @@ func (rw *rowWork) takeOut(ctx context.Context, x *indexWork, call *rowCall, key
 	case err != nil || !ok || at < 0:
 		return err
 	case len(t.Keys) == 1:
-		return removeUnarmed(ctx, rw.rows, &rowTasks, t.ID)
+		_, err := remove(rw.rows.unarmedContext(ctx), rw.rows, &rowTasks, t.ID) // too early an alarm does no harm
+		return err
 	}
 	t.Keys = slices.Delete(t.Keys, at, at+1)
 	if ctx.Value(rowCallKey{}) == call {
@@ -228,7 +229,7 @@ func (rw *rowWork) takeOut(ctx context.Context, x *indexWork, call *rowCall, key
 		}
 		t.Attempt, t.Failures = 0, 0
 	}
-	return putUnarmed(ctx, rw.rows, &rowTasks, &t)
+	return put(rw.rows.unarmedContext(ctx), rw.rows, &rowTasks, &t)
 }
 
 // putBack handles a row that a call puts into the index after it has taken it out: the row remains in the task, whose failed

@@ -45,7 +45,6 @@ type rowWork struct {
 
 // rowOwner is the agent of a rowWork.
 type rowOwner interface {
-	isDestroying() bool // its destruction has begun
 	// rowsParked is called in the batch that parks rows of a collection.
 	rowsParked(ctx context.Context, collection string, keys []string) error
 }
@@ -376,4 +375,15 @@ func (rw *rowWork) alarmIsLate(ctx context.Context) (bool, error) {
 func (rw *rowWork) jitter(t *rowTask) float64 {
 	id := rw.obj.ID()
 	return backoff.Share(id.Class, id.Name, t.ID, fmt.Sprint(t.Failures))
+}
+
+// policy returns the policy of the tasks of an index. A task that is out of attempts is parked.
+func (x *indexWork) policy() *work.Policy {
+	retries := x.MaxAttempts - 1
+	if x.MaxAttempts < 0 {
+		retries = -1
+	}
+	return &work.Policy{
+		Known: true, Resumable: true, MaxRetries: retries, Isolate: 1, GiveUp: true, RetryDelay: x.RetryDelay, MaxRetryDelay: x.MaxRetryDelay,
+	}
 }

@@ -2,14 +2,18 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
 
 // rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters, payloads, and the tasks of OnRows), and of
-// the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm. The exceptions are the functions
-// with a name that ends with Unarmed, since their rows need no earlier alarm afterwards, and writes with unarmedContext.
+// the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm. The exceptions are the
+// writes with unarmedContext.
 type rows struct {
 	*incarnation
 	// wakeup returns when the current rows need the alarm. The comment of arm explains the parameter sure.
@@ -78,8 +82,8 @@ func (rs *rows) batches(ctx context.Context, sure bool, change func(ctx context.
 	return rs.arm(ctx, false)
 }
 
-// unarmedContext returns a context for writes that leave the alarm as it is: the next pause, or the end of the caller's batches, sets it
-// before they are committed.
+// unarmedContext returns a context for writes that leave the alarm as it is: their rows need no earlier alarm afterwards, or the next pause, or
+// the end of the caller's batches, sets it before they are committed.
 func (rs *rows) unarmedContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, batchKey{}, rs)
 }
@@ -105,6 +109,90 @@ func (rs *rows) arm(ctx context.Context, sure bool) error {
 		return rs.obj.SetStartAlarm(ctx, next.at)
 	}
 	return rs.obj.SetAlarm(ctx, next.at)
+}
+
+// nextWakeup returns the time of the agent's next work, for the current rows and the heartbeat.
+func (c *core) nextWakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
+	if c.rows.plan.destroying { // no other work begins
+		return wakeup{at: now.Add(c.class.options.KeepAlive), atStart: true}, nil
+	}
+	jobs, err := c.jobs.wakeup(ctx, now)
+	if err != nil {
+		return wakeup{}, err
+	}
+	fibers, err := c.fibers.wakeup(ctx, now, sure)
+	if err != nil {
+		return wakeup{}, err
+	}
+	rows, err := c.rowWork.wakeup(ctx, now)
+	if err != nil {
+		return wakeup{}, err
+	}
+	next := earliest(jobs, fibers, rows, c.heartbeat(now))
+	if full := c.fibers.fullUntil; !next.at.IsZero() && next.at.Before(full) { // otherwise due rows would set it to the past, for ever
+		next.at = full
+	}
+	return next, nil
+}
+
+// wakeup returns when the fibers need the alarm. While a fiber is open, the alarm is set to the next heartbeat or earlier,
+// and is also delivered when the host starts.
+func (fs *fibers) wakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
+	expires, err := fs.firstExpiry(ctx)
+	if err != nil || fs.none {
+		return expires, err
+	}
+	beat, more := wakeup{at: now.Add(fs.class.options.KeepAlive), atStart: true}, wakeup{at: fs.rows.plan.continueAt}
+	if fs.resumed && !fs.hookDelayed {
+		fs.resumed = false
+		return earliest(expires, beat, more), nil
+	}
+	row, ok, err := first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "open"})
+	fs.none = sure && err == nil && !ok
+	if err != nil || !ok {
+		return expires, err
+	}
+	if row.NotBefore == 0 && fs.hookDelayed {
+		row, _, err = first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "open", Start: dohost.KeyOf(int64(1))})
+		if err != nil {
+			return wakeup{}, err
+		}
+	}
+	again := timeOf(row.NotBefore)
+	if row.NotBefore > 0 && !again.After(now) { // the disk or the task limit was full, or the call is being started
+		again = now.Add(time.Second)
+	}
+	return earliest(expires, beat, more, wakeup{at: again}), nil
+}
+
+// deferRecovery makes the alarm continue recovery in a second.
+func (fs *fibers) deferRecovery(ctx context.Context) error {
+	return fs.rows.change(ctx, func(p *plan) {
+		if p.continueAt.IsZero() {
+			p.continueAt = time.Now().Add(time.Second)
+		}
+	})
+}
+
+// wakeup is the time of an agent's next work without an event. The zero wakeup means never.
+type wakeup struct {
+	at time.Time
+	// atStart requests an alarm when the host starts as well, for work that the host's end interrupts.
+	atStart bool
+}
+
+// earliest merges wakeups into one alarm.
+func earliest(all ...wakeup) (first wakeup) {
+	for _, w := range all {
+		if w.at.IsZero() {
+			continue
+		}
+		if first.at.IsZero() || w.at.Before(first.at) {
+			first.at = w.at
+		}
+		first.atStart = first.atStart || w.atStart
+	}
+	return first
 }
 
 // refresh sets the alarm if isLate reports that it is too late for the rows as they are: they belong to an earlier incarnation, or
@@ -166,17 +254,6 @@ func update[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key 
 	return row, err
 }
 
-// updateUnarmed changes a row that needs the same alarm afterwards.
-func updateUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string, change func(*T) error) error {
-	_, err := of.Update(ctx, rs.store(), key, change)
-	return err
-}
-
-// putUnarmed writes a row that needs the same alarm afterwards.
-func putUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], row *T) error {
-	return of.Put(ctx, rs.store(), *row)
-}
-
 // remove deletes a row.
 func remove[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string) (existed bool, err error) {
 	err = rs.batch(ctx, false, func(ctx context.Context) error {
@@ -184,12 +261,6 @@ func remove[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key 
 		return err
 	})
 	return existed && err == nil, err
-}
-
-// removeUnarmed deletes a row of running work. Its alarm stays until the work has ended: too early an alarm does no harm.
-func removeUnarmed[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], key string) error {
-	_, err := of.Delete(ctx, rs.store(), key)
-	return err
 }
 
 // get reads a row. No row has an empty key.
@@ -224,4 +295,59 @@ func first[T any](ctx context.Context, rs *rows, of *dohost.Collection[T], q doh
 		return row, false, err
 	}
 	return found[0].Value, true, nil
+}
+
+// retryInNewBatch calls do, and calls it again in a new batch if the current one, which the user filled, has no room
+// for it.
+func retryInNewBatch(ctx context.Context, do func() error) error {
+	err := do()
+	if _, full := errors.AsType[*dohost.LimitError](err); full {
+		if err = dohost.Sleep(ctx, 0); err == nil {
+			err = do()
+		}
+	}
+	return err
+}
+
+// nextRun returns the number of a new run.
+func (in *incarnation) nextRun() uint64 {
+	in.runs++
+	return in.runs
+}
+
+// step is [work.Step] for an event of this incarnation. An impossible event is an error.
+func (in *incarnation) step(id string, it work.Item, ev work.Event, p *work.Policy, now time.Time) (work.Item, work.Effect, error) {
+	ev.Owner = in.owner
+	switch ev.Kind {
+	case work.Due, work.Stuck, work.Decided, work.Restart:
+		ev.Run = in.nextRun()
+	}
+	next, eff := work.Step(it, ev, p, now)
+	if eff == work.Impossible {
+		return it, eff, fmt.Errorf("agent: %q is %v, and the event %v is impossible in that state", id, it.State, ev.Kind)
+	}
+	return next, eff, nil
+}
+
+// noRow reports whether err is the error of a write to a row that does not exist.
+func noRow(err error) bool {
+	e, ok := errors.AsType[*dohost.RowError](err)
+	return ok && errors.Is(e, dohost.ErrNotFound)
+}
+
+// maxErrorText bounds how much of an error's text a row keeps, in bytes.
+const maxErrorText = 4 << 10
+
+// truncatedText returns the part of an error's text that a row keeps.
+func truncatedText(err error) string {
+	s := err.Error()
+	return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "")
+}
+
+// partialIndexKey returns a row's key in a partial index, or "" for a row that is not in that index.
+func partialIndexKey(in bool, k dohost.Key) dohost.Key {
+	if in {
+		return k
+	}
+	return ""
 }

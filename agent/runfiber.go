@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -126,4 +127,10 @@ func (fs *fibers) endRun(ctx context.Context, id string, failed bool) error {
 // deferred function of the caller has committed the batch.
 func (fs *fibers) abandonRun(ctx context.Context, id string) {
 	_ = fs.obj.Go(ctx, "end of a fiber", func(ctx context.Context) error { return fs.endRun(ctx, id, true) }) // the panic continues
+}
+
+// reportEnded reports the end of a fiber of RunFiber, or of one that was cancelled.
+func (fs *fibers) reportEnded(ctx context.Context, id string, status FiberStatus) {
+	fs.wakeWaiters(id)
+	fs.report(ctx, "fiber:ended", nil, slog.String("fiber", id), slog.String("status", string(status)))
 }

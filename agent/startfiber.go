@@ -1,11 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"strings"
 	"time"
@@ -44,15 +43,9 @@ func (o *KindOptions) withDefaults() KindOptions {
 	if o != nil {
 		d = *o
 	}
-	if d.MaxRetries == 0 {
-		d.MaxRetries = 3
-	}
-	if d.KeepCompleted == 0 {
-		d.KeepCompleted = 24 * time.Hour
-	}
-	if d.KeepFailed == 0 {
-		d.KeepFailed = 7 * 24 * time.Hour
-	}
+	d.MaxRetries = cmp.Or(d.MaxRetries, 3)
+	d.KeepCompleted = cmp.Or(d.KeepCompleted, 24*time.Hour)
+	d.KeepFailed = cmp.Or(d.KeepFailed, 7*24*time.Hour)
 	return d
 }
 
@@ -210,92 +203,16 @@ func (fs *fibers) byKey(ctx context.Context, key string) (row fiberRow, ok bool,
 	return first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "key", Equal: dohost.KeyOf(key)})
 }
 
-// launch starts a task that works on a row of this incarnation: when the row is durable or, with immediately, as
-// soon as the turn is free.
-func (fs *fibers) launch(ctx context.Context, row *fiberRow, immediately bool) error {
-	id, run, begin := row.ID, row.Run, fs.obj.Go
-	if immediately {
-		begin = fs.obj.GoImmediately
-	}
-	return begin(ctx, "fiber "+row.Name, func(ctx context.Context) error { return fs.runMethod(ctx, id, run) })
-}
-
-// runMethod calls a fiber's method until the method returns without an error or has failed too often.
-func (fs *fibers) runMethod(ctx context.Context, id string, run uint64) error {
-	if err := fs.waitForCall(ctx, id); err != nil {
+// add writes the row of a new fiber, with the next number. Times and random ids would not order rows that are created
+// in the same millisecond.
+func (fs *fibers) add(ctx context.Context, row *fiberRow) error {
+	last, _, err := numbers.Get(ctx, fs.store(), "fiber")
+	if err != nil {
 		return err
 	}
-	for {
-		row, ok, err := get(ctx, fs.rows, &fiberRows, id)
-		if err != nil || !ok || !row.Open() || row.Owner != fs.owner || row.Run != run {
-			return err // cancelled, deleted or restarted concurrently
-		}
-		again, err := fs.callMethod(ctx, &row)
-		if errors.Is(err, dohost.ErrNoSpace) { // not a failure of the fiber
-			fs.report(ctx, "fiber:waiting", err, slog.String("fiber", id))
-			again, err = true, dohost.Sleep(ctx, time.Second)
-		}
-		if err != nil || !again {
-			return err
-		}
+	row.Number = last.Value.Last + 1
+	if err := numbers.Put(ctx, fs.store(), number{"fiber", row.Number}); err != nil {
+		return err
 	}
-}
-
-// waitForCall returns when no call of a fiber's method is running. After a restart, a cancelled one may be.
-func (fs *fibers) waitForCall(ctx context.Context, id string) error {
-	for fs.calls[id] != nil {
-		f := fs.calls[id]
-		if f.done == nil {
-			f.done = make(chan struct{})
-		}
-		if _, _, err := dohost.Recv(ctx, f.done); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// callMethod calls a fiber's method once, and reports whether to call it again.
-func (fs *fibers) callMethod(ctx context.Context, row *fiberRow) (again bool, err error) {
-	if row.State == work.Waiting {
-		err := fs.updateRunning(ctx, row.ID, func(r *fiberRow) error {
-			now := time.Now()
-			_, err := fs.step(r, work.Event{Kind: work.Begun}, now)
-			r.Began = now.UnixMilli()
-			*row = *r
-			return err
-		})
-		if err != nil {
-			return false, err
-		}
-	}
-	f, inner, end := fs.startCall(ctx, row)
-	e := callOutcome{run: row.Run}
-	e.result, e.failed = fs.class.kinds[row.Name].run(fs.self, inner, f, row)
-	f.returned = true
-	end()
-	if ctx.Err() != nil {
-		return false, context.Cause(ctx) // the incarnation has ended: the row stays
-	}
-	if errors.Is(e.failed, dohost.ErrNoSpace) {
-		return false, e.failed
-	}
-	err = fs.recordOutcome(ctx, row, &e)
-	if errors.Is(err, dohost.ErrNoSpace) {
-		err = fs.recordOutcomeLater(ctx, row, &e)
-	}
-	switch {
-	case errors.Is(err, errCancelled), noRow(err):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	if row.Open() {
-		fs.report(ctx, "fiber:retry", e.failed, slog.String("fiber", row.ID), slog.Int("attempt", row.Attempt))
-		return true, nil
-	}
-	fs.wakeWaiters(row.ID)
-	fs.report(ctx, "fiber:ended", e.failed, slog.String("fiber", row.ID), slog.String("kind", row.Name),
-		slog.String("status", string(row.status())), slog.Int("attempt", row.Attempt))
-	return false, fs.ended(ctx, row)
+	return fs.insert(ctx, row)
 }

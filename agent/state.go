@@ -21,7 +21,7 @@ var states = dohost.Collection[stateRow]{
 	Key:  func(stateRow) string { return "state" },
 }
 
-func stateHook[O, S any](m func(*O, context.Context, S, *Conn) error) func(any, context.Context, json.RawMessage, *Conn) error {
+func stateHook[O, S any](m func(*O, context.Context, S, *Conn) error) hook2[json.RawMessage, *Conn] {
 	if m == nil {
 		return nil
 	}

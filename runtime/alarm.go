@@ -107,7 +107,7 @@ func (o *object) recordOutcome(ev *event) {
 // cut off may still try to commit a batch, which the range refuses.
 func (ev *event) endDelivery(again bool) {
 	if ev.ended.CompareAndSwap(false, true) {
-		ev.obj.host().scheduler.Done(ev.alarm, again)
+		ev.host().scheduler.Done(ev.alarm, again)
 	}
 }
 

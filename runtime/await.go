@@ -17,7 +17,7 @@ type gate turn
 // Release wakes the goroutine that waits at the gate. Its channel has room.
 func (g *gate) Release(err error) {
 	s := gateOpen
-	if err != nil || g.ev.incarnation.dead.Load() {
+	if err != nil || g.ev.outlived() {
 		// Committed before the fence, so it is history, but its event is dead: the next
 		// incarnation may do it again.
 		s = gateFailed

@@ -97,7 +97,7 @@ type callback struct {
 
 // Release calls f with the error. No output waits for that call.
 func (c *callback) Release(err error) {
-	h := c.ev.obj.host()
+	h := c.ev.host()
 	h.emitting.Add(1)
 	go func() {
 		defer h.decrement(&h.emitting)
@@ -108,7 +108,7 @@ func (c *callback) Release(err error) {
 // ReleaseAsync calls f with nil. It calls done when f has ended, or when the runtime stops
 // waiting for it.
 func (c *callback) ReleaseAsync(done func()) {
-	h := c.ev.obj.host()
+	h := c.ev.host()
 	h.emitting.Add(1)
 	go func() {
 		defer h.decrement(&h.emitting)
@@ -123,7 +123,7 @@ func (c *callback) start(err error) <-chan *guard.Failure {
 	return guard.Start(func() {
 		defer func() {
 			if !c.left.CompareAndSwap(false, true) {
-				c.ev.obj.host().removeZombie(c)
+				c.ev.host().removeZombie(c)
 			}
 		}()
 		c.f(err)
@@ -134,7 +134,7 @@ func (c *callback) start(err error) <-chan *guard.Failure {
 // after at most unwindTime.
 func (c *callback) await(ended <-chan *guard.Failure) {
 	o, inc := c.ev.obj, c.ev.incarnation
-	limit := o.host().opts.Limits.Output
+	limit := o.limits().Output
 	if limit < 0 {
 		limit = never
 	}
@@ -163,4 +163,4 @@ func (c *callback) await(ended <-chan *guard.Failure) {
 	}
 }
 
-func (c *callback) zombie() string { return c.ev.obj.id().String() + " " + c.ev.op + " (Emit)" }
+func (c *callback) zombie() string { return c.ev.zombie() + " (Emit)" }

@@ -95,6 +95,11 @@ type delivery struct {
 	ended atomic.Bool // the end of the delivery is reported, or will be
 }
 
+func (ev *event) host() *Host { return ev.obj.host() }
+
+// outlived reports whether the event's incarnation has ended.
+func (ev *event) outlived() bool { return ev.incarnation.dead.Load() }
+
 // answer answers the caller, once.
 func (ev *event) answer(err error) {
 	if ev.answered.CompareAndSwap(false, true) && ev.done != nil {
@@ -125,7 +130,7 @@ func (ev *event) lost(err error) error {
 	if cause := ev.incarnation.cause(); cause != nil {
 		return cause
 	}
-	if failure := ev.obj.host().store.Err(); failure != nil {
+	if failure := ev.host().store.Err(); failure != nil {
 		return &Fenced{Reason: ReasonStore, Err: failure}
 	}
 	return err

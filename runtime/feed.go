@@ -146,7 +146,7 @@ type wakeReaders chan struct{}
 func (w wakeReaders) Release(error) { close(w) }
 
 // Closing returns a channel that is closed when the host begins to close.
-func (s *State) Closing() <-chan struct{} { return s.incarnation().obj.host().Closing() }
+func (s *State) Closing() <-chan struct{} { return s.incarnation().host().Closing() }
 
 // maxWatches bounds the watches of an object: each of them reads every change.
 const maxWatches = 256
@@ -161,7 +161,7 @@ func (s *State) BeginWatch(ctx context.Context) (watch context.Context, end func
 		return nil, nil, err
 	}
 	defer t.done()
-	h, a := s.incarnation().obj.host(), s.incarnation().activity
+	h, a := s.incarnation().host(), s.incarnation().activity
 	if most := max(min(h.opts.MaxEvents/2, maxWatches), 1); a.watches.Add(1) > int64(most) {
 		a.watches.Add(-1)
 		return nil, nil, fmt.Errorf("%w: the limit is %d watches and waiting readers of feeds per object", ErrOverloaded, most)

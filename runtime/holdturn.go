@@ -37,7 +37,7 @@ func HoldTurn(ctx context.Context, fn func(context.Context) error) error {
 	last = t.end()
 	serr := last.commitAll()
 	returned = true
-	h := t.ev.obj.host()
+	h := t.ev.host()
 	h.active.Add(1) // others need not wait for the disk, but Close does
 	defer h.decrement(&h.active)
 	last.retire()
@@ -89,14 +89,14 @@ func acquireTurn(ctx context.Context) (*turn, error) {
 
 // retire ends a turn that is not an event's own.
 func (t *turn) retire() {
-	o := t.ev.obj
+	o, inc := t.ev.obj, t.ev.incarnation
 	o.mu.Lock()
 	t.state.Store(turnOver)
-	if t.ev.incarnation.heldTurns--; !t.ev.incarnation.dead.Load() {
+	if inc.heldTurns--; !inc.dead.Load() {
 		o.count--
 		o.host().decrement(&o.host().active)
 	}
-	next := o.startNextLocked(t.ev.incarnation, t.queue)
+	next := o.startNextLocked(inc, t.queue)
 	o.mu.Unlock()
 	if next != nil {
 		o.host().spawn(o, next)

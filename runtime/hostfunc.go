@@ -143,7 +143,7 @@ func (h *Host) guardedStep(p eviction.Place) {
 func (o *object) guardedAt(ev *event, p eviction.Place) {
 	switch {
 	case ev.points == nil:
-	case o.host().opts.Policy.Trusted:
+	case o.policy().Trusted:
 		o.at(ev, p)
 	default:
 		guard.Run(func() { o.at(ev, p) })

@@ -104,7 +104,10 @@ type Work struct {
 
 // Work returns the pending work of the host.
 func (h *Host) Work() Work {
-	w := Work{Events: int(h.active.Load()), Undurable: h.store.Stats().Undurable}
+	w := Work{Events: int(h.active.Load()), Undurable: h.undurable()}
 	w.Alarms, w.Next = h.scheduler.Pending()
 	return w
 }
+
+// undurable returns how many bytes of the objects' writes are not durable yet.
+func (h *Host) undurable() int64 { return h.store.Stats().Undurable }

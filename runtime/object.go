@@ -46,6 +46,10 @@ type object struct {
 
 func (o *object) host() *Host { return o.class.host }
 
+func (o *object) policy() *Policy { return &o.host().opts.Policy }
+
+func (o *object) limits() *Limits { return &o.host().opts.Limits }
+
 func (o *object) id() ID { return ID{Class: o.class.Name, Name: o.name} }
 
 // enqueue adds a new event. inside is set for events that come from an object's own code or

@@ -52,7 +52,7 @@ func (o *object) visit(inc *incarnation, p Point) {
 		p.Age = o.host().now() - inc.began
 		p.Over = inc.dead.Load()
 	}
-	mode := o.host().opts.Policy.At(p)
+	mode := o.policy().At(p)
 	if inc != nil && mode != eviction.EndNone && p.Place.Ends() {
 		o.fence(inc, &Fenced{Reason: ReasonChaos, Place: p.Place.String()}, mode)
 	}

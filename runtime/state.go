@@ -220,23 +220,24 @@ func (s *taskStart) Release(err error) {
 // since the handler began stays. Abort returns the error for the handler to return. It
 // corresponds to ctx.abort of workerd (api/actor-state.c++).
 func (s *State) Abort(ctx context.Context, err error, dropAlarm bool) error {
-	ev := eventOf(ctx)
-	if ev == nil || ev.incarnation != s.incarnation() {
-		if cause := s.incarnation().cause(); cause != nil {
+	ev, inc := eventOf(ctx), s.incarnation()
+	if ev == nil || ev.incarnation != inc {
+		if cause := inc.cause(); cause != nil {
 			return cause
 		}
 		return ErrNoTurn
 	}
-	s.incarnation().obj.mu.Lock()
+	o := inc.obj
+	o.mu.Lock()
 	ev.dropAlarm = dropAlarm
-	s.incarnation().obj.mu.Unlock()
+	o.mu.Unlock()
 	why := &Fenced{Reason: ReasonAborted, Err: err, by: ev}
 	if ev.kind == kindConstruct {
-		s.incarnation().obj.failConstructor(s.incarnation(), why) // with back-off: a plain fence would retry immediately
+		o.failConstructor(inc, why) // with back-off: a plain fence would retry immediately
 	} else {
-		s.incarnation().obj.fence(s.incarnation(), why, eviction.EndFence)
+		o.fence(inc, why, eviction.EndFence)
 	}
-	return s.incarnation().cause()
+	return inc.cause()
 }
 
 // Pin keeps the object from being evicted for idleness or memory until release is

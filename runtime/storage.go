@@ -76,7 +76,7 @@ func (s *State) waitMemory(ctx context.Context, seg *objectstore.Batch) error {
 		return context.Cause(ctx)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: a write waited %v for memory: %d bytes of the host's writes are not durable yet",
-			ErrOverloaded, maxThrottle, inc.host().store.Stats().Undurable)
+			ErrOverloaded, maxThrottle, inc.host().undurable())
 	}
 	return inc.orFenced()
 }

@@ -98,7 +98,7 @@ func (s *sweeper) sleepTime() time.Duration {
 		return sweepEvery
 	}
 	longest := time.Hour
-	if s.host.opts.Policy.Shed != nil && s.host.incarnations.Load() > 0 {
+	if h := s.host; h.opts.Policy.Shed != nil && h.incarnations.Load() > 0 {
 		longest = sweepEvery
 	}
 	if s.filed == 0 {
@@ -149,8 +149,8 @@ func (s *sweeper) check(o *object, now time.Duration) {
 		o.mu.Unlock()
 		return
 	}
-	stalled := s.host.opts.Limits.Stall > 0 && s.host.store.Stalled() > s.host.opts.Limits.Stall
-	why, report := o.overdueLocked(now, stalled)
+	limit := o.limits().Stall
+	why, report := o.overdueLocked(now, limit > 0 && s.host.store.Stalled() > limit)
 	inc := o.incarnation
 	old := o.expiredLocked(now)
 	// The back-off outlives the failure, so that a lasting failure is retried ever more rarely.
@@ -210,7 +210,7 @@ func (o *object) markRemovedLocked() {
 	invariants.Held(&o.mu)
 	o.transitionLocked(objectRemoved)
 	if o.filed != 0 {
-		o.host().sweeper.stale.Add(1)
+		o.host().sweeper.addStale()
 	}
 }
 
@@ -220,13 +220,21 @@ func (s *sweeper) file(o *object, inc *incarnation) {
 	o.mu.Lock()
 	events := o.events
 	o.mu.Unlock()
-	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Incarnation, events)
+	after := o.idleTime(inc, events)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.incarnation == inc && !o.toSweep {
 		o.fileLocked(s, after)
 	}
 }
+
+// idleTime asks the policy how long the object may be idle.
+func (o *object) idleTime(inc *incarnation, events uint64) time.Duration {
+	return o.policy().Idle(o.id(), inc.epoch().Incarnation, events)
+}
+
+// addStale counts an entry of the wheel that has become stale.
+func (s *sweeper) addStale() { s.stale.Add(1) }
 
 // fileLocked files an object by its due time, unless it is checked before that anyway.
 func (o *object) fileLocked(s *sweeper, after time.Duration) {
@@ -240,7 +248,7 @@ func (o *object) fileLocked(s *sweeper, after time.Duration) {
 	case o.filed != 0 && int64(o.filed) <= at:
 		return
 	case o.filed != 0:
-		s.stale.Add(1) // the existing entry
+		s.addStale() // the existing entry
 	}
 	o.filed = uint32(at)
 	s.wheel[at] = append(s.wheel[at], o)
@@ -275,7 +283,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 	}
 	events := o.events
 	o.mu.Unlock()
-	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Incarnation, events)
+	after := o.idleTime(inc, events)
 	o.mu.Lock()
 	if o.toSweep || o.incarnation != inc {
 		o.mu.Unlock()

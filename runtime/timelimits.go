@@ -17,7 +17,7 @@ func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongT
 	if inc == nil || inc.activity == nil {
 		return nil, nil
 	}
-	lim := o.host().opts.Limits
+	lim := o.limits()
 	if inc.exclusive != nil && lim.Exclusive > 0 && now-inc.exclusiveSince > lim.Exclusive {
 		return &Fenced{Reason: ReasonExclusive, by: inc.exclusive}, nil
 	}
@@ -67,7 +67,7 @@ func (inc *incarnation) longTurnLocked(now time.Duration) *LongTurn {
 		return nil
 	}
 	held := now - inc.watchedFrom
-	if inc.reported || inc.host().opts.Limits.Turn < 0 || held < inc.host().opts.Limits.Turn {
+	if limit := inc.obj.limits().Turn; inc.reported || limit < 0 || held < limit {
 		return nil
 	}
 	inc.reported = true

@@ -80,7 +80,7 @@ func (t *turn) done() {
 	if t.busy.CompareAndSwap(turnUsed, turnFree) {
 		return
 	}
-	idle := t.ev.obj.host().idle
+	idle := t.ev.host().idle
 	idle.L.Lock()
 	defer idle.L.Unlock()
 	t.busy.Store(turnFree)
@@ -93,7 +93,7 @@ func (t *turn) claim() {
 	if t.busy.CompareAndSwap(turnFree, turnUsed) {
 		return
 	}
-	idle := t.ev.obj.host().idle
+	idle := t.ev.host().idle
 	idle.L.Lock()
 	defer idle.L.Unlock()
 	for !t.busy.CompareAndSwap(turnFree, turnUsed) {

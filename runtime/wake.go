@@ -50,10 +50,13 @@ func (o *object) wake() *turn {
 // headLocked returns the first queued event that its caller has not abandoned.
 func (o *object) headLocked() *turn {
 	invariants.Held(&o.mu)
-	for o.waiting.head != nil && o.waiting.head.ev.abandoned {
+	for {
+		head := o.waiting.head
+		if head == nil || !head.ev.abandoned {
+			return head
+		}
 		o.waiting.pop()
 	}
-	return o.waiting.head
 }
 
 // heldBackLocked returns the reason why no incarnation may begin now, or nil.
@@ -108,7 +111,8 @@ func (o *object) beginLocked(first *event) (*incarnation, *event) {
 	if inc.obj != nil {
 		inc = new(incarnation)
 	}
-	inc.obj, inc.number, inc.began = o, o.host().store.NewEpoch().Incarnation, o.host().now()
+	h := o.host()
+	inc.obj, inc.number, inc.began = o, h.store.NewEpoch().Incarnation, h.now()
 	inc.ensureActivityLocked()
 	inc.rng = o.rng
 	inc.batch = inc.rng.NewBatch(inc.epoch())
@@ -121,8 +125,8 @@ func (o *object) beginLocked(first *event) (*incarnation, *event) {
 	}
 	ev := &event{op: "constructor", kind: kindConstruct, obj: o, parent: first.parent, depth: first.depth, incarnation: inc}
 	ev.turn.ev = ev
-	ev.begun = o.host().now()
-	o.host().count(ev)
+	ev.begun = h.now()
+	h.count(ev)
 	ev.turn.queue = &inc.queue
 	inc.queue.grantLocked(&ev.turn)
 	inc.beginExclusiveLocked(&ev.turn)

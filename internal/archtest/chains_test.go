@@ -8,13 +8,15 @@ import (
 	"strings"
 )
 
-// maxOwners bounds the values that one expression of package chat reaches through. The fields and methods of a value that is
-// further away get a method of a value that is nearer.
+// maxOwners bounds the values that one expression of the packages in shortChains reaches through. The fields and methods of a value
+// that is further away get a method of a value that is nearer.
 const maxOwners = 3
+
+var shortChains = []string{"agent", "chat", "runtime"}
 
 func selectorChains(t *tree) (found []string) {
 	for _, f := range t.files {
-		if f.test || f.dir != "chat" {
+		if f.test || !slices.Contains(shortChains, f.dir) {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
@@ -22,7 +24,7 @@ func selectorChains(t *tree) (found []string) {
 			if !ok {
 				return true
 			}
-			root, owners := ownersOf(sel)
+			root, owners := rootOf(sel)
 			if isImport(f.syntax, root) {
 				owners--
 			}
@@ -33,26 +35,6 @@ func selectorChains(t *tree) (found []string) {
 		})
 	}
 	return found
-}
-
-// ownersOf returns the first value of a chain of selectors, and the number of values that the chain reaches through.
-func ownersOf(e ast.Expr) (root ast.Expr, owners int) {
-	for {
-		switch x := e.(type) {
-		case *ast.SelectorExpr:
-			owners, e = owners+1, x.X
-		case *ast.CallExpr:
-			e = x.Fun
-		case *ast.IndexExpr:
-			e = x.X
-		case *ast.ParenExpr:
-			e = x.X
-		case *ast.StarExpr:
-			e = x.X
-		default:
-			return e, owners
-		}
-	}
 }
 
 // isImport reports whether e is the name of an imported package.

@@ -182,7 +182,7 @@ var (
 		"DeleteAlarm":   nil,
 		"arm":           nil,
 		"armBy":         {"agent/rowwork.go"},
-		"refresh":       {"agent/wake.go", "agent/rowsdrain.go"},
+		"refresh":       {"agent/recovery.go", "agent/rowsdrain.go"},
 	}
 	planFields = []string{"destroying", "keepAlives", "continueAt"}
 )

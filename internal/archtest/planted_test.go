@@ -524,6 +524,28 @@ func unlisted() {
 		},
 	},
 	{
+		rule: "recovery files",
+		files: map[string]string{
+			"ARCHITECTURE.md": "| step | file | functions |\n|---|---|---|\n| a | `agent/a.go` | `f`, `core.gone`, `core.g` |\n| b | `agent/b.go` | `f` |\n" +
+				"| c | `agent/c.go` | `h` |\n| d | `agent/d.go` |\n| e | `agent/e.go` | `f` |\n| f | `agent/f.go` | `f` |\n| g | `agent/g.go` | `f` |\n" +
+				"| h | `agent/h.go` | `f` |\n\n| i | `agent/i.go` | `f` |\n",
+			"agent/a.go":      "package agent\nfunc f() {}\nfunc (c *core) g() {}",
+			"agent/b.go":      "package agent; func f() {}",
+			"agent/c.go":      "package agent; func f() {}",
+			"agent/c_test.go": "package agent; func h() {}",
+			"agent/e.go":      "package agent; func f() {}",
+			"agent/f.go":      "package agent; func f() {}",
+			"agent/g.go":      "package agent; func f() {}",
+			"agent/h.go":      "package agent; func f() {}",
+		},
+		want: []string{
+			"ARCHITECTURE.md: there is no function `agent/a.go core.gone`",
+			"ARCHITECTURE.md: there is no function `agent/c.go h`",
+			"ARCHITECTURE.md: the row \"| d | `agent/d.go` |\" has no file with functions",
+			"ARCHITECTURE.md: the recovery of a fiber is in 7 files, want 1 to 6",
+		},
+	},
+	{
 		rule: "alarm writers",
 		files: map[string]string{
 			"agent/a.go": "package agent\nfunc f() { c.plan.destroying = true }\nfunc g() { c.plan.keepAlives++ }\nfunc h() { p := &c.plan.continueAt }\n" +
@@ -548,10 +570,12 @@ func unlisted() {
 			"chat/a.go":      "package chat; import \"os\"\nvar a = b.c.d.e\nvar f = b.c.d().e[0].g()\nfunc h() { (*b.c).d.e.f() }\nvar g = os.b.c.d.e",
 			"chat/a_test.go": `package chat; var a = b.c.d.e.f`,
 			"chat/b/b.go":    `package b; var a = b.c.d.e.f`,
+			"runtime/a.go":   `package runtime; var a = b.c.d.e.f`,
 		},
 		want: []string{
 			"chat/a.go:3: b.c.d().e[0].g reaches through 4 values, the limit is 3: add a method",
 			"chat/a.go:4: (*b.c).d.e.f reaches through 4 values, the limit is 3: add a method",
+			"runtime/a.go:1: b.c.d.e.f reaches through 4 values, the limit is 3: add a method",
 		},
 	},
 	{

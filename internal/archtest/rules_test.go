@@ -28,6 +28,7 @@ var rules = map[string]func(*tree) []string{
 	"test subjects":       testSubjects,
 	"error texts":         errorTexts,
 	"work policies":       workPolicies,
+	"recovery files":      recoveryFiles,
 	"row writers":         rowWriters,
 	"alarm writers":       alarmWriters,
 	"transports":          transportImports,

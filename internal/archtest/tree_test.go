@@ -218,19 +218,31 @@ func funcName(d *ast.FuncDecl) string {
 
 // receiver returns the name of the type that d is a method of.
 func receiver(d *ast.FuncDecl) string {
-	x := d.Recv.List[0].Type
+	root, _ := rootOf(d.Recv.List[0].Type)
+	if id, ok := root.(*ast.Ident); ok {
+		return id.Name
+	}
+	return ""
+}
+
+// rootOf returns the first part of an expression such as *a.b[0].c().d, and the number of selectors after it.
+func rootOf(e ast.Expr) (root ast.Expr, selectors int) {
 	for {
-		switch e := x.(type) {
-		case *ast.StarExpr:
-			x = e.X
+		switch x := e.(type) {
+		case *ast.SelectorExpr:
+			selectors, e = selectors+1, x.X
+		case *ast.CallExpr:
+			e = x.Fun
 		case *ast.IndexExpr:
-			x = e.X
+			e = x.X
 		case *ast.IndexListExpr:
-			x = e.X
-		case *ast.Ident:
-			return e.Name
+			e = x.X
+		case *ast.ParenExpr:
+			e = x.X
+		case *ast.StarExpr:
+			e = x.X
 		default:
-			return ""
+			return e, selectors
 		}
 	}
 }
