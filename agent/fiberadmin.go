@@ -15,8 +15,8 @@ import (
 // FiberStatus is the state of a fiber.
 type FiberStatus string
 
-// The statuses of a fiber. The last four are final, except that an interrupted one can be
-// given another one by SetStatus, and all but a completed one can be restarted.
+// The statuses of a fiber. The last four are final, except that SetStatus can change the status of
+// an interrupted fiber, and all but completed fibers can be restarted.
 const (
 	FiberPending     FiberStatus = "pending"     // it has not begun
 	FiberRunning     FiberStatus = "running"     // it has; perhaps in an incarnation that has ended

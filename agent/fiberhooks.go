@@ -99,15 +99,15 @@ func (f *InterruptedFiber) Checkpoint(v any) (bool, error) {
 	return decodeCheckpoint(f.row.Checkpoint, v)
 }
 
-// Position returns the position where the fiber continues. The hook itself has none, since it decides about several fibers:
-// with this position ([dohost.WorkPosition.Context]) it repeats the operations of the fiber's method.
+// Position returns the position where the fiber continues. The hook itself has no position, since it decides about
+// several fibers: with this position ([dohost.WorkPosition.Context]) it repeats the operations of the fiber's method.
 func (f *InterruptedFiber) Position() *dohost.WorkPosition { return f.row.position() }
 
 // Resume resumes the fiber from its last checkpoint, as a separate task. In the constructor the task begins
 // when the hook has returned.
 //
-// Errors: [ErrFiberDone] if it is already decided or was cancelled; [dohost.ErrOverloaded] when the object has
-// too many tasks.
+// Errors: [ErrFiberDone] if the fiber was already decided about or cancelled; [dohost.ErrOverloaded] when the
+// object has too many tasks.
 func (f *InterruptedFiber) Resume(ctx context.Context) error {
 	return f.decide(ctx, 0, func(ctx context.Context, r *fiberRow) error { return f.recovery.resume(ctx, r, false) })
 }
