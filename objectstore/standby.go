@@ -60,11 +60,14 @@ type Standby struct {
 	applying chan struct{}
 	lock     io.Closer      // of the directory, while there is no store
 	at       frame.Position // of the last applied record
-	compared bool           // the archive is of the history of at
-	newest   uint64         // the newest record of the archive at the last list
-	closed   bool
-	marks    bool          // the batch that is being made changes marks of imports
-	listTook time.Duration // of the last list of the archive; used by Follow
+	// compared reports that the standby has compared the record at, or an earlier one of its own history, with the same record in the
+	// archive, and that the archive has not lost its newest record since. A look without an object that has the record does not set it.
+	compared   bool
+	identified frame.Name // of the object without the record at that was compared last; zero for none
+	newest     uint64     // the newest record of the archive at the last list
+	closed     bool
+	marks      bool          // the batch that is being made changes marks of imports
+	listTook   time.Duration // of the last list of the archive; used by Follow
 
 	store    atomic.Pointer[Store] // nil before the first base is complete
 	promoted chan struct{}         // closed by Promote
@@ -228,6 +231,7 @@ func (y *Standby) release() { <-y.applying }
 // A host that still ships to the archive is not stopped by this. The two stores then have different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
 	return y.promote(ctx, func() error {
+		y.doubt()
 		if err := y.catchUp(ctx); err != nil {
 			return err
 		}

@@ -118,14 +118,13 @@ func (y *Standby) applyListed(ctx context.Context) (why string, err error) {
 			}
 		}
 		if newest < y.newest { // it was emptied or replaced, or its disk is not mounted
-			y.compared = false
+			y.doubt()
 		}
 		y.newest = newest
 		if !y.compared && newest > 0 {
 			if err := y.compare(ctx, &list); err != nil {
 				return "", err
 			}
-			y.compared = true
 		}
 		if err := y.applyRecords(ctx, list.records); err != nil {
 			return "", err
@@ -171,7 +170,7 @@ func (y *Standby) applyRecords(ctx context.Context, records []archivedRecords) e
 			return nil
 		}
 		if err := y.applyObject(ctx, records[i]); err != nil {
-			y.compared = false
+			y.doubt()
 			return err
 		}
 	}
@@ -197,60 +196,18 @@ func (y *Standby) missing(list *archiveList) string {
 	return why
 }
 
-// compare checks that the archive is of the standby's history: by the object that has the last applied record, or by any other. It
-// verifies the chain of the object, so an object that was refused after its last record is refused again.
-func (y *Standby) compare(ctx context.Context, list *archiveList) error {
-	name, has := y.witness(list)
-	content, err := y.from.Get(ctx, name.String())
-	if err != nil {
-		return err
-	}
-	f, _, err := frame.Decode(content)
-	if name.Base() {
-		f, err = frame.NewBase(name.Last).Next(content)
-	}
-	if id := (Identity{f.Store.String(), f.Fork}); err == nil && id != y.Status().Identity {
-		return fmt.Errorf("%w: the archive is of %v, the standby follows %v", ErrForeignArchive, id, y.Status().Identity)
-	}
-	same := !has || !name.Base() || f.Prev == y.at.Sum
-	for at := y.begun(content); err == nil && has && !name.Base() && len(content) > 0; {
-		if f, content, err = at.Next(content); f.Number == y.at.Number {
-			same = f.Sum == y.at.Sum
-		}
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: object %v: %w", ErrDamagedArchive, name, err)
-	case !same:
-		return fmt.Errorf("%w: record %d of the archive differs from the record of the standby", ErrForeignArchive, y.at.Number)
-	}
-	return nil
-}
-
-// witness returns an object to compare, and whether it has the last applied record.
-func (y *Standby) witness(list *archiveList) (name frame.Name, has bool) {
-	for _, o := range list.records {
-		if name = o.Name; o.First <= y.at.Number && o.Last >= y.at.Number {
-			return name, true
-		}
-	}
-	for _, b := range list.bases {
-		if name = b.parts[0]; b.number == y.at.Number {
-			return name, true
-		}
-	}
-	return name, false
-}
-
 // applyObject verifies and applies the records of an object, in batches. The records before a refused one are applied.
 func (y *Standby) applyObject(ctx context.Context, o archivedRecords) error {
 	content, err := y.from.Get(ctx, o.Name.String())
 	if err != nil {
 		return err
 	}
+	at, err := y.begun(content)
+	if err != nil {
+		return fmt.Errorf("object %v: %w", o.Name, err)
+	}
 	var b engineBatch = pebbleDB(y.store.Load()).NewBatch()
 	defer func() { _ = b.Close() }() // it has been applied, or is dropped
-	at := y.begun(content)
 	var refused error
 	for len(content) > 0 {
 		next := at
@@ -283,13 +240,18 @@ func (y *Standby) applyObject(ctx context.Context, o archivedRecords) error {
 }
 
 // begun returns the position before the records of an object: the last applied record, or an earlier one if an object has been applied
-// in part, or a base is of a record within it, or two objects have the same records. The chain from there is verified, too.
-func (y *Standby) begun(content []byte) frame.Position {
+// in part, or a base is of a record within it, or two objects have the same records. The chain from there is verified, too. The error
+// reports that the object is of another store, or of another fork.
+func (y *Standby) begun(content []byte) (frame.Position, error) {
 	at := y.at
-	if f, _, err := frame.Decode(content); err == nil && f.Number > 0 && f.Number <= at.Number {
+	f, _, err := frame.Decode(content)
+	if err != nil { // the caller decodes it again, and reports that
+		return at, nil
+	}
+	if f.Number > 0 && f.Number <= at.Number {
 		at.Generation, at.Number, at.Time, at.Sum = f.Generation, f.Number-1, f.Time, f.Prev
 	}
-	return at
+	return at, y.ofHistory(&f)
 }
 
 // checkRecord checks that a record that continues the one before changes rows of the store only, and that the last applied one is the
