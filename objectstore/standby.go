@@ -72,9 +72,9 @@ type Standby struct {
 	store    atomic.Pointer[Store] // nil before the first base is complete
 	promoted chan struct{}         // closed by Promote
 
-	mu     sync.Mutex // guards status and since
+	mu     sync.Mutex // guards the rest
 	status StandbyStatus
-	since  time.Time // when the archive was first seen with a record that is not applied; zero if it has none
+	lag    lagClock
 }
 
 // StandbyStatus describes a standby at its last look at the archive.
@@ -84,7 +84,8 @@ type StandbyStatus struct {
 	Time     time.Time // when that record was made; zero before the first base
 	Archived uint64    // the newest record in the archive
 	Lag      uint64    // records in the archive that are not applied
-	// LagTime is the time since the standby found the oldest of them; zero if there is none.
+	// LagTime is the time since the standby found the oldest of them, or a newer record if the archive lacks the oldest; zero if there is
+	// none. After many looks without progress it may be too long.
 	LagTime time.Duration
 	// Waiting is why the standby cannot continue before the archive changes; empty if it has applied all records.
 	Waiting  string
@@ -154,9 +155,7 @@ func (y *Standby) Status() StandbyStatus {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	st := y.status
-	if !y.since.IsZero() {
-		st.LagTime = time.Since(y.since)
-	}
+	st.LagTime = y.lag.lag(time.Now())
 	return st
 }
 
@@ -167,25 +166,17 @@ func (y *Standby) applied(at *frame.Position) {
 	defer y.mu.Unlock()
 	st := &y.status
 	st.Identity, st.Record, st.Time = Identity{at.Store.String(), at.Fork}, at.Number, time.Unix(0, at.Time).UTC()
-	y.lagLocked()
+	st.Lag = max(st.Archived, st.Record) - st.Record
+	y.lag.applied(at.Number)
 }
 
 // listed sets the newest record of the archive.
 func (y *Standby) listed(newest uint64) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.status.Archived = newest
-	y.lagLocked()
-}
-
-func (y *Standby) lagLocked() {
 	st := &y.status
-	switch st.Lag = max(st.Archived, st.Record) - st.Record; {
-	case st.Lag == 0:
-		y.since = time.Time{}
-	case y.since.IsZero():
-		y.since = time.Now()
-	}
+	st.Archived, st.Lag = newest, max(newest, st.Record)-st.Record
+	y.lag.listed(newest, st.Record, time.Now())
 }
 
 // wait sets why the standby cannot continue, and logs it once. An empty reason ends the wait.
