@@ -14,10 +14,16 @@ import (
 	"github.com/dohost/dohost/internal/frame"
 )
 
+// archiveReader is an archive that is read.
+type archiveReader interface {
+	List(ctx context.Context) ([]ArchiveObject, error)
+	Get(ctx context.Context, name string) ([]byte, error)
+}
+
 // restorer replays an archive into a new database. Its batches are not logged: until finish the directory is no store, and
 // before that the database is flushed.
 type restorer struct {
-	from  Archive
+	from  archiveReader
 	to    RestorePoint
 	store *Store // only its fields of the engine are used
 	fs    vfs.FS
@@ -60,10 +66,10 @@ func (r *restorer) replay(ctx context.Context, p restorePlan, use func() error) 
 func (r *restorer) get(ctx context.Context, n frame.Name) ([]byte, error) {
 	content, err := r.from.Get(ctx, n.String())
 	r.bytes += int64(len(content))
-	if err != nil {
-		return nil, fmt.Errorf("reading object %v of the archive: %w", n, err)
+	if _, described := errors.AsType[laterError](err); err != nil && !described {
+		err = fmt.Errorf("reading object %v of the archive: %w", n, err)
 	}
-	return content, nil
+	return content, err
 }
 
 func (r *restorer) replayBase(ctx context.Context, base archivedBase) error {

@@ -51,12 +51,12 @@ var (
 //	part 0 of the base verified ──▶ DOHOST.new names the standby ──▶ rows and row l flushed ──▶ db/STORE ──▶ DOHOST.new renamed to DOHOST
 type Standby struct {
 	dir  string
-	from Archive
+	from *followedArchive
 	opts Options // of the store
 	fs   vfs.FS
 
 	// applying is held by a pass over the archive, by Promote and by Close: a channel, since it is held during I/O. It guards the
-	// next six fields.
+	// fields up to listTook.
 	applying chan struct{}
 	lock     io.Closer      // of the directory, while there is no store
 	at       frame.Position // of the last applied record
@@ -72,9 +72,13 @@ type Standby struct {
 	store    atomic.Pointer[Store] // nil before the first base is complete
 	promoted chan struct{}         // closed by Promote
 
-	mu     sync.Mutex // guards the rest
+	mu     sync.Mutex // guards the rest; taken before the lock of from
 	status StandbyStatus
 	lag    lagClock
+	ending bool // Close was called
+	// cancel ends the contexts of the holder of applying, with a cause; nil if there is no holder. following reports that it is a pass.
+	cancel    context.CancelCauseFunc
+	following bool
 }
 
 // StandbyStatus describes a standby at its last look at the archive.
@@ -101,7 +105,7 @@ func OpenStandby(dir string, from Archive, o *Options) (*Standby, error) {
 	}
 	opts := d.withDefaults()
 	y := &Standby{
-		dir: dir, from: followedArchive{guardedArchive{from}}, opts: opts, fs: opts.vfs(), applying: make(chan struct{}, 1), promoted: make(chan struct{}),
+		dir: dir, from: newFollowedArchive(from), opts: opts, fs: opts.vfs(), applying: make(chan struct{}, 1), promoted: make(chan struct{}),
 	}
 	names, err := y.fs.List(dir)
 	switch {
@@ -156,6 +160,9 @@ func (y *Standby) Status() StandbyStatus {
 	defer y.mu.Unlock()
 	st := y.status
 	st.LagTime = y.lag.lag(time.Now())
+	if slow := y.from.slow(); slow != nil && st.Waiting == "" && !st.Promoted {
+		st.Waiting = slow.Error()
+	}
 	return st
 }
 
@@ -195,33 +202,56 @@ func (y *Standby) wait(why string) {
 	}
 }
 
-// acquire waits until no pass is running, and prevents others until release.
-func (y *Standby) acquire(ctx context.Context) error {
+// acquire waits until no pass is running, and prevents others until release. It returns the context of the holder, which interrupt ends, too.
+func (y *Standby) acquire(ctx context.Context, following bool) (context.Context, error) {
 	if err := ctx.Err(); err != nil { // select would choose at random
-		return err
+		return nil, err
 	}
 	select {
 	case y.applying <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
-	if y.closed {
-		y.release()
-		return ErrClosed
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.closed || y.ending {
+		<-y.applying
+		return nil, ErrClosed
 	}
-	return nil
+	ctx, y.cancel = context.WithCancelCause(ctx)
+	y.following = following
+	return ctx, nil
 }
 
-func (y *Standby) release() { <-y.applying }
+func (y *Standby) release() {
+	y.mu.Lock()
+	y.cancel(nil)
+	y.cancel = nil
+	y.mu.Unlock()
+	<-y.applying
+}
+
+// interrupt ends a pass that is running.
+func (y *Standby) interrupt() {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.cancel != nil && y.following {
+		y.cancel(errInterrupted)
+	}
+}
 
 // Promote applies the records that the archive has, and makes the directory a store, which the first host that opens it makes a new
 // history. Follow then returns nil, and the standby can be read until Close. If the archive lacks a record or
 // the last applied one, has no complete base yet, or cannot be read, the standby stays one, and continues: the error is ErrStandbyLags with
 // the reason. Other errors: the errors of Follow, which ends with them, too; ErrClosed; ctx's. A promoted standby is promoted again without an effect.
+// Promote waits for the end of a look of Follow, unless a read of that look hangs: then the error is ErrStandbyLags, too.
 //
 // A host that still ships to the archive is not stopped by this. The two stores then have different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
-	return y.promote(ctx, func() error {
+	if slow := y.from.slow(); slow != nil && !y.Status().Promoted {
+		return StandbyStatus{}, fmt.Errorf("dohost: promote: %w: %w", ErrStandbyLags, slow)
+	}
+	return y.promote(ctx, func(ctx context.Context) error {
 		y.doubt()
 		if err := y.catchUp(ctx); err != nil {
 			return err
@@ -233,20 +263,26 @@ func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
 	})
 }
 
-// PromoteAsIs is Promote without a look at the archive. Records that only the archive has are lost for the promoted store.
+// PromoteAsIs is Promote without a look at the archive, and interrupts a look of Follow. Records that only the archive has are lost for
+// the promoted store.
 func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
-	return y.promote(ctx, func() error { return nil })
+	y.interrupt()
+	return y.promote(ctx, func(context.Context) error { return nil })
 }
 
-func (y *Standby) promote(ctx context.Context, prepare func() error) (StandbyStatus, error) {
-	if err := y.acquire(ctx); err != nil {
+func (y *Standby) promote(ctx context.Context, prepare func(context.Context) error) (StandbyStatus, error) {
+	ctx, err := y.acquire(ctx, false)
+	if slow := y.from.slow(); err != nil && slow != nil {
+		err = fmt.Errorf("%w: %w", err, slow)
+	}
+	if err != nil {
 		return StandbyStatus{}, fmt.Errorf("dohost: promote: %w", err)
 	}
 	defer y.release()
 	if y.Status().Promoted {
 		return y.Status(), nil
 	}
-	err := prepare()
+	err = prepare(ctx)
 	s, stateErr := y.Store()
 	if err == nil {
 		err = stateErr
@@ -268,10 +304,17 @@ func (y *Standby) promote(ctx context.Context, prepare func() error) (StandbySta
 	return y.Status(), nil
 }
 
-// Close waits for a pass over the archive, and closes the store. Closing twice is allowed.
+// Close interrupts a pass over the archive and a promotion, waits for their ends, and closes the store. A read of the archive that hangs
+// is left alone. Closing twice is allowed.
 func (y *Standby) Close() error {
+	y.mu.Lock()
+	y.ending = true
+	if y.cancel != nil {
+		y.cancel(ErrClosed)
+	}
+	y.mu.Unlock()
 	y.applying <- struct{}{}
-	defer y.release()
+	defer func() { <-y.applying }()
 	if y.closed {
 		return nil
 	}

@@ -20,11 +20,12 @@ const (
 
 // Follow applies the records of the archive as they come, until ctx ends or the standby is promoted; then it returns nil. It looks
 // about once a second. An archive that cannot be read or lacks a record, and a disk that is almost full, are reported by Status and
-// tried again. Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrClosed, errors of the disk.
+// tried again. Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrClosed, errors of the disk; and, if ctx ends
+// while a read of the archive hangs, an error with the name of the read.
 func (y *Standby) Follow(ctx context.Context) error {
 	for {
 		pause, err := y.pass(ctx)
-		if ctx.Err() != nil {
+		if _, hangs := errors.AsType[*hangingError](err); ctx.Err() != nil && !hangs {
 			return nil
 		}
 		if err != nil {
@@ -43,9 +44,13 @@ func (y *Standby) Follow(ctx context.Context) error {
 	}
 }
 
+// errInterrupted ends a pass in favor of a promotion.
+var errInterrupted = errors.New("the standby is being promoted")
+
 // pass applies the records that the archive has now, and returns the time until the next pass.
 func (y *Standby) pass(ctx context.Context) (time.Duration, error) {
-	if err := y.acquire(ctx); err != nil {
+	ctx, err := y.acquire(ctx, true)
+	if err != nil {
 		return 0, err
 	}
 	defer y.release()
@@ -54,35 +59,10 @@ func (y *Standby) pass(ctx context.Context) (time.Duration, error) {
 		return followEvery, nil
 	default:
 	}
-	err := y.catchUp(ctx)
+	if err = y.catchUp(ctx); errors.Is(err, errInterrupted) {
+		err = nil
+	}
 	return min(max(followEvery, 10*y.listTook), followAtMost), err
-}
-
-// laterError is an error after which a later pass may succeed.
-type laterError struct{ error }
-
-// Unwrap returns the cause.
-func (e laterError) Unwrap() error { return e.error }
-
-// followedArchive makes errors of an archive laterErrors, unless an object is damaged.
-type followedArchive struct{ guardedArchive }
-
-// List lists the archive.
-func (a followedArchive) List(ctx context.Context) ([]ArchiveObject, error) {
-	list, err := a.guardedArchive.List(ctx)
-	if err != nil {
-		return nil, laterError{fmt.Errorf("listing the archive: %w", err)}
-	}
-	return list, nil
-}
-
-// Get reads the archive.
-func (a followedArchive) Get(ctx context.Context, name string) ([]byte, error) {
-	content, err := a.guardedArchive.Get(ctx, name)
-	if err != nil && !errors.Is(err, ErrDamagedArchive) {
-		return nil, laterError{fmt.Errorf("reading object %s of the archive: %w", name, err)}
-	}
-	return content, err
 }
 
 // catchUp applies the records that the archive has. It returns an error if the standby must stop, and otherwise sets the reason to
@@ -90,7 +70,11 @@ func (a followedArchive) Get(ctx context.Context, name string) ([]byte, error) {
 func (y *Standby) catchUp(ctx context.Context) error {
 	why, err := y.applyListed(ctx)
 	if ctx.Err() != nil {
-		return ctx.Err()
+		ended := context.Cause(ctx)
+		if hangs, ok := errors.AsType[*hangingError](err); ok {
+			ended = fmt.Errorf("%w: %w", ended, hangs)
+		}
+		return ended
 	}
 	if later, ok := errors.AsType[laterError](err); ok {
 		why, err = later.Error(), nil
