@@ -145,6 +145,10 @@
 //	read begun ──▶ ended ──▶ next read
 //	     └─ context ended ──▶ 2 s ──▶ goroutine left ──▶ reads refused ──▶ ended ──▶ next read
 //
+// The first base. Its database is neither logged nor a store before its last row, so it cannot be continued by another process. Within a process
+// the database stays open over a read that fails and over a disk without the reserve, and the next pass continues with the part that
+// failed. The delay of that pass is doubled after each failure without a new part, up to a minute, and has jitter.
+//
 // # Shared log
 //
 // With Options.Shared the history is in a shared log (package sharedlog), and the engine is a cache of it. A record gets a frame, as

@@ -59,6 +59,8 @@ type Standby struct {
 	// fields up to listTook.
 	applying chan struct{}
 	lock     io.Closer      // of the directory, while there is no store
+	base     *firstBase     // that was begun; nil if there is none
+	retry    time.Duration  // the least time until the next pass, after a failure of the first base
 	at       frame.Position // of the last applied record
 	// compared reports that the standby has compared the record at, or an earlier one of its own history, with the same record in the
 	// archive, and that the archive has not lost its newest record since. A look without an object that has the record does not set it.
@@ -319,9 +321,9 @@ func (y *Standby) Close() error {
 		return nil
 	}
 	y.closed = true
-	var err error
+	err := y.dropBase()
 	if s := y.store.Load(); s != nil {
-		err = s.Close()
+		err = errors.Join(err, s.Close())
 	}
 	if y.lock != nil {
 		err = errors.Join(err, y.lock.Close())

@@ -62,7 +62,7 @@ func (y *Standby) pass(ctx context.Context) (time.Duration, error) {
 	if err = y.catchUp(ctx); errors.Is(err, errInterrupted) {
 		err = nil
 	}
-	return min(max(followEvery, 10*y.listTook), followAtMost), err
+	return max(min(max(followEvery, 10*y.listTook), followAtMost), y.retry), err
 }
 
 // catchUp applies the records that the archive has. It returns an error if the standby must stop, and otherwise sets the reason to
@@ -88,6 +88,7 @@ func (y *Standby) catchUp(ctx context.Context) error {
 // applyListed lists the archive and applies the records. A list of a folder is not of one moment: it may have an object and lack one
 // that was put before it. So it lists a second time before it reports a missing record.
 func (y *Standby) applyListed(ctx context.Context) (why string, err error) {
+	y.retry = 0
 	for try := 0; ; try++ {
 		list, newest, err := y.list(ctx)
 		if err != nil {
@@ -97,7 +98,7 @@ func (y *Standby) applyListed(ctx context.Context) (why string, err error) {
 			if len(list.bases) == 0 {
 				return "the archive has no complete base yet", nil
 			}
-			if err := y.begin(ctx, list.bases[len(list.bases)-1]); err != nil {
+			if err := y.begin(ctx, list.bases); err != nil {
 				return "", err
 			}
 		}
