@@ -25,8 +25,8 @@ var (
 	ErrNotStandby = errkind.New(errkind.ErrConflict, "the directory has a store that is no standby")
 	// ErrStandbyLags reports that a standby was not promoted, because it may lack records of the archive.
 	ErrStandbyLags = errkind.New(errkind.ErrConflict, "the standby may lack records of the archive")
-	// errNoBase reports that a standby has no state yet.
-	errNoBase = errkind.New(errkind.ErrNotFound, "the standby has no state yet: the archive had no complete base")
+	// ErrNoBase reports that a standby has no state yet.
+	ErrNoBase = errkind.New(errkind.ErrNotFound, "the standby has no state yet: the archive had no complete base")
 )
 
 // Standby is a copy of a store in its own directory that follows the store's archive. It can be read, and promoted. Its methods may be
@@ -153,7 +153,7 @@ func (y *Standby) Store() (*Store, error) {
 	if s := y.store.Load(); s != nil {
 		return s, nil
 	}
-	return nil, errNoBase
+	return nil, ErrNoBase
 }
 
 // Status describes the standby. No I/O.
